@@ -1,0 +1,212 @@
+//! State and changes as bytes: one version number for all, integers as LEB128.
+//!
+//! ```text
+//!   G  n  then per tier: period limit capacity tat frac overhang     the tiers of a GCRA key, whole
+//!   W  period n  then per entry: instant (first) or distance, cells   a window's log, whole
+//!   w  period cut at cells                                            what one grant did to a window's log
+//! ```
+//! Bytes are the same for the same state, so they serve as digest too. Decoding trusts nothing: a foreign tag, a
+//! number out of bounds, an order that cannot be, a missing or a surplus byte is an error.
+
+use alloc::vec::Vec;
+use core::fmt;
+
+use crate::limits::{INSTANT_MAX_US, PERIOD_MAX, TIERS_STORED_MAX, WINDOW_LIMIT_CEILING};
+use crate::rate_limit::{Tier, TierSet};
+use crate::window::{Change as WindowChange, Window};
+
+/// The version of everything this file writes.
+pub const VERSION: u32 = 1;
+
+const TIERS: u8 = b'G';
+const LOG: u8 = b'W';
+const LOG_CHANGE: u8 = b'w';
+
+/// The bytes are not what this codec writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Malformed;
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the bytes are not a valid Resil state")
+    }
+}
+
+/// Anything that travels from a primary to a replica or through an append-only file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    Tiers(TierSet),
+    Log(Window),
+    LogChange(WindowChange),
+}
+
+/// Decodes whatever the tag says.
+pub fn decode(bytes: &[u8]) -> Result<Change, Malformed> {
+    match bytes.first() {
+        Some(&TIERS) => decode_tiers(bytes).map(Change::Tiers),
+        Some(&LOG) => decode_log(bytes).map(Change::Log),
+        Some(&LOG_CHANGE) => decode_log_change(bytes).map(Change::LogChange),
+        _ => Err(Malformed),
+    }
+}
+
+pub fn encode_tiers(tiers: &[Tier], out: &mut impl Extend<u8>) {
+    let mut out = Writer(out);
+    out.byte(TIERS);
+    out.number(tiers.len() as u64);
+    for tier in tiers {
+        let (tat_us, limit, capacity, period_us, frac, overhang_ms) = tier.parts();
+        out.number(period_us as u64);
+        out.number(limit as u64);
+        out.number(capacity as u64);
+        out.number(tat_us as u64);
+        out.number(frac as u64);
+        out.number(overhang_ms as u64);
+    }
+}
+
+pub fn decode_tiers(bytes: &[u8]) -> Result<TierSet, Malformed> {
+    let mut bytes = Reader::tagged(bytes, TIERS)?;
+    let count = bytes.number()?;
+    if !(1..=TIERS_STORED_MAX as u64).contains(&count) {
+        return Err(Malformed);
+    }
+    let mut tiers = TierSet::new();
+    for _ in 0..count {
+        let period_us = bytes.at_most(PERIOD_MAX.as_us())?;
+        let limit = bytes.u32()?;
+        let capacity = bytes.u32()?;
+        let tat_us = bytes.at_most(INSTANT_MAX_US)?;
+        let frac = bytes.u32()?;
+        let overhang_ms = bytes.u32()?;
+        let tier = Tier::from_parts(tat_us, (limit, capacity, period_us), frac, overhang_ms).ok_or(Malformed)?;
+        if tiers.last().is_some_and(|last: &Tier| last.quota().period() >= tier.quota().period()) {
+            return Err(Malformed);
+        }
+        tiers.push(tier);
+    }
+    bytes.end()?;
+    Ok(tiers)
+}
+
+pub fn encode_log(window: &Window, out: &mut impl Extend<u8>) {
+    let mut out = Writer(out);
+    out.byte(LOG);
+    out.number(window.period().as_us() as u64);
+    out.number(window.len() as u64);
+    let mut before_us = 0;
+    for (at_us, cells) in window.entries() {
+        out.number((at_us - before_us) as u64);
+        out.number(cells);
+        before_us = at_us;
+    }
+}
+
+pub fn decode_log(bytes: &[u8]) -> Result<Window, Malformed> {
+    let mut bytes = Reader::tagged(bytes, LOG)?;
+    let period_us = bytes.at_most(PERIOD_MAX.as_us())?;
+    let count = bytes.number()?;
+    // An entry takes at least two bytes: a forged count cannot make us reserve more than was sent.
+    if count > WINDOW_LIMIT_CEILING as u64 || count > bytes.0.len() as u64 / 2 {
+        return Err(Malformed);
+    }
+    let mut at_us = 0;
+    let entries = (0..count as usize).map(|_| {
+        at_us += bytes.at_most(INSTANT_MAX_US).ok()?;
+        if at_us > INSTANT_MAX_US {
+            return None;
+        }
+        Some((at_us, bytes.number().ok()?.min(u32::MAX as u64 + 1)))
+    });
+    let window = Window::from_entries(period_us, entries).ok_or(Malformed)?;
+    bytes.end()?;
+    Ok(window)
+}
+
+pub fn encode_log_change(change: &WindowChange, out: &mut impl Extend<u8>) {
+    let mut out = Writer(out);
+    out.byte(LOG_CHANGE);
+    out.number(change.period_us as u64);
+    out.number(change.cut_to_us as u64);
+    out.number(change.at_us as u64);
+    out.number(change.cells as u64);
+}
+
+pub fn decode_log_change(bytes: &[u8]) -> Result<WindowChange, Malformed> {
+    let mut bytes = Reader::tagged(bytes, LOG_CHANGE)?;
+    let change = WindowChange {
+        period_us: bytes.at_most(PERIOD_MAX.as_us())?,
+        cut_to_us: bytes.at_most(INSTANT_MAX_US)?,
+        at_us: bytes.at_most(INSTANT_MAX_US)?,
+        cells: bytes.u32()?,
+    };
+    bytes.end()?;
+    if change.period_us == 0 || change.cells > WINDOW_LIMIT_CEILING {
+        return Err(Malformed);
+    }
+    Ok(change)
+}
+
+/// The bytes of `encode`, in a vector of their own.
+pub fn to_vec(encode: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    encode(&mut bytes);
+    bytes
+}
+
+struct Writer<'a, E>(&'a mut E);
+
+impl<E: Extend<u8>> Writer<'_, E> {
+    fn byte(&mut self, byte: u8) {
+        self.0.extend(core::iter::once(byte));
+    }
+
+    fn number(&mut self, mut number: u64) {
+        while number >= 0x80 {
+            self.byte(number as u8 | 0x80);
+            number >>= 7;
+        }
+        self.byte(number as u8);
+    }
+}
+
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn tagged(bytes: &'a [u8], tag: u8) -> Result<Self, Malformed> {
+        match bytes.split_first() {
+            Some((first, rest)) if *first == tag => Ok(Self(rest)),
+            _ => Err(Malformed),
+        }
+    }
+
+    fn number(&mut self) -> Result<u64, Malformed> {
+        let mut number = 0u64;
+        for shift in (0..64).step_by(7) {
+            let (byte, rest) = self.0.split_first().ok_or(Malformed)?;
+            self.0 = rest;
+            let bits = (byte & 0x7f) as u64;
+            if shift == 63 && bits > 1 || shift > 0 && *byte == 0 {
+                // Too large, or padded: every number has one spelling only.
+                return Err(Malformed);
+            }
+            number |= bits << shift;
+            if byte & 0x80 == 0 {
+                return Ok(number);
+            }
+        }
+        Err(Malformed)
+    }
+
+    fn u32(&mut self) -> Result<u32, Malformed> {
+        u32::try_from(self.number()?).map_err(|_| Malformed)
+    }
+
+    fn at_most(&mut self, bound: i64) -> Result<i64, Malformed> {
+        i64::try_from(self.number()?).ok().filter(|number| *number <= bound).ok_or(Malformed)
+    }
+
+    fn end(&self) -> Result<(), Malformed> {
+        if self.0.is_empty() { Ok(()) } else { Err(Malformed) }
+    }
+}

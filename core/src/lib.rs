@@ -1,0 +1,31 @@
+//! The state machines of Resil.
+//!
+//! Every feature is a pure function `step(state, event, now)`: it reads no clock, draws no chance, does no I/O and
+//! knows no Redis. What a step decides is a [`Step`]: the verdict for the caller and, if durable state is to change,
+//! a change with absolute values. `apply(state, change)` is the only mutation, and it is the same function on the
+//! server that decided, on its replicas and while an append-only file is read back.
+//!
+//! # The map
+//! - [`time`]: the two time types, microseconds since the epoch and spans of them.
+//! - [`step`]: the one shape every machine has.
+//! - [`rate_limit`]: GCRA with up to eight tiers per key, and the replies redis-cell gives.
+//! - [`window`]: the exact sliding window.
+//! - [`codec`]: state and changes as versioned bytes; every decoded value is checked against its invariants.
+//! - [`limits`]: every maximum in one table.
+//!
+//! # What this crate does not do
+//! It does not parse commands (that is `resil-wire`), store keys, or know which server it runs in.
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+pub mod codec;
+pub mod limits;
+pub mod rate_limit;
+pub mod step;
+pub mod time;
+pub mod window;
+
+pub use step::Step;
+pub use time::{Instant, Span};

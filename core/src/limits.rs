@@ -1,0 +1,42 @@
+//! Every maximum in one table. docs/limits.md prints it; a test compares the two.
+
+use crate::time::Span;
+
+/// Cells per period, and a bucket's capacity.
+pub const CELLS_MAX: u32 = 1_000_000_000;
+
+/// What one call may ask for.
+pub const COST_MAX: u32 = 1_000_000_000;
+
+/// The longest period of a rate.
+pub const PERIOD_MAX: Span = Span::from_days(366);
+
+/// The longest time an empty bucket may take to fill. Keeps every instant and product inside its integer.
+pub const FILL_MAX: Span = Span::from_days(3_660);
+
+/// How far ahead RESERVE may book.
+pub const RESERVE_MAX: Span = Span::from_days(1);
+
+/// Tiers one call may name with AND.
+pub const TIERS_NAMED_MAX: usize = 8;
+
+/// Tiers one key may hold: those of the present configuration and of the one before it, still in debt.
+pub const TIERS_STORED_MAX: usize = 16;
+
+/// Keys of one RES.MGCRA.
+pub const MGCRA_KEYS_MAX: usize = 128;
+
+/// Limit of RES.WINDOW unless configured otherwise (`window-limit-max`), and the most that can be configured.
+pub const WINDOW_LIMIT_DEFAULT: u32 = 100_000;
+pub const WINDOW_LIMIT_CEILING: u32 = 10_000_000;
+
+/// A clock may run back by this much without being taken for a step.
+pub const CLOCK_JITTER: Span = Span::from_secs(1);
+
+/// No instant lies at or beyond this: 2^53 microseconds, in the year 2255.
+pub const INSTANT_MAX_US: i64 = 1 << 53;
+
+/// Bounds for a duration argument that may not be zero: one microsecond to `most`.
+pub const fn duration_bounds(most: Span) -> (Span, Span) {
+    (Span::from_us(1), most)
+}

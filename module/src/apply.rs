@@ -1,0 +1,151 @@
+//! The only writer: stores a change, sets the absolute expiry, replicates the change, signals and notifies.
+//!
+//! What is replicated is never the request but its resolved outcome, `RES._APPLY key version bytes`, and only when
+//! durable state changed. The expiry is not sent: it is a pure function of the state, on every server the same.
+
+use std::ffi::{CStr, c_void};
+
+use redis_module::raw;
+use resil_core::codec::{self, VERSION};
+use resil_core::rate_limit::{TierSet, gc_at};
+use resil_core::window::{Change as LogChange, Window};
+
+use crate::call::{Call, Failure};
+use crate::datatype::Bytes;
+use crate::datatype::tiers::Tiers;
+use crate::datatype::window::Log;
+use crate::edge::api;
+use crate::key::Key;
+
+/// The version as the text that travels.
+const VERSION_TEXT: &CStr = c"1";
+const _: () = assert!(VERSION == 1, "VERSION_TEXT must say the codec's version");
+
+/// Stores `tiers` in `key`, whose present value of that type is `value`. No tiers: the key goes.
+pub fn store_tiers(key: &mut Key<'_>, value: Option<*mut c_void>, tiers: &TierSet) {
+    if tiers.is_empty() {
+        return key.delete();
+    }
+    match value {
+        // SAFETY: `value` is the live value of `key`, and nothing else refers into it.
+        Some(value) if unsafe { Tiers::overwrite(value, tiers) } => {}
+        Some(_) => key.replace::<Tiers>(Tiers::new_value(tiers)),
+        None => key.set::<Tiers>(Tiers::new_value(tiers)),
+    }
+    key.collect_at(gc_at(tiers).ceil_ms());
+}
+
+/// Stores a whole log in `key`.
+pub fn store_log(key: &mut Key<'_>, value: Option<*mut c_void>, window: Window) {
+    let collect_at_ms = window.gc_at().ceil_ms();
+    match value {
+        Some(_) => key.replace::<Log>(Log::new_value(window)),
+        None => key.set::<Log>(Log::new_value(window)),
+    }
+    key.collect_at(collect_at_ms);
+}
+
+/// Applies `change` to the log in `key`, which is created if there is none.
+pub fn change_log(key: &mut Key<'_>, value: Option<*mut c_void>, change: &LogChange) {
+    let Some(value) = value else {
+        let mut window = Window::default();
+        window.apply(change);
+        return store_log(key, None, window);
+    };
+    // SAFETY: `value` is the live value of `key`, and this is the only reference to it.
+    let window = unsafe { Log::get(value) };
+    window.apply(change);
+    if window.is_empty() {
+        return key.delete();
+    }
+    let collect_at_ms = window.gc_at().ceil_ms();
+    key.collect_at(collect_at_ms);
+}
+
+/// New state needs memory; changing what is there does not.
+pub fn require_memory_for_new(call: &Call<'_>, value: Option<*mut c_void>) -> Result<(), Failure> {
+    if value.is_none() { call.require_memory() } else { Ok(()) }
+}
+
+/// Replicates what `tiers` became, and tells watchers and listeners.
+pub fn publish_tiers(call: &Call<'_>, key: &Key<'_>, tiers: &TierSet, event: &CStr) {
+    if tiers.is_empty() {
+        // SAFETY: context and key name are those of the running call.
+        unsafe { api!(RedisModule_Replicate)(call.ctx, c"DEL".as_ptr(), c"s".as_ptr(), key.name) };
+    } else {
+        let mut bytes = Bytes::new();
+        codec::encode_tiers(tiers, &mut bytes);
+        replicate(call, key, &bytes);
+    }
+    announce(call, key, event);
+}
+
+/// Replicates a change of a log, and tells watchers and listeners.
+pub fn publish_log_change(call: &Call<'_>, key: &Key<'_>, change: &LogChange, event: &CStr) {
+    let mut bytes = Bytes::new();
+    codec::encode_log_change(change, &mut bytes);
+    replicate(call, key, &bytes);
+    announce(call, key, event);
+}
+
+/// Replicates several keys' tiers as one command, so that a replica never sees half of them.
+pub fn publish_many(call: &Call<'_>, changed: &[(&Key<'_>, &TierSet)], event: &CStr) {
+    let mut arguments: Vec<*mut raw::RedisModuleString> = Vec::with_capacity(changed.len() * 3);
+    for (key, tiers) in changed {
+        let mut bytes = Bytes::new();
+        codec::encode_tiers(tiers, &mut bytes);
+        let version = VERSION_TEXT.to_bytes();
+        // SAFETY: the server copies the bytes; both strings are freed below.
+        unsafe {
+            arguments.push(key.name);
+            arguments.push(api!(RedisModule_CreateString)(call.ctx, version.as_ptr().cast(), version.len()));
+            arguments.push(api!(RedisModule_CreateString)(call.ctx, bytes.as_ptr().cast(), bytes.len()));
+        }
+    }
+    // SAFETY: `v` takes an array of strings with its length; the server holds its own references afterwards.
+    unsafe {
+        api!(RedisModule_Replicate)(
+            call.ctx,
+            c"RES._APPLY".as_ptr(),
+            c"v".as_ptr(),
+            arguments.as_mut_ptr(),
+            arguments.len(),
+        );
+        for triple in arguments.chunks_exact(3) {
+            api!(RedisModule_FreeString)(call.ctx, triple[1]);
+            api!(RedisModule_FreeString)(call.ctx, triple[2]);
+        }
+    }
+    for (key, _) in changed {
+        announce(call, key, event);
+    }
+}
+
+fn replicate(call: &Call<'_>, key: &Key<'_>, bytes: &[u8]) {
+    // SAFETY: a server string, a C string and a buffer with its length, as the format says.
+    unsafe {
+        api!(RedisModule_Replicate)(
+            call.ctx,
+            c"RES._APPLY".as_ptr(),
+            c"scb".as_ptr(),
+            key.name,
+            VERSION_TEXT.as_ptr(),
+            bytes.as_ptr(),
+            bytes.len(),
+        );
+    }
+}
+
+/// Breaks WATCH, invalidates client-side caches, and sends the keyspace notification.
+fn announce(call: &Call<'_>, key: &Key<'_>, event: &CStr) {
+    signal_modified(call, key);
+    // SAFETY: context and key name are those of the running call; the event is a C string.
+    unsafe {
+        api!(RedisModule_NotifyKeyspaceEvent)(call.ctx, raw::REDISMODULE_NOTIFY_MODULE, event.as_ptr(), key.name)
+    };
+}
+
+pub fn signal_modified(call: &Call<'_>, key: &Key<'_>) {
+    // SAFETY: context and key name are those of the running call.
+    unsafe { api!(RedisModule_SignalModifiedKey)(call.ctx, key.name) };
+}

@@ -1,0 +1,139 @@
+//! One call of a command: its arguments, its keys, its reply. Everything a handler may touch of the server.
+
+use std::ffi::{CStr, CString, c_int, c_longlong};
+use std::marker::PhantomData;
+
+use redis_module::raw;
+use resil_wire::Refused;
+use resil_wire::reply::Sink;
+use smallvec::SmallVec;
+
+use crate::edge::{OK, api, bytes_of, guard};
+use crate::info::counters;
+
+/// Why a command answers with an error.
+#[derive(Debug)]
+pub enum Failure {
+    /// The request was malformed or broke a rule; the text starts with its code.
+    Refused(Refused),
+    WrongType,
+    /// New state would be needed, and the server is at maxmemory.
+    OutOfMemory,
+}
+
+impl From<Refused> for Failure {
+    fn from(refused: Refused) -> Self {
+        Self::Refused(refused)
+    }
+}
+
+/// A command of the module: its page in `commands/` and what it does.
+pub trait Command {
+    /// The JSON that registers and documents it.
+    const PAGE: &'static str;
+
+    fn run(call: &Call<'_>) -> Result<(), Failure>;
+}
+
+/// The arguments of a call; the command's name is not among them.
+pub type Args<'a> = SmallVec<[&'a [u8]; 12]>;
+
+pub struct Call<'a> {
+    pub ctx: *mut raw::RedisModuleCtx,
+    argv: &'a [*mut raw::RedisModuleString],
+    _strings: PhantomData<&'a [u8]>,
+}
+
+/// The function the server calls for command `C`.
+pub extern "C" fn entry<C: Command>(
+    ctx: *mut raw::RedisModuleCtx,
+    argv: *mut *mut raw::RedisModuleString,
+    argc: c_int,
+) -> c_int {
+    let answered = guard(false, || {
+        // SAFETY: the server hands over `argc` live strings for the time of this call.
+        let argv = unsafe { std::slice::from_raw_parts(argv, argc.max(0) as usize) };
+        let call = Call { ctx, argv, _strings: PhantomData };
+        if let Err(failure) = C::run(&call) {
+            call.fail(failure);
+        }
+        true
+    });
+    if !answered {
+        // SAFETY: the context is that of this very call.
+        unsafe { api!(RedisModule_ReplyWithError)(ctx, c"ERR internal error; it is in the server's log".as_ptr()) };
+    }
+    OK
+}
+
+impl<'a> Call<'a> {
+    pub fn args(&self) -> Args<'a> {
+        // SAFETY: the strings live as long as the call.
+        self.argv.iter().skip(1).map(|string| unsafe { bytes_of(*string) }).collect()
+    }
+
+    /// The `index`-th argument as the server's own string; the command's name is 0.
+    pub fn string(&self, index: usize) -> Result<*mut raw::RedisModuleString, Failure> {
+        self.argv.get(index).copied().ok_or_else(|| Refused::new("missing key").into())
+    }
+
+    pub fn is_from_primary_or_file(&self) -> bool {
+        let trusted = raw::REDISMODULE_CTX_FLAGS_REPLICATED | raw::REDISMODULE_CTX_FLAGS_LOADING;
+        // SAFETY: the context is that of this call.
+        let flags = unsafe { api!(RedisModule_GetContextFlags)(self.ctx) };
+        flags & trusted as c_int != 0
+    }
+
+    /// Refuses if the server is above maxmemory: asked only where new state would be created.
+    pub fn require_memory(&self) -> Result<(), Failure> {
+        // SAFETY: takes no argument; 0 if no maxmemory is set.
+        if unsafe { api!(RedisModule_GetUsedMemoryRatio)() } > 1.0 && !self.is_from_primary_or_file() {
+            return Err(Failure::OutOfMemory);
+        }
+        Ok(())
+    }
+
+    pub fn reply(&self) -> ReplySink {
+        ReplySink(self.ctx)
+    }
+
+    pub fn reply_ok(&self) {
+        // SAFETY: the context is that of this call.
+        unsafe { api!(RedisModule_ReplyWithSimpleString)(self.ctx, c"OK".as_ptr()) };
+    }
+
+    fn fail(&self, failure: Failure) {
+        let text: &CStr = match failure {
+            Failure::WrongType => c"WRONGTYPE Operation against a key holding the wrong kind of value",
+            Failure::OutOfMemory => c"OOM command not allowed when used memory > 'maxmemory' and new state is needed.",
+            Failure::Refused(refused) => {
+                counters().refused.add(1);
+                return self.fail_with(refused.text());
+            }
+        };
+        // SAFETY: the context is that of this call, and the server copies the text.
+        unsafe { api!(RedisModule_ReplyWithError)(self.ctx, text.as_ptr()) };
+    }
+
+    fn fail_with(&self, text: &str) {
+        // Error texts quote what was given in printable form, so there is no NUL in them.
+        let text = CString::new(text).unwrap_or_else(|_| c"ERR malformed request".to_owned());
+        // SAFETY: as above.
+        unsafe { api!(RedisModule_ReplyWithError)(self.ctx, text.as_ptr()) };
+    }
+}
+
+/// Writes replies straight to the client.
+pub struct ReplySink(*mut raw::RedisModuleCtx);
+
+impl Sink for ReplySink {
+    fn array(&mut self, len: usize) {
+        // SAFETY: the context is that of the running call.
+        unsafe { api!(RedisModule_ReplyWithArray)(self.0, len as std::ffi::c_long) };
+    }
+
+    fn integer(&mut self, number: i64) {
+        // SAFETY: as above.
+        unsafe { api!(RedisModule_ReplyWithLongLong)(self.0, number as c_longlong) };
+    }
+}

@@ -1,0 +1,63 @@
+//! `RES._APPLY`: a resolved change, from the primary or from a file. Nothing is decided here and no clock is read.
+
+use resil_core::codec::Change;
+use resil_wire::Refused;
+use resil_wire::apply::{Applied, parse};
+
+use crate::apply::{change_log, signal_modified, store_log, store_tiers};
+use crate::call::{Call, Command, Failure};
+use crate::datatype::tiers::Tiers;
+use crate::datatype::window::Log;
+use crate::edge::{api, log};
+use crate::info::counters;
+use crate::key::Key;
+
+pub struct Apply;
+
+impl Command for Apply {
+    const PAGE: &'static str = include_str!("../../../commands/res._apply.json");
+
+    fn run(call: &Call<'_>) -> Result<(), Failure> {
+        if !call.is_from_primary_or_file() {
+            counters().apply_refused.add(1);
+            return Err(
+                Refused::new("RES._APPLY is internal: only a primary or a file being loaded can send it").into()
+            );
+        }
+        let args = call.args();
+        let changes = parse(&args).inspect_err(|refused| {
+            counters().apply_refused.add(1);
+            log(call.ctx, c"warning", &format!("a replicated change was not applied: {}", refused.text()));
+        })?;
+        for (index, (_, applied)) in changes.into_iter().enumerate() {
+            let mut key = Key::open_to_write(call, call.string(1 + index * 3)?);
+            match applied {
+                Applied::Change(change) => apply(&mut key, change),
+                Applied::UnknownVersion(version) => {
+                    counters().apply_unknown_version.add(1);
+                    let message = format!("a change of version {version} was not applied: upgrade replicas first");
+                    log(call.ctx, c"warning", &message);
+                    continue;
+                }
+            }
+            counters().applied.add(1);
+            signal_modified(call, &key);
+        }
+        // SAFETY: the context is that of this call. What came is passed on to this server's own file.
+        unsafe { api!(RedisModule_ReplicateVerbatim)(call.ctx) };
+        call.reply_ok();
+        Ok(())
+    }
+}
+
+/// A whole state replaces whatever is there; a change of a log needs the log, or nothing, to be there.
+fn apply(key: &mut Key<'_>, change: Change) {
+    match change {
+        Change::Tiers(tiers) => store_tiers(key, key.value::<Tiers>().ok().flatten(), &tiers),
+        Change::Log(window) => store_log(key, key.value::<Log>().ok().flatten(), window),
+        Change::LogChange(change) => match key.value::<Log>() {
+            Ok(value) => change_log(key, value, &change),
+            Err(_) => counters().apply_refused.add(1),
+        },
+    }
+}

@@ -1,0 +1,82 @@
+//! `RES.GCRA` and `RES.GCRA.PEEK`.
+
+use std::ffi::{CStr, c_void};
+
+use resil_core::rate_limit::{Ask, TierSet, Verdict, step};
+use resil_wire::Refused;
+use resil_wire::gcra::{Gcra, write_reply};
+
+use crate::apply::{publish_tiers, require_memory_for_new, store_tiers};
+use crate::call::{Call, Command, Failure};
+use crate::clock;
+use crate::datatype::tiers::Tiers;
+use crate::info::{Limiter, counters};
+use crate::key::Key;
+
+pub struct Take;
+
+impl Command for Take {
+    const PAGE: &'static str = include_str!("../../../commands/res.gcra.json");
+
+    fn run(call: &Call<'_>) -> Result<(), Failure> {
+        let args = call.args();
+        let request = Gcra::parse(&args)?;
+        let now = clock::now();
+        let mut key = Key::open_to_write(call, call.string(1)?);
+        let value = key.value::<Tiers>()?;
+        let step = step(&read_tiers(value), &request.quotas, request.ask, now).map_err(Refused::new)?;
+        if let Some(tiers) = step.change {
+            require_memory_for_new(call, value)?;
+            store_tiers(&mut key, value, &tiers);
+            publish_tiers(call, &key, &tiers, event_of(request.ask));
+        }
+        count(&counters().gcra, request.ask, &step.verdict);
+        write_reply(&step.verdict, &mut call.reply());
+        Ok(())
+    }
+}
+
+pub struct Peek;
+
+impl Command for Peek {
+    const PAGE: &'static str = include_str!("../../../commands/res.gcra.peek.json");
+
+    fn run(call: &Call<'_>) -> Result<(), Failure> {
+        let args = call.args();
+        let request = Gcra::parse_peek(&args)?;
+        let now = clock::now();
+        let key = Key::open_to_read(call, call.string(1)?);
+        let tiers = read_tiers(key.value::<Tiers>()?);
+        let step = step(&tiers, &request.quotas, Ask::Peek, now).map_err(Refused::new)?;
+        count(&counters().gcra, Ask::Peek, &step.verdict);
+        write_reply(&step.verdict, &mut call.reply());
+        Ok(())
+    }
+}
+
+/// The stored tiers; none if there is no key.
+pub fn read_tiers(value: Option<*mut c_void>) -> TierSet {
+    // SAFETY: the value came from a key of this type that is still open.
+    value.map_or_else(TierSet::new, |value| unsafe { Tiers::read(value) })
+}
+
+/// The keyspace notification for a change that came from `ask`.
+pub fn event_of(ask: Ask) -> &'static CStr {
+    match ask {
+        Ask::Refund(_) => c"res.gcra.refund",
+        _ => c"res.gcra.take",
+    }
+}
+
+pub fn count(limiter: &Limiter, ask: Ask, verdict: &Verdict) {
+    let outcome = match ask {
+        Ask::Peek => return limiter.peeked.add(1),
+        Ask::Refund(_) => &limiter.refunded,
+        _ if verdict.granted == 0 => &limiter.denied,
+        _ => {
+            limiter.cells.add(verdict.granted as u64);
+            &limiter.granted
+        }
+    };
+    outcome.add(1);
+}

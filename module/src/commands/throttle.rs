@@ -1,0 +1,44 @@
+//! `CL.THROTTLE`: redis-cell's command on our machine, taking over the strings redis-cell left.
+
+use resil_core::rate_limit::{Tier, TierSet, step};
+use resil_wire::Refused;
+use resil_wire::throttle::{ClThrottle, parse_tat_ns, write_reply};
+
+use super::gcra::{count, event_of, read_tiers};
+use crate::apply::{publish_tiers, require_memory_for_new, store_tiers};
+use crate::call::{Call, Command, Failure};
+use crate::clock;
+use crate::datatype::tiers::Tiers;
+use crate::info::counters;
+use crate::key::Key;
+
+pub struct Throttle;
+
+impl Command for Throttle {
+    const PAGE: &'static str = include_str!("../../../commands/cl.throttle.json");
+
+    fn run(call: &Call<'_>) -> Result<(), Failure> {
+        let args = call.args();
+        let ClThrottle { throttle, .. } = ClThrottle::parse(&args)?;
+        let now = clock::now();
+        let mut key = Key::open_to_write(call, call.string(1)?);
+        let adopted = key.text().map(|text| parse_tat_ns(text).ok_or(Failure::WrongType)).transpose()?;
+        let value = if adopted.is_some() { None } else { key.value::<Tiers>()? };
+        let tiers: TierSet = match adopted {
+            Some(tat_ns) => core::iter::once(Tier::adopted(throttle.quota, tat_ns)).collect(),
+            None => read_tiers(value),
+        };
+        let step = step(&tiers, &[throttle.quota], throttle.ask, now).map_err(Refused::new)?;
+        if let Some(tiers) = step.change {
+            if adopted.is_none() {
+                require_memory_for_new(call, value)?;
+            }
+            counters().throttle_adopted.add(adopted.is_some() as u64);
+            store_tiers(&mut key, value, &tiers);
+            publish_tiers(call, &key, &tiers, event_of(throttle.ask));
+        }
+        count(&counters().throttle, throttle.ask, &step.verdict);
+        write_reply(throttle.reply(&step.verdict), &mut call.reply());
+        Ok(())
+    }
+}

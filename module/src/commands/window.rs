@@ -1,0 +1,65 @@
+//! `RES.WINDOW` and `RES.WINDOW.PEEK`.
+
+use std::ffi::c_void;
+
+use resil_core::window::{Window, step};
+use resil_wire::gcra::write_reply;
+use resil_wire::window::Windowed;
+
+use super::gcra::count;
+use crate::apply::{change_log, publish_log_change};
+use crate::call::{Call, Command, Failure};
+use crate::datatype::window::Log;
+use crate::info::counters;
+use crate::key::Key;
+use crate::{clock, config};
+
+pub struct Take;
+
+impl Command for Take {
+    const PAGE: &'static str = include_str!("../../../commands/res.window.json");
+
+    fn run(call: &Call<'_>) -> Result<(), Failure> {
+        let args = call.args();
+        let request = Windowed::parse(&args, config::window_limit_max())?;
+        let now = clock::now();
+        let mut key = Key::open_to_write(call, call.string(1)?);
+        let value = key.value::<Log>()?;
+        let empty = Window::default();
+        let window = log_or(value, &empty);
+        let step = step(window, request.rule, request.ask, now);
+        if let Some(change) = step.change {
+            if value.is_none() || window.would_grow(&change) {
+                call.require_memory()?;
+            }
+            change_log(&mut key, value, &change);
+            publish_log_change(call, &key, &change, c"res.window.take");
+        }
+        count(&counters().window, request.ask, &step.verdict);
+        write_reply(&step.verdict, &mut call.reply());
+        Ok(())
+    }
+}
+
+pub struct Peek;
+
+impl Command for Peek {
+    const PAGE: &'static str = include_str!("../../../commands/res.window.peek.json");
+
+    fn run(call: &Call<'_>) -> Result<(), Failure> {
+        let args = call.args();
+        let request = Windowed::parse_peek(&args, config::window_limit_max())?;
+        let now = clock::now();
+        let key = Key::open_to_read(call, call.string(1)?);
+        let empty = Window::default();
+        let step = step(log_or(key.value::<Log>()?, &empty), request.rule, request.ask, now);
+        count(&counters().window, request.ask, &step.verdict);
+        write_reply(&step.verdict, &mut call.reply());
+        Ok(())
+    }
+}
+
+fn log_or(value: Option<*mut c_void>, empty: &Window) -> &Window {
+    // SAFETY: the value came from a key of this type that is still open; it is read before it is changed.
+    value.map_or(empty, |value| unsafe { Log::get(value) })
+}

@@ -1,0 +1,156 @@
+//! The callbacks every native type gives the server: casts, a guard, and a call of the type's own function.
+
+use std::ffi::{c_int, c_void};
+use std::ptr::null_mut;
+use std::sync::atomic::Ordering::Relaxed;
+
+use redis_module::raw;
+use resil_core::codec::VERSION;
+
+use super::{Bytes, NativeType};
+use crate::edge::{api, guard, log};
+
+/// Registers `T` with the server.
+pub fn register<T: NativeType>(ctx: *mut raw::RedisModuleCtx) -> Result<(), ()> {
+    let mut methods = raw::RedisModuleTypeMethods {
+        version: raw::REDISMODULE_TYPE_METHOD_VERSION as u64,
+        rdb_load: Some(rdb_load::<T>),
+        rdb_save: Some(rdb_save::<T>),
+        aof_rewrite: Some(aof_rewrite::<T>),
+        mem_usage: Some(mem_usage::<T>),
+        digest: Some(digest::<T>),
+        free: Some(free::<T>),
+        aux_load: None,
+        aux_save: None,
+        aux_save_triggers: 0,
+        free_effort: Some(free_effort::<T>),
+        unlink: None,
+        copy: Some(copy::<T>),
+        defrag: Some(defrag::<T>),
+        mem_usage2: None,
+        free_effort2: None,
+        unlink2: None,
+        copy2: None,
+        aux_save2: None,
+    };
+    // SAFETY: called while loading; the server copies the methods and the name.
+    let handle = unsafe { api!(RedisModule_CreateDataType)(ctx, T::NAME.as_ptr(), VERSION as c_int, &mut methods) };
+    if handle.is_null() {
+        log(ctx, c"warning", &format!("the type {} could not be registered", T::NAME.to_string_lossy()));
+        return Err(());
+    }
+    T::handle().store(handle, Relaxed);
+    Ok(())
+}
+
+extern "C" fn rdb_load<T: NativeType>(io: *mut raw::RedisModuleIO, version: c_int) -> *mut c_void {
+    guard(null_mut(), || {
+        if version != VERSION as c_int {
+            log(null_mut(), c"warning", &format!("a value of encoding {version} needs a newer resil"));
+            return null_mut();
+        }
+        let mut len = 0;
+        // SAFETY: `io` is the server's for this call; a null buffer means the payload ended early.
+        let start = unsafe { api!(RedisModule_LoadStringBuffer)(io, &mut len) };
+        if start.is_null() {
+            return null_mut();
+        }
+        // SAFETY: the server handed over `len` bytes that are ours to free.
+        let value = unsafe {
+            let bytes = std::slice::from_raw_parts(start.cast::<u8>(), len);
+            let value = if api!(RedisModule_IsIOError)(io) == 0 { T::decode(bytes) } else { None };
+            api!(RedisModule_Free)(start.cast());
+            value
+        };
+        value.unwrap_or(null_mut())
+    })
+}
+
+extern "C" fn rdb_save<T: NativeType>(io: *mut raw::RedisModuleIO, value: *mut c_void) {
+    guard((), || {
+        let mut bytes = Bytes::new();
+        // SAFETY: the server passes a value that T made; the buffer outlives the call.
+        unsafe {
+            T::encode(value, &mut bytes);
+            api!(RedisModule_SaveStringBuffer)(io, bytes.as_ptr().cast(), bytes.len());
+        }
+    });
+}
+
+extern "C" fn aof_rewrite<T: NativeType>(
+    io: *mut raw::RedisModuleIO,
+    key: *mut raw::RedisModuleString,
+    value: *mut c_void,
+) {
+    guard((), || {
+        let mut bytes = Bytes::new();
+        // SAFETY: as in rdb_save; the format says: a string, a number, a buffer with its length.
+        unsafe {
+            T::encode(value, &mut bytes);
+            api!(RedisModule_EmitAOF)(
+                io,
+                c"RES._APPLY".as_ptr(),
+                c"slb".as_ptr(),
+                key,
+                VERSION as i64,
+                bytes.as_ptr(),
+                bytes.len(),
+            );
+        }
+    });
+}
+
+extern "C" fn mem_usage<T: NativeType>(value: *const c_void) -> usize {
+    // SAFETY: the server passes a value that T made.
+    guard(0, || unsafe { T::heap_bytes(value.cast_mut()) })
+}
+
+extern "C" fn digest<T: NativeType>(digest: *mut raw::RedisModuleDigest, value: *mut c_void) {
+    guard((), || {
+        let mut bytes = Bytes::new();
+        // SAFETY: the server passes a value that T made; it hashes the buffer during the call.
+        unsafe {
+            T::encode(value, &mut bytes);
+            api!(RedisModule_DigestAddStringBuffer)(digest, bytes.as_ptr().cast(), bytes.len());
+            api!(RedisModule_DigestEndSequence)(digest);
+        }
+    });
+}
+
+/// Runs on the main thread or on the server's background thread.
+extern "C" fn free<T: NativeType>(value: *mut c_void) {
+    // SAFETY: the server gives the value back, once.
+    guard((), || unsafe { T::free(value) });
+}
+
+extern "C" fn free_effort<T: NativeType>(_key: *mut raw::RedisModuleString, value: *const c_void) -> usize {
+    // SAFETY: the server passes a value that T made.
+    guard(1, || unsafe { T::parts(value.cast_mut()) })
+}
+
+extern "C" fn copy<T: NativeType>(
+    _from: *mut raw::RedisModuleString,
+    _to: *mut raw::RedisModuleString,
+    value: *const c_void,
+) -> *mut c_void {
+    // SAFETY: the server passes a value that T made; null would tell it that copying failed.
+    guard(null_mut(), || unsafe { T::copy(value.cast_mut()) })
+}
+
+extern "C" fn defrag<T: NativeType>(
+    ctx: *mut raw::RedisModuleDefragCtx,
+    _key: *mut raw::RedisModuleString,
+    value: *mut *mut c_void,
+) -> c_int {
+    guard((), || {
+        // SAFETY: the server passes a place that holds a value T made, and takes the new one from it.
+        unsafe {
+            *value = T::defrag(*value, &mut |allocation| {
+                let moved = api!(RedisModule_DefragAlloc)(ctx, allocation);
+                if moved.is_null() { allocation } else { moved }
+            });
+        }
+    });
+    // Zero: nothing is left to be done later.
+    0
+}

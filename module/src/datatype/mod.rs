@@ -1,0 +1,58 @@
+//! The native types: one file each for what a value looks like in memory, and the callbacks the server needs.
+//!
+//! Every value is stored through a [`NativeType`]: how it is encoded, decoded, measured, copied and freed. The
+//! callbacks in [`callbacks`] are the same few lines for all of them, and each is guarded.
+
+pub mod callbacks;
+pub mod tiers;
+pub mod window;
+
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
+
+use redis_module::raw;
+
+/// Bytes for small encodings without the heap.
+pub type Bytes = smallvec::SmallVec<[u8; 96]>;
+
+/// What the callbacks of a type need to know of its values. A value is a thin pointer that the type itself made.
+pub trait NativeType {
+    /// Nine characters; `SCAN ... TYPE` finds keys by it.
+    const NAME: &'static std::ffi::CStr;
+
+    /// The handle the server gave at registration.
+    fn handle() -> &'static AtomicPtr<raw::RedisModuleType>;
+
+    /// A value from its encoding, or `None` if the bytes are not one.
+    fn decode(bytes: &[u8]) -> Option<*mut c_void>;
+
+    /// # Safety
+    /// For this and the rest: `value` is a live value of this type.
+    unsafe fn encode(value: *mut c_void, out: &mut Bytes);
+
+    /// Bytes the value takes, the allocator's rounding included.
+    unsafe fn heap_bytes(value: *mut c_void) -> usize;
+
+    /// Parts to free one by one: the server frees values with many of them on another thread.
+    unsafe fn parts(value: *mut c_void) -> usize;
+
+    unsafe fn copy(value: *mut c_void) -> *mut c_void;
+
+    unsafe fn free(value: *mut c_void);
+
+    /// Moves the value's allocations where the server wants them; returns where the value is now.
+    unsafe fn defrag(value: *mut c_void, relocate: &mut dyn FnMut(*mut c_void) -> *mut c_void) -> *mut c_void;
+}
+
+pub fn handle_of<T: NativeType>() -> *mut raw::RedisModuleType {
+    T::handle().load(Relaxed)
+}
+
+/// What the allocator really gave for `allocation`.
+///
+/// # Safety
+/// `allocation` is a live allocation of the server's allocator.
+unsafe fn malloc_size(allocation: *mut c_void) -> usize {
+    // SAFETY: by contract.
+    unsafe { crate::edge::api!(RedisModule_MallocSize)(allocation) }
+}

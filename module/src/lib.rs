@@ -1,0 +1,123 @@
+//! Resil inside the server. This file only registers; see `commands/` for what the commands do, `apply.rs` for the
+//! one place that writes, `datatype/` for how values are stored, and docs/architecture.md for the way of a request.
+
+mod apply;
+mod call;
+mod clock;
+mod commands;
+mod config;
+mod datatype;
+mod describe;
+mod edge;
+mod info;
+mod key;
+
+use std::ffi::{CString, c_int};
+
+use redis_module::alloc::RedisAlloc;
+use redis_module::raw;
+
+use crate::call::Command;
+use crate::describe::Registered;
+use crate::edge::{ERR, OK, api, bytes_of, guard, log};
+
+#[global_allocator]
+static ALLOCATOR: RedisAlloc = RedisAlloc;
+
+const MODULE_VERSION: c_int = 100;
+
+/// Our own ACL category, where the server lets modules have one.
+const ACL_CATEGORY: &str = "resil";
+
+/// The server calls this when it loads the module.
+///
+/// # Safety
+/// Called by the server, once, with its context and `argc` load arguments.
+#[unsafe(no_mangle)]
+#[allow(non_snake_case)]
+pub unsafe extern "C" fn RedisModule_OnLoad(
+    ctx: *mut raw::RedisModuleCtx,
+    argv: *mut *mut raw::RedisModuleString,
+    argc: c_int,
+) -> c_int {
+    // SAFETY: the first call of every module. Nothing may allocate before it: it brings the allocator.
+    let initialised = unsafe {
+        raw::Export_RedisModule_Init(ctx, c"resil".as_ptr(), MODULE_VERSION, raw::REDISMODULE_APIVER_1 as c_int)
+    };
+    if initialised != OK {
+        return ERR;
+    }
+    guard(ERR, || {
+        // SAFETY: by contract.
+        let arguments = unsafe { std::slice::from_raw_parts(argv, argc.max(0) as usize) };
+        // SAFETY: the strings live until this function returns.
+        let arguments: Vec<&[u8]> = arguments.iter().map(|string| unsafe { bytes_of(*string) }).collect();
+        if load(ctx, &arguments).is_ok() { OK } else { ERR }
+    })
+}
+
+fn load(ctx: *mut raw::RedisModuleCtx, arguments: &[&[u8]]) -> Result<(), ()> {
+    edge::check(ctx)?;
+    edge::log_panics();
+    config::read_arguments(arguments).map_err(|refused| log(ctx, c"warning", refused.text()))?;
+    let options = raw::REDISMODULE_OPTIONS_HANDLE_IO_ERRORS | raw::REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED;
+    // SAFETY: called while loading, as is all that follows.
+    unsafe { api!(RedisModule_SetModuleOptions)(ctx, options as c_int) };
+    datatype::callbacks::register::<datatype::tiers::Tiers>(ctx)?;
+    datatype::callbacks::register::<datatype::window::Log>(ctx)?;
+    config::register(ctx)?;
+    add_acl_category(ctx);
+    command::<commands::gcra::Take>(ctx)?;
+    command::<commands::gcra::Peek>(ctx)?;
+    command::<commands::mgcra::TakeAll>(ctx)?;
+    command::<commands::window::Take>(ctx)?;
+    command::<commands::window::Peek>(ctx)?;
+    command::<commands::apply::Apply>(ctx)?;
+    if config::cell_compat() {
+        compatible_command(ctx)?;
+    }
+    if config::test_clock() {
+        log(ctx, c"warning", "test-clock is on: RES._CLOCK can stop the clock of this server's limits");
+        command::<commands::clock::Clock>(ctx)?;
+    }
+    // SAFETY: the callback has the signature asked for.
+    unsafe { api!(RedisModule_RegisterInfoFunc)(ctx, Some(info::report)) };
+    config::watch_eviction(ctx);
+    Ok(())
+}
+
+fn command<C: Command>(ctx: *mut raw::RedisModuleCtx) -> Result<(), ()> {
+    match describe::register::<C>(ctx) {
+        Ok(Registered::Yes) => Ok(()),
+        Ok(Registered::NameTaken) => {
+            log(ctx, c"warning", "another module already has one of our commands; is resil loaded twice?");
+            Err(())
+        }
+        Err(problem) => {
+            log(ctx, c"warning", &problem);
+            Err(())
+        }
+    }
+}
+
+/// CL.THROTTLE is somebody else's name: where redis-cell itself is loaded, it keeps it.
+fn compatible_command(ctx: *mut raw::RedisModuleCtx) -> Result<(), ()> {
+    match describe::register::<commands::throttle::Throttle>(ctx) {
+        Ok(Registered::Yes) => Ok(()),
+        Ok(Registered::NameTaken) => {
+            log(ctx, c"notice", "CL.THROTTLE belongs to another module and stays there");
+            Ok(())
+        }
+        Err(problem) => {
+            log(ctx, c"warning", &problem);
+            Err(())
+        }
+    }
+}
+
+fn add_acl_category(ctx: *mut raw::RedisModuleCtx) {
+    // SAFETY: a read of a binding filled at load; absent before Redis 7.4 and harmless if refused.
+    if let (Some(add), Ok(category)) = (unsafe { raw::RedisModule_AddACLCategory }, CString::new(ACL_CATEGORY)) {
+        unsafe { add(ctx, category.as_ptr()) };
+    }
+}
