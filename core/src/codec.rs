@@ -22,6 +22,23 @@ const TIERS: u8 = b'G';
 const LOG: u8 = b'W';
 const LOG_CHANGE: u8 = b'w';
 
+/// Where bytes are written to: a vector, or one that starts on the stack.
+pub trait Buffer {
+    fn append(&mut self, bytes: &[u8]);
+}
+
+impl Buffer for Vec<u8> {
+    fn append(&mut self, bytes: &[u8]) {
+        self.extend_from_slice(bytes);
+    }
+}
+
+impl<A: smallvec::Array<Item = u8>> Buffer for smallvec::SmallVec<A> {
+    fn append(&mut self, bytes: &[u8]) {
+        self.extend_from_slice(bytes);
+    }
+}
+
 /// The bytes are not what this codec writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Malformed;
@@ -50,7 +67,7 @@ pub fn decode(bytes: &[u8]) -> Result<Change, Malformed> {
     }
 }
 
-pub fn encode_tiers(tiers: &[Tier], out: &mut impl Extend<u8>) {
+pub fn encode_tiers(tiers: &[Tier], out: &mut impl Buffer) {
     let mut out = Writer(out);
     out.byte(TIERS);
     out.number(tiers.len() as u64);
@@ -89,7 +106,7 @@ pub fn decode_tiers(bytes: &[u8]) -> Result<TierSet, Malformed> {
     Ok(tiers)
 }
 
-pub fn encode_log(window: &Window, out: &mut impl Extend<u8>) {
+pub fn encode_log(window: &Window, out: &mut impl Buffer) {
     let mut out = Writer(out);
     out.byte(LOG);
     out.number(window.period().as_us() as u64);
@@ -123,7 +140,7 @@ pub fn decode_log(bytes: &[u8]) -> Result<Window, Malformed> {
     Ok(window)
 }
 
-pub fn encode_log_change(change: &WindowChange, out: &mut impl Extend<u8>) {
+pub fn encode_log_change(change: &WindowChange, out: &mut impl Buffer) {
     let mut out = Writer(out);
     out.byte(LOG_CHANGE);
     out.number(change.period_us as u64);
@@ -154,19 +171,23 @@ pub fn to_vec(encode: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     bytes
 }
 
-struct Writer<'a, E>(&'a mut E);
+struct Writer<'a, B>(&'a mut B);
 
-impl<E: Extend<u8>> Writer<'_, E> {
+impl<B: Buffer> Writer<'_, B> {
     fn byte(&mut self, byte: u8) {
-        self.0.extend(core::iter::once(byte));
+        self.0.append(&[byte]);
     }
 
     fn number(&mut self, mut number: u64) {
+        let mut bytes = [0; 10];
+        let mut len = 0;
         while number >= 0x80 {
-            self.byte(number as u8 | 0x80);
+            bytes[len] = number as u8 | 0x80;
             number >>= 7;
+            len += 1;
         }
-        self.byte(number as u8);
+        bytes[len] = number as u8;
+        self.0.append(&bytes[..=len]);
     }
 }
 

@@ -16,6 +16,7 @@ use crate::datatype::tiers::Tiers;
 use crate::datatype::window::Log;
 use crate::edge::api;
 use crate::key::Key;
+use crate::listeners;
 
 /// The version as the text that travels.
 const VERSION_TEXT: &CStr = c"1";
@@ -69,7 +70,9 @@ pub fn require_memory_for_new(call: &Call<'_>, value: Option<*mut c_void>) -> Re
 
 /// Replicates what `tiers` became, and tells watchers and listeners.
 pub fn publish_tiers(call: &Call<'_>, key: &Key<'_>, tiers: &TierSet, event: &CStr) {
-    if tiers.is_empty() {
+    if !listeners::anybody() {
+        mark_dirty(call);
+    } else if tiers.is_empty() {
         // SAFETY: context and key name are those of the running call.
         unsafe { api!(RedisModule_Replicate)(call.ctx, c"DEL".as_ptr(), c"s".as_ptr(), key.name) };
     } else {
@@ -82,14 +85,29 @@ pub fn publish_tiers(call: &Call<'_>, key: &Key<'_>, tiers: &TierSet, event: &CS
 
 /// Replicates a change of a log, and tells watchers and listeners.
 pub fn publish_log_change(call: &Call<'_>, key: &Key<'_>, change: &LogChange, event: &CStr) {
-    let mut bytes = Bytes::new();
-    codec::encode_log_change(change, &mut bytes);
-    replicate(call, key, &bytes);
+    if listeners::anybody() {
+        let mut bytes = Bytes::new();
+        codec::encode_log_change(change, &mut bytes);
+        replicate(call, key, &bytes);
+    } else {
+        mark_dirty(call);
+    }
     announce(call, key, event);
 }
 
 /// Replicates several keys' tiers as one command, so that a replica never sees half of them.
 pub fn publish_many(call: &Call<'_>, changed: &[(&Key<'_>, &TierSet)], event: &CStr) {
+    if listeners::anybody() {
+        replicate_many(call, changed);
+    } else {
+        mark_dirty(call);
+    }
+    for (key, _) in changed {
+        announce(call, key, event);
+    }
+}
+
+fn replicate_many(call: &Call<'_>, changed: &[(&Key<'_>, &TierSet)]) {
     let mut arguments: Vec<*mut raw::RedisModuleString> = Vec::with_capacity(changed.len() * 3);
     for (key, tiers) in changed {
         let mut bytes = Bytes::new();
@@ -116,9 +134,12 @@ pub fn publish_many(call: &Call<'_>, changed: &[(&Key<'_>, &TierSet)], event: &C
             api!(RedisModule_FreeString)(call.ctx, triple[2]);
         }
     }
-    for (key, _) in changed {
-        announce(call, key, event);
-    }
+}
+
+/// Nobody listens: the server only learns that the data set changed. It passes the request on to no one.
+fn mark_dirty(call: &Call<'_>) {
+    // SAFETY: the context is that of the running call.
+    unsafe { api!(RedisModule_ReplicateVerbatim)(call.ctx) };
 }
 
 fn replicate(call: &Call<'_>, key: &Key<'_>, bytes: &[u8]) {

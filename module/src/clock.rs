@@ -1,11 +1,15 @@
 //! The only reader of time. A command reads it once.
 //!
+//! Where the server has the instant at which it began the command (Redis 7.2 and later, Valkey), that is taken; Redis
+//! 7.0 has it in milliseconds only, so there the system's clock is asked.
+//!
 //! With the load argument `test-clock yes` the clock can be set by `RES._CLOCK`, so that tests drive time instead of
 //! sleeping; without it that command does not exist.
 
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use redis_module::raw;
 use resil_core::Instant;
 use resil_core::limits::{FILL_MAX, INSTANT_MAX_US, RESERVE_MAX};
 
@@ -20,8 +24,17 @@ pub fn now() -> Instant {
     if set_us != 0 {
         return Instant::from_us(set_us);
     }
+    // SAFETY: a read of a binding filled at load, and a call without arguments.
+    let us = match unsafe { raw::RedisModule_CachedMicroseconds } {
+        Some(command_began_us) => unsafe { command_began_us() as i64 },
+        None => system_us(),
+    };
+    Instant::from_us(us.clamp(0, LATEST_US))
+}
+
+fn system_us() -> i64 {
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Instant::from_us(i64::try_from(since_epoch.as_micros()).unwrap_or(LATEST_US).min(LATEST_US))
+    since_epoch.as_secs() as i64 * 1_000_000 + since_epoch.subsec_micros() as i64
 }
 
 /// Stops the clock at `us`; 0 lets it run again.

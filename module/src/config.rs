@@ -15,7 +15,7 @@ use resil_core::limits::{WINDOW_LIMIT_CEILING, WINDOW_LIMIT_DEFAULT};
 use resil_wire::Refused;
 use resil_wire::argv::{Argv, quoted};
 
-use crate::edge::{OK, api, guard};
+use crate::edge::{OK, api};
 
 static CELL_COMPAT: AtomicBool = AtomicBool::new(true);
 static WINDOW_LIMIT_MAX: AtomicU32 = AtomicU32::new(WINDOW_LIMIT_DEFAULT);
@@ -120,32 +120,23 @@ extern "C" fn set_window_limit_max(
     OK
 }
 
-/// Watches `maxmemory-policy`: anything but noeviction can take limits away silently.
-pub fn watch_eviction(ctx: *mut raw::RedisModuleCtx) {
-    check_eviction(ctx);
-    let event = raw::RedisModuleEvent { id: raw::REDISMODULE_EVENT_CONFIG, dataver: 1 };
-    // SAFETY: called while loading; the callback has the signature asked for.
-    unsafe { api!(RedisModule_SubscribeToServerEvent)(ctx, event, Some(on_config_change)) };
+/// The server's configuration changed: `maxmemory-policy` concerns us, as anything but noeviction can take limits away
+/// silently.
+///
+/// # Safety
+/// `data` is what the server passes with its configuration event.
+pub unsafe fn on_change(ctx: *mut raw::RedisModuleCtx, data: *mut c_void) {
+    let change = data.cast::<raw::RedisModuleConfigChange>();
+    // SAFETY: for this event the server passes this structure, with `num_changes` names.
+    let names = unsafe { std::slice::from_raw_parts((*change).config_names, (*change).num_changes as usize) };
+    // SAFETY: each name is a C string.
+    if names.iter().any(|name| unsafe { CStr::from_ptr(*name) } == c"maxmemory-policy") {
+        check_eviction(ctx);
+    }
 }
 
-extern "C" fn on_config_change(
-    ctx: *mut raw::RedisModuleCtx,
-    _event: raw::RedisModuleEvent,
-    _subevent: u64,
-    data: *mut c_void,
-) {
-    guard((), || {
-        let change = data.cast::<raw::RedisModuleConfigChange>();
-        // SAFETY: for this event the server passes this structure, with `num_changes` names.
-        let names = unsafe { std::slice::from_raw_parts((*change).config_names, (*change).num_changes as usize) };
-        // SAFETY: each name is a C string.
-        if names.iter().any(|name| unsafe { CStr::from_ptr(*name) } == c"maxmemory-policy") {
-            check_eviction(ctx);
-        }
-    });
-}
-
-fn check_eviction(ctx: *mut raw::RedisModuleCtx) {
+/// Warns and raises `eviction_risk` if limits can be evicted.
+pub fn check_eviction(ctx: *mut raw::RedisModuleCtx) {
     // SAFETY: the report is freed below, after the policy was compared.
     let risk = unsafe {
         let report = api!(RedisModule_GetServerInfo)(ctx, c"memory".as_ptr());

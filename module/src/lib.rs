@@ -9,8 +9,10 @@ mod config;
 mod datatype;
 mod describe;
 mod edge;
+mod events;
 mod info;
 mod key;
+mod listeners;
 
 use std::ffi::{CString, c_int};
 
@@ -82,7 +84,7 @@ fn load(ctx: *mut raw::RedisModuleCtx, arguments: &[&[u8]]) -> Result<(), ()> {
     }
     // SAFETY: the callback has the signature asked for.
     unsafe { api!(RedisModule_RegisterInfoFunc)(ctx, Some(info::report)) };
-    config::watch_eviction(ctx);
+    events::watch(ctx);
     Ok(())
 }
 

@@ -12,7 +12,9 @@ use crate::step::Step;
 use crate::time::{Instant, Span};
 
 /// The state of a key: its tiers, sorted by period. Empty means there is no key.
-pub type TierSet = SmallVec<[Tier; 4]>;
+///
+/// One tier is by far the usual case and stays off the heap; more would make every move of it dearer.
+pub type TierSet = SmallVec<[Tier; 1]>;
 
 /// What a caller asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,7 +82,7 @@ pub struct Reading {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verdict {
     pub granted: u32,
-    pub tiers: SmallVec<[Reading; 4]>,
+    pub tiers: SmallVec<[Reading; 1]>,
 }
 
 impl Verdict {
@@ -158,11 +160,19 @@ impl Account {
 
     /// How long until one cell can be reserved whose turn comes within `ahead`.
     fn wait_to_reserve(&self, ahead: Span) -> Span {
-        self.wait_for(self.quota.grains(self.quota.capacity - 1) + self.reach(ahead))
+        let allowed = self.quota.grains(self.quota.capacity - 1) + self.reach(ahead);
+        if self.carried() <= allowed { Span::ZERO } else { self.wait_for(allowed) }
     }
 
     fn reach(&self, ahead: Span) -> u128 {
         ahead.as_us() as u128 * self.quota.limit as u128
+    }
+
+    /// The debt as a reservation or a refund carries it over: what is owed beyond the named capacity (and beyond what
+    /// was reserved) is let go.
+    fn carried(&self) -> u128 {
+        let reserved = self.stored.map_or(0, |tier| tier.overhang_ms as i64);
+        self.owed.min(self.quota.full_grains() + self.reach(Span::from_ms(reserved)))
     }
 
     fn remaining(&self) -> u32 {
@@ -195,7 +205,7 @@ fn convert_up(grains: u128, from: &Tier, to: &Quota) -> u128 {
     div_ceil(grains * to.period_us as u128, from.quota.period_us as u64)
 }
 
-type Accounts = SmallVec<[Account; 4]>;
+type Accounts = SmallVec<[Account; 1]>;
 
 /// Decides `ask` for all of `quotas` against the stored `tiers`. `quotas` are one to eight, of distinct periods.
 pub fn step(tiers: &[Tier], quotas: &[Quota], ask: Ask, now: Instant) -> Result<Step<Verdict, TierSet>, TooManyTiers> {
@@ -273,7 +283,7 @@ fn reserve(
         return refused(tiers, accounts, Verdict { granted: 0, tiers: readings }, now);
     }
     granted(tiers, accounts, 1, now, |account| {
-        let owed = account.owed + account.quota.grains(1);
+        let owed = account.carried() + account.quota.grains(1);
         let turn = account.quota.drain_time(owed.saturating_sub(account.quota.full_grains()));
         (owed, account.settled(owed, Wait::For(turn)))
     })
@@ -287,22 +297,16 @@ fn refund(
 ) -> Result<Step<Verdict, TierSet>, TooManyTiers> {
     // Debt is never whole cells for long: whoever gives back what it took a moment ago gave it back, so a started
     // cell counts. That way the cells reported are never fewer than the debt that was forgiven.
-    let owed_cells = |a: &Account| div_ceil(clamped(a), a.quota.period_us as u64).min(u32::MAX as u128) as u32;
+    let owed_cells = |a: &Account| div_ceil(a.carried(), a.quota.period_us as u64).min(u32::MAX as u128) as u32;
     let returned = accounts.iter().map(owed_cells).max().unwrap_or(0).min(cells);
     if returned == 0 {
         let readings = accounts.iter().map(|a| a.untouched(Wait::NONE)).collect();
         return Ok(Step::unchanged(Verdict { granted: 0, tiers: readings }));
     }
     granted(tiers, accounts, returned, now, |account| {
-        let owed = clamped(account).saturating_sub(account.quota.grains(returned));
+        let owed = account.carried().saturating_sub(account.quota.grains(returned));
         (owed, account.settled(owed, Wait::NONE))
     })
-}
-
-/// A refund settles under the named quota: what is owed beyond its capacity (and what was reserved) is let go.
-fn clamped(account: &Account) -> u128 {
-    let reserved = account.stored.map_or(0, |tier| tier.overhang_ms as i64);
-    account.owed.min(account.quota.full_grains() + account.reach(Span::from_ms(reserved)))
 }
 
 fn peek(accounts: &Accounts) -> Verdict {
@@ -375,8 +379,9 @@ fn open_accounts(tiers: &[Tier], quotas: &[Quota], now: Instant) -> Accounts {
         return SmallVec::from_iter([Account::open(*quota, tiers.first().copied(), now)]);
     }
     let same_period = |quota: &Quota| tiers.iter().find(|tier| tier.quota.period_us == quota.period_us);
-    let mut unmatched_tiers =
-        tiers.iter().filter(|tier| !quotas.iter().any(|quota| quota.period_us == tier.quota.period_us));
+    let is_named = |tier: &Tier| quotas.iter().any(|quota| quota.period_us == tier.quota.period_us);
+    // A tier that has drained is as good as gone, though it is dropped only by the next grant.
+    let mut unmatched_tiers = tiers.iter().filter(|tier| !is_named(tier) && tier.debt(now).grains > 0);
     let renamed = match (unmatched_tiers.next(), unmatched_tiers.next()) {
         (Some(only), None) if quotas.iter().filter(|q| same_period(q).is_none()).count() == 1 => Some(*only),
         _ => None,

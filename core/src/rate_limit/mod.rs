@@ -30,13 +30,13 @@
 //!
 //! # Tiers
 //! A named tier is matched with a stored one by its period. If exactly one named and exactly one stored tier are left
-//! over, they are the same limit with a changed period. A stored tier that is not named keeps its debt until it has
-//! drained, but does not decide. All named tiers are taken, or none.
+//! over, they are the same limit with a changed period (a stored tier that has drained does not count). A stored tier
+//! that is not named keeps its debt until it has drained, but does not decide. All named tiers are taken, or none.
 //!
 //! # A changed rate
 //! Until a call is granted under a new configuration, debt drains at the stored rate (so `retry_after` is computed at
-//! that rate: it is the truth). A grant carries the debt over in cells. A refund carries it over too, clamped to the
-//! new capacity.
+//! that rate: it is the truth). A grant carries the debt over in cells. Where more can be owed than the new capacity
+//! holds, by a reservation or a refund, it is clamped to it (plus what was reserved).
 //!
 //! # Clock steps
 //! Debt above capacity (plus overhang) cannot come from grants: the clock was set back. It is cut down to that bound

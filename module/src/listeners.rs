@@ -1,0 +1,39 @@
+//! Does anybody listen? Whether a change must be spelled out for replicas and files, or only be counted.
+//!
+//! Building the effect of a change costs a third of a whole call. Where there is no append-only file, no replica and
+//! no backlog, nobody would ever read it, and it is enough to tell the server that the data set is dirty.
+//!
+//! The answer may only err on one side. It is looked up again whenever a listener can begin to need changes, and that
+//! is never between two commands: a replica, or a file that is switched on, starts from a snapshot, so the server
+//! forks first (the fork event comes before the next command); a promoted replica already has a backlog (the role
+//! event). In a cluster the answer is always yes, because slots can be migrated by other means.
+
+use std::ffi::{CStr, c_int};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use redis_module::raw;
+
+use crate::edge::api;
+
+static LISTENED: AtomicBool = AtomicBool::new(true);
+
+/// True unless it is certain that no one reads what is replicated.
+pub fn anybody() -> bool {
+    LISTENED.load(Relaxed)
+}
+
+/// Looks who listens now.
+pub fn look(ctx: *mut raw::RedisModuleCtx) {
+    let needs_all = (raw::REDISMODULE_CTX_FLAGS_AOF | raw::REDISMODULE_CTX_FLAGS_CLUSTER) as c_int;
+    // SAFETY: the context is that of this callback; the report is freed below.
+    let listened = unsafe {
+        let report = api!(RedisModule_GetServerInfo)(ctx, c"replication".as_ptr());
+        let nothing = [c"connected_slaves", c"repl_backlog_active"].iter().all(|field| {
+            let text = api!(RedisModule_ServerInfoGetFieldC)(report, field.as_ptr());
+            !text.is_null() && CStr::from_ptr(text) == c"0"
+        });
+        api!(RedisModule_FreeServerInfo)(ctx, report);
+        !nothing || api!(RedisModule_GetContextFlags)(ctx) & needs_all != 0
+    };
+    LISTENED.store(listened, Relaxed);
+}
