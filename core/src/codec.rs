@@ -4,13 +4,17 @@
 //!   G  n  then per tier: period limit capacity tat frac overhang     the tiers of a GCRA key, whole
 //!   W  period n  then per entry: instant (first) or distance, cells   a window's log, whole
 //!   w  period cut at cells                                            what one grant did to a window's log
+//!   B  ...                                                            a circuit breaker, whole
+//!   b  n edits                                                        what one step did to a circuit breaker
 //! ```
 //! Bytes are the same for the same state, so they serve as digest too. Decoding trusts nothing: a foreign tag, a
 //! number out of bounds, an order that cannot be, a missing or a surplus byte is an error.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::fmt;
 
+use crate::circuit_breaker::{Breaker, Edits, decode_breaker, decode_edits};
 use crate::limits::{INSTANT_MAX_US, PERIOD_MAX, TIERS_STORED_MAX, WINDOW_LIMIT_CEILING};
 use crate::rate_limit::{Tier, TierSet};
 use crate::window::{Change as WindowChange, Window};
@@ -21,6 +25,8 @@ pub const VERSION: u32 = 1;
 const TIERS: u8 = b'G';
 const LOG: u8 = b'W';
 const LOG_CHANGE: u8 = b'w';
+pub(crate) const BREAKER: u8 = b'B';
+pub(crate) const BREAKER_EDITS: u8 = b'b';
 
 /// Where bytes are written to: a vector, or one that starts on the stack.
 pub trait Buffer {
@@ -55,6 +61,8 @@ pub enum Change {
     Tiers(TierSet),
     Log(Window),
     LogChange(WindowChange),
+    Breaker(Box<Breaker>),
+    BreakerEdits(Edits),
 }
 
 /// Decodes whatever the tag says.
@@ -63,6 +71,8 @@ pub fn decode(bytes: &[u8]) -> Result<Change, Malformed> {
         Some(&TIERS) => decode_tiers(bytes).map(Change::Tiers),
         Some(&LOG) => decode_log(bytes).map(Change::Log),
         Some(&LOG_CHANGE) => decode_log_change(bytes).map(Change::LogChange),
+        Some(&BREAKER) => decode_breaker(bytes).map(Box::new).map(Change::Breaker),
+        Some(&BREAKER_EDITS) => decode_edits(bytes).map(Change::BreakerEdits),
         _ => Err(Malformed),
     }
 }
@@ -171,14 +181,20 @@ pub fn to_vec(encode: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     bytes
 }
 
-struct Writer<'a, B>(&'a mut B);
+pub(crate) struct Writer<'a, B>(pub(crate) &'a mut B);
 
 impl<B: Buffer> Writer<'_, B> {
-    fn byte(&mut self, byte: u8) {
+    pub(crate) fn byte(&mut self, byte: u8) {
         self.0.append(&[byte]);
     }
 
-    fn number(&mut self, mut number: u64) {
+    /// A length, then that many bytes.
+    pub(crate) fn text(&mut self, text: &[u8]) {
+        self.number(text.len() as u64);
+        self.0.append(text);
+    }
+
+    pub(crate) fn number(&mut self, mut number: u64) {
         let mut bytes = [0; 10];
         let mut len = 0;
         while number >= 0x80 {
@@ -191,17 +207,17 @@ impl<B: Buffer> Writer<'_, B> {
     }
 }
 
-struct Reader<'a>(&'a [u8]);
+pub(crate) struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
-    fn tagged(bytes: &'a [u8], tag: u8) -> Result<Self, Malformed> {
+    pub(crate) fn tagged(bytes: &'a [u8], tag: u8) -> Result<Self, Malformed> {
         match bytes.split_first() {
             Some((first, rest)) if *first == tag => Ok(Self(rest)),
             _ => Err(Malformed),
         }
     }
 
-    fn number(&mut self) -> Result<u64, Malformed> {
+    pub(crate) fn number(&mut self) -> Result<u64, Malformed> {
         let mut number = 0u64;
         for shift in (0..64).step_by(7) {
             let (byte, rest) = self.0.split_first().ok_or(Malformed)?;
@@ -219,15 +235,32 @@ impl<'a> Reader<'a> {
         Err(Malformed)
     }
 
-    fn u32(&mut self) -> Result<u32, Malformed> {
+    /// A text of at most `max` bytes.
+    pub(crate) fn text(&mut self, max: usize) -> Result<&'a [u8], Malformed> {
+        let len = usize::try_from(self.number()?).ok().filter(|len| *len <= max).ok_or(Malformed)?;
+        self.bytes(len)
+    }
+
+    pub(crate) fn bytes(&mut self, len: usize) -> Result<&'a [u8], Malformed> {
+        let (bytes, rest) = self.0.split_at_checked(len).ok_or(Malformed)?;
+        self.0 = rest;
+        Ok(bytes)
+    }
+
+    /// A number that counts things, at most `max`.
+    pub(crate) fn count(&mut self, max: usize) -> Result<usize, Malformed> {
+        usize::try_from(self.number()?).ok().filter(|count| *count <= max).ok_or(Malformed)
+    }
+
+    pub(crate) fn u32(&mut self) -> Result<u32, Malformed> {
         u32::try_from(self.number()?).map_err(|_| Malformed)
     }
 
-    fn at_most(&mut self, bound: i64) -> Result<i64, Malformed> {
+    pub(crate) fn at_most(&mut self, bound: i64) -> Result<i64, Malformed> {
         i64::try_from(self.number()?).ok().filter(|number| *number <= bound).ok_or(Malformed)
     }
 
-    fn end(&self) -> Result<(), Malformed> {
+    pub(crate) fn end(&self) -> Result<(), Malformed> {
         if self.0.is_empty() { Ok(()) } else { Err(Malformed) }
     }
 }

@@ -10,6 +10,7 @@
 //! - [`step`]: the one shape every machine has.
 //! - [`rate_limit`]: GCRA with up to eight tiers per key, and the replies redis-cell gives.
 //! - [`window`]: the exact sliding window.
+//! - [`circuit_breaker`]: one breaker for a whole fleet, with leased probes and generations.
 //! - [`codec`]: state and changes as versioned bytes; every decoded value is checked against its invariants.
 //! - [`limits`]: every maximum in one table.
 //!
@@ -20,6 +21,7 @@
 
 extern crate alloc;
 
+pub mod circuit_breaker;
 pub mod codec;
 pub mod limits;
 pub mod rate_limit;

@@ -30,6 +30,12 @@ pub const MGCRA_KEYS_MAX: usize = 128;
 pub const WINDOW_LIMIT_DEFAULT: u32 = 100_000;
 pub const WINDOW_LIMIT_CEILING: u32 = 10_000_000;
 
+/// CALLER, ACTOR, REASON and CORRELATION.
+pub const TEXT_MAX: usize = 512;
+
+/// What one TALLY may count of each kind.
+pub const TALLY_MAX: u32 = 10_000;
+
 /// A clock may run back by this much without being taken for a step.
 pub const CLOCK_JITTER: Span = Span::from_secs(1);
 

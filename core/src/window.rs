@@ -187,11 +187,12 @@ impl Window {
         self.entries.capacity() * size_of::<Entry>()
     }
 
-    /// Whether applying `change` may need a larger log.
+    /// Whether applying `change` may need a larger log: there is no room at the end, nor enough at the front.
     pub fn would_grow(&self, change: &Change) -> bool {
         let left_us = change.at_us.saturating_sub(change.period_us);
-        let nothing_left = self.live().first().is_none_or(|oldest| oldest.at_us > left_us);
-        change.cells > 0 && nothing_left && self.head == 0 && self.entries.len() == self.entries.capacity()
+        let gone = self.head + self.live().partition_point(|entry| entry.at_us <= left_us);
+        let len = self.entries.len();
+        change.cells > 0 && len == self.entries.capacity() && (len == 0 || gone * 2 < len)
     }
 
     /// When the key may be collected: after the newest entry has left, on a grid as in `rate_limit::gc_at`.

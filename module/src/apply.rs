@@ -6,12 +6,14 @@
 use std::ffi::{CStr, c_void};
 
 use redis_module::raw;
+use resil_core::circuit_breaker::{Breaker, Edit, encode_edits};
 use resil_core::codec::{self, VERSION};
 use resil_core::rate_limit::{TierSet, gc_at};
 use resil_core::window::{Change as LogChange, Window};
 
 use crate::call::{Call, Failure};
 use crate::datatype::Bytes;
+use crate::datatype::breaker::Circuit;
 use crate::datatype::tiers::Tiers;
 use crate::datatype::window::Log;
 use crate::edge::api;
@@ -33,17 +35,17 @@ pub fn store_tiers(key: &mut Key<'_>, value: Option<*mut c_void>, tiers: &TierSe
         Some(_) => key.replace::<Tiers>(Tiers::new_value(tiers)),
         None => key.set::<Tiers>(Tiers::new_value(tiers)),
     }
-    key.collect_at(gc_at(tiers).ceil_ms());
+    key.collect_at(Some(gc_at(tiers)));
 }
 
 /// Stores a whole log in `key`.
 pub fn store_log(key: &mut Key<'_>, value: Option<*mut c_void>, window: Window) {
-    let collect_at_ms = window.gc_at().ceil_ms();
+    let collect_at = window.gc_at();
     match value {
         Some(_) => key.replace::<Log>(Log::new_value(window)),
         None => key.set::<Log>(Log::new_value(window)),
     }
-    key.collect_at(collect_at_ms);
+    key.collect_at(Some(collect_at));
 }
 
 /// Applies `change` to the log in `key`, which is created if there is none.
@@ -59,8 +61,31 @@ pub fn change_log(key: &mut Key<'_>, value: Option<*mut c_void>, change: &LogCha
     if window.is_empty() {
         return key.delete();
     }
-    let collect_at_ms = window.gc_at().ceil_ms();
-    key.collect_at(collect_at_ms);
+    let collect_at = window.gc_at();
+    key.collect_at(Some(collect_at));
+}
+
+/// Stores a whole breaker in `key`.
+pub fn store_breaker(key: &mut Key<'_>, value: Option<*mut c_void>, breaker: Breaker) {
+    let collect_at = breaker.gc_at();
+    match value {
+        Some(_) => key.replace::<Circuit>(Circuit::new_value(breaker)),
+        None => key.set::<Circuit>(Circuit::new_value(breaker)),
+    }
+    key.collect_at(collect_at);
+}
+
+/// Makes `edits` to the breaker in `key`, which is created if there is none.
+pub fn edit_breaker(key: &mut Key<'_>, value: Option<*mut c_void>, edits: &[Edit]) {
+    let Some(value) = value else {
+        let mut breaker = Breaker::default();
+        edits.iter().for_each(|edit| breaker.apply(edit));
+        return store_breaker(key, None, breaker);
+    };
+    // SAFETY: `value` is the live value of `key`, and this is the only reference to it.
+    let breaker = unsafe { Circuit::get(value) };
+    edits.iter().for_each(|edit| breaker.apply(edit));
+    key.collect_at(breaker.gc_at());
 }
 
 /// New state needs memory; changing what is there does not.
@@ -93,6 +118,18 @@ pub fn publish_log_change(call: &Call<'_>, key: &Key<'_>, change: &LogChange, ev
         mark_dirty(call);
     }
     announce(call, key, event);
+}
+
+/// Replicates what a step did to a breaker, and tells watchers. Its transitions are announced by [`crate::announce`].
+pub fn publish_edits(call: &Call<'_>, key: &Key<'_>, edits: &[Edit]) {
+    if listeners::anybody() {
+        let mut bytes = Bytes::new();
+        encode_edits(edits, &mut bytes);
+        replicate(call, key, &bytes);
+    } else {
+        mark_dirty(call);
+    }
+    signal_modified(call, key);
 }
 
 /// Replicates several keys' tiers as one command, so that a replica never sees half of them.
@@ -160,6 +197,11 @@ fn replicate(call: &Call<'_>, key: &Key<'_>, bytes: &[u8]) {
 /// Breaks WATCH, invalidates client-side caches, and sends the keyspace notification.
 fn announce(call: &Call<'_>, key: &Key<'_>, event: &CStr) {
     signal_modified(call, key);
+    notify(call, key, event);
+}
+
+/// Sends a keyspace notification.
+pub fn notify(call: &Call<'_>, key: &Key<'_>, event: &CStr) {
     // SAFETY: context and key name are those of the running call; the event is a C string.
     unsafe {
         api!(RedisModule_NotifyKeyspaceEvent)(call.ctx, raw::REDISMODULE_NOTIFY_MODULE, event.as_ptr(), key.name)

@@ -32,15 +32,19 @@ pub trait Command {
     /// The JSON that registers and documents it.
     const PAGE: &'static str;
 
+    /// How many words its name has: two for a subcommand.
+    const WORDS: usize = 1;
+
     fn run(call: &Call<'_>) -> Result<(), Failure>;
 }
 
-/// The arguments of a call; the command's name is not among them.
+/// The arguments of a call; the words of the command's name are not among them.
 pub type Args<'a> = SmallVec<[&'a [u8]; 12]>;
 
 pub struct Call<'a> {
     pub ctx: *mut raw::RedisModuleCtx,
     argv: &'a [*mut raw::RedisModuleString],
+    words: usize,
     _strings: PhantomData<&'a [u8]>,
 }
 
@@ -53,7 +57,7 @@ pub extern "C" fn entry<C: Command>(
     let answered = guard(false, || {
         // SAFETY: the server hands over `argc` live strings for the time of this call.
         let argv = unsafe { std::slice::from_raw_parts(argv, argc.max(0) as usize) };
-        let call = Call { ctx, argv, _strings: PhantomData };
+        let call = Call { ctx, argv, words: C::WORDS, _strings: PhantomData };
         if let Err(failure) = C::run(&call) {
             call.fail(failure);
         }
@@ -69,12 +73,12 @@ pub extern "C" fn entry<C: Command>(
 impl<'a> Call<'a> {
     pub fn args(&self) -> Args<'a> {
         // SAFETY: the strings live as long as the call.
-        self.argv.iter().skip(1).map(|string| unsafe { bytes_of(*string) }).collect()
+        self.argv.iter().skip(self.words).map(|string| unsafe { bytes_of(*string) }).collect()
     }
 
-    /// The `index`-th argument as the server's own string; the command's name is 0.
+    /// The `index`-th argument as the server's own string, counted as in [`Call::args`].
     pub fn string(&self, index: usize) -> Result<*mut raw::RedisModuleString, Failure> {
-        self.argv.get(index).copied().ok_or_else(|| Refused::new("missing key").into())
+        self.argv.get(self.words + index).copied().ok_or_else(|| Refused::new("missing key").into())
     }
 
     pub fn is_from_primary_or_file(&self) -> bool {
@@ -132,8 +136,23 @@ impl Sink for ReplySink {
         unsafe { api!(RedisModule_ReplyWithArray)(self.0, len as std::ffi::c_long) };
     }
 
+    fn map(&mut self, pairs: usize) {
+        // SAFETY: as above. For a client of the older protocol the server writes an array.
+        unsafe { api!(RedisModule_ReplyWithMap)(self.0, pairs as std::ffi::c_long) };
+    }
+
     fn integer(&mut self, number: i64) {
         // SAFETY: as above.
         unsafe { api!(RedisModule_ReplyWithLongLong)(self.0, number as c_longlong) };
+    }
+
+    fn text(&mut self, bytes: &[u8]) {
+        // SAFETY: as above; the server copies the bytes.
+        unsafe { api!(RedisModule_ReplyWithStringBuffer)(self.0, bytes.as_ptr().cast(), bytes.len()) };
+    }
+
+    fn null(&mut self) {
+        // SAFETY: as above.
+        unsafe { api!(RedisModule_ReplyWithNull)(self.0) };
     }
 }

@@ -120,17 +120,33 @@ fn argument_type(kind: &str) -> raw::RedisModuleCommandArgType {
     }
 }
 
-/// Registers `C` under the name on its page.
+/// Registers `C` under the name on its page; `PARENT|CHILD` is a subcommand of a container.
 pub fn register<C: Command>(ctx: *mut raw::RedisModuleCtx) -> Result<Registered, String> {
-    let page: Page = serde_json::from_str(C::PAGE).map_err(|error| format!("a command page is malformed: {error}"))?;
+    create(ctx, C::PAGE, Some(entry::<C>))
+}
+
+/// Registers a command that only has subcommands.
+pub fn register_container(ctx: *mut raw::RedisModuleCtx, page: &str) -> Result<Registered, String> {
+    create(ctx, page, None)
+}
+
+fn create(ctx: *mut raw::RedisModuleCtx, page: &str, run: raw::RedisModuleCmdFunc) -> Result<Registered, String> {
+    let page: Page = serde_json::from_str(page).map_err(|error| format!("a command page is malformed: {error}"))?;
     let name = CString::new(page.name.as_str()).unwrap_or_default();
     let flags = CString::new(page.flags.join(" ")).unwrap_or_default();
     let Keys { first, last, step, .. } = page.keys;
     // SAFETY: called while loading; the server copies name and flags.
     unsafe {
-        if api!(RedisModule_CreateCommand)(ctx, name.as_ptr(), Some(entry::<C>), flags.as_ptr(), first, last, step)
-            != OK
-        {
+        let created = match page.name.split_once('|') {
+            None => api!(RedisModule_CreateCommand)(ctx, name.as_ptr(), run, flags.as_ptr(), first, last, step),
+            Some((parent, child)) => {
+                let parent = CString::new(parent).unwrap_or_default();
+                let child = CString::new(child).unwrap_or_default();
+                let parent = api!(RedisModule_GetCommand)(ctx, parent.as_ptr());
+                api!(RedisModule_CreateSubcommand)(parent, child.as_ptr(), run, flags.as_ptr(), first, last, step)
+            }
+        };
+        if created != OK {
             return Ok(Registered::NameTaken);
         }
         let command = api!(RedisModule_GetCommand)(ctx, name.as_ptr());

@@ -41,6 +41,18 @@ pub struct Limiter {
     pub cells: Counter,
 }
 
+/// What breakers answered, and how often they changed.
+#[derive(Default)]
+pub struct Breakers {
+    pub admitted: Counter,
+    pub denied: Counter,
+    pub counted: Counter,
+    pub stale: Counter,
+    pub not_counted: Counter,
+    pub trips: Counter,
+    pub transitions: Counter,
+}
+
 #[derive(Default)]
 pub struct Counters {
     pub gcra: Limiter,
@@ -48,6 +60,7 @@ pub struct Counters {
     pub window: Limiter,
     pub throttle: Limiter,
     pub throttle_adopted: Counter,
+    pub breaker: Breakers,
     pub applied: Counter,
     pub apply_refused: Counter,
     pub apply_unknown_version: Counter,
@@ -55,6 +68,7 @@ pub struct Counters {
     pub panics: Counter,
     pub gcra_keys: Gauge,
     pub window_keys: Gauge,
+    pub breaker_keys: Gauge,
     pub eviction_risk: AtomicBool,
 }
 
@@ -72,11 +86,19 @@ pub extern "C" fn report(ctx: *mut raw::RedisModuleInfoCtx, _for_crash_report: c
         section.flag("eviction_risk", counters.eviction_risk.load(Relaxed));
         section.gauge("gcra_keys", &counters.gcra_keys);
         section.gauge("window_keys", &counters.window_keys);
+        section.gauge("breaker_keys", &counters.breaker_keys);
         section.limiter("gcra", &counters.gcra);
         section.limiter("mgcra", &counters.mgcra);
         section.limiter("window", &counters.window);
         section.limiter("throttle", &counters.throttle);
         section.counter("throttle_adopted", &counters.throttle_adopted);
+        section.counter("breaker_admitted", &counters.breaker.admitted);
+        section.counter("breaker_denied", &counters.breaker.denied);
+        section.counter("breaker_reports_counted", &counters.breaker.counted);
+        section.counter("breaker_reports_stale", &counters.breaker.stale);
+        section.counter("breaker_reports_not_counted", &counters.breaker.not_counted);
+        section.counter("breaker_trips", &counters.breaker.trips);
+        section.counter("breaker_transitions", &counters.breaker.transitions);
         section.counter("applied", &counters.applied);
         section.counter("apply_refused", &counters.apply_refused);
         section.counter("apply_unknown_version", &counters.apply_unknown_version);

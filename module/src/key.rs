@@ -4,6 +4,7 @@ use std::ffi::{c_int, c_void};
 use std::marker::PhantomData;
 
 use redis_module::raw;
+use resil_core::Instant;
 
 use crate::call::{Call, Failure};
 use crate::datatype::{NativeType, handle_of};
@@ -91,8 +92,9 @@ impl<'c> Key<'c> {
         unsafe { api!(RedisModule_DeleteKey)(self.raw) };
     }
 
-    /// Lets the server collect the key at `ms`, unless that is already so.
-    pub fn collect_at(&mut self, ms: i64) {
+    /// Lets the server collect the key at `instant`, unless that is already so; `None`: never.
+    pub fn collect_at(&mut self, instant: Option<Instant>) {
+        let ms = instant.map_or(raw::REDISMODULE_NO_EXPIRE as i64, Instant::ceil_ms);
         // SAFETY: opened for writing and not empty.
         unsafe {
             if api!(RedisModule_GetAbsExpire)(self.raw) != ms {

@@ -1,6 +1,7 @@
 //! Resil inside the server. This file only registers; see `commands/` for what the commands do, `apply.rs` for the
 //! one place that writes, `datatype/` for how values are stored, and docs/architecture.md for the way of a request.
 
+mod announce;
 mod apply;
 mod call;
 mod clock;
@@ -67,6 +68,7 @@ fn load(ctx: *mut raw::RedisModuleCtx, arguments: &[&[u8]]) -> Result<(), ()> {
     unsafe { api!(RedisModule_SetModuleOptions)(ctx, options as c_int) };
     datatype::callbacks::register::<datatype::tiers::Tiers>(ctx)?;
     datatype::callbacks::register::<datatype::window::Log>(ctx)?;
+    datatype::callbacks::register::<datatype::breaker::Circuit>(ctx)?;
     config::register(ctx)?;
     add_acl_category(ctx);
     command::<commands::gcra::Take>(ctx)?;
@@ -74,6 +76,15 @@ fn load(ctx: *mut raw::RedisModuleCtx, arguments: &[&[u8]]) -> Result<(), ()> {
     command::<commands::mgcra::TakeAll>(ctx)?;
     command::<commands::window::Take>(ctx)?;
     command::<commands::window::Peek>(ctx)?;
+    container(ctx, commands::breaker::PAGE)?;
+    command::<commands::breaker::Admit>(ctx)?;
+    command::<commands::breaker::Report>(ctx)?;
+    command::<commands::breaker::Tally>(ctx)?;
+    command::<commands::breaker::State>(ctx)?;
+    command::<commands::breaker::Force>(ctx)?;
+    command::<commands::breaker::Reset>(ctx)?;
+    command::<commands::breaker::Config>(ctx)?;
+    command::<commands::breaker::Help>(ctx)?;
     command::<commands::apply::Apply>(ctx)?;
     if config::cell_compat() {
         compatible_command(ctx)?;
@@ -89,7 +100,16 @@ fn load(ctx: *mut raw::RedisModuleCtx, arguments: &[&[u8]]) -> Result<(), ()> {
 }
 
 fn command<C: Command>(ctx: *mut raw::RedisModuleCtx) -> Result<(), ()> {
-    match describe::register::<C>(ctx) {
+    required(ctx, describe::register::<C>(ctx))
+}
+
+/// A command that only has subcommands.
+fn container(ctx: *mut raw::RedisModuleCtx, page: &str) -> Result<(), ()> {
+    required(ctx, describe::register_container(ctx, page))
+}
+
+fn required(ctx: *mut raw::RedisModuleCtx, registered: Result<Registered, String>) -> Result<(), ()> {
+    match registered {
         Ok(Registered::Yes) => Ok(()),
         Ok(Registered::NameTaken) => {
             log(ctx, c"warning", "another module already has one of our commands; is resil loaded twice?");

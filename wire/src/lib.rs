@@ -5,7 +5,8 @@
 //! - [`argv`]: the cursor over arguments; every refusal names the argument, what was given and what is allowed.
 //! - [`duration`]: `250ms`, `30s`, `1h`.
 //! - [`reply`]: what replies are written to and read from.
-//! - [`gcra`], [`mgcra`], [`window`], [`throttle`], [`apply`]: one file per command family.
+//! - [`gcra`], [`mgcra`], [`window`], [`throttle`], [`breaker`], [`breaker_state`], [`apply`]: one file per
+//!   command family.
 //!
 //! # What this crate does not do
 //! It asks no clock, opens no socket, and decides nothing: a number is only held against the bounds that core names.
@@ -13,6 +14,8 @@
 
 pub mod apply;
 pub mod argv;
+pub mod breaker;
+pub mod breaker_state;
 pub mod duration;
 pub mod gcra;
 pub mod mgcra;

@@ -5,14 +5,22 @@ use std::fmt;
 /// Where a reply is written. Arrays announce their length first, then their elements follow.
 pub trait Sink {
     fn array(&mut self, len: usize);
+    /// A map announces the number of its pairs; keys and values follow in turn.
+    fn map(&mut self, pairs: usize);
     fn integer(&mut self, number: i64);
+    fn text(&mut self, bytes: &[u8]);
+    fn null(&mut self);
 }
 
 /// A reply as a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Value {
     Integer(i64),
+    Text(Vec<u8>),
+    Null,
     Array(Vec<Value>),
+    /// A map, or, from an older protocol, an array of keys and values in turn.
+    Map(Vec<(Value, Value)>),
 }
 
 /// The reply is not of the shape the command promises.
@@ -39,14 +47,21 @@ impl Value {
     pub fn integer(&self) -> Result<i64, Unexpected> {
         match self {
             Self::Integer(number) => Ok(*number),
-            Self::Array(_) => Err(Unexpected("an integer")),
+            _ => Err(Unexpected("an integer")),
         }
     }
 
     pub fn array(&self) -> Result<&[Self], Unexpected> {
         match self {
             Self::Array(elements) => Ok(elements),
-            Self::Integer(_) => Err(Unexpected("an array")),
+            _ => Err(Unexpected("an array")),
+        }
+    }
+
+    pub fn text(&self) -> Result<&[u8], Unexpected> {
+        match self {
+            Self::Text(bytes) => Ok(bytes),
+            _ => Err(Unexpected("a text")),
         }
     }
 
@@ -59,7 +74,8 @@ impl Value {
 
 enum Piece {
     Array(usize),
-    Integer(i64),
+    Map(usize),
+    Leaf(Value),
 }
 
 /// Pieces in the order they were written, then reversed to be taken from the end.
@@ -71,14 +87,27 @@ impl Sink for Flat {
     }
 
     fn integer(&mut self, number: i64) {
-        self.0.push(Piece::Integer(number));
+        self.0.push(Piece::Leaf(Value::Integer(number)));
+    }
+
+    fn map(&mut self, pairs: usize) {
+        self.0.push(Piece::Map(pairs));
+    }
+
+    fn text(&mut self, bytes: &[u8]) {
+        self.0.push(Piece::Leaf(Value::Text(bytes.to_vec())));
+    }
+
+    fn null(&mut self) {
+        self.0.push(Piece::Leaf(Value::Null));
     }
 }
 
 impl Flat {
     fn take(&mut self) -> Value {
         match self.0.pop() {
-            Some(Piece::Integer(number)) => Value::Integer(number),
+            Some(Piece::Leaf(value)) => value,
+            Some(Piece::Map(pairs)) => Value::Map((0..pairs).map(|_| (self.take(), self.take())).collect()),
             Some(Piece::Array(len)) => Value::Array((0..len).map(|_| self.take()).collect()),
             None => Value::Array(Vec::new()),
         }

@@ -1,5 +1,6 @@
 //! GCRA held against what it promises (`promises`, `waits`), against an independent token bucket step by step
-//! (`token_bucket`), and under changing configurations and several tiers (`tiers`).
+//! (`token_bucket`), and under changing configurations, several tiers (`tiers`), several keys (`many`) and
+//! keys of redis-cell (`adopted`).
 //!
 //! How to repeat a failing run: see `seed`.
 
@@ -10,6 +11,8 @@ mod ratio;
 #[path = "../seed/mod.rs"]
 mod seed;
 
+mod adopted;
+mod many;
 mod promises;
 mod schedule;
 mod tiers;

@@ -2,7 +2,7 @@
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use resil_core::rate_limit::{Ask, Quota, Wait};
+use resil_core::rate_limit::{Ask, Quota, Reading, Wait};
 
 use crate::bucket::{Answer, Buckets, Rate, Request, Row};
 use crate::schedule::{Called, Event, Key, anything, quota, unsteady};
@@ -12,7 +12,7 @@ pub fn rate(quota: &Quota) -> Rate {
     Rate { cells: quota.limit() as i64, period_us: quota.period().as_us(), capacity: quota.capacity() as i64 }
 }
 
-fn request(ask: Ask) -> Request {
+pub fn request(ask: Ask) -> Request {
     match ask {
         Ask::Take(cells) => Request::Take(cells as i64),
         Ask::UpTo(cells) => Request::UpTo(cells as i64),
@@ -22,8 +22,8 @@ fn request(ask: Ask) -> Request {
     }
 }
 
-fn answer(called: &Called) -> Answer {
-    let row = |reading: &resil_core::rate_limit::Reading| Row {
+pub fn row(reading: &Reading) -> Row {
+    Row {
         capacity: reading.capacity as i64,
         remaining: reading.remaining as i64,
         wait_us: match reading.retry_after {
@@ -31,7 +31,10 @@ fn answer(called: &Called) -> Answer {
             Wait::Never => None,
         },
         reset_us: reading.reset_after.as_us(),
-    };
+    }
+}
+
+fn answer(called: &Called) -> Answer {
     Answer {
         granted: called.verdict.granted as i64,
         rows: called.verdict.tiers.iter().map(row).collect(),

@@ -4,8 +4,9 @@ use resil_core::codec::Change;
 use resil_wire::Refused;
 use resil_wire::apply::{Applied, parse};
 
-use crate::apply::{change_log, signal_modified, store_log, store_tiers};
+use crate::apply::{change_log, edit_breaker, signal_modified, store_breaker, store_log, store_tiers};
 use crate::call::{Call, Command, Failure};
+use crate::datatype::breaker::Circuit;
 use crate::datatype::tiers::Tiers;
 use crate::datatype::window::Log;
 use crate::edge::{api, log};
@@ -30,7 +31,7 @@ impl Command for Apply {
             log(call.ctx, c"warning", &format!("a replicated change was not applied: {}", refused.text()));
         })?;
         for (index, (_, applied)) in changes.into_iter().enumerate() {
-            let mut key = Key::open_to_write(call, call.string(1 + index * 3)?);
+            let mut key = Key::open_to_write(call, call.string(index * 3)?);
             match applied {
                 Applied::Change(change) => apply(&mut key, change),
                 Applied::UnknownVersion(version) => {
@@ -57,6 +58,11 @@ fn apply(key: &mut Key<'_>, change: Change) {
         Change::Log(window) => store_log(key, key.value::<Log>().ok().flatten(), window),
         Change::LogChange(change) => match key.value::<Log>() {
             Ok(value) => change_log(key, value, &change),
+            Err(_) => counters().apply_refused.add(1),
+        },
+        Change::Breaker(breaker) => store_breaker(key, key.value::<Circuit>().ok().flatten(), *breaker),
+        Change::BreakerEdits(edits) => match key.value::<Circuit>() {
+            Ok(value) => edit_breaker(key, value, &edits),
             Err(_) => counters().apply_refused.add(1),
         },
     }

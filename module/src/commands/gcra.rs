@@ -22,7 +22,7 @@ impl Command for Take {
         let args = call.args();
         let request = Gcra::parse(&args)?;
         let now = clock::now();
-        let mut key = Key::open_to_write(call, call.string(1)?);
+        let mut key = Key::open_to_write(call, call.string(0)?);
         let value = key.value::<Tiers>()?;
         let step = step(&read_tiers(value), &request.quotas, request.ask, now).map_err(Refused::new)?;
         if let Some(tiers) = step.change {
@@ -45,7 +45,7 @@ impl Command for Peek {
         let args = call.args();
         let request = Gcra::parse_peek(&args)?;
         let now = clock::now();
-        let key = Key::open_to_read(call, call.string(1)?);
+        let key = Key::open_to_read(call, call.string(0)?);
         let tiers = read_tiers(key.value::<Tiers>()?);
         let step = step(&tiers, &request.quotas, Ask::Peek, now).map_err(Refused::new)?;
         count(&counters().gcra, Ask::Peek, &step.verdict);

@@ -18,7 +18,7 @@ use crate::key::Key;
 pub struct TakeAll;
 
 /// Where the first key stands, and how far apart the keys are.
-const FIRST_KEY: usize = 2;
+const FIRST_KEY: usize = 1;
 const KEY_STEP: usize = 4;
 
 impl Command for TakeAll {

@@ -21,7 +21,7 @@ impl Command for Throttle {
         let args = call.args();
         let ClThrottle { throttle, .. } = ClThrottle::parse(&args)?;
         let now = clock::now();
-        let mut key = Key::open_to_write(call, call.string(1)?);
+        let mut key = Key::open_to_write(call, call.string(0)?);
         let adopted = key.text().map(|text| parse_tat_ns(text).ok_or(Failure::WrongType)).transpose()?;
         let value = if adopted.is_some() { None } else { key.value::<Tiers>()? };
         let tiers: TierSet = match adopted {

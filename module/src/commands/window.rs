@@ -23,7 +23,7 @@ impl Command for Take {
         let args = call.args();
         let request = Windowed::parse(&args, config::window_limit_max())?;
         let now = clock::now();
-        let mut key = Key::open_to_write(call, call.string(1)?);
+        let mut key = Key::open_to_write(call, call.string(0)?);
         let value = key.value::<Log>()?;
         let empty = Window::default();
         let window = log_or(value, &empty);
@@ -50,7 +50,7 @@ impl Command for Peek {
         let args = call.args();
         let request = Windowed::parse_peek(&args, config::window_limit_max())?;
         let now = clock::now();
-        let key = Key::open_to_read(call, call.string(1)?);
+        let key = Key::open_to_read(call, call.string(0)?);
         let empty = Window::default();
         let step = step(log_or(key.value::<Log>()?, &empty), request.rule, request.ask, now);
         count(&counters().window, request.ask, &step.verdict);

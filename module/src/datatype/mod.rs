@@ -3,6 +3,7 @@
 //! Every value is stored through a [`NativeType`]: how it is encoded, decoded, measured, copied and freed. The
 //! callbacks in [`callbacks`] are the same few lines for all of them, and each is guarded.
 
+pub mod breaker;
 pub mod callbacks;
 pub mod tiers;
 pub mod window;

@@ -1,0 +1,60 @@
+//! The circuit breaker: one for the whole fleet.
+//!
+//! # The promise
+//! It trips exactly when a threshold is met, lets exactly PROBES calls out in half-open, and can never be wedged: a
+//! probe that is not heard of frees its place when its lease ends. A report from before the last transition changes
+//! nothing.
+//!
+//! # The states
+//! ```text
+//!                 threshold met                     any failure
+//!        ┌──────────────────────────▶ open ◀─────────────────────────┐
+//!        │                             │ first ADMIT after the time  │
+//!     closed                           ▼                             │
+//!        ▲                         half-open ────────────────────────┤
+//!        │  SUCCESSES probes           │                             │
+//!        ├─────────────────────────────┤  with RAMP                  │
+//!        │        after RAMP           ▼                             │
+//!        └───────────────────────── ramping ─────────────────────────┘
+//!
+//!     FORCE puts it into forced-open, forced-closed, disabled or metrics; AUTO, or the end of FOR, into closed.
+//! ```
+//!
+//! # Generations
+//! Every transition gets `generation = max(now_us, last + 1)`. A permit names the generation it was given in; a report
+//! counts only in that one. A key that went and came back starts at generation 0 again, so a permit also says when it
+//! was given: one older than IDLE is stale.
+//!
+//! # Permits
+//! A permit of a closed breaker is not remembered: it is only checked. A probe's permit is: it has a number, a lease,
+//! and counts once.
+//!
+//! # Invariants
+//! 1. At most PROBES probes are out; each ends with its lease. Denied admits never extend anything.
+//! 2. Counts belong to one generation: a transition empties the window, the run of failures and the evidence.
+//! 3. IGNORE and CANCEL free a permit and count neither way.
+//! 4. All memory is bounded: 10,000 outcomes or 20 slices, 100 probes, 64 callers as evidence, 128 callers of TALLY.
+//!
+//! # How it changes
+//! A step decides by looking, and changes by [`Edit`]s: small, with absolute values. The same edits, applied in the
+//! same order, are what a replica does.
+
+mod config;
+mod edit;
+mod encoding;
+mod judge;
+mod outcomes;
+mod permit;
+mod state;
+mod step;
+
+pub use config::{Config, ConfigError, Patch, WindowKind, bounds};
+pub use edit::{Edit, Edits};
+pub use encoding::{decode_breaker, decode_edits, encode_breaker, encode_edits};
+pub use outcomes::{Batch, Outcomes, Totals};
+pub use permit::{Caller, Permit};
+pub use state::{Breaker, Force, Forced, Phase, StateName};
+pub use step::{
+    Admission, Outcome, Reason, Report, Reported, Tally, Transition, View, Why, admit, configure, force, report, reset,
+    tally, view,
+};

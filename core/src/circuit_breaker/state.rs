@@ -1,0 +1,240 @@
+//! What a breaker remembers.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use super::config::Config;
+use super::outcomes::{Outcomes, Totals};
+use super::permit::Caller;
+use crate::time::{Instant, Span};
+
+/// Callers kept as evidence for QUORUM, callers of TALLY, and reported probes told apart from unknown ones.
+pub(super) const EVIDENCE_MAX: usize = 64;
+pub(super) const TALLIES_MAX: usize = 128;
+pub(super) const REPORTED_MAX: usize = 32;
+
+/// The name of a state, as replies and events have it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StateName {
+    Closed,
+    Open,
+    HalfOpen,
+    Ramping,
+    ForcedOpen,
+    ForcedClosed,
+    Disabled,
+    Metrics,
+}
+
+impl StateName {
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::Closed => "closed",
+            Self::Open => "open",
+            Self::HalfOpen => "half-open",
+            Self::Ramping => "ramping",
+            Self::ForcedOpen => "forced-open",
+            Self::ForcedClosed => "forced-closed",
+            Self::Disabled => "disabled",
+            Self::Metrics => "metrics",
+        }
+    }
+}
+
+/// What FORCE can put a breaker into.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Force {
+    Open,
+    Closed,
+    Disabled,
+    Metrics,
+}
+
+impl Force {
+    pub const ALL: [Self; 4] = [Self::Open, Self::Closed, Self::Disabled, Self::Metrics];
+
+    pub fn state(self) -> StateName {
+        match self {
+            Self::Open => StateName::ForcedOpen,
+            Self::Closed => StateName::ForcedClosed,
+            Self::Disabled => StateName::Disabled,
+            Self::Metrics => StateName::Metrics,
+        }
+    }
+}
+
+/// A forced state: by whom, why, since when, until when.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Forced {
+    pub force: Force,
+    pub since_us: i64,
+    pub until_us: Option<i64>,
+    pub actor: Vec<u8>,
+    pub reason: Vec<u8>,
+}
+
+/// A probe that is out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Probe {
+    pub number: u32,
+    pub until_us: i64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Phase {
+    Closed,
+    Open { opened_us: i64, length_us: i64 },
+    HalfOpen { successes: u32, issued: u32, probes: Vec<Probe>, reported: Vec<u32> },
+    Ramping { since_us: i64 },
+    Forced(Box<Forced>),
+}
+
+/// One breaker. The default is what a missing key means.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Breaker {
+    pub(super) config: Config,
+    /// Somebody configured it; `lasting` if by CONFIG, which does not expire.
+    pub(super) configured: bool,
+    pub(super) lasting: bool,
+    pub(super) version: u64,
+    pub(super) generation: u64,
+    pub(super) phase: Phase,
+    /// Trips in a row, for the growth of the open time, and since when it has been closed.
+    pub(super) trips: u32,
+    pub(super) closed_us: i64,
+    pub(super) failures_in_a_row: u32,
+    pub(super) outcomes: Outcomes,
+    /// Calls recorded in this generation: places evidence in a count window.
+    pub(super) recorded: u64,
+    /// Callers that failed, each with its newest failure: the call's number in a count window, else its instant.
+    pub(super) evidence: Vec<(Caller, i64)>,
+    /// The newest sequence number of each caller of TALLY, most recently heard last.
+    pub(super) tallies: Vec<(Caller, u64)>,
+    pub(super) last_seen_us: i64,
+}
+
+impl Default for Breaker {
+    fn default() -> Self {
+        let config = Config::default();
+        Self {
+            outcomes: Outcomes::new(config.window),
+            config,
+            configured: false,
+            lasting: false,
+            version: 0,
+            generation: 0,
+            phase: Phase::Closed,
+            trips: 0,
+            closed_us: 0,
+            failures_in_a_row: 0,
+            recorded: 0,
+            evidence: Vec::new(),
+            tallies: Vec::new(),
+            last_seen_us: 0,
+        }
+    }
+}
+
+impl Breaker {
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    pub fn phase(&self) -> &Phase {
+        &self.phase
+    }
+
+    pub fn is_configured(&self) -> bool {
+        self.configured
+    }
+
+    pub fn trips(&self) -> u32 {
+        self.trips
+    }
+
+    /// The state as stored; [`super::step`] knows what it has become by now.
+    pub fn name(&self) -> StateName {
+        match &self.phase {
+            Phase::Closed => StateName::Closed,
+            Phase::Open { .. } => StateName::Open,
+            Phase::HalfOpen { .. } => StateName::HalfOpen,
+            Phase::Ramping { .. } => StateName::Ramping,
+            Phase::Forced(forced) => forced.force.state(),
+        }
+    }
+
+    /// Counts in the window at `now`; nothing after IDLE.
+    pub fn totals(&self, now: Instant) -> Totals {
+        if self.is_idle(now) { Totals::default() } else { self.outcomes.totals(now) }
+    }
+
+    pub fn failures_in_a_row(&self, now: Instant) -> u32 {
+        if self.is_idle(now) { 0 } else { self.failures_in_a_row }
+    }
+
+    /// Probes whose lease has not ended.
+    pub fn probes_out(&self, now: Instant) -> usize {
+        match &self.phase {
+            Phase::HalfOpen { probes, .. } => probes.iter().filter(|probe| probe.until_us > now.as_us()).count(),
+            _ => 0,
+        }
+    }
+
+    /// Nothing was reported for so long that counts and growth are forgotten.
+    pub(super) fn is_idle(&self, now: Instant) -> bool {
+        now.as_us() > self.last_seen_us.saturating_add(self.config.idle.as_us())
+    }
+
+    /// When the key may be collected, or `None` while it holds what does not expire.
+    pub fn gc_at(&self) -> Option<Instant> {
+        if self.lasting {
+            return None;
+        }
+        let busy_until_us = match &self.phase {
+            Phase::Closed => self.last_seen_us,
+            Phase::Open { opened_us, length_us } => opened_us.saturating_add(*length_us),
+            Phase::HalfOpen { probes, .. } => {
+                probes.iter().map(|probe| probe.until_us).max().unwrap_or(0).max(self.last_seen_us)
+            }
+            Phase::Ramping { since_us } => since_us.saturating_add(self.config.ramp.as_us()),
+            Phase::Forced(forced) => forced.until_us?,
+        };
+        let end = Instant::from_us(busy_until_us.max(self.last_seen_us)).plus(self.config.idle);
+        // On a grid of at least a sixteenth of IDLE, so that a busy breaker is not re-armed with every report.
+        let grid_ms = (self.config.idle.ceil_ms() / 16).max(64).cast_unsigned().next_power_of_two().cast_signed();
+        Some(Instant::from_us(((end.ceil_ms() | (grid_ms - 1)) + 1).saturating_mul(1_000)))
+    }
+
+    /// Whether it is as good as no key: nothing counted, nothing configured, no generation to remember.
+    pub fn is_blank(&self) -> bool {
+        *self == Self { last_seen_us: self.last_seen_us, ..Self::default() }
+    }
+
+    /// Bytes on the heap besides the breaker itself.
+    pub fn heap_bytes(&self) -> usize {
+        let phase = match &self.phase {
+            Phase::HalfOpen { probes, reported, .. } => {
+                probes.capacity() * size_of::<Probe>() + reported.capacity() * size_of::<u32>()
+            }
+            Phase::Forced(forced) => size_of::<Forced>() + forced.actor.capacity() + forced.reason.capacity(),
+            Phase::Closed | Phase::Open { .. } | Phase::Ramping { .. } => 0,
+        };
+        let evidence = self.evidence.capacity() * size_of::<(Caller, i64)>();
+        let tallies = self.tallies.capacity() * size_of::<(Caller, u64)>();
+        phase + evidence + tallies + self.outcomes.heap_bytes()
+    }
+
+    /// How long an open state that began at `opened_us` still lasts; a clock set back does not prolong it.
+    pub(super) fn open_for(&self, opened_us: i64, length_us: i64, now: Instant) -> Span {
+        let opened_us = opened_us.min(now.as_us());
+        now.until(Instant::from_us(opened_us.saturating_add(length_us)))
+    }
+}

@@ -1,0 +1,506 @@
+//! The steps: one function per event. Each looks, decides, and changes only by edits, which it hands back together with
+//! the verdict and the transitions that happened.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use smallvec::SmallVec;
+
+use super::config::{ConfigError, Patch};
+use super::edit::{Edit, Edits};
+use super::judge;
+use super::outcomes::Batch;
+use super::permit::{Caller, Permit};
+use super::state::{Breaker, Force, Forced, Phase, StateName};
+use crate::limits::CLOCK_JITTER;
+use crate::rate_limit::Wait;
+use crate::time::{Instant, Span};
+
+/// What a step came to. No edits: nothing changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outcome<V> {
+    pub verdict: V,
+    pub edits: Edits,
+    pub transitions: SmallVec<[Transition; 1]>,
+}
+
+/// A change of state, to be published once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Transition {
+    pub previous: StateName,
+    pub new: StateName,
+    pub generation: u64,
+    pub reason: Reason,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reason {
+    Consecutive,
+    FailureRate,
+    SlowRate,
+    OpenTimeOver,
+    ProbesSucceeded,
+    ProbeFailed,
+    RampOver,
+    RampFailed,
+    Forced,
+    ForceLifted,
+    ForceEnded,
+    Reset,
+}
+
+impl Reason {
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::Consecutive => "consecutive-failures",
+            Self::FailureRate => "failure-rate",
+            Self::SlowRate => "slow-rate",
+            Self::OpenTimeOver => "open-time-over",
+            Self::ProbesSucceeded => "probes-succeeded",
+            Self::ProbeFailed => "probe-failed",
+            Self::RampOver => "ramp-over",
+            Self::RampFailed => "ramp-failed",
+            Self::Forced => "forced",
+            Self::ForceLifted => "force-lifted",
+            Self::ForceEnded => "force-ended",
+            Self::Reset => "reset",
+        }
+    }
+}
+
+/// The answer to ADMIT.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Admission {
+    /// `None`: denied.
+    pub permit: Option<Permit>,
+    pub state: StateName,
+    pub retry_after: Wait,
+    pub generation: u64,
+}
+
+/// What a call came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Report {
+    Ok,
+    Fail,
+    Ignore,
+    Cancel,
+}
+
+/// Why a report counted or not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Why {
+    Counted,
+    Stale,
+    Unknown,
+    Duplicate,
+    Ignored,
+}
+
+impl Why {
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::Counted => "counted",
+            Self::Stale => "stale",
+            Self::Unknown => "unknown",
+            Self::Duplicate => "duplicate",
+            Self::Ignored => "ignored",
+        }
+    }
+}
+
+/// The answer to REPORT and TALLY.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reported {
+    pub why: Why,
+    pub state: StateName,
+    pub generation: u64,
+    pub retry_after: Wait,
+}
+
+/// A batch of a caller that admits by itself while the breaker is closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tally {
+    pub generation: u64,
+    pub caller: Caller,
+    pub seq: u64,
+    pub batch: Batch,
+}
+
+/// A breaker being stepped: what was changed so far.
+struct Draft<'a> {
+    breaker: &'a mut Breaker,
+    now: Instant,
+    edits: Edits,
+    transitions: SmallVec<[Transition; 1]>,
+}
+
+impl<'a> Draft<'a> {
+    /// Opens the breaker at `now`: a clock that was set back is mended, and what time alone ends has ended.
+    fn open(breaker: &'a mut Breaker, now: Instant) -> Self {
+        let mut draft = Self { breaker, now, edits: Edits::new(), transitions: SmallVec::new() };
+        draft.mend_clock();
+        match &draft.breaker.phase {
+            Phase::Forced(forced) if forced.until_us.is_some_and(|until_us| until_us <= now.as_us()) => {
+                draft.enter(Phase::Closed, Reason::ForceEnded);
+            }
+            Phase::Ramping { since_us } if now.as_us() - since_us >= draft.breaker.config.ramp.as_us() => {
+                draft.enter(Phase::Closed, Reason::RampOver);
+            }
+            _ => {}
+        }
+        draft
+    }
+
+    fn edit(&mut self, edit: Edit) {
+        self.breaker.apply(&edit);
+        self.edits.push(edit);
+    }
+
+    fn enter(&mut self, phase: Phase, reason: Reason) {
+        self.enter_after(self.breaker.trips, phase, reason);
+    }
+
+    /// Every transition goes through here: a new generation, an edit, and the transition to be published.
+    fn enter_after(&mut self, trips: u32, phase: Phase, reason: Reason) {
+        let previous = self.breaker.name();
+        let generation = (self.now.as_us() as u64).max(self.breaker.generation + 1);
+        self.edit(Edit::Enter { phase, generation, at_us: self.now.as_us(), trips });
+        let new = self.breaker.name();
+        self.transitions.push(Transition { previous, new, generation, reason });
+    }
+
+    /// Opens the circuit, for longer with every trip in a row.
+    fn trip(&mut self, reason: Reason) {
+        let config = self.breaker.config;
+        let settled = matches!(self.breaker.phase, Phase::Closed)
+            && self.now.as_us() - self.breaker.closed_us >= config.open_max.as_us();
+        let trips = if settled { 1 } else { self.breaker.trips.saturating_add(1) };
+        let length_us = config.open_time(trips).as_us();
+        self.enter_after(trips, Phase::Open { opened_us: self.now.as_us(), length_us }, reason);
+    }
+
+    fn mend_clock(&mut self) {
+        let now_us = self.now.as_us();
+        let lease_end_us = self.now.plus(self.breaker.config.lease).as_us();
+        let ahead = match &self.breaker.phase {
+            Phase::Open { opened_us, .. } => *opened_us > now_us,
+            Phase::Ramping { since_us } => *since_us > now_us,
+            Phase::HalfOpen { probes, .. } => probes.iter().any(|probe| probe.until_us > lease_end_us),
+            Phase::Forced(forced) => forced.since_us > now_us && forced.until_us.is_some(),
+            Phase::Closed => false,
+        };
+        if ahead || self.breaker.last_seen_us > self.now.plus(CLOCK_JITTER).as_us() {
+            self.edit(Edit::Mend { now_us, probe_until_us: lease_end_us });
+        }
+    }
+
+    fn forget_if_idle(&mut self) {
+        let breaker = &self.breaker;
+        let remembers = breaker.recorded > 0 || breaker.trips > 0 || !breaker.tallies.is_empty();
+        if breaker.is_idle(self.now) && remembers {
+            self.edit(Edit::Forget);
+        }
+    }
+
+    fn permit(&self, caller: Caller, probe: Option<u32>) -> Permit {
+        Permit { generation: self.breaker.generation, issued_us: self.now.as_us(), caller, probe }
+    }
+
+    fn finish<V>(self, verdict: V) -> Outcome<V> {
+        Outcome { verdict, edits: self.edits, transitions: self.transitions }
+    }
+
+    fn admission(self, permit: Option<Permit>, retry_after: Wait) -> Outcome<Admission> {
+        let (state, generation) = (self.breaker.name(), self.breaker.generation);
+        self.finish(Admission { permit, state, retry_after, generation })
+    }
+
+    fn reported(self, why: Why) -> Outcome<Reported> {
+        let retry_after = match &self.breaker.phase {
+            Phase::Open { opened_us, length_us } => Wait::For(self.breaker.open_for(*opened_us, *length_us, self.now)),
+            _ => Wait::NONE,
+        };
+        let (state, generation) = (self.breaker.name(), self.breaker.generation);
+        self.finish(Reported { why, state, generation, retry_after })
+    }
+}
+
+/// ADMIT: may this caller call? `options` apply as the contract says; `chance` is from 0 to 99, drawn outside.
+pub fn admit(
+    breaker: &mut Breaker,
+    caller: Caller,
+    options: Option<(&Patch, Option<u64>)>,
+    chance: u32,
+    now: Instant,
+) -> Result<Outcome<Admission>, ConfigError> {
+    let configured = options.map(|options| offered(breaker, options)).transpose()?.flatten();
+    let mut draft = Draft::open(breaker, now);
+    if let Some((config, version)) = configured {
+        let lasting = draft.breaker.lasting;
+        draft.edit(Edit::Configure { config, version, lasting, at_us: now.as_us() });
+    }
+    let state = &*draft.breaker;
+    Ok(match &state.phase {
+        Phase::Closed => admitted(draft, caller),
+        Phase::Open { opened_us, length_us } => {
+            let wait = state.open_for(*opened_us, *length_us, now);
+            if !wait.is_zero() {
+                return Ok(draft.admission(None, Wait::For(wait)));
+            }
+            draft.forget_if_idle();
+            let half_open = Phase::HalfOpen { successes: 0, issued: 0, probes: Vec::new(), reported: Vec::new() };
+            draft.enter(half_open, Reason::OpenTimeOver);
+            probe(draft, caller)
+        }
+        Phase::HalfOpen { .. } => probe(draft, caller),
+        Phase::Ramping { since_us } => {
+            let (share, next_us) = ramp_stage(now.as_us() - since_us, state.config.ramp.as_us());
+            let wait = now.until(Instant::from_us(since_us + next_us));
+            if chance < share { admitted(draft, caller) } else { draft.admission(None, Wait::For(wait)) }
+        }
+        Phase::Forced(forced) => match (forced.force, forced.until_us) {
+            (Force::Open, Some(until_us)) => {
+                let wait = now.until(Instant::from_us(until_us));
+                draft.admission(None, Wait::For(wait))
+            }
+            (Force::Open, None) => draft.admission(None, Wait::Never),
+            _ => admitted(draft, caller),
+        },
+    })
+}
+
+/// The configuration that options on ADMIT bring about, if they apply: to a breaker nobody configured, or with a
+/// higher version. They are checked even if they do not apply.
+fn offered(
+    breaker: &Breaker,
+    (patch, version): (&Patch, Option<u64>),
+) -> Result<Option<(super::config::Config, u64)>, ConfigError> {
+    let config = breaker.config.patched(patch)?;
+    let applies = if breaker.configured { version.is_some_and(|version| version > breaker.version) } else { true };
+    Ok(applies.then_some((config, version.unwrap_or(breaker.version))))
+}
+
+fn admitted(draft: Draft<'_>, caller: Caller) -> Outcome<Admission> {
+    let permit = draft.permit(caller, None);
+    draft.admission(Some(permit), Wait::NONE)
+}
+
+/// Half-open: a probe if a place is free.
+fn probe(mut draft: Draft<'_>, caller: Caller) -> Outcome<Admission> {
+    let now_us = draft.now.as_us();
+    let Phase::HalfOpen { issued, probes, .. } = &draft.breaker.phase else { return admitted(draft, caller) };
+    let ends = probes.iter().map(|probe| probe.until_us).filter(|until_us| *until_us > now_us);
+    if ends.clone().count() >= draft.breaker.config.probes as usize {
+        let first_us = ends.min().unwrap_or(now_us);
+        let wait = draft.now.until(Instant::from_us(first_us));
+        return draft.admission(None, Wait::For(wait));
+    }
+    let number = issued.wrapping_add(1);
+    let until_us = draft.now.plus(draft.breaker.config.lease).as_us();
+    draft.edit(Edit::ProbeOut { number, at_us: now_us, until_us });
+    let permit = draft.permit(caller, Some(number));
+    draft.admission(Some(permit), Wait::NONE)
+}
+
+/// The percentage admitted `elapsed_us` after half-open, and when the next stage begins.
+fn ramp_stage(elapsed_us: i64, ramp_us: i64) -> (u32, i64) {
+    let third_us = (ramp_us / 3).max(1);
+    match elapsed_us / third_us {
+        0 => (10, third_us),
+        1 => (25, 2 * third_us),
+        _ => (50, ramp_us),
+    }
+}
+
+/// REPORT: what the call under `permit` came to.
+pub fn report(
+    breaker: &mut Breaker,
+    permit: Option<Permit>,
+    report: Report,
+    duration: Option<Span>,
+    now: Instant,
+) -> Outcome<Reported> {
+    let mut draft = Draft::open(breaker, now);
+    let Some(permit) = permit else { return draft.reported(Why::Unknown) };
+    let age_us = now.as_us().saturating_sub(permit.issued_us);
+    if permit.generation != draft.breaker.generation || age_us > draft.breaker.config.idle.as_us() {
+        return draft.reported(Why::Stale);
+    }
+    let slow_after = draft.breaker.config.slow;
+    let slow = !slow_after.is_zero() && duration.is_some_and(|duration| duration >= slow_after);
+    if matches!(draft.breaker.phase, Phase::HalfOpen { .. }) {
+        return probe_report(draft, permit, report, slow);
+    }
+    let failed = match report {
+        Report::Ok => false,
+        Report::Fail => true,
+        Report::Ignore | Report::Cancel => return draft.reported(Why::Ignored),
+    };
+    let batch = Batch { ok: !failed as u32, failures: failed as u32, slow: slow as u32, run: failed as u32 };
+    match &draft.breaker.phase {
+        Phase::Ramping { .. } if failed || counts_as_failure(&draft, slow) => draft.trip(Reason::RampFailed),
+        Phase::Closed | Phase::Ramping { .. } => record(&mut draft, permit.caller, batch),
+        Phase::Forced(forced) if matches!(forced.force, Force::Closed | Force::Metrics) => {
+            record(&mut draft, permit.caller, batch);
+        }
+        Phase::Forced(forced) if forced.force == Force::Disabled => return draft.reported(Why::Ignored),
+        _ => return draft.reported(Why::Unknown),
+    }
+    draft.reported(Why::Counted)
+}
+
+/// Where slow calls trip, a slow probe has not shown that the dependency is well.
+fn counts_as_failure(draft: &Draft<'_>, slow: bool) -> bool {
+    slow && draft.breaker.config.slow_rate_pct > 0
+}
+
+fn probe_report(mut draft: Draft<'_>, permit: Permit, report: Report, slow: bool) -> Outcome<Reported> {
+    let now_us = draft.now.as_us();
+    let (Some(number), Phase::HalfOpen { probes, reported, .. }) = (permit.probe, &draft.breaker.phase) else {
+        return draft.reported(Why::Unknown);
+    };
+    let is_out = probes.iter().any(|probe| probe.number == number && probe.until_us > now_us);
+    if !is_out {
+        let why = if reported.contains(&number) { Why::Duplicate } else { Why::Unknown };
+        return draft.reported(why);
+    }
+    let succeeded = match report {
+        Report::Ignore | Report::Cancel => {
+            draft.edit(Edit::ProbeBack { number, at_us: now_us, succeeded: false });
+            return draft.reported(Why::Ignored);
+        }
+        Report::Ok => !counts_as_failure(&draft, slow),
+        Report::Fail => false,
+    };
+    if !succeeded {
+        draft.trip(Reason::ProbeFailed);
+        return draft.reported(Why::Counted);
+    }
+    draft.edit(Edit::ProbeBack { number, at_us: now_us, succeeded: true });
+    let enough = draft.breaker.config.successes;
+    if matches!(draft.breaker.phase, Phase::HalfOpen { successes, .. } if successes >= enough) {
+        let next =
+            if draft.breaker.config.ramp.is_zero() { Phase::Closed } else { Phase::Ramping { since_us: now_us } };
+        draft.enter(next, Reason::ProbesSucceeded);
+    }
+    draft.reported(Why::Counted)
+}
+
+/// Counts outcomes, and trips a closed breaker whose threshold they meet.
+fn record(draft: &mut Draft<'_>, caller: Caller, batch: Batch) {
+    draft.forget_if_idle();
+    draft.edit(Edit::Record { at_us: draft.now.as_us(), caller, batch });
+    if matches!(draft.breaker.phase, Phase::Closed)
+        && let Some(reason) = judge::verdict(draft.breaker, draft.now)
+    {
+        draft.trip(reason);
+    }
+}
+
+/// TALLY: a batch; a repeated one is answered and not counted.
+pub fn tally(breaker: &mut Breaker, tally: Tally, now: Instant) -> Outcome<Reported> {
+    let mut draft = Draft::open(breaker, now);
+    let newest = draft.breaker.tallies.iter().find(|(caller, _)| *caller == tally.caller).map(|(_, seq)| *seq);
+    if newest.is_some_and(|newest| tally.seq <= newest) && !draft.breaker.is_idle(now) {
+        return draft.reported(Why::Duplicate);
+    }
+    if tally.generation != 0 && tally.generation != draft.breaker.generation {
+        return draft.reported(Why::Stale);
+    }
+    match &draft.breaker.phase {
+        Phase::Closed => {}
+        Phase::Forced(forced) if matches!(forced.force, Force::Closed | Force::Metrics) => {}
+        Phase::Forced(forced) if forced.force == Force::Disabled => return draft.reported(Why::Ignored),
+        _ => return draft.reported(Why::Stale),
+    }
+    if tally.batch.calls() == 0 {
+        return draft.reported(Why::Ignored);
+    }
+    draft.forget_if_idle();
+    draft.edit(Edit::Heard { caller: tally.caller, seq: tally.seq });
+    record(&mut draft, tally.caller, tally.batch);
+    draft.reported(Why::Counted)
+}
+
+/// FORCE: `None` is AUTO. The verdict is the state afterwards.
+pub fn force(
+    breaker: &mut Breaker,
+    force: Option<Force>,
+    length: Option<Span>,
+    (actor, reason): (&[u8], &[u8]),
+    now: Instant,
+) -> Outcome<StateName> {
+    let mut draft = Draft::open(breaker, now);
+    match (force, &draft.breaker.phase) {
+        (None, Phase::Forced(_)) => draft.enter(Phase::Closed, Reason::ForceLifted),
+        (None, _) => {}
+        (Some(force), phase) => {
+            let until_us = length.map(|length| now.plus(length).as_us());
+            let same = |forced: &Forced| {
+                forced.force == force
+                    && forced.until_us == until_us
+                    && (forced.actor.as_slice(), forced.reason.as_slice()) == (actor, reason)
+            };
+            if !matches!(phase, Phase::Forced(forced) if same(forced)) {
+                let forced =
+                    Forced { force, since_us: now.as_us(), until_us, actor: actor.into(), reason: reason.into() };
+                draft.enter(Phase::Forced(Box::new(forced)), Reason::Forced);
+            }
+        }
+    }
+    let state = draft.breaker.name();
+    draft.finish(state)
+}
+
+/// RESET: closed, with nothing counted; the configuration stays. The verdict says whether there was anything to reset.
+pub fn reset(breaker: &mut Breaker, now: Instant) -> Outcome<bool> {
+    let mut draft = Draft::open(breaker, now);
+    let anything = draft.breaker.generation > 0 || draft.breaker.recorded > 0 || !draft.breaker.tallies.is_empty();
+    if anything {
+        draft.edit(Edit::Forget);
+        draft.enter(Phase::Closed, Reason::Reset);
+        draft.transitions.retain(|transition| transition.previous != transition.new);
+    }
+    draft.finish(anything)
+}
+
+/// CONFIG: always wins, changes only what it names, and lasts. The verdict says whether anything changed.
+pub fn configure(
+    breaker: &mut Breaker,
+    patch: &Patch,
+    version: Option<u64>,
+    now: Instant,
+) -> Result<Outcome<bool>, ConfigError> {
+    let config = breaker.config.patched(patch)?;
+    let version = version.unwrap_or(breaker.version);
+    let mut draft = Draft::open(breaker, now);
+    let breaker = &draft.breaker;
+    let changed = !breaker.lasting || breaker.config != config || breaker.version != version;
+    if changed {
+        draft.edit(Edit::Configure { config, version, lasting: true, at_us: now.as_us() });
+    }
+    Ok(draft.finish(changed))
+}
+
+/// What a breaker looks like to somebody who only looks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct View {
+    /// The breaker with what time alone ends ended.
+    pub breaker: Breaker,
+    /// Whether ADMIT would admit now, and if not, how long it would say to wait. While ramping: whether it may.
+    pub admits: bool,
+    pub retry_after: Wait,
+}
+
+/// STATE: reads, and changes nothing.
+pub fn view(breaker: &Breaker, now: Instant) -> View {
+    let mut settled = breaker.clone();
+    Draft::open(&mut settled, now);
+    // The luckiest chance, and no options: these cannot be refused.
+    let next = admit(&mut settled.clone(), Caller::default(), None, 0, now);
+    let (admits, retry_after) = match next {
+        Ok(next) => (next.verdict.permit.is_some(), next.verdict.retry_after),
+        Err(_) => (false, Wait::NONE),
+    };
+    View { breaker: settled, admits, retry_after }
+}

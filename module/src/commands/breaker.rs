@@ -1,0 +1,258 @@
+//! `RES.BREAKER` and its subcommands.
+
+use std::ffi::c_void;
+
+use resil_core::Instant;
+use resil_core::circuit_breaker::{
+    Breaker, Outcome, Phase, Reported, StateName, Why, admit, configure, force, report, reset, tally, view,
+};
+use resil_wire::Refused;
+use resil_wire::breaker::{
+    Admit as AdmitCall, ConfigCall, ForceCall, RESET_USAGE, ReportCall, STATE_USAGE, TallyCall, parse_key,
+    write_admission, write_reported,
+};
+use resil_wire::breaker_state::write_state;
+use resil_wire::reply::Sink;
+
+use crate::announce;
+use crate::apply::{publish_edits, store_breaker};
+use crate::call::{Call, Command, Failure};
+use crate::clock;
+use crate::datatype::breaker::Circuit;
+use crate::edge::api;
+use crate::info::counters;
+use crate::key::Key;
+
+pub const PAGE: &str = include_str!("../../../commands/res.breaker.json");
+
+/// A breaker opened for a step: the one in the key, or a new one that is stored only if the step changes it.
+struct Opened<'c> {
+    key: Key<'c>,
+    value: Option<*mut c_void>,
+    fresh: Breaker,
+}
+
+impl<'c> Opened<'c> {
+    fn open(call: &'c Call<'_>) -> Result<Self, Failure> {
+        let key = Key::open_to_write(call, call.string(0)?);
+        let value = key.value::<Circuit>()?;
+        Ok(Self { key, value, fresh: Breaker::default() })
+    }
+
+    fn breaker(&mut self) -> &mut Breaker {
+        match self.value {
+            // SAFETY: the value of the open key; the reference ends before the key is used again.
+            Some(value) => unsafe { Circuit::get(value) },
+            None => &mut self.fresh,
+        }
+    }
+
+    /// Stores, replicates and announces what the step did.
+    fn settle<V>(
+        mut self,
+        call: &Call<'_>,
+        outcome: Outcome<V>,
+        now: Instant,
+        details: &[(&str, &[u8])],
+    ) -> Result<V, Failure> {
+        if outcome.edits.is_empty() {
+            return Ok(outcome.verdict);
+        }
+        match self.value {
+            // The step has already edited it in place.
+            Some(_) => {
+                let collect_at = self.breaker().gc_at();
+                self.key.collect_at(collect_at);
+            }
+            None => {
+                call.require_memory()?;
+                let breaker = std::mem::take(&mut self.fresh);
+                store_breaker(&mut self.key, None, breaker);
+            }
+        }
+        publish_edits(call, &self.key, &outcome.edits);
+        for transition in &outcome.transitions {
+            counters().breaker.transitions.add(1);
+            counters().breaker.trips.add((transition.new == StateName::Open) as u64);
+            announce::transition(call, &self.key, transition, now, details);
+        }
+        Ok(outcome.verdict)
+    }
+}
+
+pub struct Admit;
+
+impl Command for Admit {
+    const PAGE: &'static str = include_str!("../../../commands/res.breaker.admit.json");
+    const WORDS: usize = 2;
+
+    fn run(call: &Call<'_>) -> Result<(), Failure> {
+        let args = call.args();
+        let request = AdmitCall::parse(&args)?;
+        let now = clock::now();
+        let mut opened = Opened::open(call)?;
+        let breaker = opened.breaker();
+        let chance = if matches!(breaker.phase(), Phase::Ramping { .. }) { draw_chance() } else { 0 };
+        let options = &request.options;
+        let options = (!options.is_empty()).then_some((&options.patch, options.version));
+        let outcome = admit(breaker, request.caller(), options, chance, now).map_err(Refused::new)?;
+        let admission = opened.settle(call, outcome, now, &[])?;
+        let counter =
+            if admission.permit.is_some() { &counters().breaker.admitted } else { &counters().breaker.denied };
+        counter.add(1);
+        write_admission(&admission, &mut call.reply());
+        Ok(())
+    }
+}
+
+/// From 0 to 99.
+fn draw_chance() -> u32 {
+    let mut bytes = [0u8; 4];
+    // SAFETY: the server fills the four bytes.
+    unsafe { api!(RedisModule_GetRandomBytes)(bytes.as_mut_ptr(), bytes.len()) };
+    u32::from_ne_bytes(bytes) % 100
+}
+
+pub struct Report;
+
+impl Command for Report {
+    const PAGE: &'static str = include_str!("../../../commands/res.breaker.report.json");
+    const WORDS: usize = 2;
+
+    fn run(call: &Call<'_>) -> Result<(), Failure> {
+        let args = call.args();
+        let request = ReportCall::parse(&args)?;
+        let now = clock::now();
+        let mut opened = Opened::open(call)?;
+        let outcome = report(opened.breaker(), request.permit, request.report, request.duration, now);
+        let correlation = request.correlation.map(|correlation| ("correlation", correlation));
+        let reported = opened.settle(call, outcome, now, correlation.as_slice())?;
+        count(&reported);
+        write_reported(&reported, &mut call.reply());
+        Ok(())
+    }
+}
+
+pub struct Tally;
+
+impl Command for Tally {
+    const PAGE: &'static str = include_str!("../../../commands/res.breaker.tally.json");
+    const WORDS: usize = 2;
+
+    fn run(call: &Call<'_>) -> Result<(), Failure> {
+        let args = call.args();
+        let request = TallyCall::parse(&args)?;
+        let now = clock::now();
+        let mut opened = Opened::open(call)?;
+        let outcome = tally(opened.breaker(), request.tally, now);
+        let reported = opened.settle(call, outcome, now, &[])?;
+        count(&reported);
+        write_reported(&reported, &mut call.reply());
+        Ok(())
+    }
+}
+
+fn count(reported: &Reported) {
+    let counters = &counters().breaker;
+    match reported.why {
+        Why::Counted => &counters.counted,
+        Why::Stale => &counters.stale,
+        Why::Unknown | Why::Duplicate | Why::Ignored => &counters.not_counted,
+    }
+    .add(1);
+}
+
+pub struct State;
+
+impl Command for State {
+    const PAGE: &'static str = include_str!("../../../commands/res.breaker.state.json");
+    const WORDS: usize = 2;
+
+    fn run(call: &Call<'_>) -> Result<(), Failure> {
+        let args = call.args();
+        parse_key(&args, STATE_USAGE)?;
+        let now = clock::now();
+        let key = Key::open_to_read(call, call.string(0)?);
+        let missing = Breaker::default();
+        // SAFETY: the value of the open key, only read.
+        let breaker = key.value::<Circuit>()?.map_or(&missing, |value| unsafe { Circuit::get(value) });
+        write_state(&view(breaker, now), now, &mut call.reply());
+        Ok(())
+    }
+}
+
+pub struct Force;
+
+impl Command for Force {
+    const PAGE: &'static str = include_str!("../../../commands/res.breaker.force.json");
+    const WORDS: usize = 2;
+
+    fn run(call: &Call<'_>) -> Result<(), Failure> {
+        let args = call.args();
+        let request = ForceCall::parse(&args)?;
+        let now = clock::now();
+        let mut opened = Opened::open(call)?;
+        let (actor, reason) = (request.actor.unwrap_or_default(), request.reason.unwrap_or_default());
+        let outcome = force(opened.breaker(), request.force, request.length, (actor, reason), now);
+        let generation = opened.breaker().generation();
+        let said = [("actor", request.actor), ("note", request.reason)];
+        let details: Vec<(&str, &[u8])> = said.into_iter().filter_map(|(name, text)| Some((name, text?))).collect();
+        let state = opened.settle(call, outcome, now, &details)?;
+        let mut reply = call.reply();
+        reply.array(2);
+        reply.text(state.text().as_bytes());
+        reply.integer(generation as i64);
+        Ok(())
+    }
+}
+
+pub struct Reset;
+
+impl Command for Reset {
+    const PAGE: &'static str = include_str!("../../../commands/res.breaker.reset.json");
+    const WORDS: usize = 2;
+
+    fn run(call: &Call<'_>) -> Result<(), Failure> {
+        let args = call.args();
+        parse_key(&args, RESET_USAGE)?;
+        let now = clock::now();
+        let mut opened = Opened::open(call)?;
+        let outcome = reset(opened.breaker(), now);
+        let anything = opened.settle(call, outcome, now, &[])?;
+        call.reply().integer(anything as i64);
+        Ok(())
+    }
+}
+
+pub struct Config;
+
+impl Command for Config {
+    const PAGE: &'static str = include_str!("../../../commands/res.breaker.config.json");
+    const WORDS: usize = 2;
+
+    fn run(call: &Call<'_>) -> Result<(), Failure> {
+        let args = call.args();
+        let request = ConfigCall::parse(&args)?;
+        let now = clock::now();
+        let mut opened = Opened::open(call)?;
+        let outcome = configure(opened.breaker(), &request.options.patch, request.options.version, now);
+        let changed = opened.settle(call, outcome.map_err(Refused::new)?, now, &[])?;
+        call.reply().integer(changed as i64);
+        Ok(())
+    }
+}
+
+pub struct Help;
+
+impl Command for Help {
+    const PAGE: &'static str = include_str!("../../../commands/res.breaker.help.json");
+    const WORDS: usize = 2;
+
+    fn run(call: &Call<'_>) -> Result<(), Failure> {
+        let lines = resil_wire::breaker::HELP;
+        let mut reply = call.reply();
+        reply.array(lines.len());
+        lines.iter().for_each(|line| reply.text(line.as_bytes()));
+        Ok(())
+    }
+}
