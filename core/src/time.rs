@@ -35,6 +35,19 @@ impl Instant {
         Self(self.0.saturating_sub(span.0))
     }
 
+    /// The first instant after `self` on a grid of about `step`, a power of two of milliseconds.
+    ///
+    /// Expiries are put on such a grid: whatever moves them by less than a step leaves them where they are, so a busy
+    /// key is not re-armed with every call. `salt`, different for each key, shifts the grid: otherwise all keys of one
+    /// rate would expire in the same millisecond.
+    pub fn next_on_grid(self, step: Span, salt: u64) -> Self {
+        const LEAST_MS: i64 = 64;
+        const MOST_MS: i64 = 1 << 21;
+        let grid_ms = step.ceil_ms().clamp(LEAST_MS, MOST_MS).cast_unsigned().next_power_of_two().cast_signed();
+        let shift_ms = (salt & (grid_ms - 1).cast_unsigned()).cast_signed();
+        Self((((self.ceil_ms() - shift_ms) | (grid_ms - 1)) + 1 + shift_ms).saturating_mul(1_000))
+    }
+
     /// The time from `self` until `later`; zero if `later` has passed.
     pub const fn until(self, later: Self) -> Span {
         Span::from_us(later.0.saturating_sub(self.0))
@@ -86,6 +99,21 @@ mod tests {
         assert_eq!(Span::from_us(1_001).ceil_ms(), 2);
         assert_eq!(Span::ZERO.ceil_ms(), 0);
         assert_eq!(Instant::from_us(-1_500).ceil_ms(), -1);
+    }
+
+    #[test]
+    fn a_grid_is_always_ahead_by_at_most_two_steps_and_differs_by_salt() {
+        for us in [0, 1, 63_999, 64_000, 1_794_798_034_889_246] {
+            let at = Instant::from_us(us);
+            for salt in [0, 1, 77, u64::MAX] {
+                let next = at.next_on_grid(Span::from_ms(1_000), salt);
+                assert!(next > at && at.until(next) <= Span::from_ms(1_025), "{us} {salt}");
+            }
+        }
+        let at = Instant::from_us(1_794_798_034_889_246);
+        let step = Span::from_secs(60);
+        assert_ne!(at.next_on_grid(step, 1), at.next_on_grid(step, 2));
+        assert_eq!(at.next_on_grid(step, 7), at.plus(Span::from_us(1)).next_on_grid(step, 7));
     }
 
     #[test]

@@ -196,13 +196,10 @@ impl Window {
     }
 
     /// When the key may be collected: after the newest entry has left, on a grid as in `rate_limit::gc_at`.
-    pub fn gc_at(&self) -> Instant {
+    pub fn gc_at(&self, salt: u64) -> Instant {
         let newest = Instant::from_us(self.live().last().map_or(0, |entry| entry.at_us));
         let period = Span::from_us(self.period_us);
-        let half_ms = (period.ceil_ms() / 2).clamp(64, 1 << 21);
-        let grid_ms = half_ms.cast_unsigned().next_power_of_two().cast_signed();
-        let end_ms = newest.plus(period).ceil_ms();
-        Instant::from_us(((end_ms / grid_ms + 1) * grid_ms).saturating_mul(1_000))
+        newest.plus(period).next_on_grid(Span::from_us(self.period_us / 2), salt)
     }
 
     /// The only mutation: the same on the server that decided and on its replicas.

@@ -207,7 +207,7 @@ proptest! {
         quotas.sort_by_key(Quota::period);
         quotas.dedup_by_key(|quota| quota.period());
         for (ask, now) in asks {
-            gc_at(&tiers);
+            gc_at(&tiers, 0);
             for tier in &tiers {
                 if let Some(packed) = Packed::pack(tier) {
                     prop_assert_eq!(packed.unpack(), *tier);
@@ -236,7 +236,7 @@ proptest! {
             check_order(&log)?;
         }
         for (ask, now) in asks {
-            log.gc_at();
+            log.gc_at(0);
             let decided = window::step(&log, rule, ask, now);
             prop_assert!(decided.verdict.binding().remaining <= limit);
             if let Some(change) = decided.change {
@@ -252,4 +252,30 @@ fn check_order(log: &Window) -> Result<(), TestCaseError> {
     prop_assert!(entries.windows(2).all(|pair| pair[0].0 < pair[1].0), "instants increase");
     prop_assert!(entries.iter().all(|(_, cells)| *cells > 0), "every entry has a cell");
     Ok(())
+}
+
+/// Decodes with each element in turn replaced; `true` in the table means still valid.
+fn accepts(tag: u8, valid: &[u64], replaced: &[(usize, u64, bool)]) {
+    assert!(codec::decode(&tagged(tag, valid)).is_ok());
+    for (at, number, is_valid) in replaced {
+        let mut numbers = valid.to_vec();
+        numbers[*at] = *number;
+        assert_eq!(codec::decode(&tagged(tag, &numbers)).is_ok(), *is_valid, "element {at} = {number}");
+    }
+}
+
+#[test]
+fn logs_changes_and_fill_times_have_bounds() {
+    let (instant, period) = (INSTANT_MAX_US as u64, PERIOD_MAX.as_us() as u64);
+    let cells = WINDOW_LIMIT_CEILING as u64;
+    let year = [1, period, 1, 10, 1_800_000_000_000_000, 0, 0];
+    accepts(b'G', &year, &[(3, 11, false)]); // eleven years to fill
+    let log = [1_000, 2, 5, 1, 7, 1];
+    accepts(b'W', &log, &[(0, 0, false), (0, period, true), (0, period + 1, false), (1, 0, false), (1, 1, false)]);
+    accepts(b'W', &log, &[(1, 3, false), (2, 0, true), (2, instant - 7, true), (2, instant - 6, false), (4, 0, false)]);
+    accepts(b'W', &log, &[(3, 0, false), (3, cells - 1, true), (3, cells, false), (5, u64::MAX, false)]);
+    let change = [1_000, 9, 8, 7];
+    accepts(b'w', &change, &[(0, 0, false), (0, period, true), (0, period + 1, false)]);
+    accepts(b'w', &change, &[(1, instant, true), (1, instant + 1, false), (2, instant, true), (2, instant + 1, false)]);
+    accepts(b'w', &change, &[(3, 0, true), (3, cells, true), (3, cells + 1, false)]);
 }

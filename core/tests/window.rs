@@ -307,14 +307,14 @@ proptest! {
         let mut collected = Key::new();
         play(&[rule], &events, |kept, rule, ask| {
             collected.now_us = kept.now_us;
-            if !collected.window.is_empty() && collected.window.gc_at().as_us() <= kept.now_us {
+            if !collected.window.is_empty() && collected.window.gc_at(0).as_us() <= kept.now_us {
                 collected.window = Window::default();
                 collected.replica = Window::default();
             }
             prop_assert_eq!(kept.call(rule, ask).0, collected.call(rule, ask).0);
             let newest = kept.window.entries().last().map_or(0, |(at_us, _)| at_us);
             let leaves = Instant::from_us(newest).plus(rule.period);
-            prop_assert!(collected.window.is_empty() || collected.window.gc_at() >= leaves);
+            prop_assert!(collected.window.is_empty() || collected.window.gc_at(0) >= leaves);
             Ok(())
         })?;
     }

@@ -24,28 +24,30 @@ use crate::listeners;
 const VERSION_TEXT: &CStr = c"1";
 const _: () = assert!(VERSION == 1, "VERSION_TEXT must say the codec's version");
 
-/// Stores `tiers` in `key`, whose present value of that type is `value`. No tiers: the key goes.
-pub fn store_tiers(key: &mut Key<'_>, value: Option<*mut c_void>, tiers: &TierSet) {
+/// Stores `tiers` in `key`, whose present value of that type is `value` and holds `old`. No tiers: the key goes.
+pub fn store_tiers(key: &mut Key<'_>, value: Option<*mut c_void>, old: &TierSet, tiers: &TierSet) {
     if tiers.is_empty() {
         return key.delete();
     }
+    let salt = key.salt();
+    let was_due = value.map(|_| Some(gc_at(old, salt)));
     match value {
         // SAFETY: `value` is the live value of `key`, and nothing else refers into it.
         Some(value) if unsafe { Tiers::overwrite(value, tiers) } => {}
         Some(_) => key.replace::<Tiers>(Tiers::new_value(tiers)),
         None => key.set::<Tiers>(Tiers::new_value(tiers)),
     }
-    key.collect_at(Some(gc_at(tiers)));
+    key.collect_at::<Tiers>(was_due, Some(gc_at(tiers, salt)));
 }
 
 /// Stores a whole log in `key`.
 pub fn store_log(key: &mut Key<'_>, value: Option<*mut c_void>, window: Window) {
-    let collect_at = window.gc_at();
+    let due = window.gc_at(key.salt());
     match value {
         Some(_) => key.replace::<Log>(Log::new_value(window)),
         None => key.set::<Log>(Log::new_value(window)),
     }
-    key.collect_at(Some(collect_at));
+    key.collect_at::<Log>(None, Some(due));
 }
 
 /// Applies `change` to the log in `key`, which is created if there is none.
@@ -57,22 +59,24 @@ pub fn change_log(key: &mut Key<'_>, value: Option<*mut c_void>, change: &LogCha
     };
     // SAFETY: `value` is the live value of `key`, and this is the only reference to it.
     let window = unsafe { Log::get(value) };
+    let salt = key.salt();
+    let was_due = window.gc_at(salt);
     window.apply(change);
     if window.is_empty() {
         return key.delete();
     }
-    let collect_at = window.gc_at();
-    key.collect_at(Some(collect_at));
+    let due = window.gc_at(salt);
+    key.collect_at::<Log>(Some(Some(was_due)), Some(due));
 }
 
 /// Stores a whole breaker in `key`.
 pub fn store_breaker(key: &mut Key<'_>, value: Option<*mut c_void>, breaker: Breaker) {
-    let collect_at = breaker.gc_at();
+    let due = breaker.gc_at(key.salt());
     match value {
         Some(_) => key.replace::<Circuit>(Circuit::new_value(breaker)),
         None => key.set::<Circuit>(Circuit::new_value(breaker)),
     }
-    key.collect_at(collect_at);
+    key.collect_at::<Circuit>(None, due);
 }
 
 /// Makes `edits` to the breaker in `key`, which is created if there is none.
@@ -84,8 +88,11 @@ pub fn edit_breaker(key: &mut Key<'_>, value: Option<*mut c_void>, edits: &[Edit
     };
     // SAFETY: `value` is the live value of `key`, and this is the only reference to it.
     let breaker = unsafe { Circuit::get(value) };
+    let salt = key.salt();
+    let was_due = breaker.gc_at(salt);
     edits.iter().for_each(|edit| breaker.apply(edit));
-    key.collect_at(breaker.gc_at());
+    let due = breaker.gc_at(salt);
+    key.collect_at::<Circuit>(Some(was_due), due);
 }
 
 /// New state needs memory; changing what is there does not.

@@ -26,7 +26,7 @@ pub fn now() -> Instant {
     }
     // SAFETY: a read of a binding filled at load, and a call without arguments.
     let us = match unsafe { raw::RedisModule_CachedMicroseconds } {
-        Some(command_began_us) => unsafe { command_began_us() as i64 },
+        Some(command_began_us) => unsafe { command_began_us() },
         None => system_us(),
     };
     Instant::from_us(us.clamp(0, LATEST_US))

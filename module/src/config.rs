@@ -7,7 +7,7 @@
 //! | `test-clock` | no | load argument only: registers `RES._CLOCK`, for tests |
 
 use std::ffi::{CStr, c_char, c_int, c_longlong, c_uint, c_void};
-use std::ptr::{null, null_mut};
+use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
 use redis_module::raw;
@@ -141,7 +141,7 @@ pub fn check_eviction(ctx: *mut raw::RedisModuleCtx) {
     let risk = unsafe {
         let report = api!(RedisModule_GetServerInfo)(ctx, c"memory".as_ptr());
         let policy: *const c_char = api!(RedisModule_ServerInfoGetFieldC)(report, c"maxmemory_policy".as_ptr());
-        let risk = policy != null() && CStr::from_ptr(policy) != c"noeviction";
+        let risk = !policy.is_null() && CStr::from_ptr(policy) != c"noeviction";
         api!(RedisModule_FreeServerInfo)(ctx, report);
         risk
     };

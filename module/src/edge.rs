@@ -85,6 +85,7 @@ pub fn check(ctx: *mut raw::RedisModuleCtx) -> Result<(), ()> {
         RedisModule_SignalModifiedKey,
         RedisModule_StringDMA,
         RedisModule_StringPtrLen,
+        RedisModule_SubscribeToKeyspaceEvents,
         RedisModule_SubscribeToServerEvent,
     ];
     let missing: Vec<&str> = functions.iter().filter(|(_, missing)| *missing).map(|(name, _)| *name).collect();

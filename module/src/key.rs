@@ -7,8 +7,8 @@ use redis_module::raw;
 use resil_core::Instant;
 
 use crate::call::{Call, Failure};
-use crate::datatype::{NativeType, handle_of};
-use crate::edge::{OK, api};
+use crate::datatype::{NativeType, doubted, handle_of, is_doubted, plain};
+use crate::edge::{OK, api, bytes_of};
 
 pub struct Key<'c> {
     raw: *mut raw::RedisModuleKey,
@@ -19,30 +19,37 @@ pub struct Key<'c> {
 impl<'c> Key<'c> {
     /// Opens for reading. Works on replicas.
     pub fn open_to_read(call: &'c Call<'_>, name: *mut raw::RedisModuleString) -> Self {
-        Self::open(call, name, raw::REDISMODULE_READ)
+        Self::open(call.ctx, name, raw::REDISMODULE_READ)
     }
 
     /// Opens for writing: an expired key is gone, a missing one can be set.
     pub fn open_to_write(call: &'c Call<'_>, name: *mut raw::RedisModuleString) -> Self {
-        Self::open(call, name, raw::REDISMODULE_READ | raw::REDISMODULE_WRITE)
+        Self::open(call.ctx, name, raw::REDISMODULE_READ | raw::REDISMODULE_WRITE)
     }
 
-    fn open(call: &'c Call<'_>, name: *mut raw::RedisModuleString, mode: u32) -> Self {
+    fn open(ctx: *mut raw::RedisModuleCtx, name: *mut raw::RedisModuleString, mode: u32) -> Self {
         // SAFETY: context and name are those of the running call. A missing key opened for reading is null, which
         // every function below takes for an empty one.
-        let raw = unsafe { api!(RedisModule_OpenKey)(call.ctx, name, mode as c_int) };
+        let raw = unsafe { api!(RedisModule_OpenKey)(ctx, name, mode as c_int) };
         Self { raw, name, _call: PhantomData }
     }
 
     /// The value if it is a `T`, `None` if there is no key, WRONGTYPE for anything else.
     pub fn value<T: NativeType>(&self) -> Result<Option<*mut c_void>, Failure> {
+        match self.stored::<T>() {
+            Some(value) => Ok(Some(plain(value))),
+            None if self.is_empty() => Ok(None),
+            None => Err(Failure::WrongType),
+        }
+    }
+
+    /// The pointer as the server has it, the bit of doubt included.
+    fn stored<T: NativeType>(&self) -> Option<*mut c_void> {
         // SAFETY: null is allowed; a module value of our own type is one we made.
         unsafe {
-            if api!(RedisModule_ModuleTypeGetType)(self.raw) == handle_of::<T>() {
-                return Ok(Some(api!(RedisModule_ModuleTypeGetValue)(self.raw)));
-            }
+            let ours = api!(RedisModule_ModuleTypeGetType)(self.raw) == handle_of::<T>();
+            ours.then(|| api!(RedisModule_ModuleTypeGetValue)(self.raw))
         }
-        if self.is_empty() { Ok(None) } else { Err(Failure::WrongType) }
     }
 
     pub fn is_empty(&self) -> bool {
@@ -67,6 +74,19 @@ impl<'c> Key<'c> {
         unsafe { api!(RedisModule_KeyType)(self.raw) as isize }
     }
 
+    /// A number of this key's own, to spread expiries: the same on every server.
+    pub fn salt(&self) -> u64 {
+        // SAFETY: the name lives as long as the call.
+        let name = unsafe { bytes_of(self.name) };
+        let mut salt = name.len() as u64;
+        for chunk in name.chunks(8) {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            salt = (salt ^ u64::from_le_bytes(word)).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
+        }
+        salt
+    }
+
     /// Puts `value` in place of whatever the key held.
     pub fn set<T: NativeType>(&mut self, value: *mut c_void) {
         // SAFETY: opened for writing; the server owns the value from here on. If it declines, the value is ours.
@@ -77,13 +97,15 @@ impl<'c> Key<'c> {
         }
     }
 
-    /// Swaps the value of a key that holds a `T`, keeping its expiry.
+    /// Swaps the value of a key that holds a `T`, keeping its expiry, and the doubt about it.
     pub fn replace<T: NativeType>(&mut self, value: *mut c_void) {
+        let doubt = self.stored::<T>().is_some_and(is_doubted);
+        let kept = if doubt { doubted(value) } else { value };
         let mut old = std::ptr::null_mut();
         // SAFETY: opened for writing and of type T; the old value comes back to us.
         unsafe {
-            let swapped = api!(RedisModule_ModuleTypeReplaceValue)(self.raw, handle_of::<T>(), value, &mut old);
-            T::free(if swapped == OK { old } else { value });
+            let swapped = api!(RedisModule_ModuleTypeReplaceValue)(self.raw, handle_of::<T>(), kept, &mut old);
+            T::free(if swapped == OK { plain(old) } else { value });
         }
     }
 
@@ -92,15 +114,45 @@ impl<'c> Key<'c> {
         unsafe { api!(RedisModule_DeleteKey)(self.raw) };
     }
 
-    /// Lets the server collect the key at `instant`, unless that is already so; `None`: never.
-    pub fn collect_at(&mut self, instant: Option<Instant>) {
-        let ms = instant.map_or(raw::REDISMODULE_NO_EXPIRE as i64, Instant::ceil_ms);
+    /// Lets the server collect the key at `due`; `None`: never. `was_due` is what the state before the change asked
+    /// for: if that is the same, and nobody re-timed the key meanwhile, there is nothing to do.
+    pub fn collect_at<T: NativeType>(&mut self, was_due: Option<Option<Instant>>, due: Option<Instant>) {
+        let stored = self.stored::<T>();
+        let doubt = stored.is_some_and(is_doubted);
+        if was_due == Some(due) && !doubt {
+            return;
+        }
+        let ms = due.map_or(raw::REDISMODULE_NO_EXPIRE as i64, Instant::ceil_ms);
         // SAFETY: opened for writing and not empty.
         unsafe {
             if api!(RedisModule_GetAbsExpire)(self.raw) != ms {
                 api!(RedisModule_SetAbsExpire)(self.raw, ms);
             }
         }
+        if let Some(value) = stored.filter(|_| doubt) {
+            self.swap_pointer::<T>(plain(value));
+        }
+    }
+
+    /// The same value under a pointer with another bit of doubt.
+    fn swap_pointer<T: NativeType>(&mut self, value: *mut c_void) {
+        let mut same = std::ptr::null_mut();
+        // SAFETY: opened for writing and of type T. What comes back is the value itself: it is not freed.
+        unsafe { api!(RedisModule_ModuleTypeReplaceValue)(self.raw, handle_of::<T>(), value, &mut same) };
+    }
+
+    /// Marks the expiry of a key as doubtful if it holds a `T`. True if it did.
+    pub fn doubt<T: NativeType>(&mut self) -> bool {
+        let stored = self.stored::<T>();
+        if let Some(value) = stored.filter(|value| !is_doubted(*value)) {
+            self.swap_pointer::<T>(doubted(value));
+        }
+        stored.is_some()
+    }
+
+    /// Opens a key that the server has just told us about, outside any command of ours.
+    pub fn notified(ctx: *mut raw::RedisModuleCtx, name: *mut raw::RedisModuleString) -> Self {
+        Self::open(ctx, name, raw::REDISMODULE_READ | raw::REDISMODULE_WRITE)
     }
 }
 

@@ -139,13 +139,8 @@ impl Config {
     /// This configuration with what `patch` names changed.
     pub fn patched(&self, patch: &Patch) -> Result<Self, ConfigError> {
         let open = patch.open.unwrap_or(self.open);
-        let grows = patch.factor_milli.unwrap_or(self.factor_milli) > 1_000;
-        // Without growth there is no maximum to speak of: it follows the open time.
-        let open_max = match patch.open_max {
-            Some(open_max) => open_max,
-            None if grows && self.open_max >= open => self.open_max,
-            None => open,
-        };
+        // A maximum that is not named stays, and rises with the open time.
+        let open_max = patch.open_max.unwrap_or(self.open_max.max(open));
         let config = Self {
             window: patch.window.unwrap_or(self.window),
             rate_pct: patch.rate_pct.unwrap_or(self.rate_pct),
@@ -206,7 +201,9 @@ impl Config {
     /// How long the `trips`-th trip in a row stays open.
     pub(crate) fn open_time(&self, trips: u32) -> Span {
         let mut length = self.open.as_us();
-        for _ in 1..trips {
+        // Without growth there is nothing to step through, however many trips there were.
+        let grows = self.factor_milli > 1_000;
+        for _ in 1..if grows { trips } else { 1 } {
             if length >= self.open_max.as_us() {
                 break;
             }

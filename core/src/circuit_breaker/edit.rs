@@ -3,16 +3,16 @@
 use alloc::vec::Vec;
 use smallvec::SmallVec;
 
-use super::config::Config;
+use super::config::{Config, bounds};
 use super::outcomes::{Batch, Outcomes};
 use super::permit::Caller;
-use super::state::{Breaker, EVIDENCE_MAX, Phase, Probe, REPORTED_MAX, TALLIES_MAX};
+use super::state::{Breaker, EVIDENCE_MAX, Forced, Phase, Probe, RECORDED_MAX, REPORTED_MAX, TALLIES_MAX};
 use crate::time::Instant;
 
 /// One change of a breaker, with absolute values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Edit {
-    /// Counts and growth are forgotten after IDLE.
+    /// Counts and growth are forgotten after IDLE, and with them a configuration that came with ADMIT.
     Forget,
     Configure {
         config: Config,
@@ -31,7 +31,8 @@ pub enum Edit {
         caller: Caller,
         seq: u64,
     },
-    /// A transition. Counts start over; `trips` is the number in a row after it.
+    /// A transition. Counts start over, unless a forced state is only forced again; `trips` is the number in a row
+    /// after it.
     Enter {
         phase: Phase,
         generation: u64,
@@ -71,7 +72,10 @@ impl Breaker {
             Edit::Record { at_us, caller, batch } => self.record(*at_us, *caller, *batch),
             Edit::Heard { caller, seq } => self.heard(*caller, *seq),
             Edit::Enter { phase, generation, at_us, trips } => {
-                self.clear_counts();
+                let same = |old: &Forced, new: &Forced| old.force == new.force;
+                if !matches!((&self.phase, phase), (Phase::Forced(old), Phase::Forced(new)) if same(old, new)) {
+                    self.clear_counts();
+                }
                 if matches!(phase, Phase::Closed) {
                     self.closed_us = *at_us;
                 }
@@ -83,7 +87,11 @@ impl Breaker {
             Edit::ProbeOut { number, at_us, until_us } => {
                 if let Phase::HalfOpen { issued, probes, .. } = &mut self.phase {
                     probes.retain(|probe| probe.until_us > *at_us);
-                    probes.push(Probe { number: *number, until_us: *until_us });
+                    push_bounded(
+                        probes,
+                        Probe { number: *number, until_us: *until_us },
+                        *bounds::PROBES.end() as usize,
+                    );
                     *issued = (*issued).max(*number);
                 }
                 self.last_seen_us = *at_us;
@@ -103,6 +111,10 @@ impl Breaker {
     fn mend(&mut self, now_us: i64, probe_until_us: i64) {
         self.last_seen_us = self.last_seen_us.min(now_us);
         self.closed_us = self.closed_us.min(now_us);
+        self.outcomes.mend(Instant::from_us(now_us));
+        if matches!(self.outcomes, Outcomes::Time(_)) {
+            self.evidence.iter_mut().for_each(|(_, at_us)| *at_us = (*at_us).min(now_us));
+        }
         match &mut self.phase {
             Phase::Open { opened_us, .. } => *opened_us = (*opened_us).min(now_us),
             Phase::Ramping { since_us } => *since_us = (*since_us).min(now_us),
@@ -126,6 +138,9 @@ impl Breaker {
     }
 
     fn forget(&mut self) {
+        if self.forgets_config() {
+            (self.config, self.version, self.configured) = (Config::default(), 0, false);
+        }
         self.clear_counts();
         self.trips = 0;
         self.tallies.clear();
@@ -148,14 +163,16 @@ impl Breaker {
 
     fn record(&mut self, at_us: i64, caller: Caller, batch: Batch) {
         self.outcomes.record(batch, Instant::from_us(at_us));
-        self.recorded += match &self.outcomes {
+        let calls = match &self.outcomes {
             Outcomes::Count(ring) => batch.calls().min(ring.capacity()),
             Outcomes::Time(_) => batch.calls(),
-        } as u64;
+        };
+        self.recorded = (self.recorded + calls as u64).min(RECORDED_MAX);
         let all_failed = batch.ok == 0;
         let before = if all_failed { self.failures_in_a_row } else { 0 };
         self.failures_in_a_row = before.saturating_add(batch.run);
-        let is_evidence = batch.failures > 0 || (batch.slow > 0 && !self.config.slow.is_zero());
+        let slow_can_trip = !self.config.slow.is_zero() && self.config.slow_rate_pct > 0;
+        let is_evidence = batch.failures > 0 || (batch.slow > 0 && slow_can_trip);
         if is_evidence && self.config.quorum > 1 {
             let mark = match self.outcomes {
                 Outcomes::Count(_) => self.recorded as i64,

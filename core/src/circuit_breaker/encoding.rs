@@ -3,11 +3,11 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use super::config::{Config, WindowKind};
+use super::config::{Config, WindowKind, bounds};
 use super::edit::{Edit, Edits};
 use super::outcomes::{Batch, Outcomes, Ring, SLICES, Slices, Totals};
 use super::permit::Caller;
-use super::state::{Breaker, EVIDENCE_MAX, Force, Forced, Phase, Probe, REPORTED_MAX, TALLIES_MAX};
+use super::state::{Breaker, EVIDENCE_MAX, Force, Forced, Phase, Probe, RECORDED_MAX, REPORTED_MAX, TALLIES_MAX};
 use crate::codec::{BREAKER, BREAKER_EDITS, Buffer, Malformed, Reader, Writer};
 use crate::limits::{INSTANT_MAX_US, TEXT_MAX};
 use crate::time::Span;
@@ -63,9 +63,9 @@ pub fn decode_breaker(bytes: &[u8]) -> Result<Breaker, Malformed> {
         closed_us: instant(&mut bytes)?,
         failures_in_a_row: bytes.u32()?,
         outcomes: read_outcomes(config.window, &mut bytes)?,
-        recorded: bytes.at_most(i64::MAX / 2)? as u64,
+        recorded: bytes.at_most(RECORDED_MAX as i64)? as u64,
         evidence: read_list(EVIDENCE_MAX, &mut bytes, |bytes| {
-            Ok((Caller(bytes.number()?), bytes.at_most(i64::MAX / 2)?))
+            Ok((Caller(bytes.number()?), bytes.at_most(RECORDED_MAX as i64)?))
         })?,
         tallies: read_list(TALLIES_MAX, &mut bytes, |bytes| Ok((Caller(bytes.number()?), bytes.number()?)))?,
         last_seen_us: instant(&mut bytes)?,
@@ -150,11 +150,7 @@ fn read_edit(bytes: &mut Reader<'_>) -> Result<Edit, Malformed> {
             lasting: flag(bytes)?,
             at_us: instant(bytes)?,
         },
-        2 => Edit::Record {
-            at_us: instant(bytes)?,
-            caller: Caller(bytes.number()?),
-            batch: Batch { ok: bytes.u32()?, failures: bytes.u32()?, slow: bytes.u32()?, run: bytes.u32()? },
-        },
+        2 => Edit::Record { at_us: instant(bytes)?, caller: Caller(bytes.number()?), batch: read_batch(bytes)? },
         3 => Edit::Heard { caller: Caller(bytes.number()?), seq: bytes.number()? },
         4 => Edit::Enter {
             phase: read_phase(bytes)?,
@@ -167,6 +163,11 @@ fn read_edit(bytes: &mut Reader<'_>) -> Result<Edit, Malformed> {
         7 => Edit::Mend { now_us: instant(bytes)?, probe_until_us: instant(bytes)? },
         _ => return Err(Malformed),
     })
+}
+
+fn read_batch(bytes: &mut Reader<'_>) -> Result<Batch, Malformed> {
+    let batch = Batch { ok: bytes.u32()?, failures: bytes.u32()?, slow: bytes.u32()?, run: bytes.u32()? };
+    if batch.slow > batch.calls() || batch.run > batch.failures { Err(Malformed) } else { Ok(batch) }
 }
 
 fn config(config: &Config, out: &mut Writer<'_, impl Buffer>) {
@@ -259,7 +260,7 @@ fn phase(phase: &Phase, out: &mut Writer<'_, impl Buffer>) {
 fn read_phase(bytes: &mut Reader<'_>) -> Result<Phase, Malformed> {
     Ok(match bytes.bytes(1)?[0] {
         0 => Phase::Closed,
-        1 => Phase::Open { opened_us: instant(bytes)?, length_us: span(bytes)?.as_us() },
+        1 => Phase::Open { opened_us: instant(bytes)?, length_us: bytes.at_most(bounds::OPEN.1.as_us())? },
         2 => Phase::HalfOpen {
             successes: bytes.u32()?,
             issued: bytes.u32()?,

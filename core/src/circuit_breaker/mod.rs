@@ -23,7 +23,7 @@
 //! # Generations
 //! Every transition gets `generation = max(now_us, last + 1)`. A permit names the generation it was given in; a report
 //! counts only in that one. A key that went and came back starts at generation 0 again, so a permit also says when it
-//! was given: one older than IDLE is stale.
+//! was given: one of generation 0 is stale after an hour, and whatever has left generation 0 is kept for that long.
 //!
 //! # Permits
 //! A permit of a closed breaker is not remembered: it is only checked. A probe's permit is: it has a number, a lease,
@@ -47,6 +47,7 @@ mod outcomes;
 mod permit;
 mod state;
 mod step;
+mod view;
 
 pub use config::{Config, ConfigError, Patch, WindowKind, bounds};
 pub use edit::{Edit, Edits};
@@ -55,6 +56,6 @@ pub use outcomes::{Batch, Outcomes, Totals};
 pub use permit::{Caller, Permit};
 pub use state::{Breaker, Force, Forced, Phase, StateName};
 pub use step::{
-    Admission, Outcome, Reason, Report, Reported, Tally, Transition, View, Why, admit, configure, force, report, reset,
-    tally, view,
+    Admission, Outcome, Reason, Report, Reported, Tally, Transition, Why, admit, configure, force, report, reset, tally,
 };
+pub use view::{View, view};

@@ -78,6 +78,13 @@ impl Outcomes {
         }
     }
 
+    /// The clock was set back to `now`: what a time window holds is as old as it was, counted from there.
+    pub(super) fn mend(&mut self, now: Instant) {
+        if let Self::Time(slices) = self {
+            slices.follow_clock_back(slices.slice_of(now));
+        }
+    }
+
     /// What the window holds at `now`.
     pub fn totals(&self, now: Instant) -> Totals {
         match self {

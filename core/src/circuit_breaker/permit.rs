@@ -3,6 +3,12 @@
 use alloc::string::String;
 use core::fmt::Write;
 
+use crate::time::Span;
+
+/// A permit of generation 0 is stale after this long: a key that went starts at generation 0 again. A breaker that has
+/// left generation 0 is kept for at least as long, so no such permit can meet a later life of its key.
+pub(super) const LIFE: Span = Span::from_secs(3_600);
+
 /// Who calls, as far as a breaker wants to know: the hash of what CALLER said. Nobody in particular is 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Caller(pub u64);

@@ -5,13 +5,16 @@ use alloc::vec::Vec;
 
 use super::config::Config;
 use super::outcomes::{Outcomes, Totals};
-use super::permit::Caller;
+use super::permit::{self, Caller};
 use crate::time::{Instant, Span};
 
 /// Callers kept as evidence for QUORUM, callers of TALLY, and reported probes told apart from unknown ones.
 pub(super) const EVIDENCE_MAX: usize = 64;
 pub(super) const TALLIES_MAX: usize = 128;
 pub(super) const REPORTED_MAX: usize = 32;
+
+/// Far beyond what can be recorded; here it stays, so that what forged bytes began can be stored again.
+pub(super) const RECORDED_MAX: u64 = i64::MAX as u64 / 2;
 
 /// The name of a state, as replies and events have it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -190,27 +193,44 @@ impl Breaker {
 
     /// Nothing was reported for so long that counts and growth are forgotten.
     pub(super) fn is_idle(&self, now: Instant) -> bool {
-        now.as_us() > self.last_seen_us.saturating_add(self.config.idle.as_us())
+        now.as_us() > self.busy_until_us().saturating_add(self.config.idle.as_us())
+    }
+
+    /// Until when something is known to go on: idleness is counted from there.
+    fn busy_until_us(&self) -> i64 {
+        let end_us = match &self.phase {
+            Phase::Closed | Phase::Forced(_) => 0,
+            Phase::Open { opened_us, length_us } => opened_us.saturating_add(*length_us),
+            Phase::HalfOpen { probes, .. } => probes.iter().map(|probe| probe.until_us).max().unwrap_or(0),
+            Phase::Ramping { since_us } => since_us.saturating_add(self.config.ramp.as_us()),
+        };
+        end_us.max(self.last_seen_us)
+    }
+
+    /// The configuration came with ADMIT: it goes with the counts. A forced state keeps it.
+    pub(super) fn forgets_config(&self) -> bool {
+        self.configured && !self.lasting && !matches!(self.phase, Phase::Forced(_))
+    }
+
+    /// Whether idleness takes anything away.
+    pub(super) fn remembers(&self) -> bool {
+        let counts = self.recorded > 0 || self.failures_in_a_row > 0 || !self.tallies.is_empty();
+        counts || self.trips > 0 || self.forgets_config()
     }
 
     /// When the key may be collected, or `None` while it holds what does not expire.
-    pub fn gc_at(&self) -> Option<Instant> {
+    pub fn gc_at(&self, salt: u64) -> Option<Instant> {
         if self.lasting {
             return None;
         }
-        let busy_until_us = match &self.phase {
-            Phase::Closed => self.last_seen_us,
-            Phase::Open { opened_us, length_us } => opened_us.saturating_add(*length_us),
-            Phase::HalfOpen { probes, .. } => {
-                probes.iter().map(|probe| probe.until_us).max().unwrap_or(0).max(self.last_seen_us)
-            }
-            Phase::Ramping { since_us } => since_us.saturating_add(self.config.ramp.as_us()),
+        let forced_until_us = match &self.phase {
             Phase::Forced(forced) => forced.until_us?,
+            _ => 0,
         };
-        let end = Instant::from_us(busy_until_us.max(self.last_seen_us)).plus(self.config.idle);
-        // On a grid of at least a sixteenth of IDLE, so that a busy breaker is not re-armed with every report.
-        let grid_ms = (self.config.idle.ceil_ms() / 16).max(64).cast_unsigned().next_power_of_two().cast_signed();
-        Some(Instant::from_us(((end.ceil_ms() | (grid_ms - 1)) + 1).saturating_mul(1_000)))
+        // The generation must be remembered until no permit of generation 0 is good any more.
+        let kept = if self.generation > 0 { self.config.idle.max(permit::LIFE) } else { self.config.idle };
+        let end = Instant::from_us(self.busy_until_us().max(forced_until_us)).plus(kept);
+        Some(end.next_on_grid(Span::from_us(self.config.idle.as_us() / 16), salt))
     }
 
     /// Whether it is as good as no key: nothing counted, nothing configured, no generation to remember.

@@ -5,13 +5,13 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use smallvec::SmallVec;
 
-use super::config::{ConfigError, Patch};
+use super::config::{Config, ConfigError, Patch};
 use super::edit::{Edit, Edits};
 use super::judge;
 use super::outcomes::Batch;
-use super::permit::{Caller, Permit};
+use super::permit::{self, Caller, Permit};
 use super::state::{Breaker, Force, Forced, Phase, StateName};
-use crate::limits::CLOCK_JITTER;
+use crate::limits::{CLOCK_JITTER, INSTANT_MAX_US};
 use crate::rate_limit::Wait;
 use crate::time::{Instant, Span};
 
@@ -127,7 +127,7 @@ pub struct Tally {
 }
 
 /// A breaker being stepped: what was changed so far.
-struct Draft<'a> {
+pub(super) struct Draft<'a> {
     breaker: &'a mut Breaker,
     now: Instant,
     edits: Edits,
@@ -135,20 +135,29 @@ struct Draft<'a> {
 }
 
 impl<'a> Draft<'a> {
-    /// Opens the breaker at `now`: a clock that was set back is mended, and what time alone ends has ended.
-    fn open(breaker: &'a mut Breaker, now: Instant) -> Self {
+    /// Opens the breaker at `now`: a clock that was set back is mended, what IDLE forgets is forgotten, and what time
+    /// alone ends has ended.
+    pub(super) fn open(breaker: &'a mut Breaker, now: Instant) -> Self {
         let mut draft = Self { breaker, now, edits: Edits::new(), transitions: SmallVec::new() };
         draft.mend_clock();
-        match &draft.breaker.phase {
-            Phase::Forced(forced) if forced.until_us.is_some_and(|until_us| until_us <= now.as_us()) => {
-                draft.enter(Phase::Closed, Reason::ForceEnded);
+        if draft.breaker.is_idle(now) && draft.breaker.remembers() {
+            draft.edit(Edit::Forget);
+        }
+        draft.end_what_is_over();
+        draft
+    }
+
+    fn end_what_is_over(&mut self) {
+        let now_us = self.now.as_us();
+        match &self.breaker.phase {
+            Phase::Forced(forced) if forced.until_us.is_some_and(|until_us| until_us <= now_us) => {
+                self.enter(Phase::Closed, Reason::ForceEnded);
             }
-            Phase::Ramping { since_us } if now.as_us() - since_us >= draft.breaker.config.ramp.as_us() => {
-                draft.enter(Phase::Closed, Reason::RampOver);
+            Phase::Ramping { since_us } if now_us - since_us >= self.breaker.config.ramp.as_us() => {
+                self.enter(Phase::Closed, Reason::RampOver);
             }
             _ => {}
         }
-        draft
     }
 
     fn edit(&mut self, edit: Edit) {
@@ -163,7 +172,9 @@ impl<'a> Draft<'a> {
     /// Every transition goes through here: a new generation, an edit, and the transition to be published.
     fn enter_after(&mut self, trips: u32, phase: Phase, reason: Reason) {
         let previous = self.breaker.name();
-        let generation = (self.now.as_us() as u64).max(self.breaker.generation + 1);
+        let now_us = self.now.as_us().max(0) as u64;
+        // The ceiling is that of the codec; only forged bytes could come near it.
+        let generation = now_us.max(self.breaker.generation + 1).min(INSTANT_MAX_US as u64);
         self.edit(Edit::Enter { phase, generation, at_us: self.now.as_us(), trips });
         let new = self.breaker.name();
         self.transitions.push(Transition { previous, new, generation, reason });
@@ -191,14 +202,6 @@ impl<'a> Draft<'a> {
         };
         if ahead || self.breaker.last_seen_us > self.now.plus(CLOCK_JITTER).as_us() {
             self.edit(Edit::Mend { now_us, probe_until_us: lease_end_us });
-        }
-    }
-
-    fn forget_if_idle(&mut self) {
-        let breaker = &self.breaker;
-        let remembers = breaker.recorded > 0 || breaker.trips > 0 || !breaker.tallies.is_empty();
-        if breaker.is_idle(self.now) && remembers {
-            self.edit(Edit::Forget);
         }
     }
 
@@ -233,11 +236,12 @@ pub fn admit(
     chance: u32,
     now: Instant,
 ) -> Result<Outcome<Admission>, ConfigError> {
-    let configured = options.map(|options| offered(breaker, options)).transpose()?.flatten();
+    let configured = options.map(|options| offered(breaker, options, now)).transpose()?.flatten();
     let mut draft = Draft::open(breaker, now);
     if let Some((config, version)) = configured {
         let lasting = draft.breaker.lasting;
         draft.edit(Edit::Configure { config, version, lasting, at_us: now.as_us() });
+        draft.end_what_is_over();
     }
     let state = &*draft.breaker;
     Ok(match &state.phase {
@@ -247,7 +251,6 @@ pub fn admit(
             if !wait.is_zero() {
                 return Ok(draft.admission(None, Wait::For(wait)));
             }
-            draft.forget_if_idle();
             let half_open = Phase::HalfOpen { successes: 0, issued: 0, probes: Vec::new(), reported: Vec::new() };
             draft.enter(half_open, Reason::OpenTimeOver);
             probe(draft, caller)
@@ -270,14 +273,23 @@ pub fn admit(
 }
 
 /// The configuration that options on ADMIT bring about, if they apply: to a breaker nobody configured, or with a
-/// higher version. They are checked even if they do not apply.
+/// higher version. Where they do not apply they are checked by themselves: CONFIG must not make them an error.
 fn offered(
     breaker: &Breaker,
     (patch, version): (&Patch, Option<u64>),
-) -> Result<Option<(super::config::Config, u64)>, ConfigError> {
-    let config = breaker.config.patched(patch)?;
-    let applies = if breaker.configured { version.is_some_and(|version| version > breaker.version) } else { true };
-    Ok(applies.then_some((config, version.unwrap_or(breaker.version))))
+    now: Instant,
+) -> Result<Option<(Config, u64)>, ConfigError> {
+    let (config, stored_version, configured) = stored(breaker, now);
+    if configured && version.is_none_or(|version| version <= stored_version) {
+        return Config::default().patched(patch).map(|_| None);
+    }
+    Ok(Some((config.patched(patch)?, version.unwrap_or(stored_version))))
+}
+
+/// The configuration with its version, and whether anybody gave it, as `now` finds them.
+fn stored(breaker: &Breaker, now: Instant) -> (Config, u64, bool) {
+    let forgotten = breaker.is_idle(now) && breaker.forgets_config();
+    if forgotten { (Config::default(), 0, false) } else { (breaker.config, breaker.version, breaker.configured) }
 }
 
 fn admitted(draft: Draft<'_>, caller: Caller) -> Outcome<Admission> {
@@ -323,7 +335,8 @@ pub fn report(
     let mut draft = Draft::open(breaker, now);
     let Some(permit) = permit else { return draft.reported(Why::Unknown) };
     let age_us = now.as_us().saturating_sub(permit.issued_us);
-    if permit.generation != draft.breaker.generation || age_us > draft.breaker.config.idle.as_us() {
+    let outlived = permit.generation == 0 && age_us > permit::LIFE.as_us();
+    if permit.generation != draft.breaker.generation || outlived {
         return draft.reported(Why::Stale);
     }
     let slow_after = draft.breaker.config.slow;
@@ -388,7 +401,6 @@ fn probe_report(mut draft: Draft<'_>, permit: Permit, report: Report, slow: bool
 
 /// Counts outcomes, and trips a closed breaker whose threshold they meet.
 fn record(draft: &mut Draft<'_>, caller: Caller, batch: Batch) {
-    draft.forget_if_idle();
     draft.edit(Edit::Record { at_us: draft.now.as_us(), caller, batch });
     if matches!(draft.breaker.phase, Phase::Closed)
         && let Some(reason) = judge::verdict(draft.breaker, draft.now)
@@ -398,10 +410,10 @@ fn record(draft: &mut Draft<'_>, caller: Caller, batch: Batch) {
 }
 
 /// TALLY: a batch; a repeated one is answered and not counted.
-pub fn tally(breaker: &mut Breaker, tally: Tally, now: Instant) -> Outcome<Reported> {
+pub fn tally(breaker: &mut Breaker, mut tally: Tally, now: Instant) -> Outcome<Reported> {
     let mut draft = Draft::open(breaker, now);
     let newest = draft.breaker.tallies.iter().find(|(caller, _)| *caller == tally.caller).map(|(_, seq)| *seq);
-    if newest.is_some_and(|newest| tally.seq <= newest) && !draft.breaker.is_idle(now) {
+    if newest.is_some_and(|newest| tally.seq <= newest) {
         return draft.reported(Why::Duplicate);
     }
     if tally.generation != 0 && tally.generation != draft.breaker.generation {
@@ -416,7 +428,10 @@ pub fn tally(breaker: &mut Breaker, tally: Tally, now: Instant) -> Outcome<Repor
     if tally.batch.calls() == 0 {
         return draft.reported(Why::Ignored);
     }
-    draft.forget_if_idle();
+    if tally.batch.ok == 0 {
+        // Nothing but failures is a run, whether the caller says so or not.
+        tally.batch.run = tally.batch.failures;
+    }
     draft.edit(Edit::Heard { caller: tally.caller, seq: tally.seq });
     record(&mut draft, tally.caller, tally.batch);
     draft.reported(Why::Counted)
@@ -436,15 +451,16 @@ pub fn force(
         (None, _) => {}
         (Some(force), phase) => {
             let until_us = length.map(|length| now.plus(length).as_us());
-            let same = |forced: &Forced| {
-                forced.force == force
-                    && forced.until_us == until_us
-                    && (forced.actor.as_slice(), forced.reason.as_slice()) == (actor, reason)
-            };
-            if !matches!(phase, Phase::Forced(forced) if same(forced)) {
-                let forced =
-                    Forced { force, since_us: now.as_us(), until_us, actor: actor.into(), reason: reason.into() };
-                draft.enter(Phase::Forced(Box::new(forced)), Reason::Forced);
+            let forced = Forced { force, since_us: now.as_us(), until_us, actor: actor.into(), reason: reason.into() };
+            match phase {
+                Phase::Forced(old) if **old == Forced { since_us: old.since_us, ..forced.clone() } => {}
+                // By somebody else, or for longer: the same state, so the same generation and no event.
+                Phase::Forced(old) if old.force == force => {
+                    let Breaker { generation, trips, .. } = *draft.breaker;
+                    let phase = Phase::Forced(Box::new(forced));
+                    draft.edit(Edit::Enter { phase, generation, at_us: now.as_us(), trips });
+                }
+                _ => draft.enter(Phase::Forced(Box::new(forced)), Reason::Forced),
             }
         }
     }
@@ -455,10 +471,10 @@ pub fn force(
 /// RESET: closed, with nothing counted; the configuration stays. The verdict says whether there was anything to reset.
 pub fn reset(breaker: &mut Breaker, now: Instant) -> Outcome<bool> {
     let mut draft = Draft::open(breaker, now);
-    let anything = draft.breaker.generation > 0 || draft.breaker.recorded > 0 || !draft.breaker.tallies.is_empty();
+    let Breaker { generation, recorded, failures_in_a_row, .. } = *draft.breaker;
+    let anything = generation > 0 || recorded > 0 || failures_in_a_row > 0;
     if anything {
-        draft.edit(Edit::Forget);
-        draft.enter(Phase::Closed, Reason::Reset);
+        draft.enter_after(0, Phase::Closed, Reason::Reset);
         draft.transitions.retain(|transition| transition.previous != transition.new);
     }
     draft.finish(anything)
@@ -471,8 +487,9 @@ pub fn configure(
     version: Option<u64>,
     now: Instant,
 ) -> Result<Outcome<bool>, ConfigError> {
-    let config = breaker.config.patched(patch)?;
-    let version = version.unwrap_or(breaker.version);
+    let (config, stored_version, _) = stored(breaker, now);
+    let config = config.patched(patch)?;
+    let version = version.unwrap_or(stored_version);
     let mut draft = Draft::open(breaker, now);
     let breaker = &draft.breaker;
     let changed = !breaker.lasting || breaker.config != config || breaker.version != version;
@@ -480,27 +497,4 @@ pub fn configure(
         draft.edit(Edit::Configure { config, version, lasting: true, at_us: now.as_us() });
     }
     Ok(draft.finish(changed))
-}
-
-/// What a breaker looks like to somebody who only looks.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct View {
-    /// The breaker with what time alone ends ended.
-    pub breaker: Breaker,
-    /// Whether ADMIT would admit now, and if not, how long it would say to wait. While ramping: whether it may.
-    pub admits: bool,
-    pub retry_after: Wait,
-}
-
-/// STATE: reads, and changes nothing.
-pub fn view(breaker: &Breaker, now: Instant) -> View {
-    let mut settled = breaker.clone();
-    Draft::open(&mut settled, now);
-    // The luckiest chance, and no options: these cannot be refused.
-    let next = admit(&mut settled.clone(), Caller::default(), None, 0, now);
-    let (admits, retry_after) = match next {
-        Ok(next) => (next.verdict.permit.is_some(), next.verdict.retry_after),
-        Err(_) => (false, Wait::NONE),
-    };
-    View { breaker: settled, admits, retry_after }
 }

@@ -224,15 +224,9 @@ pub fn step(tiers: &[Tier], quotas: &[Quota], ask: Ask, now: Instant) -> Result<
 /// When a key with these tiers may be collected: after all debt is gone, on a grid so coarse that a busy key's
 /// expiry is re-armed about twice per fill time and not with every call. A pure function of the state, so that a
 /// replica arrives at the same instant.
-pub fn gc_at(tiers: &[Tier]) -> Instant {
-    let mut latest_ms = 0;
-    for tier in tiers {
-        let fill_ms = tier.fill_time().ceil_ms();
-        let grid_ms = (fill_ms / 2).clamp(64, 1 << 21).cast_unsigned().next_power_of_two().cast_signed();
-        let drained_ms = tier.drained_at().ceil_ms();
-        latest_ms = latest_ms.max((drained_ms / grid_ms + 1) * grid_ms);
-    }
-    Instant::from_us(latest_ms.saturating_mul(1_000))
+pub fn gc_at(tiers: &[Tier], salt: u64) -> Instant {
+    let collectable = |tier: &Tier| tier.drained_at().next_on_grid(Span::from_us(tier.fill_time().as_us() / 2), salt);
+    tiers.iter().map(collectable).max().unwrap_or(Instant::EPOCH)
 }
 
 fn take(tiers: &[Tier], accounts: &Accounts, cells: u32, now: Instant) -> Result<Step<Verdict, TierSet>, TooManyTiers> {

@@ -4,6 +4,7 @@ use resil_core::codec::Change;
 use resil_wire::Refused;
 use resil_wire::apply::{Applied, parse};
 
+use super::gcra::read_tiers;
 use crate::apply::{change_log, edit_breaker, signal_modified, store_breaker, store_log, store_tiers};
 use crate::call::{Call, Command, Failure};
 use crate::datatype::breaker::Circuit;
@@ -54,7 +55,10 @@ impl Command for Apply {
 /// A whole state replaces whatever is there; a change of a log needs the log, or nothing, to be there.
 fn apply(key: &mut Key<'_>, change: Change) {
     match change {
-        Change::Tiers(tiers) => store_tiers(key, key.value::<Tiers>().ok().flatten(), &tiers),
+        Change::Tiers(tiers) => {
+            let value = key.value::<Tiers>().ok().flatten();
+            store_tiers(key, value, &read_tiers(value), &tiers);
+        }
         Change::Log(window) => store_log(key, key.value::<Log>().ok().flatten(), window),
         Change::LogChange(change) => match key.value::<Log>() {
             Ok(value) => change_log(key, value, &change),

@@ -30,13 +30,22 @@ struct Opened<'c> {
     key: Key<'c>,
     value: Option<*mut c_void>,
     fresh: Breaker,
+    salt: u64,
+    was_due: Option<Instant>,
 }
 
 impl<'c> Opened<'c> {
     fn open(call: &'c Call<'_>) -> Result<Self, Failure> {
         let key = Key::open_to_write(call, call.string(0)?);
         let value = key.value::<Circuit>()?;
-        Ok(Self { key, value, fresh: Breaker::default() })
+        let mut opened = Self { salt: key.salt(), key, value, fresh: Breaker::default(), was_due: None };
+        opened.was_due = opened.due();
+        Ok(opened)
+    }
+
+    fn due(&mut self) -> Option<Instant> {
+        let salt = self.salt;
+        self.breaker().gc_at(salt)
     }
 
     fn breaker(&mut self) -> &mut Breaker {
@@ -61,8 +70,8 @@ impl<'c> Opened<'c> {
         match self.value {
             // The step has already edited it in place.
             Some(_) => {
-                let collect_at = self.breaker().gc_at();
-                self.key.collect_at(collect_at);
+                let due = self.due();
+                self.key.collect_at::<Circuit>(Some(self.was_due), due);
             }
             None => {
                 call.require_memory()?;

@@ -24,10 +24,11 @@ impl Command for Take {
         let now = clock::now();
         let mut key = Key::open_to_write(call, call.string(0)?);
         let value = key.value::<Tiers>()?;
-        let step = step(&read_tiers(value), &request.quotas, request.ask, now).map_err(Refused::new)?;
+        let old = read_tiers(value);
+        let step = step(&old, &request.quotas, request.ask, now).map_err(Refused::new)?;
         if let Some(tiers) = step.change {
             require_memory_for_new(call, value)?;
-            store_tiers(&mut key, value, &tiers);
+            store_tiers(&mut key, value, &old, &tiers);
             publish_tiers(call, &key, &tiers, event_of(request.ask));
         }
         count(&counters().gcra, request.ask, &step.verdict);

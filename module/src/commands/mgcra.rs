@@ -43,9 +43,9 @@ impl Command for TakeAll {
                     require_memory_for_new(call, *value)?;
                 }
             }
-            for ((key, value), change) in keys.iter_mut().zip(&changes) {
+            for (((key, value), (old, _)), change) in keys.iter_mut().zip(&states).zip(&changes) {
                 if let Some(tiers) = change {
-                    store_tiers(key, *value, tiers);
+                    store_tiers(key, *value, old, tiers);
                 }
             }
             let changed = keys.iter().zip(&changes).filter_map(|((key, _), change)| Some((key, change.as_ref()?)));

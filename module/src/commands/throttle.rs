@@ -24,17 +24,17 @@ impl Command for Throttle {
         let mut key = Key::open_to_write(call, call.string(0)?);
         let adopted = key.text().map(|text| parse_tat_ns(text).ok_or(Failure::WrongType)).transpose()?;
         let value = if adopted.is_some() { None } else { key.value::<Tiers>()? };
-        let tiers: TierSet = match adopted {
+        let old: TierSet = match adopted {
             Some(tat_ns) => core::iter::once(Tier::adopted(throttle.quota, tat_ns)).collect(),
             None => read_tiers(value),
         };
-        let step = step(&tiers, &[throttle.quota], throttle.ask, now).map_err(Refused::new)?;
+        let step = step(&old, &[throttle.quota], throttle.ask, now).map_err(Refused::new)?;
         if let Some(tiers) = step.change {
             if adopted.is_none() {
                 require_memory_for_new(call, value)?;
             }
             counters().throttle_adopted.add(adopted.is_some() as u64);
-            store_tiers(&mut key, value, &tiers);
+            store_tiers(&mut key, value, &old, &tiers);
             publish_tiers(call, &key, &tiers, event_of(throttle.ask));
         }
         count(&counters().throttle, throttle.ask, &step.verdict);

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use redis_module::raw;
 use resil_core::codec::VERSION;
 
-use super::{Bytes, NativeType};
+use super::{Bytes, NativeType, doubted, is_doubted, plain};
 use crate::edge::{api, guard, log};
 
 /// Registers `T` with the server.
@@ -62,7 +62,7 @@ extern "C" fn rdb_load<T: NativeType>(io: *mut raw::RedisModuleIO, version: c_in
             api!(RedisModule_Free)(start.cast());
             value
         };
-        value.unwrap_or(null_mut())
+        value.map_or(null_mut(), doubted)
     })
 }
 
@@ -71,7 +71,7 @@ extern "C" fn rdb_save<T: NativeType>(io: *mut raw::RedisModuleIO, value: *mut c
         let mut bytes = Bytes::new();
         // SAFETY: the server passes a value that T made; the buffer outlives the call.
         unsafe {
-            T::encode(value, &mut bytes);
+            T::encode(plain(value), &mut bytes);
             api!(RedisModule_SaveStringBuffer)(io, bytes.as_ptr().cast(), bytes.len());
         }
     });
@@ -86,7 +86,7 @@ extern "C" fn aof_rewrite<T: NativeType>(
         let mut bytes = Bytes::new();
         // SAFETY: as in rdb_save; the format says: a string, a number, a buffer with its length.
         unsafe {
-            T::encode(value, &mut bytes);
+            T::encode(plain(value), &mut bytes);
             api!(RedisModule_EmitAOF)(
                 io,
                 c"RES._APPLY".as_ptr(),
@@ -102,7 +102,7 @@ extern "C" fn aof_rewrite<T: NativeType>(
 
 extern "C" fn mem_usage<T: NativeType>(value: *const c_void) -> usize {
     // SAFETY: the server passes a value that T made.
-    guard(0, || unsafe { T::heap_bytes(value.cast_mut()) })
+    guard(0, || unsafe { T::heap_bytes(plain(value.cast_mut())) })
 }
 
 extern "C" fn digest<T: NativeType>(digest: *mut raw::RedisModuleDigest, value: *mut c_void) {
@@ -110,7 +110,7 @@ extern "C" fn digest<T: NativeType>(digest: *mut raw::RedisModuleDigest, value: 
         let mut bytes = Bytes::new();
         // SAFETY: the server passes a value that T made; it hashes the buffer during the call.
         unsafe {
-            T::encode(value, &mut bytes);
+            T::encode(plain(value), &mut bytes);
             api!(RedisModule_DigestAddStringBuffer)(digest, bytes.as_ptr().cast(), bytes.len());
             api!(RedisModule_DigestEndSequence)(digest);
         }
@@ -120,12 +120,12 @@ extern "C" fn digest<T: NativeType>(digest: *mut raw::RedisModuleDigest, value: 
 /// Runs on the main thread or on the server's background thread.
 extern "C" fn free<T: NativeType>(value: *mut c_void) {
     // SAFETY: the server gives the value back, once.
-    guard((), || unsafe { T::free(value) });
+    guard((), || unsafe { T::free(plain(value)) });
 }
 
 extern "C" fn free_effort<T: NativeType>(_key: *mut raw::RedisModuleString, value: *const c_void) -> usize {
     // SAFETY: the server passes a value that T made.
-    guard(1, || unsafe { T::parts(value.cast_mut()) })
+    guard(1, || unsafe { T::parts(plain(value.cast_mut())) })
 }
 
 extern "C" fn copy<T: NativeType>(
@@ -134,7 +134,7 @@ extern "C" fn copy<T: NativeType>(
     value: *const c_void,
 ) -> *mut c_void {
     // SAFETY: the server passes a value that T made; null would tell it that copying failed.
-    guard(null_mut(), || unsafe { T::copy(value.cast_mut()) })
+    guard(null_mut(), || doubted(unsafe { T::copy(plain(value.cast_mut())) }))
 }
 
 extern "C" fn defrag<T: NativeType>(
@@ -145,10 +145,11 @@ extern "C" fn defrag<T: NativeType>(
     guard((), || {
         // SAFETY: the server passes a place that holds a value T made, and takes the new one from it.
         unsafe {
-            *value = T::defrag(*value, &mut |allocation| {
+            let moved = T::defrag(plain(*value), &mut |allocation| {
                 let moved = api!(RedisModule_DefragAlloc)(ctx, allocation);
                 if moved.is_null() { allocation } else { moved }
             });
+            *value = if is_doubted(*value) { doubted(moved) } else { moved };
         }
     });
     // Zero: nothing is left to be done later.

@@ -45,6 +45,25 @@ pub trait NativeType {
     unsafe fn defrag(value: *mut c_void, relocate: &mut dyn FnMut(*mut c_void) -> *mut c_void) -> *mut c_void;
 }
 
+/// The bit of a value's pointer, free because allocations are aligned to eight, that says: its key's expiry may not be
+/// the one its state asks for. It is set where a value arrives by other ways than a step (loaded, restored, copied,
+/// renamed) and when a user re-times a key, and cleared by the next change, which looks the expiry up. Everybody
+/// else's expiry is known without asking the server.
+const DOUBT: usize = 4;
+
+/// The value without the bit.
+pub fn plain(value: *mut c_void) -> *mut c_void {
+    value.map_addr(|addr| addr & !DOUBT)
+}
+
+pub fn doubted(value: *mut c_void) -> *mut c_void {
+    value.map_addr(|addr| addr | DOUBT)
+}
+
+pub fn is_doubted(value: *mut c_void) -> bool {
+    value.addr() & DOUBT != 0
+}
+
 pub fn handle_of<T: NativeType>() -> *mut raw::RedisModuleType {
     T::handle().load(Relaxed)
 }

@@ -1,0 +1,43 @@
+# Shortcuts only: each verb is one or two lines that you could type yourself. `make` alone lists them.
+#
+# Cargo may be installed for this user and not be on the PATH of a plain shell.
+export PATH := $(PATH):$(HOME)/.cargo/bin
+SHELL := /bin/bash
+
+.DEFAULT_GOAL := help
+.PHONY: help run demo test bench module lint mutants soak setup servers
+
+help: ## List the verbs
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+run: module ## Start a server with the module on 127.0.0.1 (PORT=6379; Ctrl-C stops it)
+	@scripts/run
+
+demo: module ## Watch the commands at work, each with its reply explained
+	cargo run -q -p resil-tests --bin demo
+
+test: module servers ## Run every test, on Redis 7.0 and on Valkey 8.0
+	@scripts/test
+
+bench: module ## Measure the module beside its peers, then the core by itself
+	@scripts/bench
+
+module: setup ## Build target/release/libresil.so
+	cargo build --release -p resil-module
+
+lint: setup ## Check format and lints, warnings are errors
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets -- -D warnings
+
+mutants: setup ## Break the core on purpose and see that a test notices each time
+	@scripts/mutants
+
+soak: module ## Load one server for long and watch memory and latency
+	RESIL_SOAK=1 cargo test --release -p resil-tests --test soak -- --nocapture
+
+setup: # what building needs; quick when nothing is missing
+	@scripts/setup
+
+servers: setup # what testing needs: one Valkey for sure, newer servers if they can be had
+	@scripts/servers valkey-8.0
+	@scripts/servers --optional
