@@ -243,6 +243,18 @@ impl Window {
             self.entries.clear();
             self.head = 0;
         }
+        self.give_back();
+    }
+
+    /// A log that became short gives its memory back, but not so eagerly that it would grow again at once.
+    fn give_back(&mut self) {
+        const KEPT: usize = 64;
+        let live = self.live().len();
+        if self.entries.capacity() > KEPT && live < self.entries.capacity() / 8 {
+            self.entries.drain(..self.head);
+            self.head = 0;
+            self.entries.shrink_to(2 * live.max(KEPT / 2));
+        }
     }
 
     /// Reuses the dropped front before asking the allocator: the log stays within twice its live part.

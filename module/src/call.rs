@@ -39,7 +39,7 @@ pub trait Command {
 }
 
 /// The arguments of a call; the words of the command's name are not among them.
-pub type Args<'a> = SmallVec<[&'a [u8]; 12]>;
+pub type Args<'a> = SmallVec<[&'a [u8]; 16]>;
 
 pub struct Call<'a> {
     pub ctx: *mut raw::RedisModuleCtx,

@@ -16,7 +16,7 @@ pub const USAGE: &str = "RES.GCRA key limit period [BURST n] [AND limit period [
 pub const PEEK_USAGE: &str = "RES.GCRA.PEEK key limit period [BURST n] [AND limit period [BURST n] ...]";
 
 /// The tiers a call names, in its order.
-pub type Quotas = SmallVec<[Quota; 1]>;
+pub type Quotas = SmallVec<[Quota; 3]>;
 
 /// A call of either command; PEEK is the one whose `ask` is [`Ask::Peek`].
 #[derive(Debug, Clone, PartialEq, Eq)]

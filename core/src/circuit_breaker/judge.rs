@@ -3,7 +3,7 @@
 use super::config::WindowKind;
 use super::outcomes::Totals;
 use super::state::Breaker;
-use super::step::Reason;
+use super::verdict::Reason;
 use crate::time::Instant;
 
 /// The threshold that is met, if any.

@@ -47,6 +47,7 @@ mod outcomes;
 mod permit;
 mod state;
 mod step;
+mod verdict;
 mod view;
 
 pub use config::{Config, ConfigError, Patch, WindowKind, bounds};
@@ -55,7 +56,6 @@ pub use encoding::{decode_breaker, decode_edits, encode_breaker, encode_edits};
 pub use outcomes::{Batch, Outcomes, Totals};
 pub use permit::{Caller, Permit};
 pub use state::{Breaker, Force, Forced, Phase, StateName};
-pub use step::{
-    Admission, Outcome, Reason, Report, Reported, Tally, Transition, Why, admit, configure, force, report, reset, tally,
-};
+pub use step::{admit, configure, force, report, reset, tally};
+pub use verdict::{Admission, Outcome, Reason, Report, Reported, Tally, Transition, Why};
 pub use view::{View, view};

@@ -11,120 +11,10 @@ use super::judge;
 use super::outcomes::Batch;
 use super::permit::{self, Caller, Permit};
 use super::state::{Breaker, Force, Forced, Phase, StateName};
+use super::verdict::{Admission, Outcome, Reason, Report, Reported, Tally, Transition, Why};
 use crate::limits::{CLOCK_JITTER, INSTANT_MAX_US};
 use crate::rate_limit::Wait;
 use crate::time::{Instant, Span};
-
-/// What a step came to. No edits: nothing changed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Outcome<V> {
-    pub verdict: V,
-    pub edits: Edits,
-    pub transitions: SmallVec<[Transition; 1]>,
-}
-
-/// A change of state, to be published once.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Transition {
-    pub previous: StateName,
-    pub new: StateName,
-    pub generation: u64,
-    pub reason: Reason,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reason {
-    Consecutive,
-    FailureRate,
-    SlowRate,
-    OpenTimeOver,
-    ProbesSucceeded,
-    ProbeFailed,
-    RampOver,
-    RampFailed,
-    Forced,
-    ForceLifted,
-    ForceEnded,
-    Reset,
-}
-
-impl Reason {
-    pub fn text(self) -> &'static str {
-        match self {
-            Self::Consecutive => "consecutive-failures",
-            Self::FailureRate => "failure-rate",
-            Self::SlowRate => "slow-rate",
-            Self::OpenTimeOver => "open-time-over",
-            Self::ProbesSucceeded => "probes-succeeded",
-            Self::ProbeFailed => "probe-failed",
-            Self::RampOver => "ramp-over",
-            Self::RampFailed => "ramp-failed",
-            Self::Forced => "forced",
-            Self::ForceLifted => "force-lifted",
-            Self::ForceEnded => "force-ended",
-            Self::Reset => "reset",
-        }
-    }
-}
-
-/// The answer to ADMIT.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Admission {
-    /// `None`: denied.
-    pub permit: Option<Permit>,
-    pub state: StateName,
-    pub retry_after: Wait,
-    pub generation: u64,
-}
-
-/// What a call came to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Report {
-    Ok,
-    Fail,
-    Ignore,
-    Cancel,
-}
-
-/// Why a report counted or not.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Why {
-    Counted,
-    Stale,
-    Unknown,
-    Duplicate,
-    Ignored,
-}
-
-impl Why {
-    pub fn text(self) -> &'static str {
-        match self {
-            Self::Counted => "counted",
-            Self::Stale => "stale",
-            Self::Unknown => "unknown",
-            Self::Duplicate => "duplicate",
-            Self::Ignored => "ignored",
-        }
-    }
-}
-
-/// The answer to REPORT and TALLY.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Reported {
-    pub why: Why,
-    pub state: StateName,
-    pub generation: u64,
-    pub retry_after: Wait,
-}
-
-/// A batch of a caller that admits by itself while the breaker is closed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Tally {
-    pub generation: u64,
-    pub caller: Caller,
-    pub seq: u64,
-    pub batch: Batch,
-}
 
 /// A breaker being stepped: what was changed so far.
 pub(super) struct Draft<'a> {
@@ -205,6 +95,13 @@ impl<'a> Draft<'a> {
         }
     }
 
+    /// A shorter LEASE or RAMP takes effect at once.
+    fn configure(&mut self, config: Config, version: u64, lasting: bool) {
+        self.edit(Edit::Configure { config, version, lasting, at_us: self.now.as_us() });
+        self.mend_clock();
+        self.end_what_is_over();
+    }
+
     fn permit(&self, caller: Caller, probe: Option<u32>) -> Permit {
         Permit { generation: self.breaker.generation, issued_us: self.now.as_us(), caller, probe }
     }
@@ -240,8 +137,7 @@ pub fn admit(
     let mut draft = Draft::open(breaker, now);
     if let Some((config, version)) = configured {
         let lasting = draft.breaker.lasting;
-        draft.edit(Edit::Configure { config, version, lasting, at_us: now.as_us() });
-        draft.end_what_is_over();
+        draft.configure(config, version, lasting);
     }
     let state = &*draft.breaker;
     Ok(match &state.phase {
@@ -494,7 +390,7 @@ pub fn configure(
     let breaker = &draft.breaker;
     let changed = !breaker.lasting || breaker.config != config || breaker.version != version;
     if changed {
-        draft.edit(Edit::Configure { config, version, lasting: true, at_us: now.as_us() });
+        draft.configure(config, version, true);
     }
     Ok(draft.finish(changed))
 }

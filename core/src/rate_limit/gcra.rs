@@ -13,8 +13,8 @@ use crate::time::{Instant, Span};
 
 /// The state of a key: its tiers, sorted by period. Empty means there is no key.
 ///
-/// One tier is by far the usual case and stays off the heap; more would make every move of it dearer.
-pub type TierSet = SmallVec<[Tier; 1]>;
+/// Three tiers stay off the heap. More would make every move dearer for the one tier most keys have.
+pub type TierSet = SmallVec<[Tier; 3]>;
 
 /// What a caller asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,7 +82,7 @@ pub struct Reading {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verdict {
     pub granted: u32,
-    pub tiers: SmallVec<[Reading; 1]>,
+    pub tiers: SmallVec<[Reading; 3]>,
 }
 
 impl Verdict {
@@ -205,7 +205,7 @@ fn convert_up(grains: u128, from: &Tier, to: &Quota) -> u128 {
     div_ceil(grains * to.period_us as u128, from.quota.period_us as u64)
 }
 
-type Accounts = SmallVec<[Account; 1]>;
+type Accounts = SmallVec<[Account; 3]>;
 
 /// Decides `ask` for all of `quotas` against the stored `tiers`. `quotas` are one to eight, of distinct periods.
 pub fn step(tiers: &[Tier], quotas: &[Quota], ask: Ask, now: Instant) -> Result<Step<Verdict, TierSet>, TooManyTiers> {
@@ -318,8 +318,8 @@ fn granted(
     now: Instant,
     settle: impl Fn(&Account) -> (u128, Reading),
 ) -> Result<Step<Verdict, TierSet>, TooManyTiers> {
-    let mut next = TierSet::new();
-    let mut readings = SmallVec::new();
+    let mut next = TierSet::with_capacity(accounts.len());
+    let mut readings = SmallVec::with_capacity(accounts.len());
     for account in accounts {
         let (owed, reading) = settle(account);
         readings.push(reading);

@@ -26,8 +26,8 @@ pub fn step_many(
     now: Instant,
 ) -> Result<Step<ManyVerdict, ManyChange>, TooManyTiers> {
     let mut refused_by = None;
-    let mut readings = SmallVec::new();
-    let mut changes = ManyChange::new();
+    let mut readings = SmallVec::with_capacity(keys.len());
+    let mut changes = ManyChange::with_capacity(keys.len());
     for (index, (tiers, quota)) in keys.iter().enumerate() {
         let taken = step(tiers, core::slice::from_ref(quota), Ask::Take(cost), now)?;
         if taken.verdict.granted == 0 && refused_by.is_none() {

@@ -29,7 +29,11 @@ impl fmt::Display for QuotaError {
             Self::Capacity => write!(f, "burst must be from 1 to {CELLS_MAX}"),
             Self::Period => write!(f, "period must be from 1us to {}d", days(PERIOD_MAX)),
             Self::Fill => {
-                write!(f, "burst is too large for this rate: an empty bucket must fill within {}d", days(FILL_MAX))
+                write!(
+                    f,
+                    "burst (the capacity) is too large for this rate: an empty bucket must fill within {}d",
+                    days(FILL_MAX)
+                )
             }
         }
     }

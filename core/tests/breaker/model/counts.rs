@@ -37,7 +37,7 @@ impl Counts {
     }
 
     pub fn is_empty(&self) -> bool {
-        self.heard.is_empty()
+        self.heard.len() == self.window_from && self.failures_in_a_row() == 0
     }
 
     pub fn empty_window(&mut self) {
@@ -112,7 +112,7 @@ impl Calls {
         let given = (self.ok + self.failed) as usize;
         let (mut failed, mut slow, mut calls) = (self.failed as usize, self.slow as usize, given);
         if given > window {
-            let up = |part: usize| (part * window + given - 1) / given;
+            let up = |part: usize| (part * window).div_ceil(given);
             (failed, slow, calls) = (up(failed), up(slow), window);
         }
         let run = (self.run as usize).min(failed);

@@ -121,11 +121,7 @@ impl Model {
     /// What time alone does.
     pub fn pass(&mut self, now_us: i64) {
         self.moved.clear();
-        // "A stored instant further ahead than its own length allows (lease end > now + lease) is clamped."
-        let lease_us = self.rules.lease_us;
-        if let State::HalfOpen { probes, .. } = &mut self.state {
-            probes.iter_mut().for_each(|probe| probe.until_us = probe.until_us.min(now_us + lease_us));
-        }
+        self.clamp_leases(now_us);
         // "IDLE d: counts and growth are forgotten after it"; "what came with ADMIT goes with the counts".
         if now_us > self.busy_until_us() + self.rules.idle_us {
             self.trips = 0;
@@ -136,6 +132,14 @@ impl Model {
             }
         }
         self.end_by_time(now_us);
+    }
+
+    /// "A stored instant further ahead than its own length allows (lease end > now + lease) is clamped."
+    fn clamp_leases(&mut self, now_us: i64) {
+        let lease_us = self.rules.lease_us;
+        if let State::HalfOpen { probes, .. } = &mut self.state {
+            probes.iter_mut().for_each(|probe| probe.until_us = probe.until_us.min(now_us + lease_us));
+        }
     }
 
     fn end_by_time(&mut self, now_us: i64) {
@@ -200,7 +204,6 @@ impl Model {
                     return None;
                 };
                 self.configure(rules, version.unwrap_or(self.version), now_us);
-                self.end_by_time(now_us);
             } else if Rules::standard().with(named).is_none() {
                 *self = before;
                 return None;
@@ -428,6 +431,8 @@ impl Model {
             self.counts.drop_evidence();
         }
         (self.rules, self.version, self.configured, self.last_us) = (rules, version, true, now_us);
+        self.clamp_leases(now_us);
+        self.end_by_time(now_us);
     }
 }
 

@@ -1,0 +1,130 @@
+//! Bytes: what is stored and what travels. Nothing that is sent can do worse than be refused, or be a breaker.
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::Index;
+use resil_core::circuit_breaker::{Breaker, Edits, decode_breaker, decode_edits, encode_breaker, encode_edits, view};
+use resil_core::codec::to_vec;
+
+use super::machine::Machine;
+use super::schedule::{Event, short};
+use super::seed;
+
+/// What is done to bytes under way.
+#[derive(Debug, Clone, Copy)]
+enum Damage {
+    Set(Index, u8),
+    Flip(Index, u32),
+    Cut(Index),
+    Insert(Index, u8),
+    Remove(Index),
+    /// A run of continuation bytes makes numbers huge.
+    Swell(Index),
+}
+
+fn damage() -> impl Strategy<Value = Damage> {
+    prop_oneof![
+        (any::<Index>(), any::<u8>()).prop_map(|(at, byte)| Damage::Set(at, byte)),
+        (any::<Index>(), 0..8u32).prop_map(|(at, bit)| Damage::Flip(at, bit)),
+        any::<Index>().prop_map(Damage::Cut),
+        (any::<Index>(), any::<u8>()).prop_map(|(at, byte)| Damage::Insert(at, byte)),
+        any::<Index>().prop_map(Damage::Remove),
+        any::<Index>().prop_map(Damage::Swell),
+    ]
+}
+
+impl Damage {
+    fn to(self, bytes: &mut Vec<u8>) {
+        if bytes.is_empty() {
+            return;
+        }
+        let len = bytes.len();
+        match self {
+            Self::Set(at, byte) => bytes[at.index(len)] = byte,
+            Self::Flip(at, bit) => bytes[at.index(len)] ^= 1 << bit,
+            Self::Cut(at) => bytes.truncate(at.index(len)),
+            Self::Insert(at, byte) => bytes.insert(at.index(len), byte),
+            Self::Remove(at) => drop(bytes.remove(at.index(len))),
+            Self::Swell(at) => drop(bytes.splice(at.index(len)..=at.index(len), [0xff, 0xff, 0xff, 0xff, 0x0f])),
+        }
+    }
+}
+
+fn bytes_of(breaker: &Breaker) -> Vec<u8> {
+    to_vec(|out| encode_breaker(breaker, out))
+}
+
+/// Some breaker that can be, and the edits that led to it.
+fn reached(events: &[Event]) -> Result<(Machine, Vec<Edits>), TestCaseError> {
+    let mut machine = Machine::default();
+    let mut history = Vec::new();
+    for event in events {
+        let edits = machine.play(event)?;
+        if !edits.is_empty() {
+            history.push(edits);
+        }
+    }
+    Ok((machine, history))
+}
+
+proptest! {
+    #![proptest_config(seed::config())]
+
+    #[test]
+    fn whatever_decodes_encodes_to_the_same_bytes(bytes in vec(any::<u8>(), 0..200), tag in any::<bool>()) {
+        let mut bytes = bytes;
+        for tagged in [b'B', b'b'] {
+            if let (true, Some(first)) = (tag, bytes.first_mut()) {
+                *first = tagged;
+            }
+            if let Ok(breaker) = decode_breaker(&bytes) {
+                prop_assert_eq!(&bytes_of(&breaker), &bytes);
+            }
+            if let Ok(edits) = decode_edits(&bytes) {
+                prop_assert_eq!(&to_vec(|out| encode_edits(&edits, out)), &bytes);
+            }
+        }
+    }
+
+    /// A forged breaker is a breaker: it can be asked, reported to, configured, stored and loaded for ever.
+    #[test]
+    fn a_damaged_breaker_is_refused_or_lives_on(
+        events in short(),
+        damages in vec(damage(), 1..4),
+        then in short(),
+    ) {
+        let (machine, _) = reached(&events)?;
+        let mut bytes = bytes_of(&machine.breaker);
+        damages.iter().for_each(|damage| damage.to(&mut bytes));
+        if let Ok(forged) = decode_breaker(&bytes) {
+            prop_assert_eq!(&bytes_of(&forged), &bytes);
+            view(&forged, machine.now());
+            forged.gc_at(1);
+            let mut machine = Machine::of(forged, machine.now_us);
+            for event in &then {
+                machine.play(event)?;
+            }
+        }
+    }
+
+    /// Edits that were damaged under way, or that meet another breaker than theirs, leave a breaker that can be stored.
+    #[test]
+    fn damaged_edits_are_refused_or_leave_a_breaker(
+        events in short(),
+        other in short(),
+        damages in vec(damage(), 0..3),
+    ) {
+        let (machine, history) = reached(&events)?;
+        let (mut other, _) = reached(&other)?;
+        for edits in &history {
+            let mut bytes = to_vec(|out| encode_edits(edits, out));
+            damages.iter().for_each(|damage| damage.to(&mut bytes));
+            let Ok(edits) = decode_edits(&bytes) else { continue };
+            edits.iter().for_each(|edit| other.breaker.apply(edit));
+            let loaded = decode_breaker(&bytes_of(&other.breaker));
+            prop_assert_eq!(loaded.as_ref(), Ok(&other.breaker));
+        }
+        view(&other.breaker, machine.now());
+        other.breaker.gc_at(1);
+    }
+}
