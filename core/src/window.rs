@@ -192,7 +192,8 @@ impl Window {
         let left_us = change.at_us.saturating_sub(change.period_us);
         let gone = self.head + self.live().partition_point(|entry| entry.at_us <= left_us);
         let len = self.entries.len();
-        change.cells > 0 && len == self.entries.capacity() && (len == 0 || gone * 2 < len)
+        let merges = self.live().last().is_some_and(|newest| newest.at_us >= change.at_us);
+        change.cells > 0 && !merges && len == self.entries.capacity() && (len == 0 || gone * 2 < len)
     }
 
     /// When the key may be collected: after the newest entry has left, on a grid as in `rate_limit::gc_at`.
@@ -207,8 +208,11 @@ impl Window {
         self.period_us = change.period_us;
         self.cut_to(change.cut_to_us);
         self.drop_until(change.at_us.saturating_sub(change.period_us));
-        if change.cells > 0 {
-            self.push(change.at_us, change.cells);
+        // A step never admits beyond the limit; whatever else brings a change cannot make the log larger than it may be.
+        let room = (WINDOW_LIMIT_CEILING as u64).saturating_sub(self.total() - self.base);
+        let cells = change.cells.min(room.min(u32::MAX as u64) as u32);
+        if cells > 0 {
+            self.push(change.at_us, cells);
         }
     }
 

@@ -55,7 +55,11 @@ pub fn change_log(key: &mut Key<'_>, value: Option<*mut c_void>, change: &LogCha
     let Some(value) = value else {
         let mut window = Window::default();
         window.apply(change);
-        return store_log(key, None, window);
+        // A mended clock concerns entries, and there are none.
+        if !window.is_empty() {
+            store_log(key, None, window);
+        }
+        return;
     };
     // SAFETY: `value` is the live value of `key`, and this is the only reference to it.
     let window = unsafe { Log::get(value) };

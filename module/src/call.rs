@@ -2,6 +2,7 @@
 
 use std::ffi::{CStr, CString, c_int, c_longlong};
 use std::marker::PhantomData;
+use std::sync::atomic::Ordering::Relaxed;
 
 use redis_module::raw;
 use resil_wire::Refused;
@@ -88,10 +89,12 @@ impl<'a> Call<'a> {
         flags & trusted as c_int != 0
     }
 
-    /// Refuses if the server is above maxmemory: asked only where new state would be created.
+    /// Refuses if the server is above maxmemory: asked only where new state would be created. A server that may evict
+    /// makes room before the next command, so there only a clear excess is refused: it cannot evict enough.
     pub fn require_memory(&self) -> Result<(), Failure> {
+        let most = if counters().eviction_risk.load(Relaxed) { 1.05 } else { 1.0 };
         // SAFETY: takes no argument; 0 if no maxmemory is set.
-        if unsafe { api!(RedisModule_GetUsedMemoryRatio)() } > 1.0 && !self.is_from_primary_or_file() {
+        if unsafe { api!(RedisModule_GetUsedMemoryRatio)() } > most && !self.is_from_primary_or_file() {
             return Err(Failure::OutOfMemory);
         }
         Ok(())

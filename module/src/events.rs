@@ -9,7 +9,7 @@ use crate::datatype::tiers::Tiers;
 use crate::datatype::window::Log;
 use crate::edge::{OK, api, guard};
 use crate::key::Key;
-use crate::{config, listeners};
+use crate::{config, key, listeners, vendor};
 
 /// Subscribes to all that concerns us, after looking at how things stand.
 pub fn watch(ctx: *mut raw::RedisModuleCtx) {
@@ -27,8 +27,12 @@ pub fn watch(ctx: *mut raw::RedisModuleCtx) {
         // SAFETY: called while loading; the callback has the signature asked for.
         unsafe { api!(RedisModule_SubscribeToServerEvent)(ctx, event, Some(on_event)) };
     }
-    // SAFETY: as above.
-    unsafe { api!(RedisModule_SubscribeToKeyspaceEvents)(ctx, raw::REDISMODULE_NOTIFY_GENERIC, Some(on_key_event)) };
+    if vendor::key_events_are_harmless(ctx) {
+        let generic = raw::REDISMODULE_NOTIFY_GENERIC;
+        // SAFETY: as above.
+        let subscribed = unsafe { api!(RedisModule_SubscribeToKeyspaceEvents)(ctx, generic, Some(on_key_event)) };
+        key::trust_expiries(subscribed == OK);
+    }
 }
 
 /// Somebody re-timed or renamed a key: if it is ours, its next change looks the expiry up.

@@ -2,6 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 use std::marker::PhantomData;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use redis_module::raw;
 use resil_core::Instant;
@@ -9,6 +10,13 @@ use resil_core::Instant;
 use crate::call::{Call, Failure};
 use crate::datatype::{NativeType, doubted, handle_of, is_doubted, plain};
 use crate::edge::{OK, api, bytes_of};
+
+/// Whether we hear of every key that is re-timed. Where we do not, each change looks the expiry up.
+static TRUSTED: AtomicBool = AtomicBool::new(false);
+
+pub fn trust_expiries(heard: bool) {
+    TRUSTED.store(heard, Relaxed);
+}
 
 pub struct Key<'c> {
     raw: *mut raw::RedisModuleKey,
@@ -119,7 +127,7 @@ impl<'c> Key<'c> {
     pub fn collect_at<T: NativeType>(&mut self, was_due: Option<Option<Instant>>, due: Option<Instant>) {
         let stored = self.stored::<T>();
         let doubt = stored.is_some_and(is_doubted);
-        if was_due == Some(due) && !doubt {
+        if was_due == Some(due) && !doubt && TRUSTED.load(Relaxed) {
             return;
         }
         let ms = due.map_or(raw::REDISMODULE_NO_EXPIRE as i64, Instant::ceil_ms);

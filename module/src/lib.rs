@@ -14,6 +14,7 @@ mod events;
 mod info;
 mod key;
 mod listeners;
+mod vendor;
 
 use std::ffi::{CString, c_int};
 
@@ -51,8 +52,9 @@ pub unsafe extern "C" fn RedisModule_OnLoad(
         return ERR;
     }
     guard(ERR, || {
-        // SAFETY: by contract.
-        let arguments = unsafe { std::slice::from_raw_parts(argv, argc.max(0) as usize) };
+        // SAFETY: by contract; without arguments there is no array either.
+        let arguments =
+            if argv.is_null() { &[] } else { unsafe { std::slice::from_raw_parts(argv, argc.max(0) as usize) } };
         // SAFETY: the strings live until this function returns.
         let arguments: Vec<&[u8]> = arguments.iter().map(|string| unsafe { bytes_of(*string) }).collect();
         if load(ctx, &arguments).is_ok() { OK } else { ERR }
@@ -64,8 +66,9 @@ fn load(ctx: *mut raw::RedisModuleCtx, arguments: &[&[u8]]) -> Result<(), ()> {
     edge::log_panics();
     config::read_arguments(arguments).map_err(|refused| log(ctx, c"warning", refused.text()))?;
     let options = raw::REDISMODULE_OPTIONS_HANDLE_IO_ERRORS | raw::REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED;
+    let options = options as c_int | vendor::atomic_slot_migration(ctx);
     // SAFETY: called while loading, as is all that follows.
-    unsafe { api!(RedisModule_SetModuleOptions)(ctx, options as c_int) };
+    unsafe { api!(RedisModule_SetModuleOptions)(ctx, options) };
     datatype::callbacks::register::<datatype::tiers::Tiers>(ctx)?;
     datatype::callbacks::register::<datatype::window::Log>(ctx)?;
     datatype::callbacks::register::<datatype::breaker::Circuit>(ctx)?;

@@ -306,6 +306,7 @@ impl Driver {
     /// A permit nobody was given: of this generation, but a probe that is not out; or of another one.
     fn report_forged(&mut self, number: u64) -> Result<(), TestCaseError> {
         let before = self.breaker.clone();
+        self.model.pass(self.now_us);
         let generation = self.model.generation.wrapping_add(number % 3).wrapping_sub(1);
         let half_open = matches!(self.model.state, State::HalfOpen { .. });
         let probe = number.is_multiple_of(2).then_some(u32::MAX);
@@ -315,7 +316,6 @@ impl Driver {
         let now = self.now();
         let outcome = report(&mut self.breaker, permit, Report::Fail, None, now);
         prop_assert!(["stale", "unknown"].contains(&outcome.verdict.why.text()));
-        self.model.pass(self.now_us);
         self.settle(&before, &outcome.edits, &outcome.transitions)
     }
 

@@ -23,7 +23,8 @@ fn an_ignored_last_probe_does_not_wedge_half_open() {
 fn probes_that_are_never_heard_of_free_their_places() {
     // resilience4j #903, #935, Sentinel #1638, nora #585: half-open for ever
     let mut service = Service::about_to_probe();
-    (service.permit(), service.permit());
+    service.permit();
+    service.permit();
     assert_eq!(service.ask().retry_after, Wait::For(secs(5)));
     service.later(5 * SECOND_US - 1);
     assert!(service.ask().permit.is_none());
@@ -95,7 +96,8 @@ fn a_late_report_of_a_closed_call_mints_no_probe() {
     let early = service.permit();
     service.trip();
     service.later(10 * SECOND_US);
-    (service.permit(), service.permit());
+    service.permit();
+    service.permit();
     for said in [Report::Ok, Report::Fail, Report::Ignore, Report::Cancel] {
         assert_eq!(service.report(early, said).why.text(), "stale");
         assert!(service.edits.is_empty());
@@ -156,7 +158,8 @@ fn a_window_forgets_over_idle_hours() {
 fn denied_callers_keep_no_lost_probe_alive() {
     // interlock: every denied lease refreshes the key, so one lost probe is for ever
     let mut service = Service::about_to_probe();
-    (service.permit(), service.permit());
+    service.permit();
+    service.permit();
     let gc_at = service.breaker.gc_at(0);
     for _ in 0..499 {
         service.later(10_000);

@@ -201,7 +201,8 @@ fn a_shorter_ramp_or_lease_takes_effect_at_once() {
     assert_eq!((service.breaker.name().text(), service.reasons()), ("closed", vec!["ramp-over"]));
 
     let mut service = Service::about_to_probe();
-    (service.permit(), service.permit());
+    service.permit();
+    service.permit();
     service.config(Patch { lease: Some(secs(1)), ..Patch::default() });
     assert_eq!(service.ask().retry_after, Wait::For(secs(1)));
     assert!(service.edits.is_empty());

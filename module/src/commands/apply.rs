@@ -34,7 +34,12 @@ impl Command for Apply {
         for (index, (_, applied)) in changes.into_iter().enumerate() {
             let mut key = Key::open_to_write(call, call.string(index * 3)?);
             match applied {
-                Applied::Change(change) => apply(&mut key, change),
+                Applied::Change(change) => {
+                    if !apply(&mut key, change) {
+                        counters().apply_refused.add(1);
+                        continue;
+                    }
+                }
                 Applied::UnknownVersion(version) => {
                     counters().apply_unknown_version.add(1);
                     let message = format!("a change of version {version} was not applied: upgrade replicas first");
@@ -52,8 +57,9 @@ impl Command for Apply {
     }
 }
 
-/// A whole state replaces whatever is there; a change of a log needs the log, or nothing, to be there.
-fn apply(key: &mut Key<'_>, change: Change) {
+/// A whole state replaces whatever is there; what only changes a state needs that state, or nothing, to be there: false
+/// if something else is.
+fn apply(key: &mut Key<'_>, change: Change) -> bool {
     match change {
         Change::Tiers(tiers) => {
             let value = key.value::<Tiers>().ok().flatten();
@@ -62,12 +68,13 @@ fn apply(key: &mut Key<'_>, change: Change) {
         Change::Log(window) => store_log(key, key.value::<Log>().ok().flatten(), window),
         Change::LogChange(change) => match key.value::<Log>() {
             Ok(value) => change_log(key, value, &change),
-            Err(_) => counters().apply_refused.add(1),
+            Err(_) => return false,
         },
         Change::Breaker(breaker) => store_breaker(key, key.value::<Circuit>().ok().flatten(), *breaker),
         Change::BreakerEdits(edits) => match key.value::<Circuit>() {
             Ok(value) => edit_breaker(key, value, &edits),
-            Err(_) => counters().apply_refused.add(1),
+            Err(_) => return false,
         },
     }
+    true
 }

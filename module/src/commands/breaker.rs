@@ -7,6 +7,7 @@ use resil_core::circuit_breaker::{
     Breaker, Outcome, Phase, Reported, StateName, Why, admit, configure, force, report, reset, tally, view,
 };
 use resil_wire::Refused;
+use resil_wire::argv::Argv;
 use resil_wire::breaker::{
     Admit as AdmitCall, ConfigCall, ForceCall, RESET_USAGE, ReportCall, STATE_USAGE, TallyCall, parse_key,
     write_admission, write_reported,
@@ -258,6 +259,7 @@ impl Command for Help {
     const WORDS: usize = 2;
 
     fn run(call: &Call<'_>) -> Result<(), Failure> {
+        Argv::new(&call.args(), "RES.BREAKER HELP").finish()?;
         let lines = resil_wire::breaker::HELP;
         let mut reply = call.reply();
         reply.array(lines.len());

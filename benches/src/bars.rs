@@ -1,0 +1,98 @@
+//! What Resil promises to cost, held against what was measured.
+
+use crate::catalogue as row;
+use crate::figures::{Figures, REFERENCE};
+use crate::report::Bytes;
+
+pub struct Bar {
+    pub promise: &'static str,
+    /// What was measured, as it is printed; `None` if it could not be.
+    pub measured: Option<String>,
+    pub verdict: Verdict,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    Stretch,
+    Pass,
+    Miss,
+    NotMeasured,
+}
+
+impl Verdict {
+    /// For a number that should be large.
+    fn at_least(number: f64, bar: f64, stretch: f64) -> Self {
+        match number {
+            _ if number >= stretch => Self::Stretch,
+            _ if number >= bar => Self::Pass,
+            _ => Self::Miss,
+        }
+    }
+
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::Stretch => "pass (stretch)",
+            Self::Pass => "pass",
+            Self::Miss => "**miss**",
+            Self::NotMeasured => "not measured",
+        }
+    }
+}
+
+const NO_STRETCH: f64 = f64::INFINITY;
+
+pub fn bars(figures: &Figures, bytes: &Bytes) -> Vec<Bar> {
+    let faster = |promise, fast, slow, bar, stretch| match figures.faster(fast, slow) {
+        Some(ratio) => Bar {
+            promise,
+            measured: Some(format!("{:.2}x CPU, {:.2}x rate", ratio.by_cpu, ratio.by_rate)),
+            verdict: Verdict::at_least(ratio.by_cpu, bar, stretch),
+        },
+        None => Bar { promise, measured: None, verdict: Verdict::NotMeasured },
+    };
+    let replicated = |promise, ours, set| {
+        let points = figures.extra_points((ours, row::GRANTED), (set, REFERENCE));
+        Bar {
+            promise,
+            measured: points.map(|points| format!("{points:+.1} points")),
+            verdict: points.map_or(Verdict::NotMeasured, |points| Verdict::at_least(-points, -5.0, NO_STRETCH)),
+        }
+    };
+    let size = bytes.get(row::GRANTED);
+    vec![
+        faster("RES.GCRA at least 0.95x `SET k v PX` (stretch 1.1x)", row::GRANTED, REFERENCE, 0.95, 1.1),
+        faster("RES.GCRA at least 2x redis-cell", row::GRANTED, row::CELL, 2.0, NO_STRETCH),
+        faster("RES.GCRA at least 5x Lua", row::GRANTED, row::LUA, 5.0, NO_STRETCH),
+        faster("AND of three at least 2x three calls in one pipeline", row::AND, row::THREE_CALLS, 2.0, NO_STRETCH),
+        faster("MGCRA of three at least 1.25x three calls", row::MGCRA, row::THREE_CALLS, 1.25, NO_STRETCH),
+        replicated(
+            "a replica slows RES.GCRA at most 5 points more than `SET k v PX`",
+            row::REPLICATED_GRANTED,
+            row::REPLICATED_SET_PX,
+        ),
+        replicated(
+            "an AOF slows RES.GCRA at most 5 points more than `SET k v PX`",
+            row::APPEND_ONLY_GRANTED,
+            row::APPEND_ONLY_SET_PX,
+        ),
+        Bar {
+            promise: "a RES.GCRA key takes at most 165 bytes (stretch 149)",
+            measured: size.map(|size| format!("{size:.0} bytes")),
+            verdict: size.map_or(Verdict::NotMeasured, |size| Verdict::at_least(-size, -165.0, -149.0)),
+        },
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bar_is_met_at_the_bar() {
+        assert_eq!(Verdict::at_least(0.95, 0.95, 1.1), Verdict::Pass);
+        assert_eq!(Verdict::at_least(1.1, 0.95, 1.1), Verdict::Stretch);
+        assert_eq!(Verdict::at_least(0.949, 0.95, 1.1), Verdict::Miss);
+        assert_eq!(Verdict::at_least(-149.0, -165.0, -149.0), Verdict::Stretch);
+        assert_eq!(Verdict::at_least(-5.1, -5.0, NO_STRETCH), Verdict::Miss);
+    }
+}

@@ -1,0 +1,193 @@
+//! What is sent: calls with a place for the key, encoded once, and the reply each must get.
+
+/// Bytes of a key: `key:` and ten digits.
+pub const KEY_BYTES: usize = 14;
+const DIGITS: usize = 10;
+
+/// Which server a load runs on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Ours, without persistence and without replicas.
+    Alone,
+    /// redis-cell instead of ours.
+    Cell,
+    /// Ours, with one replica.
+    Replicated,
+    /// Ours, with an append-only file synced every second.
+    AppendOnly,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keys {
+    /// Every call on a key drawn from all.
+    Random,
+    /// Every call on the same key.
+    Hot,
+}
+
+/// A row of the table.
+#[derive(Clone, Debug)]
+pub struct Load {
+    pub name: &'static str,
+    pub place: Place,
+    pub keys: Keys,
+    /// Makes the keys, one call each, before anything is measured.
+    pub fill: Call,
+    /// What is measured.
+    pub call: Call,
+    /// Slow loads run this many times fewer calls.
+    pub divisor: usize,
+}
+
+/// The shape of a reply, and the start of the line in it that tells whether it is the expected one.
+#[derive(Clone, Copy, Debug)]
+pub struct Reply {
+    pub lines: usize,
+    pub telling_line: usize,
+    pub starts_with: &'static str,
+}
+
+impl Reply {
+    /// A status or an integer.
+    pub const fn line(starts_with: &'static str) -> Self {
+        Self { lines: 1, telling_line: 0, starts_with }
+    }
+
+    /// An array whose first element, a number, is the verdict.
+    pub const fn array(lines: usize, first: &'static str) -> Self {
+        Self { lines, telling_line: 1, starts_with: first }
+    }
+}
+
+/// One unit of work: a command, or several sent together that count as one.
+#[derive(Clone, Debug)]
+pub struct Call {
+    /// The commands on the wire, keys zero.
+    bytes: Vec<u8>,
+    /// Where the digits of a key start in `bytes`.
+    digits_at: Vec<usize>,
+    pub commands: usize,
+    pub reply: Reply,
+}
+
+impl Call {
+    /// From commands as one types them; the words `{a}`, `{b}` and `{c}` are keys.
+    pub fn new(commands: &[&str], reply: Reply) -> Self {
+        let mut call = Self { bytes: Vec::new(), digits_at: Vec::new(), commands: commands.len(), reply };
+        for command in commands {
+            let words: Vec<&str> = command.split(' ').collect();
+            call.bytes.extend(format!("*{}\r\n", words.len()).bytes());
+            for word in words {
+                call.push(word);
+            }
+        }
+        call
+    }
+
+    fn push(&mut self, word: &str) {
+        let prefix = match word {
+            "{a}" => "key:",
+            "{b}" => "keb:",
+            "{c}" => "kec:",
+            _ => {
+                self.bytes.extend(format!("${}\r\n{word}\r\n", word.len()).bytes());
+                return;
+            }
+        };
+        self.bytes.extend(format!("${KEY_BYTES}\r\n{prefix}").bytes());
+        self.digits_at.push(self.bytes.len());
+        self.bytes.extend(format!("{:0DIGITS$}\r\n", 0).bytes());
+    }
+
+    /// Appends the call for the `key`-th key.
+    fn write(&self, key: u32, out: &mut Vec<u8>) {
+        let start = out.len();
+        out.extend_from_slice(&self.bytes);
+        for at in &self.digits_at {
+            let mut rest = key;
+            for digit in out[start + at..start + at + DIGITS].iter_mut().rev() {
+                *digit = b'0' + (rest % 10) as u8;
+                rest /= 10;
+            }
+        }
+    }
+
+    /// The calls for `keys`, cut into pipelines of `pipeline` calls.
+    pub fn batches(&self, keys: impl IntoIterator<Item = u32>, pipeline: usize) -> Batches {
+        let mut batches = Batches { bytes: Vec::new(), ends: Vec::new(), last_replies: 0, pipeline_replies: 0 };
+        batches.pipeline_replies = pipeline * self.commands;
+        let mut in_batch = 0;
+        for key in keys {
+            self.write(key, &mut batches.bytes);
+            in_batch += 1;
+            if in_batch == pipeline {
+                batches.ends.push(batches.bytes.len());
+                in_batch = 0;
+            }
+        }
+        batches.last_replies = batches.pipeline_replies;
+        if in_batch > 0 {
+            batches.ends.push(batches.bytes.len());
+            batches.last_replies = in_batch * self.commands;
+        }
+        batches
+    }
+}
+
+/// Pipelines ready to be sent.
+pub struct Batches {
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+    pipeline_replies: usize,
+    last_replies: usize,
+}
+
+impl Batches {
+    /// Each pipeline, and how many replies it gets.
+    pub fn iter(&self) -> impl Iterator<Item = (&[u8], usize)> {
+        self.ends.iter().enumerate().map(|(index, &end)| {
+            let start = index.checked_sub(1).map_or(0, |before| self.ends[before]);
+            let is_last = index + 1 == self.ends.len();
+            (&self.bytes[start..end], if is_last { self.last_replies } else { self.pipeline_replies })
+        })
+    }
+}
+
+/// The same keys in every run: a xorshift with a fixed seed, so that runs can be compared.
+pub struct Random(u64);
+
+impl Random {
+    pub fn seeded(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
+    }
+
+    pub fn below(&mut self, bound: u32) -> u32 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (((self.0 >> 32) * bound as u64) >> 32) as u32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_is_what_a_client_would_send() {
+        let call = Call::new(&["GET {a}", "GET {b}"], Reply::line("$"));
+        let batches = call.batches([7, 1234567890], 1);
+        let sent: Vec<_> = batches.iter().map(|(bytes, _)| String::from_utf8_lossy(bytes).into_owned()).collect();
+        let get = |key: &str| format!("*2\r\n$3\r\nGET\r\n$14\r\n{key}\r\n");
+        assert_eq!(sent[0], get("key:0000000007") + &get("keb:0000000007"));
+        assert_eq!(sent[1], get("key:1234567890") + &get("keb:1234567890"));
+    }
+
+    #[test]
+    fn the_last_pipeline_may_be_shorter() {
+        let call = Call::new(&["PING"], Reply::line("+PONG"));
+        let replies: Vec<_> = call.batches(0..5, 2).iter().map(|(_, replies)| replies).collect();
+        assert_eq!(replies, [2, 2, 1]);
+        assert_eq!(call.batches(0..4, 2).iter().map(|(_, replies)| replies).sum::<usize>(), 4);
+    }
+}

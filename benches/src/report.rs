@@ -1,0 +1,104 @@
+//! The tables, as Markdown on standard output.
+
+use std::collections::HashMap;
+use std::fs;
+use std::process::Command;
+
+use crate::bars::bars;
+use crate::catalogue as row;
+use crate::figures::{Figures, REFERENCE};
+use crate::stage::Size;
+
+/// Bytes per key, by row.
+pub type Bytes = HashMap<&'static str, f64>;
+
+/// What the figures were taken on.
+pub struct Setting {
+    pub server: String,
+    pub rounds: usize,
+    pub size: Size,
+    /// Why redis-cell is not in the tables.
+    pub cell_missing: Option<String>,
+}
+
+pub fn print(setting: &Setting, figures: &Figures, bytes: &Bytes) {
+    let Size { keys, calls, pipeline } = setting.size;
+    println!("Measured {} on {}, {} cores, against {}.", today(), cpu_model(), cores(), setting.server);
+    println!(
+        "{} rounds, pipelines of {pipeline}, {keys} keys of 14 characters, {calls} calls a run (slow rows fewer).\n",
+        setting.rounds
+    );
+    if let Some(reason) = &setting.cell_missing {
+        println!("redis-cell was left out: {reason}\n");
+    }
+    println!("### Bars\n\n| promise | measured | |\n| --- | --- | --- |");
+    for bar in bars(figures, bytes) {
+        println!("| {} | {} | {} |", bar.promise, bar.measured.as_deref().unwrap_or("-"), bar.verdict.text());
+    }
+    println!("\n### {keys} random keys\n");
+    print_rows(figures, &row::RANDOM_ROWS);
+    println!("\n### One hot key\n");
+    print_rows(figures, &row::HOT_ROWS);
+    println!("\n### What replication and persistence add\n");
+    println!("| | CPU µs per call | CPU, x alone | rate, x alone | CPU, x SET PX with the same |");
+    println!("| --- | ---: | ---: | ---: | ---: |");
+    for (set, ours) in
+        [(row::REPLICATED_SET_PX, row::REPLICATED_GRANTED), (row::APPEND_ONLY_SET_PX, row::APPEND_ONLY_GRANTED)]
+    {
+        print_slowdown(figures, set, REFERENCE, set);
+        print_slowdown(figures, ours, row::GRANTED, set);
+    }
+    println!("\n### Bytes per key\n\n| | bytes |\n| --- | ---: |");
+    for name in row::RANDOM_ROWS {
+        if let Some(size) = bytes.get(name) {
+            println!("| {name} | {size:.0} |");
+        }
+    }
+}
+
+fn print_rows(figures: &Figures, names: &[&str]) {
+    println!("| | calls/s | CPU µs per call | CPU, x SET PX | rounds | rate, x SET PX |");
+    println!("| --- | ---: | ---: | ---: | ---: | ---: |");
+    for name in names {
+        let (Some(sample), Some((from, to))) = (figures.median_of(name), figures.cpu_ratio_range(name)) else {
+            continue;
+        };
+        println!(
+            "| {name} | {:.0} k | {:.2} | {:.2} | {:.2} to {:.2} | {:.2} |",
+            sample.calls_per_s / 1_000.0,
+            sample.cpu_us,
+            sample.cpu_ratio,
+            from,
+            to,
+            sample.rate_ratio,
+        );
+    }
+}
+
+fn print_slowdown(figures: &Figures, name: &str, alone: &str, peer: &str) {
+    let (Some(sample), Some(ratio)) = (figures.median_of(name), figures.faster(name, alone)) else { return };
+    let Some(beside) = figures.faster(name, peer) else { return };
+    println!(
+        "| {name} | {:.2} | {:.2} | {:.2} | {:.2} |",
+        sample.cpu_us,
+        1.0 / ratio.by_cpu,
+        ratio.by_rate,
+        beside.by_cpu
+    );
+}
+
+fn today() -> String {
+    let output = Command::new("date").arg("+%F").output();
+    output
+        .map_or_else(|_| "on a day unknown".to_owned(), |said| String::from_utf8_lossy(&said.stdout).trim().to_owned())
+}
+
+fn cpu_model() -> String {
+    let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = text.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": ").map(|(_, model)| model));
+    model.unwrap_or("a processor unknown").to_owned()
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}

@@ -1,0 +1,192 @@
+//! A server under load, and what one run on it costs.
+
+use std::fs;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use redis::Connection;
+use resil_harness::{Options, Server, ok, wait_for_sync};
+
+use crate::client::Client;
+use crate::figures::median;
+use crate::load::{Batches, Keys, Load, Random, Reply};
+
+/// How much is sent; a smoke run sends less.
+#[derive(Clone, Copy, Debug)]
+pub struct Size {
+    pub keys: u32,
+    /// Calls that are measured, per run.
+    pub calls: usize,
+    pub pipeline: usize,
+}
+
+/// What one run gave.
+#[derive(Clone, Copy, Debug)]
+pub struct Sample {
+    pub calls_per_s: f64,
+    /// Time the server's main thread was on a CPU, in the kernel too, per call.
+    pub cpu_us: f64,
+    /// How many times faster than the reference beside it, by calls per second and by CPU time.
+    pub rate_ratio: f64,
+    pub cpu_ratio: f64,
+}
+
+impl Sample {
+    /// The medians of the samples, each number by itself.
+    pub fn median(samples: &[Self]) -> Self {
+        let of = |number: fn(&Self) -> f64| median(samples.iter().map(number));
+        Self {
+            calls_per_s: of(|sample| sample.calls_per_s),
+            cpu_us: of(|sample| sample.cpu_us),
+            rate_ratio: of(|sample| sample.rate_ratio),
+            cpu_ratio: of(|sample| sample.cpu_ratio),
+        }
+    }
+}
+
+/// A run is cut into slices, each beside a slice of the reference, and the median counts: a neighbour of the machine
+/// that is busy for a while slows both, and one that is busy for a moment spoils some slices, not the run.
+const SLICES: usize = 10;
+
+/// A thread's CPU time is booked when it goes to sleep; an idle server does so at once.
+const SETTLE: Duration = Duration::from_millis(2);
+
+pub struct Stage {
+    server: Server,
+    replica: Option<Server>,
+    control: Connection,
+    client: Client,
+}
+
+/// A part of a run, ready to be sent.
+struct Slice {
+    batches: Batches,
+    calls: usize,
+    reply: Reply,
+}
+
+/// What a call cost in a slice.
+struct Cost {
+    elapsed_us: f64,
+    cpu_us: f64,
+}
+
+fn slices_of(load: &Load, size: Size, seed: u64) -> Vec<Slice> {
+    let mut random = Random::seeded(seed);
+    let keys = if load.keys == Keys::Hot { 1 } else { size.keys };
+    let calls = size.calls / load.divisor / SLICES;
+    let mut slice = || load.call.batches((0..calls).map(|_| random.below(keys)), size.pipeline);
+    (0..SLICES).map(|_| Slice { batches: slice(), calls, reply: load.call.reply }).collect()
+}
+
+impl Stage {
+    pub fn alone(options: Options) -> Self {
+        let server = Server::start(options);
+        let control = server.connect();
+        let client = Client::new(|| server.raw());
+        Self { server, replica: None, control, client }
+    }
+
+    pub fn with_replica(options: Options) -> Self {
+        let mut stage = Self::alone(options.clone());
+        stage.replica = Some(Server::replica_of(&stage.server, options));
+        stage
+    }
+
+    pub fn server(&self) -> &Server {
+        &self.server
+    }
+
+    /// The digest by which EVALSHA knows the script.
+    pub fn load_script(&mut self, script: &str) -> String {
+        redis::from_redis_value(ok(&mut self.control, &["SCRIPT", "LOAD", script])).expect("a digest is text")
+    }
+
+    /// Makes the keys of `load`, on an empty server.
+    pub fn prepare(&mut self, load: &Load, size: Size) {
+        self.fill(load, size);
+        self.catch_up();
+    }
+
+    /// Runs `load` here and `other` beside it, slice by slice, on keys that are there.
+    pub fn measure(&mut self, load: &Load, reference: &mut Stage, other: &Load, size: Size, seed: u64) -> Sample {
+        let (mine, theirs) = (slices_of(load, size, seed), slices_of(other, size, seed + 1_000));
+        let samples: Vec<Sample> = mine
+            .iter()
+            .zip(&theirs)
+            .enumerate()
+            .map(|(index, (mine, theirs))| {
+                // Now this one first, now the other: what grows or shrinks with time cancels out.
+                let (cost, beside) = if index % 2 == 0 {
+                    let cost = self.run(mine);
+                    (cost, reference.run(theirs))
+                } else {
+                    let beside = reference.run(theirs);
+                    (self.run(mine), beside)
+                };
+                Sample {
+                    calls_per_s: 1e6 / cost.elapsed_us,
+                    cpu_us: cost.cpu_us,
+                    rate_ratio: beside.elapsed_us / cost.elapsed_us,
+                    cpu_ratio: beside.cpu_us / cost.cpu_us,
+                }
+            })
+            .collect();
+        Sample::median(&samples)
+    }
+
+    fn run(&mut self, slice: &Slice) -> Cost {
+        let cpu_before_us = self.cpu_us();
+        let started = Instant::now();
+        self.client.run(&slice.batches, slice.reply);
+        let elapsed = started.elapsed();
+        self.catch_up();
+        let calls = slice.calls as f64;
+        Cost { elapsed_us: elapsed.as_secs_f64() * 1e6 / calls, cpu_us: (self.cpu_us() - cpu_before_us) / calls }
+    }
+
+    /// Bytes the server uses for each key of the load, its name and its expiry included.
+    pub fn bytes_per_key(&mut self, load: &Load, size: Size) -> f64 {
+        self.flush();
+        let before = self.used_memory();
+        self.fill(load, size);
+        sleep(SETTLE);
+        (self.used_memory() - before) / size.keys as f64
+    }
+
+    /// Makes every key, then calls a quarter of them again: growing tables are moved a step with every look into them,
+    /// and that is to be over before anything is measured.
+    fn fill(&mut self, load: &Load, size: Size) {
+        self.flush();
+        let keys = if load.keys == Keys::Hot { 1 } else { size.keys };
+        self.client.run(&load.fill.batches(0..keys, size.pipeline), load.fill.reply);
+        let mut random = Random::seeded(0);
+        let again = load.call.batches((0..keys.div_ceil(4)).map(|_| random.below(keys)), size.pipeline);
+        self.client.run(&again, load.call.reply);
+    }
+
+    fn flush(&mut self) {
+        ok(&mut self.control, &["FLUSHALL", "SYNC"]);
+    }
+
+    /// Waits until nothing is left to do: replies were sent, the replica has everything.
+    fn catch_up(&self) {
+        if let Some(replica) = &self.replica {
+            wait_for_sync(&self.server, replica);
+        }
+        sleep(SETTLE);
+    }
+
+    fn used_memory(&mut self) -> f64 {
+        let info: String = redis::from_redis_value(ok(&mut self.control, &["INFO", "memory"])).expect("INFO is text");
+        let used = info.lines().find_map(|line| line.strip_prefix("used_memory:"));
+        used.and_then(|bytes| bytes.parse().ok()).expect("INFO memory has used_memory")
+    }
+
+    fn cpu_us(&self) -> f64 {
+        let path = format!("/proc/{}/schedstat", self.server.pid());
+        let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
+        let on_cpu_ns: f64 = text.split(' ').next().and_then(|ns| ns.parse().ok()).expect("nanoseconds come first");
+        on_cpu_ns / 1_000.0
+    }
+}

@@ -1,0 +1,131 @@
+//! One server, one replica, calls by the thousand.
+
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use fastrand::Rng;
+use resil_harness::{Options, Server, wait_for_sync};
+
+use super::asked::{Asked, check};
+use super::generator::{Call, Generator};
+use super::resp::{Client, Reply, shown};
+use super::server_state::{
+    assert_no_internal_errors, assert_nothing_is_left_after_a_flush, contents, counter, info_field, must, persist_all,
+};
+
+/// Calls per round trip.
+const BATCH: usize = 1_000;
+
+/// A server under fire and the replica that follows it.
+pub struct Fuzz {
+    primary: Server,
+    replica: Server,
+    client: Client,
+    generator: Generator,
+    pub tally: Tally,
+}
+
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Tally {
+    pub calls: usize,
+    pub well_formed: usize,
+    pub verdicts: usize,
+    pub wrong_types: usize,
+    pub refusals: usize,
+    pub slowest_batch_ms: u128,
+}
+
+impl Fuzz {
+    pub fn start(rng: Rng) -> Self {
+        let options = Options::default().module_args(["test-clock", "yes"]);
+        let primary = Server::start(options.clone());
+        let replica = Server::replica_of(&primary, options);
+        let client = Client::new(&primary);
+        let mut fuzz =
+            Self { primary, replica, client, generator: Generator::new(rng, real_us()), tally: Tally::default() };
+        let keyspace = fuzz.generator.keyspace();
+        fuzz.client.pipeline(keyspace.iter().map(Vec::as_slice));
+        fuzz
+    }
+
+    /// Sends `count` calls; every answer must obey what its call promises.
+    pub fn run(&mut self, count: usize) {
+        for sent in (0..count).step_by(BATCH) {
+            let calls: Vec<Call> = (0..BATCH.min(count - sent)).map(|_| self.generator.next_call()).collect();
+            let began = Instant::now();
+            let replies = self.client.pipeline(calls.iter().map(|call| call.words.as_slice()));
+            for (call, reply) in calls.iter().zip(&replies) {
+                if let Err(broken) = check(&call.asked, reply) {
+                    panic!("{broken}\n  call: {}\n  asked: {:?}\n  reply: {reply:?}", shown(&call.words), call.asked);
+                }
+                self.tally.add(&call.asked, reply);
+                self.generator.learn(call, reply);
+            }
+            self.tally.slowest_batch_ms = self.tally.slowest_batch_ms.max(began.elapsed().as_millis());
+        }
+    }
+
+    /// What must hold whenever one looks: nothing went wrong inside, and the replica has the same.
+    pub fn audit(&mut self) {
+        persist_all(&mut self.client);
+        wait_for_sync(&self.primary, &self.replica);
+        let mut follower = Client::new(&self.replica);
+        assert!(contents(&mut self.client) == contents(&mut follower), "primary and replica hold the same values");
+        for client in [&mut self.client, &mut follower] {
+            assert_no_internal_errors(client);
+        }
+        assert_eq!(counter(&mut follower, "apply_refused"), 0, "the replica accepts whatever its primary sends");
+    }
+
+    /// The slowest command since the last time, by the server's own clock: milliseconds, and what it was.
+    pub fn slowest_command(&mut self) -> Option<(i64, String)> {
+        let Reply::Array(entries) = must(&mut self.client, "SLOWLOG GET 128") else { panic!("SLOWLOG is a list") };
+        must(&mut self.client, "SLOWLOG RESET");
+        let slowest = entries.iter().filter_map(|entry| match entry {
+            Reply::Array(fields) => match (&fields[2], &fields[3]) {
+                (Reply::Integer(us), command) => Some((us / 1_000, format!("{command:?}"))),
+                _ => None,
+            },
+            _ => None,
+        });
+        slowest.max()
+    }
+
+    /// A counter of the primary's `INFO resil`.
+    pub fn counter(&mut self, name: &str) -> i64 {
+        counter(&mut self.client, name)
+    }
+
+    /// A reload finds every value again. The replica knows nothing of it, so this comes last.
+    pub fn reload(mut self) {
+        persist_all(&mut self.client);
+        let before = contents(&mut self.client);
+        must(&mut self.client, "DEBUG RELOAD");
+        assert!(before == contents(&mut self.client), "a reload finds the same values");
+        assert_no_internal_errors(&mut self.client);
+    }
+
+    /// Empties the server, furnishes it again, and says how many bytes were in use in between: a leak would raise it.
+    pub fn bytes_when_empty(&mut self) -> u64 {
+        assert_nothing_is_left_after_a_flush(&mut self.client);
+        let used = info_field(&mut self.client, "memory", "used_memory");
+        let keyspace = self.generator.keyspace();
+        self.client.pipeline(keyspace.iter().map(Vec::as_slice));
+        used.parse().expect("a number of bytes")
+    }
+}
+
+impl Tally {
+    fn add(&mut self, asked: &Asked, reply: &Reply) {
+        self.calls += 1;
+        self.well_formed += !matches!(asked, Asked::Bent | Asked::Native) as usize;
+        match reply {
+            Reply::Error(line) if line.starts_with(b"WRONGTYPE") => self.wrong_types += 1,
+            Reply::Error(_) => self.refusals += 1,
+            _ => self.verdicts += 1,
+        }
+    }
+}
+
+fn real_us() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock after 1970").as_micros() as i64
+}

@@ -1,0 +1,155 @@
+//! Bent payloads by the thousand: each is refused, or it is a state one can work with.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use fastrand::Rng;
+use resil_harness::{Options, Server};
+
+use super::asked::{Ask, Asked, BreakerAsk, check};
+use super::payload::Body;
+use super::resp::{Client, Reply, Words, shown, typed, words};
+use super::samples::real_payloads;
+use super::server_state::{assert_no_internal_errors, assert_nothing_is_left_after_a_flush, must};
+
+/// Payloads per round trip.
+const BATCH: usize = 500;
+const DAY_US: i64 = 86_400_000_000;
+
+pub struct Restoring {
+    _server: Server,
+    client: Client,
+    rng: Rng,
+    /// Real payloads of every kind of state.
+    samples: Vec<Body>,
+    pub accepted: usize,
+    pub refused: usize,
+}
+
+impl Restoring {
+    pub fn start(rng: Rng) -> Self {
+        let server = Server::start(Options::default().module_args(["test-clock", "yes"]));
+        let mut client = Client::new(&server);
+        let mut samples = Vec::new();
+        // Compressed and plain: long states look different to the server then.
+        for compression in ["no", "yes"] {
+            must(&mut client, &format!("CONFIG SET rdbcompression {compression}"));
+            samples.extend(real_payloads(&mut client).iter().map(|payload| Body::of(payload)));
+        }
+        Self { _server: server, client, rng, samples, accepted: 0, refused: 0 }
+    }
+
+    /// Sends `count` bent payloads, and whatever is accepted is put to every use.
+    pub fn run(&mut self, count: usize) {
+        for sent in (0..count).step_by(BATCH) {
+            self.set_clock();
+            let payloads: Vec<Vec<u8>> = (0..BATCH.min(count - sent)).map(|_| self.bent()).collect();
+            let restores: Vec<Words> = payloads.iter().enumerate().map(|(i, p)| restore(&key(i), p)).collect();
+            let replies = self.client.pipeline(restores.iter().map(Vec::as_slice));
+            for (index, reply) in replies.iter().enumerate() {
+                match reply {
+                    Reply::Status(_) => self.use_key(&key(index), &payloads[index]),
+                    Reply::Error(_) => self.refused += 1,
+                    other => panic!("RESTORE answers OK or an error, not {other:?}"),
+                }
+            }
+        }
+        // Whatever a file may hold it must be able to give back: the last batch is still there.
+        must(&mut self.client, "DEBUG RELOAD");
+        assert_nothing_is_left_after_a_flush(&mut self.client);
+        assert_no_internal_errors(&mut self.client);
+    }
+
+    fn bent(&mut self) -> Vec<u8> {
+        let sample = &self.samples[self.rng.usize(..self.samples.len())];
+        let other = &self.samples[self.rng.usize(..self.samples.len())];
+        sample.mutated(other, &mut self.rng).sealed()
+    }
+
+    fn set_clock(&mut self) {
+        let real_us = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock after 1970").as_micros() as i64;
+        let ahead_us = if self.rng.bool() { 0 } else { self.rng.i64(0..4_000 * DAY_US) };
+        must(&mut self.client, &format!("RES._CLOCK {}", real_us + ahead_us));
+    }
+
+    /// Reads, copies, takes from and gives back to a restored key; then what it became must survive a dump.
+    fn use_key(&mut self, key: &[u8], payload: &[u8]) {
+        self.accepted += 1;
+        let copy = [key, b"-copy"].concat();
+        let twin = words([b"COPY".as_slice(), key, &copy, b"REPLACE"]);
+        let digests = words([b"DEBUG".as_slice(), b"DIGEST-VALUE", key, &copy]);
+        let dump = words([b"DUMP".as_slice(), key]);
+        // Some of them, so that what is dumped at the end was left by each of them once.
+        let mut uses = uses_of(key);
+        uses.truncate(self.rng.usize(1..=uses.len()));
+        let mut calls = vec![twin, digests.clone()];
+        calls.extend(uses.iter().map(|(call, _)| call.clone()));
+        calls.extend([words([b"MEMORY".as_slice(), b"USAGE", key]), dump]);
+        let mut replies = self.client.pipeline(calls.iter().map(Vec::as_slice));
+        let last = replies.pop();
+        same_digests(&replies[1], payload);
+        for ((call, asked), reply) in uses.iter().zip(&replies[2..]) {
+            if let Err(broken) = check(asked, reply) {
+                let state = payload.escape_ascii();
+                panic!("{broken}\n  call: {}\n  reply: {reply:?}\n  on the restored payload {state}", shown(call));
+            }
+        }
+        // The uses may have drained it, or set an expiry that has passed: then there is nothing to dump.
+        if let Some(Reply::Bulk(dumped)) = last {
+            let calls = [restore(&copy, &dumped), words([b"PERSIST".as_slice(), key]), digests];
+            let replies = self.client.pipeline(calls.iter().map(Vec::as_slice));
+            assert!(!replies[0].is_error(), "its own DUMP was refused ({:?}): {}", replies[0], payload.escape_ascii());
+            // Unless it ran out in between, which the server tells by a digest of zeros.
+            if replies[1] == Reply::Integer(1) {
+                same_digests(&replies[2], payload);
+            }
+        }
+    }
+}
+
+fn same_digests(reply: &Reply, payload: &[u8]) {
+    let Reply::Array(digests) = reply else { panic!("two digests were expected, got {reply:?}") };
+    assert_eq!(digests[0], digests[1], "copies have the same digest; restored from {}", payload.escape_ascii());
+}
+
+/// Every command there is, against one key; on a key of another type each answers WRONGTYPE.
+fn uses_of(key: &[u8]) -> Vec<(Words, Asked)> {
+    let gcra = |capacities: &[i64], ask| Asked::Gcra { capacities: capacities.to_vec(), ask };
+    let window = |ask| Asked::Window { limit: 1_000, period_ms: 3_600_001, ask };
+    let throttle = |quantity| Asked::Throttle { capacity: 6, quantity };
+    let uses = [
+        ("RES.GCRA.PEEK key 10 1h", gcra(&[10], Ask::Peek)),
+        ("RES.GCRA.PEEK key 10 1s AND 7 1d", gcra(&[10, 7], Ask::Peek)),
+        ("RES.GCRA key 10 1h REFUND 1", gcra(&[10], Ask::Refund(1))),
+        ("RES.GCRA key 1000000000 366d UPTO 1000000000", gcra(&[1_000_000_000], Ask::UpTo(1_000_000_000))),
+        ("RES.GCRA key 10 1h", gcra(&[10], Ask::Cost(1))),
+        ("RES.GCRA key 3 7us RESERVE 1d", gcra(&[3], Ask::Reserve { within_ms: 86_400_000 })),
+        ("RES.GCRA key 10 1h AND 100 1d BURST 5 COST 2", gcra(&[10, 5], Ask::Cost(2))),
+        ("RES.GCRA key 10 1h REFUND 1000000000", gcra(&[10], Ask::Refund(1_000_000_000))),
+        ("RES.MGCRA 1 key 10 1h 10", Asked::Mgcra { capacities: vec![10], cost: 1 }),
+        ("CL.THROTTLE key 5 10 3600 0", throttle(0)),
+        ("CL.THROTTLE key 5 10 3600", throttle(1)),
+        ("RES.WINDOW.PEEK key 1000 1h", window(Ask::Peek)),
+        ("RES.WINDOW key 1000 1h COST 3", window(Ask::Cost(3))),
+        ("RES.WINDOW key 1000 1h UPTO 1000", window(Ask::UpTo(1_000))),
+        ("RES.BREAKER STATE key", Asked::Breaker(BreakerAsk::State)),
+        ("RES.BREAKER ADMIT key CALLER one", Asked::Breaker(BreakerAsk::Admit)),
+        ("RES.BREAKER TALLY key 0 one 9000000000000000000 OK 3 FAIL 2 SLOW 1", Asked::Breaker(BreakerAsk::Report)),
+        ("RES.BREAKER REPORT key 0.5f5e100.1 FAIL", Asked::Breaker(BreakerAsk::Report)),
+        ("RES.BREAKER FORCE key METRICS FOR 1h", Asked::Breaker(BreakerAsk::Force)),
+        ("RES.BREAKER FORCE key AUTO", Asked::Breaker(BreakerAsk::Force)),
+        ("RES.BREAKER CONFIG key CONSECUTIVE 1 PROBES 2", Asked::Breaker(BreakerAsk::Done)),
+        ("RES.BREAKER TALLY key 0 two 1 OK 0 FAIL 1 RUN 1", Asked::Breaker(BreakerAsk::Report)),
+        ("RES.BREAKER STATE key", Asked::Breaker(BreakerAsk::State)),
+    ];
+    let with_key = |line: &str| typed(line).into_iter().map(|word| if word == b"key" { key.to_vec() } else { word });
+    uses.into_iter().map(|(line, asked)| (with_key(line).collect(), asked)).collect()
+}
+
+/// `RESTORE key 0 payload REPLACE`.
+pub fn restore(key: &[u8], payload: &[u8]) -> Words {
+    words([b"RESTORE".as_slice(), key, b"0", payload, b"REPLACE"])
+}
+
+fn key(index: usize) -> Vec<u8> {
+    format!("bent:{index}").into_bytes()
+}

@@ -1,0 +1,280 @@
+//! Exactly one message per transition on `resil:events`, and one keyspace notification, by the primary.
+
+use redis::{Connection, Value};
+use resil_harness::{Server, ok, wait_for_sync};
+use serde_json::{Value as Json, json};
+
+use crate::asked::{Admission, Breaker};
+use crate::driven::{START_MS, START_US, Say, driven, start_driven};
+use crate::listener::Listener;
+
+/// The message of a transition of `k` at `at_ms` whose generation is that instant.
+fn event(previous: &str, new: &str, at_ms: i64, reason: &str) -> Json {
+    json!({
+        "event": "breaker",
+        "service": "k",
+        "previous": previous,
+        "new": new,
+        "generation": START_US + at_ms * 1_000,
+        "time_ms": START_MS + at_ms,
+        "reason": reason,
+    })
+}
+
+fn with(mut event: Json, field: &str, value: Json) -> Json {
+    event[field] = value;
+    event
+}
+
+/// Exactly this event was heard, and its notification under the event's and the key's name.
+#[track_caller]
+fn assert_heard(listener: &mut Listener, event: &Json) {
+    let heard = listener.hear();
+    assert_eq!(heard.events, std::slice::from_ref(event));
+    let name = format!("res.breaker.{}", event["new"].as_str().expect("a state"));
+    assert_eq!(heard.of_breakers(), [name.as_str()]);
+    let at_key: Vec<_> = heard.at_keys.iter().filter(|(_, event)| event.starts_with("res.")).collect();
+    assert_eq!(at_key, [&(b"k".to_vec(), name)]);
+}
+
+#[track_caller]
+fn assert_silence(listener: &mut Listener, after: &str) {
+    let heard = listener.hear();
+    assert!(heard.events.is_empty() && heard.of_breakers().is_empty(), "{after}: {heard:?}");
+}
+
+#[test]
+fn every_transition_of_a_whole_life_is_told_once_with_all_that_is_known() {
+    let (server, mut connection) = start_driven();
+    let mut listener = Listener::to(&server);
+    connection.config("k CONSECUTIVE 2 OPEN 10s SUCCESSES 1 RAMP 3s");
+    connection.call("k", "FAIL CORRELATION first");
+    assert_silence(&mut listener, "a failure below the threshold");
+    connection.call("k", "FAIL CORRELATION request-17");
+    let tripped = event("closed", "open", 0, "consecutive-failures");
+    assert_heard(&mut listener, &with(tripped, "correlation", json!("request-17")));
+    connection.clock_at_ms(10_000);
+    let probe = connection.admit("k");
+    assert_heard(&mut listener, &event("open", "half-open", 10_000, "open-time-over"));
+    connection.clock_at_ms(11_000);
+    connection.report("k", probe.permit(), "FAIL");
+    assert_heard(&mut listener, &event("half-open", "open", 11_000, "probe-failed"));
+    connection.clock_at_ms(21_000);
+    let probe = connection.admit("k");
+    listener.hear();
+    connection.clock_at_ms(22_000);
+    connection.report("k", probe.permit(), "OK CORRELATION ☂");
+    let succeeded = event("half-open", "ramping", 22_000, "probes-succeeded");
+    assert_heard(&mut listener, &with(succeeded, "correlation", json!("☂")));
+    connection.clock_at_ms(25_000);
+    connection.admit("k");
+    assert_heard(&mut listener, &event("ramping", "closed", 25_000, "ramp-over"));
+}
+
+#[test]
+fn every_reason_has_its_name() {
+    let (server, mut connection) = start_driven();
+    let mut listener = Listener::to(&server);
+    connection.config("k CONSECUTIVE 0 RATE 50 SLOW 1s SLOWRATE 50 MINCALLS 2 OPEN 10s SUCCESSES 1 RAMP 1h");
+    connection.tally("k 0 me 1 OK 1 FAIL 1");
+    assert_heard(&mut listener, &event("closed", "open", 0, "failure-rate"));
+    connection.clock_at_ms(1_000);
+    connection.say("RES.BREAKER RESET k");
+    assert_heard(&mut listener, &event("open", "closed", 1_000, "reset"));
+    connection.clock_at_ms(2_000);
+    connection.tally("k 0 me 2 OK 2 FAIL 0 SLOW 1");
+    assert_heard(&mut listener, &event("closed", "open", 2_000, "slow-rate"));
+    connection.clock_at_ms(12_000);
+    connection.call("k", "OK");
+    listener.hear();
+    connection.clock_at_ms(13_000);
+    let permit = std::iter::repeat_with(|| connection.admit("k")).take(1_000).find_map(|admission| admission.permit);
+    connection.report("k", &permit.expect("a tenth is admitted"), "FAIL");
+    assert_heard(&mut listener, &event("ramping", "open", 13_000, "ramp-failed"));
+}
+
+#[test]
+fn states_put_by_hand_are_told_with_who_and_why() {
+    let (server, mut connection) = start_driven();
+    let mut listener = Listener::to(&server);
+    connection.force("k OPEN ACTOR ops REASON maintenance");
+    let forced = with(event("closed", "forced-open", 0, "forced"), "actor", json!("ops"));
+    assert_heard(&mut listener, &with(forced, "note", json!("maintenance")));
+    connection.clock_at_ms(1_000);
+    connection.force("k OPEN ACTOR somebody-else FOR 1h");
+    assert_silence(&mut listener, "the same state again");
+    for (at_ms, force, previous, new) in
+        [(2_000, "DISABLED", "forced-open", "disabled"), (3_000, "METRICS", "disabled", "metrics")]
+    {
+        connection.clock_at_ms(at_ms);
+        connection.force(&format!("k {force}"));
+        assert_heard(&mut listener, &event(previous, new, at_ms, "forced"));
+    }
+    connection.clock_at_ms(4_000);
+    connection.force("k AUTO ACTOR ops");
+    assert_heard(&mut listener, &with(event("metrics", "closed", 4_000, "force-lifted"), "actor", json!("ops")));
+    connection.force("k AUTO");
+    assert_silence(&mut listener, "nothing is forced");
+    connection.clock_at_ms(4_500);
+    connection.force("k METRICS");
+    listener.hear();
+    connection.clock_at_ms(4_600);
+    connection.say("RES.BREAKER RESET k");
+    assert_heard(&mut listener, &event("metrics", "closed", 4_600, "reset"));
+    connection.clock_at_ms(5_000);
+    connection.force("k CLOSED FOR 10s");
+    assert_heard(&mut listener, &event("closed", "forced-closed", 5_000, "forced"));
+    connection.clock_at_ms(15_000);
+    connection.look("k");
+    assert_silence(&mut listener, "looking ends nothing");
+    connection.admit("k");
+    assert_heard(&mut listener, &event("forced-closed", "closed", 15_000, "force-ended"));
+}
+
+#[test]
+fn one_call_that_ends_a_forced_state_and_trips_tells_both() {
+    let (server, mut connection) = start_driven();
+    connection.force("k METRICS FOR 10s");
+    let mut listener = Listener::to(&server);
+    connection.clock_at_ms(10_000);
+    connection.tally("k 0 me 1 OK 0 FAIL 5");
+    let heard = listener.hear();
+    let tripped = event("closed", "open", 10_000, "consecutive-failures");
+    let tripped = with(tripped, "generation", json!(START_US + 10_000_001));
+    assert_eq!(heard.events, [event("metrics", "closed", 10_000, "force-ended"), tripped]);
+    assert_eq!(heard.of_breakers(), ["res.breaker.closed", "res.breaker.open"]);
+}
+
+#[test]
+fn what_is_not_utf_8_is_told_in_base_64() {
+    let (server, mut connection) = start_driven();
+    let mut listener = Listener::to(&server);
+    let key = b"k\xff\x00\x80".as_slice();
+    ok(&mut connection, &[b"RES.BREAKER".as_slice(), b"CONFIG", key, b"CONSECUTIVE", b"1"]);
+    let admission = Admission::of(ok(&mut connection, &[b"RES.BREAKER".as_slice(), b"ADMIT", key]));
+    let permit = admission.permit().as_bytes();
+    let report = [b"RES.BREAKER".as_slice(), b"REPORT", key, permit, b"FAIL", b"CORRELATION", b"\xfe\xff"];
+    ok(&mut connection, &report);
+    let heard = listener.hear();
+    let mut tripped = event("closed", "open", 0, "consecutive-failures");
+    tripped = with(tripped, "service", json!({"b64": "a/8AgA=="}));
+    assert_eq!(heard.events, [with(tripped, "correlation", json!({"b64": "/v8="}))]);
+    assert!(heard.notified.contains(&("res.breaker.open".to_owned(), key.to_vec())));
+    let force =
+        [b"RES.BREAKER".as_slice(), b"FORCE", b"k", b"OPEN", b"ACTOR", b"\xc3\x28", b"REASON", b"\xc3\xa9\0\"\n"];
+    ok(&mut connection, &force);
+    let forced = with(event("closed", "forced-open", 0, "forced"), "actor", json!({"b64": "wyg="}));
+    assert_heard(&mut listener, &with(forced, "note", json!("é\0\"\n")));
+}
+
+#[test]
+fn what_changes_no_state_is_told_nobody() {
+    let (server, mut connection) = start_driven();
+    connection.config("k CONSECUTIVE 3 SUCCESSES 3 PROBES 3");
+    let old = connection.admit("k").permit().to_owned();
+    let mut listener = Listener::to(&server);
+    let closed = ["OK", "FAIL", "FAIL", "OK", "IGNORE", "CANCEL", "FAIL DURATION 1h CORRELATION x"];
+    for outcome in closed {
+        connection.report("k", &old, outcome);
+        assert_silence(&mut listener, outcome);
+    }
+    let quiet = ["CONFIG k RATE 99", "CONFIG k WINDOW TIME 5s", "RESET k", "TALLY k 0 me 1 OK 3 FAIL 2", "STATE k"];
+    for line in quiet {
+        connection.say(&format!("RES.BREAKER {line}"));
+        assert_silence(&mut listener, line);
+    }
+    connection.trip("k");
+    listener.hear();
+    for line in ["ADMIT k", "TALLY k 0 me 2 OK 0 FAIL 9", "STATE k", "FORCE k AUTO"] {
+        connection.say(&format!("RES.BREAKER {line}"));
+        assert_silence(&mut listener, line);
+    }
+    for outcome in ["OK", "FAIL CORRELATION stale", "CANCEL"] {
+        connection.report("k", &old, outcome);
+        assert_silence(&mut listener, outcome);
+    }
+    connection.clock_at_ms(30_000);
+    let probe = connection.admit("k").permit().to_owned();
+    listener.hear();
+    for outcome in ["OK CORRELATION one", "OK CORRELATION again", "FAIL CORRELATION duplicate"] {
+        connection.report("k", &probe, outcome);
+        assert_silence(&mut listener, outcome);
+    }
+    for line in ["RES.BREAKER FORCE k AJAR", "RES.BREAKER CONFIG k RATE 101", "RES.BREAKER RESET k surplus"] {
+        connection.refusal(line);
+        assert_silence(&mut listener, line);
+    }
+}
+
+#[test]
+fn a_transaction_and_a_script_tell_each_transition_once() {
+    let (server, mut connection) = start_driven();
+    let mut listener = Listener::to(&server);
+    let told = |listener: &mut Listener| -> Vec<String> {
+        let heard = listener.hear();
+        assert_eq!(heard.events.len(), heard.of_breakers().len());
+        heard.events.iter().map(|event| event["new"].as_str().expect("a state").to_owned()).collect()
+    };
+    for line in ["MULTI", "RES.BREAKER TALLY k 0 me 1 OK 0 FAIL 5", "RES.BREAKER ADMIT k", "RES.BREAKER FORCE k OPEN"] {
+        connection.say(line);
+    }
+    connection.say("EXEC");
+    assert_eq!(told(&mut listener), ["open", "forced-open"]);
+    connection.say("MULTI");
+    connection.say("RES.BREAKER FORCE k AUTO");
+    connection.say("DISCARD");
+    assert_silence(&mut listener, "a discarded transaction");
+    let script = "redis.call('RES.BREAKER','FORCE',KEYS[1],'AUTO') redis.call('RES.BREAKER','FORCE',KEYS[1],'METRICS')";
+    assert_eq!(ok(&mut connection, &["EVAL", script, "1", "k"]), Value::Nil);
+    assert_eq!(told(&mut listener), ["closed", "metrics"]);
+}
+
+#[test]
+fn replicas_tell_nothing_until_one_of_them_is_promoted() {
+    let (primary, mut connection) = start_driven();
+    let replica = Server::replica_of(&primary, driven());
+    let mut on_replica: Connection = replica.connect();
+    let mut listener = Listener::to(&replica);
+    connection.config("k CONSECUTIVE 1 OPEN 10s SUCCESSES 1");
+    connection.trip("k");
+    connection.clock_at_ms(10_000);
+    connection.call("k", "OK");
+    connection.force("k OPEN FOR 5s");
+    wait_for_sync(&primary, &replica);
+    on_replica.clock_at_ms(60_000);
+    assert_eq!(on_replica.look("k").state(), "closed", "the forced state is over");
+    assert_silence(&mut listener, "a replica only follows");
+    on_replica.say("REPLICAOF NO ONE");
+    on_replica.admit("k");
+    assert_heard(&mut listener, &event("forced-open", "closed", 60_000, "force-ended"));
+}
+
+#[test]
+fn as_many_messages_as_transitions_are_counted() {
+    let (server, mut connection) = start_driven();
+    let mut listener = Listener::to(&server);
+    for round in 0..60 {
+        connection.clock_at_ms(round * 20_000);
+        let key = format!("k:{}", round % 3);
+        connection.tally(&format!("{key} 0 me {round} OK 0 FAIL 5"));
+        if round % 4 == 3 {
+            connection.say(&format!("RES.BREAKER RESET {key}"));
+        }
+        let admission = connection.admit(&key);
+        if let Some(permit) = admission.permit.filter(|_| admission.state == "half-open") {
+            connection.report(&key, &permit, if round % 2 == 0 { "FAIL" } else { "OK" });
+        }
+    }
+    let heard = listener.hear();
+    let counted = connection.info_number("resil", "breaker_transitions");
+    assert!(counted > 30, "{counted} transitions are too few for a test");
+    assert_eq!((heard.events.len() as i64, heard.of_breakers().len() as i64), (counted, counted));
+    for service in 0..3 {
+        let of_service = |event: &&Json| event["service"] == json!(format!("k:{service}"));
+        let story: Vec<&Json> = heard.events.iter().filter(of_service).collect();
+        for pair in story.windows(2) {
+            assert_eq!(pair[0]["new"], pair[1]["previous"], "no transition is missing");
+            assert!(pair[0]["generation"].as_i64() < pair[1]["generation"].as_i64());
+        }
+    }
+}

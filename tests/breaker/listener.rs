@@ -1,0 +1,85 @@
+//! A connection that only hears: events on `resil:events` and keyspace notifications.
+//!
+//! To know that nothing came one need not wait: what the server sent before it answers a PING arrives before that
+//! answer.
+
+use redis::{Connection, Value};
+use resil_harness::Server;
+use serde_json::Value as Json;
+
+pub struct Listener(Connection);
+
+/// What came since the last time.
+#[derive(Debug, PartialEq)]
+pub struct Heard {
+    /// Messages on `resil:events`.
+    pub events: Vec<Json>,
+    /// `(event, key)` of every notification under an event's name.
+    pub notified: Vec<(String, Vec<u8>)>,
+    /// `(key, event)` of every notification under a key's name.
+    pub at_keys: Vec<(Vec<u8>, String)>,
+}
+
+impl Listener {
+    pub fn to(server: &Server) -> Self {
+        let mut listener = Self(server.connect());
+        for line in ["CONFIG SET notify-keyspace-events KEA", "SUBSCRIBE resil:events", "PSUBSCRIBE __key*__:*"] {
+            listener.send(line);
+            listener.0.recv_response().expect("the server answers");
+        }
+        listener
+    }
+
+    pub fn hear(&mut self) -> Heard {
+        let mut heard = Heard { events: Vec::new(), notified: Vec::new(), at_keys: Vec::new() };
+        self.send("PING");
+        loop {
+            let words: Vec<Vec<u8>> = match self.0.recv_response().expect("the server answers") {
+                // In RESP2 a subscriber's PING is answered by an array.
+                Value::Array(values) => redis::from_redis_value(Value::Array(values)).expect("words"),
+                other => panic!("a subscriber hears arrays, not {other:?}"),
+            };
+            match words.as_slice() {
+                [pong, _] if pong == b"pong" => return heard,
+                [kind, channel, message] if kind == b"message" => {
+                    assert_eq!(channel, b"resil:events");
+                    heard.events.push(serde_json::from_slice(message).expect("an event is JSON in UTF-8"));
+                }
+                [kind, _, channel, message] if kind == b"pmessage" => heard.notification(channel, message),
+                other => panic!("not expected here: {other:?}"),
+            }
+        }
+    }
+
+    /// Only the events.
+    pub fn events(&mut self) -> Vec<Json> {
+        self.hear().events
+    }
+
+    fn send(&mut self, line: &str) {
+        let mut command = redis::Cmd::new();
+        line.split_whitespace().for_each(|word| {
+            command.arg(word);
+        });
+        self.0.send_packed_command(&command.get_packed_command()).expect("the connection is open");
+    }
+}
+
+impl Heard {
+    /// `__keyevent@0__:res.breaker.open` says the key, `__keyspace@0__:key` the event.
+    fn notification(&mut self, channel: &[u8], message: &[u8]) {
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("events have names in UTF-8");
+        let colon = channel.iter().position(|byte| *byte == b':').expect("a channel has a colon");
+        let (space, rest) = (&channel[..colon], &channel[colon + 1..]);
+        if space.starts_with(b"__keyevent") {
+            self.notified.push((text(rest), message.to_vec()));
+        } else {
+            self.at_keys.push((rest.to_vec(), text(message)));
+        }
+    }
+
+    /// Names of the notifications that are ours, whatever the key.
+    pub fn of_breakers(&self) -> Vec<&str> {
+        self.notified.iter().map(|(event, _)| event.as_str()).filter(|event| event.starts_with("res.")).collect()
+    }
+}

@@ -1,0 +1,179 @@
+//! The way back: open times that grow, a ramp, states put by hand.
+
+use redis::Connection;
+use resil_harness::Server;
+
+use crate::asked::{Admission, Breaker};
+use crate::driven::{START_US, Say, start_driven};
+
+/// Admissions asked for in one round trip.
+fn admit_many(connection: &mut Connection, key: &str, count: usize) -> Vec<Admission> {
+    let mut pipeline = redis::pipe();
+    for _ in 0..count {
+        pipeline.cmd("RES.BREAKER").arg("ADMIT").arg(key);
+    }
+    let replies: Vec<redis::Value> = pipeline.query(connection).expect("all are answered");
+    replies.into_iter().map(Admission::of).collect()
+}
+
+#[test]
+fn the_open_time_grows_with_every_trip_in_a_row_up_to_its_maximum() {
+    let (_server, mut connection) = start_driven();
+    connection.config("k CONSECUTIVE 1 OPEN 1s FACTOR 2.5 MAX 10s SUCCESSES 1");
+    let mut now_ms = 0;
+    connection.trip("k");
+    for (trips, open_ms) in [(1, 1_000), (2, 2_500), (3, 6_250), (4, 10_000), (5, 10_000)] {
+        let look = connection.look("k");
+        assert_eq!((look.number("trips"), look.number("retry_after_ms")), (trips, open_ms));
+        now_ms += open_ms;
+        connection.clock_at_ms(now_ms - 1);
+        connection.admit("k").assert_denied("open", 1);
+        connection.clock_at_ms(now_ms);
+        assert_eq!(connection.call("k", "FAIL").state, "open", "the probe fails");
+    }
+}
+
+#[test]
+fn growth_survives_a_short_recovery_and_starts_over_after_a_long_one() {
+    let (_server, mut connection) = start_driven();
+    connection.config("k CONSECUTIVE 1 OPEN 1s FACTOR 3 MAX 20s SUCCESSES 1");
+    connection.trip("k");
+    connection.clock_at_ms(1_000);
+    assert_eq!(connection.call("k", "OK").state, "closed");
+    connection.clock_at_ms(20_999);
+    assert_eq!(connection.call("k", "FAIL").retry_after_ms, 3_000, "closed for less than MAX");
+    connection.clock_at_ms(23_999);
+    assert_eq!(connection.call("k", "OK").state, "closed");
+    connection.clock_at_ms(43_999);
+    assert_eq!(connection.call("k", "FAIL").retry_after_ms, 1_000, "closed for MAX");
+}
+
+#[test]
+fn a_breaker_without_a_factor_is_open_for_the_same_time_every_time() {
+    let (_server, mut connection) = start_driven();
+    connection.config("k CONSECUTIVE 1 OPEN 2s MAX 1h");
+    connection.trip("k");
+    for round in 1..30 {
+        connection.clock_at_ms(round * 2_000);
+        assert_eq!(connection.call("k", "FAIL").retry_after_ms, 2_000);
+    }
+}
+
+/// A breaker that has just left half-open for a ramp of 30 s; the clock stands at 30 s.
+fn ramping() -> (Server, Connection) {
+    let (server, mut connection) = start_driven();
+    connection.config("k OPEN 30s SUCCESSES 1 RAMP 30s");
+    connection.trip("k");
+    connection.clock_at_ms(30_000);
+    assert_eq!(connection.call("k", "OK").said(), ("counted", "ramping"));
+    (server, connection)
+}
+
+/// Six standard deviations of a coin thrown `calls` times: by chance beyond it once in a hundred million runs.
+fn expected(calls: usize, percent: usize) -> std::ops::RangeInclusive<usize> {
+    let mean = calls * percent / 100;
+    let slack = (6.0 * ((mean * (100 - percent)) as f64 / 100.0).sqrt()).ceil() as usize;
+    mean - slack..=mean + slack
+}
+
+#[test]
+fn a_ramp_admits_ten_then_twenty_five_then_fifty_percent_and_then_everybody() {
+    const CALLS: usize = 4_000;
+    let (_server, mut connection) = ramping();
+    for (at_ms, percent, next_ms) in [
+        (30_000, 10, 40_000),
+        (39_999, 10, 40_000),
+        (40_000, 25, 50_000),
+        (49_999, 25, 50_000),
+        (50_000, 50, 60_000),
+        (59_999, 50, 60_000),
+    ] {
+        connection.clock_at_ms(at_ms);
+        let look = connection.look("k");
+        assert_eq!((look.state(), look.number("admits"), look.number("retry_after_ms")), ("ramping", 1, 0));
+        let admissions = admit_many(&mut connection, "k", CALLS);
+        let admitted = admissions.iter().filter(|admission| admission.admitted).count();
+        println!("{admitted} of {CALLS} admitted at {at_ms} ms");
+        assert!(expected(CALLS, percent).contains(&admitted), "{admitted} of {CALLS} are not {percent} %");
+        for denied in admissions.iter().filter(|admission| !admission.admitted) {
+            denied.assert_denied("ramping", next_ms - at_ms);
+        }
+    }
+    connection.clock_at_ms(60_000);
+    let admissions = admit_many(&mut connection, "k", CALLS);
+    assert!(admissions.iter().all(|admission| admission.admitted && admission.state == "closed"));
+}
+
+#[test]
+fn a_failure_while_ramping_opens_it_and_a_success_does_not_close_it() {
+    let (_server, mut connection) = ramping();
+    connection.clock_at_ms(55_000);
+    let permits: Vec<String> =
+        admit_many(&mut connection, "k", 200).into_iter().filter_map(|admission| admission.permit).collect();
+    for permit in &permits[1..] {
+        assert_eq!(connection.report("k", permit, "OK").said(), ("counted", "ramping"));
+    }
+    assert_eq!(connection.report("k", &permits[0], "CANCEL").said(), ("ignored", "ramping"));
+    let failed = connection.report("k", &permits[0], "FAIL");
+    assert_eq!((failed.said(), failed.retry_after_ms), (("counted", "open"), 30_000));
+}
+
+#[test]
+fn a_state_put_by_hand_admits_or_denies_whatever_is_reported() {
+    let (_server, mut connection) = start_driven();
+    assert_eq!(connection.force("k OPEN ACTOR me REASON tests").0, "forced-open");
+    connection.admit("k").assert_denied("forced-open", -1);
+    let look = connection.look("k");
+    assert_eq!(["forced_by", "forced_reason", "forced_until_ms"].map(|field| look.text(field)), ["me", "tests", "-1"]);
+    for (force, state, why) in
+        [("CLOSED", "forced-closed", "counted"), ("METRICS", "metrics", "counted"), ("DISABLED", "disabled", "ignored")]
+    {
+        assert_eq!(connection.force(&format!("k {force}")).0, state);
+        for _ in 0..20 {
+            assert_eq!(connection.call("k", "FAIL").said(), (why, state));
+        }
+        assert!(connection.admit("k").admitted);
+    }
+    assert_eq!(connection.force("k AUTO").0, "closed");
+    assert_eq!(connection.look("k").number("failures"), 0, "it starts with nothing counted");
+}
+
+#[test]
+fn a_state_put_for_a_time_ends_by_itself_in_closed() {
+    let (_server, mut connection) = start_driven();
+    let (_, generation) = connection.force("k OPEN FOR 10s");
+    connection.clock_at_us(9_999_999);
+    connection.admit("k").assert_denied("forced-open", 1);
+    connection.clock_at_us(10_000_000);
+    assert_eq!(connection.look("k").state(), "closed");
+    let admission = connection.admit("k");
+    assert!(admission.admitted && admission.state == "closed" && admission.generation > generation);
+}
+
+#[test]
+fn the_same_state_put_again_keeps_its_generation_and_its_counts() {
+    let (_server, mut connection) = start_driven();
+    let first = connection.force("k METRICS FOR 10s ACTOR one");
+    connection.call("k", "FAIL");
+    connection.clock_at_ms(5_000);
+    assert_eq!(connection.force("k METRICS FOR 1m ACTOR two"), first);
+    let look = connection.look("k");
+    assert_eq!((look.number("failures"), look.text("forced_by")), (1, "two"));
+    connection.clock_at_ms(64_999);
+    assert_eq!(connection.look("k").state(), "metrics");
+}
+
+#[test]
+fn generations_are_the_time_and_never_repeat() {
+    let (_server, mut connection) = start_driven();
+    let mut last = 0;
+    for round in 0..40 {
+        // The clock stands still for half of them, and once it is set back by an hour.
+        connection.clock_at_ms(if round < 20 { 0 } else { -3_600_000 + round });
+        let (_, generation) = connection.force(if round % 2 == 0 { "k OPEN" } else { "k AUTO" });
+        assert!(generation > last, "{generation} after {last}");
+        last = generation;
+    }
+    connection.clock_at_ms(10_000);
+    assert_eq!(connection.force("k OPEN").1, START_US + 10_000_000);
+}

@@ -1,0 +1,228 @@
+//! The documentation is true: pages are what commands/*.json says, examples give what they show, maxima are the ones
+//! in the code, the server describes itself alike, and the demo runs.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use redis::{Connection, Value, from_redis_value};
+use resil_core::Span;
+use resil_core::circuit_breaker::{Config, WindowKind, bounds};
+use resil_core::limits;
+use resil_harness::{Options, Server, ok};
+use resil_wire::duration::Shown;
+use serde_json::{Value as Json, json};
+
+fn workspace() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the tests live in the workspace")
+}
+
+fn read(path: impl AsRef<Path>) -> String {
+    let path = workspace().join(path);
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// Every page of commands/, in order.
+fn pages() -> Vec<Json> {
+    let folder = workspace().join("commands");
+    let mut files: Vec<PathBuf> = std::fs::read_dir(folder).expect("commands/").flatten().map(|f| f.path()).collect();
+    files.sort();
+    files.iter().map(|path| serde_json::from_str(&read(path)).expect("JSON")).collect()
+}
+
+fn text<'a>(page: &'a Json, field: &str) -> &'a str {
+    page[field].as_str().unwrap_or_else(|| panic!("{} has no {field}", page["name"]))
+}
+
+#[test]
+fn the_pages_are_what_the_json_says() {
+    let output = Command::new(env!("CARGO_BIN_EXE_command_docs")).arg("--check").output().expect("it starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn the_syntax_on_a_page_is_the_usage_in_an_error() {
+    use resil_wire::{apply, breaker, gcra, mgcra, throttle, window};
+    let usages = [
+        ("RES.GCRA", gcra::USAGE),
+        ("RES.GCRA.PEEK", gcra::PEEK_USAGE),
+        ("RES.MGCRA", mgcra::USAGE),
+        ("RES.WINDOW", window::USAGE),
+        ("RES.WINDOW.PEEK", window::PEEK_USAGE),
+        ("CL.THROTTLE", throttle::USAGE),
+        ("RES._APPLY", apply::USAGE),
+        ("RES.BREAKER|ADMIT", breaker::ADMIT_USAGE),
+        ("RES.BREAKER|REPORT", breaker::REPORT_USAGE),
+        ("RES.BREAKER|TALLY", breaker::TALLY_USAGE),
+        ("RES.BREAKER|STATE", breaker::STATE_USAGE),
+        ("RES.BREAKER|FORCE", breaker::FORCE_USAGE),
+        ("RES.BREAKER|RESET", breaker::RESET_USAGE),
+        ("RES.BREAKER|CONFIG", breaker::CONFIG_USAGE),
+    ];
+    let pages = pages();
+    for (name, usage) in usages {
+        let page = pages.iter().find(|page| page["name"] == name).unwrap_or_else(|| panic!("no page for {name}"));
+        assert_eq!(text(page, "syntax"), usage, "{name}");
+    }
+}
+
+/// A server whose clock stands still, near the real one by which it expires keys.
+fn stopped_server() -> (Server, Connection) {
+    let server = Server::start(Options::default().module_args(["test-clock", "yes"]));
+    let mut connection = server.connect();
+    let us = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock after 1970").as_micros();
+    ok(&mut connection, &["RES._CLOCK", &us.to_string()]);
+    (server, connection)
+}
+
+fn as_json(value: &Value) -> Json {
+    match value {
+        Value::Int(number) => json!(number),
+        Value::Array(elements) => Json::Array(elements.iter().map(as_json).collect()),
+        Value::BulkString(bytes) => json!(String::from_utf8_lossy(bytes)),
+        Value::Nil => Json::Null,
+        other => json!(format!("{other:?}")),
+    }
+}
+
+#[test]
+fn every_example_gives_the_reply_it_shows() {
+    let (_server, mut connection) = stopped_server();
+    let mut examples = 0;
+    for page in pages().iter().filter(|page| !page["example"].is_null()) {
+        ok(&mut connection, &["FLUSHALL"]);
+        let call: Vec<&str> = page["example"]["call"].as_str().expect("a call").split(' ').collect();
+        assert_eq!(as_json(&ok(&mut connection, &call)), page["example"]["reply"], "{}", call.join(" "));
+        let replies = page["example"]["reply"].as_array().map_or(1, Vec::len);
+        let fields = page["reply"].as_array().expect("fields").len();
+        assert!(replies <= fields, "{} explains {fields} fields of {replies}", page["name"]);
+        examples += 1;
+    }
+    assert!(examples >= 6, "only {examples} examples");
+}
+
+/// The pairs of a map, or of the flat list that stands for one.
+fn pairs(value: Value) -> BTreeMap<String, Value> {
+    let flat: Vec<Value> = from_redis_value(value).expect("a list");
+    let pair = |pair: &[Value]| (from_redis_value(pair[0].clone()).expect("a name"), pair[1].clone());
+    flat.chunks_exact(2).map(pair).collect()
+}
+
+#[test]
+fn the_server_describes_each_command_as_its_page_does() {
+    let (_server, mut connection) = stopped_server();
+    for page in pages() {
+        let name = text(&page, "name").to_lowercase();
+        let docs = pairs(ok(&mut connection, &["COMMAND", "DOCS", &name]));
+        let docs = pairs(docs.into_values().next().unwrap_or_else(|| panic!("the server does not know {name}")));
+        let said = |field: &str| from_redis_value::<String>(docs[field].clone()).expect("text");
+        for field in ["summary", "complexity", "since"] {
+            assert_eq!(said(field), text(&page, field), "{name}");
+        }
+        let arguments = docs.get("arguments").map_or(0, |list| as_json(list).as_array().map_or(0, Vec::len));
+        assert_eq!(arguments, page["arguments"].as_array().expect("arguments").len(), "{name}");
+
+        let info: Vec<Value> = from_redis_value(ok(&mut connection, &["COMMAND", "INFO", &name])).expect("a list");
+        let info: Vec<Value> = from_redis_value(info[0].clone()).expect("a command");
+        let flags: Vec<String> = from_redis_value(info[2].clone()).expect("flags");
+        for flag in page["flags"].as_array().expect("flags") {
+            assert!(flags.contains(&flag.as_str().expect("a flag").to_owned()), "{name}: {flag} is not in {flags:?}");
+        }
+        let keys: Vec<i64> = info[3..6].iter().map(|place| from_redis_value(place.clone()).expect("a place")).collect();
+        let written = ["first", "last", "step"].map(|place| page["keys"][place].as_i64().expect("a place"));
+        assert_eq!(keys, written, "{name}");
+    }
+}
+
+/// Rows of the tables of docs/limits.md: the code-formatted first cell, then the others.
+fn limits_page() -> BTreeMap<String, Vec<String>> {
+    let page = read("docs/limits.md");
+    let rows = page.lines().filter_map(|line| {
+        let mut cells = line.strip_prefix("| `")?.split(" |").map(|cell| cell.trim().replace(',', ""));
+        Some((cells.next()?.trim_end_matches('`').to_owned(), cells.collect()))
+    });
+    rows.collect()
+}
+
+#[test]
+fn the_page_of_limits_has_every_maximum_and_its_value() {
+    macro_rules! named {
+        ($($name:ident $shown:expr),* $(,)?) => {
+            BTreeMap::from([$((stringify!($name), { let shown: fn(_) -> String = $shown; shown(limits::$name) })),*])
+        };
+    }
+    let span = |span: Span| Shown(span).to_string();
+    let in_code: BTreeMap<&str, String> = named![
+        CELLS_MAX |n: u32| n.to_string(),
+        COST_MAX |n: u32| n.to_string(),
+        PERIOD_MAX |d: Span| Shown(d).to_string(),
+        FILL_MAX |d: Span| Shown(d).to_string(),
+        RESERVE_MAX |d: Span| Shown(d).to_string(),
+        TIERS_NAMED_MAX |n: usize| n.to_string(),
+        TIERS_STORED_MAX |n: usize| n.to_string(),
+        MGCRA_KEYS_MAX |n: usize| n.to_string(),
+        WINDOW_LIMIT_DEFAULT |n: u32| n.to_string(),
+        WINDOW_LIMIT_CEILING |n: u32| n.to_string(),
+        TEXT_MAX |n: usize| n.to_string(),
+        TALLY_MAX |n: u32| n.to_string(),
+        CLOCK_JITTER |d: Span| Shown(d).to_string(),
+        INSTANT_MAX_US |n: i64| n.to_string(),
+    ];
+    let source = read("core/src/limits.rs");
+    let declared = source.lines().filter_map(|line| line.strip_prefix("pub const ")?.split_once(':'));
+    let declared: BTreeSet<&str> = declared.map(|(name, _)| name).filter(|name| !name.starts_with("fn ")).collect();
+    assert_eq!(declared, in_code.keys().copied().collect(), "a new limit belongs here and in docs/limits.md");
+    let page = limits_page();
+    for (name, value) in &in_code {
+        assert_eq!(page.get(*name).map(|cells| &cells[0]), Some(value), "{name} in docs/limits.md");
+    }
+
+    let defaults = Config::default();
+    let WindowKind::Count(window_calls) = defaults.window else { panic!("the default window counts calls") };
+    let count = |bounds: std::ops::RangeInclusive<i64>, default: u32| {
+        [bounds.start().to_string(), bounds.end().to_string(), default.to_string()]
+    };
+    let length = |(least, most): (Span, Span), default: Option<Span>| {
+        [span(least), span(most), default.map_or(String::new(), span)]
+    };
+    let factor = bounds::FACTOR_MILLI.start() / 1_000..=bounds::FACTOR_MILLI.end() / 1_000;
+    let options = [
+        ("WINDOW COUNT", count(bounds::WINDOW_CALLS, window_calls)),
+        ("WINDOW TIME", length(bounds::WINDOW_SPAN, None)),
+        ("RATE", count(bounds::PERCENT, defaults.rate_pct)),
+        ("SLOW", length(bounds::SLOW, None)),
+        ("SLOWRATE", count(bounds::PERCENT, defaults.slow_rate_pct)),
+        ("CONSECUTIVE", count(bounds::CONSECUTIVE, defaults.consecutive)),
+        ("MINCALLS", count(bounds::MIN_CALLS, defaults.min_calls)),
+        ("OPEN", length(bounds::OPEN, Some(defaults.open))),
+        ("FACTOR", count(factor, defaults.factor_milli / 1_000)),
+        ("MAX", length(bounds::OPEN, Some(defaults.open_max))),
+        ("PROBES", count(bounds::PROBES, defaults.probes)),
+        ("SUCCESSES", count(bounds::SUCCESSES, defaults.successes)),
+        ("LEASE", length(bounds::LEASE, Some(defaults.lease))),
+        ("QUORUM", count(bounds::QUORUM, defaults.quorum)),
+        ("RAMP", length(bounds::RAMP, Some(defaults.ramp))),
+        ("IDLE", length(bounds::IDLE, Some(defaults.idle))),
+    ];
+    for (name, cells) in options {
+        assert_eq!(page.get(name).map(|found| &found[..3]), Some(&cells[..]), "{name} in docs/limits.md");
+    }
+}
+
+#[test]
+fn the_demo_runs_and_shows_every_command() {
+    let output = Command::new(env!("CARGO_BIN_EXE_demo")).output().expect("it starts");
+    let shown = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{shown}\n{}", String::from_utf8_lossy(&output.stderr));
+    let pages = pages();
+    let commands = pages.iter().map(|page| text(page, "name").replace('|', " "));
+    for command in commands.filter(|name| !name.starts_with("RES._")) {
+        assert!(shown.contains(&command), "{command} is missing in:\n{shown}");
+    }
+    for word in ["BURST", "AND", "COST", "UPTO", "RESERVE", "REFUND", "INFO resil"] {
+        assert!(shown.contains(word), "{word} is missing");
+    }
+    let widest = shown.lines().max_by_key(|line| line.chars().count()).unwrap_or_default();
+    assert!(widest.chars().count() <= 100, "too wide: {widest}");
+}

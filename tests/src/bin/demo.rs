@@ -1,0 +1,290 @@
+//! `make demo`: a server of its own, every command at work, and each reply in plain words.
+//!
+//! Needs the module (`make module`) and ends by itself.
+
+use redis::{Connection, Value};
+use resil_harness::{Server, ok, reply};
+
+/// What the numbers of a limit mean.
+const LIMIT: [&str; 5] = [
+    "granted: cells taken; 0 is a denial",
+    "capacity: the size of the bucket",
+    "remaining: what could be taken now",
+    "retry_after_ms: when to ask again; 0 if granted, -1 if never",
+    "reset_after_ms: when the bucket is full again",
+];
+const TIER: &str = "capacity, remaining, retry_after_ms, reset_after_ms of this tier";
+
+/// The tour: a line of explanation, a call, and what each element of its reply means. A title alone has no call.
+const TOUR: [(&str, &str, &[&str]); 31] = [
+    ("# Rate limits", "", &[]),
+    ("Ten per second for this user. The bucket holds ten, and one is taken.", "RES.GCRA user:42 10 1s", &LIMIT),
+    (
+        "A bucket of twenty that refills at ten per second; this call costs three.",
+        "RES.GCRA user:43 10 1s BURST 20 COST 3",
+        &LIMIT,
+    ),
+    (
+        "More than there is: denied, with the time to wait. Nothing was taken.",
+        "RES.GCRA user:43 10 1s BURST 20 COST 18",
+        &LIMIT,
+    ),
+    ("More than the bucket holds: it can never be.", "RES.GCRA user:43 10 1s BURST 20 COST 21", &LIMIT),
+    ("As many as there are, up to fifty: for a batch worker.", "RES.GCRA user:43 10 1s BURST 20 UPTO 50", &LIMIT),
+    (
+        "What was not used is given back.",
+        "RES.GCRA user:43 10 1s BURST 20 REFUND 5",
+        &["granted: cells given back", LIMIT[1], LIMIT[2], LIMIT[3], LIMIT[4]],
+    ),
+    ("One per minute; the first is free at once.", "RES.GCRA mail:7 1 1m", &LIMIT),
+    (
+        "A place in line instead of a denial: taken now, to be used after the wait.",
+        "RES.GCRA mail:7 1 1m RESERVE 5m",
+        &["granted: the cell is ours", LIMIT[1], LIMIT[2], "retry_after_ms: wait this long before using it", LIMIT[4]],
+    ),
+    (
+        "Three limits under one key, all or none. The first numbers are the tightest tier's.",
+        "RES.GCRA api:9 10 1s AND 1000 1h AND 5000 1d",
+        &[LIMIT[0], LIMIT[1], LIMIT[2], LIMIT[3], LIMIT[4], TIER],
+    ),
+    (
+        "Only looking: this works on replicas too and changes nothing.",
+        "RES.GCRA.PEEK user:43 10 1s BURST 20",
+        &["granted: what could be taken now", LIMIT[1], LIMIT[2], LIMIT[3], LIMIT[4]],
+    ),
+    (
+        "Two keys at once, the user's and the organisation's: both pay, or none.",
+        "RES.MGCRA 1 {t}:user 10 1s 10 {t}:org 500 1s 500",
+        &[
+            "granted: the cost, or 0",
+            "refused_by: which key refused first; -1 for none",
+            "capacity, remaining, retry_after_ms, reset_after_ms of this key",
+        ],
+    ),
+    (
+        "Never more than five in any sixty seconds: an exact sliding window.",
+        "RES.WINDOW login:42 5 1m COST 5",
+        &[
+            LIMIT[0],
+            "capacity: the limit",
+            LIMIT[2],
+            LIMIT[3],
+            "reset_after_ms: when the newest of them leaves the window",
+        ],
+    ),
+    (
+        "The sixth attempt.",
+        "RES.WINDOW login:42 5 1m",
+        &[
+            LIMIT[0],
+            "capacity: the limit",
+            LIMIT[2],
+            "retry_after_ms: when the oldest has left the window",
+            "reset_after_ms: when the newest has left it",
+        ],
+    ),
+    (
+        "Only looking at the window.",
+        "RES.WINDOW.PEEK login:42 5 1m",
+        &[
+            "granted: what could be taken now",
+            "capacity: the limit",
+            LIMIT[2],
+            LIMIT[3],
+            "reset_after_ms: when the newest has left it",
+        ],
+    ),
+    (
+        "redis-cell's command, with redis-cell's reply.",
+        "CL.THROTTLE user123 15 30 60",
+        &[
+            "limited: 0 is allowed, 1 is limited",
+            "limit: max_burst + 1",
+            "remaining: cells left",
+            "retry_after: seconds; -1 if allowed",
+            "reset_after: seconds until the bucket is full",
+        ],
+    ),
+    ("# Circuit breaker", "", &[]),
+    (
+        "RES.BREAKER is configured once; CONFIG lasts and wins over what callers say.",
+        "RES.BREAKER CONFIG payments CONSECUTIVE 3 OPEN 10s",
+        &["changed: 1 or 0"],
+    ),
+    (
+        "May this instance call the payment service?",
+        "RES.BREAKER ADMIT payments CALLER instance-1",
+        &[
+            "admitted: 1 or 0",
+            "state",
+            "permit: to be brought back with the outcome",
+            "retry_after_ms: 0 if admitted",
+            "generation: grows with every change of state",
+        ],
+    ),
+    (
+        "It worked: the permit comes back.",
+        "RES.BREAKER REPORT payments $permit OK",
+        &[
+            "counted: 1 or 0",
+            "state afterwards",
+            "generation",
+            "retry_after_ms: the rest of the open time",
+            "why it counted or not",
+        ],
+    ),
+    (
+        "Another instance admits by itself and reports in batches: three failures in a row.",
+        "RES.BREAKER TALLY payments 0 instance-2 1 OK 4 FAIL 3 RUN 3",
+        &[
+            "counted: 1 or 0",
+            "state afterwards: it tripped",
+            "generation",
+            "retry_after_ms: the rest of the open time",
+            "why it counted or not",
+        ],
+    ),
+    (
+        "Now nobody in the fleet calls it.",
+        "RES.BREAKER ADMIT payments CALLER instance-1",
+        &["admitted: denied", "state", "permit: none", "retry_after_ms: when the first probe may go", "generation"],
+    ),
+    ("Everything the breaker knows.", "RES.BREAKER STATE payments", &[]),
+    (
+        "By hand, for an hour, saying who and why.",
+        "RES.BREAKER FORCE payments OPEN FOR 1h ACTOR ana REASON migration",
+        &["state", "generation"],
+    ),
+    (
+        "And closed again, with nothing counted; the configuration stays.",
+        "RES.BREAKER RESET payments",
+        &["reset: whether there was anything to reset"],
+    ),
+    ("All subcommands.", "RES.BREAKER HELP", &[]),
+    ("# Refusals and errors", "", &[]),
+    ("A malformed call names the argument, what was given and what is allowed.", "RES.GCRA user:42 ten 1s", &[]),
+    ("A key of another type is left alone.", "RES.WINDOW user:43 5 1m", &[]),
+    ("# What it counted", "", &[]),
+    ("Counters and gauges of all of this, for monitoring.", "INFO resil", &[]),
+];
+
+const WIDTH: usize = 100;
+/// Lines shown of a long reply.
+const LINES_SHOWN: usize = 8;
+
+fn main() {
+    let server = Server::fresh();
+    let mut connection = server.connect();
+    println!("Resil on {}, {} with {}", server.url(), server.flavor().name(), loaded(&mut connection));
+    let mut permit = String::new();
+    for (text, call, meanings) in TOUR {
+        if let Some(title) = text.strip_prefix("# ") {
+            println!("\n{title}\n{}", "=".repeat(title.len()));
+            continue;
+        }
+        let call = call.replace("$permit", &permit);
+        println!("\n{}\n  > {call}", wrapped(text));
+        let words: Vec<&str> = call.split(' ').collect();
+        match reply(&mut connection, &words) {
+            Ok(value) => {
+                if let Some(given) = permit_in(&call, &value) {
+                    permit = given;
+                }
+                show(&value, meanings);
+            }
+            Err(error) => {
+                let line = format!("(error) {} {}", error.code().unwrap_or("ERR"), error.detail().unwrap_or_default());
+                println!("{}", indented(&line));
+            }
+        }
+    }
+    println!("\nEvery argument and reply: docs/commands/README.md. A server to play with: make run");
+}
+
+/// The module's name and version as the server has it.
+fn loaded(connection: &mut Connection) -> String {
+    let modules = format!("{:?}", ok(connection, &["MODULE", "LIST"]));
+    if modules.contains("resil") { "the module resil".into() } else { "no module".into() }
+}
+
+fn permit_in(call: &str, value: &Value) -> Option<String> {
+    let (true, Value::Array(elements)) = (call.starts_with("RES.BREAKER ADMIT"), value) else { return None };
+    if let Value::BulkString(permit) = elements.get(2)? {
+        Some(String::from_utf8_lossy(permit).into_owned())
+    } else {
+        None
+    }
+}
+
+/// One line per element, each with its meaning; long lists are cut short.
+fn show(value: &Value, meanings: &[&str]) {
+    let elements = match value {
+        Value::Array(elements) => elements.as_slice(),
+        Value::BulkString(text) => return show_lines(String::from_utf8_lossy(text).lines()),
+        single => std::slice::from_ref(single),
+    };
+    if meanings.is_empty() {
+        let flat: Vec<String> = elements.iter().map(plain).collect();
+        // A map of an older protocol: name and value in turn.
+        let is_text = elements.iter().all(|element| matches!(element, Value::BulkString(_)));
+        let lines: Vec<String> = if is_text { flat } else { flat.chunks(2).map(|pair| pair.join(": ")).collect() };
+        return show_lines(lines.iter().map(String::as_str));
+    }
+    for (index, element) in elements.iter().enumerate() {
+        let meaning = meanings.get(index).copied().unwrap_or_default();
+        match element {
+            Value::Array(rows) => {
+                for (row, numbers) in rows.iter().enumerate() {
+                    let place = if row == 0 { format!("{})", index + 1) } else { String::new() };
+                    println!("  {place:<3} {:<24} {meaning}", plain(numbers));
+                }
+            }
+            _ => println!("  {:<3} {:<24} {meaning}", format!("{})", index + 1), plain(element)),
+        }
+    }
+}
+
+fn show_lines<'a>(lines: impl Iterator<Item = &'a str>) {
+    let lines: Vec<&str> = lines.map(str::trim_end).filter(|line| !line.is_empty()).collect();
+    for line in lines.iter().take(LINES_SHOWN) {
+        println!("{}", indented(line));
+    }
+    if lines.len() > LINES_SHOWN {
+        println!("      ... and {} lines more", lines.len() - LINES_SHOWN);
+    }
+}
+
+/// A value on one line.
+fn plain(value: &Value) -> String {
+    match value {
+        Value::Int(number) => number.to_string(),
+        Value::BulkString(text) => String::from_utf8_lossy(text).into_owned(),
+        Value::Nil => "(nil)".into(),
+        Value::Array(elements) => elements.iter().map(plain).collect::<Vec<_>>().join(", "),
+        other => format!("{other:?}"),
+    }
+}
+
+fn indented(line: &str) -> String {
+    let room = WIDTH - 6;
+    let cut: String = line.chars().take(room).collect();
+    let shown = if line.chars().count() > room { format!("{}...", &cut[..cut.len() - 3]) } else { cut };
+    format!("      {shown}")
+}
+
+/// Text of at most [`WIDTH`] characters a line.
+fn wrapped(text: &str) -> String {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let line = lines.last_mut().expect("there is always one");
+        if line.len() + word.len() + 1 > WIDTH {
+            lines.push(word.to_owned());
+        } else {
+            if !line.is_empty() {
+                line.push(' ');
+            }
+            line.push_str(word);
+        }
+    }
+    lines.join("\n")
+}

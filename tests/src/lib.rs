@@ -1,0 +1,7 @@
+//! What the tests share.
+//!
+//! - [`memory`]: the commands without a server, in this process.
+//! - [`vectors`]: the conformance vectors of `tests/vectors`.
+
+pub mod memory;
+pub mod vectors;
