@@ -78,7 +78,7 @@ pub fn decode(bytes: &[u8]) -> Result<Change, Malformed> {
 }
 
 pub fn encode_tiers(tiers: &[Tier], out: &mut impl Buffer) {
-    let mut out = Writer(out);
+    let mut out = Writer::new(out);
     out.byte(TIERS);
     out.number(tiers.len() as u64);
     for tier in tiers {
@@ -117,7 +117,7 @@ pub fn decode_tiers(bytes: &[u8]) -> Result<TierSet, Malformed> {
 }
 
 pub fn encode_log(window: &Window, out: &mut impl Buffer) {
-    let mut out = Writer(out);
+    let mut out = Writer::new(out);
     out.byte(LOG);
     out.number(window.period().as_us() as u64);
     out.number(window.len() as u64);
@@ -151,7 +151,7 @@ pub fn decode_log(bytes: &[u8]) -> Result<Window, Malformed> {
 }
 
 pub fn encode_log_change(change: &WindowChange, out: &mut impl Buffer) {
-    let mut out = Writer(out);
+    let mut out = Writer::new(out);
     out.byte(LOG_CHANGE);
     out.number(change.period_us as u64);
     out.number(change.cut_to_us as u64);
@@ -181,29 +181,62 @@ pub fn to_vec(encode: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     bytes
 }
 
-pub(crate) struct Writer<'a, B>(pub(crate) &'a mut B);
+/// Collects small pieces on the stack and hands them on together.
+pub(crate) struct Writer<'a, B: Buffer> {
+    out: &'a mut B,
+    held: [u8; HELD],
+    len: usize,
+}
 
-impl<B: Buffer> Writer<'_, B> {
+const HELD: usize = 64;
+
+/// The longest spelling of a number.
+const NUMBER_MAX: usize = 10;
+
+impl<'a, B: Buffer> Writer<'a, B> {
+    pub(crate) fn new(out: &'a mut B) -> Self {
+        Self { out, held: [0; HELD], len: 0 }
+    }
+
     pub(crate) fn byte(&mut self, byte: u8) {
-        self.0.append(&[byte]);
+        self.make_room();
+        self.held[self.len] = byte;
+        self.len += 1;
     }
 
     /// A length, then that many bytes.
     pub(crate) fn text(&mut self, text: &[u8]) {
         self.number(text.len() as u64);
-        self.0.append(text);
+        self.hand_on();
+        self.out.append(text);
     }
 
     pub(crate) fn number(&mut self, mut number: u64) {
-        let mut bytes = [0; 10];
-        let mut len = 0;
+        self.make_room();
         while number >= 0x80 {
-            bytes[len] = number as u8 | 0x80;
+            self.held[self.len] = number as u8 | 0x80;
+            self.len += 1;
             number >>= 7;
-            len += 1;
         }
-        bytes[len] = number as u8;
-        self.0.append(&bytes[..=len]);
+        self.held[self.len] = number as u8;
+        self.len += 1;
+    }
+
+    fn make_room(&mut self) {
+        if self.len > HELD - NUMBER_MAX {
+            self.hand_on();
+        }
+    }
+
+    fn hand_on(&mut self) {
+        self.out.append(&self.held[..self.len]);
+        self.len = 0;
+    }
+}
+
+impl<B: Buffer> Drop for Writer<'_, B> {
+    fn drop(&mut self) {
+        self.hand_on();
     }
 }
 

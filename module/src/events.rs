@@ -25,7 +25,9 @@ pub fn watch(ctx: *mut raw::RedisModuleCtx) {
     for id in events {
         let event = raw::RedisModuleEvent { id, dataver: 1 };
         // SAFETY: called while loading; the callback has the signature asked for.
-        unsafe { api!(RedisModule_SubscribeToServerEvent)(ctx, event, Some(on_event)) };
+        if unsafe { api!(RedisModule_SubscribeToServerEvent)(ctx, event, Some(on_event)) } != OK {
+            listeners::assume_somebody();
+        }
     }
     if vendor::key_events_are_harmless(ctx) {
         let generic = raw::REDISMODULE_NOTIFY_GENERIC;

@@ -17,7 +17,7 @@ const EDITS_MAX: usize = 8;
 const PROBES_MAX: usize = 100;
 
 pub fn encode_breaker(breaker: &Breaker, out: &mut impl Buffer) {
-    let mut out = Writer(out);
+    let mut out = Writer::new(out);
     out.byte(BREAKER);
     out.byte(breaker.configured as u8 | (breaker.lasting as u8) << 1);
     if breaker.configured {
@@ -75,7 +75,7 @@ pub fn decode_breaker(bytes: &[u8]) -> Result<Breaker, Malformed> {
 }
 
 pub fn encode_edits(edits: &[Edit], out: &mut impl Buffer) {
-    let mut out = Writer(out);
+    let mut out = Writer::new(out);
     out.byte(BREAKER_EDITS);
     out.number(edits.len() as u64);
     for edit in edits {
