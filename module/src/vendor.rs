@@ -36,5 +36,5 @@ pub fn atomic_slot_migration(ctx: *mut raw::RedisModuleCtx) -> c_int {
 /// Valkey 8.1 to 9.1.1 leave a client in the database of a key event that a module listened to: `COPY a b DB 9` would
 /// move the client to database 9. There we do not listen.
 pub fn key_events_are_harmless(ctx: *mut raw::RedisModuleCtx) -> bool {
-    valkey_version(ctx).is_none_or(|version| version < (8, 1, 0) || version >= (9, 1, 2))
+    valkey_version(ctx).is_none_or(|version| !((8, 1, 0)..(9, 1, 2)).contains(&version))
 }
