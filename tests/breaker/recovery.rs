@@ -49,6 +49,40 @@ fn growth_survives_a_short_recovery_and_starts_over_after_a_long_one() {
 }
 
 #[test]
+fn growth_is_forgotten_after_idle() {
+    let (_server, mut connection) = start_driven();
+    connection.config("k CONSECUTIVE 1 OPEN 1s FACTOR 3 MAX 1h SUCCESSES 1 IDLE 10s");
+    connection.trip("k");
+    connection.clock_at_ms(1_000);
+    assert_eq!(connection.call("k", "OK").state, "closed");
+    connection.clock_at_ms(11_000);
+    assert_eq!(connection.look("k").number("trips"), 1, "not before");
+    connection.clock_at_us(11_000_001);
+    assert_eq!(connection.look("k").number("trips"), 0);
+    assert_eq!(connection.call("k", "FAIL").retry_after_ms, 1_000, "closed for much less than MAX");
+}
+
+#[test]
+fn a_clock_set_back_a_little_or_much_costs_one_open_time_or_one_lease() {
+    for back_ms in [1, 500, 999, 1_500, 3_600_000] {
+        let (_server, mut connection) = start_driven();
+        connection.config("open CONSECUTIVE 1 OPEN 10s");
+        connection.config("probed CONSECUTIVE 1 OPEN 1ms LEASE 20s PROBES 1");
+        connection.trip("probed");
+        connection.clock_at_ms(1);
+        connection.admit("probed");
+        connection.trip("open");
+        connection.clock_at_ms(1 - back_ms);
+        connection.admit("open").assert_denied("open", 10_000);
+        connection.admit("probed").assert_denied("half-open", 20_000);
+        connection.clock_at_ms(1 - back_ms + 10_000);
+        assert!(connection.admit("open").admitted, "{back_ms} ms back");
+        connection.clock_at_ms(1 - back_ms + 20_000);
+        assert!(connection.admit("probed").admitted, "{back_ms} ms back");
+    }
+}
+
+#[test]
 fn a_breaker_without_a_factor_is_open_for_the_same_time_every_time() {
     let (_server, mut connection) = start_driven();
     connection.config("k CONSECUTIVE 1 OPEN 2s MAX 1h");

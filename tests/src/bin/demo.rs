@@ -2,6 +2,8 @@
 //!
 //! Needs the module (`make module`) and ends by itself.
 
+use std::time::Duration;
+
 use redis::{Connection, Value};
 use resil_harness::{Server, ok, reply};
 
@@ -16,7 +18,7 @@ const LIMIT: [&str; 5] = [
 const TIER: &str = "capacity, remaining, retry_after_ms, reset_after_ms of this tier";
 
 /// The tour: a line of explanation, a call, and what each element of its reply means. A title alone has no call.
-const TOUR: [(&str, &str, &[&str]); 31] = [
+const TOUR: [(&str, &str, &[&str]); 37] = [
     ("# Rate limits", "", &[]),
     ("Ten per second for this user. The bucket holds ten, and one is taken.", "RES.GCRA user:42 10 1s", &LIMIT),
     (
@@ -108,7 +110,7 @@ const TOUR: [(&str, &str, &[&str]); 31] = [
     ("# Circuit breaker", "", &[]),
     (
         "RES.BREAKER is configured once; CONFIG lasts and wins over what callers say.",
-        "RES.BREAKER CONFIG payments CONSECUTIVE 3 OPEN 10s",
+        "RES.BREAKER CONFIG payments CONSECUTIVE 3 OPEN 500ms SUCCESSES 1 PROBES 1 LEASE 300ms",
         &["changed: 1 or 0"],
     ),
     (
@@ -150,6 +152,28 @@ const TOUR: [(&str, &str, &[&str]); 31] = [
         &["admitted: denied", "state", "permit: none", "retry_after_ms: when the first probe may go", "generation"],
     ),
     ("Everything the breaker knows.", "RES.BREAKER STATE payments", &[]),
+    ("The open time passes.", "(600)", &[]),
+    (
+        "The first to ask is a probe, on a lease; with PROBES 1 there is one at a time.",
+        "RES.BREAKER ADMIT payments CALLER instance-3",
+        &["admitted: as a probe", "state", "permit: of this probe alone", "retry_after_ms", "generation"],
+    ),
+    (
+        "The next one has to wait until the lease ends, should the prober never be heard of again.",
+        "RES.BREAKER ADMIT payments CALLER instance-1",
+        &["admitted: denied", "state", "permit: none", "retry_after_ms: when the lease ends", "generation"],
+    ),
+    ("The prober crashed: its lease passes.", "(400)", &[]),
+    (
+        "Its place is free again: nothing can wedge a breaker.",
+        "RES.BREAKER ADMIT payments CALLER instance-1",
+        &["admitted: as a probe", "state", "permit", "retry_after_ms", "generation"],
+    ),
+    (
+        "The probe succeeded, and SUCCESSES 1 is enough: it has recovered.",
+        "RES.BREAKER REPORT payments $permit OK",
+        &["counted", "state afterwards", "generation", "retry_after_ms", "why it counted or not"],
+    ),
     (
         "By hand, for an hour, saying who and why.",
         "RES.BREAKER FORCE payments OPEN FOR 1h ACTOR ana REASON migration",
@@ -180,6 +204,11 @@ fn main() {
     for (text, call, meanings) in TOUR {
         if let Some(title) = text.strip_prefix("# ") {
             println!("\n{title}\n{}", "=".repeat(title.len()));
+            continue;
+        }
+        if let Some(ms) = call.strip_prefix('(').and_then(|call| call.strip_suffix(')')) {
+            println!("\n{}\n  ... {ms} ms", wrapped(text));
+            std::thread::sleep(Duration::from_millis(ms.parse().unwrap_or(0)));
             continue;
         }
         let call = call.replace("$permit", &permit);
