@@ -29,7 +29,7 @@ lint: setup ## Check format and lints, warnings are errors
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
 
-mutants: setup ## Break the core on purpose and see that a test notices each time
+mutants: module servers ## Plant faults, one at a time, and see that a test catches each
 	@scripts/mutants
 
 soak: module ## Load one server for long and watch memory and latency
