@@ -58,7 +58,14 @@ pub fn bars(figures: &Figures, bytes: &Bytes) -> Vec<Bar> {
             verdict: points.map_or(Verdict::NotMeasured, |points| Verdict::at_least(-points, -5.0, NO_STRETCH)),
         }
     };
-    let size = bytes.get(row::GRANTED);
+    let at_most = |promise, row, bar: f64, stretch: f64| {
+        let size = bytes.get(row);
+        Bar {
+            promise,
+            measured: size.map(|size| format!("{size:.0} bytes")),
+            verdict: size.map_or(Verdict::NotMeasured, |size| Verdict::at_least(-size, -bar, -stretch)),
+        }
+    };
     vec![
         faster("RES.GCRA at least 0.95x `SET k v PX` (stretch 1.1x)", row::GRANTED, REFERENCE, 0.95, 1.1),
         faster("RES.GCRA at least 2x redis-cell", row::GRANTED, row::CELL, 2.0, NO_STRETCH),
@@ -75,11 +82,28 @@ pub fn bars(figures: &Figures, bytes: &Bytes) -> Vec<Bar> {
             row::APPEND_ONLY_GRANTED,
             row::APPEND_ONLY_SET_PX,
         ),
-        Bar {
-            promise: "a RES.GCRA key takes at most 165 bytes (stretch 149)",
-            measured: size.map(|size| format!("{size:.0} bytes")),
-            verdict: size.map_or(Verdict::NotMeasured, |size| Verdict::at_least(-size, -165.0, -149.0)),
-        },
+        at_most("a RES.GCRA key takes at most 165 bytes (stretch 149)", row::GRANTED, 165.0, 149.0),
+        faster(
+            "RES.BREAKER ADMIT and REPORT at least 0.6x two `INCR`",
+            row::BREAKER_PAIR,
+            row::BREAKER_INCR_PAIR,
+            0.6,
+            NO_STRETCH,
+        ),
+        faster(
+            "RES.BREAKER ADMIT on an open circuit at least 0.75x `GET`",
+            row::BREAKER_OPEN,
+            row::BREAKER_GET,
+            0.75,
+            NO_STRETCH,
+        ),
+        faster("RES.BREAKER TALLY at least 0.7x `INCR`", row::BREAKER_TALLY, row::BREAKER_INCR, 0.7, NO_STRETCH),
+        at_most(
+            "a breaker with a window of 60 s takes at most 1024 bytes",
+            row::BREAKER_PAIR_TIME,
+            1024.0,
+            -NO_STRETCH,
+        ),
     ]
 }
 

@@ -10,7 +10,7 @@ use std::net::TcpStream;
 use crate::load::{Batches, Reply};
 
 /// With two or more the server never waits for us; more only lengthen its queue.
-const CONNECTIONS: usize = 4;
+pub const CONNECTIONS: usize = 4;
 
 pub struct Client {
     connections: Vec<TcpStream>,

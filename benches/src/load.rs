@@ -1,8 +1,19 @@
 //! What is sent: calls with a place for the key, encoded once, and the reply each must get.
 
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::client::CONNECTIONS;
+use crate::stage::Size;
+
 /// Bytes of a key: `key:` and ten digits.
 pub const KEY_BYTES: usize = 14;
 const DIGITS: usize = 10;
+
+/// Keys of [`Keys::Few`].
+pub const FEW: u32 = 1_000;
+
+/// The next sequence number of a batch; calls are sent in the order they are built. Starts where it has ten digits.
+static SEQUENCE: AtomicU32 = AtomicU32::new(1_000_000_000);
 
 /// Which server a load runs on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,8 +32,20 @@ pub enum Place {
 pub enum Keys {
     /// Every call on a key drawn from all.
     Random,
+    /// The same, of fewer keys: there is a breaker for each dependency, not for each user.
+    Few,
     /// Every call on the same key.
     Hot,
+}
+
+impl Keys {
+    pub fn count(self, size: Size) -> u32 {
+        match self {
+            Self::Random => size.keys,
+            Self::Few => FEW,
+            Self::Hot => 1,
+        }
+    }
 }
 
 /// A row of the table.
@@ -66,14 +89,19 @@ pub struct Call {
     bytes: Vec<u8>,
     /// Where the digits of a key start in `bytes`.
     digits_at: Vec<usize>,
+    /// Where a sequence number starts, and the last letter of who sends it.
+    sequence_at: Option<usize>,
+    sender_at: Option<usize>,
     pub commands: usize,
     pub reply: Reply,
 }
 
 impl Call {
-    /// From commands as one types them; the words `{a}`, `{b}` and `{c}` are keys.
+    /// From commands as one types them. The words `{a}`, `{b}` and `{c}` are keys, `{seq}` is a number that grows with
+    /// every call, and `{sender}` names the connection: numbers grow for each, but between two anyone may be first.
     pub fn new(commands: &[&str], reply: Reply) -> Self {
-        let mut call = Self { bytes: Vec::new(), digits_at: Vec::new(), commands: commands.len(), reply };
+        let (bytes, digits_at) = (Vec::new(), Vec::new());
+        let mut call = Self { bytes, digits_at, sequence_at: None, sender_at: None, commands: commands.len(), reply };
         for command in commands {
             let words: Vec<&str> = command.split(' ').collect();
             call.bytes.extend(format!("*{}\r\n", words.len()).bytes());
@@ -89,6 +117,18 @@ impl Call {
             "{a}" => "key:",
             "{b}" => "keb:",
             "{c}" => "kec:",
+            "{seq}" => {
+                self.bytes.extend(format!("${DIGITS}\r\n").bytes());
+                self.sequence_at = Some(self.bytes.len());
+                self.bytes.extend(format!("{:0DIGITS$}\r\n", 0).bytes());
+                return;
+            }
+            "{sender}" => {
+                self.bytes.extend(b"$3\r\nme");
+                self.sender_at = Some(self.bytes.len());
+                self.bytes.extend(b"a\r\n");
+                return;
+            }
             _ => {
                 self.bytes.extend(format!("${}\r\n{word}\r\n", word.len()).bytes());
                 return;
@@ -99,16 +139,18 @@ impl Call {
         self.bytes.extend(format!("{:0DIGITS$}\r\n", 0).bytes());
     }
 
-    /// Appends the call for the `key`-th key.
-    fn write(&self, key: u32, out: &mut Vec<u8>) {
+    /// Appends the call for the `key`-th key, as the `connection`-th connection sends it.
+    fn write(&self, key: u32, connection: usize, out: &mut Vec<u8>) {
         let start = out.len();
         out.extend_from_slice(&self.bytes);
         for at in &self.digits_at {
-            let mut rest = key;
-            for digit in out[start + at..start + at + DIGITS].iter_mut().rev() {
-                *digit = b'0' + (rest % 10) as u8;
-                rest /= 10;
-            }
+            write_digits(key, &mut out[start + at..start + at + DIGITS]);
+        }
+        if let Some(at) = self.sequence_at {
+            write_digits(SEQUENCE.fetch_add(1, Ordering::Relaxed), &mut out[start + at..start + at + DIGITS]);
+        }
+        if let Some(at) = self.sender_at {
+            out[start + at] = b'a' + connection as u8;
         }
     }
 
@@ -118,7 +160,7 @@ impl Call {
         batches.pipeline_replies = pipeline * self.commands;
         let mut in_batch = 0;
         for key in keys {
-            self.write(key, &mut batches.bytes);
+            self.write(key, batches.ends.len() % CONNECTIONS, &mut batches.bytes);
             in_batch += 1;
             if in_batch == pipeline {
                 batches.ends.push(batches.bytes.len());
@@ -131,6 +173,14 @@ impl Call {
             batches.last_replies = in_batch * self.commands;
         }
         batches
+    }
+}
+
+fn write_digits(number: u32, digits: &mut [u8]) {
+    let mut rest = number;
+    for digit in digits.iter_mut().rev() {
+        *digit = b'0' + (rest % 10) as u8;
+        rest /= 10;
     }
 }
 
@@ -181,6 +231,17 @@ mod tests {
         let get = |key: &str| format!("*2\r\n$3\r\nGET\r\n$14\r\n{key}\r\n");
         assert_eq!(sent[0], get("key:0000000007") + &get("keb:0000000007"));
         assert_eq!(sent[1], get("key:1234567890") + &get("keb:1234567890"));
+    }
+
+    #[test]
+    fn sequence_numbers_grow_and_senders_take_turns() {
+        let call = Call::new(&["TALLY {sender} {seq}"], Reply::line(":"));
+        let batches = call.batches(0..=CONNECTIONS as u32, 1);
+        let sent: Vec<_> = batches.iter().map(|(bytes, _)| String::from_utf8_lossy(bytes).into_owned()).collect();
+        let words: Vec<Vec<&str>> = sent.iter().map(|call| call.split("\r\n").collect()).collect();
+        let senders: Vec<&str> = words.iter().map(|words| words[4]).collect();
+        assert_eq!(senders, ["mea", "meb", "mec", "med", "mea"]);
+        assert!(words.windows(2).all(|pair| pair[0][6] < pair[1][6]));
     }
 
     #[test]

@@ -9,7 +9,7 @@
 //!
 //! # Where is what
 //! [`load`] what is sent; [`catalogue`] the rows; [`client`] sends and checks; [`stage`] a server and one run on it;
-//! [`cell`] builds redis-cell; [`figures`] medians and ratios; [`bars`] the promises; [`report`] the tables.
+//! [`cell`] builds redis-cell, [`pybreaker`] runs pybreaker; [`figures`] medians and ratios; [`bars`] the promises; [`report`] the tables.
 //!
 //! Arguments: parts of rows' names, to run only those. Environment: `ROUNDS` (default 7, or fewer if they would take too
 //! long), `BENCH_QUICK=1` (a smoke run: few keys, two rounds), and the harness's `RESIL_SERVER` and `RESIL_MODULE`;
@@ -21,12 +21,14 @@ mod cell;
 mod client;
 mod figures;
 mod load;
+mod pybreaker;
 mod report;
 mod stage;
 
 use std::env;
 use std::time::{Duration, Instant};
 
+use catalogue::Given;
 use figures::Figures;
 use load::{Load, Place};
 use report::{Bytes, Setting};
@@ -98,9 +100,14 @@ fn main() {
     if let Err(reason) = &stages.cell {
         eprintln!("redis-cell is left out: {reason}");
     }
-    let lua_sha = stages.alone.load_script(catalogue::LUA_SCRIPT);
-    let mut loads = catalogue::loads(&lua_sha);
-    loads.retain(|load| wanted.is_empty() || wanted.iter().any(|part| load.name.contains(part)));
+    let mut loads = catalogue::loads(&Given {
+        lua_sha: stages.alone.load_script(catalogue::LUA_SCRIPT),
+        lua_admit_sha: stages.alone.load_script(catalogue::LUA_ADMIT),
+        lua_report_sha: stages.alone.load_script(catalogue::LUA_REPORT),
+        permit: stages.alone.permit(),
+    });
+    let is_wanted = |name: &str| wanted.is_empty() || wanted.iter().any(|part| name.contains(part.as_str()));
+    loads.retain(|load| is_wanted(load.name));
     assert!(!loads.is_empty(), "no row is named like {wanted:?}");
     let (figures, rounds) = measure_rounds(&mut stages, &loads, rounds, size);
     let bytes = weigh(&mut stages, &loads, size);
@@ -114,6 +121,9 @@ fn main() {
         cell_missing: stages.cell.as_ref().err().cloned(),
     };
     report::print(&setting, &figures, &bytes);
+    if is_wanted(pybreaker::NAME) {
+        pybreaker::print(quick);
+    }
 }
 
 /// How often every row is measured.
@@ -162,6 +172,9 @@ fn weigh(stages: &mut Stages, loads: &[Load], size: Size) -> Bytes {
         if let Some((stage, _)) = stages.of(load) {
             bytes.insert(load.name, stage.bytes_per_key(load, size));
         }
+    }
+    for load in loads.iter().filter(|load| load.name == catalogue::BREAKER_PAIR_TIME) {
+        bytes.insert(load.name, stages.alone.memory_usage(load, size));
     }
     bytes
 }

@@ -7,6 +7,7 @@ use std::process::Command;
 use crate::bars::bars;
 use crate::catalogue as row;
 use crate::figures::{Figures, REFERENCE};
+use crate::load::FEW;
 use crate::stage::Size;
 
 /// Bytes per key, by row.
@@ -39,6 +40,14 @@ pub fn print(setting: &Setting, figures: &Figures, bytes: &Bytes) {
     print_rows(figures, &row::RANDOM_ROWS);
     println!("\n### One hot key\n");
     print_rows(figures, &row::HOT_ROWS);
+    println!("\n### Circuit breaker, {FEW} random keys and one hot key\n");
+    print_rows(figures, &row::BREAKER_ROWS);
+    println!("\n| | beside | CPU, x | rate, x |\n| --- | --- | ---: | ---: |");
+    for (ours, peer) in row::BREAKER_PEERS {
+        if let Some(ratio) = figures.faster(ours, peer) {
+            println!("| {ours} | {peer} | {:.2} | {:.2} |", ratio.by_cpu, ratio.by_rate);
+        }
+    }
     println!("\n### What replication and persistence add\n");
     println!("| | CPU µs per call | CPU, x alone | rate, x alone | CPU, x SET PX with the same |");
     println!("| --- | ---: | ---: | ---: | ---: |");
@@ -49,7 +58,7 @@ pub fn print(setting: &Setting, figures: &Figures, bytes: &Bytes) {
         print_slowdown(figures, ours, row::GRANTED, set);
     }
     println!("\n### Bytes per key\n\n| | bytes |\n| --- | ---: |");
-    for name in row::RANDOM_ROWS {
+    for name in row::RANDOM_ROWS.iter().chain(&row::BREAKER_ROWS) {
         if let Some(size) = bytes.get(name) {
             println!("| {name} | {size:.0} |");
         }

@@ -9,7 +9,7 @@ use resil_harness::{Options, Server, ok, wait_for_sync};
 
 use crate::client::Client;
 use crate::figures::median;
-use crate::load::{Batches, Keys, Load, Random, Reply};
+use crate::load::{Batches, Load, Random, Reply};
 
 /// How much is sent; a smoke run sends less.
 #[derive(Clone, Copy, Debug)]
@@ -51,6 +51,8 @@ const SLICES: usize = 10;
 /// A thread's CPU time is booked when it goes to sleep; an idle server does so at once.
 const SETTLE: Duration = Duration::from_millis(2);
 
+const FIRST_KEY: &str = "key:0000000000";
+
 pub struct Stage {
     server: Server,
     replica: Option<Server>,
@@ -73,7 +75,7 @@ struct Cost {
 
 fn slices_of(load: &Load, size: Size, seed: u64) -> Vec<Slice> {
     let mut random = Random::seeded(seed);
-    let keys = if load.keys == Keys::Hot { 1 } else { size.keys };
+    let keys = load.keys.count(size);
     let calls = size.calls / load.divisor / SLICES;
     let mut slice = || load.call.batches((0..calls).map(|_| random.below(keys)), size.pipeline);
     (0..SLICES).map(|_| Slice { batches: slice(), calls, reply: load.call.reply }).collect()
@@ -151,14 +153,28 @@ impl Stage {
         let before = self.used_memory();
         self.fill(load, size);
         sleep(SETTLE);
-        (self.used_memory() - before) / size.keys as f64
+        (self.used_memory() - before) / load.keys.count(size) as f64
+    }
+
+    /// What the server says it uses for the first key of the load, its name included.
+    pub fn memory_usage(&mut self, load: &Load, size: Size) -> f64 {
+        self.fill(load, size);
+        redis::from_redis_value(ok(&mut self.control, &["MEMORY", "USAGE", FIRST_KEY])).expect("the key is there")
+    }
+
+    /// A permit of a breaker that never tripped: good for an hour, and for any breaker that never did.
+    pub fn permit(&mut self) -> String {
+        let admitted = ok(&mut self.control, &["RES.BREAKER", "ADMIT", FIRST_KEY]);
+        let (_, _, permit, _, _): (i64, String, String, i64, i64) =
+            redis::from_redis_value(admitted).expect("a closed breaker gives a permit");
+        permit
     }
 
     /// Makes every key, then calls a quarter of them again: growing tables are moved a step with every look into them,
     /// and that is to be over before anything is measured.
     fn fill(&mut self, load: &Load, size: Size) {
         self.flush();
-        let keys = if load.keys == Keys::Hot { 1 } else { size.keys };
+        let keys = load.keys.count(size);
         self.client.run(&load.fill.batches(0..keys, size.pipeline), load.fill.reply);
         let mut random = Random::seeded(0);
         let again = load.call.batches((0..keys.div_ceil(4)).map(|_| random.below(keys)), size.pipeline);
