@@ -3,12 +3,15 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;
-use resil_core::circuit_breaker::{Breaker, Edits, decode_breaker, decode_edits, encode_breaker, encode_edits, view};
+use resil_core::circuit_breaker::{
+    Breaker, Edit, Edits, Phase, Report, decode_breaker, decode_edits, encode_breaker, encode_edits, view,
+};
 use resil_core::codec::to_vec;
 
 use super::machine::Machine;
 use super::schedule::{Event, short};
 use super::seed;
+use super::service::Service;
 
 /// What is done to bytes under way.
 #[derive(Debug, Clone, Copy)]
@@ -65,6 +68,19 @@ fn reached(events: &[Event]) -> Result<(Machine, Vec<Edits>), TestCaseError> {
         }
     }
     Ok((machine, history))
+}
+
+/// A forged generation at the very end of time must not make a breaker that is stored but never loads again.
+#[test]
+fn a_generation_at_the_end_of_time_can_still_be_stored() {
+    let mut service = Service::usual();
+    let at_us = service.now_us;
+    service.breaker.apply(&Edit::Enter { phase: Phase::Closed, generation: 1 << 53, at_us, trips: 0 });
+    service.breaker = decode_breaker(&bytes_of(&service.breaker)).expect("the largest generation");
+    service.trip();
+    assert_eq!(decode_breaker(&bytes_of(&service.breaker)).as_ref(), Ok(&service.breaker));
+    service.later(10_000_000).calls(2, Report::Ok);
+    assert_eq!(decode_breaker(&bytes_of(&service.breaker)).as_ref(), Ok(&service.breaker));
 }
 
 proptest! {

@@ -113,8 +113,11 @@ impl Machine {
         let offered = patched.as_ref().map(|(patch, version)| (patch, *version));
         let Ok(outcome) = admit(&mut self.breaker, who(caller), offered, chance, now) else { return Ok(Edits::new()) };
         if let Some(permit) = outcome.verdict.permit {
-            let most = self.breaker.config().probes as usize;
-            prop_assert!(permit.probe.is_none() || self.breaker.probes_out(now) <= most);
+            // Neither out nor remembered are there more.
+            if let Phase::HalfOpen { probes, .. } = self.breaker.phase() {
+                let most = self.breaker.config().probes as usize;
+                prop_assert!(self.breaker.probes_out(now) <= most && probes.len() <= most);
+            }
             self.given.push(permit);
         }
         self.settle(&before, outcome.edits, &outcome.transitions)
