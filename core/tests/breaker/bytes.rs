@@ -4,14 +4,15 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;
 use resil_core::circuit_breaker::{
-    Breaker, Edit, Edits, Phase, Report, decode_breaker, decode_edits, encode_breaker, encode_edits, view,
+    Breaker, Edit, Edits, Force, Patch, Phase, Report, WindowKind, decode_breaker, decode_edits, encode_breaker,
+    encode_edits, view,
 };
 use resil_core::codec::to_vec;
 
 use super::machine::Machine;
 use super::schedule::{Event, short};
 use super::seed;
-use super::service::Service;
+use super::service::{Service, failures, secs};
 
 /// What is done to bytes under way.
 #[derive(Debug, Clone, Copy)]
@@ -68,6 +69,21 @@ fn reached(events: &[Event]) -> Result<(Machine, Vec<Edits>), TestCaseError> {
         }
     }
     Ok((machine, history))
+}
+
+/// A slice that counts more failures, or more slow calls, than calls is no slice.
+#[test]
+fn a_slice_of_more_failures_than_calls_is_refused() {
+    let mut service = Service::with(Patch { window: Some(WindowKind::Time(secs(60))), ..Patch::default() });
+    service.force(Some(Force::Metrics), None);
+    service.tally("a", 1, failures(77));
+    let bytes = bytes_of(&service.breaker);
+    let at = bytes.windows(3).position(|slice| slice == [77, 77, 0]).expect("the slice");
+    for (slice, is_one) in [([77, 77, 77], true), ([78, 77, 0], true), ([77, 78, 0], false), ([77, 77, 78], false)] {
+        let mut forged = bytes.clone();
+        forged[at..at + 3].copy_from_slice(&slice);
+        assert_eq!(decode_breaker(&forged).is_ok(), is_one, "{slice:?}");
+    }
 }
 
 /// A forged generation at the very end of time must not make a breaker that is stored but never loads again.

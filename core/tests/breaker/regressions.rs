@@ -360,6 +360,21 @@ fn a_clock_set_back_keeps_no_call_in_the_window() {
 }
 
 #[test]
+fn calls_keep_their_age_when_the_clock_is_set_back() {
+    let patch = Patch { window: Some(WindowKind::Time(secs(10))), ..Patch::default() };
+    let mut service = Service::with(patch);
+    service.call(Report::Fail);
+    service.later(5 * SECOND_US).call(Report::Ok);
+    service.later(-HOUR_US - 3 * SECOND_US).ask();
+    service.later(4_400_000);
+    assert_eq!(service.counted(), (2, 1));
+    service.later(1_100_000);
+    assert_eq!(service.counted(), (1, 0));
+    service.later(5 * SECOND_US);
+    assert_eq!(service.counted(), (0, 0));
+}
+
+#[test]
 fn a_run_is_forgotten_after_idle_although_the_window_was_changed() {
     let mut service = Service::new();
     service.calls(4, Report::Fail);
