@@ -7,6 +7,9 @@
 mod seed;
 
 use proptest::collection::vec;
+mod presentable;
+
+use presentable::{check, is_presentable};
 use proptest::prelude::*;
 use resil_core::circuit_breaker::{
     Batch, Breaker, Caller, Force, Patch, Report, Tally, WindowKind, admit, configure, force, report, tally, view,
@@ -59,19 +62,12 @@ fn typed(line: &str) -> Result<(), Refused> {
     run(subcommand, &args)
 }
 
-/// One line of printable ASCII, short enough for a log, with an error code in front.
-fn is_presentable(refused: &Refused) -> bool {
-    let text = refused.text();
-    text.starts_with("ERR ") && text.len() < 450 && text.bytes().all(|byte| (0x20..0x7f).contains(&byte))
-}
+/// Short enough for a log; the longest shows a whole usage line.
+const LEN_MAX: usize = 450;
 
 #[track_caller]
 fn refuses(line: &str, parts: &[&str]) {
-    let refused = typed(line).expect_err(line);
-    assert!(is_presentable(&refused), "{line}: {refused}");
-    for part in parts {
-        assert!(refused.text().contains(part), "{line}: {refused:?} does not say {part:?}");
-    }
+    check(line, &typed(line).expect_err(line), LEN_MAX, parts);
 }
 
 /// The same options are refused on ADMIT and on CONFIG.
@@ -373,7 +369,7 @@ proptest! {
     ) {
         let args: Vec<&[u8]> = args.iter().map(Vec::as_slice).collect();
         if let Err(refused) = run(subcommand, &args) {
-            prop_assert!(is_presentable(&refused), "{:?}", refused);
+            prop_assert!(is_presentable(&refused, LEN_MAX), "{:?}", refused);
         }
     }
 }

@@ -7,6 +7,9 @@
 mod seed;
 
 use proptest::collection::vec;
+mod presentable;
+
+use presentable::{check, is_presentable};
 use proptest::prelude::*;
 use resil_core::limits::WINDOW_LIMIT_DEFAULT;
 use resil_wire::apply;
@@ -40,19 +43,12 @@ fn typed(line: &str) -> Result<(), Refused> {
     parse(command, &args)
 }
 
-/// One line of printable ASCII, short enough for a log, with an error code in front.
-fn is_presentable(refused: &Refused) -> bool {
-    let text = refused.text();
-    text.starts_with("ERR ") && text.len() < 400 && text.bytes().all(|byte| (0x20..0x7f).contains(&byte))
-}
+/// Short enough for a log; the longest shows a whole usage line.
+const LEN_MAX: usize = 400;
 
 #[track_caller]
 fn refuses(line: &str, parts: &[&str]) {
-    let refused = typed(line).expect_err(line);
-    assert!(is_presentable(&refused), "{line}: {refused}");
-    for part in parts {
-        assert!(refused.text().contains(part), "{line}: {refused:?} does not say {part:?}");
-    }
+    check(line, &typed(line).expect_err(line), LEN_MAX, parts);
 }
 
 const CELLS: &str = "from 1 to 1000000000";
@@ -162,7 +158,10 @@ fn a_duration_that_is_none_or_out_of_bounds_is_refused_with_its_bounds() {
         let args: [&[u8]; 3] = [b"k", b"10", bad.as_bytes()];
         for command in ["RES.GCRA", "RES.GCRA.PEEK", "RES.WINDOW", "RES.WINDOW.PEEK"] {
             let refused = parse(command, &args).expect_err(bad);
-            assert!(is_presentable(&refused) && said.iter().all(|part| refused.text().contains(part)), "{refused}");
+            assert!(
+                is_presentable(&refused, LEN_MAX) && said.iter().all(|part| refused.text().contains(part)),
+                "{refused}"
+            );
         }
     }
     refuses("RES.GCRA k 10 1s RESERVE 0", &["RESERVE", "from 1us to 1d", "got '0'"]);
@@ -217,7 +216,7 @@ fn bytes_that_are_no_text_and_a_megabyte_are_refused_on_a_short_line() {
                     let mut args: Vec<&[u8]> = [b"1".as_slice(), b"1", b"1", b"1", b"1", b"1", b"1"][..len].to_vec();
                     args[place] = bad;
                     if let Err(refused) = parse(command, &args) {
-                        assert!(is_presentable(&refused), "{command}: {refused}");
+                        assert!(is_presentable(&refused, LEN_MAX), "{command}: {refused}");
                     }
                 }
             }
@@ -271,7 +270,7 @@ proptest! {
         let args: Vec<&[u8]> = args.iter().map(Vec::as_slice).collect();
         for command in COMMANDS {
             if let Err(refused) = parse(command, &args) {
-                prop_assert!(is_presentable(&refused), "{}: {}", command, refused);
+                prop_assert!(is_presentable(&refused, LEN_MAX), "{}: {}", command, refused);
             }
         }
     }

@@ -9,6 +9,7 @@ pub mod tiers;
 pub mod window;
 
 use std::ffi::c_void;
+use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
 use redis_module::raw;
@@ -75,4 +76,18 @@ pub fn handle_of<T: NativeType>() -> *mut raw::RedisModuleType {
 unsafe fn malloc_size(allocation: *mut c_void) -> usize {
     // SAFETY: by contract.
     unsafe { crate::edge::api!(RedisModule_MallocSize)(allocation) }
+}
+
+/// Lets the server move a vector's buffer.
+///
+/// # Safety
+/// `relocate` returns the same buffer or an equal copy in an allocation of the same size, the old one freed.
+unsafe fn relocate_vec<T>(vector: &mut Vec<T>, relocate: &mut dyn FnMut(*mut c_void) -> *mut c_void) {
+    if vector.capacity() == 0 {
+        return;
+    }
+    let mut old = ManuallyDrop::new(std::mem::take(vector));
+    let (start, len, capacity) = (old.as_mut_ptr(), old.len(), old.capacity());
+    // SAFETY: by contract; the old vector is forgotten, so the buffer has one owner.
+    *vector = unsafe { Vec::from_raw_parts(relocate(start.cast()).cast(), len, capacity) };
 }

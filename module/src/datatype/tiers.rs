@@ -17,7 +17,7 @@ use redis_module::raw;
 use resil_core::codec;
 use resil_core::rate_limit::{Packed, Tier, TierSet};
 
-use super::{Bytes, NativeType, malloc_size};
+use super::{Bytes, NativeType, malloc_size, relocate_vec};
 use crate::info::counters;
 
 pub struct Tiers;
@@ -141,7 +141,7 @@ impl NativeType for Tiers {
         let tag = value.addr() & TAGS;
         if tag == MANY {
             // SAFETY: the buffer is moved as a whole; length and capacity stay.
-            unsafe { super::window::relocate_vec(&mut *untagged::<Vec<Tier>>(value), relocate) };
+            unsafe { relocate_vec(&mut *untagged::<Vec<Tier>>(value), relocate) };
         }
         relocate(untagged(value)).map_addr(|addr| addr | tag)
     }

@@ -1,7 +1,6 @@
 //! `resil-win`: the log of a sliding window, boxed.
 
 use std::ffi::{CStr, c_void};
-use std::mem::ManuallyDrop;
 use std::ptr::null_mut;
 use std::sync::atomic::AtomicPtr;
 
@@ -9,7 +8,7 @@ use redis_module::raw;
 use resil_core::codec;
 use resil_core::window::Window;
 
-use super::{Bytes, NativeType, malloc_size};
+use super::{Bytes, NativeType, malloc_size, relocate_vec};
 use crate::info::counters;
 
 pub struct Log;
@@ -76,18 +75,4 @@ impl NativeType for Log {
         unsafe { relocate_vec(Self::get(value).entries_mut(), relocate) };
         relocate(value)
     }
-}
-
-/// Lets the server move a vector's buffer.
-///
-/// # Safety
-/// `relocate` returns the same buffer or an equal copy in an allocation of the same size, the old one freed.
-pub unsafe fn relocate_vec<T>(vector: &mut Vec<T>, relocate: &mut dyn FnMut(*mut c_void) -> *mut c_void) {
-    if vector.capacity() == 0 {
-        return;
-    }
-    let mut old = ManuallyDrop::new(std::mem::take(vector));
-    let (start, len, capacity) = (old.as_mut_ptr(), old.len(), old.capacity());
-    // SAFETY: by contract; the old vector is forgotten, so the buffer has one owner.
-    *vector = unsafe { Vec::from_raw_parts(relocate(start.cast()).cast(), len, capacity) };
 }
