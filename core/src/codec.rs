@@ -6,6 +6,8 @@
 //!   w  period cut at cells                                            what one grant did to a window's log
 //!   B  ...                                                            a circuit breaker, whole
 //!   b  n edits                                                        what one step did to a circuit breaker
+//!   L  ...    P  ...                                                  the holders of a lock, of a bulkhead, whole
+//!   l  edits  p  edits                                                what one step did to them
 //! ```
 //! Bytes are the same for the same state, so they serve as digest too. Decoding trusts nothing: a foreign tag, a
 //! number out of bounds, an order that cannot be, a missing or a surplus byte is an error.
@@ -16,6 +18,7 @@ use core::fmt;
 
 use crate::circuit_breaker::{Breaker, Edits, decode_breaker, decode_edits};
 use crate::limits::{INSTANT_MAX_US, PERIOD_MAX, TIERS_STORED_MAX, WINDOW_LIMIT_CEILING};
+use crate::lock::{self, Edits as HolderEdits, Holders, Kind, decode_holders};
 use crate::rate_limit::{Tier, TierSet};
 use crate::window::{Change as WindowChange, Window};
 
@@ -27,6 +30,10 @@ const LOG: u8 = b'W';
 const LOG_CHANGE: u8 = b'w';
 pub(crate) const BREAKER: u8 = b'B';
 pub(crate) const BREAKER_EDITS: u8 = b'b';
+pub(crate) const LOCK: u8 = b'L';
+pub(crate) const LOCK_EDITS: u8 = b'l';
+pub(crate) const BULKHEAD: u8 = b'P';
+pub(crate) const BULKHEAD_EDITS: u8 = b'p';
 
 /// Where bytes are written to: a vector, or one that starts on the stack.
 pub trait Buffer {
@@ -63,6 +70,8 @@ pub enum Change {
     LogChange(WindowChange),
     Breaker(Box<Breaker>),
     BreakerEdits(Edits),
+    Holders(Kind, Box<Holders>),
+    HolderEdits(Kind, HolderEdits),
 }
 
 /// Decodes whatever the tag says.
@@ -73,6 +82,12 @@ pub fn decode(bytes: &[u8]) -> Result<Change, Malformed> {
         Some(&LOG_CHANGE) => decode_log_change(bytes).map(Change::LogChange),
         Some(&BREAKER) => decode_breaker(bytes).map(Box::new).map(Change::Breaker),
         Some(&BREAKER_EDITS) => decode_edits(bytes).map(Change::BreakerEdits),
+        Some(&(LOCK | BULKHEAD)) => {
+            decode_holders(bytes).map(|(kind, holders)| Change::Holders(kind, Box::new(holders)))
+        }
+        Some(&(LOCK_EDITS | BULKHEAD_EDITS)) => {
+            lock::decode_edits(bytes).map(|(kind, edits)| Change::HolderEdits(kind, edits))
+        }
         _ => Err(Malformed),
     }
 }
@@ -291,6 +306,10 @@ impl<'a> Reader<'a> {
 
     pub(crate) fn at_most(&mut self, bound: i64) -> Result<i64, Malformed> {
         i64::try_from(self.number()?).ok().filter(|number| *number <= bound).ok_or(Malformed)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     pub(crate) fn end(&self) -> Result<(), Malformed> {

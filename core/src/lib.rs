@@ -11,6 +11,8 @@
 //! - [`rate_limit`]: GCRA with up to eight tiers per key, and the replies redis-cell gives.
 //! - [`window`]: the exact sliding window.
 //! - [`circuit_breaker`]: one breaker for a whole fleet, with leased probes and generations.
+//! - [`lock`]: locks and bulkheads: holders with leases, a line of waiters, fences.
+//! - [`queue`], [`fence`], [`session`]: what waits, what only grows, and what hangs on a connection.
 //! - [`codec`]: state and changes as versioned bytes; every decoded value is checked against its invariants.
 //! - [`limits`]: every maximum in one table.
 //!
@@ -23,8 +25,12 @@ extern crate alloc;
 
 pub mod circuit_breaker;
 pub mod codec;
+pub mod fence;
 pub mod limits;
+pub mod lock;
+pub mod queue;
 pub mod rate_limit;
+pub mod session;
 pub mod step;
 pub mod time;
 pub mod window;

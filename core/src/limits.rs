@@ -36,6 +36,44 @@ pub const TEXT_MAX: usize = 512;
 /// What one TALLY may count of each kind.
 pub const TALLY_MAX: u32 = 10_000;
 
+/// Owners and META.
+pub const OWNER_MAX: usize = 512;
+
+/// The shortest lease; the longest unless configured otherwise (`max-lease`), and the most that can be configured.
+pub const LEASE_LEAST: Span = Span::from_ms(10);
+pub const LEASE_DEFAULT_MAX: Span = Span::from_days(1);
+pub const LEASE_CEILING: Span = Span::from_days(30);
+
+/// The longest WAIT unless configured otherwise (`max-wait`), and the most that can be configured.
+pub const WAIT_DEFAULT_MAX: Span = Span::from_secs(600);
+pub const WAIT_CEILING: Span = Span::from_days(1);
+
+/// Waiters of one key unless configured otherwise (`max-waiters`), and the most that can be configured.
+pub const WAITERS_DEFAULT: u32 = 100_000;
+pub const WAITERS_CEILING: u32 = 1_000_000;
+
+/// Holders of one key: readers of a lock, permits of a bulkhead.
+pub const HOLDERS_MAX: usize = 100_000;
+
+/// How long an end is remembered, so that its owner can be told; and how many of them.
+pub const GRACE: Span = Span::from_secs(60);
+pub const ENDS_REMEMBERED: usize = 8;
+
+/// How far fences jump after a load or a promotion unless configured otherwise (`fence-jump`), and the most.
+pub const FENCE_JUMP_DEFAULT: Span = Span::from_secs(60);
+pub const FENCE_JUMP_CEILING: Span = Span::from_days(1);
+
+/// No fence is above this: it fits a double. One that comes from outside stays well below, so that more can follow.
+pub const FENCE_MAX: u64 = (1 << 53) - 1;
+pub const FENCE_LOADED_MAX: u64 = FENCE_MAX - (1 << 44);
+
+/// Losses a session remembers until its next heartbeat.
+pub const LOSSES_REMEMBERED: usize = 1_000;
+
+/// Entries INFO lists unless LIMIT says otherwise, and the most it can say.
+pub const INFO_LIMIT_DEFAULT: u32 = 100;
+pub const INFO_LIMIT_MAX: u32 = 100_000;
+
 /// A clock may run back by this much without being taken for a step.
 pub const CLOCK_JITTER: Span = Span::from_secs(1);
 

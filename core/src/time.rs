@@ -83,6 +83,16 @@ impl Span {
         self.0 / 1_000 + (self.0 % 1_000 != 0) as i64
     }
 
+    /// Whole milliseconds, rounded down: time a caller may rely on, or has spent.
+    pub const fn floor_ms(self) -> i64 {
+        self.0 / 1_000
+    }
+
+    /// A third of it, at least a millisecond: how often a lease is renewed.
+    pub const fn third(self) -> Self {
+        Self(if self.0 < 3_000 { 1_000 } else { self.0 / 3 })
+    }
+
     pub const fn is_zero(self) -> bool {
         self.0 == 0
     }

@@ -1,0 +1,196 @@
+//! Holders and their edits as bytes.
+//!
+//! ```text
+//!   L|P  last fence  n holders: owner meta fence since end lease mode  n ended: owner fence at held how
+//!   l|p  then edits: 0 holder | 1 fence lease end | 2 fence mode | 3 fence at how
+//! ```
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use super::edit::{Edit, Edits};
+use super::holder::{End, Ended, Holder, Mode};
+use super::holders::Holders;
+use crate::codec::{BULKHEAD, BULKHEAD_EDITS, Buffer, LOCK, LOCK_EDITS, Malformed, Reader, Writer};
+use crate::limits::{ENDS_REMEMBERED, FENCE_LOADED_MAX, HOLDERS_MAX, INSTANT_MAX_US, LEASE_CEILING, OWNER_MAX};
+use crate::time::{Instant, Span};
+
+/// Which of the two machines a state belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    Lock,
+    Bulkhead,
+}
+
+impl Kind {
+    const ALL: [Self; 2] = [Self::Lock, Self::Bulkhead];
+
+    fn whole_tag(self) -> u8 {
+        match self {
+            Self::Lock => LOCK,
+            Self::Bulkhead => BULKHEAD,
+        }
+    }
+
+    fn edits_tag(self) -> u8 {
+        match self {
+            Self::Lock => LOCK_EDITS,
+            Self::Bulkhead => BULKHEAD_EDITS,
+        }
+    }
+}
+
+pub fn encode_holders(kind: Kind, holders: &Holders, out: &mut impl Buffer) {
+    let mut out = Writer::new(out);
+    out.byte(kind.whole_tag());
+    out.number(holders.last_fence());
+    out.number(holders.len() as u64);
+    holders.iter().for_each(|holder| write_holder(holder, &mut out));
+    out.number(holders.ended().len() as u64);
+    for end in holders.ended() {
+        out.text(&end.owner);
+        out.number(end.fence);
+        out.number(end.at.as_us().cast_unsigned());
+        out.number(end.held.as_us().cast_unsigned());
+        out.byte(end.how as u8);
+    }
+}
+
+/// Checks every invariant of the state: what it accepts can be stepped.
+pub fn decode_holders(bytes: &[u8]) -> Result<(Kind, Holders), Malformed> {
+    let kind = kind_of(bytes, Kind::whole_tag)?;
+    let mut bytes = Reader::tagged(bytes, kind.whole_tag())?;
+    let mut holders = Holders::default();
+    holders.last_fence = fence(&mut bytes)?;
+    let count = bytes.count(HOLDERS_MAX)?;
+    let mut before = 0;
+    for index in 0..count {
+        let holder = read_holder(kind, &mut bytes)?;
+        let alone = holder.mode() == Mode::Shared || count == 1;
+        if !alone || index > 0 && holder.fence <= before || holder.fence > holders.last_fence {
+            return Err(Malformed);
+        }
+        if holders.by_owner(holder.owner()).is_some() {
+            return Err(Malformed);
+        }
+        before = holder.fence;
+        holders.insert(holder);
+    }
+    let mut ended: Vec<Ended> = Vec::new();
+    for _ in 0..bytes.count(ENDS_REMEMBERED)? {
+        let end = Ended {
+            owner: owner(&mut bytes)?.into(),
+            fence: fence(&mut bytes)?,
+            at: instant(&mut bytes)?,
+            held: Span::from_us(bytes.at_most(INSTANT_MAX_US)?),
+            how: how(&mut bytes)?,
+        };
+        if ended.iter().any(|other| other.owner == end.owner) || end.fence > holders.last_fence {
+            return Err(Malformed);
+        }
+        ended.push(end);
+    }
+    bytes.end()?;
+    holders.ended = (!ended.is_empty()).then(|| Box::new(ended));
+    Ok((kind, holders))
+}
+
+pub fn encode_edits(kind: Kind, edits: &[Edit], out: &mut impl Buffer) {
+    let mut out = Writer::new(out);
+    out.byte(kind.edits_tag());
+    for edit in edits {
+        match edit {
+            Edit::Granted(holder) => {
+                out.byte(0);
+                write_holder(holder, &mut out);
+            }
+            Edit::Timed { fence, lease, ends } => {
+                out.byte(1);
+                out.number(*fence);
+                out.number(lease.as_us().cast_unsigned());
+                out.number(ends.as_us().cast_unsigned());
+            }
+            Edit::Moded { fence, mode } => {
+                out.byte(2);
+                out.number(*fence);
+                out.byte(*mode as u8);
+            }
+            Edit::Ended { fence, at, how } => {
+                out.byte(3);
+                out.number(*fence);
+                out.number(at.as_us().cast_unsigned());
+                out.byte(*how as u8);
+            }
+        }
+    }
+}
+
+pub fn decode_edits(bytes: &[u8]) -> Result<(Kind, Edits), Malformed> {
+    let kind = kind_of(bytes, Kind::edits_tag)?;
+    let mut bytes = Reader::tagged(bytes, kind.edits_tag())?;
+    let mut edits = Edits::new();
+    while !bytes.is_empty() {
+        edits.push(match bytes.bytes(1)?[0] {
+            0 => Edit::Granted(read_holder(kind, &mut bytes)?),
+            1 => Edit::Timed { fence: fence(&mut bytes)?, lease: lease(&mut bytes)?, ends: instant(&mut bytes)? },
+            2 => Edit::Moded { fence: fence(&mut bytes)?, mode: mode(kind, &mut bytes)? },
+            3 => Edit::Ended { fence: fence(&mut bytes)?, at: instant(&mut bytes)?, how: how(&mut bytes)? },
+            _ => return Err(Malformed),
+        });
+    }
+    if edits.is_empty() { Err(Malformed) } else { Ok((kind, edits)) }
+}
+
+fn kind_of(bytes: &[u8], tag: impl Fn(Kind) -> u8) -> Result<Kind, Malformed> {
+    let first = bytes.first().ok_or(Malformed)?;
+    Kind::ALL.into_iter().find(|kind| tag(*kind) == *first).ok_or(Malformed)
+}
+
+fn write_holder(holder: &Holder, out: &mut Writer<'_, impl Buffer>) {
+    out.text(holder.owner());
+    out.text(holder.meta());
+    out.number(holder.fence);
+    out.number(holder.since.as_us().cast_unsigned());
+    out.number(holder.ends.as_us().cast_unsigned());
+    out.number(holder.lease().as_us().cast_unsigned());
+    out.byte(holder.mode() as u8);
+}
+
+fn read_holder(kind: Kind, bytes: &mut Reader<'_>) -> Result<Holder, Malformed> {
+    let owner = owner(bytes)?;
+    let meta = bytes.text(OWNER_MAX)?;
+    let fence = fence(bytes)?;
+    let times = (instant(bytes)?, instant(bytes)?);
+    let lease = lease(bytes)?;
+    let mode = mode(kind, bytes)?;
+    Ok(Holder::new(owner, meta, fence, times, lease, mode))
+}
+
+fn owner<'a>(bytes: &mut Reader<'a>) -> Result<&'a [u8], Malformed> {
+    bytes.text(OWNER_MAX).and_then(|owner| if owner.is_empty() { Err(Malformed) } else { Ok(owner) })
+}
+
+fn fence(bytes: &mut Reader<'_>) -> Result<u64, Malformed> {
+    bytes.number().and_then(|fence| if fence <= FENCE_LOADED_MAX { Ok(fence) } else { Err(Malformed) })
+}
+
+fn instant(bytes: &mut Reader<'_>) -> Result<Instant, Malformed> {
+    bytes.at_most(INSTANT_MAX_US).map(Instant::from_us)
+}
+
+fn lease(bytes: &mut Reader<'_>) -> Result<Span, Malformed> {
+    let us = bytes.at_most(LEASE_CEILING.as_us())?;
+    if us == 0 { Err(Malformed) } else { Ok(Span::from_us(us)) }
+}
+
+fn mode(kind: Kind, bytes: &mut Reader<'_>) -> Result<Mode, Malformed> {
+    match (bytes.bytes(1)?[0], kind) {
+        (0, Kind::Lock) => Ok(Mode::Exclusive),
+        (1, _) => Ok(Mode::Shared),
+        _ => Err(Malformed),
+    }
+}
+
+fn how(bytes: &mut Reader<'_>) -> Result<End, Malformed> {
+    End::ALL.get(bytes.bytes(1)?[0] as usize).copied().ok_or(Malformed)
+}

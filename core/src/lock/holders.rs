@@ -1,0 +1,248 @@
+//! The durable part: who holds, and the last ends.
+//!
+//! Nearly always there is one holder, so it lies inline. From [`MANY`] on they are indexed by owner and by end; every
+//! question then costs a logarithm.
+
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+
+use smallvec::SmallVec;
+
+use super::holder::{Ended, Holder, Mode};
+use crate::limits::{CLOCK_JITTER, GRACE};
+use crate::time::{Instant, Span};
+
+/// More than this many are indexed, and no longer once fewer than half are left.
+const MANY: usize = 32;
+
+/// How far the collection of a key may lag behind its last possible use.
+const GC_STEP: Span = Span::from_secs(32);
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Holders {
+    store: Store,
+    pub(super) ended: Option<Box<Vec<Ended>>>,
+    pub(super) last_fence: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Store {
+    /// In the order of their fences.
+    Few(SmallVec<[Holder; 1]>),
+    Many(Box<Many>),
+}
+
+#[derive(Debug, Clone, Default)]
+struct Many {
+    by_fence: BTreeMap<u64, Holder>,
+    by_owner: BTreeMap<Box<[u8]>, u64>,
+    by_end: BTreeSet<(Instant, u64)>,
+    /// When and for which promotion all leases were last looked at; volatile.
+    looked: Option<(Instant, Option<Instant>)>,
+}
+
+impl PartialEq for Many {
+    fn eq(&self, other: &Self) -> bool {
+        self.by_fence == other.by_fence
+    }
+}
+
+impl Eq for Many {}
+
+impl Default for Store {
+    fn default() -> Self {
+        Self::Few(SmallVec::new())
+    }
+}
+
+impl Many {
+    fn insert(&mut self, holder: Holder) {
+        self.by_owner.insert(holder.owner().into(), holder.fence);
+        self.by_end.insert((holder.ends, holder.fence));
+        self.by_fence.insert(holder.fence, holder);
+    }
+
+    fn remove(&mut self, fence: u64) -> Option<Holder> {
+        let holder = self.by_fence.remove(&fence)?;
+        self.by_owner.remove(holder.owner());
+        self.by_end.remove(&(holder.ends, fence));
+        Some(holder)
+    }
+}
+
+impl Holders {
+    pub fn len(&self) -> usize {
+        match &self.store {
+            Store::Few(few) => few.len(),
+            Store::Many(many) => many.by_fence.len(),
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// In the order of their fences, that is, of their grants.
+    pub fn iter(&self) -> impl Iterator<Item = &Holder> {
+        let (few, many) = match &self.store {
+            Store::Few(few) => (few.as_slice(), None),
+            Store::Many(many) => (&[][..], Some(many.by_fence.values())),
+        };
+        few.iter().chain(many.into_iter().flatten())
+    }
+
+    pub fn last_fence(&self) -> u64 {
+        self.last_fence
+    }
+
+    pub fn ended(&self) -> &[Ended] {
+        self.ended.as_ref().map_or(&[], |ended| ended.as_slice())
+    }
+
+    pub fn by_owner(&self, owner: &[u8]) -> Option<&Holder> {
+        match &self.store {
+            Store::Few(few) => few.iter().find(|holder| holder.owner() == owner),
+            Store::Many(many) => many.by_fence.get(many.by_owner.get(owner)?),
+        }
+    }
+
+    pub fn by_fence(&self, fence: u64) -> Option<&Holder> {
+        match &self.store {
+            Store::Few(few) => few.iter().find(|holder| holder.fence == fence),
+            Store::Many(many) => many.by_fence.get(&fence),
+        }
+    }
+
+    /// An exclusive holder is alone, so it is enough to look at the first.
+    pub fn is_exclusive(&self) -> bool {
+        self.iter().next().is_some_and(|holder| holder.mode() == Mode::Exclusive)
+    }
+
+    /// The lease that ends first.
+    pub fn first_end(&self) -> Option<(Instant, u64)> {
+        match &self.store {
+            Store::Few(few) => few.iter().map(|holder| (holder.ends, holder.fence)).min(),
+            Store::Many(many) => many.by_end.first().copied(),
+        }
+    }
+
+    /// The lease that ends last.
+    pub fn last_end(&self) -> Option<(Instant, u64)> {
+        match &self.store {
+            Store::Few(few) => few.iter().map(|holder| (holder.ends, holder.fence)).max(),
+            Store::Many(many) => many.by_end.last().copied(),
+        }
+    }
+
+    /// The leases that a clock set back, or a promotion, made wrong, with their right ends. Where there are many, they
+    /// are only looked at after one of the two.
+    pub(super) fn wrongly_timed(
+        &mut self,
+        promoted_at: Option<Instant>,
+        now: Instant,
+    ) -> SmallVec<[(u64, Span, Instant); 1]> {
+        if let Store::Many(many) = &mut self.store {
+            let before = many.looked.replace((now, promoted_at));
+            if before.is_some_and(|(seen, promoted)| promoted == promoted_at && now.plus(CLOCK_JITTER) >= seen) {
+                return SmallVec::new();
+            }
+        }
+        self.iter()
+            .map(|holder| (holder, holder.ends_for(promoted_at, now)))
+            .filter(|(holder, right)| holder.ends != *right)
+            .map(|(holder, right)| (holder.fence, holder.lease(), right))
+            .collect()
+    }
+
+    /// When nothing in here can matter any more: its own last end and the grace are over.
+    pub fn gc_at(&self, salt: u64) -> Instant {
+        let last_end = self.last_end().map_or(Instant::EPOCH, |(end, _)| end);
+        let told = self.ended().last().map_or(Instant::EPOCH, |end| end.at);
+        last_end.max(told).plus(GRACE).next_on_grid(GC_STEP, salt)
+    }
+
+    pub(super) fn insert(&mut self, holder: Holder) {
+        // An owner holds once: what a forged or repeated edit brings replaces what was there.
+        if let Some(fence) = self.by_owner(holder.owner()).map(|same| same.fence) {
+            self.remove(fence);
+        }
+        if self.by_fence(holder.fence).is_some() {
+            return;
+        }
+        match &mut self.store {
+            Store::Few(few) if few.len() < MANY => {
+                let at = few.partition_point(|other| other.fence < holder.fence);
+                few.insert(at, holder);
+            }
+            Store::Few(few) => {
+                let mut many = Box::<Many>::default();
+                core::mem::take(few).into_iter().for_each(|holder| many.insert(holder));
+                many.insert(holder);
+                self.store = Store::Many(many);
+            }
+            Store::Many(many) => many.insert(holder),
+        }
+    }
+
+    pub(super) fn remove(&mut self, fence: u64) -> Option<Holder> {
+        match &mut self.store {
+            Store::Few(few) => {
+                let at = few.iter().position(|holder| holder.fence == fence)?;
+                Some(few.remove(at))
+            }
+            Store::Many(many) => {
+                let removed = many.remove(fence);
+                if many.by_fence.len() < MANY / 2 {
+                    self.store = Store::Few(core::mem::take(&mut many.by_fence).into_values().collect());
+                }
+                removed
+            }
+        }
+    }
+
+    pub(super) fn set_time(&mut self, fence: u64, lease: Span, ends: Instant) {
+        self.change(fence, |holder| {
+            holder.set_lease(lease);
+            holder.ends = ends;
+        });
+    }
+
+    pub(super) fn set_mode(&mut self, fence: u64, mode: Mode) {
+        self.change(fence, |holder| holder.set_mode(mode));
+    }
+
+    fn change(&mut self, fence: u64, change: impl FnOnce(&mut Holder)) {
+        match &mut self.store {
+            Store::Few(few) => {
+                if let Some(holder) = few.iter_mut().find(|holder| holder.fence == fence) {
+                    change(holder);
+                }
+            }
+            Store::Many(many) => {
+                if let Some(mut holder) = many.remove(fence) {
+                    change(&mut holder);
+                    many.insert(holder);
+                }
+            }
+        }
+    }
+
+    /// Parts to free one by one.
+    pub fn parts(&self) -> usize {
+        1 + self.len() + self.ended().len()
+    }
+
+    /// Bytes on the heap beyond the value itself, as asked for.
+    pub fn heap_bytes(&self) -> usize {
+        let texts: usize = self.iter().map(Holder::heap_bytes).sum();
+        let ends: usize = self.ended().iter().map(|end| size_of::<Ended>() + end.owner.len()).sum();
+        let store = match &self.store {
+            Store::Few(few) if few.spilled() => few.capacity() * size_of::<Holder>(),
+            Store::Few(_) => 0,
+            // A holder, twice its fence, and its owner once more; the nodes are about two thirds full.
+            Store::Many(many) => many.by_fence.len() * (size_of::<Holder>() + 64) * 3 / 2 + texts,
+        };
+        texts + ends + store
+    }
+}

@@ -1,0 +1,226 @@
+//! Sessions: what hangs on a connection. Volatile: nothing of it is stored or replicated.
+//!
+//! A holding that is *bound* belongs to a connection. Its lease is renewed for it while that connection is alive and
+//! was heard of within the lease, and it ends the moment the connection closes. One connection can have any number of
+//! them; one heartbeat serves all. A holding is bound to one connection at most: the last binding decides, and the
+//! close of an earlier connection does nothing.
+//!
+//! ```text
+//!   bind ──▶ bound ── every third of the lease: the lease runs until last heard + lease ──▶ bound
+//!              ├── the connection closes ──▶ handed back, to be ended
+//!              ├── released by its owner ──▶ forgotten
+//!              └── lost in any other way ──▶ remembered until the next heartbeat tells
+//! ```
+
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::vec::Vec;
+
+use crate::limits::LOSSES_REMEMBERED;
+use crate::lock::{Kind, Reason};
+use crate::time::{Instant, Span};
+
+/// A connection.
+pub type ClientId = u64;
+
+/// A holding: the key it is in, and its fence.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    pub db: i32,
+    pub key: Box<[u8]>,
+    pub fence: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Bound {
+    client: ClientId,
+    kind: Kind,
+    lease: Span,
+    due: Instant,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Session {
+    heard: Option<Instant>,
+    places: BTreeSet<Place>,
+    losses: VecDeque<Loss>,
+}
+
+/// A bound holding that was lost.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Loss {
+    pub key: Box<[u8]>,
+    pub fence: u64,
+    pub reason: Reason,
+}
+
+/// A bound holding whose lease is to be looked at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Due {
+    pub place: Place,
+    pub kind: Kind,
+    pub client: ClientId,
+    pub lease: Span,
+}
+
+#[derive(Debug, Clone, Default)]
+pub struct Sessions {
+    sessions: BTreeMap<ClientId, Session>,
+    bound: BTreeMap<Place, Bound>,
+    by_due: BTreeSet<(Instant, Place)>,
+}
+
+impl Sessions {
+    pub fn is_empty(&self) -> bool {
+        self.sessions.is_empty()
+    }
+
+    /// Connections that something hangs on, or that have not been told of a loss yet.
+    pub fn len(&self) -> usize {
+        self.sessions.len()
+    }
+
+    pub fn bound(&self) -> usize {
+        self.bound.len()
+    }
+
+    /// `place` hangs on `client` from now on, and on nobody else.
+    pub fn bind(&mut self, client: ClientId, place: Place, kind: Kind, lease: Span, now: Instant) {
+        self.unbind(&place);
+        let session = self.sessions.entry(client).or_default();
+        session.heard = session.heard.max(Some(now));
+        session.places.insert(place.clone());
+        let due = now.plus(lease.third());
+        self.by_due.insert((due, place.clone()));
+        self.bound.insert(place, Bound { client, kind, lease, due });
+    }
+
+    /// `place` hangs on nobody any more. Returns on whom it did.
+    pub fn unbind(&mut self, place: &Place) -> Option<ClientId> {
+        let Bound { client, due, .. } = self.bound.remove(place)?;
+        self.by_due.remove(&(due, place.clone()));
+        if let Some(session) = self.sessions.get_mut(&client) {
+            session.places.remove(place);
+            if session.places.is_empty() && session.losses.is_empty() {
+                self.sessions.remove(&client);
+            }
+        }
+        Some(client)
+    }
+
+    /// A bound holding is lost; its connection will be told by its next heartbeat. False if it was not bound.
+    pub fn lose(&mut self, place: &Place, reason: Reason) -> bool {
+        let Some(client) = self.unbind(place) else { return false };
+        let losses = &mut self.sessions.entry(client).or_default().losses;
+        if losses.len() == LOSSES_REMEMBERED {
+            losses.pop_front();
+        }
+        losses.push_back(Loss { key: place.key.clone(), fence: place.fence, reason });
+        true
+    }
+
+    pub fn is_bound(&self, place: &Place) -> bool {
+        self.bound.contains_key(place)
+    }
+
+    /// The connection was heard of at `at`.
+    pub fn heard(&mut self, client: ClientId, at: Instant) {
+        if let Some(session) = self.sessions.get_mut(&client) {
+            session.heard = session.heard.max(Some(at));
+        }
+    }
+
+    pub fn last_heard(&self, client: ClientId) -> Option<Instant> {
+        self.sessions.get(&client)?.heard
+    }
+
+    /// How many hang on the connection, and what it has lost since it was last told.
+    pub fn heartbeat(&mut self, client: ClientId, now: Instant) -> (usize, Vec<Loss>) {
+        let Some(session) = self.sessions.get_mut(&client) else { return (0, Vec::new()) };
+        session.heard = session.heard.max(Some(now));
+        let losses = core::mem::take(&mut session.losses).into();
+        let bound = session.places.len();
+        if bound == 0 {
+            self.sessions.remove(&client);
+        }
+        (bound, losses)
+    }
+
+    /// The connection is gone; what hung on it comes back, to be ended.
+    pub fn close(&mut self, client: ClientId) -> Vec<(Place, Kind)> {
+        let Some(session) = self.sessions.remove(&client) else { return Vec::new() };
+        let mut closed = Vec::with_capacity(session.places.len());
+        for place in session.places {
+            if let Some(Bound { kind, due, .. }) = self.bound.remove(&place) {
+                self.by_due.remove(&(due, place.clone()));
+                closed.push((place, kind));
+            }
+        }
+        closed
+    }
+
+    /// What hung on whom under `(db, key)`: the key is gone.
+    pub fn of_key(&self, db: i32, key: &[u8]) -> Vec<Place> {
+        let from = Place { db, key: key.into(), fence: 0 };
+        self.bound
+            .range(from..)
+            .map(|(place, _)| place)
+            .take_while(|place| place.db == db && *place.key == *key)
+            .cloned()
+            .collect()
+    }
+
+    /// When the next lease is to be looked at.
+    pub fn next_due(&self) -> Option<Instant> {
+        self.by_due.first().map(|(due, _)| *due)
+    }
+
+    /// Everything to be looked at by now; each is due again a third of its lease later.
+    pub fn take_due(&mut self, now: Instant) -> Vec<Due> {
+        let mut all = Vec::new();
+        while let Some((at, place)) = self.by_due.first().filter(|(at, _)| *at <= now).cloned() {
+            self.by_due.remove(&(at, place.clone()));
+            if let Some(bound) = self.bound.get_mut(&place) {
+                bound.due = now.plus(bound.lease.third());
+                self.by_due.insert((bound.due, place.clone()));
+                all.push(Due { place, kind: bound.kind, client: bound.client, lease: bound.lease });
+            }
+        }
+        all
+    }
+
+    /// The clock was set back, or the server changed its role: whatever is bound is due at once.
+    pub fn look_at_all(&mut self, now: Instant) {
+        self.by_due.clear();
+        for (place, bound) in &mut self.bound {
+            bound.due = now;
+            self.by_due.insert((now, place.clone()));
+        }
+        for session in self.sessions.values_mut() {
+            session.heard = session.heard.map(|heard| heard.min(now));
+        }
+    }
+
+    /// The databases `a` and `b` changed places.
+    pub fn swap_databases(&mut self, a: i32, b: i32) {
+        let swapped = |db: i32| {
+            if db == a {
+                b
+            } else if db == b {
+                a
+            } else {
+                db
+            }
+        };
+        let moved = |place: Place| Place { db: swapped(place.db), ..place };
+        self.bound = core::mem::take(&mut self.bound).into_iter().map(|(place, bound)| (moved(place), bound)).collect();
+        self.by_due = core::mem::take(&mut self.by_due).into_iter().map(|(due, place)| (due, moved(place))).collect();
+        for session in self.sessions.values_mut() {
+            session.places = core::mem::take(&mut session.places).into_iter().map(moved).collect();
+        }
+    }
+
+    pub fn clear(&mut self) {
+        *self = Self::default();
+    }
+}
