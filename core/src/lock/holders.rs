@@ -1,7 +1,7 @@
 //! The durable part: who holds, and the last ends.
 //!
-//! Nearly always there is one holder, so it lies inline. From [`MANY`] on they are indexed by owner and by end; every
-//! question then costs a logarithm.
+//! Nearly always there is one holder, so it lies inline. Several are indexed by owner and by end: every question then
+//! costs a logarithm.
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -13,23 +13,24 @@ use super::holder::{Ended, Holder, Mode};
 use crate::limits::{CLOCK_JITTER, GRACE};
 use crate::time::{Instant, Span};
 
-/// More than this many are indexed, and no longer once fewer than half are left.
-const MANY: usize = 32;
-
 /// How far the collection of a key may lag behind its last possible use.
 const GC_STEP: Span = Span::from_secs(32);
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Holders {
     store: Store,
+    // Boxed once more, because nearly every key lives without: eight bytes instead of 24.
+    #[allow(clippy::box_collection)]
     pub(super) ended: Option<Box<Vec<Ended>>>,
     pub(super) last_fence: u64,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 enum Store {
-    /// In the order of their fences.
-    Few(SmallVec<[Holder; 1]>),
+    #[default]
+    Nobody,
+    One(Holder),
+    /// At least two.
     Many(Box<Many>),
 }
 
@@ -50,12 +51,6 @@ impl PartialEq for Many {
 
 impl Eq for Many {}
 
-impl Default for Store {
-    fn default() -> Self {
-        Self::Few(SmallVec::new())
-    }
-}
-
 impl Many {
     fn insert(&mut self, holder: Holder) {
         self.by_owner.insert(holder.owner().into(), holder.fence);
@@ -74,7 +69,8 @@ impl Many {
 impl Holders {
     pub fn len(&self) -> usize {
         match &self.store {
-            Store::Few(few) => few.len(),
+            Store::Nobody => 0,
+            Store::One(_) => 1,
             Store::Many(many) => many.by_fence.len(),
         }
     }
@@ -85,11 +81,12 @@ impl Holders {
 
     /// In the order of their fences, that is, of their grants.
     pub fn iter(&self) -> impl Iterator<Item = &Holder> {
-        let (few, many) = match &self.store {
-            Store::Few(few) => (few.as_slice(), None),
-            Store::Many(many) => (&[][..], Some(many.by_fence.values())),
+        let (one, many) = match &self.store {
+            Store::Nobody => (None, None),
+            Store::One(holder) => (Some(holder), None),
+            Store::Many(many) => (None, Some(many.by_fence.values())),
         };
-        few.iter().chain(many.into_iter().flatten())
+        one.into_iter().chain(many.into_iter().flatten())
     }
 
     pub fn last_fence(&self) -> u64 {
@@ -102,14 +99,16 @@ impl Holders {
 
     pub fn by_owner(&self, owner: &[u8]) -> Option<&Holder> {
         match &self.store {
-            Store::Few(few) => few.iter().find(|holder| holder.owner() == owner),
+            Store::Nobody => None,
+            Store::One(holder) => Some(holder).filter(|holder| holder.owner() == owner),
             Store::Many(many) => many.by_fence.get(many.by_owner.get(owner)?),
         }
     }
 
     pub fn by_fence(&self, fence: u64) -> Option<&Holder> {
         match &self.store {
-            Store::Few(few) => few.iter().find(|holder| holder.fence == fence),
+            Store::Nobody => None,
+            Store::One(holder) => Some(holder).filter(|holder| holder.fence == fence),
             Store::Many(many) => many.by_fence.get(&fence),
         }
     }
@@ -122,7 +121,8 @@ impl Holders {
     /// The lease that ends first.
     pub fn first_end(&self) -> Option<(Instant, u64)> {
         match &self.store {
-            Store::Few(few) => few.iter().map(|holder| (holder.ends, holder.fence)).min(),
+            Store::Nobody => None,
+            Store::One(holder) => Some((holder.ends, holder.fence)),
             Store::Many(many) => many.by_end.first().copied(),
         }
     }
@@ -130,7 +130,8 @@ impl Holders {
     /// The lease that ends last.
     pub fn last_end(&self) -> Option<(Instant, u64)> {
         match &self.store {
-            Store::Few(few) => few.iter().map(|holder| (holder.ends, holder.fence)).max(),
+            Store::Nobody => None,
+            Store::One(holder) => Some((holder.ends, holder.fence)),
             Store::Many(many) => many.by_end.last().copied(),
         }
     }
@@ -170,32 +171,30 @@ impl Holders {
         if self.by_fence(holder.fence).is_some() {
             return;
         }
-        match &mut self.store {
-            Store::Few(few) if few.len() < MANY => {
-                let at = few.partition_point(|other| other.fence < holder.fence);
-                few.insert(at, holder);
-            }
-            Store::Few(few) => {
+        self.store = match core::mem::take(&mut self.store) {
+            Store::Nobody => Store::One(holder),
+            Store::One(other) => {
                 let mut many = Box::<Many>::default();
-                core::mem::take(few).into_iter().for_each(|holder| many.insert(holder));
+                many.insert(other);
                 many.insert(holder);
-                self.store = Store::Many(many);
+                Store::Many(many)
             }
-            Store::Many(many) => many.insert(holder),
-        }
+            Store::Many(mut many) => {
+                many.insert(holder);
+                Store::Many(many)
+            }
+        };
     }
 
     pub(super) fn remove(&mut self, fence: u64) -> Option<Holder> {
-        match &mut self.store {
-            Store::Few(few) => {
-                let at = few.iter().position(|holder| holder.fence == fence)?;
-                Some(few.remove(at))
-            }
-            Store::Many(many) => {
+        self.by_fence(fence)?;
+        match core::mem::take(&mut self.store) {
+            Store::Nobody => None,
+            Store::One(holder) => Some(holder),
+            Store::Many(mut many) => {
                 let removed = many.remove(fence);
-                if many.by_fence.len() < MANY / 2 {
-                    self.store = Store::Few(core::mem::take(&mut many.by_fence).into_values().collect());
-                }
+                let one = if many.by_fence.len() == 1 { many.by_fence.pop_first() } else { None };
+                self.store = one.map_or(Store::Many(many), |(_, holder)| Store::One(holder));
                 removed
             }
         }
@@ -214,11 +213,8 @@ impl Holders {
 
     fn change(&mut self, fence: u64, change: impl FnOnce(&mut Holder)) {
         match &mut self.store {
-            Store::Few(few) => {
-                if let Some(holder) = few.iter_mut().find(|holder| holder.fence == fence) {
-                    change(holder);
-                }
-            }
+            Store::One(holder) if holder.fence == fence => change(holder),
+            Store::Nobody | Store::One(_) => {}
             Store::Many(many) => {
                 if let Some(mut holder) = many.remove(fence) {
                     change(&mut holder);
@@ -238,11 +234,21 @@ impl Holders {
         let texts: usize = self.iter().map(Holder::heap_bytes).sum();
         let ends: usize = self.ended().iter().map(|end| size_of::<Ended>() + end.owner.len()).sum();
         let store = match &self.store {
-            Store::Few(few) if few.spilled() => few.capacity() * size_of::<Holder>(),
-            Store::Few(_) => 0,
+            Store::Nobody | Store::One(_) => 0,
             // A holder, twice its fence, and its owner once more; the nodes are about two thirds full.
             Store::Many(many) => many.by_fence.len() * (size_of::<Holder>() + 64) * 3 / 2 + texts,
         };
         texts + ends + store
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_is_small() {
+        assert_eq!(size_of::<Holder>(), 48);
+        assert!(size_of::<Holders>() <= 64, "{}", size_of::<Holders>());
     }
 }
