@@ -16,6 +16,11 @@ impl Refused {
         Self(format!("ERR {sentence}"))
     }
 
+    /// With another code than ERR, which clients can tell apart.
+    pub fn with_code(code: &str, sentence: impl Display) -> Self {
+        Self(format!("{code} {sentence}"))
+    }
+
     pub fn text(&self) -> &str {
         &self.0
     }
@@ -83,6 +88,16 @@ impl<'a> Argv<'a> {
         }
     }
 
+    /// A text of at least one and at most `max` bytes.
+    pub fn text(&mut self, name: &str, max: usize) -> Result<&'a [u8], Refused> {
+        let given = self.bytes(name)?;
+        if given.is_empty() || given.len() > max {
+            let len = given.len();
+            return Err(Refused::new(format_args!("{name} must have from 1 to {max} bytes, got {len}")));
+        }
+        Ok(given)
+    }
+
     /// The next argument, if there is one, as an upper-case-insensitive word.
     pub fn word(&mut self) -> Option<Word<'a>> {
         let (first, rest) = self.rest.split_first()?;
@@ -104,6 +119,14 @@ impl<'a> Argv<'a> {
 
     fn missing(&self, name: &str) -> Refused {
         Refused::new(format_args!("missing {name}; usage: {}", self.usage))
+    }
+}
+
+/// Puts `value` into `place`, which an option may fill once.
+pub fn once<T>(place: &mut Option<T>, name: &str, value: T) -> Result<(), Refused> {
+    match place.replace(value) {
+        None => Ok(()),
+        Some(_) => Err(Refused::new(format_args!("{name} is given twice"))),
     }
 }
 

@@ -5,8 +5,8 @@
 //! - [`argv`]: the cursor over arguments; every refusal names the argument, what was given and what is allowed.
 //! - [`duration`]: `250ms`, `30s`, `1h`.
 //! - [`reply`]: what replies are written to and read from.
-//! - [`gcra`], [`mgcra`], [`window`], [`throttle`], [`breaker`], [`breaker_state`], [`apply`]: one file per
-//!   command family.
+//! - [`gcra`], [`mgcra`], [`window`], [`throttle`], [`breaker`], [`breaker_state`], [`lock`], [`bulkhead`],
+//!   [`holding`] (what the last two share), [`apply`]: one file per command family.
 //!
 //! # What this crate does not do
 //! It asks no clock, opens no socket, and decides nothing: a number is only held against the bounds that core names.
@@ -16,8 +16,11 @@ pub mod apply;
 pub mod argv;
 pub mod breaker;
 pub mod breaker_state;
+pub mod bulkhead;
 pub mod duration;
 pub mod gcra;
+pub mod holding;
+pub mod lock;
 pub mod mgcra;
 pub mod reply;
 pub mod throttle;

@@ -1,0 +1,248 @@
+//! What `RES.LOCK` and `RES.BULKHEAD` have in common: owners, leases, waiting, binding, renewing, letting go, INFO.
+
+use resil_core::limits::{FENCE_MAX, INFO_LIMIT_DEFAULT, INFO_LIMIT_MAX, LEASE_LEAST, OWNER_MAX};
+use resil_core::lock::{Holder, Reason, Released, Renewed};
+use resil_core::{Instant, Span};
+
+use crate::argv::{Argv, Refused, Word, once};
+use crate::reply::Sink;
+
+/// What the server is configured to allow.
+#[derive(Debug, Clone, Copy)]
+pub struct Bounds {
+    pub lease_max: Span,
+    pub wait_max: Span,
+}
+
+/// Which connection a grant hangs on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Bind {
+    #[default]
+    None,
+    /// The one that asks.
+    Here,
+    /// Another one, of the same user.
+    To(u64),
+}
+
+impl Bind {
+    /// Takes `word` if it is BOUND or BOUNDTO.
+    pub(crate) fn take(bind: &mut Option<Self>, word: Word<'_>, argv: &mut Argv<'_>) -> Result<bool, Refused> {
+        let given = if word.is("BOUND") {
+            Self::Here
+        } else if word.is("BOUNDTO") {
+            Self::To(argv.number("BOUNDTO", 1..=i64::MAX)? as u64)
+        } else {
+            return Ok(false);
+        };
+        match bind.replace(given) {
+            None => Ok(true),
+            Some(_) => Err(Refused::new("BOUND or BOUNDTO is given twice")),
+        }
+    }
+}
+
+pub(crate) fn owner<'a>(argv: &mut Argv<'a>) -> Result<&'a [u8], Refused> {
+    argv.text("owner", OWNER_MAX)
+}
+
+pub(crate) fn lease(argv: &mut Argv<'_>, bounds: Bounds) -> Result<Span, Refused> {
+    argv.duration("lease", LEASE_LEAST, bounds.lease_max)
+}
+
+/// `WAIT 0` means: try once.
+pub(crate) fn wait(argv: &mut Argv<'_>, bounds: Bounds) -> Result<Span, Refused> {
+    argv.duration("WAIT", Span::ZERO, bounds.wait_max)
+}
+
+fn fence(argv: &mut Argv<'_>) -> Result<u64, Refused> {
+    argv.number("FENCE", 1..=FENCE_MAX as i64).map(|fence| fence as u64)
+}
+
+/// `RENEW key owner lease [FENCE f] [BOUND | BOUNDTO client-id]`
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RenewCall<'a> {
+    pub key: &'a [u8],
+    pub owner: &'a [u8],
+    pub lease: Span,
+    pub fence: Option<u64>,
+    pub bind: Bind,
+}
+
+impl<'a> RenewCall<'a> {
+    pub fn parse(args: &'a [&'a [u8]], bounds: Bounds, usage: &'static str) -> Result<Self, Refused> {
+        let mut argv = Argv::new(args, usage);
+        let (key, owner, lease) = (argv.bytes("key")?, owner(&mut argv)?, lease(&mut argv, bounds)?);
+        let (mut given_fence, mut bind) = (None, None);
+        while let Some(word) = argv.word() {
+            if word.is("FENCE") {
+                once(&mut given_fence, "FENCE", fence(&mut argv)?)?;
+            } else if !Bind::take(&mut bind, word, &mut argv)? {
+                return Err(argv.unexpected(word.0));
+            }
+        }
+        Ok(Self { key, owner, lease, fence: given_fence, bind: bind.unwrap_or_default() })
+    }
+}
+
+/// `RELEASE`, `LEAVE` and `CHECK`: `key owner [FENCE f]`
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OwnedCall<'a> {
+    pub key: &'a [u8],
+    pub owner: &'a [u8],
+    pub fence: Option<u64>,
+}
+
+impl<'a> OwnedCall<'a> {
+    pub fn parse(args: &'a [&'a [u8]], usage: &'static str) -> Result<Self, Refused> {
+        let mut argv = Argv::new(args, usage);
+        let (key, owner) = (argv.bytes("key")?, owner(&mut argv)?);
+        let mut given_fence = None;
+        while let Some(word) = argv.word() {
+            if !word.is("FENCE") {
+                return Err(argv.unexpected(word.0));
+            }
+            once(&mut given_fence, "FENCE", fence(&mut argv)?)?;
+        }
+        Ok(Self { key, owner, fence: given_fence })
+    }
+}
+
+/// `INFO key [LIMIT n]`
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InfoCall<'a> {
+    pub key: &'a [u8],
+    pub limit: usize,
+}
+
+impl<'a> InfoCall<'a> {
+    pub fn parse(args: &'a [&'a [u8]], usage: &'static str) -> Result<Self, Refused> {
+        let mut argv = Argv::new(args, usage);
+        let key = argv.bytes("key")?;
+        let mut limit = None;
+        while let Some(word) = argv.word() {
+            if !word.is("LIMIT") {
+                return Err(argv.unexpected(word.0));
+            }
+            once(&mut limit, "LIMIT", argv.number("LIMIT", 0..=INFO_LIMIT_MAX as i64)?)?;
+        }
+        Ok(Self { key, limit: limit.map_or(INFO_LIMIT_DEFAULT as usize, |limit| limit as usize) })
+    }
+}
+
+/// `["GRANTED", fence, lease_ms, 0]` or `["LOST", reason]`.
+pub fn write_renewed(renewed: &Renewed, sink: &mut (impl Sink + ?Sized)) {
+    match renewed {
+        Renewed::Granted(grant) => {
+            sink.array(4);
+            sink.text(b"GRANTED");
+            sink.integer(grant.fence as i64);
+            sink.integer(grant.lease.floor_ms());
+            sink.integer(0);
+        }
+        Renewed::Lost(reason) => write_lost(*reason, sink),
+    }
+}
+
+/// `["RELEASED", held_ms]` or `["LOST", reason]`.
+pub fn write_released(released: &Released, sink: &mut (impl Sink + ?Sized)) {
+    match released {
+        Released::Released { held } => {
+            sink.array(2);
+            sink.text(b"RELEASED");
+            sink.integer(held.floor_ms());
+        }
+        Released::Lost(reason) => write_lost(*reason, sink),
+    }
+}
+
+fn write_lost(reason: Reason, sink: &mut (impl Sink + ?Sized)) {
+    sink.array(2);
+    sink.text(b"LOST");
+    sink.text(reason.text().as_bytes());
+}
+
+/// One who holds, for INFO.
+#[derive(Debug)]
+pub struct HolderRow<'a> {
+    pub holder: &'a Holder,
+    pub remaining: Span,
+    pub bound: bool,
+}
+
+/// One who waits, for INFO.
+#[derive(Debug)]
+pub struct WaiterRow<'a> {
+    pub owner: &'a [u8],
+    /// `exclusive`, `shared`, or the priority of a bulkhead's waiter.
+    pub standing: Standing,
+    pub waited: Span,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub enum Standing {
+    Mode(&'static str),
+    Priority(u8),
+}
+
+/// What INFO shows: the first few of each, and how many there are.
+#[derive(Debug)]
+pub struct InfoView<'a> {
+    pub holders: Vec<HolderRow<'a>>,
+    pub holders_total: usize,
+    pub waiters: Vec<WaiterRow<'a>>,
+    pub waiters_total: usize,
+    pub last_fence: u64,
+}
+
+/// A map, with a map for each holder and waiter.
+pub fn write_info(view: &InfoView<'_>, now: Instant, sink: &mut (impl Sink + ?Sized)) {
+    sink.map(5);
+    sink.text(b"holders");
+    sink.array(view.holders.len());
+    for HolderRow { holder, remaining, bound } in &view.holders {
+        sink.map(7);
+        sink.text(b"owner");
+        sink.text(holder.owner());
+        sink.text(b"fence");
+        sink.integer(holder.fence as i64);
+        sink.text(b"held_ms");
+        sink.integer(holder.held(now).floor_ms());
+        sink.text(b"remaining_ms");
+        sink.integer(remaining.ceil_ms());
+        sink.text(b"mode");
+        sink.text(holder.mode().text().as_bytes());
+        sink.text(b"meta");
+        match holder.meta() {
+            [] => sink.null(),
+            meta => sink.text(meta),
+        }
+        sink.text(b"bound");
+        sink.integer(i64::from(*bound));
+    }
+    sink.text(b"holders_total");
+    sink.integer(view.holders_total as i64);
+    sink.text(b"waiters");
+    sink.array(view.waiters.len());
+    for WaiterRow { owner, standing, waited } in &view.waiters {
+        sink.map(3);
+        sink.text(b"owner");
+        sink.text(owner);
+        match standing {
+            Standing::Mode(mode) => {
+                sink.text(b"mode");
+                sink.text(mode.as_bytes());
+            }
+            Standing::Priority(priority) => {
+                sink.text(b"priority");
+                sink.integer(i64::from(*priority));
+            }
+        }
+        sink.text(b"waited_ms");
+        sink.integer(waited.floor_ms());
+    }
+    sink.text(b"waiters_total");
+    sink.integer(view.waiters_total as i64);
+    sink.text(b"last_fence");
+    sink.integer(view.last_fence as i64);
+}
