@@ -1,21 +1,27 @@
-//! What the primary tells the world: one JSON message per transition on `resil:events`, and a keyspace notification.
+//! What the primary tells the world: one JSON message per transition or loss on `resil:events`, and a keyspace
+//! notification. Who loses a lock or a permit is told on a channel of its own, too.
 //!
 //! Texts that are not UTF-8 are written as `{"b64": "..."}`.
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use resil_core::Instant;
 use resil_core::circuit_breaker::Transition;
+use resil_core::lock::{Edit, End, Kind, Reason};
 use serde_json::{Value, json};
 
 use crate::apply::notify;
 use crate::call::Call;
 use crate::edge::{api, bytes_of};
 use crate::key::Key;
+use crate::lines::Name;
 
 const CHANNEL: &str = "resil:events";
+
+/// The owner's name follows.
+const LOST_PREFIX: &str = "resil:lost:";
 
 /// Announces a breaker's transition. `details` are further fields of the message.
 pub fn transition(call: &Call<'_>, key: &Key<'_>, transition: &Transition, now: Instant, details: &[(&str, &[u8])]) {
@@ -33,18 +39,64 @@ pub fn transition(call: &Call<'_>, key: &Key<'_>, transition: &Transition, now: 
     for (field, value) in details {
         message[*field] = text(value);
     }
-    publish(call, &message);
+    publish(call, CHANNEL.as_bytes(), &message);
     if let Ok(event) = CString::new(format!("res.breaker.{}", transition.new.text())) {
         notify(call, key, &event);
     }
 }
 
-fn publish(call: &Call<'_>, message: &Value) {
+/// Announces that a holder lost what it held, to everybody and on the owner's own channel.
+pub fn lost(
+    call: &Call<'_>,
+    name: &Name,
+    owner: &[u8],
+    fence: u64,
+    reason: Reason,
+    now: Instant,
+    details: &[(&str, &[u8])],
+) {
+    let mut message = json!({
+        "event": "lost",
+        "kind": kind_text(name.kind),
+        "key": text(&name.key),
+        "owner": text(owner),
+        "fence": fence,
+        "reason": reason.text(),
+        "time_ms": now.as_us() / 1_000,
+    });
+    for (field, value) in details {
+        message[*field] = text(value);
+    }
+    publish(call, CHANNEL.as_bytes(), &message);
+    publish(call, &[LOST_PREFIX.as_bytes(), owner].concat(), &message);
+}
+
+fn kind_text(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Lock => "lock",
+        Kind::Bulkhead => "bulkhead",
+    }
+}
+
+/// The keyspace notification of an edit. A lease that is only moved is not worth one.
+pub fn holding_event(kind: Kind, edit: &Edit) -> Option<&'static CStr> {
+    Some(match (kind, edit) {
+        (Kind::Lock, Edit::Granted(_)) => c"res.lock.granted",
+        (Kind::Lock, Edit::Ended { how: End::Released, .. }) => c"res.lock.released",
+        (Kind::Lock, Edit::Ended { .. }) => c"res.lock.lost",
+        (Kind::Bulkhead, Edit::Granted(_)) => c"res.bulkhead.granted",
+        (Kind::Bulkhead, Edit::Ended { how: End::Released, .. }) => c"res.bulkhead.released",
+        (Kind::Bulkhead, Edit::Ended { .. }) => c"res.bulkhead.lost",
+        (_, Edit::Timed { .. } | Edit::Moded { .. }) => return None,
+    })
+}
+
+fn publish(call: &Call<'_>, channel: &[u8], message: &Value) {
     let message = message.to_string();
     // SAFETY: the server copies the bytes of both strings, which are freed here.
     unsafe {
-        let string = |text: &str| api!(RedisModule_CreateString)(call.ctx, text.as_ptr().cast(), text.len());
-        let (channel, message) = (string(CHANNEL), string(&message));
+        let string = |text: &[u8]| api!(RedisModule_CreateString)(call.ctx, text.as_ptr().cast(), text.len());
+        let (channel, message) = (string(channel), string(message.as_bytes()));
         api!(RedisModule_PublishMessage)(call.ctx, channel, message);
         api!(RedisModule_FreeString)(call.ctx, channel);
         api!(RedisModule_FreeString)(call.ctx, message);

@@ -11,6 +11,7 @@ use smallvec::SmallVec;
 
 use crate::edge::{OK, api, bytes_of, guard};
 use crate::info::counters;
+use crate::sessions;
 
 /// Why a command answers with an error.
 #[derive(Debug)]
@@ -59,6 +60,7 @@ pub extern "C" fn entry<C: Command>(
         // SAFETY: the server hands over `argc` live strings for the time of this call.
         let argv = unsafe { std::slice::from_raw_parts(argv, argc.max(0) as usize) };
         let call = Call { ctx, argv, words: C::WORDS, _strings: PhantomData };
+        sessions::heard(&call);
         if let Err(failure) = C::run(&call) {
             call.fail(failure);
         }
@@ -72,6 +74,40 @@ pub extern "C" fn entry<C: Command>(
 }
 
 impl<'a> Call<'a> {
+    /// What a timer does, as if somebody had called.
+    pub fn of_timer(ctx: *mut raw::RedisModuleCtx) -> Self {
+        Call { ctx, argv: &[], words: 0, _strings: PhantomData }
+    }
+
+    pub fn is_timers(&self) -> bool {
+        self.argv.is_empty()
+    }
+
+    /// The number of the connection that calls.
+    pub fn client(&self) -> u64 {
+        // SAFETY: the context is that of this call.
+        unsafe { api!(RedisModule_GetClientId)(self.ctx) }
+    }
+
+    pub fn db(&self) -> i32 {
+        // SAFETY: the context is that of this call.
+        unsafe { api!(RedisModule_GetSelectedDb)(self.ctx) }
+    }
+
+    pub fn is_in_script(&self) -> bool {
+        self.flags() & raw::REDISMODULE_CTX_FLAGS_LUA as c_int != 0
+    }
+
+    /// False inside MULTI and scripts.
+    pub fn may_wait(&self) -> bool {
+        self.flags() & raw::REDISMODULE_CTX_FLAGS_DENY_BLOCKING as c_int == 0
+    }
+
+    fn flags(&self) -> c_int {
+        // SAFETY: the context is that of this call.
+        unsafe { api!(RedisModule_GetContextFlags)(self.ctx) }
+    }
+
     pub fn args(&self) -> Args<'a> {
         // SAFETY: the strings live as long as the call.
         self.argv.iter().skip(self.words).map(|string| unsafe { bytes_of(*string) }).collect()
@@ -84,9 +120,7 @@ impl<'a> Call<'a> {
 
     pub fn is_from_primary_or_file(&self) -> bool {
         let trusted = raw::REDISMODULE_CTX_FLAGS_REPLICATED | raw::REDISMODULE_CTX_FLAGS_LOADING;
-        // SAFETY: the context is that of this call.
-        let flags = unsafe { api!(RedisModule_GetContextFlags)(self.ctx) };
-        flags & trusted as c_int != 0
+        self.flags() & trusted as c_int != 0
     }
 
     /// Refuses if the server is above maxmemory: asked only where new state would be created. A server that may evict
@@ -132,6 +166,13 @@ impl<'a> Call<'a> {
 
 /// Writes replies straight to the client.
 pub struct ReplySink(*mut raw::RedisModuleCtx);
+
+impl ReplySink {
+    /// To the client of a context that is no call's: one that was parked.
+    pub fn of(ctx: *mut raw::RedisModuleCtx) -> Self {
+        Self(ctx)
+    }
+}
 
 impl Sink for ReplySink {
     fn array(&mut self, len: usize) {

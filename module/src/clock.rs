@@ -37,6 +37,11 @@ fn system_us() -> i64 {
     since_epoch.as_secs() as i64 * 1_000_000 + since_epoch.subsec_micros() as i64
 }
 
+/// True while a test holds the clock.
+pub fn is_held() -> bool {
+    SET_US.load(Relaxed) != 0
+}
+
 /// Stops the clock at `us`; 0 lets it run again.
 pub fn set(us: i64) {
     SET_US.store(us, Relaxed);

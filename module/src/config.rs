@@ -4,52 +4,148 @@
 //! | --- | --- | --- |
 //! | `cell-compat` | yes | register `CL.THROTTLE`; can only be set at load |
 //! | `window-limit-max` | 100000 | the largest limit RES.WINDOW accepts, which bounds the memory of a key |
+//! | `max-lease` | 86400000 | the longest lease, in milliseconds |
+//! | `max-wait` | 600000 | the longest WAIT, in milliseconds |
+//! | `max-waiters` | 100000 | how many may wait for one key |
+//! | `fence-jump` | 60000 | how far fences jump after a load or a promotion, in milliseconds: by how much clocks may differ |
+//! | `promotion-grace` | yes | a lease that is alive at a promotion starts anew there |
+//! | `require-noeviction` | no | RES.LOCK and RES.BULKHEAD refuse while maxmemory-policy could evict their keys |
 //! | `test-clock` | no | load argument only: registers `RES._CLOCK`, for tests |
 
 use std::ffi::{CStr, c_char, c_int, c_longlong, c_uint, c_void};
-use std::ptr::null_mut;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
 
 use redis_module::raw;
-use resil_core::limits::{WINDOW_LIMIT_CEILING, WINDOW_LIMIT_DEFAULT};
+use resil_core::Span;
+use resil_core::limits::{
+    FENCE_JUMP_CEILING, FENCE_JUMP_DEFAULT, LEASE_CEILING, LEASE_DEFAULT_MAX, LEASE_LEAST, WAIT_CEILING,
+    WAIT_DEFAULT_MAX, WAITERS_CEILING, WAITERS_DEFAULT, WINDOW_LIMIT_CEILING, WINDOW_LIMIT_DEFAULT,
+};
 use resil_wire::Refused;
 use resil_wire::argv::{Argv, quoted};
 
+use crate::call::Failure;
 use crate::edge::{OK, api};
+use crate::info::counters;
 
-static CELL_COMPAT: AtomicBool = AtomicBool::new(true);
-static WINDOW_LIMIT_MAX: AtomicU32 = AtomicU32::new(WINDOW_LIMIT_DEFAULT);
-static TEST_CLOCK: AtomicBool = AtomicBool::new(false);
+/// A directive that is yes or no.
+struct Flag {
+    name: &'static CStr,
+    value: AtomicBool,
+    only_at_load: bool,
+}
 
-const USAGE: &str = "loadmodule libresil.so [cell-compat yes|no] [window-limit-max n] [test-clock yes|no]";
+/// A directive that is a number within bounds.
+struct Number {
+    name: &'static CStr,
+    value: AtomicI64,
+    least: i64,
+    most: i64,
+}
+
+impl Flag {
+    const fn new(name: &'static CStr, default: bool, only_at_load: bool) -> Self {
+        Self { name, value: AtomicBool::new(default), only_at_load }
+    }
+
+    fn get(&self) -> bool {
+        self.value.load(Relaxed)
+    }
+}
+
+impl Number {
+    const fn new(name: &'static CStr, default: i64, least: i64, most: i64) -> Self {
+        Self { name, value: AtomicI64::new(default), least, most }
+    }
+
+    const fn of_ms(name: &'static CStr, default: Span, least: i64, most: Span) -> Self {
+        Self::new(name, default.floor_ms(), least, most.floor_ms())
+    }
+
+    fn get(&self) -> i64 {
+        self.value.load(Relaxed)
+    }
+}
+
+static CELL_COMPAT: Flag = Flag::new(c"cell-compat", true, true);
+static PROMOTION_GRACE: Flag = Flag::new(c"promotion-grace", true, false);
+static REQUIRE_NOEVICTION: Flag = Flag::new(c"require-noeviction", false, false);
+static TEST_CLOCK: Flag = Flag::new(c"test-clock", false, true);
+static WINDOW_LIMIT_MAX: Number =
+    Number::new(c"window-limit-max", WINDOW_LIMIT_DEFAULT as i64, 1, WINDOW_LIMIT_CEILING as i64);
+static MAX_LEASE: Number = Number::of_ms(c"max-lease", LEASE_DEFAULT_MAX, LEASE_LEAST.floor_ms(), LEASE_CEILING);
+static MAX_WAIT: Number = Number::of_ms(c"max-wait", WAIT_DEFAULT_MAX, 1, WAIT_CEILING);
+static MAX_WAITERS: Number = Number::new(c"max-waiters", WAITERS_DEFAULT as i64, 1, WAITERS_CEILING as i64);
+static FENCE_JUMP: Number = Number::of_ms(c"fence-jump", FENCE_JUMP_DEFAULT, 0, FENCE_JUMP_CEILING);
+
+/// Those the server knows; `test-clock` is not among them.
+static FLAGS: [&Flag; 3] = [&CELL_COMPAT, &PROMOTION_GRACE, &REQUIRE_NOEVICTION];
+static NUMBERS: [&Number; 5] = [&WINDOW_LIMIT_MAX, &MAX_LEASE, &MAX_WAIT, &MAX_WAITERS, &FENCE_JUMP];
+
+const USAGE: &str = "loadmodule libresil.so [cell-compat yes|no] [window-limit-max n] [max-lease ms] [max-wait ms] \
+                     [max-waiters n] [fence-jump ms] [promotion-grace yes|no] [require-noeviction yes|no] \
+                     [test-clock yes|no]";
 
 pub fn cell_compat() -> bool {
-    CELL_COMPAT.load(Relaxed)
+    CELL_COMPAT.get()
 }
 
 pub fn window_limit_max() -> u32 {
-    WINDOW_LIMIT_MAX.load(Relaxed)
+    WINDOW_LIMIT_MAX.get() as u32
+}
+
+pub fn max_lease() -> Span {
+    Span::from_ms(MAX_LEASE.get())
+}
+
+pub fn max_wait() -> Span {
+    Span::from_ms(MAX_WAIT.get())
+}
+
+pub fn max_waiters() -> u32 {
+    MAX_WAITERS.get() as u32
+}
+
+pub fn fence_jump() -> Span {
+    Span::from_ms(FENCE_JUMP.get())
+}
+
+pub fn promotion_grace() -> bool {
+    PROMOTION_GRACE.get()
 }
 
 pub fn test_clock() -> bool {
-    TEST_CLOCK.load(Relaxed)
+    TEST_CLOCK.get()
+}
+
+/// For state that must not vanish: refuses where the server could evict it and the operator wants none of that.
+pub fn refuse_if_evictable() -> Result<(), Failure> {
+    if REQUIRE_NOEVICTION.get() && counters().eviction_risk.load(Relaxed) {
+        let text = "maxmemory-policy could evict this key, and resil.require-noeviction is yes: set it to noeviction";
+        return Err(Refused::new(text).into());
+    }
+    Ok(())
 }
 
 /// Takes over `name value` pairs from the load line; they become the defaults of the directives below.
 pub fn read_arguments(args: &[&[u8]]) -> Result<(), Refused> {
     let mut argv = Argv::new(args, USAGE);
     while let Some(word) = argv.word() {
-        if word.is("cell-compat") {
-            CELL_COMPAT.store(yes_or_no(argv.bytes("cell-compat")?, "cell-compat")?, Relaxed);
-        } else if word.is("window-limit-max") {
-            WINDOW_LIMIT_MAX.store(argv.count("window-limit-max", WINDOW_LIMIT_CEILING)?, Relaxed);
-        } else if word.is("test-clock") {
-            TEST_CLOCK.store(yes_or_no(argv.bytes("test-clock")?, "test-clock")?, Relaxed);
+        let flags = FLAGS.into_iter().chain([&TEST_CLOCK]);
+        if let Some(flag) = flags.into_iter().find(|flag| word.is(&text(flag.name))) {
+            let name = text(flag.name);
+            flag.value.store(yes_or_no(argv.bytes(&name)?, &name)?, Relaxed);
+        } else if let Some(number) = NUMBERS.iter().find(|number| word.is(&text(number.name))) {
+            number.value.store(argv.number(&text(number.name), number.least..=number.most)?, Relaxed);
         } else {
             return Err(argv.unexpected(word.0));
         }
     }
     Ok(())
+}
+
+fn text(name: &CStr) -> String {
+    name.to_string_lossy().into_owned()
 }
 
 fn yes_or_no(given: &[u8], name: &str) -> Result<bool, Refused> {
@@ -62,61 +158,68 @@ fn yes_or_no(given: &[u8], name: &str) -> Result<bool, Refused> {
 
 /// Registers the directives and lets the server fill them from its configuration file.
 pub fn register(ctx: *mut raw::RedisModuleCtx) -> Result<(), ()> {
-    // SAFETY: called while loading; names are static, and the callbacks below have the signatures asked for.
+    // SAFETY: called while loading; names and directives are static, and the callbacks have the signatures asked for.
     let registered = unsafe {
-        api!(RedisModule_RegisterBoolConfig)(
-            ctx,
-            c"cell-compat".as_ptr(),
-            cell_compat() as c_int,
-            raw::REDISMODULE_CONFIG_IMMUTABLE as c_uint,
-            Some(get_cell_compat),
-            Some(set_cell_compat),
-            None,
-            null_mut(),
-        ) == OK
-            && api!(RedisModule_RegisterNumericConfig)(
+        FLAGS.into_iter().all(|flag| {
+            let changes =
+                if flag.only_at_load { raw::REDISMODULE_CONFIG_IMMUTABLE } else { raw::REDISMODULE_CONFIG_DEFAULT };
+            api!(RedisModule_RegisterBoolConfig)(
                 ctx,
-                c"window-limit-max".as_ptr(),
-                window_limit_max() as c_longlong,
-                raw::REDISMODULE_CONFIG_DEFAULT as c_uint,
-                1,
-                WINDOW_LIMIT_CEILING as c_longlong,
-                Some(get_window_limit_max),
-                Some(set_window_limit_max),
+                flag.name.as_ptr(),
+                c_int::from(flag.get()),
+                changes as c_uint,
+                Some(get_flag),
+                Some(set_flag),
                 None,
-                null_mut(),
+                std::ptr::from_ref(flag).cast_mut().cast(),
             ) == OK
-            && api!(RedisModule_LoadConfigs)(ctx) == OK
+        }) && NUMBERS.into_iter().all(|number| {
+            api!(RedisModule_RegisterNumericConfig)(
+                ctx,
+                number.name.as_ptr(),
+                number.get() as c_longlong,
+                raw::REDISMODULE_CONFIG_DEFAULT as c_uint,
+                number.least as c_longlong,
+                number.most as c_longlong,
+                Some(get_number),
+                Some(set_number),
+                None,
+                std::ptr::from_ref(number).cast_mut().cast(),
+            ) == OK
+        }) && api!(RedisModule_LoadConfigs)(ctx) == OK
     };
     if registered { Ok(()) } else { Err(()) }
 }
 
-extern "C" fn get_cell_compat(_name: *const c_char, _data: *mut c_void) -> c_int {
-    cell_compat() as c_int
+extern "C" fn get_flag(_name: *const c_char, flag: *mut c_void) -> c_int {
+    // SAFETY: the flag given at registration, which is static.
+    c_int::from(unsafe { &*flag.cast::<Flag>() }.get())
 }
 
-extern "C" fn set_cell_compat(
+extern "C" fn set_flag(
     _name: *const c_char,
     value: c_int,
-    _data: *mut c_void,
+    flag: *mut c_void,
     _error: *mut *mut raw::RedisModuleString,
 ) -> c_int {
-    CELL_COMPAT.store(value != 0, Relaxed);
+    // SAFETY: as above.
+    unsafe { &*flag.cast::<Flag>() }.value.store(value != 0, Relaxed);
     OK
 }
 
-extern "C" fn get_window_limit_max(_name: *const c_char, _data: *mut c_void) -> c_longlong {
-    window_limit_max() as c_longlong
+extern "C" fn get_number(_name: *const c_char, number: *mut c_void) -> c_longlong {
+    // SAFETY: the number given at registration, which is static.
+    unsafe { &*number.cast::<Number>() }.get() as c_longlong
 }
 
-extern "C" fn set_window_limit_max(
+extern "C" fn set_number(
     _name: *const c_char,
     value: c_longlong,
-    _data: *mut c_void,
+    number: *mut c_void,
     _error: *mut *mut raw::RedisModuleString,
 ) -> c_int {
-    // The server has held it against the bounds above.
-    WINDOW_LIMIT_MAX.store(value as u32, Relaxed);
+    // SAFETY: as above. The server has held the value against the bounds.
+    unsafe { &*number.cast::<Number>() }.value.store(value, Relaxed);
     OK
 }
 
@@ -145,9 +248,10 @@ pub fn check_eviction(ctx: *mut raw::RedisModuleCtx) {
         api!(RedisModule_FreeServerInfo)(ctx, report);
         risk
     };
-    crate::info::counters().eviction_risk.store(risk, Relaxed);
+    counters().eviction_risk.store(risk, Relaxed);
     if risk {
-        let advice = "maxmemory-policy may evict rate limits: they would be forgotten; noeviction is advised";
+        let advice =
+            "maxmemory-policy may evict limits, breakers and locks: they would be forgotten; noeviction is advised";
         crate::edge::log(ctx, c"warning", advice);
     }
 }

@@ -4,12 +4,15 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 
 use redis_module::raw;
 
+use crate::chores::{self, Chore};
 use crate::datatype::breaker::Circuit;
+use crate::datatype::holding::{Bulkheads, Holding, HoldingType, Locks};
 use crate::datatype::tiers::Tiers;
 use crate::datatype::window::Log;
-use crate::edge::{OK, api, guard};
+use crate::edge::{OK, api, bytes_of, guard};
 use crate::key::Key;
-use crate::{config, key, listeners, vendor};
+use crate::lines::Name;
+use crate::{config, fences, key, listeners, parked, sessions, vendor};
 
 /// Subscribes to all that concerns us, after looking at how things stand.
 pub fn watch(ctx: *mut raw::RedisModuleCtx) {
@@ -21,6 +24,9 @@ pub fn watch(ctx: *mut raw::RedisModuleCtx) {
         raw::REDISMODULE_EVENT_REPLICATION_ROLE_CHANGED,
         raw::REDISMODULE_EVENT_REPLICA_CHANGE,
         raw::REDISMODULE_EVENT_LOADING,
+        raw::REDISMODULE_EVENT_CLIENT_CHANGE,
+        raw::REDISMODULE_EVENT_FLUSHDB,
+        raw::REDISMODULE_EVENT_SWAPDB,
     ];
     for id in events {
         let event = raw::RedisModuleEvent { id, dataver: 1 };
@@ -30,9 +36,9 @@ pub fn watch(ctx: *mut raw::RedisModuleCtx) {
         }
     }
     if vendor::key_events_are_harmless(ctx) {
-        let generic = raw::REDISMODULE_NOTIFY_GENERIC;
+        let kinds = raw::REDISMODULE_NOTIFY_GENERIC | raw::REDISMODULE_NOTIFY_EVICTED;
         // SAFETY: as above.
-        let subscribed = unsafe { api!(RedisModule_SubscribeToKeyspaceEvents)(ctx, generic, Some(on_key_event)) };
+        let subscribed = unsafe { api!(RedisModule_SubscribeToKeyspaceEvents)(ctx, kinds, Some(on_key_event)) };
         key::trust_expiries(subscribed == OK);
     }
 }
@@ -46,21 +52,99 @@ extern "C" fn on_key_event(
 ) -> c_int {
     // SAFETY: the server passes a C string.
     let event = unsafe { CStr::from_ptr(event) };
-    if event == c"expire" || event == c"persist" || event == c"rename_to" || event == c"move_to" {
+    if event == c"expire" || event == c"persist" {
+        guard((), || doubt(&mut Key::notified(ctx, name)));
+    } else if event == c"rename_to" || event == c"move_to" || event == c"copy_to" || event == c"restore" {
         guard((), || {
             let mut key = Key::notified(ctx, name);
-            let _ours = key.doubt::<Tiers>() || key.doubt::<Log>() || key.doubt::<Circuit>();
+            doubt(&mut key);
+            look_at_holding(ctx, &key, name);
         });
+    } else if event == c"evicted" {
+        // SAFETY: context and name are those of this event.
+        guard((), || unsafe { chores::key_evicted(api!(RedisModule_GetSelectedDb)(ctx), bytes_of(name)) });
     }
     OK
 }
 
-extern "C" fn on_event(ctx: *mut raw::RedisModuleCtx, event: raw::RedisModuleEvent, _sub: u64, data: *mut c_void) {
-    guard((), || {
-        listeners::look(ctx);
-        if event.id == raw::REDISMODULE_EVENT_CONFIG {
+fn doubt(key: &mut Key<'_>) {
+    let _ours = key.doubt::<Tiers>()
+        || key.doubt::<Log>()
+        || key.doubt::<Circuit>()
+        || key.doubt::<Holding<Locks>>()
+        || key.doubt::<Holding<Bulkheads>>();
+}
+
+/// A lock or a bulkhead came under a new name: it is looked at, so that its leases end by a timer there, too.
+fn look_at_holding(ctx: *mut raw::RedisModuleCtx, key: &Key<'_>, name: *mut raw::RedisModuleString) {
+    // SAFETY: context and name are those of this event.
+    let (db, name) = unsafe { (api!(RedisModule_GetSelectedDb)(ctx), bytes_of(name)) };
+    if key.value::<Holding<Locks>>().is_ok_and(|value| value.is_some()) {
+        chores::add(Name::new(Locks::KIND, db, name), Chore::Look);
+    } else if key.value::<Holding<Bulkheads>>().is_ok_and(|value| value.is_some()) {
+        chores::add(Name::new(Bulkheads::KIND, db, name), Chore::Look);
+    }
+}
+
+/// Starts or stops listening to the server's sleep: it sleeps often, so this is asked for only when it matters.
+pub fn hear_of_sleep(listen: bool) {
+    let event = raw::RedisModuleEvent { id: raw::REDISMODULE_EVENT_EVENTLOOP, dataver: 1 };
+    let callback: raw::RedisModuleEventCallback = if listen { Some(on_event) } else { None };
+    // SAFETY: the module's own context; without a callback the subscription ends.
+    unsafe { api!(RedisModule_SubscribeToServerEvent)(chores::context(), event, callback) };
+}
+
+extern "C" fn on_event(ctx: *mut raw::RedisModuleCtx, event: raw::RedisModuleEvent, sub: u64, data: *mut c_void) {
+    guard((), || match event.id {
+        raw::REDISMODULE_EVENT_CLIENT_CHANGE => {
+            if sub == raw::REDISMODULE_SUBEVENT_CLIENT_CHANGE_DISCONNECTED {
+                // SAFETY: the data of this very event.
+                let client = unsafe { (*data.cast::<raw::RedisModuleClientInfo>()).id };
+                parked::closed(client);
+                sessions::closed(client);
+            }
+        }
+        raw::REDISMODULE_EVENT_EVENTLOOP => {
+            if sub == raw::REDISMODULE_SUBEVENT_EVENTLOOP_AFTER_SLEEP {
+                parked::slept();
+            }
+        }
+        raw::REDISMODULE_EVENT_FLUSHDB => {
+            // SAFETY: the data of this very event; -1 is every database.
+            let db = unsafe { (*data.cast::<raw::RedisModuleFlushInfo>()).dbnum };
+            let db = (db >= 0).then_some(db);
+            if sub == raw::REDISMODULE_SUBEVENT_FLUSHDB_START {
+                chores::flush_begins(ctx, db);
+            } else {
+                chores::flush_ended(db);
+            }
+        }
+        raw::REDISMODULE_EVENT_SWAPDB => {
+            // SAFETY: the data of this very event.
+            let swap = unsafe { &*data.cast::<raw::RedisModuleSwapDbInfo>() };
+            chores::databases_swapped(swap.dbnum_first, swap.dbnum_second);
+        }
+        raw::REDISMODULE_EVENT_CONFIG => {
+            listeners::look(ctx);
             // SAFETY: the data of this very event.
             unsafe { config::on_change(ctx, data) };
         }
+        raw::REDISMODULE_EVENT_REPLICATION_ROLE_CHANGED => {
+            listeners::look(ctx);
+            if sub == raw::REDISMODULE_EVENT_REPLROLECHANGED_NOW_MASTER {
+                fences::promoted();
+                chores::search_all();
+            } else {
+                chores::demoted();
+            }
+        }
+        raw::REDISMODULE_EVENT_LOADING => {
+            listeners::look(ctx);
+            if sub == raw::REDISMODULE_SUBEVENT_LOADING_ENDED {
+                fences::jump();
+                chores::search_all();
+            }
+        }
+        _ => listeners::look(ctx),
     });
 }

@@ -4,6 +4,7 @@ use std::ffi::{CString, c_int};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
 
 use redis_module::raw;
+use resil_core::Span;
 
 use crate::edge::{api, guard};
 
@@ -29,6 +30,14 @@ impl Gauge {
     pub fn lower(&self, number: i64) {
         self.0.fetch_sub(number, Relaxed);
     }
+
+    pub fn set(&self, number: i64) {
+        self.0.store(number, Relaxed);
+    }
+
+    pub fn get(&self) -> i64 {
+        self.0.load(Relaxed)
+    }
 }
 
 /// Granted, denied and peeked calls of one kind of limiter, and the cells they moved.
@@ -53,8 +62,51 @@ pub struct Breakers {
     pub transitions: Counter,
 }
 
+/// How often something took how long. Bounds are in milliseconds.
+#[derive(Default)]
+pub struct Histogram {
+    buckets: [Counter; HISTOGRAM_BOUNDS_MS.len() + 1],
+    count: Counter,
+    total_ms: Counter,
+}
+
+const HISTOGRAM_BOUNDS_MS: [i64; 15] =
+    [1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 60_000, 600_000];
+
+impl Histogram {
+    pub fn add(&self, span: Span) {
+        let ms = span.ceil_ms();
+        self.buckets[HISTOGRAM_BOUNDS_MS.partition_point(|bound| *bound < ms)].add(1);
+        self.count.add(1);
+        self.total_ms.add(ms as u64);
+    }
+}
+
+/// What locks, or bulkheads, answered, and how long things took.
+#[derive(Default)]
+pub struct Holdings {
+    pub granted: Counter,
+    pub denied: Counter,
+    pub waited: Counter,
+    pub timed_out: Counter,
+    pub renewed: Counter,
+    pub released: Counter,
+    pub lost: Counter,
+    pub stale: Counter,
+    pub wait: Histogram,
+    pub hold: Histogram,
+}
+
 #[derive(Default)]
 pub struct Counters {
+    pub lock: Holdings,
+    pub bulkhead: Holdings,
+    pub lock_keys: Gauge,
+    pub bulkhead_keys: Gauge,
+    pub waiters: Gauge,
+    pub sessions: Gauge,
+    pub bound: Gauge,
+    pub taken_back: Counter,
     pub gcra: Limiter,
     pub mgcra: Limiter,
     pub window: Limiter,
@@ -87,6 +139,11 @@ pub extern "C" fn report(ctx: *mut raw::RedisModuleInfoCtx, _for_crash_report: c
         section.gauge("gcra_keys", &counters.gcra_keys);
         section.gauge("window_keys", &counters.window_keys);
         section.gauge("breaker_keys", &counters.breaker_keys);
+        section.gauge("lock_keys", &counters.lock_keys);
+        section.gauge("bulkhead_keys", &counters.bulkhead_keys);
+        section.gauge("blocked_waiters", &counters.waiters);
+        section.gauge("sessions", &counters.sessions);
+        section.gauge("bound", &counters.bound);
         section.limiter("gcra", &counters.gcra);
         section.limiter("mgcra", &counters.mgcra);
         section.limiter("window", &counters.window);
@@ -99,6 +156,9 @@ pub extern "C" fn report(ctx: *mut raw::RedisModuleInfoCtx, _for_crash_report: c
         section.counter("breaker_reports_not_counted", &counters.breaker.not_counted);
         section.counter("breaker_trips", &counters.breaker.trips);
         section.counter("breaker_transitions", &counters.breaker.transitions);
+        section.holdings("lock", &counters.lock);
+        section.holdings("bulkhead", &counters.bulkhead);
+        section.counter("grants_taken_back", &counters.taken_back);
         section.counter("applied", &counters.applied);
         section.counter("apply_refused", &counters.apply_refused);
         section.counter("apply_unknown_version", &counters.apply_unknown_version);
@@ -121,6 +181,36 @@ impl Section {
         self.counter(&format!("{name}_peeked"), &limiter.peeked);
         self.counter(&format!("{name}_refunded"), &limiter.refunded);
         self.counter(&format!("{name}_cells"), &limiter.cells);
+    }
+
+    fn holdings(&self, name: &str, holdings: &Holdings) {
+        self.counter(&format!("{name}_granted"), &holdings.granted);
+        self.counter(&format!("{name}_denied"), &holdings.denied);
+        self.counter(&format!("{name}_waited"), &holdings.waited);
+        self.counter(&format!("{name}_timed_out"), &holdings.timed_out);
+        self.counter(&format!("{name}_renewed"), &holdings.renewed);
+        self.counter(&format!("{name}_released"), &holdings.released);
+        self.counter(&format!("{name}_lost"), &holdings.lost);
+        self.counter(&format!("{name}_stale"), &holdings.stale);
+        self.histogram(&format!("{name}_wait_ms"), &holdings.wait);
+        self.histogram(&format!("{name}_hold_ms"), &holdings.hold);
+    }
+
+    /// `name:count=3,sum=17,le_1=0,...,inf=0`; the buckets are not cumulative.
+    fn histogram(&self, name: &str, histogram: &Histogram) {
+        let Ok(name) = CString::new(name) else { return };
+        // SAFETY: as above; the field is ended before another begins.
+        unsafe { api!(RedisModule_InfoBeginDictField)(self.0, name.as_ptr()) };
+        self.counter("count", &histogram.count);
+        self.counter("sum", &histogram.total_ms);
+        for (bound, bucket) in HISTOGRAM_BOUNDS_MS.iter().zip(&histogram.buckets) {
+            self.counter(&format!("le_{bound}"), bucket);
+        }
+        if let Some(rest) = histogram.buckets.last() {
+            self.counter("inf", rest);
+        }
+        // SAFETY: as above.
+        unsafe { api!(RedisModule_InfoEndDictField)(self.0) };
     }
 
     fn counter(&self, name: &str, counter: &Counter) {

@@ -4,16 +4,25 @@
 mod announce;
 mod apply;
 mod call;
+mod chores;
+mod clients;
 mod clock;
+mod cluster;
 mod commands;
 mod config;
 mod datatype;
 mod describe;
 mod edge;
 mod events;
+mod fences;
+mod holding;
 mod info;
 mod key;
+mod lines;
 mod listeners;
+mod parked;
+mod search;
+mod sessions;
 mod vendor;
 
 use std::ffi::{CString, c_int};
@@ -72,6 +81,8 @@ fn load(ctx: *mut raw::RedisModuleCtx, arguments: &[&[u8]]) -> Result<(), ()> {
     datatype::callbacks::register::<datatype::tiers::Tiers>(ctx)?;
     datatype::callbacks::register::<datatype::window::Log>(ctx)?;
     datatype::callbacks::register::<datatype::breaker::Circuit>(ctx)?;
+    datatype::callbacks::register::<datatype::holding::Holding<datatype::holding::Locks>>(ctx)?;
+    datatype::callbacks::register::<datatype::holding::Holding<datatype::holding::Bulkheads>>(ctx)?;
     config::register(ctx)?;
     add_acl_category(ctx);
     command::<commands::gcra::Take>(ctx)?;
@@ -88,6 +99,21 @@ fn load(ctx: *mut raw::RedisModuleCtx, arguments: &[&[u8]]) -> Result<(), ()> {
     command::<commands::breaker::Reset>(ctx)?;
     command::<commands::breaker::Config>(ctx)?;
     command::<commands::breaker::Help>(ctx)?;
+    container(ctx, commands::lock::PAGE)?;
+    command::<commands::lock::Acquire>(ctx)?;
+    command::<commands::lock::Renew>(ctx)?;
+    command::<commands::lock::Release>(ctx)?;
+    command::<commands::lock::Check>(ctx)?;
+    command::<commands::lock::Break>(ctx)?;
+    command::<commands::lock::Info>(ctx)?;
+    command::<commands::lock::Help>(ctx)?;
+    container(ctx, commands::bulkhead::PAGE)?;
+    command::<commands::bulkhead::Enter>(ctx)?;
+    command::<commands::bulkhead::Renew>(ctx)?;
+    command::<commands::bulkhead::Leave>(ctx)?;
+    command::<commands::bulkhead::Info>(ctx)?;
+    command::<commands::bulkhead::Help>(ctx)?;
+    command::<commands::lock::Heartbeat>(ctx)?;
     command::<commands::apply::Apply>(ctx)?;
     if config::cell_compat() {
         compatible_command(ctx)?;
@@ -98,6 +124,9 @@ fn load(ctx: *mut raw::RedisModuleCtx, arguments: &[&[u8]]) -> Result<(), ()> {
     }
     // SAFETY: the callback has the signature asked for.
     unsafe { api!(RedisModule_RegisterInfoFunc)(ctx, Some(info::report)) };
+    cluster::look(ctx);
+    chores::start(ctx);
+    fences::jump();
     events::watch(ctx);
     Ok(())
 }

@@ -148,7 +148,7 @@ fn scripts_use_limits_that_exist_at_maxmemory() {
 }
 
 fn warnings(server: &Server) -> usize {
-    server.log().matches("may evict rate limits").count()
+    server.log().matches("may evict limits").count()
 }
 
 #[test]

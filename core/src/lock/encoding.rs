@@ -16,7 +16,7 @@ use crate::limits::{ENDS_REMEMBERED, FENCE_LOADED_MAX, HOLDERS_MAX, INSTANT_MAX_
 use crate::time::{Instant, Span};
 
 /// Which of the two machines a state belongs to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     Lock,
     Bulkhead,

@@ -91,14 +91,15 @@ impl Holder {
 
     /// When the lease ends for a server that was promoted at `promoted_at`, if it was. A lease that lay further ahead
     /// than its own length was written by a clock that has been set back since. One that was alive at the promotion
-    /// starts anew there: its holder may have had no chance to renew it.
+    /// starts anew there: its holder may have had no chance to renew it. A promotion that lies ahead, because the clock
+    /// was set back, is none yet.
     pub fn ends_for(&self, promoted_at: Option<Instant>, now: Instant) -> Instant {
         let (ends, lease) = (self.ends, self.lease());
         if ends > now.plus(lease).plus(CLOCK_JITTER) {
             return now.plus(lease);
         }
         match promoted_at {
-            Some(promoted) if ends > promoted && ends.minus(lease) <= promoted => promoted.plus(lease),
+            Some(promoted) if promoted <= now && ends > promoted => ends.max(promoted.plus(lease)),
             _ => ends,
         }
     }

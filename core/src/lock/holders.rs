@@ -39,8 +39,9 @@ struct Many {
     by_fence: BTreeMap<u64, Holder>,
     by_owner: BTreeMap<Box<[u8]>, u64>,
     by_end: BTreeSet<(Instant, u64)>,
-    /// When and for which promotion all leases were last looked at; volatile.
-    looked: Option<(Instant, Option<Instant>)>,
+    /// No lease started later than this, and all have been looked at since that promotion; volatile.
+    newest: Option<Instant>,
+    promoted_at: Option<Instant>,
 }
 
 impl PartialEq for Many {
@@ -55,6 +56,7 @@ impl Many {
     fn insert(&mut self, holder: Holder) {
         self.by_owner.insert(holder.owner().into(), holder.fence);
         self.by_end.insert((holder.ends, holder.fence));
+        self.newest = self.newest.max(Some(holder.ends.minus(holder.lease())));
         self.by_fence.insert(holder.fence, holder);
     }
 
@@ -144,10 +146,13 @@ impl Holders {
         now: Instant,
     ) -> SmallVec<[(u64, Span, Instant); 1]> {
         if let Store::Many(many) = &mut self.store {
-            let before = many.looked.replace((now, promoted_at));
-            if before.is_some_and(|(seen, promoted)| promoted == promoted_at && now.plus(CLOCK_JITTER) >= seen) {
+            let promoted_at = promoted_at.filter(|promoted| *promoted <= now);
+            if many.promoted_at == promoted_at && many.newest <= Some(now.plus(CLOCK_JITTER)) {
                 return SmallVec::new();
             }
+            let starts = many.by_fence.values().map(|holder| holder.ends_for(promoted_at, now).minus(holder.lease()));
+            many.newest = starts.max();
+            many.promoted_at = promoted_at;
         }
         self.iter()
             .map(|holder| (holder, holder.ends_for(promoted_at, now)))

@@ -50,4 +50,4 @@ pub use encoding::{Kind, decode_edits, decode_holders, encode_edits, encode_hold
 pub use holder::{End, Ended, Holder, Mode};
 pub use holders::Holders;
 pub use step::{Room, acquire, break_all, close, extend, give_up, leave, release, renew, take_back, tick};
-pub use view::{check, lives};
+pub use view::{busy, check, lives};

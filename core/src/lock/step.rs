@@ -10,6 +10,7 @@ use super::edit::{Edit, Edits};
 use super::encoding::Kind;
 use super::holder::{End, Ended, Holder, Mode};
 use super::holders::Holders;
+use super::view::busy;
 use crate::limits::{GRACE, HOLDERS_MAX};
 use crate::queue::{Queue, Waiter, WaiterId};
 use crate::time::{Instant, Span};
@@ -117,8 +118,8 @@ fn finish_by_fence(room: &mut Room<'_>, fence: u64, how: End, setting: &mut Sett
 pub fn extend(room: &mut Room<'_>, fence: u64, ends: Instant, setting: &mut Setting<'_>) -> Outcome<bool> {
     let mut work = Work::begin(room, setting);
     let held = work.holders.by_fence(fence).map(|holder| (holder.ends, holder.lease()));
-    if let Some((_, lease)) = held.filter(|(old, _)| *old < ends) {
-        work.time(fence, lease, ends.min(work.now().plus(lease)));
+    if let Some((old, lease)) = held {
+        work.time(fence, lease, ends.min(work.now().plus(lease)).max(old));
     }
     work.end(held.is_some())
 }
@@ -131,7 +132,12 @@ pub fn leave(room: &mut Room<'_>, id: WaiterId, setting: &mut Setting<'_>) -> Ou
 
 /// Time has passed while nothing may be written: only patience can end.
 pub fn give_up(room: &mut Room<'_>, setting: &mut Setting<'_>) -> Outcome<()> {
-    Work::new(room, setting).end_waits(())
+    let mut work = Work::new(room, setting);
+    work.queue.follow_clock(work.now());
+    while work.patience_is_over() {
+        work.time_out();
+    }
+    work.outcome(())
 }
 
 /// Time has passed.
@@ -170,17 +176,21 @@ impl<'a, 's, 'f> Work<'a, 's, 'f> {
         work
     }
 
-    /// The line is served; whoever must not wait any longer is told.
+    /// The line is served; whoever must not wait any longer is told, and may have stood in the way of others.
     fn end<V>(mut self, verdict: V) -> Outcome<V> {
         self.serve();
-        self.end_waits(verdict)
+        while self.patience_is_over() {
+            self.time_out();
+            self.serve();
+        }
+        self.outcome(verdict)
     }
 
-    fn end_waits<V>(mut self, verdict: V) -> Outcome<V> {
-        let now = self.now();
-        while self.queue.first_deadline().is_some_and(|deadline| deadline <= now) {
-            self.time_out();
-        }
+    fn patience_is_over(&self) -> bool {
+        self.queue.first_deadline().is_some_and(|deadline| deadline <= self.now())
+    }
+
+    fn outcome<V>(self, verdict: V) -> Outcome<V> {
         let first_end = self.holders.first_end().map(|(end, _)| end);
         let wake_at = first_end.into_iter().chain(self.queue.first_deadline()).min();
         let Self { edits, answers, endings, .. } = self;
@@ -215,11 +225,11 @@ impl<'a, 's, 'f> Work<'a, 's, 'f> {
                 (Some((end, _)), Some(deadline)) if deadline < end => self.time_out(),
                 (Some((end, fence)), _) => {
                     self.finish(fence, end, End::Expired);
-                    self.serve();
                 }
                 (None, Some(_)) => self.time_out(),
                 (None, None) => return,
             }
+            self.serve();
         }
     }
 
@@ -266,15 +276,7 @@ impl<'a, 's, 'f> Work<'a, 's, 'f> {
     }
 
     fn busy(&self) -> Busy {
-        let now = self.now();
-        let last = self.holders.last_end().and_then(|(_, fence)| self.holders.by_fence(fence));
-        Busy {
-            holder: last.map_or(Box::default(), |holder| holder.owner().into()),
-            remaining: last.map_or(Span::ZERO, |holder| now.until(holder.ends)),
-            retry_after: self.holders.first_end().map_or(Span::ZERO, |(end, _)| now.until(end)),
-            active: self.holders.len(),
-            queued: self.queue.len(),
-        }
+        busy(self.holders, self.queue, self.now())
     }
 
     fn time(&mut self, fence: u64, lease: Span, ends: Instant) {

@@ -1,8 +1,12 @@
 //! Questions that change nothing. They work on replicas, by the replica's own clock.
 
+use alloc::boxed::Box;
+
+use super::ask::{Ask, Busy};
 use super::holder::Holder;
 use super::holders::Holders;
-use crate::time::Instant;
+use crate::queue::Queue;
+use crate::time::{Instant, Span};
 
 /// True if `holder`'s lease has not ended.
 pub fn lives(holder: &Holder, promoted_at: Option<Instant>, now: Instant) -> bool {
@@ -14,4 +18,16 @@ pub fn check(holders: &Holders, owner: &[u8], fence: Option<u64>, promoted_at: O
     holders
         .by_owner(owner)
         .is_some_and(|holder| fence.is_none_or(|fence| holder.fence == fence) && lives(holder, promoted_at, now))
+}
+
+/// What is in the way of one who asks.
+pub fn busy(holders: &Holders, queue: &Queue<Ask>, now: Instant) -> Busy {
+    let last = holders.last_end().and_then(|(_, fence)| holders.by_fence(fence));
+    Busy {
+        holder: last.map_or(Box::default(), |holder| holder.owner().into()),
+        remaining: last.map_or(Span::ZERO, |holder| now.until(holder.ends)),
+        retry_after: holders.first_end().map_or(Span::ZERO, |(end, _)| now.until(end)),
+        active: holders.len(),
+        queued: queue.len(),
+    }
 }

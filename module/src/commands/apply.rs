@@ -1,16 +1,21 @@
 //! `RES._APPLY`: a resolved change, from the primary or from a file. Nothing is decided here and no clock is read.
 
 use resil_core::codec::Change;
+use resil_core::lock::{Edit, Edits, Holders, Kind};
 use resil_wire::Refused;
 use resil_wire::apply::{Applied, parse};
 
 use super::gcra::read_tiers;
-use crate::apply::{change_log, edit_breaker, signal_modified, store_breaker, store_log, store_tiers};
+use crate::apply::{
+    change_log, edit_breaker, edit_holders, signal_modified, store_breaker, store_holders, store_log, store_tiers,
+};
 use crate::call::{Call, Command, Failure};
 use crate::datatype::breaker::Circuit;
+use crate::datatype::holding::{Bulkheads, Holding, HoldingType, Locks};
 use crate::datatype::tiers::Tiers;
 use crate::datatype::window::Log;
 use crate::edge::{api, log};
+use crate::fences;
 use crate::info::counters;
 use crate::key::Key;
 
@@ -75,6 +80,36 @@ fn apply(key: &mut Key<'_>, change: Change) -> bool {
             Ok(value) => edit_breaker(key, value, &edits),
             Err(_) => return false,
         },
+        Change::Holders(kind, holders) => {
+            fences::heard_of(holders.last_fence());
+            match kind {
+                Kind::Lock => replace_holders::<Locks>(key, *holders),
+                Kind::Bulkhead => replace_holders::<Bulkheads>(key, *holders),
+            }
+        }
+        Change::HolderEdits(kind, edits) => {
+            for edit in &edits {
+                if let Edit::Granted(holder) = edit {
+                    fences::heard_of(holder.fence);
+                }
+            }
+            return match kind {
+                Kind::Lock => change_holders::<Locks>(key, edits),
+                Kind::Bulkhead => change_holders::<Bulkheads>(key, edits),
+            };
+        }
+    }
+    true
+}
+
+fn replace_holders<T: HoldingType>(key: &mut Key<'_>, holders: Holders) {
+    store_holders::<T>(key, key.value::<Holding<T>>().ok().flatten(), holders);
+}
+
+fn change_holders<T: HoldingType>(key: &mut Key<'_>, edits: Edits) -> bool {
+    match key.value::<Holding<T>>() {
+        Ok(value) => edit_holders::<T>(key, value, edits),
+        Err(_) => return false,
     }
     true
 }

@@ -2,8 +2,11 @@
 
 pub mod apply;
 pub mod breaker;
+pub mod bulkhead;
 pub mod clock;
 pub mod gcra;
+pub mod holding;
+pub mod lock;
 pub mod mgcra;
 pub mod throttle;
 pub mod window;

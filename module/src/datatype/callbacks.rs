@@ -8,7 +8,7 @@ use redis_module::raw;
 use resil_core::codec::VERSION;
 
 use super::{Bytes, NativeType, doubted, is_doubted, plain};
-use crate::edge::{api, guard, log};
+use crate::edge::{ERR, OK, api, bytes_of, guard, log};
 
 /// Registers `T` with the server.
 pub fn register<T: NativeType>(ctx: *mut raw::RedisModuleCtx) -> Result<(), ()> {
@@ -20,18 +20,18 @@ pub fn register<T: NativeType>(ctx: *mut raw::RedisModuleCtx) -> Result<(), ()> 
         mem_usage: Some(mem_usage::<T>),
         digest: Some(digest::<T>),
         free: Some(free::<T>),
-        aux_load: None,
-        aux_save: None,
-        aux_save_triggers: 0,
+        aux_load: if T::HAS_AUX { Some(aux_load::<T>) } else { None },
+        aux_save: if T::HAS_AUX { Some(aux_save::<T>) } else { None },
+        aux_save_triggers: if T::HAS_AUX { raw::REDISMODULE_AUX_BEFORE_RDB as c_int } else { 0 },
         free_effort: Some(free_effort::<T>),
         unlink: None,
         copy: Some(copy::<T>),
         defrag: Some(defrag::<T>),
         mem_usage2: None,
         free_effort2: None,
-        unlink2: None,
+        unlink2: Some(unlink::<T>),
         copy2: None,
-        aux_save2: None,
+        aux_save2: if T::HAS_AUX { Some(aux_save::<T>) } else { None },
     };
     // SAFETY: called while loading; the server copies the methods and the name.
     let handle = unsafe { api!(RedisModule_CreateDataType)(ctx, T::NAME.as_ptr(), VERSION as c_int, &mut methods) };
@@ -126,6 +126,40 @@ extern "C" fn free<T: NativeType>(value: *mut c_void) {
 extern "C" fn free_effort<T: NativeType>(_key: *mut raw::RedisModuleString, value: *const c_void) -> usize {
     // SAFETY: the server passes a value that T made.
     guard(1, || unsafe { T::parts(plain(value.cast_mut())) })
+}
+
+/// The value leaves its key: deleted, expired, evicted, overwritten, renamed, moved. It may live on elsewhere.
+extern "C" fn unlink<T: NativeType>(key: *mut raw::RedisModuleKeyOptCtx, value: *const c_void) {
+    // SAFETY: the server passes a value that T made, and the key it leaves.
+    guard((), || unsafe {
+        let db = api!(RedisModule_GetDbIdFromOptCtx)(key);
+        let name = api!(RedisModule_GetKeyNameFromOptCtx)(key);
+        if !name.is_null() {
+            T::unlinked(plain(value.cast_mut()), db, bytes_of(name.cast_mut()));
+        }
+    });
+}
+
+/// One number beside the keys of a snapshot.
+extern "C" fn aux_save<T: NativeType>(io: *mut raw::RedisModuleIO, _when: c_int) {
+    // SAFETY: `io` is the server's for this call.
+    guard((), || unsafe { api!(RedisModule_SaveUnsigned)(io, T::aux()) });
+}
+
+extern "C" fn aux_load<T: NativeType>(io: *mut raw::RedisModuleIO, version: c_int, _when: c_int) -> c_int {
+    guard(ERR, || {
+        if version != VERSION as c_int {
+            log(null_mut(), c"warning", &format!("data of encoding {version} needs a newer resil"));
+            return ERR;
+        }
+        // SAFETY: as above; a short read is seen by the check that follows.
+        let number = unsafe { api!(RedisModule_LoadUnsigned)(io) };
+        if unsafe { api!(RedisModule_IsIOError)(io) } != 0 {
+            return ERR;
+        }
+        T::load_aux(number);
+        OK
+    })
 }
 
 extern "C" fn copy<T: NativeType>(

@@ -5,6 +5,7 @@
 
 pub mod breaker;
 pub mod callbacks;
+pub mod holding;
 pub mod tiers;
 pub mod window;
 
@@ -41,6 +42,21 @@ pub trait NativeType {
     unsafe fn copy(value: *mut c_void) -> *mut c_void;
 
     unsafe fn free(value: *mut c_void);
+
+    /// The value leaves the key `name` of database `db`, which it may do alive. Nothing may be written here.
+    ///
+    /// # Safety
+    /// As above.
+    unsafe fn unlinked(_value: *mut c_void, _db: i32, _name: &[u8]) {}
+
+    /// Whether a snapshot carries a number of this type beside its keys.
+    const HAS_AUX: bool = false;
+
+    fn aux() -> u64 {
+        0
+    }
+
+    fn load_aux(_number: u64) {}
 
     /// Moves the value's allocations where the server wants them; returns where the value is now.
     unsafe fn defrag(value: *mut c_void, relocate: &mut dyn FnMut(*mut c_void) -> *mut c_void) -> *mut c_void;

@@ -1,0 +1,67 @@
+//! Locks and bulkheads beside a model that is as naive as the contract reads, and held against what they promise.
+//!
+//! How to repeat a failing run: see `seed`.
+
+#[path = "lock/bytes.rs"]
+mod bytes;
+#[path = "lock/clocks.rs"]
+mod clocks;
+#[path = "lock/crowd.rs"]
+mod crowd;
+#[path = "lock/driver.rs"]
+mod driver;
+#[path = "lock/fences.rs"]
+mod fences;
+#[path = "lock/key.rs"]
+mod key;
+#[path = "lock/line.rs"]
+mod line;
+#[path = "lock/model.rs"]
+mod model;
+#[path = "lock/owners.rs"]
+mod owners;
+#[path = "lock/promises.rs"]
+mod promises;
+#[path = "lock/schedule.rs"]
+mod schedule;
+#[path = "seed/mod.rs"]
+mod seed;
+#[path = "lock/sessions.rs"]
+mod sessions;
+
+use proptest::prelude::*;
+
+use driver::Driver;
+use key::START;
+use model::Model;
+use schedule::{calm, wild};
+
+proptest! {
+    #![proptest_config(seed::config())]
+
+    /// Verdicts, answers, endings, fences, the line and the next wake; on the machine, on a replica and in its bytes.
+    #[test]
+    fn a_lock_does_exactly_what_the_contract_says(events in calm()) {
+        beside_the_model(false, &events)?;
+    }
+
+    #[test]
+    fn a_bulkhead_does_exactly_what_the_contract_says(events in calm()) {
+        beside_the_model(true, &events)?;
+    }
+
+    /// Clocks set back, restarts, promotions, deletions.
+    #[test]
+    fn whatever_happens_to_a_server_it_does_what_the_contract_says(bulkhead: bool, events in wild()) {
+        beside_the_model(bulkhead, &events)?;
+    }
+}
+
+fn beside_the_model(bulkhead: bool, events: &[schedule::Event]) -> Result<(), TestCaseError> {
+    let mut driver = Driver::new(bulkhead);
+    let mut model = Model::new(bulkhead, START);
+    for event in events {
+        driver.play_beside(&mut model, event)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,305 @@
+//! One key as a server keeps it: holders, line, fences, a clock; and a replica that only gets the edits.
+//!
+//! Every step goes through [`Key::step`], which holds it against what must be true after any step whatsoever.
+
+use resil_core::codec::to_vec;
+use resil_core::fence::Floor;
+use resil_core::lock::{
+    self, Acquired, Answer, Ask, Claim, Edit, Ending, Holders, Kind, Mode, Outcome, Released, Renewed, Room, Setting,
+    Waiting, decode_edits, decode_holders, encode_edits, encode_holders,
+};
+use resil_core::queue::Queue;
+use resil_core::{Instant, Span};
+
+pub const MS: i64 = 1_000;
+pub const SECOND: i64 = 1_000_000;
+pub const MINUTE: i64 = 60 * SECOND;
+pub const HOUR: i64 = 60 * MINUTE;
+pub const START: i64 = 1_800_000_000 * SECOND;
+pub const JUMP: i64 = MINUTE;
+
+/// What an owner asks for, and how long it waits for it.
+#[derive(Debug, Clone, Copy)]
+pub struct Wish {
+    pub claim: Claim,
+    pub lease: i64,
+    pub wait: Option<i64>,
+    pub most: usize,
+}
+
+pub fn writer() -> Wish {
+    Wish { claim: Claim::Exclusive, lease: 10 * SECOND, wait: None, most: 1_000 }
+}
+
+pub fn reader() -> Wish {
+    Wish { claim: Claim::Shared, ..writer() }
+}
+
+pub fn permit(max: u32) -> Wish {
+    Wish { claim: Claim::Permit { max, priority: 5 }, ..writer() }
+}
+
+impl Wish {
+    pub fn lease(self, lease: i64) -> Self {
+        Self { lease, ..self }
+    }
+
+    pub fn waits(self, wait: i64) -> Self {
+        Self { wait: Some(wait), ..self }
+    }
+
+    pub fn queue(self, most: usize) -> Self {
+        Self { most, ..self }
+    }
+
+    pub fn priority(self, priority: u8) -> Self {
+        match self.claim {
+            Claim::Permit { max, .. } => Self { claim: Claim::Permit { max, priority }, ..self },
+            Claim::Exclusive | Claim::Shared => self,
+        }
+    }
+}
+
+#[derive(Debug, Clone)]
+pub struct Key {
+    pub kind: Kind,
+    pub holders: Holders,
+    pub queue: Queue<Ask>,
+    pub floor: Floor,
+    pub replica: Holders,
+    pub replica_floor: Floor,
+    pub now: i64,
+    pub promoted: Option<i64>,
+    /// What the last step told.
+    pub answers: Vec<Answer>,
+    pub endings: Vec<Ending>,
+    pub edits: Vec<Edit>,
+    pub wake: Option<i64>,
+    /// Calls that wait for their answer.
+    pub open: Vec<u64>,
+    pub calls: u64,
+}
+
+impl Key {
+    pub fn of(kind: Kind) -> Self {
+        Self {
+            kind,
+            holders: Holders::default(),
+            queue: Queue::default(),
+            floor: Floor::default(),
+            replica: Holders::default(),
+            replica_floor: Floor::default(),
+            now: START,
+            promoted: None,
+            answers: Vec::new(),
+            endings: Vec::new(),
+            edits: Vec::new(),
+            wake: None,
+            open: Vec::new(),
+            calls: 0,
+        }
+    }
+
+    pub fn lock() -> Self {
+        Self::of(Kind::Lock)
+    }
+
+    pub fn bulkhead() -> Self {
+        Self::of(Kind::Bulkhead)
+    }
+
+    pub fn step<V>(&mut self, act: impl FnOnce(&mut Room<'_>, &mut Setting<'_>) -> Outcome<V>) -> V {
+        let mut room = Room { kind: self.kind, holders: &mut self.holders, queue: &mut self.queue };
+        let mut setting = Setting {
+            now: Instant::from_us(self.now),
+            promoted_at: self.promoted.map(Instant::from_us),
+            floor: &mut self.floor,
+        };
+        let Outcome { verdict, edits, answers, endings, wake_at } = act(&mut room, &mut setting);
+        self.answers = answers;
+        self.endings = endings;
+        self.edits = edits.to_vec();
+        self.wake = wake_at.map(Instant::as_us);
+        self.replicate();
+        self.hold_to_account();
+        verdict
+    }
+
+    /// The edits travel as bytes, and make of the replica what the step made of the holders.
+    fn replicate(&mut self) {
+        if self.edits.is_empty() {
+            return;
+        }
+        let bytes = to_vec(|out| encode_edits(self.kind, &self.edits, out));
+        let (kind, edits) = decode_edits(&bytes).expect("edits of a step");
+        assert_eq!((kind, edits.as_slice()), (self.kind, self.edits.as_slice()));
+        for edit in edits {
+            if let Edit::Granted(holder) = &edit {
+                self.replica_floor.heard_of(holder.fence);
+            }
+            self.replica.apply(edit);
+        }
+    }
+
+    fn hold_to_account(&mut self) {
+        let bytes = self.bytes();
+        assert_eq!(bytes, self.replica_bytes(), "the edits make the same state elsewhere");
+        assert_eq!(decode_holders(&bytes).as_ref(), Ok(&(self.kind, self.holders.clone())), "the state can be stored");
+        for answer in &self.answers {
+            let at = self.open.iter().position(|id| *id == answer.id()).expect("one answer, to a call that waits");
+            self.open.swap_remove(at);
+        }
+        assert_eq!(self.wake, self.moments().into_iter().min(), "it is woken by whatever comes first");
+    }
+
+    pub fn bytes(&self) -> Vec<u8> {
+        to_vec(|out| encode_holders(self.kind, &self.holders, out))
+    }
+
+    fn replica_bytes(&self) -> Vec<u8> {
+        to_vec(|out| encode_holders(self.kind, &self.replica, out))
+    }
+
+    /// When something ends: leases, and patience.
+    pub fn moments(&self) -> Vec<i64> {
+        let ends = self.holders.iter().map(|holder| holder.ends.as_us());
+        ends.chain(self.queue.waiters().map(|waiter| waiter.deadline.as_us())).collect()
+    }
+
+    pub fn ask(&mut self, owner: &str, wish: Wish) -> Acquired {
+        self.ask_with(owner.as_bytes(), wish, b"", None)
+    }
+
+    pub fn ask_with(&mut self, owner: &[u8], wish: Wish, meta: &[u8], bind_to: Option<u64>) -> Acquired {
+        self.calls += 1;
+        let id = self.calls;
+        let ask = Ask { claim: wish.claim, lease: Span::from_us(wish.lease), meta: meta.into(), bind_to };
+        let waiting = wish.wait.map(|wait| Waiting { id, wait: Span::from_us(wait), most: wish.most });
+        // Until the verdict is known the call counts as open; if it does not wait it must not have been answered.
+        self.open.push(id);
+        let verdict = self.step(|room, setting| lock::acquire(room, owner, ask, waiting, setting));
+        if verdict != Acquired::Queued {
+            let at = self.open.iter().position(|open| *open == id).expect("a verdict or an answer, never both");
+            self.open.swap_remove(at);
+        }
+        verdict
+    }
+
+    /// Asks, and is granted.
+    pub fn take(&mut self, owner: &str, wish: Wish) -> u64 {
+        match self.ask(owner, wish) {
+            Acquired::Granted(grant) => grant.fence,
+            other => panic!("{owner} gets {other:?}"),
+        }
+    }
+
+    /// Asks, and waits. Returns the id of the call.
+    pub fn queue_up(&mut self, owner: &str, wish: Wish) -> u64 {
+        assert_eq!(self.ask(owner, wish), Acquired::Queued, "{owner}");
+        self.calls
+    }
+
+    pub fn renew(&mut self, owner: &str, fence: Option<u64>, lease: i64) -> Renewed {
+        self.step(|room, setting| lock::renew(room, owner.as_bytes(), fence, Span::from_us(lease), setting))
+    }
+
+    pub fn release(&mut self, owner: &str, fence: Option<u64>) -> Released {
+        self.step(|room, setting| lock::release(room, owner.as_bytes(), fence, setting))
+    }
+
+    pub fn break_all(&mut self) -> usize {
+        self.step(lock::break_all)
+    }
+
+    pub fn close(&mut self, fence: u64) -> bool {
+        self.step(|room, setting| lock::close(room, fence, setting))
+    }
+
+    pub fn take_back(&mut self, fence: u64) -> bool {
+        self.step(|room, setting| lock::take_back(room, fence, setting))
+    }
+
+    pub fn extend(&mut self, fence: u64, ends: i64) -> bool {
+        self.step(|room, setting| lock::extend(room, fence, Instant::from_us(ends), setting))
+    }
+
+    pub fn leave(&mut self, id: u64) -> bool {
+        self.open.retain(|open| *open != id);
+        self.step(|room, setting| lock::leave(room, id, setting))
+    }
+
+    pub fn tick(&mut self) {
+        self.step(lock::tick);
+    }
+
+    pub fn give_up(&mut self) {
+        self.step(lock::give_up);
+    }
+
+    /// The clock shows `by` more, or less; whatever is due happens.
+    pub fn later(&mut self, by: i64) {
+        self.now += by;
+        self.tick();
+    }
+
+    /// Stored and loaded again. Connections, and so waiters, are gone.
+    pub fn restart(&mut self) {
+        let (kind, holders) = decode_holders(&self.bytes()).expect("what was stored");
+        let floor = self.floor.highest();
+        (self.kind, self.holders) = (kind, holders);
+        self.start_anew(floor);
+    }
+
+    /// The replica, whose clock differs by `by`, becomes the primary.
+    pub fn promote(&mut self, by: i64) {
+        self.now += by;
+        self.holders = self.replica.clone();
+        self.promoted = Some(self.now);
+        self.start_anew(self.replica_floor.highest());
+    }
+
+    fn start_anew(&mut self, floor: u64) {
+        self.queue = Queue::default();
+        self.open.clear();
+        self.floor = Floor::default();
+        self.floor.heard_of(floor);
+        self.floor.jump(Span::from_us(JUMP));
+    }
+
+    /// The key is deleted, everywhere.
+    pub fn delete(&mut self) {
+        self.holders = Holders::default();
+        self.replica = Holders::default();
+        self.tick();
+    }
+
+    pub fn owners(&self) -> Vec<String> {
+        self.holders.iter().map(|holder| String::from_utf8_lossy(holder.owner()).into_owned()).collect()
+    }
+
+    pub fn line(&self) -> Vec<String> {
+        self.queue.waiters().map(|waiter| String::from_utf8_lossy(&waiter.owner).into_owned()).collect()
+    }
+
+    /// Who was granted a place from the line in the last step.
+    pub fn served(&self) -> Vec<String> {
+        let granted = self.answers.iter().filter_map(|answer| match answer {
+            Answer::Granted { owner, .. } => Some(String::from_utf8_lossy(owner).into_owned()),
+            Answer::TimedOut { .. } | Answer::Superseded { .. } => None,
+        });
+        granted.collect()
+    }
+
+    pub fn timed_out(&self) -> Vec<u64> {
+        let late = |answer: &Answer| matches!(answer, Answer::TimedOut { .. }).then_some(answer.id());
+        self.answers.iter().filter_map(late).collect()
+    }
+
+    pub fn end_of(&self, owner: &str) -> i64 {
+        self.holders.by_owner(owner.as_bytes()).map_or(0, |holder| holder.ends.as_us())
+    }
+
+    pub fn writers(&self) -> usize {
+        self.holders.iter().filter(|holder| holder.mode() == Mode::Exclusive).count()
+    }
+}

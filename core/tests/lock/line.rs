@@ -1,0 +1,181 @@
+//! The line: who stands in it, who leaves it, and what the call is told that stood there before.
+
+use resil_core::Span;
+use resil_core::lock::{Acquired, Answer, Released};
+
+use super::key::{HOUR, Key, MINUTE, SECOND, permit, reader, writer};
+
+/// How long those who were served in the last step have waited.
+fn waited(key: &Key) -> Vec<Span> {
+    let waited = key.answers.iter().filter_map(|answer| match answer {
+        Answer::Granted { grant, .. } => Some(grant.waited),
+        Answer::TimedOut { .. } | Answer::Superseded { .. } => None,
+    });
+    waited.collect()
+}
+
+#[test]
+fn writers_are_served_one_by_one_in_the_order_of_arrival() {
+    let mut key = Key::lock();
+    key.take("0", writer());
+    let names: Vec<String> = (1..200).map(|number: u32| number.to_string()).collect();
+    for name in &names {
+        key.queue_up(name, writer().waits(HOUR));
+    }
+    let mut holder = "0".to_owned();
+    for name in names {
+        assert!(matches!(key.release(&holder, None), Released::Released { .. }));
+        assert_eq!(key.served(), std::slice::from_ref(&name));
+        holder = name;
+    }
+    assert!(key.queue.is_empty());
+}
+
+#[test]
+fn a_waiting_writer_is_not_overtaken_by_readers() {
+    let mut key = Key::lock();
+    key.take("a", reader());
+    key.queue_up("b", writer().waits(MINUTE));
+    assert!(matches!(key.ask("c", reader()), Acquired::Refused(_)));
+    key.queue_up("c", reader().waits(MINUTE));
+    key.release("a", None);
+    assert_eq!((key.served(), key.line()), (vec!["b".into()], vec!["c".into()]));
+}
+
+#[test]
+fn a_writer_that_leaves_the_line_lets_the_readers_behind_it_in() {
+    let mut key = Key::lock();
+    key.take("a", reader());
+    let writes = key.queue_up("b", writer().waits(MINUTE));
+    key.queue_up("c", reader().waits(MINUTE));
+    key.queue_up("d", reader().waits(MINUTE));
+    assert!(key.leave(writes));
+    assert_eq!(key.served(), ["c", "d"]);
+    assert!(!key.leave(writes), "it left before");
+}
+
+#[test]
+fn asking_again_moves_the_place_to_the_new_call_and_its_wait_counts_from_there() {
+    let mut key = Key::lock();
+    key.take("holder", writer().lease(HOUR));
+    let first = key.queue_up("a", writer().waits(10 * SECOND));
+    key.queue_up("b", writer().waits(HOUR));
+    key.later(9 * SECOND);
+    let second = key.queue_up("a", writer().waits(10 * SECOND));
+    assert_eq!(key.answers, [Answer::Superseded { id: first }]);
+    assert_eq!(key.line(), ["a", "b"], "its place stays");
+    key.later(SECOND);
+    assert!(key.answers.is_empty(), "the wait is the new one");
+    key.later(2 * SECOND);
+    key.release("holder", None);
+    assert_eq!((key.served(), waited(&key)), (vec!["a".into()], vec![Span::from_secs(3)]));
+    assert_eq!(key.answers[0].id(), second);
+}
+
+#[test]
+fn asking_again_without_a_wait_leaves_the_line() {
+    let mut key = Key::lock();
+    key.take("holder", reader());
+    let id = key.queue_up("a", writer().waits(MINUTE));
+    key.queue_up("b", reader().waits(MINUTE));
+    assert!(matches!(key.ask("a", writer()), Acquired::Refused(_)));
+    assert_eq!(key.answers[0], Answer::Superseded { id });
+    assert_eq!((key.served(), key.line()), (vec!["b".into()], vec![]), "who stood behind it moves up");
+}
+
+#[test]
+fn a_waiting_writer_that_asks_as_a_reader_may_fit_at_once() {
+    let mut key = Key::lock();
+    key.take("holder", reader());
+    let id = key.queue_up("a", writer().waits(MINUTE));
+    key.take("a", reader().waits(MINUTE));
+    assert_eq!(key.answers, [Answer::Superseded { id }]);
+    assert_eq!(key.owners(), ["holder", "a"]);
+}
+
+#[test]
+fn an_owner_served_before_its_second_call_came_has_one_grant_for_both() {
+    let mut key = Key::lock();
+    key.take("holder", writer());
+    key.queue_up("a", writer().waits(MINUTE));
+    key.now += 10 * SECOND;
+    let fence = key.take("a", writer().waits(MINUTE));
+    assert!(matches!(&key.answers[..], [Answer::Granted { grant, .. }] if grant.fence == fence));
+}
+
+#[test]
+fn a_grant_that_could_not_be_told_goes_to_the_next_in_line() {
+    let mut key = Key::lock();
+    key.take("holder", writer());
+    key.queue_up("gone", writer().waits(MINUTE));
+    key.queue_up("next", writer().waits(MINUTE));
+    key.release("holder", None);
+    let fence = key.holders.last_fence();
+    assert!(key.take_back(fence));
+    assert_eq!(key.served(), ["next"]);
+    assert!(key.holders.last_fence() > fence);
+}
+
+#[test]
+fn a_lock_of_a_closed_connection_goes_to_the_next_in_line_and_only_once() {
+    let mut key = Key::lock();
+    let fence = key.take("crashed", writer());
+    key.queue_up("next", writer().waits(MINUTE));
+    assert!(key.close(fence));
+    assert_eq!(key.served(), ["next"]);
+    assert!(!key.close(fence));
+    assert_eq!(key.owners(), ["next"]);
+}
+
+#[test]
+fn lower_numbers_go_first_and_within_a_priority_the_first_goes_first() {
+    let mut key = Key::bulkhead();
+    key.take("holder", permit(1));
+    for (name, priority) in [("f", 9), ("c", 5), ("a", 0), ("d", 5), ("b", 0), ("e", 5)] {
+        key.queue_up(name, permit(1).priority(priority).queue(10).waits(HOUR));
+    }
+    assert_eq!(key.line(), ["a", "b", "c", "d", "e", "f"]);
+}
+
+#[test]
+fn a_line_that_is_full_refuses_and_shrinking_evicts_nobody() {
+    let mut key = Key::bulkhead();
+    for name in ["a", "b", "c"] {
+        key.take(name, permit(3));
+    }
+    key.queue_up("d", permit(3).queue(1).waits(MINUTE));
+    assert!(matches!(key.ask("e", permit(3).queue(1).waits(MINUTE)), Acquired::Refused(_)));
+    assert!(matches!(key.ask("e", permit(1).queue(3).waits(MINUTE)), Acquired::Refused(_)));
+    assert_eq!((key.owners().len(), key.line()), (3, vec!["d".into()]));
+    key.take("a", permit(1));
+    assert_eq!(key.owners().len(), 3);
+    key.queue_up("e", permit(3).queue(2).waits(MINUTE));
+}
+
+#[test]
+fn a_wait_of_nothing_is_answered_in_the_same_step() {
+    let mut key = Key::lock();
+    key.take("holder", writer());
+    assert_eq!(key.ask("a", writer().waits(0)), Acquired::Queued);
+    assert_eq!((key.timed_out(), key.queue.len()), (vec![key.calls], 0));
+}
+
+#[test]
+fn whoever_waits_for_a_key_that_is_deleted_is_served() {
+    let mut key = Key::lock();
+    key.take("holder", writer());
+    key.queue_up("a", writer().waits(MINUTE));
+    key.delete();
+    assert_eq!(key.served(), ["a"]);
+}
+
+#[test]
+fn a_refusal_names_the_holder_whose_lease_ends_last_and_the_time_to_the_first_end() {
+    let mut key = Key::lock();
+    key.take("short", reader().lease(SECOND));
+    key.take("long", reader().lease(MINUTE));
+    key.take("middle", reader());
+    let Acquired::Refused(busy) = key.ask("a", writer()) else { panic!("readers hold") };
+    assert_eq!((&*busy.holder, busy.remaining.as_us(), busy.retry_after.as_us()), (&b"long"[..], MINUTE, SECOND));
+    assert_eq!((busy.active, busy.queued), (3, 0));
+}

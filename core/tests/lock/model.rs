@@ -1,0 +1,463 @@
+//! The contract, as naively as it reads: who holds and who waits are plain lists, looked through from end to end.
+//!
+//! Time is in microseconds. Nothing is shared with the machine but the numbers of the contract.
+
+const GRACE: i64 = 60_000_000;
+const JITTER: i64 = 1_000_000;
+const ENDS: usize = 8;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Want {
+    Write,
+    Read,
+    Permit(usize),
+}
+
+#[derive(Debug, Clone)]
+pub struct Wanted {
+    pub want: Want,
+    pub priority: u8,
+    pub lease: i64,
+    pub meta: Vec<u8>,
+    pub bind: Option<u64>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Held {
+    pub owner: Vec<u8>,
+    pub meta: Vec<u8>,
+    pub fence: u64,
+    pub since: i64,
+    pub end: i64,
+    pub lease: i64,
+    pub writes: bool,
+}
+
+#[derive(Debug, Clone)]
+pub struct Stands {
+    pub id: u64,
+    pub owner: Vec<u8>,
+    pub since: i64,
+    pub until: i64,
+    /// Of the place, not of the call that has it now.
+    priority: u8,
+    wanted: Wanted,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Over {
+    pub owner: Vec<u8>,
+    pub fence: u64,
+    pub at: i64,
+    pub held: i64,
+    pub how: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Got {
+    pub fence: u64,
+    pub lease: i64,
+    pub waited: i64,
+    pub active: usize,
+    pub queued: usize,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Full {
+    pub holder: Vec<u8>,
+    pub remaining: i64,
+    pub retry_after: i64,
+    pub active: usize,
+    pub queued: usize,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Said {
+    Granted(Got),
+    Refused(Full),
+    Queued,
+    Deadlock,
+    Lost(&'static str),
+    Released(i64),
+    Broke(usize),
+    Was(bool),
+    Nothing,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Told {
+    Granted(u64, Vec<u8>, Got, Option<u64>),
+    TimedOut(u64, Full),
+    Superseded(u64),
+}
+
+#[derive(Debug, Clone)]
+pub struct Model {
+    pub bulkhead: bool,
+    pub now: i64,
+    pub promoted: Option<i64>,
+    /// In the order of their grants.
+    pub holders: Vec<Held>,
+    /// In the order of service.
+    pub line: Vec<Stands>,
+    /// Oldest first.
+    pub over: Vec<Over>,
+    pub last: u64,
+    pub floor: u64,
+    jump: u64,
+    seen: i64,
+    /// What this step told, and whose holding it ended.
+    pub told: Vec<Told>,
+    pub ends: Vec<(Vec<u8>, u64, i64, &'static str)>,
+}
+
+impl Model {
+    pub fn new(bulkhead: bool, now: i64) -> Self {
+        Self {
+            bulkhead,
+            now,
+            promoted: None,
+            holders: Vec::new(),
+            line: Vec::new(),
+            over: Vec::new(),
+            last: 0,
+            floor: 0,
+            jump: 0,
+            seen: 0,
+            told: Vec::new(),
+            ends: Vec::new(),
+        }
+    }
+
+    // What can be asked of it.
+
+    pub fn acquire(&mut self, owner: &[u8], wanted: Wanted, waiting: Option<(u64, i64, usize)>) -> Said {
+        self.bring_up_to_date();
+        let said = match self.holders.iter().position(|held| held.owner == owner) {
+            Some(at) => self.again(at, &wanted),
+            None => self.newly(owner, wanted, waiting),
+        };
+        self.settle();
+        said
+    }
+
+    fn again(&mut self, at: usize, wanted: &Wanted) -> Said {
+        let others = self.holders.len() > 1 || !self.line.is_empty();
+        let held = &mut self.holders[at];
+        let writes = wanted.want == Want::Write;
+        if writes && !held.writes && others {
+            return Said::Deadlock;
+        }
+        held.writes = writes;
+        if self.now + wanted.lease > held.end {
+            held.end = self.now + wanted.lease;
+            held.lease = wanted.lease;
+        }
+        let fence = held.fence;
+        Said::Granted(self.got(fence, 0))
+    }
+
+    fn newly(&mut self, owner: &[u8], wanted: Wanted, waiting: Option<(u64, i64, usize)>) -> Said {
+        let place = self.line.iter().position(|waiter| waiter.owner == owner);
+        let Some((id, wait, most)) = waiting else {
+            // Asking without WAIT leaves the line.
+            if let Some(place) = place {
+                let former = self.line.remove(place);
+                self.told.push(Told::Superseded(former.id));
+                self.serve();
+            }
+            if self.nobody_before(wanted.priority) && self.fits(wanted.want) {
+                let fence = self.give(owner, &wanted);
+                return Said::Granted(self.got(fence, 0));
+            }
+            return Said::Refused(self.full());
+        };
+        let (since, until) = (self.now, self.now + wait);
+        if let Some(place) = place {
+            // The place stays where it is; the call that waits in it is another.
+            let waiter = &mut self.line[place];
+            let former = waiter.id;
+            (waiter.id, waiter.since, waiter.until, waiter.wanted) = (id, since, until, wanted);
+            self.told.push(Told::Superseded(former));
+        } else {
+            if self.nobody_before(wanted.priority) && self.fits(wanted.want) {
+                let fence = self.give(owner, &wanted);
+                return Said::Granted(self.got(fence, 0));
+            }
+            let room = match wanted.want {
+                Want::Permit(max) => self.holders.len() + self.line.len() < max + most,
+                Want::Read | Want::Write => self.line.len() < most,
+            };
+            if !room {
+                return Said::Refused(self.full());
+            }
+            let behind = self.line.iter().filter(|waiter| waiter.priority <= wanted.priority).count();
+            let priority = wanted.priority;
+            self.line.insert(behind, Stands { id, owner: owner.into(), since, until, priority, wanted });
+        }
+        self.serve();
+        // Whoever is served by its own call is told by that call's verdict.
+        let own = self.told.iter().position(|told| matches!(told, Told::Granted(granted, ..) if *granted == id));
+        match own.map(|own| self.told.remove(own)) {
+            Some(Told::Granted(_, _, got, _)) => Said::Granted(got),
+            _ => Said::Queued,
+        }
+    }
+
+    pub fn renew(&mut self, owner: &[u8], fence: Option<u64>, lease: i64) -> Said {
+        self.bring_up_to_date();
+        let said = match self.held_by(owner, fence) {
+            Some(at) => {
+                self.holders[at].lease = lease;
+                self.holders[at].end = self.now + lease;
+                Said::Granted(self.got(self.holders[at].fence, 0))
+            }
+            None => Said::Lost(self.why(owner, fence)),
+        };
+        self.settle();
+        said
+    }
+
+    pub fn release(&mut self, owner: &[u8], fence: Option<u64>) -> Said {
+        self.bring_up_to_date();
+        let said = match self.held_by(owner, fence) {
+            Some(at) => Said::Released(self.finish(at, self.now, "released")),
+            None => match self.own_end(owner, fence) {
+                Some(Over { how: "released", held, .. }) => Said::Released(*held),
+                _ => Said::Lost(self.why(owner, fence)),
+            },
+        };
+        self.settle();
+        said
+    }
+
+    pub fn break_all(&mut self) -> Said {
+        self.bring_up_to_date();
+        let broken = self.holders.len();
+        for _ in 0..broken {
+            self.finish(0, self.now, "broken");
+        }
+        self.settle();
+        Said::Broke(broken)
+    }
+
+    pub fn finish_fence(&mut self, fence: u64, how: &'static str) -> Said {
+        self.bring_up_to_date();
+        let at = self.holders.iter().position(|held| held.fence == fence);
+        if let Some(at) = at {
+            self.finish(at, self.now, how);
+        }
+        self.settle();
+        Said::Was(at.is_some())
+    }
+
+    pub fn extend(&mut self, fence: u64, end: i64) -> Said {
+        self.bring_up_to_date();
+        let now = self.now;
+        let held = self.holders.iter_mut().find(|held| held.fence == fence);
+        let was = held.is_some();
+        if let Some(held) = held {
+            held.end = held.end.max(end.min(now + held.lease));
+        }
+        self.settle();
+        Said::Was(was)
+    }
+
+    pub fn leave(&mut self, id: u64) -> Said {
+        let at = self.line.iter().position(|waiter| waiter.id == id);
+        if let Some(at) = at {
+            self.line.remove(at);
+        }
+        self.tick();
+        Said::Was(at.is_some())
+    }
+
+    pub fn tick(&mut self) -> Said {
+        self.bring_up_to_date();
+        self.settle();
+        Said::Nothing
+    }
+
+    pub fn give_up(&mut self) -> Said {
+        self.follow_clock();
+        while let Some(place) = self.first_to_give_up(self.now) {
+            self.time_out(place);
+        }
+        Said::Nothing
+    }
+
+    /// The line is gone with the connections; the server knows of no clock but its own.
+    pub fn start_anew(&mut self, jump: i64) {
+        self.line.clear();
+        self.seen = 0;
+        self.jump = jump as u64;
+    }
+
+    pub fn delete(&mut self) {
+        self.holders.clear();
+        self.over.clear();
+        self.last = 0;
+        self.tick();
+    }
+
+    pub fn wake(&self) -> Option<i64> {
+        let ends = self.holders.iter().map(|held| held.end);
+        ends.chain(self.line.iter().map(|waiter| waiter.until)).min()
+    }
+
+    // How time passes.
+
+    /// Everything that was due before now happens in the order of time. At one instant a lease ends before patience.
+    fn bring_up_to_date(&mut self) {
+        self.follow_clock();
+        for held in &mut self.holders {
+            if held.end > self.now + held.lease + JITTER {
+                held.end = self.now + held.lease;
+            } else if let Some(promoted) = self.promoted.filter(|promoted| *promoted <= self.now)
+                && held.end > promoted
+            {
+                held.end = held.end.max(promoted + held.lease);
+            }
+        }
+        self.serve();
+        loop {
+            let ends: Vec<i64> = self.holders.iter().map(|held| held.end).collect();
+            let first_end = ends.iter().copied().min().filter(|end| *end <= self.now);
+            let place = self.first_to_give_up(self.now - 1);
+            match (first_end, place) {
+                (Some(end), Some(place)) if self.line[place].until < end => self.time_out(place),
+                (Some(end), _) => {
+                    let at = ends.iter().position(|other| *other == end).expect("the first end");
+                    self.finish(at, end, "expired");
+                }
+                (None, Some(place)) => self.time_out(place),
+                (None, None) => break,
+            }
+            self.serve();
+        }
+    }
+
+    fn settle(&mut self) {
+        self.serve();
+        while let Some(place) = self.first_to_give_up(self.now) {
+            self.time_out(place);
+            self.serve();
+        }
+    }
+
+    /// A clock set back takes nobody's wait away and gives nobody more.
+    fn follow_clock(&mut self) {
+        let back = self.seen - self.now;
+        self.seen = self.now;
+        if back > JITTER {
+            for waiter in &mut self.line {
+                waiter.since -= back;
+                waiter.until -= back;
+            }
+        }
+    }
+
+    fn first_to_give_up(&self, by: i64) -> Option<usize> {
+        let first = self.line.iter().map(|waiter| waiter.until).min().filter(|until| *until <= by)?;
+        self.line.iter().position(|waiter| waiter.until == first)
+    }
+
+    fn time_out(&mut self, place: usize) {
+        let waiter = self.line.remove(place);
+        let full = self.full();
+        self.told.push(Told::TimedOut(waiter.id, full));
+    }
+
+    fn finish(&mut self, at: usize, when: i64, how: &'static str) -> i64 {
+        let Held { owner, fence, since, .. } = self.holders.remove(at);
+        let held = (when - since).max(0);
+        self.ends.push((owner.clone(), fence, held, how));
+        self.over.retain(|over| over.owner != owner);
+        self.over.push(Over { owner, fence, at: when, held, how });
+        if self.over.len() > ENDS {
+            self.over.remove(0);
+        }
+        held
+    }
+
+    // Who gets it.
+
+    fn serve(&mut self) {
+        while self.line.first().is_some_and(|waiter| self.fits(waiter.wanted.want)) {
+            let waiter = self.line.remove(0);
+            let fence = self.give(&waiter.owner, &waiter.wanted);
+            let got = self.got(fence, (self.now - waiter.since).max(0));
+            self.told.push(Told::Granted(waiter.id, waiter.owner, got, waiter.wanted.bind));
+        }
+    }
+
+    fn nobody_before(&self, priority: u8) -> bool {
+        self.line.iter().all(|waiter| waiter.priority > priority)
+    }
+
+    fn fits(&self, want: Want) -> bool {
+        match want {
+            Want::Write => self.holders.is_empty(),
+            Want::Read => self.holders.iter().all(|held| !held.writes),
+            Want::Permit(max) => self.holders.len() < max,
+        }
+    }
+
+    fn give(&mut self, owner: &[u8], wanted: &Wanted) -> u64 {
+        let now = self.now as u64;
+        if self.jump > 0 {
+            self.floor = self.floor.max(now) + self.jump;
+            self.jump = 0;
+        }
+        let fence = now.max(self.last + 1).max(self.floor + 1);
+        (self.last, self.floor) = (fence, fence);
+        self.holders.push(Held {
+            owner: owner.into(),
+            meta: wanted.meta.clone(),
+            fence,
+            since: self.now,
+            end: self.now + wanted.lease,
+            lease: wanted.lease,
+            writes: wanted.want == Want::Write,
+        });
+        fence
+    }
+
+    // What is told.
+
+    fn got(&self, fence: u64, waited: i64) -> Got {
+        let held = self.holders.iter().find(|held| held.fence == fence).expect("what was granted");
+        let (active, queued) = (self.holders.len(), self.line.len());
+        Got { fence, lease: held.end - self.now, waited, active, queued }
+    }
+
+    fn full(&self) -> Full {
+        let last = self.holders.iter().max_by_key(|held| (held.end, held.fence));
+        let first = self.holders.iter().map(|held| held.end).min();
+        Full {
+            holder: last.map_or(Vec::new(), |held| held.owner.clone()),
+            remaining: last.map_or(0, |held| (held.end - self.now).max(0)),
+            retry_after: first.map_or(0, |end| (end - self.now).max(0)),
+            active: self.holders.len(),
+            queued: self.line.len(),
+        }
+    }
+
+    fn held_by(&self, owner: &[u8], fence: Option<u64>) -> Option<usize> {
+        self.holders.iter().position(|held| held.owner == owner && fence.is_none_or(|fence| fence == held.fence))
+    }
+
+    fn own_end(&self, owner: &[u8], fence: Option<u64>) -> Option<&Over> {
+        let own = |over: &&Over| over.owner == owner && fence.is_none_or(|fence| fence == over.fence);
+        self.over.iter().find(own).filter(|over| self.now < over.at + GRACE)
+    }
+
+    /// The own end first, else taken, else absent.
+    fn why(&self, owner: &[u8], fence: Option<u64>) -> &'static str {
+        match self.own_end(owner, fence) {
+            Some(over) => over.how,
+            None if !self.bulkhead && !self.holders.is_empty() => "taken",
+            None => "absent",
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! What locks and bulkheads promise, watched from outside while anything may happen: no model, only what is seen.
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use resil_core::fence::Floor;
+use resil_core::lock::{Acquired, Answer, Released, Renewed};
+
+use super::driver::Driver;
+use super::key::{Key, MS, SECOND, permit, reader, writer};
+use super::model::Said;
+use super::schedule::{Event, What, calm, wild};
+use super::seed;
+
+/// A server that has just started, or that may not write, has not ended yet what is over.
+fn is_up_to_date(event: &Event) -> bool {
+    !matches!(event.what, What::GiveUp | What::Restart | What::Promote(_))
+}
+
+/// A place in the line as those who stand in it see it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Stood {
+    priority: u8,
+    arrival: usize,
+    owner: Vec<u8>,
+    id: u64,
+}
+
+proptest! {
+    #![proptest_config(seed::config())]
+
+    #[test]
+    fn there_are_never_two_writers_nor_a_reader_beside_a_writer(events in wild()) {
+        let mut driver = Driver::new(false);
+        for event in &events {
+            driver.play(event);
+            prop_assert!(driver.key.writers() == 0 || driver.key.holders.len() == 1, "{:?}", driver.key.owners());
+        }
+    }
+
+    #[test]
+    fn nobody_holds_beyond_the_end_of_its_lease(bulkhead: bool, events in wild()) {
+        let mut driver = Driver::new(bulkhead);
+        for event in events.iter() {
+            driver.play(event);
+            let now = driver.key.now;
+            let over = driver.key.holders.iter().find(|holder| holder.ends.as_us() <= now);
+            prop_assert!(over.is_none() || !is_up_to_date(event), "{:?} at {}", over, now);
+        }
+    }
+
+    #[test]
+    fn an_owner_holds_once_or_waits_once_and_never_both(bulkhead: bool, events in wild()) {
+        let mut driver = Driver::new(bulkhead);
+        for event in &events {
+            driver.play(event);
+            let mut owners = driver.key.owners();
+            owners.extend(driver.key.line());
+            let all = owners.len();
+            owners.sort();
+            owners.dedup();
+            prop_assert_eq!(owners.len(), all);
+        }
+    }
+
+    /// Within a priority the line is served in the order of arrival; nobody is passed over, and no newcomer goes first.
+    #[test]
+    fn nobody_overtakes_and_nobody_is_skipped(bulkhead: bool, events in calm()) {
+        let mut driver = Driver::new(bulkhead);
+        let mut line: Vec<Stood> = Vec::new();
+        for (arrival, event) in events.iter().enumerate() {
+            driver.play(event);
+            let key = &driver.key;
+            let id = key.calls;
+            let request = match event.what {
+                What::Acquire(request) => Some(request),
+                _ => None,
+            };
+            let priority = request.map_or(0, |request| if bulkhead { request.priority } else { 0 });
+            let owner = request.map_or(Vec::new(), |request| format!("owner {}", request.owner).into_bytes());
+            // The owner's place goes to its new call before that call is served; without WAIT it is given up.
+            let former = |answer: &Answer| matches!(answer, Answer::Superseded { .. });
+            let supersedes = key.answers.iter().any(former);
+            for answer in &key.answers {
+                let at = line.iter().position(|stood| stood.id == answer.id());
+                match (answer, at) {
+                    (Answer::Granted { .. }, Some(at)) => {
+                        let first = line.iter().min_by_key(|stood| (stood.priority, stood.arrival));
+                        prop_assert_eq!(first, Some(&line[at]), "the first is served");
+                        line.remove(at);
+                    }
+                    (Answer::Superseded { .. }, Some(at)) if request.is_some_and(|request| request.wait.is_some()) => {
+                        line[at].id = id;
+                    }
+                    (_, Some(at)) => drop(line.remove(at)),
+                    // Only the call of this very step can be answered before it was seen to wait.
+                    (_, None) => prop_assert_eq!(answer.id(), id),
+                }
+            }
+            let waits = key.open.contains(&id);
+            if matches!(driver.said, Said::Queued) && waits && !supersedes {
+                line.push(Stood { priority, arrival, owner: owner.clone(), id });
+            }
+            if let (Said::Granted(_), true) = (&driver.said, request.is_some()) {
+                let newly = key.holders.by_owner(&owner).is_some_and(|holder| holder.since.as_us() == key.now);
+                line.retain(|stood| stood.owner != owner);
+                let before = line.iter().find(|stood| stood.priority <= priority);
+                prop_assert!(!newly || supersedes || before.is_none() || served_before(key, &owner), "{:?}", before);
+            }
+            line.retain(|stood| key.open.contains(&stood.id));
+            let mut seen: Vec<&Stood> = line.iter().collect();
+            seen.sort_by_key(|stood| (stood.priority, stood.arrival));
+            let seen: Vec<u64> = seen.into_iter().map(|stood| stood.id).collect();
+            prop_assert_eq!(seen, key.queue.waiters().map(|waiter| waiter.id).collect::<Vec<_>>());
+        }
+    }
+
+    /// Whatever happens, whoever waits is answered once: at the latest when its patience ends.
+    #[test]
+    fn every_call_that_waits_gets_exactly_one_answer(bulkhead: bool, events in wild()) {
+        let mut driver = Driver::new(bulkhead);
+        for event in &events {
+            driver.play(event);
+            let mut waiting: Vec<u64> = driver.key.queue.waiters().map(|waiter| waiter.id).collect();
+            waiting.sort_unstable();
+            driver.key.open.sort_unstable();
+            prop_assert_eq!(&waiting, &driver.key.open);
+        }
+        let key = &mut driver.key;
+        key.tick();
+        while let Some(wake) = key.wake {
+            key.now = wake;
+            key.tick();
+        }
+        prop_assert!(key.open.is_empty() && key.queue.is_empty() && key.holders.is_empty());
+    }
+
+    /// A timer at that instant, and no other, is all a server needs.
+    #[test]
+    fn it_is_woken_exactly_when_something_happens(bulkhead: bool, events in wild()) {
+        let mut driver = Driver::new(bulkhead);
+        for event in &events {
+            driver.play(event);
+            let Some(wake) = driver.key.wake.filter(|_| is_up_to_date(event)) else { continue };
+            prop_assert!(wake > driver.key.now);
+            let mut early = driver.key.clone();
+            early.now = wake - 1;
+            early.tick();
+            prop_assert!(early.edits.is_empty() && early.answers.is_empty(), "nothing was due: {:?}", early.edits);
+            let mut due = driver.key.clone();
+            due.now = wake;
+            due.tick();
+            prop_assert!(!due.edits.is_empty() || !due.answers.is_empty());
+        }
+    }
+
+    /// Whoever is refused, waits, or has lost, leaves no trace in what is stored and replicated.
+    #[test]
+    fn a_refusal_changes_nothing(bulkhead: bool, events in wild()) {
+        let mut driver = Driver::new(bulkhead);
+        for event in &events {
+            driver.pass(event.gap);
+            driver.key.tick();
+            let before = driver.key.bytes();
+            driver.play(&Event { gap: super::schedule::Gap::None, ..*event });
+            // Leaving the line can let others in, and so can a patience of nothing.
+            let quiet = driver.key.answers.is_empty();
+            if quiet && matches!(driver.said, Said::Refused(_) | Said::Queued | Said::Deadlock | Said::Lost(_)) {
+                prop_assert_eq!(&driver.key.edits, &vec![]);
+                prop_assert_eq!(driver.key.bytes(), before);
+            }
+        }
+    }
+
+    #[test]
+    fn a_release_or_renewal_by_a_stranger_changes_nothing(bulkhead: bool, events in wild()) {
+        let mut driver = Driver::new(bulkhead);
+        for event in &events {
+            driver.play(event);
+            let key = &mut driver.key;
+            key.tick();
+            let (before, line) = (key.bytes(), key.line());
+            let fence = key.holders.iter().next().map(|holder| holder.fence);
+            prop_assert!(matches!(key.release("stranger", None), Released::Lost(_)));
+            prop_assert!(matches!(key.release("stranger", fence), Released::Lost(_)));
+            prop_assert!(matches!(key.renew("stranger", fence, SECOND), Renewed::Lost(_)));
+            prop_assert_eq!((key.bytes(), key.line()), (before, line));
+        }
+    }
+
+    /// With one `max` and one QUEUE for all.
+    #[test]
+    fn a_bulkhead_holds_at_most_max_and_with_its_line_at_most_max_and_queue(
+        max in 1..5u32,
+        queue in 0..5usize,
+        events in calm(),
+    ) {
+        let mut driver = Driver::new(true);
+        for event in &events {
+            let mut event = *event;
+            if let What::Acquire(request) = &mut event.what {
+                (request.max, request.most) = (max, queue);
+            }
+            driver.play(&event);
+            let (active, queued) = (driver.key.holders.len(), driver.key.queue.len());
+            prop_assert!(active <= max as usize && active + queued <= max as usize + queue, "{} and {}", active, queued);
+        }
+    }
+
+    /// What happens to one key is the same whether or not anything happens to others; only fences are shared.
+    #[test]
+    fn keys_are_independent(steps in vec((0..3usize, 0..5u8, 0..6u8, 1..=SECOND), 200..=210)) {
+        let mut alone = [Key::lock(), Key::bulkhead(), Key::lock()];
+        let mut together = alone.clone();
+        let mut floor = Floor::default();
+        let mut now = alone[0].now;
+        for (which, owner, what, gap) in steps {
+            now += gap;
+            let shared = &mut together[which];
+            (shared.floor, shared.now, alone[which].now) = (floor, now, now);
+            let seen = small_step(&mut together[which], owner, what);
+            floor = together[which].floor;
+            prop_assert_eq!(seen, small_step(&mut alone[which], owner, what));
+            for (alone, together) in alone.iter().zip(&together) {
+                prop_assert_eq!((alone.owners(), alone.line()), (together.owners(), together.line()));
+            }
+        }
+    }
+}
+
+/// True if the owner had its grant from the line, before it asked in this step.
+fn served_before(key: &Key, owner: &[u8]) -> bool {
+    key.answers.iter().any(|answer| matches!(answer, Answer::Granted { owner: served, .. } if **served == *owner))
+}
+
+/// A verdict and its answers without their fences.
+fn small_step(key: &mut Key, owner: u8, what: u8) -> String {
+    let name = format!("owner {owner}");
+    let wish = match key.kind {
+        resil_core::lock::Kind::Bulkhead => permit(2).queue(2),
+        resil_core::lock::Kind::Lock if owner.is_multiple_of(2) => reader(),
+        resil_core::lock::Kind::Lock => writer(),
+    };
+    let verdict = match what {
+        0..=2 => match key.ask(&name, wish.lease(900 * MS).waits(2 * SECOND)) {
+            Acquired::Granted(grant) => format!("granted {:?}", (grant.lease, grant.waited, grant.active)),
+            other => format!("{other:?}"),
+        },
+        3 => format!("{:?}", key.release(&name, None)),
+        4 => match key.renew(&name, None, SECOND) {
+            Renewed::Granted(grant) => format!("renewed {:?}", (grant.lease, grant.active)),
+            Renewed::Lost(reason) => reason.text().into(),
+        },
+        _ => format!("{:?}", key.tick()),
+    };
+    let answers: Vec<String> = key
+        .answers
+        .iter()
+        .map(|answer| match answer {
+            Answer::Granted { id, grant, .. } => format!("{id} granted after {:?}", grant.waited),
+            other => format!("{other:?}"),
+        })
+        .collect();
+    format!("{verdict}, {answers:?}")
+}

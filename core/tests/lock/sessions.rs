@@ -1,0 +1,281 @@
+//! Sessions beside a plain list of who is bound to whom.
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::select;
+use resil_core::lock::{Kind, Reason};
+use resil_core::session::{ClientId, Due, Loss, Place, Sessions};
+use resil_core::{Instant, Span};
+
+use super::key::{HOUR, MS, SECOND, START};
+use super::seed;
+
+const LOSSES: usize = 1_000;
+
+fn at(us: i64) -> Instant {
+    Instant::from_us(us)
+}
+
+fn place(db: i32, key: &str, fence: u64) -> Place {
+    Place { db, key: key.as_bytes().into(), fence }
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Spot {
+    db: i32,
+    key: u8,
+    fence: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum What {
+    Bind(ClientId, Spot, i64),
+    Unbind(Spot),
+    Lose(Spot, Reason),
+    Heard(ClientId),
+    Heartbeat(ClientId),
+    Close(ClientId),
+    TakeDue,
+    LookAtAll,
+    Swap(i32, i32),
+    OfKey(i32, u8),
+    Clear,
+}
+
+fn spot() -> impl Strategy<Value = Spot> {
+    (0..3i32, 0..3u8, 0..3u64).prop_map(|(db, key, fence)| Spot { db, key, fence })
+}
+
+fn what() -> impl Strategy<Value = What> {
+    let lease = select(vec![10 * MS, SECOND, 3 * SECOND, 10 * SECOND]);
+    prop_oneof![
+        30 => (1..5u64, spot(), lease).prop_map(|(client, spot, lease)| What::Bind(client, spot, lease)),
+        6 => spot().prop_map(What::Unbind),
+        8 => (spot(), select(vec![Reason::Expired, Reason::Broken])).prop_map(|(spot, why)| What::Lose(spot, why)),
+        6 => (1..6u64).prop_map(What::Heard),
+        8 => (1..6u64).prop_map(What::Heartbeat),
+        4 => (1..6u64).prop_map(What::Close),
+        10 => Just(What::TakeDue),
+        1 => Just(What::LookAtAll),
+        3 => (0..3i32, 0..3i32).prop_map(|(a, b)| What::Swap(a, b)),
+        5 => (0..3i32, 0..3u8).prop_map(|(db, key)| What::OfKey(db, key)),
+        1 => Just(What::Clear),
+    ]
+}
+
+impl Spot {
+    fn place(self) -> Place {
+        Place { db: self.db, key: [self.key].into(), fence: self.fence }
+    }
+}
+
+#[derive(Debug, Clone)]
+struct Bound {
+    place: Place,
+    client: ClientId,
+    lease: i64,
+    due: i64,
+}
+
+/// Who is bound to whom; what was lost and not told.
+#[derive(Debug, Default)]
+struct List {
+    bound: Vec<Bound>,
+    losses: Vec<(ClientId, Loss)>,
+    heard: Vec<(ClientId, i64)>,
+}
+
+impl List {
+    fn unbind(&mut self, place: &Place) -> Option<ClientId> {
+        let which = self.bound.iter().position(|bound| bound.place == *place)?;
+        let client = self.bound.remove(which).client;
+        self.forget_the_idle();
+        Some(client)
+    }
+
+    fn connections(&self) -> usize {
+        (0..10).filter(|client| self.knows(*client)).count()
+    }
+
+    fn knows(&self, client: ClientId) -> bool {
+        self.bound.iter().any(|bound| bound.client == client) || self.losses.iter().any(|(lost, _)| *lost == client)
+    }
+
+    /// Whoever has nothing bound is not listened to.
+    fn forget_the_idle(&mut self) {
+        let bound: Vec<ClientId> = self.bound.iter().map(|bound| bound.client).collect();
+        let losses: Vec<ClientId> = self.losses.iter().map(|(client, _)| *client).collect();
+        self.heard.retain(|(client, _)| bound.contains(client) || losses.contains(client));
+    }
+
+    fn hear(&mut self, client: ClientId, now: i64) {
+        match self.heard.iter_mut().find(|(heard, _)| *heard == client) {
+            Some((_, last)) => *last = now.max(*last),
+            None => self.heard.push((client, now)),
+        }
+    }
+}
+
+fn sorted(mut places: Vec<Place>) -> Vec<Place> {
+    places.sort();
+    places
+}
+
+proptest! {
+    #![proptest_config(seed::config())]
+
+    #[test]
+    fn sessions_are_what_a_plain_list_says(steps in vec((0..=SECOND, what()), 200..=220)) {
+        let (mut sessions, mut list, mut now) = (Sessions::default(), List::default(), START);
+        for (gap, what) in steps {
+            now += gap;
+            match what {
+                What::Bind(client, spot, lease) => {
+                    sessions.bind(client, spot.place(), Kind::Lock, Span::from_us(lease), at(now));
+                    list.unbind(&spot.place());
+                    list.bound.push(Bound { place: spot.place(), client, lease, due: now + lease / 3 });
+                    list.hear(client, now);
+                }
+                What::Unbind(spot) => {
+                    prop_assert_eq!(sessions.unbind(&spot.place()), list.unbind(&spot.place()));
+                }
+                What::Lose(spot, reason) => {
+                    let Spot { key, fence, .. } = spot;
+                    let client = list.unbind(&spot.place());
+                    prop_assert_eq!(sessions.lose(&spot.place(), reason), client.is_some());
+                    if let Some(client) = client {
+                        list.losses.push((client, Loss { key: [key].into(), fence, reason }));
+                    }
+                }
+                What::Heard(client) => {
+                    sessions.heard(client, at(now));
+                    if list.knows(client) {
+                        list.hear(client, now);
+                    }
+                }
+                What::Heartbeat(client) => {
+                    let bound = list.bound.iter().filter(|bound| bound.client == client).count();
+                    let lost = list.losses.iter().filter(|(lost, _)| *lost == client).map(|(_, loss)| loss.clone());
+                    prop_assert_eq!(sessions.heartbeat(client, at(now)), (bound, lost.collect()));
+                    list.losses.retain(|(lost, _)| *lost != client);
+                    if bound > 0 {
+                        list.hear(client, now);
+                    }
+                    list.forget_the_idle();
+                }
+                What::Close(client) => {
+                    let closed = sessions.close(client).into_iter().map(|(place, _)| place).collect();
+                    let mine = list.bound.iter().filter(|bound| bound.client == client).map(|bound| bound.place.clone());
+                    prop_assert_eq!(sorted(closed), sorted(mine.collect()));
+                    list.bound.retain(|bound| bound.client != client);
+                    list.losses.retain(|(lost, _)| *lost != client);
+                    list.forget_the_idle();
+                }
+                What::TakeDue => {
+                    let due = sessions.take_due(at(now));
+                    let mut naive = Vec::new();
+                    for bound in list.bound.iter_mut().filter(|bound| bound.due <= now) {
+                        bound.due = now + bound.lease / 3;
+                        naive.push(bound.place.clone());
+                    }
+                    for Due { place, client, lease, .. } in &due {
+                        let bound = list.bound.iter().find(|bound| bound.place == *place).map(|bound| {
+                            (bound.client, bound.lease)
+                        });
+                        prop_assert_eq!(bound, Some((*client, lease.as_us())));
+                    }
+                    prop_assert_eq!(sorted(due.into_iter().map(|due| due.place).collect()), sorted(naive));
+                }
+                What::LookAtAll => {
+                    now -= HOUR;
+                    sessions.look_at_all(at(now));
+                    list.bound.iter_mut().for_each(|bound| bound.due = now);
+                    list.heard.iter_mut().for_each(|(_, heard)| *heard = now.min(*heard));
+                }
+                What::Swap(a, b) => {
+                    sessions.swap_databases(a, b);
+                    for Bound { place, .. } in &mut list.bound {
+                        place.db = [(a, b), (b, a)].into_iter().find(|(from, _)| *from == place.db).map_or(place.db, |to| to.1);
+                    }
+                }
+                What::OfKey(db, key) => {
+                    let here = |place: &&Place| place.db == db && *place.key == [key];
+                    let naive = list.bound.iter().map(|bound| &bound.place).filter(here).cloned().collect();
+                    prop_assert_eq!(sorted(sessions.of_key(db, &[key])), sorted(naive));
+                }
+                What::Clear => {
+                    sessions.clear();
+                    list = List::default();
+                }
+            }
+            prop_assert_eq!(sessions.bound(), list.bound.len());
+            prop_assert_eq!(sessions.len(), list.connections());
+            prop_assert_eq!(sessions.is_empty(), list.connections() == 0);
+            prop_assert_eq!(sessions.next_due().map(Instant::as_us), list.bound.iter().map(|bound| bound.due).min());
+            for bound in &list.bound {
+                prop_assert!(sessions.is_bound(&bound.place));
+                let heard = list.heard.iter().find(|(client, _)| *client == bound.client).map(|(_, heard)| at(*heard));
+                prop_assert_eq!(sessions.last_heard(bound.client), heard);
+            }
+        }
+    }
+}
+
+#[test]
+fn the_last_binding_decides_and_the_close_of_an_earlier_connection_returns_nothing() {
+    let mut sessions = Sessions::default();
+    let place = place(0, "k", 7);
+    sessions.bind(1, place.clone(), Kind::Lock, Span::from_secs(9), at(START));
+    sessions.bind(2, place.clone(), Kind::Lock, Span::from_secs(9), at(START));
+    assert_eq!(sessions.close(1), []);
+    assert_eq!(sessions.close(2), [(place, Kind::Lock)]);
+    assert!(sessions.is_empty() && sessions.next_due().is_none());
+}
+
+#[test]
+fn a_lease_is_looked_at_every_third_of_it() {
+    let mut sessions = Sessions::default();
+    sessions.bind(1, place(0, "k", 7), Kind::Bulkhead, Span::from_secs(9), at(START));
+    assert_eq!(sessions.take_due(at(START + 3 * SECOND - 1)), []);
+    for turn in 1..=3 {
+        let due = at(START + turn * 3 * SECOND);
+        assert_eq!((sessions.next_due(), sessions.take_due(due).len()), (Some(due), 1));
+        assert_eq!(sessions.take_due(due), [], "once each time");
+    }
+}
+
+#[test]
+fn a_loss_is_told_by_one_heartbeat_and_by_no_other() {
+    let mut sessions = Sessions::default();
+    let place = place(0, "k", 7);
+    sessions.bind(1, place.clone(), Kind::Lock, Span::from_secs(9), at(START));
+    assert!(sessions.lose(&place, Reason::Broken));
+    assert!(!sessions.lose(&place, Reason::Expired), "it is not bound any more");
+    assert_eq!(sessions.heartbeat(2, at(START)), (0, vec![]));
+    let loss = Loss { key: b"k"[..].into(), fence: 7, reason: Reason::Broken };
+    assert_eq!(sessions.heartbeat(1, at(START)), (0, vec![loss]));
+    assert_eq!(sessions.heartbeat(1, at(START)), (0, vec![]));
+    assert!(sessions.is_empty());
+}
+
+#[test]
+fn a_session_that_is_never_asked_remembers_its_newest_losses_only() {
+    let mut sessions = Sessions::default();
+    for fence in 0..LOSSES as u64 + 500 {
+        sessions.bind(1, place(0, "k", fence), Kind::Lock, Span::from_secs(9), at(START));
+        sessions.lose(&place(0, "k", fence), Reason::Expired);
+    }
+    let (_, losses) = sessions.heartbeat(1, at(START));
+    assert_eq!((losses.len(), losses[0].fence), (LOSSES, 500));
+}
+
+#[test]
+fn bindings_move_with_their_databases() {
+    let mut sessions = Sessions::default();
+    sessions.bind(1, place(0, "k", 1), Kind::Lock, Span::from_secs(9), at(START));
+    sessions.bind(2, place(1, "k", 1), Kind::Lock, Span::from_secs(9), at(START));
+    sessions.swap_databases(0, 1);
+    assert_eq!(sessions.close(1), [(place(1, "k", 1), Kind::Lock)]);
+    assert_eq!(sessions.take_due(at(START + HOUR)).len(), 1);
+    assert_eq!(sessions.close(2), [(place(0, "k", 1), Kind::Lock)]);
+}

@@ -1,0 +1,268 @@
+//! What the module does without being asked: the one timer, and what waits for it.
+//!
+//! - **Wakes**: instants at which a key wants to be looked at: a lease ends, somebody's patience ends.
+//! - **Chores**: what an event left to do. Events come in the middle of other work (a client is freed, a key is deleted),
+//!   where nothing may be written, so they only leave a note here.
+//! - **Renewals** of bound leases, the **search** for locks after a load, the watch over **slots** in a cluster.
+//!
+//! Keys are named by database and bytes, and read again when their turn comes. Nothing is written on a replica, while
+//! loading, or while the server asks not to write to its replicas; chores then stay where they are.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeSet, VecDeque};
+use std::ffi::{c_int, c_void};
+use std::ptr::null_mut;
+
+use redis_module::raw;
+use resil_core::lock::{Holders, Kind, Reason, lives};
+use resil_core::{Instant, Span};
+
+use crate::edge::{api, guard};
+use crate::lines::{self, Name};
+use crate::{clock, cluster, fences, holding, search, sessions};
+
+/// What is left to do with a key.
+#[derive(Debug, Clone)]
+pub enum Chore {
+    /// Something changed: serve whoever can be served.
+    Look,
+    /// The connection a holding was bound to has closed.
+    Close(u64),
+    /// A grant could not be told.
+    TakeBack(u64),
+    /// The key left with this holder in it.
+    Lost { owner: Box<[u8]>, fence: u64, reason: Reason },
+}
+
+/// How often what could not be done is tried again, and how often the cluster is looked at.
+const PAUSE: Span = Span::from_ms(10);
+const CLUSTER_PAUSE: Span = Span::from_ms(100);
+
+/// Keys looked at in one go, before the server gets its turn again.
+const SLICE: usize = 1_000;
+
+#[derive(Default)]
+struct Desk {
+    chores: VecDeque<(Name, Chore)>,
+    wakes: BTreeSet<(Instant, Name)>,
+    timer: Option<(raw::RedisModuleTimerID, Instant)>,
+}
+
+thread_local! {
+    static DESK: RefCell<Desk> = RefCell::new(Desk::default());
+    /// A context of the module's own, for setting timers where there is no other.
+    static CONTEXT: Cell<*mut raw::RedisModuleCtx> = const { Cell::new(null_mut()) };
+}
+
+pub fn start(ctx: *mut raw::RedisModuleCtx) {
+    // SAFETY: called while loading; kept for as long as the process lives.
+    CONTEXT.set(unsafe { api!(RedisModule_GetDetachedThreadSafeContext)(ctx) });
+}
+
+pub fn context() -> *mut raw::RedisModuleCtx {
+    CONTEXT.get()
+}
+
+/// Leaves something to be done as soon as something may be written.
+pub fn add(name: Name, chore: Chore) {
+    DESK.with_borrow_mut(|desk| desk.chores.push_back((name, chore)));
+    set_timer(clock::now());
+}
+
+/// The key wants to be looked at, at `at`.
+pub fn wake(at: Instant, kind: Kind, db: i32, key: &[u8]) {
+    DESK.with_borrow_mut(|desk| desk.wakes.insert((at, Name::new(kind, db, key))));
+    set_timer(at);
+}
+
+/// Sets the timer for whatever comes next.
+pub fn plan() {
+    let next = DESK.with_borrow(|desk| desk.wakes.first().map(|(at, _)| *at));
+    if let Some(next) = next.into_iter().chain(sessions::next_due()).min() {
+        set_timer(next);
+    }
+}
+
+/// One timer, at the earliest instant anybody asked for. While a test holds the clock, only what is due is waited for.
+fn set_timer(at: Instant) {
+    let now = clock::now();
+    if clock::is_held() && at > now {
+        return;
+    }
+    let earlier = DESK.with_borrow(|desk| desk.timer.is_some_and(|(_, set)| set <= at));
+    if earlier {
+        return;
+    }
+    let before = DESK.with_borrow_mut(|desk| desk.timer.take());
+    let ctx = CONTEXT.get();
+    // SAFETY: the module's own context; the timer that is stopped has not run, or it would have been taken.
+    let id = unsafe {
+        if let Some((id, _)) = before {
+            api!(RedisModule_StopTimer)(ctx, id, null_mut());
+        }
+        api!(RedisModule_CreateTimer)(ctx, now.until(at).ceil_ms(), Some(on_timer), null_mut())
+    };
+    DESK.with_borrow_mut(|desk| desk.timer = Some((id, at)));
+}
+
+extern "C" fn on_timer(ctx: *mut raw::RedisModuleCtx, _data: *mut c_void) {
+    guard((), || {
+        DESK.with_borrow_mut(|desk| desk.timer = None);
+        let again = run(ctx);
+        plan();
+        if let Some(pause) = again {
+            set_timer(clock::now().plus(pause));
+        }
+    });
+}
+
+/// Does what is due. Returns after what time it wants to be called again at the latest, if it does.
+fn run(ctx: *mut raw::RedisModuleCtx) -> Option<Span> {
+    let now = clock::now();
+    if is_replica(ctx) {
+        DESK.with_borrow_mut(|desk| desk.chores.clear());
+        return None;
+    }
+    if !may_write(ctx) {
+        lines::names(None).iter().for_each(|name| holding::give_up(ctx, name, now));
+        let idle = DESK.with_borrow(|desk| desk.chores.is_empty() && desk.wakes.is_empty());
+        return (!idle || sessions::any()).then_some(PAUSE);
+    }
+    let chores = DESK.with_borrow_mut(|desk| std::mem::take(&mut desk.chores));
+    for (name, chore) in chores {
+        holding::do_chore(ctx, &name, chore, now);
+    }
+    if sessions::next_due().is_some_and(|due| due <= now) {
+        for (name, fence, ends) in sessions::take_due(ctx, now) {
+            holding::extend(ctx, &name, fence, ends, now);
+        }
+    }
+    let mut again = None;
+    for _ in 0..SLICE {
+        let due = DESK.with_borrow_mut(|desk| {
+            desk.wakes.first().is_some_and(|(at, _)| *at <= now).then(|| desk.wakes.pop_first()).flatten()
+        });
+        match due {
+            Some((at, name)) => holding::woken(ctx, &name, at, now),
+            None => break,
+        }
+    }
+    if search::slice(ctx) {
+        again = Some(Span::from_ms(1));
+    }
+    if cluster::enabled() && !lines::is_empty() {
+        for name in lines::names(None) {
+            holding::redirect(ctx, &name, now);
+        }
+        again = again.or((!lines::is_empty()).then_some(CLUSTER_PAUSE));
+    }
+    again
+}
+
+fn is_replica(ctx: *mut raw::RedisModuleCtx) -> bool {
+    flags(ctx) & raw::REDISMODULE_CTX_FLAGS_SLAVE as c_int != 0
+}
+
+fn may_write(ctx: *mut raw::RedisModuleCtx) -> bool {
+    let loading = raw::REDISMODULE_CTX_FLAGS_LOADING | raw::REDISMODULE_CTX_FLAGS_ASYNC_LOADING;
+    // SAFETY: takes no argument.
+    flags(ctx) & loading as c_int == 0 && unsafe { api!(RedisModule_AvoidReplicaTraffic)() } == 0
+}
+
+fn flags(ctx: *mut raw::RedisModuleCtx) -> c_int {
+    // SAFETY: the context is that of this callback.
+    unsafe { api!(RedisModule_GetContextFlags)(ctx) }
+}
+
+/// A value leaves its key, in whatever way: its holders may have lost it, and whoever waits can have it.
+pub fn key_left(kind: Kind, db: i32, key: &[u8], holders: &Holders) {
+    let now = clock::now();
+    let name = Name::new(kind, db, key);
+    let mut any = lines::waits(&name);
+    for holder in holders.iter().filter(|holder| lives(holder, fences::promoted_at(), now)) {
+        any = true;
+        let lost = Chore::Lost { owner: holder.owner().into(), fence: holder.fence, reason: Reason::Absent };
+        DESK.with_borrow_mut(|desk| desk.chores.push_back((name.clone(), lost)));
+    }
+    if any {
+        add(name, Chore::Look);
+    }
+}
+
+/// The server says that the key which left just now was evicted.
+pub fn key_evicted(db: i32, key: &[u8]) {
+    DESK.with_borrow_mut(|desk| {
+        for (name, chore) in &mut desk.chores {
+            if let Chore::Lost { reason, .. } = chore
+                && name.db == db
+                && *name.key == *key
+            {
+                *reason = Reason::Evicted;
+            }
+        }
+    });
+}
+
+/// A database, or all of them, is about to be flushed.
+pub fn flush_begins(ctx: *mut raw::RedisModuleCtx, db: Option<i32>) {
+    if is_replica(ctx) {
+        return;
+    }
+    let names: Vec<Name> = DESK.with_borrow(|desk| {
+        let mine = |name: &Name| db.is_none_or(|db| db == name.db);
+        desk.wakes.iter().filter(|(_, name)| mine(name)).map(|(_, name)| name.clone()).collect()
+    });
+    for name in names {
+        holding::leaving(ctx, &name);
+    }
+}
+
+/// It is flushed: whoever waits can have it.
+pub fn flush_ended(db: Option<i32>) {
+    lines::names(db).into_iter().for_each(|name| add(name, Chore::Look));
+}
+
+/// Two databases changed places: what is armed follows the keys, who waits stays.
+pub fn databases_swapped(a: i32, b: i32) {
+    let swapped = |db: i32| {
+        if db == a {
+            b
+        } else if db == b {
+            a
+        } else {
+            db
+        }
+    };
+    DESK.with_borrow_mut(|desk| {
+        desk.wakes = std::mem::take(&mut desk.wakes)
+            .into_iter()
+            .map(|(at, name)| (at, Name { db: swapped(name.db), ..name }))
+            .collect();
+    });
+    sessions::swap_databases(a, b);
+    for db in [a, b] {
+        lines::names(Some(db)).into_iter().for_each(|name| add(name, Chore::Look));
+    }
+}
+
+/// The server is a replica now. The server itself has answered and closed whoever waited.
+pub fn demoted() {
+    sessions::clear();
+    DESK.with_borrow_mut(|desk| {
+        desk.chores.clear();
+        desk.wakes.clear();
+    });
+    search::stop();
+}
+
+/// The server was loaded, or became a primary: every lock wants to be found.
+pub fn search_all() {
+    search::start();
+    set_timer(clock::now());
+}
+
+/// A test set the clock.
+pub fn clock_was_set() {
+    sessions::clock_was_set();
+    set_timer(clock::now());
+}

@@ -1,0 +1,85 @@
+//! What the server knows of its connections.
+
+use std::ffi::CStr;
+
+use redis_module::raw;
+use resil_core::session::ClientId;
+
+use crate::edge::{OK, api, bytes_of};
+
+/// One line of CLIENT LIST, as far as it concerns us.
+pub struct Listed {
+    pub id: ClientId,
+    /// Whole seconds since it was last read from or written to.
+    pub idle_secs: i64,
+    /// Bytes of replies not yet handed to the socket.
+    pub unsent: u64,
+}
+
+/// Those of `ids` that are connected.
+pub fn list(ctx: *mut raw::RedisModuleCtx, ids: &[ClientId]) -> Vec<Listed> {
+    let mut listed = Vec::new();
+    // Not too many at a time: each is an argument of its own.
+    for ids in ids.chunks(256) {
+        let ids: Vec<String> = ids.iter().map(ClientId::to_string).collect();
+        let words: Vec<&[u8]> = [&b"LIST"[..], b"ID"].into_iter().chain(ids.iter().map(|id| id.as_bytes())).collect();
+        let text = ask(ctx, c"CLIENT", &words).unwrap_or_default();
+        listed.extend(text.split(|byte| *byte == b'\n').filter_map(parse));
+    }
+    listed
+}
+
+fn parse(line: &[u8]) -> Option<Listed> {
+    let line = std::str::from_utf8(line).ok()?;
+    let field = |name: &str| line.split(' ').find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
+    let number = |name: &str| field(name)?.parse::<u64>().ok();
+    Some(Listed {
+        id: number("id")?,
+        idle_secs: number("idle").unwrap_or(0).try_into().unwrap_or(i64::MAX),
+        unsent: number("obl").unwrap_or(0) + number("oll").unwrap_or(0),
+    })
+}
+
+pub fn is_connected(id: ClientId) -> bool {
+    // SAFETY: a null place asks only whether the client exists.
+    unsafe { api!(RedisModule_GetClientInfoById)(std::ptr::null_mut(), id) == OK }
+}
+
+/// True if both connections exist and belong to one user.
+pub fn have_same_user(ctx: *mut raw::RedisModuleCtx, one: ClientId, other: ClientId) -> bool {
+    let user = |id: ClientId| {
+        // SAFETY: the server returns a string of ours to free, or null if there is no such client.
+        unsafe {
+            let name = api!(RedisModule_GetClientUserNameById)(ctx, id);
+            if name.is_null() {
+                return None;
+            }
+            let bytes = bytes_of(name).to_vec();
+            api!(RedisModule_FreeString)(ctx, name);
+            Some(bytes)
+        }
+    };
+    match (user(one), user(other)) {
+        (Some(one), Some(other)) => one == other,
+        _ => false,
+    }
+}
+
+/// Calls a command of the server that answers with a text.
+pub fn ask(ctx: *mut raw::RedisModuleCtx, command: &CStr, words: &[&[u8]]) -> Option<Vec<u8>> {
+    // SAFETY: the server copies the words; strings and reply are freed before they are left.
+    unsafe {
+        let mut strings: Vec<*mut raw::RedisModuleString> =
+            words.iter().map(|word| api!(RedisModule_CreateString)(ctx, word.as_ptr().cast(), word.len())).collect();
+        let reply = api!(RedisModule_Call)(ctx, command.as_ptr(), c"v".as_ptr(), strings.as_mut_ptr(), strings.len());
+        strings.into_iter().for_each(|string| api!(RedisModule_FreeString)(ctx, string));
+        if reply.is_null() {
+            return None;
+        }
+        let mut len = 0;
+        let start = api!(RedisModule_CallReplyStringPtr)(reply, &mut len);
+        let text = (!start.is_null()).then(|| std::slice::from_raw_parts(start.cast::<u8>(), len).to_vec());
+        api!(RedisModule_FreeCallReply)(reply);
+        text
+    }
+}

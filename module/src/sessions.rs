@@ -1,0 +1,163 @@
+//! Connections and the holdings that hang on them. The rules are `resil_core::session`'s; here they meet the server.
+
+use std::cell::RefCell;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use redis_module::raw;
+use resil_core::lock::Reason;
+use resil_core::session::{ClientId, Due, Loss, Place, Sessions};
+use resil_core::{Instant, Span};
+use resil_wire::Refused;
+use resil_wire::holding::Bind;
+
+use crate::call::{Call, Failure};
+use crate::chores::{self, Chore};
+use crate::info::counters;
+use crate::lines::Name;
+use crate::{clients, clock, parked};
+
+thread_local! {
+    static SESSIONS: RefCell<Sessions> = RefCell::new(Sessions::default());
+}
+
+/// Whether there are any: asked by every command.
+static ANY: AtomicBool = AtomicBool::new(false);
+
+fn with<R>(act: impl FnOnce(&mut Sessions) -> R) -> R {
+    SESSIONS.with_borrow_mut(|sessions| {
+        let result = act(sessions);
+        ANY.store(!sessions.is_empty(), Relaxed);
+        counters().sessions.set(sessions.len() as i64);
+        counters().bound.set(sessions.bound() as i64);
+        result
+    })
+}
+
+pub fn any() -> bool {
+    ANY.load(Relaxed)
+}
+
+/// The connection a grant is to hang on.
+pub fn target(call: &Call<'_>, bind: Bind) -> Result<Option<ClientId>, Failure> {
+    let asking = call.client();
+    let target = match bind {
+        Bind::None => return Ok(None),
+        Bind::Here => asking,
+        Bind::To(client) => client,
+    };
+    if call.is_in_script() {
+        return Err(Refused::new("BOUND is not possible in a script: it has no connection of its own").into());
+    }
+    if target != asking && !clients::have_same_user(call.ctx, asking, target) {
+        return Err(Refused::new(format_args!("BOUNDTO {target} is not a connection of the same user")).into());
+    }
+    Ok(Some(target))
+}
+
+/// Hangs a holding on a connection. If that one is gone already, the holding ends at once.
+pub fn bind(client: ClientId, name: &Name, fence: u64, lease: Span, now: Instant) {
+    if !clients::is_connected(client) {
+        return chores::add(name.clone(), Chore::Close(fence));
+    }
+    with(|sessions| sessions.bind(client, place(name, fence), name.kind, lease, now));
+    chores::plan();
+}
+
+fn place(name: &Name, fence: u64) -> Place {
+    Place { db: name.db, key: name.key.clone(), fence }
+}
+
+/// A holding ended by its owner's will.
+pub fn unbind(name: &Name, fence: u64) {
+    if any() {
+        with(|sessions| sessions.unbind(&place(name, fence)));
+    }
+}
+
+/// A holding was lost.
+pub fn lose(name: &Name, fence: u64, reason: Reason) {
+    if any() {
+        with(|sessions| sessions.lose(&place(name, fence), reason));
+    }
+}
+
+pub fn is_bound(name: &Name, fence: u64) -> bool {
+    any() && with(|sessions| sessions.is_bound(&place(name, fence)))
+}
+
+/// A command of ours came from the connection of `call`.
+pub fn heard(call: &Call<'_>) {
+    if any() {
+        with(|sessions| sessions.heard(call.client(), clock::now()));
+    }
+}
+
+pub fn heartbeat(client: ClientId, now: Instant) -> (usize, Vec<Loss>) {
+    with(|sessions| sessions.heartbeat(client, now))
+}
+
+/// A connection closed: what hung on it ends, as soon as something may be written.
+pub fn closed(client: ClientId) {
+    if !any() {
+        return;
+    }
+    for (place, kind) in with(|sessions| sessions.close(client)) {
+        chores::add(Name { db: place.db, kind, key: place.key }, Chore::Close(place.fence));
+    }
+}
+
+pub fn next_due() -> Option<Instant> {
+    if any() { with(|sessions| sessions.next_due()) } else { None }
+}
+
+/// Holdings whose leases are to be moved, each with the instant its connection was last heard of.
+pub fn take_due(ctx: *mut raw::RedisModuleCtx, now: Instant) -> Vec<(Name, u64, Instant)> {
+    let due = with(|sessions| sessions.take_due(now));
+    listen(ctx, &due, now);
+    let renewal = |Due { place, kind, client, lease }: Due| {
+        let heard = with(|sessions| sessions.last_heard(client))?;
+        Some((Name { db: place.db, kind, key: place.key }, place.fence, heard.plus(lease)))
+    };
+    due.into_iter().filter_map(renewal).collect()
+}
+
+/// Who waits in one of our calls is heard. Other traffic is known to the second, so it can only carry long leases.
+fn listen(ctx: *mut raw::RedisModuleCtx, due: &[Due], now: Instant) {
+    const LEAST_LEASE: Span = Span::from_secs(3);
+    let mut silent: Vec<ClientId> = Vec::new();
+    for Due { client, lease, .. } in due {
+        if parked::waits(*client) {
+            with(|sessions| sessions.heard(*client, now));
+        } else if *lease >= LEAST_LEASE
+            && with(|sessions| sessions.last_heard(*client)).is_some_and(|heard| heard.until(now) > lease.third())
+        {
+            silent.push(*client);
+        }
+    }
+    silent.sort_unstable();
+    silent.dedup();
+    for listed in clients::list(ctx, &silent) {
+        // `idle=n` is the difference of two truncated seconds.
+        let ago = Span::from_secs(listed.idle_secs.saturating_add(1));
+        with(|sessions| sessions.heard(listed.id, now.minus(ago)));
+    }
+}
+
+/// The databases changed places.
+pub fn swap_databases(a: i32, b: i32) {
+    if any() {
+        with(|sessions| sessions.swap_databases(a, b));
+    }
+}
+
+/// The clock of a test was set.
+pub fn clock_was_set() {
+    if any() {
+        with(|sessions| sessions.look_at_all(clock::now()));
+    }
+}
+
+/// The server is a replica now: its leases are somebody else's to renew.
+pub fn clear() {
+    with(Sessions::clear);
+}
