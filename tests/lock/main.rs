@@ -1,0 +1,1 @@
+//! Locks and bulkheads: what they promise to one who holds or waits.

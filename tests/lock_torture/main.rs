@@ -1,0 +1,1 @@
+//! Crowds, kills and races: locks on their worst days, judged by the acknowledged replies alone.
