@@ -173,7 +173,8 @@ impl Holders {
         if let Some(fence) = self.by_owner(holder.owner()).map(|same| same.fence) {
             self.remove(fence);
         }
-        if self.by_fence(holder.fence).is_some() {
+        let crowds = !self.is_empty() && (holder.mode() == Mode::Exclusive || self.is_exclusive());
+        if crowds || self.by_fence(holder.fence).is_some() {
             return;
         }
         self.store = match core::mem::take(&mut self.store) {
@@ -213,7 +214,9 @@ impl Holders {
     }
 
     pub(super) fn set_mode(&mut self, fence: u64, mode: Mode) {
-        self.change(fence, |holder| holder.set_mode(mode));
+        if mode == Mode::Shared || self.len() == 1 {
+            self.change(fence, |holder| holder.set_mode(mode));
+        }
     }
 
     fn change(&mut self, fence: u64, change: impl FnOnce(&mut Holder)) {

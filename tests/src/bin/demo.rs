@@ -2,10 +2,11 @@
 //!
 //! Needs the module (`make module`) and ends by itself.
 
+use std::thread::JoinHandle;
 use std::time::Duration;
 
-use redis::{Connection, Value};
-use resil_harness::{Server, ok, reply};
+use redis::{Connection, RedisResult, Value};
+use resil_harness::{Server, eventually, ok, reply};
 
 /// What the numbers of a limit mean.
 const LIMIT: [&str; 5] = [
@@ -17,8 +18,9 @@ const LIMIT: [&str; 5] = [
 ];
 const TIER: &str = "capacity, remaining, retry_after_ms, reset_after_ms of this tier";
 
-/// The tour: a line of explanation, a call, and what each element of its reply means. A title alone has no call.
-const TOUR: [(&str, &str, &[&str]); 37] = [
+/// The tour: a line of explanation, a call, and what each element of its reply means. A title alone has no call; `& call`
+/// waits on another connection, and `&` alone is its answer.
+const TOUR: [(&str, &str, &[&str]); 60] = [
     ("# Rate limits", "", &[]),
     ("Ten per second for this user. The bucket holds ten, and one is taken.", "RES.GCRA user:42 10 1s", &LIMIT),
     (
@@ -185,6 +187,77 @@ const TOUR: [(&str, &str, &[&str]); 37] = [
         &["reset: whether there was anything to reset"],
     ),
     ("All subcommands.", "RES.BREAKER HELP", &[]),
+    ("# Locks", "", &[]),
+    (
+        "worker-1 takes a lock for 30 seconds.",
+        "RES.LOCK ACQUIRE orders worker-1 30s META nightly",
+        &["granted", "fence: grows with every grant; stores can refuse a lower one", "lease_ms", "waited_ms"],
+    ),
+    (
+        "worker-2, on another connection, waits in the server for it.",
+        "& RES.LOCK ACQUIRE orders worker-2 30s WAIT 5s",
+        &[],
+    ),
+    ("Who holds, and who waits?", "RES.LOCK INFO orders", &[]),
+    ("A guard for scripts: does worker-1 hold it?", "RES.LOCK CHECK orders worker-1", &["holds: 1 or 0"]),
+    (
+        "A heartbeat of its own: the lease ends 30 seconds from now.",
+        "RES.LOCK RENEW orders worker-1 30s",
+        &["granted", "fence: the same", "lease_ms", "waited_ms"],
+    ),
+    ("It lets go ...", "RES.LOCK RELEASE orders worker-1", &["released", "held_ms"]),
+    (
+        "... and that moment worker-2 has its answer.",
+        "&",
+        &["granted", "fence: above the former", "lease_ms", "waited_ms: pushed, not polled"],
+    ),
+    (
+        "worker-3 binds a lock to its connection: renewed while it is heard, released the moment it closes.",
+        "RES.LOCK ACQUIRE mails worker-3 500 BOUND",
+        &["granted", "fence", "lease_ms", "waited_ms"],
+    ),
+    (
+        "One sign of life for everything that hangs on this connection.",
+        "RES.HEARTBEAT",
+        &["bound: how many", "lost since the last one"],
+    ),
+    (
+        "An operator ends a holding by hand; the holder is told on resil:lost:worker-2.",
+        "RES.LOCK BREAK orders ACTOR ana REASON stuck",
+        &["broken: how many held it"],
+    ),
+    ("worker-2 finds out.", "RES.LOCK RENEW orders worker-2 30s", &["lost", "reason"]),
+    ("All subcommands.", "RES.LOCK HELP", &[]),
+    ("# Bulkheads", "", &[]),
+    (
+        "At most two reports at once, in the whole fleet.",
+        "RES.BULKHEAD ENTER reports job-1 2 30s",
+        &["granted", "active", "queued", "lease_ms", "waited_ms"],
+    ),
+    (
+        "The second.",
+        "RES.BULKHEAD ENTER reports job-2 2 30s",
+        &["granted", "active", "queued", "lease_ms", "waited_ms"],
+    ),
+    (
+        "The third does not wait: full.",
+        "RES.BULKHEAD ENTER reports job-3 2 30s",
+        &["full", "active", "queued", "retry_after_ms: when the first lease ends"],
+    ),
+    (
+        "The fourth waits, before all of lower priority.",
+        "& RES.BULKHEAD ENTER reports job-4 2 30s WAIT 5s PRIORITY 0",
+        &[],
+    ),
+    ("Who is inside, and who waits?", "RES.BULKHEAD INFO reports", &[]),
+    (
+        "A permit can be renewed, as a lock can.",
+        "RES.BULKHEAD RENEW reports job-2 30s",
+        &["granted", "fence", "lease_ms", "waited_ms"],
+    ),
+    ("job-1 leaves ...", "RES.BULKHEAD LEAVE reports job-1", &["released", "held_ms"]),
+    ("... and job-4 is in.", "&", &["granted", "active", "queued", "lease_ms", "waited_ms"]),
+    ("All subcommands.", "RES.BULKHEAD HELP", &[]),
     ("# Refusals and errors", "", &[]),
     ("A malformed call names the argument, what was given and what is allowed.", "RES.GCRA user:42 ten 1s", &[]),
     ("A key of another type is left alone.", "RES.WINDOW user:43 5 1m", &[]),
@@ -201,6 +274,7 @@ fn main() {
     let mut connection = server.connect();
     println!("Resil on {}, {} with {}", server.url(), server.flavor().name(), loaded(&mut connection));
     let mut permit = String::new();
+    let mut others = Vec::new();
     for (text, call, meanings) in TOUR {
         if let Some(title) = text.strip_prefix("# ") {
             println!("\n{title}\n{}", "=".repeat(title.len()));
@@ -209,6 +283,18 @@ fn main() {
         if let Some(ms) = call.strip_prefix('(').and_then(|call| call.strip_suffix(')')) {
             println!("\n{}\n  ... {ms} ms", wrapped(text));
             std::thread::sleep(Duration::from_millis(ms.parse().unwrap_or(0)));
+            continue;
+        }
+        if let Some(waiting) = call.strip_prefix("& ") {
+            println!("\n{}\n  > {waiting}\n  (waits)", wrapped(text));
+            others.push(wait_elsewhere(&server, waiting));
+            continue;
+        }
+        if call == "&" {
+            println!("\n{}", wrapped(text));
+            if let Some(Ok(Ok(value))) = others.pop().map(JoinHandle::join) {
+                show(&value, meanings);
+            }
             continue;
         }
         let call = call.replace("$permit", &permit);
@@ -228,6 +314,22 @@ fn main() {
         }
     }
     println!("\nEvery argument and reply: docs/commands/README.md. A server to play with: make run");
+}
+
+/// Calls on a connection of its own, and leaves it time to get in line.
+fn wait_elsewhere(server: &Server, call: &str) -> JoinHandle<RedisResult<Value>> {
+    let mut connection = server.connect();
+    let words: Vec<String> = call.split(' ').map(str::to_owned).collect();
+    let waiting = std::thread::spawn(move || {
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        reply(&mut connection, &words)
+    });
+    let mut watching = server.connect();
+    eventually("it waits", Duration::from_secs(10), || {
+        let report: String = redis::from_redis_value(ok(&mut watching, &["INFO", "resil"])).unwrap_or_default();
+        report.contains("resil_blocked_waiters:1")
+    });
+    waiting
 }
 
 /// The module's name and version as the server has it.
