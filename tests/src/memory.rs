@@ -5,12 +5,21 @@ use std::collections::HashMap;
 use std::fmt::Display;
 
 use resil_core::circuit_breaker::{Breaker, admit, configure, force, report, reset, tally};
-use resil_core::limits::WINDOW_LIMIT_DEFAULT;
+use resil_core::fence::Floor;
+use resil_core::limits::{LEASE_DEFAULT_MAX, WAIT_DEFAULT_MAX, WINDOW_LIMIT_DEFAULT};
+use resil_core::lock::{
+    Acquired, Ask as Holding, Claim, Holders, Kind, Outcome as HoldingOutcome, Room, Setting, acquire, break_all,
+    check, release, renew,
+};
+use resil_core::queue::Queue;
 use resil_core::rate_limit::{Ask, ManyChange, Quota, TierSet, Verdict, step, step_many};
 use resil_core::window::{self, Window};
 use resil_core::{Instant, Step};
 use resil_wire::breaker::{self, Admit, ConfigCall, ForceCall, ReportCall, TallyCall};
+use resil_wire::bulkhead::{self, EnterCall};
 use resil_wire::gcra::{self, Gcra};
+use resil_wire::holding::{Bounds, OwnedCall, RenewCall, write_released, write_renewed};
+use resil_wire::lock::{self, AcquireCall, BreakCall};
 use resil_wire::mgcra::{self, Mgcra};
 use resil_wire::reply::Value;
 use resil_wire::throttle::{self, ClThrottle};
@@ -19,6 +28,7 @@ use resil_wire::window::{self as window_command, Windowed};
 #[derive(Debug, Default)]
 pub struct Memory {
     keys: HashMap<Vec<u8>, State>,
+    floor: Floor,
 }
 
 #[derive(Debug)]
@@ -26,7 +36,11 @@ enum State {
     Tiers(TierSet),
     Log(Window),
     Breaker(Box<Breaker>),
+    Held(Kind, Holders),
 }
+
+/// What a server allows unless it is told otherwise.
+const BOUNDS: Bounds = Bounds { lease_max: LEASE_DEFAULT_MAX, wait_max: WAIT_DEFAULT_MAX };
 
 const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
 
@@ -44,6 +58,8 @@ impl Memory {
             }
             throttle::NAME => self.throttle(ClThrottle::parse(args).map_err(text)?, now),
             breaker::NAME => self.breaker(args, now),
+            lock::NAME => self.lock(args, now),
+            bulkhead::NAME => self.bulkhead(args, now),
             other => Err(format!("ERR unknown command '{other}'")),
         }
     }
@@ -127,6 +143,97 @@ impl Memory {
                 })
             }
             other => Err(format!("ERR unknown subcommand '{}'", other.escape_ascii())),
+        }
+    }
+
+    /// Nobody waits here: WAIT means try once.
+    fn lock(&mut self, words: &[&[u8]], now: Instant) -> Result<Value, String> {
+        let (name, args) = words.split_first().ok_or("ERR no subcommand")?;
+        let key = args.first().copied().unwrap_or_default();
+        match name.to_ascii_uppercase().as_slice() {
+            b"ACQUIRE" => {
+                let call = AcquireCall::parse(args, BOUNDS).map_err(text)?;
+                let claim = if call.shared { Claim::Shared } else { Claim::Exclusive };
+                let ask = Holding { claim, lease: call.lease, meta: call.meta.into(), bind_to: None };
+                match self.held(Kind::Lock, key, now, |room, setting| acquire(room, call.owner, ask, None, setting))? {
+                    Acquired::Granted(grant) => Ok(Value::written(|sink| lock::write_granted(&grant, sink))),
+                    Acquired::Refused(busy) => Ok(Value::written(|sink| lock::write_taken(&busy, sink))),
+                    Acquired::Queued | Acquired::Deadlock => Err("DEADLOCK".to_owned()),
+                }
+            }
+            b"RENEW" => self.renew(Kind::Lock, args, lock::RENEW_USAGE, now),
+            b"RELEASE" => self.release(Kind::Lock, args, lock::RELEASE_USAGE, now),
+            b"CHECK" => {
+                let call = OwnedCall::parse(args, lock::CHECK_USAGE).map_err(text)?;
+                let holders = self.holders(Kind::Lock, key)?;
+                Ok(Value::Integer(i64::from(check(&holders, call.owner, call.fence, None, now))))
+            }
+            b"BREAK" => {
+                BreakCall::parse(args).map_err(text)?;
+                Ok(Value::Integer(self.held(Kind::Lock, key, now, break_all)? as i64))
+            }
+            other => Err(format!("ERR unknown subcommand '{}'", other.escape_ascii())),
+        }
+    }
+
+    fn bulkhead(&mut self, words: &[&[u8]], now: Instant) -> Result<Value, String> {
+        let (name, args) = words.split_first().ok_or("ERR no subcommand")?;
+        match name.to_ascii_uppercase().as_slice() {
+            b"ENTER" => {
+                let call = EnterCall::parse(args, BOUNDS).map_err(text)?;
+                let claim = Claim::Permit { max: call.max, priority: call.priority };
+                let ask = Holding { claim, lease: call.lease, meta: Box::default(), bind_to: None };
+                let acquired = self.held(Kind::Bulkhead, call.key, now, |room, setting| {
+                    acquire(room, call.owner, ask, None, setting)
+                })?;
+                match acquired {
+                    Acquired::Granted(grant) => Ok(Value::written(|sink| bulkhead::write_granted(&grant, sink))),
+                    Acquired::Refused(busy) => Ok(Value::written(|sink| bulkhead::write_full(&busy, sink))),
+                    Acquired::Queued | Acquired::Deadlock => Err("DEADLOCK".to_owned()),
+                }
+            }
+            b"RENEW" => self.renew(Kind::Bulkhead, args, bulkhead::RENEW_USAGE, now),
+            b"LEAVE" => self.release(Kind::Bulkhead, args, bulkhead::LEAVE_USAGE, now),
+            other => Err(format!("ERR unknown subcommand '{}'", other.escape_ascii())),
+        }
+    }
+
+    fn renew(&mut self, kind: Kind, args: &[&[u8]], usage: &'static str, now: Instant) -> Result<Value, String> {
+        let call = RenewCall::parse(args, BOUNDS, usage).map_err(text)?;
+        let renewed =
+            self.held(kind, call.key, now, |room, setting| renew(room, call.owner, call.fence, call.lease, setting))?;
+        Ok(Value::written(|sink| write_renewed(&renewed, sink)))
+    }
+
+    fn release(&mut self, kind: Kind, args: &[&[u8]], usage: &'static str, now: Instant) -> Result<Value, String> {
+        let call = OwnedCall::parse(args, usage).map_err(text)?;
+        let released =
+            self.held(kind, call.key, now, |room, setting| release(room, call.owner, call.fence, setting))?;
+        Ok(Value::written(|sink| write_released(&released, sink)))
+    }
+
+    /// A step on the holders in `key`, with nobody in line.
+    fn held<V>(
+        &mut self,
+        kind: Kind,
+        key: &[u8],
+        now: Instant,
+        step: impl FnOnce(&mut Room<'_>, &mut Setting<'_>) -> HoldingOutcome<V>,
+    ) -> Result<V, String> {
+        let mut holders = self.holders(kind, key)?;
+        let mut setting = Setting { now, promoted_at: None, floor: &mut self.floor };
+        let outcome = step(&mut Room { kind, holders: &mut holders, queue: &mut Queue::default() }, &mut setting);
+        if !outcome.edits.is_empty() {
+            self.keys.insert(key.to_vec(), State::Held(kind, holders));
+        }
+        Ok(outcome.verdict)
+    }
+
+    fn holders(&self, kind: Kind, key: &[u8]) -> Result<Holders, String> {
+        match self.keys.get(key) {
+            None => Ok(Holders::default()),
+            Some(State::Held(stored, holders)) if *stored == kind => Ok(holders.clone()),
+            Some(_) => Err(WRONG_TYPE.to_owned()),
         }
     }
 

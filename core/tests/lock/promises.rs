@@ -8,7 +8,7 @@ use resil_core::lock::{Acquired, Answer, Edit, Kind, Released, Renewed};
 use super::driver::Driver;
 use super::key::{Key, MS, SECOND, permit, reader, writer};
 use super::model::Said;
-use super::schedule::{Event, Gap, What, calm, wild};
+use super::schedule::{Event, Gap, Request, What, calm, wild};
 use super::seed;
 
 /// A server that has just started, or that may not write, has not ended yet what is over.
@@ -16,12 +16,10 @@ fn is_up_to_date(event: &Event) -> bool {
     !matches!(event.what, What::GiveUp | What::Restart | What::Promote(_))
 }
 
-/// A place in the line as those who stand in it see it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A place in the line, and the call that has it.
+#[derive(Debug)]
 struct Stood {
     priority: u8,
-    arrival: usize,
-    owner: Vec<u8>,
     id: u64,
 }
 
@@ -67,49 +65,48 @@ proptest! {
     fn nobody_overtakes_and_nobody_is_skipped(bulkhead: bool, events in calm()) {
         let mut driver = Driver::new(bulkhead);
         let mut line: Vec<Stood> = Vec::new();
-        for (arrival, event) in events.iter().enumerate() {
+        for event in &events {
             driver.play(event);
             let key = &driver.key;
-            let id = key.calls;
-            let request = match event.what {
-                What::Acquire(request) => Some(request),
+            let call = match event.what {
+                What::Acquire(request) => Some((key.calls, request)),
                 _ => None,
             };
-            let priority = request.map_or(0, |request| if bulkhead { request.priority } else { 0 });
-            let owner = request.map_or(Vec::new(), |request| format!("owner {}", request.owner).into_bytes());
-            // The owner's place goes to its new call before that call is served; without WAIT it is given up.
-            let former = |answer: &Answer| matches!(answer, Answer::Superseded { .. });
-            let supersedes = key.answers.iter().any(former);
+            let own = |stood: &Stood| call.is_some_and(|(id, _)| stood.id == id);
+            let granted = matches!(driver.said, Said::Granted(_));
             for answer in &key.answers {
-                let at = line.iter().position(|stood| stood.id == answer.id());
-                match (answer, at) {
-                    (Answer::Granted { .. }, Some(at)) => {
-                        let first = line.iter().min_by_key(|stood| (stood.priority, stood.arrival));
-                        prop_assert_eq!(first, Some(&line[at]), "the first is served");
-                        line.remove(at);
+                // The call of this step learns of its grant by its verdict; who stood behind it comes after.
+                if granted && line.first().is_some_and(own) {
+                    line.remove(0);
+                }
+                let Some(at) = line.iter().position(|stood| stood.id == answer.id()) else {
+                    prop_assert_eq!(Some(answer.id()), call.map(|(id, _)| id), "answered as soon as it asked");
+                    continue;
+                };
+                match (answer, call) {
+                    (Answer::Superseded { .. }, Some((id, Request { wait: Some(_), .. }))) => line[at].id = id,
+                    (Answer::Granted { .. }, _) => {
+                        prop_assert_eq!(at, 0, "the first is served");
+                        line.remove(0);
                     }
-                    (Answer::Superseded { .. }, Some(at)) if request.is_some_and(|request| request.wait.is_some()) => {
-                        line[at].id = id;
-                    }
-                    (_, Some(at)) => drop(line.remove(at)),
-                    // Only the call of this very step can be answered before it was seen to wait.
-                    (_, None) => prop_assert_eq!(answer.id(), id),
+                    _ => drop(line.remove(at)),
                 }
             }
-            let waits = key.open.contains(&id);
-            if matches!(driver.said, Said::Queued) && waits && !supersedes {
-                line.push(Stood { priority, arrival, owner: owner.clone(), id });
-            }
-            if let (Said::Granted(_), true) = (&driver.said, request.is_some()) {
-                let newly = key.edits.iter().any(|edit| matches!(edit, Edit::Granted(holder) if holder.owner() == owner));
-                line.retain(|stood| stood.owner != owner);
-                let before = line.iter().find(|stood| stood.priority <= priority);
-                prop_assert!(!newly || supersedes || before.is_none() || served_before(key, &owner), "{:?}", before);
+            if let Some((id, request)) = call {
+                let priority = if bulkhead { request.priority } else { 0 };
+                let place = line.iter().filter(|stood| stood.priority <= priority).count();
+                if key.open.contains(&id) && !line.iter().any(own) {
+                    line.insert(place, Stood { priority, id });
+                }
+                let moved_up = line.first().is_some_and(own);
+                if granted && moved_up {
+                    line.remove(0);
+                } else if granted && is_new(key, request.owner) {
+                    prop_assert_eq!(place, 0, "a newcomer goes before nobody");
+                }
             }
             line.retain(|stood| key.open.contains(&stood.id));
-            let mut seen: Vec<&Stood> = line.iter().collect();
-            seen.sort_by_key(|stood| (stood.priority, stood.arrival));
-            let seen: Vec<u64> = seen.into_iter().map(|stood| stood.id).collect();
+            let seen: Vec<u64> = line.iter().map(|stood| stood.id).collect();
             prop_assert_eq!(seen, key.queue.waiters().map(|waiter| waiter.id).collect::<Vec<_>>());
         }
     }
@@ -229,9 +226,12 @@ proptest! {
     }
 }
 
-/// True if the owner had its grant from the line, before it asked in this step.
-fn served_before(key: &Key, owner: &[u8]) -> bool {
-    key.answers.iter().any(|answer| matches!(answer, Answer::Granted { owner: served, .. } if **served == *owner))
+/// True if the owner got in by this step, and neither from the line nor from its former place in it.
+fn is_new(key: &Key, owner: u8) -> bool {
+    let owner = format!("owner {owner}");
+    let got_in = |edit: &Edit| matches!(edit, Edit::Granted(holder) if holder.owner() == owner.as_bytes());
+    let moved = |answer: &Answer| matches!(answer, Answer::Superseded { .. });
+    key.edits.iter().any(got_in) && !key.served().contains(&owner) && !key.answers.iter().any(moved)
 }
 
 /// A verdict and its answers without their fences.
