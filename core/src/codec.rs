@@ -8,6 +8,8 @@
 //!   b  n edits                                                        what one step did to a circuit breaker
 //!   L  ...    P  ...                                                  the holders of a lock, of a bulkhead, whole
 //!   l  edits  p  edits                                                what one step did to them
+//!   I  ...                                                            the record of an idempotency key, whole
+//!   S  ...    s  edits                                                a single flight, whole; what one step did to it
 //! ```
 //! Bytes are the same for the same state, so they serve as digest too. Decoding trusts nothing: a foreign tag, a
 //! number out of bounds, an order that cannot be, a missing or a surplus byte is an error.
@@ -17,9 +19,11 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use crate::circuit_breaker::{Breaker, Edits, decode_breaker, decode_edits};
+use crate::idempotency::{Record, decode_record};
 use crate::limits::{INSTANT_MAX_US, PERIOD_MAX, TIERS_STORED_MAX, WINDOW_LIMIT_CEILING};
 use crate::lock::{self, Edits as HolderEdits, Holders, Kind, decode_holders};
 use crate::rate_limit::{Tier, TierSet};
+use crate::single_flight::{self, Edits as FlightEdits, Flight, decode_flight};
 use crate::window::{Change as WindowChange, Window};
 
 /// The version of everything this file writes.
@@ -34,6 +38,9 @@ pub(crate) const LOCK: u8 = b'L';
 pub(crate) const LOCK_EDITS: u8 = b'l';
 pub(crate) const BULKHEAD: u8 = b'P';
 pub(crate) const BULKHEAD_EDITS: u8 = b'p';
+pub(crate) const RECORD: u8 = b'I';
+pub(crate) const FLIGHT: u8 = b'S';
+pub(crate) const FLIGHT_EDITS: u8 = b's';
 
 /// Where bytes are written to: a vector, or one that starts on the stack.
 pub trait Buffer {
@@ -72,6 +79,9 @@ pub enum Change {
     BreakerEdits(Edits),
     Holders(Kind, Box<Holders>),
     HolderEdits(Kind, HolderEdits),
+    Record(Box<Record>),
+    Flight(Box<Flight>),
+    FlightEdits(FlightEdits),
 }
 
 /// Decodes whatever the tag says.
@@ -88,6 +98,9 @@ pub fn decode(bytes: &[u8]) -> Result<Change, Malformed> {
         Some(&(LOCK_EDITS | BULKHEAD_EDITS)) => {
             lock::decode_edits(bytes).map(|(kind, edits)| Change::HolderEdits(kind, edits))
         }
+        Some(&RECORD) => decode_record(bytes).map(Box::new).map(Change::Record),
+        Some(&FLIGHT) => decode_flight(bytes).map(Box::new).map(Change::Flight),
+        Some(&FLIGHT_EDITS) => single_flight::decode_edits(bytes).map(Change::FlightEdits),
         _ => Err(Malformed),
     }
 }

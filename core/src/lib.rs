@@ -12,7 +12,9 @@
 //! - [`window`]: the exact sliding window.
 //! - [`circuit_breaker`]: one breaker for a whole fleet, with leased probes and generations.
 //! - [`lock`]: locks and bulkheads: holders with leases, a line of waiters, fences.
-//! - [`queue`], [`fence`], [`session`]: what waits, what only grows, and what hangs on a connection.
+//! - [`idempotency`]: work that is done once, and its result for everybody who asks again.
+//! - [`single_flight`]: one caller loads, everybody gets what it loaded.
+//! - [`queue`], [`lease`], [`fence`], [`session`]: what waits, what ends, what only grows, and what hangs on a connection.
 //! - [`codec`]: state and changes as versioned bytes; every decoded value is checked against its invariants.
 //! - [`limits`]: every maximum in one table.
 //!
@@ -26,11 +28,14 @@ extern crate alloc;
 pub mod circuit_breaker;
 pub mod codec;
 pub mod fence;
+pub mod idempotency;
+pub mod lease;
 pub mod limits;
 pub mod lock;
 pub mod queue;
 pub mod rate_limit;
 pub mod session;
+pub mod single_flight;
 pub mod step;
 pub mod time;
 pub mod window;

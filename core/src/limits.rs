@@ -59,6 +59,20 @@ pub const HOLDERS_MAX: usize = 100_000;
 pub const GRACE: Span = Span::from_secs(60);
 pub const ENDS_REMEMBERED: usize = 8;
 
+/// The longest time a result, a value or an event is kept.
+pub const TTL_MAX: Span = Span::from_days(366);
+
+/// How long a record without a runner is kept unless KEEP says otherwise.
+pub const KEEP_DEFAULT: Span = Span::from_days(1);
+
+/// Bytes of a result or a value unless configured otherwise (`max-result`, `max-value`), and the most of both.
+pub const RESULT_DEFAULT_MAX: usize = 1 << 20;
+pub const VALUE_DEFAULT_MAX: usize = 16 << 20;
+pub const RESULT_CEILING: usize = 512 << 20;
+
+/// Bytes of replies that may wait to be sent when many followers are woken, unless configured otherwise (`wake-budget`).
+pub const WAKE_BUDGET_DEFAULT: usize = 64 << 20;
+
 /// How far fences jump after a load or a promotion unless configured otherwise (`fence-jump`), and the most.
 pub const FENCE_JUMP_DEFAULT: Span = Span::from_secs(60);
 pub const FENCE_JUMP_CEILING: Span = Span::from_days(1);

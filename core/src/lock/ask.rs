@@ -123,6 +123,14 @@ pub enum Reason {
     Released,
     /// The connection it was bound to closed.
     Closed,
+    /// It has committed its result.
+    Committed,
+    /// It gave up.
+    Aborted,
+    /// It has published what it loaded.
+    Published,
+    /// Somebody said that what it loads is out of date.
+    Invalidated,
 }
 
 impl Reason {
@@ -135,6 +143,10 @@ impl Reason {
             Self::Absent => "absent",
             Self::Released => "released",
             Self::Closed => "closed",
+            Self::Committed => "committed",
+            Self::Aborted => "aborted",
+            Self::Published => "published",
+            Self::Invalidated => "invalidated",
         }
     }
 }

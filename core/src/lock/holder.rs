@@ -3,7 +3,7 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use crate::limits::CLOCK_JITTER;
+use crate::lease::ends_for;
 use crate::time::{Instant, Span};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,19 +89,9 @@ impl Holder {
         self.since.until(now)
     }
 
-    /// When the lease ends for a server that was promoted at `promoted_at`, if it was. A lease that lay further ahead
-    /// than its own length was written by a clock that has been set back since. One that was alive at the promotion
-    /// starts anew there: its holder may have had no chance to renew it. A promotion that lies ahead, because the clock
-    /// was set back, is none yet.
+    /// When the lease ends for a server that was promoted at `promoted_at`, if it was.
     pub fn ends_for(&self, promoted_at: Option<Instant>, now: Instant) -> Instant {
-        let (ends, lease) = (self.ends, self.lease());
-        if ends > now.plus(lease).plus(CLOCK_JITTER) {
-            return now.plus(lease);
-        }
-        match promoted_at {
-            Some(promoted) if promoted <= now && ends > promoted => ends.max(promoted.plus(lease)),
-            _ => ends,
-        }
+        ends_for(self.ends, self.lease(), promoted_at, now)
     }
 
     pub(super) fn into_owner(self) -> Box<[u8]> {

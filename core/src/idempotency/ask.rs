@@ -1,0 +1,101 @@
+//! What is asked of an idempotency key, and what it answers.
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use smallvec::SmallVec;
+
+use super::record::{OnLapse, Record};
+use crate::lock::{Ending, Reason};
+use crate::queue::WaiterId;
+use crate::time::{Instant, Span};
+
+/// How somebody wants to run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ask {
+    /// Empty if none is given.
+    pub fingerprint: Box<[u8]>,
+    pub lease: Span,
+    pub keep: Span,
+    pub on_lapse: OnLapse,
+    /// The connection to bind the run to. The machine only passes it on.
+    pub bind_to: Option<u64>,
+}
+
+/// How it waits while another runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Waiting {
+    pub id: WaiterId,
+    pub wait: Span,
+    /// How many may wait.
+    pub most: usize,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Begun {
+    Run(Run),
+    Settled(Settled),
+    /// It waits, under the id it gave.
+    Queued,
+    /// The key counts events: ONCE and BEGIN do not mix.
+    WrongPhase,
+}
+
+/// An answer that does not let the caller run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Settled {
+    Replay(Replay),
+    Busy { remaining: Span, attempt: u32 },
+    Mismatch,
+    Held { attempt: u32 },
+    Miss,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Run {
+    pub fence: u64,
+    pub attempt: u32,
+    pub lease: Span,
+    pub waited: Span,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Replay {
+    pub failed: bool,
+    /// `None` if it was dropped.
+    pub result: Option<Arc<[u8]>>,
+    pub age: Span,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Committed {
+    Committed { stored: bool },
+    Lost(Reason),
+}
+
+/// An answer for a call that waits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
+    Run { id: WaiterId, run: Run, bind_to: Option<u64> },
+    Settled { id: WaiterId, settled: Settled },
+    Superseded { id: WaiterId },
+}
+
+impl Answer {
+    pub fn id(&self) -> WaiterId {
+        match self {
+            Self::Run { id, .. } | Self::Settled { id, .. } | Self::Superseded { id } => *id,
+        }
+    }
+}
+
+/// What one step did. The edit, if there is one, is the whole record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outcome<V> {
+    pub verdict: V,
+    pub edits: SmallVec<[Record; 1]>,
+    pub answers: Vec<Answer>,
+    pub endings: Vec<Ending>,
+    pub wake_at: Option<Instant>,
+}

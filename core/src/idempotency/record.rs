@@ -1,0 +1,142 @@
+//! What is stored under an idempotency key.
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+
+use crate::time::{Instant, Span};
+
+/// What happens when a runner's lease ends without a word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OnLapse {
+    /// The next caller runs.
+    #[default]
+    Run,
+    /// Nobody runs until the last token commits or aborts: somebody has to look at what it did.
+    Hold,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Record {
+    #[default]
+    Nothing,
+    Once(Once),
+    Work(Box<Work>),
+}
+
+/// An event that was seen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Once {
+    /// Who saw it first; empty if that was not said.
+    pub token: Box<[u8]>,
+    pub until: Instant,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Work {
+    /// Empty if none was given.
+    pub fingerprint: Box<[u8]>,
+    /// Who runs, or ran last.
+    pub token: Box<[u8]>,
+    pub fence: u64,
+    pub attempt: u32,
+    pub keep: Span,
+    pub on_lapse: OnLapse,
+    pub phase: Phase,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Phase {
+    Running { since: Instant, lease: Span, ends: Instant },
+    Idle { at: Instant, why: Idle },
+    Done { at: Instant, until: Instant, failed: bool, result: Option<Arc<[u8]>> },
+}
+
+/// Why nobody runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Idle {
+    /// The runner said that nothing happened.
+    Aborted,
+    /// Its lease ended.
+    Lapsed,
+    /// The connection it was bound to closed.
+    Closed,
+}
+
+impl Idle {
+    pub const ALL: [Self; 3] = [Self::Aborted, Self::Lapsed, Self::Closed];
+}
+
+/// How far the collection of a key may lag behind its last possible use: a sixteenth of its length.
+fn step_of(length: Span) -> Span {
+    Span::from_us(length.as_us() / 16)
+}
+
+impl Record {
+    /// The work in here, if time has not forgotten it.
+    pub fn work(&self, now: Instant) -> Option<&Work> {
+        match self {
+            Self::Work(work) if work.kept_until() > now => Some(work),
+            _ => None,
+        }
+    }
+
+    /// The event seen, if time has not forgotten it.
+    pub fn seen(&self, now: Instant) -> Option<&Once> {
+        match self {
+            Self::Once(once) if once.until > now => Some(once),
+            _ => None,
+        }
+    }
+
+    pub fn last_fence(&self) -> u64 {
+        match self {
+            Self::Work(work) => work.fence,
+            Self::Nothing | Self::Once(_) => 0,
+        }
+    }
+
+    /// When nothing in here can matter any more.
+    pub fn gc_at(&self, salt: u64) -> Option<Instant> {
+        let (end, length) = match self {
+            Self::Nothing => return None,
+            // Written once and never moved: no grid is needed.
+            Self::Once(once) => return Some(once.until),
+            Self::Work(work) => match &work.phase {
+                Phase::Done { until, .. } => return Some(*until),
+                Phase::Running { .. } | Phase::Idle { .. } => (work.kept_until(), work.keep),
+            },
+        };
+        Some(end.next_on_grid(step_of(length), salt))
+    }
+
+    /// Bytes on the heap beyond the value itself.
+    pub fn heap_bytes(&self) -> usize {
+        match self {
+            Self::Nothing => 0,
+            Self::Once(once) => once.token.len(),
+            Self::Work(work) => {
+                let result = match &work.phase {
+                    Phase::Done { result: Some(result), .. } => result.len() + 2 * size_of::<usize>(),
+                    _ => 0,
+                };
+                size_of::<Work>() + work.fingerprint.len() + work.token.len() + result
+            }
+        }
+    }
+}
+
+impl Work {
+    /// When it is forgotten.
+    pub fn kept_until(&self) -> Instant {
+        match &self.phase {
+            Phase::Running { ends, .. } => ends.plus(self.keep),
+            Phase::Idle { at, .. } => at.plus(self.keep),
+            Phase::Done { until, .. } => *until,
+        }
+    }
+
+    /// True if somebody has to decide before anybody runs.
+    pub fn is_held(&self) -> bool {
+        self.on_lapse == OnLapse::Hold && matches!(self.phase, Phase::Idle { why: Idle::Lapsed | Idle::Closed, .. })
+    }
+}

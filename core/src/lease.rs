@@ -1,0 +1,19 @@
+//! When a lease really ends.
+
+use crate::limits::CLOCK_JITTER;
+use crate::time::{Instant, Span};
+
+/// The end of a lease of length `lease` that is stored as `ends`, for a server that was promoted at `promoted_at`, if it
+/// was.
+///
+/// A lease that lies further ahead than its own length was written by a clock that has been set back since. One that
+/// was alive at the promotion starts anew there: its holder may have had no chance to renew it.
+pub fn ends_for(ends: Instant, lease: Span, promoted_at: Option<Instant>, now: Instant) -> Instant {
+    if ends > now.plus(lease).plus(CLOCK_JITTER) {
+        return now.plus(lease);
+    }
+    match promoted_at {
+        Some(promoted) if ends > promoted && ends.minus(lease) <= promoted => promoted.plus(lease),
+        _ => ends,
+    }
+}

@@ -1,0 +1,86 @@
+//! The edits a step makes, and the one function that makes them. A value travels once, when it is published.
+
+use alloc::boxed::Box;
+
+use smallvec::SmallVec;
+
+use super::state::{Cached, Flight, LeadEnd, Leader, Pause, Way};
+use crate::time::{Instant, Span};
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Edit {
+    Led(Box<Leader>),
+    /// The lead has another lease.
+    Timed {
+        lease: Span,
+        ends: Instant,
+    },
+    Ended {
+        at: Instant,
+        way: Way,
+    },
+    Kept(Cached),
+    Dropped,
+    /// The value is stale from `at` on, until `stale_until`.
+    Softened {
+        at: Instant,
+        stale_until: Instant,
+    },
+    Paused(Pause),
+    Resumed,
+    /// The clock was set back: value and pause began no later than `now`.
+    Mended {
+        now: Instant,
+    },
+}
+
+pub type Edits = SmallVec<[Edit; 1]>;
+
+impl Flight {
+    /// The only mutation. An edit that fits nothing here changes nothing.
+    pub fn apply(&mut self, edit: &Edit) {
+        match edit {
+            Edit::Led(leader) => {
+                self.last_fence = self.last_fence.max(leader.fence);
+                self.leader = Some(leader.clone());
+            }
+            Edit::Timed { lease, ends } => {
+                if let Some(leader) = &mut self.leader {
+                    leader.lease = *lease;
+                    leader.ends = *ends;
+                }
+            }
+            Edit::Ended { at, way } => {
+                if let Some(leader) = self.leader.take() {
+                    let Leader { token, fence, .. } = *leader;
+                    self.ended = Some(Box::new(LeadEnd { token, fence, at: *at, way: *way }));
+                }
+            }
+            Edit::Kept(value) => self.value = Some(value.clone()),
+            Edit::Dropped => self.value = None,
+            Edit::Softened { at, stale_until } => {
+                if let Some(value) = &mut self.value {
+                    value.fresh_until = value.fresh_until.min(*at);
+                    value.stale_until = *stale_until;
+                }
+            }
+            Edit::Paused(pause) => self.pause = Some(pause.clone()),
+            Edit::Resumed => self.pause = None,
+            Edit::Mended { now } => self.mend(*now),
+        }
+    }
+
+    fn mend(&mut self, now: Instant) {
+        if let Some(value) = &mut self.value {
+            let back = now.until(value.at);
+            value.at = value.at.minus(back);
+            value.fresh_until = value.fresh_until.minus(back);
+            value.stale_until = value.stale_until.minus(back);
+        }
+        if let Some(pause) = &mut self.pause {
+            let back = now.until(pause.at);
+            pause.at = pause.at.minus(back);
+            pause.until = pause.until.minus(back);
+        }
+    }
+}

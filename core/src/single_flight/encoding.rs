@@ -1,0 +1,198 @@
+//! Flights and their edits as bytes.
+//!
+//! ```text
+//!   S  last fence  value?  pause?  leader?  ended?           a flight, whole; each part after a 0 or 1
+//!   s  then edits: 0 leader | 1 lease end | 2 at way | 3 value | 4 | 5 at stale-until | 6 pause | 7 | 8 now
+//!
+//!   value   0|1 bytes?  at fresh-until stale-until       pause   at until 0|1 error?
+//!   leader  token fence since lease end                  ended   token fence at way
+//! ```
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+
+use super::edit::{Edit, Edits};
+use super::state::{Cached, Flight, LeadEnd, Leader, Pause, Way};
+use crate::codec::{Buffer, FLIGHT, FLIGHT_EDITS, Malformed, Reader, Writer};
+use crate::limits::{FENCE_LOADED_MAX, INSTANT_MAX_US, LEASE_CEILING, OWNER_MAX, RESULT_CEILING, TEXT_MAX};
+use crate::time::{Instant, Span};
+
+pub fn encode_flight(flight: &Flight, out: &mut impl Buffer) {
+    let mut out = Writer::new(out);
+    out.byte(FLIGHT);
+    out.number(flight.last_fence);
+    optional(flight.value.as_ref(), &mut out, write_value);
+    optional(flight.pause.as_ref(), &mut out, write_pause);
+    optional(flight.leader.as_deref(), &mut out, write_leader);
+    optional(flight.ended.as_deref(), &mut out, |ended, out| {
+        out.text(&ended.token);
+        out.number(ended.fence);
+        write_instant(ended.at, out);
+        out.byte(ended.way as u8);
+    });
+}
+
+/// Checks every bound: what it accepts can be stepped.
+pub fn decode_flight(bytes: &[u8]) -> Result<Flight, Malformed> {
+    let mut bytes = Reader::tagged(bytes, FLIGHT)?;
+    let flight = Flight {
+        last_fence: fence(&mut bytes)?,
+        value: read_optional(&mut bytes, read_value)?,
+        pause: read_optional(&mut bytes, read_pause)?,
+        leader: read_optional(&mut bytes, read_leader)?.map(Box::new),
+        ended: read_optional(&mut bytes, |bytes| {
+            Ok(Box::new(LeadEnd { token: token(bytes)?, fence: fence(bytes)?, at: instant(bytes)?, way: way(bytes)? }))
+        })?,
+    };
+    bytes.end()?;
+    let leads = flight.leader.as_ref().map_or(0, |leader| leader.fence);
+    let ended = flight.ended.as_ref().map_or(0, |ended| ended.fence);
+    if leads.max(ended) > flight.last_fence { Err(Malformed) } else { Ok(flight) }
+}
+
+pub fn encode_edits(edits: &[Edit], out: &mut impl Buffer) {
+    let mut out = Writer::new(out);
+    out.byte(FLIGHT_EDITS);
+    for edit in edits {
+        match edit {
+            Edit::Led(leader) => {
+                out.byte(0);
+                write_leader(leader, &mut out);
+            }
+            Edit::Timed { lease, ends } => {
+                out.byte(1);
+                out.number(lease.as_us().cast_unsigned());
+                write_instant(*ends, &mut out);
+            }
+            Edit::Ended { at, way } => {
+                out.byte(2);
+                write_instant(*at, &mut out);
+                out.byte(*way as u8);
+            }
+            Edit::Kept(value) => {
+                out.byte(3);
+                write_value(value, &mut out);
+            }
+            Edit::Dropped => out.byte(4),
+            Edit::Softened { at, stale_until } => {
+                out.byte(5);
+                write_instant(*at, &mut out);
+                write_instant(*stale_until, &mut out);
+            }
+            Edit::Paused(pause) => {
+                out.byte(6);
+                write_pause(pause, &mut out);
+            }
+            Edit::Resumed => out.byte(7),
+            Edit::Mended { now } => {
+                out.byte(8);
+                write_instant(*now, &mut out);
+            }
+        }
+    }
+}
+
+pub fn decode_edits(bytes: &[u8]) -> Result<Edits, Malformed> {
+    let mut bytes = Reader::tagged(bytes, FLIGHT_EDITS)?;
+    let mut edits = Edits::new();
+    while !bytes.is_empty() {
+        edits.push(match bytes.bytes(1)?[0] {
+            0 => Edit::Led(Box::new(read_leader(&mut bytes)?)),
+            1 => Edit::Timed { lease: lease(&mut bytes)?, ends: instant(&mut bytes)? },
+            2 => Edit::Ended { at: instant(&mut bytes)?, way: way(&mut bytes)? },
+            3 => Edit::Kept(read_value(&mut bytes)?),
+            4 => Edit::Dropped,
+            5 => Edit::Softened { at: instant(&mut bytes)?, stale_until: instant(&mut bytes)? },
+            6 => Edit::Paused(read_pause(&mut bytes)?),
+            7 => Edit::Resumed,
+            8 => Edit::Mended { now: instant(&mut bytes)? },
+            _ => return Err(Malformed),
+        });
+    }
+    if edits.is_empty() { Err(Malformed) } else { Ok(edits) }
+}
+
+fn optional<T, B: Buffer>(part: Option<&T>, out: &mut Writer<'_, B>, write: impl FnOnce(&T, &mut Writer<'_, B>)) {
+    out.byte(u8::from(part.is_some()));
+    if let Some(part) = part {
+        write(part, out);
+    }
+}
+
+fn read_optional<T>(
+    bytes: &mut Reader<'_>,
+    read: impl FnOnce(&mut Reader<'_>) -> Result<T, Malformed>,
+) -> Result<Option<T>, Malformed> {
+    match bytes.bytes(1)?[0] {
+        0 => Ok(None),
+        1 => read(bytes).map(Some),
+        _ => Err(Malformed),
+    }
+}
+
+fn write_value<B: Buffer>(value: &Cached, out: &mut Writer<'_, B>) {
+    optional(value.content.as_ref(), out, |bytes, out| out.text(bytes));
+    write_instant(value.at, out);
+    write_instant(value.fresh_until, out);
+    write_instant(value.stale_until, out);
+}
+
+fn read_value(bytes: &mut Reader<'_>) -> Result<Cached, Malformed> {
+    let content = read_optional(bytes, |bytes| bytes.text(RESULT_CEILING).map(Arc::from))?;
+    let (at, fresh_until, stale_until) = (instant(bytes)?, instant(bytes)?, instant(bytes)?);
+    Ok(Cached { content, at, fresh_until, stale_until })
+}
+
+fn write_pause<B: Buffer>(pause: &Pause, out: &mut Writer<'_, B>) {
+    write_instant(pause.at, out);
+    write_instant(pause.until, out);
+    optional(pause.error.as_ref(), out, |text, out| out.text(text));
+}
+
+fn read_pause(bytes: &mut Reader<'_>) -> Result<Pause, Malformed> {
+    let (at, until) = (instant(bytes)?, instant(bytes)?);
+    Ok(Pause { at, until, error: read_optional(bytes, |bytes| bytes.text(TEXT_MAX).map(Arc::from))? })
+}
+
+fn write_leader<B: Buffer>(leader: &Leader, out: &mut Writer<'_, B>) {
+    out.text(&leader.token);
+    out.number(leader.fence);
+    write_instant(leader.since, out);
+    out.number(leader.lease.as_us().cast_unsigned());
+    write_instant(leader.ends, out);
+}
+
+fn read_leader(bytes: &mut Reader<'_>) -> Result<Leader, Malformed> {
+    Ok(Leader {
+        token: token(bytes)?,
+        fence: fence(bytes)?,
+        since: instant(bytes)?,
+        lease: lease(bytes)?,
+        ends: instant(bytes)?,
+    })
+}
+
+fn write_instant<B: Buffer>(instant: Instant, out: &mut Writer<'_, B>) {
+    out.number(instant.as_us().cast_unsigned());
+}
+
+fn instant(bytes: &mut Reader<'_>) -> Result<Instant, Malformed> {
+    bytes.at_most(INSTANT_MAX_US).map(Instant::from_us)
+}
+
+fn token(bytes: &mut Reader<'_>) -> Result<Box<[u8]>, Malformed> {
+    bytes.text(OWNER_MAX).and_then(|token| if token.is_empty() { Err(Malformed) } else { Ok(token.into()) })
+}
+
+fn fence(bytes: &mut Reader<'_>) -> Result<u64, Malformed> {
+    bytes.number().and_then(|fence| if fence <= FENCE_LOADED_MAX { Ok(fence) } else { Err(Malformed) })
+}
+
+fn lease(bytes: &mut Reader<'_>) -> Result<Span, Malformed> {
+    let us = bytes.at_most(LEASE_CEILING.as_us())?;
+    if us == 0 { Err(Malformed) } else { Ok(Span::from_us(us)) }
+}
+
+fn way(bytes: &mut Reader<'_>) -> Result<Way, Malformed> {
+    Way::ALL.get(bytes.bytes(1)?[0] as usize).copied().ok_or(Malformed)
+}
