@@ -156,7 +156,8 @@ pub fn write_released(released: &Released, sink: &mut (impl Sink + ?Sized)) {
     }
 }
 
-fn write_lost(reason: Reason, sink: &mut (impl Sink + ?Sized)) {
+/// `["LOST", reason]`.
+pub fn write_lost(reason: Reason, sink: &mut (impl Sink + ?Sized)) {
     sink.array(2);
     sink.text(b"LOST");
     sink.text(reason.text().as_bytes());

@@ -6,7 +6,7 @@
 //! - [`duration`]: `250ms`, `30s`, `1h`.
 //! - [`reply`]: what replies are written to and read from.
 //! - [`gcra`], [`mgcra`], [`window`], [`throttle`], [`breaker`], [`breaker_state`], [`lock`], [`bulkhead`],
-//!   [`holding`] (what the last two share), [`apply`]: one file per command family.
+//!   [`holding`] (what the last two share), [`idempotency`], [`single_flight`], [`apply`]: one file per command family.
 //!
 //! # What this crate does not do
 //! It asks no clock, opens no socket, and decides nothing: a number is only held against the bounds that core names.
@@ -20,9 +20,11 @@ pub mod bulkhead;
 pub mod duration;
 pub mod gcra;
 pub mod holding;
+pub mod idempotency;
 pub mod lock;
 pub mod mgcra;
 pub mod reply;
+pub mod single_flight;
 pub mod throttle;
 pub mod window;
 

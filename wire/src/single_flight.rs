@@ -1,0 +1,228 @@
+//! `RES.SFLIGHT` and its subcommands. What is parsed is what follows the subcommand's name.
+
+use resil_core::Span;
+use resil_core::limits::{OWNER_MAX, TEXT_MAX, TTL_MAX};
+use resil_core::single_flight::{Abandoned, Lead, Published, Seen};
+
+use crate::argv::{Argv, Refused, Word, once, quoted};
+use crate::holding::{Bind, Bounds, lease, wait, write_lost};
+use crate::reply::Sink;
+
+pub const NAME: &str = "RES.SFLIGHT";
+pub const JOIN_USAGE: &str = "RES.SFLIGHT JOIN key token lease [WAIT d] [BOUND | BOUNDTO client-id]";
+pub const GET_USAGE: &str = "RES.SFLIGHT GET key";
+pub const PUBLISH_USAGE: &str = "RES.SFLIGHT PUBLISH key token ttl VALUE bytes [STALE d] | EMPTY | ERROR text";
+pub const ABANDON_USAGE: &str = "RES.SFLIGHT ABANDON key token [RETRY d]";
+pub const RENEW_USAGE: &str = "RES.SFLIGHT RENEW key token lease [BOUND | BOUNDTO client-id]";
+pub const INVALIDATE_USAGE: &str = "RES.SFLIGHT INVALIDATE key [SOFT]";
+pub const INFO_USAGE: &str = "RES.SFLIGHT INFO key";
+
+/// What HELP says.
+pub const HELP: [&str; 15] = [
+    JOIN_USAGE,
+    "    [LEAD, fence, stale value or nil, waited_ms], [VALUE, bytes, age_ms, fresh_ms], [STALE, bytes, age_ms],",
+    "    [EMPTY, age_ms], [ERROR, text] or [BUSY, remaining_ms]",
+    GET_USAGE,
+    "    [VALUE, ...], [STALE, ...], [EMPTY, ...], [ERROR, ...] or [MISS]; changes nothing and works on replicas.",
+    PUBLISH_USAGE,
+    "    What the leader loaded; all followers get it. [PUBLISHED, followers] or [LOST, reason]",
+    ABANDON_USAGE,
+    "    The leader gives up, and the next follower leads. [ABANDONED] or [LOST, reason]",
+    RENEW_USAGE,
+    "    The lease ends that much from now. [GRANTED, fence, lease_ms, 0] or [LOST, reason]",
+    INVALIDATE_USAGE,
+    "    What is known, or being loaded, is out of date. 1 if there was anything, else 0.",
+    INFO_USAGE,
+    "    Everything about the key, as a map; changes nothing and works on replicas.",
+];
+
+fn token<'a>(argv: &mut Argv<'a>) -> Result<&'a [u8], Refused> {
+    argv.text("token", OWNER_MAX)
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JoinCall<'a> {
+    pub key: &'a [u8],
+    pub token: &'a [u8],
+    pub lease: Span,
+    pub wait: Span,
+    pub bind: Bind,
+}
+
+impl<'a> JoinCall<'a> {
+    pub fn parse(args: &'a [&'a [u8]], bounds: Bounds) -> Result<Self, Refused> {
+        let mut argv = Argv::new(args, JOIN_USAGE);
+        let (key, token, lease) = (argv.bytes("key")?, token(&mut argv)?, lease(&mut argv, bounds)?);
+        let (mut given_wait, mut bind) = (None, None);
+        while let Some(word) = argv.word() {
+            if word.is("WAIT") {
+                once(&mut given_wait, "WAIT", wait(&mut argv, bounds)?)?;
+            } else if !Bind::take(&mut bind, word, &mut argv)? {
+                return Err(argv.unexpected(word.0));
+            }
+        }
+        Ok(Self { key, token, lease, wait: given_wait.unwrap_or_default(), bind: bind.unwrap_or_default() })
+    }
+}
+
+/// What a leader brings, as it was sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Brought<'a> {
+    Value { bytes: &'a [u8], stale: Span },
+    Empty,
+    Error { text: &'a [u8] },
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PublishCall<'a> {
+    pub key: &'a [u8],
+    pub token: &'a [u8],
+    pub ttl: Span,
+    pub brought: Brought<'a>,
+}
+
+impl<'a> PublishCall<'a> {
+    /// `value_max`: the largest value the server takes.
+    pub fn parse(args: &'a [&'a [u8]], value_max: usize) -> Result<Self, Refused> {
+        let mut argv = Argv::new(args, PUBLISH_USAGE);
+        let (key, token) = (argv.bytes("key")?, token(&mut argv)?);
+        let ttl = argv.duration("ttl", Span::ZERO, TTL_MAX)?;
+        let kind = argv.bytes("VALUE, EMPTY or ERROR")?;
+        let brought = if Word(kind).is("VALUE") {
+            let bytes = argv.bytes("VALUE")?;
+            if bytes.len() > value_max {
+                let len = bytes.len();
+                return Err(Refused::new(format_args!("VALUE can have at most {value_max} bytes, got {len}")));
+            }
+            let stale = match argv.word() {
+                None => Span::ZERO,
+                Some(word) if word.is("STALE") => argv.duration("STALE", Span::ZERO, TTL_MAX)?,
+                Some(word) => return Err(argv.unexpected(word.0)),
+            };
+            Brought::Value { bytes, stale }
+        } else if Word(kind).is("EMPTY") {
+            Brought::Empty
+        } else if Word(kind).is("ERROR") {
+            Brought::Error { text: argv.text("ERROR", TEXT_MAX)? }
+        } else {
+            return Err(Refused::new(format_args!("expected VALUE, EMPTY or ERROR, got {}", quoted(kind))));
+        };
+        argv.finish()?;
+        Ok(Self { key, token, ttl, brought })
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AbandonCall<'a> {
+    pub key: &'a [u8],
+    pub token: &'a [u8],
+    pub retry: Option<Span>,
+}
+
+impl<'a> AbandonCall<'a> {
+    pub fn parse(args: &'a [&'a [u8]]) -> Result<Self, Refused> {
+        let mut argv = Argv::new(args, ABANDON_USAGE);
+        let (key, token) = (argv.bytes("key")?, token(&mut argv)?);
+        let mut retry = None;
+        while let Some(word) = argv.word() {
+            if !word.is("RETRY") {
+                return Err(argv.unexpected(word.0));
+            }
+            once(&mut retry, "RETRY", argv.duration("RETRY", Span::from_ms(1), TTL_MAX)?)?;
+        }
+        Ok(Self { key, token, retry })
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InvalidateCall<'a> {
+    pub key: &'a [u8],
+    pub soft: bool,
+}
+
+impl<'a> InvalidateCall<'a> {
+    pub fn parse(args: &'a [&'a [u8]]) -> Result<Self, Refused> {
+        let mut argv = Argv::new(args, INVALIDATE_USAGE);
+        let key = argv.bytes("key")?;
+        let soft = match argv.word() {
+            None => false,
+            Some(word) if word.is("SOFT") => true,
+            Some(word) => return Err(argv.unexpected(word.0)),
+        };
+        argv.finish()?;
+        Ok(Self { key, soft })
+    }
+}
+
+/// `["LEAD", fence, stale value or nil, waited_ms]`.
+pub fn write_lead(lead: &Lead, sink: &mut (impl Sink + ?Sized)) {
+    sink.array(4);
+    sink.text(b"LEAD");
+    sink.integer(lead.fence as i64);
+    match &lead.stale {
+        Some(bytes) => sink.text(bytes),
+        None => sink.null(),
+    }
+    sink.integer(lead.waited.floor_ms());
+}
+
+/// Whatever a follower, or GET, sees.
+pub fn write_seen(seen: &Seen, sink: &mut (impl Sink + ?Sized)) {
+    match seen {
+        Seen::Value { bytes, age, fresh } => {
+            sink.array(4);
+            sink.text(b"VALUE");
+            sink.text(bytes);
+            sink.integer(age.floor_ms());
+            sink.integer(fresh.floor_ms());
+        }
+        Seen::Stale { bytes, age } => {
+            sink.array(3);
+            sink.text(b"STALE");
+            sink.text(bytes);
+            sink.integer(age.floor_ms());
+        }
+        Seen::Empty { age } => {
+            sink.array(2);
+            sink.text(b"EMPTY");
+            sink.integer(age.floor_ms());
+        }
+        Seen::Error { text } => {
+            sink.array(2);
+            sink.text(b"ERROR");
+            sink.text(text);
+        }
+        Seen::Busy { remaining } => {
+            sink.array(2);
+            sink.text(b"BUSY");
+            sink.integer(remaining.ceil_ms());
+        }
+        Seen::Miss => {
+            sink.array(1);
+            sink.text(b"MISS");
+        }
+    }
+}
+
+/// `["PUBLISHED", followers]` or `["LOST", reason]`.
+pub fn write_published(published: &Published, sink: &mut (impl Sink + ?Sized)) {
+    match published {
+        Published::Published { followers } => {
+            sink.array(2);
+            sink.text(b"PUBLISHED");
+            sink.integer(*followers as i64);
+        }
+        Published::Lost(reason) => write_lost(*reason, sink),
+    }
+}
+
+/// `["ABANDONED"]` or `["LOST", reason]`.
+pub fn write_abandoned(abandoned: &Abandoned, sink: &mut (impl Sink + ?Sized)) {
+    match abandoned {
+        Abandoned::Abandoned => {
+            sink.array(1);
+            sink.text(b"ABANDONED");
+        }
+        Abandoned::Lost(reason) => write_lost(*reason, sink),
+    }
+}
