@@ -13,6 +13,15 @@ use crate::time::{Instant, Span};
 /// A number that names one blocked call.
 pub type WaiterId = u64;
 
+/// How a call waits if it must.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Waiting {
+    pub id: WaiterId,
+    pub wait: Span,
+    /// How many may wait.
+    pub most: usize,
+}
+
 /// Where somebody stands: by priority, then by arrival.
 type Turn = (u8, u64);
 

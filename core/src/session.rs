@@ -32,9 +32,9 @@ pub struct Place {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Bound {
+struct Bound<K> {
     client: ClientId,
-    kind: Kind,
+    kind: K,
     lease: Span,
     due: Instant,
 }
@@ -56,21 +56,28 @@ pub struct Loss {
 
 /// A bound holding whose lease is to be looked at.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Due {
+pub struct Due<K = Kind> {
     pub place: Place,
-    pub kind: Kind,
+    pub kind: K,
     pub client: ClientId,
     pub lease: Span,
 }
 
-#[derive(Debug, Clone, Default)]
-pub struct Sessions {
+/// `K` is which machine a place belongs to; sessions only pass it on.
+#[derive(Debug, Clone)]
+pub struct Sessions<K = Kind> {
     sessions: BTreeMap<ClientId, Session>,
-    bound: BTreeMap<Place, Bound>,
+    bound: BTreeMap<Place, Bound<K>>,
     by_due: BTreeSet<(Instant, Place)>,
 }
 
-impl Sessions {
+impl<K> Default for Sessions<K> {
+    fn default() -> Self {
+        Self { sessions: BTreeMap::new(), bound: BTreeMap::new(), by_due: BTreeSet::new() }
+    }
+}
+
+impl<K: Copy> Sessions<K> {
     pub fn is_empty(&self) -> bool {
         self.sessions.is_empty()
     }
@@ -85,7 +92,7 @@ impl Sessions {
     }
 
     /// `place` hangs on `client` from now on, and on nobody else.
-    pub fn bind(&mut self, client: ClientId, place: Place, kind: Kind, lease: Span, now: Instant) {
+    pub fn bind(&mut self, client: ClientId, place: Place, kind: K, lease: Span, now: Instant) {
         self.unbind(&place);
         let session = self.sessions.entry(client).or_default();
         session.heard = session.heard.max(Some(now));
@@ -147,7 +154,7 @@ impl Sessions {
     }
 
     /// The connection is gone; what hung on it comes back, to be ended.
-    pub fn close(&mut self, client: ClientId) -> Vec<(Place, Kind)> {
+    pub fn close(&mut self, client: ClientId) -> Vec<(Place, K)> {
         let Some(session) = self.sessions.remove(&client) else { return Vec::new() };
         let mut closed = Vec::with_capacity(session.places.len());
         for place in session.places {
@@ -176,7 +183,7 @@ impl Sessions {
     }
 
     /// Everything to be looked at by now; each is due again a third of its lease later.
-    pub fn take_due(&mut self, now: Instant) -> Vec<Due> {
+    pub fn take_due(&mut self, now: Instant) -> Vec<Due<K>> {
         let mut all = Vec::new();
         while let Some((at, place)) = self.by_due.first().filter(|(at, _)| *at <= now).cloned() {
             self.by_due.remove(&(at, place.clone()));

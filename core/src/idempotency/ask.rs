@@ -2,14 +2,11 @@
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
-use alloc::vec::Vec;
-
-use smallvec::SmallVec;
 
 use super::record::{OnLapse, Record};
-use crate::lock::{Ending, Reason};
+use crate::lock::Reason;
 use crate::queue::WaiterId;
-use crate::time::{Instant, Span};
+use crate::time::Span;
 
 /// How somebody wants to run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,15 +18,6 @@ pub struct Ask {
     pub on_lapse: OnLapse,
     /// The connection to bind the run to. The machine only passes it on.
     pub bind_to: Option<u64>,
-}
-
-/// How it waits while another runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Waiting {
-    pub id: WaiterId,
-    pub wait: Span,
-    /// How many may wait.
-    pub most: usize,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -90,12 +78,5 @@ impl Answer {
     }
 }
 
-/// What one step did. The edit, if there is one, is the whole record.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Outcome<V> {
-    pub verdict: V,
-    pub edits: SmallVec<[Record; 1]>,
-    pub answers: Vec<Answer>,
-    pub endings: Vec<Ending>,
-    pub wake_at: Option<Instant>,
-}
+/// What one step did.
+pub type Outcome<V> = crate::step::Outcome<V, Record, Answer>;

@@ -4,11 +4,11 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use super::ask::{Answer, Ask, Begun, Committed, Outcome, Replay, Run, Settled, Waiting};
+use super::ask::{Answer, Ask, Begun, Committed, Outcome, Replay, Run, Settled};
 use super::record::{Idle, OnLapse, Once, Phase, Record, Work};
 use crate::lease::ends_for;
 use crate::lock::{End, Ending, Grant, Reason, Renewed, Setting};
-use crate::queue::{Queue, Waiter, WaiterId};
+use crate::queue::{Queue, Waiter, WaiterId, Waiting};
 use crate::time::{Instant, Span};
 
 /// A key and its line.

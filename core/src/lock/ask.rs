@@ -1,9 +1,8 @@
 //! What is asked of the machine, and what it answers.
 
 use alloc::boxed::Box;
-use alloc::vec::Vec;
 
-use super::edit::Edits;
+use super::edit::Edit;
 use super::holder::{End, Mode};
 use crate::fence::Floor;
 use crate::queue::WaiterId;
@@ -53,15 +52,6 @@ pub struct Ask {
     pub meta: Box<[u8]>,
     /// The connection to bind the grant to. The machine only passes it on.
     pub bind_to: Option<u64>,
-}
-
-/// How an owner waits if it cannot have it at once.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Waiting {
-    pub id: WaiterId,
-    pub wait: Span,
-    /// How many may wait.
-    pub most: usize,
 }
 
 /// A grant as its owner is told.
@@ -191,12 +181,4 @@ pub struct Ending {
 }
 
 /// What one step did.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Outcome<V> {
-    pub verdict: V,
-    pub edits: Edits,
-    pub answers: Vec<Answer>,
-    pub endings: Vec<Ending>,
-    /// When the machine wants to be looked at again without being asked.
-    pub wake_at: Option<Instant>,
-}
+pub type Outcome<V> = crate::step::Outcome<V, Edit, Answer>;

@@ -42,9 +42,8 @@ mod holders;
 mod step;
 mod view;
 
-pub use ask::{
-    Acquired, Answer, Ask, Busy, Claim, Ending, Grant, Outcome, Reason, Released, Renewed, Setting, Waiting,
-};
+pub use crate::queue::Waiting;
+pub use ask::{Acquired, Answer, Ask, Busy, Claim, Ending, Grant, Outcome, Reason, Released, Renewed, Setting};
 pub use edit::{Edit, Edits};
 pub use encoding::{Kind, decode_edits, decode_holders, encode_edits, encode_holders};
 pub use holder::{End, Ended, Holder, Mode};

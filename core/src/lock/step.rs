@@ -3,16 +3,14 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use super::ask::{
-    Acquired, Answer, Ask, Busy, Claim, Ending, Grant, Outcome, Reason, Released, Renewed, Setting, Waiting,
-};
+use super::ask::{Acquired, Answer, Ask, Busy, Claim, Ending, Grant, Outcome, Reason, Released, Renewed, Setting};
 use super::edit::{Edit, Edits};
 use super::encoding::Kind;
 use super::holder::{End, Ended, Holder, Mode};
 use super::holders::Holders;
 use super::view::busy;
 use crate::limits::{GRACE, HOLDERS_MAX};
-use crate::queue::{Queue, Waiter, WaiterId};
+use crate::queue::{Queue, Waiter, WaiterId, Waiting};
 use crate::time::{Instant, Span};
 
 /// A key and its line.
@@ -127,7 +125,7 @@ pub fn extend(room: &mut Room<'_>, fence: u64, ends: Instant, setting: &mut Sett
 /// A waiter is gone. True if it still waited.
 pub fn leave(room: &mut Room<'_>, id: WaiterId, setting: &mut Setting<'_>) -> Outcome<bool> {
     let left = room.queue.leave(id).is_some();
-    tick(room, setting).with(left)
+    Work::begin(room, setting).end(left)
 }
 
 /// Time has passed while nothing may be written: only patience can end.
@@ -150,13 +148,6 @@ impl Answer {
         match self {
             Self::Granted { id, .. } | Self::TimedOut { id, .. } | Self::Superseded { id } => *id,
         }
-    }
-}
-
-impl<V> Outcome<V> {
-    fn with<W>(self, verdict: W) -> Outcome<W> {
-        let Self { edits, answers, endings, wake_at, .. } = self;
-        Outcome { verdict, edits, answers, endings, wake_at }
     }
 }
 

@@ -1,12 +1,11 @@
 //! What is asked of a single-flight key, and what it answers.
 
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 
-use super::edit::Edits;
-use crate::lock::{Ending, Reason};
+use super::edit::Edit;
+use crate::lock::Reason;
 use crate::queue::WaiterId;
-use crate::time::{Instant, Span};
+use crate::time::Span;
 
 /// How somebody would lead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,15 +13,6 @@ pub struct Ask {
     pub lease: Span,
     /// The connection to bind the lead to. The machine only passes it on.
     pub bind_to: Option<u64>,
-}
-
-/// How it waits while another leads.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Waiting {
-    pub id: WaiterId,
-    pub wait: Span,
-    /// How many may wait.
-    pub most: usize,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -82,11 +72,4 @@ pub enum Answer {
 }
 
 /// What one step did.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Outcome<V> {
-    pub verdict: V,
-    pub edits: Edits,
-    pub answers: Vec<Answer>,
-    pub endings: Vec<Ending>,
-    pub wake_at: Option<Instant>,
-}
+pub type Outcome<V> = crate::step::Outcome<V, Edit, Answer>;

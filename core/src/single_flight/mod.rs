@@ -34,7 +34,8 @@ mod encoding;
 mod state;
 mod step;
 
-pub use ask::{Abandoned, Answer, Ask, Joined, Lead, Outcome, Publication, Published, Seen, Waiting};
+pub use crate::queue::Waiting;
+pub use ask::{Abandoned, Answer, Ask, Joined, Lead, Outcome, Publication, Published, Seen};
 pub use edit::{Edit, Edits};
 pub use encoding::{decode_edits, decode_flight, encode_edits, encode_flight};
 pub use state::{Cached, Flight, LeadEnd, Leader, Pause, Way};

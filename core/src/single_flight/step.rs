@@ -4,13 +4,13 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use super::ask::{Abandoned, Answer, Ask, Joined, Lead, Outcome, Publication, Published, Seen, Waiting};
+use super::ask::{Abandoned, Answer, Ask, Joined, Lead, Outcome, Publication, Published, Seen};
 use super::edit::{Edit, Edits};
 use super::state::{Cached, Flight, Leader, Pause, Way};
 use crate::lease::ends_for;
 use crate::limits::{CLOCK_JITTER, GRACE};
 use crate::lock::{End, Ending, Grant, Reason, Renewed, Setting};
-use crate::queue::{Queue, Waiter, WaiterId};
+use crate::queue::{Queue, Waiter, WaiterId, Waiting};
 use crate::time::{Instant, Span};
 
 /// A key and its line.
