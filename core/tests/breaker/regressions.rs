@@ -324,7 +324,7 @@ fn many_trips_without_growth_cost_nothing() {
     // FACTOR 1 with a MAX above OPEN walked through every trip there ever was; RESTORE can claim four billion.
     let mut service = Service::with(Patch { open: Some(secs(1)), open_max: Some(secs(60)), ..usual() });
     let at_us = service.now_us;
-    service.breaker.apply(&Edit::Enter { phase: Phase::Closed, generation: 1, at_us, trips: u32::MAX });
+    service.breaker.apply(&Edit::Enter { phase: Box::new(Phase::Closed), generation: 1, at_us, trips: u32::MAX });
     let began = std::time::Instant::now();
     service.trip();
     assert_eq!(service.ask().retry_after, Wait::For(secs(1)));
