@@ -169,7 +169,8 @@ pub fn admit(
 }
 
 /// The configuration that options on ADMIT bring about, if they apply: to a breaker nobody configured, or with a
-/// higher version. Where they do not apply they are checked by themselves: CONFIG must not make them an error.
+/// higher version. Where they do not apply they need only make sense by themselves, or as a change of what is stored:
+/// neither CONFIG nor having been taken before must make them an error.
 fn offered(
     breaker: &Breaker,
     (patch, version): (&Patch, Option<u64>),
@@ -177,7 +178,7 @@ fn offered(
 ) -> Result<Option<(Config, u64)>, ConfigError> {
     let (config, stored_version, configured) = stored(breaker, now);
     if configured && version.is_none_or(|version| version <= stored_version) {
-        return Config::default().patched(patch).map(|_| None);
+        return Config::default().patched(patch).or_else(|_| config.patched(patch)).map(|_| None);
     }
     Ok(Some((config.patched(patch)?, version.unwrap_or(stored_version))))
 }
