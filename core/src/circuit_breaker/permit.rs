@@ -107,3 +107,50 @@ fn hex(text: &[u8]) -> Option<(u64, Option<&[u8]>)> {
     let padded = len > 1 && text[0] == b'0';
     if len == 0 || len > 16 || padded { None } else { Some((number, text.get(len + 1..))) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_permit_is_its_numbers_in_hexadecimal_and_comes_back_whole() {
+        for number in [0, 1, 15, 16, 0x1234_abcd, u64::MAX] {
+            for probe in [None, Some(0), Some(u32::MAX)] {
+                let issued_us = (number >> 1) as i64;
+                let permit = Permit { generation: number, issued_us, caller: Caller(number), probe };
+                let mut expected = alloc::format!("{number:x}.{issued_us:x}.{number:x}");
+                expected += &probe.map_or_else(Default::default, |probe| alloc::format!(".{probe:x}"));
+                assert_eq!(permit.text().as_bytes(), expected.as_bytes());
+                assert_eq!(Permit::parse(expected.as_bytes()), Some(permit));
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_else_is_a_permit() {
+        for text in [
+            "",
+            ".",
+            "..",
+            "...",
+            "1.2",
+            "1.2.",
+            ".1.2",
+            "1..2",
+            "1.2.3.",
+            "1.2.3.4.",
+            "1.2.3.4.5",
+            "01.2.3",
+            "1.2.00",
+            "1.2.A",
+            "1.2.g",
+            "1.2.3 ",
+            "-1.2.3",
+            "10000000000000000.2.3",
+            "1.8000000000000000.3",
+            "1.2.3.100000000",
+        ] {
+            assert_eq!(Permit::parse(text.as_bytes()), None, "{text}");
+        }
+    }
+}
