@@ -50,7 +50,7 @@ const NUMBERS: [(&str, &str); 8] = [
     ("RES.BREAKER FORCE brk OPEN FOR #", "FOR"),
 ];
 
-const CASES: [(&str, &str); 38] = [
+const CASES: [(&str, &str); 39] = [
     ("RES.BREAKER ADMIT", "missing key"),
     ("RES.BREAKER ADMIT brk CALLER", "missing CALLER"),
     ("RES.BREAKER ADMIT brk surplus", "unexpected argument 'surplus'"),
@@ -61,6 +61,7 @@ const CASES: [(&str, &str); 38] = [
     ("RES.BREAKER ADMIT new WINDOW COUNT", "missing WINDOW COUNT"),
     ("RES.BREAKER ADMIT new WINDOW COUNT 5 WINDOW TIME 5s", "WINDOW is given twice"),
     ("RES.BREAKER ADMIT new OPEN 10s MAX 5s", "MAX must not be shorter than OPEN"),
+    ("RES.BREAKER ADMIT new FACTOR 2", "FACTOR needs a MAX above OPEN"),
     ("RES.BREAKER ADMIT new RATE 0 CONSECUTIVE 0", "nothing could trip it"),
     ("RES.BREAKER CONFIG", "missing key"),
     ("RES.BREAKER CONFIG brk", "missing options"),

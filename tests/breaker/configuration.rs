@@ -30,7 +30,7 @@ const OPTIONS: &[(&str, &[(&str, &str)])] = &[
     ("OPEN 5s", &[("open", "5s")]),
     // The maximum rises with the open time.
     ("OPEN 90s", &[("max", "90s"), ("open", "90s")]),
-    ("FACTOR 1.05", &[("factor", "1.05")]),
+    ("FACTOR 1.05 MAX 1h", &[("factor", "1.05"), ("max", "1h")]),
     ("MAX 1h", &[("max", "1h")]),
     ("PROBES 100", &[("probes", "100")]),
     ("SUCCESSES 1000", &[("successes", "1000")]),

@@ -40,6 +40,8 @@ const BAD_OPTIONS: &[(&str, &str)] = &[
     ("FACTOR 101", "FACTOR"),
     ("FACTOR 1.0001", "FACTOR"),
     ("FACTOR x", "FACTOR"),
+    ("FACTOR 2", "FACTOR needs a MAX above OPEN"),
+    ("OPEN 1m FACTOR 1.5 MAX 1m", "FACTOR needs a MAX above OPEN"),
     ("MAX 0", "MAX"),
     ("OPEN 10s MAX 5s", "MAX must not be shorter than OPEN"),
     ("PROBES 0", "PROBES"),

@@ -102,7 +102,7 @@ impl Memory {
         match name.to_ascii_uppercase().as_slice() {
             b"ADMIT" => {
                 let call = Admit::parse(args).map_err(text)?;
-                let options = (!call.options.is_empty()).then_some((&call.options.patch, call.options.version));
+                let options = call.options.as_ref().map(|options| (&options.patch, options.version));
                 // No chance is drawn here: who ramps has luck.
                 let verdict = self.circuit(key, |breaker| {
                     admit(breaker, call.caller(), options, 0, now).map(|outcome| outcome.verdict).map_err(text)

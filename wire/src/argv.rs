@@ -143,13 +143,18 @@ impl Word<'_> {
 /// A decimal integer without sign tricks: `12`, `-3`; not `+1`, ` 1`, `1.0`, `0x1`, `` or `007`.
 pub fn parse_integer(bytes: &[u8]) -> Option<i64> {
     let digits = bytes.strip_prefix(b"-").unwrap_or(bytes);
-    let plain = digits.iter().all(u8::is_ascii_digit);
     let padded = digits.first() == Some(&b'0') && bytes.len() > 1;
-    if digits.is_empty() || digits.len() > 19 || !plain || padded {
+    if digits.is_empty() || digits.len() > 19 || padded {
         return None;
     }
-    let magnitude =
-        digits.iter().try_fold(0u64, |sum, digit| sum.checked_mul(10)?.checked_add((digit - b'0') as u64))?;
+    let mut magnitude = 0u64; // nineteen digits fit
+    for byte in digits {
+        let digit = byte.wrapping_sub(b'0');
+        if digit > 9 {
+            return None;
+        }
+        magnitude = magnitude * 10 + digit as u64;
+    }
     if digits.len() == bytes.len() { i64::try_from(magnitude).ok() } else { 0i64.checked_sub_unsigned(magnitude) }
 }
 

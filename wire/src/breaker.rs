@@ -156,17 +156,18 @@ fn text<'a>(argv: &mut Argv<'a>, name: &str) -> Result<&'a [u8], Refused> {
 pub struct Admit<'a> {
     pub key: &'a [u8],
     pub caller: Option<&'a [u8]>,
-    pub options: Options,
+    /// `None` if it names none.
+    pub options: Option<Options>,
 }
 
 impl<'a> Admit<'a> {
     pub fn parse(args: &'a [&'a [u8]]) -> Result<Self, Refused> {
         let mut argv = Argv::new(args, ADMIT_USAGE);
-        let mut admit = Self { key: argv.bytes("key")?, caller: None, options: Options::default() };
+        let mut admit = Self { key: argv.bytes("key")?, caller: None, options: None };
         while let Some(word) = argv.word() {
             if word.is("CALLER") {
                 once(&mut admit.caller, "CALLER", text(&mut argv, "CALLER")?)?;
-            } else if !admit.options.take(word, &mut argv)? {
+            } else if !admit.options.get_or_insert_default().take(word, &mut argv)? {
                 return Err(argv.unexpected(word.0));
             }
         }

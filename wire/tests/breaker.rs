@@ -32,7 +32,7 @@ fn run(subcommand: &str, args: &[&[u8]]) -> Result<(), Refused> {
     let before = breaker.clone();
     let result = match subcommand {
         "ADMIT" => Admit::parse(args).and_then(|call| {
-            let options = (!call.options.is_empty()).then_some((&call.options.patch, call.options.version));
+            let options = call.options.as_ref().map(|options| (&options.patch, options.version));
             admit(&mut breaker, call.caller(), options, 0, NOW).map(drop).map_err(Refused::new)
         }),
         "CONFIG" => ConfigCall::parse(args).and_then(|call| {
@@ -215,6 +215,11 @@ fn a_factor_has_at_most_three_places_and_is_from_one_to_a_hundred() {
 fn options_that_contradict_each_other_are_refused_whole() {
     refuses_options("OPEN 10s MAX 5s", &["MAX", "not be shorter than OPEN"]);
     refuses_options("FACTOR 2 MAX 29s", &["MAX", "OPEN"]);
+    for no_room in ["FACTOR 2", "FACTOR 1.001 MAX 30s", "OPEN 1m FACTOR 2", "OPEN 10s MAX 10s FACTOR 100"] {
+        refuses_options(no_room, &["FACTOR needs a MAX above OPEN"]);
+    }
+    takes("CONFIG k OPEN 10s FACTOR 2");
+    takes("CONFIG k FACTOR 1 MAX 30s");
     let off = ["RATE", "SLOWRATE", "CONSECUTIVE"];
     refuses_options("RATE 0 CONSECUTIVE 0", &off);
     refuses_options("RATE 0 CONSECUTIVE 0 SLOWRATE 50", &off);
@@ -272,7 +277,8 @@ fn replies_have_the_promised_shape() {
     let permit = asked.permit.expect("closed").text();
     let reply = Value::written(|sink| write_admission(&asked, sink));
     let (one, zero) = (Value::Integer(1), Value::Integer(0));
-    assert_eq!(reply, Value::Array(vec![one.clone(), text("closed"), text(&permit), zero.clone(), zero.clone()]));
+    let given = Value::Text(permit.as_bytes().to_vec());
+    assert_eq!(reply, Value::Array(vec![one.clone(), text("closed"), given, zero.clone(), zero.clone()]));
 
     let batch = Batch { ok: 0, failures: 5, slow: 0, run: 5 };
     let told = Tally { generation: 0, caller: Caller::named(b"me"), seq: 1, batch };

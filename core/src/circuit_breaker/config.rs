@@ -94,6 +94,8 @@ pub mod bounds {
 pub enum ConfigError {
     /// MAX is shorter than OPEN.
     MaxBelowOpen,
+    /// FACTOR is above 1, and MAX leaves no room to grow.
+    NoRoomToGrow,
     /// Every rule is off.
     NeverTrips,
 }
@@ -102,6 +104,7 @@ impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::MaxBelowOpen => "MAX must not be shorter than OPEN",
+            Self::NoRoomToGrow => "FACTOR needs a MAX above OPEN: otherwise the open time could not grow",
             Self::NeverTrips => {
                 "RATE, SLOWRATE (with SLOW) and CONSECUTIVE are all off: nothing could trip it (FORCE key METRICS only counts)"
             }
@@ -158,7 +161,13 @@ impl Config {
             ramp: patch.ramp.unwrap_or(self.ramp),
             idle: patch.idle.unwrap_or(self.idle),
         };
-        config.check().map(|()| config)
+        config.check()?;
+        // Harmless where it is stored already: only who names one of the three is told.
+        let growth_named = patch.factor_milli.is_some() || patch.open.is_some() || patch.open_max.is_some();
+        if growth_named && config.factor_milli > 1_000 && config.open_max == config.open {
+            return Err(ConfigError::NoRoomToGrow);
+        }
+        Ok(config)
     }
 
     fn check(&self) -> Result<(), ConfigError> {

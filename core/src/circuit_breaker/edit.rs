@@ -1,5 +1,6 @@
 //! The edits a step makes, and the one function that makes them.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use smallvec::SmallVec;
 
@@ -9,13 +10,13 @@ use super::permit::Caller;
 use super::state::{Breaker, EVIDENCE_MAX, Forced, Phase, Probe, RECORDED_MAX, REPORTED_MAX, TALLIES_MAX};
 use crate::time::Instant;
 
-/// One change of a breaker, with absolute values.
+/// One change of a breaker, with absolute values. What is large and seldom is boxed: most steps make one small edit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Edit {
     /// Counts and growth are forgotten after IDLE, and with them a configuration that came with ADMIT.
     Forget,
     Configure {
-        config: Config,
+        config: Box<Config>,
         version: u64,
         lasting: bool,
         at_us: i64,
@@ -34,7 +35,7 @@ pub enum Edit {
     /// A transition. Counts start over, unless a forced state is only forced again; `trips` is the number in a row
     /// after it.
     Enter {
-        phase: Phase,
+        phase: Box<Phase>,
         generation: u64,
         at_us: i64,
         trips: u32,
@@ -58,7 +59,8 @@ pub enum Edit {
     },
 }
 
-pub type Edits = SmallVec<[Edit; 1]>;
+/// TALLY makes two.
+pub type Edits = SmallVec<[Edit; 2]>;
 
 impl Breaker {
     /// The only mutation.
@@ -66,20 +68,20 @@ impl Breaker {
         match edit {
             Edit::Forget => self.forget(),
             Edit::Configure { config, version, lasting, at_us } => {
-                self.configure(*config, *version, *lasting);
+                self.configure(**config, *version, *lasting);
                 self.last_seen_us = self.last_seen_us.max(*at_us);
             }
             Edit::Record { at_us, caller, batch } => self.record(*at_us, *caller, *batch),
             Edit::Heard { caller, seq } => self.heard(*caller, *seq),
             Edit::Enter { phase, generation, at_us, trips } => {
                 let same = |old: &Forced, new: &Forced| old.force == new.force;
-                if !matches!((&self.phase, phase), (Phase::Forced(old), Phase::Forced(new)) if same(old, new)) {
+                if !matches!((&self.phase, &**phase), (Phase::Forced(old), Phase::Forced(new)) if same(old, new)) {
                     self.clear_counts();
                 }
-                if matches!(phase, Phase::Closed) {
+                if matches!(**phase, Phase::Closed) {
                     self.closed_us = *at_us;
                 }
-                self.phase = phase.clone();
+                self.phase = (**phase).clone();
                 self.generation = *generation;
                 self.trips = *trips;
                 self.last_seen_us = self.last_seen_us.max(*at_us);
@@ -185,8 +187,13 @@ impl Breaker {
     }
 
     fn heard(&mut self, caller: Caller, seq: u64) {
-        self.tallies.retain(|(other, _)| *other != caller);
-        push_bounded(&mut self.tallies, (caller, seq), TALLIES_MAX);
+        match self.tallies.iter().position(|(other, _)| *other == caller) {
+            Some(at) => {
+                self.tallies[at].1 = seq;
+                self.tallies[at..].rotate_left(1);
+            }
+            None => push_bounded(&mut self.tallies, (caller, seq), TALLIES_MAX),
+        }
     }
 }
 

@@ -145,7 +145,7 @@ fn read_edit(bytes: &mut Reader<'_>) -> Result<Edit, Malformed> {
     Ok(match bytes.bytes(1)?[0] {
         0 => Edit::Forget,
         1 => Edit::Configure {
-            config: read_config(bytes)?,
+            config: Box::new(read_config(bytes)?),
             version: bytes.number()?,
             lasting: flag(bytes)?,
             at_us: instant(bytes)?,
@@ -153,7 +153,7 @@ fn read_edit(bytes: &mut Reader<'_>) -> Result<Edit, Malformed> {
         2 => Edit::Record { at_us: instant(bytes)?, caller: Caller(bytes.number()?), batch: read_batch(bytes)? },
         3 => Edit::Heard { caller: Caller(bytes.number()?), seq: bytes.number()? },
         4 => Edit::Enter {
-            phase: read_phase(bytes)?,
+            phase: Box::new(read_phase(bytes)?),
             generation: generation(bytes)?,
             at_us: instant(bytes)?,
             trips: bytes.u32()?,

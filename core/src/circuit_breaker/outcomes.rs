@@ -110,6 +110,10 @@ impl Outcomes {
     }
 }
 
+/// The bits of the four calls in a byte that say failed, and those that say slow.
+const FAILED: u8 = 0b0101_0101;
+const SLOW: u8 = 0b1010_1010;
+
 /// The last calls, two bits each: failed, slow.
 #[derive(Debug, Clone)]
 pub struct Ring {
@@ -132,34 +136,50 @@ impl Ring {
         let run = batch.run.min(batch.failures);
         let mut slow = batch.slow;
         for (count, failed) in [(batch.failures - run, true), (batch.ok, false), (run, true)] {
-            for _ in 0..count {
-                self.push(failed, slow > 0);
-                slow = slow.saturating_sub(1);
-            }
+            let slow_ones = slow.min(count);
+            slow -= slow_ones;
+            self.push(slow_ones, failed, true);
+            self.push(count - slow_ones, failed, false);
         }
     }
 
-    fn push(&mut self, failed: bool, slow: bool) {
-        let at = if self.len < self.capacity {
-            if self.len as usize / 4 == self.bits.len() {
+    /// `count` calls of the same outcome, a byte at a time.
+    #[inline]
+    fn push(&mut self, count: u32, failed: bool, slow: bool) {
+        // Most batches are of one kind.
+        if count > 0 {
+            self.push_some(count, failed, slow);
+        }
+    }
+
+    fn push_some(&mut self, mut count: u32, failed: bool, slow: bool) {
+        let outcome = (failed as u8 * FAILED) | (slow as u8 * SLOW);
+        self.totals.failures += if failed { count } else { 0 };
+        self.totals.slow += if slow { count } else { 0 };
+        while count > 0 {
+            let full = self.len == self.capacity;
+            let at = if full { self.oldest } else { self.len };
+            let calls = count.min(4 - at % 4).min(self.capacity - at);
+            if at as usize / 4 == self.bits.len() {
                 self.bits.push(0);
             }
-            self.len += 1;
-            self.totals.calls += 1;
-            self.len - 1
-        } else {
-            let at = self.oldest;
-            self.oldest = (self.oldest + 1) % self.capacity;
-            let (failed, slow) = self.get(at);
-            self.totals.failures -= failed as u32;
-            self.totals.slow -= slow as u32;
-            at
-        };
-        let shift = at % 4 * 2;
-        let byte = &mut self.bits[at as usize / 4];
-        *byte = *byte & !(3 << shift) | (failed as u8 | (slow as u8) << 1) << shift;
-        self.totals.failures += failed as u32;
-        self.totals.slow += slow as u32;
+            let byte = &mut self.bits[at as usize / 4];
+            let mask = (u8::MAX >> (8 - calls * 2)) << (at % 4 * 2);
+            // Most often there is no failure to forget.
+            let old = *byte & mask;
+            if old != 0 {
+                self.totals.failures -= (old & FAILED).count_ones();
+                self.totals.slow -= (old & SLOW).count_ones();
+            }
+            *byte = *byte & !mask | outcome & mask;
+            if full {
+                self.oldest = if at + calls == self.capacity { 0 } else { at + calls };
+            } else {
+                self.len += calls;
+            }
+            count -= calls;
+        }
+        self.totals.calls = self.len;
     }
 
     fn get(&self, at: u32) -> (bool, bool) {
@@ -178,7 +198,7 @@ impl Ring {
 
     pub(crate) fn from_calls(capacity: u32, calls: impl Iterator<Item = (bool, bool)>) -> Self {
         let mut ring = Self::new(capacity);
-        calls.for_each(|(failed, slow)| ring.push(failed, slow));
+        calls.for_each(|(failed, slow)| ring.push(1, failed, slow));
         ring
     }
 }
@@ -224,19 +244,21 @@ impl Slices {
 
     fn totals(&self, now: Instant) -> Totals {
         let gone = (self.current(now) - self.newest).min(SLICES as i64);
+        let newest_at = self.newest.rem_euclid(SLICES as i64);
         let mut totals = Totals::default();
-        for age in 0..SLICES as i64 - gone {
-            totals.add(self.slices[(self.newest - age).rem_euclid(SLICES as i64) as usize]);
+        for (at, slice) in (0..).zip(&self.slices) {
+            let age = if at <= newest_at { newest_at - at } else { newest_at - at + SLICES as i64 };
+            if age + gone < SLICES as i64 {
+                totals.add(*slice);
+            }
         }
         totals
     }
 
     fn record(&mut self, batch: Batch, at: Instant) {
         let number = self.slice_of(at);
-        if self.current(at) == self.newest && number < self.newest {
-            self.follow_clock_back(number);
-        }
-        let current = self.current(at);
+        self.follow_clock_back(number);
+        let current = number.max(self.newest);
         for passed in (self.newest + 1..=current).rev().take(SLICES) {
             self.slices[passed.rem_euclid(SLICES as i64) as usize] = Totals::default();
         }

@@ -1,8 +1,5 @@
 //! Permits: what ADMIT hands out and REPORT brings back. Opaque to callers, and trusted for nothing.
 
-use alloc::string::String;
-use core::fmt::Write;
-
 use crate::time::Span;
 
 /// A permit of generation 0 is stale after this long: a key that went starts at generation 0 again. A breaker that has
@@ -34,42 +31,126 @@ pub struct Permit {
 }
 
 impl Permit {
-    pub fn text(&self) -> String {
-        let mut text = String::with_capacity(48);
-        // Writing to a String does not fail.
-        let _ = write!(text, "{:x}.{:x}.{:x}", self.generation, self.issued_us, self.caller.0);
+    pub fn text(&self) -> PermitText {
+        let mut text = PermitText { bytes: [0; PermitText::MAX], start: PermitText::MAX };
         if let Some(probe) = self.probe {
-            let _ = write!(text, ".{probe:x}");
+            text.prepend_hex(probe as u64);
+            text.prepend(b'.');
         }
+        text.prepend_hex(self.caller.0);
+        text.prepend(b'.');
+        text.prepend_hex(self.issued_us as u64);
+        text.prepend(b'.');
+        text.prepend_hex(self.generation);
         text
     }
 
     pub fn parse(text: &[u8]) -> Option<Self> {
-        let mut fields = text.split(|byte| *byte == b'.').map(hex);
-        let permit = Self {
-            generation: fields.next()??,
-            issued_us: i64::try_from(fields.next()??).ok()?,
-            caller: Caller(fields.next()??),
-            probe: match fields.next() {
-                Some(probe) => Some(u32::try_from(probe?).ok()?),
-                None => None,
+        let (generation, rest) = hex(text)?;
+        let (issued_us, rest) = hex(rest?)?;
+        let (caller, rest) = hex(rest?)?;
+        let probe = match rest {
+            None => None,
+            Some(rest) => match hex(rest)? {
+                (probe, None) => Some(u32::try_from(probe).ok()?),
+                (_, Some(_)) => return None,
             },
         };
-        fields.next().is_none().then_some(permit)
+        Some(Self { generation, issued_us: i64::try_from(issued_us).ok()?, caller: Caller(caller), probe })
     }
 }
 
-/// Lower-case hexadecimal as `{:x}` writes it.
-fn hex(digits: &[u8]) -> Option<u64> {
-    if digits.is_empty() || digits.len() > 16 || (digits.len() > 1 && digits[0] == b'0') {
-        return None;
+/// The text of a permit, off the heap. It is written from its end: no number has to be measured first.
+#[derive(Debug, Clone)]
+pub struct PermitText {
+    bytes: [u8; Self::MAX],
+    start: usize,
+}
+
+impl PermitText {
+    /// Three numbers of 16 digits, one of eight, three points; rounded up.
+    const MAX: usize = 64;
+
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes[self.start..]
     }
-    digits.iter().try_fold(0u64, |number, digit| {
-        let value = match digit {
-            b'0'..=b'9' => digit - b'0',
-            b'a'..=b'f' => digit - b'a' + 10,
+
+    fn prepend(&mut self, byte: u8) {
+        self.start -= 1;
+        self.bytes[self.start] = byte;
+    }
+
+    fn prepend_hex(&mut self, mut number: u64) {
+        loop {
+            self.prepend(b"0123456789abcdef"[number as usize & 15]);
+            number >>= 4;
+            if number == 0 {
+                return;
+            }
+        }
+    }
+}
+
+/// Lower-case hexadecimal without leading zeros, up to a point or the end; and what follows the point, if there is one.
+fn hex(text: &[u8]) -> Option<(u64, Option<&[u8]>)> {
+    let (mut number, mut len) = (0u64, 0);
+    while let Some(byte) = text.get(len) {
+        let digit = match byte {
+            b'0'..=b'9' => byte - b'0',
+            b'a'..=b'f' => byte - b'a' + 10,
+            b'.' => break,
             _ => return None,
         };
-        Some(number << 4 | value as u64)
-    })
+        number = number << 4 | digit as u64;
+        len += 1;
+    }
+    let padded = len > 1 && text[0] == b'0';
+    if len == 0 || len > 16 || padded { None } else { Some((number, text.get(len + 1..))) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_permit_is_its_numbers_in_hexadecimal_and_comes_back_whole() {
+        for number in [0, 1, 15, 16, 0x1234_abcd, u64::MAX] {
+            for probe in [None, Some(0), Some(u32::MAX)] {
+                let issued_us = (number >> 1) as i64;
+                let permit = Permit { generation: number, issued_us, caller: Caller(number), probe };
+                let mut expected = alloc::format!("{number:x}.{issued_us:x}.{number:x}");
+                expected += &probe.map_or_else(Default::default, |probe| alloc::format!(".{probe:x}"));
+                assert_eq!(permit.text().as_bytes(), expected.as_bytes());
+                assert_eq!(Permit::parse(expected.as_bytes()), Some(permit));
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_else_is_a_permit() {
+        for text in [
+            "",
+            ".",
+            "..",
+            "...",
+            "1.2",
+            "1.2.",
+            ".1.2",
+            "1..2",
+            "1.2.3.",
+            "1.2.3.4.",
+            "1.2.3.4.5",
+            "01.2.3",
+            "1.2.00",
+            "1.2.A",
+            "1.2.g",
+            "1.2.3 ",
+            "-1.2.3",
+            "10000000000000000.2.3",
+            "1.8000000000000000.3",
+            "1.2.3.100000000",
+        ] {
+            assert_eq!(Permit::parse(text.as_bytes()), None, "{text}");
+        }
+    }
 }

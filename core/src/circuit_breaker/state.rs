@@ -92,6 +92,20 @@ pub enum Phase {
     Forced(Box<Forced>),
 }
 
+/// Until when a key must be kept: what its expiry is made from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Keep {
+    end: Instant,
+    step: Span,
+}
+
+impl Keep {
+    /// When the key may be collected: on a grid, so that it seldom moves.
+    pub fn due(self, salt: u64) -> Instant {
+        self.end.next_on_grid(self.step, salt)
+    }
+}
+
 /// One breaker. The default is what a missing key means.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Breaker {
@@ -220,6 +234,11 @@ impl Breaker {
 
     /// When the key may be collected, or `None` while it holds what does not expire.
     pub fn gc_at(&self, salt: u64) -> Option<Instant> {
+        self.keep().map(|keep| keep.due(salt))
+    }
+
+    /// Until when the key must be kept, or `None` while it holds what does not expire.
+    pub fn keep(&self) -> Option<Keep> {
         if self.lasting {
             return None;
         }
@@ -230,7 +249,7 @@ impl Breaker {
         // The generation must be remembered until no permit of generation 0 is good any more.
         let kept = if self.generation > 0 { self.config.idle.max(permit::LIFE) } else { self.config.idle };
         let end = Instant::from_us(self.busy_until_us().max(forced_until_us)).plus(kept);
-        Some(end.next_on_grid(Span::from_us(self.config.idle.as_us() / 16), salt))
+        Some(Keep { end, step: Span::from_us(self.config.idle.as_us() / 16) })
     }
 
     /// Whether it is as good as no key: nothing counted, nothing configured, no generation to remember.

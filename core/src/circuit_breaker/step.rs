@@ -65,7 +65,7 @@ impl<'a> Draft<'a> {
         let now_us = self.now.as_us().max(0) as u64;
         // The ceiling is that of the codec; only forged bytes could come near it.
         let generation = now_us.max(self.breaker.generation + 1).min(INSTANT_MAX_US as u64);
-        self.edit(Edit::Enter { phase, generation, at_us: self.now.as_us(), trips });
+        self.edit(Edit::Enter { phase: Box::new(phase), generation, at_us: self.now.as_us(), trips });
         let new = self.breaker.name();
         self.transitions.push(Transition { previous, new, generation, reason });
     }
@@ -97,7 +97,7 @@ impl<'a> Draft<'a> {
 
     /// A shorter LEASE or RAMP takes effect at once.
     fn configure(&mut self, config: Config, version: u64, lasting: bool) {
-        self.edit(Edit::Configure { config, version, lasting, at_us: self.now.as_us() });
+        self.edit(Edit::Configure { config: Box::new(config), version, lasting, at_us: self.now.as_us() });
         self.mend_clock();
         self.end_what_is_over();
     }
@@ -169,7 +169,8 @@ pub fn admit(
 }
 
 /// The configuration that options on ADMIT bring about, if they apply: to a breaker nobody configured, or with a
-/// higher version. Where they do not apply they are checked by themselves: CONFIG must not make them an error.
+/// higher version. Where they do not apply they need only make sense by themselves, or as a change of what is stored:
+/// neither CONFIG nor having been taken before must make them an error.
 fn offered(
     breaker: &Breaker,
     (patch, version): (&Patch, Option<u64>),
@@ -177,7 +178,7 @@ fn offered(
 ) -> Result<Option<(Config, u64)>, ConfigError> {
     let (config, stored_version, configured) = stored(breaker, now);
     if configured && version.is_none_or(|version| version <= stored_version) {
-        return Config::default().patched(patch).map(|_| None);
+        return Config::default().patched(patch).or_else(|_| config.patched(patch)).map(|_| None);
     }
     Ok(Some((config.patched(patch)?, version.unwrap_or(stored_version))))
 }
@@ -353,7 +354,7 @@ pub fn force(
                 // By somebody else, or for longer: the same state, so the same generation and no event.
                 Phase::Forced(old) if old.force == force => {
                     let Breaker { generation, trips, .. } = *draft.breaker;
-                    let phase = Phase::Forced(Box::new(forced));
+                    let phase = Box::new(Phase::Forced(Box::new(forced)));
                     draft.edit(Edit::Enter { phase, generation, at_us: now.as_us(), trips });
                 }
                 _ => draft.enter(Phase::Forced(Box::new(forced)), Reason::Forced),

@@ -91,7 +91,7 @@ fn a_slice_of_more_failures_than_calls_is_refused() {
 fn a_generation_at_the_end_of_time_can_still_be_stored() {
     let mut service = Service::usual();
     let at_us = service.now_us;
-    service.breaker.apply(&Edit::Enter { phase: Phase::Closed, generation: 1 << 53, at_us, trips: 0 });
+    service.breaker.apply(&Edit::Enter { phase: Box::new(Phase::Closed), generation: 1 << 53, at_us, trips: 0 });
     service.breaker = decode_breaker(&bytes_of(&service.breaker)).expect("the largest generation");
     service.trip();
     assert_eq!(decode_breaker(&bytes_of(&service.breaker)).as_ref(), Ok(&service.breaker));

@@ -96,7 +96,7 @@ proptest! {
     fn the_open_time_grows_with_trips_and_starts_over_after_max(
         open_ms in 1..=100_000i64,
         factor_milli in 1_000..=10_000u32,
-        max_times in 1..=50i64,
+        max_times in 2..=50i64,
         closed_times in vec(prop::option::weighted(0.3, 0..=12u32), 200..=210),
     ) {
         let max_us = open_ms * 1_000 * max_times;

@@ -1,6 +1,8 @@
 //! What went wrong elsewhere, one sentence each. The names of projects say where it was seen.
 
-use resil_core::circuit_breaker::{Batch, Breaker, Edit, Force, Patch, Phase, Report, WindowKind, admit};
+use resil_core::circuit_breaker::{
+    Batch, Breaker, Config, ConfigError, Edit, Force, Patch, Phase, Report, WindowKind, admit, configure,
+};
 use resil_core::rate_limit::Wait;
 
 use super::model::HOUR_US;
@@ -324,7 +326,7 @@ fn many_trips_without_growth_cost_nothing() {
     // FACTOR 1 with a MAX above OPEN walked through every trip there ever was; RESTORE can claim four billion.
     let mut service = Service::with(Patch { open: Some(secs(1)), open_max: Some(secs(60)), ..usual() });
     let at_us = service.now_us;
-    service.breaker.apply(&Edit::Enter { phase: Phase::Closed, generation: 1, at_us, trips: u32::MAX });
+    service.breaker.apply(&Edit::Enter { phase: Box::new(Phase::Closed), generation: 1, at_us, trips: u32::MAX });
     let began = std::time::Instant::now();
     service.trip();
     assert_eq!(service.ask().retry_after, Wait::For(secs(1)));
@@ -395,6 +397,34 @@ fn an_operators_configuration_never_makes_admit_an_error() {
         let asked = admit(&mut service.breaker, Default::default(), Some((&options, None)), 0, now);
         assert!(asked.is_ok_and(|asked| asked.verdict.permit.is_some() && asked.edits.is_empty()));
     }
+}
+
+#[test]
+fn options_that_were_taken_are_not_an_error_the_next_time() {
+    // Once stored they no longer apply; then they were checked as if nothing else had been configured.
+    let mut service = Service::with(Patch { open: Some(secs(1)), open_max: Some(secs(20)), ..Patch::default() });
+    for (version, options) in [
+        (1, Patch { factor_milli: Some(2_000), ..Patch::default() }),
+        (2, Patch { open_max: Some(secs(10)), ..Patch::default() }),
+    ] {
+        let now = service.now();
+        for taken in [true, false] {
+            let asked = admit(&mut service.breaker, Default::default(), Some((&options, Some(version))), 0, now);
+            assert!(asked.is_ok_and(|asked| asked.edits.is_empty() != taken), "{version}");
+        }
+    }
+}
+
+#[test]
+fn growth_without_room_is_told_to_who_names_it_and_to_nobody_else() {
+    let mut service = Service::usual();
+    let config = Box::new(Config { factor_milli: 2_000, ..Config::default() });
+    service.breaker.apply(&Edit::Configure { config, version: 1, lasting: true, at_us: service.now().as_us() });
+    let now = service.now();
+    let mut config = |patch| configure(&mut service.breaker, &patch, None, now).map(drop);
+    assert_eq!(config(Patch { rate_pct: Some(40), ..Patch::default() }), Ok(()));
+    assert_eq!(config(Patch { open: Some(secs(60)), ..Patch::default() }), Err(ConfigError::NoRoomToGrow));
+    assert_eq!(config(Patch { open_max: Some(secs(60)), ..Patch::default() }), Ok(()));
 }
 
 #[test]

@@ -1,7 +1,5 @@
 //! `RES.BREAKER` and its subcommands.
 
-use std::ffi::c_void;
-
 use resil_core::Instant;
 use resil_core::circuit_breaker::{
     Breaker, Outcome, Phase, Reported, StateName, Why, admit, configure, force, report, reset, tally, view,
@@ -26,68 +24,46 @@ use crate::key::Key;
 
 pub const PAGE: &str = include_str!("../../../commands/res.breaker.json");
 
-/// A breaker opened for a step: the one in the key, or a new one that is stored only if the step changes it.
-struct Opened<'c> {
-    key: Key<'c>,
-    value: Option<*mut c_void>,
-    fresh: Breaker,
-    salt: u64,
-    was_due: Option<Instant>,
-}
-
-impl<'c> Opened<'c> {
-    fn open(call: &'c Call<'_>) -> Result<Self, Failure> {
-        let key = Key::open_to_write(call, call.string(0)?);
-        let value = key.value::<Circuit>()?;
-        let mut opened = Self { salt: key.salt(), key, value, fresh: Breaker::default(), was_due: None };
-        opened.was_due = opened.due();
-        Ok(opened)
-    }
-
-    fn due(&mut self) -> Option<Instant> {
-        let salt = self.salt;
-        self.breaker().gc_at(salt)
-    }
-
-    fn breaker(&mut self) -> &mut Breaker {
-        match self.value {
-            // SAFETY: the value of the open key; the reference ends before the key is used again.
-            Some(value) => unsafe { Circuit::get(value) },
-            None => &mut self.fresh,
-        }
-    }
-
-    /// Stores, replicates and announces what the step did.
-    fn settle<V>(
-        mut self,
-        call: &Call<'_>,
-        outcome: Outcome<V>,
-        now: Instant,
-        details: &[(&str, &[u8])],
-    ) -> Result<V, Failure> {
-        if outcome.edits.is_empty() {
-            return Ok(outcome.verdict);
-        }
-        match self.value {
-            // The step has already edited it in place.
-            Some(_) => {
-                let due = self.due();
-                self.key.collect_at::<Circuit>(Some(self.was_due), due);
+/// Takes the step on the breaker in the key, or on a new one that is stored only if the step changes it; then stores,
+/// replicates and announces what it did.
+fn stepped<V>(
+    call: &Call<'_>,
+    now: Instant,
+    details: &[(&str, &[u8])],
+    step: impl FnOnce(&mut Breaker) -> Result<Outcome<V>, Refused>,
+) -> Result<V, Failure> {
+    let mut key = Key::open_to_write(call, call.string(0)?);
+    let outcome = match key.value::<Circuit>()? {
+        Some(value) => {
+            // SAFETY: the value of the open key; nothing else refers to it while this does.
+            let breaker = unsafe { Circuit::get(value) };
+            let kept = breaker.keep();
+            let outcome = step(breaker)?;
+            if !outcome.edits.is_empty() {
+                let salt = key.salt();
+                key.collect_at::<Circuit>(Some(kept.map(|keep| keep.due(salt))), breaker.gc_at(salt));
             }
-            None => {
+            outcome
+        }
+        None => {
+            let mut breaker = Breaker::default();
+            let outcome = step(&mut breaker)?;
+            if !outcome.edits.is_empty() {
                 call.require_memory()?;
-                let breaker = std::mem::take(&mut self.fresh);
-                store_breaker(&mut self.key, None, breaker);
+                store_breaker(&mut key, None, breaker);
             }
+            outcome
         }
-        publish_edits(call, &self.key, &outcome.edits);
-        for transition in &outcome.transitions {
-            counters().breaker.transitions.add(1);
-            counters().breaker.trips.add((transition.new == StateName::Open) as u64);
-            announce::transition(call, &self.key, transition, now, details);
-        }
-        Ok(outcome.verdict)
+    };
+    if !outcome.edits.is_empty() {
+        publish_edits(call, &key, &outcome.edits);
     }
+    for transition in &outcome.transitions {
+        counters().breaker.transitions.add(1);
+        counters().breaker.trips.add((transition.new == StateName::Open) as u64);
+        announce::transition(call, &key, transition, now, details);
+    }
+    Ok(outcome.verdict)
 }
 
 pub struct Admit;
@@ -100,13 +76,11 @@ impl Command for Admit {
         let args = call.args();
         let request = AdmitCall::parse(&args)?;
         let now = clock::now();
-        let mut opened = Opened::open(call)?;
-        let breaker = opened.breaker();
-        let chance = if matches!(breaker.phase(), Phase::Ramping { .. }) { draw_chance() } else { 0 };
-        let options = &request.options;
-        let options = (!options.is_empty()).then_some((&options.patch, options.version));
-        let outcome = admit(breaker, request.caller(), options, chance, now).map_err(Refused::new)?;
-        let admission = opened.settle(call, outcome, now, &[])?;
+        let admission = stepped(call, now, &[], |breaker| {
+            let chance = if matches!(breaker.phase(), Phase::Ramping { .. }) { draw_chance() } else { 0 };
+            let options = request.options.as_ref().map(|options| (&options.patch, options.version));
+            admit(breaker, request.caller(), options, chance, now).map_err(Refused::new)
+        })?;
         let counter =
             if admission.permit.is_some() { &counters().breaker.admitted } else { &counters().breaker.denied };
         counter.add(1);
@@ -133,10 +107,10 @@ impl Command for Report {
         let args = call.args();
         let request = ReportCall::parse(&args)?;
         let now = clock::now();
-        let mut opened = Opened::open(call)?;
-        let outcome = report(opened.breaker(), request.permit, request.report, request.duration, now);
         let correlation = request.correlation.map(|correlation| ("correlation", correlation));
-        let reported = opened.settle(call, outcome, now, correlation.as_slice())?;
+        let reported = stepped(call, now, correlation.as_slice(), |breaker| {
+            Ok(report(breaker, request.permit, request.report, request.duration, now))
+        })?;
         count(&reported);
         write_reported(&reported, &mut call.reply());
         Ok(())
@@ -153,9 +127,7 @@ impl Command for Tally {
         let args = call.args();
         let request = TallyCall::parse(&args)?;
         let now = clock::now();
-        let mut opened = Opened::open(call)?;
-        let outcome = tally(opened.breaker(), request.tally, now);
-        let reported = opened.settle(call, outcome, now, &[])?;
+        let reported = stepped(call, now, &[], |breaker| Ok(tally(breaker, request.tally, now)))?;
         count(&reported);
         write_reported(&reported, &mut call.reply());
         Ok(())
@@ -201,13 +173,15 @@ impl Command for Force {
         let args = call.args();
         let request = ForceCall::parse(&args)?;
         let now = clock::now();
-        let mut opened = Opened::open(call)?;
         let (actor, reason) = (request.actor.unwrap_or_default(), request.reason.unwrap_or_default());
-        let outcome = force(opened.breaker(), request.force, request.length, (actor, reason), now);
-        let generation = opened.breaker().generation();
         let said = [("actor", request.actor), ("note", request.reason)];
         let details: Vec<(&str, &[u8])> = said.into_iter().filter_map(|(name, text)| Some((name, text?))).collect();
-        let state = opened.settle(call, outcome, now, &details)?;
+        let mut generation = 0;
+        let state = stepped(call, now, &details, |breaker| {
+            let outcome = force(breaker, request.force, request.length, (actor, reason), now);
+            generation = breaker.generation();
+            Ok(outcome)
+        })?;
         let mut reply = call.reply();
         reply.array(2);
         reply.text(state.text().as_bytes());
@@ -226,9 +200,7 @@ impl Command for Reset {
         let args = call.args();
         parse_key(&args, RESET_USAGE)?;
         let now = clock::now();
-        let mut opened = Opened::open(call)?;
-        let outcome = reset(opened.breaker(), now);
-        let anything = opened.settle(call, outcome, now, &[])?;
+        let anything = stepped(call, now, &[], |breaker| Ok(reset(breaker, now)))?;
         call.reply().integer(anything as i64);
         Ok(())
     }
@@ -244,9 +216,9 @@ impl Command for Config {
         let args = call.args();
         let request = ConfigCall::parse(&args)?;
         let now = clock::now();
-        let mut opened = Opened::open(call)?;
-        let outcome = configure(opened.breaker(), &request.options.patch, request.options.version, now);
-        let changed = opened.settle(call, outcome.map_err(Refused::new)?, now, &[])?;
+        let changed = stepped(call, now, &[], |breaker| {
+            configure(breaker, &request.options.patch, request.options.version, now).map_err(Refused::new)
+        })?;
         call.reply().integer(changed as i64);
         Ok(())
     }

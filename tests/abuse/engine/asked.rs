@@ -56,8 +56,13 @@ pub enum BreakerAsk {
 
 /// The refusals a well-formed call can meet: the key is of another kind or has no place for more tiers, or the options
 /// contradict what is configured.
-const LAWFUL_REFUSALS: [&str; 4] =
-    ["WRONGTYPE ", "ERR the key already holds tiers", "ERR MAX must not be shorter", "ERR RATE, SLOWRATE"];
+const LAWFUL_REFUSALS: [&str; 5] = [
+    "WRONGTYPE ",
+    "ERR the key already holds tiers",
+    "ERR MAX must not be shorter",
+    "ERR FACTOR needs a MAX",
+    "ERR RATE, SLOWRATE",
+];
 const STATES: [&str; 8] =
     ["closed", "open", "half-open", "ramping", "forced-open", "forced-closed", "disabled", "metrics"];
 

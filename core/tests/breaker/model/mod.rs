@@ -204,7 +204,7 @@ impl Model {
                     return None;
                 };
                 self.configure(rules, version.unwrap_or(self.version), now_us);
-            } else if Rules::standard().with(named).is_none() {
+            } else if Rules::standard().with(named).is_none() && self.rules.with(named).is_none() {
                 *self = before;
                 return None;
             }

@@ -94,7 +94,9 @@ impl Rules {
             idle_us: named.idle_us.unwrap_or(self.idle_us),
         };
         let trips = rules.rate_pct > 0 || rules.consecutive > 0 || rules.slow_trips();
-        (rules.max_us >= rules.open_us && trips).then_some(rules)
+        let room =
+            if rules.factor_milli > 1_000 { rules.max_us > rules.open_us } else { rules.max_us >= rules.open_us };
+        (room && trips).then_some(rules)
     }
 
     /// Whether slow calls can trip it.
