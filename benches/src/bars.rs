@@ -2,6 +2,7 @@
 
 use crate::catalogue as row;
 use crate::figures::{Figures, REFERENCE};
+use crate::locks::{Locks, pairs};
 use crate::report::Bytes;
 
 pub struct Bar {
@@ -29,6 +30,11 @@ impl Verdict {
         }
     }
 
+    /// For a number that should be small.
+    pub fn at_most(number: f64, bar: f64) -> Self {
+        Self::at_least(-number, -bar, NO_STRETCH)
+    }
+
     pub fn text(self) -> &'static str {
         match self {
             Self::Stretch => "pass (stretch)",
@@ -41,7 +47,7 @@ impl Verdict {
 
 const NO_STRETCH: f64 = f64::INFINITY;
 
-pub fn bars(figures: &Figures, bytes: &Bytes) -> Vec<Bar> {
+pub fn bars(figures: &Figures, bytes: &Bytes, locks: Option<&Locks>) -> Vec<Bar> {
     let faster = |promise, fast, slow, bar, stretch| match figures.faster(fast, slow) {
         Some(ratio) => Bar {
             promise,
@@ -66,7 +72,7 @@ pub fn bars(figures: &Figures, bytes: &Bytes) -> Vec<Bar> {
             verdict: size.map_or(Verdict::NotMeasured, |size| Verdict::at_least(-size, -bar, -stretch)),
         }
     };
-    vec![
+    let mut bars = vec![
         faster("RES.GCRA at least 0.95x `SET k v PX` (stretch 1.1x)", row::GRANTED, REFERENCE, 0.95, 1.1),
         faster("RES.GCRA at least 2x redis-cell", row::GRANTED, row::CELL, 2.0, NO_STRETCH),
         faster("RES.GCRA at least 5x Lua", row::GRANTED, row::LUA, 5.0, NO_STRETCH),
@@ -104,7 +110,23 @@ pub fn bars(figures: &Figures, bytes: &Bytes) -> Vec<Bar> {
             1024.0,
             -NO_STRETCH,
         ),
-    ]
+        faster(
+            "RES.LOCK ACQUIRE and RELEASE, pipelined, at least 1.2x `SET NX PX` and a script",
+            pairs::OURS,
+            pairs::SET_NX,
+            1.2,
+            NO_STRETCH,
+        ),
+        faster(
+            "RES.LOCK ACQUIRE and RELEASE, one by one, at least 0.95x `SET NX PX` and a script",
+            pairs::ONE_OURS,
+            pairs::ONE_SET_NX,
+            0.95,
+            NO_STRETCH,
+        ),
+    ];
+    bars.extend(locks.into_iter().flat_map(Locks::bars));
+    bars
 }
 
 #[cfg(test)]

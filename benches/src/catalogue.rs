@@ -4,7 +4,8 @@
 //! called about five times in a run of a second, so 100 per minute always grants; the hot key gets a million a second.
 
 use crate::figures::REFERENCE;
-use crate::load::{Call, Keys, Load, Place, Reply};
+use crate::load::{Call, Keys, Load, Place, Reply, Sent};
+use crate::locks::pairs;
 
 /// The reference once more, as a row: how far its ratio is from 1 is what the method cannot tell apart.
 pub const SET_PX: &str = "SET k v PX 60000";
@@ -155,10 +156,11 @@ return {1, state, failures}
 const SET_PX_CALL: &str = "SET {a} v PX 60000";
 const GRANTS: Reply = Reply::array(6, ":1\r");
 
-/// What runs beside every other load.
-pub fn reference(keys: Keys) -> Load {
+/// What runs beside `load`: on as many keys, and sent as it is.
+pub fn reference(load: &Load) -> Load {
     let call = Call::new(&[SET_PX_CALL], Reply::line("+OK"));
-    Load { name: REFERENCE, place: Place::Alone, keys, fill: call.clone(), call, divisor: 1 }
+    let divisor = if load.sent == Sent::OneByOne { load.divisor } else { 1 };
+    Load { divisor, sent: load.sent, ..row(REFERENCE, Place::Alone, load.keys, call) }
 }
 
 /// What the servers said beforehand.
@@ -167,6 +169,7 @@ pub struct Given {
     pub lua_sha: String,
     pub lua_admit_sha: String,
     pub lua_report_sha: String,
+    pub lua_unlock_sha: String,
     /// A permit that is good for every breaker that never tripped.
     pub permit: String,
 }
@@ -175,11 +178,12 @@ pub struct Given {
 pub fn loads(given: &Given) -> Vec<Load> {
     let mut loads = limiters(&given.lua_sha);
     loads.extend(breakers(given));
+    loads.extend(pairs::loads(&given.lua_unlock_sha));
     loads
 }
 
-fn row(name: &'static str, place: Place, keys: Keys, call: Call) -> Load {
-    Load { name, place, keys, fill: call.clone(), call, divisor: 1 }
+pub fn row(name: &'static str, place: Place, keys: Keys, call: Call) -> Load {
+    Load { name, place, keys, fill: call.clone(), call, divisor: 1, sent: Sent::Pipelined }
 }
 
 fn breakers(given: &Given) -> Vec<Load> {

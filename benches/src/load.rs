@@ -60,6 +60,15 @@ pub struct Load {
     pub call: Call,
     /// Slow loads run this many times fewer calls.
     pub divisor: usize,
+    pub sent: Sent,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sent {
+    /// Many calls at once, over several connections.
+    Pipelined,
+    /// On one connection, each command when the one before is answered.
+    OneByOne,
 }
 
 /// The shape of a reply, and the start of the line in it that tells whether it is the expected one.
@@ -80,6 +89,11 @@ impl Reply {
     pub const fn array(lines: usize, first: &'static str) -> Self {
         Self { lines, telling_line: 1, starts_with: first }
     }
+
+    /// An array whose first element, a text, is the verdict; its length has a line of its own.
+    pub const fn verdict(lines: usize, text: &'static str) -> Self {
+        Self { lines, telling_line: 2, starts_with: text }
+    }
 }
 
 /// One unit of work: a command, or several sent together that count as one.
@@ -92,22 +106,32 @@ pub struct Call {
     /// Where a sequence number starts, and the last letter of who sends it.
     sequence_at: Option<usize>,
     sender_at: Option<usize>,
-    pub commands: usize,
-    pub reply: Reply,
+    /// Where each command ends in `bytes`.
+    pub ends: Vec<usize>,
+    /// What each command must be answered.
+    pub replies: Vec<Reply>,
 }
 
 impl Call {
     /// From commands as one types them. The words `{a}`, `{b}` and `{c}` are keys, `{seq}` is a number that grows with
     /// every call, and `{sender}` names the connection: numbers grow for each, but between two anyone may be first.
     pub fn new(commands: &[&str], reply: Reply) -> Self {
-        let (bytes, digits_at) = (Vec::new(), Vec::new());
-        let mut call = Self { bytes, digits_at, sequence_at: None, sender_at: None, commands: commands.len(), reply };
-        for command in commands {
+        let commands: Vec<_> = commands.iter().map(|command| (*command, reply)).collect();
+        Self::each(&commands)
+    }
+
+    /// The same, with a reply for each command.
+    pub fn each(commands: &[(&str, Reply)]) -> Self {
+        let (bytes, digits_at, ends, replies) = Default::default();
+        let mut call = Self { bytes, digits_at, sequence_at: None, sender_at: None, ends, replies };
+        for (command, reply) in commands {
             let words: Vec<&str> = command.split(' ').collect();
             call.bytes.extend(format!("*{}\r\n", words.len()).bytes());
             for word in words {
                 call.push(word);
             }
+            call.ends.push(call.bytes.len());
+            call.replies.push(*reply);
         }
         call
     }
@@ -156,8 +180,7 @@ impl Call {
 
     /// The calls for `keys`, cut into pipelines of `pipeline` calls.
     pub fn batches(&self, keys: impl IntoIterator<Item = u32>, pipeline: usize) -> Batches {
-        let mut batches = Batches { bytes: Vec::new(), ends: Vec::new(), last_replies: 0, pipeline_replies: 0 };
-        batches.pipeline_replies = pipeline * self.commands;
+        let mut batches = Batches { bytes: Vec::new(), ends: Vec::new(), pipeline, last: pipeline };
         let mut in_batch = 0;
         for key in keys {
             self.write(key, batches.ends.len() % CONNECTIONS, &mut batches.bytes);
@@ -167,10 +190,9 @@ impl Call {
                 in_batch = 0;
             }
         }
-        batches.last_replies = batches.pipeline_replies;
         if in_batch > 0 {
             batches.ends.push(batches.bytes.len());
-            batches.last_replies = in_batch * self.commands;
+            batches.last = in_batch;
         }
         batches
     }
@@ -188,17 +210,18 @@ fn write_digits(number: u32, digits: &mut [u8]) {
 pub struct Batches {
     bytes: Vec<u8>,
     ends: Vec<usize>,
-    pipeline_replies: usize,
-    last_replies: usize,
+    /// Calls in a pipeline, and in the last one.
+    pipeline: usize,
+    last: usize,
 }
 
 impl Batches {
-    /// Each pipeline, and how many replies it gets.
+    /// Each pipeline, and how many calls it has.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], usize)> {
         self.ends.iter().enumerate().map(|(index, &end)| {
             let start = index.checked_sub(1).map_or(0, |before| self.ends[before]);
             let is_last = index + 1 == self.ends.len();
-            (&self.bytes[start..end], if is_last { self.last_replies } else { self.pipeline_replies })
+            (&self.bytes[start..end], if is_last { self.last } else { self.pipeline })
         })
     }
 }
@@ -231,6 +254,7 @@ mod tests {
         let get = |key: &str| format!("*2\r\n$3\r\nGET\r\n$14\r\n{key}\r\n");
         assert_eq!(sent[0], get("key:0000000007") + &get("keb:0000000007"));
         assert_eq!(sent[1], get("key:1234567890") + &get("keb:1234567890"));
+        assert_eq!(call.ends, [get("key:0000000007").len(), sent[0].len()]);
     }
 
     #[test]
@@ -247,8 +271,8 @@ mod tests {
     #[test]
     fn the_last_pipeline_may_be_shorter() {
         let call = Call::new(&["PING"], Reply::line("+PONG"));
-        let replies: Vec<_> = call.batches(0..5, 2).iter().map(|(_, replies)| replies).collect();
-        assert_eq!(replies, [2, 2, 1]);
-        assert_eq!(call.batches(0..4, 2).iter().map(|(_, replies)| replies).sum::<usize>(), 4);
+        let calls: Vec<_> = call.batches(0..5, 2).iter().map(|(_, calls)| calls).collect();
+        assert_eq!(calls, [2, 2, 1]);
+        assert_eq!(call.batches(0..4, 2).iter().map(|(_, calls)| calls).sum::<usize>(), 4);
     }
 }

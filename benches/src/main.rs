@@ -9,7 +9,8 @@
 //!
 //! # Where is what
 //! [`load`] what is sent; [`catalogue`] the rows; [`client`] sends and checks; [`stage`] a server and one run on it;
-//! [`cell`] builds redis-cell, [`pybreaker`] runs pybreaker; [`figures`] medians and ratios; [`bars`] the promises; [`report`] the tables.
+//! [`cell`] builds redis-cell, [`foreign`] installs peers of other languages, [`pybreaker`] runs one; [`locks`] what only locks have: contenders, waiters, and their
+//! peers in other languages; [`figures`] medians and ratios; [`bars`] the promises; [`report`] the tables.
 //!
 //! Arguments: parts of rows' names, to run only those. Environment: `ROUNDS` (default 7, or fewer if they would take too
 //! long), `BENCH_QUICK=1` (a smoke run: few keys, two rounds), and the harness's `RESIL_SERVER` and `RESIL_MODULE`;
@@ -20,7 +21,9 @@ mod catalogue;
 mod cell;
 mod client;
 mod figures;
+mod foreign;
 mod load;
+mod locks;
 mod pybreaker;
 mod report;
 mod stage;
@@ -104,6 +107,7 @@ fn main() {
         lua_sha: stages.alone.load_script(catalogue::LUA_SCRIPT),
         lua_admit_sha: stages.alone.load_script(catalogue::LUA_ADMIT),
         lua_report_sha: stages.alone.load_script(catalogue::LUA_REPORT),
+        lua_unlock_sha: stages.alone.load_script(locks::pairs::LUA_UNLOCK),
         permit: stages.alone.permit(),
     });
     let is_wanted = |name: &str| wanted.is_empty() || wanted.iter().any(|part| name.contains(part.as_str()));
@@ -111,6 +115,7 @@ fn main() {
     assert!(!loads.is_empty(), "no row is named like {wanted:?}");
     let (figures, rounds) = measure_rounds(&mut stages, &loads, rounds, size);
     let bytes = weigh(&mut stages, &loads, size);
+    let locks = is_wanted(locks::NAME).then(|| locks::measure(quick));
 
     let flavor = stages.alone.server().flavor();
     let (major, minor, patch) = flavor.version();
@@ -120,7 +125,7 @@ fn main() {
         size,
         cell_missing: stages.cell.as_ref().err().cloned(),
     };
-    report::print(&setting, &figures, &bytes);
+    report::print(&setting, &figures, &bytes, locks.as_ref());
     if is_wanted(pybreaker::NAME) {
         pybreaker::print(quick);
     }
@@ -147,7 +152,7 @@ fn measure_rounds(stages: &mut Stages, loads: &[Load], rounds: Rounds, size: Siz
             // Each round starts elsewhere, so that no row always follows the same one.
             let load = &loads[(turn + round * 5) % loads.len()];
             let Some((stage, reference)) = stages.of(load) else { continue };
-            let beside = catalogue::reference(load.keys);
+            let beside = catalogue::reference(load);
             stage.prepare(load, size);
             reference.prepare(&beside, size);
             let sample = stage.measure(load, reference, &beside, size, round as u64 + 1);

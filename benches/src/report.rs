@@ -8,6 +8,7 @@ use crate::bars::bars;
 use crate::catalogue as row;
 use crate::figures::{Figures, REFERENCE};
 use crate::load::FEW;
+use crate::locks::{Locks, pairs};
 use crate::stage::Size;
 
 /// Bytes per key, by row.
@@ -22,7 +23,7 @@ pub struct Setting {
     pub cell_missing: Option<String>,
 }
 
-pub fn print(setting: &Setting, figures: &Figures, bytes: &Bytes) {
+pub fn print(setting: &Setting, figures: &Figures, bytes: &Bytes, locks: Option<&Locks>) {
     let Size { keys, calls, pipeline } = setting.size;
     println!("Measured {} on {}, {} cores, against {}.", today(), cpu_model(), cores(), setting.server);
     println!(
@@ -33,7 +34,7 @@ pub fn print(setting: &Setting, figures: &Figures, bytes: &Bytes) {
         println!("redis-cell was left out: {reason}\n");
     }
     println!("### Bars\n\n| promise | measured | |\n| --- | --- | --- |");
-    for bar in bars(figures, bytes) {
+    for bar in bars(figures, bytes, locks) {
         println!("| {} | {} | {} |", bar.promise, bar.measured.as_deref().unwrap_or("-"), bar.verdict.text());
     }
     println!("\n### {keys} random keys\n");
@@ -42,11 +43,12 @@ pub fn print(setting: &Setting, figures: &Figures, bytes: &Bytes) {
     print_rows(figures, &row::HOT_ROWS);
     println!("\n### Circuit breaker, {FEW} random keys and one hot key\n");
     print_rows(figures, &row::BREAKER_ROWS);
-    println!("\n| | beside | CPU, x | rate, x |\n| --- | --- | ---: | ---: |");
-    for (ours, peer) in row::BREAKER_PEERS {
-        if let Some(ratio) = figures.faster(ours, peer) {
-            println!("| {ours} | {peer} | {:.2} | {:.2} |", ratio.by_cpu, ratio.by_rate);
-        }
+    print_beside(figures, &row::BREAKER_PEERS);
+    println!("\n### Locks: a pair of acquire and release, uncontended\n");
+    print_rows(figures, &pairs::ROWS);
+    print_beside(figures, &pairs::PEERS);
+    if let Some(locks) = locks {
+        locks.print();
     }
     println!("\n### What replication and persistence add\n");
     println!("| | CPU µs per call | CPU, x alone | rate, x alone | CPU, x SET PX with the same |");
@@ -81,6 +83,15 @@ fn print_rows(figures: &Figures, names: &[&str]) {
             to,
             sample.rate_ratio,
         );
+    }
+}
+
+fn print_beside(figures: &Figures, peers: &[(&str, &str)]) {
+    println!("\n| | beside | CPU, x | rate, x |\n| --- | --- | ---: | ---: |");
+    for (ours, peer) in peers {
+        if let Some(ratio) = figures.faster(ours, peer) {
+            println!("| {ours} | {peer} | {:.2} | {:.2} |", ratio.by_cpu, ratio.by_rate);
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use resil_harness::{Options, Server, ok, wait_for_sync};
 
 use crate::client::Client;
 use crate::figures::median;
-use crate::load::{Batches, Load, Random, Reply};
+use crate::load::{Batches, Call, Load, Random, Sent};
 
 /// How much is sent; a smoke run sends less.
 #[derive(Clone, Copy, Debug)]
@@ -49,7 +49,7 @@ impl Sample {
 const SLICES: usize = 10;
 
 /// A thread's CPU time is booked when it goes to sleep; an idle server does so at once.
-const SETTLE: Duration = Duration::from_millis(2);
+pub const SETTLE: Duration = Duration::from_millis(2);
 
 const FIRST_KEY: &str = "key:0000000000";
 
@@ -61,10 +61,11 @@ pub struct Stage {
 }
 
 /// A part of a run, ready to be sent.
-struct Slice {
+struct Slice<'a> {
     batches: Batches,
     calls: usize,
-    reply: Reply,
+    call: &'a Call,
+    sent: Sent,
 }
 
 /// What a call cost in a slice.
@@ -73,12 +74,13 @@ struct Cost {
     cpu_us: f64,
 }
 
-fn slices_of(load: &Load, size: Size, seed: u64) -> Vec<Slice> {
+fn slices_of(load: &Load, size: Size, seed: u64) -> Vec<Slice<'_>> {
     let mut random = Random::seeded(seed);
     let keys = load.keys.count(size);
     let calls = size.calls / load.divisor / SLICES;
-    let mut slice = || load.call.batches((0..calls).map(|_| random.below(keys)), size.pipeline);
-    (0..SLICES).map(|_| Slice { batches: slice(), calls, reply: load.call.reply }).collect()
+    let pipeline = if load.sent == Sent::Pipelined { size.pipeline } else { 1 };
+    let mut batches = || load.call.batches((0..calls).map(|_| random.below(keys)), pipeline);
+    (0..SLICES).map(|_| Slice { batches: batches(), calls, call: &load.call, sent: load.sent }).collect()
 }
 
 impl Stage {
@@ -137,23 +139,26 @@ impl Stage {
         Sample::median(&samples)
     }
 
-    fn run(&mut self, slice: &Slice) -> Cost {
-        let cpu_before_us = self.cpu_us();
+    fn run(&mut self, slice: &Slice<'_>) -> Cost {
+        let cpu_before_us = cpu_us(&self.server);
         let started = Instant::now();
-        self.client.run(&slice.batches, slice.reply);
+        match slice.sent {
+            Sent::Pipelined => self.client.run(&slice.batches, slice.call),
+            Sent::OneByOne => self.client.run_one_by_one(&slice.batches, slice.call),
+        }
         let elapsed = started.elapsed();
         self.catch_up();
         let calls = slice.calls as f64;
-        Cost { elapsed_us: elapsed.as_secs_f64() * 1e6 / calls, cpu_us: (self.cpu_us() - cpu_before_us) / calls }
+        Cost { elapsed_us: elapsed.as_secs_f64() * 1e6 / calls, cpu_us: (cpu_us(&self.server) - cpu_before_us) / calls }
     }
 
     /// Bytes the server uses for each key of the load, its name and its expiry included.
     pub fn bytes_per_key(&mut self, load: &Load, size: Size) -> f64 {
         self.flush();
-        let before = self.used_memory();
+        let before = used_memory(&mut self.control);
         self.fill(load, size);
         sleep(SETTLE);
-        (self.used_memory() - before) / load.keys.count(size) as f64
+        (used_memory(&mut self.control) - before) / load.keys.count(size) as f64
     }
 
     /// What the server says it uses for the first key of the load, its name included.
@@ -175,10 +180,10 @@ impl Stage {
     fn fill(&mut self, load: &Load, size: Size) {
         self.flush();
         let keys = load.keys.count(size);
-        self.client.run(&load.fill.batches(0..keys, size.pipeline), load.fill.reply);
+        self.client.run(&load.fill.batches(0..keys, size.pipeline), &load.fill);
         let mut random = Random::seeded(0);
         let again = load.call.batches((0..keys.div_ceil(4)).map(|_| random.below(keys)), size.pipeline);
-        self.client.run(&again, load.call.reply);
+        self.client.run(&again, &load.call);
     }
 
     fn flush(&mut self) {
@@ -192,17 +197,18 @@ impl Stage {
         }
         sleep(SETTLE);
     }
+}
 
-    fn used_memory(&mut self) -> f64 {
-        let info: String = redis::from_redis_value(ok(&mut self.control, &["INFO", "memory"])).expect("INFO is text");
-        let used = info.lines().find_map(|line| line.strip_prefix("used_memory:"));
-        used.and_then(|bytes| bytes.parse().ok()).expect("INFO memory has used_memory")
-    }
+pub fn used_memory(control: &mut Connection) -> f64 {
+    let info: String = redis::from_redis_value(ok(control, &["INFO", "memory"])).expect("INFO is text");
+    let used = info.lines().find_map(|line| line.strip_prefix("used_memory:"));
+    used.and_then(|bytes| bytes.parse().ok()).expect("INFO memory has used_memory")
+}
 
-    fn cpu_us(&self) -> f64 {
-        let path = format!("/proc/{}/schedstat", self.server.pid());
-        let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
-        let on_cpu_ns: f64 = text.split(' ').next().and_then(|ns| ns.parse().ok()).expect("nanoseconds come first");
-        on_cpu_ns / 1_000.0
-    }
+/// Time the server's main thread has been on a CPU so far.
+pub fn cpu_us(server: &Server) -> f64 {
+    let path = format!("/proc/{}/schedstat", server.pid());
+    let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
+    let on_cpu_ns: f64 = text.split(' ').next().and_then(|ns| ns.parse().ok()).expect("nanoseconds come first");
+    on_cpu_ns / 1_000.0
 }

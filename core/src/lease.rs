@@ -13,7 +13,8 @@ pub fn ends_for(ends: Instant, lease: Span, promoted_at: Option<Instant>, now: I
         return now.plus(lease);
     }
     match promoted_at {
-        Some(promoted) if ends > promoted && ends.minus(lease) <= promoted => promoted.plus(lease),
+        // A promotion that lies ahead, because the clock was set back, is none yet.
+        Some(promoted) if promoted <= now && ends > promoted => ends.max(promoted.plus(lease)),
         _ => ends,
     }
 }

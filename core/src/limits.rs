@@ -72,14 +72,17 @@ pub const RESULT_CEILING: usize = 512 << 20;
 
 /// Bytes of replies that may wait to be sent when many followers are woken, unless configured otherwise (`wake-budget`).
 pub const WAKE_BUDGET_DEFAULT: usize = 64 << 20;
+pub const WAKE_BUDGET_CEILING: usize = 16 << 30;
 
 /// How far fences jump after a load or a promotion unless configured otherwise (`fence-jump`), and the most.
 pub const FENCE_JUMP_DEFAULT: Span = Span::from_secs(60);
 pub const FENCE_JUMP_CEILING: Span = Span::from_days(1);
 
-/// No fence is above this: it fits a double. One that comes from outside stays well below, so that more can follow.
+/// No fence is above this: it fits a double.
 pub const FENCE_MAX: u64 = (1 << 53) - 1;
-pub const FENCE_LOADED_MAX: u64 = FENCE_MAX - (1 << 44);
+
+/// How far ahead of the clock the fence of a restored value may lie.
+pub const FENCE_AHEAD_MAX: Span = Span::from_days(366);
 
 /// Losses a session remembers until its next heartbeat.
 pub const LOSSES_REMEMBERED: usize = 1_000;

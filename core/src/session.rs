@@ -130,6 +130,12 @@ impl<K: Copy> Sessions<K> {
         self.bound.contains_key(place)
     }
 
+    /// How a holding is bound, if it is.
+    pub fn bound_as(&self, place: &Place) -> Option<Due<K>> {
+        let Bound { client, kind, lease, .. } = self.bound.get(place)?;
+        Some(Due { place: place.clone(), kind: *kind, client: *client, lease: *lease })
+    }
+
     /// The connection was heard of at `at`.
     pub fn heard(&mut self, client: ClientId, at: Instant) {
         if let Some(session) = self.sessions.get_mut(&client) {

@@ -3,13 +3,13 @@
 //!
 //! Texts that are not UTF-8 are written as `{"b64": "..."}`.
 
-use std::ffi::{CStr, CString};
+use std::ffi::CString;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use resil_core::Instant;
 use resil_core::circuit_breaker::Transition;
-use resil_core::lock::{Edit, End, Kind, Reason};
+use resil_core::lock::Reason;
 use serde_json::{Value, json};
 
 use crate::apply::notify;
@@ -57,7 +57,7 @@ pub fn lost(
 ) {
     let mut message = json!({
         "event": "lost",
-        "kind": kind_text(name.kind),
+        "kind": name.kind.text(),
         "key": text(&name.key),
         "owner": text(owner),
         "fence": fence,
@@ -69,26 +69,6 @@ pub fn lost(
     }
     publish(call, CHANNEL.as_bytes(), &message);
     publish(call, &[LOST_PREFIX.as_bytes(), owner].concat(), &message);
-}
-
-fn kind_text(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Lock => "lock",
-        Kind::Bulkhead => "bulkhead",
-    }
-}
-
-/// The keyspace notification of an edit. A lease that is only moved is not worth one.
-pub fn holding_event(kind: Kind, edit: &Edit) -> Option<&'static CStr> {
-    Some(match (kind, edit) {
-        (Kind::Lock, Edit::Granted(_)) => c"res.lock.granted",
-        (Kind::Lock, Edit::Ended { how: End::Released, .. }) => c"res.lock.released",
-        (Kind::Lock, Edit::Ended { .. }) => c"res.lock.lost",
-        (Kind::Bulkhead, Edit::Granted(_)) => c"res.bulkhead.granted",
-        (Kind::Bulkhead, Edit::Ended { how: End::Released, .. }) => c"res.bulkhead.released",
-        (Kind::Bulkhead, Edit::Ended { .. }) => c"res.bulkhead.lost",
-        (_, Edit::Timed { .. } | Edit::Moded { .. }) => return None,
-    })
 }
 
 fn publish(call: &Call<'_>, channel: &[u8], message: &Value) {

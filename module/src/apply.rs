@@ -8,19 +8,19 @@ use std::ffi::{CStr, c_void};
 use redis_module::raw;
 use resil_core::circuit_breaker::{Breaker, Edit, encode_edits};
 use resil_core::codec::{self, VERSION};
-use resil_core::lock::{self, Edit as HolderEdit, Edits as HolderEdits, Holders, Kind};
 use resil_core::rate_limit::{TierSet, gc_at};
 use resil_core::window::{Change as LogChange, Window};
 
 use crate::call::{Call, Failure};
 use crate::datatype::Bytes;
 use crate::datatype::breaker::Circuit;
-use crate::datatype::holding::{Holding, HoldingType};
 use crate::datatype::tiers::Tiers;
+use crate::datatype::waited::Waited;
 use crate::datatype::window::Log;
 use crate::edge::api;
 use crate::key::Key;
-use crate::{announce, listeners};
+use crate::listeners;
+use crate::machine::Machine;
 
 /// The version as the text that travels.
 const VERSION_TEXT: &CStr = c"1";
@@ -101,50 +101,48 @@ pub fn edit_breaker(key: &mut Key<'_>, value: Option<*mut c_void>, edits: &[Edit
     key.collect_at::<Circuit>(Some(was_due), due);
 }
 
-/// Stores the holders of a lock or bulkhead in `key`, whole. Returns the value.
-pub fn store_holders<T: HoldingType>(key: &mut Key<'_>, value: Option<*mut c_void>, holders: Holders) -> *mut c_void {
-    let due = holders.gc_at(key.salt());
-    let new = Holding::<T>::new_value(holders);
+/// Stores the state of a machine that can be waited for in `key`, whole. Returns the value.
+pub fn store_state<M: Machine>(key: &mut Key<'_>, value: Option<*mut c_void>, state: M::State) -> *mut c_void {
+    let due = M::gc_at(&state, key.salt());
+    let new = Waited::<M>::new_value(state);
     match value {
-        Some(_) => key.replace::<Holding<T>>(new),
-        None => key.set::<Holding<T>>(new),
+        Some(_) => key.replace::<Waited<M>>(new),
+        None => key.set::<Waited<M>>(new),
     }
-    key.collect_at::<Holding<T>>(None, Some(due));
+    key.collect_at::<Waited<M>>(None, due);
     new
 }
 
-/// Makes `edits` to the holders in `key`, which are created if there are none.
-pub fn edit_holders<T: HoldingType>(key: &mut Key<'_>, value: Option<*mut c_void>, edits: HolderEdits) {
+/// Makes `edits` to the state in `key`, which is created if there is none.
+pub fn edit_state<M: Machine>(key: &mut Key<'_>, value: Option<*mut c_void>, edits: impl IntoIterator<Item = M::Edit>) {
     let Some(value) = value else {
-        let mut holders = Holders::default();
-        edits.into_iter().for_each(|edit| holders.apply(edit));
-        store_holders::<T>(key, None, holders);
+        let mut state = M::State::default();
+        edits.into_iter().for_each(|edit| M::apply(&mut state, edit));
+        store_state::<M>(key, None, state);
         return;
     };
     // SAFETY: `value` is the live value of `key`, and this is the only reference to it.
-    let holders = unsafe { &mut Holding::<T>::get(value).holders };
+    let state = unsafe { &mut Waited::<M>::get(value).state };
     let salt = key.salt();
-    let was_due = holders.gc_at(salt);
-    edits.into_iter().for_each(|edit| holders.apply(edit));
-    let due = holders.gc_at(salt);
-    key.collect_at::<Holding<T>>(Some(Some(was_due)), Some(due));
+    let was_due = M::gc_at(state, salt);
+    edits.into_iter().for_each(|edit| M::apply(state, edit));
+    let due = M::gc_at(state, salt);
+    key.collect_at::<Waited<M>>(Some(was_due), due);
 }
 
-/// Replicates what a step did to holders, and tells watchers and listeners.
-pub fn publish_holder_edits(call: &Call<'_>, key: &Key<'_>, kind: Kind, edits: &[HolderEdit]) {
+/// Replicates what a step did to such a state, and tells watchers and listeners.
+pub fn publish_edits_of<M: Machine>(call: &Call<'_>, key: &Key<'_>, edits: &[M::Edit]) {
     // A timer has no request that the server could count as a change.
     if listeners::anybody() || call.is_timers() {
         let mut bytes = Bytes::new();
-        lock::encode_edits(kind, edits, &mut bytes);
+        M::encode_edits(edits, &mut bytes);
         replicate(call, key, &bytes);
     } else {
         mark_dirty(call);
     }
     signal_modified(call, key);
-    for edit in edits {
-        if let Some(event) = announce::holding_event(kind, edit) {
-            notify(call, key, event);
-        }
+    for event in edits.iter().filter_map(M::event) {
+        notify(call, key, event);
     }
 }
 

@@ -134,6 +134,11 @@ impl<'a> Call<'a> {
         Ok(())
     }
 
+    /// True if there is no memory for new state; for what must not be refused because of that.
+    pub fn is_short_of_memory(&self) -> bool {
+        self.require_memory().is_err()
+    }
+
     pub fn reply(&self) -> ReplySink {
         ReplySink(self.ctx)
     }

@@ -14,12 +14,13 @@ use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
 
 use redis_module::raw;
-use resil_core::lock::{Holders, Kind, Reason, lives};
+use resil_core::lock::Reason;
 use resil_core::{Instant, Span};
 
 use crate::edge::{api, guard};
 use crate::lines::{self, Name};
-use crate::{clock, cluster, fences, holding, search, sessions};
+use crate::machine::Machine;
+use crate::{clock, cluster, fences, parked, room, search, sessions};
 
 /// What is left to do with a key.
 #[derive(Debug, Clone)]
@@ -70,9 +71,14 @@ pub fn add(name: Name, chore: Chore) {
 }
 
 /// The key wants to be looked at, at `at`.
-pub fn wake(at: Instant, kind: Kind, db: i32, key: &[u8]) {
-    DESK.with_borrow_mut(|desk| desk.wakes.insert((at, Name::new(kind, db, key))));
+pub fn wake(at: Instant, name: Name) {
+    DESK.with_borrow_mut(|desk| desk.wakes.insert((at, name)));
     set_timer(at);
+}
+
+/// The key does not want to be looked at, at `at`, after all.
+pub fn sleep(at: Instant, name: &Name) {
+    DESK.with_borrow_mut(|desk| desk.wakes.remove(&(at, name.clone())));
 }
 
 /// Sets the timer for whatever comes next.
@@ -81,6 +87,11 @@ pub fn plan() {
     if let Some(next) = next.into_iter().chain(sessions::next_due()).min() {
         set_timer(next);
     }
+}
+
+/// Comes back as soon as the server has done what is at hand.
+pub fn plan_soon() {
+    set_timer(clock::now());
 }
 
 /// One timer, at the earliest instant anybody asked for. While a test holds the clock, only what is due is waited for.
@@ -124,17 +135,17 @@ fn run(ctx: *mut raw::RedisModuleCtx) -> Option<Span> {
         return None;
     }
     if !may_write(ctx) {
-        lines::names(None).iter().for_each(|name| holding::give_up(ctx, name, now));
+        lines::names(None).iter().for_each(|name| room::give_up(ctx, name, now));
         let idle = DESK.with_borrow(|desk| desk.chores.is_empty() && desk.wakes.is_empty());
         return (!idle || sessions::any()).then_some(PAUSE);
     }
     let chores = DESK.with_borrow_mut(|desk| std::mem::take(&mut desk.chores));
     for (name, chore) in chores {
-        holding::do_chore(ctx, &name, chore, now);
+        room::do_chore(ctx, &name, chore, now);
     }
     if sessions::next_due().is_some_and(|due| due <= now) {
         for (name, fence, ends) in sessions::take_due(ctx, now) {
-            holding::extend(ctx, &name, fence, ends, now);
+            room::extend(ctx, &name, fence, ends, now);
         }
     }
     let mut again = None;
@@ -143,16 +154,19 @@ fn run(ctx: *mut raw::RedisModuleCtx) -> Option<Span> {
             desk.wakes.first().is_some_and(|(at, _)| *at <= now).then(|| desk.wakes.pop_first()).flatten()
         });
         match due {
-            Some((at, name)) => holding::woken(ctx, &name, at, now),
+            Some((at, name)) => room::woken(ctx, &name, at, now),
             None => break,
         }
+    }
+    if parked::answer_more(ctx) {
+        again = Some(Span::from_ms(1));
     }
     if search::slice(ctx) {
         again = Some(Span::from_ms(1));
     }
     if cluster::enabled() && !lines::is_empty() {
         for name in lines::names(None) {
-            holding::redirect(ctx, &name, now);
+            room::redirect(ctx, &name, now);
         }
         again = again.or((!lines::is_empty()).then_some(CLUSTER_PAUSE));
     }
@@ -175,13 +189,13 @@ fn flags(ctx: *mut raw::RedisModuleCtx) -> c_int {
 }
 
 /// A value leaves its key, in whatever way: its holders may have lost it, and whoever waits can have it.
-pub fn key_left(kind: Kind, db: i32, key: &[u8], holders: &Holders) {
+pub fn key_left<M: Machine>(db: i32, key: &[u8], state: &M::State) {
     let now = clock::now();
-    let name = Name::new(kind, db, key);
+    let name = Name::new(M::KIND, db, key);
     let mut any = lines::waits(&name);
-    for holder in holders.iter().filter(|holder| lives(holder, fences::promoted_at(), now)) {
+    for (owner, fence) in M::holders(state, fences::promoted_at(), now) {
         any = true;
-        let lost = Chore::Lost { owner: holder.owner().into(), fence: holder.fence, reason: Reason::Absent };
+        let lost = Chore::Lost { owner, fence, reason: Reason::Absent };
         DESK.with_borrow_mut(|desk| desk.chores.push_back((name.clone(), lost)));
     }
     if any {
@@ -208,12 +222,15 @@ pub fn flush_begins(ctx: *mut raw::RedisModuleCtx, db: Option<i32>) {
     if is_replica(ctx) {
         return;
     }
-    let names: Vec<Name> = DESK.with_borrow(|desk| {
+    // Every key with a lease is among the wakes, once; they go with the keys.
+    let leaving: BTreeSet<(Instant, Name)> = DESK.with_borrow_mut(|desk| {
         let mine = |name: &Name| db.is_none_or(|db| db == name.db);
-        desk.wakes.iter().filter(|(_, name)| mine(name)).map(|(_, name)| name.clone()).collect()
+        let (leaving, staying) = std::mem::take(&mut desk.wakes).into_iter().partition(|(_, name)| mine(name));
+        desk.wakes = staying;
+        leaving
     });
-    for name in names {
-        holding::leaving(ctx, &name);
+    for (_, name) in leaving {
+        room::leaving(ctx, &name);
     }
 }
 

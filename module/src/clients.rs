@@ -36,7 +36,7 @@ fn parse(line: &[u8]) -> Option<Listed> {
     Some(Listed {
         id: number("id")?,
         idle_secs: number("idle").unwrap_or(0).try_into().unwrap_or(i64::MAX),
-        unsent: number("obl").unwrap_or(0) + number("oll").unwrap_or(0),
+        unsent: number("obl").unwrap_or(0) + number("omem").unwrap_or(0),
     })
 }
 

@@ -9,7 +9,10 @@
 //! | `max-waiters` | 100000 | how many may wait for one key |
 //! | `fence-jump` | 60000 | how far fences jump after a load or a promotion, in milliseconds: by how much clocks may differ |
 //! | `promotion-grace` | yes | a lease that is alive at a promotion starts anew there |
-//! | `require-noeviction` | no | RES.LOCK and RES.BULKHEAD refuse while maxmemory-policy could evict their keys |
+//! | `max-result` | 1048576 | bytes of a result that RES.IDEMP keeps; a larger one is dropped, not refused |
+//! | `max-value` | 16777216 | bytes of a value that RES.SFLIGHT takes |
+//! | `wake-budget` | 67108864 | bytes of large replies that may wait to be sent when many are woken at once |
+//! | `require-noeviction` | no | RES.LOCK, RES.BULKHEAD and RES.IDEMP refuse while maxmemory-policy could evict their keys |
 //! | `test-clock` | no | load argument only: registers `RES._CLOCK`, for tests |
 
 use std::ffi::{CStr, c_char, c_int, c_longlong, c_uint, c_void};
@@ -18,8 +21,9 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
 use redis_module::raw;
 use resil_core::Span;
 use resil_core::limits::{
-    FENCE_JUMP_CEILING, FENCE_JUMP_DEFAULT, LEASE_CEILING, LEASE_DEFAULT_MAX, LEASE_LEAST, WAIT_CEILING,
-    WAIT_DEFAULT_MAX, WAITERS_CEILING, WAITERS_DEFAULT, WINDOW_LIMIT_CEILING, WINDOW_LIMIT_DEFAULT,
+    FENCE_JUMP_CEILING, FENCE_JUMP_DEFAULT, LEASE_CEILING, LEASE_DEFAULT_MAX, LEASE_LEAST, RESULT_CEILING,
+    RESULT_DEFAULT_MAX, VALUE_DEFAULT_MAX, WAIT_CEILING, WAIT_DEFAULT_MAX, WAITERS_CEILING, WAITERS_DEFAULT,
+    WAKE_BUDGET_CEILING, WAKE_BUDGET_DEFAULT, WINDOW_LIMIT_CEILING, WINDOW_LIMIT_DEFAULT,
 };
 use resil_wire::Refused;
 use resil_wire::argv::{Argv, quoted};
@@ -76,14 +80,18 @@ static WINDOW_LIMIT_MAX: Number =
 static MAX_LEASE: Number = Number::of_ms(c"max-lease", LEASE_DEFAULT_MAX, LEASE_LEAST.floor_ms(), LEASE_CEILING);
 static MAX_WAIT: Number = Number::of_ms(c"max-wait", WAIT_DEFAULT_MAX, 1, WAIT_CEILING);
 static MAX_WAITERS: Number = Number::new(c"max-waiters", WAITERS_DEFAULT as i64, 1, WAITERS_CEILING as i64);
+static MAX_RESULT: Number = Number::new(c"max-result", RESULT_DEFAULT_MAX as i64, 0, RESULT_CEILING as i64);
+static MAX_VALUE: Number = Number::new(c"max-value", VALUE_DEFAULT_MAX as i64, 1, RESULT_CEILING as i64);
+static WAKE_BUDGET: Number = Number::new(c"wake-budget", WAKE_BUDGET_DEFAULT as i64, 1, WAKE_BUDGET_CEILING as i64);
 static FENCE_JUMP: Number = Number::of_ms(c"fence-jump", FENCE_JUMP_DEFAULT, 0, FENCE_JUMP_CEILING);
 
 /// Those the server knows; `test-clock` is not among them.
 static FLAGS: [&Flag; 3] = [&CELL_COMPAT, &PROMOTION_GRACE, &REQUIRE_NOEVICTION];
-static NUMBERS: [&Number; 5] = [&WINDOW_LIMIT_MAX, &MAX_LEASE, &MAX_WAIT, &MAX_WAITERS, &FENCE_JUMP];
+static NUMBERS: [&Number; 8] =
+    [&WINDOW_LIMIT_MAX, &MAX_LEASE, &MAX_WAIT, &MAX_WAITERS, &FENCE_JUMP, &MAX_RESULT, &MAX_VALUE, &WAKE_BUDGET];
 
 const USAGE: &str = "loadmodule libresil.so [cell-compat yes|no] [window-limit-max n] [max-lease ms] [max-wait ms] \
-                     [max-waiters n] [fence-jump ms] [promotion-grace yes|no] [require-noeviction yes|no] \
+                     [max-waiters n] [fence-jump ms] [max-result bytes] [max-value bytes] [wake-budget bytes] [promotion-grace yes|no] [require-noeviction yes|no] \
                      [test-clock yes|no]";
 
 pub fn cell_compat() -> bool {
@@ -104,6 +112,18 @@ pub fn max_wait() -> Span {
 
 pub fn max_waiters() -> u32 {
     MAX_WAITERS.get() as u32
+}
+
+pub fn max_result() -> usize {
+    MAX_RESULT.get() as usize
+}
+
+pub fn max_value() -> usize {
+    MAX_VALUE.get() as usize
+}
+
+pub fn wake_budget() -> usize {
+    WAKE_BUDGET.get() as usize
 }
 
 pub fn fence_jump() -> Span {

@@ -6,12 +6,13 @@ use redis_module::raw;
 
 use crate::chores::{self, Chore};
 use crate::datatype::breaker::Circuit;
-use crate::datatype::holding::{Bulkheads, Holding, HoldingType, Locks};
 use crate::datatype::tiers::Tiers;
+use crate::datatype::waited::Waited;
 use crate::datatype::window::Log;
 use crate::edge::{OK, api, bytes_of, guard};
 use crate::key::Key;
 use crate::lines::Name;
+use crate::machine::{Kind, for_kind};
 use crate::{config, fences, key, listeners, parked, sessions, vendor};
 
 /// Subscribes to all that concerns us, after looking at how things stand.
@@ -58,7 +59,7 @@ extern "C" fn on_key_event(
         guard((), || {
             let mut key = Key::notified(ctx, name);
             doubt(&mut key);
-            look_at_holding(ctx, &key, name);
+            look_at(ctx, &key, name);
         });
     } else if event == c"evicted" {
         // SAFETY: context and name are those of this event.
@@ -71,18 +72,16 @@ fn doubt(key: &mut Key<'_>) {
     let _ours = key.doubt::<Tiers>()
         || key.doubt::<Log>()
         || key.doubt::<Circuit>()
-        || key.doubt::<Holding<Locks>>()
-        || key.doubt::<Holding<Bulkheads>>();
+        || Kind::ALL.into_iter().any(|kind| for_kind!(kind, M => key.doubt::<Waited<M>>()));
 }
 
-/// A lock or a bulkhead came under a new name: it is looked at, so that its leases end by a timer there, too.
-fn look_at_holding(ctx: *mut raw::RedisModuleCtx, key: &Key<'_>, name: *mut raw::RedisModuleString) {
+/// A key with leases came under a new name: it is looked at, so that they end by a timer there, too.
+fn look_at(ctx: *mut raw::RedisModuleCtx, key: &Key<'_>, name: *mut raw::RedisModuleString) {
     // SAFETY: context and name are those of this event.
     let (db, name) = unsafe { (api!(RedisModule_GetSelectedDb)(ctx), bytes_of(name)) };
-    if key.value::<Holding<Locks>>().is_ok_and(|value| value.is_some()) {
-        chores::add(Name::new(Locks::KIND, db, name), Chore::Look);
-    } else if key.value::<Holding<Bulkheads>>().is_ok_and(|value| value.is_some()) {
-        chores::add(Name::new(Bulkheads::KIND, db, name), Chore::Look);
+    let is = |kind: &Kind| for_kind!(*kind, M => key.value::<Waited<M>>().is_ok_and(|value| value.is_some()));
+    if let Some(kind) = Kind::ALL.into_iter().find(is) {
+        chores::add(Name::new(kind, db, name), Chore::Look);
     }
 }
 

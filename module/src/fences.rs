@@ -7,6 +7,7 @@ use std::ptr::null_mut;
 use redis_module::raw;
 use resil_core::Instant;
 use resil_core::fence::Floor;
+use resil_core::limits::FENCE_AHEAD_MAX;
 use resil_core::lock::Setting;
 
 use crate::edge::api;
@@ -27,13 +28,17 @@ pub fn promoted_at() -> Option<Instant> {
     PROMOTED_AT.get()
 }
 
-/// A fence in a file being loaded. One in a payload of RESTORE counts for its key only: it is a client's word.
-pub fn loaded(fence: u64) {
+/// A fence in a value being loaded; false if it is not to be believed. A file's is. One in a payload of RESTORE is a
+/// client's word: it counts for its key only, and not if it lies absurdly far ahead.
+pub fn believe(fence: u64) -> bool {
     // SAFETY: a null context asks for the server's flags only.
     let flags = unsafe { api!(RedisModule_GetContextFlags)(null_mut()) };
     if flags & raw::REDISMODULE_CTX_FLAGS_LOADING as c_int != 0 {
         heard_of(fence);
+        return true;
     }
+    let highest = clock::now().plus(FENCE_AHEAD_MAX).as_us().cast_unsigned().max(highest());
+    fence <= highest
 }
 
 pub fn heard_of(fence: u64) {

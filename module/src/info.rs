@@ -82,7 +82,7 @@ impl Histogram {
     }
 }
 
-/// What locks, or bulkheads, answered, and how long things took.
+/// What a machine that can be waited for answered, and how long things took.
 #[derive(Default)]
 pub struct Holdings {
     pub granted: Counter,
@@ -101,12 +101,25 @@ pub struct Holdings {
 pub struct Counters {
     pub lock: Holdings,
     pub bulkhead: Holdings,
+    pub idempotency: Holdings,
+    pub flight: Holdings,
     pub lock_keys: Gauge,
     pub bulkhead_keys: Gauge,
+    pub idempotency_keys: Gauge,
+    pub flight_keys: Gauge,
     pub waiters: Gauge,
     pub sessions: Gauge,
     pub bound: Gauge,
     pub taken_back: Counter,
+    pub replayed: Counter,
+    pub committed: Counter,
+    pub results_dropped: Counter,
+    pub once_first: Counter,
+    pub once_again: Counter,
+    pub hits: Counter,
+    pub stale_hits: Counter,
+    pub published: Counter,
+    pub invalidated: Counter,
     pub gcra: Limiter,
     pub mgcra: Limiter,
     pub window: Limiter,
@@ -141,6 +154,8 @@ pub extern "C" fn report(ctx: *mut raw::RedisModuleInfoCtx, _for_crash_report: c
         section.gauge("breaker_keys", &counters.breaker_keys);
         section.gauge("lock_keys", &counters.lock_keys);
         section.gauge("bulkhead_keys", &counters.bulkhead_keys);
+        section.gauge("idemp_keys", &counters.idempotency_keys);
+        section.gauge("sflight_keys", &counters.flight_keys);
         section.gauge("blocked_waiters", &counters.waiters);
         section.gauge("sessions", &counters.sessions);
         section.gauge("bound", &counters.bound);
@@ -158,6 +173,17 @@ pub extern "C" fn report(ctx: *mut raw::RedisModuleInfoCtx, _for_crash_report: c
         section.counter("breaker_transitions", &counters.breaker.transitions);
         section.holdings("lock", &counters.lock);
         section.holdings("bulkhead", &counters.bulkhead);
+        section.holdings("idemp", &counters.idempotency);
+        section.counter("idemp_replayed", &counters.replayed);
+        section.counter("idemp_committed", &counters.committed);
+        section.counter("idemp_results_dropped", &counters.results_dropped);
+        section.counter("idemp_once_first", &counters.once_first);
+        section.counter("idemp_once_again", &counters.once_again);
+        section.holdings("sflight", &counters.flight);
+        section.counter("sflight_hits", &counters.hits);
+        section.counter("sflight_stale", &counters.stale_hits);
+        section.counter("sflight_published", &counters.published);
+        section.counter("sflight_invalidated", &counters.invalidated);
         section.counter("grants_taken_back", &counters.taken_back);
         section.counter("applied", &counters.applied);
         section.counter("apply_refused", &counters.apply_refused);

@@ -15,12 +15,14 @@ mod describe;
 mod edge;
 mod events;
 mod fences;
-mod holding;
 mod info;
 mod key;
 mod lines;
 mod listeners;
+mod machine;
+mod machines;
 mod parked;
+mod room;
 mod search;
 mod sessions;
 mod vendor;
@@ -81,8 +83,9 @@ fn load(ctx: *mut raw::RedisModuleCtx, arguments: &[&[u8]]) -> Result<(), ()> {
     datatype::callbacks::register::<datatype::tiers::Tiers>(ctx)?;
     datatype::callbacks::register::<datatype::window::Log>(ctx)?;
     datatype::callbacks::register::<datatype::breaker::Circuit>(ctx)?;
-    datatype::callbacks::register::<datatype::holding::Holding<datatype::holding::Locks>>(ctx)?;
-    datatype::callbacks::register::<datatype::holding::Holding<datatype::holding::Bulkheads>>(ctx)?;
+    for kind in machine::Kind::ALL {
+        machine::for_kind!(kind, M => datatype::callbacks::register::<datatype::waited::Waited<M>>(ctx)?);
+    }
     config::register(ctx)?;
     add_acl_category(ctx);
     command::<commands::gcra::Take>(ctx)?;
@@ -114,6 +117,24 @@ fn load(ctx: *mut raw::RedisModuleCtx, arguments: &[&[u8]]) -> Result<(), ()> {
     command::<commands::bulkhead::Info>(ctx)?;
     command::<commands::bulkhead::Help>(ctx)?;
     command::<commands::lock::Heartbeat>(ctx)?;
+    container(ctx, commands::idempotency::PAGE)?;
+    command::<commands::idempotency::Begin>(ctx)?;
+    command::<commands::idempotency::Commit>(ctx)?;
+    command::<commands::idempotency::Abort>(ctx)?;
+    command::<commands::idempotency::Renew>(ctx)?;
+    command::<commands::idempotency::Once>(ctx)?;
+    command::<commands::idempotency::Get>(ctx)?;
+    command::<commands::idempotency::Info>(ctx)?;
+    command::<commands::idempotency::Help>(ctx)?;
+    container(ctx, commands::single_flight::PAGE)?;
+    command::<commands::single_flight::Join>(ctx)?;
+    command::<commands::single_flight::Get>(ctx)?;
+    command::<commands::single_flight::Publish>(ctx)?;
+    command::<commands::single_flight::Abandon>(ctx)?;
+    command::<commands::single_flight::Renew>(ctx)?;
+    command::<commands::single_flight::Invalidate>(ctx)?;
+    command::<commands::single_flight::Info>(ctx)?;
+    command::<commands::single_flight::Help>(ctx)?;
     command::<commands::apply::Apply>(ctx)?;
     if config::cell_compat() {
         compatible_command(ctx)?;

@@ -13,7 +13,7 @@
 //! that the server finds gone before its next sleep has not been told.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::ffi::{CString, c_int, c_void};
 use std::ptr::null_mut;
 
@@ -27,11 +27,13 @@ use crate::chores::{self, Chore};
 use crate::edge::{OK, api, guard};
 use crate::info::counters;
 use crate::lines::{self, Name};
-use crate::{events, holding};
+use crate::{clients, config, events, room};
+
+type Write = dyn FnOnce(&mut dyn Sink);
 
 /// What a parked call is told.
 pub enum Told {
-    Verdict(Box<dyn FnOnce(&mut dyn Sink)>),
+    Verdict(Box<Write>),
     Error(CString),
 }
 
@@ -52,6 +54,12 @@ pub struct Granted {
     pub fence: u64,
 }
 
+/// What an answered call waited for, and the fence it was granted, if it was.
+struct Answered {
+    name: Name,
+    fence: Option<u64>,
+}
+
 struct Parked {
     handle: *mut raw::RedisModuleBlockedClient,
     client: ClientId,
@@ -65,9 +73,15 @@ struct Room {
     by_handle: HashMap<usize, WaiterId>,
     by_client: HashMap<ClientId, WaiterId>,
     /// Answered, but the server has not called back yet.
-    answered: HashMap<usize, Option<Granted>>,
+    answered: HashMap<usize, Answered>,
+    /// The connection that the server last said is going: it says so before it takes the client apart.
+    closing: ClientId,
     /// Called back, but the server has not slept since.
     telling: HashMap<ClientId, Granted>,
+    /// Who was answered last with a large reply, and what of those replies is not yet on its way.
+    slice: Vec<ClientId>,
+    slice_bytes: usize,
+    put_off: VecDeque<(WaiterId, Told, usize)>,
 }
 
 thread_local! {
@@ -101,10 +115,55 @@ pub fn park(call: &Call<'_>, id: WaiterId, name: Name) -> bool {
     true
 }
 
-/// Answers a parked call. `granted` is taken back if its client turns out to be gone.
-pub fn answer(id: WaiterId, told: Told, granted: Option<Granted>) {
+/// Answers a parked call with a reply of about `bytes`. `granted` is taken back if its client turns out to be gone.
+///
+/// Many large replies at once would fill the server's memory: what goes beyond the budget is put off until those
+/// before it are on their way.
+pub fn answer(id: WaiterId, told: Told, granted: Option<Granted>, bytes: usize) {
+    let put_off = ROOM.with_borrow_mut(|room| {
+        let fits = room.put_off.is_empty() && room.slice_bytes + bytes <= config::wake_budget();
+        if granted.is_some() || fits || (room.slice.is_empty() && room.put_off.is_empty()) {
+            if granted.is_none() && bytes > SMALL {
+                room.slice_bytes += bytes;
+                room.slice.extend(room.parked.get(&id).map(|parked| parked.client));
+            }
+            return Some(told);
+        }
+        room.put_off.push_back((id, told, bytes));
+        None
+    });
+    match put_off {
+        Some(told) => answer_now(id, told, granted),
+        None => chores::plan_soon(),
+    }
+}
+
+/// Answers what was put off, as far as the clients before have taken theirs. True if there is more to do.
+pub fn answer_more(ctx: *mut raw::RedisModuleCtx) -> bool {
+    let slice = ROOM.with_borrow_mut(|room| std::mem::take(&mut room.slice));
+    if slice.is_empty() {
+        return false;
+    }
+    let unsent = clients::list(ctx, &slice);
+    let bytes: u64 = unsent.iter().map(|client| client.unsent).sum();
+    let put_off = ROOM.with_borrow_mut(|room| {
+        room.slice_bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        room.slice = unsent.iter().filter(|client| client.unsent > 0).map(|client| client.id).collect();
+        std::mem::take(&mut room.put_off)
+    });
+    for (id, told, bytes) in put_off {
+        answer(id, told, None, bytes);
+    }
+    ROOM.with_borrow(|room| !room.put_off.is_empty())
+}
+
+/// Replies up to this size are not worth counting.
+const SMALL: usize = 4096;
+
+fn answer_now(id: WaiterId, told: Told, granted: Option<Granted>) {
     let Some(parked) = remove(id) else { return };
-    ROOM.with_borrow_mut(|room| room.answered.insert(parked.handle.addr(), granted));
+    let answered = Answered { name: parked.name, fence: granted.map(|granted| granted.fence) };
+    ROOM.with_borrow_mut(|room| room.answered.insert(parked.handle.addr(), answered));
     // SAFETY: unblocked once: it is no longer among the parked. The server gives the box to `tell` and `forget`.
     unsafe { api!(RedisModule_UnblockClient)(parked.handle, Box::into_raw(Box::new(Some(told))).cast()) };
 }
@@ -133,19 +192,24 @@ extern "C" fn tell(ctx: *mut raw::RedisModuleCtx, _argv: *mut *mut raw::RedisMod
             let told = api!(RedisModule_GetBlockedClientPrivateData)(ctx).cast::<Option<Told>>();
             (api!(RedisModule_GetBlockedClientHandle)(ctx), told.as_mut(), api!(RedisModule_GetClientId)(ctx))
         };
-        let granted = ROOM.with_borrow_mut(|room| {
-            let granted = room.answered.remove(&handle.addr()).flatten();
-            if let Some(granted) = &granted {
-                room.telling.insert(client, granted.clone());
-            }
-            granted
+        let telling = ROOM.with_borrow_mut(|room| {
+            let Some(Answered { name, fence: Some(fence) }) = room.answered.remove(&handle.addr()) else {
+                return false;
+            };
+            room.telling.insert(client, Granted { name, fence });
+            true
         });
-        if granted.is_some() {
+        if telling {
             events::hear_of_sleep(true);
         }
         write(ctx, told.and_then(Option::take));
     });
     OK
+}
+
+/// Tells a call that is not parked.
+pub fn tell_now(call: &Call<'_>, told: Told) {
+    write(call.ctx, Some(told));
 }
 
 fn write(ctx: *mut raw::RedisModuleCtx, told: Option<Told>) {
@@ -172,7 +236,7 @@ extern "C" fn unblocked(ctx: *mut raw::RedisModuleCtx, _argv: *mut *mut raw::Red
         // SAFETY: the context is that of the blocked client.
         let handle = unsafe { api!(RedisModule_GetBlockedClientHandle)(ctx) };
         if let Some(name) = leave(handle) {
-            write(ctx, Some(holding::timeout(ctx, &name)));
+            write(ctx, Some(room::timeout(ctx, &name)));
         }
     });
     OK
@@ -184,22 +248,30 @@ extern "C" fn disconnected(ctx: *mut raw::RedisModuleCtx, handle: *mut raw::Redi
         if leave(handle).is_some() {
             return;
         }
-        let Some(granted) = ROOM.with_borrow_mut(|room| room.answered.remove(&handle.addr())) else { return };
-        if let Some(granted) = granted {
-            chores::add(granted.name.clone(), Chore::TakeBack(granted.fence));
-            if is_unanswered(ctx) {
-                write(ctx, Some(holding::timeout(ctx, &granted.name)));
-            }
+        let Some(Answered { name, fence }) = ROOM.with_borrow_mut(|room| room.answered.remove(&handle.addr())) else {
+            return;
+        };
+        if is_unanswered(ctx) {
+            write(ctx, Some(room::timeout(ctx, &name)));
+        }
+        if let Some(fence) = fence {
+            chores::add(name, Chore::TakeBack(fence));
         }
     });
 }
 
-/// A call that had been answered, but not told, was unblocked by CLIENT UNBLOCK: if that has written nothing, the
-/// client still waits for a reply. If the client is being closed, what is written here goes nowhere.
+/// A call that had been answered, but not told, has lost its client, or was unblocked by CLIENT UNBLOCK on a server that
+/// then tells it nothing (Redis before 7.4). Only in the second case, and only if it was not unblocked with an error,
+/// the client still waits for a reply: nothing lies in its buffer yet.
+///
+/// A client that is being closed must not be asked about: Redis 7.0 crashes on it.
 fn is_unanswered(ctx: *mut raw::RedisModuleCtx) -> bool {
     // SAFETY: the context is that of the blocked client.
     let client = unsafe { api!(RedisModule_GetClientId)(ctx) };
-    let list = crate::clients::list(ctx, &[client]);
+    if ROOM.with_borrow(|room| room.closing == client) {
+        return false;
+    }
+    let list = clients::list(ctx, &[client]);
     list.iter().any(|client| client.unsent == 0)
 }
 
@@ -216,6 +288,7 @@ fn leave(handle: *mut raw::RedisModuleBlockedClient) -> Option<Name> {
 
 /// The connection is gone: a grant it was being told is taken back.
 pub fn closed(client: ClientId) {
+    ROOM.with_borrow_mut(|room| room.closing = client);
     if let Some(granted) = ROOM.with_borrow_mut(|room| room.telling.remove(&client)) {
         chores::add(granted.name, Chore::TakeBack(granted.fence));
     }

@@ -1,5 +1,5 @@
-//! After a load or a promotion: finds every lock and bulkhead, a slice of the keys at a time, so that their leases end by
-//! a timer and not only by the next command.
+//! After a load or a promotion: finds every key with leases, a slice of the keys at a time, so that leases end by a timer
+//! and not only by the next command.
 
 use std::cell::RefCell;
 use std::ffi::{c_int, c_void};
@@ -8,10 +8,10 @@ use redis_module::raw;
 
 use crate::chores::{self, Chore};
 use crate::datatype::handle_of;
-use crate::datatype::holding::{Bulkheads, Holding, HoldingType, Locks};
+use crate::datatype::waited::Waited;
 use crate::edge::{ERR, api, bytes_of, guard};
-use crate::info::counters;
 use crate::lines::Name;
+use crate::machine::{Kind, Machine, for_kind};
 
 /// Buckets of the key space in one slice: well below a millisecond.
 const BUCKETS: usize = 1_000;
@@ -27,7 +27,7 @@ thread_local! {
 
 pub fn start() {
     stop();
-    if counters().lock_keys.get() + counters().bulkhead_keys.get() > 0 {
+    if Kind::ALL.into_iter().any(|kind| for_kind!(kind, M => M::keys().get() > 0)) {
         // SAFETY: freed by `stop`.
         let cursor = unsafe { api!(RedisModule_ScanCursorCreate)() };
         SEARCH.set(Some(Search { db: 0, cursor }));
@@ -90,9 +90,8 @@ fn note(key: *mut raw::RedisModuleKey, name: *mut raw::RedisModuleString, db: c_
     if kind.is_null() {
         return;
     }
-    if kind == handle_of::<Holding<Locks>>() {
-        chores::add(Name::new(Locks::KIND, db, name), Chore::Look);
-    } else if kind == handle_of::<Holding<Bulkheads>>() {
-        chores::add(Name::new(Bulkheads::KIND, db, name), Chore::Look);
+    let ours = Kind::ALL.into_iter().find(|ours| for_kind!(*ours, M => handle_of::<Waited<M>>() == kind));
+    if let Some(ours) = ours {
+        chores::add(Name::new(ours, db, name), Chore::Look);
     }
 }

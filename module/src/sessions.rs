@@ -14,16 +14,17 @@ use crate::call::{Call, Failure};
 use crate::chores::{self, Chore};
 use crate::info::counters;
 use crate::lines::Name;
+use crate::machine::Kind;
 use crate::{clients, clock, parked};
 
 thread_local! {
-    static SESSIONS: RefCell<Sessions> = RefCell::new(Sessions::default());
+    static SESSIONS: RefCell<Sessions<Kind>> = RefCell::new(Sessions::default());
 }
 
 /// Whether there are any: asked by every command.
 static ANY: AtomicBool = AtomicBool::new(false);
 
-fn with<R>(act: impl FnOnce(&mut Sessions) -> R) -> R {
+fn with<R>(act: impl FnOnce(&mut Sessions<Kind>) -> R) -> R {
     SESSIONS.with_borrow_mut(|sessions| {
         let result = act(sessions);
         ANY.store(!sessions.is_empty(), Relaxed);
@@ -106,6 +107,13 @@ pub fn closed(client: ClientId) {
     }
 }
 
+/// Until when a bound holding lasts, by when its connection was last heard of; `None` if it is not bound.
+pub fn heard_until(ctx: *mut raw::RedisModuleCtx, name: &Name, fence: u64, now: Instant) -> Option<Instant> {
+    let due = with(|sessions| sessions.bound_as(&place(name, fence)))?;
+    listen(ctx, std::slice::from_ref(&due), now);
+    with(|sessions| sessions.last_heard(due.client)).map(|heard| heard.plus(due.lease))
+}
+
 pub fn next_due() -> Option<Instant> {
     if any() { with(|sessions| sessions.next_due()) } else { None }
 }
@@ -114,7 +122,7 @@ pub fn next_due() -> Option<Instant> {
 pub fn take_due(ctx: *mut raw::RedisModuleCtx, now: Instant) -> Vec<(Name, u64, Instant)> {
     let due = with(|sessions| sessions.take_due(now));
     listen(ctx, &due, now);
-    let renewal = |Due { place, kind, client, lease }: Due| {
+    let renewal = |Due { place, kind, client, lease }: Due<Kind>| {
         let heard = with(|sessions| sessions.last_heard(client))?;
         Some((Name { db: place.db, kind, key: place.key }, place.fence, heard.plus(lease)))
     };
@@ -122,7 +130,7 @@ pub fn take_due(ctx: *mut raw::RedisModuleCtx, now: Instant) -> Vec<(Name, u64, 
 }
 
 /// Who waits in one of our calls is heard. Other traffic is known to the second, so it can only carry long leases.
-fn listen(ctx: *mut raw::RedisModuleCtx, due: &[Due], now: Instant) {
+fn listen(ctx: *mut raw::RedisModuleCtx, due: &[Due<Kind>], now: Instant) {
     const LEAST_LEASE: Span = Span::from_secs(3);
     let mut silent: Vec<ClientId> = Vec::new();
     for Due { client, lease, .. } in due {

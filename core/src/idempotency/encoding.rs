@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   I  0                                                  nothing
-//!   I  1 token until                                      an event that was seen
+//!   I  1 token at until                                   an event that was seen
 //!   I  2 fingerprint token fence attempt keep on_lapse    work, then its phase:
 //!        0 since lease end | 1 at why | 2 at until failed result?
 //! ```
@@ -11,7 +11,7 @@ use alloc::boxed::Box;
 
 use super::record::{Idle, OnLapse, Once, Phase, Record, Work};
 use crate::codec::{Buffer, Malformed, RECORD, Reader, Writer};
-use crate::limits::{FENCE_LOADED_MAX, INSTANT_MAX_US, LEASE_CEILING, OWNER_MAX, RESULT_CEILING, TTL_MAX};
+use crate::limits::{FENCE_MAX, INSTANT_MAX_US, LEASE_CEILING, OWNER_MAX, RESULT_CEILING, TTL_MAX};
 use crate::time::{Instant, Span};
 
 pub fn encode_record(record: &Record, out: &mut impl Buffer) {
@@ -22,6 +22,7 @@ pub fn encode_record(record: &Record, out: &mut impl Buffer) {
         Record::Once(once) => {
             out.byte(1);
             out.text(&once.token);
+            out.number(once.at.as_us().cast_unsigned());
             out.number(once.until.as_us().cast_unsigned());
         }
         Record::Work(work) => {
@@ -71,13 +72,17 @@ pub fn decode_record(bytes: &[u8]) -> Result<Record, Malformed> {
     let mut bytes = Reader::tagged(bytes, RECORD)?;
     let record = match bytes.bytes(1)?[0] {
         0 => Record::Nothing,
-        1 => Record::Once(Once { token: bytes.text(OWNER_MAX)?.into(), until: instant(&mut bytes)? }),
+        1 => Record::Once(Once {
+            token: bytes.text(OWNER_MAX)?.into(),
+            at: instant(&mut bytes)?,
+            until: instant(&mut bytes)?,
+        }),
         2 => {
             let fingerprint = bytes.text(OWNER_MAX)?.into();
             let token: Box<[u8]> = bytes.text(OWNER_MAX)?.into();
             let fence = bytes.number()?;
             let attempt = bytes.u32()?;
-            if token.is_empty() || fence > FENCE_LOADED_MAX || attempt == 0 {
+            if token.is_empty() || fence > FENCE_MAX || attempt == 0 {
                 return Err(Malformed);
             }
             let keep = Span::from_us(bytes.at_most(TTL_MAX.as_us())?);

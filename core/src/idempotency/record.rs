@@ -3,6 +3,7 @@
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 
+use crate::limits::CLOCK_JITTER;
 use crate::time::{Instant, Span};
 
 /// What happens when a runner's lease ends without a word.
@@ -28,6 +29,7 @@ pub enum Record {
 pub struct Once {
     /// Who saw it first; empty if that was not said.
     pub token: Box<[u8]>,
+    pub at: Instant,
     pub until: Instant,
 }
 
@@ -93,6 +95,28 @@ impl Record {
             Self::Work(work) => work.fence,
             Self::Nothing | Self::Once(_) => 0,
         }
+    }
+
+    /// The clock was set back: what began later than now began now. True if anything did.
+    pub(super) fn mend(&mut self, now: Instant) -> bool {
+        let (at, until) = match self {
+            Self::Once(once) => (&mut once.at, Some(&mut once.until)),
+            Self::Work(work) => match &mut work.phase {
+                // A lease has its own rule.
+                Phase::Running { .. } => return false,
+                Phase::Idle { at, .. } => (at, None),
+                Phase::Done { at, until, .. } => (at, Some(until)),
+            },
+            Self::Nothing => return false,
+        };
+        if *at <= now.plus(CLOCK_JITTER) {
+            return false;
+        }
+        if let Some(until) = until {
+            *until = until.minus(now.until(*at)).max(Instant::EPOCH);
+        }
+        *at = now;
+        true
     }
 
     /// When nothing in here can matter any more.

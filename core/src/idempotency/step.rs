@@ -38,7 +38,18 @@ pub fn begin(
 ) -> Outcome<Begun> {
     let mut job = Job::begin(room, setting);
     let verdict = job.ask(token, ask, waiting);
-    job.end(verdict)
+    let mut outcome = job.end(verdict);
+    // The one before it may have just given up.
+    if let Some(waiting) = waiting
+        && let Some(own) = outcome.answers.iter().position(|answer| answer.id() == waiting.id)
+    {
+        match outcome.answers.remove(own) {
+            Answer::Run { run, .. } => outcome.verdict = Begun::Run(run),
+            Answer::Settled { settled, .. } => outcome.verdict = Begun::Settled(settled),
+            Answer::Superseded { .. } => {}
+        }
+    }
+    outcome
 }
 
 /// The work is done. `result` is `None` if there is no room for it.
@@ -56,7 +67,7 @@ pub fn commit(
             Phase::Done { result, .. } => Committed::Committed { stored: result.is_some() },
             Phase::Idle { why: Idle::Aborted, .. } => Committed::Lost(Reason::Aborted),
             Phase::Running { .. } | Phase::Idle { .. } => {
-                job.finish(None);
+                job.finish(End::Released, now);
                 let stored = result.is_some();
                 job.enter(Phase::Done { at: now, until: now.plus(ttl), failed, result });
                 Committed::Committed { stored }
@@ -76,7 +87,7 @@ pub fn abort(room: &mut Room<'_>, token: &[u8], setting: &mut Setting<'_>) -> Ou
             Phase::Idle { why: Idle::Aborted, .. } => None,
             Phase::Done { .. } => Some(Reason::Committed),
             Phase::Running { .. } | Phase::Idle { .. } => {
-                job.finish(None);
+                job.finish(End::Released, now);
                 job.enter(Phase::Idle { at: now, why: Idle::Aborted });
                 None
             }
@@ -115,7 +126,7 @@ pub fn once(room: &mut Room<'_>, token: &[u8], ttl: Span, setting: &mut Setting<
     } else if let Some(seen) = job.record.seen(now) {
         Ok(!token.is_empty() && *seen.token == *token)
     } else {
-        job.set(Record::Once(Once { token: token.into(), until: now.plus(ttl) }));
+        job.set(Record::Once(Once { token: token.into(), at: now, until: now.plus(ttl) }));
         Ok(true)
     };
     job.end(verdict)
@@ -123,39 +134,41 @@ pub fn once(room: &mut Room<'_>, token: &[u8], ttl: Span, setting: &mut Setting<
 
 /// The connection a run was bound to has closed. True if it still ran.
 pub fn close(room: &mut Room<'_>, fence: u64, setting: &mut Setting<'_>) -> Outcome<bool> {
-    stop(room, fence, Idle::Closed, setting)
+    stop(room, fence, (Idle::Closed, End::Closed), setting)
 }
 
 /// A RUN could not be told: whoever was to run never began.
 pub fn take_back(room: &mut Room<'_>, fence: u64, setting: &mut Setting<'_>) -> Outcome<bool> {
-    stop(room, fence, Idle::Aborted, setting)
+    stop(room, fence, (Idle::Aborted, End::Released), setting)
 }
 
-fn stop(room: &mut Room<'_>, fence: u64, why: Idle, setting: &mut Setting<'_>) -> Outcome<bool> {
+fn stop(room: &mut Room<'_>, fence: u64, (why, how): (Idle, End), setting: &mut Setting<'_>) -> Outcome<bool> {
     let mut job = Job::begin(room, setting);
     let now = job.now();
     let runs = job.running().is_some_and(|(work, _)| work.fence == fence);
     if runs {
-        job.finish((why == Idle::Closed).then_some(End::Closed));
+        job.finish(how, now);
         job.enter(Phase::Idle { at: now, why });
     }
     job.end(runs)
 }
 
-/// A bound runner was heard of: its lease runs at least until `until`.
+/// A bound runner was heard of: its lease runs at least until `until`. It is never cut short; and never revived, unless
+/// it was heard before it ended and nobody has looked since.
 pub fn extend(room: &mut Room<'_>, fence: u64, until: Instant, setting: &mut Setting<'_>) -> Outcome<bool> {
-    let mut job = Job::begin(room, setting);
-    let now = job.now();
-    let mut runs = false;
-    if let Some((work, ends)) = job.running()
-        && work.fence == fence
-        && let Phase::Running { since, lease, .. } = work.phase
+    let mut job = Job::new(room, setting);
+    let runs = |job: &Job<'_, '_, '_>| job.running().is_some_and(|(work, _)| work.fence == fence);
+    if runs(&job)
+        && let Record::Work(work) = &*job.record
+        && let Phase::Running { since, lease, ends } = work.phase
     {
-        runs = true;
-        if ends < until {
-            job.enter(Phase::Running { since, lease, ends: until.min(now.plus(lease)) });
+        let until = until.min(job.now().plus(lease));
+        if ends < until && until.minus(lease) <= ends {
+            job.enter(Phase::Running { since, lease, ends: until });
         }
     }
+    job.catch_up();
+    let runs = runs(&job);
     job.end(runs)
 }
 
@@ -173,6 +186,7 @@ pub fn tick(room: &mut Room<'_>, setting: &mut Setting<'_>) -> Outcome<()> {
 /// Time has passed while nothing may be written: only patience can end.
 pub fn give_up(room: &mut Room<'_>, setting: &mut Setting<'_>) -> Outcome<()> {
     let mut job = Job::new(room, setting);
+    job.queue.follow_clock(job.now());
     job.time_out(|deadline, now| deadline <= now);
     job.outcome(())
 }
@@ -232,27 +246,35 @@ impl<'a, 's, 'f> Job<'a, 's, 'f> {
     /// Everything that was due before now has happened.
     fn begin(room: &'a mut Room<'_>, setting: &'s mut Setting<'f>) -> Self {
         let mut job = Self::new(room, setting);
-        let (now, promoted_at) = (job.now(), job.setting.promoted_at);
-        job.queue.follow_clock(now);
-        if let Record::Work(work) = &*job.record
+        job.catch_up();
+        job
+    }
+
+    fn catch_up(&mut self) {
+        let (now, promoted_at) = (self.now(), self.setting.promoted_at);
+        self.queue.follow_clock(now);
+        self.changed |= self.record.mend(now);
+        let mut at = now;
+        if let Record::Work(work) = &*self.record
             && let Phase::Running { since, lease, ends } = work.phase
         {
             let right = ends_for(ends, lease, promoted_at, now);
             if right <= now {
-                job.time_out(|deadline, _| deadline < right);
-                job.finish(Some(End::Expired));
-                job.enter(Phase::Idle { at: right, why: Idle::Lapsed });
+                self.time_out(|deadline, _| deadline < right);
+                self.finish(End::Expired, right);
+                self.enter(Phase::Idle { at: right, why: Idle::Lapsed });
+                // Whoever waited then takes the work as it was then, however late this is.
+                at = right;
             } else if right != ends {
-                job.enter(Phase::Running { since, lease, ends: right });
+                self.enter(Phase::Running { since, lease, ends: right });
             }
         }
-        job.serve();
-        job.time_out(|deadline, now| deadline < now);
-        job
+        self.serve(at);
+        self.time_out(|deadline, now| deadline < now);
     }
 
     fn end<V>(mut self, verdict: V) -> Outcome<V> {
-        self.serve();
+        self.serve(self.now());
         self.time_out(|deadline, now| deadline <= now);
         self.outcome(verdict)
     }
@@ -292,53 +314,58 @@ impl<'a, 's, 'f> Job<'a, 's, 'f> {
         }
     }
 
-    /// Notes that a run ends, by its own will (`None`) or not.
-    fn finish(&mut self, how: Option<End>) {
-        let now = self.now();
+    /// Notes that a run, if there is one, ends.
+    fn finish(&mut self, how: End, at: Instant) {
         if let Record::Work(work) = &*self.record
-            && let Phase::Running { since, ends, .. } = work.phase
+            && let Phase::Running { since, .. } = work.phase
         {
-            let held = since.until(now.min(ends.max(since)));
-            let how = how.unwrap_or(End::Released);
-            self.endings.push(Ending { owner: work.token.clone(), fence: work.fence, held, how });
+            let (owner, held) = (work.token.clone(), since.until(at));
+            self.endings.push(Ending { owner, fence: work.fence, held, how });
         }
     }
 
-    /// Answers whoever waits, as far as that is possible: all of them if it is done or held, one if it can run.
-    fn serve(&mut self) {
-        while !self.queue.is_empty() {
-            let (now, promoted_at) = (self.now(), self.setting.promoted_at);
-            match self.record.work(now).map(|work| lookup(work, promoted_at, now)) {
-                Some(Some(Settled::Busy { .. })) => return,
-                Some(Some(settled)) => {
-                    let Some(waiter) = self.queue.take_head() else { return };
-                    self.answers.push(Answer::Settled { id: waiter.id, settled });
+    /// Answers whoever waits, as far as that is possible, by what was known at `at`: all of them if it is done or held,
+    /// one if it can run.
+    fn serve(&mut self, at: Instant) {
+        while !matches!(self.settled(&[], at), Some(Settled::Busy { .. })) {
+            let Some(waiter) = self.queue.take_head() else { return };
+            let id = waiter.id;
+            let answer = match self.settled(&waiter.ask.fingerprint, at) {
+                Some(settled) => Answer::Settled { id, settled },
+                None => {
+                    let run = self.run(&waiter.owner, &waiter.ask, waiter.waited(self.now()), at);
+                    Answer::Run { id, run, bind_to: waiter.ask.bind_to }
                 }
-                Some(None) | None => {
-                    let Some(waiter) = self.queue.take_head() else { return };
-                    let run = self.run(&waiter.owner, &waiter.ask, waiter.waited(now));
-                    self.answers.push(Answer::Run { id: waiter.id, run, bind_to: waiter.ask.bind_to });
-                    return;
-                }
-            }
+            };
+            self.answers.push(answer);
         }
+    }
+
+    /// What somebody with this fingerprint is told by what was known at `at`; `None` if nothing is in the way.
+    fn settled(&self, fingerprint: &[u8], at: Instant) -> Option<Settled> {
+        let work = self.record.work(at)?;
+        if differs(work, fingerprint) {
+            return Some(Settled::Mismatch);
+        }
+        lookup(work, self.setting.promoted_at, self.now())
     }
 
     fn time_out(&mut self, is_over: impl Fn(Instant, Instant) -> bool) {
-        let (now, promoted_at) = (self.now(), self.setting.promoted_at);
+        let now = self.now();
         while self.queue.first_deadline().is_some_and(|deadline| is_over(deadline, now)) {
             let Some(waiter) = self.queue.take_first_deadline() else { return };
-            let settled = self.record.work(now).and_then(|work| lookup(work, promoted_at, now));
-            let settled = settled.unwrap_or(Settled::Busy { remaining: Span::ZERO, attempt: 0 });
+            let attempt = self.running().map_or(0, |(work, _)| work.attempt);
+            let settled = self.settled(&waiter.ask.fingerprint, now);
+            let settled = settled.unwrap_or(Settled::Busy { remaining: Span::ZERO, attempt });
             self.answers.push(Answer::Settled { id: waiter.id, settled });
         }
     }
 
-    /// `token` runs from now on.
-    fn run(&mut self, token: &[u8], ask: &Ask, waited: Span) -> Run {
+    /// `token` runs from now on, after what was known at `at`.
+    fn run(&mut self, token: &[u8], ask: &Ask, waited: Span, at: Instant) -> Run {
         let now = self.now();
         let fence = self.setting.floor.issue(self.record.last_fence(), now);
-        let (attempt, fingerprint) = match self.record.work(now) {
+        let (attempt, fingerprint) = match self.record.work(at) {
             Some(work) => (work.attempt.saturating_add(1), work.fingerprint.clone()),
             None => (1, Box::default()),
         };
@@ -358,16 +385,14 @@ impl<'a, 's, 'f> Job<'a, 's, 'f> {
     }
 
     fn ask(&mut self, token: &[u8], ask: Ask, waiting: Option<Waiting>) -> Begun {
-        let (now, promoted_at) = (self.now(), self.setting.promoted_at);
+        let now = self.now();
         if self.record.seen(now).is_some() {
             return Begun::WrongPhase;
         }
-        let Some(work) = self.record.work(now) else { return Begun::Run(self.run(token, &ask, Span::ZERO)) };
-        if differs(work, &ask.fingerprint) {
-            return Begun::Settled(Settled::Mismatch);
-        }
-        if let Phase::Running { since, lease, ends } = work.phase
+        if let Some((work, _)) = self.running()
+            && let Phase::Running { since, lease, ends } = work.phase
             && *work.token == *token
+            && !differs(work, &ask.fingerprint)
         {
             // The same token again: the same run, whose lease never ends earlier than was promised.
             let (fence, attempt) = (work.fence, work.attempt);
@@ -376,8 +401,8 @@ impl<'a, 's, 'f> Job<'a, 's, 'f> {
             self.enter(Phase::Running { since, lease, ends });
             return Begun::Run(Run { fence, attempt, lease: now.until(ends), waited: Span::ZERO });
         }
-        match lookup(work, promoted_at, now) {
-            None => Begun::Run(self.run(token, &ask, Span::ZERO)),
+        match self.settled(&ask.fingerprint, now) {
+            None => Begun::Run(self.run(token, &ask, Span::ZERO, now)),
             Some(busy @ Settled::Busy { .. }) => self.wait(token, ask, waiting, busy),
             Some(settled) => Begun::Settled(settled),
         }

@@ -12,7 +12,7 @@ use super::edit::{Edit, Edits};
 use super::holder::{End, Ended, Holder, Mode};
 use super::holders::Holders;
 use crate::codec::{BULKHEAD, BULKHEAD_EDITS, Buffer, LOCK, LOCK_EDITS, Malformed, Reader, Writer};
-use crate::limits::{ENDS_REMEMBERED, FENCE_LOADED_MAX, HOLDERS_MAX, INSTANT_MAX_US, LEASE_CEILING, OWNER_MAX};
+use crate::limits::{ENDS_REMEMBERED, FENCE_MAX, HOLDERS_MAX, INSTANT_MAX_US, LEASE_CEILING, OWNER_MAX};
 use crate::time::{Instant, Span};
 
 /// Which of the two machines a state belongs to.
@@ -171,7 +171,7 @@ fn owner<'a>(bytes: &mut Reader<'a>) -> Result<&'a [u8], Malformed> {
 }
 
 fn fence(bytes: &mut Reader<'_>) -> Result<u64, Malformed> {
-    bytes.number().and_then(|fence| if fence <= FENCE_LOADED_MAX { Ok(fence) } else { Err(Malformed) })
+    bytes.number().and_then(|fence| if fence <= FENCE_MAX { Ok(fence) } else { Err(Malformed) })
 }
 
 fn instant(bytes: &mut Reader<'_>) -> Result<Instant, Malformed> {

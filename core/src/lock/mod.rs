@@ -48,5 +48,5 @@ pub use edit::{Edit, Edits};
 pub use encoding::{Kind, decode_edits, decode_holders, encode_edits, encode_holders};
 pub use holder::{End, Ended, Holder, Mode};
 pub use holders::Holders;
-pub use step::{Room, acquire, break_all, close, extend, give_up, leave, release, renew, take_back, tick};
+pub use step::{Room, acquire, break_all, close, could_take, extend, give_up, leave, release, renew, take_back, tick};
 pub use view::{busy, check, lives};

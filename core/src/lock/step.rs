@@ -45,7 +45,18 @@ pub fn acquire(
         Some((fence, mode)) => work.ask_again(fence, mode, &ask),
         None => work.ask(owner, ask, waiting),
     };
-    work.end(verdict)
+    let mut outcome = work.end(verdict);
+    // Who waited as a writer and now asks as a reader may fit at once, or the one before it has just given up.
+    if let Some(waiting) = waiting
+        && let Some(own) = outcome.answers.iter().position(|answer| answer.id() == waiting.id)
+    {
+        match outcome.answers.remove(own) {
+            Answer::Granted { grant, .. } => outcome.verdict = Acquired::Granted(grant),
+            Answer::TimedOut { busy, .. } => outcome.verdict = Acquired::Refused(busy),
+            Answer::Superseded { .. } => {}
+        }
+    }
+    outcome
 }
 
 /// The lease of `owner` ends `lease` from now.
@@ -112,14 +123,20 @@ fn finish_by_fence(room: &mut Room<'_>, fence: u64, how: End, setting: &mut Sett
     work.end(held)
 }
 
-/// A bound holder was heard of: its lease runs at least until `ends`. It is never cut short, and never revived.
-pub fn extend(room: &mut Room<'_>, fence: u64, ends: Instant, setting: &mut Setting<'_>) -> Outcome<bool> {
-    let mut work = Work::begin(room, setting);
+/// A bound holder was heard of: its lease runs at least until `until`. It is never cut short; and never revived, unless
+/// it was heard before it ended and nobody has looked since.
+pub fn extend(room: &mut Room<'_>, fence: u64, until: Instant, setting: &mut Setting<'_>) -> Outcome<bool> {
+    let mut work = Work::new(room, setting);
     let held = work.holders.by_fence(fence).map(|holder| (holder.ends, holder.lease()));
-    if let Some((old, lease)) = held {
-        work.time(fence, lease, ends.min(work.now().plus(lease)).max(old));
+    if let Some((ends, lease)) = held {
+        let until = until.min(work.now().plus(lease));
+        if ends < until && until.minus(lease) <= ends {
+            work.time(fence, lease, until);
+        }
     }
-    work.end(held.is_some())
+    work.catch_up_all();
+    let held = work.holders.by_fence(fence).is_some();
+    work.end(held)
 }
 
 /// A waiter is gone. True if it still waited.
@@ -138,9 +155,22 @@ pub fn give_up(room: &mut Room<'_>, setting: &mut Setting<'_>) -> Outcome<()> {
     work.outcome(())
 }
 
+/// True if one who asks like this now would be granted it at once.
+pub fn could_take(room: &Room<'_>, claim: Claim) -> bool {
+    room.queue.would_lead(claim.priority()) && fits(room.holders, claim)
+}
+
 /// Time has passed.
 pub fn tick(room: &mut Room<'_>, setting: &mut Setting<'_>) -> Outcome<()> {
     Work::begin(room, setting).end(())
+}
+
+fn fits(holders: &Holders, claim: Claim) -> bool {
+    match claim {
+        Claim::Exclusive => holders.is_empty(),
+        Claim::Shared => !holders.is_exclusive() && holders.len() < HOLDERS_MAX,
+        Claim::Permit { max, .. } => holders.len() < (max as usize).min(HOLDERS_MAX),
+    }
 }
 
 impl Answer {
@@ -161,10 +191,14 @@ impl<'a, 's, 'f> Work<'a, 's, 'f> {
     /// Everything that was due before now has happened.
     fn begin(room: &'a mut Room<'_>, setting: &'s mut Setting<'f>) -> Self {
         let mut work = Self::new(room, setting);
-        work.mend();
-        work.serve();
-        work.catch_up();
+        work.catch_up_all();
         work
+    }
+
+    fn catch_up_all(&mut self) {
+        self.mend();
+        self.serve();
+        self.catch_up();
     }
 
     /// The line is served; whoever must not wait any longer is told, and may have stood in the way of others.
@@ -239,11 +273,7 @@ impl<'a, 's, 'f> Work<'a, 's, 'f> {
     }
 
     fn fits(&self, claim: Claim) -> bool {
-        match claim {
-            Claim::Exclusive => self.holders.is_empty(),
-            Claim::Shared => !self.holders.is_exclusive() && self.holders.len() < HOLDERS_MAX,
-            Claim::Permit { max, .. } => self.holders.len() < (max as usize).min(HOLDERS_MAX),
-        }
+        fits(self.holders, claim)
     }
 
     fn hand_to(&mut self, owner: &[u8], ask: &Ask) -> u64 {
@@ -327,13 +357,7 @@ impl<'a, 's, 'f> Work<'a, 's, 'f> {
             Ok(former) => self.answers.push(Answer::Superseded { id: former.id }),
             Err(waiter) => self.queue.join(priority, waiter),
         }
-        // Who waited as a writer and now asks as a reader may fit at once.
-        self.serve();
-        let own = self.answers.iter().position(|answer| answer.id() == id);
-        match own.map(|own| self.answers.remove(own)) {
-            Some(Answer::Granted { grant, .. }) => Acquired::Granted(grant),
-            _ => Acquired::Queued,
-        }
+        Acquired::Queued
     }
 
     /// Grants at once if it fits and nobody is before it.

@@ -14,7 +14,7 @@ use alloc::sync::Arc;
 use super::edit::{Edit, Edits};
 use super::state::{Cached, Flight, LeadEnd, Leader, Pause, Way};
 use crate::codec::{Buffer, FLIGHT, FLIGHT_EDITS, Malformed, Reader, Writer};
-use crate::limits::{FENCE_LOADED_MAX, INSTANT_MAX_US, LEASE_CEILING, OWNER_MAX, RESULT_CEILING, TEXT_MAX};
+use crate::limits::{FENCE_MAX, INSTANT_MAX_US, LEASE_CEILING, OWNER_MAX, RESULT_CEILING, TEXT_MAX};
 use crate::time::{Instant, Span};
 
 pub fn encode_flight(flight: &Flight, out: &mut impl Buffer) {
@@ -185,7 +185,7 @@ fn token(bytes: &mut Reader<'_>) -> Result<Box<[u8]>, Malformed> {
 }
 
 fn fence(bytes: &mut Reader<'_>) -> Result<u64, Malformed> {
-    bytes.number().and_then(|fence| if fence <= FENCE_LOADED_MAX { Ok(fence) } else { Err(Malformed) })
+    bytes.number().and_then(|fence| if fence <= FENCE_MAX { Ok(fence) } else { Err(Malformed) })
 }
 
 fn lease(bytes: &mut Reader<'_>) -> Result<Span, Malformed> {

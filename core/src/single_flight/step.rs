@@ -40,7 +40,18 @@ pub fn join(
 ) -> Outcome<Joined> {
     let mut job = Job::begin(room, setting);
     let verdict = job.join(token, ask, waiting);
-    job.end(verdict)
+    let mut outcome = job.end(verdict);
+    // The one before it may have just given up.
+    if let Some(waiting) = waiting
+        && let Some(own) = outcome.answers.iter().position(|answer| answer.id() == waiting.id)
+    {
+        match outcome.answers.remove(own) {
+            Answer::Lead { lead, .. } => outcome.verdict = Joined::Lead(lead),
+            Answer::Seen { seen, .. } => outcome.verdict = Joined::Seen(seen),
+            Answer::Superseded { .. } => {}
+        }
+    }
+    outcome
 }
 
 /// The leader brings what it loaded; it is kept for `ttl`, and all followers get it.
@@ -149,15 +160,21 @@ fn stop(room: &mut Room<'_>, fence: u64, way: Way, setting: &mut Setting<'_>) ->
     job.end(leads)
 }
 
-/// A bound leader was heard of: its lease runs at least until `until`.
+/// A bound leader was heard of: its lease runs at least until `until`. It is never cut short; and never revived, unless
+/// it was heard before it ended and nobody has looked since.
 pub fn extend(room: &mut Room<'_>, fence: u64, until: Instant, setting: &mut Setting<'_>) -> Outcome<bool> {
-    let mut job = Job::begin(room, setting);
-    let leader = job.flight.leader.as_ref().filter(|leader| leader.fence == fence);
-    let leads = leader.map(|leader| (leader.ends, leader.lease));
-    if let Some((_, lease)) = leads.filter(|(ends, _)| *ends < until) {
-        job.edit(Edit::Timed { lease, ends: until.min(job.now().plus(lease)) });
+    let mut job = Job::new(room, setting);
+    let leads = |job: &Job<'_, '_, '_>| job.flight.leader.as_ref().is_some_and(|leader| leader.fence == fence);
+    if let Some(leader) = job.flight.leader.as_deref().filter(|leader| leader.fence == fence) {
+        let (lease, ends) = (leader.lease, leader.ends);
+        let until = until.min(job.now().plus(lease));
+        if ends < until && until.minus(lease) <= ends {
+            job.edit(Edit::Timed { lease, ends: until });
+        }
     }
-    job.end(leads.is_some())
+    job.catch_up();
+    let leads = leads(&job);
+    job.end(leads)
 }
 
 /// A follower is gone. True if it still waited.
@@ -196,6 +213,13 @@ pub fn look(flight: &Flight, now: Instant) -> Seen {
     }
 }
 
+/// What one is told who has waited in vain.
+pub fn busy(flight: &Flight, now: Instant) -> Seen {
+    let lease_end = flight.leader.as_ref().map(|leader| leader.ends);
+    let end = lease_end.or_else(|| flight.paused(now).map(|pause| pause.until));
+    Seen::Busy { remaining: end.map_or(Span::ZERO, |end| now.until(end)) }
+}
+
 impl From<Way> for Reason {
     fn from(way: Way) -> Self {
         match way {
@@ -217,25 +241,30 @@ impl<'a, 's, 'f> Job<'a, 's, 'f> {
     /// Everything that was due before now has happened.
     fn begin(room: &'a mut Room<'_>, setting: &'s mut Setting<'f>) -> Self {
         let mut job = Self::new(room, setting);
-        let (now, promoted_at) = (job.now(), job.setting.promoted_at);
-        job.queue.follow_clock(now);
-        let begun = [job.flight.value.as_ref().map(|value| value.at), job.flight.pause.as_ref().map(|pause| pause.at)];
+        job.catch_up();
+        job
+    }
+
+    fn catch_up(&mut self) {
+        let (now, promoted_at) = (self.now(), self.setting.promoted_at);
+        self.queue.follow_clock(now);
+        let begun =
+            [self.flight.value.as_ref().map(|value| value.at), self.flight.pause.as_ref().map(|pause| pause.at)];
         if begun.into_iter().flatten().any(|at| at > now.plus(CLOCK_JITTER)) {
-            job.edit(Edit::Mended { now });
+            self.edit(Edit::Mended { now });
         }
-        if let Some(Leader { lease, ends, .. }) = job.flight.leader.as_deref() {
+        if let Some(Leader { lease, ends, .. }) = self.flight.leader.as_deref() {
             let (lease, ends) = (*lease, *ends);
             let right = ends_for(ends, lease, promoted_at, now);
             if right <= now {
-                job.time_out(|deadline, _| deadline < right);
-                job.finish(Way::Expired, right);
+                self.time_out(|deadline, _| deadline < right);
+                self.finish(Way::Expired, right);
             } else if right != ends {
-                job.edit(Edit::Timed { lease, ends: right });
+                self.edit(Edit::Timed { lease, ends: right });
             }
         }
-        job.serve();
-        job.time_out(|deadline, now| deadline < now);
-        job
+        self.serve();
+        self.time_out(|deadline, now| deadline < now);
     }
 
     fn end<V>(mut self, verdict: V) -> Outcome<V> {
@@ -377,10 +406,7 @@ impl<'a, 's, 'f> Job<'a, 's, 'f> {
     }
 
     fn busy(&self) -> Seen {
-        let now = self.now();
-        let lease_end = self.flight.leader.as_ref().map(|leader| leader.ends);
-        let end = lease_end.or_else(|| self.flight.paused(now).map(|pause| pause.until));
-        Seen::Busy { remaining: end.map_or(Span::ZERO, |end| now.until(end)) }
+        busy(self.flight, self.now())
     }
 
     /// `token` leads from now on.

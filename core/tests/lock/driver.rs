@@ -82,9 +82,9 @@ impl Driver {
             What::Renew { owner, fence, lease } => Call::Renew(owner, self.named(owner, fence), lease),
             What::Release { owner, fence } => Call::Release(owner, self.named(owner, fence)),
             What::Break => Call::Break,
-            What::Close(owner, fence) => Call::Close(self.named(owner, fence).unwrap_or(0)),
-            What::TakeBack(owner, fence) => Call::TakeBack(self.named(owner, fence).unwrap_or(0)),
-            What::Extend(owner, fence, to) => Call::Extend(self.named(owner, fence).unwrap_or(0), self.key.now + to),
+            What::Close(owner, fence) => Call::Close(self.fence(owner, fence)),
+            What::TakeBack(owner, fence) => Call::TakeBack(self.fence(owner, fence)),
+            What::Extend(owner, fence, to) => Call::Extend(self.fence(owner, fence), self.key.now + to),
             What::Leave(which) => {
                 let waiting = self.key.queue.len();
                 let id = self.key.queue.waiters().nth(which.index(waiting + 1)).map(|waiter| waiter.id);
@@ -107,6 +107,12 @@ impl Driver {
             Named::Earlier(which) => Some(self.fences[which.index(self.fences.len())]),
             Named::Unknown(fence) => Some(fence),
         }
+    }
+
+    /// For calls that must name one: of whoever holds, if none is named.
+    fn fence(&self, owner: u8, fence: Named) -> u64 {
+        let first = || self.key.holders.iter().next().map_or(0, |holder| holder.fence);
+        self.named(owner, fence).unwrap_or_else(first)
     }
 
     fn call(&mut self, call: &Call) {

@@ -1,9 +1,8 @@
 //! Random schedules: what happens, and how much later. Few owners, so that they get into each other's way.
 
 use proptest::collection::vec;
-use proptest::option;
 use proptest::prelude::*;
-use proptest::sample::{Index, select};
+use proptest::sample::Index;
 
 use super::key::{HOUR, MINUTE, MS, SECOND};
 
@@ -75,117 +74,142 @@ pub struct Event {
     pub what: What,
 }
 
-pub fn lease() -> impl Strategy<Value = i64> {
-    prop_oneof![
-        4 => select(vec![10 * MS, SECOND, 5 * SECOND, 10 * SECOND, 30 * SECOND]),
-        2 => 10 * MS..=20 * SECOND,
-        1 => select(vec![MINUTE, HOUR, 24 * HOUR]),
-    ]
+/// Parts of a whole, from nothing to all of it.
+type Part = i64;
+const WHOLE: Part = 1_000_000;
+
+fn part() -> std::ops::RangeInclusive<Part> {
+    0..=WHOLE
 }
 
-fn wait() -> impl Strategy<Value = i64> {
-    prop_oneof![
-        1 => Just(0),
-        6 => select(vec![SECOND, 5 * SECOND, 10 * SECOND]),
-        4 => 1..=20 * SECOND,
-        1 => Just(10 * MINUTE),
-    ]
+fn part_of(most: i64, part: Part) -> i64 {
+    (most / WHOLE) * part + most % WHOLE * part / WHOLE
 }
 
-fn owner() -> impl Strategy<Value = u8> {
-    0..7u8
+fn lease(kind: u8, part: Part) -> i64 {
+    match kind {
+        0 => 10 * MS,
+        1 => SECOND,
+        2 => 5 * SECOND,
+        3 => 10 * SECOND,
+        4 => 30 * SECOND,
+        5 => [MINUTE, HOUR, 24 * HOUR][part as usize % 3],
+        _ => 10 * MS + part_of(20 * SECOND, part),
+    }
 }
 
-fn named() -> impl Strategy<Value = Named> {
-    prop_oneof![
-        4 => Just(Named::Nothing),
-        4 => Just(Named::Own),
-        2 => any::<Index>().prop_map(Named::Earlier),
-        1 => any::<u64>().prop_map(Named::Unknown),
-    ]
+fn wait(kind: u8, part: Part) -> Option<i64> {
+    match kind {
+        0..=3 => None,
+        4 => Some(0),
+        5..=6 => Some(SECOND),
+        7..=8 => Some(5 * SECOND),
+        9..=10 => Some(10 * SECOND),
+        11 => Some(10 * MINUTE),
+        _ => Some(1 + part_of(20 * SECOND, part)),
+    }
 }
 
 pub fn request() -> impl Strategy<Value = Request> {
-    let who = (owner(), any::<bool>(), 1..=4u32, select(vec![0, 5, 5, 5, 9]));
-    let how = (lease(), option::weighted(0.75, wait()), 0..6usize, any::<bool>(), option::of(1..4u64));
-    (who, how).prop_map(|((owner, reads, max, priority), (lease, wait, most, meta, bind_to))| Request {
+    let who = (0..6u8, any::<bool>(), 1..=4u32, 0..5usize);
+    let how = ((0..8u8, part()), (0..16u8, part()), 0..6usize, any::<bool>(), 0..4u64);
+    (who, how).prop_map(|((owner, reads, max, priority), (leases, waits, most, meta, bind_to))| Request {
         owner,
         reads,
         max,
-        priority,
-        lease,
-        wait,
+        priority: [5, 5, 5, 0, 9][priority],
+        lease: lease(leases.0, leases.1),
+        wait: wait(waits.0, waits.1),
         most,
         meta,
-        bind_to,
+        bind_to: Some(bind_to).filter(|client| *client > 0),
     })
 }
 
+fn named(kind: u8, which: Index) -> Named {
+    match kind {
+        0..=3 => Named::Nothing,
+        4..=7 => Named::Own,
+        8..=9 => Named::Earlier(which),
+        _ => Named::Unknown(which.index(usize::MAX) as u64),
+    }
+}
+
 fn gap() -> impl Strategy<Value = Gap> {
-    prop_oneof![
-        8 => Just(Gap::None),
-        6 => (1..=SECOND).prop_map(Gap::By),
-        3 => (1..=15 * SECOND).prop_map(Gap::By),
-        6 => (any::<Index>(), -1..=1i64).prop_map(|(which, off)| Gap::To(which, off)),
-        1 => select(vec![59 * SECOND, MINUTE, 61 * SECOND, HOUR, 25 * HOUR]).prop_map(Gap::By),
-    ]
+    (0..31u8, part(), any::<Index>()).prop_map(|(kind, part, which)| match kind {
+        0..=11 => Gap::None,
+        12..=20 => Gap::By(1 + part_of(SECOND, part)),
+        21..=23 => Gap::By(1 + part_of(15 * SECOND, part)),
+        24..=29 => Gap::To(which, part % 3 - 1),
+        _ => Gap::By([59 * SECOND, MINUTE, 61 * SECOND, HOUR, 25 * HOUR][part as usize % 5]),
+    })
 }
 
-fn step_of_clock() -> impl Strategy<Value = Gap> {
-    prop_oneof![
-        3 => (-SECOND..0i64).prop_map(Gap::Set),
-        3 => (-30 * SECOND..0i64).prop_map(Gap::Set),
-        2 => (-HOUR..0i64).prop_map(Gap::Set),
-        1 => select(vec![-HOUR, -SECOND, -SECOND - 1, HOUR]).prop_map(Gap::Set),
-    ]
+/// How the clock is set; mostly it is not.
+fn clock(often: u8) -> impl Strategy<Value = Option<i64>> {
+    (0..=100u8, 0..9u8, part()).prop_map(move |(chance, kind, part)| {
+        let set = match kind {
+            0..=2 => -part_of(SECOND, part),
+            3..=5 => -part_of(30 * SECOND, part),
+            6..=7 => -part_of(HOUR, part),
+            _ => [-HOUR, -SECOND, -SECOND - 1, HOUR][part as usize % 4],
+        };
+        (chance > 100 - often).then_some(set)
+    })
 }
 
+/// What may come instead of a call; mostly nothing does.
+fn upheaval(often: u8) -> impl Strategy<Value = Option<What>> {
+    (0..=100u8, 0..5u8, part()).prop_map(move |(chance, kind, part)| {
+        let what = match kind {
+            0..=1 => What::Restart,
+            2..=3 => What::Promote(part_of(100 * SECOND, part) - 50 * SECOND),
+            _ => What::Delete,
+        };
+        (chance > 100 - often).then_some(what)
+    })
+}
+
+// One flat tuple of numbers, not a union of strategies: there are hundreds of thousands of them.
 fn call() -> impl Strategy<Value = What> {
-    prop_oneof![
-        50 => request().prop_map(What::Acquire),
-        8 => (owner(), named(), lease()).prop_map(|(owner, fence, lease)| What::Renew { owner, fence, lease }),
-        16 => (owner(), named()).prop_map(|(owner, fence)| What::Release { owner, fence }),
-        1 => Just(What::Break),
-        3 => (owner(), named()).prop_map(|(owner, fence)| What::Close(owner, fence)),
-        3 => (owner(), named()).prop_map(|(owner, fence)| What::TakeBack(owner, fence)),
-        4 => (owner(), named(), -SECOND..=40 * SECOND).prop_map(|(owner, fence, to)| What::Extend(owner, fence, to)),
-        6 => any::<Index>().prop_map(What::Leave),
-        6 => Just(What::Tick),
-        2 => Just(What::GiveUp),
-    ]
+    (0..100u8, request(), 0..11u8, any::<Index>(), part()).prop_map(|(kind, request, fence, which, part)| {
+        let Request { owner, lease, .. } = request;
+        let fence = named(fence, which);
+        match kind {
+            0..=50 => What::Acquire(request),
+            51..=66 => What::Release { owner, fence },
+            67..=74 => What::Renew { owner, fence, lease },
+            75..=80 => What::Leave(which),
+            81..=86 => What::Tick,
+            87..=90 => What::Extend(owner, fence, part_of(41 * SECOND, part) - SECOND),
+            91..=93 => What::Close(owner, fence),
+            94..=96 => What::TakeBack(owner, fence),
+            97..=98 => What::GiveUp,
+            _ => What::Break,
+        }
+    })
 }
 
-fn upheaval() -> impl Strategy<Value = What> {
-    prop_oneof![
-        2 => Just(What::Restart),
-        2 => (-50 * SECOND..=50 * SECOND).prop_map(What::Promote),
-        1 => Just(What::Delete),
-    ]
-}
-
-fn event(gap: impl Strategy<Value = Gap>, what: impl Strategy<Value = What>) -> impl Strategy<Value = Event> {
-    (gap, what).prop_map(|(gap, what)| Event { gap, what })
+fn event(clock_often: u8, upheaval_often: u8) -> impl Strategy<Value = Event> {
+    let parts = (gap(), call(), clock(clock_often), upheaval(upheaval_often));
+    parts.prop_map(|(gap, call, clock, upheaval)| Event {
+        gap: clock.map_or(gap, Gap::Set),
+        what: upheaval.unwrap_or(call),
+    })
 }
 
 const STEPS: std::ops::RangeInclusive<usize> = 200..=220;
 
 /// One server, whose clock only runs ahead.
 pub fn calm() -> impl Strategy<Value = Vec<Event>> {
-    vec(event(gap(), call()), STEPS)
+    vec(event(0, 0), STEPS)
 }
 
 /// Everything that can happen to a key.
 pub fn wild() -> impl Strategy<Value = Vec<Event>> {
-    vec(
-        prop_oneof![
-            90 => event(gap(), call()),
-            5 => event(step_of_clock(), call()),
-            5 => event(gap(), upheaval()),
-        ],
-        STEPS,
-    )
+    vec(event(5, 5), STEPS)
 }
 
 pub fn short() -> impl Strategy<Value = Vec<Event>> {
-    vec(prop_oneof![20 => event(gap(), call()), 1 => event(gap(), upheaval())], 0..40)
+    vec(event(0, 5), 0..40)
 }

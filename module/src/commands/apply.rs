@@ -1,23 +1,28 @@
 //! `RES._APPLY`: a resolved change, from the primary or from a file. Nothing is decided here and no clock is read.
 
 use resil_core::codec::Change;
-use resil_core::lock::{Edit, Edits, Holders, Kind};
+use resil_core::lock::Kind;
 use resil_wire::Refused;
 use resil_wire::apply::{Applied, parse};
+use smallvec::SmallVec;
 
 use super::gcra::read_tiers;
 use crate::apply::{
-    change_log, edit_breaker, edit_holders, signal_modified, store_breaker, store_holders, store_log, store_tiers,
+    change_log, edit_breaker, edit_state, signal_modified, store_breaker, store_log, store_state, store_tiers,
 };
 use crate::call::{Call, Command, Failure};
 use crate::datatype::breaker::Circuit;
-use crate::datatype::holding::{Bulkheads, Holding, HoldingType, Locks};
 use crate::datatype::tiers::Tiers;
+use crate::datatype::waited::Waited;
 use crate::datatype::window::Log;
 use crate::edge::{api, log};
 use crate::fences;
 use crate::info::counters;
 use crate::key::Key;
+use crate::machine::Machine;
+use crate::machines::flight::Flights;
+use crate::machines::holding::{Bulkheads, Locks};
+use crate::machines::idempotency::Idempotency;
 
 pub struct Apply;
 
@@ -80,35 +85,26 @@ fn apply(key: &mut Key<'_>, change: Change) -> bool {
             Ok(value) => edit_breaker(key, value, &edits),
             Err(_) => return false,
         },
-        Change::Holders(kind, holders) => {
-            fences::heard_of(holders.last_fence());
-            match kind {
-                Kind::Lock => replace_holders::<Locks>(key, *holders),
-                Kind::Bulkhead => replace_holders::<Bulkheads>(key, *holders),
-            }
-        }
-        Change::HolderEdits(kind, edits) => {
-            for edit in &edits {
-                if let Edit::Granted(holder) = edit {
-                    fences::heard_of(holder.fence);
-                }
-            }
-            return match kind {
-                Kind::Lock => change_holders::<Locks>(key, edits),
-                Kind::Bulkhead => change_holders::<Bulkheads>(key, edits),
-            };
-        }
+        Change::Holders(Kind::Lock, holders) => replace_state::<Locks>(key, *holders),
+        Change::Holders(Kind::Bulkhead, holders) => replace_state::<Bulkheads>(key, *holders),
+        Change::HolderEdits(Kind::Lock, edits) => return change_state::<Locks>(key, edits),
+        Change::HolderEdits(Kind::Bulkhead, edits) => return change_state::<Bulkheads>(key, edits),
+        Change::Record(record) => replace_state::<Idempotency>(key, *record),
+        Change::Flight(flight) => replace_state::<Flights>(key, *flight),
+        Change::FlightEdits(edits) => return change_state::<Flights>(key, edits),
     }
     true
 }
 
-fn replace_holders<T: HoldingType>(key: &mut Key<'_>, holders: Holders) {
-    store_holders::<T>(key, key.value::<Holding<T>>().ok().flatten(), holders);
+fn replace_state<M: Machine>(key: &mut Key<'_>, state: M::State) {
+    fences::heard_of(M::last_fence(&state));
+    store_state::<M>(key, key.value::<Waited<M>>().ok().flatten(), state);
 }
 
-fn change_holders<T: HoldingType>(key: &mut Key<'_>, edits: Edits) -> bool {
-    match key.value::<Holding<T>>() {
-        Ok(value) => edit_holders::<T>(key, value, edits),
+fn change_state<M: Machine>(key: &mut Key<'_>, edits: SmallVec<[M::Edit; 1]>) -> bool {
+    edits.iter().filter_map(M::granted_fence).for_each(fences::heard_of);
+    match key.value::<Waited<M>>() {
+        Ok(value) => edit_state::<M>(key, value, edits),
         Err(_) => return false,
     }
     true

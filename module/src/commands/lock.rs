@@ -10,10 +10,11 @@ use resil_wire::lock::{
 };
 use resil_wire::reply::Sink;
 
-use super::holding::{Request, ask, bounds, help, read, release_holding, renew_holding, show_holding};
+use super::holding::{Request, ask, release_holding, renew_holding, show_holding};
+use super::waiting::{bounds, help, read};
 use crate::call::{Call, Command, Failure};
-use crate::datatype::holding::Locks;
-use crate::holding::Opened;
+use crate::machines::holding::{Locks, OfLocks, room};
+use crate::room::Opened;
 use crate::{clock, fences, sessions};
 
 pub const PAGE: &str = include_str!("../../../commands/res.lock.json");
@@ -29,7 +30,7 @@ impl Command for Acquire {
         let AcquireCall { owner, lease, wait, shared, bind, meta, .. } = AcquireCall::parse(&args, bounds())?;
         let claim = if shared { Claim::Shared } else { Claim::Exclusive };
         let request = Request { owner, claim, lease, meta, wait, most_waiters: WAITERS_CEILING, bind };
-        ask::<Locks>(call, request, |grant, sink| write_granted(grant, sink), |busy, sink| write_taken(busy, sink))
+        ask::<OfLocks>(call, request, write_granted, write_taken)
     }
 }
 
@@ -40,7 +41,7 @@ impl Command for Renew {
     const WORDS: usize = 2;
 
     fn run(call: &Call<'_>) -> Result<(), Failure> {
-        renew_holding::<Locks>(call, RENEW_USAGE)
+        renew_holding::<OfLocks>(call, RENEW_USAGE)
     }
 }
 
@@ -51,7 +52,7 @@ impl Command for Release {
     const WORDS: usize = 2;
 
     fn run(call: &Call<'_>) -> Result<(), Failure> {
-        release_holding::<Locks>(call, RELEASE_USAGE)
+        release_holding::<OfLocks>(call, RELEASE_USAGE)
     }
 }
 
@@ -65,7 +66,7 @@ impl Command for Check {
         let args = call.args();
         let OwnedCall { owner, fence, .. } = OwnedCall::parse(&args, CHECK_USAGE)?;
         let (now, promoted_at) = (clock::now(), fences::promoted_at());
-        let holds = read::<Locks, _>(call, |stored| check(&stored.holders, owner, fence, promoted_at, now))?;
+        let holds = read::<Locks, _>(call, |held| check(held, owner, fence, promoted_at, now))?;
         call.reply().integer(i64::from(holds));
         Ok(())
     }
@@ -83,7 +84,7 @@ impl Command for Break {
         let said = [("actor", request.actor), ("note", request.reason)];
         let details: Vec<(&str, &[u8])> = said.into_iter().filter_map(|(name, text)| Some((name, text?))).collect();
         let opened = Opened::<Locks>::open(call, call.string(0)?)?;
-        let broken = opened.step(call, clock::now(), &details, break_all);
+        let broken = opened.step(call, clock::now(), &details, |at, setting| break_all(&mut room(at), setting));
         call.reply().integer(broken as i64);
         Ok(())
     }
@@ -96,7 +97,7 @@ impl Command for Info {
     const WORDS: usize = 2;
 
     fn run(call: &Call<'_>) -> Result<(), Failure> {
-        show_holding::<Locks>(call, INFO_USAGE)
+        show_holding::<OfLocks>(call, INFO_USAGE)
     }
 }
 

@@ -5,8 +5,8 @@
 
 pub mod breaker;
 pub mod callbacks;
-pub mod holding;
 pub mod tiers;
+pub mod waited;
 pub mod window;
 
 use std::ffi::c_void;

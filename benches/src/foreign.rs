@@ -1,0 +1,92 @@
+//! Programs of `peers/` in other languages: what they need is installed into `target/peers`, where nothing is committed.
+//! Whatever is missing, a language or a package, is a reason and not a failure.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+const PYTHON_PACKAGES: [&str; 2] = ["pybreaker==1.4.1", "redis==8.1.0"];
+
+/// A program and the arguments that come before its own.
+pub struct Program {
+    path: PathBuf,
+    script: Option<PathBuf>,
+}
+
+impl Program {
+    /// What it printed; if it failed, why.
+    pub fn run(&self, arguments: &[String]) -> Result<String, String> {
+        run(Command::new(&self.path).args(&self.script).args(arguments))
+    }
+}
+
+/// A script of `peers/`, with Python and the packages.
+pub fn python(script: &str) -> Result<Program, String> {
+    let venv = installed("venv");
+    let python = venv.join("bin/python");
+    let has_packages = || run(Command::new(&python).args(["-c", "import pybreaker, redis"]));
+    if has_packages().is_err() {
+        run(Command::new("python3").args(["-m", "venv"]).arg(&venv))?;
+        let install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"];
+        run(Command::new(&python).args(install).args(PYTHON_PACKAGES))?;
+    }
+    Ok(Program { path: python, script: Some(source(script)) })
+}
+
+/// `script` in a folder of `peers/` that has a package.json.
+pub fn node(folder: &str, script: &str) -> Result<Program, String> {
+    let place = copied(folder, &["package.json", script])?;
+    run(Command::new("node").arg("--version"))?;
+    let quietly = ["install", "--silent", "--no-audit", "--no-fund", "--no-package-lock"];
+    run(Command::new("npm").args(quietly).current_dir(&place))?;
+    Ok(Program { path: "node".into(), script: Some(place.join(script)) })
+}
+
+/// What a folder of `peers/` with a go.mod builds.
+pub fn go(folder: &str) -> Result<Program, String> {
+    let place = copied(folder, &["go.mod", "main.go"])?;
+    let build = ["build", "-mod=mod", "-o", folder, "."];
+    run(Command::new("go").args(build).current_dir(&place))?;
+    Ok(Program { path: place.join(folder), script: None })
+}
+
+fn source(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("peers").join(name)
+}
+
+fn installed(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/peers").join(name)
+}
+
+/// The folder of that name under `target/peers`, with the newest of these files.
+fn copied(folder: &str, files: &[&str]) -> Result<PathBuf, String> {
+    let (from, place) = (source(folder), installed(folder));
+    fs::create_dir_all(&place).map_err(|error| format!("{}: {error}", place.display()))?;
+    for file in files {
+        fs::copy(from.join(file), place.join(file)).map_err(|error| format!("{file}: {error}"))?;
+    }
+    Ok(place)
+}
+
+/// What the command printed; if it failed, the last line of its complaint.
+fn run(command: &mut Command) -> Result<String, String> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let output = command.stdin(Stdio::null()).output().map_err(|error| format!("{program} does not start: {error}"))?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    let said = String::from_utf8_lossy(if output.stderr.is_empty() { &output.stdout } else { &output.stderr });
+    Err(format!("{program}: {}", said.trim_end().lines().next_back().unwrap_or("it failed")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_names_its_last_line() {
+        let said = run(Command::new("sh").args(["-c", "echo one >&2; echo two >&2; exit 1"]));
+        assert_eq!(said, Err("sh: two".to_owned()));
+        assert_eq!(run(Command::new("sh").args(["-c", "echo fine"])), Ok("fine\n".to_owned()));
+    }
+}

@@ -1,0 +1,308 @@
+//! One key as a server keeps it: record, line, fences, a clock; and a replica that only gets the records that changed.
+//!
+//! Every step goes through [`Key::step`], which holds it against what must be true after any step whatsoever.
+
+use resil_core::codec::to_vec;
+use resil_core::fence::Floor;
+use resil_core::idempotency::{
+    self, Answer, Ask, Begun, Committed, OnLapse, Outcome, Phase, Record, Room, Run, Settled, Waiting, decode_record,
+    encode_record,
+};
+use resil_core::lock::{Ending, Reason, Renewed, Setting};
+use resil_core::queue::Queue;
+use resil_core::{Instant, Span};
+
+use super::gaps::{DAY, JUMP, SECOND, START};
+
+/// How somebody wants to run, and how long it waits for that.
+#[derive(Debug, Clone, Copy)]
+pub struct Wish {
+    pub fingerprint: &'static str,
+    pub lease: i64,
+    pub keep: i64,
+    pub hold: bool,
+    pub wait: Option<i64>,
+    pub most: usize,
+    pub bind_to: Option<u64>,
+}
+
+/// A lease of ten seconds, everything else as if nothing was said.
+pub fn work() -> Wish {
+    Wish { fingerprint: "", lease: 10 * SECOND, keep: DAY, hold: false, wait: None, most: 1_000, bind_to: None }
+}
+
+impl Wish {
+    pub fn of(self, fingerprint: &'static str) -> Self {
+        Self { fingerprint, ..self }
+    }
+
+    pub fn lease(self, lease: i64) -> Self {
+        Self { lease, ..self }
+    }
+
+    pub fn keep(self, keep: i64) -> Self {
+        Self { keep, ..self }
+    }
+
+    pub fn or_hold(self) -> Self {
+        Self { hold: true, ..self }
+    }
+
+    pub fn waits(self, wait: i64) -> Self {
+        Self { wait: Some(wait), ..self }
+    }
+}
+
+#[derive(Debug, Clone)]
+pub struct Key {
+    pub record: Record,
+    pub queue: Queue<Ask>,
+    pub floor: Floor,
+    pub replica: Record,
+    pub replica_floor: Floor,
+    pub now: i64,
+    pub promoted: Option<i64>,
+    /// What the last step told.
+    pub answers: Vec<Answer>,
+    pub endings: Vec<Ending>,
+    pub wake: Option<i64>,
+    /// Calls that wait for their answer.
+    pub open: Vec<u64>,
+    pub calls: u64,
+}
+
+impl Default for Key {
+    fn default() -> Self {
+        Self {
+            record: Record::Nothing,
+            queue: Queue::default(),
+            floor: Floor::default(),
+            replica: Record::Nothing,
+            replica_floor: Floor::default(),
+            now: START,
+            promoted: None,
+            answers: Vec::new(),
+            endings: Vec::new(),
+            wake: None,
+            open: Vec::new(),
+            calls: 0,
+        }
+    }
+}
+
+pub fn bytes_of(record: &Record) -> Vec<u8> {
+    to_vec(|out| encode_record(record, out))
+}
+
+impl Key {
+    fn step<V>(&mut self, act: impl FnOnce(&mut Room<'_>, &mut Setting<'_>) -> Outcome<V>) -> V {
+        let mut room = Room { record: &mut self.record, queue: &mut self.queue };
+        let mut setting = Setting {
+            now: Instant::from_us(self.now),
+            promoted_at: self.promoted.map(Instant::from_us),
+            floor: &mut self.floor,
+        };
+        let Outcome { verdict, edits, answers, endings, wake_at } = act(&mut room, &mut setting);
+        for record in &edits {
+            self.replica = decode_record(&bytes_of(record)).expect("a record that changed");
+            self.replica_floor.heard_of(self.replica.last_fence());
+        }
+        self.answers = answers;
+        self.endings = endings;
+        self.wake = wake_at.map(Instant::as_us);
+        self.hold_to_account();
+        verdict
+    }
+
+    fn hold_to_account(&mut self) {
+        let bytes = bytes_of(&self.record);
+        assert_eq!(bytes, bytes_of(&self.replica), "what was told makes the same record elsewhere");
+        assert_eq!(decode_record(&bytes).as_ref(), Ok(&self.record), "the record can be stored");
+        for answer in &self.answers {
+            let at = self.open.iter().position(|id| *id == answer.id()).expect("one answer, to a call that waits");
+            self.open.remove(at);
+        }
+        let mut waits: Vec<u64> = self.queue.waiters().map(|waiter| waiter.id).collect();
+        waits.sort_unstable();
+        let mut open = self.open.clone();
+        open.retain(|id| *id != self.calls || waits.contains(id));
+        open.sort_unstable();
+        assert_eq!(open, waits, "whoever is not answered waits");
+        assert_eq!(self.wake, self.moments().into_iter().min(), "it is woken by whatever comes first");
+    }
+
+    /// When somebody has to be told something: the lease ends, patience ends.
+    pub fn moments(&self) -> Vec<i64> {
+        let lease = self.lease_end();
+        lease.into_iter().chain(self.queue.waiters().map(|waiter| waiter.deadline.as_us())).collect()
+    }
+
+    pub fn lease_end(&self) -> Option<i64> {
+        match &self.record {
+            Record::Work(work) => match work.phase {
+                Phase::Running { ends, .. } => Some(ends.as_us()),
+                Phase::Idle { .. } | Phase::Done { .. } => None,
+            },
+            Record::Nothing | Record::Once(_) => None,
+        }
+    }
+
+    /// When time forgets what is known.
+    pub fn forgotten_at(&self) -> Option<i64> {
+        match &self.record {
+            Record::Work(work) => Some(work.kept_until().as_us()),
+            Record::Once(once) => Some(once.until.as_us()),
+            Record::Nothing => None,
+        }
+    }
+
+    pub fn begin(&mut self, token: &str, wish: Wish) -> Begun {
+        self.calls += 1;
+        let id = self.calls;
+        let ask = Ask {
+            fingerprint: wish.fingerprint.as_bytes().into(),
+            lease: Span::from_us(wish.lease),
+            keep: Span::from_us(wish.keep),
+            on_lapse: if wish.hold { OnLapse::Hold } else { OnLapse::Run },
+            bind_to: wish.bind_to,
+        };
+        let waiting = wish.wait.map(|wait| Waiting { id, wait: Span::from_us(wait), most: wish.most });
+        // Until the verdict is known the call counts as open: whoever is told at once is not told again.
+        self.open.push(id);
+        let verdict = self.step(|room, setting| idempotency::begin(room, token.as_bytes(), ask, waiting, setting));
+        let open = self.open.pop_if(|open| *open == id).expect("a verdict or an answer, never both");
+        if verdict == Begun::Queued {
+            self.open.push(open);
+        }
+        verdict
+    }
+
+    /// Begins, and is told to run.
+    pub fn run(&mut self, token: &str, wish: Wish) -> Run {
+        match self.begin(token, wish) {
+            Begun::Run(run) => run,
+            other => panic!("{token} is told {other:?}"),
+        }
+    }
+
+    /// Begins, and is told that it may not run.
+    pub fn told(&mut self, token: &str, wish: Wish) -> Settled {
+        match self.begin(token, wish) {
+            Begun::Settled(settled) => settled,
+            other => panic!("{token} is told {other:?}"),
+        }
+    }
+
+    /// Begins, and waits. Returns the id of the call.
+    pub fn queue_up(&mut self, token: &str, wish: Wish) -> u64 {
+        assert_eq!(self.begin(token, wish), Begun::Queued, "{token}");
+        self.calls
+    }
+
+    pub fn commit_with(&mut self, token: &str, ttl: i64, result: Option<&[u8]>, failed: bool) -> Committed {
+        let what = (result.map(Into::into), failed);
+        self.step(|room, setting| idempotency::commit(room, token.as_bytes(), Span::from_us(ttl), what, setting))
+    }
+
+    pub fn commit(&mut self, token: &str, result: &str) -> Committed {
+        self.commit_with(token, DAY, Some(result.as_bytes()), false)
+    }
+
+    pub fn abort(&mut self, token: &str) -> Option<Reason> {
+        self.step(|room, setting| idempotency::abort(room, token.as_bytes(), setting))
+    }
+
+    pub fn renew(&mut self, token: &str, lease: i64) -> Renewed {
+        self.step(|room, setting| idempotency::renew(room, token.as_bytes(), Span::from_us(lease), setting))
+    }
+
+    pub fn once(&mut self, token: &str, ttl: i64) -> Result<bool, ()> {
+        self.step(|room, setting| idempotency::once(room, token.as_bytes(), Span::from_us(ttl), setting))
+    }
+
+    pub fn close(&mut self, fence: u64) -> bool {
+        self.step(|room, setting| idempotency::close(room, fence, setting))
+    }
+
+    pub fn take_back(&mut self, fence: u64) -> bool {
+        self.step(|room, setting| idempotency::take_back(room, fence, setting))
+    }
+
+    pub fn extend(&mut self, fence: u64, until: i64) -> bool {
+        self.step(|room, setting| idempotency::extend(room, fence, Instant::from_us(until), setting))
+    }
+
+    pub fn leave(&mut self, id: u64) -> bool {
+        self.open.retain(|open| *open != id);
+        self.step(|room, setting| idempotency::leave(room, id, setting))
+    }
+
+    pub fn tick(&mut self) {
+        self.step(idempotency::tick);
+    }
+
+    pub fn give_up(&mut self) {
+        self.step(idempotency::give_up);
+    }
+
+    pub fn look(&self, fingerprint: &str) -> Settled {
+        let promoted_at = self.promoted.map(Instant::from_us);
+        idempotency::look(&self.record, fingerprint.as_bytes(), promoted_at, Instant::from_us(self.now))
+    }
+
+    /// The clock shows `by` more, or less; whatever is due happens.
+    pub fn later(&mut self, by: i64) {
+        self.now += by;
+        self.tick();
+    }
+
+    /// Stored and loaded again. Connections, and so waiters, are gone.
+    pub fn restart(&mut self) {
+        self.record = decode_record(&bytes_of(&self.record)).expect("what was stored");
+        self.start_anew(self.floor.highest());
+    }
+
+    /// The replica, whose clock differs by `by`, becomes the primary.
+    pub fn promote(&mut self, by: i64) {
+        self.now += by;
+        self.record = self.replica.clone();
+        self.promoted = Some(self.now);
+        self.start_anew(self.replica_floor.highest());
+    }
+
+    fn start_anew(&mut self, floor: u64) {
+        self.queue = Queue::default();
+        self.open.clear();
+        self.answers.clear();
+        self.endings.clear();
+        self.floor = Floor::default();
+        self.floor.heard_of(floor);
+        self.floor.jump(Span::from_us(JUMP));
+    }
+
+    /// The key is deleted, everywhere.
+    pub fn delete(&mut self) {
+        self.record = Record::Nothing;
+        self.replica = Record::Nothing;
+        self.tick();
+    }
+
+    /// What the call `id` was told in the last step.
+    pub fn answer(&self, id: u64) -> &Answer {
+        self.answers.iter().find(|answer| answer.id() == id).unwrap_or_else(|| panic!("{id} is told nothing"))
+    }
+
+    pub fn answered_run(&self, id: u64) -> Run {
+        match self.answer(id) {
+            Answer::Run { run, .. } => *run,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub fn answered(&self, id: u64) -> Settled {
+        match self.answer(id) {
+            Answer::Settled { settled, .. } => settled.clone(),
+            other => panic!("{other:?}"),
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! What idempotency keys promise, watched from outside while anything may happen: no model, only what is seen.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::TestRunner;
+use resil_core::idempotency::{Answer, Phase, Record};
+
+use super::driver::{Call, Driver};
+use super::gaps::Upheaval;
+use super::key::Key;
+use super::model::Said;
+use super::schedule::{calm, wild};
+use super::seed;
+
+/// A property over schedules in which nobody ever waits, or loses, would promise little.
+#[test]
+fn the_schedules_reach_everything_that_can_happen() {
+    let mut runner = TestRunner::deterministic();
+    let mut seen = BTreeMap::new();
+    for _ in 0..100 {
+        let mut driver = Driver::default();
+        for event in wild().new_tree(&mut runner).expect("a schedule").current() {
+            let (_, said) = driver.play(&event);
+            let said = match said {
+                Said::Lost(reason) => reason.to_string(),
+                said => name(&said),
+            };
+            let told = driver.key.answers.iter().map(|answer| match answer {
+                Answer::Run { .. } => "told Run".to_string(),
+                Answer::Settled { settled, .. } => format!("told {}", name(settled)),
+                Answer::Superseded { .. } => "told Superseded".to_string(),
+            });
+            for what in told.chain([said]) {
+                *seen.entry(what).or_insert(0) += 1;
+            }
+        }
+    }
+    let expected = "Run Replay Busy Mismatch Held Queued WrongPhase Committed Aborted Renewed Was aborted committed \
+                    expired closed taken absent";
+    let told = ["Run", "Replay", "Busy", "Held", "Superseded", "Mismatch"].map(|what| format!("told {what}"));
+    for what in expected.split_whitespace().map(String::from).chain(told) {
+        assert!(seen.get(&what).is_some_and(|times| *times >= 10), "schedules hardly see {what}: {seen:?}");
+    }
+}
+
+/// The first word of what something is.
+fn name(of: &impl std::fmt::Debug) -> String {
+    format!("{of:?}").split([' ', '(', '{']).next().unwrap_or_default().to_string()
+}
+
+/// Whose runs began in this step, by what was said: fence, attempt, lease.
+fn runs(key: &Key, said: &Said) -> Vec<(u64, u32, i64)> {
+    let told = key.answers.iter().filter_map(|answer| match answer {
+        Answer::Run { run, .. } => Some((run.fence, run.attempt, run.lease.as_us())),
+        Answer::Settled { .. } | Answer::Superseded { .. } => None,
+    });
+    let own = match said {
+        Said::Run { fence, attempt, lease, .. } => Some((*fence, *attempt, *lease)),
+        _ => None,
+    };
+    told.chain(own).collect()
+}
+
+proptest! {
+    #![proptest_config(seed::config())]
+
+    /// By what callers were told alone: a promised lease is over, or given up, before the next fence is handed out.
+    #[test]
+    fn at_most_one_run_is_out_under_a_valid_lease(events in calm()) {
+        let mut driver = Driver::default();
+        // The fence that is out, and until when its runner may rely on it.
+        let mut out: Option<(u64, i64)> = None;
+        for event in &events {
+            let (call, said) = driver.play(event);
+            let now = driver.key.now;
+            if matches!(&call, Call::Commit { .. }) && matches!(said, Said::Committed { .. })
+                || matches!(&call, Call::Abort(_)) && said == Said::Aborted
+                || matches!(&call, Call::Close(_) | Call::TakeBack(_)) && said == Said::Was(true)
+            {
+                out = None;
+            }
+            for (fence, _, lease) in runs(&driver.key, &said) {
+                let other = out.filter(|(other, until)| *other != fence && *until > now);
+                prop_assert!(other.is_none(), "{:?} while {:?}", fence, other);
+                out = Some((fence, now + lease));
+            }
+            if let Said::Renewed { fence, lease, .. } = said {
+                out = Some((fence, now + lease));
+            }
+        }
+    }
+
+    #[test]
+    fn nobody_is_told_to_run_while_a_result_is_kept(events in calm()) {
+        let mut driver = Driver::default();
+        let mut kept_until = 0;
+        for event in &events {
+            let done = matches!(&driver.key.record, Record::Work(work) if matches!(work.phase, Phase::Done { .. }));
+            let (call, said) = driver.play(event);
+            if matches!(call, Call::Upheaval(Upheaval::Delete)) {
+                kept_until = 0;
+            }
+            if let (Call::Commit { ttl, .. }, Said::Committed { .. }, false) = (&call, &said, done) {
+                kept_until = driver.key.now + ttl;
+            }
+            let begun = runs(&driver.key, &said);
+            // A waiter may have taken a lapsed run in the very step whose commit is then refused.
+            prop_assert!(begun.is_empty() || kept_until <= driver.key.now, "{:?}", begun);
+        }
+    }
+
+    /// Exactly one answer each: two are caught where answers are counted, none at all is caught here.
+    #[test]
+    fn every_blocked_caller_is_answered_by_its_deadline(events in wild()) {
+        let mut driver = Driver::default();
+        events.iter().for_each(|event| { driver.play(event); });
+        while let Some(deadline) = driver.key.queue.first_deadline() {
+            let waiting = driver.key.open.len();
+            driver.key.now = driver.key.now.max(deadline.as_us());
+            driver.key.tick();
+            prop_assert!(driver.key.open.len() < waiting);
+        }
+        prop_assert_eq!(&driver.key.open, &[]);
+    }
+
+    #[test]
+    fn fences_grow_whatever_happens_and_attempts_grow_by_one(events in wild()) {
+        let mut driver = Driver::default();
+        let (mut last_fence, mut last_attempt) = (0, 0);
+        for event in &events {
+            let (_, said) = driver.play(event);
+            let mut begun = runs(&driver.key, &said);
+            begun.sort_unstable();
+            for (fence, attempt, _) in begun {
+                if fence == last_fence {
+                    prop_assert_eq!(attempt, last_attempt, "the same run again");
+                    continue;
+                }
+                prop_assert!(fence > last_fence);
+                prop_assert!(attempt == 1 || attempt == last_attempt + 1, "{} after {}", attempt, last_attempt);
+                (last_fence, last_attempt) = (fence, attempt);
+            }
+        }
+    }
+
+    /// From the first BEGIN that gives one until the record is forgotten.
+    #[test]
+    fn a_fingerprint_never_changes_while_the_record_lives(events in wild()) {
+        let mut driver = Driver::default();
+        for event in &events {
+            let before = driver.key.record.clone();
+            driver.play(event);
+            if let (Record::Work(before), Record::Work(after)) = (&before, &driver.key.record)
+                && after.attempt > before.attempt.max(1)
+                && !before.fingerprint.is_empty()
+            {
+                prop_assert_eq!(&before.fingerprint, &after.fingerprint);
+            }
+        }
+    }
+
+    /// Collecting a key is never earlier than its last use, and never much later.
+    #[test]
+    fn nothing_is_collected_while_it_matters(events in calm(), salt: u64) {
+        let mut driver = Driver::default();
+        for event in &events {
+            driver.play(event);
+            if let (Some(forgotten), Some(gc_at)) = (driver.key.forgotten_at(), driver.key.record.gc_at(salt)) {
+                prop_assert!(gc_at.as_us() >= forgotten);
+            }
+        }
+    }
+}

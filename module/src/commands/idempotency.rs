@@ -1,0 +1,278 @@
+//! `RES.IDEMP` and its subcommands.
+
+use std::sync::Arc;
+
+use resil_core::idempotency::{Ask, Begun, Committed, Phase, Settled, abort, begin, commit, look, lookup, once, renew};
+use resil_core::limits::WAITERS_CEILING;
+use resil_core::lock::{Reason, Renewed};
+use resil_core::queue::Waiting;
+use resil_wire::Refused;
+use resil_wire::breaker::parse_key;
+use resil_wire::holding::write_renewed;
+use resil_wire::idempotency::{
+    ABORT_USAGE, BeginCall, CommitCall, GetCall, HELP, INFO_USAGE, OnceCall, RENEW_USAGE, RenewCall, TokenCall,
+    write_aborted, write_committed, write_run, write_settled,
+};
+use resil_wire::reply::Sink;
+
+use super::waiting::{bounds, help, read, wait_for_answer, waiting};
+use crate::call::{Call, Command, Failure};
+use crate::info::counters;
+use crate::lines;
+use crate::machine::Machine;
+use crate::machines::idempotency::{Idempotency, room};
+use crate::room::Opened;
+use crate::{clock, config, fences, sessions};
+
+pub const PAGE: &str = include_str!("../../../commands/res.idemp.json");
+
+pub struct Begin;
+
+impl Command for Begin {
+    const PAGE: &'static str = include_str!("../../../commands/res.idemp.begin.json");
+    const WORDS: usize = 2;
+
+    fn run(call: &Call<'_>) -> Result<(), Failure> {
+        let args = call.args();
+        let BeginCall { token, lease, fingerprint, wait, keep, on_lapse, bind, .. } =
+            BeginCall::parse(&args, bounds())?;
+        config::refuse_if_evictable()?;
+        let bind_to = sessions::target(call, bind)?;
+        let now = clock::now();
+        let mut opened = Opened::<Idempotency>::open(call, call.string(0)?)?;
+        if opened.state().work(now).is_none() {
+            call.require_memory()?;
+        }
+        let waiting = waiting(call, wait, WAITERS_CEILING);
+        let name = (bind_to.is_some() || waiting.is_some()).then(|| opened.name());
+        let ask = Ask { fingerprint: fingerprint.into(), lease, keep, on_lapse, bind_to };
+        let begun = opened.step(call, now, &[], |at, setting| begin(&mut room(at), token, ask, waiting, setting));
+        match begun {
+            Begun::Run(run) => {
+                Idempotency::counters().granted.add(1);
+                if let (Some(client), Some(name)) = (bind_to, &name) {
+                    sessions::bind(client, name, run.fence, lease, now);
+                }
+                write_run(&run, &mut call.reply());
+            }
+            Begun::Settled(settled) => {
+                count(&settled);
+                write_settled(&settled, &mut call.reply());
+            }
+            Begun::Queued => {
+                Idempotency::counters().waited.add(1);
+                if let (Some(Waiting { id, .. }), Some(name)) = (waiting, name) {
+                    wait_for_answer(call, id, name);
+                }
+            }
+            Begun::WrongPhase => return Err(wrong_phase("ONCE", "BEGIN")),
+        }
+        Ok(())
+    }
+}
+
+fn count(settled: &Settled) {
+    match settled {
+        Settled::Replay(_) => counters().replayed.add(1),
+        Settled::Busy { .. } | Settled::Mismatch | Settled::Held { .. } | Settled::Miss => {
+            Idempotency::counters().denied.add(1);
+        }
+    }
+}
+
+fn wrong_phase(has: &str, wants: &str) -> Failure {
+    Refused::with_code("PHASE", format_args!("the key belongs to {has}; {wants} needs a key of its own")).into()
+}
+
+fn count_lost(reason: Option<Reason>) {
+    if reason.is_some() {
+        Idempotency::counters().stale.add(1);
+    }
+}
+
+pub struct Commit;
+
+impl Command for Commit {
+    const PAGE: &'static str = include_str!("../../../commands/res.idemp.commit.json");
+    const WORDS: usize = 2;
+
+    fn run(call: &Call<'_>) -> Result<(), Failure> {
+        let args = call.args();
+        let CommitCall { token, ttl, result, failed, .. } = CommitCall::parse(&args)?;
+        let opened = Opened::<Idempotency>::open(call, call.string(0)?)?;
+        // That the work is done is always recorded; the result only if there is room for it.
+        let room_for_it = result.len() <= config::max_result() && (result.is_empty() || !call.is_short_of_memory());
+        let kept: Option<Arc<[u8]>> = room_for_it.then(|| result.into());
+        let committed = opened
+            .step(call, clock::now(), &[], |at, setting| commit(&mut room(at), token, ttl, (kept, failed), setting));
+        match committed {
+            Committed::Committed { stored } => {
+                counters().committed.add(1);
+                counters().results_dropped.add(u64::from(!stored));
+            }
+            Committed::Lost(reason) => count_lost(Some(reason)),
+        }
+        write_committed(&committed, &mut call.reply());
+        Ok(())
+    }
+}
+
+pub struct Abort;
+
+impl Command for Abort {
+    const PAGE: &'static str = include_str!("../../../commands/res.idemp.abort.json");
+    const WORDS: usize = 2;
+
+    fn run(call: &Call<'_>) -> Result<(), Failure> {
+        let args = call.args();
+        let TokenCall { token, .. } = TokenCall::parse(&args, ABORT_USAGE)?;
+        let opened = Opened::<Idempotency>::open(call, call.string(0)?)?;
+        let lost = opened.step(call, clock::now(), &[], |at, setting| abort(&mut room(at), token, setting));
+        count_lost(lost);
+        write_aborted(lost, &mut call.reply());
+        Ok(())
+    }
+}
+
+pub struct Renew;
+
+impl Command for Renew {
+    const PAGE: &'static str = include_str!("../../../commands/res.idemp.renew.json");
+    const WORDS: usize = 2;
+
+    fn run(call: &Call<'_>) -> Result<(), Failure> {
+        let args = call.args();
+        let RenewCall { token, lease, bind, .. } = RenewCall::parse(&args, bounds(), RENEW_USAGE)?;
+        let bind_to = sessions::target(call, bind)?;
+        let now = clock::now();
+        let opened = Opened::<Idempotency>::open(call, call.string(0)?)?;
+        let name = bind_to.map(|_| opened.name());
+        let renewed = opened.step(call, now, &[], |at, setting| renew(&mut room(at), token, lease, setting));
+        match &renewed {
+            Renewed::Granted(grant) => {
+                Idempotency::counters().renewed.add(1);
+                if let (Some(client), Some(name)) = (bind_to, &name) {
+                    sessions::bind(client, name, grant.fence, lease, now);
+                }
+            }
+            Renewed::Lost(reason) => count_lost(Some(*reason)),
+        }
+        write_renewed(&renewed, &mut call.reply());
+        Ok(())
+    }
+}
+
+pub struct Once;
+
+impl Command for Once {
+    const PAGE: &'static str = include_str!("../../../commands/res.idemp.once.json");
+    const WORDS: usize = 2;
+
+    fn run(call: &Call<'_>) -> Result<(), Failure> {
+        let args = call.args();
+        let OnceCall { token, ttl, .. } = OnceCall::parse(&args)?;
+        config::refuse_if_evictable()?;
+        let now = clock::now();
+        let mut opened = Opened::<Idempotency>::open(call, call.string(0)?)?;
+        if opened.state().seen(now).is_none() {
+            call.require_memory()?;
+        }
+        let first = opened.step(call, now, &[], |at, setting| once(&mut room(at), token, ttl, setting));
+        let first = first.map_err(|()| wrong_phase("BEGIN", "ONCE"))?;
+        let counter = if first { &counters().once_first } else { &counters().once_again };
+        counter.add(1);
+        call.reply().integer(i64::from(first));
+        Ok(())
+    }
+}
+
+pub struct Get;
+
+impl Command for Get {
+    const PAGE: &'static str = include_str!("../../../commands/res.idemp.get.json");
+    const WORDS: usize = 2;
+
+    fn run(call: &Call<'_>) -> Result<(), Failure> {
+        let args = call.args();
+        let GetCall { fingerprint, .. } = GetCall::parse(&args)?;
+        let (now, promoted_at) = (clock::now(), fences::promoted_at());
+        let settled = read::<Idempotency, _>(call, |record| look(record, fingerprint, promoted_at, now))?;
+        write_settled(&settled, &mut call.reply());
+        Ok(())
+    }
+}
+
+pub struct Info;
+
+impl Command for Info {
+    const PAGE: &'static str = include_str!("../../../commands/res.idemp.info.json");
+    const WORDS: usize = 2;
+
+    fn run(call: &Call<'_>) -> Result<(), Failure> {
+        let args = call.args();
+        let key = parse_key(&args, INFO_USAGE)?;
+        let (now, promoted_at) = (clock::now(), fences::promoted_at());
+        let waiters = lines::look::<Idempotency, _>(call.db(), key, |line| line.len());
+        read::<Idempotency, _>(call, |record| {
+            let mut reply = call.reply();
+            let Some(work) = record.work(now) else {
+                let seen = record.seen(now);
+                reply.map(3);
+                reply.text(b"phase");
+                reply.text(if seen.is_some() { b"seen" } else { b"none" });
+                reply.text(b"token");
+                reply.text(seen.map_or(b"", |seen| &seen.token));
+                reply.text(b"remaining_ms");
+                reply.integer(seen.map_or(0, |seen| now.until(seen.until).ceil_ms()));
+                return;
+            };
+            let standing = lookup(work, promoted_at, now);
+            let phase = match (&standing, &work.phase) {
+                (Some(Settled::Busy { .. }), _) => "running",
+                (Some(Settled::Held { .. }), _) => "held",
+                (Some(_), _) => "done",
+                (None, Phase::Idle { .. }) => "idle",
+                (None, _) => "lapsed",
+            };
+            let (remaining, bytes, failed) = match (&standing, &work.phase) {
+                (Some(Settled::Busy { remaining, .. }), _) => (remaining.ceil_ms(), 0, false),
+                (_, Phase::Done { until, failed, result, .. }) => {
+                    (now.until(*until).ceil_ms(), result.as_ref().map_or(-1, |result| result.len() as i64), *failed)
+                }
+                _ => (now.until(work.kept_until()).ceil_ms(), 0, false),
+            };
+            reply.map(10);
+            reply.text(b"phase");
+            reply.text(phase.as_bytes());
+            reply.text(b"token");
+            reply.text(&work.token);
+            reply.text(b"fence");
+            reply.integer(work.fence as i64);
+            reply.text(b"attempt");
+            reply.integer(i64::from(work.attempt));
+            reply.text(b"remaining_ms");
+            reply.integer(remaining);
+            reply.text(b"fingerprint");
+            reply.text(&work.fingerprint);
+            reply.text(b"on_lapse");
+            reply.text(work.on_lapse.text().as_bytes());
+            reply.text(b"failed");
+            reply.integer(i64::from(failed));
+            reply.text(b"result_bytes");
+            reply.integer(bytes);
+            reply.text(b"waiters");
+            reply.integer(waiters as i64);
+        })
+    }
+}
+
+pub struct Help;
+
+impl Command for Help {
+    const PAGE: &'static str = include_str!("../../../commands/res.idemp.help.json");
+    const WORDS: usize = 2;
+
+    fn run(call: &Call<'_>) -> Result<(), Failure> {
+        help(call, "RES.IDEMP HELP", &HELP)
+    }
+}

@@ -1,0 +1,257 @@
+//! `RES.SFLIGHT` and its subcommands.
+
+use resil_core::Span;
+use resil_core::lease::ends_for;
+use resil_core::limits::WAITERS_CEILING;
+use resil_core::lock::{Reason, Renewed};
+use resil_core::queue::Waiting;
+use resil_core::single_flight::{
+    Abandoned, Ask, Joined, Publication, Published, Seen, abandon, invalidate, join, look, publish, renew,
+};
+use resil_wire::breaker::parse_key;
+use resil_wire::holding::write_renewed;
+use resil_wire::idempotency::RenewCall;
+use resil_wire::reply::Sink;
+use resil_wire::single_flight::{
+    AbandonCall, Brought, GET_USAGE, HELP, INFO_USAGE, InvalidateCall, JoinCall, PublishCall, RENEW_USAGE,
+    write_abandoned, write_lead, write_published, write_seen,
+};
+
+use super::waiting::{bounds, help, read, wait_for_answer, waiting};
+use crate::call::{Call, Command, Failure};
+use crate::info::counters;
+use crate::machine::Machine;
+use crate::machines::flight::{Flights, room};
+use crate::room::Opened;
+use crate::{clock, config, fences, lines, sessions};
+
+pub const PAGE: &str = include_str!("../../../commands/res.sflight.json");
+
+pub struct Join;
+
+impl Command for Join {
+    const PAGE: &'static str = include_str!("../../../commands/res.sflight.join.json");
+    const WORDS: usize = 2;
+
+    fn run(call: &Call<'_>) -> Result<(), Failure> {
+        let args = call.args();
+        let JoinCall { token, lease, wait, bind, .. } = JoinCall::parse(&args, bounds())?;
+        let bind_to = sessions::target(call, bind)?;
+        let now = clock::now();
+        let mut opened = Opened::<Flights>::open(call, call.string(0)?)?;
+        if opened.state().is_nothing() {
+            call.require_memory()?;
+        }
+        let waiting = waiting(call, wait, WAITERS_CEILING);
+        let name = (bind_to.is_some() || waiting.is_some()).then(|| opened.name());
+        let ask = Ask { lease, bind_to };
+        let joined = opened.step(call, now, &[], |at, setting| join(&mut room(at), token, ask, waiting, setting));
+        match joined {
+            Joined::Lead(lead) => {
+                Flights::counters().granted.add(1);
+                if let (Some(client), Some(name)) = (bind_to, &name) {
+                    sessions::bind(client, name, lead.fence, lease, now);
+                }
+                write_lead(&lead, &mut call.reply());
+            }
+            Joined::Seen(seen) => {
+                count(&seen);
+                write_seen(&seen, &mut call.reply());
+            }
+            Joined::Queued => {
+                Flights::counters().waited.add(1);
+                if let (Some(Waiting { id, .. }), Some(name)) = (waiting, name) {
+                    wait_for_answer(call, id, name);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn count(seen: &Seen) {
+    match seen {
+        Seen::Value { .. } | Seen::Empty { .. } => counters().hits.add(1),
+        Seen::Stale { .. } => counters().stale_hits.add(1),
+        Seen::Error { .. } | Seen::Busy { .. } | Seen::Miss => Flights::counters().denied.add(1),
+    }
+}
+
+pub struct Get;
+
+impl Command for Get {
+    const PAGE: &'static str = include_str!("../../../commands/res.sflight.get.json");
+    const WORDS: usize = 2;
+
+    fn run(call: &Call<'_>) -> Result<(), Failure> {
+        let args = call.args();
+        parse_key(&args, GET_USAGE)?;
+        let now = clock::now();
+        let seen = read::<Flights, _>(call, |flight| look(flight, now))?;
+        count(&seen);
+        write_seen(&seen, &mut call.reply());
+        Ok(())
+    }
+}
+
+pub struct Publish;
+
+impl Command for Publish {
+    const PAGE: &'static str = include_str!("../../../commands/res.sflight.publish.json");
+    const WORDS: usize = 2;
+
+    fn run(call: &Call<'_>) -> Result<(), Failure> {
+        let args = call.args();
+        let PublishCall { token, ttl, brought, .. } = PublishCall::parse(&args, config::max_value())?;
+        let publication = match brought {
+            Brought::Value { bytes, stale } => Publication::Value { bytes: bytes.into(), stale },
+            Brought::Empty => Publication::Empty,
+            Brought::Error { text } => Publication::Error { text: text.into() },
+        };
+        let opened = Opened::<Flights>::open(call, call.string(0)?)?;
+        // Without memory to keep it, those who wait get it all the same.
+        let ttl = if call.is_short_of_memory() { Span::ZERO } else { ttl };
+        let published = opened
+            .step(call, clock::now(), &[], |at, setting| publish(&mut room(at), token, ttl, publication, setting));
+        match published {
+            Published::Published { .. } => counters().published.add(1),
+            Published::Lost(_) => Flights::counters().stale.add(1),
+        }
+        write_published(&published, &mut call.reply());
+        Ok(())
+    }
+}
+
+pub struct Abandon;
+
+impl Command for Abandon {
+    const PAGE: &'static str = include_str!("../../../commands/res.sflight.abandon.json");
+    const WORDS: usize = 2;
+
+    fn run(call: &Call<'_>) -> Result<(), Failure> {
+        let args = call.args();
+        let AbandonCall { token, retry, .. } = AbandonCall::parse(&args)?;
+        let opened = Opened::<Flights>::open(call, call.string(0)?)?;
+        let abandoned =
+            opened.step(call, clock::now(), &[], |at, setting| abandon(&mut room(at), token, retry, setting));
+        if matches!(abandoned, Abandoned::Lost(_)) {
+            Flights::counters().stale.add(1);
+        }
+        write_abandoned(&abandoned, &mut call.reply());
+        Ok(())
+    }
+}
+
+pub struct Renew;
+
+impl Command for Renew {
+    const PAGE: &'static str = include_str!("../../../commands/res.sflight.renew.json");
+    const WORDS: usize = 2;
+
+    fn run(call: &Call<'_>) -> Result<(), Failure> {
+        let args = call.args();
+        let RenewCall { token, lease, bind, .. } = RenewCall::parse(&args, bounds(), RENEW_USAGE)?;
+        let bind_to = sessions::target(call, bind)?;
+        let now = clock::now();
+        let opened = Opened::<Flights>::open(call, call.string(0)?)?;
+        let name = bind_to.map(|_| opened.name());
+        let renewed = opened.step(call, now, &[], |at, setting| renew(&mut room(at), token, lease, setting));
+        match &renewed {
+            Renewed::Granted(grant) => {
+                Flights::counters().renewed.add(1);
+                if let (Some(client), Some(name)) = (bind_to, &name) {
+                    sessions::bind(client, name, grant.fence, lease, now);
+                }
+            }
+            Renewed::Lost(Reason::Published) => {}
+            Renewed::Lost(_) => Flights::counters().stale.add(1),
+        }
+        write_renewed(&renewed, &mut call.reply());
+        Ok(())
+    }
+}
+
+pub struct Invalidate;
+
+impl Command for Invalidate {
+    const PAGE: &'static str = include_str!("../../../commands/res.sflight.invalidate.json");
+    const WORDS: usize = 2;
+
+    fn run(call: &Call<'_>) -> Result<(), Failure> {
+        let args = call.args();
+        let InvalidateCall { soft, .. } = InvalidateCall::parse(&args)?;
+        let opened = Opened::<Flights>::open(call, call.string(0)?)?;
+        let anything = opened.step(call, clock::now(), &[], |at, setting| invalidate(&mut room(at), soft, setting));
+        counters().invalidated.add(u64::from(anything));
+        call.reply().integer(i64::from(anything));
+        Ok(())
+    }
+}
+
+pub struct Info;
+
+impl Command for Info {
+    const PAGE: &'static str = include_str!("../../../commands/res.sflight.info.json");
+    const WORDS: usize = 2;
+
+    fn run(call: &Call<'_>) -> Result<(), Failure> {
+        let args = call.args();
+        let key = parse_key(&args, INFO_USAGE)?;
+        let (now, promoted_at) = (clock::now(), fences::promoted_at());
+        let followers = lines::look::<Flights, _>(call.db(), key, |line| line.len());
+        read::<Flights, _>(call, |flight| {
+            let mut reply = call.reply();
+            let (value, age, bytes) = match look(flight, now) {
+                Seen::Value { bytes, age, .. } => ("fresh", age, bytes.len() as i64),
+                Seen::Stale { bytes, age } => ("stale", age, bytes.len() as i64),
+                Seen::Empty { age } => ("empty", age, 0),
+                Seen::Error { .. } | Seen::Busy { .. } | Seen::Miss => ("none", Span::ZERO, -1),
+            };
+            let cached = flight.value.as_ref();
+            let leader = flight.leader.as_ref().map(|leader| {
+                (&*leader.token, leader.fence, now.until(ends_for(leader.ends, leader.lease, promoted_at, now)))
+            });
+            let leader = leader.filter(|(_, _, remaining)| !remaining.is_zero());
+            reply.map(11);
+            reply.text(b"value");
+            reply.text(value.as_bytes());
+            reply.text(b"age_ms");
+            reply.integer(age.floor_ms());
+            reply.text(b"fresh_ms");
+            reply.integer(cached.map_or(0, |cached| now.until(cached.fresh_until).floor_ms()));
+            reply.text(b"stale_ms");
+            reply.integer(cached.map_or(0, |cached| now.until(cached.stale_until).floor_ms()));
+            reply.text(b"bytes");
+            reply.integer(bytes);
+            reply.text(b"leader");
+            match leader {
+                Some((token, ..)) => reply.text(token),
+                None => reply.null(),
+            }
+            reply.text(b"fence");
+            reply.integer(leader.map_or(flight.last_fence, |(_, fence, _)| fence) as i64);
+            reply.text(b"remaining_ms");
+            reply.integer(leader.map_or(0, |(_, _, remaining)| remaining.ceil_ms()));
+            reply.text(b"paused_ms");
+            reply.integer(flight.paused(now).map_or(0, |pause| now.until(pause.until).ceil_ms()));
+            reply.text(b"error");
+            match flight.paused(now).and_then(|pause| pause.error.as_ref()) {
+                Some(text) => reply.text(text),
+                None => reply.null(),
+            }
+            reply.text(b"followers");
+            reply.integer(followers as i64);
+        })
+    }
+}
+
+pub struct Help;
+
+impl Command for Help {
+    const PAGE: &'static str = include_str!("../../../commands/res.sflight.help.json");
+    const WORDS: usize = 2;
+
+    fn run(call: &Call<'_>) -> Result<(), Failure> {
+        help(call, "RES.SFLIGHT HELP", &HELP)
+    }
+}

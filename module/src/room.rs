@@ -1,0 +1,410 @@
+//! A key of a machine that can be waited for, opened: its state and the line before it, stepped together.
+//!
+//! Commands and chores come through here alike. What a step did is settled in one place: stored, replicated, announced;
+//! whoever waited is answered; whatever was bound is unbound; the key is woken again when the step asks for it.
+
+use std::ffi::c_void;
+
+use redis_module::raw;
+use resil_core::lock::{End, Ending, Reason, Setting};
+use resil_core::queue::Queue;
+use resil_core::{Instant, Span};
+
+use crate::apply::{publish_edits_of, store_state};
+use crate::call::{Call, Failure};
+use crate::chores::{self, Chore};
+use crate::cluster::{self, Standing};
+use crate::datatype::waited::{Stored, Waited};
+use crate::edge::{api, bytes_of};
+use crate::info::counters;
+use crate::key::Key;
+use crate::lines::{self, Name};
+use crate::machine::{Delivery, Machine, Room, Stepped, for_kind};
+use crate::parked::{self, Granted, Told};
+use crate::{announce, clock, fences, sessions};
+
+/// What waiters of a key that is no longer here are told: ask again, wherever it is now.
+const TRY_AGAIN: &str = "TRYAGAIN the key is no longer here; ask again";
+
+pub struct Opened<'c, M: Machine> {
+    key: Key<'c>,
+    value: Option<*mut c_void>,
+    fresh: Stored<M>,
+    name: &'c [u8],
+    db: i32,
+}
+
+impl<'c, M: Machine> Opened<'c, M> {
+    pub fn open(call: &'c Call<'_>, name: *mut raw::RedisModuleString) -> Result<Self, Failure> {
+        let key = Key::open_to_write(call, name);
+        let value = key.value::<Waited<M>>()?;
+        // SAFETY: the string lives as long as the call.
+        let name = unsafe { bytes_of(name) };
+        Ok(Self { key, value, fresh: Stored::default(), name, db: call.db() })
+    }
+
+    fn stored(&mut self) -> &mut Stored<M> {
+        match self.value {
+            // SAFETY: the value of the open key; the reference ends before the key is used again.
+            Some(value) => unsafe { Waited::<M>::get(value) },
+            None => &mut self.fresh,
+        }
+    }
+
+    pub fn state(&mut self) -> &M::State {
+        &self.stored().state
+    }
+
+    pub fn name(&self) -> Name {
+        Name::new(M::KIND, self.db, self.name)
+    }
+
+    /// Takes a step and settles what it did. `details` go into the announcements of what is broken.
+    ///
+    /// A bound lease whose end has come is moved first, if its connection was heard of in time.
+    pub fn step<V>(
+        mut self,
+        call: &Call<'_>,
+        now: Instant,
+        details: &[(&str, &[u8])],
+        step: impl FnOnce(Room<'_, M>, &mut Setting<'_>) -> Stepped<M, V>,
+    ) -> V {
+        if sessions::any() {
+            self.hear_the_overdue(call, now);
+        }
+        self.take_step(call, now, details, step)
+    }
+
+    fn hear_the_overdue(&mut self, call: &Call<'_>, now: Instant) {
+        while let Some(fence) = M::overdue(&self.stored().state, now) {
+            let until = sessions::heard_until(call.ctx, &self.name(), fence, now).filter(|until| *until > now);
+            let Some(until) = until else { return };
+            self.take_step(call, now, &[], |room, setting| M::extend(room, fence, until, setting));
+        }
+    }
+
+    fn take_step<V>(
+        &mut self,
+        call: &Call<'_>,
+        now: Instant,
+        details: &[(&str, &[u8])],
+        step: impl FnOnce(Room<'_, M>, &mut Setting<'_>) -> Stepped<M, V>,
+    ) -> V {
+        let mut line = lines::take::<M>(self.db, self.name);
+        if self.value.is_none() && !line.is_empty() && cluster::enabled() {
+            // It may live on another node by now: nobody is granted anything from memory.
+            turn_away(&mut line, TRY_AGAIN);
+        }
+        let salt = self.key.salt();
+        let was_due = self.value.map(|_| M::gc_at(&self.stored().state, salt));
+        let state = &mut self.stored().state;
+        let outcome = fences::with_setting(now, |setting| step(Room { state, line: &mut line }, setting));
+        lines::put::<M>(self.db, self.name, line);
+        if !outcome.edits.is_empty() {
+            match was_due {
+                // The step has already edited it in place.
+                Some(was_due) => {
+                    let due = M::gc_at(&self.stored().state, salt);
+                    self.key.collect_at::<Waited<M>>(Some(was_due), due);
+                }
+                None => {
+                    let state = std::mem::take(&mut self.fresh.state);
+                    self.value = Some(store_state::<M>(&mut self.key, None, state));
+                }
+            }
+            publish_edits_of::<M>(call, &self.key, &outcome.edits);
+        }
+        self.arm(outcome.wake_at);
+        if !outcome.endings.is_empty() {
+            self.settle_endings(call, &outcome.endings, now, details);
+        }
+        if !outcome.answers.is_empty() {
+            self.settle_answers(outcome.answers, now);
+        }
+        outcome.verdict
+    }
+
+    /// Asks to be woken at `at`, unless that was asked for already, or something earlier.
+    fn arm(&mut self, at: Option<Instant>) {
+        let (db, name) = (self.db, self.name);
+        if let Some(at) = at.filter(|_| self.value.is_some()) {
+            let armed_us = &mut self.stored().armed_us;
+            if *armed_us == 0 || *armed_us > at.as_us() {
+                let before_us = std::mem::replace(armed_us, at.as_us());
+                let name = Name::new(M::KIND, db, name);
+                if before_us != 0 {
+                    chores::sleep(Instant::from_us(before_us), &name);
+                }
+                chores::wake(at, name);
+            }
+        }
+    }
+
+    fn settle_endings(&self, call: &Call<'_>, endings: &[Ending], now: Instant, details: &[(&str, &[u8])]) {
+        let name = self.name();
+        for Ending { owner, fence, held, how } in endings {
+            M::counters().hold.add(*held);
+            if *how == End::Released {
+                M::counters().released.add(1);
+                sessions::unbind(&name, *fence);
+            } else {
+                let details = if *how == End::Broken { details } else { &[] };
+                lost(call, &name, owner, *fence, M::reason(*how), now, details);
+            }
+        }
+    }
+
+    /// Could one who asks be granted it at once? For those who must not ask in vain.
+    pub fn with_room<R>(&mut self, look: impl FnOnce(Room<'_, M>) -> R) -> R {
+        let mut line = lines::take::<M>(self.db, self.name);
+        let seen = look(Room { state: &mut self.stored().state, line: &mut line });
+        lines::put::<M>(self.db, self.name, line);
+        seen
+    }
+
+    fn settle_answers(&self, answers: Vec<M::Answer>, now: Instant) {
+        for answer in answers {
+            let Delivery { id, told, granted, bytes } = M::deliver(answer);
+            let granted = granted.map(|grant| {
+                M::counters().granted.add(1);
+                M::counters().wait.add(grant.waited);
+                let name = self.name();
+                if let Some(client) = grant.bind_to {
+                    sessions::bind(client, &name, grant.fence, grant.lease, now);
+                }
+                Granted { name, fence: grant.fence }
+            });
+            parked::answer(id, told, granted, bytes);
+        }
+    }
+}
+
+/// A holder lost what it held: its connection and the world are told.
+fn lost(
+    call: &Call<'_>,
+    name: &Name,
+    owner: &[u8],
+    fence: u64,
+    reason: Reason,
+    now: Instant,
+    details: &[(&str, &[u8])],
+) {
+    for_kind!(name.kind, M => M::counters().lost.add(1));
+    sessions::lose(name, fence, reason);
+    announce::lost(call, name, owner, fence, reason, now, details);
+}
+
+/// Answers everybody in `line` with an error.
+fn turn_away<A>(line: &mut Queue<A>, text: &str) {
+    while let Some(waiter) = line.take_head() {
+        parked::answer(waiter.id, Told::error(text), None, text.len());
+    }
+}
+
+fn turn_all_away(name: &Name, text: &str) {
+    for_kind!(name.kind, M => turn_away(&mut lines::take::<M>(name.db, &name.key), text));
+}
+
+/// What a client that is unblocked by hand is told. The context is that client's, in its own database.
+pub fn timeout(ctx: *mut raw::RedisModuleCtx, name: &Name) -> Told {
+    fn told<M: Machine>(call: &Call<'_>, string: *mut raw::RedisModuleString, name: &Name) -> Told {
+        let key = Key::open_to_read(call, string);
+        let missing = Stored::<M>::default();
+        let value = key.value::<Waited<M>>().ok().flatten();
+        // SAFETY: the value of the open key, only read.
+        let stored = value.map_or(&missing, |value| unsafe { &*Waited::<M>::get(value) });
+        M::counters().timed_out.add(1);
+        lines::look::<M, _>(name.db, &name.key, |line| M::timeout(&stored.state, line, clock::now()))
+    }
+    with_string(ctx, &name.key, |call, string| for_kind!(name.kind, M => told::<M>(call, string, name)))
+}
+
+fn with_string<R>(
+    ctx: *mut raw::RedisModuleCtx,
+    key: &[u8],
+    act: impl FnOnce(&Call<'_>, *mut raw::RedisModuleString) -> R,
+) -> R {
+    // SAFETY: the server copies the bytes; the string is freed after it was used.
+    unsafe {
+        let string = api!(RedisModule_CreateString)(ctx, key.as_ptr().cast(), key.len());
+        let result = act(&Call::of_timer(ctx), string);
+        api!(RedisModule_FreeString)(ctx, string);
+        result
+    }
+}
+
+/// Something to do with a key, whichever machine's it is.
+trait Work {
+    fn on<M: Machine>(self, call: &Call<'_>, opened: Result<Opened<'_, M>, Failure>);
+}
+
+/// Opens the key in its database and does `work`. Only for timers: the context's database is changed.
+fn work_on(ctx: *mut raw::RedisModuleCtx, name: &Name, work: impl Work) {
+    // SAFETY: the context is a timer's.
+    unsafe { api!(RedisModule_SelectDb)(ctx, name.db) };
+    with_string(ctx, &name.key, |call, string| {
+        for_kind!(name.kind, M => work.on::<M>(call, Opened::open(call, string)));
+    });
+}
+
+/// May a timer write to this key now? If not, whoever waits is sent where it belongs, or waits a little more.
+fn is_ours(ctx: *mut raw::RedisModuleCtx, name: &Name, now: Instant) -> bool {
+    match cluster::standing(ctx, &name.key, now) {
+        Standing::Ours => true,
+        Standing::Moving => {
+            give_up(ctx, name, now);
+            false
+        }
+        Standing::Moved(text) => {
+            turn_all_away(name, &text);
+            false
+        }
+    }
+}
+
+/// Sends waiters away whose slot has left.
+pub fn redirect(ctx: *mut raw::RedisModuleCtx, name: &Name, now: Instant) {
+    if is_ours(ctx, name, now) || !lines::waits(name) {
+        return;
+    }
+    struct TurnAwayIfGone;
+    impl Work for TurnAwayIfGone {
+        fn on<M: Machine>(self, _call: &Call<'_>, opened: Result<Opened<'_, M>, Failure>) {
+            if let Ok(opened) = opened
+                && opened.value.is_none()
+            {
+                turn_all_away(&opened.name(), TRY_AGAIN);
+            }
+        }
+    }
+    work_on(ctx, name, TurnAwayIfGone);
+}
+
+/// The instant `at` that the key asked for has come.
+pub fn woken(ctx: *mut raw::RedisModuleCtx, name: &Name, at: Instant, now: Instant) {
+    /// How soon a key is looked at again whose slot is on its way.
+    const SOON: Span = Span::from_ms(100);
+    struct Woken {
+        at: Instant,
+        now: Instant,
+        ours: bool,
+    }
+    impl Work for Woken {
+        fn on<M: Machine>(self, call: &Call<'_>, opened: Result<Opened<'_, M>, Failure>) {
+            let Self { at, now, ours } = self;
+            let Ok(mut opened) = opened else { return };
+            if opened.value.is_none() {
+                return;
+            }
+            if opened.stored().armed_us == at.as_us() {
+                opened.stored().armed_us = 0;
+            }
+            if ours {
+                opened.step(call, now, &[], M::tick);
+            } else {
+                opened.arm(Some(now.plus(SOON)));
+            }
+        }
+    }
+    let ours = is_ours(ctx, name, now);
+    work_on(ctx, name, Woken { at, now, ours });
+}
+
+pub fn do_chore(ctx: *mut raw::RedisModuleCtx, name: &Name, chore: Chore, now: Instant) {
+    struct Do<'a>(&'a Name, Chore, Instant);
+    impl Work for Do<'_> {
+        fn on<M: Machine>(self, call: &Call<'_>, opened: Result<Opened<'_, M>, Failure>) {
+            let Self(name, chore, now) = self;
+            let Ok(mut opened) = opened else {
+                // Something else has the name now.
+                turn_all_away(name, TRY_AGAIN);
+                if let Chore::Lost { owner, fence, reason } = chore {
+                    lost(call, name, &owner, fence, reason, now, &[]);
+                }
+                return;
+            };
+            match chore {
+                Chore::Look => {
+                    if opened.value.is_some() || lines::waits(name) {
+                        opened.step(call, now, &[], M::tick);
+                    }
+                }
+                Chore::Close(fence) => {
+                    opened.step(call, now, &[], |room, setting| M::close(room, fence, setting));
+                }
+                Chore::TakeBack(fence) => {
+                    if opened.step(call, now, &[], |room, setting| M::take_back(room, fence, setting)) {
+                        counters().taken_back.add(1);
+                    }
+                }
+                Chore::Lost { owner, fence, reason } => {
+                    // It may have come back under the same name: restored, or reloaded.
+                    if !M::holds(opened.state(), fence) {
+                        lost(call, name, &owner, fence, reason, now, &[]);
+                    }
+                }
+            }
+        }
+    }
+    if is_ours(ctx, name, now) {
+        work_on(ctx, name, Do(name, chore, now));
+    } else if let Chore::Lost { fence, reason, .. } = chore {
+        // It has moved, or is moving, with its key: it is not lost, only no longer bound here.
+        sessions::lose(name, fence, reason);
+    } else {
+        redirect(ctx, name, now);
+    }
+}
+
+/// A bound holder was heard of: its lease runs until `until`.
+pub fn extend(ctx: *mut raw::RedisModuleCtx, name: &Name, fence: u64, until: Instant, now: Instant) {
+    struct Extend(u64, Instant, Instant);
+    impl Work for Extend {
+        fn on<M: Machine>(self, call: &Call<'_>, opened: Result<Opened<'_, M>, Failure>) {
+            let Self(fence, until, now) = self;
+            let Ok(opened) = opened else { return };
+            let name = opened.name();
+            let holds = opened.value.is_some()
+                && opened.step(call, now, &[], |room, setting| M::extend(room, fence, until, setting));
+            if !holds {
+                // Its end was announced when it came; here nothing is left to renew.
+                sessions::unbind(&name, fence);
+            }
+        }
+    }
+    if is_ours(ctx, name, now) {
+        work_on(ctx, name, Extend(fence, until, now));
+    }
+}
+
+/// Nothing may be written: only patience can end.
+pub fn give_up(ctx: *mut raw::RedisModuleCtx, name: &Name, now: Instant) {
+    struct GiveUp(Instant);
+    impl Work for GiveUp {
+        fn on<M: Machine>(self, _call: &Call<'_>, opened: Result<Opened<'_, M>, Failure>) {
+            let Ok(mut opened) = opened else { return };
+            let mut line = lines::take::<M>(opened.db, opened.name);
+            let state = &mut opened.stored().state;
+            let outcome = fences::with_setting(self.0, |setting| M::give_up(Room { state, line: &mut line }, setting));
+            lines::put::<M>(opened.db, opened.name, line);
+            opened.settle_answers(outcome.answers, self.0);
+        }
+    }
+    if lines::waits(name) {
+        work_on(ctx, name, GiveUp(now));
+    }
+}
+
+/// The key is about to be flushed: its holders will have lost it.
+pub fn leaving(ctx: *mut raw::RedisModuleCtx, name: &Name) {
+    struct Leaving;
+    impl Work for Leaving {
+        fn on<M: Machine>(self, _call: &Call<'_>, opened: Result<Opened<'_, M>, Failure>) {
+            if let Ok(mut opened) = opened {
+                let (db, key) = (opened.db, opened.name);
+                chores::key_left::<M>(db, key, opened.state());
+            }
+        }
+    }
+    work_on(ctx, name, Leaving);
+}

@@ -1,0 +1,127 @@
+//! What is published: each loss exactly once, to everybody and on the owner's own channel, with all one needs to know.
+
+use resil_harness::ok;
+use serde_json::{Value as Json, json};
+
+use crate::driven::{START_MS, START_US, Say};
+use crate::hearing::{Hearing, json as parsed};
+use crate::scene::{FIRST, Scene};
+
+fn loss(kind: &str, key: &str, owner: &str, fence: i64, reason: &str, at_ms: i64) -> Json {
+    json!({"event": "lost", "kind": kind, "key": key, "owner": owner, "fence": FIRST + fence, "reason": reason,
+           "time_ms": START_MS + at_ms})
+}
+
+/// One loss is two messages: one for everybody, one for its owner.
+#[track_caller]
+fn heard_once(hearing: &mut Hearing, wanted: &Json) {
+    let heard = hearing.exactly(2);
+    let owner = wanted["owner"].as_str().expect("a text");
+    let mut channels: Vec<&str> = heard.iter().map(|(channel, _)| channel.as_str()).collect();
+    channels.sort_unstable();
+    assert_eq!(channels, ["resil:events", &format!("resil:lost:{owner}")]);
+    for (_, message) in &heard {
+        assert_eq!(parsed(message), *wanted);
+    }
+}
+
+#[test]
+fn every_loss_is_told_once_with_its_reason() {
+    let mut scene = Scene::driven();
+    let mut hearing = Hearing::to(&scene.server, "resil:*");
+    scene.ask("RES.LOCK ACQUIRE k a 1s");
+    scene.main.clock_at_ms(1_000);
+    heard_once(&mut hearing, &loss("lock", "k", "a", 0, "expired", 1_000));
+    assert_eq!(scene.ask("RES.LOCK RENEW k a 1s"), "[LOST expired]");
+    scene.ask("RES.LOCK ACQUIRE k b 1h");
+    scene.ask("RES.LOCK BREAK k ACTOR ann REASON deploy");
+    let mut broken = loss("lock", "k", "b", 1, "broken", 1_000);
+    broken["actor"] = "ann".into();
+    broken["note"] = "deploy".into();
+    heard_once(&mut hearing, &broken);
+    scene.ask("RES.LOCK BREAK k ACTOR ann");
+    scene.ask("RES.LOCK ACQUIRE k c 1h");
+    scene.main.say("DEL k");
+    heard_once(&mut hearing, &loss("lock", "k", "c", 2, "absent", 1_000));
+    let mut bound = scene.server.connect();
+    bound.say("RES.BULKHEAD ENTER b d 2 1h BOUND");
+    drop(bound);
+    heard_once(&mut hearing, &loss("bulkhead", "b", "d", 3, "closed", 1_000));
+    // What is let go is not lost.
+    scene.ask("RES.LOCK ACQUIRE k e 1h");
+    scene.ask("RES.LOCK RELEASE k e");
+    scene.ask("RES.LOCK RELEASE k e");
+    assert!(hearing.listen().is_empty());
+    assert_eq!(scene.main.info_number("resil", "lock_lost"), 3);
+    assert_eq!(scene.main.info_number("resil", "bulkhead_lost"), 1);
+}
+
+#[test]
+#[ignore = "bug: a flush tells a loss once per instant its key was armed for"]
+fn a_flush_tells_each_holder_once_however_often_its_key_was_timed() {
+    for flush in ["FLUSHALL", "FLUSHDB ASYNC"] {
+        let mut scene = Scene::driven();
+        let mut hearing = Hearing::to(&scene.server, "resil:*");
+        scene.ask("RES.LOCK ACQUIRE k a 1h");
+        scene.ask("RES.LOCK RENEW k a 1m");
+        scene.ask("RES.LOCK RENEW k a 1s");
+        scene.main.say(flush);
+        heard_once(&mut hearing, &loss("lock", "k", "a", 0, "absent", 0));
+        assert_eq!(scene.main.info_number("resil", "lock_lost"), 1);
+    }
+}
+
+/// A lease ended before an operator came: the operator did not end it.
+#[test]
+#[ignore = "bug: ACTOR and REASON of BREAK go to leases that had expired before it"]
+fn who_breaks_a_lock_is_not_named_for_leases_that_had_ended() {
+    let mut scene = Scene::driven();
+    let mut hearing = Hearing::to(&scene.server, "resil:*");
+    scene.ask("RES.LOCK ACQUIRE k a 1s");
+    let later = format!("RES._CLOCK {}", START_US + 2_000_000);
+    assert_eq!(scene.at_once(&[&later, "RES.LOCK BREAK k ACTOR ann REASON why"]), "[OK 0]");
+    heard_once(&mut hearing, &loss("lock", "k", "a", 0, "expired", 2_000));
+}
+
+#[test]
+fn texts_that_are_not_utf8_are_told_in_base64() {
+    let mut scene = Scene::driven();
+    let mut hearing = Hearing::to(&scene.server, "resil:events");
+    let owner: &[u8] = b"\xff\x00o";
+    ok(&mut scene.main, &[b"RES.LOCK".as_slice(), b"ACQUIRE", b"k\xfe", owner, b"1s"]);
+    ok(&mut scene.main, &[b"RES.LOCK".as_slice(), b"BREAK", b"k\xfe", b"ACTOR", b"\xfd"]);
+    let heard = hearing.exactly(1);
+    let message = parsed(&heard[0].1);
+    assert_eq!(message["owner"], json!({"b64": "/wBv"}));
+    assert_eq!(message["key"], json!({"b64": "a/4="}));
+    assert_eq!(message["actor"], json!({"b64": "/Q=="}));
+}
+
+#[test]
+fn grants_and_ends_are_notified_under_their_keys() {
+    let mut scene = Scene::driven();
+    let mut hearing = Hearing::to(&scene.server, "__keyevent@0__:res.*");
+    let mut notified = |count| -> Vec<String> {
+        let heard = hearing.exactly(count);
+        heard
+            .iter()
+            .map(|(channel, key)| format!("{} {key}", channel.trim_start_matches("__keyevent@0__:res.")))
+            .collect()
+    };
+    scene.ask("RES.LOCK ACQUIRE k a 1s");
+    scene.ask("RES.LOCK ACQUIRE k a 1s");
+    scene.ask("RES.LOCK RENEW k a 2s");
+    scene.ask("RES.LOCK ACQUIRE k b 1s");
+    assert_eq!(notified(1), ["lock.granted k"]);
+    let mut next = scene.waits("RES.LOCK ACQUIRE k b 1s WAIT 1m");
+    scene.ask("RES.LOCK RELEASE k a");
+    assert_eq!(next.verdict(), "GRANTED");
+    assert_eq!(notified(2), ["lock.released k", "lock.granted k"]);
+    scene.main.clock_at_ms(1_000);
+    assert_eq!(notified(1), ["lock.lost k"]);
+    scene.ask("RES.BULKHEAD ENTER p a 1 1s");
+    scene.ask("RES.BULKHEAD LEAVE p a");
+    scene.ask("RES.BULKHEAD ENTER p b 1 1s");
+    scene.main.clock_at_ms(2_000);
+    assert_eq!(notified(4), ["bulkhead.granted p", "bulkhead.released p", "bulkhead.granted p", "bulkhead.lost p"]);
+}
