@@ -20,6 +20,8 @@ static SEQUENCE: AtomicU32 = AtomicU32::new(1_000_000_000);
 pub enum Place {
     /// Ours, without persistence and without replicas.
     Alone,
+    /// No module at all: one that listens to the server's events makes others' writes dearer.
+    Plain,
     /// redis-cell instead of ours.
     Cell,
     /// Ours, with one replica.

@@ -2,7 +2,7 @@
 //!
 //! A fence is `max(now in microseconds, the key's last + 1, the server's highest + 1)`. One number per server is enough:
 //! no counter has to outlive its key. It is carried by replicated grants and by snapshots, and after a load or a
-//! promotion it jumps ahead, because the former primary may have issued numbers this server never heard of. So fences
+//! promotion it is put ahead, because the former primary may have issued numbers this server never heard of. So fences
 //! grow over expiry, deletion, restart, failover and migration as long as the clocks of successive primaries differ by
 //! less than the jump.
 
@@ -13,18 +13,12 @@ use crate::time::{Instant, Span};
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Floor {
     highest: u64,
-    jump_us: u64,
 }
 
 impl Floor {
     /// A fence above every earlier one, here and in the key whose last was `last`.
     pub fn issue(&mut self, last: u64, now: Instant) -> u64 {
-        let now = now.as_us().max(0).cast_unsigned();
-        if self.jump_us > 0 {
-            self.highest = self.highest.max(now).saturating_add(self.jump_us);
-            self.jump_us = 0;
-        }
-        self.highest = now.max(last.saturating_add(1)).max(self.highest.saturating_add(1)).min(FENCE_MAX);
+        self.highest = us(now).max(last.saturating_add(1)).max(self.highest.saturating_add(1)).min(FENCE_MAX);
         self.highest
     }
 
@@ -33,15 +27,26 @@ impl Floor {
         self.highest = self.highest.max(fence.min(FENCE_MAX));
     }
 
-    /// The next fence leaves a gap of `jump`: the server was loaded or promoted.
-    pub fn jump(&mut self, jump: Span) {
-        self.jump_us = jump.as_us().cast_unsigned();
+    /// The server was promoted: its predecessor may have issued a little more than was heard of.
+    pub fn jump(&mut self, jump: Span, now: Instant) {
+        self.highest = self.highest.max(us(now)).saturating_add(jump.as_us().cast_unsigned()).min(FENCE_MAX);
+    }
+
+    /// The server was loaded from a file in which fences ran `ahead` of the clock. It may have issued more since, in
+    /// lives of which nothing was saved, so it starts as far ahead of the present clock as it may have been then: later
+    /// than all of them, however often that happens, and without ever running further ahead.
+    pub fn resume(&mut self, ahead: Span, jump: Span, now: Instant) {
+        self.heard_of(us(now.plus(ahead.max(jump))));
     }
 
     /// What a snapshot carries.
     pub fn highest(&self) -> u64 {
         self.highest
     }
+}
+
+fn us(now: Instant) -> u64 {
+    now.as_us().max(0).cast_unsigned()
 }
 
 #[cfg(test)]
@@ -60,12 +65,27 @@ mod tests {
     }
 
     #[test]
-    fn a_jump_leaves_a_gap_once() {
+    fn a_promotion_leaves_a_gap() {
         let mut floor = Floor::default();
         floor.heard_of(2_000);
-        floor.jump(Span::from_us(500));
-        floor.jump(Span::from_us(500));
+        floor.jump(Span::from_us(500), Instant::from_us(1_000));
         assert_eq!(floor.issue(0, Instant::from_us(1_000)), 2_501);
         assert_eq!(floor.issue(0, Instant::from_us(1_000)), 2_502);
+    }
+
+    #[test]
+    fn a_server_that_starts_again_and_again_from_one_file_repeats_no_fence() {
+        let (jump, saved_ahead) = (Span::from_us(500), Span::from_us(700));
+        let mut last = 0;
+        for start in [1_000, 1_010, 1_020, 2_000] {
+            let mut floor = Floor::default();
+            floor.heard_of(1_700);
+            floor.resume(saved_ahead, jump, Instant::from_us(start));
+            for now in start..start + 10 {
+                let fence = floor.issue(0, Instant::from_us(now));
+                assert!(fence > last, "{fence} after {last}");
+                last = fence;
+            }
+        }
     }
 }

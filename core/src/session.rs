@@ -43,6 +43,8 @@ struct Bound<K> {
 struct Session {
     heard: Option<Instant>,
     places: BTreeSet<Place>,
+    /// The shortest lease first: a silence ends those that are not longer.
+    by_lease: BTreeSet<(Span, Place)>,
     losses: VecDeque<Loss>,
 }
 
@@ -94,9 +96,11 @@ impl<K: Copy> Sessions<K> {
     /// `place` hangs on `client` from now on, and on nobody else.
     pub fn bind(&mut self, client: ClientId, place: Place, kind: K, lease: Span, now: Instant) {
         self.unbind(&place);
+        self.heard(client, now);
         let session = self.sessions.entry(client).or_default();
         session.heard = session.heard.max(Some(now));
         session.places.insert(place.clone());
+        session.by_lease.insert((lease, place.clone()));
         let due = now.plus(lease.third());
         self.by_due.insert((due, place.clone()));
         self.bound.insert(place, Bound { client, kind, lease, due });
@@ -104,10 +108,11 @@ impl<K: Copy> Sessions<K> {
 
     /// `place` hangs on nobody any more. Returns on whom it did.
     pub fn unbind(&mut self, place: &Place) -> Option<ClientId> {
-        let Bound { client, due, .. } = self.bound.remove(place)?;
+        let Bound { client, due, lease, .. } = self.bound.remove(place)?;
         self.by_due.remove(&(due, place.clone()));
         if let Some(session) = self.sessions.get_mut(&client) {
             session.places.remove(place);
+            session.by_lease.remove(&(lease, place.clone()));
             if session.places.is_empty() && session.losses.is_empty() {
                 self.sessions.remove(&client);
             }
@@ -136,8 +141,24 @@ impl<K: Copy> Sessions<K> {
         Some(Due { place: place.clone(), kind: *kind, client: *client, lease: *lease })
     }
 
-    /// The connection was heard of at `at`.
+    /// The connection was heard of at `at`. Whatever has a lease no longer than the silence before it is lost.
     pub fn heard(&mut self, client: ClientId, at: Instant) {
+        let Some(session) = self.sessions.get_mut(&client) else { return };
+        let silence = session.heard.map_or(Span::ZERO, |heard| heard.until(at));
+        session.heard = session.heard.max(Some(at));
+        let lapsed: Vec<Place> = session
+            .by_lease
+            .iter()
+            .take_while(|(lease, _)| *lease <= silence)
+            .map(|(_, place)| place.clone())
+            .collect();
+        for place in lapsed {
+            self.lose(&place, Reason::Expired);
+        }
+    }
+
+    /// The connection was there all the time until `at`: it waits in one of our calls.
+    pub fn was_there(&mut self, client: ClientId, at: Instant) {
         if let Some(session) = self.sessions.get_mut(&client) {
             session.heard = session.heard.max(Some(at));
         }
@@ -149,8 +170,8 @@ impl<K: Copy> Sessions<K> {
 
     /// How many hang on the connection, and what it has lost since it was last told.
     pub fn heartbeat(&mut self, client: ClientId, now: Instant) -> (usize, Vec<Loss>) {
+        self.heard(client, now);
         let Some(session) = self.sessions.get_mut(&client) else { return (0, Vec::new()) };
-        session.heard = session.heard.max(Some(now));
         let losses = core::mem::take(&mut session.losses).into();
         let bound = session.places.len();
         if bound == 0 {
@@ -230,6 +251,8 @@ impl<K: Copy> Sessions<K> {
         self.by_due = core::mem::take(&mut self.by_due).into_iter().map(|(due, place)| (due, moved(place))).collect();
         for session in self.sessions.values_mut() {
             session.places = core::mem::take(&mut session.places).into_iter().map(moved).collect();
+            let by_lease = core::mem::take(&mut session.by_lease);
+            session.by_lease = by_lease.into_iter().map(|(lease, place)| (lease, moved(place))).collect();
         }
     }
 

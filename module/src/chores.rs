@@ -14,6 +14,7 @@ use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
 
 use redis_module::raw;
+use resil_core::limits::CLOCK_JITTER;
 use resil_core::lock::Reason;
 use resil_core::{Instant, Span};
 
@@ -27,12 +28,20 @@ use crate::{clock, cluster, fences, parked, room, search, sessions};
 pub enum Chore {
     /// Something changed: serve whoever can be served.
     Look,
+    /// The clock was set back: the instant at which the key wanted to be looked at means nothing any more.
+    Rearm,
     /// The connection a holding was bound to has closed.
     Close(u64),
     /// A grant could not be told.
     TakeBack(u64),
     /// The key left with this holder in it.
     Lost { owner: Box<[u8]>, fence: u64, reason: Reason },
+}
+
+impl Chore {
+    fn is_ending(&self) -> bool {
+        matches!(self, Self::Close(_) | Self::TakeBack(_))
+    }
 }
 
 /// How often what could not be done is tried again, and how often the cluster is looked at.
@@ -42,11 +51,18 @@ const CLUSTER_PAUSE: Span = Span::from_ms(100);
 /// Keys looked at in one go, before the server gets its turn again.
 const SLICE: usize = 1_000;
 
-#[derive(Default)]
 struct Desk {
     chores: VecDeque<(Name, Chore)>,
     wakes: BTreeSet<(Instant, Name)>,
     timer: Option<(raw::RedisModuleTimerID, Instant)>,
+    /// When the clock was last looked at.
+    seen: Instant,
+}
+
+impl Default for Desk {
+    fn default() -> Self {
+        Self { chores: VecDeque::new(), wakes: BTreeSet::new(), timer: None, seen: Instant::EPOCH }
+    }
 }
 
 thread_local! {
@@ -74,6 +90,25 @@ pub fn add(name: Name, chore: Chore) {
 pub fn wake(at: Instant, name: Name) {
     DESK.with_borrow_mut(|desk| desk.wakes.insert((at, name)));
     set_timer(at);
+}
+
+/// Endings that are still to be made in this key, in their order: they come before whatever is asked of it now.
+pub fn take_endings(name: &Name) -> Vec<Chore> {
+    DESK.with_borrow_mut(|desk| {
+        if !desk.chores.iter().any(|(of, chore)| of == name && chore.is_ending()) {
+            return Vec::new();
+        }
+        let (mine, others) =
+            std::mem::take(&mut desk.chores).into_iter().partition(|(of, chore)| of == name && chore.is_ending());
+        desk.chores = others;
+        let mine: VecDeque<(Name, Chore)> = mine;
+        mine.into_iter().map(|(_, chore)| chore).collect()
+    })
+}
+
+/// True if nothing waits to be done: asked by every command.
+pub fn is_idle() -> bool {
+    DESK.with_borrow(|desk| desk.chores.is_empty())
 }
 
 /// The key does not want to be looked at, at `at`, after all.
@@ -104,15 +139,10 @@ fn set_timer(at: Instant) {
     if earlier {
         return;
     }
-    let before = DESK.with_borrow_mut(|desk| desk.timer.take());
-    let ctx = CONTEXT.get();
-    // SAFETY: the module's own context; the timer that is stopped has not run, or it would have been taken.
-    let id = unsafe {
-        if let Some((id, _)) = before {
-            api!(RedisModule_StopTimer)(ctx, id, null_mut());
-        }
-        api!(RedisModule_CreateTimer)(ctx, now.until(at).ceil_ms(), Some(on_timer), null_mut())
-    };
+    stop_timer();
+    // SAFETY: the module's own context.
+    let id =
+        unsafe { api!(RedisModule_CreateTimer)(CONTEXT.get(), now.until(at).ceil_ms(), Some(on_timer), null_mut()) };
     DESK.with_borrow_mut(|desk| desk.timer = Some((id, at)));
 }
 
@@ -140,15 +170,19 @@ fn run(ctx: *mut raw::RedisModuleCtx) -> Option<Span> {
         return (!idle || sessions::any()).then_some(PAUSE);
     }
     let chores = DESK.with_borrow_mut(|desk| std::mem::take(&mut desk.chores));
+    let mut again = None;
     for (name, chore) in chores {
-        room::do_chore(ctx, &name, chore, now);
+        if let Some(chore) = room::do_chore(ctx, &name, chore, now) {
+            // Its slot is on its way.
+            DESK.with_borrow_mut(|desk| desk.chores.push_back((name, chore)));
+            again = Some(CLUSTER_PAUSE);
+        }
     }
     if sessions::next_due().is_some_and(|due| due <= now) {
         for (name, fence, ends) in sessions::take_due(ctx, now) {
             room::extend(ctx, &name, fence, ends, now);
         }
     }
-    let mut again = None;
     for _ in 0..SLICE {
         let due = DESK.with_borrow_mut(|desk| {
             desk.wakes.first().is_some_and(|(at, _)| *at <= now).then(|| desk.wakes.pop_first()).flatten()
@@ -262,8 +296,9 @@ pub fn databases_swapped(a: i32, b: i32) {
     }
 }
 
-/// The server is a replica now. The server itself has answered and closed whoever waited.
+/// The server is a replica now. Most servers answer and close whoever waited; where one does not, it is done here.
 pub fn demoted() {
+    lines::names(None).iter().for_each(room::unblock);
     sessions::clear();
     DESK.with_borrow_mut(|desk| {
         desk.chores.clear();
@@ -280,6 +315,30 @@ pub fn search_all() {
 
 /// A test set the clock.
 pub fn clock_was_set() {
-    sessions::clock_was_set();
+    watch_clock();
+    stop_timer();
     set_timer(clock::now());
+}
+
+/// Notices a clock that was set back. The server's own timers go by that clock as well, so this comes from its cron.
+pub fn watch_clock() {
+    let now = clock::now();
+    let seen = DESK.with_borrow_mut(|desk| std::mem::replace(&mut desk.seen, now));
+    if now.plus(CLOCK_JITTER) >= seen {
+        return;
+    }
+    let wakes = DESK.with_borrow_mut(|desk| std::mem::take(&mut desk.wakes));
+    for (_, name) in wakes {
+        DESK.with_borrow_mut(|desk| desk.chores.push_back((name, Chore::Rearm)));
+    }
+    sessions::clock_ran_back(now);
+    stop_timer();
+    set_timer(now);
+}
+
+fn stop_timer() {
+    if let Some((id, _)) = DESK.with_borrow_mut(|desk| desk.timer.take()) {
+        // SAFETY: the module's own context; a timer that has run has been taken.
+        unsafe { api!(RedisModule_StopTimer)(CONTEXT.get(), id, null_mut()) };
+    }
 }

@@ -28,6 +28,7 @@ pub fn watch(ctx: *mut raw::RedisModuleCtx) {
         raw::REDISMODULE_EVENT_CLIENT_CHANGE,
         raw::REDISMODULE_EVENT_FLUSHDB,
         raw::REDISMODULE_EVENT_SWAPDB,
+        raw::REDISMODULE_EVENT_CRON_LOOP,
     ];
     for id in events {
         let event = raw::RedisModuleEvent { id, dataver: 1 };
@@ -103,6 +104,7 @@ extern "C" fn on_event(ctx: *mut raw::RedisModuleCtx, event: raw::RedisModuleEve
                 sessions::closed(client);
             }
         }
+        raw::REDISMODULE_EVENT_CRON_LOOP => chores::watch_clock(),
         raw::REDISMODULE_EVENT_EVENTLOOP => {
             if sub == raw::REDISMODULE_SUBEVENT_EVENTLOOP_AFTER_SLEEP {
                 parked::slept();
@@ -140,7 +142,7 @@ extern "C" fn on_event(ctx: *mut raw::RedisModuleCtx, event: raw::RedisModuleEve
         raw::REDISMODULE_EVENT_LOADING => {
             listeners::look(ctx);
             if sub == raw::REDISMODULE_SUBEVENT_LOADING_ENDED {
-                fences::jump();
+                fences::resume();
                 chores::search_all();
             }
         }

@@ -5,16 +5,18 @@ use std::ffi::c_int;
 use std::ptr::null_mut;
 
 use redis_module::raw;
-use resil_core::Instant;
 use resil_core::fence::Floor;
 use resil_core::limits::FENCE_AHEAD_MAX;
 use resil_core::lock::Setting;
+use resil_core::{Instant, Span};
 
 use crate::edge::api;
 use crate::{clock, config};
 
 thread_local! {
     static FLOOR: RefCell<Floor> = RefCell::new(Floor::default());
+    /// How far fences ran ahead of the clock when the snapshot was saved that this server was loaded from.
+    static AHEAD: Cell<Span> = const { Cell::new(Span::ZERO) };
     static PROMOTED_AT: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
@@ -31,31 +33,46 @@ pub fn promoted_at() -> Option<Instant> {
 /// A fence in a value being loaded; false if it is not to be believed. A file's is. One in a payload of RESTORE is a
 /// client's word: it counts for its key only, and not if it lies absurdly far ahead.
 pub fn believe(fence: u64) -> bool {
-    // SAFETY: a null context asks for the server's flags only.
-    let flags = unsafe { api!(RedisModule_GetContextFlags)(null_mut()) };
-    if flags & raw::REDISMODULE_CTX_FLAGS_LOADING as c_int != 0 {
+    if is_loading() {
         heard_of(fence);
         return true;
     }
-    let highest = clock::now().plus(FENCE_AHEAD_MAX).as_us().cast_unsigned().max(highest());
-    fence <= highest
+    let highest = clock::now().plus(FENCE_AHEAD_MAX).as_us().cast_unsigned();
+    fence <= highest.max(FLOOR.with_borrow(Floor::highest))
+}
+
+/// True while a file is loaded, or a replica's first copy.
+pub fn is_loading() -> bool {
+    // SAFETY: a null context asks for the server's flags only.
+    let flags = unsafe { api!(RedisModule_GetContextFlags)(null_mut()) };
+    flags & (raw::REDISMODULE_CTX_FLAGS_LOADING | raw::REDISMODULE_CTX_FLAGS_ASYNC_LOADING) as c_int != 0
 }
 
 pub fn heard_of(fence: u64) {
     FLOOR.with_borrow_mut(|floor| floor.heard_of(fence));
 }
 
-pub fn highest() -> u64 {
-    FLOOR.with_borrow(Floor::highest)
+/// What a snapshot carries: the highest fence, and how far that is ahead of the clock.
+pub fn for_snapshot() -> (u64, u64) {
+    let highest = FLOOR.with_borrow(Floor::highest);
+    (highest, highest.saturating_sub(clock::now().as_us().cast_unsigned()))
 }
 
-/// The server was started or loaded: others may have issued fences we have not heard of.
-pub fn jump() {
-    FLOOR.with_borrow_mut(|floor| floor.jump(config::fence_jump()));
+/// What a snapshot carried.
+pub fn from_snapshot(highest: u64, ahead_us: u64) {
+    heard_of(highest);
+    AHEAD.set(Span::from_us(i64::try_from(ahead_us).unwrap_or(0).min(FENCE_AHEAD_MAX.as_us())));
+}
+
+/// The server was started or loaded: it may have issued fences before of which nothing was saved.
+pub fn resume() {
+    let (ahead, jump) = (AHEAD.get(), config::fence_jump());
+    FLOOR.with_borrow_mut(|floor| floor.resume(ahead, jump, clock::now()));
 }
 
 /// The server became a primary.
 pub fn promoted() {
-    jump();
-    PROMOTED_AT.set(config::promotion_grace().then(clock::now));
+    let now = clock::now();
+    FLOOR.with_borrow_mut(|floor| floor.jump(config::fence_jump(), now));
+    PROMOTED_AT.set(config::promotion_grace().then_some(now));
 }

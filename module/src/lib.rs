@@ -147,7 +147,7 @@ fn load(ctx: *mut raw::RedisModuleCtx, arguments: &[&[u8]]) -> Result<(), ()> {
     unsafe { api!(RedisModule_RegisterInfoFunc)(ctx, Some(info::report)) };
     cluster::look(ctx);
     chores::start(ctx);
-    fences::jump();
+    fences::resume();
     events::watch(ctx);
     Ok(())
 }

@@ -80,6 +80,8 @@ pub struct Delivery {
     pub told: Told,
     /// What the answer grants, if it grants something.
     pub granted: Option<Grant>,
+    /// Whether it was waited for in vain.
+    pub timed_out: bool,
     /// About how long the reply is.
     pub bytes: usize,
 }
@@ -149,5 +151,5 @@ pub trait Machine: Sized + 'static {
 /// What a call is told whose owner asked again elsewhere.
 pub fn superseded(id: WaiterId) -> Delivery {
     let text = "SUPERSEDED the same owner asked again, and that call has the place";
-    Delivery { id, told: Told::error(text), granted: None, bytes: text.len() }
+    Delivery { id, told: Told::error(text), granted: None, timed_out: false, bytes: text.len() }
 }

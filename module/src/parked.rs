@@ -294,6 +294,23 @@ pub fn closed(client: ClientId) {
     }
 }
 
+/// The owner of a grant was told of it by another call: it is not taken back any more.
+pub fn told_elsewhere(name: &Name, fence: u64) {
+    ROOM.with_borrow_mut(|room| {
+        room.telling.retain(|_, granted| granted.fence != fence || granted.name != *name);
+        for answered in room.answered.values_mut() {
+            if answered.fence == Some(fence) && answered.name == *name {
+                answered.fence = None;
+            }
+        }
+    });
+}
+
+/// True if grants are on their way: asked by every command that tells one.
+pub fn is_telling() -> bool {
+    ROOM.with_borrow(|room| !room.telling.is_empty() || !room.answered.is_empty())
+}
+
 /// The server has slept: whatever was to be told has been handed to the sockets.
 pub fn slept() {
     ROOM.with_borrow_mut(|room| room.telling.clear());

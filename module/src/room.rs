@@ -69,10 +69,32 @@ impl<'c, M: Machine> Opened<'c, M> {
         details: &[(&str, &[u8])],
         step: impl FnOnce(Room<'_, M>, &mut Setting<'_>) -> Stepped<M, V>,
     ) -> V {
+        if !chores::is_idle() {
+            self.do_endings(call, now);
+        }
         if sessions::any() {
             self.hear_the_overdue(call, now);
         }
         self.take_step(call, now, details, step)
+    }
+
+    /// Connections that closed, and grants that could not be told, come before whoever asks now: they happened before.
+    fn do_endings(&mut self, call: &Call<'_>, now: Instant) {
+        for chore in chores::take_endings(&self.name()) {
+            match chore {
+                Chore::Close(fence) => {
+                    self.take_step(call, now, &[], |room, setting| M::close(room, fence, setting));
+                }
+                Chore::TakeBack(fence) => self.take_back(call, fence, now),
+                Chore::Look | Chore::Rearm | Chore::Lost { .. } => {}
+            }
+        }
+    }
+
+    fn take_back(&mut self, call: &Call<'_>, fence: u64, now: Instant) {
+        if self.take_step(call, now, &[], |room, setting| M::take_back(room, fence, setting)) {
+            counters().taken_back.add(1);
+        }
     }
 
     fn hear_the_overdue(&mut self, call: &Call<'_>, now: Instant) {
@@ -164,7 +186,8 @@ impl<'c, M: Machine> Opened<'c, M> {
 
     fn settle_answers(&self, answers: Vec<M::Answer>, now: Instant) {
         for answer in answers {
-            let Delivery { id, told, granted, bytes } = M::deliver(answer);
+            let Delivery { id, told, granted, timed_out, bytes } = M::deliver(answer);
+            M::counters().timed_out.add(u64::from(timed_out));
             let granted = granted.map(|grant| {
                 M::counters().granted.add(1);
                 M::counters().wait.add(grant.waited);
@@ -310,7 +333,8 @@ pub fn woken(ctx: *mut raw::RedisModuleCtx, name: &Name, at: Instant, now: Insta
     work_on(ctx, name, Woken { at, now, ours });
 }
 
-pub fn do_chore(ctx: *mut raw::RedisModuleCtx, name: &Name, chore: Chore, now: Instant) {
+/// Does what was left to do with a key; gives it back if that has to wait.
+pub fn do_chore(ctx: *mut raw::RedisModuleCtx, name: &Name, chore: Chore, now: Instant) -> Option<Chore> {
     struct Do<'a>(&'a Name, Chore, Instant);
     impl Work for Do<'_> {
         fn on<M: Machine>(self, call: &Call<'_>, opened: Result<Opened<'_, M>, Failure>) {
@@ -332,11 +356,13 @@ pub fn do_chore(ctx: *mut raw::RedisModuleCtx, name: &Name, chore: Chore, now: I
                 Chore::Close(fence) => {
                     opened.step(call, now, &[], |room, setting| M::close(room, fence, setting));
                 }
-                Chore::TakeBack(fence) => {
-                    if opened.step(call, now, &[], |room, setting| M::take_back(room, fence, setting)) {
-                        counters().taken_back.add(1);
+                Chore::Rearm => {
+                    opened.stored().armed_us = 0;
+                    if opened.value.is_some() {
+                        opened.step(call, now, &[], M::tick);
                     }
                 }
+                Chore::TakeBack(fence) => opened.take_back(call, fence, now),
                 Chore::Lost { owner, fence, reason } => {
                     // It may have come back under the same name: restored, or reloaded.
                     if !M::holds(opened.state(), fence) {
@@ -346,14 +372,23 @@ pub fn do_chore(ctx: *mut raw::RedisModuleCtx, name: &Name, chore: Chore, now: I
             }
         }
     }
-    if is_ours(ctx, name, now) {
-        work_on(ctx, name, Do(name, chore, now));
-    } else if let Chore::Lost { fence, reason, .. } = chore {
+    match (cluster::standing(ctx, &name.key, now), chore) {
+        (Standing::Ours, chore) => work_on(ctx, name, Do(name, chore, now)),
         // It has moved, or is moving, with its key: it is not lost, only no longer bound here.
-        sessions::lose(name, fence, reason);
-    } else {
-        redirect(ctx, name, now);
+        (_, Chore::Lost { fence, reason, .. }) => sessions::lose(name, fence, reason),
+        (Standing::Moving, chore) => {
+            redirect(ctx, name, now);
+            return Some(chore);
+        }
+        (Standing::Moved(text), _) => turn_all_away(name, &text),
     }
+    None
+}
+
+/// The server is a replica now: whoever still waits is told what servers tell in such a case.
+pub fn unblock(name: &Name) {
+    let text = "UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)";
+    turn_all_away(name, text);
 }
 
 /// A bound holder was heard of: its lease runs until `until`.

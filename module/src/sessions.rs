@@ -135,7 +135,7 @@ fn listen(ctx: *mut raw::RedisModuleCtx, due: &[Due<Kind>], now: Instant) {
     let mut silent: Vec<ClientId> = Vec::new();
     for Due { client, lease, .. } in due {
         if parked::waits(*client) {
-            with(|sessions| sessions.heard(*client, now));
+            with(|sessions| sessions.was_there(*client, now));
         } else if *lease >= LEAST_LEASE
             && with(|sessions| sessions.last_heard(*client)).is_some_and(|heard| heard.until(now) > lease.third())
         {
@@ -158,10 +158,10 @@ pub fn swap_databases(a: i32, b: i32) {
     }
 }
 
-/// The clock of a test was set.
-pub fn clock_was_set() {
+/// The clock was set back to `now`.
+pub fn clock_ran_back(now: Instant) {
     if any() {
-        with(|sessions| sessions.look_at_all(clock::now()));
+        with(|sessions| sessions.look_at_all(now));
     }
 }
 

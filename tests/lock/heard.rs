@@ -53,9 +53,9 @@ fn a_silent_connection_loses_one_lease_after_it_was_last_heard() {
     let mut next = scene.waits("RES.LOCK ACQUIRE k b 1h WAIT 1m");
     scene.main.clock_at_ms(900);
     holder.connection.say("RES.LOCK CHECK k a");
-    // The lease moves a third of it later, or sooner: here before it would end.
-    scene.main.clock_at_ms(999);
-    eventually("the lease has moved", SOON, || scene.ask("RES.LOCK INFO k").contains("remaining_ms 901 "));
+    // The lease moves a third of it later, or sooner: here when it would end.
+    scene.main.clock_at_ms(1_000);
+    eventually("the lease has moved", SOON, || scene.ask("RES.LOCK INFO k").contains("remaining_ms 900 "));
     scene.main.clock_at_ms(1_899);
     assert_eq!(scene.who("k").0, ["a"]);
     scene.main.clock_at_ms(1_900);

@@ -34,15 +34,18 @@ fn say(connection: &mut Connection, line: &str) -> Option<Value> {
     resil_harness::reply(connection, &words).ok()
 }
 
+/// From when until when each lock was trusted in.
+type Trust = Vec<Vec<(Instant, Instant)>>;
+
 /// Until when the holder trusts each of its locks, by its own clock: drift of 1 % and 2 ms is taken off.
 fn trusted_from(sent: Instant) -> Instant {
     sent + LEASE - LEASE / 100 - Duration::from_millis(2)
 }
 
 /// Holds all locks, first at `servers[0]`; when nothing hangs on it there any more, it binds them again at the other.
-/// Returns for each lock the intervals in which it was trusted.
-fn holder(servers: [&Server; 2], stop: &AtomicBool, ready: &AtomicBool) -> Vec<Vec<(Instant, Instant)>> {
-    let mut trusted: Vec<Vec<(Instant, Instant)>> = vec![Vec::new(); LOCKS];
+/// Returns for each lock the intervals in which it was trusted, and the connection: its close would end what hangs on it.
+fn holder(servers: [&Server; 2], stop: &AtomicBool, ready: &AtomicBool) -> (Trust, Connection) {
+    let mut trusted: Trust = vec![Vec::new(); LOCKS];
     let mut at = 0;
     let mut connection = servers[at].connect();
     let sent = Instant::now();
@@ -64,11 +67,14 @@ fn holder(servers: [&Server; 2], stop: &AtomicBool, ready: &AtomicBool) -> Vec<V
         }
         let bound = say(&mut connection, "RES.HEARTBEAT").map(|answer| spoken(&answer)).unwrap_or_default();
         if answers.is_empty() || bound.starts_with("[0, ") {
+            // Whoever hangs up no longer trusts in what hung there.
+            let now = Instant::now();
+            trusted.iter_mut().flatten().for_each(|(_, until)| *until = now.min(*until));
             at = 1 - at;
             connection = servers[at].connect();
         }
     }
-    trusted
+    (trusted, connection)
 }
 
 /// Tries to get every lock, everywhere, all the time. Returns `(lock, when the grant was known)`.
@@ -95,7 +101,7 @@ fn a_failover_with_a_thousand_short_bound_locks_completes_and_grants_nothing_twi
     let replica = Server::replica_of(&primary, Options::default());
     let servers = [&primary, &replica];
     let (stop, ready) = (AtomicBool::new(false), AtomicBool::new(false));
-    let (trusted, grants, took) = std::thread::scope(|scope| {
+    let ((trusted, connection), grants, took) = std::thread::scope(|scope| {
         let holding = scope.spawn(|| holder(servers, &stop, &ready));
         eventually("all are held", SOON, || ready.load(SeqCst));
         let trying = scope.spawn(|| rival(servers, &stop));
@@ -114,6 +120,7 @@ fn a_failover_with_a_thousand_short_bound_locks_completes_and_grants_nothing_twi
         stop.store(true, SeqCst);
         (holding.join().expect("the holder"), trying.join().expect("the rival"), took)
     });
+    drop(connection);
     for (number, known) in &grants {
         let twice = trusted[*number].iter().find(|(from, until)| from < known && known < until);
         assert!(twice.is_none(), "k{number} was granted while its holder trusted in it");

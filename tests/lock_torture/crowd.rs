@@ -242,7 +242,7 @@ fn the_server_answers_while_ten_thousand_readers_are_granted_at_once() {
         step_us / 1_000,
         sent.elapsed()
     );
-    assert!(ping < Duration::from_millis(100) || ping < popped * 2, "a PING took {ping:?}, all BLPOPs {popped:?}");
+    assert!(ping < Duration::from_millis(100) || ping < popped * 4, "a PING took {ping:?}, all BLPOPs {popped:?}");
 }
 
 /// Says `line`, which serves everybody in `served`; how long that took, and how long a PING right after it.

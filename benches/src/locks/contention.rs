@@ -3,7 +3,7 @@
 //! Every contender is a thread with a connection of its own. The time from asking to having is a wait, the first of
 //! each contender too.
 
-use std::sync::Barrier;
+use std::sync::{Barrier, Condvar, Mutex};
 use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
@@ -66,10 +66,12 @@ impl Contention {
     }
 }
 
-/// The median time of a command that does nothing, on a server that has nothing else to do.
+/// The median time of a command that does nothing, sent as a contender sends its: after holding, to a server that has
+/// nothing else to do.
 pub fn round_trip(server: &Server) -> Duration {
     let (mut line, ping) = (Line::to(server), command("PING"));
-    let trips = (0..2_000).map(|_| {
+    let trips = (0..500).map(|_| {
+        sleep(HOLD);
         let started = Instant::now();
         line.ask(&ping, Reply::line("+PONG"));
         started.elapsed().as_secs_f64()
@@ -103,6 +105,33 @@ pub fn polled(server: &Server, time: Duration) -> Contention {
         };
         (acquire, move |line: &mut Line| assert!(line.ask(&unlock, Reply::line(":1\r"))))
     })
+}
+
+/// The control: the same contenders and a queue of tickets in this process. What it says is the machine's doing.
+pub fn without_a_server(server: &Server, time: Duration) -> Contention {
+    let queue = Tickets::default();
+    contend(server, time, |_| (|_: &mut Line| queue.acquire(), |_: &mut Line| queue.release()))
+}
+
+#[derive(Default)]
+struct Tickets {
+    /// The ticket that is served, and the next one to be drawn.
+    state: Mutex<(u64, u64)>,
+    changed: Condvar,
+}
+
+impl Tickets {
+    fn acquire(&self) {
+        let mut state = self.state.lock().expect("no contender fails");
+        let ticket = state.1;
+        state.1 += 1;
+        drop(self.changed.wait_while(state, |(served, _)| *served != ticket).expect("no contender fails"));
+    }
+
+    fn release(&self) {
+        self.state.lock().expect("no contender fails").0 += 1;
+        self.changed.notify_all();
+    }
 }
 
 fn contend<Acquire, Release>(

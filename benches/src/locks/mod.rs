@@ -13,7 +13,7 @@ use std::time::Duration;
 use contention::{CONTENDERS, Contention, HOLD};
 use crowd::{Crowd, HandOver};
 use peers::{Found, Kind, LANGUAGES, Language};
-use resil_harness::Server;
+use resil_harness::{Options, Server};
 use weight::Weight;
 
 use crate::bars::{Bar, Verdict};
@@ -22,9 +22,11 @@ use crate::figures::median;
 /// What selects them, as a row's name would.
 pub const NAME: &str = "lock: contended";
 
-/// How long each contends, and how often ours does: once before each language.
+/// How long each peer contends. Ours does so for shorter, and several times before each language: a moment in which
+/// the machine does something else spoils the waits of a run, not its median.
 const TIME: Duration = Duration::from_secs(5);
 const TIME_QUICK: Duration = Duration::from_secs(1);
+const RUNS: u32 = 5;
 
 /// Hand-overs of a slice, and slices: few waiters and many in turn.
 const HAND_OVERS: usize = 2_000;
@@ -32,11 +34,13 @@ const HAND_OVERS_QUICK: usize = 200;
 const SLICES: usize = 7;
 
 const OURS: &str = "RES.LOCK";
+const CONTROL: &str = "control: a queue without a server";
 const POLLED: &str = "SET NX PX every ms";
 
 pub struct Locks {
     round_trip: Duration,
     ours: Contention,
+    control: Contention,
     polled: Contention,
     peers: Vec<(&'static Language, Result<Found, String>)>,
     crowds: Result<Crowds, String>,
@@ -56,23 +60,28 @@ struct Crowds {
 pub fn measure(quick: bool) -> Locks {
     let time = if quick { TIME_QUICK } else { TIME };
     let server = Server::fresh();
-    let (mut ours, mut peers, mut round_trips) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut ours, mut control, mut peers, mut round_trips) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for language in &LANGUAGES {
+        eprintln!("locks: {CONTENDERS} contenders, {OURS} and its control");
         round_trips.push(contention::round_trip(&server).as_secs_f64());
-        eprintln!("locks: {CONTENDERS} contenders, {OURS}");
-        ours.push(contention::ours(&server, time));
+        for _ in 0..RUNS {
+            ours.push(contention::ours(&server, time / RUNS));
+            control.push(contention::without_a_server(&server, time / RUNS));
+        }
         peers.push((language, language.measure(&server, time)));
     }
-    let polled = contention::polled(&server, time);
+    let plain = Server::start(Options::default().without_module());
+    let polled = contention::polled(&plain, time);
     eprintln!("locks: {} and {} waiters, memory", crowd::FEW, crowd::MANY);
     Locks {
         round_trip: Duration::from_secs_f64(median(round_trips.into_iter())),
         ours: Contention::median(&ours),
+        control: Contention::median(&control),
         polled,
         peers,
         crowds: crowd::raise_open_files().map(|()| crowds(if quick { HAND_OVERS_QUICK } else { HAND_OVERS })),
         weight: weight::ours(&server),
-        weight_set_nx: weight::set_nx(&server),
+        weight_set_nx: weight::set_nx(&plain),
     }
 }
 
@@ -161,6 +170,7 @@ impl Locks {
         println!("A PING takes {round_trip_us:.0} µs there and back.\n");
         println!("| | hand-overs/s | wait p50, ms | wait p99, ms | served, most | least | most/least | CPU µs |");
         println!("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |");
+        print_contention(CONTROL, &self.control);
         print_contention(OURS, &self.ours);
         for (name, _, found) in self.contentions() {
             print_contention(name, found);
@@ -185,14 +195,14 @@ impl Locks {
 }
 
 fn print_contention(name: &str, found: &Contention) {
+    let unfairness = if found.least == 0 { "∞".to_owned() } else { format!("{:.2}", found.unfairness()) };
     println!(
-        "| {name} | {:.0} | {:.2} | {:.2} | {} | {} | {:.2} | {:.1} |",
+        "| {name} | {:.0} | {:.2} | {:.2} | {} | {} | {unfairness} | {:.1} |",
         found.hand_overs_per_s,
         found.wait_p50_ms,
         found.wait_p99_ms,
         found.most,
         found.least,
-        found.unfairness(),
         found.cpu_us
     );
 }

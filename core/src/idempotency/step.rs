@@ -153,8 +153,8 @@ fn stop(room: &mut Room<'_>, fence: u64, (why, how): (Idle, End), setting: &mut 
     job.end(runs)
 }
 
-/// A bound runner was heard of: its lease runs at least until `until`. It is never cut short; and never revived, unless
-/// it was heard before it ended and nobody has looked since.
+/// A bound runner was heard of: its lease runs at least until `until`. It is never cut short. The
+/// caller vouches that it was never silent for a whole lease, so it counts even if nobody wrote it down in time.
 pub fn extend(room: &mut Room<'_>, fence: u64, until: Instant, setting: &mut Setting<'_>) -> Outcome<bool> {
     let mut job = Job::new(room, setting);
     let runs = |job: &Job<'_, '_, '_>| job.running().is_some_and(|(work, _)| work.fence == fence);
@@ -163,7 +163,7 @@ pub fn extend(room: &mut Room<'_>, fence: u64, until: Instant, setting: &mut Set
         && let Phase::Running { since, lease, ends } = work.phase
     {
         let until = until.min(job.now().plus(lease));
-        if ends < until && until.minus(lease) <= ends {
+        if ends < until {
             job.enter(Phase::Running { since, lease, ends: until });
         }
     }

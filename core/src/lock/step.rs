@@ -123,14 +123,14 @@ fn finish_by_fence(room: &mut Room<'_>, fence: u64, how: End, setting: &mut Sett
     work.end(held)
 }
 
-/// A bound holder was heard of: its lease runs at least until `until`. It is never cut short; and never revived, unless
-/// it was heard before it ended and nobody has looked since.
+/// A bound holder was heard of: its lease runs at least until `until`. It is never cut short. The
+/// caller vouches that it was never silent for a whole lease, so it counts even if nobody wrote it down in time.
 pub fn extend(room: &mut Room<'_>, fence: u64, until: Instant, setting: &mut Setting<'_>) -> Outcome<bool> {
     let mut work = Work::new(room, setting);
     let held = work.holders.by_fence(fence).map(|holder| (holder.ends, holder.lease()));
     if let Some((ends, lease)) = held {
         let until = until.min(work.now().plus(lease));
-        if ends < until && until.minus(lease) <= ends {
+        if ends < until {
             work.time(fence, lease, until);
         }
     }

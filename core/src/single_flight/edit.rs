@@ -21,9 +21,8 @@ pub enum Edit {
     },
     Kept(Cached),
     Dropped,
-    /// The value is stale from `at` on, until `stale_until`.
+    /// The value is stale, whatever a clock shows, until `stale_until`.
     Softened {
-        at: Instant,
         stale_until: Instant,
     },
     Paused(Pause),
@@ -58,9 +57,9 @@ impl Flight {
             }
             Edit::Kept(value) => self.value = Some(value.clone()),
             Edit::Dropped => self.value = None,
-            Edit::Softened { at, stale_until } => {
+            Edit::Softened { stale_until } => {
                 if let Some(value) = &mut self.value {
-                    value.fresh_until = value.fresh_until.min(*at);
+                    value.fresh_until = Instant::EPOCH;
                     value.stale_until = *stale_until;
                 }
             }
@@ -73,14 +72,19 @@ impl Flight {
     fn mend(&mut self, now: Instant) {
         if let Some(value) = &mut self.value {
             let back = now.until(value.at);
-            value.at = value.at.minus(back);
-            value.fresh_until = value.fresh_until.minus(back);
-            value.stale_until = value.stale_until.minus(back);
+            value.at = earlier(value.at, back);
+            value.fresh_until = earlier(value.fresh_until, back);
+            value.stale_until = earlier(value.stale_until, back);
         }
         if let Some(pause) = &mut self.pause {
             let back = now.until(pause.at);
-            pause.at = pause.at.minus(back);
-            pause.until = pause.until.minus(back);
+            pause.at = earlier(pause.at, back);
+            pause.until = earlier(pause.until, back);
         }
     }
+}
+
+/// `at`, earlier by `back`, as far as an instant can be stored.
+fn earlier(at: Instant, back: Span) -> Instant {
+    at.minus(back).max(Instant::EPOCH)
 }

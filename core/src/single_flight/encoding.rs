@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   S  last fence  value?  pause?  leader?  ended?           a flight, whole; each part after a 0 or 1
-//!   s  then edits: 0 leader | 1 lease end | 2 at way | 3 value | 4 | 5 at stale-until | 6 pause | 7 | 8 now
+//!   s  then edits: 0 leader | 1 lease end | 2 at way | 3 value | 4 | 5 stale-until | 6 pause | 7 | 8 now
 //!
 //!   value   0|1 bytes?  at fresh-until stale-until       pause   at until 0|1 error?
 //!   leader  token fence since lease end                  ended   token fence at way
@@ -74,9 +74,8 @@ pub fn encode_edits(edits: &[Edit], out: &mut impl Buffer) {
                 write_value(value, &mut out);
             }
             Edit::Dropped => out.byte(4),
-            Edit::Softened { at, stale_until } => {
+            Edit::Softened { stale_until } => {
                 out.byte(5);
-                write_instant(*at, &mut out);
                 write_instant(*stale_until, &mut out);
             }
             Edit::Paused(pause) => {
@@ -102,7 +101,7 @@ pub fn decode_edits(bytes: &[u8]) -> Result<Edits, Malformed> {
             2 => Edit::Ended { at: instant(&mut bytes)?, way: way(&mut bytes)? },
             3 => Edit::Kept(read_value(&mut bytes)?),
             4 => Edit::Dropped,
-            5 => Edit::Softened { at: instant(&mut bytes)?, stale_until: instant(&mut bytes)? },
+            5 => Edit::Softened { stale_until: instant(&mut bytes)? },
             6 => Edit::Paused(read_pause(&mut bytes)?),
             7 => Edit::Resumed,
             8 => Edit::Mended { now: instant(&mut bytes)? },

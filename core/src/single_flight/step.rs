@@ -123,15 +123,15 @@ pub fn invalidate(room: &mut Room<'_>, keep_stale: bool, setting: &mut Setting<'
         job.finish(Way::Invalidated, now);
         anything = true;
     }
-    if let Some(value) = job.flight.value.as_ref().filter(|value| value.stale_until.max(value.fresh_until) > now) {
-        anything = true;
+    if let Some(value) = &job.flight.value {
         let stale_until = value.stale_until.max(value.fresh_until);
-        let soft = keep_stale && value.content.is_some();
-        let is_fresh = value.fresh_until > now;
-        match (soft, is_fresh) {
-            (true, true) => job.edit(Edit::Softened { at: now, stale_until }),
-            (true, false) => {}
-            (false, _) => job.edit(Edit::Dropped),
+        let lives = stale_until > now;
+        anything |= lives;
+        // What time has forgotten goes, too: a clock set back would bring it back.
+        if !(keep_stale && lives && value.content.is_some()) {
+            job.edit(Edit::Dropped);
+        } else if value.fresh_until > Instant::EPOCH {
+            job.edit(Edit::Softened { stale_until });
         }
     }
     if job.flight.paused(now).is_some() {
@@ -160,15 +160,15 @@ fn stop(room: &mut Room<'_>, fence: u64, way: Way, setting: &mut Setting<'_>) ->
     job.end(leads)
 }
 
-/// A bound leader was heard of: its lease runs at least until `until`. It is never cut short; and never revived, unless
-/// it was heard before it ended and nobody has looked since.
+/// A bound leader was heard of: its lease runs at least until `until`. It is never cut short. The
+/// caller vouches that it was never silent for a whole lease, so it counts even if nobody wrote it down in time.
 pub fn extend(room: &mut Room<'_>, fence: u64, until: Instant, setting: &mut Setting<'_>) -> Outcome<bool> {
     let mut job = Job::new(room, setting);
     let leads = |job: &Job<'_, '_, '_>| job.flight.leader.as_ref().is_some_and(|leader| leader.fence == fence);
     if let Some(leader) = job.flight.leader.as_deref().filter(|leader| leader.fence == fence) {
         let (lease, ends) = (leader.lease, leader.ends);
         let until = until.min(job.now().plus(lease));
-        if ends < until && until.minus(lease) <= ends {
+        if ends < until {
             job.edit(Edit::Timed { lease, ends: until });
         }
     }
@@ -191,6 +191,7 @@ pub fn tick(room: &mut Room<'_>, setting: &mut Setting<'_>) -> Outcome<()> {
 /// Time has passed while nothing may be written: only patience can end.
 pub fn give_up(room: &mut Room<'_>, setting: &mut Setting<'_>) -> Outcome<()> {
     let mut job = Job::new(room, setting);
+    job.queue.follow_clock(job.now());
     job.time_out(|deadline, now| deadline <= now);
     job.outcome(())
 }
@@ -262,6 +263,10 @@ impl<'a, 's, 'f> Job<'a, 's, 'f> {
             } else if right != ends {
                 self.edit(Edit::Timed { lease, ends: right });
             }
+        }
+        if let Some(until) = self.flight.pause.as_ref().map(|pause| pause.until).filter(|_| self.may_lead()) {
+            // Whoever waited when the pause ended leads, not who had given up before.
+            self.time_out(|deadline, _| deadline < until);
         }
         self.serve();
         self.time_out(|deadline, now| deadline < now);

@@ -40,8 +40,8 @@ proptest! {
             let Ok(record) = decode_record(&forged) else { continue };
             prop_assert_eq!(&bytes_of(&record), &forged);
             record.gc_at(1);
-            let mut lives = Driver::default();
-            lives.key = Key { now: driver.key.now, replica: record.clone(), record, ..Key::default() };
+            let key = Key { now: driver.key.now, replica: record.clone(), record, ..Key::default() };
+            let mut lives = Driver { key, ..Driver::default() };
             then.iter().for_each(|event| { lives.play(event); });
         }
     }

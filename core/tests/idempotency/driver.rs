@@ -233,9 +233,7 @@ fn how(end: End) -> &'static str {
 fn kept(record: &Record) -> Kept {
     match record {
         Record::Nothing => Kept::Nothing,
-        Record::Once(once) => {
-            Kept::Seen { token: once.token.to_vec(), at: once.at.as_us(), until: once.until.as_us() }
-        }
+        Record::Once(once) => Kept::Seen { token: once.token.to_vec(), at: once.at.as_us(), until: once.until.as_us() },
         Record::Work(work) => Kept::Work(model::Work {
             fingerprint: work.fingerprint.to_vec(),
             token: work.token.to_vec(),

@@ -27,8 +27,11 @@ impl Gap {
         match self {
             Self::None => now,
             Self::By(by) | Self::Set(by) => now + by,
-            // A clock that only runs ahead does not go back to a moment that has passed.
-            Self::To(which, off) if !moments.is_empty() => now.max(moments[which.index(moments.len())] + off),
+            // A clock that only runs ahead does not go back to a moment that has passed; and a forged one may lie where
+            // instants end.
+            Self::To(which, off) if !moments.is_empty() => {
+                (moments[which.index(moments.len())] + off).clamp(now, now + 1_000 * DAY)
+            }
             Self::To(..) => now,
         }
     }
@@ -126,4 +129,13 @@ pub fn upheaval(often: u8) -> impl Strategy<Value = Option<Upheaval>> {
         };
         (chance > 100 - often).then_some(what)
     })
+}
+
+/// A clock set back costs at most one lease; a lease alive at a promotion has at least its length from there.
+pub fn right_end(end: i64, lease: i64, promoted: Option<i64>, now: i64) -> i64 {
+    match promoted.filter(|promoted| *promoted <= now && *promoted < end) {
+        _ if end > now + lease + JITTER => now + lease,
+        Some(promoted) => end.max(promoted + lease),
+        None => end,
+    }
 }

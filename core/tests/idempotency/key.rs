@@ -259,7 +259,7 @@ impl Key {
     /// Stored and loaded again. Connections, and so waiters, are gone.
     pub fn restart(&mut self) {
         self.record = decode_record(&bytes_of(&self.record)).expect("what was stored");
-        self.start_anew(self.floor.highest());
+        self.start_anew(self.replica_floor.highest());
     }
 
     /// The replica, whose clock differs by `by`, becomes the primary.
@@ -277,7 +277,7 @@ impl Key {
         self.endings.clear();
         self.floor = Floor::default();
         self.floor.heard_of(floor);
-        self.floor.jump(Span::from_us(JUMP));
+        self.floor.jump(Span::from_us(JUMP), Instant::from_us(self.now));
     }
 
     /// The key is deleted, everywhere.

@@ -2,7 +2,7 @@
 //!
 //! Time is in microseconds. Nothing is shared with the machine but the numbers of the contract.
 
-use super::gaps::JITTER;
+use super::gaps::{JITTER, right_end};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Kept {
@@ -74,7 +74,7 @@ pub struct Model {
     /// In the order of arrival.
     pub line: Vec<Stands>,
     floor: u64,
-    jump: u64,
+    issued: u64,
     seen: i64,
     /// What this step told to whom (and which connection a run is bound to), and whose run it ended.
     pub told: Vec<(u64, Said, Option<u64>)>,
@@ -84,7 +84,7 @@ pub struct Model {
 impl Model {
     pub fn new(now: i64) -> Self {
         let (promoted, kept, line) = (None, Kept::Nothing, Vec::new());
-        Self { now, promoted, kept, line, floor: 0, jump: 0, seen: 0, told: Vec::new(), ends: Vec::new() }
+        Self { now, promoted, kept, line, floor: 0, issued: 0, seen: 0, told: Vec::new(), ends: Vec::new() }
     }
 
     // What can be asked of it.
@@ -213,14 +213,16 @@ impl Model {
         Said::Was(runs)
     }
 
+    /// The runner was heard of: that counts as long as nobody has seen its lease end, however late this server is told.
     pub fn extend(&mut self, fence: u64, to: i64) -> Said {
-        self.bring_up_to_date();
-        let runs = self.runs(fence);
-        if let Some((since, lease, end)) = runs {
-            self.enter(Phase::Running { since, lease, end: end.max(to.min(self.now + lease)) });
+        if let Some((since, lease, end)) = self.runs(fence) {
+            let to = to.min(self.now + lease);
+            self.enter(Phase::Running { since, lease, end: end.max(to) });
         }
+        self.bring_up_to_date();
+        let runs = self.runs(fence).is_some();
         self.settle();
-        Said::Was(runs.is_some())
+        Said::Was(runs)
     }
 
     pub fn leave(&mut self, id: u64) -> Said {
@@ -247,7 +249,7 @@ impl Model {
     pub fn start_anew(&mut self, jump: i64) {
         self.line.clear();
         self.seen = 0;
-        self.jump = jump as u64;
+        self.floor = self.issued.max(self.now as u64) + jump as u64;
     }
 
     pub fn wake(&self) -> Option<i64> {
@@ -275,7 +277,9 @@ impl Model {
                 (*at, *until) = (now, *until - (*at - now));
             }
             Kept::Work(Work { phase: Phase::Idle { at, .. }, .. }) if *at > now + JITTER => *at = now,
-            Kept::Work(Work { phase: Phase::Running { lease, end, .. }, .. }) => *end = right_end(*end, *lease, promoted, now),
+            Kept::Work(Work { phase: Phase::Running { lease, end, .. }, .. }) => {
+                *end = right_end(*end, *lease, promoted, now)
+            }
             _ => {}
         }
         if let Kept::Work(Work { phase: Phase::Running { end, .. }, .. }) = self.kept
@@ -429,11 +433,8 @@ impl Model {
 
     fn issue(&mut self) -> u64 {
         let now = self.now as u64;
-        if self.jump > 0 {
-            self.floor = self.floor.max(now) + self.jump;
-            self.jump = 0;
-        }
         self.floor = now.max(self.last_fence() + 1).max(self.floor + 1);
+        self.issued = self.floor;
         self.floor
     }
 }
@@ -441,14 +442,5 @@ impl Model {
 impl Work {
     fn differs(&self, fingerprint: &[u8]) -> bool {
         !fingerprint.is_empty() && !self.fingerprint.is_empty() && self.fingerprint != fingerprint
-    }
-}
-
-/// A clock set back costs at most one lease; a lease alive at a promotion has at least its length from there.
-fn right_end(end: i64, lease: i64, promoted: Option<i64>, now: i64) -> i64 {
-    match promoted.filter(|promoted| *promoted <= now && *promoted < end) {
-        _ if end > now + lease + JITTER => now + lease,
-        Some(promoted) => end.max(promoted + lease),
-        None => end,
     }
 }

@@ -52,8 +52,8 @@ pub struct Event {
 
 fn wish() -> impl Strategy<Value = Wish> {
     let lengths = ((any::<u8>(), part()), (any::<u8>(), part()), (any::<u8>(), part()));
-    (0..10usize, lengths, 0..4u8, 0..6usize, 0..4u64).prop_map(|(given, (leases, keeps, waits), hold, most, bind_to)| {
-        Wish {
+    (0..10usize, lengths, 0..4u8, 0..6usize, 0..4u64).prop_map(
+        |(given, (leases, keeps, waits), hold, most, bind_to)| Wish {
             fingerprint: ["", "", "", "x", "x", "x", "x", "x", "y", "y"][given],
             lease: lease(leases.0, leases.1),
             keep: ttl(keeps.0, keeps.1),
@@ -61,8 +61,8 @@ fn wish() -> impl Strategy<Value = Wish> {
             wait: wait(waits.0, waits.1),
             most,
             bind_to: Some(bind_to).filter(|client| *client > 0),
-        }
-    })
+        },
+    )
 }
 
 // One flat tuple of numbers, not a union of strategies: there are hundreds of thousands of them.
@@ -73,14 +73,17 @@ fn call() -> impl Strategy<Value = What> {
         let named = if dice % 4 > 0 { Named::Present } else { Named::Earlier(which) };
         match kind {
             0..=50 => What::Begin(beginner, wish),
-            51..=61 => {
-                What::Commit { who, ttl: ttl(dice, part), dropped: dice.is_multiple_of(5), failed: dice.is_multiple_of(3) }
-            }
+            51..=61 => What::Commit {
+                who,
+                ttl: ttl(dice, part),
+                dropped: dice.is_multiple_of(5),
+                failed: dice.is_multiple_of(3),
+            },
             62..=69 => What::Abort(who),
             70..=75 => What::Renew(who, wish.lease),
             76..=79 => What::Once(Some(dice % 4).filter(|who| *who > 0), ttl(dice / 4, part)),
-            80..=82 => What::Close(named),
-            83..=85 => What::TakeBack(named),
+            80..=83 => What::Close(named),
+            84..=85 => What::TakeBack(named),
             86..=88 => What::Extend(named, part_of(41 * SECOND, part) - SECOND),
             89..=92 => What::Leave(which),
             93..=97 => What::Tick,

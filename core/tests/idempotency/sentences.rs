@@ -118,7 +118,10 @@ fn a_lapsed_runners_work_is_taken_by_exactly_one_waiter_as_another_attempt() {
     assert_eq!((run.attempt, run.waited.as_us()), (2, 10 * SECOND));
     assert!(run.fence > first.fence);
     assert_eq!((key.answers.len(), key.open.clone()), (1, vec![third]));
-    assert_eq!(key.endings.iter().map(|end| (end.how, end.held.as_us())).collect::<Vec<_>>(), [(End::Expired, 10 * SECOND)]);
+    assert_eq!(
+        key.endings.iter().map(|end| (end.how, end.held.as_us())).collect::<Vec<_>>(),
+        [(End::Expired, 10 * SECOND)]
+    );
 }
 
 #[test]
@@ -299,7 +302,7 @@ fn an_event_counts_again_for_the_token_that_counted_it() {
 #[test]
 fn events_and_work_do_not_mix() {
     let mut key = Key::default();
-    key.once("a", MINUTE);
+    assert_eq!(key.once("a", MINUTE), Ok(true));
     assert_eq!(key.begin("a", work().waits(SECOND)), Begun::WrongPhase);
     assert_eq!(key.commit("a", "paid"), Committed::Lost(Reason::Absent));
     key.now += MINUTE;

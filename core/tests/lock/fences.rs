@@ -44,7 +44,7 @@ proptest! {
                 new.heard_of(fence);
             }
         }
-        new.jump(Span::from_us(JUMP));
+        new.jump(Span::from_us(JUMP), Instant::from_us(now + by));
         prop_assert!(new.issue(0, Instant::from_us(now + by)) > last);
     }
 

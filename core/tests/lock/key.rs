@@ -263,7 +263,7 @@ impl Key {
         self.open.clear();
         self.floor = Floor::default();
         self.floor.heard_of(floor);
-        self.floor.jump(Span::from_us(JUMP));
+        self.floor.jump(Span::from_us(JUMP), Instant::from_us(self.now));
     }
 
     /// The key is deleted, everywhere.

@@ -104,7 +104,6 @@ pub struct Model {
     pub over: Vec<Over>,
     pub last: u64,
     pub floor: u64,
-    jump: u64,
     seen: i64,
     /// What this step told, and whose holding it ended.
     pub told: Vec<Told>,
@@ -122,7 +121,6 @@ impl Model {
             over: Vec::new(),
             last: 0,
             floor: 0,
-            jump: 0,
             seen: 0,
             told: Vec::new(),
             ends: Vec::new(),
@@ -138,7 +136,7 @@ impl Model {
             None => self.newly(owner, wanted, waiting),
         };
         self.settle();
-        said
+        waiting.and_then(|(id, ..)| self.told_by_verdict(id)).unwrap_or(said)
     }
 
     fn again(&mut self, at: usize, wanted: &Wanted) -> Said {
@@ -195,12 +193,17 @@ impl Model {
             let priority = wanted.priority;
             self.line.insert(behind, Stands { id, owner: owner.into(), since, until, priority, wanted });
         }
-        self.serve();
-        // Whoever is served by its own call is told by that call's verdict.
-        let own = self.told.iter().position(|told| matches!(told, Told::Granted(granted, ..) if *granted == id));
-        match own.map(|own| self.told.remove(own)) {
-            Some(Told::Granted(_, _, got, _)) => Said::Granted(got),
-            _ => Said::Queued,
+        Said::Queued
+    }
+
+    /// Whoever is answered by its own call is told by that call's verdict.
+    fn told_by_verdict(&mut self, id: u64) -> Option<Said> {
+        let own = |told: &Told| matches!(told, Told::Granted(told, ..) | Told::TimedOut(told, _) if *told == id);
+        let at = self.told.iter().position(own)?;
+        match self.told.remove(at) {
+            Told::Granted(_, _, got, _) => Some(Said::Granted(got)),
+            Told::TimedOut(_, full) => Some(Said::Refused(full)),
+            Told::Superseded(_) => None,
         }
     }
 
@@ -251,14 +254,14 @@ impl Model {
         Said::Was(at.is_some())
     }
 
+    /// What was heard in time counts, however late anybody looks.
     pub fn extend(&mut self, fence: u64, end: i64) -> Said {
-        self.bring_up_to_date();
         let now = self.now;
-        let held = self.holders.iter_mut().find(|held| held.fence == fence);
-        let was = held.is_some();
-        if let Some(held) = held {
+        if let Some(held) = self.holders.iter_mut().find(|held| held.fence == fence) {
             held.end = held.end.max(end.min(now + held.lease));
         }
+        self.bring_up_to_date();
+        let was = self.holders.iter().any(|held| held.fence == fence);
         self.settle();
         Said::Was(was)
     }
@@ -290,7 +293,7 @@ impl Model {
     pub fn start_anew(&mut self, jump: i64) {
         self.line.clear();
         self.seen = 0;
-        self.jump = jump as u64;
+        self.floor = self.floor.max(self.now as u64) + jump as u64;
     }
 
     pub fn delete(&mut self) {
@@ -405,10 +408,6 @@ impl Model {
 
     fn give(&mut self, owner: &[u8], wanted: &Wanted) -> u64 {
         let now = self.now as u64;
-        if self.jump > 0 {
-            self.floor = self.floor.max(now) + self.jump;
-            self.jump = 0;
-        }
         let fence = now.max(self.last + 1).max(self.floor + 1);
         (self.last, self.floor) = (fence, fence);
         self.holders.push(Held {

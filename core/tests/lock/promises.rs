@@ -153,9 +153,9 @@ proptest! {
                 if key.open.contains(&id) && !line.iter().any(own) {
                     line.insert(place, Stood { priority, id });
                 }
-                let moved_up = line.first().is_some_and(own);
-                if granted && moved_up {
-                    line.remove(0);
+                if let Some(at) = line.iter().position(own).filter(|_| !key.open.contains(&id)) {
+                    prop_assert!(at == 0 || !granted, "the first is served");
+                    line.remove(at);
                 } else if granted && is_new(key, request.owner) {
                     prop_assert_eq!(place, 0, "a newcomer goes before nobody");
                 }

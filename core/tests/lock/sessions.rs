@@ -108,7 +108,17 @@ impl List {
         self.heard.retain(|(client, _)| bound.contains(client) || losses.contains(client));
     }
 
+    /// Whoever was silent for a lease has lost what hangs on it.
     fn hear(&mut self, client: ClientId, now: i64) {
+        let last = self.heard.iter().find(|(heard, _)| *heard == client).map_or(now, |(_, last)| *last);
+        let mut lapsed: Vec<Bound> =
+            self.bound.iter().filter(|bound| bound.client == client && bound.lease <= now - last).cloned().collect();
+        lapsed.sort_by(|a, b| (a.lease, &a.place).cmp(&(b.lease, &b.place)));
+        for Bound { place, .. } in lapsed {
+            self.bound.retain(|bound| bound.place != place);
+            let loss = Loss { key: place.key.clone(), fence: place.fence, reason: Reason::Expired };
+            self.losses.push((client, loss));
+        }
         match self.heard.iter_mut().find(|(heard, _)| *heard == client) {
             Some((_, last)) => *last = now.max(*last),
             None => self.heard.push((client, now)),
@@ -133,8 +143,8 @@ proptest! {
                 What::Bind(client, spot, lease) => {
                     sessions.bind(client, spot.place(), Kind::Lock, Span::from_us(lease), at(now));
                     list.unbind(&spot.place());
-                    list.bound.push(Bound { place: spot.place(), client, lease, due: now + lease / 3 });
                     list.hear(client, now);
+                    list.bound.push(Bound { place: spot.place(), client, lease, due: now + lease / 3 });
                 }
                 What::Unbind(spot) => {
                     prop_assert_eq!(sessions.unbind(&spot.place()), list.unbind(&spot.place()));
@@ -154,13 +164,13 @@ proptest! {
                     }
                 }
                 What::Heartbeat(client) => {
+                    if list.knows(client) {
+                        list.hear(client, now);
+                    }
                     let bound = list.bound.iter().filter(|bound| bound.client == client).count();
                     let lost = list.losses.iter().filter(|(lost, _)| *lost == client).map(|(_, loss)| loss.clone());
                     prop_assert_eq!(sessions.heartbeat(client, at(now)), (bound, lost.collect()));
                     list.losses.retain(|(lost, _)| *lost != client);
-                    if bound > 0 {
-                        list.hear(client, now);
-                    }
                     list.forget_the_idle();
                 }
                 What::Close(client) => {

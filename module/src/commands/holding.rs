@@ -10,14 +10,14 @@ use resil_wire::holding::{
     write_renewed,
 };
 
-use super::waiting::{bounds, read, wait_for_answer, waiting};
+use super::waiting::{bounds, read, settle_grant, wait_for_answer, waiting};
 use crate::call::{Call, Failure, ReplySink};
 use crate::edge::bytes_of;
 use crate::lines::{self, Name};
 use crate::machine::Machine;
 use crate::machines::holding::{Flavour, Holding, room};
 use crate::room::Opened;
-use crate::{clock, config, fences, sessions};
+use crate::{clock, config, fences, parked, sessions};
 
 /// A machine of holders: locks or bulkheads.
 pub trait HoldingMachine: Machine<State = Holders, Ask = Ask, Edit = Edit, Answer = Answer> {
@@ -65,16 +65,14 @@ where
             return Err(Failure::OutOfMemory);
         }
     }
-    let name = (bind_to.is_some() || waiting.is_some()).then(|| opened.name());
+    let name = (bind_to.is_some() || waiting.is_some() || parked::is_telling()).then(|| opened.name());
     let ask = Ask { claim, lease, meta: meta.into(), bind_to };
     let acquired = opened.step(call, now, &[], |at, setting| acquire(&mut room(at), owner, ask, waiting, setting));
     let counters = Holding::<F>::counters();
     match acquired {
         Acquired::Granted(grant) => {
             counters.granted.add(1);
-            if let (Some(client), Some(name)) = (bind_to, &name) {
-                sessions::bind(client, name, grant.fence, lease, now);
-            }
+            settle_grant(name.as_ref(), bind_to, grant.fence, lease, now);
             write_granted(&grant, &mut call.reply());
         }
         Acquired::Refused(busy) => {
@@ -104,15 +102,13 @@ where
     let bind_to = sessions::target(call, request.bind)?;
     let now = clock::now();
     let opened = Opened::<Holding<F>>::open(call, call.string(0)?)?;
-    let name = bind_to.map(|_| opened.name());
+    let name = (bind_to.is_some() || parked::is_telling()).then(|| opened.name());
     let renewed = opened
         .step(call, now, &[], |at, setting| renew(&mut room(at), request.owner, request.fence, request.lease, setting));
     match &renewed {
         Renewed::Granted(grant) => {
             Holding::<F>::counters().renewed.add(1);
-            if let (Some(client), Some(name)) = (bind_to, &name) {
-                sessions::bind(client, name, grant.fence, request.lease, now);
-            }
+            settle_grant(name.as_ref(), bind_to, grant.fence, request.lease, now);
         }
         Renewed::Lost(_) => Holding::<F>::counters().stale.add(1),
     }

@@ -15,14 +15,14 @@ use resil_wire::idempotency::{
 };
 use resil_wire::reply::Sink;
 
-use super::waiting::{bounds, help, read, wait_for_answer, waiting};
+use super::waiting::{bounds, help, read, settle_grant, wait_for_answer, waiting};
 use crate::call::{Call, Command, Failure};
 use crate::info::counters;
 use crate::lines;
 use crate::machine::Machine;
 use crate::machines::idempotency::{Idempotency, room};
 use crate::room::Opened;
-use crate::{clock, config, fences, sessions};
+use crate::{clock, config, fences, parked, sessions};
 
 pub const PAGE: &str = include_str!("../../../commands/res.idemp.json");
 
@@ -44,15 +44,13 @@ impl Command for Begin {
             call.require_memory()?;
         }
         let waiting = waiting(call, wait, WAITERS_CEILING);
-        let name = (bind_to.is_some() || waiting.is_some()).then(|| opened.name());
+        let name = (bind_to.is_some() || waiting.is_some() || parked::is_telling()).then(|| opened.name());
         let ask = Ask { fingerprint: fingerprint.into(), lease, keep, on_lapse, bind_to };
         let begun = opened.step(call, now, &[], |at, setting| begin(&mut room(at), token, ask, waiting, setting));
         match begun {
             Begun::Run(run) => {
                 Idempotency::counters().granted.add(1);
-                if let (Some(client), Some(name)) = (bind_to, &name) {
-                    sessions::bind(client, name, run.fence, lease, now);
-                }
+                settle_grant(name.as_ref(), bind_to, run.fence, lease, now);
                 write_run(&run, &mut call.reply());
             }
             Begun::Settled(settled) => {
@@ -146,14 +144,12 @@ impl Command for Renew {
         let bind_to = sessions::target(call, bind)?;
         let now = clock::now();
         let opened = Opened::<Idempotency>::open(call, call.string(0)?)?;
-        let name = bind_to.map(|_| opened.name());
+        let name = (bind_to.is_some() || parked::is_telling()).then(|| opened.name());
         let renewed = opened.step(call, now, &[], |at, setting| renew(&mut room(at), token, lease, setting));
         match &renewed {
             Renewed::Granted(grant) => {
                 Idempotency::counters().renewed.add(1);
-                if let (Some(client), Some(name)) = (bind_to, &name) {
-                    sessions::bind(client, name, grant.fence, lease, now);
-                }
+                settle_grant(name.as_ref(), bind_to, grant.fence, lease, now);
             }
             Renewed::Lost(reason) => count_lost(Some(*reason)),
         }

@@ -17,13 +17,13 @@ use resil_wire::single_flight::{
     write_abandoned, write_lead, write_published, write_seen,
 };
 
-use super::waiting::{bounds, help, read, wait_for_answer, waiting};
+use super::waiting::{bounds, help, read, settle_grant, wait_for_answer, waiting};
 use crate::call::{Call, Command, Failure};
 use crate::info::counters;
 use crate::machine::Machine;
 use crate::machines::flight::{Flights, room};
 use crate::room::Opened;
-use crate::{clock, config, fences, lines, sessions};
+use crate::{clock, config, fences, lines, parked, sessions};
 
 pub const PAGE: &str = include_str!("../../../commands/res.sflight.json");
 
@@ -43,15 +43,13 @@ impl Command for Join {
             call.require_memory()?;
         }
         let waiting = waiting(call, wait, WAITERS_CEILING);
-        let name = (bind_to.is_some() || waiting.is_some()).then(|| opened.name());
+        let name = (bind_to.is_some() || waiting.is_some() || parked::is_telling()).then(|| opened.name());
         let ask = Ask { lease, bind_to };
         let joined = opened.step(call, now, &[], |at, setting| join(&mut room(at), token, ask, waiting, setting));
         match joined {
             Joined::Lead(lead) => {
                 Flights::counters().granted.add(1);
-                if let (Some(client), Some(name)) = (bind_to, &name) {
-                    sessions::bind(client, name, lead.fence, lease, now);
-                }
+                settle_grant(name.as_ref(), bind_to, lead.fence, lease, now);
                 write_lead(&lead, &mut call.reply());
             }
             Joined::Seen(seen) => {
@@ -154,14 +152,12 @@ impl Command for Renew {
         let bind_to = sessions::target(call, bind)?;
         let now = clock::now();
         let opened = Opened::<Flights>::open(call, call.string(0)?)?;
-        let name = bind_to.map(|_| opened.name());
+        let name = (bind_to.is_some() || parked::is_telling()).then(|| opened.name());
         let renewed = opened.step(call, now, &[], |at, setting| renew(&mut room(at), token, lease, setting));
         match &renewed {
             Renewed::Granted(grant) => {
                 Flights::counters().renewed.add(1);
-                if let (Some(client), Some(name)) = (bind_to, &name) {
-                    sessions::bind(client, name, grant.fence, lease, now);
-                }
+                settle_grant(name.as_ref(), bind_to, grant.fence, lease, now);
             }
             Renewed::Lost(Reason::Published) => {}
             Renewed::Lost(_) => Flights::counters().stale.add(1),

@@ -1,7 +1,8 @@
 //! What every command does alike whose callers may wait: bounds, waiting, binding, reading, HELP.
 
-use resil_core::Span;
 use resil_core::queue::{WaiterId, Waiting};
+use resil_core::session::ClientId;
+use resil_core::{Instant, Span};
 use resil_wire::argv::Argv;
 use resil_wire::holding::Bounds;
 use resil_wire::reply::Sink;
@@ -11,7 +12,7 @@ use crate::datatype::waited::{Stored, Waited};
 use crate::key::Key;
 use crate::lines::{self, Name};
 use crate::machine::Machine;
-use crate::{config, parked, room};
+use crate::{config, parked, room, sessions};
 
 pub fn bounds() -> Bounds {
     Bounds { lease_max: config::max_lease(), wait_max: config::max_wait() }
@@ -23,6 +24,16 @@ pub fn waiting(call: &Call<'_>, wait: Span, most: u32) -> Option<Waiting> {
         let most = most.min(config::max_waiters()) as usize;
         Waiting { id: parked::next_id(), wait, most }
     })
+}
+
+/// The caller is told of its grant: it hangs on a connection if that was asked for, and is not taken back any more if an
+/// earlier call of the same owner could not be told.
+pub fn settle_grant(name: Option<&Name>, bind_to: Option<ClientId>, fence: u64, lease: Span, now: Instant) {
+    let Some(name) = name else { return };
+    parked::told_elsewhere(name, fence);
+    if let Some(client) = bind_to {
+        sessions::bind(client, name, fence, lease, now);
+    }
 }
 
 /// The step put the call in line: its client waits for the answer. Where the server does not let it, its time is over

@@ -62,6 +62,15 @@ extern "C" fn rdb_load<T: NativeType>(io: *mut raw::RedisModuleIO, version: c_in
             api!(RedisModule_Free)(start.cast());
             value
         };
+        if let Some(value) = value {
+            // SAFETY: the value made above; a payload without a key has no name.
+            unsafe {
+                let name = api!(RedisModule_GetKeyNameFromIO)(io);
+                if !name.is_null() {
+                    T::arrived(value, api!(RedisModule_GetDbIdFromIO)(io), bytes_of(name.cast_mut()));
+                }
+            }
+        }
         value.map_or(null_mut(), doubted)
     })
 }
@@ -140,10 +149,14 @@ extern "C" fn unlink<T: NativeType>(key: *mut raw::RedisModuleKeyOptCtx, value: 
     });
 }
 
-/// One number beside the keys of a snapshot.
+/// Two numbers beside the keys of a snapshot.
 extern "C" fn aux_save<T: NativeType>(io: *mut raw::RedisModuleIO, _when: c_int) {
     // SAFETY: `io` is the server's for this call.
-    guard((), || unsafe { api!(RedisModule_SaveUnsigned)(io, T::aux()) });
+    guard((), || unsafe {
+        let (one, other) = T::aux();
+        api!(RedisModule_SaveUnsigned)(io, one);
+        api!(RedisModule_SaveUnsigned)(io, other);
+    });
 }
 
 extern "C" fn aux_load<T: NativeType>(io: *mut raw::RedisModuleIO, version: c_int, _when: c_int) -> c_int {
@@ -153,11 +166,11 @@ extern "C" fn aux_load<T: NativeType>(io: *mut raw::RedisModuleIO, version: c_in
             return ERR;
         }
         // SAFETY: as above; a short read is seen by the check that follows.
-        let number = unsafe { api!(RedisModule_LoadUnsigned)(io) };
+        let numbers = unsafe { (api!(RedisModule_LoadUnsigned)(io), api!(RedisModule_LoadUnsigned)(io)) };
         if unsafe { api!(RedisModule_IsIOError)(io) } != 0 {
             return ERR;
         }
-        T::load_aux(number);
+        T::load_aux(numbers);
         OK
     })
 }

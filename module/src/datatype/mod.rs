@@ -49,14 +49,20 @@ pub trait NativeType {
     /// As above.
     unsafe fn unlinked(_value: *mut c_void, _db: i32, _name: &[u8]) {}
 
-    /// Whether a snapshot carries a number of this type beside its keys.
+    /// The value was read from a file, or a payload, for the key `name` of database `db`. Nothing may be written here.
+    ///
+    /// # Safety
+    /// As above.
+    unsafe fn arrived(_value: *mut c_void, _db: i32, _name: &[u8]) {}
+
+    /// Whether a snapshot carries two numbers of this type beside its keys.
     const HAS_AUX: bool = false;
 
-    fn aux() -> u64 {
-        0
+    fn aux() -> (u64, u64) {
+        (0, 0)
     }
 
-    fn load_aux(_number: u64) {}
+    fn load_aux(_numbers: (u64, u64)) {}
 
     /// Moves the value's allocations where the server wants them; returns where the value is now.
     unsafe fn defrag(value: *mut c_void, relocate: &mut dyn FnMut(*mut c_void) -> *mut c_void) -> *mut c_void;

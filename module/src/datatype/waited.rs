@@ -9,9 +9,10 @@ use redis_module::raw;
 use resil_core::Instant;
 
 use super::{Bytes, NativeType, malloc_size};
+use crate::chores::{self, Chore};
+use crate::fences;
 use crate::lines::Name;
 use crate::machine::Machine;
-use crate::{chores, fences};
 
 /// What is stored.
 pub struct Stored<M: Machine> {
@@ -92,12 +93,19 @@ impl<M: Machine> NativeType for Waited<M> {
         chores::key_left::<M>(db, name, &stored.state);
     }
 
-    fn aux() -> u64 {
-        fences::highest()
+    unsafe fn arrived(_value: *mut c_void, db: i32, name: &[u8]) {
+        // A file's keys are searched for when all of it is there.
+        if !fences::is_loading() {
+            chores::add(Name::new(M::KIND, db, name), Chore::Look);
+        }
     }
 
-    fn load_aux(number: u64) {
-        fences::heard_of(number);
+    fn aux() -> (u64, u64) {
+        fences::for_snapshot()
+    }
+
+    fn load_aux((highest, ahead_us): (u64, u64)) {
+        fences::from_snapshot(highest, ahead_us);
     }
 
     unsafe fn defrag(value: *mut c_void, relocate: &mut dyn FnMut(*mut c_void) -> *mut c_void) -> *mut c_void {

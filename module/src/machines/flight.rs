@@ -134,7 +134,8 @@ impl Machine for Flights {
             Answer::Lead { id, lead, bind_to } => {
                 let bytes = lead.stale.as_ref().map_or(0, |bytes| bytes.len());
                 let granted = Some(Grant { fence: lead.fence, lease: lead.lease, waited: lead.waited, bind_to });
-                Delivery { id, told: Told::verdict(move |sink| write_lead(&lead, sink)), granted, bytes: bytes + 64 }
+                let told = Told::verdict(move |sink| write_lead(&lead, sink));
+                Delivery { id, told, granted, timed_out: false, bytes: bytes + 64 }
             }
             Answer::Seen { id, seen } => {
                 let bytes = match &seen {
@@ -142,8 +143,9 @@ impl Machine for Flights {
                     Seen::Error { text } => text.len(),
                     Seen::Empty { .. } | Seen::Busy { .. } | Seen::Miss => 0,
                 };
+                let timed_out = matches!(seen, Seen::Busy { .. });
                 let told = Told::verdict(move |sink| write_seen(&seen, sink));
-                Delivery { id, told, granted: None, bytes: bytes + 64 }
+                Delivery { id, told, granted: None, timed_out, bytes: bytes + 64 }
             }
             Answer::Superseded { id } => superseded(id),
         }

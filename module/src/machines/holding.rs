@@ -67,9 +67,11 @@ fn deliver<F: Flavour>(answer: Answer) -> Delivery {
         Answer::Granted { id, grant, bind_to, .. } => {
             let LockGrant { fence, lease, waited, .. } = grant;
             let granted = Some(Grant { fence, lease, waited, bind_to });
-            Delivery { id, told: F::told_grant(grant), granted, bytes: 64 }
+            Delivery { id, told: F::told_grant(grant), granted, timed_out: false, bytes: 64 }
         }
-        Answer::TimedOut { id, busy } => Delivery { id, told: F::told_timeout(busy), granted: None, bytes: 64 },
+        Answer::TimedOut { id, busy } => {
+            Delivery { id, told: F::told_timeout(busy), granted: None, timed_out: true, bytes: 64 }
+        }
         Answer::Superseded { id } => superseded(id),
     }
 }

@@ -134,15 +134,17 @@ impl Machine for Idempotency {
         match answer {
             Answer::Run { id, run, bind_to } => {
                 let granted = Some(Grant { fence: run.fence, lease: run.lease, waited: run.waited, bind_to });
-                Delivery { id, told: Told::verdict(move |sink| write_run(&run, sink)), granted, bytes: 64 }
+                let told = Told::verdict(move |sink| write_run(&run, sink));
+                Delivery { id, told, granted, timed_out: false, bytes: 64 }
             }
             Answer::Settled { id, settled } => {
                 let bytes = match &settled {
                     Settled::Replay(replay) => replay.result.as_ref().map_or(0, |result| result.len()),
                     _ => 0,
                 };
+                let timed_out = matches!(settled, Settled::Busy { .. });
                 let told = Told::verdict(move |sink| write_settled(&settled, sink));
-                Delivery { id, told, granted: None, bytes: bytes + 64 }
+                Delivery { id, told, granted: None, timed_out, bytes: bytes + 64 }
             }
             Answer::Superseded { id } => superseded(id),
         }

@@ -1,0 +1,276 @@
+//! One key as a server keeps it: flight, line, fences, a clock; and a replica that only gets the edits.
+//!
+//! Every step goes through [`Key::step`], which holds it against what must be true after any step whatsoever.
+
+use resil_core::codec::to_vec;
+use resil_core::fence::Floor;
+use resil_core::lock::{Ending, Renewed, Setting};
+use resil_core::queue::Queue;
+use resil_core::single_flight::{
+    self, Abandoned, Answer, Ask, Edit, Flight, Joined, Lead, Outcome, Publication, Published, Room, Seen, Waiting,
+    decode_edits, decode_flight, encode_edits, encode_flight,
+};
+use resil_core::{Instant, Span};
+
+use super::gaps::{JUMP, SECOND, START};
+
+/// How somebody would lead, and how long it waits for what another loads.
+#[derive(Debug, Clone, Copy)]
+pub struct Wish {
+    pub lease: i64,
+    pub wait: Option<i64>,
+    pub most: usize,
+    pub bind_to: Option<u64>,
+}
+
+/// A lease of ten seconds, and no patience.
+pub fn now_or_never() -> Wish {
+    Wish { lease: 10 * SECOND, wait: None, most: 1_000, bind_to: None }
+}
+
+pub fn waits(wait: i64) -> Wish {
+    Wish { wait: Some(wait), ..now_or_never() }
+}
+
+#[derive(Debug, Clone)]
+pub struct Key {
+    pub flight: Flight,
+    pub queue: Queue<Ask>,
+    pub floor: Floor,
+    pub replica: Flight,
+    pub replica_floor: Floor,
+    pub now: i64,
+    pub promoted: Option<i64>,
+    /// What the last step told.
+    pub answers: Vec<Answer>,
+    pub endings: Vec<Ending>,
+    pub edits: Vec<Edit>,
+    pub wake: Option<i64>,
+    /// Calls that wait for their answer.
+    pub open: Vec<u64>,
+    pub calls: u64,
+}
+
+impl Default for Key {
+    fn default() -> Self {
+        Self {
+            flight: Flight::default(),
+            queue: Queue::default(),
+            floor: Floor::default(),
+            replica: Flight::default(),
+            replica_floor: Floor::default(),
+            now: START,
+            promoted: None,
+            answers: Vec::new(),
+            endings: Vec::new(),
+            edits: Vec::new(),
+            wake: None,
+            open: Vec::new(),
+            calls: 0,
+        }
+    }
+}
+
+pub fn bytes_of(flight: &Flight) -> Vec<u8> {
+    to_vec(|out| encode_flight(flight, out))
+}
+
+impl Key {
+    fn step<V>(&mut self, act: impl FnOnce(&mut Room<'_>, &mut Setting<'_>) -> Outcome<V>) -> V {
+        let mut room = Room { flight: &mut self.flight, queue: &mut self.queue };
+        let mut setting = Setting {
+            now: Instant::from_us(self.now),
+            promoted_at: self.promoted.map(Instant::from_us),
+            floor: &mut self.floor,
+        };
+        let Outcome { verdict, edits, answers, endings, wake_at } = act(&mut room, &mut setting);
+        self.answers = answers;
+        self.endings = endings;
+        self.edits = edits.to_vec();
+        self.wake = wake_at.map(Instant::as_us);
+        self.replicate();
+        self.hold_to_account();
+        verdict
+    }
+
+    /// The edits travel as bytes, and make of the replica what the step made of the flight.
+    fn replicate(&mut self) {
+        if self.edits.is_empty() {
+            return;
+        }
+        let edits = decode_edits(&to_vec(|out| encode_edits(&self.edits, out))).expect("edits of a step");
+        assert_eq!(edits.as_slice(), self.edits.as_slice());
+        for edit in &edits {
+            if let Edit::Led(leader) = edit {
+                self.replica_floor.heard_of(leader.fence);
+            }
+            self.replica.apply(edit);
+        }
+    }
+
+    fn hold_to_account(&mut self) {
+        let bytes = bytes_of(&self.flight);
+        assert_eq!(bytes, bytes_of(&self.replica), "the edits make the same flight elsewhere");
+        assert_eq!(decode_flight(&bytes).as_ref(), Ok(&self.flight), "the flight can be stored");
+        for answer in &self.answers {
+            let at = self.open.iter().position(|id| *id == answer.id()).expect("one answer, to a call that waits");
+            self.open.remove(at);
+        }
+        let mut waits: Vec<u64> = self.queue.waiters().map(|waiter| waiter.id).collect();
+        waits.sort_unstable();
+        let mut open = self.open.clone();
+        open.retain(|id| *id != self.calls || waits.contains(id));
+        open.sort_unstable();
+        assert_eq!(open, waits, "whoever is not answered waits");
+    }
+
+    /// When something ends: the lease, patience, a pause, freshness, staleness.
+    pub fn moments(&self) -> Vec<i64> {
+        let lease = self.flight.leader.iter().map(|leader| leader.ends);
+        let value = self.flight.value.iter().flat_map(|value| [value.fresh_until, value.stale_until]);
+        let pause = self.flight.pause.iter().map(|pause| pause.until);
+        let line = self.queue.waiters().map(|waiter| waiter.deadline);
+        lease.chain(value).chain(pause).chain(line).map(Instant::as_us).collect()
+    }
+
+    pub fn join(&mut self, token: &str, wish: Wish) -> Joined {
+        self.calls += 1;
+        let id = self.calls;
+        let ask = Ask { lease: Span::from_us(wish.lease), bind_to: wish.bind_to };
+        let waiting = wish.wait.map(|wait| Waiting { id, wait: Span::from_us(wait), most: wish.most });
+        // Until the verdict is known the call counts as open: whoever is told at once is not told again.
+        self.open.push(id);
+        let verdict = self.step(|room, setting| single_flight::join(room, token.as_bytes(), ask, waiting, setting));
+        let open = self.open.pop_if(|open| *open == id).expect("a verdict or an answer, never both");
+        if verdict == Joined::Queued {
+            self.open.push(open);
+        }
+        verdict
+    }
+
+    /// Joins, and leads.
+    pub fn lead(&mut self, token: &str) -> Lead {
+        match self.join(token, now_or_never()) {
+            Joined::Lead(lead) => lead,
+            other => panic!("{token} is told {other:?}"),
+        }
+    }
+
+    /// Joins without patience, and is told something else than to lead.
+    pub fn told(&mut self, token: &str) -> Seen {
+        match self.join(token, now_or_never()) {
+            Joined::Seen(seen) => seen,
+            other => panic!("{token} is told {other:?}"),
+        }
+    }
+
+    /// Joins, and waits. Returns the id of the call.
+    pub fn follow(&mut self, token: &str, wait: i64) -> u64 {
+        assert_eq!(self.join(token, waits(wait)), Joined::Queued, "{token}");
+        self.calls
+    }
+
+    pub fn publish(&mut self, token: &str, ttl: i64, publication: Publication) -> Published {
+        let ttl = Span::from_us(ttl);
+        self.step(|room, setting| single_flight::publish(room, token.as_bytes(), ttl, publication, setting))
+    }
+
+    pub fn abandon(&mut self, token: &str, retry: Option<i64>) -> Abandoned {
+        let retry = retry.map(Span::from_us);
+        self.step(|room, setting| single_flight::abandon(room, token.as_bytes(), retry, setting))
+    }
+
+    pub fn renew(&mut self, token: &str, lease: i64) -> Renewed {
+        self.step(|room, setting| single_flight::renew(room, token.as_bytes(), Span::from_us(lease), setting))
+    }
+
+    pub fn invalidate(&mut self, soft: bool) -> bool {
+        self.step(|room, setting| single_flight::invalidate(room, soft, setting))
+    }
+
+    pub fn close(&mut self, fence: u64) -> bool {
+        self.step(|room, setting| single_flight::close(room, fence, setting))
+    }
+
+    pub fn take_back(&mut self, fence: u64) -> bool {
+        self.step(|room, setting| single_flight::take_back(room, fence, setting))
+    }
+
+    pub fn extend(&mut self, fence: u64, until: i64) -> bool {
+        self.step(|room, setting| single_flight::extend(room, fence, Instant::from_us(until), setting))
+    }
+
+    pub fn leave(&mut self, id: u64) -> bool {
+        self.open.retain(|open| *open != id);
+        self.step(|room, setting| single_flight::leave(room, id, setting))
+    }
+
+    pub fn tick(&mut self) {
+        self.step(single_flight::tick);
+    }
+
+    pub fn give_up(&mut self) {
+        self.step(single_flight::give_up);
+    }
+
+    pub fn look(&self) -> Seen {
+        single_flight::look(&self.flight, Instant::from_us(self.now))
+    }
+
+    /// The clock shows `by` more, or less; whatever is due happens.
+    pub fn later(&mut self, by: i64) {
+        self.now += by;
+        self.tick();
+    }
+
+    /// Stored and loaded again. Connections, and so followers, are gone.
+    pub fn restart(&mut self) {
+        self.flight = decode_flight(&bytes_of(&self.flight)).expect("what was stored");
+        self.start_anew(self.replica_floor.highest());
+    }
+
+    /// The replica, whose clock differs by `by`, becomes the primary.
+    pub fn promote(&mut self, by: i64) {
+        self.now += by;
+        self.flight = self.replica.clone();
+        self.promoted = Some(self.now);
+        self.start_anew(self.replica_floor.highest());
+    }
+
+    fn start_anew(&mut self, floor: u64) {
+        self.queue = Queue::default();
+        self.open.clear();
+        self.answers.clear();
+        self.endings.clear();
+        self.edits.clear();
+        self.floor = Floor::default();
+        self.floor.heard_of(floor);
+        self.floor.jump(Span::from_us(JUMP), Instant::from_us(self.now));
+    }
+
+    /// The key is deleted, everywhere.
+    pub fn delete(&mut self) {
+        self.flight = Flight::default();
+        self.replica = Flight::default();
+        self.tick();
+    }
+
+    /// What the call `id` was told in the last step.
+    fn answer(&self, id: u64) -> &Answer {
+        self.answers.iter().find(|answer| answer.id() == id).unwrap_or_else(|| panic!("{id} is told nothing"))
+    }
+
+    pub fn answered_lead(&self, id: u64) -> Lead {
+        match self.answer(id) {
+            Answer::Lead { lead, .. } => lead.clone(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub fn answered(&self, id: u64) -> Seen {
+        match self.answer(id) {
+            Answer::Seen { seen, .. } => seen.clone(),
+            other => panic!("{other:?}"),
+        }
+    }
+}
