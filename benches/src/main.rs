@@ -16,6 +16,7 @@
 //! long), `BENCH_QUICK=1` (a smoke run: few keys, two rounds), and the harness's `RESIL_SERVER` and `RESIL_MODULE`;
 //! `RESIL_CELL` names a redis-cell built elsewhere.
 
+mod affinity;
 mod bars;
 mod catalogue;
 mod cell;

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use redis::Connection;
 use resil_harness::{Options, Server, ok, wait_for_sync};
 
+use crate::affinity::OneCore;
 use crate::client::Client;
 use crate::figures::median;
 use crate::load::{Batches, Call, Load, Random, Sent};
@@ -140,6 +141,7 @@ impl Stage {
     }
 
     fn run(&mut self, slice: &Slice<'_>) -> Cost {
+        let _one_core = (slice.sent == Sent::OneByOne).then(|| OneCore::share_with(self.server.pid()));
         let cpu_before_us = cpu_us(&self.server);
         let started = Instant::now();
         match slice.sent {

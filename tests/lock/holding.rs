@@ -130,7 +130,7 @@ fn a_lease_that_has_ended_is_not_revived() {
     assert_eq!(scene.ask("RES.LOCK CHECK k a"), "1");
     scene.main.clock_at_us(1_000_000);
     assert_eq!(scene.ask("RES.LOCK RENEW k a 1s"), "[LOST expired]");
-    assert_eq!(scene.fence("RES.LOCK ACQUIRE k a 1s"), FIRST as u64 + 1);
+    assert_eq!(scene.fence("RES.LOCK ACQUIRE k a 1s"), FIRST as u64 + 1_000_000);
 }
 
 #[test]

@@ -129,13 +129,11 @@ fn vanish_at_the_hand_over(bound: &str, lease: &str, rounds: usize) {
 }
 
 #[test]
-#[ignore = "bug: crashes Redis 7.0 (CLIENT LIST of a client that is being freed)"]
 fn a_bound_waiter_that_vanishes_as_its_turn_comes_holds_nothing() {
     vanish_at_the_hand_over("BOUND", "1h", 20);
 }
 
 #[test]
-#[ignore = "bug: crashes Redis 7.0 (CLIENT LIST of a client that is being freed)"]
 fn a_waiter_that_vanishes_as_its_turn_comes_holds_nothing_beyond_its_lease() {
     vanish_at_the_hand_over("", "50ms", 20);
 }

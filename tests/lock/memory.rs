@@ -48,7 +48,6 @@ fn at_maxmemory_what_is_held_can_be_renewed_and_released_and_nothing_new_begins(
 
 /// A denial needs no memory.
 #[test]
-#[ignore = "bug: TAKEN and FULL are -OOM at maxmemory"]
 fn at_maxmemory_a_denial_is_still_a_denial() {
     let mut scene = Scene::driven();
     scene.ask("RES.LOCK ACQUIRE k a 1h");
@@ -60,7 +59,6 @@ fn at_maxmemory_a_denial_is_still_a_denial() {
 
 /// Leases that ended long before their time leave nothing behind.
 #[test]
-#[ignore = "bug: the instants a deleted key was armed for stay until they come, up to max-lease"]
 fn deleted_locks_leave_nothing_behind() {
     let mut scene = Scene::real();
     let churn = |scene: &mut Scene, from: usize| {

@@ -187,7 +187,7 @@ fn what_is_answered_late_is_answered_in_the_protocol_of_the_one_who_waited() {
     scene.main.clock_at_ms(500);
     assert_eq!(modern.answer(), "[TIMEOUT a 500 1]");
     scene.main.clock_at_ms(1_000);
-    assert_eq!(older.answer(), format!("[GRANTED {} 2000 1000]", FIRST + 1));
+    assert_eq!(older.answer(), format!("[GRANTED {} 2000 1000]", FIRST + 1_000_000));
     modern.is_in_step();
     older.is_in_step();
     eventually("nobody waits", SOON, || scene.waiters() == 0);

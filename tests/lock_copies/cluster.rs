@@ -149,7 +149,6 @@ fn timers_keep_their_hands_off_a_slot_that_is_on_its_way() {
 }
 
 #[test]
-#[ignore = "bug: what is to be done with a key is dropped while its slot is on its way, not put off"]
 fn a_bound_holder_that_closed_while_its_slot_was_on_its_way_is_not_forgotten() {
     let cluster = Cluster::start(2, Options::default());
     let mut moving = Move::of(&cluster, "k");
@@ -278,7 +277,6 @@ fn the_replica_of_a_node_that_died_keeps_its_locks() {
 }
 
 #[test]
-#[ignore = "bug: Valkey 9.1 leaves blocked clients alone when the cluster demotes their node; ours wait there forever"]
 fn who_waits_at_a_primary_that_the_cluster_replaced_is_sent_away() {
     let cluster = Cluster::start(2, Options::default());
     let primary = cluster.node_for_key("k");

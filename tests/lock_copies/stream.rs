@@ -98,15 +98,15 @@ fn a_renewal_is_one_change_and_none_if_nobody_was_heard() {
     });
     assert_eq!(changes, Vec::<String>::new(), "a heartbeat alone changes nothing");
     let mut changes = added(&server, || {
-        connection.clock_at_ms(701);
+        connection.clock_at_ms(1_367);
         turn(&mut connection);
     });
     changes.sort();
     assert_eq!(changes, ["RES._APPLY b", "RES._APPLY k"]);
-    assert_eq!(connection.look("k").holders[0].remaining_ms, 1_999);
+    assert_eq!(connection.look("k").holders[0].remaining_ms, 1_333);
     assert_eq!(
         added(&server, || {
-            connection.clock_at_ms(1_402);
+            connection.clock_at_ms(2_034);
             turn(&mut connection);
         }),
         Vec::<String>::new()

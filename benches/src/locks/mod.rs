@@ -198,11 +198,6 @@ fn print_contention(name: &str, found: &Contention) {
     let unfairness = if found.least == 0 { "∞".to_owned() } else { format!("{:.2}", found.unfairness()) };
     println!(
         "| {name} | {:.0} | {:.2} | {:.2} | {} | {} | {unfairness} | {:.1} |",
-        found.hand_overs_per_s,
-        found.wait_p50_ms,
-        found.wait_p99_ms,
-        found.most,
-        found.least,
-        found.cpu_us
+        found.hand_overs_per_s, found.wait_p50_ms, found.wait_p99_ms, found.most, found.least, found.cpu_us
     );
 }

@@ -239,6 +239,7 @@ fn ask_model(model: &mut Model, call: &Call, key: &Key) -> Said {
             Said::Nothing
         }
         Call::Promote(_) => {
+            model.now = key.now;
             model.promoted = Some(key.now);
             model.start_anew(JUMP);
             Said::Nothing

@@ -264,6 +264,7 @@ impl Key {
         self.floor = Floor::default();
         self.floor.heard_of(floor);
         self.floor.jump(Span::from_us(JUMP), Instant::from_us(self.now));
+        self.replica_floor.heard_of(self.floor.highest());
     }
 
     /// The key is deleted, everywhere.

@@ -130,8 +130,10 @@ proptest! {
             let answered = |id| key.answers.iter().any(|answer| answer.id() == id);
             line.retain(|stood| key.open.contains(&stood.id) || answered(stood.id));
             for answer in &key.answers {
-                // The call of this step learns of its grant by its verdict; who stood behind it comes after.
-                if granted && line.first().is_some_and(own) {
+                // The call of this step learns of its grant, or that it waited in vain, by its verdict; who stood behind
+                // it comes after.
+                let over = call.is_some_and(|(id, _)| !key.open.contains(&id));
+                if over && !matches!(answer, Answer::Superseded { .. }) && line.first().is_some_and(own) {
                     line.remove(0);
                 }
                 let Some(at) = line.iter().position(|stood| stood.id == answer.id()) else {
