@@ -1,0 +1,1 @@
+//! Work that is done once, and values that are loaded once, on a real server.
