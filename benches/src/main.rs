@@ -8,7 +8,7 @@
 //! judge medians of ratios.
 //!
 //! # Where is what
-//! [`load`] what is sent; [`catalogue`] the rows; [`client`] sends and checks; [`stage`] a server and one run on it;
+//! [`load`] what is sent; [`affinity`] on which core; [`catalogue`] the rows; [`client`] sends and checks; [`stage`] a server and one run on it;
 //! [`cell`] builds redis-cell, [`foreign`] installs peers of other languages, [`pybreaker`] runs one; [`locks`] what only locks have: contenders, waiters, and their
 //! peers in other languages; [`figures`] medians and ratios; [`bars`] the promises; [`report`] the tables.
 //!
