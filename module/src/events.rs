@@ -10,10 +10,10 @@ use crate::datatype::tiers::Tiers;
 use crate::datatype::waited::Waited;
 use crate::datatype::window::Log;
 use crate::edge::{OK, api, bytes_of, guard};
-use crate::key::Key;
+use crate::key::{Key, salt_of};
 use crate::lines::Name;
 use crate::machine::{Kind, for_kind};
-use crate::{config, fences, key, listeners, parked, sessions, vendor};
+use crate::{config, fences, key, listeners, neighbours, parked, sessions, vendor};
 
 /// Subscribes to all that concerns us, after looking at how things stand.
 pub fn watch(ctx: *mut raw::RedisModuleCtx) {
@@ -55,7 +55,10 @@ extern "C" fn on_key_event(
     // SAFETY: the server passes a C string.
     let event = unsafe { CStr::from_ptr(event) };
     if event == c"expire" || event == c"persist" {
-        guard((), || doubt(&mut Key::notified(ctx, name)));
+        // SAFETY: the name is that of this event.
+        if neighbours::may_be_ours(salt_of(unsafe { bytes_of(name) })) {
+            guard((), || doubt(&mut Key::notified(ctx, name)));
+        }
     } else if event == c"rename_to" || event == c"move_to" || event == c"copy_to" || event == c"restore" {
         guard((), || {
             let mut key = Key::notified(ctx, name);
@@ -117,6 +120,9 @@ extern "C" fn on_event(ctx: *mut raw::RedisModuleCtx, event: raw::RedisModuleEve
             if sub == raw::REDISMODULE_SUBEVENT_FLUSHDB_START {
                 chores::flush_begins(ctx, db);
             } else {
+                if db.is_none() {
+                    neighbours::clear();
+                }
                 chores::flush_ended(db);
             }
         }

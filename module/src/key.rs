@@ -10,6 +10,7 @@ use resil_core::Instant;
 use crate::call::{Call, Failure};
 use crate::datatype::{NativeType, doubted, handle_of, is_doubted, plain};
 use crate::edge::{OK, api, bytes_of};
+use crate::neighbours;
 
 /// Whether we hear of every key that is re-timed. Where we do not, each change looks the expiry up.
 static TRUSTED: AtomicBool = AtomicBool::new(false);
@@ -85,14 +86,7 @@ impl<'c> Key<'c> {
     /// A number of this key's own, to spread expiries: the same on every server.
     pub fn salt(&self) -> u64 {
         // SAFETY: the name lives as long as the call.
-        let name = unsafe { bytes_of(self.name) };
-        let mut salt = name.len() as u64;
-        for chunk in name.chunks(8) {
-            let mut word = [0; 8];
-            word[..chunk.len()].copy_from_slice(chunk);
-            salt = (salt ^ u64::from_le_bytes(word)).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
-        }
-        salt
+        salt_of(unsafe { bytes_of(self.name) })
     }
 
     /// Puts `value` in place of whatever the key held.
@@ -140,6 +134,8 @@ impl<'c> Key<'c> {
         if let Some(value) = stored.filter(|_| doubt) {
             self.swap_pointer::<T>(plain(value));
         }
+        // From now on its expiry is known without asking, so a re-timing must be heard of.
+        neighbours::mark(self.salt());
     }
 
     /// The same value under a pointer with another bit of doubt.
@@ -162,6 +158,17 @@ impl<'c> Key<'c> {
     pub fn notified(ctx: *mut raw::RedisModuleCtx, name: *mut raw::RedisModuleString) -> Self {
         Self::open(ctx, name, raw::REDISMODULE_READ | raw::REDISMODULE_WRITE)
     }
+}
+
+/// A number of a name's own.
+pub fn salt_of(name: &[u8]) -> u64 {
+    let mut salt = name.len() as u64;
+    for chunk in name.chunks(8) {
+        let mut word = [0; 8];
+        word[..chunk.len()].copy_from_slice(chunk);
+        salt = (salt ^ u64::from_le_bytes(word)).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
+    }
+    salt
 }
 
 impl Drop for Key<'_> {

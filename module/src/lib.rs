@@ -21,6 +21,7 @@ mod lines;
 mod listeners;
 mod machine;
 mod machines;
+mod neighbours;
 mod parked;
 mod room;
 mod search;
