@@ -14,7 +14,7 @@
 //! - [`lock`]: locks and bulkheads: holders with leases, a line of waiters, fences.
 //! - [`idempotency`]: work that is done once, and its result for everybody who asks again.
 //! - [`single_flight`]: one caller loads, everybody gets what it loaded.
-//! - [`queue`], [`lease`], [`fence`], [`session`]: what waits, what ends, what only grows, and what hangs on a connection.
+//! - [`queue`], [`lease`], [`fence`], [`wakes`], [`session`]: what waits, what ends, what only grows, and what hangs on a connection.
 //! - [`codec`]: state and changes as versioned bytes; every decoded value is checked against its invariants.
 //! - [`limits`]: every maximum in one table.
 //!
@@ -38,6 +38,7 @@ pub mod session;
 pub mod single_flight;
 pub mod step;
 pub mod time;
+pub mod wakes;
 pub mod window;
 
 pub use step::Step;

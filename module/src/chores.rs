@@ -9,18 +9,19 @@
 //! loading, or while the server asks not to write to its replicas; chores then stay where they are.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
 
 use redis_module::raw;
 use resil_core::limits::CLOCK_JITTER;
 use resil_core::lock::Reason;
+use resil_core::wakes::Wakes;
 use resil_core::{Instant, Span};
 
 use crate::edge::{api, guard};
 use crate::lines::{self, Name};
-use crate::machine::Machine;
+use crate::machine::{Kind, Machine};
 use crate::{clock, cluster, fences, parked, room, search, sessions};
 
 /// What is left to do with a key.
@@ -53,7 +54,7 @@ const SLICE: usize = 1_000;
 
 struct Desk {
     chores: VecDeque<(Name, Chore)>,
-    wakes: BTreeSet<(Instant, Name)>,
+    wakes: Wakes,
     timer: Option<(raw::RedisModuleTimerID, Instant)>,
     /// When the clock was last looked at.
     seen: Instant,
@@ -61,7 +62,7 @@ struct Desk {
 
 impl Default for Desk {
     fn default() -> Self {
-        Self { chores: VecDeque::new(), wakes: BTreeSet::new(), timer: None, seen: Instant::EPOCH }
+        Self { chores: VecDeque::new(), wakes: Wakes::default(), timer: None, seen: Instant::EPOCH }
     }
 }
 
@@ -87,8 +88,8 @@ pub fn add(name: Name, chore: Chore) {
 }
 
 /// The key wants to be looked at, at `at`.
-pub fn wake(at: Instant, name: Name) {
-    DESK.with_borrow_mut(|desk| desk.wakes.insert((at, name)));
+pub fn wake(at: Instant, kind: Kind, db: i32, key: &[u8]) {
+    DESK.with_borrow_mut(|desk| desk.wakes.add(at, tag(kind, db), key));
     set_timer(at);
 }
 
@@ -112,13 +113,24 @@ pub fn is_idle() -> bool {
 }
 
 /// The key does not want to be looked at, at `at`, after all.
-pub fn sleep(at: Instant, name: &Name) {
-    DESK.with_borrow_mut(|desk| desk.wakes.remove(&(at, name.clone())));
+pub fn sleep(at: Instant, kind: Kind, db: i32, key: &[u8]) {
+    DESK.with_borrow_mut(|desk| desk.wakes.call_off(at, tag(kind, db), key));
+}
+
+/// Kind and database in one number, as the list of wakes has it.
+fn tag(kind: Kind, db: i32) -> u16 {
+    let kinds = Kind::ALL.len() as i32;
+    u16::try_from(db * kinds + kind as i32).unwrap_or(u16::MAX)
+}
+
+fn name_of((tag, key): (u16, Box<[u8]>)) -> Name {
+    let kinds = Kind::ALL.len();
+    Name { db: i32::from(tag) / kinds as i32, kind: Kind::ALL[usize::from(tag) % kinds], key }
 }
 
 /// Sets the timer for whatever comes next.
 pub fn plan() {
-    let next = DESK.with_borrow(|desk| desk.wakes.first().map(|(at, _)| *at));
+    let next = DESK.with_borrow(|desk| desk.wakes.first());
     if let Some(next) = next.into_iter().chain(sessions::next_due()).min() {
         set_timer(next);
     }
@@ -184,11 +196,8 @@ fn run(ctx: *mut raw::RedisModuleCtx) -> Option<Span> {
         }
     }
     for _ in 0..SLICE {
-        let due = DESK.with_borrow_mut(|desk| {
-            desk.wakes.first().is_some_and(|(at, _)| *at <= now).then(|| desk.wakes.pop_first()).flatten()
-        });
-        match due {
-            Some((at, name)) => room::woken(ctx, &name, at, now),
+        match DESK.with_borrow_mut(|desk| desk.wakes.take_due(now)) {
+            Some(due) => room::woken(ctx, &name_of(due), now),
             None => break,
         }
     }
@@ -257,14 +266,13 @@ pub fn flush_begins(ctx: *mut raw::RedisModuleCtx, db: Option<i32>) {
         return;
     }
     // Every key with a lease is among the wakes, once; they go with the keys.
-    let leaving: BTreeSet<(Instant, Name)> = DESK.with_borrow_mut(|desk| {
-        let mine = |name: &Name| db.is_none_or(|db| db == name.db);
-        let (leaving, staying) = std::mem::take(&mut desk.wakes).into_iter().partition(|(_, name)| mine(name));
-        desk.wakes = staying;
-        leaving
-    });
-    for (_, name) in leaving {
-        room::leaving(ctx, &name);
+    let wakes: Vec<Name> = DESK.with_borrow_mut(|desk| desk.wakes.take_all()).map(name_of).collect();
+    for name in wakes {
+        if db.is_none_or(|db| db == name.db) {
+            room::leaving(ctx, &name);
+        } else {
+            DESK.with_borrow_mut(|desk| desk.chores.push_back((name, Chore::Rearm)));
+        }
     }
 }
 
@@ -284,12 +292,12 @@ pub fn databases_swapped(a: i32, b: i32) {
             db
         }
     };
-    DESK.with_borrow_mut(|desk| {
-        desk.wakes = std::mem::take(&mut desk.wakes)
-            .into_iter()
-            .map(|(at, name)| (at, Name { db: swapped(name.db), ..name }))
-            .collect();
-    });
+    let wakes: Vec<Name> = DESK.with_borrow_mut(|desk| desk.wakes.take_all()).map(name_of).collect();
+    for name in wakes {
+        let name = Name { db: swapped(name.db), ..name };
+        DESK.with_borrow_mut(|desk| desk.chores.push_back((name, Chore::Rearm)));
+    }
+    set_timer(clock::now());
     sessions::swap_databases(a, b);
     for db in [a, b] {
         lines::names(Some(db)).into_iter().for_each(|name| add(name, Chore::Look));
@@ -302,7 +310,7 @@ pub fn demoted() {
     sessions::clear();
     DESK.with_borrow_mut(|desk| {
         desk.chores.clear();
-        desk.wakes.clear();
+        desk.wakes = Wakes::default();
     });
     search::stop();
 }
@@ -327,9 +335,9 @@ pub fn watch_clock() {
     if now.plus(CLOCK_JITTER) >= seen {
         return;
     }
-    let wakes = DESK.with_borrow_mut(|desk| std::mem::take(&mut desk.wakes));
-    for (_, name) in wakes {
-        DESK.with_borrow_mut(|desk| desk.chores.push_back((name, Chore::Rearm)));
+    let wakes = DESK.with_borrow_mut(|desk| desk.wakes.take_all());
+    for wake in wakes {
+        DESK.with_borrow_mut(|desk| desk.chores.push_back((name_of(wake), Chore::Rearm)));
     }
     sessions::clock_ran_back(now);
     stop_timer();

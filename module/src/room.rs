@@ -153,25 +153,25 @@ impl<'c, M: Machine> Opened<'c, M> {
             let armed_us = &mut self.stored().armed_us;
             if *armed_us == 0 || *armed_us > at.as_us() {
                 let before_us = std::mem::replace(armed_us, at.as_us());
-                let name = Name::new(M::KIND, db, name);
                 if before_us != 0 {
-                    chores::sleep(Instant::from_us(before_us), &name);
+                    chores::sleep(Instant::from_us(before_us), M::KIND, db, name);
                 }
-                chores::wake(at, name);
+                chores::wake(at, M::KIND, db, name);
             }
         }
     }
 
     fn settle_endings(&self, call: &Call<'_>, endings: &[Ending], now: Instant, details: &[(&str, &[u8])]) {
-        let name = self.name();
         for Ending { owner, fence, held, how } in endings {
             M::counters().hold.add(*held);
             if *how == End::Released {
                 M::counters().released.add(1);
-                sessions::unbind(&name, *fence);
+                if sessions::any() {
+                    sessions::unbind(&self.name(), *fence);
+                }
             } else {
                 let details = if *how == End::Broken { details } else { &[] };
-                lost(call, &name, owner, *fence, M::reason(*how), now, details);
+                lost(call, &self.name(), owner, *fence, M::reason(*how), now, details);
             }
         }
     }
@@ -303,25 +303,22 @@ pub fn redirect(ctx: *mut raw::RedisModuleCtx, name: &Name, now: Instant) {
     work_on(ctx, name, TurnAwayIfGone);
 }
 
-/// The instant `at` that the key asked for has come.
-pub fn woken(ctx: *mut raw::RedisModuleCtx, name: &Name, at: Instant, now: Instant) {
+/// The instant that the key asked for has come.
+pub fn woken(ctx: *mut raw::RedisModuleCtx, name: &Name, now: Instant) {
     /// How soon a key is looked at again whose slot is on its way.
     const SOON: Span = Span::from_ms(100);
     struct Woken {
-        at: Instant,
         now: Instant,
         ours: bool,
     }
     impl Work for Woken {
         fn on<M: Machine>(self, call: &Call<'_>, opened: Result<Opened<'_, M>, Failure>) {
-            let Self { at, now, ours } = self;
+            let Self { now, ours } = self;
             let Ok(mut opened) = opened else { return };
             if opened.value.is_none() {
                 return;
             }
-            if opened.stored().armed_us == at.as_us() {
-                opened.stored().armed_us = 0;
-            }
+            opened.stored().armed_us = 0;
             if ours {
                 opened.step(call, now, &[], M::tick);
             } else {
@@ -330,7 +327,7 @@ pub fn woken(ctx: *mut raw::RedisModuleCtx, name: &Name, at: Instant, now: Insta
         }
     }
     let ours = is_ours(ctx, name, now);
-    work_on(ctx, name, Woken { at, now, ours });
+    work_on(ctx, name, Woken { now, ours });
 }
 
 /// Does what was left to do with a key; gives it back if that has to wait.

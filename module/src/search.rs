@@ -92,6 +92,6 @@ fn note(key: *mut raw::RedisModuleKey, name: *mut raw::RedisModuleString, db: c_
     }
     let ours = Kind::ALL.into_iter().find(|ours| for_kind!(*ours, M => handle_of::<Waited<M>>() == kind));
     if let Some(ours) = ours {
-        chores::add(Name::new(ours, db, name), Chore::Look);
+        chores::add(Name::new(ours, db, name), Chore::Rearm);
     }
 }

@@ -7,8 +7,7 @@ use crate::talk::number;
 fn scene_with_followers(names: &[&str]) -> (Scene, Vec<Caller>) {
     let mut scene = Scene::driven();
     scene.ask("RES.SFLIGHT JOIN k leader 10s");
-    let followers =
-        names.iter().map(|name| scene.waits(&format!("RES.SFLIGHT JOIN k {name} 10s WAIT 1m"))).collect();
+    let followers = names.iter().map(|name| scene.waits(&format!("RES.SFLIGHT JOIN k {name} 10s WAIT 1m"))).collect();
     (scene, followers)
 }
 

@@ -67,9 +67,12 @@ fn at_maxmemory_nothing_new_begins_and_what_runs_can_end() {
     let mut waiter = scene.waits("RES.IDEMP BEGIN done w 1h WAIT 1m");
     let mut follower = scene.waits("RES.SFLIGHT JOIN led w 1h WAIT 1m");
     exhaust(&mut scene);
-    for line in ["RES.IDEMP BEGIN new a 1h", "RES.IDEMP BEGIN new a 1h WAIT 1s", "RES.IDEMP ONCE new 1h",
-        "RES.SFLIGHT JOIN new a 1h"]
-    {
+    for line in [
+        "RES.IDEMP BEGIN new a 1h",
+        "RES.IDEMP BEGIN new a 1h WAIT 1s",
+        "RES.IDEMP ONCE new 1h",
+        "RES.SFLIGHT JOIN new a 1h",
+    ] {
         let error = scene.ask(line);
         assert!(error.starts_with("-OOM "), "{line}: {error}");
     }

@@ -51,34 +51,50 @@ fn flags(scene: &mut Scene, command: &str) -> String {
 #[test]
 fn what_only_reads_says_so_and_what_blocks_says_so() {
     let mut scene = Scene::driven();
+    // Redis 7.0 has no categories for commands of modules.
+    let named = flags(&mut scene, "RES.IDEMP|GET").contains("@");
+    let category = |flags: &str, name: &str| !named || flags.contains(name);
     for command in ["RES.IDEMP|GET", "RES.IDEMP|INFO", "RES.SFLIGHT|GET", "RES.SFLIGHT|INFO"] {
         let flags = flags(&mut scene, command);
-        assert!(flags.contains("readonly") && flags.contains("@read") && !flags.contains("@write"), "{flags}");
+        assert!(flags.contains("readonly") && category(&flags, "@read") && !flags.contains("write"), "{flags}");
     }
     for command in ["RES.IDEMP|BEGIN", "RES.SFLIGHT|JOIN"] {
         let flags = flags(&mut scene, command);
-        assert!(flags.contains("blocking") && flags.contains("@write") && !flags.contains("denyoom"), "{flags}");
+        assert!(flags.contains("blocking") && category(&flags, "@write") && !flags.contains("denyoom"), "{flags}");
     }
-    for command in ["RES.IDEMP|COMMIT", "RES.IDEMP|ABORT", "RES.IDEMP|RENEW", "RES.IDEMP|ONCE", "RES.SFLIGHT|PUBLISH",
-        "RES.SFLIGHT|ABANDON", "RES.SFLIGHT|RENEW", "RES.SFLIGHT|INVALIDATE"]
-    {
+    for command in [
+        "RES.IDEMP|COMMIT",
+        "RES.IDEMP|ABORT",
+        "RES.IDEMP|RENEW",
+        "RES.IDEMP|ONCE",
+        "RES.SFLIGHT|PUBLISH",
+        "RES.SFLIGHT|ABANDON",
+        "RES.SFLIGHT|RENEW",
+        "RES.SFLIGHT|INVALIDATE",
+    ] {
         let flags = flags(&mut scene, command);
-        assert!(flags.contains("@write") && !flags.contains("blocking") && !flags.contains("denyoom"), "{flags}");
+        assert!(flags.contains("write") && category(&flags, "@write") && !flags.contains("denyoom"), "{flags}");
+        assert!(!flags.contains("blocking"), "{flags}");
     }
 }
 
 #[test]
 fn an_access_list_separates_readers_from_runners_and_keys_from_keys() {
     let mut scene = Scene::driven();
-    scene.main.say("ACL SETUSER reader on >pw ~mine:* resetchannels +@read");
+    scene.main.say("ACL SETUSER reader on >pw ~mine:* resetchannels +res.idemp|get +res.sflight|get");
     scene.main.say("ACL SETUSER runner on >pw ~mine:* resetchannels +res.idemp +res.sflight +ping");
     let mut reader = scene.server.connect();
     reader.say("AUTH reader pw");
     assert_eq!(ask(&mut reader, "RES.IDEMP GET mine:i"), "[MISS]");
     assert_eq!(ask(&mut reader, "RES.SFLIGHT GET mine:s"), "[MISS]");
-    for line in ["RES.IDEMP BEGIN mine:i a 1s", "RES.IDEMP ONCE mine:i 1s", "RES.SFLIGHT JOIN mine:s a 1s",
-        "RES.SFLIGHT INVALIDATE mine:s", "RES.IDEMP GET others:i", "RES.SFLIGHT GET others:s"]
-    {
+    for line in [
+        "RES.IDEMP BEGIN mine:i a 1s",
+        "RES.IDEMP ONCE mine:i 1s",
+        "RES.SFLIGHT JOIN mine:s a 1s",
+        "RES.SFLIGHT INVALIDATE mine:s",
+        "RES.IDEMP GET others:i",
+        "RES.SFLIGHT GET others:s",
+    ] {
         assert!(reader.refusal(line).starts_with("NOPERM"), "{line}");
     }
     let mut runner = scene.server.connect();
@@ -108,9 +124,14 @@ fn a_replica_reads_and_refuses_to_decide() {
     assert!(ask(&mut reader, "RES.SFLIGHT GET s").starts_with("[VALUE v "));
     assert!(matches!(reader.say("RES.IDEMP INFO i"), Value::Array(_)));
     assert!(matches!(reader.say("RES.SFLIGHT INFO s"), Value::Array(_)));
-    for line in ["RES.IDEMP BEGIN i a 1h", "RES.IDEMP COMMIT i a 1h x", "RES.IDEMP ONCE o 1h", "RES.SFLIGHT JOIN s b 1s",
-        "RES.SFLIGHT PUBLISH s a 1s EMPTY", "RES.SFLIGHT INVALIDATE s"]
-    {
+    for line in [
+        "RES.IDEMP BEGIN i a 1h",
+        "RES.IDEMP COMMIT i a 1h x",
+        "RES.IDEMP ONCE o 1h",
+        "RES.SFLIGHT JOIN s b 1s",
+        "RES.SFLIGHT PUBLISH s a 1s EMPTY",
+        "RES.SFLIGHT INVALIDATE s",
+    ] {
         let words: Vec<&str> = line.split(' ').collect();
         assert!(error_text(&mut reader, &words).starts_with("READONLY"), "{line}");
     }

@@ -31,20 +31,20 @@ const IDEMPOTENCY: &[(&str, &str)] = &[
     ("RES.IDEMP BEGIN k c 10s FINGERPRINT g", "[MISMATCH]"),
     ("RES.IDEMP ABORT k a", "[LOST committed]"),
     ("RES.IDEMP RENEW k a 1s", "[LOST committed]"),
-    ("RES.IDEMP BEGIN e a 10s", "[RUN F+1 1 0]"),
+    ("RES.IDEMP BEGIN e a 10s", "[RUN F+12000 1 0]"),
     ("RES.IDEMP COMMIT e a 1h no-funds ERROR", "[COMMITTED stored]"),
     ("RES.IDEMP GET e", "[REPLAY error no-funds 0]"),
-    ("RES.IDEMP BEGIN i a 10s", "[RUN F+2 1 0]"),
+    ("RES.IDEMP BEGIN i a 10s", "[RUN F+12001 1 0]"),
     ("RES.IDEMP ABORT i a", "[ABORTED]"),
     ("RES.IDEMP ABORT i a", "[ABORTED]"),
     ("RES.IDEMP COMMIT i a 1h x", "[LOST aborted]"),
     ("RES.IDEMP RENEW i a 1s", "[LOST aborted]"),
     ("RES.IDEMP GET i", "[MISS]"),
-    ("RES.IDEMP BEGIN i b 10s", "[RUN F+3 2 0]"),
+    ("RES.IDEMP BEGIN i b 10s", "[RUN F+12002 2 0]"),
     ("RES.IDEMP COMMIT none a 1h x", "[LOST absent]"),
     ("RES.IDEMP ABORT none a", "[LOST absent]"),
     ("RES.IDEMP RENEW none a 1s", "[LOST absent]"),
-    ("RES.IDEMP BEGIN h a 1s ONLAPSE HOLD", "[RUN F+4 1 0]"),
+    ("RES.IDEMP BEGIN h a 1s ONLAPSE HOLD", "[RUN F+12003 1 0]"),
     ("@1500", ""),
     ("RES.IDEMP BEGIN h b 1s", "[HELD 1]"),
     ("RES.IDEMP GET h", "[HELD 1]"),
@@ -222,7 +222,8 @@ fn info_is_a_map_and_help_is_text() {
 #[test]
 fn the_phases_of_a_record_have_names() {
     let mut scene = Scene::driven();
-    let mut phase = |scene: &mut Scene, key: &str| crate::scene::field(&scene.main.say(&format!("RES.IDEMP INFO {key}")), "phase");
+    let phase =
+        |scene: &mut Scene, key: &str| crate::scene::field(&scene.main.say(&format!("RES.IDEMP INFO {key}")), "phase");
     scene.ask("RES.IDEMP BEGIN run a 1s");
     scene.ask("RES.IDEMP BEGIN hold a 1s ONLAPSE HOLD");
     scene.ask("RES.IDEMP BEGIN aborted a 1s");

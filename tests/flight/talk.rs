@@ -29,9 +29,7 @@ pub fn number(answer: &str, at: usize) -> i64 {
 /// Waits until exactly so many wait.
 #[track_caller]
 pub fn all_wait(connection: &mut Connection, wanted: usize) {
-    eventually(&format!("{wanted} wait"), SOON, || {
-        connection.info_number("resil", "blocked_waiters") == wanted as i64
-    });
+    eventually(&format!("{wanted} wait"), SOON, || connection.info_number("resil", "blocked_waiters") == wanted as i64);
 }
 
 /// So many callers `c0, c1, ...`, a connection each, say `line` with their name in place of TOKEN. Whoever is told `lead`

@@ -99,9 +99,11 @@ fn held_work_waits_for_somebody_who_looks() {
 fn another_request_under_the_same_key_is_a_mismatch_in_every_phase() {
     let mut scene = Scene::driven();
     let mismatch = |scene: &mut Scene, phase: &str| {
-        for line in ["RES.IDEMP BEGIN k z 1s FINGERPRINT other", "RES.IDEMP BEGIN k z 1s WAIT 1m FINGERPRINT other",
-            "RES.IDEMP GET k FINGERPRINT other"]
-        {
+        for line in [
+            "RES.IDEMP BEGIN k z 1s FINGERPRINT other",
+            "RES.IDEMP BEGIN k z 1s WAIT 1m FINGERPRINT other",
+            "RES.IDEMP GET k FINGERPRINT other",
+        ] {
             assert_eq!(scene.ask(line), "[MISMATCH]", "{phase}: {line}");
         }
     };

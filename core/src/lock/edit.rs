@@ -4,7 +4,6 @@ use smallvec::SmallVec;
 
 use super::holder::{End, Ended, Holder, Mode};
 use super::holders::Holders;
-use crate::limits::ENDS_REMEMBERED;
 use crate::time::{Instant, Span};
 
 /// One change of the holders, with absolute values. Holders are named by their fence.
@@ -34,10 +33,7 @@ impl Holders {
     /// The only mutation. An edit that fits nothing here changes nothing.
     pub fn apply(&mut self, edit: Edit) {
         match edit {
-            Edit::Granted(holder) => {
-                self.last_fence = self.last_fence.max(holder.fence);
-                self.insert(holder);
-            }
+            Edit::Granted(holder) => self.insert(holder),
             Edit::Timed { fence, lease, ends } => self.set_time(fence, lease, ends),
             Edit::Moded { fence, mode } => self.set_mode(fence, mode),
             Edit::Ended { fence, at, how } => {
@@ -46,15 +42,5 @@ impl Holders {
                 self.remember(Ended { fence, at, held, how, owner: holder.into_owner() });
             }
         }
-    }
-
-    fn remember(&mut self, end: Ended) {
-        let ended = self.ended.get_or_insert_default();
-        // An owner is told its last end; an earlier one of the same owner would only be in the way.
-        ended.retain(|earlier| earlier.owner != end.owner);
-        if ended.len() == ENDS_REMEMBERED {
-            ended.remove(0);
-        }
-        ended.push(end);
     }
 }

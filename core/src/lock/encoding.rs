@@ -5,7 +5,6 @@
 //!   l|p  then edits: 0 holder | 1 fence lease end | 2 fence mode | 3 fence at how
 //! ```
 
-use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use super::edit::{Edit, Edits};
@@ -61,13 +60,13 @@ pub fn decode_holders(bytes: &[u8]) -> Result<(Kind, Holders), Malformed> {
     let kind = kind_of(bytes, Kind::whole_tag)?;
     let mut bytes = Reader::tagged(bytes, kind.whole_tag())?;
     let mut holders = Holders::default();
-    holders.last_fence = fence(&mut bytes)?;
+    let last_fence = fence(&mut bytes)?;
     let count = bytes.count(HOLDERS_MAX)?;
     let mut before = 0;
     for index in 0..count {
         let holder = read_holder(kind, &mut bytes)?;
         let alone = holder.mode() == Mode::Shared || count == 1;
-        if !alone || index > 0 && holder.fence <= before || holder.fence > holders.last_fence {
+        if !alone || index > 0 && holder.fence <= before || holder.fence > last_fence {
             return Err(Malformed);
         }
         if holders.by_owner(holder.owner()).is_some() {
@@ -85,13 +84,14 @@ pub fn decode_holders(bytes: &[u8]) -> Result<(Kind, Holders), Malformed> {
             held: Span::from_us(bytes.at_most(INSTANT_MAX_US)?),
             how: how(&mut bytes)?,
         };
-        if ended.iter().any(|other| other.owner == end.owner) || end.fence > holders.last_fence {
+        if ended.iter().any(|other| other.owner == end.owner) || end.fence > last_fence {
             return Err(Malformed);
         }
         ended.push(end);
     }
     bytes.end()?;
-    holders.ended = (!ended.is_empty()).then(|| Box::new(ended));
+    ended.into_iter().for_each(|end| holders.remember(end));
+    holders.remember_fence(last_fence);
     Ok((kind, holders))
 }
 

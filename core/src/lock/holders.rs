@@ -5,24 +5,38 @@
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
-use alloc::vec::Vec;
 
 use smallvec::SmallVec;
 
 use super::holder::{Ended, Holder, Mode};
-use crate::limits::{CLOCK_JITTER, GRACE};
+use crate::limits::{CLOCK_JITTER, ENDS_REMEMBERED, GRACE};
 use crate::time::{Instant, Span};
 
-/// How far the collection of a key may lag behind its last possible use.
-const GC_STEP: Span = Span::from_secs(32);
+/// How far the collection of a key may lag behind its last possible use. Long beside usual leases, so that taking and
+/// releasing a lock mostly leaves its expiry where it is.
+const GC_STEP: Span = Span::from_secs(64);
 
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default)]
 pub struct Holders {
     store: Store,
-    // Boxed once more, because nearly every key lives without: eight bytes instead of 24.
-    #[allow(clippy::box_collection)]
-    pub(super) ended: Option<Box<Vec<Ended>>>,
-    pub(super) last_fence: u64,
+    past: Option<Box<Past>>,
+}
+
+/// By what can be seen of them: a fence that a holder surpasses is not worth remembering, but may be remembered.
+impl PartialEq for Holders {
+    fn eq(&self, other: &Self) -> bool {
+        let seen = |holders: &Self| (holders.last_fence(), holders.len());
+        seen(self) == seen(other) && self.store == other.store && self.ended() == other.ended()
+    }
+}
+
+impl Eq for Holders {}
+
+/// What is remembered of those who no longer hold.
+#[derive(Debug, Clone, Default)]
+struct Past {
+    ends: SmallVec<[Ended; 1]>,
+    last_fence: u64,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -91,12 +105,36 @@ impl Holders {
         one.into_iter().chain(many.into_iter().flatten())
     }
 
+    /// The highest fence that was ever granted here.
     pub fn last_fence(&self) -> u64 {
-        self.last_fence
+        let held = match &self.store {
+            Store::Nobody => 0,
+            Store::One(holder) => holder.fence,
+            Store::Many(many) => many.by_fence.last_key_value().map_or(0, |(fence, _)| *fence),
+        };
+        held.max(self.past.as_ref().map_or(0, |past| past.last_fence))
     }
 
     pub fn ended(&self) -> &[Ended] {
-        self.ended.as_ref().map_or(&[], |ended| ended.as_slice())
+        self.past.as_ref().map_or(&[], |past| past.ends.as_slice())
+    }
+
+    pub(super) fn remember(&mut self, end: Ended) {
+        let past = self.past.get_or_insert_default();
+        past.last_fence = past.last_fence.max(end.fence);
+        // An owner is told its last end; an earlier one of the same owner would only be in the way.
+        past.ends.retain(|earlier| earlier.owner != end.owner);
+        if past.ends.len() == ENDS_REMEMBERED {
+            past.ends.remove(0);
+        }
+        past.ends.push(end);
+    }
+
+    /// Remembers a fence that nobody holds any more, and whose end is forgotten.
+    pub(super) fn remember_fence(&mut self, fence: u64) {
+        if fence > self.last_fence() {
+            self.past.get_or_insert_default().last_fence = fence;
+        }
     }
 
     pub fn by_owner(&self, owner: &[u8]) -> Option<&Holder> {

@@ -88,7 +88,7 @@ impl<M: Machine> NativeType for Waited<M> {
         let stored = unsafe { Self::get(value) };
         let armed_us = std::mem::take(&mut stored.armed_us);
         if armed_us != 0 {
-            chores::sleep(Instant::from_us(armed_us), &Name::new(M::KIND, db, name));
+            chores::sleep(Instant::from_us(armed_us), M::KIND, db, name);
         }
         chores::key_left::<M>(db, name, &stored.state);
     }
