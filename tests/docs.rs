@@ -43,7 +43,7 @@ fn the_pages_are_what_the_json_says() {
 
 #[test]
 fn the_syntax_on_a_page_is_the_usage_in_an_error() {
-    use resil_wire::{apply, breaker, bulkhead, gcra, lock, mgcra, throttle, window};
+    use resil_wire::{apply, breaker, bulkhead, gcra, idempotency, lock, mgcra, single_flight, throttle, window};
     let usages = [
         ("RES.GCRA", gcra::USAGE),
         ("RES.GCRA.PEEK", gcra::PEEK_USAGE),
@@ -70,6 +70,20 @@ fn the_syntax_on_a_page_is_the_usage_in_an_error() {
         ("RES.BULKHEAD|RENEW", bulkhead::RENEW_USAGE),
         ("RES.BULKHEAD|LEAVE", bulkhead::LEAVE_USAGE),
         ("RES.BULKHEAD|INFO", bulkhead::INFO_USAGE),
+        ("RES.IDEMP|BEGIN", idempotency::BEGIN_USAGE),
+        ("RES.IDEMP|COMMIT", idempotency::COMMIT_USAGE),
+        ("RES.IDEMP|ABORT", idempotency::ABORT_USAGE),
+        ("RES.IDEMP|RENEW", idempotency::RENEW_USAGE),
+        ("RES.IDEMP|ONCE", idempotency::ONCE_USAGE),
+        ("RES.IDEMP|GET", idempotency::GET_USAGE),
+        ("RES.IDEMP|INFO", idempotency::INFO_USAGE),
+        ("RES.SFLIGHT|JOIN", single_flight::JOIN_USAGE),
+        ("RES.SFLIGHT|GET", single_flight::GET_USAGE),
+        ("RES.SFLIGHT|PUBLISH", single_flight::PUBLISH_USAGE),
+        ("RES.SFLIGHT|ABANDON", single_flight::ABANDON_USAGE),
+        ("RES.SFLIGHT|RENEW", single_flight::RENEW_USAGE),
+        ("RES.SFLIGHT|INVALIDATE", single_flight::INVALIDATE_USAGE),
+        ("RES.SFLIGHT|INFO", single_flight::INFO_USAGE),
     ];
     let pages = pages();
     for (name, usage) in usages {
@@ -199,6 +213,13 @@ fn the_page_of_limits_has_every_maximum_and_its_value() {
         HOLDERS_MAX |n: usize| n.to_string(),
         GRACE |d: Span| Shown(d).to_string(),
         ENDS_REMEMBERED |n: usize| n.to_string(),
+        TTL_MAX |d: Span| Shown(d).to_string(),
+        KEEP_DEFAULT |d: Span| Shown(d).to_string(),
+        RESULT_DEFAULT_MAX |n: usize| n.to_string(),
+        VALUE_DEFAULT_MAX |n: usize| n.to_string(),
+        RESULT_CEILING |n: usize| n.to_string(),
+        WAKE_BUDGET_DEFAULT |n: usize| n.to_string(),
+        WAKE_BUDGET_CEILING |n: usize| n.to_string(),
         FENCE_JUMP_DEFAULT |d: Span| Shown(d).to_string(),
         FENCE_JUMP_CEILING |d: Span| Shown(d).to_string(),
         FENCE_MAX |n: u64| n.to_string(),

@@ -91,7 +91,8 @@ fn resident_peak(server: &Server) -> Option<i64> {
     line.split_whitespace().next()?.parse::<i64>().ok().map(|kb| kb << 10)
 }
 
-fn a_thousand_megabytes(budget: usize) {
+/// `resident`: how much more memory the process may ever have had.
+fn a_thousand_megabytes(budget: usize, resident_most: usize) {
     let server = Server::fresh();
     let mut connection = server.connect();
     connection.say(&format!("CONFIG SET resil.wake-budget {budget}"));
@@ -121,7 +122,7 @@ fn a_thousand_megabytes(budget: usize) {
         more as f64 / MB as f64,
         resident as f64 / MB as f64
     ));
-    assert!(resident < (2 * budget + 32 * MB) as i64, "{resident} bytes");
+    assert!(resident < resident_most as i64, "{resident} bytes");
     assert!(more < (budget + 24 * MB) as i64, "{more} bytes");
     assert!(slowest < Duration::from_secs(2), "{slowest:?}");
     assert_eq!(connection.info_number("resil", "blocked_waiters"), 0);
@@ -129,12 +130,18 @@ fn a_thousand_megabytes(budget: usize) {
 
 #[test]
 fn a_thousand_followers_get_a_megabyte_each_within_the_budget() {
-    a_thousand_megabytes(64 * MB);
+    a_thousand_megabytes(64 * MB, 2 * 64 * MB + 32 * MB);
 }
 
 #[test]
 fn a_thousand_followers_get_a_megabyte_each_within_a_small_budget() {
-    a_thousand_megabytes(8 * MB);
+    a_thousand_megabytes(8 * MB, 2 * 8 * MB + 32 * MB);
+}
+
+#[test]
+#[ignore = "bug: the second slice is let go before the first is written, so twice the budget is under way"]
+fn replies_under_way_never_take_more_than_the_budget() {
+    a_thousand_megabytes(64 * MB, 64 * MB + 32 * MB);
 }
 
 #[test]
@@ -213,6 +220,36 @@ fn followers_that_do_not_read_do_not_delay_answers_about_other_keys() {
     }
     assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
     drop((slow, quick));
+}
+
+/// Those whose answer is put off are still waiting clients: they may close, be killed or be unblocked.
+#[test]
+fn followers_whose_answer_is_put_off_may_leave() {
+    let (server, slow, quick, value) = with_slow_readers();
+    let mut connection = server.connect();
+    let mut patient = Caller::new(&server);
+    patient.send("RES.SFLIGHT JOIN k patient 1h WAIT 120s");
+    all_wait(&mut connection, 23);
+    assert_eq!(publish(&server, &value), "[PUBLISHED 23]");
+    let put_off = connection.info_number("resil", "blocked_waiters");
+    assert!((20..23).contains(&put_off), "{put_off}");
+    assert_eq!(connection.integer(&format!("CLIENT UNBLOCK {}", patient.id)), 1);
+    let told = patient.verdict();
+    assert!(told == "BUSY" || told == "VALUE", "{told}");
+    patient.is_in_step();
+    drop((slow, quick));
+    all_wait(&mut connection, 0);
+    assert_eq!(connection.info_number("resil", "internal_errors"), 0);
+    assert!(ask(&mut connection, "RES.SFLIGHT INVALIDATE k") == "1");
+}
+
+#[test]
+fn a_limit_on_output_buffers_closes_those_who_do_not_read_and_the_others_have_it() {
+    let (server, slow, mut quick, value) = with_slow_readers();
+    ok(&mut server.connect(), &["CONFIG", "SET", "client-output-buffer-limit", "normal 0 1mb 1"]);
+    assert_eq!(publish(&server, &value), "[PUBLISHED 22]");
+    assert!(all_read(&mut quick, &reply_with(&value), Duration::from_secs(25)));
+    drop(slow);
 }
 
 #[test]

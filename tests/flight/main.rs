@@ -29,6 +29,7 @@ mod shapes;
 
 mod talk;
 
+mod bound;
 mod cluster;
 mod copies;
 mod crowd;

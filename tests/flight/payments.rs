@@ -65,7 +65,7 @@ fn pays_once(port: &AtomicU16, bank: &Server, key: &str, token: &str) -> String 
             continue;
         };
         let begin = format!("RES.IDEMP BEGIN {key} {token} 10s FINGERPRINT amount=10 WAIT 30s");
-        if !connection.send_packed_command(&packed(&begin)).is_ok() {
+        if connection.send_packed_command(&packed(&begin)).is_err() {
             continue;
         }
         let told = crate::scene::receive(&mut connection);

@@ -110,8 +110,40 @@ fn one_who_waits_and_goes_changes_nothing() {
     scene.main.clock_at_ms(1_000);
     waiters.iter_mut().for_each(|waiter| assert_eq!(waiter.verdict(), "BUSY"));
     drop(scene.waits("RES.IDEMP BEGIN i c 1h WAIT 1m"));
+    scene.nobody_waits();
     drop(scene.waits("RES.SFLIGHT JOIN s c 1h WAIT 1m"));
     scene.nobody_waits();
     assert_eq!([scene.main.digest("i"), scene.main.digest("s")], before);
     assert_eq!(scene.main.info_number("persistence", "rdb_changes_since_last_save"), dirty);
+}
+
+/// Changes that nobody asked for are changes all the same: a lapse breaks a WATCH and reaches a client that caches.
+#[test]
+fn a_lapse_is_seen_by_those_who_watch_and_a_hit_is_not() {
+    let mut scene = Scene::driven();
+    for line in [
+        "RES.IDEMP BEGIN i a 1s",
+        "RES.SFLIGHT JOIN s a 1s",
+        "RES.SFLIGHT JOIN fresh a 1s",
+        "RES.SFLIGHT PUBLISH fresh a 1h VALUE v",
+    ] {
+        scene.ask(line);
+    }
+    let watched = |scene: &mut Scene, key: &str, act: &mut dyn FnMut(&mut Scene)| {
+        let mut watcher = scene.server.connect();
+        watcher.say(&format!("WATCH {key}"));
+        act(scene);
+        watcher.say("MULTI");
+        watcher.say("PING");
+        watcher.say("EXEC") == redis::Value::Nil
+    };
+    assert!(!watched(&mut scene, "fresh", &mut |scene| drop(scene.ask("RES.SFLIGHT JOIN fresh b 1s"))));
+    let mut lapse = |scene: &mut Scene| {
+        scene.main.clock_at_ms(1_000);
+        let main = &mut scene.main;
+        resil_harness::eventually("both ends are noted", crate::driven::SOON, || {
+            main.info_number("resil", "idemp_lost") + main.info_number("resil", "sflight_lost") == 2
+        });
+    };
+    assert!(watched(&mut scene, "i s", &mut lapse));
 }

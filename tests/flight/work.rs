@@ -125,6 +125,19 @@ fn another_request_under_the_same_key_is_a_mismatch_in_every_phase() {
 }
 
 #[test]
+fn who_waits_with_another_request_is_told_so_when_that_is_known() {
+    let (mut scene, _) = scene_with_waiters("", &[]);
+    let mut first = scene.waits("RES.IDEMP BEGIN k b 10s WAIT 1m FINGERPRINT f");
+    let mut other = scene.waits("RES.IDEMP BEGIN k c 10s WAIT 1m FINGERPRINT g");
+    let mut same = scene.waits("RES.IDEMP BEGIN k d 10s WAIT 1m FINGERPRINT f");
+    scene.ask("RES.IDEMP ABORT k runner");
+    assert_eq!(first.verdict(), "RUN");
+    scene.ask("RES.IDEMP COMMIT k b 1h x");
+    assert_eq!(other.answer(), "[MISMATCH]");
+    assert_eq!(same.answer(), "[REPLAY ok x 0]");
+}
+
+#[test]
 fn a_record_without_a_runner_is_kept_for_its_time_and_then_forgotten() {
     let mut scene = Scene::driven();
     scene.ask("RES.IDEMP BEGIN k a 1s KEEP 10s");

@@ -6,6 +6,7 @@ use std::fmt::Display;
 
 use resil_core::circuit_breaker::{Breaker, admit, configure, force, report, reset, tally};
 use resil_core::fence::Floor;
+use resil_core::idempotency::Record;
 use resil_core::limits::{LEASE_DEFAULT_MAX, WAIT_DEFAULT_MAX, WINDOW_LIMIT_DEFAULT};
 use resil_core::lock::{
     Acquired, Ask as Holding, Claim, Holders, Kind, Outcome as HoldingOutcome, Room, Setting, acquire, break_all,
@@ -13,6 +14,7 @@ use resil_core::lock::{
 };
 use resil_core::queue::Queue;
 use resil_core::rate_limit::{Ask, ManyChange, Quota, TierSet, Verdict, step, step_many};
+use resil_core::single_flight::Flight;
 use resil_core::window::{self, Window};
 use resil_core::{Instant, Step};
 use resil_wire::breaker::{self, Admit, ConfigCall, ForceCall, ReportCall, TallyCall};
@@ -27,22 +29,24 @@ use resil_wire::window::{self as window_command, Windowed};
 
 #[derive(Debug, Default)]
 pub struct Memory {
-    keys: HashMap<Vec<u8>, State>,
-    floor: Floor,
+    pub(crate) keys: HashMap<Vec<u8>, State>,
+    pub(crate) floor: Floor,
 }
 
 #[derive(Debug)]
-enum State {
+pub(crate) enum State {
     Tiers(TierSet),
     Log(Window),
     Breaker(Box<Breaker>),
     Held(Kind, Holders),
+    Record(Record),
+    Flight(Box<Flight>),
 }
 
 /// What a server allows unless it is told otherwise.
-const BOUNDS: Bounds = Bounds { lease_max: LEASE_DEFAULT_MAX, wait_max: WAIT_DEFAULT_MAX };
+pub(crate) const BOUNDS: Bounds = Bounds { lease_max: LEASE_DEFAULT_MAX, wait_max: WAIT_DEFAULT_MAX };
 
-const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
+pub(crate) const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
 
 impl Memory {
     /// One call, its command's name first. An error is the line a server would write, without the dash.
@@ -60,6 +64,8 @@ impl Memory {
             breaker::NAME => self.breaker(args, now),
             lock::NAME => self.lock(args, now),
             bulkhead::NAME => self.bulkhead(args, now),
+            resil_wire::idempotency::NAME => self.idempotency(args, now),
+            resil_wire::single_flight::NAME => self.flight(args, now),
             other => Err(format!("ERR unknown command '{other}'")),
         }
     }
@@ -284,7 +290,7 @@ impl Memory {
     }
 }
 
-fn text(error: impl Display) -> String {
+pub(crate) fn text(error: impl Display) -> String {
     // A refusal brings its code; what core says is a sentence.
     let sentence = error.to_string();
     if sentence.starts_with("ERR ") { sentence } else { format!("ERR {sentence}") }

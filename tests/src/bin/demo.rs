@@ -20,7 +20,7 @@ const TIER: &str = "capacity, remaining, retry_after_ms, reset_after_ms of this 
 
 /// The tour: a line of explanation, a call, and what each element of its reply means. A title alone has no call; `& call`
 /// waits on another connection, and `&` alone is its answer.
-const TOUR: [(&str, &str, &[&str]); 60] = [
+const TOUR: [(&str, &str, &[&str]); 85] = [
     ("# Rate limits", "", &[]),
     ("Ten per second for this user. The bucket holds ten, and one is taken.", "RES.GCRA user:42 10 1s", &LIMIT),
     (
@@ -258,6 +258,75 @@ const TOUR: [(&str, &str, &[&str]); 60] = [
     ("job-1 leaves ...", "RES.BULKHEAD LEAVE reports job-1", &["released", "held_ms"]),
     ("... and job-4 is in.", "&", &["granted", "active", "queued", "lease_ms", "waited_ms"]),
     ("All subcommands.", "RES.BULKHEAD HELP", &[]),
+    ("# Idempotency", "", &[]),
+    (
+        "A payment, told twice. The first one may do the work.",
+        "RES.IDEMP BEGIN pay:42 try-1 30s FINGERPRINT 9f2c",
+        &["run", "fence", "attempt: above 1 an earlier one may have had its effect", "waited_ms"],
+    ),
+    (
+        "The duplicate, on another connection, waits for the result.",
+        "& RES.IDEMP BEGIN pay:42 try-2 30s FINGERPRINT 9f2c WAIT 5s",
+        &[],
+    ),
+    (
+        "The same key for another request is a mistake.",
+        "RES.IDEMP BEGIN pay:42 try-3 30s FINGERPRINT 77aa",
+        &["mismatch"],
+    ),
+    (
+        "It takes longer: the runner renews its lease.",
+        "RES.IDEMP RENEW pay:42 try-1 30s",
+        &["granted", "fence", "lease_ms", "zero"],
+    ),
+    ("Everything about the key.", "RES.IDEMP INFO pay:42", &[]),
+    ("It is done ...", "RES.IDEMP COMMIT pay:42 try-1 24h paid", &["committed", "stored, or dropped if too large"]),
+    ("... and that moment the duplicate has the result.", "&", &["replay", "ok or error", "result", "age_ms"]),
+    ("Whoever asks later, too.", "RES.IDEMP GET pay:42", &["replay", "ok or error", "result", "age_ms"]),
+    (
+        "Nothing happened? Then the next one may run at once.",
+        "RES.IDEMP ABORT pay:43 try-1",
+        &["lost", "reason: there was no such run"],
+    ),
+    ("Was this event seen before?", "RES.IDEMP ONCE event:7 1d", &["first: 1 the first time, 0 for a duplicate"]),
+    ("All subcommands.", "RES.IDEMP HELP", &[]),
+    ("# Single flight", "", &[]),
+    (
+        "A value that nobody has: one caller of the whole fleet leads.",
+        "RES.SFLIGHT JOIN user:42 load-1 5s",
+        &["lead: load it", "fence", "stale value: none", "waited_ms"],
+    ),
+    ("The others wait for what it loads.", "& RES.SFLIGHT JOIN user:42 load-2 5s WAIT 5s", &[]),
+    ("Everything about the key.", "RES.SFLIGHT INFO user:42", &[]),
+    (
+        "It takes longer: the leader renews its lease.",
+        "RES.SFLIGHT RENEW user:42 load-1 5s",
+        &["granted", "fence", "lease_ms", "zero"],
+    ),
+    (
+        "It is loaded: fresh for a minute, then stale for five more ...",
+        "RES.SFLIGHT PUBLISH user:42 load-1 60s VALUE Ann STALE 5m",
+        &["published", "followers: how many waited for it"],
+    ),
+    ("... and the value is in the follower's reply.", "&", &["value", "bytes", "age_ms", "fresh_ms"]),
+    ("A hit.", "RES.SFLIGHT GET user:42", &["value", "bytes", "age_ms", "fresh_ms"]),
+    (
+        "The user changed. SOFT: it may be served as stale meanwhile.",
+        "RES.SFLIGHT INVALIDATE user:42 SOFT",
+        &["anything: 1 or 0"],
+    ),
+    (
+        "One caller leads, with the stale value at hand.",
+        "RES.SFLIGHT JOIN user:42 load-3 5s",
+        &["lead", "fence", "stale value", "waited_ms"],
+    ),
+    ("The others are served at once.", "RES.SFLIGHT JOIN user:42 load-4 5s", &["stale", "bytes", "age_ms"]),
+    (
+        "The load failed: nobody tries again for a second.",
+        "RES.SFLIGHT ABANDON user:42 load-3 RETRY 1s",
+        &["abandoned"],
+    ),
+    ("All subcommands.", "RES.SFLIGHT HELP", &[]),
     ("# Refusals and errors", "", &[]),
     ("A malformed call names the argument, what was given and what is allowed.", "RES.GCRA user:42 ten 1s", &[]),
     ("A key of another type is left alone.", "RES.WINDOW user:43 5 1m", &[]),
