@@ -145,7 +145,7 @@ fn replies_under_way_never_take_more_than_the_budget() {
 }
 
 #[test]
-fn a_thousand_duplicates_get_a_megabyte_of_result_within_the_budget() {
+fn two_hundred_duplicates_get_a_megabyte_of_result_each() {
     let server = Server::fresh();
     let mut connection = server.connect();
     connection.say(&format!("CONFIG SET resil.wake-budget {}", 8 * MB));

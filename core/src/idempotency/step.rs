@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 use super::ask::{Answer, Ask, Begun, Committed, Outcome, Replay, Run, Settled};
 use super::record::{Idle, OnLapse, Once, Phase, Record, Work};
 use crate::lease::ends_for;
+use crate::limits::CLOCK_JITTER;
 use crate::lock::{End, Ending, Grant, Reason, Renewed, Setting};
 use crate::queue::{Queue, Waiter, WaiterId, Waiting};
 use crate::time::{Instant, Span};
@@ -189,6 +190,15 @@ pub fn give_up(room: &mut Room<'_>, setting: &mut Setting<'_>) -> Outcome<()> {
     job.queue.follow_clock(job.now());
     job.time_out(|deadline, now| deadline <= now);
     job.outcome(())
+}
+
+/// What BEGIN answers without changing anything, if that is possible: the result, for one who asks for the same.
+pub fn replay(record: &Record, fingerprint: &[u8], now: Instant) -> Option<Settled> {
+    let work = record.work(now).filter(|work| !differs(work, fingerprint))?;
+    match &work.phase {
+        Phase::Done { at, .. } if *at <= now.plus(CLOCK_JITTER) => lookup(work, None, now),
+        _ => None,
+    }
 }
 
 /// What is known, without changing anything. It works on replicas, by the replica's own clock.

@@ -40,5 +40,5 @@ pub use edit::{Edit, Edits};
 pub use encoding::{decode_edits, decode_flight, encode_edits, encode_flight};
 pub use state::{Cached, Flight, LeadEnd, Leader, Pause, Way};
 pub use step::{
-    Room, abandon, busy, close, extend, give_up, invalidate, join, leave, look, publish, renew, take_back, tick,
+    Room, abandon, busy, close, extend, give_up, hit, invalidate, join, leave, look, publish, renew, take_back, tick,
 };

@@ -214,6 +214,13 @@ pub fn look(flight: &Flight, now: Instant) -> Seen {
     }
 }
 
+/// What JOIN answers without changing anything, if that is possible: a fresh value that nobody loads anew.
+pub fn hit(flight: &Flight, now: Instant) -> Option<Seen> {
+    let is_mended = |value: &Cached| value.at <= now.plus(CLOCK_JITTER);
+    let fresh = flight.leader.is_none() && flight.fresh(now).is_some_and(is_mended);
+    fresh.then(|| look(flight, now))
+}
+
 /// What one is told who has waited in vain.
 pub fn busy(flight: &Flight, now: Instant) -> Seen {
     let lease_end = flight.leader.as_ref().map(|leader| leader.ends);

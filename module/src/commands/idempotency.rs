@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use resil_core::idempotency::{Ask, Begun, Committed, Phase, Settled, abort, begin, commit, look, lookup, once, renew};
+use resil_core::idempotency::{
+    Ask, Begun, Committed, Phase, Settled, abort, begin, commit, look, lookup, once, renew, replay,
+};
 use resil_core::limits::WAITERS_CEILING;
 use resil_core::lock::{Reason, Renewed};
 use resil_core::queue::Waiting;
@@ -37,8 +39,14 @@ impl Command for Begin {
         let BeginCall { token, lease, fingerprint, wait, keep, on_lapse, bind, .. } =
             BeginCall::parse(&args, bounds())?;
         config::refuse_if_evictable()?;
-        let bind_to = sessions::target(call, bind)?;
         let now = clock::now();
+        // A duplicate of what is done changes nothing.
+        if let Some(settled) = read::<Idempotency, _>(call, |record| replay(record, fingerprint, now))? {
+            count(&settled);
+            write_settled(&settled, &mut call.reply());
+            return Ok(());
+        }
+        let bind_to = sessions::target(call, bind)?;
         let mut opened = Opened::<Idempotency>::open(call, call.string(0)?)?;
         if opened.state().work(now).is_none() {
             call.require_memory()?;

@@ -2,7 +2,9 @@
 
 use resil_core::limits::{CLOCK_JITTER, FILL_MAX, RESERVE_MAX};
 
+use super::crowd::check_exec;
 use super::resp::Reply;
+use super::waited_asked::{self, WaitedAsk, check_waited};
 
 /// A call in the terms its answer is held against.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,6 +29,10 @@ pub enum Asked {
         quantity: i64,
     },
     Breaker(BreakerAsk),
+    /// Locks, bulkheads, idempotency keys, single flights.
+    Waited(WaitedAsk),
+    /// EXEC, after these were queued.
+    Exec(Vec<Asked>),
     /// One of ours, bent out of shape: any verdict or any error will do.
     Bent,
     /// The server's own business.
@@ -77,7 +83,9 @@ pub fn check(asked: &Asked, reply: &Reply) -> Result<(), String> {
             return Ok(());
         }
         check_error_line(line)?;
-        let lawful = LAWFUL_REFUSALS.iter().any(|start| line.starts_with(start.as_bytes()));
+        let lawful: &[&str] =
+            if matches!(asked, Asked::Waited(_)) { &waited_asked::LAWFUL_REFUSALS } else { &LAWFUL_REFUSALS };
+        let lawful = lawful.iter().any(|start| line.starts_with(start.as_bytes()));
         return require(*asked == Asked::Bent || lawful, "a well-formed call was refused");
     }
     match asked {
@@ -86,6 +94,8 @@ pub fn check(asked: &Asked, reply: &Reply) -> Result<(), String> {
         Asked::Window { limit, period_ms, ask } => check_window(*limit, *period_ms, *ask, reply),
         Asked::Throttle { capacity, quantity } => check_throttle(*capacity, *quantity, reply),
         Asked::Breaker(ask) => check_breaker(*ask, reply),
+        Asked::Waited(ask) => check_waited(*ask, reply),
+        Asked::Exec(asked) => check_exec(asked, reply),
         Asked::Bent => Ok(()),
         Asked::Native => Ok(()),
     }

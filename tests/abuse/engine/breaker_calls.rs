@@ -24,6 +24,9 @@ impl Generator {
 
     /// Keeps the permit of an admission for a later report.
     pub fn learn(&mut self, call: &Call, reply: &Reply) {
+        if let Asked::Waited(_) = call.asked {
+            return self.learn_fence(reply);
+        }
         let (Asked::Breaker(BreakerAsk::Admit), Reply::Array(elements)) = (&call.asked, reply) else { return };
         // The key stands third, unless a script comes before.
         let key = call.words.iter().rposition(|word| word.eq_ignore_ascii_case(b"ADMIT"));
@@ -182,7 +185,7 @@ impl Generator {
     }
 
     /// Up to the most bytes a text can have.
-    fn text(&mut self) -> Vec<u8> {
+    pub(super) fn text(&mut self) -> Vec<u8> {
         let len = if self.rng.u32(0..10) == 0 { 512 } else { self.rng.usize(0..20) };
         (0..len).map(|_| self.rng.u8(..)).collect()
     }

@@ -1,11 +1,12 @@
 //! One server, one replica, calls by the thousand.
 
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use fastrand::Rng;
-use resil_harness::{Options, Server, wait_for_sync};
+use resil_harness::{Options, Server, eventually, wait_for_sync};
 
 use super::asked::{Asked, check};
+use super::crowd::Crowd;
 use super::generator::{Call, Generator};
 use super::resp::{Client, Reply, shown};
 use super::server_state::{
@@ -14,6 +15,8 @@ use super::server_state::{
 
 /// Calls per round trip.
 const BATCH: usize = 1_000;
+/// Kills and unblocks among them, about.
+const MOST_DISTURBANCES: usize = 8;
 
 /// A server under fire and the replica that follows it.
 pub struct Fuzz {
@@ -21,6 +24,7 @@ pub struct Fuzz {
     replica: Server,
     client: Client,
     generator: Generator,
+    pub crowd: Crowd,
     pub tally: Tally,
 }
 
@@ -40,8 +44,8 @@ impl Fuzz {
         let primary = Server::start(options.clone());
         let replica = Server::replica_of(&primary, options);
         let client = Client::new(&primary);
-        let mut fuzz =
-            Self { primary, replica, client, generator: Generator::new(rng, real_us()), tally: Tally::default() };
+        let (generator, crowd) = (Generator::new(rng, real_us()), Crowd::default());
+        let mut fuzz = Self { primary, replica, client, generator, crowd, tally: Tally::default() };
         let keyspace = fuzz.generator.keyspace();
         fuzz.client.pipeline(keyspace.iter().map(Vec::as_slice));
         fuzz
@@ -50,7 +54,8 @@ impl Fuzz {
     /// Sends `count` calls; every answer must obey what its call promises.
     pub fn run(&mut self, count: usize) {
         for sent in (0..count).step_by(BATCH) {
-            let calls: Vec<Call> = (0..BATCH.min(count - sent)).map(|_| self.generator.next_call()).collect();
+            self.crowd.ask(&self.primary, &mut self.generator);
+            let calls = self.batch(BATCH.min(count - sent));
             let began = Instant::now();
             let replies = self.client.pipeline(calls.iter().map(|call| call.words.as_slice()));
             for (call, reply) in calls.iter().zip(&replies) {
@@ -61,7 +66,33 @@ impl Fuzz {
                 self.generator.learn(call, reply);
             }
             self.tally.slowest_batch_ms = self.tally.slowest_batch_ms.max(began.elapsed().as_millis());
+            self.crowd.hear(&mut self.client, &mut self.generator);
         }
+    }
+
+    /// Calls by chance, in whole transactions, and what is done to those who wait in between.
+    fn batch(&mut self, count: usize) -> Vec<Call> {
+        let mut disturbances = self.crowd.disturbances(&mut self.generator);
+        let mut calls: Vec<Call> = Vec::with_capacity(count);
+        while calls.len() < count || self.generator.owes() {
+            calls.push(self.generator.next_call());
+            if !self.generator.owes() && self.generator.rng.usize(..count) < 4 * MOST_DISTURBANCES {
+                calls.extend(disturbances.pop().map(|words| Call { words, asked: Asked::Native }));
+            }
+        }
+        calls.extend(disturbances.into_iter().map(|words| Call { words, asked: Asked::Native }));
+        calls
+    }
+
+    /// Every connection closes: nothing waits, and nothing hangs on anybody any more.
+    pub fn everybody_leaves(&mut self) {
+        self.crowd.leave();
+        self.generator.others.clear();
+        self.client = Client::new(&self.primary);
+        let client = &mut self.client;
+        eventually("nothing is left of those who are gone", Duration::from_secs(10), || {
+            ["blocked_waiters", "sessions", "bound"].iter().all(|gauge| counter(client, gauge) == 0)
+        });
     }
 
     /// What must hold whenever one looks: nothing went wrong inside, and the replica has the same.

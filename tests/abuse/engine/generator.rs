@@ -17,7 +17,8 @@ pub struct Call {
 
 /// Names per type: few, so that calls meet each other's state.
 const KEYS_PER_TYPE: usize = 12;
-const TYPES: [&str; 10] = ["gcr", "win", "brk", "cell", "str", "list", "hash", "set", "zset", "stream"];
+const TYPES: [&str; 14] =
+    ["gcr", "win", "brk", "lck", "blk", "idm", "sfl", "cell", "str", "list", "hash", "set", "zset", "stream"];
 pub(super) const DAY_US: i64 = 86_400_000_000;
 
 /// What every argument is replaced by now and then.
@@ -63,11 +64,18 @@ pub struct Generator {
     pub(super) now_us: i64,
     /// Permits that breakers gave lately, with their keys.
     pub(super) permits: VecDeque<(Vec<u8>, Vec<u8>)>,
+    /// Fences that were granted lately.
+    pub(super) fences: VecDeque<i64>,
+    /// Other connections, by their ids.
+    pub others: Vec<i64>,
+    /// What comes next whatever chance says: the rest of a transaction.
+    pending: VecDeque<Call>,
 }
 
 impl Generator {
     pub fn new(rng: Rng, epoch_us: i64) -> Self {
-        Self { rng, epoch_us, now_us: epoch_us, permits: VecDeque::new() }
+        let (permits, fences, pending) = (VecDeque::new(), VecDeque::new(), VecDeque::new());
+        Self { rng, epoch_us, now_us: epoch_us, permits, fences, others: Vec::new(), pending }
     }
 
     /// Calls that make keys of every type.
@@ -83,6 +91,10 @@ impl Generator {
             "gcr" => typed(&format!("RES.GCRA {key} 10 1h")),
             "win" => typed(&format!("RES.WINDOW {key} 100 1h")),
             "brk" => typed(&format!("RES.BREAKER CONFIG {key} OPEN 1m")),
+            "lck" => typed(&format!("RES.LOCK ACQUIRE {key} owner-0 1m")),
+            "blk" => typed(&format!("RES.BULKHEAD ENTER {key} owner-0 5 1m")),
+            "idm" => typed(&format!("RES.IDEMP BEGIN {key} owner-0 1m")),
+            "sfl" => typed(&format!("RES.SFLIGHT JOIN {key} owner-0 1m")),
             // What redis-cell leaves behind: a TAT in nanoseconds. Some are absurd.
             "cell" => {
                 let ahead_ns = self.rng.i64(0..3_600_000_000_000);
@@ -100,9 +112,13 @@ impl Generator {
 
     /// The next call: six in ten well-formed, three in ten bent, the rest the server's own.
     pub fn next_call(&mut self) -> Call {
+        if let Some(call) = self.pending.pop_front() {
+            return call;
+        }
         match self.rng.u32(0..100) {
-            0..60 => self.well_formed(),
-            60..63 => self.scripted(),
+            0..58 => self.well_formed(),
+            58..61 => self.scripted(),
+            61..63 => self.transaction(),
             63..90 => self.bent(),
             90..93 => self.clock(),
             _ => self.native(),
@@ -111,15 +127,40 @@ impl Generator {
 
     /// A call that only the state can refuse.
     pub fn well_formed(&mut self) -> Call {
-        match self.rng.u32(0..100) {
+        match self.rng.u32(0..150) {
             0..28 => self.gcra(),
             28..38 => self.gcra_peek(),
             38..46 => self.mgcra(),
             46..58 => self.window(),
             58..63 => self.window_peek(),
             63..75 => self.throttle(),
-            _ => self.breaker(),
+            75..100 => self.breaker(),
+            _ => self.without_waiting(),
         }
+    }
+
+    /// True in the middle of a transaction.
+    pub fn owes(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
+    /// A call of a machine that can be waited for, which does not wait.
+    pub fn without_waiting(&mut self) -> Call {
+        self.waited(false)
+    }
+
+    /// Where nobody can wait, asking to wait is harmless.
+    fn where_nobody_waits(&mut self) -> Call {
+        if self.rng.bool() { self.waited(true) } else { self.well_formed() }
+    }
+
+    /// MULTI, some calls, EXEC.
+    fn transaction(&mut self) -> Call {
+        let calls: Vec<Call> = (0..self.rng.usize(1..6)).map(|_| self.where_nobody_waits()).collect();
+        let asked = calls.iter().map(|call| call.asked.clone()).collect();
+        self.pending.extend(calls.into_iter().map(|call| Call { asked: Asked::Native, ..call }));
+        self.pending.push_back(Call { words: words(["EXEC"]), asked: Asked::Exec(asked) });
+        Call { words: words(["MULTI"]), asked: Asked::Native }
     }
 
     fn gcra(&mut self) -> Call {
@@ -240,7 +281,7 @@ impl Generator {
 
     /// A well-formed call from inside a script.
     fn scripted(&mut self) -> Call {
-        let Call { words: call, asked } = self.well_formed();
+        let Call { words: call, asked } = self.where_nobody_waits();
         let mut script = words(["EVAL", "return redis.call(unpack(ARGV))", "0"]);
         script.extend(call);
         Call { words: script, asked }

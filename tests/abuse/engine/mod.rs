@@ -5,6 +5,7 @@
 
 pub mod asked;
 pub mod breaker_calls;
+pub mod crowd;
 pub mod fake_primary;
 pub mod fuzzing;
 pub mod generator;
@@ -16,3 +17,6 @@ pub mod seed;
 pub mod server_state;
 pub mod states;
 pub mod streaming;
+pub mod waited_asked;
+pub mod waited_calls;
+pub mod waited_samples;

@@ -146,7 +146,7 @@ pub fn renumbered(state: &[u8], rng: &mut Rng) -> Vec<u8> {
             _ => number.wrapping_add(rng.u64(0..1_000_000)),
         };
     }
-    let tags = [b'G', b'W', b'w', b'B', b'b', 0];
+    let tags = *b"GWwBbLlPpISs\0";
     let tag = if rng.u32(0..20) == 0 { tags[rng.usize(..tags.len())] } else { state[0] };
     tagged(tag, &numbers)
 }

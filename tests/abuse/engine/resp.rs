@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::time::Duration;
 
 use resil_harness::Server;
 
@@ -88,7 +89,27 @@ impl Client {
         replies
     }
 
-    fn read(&mut self) -> Reply {
+    /// Sends calls whose answers are read one by one.
+    pub fn send<'a>(&mut self, calls: impl IntoIterator<Item = &'a [Vec<u8>]>) {
+        let mut bytes = Vec::new();
+        calls.into_iter().for_each(|call| encode(call, &mut bytes));
+        self.writer.write_all(&bytes).expect("the server takes the calls");
+    }
+
+    /// True if an answer, or the end of the connection, comes within `patience`.
+    pub fn has_answer(&mut self, patience: Duration) -> bool {
+        if !self.reader.buffer().is_empty() {
+            return true;
+        }
+        let usual = self.writer.read_timeout().expect("a socket");
+        self.writer.set_read_timeout(Some(patience)).expect("a bound that is not zero");
+        let answered = self.writer.peek(&mut [0]).is_ok();
+        self.writer.set_read_timeout(usual).expect("as it was");
+        answered
+    }
+
+    /// The next answer.
+    pub fn read(&mut self) -> Reply {
         let line = self.line();
         let (kind, rest) = line.split_first().expect("a reply has a type");
         let number = || -> i64 {

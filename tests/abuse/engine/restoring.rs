@@ -10,6 +10,7 @@ use super::payload::Body;
 use super::resp::{Client, Reply, Words, shown, typed, words};
 use super::samples::real_payloads;
 use super::server_state::{assert_no_internal_errors, assert_nothing_is_left_after_a_flush, must};
+use super::waited_asked::WaitedAsk;
 
 /// Payloads per round trip.
 const BATCH: usize = 500;
@@ -65,6 +66,17 @@ impl Restoring {
         sample.mutated(other, &mut self.rng).sealed()
     }
 
+    /// All that fit, and a few that do not.
+    fn some_uses(&mut self, key: &[u8], payload: &[u8]) -> Vec<(Words, Asked)> {
+        const FOREIGN: usize = 4;
+        let tag = Body::of(payload).state().and_then(|state| state.first().copied());
+        let (mut fitting, mut foreign): (Vec<_>, Vec<_>) =
+            uses_of(key).into_iter().partition(|(fits, ..)| tag.is_none_or(|tag| tag == *fits));
+        self.rng.shuffle(&mut foreign);
+        fitting.extend(foreign.into_iter().take(FOREIGN));
+        fitting.into_iter().map(|(_, call, asked)| (call, asked)).collect()
+    }
+
     fn set_clock(&mut self) {
         let real_us = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock after 1970").as_micros() as i64;
         let ahead_us = if self.rng.bool() { 0 } else { self.rng.i64(0..4_000 * DAY_US) };
@@ -79,7 +91,7 @@ impl Restoring {
         let digests = words([b"DEBUG".as_slice(), b"DIGEST-VALUE", key, &copy]);
         let dump = words([b"DUMP".as_slice(), key]);
         // Some of them, so that what is dumped at the end was left by each of them once.
-        let mut uses = uses_of(key);
+        let mut uses = self.some_uses(key, payload);
         uses.truncate(self.rng.usize(1..=uses.len()));
         let mut calls = vec![twin, digests.clone()];
         calls.extend(uses.iter().map(|(call, _)| call.clone()));
@@ -111,38 +123,78 @@ fn same_digests(reply: &Reply, payload: &[u8]) {
     assert_eq!(digests[0], digests[1], "copies have the same digest; restored from {}", payload.escape_ascii());
 }
 
-/// Every command there is, against one key; on a key of another type each answers WRONGTYPE.
-fn uses_of(key: &[u8]) -> Vec<(Words, Asked)> {
+/// Every command there is, against one key, by the tags of the states it fits; elsewhere each answers WRONGTYPE.
+fn uses_of(key: &[u8]) -> Vec<(u8, Words, Asked)> {
     let gcra = |capacities: &[i64], ask| Asked::Gcra { capacities: capacities.to_vec(), ask };
     let window = |ask| Asked::Window { limit: 1_000, period_ms: 3_600_001, ask };
     let throttle = |quantity| Asked::Throttle { capacity: 6, quantity };
     let uses = [
-        ("RES.GCRA.PEEK key 10 1h", gcra(&[10], Ask::Peek)),
-        ("RES.GCRA.PEEK key 10 1s AND 7 1d", gcra(&[10, 7], Ask::Peek)),
-        ("RES.GCRA key 10 1h REFUND 1", gcra(&[10], Ask::Refund(1))),
-        ("RES.GCRA key 1000000000 366d UPTO 1000000000", gcra(&[1_000_000_000], Ask::UpTo(1_000_000_000))),
-        ("RES.GCRA key 10 1h", gcra(&[10], Ask::Cost(1))),
-        ("RES.GCRA key 3 7us RESERVE 1d", gcra(&[3], Ask::Reserve { within_ms: 86_400_000 })),
-        ("RES.GCRA key 10 1h AND 100 1d BURST 5 COST 2", gcra(&[10, 5], Ask::Cost(2))),
-        ("RES.GCRA key 10 1h REFUND 1000000000", gcra(&[10], Ask::Refund(1_000_000_000))),
-        ("RES.MGCRA 1 key 10 1h 10", Asked::Mgcra { capacities: vec![10], cost: 1 }),
-        ("CL.THROTTLE key 5 10 3600 0", throttle(0)),
-        ("CL.THROTTLE key 5 10 3600", throttle(1)),
-        ("RES.WINDOW.PEEK key 1000 1h", window(Ask::Peek)),
-        ("RES.WINDOW key 1000 1h COST 3", window(Ask::Cost(3))),
-        ("RES.WINDOW key 1000 1h UPTO 1000", window(Ask::UpTo(1_000))),
-        ("RES.BREAKER STATE key", Asked::Breaker(BreakerAsk::State)),
-        ("RES.BREAKER ADMIT key CALLER one", Asked::Breaker(BreakerAsk::Admit)),
-        ("RES.BREAKER TALLY key 0 one 9000000000000000000 OK 3 FAIL 2 SLOW 1", Asked::Breaker(BreakerAsk::Report)),
-        ("RES.BREAKER REPORT key 0.5f5e100.1 FAIL", Asked::Breaker(BreakerAsk::Report)),
-        ("RES.BREAKER FORCE key METRICS FOR 1h", Asked::Breaker(BreakerAsk::Force)),
-        ("RES.BREAKER FORCE key AUTO", Asked::Breaker(BreakerAsk::Force)),
-        ("RES.BREAKER CONFIG key CONSECUTIVE 1 PROBES 2", Asked::Breaker(BreakerAsk::Done)),
-        ("RES.BREAKER TALLY key 0 two 1 OK 0 FAIL 1 RUN 1", Asked::Breaker(BreakerAsk::Report)),
-        ("RES.BREAKER STATE key", Asked::Breaker(BreakerAsk::State)),
+        (b'G', "RES.GCRA.PEEK key 10 1h", gcra(&[10], Ask::Peek)),
+        (b'G', "RES.GCRA.PEEK key 10 1s AND 7 1d", gcra(&[10, 7], Ask::Peek)),
+        (b'G', "RES.GCRA key 10 1h REFUND 1", gcra(&[10], Ask::Refund(1))),
+        (b'G', "RES.GCRA key 1000000000 366d UPTO 1000000000", gcra(&[1_000_000_000], Ask::UpTo(1_000_000_000))),
+        (b'G', "RES.GCRA key 10 1h", gcra(&[10], Ask::Cost(1))),
+        (b'G', "RES.GCRA key 3 7us RESERVE 1d", gcra(&[3], Ask::Reserve { within_ms: 86_400_000 })),
+        (b'G', "RES.GCRA key 10 1h AND 100 1d BURST 5 COST 2", gcra(&[10, 5], Ask::Cost(2))),
+        (b'G', "RES.GCRA key 10 1h REFUND 1000000000", gcra(&[10], Ask::Refund(1_000_000_000))),
+        (b'G', "RES.MGCRA 1 key 10 1h 10", Asked::Mgcra { capacities: vec![10], cost: 1 }),
+        (b'G', "CL.THROTTLE key 5 10 3600 0", throttle(0)),
+        (b'G', "CL.THROTTLE key 5 10 3600", throttle(1)),
+        (b'W', "RES.WINDOW.PEEK key 1000 1h", window(Ask::Peek)),
+        (b'W', "RES.WINDOW key 1000 1h COST 3", window(Ask::Cost(3))),
+        (b'W', "RES.WINDOW key 1000 1h UPTO 1000", window(Ask::UpTo(1_000))),
+        (b'B', "RES.BREAKER STATE key", Asked::Breaker(BreakerAsk::State)),
+        (b'B', "RES.BREAKER ADMIT key CALLER one", Asked::Breaker(BreakerAsk::Admit)),
+        (
+            b'B',
+            "RES.BREAKER TALLY key 0 one 9000000000000000000 OK 3 FAIL 2 SLOW 1",
+            Asked::Breaker(BreakerAsk::Report),
+        ),
+        (b'B', "RES.BREAKER REPORT key 0.5f5e100.1 FAIL", Asked::Breaker(BreakerAsk::Report)),
+        (b'B', "RES.BREAKER FORCE key METRICS FOR 1h", Asked::Breaker(BreakerAsk::Force)),
+        (b'B', "RES.BREAKER FORCE key AUTO", Asked::Breaker(BreakerAsk::Force)),
+        (b'B', "RES.BREAKER CONFIG key CONSECUTIVE 1 PROBES 2", Asked::Breaker(BreakerAsk::Done)),
+        (b'B', "RES.BREAKER TALLY key 0 two 1 OK 0 FAIL 1 RUN 1", Asked::Breaker(BreakerAsk::Report)),
+        (b'B', "RES.BREAKER STATE key", Asked::Breaker(BreakerAsk::State)),
+        (b'L', "RES.LOCK INFO key", Asked::Waited(WaitedAsk::Info)),
+        (b'L', "RES.LOCK CHECK key owner-3", Asked::Waited(WaitedAsk::Number)),
+        (b'L', "RES.LOCK ACQUIRE key owner 1h", Asked::Waited(WaitedAsk::Acquire)),
+        (b'L', "RES.LOCK ACQUIRE key other 1m SHARED META m", Asked::Waited(WaitedAsk::Acquire)),
+        (b'L', "RES.LOCK RENEW key owner-3 1d", Asked::Waited(WaitedAsk::Renew)),
+        (b'L', "RES.LOCK RELEASE key owner", Asked::Waited(WaitedAsk::Release)),
+        (b'L', "RES.LOCK RELEASE key owner-1 FENCE 5", Asked::Waited(WaitedAsk::Release)),
+        (b'L', "RES.LOCK BREAK key ACTOR a", Asked::Waited(WaitedAsk::Number)),
+        (b'L', "RES.LOCK ACQUIRE key last 1m", Asked::Waited(WaitedAsk::Acquire)),
+        (b'P', "RES.BULKHEAD INFO key LIMIT 5", Asked::Waited(WaitedAsk::Info)),
+        (b'P', "RES.BULKHEAD ENTER key owner 100 1h", Asked::Waited(WaitedAsk::Enter)),
+        (b'P', "RES.BULKHEAD ENTER key new 21 1h", Asked::Waited(WaitedAsk::Enter)),
+        (b'P', "RES.BULKHEAD RENEW key owner-3 1d", Asked::Waited(WaitedAsk::Renew)),
+        (b'P', "RES.BULKHEAD LEAVE key owner-3", Asked::Waited(WaitedAsk::Release)),
+        (b'P', "RES.BULKHEAD ENTER key last 1 1m", Asked::Waited(WaitedAsk::Enter)),
+        (b'I', "RES.IDEMP INFO key", Asked::Waited(WaitedAsk::Info)),
+        (b'I', "RES.IDEMP GET key FINGERPRINT print", Asked::Waited(WaitedAsk::Replay)),
+        (b'I', "RES.IDEMP BEGIN key first 1h", Asked::Waited(WaitedAsk::Begin)),
+        (b'I', "RES.IDEMP BEGIN key other 1h FINGERPRINT other", Asked::Waited(WaitedAsk::Begin)),
+        (b'I', "RES.IDEMP ONCE key 1h TOKEN first", Asked::Waited(WaitedAsk::Number)),
+        (b'I', "RES.IDEMP RENEW key first 1m", Asked::Waited(WaitedAsk::Renew)),
+        (b'I', "RES.IDEMP COMMIT key other 1h x", Asked::Waited(WaitedAsk::Commit)),
+        (b'I', "RES.IDEMP ABORT key first", Asked::Waited(WaitedAsk::Abort)),
+        (b'I', "RES.IDEMP BEGIN key third 1m ONLAPSE HOLD", Asked::Waited(WaitedAsk::Begin)),
+        (b'I', "RES.IDEMP COMMIT key third 1h x ERROR", Asked::Waited(WaitedAsk::Commit)),
+        (b'S', "RES.SFLIGHT INFO key", Asked::Waited(WaitedAsk::Info)),
+        (b'S', "RES.SFLIGHT GET key", Asked::Waited(WaitedAsk::Seen)),
+        (b'S', "RES.SFLIGHT JOIN key first 1h", Asked::Waited(WaitedAsk::Join)),
+        (b'S', "RES.SFLIGHT JOIN key other 1h", Asked::Waited(WaitedAsk::Join)),
+        (b'S', "RES.SFLIGHT RENEW key first 1m", Asked::Waited(WaitedAsk::Renew)),
+        (b'S', "RES.SFLIGHT PUBLISH key first 1s VALUE x STALE 1h", Asked::Waited(WaitedAsk::Publish)),
+        (b'S', "RES.SFLIGHT INVALIDATE key SOFT", Asked::Waited(WaitedAsk::Number)),
+        (b'S', "RES.SFLIGHT ABANDON key other RETRY 1h", Asked::Waited(WaitedAsk::Abort)),
+        (b'S', "RES.SFLIGHT INVALIDATE key", Asked::Waited(WaitedAsk::Number)),
+        (b'S', "RES.SFLIGHT JOIN key last 1h", Asked::Waited(WaitedAsk::Join)),
+        (b'S', "RES.SFLIGHT PUBLISH key last 1h ERROR text", Asked::Waited(WaitedAsk::Publish)),
     ];
     let with_key = |line: &str| typed(line).into_iter().map(|word| if word == b"key" { key.to_vec() } else { word });
-    uses.into_iter().map(|(line, asked)| (with_key(line).collect(), asked)).collect()
+    uses.into_iter().map(|(tag, line, asked)| (tag, with_key(line).collect(), asked)).collect()
 }
 
 /// `RESTORE key 0 payload REPLACE`.

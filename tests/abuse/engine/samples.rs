@@ -4,15 +4,16 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::resp::{Client, Reply};
 use super::server_state::must;
+use super::waited_samples::waited;
 
 /// Payloads of DUMP. Limits: a packed tier, large numbers, a reservation, several tiers, as many as a key can hold.
 /// Windows: logs of one, some and many entries. Breakers: configured only, counting calls and counting time, open,
-/// half-open, ramping, forced. The server must have been loaded with `test-clock yes`.
+/// half-open, ramping, forced. Then what `waited` makes. The server must have been loaded with `test-clock yes`.
 pub fn real_payloads(client: &mut Client) -> Vec<Vec<u8>> {
     let now_us = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock after 1970").as_micros() as i64;
     must(client, "FLUSHALL");
     set_clock(client, now_us);
-    let names = [limits(client), windows(client, now_us), breakers(client, now_us)].concat();
+    let names = [limits(client), windows(client, now_us), breakers(client, now_us), waited(client, now_us)].concat();
     names.iter().map(|name| must(client, &format!("DUMP {name}")).bytes()).collect()
 }
 
@@ -72,6 +73,6 @@ fn probe(client: &mut Client, name: &str) {
     must(client, &format!("RES.BREAKER REPORT {name} {} OK", admission[2].text()));
 }
 
-fn set_clock(client: &mut Client, us: i64) {
+pub(super) fn set_clock(client: &mut Client, us: i64) {
     must(client, &format!("RES._CLOCK {us}"));
 }

@@ -66,8 +66,10 @@ fn keys(client: &mut Client) -> Vec<Vec<u8>> {
 /// Flushes, and holds the module's own count of its values against it: each was freed once.
 pub fn assert_nothing_is_left_after_a_flush(client: &mut Client) {
     must(client, "FLUSHALL SYNC");
-    let left = ["gcra_keys", "window_keys", "breaker_keys"].map(|gauge| counter(client, gauge));
-    assert_eq!(left, [0; 3], "the values of all keys were freed, each once");
+    let gauges =
+        ["gcra_keys", "window_keys", "breaker_keys", "lock_keys", "bulkhead_keys", "idemp_keys", "sflight_keys"];
+    let left = gauges.map(|gauge| counter(client, gauge));
+    assert_eq!(left, [0; 7], "the values of all keys were freed, each once");
 }
 
 /// Sends `line` and insists on a good answer.

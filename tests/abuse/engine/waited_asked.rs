@@ -1,0 +1,99 @@
+//! What every answer of a lock, a bulkhead, an idempotency key or a single flight must look like.
+
+use super::resp::Reply::{self, Array, Bulk, Integer, Nil};
+
+/// Subcommands by the shape of their answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WaitedAsk {
+    Acquire,
+    Enter,
+    /// RENEW of all four.
+    Renew,
+    /// RELEASE and LEAVE.
+    Release,
+    /// BREAK, CHECK, ONCE, INVALIDATE.
+    Number,
+    Begin,
+    Commit,
+    /// ABORT and ABANDON.
+    Abort,
+    Replay,
+    Join,
+    Seen,
+    Publish,
+    /// INFO of all four.
+    Info,
+    Heartbeat,
+}
+
+/// What such a call may be refused with though it is well-formed.
+pub const LAWFUL_REFUSALS: [&str; 8] = [
+    "WRONGTYPE ",
+    "PHASE ",
+    "DEADLOCK ",
+    "SUPERSEDED ",
+    "TRYAGAIN ",
+    "UNBLOCKED ",
+    "ERR BOUND is not possible in a script",
+    "ERR BOUNDTO ",
+];
+
+const REASONS: [&str; 11] = [
+    "expired",
+    "broken",
+    "closed",
+    "released",
+    "taken",
+    "absent",
+    "aborted",
+    "committed",
+    "published",
+    "invalidated",
+    "evicted",
+];
+
+pub fn check_waited(ask: WaitedAsk, reply: &Reply) -> Result<(), String> {
+    let elements = if let Array(elements) = reply { elements.as_slice() } else { std::slice::from_ref(reply) };
+    let (verdict, rest) = match elements {
+        [Bulk(verdict), rest @ ..] | [Reply::Status(verdict), rest @ ..] => {
+            (std::str::from_utf8(verdict).unwrap_or("?"), rest)
+        }
+        _ => ("", elements),
+    };
+    let fits = match (ask, verdict, rest) {
+        (WaitedAsk::Acquire, "GRANTED", [Integer(1..), Integer(0..), Integer(0..)]) => true,
+        (WaitedAsk::Acquire, "TAKEN" | "TIMEOUT", [Bulk(_) | Nil, Integer(0..), Integer(0..)]) => true,
+        (WaitedAsk::Enter, "GRANTED", [Integer(1..), Integer(0..), Integer(0..), Integer(0..)]) => true,
+        (WaitedAsk::Enter, "FULL" | "TIMEOUT", [Integer(0..), Integer(0..), Integer(_), ..]) => true,
+        (WaitedAsk::Renew, "GRANTED", [Integer(1..), Integer(1..), Integer(0)]) => true,
+        (WaitedAsk::Release, "RELEASED", [Integer(0..)]) => true,
+        (WaitedAsk::Number, "", [Integer(0..)]) => true,
+        (WaitedAsk::Begin, "RUN", [Integer(1..), Integer(1..), Integer(0..)]) => true,
+        (WaitedAsk::Replay, "MISS", []) => true,
+        (WaitedAsk::Begin | WaitedAsk::Replay, "MISMATCH", []) => true,
+        (WaitedAsk::Begin | WaitedAsk::Replay, "BUSY", [Integer(0..), Integer(0..)]) => true,
+        (WaitedAsk::Begin | WaitedAsk::Replay, "HELD", [Integer(1..)]) => true,
+        (WaitedAsk::Begin | WaitedAsk::Replay, "REPLAY", [Bulk(how), Bulk(_) | Nil, Integer(0..)]) => {
+            how == b"ok" || how == b"error"
+        }
+        (WaitedAsk::Commit, "COMMITTED", [Bulk(how)]) => how == b"stored" || how == b"dropped",
+        (WaitedAsk::Abort, "ABORTED" | "ABANDONED", []) => true,
+        (WaitedAsk::Join, "LEAD", [Integer(1..), Bulk(_) | Nil, Integer(0..)]) => true,
+        (WaitedAsk::Join, "BUSY", [Integer(0..)]) => true,
+        (WaitedAsk::Seen, "MISS", []) => true,
+        (WaitedAsk::Join | WaitedAsk::Seen, "VALUE", [Bulk(_), Integer(0..), Integer(0..)]) => true,
+        (WaitedAsk::Join | WaitedAsk::Seen, "STALE", [Bulk(_), Integer(0..)]) => true,
+        (WaitedAsk::Join | WaitedAsk::Seen, "EMPTY", [Integer(0..)]) => true,
+        (WaitedAsk::Join | WaitedAsk::Seen, "ERROR", [Bulk(_)]) => true,
+        (WaitedAsk::Publish, "PUBLISHED", [Integer(0..)]) => true,
+        (
+            WaitedAsk::Renew | WaitedAsk::Release | WaitedAsk::Commit | WaitedAsk::Abort | WaitedAsk::Publish,
+            "LOST",
+            [Bulk(why)],
+        ) => REASONS.iter().any(|reason| reason.as_bytes() == why),
+        (WaitedAsk::Info, _, _) => elements.len() >= 10 && elements.len() % 2 == 0,
+        (WaitedAsk::Heartbeat, "", [Integer(0..), Array(_)]) => true,
+        _ => false,
+    };
+    if fits { Ok(()) } else { Err("another shape was expected".into()) }
+}
