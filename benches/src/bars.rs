@@ -2,6 +2,7 @@
 
 use crate::catalogue as row;
 use crate::figures::{Figures, REFERENCE};
+use crate::flights::rows as flight;
 use crate::locks::{Locks, pairs};
 use crate::report::Bytes;
 
@@ -122,6 +123,24 @@ pub fn bars(figures: &Figures, bytes: &Bytes, locks: Option<&Locks>) -> Vec<Bar>
             pairs::ONE_OURS,
             pairs::ONE_SET_NX,
             0.95,
+            NO_STRETCH,
+        ),
+        faster("RES.SFLIGHT GET, fresh, at least 0.75x `GET`", flight::GET_OURS, flight::GET, 0.75, NO_STRETCH),
+        faster("RES.SFLIGHT JOIN, fresh, at least 0.65x `GET`", flight::JOIN, flight::GET, 0.65, NO_STRETCH),
+        faster("RES.IDEMP BEGIN, committed, at least 0.65x `GET`", flight::REPLAY, flight::GET, 0.65, NO_STRETCH),
+        faster(
+            "RES.IDEMP BEGIN and COMMIT at least 0.7x `SET NX PX` and `SET XX PX`",
+            flight::RUN,
+            flight::RUN_SET,
+            0.7,
+            NO_STRETCH,
+        ),
+        faster("RES.IDEMP ONCE, new, at least 0.9x `SET NX PX`", flight::ONCE, flight::ONCE_SET, 0.9, NO_STRETCH),
+        faster(
+            "RES.IDEMP ONCE, seen before, at least 0.9x `SET NX PX`",
+            flight::ONCE_AGAIN,
+            flight::ONCE_AGAIN_SET,
+            0.9,
             NO_STRETCH,
         ),
     ];

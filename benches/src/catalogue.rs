@@ -4,6 +4,7 @@
 //! called about five times in a run of a second, so 100 per minute always grants; the hot key gets a million a second.
 
 use crate::figures::REFERENCE;
+use crate::flights::rows::{self, Scripts};
 use crate::load::{Call, Keys, Load, Place, Reply, Sent};
 use crate::locks::pairs;
 
@@ -156,11 +157,12 @@ return {1, state, failures}
 const SET_PX_CALL: &str = "SET {a} v PX 60000";
 const GRANTS: Reply = Reply::array(6, ":1\r");
 
-/// What runs beside `load`: on as many keys, and sent as it is.
+/// What runs beside `load`: on as many keys, which are there, and sent as it is. Its server has no module.
 pub fn reference(load: &Load) -> Load {
     let call = Call::new(&[SET_PX_CALL], Reply::line("+OK"));
     let divisor = if load.sent == Sent::OneByOne { load.divisor } else { 1 };
-    Load { divisor, sent: load.sent, ..row(REFERENCE, Place::Alone, load.keys, call) }
+    let keys = if load.keys == Keys::New { Keys::Few } else { load.keys };
+    Load { divisor, sent: load.sent, ..row(REFERENCE, Place::Plain, keys, call) }
 }
 
 /// What the servers said beforehand.
@@ -170,6 +172,7 @@ pub struct Given {
     pub lua_admit_sha: String,
     pub lua_report_sha: String,
     pub lua_unlock_sha: String,
+    pub flights: Scripts,
     /// A permit that is good for every breaker that never tripped.
     pub permit: String,
 }
@@ -179,6 +182,7 @@ pub fn loads(given: &Given) -> Vec<Load> {
     let mut loads = limiters(&given.lua_sha);
     loads.extend(breakers(given));
     loads.extend(pairs::loads(&given.lua_unlock_sha));
+    loads.extend(rows::loads(&given.flights));
     loads
 }
 
@@ -211,30 +215,31 @@ fn breakers(given: &Given) -> Vec<Load> {
     let incr_pair = || Call::new(&["INCR {a}", "INCR {a}"], Reply::line(":"));
     let get = || Call::new(&["GET {a}"], Reply { lines: 2, telling_line: 0, starts_with: "$1\r" });
 
+    let plain = |name, keys, call| row(name, Place::Plain, keys, call);
     let row = |name, keys, call| row(name, Place::Alone, keys, call);
     vec![
-        row(BREAKER_SET_PX, Few, set_px()),
+        plain(BREAKER_SET_PX, Few, set_px()),
         Load { divisor: 2, ..row(BREAKER_PAIR, Few, pair()) },
-        Load { divisor: 2, ..row(BREAKER_INCR_PAIR, Few, incr_pair()) },
+        Load { divisor: 2, ..plain(BREAKER_INCR_PAIR, Few, incr_pair()) },
         Load { divisor: 2, fill: pair_time(), ..row(BREAKER_PAIR_TIME, Few, pair()) },
-        Load { divisor: 4, ..row(BREAKER_LUA, Few, lua()) },
+        Load { divisor: 4, ..plain(BREAKER_LUA, Few, lua()) },
         Load { fill: trip(), ..row(BREAKER_OPEN, Few, denied()) },
-        Load { fill: set_px(), ..row(BREAKER_GET, Few, get()) },
+        Load { fill: set_px(), ..plain(BREAKER_GET, Few, get()) },
         row(BREAKER_TALLY, Few, tally()),
-        row(BREAKER_INCR, Few, incr()),
+        plain(BREAKER_INCR, Few, incr()),
         Load { divisor: 2, ..row(HOT_BREAKER_PAIR, Hot, pair()) },
-        Load { divisor: 2, ..row(HOT_BREAKER_INCR_PAIR, Hot, incr_pair()) },
-        Load { divisor: 4, ..row(HOT_BREAKER_LUA, Hot, lua()) },
+        Load { divisor: 2, ..plain(HOT_BREAKER_INCR_PAIR, Hot, incr_pair()) },
+        Load { divisor: 4, ..plain(HOT_BREAKER_LUA, Hot, lua()) },
         Load { fill: trip(), ..row(HOT_BREAKER_OPEN, Hot, denied()) },
-        Load { fill: set_px(), ..row(HOT_BREAKER_GET, Hot, get()) },
+        Load { fill: set_px(), ..plain(HOT_BREAKER_GET, Hot, get()) },
         row(HOT_BREAKER_TALLY, Hot, tally()),
-        row(HOT_BREAKER_INCR, Hot, incr()),
+        plain(HOT_BREAKER_INCR, Hot, incr()),
     ]
 }
 
 fn limiters(lua_sha: &str) -> Vec<Load> {
     use Keys::{Hot, Random};
-    use Place::{Alone, AppendOnly, Cell, Replicated};
+    use Place::{Alone, AppendOnly, Cell, Plain, PlainAppendOnly, PlainReplicated, Replicated};
     let one = |command: &str, reply| Call::new(&[command], reply);
     let set_px = || one(SET_PX_CALL, Reply::line("+OK"));
     let incr = || one("INCR {a}", Reply::line(":"));
@@ -252,26 +257,26 @@ fn limiters(lua_sha: &str) -> Vec<Load> {
     let hot_throttle = || one("CL.THROTTLE {a} 999999 1000000 1", Reply::array(6, ":0\r"));
 
     vec![
-        row(SET_PX, Alone, Random, set_px()),
+        row(SET_PX, Plain, Random, set_px()),
         row(GRANTED, Alone, Random, granted()),
         row(CELL, Cell, Random, throttle()),
         row(CL_OURS, Alone, Random, throttle()),
-        Load { divisor: 4, ..row(LUA, Alone, Random, lua("100 100 60")) },
+        Load { divisor: 4, ..row(LUA, Plain, Random, lua("100 100 60")) },
         Load { fill: once_an_hour(":1\r"), ..row(DENIED, Alone, Random, once_an_hour(":0\r")) },
         Load { fill: granted(), ..row(PEEK, Alone, Random, peek()) },
-        row(INCR, Alone, Random, incr()),
+        row(INCR, Plain, Random, incr()),
         Load { divisor: 2, ..row(THREE_CALLS, Alone, Random, three()) },
         Load { divisor: 2, ..row(AND, Alone, Random, and()) },
         Load { divisor: 2, ..row(MGCRA, Alone, Random, mgcra()) },
         row(WINDOW, Alone, Random, window()),
-        row(HOT_SET_PX, Alone, Hot, set_px()),
+        row(HOT_SET_PX, Plain, Hot, set_px()),
         row(HOT_GRANTED, Alone, Hot, hot_granted()),
-        row(HOT_INCR, Alone, Hot, incr()),
+        row(HOT_INCR, Plain, Hot, incr()),
         row(HOT_CELL, Cell, Hot, hot_throttle()),
-        Load { divisor: 4, ..row(HOT_LUA, Alone, Hot, lua("1000000 1000000 1")) },
-        row(REPLICATED_SET_PX, Replicated, Random, set_px()),
+        Load { divisor: 4, ..row(HOT_LUA, Plain, Hot, lua("1000000 1000000 1")) },
+        row(REPLICATED_SET_PX, PlainReplicated, Random, set_px()),
         row(REPLICATED_GRANTED, Replicated, Random, granted()),
-        row(APPEND_ONLY_SET_PX, AppendOnly, Random, set_px()),
+        row(APPEND_ONLY_SET_PX, PlainAppendOnly, Random, set_px()),
         row(APPEND_ONLY_GRANTED, AppendOnly, Random, granted()),
     ]
 }

@@ -12,7 +12,7 @@ const DIGITS: usize = 10;
 /// Keys of [`Keys::Few`].
 pub const FEW: u32 = 1_000;
 
-/// The next sequence number of a batch; calls are sent in the order they are built. Starts where it has ten digits.
+/// The next sequence number of a batch, or key that is new; calls are sent in the order they are built. Starts where it has ten digits.
 static SEQUENCE: AtomicU32 = AtomicU32::new(1_000_000_000);
 
 /// Which server a load runs on.
@@ -20,14 +20,16 @@ static SEQUENCE: AtomicU32 = AtomicU32::new(1_000_000_000);
 pub enum Place {
     /// Ours, without persistence and without replicas.
     Alone,
-    /// No module at all: one that listens to the server's events makes others' writes dearer.
+    /// No module at all: one that listens to the server's events makes others' writes dearer, so that is where they run.
     Plain,
     /// redis-cell instead of ours.
     Cell,
     /// Ours, with one replica.
     Replicated,
+    PlainReplicated,
     /// Ours, with an append-only file synced every second.
     AppendOnly,
+    PlainAppendOnly,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,14 +40,24 @@ pub enum Keys {
     Few,
     /// Every call on the same key.
     Hot,
+    /// Every call on a key that was never used: what is done for the first time. As many as [`Keys::Few`] are there before.
+    New,
 }
 
 impl Keys {
     pub fn count(self, size: Size) -> u32 {
         match self {
             Self::Random => size.keys,
-            Self::Few => FEW,
+            Self::Few | Self::New => FEW,
             Self::Hot => 1,
+        }
+    }
+
+    /// The key of one call.
+    pub fn draw(self, random: &mut Random, size: Size) -> u32 {
+        match self {
+            Self::New => SEQUENCE.fetch_add(1, Ordering::Relaxed),
+            Self::Random | Self::Few | Self::Hot => random.below(self.count(size)),
         }
     }
 }

@@ -10,7 +10,7 @@
 //! # Where is what
 //! [`load`] what is sent; [`affinity`] on which core; [`catalogue`] the rows; [`client`] sends and checks; [`stage`] a server and one run on it;
 //! [`cell`] builds redis-cell, [`foreign`] installs peers of other languages, [`pybreaker`] runs one; [`locks`] what only locks have: contenders, waiters, and their
-//! peers in other languages; [`figures`] medians and ratios; [`bars`] the promises; [`report`] the tables.
+//! peers in other languages; [`flights`] what only single flights and idempotency keys have: followers; [`line`] a connection that waits; [`weight`] bytes of a key; [`figures`] medians and ratios; [`bars`] the promises; [`report`] the tables.
 //!
 //! Arguments: parts of rows' names, to run only those. Environment: `ROUNDS` (default 7, or fewer if they would take too
 //! long), `BENCH_QUICK=1` (a smoke run: few keys, two rounds), and the harness's `RESIL_SERVER` and `RESIL_MODULE`;
@@ -22,18 +22,22 @@ mod catalogue;
 mod cell;
 mod client;
 mod figures;
+mod flights;
 mod foreign;
+mod line;
 mod load;
 mod locks;
 mod pybreaker;
 mod report;
 mod stage;
+mod weight;
 
 use std::env;
 use std::time::{Duration, Instant};
 
 use catalogue::Given;
 use figures::Figures;
+use flights::rows::Scripts;
 use load::{Load, Place};
 use report::{Bytes, Setting};
 use resil_harness::Options;
@@ -50,13 +54,15 @@ const ROUNDS_QUICK: usize = 2;
 const WEIGHED: [&str; 3] = [catalogue::SET_PX, catalogue::GRANTED, catalogue::CELL];
 
 struct Stages {
-    /// Runs `SET k v PX` beside every row.
+    /// Runs `SET k v PX` beside every row, without the module.
     reference: Stage,
     alone: Stage,
     plain: Stage,
     cell: Result<Stage, String>,
     replicated: Stage,
+    plain_replicated: Stage,
     append_only: Stage,
+    plain_append_only: Stage,
 }
 
 impl Stages {
@@ -67,11 +73,13 @@ impl Stages {
             .config("appendfsync", "everysec")
             .config("auto-aof-rewrite-percentage", "0");
         Self {
-            reference: Stage::alone(Options::default()),
+            reference: Stage::alone(Options::default().without_module()),
             alone: Stage::alone(Options::default()),
             plain: Stage::alone(Options::default().without_module()),
             cell: cell::module().map(|path| Stage::alone(Options::default().module_path(path))),
             replicated: Stage::with_replica(Options::default()),
+            plain_replicated: Stage::with_replica(Options::default().without_module()),
+            plain_append_only: Stage::alone(append_only.clone().without_module()),
             append_only: Stage::alone(append_only),
         }
     }
@@ -84,6 +92,8 @@ impl Stages {
             Place::Cell => self.cell.as_mut().ok()?,
             Place::Replicated => &mut self.replicated,
             Place::AppendOnly => &mut self.append_only,
+            Place::PlainReplicated => &mut self.plain_replicated,
+            Place::PlainAppendOnly => &mut self.plain_append_only,
         };
         Some((stage, &mut self.reference))
     }
@@ -108,19 +118,22 @@ fn main() {
         eprintln!("redis-cell is left out: {reason}");
     }
     let mut loads = catalogue::loads(&Given {
-        lua_sha: stages.alone.load_script(catalogue::LUA_SCRIPT),
-        lua_admit_sha: stages.alone.load_script(catalogue::LUA_ADMIT),
-        lua_report_sha: stages.alone.load_script(catalogue::LUA_REPORT),
+        lua_sha: stages.plain.load_script(catalogue::LUA_SCRIPT),
+        lua_admit_sha: stages.plain.load_script(catalogue::LUA_ADMIT),
+        lua_report_sha: stages.plain.load_script(catalogue::LUA_REPORT),
         lua_unlock_sha: stages.plain.load_script(locks::pairs::LUA_UNLOCK),
+        flights: Scripts::load(|script| stages.plain.load_script(script)),
         permit: stages.alone.permit(),
     });
     let is_wanted = |name: &str| wanted.is_empty() || wanted.iter().any(|part| name.contains(part.as_str()));
     loads.retain(|load| is_wanted(load.name));
-    let names_something = !loads.is_empty() || is_wanted(locks::NAME) || is_wanted(pybreaker::NAME);
+    let names_something =
+        !loads.is_empty() || [locks::NAME, flights::NAME, pybreaker::NAME].iter().any(|name| is_wanted(name));
     assert!(names_something, "no row is named like {wanted:?}");
     let (figures, rounds) = measure_rounds(&mut stages, &loads, rounds, size);
     let bytes = weigh(&mut stages, &loads, size);
     let locks = is_wanted(locks::NAME).then(|| locks::measure(quick));
+    let flights = is_wanted(flights::NAME).then(|| flights::measure(quick));
 
     let flavor = stages.alone.server().flavor();
     let (major, minor, patch) = flavor.version();
@@ -130,7 +143,7 @@ fn main() {
         size,
         cell_missing: stages.cell.as_ref().err().cloned(),
     };
-    report::print(&setting, &figures, &bytes, locks.as_ref());
+    report::print(&setting, &figures, &bytes, locks.as_ref(), flights.as_ref());
     if is_wanted(pybreaker::NAME) {
         pybreaker::print(quick);
     }

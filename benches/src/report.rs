@@ -7,6 +7,7 @@ use std::process::Command;
 use crate::bars::bars;
 use crate::catalogue as row;
 use crate::figures::{Figures, REFERENCE};
+use crate::flights::{Flights, rows};
 use crate::load::FEW;
 use crate::locks::{Locks, pairs};
 use crate::stage::Size;
@@ -23,7 +24,7 @@ pub struct Setting {
     pub cell_missing: Option<String>,
 }
 
-pub fn print(setting: &Setting, figures: &Figures, bytes: &Bytes, locks: Option<&Locks>) {
+pub fn print(setting: &Setting, figures: &Figures, bytes: &Bytes, locks: Option<&Locks>, flights: Option<&Flights>) {
     let Size { keys, calls, pipeline } = setting.size;
     println!("Measured {} on {}, {} cores, against {}.", today(), cpu_model(), cores(), setting.server);
     println!(
@@ -49,6 +50,12 @@ pub fn print(setting: &Setting, figures: &Figures, bytes: &Bytes, locks: Option<
     print_beside(figures, &pairs::PEERS);
     if let Some(locks) = locks {
         locks.print();
+    }
+    println!("\n### Idempotency keys and single flights, {FEW} random keys or new ones\n");
+    print_rows(figures, &rows::ROWS);
+    print_beside(figures, &rows::PEERS);
+    if let Some(flights) = flights {
+        flights.print();
     }
     println!("\n### What replication and persistence add\n");
     println!("| | CPU µs per call | CPU, x alone | rate, x alone | CPU, x SET PX with the same |");

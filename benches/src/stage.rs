@@ -77,10 +77,9 @@ struct Cost {
 
 fn slices_of(load: &Load, size: Size, seed: u64) -> Vec<Slice<'_>> {
     let mut random = Random::seeded(seed);
-    let keys = load.keys.count(size);
     let calls = size.calls / load.divisor / SLICES;
     let pipeline = if load.sent == Sent::Pipelined { size.pipeline } else { 1 };
-    let mut batches = || load.call.batches((0..calls).map(|_| random.below(keys)), pipeline);
+    let mut batches = || load.call.batches((0..calls).map(|_| load.keys.draw(&mut random, size)), pipeline);
     (0..SLICES).map(|_| Slice { batches: batches(), calls, call: &load.call, sent: load.sent }).collect()
 }
 
@@ -184,7 +183,7 @@ impl Stage {
         let keys = load.keys.count(size);
         self.client.run(&load.fill.batches(0..keys, size.pipeline), &load.fill);
         let mut random = Random::seeded(0);
-        let again = load.call.batches((0..keys.div_ceil(4)).map(|_| random.below(keys)), size.pipeline);
+        let again = load.call.batches((0..keys.div_ceil(4)).map(|_| load.keys.draw(&mut random, size)), size.pipeline);
         self.client.run(&again, &load.call);
     }
 

@@ -32,7 +32,7 @@ impl<V, C> Step<V, C> {
 
 /// What one step of a machine did that edits in place and that others wait for.
 ///
-/// The edits have already been made here; a replica makes the same ones. `answers` are for calls that wait.
+/// The edits have already been made here; a replica makes the same ones (where an edit is the whole state: the last). `answers` are for calls that wait.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome<V, E, A> {
     pub verdict: V,

@@ -181,7 +181,7 @@ pub extern "C" fn report(ctx: *mut raw::RedisModuleInfoCtx, _for_crash_report: c
         section.counter("idemp_once_again", &counters.once_again);
         section.holdings("sflight", &counters.flight);
         section.counter("sflight_hits", &counters.hits);
-        section.counter("sflight_stale", &counters.stale_hits);
+        section.counter("sflight_served_stale", &counters.stale_hits);
         section.counter("sflight_published", &counters.published);
         section.counter("sflight_invalidated", &counters.invalidated);
         section.counter("grants_taken_back", &counters.taken_back);

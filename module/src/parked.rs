@@ -13,7 +13,7 @@
 //! that the server finds gone before its next sleep has not been told.
 
 use std::cell::RefCell;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::ffi::{CString, c_int, c_void};
 use std::ptr::null_mut;
 
@@ -81,6 +81,9 @@ struct Room {
     /// Who was answered last with a large reply, and what of those replies is not yet on its way.
     slice: Vec<ClientId>,
     slice_bytes: usize,
+    /// Those of them whose reply the server has not written yet, by handle.
+    untold: HashSet<usize>,
+    tries: u32,
     put_off: VecDeque<(WaiterId, Told, usize)>,
 }
 
@@ -117,48 +120,76 @@ pub fn park(call: &Call<'_>, id: WaiterId, name: Name) -> bool {
 
 /// Answers a parked call with a reply of about `bytes`. `granted` is taken back if its client turns out to be gone.
 ///
-/// Many large replies at once would fill the server's memory: what goes beyond the budget is put off until those
-/// before it are on their way.
+/// Many large replies at once would fill the server's memory: what goes beyond the budget is put off until those before
+/// it are on their way. Small ones, and grants, never wait.
 pub fn answer(id: WaiterId, told: Told, granted: Option<Granted>, bytes: usize) {
-    let put_off = ROOM.with_borrow_mut(|room| {
-        let fits = room.put_off.is_empty() && room.slice_bytes + bytes <= config::wake_budget();
-        if granted.is_some() || fits || (room.slice.is_empty() && room.put_off.is_empty()) {
-            if granted.is_none() && bytes > SMALL {
-                room.slice_bytes += bytes;
-                room.slice.extend(room.parked.get(&id).map(|parked| parked.client));
-            }
-            return Some(told);
-        }
-        room.put_off.push_back((id, told, bytes));
-        None
-    });
-    match put_off {
-        Some(told) => answer_now(id, told, granted),
-        None => chores::plan_soon(),
+    if granted.is_some() || bytes <= SMALL {
+        return answer_now(id, told, granted);
+    }
+    let may_go = ROOM.with_borrow(|room| room.put_off.is_empty() && room.has_room_for(bytes));
+    if may_go {
+        answer_large(id, told, bytes);
+    } else {
+        ROOM.with_borrow_mut(|room| room.put_off.push_back((id, told, bytes)));
+        chores::plan_soon();
     }
 }
 
-/// Answers what was put off, as far as the clients before have taken theirs. True if there is more to do.
+fn answer_large(id: WaiterId, told: Told, bytes: usize) {
+    let parked = ROOM.with_borrow_mut(|room| {
+        let parked = room.parked.get(&id)?;
+        room.slice.push(parked.client);
+        room.untold.insert(parked.handle.addr());
+        room.slice_bytes += bytes;
+        Some(())
+    });
+    if parked.is_some() {
+        answer_now(id, told, None);
+    }
+}
+
+/// Answers what was put off, as far as the clients before have taken theirs, or have had a second to do so: who does not
+/// read is then left to the server's own limits. True if there is more to do.
 pub fn answer_more(ctx: *mut raw::RedisModuleCtx) -> bool {
-    let slice = ROOM.with_borrow_mut(|room| std::mem::take(&mut room.slice));
-    if slice.is_empty() {
+    let (waits, slice) = ROOM.with_borrow(|room| (!room.untold.is_empty(), room.slice.clone()));
+    if ROOM.with_borrow(|room| room.put_off.is_empty()) {
         return false;
     }
-    let unsent = clients::list(ctx, &slice);
-    let bytes: u64 = unsent.iter().map(|client| client.unsent).sum();
-    let put_off = ROOM.with_borrow_mut(|room| {
-        room.slice_bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-        room.slice = unsent.iter().filter(|client| client.unsent > 0).map(|client| client.id).collect();
-        std::mem::take(&mut room.put_off)
+    if waits {
+        // The server has not written them yet.
+        return true;
+    }
+    let mut unsent = clients::list(ctx, &slice);
+    unsent.retain(|client| client.unsent > 0);
+    ROOM.with_borrow_mut(|room| {
+        room.tries += 1;
+        if room.tries > TRIES {
+            unsent.clear();
+        }
+        room.slice_bytes = unsent.iter().map(|client| usize::try_from(client.unsent).unwrap_or(usize::MAX)).sum();
+        room.slice = unsent.iter().map(|client| client.id).collect();
     });
-    for (id, told, bytes) in put_off {
-        answer(id, told, None, bytes);
+    while let Some((id, told, bytes)) = ROOM.with_borrow_mut(|room| {
+        let fits = room.put_off.front().is_some_and(|(_, _, bytes)| room.has_room_for(*bytes));
+        if fits { room.put_off.pop_front() } else { None }
+    }) {
+        ROOM.with_borrow_mut(|room| room.tries = 0);
+        answer_large(id, told, bytes);
     }
     ROOM.with_borrow(|room| !room.put_off.is_empty())
 }
 
+impl Room {
+    fn has_room_for(&self, bytes: usize) -> bool {
+        self.slice.is_empty() || self.slice_bytes.saturating_add(bytes) <= config::wake_budget()
+    }
+}
+
 /// Replies up to this size are not worth counting.
 const SMALL: usize = 4096;
+
+/// How often, a millisecond apart, clients are asked whether they have taken their replies.
+const TRIES: u32 = 1_000;
 
 fn answer_now(id: WaiterId, told: Told, granted: Option<Granted>) {
     let Some(parked) = remove(id) else { return };
@@ -193,6 +224,7 @@ extern "C" fn tell(ctx: *mut raw::RedisModuleCtx, _argv: *mut *mut raw::RedisMod
             (api!(RedisModule_GetBlockedClientHandle)(ctx), told.as_mut(), api!(RedisModule_GetClientId)(ctx))
         };
         let telling = ROOM.with_borrow_mut(|room| {
+            room.untold.remove(&handle.addr());
             let Some(Answered { name, fence: Some(fence) }) = room.answered.remove(&handle.addr()) else {
                 return false;
             };
@@ -248,9 +280,11 @@ extern "C" fn disconnected(ctx: *mut raw::RedisModuleCtx, handle: *mut raw::Redi
         if leave(handle).is_some() {
             return;
         }
-        let Some(Answered { name, fence }) = ROOM.with_borrow_mut(|room| room.answered.remove(&handle.addr())) else {
-            return;
-        };
+        let answered = ROOM.with_borrow_mut(|room| {
+            room.untold.remove(&handle.addr());
+            room.answered.remove(&handle.addr())
+        });
+        let Some(Answered { name, fence }) = answered else { return };
         if is_unanswered(ctx) {
             write(ctx, Some(room::timeout(ctx, &name)));
         }

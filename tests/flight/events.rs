@@ -133,7 +133,6 @@ fn a_lead_that_is_passed_on_is_notified_as_an_end_and_a_beginning() {
 
 /// As commands/res.idemp.abort.json says.
 #[test]
-#[ignore = "bug: a change is the whole record, so of an end and a beginning in one step only the beginning is notified"]
 fn work_that_is_passed_on_is_notified_as_an_end_and_a_beginning() {
     let mut scene = Scene::driven();
     scene.ask("RES.IDEMP BEGIN k a 1h");
@@ -208,7 +207,6 @@ fn info_counts_what_happened() {
 }
 
 #[test]
-#[ignore = "bug: resil_sflight_stale is written twice, for lost callers and for stale values served"]
 fn no_field_of_info_is_written_twice() {
     let mut scene = Scene::driven();
     let report = scene.main.text("INFO resil");

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use resil_harness::Server;
 
-use super::line::{Line, command};
 use super::pairs::{GRANTED, LUA_UNLOCK, RELEASED};
 use crate::figures::median;
+use crate::line::{Line, command};
 use crate::load::Reply;
 use crate::stage::{SETTLE, cpu_us};
 

@@ -8,9 +8,9 @@ use std::time::Instant;
 
 use resil_harness::{Options, Server};
 
-use super::line::{Line, command};
 use super::pairs::{GRANTED, RELEASED};
 use crate::figures::median;
+use crate::line::{Line, command};
 use crate::load::Reply;
 use crate::stage::{SETTLE, cpu_us};
 

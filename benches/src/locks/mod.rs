@@ -3,7 +3,6 @@
 
 mod contention;
 mod crowd;
-mod line;
 pub mod pairs;
 mod peers;
 mod weight;
@@ -146,7 +145,7 @@ impl Locks {
             ),
             bar(
                 "a held lock takes at most 250 bytes beyond key and owner",
-                Some((format!("{:.0} bytes", self.weight.beyond_names), self.weight.beyond_names)),
+                Some((format!("{:.0} bytes", self.weight.beyond_names()), self.weight.beyond_names())),
                 250.0,
             ),
         ]
@@ -189,7 +188,7 @@ impl Locks {
         println!("\n### Locks: bytes of one of {} held\n", weight::LOCKS);
         println!("| | beyond key and owner | MEMORY USAGE |\n| --- | ---: | ---: |");
         for (name, found) in [(OURS, &self.weight), ("SET NX PX", &self.weight_set_nx)] {
-            println!("| {name} | {:.0} | {:.0} |", found.beyond_names, found.memory_usage);
+            println!("| {name} | {:.0} | {:.0} |", found.beyond_names(), found.memory_usage);
         }
     }
 }

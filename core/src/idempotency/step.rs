@@ -4,6 +4,8 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use smallvec::SmallVec;
+
 use super::ask::{Answer, Ask, Begun, Committed, Outcome, Replay, Run, Settled};
 use super::record::{Idle, OnLapse, Once, Phase, Record, Work};
 use crate::lease::ends_for;
@@ -24,6 +26,8 @@ struct Job<'a, 's, 'f> {
     record: &'a mut Record,
     queue: &'a mut Queue<Ask>,
     setting: &'s mut Setting<'f>,
+    /// What the record was on the way, if it went through more than one change.
+    passed: SmallVec<[Record; 1]>,
     changed: bool,
     answers: Vec<Answer>,
     endings: Vec<Ending>,
@@ -250,7 +254,15 @@ impl From<Idle> for Reason {
 impl<'a, 's, 'f> Job<'a, 's, 'f> {
     fn new(room: &'a mut Room<'_>, setting: &'s mut Setting<'f>) -> Self {
         let Room { record, queue } = room;
-        Self { record, queue, setting, changed: false, answers: Vec::new(), endings: Vec::new() }
+        Self {
+            record,
+            queue,
+            setting,
+            passed: SmallVec::new(),
+            changed: false,
+            answers: Vec::new(),
+            endings: Vec::new(),
+        }
     }
 
     /// Everything that was due before now has happened.
@@ -292,7 +304,10 @@ impl<'a, 's, 'f> Job<'a, 's, 'f> {
     fn outcome<V>(self, verdict: V) -> Outcome<V> {
         let lease_end = self.running().map(|(_, ends)| ends);
         let wake_at = lease_end.into_iter().chain(self.queue.first_deadline()).min();
-        let edits = if self.changed { smallvec::smallvec![self.record.clone()] } else { smallvec::SmallVec::new() };
+        let mut edits = self.passed;
+        if self.changed {
+            edits.push(self.record.clone());
+        }
         Outcome { verdict, edits, answers: self.answers, endings: self.endings, wake_at }
     }
 
@@ -311,7 +326,10 @@ impl<'a, 's, 'f> Job<'a, 's, 'f> {
     }
 
     fn set(&mut self, record: Record) {
-        *self.record = record;
+        let before = core::mem::replace(self.record, record);
+        if self.changed {
+            self.passed.push(before);
+        }
         self.changed = true;
     }
 

@@ -91,7 +91,7 @@ pub fn check_waited(ask: WaitedAsk, reply: &Reply) -> Result<(), String> {
             "LOST",
             [Bulk(why)],
         ) => REASONS.iter().any(|reason| reason.as_bytes() == why),
-        (WaitedAsk::Info, _, _) => elements.len() >= 10 && elements.len() % 2 == 0,
+        (WaitedAsk::Info, _, _) => elements.len() >= 6 && elements.len() % 2 == 0,
         (WaitedAsk::Heartbeat, "", [Integer(0..), Array(_)]) => true,
         _ => false,
     };
