@@ -30,7 +30,7 @@ pub fn weigh(server: &Server, commands: &[(&str, Reply)]) -> Weight {
     for first in (0..KEYS).step_by(AT_ONCE) {
         let numbers = first..first + AT_ONCE;
         let of = |number: usize| {
-            let fill = |text: &str| text.replace("{k}", &name(number)).replace("{n}", &format!("{number:010}"));
+            let fill = move |text: &str| text.replace("{k}", &name(number)).replace("{n}", &format!("{number:010}"));
             commands.iter().flat_map(move |(text, _)| command(&fill(text)))
         };
         line.say(&numbers.clone().flat_map(of).collect::<Vec<u8>>());

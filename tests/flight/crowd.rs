@@ -146,7 +146,8 @@ fn a_value_out_of_date_before_it_came_is_seen_by_nobody() {
         publish(connection, token, "1h VALUE old")
     });
     assert_eq!(loads, 2);
-    assert!(answers.contains(&"[LOST invalidated]".to_owned()));
+    // A key remembers the last end of a lead: the second one's, if that was quicker.
+    assert!(answers.iter().any(|answer| answer == "[LOST invalidated]" || answer == "[LOST absent]"));
     all_told(&answers, "[VALUE new 0 3600000]", 2);
 }
 

@@ -14,7 +14,7 @@ use resil_harness::Server;
 use super::rows::{LEADS, OK};
 use crate::figures::median;
 use crate::line::{Line, command};
-use crate::load::{Random, Reply};
+use crate::load::Reply;
 use crate::stage::{SETTLE, cpu_us};
 
 pub const FOLLOWERS: usize = 1_000;
@@ -88,7 +88,7 @@ impl Follower {
         self.head.clear();
     }
 
-    /// Takes what has come. Whether the value is here.
+    /// Takes what has come.
     fn take(&mut self, chunk: &mut [u8]) {
         loop {
             let len = match self.stream.read(chunk) {
@@ -122,21 +122,20 @@ impl Follower {
 }
 
 /// One run: everybody waits, the value comes, everybody has it.
-pub fn tell(server: &Server, way: Way, bytes: usize, seed: u64) -> Told {
+pub fn tell(server: &Server, way: Way, bytes: usize) -> Told {
     let value = "v".repeat(bytes);
     let mut loader = Line::to(server);
     loader.ask(&command("DEL wanted"), Reply::line(":"));
     if way == Way::Joined {
         assert!(loader.ask(&command("RES.SFLIGHT JOIN wanted leader 60s"), LEADS));
     }
-    let (mut random, now) = (Random::seeded(seed + 1), Instant::now());
+    let now = Instant::now();
     let mut followers: Vec<Follower> = (0..FOLLOWERS)
         .map(|number| {
-            let phase = POLL.mul_f64(f64::from(random.below(1_000)) / 1_000.0);
             let stream = listener(server, way);
             stream.set_nonblocking(true).expect("a TCP socket");
             let (lines, head, done_at) = Default::default();
-            let mut follower = Follower { stream, awaits: Awaits::Nothing, lines, head, asks_at: now + phase, done_at };
+            let mut follower = Follower { stream, awaits: Awaits::Nothing, lines, head, asks_at: now, done_at };
             match way {
                 Way::Joined => {
                     let join = format!("RES.SFLIGHT JOIN wanted follower:{number} 60s WAIT 60s");

@@ -31,10 +31,10 @@ pub fn measure(quick: bool) -> Flights {
     for (size, bytes) in SIZES {
         eprintln!("flights: {FOLLOWERS} followers, {size}");
         let mut runs = WAYS.map(|way| (way, Vec::new()));
-        for turn in 0..turns {
+        for _ in 0..turns {
             for (way, runs) in &mut runs {
                 let server = if *way == Way::Joined { &ours } else { &plain };
-                runs.push(followers::tell(server, *way, bytes, turn as u64));
+                runs.push(followers::tell(server, *way, bytes));
             }
         }
         told.extend(runs.map(|(way, runs)| (size, way, Told::median(&runs))));

@@ -89,7 +89,8 @@ impl Generator {
                     call.push(self.cased("SHARED"));
                 }
                 if self.rng.u32(0..4) == 0 {
-                    call.extend([self.cased("META"), self.text()]);
+                    let meta = format!("meta-{}", self.rng.u64(..)).into_bytes();
+                    call.extend([self.cased("META"), meta]);
                 }
                 self.push_waiting(&mut call, may_wait);
                 self.call(call, WaitedAsk::Acquire)
