@@ -4,6 +4,7 @@
 use fastrand::Rng;
 use resil_core::circuit_breaker::{decode_breaker, encode_breaker};
 use resil_core::codec::{self, Change};
+use resil_core::{lock, single_flight};
 use resil_harness::{Options, Server};
 
 use crate::engine::payload::{Body, renumbered};
@@ -11,6 +12,7 @@ use crate::engine::resp::Client;
 use crate::engine::samples::real_payloads;
 use crate::engine::seed::{say, seeded};
 use crate::engine::states::{log_change, tagged};
+use crate::engine::waited_states::{self, after};
 
 const TRIALS: usize = 300_000;
 const NOW_US: u64 = 1_800_000_000_000_000;
@@ -18,10 +20,14 @@ const HOUR_US: u64 = 3_600_000_000;
 
 /// States of real keys with this tag.
 fn states(tag: u8) -> Vec<Vec<u8>> {
+    all_states().into_iter().filter(|state| state[0] == tag).collect()
+}
+
+fn all_states() -> Vec<Vec<u8>> {
     let server = Server::start(Options::default().module_args(["test-clock", "yes"]).config("rdbcompression", "no"));
     let payloads = real_payloads(&mut Client::new(&server));
     let states = payloads.iter().map(|payload| Body::of(payload).state().expect("not compressed").to_vec());
-    states.filter(|state| state[0] == tag).collect()
+    states.collect()
 }
 
 /// One of `samples`, or something like it.
@@ -99,4 +105,57 @@ fn every_change_of_a_log_leaves_a_log_that_can_be_read_back() {
         let again = codec::decode_log(&bytes).map_err(|_| format!("cannot be read back: {}", bytes.escape_ascii()))?;
         if again == window { Ok(()) } else { Err("is another when read back".into()) }
     });
+}
+
+/// The bytes of a change, whole states and edits alike, as this program would write them.
+fn written(change: Change) -> Option<Vec<u8>> {
+    match change {
+        Change::Tiers(tiers) => Some(codec::to_vec(|out| codec::encode_tiers(&tiers, out))),
+        Change::Log(window) => Some(codec::to_vec(|out| codec::encode_log(&window, out))),
+        Change::Breaker(breaker) => Some(codec::to_vec(|out| encode_breaker(&breaker, out))),
+        Change::HolderEdits(kind, edits) => Some(codec::to_vec(|out| lock::encode_edits(kind, &edits, out))),
+        Change::FlightEdits(edits) => Some(codec::to_vec(|out| single_flight::encode_edits(&edits, out))),
+        Change::LogChange(_) | Change::BreakerEdits(_) => None,
+        whole => after(None, whole),
+    }
+}
+
+#[test]
+fn whatever_is_read_is_written_the_same() {
+    let (samples, mut rng) = (all_states(), seeded("one spelling"));
+    let mut read = 0;
+    for _ in 0..TRIALS {
+        let bytes = drawn(&samples, &mut rng);
+        if let Some(written) = codec::decode(&bytes).ok().and_then(written) {
+            read += 1;
+            assert_eq!(written.escape_ascii().to_string(), bytes.escape_ascii().to_string(), "read, and written");
+        }
+    }
+    say(&format!("one spelling: {read} of {TRIALS} could be read"));
+    assert!(read > TRIALS / 10);
+}
+
+#[test]
+fn every_edit_of_what_is_waited_for_leaves_what_can_be_read_back() {
+    let mut rng = seeded("edits");
+    for kind in *b"LPS" {
+        let some: Vec<Vec<u8>> = (0..200).map(|_| waited_states::edits(kind, NOW_US, &mut rng)).collect();
+        let what = format!("closure of {}", char::from(kind));
+        for_valid_pairs(&what, (&states(kind), &some), |state, change| {
+            let before = written(state).ok_or("a whole state")?;
+            let fits = match &change {
+                Change::HolderEdits(lock::Kind::Lock, _) => before[0] == b'L',
+                Change::HolderEdits(lock::Kind::Bulkhead, _) => before[0] == b'P',
+                Change::FlightEdits(_) => before[0] == b'S',
+                _ => false,
+            };
+            if !fits {
+                return Ok(());
+            }
+            let bytes = after(Some(&before), change).ok_or("edits")?;
+            let again = codec::decode(&bytes).map_err(|_| format!("cannot be read back: {}", bytes.escape_ascii()))?;
+            let same = written(again).as_ref() == Some(&bytes);
+            if same { Ok(()) } else { Err(format!("is another when read back: {}", bytes.escape_ascii())) }
+        });
+    }
 }

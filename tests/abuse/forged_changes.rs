@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use resil_core::limits::HOLDERS_MAX;
+use resil_core::lock::Kind;
 use resil_harness::{Options, Server};
 
 use crate::engine::fake_primary::FakePrimary;
@@ -11,6 +13,7 @@ use crate::engine::seed::{say, seeded};
 use crate::engine::server_state::{Fingerprint, assert_no_internal_errors, counter, must};
 use crate::engine::states::{self, TierParts};
 use crate::engine::streaming::Streaming;
+use crate::engine::waited_states;
 
 /// Half a century ahead.
 const FAR_US: u64 = 3_400_000_000_000_000;
@@ -90,7 +93,8 @@ fn assert_still_saves_and_loads(changes: &[Vec<u8>]) {
     must(&mut client, "CONFIG SET replica-read-only no");
     if let Reply::Bulk(payload) = client.typed("DUMP key") {
         let restored = client.call(&restore(b"restored", &payload));
-        assert!(!restored.is_error(), "its own DUMP was refused: {}", restored.text());
+        let first = changes.first().map(|bytes| bytes[..bytes.len().min(60)].escape_ascii().to_string());
+        assert!(!restored.is_error(), "its own DUMP was refused ({}), after {first:?}", restored.text());
     }
     must(&mut client, "DEBUG RELOAD");
     assert_no_internal_errors(&mut client);
@@ -150,6 +154,37 @@ fn a_breaker_with_more_slow_calls_than_calls_still_saves_and_loads() {
     let (caller, ok, failures, slow, run) = (1, 0, 0, 5, 0);
     let record = [2, FAR_US, caller, ok, failures, slow, run];
     assert_still_saves_and_loads(&[edits(&[&config, &record])]);
+}
+
+#[test]
+fn more_holders_than_can_be_still_save_and_load() {
+    for kind in [Kind::Lock, Kind::Bulkhead] {
+        assert_still_saves_and_loads(&[waited_states::crowd(kind, HOLDERS_MAX as u64 + 1, FAR_US)]);
+    }
+}
+
+#[test]
+fn edits_of_what_is_not_there_still_save_and_load() {
+    let second_us = 1_000_000;
+    for tag in *b"lp" {
+        assert_still_saves_and_loads(&[states::tagged(tag, &[1, 5, second_us, FAR_US])]);
+        assert_still_saves_and_loads(&[states::tagged(tag, &[2, 5, 1])]);
+        assert_still_saves_and_loads(&[states::tagged(tag, &[3, 5, FAR_US, 0])]);
+    }
+    for numbers in [&[1, second_us, FAR_US][..], &[2, FAR_US, 0], &[4], &[5, FAR_US], &[7], &[8, FAR_US]] {
+        assert_still_saves_and_loads(&[states::tagged(b's', numbers)]);
+    }
+    assert_still_saves_and_loads(&[states::tagged(b'I', &[0])]);
+}
+
+#[test]
+fn any_edits_of_what_is_waited_for_still_save_and_load() {
+    let mut rng = seeded("edits of what is waited for");
+    for kind in waited_states::KINDS {
+        let whole = waited_states::whole(kind, FAR_US, &mut rng);
+        let edits = (0..300).map(|_| waited_states::edits(kind, FAR_US, &mut rng));
+        assert_still_saves_and_loads(&std::iter::once(whole).chain(edits).collect::<Vec<_>>());
+    }
 }
 
 #[test]

@@ -5,7 +5,7 @@ use resil_core::circuit_breaker::{
 };
 use resil_core::limits::{TALLY_MAX, TEXT_MAX};
 
-use crate::argv::{Argv, Refused, Word, quoted};
+use crate::argv::{Argv, Refused, Word, once, quoted};
 use crate::reply::Sink;
 
 pub const NAME: &str = "RES.BREAKER";
@@ -93,13 +93,6 @@ impl Options {
             return Ok(false);
         }
         Ok(true)
-    }
-}
-
-fn once<T>(place: &mut Option<T>, name: &str, value: T) -> Result<(), Refused> {
-    match place.replace(value) {
-        None => Ok(()),
-        Some(_) => Err(Refused::new(format_args!("{name} is given twice"))),
     }
 }
 

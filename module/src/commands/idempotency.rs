@@ -6,18 +6,17 @@ use resil_core::idempotency::{
     Ask, Begun, Committed, Phase, Settled, abort, begin, commit, look, lookup, once, renew, replay,
 };
 use resil_core::limits::WAITERS_CEILING;
-use resil_core::lock::{Reason, Renewed};
+use resil_core::lock::Reason;
 use resil_core::queue::Waiting;
 use resil_wire::Refused;
 use resil_wire::breaker::parse_key;
-use resil_wire::holding::write_renewed;
 use resil_wire::idempotency::{
-    ABORT_USAGE, BeginCall, CommitCall, GetCall, HELP, INFO_USAGE, OnceCall, RENEW_USAGE, RenewCall, TokenCall,
-    write_aborted, write_committed, write_run, write_settled,
+    ABORT_USAGE, BeginCall, CommitCall, GetCall, HELP, INFO_USAGE, OnceCall, RENEW_USAGE, TokenCall, write_aborted,
+    write_committed, write_run, write_settled,
 };
 use resil_wire::reply::Sink;
 
-use super::waiting::{bounds, help, read, settle_grant, wait_for_answer, waiting};
+use super::waiting::{bounds, help, read, renew_token, settle_grant, wait_for_answer, waiting};
 use crate::call::{Call, Command, Failure};
 use crate::info::counters;
 use crate::lines;
@@ -147,22 +146,9 @@ impl Command for Renew {
     const WORDS: usize = 2;
 
     fn run(call: &Call<'_>) -> Result<(), Failure> {
-        let args = call.args();
-        let RenewCall { token, lease, bind, .. } = RenewCall::parse(&args, bounds(), RENEW_USAGE)?;
-        let bind_to = sessions::target(call, bind)?;
-        let now = clock::now();
-        let opened = Opened::<Idempotency>::open(call, call.string(0)?)?;
-        let name = (bind_to.is_some() || parked::is_telling()).then(|| opened.name());
-        let renewed = opened.step(call, now, &[], |at, setting| renew(&mut room(at), token, lease, setting));
-        match &renewed {
-            Renewed::Granted(grant) => {
-                Idempotency::counters().renewed.add(1);
-                settle_grant(name.as_ref(), bind_to, grant.fence, lease, now);
-            }
-            Renewed::Lost(reason) => count_lost(Some(*reason)),
-        }
-        write_renewed(&renewed, &mut call.reply());
-        Ok(())
+        renew_token::<Idempotency>(call, RENEW_USAGE, |at, token, lease, setting| {
+            renew(&mut room(at), token, lease, setting)
+        })
     }
 }
 

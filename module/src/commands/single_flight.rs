@@ -3,21 +3,18 @@
 use resil_core::Span;
 use resil_core::lease::ends_for;
 use resil_core::limits::WAITERS_CEILING;
-use resil_core::lock::{Reason, Renewed};
 use resil_core::queue::Waiting;
 use resil_core::single_flight::{
     Abandoned, Ask, Joined, Publication, Published, Seen, abandon, hit, invalidate, join, look, publish, renew,
 };
 use resil_wire::breaker::parse_key;
-use resil_wire::holding::write_renewed;
-use resil_wire::idempotency::RenewCall;
 use resil_wire::reply::Sink;
 use resil_wire::single_flight::{
     AbandonCall, Brought, GET_USAGE, HELP, INFO_USAGE, InvalidateCall, JoinCall, PublishCall, RENEW_USAGE,
     write_abandoned, write_lead, write_published, write_seen,
 };
 
-use super::waiting::{bounds, help, read, settle_grant, wait_for_answer, waiting};
+use super::waiting::{bounds, help, read, renew_token, settle_grant, wait_for_answer, waiting};
 use crate::call::{Call, Command, Failure};
 use crate::info::counters;
 use crate::machine::Machine;
@@ -153,23 +150,9 @@ impl Command for Renew {
     const WORDS: usize = 2;
 
     fn run(call: &Call<'_>) -> Result<(), Failure> {
-        let args = call.args();
-        let RenewCall { token, lease, bind, .. } = RenewCall::parse(&args, bounds(), RENEW_USAGE)?;
-        let bind_to = sessions::target(call, bind)?;
-        let now = clock::now();
-        let opened = Opened::<Flights>::open(call, call.string(0)?)?;
-        let name = (bind_to.is_some() || parked::is_telling()).then(|| opened.name());
-        let renewed = opened.step(call, now, &[], |at, setting| renew(&mut room(at), token, lease, setting));
-        match &renewed {
-            Renewed::Granted(grant) => {
-                Flights::counters().renewed.add(1);
-                settle_grant(name.as_ref(), bind_to, grant.fence, lease, now);
-            }
-            Renewed::Lost(Reason::Published) => {}
-            Renewed::Lost(_) => Flights::counters().stale.add(1),
-        }
-        write_renewed(&renewed, &mut call.reply());
-        Ok(())
+        renew_token::<Flights>(call, RENEW_USAGE, |at, token, lease, setting| {
+            renew(&mut room(at), token, lease, setting)
+        })
     }
 }
 

@@ -1,18 +1,21 @@
 //! What every command does alike whose callers may wait: bounds, waiting, binding, reading, HELP.
 
+use resil_core::lock::{Renewed, Setting};
 use resil_core::queue::{WaiterId, Waiting};
 use resil_core::session::ClientId;
 use resil_core::{Instant, Span};
 use resil_wire::argv::Argv;
-use resil_wire::holding::Bounds;
+use resil_wire::holding::{Bounds, write_renewed};
+use resil_wire::idempotency::RenewCall;
 use resil_wire::reply::Sink;
 
 use crate::call::{Call, Failure};
 use crate::datatype::waited::{Stored, Waited};
 use crate::key::Key;
 use crate::lines::{self, Name};
-use crate::machine::Machine;
-use crate::{config, parked, room, sessions};
+use crate::machine::{Machine, Room, Stepped};
+use crate::room::Opened;
+use crate::{clock, config, parked, room, sessions};
 
 pub fn bounds() -> Bounds {
     Bounds { lease_max: config::max_lease(), wait_max: config::max_wait() }
@@ -52,6 +55,30 @@ pub fn read<M: Machine, R>(call: &Call<'_>, read: impl FnOnce(&M::State) -> R) -
     // SAFETY: the value of the open key, only read.
     let stored = key.value::<Waited<M>>()?.map_or(&missing, |value| unsafe { &*Waited::<M>::get(value) });
     Ok(read(&stored.state))
+}
+
+/// `RENEW key token lease [BOUND | BOUNDTO client-id]` of a machine whose holders are named by a token.
+pub fn renew_token<M: Machine>(
+    call: &Call<'_>,
+    usage: &'static str,
+    renew: impl FnOnce(Room<'_, M>, &[u8], Span, &mut Setting<'_>) -> Stepped<M, Renewed>,
+) -> Result<(), Failure> {
+    let args = call.args();
+    let RenewCall { token, lease, bind, .. } = RenewCall::parse(&args, bounds(), usage)?;
+    let bind_to = sessions::target(call, bind)?;
+    let now = clock::now();
+    let opened = Opened::<M>::open(call, call.string(0)?)?;
+    let name = (bind_to.is_some() || parked::is_telling()).then(|| opened.name());
+    let renewed = opened.step(call, now, &[], |at, setting| renew(at, token, lease, setting));
+    match &renewed {
+        Renewed::Granted(grant) => {
+            M::counters().renewed.add(1);
+            settle_grant(name.as_ref(), bind_to, grant.fence, lease, now);
+        }
+        Renewed::Lost(_) => M::counters().stale.add(1),
+    }
+    write_renewed(&renewed, &mut call.reply());
+    Ok(())
 }
 
 pub fn help(call: &Call<'_>, usage: &'static str, lines: &[&str]) -> Result<(), Failure> {

@@ -25,7 +25,7 @@ impl Generator {
     /// Keeps the permit of an admission for a later report.
     pub fn learn(&mut self, call: &Call, reply: &Reply) {
         if let Asked::Waited(_) = call.asked {
-            return self.learn_fence(reply);
+            return self.learn_fence(call, reply);
         }
         let (Asked::Breaker(BreakerAsk::Admit), Reply::Array(elements)) = (&call.asked, reply) else { return };
         // The key stands third, unless a script comes before.

@@ -66,6 +66,8 @@ pub struct Generator {
     pub(super) permits: VecDeque<(Vec<u8>, Vec<u8>)>,
     /// Fences that were granted lately.
     pub(super) fences: VecDeque<i64>,
+    /// Keys that lately were given to somebody to work on, with the tokens.
+    pub(super) works: VecDeque<(Vec<u8>, Vec<u8>)>,
     /// Other connections, by their ids.
     pub others: Vec<i64>,
     /// What comes next whatever chance says: the rest of a transaction.
@@ -74,8 +76,8 @@ pub struct Generator {
 
 impl Generator {
     pub fn new(rng: Rng, epoch_us: i64) -> Self {
-        let (permits, fences, pending) = (VecDeque::new(), VecDeque::new(), VecDeque::new());
-        Self { rng, epoch_us, now_us: epoch_us, permits, fences, others: Vec::new(), pending }
+        let (permits, fences, works, pending) = Default::default();
+        Self { rng, epoch_us, now_us: epoch_us, permits, fences, works, others: Vec::new(), pending }
     }
 
     /// Calls that make keys of every type.

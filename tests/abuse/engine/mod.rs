@@ -20,3 +20,4 @@ pub mod streaming;
 pub mod waited_asked;
 pub mod waited_calls;
 pub mod waited_samples;
+pub mod waited_states;

@@ -15,6 +15,7 @@ use super::fake_primary::FakePrimary;
 use super::resp::{Client, Words, words};
 use super::server_state::{assert_no_internal_errors, counter};
 use super::states::{self, TierParts};
+use super::waited_states::{self, after};
 
 const KEYS: usize = 40;
 /// Half a century ahead: no server expires what is written there while the test runs.
@@ -104,10 +105,19 @@ impl Streaming {
     fn good_change(&mut self) -> (Vec<u8>, Vec<u8>) {
         let index = self.rng.usize(..KEYS);
         let key = format!("key:{index}").into_bytes();
-        // A third of the keys holds tiers, a third windows, a third breakers; a whole state may replace one of
-        // another type.
-        let bytes = match (index % 3, self.rng.u32(0..10)) {
+        // As many keys hold tiers as windows, breakers, locks, and so on; a whole state may replace one of another type.
+        let bytes = match (index % 7, self.rng.u32(0..10)) {
             (0, 0..8) | (_, 8) => self.tiers(),
+            (kind @ 3.., 0..8) => {
+                let kind = waited_states::KINDS[kind - 3];
+                let edits = self.rng.bool() && self.model.get(&key).is_some_and(|state| state[0] == kind);
+                let at_us = FAR_US + self.rng.u64(..HOUR_US);
+                if edits {
+                    waited_states::edits(kind, at_us, &mut self.rng)
+                } else {
+                    waited_states::whole(kind, at_us, &mut self.rng)
+                }
+            }
             (1, 0..6) if self.holds_or_nothing(&key, b'W') => self.log_change(),
             (2, 0..8) => self.breaker_change(&key),
             _ => self.log(),
@@ -159,7 +169,7 @@ impl Streaming {
                 edits.iter().for_each(|edit| breaker.apply(edit));
                 codec::to_vec(|out| encode_breaker(&breaker, out))
             }
-            _ => bytes.to_vec(),
+            change => after(self.model.get(key).map(Vec::as_slice), change).unwrap_or_else(|| bytes.to_vec()),
         };
         self.model.insert(key.to_vec(), state);
     }
@@ -199,7 +209,9 @@ impl Streaming {
     /// A command no replica may obey, in part either: it is refused as a whole.
     fn malformed(&mut self) -> Words {
         self.expected.apply_refused += 1;
-        let good = match self.rng.u32(0..3) {
+        let good = match self.rng.u32(0..5) {
+            3 => waited_states::whole(waited_states::KINDS[self.rng.usize(..4)], FAR_US, &mut self.rng),
+            4 => waited_states::edits(waited_states::KINDS[self.rng.usize(..4)], FAR_US, &mut self.rng),
             0 => self.tiers(),
             1 => self.log(),
             _ => self.breaker_change(b"no such key"),

@@ -39,6 +39,9 @@ impl Generator {
         }
         call.push(self.lease());
         self.push_wait(&mut call);
+        if kind == "blk" {
+            call.extend(words(["QUEUE", "100"]));
+        }
         if kind == "lck" && self.rng.u32(0..4) == 0 {
             call.push(self.cased("SHARED"));
         }
@@ -52,16 +55,35 @@ impl Generator {
         words(["RES._CLOCK", &self.now_us.to_string()])
     }
 
-    /// Keeps the fence of a grant for a later RELEASE.
-    pub(super) fn learn_fence(&mut self, reply: &Reply) {
-        if let Reply::Array(elements) = reply
-            && let [Reply::Bulk(_), Reply::Integer(fence @ 1..), ..] = elements.as_slice()
-        {
-            if self.fences.len() == FENCES {
-                self.fences.pop_front();
-            }
-            self.fences.push_back(*fence);
+    /// Keeps the fence of a grant for a later RELEASE, and what is to be worked on for a later COMMIT or PUBLISH.
+    pub(super) fn learn_fence(&mut self, call: &Call, reply: &Reply) {
+        let Reply::Array(elements) = reply else { return };
+        let [Reply::Bulk(verdict), Reply::Integer(fence @ 1..), ..] = elements.as_slice() else { return };
+        if self.fences.len() == FENCES {
+            self.fences.pop_front();
         }
+        self.fences.push_back(*fence);
+        // The key and the token stand behind the subcommand, unless a script comes before.
+        let begins = |word: &Vec<u8>| word.eq_ignore_ascii_case(b"BEGIN") || word.eq_ignore_ascii_case(b"JOIN");
+        if (verdict == b"RUN" || verdict == b"LEAD")
+            && let Some(at) = call.words.iter().position(begins)
+            && let [key, token, ..] = &call.words[at + 1..]
+        {
+            if self.works.len() == FENCES {
+                self.works.pop_front();
+            }
+            self.works.push_back((key.clone(), token.clone()));
+        }
+    }
+
+    /// `COMMIT key token`: of somebody who really works, mostly.
+    fn by_worker(&mut self, machine: (&str, &str), subcommand: &str) -> Words {
+        let mut call = self.by_owner(machine, subcommand);
+        let mine = self.works.iter().rposition(|(key, _)| key.starts_with(machine.1.as_bytes()));
+        if let Some((key, token)) = mine.filter(|_| self.rng.u32(0..3) > 0).and_then(|at| self.works.remove(at)) {
+            call[2..].clone_from_slice(&[key, token]);
+        }
+        call
     }
 
     fn call(&mut self, words: Words, ask: WaitedAsk) -> Call {
@@ -157,7 +179,7 @@ impl Generator {
                 self.call(call, WaitedAsk::Begin)
             }
             7..12 => {
-                let mut call = self.by_owner(idempotency, "COMMIT");
+                let mut call = self.by_worker(idempotency, "COMMIT");
                 call.extend([self.kept(), self.bytes()]);
                 if self.rng.u32(0..4) == 0 {
                     call.push(self.cased("ERROR"));
@@ -197,7 +219,7 @@ impl Generator {
                 self.call(call, WaitedAsk::Join)
             }
             7..12 => {
-                let mut call = self.by_owner(flight, "PUBLISH");
+                let mut call = self.by_worker(flight, "PUBLISH");
                 call.push(if self.rng.u32(0..4) == 0 { b"0".to_vec() } else { self.kept() });
                 match self.rng.u32(0..4) {
                     0 => call.push(self.cased("EMPTY")),
