@@ -45,5 +45,5 @@ pub fn weigh(server: &Server, commands: &[(&str, Reply)]) -> Weight {
 }
 
 fn name(number: usize) -> String {
-    format!("lock:{number:011}")
+    format!("name:{number:011}")
 }

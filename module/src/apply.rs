@@ -105,11 +105,17 @@ pub fn edit_breaker(key: &mut Key<'_>, value: Option<*mut c_void>, edits: &[Edit
 pub fn store_state<M: Machine>(key: &mut Key<'_>, value: Option<*mut c_void>, state: M::State) -> *mut c_void {
     let due = M::gc_at(&state, key.salt());
     let new = Waited::<M>::new_value(state);
+    // Something else may have been there, and an expiry with it.
+    let was_empty = key.is_empty();
     match value {
         Some(_) => key.replace::<Waited<M>>(new),
         None => key.set::<Waited<M>>(new),
     }
-    key.collect_at::<Waited<M>>(None, due);
+    if was_empty {
+        key.collect_new_at(due);
+    } else {
+        key.collect_at::<Waited<M>>(None, due);
+    }
     new
 }
 

@@ -138,6 +138,15 @@ impl<'c> Key<'c> {
         neighbours::mark(self.salt());
     }
 
+    /// Lets the server collect a key at `due` that was empty until now: there is no expiry to ask for.
+    pub fn collect_new_at(&mut self, due: Option<Instant>) {
+        if let Some(due) = due {
+            // SAFETY: opened for writing and not empty.
+            unsafe { api!(RedisModule_SetAbsExpire)(self.raw, due.ceil_ms()) };
+        }
+        neighbours::mark(self.salt());
+    }
+
     /// The same value under a pointer with another bit of doubt.
     fn swap_pointer<T: NativeType>(&mut self, value: *mut c_void) {
         let mut same = std::ptr::null_mut();

@@ -174,6 +174,10 @@ fn edits_of_what_is_not_there_still_save_and_load() {
     for numbers in [&[1, second_us, FAR_US][..], &[2, FAR_US, 0], &[4], &[5, FAR_US], &[7], &[8, FAR_US]] {
         assert_still_saves_and_loads(&[states::tagged(b's', numbers)]);
     }
+}
+
+#[test]
+fn a_record_of_nothing_still_saves_and_loads() {
     assert_still_saves_and_loads(&[states::tagged(b'I', &[0])]);
 }
 

@@ -22,10 +22,11 @@ use crate::judge::judge;
 use crate::talk::{Reply, Talk};
 
 const PROCESSES: usize = 6;
-const THREADS: usize = 8;
 
 /// How often what happens.
 struct Plan {
+    /// Calls that each process has in flight at once.
+    threads: usize,
     client_kills: usize,
     server_kills: usize,
     pauses: usize,
@@ -37,6 +38,7 @@ struct Plan {
 }
 
 const SHORT: Plan = Plan {
+    threads: 8,
     client_kills: 20,
     server_kills: 3,
     pauses: 3,
@@ -47,6 +49,8 @@ const SHORT: Plan = Plan {
 };
 
 const LONG: Plan = Plan {
+    // A thousand of all processes together.
+    threads: 170,
     client_kills: 200,
     server_kills: 20,
     pauses: 20,
@@ -64,7 +68,7 @@ fn whoever_dies_nobody_is_told_what_does_not_hold() {
     let plan = if std::env::var_os("RESIL_SOAK").is_some() { LONG } else { SHORT };
     let seed = std::env::var("RESIL_SEED").map_or_else(|_| fastrand::u64(..), |seed| seed.parse().expect("a seed"));
     say(&format!("lock_torture kills: RESIL_SEED={seed}"));
-    Torture::start(Rng::with_seed(seed)).run(&plan);
+    Torture::start(Rng::with_seed(seed), plan.threads).run(&plan);
 }
 
 fn say(line: &str) {
@@ -78,13 +82,14 @@ struct Torture {
     _folder: Option<TempDir>,
     journal: Journal,
     clients: Vec<(u32, Child)>,
+    threads: usize,
     /// Numbers the processes.
     count: u32,
     began: Instant,
 }
 
 impl Torture {
-    fn start(mut rng: Rng) -> Self {
+    fn start(mut rng: Rng, threads: usize) -> Self {
         let (dir, folder) = match std::env::var_os("RESIL_TORTURE_DIR") {
             Some(dir) => (PathBuf::from(dir), None),
             None => {
@@ -96,8 +101,17 @@ impl Torture {
         let server = Server::start(Options::default().config("appendonly", "yes").config("appendfsync", "always"));
         let journal = Journal::of(&dir, KILLER);
         let began = Instant::now();
-        let mut torture =
-            Self { rng: rng.fork(), server, dir, _folder: folder, journal, clients: Vec::new(), count: 0, began };
+        let mut torture = Self {
+            rng: rng.fork(),
+            server,
+            dir,
+            _folder: folder,
+            journal,
+            clients: Vec::new(),
+            threads,
+            count: 0,
+            began,
+        };
         torture.open();
         (0..PROCESSES).for_each(|_| torture.start_client());
         torture
@@ -112,7 +126,7 @@ impl Torture {
 
     fn start_client(&mut self) {
         self.count += 1;
-        let orders = format!("{} {} {} {THREADS}", self.dir.display(), self.count, self.rng.u64(..));
+        let orders = format!("{} {} {} {}", self.dir.display(), self.count, self.rng.u64(..), self.threads);
         let mut command = Command::new(std::env::current_exe().expect("this binary"));
         command.args([NAME, "--exact", "--quiet"]).env(ORDERS, orders);
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::inherit());

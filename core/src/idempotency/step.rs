@@ -129,7 +129,7 @@ pub fn once(room: &mut Room<'_>, token: &[u8], ttl: Span, setting: &mut Setting<
     let verdict = if job.record.work(now).is_some() {
         Err(())
     } else if let Some(seen) = job.record.seen(now) {
-        Ok(!token.is_empty() && *seen.token == *token)
+        Ok(is_same_caller(seen, token))
     } else {
         job.set(Record::Once(Once { token: token.into(), at: now, until: now.plus(ttl) }));
         Ok(true)
@@ -194,6 +194,17 @@ pub fn give_up(room: &mut Room<'_>, setting: &mut Setting<'_>) -> Outcome<()> {
     job.queue.follow_clock(job.now());
     job.time_out(|deadline, now| deadline <= now);
     job.outcome(())
+}
+
+/// What ONCE answers without changing anything, if that is possible: this event was seen.
+pub fn seen_before(record: &Record, token: &[u8], now: Instant) -> Option<bool> {
+    let seen = record.seen(now).filter(|seen| seen.at <= now.plus(CLOCK_JITTER))?;
+    Some(is_same_caller(seen, token))
+}
+
+/// The caller who saw it first asks again: its first reply was lost.
+fn is_same_caller(seen: &Once, token: &[u8]) -> bool {
+    !token.is_empty() && *seen.token == *token
 }
 
 /// What BEGIN answers without changing anything, if that is possible: the result, for one who asks for the same.

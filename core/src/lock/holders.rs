@@ -9,7 +9,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use smallvec::SmallVec;
 
 use super::holder::{Ended, Holder, Mode};
-use crate::limits::{CLOCK_JITTER, ENDS_REMEMBERED, GRACE};
+use crate::limits::{CLOCK_JITTER, ENDS_REMEMBERED, GRACE, HOLDERS_MAX};
 use crate::time::{Instant, Span};
 
 /// How far the collection of a key may lag behind its last possible use. Long beside usual leases, so that taking and
@@ -212,7 +212,7 @@ impl Holders {
             self.remove(fence);
         }
         let crowds = !self.is_empty() && (holder.mode() == Mode::Exclusive || self.is_exclusive());
-        if crowds || self.by_fence(holder.fence).is_some() {
+        if crowds || self.len() == HOLDERS_MAX || self.by_fence(holder.fence).is_some() {
             return;
         }
         self.store = match core::mem::take(&mut self.store) {

@@ -1,6 +1,7 @@
 //! `RES._APPLY`: a resolved change, from the primary or from a file. Nothing is decided here and no clock is read.
 
 use resil_core::codec::Change;
+use resil_core::idempotency::Record;
 use resil_core::lock::Kind;
 use resil_wire::Refused;
 use resil_wire::apply::{Applied, parse};
@@ -89,6 +90,8 @@ fn apply(key: &mut Key<'_>, change: Change) -> bool {
         Change::Holders(Kind::Bulkhead, holders) => replace_state::<Bulkheads>(key, *holders),
         Change::HolderEdits(Kind::Lock, edits) => return change_state::<Locks>(key, edits),
         Change::HolderEdits(Kind::Bulkhead, edits) => return change_state::<Bulkheads>(key, edits),
+        // No step leaves nothing behind, so nobody sends it.
+        Change::Record(record) if *record == Record::Nothing => return false,
         Change::Record(record) => replace_state::<Idempotency>(key, *record),
         Change::Flight(flight) => replace_state::<Flights>(key, *flight),
         Change::FlightEdits(edits) => return change_state::<Flights>(key, edits),

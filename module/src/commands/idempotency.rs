@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use resil_core::idempotency::{
-    Ask, Begun, Committed, Phase, Settled, abort, begin, commit, look, lookup, once, renew, replay,
+    Ask, Begun, Committed, Phase, Settled, abort, begin, commit, look, lookup, once, renew, replay, seen_before,
 };
 use resil_core::limits::WAITERS_CEILING;
 use resil_core::lock::Reason;
@@ -39,14 +39,14 @@ impl Command for Begin {
             BeginCall::parse(&args, bounds())?;
         config::refuse_if_evictable()?;
         let now = clock::now();
+        let mut opened = Opened::<Idempotency>::open(call, call.string(0)?)?;
         // A duplicate of what is done changes nothing.
-        if let Some(settled) = read::<Idempotency, _>(call, |record| replay(record, fingerprint, now))? {
+        if let Some(settled) = replay(opened.state(), fingerprint, now) {
             count(&settled);
             write_settled(&settled, &mut call.reply());
             return Ok(());
         }
         let bind_to = sessions::target(call, bind)?;
-        let mut opened = Opened::<Idempotency>::open(call, call.string(0)?)?;
         if opened.state().work(now).is_none() {
             call.require_memory()?;
         }
@@ -164,11 +164,15 @@ impl Command for Once {
         config::refuse_if_evictable()?;
         let now = clock::now();
         let mut opened = Opened::<Idempotency>::open(call, call.string(0)?)?;
-        if opened.state().seen(now).is_none() {
-            call.require_memory()?;
-        }
-        let first = opened.step(call, now, &[], |at, setting| once(&mut room(at), token, ttl, setting));
-        let first = first.map_err(|()| wrong_phase("BEGIN", "ONCE"))?;
+        let first = match seen_before(opened.state(), token, now) {
+            // A duplicate changes nothing.
+            Some(first) => first,
+            None => {
+                call.require_memory()?;
+                let first = opened.step(call, now, &[], |at, setting| once(&mut room(at), token, ttl, setting));
+                first.map_err(|()| wrong_phase("BEGIN", "ONCE"))?
+            }
+        };
         let counter = if first { &counters().once_first } else { &counters().once_again };
         counter.add(1);
         call.reply().integer(i64::from(first));

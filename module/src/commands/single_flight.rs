@@ -34,14 +34,14 @@ impl Command for Join {
         let args = call.args();
         let JoinCall { token, lease, wait, bind, .. } = JoinCall::parse(&args, bounds())?;
         let now = clock::now();
+        let mut opened = Opened::<Flights>::open(call, call.string(0)?)?;
         // Nearly every call is a hit, and a hit changes nothing.
-        if let Some(seen) = read::<Flights, _>(call, |flight| hit(flight, now))? {
+        if let Some(seen) = hit(opened.state(), now) {
             count(&seen);
             write_seen(&seen, &mut call.reply());
             return Ok(());
         }
         let bind_to = sessions::target(call, bind)?;
-        let mut opened = Opened::<Flights>::open(call, call.string(0)?)?;
         if opened.state().is_nothing() {
             call.require_memory()?;
         }

@@ -11,7 +11,7 @@ use super::resp::{Client, Reply, Words, shown, words};
 
 const MEMBERS: usize = 16;
 /// How long an answer may take once the clock has passed every wait.
-const BOUND: Duration = Duration::from_secs(20);
+const BOUND: Duration = Duration::from_secs(10);
 /// How long is listened before the clock is moved again.
 const MOMENT: Duration = Duration::from_millis(10);
 
@@ -90,7 +90,9 @@ impl Crowd {
         for member in &mut self.members {
             for call in std::mem::take(&mut member.pending) {
                 while !member.client.has_answer(MOMENT) {
-                    assert!(began.elapsed() < BOUND, "never answered: {}", shown(&call.words));
+                    if began.elapsed() > BOUND {
+                        panic!("never answered: {}\n  {}", shown(&call.words), state_of(main, &call.words, member.id));
+                    }
                     main.call(&generator.beyond_all_waits());
                 }
                 let reply = member.client.read();
@@ -108,6 +110,16 @@ impl Crowd {
     pub fn leave(&mut self) {
         self.members.clear();
     }
+}
+
+/// What the server says about a call that it does not answer.
+fn state_of(main: &mut Client, call: &[Vec<u8>], id: i64) -> String {
+    let mut asking = vec![words([b"TYPE".as_slice(), &call[2]]), words([b"PTTL".as_slice(), &call[2]])];
+    asking.push(words([call[0].as_slice(), b"INFO", &call[2]]));
+    asking.push(words(["CLIENT", "LIST", "ID", &id.to_string()]));
+    let replies = main.pipeline(asking.iter().map(Vec::as_slice));
+    let waiters = super::server_state::counter(main, "blocked_waiters");
+    format!("{replies:?}, {waiters} wait")
 }
 
 /// EXEC: the answers of what was queued.

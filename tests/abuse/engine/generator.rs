@@ -62,6 +62,8 @@ pub struct Generator {
     epoch_us: i64,
     /// The instant last sent with RES._CLOCK.
     pub(super) now_us: i64,
+    /// The latest of them.
+    latest_us: i64,
     /// Permits that breakers gave lately, with their keys.
     pub(super) permits: VecDeque<(Vec<u8>, Vec<u8>)>,
     /// Fences that were granted lately.
@@ -77,7 +79,17 @@ pub struct Generator {
 impl Generator {
     pub fn new(rng: Rng, epoch_us: i64) -> Self {
         let (permits, fences, works, pending) = Default::default();
-        Self { rng, epoch_us, now_us: epoch_us, permits, fences, works, others: Vec::new(), pending }
+        Self {
+            rng,
+            epoch_us,
+            now_us: epoch_us,
+            latest_us: epoch_us,
+            permits,
+            fences,
+            works,
+            others: Vec::new(),
+            pending,
+        }
     }
 
     /// Calls that make keys of every type.
@@ -305,6 +317,10 @@ impl Generator {
                 _ => call.insert(at, self.junk()),
             }
         }
+        // It might hang on the link to the replica, which stays.
+        if call.iter().any(|word| word.eq_ignore_ascii_case(b"BOUNDTO")) {
+            return self.bent();
+        }
         Call { words: call, asked: Asked::Bent }
     }
 
@@ -319,7 +335,7 @@ impl Generator {
 
     /// Time goes on; now and then it jumps, backwards too.
     fn clock(&mut self) -> Call {
-        let latest_us = INSTANT_MAX_US - FILL_MAX.as_us() - 2 * DAY_US;
+        let latest_us = INSTANT_MAX_US - FILL_MAX.as_us() - 1_000 * DAY_US;
         self.now_us = match self.rng.u32(0..20) {
             0 => self.epoch_us + self.spread(3_650 * DAY_US),
             1 => self.epoch_us - self.spread(365 * DAY_US),
@@ -327,7 +343,14 @@ impl Generator {
             3..6 => self.epoch_us,
             _ => self.now_us.saturating_add(self.spread(10_000_000)).clamp(1, latest_us),
         };
+        self.latest_us = self.latest_us.max(self.now_us);
         Call { words: words(["RES._CLOCK", &self.now_us.to_string()]), asked: Asked::Native }
+    }
+
+    /// Later than it ever was: nothing lies ahead of this clock, and no lease outlives it.
+    pub fn end_of_time(&mut self) -> Words {
+        self.now_us = self.latest_us.max(self.now_us) + 400 * DAY_US;
+        words(["RES._CLOCK", &self.now_us.to_string()])
     }
 
     /// What other clients do to the same keys.

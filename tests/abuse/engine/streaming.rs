@@ -227,7 +227,11 @@ impl Streaming {
             1 => call(&[&key]),
             2 => call(&[&key, b"1"]),
             3 => call(&[&key, b"1", b""]),
-            4 => call(&[&key, b"1", &good[..good.len() - 1]]),
+            4 => {
+                // Without its last byte; edits may end with one that is a byte long.
+                let cut = &good[..good.len() - 1];
+                call(&[&key, b"1", if codec::decode(cut).is_ok() { b"" } else { cut }])
+            }
             5 => call(&[&key, b"1", &[good.as_slice(), b"\0"].concat()]),
             6 => {
                 let version = [b"0".as_slice(), b"-1", b"", b"one", b"1.0", b"\xff", b"9223372036854775808"];
