@@ -39,13 +39,18 @@ struct Past {
     last_fence: u64,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+/// Two variants, so that telling them apart takes no room beside the holder.
+#[derive(Debug, Clone, PartialEq, Eq)]
 enum Store {
-    #[default]
-    Nobody,
     One(Holder),
-    /// At least two.
-    Many(Box<Many>),
+    /// Nobody, or at least two.
+    Not(Option<Box<Many>>),
+}
+
+impl Default for Store {
+    fn default() -> Self {
+        Self::Not(None)
+    }
 }
 
 #[derive(Debug, Clone, Default)]
@@ -85,9 +90,9 @@ impl Many {
 impl Holders {
     pub fn len(&self) -> usize {
         match &self.store {
-            Store::Nobody => 0,
+            Store::Not(None) => 0,
             Store::One(_) => 1,
-            Store::Many(many) => many.by_fence.len(),
+            Store::Not(Some(many)) => many.by_fence.len(),
         }
     }
 
@@ -98,9 +103,9 @@ impl Holders {
     /// In the order of their fences, that is, of their grants.
     pub fn iter(&self) -> impl Iterator<Item = &Holder> {
         let (one, many) = match &self.store {
-            Store::Nobody => (None, None),
+            Store::Not(None) => (None, None),
             Store::One(holder) => (Some(holder), None),
-            Store::Many(many) => (None, Some(many.by_fence.values())),
+            Store::Not(Some(many)) => (None, Some(many.by_fence.values())),
         };
         one.into_iter().chain(many.into_iter().flatten())
     }
@@ -108,9 +113,9 @@ impl Holders {
     /// The highest fence that was ever granted here.
     pub fn last_fence(&self) -> u64 {
         let held = match &self.store {
-            Store::Nobody => 0,
+            Store::Not(None) => 0,
             Store::One(holder) => holder.fence,
-            Store::Many(many) => many.by_fence.last_key_value().map_or(0, |(fence, _)| *fence),
+            Store::Not(Some(many)) => many.by_fence.last_key_value().map_or(0, |(fence, _)| *fence),
         };
         held.max(self.past.as_ref().map_or(0, |past| past.last_fence))
     }
@@ -139,17 +144,17 @@ impl Holders {
 
     pub fn by_owner(&self, owner: &[u8]) -> Option<&Holder> {
         match &self.store {
-            Store::Nobody => None,
+            Store::Not(None) => None,
             Store::One(holder) => Some(holder).filter(|holder| holder.owner() == owner),
-            Store::Many(many) => many.by_fence.get(many.by_owner.get(owner)?),
+            Store::Not(Some(many)) => many.by_fence.get(many.by_owner.get(owner)?),
         }
     }
 
     pub fn by_fence(&self, fence: u64) -> Option<&Holder> {
         match &self.store {
-            Store::Nobody => None,
+            Store::Not(None) => None,
             Store::One(holder) => Some(holder).filter(|holder| holder.fence == fence),
-            Store::Many(many) => many.by_fence.get(&fence),
+            Store::Not(Some(many)) => many.by_fence.get(&fence),
         }
     }
 
@@ -161,18 +166,18 @@ impl Holders {
     /// The lease that ends first.
     pub fn first_end(&self) -> Option<(Instant, u64)> {
         match &self.store {
-            Store::Nobody => None,
+            Store::Not(None) => None,
             Store::One(holder) => Some((holder.ends, holder.fence)),
-            Store::Many(many) => many.by_end.first().copied(),
+            Store::Not(Some(many)) => many.by_end.first().copied(),
         }
     }
 
     /// The lease that ends last.
     pub fn last_end(&self) -> Option<(Instant, u64)> {
         match &self.store {
-            Store::Nobody => None,
+            Store::Not(None) => None,
             Store::One(holder) => Some((holder.ends, holder.fence)),
-            Store::Many(many) => many.by_end.last().copied(),
+            Store::Not(Some(many)) => many.by_end.last().copied(),
         }
     }
 
@@ -183,7 +188,7 @@ impl Holders {
         promoted_at: Option<Instant>,
         now: Instant,
     ) -> SmallVec<[(u64, Span, Instant); 1]> {
-        if let Store::Many(many) = &mut self.store {
+        if let Store::Not(Some(many)) = &mut self.store {
             let promoted_at = promoted_at.filter(|promoted| *promoted <= now);
             if many.promoted_at == promoted_at && many.newest <= Some(now.plus(CLOCK_JITTER)) {
                 return SmallVec::new();
@@ -216,16 +221,16 @@ impl Holders {
             return;
         }
         self.store = match core::mem::take(&mut self.store) {
-            Store::Nobody => Store::One(holder),
+            Store::Not(None) => Store::One(holder),
             Store::One(other) => {
                 let mut many = Box::<Many>::default();
                 many.insert(other);
                 many.insert(holder);
-                Store::Many(many)
+                Store::Not(Some(many))
             }
-            Store::Many(mut many) => {
+            Store::Not(Some(mut many)) => {
                 many.insert(holder);
-                Store::Many(many)
+                Store::Not(Some(many))
             }
         };
     }
@@ -233,12 +238,12 @@ impl Holders {
     pub(super) fn remove(&mut self, fence: u64) -> Option<Holder> {
         self.by_fence(fence)?;
         match core::mem::take(&mut self.store) {
-            Store::Nobody => None,
+            Store::Not(None) => None,
             Store::One(holder) => Some(holder),
-            Store::Many(mut many) => {
+            Store::Not(Some(mut many)) => {
                 let removed = many.remove(fence);
                 let one = if many.by_fence.len() == 1 { many.by_fence.pop_first() } else { None };
-                self.store = one.map_or(Store::Many(many), |(_, holder)| Store::One(holder));
+                self.store = one.map_or(Store::Not(Some(many)), |(_, holder)| Store::One(holder));
                 removed
             }
         }
@@ -260,8 +265,8 @@ impl Holders {
     fn change(&mut self, fence: u64, change: impl FnOnce(&mut Holder)) {
         match &mut self.store {
             Store::One(holder) if holder.fence == fence => change(holder),
-            Store::Nobody | Store::One(_) => {}
-            Store::Many(many) => {
+            Store::Not(None) | Store::One(_) => {}
+            Store::Not(Some(many)) => {
                 if let Some(mut holder) = many.remove(fence) {
                     change(&mut holder);
                     many.insert(holder);
@@ -280,9 +285,9 @@ impl Holders {
         let texts: usize = self.iter().map(Holder::heap_bytes).sum();
         let ends: usize = self.ended().iter().map(|end| size_of::<Ended>() + end.owner.len()).sum();
         let store = match &self.store {
-            Store::Nobody | Store::One(_) => 0,
+            Store::Not(None) | Store::One(_) => 0,
             // A holder, twice its fence, and its owner once more; the nodes are about two thirds full.
-            Store::Many(many) => many.by_fence.len() * (size_of::<Holder>() + 64) * 3 / 2 + texts,
+            Store::Not(Some(many)) => many.by_fence.len() * (size_of::<Holder>() + 64) * 3 / 2 + texts,
         };
         texts + ends + store
     }
@@ -295,6 +300,6 @@ mod tests {
     #[test]
     fn a_lock_is_small() {
         assert_eq!(size_of::<Holder>(), 48);
-        assert!(size_of::<Holders>() <= 72, "{}", size_of::<Holders>());
+        assert!(size_of::<Holders>() <= 56, "{}", size_of::<Holders>());
     }
 }
