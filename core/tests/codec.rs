@@ -15,7 +15,7 @@ use resil_core::limits::{
 };
 use resil_core::rate_limit::{Ask, Packed, Quota, gc_at, step};
 use resil_core::window::{self, Rule, Window};
-use resil_core::{Instant, Span};
+use resil_core::{Instant, Span, circuit_breaker, idempotency, lock, single_flight};
 
 /// Numbers as the codec spells them, written here a second time.
 fn spelled(numbers: &[u64]) -> Vec<u8> {
@@ -39,7 +39,13 @@ fn encoded(change: &Change) -> Vec<u8> {
         Change::Tiers(tiers) => codec::encode_tiers(tiers, out),
         Change::Log(window) => codec::encode_log(window, out),
         Change::LogChange(change) => codec::encode_log_change(change, out),
-        other => panic!("no state of a rate limit: {other:?}"),
+        Change::Breaker(breaker) => circuit_breaker::encode_breaker(breaker, out),
+        Change::BreakerEdits(edits) => circuit_breaker::encode_edits(edits, out),
+        Change::Holders(kind, holders) => lock::encode_holders(*kind, holders, out),
+        Change::HolderEdits(kind, edits) => lock::encode_edits(*kind, edits, out),
+        Change::Record(record) => idempotency::encode_record(record, out),
+        Change::Flight(flight) => single_flight::encode_flight(flight, out),
+        Change::FlightEdits(edits) => single_flight::encode_edits(edits, out),
     })
 }
 
@@ -156,7 +162,7 @@ proptest! {
 
     #[test]
     fn arbitrary_bytes_never_panic_and_what_decodes_has_one_spelling(
-        tag in select(vec![b'G', b'W', b'w', 0]),
+        tag in select(b"GWwBbLlPpISs\0".to_vec()),
         bytes in vec(any::<u8>(), 0..200),
         small in vec(0..=3u8, 0..60),
     ) {
