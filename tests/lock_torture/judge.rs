@@ -177,6 +177,10 @@ impl Case {
                     };
                     *self.judgement.verdicts.entry(verdict.clone()).or_default() += 1;
                     self.see_patience(who, sent, *at, call);
+                    // A server that is still reading its file refuses everybody, and promises nothing.
+                    if verdict.starts_with("LOADING") {
+                        continue;
+                    }
                     if !KNOWN.contains(&verdict.as_str()) && call.verb != Verb::Break {
                         self.fault(Wrong::Strange, format!("{who:?} at {at}: {verdict:?} to {call:?}"));
                         continue;
