@@ -20,10 +20,13 @@ use core::fmt;
 
 use crate::circuit_breaker::{Breaker, Edits, decode_breaker, decode_edits};
 use crate::idempotency::{Record, decode_record};
-use crate::limits::{INSTANT_MAX_US, PERIOD_MAX, TIERS_STORED_MAX, WINDOW_LIMIT_CEILING};
+use crate::limits::{
+    FENCE_MAX, INSTANT_MAX_US, LEASE_CEILING, OWNER_MAX, PERIOD_MAX, TIERS_STORED_MAX, WINDOW_LIMIT_CEILING,
+};
 use crate::lock::{self, Edits as HolderEdits, Holders, Kind, decode_holders};
 use crate::rate_limit::{Tier, TierSet};
 use crate::single_flight::{self, Edits as FlightEdits, Flight, decode_flight};
+use crate::time::{Instant, Span};
 use crate::window::{Change as WindowChange, Window};
 
 /// The version of everything this file writes.
@@ -319,6 +322,41 @@ impl<'a> Reader<'a> {
 
     pub(crate) fn at_most(&mut self, bound: i64) -> Result<i64, Malformed> {
         i64::try_from(self.number()?).ok().filter(|number| *number <= bound).ok_or(Malformed)
+    }
+
+    pub(crate) fn flag(&mut self) -> Result<bool, Malformed> {
+        match self.bytes(1)?[0] {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(Malformed),
+        }
+    }
+
+    pub(crate) fn instant(&mut self) -> Result<Instant, Malformed> {
+        self.at_most(INSTANT_MAX_US).map(Instant::from_us)
+    }
+
+    /// The length of a lease: never nothing.
+    pub(crate) fn lease(&mut self) -> Result<Span, Malformed> {
+        match self.at_most(LEASE_CEILING.as_us())? {
+            0 => Err(Malformed),
+            us => Ok(Span::from_us(us)),
+        }
+    }
+
+    /// A fence that was granted: never 0.
+    pub(crate) fn fence(&mut self) -> Result<u64, Malformed> {
+        self.number().and_then(|fence| if (1..=FENCE_MAX).contains(&fence) { Ok(fence) } else { Err(Malformed) })
+    }
+
+    /// The highest fence of a key; 0 if there was none.
+    pub(crate) fn last_fence(&mut self) -> Result<u64, Malformed> {
+        self.number().and_then(|fence| if fence <= FENCE_MAX { Ok(fence) } else { Err(Malformed) })
+    }
+
+    /// An owner, or a token: never empty.
+    pub(crate) fn owner(&mut self) -> Result<&'a [u8], Malformed> {
+        self.text(OWNER_MAX).and_then(|owner| if owner.is_empty() { Err(Malformed) } else { Ok(owner) })
     }
 
     pub(crate) fn is_empty(&self) -> bool {

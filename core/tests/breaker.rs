@@ -4,6 +4,8 @@
 
 #[path = "breaker/bytes.rs"]
 mod bytes;
+#[path = "damage/mod.rs"]
+mod damage;
 #[path = "breaker/driver.rs"]
 mod driver;
 #[path = "breaker/machine.rs"]

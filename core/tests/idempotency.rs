@@ -6,7 +6,7 @@
 mod bytes;
 #[path = "idempotency/clocks.rs"]
 mod clocks;
-#[path = "idempotency/damage.rs"]
+#[path = "damage/mod.rs"]
 mod damage;
 #[path = "idempotency/driver.rs"]
 mod driver;

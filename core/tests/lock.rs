@@ -8,6 +8,8 @@ mod bytes;
 mod clocks;
 #[path = "lock/crowd.rs"]
 mod crowd;
+#[path = "damage/mod.rs"]
+mod damage;
 #[path = "lock/driver.rs"]
 mod driver;
 #[path = "lock/fences.rs"]

@@ -6,7 +6,7 @@
 mod bytes;
 #[path = "single_flight/clocks.rs"]
 mod clocks;
-#[path = "idempotency/damage.rs"]
+#[path = "damage/mod.rs"]
 mod damage;
 #[path = "single_flight/driver.rs"]
 mod driver;

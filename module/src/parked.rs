@@ -151,14 +151,11 @@ fn answer_large(id: WaiterId, told: Told, bytes: usize) {
 /// Answers what was put off, as far as the clients before have taken theirs, or have had a second to do so: who does not
 /// read is then left to the server's own limits. True if there is more to do.
 pub fn answer_more(ctx: *mut raw::RedisModuleCtx) -> bool {
-    let (waits, slice) = ROOM.with_borrow(|room| (!room.untold.is_empty(), room.slice.clone()));
-    if ROOM.with_borrow(|room| room.put_off.is_empty()) {
-        return false;
+    let (none, unwritten) = ROOM.with_borrow(|room| (room.put_off.is_empty(), !room.untold.is_empty()));
+    if none || unwritten {
+        return !none;
     }
-    if waits {
-        // The server has not written them yet.
-        return true;
-    }
+    let slice = ROOM.with_borrow(|room| room.slice.clone());
     let mut unsent = clients::list(ctx, &slice);
     unsent.retain(|client| client.unsent > 0);
     ROOM.with_borrow_mut(|room| {

@@ -147,7 +147,7 @@ fn read_edit(bytes: &mut Reader<'_>) -> Result<Edit, Malformed> {
         1 => Edit::Configure {
             config: Box::new(read_config(bytes)?),
             version: bytes.number()?,
-            lasting: flag(bytes)?,
+            lasting: bytes.flag()?,
             at_us: instant(bytes)?,
         },
         2 => Edit::Record { at_us: instant(bytes)?, caller: Caller(bytes.number()?), batch: read_batch(bytes)? },
@@ -159,7 +159,7 @@ fn read_edit(bytes: &mut Reader<'_>) -> Result<Edit, Malformed> {
             trips: bytes.u32()?,
         },
         5 => Edit::ProbeOut { number: bytes.u32()?, at_us: instant(bytes)?, until_us: instant(bytes)? },
-        6 => Edit::ProbeBack { number: bytes.u32()?, at_us: instant(bytes)?, succeeded: flag(bytes)? },
+        6 => Edit::ProbeBack { number: bytes.u32()?, at_us: instant(bytes)?, succeeded: bytes.flag()? },
         7 => Edit::Mend { now_us: instant(bytes)?, probe_until_us: instant(bytes)? },
         _ => return Err(Malformed),
     })
@@ -350,14 +350,6 @@ fn read_list<T>(
 ) -> Result<Vec<T>, Malformed> {
     let count = bytes.count(max)?;
     (0..count).map(|_| read(bytes)).collect()
-}
-
-fn flag(bytes: &mut Reader<'_>) -> Result<bool, Malformed> {
-    match bytes.bytes(1)?[0] {
-        0 => Ok(false),
-        1 => Ok(true),
-        _ => Err(Malformed),
-    }
 }
 
 fn instant(bytes: &mut Reader<'_>) -> Result<i64, Malformed> {

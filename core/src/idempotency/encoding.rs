@@ -11,8 +11,8 @@ use alloc::boxed::Box;
 
 use super::record::{Idle, OnLapse, Once, Phase, Record, Work};
 use crate::codec::{Buffer, Malformed, RECORD, Reader, Writer};
-use crate::limits::{FENCE_MAX, INSTANT_MAX_US, LEASE_CEILING, OWNER_MAX, RESULT_CEILING, TTL_MAX};
-use crate::time::{Instant, Span};
+use crate::limits::{OWNER_MAX, RESULT_CEILING, TTL_MAX};
+use crate::time::Span;
 
 pub fn encode_record(record: &Record, out: &mut impl Buffer) {
     let mut out = Writer::new(out);
@@ -72,21 +72,17 @@ pub fn decode_record(bytes: &[u8]) -> Result<Record, Malformed> {
     let mut bytes = Reader::tagged(bytes, RECORD)?;
     let record = match bytes.bytes(1)?[0] {
         0 => Record::Nothing,
-        1 => Record::Once(Once {
-            token: bytes.text(OWNER_MAX)?.into(),
-            at: instant(&mut bytes)?,
-            until: instant(&mut bytes)?,
-        }),
+        1 => Record::Once(Once { token: bytes.text(OWNER_MAX)?.into(), at: bytes.instant()?, until: bytes.instant()? }),
         2 => {
             let fingerprint = bytes.text(OWNER_MAX)?.into();
-            let token: Box<[u8]> = bytes.text(OWNER_MAX)?.into();
-            let fence = bytes.number()?;
+            let token = bytes.owner()?.into();
+            let fence = bytes.fence()?;
             let attempt = bytes.u32()?;
-            if token.is_empty() || fence > FENCE_MAX || attempt == 0 {
+            if attempt == 0 {
                 return Err(Malformed);
             }
             let keep = Span::from_us(bytes.at_most(TTL_MAX.as_us())?);
-            let on_lapse = if flag(&mut bytes)? { OnLapse::Hold } else { OnLapse::Run };
+            let on_lapse = if bytes.flag()? { OnLapse::Hold } else { OnLapse::Run };
             let phase = read_phase(&mut bytes)?;
             Record::Work(Box::new(Work { fingerprint, token, fence, attempt, keep, on_lapse, phase }))
         }
@@ -99,35 +95,20 @@ pub fn decode_record(bytes: &[u8]) -> Result<Record, Malformed> {
 fn read_phase(bytes: &mut Reader<'_>) -> Result<Phase, Malformed> {
     Ok(match bytes.bytes(1)?[0] {
         0 => {
-            let since = instant(bytes)?;
-            let lease = Span::from_us(bytes.at_most(LEASE_CEILING.as_us())?);
-            if lease.is_zero() {
-                return Err(Malformed);
-            }
-            Phase::Running { since, lease, ends: instant(bytes)? }
+            let since = bytes.instant()?;
+            let lease = bytes.lease()?;
+            Phase::Running { since, lease, ends: bytes.instant()? }
         }
         1 => Phase::Idle {
-            at: instant(bytes)?,
+            at: bytes.instant()?,
             why: Idle::ALL.get(bytes.bytes(1)?[0] as usize).copied().ok_or(Malformed)?,
         },
         2 => {
-            let (at, until) = (instant(bytes)?, instant(bytes)?);
-            let failed = flag(bytes)?;
-            let result = if flag(bytes)? { Some(bytes.text(RESULT_CEILING)?.into()) } else { None };
+            let (at, until) = (bytes.instant()?, bytes.instant()?);
+            let failed = bytes.flag()?;
+            let result = if bytes.flag()? { Some(bytes.text(RESULT_CEILING)?.into()) } else { None };
             Phase::Done { at, until, failed, result }
         }
         _ => return Err(Malformed),
     })
-}
-
-fn instant(bytes: &mut Reader<'_>) -> Result<Instant, Malformed> {
-    bytes.at_most(INSTANT_MAX_US).map(Instant::from_us)
-}
-
-fn flag(bytes: &mut Reader<'_>) -> Result<bool, Malformed> {
-    match bytes.bytes(1)?[0] {
-        0 => Ok(false),
-        1 => Ok(true),
-        _ => Err(Malformed),
-    }
 }

@@ -11,8 +11,8 @@ use super::edit::{Edit, Edits};
 use super::holder::{End, Ended, Holder, Mode};
 use super::holders::Holders;
 use crate::codec::{BULKHEAD, BULKHEAD_EDITS, Buffer, LOCK, LOCK_EDITS, Malformed, Reader, Writer};
-use crate::limits::{ENDS_REMEMBERED, FENCE_MAX, HOLDERS_MAX, INSTANT_MAX_US, LEASE_CEILING, OWNER_MAX};
-use crate::time::{Instant, Span};
+use crate::limits::{ENDS_REMEMBERED, HOLDERS_MAX, INSTANT_MAX_US, OWNER_MAX};
+use crate::time::Span;
 
 /// Which of the two machines a state belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -60,7 +60,7 @@ pub fn decode_holders(bytes: &[u8]) -> Result<(Kind, Holders), Malformed> {
     let kind = kind_of(bytes, Kind::whole_tag)?;
     let mut bytes = Reader::tagged(bytes, kind.whole_tag())?;
     let mut holders = Holders::default();
-    let last_fence = fence(&mut bytes)?;
+    let last_fence = bytes.last_fence()?;
     let count = bytes.count(HOLDERS_MAX)?;
     let mut before = 0;
     for index in 0..count {
@@ -78,9 +78,9 @@ pub fn decode_holders(bytes: &[u8]) -> Result<(Kind, Holders), Malformed> {
     let mut ended: Vec<Ended> = Vec::new();
     for _ in 0..bytes.count(ENDS_REMEMBERED)? {
         let end = Ended {
-            owner: owner(&mut bytes)?.into(),
-            fence: fence(&mut bytes)?,
-            at: instant(&mut bytes)?,
+            owner: bytes.owner()?.into(),
+            fence: bytes.fence()?,
+            at: bytes.instant()?,
             held: Span::from_us(bytes.at_most(INSTANT_MAX_US)?),
             how: how(&mut bytes)?,
         };
@@ -132,9 +132,9 @@ pub fn decode_edits(bytes: &[u8]) -> Result<(Kind, Edits), Malformed> {
     while !bytes.is_empty() {
         edits.push(match bytes.bytes(1)?[0] {
             0 => Edit::Granted(read_holder(kind, &mut bytes)?),
-            1 => Edit::Timed { fence: fence(&mut bytes)?, lease: lease(&mut bytes)?, ends: instant(&mut bytes)? },
-            2 => Edit::Moded { fence: fence(&mut bytes)?, mode: mode(kind, &mut bytes)? },
-            3 => Edit::Ended { fence: fence(&mut bytes)?, at: instant(&mut bytes)?, how: how(&mut bytes)? },
+            1 => Edit::Timed { fence: bytes.fence()?, lease: bytes.lease()?, ends: bytes.instant()? },
+            2 => Edit::Moded { fence: bytes.fence()?, mode: mode(kind, &mut bytes)? },
+            3 => Edit::Ended { fence: bytes.fence()?, at: bytes.instant()?, how: how(&mut bytes)? },
             _ => return Err(Malformed),
         });
     }
@@ -157,30 +157,13 @@ fn write_holder(holder: &Holder, out: &mut Writer<'_, impl Buffer>) {
 }
 
 fn read_holder(kind: Kind, bytes: &mut Reader<'_>) -> Result<Holder, Malformed> {
-    let owner = owner(bytes)?;
+    let owner = bytes.owner()?;
     let meta = bytes.text(OWNER_MAX)?;
-    let fence = fence(bytes)?;
-    let times = (instant(bytes)?, instant(bytes)?);
-    let lease = lease(bytes)?;
+    let fence = bytes.fence()?;
+    let times = (bytes.instant()?, bytes.instant()?);
+    let lease = bytes.lease()?;
     let mode = mode(kind, bytes)?;
     Ok(Holder::new(owner, meta, fence, times, lease, mode))
-}
-
-fn owner<'a>(bytes: &mut Reader<'a>) -> Result<&'a [u8], Malformed> {
-    bytes.text(OWNER_MAX).and_then(|owner| if owner.is_empty() { Err(Malformed) } else { Ok(owner) })
-}
-
-fn fence(bytes: &mut Reader<'_>) -> Result<u64, Malformed> {
-    bytes.number().and_then(|fence| if fence <= FENCE_MAX { Ok(fence) } else { Err(Malformed) })
-}
-
-fn instant(bytes: &mut Reader<'_>) -> Result<Instant, Malformed> {
-    bytes.at_most(INSTANT_MAX_US).map(Instant::from_us)
-}
-
-fn lease(bytes: &mut Reader<'_>) -> Result<Span, Malformed> {
-    let us = bytes.at_most(LEASE_CEILING.as_us())?;
-    if us == 0 { Err(Malformed) } else { Ok(Span::from_us(us)) }
 }
 
 fn mode(kind: Kind, bytes: &mut Reader<'_>) -> Result<Mode, Malformed> {

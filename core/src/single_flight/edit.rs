@@ -5,6 +5,7 @@ use alloc::boxed::Box;
 use smallvec::SmallVec;
 
 use super::state::{Cached, Flight, LeadEnd, Leader, Pause, Way};
+use crate::limits::ENDS_REMEMBERED;
 use crate::time::{Instant, Span};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,7 +53,12 @@ impl Flight {
             Edit::Ended { at, way } => {
                 if let Some(leader) = self.leader.take() {
                     let Leader { token, fence, .. } = *leader;
-                    self.ended = Some(Box::new(LeadEnd { token, fence, at: *at, way: *way }));
+                    // A token is told its last end; an earlier one would only be in the way.
+                    self.ended.retain(|earlier| earlier.token != token);
+                    if self.ended.len() == ENDS_REMEMBERED {
+                        self.ended.remove(0);
+                    }
+                    self.ended.push(LeadEnd { token, fence, at: *at, way: *way });
                 }
             }
             Edit::Kept(value) => self.value = Some(value.clone()),

@@ -1,7 +1,7 @@
 //! Flights and their edits as bytes.
 //!
 //! ```text
-//!   S  last fence  value?  pause?  leader?  ended?           a flight, whole; each part after a 0 or 1
+//!   S  last fence  value?  pause?  leader?  n ended           a flight, whole; each part but the last after a 0 or 1
 //!   s  then edits: 0 leader | 1 lease end | 2 at way | 3 value | 4 | 5 stale-until | 6 pause | 7 | 8 now
 //!
 //!   value   0|1 bytes?  at fresh-until stale-until       pause   at until 0|1 error?
@@ -10,12 +10,13 @@
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 
 use super::edit::{Edit, Edits};
 use super::state::{Cached, Flight, LeadEnd, Leader, Pause, Way};
 use crate::codec::{Buffer, FLIGHT, FLIGHT_EDITS, Malformed, Reader, Writer};
-use crate::limits::{FENCE_MAX, INSTANT_MAX_US, LEASE_CEILING, OWNER_MAX, RESULT_CEILING, TEXT_MAX};
-use crate::time::{Instant, Span};
+use crate::limits::{ENDS_REMEMBERED, RESULT_CEILING, TEXT_MAX};
+use crate::time::Instant;
 
 pub fn encode_flight(flight: &Flight, out: &mut impl Buffer) {
     let mut out = Writer::new(out);
@@ -24,30 +25,36 @@ pub fn encode_flight(flight: &Flight, out: &mut impl Buffer) {
     optional(flight.value.as_ref(), &mut out, write_value);
     optional(flight.pause.as_ref(), &mut out, write_pause);
     optional(flight.leader.as_deref(), &mut out, write_leader);
-    optional(flight.ended.as_deref(), &mut out, |ended, out| {
+    out.number(flight.ended.len() as u64);
+    for ended in &flight.ended {
         out.text(&ended.token);
         out.number(ended.fence);
-        write_instant(ended.at, out);
+        write_instant(ended.at, &mut out);
         out.byte(ended.way as u8);
-    });
+    }
 }
 
 /// Checks every bound: what it accepts can be stepped.
 pub fn decode_flight(bytes: &[u8]) -> Result<Flight, Malformed> {
     let mut bytes = Reader::tagged(bytes, FLIGHT)?;
-    let flight = Flight {
-        last_fence: fence(&mut bytes)?,
+    let mut flight = Flight {
+        last_fence: bytes.last_fence()?,
         value: read_optional(&mut bytes, read_value)?,
         pause: read_optional(&mut bytes, read_pause)?,
         leader: read_optional(&mut bytes, read_leader)?.map(Box::new),
-        ended: read_optional(&mut bytes, |bytes| {
-            Ok(Box::new(LeadEnd { token: token(bytes)?, fence: fence(bytes)?, at: instant(bytes)?, way: way(bytes)? }))
-        })?,
+        ended: Vec::new(),
     };
+    for _ in 0..bytes.count(ENDS_REMEMBERED)? {
+        let token: Box<[u8]> = bytes.owner()?.into();
+        if flight.ended.iter().any(|other| other.token == token) {
+            return Err(Malformed);
+        }
+        flight.ended.push(LeadEnd { token, fence: bytes.fence()?, at: bytes.instant()?, way: way(&mut bytes)? });
+    }
     bytes.end()?;
-    let leads = flight.leader.as_ref().map_or(0, |leader| leader.fence);
-    let ended = flight.ended.as_ref().map_or(0, |ended| ended.fence);
-    if leads.max(ended) > flight.last_fence { Err(Malformed) } else { Ok(flight) }
+    let leads = flight.leader.iter().map(|leader| leader.fence);
+    let highest = leads.chain(flight.ended.iter().map(|ended| ended.fence)).max();
+    if highest > Some(flight.last_fence) { Err(Malformed) } else { Ok(flight) }
 }
 
 pub fn encode_edits(edits: &[Edit], out: &mut impl Buffer) {
@@ -97,14 +104,14 @@ pub fn decode_edits(bytes: &[u8]) -> Result<Edits, Malformed> {
     while !bytes.is_empty() {
         edits.push(match bytes.bytes(1)?[0] {
             0 => Edit::Led(Box::new(read_leader(&mut bytes)?)),
-            1 => Edit::Timed { lease: lease(&mut bytes)?, ends: instant(&mut bytes)? },
-            2 => Edit::Ended { at: instant(&mut bytes)?, way: way(&mut bytes)? },
+            1 => Edit::Timed { lease: bytes.lease()?, ends: bytes.instant()? },
+            2 => Edit::Ended { at: bytes.instant()?, way: way(&mut bytes)? },
             3 => Edit::Kept(read_value(&mut bytes)?),
             4 => Edit::Dropped,
-            5 => Edit::Softened { stale_until: instant(&mut bytes)? },
+            5 => Edit::Softened { stale_until: bytes.instant()? },
             6 => Edit::Paused(read_pause(&mut bytes)?),
             7 => Edit::Resumed,
-            8 => Edit::Mended { now: instant(&mut bytes)? },
+            8 => Edit::Mended { now: bytes.instant()? },
             _ => return Err(Malformed),
         });
     }
@@ -138,7 +145,7 @@ fn write_value<B: Buffer>(value: &Cached, out: &mut Writer<'_, B>) {
 
 fn read_value(bytes: &mut Reader<'_>) -> Result<Cached, Malformed> {
     let content = read_optional(bytes, |bytes| bytes.text(RESULT_CEILING).map(Arc::from))?;
-    let (at, fresh_until, stale_until) = (instant(bytes)?, instant(bytes)?, instant(bytes)?);
+    let (at, fresh_until, stale_until) = (bytes.instant()?, bytes.instant()?, bytes.instant()?);
     Ok(Cached { content, at, fresh_until, stale_until })
 }
 
@@ -149,7 +156,7 @@ fn write_pause<B: Buffer>(pause: &Pause, out: &mut Writer<'_, B>) {
 }
 
 fn read_pause(bytes: &mut Reader<'_>) -> Result<Pause, Malformed> {
-    let (at, until) = (instant(bytes)?, instant(bytes)?);
+    let (at, until) = (bytes.instant()?, bytes.instant()?);
     Ok(Pause { at, until, error: read_optional(bytes, |bytes| bytes.text(TEXT_MAX).map(Arc::from))? })
 }
 
@@ -163,33 +170,16 @@ fn write_leader<B: Buffer>(leader: &Leader, out: &mut Writer<'_, B>) {
 
 fn read_leader(bytes: &mut Reader<'_>) -> Result<Leader, Malformed> {
     Ok(Leader {
-        token: token(bytes)?,
-        fence: fence(bytes)?,
-        since: instant(bytes)?,
-        lease: lease(bytes)?,
-        ends: instant(bytes)?,
+        token: bytes.owner()?.into(),
+        fence: bytes.fence()?,
+        since: bytes.instant()?,
+        lease: bytes.lease()?,
+        ends: bytes.instant()?,
     })
 }
 
 fn write_instant<B: Buffer>(instant: Instant, out: &mut Writer<'_, B>) {
     out.number(instant.as_us().cast_unsigned());
-}
-
-fn instant(bytes: &mut Reader<'_>) -> Result<Instant, Malformed> {
-    bytes.at_most(INSTANT_MAX_US).map(Instant::from_us)
-}
-
-fn token(bytes: &mut Reader<'_>) -> Result<Box<[u8]>, Malformed> {
-    bytes.text(OWNER_MAX).and_then(|token| if token.is_empty() { Err(Malformed) } else { Ok(token.into()) })
-}
-
-fn fence(bytes: &mut Reader<'_>) -> Result<u64, Malformed> {
-    bytes.number().and_then(|fence| if fence <= FENCE_MAX { Ok(fence) } else { Err(Malformed) })
-}
-
-fn lease(bytes: &mut Reader<'_>) -> Result<Span, Malformed> {
-    let us = bytes.at_most(LEASE_CEILING.as_us())?;
-    if us == 0 { Err(Malformed) } else { Ok(Span::from_us(us)) }
 }
 
 fn way(bytes: &mut Reader<'_>) -> Result<Way, Malformed> {

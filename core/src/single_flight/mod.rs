@@ -10,7 +10,7 @@
 //!   durable    value   bytes or "not found", fresh until, stale until
 //!              pause   nobody leads until then; with the error that caused it, or without
 //!              leader  token, fence, lease
-//!              ended   how the last lead ended, for a grace of a minute
+//!              ended   how the last few leads ended, for a grace of a minute
 //!   volatile   the line of followers
 //! ```
 //! ```text

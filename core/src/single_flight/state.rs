@@ -2,6 +2,7 @@
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 
 use crate::limits::GRACE;
 use crate::time::{Instant, Span};
@@ -11,7 +12,8 @@ pub struct Flight {
     pub value: Option<Cached>,
     pub pause: Option<Pause>,
     pub leader: Option<Box<Leader>>,
-    pub ended: Option<Box<LeadEnd>>,
+    /// The last ends, the newest last, one of each token.
+    pub ended: Vec<LeadEnd>,
     pub last_fence: u64,
 }
 
@@ -90,7 +92,7 @@ impl Flight {
         let value = self.value.as_ref().map(|value| value.stale_until);
         let pause = self.pause.as_ref().map(|pause| pause.until);
         let leader = self.leader.as_ref().map(|leader| leader.ends.plus(GRACE));
-        let ended = self.ended.as_ref().map(|ended| ended.at.plus(GRACE));
+        let ended = self.ended.last().map(|ended| ended.at.plus(GRACE));
         let last = [value, pause, leader, ended].into_iter().flatten().max().unwrap_or(Instant::EPOCH);
         last.next_on_grid(STEP, salt)
     }
@@ -102,7 +104,7 @@ impl Flight {
             self.value.as_ref().and_then(|value| value.content.as_ref()).map_or(0, |bytes| bytes.len() + SHARED);
         let error = self.pause.as_ref().and_then(|pause| pause.error.as_ref()).map_or(0, |text| text.len() + SHARED);
         let leader = self.leader.as_ref().map_or(0, |leader| size_of::<Leader>() + leader.token.len());
-        let ended = self.ended.as_ref().map_or(0, |ended| size_of::<LeadEnd>() + ended.token.len());
+        let ended: usize = self.ended.iter().map(|ended| size_of::<LeadEnd>() + ended.token.len()).sum();
         value + error + leader + ended
     }
 }

@@ -322,7 +322,8 @@ impl<'a, 's, 'f> Job<'a, 's, 'f> {
         if self.flight.leader.as_ref().is_some_and(|leader| *leader.token == *token) {
             return None;
         }
-        let own = self.flight.ended.as_ref().filter(|end| *end.token == *token && end.at.plus(GRACE) > self.now());
+        let own = self.flight.ended.iter().find(|end| *end.token == *token);
+        let own = own.filter(|end| end.at.plus(GRACE) > self.now());
         Some(match own {
             Some(end) => end.way.into(),
             None if self.flight.leader.is_some() => Reason::Taken,

@@ -2,10 +2,10 @@
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use proptest::sample::Index;
 use resil_core::codec::to_vec;
 use resil_core::lock::{Edit, Holders, Kind, Mode, decode_edits, decode_holders, encode_edits, encode_holders};
 
+use super::damage::damage;
 use super::driver::Driver;
 use super::key::{Key, reader, writer};
 use super::schedule::{Event, short};
@@ -13,46 +13,6 @@ use super::seed;
 
 /// Fences from outside end well below the last one, but one at that end leaves no room for those that follow.
 const FENCE_TRIED: u64 = 1 << 52;
-
-/// What is done to bytes under way.
-#[derive(Debug, Clone, Copy)]
-enum Damage {
-    Set(Index, u8),
-    Flip(Index, u32),
-    Cut(Index),
-    Insert(Index, u8),
-    Remove(Index),
-    /// A run of continuation bytes makes numbers huge.
-    Swell(Index),
-}
-
-fn damage() -> impl Strategy<Value = Damage> {
-    prop_oneof![
-        (any::<Index>(), any::<u8>()).prop_map(|(at, byte)| Damage::Set(at, byte)),
-        (any::<Index>(), 0..8u32).prop_map(|(at, bit)| Damage::Flip(at, bit)),
-        any::<Index>().prop_map(Damage::Cut),
-        (any::<Index>(), any::<u8>()).prop_map(|(at, byte)| Damage::Insert(at, byte)),
-        any::<Index>().prop_map(Damage::Remove),
-        any::<Index>().prop_map(Damage::Swell),
-    ]
-}
-
-impl Damage {
-    fn to(self, bytes: &mut Vec<u8>) {
-        if bytes.is_empty() {
-            return;
-        }
-        let len = bytes.len();
-        match self {
-            Self::Set(at, byte) => bytes[at.index(len)] = byte,
-            Self::Flip(at, bit) => bytes[at.index(len)] ^= 1 << bit,
-            Self::Cut(at) => bytes.truncate(at.index(len)),
-            Self::Insert(at, byte) => bytes.insert(at.index(len), byte),
-            Self::Remove(at) => drop(bytes.remove(at.index(len))),
-            Self::Swell(at) => drop(bytes.splice(at.index(len)..=at.index(len), [0xff, 0xff, 0xff, 0xff, 0x0f])),
-        }
-    }
-}
 
 fn stored(kind: Kind, holders: &Holders) -> Vec<u8> {
     to_vec(|out| encode_holders(kind, holders, out))

@@ -97,7 +97,7 @@ impl Driver {
     fn token(&self, who: Who) -> String {
         let flight = &self.key.flight;
         let leads = flight.leader.as_ref().map(|leader| &leader.token);
-        match (who, leads.or(flight.ended.as_ref().map(|ended| &ended.token))) {
+        match (who, leads.or(flight.ended.last().map(|ended| &ended.token))) {
             (Who::Leader, Some(token)) => String::from_utf8_lossy(token).into_owned(),
             (Who::Leader, None) => "token 0".into(),
             (Who::One(one), _) => format!("token {one}"),
@@ -264,12 +264,16 @@ fn stored(flight: &Flight) -> Stored {
             lease: leader.lease.as_us(),
             end: leader.ends.as_us(),
         }),
-        ended: flight.ended.as_ref().map(|ended| Ended {
-            token: ended.token.to_vec(),
-            fence: ended.fence,
-            at: ended.at.as_us(),
-            way: Reason::from(ended.way).text(),
-        }),
+        ended: flight
+            .ended
+            .iter()
+            .map(|ended| Ended {
+                token: ended.token.to_vec(),
+                fence: ended.fence,
+                at: ended.at.as_us(),
+                way: Reason::from(ended.way).text(),
+            })
+            .collect(),
         last_fence: flight.last_fence,
     }
 }

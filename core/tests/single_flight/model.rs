@@ -47,7 +47,8 @@ pub struct Stored {
     pub value: Option<Value>,
     pub pause: Option<Pause>,
     pub leader: Option<Leads>,
-    pub ended: Option<Ended>,
+    /// Oldest first, each token once, eight of them.
+    pub ended: Vec<Ended>,
     pub last_fence: u64,
 }
 
@@ -444,7 +445,7 @@ impl Model {
         if self.stored.leader.as_ref().is_some_and(|leads| leads.token == token) {
             return None;
         }
-        let own = self.stored.ended.as_ref().filter(|ended| ended.token == token && ended.at + GRACE > self.now);
+        let own = self.stored.ended.iter().find(|ended| ended.token == token && ended.at + GRACE > self.now);
         let other = if self.stored.leader.is_some() { "taken" } else { "absent" };
         Some(own.map_or(other, |ended| ended.way))
     }
@@ -459,7 +460,11 @@ impl Model {
             other => other,
         };
         self.ends.push((token.clone(), fence, (at - since).max(0), how));
-        self.stored.ended = Some(Ended { token, fence, at, way });
+        let ended = &mut self.stored.ended;
+        ended.retain(|earlier| earlier.token != token);
+        ended.push(Ended { token, fence, at, way });
+        let surplus = ended.len().saturating_sub(8);
+        ended.drain(..surplus);
     }
 
     fn lead(&mut self, token: &[u8], lease: i64, waited: i64) -> Said {

@@ -123,11 +123,18 @@ proptest! {
                 rests_until = 0;
             }
             prop_assert!(begun.is_empty() || rests_until <= driver.key.now, "{:?}", begun);
-            // Only what was accepted now counts; the same again changes nothing.
-            let accepted = driver.key.flight.ended != led_before;
+            // Only what was accepted now counts; the same again changes nothing, though another's lead may have lapsed.
+            let accepted = |token: &str| {
+                let newest = driver.key.flight.ended.last();
+                newest != led_before.last() && newest.is_some_and(|ended| *ended.token == *token.as_bytes())
+            };
             match (&call, &said) {
-                (Call::Publish { ttl, .. }, Said::Published { .. }) if accepted => rests_until = driver.key.now + ttl,
-                (Call::Abandon(_, Some(retry)), Said::Abandoned) if accepted => rests_until = driver.key.now + retry,
+                (Call::Publish { token, ttl, .. }, Said::Published { .. }) if accepted(token) => {
+                    rests_until = driver.key.now + ttl;
+                }
+                (Call::Abandon(token, Some(retry)), Said::Abandoned) if accepted(token) => {
+                    rests_until = driver.key.now + retry;
+                }
                 _ => {}
             }
         }

@@ -136,7 +136,7 @@ fn what_a_void_leader_loaded_is_never_seen() {
         assert_eq!(key.abandon("a", None), Abandoned::Lost(reason));
         key.publish("b", MINUTE, value("good"));
         assert_eq!(key.answered(follows), fresh("good", 0, MINUTE));
-        assert_eq!(key.publish("a", MINUTE, value("void")), Published::Lost(Reason::Absent));
+        assert_eq!(key.publish("a", MINUTE, value("void")), Published::Lost(reason), "and long after");
         assert_eq!(key.told("d"), fresh("good", 0, MINUTE));
     }
 }

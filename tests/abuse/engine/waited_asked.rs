@@ -52,7 +52,7 @@ const REASONS: [&str; 11] = [
     "evicted",
 ];
 
-/// A fence is above 0, but one that was restored from a forged payload may be 0: it is a client's word, for its key only.
+/// Whether the reply has the shape its command promises. A fence is above 0.
 pub fn check_waited(ask: WaitedAsk, reply: &Reply) -> Result<(), String> {
     let elements = if let Array(elements) = reply { elements.as_slice() } else { std::slice::from_ref(reply) };
     let (verdict, rest) = match elements {
@@ -62,14 +62,14 @@ pub fn check_waited(ask: WaitedAsk, reply: &Reply) -> Result<(), String> {
         _ => ("", elements),
     };
     let fits = match (ask, verdict, rest) {
-        (WaitedAsk::Acquire, "GRANTED", [Integer(0..), Integer(0..), Integer(0..)]) => true,
+        (WaitedAsk::Acquire, "GRANTED", [Integer(1..), Integer(0..), Integer(0..)]) => true,
         (WaitedAsk::Acquire, "TAKEN" | "TIMEOUT", [Bulk(_) | Nil, Integer(0..), Integer(0..)]) => true,
         (WaitedAsk::Enter, "GRANTED", [Integer(1..), Integer(0..), Integer(0..), Integer(0..)]) => true,
         (WaitedAsk::Enter, "FULL" | "TIMEOUT", [Integer(0..), Integer(0..), Integer(_), ..]) => true,
-        (WaitedAsk::Renew, "GRANTED", [Integer(0..), Integer(1..), Integer(0)]) => true,
+        (WaitedAsk::Renew, "GRANTED", [Integer(1..), Integer(1..), Integer(0)]) => true,
         (WaitedAsk::Release, "RELEASED", [Integer(0..)]) => true,
         (WaitedAsk::Number, "", [Integer(0..)]) => true,
-        (WaitedAsk::Begin, "RUN", [Integer(0..), Integer(1..), Integer(0..)]) => true,
+        (WaitedAsk::Begin, "RUN", [Integer(1..), Integer(1..), Integer(0..)]) => true,
         (WaitedAsk::Replay, "MISS", []) => true,
         (WaitedAsk::Begin | WaitedAsk::Replay, "MISMATCH", []) => true,
         (WaitedAsk::Begin | WaitedAsk::Replay, "BUSY", [Integer(0..), Integer(0..)]) => true,
@@ -79,7 +79,7 @@ pub fn check_waited(ask: WaitedAsk, reply: &Reply) -> Result<(), String> {
         }
         (WaitedAsk::Commit, "COMMITTED", [Bulk(how)]) => how == b"stored" || how == b"dropped",
         (WaitedAsk::Abort, "ABORTED" | "ABANDONED", []) => true,
-        (WaitedAsk::Join, "LEAD", [Integer(0..), Bulk(_) | Nil, Integer(0..)]) => true,
+        (WaitedAsk::Join, "LEAD", [Integer(1..), Bulk(_) | Nil, Integer(0..)]) => true,
         (WaitedAsk::Join, "BUSY", [Integer(0..)]) => true,
         (WaitedAsk::Seen, "MISS", []) => true,
         (WaitedAsk::Join | WaitedAsk::Seen, "VALUE", [Bulk(_), Integer(0..), Integer(0..)]) => true,
