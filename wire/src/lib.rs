@@ -12,11 +12,13 @@
 //! It asks no clock, opens no socket, and decides nothing: a number is only held against the bounds that core names.
 #![forbid(unsafe_code)]
 
+pub mod answer;
 pub mod apply;
 pub mod argv;
 pub mod breaker;
 pub mod breaker_state;
 pub mod bulkhead;
+pub mod command;
 pub mod duration;
 pub mod gcra;
 pub mod holding;

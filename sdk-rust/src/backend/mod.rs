@@ -1,0 +1,89 @@
+//! Where commands go: a server, the state machines in this process, or a script of a test.
+//!
+//! A backend takes a typed [`Command`] and gives a typed [`Answer`]; which one it is makes no difference to whoever asks.
+
+pub(crate) mod memory;
+#[cfg(feature = "redis")]
+pub(crate) mod redis;
+pub(crate) mod scripted;
+
+use resil_wire::answer::Answer;
+use resil_wire::command::Command;
+use resil_wire::holding::Bind;
+use tokio::sync::watch;
+
+use crate::error::Error;
+
+/// Whether the backend can be reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reach {
+    Here,
+    Away,
+}
+
+#[derive(Debug)]
+pub(crate) enum Backend {
+    Memory(memory::Memory),
+    #[cfg(feature = "redis")]
+    Redis(redis::Redis),
+    Scripted(scripted::Scripted),
+}
+
+impl Backend {
+    /// A command that is answered at once: it has no WAIT. On the shared connection.
+    pub async fn call(&self, command: &Command<'_>) -> Result<Answer, Error> {
+        match self {
+            Self::Memory(memory) => memory.call(command),
+            #[cfg(feature = "redis")]
+            Self::Redis(redis) => redis.call(command).await,
+            Self::Scripted(scripted) => scripted.call(command).await,
+        }
+    }
+
+    /// A command that may wait, on a connection that nobody else needs meanwhile. Whoever drops this future has left the
+    /// line; a grant that was on its way is given back.
+    pub async fn wait(&self, command: &Command<'_>) -> Result<Answer, Error> {
+        match self {
+            Self::Memory(memory) => memory.wait(command).await,
+            #[cfg(feature = "redis")]
+            Self::Redis(redis) => redis.wait(command).await,
+            Self::Scripted(scripted) => scripted.call(command).await,
+        }
+    }
+
+    /// The answer to [`call`](Self::call), if it is to be had without waiting for anything.
+    pub fn call_now(&self, command: &Command<'_>) -> Option<Result<Answer, Error>> {
+        match self {
+            Self::Memory(memory) => Some(memory.call(command)),
+            _ => None,
+        }
+    }
+
+    /// What a holding hangs on: the shared connection, if there is one whose number is known.
+    pub fn bind(&self) -> Bind {
+        match self {
+            #[cfg(feature = "redis")]
+            Self::Redis(redis) => redis.bind(),
+            _ => Bind::None,
+        }
+    }
+
+    pub fn reach(&self) -> watch::Receiver<Reach> {
+        match self {
+            Self::Memory(memory) => memory.reach(),
+            #[cfg(feature = "redis")]
+            Self::Redis(redis) => redis.reach(),
+            Self::Scripted(scripted) => scripted.reach(),
+        }
+    }
+
+    /// Closes every connection. Whoever calls afterwards is told that it cannot be reached.
+    pub async fn close(&self) {
+        match self {
+            Self::Memory(memory) => memory.close(),
+            #[cfg(feature = "redis")]
+            Self::Redis(redis) => redis.close().await,
+            Self::Scripted(_) => {}
+        }
+    }
+}

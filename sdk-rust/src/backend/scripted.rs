@@ -1,0 +1,46 @@
+//! A backend that says what a test told it to say, in that order, and remembers what it was asked.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use resil_wire::answer::Answer;
+use resil_wire::command::Command;
+use tokio::sync::watch;
+
+use super::Reach;
+use crate::error::Error;
+
+#[derive(Debug, Clone)]
+pub(crate) struct Scripted {
+    pub lines: Arc<Mutex<Lines>>,
+    reach: Arc<watch::Sender<Reach>>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Lines {
+    /// What is to be said; when nothing is left, the backend is away.
+    pub answers: VecDeque<Result<Answer, Error>>,
+    /// What was asked, in words.
+    pub asked: Vec<Vec<Vec<u8>>>,
+}
+
+impl Scripted {
+    pub fn new() -> Self {
+        Self { lines: Arc::default(), reach: Arc::new(watch::Sender::new(Reach::Here)) }
+    }
+
+    pub async fn call(&self, command: &Command<'_>) -> Result<Answer, Error> {
+        let mut lines = self.lines.lock();
+        lines.asked.push(command.words());
+        lines.answers.pop_front().unwrap_or(Err(Error::BackendUnavailable("the script is over")))
+    }
+
+    pub fn set_reach(&self, reach: Reach) {
+        self.reach.send_replace(reach);
+    }
+
+    pub fn reach(&self) -> watch::Receiver<Reach> {
+        self.reach.subscribe()
+    }
+}

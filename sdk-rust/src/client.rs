@@ -1,0 +1,147 @@
+//! Connecting, and the one handle from which everything is made.
+//!
+//! ```
+//! # tokio_test_block(async {
+//! let client = resil::connect("memory://").await?;
+//! # Ok::<(), resil::Error>(()) });
+//! # fn tokio_test_block<T>(future: impl Future<Output = Result<T, resil::Error>>) -> T {
+//! #     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future).unwrap()
+//! # }
+//! ```
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::backend::{Backend, Reach, memory::Memory};
+use crate::clock::Clock;
+use crate::error::Error;
+use crate::health::{Health, Registry};
+
+/// What to connect to, and how.
+#[derive(Debug, Clone)]
+pub struct ConnectOptions {
+    pub(crate) url: String,
+    /// Who this process is to the others: part of every owner, and the CALLER of breakers.
+    pub(crate) name: Arc<str>,
+    /// How long a command may take before the backend counts as not answering.
+    pub(crate) command_timeout: Duration,
+    /// How many processes share a quota: what is left of one while the server is away is divided by it.
+    pub(crate) instances: u32,
+    /// How many connections may wait at once.
+    pub(crate) waiting_connections: usize,
+    pub(crate) clock: Clock,
+}
+
+/// Connects with the usual options. See [`ConnectOptions::new`] for what `url` may be.
+pub async fn connect(url: &str) -> Result<Client, Error> {
+    ConnectOptions::new(url).connect().await
+}
+
+impl ConnectOptions {
+    /// `redis://`, `rediss://`, `redis+cluster://`, `rediss+cluster://`, `redis+sentinel://host1,host2/service`,
+    /// `unix:///path`, or `memory://` (the same state machines in this process; `memory://name` is shared by all who name it).
+    pub fn new(url: impl Into<String>) -> Self {
+        Self {
+            url: url.into(),
+            name: format!("{:016x}", rand::random::<u64>()).into(),
+            command_timeout: Duration::from_secs(1),
+            instances: 1,
+            waiting_connections: 64,
+            clock: Clock::system(),
+        }
+    }
+
+    /// Who this process is to the others. Without it, a random name.
+    pub fn name(mut self, name: &str) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    /// How long a command may take before the server counts as not answering. One second unless said.
+    pub fn command_timeout(mut self, timeout: Duration) -> Self {
+        self.command_timeout = timeout;
+        self
+    }
+
+    /// How many processes share the quotas: while the server is away, each grants its part of them.
+    pub fn instances(mut self, instances: u32) -> Self {
+        self.instances = instances.max(1);
+        self
+    }
+
+    /// How many connections may wait for locks and loads at once; more waits than that wait here. 64 unless said.
+    pub fn waiting_connections(mut self, connections: usize) -> Self {
+        self.waiting_connections = connections.max(1);
+        self
+    }
+
+    /// Another clock than the machine's, for tests.
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    pub async fn connect(self) -> Result<Client, Error> {
+        let scheme = self.url.split("://").next().unwrap_or_default();
+        let backend = match scheme {
+            "memory" => Backend::Memory(Memory::new(self.clock.clone())),
+            #[cfg(feature = "redis")]
+            "redis" | "rediss" | "redis+cluster" | "rediss+cluster" | "redis+sentinel" | "rediss+sentinel" | "unix"
+            | "redis+unix" => Backend::Redis(crate::backend::redis::Redis::connect(&self).await?),
+            _ => {
+                return Err(Error::InvalidArgument(
+                    "the URL must begin with redis://, rediss://, redis+cluster://, redis+sentinel://, unix:// or memory://"
+                        .to_owned(),
+                ));
+            }
+        };
+        Ok(Client::with_backend(backend, self))
+    }
+}
+
+/// The handle from which limiters, breakers, locks and the rest are made. Cheap to clone; all clones are one.
+#[derive(Debug, Clone)]
+pub struct Client(Arc<Inner>);
+
+#[derive(Debug)]
+pub(crate) struct Inner {
+    pub backend: Backend,
+    pub options: ConnectOptions,
+    pub health: Registry,
+    /// Watchdogs, refreshes and whatever else runs beside the callers.
+    pub tasks: TaskTracker,
+    /// Set when nothing new is to begin.
+    pub closing: CancellationToken,
+}
+
+impl Client {
+    pub(crate) fn with_backend(backend: Backend, options: ConnectOptions) -> Self {
+        let (tasks, closing) = (TaskTracker::new(), CancellationToken::new());
+        Self(Arc::new(Inner { backend, options, health: Registry::default(), tasks, closing }))
+    }
+
+    pub(crate) fn inner(&self) -> &Inner {
+        &self.0
+    }
+
+    pub(crate) fn backend(&self) -> &Backend {
+        &self.0.backend
+    }
+
+    pub(crate) fn clock(&self) -> &Clock {
+        &self.0.options.clock
+    }
+
+    /// Whether the backend was there when it was last looked at. Costs nothing.
+    pub(crate) fn is_away(&self) -> bool {
+        *self.0.backend.reach().borrow() == Reach::Away
+    }
+
+    /// How everything made from this client is, and the whole of it.
+    pub fn health(&self) -> Health {
+        self.0.health.look(self.is_away())
+    }
+}

@@ -1,0 +1,134 @@
+//! The time, as this crate sees it: the machine's, or one that a test drives.
+//!
+//! Everything here that waits or measures asks a [`Clock`]. The system's is monotonic and sleeps with tokio. A driven one
+//! (see [`testing`](crate::testing)) stands still until it is told to go on, and wakes whoever slept until then.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use parking_lot::Mutex;
+use resil_core::Instant as CoreInstant;
+
+/// A moment: how long after an arbitrary but fixed beginning.
+pub type Moment = Duration;
+
+#[derive(Debug, Clone, Default)]
+pub struct Clock(Option<Arc<Driven>>);
+
+#[derive(Debug, Default)]
+struct Driven(Mutex<Wheel>);
+
+#[derive(Debug, Default)]
+struct Wheel {
+    now: Moment,
+    sleepers: BTreeMap<(Moment, u64), Waker>,
+    last_id: u64,
+}
+
+/// Where system moments count from: one beginning for the whole process, so that clocks agree.
+fn beginning() -> (tokio::time::Instant, Duration) {
+    static BEGINNING: OnceLock<(tokio::time::Instant, Duration)> = OnceLock::new();
+    *BEGINNING.get_or_init(|| {
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        (tokio::time::Instant::now(), since_epoch)
+    })
+}
+
+impl Clock {
+    /// The machine's.
+    pub fn system() -> Self {
+        Self(None)
+    }
+
+    /// One that stands still until [`advance`](Self::advance).
+    pub fn driven() -> Self {
+        // Not at zero: a lease of an hour that ended before the beginning is a moment, too.
+        let wheel = Wheel { now: Duration::from_secs(1_000_000), ..Wheel::default() };
+        Self(Some(Arc::new(Driven(Mutex::new(wheel)))))
+    }
+
+    pub fn now(&self) -> Moment {
+        match &self.0 {
+            None => beginning().0.elapsed(),
+            Some(driven) => driven.0.lock().now,
+        }
+    }
+
+    /// The same moment as the state machines count it: microseconds since the epoch, never set back.
+    pub(crate) fn core_now(&self) -> CoreInstant {
+        let since_epoch = beginning().1 + self.now();
+        CoreInstant::from_us(i64::try_from(since_epoch.as_micros()).unwrap_or(i64::MAX))
+    }
+
+    pub fn sleep(&self, span: Duration) -> Sleep {
+        match &self.0 {
+            None => Sleep(Kind::System(Box::pin(tokio::time::sleep(span)))),
+            Some(driven) => {
+                let until = driven.0.lock().now.saturating_add(span);
+                Sleep(Kind::Driven { driven: Arc::clone(driven), until, id: None })
+            }
+        }
+    }
+
+    /// Drives the clock on; whoever slept until then wakes. Does nothing to the machine's.
+    pub fn advance(&self, span: Duration) {
+        let Some(driven) = &self.0 else { return };
+        let woken = {
+            let mut wheel = driven.0.lock();
+            let now = wheel.now.saturating_add(span);
+            wheel.now = now;
+            let later = wheel.sleepers.split_off(&(now, u64::MAX));
+            std::mem::replace(&mut wheel.sleepers, later)
+        };
+        woken.into_values().for_each(Waker::wake);
+    }
+
+    /// When the first sleeper of a driven clock wakes.
+    pub fn next_wake(&self) -> Option<Moment> {
+        self.0.as_ref()?.0.lock().sleepers.keys().next().map(|(at, _)| *at)
+    }
+}
+
+/// See [`Clock::sleep`].
+#[derive(Debug)]
+pub struct Sleep(Kind);
+
+#[derive(Debug)]
+enum Kind {
+    System(Pin<Box<tokio::time::Sleep>>),
+    Driven { driven: Arc<Driven>, until: Moment, id: Option<u64> },
+}
+
+impl Future for Sleep {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        match &mut self.0 {
+            Kind::System(sleep) => sleep.as_mut().poll(context),
+            Kind::Driven { driven, until, id } => {
+                let mut wheel = driven.0.lock();
+                if wheel.now >= *until {
+                    return Poll::Ready(());
+                }
+                let own = *id.get_or_insert_with(|| {
+                    wheel.last_id += 1;
+                    wheel.last_id
+                });
+                wheel.sleepers.insert((*until, own), context.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl Drop for Sleep {
+    fn drop(&mut self) {
+        if let Kind::Driven { driven, until, id: Some(id) } = &self.0 {
+            driven.0.lock().sleepers.remove(&(*until, *id));
+        }
+    }
+}

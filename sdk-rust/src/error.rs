@@ -1,0 +1,288 @@
+//! What can go wrong, as one family: a stable code, an answer to "may I retry?", and how long to wait before.
+//!
+//! [`Error`] is what Resil itself has to say. Whatever runs a function of yours returns [`Failure`], which is either
+//! that or your own error, untouched. Messages never contain addresses, secrets or stack traces.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The stable names of errors, the same in every language; `commands/errors.json` is their list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Code {
+    CircuitOpen,
+    RateLimitExceeded,
+    Timeout,
+    BulkheadFull,
+    RetryExhausted,
+    InvalidPolicy,
+    InvalidArgument,
+    LockTimeout,
+    LockLost,
+    Deadlock,
+    IdempotencyBusy,
+    IdempotencyMismatch,
+    IdempotencyHeld,
+    LoadFailed,
+    BackendUnavailable,
+    ModuleMissing,
+    PermissionDenied,
+    Cancelled,
+    ShuttingDown,
+    Panicked,
+    Internal,
+}
+
+/// One row of the table: code, its text, gRPC status, HTTP status, whether the same call may succeed later.
+type Row = (Code, &'static str, Grpc, u16, bool);
+
+/// Status codes of gRPC, by their numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Grpc {
+    Cancelled = 1,
+    InvalidArgument = 3,
+    DeadlineExceeded = 4,
+    PermissionDenied = 7,
+    ResourceExhausted = 8,
+    FailedPrecondition = 9,
+    Aborted = 10,
+    Internal = 13,
+    Unavailable = 14,
+}
+
+const TABLE: [Row; 21] = [
+    (Code::CircuitOpen, "CIRCUIT_OPEN", Grpc::Unavailable, 503, true),
+    (Code::RateLimitExceeded, "RATE_LIMIT_EXCEEDED", Grpc::ResourceExhausted, 429, true),
+    (Code::Timeout, "TIMEOUT", Grpc::DeadlineExceeded, 504, true),
+    (Code::BulkheadFull, "BULKHEAD_FULL", Grpc::ResourceExhausted, 503, true),
+    (Code::RetryExhausted, "RETRY_EXHAUSTED", Grpc::Unavailable, 503, false),
+    (Code::InvalidPolicy, "INVALID_POLICY", Grpc::InvalidArgument, 400, false),
+    (Code::InvalidArgument, "INVALID_ARGUMENT", Grpc::InvalidArgument, 400, false),
+    (Code::LockTimeout, "LOCK_TIMEOUT", Grpc::Aborted, 409, true),
+    (Code::LockLost, "LOCK_LOST", Grpc::Aborted, 409, false),
+    (Code::Deadlock, "DEADLOCK", Grpc::FailedPrecondition, 409, false),
+    (Code::IdempotencyBusy, "IDEMPOTENCY_BUSY", Grpc::Aborted, 409, true),
+    (Code::IdempotencyMismatch, "IDEMPOTENCY_MISMATCH", Grpc::FailedPrecondition, 422, false),
+    (Code::IdempotencyHeld, "IDEMPOTENCY_HELD", Grpc::FailedPrecondition, 409, false),
+    (Code::LoadFailed, "LOAD_FAILED", Grpc::Unavailable, 503, true),
+    (Code::BackendUnavailable, "BACKEND_UNAVAILABLE", Grpc::Unavailable, 503, true),
+    (Code::ModuleMissing, "MODULE_MISSING", Grpc::FailedPrecondition, 500, false),
+    (Code::PermissionDenied, "PERMISSION_DENIED", Grpc::PermissionDenied, 403, false),
+    (Code::Cancelled, "CANCELLED", Grpc::Cancelled, 499, false),
+    (Code::ShuttingDown, "SHUTTING_DOWN", Grpc::Unavailable, 503, true),
+    (Code::Panicked, "PANICKED", Grpc::Internal, 500, false),
+    (Code::Internal, "INTERNAL", Grpc::Internal, 500, false),
+];
+
+impl Code {
+    /// Every code there is.
+    pub fn all() -> impl Iterator<Item = Self> {
+        TABLE.iter().map(|row| row.0)
+    }
+
+    fn row(self) -> &'static Row {
+        // The table is in the order of the variants; a test sees to it.
+        &TABLE[self as usize]
+    }
+
+    pub fn text(self) -> &'static str {
+        self.row().1
+    }
+
+    pub fn grpc(self) -> Grpc {
+        self.row().2
+    }
+
+    pub fn http(self) -> u16 {
+        self.row().3
+    }
+
+    /// Whether the same call may succeed if it is made again, later.
+    pub fn is_retryable(self) -> bool {
+        self.row().4
+    }
+}
+
+/// What Resil itself has to say.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    #[error("the circuit {name} is open")]
+    CircuitOpen { name: Arc<str>, retry_after: Option<Duration> },
+    #[error("the rate limit {name} is exceeded")]
+    RateLimitExceeded { name: Arc<str>, retry_after: Option<Duration> },
+    #[error("no answer within {} ms", .after.as_millis())]
+    Timeout { after: Duration },
+    #[error("the bulkhead {name} is full")]
+    BulkheadFull { name: Arc<str>, retry_after: Option<Duration> },
+    #[error("all {attempts} attempts failed")]
+    RetryExhausted { attempts: u32 },
+    #[error("{field} {reason}")]
+    InvalidPolicy { field: String, reason: String },
+    #[error("{0}")]
+    InvalidArgument(String),
+    #[error("the lock {name} could not be had within {} ms", .waited.as_millis())]
+    LockTimeout { name: Arc<str>, waited: Duration, retry_after: Option<Duration> },
+    #[error("the lock {name} was lost: {reason}")]
+    LockLost { name: Arc<str>, reason: &'static str },
+    #[error("a reader of the lock {name} asked to write while others read or wait")]
+    Deadlock { name: Arc<str> },
+    #[error("the work {name} is being done by another caller")]
+    IdempotencyBusy { name: Arc<str>, retry_after: Option<Duration> },
+    #[error("the work {name} was asked for with another request before")]
+    IdempotencyMismatch { name: Arc<str> },
+    #[error(
+        "the work {name} was begun {attempt} times and its outcome is not known; it is held for somebody to decide"
+    )]
+    IdempotencyHeld { name: Arc<str>, attempt: u32 },
+    #[error("loading {name} failed: {message}")]
+    LoadFailed { name: Arc<str>, message: String },
+    #[error("the backend cannot be reached: {0}")]
+    BackendUnavailable(&'static str),
+    #[error("the server does not have the Resil module loaded (MODULE LOAD libresil.so)")]
+    ModuleMissing,
+    #[error("the server does not allow this user {0}")]
+    PermissionDenied(&'static str),
+    #[error("cancelled")]
+    Cancelled,
+    #[error("shutting down: no new work is taken")]
+    ShuttingDown,
+    #[error("a task panicked: {0}")]
+    Panicked(String),
+    #[error("unexpected: {0}")]
+    Internal(String),
+}
+
+impl Error {
+    pub fn code(&self) -> Code {
+        match self {
+            Self::CircuitOpen { .. } => Code::CircuitOpen,
+            Self::RateLimitExceeded { .. } => Code::RateLimitExceeded,
+            Self::Timeout { .. } => Code::Timeout,
+            Self::BulkheadFull { .. } => Code::BulkheadFull,
+            Self::RetryExhausted { .. } => Code::RetryExhausted,
+            Self::InvalidPolicy { .. } => Code::InvalidPolicy,
+            Self::InvalidArgument(_) => Code::InvalidArgument,
+            Self::LockTimeout { .. } => Code::LockTimeout,
+            Self::LockLost { .. } => Code::LockLost,
+            Self::Deadlock { .. } => Code::Deadlock,
+            Self::IdempotencyBusy { .. } => Code::IdempotencyBusy,
+            Self::IdempotencyMismatch { .. } => Code::IdempotencyMismatch,
+            Self::IdempotencyHeld { .. } => Code::IdempotencyHeld,
+            Self::LoadFailed { .. } => Code::LoadFailed,
+            Self::BackendUnavailable(_) => Code::BackendUnavailable,
+            Self::ModuleMissing => Code::ModuleMissing,
+            Self::PermissionDenied(_) => Code::PermissionDenied,
+            Self::Cancelled => Code::Cancelled,
+            Self::ShuttingDown => Code::ShuttingDown,
+            Self::Panicked(_) => Code::Panicked,
+            Self::Internal(_) => Code::Internal,
+        }
+    }
+
+    pub fn is_retryable(&self) -> bool {
+        self.code().is_retryable()
+    }
+
+    /// How long to wait before the same call may succeed, if that is known.
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::CircuitOpen { retry_after, .. }
+            | Self::RateLimitExceeded { retry_after, .. }
+            | Self::BulkheadFull { retry_after, .. }
+            | Self::LockTimeout { retry_after, .. }
+            | Self::IdempotencyBusy { retry_after, .. } => *retry_after,
+            _ => None,
+        }
+    }
+
+    pub(crate) fn invalid(field: impl Into<String>, reason: impl Into<String>) -> Self {
+        Self::InvalidPolicy { field: field.into(), reason: reason.into() }
+    }
+}
+
+/// How a call of yours, made through a policy, failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Failure<E> {
+    /// It ran and returned this.
+    Inner(E),
+    /// It did not run, or was not waited for.
+    Resil(Error),
+    /// It failed `attempts` times; `last` is how it failed last.
+    Exhausted { attempts: u32, last: Box<Failure<E>> },
+}
+
+impl<E> Failure<E> {
+    /// `None` if it is the call's own error.
+    pub fn code(&self) -> Option<Code> {
+        match self {
+            Self::Inner(_) => None,
+            Self::Resil(error) => Some(error.code()),
+            Self::Exhausted { .. } => Some(Code::RetryExhausted),
+        }
+    }
+
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Inner(_) => None,
+            Self::Resil(error) => error.retry_after(),
+            Self::Exhausted { last, .. } => last.retry_after(),
+        }
+    }
+
+    /// The call's own error, if that is what it came to in the end.
+    pub fn into_inner(self) -> Option<E> {
+        match self {
+            Self::Inner(error) => Some(error),
+            Self::Resil(_) => None,
+            Self::Exhausted { last, .. } => last.into_inner(),
+        }
+    }
+
+    pub fn inner(&self) -> Option<&E> {
+        match self {
+            Self::Inner(error) => Some(error),
+            Self::Resil(_) => None,
+            Self::Exhausted { last, .. } => last.inner(),
+        }
+    }
+}
+
+impl<E> From<Error> for Failure<E> {
+    fn from(error: Error) -> Self {
+        Self::Resil(error)
+    }
+}
+
+impl<E: std::fmt::Display> std::fmt::Display for Failure<E> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Inner(error) => error.fmt(f),
+            Self::Resil(error) => error.fmt(f),
+            Self::Exhausted { attempts, last } => write!(f, "all {attempts} attempts failed; the last: {last}"),
+        }
+    }
+}
+
+impl<E: std::error::Error + 'static> std::error::Error for Failure<E> {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Inner(error) => Some(error),
+            Self::Resil(error) => Some(error),
+            Self::Exhausted { last, .. } => Some(last),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_is_in_the_order_of_the_codes() {
+        for (index, code) in Code::all().enumerate() {
+            assert_eq!(code as usize, index);
+        }
+        assert_eq!(Code::Internal as usize + 1, TABLE.len(), "every code has its row");
+    }
+}

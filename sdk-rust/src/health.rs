@@ -1,0 +1,75 @@
+//! How things are: for readiness probes and dashboards.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+
+use crate::error::Error;
+
+/// What happens to a call while the server cannot be reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Away {
+    /// It is let through.
+    Open,
+    /// It is refused.
+    Closed,
+    /// It is decided here, by the same state machine in memory. Refused for locks, shared bulkheads and idempotency: two
+    /// processes would each think they are alone.
+    Local,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Status {
+    Healthy,
+    /// Running on its fallback.
+    Degraded,
+    Unhealthy,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Health {
+    /// The worst of all; of the connection itself if nothing was made from it yet.
+    pub overall: Status,
+    pub policies: BTreeMap<String, Status>,
+}
+
+/// What was made from a client, and what each does while the server is away.
+#[derive(Debug, Default)]
+pub(crate) struct Registry(Mutex<BTreeMap<Arc<str>, Away>>);
+
+impl Registry {
+    /// `name` is made, for example `lock:orders`.
+    pub fn add(&self, name: Arc<str>, away: Away) {
+        self.0.lock().insert(name, away);
+    }
+
+    pub fn look(&self, is_away: bool) -> Health {
+        let status = |away: &Away| match away {
+            _ if !is_away => Status::Healthy,
+            Away::Open | Away::Local => Status::Degraded,
+            Away::Closed => Status::Unhealthy,
+        };
+        let policies: BTreeMap<String, Status> =
+            self.0.lock().iter().map(|(name, away)| (name.to_string(), status(away))).collect();
+        let connection = if is_away { Status::Unhealthy } else { Status::Healthy };
+        let overall = policies.values().copied().max().unwrap_or(connection);
+        Health { overall, policies }
+    }
+}
+
+impl Away {
+    /// For what must not be decided twice: `Local` is refused.
+    pub(crate) fn not_local(self, what: &str) -> Result<Self, Error> {
+        match self {
+            Self::Local => Err(Error::invalid(
+                "when_away",
+                format!("cannot be local for {what}: each process would think it is alone; allowed: open, closed"),
+            )),
+            other => Ok(other),
+        }
+    }
+}
