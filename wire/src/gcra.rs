@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 use crate::argv::{Argv, Refused};
 use crate::duration::Shown;
 use crate::reply::{Sink, Unexpected, Value};
+use crate::words::{Words, named_duration, named_number};
 
 pub const NAME: &str = "RES.GCRA";
 pub const PEEK_NAME: &str = "RES.GCRA.PEEK";
@@ -72,32 +73,29 @@ impl<'a> Gcra<'a> {
         Ok(Self { key, quotas, ask: ask.unwrap_or(Ask::Take(1)) })
     }
 
-    /// The call as arguments, the command's name first.
-    pub fn encode(&self) -> Vec<Vec<u8>> {
-        let name = if self.ask == Ask::Peek { PEEK_NAME } else { NAME };
-        let mut args = vec![name.as_bytes().to_vec(), self.key.to_vec()];
-        let mut push = |text: String| args.push(text.into_bytes());
+    /// Which of the two commands it is.
+    pub fn name(&self) -> &'static str {
+        if self.ask == Ask::Peek { PEEK_NAME } else { NAME }
+    }
+
+    /// Writes what follows the command's name.
+    pub fn encode(&self, words: &mut impl Words) {
+        words.word(self.key);
         for (index, quota) in self.quotas.iter().enumerate() {
             if index > 0 {
-                push("AND".to_owned());
+                words.word(b"AND");
             }
-            push(quota.limit().to_string());
-            push(Shown(quota.period()).to_string());
-            if quota.capacity() != quota.limit() {
-                push("BURST".to_owned());
-                push(quota.capacity().to_string());
-            }
+            words.number(quota.limit().into());
+            words.duration(quota.period());
+            named_number(words, "BURST", (quota.capacity() != quota.limit()).then_some(quota.capacity()));
         }
-        let (word, number) = match self.ask {
-            Ask::Take(1) | Ask::Peek => return args,
-            Ask::Take(cells) => ("COST", cells.to_string()),
-            Ask::UpTo(cells) => ("UPTO", cells.to_string()),
-            Ask::Refund(cells) => ("REFUND", cells.to_string()),
-            Ask::Reserve(ahead) => ("RESERVE", Shown(ahead).to_string()),
-        };
-        push(word.to_owned());
-        push(number);
-        args
+        match self.ask {
+            Ask::Take(1) | Ask::Peek => {}
+            Ask::Take(cells) => named_number(words, "COST", Some(cells)),
+            Ask::UpTo(cells) => named_number(words, "UPTO", Some(cells)),
+            Ask::Refund(cells) => named_number(words, "REFUND", Some(cells)),
+            Ask::Reserve(ahead) => named_duration(words, "RESERVE", Some(ahead)),
+        }
     }
 }
 

@@ -5,9 +5,9 @@ use resil_core::rate_limit::{Quota, Reading};
 use smallvec::SmallVec;
 
 use crate::argv::{Argv, Refused, quoted};
-use crate::duration::Shown;
 use crate::gcra::{Numbers, period, write_numbers};
 use crate::reply::{Sink, Unexpected, Value};
+use crate::words::Words;
 
 pub const NAME: &str = "RES.MGCRA";
 pub const USAGE: &str = "RES.MGCRA cost key limit period burst [key limit period burst ...]";
@@ -43,16 +43,15 @@ impl<'a> Mgcra<'a> {
         }
     }
 
-    /// The call as arguments, the command's name first.
-    pub fn encode(&self) -> Vec<Vec<u8>> {
-        let mut args = vec![NAME.as_bytes().to_vec(), self.cost.to_string().into_bytes()];
+    /// Writes what follows `RES.MGCRA`.
+    pub fn encode(&self, words: &mut impl Words) {
+        words.number(self.cost.into());
         for (key, quota) in &self.limits {
-            args.push(key.to_vec());
-            args.push(quota.limit().to_string().into_bytes());
-            args.push(Shown(quota.period()).to_string().into_bytes());
-            args.push(quota.capacity().to_string().into_bytes());
+            words.word(key);
+            words.number(quota.limit().into());
+            words.duration(quota.period());
+            words.number(quota.capacity().into());
         }
-        args
     }
 }
 
