@@ -2,6 +2,7 @@
 //!
 //! How to repeat a failing run: see `seed`.
 
+#[allow(dead_code)] // not every test needs all of it
 mod arbitrary;
 mod presentable;
 #[path = "../../core/tests/seed/mod.rs"]

@@ -1,5 +1,7 @@
 //! Any command there can be. Bytes are leaked, so that commands can borrow them for as long as a test runs.
 
+pub mod parts;
+
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
