@@ -87,7 +87,7 @@ mod tests {
         assert!(held.unregister(first), "the holder does it");
         assert!(!held.unregister(first), "once");
         let names: Vec<_> = held.close().into_iter().map(|(name, _)| name).collect();
-        assert_eq!(names, ["lock:b".into()]);
+        assert_eq!(names, [Arc::<str>::from("lock:b")]);
         assert!(!held.unregister(second), "the shutdown does it");
     }
 

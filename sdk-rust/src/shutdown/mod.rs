@@ -212,3 +212,6 @@ impl Shutdown {
         is_first
     }
 }
+
+#[cfg(test)]
+mod tests;
