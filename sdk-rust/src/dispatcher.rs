@@ -176,7 +176,7 @@ impl Dispatcher {
         let (batch, work) = (&batch, &work);
         let mut items = items.into_iter().enumerate();
         let taken = std::iter::from_fn(|| if batch.stop.is_cancelled() { None } else { items.next() });
-        let running = taken.map(|(index, item)| async move { (index, batch.run(|| work(item)).await) });
+        let running = taken.map(|(index, item)| async move { (index, batch.run_unless_stopped(|| work(item)).await) });
         let mut results: Vec<_> = stream::iter(running).buffer_unordered(self.workers).collect().await;
         results.extend(items.map(|(index, _)| (index, Err(ItemError::NotRun))));
         in_order(results)
@@ -240,7 +240,7 @@ impl Dispatcher {
         // Looks at the token before the source: what is not begun stays there.
         items.take_until(batch.stop.clone().cancelled_owned()).map(move |item| {
             let (batch, work) = (Arc::clone(&batch), Arc::clone(&work));
-            let item = async move { batch.run(|| work(item)).await };
+            let item = async move { batch.run_unless_stopped(|| work(item)).await };
             let task = AbortOnDropHandle::new(tokio::spawn(item.in_current_span()));
             // No panic gets out of the task: what is left is that its runtime was closed.
             async move { task.await.unwrap_or(Err(ItemError::Cancelled)) }
@@ -298,14 +298,18 @@ struct Batch {
 }
 
 impl Batch {
+    /// For items that are taken some time before they are first polled: another may have failed since.
+    async fn run_unless_stopped<R, E, Fut>(&self, make: impl FnOnce() -> Fut) -> ItemResult<R, E>
+    where
+        Fut: Future<Output = Result<R, E>>,
+    {
+        if self.stop.is_cancelled() { Err(ItemError::NotRun) } else { self.run(make).await }
+    }
+
     async fn run<R, E, Fut>(&self, make: impl FnOnce() -> Fut) -> ItemResult<R, E>
     where
         Fut: Future<Output = Result<R, E>>,
     {
-        // Taken before another failed, and not begun yet.
-        if self.stop.is_cancelled() {
-            return Err(ItemError::NotRun);
-        }
         let error = match isolate::run(&self.cancel, make).await {
             Ended::Returned(Ok(result)) => return Ok(result),
             Ended::Cancelled => return Err(ItemError::Cancelled),

@@ -1,1 +1,14 @@
-//! (to come)
+//! gRPC: what its statuses mean for retries, and what its service configs say.
+//!
+//! - [`service_config`]: reads the JSON that gRPC clients everywhere are configured with. Needs no gRPC library.
+//! - `status` (feature `tonic`): errors as statuses, and which statuses are worth another attempt.
+
+pub mod service_config;
+#[cfg(any())] // until the policies are here
+mod status;
+mod status_code;
+
+pub use service_config::ServiceConfig;
+#[cfg(any())] // until the policies are here
+pub use status::{CODE_KEY, PUSHBACK_KEY, RetryStatuses};
+pub use status_code::StatusCode;
