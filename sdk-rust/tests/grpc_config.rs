@@ -5,6 +5,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use resil::grpc::service_config::{ATTEMPTS_MAX, AttemptPolicy};
 use resil::grpc::{ServiceConfig, StatusCode};
+use resil::policy::{Jitter, TimeoutSettings};
 use resil::{Code, Error};
 use serde_json::{Value, json};
 
@@ -221,4 +222,49 @@ fn every_status_has_its_number_and_its_name() {
         };
         assert_eq!(policy.retryable_status_codes, [code]);
     }
+}
+
+#[test]
+fn a_config_becomes_settings_of_our_policies() {
+    let config = ServiceConfig::from_json(&json!({
+        "retryThrottling": { "maxTokens": 100, "tokenRatio": 0.1 },
+        "methodConfig": [
+            { "name": [{ "service": "a.B" }], "timeout": "2s", "retryPolicy": retry_policy() },
+            { "name": [{ "service": "c.D" }], "hedgingPolicy": { "maxAttempts": 4, "hedgingDelay": "0s" } },
+        ],
+    }))
+    .unwrap();
+    let retried = config.settings("/a.B/Get").unwrap();
+    let retry = retried.retry.unwrap();
+    assert_eq!((retry.max_attempts, retry.jitter, retry.backoff_multiplier), (4, Jitter::Full, 1.5));
+    assert_eq!((retry.initial_backoff, retry.max_backoff), (Duration::from_millis(100), Duration::from_secs(1)));
+    let budget = retry.budget.clone().expect("the throttle");
+    assert_eq!((budget.percent, budget.min_per_second), (10, 5), "a tenth, and half of the tokens over ten seconds");
+    assert_eq!(retried.timeouts.total, Some(Duration::from_secs(2)));
+    assert_eq!(retried.hedge, None);
+    retry.validate().unwrap();
+
+    let hedge = config.settings("/c.D/Get").unwrap().hedge.unwrap();
+    assert_eq!(hedge.max_hedges, 3, "without the first");
+    assert_eq!((hedge.hedging_delay, hedge.budget), (Duration::from_micros(1), budget));
+
+    let nothing = config.settings("/x.Y/Get").unwrap();
+    assert_eq!((nothing.retry, nothing.hedge, nothing.timeouts), (None, None, TimeoutSettings::default()));
+    let unthrottled = with_retry(|_| {}).unwrap().settings("/a/b").unwrap();
+    assert_eq!(unthrottled.retry.unwrap().budget, None);
+}
+
+#[test]
+fn what_our_policies_cannot_do_is_refused_by_name_and_not_bent() {
+    let refused = |change: fn(&mut Value)| match with_retry(change).unwrap().settings("/a/b") {
+        Err(Error::InvalidPolicy { field, .. }) => field,
+        other => panic!("it is refused: {other:?}"),
+    };
+    assert_eq!(refused(|policy| policy["backoffMultiplier"] = json!(0.5)), "retry.backoffMultiplier");
+    assert_eq!(refused(|policy| policy["maxBackoff"] = json!("7200s")), "retry.maxBackoff");
+    let long = ServiceConfig::from_json(&json!({ "methodConfig": [{ "name": [{}], "timeout": "301s" }] })).unwrap();
+    assert!(matches!(long.settings("/a/b"), Err(Error::InvalidPolicy { field, .. }) if field == "timeout.total"));
+    // A first delay above the last is allowed in gRPC, and is the last from the beginning.
+    let config = with_retry(|policy| policy["initialBackoff"] = json!("9s")).unwrap();
+    assert_eq!(config.settings("/a/b").unwrap().retry.unwrap().initial_backoff, Duration::from_secs(1));
 }

@@ -4,11 +4,13 @@
 //! - `status` (feature `tonic`): errors as statuses, and which statuses are worth another attempt.
 
 pub mod service_config;
-#[cfg(any())] // until the policies are here
+mod settings;
+#[cfg(feature = "tonic")]
 mod status;
 mod status_code;
 
 pub use service_config::ServiceConfig;
-#[cfg(any())] // until the policies are here
+pub use settings::MethodSettings;
+#[cfg(feature = "tonic")]
 pub use status::{CODE_KEY, PUSHBACK_KEY, RetryStatuses};
 pub use status_code::StatusCode;
