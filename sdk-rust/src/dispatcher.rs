@@ -343,6 +343,8 @@ impl<T, R, E, F> Shared<T, R, E, F> {
             let Some((index, item)) = self.queue.lock().next() else { return };
             let result = self.batch.run(|| (self.work)(item, &self.batch)).await;
             self.results.lock().push((index, result));
+            // Items that never wait would keep everybody else, and the end of this task, waiting.
+            tokio::task::coop::consume_budget().await;
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt};
@@ -421,4 +421,26 @@ fn an_item_error_is_a_failure_of_the_usual_kind() {
         Failure::Resil(Error::Panicked("oh".to_owned()))
     );
     assert_eq!(Failure::<u8>::from(ItemError::NotRun), Failure::Resil(Error::Cancelled));
+}
+
+#[test]
+fn items_that_never_wait_let_others_run() {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(async {
+        let others_ran = Arc::new(AtomicBool::new(false));
+        let seen = Arc::clone(&others_ran);
+        let other = async {
+            // After the worker has begun.
+            tokio::task::yield_now().await;
+            others_ran.store(true, Ordering::SeqCst);
+        };
+        let dispatcher = Dispatcher::new(1);
+        let batch = dispatcher.run(0..10_000, move |_| {
+            let seen = seen.load(Ordering::SeqCst);
+            async move { Ok::<_, ()>(seen) }
+        });
+        let (results, ()) = tokio::join!(batch, other);
+        assert_eq!(results.last(), Some(&Ok(true)), "before the last item");
+        assert_eq!(results.first(), Some(&Ok(false)));
+    });
 }

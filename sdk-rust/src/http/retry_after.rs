@@ -110,7 +110,7 @@ fn digits(text: &str) -> Option<u64> {
 
 /// `None` if there is no such day, or if it was before 1970.
 fn days_since_1970(year: u64, month: u64, day: u64) -> Option<u64> {
-    let is_leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+    let is_leap = year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
     let in_month = match month {
         2 if is_leap => 29,
         2 => 28,
