@@ -27,6 +27,8 @@ fn read(path: impl AsRef<Path>) -> String {
 fn pages() -> Vec<Json> {
     let folder = workspace().join("commands");
     let mut files: Vec<PathBuf> = std::fs::read_dir(folder).expect("commands/").flatten().map(|f| f.path()).collect();
+    // The list of errors lies beside the pages and describes no command.
+    files.retain(|path| !path.ends_with("errors.json"));
     files.sort();
     files.iter().map(|path| serde_json::from_str(&read(path)).expect("JSON")).collect()
 }

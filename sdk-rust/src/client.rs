@@ -19,6 +19,7 @@ use crate::backend::{Backend, Reach, memory::Memory};
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::health::{Health, Registry};
+use crate::shutdown::{Gate, HeldRegistry, Shutdown};
 
 /// What to connect to, and how.
 #[derive(Debug, Clone)]
@@ -113,14 +114,30 @@ pub(crate) struct Inner {
     pub health: Registry,
     /// Watchdogs, refreshes and whatever else runs beside the callers.
     pub tasks: TaskTracker,
-    /// Set when nothing new is to begin.
+    /// Set when nothing new is to begin. Who keeps something alive (a watchdog) goes on until `stopped`.
     pub closing: CancellationToken,
+    /// Set when what was in flight is done or cut off: watchdogs stop, then what is held is released.
+    pub stopped: CancellationToken,
+    /// Through which every call comes in, so that a shutdown knows whom to wait for.
+    pub gate: Gate,
+    /// What is to be given back before the connections close.
+    pub held: HeldRegistry,
+    pub shutdown: Shutdown,
 }
 
 impl Client {
     pub(crate) fn with_backend(backend: Backend, options: ConnectOptions) -> Self {
-        let (tasks, closing) = (TaskTracker::new(), CancellationToken::new());
-        Self(Arc::new(Inner { backend, options, health: Registry::default(), tasks, closing }))
+        Self(Arc::new(Inner {
+            backend,
+            options,
+            health: Registry::default(),
+            tasks: TaskTracker::new(),
+            closing: CancellationToken::new(),
+            stopped: CancellationToken::new(),
+            gate: Gate::default(),
+            held: HeldRegistry::default(),
+            shutdown: Shutdown::default(),
+        }))
     }
 
     pub(crate) fn inner(&self) -> &Inner {

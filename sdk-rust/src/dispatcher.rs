@@ -1,1 +1,355 @@
-//! (to come)
+//! Many pieces of the same work, a few at a time.
+//!
+//! The promise: every item is begun at most once, never more than `workers` are running, and whatever one of them does
+//! (fails, panics) is its own result and nobody else's. An item that was not begun says so.
+//!
+//! - [`Dispatcher::run`]: a batch, spread over tasks; the results in the order of the items.
+//! - [`Dispatcher::run_unordered`]: the same, in the order of completion.
+//! - [`Dispatcher::run_local`]: a batch inside the calling task, for futures that borrow or cannot be sent.
+//! - [`Dispatcher::stream`], [`Dispatcher::stream_unordered`]: items that are still coming. Nothing is taken from the
+//!   source unless a worker is free for it.
+//!
+//! Dropping the future or the stream cancels what is in flight. A batch is a handful of tasks that take items from one
+//! queue, not a task per item.
+//!
+//! ```
+//! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+//! use resil::dispatcher::{Dispatcher, ItemError};
+//!
+//! let results = Dispatcher::new(4)
+//!     .run(["1", "2", "three"], |text| async move { text.parse::<u32>() })
+//!     .await;
+//! assert_eq!(results[..2], [Ok(1), Ok(2)]);
+//! assert!(matches!(results[2], Err(ItemError::Failed(_))));
+//! # });
+//! ```
+
+use std::future::Future;
+use std::sync::Arc;
+
+use futures_util::stream::{self, Stream, StreamExt};
+use parking_lot::Mutex;
+use tokio::task::JoinSet;
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::task::AbortOnDropHandle;
+use tracing::Instrument;
+
+use crate::error::{Error, Failure};
+use crate::isolate::{self, Ended};
+
+/// Why there is no result of an item.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ItemError<E> {
+    /// It ran and returned this.
+    #[error("{0}")]
+    Failed(E),
+    /// It ran and panicked, with this text.
+    #[error("the item panicked: {0}")]
+    Panicked(String),
+    /// It was running when the batch was stopped. What it did until then is done.
+    #[error("the item was cancelled while it was running")]
+    Cancelled,
+    /// It never began, because the batch was stopped before.
+    #[error("the item was not begun")]
+    NotRun,
+}
+
+impl<E> ItemError<E> {
+    /// Whether the item was begun: it may have done something.
+    pub fn was_begun(&self) -> bool {
+        !matches!(self, Self::NotRun)
+    }
+}
+
+impl<E> From<ItemError<E>> for Failure<E> {
+    fn from(error: ItemError<E>) -> Self {
+        match error {
+            ItemError::Failed(error) => Self::Inner(error),
+            ItemError::Panicked(text) => Self::Resil(Error::Panicked(text)),
+            ItemError::Cancelled | ItemError::NotRun => Self::Resil(Error::Cancelled),
+        }
+    }
+}
+
+/// What becomes of the others when an item fails or panics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OnError {
+    /// They run.
+    #[default]
+    GoOn,
+    /// Nothing more is begun; what is running runs to its end.
+    BeginNoMore,
+    /// Nothing more is begun, and what is running is cancelled.
+    CancelOthers,
+}
+
+/// What one item came to.
+pub type ItemResult<R, E> = Result<R, ItemError<E>>;
+
+/// Runs items, a few at a time. Cheap to clone; has no tasks of its own between runs.
+#[derive(Debug, Clone)]
+pub struct Dispatcher {
+    workers: usize,
+    on_error: OnError,
+    cancel: CancellationToken,
+}
+
+impl Dispatcher {
+    /// At most `workers` items at once; at least one.
+    pub fn new(workers: usize) -> Self {
+        Self { workers: workers.max(1), on_error: OnError::GoOn, cancel: CancellationToken::new() }
+    }
+
+    /// What becomes of the others when an item fails. They run, unless said.
+    pub fn on_error(mut self, on_error: OnError) -> Self {
+        self.on_error = on_error;
+        self
+    }
+
+    /// When `token` is cancelled, running items are cancelled and no more are begun.
+    pub fn cancel_with(mut self, token: &CancellationToken) -> Self {
+        self.cancel = token.clone();
+        self
+    }
+
+    /// Runs `work` on every item, on as many tasks as there are workers. The results are in the order of the items.
+    pub async fn run<T, R, E, Fut>(
+        &self,
+        items: impl IntoIterator<Item = T>,
+        work: impl Fn(T) -> Fut + Send + Sync + 'static,
+    ) -> Vec<ItemResult<R, E>>
+    where
+        T: Send + 'static,
+        R: Send + 'static,
+        E: Send + 'static,
+        Fut: Future<Output = Result<R, E>> + Send + 'static,
+    {
+        let queue = items.into_iter().collect();
+        in_order(self.run_queue(queue, move |item, _| work(item)).await)
+    }
+
+    /// The same. Each item also gets a token that is cancelled when the batch is over, stopped or dropped, for work that
+    /// goes on elsewhere: a blocking thread, a task it spawned.
+    pub async fn run_with_token<T, R, E, Fut>(
+        &self,
+        items: impl IntoIterator<Item = T>,
+        work: impl Fn(T, CancellationToken) -> Fut + Send + Sync + 'static,
+    ) -> Vec<ItemResult<R, E>>
+    where
+        T: Send + 'static,
+        R: Send + 'static,
+        E: Send + 'static,
+        Fut: Future<Output = Result<R, E>> + Send + 'static,
+    {
+        let queue = items.into_iter().collect();
+        in_order(self.run_queue(queue, move |item, batch| work(item, batch.cancel.child_token())).await)
+    }
+
+    /// The same as [`run`](Self::run), in the order of completion; each result with the number of its item, from 0.
+    /// Items that were not begun come last.
+    pub async fn run_unordered<T, R, E, Fut>(
+        &self,
+        items: impl IntoIterator<Item = T>,
+        work: impl Fn(T) -> Fut + Send + Sync + 'static,
+    ) -> Vec<(usize, ItemResult<R, E>)>
+    where
+        T: Send + 'static,
+        R: Send + 'static,
+        E: Send + 'static,
+        Fut: Future<Output = Result<R, E>> + Send + 'static,
+    {
+        let queue = items.into_iter().collect();
+        self.run_queue(queue, move |item, _| work(item)).await
+    }
+
+    /// The same as [`run`](Self::run) inside the calling task: concurrent, but on one thread, so the work may borrow and
+    /// need not be `Send`.
+    pub async fn run_local<T, R, E, Fut>(
+        &self,
+        items: impl IntoIterator<Item = T>,
+        work: impl Fn(T) -> Fut,
+    ) -> Vec<ItemResult<R, E>>
+    where
+        Fut: Future<Output = Result<R, E>>,
+    {
+        let batch = self.begin();
+        let (batch, work) = (&batch, &work);
+        let mut items = items.into_iter().enumerate();
+        let taken = std::iter::from_fn(|| if batch.stop.is_cancelled() { None } else { items.next() });
+        let running = taken.map(|(index, item)| async move { (index, batch.run_unless_stopped(|| work(item)).await) });
+        let mut results: Vec<_> = stream::iter(running).buffer_unordered(self.workers).collect().await;
+        results.extend(items.map(|(index, _)| (index, Err(ItemError::NotRun))));
+        in_order(results)
+    }
+
+    /// Runs `work` on items as they come. The results are in the order of the items: a slow one holds back those after
+    /// it, and never are more than `workers` items begun whose results were not taken.
+    ///
+    /// If the dispatcher stops at an error, no more is taken from the source; it is not known how much there would have
+    /// been. The stream ends with the results of what was taken.
+    pub fn stream<T, R, E, S, F, Fut>(
+        &self,
+        items: S,
+        work: F,
+    ) -> impl Stream<Item = ItemResult<R, E>> + Send + use<T, R, E, S, F, Fut>
+    where
+        S: Stream<Item = T> + Send,
+        F: Fn(T) -> Fut + Send + Sync + 'static,
+        T: Send + 'static,
+        R: Send + 'static,
+        E: Send + 'static,
+        Fut: Future<Output = Result<R, E>> + Send + 'static,
+    {
+        self.spawn_each(items, work).buffered(self.workers)
+    }
+
+    /// The same in the order of completion: a slow item holds back nobody.
+    pub fn stream_unordered<T, R, E, S, F, Fut>(
+        &self,
+        items: S,
+        work: F,
+    ) -> impl Stream<Item = ItemResult<R, E>> + Send + use<T, R, E, S, F, Fut>
+    where
+        S: Stream<Item = T> + Send,
+        F: Fn(T) -> Fut + Send + Sync + 'static,
+        T: Send + 'static,
+        R: Send + 'static,
+        E: Send + 'static,
+        Fut: Future<Output = Result<R, E>> + Send + 'static,
+    {
+        self.spawn_each(items, work).buffer_unordered(self.workers)
+    }
+
+    /// One task per item, begun when the item is taken from the source.
+    fn spawn_each<T, R, E, S, F, Fut>(
+        &self,
+        items: S,
+        work: F,
+    ) -> impl Stream<Item = impl Future<Output = ItemResult<R, E>> + Send + use<T, R, E, S, F, Fut>>
+    + Send
+    + use<T, R, E, S, F, Fut>
+    where
+        S: Stream<Item = T> + Send,
+        F: Fn(T) -> Fut + Send + Sync + 'static,
+        T: Send + 'static,
+        R: Send + 'static,
+        E: Send + 'static,
+        Fut: Future<Output = Result<R, E>> + Send + 'static,
+    {
+        let (batch, work) = (Arc::new(self.begin()), Arc::new(work));
+        // Looks at the token before the source: what is not begun stays there.
+        items.take_until(batch.stop.clone().cancelled_owned()).map(move |item| {
+            let (batch, work) = (Arc::clone(&batch), Arc::clone(&work));
+            let item = async move { batch.run_unless_stopped(|| work(item)).await };
+            let task = AbortOnDropHandle::new(tokio::spawn(item.in_current_span()));
+            // No panic gets out of the task: what is left is that its runtime was closed.
+            async move { task.await.unwrap_or(Err(ItemError::Cancelled)) }
+        })
+    }
+
+    async fn run_queue<T, R, E, Fut>(
+        &self,
+        queue: Vec<T>,
+        work: impl Fn(T, &Batch) -> Fut + Send + Sync + 'static,
+    ) -> Vec<(usize, ItemResult<R, E>)>
+    where
+        T: Send + 'static,
+        R: Send + 'static,
+        E: Send + 'static,
+        Fut: Future<Output = Result<R, E>> + Send + 'static,
+    {
+        let count = queue.len();
+        let shared = Arc::new(Shared {
+            batch: self.begin(),
+            queue: Mutex::new(queue.into_iter().enumerate()),
+            results: Mutex::new(Vec::with_capacity(count)),
+            work,
+        });
+        // Whoever drops this future drops the tasks with it.
+        let _cancel_when_dropped: DropGuard = shared.batch.cancel.clone().drop_guard();
+        let mut workers = JoinSet::new();
+        for _ in 0..self.workers.min(count) {
+            let shared = Arc::clone(&shared);
+            workers.spawn(async move { shared.work_until_empty().await }.in_current_span());
+        }
+        while workers.join_next().await.is_some() {}
+
+        let mut results = std::mem::take(&mut *shared.results.lock());
+        let left = std::mem::take(&mut *shared.queue.lock());
+        results.extend(left.map(|(index, _)| (index, Err(ItemError::NotRun))));
+        results
+    }
+
+    fn begin(&self) -> Batch {
+        let cancel = self.cancel.child_token();
+        let stop = cancel.child_token();
+        Batch { on_error: self.on_error, stop, cancel }
+    }
+}
+
+/// One run: what stops it.
+#[derive(Debug)]
+struct Batch {
+    on_error: OnError,
+    /// Nothing more is begun. A child of `cancel`.
+    stop: CancellationToken,
+    /// What is running is dropped.
+    cancel: CancellationToken,
+}
+
+impl Batch {
+    /// For items that are taken some time before they are first polled: another may have failed since.
+    async fn run_unless_stopped<R, E, Fut>(&self, make: impl FnOnce() -> Fut) -> ItemResult<R, E>
+    where
+        Fut: Future<Output = Result<R, E>>,
+    {
+        if self.stop.is_cancelled() { Err(ItemError::NotRun) } else { self.run(make).await }
+    }
+
+    async fn run<R, E, Fut>(&self, make: impl FnOnce() -> Fut) -> ItemResult<R, E>
+    where
+        Fut: Future<Output = Result<R, E>>,
+    {
+        let error = match isolate::run(&self.cancel, make).await {
+            Ended::Returned(Ok(result)) => return Ok(result),
+            Ended::Cancelled => return Err(ItemError::Cancelled),
+            Ended::Returned(Err(error)) => ItemError::Failed(error),
+            Ended::Panicked(text) => ItemError::Panicked(text),
+        };
+        match self.on_error {
+            OnError::GoOn => {}
+            OnError::BeginNoMore => self.stop.cancel(),
+            OnError::CancelOthers => self.cancel.cancel(),
+        }
+        Err(error)
+    }
+}
+
+/// What the tasks of one batch share.
+struct Shared<T, R, E, F> {
+    batch: Batch,
+    queue: Mutex<std::iter::Enumerate<std::vec::IntoIter<T>>>,
+    results: Mutex<Vec<(usize, ItemResult<R, E>)>>,
+    work: F,
+}
+
+impl<T, R, E, F> Shared<T, R, E, F> {
+    async fn work_until_empty<Fut>(&self)
+    where
+        F: Fn(T, &Batch) -> Fut,
+        Fut: Future<Output = Result<R, E>>,
+    {
+        while !self.batch.stop.is_cancelled() {
+            let Some((index, item)) = self.queue.lock().next() else { return };
+            let result = self.batch.run(|| (self.work)(item, &self.batch)).await;
+            self.results.lock().push((index, result));
+            // Items that never wait would keep everybody else, and the end of this task, waiting.
+            tokio::task::coop::consume_budget().await;
+        }
+    }
+}
+
+fn in_order<R, E>(mut results: Vec<(usize, ItemResult<R, E>)>) -> Vec<ItemResult<R, E>> {
+    results.sort_unstable_by_key(|(index, _)| *index);
+    results.into_iter().map(|(_, result)| result).collect()
+}

@@ -101,6 +101,33 @@ impl Code {
     pub fn is_retryable(self) -> bool {
         self.row().4
     }
+
+    /// What it means, in one sentence that names nothing and nobody: fit for any caller's eyes.
+    pub fn meaning(self) -> &'static str {
+        match self {
+            Self::CircuitOpen => "The circuit breaker is open; no call is made until it closes.",
+            Self::RateLimitExceeded => "The rate limit is used up for now.",
+            Self::Timeout => "There was no answer in time.",
+            Self::BulkheadFull => "Too many calls are running, and no more may wait.",
+            Self::RetryExhausted => "Every attempt failed.",
+            Self::InvalidPolicy => "A policy has a field that cannot be used.",
+            Self::InvalidArgument => "An argument cannot be used.",
+            Self::LockTimeout => "The lock could not be had in time.",
+            Self::LockLost => "The lock was lost while its holder was working.",
+            Self::Deadlock => "A reader asked to write while others read or wait: neither could ever go on.",
+            Self::IdempotencyBusy => "The same request is being worked on.",
+            Self::IdempotencyMismatch => "The same key was used with another request before.",
+            Self::IdempotencyHeld => "The outcome of earlier attempts is not known; somebody has to decide.",
+            Self::LoadFailed => "What was asked for could not be loaded.",
+            Self::BackendUnavailable => "The server that keeps the shared state cannot be reached.",
+            Self::ModuleMissing => "The server does not have the Resil module loaded.",
+            Self::PermissionDenied => "The server does not allow this user to do that.",
+            Self::Cancelled => "The caller gave up.",
+            Self::ShuttingDown => "The service is shutting down and takes no new work.",
+            Self::Panicked => "The work panicked.",
+            Self::Internal => "Something happened that should not happen.",
+        }
+    }
 }
 
 /// What Resil itself has to say.
@@ -193,6 +220,14 @@ impl Error {
             | Self::LockTimeout { retry_after, .. }
             | Self::IdempotencyBusy { retry_after, .. } => *retry_after,
             _ => None,
+        }
+    }
+
+    /// What is said to somebody outside: without whatever a loader, a panic or the unexpected had to say.
+    pub(crate) fn said_outside(&self) -> String {
+        match self {
+            Self::LoadFailed { .. } | Self::Panicked(_) | Self::Internal(_) => self.code().meaning().to_owned(),
+            _ => self.to_string(),
         }
     }
 

@@ -16,11 +16,11 @@ pub mod clock;
 pub mod dispatcher;
 pub mod error;
 pub mod group;
-#[cfg(feature = "tonic")]
 pub mod grpc;
 pub mod health;
 pub mod http;
 pub mod idempotency;
+pub(crate) mod isolate;
 pub mod limiter;
 pub mod lock;
 pub mod policy;
@@ -34,3 +34,4 @@ pub mod tower;
 pub use client::{Client, ConnectOptions, connect};
 pub use error::{Code, Error, Failure};
 pub use health::{Away, Health, Status};
+pub use shutdown::ShutdownReport;

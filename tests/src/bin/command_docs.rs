@@ -44,6 +44,8 @@ fn docs() -> PathBuf {
 fn pages() -> Result<BTreeMap<String, String>, String> {
     let mut files: Vec<PathBuf> =
         list(&workspace().join("commands"))?.into_iter().filter(|path| has_extension(path, "json")).collect();
+    // The list of errors lies beside the pages and describes no command: docs/errors.md shows it.
+    files.retain(|path| !path.ends_with("errors.json"));
     files.sort();
     let mut parsed = Vec::new();
     for path in files {

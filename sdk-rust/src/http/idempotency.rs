@@ -1,0 +1,110 @@
+//! `Idempotency-Key`: the client's name for one piece of work, so that asking twice does it once.
+//!
+//! The header is a quoted string (a structured field); many clients send it bare, and both are read as the same key. What
+//! happens to a key is decided by [`idempotency`](crate::idempotency); its refusals become answers with
+//! [`Problem`](super::Problem): missing or malformed 400, in progress 409 with `Retry-After`, another request under the same
+//! key 422.
+
+use sha2::{Digest, Sha256};
+
+use crate::error::Error;
+
+/// The longest key that is taken.
+pub const IDEMPOTENCY_KEY_BYTES_MAX: usize = 255;
+
+/// A key that was looked at: printable, neither empty nor too long.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct IdempotencyKey(String);
+
+impl IdempotencyKey {
+    /// For requests that must have one. `header` is the value of `Idempotency-Key`, if there is one.
+    ///
+    /// ```
+    /// use resil::http::IdempotencyKey;
+    ///
+    /// let key = IdempotencyKey::required(Some(br#""8e03978e-40d5""#))?;
+    /// assert_eq!(key.as_str(), "8e03978e-40d5");
+    /// assert!(IdempotencyKey::required(None).is_err());
+    /// # Ok::<(), resil::Error>(())
+    /// ```
+    pub fn required(header: Option<&[u8]>) -> Result<Self, Error> {
+        let missing = || refused("is required for this request");
+        Self::optional(header)?.ok_or_else(missing)
+    }
+
+    /// For requests that may have one. A key that is there but malformed is refused all the same.
+    pub fn optional(header: Option<&[u8]>) -> Result<Option<Self>, Error> {
+        header.map(Self::parse).transpose()
+    }
+
+    fn parse(header: &[u8]) -> Result<Self, Error> {
+        let header = header.trim_ascii();
+        let key = match header.strip_prefix(b"\"") {
+            Some(rest) => unquoted(rest)?,
+            None => header.to_vec(),
+        };
+        if key.is_empty() {
+            return Err(refused("is empty"));
+        }
+        if key.len() > IDEMPOTENCY_KEY_BYTES_MAX {
+            return Err(refused(&format!("has {} bytes; at most {IDEMPOTENCY_KEY_BYTES_MAX} are allowed", key.len())));
+        }
+        if !key.iter().all(|byte| matches!(byte, b' '..=b'~')) {
+            return Err(refused("must consist of printable ASCII characters"));
+        }
+        // Printable ASCII is UTF-8.
+        String::from_utf8(key).map(Self).map_err(|_| refused("must consist of printable ASCII characters"))
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl std::fmt::Display for IdempotencyKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// What stands in quotes. Parameters after it are allowed and mean nothing.
+fn unquoted(rest: &[u8]) -> Result<Vec<u8>, Error> {
+    let mut key = Vec::with_capacity(rest.len());
+    let mut bytes = rest.iter().copied();
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'"' => {
+                let after = bytes.next();
+                return if after.is_none_or(|byte| byte == b';') {
+                    Ok(key)
+                } else {
+                    Err(refused("goes on after its quotes"))
+                };
+            }
+            b'\\' => match bytes.next() {
+                Some(escaped @ (b'"' | b'\\')) => key.push(escaped),
+                _ => return Err(refused("has a backslash that escapes nothing")),
+            },
+            _ => key.push(byte),
+        }
+    }
+    Err(refused("has no closing quote"))
+}
+
+fn refused(reason: &str) -> Error {
+    Error::InvalidArgument(format!("the header Idempotency-Key {reason}"))
+}
+
+/// What makes a request this request: 64 hexadecimal digits (SHA-256) of method, path and body, the same in every process
+/// and version. Requests under one key that differ in it are a mismatch.
+///
+/// The path is taken as it is: with the query, if that makes a difference.
+pub fn fingerprint(method: &str, path: &str, body: &[u8]) -> String {
+    let mut hash = Sha256::new();
+    // Lengths first: "POST" "/a" and "POST/" "a" are different requests.
+    for part in [method.as_bytes(), path.as_bytes(), body] {
+        hash.update((part.len() as u64).to_be_bytes());
+        hash.update(part);
+    }
+    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+}

@@ -1,0 +1,23 @@
+//! What an HTTP service says about limits, repeated requests and failures.
+//!
+//! Names and values as text, statuses as numbers: this needs no HTTP library and fits any. Header names are in lower case,
+//! as HTTP/2 wants them and `HeaderName::from_static` demands.
+//!
+//! - [`RateLimit`]: `RateLimit` and `RateLimit-Policy` (draft-ietf-httpapi-ratelimit-headers-11), `X-RateLimit-*`, and
+//!   `Retry-After`.
+//! - [`parse_retry_after`]: how long somebody else's server asks to wait.
+//! - [`IdempotencyKey`], [`fingerprint`]: which request is the same as which (draft-ietf-httpapi-idempotency-key-header-07).
+//! - [`Problem`]: an [`Error`](crate::Error) as a whole answer, `application/problem+json` (RFC 9457).
+
+mod idempotency;
+mod problem;
+mod rate_limit;
+mod retry_after;
+
+pub use idempotency::{IDEMPOTENCY_KEY_BYTES_MAX, IdempotencyKey, fingerprint};
+pub use problem::Problem;
+pub use rate_limit::{RateLimit, Reset};
+pub use retry_after::{RETRY_AFTER_MAX, parse_retry_after, retry_after_seconds};
+
+/// Name and value of a header.
+pub type Header = (&'static str, String);

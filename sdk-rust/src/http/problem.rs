@@ -1,0 +1,113 @@
+//! An error as an answer: status, headers, and a body that tells the client what it may know.
+//!
+//! The body (RFC 9457) has `status`, `title`, `detail`, our stable `code`, whether to retry, and when. It never names a key,
+//! a lock or a server: details are the fixed sentences of [`Code::meaning`]. Only what is wrong with the caller's own
+//! arguments is said in full.
+
+use serde_json::{Map, Value, json};
+
+use super::{Header, retry_after_seconds};
+use crate::error::{Code, Error};
+
+const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
+
+/// Work in progress whose end is not known is asked about again after this long.
+const BUSY_SECONDS: u64 = 1;
+
+/// A whole answer, for any HTTP library.
+///
+/// ```
+/// use std::time::Duration;
+/// use resil::{Error, http::Problem};
+///
+/// let error = Error::IdempotencyBusy { name: "pay:42".into(), retry_after: Some(Duration::from_millis(1200)) };
+/// let problem = Problem::of(&error);
+/// assert_eq!(problem.status, 409);
+/// assert!(problem.headers.contains(&("retry-after", "2".to_string())));
+/// assert!(!problem.body().contains("pay:42"));
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Problem {
+    pub status: u16,
+    /// `Content-Type`, and `Retry-After` if that is known.
+    pub headers: Vec<Header>,
+    members: Map<String, Value>,
+}
+
+impl Problem {
+    pub fn of(error: &Error) -> Self {
+        let code = error.code();
+        let detail = match error {
+            Error::InvalidArgument(_) | Error::InvalidPolicy { .. } => error.to_string(),
+            _ => code.meaning().to_owned(),
+        };
+        let mut members = Map::new();
+        let (kind, title) = match code {
+            Code::RateLimitExceeded => {
+                (QUOTA_EXCEEDED, "Request cannot be satisfied as assigned quota has been exceeded")
+            }
+            _ => ("about:blank", reason_phrase(code.http())),
+        };
+        members.insert("type".to_owned(), json!(kind));
+        members.insert("title".to_owned(), json!(title));
+        members.insert("status".to_owned(), json!(code.http()));
+        members.insert("detail".to_owned(), json!(detail));
+        members.insert("code".to_owned(), json!(code.text()));
+        members.insert("retryable".to_owned(), json!(code.is_retryable()));
+
+        let mut headers = vec![("content-type", "application/problem+json".to_owned())];
+        let seconds = match error.retry_after() {
+            Some(wait) => Some(retry_after_seconds(wait)),
+            None => (code == Code::IdempotencyBusy).then_some(BUSY_SECONDS),
+        };
+        if let Some(wait) = error.retry_after() {
+            members.insert("retry_after_ms".to_owned(), json!(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)));
+        }
+        if let Some(seconds) = seconds {
+            headers.push(("retry-after", seconds.to_string()));
+        }
+        Self { status: code.http(), headers, members }
+    }
+
+    /// Names the limits that were exceeded, as clients know them.
+    pub fn violated_policies(self, names: &[&str]) -> Self {
+        self.with("violated-policies", json!(names))
+    }
+
+    /// What this request was, as a URI; for support.
+    pub fn instance(self, uri: &str) -> Self {
+        self.with("instance", json!(uri))
+    }
+
+    fn with(mut self, member: &str, value: Value) -> Self {
+        self.members.insert(member.to_owned(), value);
+        self
+    }
+
+    /// JSON.
+    pub fn body(&self) -> String {
+        Value::Object(self.members.clone()).to_string()
+    }
+}
+
+impl From<&Error> for Problem {
+    fn from(error: &Error) -> Self {
+        Self::of(error)
+    }
+}
+
+/// The title of a problem without a type of its own is the phrase of its status.
+fn reason_phrase(status: u16) -> &'static str {
+    match status {
+        400 => "Bad Request",
+        403 => "Forbidden",
+        409 => "Conflict",
+        422 => "Unprocessable Content",
+        429 => "Too Many Requests",
+        499 => "Client Closed Request",
+        503 => "Service Unavailable",
+        504 => "Gateway Timeout",
+        _ => "Internal Server Error",
+    }
+}

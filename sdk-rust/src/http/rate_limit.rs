@@ -1,0 +1,115 @@
+//! A verdict of a limiter as headers.
+//!
+//! `RateLimit-Policy` says what the limit is, and stays the same from answer to answer; `RateLimit` says what is left of it.
+//! Both are structured fields: the name of the policy is a quoted string, integers have at most 15 digits. Seconds are
+//! whole there, and rounded up: who waits that long is never early.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use super::{Header, retry_after_seconds};
+
+/// The largest integer of a structured field.
+const INTEGER_MAX: u64 = 999_999_999_999_999;
+
+/// What a limiter said about a request.
+///
+/// ```
+/// use std::time::Duration;
+/// use resil::http::{RateLimit, Reset};
+///
+/// let verdict = RateLimit {
+///     policy: "api",
+///     limit: 100,
+///     window: Some(Duration::from_secs(60)),
+///     remaining: 0,
+///     retry_after: Some(Duration::from_millis(600)),
+///     reset_after: Duration::from_secs(60),
+/// };
+/// assert_eq!(verdict.ietf(), [
+///     ("ratelimit-policy", r#""api";q=100;w=60"#.to_string()),
+///     ("ratelimit", r#""api";r=0;t=1"#.to_string()),
+/// ]);
+/// assert_eq!(verdict.retry_after(), Some(("retry-after", "1".to_string())));
+/// assert_eq!(verdict.legacy(Reset::After)[2], ("x-ratelimit-reset", "60".to_string()));
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RateLimit<'a> {
+    /// What the limit is called, to clients.
+    pub policy: &'a str,
+    /// How many requests the limit allows in a window.
+    pub limit: u64,
+    /// The window, if the limit has one.
+    pub window: Option<Duration>,
+    /// How many requests are left.
+    pub remaining: u64,
+    /// If the request was refused: how long until it may be granted.
+    pub retry_after: Option<Duration>,
+    /// How long until everything is left again.
+    pub reset_after: Duration,
+}
+
+/// What `X-RateLimit-Reset` counts. There is no standard: services do either.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reset {
+    /// Seconds from now.
+    After,
+    /// Seconds since 1970; the time now is given.
+    At(SystemTime),
+}
+
+impl RateLimit<'_> {
+    /// `RateLimit-Policy` and `RateLimit`.
+    pub fn ietf(&self) -> [Header; 2] {
+        let name = quoted(self.policy);
+        let mut policy = format!("{name};q={}", self.limit.min(INTEGER_MAX));
+        // The window has whole seconds, and is not said if it would not be true.
+        if let Some(window) = self.window.filter(|window| window.subsec_nanos() == 0 && !window.is_zero()) {
+            policy.push_str(&format!(";w={}", window.as_secs().min(INTEGER_MAX)));
+        }
+        // Retry-After must not be earlier than the end of the window in which no more than `r` can be used.
+        let effective_window = self.retry_after.unwrap_or(self.reset_after);
+        let seconds = retry_after_seconds(effective_window).min(INTEGER_MAX);
+        let state = format!("{name};r={};t={seconds}", self.remaining.min(INTEGER_MAX));
+        [("ratelimit-policy", policy), ("ratelimit", state)]
+    }
+
+    /// `X-RateLimit-Limit`, `X-RateLimit-Remaining` and `X-RateLimit-Reset`.
+    pub fn legacy(&self, reset: Reset) -> [Header; 3] {
+        let reset = match reset {
+            Reset::After => retry_after_seconds(self.reset_after),
+            Reset::At(now) => {
+                retry_after_seconds(now.duration_since(UNIX_EPOCH).unwrap_or_default().saturating_add(self.reset_after))
+            }
+        };
+        [
+            ("x-ratelimit-limit", self.limit.to_string()),
+            ("x-ratelimit-remaining", self.remaining.to_string()),
+            ("x-ratelimit-reset", reset.to_string()),
+        ]
+    }
+
+    /// `Retry-After`, if the request was refused.
+    pub fn retry_after(&self) -> Option<Header> {
+        self.retry_after.map(|wait| ("retry-after", retry_after_seconds(wait).to_string()))
+    }
+
+    /// All of them.
+    pub fn headers(&self, reset: Reset) -> Vec<Header> {
+        self.ietf().into_iter().chain(self.legacy(reset)).chain(self.retry_after()).collect()
+    }
+}
+
+/// A string of a structured field: printable ASCII; everything else is percent-encoded.
+fn quoted(text: &str) -> String {
+    let mut quoted = String::with_capacity(text.len() + 2);
+    quoted.push('"');
+    for byte in text.bytes() {
+        match byte {
+            b'"' | b'\\' => quoted.extend(['\\', char::from(byte)]),
+            b' '..=b'~' => quoted.push(char::from(byte)),
+            _ => quoted.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    quoted.push('"');
+    quoted
+}

@@ -1,0 +1,241 @@
+//! Where calls come in, and how a shutdown knows whom to wait for.
+//!
+//! One atomic number: how many are in flight, and in its two highest bits whether the gate is closing (only those may come
+//! in who are inside already) or shut (nobody may). All changes are to that one number, so there is an order of them: a
+//! call came in before the gate closed and is counted, or after, and is refused.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use smallvec::SmallVec;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use crate::error::Error;
+
+/// Set when nothing new may come in.
+const CLOSING: usize = 1 << (usize::BITS - 1);
+/// Set when nothing at all may come in, not even from inside.
+const SHUT: usize = 1 << (usize::BITS - 2);
+const COUNT: usize = SHUT - 1;
+
+tokio::task_local! {
+    /// The gates this task is inside of. Few: one per client, nested.
+    static INSIDE: SmallVec<[usize; 2]>;
+}
+
+/// Where calls come in. Two atomic operations a call: one in, one out.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Gate(Arc<GateState>);
+
+#[derive(Debug, Default)]
+struct GateState {
+    state: AtomicUsize,
+    emptied: Notify,
+    cut_off: CancellationToken,
+}
+
+impl Gate {
+    /// For a call that begins. Hold the pass until it ends.
+    #[inline]
+    pub fn enter(&self) -> Result<Pass<'_>, Error> {
+        self.count_in().map(|entry| match entry {
+            Entry::Counted => Pass(Some(&self.0)),
+            Entry::Inside => Pass(None),
+        })
+    }
+
+    /// The same for a call that outlives the borrow.
+    #[allow(dead_code, reason = "for calls that are spawned")]
+    pub fn enter_owned(&self) -> Result<OwnedPass, Error> {
+        self.count_in().map(|entry| match entry {
+            Entry::Counted => OwnedPass(Some(Arc::clone(&self.0))),
+            Entry::Inside => OwnedPass(None),
+        })
+    }
+
+    /// Runs it as one call, and marks this task as inside meanwhile. Dropped when the gate is shut.
+    pub async fn pass_through<F: Future>(&self, future: F) -> Result<F::Output, Error> {
+        let _pass = self.enter()?;
+        let mut inside = INSIDE.try_with(SmallVec::clone).unwrap_or_default();
+        inside.push(self.id());
+        tokio::select! {
+            biased;
+            output = INSIDE.scope(inside, future) => Ok(output),
+            () = self.0.cut_off.cancelled() => Err(Error::ShuttingDown),
+        }
+    }
+
+    #[inline]
+    fn count_in(&self) -> Result<Entry, Error> {
+        // Looked at first, so that those who are refused do not show among those who are waited for.
+        let seen = self.0.state.load(Ordering::Relaxed);
+        if seen >= SHUT {
+            return self.refuse(seen);
+        }
+        let before = self.0.state.fetch_add(1, Ordering::Acquire);
+        if before < SHUT {
+            return Ok(Entry::Counted);
+        }
+        self.0.count_out();
+        self.refuse(before)
+    }
+
+    #[cold]
+    fn refuse(&self, before: usize) -> Result<Entry, Error> {
+        let is_inside = || INSIDE.try_with(|inside| inside.contains(&self.id())).unwrap_or(false);
+        // Whoever is inside is counted already.
+        if before & SHUT == 0 && is_inside() { Ok(Entry::Inside) } else { Err(Error::ShuttingDown) }
+    }
+
+    fn id(&self) -> usize {
+        Arc::as_ptr(&self.0) as usize
+    }
+
+    /// From now on nothing new comes in. How many are in flight.
+    pub fn close(&self) -> usize {
+        self.0.state.fetch_or(CLOSING, Ordering::AcqRel) & COUNT
+    }
+
+    /// Cuts off whatever is still in flight. How many those are.
+    pub fn shut(&self) -> usize {
+        let left = self.0.state.fetch_or(CLOSING | SHUT, Ordering::AcqRel) & COUNT;
+        self.0.cut_off.cancel();
+        left
+    }
+
+    /// When nothing is in flight. Only to be asked of a gate that is closed.
+    pub async fn emptied(&self) {
+        loop {
+            let mut emptied = std::pin::pin!(self.0.emptied.notified());
+            emptied.as_mut().enable();
+            if self.0.state.load(Ordering::Acquire) & COUNT == 0 {
+                return;
+            }
+            emptied.await;
+        }
+    }
+}
+
+enum Entry {
+    Counted,
+    /// Part of something that is counted.
+    Inside,
+}
+
+impl GateState {
+    #[inline]
+    fn count_out(&self) {
+        let before = self.state.fetch_sub(1, Ordering::AcqRel);
+        if before >= SHUT && before & COUNT == 1 {
+            self.emptied.notify_waiters();
+        }
+    }
+}
+
+/// A call in flight.
+#[derive(Debug)]
+#[must_use = "the call counts as in flight for as long as its pass is held"]
+pub(crate) struct Pass<'a>(Option<&'a GateState>);
+
+impl Drop for Pass<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(gate) = self.0 {
+            gate.count_out();
+        }
+    }
+}
+
+/// See [`Gate::enter_owned`].
+#[derive(Debug)]
+#[must_use = "the call counts as in flight for as long as its pass is held"]
+#[allow(dead_code, reason = "for calls that are spawned")]
+pub(crate) struct OwnedPass(Option<Arc<GateState>>);
+
+impl Drop for OwnedPass {
+    fn drop(&mut self) {
+        if let Some(gate) = &self.0 {
+            gate.count_out();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+
+    use super::*;
+
+    #[test]
+    fn who_came_in_is_counted_until_the_pass_is_dropped() {
+        let gate = Gate::default();
+        let (first, second) = (gate.enter().unwrap(), gate.enter_owned().unwrap());
+        assert_eq!(gate.close(), 2);
+        drop(first);
+        assert_eq!(gate.close(), 1);
+        drop(second);
+        assert_eq!(gate.close(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_closing_gate_lets_in_only_who_is_inside_and_counts_them_once() {
+        let gate = Gate::default();
+        let other = Gate::default();
+        let checked = gate.pass_through(other.pass_through(async {
+            assert_eq!(gate.close(), 1);
+            let inner = gate.enter().expect("it is inside");
+            assert_eq!(gate.close(), 1, "the inner call is part of the outer");
+            drop(inner);
+            assert_eq!(gate.close(), 1);
+            let outside = {
+                let gate = gate.clone();
+                tokio::spawn(async move { gate.enter().err() })
+            };
+            assert_eq!(outside.await.unwrap(), Some(Error::ShuttingDown));
+        }));
+        checked.await.unwrap().unwrap();
+        assert_eq!(gate.enter().err(), Some(Error::ShuttingDown));
+        assert!(other.enter().is_ok(), "another client's gate is open");
+    }
+
+    #[tokio::test]
+    async fn a_shut_gate_lets_in_nobody_and_drops_who_is_inside() {
+        let gate = Gate::default();
+        let inside = gate.pass_through(async {
+            assert_eq!(gate.shut(), 1);
+            assert_eq!(gate.enter().err(), Some(Error::ShuttingDown));
+            std::future::pending::<()>().await;
+        });
+        assert_eq!(inside.await, Err(Error::ShuttingDown));
+        assert_eq!(gate.shut(), 0);
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+    async fn nobody_comes_in_after_the_gate_was_seen_to_be_empty() {
+        for _ in 0..200 {
+            let gate = Gate::default();
+            let is_empty = Arc::new(AtomicBool::new(false));
+            let callers: Vec<_> = (0..3)
+                .map(|_| {
+                    let (gate, is_empty) = (gate.clone(), Arc::clone(&is_empty));
+                    tokio::spawn(async move {
+                        while let Ok(pass) = gate.enter() {
+                            assert!(!is_empty.load(Ordering::SeqCst), "it was closed and empty before");
+                            drop(pass);
+                        }
+                    })
+                })
+                .collect();
+            tokio::task::yield_now().await;
+            gate.close();
+            let waited = tokio::time::timeout(std::time::Duration::from_secs(10), gate.emptied()).await;
+            waited.expect("it is emptied");
+            is_empty.store(true, Ordering::SeqCst);
+            for caller in callers {
+                caller.await.unwrap();
+            }
+        }
+    }
+}

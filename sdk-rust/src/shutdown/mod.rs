@@ -1,0 +1,217 @@
+//! Going away without leaving a mess.
+//!
+//! [`Client::shutdown`] goes through these steps, each only once, in this order:
+//!
+//! 1. Nothing new begins: whoever begins a call gets [`Error::ShuttingDown`].
+//! 2. What is in flight is waited for, until the deadline. Whatever is still there then is cut off.
+//! 3. Watchdogs and refreshes stop.
+//! 4. What is held (locks, places in bulkheads) is given back.
+//! 5. The connections close.
+//!
+//! Steps 3 to 5 get as long as one command may take, each: with a server that does not answer, a shutdown takes its
+//! deadline and three command timeouts, and not longer. Once begun it goes on by itself, even if nobody waits for it any
+//! more. Calling it again waits for the same end; a shorter deadline brings it forward, a longer one changes nothing.
+//!
+//! # What is in flight
+//! Every call takes a pass at a gate: one atomic number, whose two highest bits say that the gate is closing or
+//! shut. A request of a service is often many calls. [`Client::in_flight`] makes them one: it is waited for as a whole, and
+//! the calls it makes are let in while the rest of it is waited for.
+
+mod gate;
+mod held;
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use serde::Serialize;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::client::Client;
+use crate::clock::Moment;
+use crate::error::Error;
+use crate::isolate::{self, Ended};
+
+pub(crate) use gate::Gate;
+pub(crate) use held::HeldRegistry;
+
+/// What a shutdown came to.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct ShutdownReport {
+    /// How many calls were in flight and ended by themselves.
+    pub drained: usize,
+    /// How many calls were still in flight at the deadline.
+    pub cut_off: usize,
+    /// What was held and is given back, for example `lock:orders`.
+    pub released: Vec<String>,
+    /// What was held and could not be given back, and why. Its lease ends it.
+    pub unreleased: Vec<(String, String)>,
+    /// How many watchdogs and refreshes did not stop when told to.
+    pub stragglers: usize,
+}
+
+impl ShutdownReport {
+    /// Whether nothing was cut off, nothing is left held, nothing still runs.
+    pub fn is_clean(&self) -> bool {
+        self.cut_off == 0 && self.unreleased.is_empty() && self.stragglers == 0
+    }
+}
+
+impl Client {
+    /// Stops taking calls, waits at most `deadline` for those in flight, gives back what is held, and closes the
+    /// connections. See [`shutdown`](crate::shutdown) for the steps.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+    /// use std::time::Duration;
+    ///
+    /// let client = resil::connect("memory://").await?;
+    /// let report = client.shutdown(Duration::from_secs(5)).await;
+    /// assert!(report.is_clean());
+    /// # Ok::<(), resil::Error>(()) }).unwrap();
+    /// ```
+    pub async fn shutdown(&self, deadline: Duration) -> ShutdownReport {
+        let until = self.clock().now().saturating_add(deadline);
+        let shutdown = &self.inner().shutdown;
+        let mut report = shutdown.report.subscribe();
+        if shutdown.bring_forward(until) {
+            // A task of its own: if the caller is dropped, what is held is still given back.
+            let client = self.clone();
+            tokio::spawn(async move {
+                let report = client.go_away().await;
+                client.inner().shutdown.report.send_replace(Some(report));
+            });
+        }
+        // The sender lives as long as this client: there is always an answer.
+        let done = report.wait_for(Option::is_some).await;
+        done.ok().and_then(|report| report.clone()).unwrap_or_default()
+    }
+
+    /// Counts `future` as one call in flight: a shutdown waits for the whole of it, and lets in the calls it makes
+    /// meanwhile. At the deadline of the shutdown it is dropped, and this returns [`Error::ShuttingDown`].
+    ///
+    /// For what a service does per request. What the future spawns is not counted.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+    /// let client = resil::connect("memory://").await?;
+    /// let answer = client.in_flight(async { 6 * 7 }).await?;
+    /// assert_eq!(answer, 42);
+    /// # Ok::<(), resil::Error>(()) }).unwrap();
+    /// ```
+    pub async fn in_flight<F: Future>(&self, future: F) -> Result<F::Output, Error> {
+        self.inner().gate.pass_through(future).await
+    }
+
+    /// Whether a shutdown has begun. For readiness probes.
+    pub fn is_shutting_down(&self) -> bool {
+        self.inner().closing.is_cancelled()
+    }
+
+    async fn go_away(&self) -> ShutdownReport {
+        let inner = self.inner();
+        let in_flight = inner.gate.close();
+        inner.closing.cancel();
+        self.drain().await;
+        let cut_off = inner.gate.shut();
+
+        let grace = inner.options.command_timeout;
+        inner.stopped.cancel();
+        inner.tasks.close();
+        self.within(grace, inner.tasks.wait()).await;
+        let stragglers = inner.tasks.len();
+
+        let (mut released, mut unreleased) = (Vec::new(), Vec::new());
+        for (name, outcome) in self.release(grace).await {
+            match outcome {
+                Ok(()) => released.push(name.to_string()),
+                Err(error) => unreleased.push((name.to_string(), error.to_string())),
+            }
+        }
+        self.within(grace, inner.backend.close()).await;
+        ShutdownReport { drained: in_flight.saturating_sub(cut_off), cut_off, released, unreleased, stragglers }
+    }
+
+    /// Until nothing is in flight, or the deadline, which may be brought forward meanwhile.
+    async fn drain(&self) {
+        let inner = self.inner();
+        let mut deadline = inner.shutdown.deadline.subscribe();
+        loop {
+            let until = deadline.borrow_and_update().unwrap_or_default();
+            tokio::select! {
+                biased;
+                () = inner.gate.emptied() => return,
+                () = self.clock().sleep(until.saturating_sub(self.clock().now())) => return,
+                _ = deadline.changed() => {}
+            }
+        }
+    }
+
+    /// Gives back everything at once, in the order in which it was taken in the answer.
+    async fn release(&self, grace: Duration) -> Vec<(Arc<str>, Result<(), Error>)> {
+        let hooks = self.inner().held.close();
+        let mut outcomes: Vec<_> =
+            hooks.iter().map(|(name, _)| (Arc::clone(name), Err(Error::Timeout { after: grace }))).collect();
+        let mut releases: FuturesUnordered<_> =
+            hooks.into_iter().enumerate().map(async |(index, (_, hook))| (index, release_one(hook).await)).collect();
+        self.within(grace, async {
+            while let Some((index, outcome)) = releases.next().await {
+                outcomes[index].1 = outcome;
+            }
+        })
+        .await;
+        outcomes
+    }
+
+    async fn within(&self, span: Duration, future: impl Future<Output = ()>) {
+        tokio::select! {
+            biased;
+            () = future => {}
+            () = self.clock().sleep(span) => {}
+        }
+    }
+}
+
+/// A hook is code of somebody else: if it panics, the others still run.
+async fn release_one(hook: held::Hook) -> Result<(), Error> {
+    match isolate::run(&CancellationToken::new(), hook).await {
+        Ended::Returned(outcome) => outcome,
+        Ended::Panicked(text) => Err(Error::Panicked(text)),
+        Ended::Cancelled => Err(Error::Cancelled),
+    }
+}
+
+/// That a shutdown was asked for, until when it may wait, and what it came to.
+#[derive(Debug)]
+pub(crate) struct Shutdown {
+    deadline: watch::Sender<Option<Moment>>,
+    report: watch::Sender<Option<ShutdownReport>>,
+}
+
+impl Default for Shutdown {
+    fn default() -> Self {
+        Self { deadline: watch::Sender::new(None), report: watch::Sender::new(None) }
+    }
+}
+
+impl Shutdown {
+    /// Whether this was the first to ask.
+    fn bring_forward(&self, until: Moment) -> bool {
+        let mut is_first = false;
+        self.deadline.send_if_modified(|deadline| {
+            is_first = deadline.is_none();
+            let is_earlier = deadline.is_none_or(|current| until < current);
+            if is_earlier {
+                *deadline = Some(until);
+            }
+            is_earlier
+        });
+        is_first
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,122 @@
+//! `commands/errors.json` and the enum say the same, and `docs/errors.md` shows it.
+//!
+//! After a change to errors.json: `RESIL_WRITE_DOCS=1 cargo test -p resil --test errors` writes the page anew.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use resil::Code;
+use resil::error::Grpc;
+use serde::Deserialize;
+
+#[derive(Debug, Deserialize, PartialEq, Eq)]
+#[serde(deny_unknown_fields)]
+struct Row {
+    code: String,
+    grpc: String,
+    http: u16,
+    retryable: bool,
+    meaning: String,
+}
+
+fn workspace() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+fn rows() -> Vec<Row> {
+    let text = std::fs::read_to_string(workspace().join("commands/errors.json")).expect("commands/errors.json");
+    serde_json::from_str(&text).expect("a list of codes, each with code, grpc, http, retryable, meaning")
+}
+
+/// As gRPC spells it.
+fn grpc_text(grpc: Grpc) -> &'static str {
+    match grpc {
+        Grpc::Cancelled => "CANCELLED",
+        Grpc::InvalidArgument => "INVALID_ARGUMENT",
+        Grpc::DeadlineExceeded => "DEADLINE_EXCEEDED",
+        Grpc::PermissionDenied => "PERMISSION_DENIED",
+        Grpc::ResourceExhausted => "RESOURCE_EXHAUSTED",
+        Grpc::FailedPrecondition => "FAILED_PRECONDITION",
+        Grpc::Aborted => "ABORTED",
+        Grpc::Internal => "INTERNAL",
+        Grpc::Unavailable => "UNAVAILABLE",
+    }
+}
+
+#[test]
+fn the_list_is_the_enum_in_the_same_order() {
+    let from_enum: Vec<Row> = Code::all()
+        .map(|code| Row {
+            code: code.text().to_owned(),
+            grpc: grpc_text(code.grpc()).to_owned(),
+            http: code.http(),
+            retryable: code.is_retryable(),
+            meaning: code.meaning().to_owned(),
+        })
+        .collect();
+    assert_eq!(rows(), from_enum);
+}
+
+#[test]
+fn every_code_is_named_once_and_explained_by_a_sentence() {
+    let rows = rows();
+    let codes: BTreeSet<_> = rows.iter().map(|row| &row.code).collect();
+    assert_eq!(codes.len(), rows.len());
+    for row in &rows {
+        assert!(row.code.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'_'), "{}", row.code);
+        assert!((400..600).contains(&row.http), "{}", row.code);
+        assert!(row.meaning.ends_with('.') && row.meaning.len() > 15, "{}", row.code);
+        assert!(!row.meaning.contains('|'), "it stands in a table");
+    }
+    let meanings: BTreeSet<_> = rows.iter().map(|row| &row.meaning).collect();
+    assert_eq!(meanings.len(), rows.len(), "no two codes mean the same");
+}
+
+/// Others map these statuses already: a change here breaks them.
+#[test]
+fn the_promised_statuses_are_the_promised_ones() {
+    let promised = [
+        ("CIRCUIT_OPEN", "UNAVAILABLE", 503),
+        ("RATE_LIMIT_EXCEEDED", "RESOURCE_EXHAUSTED", 429),
+        ("TIMEOUT", "DEADLINE_EXCEEDED", 504),
+        ("BULKHEAD_FULL", "RESOURCE_EXHAUSTED", 503),
+        ("RETRY_EXHAUSTED", "UNAVAILABLE", 503),
+        ("INVALID_POLICY", "INVALID_ARGUMENT", 400),
+        ("LOCK_TIMEOUT", "ABORTED", 409),
+        ("LOCK_LOST", "ABORTED", 409),
+        ("IDEMPOTENCY_BUSY", "ABORTED", 409),
+        ("IDEMPOTENCY_MISMATCH", "FAILED_PRECONDITION", 422),
+        ("BACKEND_UNAVAILABLE", "UNAVAILABLE", 503),
+    ];
+    let rows = rows();
+    for (code, grpc, http) in promised {
+        let row = rows.iter().find(|row| row.code == code).unwrap_or_else(|| panic!("{code} is gone"));
+        assert_eq!((row.grpc.as_str(), row.http), (grpc, http), "{code}");
+    }
+}
+
+fn page() -> String {
+    let mut page = String::from(
+        "<!-- Generated from commands/errors.json by `RESIL_WRITE_DOCS=1 cargo test -p resil --test errors`. Do not edit. -->\n\n\
+         # Errors\n\n\
+         One family for every language. A code never changes its name or its meaning. `retry` says whether the same call may \
+         succeed if it is made again, later; if it is known when, the error says so (`retry_after`).\n\n\
+         An error of your own function is never one of these: it is returned as it is.\n\n\
+         | code | meaning | retry | HTTP | gRPC |\n| --- | --- | --- | --- | --- |\n",
+    );
+    for row in rows() {
+        let retry = if row.retryable { "yes" } else { "no" };
+        page.push_str(&format!("| `{}` | {} | {retry} | {} | {} |\n", row.code, row.meaning, row.http, row.grpc));
+    }
+    page
+}
+
+#[test]
+fn the_page_shows_the_list() {
+    let path = workspace().join("docs/errors.md");
+    if std::env::var_os("RESIL_WRITE_DOCS").is_some() {
+        std::fs::write(&path, page()).expect("docs/errors.md can be written");
+    }
+    let written = std::fs::read_to_string(&path).expect("docs/errors.md");
+    assert_eq!(written, page(), "RESIL_WRITE_DOCS=1 cargo test -p resil --test errors writes it anew");
+}

@@ -1,0 +1,260 @@
+//! What HTTP clients are told is what the specifications say, and never too little waiting.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use proptest::prelude::*;
+use resil::http::{
+    IDEMPOTENCY_KEY_BYTES_MAX, IdempotencyKey, Problem, RETRY_AFTER_MAX, RateLimit, Reset, fingerprint,
+    parse_retry_after, retry_after_seconds,
+};
+use resil::{Code, Error};
+use serde_json::{Value, json};
+
+const GRANTED: RateLimit<'static> = RateLimit {
+    policy: "default",
+    limit: 100,
+    window: Some(Duration::from_secs(10)),
+    remaining: 50,
+    retry_after: None,
+    reset_after: Duration::from_millis(4_001),
+};
+
+#[test]
+fn a_granted_request_is_told_what_is_left_and_until_when() {
+    let [policy, state] = GRANTED.ietf();
+    assert_eq!(policy, ("ratelimit-policy", r#""default";q=100;w=10"#.to_owned()));
+    assert_eq!(state, ("ratelimit", r#""default";r=50;t=5"#.to_owned()));
+    assert_eq!(GRANTED.retry_after(), None);
+    let names: Vec<_> = GRANTED.headers(Reset::After).into_iter().map(|(name, _)| name).collect();
+    assert_eq!(
+        names,
+        ["ratelimit-policy", "ratelimit", "x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset"]
+    );
+}
+
+#[test]
+fn a_refused_request_is_told_the_same_moment_in_both_headers() {
+    let refused = RateLimit { remaining: 0, retry_after: Some(Duration::from_millis(1_500)), ..GRANTED };
+    assert_eq!(refused.ietf()[1].1, r#""default";r=0;t=2"#);
+    assert_eq!(refused.retry_after(), Some(("retry-after", "2".to_owned())));
+    assert!(refused.headers(Reset::After).contains(&("retry-after", "2".to_owned())));
+}
+
+#[test]
+fn the_old_headers_count_seconds_from_now_or_since_1970() {
+    assert_eq!(
+        GRANTED.legacy(Reset::After),
+        [("x-ratelimit-limit", "100"), ("x-ratelimit-remaining", "50"), ("x-ratelimit-reset", "5")]
+            .map(|(name, value)| (name, value.to_owned()))
+    );
+    let now = UNIX_EPOCH + Duration::from_millis(1_000_500);
+    // 1000.5 + 4.001 = 1004.501, rounded up once, not twice.
+    assert_eq!(GRANTED.legacy(Reset::At(now))[2].1, "1005");
+}
+
+#[test]
+fn what_a_structured_field_cannot_say_is_not_said() {
+    let odd = RateLimit { window: Some(Duration::from_millis(500)), limit: u64::MAX, policy: "a\"b\\ü", ..GRANTED };
+    assert_eq!(odd.ietf()[0].1, r#""a\"b\\%C3%BC";q=999999999999999"#);
+    let none = RateLimit { window: None, ..GRANTED };
+    assert_eq!(none.ietf()[0].1, r#""default";q=100"#);
+}
+
+/// 6 November 1994, 08:49:37.
+const EXAMPLE: u64 = 784_111_777;
+
+fn at(seconds: u64) -> SystemTime {
+    UNIX_EPOCH + Duration::from_secs(seconds)
+}
+
+#[test]
+fn the_three_notations_of_a_date_are_the_same_moment() {
+    for text in ["Sun, 06 Nov 1994 08:49:37 GMT", "Sunday, 06-Nov-94 08:49:37 GMT", "Sun Nov  6 08:49:37 1994"] {
+        assert_eq!(parse_retry_after(text, at(EXAMPLE - 7)), Some(Duration::from_secs(7)), "{text}");
+        assert_eq!(parse_retry_after(text, at(EXAMPLE + 7)), Some(Duration::ZERO), "{text} has passed");
+    }
+    let leap_day = parse_retry_after("Thu, 29 Feb 2024 23:59:59 GMT", at(1_709_251_199 - 5));
+    assert_eq!(leap_day, Some(Duration::from_secs(5)));
+}
+
+#[test]
+fn two_digits_of_a_year_are_never_more_than_fifty_years_ahead() {
+    let in_2026 = at(1_790_000_000);
+    let near = parse_retry_after("Saturday, 01-Jan-28 00:00:00 GMT", in_2026).unwrap();
+    assert_eq!(near, Duration::from_secs(1_830_297_600 - 1_790_000_000), "2028");
+    assert_eq!(parse_retry_after("Sunday, 06-Nov-94 08:49:37 GMT", in_2026), Some(Duration::ZERO), "1994");
+}
+
+#[test]
+fn what_is_neither_seconds_nor_a_date_is_not_a_wait() {
+    for text in [
+        "",
+        " ",
+        "-1",
+        "1.5",
+        "+5",
+        "soon",
+        "5 s",
+        "٣",
+        "Mon, 06 Nov 1994 08:49:37 GMT", // it was a Sunday
+        "Sun, 06 Nov 1994 08:49:37",     // no zone
+        "Sun, 06 Nov 1994 08:49:37 CET",
+        "Sun, 6 Nov 1994 08:49:37 GMT",
+        "Sun, 06 Nov 1994 24:00:00 GMT",
+        "Sun, 06 Nov 1994 08:60:00 GMT",
+        "Sun, 06 Nov 1994 8:49:37 GMT",
+        "Sun, 06 Nov 94 08:49:37 GMT",
+        "Sun, 31 Feb 1994 08:49:37 GMT",
+        "Sun, 06 Foo 1994 08:49:37 GMT",
+        "Sun, 06-Nov 1994 08:49:37 GMT",
+        "Sun Nov  6 08:49:37 199x",
+        "Sun, ",
+        ", GMT",
+        "Sun,  GMT",
+    ] {
+        assert_eq!(parse_retry_after(text, at(0)), None, "{text:?}");
+    }
+}
+
+#[test]
+fn a_wait_that_would_last_for_ever_is_capped() {
+    for text in ["99999999999", "99999999999999999999999999", "Fri, 31 Dec 9999 23:59:59 GMT"] {
+        assert_eq!(parse_retry_after(text, at(0)), Some(RETRY_AFTER_MAX), "{text}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn whatever_a_server_sends_is_read_without_harm(text in ".{0,40}", now in 0u64..5_000_000_000) {
+        if let Some(wait) = parse_retry_after(&text, at(now)) {
+            prop_assert!(wait <= RETRY_AFTER_MAX);
+        }
+    }
+
+    #[test]
+    fn seconds_are_rounded_up_and_never_by_more_than_one(nanos in any::<u64>()) {
+        let wait = Duration::from_nanos(nanos);
+        let seconds = Duration::from_secs(retry_after_seconds(wait));
+        prop_assert!(seconds >= wait && seconds - wait < Duration::from_secs(1));
+        prop_assert_eq!(
+            parse_retry_after(&retry_after_seconds(wait).to_string(), at(0)),
+            Some(seconds.min(RETRY_AFTER_MAX))
+        );
+    }
+
+    #[test]
+    fn a_key_is_the_same_in_quotes_and_without(key in "[!#-\\[\\]-~]{1,255}") {
+        let bare = IdempotencyKey::required(Some(key.as_bytes())).unwrap();
+        let in_quotes = IdempotencyKey::required(Some(format!("\"{key}\"").as_bytes())).unwrap();
+        prop_assert_eq!(bare.as_str(), &key);
+        prop_assert_eq!(bare, in_quotes);
+    }
+
+    #[test]
+    fn requests_that_differ_have_different_fingerprints(
+        a in ("[A-Z]{0,3}", "[/a-z]{0,3}", prop::collection::vec(0u8..3, 0..3)),
+        b in ("[A-Z]{0,3}", "[/a-z]{0,3}", prop::collection::vec(0u8..3, 0..3)),
+    ) {
+        let of = |request: &(String, String, Vec<u8>)| fingerprint(&request.0, &request.1, &request.2);
+        prop_assert_eq!(of(&a) == of(&b), a == b);
+    }
+}
+
+#[test]
+fn a_fingerprint_does_not_change_from_version_to_version() {
+    // sha256 over (0000000000000004 "POST" 0000000000000009 "/payments" 0000000000000002 "{}").
+    let known = "982d5df8cac14d8ed59406e836a32e27c4d2217f4343091092fc589607573063";
+    assert_eq!(fingerprint("POST", "/payments", b"{}"), known);
+    assert_ne!(fingerprint("POST", "/a", b""), fingerprint("POST/", "a", b""));
+}
+
+#[test]
+fn a_key_that_cannot_be_used_is_a_bad_request_and_says_why() {
+    let long = "k".repeat(IDEMPOTENCY_KEY_BYTES_MAX + 1);
+    let cases: [(Option<&[u8]>, &str); 9] = [
+        (None, "required"),
+        (Some(b""), "empty"),
+        (Some(b"  "), "empty"),
+        (Some(b"\"\""), "empty"),
+        (Some(long.as_bytes()), "256 bytes"),
+        (Some(b"a\x00b"), "printable"),
+        (Some("schlüssel".as_bytes()), "printable"),
+        (Some(b"\"open"), "closing quote"),
+        (Some(b"\"a\"b"), "after its quotes"),
+    ];
+    for (header, reason) in cases {
+        let error = IdempotencyKey::required(header).unwrap_err();
+        assert_eq!((error.code(), Problem::of(&error).status), (Code::InvalidArgument, 400));
+        assert!(error.to_string().contains(reason), "{error}");
+        assert!(Problem::of(&error).body().contains(reason), "the client is told");
+    }
+    assert_eq!(IdempotencyKey::optional(None), Ok(None));
+    assert!(IdempotencyKey::optional(Some(b"")).is_err(), "a key that is there has to be right");
+    let escaped = IdempotencyKey::required(Some(br#""a\"b\\c";version=1"#)).unwrap();
+    assert_eq!(escaped.as_str(), r#"a"b\c"#);
+}
+
+fn members(problem: &Problem) -> Value {
+    serde_json::from_str(&problem.body()).expect("JSON")
+}
+
+#[test]
+fn outcomes_of_idempotent_work_have_their_statuses() {
+    let name: std::sync::Arc<str> = "pay:secret-42".into();
+    let busy = Problem::of(&Error::IdempotencyBusy { name: name.clone(), retry_after: None });
+    assert_eq!(busy.status, 409);
+    assert!(busy.headers.contains(&("retry-after", "1".to_owned())), "in progress always says when to ask again");
+    let busy =
+        Problem::of(&Error::IdempotencyBusy { name: name.clone(), retry_after: Some(Duration::from_millis(2_001)) });
+    assert!(busy.headers.contains(&("retry-after", "3".to_owned())));
+    assert_eq!(members(&busy)["retry_after_ms"], 2_001);
+    let mismatch = Problem::of(&Error::IdempotencyMismatch { name });
+    assert_eq!(mismatch.status, 422);
+    assert_eq!(mismatch.headers, [("content-type", "application/problem+json".to_owned())]);
+    assert_eq!(
+        members(&mismatch),
+        json!({
+            "type": "about:blank", "title": "Unprocessable Content", "status": 422,
+            "detail": Code::IdempotencyMismatch.meaning(), "code": "IDEMPOTENCY_MISMATCH", "retryable": false,
+        })
+    );
+}
+
+#[test]
+fn a_used_up_limit_is_the_problem_type_of_the_draft() {
+    let error = Error::RateLimitExceeded { name: "user:alice".into(), retry_after: Some(Duration::from_secs(3)) };
+    let problem = Problem::of(&error).violated_policies(&["daily"]).instance("/requests/7");
+    assert_eq!(problem.status, 429);
+    let members = members(&problem);
+    assert_eq!(members["type"], "https://iana.org/assignments/http-problem-types#quota-exceeded");
+    assert_eq!(members["violated-policies"], json!(["daily"]));
+    assert_eq!(members["instance"], "/requests/7");
+}
+
+#[test]
+fn no_answer_tells_what_only_the_service_may_know() {
+    let secret = "swordfish";
+    let name: std::sync::Arc<str> = secret.into();
+    let errors = [
+        Error::CircuitOpen { name: name.clone(), retry_after: None },
+        Error::RateLimitExceeded { name: name.clone(), retry_after: None },
+        Error::BulkheadFull { name: name.clone(), retry_after: None },
+        Error::LockTimeout { name: name.clone(), waited: Duration::ZERO, retry_after: None },
+        Error::LockLost { name: name.clone(), reason: secret },
+        Error::Deadlock { name: name.clone() },
+        Error::IdempotencyBusy { name: name.clone(), retry_after: None },
+        Error::IdempotencyMismatch { name: name.clone() },
+        Error::IdempotencyHeld { name: name.clone(), attempt: 2 },
+        Error::LoadFailed { name, message: secret.to_owned() },
+        Error::BackendUnavailable(secret),
+        Error::PermissionDenied(secret),
+        Error::Panicked(secret.to_owned()),
+        Error::Internal(secret.to_owned()),
+    ];
+    for error in errors {
+        let problem = Problem::from(&error);
+        assert!(!problem.body().contains(secret), "{:?}", error.code());
+        assert_eq!(problem.status, error.code().http());
+        assert_eq!(members(&problem)["status"], error.code().http());
+    }
+}
