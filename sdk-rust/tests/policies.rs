@@ -555,7 +555,10 @@ mod falling_back {
         let invalid = Error::InvalidPolicy { field: "a".into(), reason: "b".into() };
         for error in [invalid, Error::InvalidArgument("c".into())] {
             let failure = Failure::Resil(error);
-            assert_eq!(poll_now(pin!(fallback.around(|| fail_with(failure.clone())))), Poll::Ready(Err(failure)));
+            assert_eq!(
+                poll_now(pin!(fallback.around(|| fail_with(failure.clone())))),
+                Poll::Ready(Err(failure.clone()))
+            );
         }
     }
 
@@ -563,7 +566,7 @@ mod falling_back {
     fn a_predicate_chooses_otherwise() {
         let fallback = Fallback::value(0).when(|failure| failure.code() == Some(Code::Timeout));
         let gone = Failure::Inner(Answer::Gone);
-        assert_eq!(poll_now(pin!(fallback.around(|| fail_with(gone.clone())))), Poll::Ready(Err(gone)));
+        assert_eq!(poll_now(pin!(fallback.around(|| fail_with(gone.clone())))), Poll::Ready(Err(gone.clone())));
         let timeout = Failure::Resil(Error::Timeout { after: ms(1) });
         assert_eq!(poll_now(pin!(fallback.around(|| fail_with(timeout)))), Poll::Ready(Ok(0)));
     }

@@ -144,6 +144,8 @@ fn an_integer_is_milliseconds_and_what_is_left_out_is_as_usual() {
     assert_eq!(settings, TimeoutSettings { attempt: Some(Duration::from_millis(250)), total: None });
     let settings: RetrySettings = serde_json::from_str(r#"{"maxAttempts":7,"maxElapsed":1500}"#).expect("valid");
     let usual = RetrySettings::default();
+    let unlimited: RetrySettings = serde_json::from_str(r#"{"budget":null}"#).expect("valid");
+    assert_eq!((unlimited.budget, usual.budget.is_some()), (None, true));
     assert_eq!(settings, RetrySettings { max_attempts: 7, max_elapsed: Some(Duration::from_millis(1_500)), ..usual });
 }
 

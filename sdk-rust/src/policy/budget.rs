@@ -8,8 +8,9 @@
 //! and from then on for the window. One that is cancelled while it waits is given back. So the budget cannot be
 //! overdrawn by a crowd that waits.
 //!
-//! The window is a ring of ten slots. Counting a call is lock-free: a look at the clock and one addition. Granting an
-//! extra call, which happens only after a failure or a delay, takes a short lock, which makes the limit exact.
+//! The window is a ring of ten slots. Counting a call is one addition; only every sixteenth looks at the clock and puts
+//! sixteen calls into their slot, so up to fifteen calls may count for longer than the window. Granting an extra call,
+//! which happens only after a failure or a delay, takes a short lock, which makes the limit exact.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -23,6 +24,9 @@ use crate::clock::{Clock, Moment};
 use crate::error::Error;
 
 const SLOTS: u64 = 10;
+
+/// How many calls are put into a slot at once.
+const BATCH: u64 = 16;
 
 /// How much extra load is allowed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -69,16 +73,16 @@ fn stamp(slot: u64) -> u64 {
 }
 
 impl Slot {
-    fn add(&self, slot: u64) {
+    fn add(&self, slot: u64, count: u64) {
         let mut seen = self.0.load(Relaxed);
         while seen >> COUNT_BITS != stamp(slot) {
-            match self.0.compare_exchange_weak(seen, stamp(slot) << COUNT_BITS | 1, Relaxed, Relaxed) {
+            match self.0.compare_exchange_weak(seen, stamp(slot) << COUNT_BITS | count, Relaxed, Relaxed) {
                 Ok(_) => return,
                 Err(newer) => seen = newer,
             }
         }
-        // Between the look and this the slot may have begun anew: one call is then counted a little later.
-        self.0.fetch_add(1, Relaxed);
+        // Between the look and this the slot may have begun anew: these are then counted a little later.
+        self.0.fetch_add(count, Relaxed);
     }
 
     fn count_at(&self, slot: u64) -> u64 {
@@ -110,6 +114,8 @@ struct Inner {
     settings: BudgetSettings,
     slot_ns: u64,
     clock: Clock,
+    /// Calls that are in no slot yet.
+    unsorted: AtomicU64,
     calls: Ring,
     extra: Ring,
     /// Extra calls that were granted and have not begun.
@@ -124,8 +130,15 @@ impl Budget {
     pub fn with_clock(settings: &BudgetSettings, clock: Clock) -> Result<Self, Error> {
         settings.validate()?;
         let slot_ns = u64::try_from(settings.ttl.as_nanos()).unwrap_or(u64::MAX) / SLOTS;
-        let (calls, extra, waiting) = (Ring::default(), Ring::default(), Mutex::new(0));
-        Ok(Self(Arc::new(Inner { settings: settings.clone(), slot_ns, clock, calls, extra, waiting })))
+        Ok(Self(Arc::new(Inner {
+            settings: settings.clone(),
+            slot_ns,
+            clock,
+            unsorted: AtomicU64::new(0),
+            calls: Ring::default(),
+            extra: Ring::default(),
+            waiting: Mutex::new(0),
+        })))
     }
 
     pub fn settings(&self) -> &BudgetSettings {
@@ -134,12 +147,9 @@ impl Budget {
 
     /// Counts a call (not its retries): it earns its percentage.
     pub fn count_call(&self) {
-        self.count_call_at(self.0.clock.now());
-    }
-
-    pub(crate) fn count_call_at(&self, now: Moment) {
-        let slot = self.0.slot(now);
-        self.0.calls.at(slot).add(slot);
+        if self.0.unsorted.fetch_add(1, Relaxed) + 1 >= BATCH {
+            self.0.sort(self.0.slot(self.0.clock.now()));
+        }
     }
 
     /// How many extra calls would be granted now.
@@ -165,7 +175,16 @@ impl Inner {
         now.as_nanos() as u64 / self.slot_ns
     }
 
+    /// Puts what is in no slot yet into this one.
+    fn sort(&self, slot: u64) {
+        let calls = self.unsorted.swap(0, Relaxed);
+        if calls > 0 {
+            self.calls.at(slot).add(slot, calls);
+        }
+    }
+
     fn available(&self, slot: u64, waiting: u64) -> u64 {
+        self.sort(slot);
         let floor = u64::from(self.settings.min_per_second) * self.settings.ttl.as_millis() as u64 / 1_000;
         let earned = self.calls.recent(slot).saturating_mul(u64::from(self.settings.percent)) / 100;
         (floor + earned).saturating_sub(self.extra.recent(slot)).saturating_sub(waiting)
@@ -183,7 +202,7 @@ impl Grant {
         let slot = inner.slot(inner.clock.now());
         // Under the lock, so that it is at no moment in neither count.
         let mut waiting = inner.waiting.lock();
-        inner.extra.at(slot).add(slot);
+        inner.extra.at(slot).add(slot, 1);
         *waiting -= 1;
     }
 }

@@ -186,8 +186,8 @@ impl Hedge {
     where
         Fut: Future<Output = Result<T, Failure<E>>>,
     {
-        let began = self.0.clock.now();
-        self.0.budget.count_call_at(began);
+        let began = self.0.latencies.as_ref().map(|latencies| (latencies, self.0.clock.now()));
+        self.0.budget.count_call();
         let mut first = pin!(Some(operation()));
         // Most calls are over here or after one wait: no timer, no list before it is known that one is needed.
         let at_once = poll_fn(|context| Poll::Ready(poll_some(first.as_mut(), context))).await;
@@ -195,7 +195,7 @@ impl Hedge {
             Poll::Ready(outcome) => outcome,
             Poll::Pending => self.race(classify, operation, first.as_mut()).await,
         };
-        if let (Ok(_), Some(latencies)) = (&outcome, &self.0.latencies) {
+        if let (Ok(_), Some((latencies, began))) = (&outcome, began) {
             let now = self.0.clock.now();
             latencies.record(now, now.saturating_sub(began));
         }

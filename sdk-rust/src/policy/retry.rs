@@ -63,8 +63,7 @@ pub struct RetrySettings {
     /// No retry begins later than this after the first attempt did: up to 1 h.
     #[serde(with = "optional", skip_serializing_if = "Option::is_none")]
     pub max_elapsed: Option<Duration>,
-    /// A limit on the retries of all calls together. Left out, there is none.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// A limit on the retries of all calls together. Left out, the usual one; `null` for none.
     pub budget: Option<BudgetSettings>,
 }
 

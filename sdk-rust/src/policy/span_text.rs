@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use resil_core::Span;
 use resil_wire::duration::{Shown, parse};
-use serde::de::{Error as _, Unexpected, Visitor};
+use serde::de::{Unexpected, Visitor};
 use serde::{Deserializer, Serializer};
 
 use crate::error::Error;
