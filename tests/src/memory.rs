@@ -124,7 +124,7 @@ impl Memory {
             }
             b"TALLY" => {
                 let call = TallyCall::parse(args).map_err(text)?;
-                let verdict = self.circuit(key, |breaker| Ok(tally(breaker, call.tally, now).verdict))?;
+                let verdict = self.circuit(key, |breaker| Ok(tally(breaker, call.tally(), now).verdict))?;
                 Ok(Value::written(|sink| breaker::write_reported(&verdict, sink)))
             }
             b"FORCE" => {

@@ -1,17 +1,15 @@
 //! `RES.BREAKER` and its subcommands. What is parsed is what follows the subcommand's name.
 
-use resil_core::circuit_breaker::{
-    Admission, Batch, Caller, Force, Patch, Permit, Report, Reported, Tally, WindowKind, bounds,
-};
+use resil_core::Span;
+use resil_core::circuit_breaker::{Admission, Batch, Caller, Force, Permit, Report, Reported, Tally};
 use resil_core::limits::{TALLY_MAX, TEXT_MAX};
 
 use crate::argv::{Argv, Refused, Word, once, quoted};
+pub use crate::breaker_options::{OPTIONS, Options};
 use crate::reply::Sink;
+use crate::words::{Words, named_duration, named_number, named_text};
 
 pub const NAME: &str = "RES.BREAKER";
-pub const OPTIONS: &str = "[WINDOW COUNT n | WINDOW TIME d] [RATE pct] [SLOW d] [SLOWRATE pct] [CONSECUTIVE n] \
-                           [MINCALLS n] [OPEN d] [FACTOR x] [MAX d] [PROBES n] [SUCCESSES n] [LEASE d] [QUORUM n] \
-                           [RAMP d] [IDLE d]";
 pub const ADMIT_USAGE: &str = "RES.BREAKER ADMIT key [CALLER id] [VERSION v] [options]";
 pub const REPORT_USAGE: &str = "RES.BREAKER REPORT key permit OK|FAIL|IGNORE|CANCEL [DURATION d] [CORRELATION text]";
 pub const TALLY_USAGE: &str = "RES.BREAKER TALLY key generation caller seq OK n FAIL n [SLOW n] [RUN n]";
@@ -40,100 +38,6 @@ pub const HELP: [&str; 17] = [
     OPTIONS,
     "A duration is an integer of milliseconds, or has one of the suffixes us ms s m h d.",
 ];
-
-/// The options of ADMIT and CONFIG.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Options {
-    pub patch: Patch,
-    pub version: Option<u64>,
-}
-
-impl Options {
-    pub fn is_empty(&self) -> bool {
-        self.patch.is_empty() && self.version.is_none()
-    }
-
-    /// Takes `word` if it begins an option. Each may be given once.
-    fn take(&mut self, word: Word<'_>, argv: &mut Argv<'_>) -> Result<bool, Refused> {
-        let patch = &mut self.patch;
-        if word.is("VERSION") {
-            let version = argv.number("VERSION", 1..=i64::MAX)? as u64;
-            once(&mut self.version, "VERSION", version)?;
-        } else if word.is("WINDOW") {
-            once(&mut patch.window, "WINDOW", window(argv)?)?;
-        } else if word.is("RATE") {
-            once(&mut patch.rate_pct, "RATE", argv.number("RATE", bounds::PERCENT)? as u32)?;
-        } else if word.is("SLOW") {
-            once(&mut patch.slow, "SLOW", argv.duration("SLOW", bounds::SLOW.0, bounds::SLOW.1)?)?;
-        } else if word.is("SLOWRATE") {
-            once(&mut patch.slow_rate_pct, "SLOWRATE", argv.number("SLOWRATE", bounds::PERCENT)? as u32)?;
-        } else if word.is("CONSECUTIVE") {
-            once(&mut patch.consecutive, "CONSECUTIVE", argv.number("CONSECUTIVE", bounds::CONSECUTIVE)? as u32)?;
-        } else if word.is("MINCALLS") {
-            once(&mut patch.min_calls, "MINCALLS", argv.number("MINCALLS", bounds::MIN_CALLS)? as u32)?;
-        } else if word.is("OPEN") {
-            once(&mut patch.open, "OPEN", argv.duration("OPEN", bounds::OPEN.0, bounds::OPEN.1)?)?;
-        } else if word.is("FACTOR") {
-            once(&mut patch.factor_milli, "FACTOR", factor(argv)?)?;
-        } else if word.is("MAX") {
-            once(&mut patch.open_max, "MAX", argv.duration("MAX", bounds::OPEN.0, bounds::OPEN.1)?)?;
-        } else if word.is("PROBES") {
-            once(&mut patch.probes, "PROBES", argv.number("PROBES", bounds::PROBES)? as u32)?;
-        } else if word.is("SUCCESSES") {
-            once(&mut patch.successes, "SUCCESSES", argv.number("SUCCESSES", bounds::SUCCESSES)? as u32)?;
-        } else if word.is("LEASE") {
-            once(&mut patch.lease, "LEASE", argv.duration("LEASE", bounds::LEASE.0, bounds::LEASE.1)?)?;
-        } else if word.is("QUORUM") {
-            once(&mut patch.quorum, "QUORUM", argv.number("QUORUM", bounds::QUORUM)? as u32)?;
-        } else if word.is("RAMP") {
-            once(&mut patch.ramp, "RAMP", argv.duration("RAMP", bounds::RAMP.0, bounds::RAMP.1)?)?;
-        } else if word.is("IDLE") {
-            once(&mut patch.idle, "IDLE", argv.duration("IDLE", bounds::IDLE.0, bounds::IDLE.1)?)?;
-        } else {
-            return Ok(false);
-        }
-        Ok(true)
-    }
-}
-
-fn window(argv: &mut Argv<'_>) -> Result<WindowKind, Refused> {
-    let kind = argv.bytes("WINDOW")?;
-    if Word(kind).is("COUNT") {
-        return Ok(WindowKind::Count(argv.number("WINDOW COUNT", bounds::WINDOW_CALLS)? as u32));
-    }
-    if Word(kind).is("TIME") {
-        return argv.duration("WINDOW TIME", bounds::WINDOW_SPAN.0, bounds::WINDOW_SPAN.1).map(WindowKind::Time);
-    }
-    Err(Refused::new(format_args!("WINDOW must be COUNT n or TIME d, got {}", quoted(kind))))
-}
-
-/// A decimal number with up to three places, in thousandths.
-fn factor(argv: &mut Argv<'_>) -> Result<u32, Refused> {
-    let given = argv.bytes("FACTOR")?;
-    let thousandths = || {
-        let (whole, places) = match given.iter().position(|byte| *byte == b'.') {
-            Some(point) => (&given[..point], &given[point + 1..]),
-            None => (given, &b""[..]),
-        };
-        let digits = |text: &[u8]| text.iter().all(u8::is_ascii_digit);
-        if whole.is_empty() || whole.len() > 3 || places.len() > 3 || !digits(whole) || !digits(places) {
-            return None;
-        }
-        if places.is_empty() && given.contains(&b'.') {
-            return None;
-        }
-        let number = |text: &[u8]| text.iter().fold(0, |sum, digit| sum * 10 + (digit - b'0') as i64);
-        let scale = [1_000, 100, 10, 1][places.len()];
-        Some(number(whole) * 1_000 + number(places) * scale)
-    };
-    match thousandths() {
-        Some(milli) if bounds::FACTOR_MILLI.contains(&milli) => Ok(milli as u32),
-        _ => Err(Refused::new(format_args!(
-            "FACTOR must be a number from 1 to 100 with at most three decimals, got {}",
-            quoted(given)
-        ))),
-    }
-}
 
 /// A text of at most [`TEXT_MAX`] bytes.
 fn text<'a>(argv: &mut Argv<'a>, name: &str) -> Result<&'a [u8], Refused> {
@@ -167,6 +71,15 @@ impl<'a> Admit<'a> {
         Ok(admit)
     }
 
+    /// Options that name nothing are none.
+    pub fn encode(&self, words: &mut impl Words) {
+        words.word(self.key);
+        named_text(words, "CALLER", self.caller);
+        if let Some(options) = &self.options {
+            options.encode(words);
+        }
+    }
+
     /// Who asks; nobody in particular if not said.
     pub fn caller(&self) -> Caller {
         self.caller.map_or(Caller::default(), Caller::named)
@@ -179,7 +92,7 @@ pub struct ReportCall<'a> {
     /// `None` if it is not one of ours.
     pub permit: Option<Permit>,
     pub report: Report,
-    pub duration: Option<resil_core::Span>,
+    pub duration: Option<Span>,
     pub correlation: Option<&'a [u8]>,
 }
 
@@ -198,8 +111,8 @@ impl<'a> ReportCall<'a> {
         let mut call = Self { key, permit, report, duration: None, correlation: None };
         while let Some(word) = argv.word() {
             if word.is("DURATION") {
-                let most = resil_core::Span::from_days(366);
-                once(&mut call.duration, "DURATION", argv.duration("DURATION", resil_core::Span::ZERO, most)?)?;
+                let most = Span::from_days(366);
+                once(&mut call.duration, "DURATION", argv.duration("DURATION", Span::ZERO, most)?)?;
             } else if word.is("CORRELATION") {
                 once(&mut call.correlation, "CORRELATION", text(&mut argv, "CORRELATION")?)?;
             } else {
@@ -208,12 +121,32 @@ impl<'a> ReportCall<'a> {
         }
         Ok(call)
     }
+
+    pub fn encode(&self, words: &mut impl Words) {
+        words.word(self.key);
+        match &self.permit {
+            Some(permit) => words.word(permit.text().as_bytes()),
+            // Any word that is none says it.
+            None => words.word(b"-"),
+        }
+        words.word(match self.report {
+            Report::Ok => b"OK",
+            Report::Fail => b"FAIL",
+            Report::Ignore => b"IGNORE",
+            Report::Cancel => b"CANCEL",
+        });
+        named_duration(words, "DURATION", self.duration);
+        named_text(words, "CORRELATION", self.correlation);
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TallyCall<'a> {
     pub key: &'a [u8],
-    pub tally: Tally,
+    pub generation: u64,
+    pub caller: &'a [u8],
+    pub seq: u64,
+    pub batch: Batch,
 }
 
 impl<'a> TallyCall<'a> {
@@ -221,7 +154,7 @@ impl<'a> TallyCall<'a> {
         let mut argv = Argv::new(args, TALLY_USAGE);
         let key = argv.bytes("key")?;
         let generation = argv.number("generation", 0..=i64::MAX)? as u64;
-        let caller = Caller::named(text(&mut argv, "caller")?);
+        let caller = text(&mut argv, "caller")?;
         let seq = argv.number("seq", 0..=i64::MAX)? as u64;
         let mut counts: [Option<u32>; 4] = [None; 4];
         const NAMES: [&str; 4] = ["OK", "FAIL", "SLOW", "RUN"];
@@ -244,7 +177,24 @@ impl<'a> TallyCall<'a> {
             return Err(Refused::new(format_args!("RUN can be at most FAIL = {failures}, got {run}")));
         }
         let batch = Batch { ok, failures, slow, run };
-        Ok(Self { key, tally: Tally { generation, caller, seq, batch } })
+        Ok(Self { key, generation, caller, seq, batch })
+    }
+
+    pub fn encode(&self, words: &mut impl Words) {
+        let Batch { ok, failures, slow, run } = self.batch;
+        words.word(self.key);
+        words.number(self.generation.cast_signed());
+        words.word(self.caller);
+        words.number(self.seq.cast_signed());
+        named_number(words, "OK", Some(ok));
+        named_number(words, "FAIL", Some(failures));
+        named_number(words, "SLOW", (slow > 0).then_some(slow));
+        named_number(words, "RUN", (run > 0).then_some(run));
+    }
+
+    /// As the machine takes it.
+    pub fn tally(&self) -> Tally {
+        Tally { generation: self.generation, caller: Caller::named(self.caller), seq: self.seq, batch: self.batch }
     }
 }
 
@@ -253,7 +203,7 @@ pub struct ForceCall<'a> {
     pub key: &'a [u8],
     /// `None` is AUTO.
     pub force: Option<Force>,
-    pub length: Option<resil_core::Span>,
+    pub length: Option<Span>,
     pub actor: Option<&'a [u8]>,
     pub reason: Option<&'a [u8]>,
 }
@@ -279,7 +229,7 @@ impl<'a> ForceCall<'a> {
         let mut call = Self { key, force, length: None, actor: None, reason: None };
         while let Some(word) = argv.word() {
             if word.is("FOR") {
-                let (least, most) = (resil_core::Span::from_ms(1), resil_core::Span::from_days(366));
+                let (least, most) = (Span::from_ms(1), Span::from_days(366));
                 once(&mut call.length, "FOR", argv.duration("FOR", least, most)?)?;
             } else if word.is("ACTOR") {
                 once(&mut call.actor, "ACTOR", text(&mut argv, "ACTOR")?)?;
@@ -293,6 +243,20 @@ impl<'a> ForceCall<'a> {
             return Err(Refused::new("FOR does not go with AUTO"));
         }
         Ok(call)
+    }
+
+    pub fn encode(&self, words: &mut impl Words) {
+        words.word(self.key);
+        words.word(match self.force {
+            Some(Force::Open) => b"OPEN",
+            Some(Force::Closed) => b"CLOSED",
+            Some(Force::Disabled) => b"DISABLED",
+            Some(Force::Metrics) => b"METRICS",
+            None => b"AUTO",
+        });
+        named_duration(words, "FOR", self.length);
+        named_text(words, "ACTOR", self.actor);
+        named_text(words, "REASON", self.reason);
     }
 }
 
@@ -315,6 +279,11 @@ impl<'a> ConfigCall<'a> {
             return Err(Refused::new(format_args!("missing options; they are {OPTIONS}")));
         }
         Ok(call)
+    }
+
+    pub fn encode(&self, words: &mut impl Words) {
+        words.word(self.key);
+        self.options.encode(words);
     }
 }
 

@@ -7,6 +7,7 @@ use resil_core::lock::{Busy, Grant};
 use crate::argv::{Argv, Refused, once};
 use crate::holding::{Bind, Bounds, lease, owner, wait};
 use crate::reply::Sink;
+use crate::words::{Words, named_duration, named_number, unless_zero};
 
 pub const NAME: &str = "RES.BULKHEAD";
 pub const ENTER_USAGE: &str =
@@ -71,6 +72,18 @@ impl<'a> EnterCall<'a> {
             priority: priority.unwrap_or(PRIORITY_DEFAULT),
             bind: bind.unwrap_or_default(),
         })
+    }
+
+    pub fn encode(&self, words: &mut impl Words) {
+        words.word(self.key);
+        words.word(self.owner);
+        words.number(self.max.into());
+        words.duration(self.lease);
+        named_duration(words, "WAIT", unless_zero(self.wait));
+        // As many may wait as may be inside, unless it says otherwise.
+        named_number(words, "QUEUE", (self.queue != self.max).then_some(self.queue));
+        named_number(words, "PRIORITY", (self.priority != PRIORITY_DEFAULT).then_some(self.priority));
+        self.bind.encode(words);
     }
 }
 

@@ -5,6 +5,7 @@ use std::fmt;
 use resil_core::Span;
 
 use crate::argv::parse_integer;
+use crate::words::Spelled;
 
 /// Suffixes, coarsest first; every duration is shown in the first that divides it.
 const UNITS: [(&str, i64); 6] =
@@ -22,17 +23,17 @@ pub fn parse(text: &[u8]) -> Option<Span> {
     number.checked_mul(unit_us).map(Span::from_us)
 }
 
+/// The coarsest unit that divides `us`, and its length.
+pub(crate) fn coarsest_unit(us: i64) -> (&'static str, i64) {
+    UNITS.iter().copied().find(|(_, unit_us)| us % unit_us == 0).unwrap_or(("us", 1))
+}
+
 /// A span in the coarsest unit that says it exactly: `90s`, `1500us`.
 pub struct Shown(pub Span);
 
 impl fmt::Display for Shown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let us = self.0.as_us();
-        if us == 0 {
-            return f.write_str("0");
-        }
-        let (name, unit_us) = UNITS.iter().find(|(_, unit_us)| us % unit_us == 0).unwrap_or(&("us", 1));
-        write!(f, "{}{name}", us / unit_us)
+        Spelled::duration(self.0).as_bytes().escape_ascii().fmt(f)
     }
 }
 

@@ -7,7 +7,8 @@ use smallvec::SmallVec;
 
 use crate::argv::{Argv, Refused};
 use crate::duration::Shown;
-use crate::reply::{Sink, Unexpected, Value};
+use crate::reply::{self, Sink, Unexpected, Value};
+use crate::words::{Words, named_duration, named_number};
 
 pub const NAME: &str = "RES.GCRA";
 pub const PEEK_NAME: &str = "RES.GCRA.PEEK";
@@ -72,32 +73,29 @@ impl<'a> Gcra<'a> {
         Ok(Self { key, quotas, ask: ask.unwrap_or(Ask::Take(1)) })
     }
 
-    /// The call as arguments, the command's name first.
-    pub fn encode(&self) -> Vec<Vec<u8>> {
-        let name = if self.ask == Ask::Peek { PEEK_NAME } else { NAME };
-        let mut args = vec![name.as_bytes().to_vec(), self.key.to_vec()];
-        let mut push = |text: String| args.push(text.into_bytes());
+    /// Which of the two commands it is.
+    pub fn name(&self) -> &'static str {
+        if self.ask == Ask::Peek { PEEK_NAME } else { NAME }
+    }
+
+    /// Writes what follows the command's name.
+    pub fn encode(&self, words: &mut impl Words) {
+        words.word(self.key);
         for (index, quota) in self.quotas.iter().enumerate() {
             if index > 0 {
-                push("AND".to_owned());
+                words.word(b"AND");
             }
-            push(quota.limit().to_string());
-            push(Shown(quota.period()).to_string());
-            if quota.capacity() != quota.limit() {
-                push("BURST".to_owned());
-                push(quota.capacity().to_string());
-            }
+            words.number(quota.limit().into());
+            words.duration(quota.period());
+            named_number(words, "BURST", (quota.capacity() != quota.limit()).then_some(quota.capacity()));
         }
-        let (word, number) = match self.ask {
-            Ask::Take(1) | Ask::Peek => return args,
-            Ask::Take(cells) => ("COST", cells.to_string()),
-            Ask::UpTo(cells) => ("UPTO", cells.to_string()),
-            Ask::Refund(cells) => ("REFUND", cells.to_string()),
-            Ask::Reserve(ahead) => ("RESERVE", Shown(ahead).to_string()),
-        };
-        push(word.to_owned());
-        push(number);
-        args
+        match self.ask {
+            Ask::Take(1) | Ask::Peek => {}
+            Ask::Take(cells) => named_number(words, "COST", Some(cells)),
+            Ask::UpTo(cells) => named_number(words, "UPTO", Some(cells)),
+            Ask::Refund(cells) => named_number(words, "REFUND", Some(cells)),
+            Ask::Reserve(ahead) => named_duration(words, "RESERVE", Some(ahead)),
+        }
     }
 }
 
@@ -176,7 +174,11 @@ pub struct Numbers {
 }
 
 impl Numbers {
-    pub(crate) fn from_array([capacity, remaining, retry_after_ms, reset_after_ms]: [i64; 4]) -> Self {
+    pub(crate) fn read(value: &Value) -> Result<Self, Unexpected> {
+        value.integers().map(Self::from_array)
+    }
+
+    fn from_array([capacity, remaining, retry_after_ms, reset_after_ms]: [i64; 4]) -> Self {
         Self { capacity, remaining, retry_after_ms, reset_after_ms }
     }
 }
@@ -186,20 +188,18 @@ impl Numbers {
 pub struct Reply {
     pub granted: i64,
     pub binding: Numbers,
-    pub tiers: Vec<Numbers>,
+    pub tiers: SmallVec<[Numbers; 3]>,
 }
 
 impl Reply {
-    pub fn read(value: &Value) -> Result<Self, Unexpected> {
-        let elements = value.array()?;
-        let (numbers, tiers) = elements.split_at_checked(5).ok_or(Unexpected("five elements or six"))?;
-        let [granted, binding @ ..]: [i64; 5] = Value::Array(numbers.to_vec()).integers()?;
+    pub fn read(value: Value) -> Result<Self, Unexpected> {
+        let shape = Unexpected("five elements or six");
+        let (numbers, tiers) = value.array()?.split_at_checked(5).ok_or(shape.clone())?;
+        let [granted, binding @ ..]: [i64; 5] = reply::integers(numbers)?;
         let tiers = match tiers {
-            [] => Vec::new(),
-            [tiers] => {
-                tiers.array()?.iter().map(|tier| tier.integers().map(Numbers::from_array)).collect::<Result<_, _>>()?
-            }
-            _ => return Err(Unexpected("five elements or six")),
+            [] => SmallVec::new(),
+            [tiers] => tiers.array()?.iter().map(Numbers::read).collect::<Result<_, _>>()?,
+            _ => return Err(shape),
         };
         Ok(Self { granted, binding: Numbers::from_array(binding), tiers })
     }

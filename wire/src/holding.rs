@@ -6,6 +6,7 @@ use resil_core::{Instant, Span};
 
 use crate::argv::{Argv, Refused, Word, once};
 use crate::reply::Sink;
+use crate::words::{Words, named_number};
 
 /// What the server is configured to allow.
 #[derive(Debug, Clone, Copy)]
@@ -38,6 +39,14 @@ impl Bind {
         match bind.replace(given) {
             None => Ok(true),
             Some(_) => Err(Refused::new("BOUND or BOUNDTO is given twice")),
+        }
+    }
+
+    pub(crate) fn encode(self, words: &mut impl Words) {
+        match self {
+            Self::None => {}
+            Self::Here => words.word(b"BOUND"),
+            Self::To(client) => named_number(words, "BOUNDTO", Some(client.cast_signed())),
         }
     }
 }
@@ -83,6 +92,14 @@ impl<'a> RenewCall<'a> {
         }
         Ok(Self { key, owner, lease, fence: given_fence, bind: bind.unwrap_or_default() })
     }
+
+    pub fn encode(&self, words: &mut impl Words) {
+        words.word(self.key);
+        words.word(self.owner);
+        words.duration(self.lease);
+        named_number(words, "FENCE", self.fence.map(u64::cast_signed));
+        self.bind.encode(words);
+    }
 }
 
 /// `RELEASE`, `LEAVE` and `CHECK`: `key owner [FENCE f]`
@@ -106,6 +123,12 @@ impl<'a> OwnedCall<'a> {
         }
         Ok(Self { key, owner, fence: given_fence })
     }
+
+    pub fn encode(&self, words: &mut impl Words) {
+        words.word(self.key);
+        words.word(self.owner);
+        named_number(words, "FENCE", self.fence.map(u64::cast_signed));
+    }
 }
 
 /// `INFO key [LIMIT n]`
@@ -127,6 +150,12 @@ impl<'a> InfoCall<'a> {
             once(&mut limit, "LIMIT", argv.number("LIMIT", 0..=INFO_LIMIT_MAX as i64)?)?;
         }
         Ok(Self { key, limit: limit.map_or(INFO_LIMIT_DEFAULT as usize, |limit| limit as usize) })
+    }
+
+    pub fn encode(&self, words: &mut impl Words) {
+        words.word(self.key);
+        let limit = self.limit.min(INFO_LIMIT_MAX as usize) as u32;
+        named_number(words, "LIMIT", (limit != INFO_LIMIT_DEFAULT).then_some(limit));
     }
 }
 

@@ -8,6 +8,7 @@ use resil_core::lock::Reason;
 use crate::argv::{Argv, Refused, Word, once, quoted};
 use crate::holding::{Bind, Bounds, lease, wait, write_lost};
 use crate::reply::Sink;
+use crate::words::{Words, named_duration, named_text, unless_empty, unless_zero};
 
 pub const NAME: &str = "RES.IDEMP";
 pub const BEGIN_USAGE: &str = "RES.IDEMP BEGIN key token lease [FINGERPRINT f] [WAIT d] [KEEP d] [ONLAPSE RUN|HOLD] \
@@ -87,6 +88,19 @@ impl<'a> BeginCall<'a> {
             bind: bind.unwrap_or_default(),
         })
     }
+
+    pub fn encode(&self, words: &mut impl Words) {
+        words.word(self.key);
+        words.word(self.token);
+        words.duration(self.lease);
+        named_text(words, "FINGERPRINT", unless_empty(self.fingerprint));
+        named_duration(words, "WAIT", unless_zero(self.wait));
+        named_duration(words, "KEEP", (self.keep != KEEP_DEFAULT).then_some(self.keep));
+        if self.on_lapse == OnLapse::Hold {
+            named_text(words, "ONLAPSE", Some(b"HOLD"));
+        }
+        self.bind.encode(words);
+    }
 }
 
 fn on_lapse_word(argv: &mut Argv<'_>) -> Result<OnLapse, Refused> {
@@ -122,6 +136,16 @@ impl<'a> CommitCall<'a> {
         argv.finish()?;
         Ok(Self { key, token, ttl, result, failed })
     }
+
+    pub fn encode(&self, words: &mut impl Words) {
+        words.word(self.key);
+        words.word(self.token);
+        words.duration(self.ttl);
+        words.word(self.result);
+        if self.failed {
+            words.word(b"ERROR");
+        }
+    }
 }
 
 /// `key token`: ABORT.
@@ -137,6 +161,11 @@ impl<'a> TokenCall<'a> {
         let (key, token) = (argv.bytes("key")?, token(&mut argv)?);
         argv.finish()?;
         Ok(Self { key, token })
+    }
+
+    pub fn encode(&self, words: &mut impl Words) {
+        words.word(self.key);
+        words.word(self.token);
     }
 }
 
@@ -161,6 +190,13 @@ impl<'a> RenewCall<'a> {
         }
         Ok(Self { key, token, lease, bind: bind.unwrap_or_default() })
     }
+
+    pub fn encode(&self, words: &mut impl Words) {
+        words.word(self.key);
+        words.word(self.token);
+        words.duration(self.lease);
+        self.bind.encode(words);
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -183,6 +219,12 @@ impl<'a> OnceCall<'a> {
         }
         Ok(Self { key, ttl, token: token.unwrap_or_default() })
     }
+
+    pub fn encode(&self, words: &mut impl Words) {
+        words.word(self.key);
+        words.duration(self.ttl);
+        named_text(words, "TOKEN", unless_empty(self.token));
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -203,6 +245,11 @@ impl<'a> GetCall<'a> {
             once(&mut fingerprint, "FINGERPRINT", argv.text("FINGERPRINT", OWNER_MAX)?)?;
         }
         Ok(Self { key, fingerprint: fingerprint.unwrap_or_default() })
+    }
+
+    pub fn encode(&self, words: &mut impl Words) {
+        words.word(self.key);
+        named_text(words, "FINGERPRINT", unless_empty(self.fingerprint));
     }
 }
 

@@ -4,8 +4,10 @@
 //! # The map
 //! - [`argv`]: the cursor over arguments; every refusal names the argument, what was given and what is allowed.
 //! - [`duration`]: `250ms`, `30s`, `1h`.
+//! - [`words`]: what calls are written to.
 //! - [`reply`]: what replies are written to and read from.
-//! - [`gcra`], [`mgcra`], [`window`], [`throttle`], [`breaker`], [`breaker_state`], [`lock`], [`bulkhead`],
+//! - [`command`] and [`answer`]: every call as one type, and what it is answered as another.
+//! - [`gcra`], [`mgcra`], [`window`], [`throttle`], [`breaker`], [`breaker_options`], [`breaker_state`], [`lock`], [`bulkhead`],
 //!   [`holding`] (what the last two share), [`idempotency`], [`single_flight`], [`apply`]: one file per command family.
 //!
 //! # What this crate does not do
@@ -16,6 +18,7 @@ pub mod answer;
 pub mod apply;
 pub mod argv;
 pub mod breaker;
+pub mod breaker_options;
 pub mod breaker_state;
 pub mod bulkhead;
 pub mod command;
@@ -29,5 +32,9 @@ pub mod reply;
 pub mod single_flight;
 pub mod throttle;
 pub mod window;
+pub mod words;
 
+pub use answer::Answer;
 pub use argv::Refused;
+pub use command::Command;
+pub use words::Words;

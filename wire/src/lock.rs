@@ -7,6 +7,7 @@ use resil_core::lock::{Busy, Grant};
 use crate::argv::{Argv, Refused, once};
 use crate::holding::{Bind, Bounds, lease, owner, wait};
 use crate::reply::Sink;
+use crate::words::{Words, named_duration, named_text, unless_empty, unless_zero};
 
 pub const NAME: &str = "RES.LOCK";
 pub const ACQUIRE_USAGE: &str =
@@ -71,6 +72,18 @@ impl<'a> AcquireCall<'a> {
             meta: meta.unwrap_or_default(),
         })
     }
+
+    pub fn encode(&self, words: &mut impl Words) {
+        words.word(self.key);
+        words.word(self.owner);
+        words.duration(self.lease);
+        named_duration(words, "WAIT", unless_zero(self.wait));
+        if self.shared {
+            words.word(b"SHARED");
+        }
+        self.bind.encode(words);
+        named_text(words, "META", unless_empty(self.meta));
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -94,6 +107,12 @@ impl<'a> BreakCall<'a> {
             }
         }
         Ok(call)
+    }
+
+    pub fn encode(&self, words: &mut impl Words) {
+        words.word(self.key);
+        named_text(words, "ACTOR", self.actor);
+        named_text(words, "REASON", self.reason);
     }
 }
 
@@ -128,6 +147,7 @@ fn write_busy(verdict: &[u8], busy: &Busy, sink: &mut (impl Sink + ?Sized)) {
 }
 
 /// `RES.HEARTBEAT` has no arguments.
+pub const HEARTBEAT_NAME: &str = "RES.HEARTBEAT";
 pub const HEARTBEAT_USAGE: &str = "RES.HEARTBEAT";
 
 /// `[number bound, [[key, fence, reason], ...]]`.

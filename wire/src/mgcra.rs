@@ -5,9 +5,9 @@ use resil_core::rate_limit::{Quota, Reading};
 use smallvec::SmallVec;
 
 use crate::argv::{Argv, Refused, quoted};
-use crate::duration::Shown;
 use crate::gcra::{Numbers, period, write_numbers};
 use crate::reply::{Sink, Unexpected, Value};
+use crate::words::Words;
 
 pub const NAME: &str = "RES.MGCRA";
 pub const USAGE: &str = "RES.MGCRA cost key limit period burst [key limit period burst ...]";
@@ -43,16 +43,15 @@ impl<'a> Mgcra<'a> {
         }
     }
 
-    /// The call as arguments, the command's name first.
-    pub fn encode(&self) -> Vec<Vec<u8>> {
-        let mut args = vec![NAME.as_bytes().to_vec(), self.cost.to_string().into_bytes()];
+    /// Writes what follows `RES.MGCRA`.
+    pub fn encode(&self, words: &mut impl Words) {
+        words.number(self.cost.into());
         for (key, quota) in &self.limits {
-            args.push(key.to_vec());
-            args.push(quota.limit().to_string().into_bytes());
-            args.push(Shown(quota.period()).to_string().into_bytes());
-            args.push(quota.capacity().to_string().into_bytes());
+            words.word(key);
+            words.number(quota.limit().into());
+            words.duration(quota.period());
+            words.number(quota.capacity().into());
         }
-        args
     }
 }
 
@@ -68,23 +67,27 @@ pub fn write_reply(granted: u32, refused_by: Option<usize>, readings: &[Reading]
     }
 }
 
-/// The reply as a client sees it.
+/// The reply as a client sees it: `refused_by` is an index into `keys`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reply {
     pub granted: i64,
     pub refused_by: Option<usize>,
-    pub keys: Vec<Numbers>,
+    pub keys: SmallVec<[Numbers; 4]>,
 }
 
 impl Reply {
-    pub fn read(value: &Value) -> Result<Self, Unexpected> {
+    pub fn read(value: Value) -> Result<Self, Unexpected> {
         let [granted, refused_by, keys] = value.array()? else {
             return Err(Unexpected("three elements"));
         };
-        Ok(Self {
-            granted: granted.integer()?,
-            refused_by: usize::try_from(refused_by.integer()?).ok(),
-            keys: keys.array()?.iter().map(|key| key.integers().map(Numbers::from_array)).collect::<Result<_, _>>()?,
-        })
+        let keys: SmallVec<[Numbers; 4]> = keys.array()?.iter().map(Numbers::read).collect::<Result<_, _>>()?;
+        let refused_by = match refused_by.integer()? {
+            -1 => None,
+            index => match usize::try_from(index) {
+                Ok(index) if index < keys.len() => Some(index),
+                _ => return Err(Unexpected("the index of a key, or -1")),
+            },
+        };
+        Ok(Self { granted: granted.integer()?, refused_by, keys })
     }
 }

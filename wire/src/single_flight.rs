@@ -7,6 +7,7 @@ use resil_core::single_flight::{Abandoned, Lead, Published, Seen};
 use crate::argv::{Argv, Refused, Word, once, quoted};
 use crate::holding::{Bind, Bounds, lease, wait, write_lost};
 use crate::reply::Sink;
+use crate::words::{Words, named_duration, named_text, unless_zero};
 
 pub const NAME: &str = "RES.SFLIGHT";
 pub const JOIN_USAGE: &str = "RES.SFLIGHT JOIN key token lease [WAIT d] [BOUND | BOUNDTO client-id]";
@@ -63,6 +64,14 @@ impl<'a> JoinCall<'a> {
         }
         Ok(Self { key, token, lease, wait: given_wait.unwrap_or_default(), bind: bind.unwrap_or_default() })
     }
+
+    pub fn encode(&self, words: &mut impl Words) {
+        words.word(self.key);
+        words.word(self.token);
+        words.duration(self.lease);
+        named_duration(words, "WAIT", unless_zero(self.wait));
+        self.bind.encode(words);
+    }
 }
 
 /// What a leader brings, as it was sent.
@@ -110,6 +119,20 @@ impl<'a> PublishCall<'a> {
         argv.finish()?;
         Ok(Self { key, token, ttl, brought })
     }
+
+    pub fn encode(&self, words: &mut impl Words) {
+        words.word(self.key);
+        words.word(self.token);
+        words.duration(self.ttl);
+        match self.brought {
+            Brought::Value { bytes, stale } => {
+                named_text(words, "VALUE", Some(bytes));
+                named_duration(words, "STALE", unless_zero(stale));
+            }
+            Brought::Empty => words.word(b"EMPTY"),
+            Brought::Error { text } => named_text(words, "ERROR", Some(text)),
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -132,6 +155,12 @@ impl<'a> AbandonCall<'a> {
         }
         Ok(Self { key, token, retry })
     }
+
+    pub fn encode(&self, words: &mut impl Words) {
+        words.word(self.key);
+        words.word(self.token);
+        named_duration(words, "RETRY", self.retry);
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -151,6 +180,13 @@ impl<'a> InvalidateCall<'a> {
         };
         argv.finish()?;
         Ok(Self { key, soft })
+    }
+
+    pub fn encode(&self, words: &mut impl Words) {
+        words.word(self.key);
+        if self.soft {
+            words.word(b"SOFT");
+        }
     }
 }
 

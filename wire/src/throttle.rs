@@ -2,10 +2,12 @@
 
 use resil_core::Span;
 use resil_core::limits::{CELLS_MAX, COST_MAX, PERIOD_MAX};
+use resil_core::rate_limit::Ask;
 use resil_core::rate_limit::cell::{MAX_BURST_MAX, Throttle};
 
 use crate::argv::{Argv, Refused, parse_integer};
 use crate::reply::Sink;
+use crate::words::Words;
 
 pub const NAME: &str = "CL.THROTTLE";
 pub const USAGE: &str = "CL.THROTTLE key max_burst count period_seconds [quantity]";
@@ -29,6 +31,24 @@ impl<'a> ClThrottle<'a> {
         argv.finish()?;
         let throttle = Throttle::new(max_burst, count, period, quantity).map_err(Refused::new)?;
         Ok(Self { key, throttle })
+    }
+
+    /// Writes what follows `CL.THROTTLE`. Its times are whole seconds: a period between two of them is the longer.
+    pub fn encode(&self, words: &mut impl Words) {
+        let Throttle { quota, ask } = self.throttle;
+        words.word(self.key);
+        words.number(i64::from(quota.capacity()) - 1);
+        words.number(quota.limit().into());
+        words.number(quota.period().ceil_ms().saturating_add(999) / 1_000);
+        let quantity = match ask {
+            Ask::Take(cells) | Ask::UpTo(cells) => i64::from(cells),
+            Ask::Refund(cells) => -i64::from(cells),
+            Ask::Reserve(_) => 1,
+            Ask::Peek => 0,
+        };
+        if quantity != 1 {
+            words.number(quantity);
+        }
     }
 }
 

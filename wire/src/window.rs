@@ -5,8 +5,8 @@ use resil_core::rate_limit::Ask;
 use resil_core::window::Rule;
 
 use crate::argv::{Argv, Refused};
-use crate::duration::Shown;
 use crate::gcra::period;
+use crate::words::{Words, named_number};
 
 pub const NAME: &str = "RES.WINDOW";
 pub const PEEK_NAME: &str = "RES.WINDOW.PEEK";
@@ -55,24 +55,20 @@ impl<'a> Windowed<'a> {
         Ok((key, Rule { limit, period: period(argv)? }))
     }
 
-    /// The call as arguments, the command's name first.
-    pub fn encode(&self) -> Vec<Vec<u8>> {
-        let name = if self.ask == Ask::Peek { PEEK_NAME } else { NAME };
-        let mut args = vec![
-            name.as_bytes().to_vec(),
-            self.key.to_vec(),
-            self.rule.limit.to_string().into_bytes(),
-            Shown(self.rule.period).to_string().into_bytes(),
-        ];
-        let option = match self.ask {
-            Ask::Take(cells) if cells > 1 => Some(("COST", cells)),
-            Ask::UpTo(cells) => Some(("UPTO", cells)),
-            _ => None,
-        };
-        if let Some((word, cells)) = option {
-            args.push(word.as_bytes().to_vec());
-            args.push(cells.to_string().into_bytes());
+    /// Which of the two commands it is.
+    pub fn name(&self) -> &'static str {
+        if self.ask == Ask::Peek { PEEK_NAME } else { NAME }
+    }
+
+    /// Writes what follows the command's name. A window neither reserves nor refunds.
+    pub fn encode(&self, words: &mut impl Words) {
+        words.word(self.key);
+        words.number(self.rule.limit.into());
+        words.duration(self.rule.period);
+        match self.ask {
+            Ask::Take(cells) if cells > 1 => named_number(words, "COST", Some(cells)),
+            Ask::UpTo(cells) => named_number(words, "UPTO", Some(cells)),
+            _ => {}
         }
-        args
     }
 }

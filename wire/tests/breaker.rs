@@ -41,7 +41,7 @@ fn run(subcommand: &str, args: &[&[u8]]) -> Result<(), Refused> {
         "REPORT" => {
             ReportCall::parse(args).map(|call| drop(report(&mut breaker, call.permit, call.report, call.duration, NOW)))
         }
-        "TALLY" => TallyCall::parse(args).map(|call| drop(tally(&mut breaker, call.tally, NOW))),
+        "TALLY" => TallyCall::parse(args).map(|call| drop(tally(&mut breaker, call.tally(), NOW))),
         "FORCE" => ForceCall::parse(args).map(|call| {
             let said = (call.actor.unwrap_or_default(), call.reason.unwrap_or_default());
             drop(force(&mut breaker, call.force, call.length, said, NOW));
