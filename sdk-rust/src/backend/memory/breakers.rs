@@ -1,9 +1,7 @@
 //! Breakers.
 
 use resil_core::Instant;
-use resil_core::circuit_breaker::{
-    Breaker, Outcome, Phase, admit, configure, force, report, reset, tally, view,
-};
+use resil_core::circuit_breaker::{Breaker, Outcome, Phase, admit, configure, force, report, reset, tally, view};
 use resil_wire::answer::Answer;
 use resil_wire::breaker::{Admit, ConfigCall, ForceCall, ReportCall, TallyCall};
 use resil_wire::breaker_state::write_state;
@@ -42,19 +40,19 @@ impl Store {
             let options = call.options.as_ref().map(|options| (&options.patch, options.version));
             admit(breaker, call.caller(), options, chance, now).map_err(refused)
         })?;
-        Ok(Answer::Admitted((&admission).into()))
+        Ok(Answer::Admitted(admission.into()))
     }
 
     pub fn report(&self, call: &ReportCall<'_>, when: When) -> Result<Answer, Error> {
         let reported = self.on_breaker(call.key, when, |breaker, now| {
             Ok(report(breaker, call.permit, call.report, call.duration, now))
         })?;
-        Ok(Answer::Counted((&reported).into()))
+        Ok(Answer::Counted(reported.into()))
     }
 
     pub fn tally(&self, call: &TallyCall<'_>, when: When) -> Result<Answer, Error> {
         let reported = self.on_breaker(call.key, when, |breaker, now| Ok(tally(breaker, call.tally(), now)))?;
-        Ok(Answer::Counted((&reported).into()))
+        Ok(Answer::Counted(reported.into()))
     }
 
     pub fn breaker_state(&self, key: &[u8], when: When) -> Result<Answer, Error> {

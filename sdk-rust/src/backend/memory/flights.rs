@@ -67,9 +67,9 @@ impl Machine for Flights {
         match answer {
             Told::Lead { id, lead, .. } => {
                 let fence = Some(lead.fence);
-                Delivery { id, answer: Ok(Answer::Joined((&lead).into())), fence }
+                Delivery { id, answer: Ok(Answer::Joined(lead.into())), fence }
             }
-            Told::Seen { id, seen } => Delivery { id, answer: Ok(Answer::Joined((&seen).into())), fence: None },
+            Told::Seen { id, seen } => Delivery { id, answer: Ok(Answer::Joined(seen.into())), fence: None },
             Told::Superseded { id } => Delivery::superseded(id),
         }
     }
@@ -91,7 +91,7 @@ impl Verdict for Joined {
 impl Verdict for Published {}
 impl Verdict for Abandoned {}
 
-fn answer(joined: &Joined) -> Result<Answer, Error> {
+fn answer(joined: Joined) -> Result<Answer, Error> {
     match joined {
         Joined::Lead(lead) => Ok(Answer::Joined(lead.into())),
         Joined::Seen(seen) => Ok(Answer::Joined(seen.into())),
@@ -105,7 +105,6 @@ impl Memory {
             return Ok(seen);
         }
         let ask = |waiting| self.store.ask_to_lead(call, Some(waiting), When::Now);
-        let answer = |joined: Joined| answer(&joined);
         self.stand_in_line::<Flights, _>((call.key, call.wait, WAITERS_CEILING), ask, answer).await
     }
 }
@@ -115,16 +114,11 @@ impl Store {
     fn hit(&self, key: &[u8], when: When) -> Result<Option<Answer>, Error> {
         self.on(key, when, |waited: &mut Waited<Flights>, now| {
             let seen = hit(waited.state(), now);
-            Ok((seen.map(|seen| Answer::Joined((&seen).into())), Touch::Unchanged))
+            Ok((seen.map(|seen| Answer::Joined(seen.into())), Touch::Unchanged))
         })
     }
 
-    fn ask_to_lead(
-        &self,
-        call: &JoinCall<'_>,
-        waiting: Option<Waiting>,
-        when: When,
-    ) -> Result<Asked<Joined>, Error> {
+    fn ask_to_lead(&self, call: &JoinCall<'_>, waiting: Option<Waiting>, when: When) -> Result<Asked<Joined>, Error> {
         // Nothing disconnects in here, so what is to be bound to a connection is only leased.
         let ask = Ask { lease: call.lease, bind_to: None };
         let id = waiting.map(|waiting| waiting.id);
@@ -134,14 +128,14 @@ impl Store {
     pub fn try_to_lead(&self, call: &JoinCall<'_>, when: When) -> Result<Answer, Error> {
         match self.hit(call.key, when)? {
             Some(seen) => Ok(seen),
-            None => answer(&self.ask_to_lead(call, None, when)?.verdict),
+            None => answer(self.ask_to_lead(call, None, when)?.verdict),
         }
     }
 
     pub fn look_at_value(&self, key: &[u8], when: When) -> Result<Answer, Error> {
         self.on(key, when, |waited: &mut Waited<Flights>, now| {
             let seen = look(waited.state(), now);
-            Ok((Answer::Joined((&seen).into()), Touch::Unchanged))
+            Ok((Answer::Joined(seen.into()), Touch::Unchanged))
         })
     }
 
@@ -153,22 +147,18 @@ impl Store {
         };
         let published = self
             .step(call.key, when, |at, setting| publish(&mut room(at), call.token, call.ttl, publication, setting))?;
-        Ok(Answer::Published((&published).into()))
+        Ok(Answer::Published(published.into()))
     }
 
     pub fn abandon(&self, call: &AbandonCall<'_>, when: When) -> Result<Answer, Error> {
         let abandoned =
             self.step(call.key, when, |at, setting| abandon(&mut room(at), call.token, call.retry, setting))?;
-        Ok(Answer::GivenUp(match abandoned {
-            Abandoned::Abandoned => None,
-            Abandoned::Lost(reason) => Some(reason),
-        }))
+        Ok(abandoned.into())
     }
 
     pub fn renew_lead(&self, call: &RenewCall<'_>, when: When) -> Result<Answer, Error> {
-        let renewed =
-            self.step(call.key, when, |at, setting| renew(&mut room(at), call.token, call.lease, setting))?;
-        Ok(Answer::Renewed((&renewed).into()))
+        let renewed = self.step(call.key, when, |at, setting| renew(&mut room(at), call.token, call.lease, setting))?;
+        Ok(Answer::Renewed(renewed.into()))
     }
 
     pub fn invalidate(&self, call: &InvalidateCall<'_>, when: When) -> Result<Answer, Error> {
@@ -194,9 +184,10 @@ fn write_info(flight: &Flight, followers: usize, now: Instant, sink: &mut dyn Si
         Seen::Error { .. } | Seen::Busy { .. } | Seen::Miss => ("none", Span::ZERO, -1),
     };
     let cached = flight.value.as_ref();
-    let leader = flight.leader.as_ref().map(|leader| {
-        (&*leader.token, leader.fence, now.until(ends_for(leader.ends, leader.lease, None, now)))
-    });
+    let leader = flight
+        .leader
+        .as_ref()
+        .map(|leader| (&*leader.token, leader.fence, now.until(ends_for(leader.ends, leader.lease, None, now))));
     let leader = leader.filter(|(_, _, remaining)| !remaining.is_zero());
     let pause = flight.paused(now);
     sink.map(11);

@@ -25,9 +25,9 @@ pub(super) trait Flavour: Sized + 'static {
     const KIND: Kind;
     fn of(state: &mut State) -> Option<&mut Waited<Holding<Self>>>;
     fn into_state(waited: Waited<Holding<Self>>) -> State;
-    fn granted(grant: &Grant) -> Answer;
-    fn refused(busy: &Busy) -> Answer;
-    fn timed_out(busy: &Busy) -> Answer;
+    fn granted(grant: Grant) -> Answer;
+    fn refused(busy: Busy) -> Answer;
+    fn timed_out(busy: Busy) -> Answer;
 }
 
 pub(super) struct OfLocks;
@@ -50,15 +50,15 @@ impl Flavour for OfLocks {
         State::Lock(waited)
     }
 
-    fn granted(grant: &Grant) -> Answer {
+    fn granted(grant: Grant) -> Answer {
         Answer::Acquired(grant.into())
     }
 
-    fn refused(busy: &Busy) -> Answer {
+    fn refused(busy: Busy) -> Answer {
         Answer::Acquired(answer::Acquired::Taken(busy.into()))
     }
 
-    fn timed_out(busy: &Busy) -> Answer {
+    fn timed_out(busy: Busy) -> Answer {
         Answer::Acquired(answer::Acquired::Timeout(busy.into()))
     }
 }
@@ -77,16 +77,16 @@ impl Flavour for OfBulkheads {
         State::Bulkhead(waited)
     }
 
-    fn granted(grant: &Grant) -> Answer {
+    fn granted(grant: Grant) -> Answer {
         Answer::Entered(grant.into())
     }
 
-    fn refused(busy: &Busy) -> Answer {
-        Answer::Entered(answer::Entered::full(busy))
+    fn refused(busy: Busy) -> Answer {
+        Answer::Entered(answer::Entered::full(&busy))
     }
 
-    fn timed_out(busy: &Busy) -> Answer {
-        Answer::Entered(answer::Entered::timeout(busy))
+    fn timed_out(busy: Busy) -> Answer {
+        Answer::Entered(answer::Entered::timeout(&busy))
     }
 }
 
@@ -131,10 +131,8 @@ impl<F: Flavour> Machine for Holding<F> {
 
     fn deliver(answer: Told) -> Delivery {
         match answer {
-            Told::Granted { id, grant, .. } => {
-                Delivery { id, answer: Ok(F::granted(&grant)), fence: Some(grant.fence) }
-            }
-            Told::TimedOut { id, busy } => Delivery { id, answer: Ok(F::timed_out(&busy)), fence: None },
+            Told::Granted { id, grant, .. } => Delivery { id, answer: Ok(F::granted(grant)), fence: Some(grant.fence) },
+            Told::TimedOut { id, busy } => Delivery { id, answer: Ok(F::timed_out(busy)), fence: None },
             Told::Superseded { id } => Delivery::superseded(id),
         }
     }
@@ -175,7 +173,7 @@ fn bulkhead_ask(call: &EnterCall<'_>) -> Ask {
     Ask { claim, lease: call.lease, meta: Box::default(), bind_to: None }
 }
 
-fn answer<F: Flavour>(acquired: &Acquired, key: &[u8]) -> Result<Answer, Error> {
+fn answer<F: Flavour>(acquired: Acquired, key: &[u8]) -> Result<Answer, Error> {
     match acquired {
         Acquired::Granted(grant) => Ok(F::granted(grant)),
         Acquired::Refused(busy) => Ok(F::refused(busy)),
@@ -188,14 +186,14 @@ impl Memory {
     pub async fn wait_for_lock(&self, call: &AcquireCall<'_>) -> Result<Answer, Error> {
         let (key, owner) = (call.key, call.owner);
         let ask = |waiting| self.store.acquire::<OfLocks>(key, owner, lock_ask(call), Some(waiting), When::Now);
-        let answer = |acquired: Acquired| answer::<OfLocks>(&acquired, key);
+        let answer = |acquired: Acquired| answer::<OfLocks>(acquired, key);
         self.stand_in_line::<Locks, _>((key, call.wait, WAITERS_CEILING), ask, answer).await
     }
 
     pub async fn wait_for_permit(&self, call: &EnterCall<'_>) -> Result<Answer, Error> {
         let (key, owner) = (call.key, call.owner);
         let ask = |waiting| self.store.acquire::<OfBulkheads>(key, owner, bulkhead_ask(call), Some(waiting), When::Now);
-        let answer = |acquired: Acquired| answer::<OfBulkheads>(&acquired, key);
+        let answer = |acquired: Acquired| answer::<OfBulkheads>(acquired, key);
         self.stand_in_line::<Bulkheads, _>((key, call.wait, call.queue), ask, answer).await
     }
 }
@@ -215,26 +213,26 @@ impl Store {
 
     pub fn try_lock(&self, call: &AcquireCall<'_>, when: When) -> Result<Answer, Error> {
         let asked = self.acquire::<OfLocks>(call.key, call.owner, lock_ask(call), None, when)?;
-        answer::<OfLocks>(&asked.verdict, call.key)
+        answer::<OfLocks>(asked.verdict, call.key)
     }
 
     pub fn try_enter(&self, call: &EnterCall<'_>, when: When) -> Result<Answer, Error> {
         let asked = self.acquire::<OfBulkheads>(call.key, call.owner, bulkhead_ask(call), None, when)?;
-        answer::<OfBulkheads>(&asked.verdict, call.key)
+        answer::<OfBulkheads>(asked.verdict, call.key)
     }
 
     pub fn renew_holding<F: Flavour>(&self, call: &RenewCall<'_>, when: When) -> Result<Answer, Error> {
         let renewed = self.step::<Holding<F>, _>(call.key, when, |at, setting| {
             renew(&mut room(at), call.owner, call.fence, call.lease, setting)
         })?;
-        Ok(Answer::Renewed((&renewed).into()))
+        Ok(Answer::Renewed(renewed.into()))
     }
 
     pub fn release_holding<F: Flavour>(&self, call: &OwnedCall<'_>, when: When) -> Result<Answer, Error> {
         let released = self.step::<Holding<F>, _>(call.key, when, |at, setting| {
             release(&mut room(at), call.owner, call.fence, setting)
         })?;
-        Ok(Answer::Released((&released).into()))
+        Ok(Answer::Released(released.into()))
     }
 
     pub fn check_lock(&self, call: &OwnedCall<'_>, when: When) -> Result<Answer, Error> {

@@ -65,12 +65,8 @@ impl Machine for Idempotency {
 
     fn deliver(answer: Told) -> Delivery {
         match answer {
-            Told::Run { id, run, .. } => {
-                Delivery { id, answer: Ok(Answer::Begun((&run).into())), fence: Some(run.fence) }
-            }
-            Told::Settled { id, settled } => {
-                Delivery { id, answer: Ok(Answer::Begun((&settled).into())), fence: None }
-            }
+            Told::Run { id, run, .. } => Delivery { id, answer: Ok(Answer::Begun(run.into())), fence: Some(run.fence) },
+            Told::Settled { id, settled } => Delivery { id, answer: Ok(Answer::Begun(settled.into())), fence: None },
             Told::Superseded { id } => Delivery::superseded(id),
         }
     }
@@ -97,7 +93,7 @@ fn wrong_phase(has: &str, wants: &str) -> Error {
     Error::InvalidArgument(format!("PHASE the key belongs to {has}; {wants} needs a key of its own"))
 }
 
-fn answer(begun: &Begun) -> Result<Answer, Error> {
+fn answer(begun: Begun) -> Result<Answer, Error> {
     match begun {
         Begun::Run(run) => Ok(Answer::Begun(run.into())),
         Begun::Settled(settled) => Ok(Answer::Begun(settled.into())),
@@ -112,7 +108,6 @@ impl Memory {
             return Ok(settled);
         }
         let ask = |waiting| self.store.ask_to_run(call, Some(waiting), When::Now);
-        let answer = |begun: Begun| answer(&begun);
         self.stand_in_line::<Idempotency, _>((call.key, call.wait, WAITERS_CEILING), ask, answer).await
     }
 }
@@ -122,16 +117,11 @@ impl Store {
     fn replayed(&self, call: &BeginCall<'_>, when: When) -> Result<Option<Answer>, Error> {
         self.on(call.key, when, |waited: &mut Waited<Idempotency>, now| {
             let settled = replay(waited.state(), call.fingerprint, now);
-            Ok((settled.map(|settled| Answer::Begun((&settled).into())), Touch::Unchanged))
+            Ok((settled.map(|settled| Answer::Begun(settled.into())), Touch::Unchanged))
         })
     }
 
-    fn ask_to_run(
-        &self,
-        call: &BeginCall<'_>,
-        waiting: Option<Waiting>,
-        when: When,
-    ) -> Result<Asked<Begun>, Error> {
+    fn ask_to_run(&self, call: &BeginCall<'_>, waiting: Option<Waiting>, when: When) -> Result<Asked<Begun>, Error> {
         let BeginCall { token, lease, fingerprint, keep, on_lapse, .. } = *call;
         // Nothing disconnects in here, so what is to be bound to a connection is only leased.
         let ask = Ask { fingerprint: fingerprint.into(), lease, keep, on_lapse, bind_to: None };
@@ -142,7 +132,7 @@ impl Store {
     pub fn try_to_run(&self, call: &BeginCall<'_>, when: When) -> Result<Answer, Error> {
         match self.replayed(call, when)? {
             Some(settled) => Ok(settled),
-            None => answer(&self.ask_to_run(call, None, when)?.verdict),
+            None => answer(self.ask_to_run(call, None, when)?.verdict),
         }
     }
 
@@ -152,18 +142,17 @@ impl Store {
         let committed = self.step::<Idempotency, _>(call.key, when, |at, setting| {
             commit(&mut room(at), call.token, call.ttl, (kept, call.failed), setting)
         })?;
-        Ok(Answer::Committed((&committed).into()))
+        Ok(Answer::Committed(committed.into()))
     }
 
     pub fn abort(&self, call: &TokenCall<'_>, when: When) -> Result<Answer, Error> {
         let lost = self.step(call.key, when, |at, setting| abort(&mut room(at), call.token, setting))?;
-        Ok(Answer::GivenUp(lost))
+        Ok(Answer::Aborted(lost))
     }
 
     pub fn renew_run(&self, call: &RenewCall<'_>, when: When) -> Result<Answer, Error> {
-        let renewed =
-            self.step(call.key, when, |at, setting| renew(&mut room(at), call.token, call.lease, setting))?;
-        Ok(Answer::Renewed((&renewed).into()))
+        let renewed = self.step(call.key, when, |at, setting| renew(&mut room(at), call.token, call.lease, setting))?;
+        Ok(Answer::Renewed(renewed.into()))
     }
 
     pub fn once(&self, call: &OnceCall<'_>, when: When) -> Result<Answer, Error> {
@@ -183,7 +172,7 @@ impl Store {
     pub fn look_at_run(&self, call: &GetCall<'_>, when: When) -> Result<Answer, Error> {
         self.on(call.key, when, |waited: &mut Waited<Idempotency>, now| {
             let settled = look(waited.state(), call.fingerprint, None, now);
-            Ok((Answer::Begun((&settled).into()), Touch::Unchanged))
+            Ok((Answer::Begun(settled.into()), Touch::Unchanged))
         })
     }
 

@@ -177,8 +177,7 @@ impl<M: Machine> Waited<M> {
         let queue = self.line.as_mut().map_or(&mut fresh, |line| &mut line.queue);
         let most = 1 + queue.len();
         let room = Room { state: &mut self.state, queue };
-        let outcome =
-            store.fences.lend(most, now, |floor| step(room, &mut Setting { now, promoted_at: None, floor }));
+        let outcome = store.fences.lend(most, now, |floor| step(room, &mut Setting { now, promoted_at: None, floor }));
         let Outcome { verdict, edits, answers, endings, wake_at } = outcome;
         if !fresh.is_empty() {
             self.line = Some(Box::new(Line::new(fresh)));

@@ -58,8 +58,7 @@ impl Memory {
         let most = most.min(WAITERS_DEFAULT) as usize;
         let asked = ask(Waiting { id, wait, most })?;
         let Some(receiver) = asked.answer else { return answer(asked.verdict) };
-        let mut place =
-            Place::<M> { store, key, id, answer: receiver, is_answered: false, machine: PhantomData };
+        let mut place = Place::<M> { store, key, id, answer: receiver, is_answered: false, machine: PhantomData };
         loop {
             // The one that polls this now: it may be another than before.
             if let Ok(runtime) = Handle::try_current() {
