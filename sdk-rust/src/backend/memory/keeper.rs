@@ -90,6 +90,7 @@ impl Keeper {
     }
 
     /// How many tasks there are.
+    #[cfg(test)]
     pub fn tasks(&self) -> usize {
         self.plan.lock().runtimes.len()
     }

@@ -22,6 +22,8 @@ mod limits;
 mod registry;
 mod room;
 mod store;
+#[cfg(test)]
+mod tests;
 mod waiting;
 
 use std::fmt::{self, Display};
@@ -155,6 +157,7 @@ impl Memory {
     }
 
     /// How many tasks look after waiters.
+    #[cfg(test)]
     pub fn tasks(&self) -> usize {
         self.store.keeper.tasks()
     }
