@@ -233,8 +233,8 @@ fn waiters_are_looked_after_when_a_runtime_goes_and_another_comes() {
         advance(&clock, 120_000 * MS).await;
         assert!(answered(c).await.starts_with("TIMEOUT b "), "b had its turn, unread, and c waited in vain");
     });
-    drop(first);
-    assert_eq!(memory.tasks(), 0);
+    drop((first, second));
+    assert_eq!(memory.tasks(), 0, "a task goes with its runtime");
     let third = runtime();
     let d = third.block_on(in_line(&memory, "RES.LOCK ACQUIRE l d 1s WAIT 2m"));
     third.block_on(async {
