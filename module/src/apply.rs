@@ -10,6 +10,7 @@ use resil_core::circuit_breaker::{Breaker, Edit, encode_edits};
 use resil_core::codec::{self, VERSION};
 use resil_core::rate_limit::{TierSet, gc_at};
 use resil_core::window::{Change as LogChange, Window};
+use smallvec::SmallVec;
 
 use crate::call::{Call, Failure};
 use crate::datatype::Bytes;
@@ -137,17 +138,19 @@ pub fn edit_state<M: Machine>(key: &mut Key<'_>, value: Option<*mut c_void>, edi
 }
 
 /// Replicates what a step did to such a state, and tells watchers and listeners.
-pub fn publish_edits_of<M: Machine>(call: &Call<'_>, key: &Key<'_>, edits: &[M::Edit]) {
+pub fn publish_edits_of<M: Machine>(call: &Call<'_>, key: &Key<'_>, state: &M::State, edits: &[M::Edit]) {
+    // Whoever is told below may change the key: the state is looked at before.
+    let events: SmallVec<[&CStr; 2]> = edits.iter().filter_map(|edit| M::event(state, edit)).collect();
     // A timer has no request that the server could count as a change.
     if listeners::anybody() || call.is_timers() {
         let mut bytes = Bytes::new();
-        M::encode_edits(edits, &mut bytes);
+        M::encode_edits(state, edits, &mut bytes);
         replicate(call, key, &bytes);
     } else {
         mark_dirty(call);
     }
     signal_modified(call, key);
-    for event in edits.iter().filter_map(M::event) {
+    for event in events {
         notify(call, key, event);
     }
 }

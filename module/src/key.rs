@@ -117,17 +117,18 @@ impl<'c> Key<'c> {
     }
 
     /// Lets the server collect the key at `due`; `None`: never. `was_due` is what the state before the change asked
-    /// for: if that is the same, and nobody re-timed the key meanwhile, there is nothing to do.
+    /// for: unless somebody re-timed the key meanwhile that is its expiry, which need not be asked for.
     pub fn collect_at<T: NativeType>(&mut self, was_due: Option<Option<Instant>>, due: Option<Instant>) {
         let stored = self.stored::<T>();
         let doubt = stored.is_some_and(is_doubted);
-        if was_due == Some(due) && !doubt && TRUSTED.load(Relaxed) {
+        let known = was_due.filter(|_| !doubt && TRUSTED.load(Relaxed));
+        if known == Some(due) {
             return;
         }
         let ms = due.map_or(raw::REDISMODULE_NO_EXPIRE as i64, Instant::ceil_ms);
         // SAFETY: opened for writing and not empty.
         unsafe {
-            if api!(RedisModule_GetAbsExpire)(self.raw) != ms {
+            if known.is_some() || api!(RedisModule_GetAbsExpire)(self.raw) != ms {
                 api!(RedisModule_SetAbsExpire)(self.raw, ms);
             }
         }

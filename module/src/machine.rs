@@ -113,12 +113,13 @@ pub trait Machine: Sized + 'static {
 
     fn decode(bytes: &[u8]) -> Option<Self::State>;
     fn encode(state: &Self::State, out: &mut Bytes);
-    fn encode_edits(edits: &[Self::Edit], out: &mut Bytes);
+    /// `state` is what they have led to.
+    fn encode_edits(state: &Self::State, edits: &[Self::Edit], out: &mut Bytes);
     fn apply(state: &mut Self::State, edit: Self::Edit);
     /// The fence an edit grants, if it does.
     fn granted_fence(edit: &Self::Edit) -> Option<u64>;
     /// The keyspace notification of an edit, if it is worth one.
-    fn event(edit: &Self::Edit) -> Option<&'static CStr>;
+    fn event(state: &Self::State, edit: &Self::Edit) -> Option<&'static CStr>;
 
     fn gc_at(state: &Self::State, salt: u64) -> Option<Instant>;
     fn last_fence(state: &Self::State) -> u64;

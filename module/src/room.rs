@@ -134,7 +134,11 @@ impl<'c, M: Machine> Opened<'c, M> {
                     self.value = Some(store_state::<M>(&mut self.key, None, state));
                 }
             }
-            publish_edits_of::<M>(call, &self.key, &outcome.edits);
+            // SAFETY: the value of the open key, which the step has left there or has just put there.
+            let state = self.value.map(|value| unsafe { &Waited::<M>::get(value).state });
+            if let Some(state) = state {
+                publish_edits_of::<M>(call, &self.key, state, &outcome.edits);
+            }
         }
         self.arm(outcome.wake_at);
         if !outcome.endings.is_empty() {

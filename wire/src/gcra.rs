@@ -198,7 +198,10 @@ impl Reply {
         let [granted, binding @ ..]: [i64; 5] = reply::integers(numbers)?;
         let tiers = match tiers {
             [] => SmallVec::new(),
-            [tiers] => tiers.array()?.iter().map(Numbers::read).collect::<Result<_, _>>()?,
+            [tiers] => match tiers.array()? {
+                [] | [_] => return Err(Unexpected("several tiers or none")),
+                several => several.iter().map(Numbers::read).collect::<Result<_, _>>()?,
+            },
             _ => return Err(shape),
         };
         Ok(Self { granted, binding: Numbers::from_array(binding), tiers })

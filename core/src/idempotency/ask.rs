@@ -78,5 +78,23 @@ impl Answer {
     }
 }
 
+/// What the record became in a step.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Became {
+    /// Something on the way.
+    Passing(Record),
+    /// What it is now: whoever has the record need not be told a copy of it.
+    Present,
+}
+
+impl Became {
+    pub fn record<'a>(&'a self, present: &'a Record) -> &'a Record {
+        match self {
+            Self::Passing(record) => record,
+            Self::Present => present,
+        }
+    }
+}
+
 /// What one step did.
-pub type Outcome<V> = crate::step::Outcome<V, Record, Answer>;
+pub type Outcome<V> = crate::step::Outcome<V, Became, Answer>;

@@ -33,7 +33,7 @@ mod record;
 mod step;
 
 pub use crate::queue::Waiting;
-pub use ask::{Answer, Ask, Begun, Committed, Outcome, Replay, Run, Settled};
+pub use ask::{Answer, Ask, Became, Begun, Committed, Outcome, Replay, Run, Settled};
 pub use encoding::{decode_record, encode_record};
 pub use record::{Idle, OnLapse, Once, Phase, Record, Work};
 pub use step::{

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use smallvec::SmallVec;
 
-use super::ask::{Answer, Ask, Begun, Committed, Outcome, Replay, Run, Settled};
+use super::ask::{Answer, Ask, Became, Begun, Committed, Outcome, Replay, Run, Settled};
 use super::record::{Idle, OnLapse, Once, Phase, Record, Work};
 use crate::lease::ends_for;
 use crate::limits::CLOCK_JITTER;
@@ -27,7 +27,7 @@ struct Job<'a, 's, 'f> {
     queue: &'a mut Queue<Ask>,
     setting: &'s mut Setting<'f>,
     /// What the record was on the way, if it went through more than one change.
-    passed: SmallVec<[Record; 1]>,
+    passed: SmallVec<[Became; 1]>,
     changed: bool,
     answers: Vec<Answer>,
     endings: Vec<Ending>,
@@ -317,7 +317,7 @@ impl<'a, 's, 'f> Job<'a, 's, 'f> {
         let wake_at = lease_end.into_iter().chain(self.queue.first_deadline()).min();
         let mut edits = self.passed;
         if self.changed {
-            edits.push(self.record.clone());
+            edits.push(Became::Present);
         }
         Outcome { verdict, edits, answers: self.answers, endings: self.endings, wake_at }
     }
@@ -339,7 +339,7 @@ impl<'a, 's, 'f> Job<'a, 's, 'f> {
     fn set(&mut self, record: Record) {
         let before = core::mem::replace(self.record, record);
         if self.changed {
-            self.passed.push(before);
+            self.passed.push(Became::Passing(before));
         }
         self.changed = true;
     }

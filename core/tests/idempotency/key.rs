@@ -103,7 +103,8 @@ impl Key {
             floor: &mut self.floor,
         };
         let Outcome { verdict, edits, answers, endings, wake_at } = act(&mut room, &mut setting);
-        for record in &edits {
+        for became in &edits {
+            let record = became.record(&self.record);
             self.replica = decode_record(&bytes_of(record)).expect("a record that changed");
             self.replica_floor.heard_of(self.replica.last_fence());
         }

@@ -47,7 +47,7 @@ impl Machine for Flights {
         encode_flight(state, out);
     }
 
-    fn encode_edits(edits: &[Edit], out: &mut Bytes) {
+    fn encode_edits(_state: &Self::State, edits: &[Edit], out: &mut Bytes) {
         single_flight::encode_edits(edits, out);
     }
 
@@ -62,7 +62,7 @@ impl Machine for Flights {
         }
     }
 
-    fn event(edit: &Edit) -> Option<&'static CStr> {
+    fn event(_state: &Self::State, edit: &Edit) -> Option<&'static CStr> {
         match edit {
             Edit::Led(_) => Some(c"res.sflight.led"),
             Edit::Ended { way, .. } => Some(match way {

@@ -109,7 +109,7 @@ macro_rules! holding_machine {
                 encode_holders(<$flavour>::HOLDERS, state, out);
             }
 
-            fn encode_edits(edits: &[Edit], out: &mut Bytes) {
+            fn encode_edits(_state: &Self::State, edits: &[Edit], out: &mut Bytes) {
                 lock::encode_edits(<$flavour>::HOLDERS, edits, out);
             }
 
@@ -124,7 +124,7 @@ macro_rules! holding_machine {
                 }
             }
 
-            fn event(edit: &Edit) -> Option<&'static CStr> {
+            fn event(_state: &Self::State, edit: &Edit) -> Option<&'static CStr> {
                 match edit {
                     Edit::Granted(_) => Some($granted),
                     Edit::Ended { how: End::Released, .. } => Some($released),

@@ -2,7 +2,9 @@
 
 use std::ffi::CStr;
 
-use resil_core::idempotency::{self, Answer, Ask, Idle, Phase, Record, Settled, decode_record, encode_record, lookup};
+use resil_core::idempotency::{
+    self, Answer, Ask, Became, Idle, Phase, Record, Settled, decode_record, encode_record, lookup,
+};
 use resil_core::lease::ends_for;
 use resil_core::lock::Setting;
 use resil_core::queue::Queue;
@@ -27,7 +29,7 @@ impl Machine for Idempotency {
     const KIND: Kind = Kind::Idempotency;
     type State = Record;
     type Ask = Ask;
-    type Edit = Record;
+    type Edit = Became;
     type Answer = Answer;
     const TYPE_NAME: &'static CStr = c"resil-idm";
     statics!(Ask);
@@ -48,22 +50,26 @@ impl Machine for Idempotency {
         encode_record(state, out);
     }
 
-    fn encode_edits(edits: &[Record], out: &mut Bytes) {
-        if let Some(last) = edits.last() {
-            encode_record(last, out);
+    /// The whole record, as it is now.
+    fn encode_edits(state: &Record, _edits: &[Became], out: &mut Bytes) {
+        encode_record(state, out);
+    }
+
+    fn apply(state: &mut Record, edit: Became) {
+        if let Became::Passing(record) = edit {
+            *state = record;
         }
     }
 
-    fn apply(state: &mut Record, edit: Record) {
-        *state = edit;
-    }
-
-    fn granted_fence(edit: &Record) -> Option<u64> {
-        Some(edit.last_fence())
-    }
-
-    fn event(edit: &Record) -> Option<&'static CStr> {
+    fn granted_fence(edit: &Became) -> Option<u64> {
         match edit {
+            Became::Passing(record) => Some(record.last_fence()),
+            Became::Present => None,
+        }
+    }
+
+    fn event(state: &Record, edit: &Became) -> Option<&'static CStr> {
+        match edit.record(state) {
             Record::Nothing => None,
             Record::Once(_) => Some(c"res.idemp.seen"),
             Record::Work(work) => Some(match work.phase {
