@@ -204,3 +204,165 @@ fn is_ttl(ttl: Span) -> bool {
 fn is_fence(fence: Option<u64>) -> bool {
     fence.is_none_or(|fence| (1..=FENCE_MAX).contains(&fence))
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use resil_core::circuit_breaker::{Batch, Force, Report};
+    use resil_core::idempotency::OnLapse;
+    use resil_core::rate_limit::Quota;
+    use resil_core::window::Rule;
+    use resil_wire::breaker::{Admit, ConfigCall, ForceCall, ReportCall, TallyCall};
+    use resil_wire::bulkhead::EnterCall;
+    use resil_wire::holding::{Bind, InfoCall, OwnedCall, RenewCall};
+    use resil_wire::idempotency::{BeginCall, CommitCall, GetCall, OnceCall};
+    use resil_wire::lock::{AcquireCall, BreakCall};
+    use resil_wire::single_flight::{AbandonCall, JoinCall, PublishCall};
+    use resil_wire::window::Windowed;
+
+    use super::*;
+
+    const TEXT: [u8; 600] = [b'x'; 600];
+
+    /// At, below and above every bound there is.
+    fn span() -> impl Strategy<Value = Span> {
+        let edges = [0, 1, 1_000, 10_000, 100_000, 1_000_000, 600_000_000, 86_400_000_000, 2_592_000_000_000];
+        let edges = edges.into_iter().chain([366 * 86_400_000_000]).collect::<Vec<i64>>();
+        (prop::sample::select(edges), -1..=1i64).prop_map(|(edge, by)| Span::from_us(edge + by))
+    }
+
+    fn number() -> impl Strategy<Value = u32> {
+        let edges = vec![1, 9, 64, 100, 1_000, 10_000, 100_000, 1_000_000, 1_000_000_000];
+        (prop::sample::select(edges), 0..=2u32).prop_map(|(edge, by)| edge + by - 1)
+    }
+
+    fn text() -> impl Strategy<Value = &'static [u8]> {
+        prop::sample::select(vec![0, 1, 512, 513, 600]).prop_map(|len| &TEXT[..len])
+    }
+
+    fn commands(
+        (a, b, c): (Span, Span, Span),
+        (m, n, o): (u32, u32, u32),
+        (s, t): (&'static [u8], &'static [u8]),
+    ) -> Vec<Command<'static>> {
+        let (key, bind, fence) = (&b"k"[..], Bind::None, Some(u64::from(m) << 24));
+        let patch = Patch {
+            rate_pct: Some(m),
+            slow: Some(a),
+            consecutive: Some(n),
+            min_calls: Some(m),
+            open: Some(b),
+            open_max: Some(b),
+            factor_milli: Some(m),
+            probes: Some(o),
+            successes: Some(n),
+            lease: Some(c),
+            quorum: Some(o),
+            ramp: Some(a),
+            idle: Some(b),
+            window: Some(if n % 2 == 0 { WindowKind::Count(n) } else { WindowKind::Time(a) }),
+            slow_rate_pct: Some(o),
+        };
+        let options = Options { patch, version: Some(u64::from(n)) };
+        let quota = Quota::new(1, Span::from_secs(1), 1).expect("a quota");
+        let mut commands = vec![
+            Command::Window(Windowed { key, rule: Rule { limit: m, period: a }, ask: Ask::Take(n) }),
+            Command::BreakerAdmit(Admit { key, caller: Some(s), options: Some(options.clone()) }),
+            Command::BreakerConfig(ConfigCall { key, options }),
+            Command::BreakerReport(ReportCall {
+                key,
+                permit: None,
+                report: Report::Ok,
+                duration: Some(a),
+                correlation: Some(s),
+            }),
+            Command::BreakerTally(TallyCall {
+                key,
+                generation: 1,
+                caller: s,
+                seq: 1,
+                batch: Batch { ok: m, failures: n, slow: o, run: o },
+            }),
+            Command::BreakerForce(ForceCall {
+                key,
+                force: (m % 2 == 0).then_some(Force::Open),
+                length: Some(a),
+                actor: Some(s),
+                reason: Some(t),
+            }),
+            Command::LockAcquire(AcquireCall { key, owner: s, lease: a, wait: b, shared: false, bind, meta: t }),
+            Command::LockRenew(RenewCall { key, owner: s, lease: a, fence, bind }),
+            Command::LockCheck(OwnedCall { key, owner: s, fence }),
+            Command::LockBreak(BreakCall { key, actor: Some(s), reason: Some(t) }),
+            Command::LockInfo(InfoCall { key, limit: m as usize }),
+            Command::BulkheadEnter(EnterCall {
+                key,
+                owner: s,
+                max: m,
+                lease: a,
+                wait: b,
+                queue: n,
+                priority: (o % 12) as u8,
+                bind,
+            }),
+            Command::IdempBegin(BeginCall {
+                key,
+                token: s,
+                lease: a,
+                fingerprint: t,
+                wait: b,
+                keep: c,
+                on_lapse: OnLapse::Run,
+                bind,
+            }),
+            Command::IdempCommit(CommitCall { key, token: s, ttl: a, result: t, failed: false }),
+            Command::IdempOnce(OnceCall { key, ttl: a, token: s }),
+            Command::IdempGet(GetCall { key, fingerprint: s }),
+            Command::FlightJoin(JoinCall { key, token: s, lease: a, wait: b, bind }),
+            Command::FlightAbandon(AbandonCall { key, token: s, retry: Some(a) }),
+        ];
+        for brought in [Brought::Value { bytes: t, stale: b }, Brought::Error { text: t }] {
+            commands.push(Command::FlightPublish(PublishCall { key, token: s, ttl: a, brought }));
+        }
+        for ask in [Ask::Take(m), Ask::UpTo(m), Ask::Refund(m), Ask::Reserve(a)] {
+            commands.push(Command::Gcra(Gcra { key, quotas: [quota].into_iter().collect(), ask }));
+        }
+        let limits = [(key, quota), (s, quota)].into_iter().collect();
+        commands.push(Command::Mgcra(Mgcra { cost: m, limits }));
+        commands
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+        /// Not passing is no refusal yet, but it is slow: what is usual passes.
+        #[test]
+        fn what_passes_here_passes_the_parser(
+            spans in (span(), span(), span()), numbers in (number(), number(), number()), texts in (text(), text())
+        ) {
+            for command in commands(spans, numbers, texts) {
+                let words = command.words();
+                let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
+                let parsed = Command::parse(&words, Allowed::default());
+                prop_assert!(!is_within(&command) || parsed.is_ok(), "{command:?}: {parsed:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_usual_passes_without_being_parsed() {
+        let spans = (Span::from_secs(10), Span::from_secs(5), Span::from_secs(30));
+        for command in commands(spans, (50, 100, 20), (b"text", b"other")) {
+            let usual = match &command {
+                // More slow calls in it than failures.
+                Command::BreakerTally(_) => continue,
+                Command::BreakerAdmit(_) | Command::BreakerConfig(_) => continue,
+                other => is_within(other),
+            };
+            assert!(usual, "{command:?}");
+        }
+        let patch = Patch { rate_pct: Some(60), open: Some(Span::from_secs(5)), ..Patch::default() };
+        let options = Options { patch, version: Some(1) };
+        assert!(is_within(&Command::BreakerAdmit(Admit { key: b"k", caller: Some(b"me"), options: Some(options) })));
+    }
+}

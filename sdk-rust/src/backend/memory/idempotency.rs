@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use resil_core::Instant;
 use resil_core::idempotency::{
-    self, Answer as Told, Ask, Begun, Committed, Phase, Record, Settled, abort, begin, commit, look, lookup, once,
-    renew, replay, seen_before,
+    self, Answer as Told, Ask, Became, Begun, Committed, Phase, Record, Settled, abort, begin, commit, look, lookup,
+    once, renew, replay, seen_before,
 };
 use resil_core::limits::{RESULT_DEFAULT_MAX, WAITERS_CEILING};
 use resil_core::lock::{Reason, Setting};
@@ -29,7 +29,7 @@ fn room(room: Room<'_, Idempotency>) -> idempotency::Room<'_> {
 impl Machine for Idempotency {
     type State = Record;
     type Ask = Ask;
-    type Edit = Record;
+    type Edit = Became;
     type Answer = Told;
 
     fn of(state: &mut State) -> Option<&mut Waited<Self>> {
