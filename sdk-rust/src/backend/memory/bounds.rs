@@ -267,7 +267,7 @@ mod tests {
         let quota = Quota::new(1, Span::from_secs(1), 1).expect("a quota");
         let mut commands = vec![
             Command::Window(Windowed { key, rule: Rule { limit: m, period: a }, ask: Ask::Take(n) }),
-            Command::BreakerAdmit(Admit { key, caller: Some(s), options: Some(options.clone()) }),
+            Command::BreakerAdmit(Admit { key, caller: Some(s), options: Some(options) }),
             Command::BreakerConfig(ConfigCall { key, options }),
             Command::BreakerReport(ReportCall {
                 key,
