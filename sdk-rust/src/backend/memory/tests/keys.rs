@@ -1,0 +1,141 @@
+//! Keys: of one kind, for as long as they are needed, shared by name.
+
+use super::*;
+
+#[test]
+fn a_key_of_another_kind_is_refused_as_on_a_server() {
+    let (memory, _clock) = driven();
+    call(&memory, "RES.LOCK ACQUIRE k a 10s").expect("free");
+    for text in ["RES.GCRA k 1 1s", "RES.BULKHEAD ENTER k a 1 1s", "RES.BREAKER ADMIT k", "RES.SFLIGHT GET k"] {
+        assert_eq!(reply(&memory, text), "WRONGTYPE Operation against a key holding the wrong kind of value");
+    }
+    call(&memory, "RES.GCRA free 1 1s").expect("a limit");
+    let refused = reply(&memory, "RES.MGCRA 1 free 5 1m 5 k 1 1s 1");
+    assert!(refused.starts_with("WRONGTYPE"), "{refused}");
+    assert_eq!(reply(&memory, "RES.GCRA.PEEK free 1 1s"), "0 1 0 1000 1000", "nothing was lost of the other key");
+}
+
+#[test]
+fn a_key_that_is_over_can_become_another_kind() {
+    let (memory, clock) = driven();
+    call(&memory, "RES.GCRA k 1 1s").expect("a limit");
+    clock.advance(60_000 * MS);
+    assert!(reply(&memory, "RES.LOCK ACQUIRE k a 10s").starts_with("GRANTED "));
+}
+
+#[test]
+fn several_limits_are_taken_together_or_not_at_all() {
+    let (memory, _clock) = driven();
+    assert_eq!(reply(&memory, "RES.MGCRA 1 a 2 1m 2 b 1 1m 1"), "1 -1 2 1 0 30000 1 0 0 60000");
+    assert!(reply(&memory, "RES.MGCRA 1 a 2 1m 2 b 1 1m 1").starts_with("0 1 "), "b refuses");
+    assert_eq!(reply(&memory, "RES.GCRA.PEEK a 2 1m"), "1 2 1 0 30000", "and a was not charged");
+}
+
+#[test]
+fn a_million_keys_that_are_used_once_do_not_stay() {
+    let (memory, clock) = driven();
+    let mut most = 0;
+    for number in 0..1_000_000 {
+        let key = format!("one-off:{number}");
+        let quotas =
+            std::iter::once(resil_core::rate_limit::Quota::new(5, resil_core::Span::from_ms(100), 5).expect("a quota"))
+                .collect();
+        let take = resil_wire::gcra::Gcra { key: key.as_bytes(), quotas, ask: resil_core::rate_limit::Ask::Take(1) };
+        memory.call(&Command::Gcra(take)).expect("granted");
+        if number % 100 == 0 {
+            clock.advance(MS);
+            most = most.max(memory.keys());
+        }
+    }
+    // A key is needed for some 200 ms, in which 20,000 others come.
+    assert!(most < 100_000, "{most} keys at once");
+    clock.advance(60_000 * MS);
+    for _ in 0..1_000_000 {
+        call(&memory, "RES.GCRA.PEEK another 1 1s").expect("a reading");
+        if memory.keys() == 0 {
+            return;
+        }
+    }
+    panic!("{} keys stay although nobody needs them", memory.keys());
+}
+
+#[test]
+fn a_store_with_a_name_is_shared_and_one_without_is_not() {
+    let clock = Clock::driven();
+    let (one, other) = (Memory::named("shared", clock.clone()), Memory::named("shared", clock.clone()));
+    call(&one, "RES.LOCK ACQUIRE k a 10s").expect("free");
+    assert_eq!(reply(&other, "RES.LOCK CHECK k a"), "1");
+    assert_eq!(reply(&Memory::named("", clock.clone()), "RES.LOCK CHECK k a"), "0");
+    drop((one, other));
+    assert_eq!(reply(&Memory::named("shared", clock), "RES.LOCK CHECK k a"), "0", "it went with the last who had it");
+}
+
+#[test]
+fn what_a_server_refuses_is_refused_with_its_sentence() {
+    let (memory, _clock) = driven();
+    let long = [b'x'; 2_000];
+    let lease = resil_core::Span::from_secs(1);
+    let renew = |owner, lease| resil_wire::holding::RenewCall {
+        key: b"k",
+        owner,
+        lease,
+        fence: None,
+        bind: Default::default(),
+    };
+    let told = |command: Command<'_>| memory.call(&command).expect_err("refused").to_string();
+    assert_eq!(told(Command::LockRenew(renew(&long, lease))), "owner must have from 1 to 512 bytes, got 2000");
+    let hours = resil_core::Span::from_days(2);
+    assert!(told(Command::LockRenew(renew(b"a", hours))).starts_with("lease must be a duration from 10ms to 1d"));
+    let limits = [&b"a"[..], b"a"]
+        .into_iter()
+        .map(|key| (key, resil_core::rate_limit::Quota::new(1, lease, 1).expect("a quota")))
+        .collect();
+    assert_eq!(told(Command::Mgcra(resil_wire::mgcra::Mgcra { cost: 1, limits })), "key 'a' is named twice");
+}
+
+#[test]
+fn a_heartbeat_has_nothing_to_say() {
+    let (memory, _clock) = driven();
+    call(&memory, "RES.LOCK ACQUIRE k a 10s BOUND").expect("free");
+    assert_eq!(reply(&memory, "RES.HEARTBEAT"), "0 ");
+    assert!(reply(&memory, "RES.LOCK INFO k").contains("bound=0"));
+}
+
+/// Not a test: run it with `--release --ignored --nocapture`.
+#[test]
+#[ignore = "prints how long calls take"]
+fn how_long_calls_take() {
+    let memory = Memory::new(Clock::system());
+    let calls = 2_000_000u32;
+    let time = |name: &str, one: &mut dyn FnMut()| {
+        let start = std::time::Instant::now();
+        (0..calls).for_each(|_| one());
+        println!("{name}: {} ns", start.elapsed().as_nanos() / u128::from(calls));
+    };
+    let (gcra, admit) = (words("RES.GCRA limit 1000000000 1s"), words("RES.BREAKER ADMIT breaker CALLER me"));
+    with_command(&gcra, |command| time("GCRA", &mut || drop(memory.call(command))));
+    call(&memory, "RES.BREAKER CONFIG breaker RATE 60").expect("configured");
+    with_command(&admit, |command| {
+        time("ADMIT and REPORT", &mut || {
+            let Ok(Answer::Admitted(admitted)) = memory.call(command) else { panic!("admitted") };
+            let report = resil_core::circuit_breaker::Report::Ok;
+            let call = resil_wire::breaker::ReportCall {
+                key: b"breaker",
+                permit: admitted.permit,
+                report,
+                duration: None,
+                correlation: None,
+            };
+            drop(memory.call(&Command::BreakerReport(call)));
+        });
+    });
+    let (take, give) = (words("RES.LOCK ACQUIRE lock me 10s"), words("RES.LOCK RELEASE lock me"));
+    with_command(&take, |take| {
+        with_command(&give, |give| {
+            time("ACQUIRE and RELEASE", &mut || {
+                drop(memory.call(take));
+                drop(memory.call(give));
+            });
+        });
+    });
+}

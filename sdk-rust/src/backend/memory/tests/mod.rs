@@ -1,0 +1,108 @@
+//! What memory promises. Time is driven: hours pass in no time, and nothing here sleeps.
+
+mod crowds;
+mod keys;
+mod lines;
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use resil_wire::answer::{Acquired, Answer};
+use resil_wire::command::{Allowed, Command};
+use resil_wire::reply::Value;
+
+use super::Memory;
+use crate::clock::Clock;
+use crate::error::Error;
+
+type Answering = Pin<Box<dyn Future<Output = Result<Answer, Error>> + Send>>;
+
+/// A command as words with spaces between them.
+fn words(text: &str) -> Vec<Vec<u8>> {
+    text.split(' ').map(|word| word.as_bytes().to_vec()).collect()
+}
+
+fn with_command<R>(words: &[Vec<u8>], act: impl FnOnce(&Command<'_>) -> R) -> R {
+    let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
+    act(&Command::parse(&words, Allowed::default()).expect("a command"))
+}
+
+fn call(memory: &Memory, text: &str) -> Result<Answer, Error> {
+    with_command(&words(text), |command| memory.call(command))
+}
+
+/// The reply in short, as `redis-cli` would show it on one line.
+fn reply(memory: &Memory, text: &str) -> String {
+    call(memory, text).map_or_else(|error| error.to_string(), |answer| shown(&answer))
+}
+
+fn shown(answer: &Answer) -> String {
+    fn show(value: &Value) -> String {
+        match value {
+            Value::Integer(number) => number.to_string(),
+            Value::Text(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+            Value::Null => "nil".to_owned(),
+            Value::Array(all) => all.iter().map(show).collect::<Vec<_>>().join(" "),
+            Value::Map(pairs) => pairs
+                .iter()
+                .map(|(name, value)| format!("{}={}", show(name), show(value)))
+                .collect::<Vec<_>>()
+                .join(" "),
+        }
+    }
+    show(&Value::written(|sink| answer.write(sink)))
+}
+
+/// A call that waits.
+fn waits(memory: &Arc<Memory>, text: &str) -> Answering {
+    let (memory, words) = (Arc::clone(memory), words(text));
+    Box::pin(async move {
+        let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
+        let command = Command::parse(&words, Allowed::default()).expect("a command");
+        memory.wait(&command).await
+    })
+}
+
+/// Polls it until it stands in line.
+async fn in_line(memory: &Arc<Memory>, text: &str) -> Answering {
+    let mut answering = waits(memory, text);
+    assert!(is_pending(&mut answering).await, "it waits: {text}");
+    answering
+}
+
+async fn is_pending(answering: &mut Answering) -> bool {
+    std::future::poll_fn(|context| std::task::Poll::Ready(answering.as_mut().poll(context).is_pending())).await
+}
+
+/// The answer, which must come without the clock being driven on.
+async fn answered(answering: Answering) -> String {
+    let answer = tokio::time::timeout(Duration::from_secs(20), answering).await.expect("it is answered in time");
+    answer.map_or_else(|error| error.to_string(), |answer| shown(&answer))
+}
+
+fn fence_of(answer: &Answer) -> u64 {
+    match answer {
+        Answer::Acquired(Acquired::Granted { fence, .. }) => *fence,
+        other => panic!("not granted: {other:?}"),
+    }
+}
+
+fn driven() -> (Arc<Memory>, Clock) {
+    let clock = Clock::driven();
+    (Arc::new(Memory::new(clock.clone())), clock)
+}
+
+/// Drives the clock on once the task that looks after waiters sleeps by it.
+async fn advance(clock: &Clock, span: Duration) {
+    for _ in 0..1_000 {
+        if clock.next_wake().is_some() {
+            break;
+        }
+        tokio::task::yield_now().await;
+    }
+    clock.advance(span);
+}
+
+const MS: Duration = Duration::from_millis(1);
