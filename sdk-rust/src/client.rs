@@ -21,7 +21,7 @@ use crate::error::Error;
 use crate::health::{Health, Registry};
 
 /// What to connect to, and how.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct ConnectOptions {
     pub(crate) url: String,
     /// Who this process is to the others: part of every owner, and the CALLER of breakers.
@@ -33,6 +33,20 @@ pub struct ConnectOptions {
     /// How many connections may wait at once.
     pub(crate) waiting_connections: usize,
     pub(crate) clock: Clock,
+}
+
+/// Without the URL, which may hold a password.
+impl std::fmt::Debug for ConnectOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { url: _, name, command_timeout, instances, waiting_connections, clock } = self;
+        f.debug_struct("ConnectOptions")
+            .field("name", name)
+            .field("command_timeout", command_timeout)
+            .field("instances", instances)
+            .field("waiting_connections", waiting_connections)
+            .field("clock", clock)
+            .finish_non_exhaustive()
+    }
 }
 
 /// Connects with the usual options. See [`ConnectOptions::new`] for what `url` may be.
