@@ -8,8 +8,8 @@
 //!   the shared connection of a single server: a call that failed may have had its effect.
 //!
 //! # Connecting
-//! One attempt is made, of at most three seconds. A URL that cannot be used, a wrong password and a server without the
-//! module are errors at once. If the server is away, so is the client, and it connects when the server is there: a service
+//! One attempt is made, of at most three seconds. A URL that cannot be used, a wrong password, a certificate that is not
+//! trusted and a server without the module are errors at once. If the server is away, so is the client, and it connects when the server is there: a service
 //! may start before its Redis.
 //!
 //! # The map
@@ -70,7 +70,7 @@ impl Redis {
     }
 
     pub async fn call(&self, command: &Command<'_>) -> Result<Answer, Error> {
-        let mut link = self.shared.session()?.link.clone();
+        let mut link = self.shared.link()?;
         let asked = link.send(packed(command), command.key());
         let trouble = match timeout(self.shared.command_timeout, asked).await {
             Ok(Ok(value)) => return read(command, value),

@@ -26,7 +26,7 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::address::Address;
-use super::link::{Session, open};
+use super::link::{Link, Session, open};
 use super::trouble::{AWAY_AT_FIRST, CLOSED, Trouble};
 use super::waiting::Waiting;
 use crate::backend::Reach;
@@ -71,10 +71,18 @@ impl Shared {
         }
     }
 
-    /// The shared connection, or why there is none. Takes no lock.
+    /// The shared connection, or why there is none.
     pub fn session(&self) -> Result<Arc<Session>, Error> {
         match &**self.standing.load() {
             Standing::Here(session) => Ok(Arc::clone(session)),
+            Standing::Away(error) => Err(error.clone()),
+        }
+    }
+
+    /// What calls go over, or why there is nothing to go over. Takes no lock.
+    pub fn link(&self) -> Result<Link, Error> {
+        match &**self.standing.load() {
+            Standing::Here(session) => Ok(session.link.clone()),
             Standing::Away(error) => Err(error.clone()),
         }
     }

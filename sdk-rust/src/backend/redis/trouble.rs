@@ -80,6 +80,11 @@ impl From<RedisError> for Trouble {
                 "the server does not speak RESP3; ?protocol=resp2 at the end of the URL asks for RESP2".to_owned(),
             )),
             ErrorKind::ClusterConnectionNotFound => Self::Unwell("a node of the cluster cannot be reached"),
+            // Only its text tells it from a connection that broke.
+            ErrorKind::Io if error.to_string().contains("peer certificate") => Self::Refused(Error::InvalidArgument(
+                "the server's certificate is not trusted by the roots of this system, or is not for this host"
+                    .to_owned(),
+            )),
             ErrorKind::Io if error.is_connection_refusal() => Self::Gone("the connection was refused"),
             _ => Self::Gone("the connection broke"),
         }
@@ -95,13 +100,15 @@ fn of_server(code: &str, text: &str) -> Trouble {
         // It was bound to a connection that was there when the command was made.
         "ERR" if text.starts_with("BOUNDTO ") => Trouble::Later("the connection to bind to was replaced meanwhile"),
         "ERR" if text.starts_with("max number of clients") => Trouble::Unwell("the server takes no more connections"),
-        "ERR" if text.contains("not within the allowed") => Trouble::Refused(Error::InvalidArgument(line())),
         "NOPERM" => Trouble::Refused(Error::PermissionDenied("this command or key")),
         "NOAUTH" | "WRONGPASS" => Trouble::Refused(DENIED_ENTRY),
+        "DENIED" => Trouble::Refused(Error::PermissionDenied("in: it is in protected mode")),
         "DEADLOCK" => Trouble::Deadlock,
         "SUPERSEDED" => Trouble::Refused(Error::Cancelled),
         "MOVED" | "ASK" => redirection(code, text),
         "READONLY" => Trouble::Demoted,
+        // By an operator, who meant it; else because the server changed its role.
+        "UNBLOCKED" if text.contains("CLIENT UNBLOCK") => Trouble::Refused(Error::Cancelled),
         "UNBLOCKED" => Trouble::Demoted,
         "TRYAGAIN" => Trouble::Later("the key is on its way to another node"),
         "CLUSTERDOWN" => Trouble::Later("the cluster is down"),
@@ -147,7 +154,9 @@ mod tests {
             ("MOVED", "1 10.0.0.1:6379", Code::BackendUnavailable),
             ("ASK", "1 10.0.0.1:6379", Code::BackendUnavailable),
             ("READONLY", "You can't write against a read only replica.", Code::BackendUnavailable),
-            ("UNBLOCKED", "x", Code::BackendUnavailable),
+            ("DENIED", "Redis is running in protected mode because", Code::PermissionDenied),
+            ("UNBLOCKED", "force unblock from blocking operation, instance state changed", Code::BackendUnavailable),
+            ("UNBLOCKED", "client unblocked via CLIENT UNBLOCK", Code::Cancelled),
             ("TRYAGAIN", "x", Code::BackendUnavailable),
             ("LOADING", "x", Code::BackendUnavailable),
             ("MASTERDOWN", "10.0.0.1", Code::BackendUnavailable),

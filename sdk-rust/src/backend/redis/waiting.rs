@@ -113,6 +113,8 @@ impl Redis {
             () = shared.closing.cancelled() => return Err(CLOSED),
         };
         let Ok(Ok(_place)) = place else { return self.call(&rewritten(command, Span::ZERO, self.bind())).await };
+        // Whoever was cut off before had the patience; the whole line need not have it again, one after another.
+        shared.session()?;
         let asking = Asking { shared, command, deadline, reach: shared.reach(), place: Place::Owner };
         tokio::select! {
             answer = asking.until_answered() => answer,

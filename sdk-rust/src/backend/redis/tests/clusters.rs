@@ -91,9 +91,9 @@ async fn a_failover_moves_calls_and_waits_to_the_new_primary() {
 async fn a_cluster_with_a_dead_node_is_here_for_the_keys_of_the_others() {
     let cluster = Cluster::start(3, Options::default().config("cluster-require-full-coverage", "no"));
     let redis = connect(&url(&cluster)).await.unwrap();
-    let (dead, lives) = (cluster.node_for_key("a"), "b{other}");
-    let other = (0..100).map(|number| format!("k{number}")).find(|key| cluster.node_for_key(key).port() != dead.port());
-    let other = other.unwrap_or_else(|| lives.to_owned());
+    let dead = cluster.node_for_key("a");
+    let is_elsewhere = |key: &String| cluster.node_for_key(key).port() != dead.port();
+    let other = (0..100).map(|number| format!("k{number}")).find(is_elsewhere).expect("keys are spread");
     works(&redis, "a").await;
     works(&redis, &other).await;
     dead.pause();
@@ -107,4 +107,18 @@ async fn a_cluster_with_a_dead_node_is_here_for_the_keys_of_the_others() {
     assert_eq!(*redis.reach().borrow(), Reach::Here);
     dead.resume();
     until("it is back", || async { redis.call(&take(b"a")).await.is_ok() }).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_of_which_nobody_answers_is_away() {
+    let cluster = Cluster::start(3, Options::default());
+    let redis = connect(&url(&cluster)).await.unwrap();
+    cluster.nodes().iter().for_each(Server::pause);
+    becomes(&redis, Reach::Away).await;
+    let begun = Instant::now();
+    assert_eq!(redis.call(&take(b"a")).await.unwrap_err().code(), Code::BackendUnavailable);
+    assert!(begun.elapsed() < Duration::from_millis(500), "{:?}", begun.elapsed());
+    cluster.nodes().iter().for_each(Server::resume);
+    becomes(&redis, Reach::Here).await;
+    until("it works again", || async { redis.call(&take(b"a")).await.is_ok() }).await;
 }

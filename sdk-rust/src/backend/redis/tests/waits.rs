@@ -55,6 +55,18 @@ async fn connections_are_used_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_connection_that_died_unused_is_not_noticed_by_who_waits_next() {
+    let server = Server::fresh();
+    let redis = with_waiting(&server, 4).await;
+    assert!(is_granted(&redis.wait(&lock("a", "me", BOUND)).await));
+    let shared = shared_id(&redis);
+    let unused: Vec<_> = clients(&server, 'N').into_iter().filter(|id| *id != shared).collect();
+    assert_eq!(unused.len(), 1);
+    kill_clients(&server, &unused);
+    assert!(is_granted(&redis.wait(&lock("b", "me", BOUND)).await));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn who_drops_a_wait_leaves_the_line() {
     let server = Server::fresh();
     let redis = with_waiting(&server, 4).await;
@@ -125,6 +137,22 @@ async fn a_wait_fails_when_the_server_stays_away() {
         "not for as long as it was ready to wait: {:?}",
         begun.elapsed()
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_whole_line_fails_when_the_server_stays_away() {
+    let mut server = Server::fresh();
+    let redis = with_waiting(&server, 2).await;
+    assert!(is_granted(&redis.call(&lock("a", "me", Duration::ZERO)).await));
+    let owners: Vec<&'static str> = vec!["p", "q", "r", "s", "t", "u", "v", "w", "x", "y"];
+    let line: Vec<_> = owners.into_iter().map(|owner| waiting(&redis, "a", owner, BOUND * 2)).collect();
+    until("two wait", || async { holders_and_waiters(&redis, "a").await == (1, 2) }).await;
+    let begun = Instant::now();
+    server.kill9();
+    for wait in line {
+        assert_eq!(wait.await.unwrap().unwrap_err().code(), Code::BackendUnavailable);
+    }
+    assert!(begun.elapsed() < Duration::from_secs(15), "one after another: {:?}", begun.elapsed());
 }
 
 #[tokio::test(flavor = "multi_thread")]
