@@ -176,7 +176,7 @@ async fn a_demoted_server_is_away_until_it_is_promoted() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_out_of_memory_is_not_away() {
-    let server = Server::start(Options::default().config("maxmemory", "1mb"));
+    let server = Server::start(Options::default().config("maxmemory", "1"));
     let redis = connected(&server).await;
     let error = redis.call(&take(b"k")).await.unwrap_err();
     assert_eq!(error, Error::BackendUnavailable("the server is out of memory"));
