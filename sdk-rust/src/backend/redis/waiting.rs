@@ -48,7 +48,7 @@ const UNUSED_MAX: Duration = Duration::from_secs(30);
 pub(super) struct Waiting {
     places: Semaphore,
     unused: Mutex<Vec<Unused>>,
-    slots: Slots,
+    pub slots: Slots,
 }
 
 struct Unused {

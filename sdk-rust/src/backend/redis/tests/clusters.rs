@@ -30,6 +30,12 @@ async fn calls_and_waits_find_the_node_of_their_key() {
     until("one waits", || async { holders_and_waiters(&redis, "key7").await == (1, 1) }).await;
     release(&redis, "key7", "me").await;
     assert!(is_granted(&you.await.unwrap()));
+    // What is known may be out of date: the node that is asked says where the key is.
+    let (slot, owner) = (cluster.slot_of("key8") as u16, cluster.node_for_key("key8").port());
+    let wrong = cluster.nodes().iter().map(Server::port).find(|port| *port != owner).expect("there are three");
+    redis.shared.waiting.slots.learn(slot, format!("127.0.0.1:{wrong}"));
+    release(&redis, "key8", "me").await;
+    assert!(is_granted(&redis.wait(&lock("key8", "you", BOUND)).await));
     redis.close().await;
     for node in cluster.nodes() {
         until("all connections are closed", || async { clients(node, 'N').is_empty() }).await;
