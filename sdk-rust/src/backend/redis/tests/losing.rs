@@ -145,7 +145,7 @@ async fn a_stalled_server_is_away_and_keeps_what_hangs_on_the_connection() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_frozen_server_that_is_replaced_does_not_hold_anybody_up() {
+async fn a_frozen_server_is_away_until_it_goes_on() {
     let server = Server::fresh();
     let redis = connected(&server).await;
     server.pause();
@@ -181,4 +181,63 @@ async fn a_server_out_of_memory_is_not_away() {
     let error = redis.call(&take(b"k")).await.unwrap_err();
     assert_eq!(error, Error::BackendUnavailable("the server is out of memory"));
     assert_eq!(*redis.reach().borrow(), Reach::Here);
+}
+
+/// Between client and server; what came in before `freeze` is kept open and silent from then on.
+struct Wire {
+    port: u16,
+    frozen: tokio::sync::watch::Sender<u64>,
+}
+
+impl Wire {
+    async fn to(server: &Server) -> Self {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (port, target) = (listener.local_addr().unwrap().port(), server.port());
+        let frozen = tokio::sync::watch::Sender::new(0);
+        let watched = frozen.subscribe();
+        tokio::spawn(async move {
+            while let Ok((mut client, _)) = listener.accept().await {
+                let mut watched = watched.clone();
+                let age = *watched.borrow_and_update();
+                tokio::spawn(async move {
+                    let mut server = tokio::net::TcpStream::connect(("127.0.0.1", target)).await.unwrap();
+                    tokio::select! {
+                        _ = tokio::io::copy_bidirectional(&mut client, &mut server) => {}
+                        _ = watched.wait_for(|now| *now > age) => std::future::pending().await,
+                    }
+                });
+            }
+        });
+        Self { port, frozen }
+    }
+
+    fn freeze(&self) {
+        self.frozen.send_modify(|age| *age += 1);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_that_leads_nowhere_is_given_up_and_waits_move_on() {
+    let server = Server::fresh();
+    let wire = Wire::to(&server).await;
+    let redis = Arc::new(connect(&format!("redis://127.0.0.1:{}", wire.port)).await.unwrap());
+    assert!(is_granted(&redis.call(&lock("a", "me", Duration::ZERO)).await));
+    let waiting = tokio::spawn({
+        let redis = redis.clone();
+        async move { redis.wait(&lock("a", "you", BOUND)).await }
+    });
+    until("one waits", || async { holders_and_waiters(&redis, "a").await == (1, 1) }).await;
+    let (old, before) = (redis.bind(), clients(&server, 'b'));
+    wire.freeze();
+    becomes(&redis, Reach::Away).await;
+    becomes(&redis, Reach::Here).await;
+    assert_ne!(redis.bind(), old);
+    until("the wait moved over", || async {
+        let now = clients(&server, 'b');
+        now.len() == 1 && now != before
+    })
+    .await;
+    assert_eq!(holders_and_waiters(&redis, "a").await, (1, 1));
+    release(&redis, "a", "me").await;
+    assert!(is_granted(&waiting.await.unwrap()));
 }
