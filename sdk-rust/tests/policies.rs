@@ -20,7 +20,7 @@ use resil::policy::{
 use resil::{Code, Error, Failure};
 
 mod policies_drive;
-use policies_drive::{drive, poll_now};
+use policies_drive::{drive, poll_now, seed};
 
 const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
@@ -93,6 +93,8 @@ mod retrying {
     }
 
     proptest! {
+        #![proptest_config(seed::config())]
+
         #[test]
         fn any_series_of_answers_ends_as_promised_after_the_promised_attempts_and_time(
             answers in prop::collection::vec(any_answer(), 1..12),
@@ -229,6 +231,8 @@ mod timing_out {
     use super::*;
 
     proptest! {
+        #![proptest_config(seed::config())]
+
         #[test]
         fn it_fires_exactly_at_its_time_under_a_driven_clock(after_us in 1u64..300_000_000, took_us in 0u64..600_000_000) {
             let (after, took) = (Duration::from_micros(after_us), Duration::from_micros(took_us));
@@ -416,6 +420,8 @@ mod hedging {
     }
 
     proptest! {
+        #![proptest_config(seed::config())]
+
         #[test]
         fn any_calls_end_as_promised_and_leave_nobody_behind(
             calls in prop::collection::vec((0u64..500, any_outcome()), 2..6),
@@ -602,7 +608,11 @@ fn handles_can_be_kept_anywhere_and_calls_can_be_spawned() {
     let timeout = Timeout::total(ms(1)).expect("valid");
     let bulkhead = LocalBulkhead::new("orders", 1, 1).expect("valid");
     let fallback = Fallback::<u8, Answer>::value(1);
-    (is_handle(&retry), is_handle(&hedge), is_handle(&timeout), is_handle(&bulkhead), is_handle(&fallback));
+    is_handle(&retry);
+    is_handle(&hedge);
+    is_handle(&timeout);
+    is_handle(&bulkhead);
+    is_handle(&fallback);
     let call = || async { Ok::<u8, Answer>(1) };
     is_send(
         fallback

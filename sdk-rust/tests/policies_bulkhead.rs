@@ -14,7 +14,7 @@ use resil::policy::{BulkheadMetrics, BulkheadPermit, BulkheadSettings, LocalBulk
 use resil::{Code, Error, Failure};
 
 mod policies_drive;
-use policies_drive::{drive, poll_now};
+use policies_drive::{drive, poll_now, seed};
 
 const MAX_WAIT: Duration = Duration::from_millis(100);
 
@@ -49,10 +49,12 @@ enum Place {
     Gone,
 }
 
+type Entering = Pin<Box<dyn Future<Output = Result<BulkheadPermit, Error>>>>;
+
 struct Caller {
     compartment: usize,
     place: Place,
-    future: Option<Pin<Box<dyn Future<Output = Result<BulkheadPermit, Error>>>>>,
+    future: Option<Entering>,
     permit: Option<BulkheadPermit>,
 }
 
@@ -91,7 +93,7 @@ impl Model {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
+    #![proptest_config(seed::config())]
     #[test]
     fn any_schedule_keeps_to_its_places_and_is_counted_exactly(
         sizes in ((1u32..4, 0u32..4), (1u32..4, 0u32..4)),
@@ -106,7 +108,7 @@ proptest! {
             match step {
                 Step::Arrive(compartment) => {
                     let (handle, id) = (handles[compartment].clone(), callers.len());
-                    let mut future: Pin<Box<dyn Future<Output = _>>> = Box::pin(async move { handle.acquire().await });
+                    let mut future: Entering = Box::pin(async move { handle.acquire().await });
                     let model = &mut models[compartment];
                     let outcome = poll_now(future.as_mut());
                     let (place, permit) = if model.metrics.active < model.max {

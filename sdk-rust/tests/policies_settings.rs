@@ -12,6 +12,9 @@ use resil::policy::{
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+mod policies_drive;
+use policies_drive::seed;
+
 fn round_trip<S: Serialize + DeserializeOwned + PartialEq + Debug>(settings: &S) -> Result<(), TestCaseError> {
     let json = serde_json::to_string(settings).expect("it can be written");
     let from_json: S =
@@ -91,6 +94,8 @@ fn any_partitions() -> impl Strategy<Value = BTreeMap<String, PartitionSettings>
 }
 
 proptest! {
+    #![proptest_config(seed::config())]
+
     #[test]
     fn retry_settings_are_written_and_read_again_byte_for_byte(settings in any_retry()) {
         prop_assert_eq!(settings.validate(), Ok(()));

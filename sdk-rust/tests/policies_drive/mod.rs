@@ -9,6 +9,10 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use resil::clock::Clock;
 
+/// How every property test of this repository runs.
+#[path = "../../../core/tests/seed/mod.rs"]
+pub mod seed;
+
 struct Flag(AtomicBool);
 
 impl Wake for Flag {
