@@ -111,6 +111,9 @@ pub(crate) struct Inner {
     pub backend: Backend,
     pub options: ConnectOptions,
     pub health: Registry,
+    /// What limiters share: who was denied, and the limits that are kept here while the server is away.
+    pub limits: crate::limiter::Shared,
+    pub breakers: crate::breaker::Breakers,
     /// Watchdogs, refreshes and whatever else runs beside the callers.
     pub tasks: TaskTracker,
     /// Set when nothing new is to begin.
@@ -120,7 +123,8 @@ pub(crate) struct Inner {
 impl Client {
     pub(crate) fn with_backend(backend: Backend, options: ConnectOptions) -> Self {
         let (tasks, closing) = (TaskTracker::new(), CancellationToken::new());
-        Self(Arc::new(Inner { backend, options, health: Registry::default(), tasks, closing }))
+        let (limits, breakers) = Default::default();
+        Self(Arc::new(Inner { backend, options, health: Registry::default(), limits, breakers, tasks, closing }))
     }
 
     pub(crate) fn inner(&self) -> &Inner {

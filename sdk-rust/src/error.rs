@@ -196,6 +196,11 @@ impl Error {
         }
     }
 
+    /// Whether it says that the server cannot be reached, so that whoever got it decides without it.
+    pub(crate) fn says_away(&self) -> bool {
+        matches!(self, Self::BackendUnavailable(_) | Self::Timeout { .. })
+    }
+
     pub(crate) fn invalid(field: impl Into<String>, reason: impl Into<String>) -> Self {
         Self::InvalidPolicy { field: field.into(), reason: reason.into() }
     }

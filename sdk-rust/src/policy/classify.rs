@@ -1,0 +1,189 @@
+//! Which failures are worth another attempt.
+//!
+//! Nothing is retried by default: whoever retries says which errors of theirs may go away by themselves, with a function
+//! or a [`Classify`] of their own. [`retry_all`] and [`retry_none`] are there as explicit choices.
+//!
+//! What Resil itself has to say is classified here, the same for everybody:
+//! - an open circuit is never retried: the breaker knows better when to come back;
+//! - a rate limit, a full bulkhead, a lock that is held or work that is busy elsewhere is retried after `retry_after`;
+//! - a timeout, a failed load and a backend that is away are retried;
+//! - everything else is not. Attempts that were already exhausted further in are not multiplied further out.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::error::{Error, Failure};
+
+/// What an error means for the call that got it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Class {
+    /// It may go away: worth another attempt after the usual delay.
+    Retry,
+    /// It may go away, but not before this has passed.
+    RetryAfter(Duration),
+    /// It will not go away.
+    Permanent,
+    /// It says nothing about the health of what was called (not found, a bad request): not retried, and not held against
+    /// it by breakers.
+    Ignore,
+}
+
+impl Class {
+    /// Whether another attempt may succeed.
+    pub fn is_retryable(self) -> bool {
+        matches!(self, Self::Retry | Self::RetryAfter(_))
+    }
+}
+
+/// Says what an error means. Every `Fn(&E) -> Class` does; write the type of a closure's argument
+/// (`|error: &MyError| ...`).
+pub trait Classify<E> {
+    fn classify(&self, error: &E) -> Class;
+}
+
+impl<E, F: Fn(&E) -> Class> Classify<E> for F {
+    fn classify(&self, error: &E) -> Class {
+        self(error)
+    }
+}
+
+/// A classifier that can be kept: cheap to clone, whatever function is inside.
+pub struct Classifier<E>(Arc<dyn Fn(&E) -> Class + Send + Sync>);
+
+impl<E> Classifier<E> {
+    pub fn new(classify: impl Fn(&E) -> Class + Send + Sync + 'static) -> Self {
+        Self(Arc::new(classify))
+    }
+}
+
+impl<E> Clone for Classifier<E> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<E> std::fmt::Debug for Classifier<E> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Classifier")
+    }
+}
+
+impl<E> Classify<E> for Classifier<E> {
+    fn classify(&self, error: &E) -> Class {
+        (self.0)(error)
+    }
+}
+
+impl<E> Classify<E> for &Classifier<E> {
+    fn classify(&self, error: &E) -> Class {
+        (self.0)(error)
+    }
+}
+
+/// Every error may go away. Only for calls that may be made twice and whose errors are all of that kind.
+pub fn retry_all<E>(_error: &E) -> Class {
+    Class::Retry
+}
+
+/// No error of the call's own goes away; what Resil itself says is still classified as usual.
+pub fn retry_none<E>(_error: &E) -> Class {
+    Class::Permanent
+}
+
+/// What one of Resil's own errors means.
+pub fn classify_own(error: &Error) -> Class {
+    match error {
+        Error::RateLimitExceeded { .. }
+        | Error::BulkheadFull { .. }
+        | Error::LockTimeout { .. }
+        | Error::IdempotencyBusy { .. } => error.retry_after().map_or(Class::Retry, Class::RetryAfter),
+        Error::Timeout { .. } | Error::LoadFailed { .. } | Error::BackendUnavailable(_) => Class::Retry,
+        Error::CircuitOpen { .. }
+        | Error::RetryExhausted { .. }
+        | Error::InvalidPolicy { .. }
+        | Error::InvalidArgument(_)
+        | Error::LockLost { .. }
+        | Error::Deadlock { .. }
+        | Error::IdempotencyMismatch { .. }
+        | Error::IdempotencyHeld { .. }
+        | Error::ModuleMissing
+        | Error::PermissionDenied(_)
+        | Error::Cancelled
+        | Error::ShuttingDown
+        | Error::Panicked(_)
+        | Error::Internal(_) => Class::Permanent,
+    }
+}
+
+/// What a failure means: the call's own errors by `classify`, Resil's by [`classify_own`].
+pub fn classify_failure<E>(classify: &impl Classify<E>, failure: &Failure<E>) -> Class {
+    match failure {
+        Failure::Inner(error) => classify.classify(error),
+        Failure::Resil(error) => classify_own(error),
+        Failure::Exhausted { .. } => Class::Permanent,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Code;
+
+    #[test]
+    fn an_open_circuit_is_not_retried_even_if_it_says_when_it_may_close() {
+        let error = Error::CircuitOpen { name: "x".into(), retry_after: Some(Duration::from_secs(1)) };
+        assert_eq!(classify_own(&error), Class::Permanent);
+    }
+
+    #[test]
+    fn a_refusal_that_knows_when_to_come_back_is_retried_then_and_one_that_does_not_as_usual() {
+        let after = Duration::from_millis(30);
+        for retry_after in [Some(after), None] {
+            let expected = retry_after.map_or(Class::Retry, Class::RetryAfter);
+            let name: Arc<str> = "x".into();
+            for error in [
+                Error::RateLimitExceeded { name: name.clone(), retry_after },
+                Error::BulkheadFull { name: name.clone(), retry_after },
+                Error::IdempotencyBusy { name: name.clone(), retry_after },
+                Error::LockTimeout { name: name.clone(), waited: after, retry_after },
+            ] {
+                assert_eq!(classify_own(&error), expected, "{error}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_never_retried() {
+        let name: Arc<str> = "x".into();
+        for error in [
+            Error::invalid("a", "b"),
+            Error::InvalidArgument("a".into()),
+            Error::LockLost { name: name.clone(), reason: "a" },
+            Error::IdempotencyMismatch { name: name.clone() },
+            Error::IdempotencyHeld { name, attempt: 2 },
+            Error::ShuttingDown,
+            Error::Cancelled,
+            Error::Panicked("a".into()),
+            Error::RetryExhausted { attempts: 2 },
+        ] {
+            assert_eq!(classify_own(&error), Class::Permanent, "{error}");
+        }
+        let exhausted: Failure<()> = Failure::Exhausted { attempts: 3, last: Box::new(Failure::Inner(())) };
+        assert_eq!(exhausted.code(), Some(Code::RetryExhausted));
+        assert_eq!(classify_failure(&retry_all, &exhausted), Class::Permanent);
+    }
+
+    #[test]
+    fn the_calls_own_errors_are_for_its_classifier_to_judge() {
+        let by_number = |error: &u16| if *error >= 500 { Class::Retry } else { Class::Ignore };
+        assert_eq!(classify_failure(&by_number, &Failure::Inner(503)), Class::Retry);
+        assert_eq!(classify_failure(&by_number, &Failure::Inner(404)), Class::Ignore);
+        let kept = Classifier::new(by_number);
+        assert_eq!(classify_failure(&kept.clone(), &Failure::Inner(503)), Class::Retry);
+        assert_eq!(classify_failure(&retry_none, &Failure::Inner(503)), Class::Permanent);
+        assert_eq!(
+            classify_failure(&retry_none::<u16>, &Error::Timeout { after: Duration::from_secs(1) }.into()),
+            Class::Retry
+        );
+    }
+}
