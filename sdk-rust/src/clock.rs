@@ -74,6 +74,11 @@ impl Clock {
         }
     }
 
+    /// Whether it is the machine's, which tokio's own timers follow.
+    pub(crate) fn is_system(&self) -> bool {
+        self.0.is_none()
+    }
+
     /// Drives the clock on; whoever slept until then wakes. Does nothing to the machine's.
     pub fn advance(&self, span: Duration) {
         let Some(driven) = &self.0 else { return };

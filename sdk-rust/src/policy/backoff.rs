@@ -1,0 +1,284 @@
+//! How long to wait between attempts.
+//!
+//! Before retry `n` (the first is 0) the nominal delay is `d = min(initial * multiplier^n, max)`. Jitter spreads it, so
+//! that callers who failed together do not come back together; `u` is drawn evenly from 0 to 1:
+//!
+//! | jitter | delay |
+//! | --- | --- |
+//! | none | `d` |
+//! | full | `u * d` |
+//! | equal | `d/2 + u * d/2` |
+//! | decorrelated | `min(max, initial + u * (3 * previous - initial))`, `previous` being the delay before, at first `initial` |
+//! | plus-minus `j` | `d * (1 - j + 2 * j * u)` |
+//!
+//! The result is never above `max` and never below `min`, under any jitter: full jitter alone would let some callers
+//! come back at once.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::{RngExt, SeedableRng};
+use serde::{Deserialize, Serialize};
+
+use super::span_text::{check_number, check_span};
+use crate::error::Error;
+
+/// The longest delay that can be asked for.
+pub(crate) const MAX_DELAY: Duration = Duration::from_secs(3600);
+
+/// How delays are spread. In settings: `none`, `full`, `equal`, `decorrelated`, or a percentage such as `20%`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum Jitter {
+    None,
+    #[default]
+    Full,
+    Equal,
+    Decorrelated,
+    /// By this many percent (0 to 100) up and down.
+    PlusMinus(u8),
+}
+
+impl FromStr for Jitter {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let percent = |digits: &str| digits.parse().ok().filter(|percent| *percent <= 100).map(Self::PlusMinus);
+        match text {
+            "none" => Some(Self::None),
+            "full" => Some(Self::Full),
+            "equal" => Some(Self::Equal),
+            "decorrelated" => Some(Self::Decorrelated),
+            _ => text.strip_suffix('%').and_then(percent),
+        }
+        .ok_or_else(|| {
+            Error::invalid(
+                "jitter",
+                format!("must be none, full, equal, decorrelated or a percentage from 0% to 100%, got {text:?}"),
+            )
+        })
+    }
+}
+
+impl TryFrom<String> for Jitter {
+    type Error = Error;
+
+    fn try_from(text: String) -> Result<Self, Error> {
+        text.parse()
+    }
+}
+
+impl From<Jitter> for String {
+    fn from(jitter: Jitter) -> Self {
+        match jitter {
+            Jitter::None => "none".to_owned(),
+            Jitter::Full => "full".to_owned(),
+            Jitter::Equal => "equal".to_owned(),
+            Jitter::Decorrelated => "decorrelated".to_owned(),
+            Jitter::PlusMinus(percent) => format!("{percent}%"),
+        }
+    }
+}
+
+/// A rule for delays.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Backoff {
+    pub initial: Duration,
+    pub max: Duration,
+    pub multiplier: f64,
+    pub jitter: Jitter,
+    /// No delay is shorter.
+    pub min: Duration,
+}
+
+impl Backoff {
+    /// `field` is what the settings are called in messages, for example `retry`.
+    pub(crate) fn validate(&self, field: &str) -> Result<(), Error> {
+        let of = |name: &str| format!("{field}.{name}");
+        check_span(&of("initialBackoff"), self.initial, Duration::from_micros(1), MAX_DELAY)?;
+        check_span(&of("maxBackoff"), self.max, self.initial, MAX_DELAY)?;
+        check_span(&of("minBackoff"), self.min, Duration::ZERO, self.max)?;
+        check_number(&of("backoffMultiplier"), self.multiplier, 1.0, 100.0)?;
+        if let Jitter::PlusMinus(percent) = self.jitter {
+            check_number(&of("jitter"), percent, 0, 100)?;
+        }
+        Ok(())
+    }
+
+    /// What retry `n` (the first is 0) waits for before jitter: `min(initial * multiplier^n, max)`.
+    pub fn nominal(&self, n: u32) -> Duration {
+        let factor = self.multiplier.powi(i32::try_from(n).unwrap_or(i32::MAX));
+        let ns = self.initial.as_nanos() as f64 * factor;
+        if ns < self.max.as_nanos() as f64 { Duration::from_nanos(ns as u64) } else { self.max }
+    }
+
+    /// The delay before retry `n` for one draw `unit` from 0 to 1; `previous` is the delay before the retry before it.
+    fn delay(&self, n: u32, previous: Duration, unit: f64) -> Duration {
+        let spread = |from: Duration, to: Duration| from + to.saturating_sub(from).mul_f64(unit);
+        let nominal = self.nominal(n);
+        let delay = match self.jitter {
+            Jitter::None => nominal,
+            Jitter::Full => spread(Duration::ZERO, nominal),
+            Jitter::Equal => spread(nominal / 2, nominal),
+            Jitter::Decorrelated => spread(self.initial, previous.saturating_mul(3)),
+            Jitter::PlusMinus(percent) => {
+                let part = nominal.mul_f64(f64::from(percent) / 100.0);
+                spread(nominal.saturating_sub(part), nominal + part)
+            }
+        };
+        delay.min(self.max).max(self.min)
+    }
+
+    /// Delays, one after the other, without end.
+    pub fn delays(&self) -> Delays {
+        Delays { backoff: *self, n: 0, previous: self.initial }
+    }
+}
+
+/// See [`Backoff::delays`].
+#[derive(Debug, Clone)]
+pub struct Delays {
+    backoff: Backoff,
+    n: u32,
+    previous: Duration,
+}
+
+impl Delays {
+    /// The next delay, its jitter drawn from `random`.
+    pub fn next(&mut self, random: &Random) -> Duration {
+        let delay = self.backoff.delay(self.n, self.previous, random.unit());
+        self.n = self.n.saturating_add(1);
+        self.previous = delay;
+        delay
+    }
+}
+
+/// Where jitter comes from: the thread's own generator, or a seeded one that repeats itself for tests.
+#[derive(Debug, Default)]
+pub struct Random(Option<Mutex<Xoshiro256PlusPlus>>);
+
+impl Random {
+    pub fn seeded(seed: u64) -> Self {
+        Self(Some(Mutex::new(Xoshiro256PlusPlus::seed_from_u64(seed))))
+    }
+
+    /// Evenly from 0 (included) to 1 (excluded).
+    pub fn unit(&self) -> f64 {
+        match &self.0 {
+            None => rand::random(),
+            Some(seeded) => seeded.lock().random(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn backoff(jitter: Jitter) -> Backoff {
+        Backoff {
+            initial: Duration::from_millis(100),
+            max: Duration::from_secs(10),
+            multiplier: 2.0,
+            jitter,
+            min: Duration::ZERO,
+        }
+    }
+
+    #[test]
+    fn without_jitter_delays_grow_by_the_multiplier_up_to_the_maximum() {
+        let mut delays = backoff(Jitter::None).delays();
+        let ms: Vec<u128> = (0..9).map(|_| delays.next(&Random::default()).as_millis()).collect();
+        assert_eq!(ms, [100, 200, 400, 800, 1600, 3200, 6400, 10_000, 10_000]);
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_delays() {
+        let run = |seed| {
+            let (random, mut delays) = (Random::seeded(seed), backoff(Jitter::Decorrelated).delays());
+            (0..20).map(|_| delays.next(&random)).collect::<Vec<_>>()
+        };
+        assert_eq!(run(7), run(7));
+        assert_ne!(run(7), run(8));
+    }
+
+    #[test]
+    fn every_jitter_says_itself_in_text_and_nothing_else_is_one() {
+        let jitters = [
+            Jitter::None,
+            Jitter::Full,
+            Jitter::Equal,
+            Jitter::Decorrelated,
+            Jitter::PlusMinus(0),
+            Jitter::PlusMinus(100),
+        ];
+        for jitter in jitters {
+            assert_eq!(String::from(jitter).parse(), Ok(jitter));
+        }
+        for text in ["", "101%", "-1%", "5", "Full", "1.5%", "%"] {
+            assert!(text.parse::<Jitter>().is_err(), "{text}");
+        }
+    }
+
+    fn any_jitter() -> impl Strategy<Value = Jitter> {
+        prop_oneof![
+            Just(Jitter::None),
+            Just(Jitter::Full),
+            Just(Jitter::Equal),
+            Just(Jitter::Decorrelated),
+            (0u8..=100).prop_map(Jitter::PlusMinus),
+        ]
+    }
+
+    prop_compose! {
+        fn any_backoff()(
+            initial_us in 1u64..10_000_000,
+            further_us in 0u64..100_000_000,
+            multiplier in 1.0f64..10.0,
+            jitter in any_jitter(),
+            min_part in 0.0f64..=1.0,
+        ) -> Backoff {
+            let initial = Duration::from_micros(initial_us);
+            let max = initial + Duration::from_micros(further_us);
+            Backoff { initial, max, multiplier, jitter, min: max.mul_f64(min_part) }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_delay_stays_within_the_bounds_of_its_jitter(backoff in any_backoff(), n in 0u32..200, unit in 0.0f64..1.0) {
+            prop_assert_eq!(backoff.validate("retry"), Ok(()));
+            let exact = (backoff.initial.as_secs_f64() * backoff.multiplier.powi(n as i32)).min(backoff.max.as_secs_f64());
+            let without_min = Backoff { min: Duration::ZERO, ..backoff };
+            let (delay, rounding) = (without_min.delay(n, backoff.initial, unit).as_secs_f64(), 1e-8 + exact * 1e-12);
+            let (least, most) = match backoff.jitter {
+                Jitter::None => (exact, exact),
+                Jitter::Full => (0.0, exact),
+                Jitter::Equal => (exact / 2.0, exact),
+                Jitter::Decorrelated => (backoff.initial.as_secs_f64(), backoff.initial.as_secs_f64() * 3.0),
+                Jitter::PlusMinus(percent) => {
+                    let j = f64::from(percent) / 100.0;
+                    (exact * (1.0 - j), exact * (1.0 + j))
+                }
+            };
+            prop_assert!(delay >= least - rounding, "{delay} is below {least}");
+            prop_assert!(delay <= most.min(backoff.max.as_secs_f64()) + rounding, "{delay} is above {most}");
+            let raised = backoff.delay(n, backoff.initial, unit);
+            prop_assert!(raised >= backoff.min && raised <= backoff.max);
+        }
+
+        #[test]
+        fn plus_minus_reaches_both_ends(backoff in any_backoff(), percent in 1u8..=100, n in 0u32..20) {
+            let backoff = Backoff { jitter: Jitter::PlusMinus(percent), min: Duration::ZERO, ..backoff };
+            let (d, j) = (backoff.nominal(n).as_secs_f64(), f64::from(percent) / 100.0);
+            let low = backoff.delay(n, backoff.initial, 0.0).as_secs_f64();
+            let high = backoff.delay(n, backoff.initial, 1.0).as_secs_f64();
+            prop_assert!((low - d * (1.0 - j)).abs() < 1e-8);
+            prop_assert!((high - (d * (1.0 + j)).min(backoff.max.as_secs_f64())).abs() < 1e-8);
+        }
+    }
+}

@@ -1,0 +1,303 @@
+//! A limit on extra load: how many retries and hedges a process may make for the calls it makes.
+//!
+//! Over the recent window (`ttl`, 10 s unless said) at most `min_per_second * ttl + percent * calls` extra calls are
+//! granted. The first part lets a quiet process retry at all; the second keeps three layers of callers from turning one
+//! failure into dozens. Retry and hedging may share one budget: clones are one.
+//!
+//! An extra call that waits in its backoff counts from the moment it is granted until it begins, however long it waits,
+//! and from then on for the window. One that is cancelled while it waits is given back. So the budget cannot be
+//! overdrawn by a crowd that waits.
+//!
+//! The window is a ring of ten slots. Counting a call is lock-free: a look at the clock and one addition. Granting an
+//! extra call, which happens only after a failure or a delay, takes a short lock, which makes the limit exact.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+
+use super::span_text::{self, check_number, check_span};
+use crate::clock::{Clock, Moment};
+use crate::error::Error;
+
+const SLOTS: u64 = 10;
+
+/// How much extra load is allowed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub struct BudgetSettings {
+    /// How far back calls and extra calls count: 1 s to 60 s.
+    #[serde(with = "span_text")]
+    pub ttl: Duration,
+    /// Extra calls that are always allowed, per second: 0 to 10,000.
+    pub min_per_second: u32,
+    /// Extra calls for every hundred calls: 0 to 1,000.
+    pub percent: u32,
+}
+
+impl Default for BudgetSettings {
+    fn default() -> Self {
+        Self { ttl: Duration::from_secs(10), min_per_second: 10, percent: 20 }
+    }
+}
+
+impl BudgetSettings {
+    pub fn validate(&self) -> Result<(), Error> {
+        self.validate_as("budget")
+    }
+
+    pub(crate) fn validate_as(&self, field: &str) -> Result<(), Error> {
+        check_span(&format!("{field}.ttl"), self.ttl, Duration::from_secs(1), Duration::from_secs(60))?;
+        check_number(&format!("{field}.minPerSecond"), self.min_per_second, 0, 10_000)?;
+        check_number(&format!("{field}.percent"), self.percent, 0, 1_000)
+    }
+}
+
+/// A count for one slot of time: which one in the upper 24 bits, the count below. A count of a slot that has passed
+/// is overwritten by whoever comes first in the next that falls on it.
+#[derive(Debug, Default)]
+struct Slot(AtomicU64);
+
+const COUNT_BITS: u32 = 40;
+const COUNT_MASK: u64 = (1 << COUNT_BITS) - 1;
+
+fn stamp(slot: u64) -> u64 {
+    // Never 0, which is what a slot that was never used carries.
+    (slot % ((1 << (64 - COUNT_BITS)) - 1)) + 1
+}
+
+impl Slot {
+    fn add(&self, slot: u64) {
+        let mut seen = self.0.load(Relaxed);
+        while seen >> COUNT_BITS != stamp(slot) {
+            match self.0.compare_exchange_weak(seen, stamp(slot) << COUNT_BITS | 1, Relaxed, Relaxed) {
+                Ok(_) => return,
+                Err(newer) => seen = newer,
+            }
+        }
+        // Between the look and this the slot may have begun anew: one call is then counted a little later.
+        self.0.fetch_add(1, Relaxed);
+    }
+
+    fn count_at(&self, slot: u64) -> u64 {
+        let seen = self.0.load(Relaxed);
+        if seen >> COUNT_BITS == stamp(slot) { seen & COUNT_MASK } else { 0 }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Ring([Slot; SLOTS as usize]);
+
+impl Ring {
+    fn at(&self, slot: u64) -> &Slot {
+        &self.0[(slot % SLOTS) as usize]
+    }
+
+    /// The count of the last ten slots, the current one among them.
+    fn recent(&self, slot: u64) -> u64 {
+        (slot.saturating_sub(SLOTS - 1)..=slot).map(|slot| self.at(slot).count_at(slot)).sum()
+    }
+}
+
+/// A limit on extra load. See [the module](self).
+#[derive(Debug, Clone)]
+pub struct Budget(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    settings: BudgetSettings,
+    slot_ns: u64,
+    clock: Clock,
+    calls: Ring,
+    extra: Ring,
+    /// Extra calls that were granted and have not begun.
+    waiting: Mutex<u64>,
+}
+
+impl Budget {
+    pub fn new(settings: &BudgetSettings) -> Result<Self, Error> {
+        Self::with_clock(settings, Clock::system())
+    }
+
+    pub fn with_clock(settings: &BudgetSettings, clock: Clock) -> Result<Self, Error> {
+        settings.validate()?;
+        let slot_ns = u64::try_from(settings.ttl.as_nanos()).unwrap_or(u64::MAX) / SLOTS;
+        let (calls, extra, waiting) = (Ring::default(), Ring::default(), Mutex::new(0));
+        Ok(Self(Arc::new(Inner { settings: settings.clone(), slot_ns, clock, calls, extra, waiting })))
+    }
+
+    pub fn settings(&self) -> &BudgetSettings {
+        &self.0.settings
+    }
+
+    /// Counts a call (not its retries): it earns its percentage.
+    pub fn count_call(&self) {
+        self.count_call_at(self.0.clock.now());
+    }
+
+    pub(crate) fn count_call_at(&self, now: Moment) {
+        let slot = self.0.slot(now);
+        self.0.calls.at(slot).add(slot);
+    }
+
+    /// How many extra calls would be granted now.
+    pub fn available(&self) -> u64 {
+        self.0.available(self.0.slot(self.0.clock.now()), *self.0.waiting.lock())
+    }
+
+    /// Asks for an extra call. It counts from now on; see [`Grant`].
+    pub fn try_take(&self) -> Option<Grant> {
+        let slot = self.0.slot(self.0.clock.now());
+        let mut waiting = self.0.waiting.lock();
+        if self.0.available(slot, *waiting) == 0 {
+            return None;
+        }
+        *waiting += 1;
+        Some(Grant(Some(Arc::clone(&self.0))))
+    }
+}
+
+impl Inner {
+    fn slot(&self, now: Moment) -> u64 {
+        // Nanoseconds of a process fit 64 bits for 584 years.
+        now.as_nanos() as u64 / self.slot_ns
+    }
+
+    fn available(&self, slot: u64, waiting: u64) -> u64 {
+        let floor = u64::from(self.settings.min_per_second) * self.settings.ttl.as_millis() as u64 / 1_000;
+        let earned = self.calls.recent(slot).saturating_mul(u64::from(self.settings.percent)) / 100;
+        (floor + earned).saturating_sub(self.extra.recent(slot)).saturating_sub(waiting)
+    }
+}
+
+/// An extra call that was granted. [`begin`](Self::begin) says that it begins; dropped before, it is given back.
+#[derive(Debug)]
+#[must_use = "an extra call that does not begin is given back"]
+pub struct Grant(Option<Arc<Inner>>);
+
+impl Grant {
+    pub fn begin(mut self) {
+        let Some(inner) = self.0.take() else { return };
+        let slot = inner.slot(inner.clock.now());
+        // Under the lock, so that it is at no moment in neither count.
+        let mut waiting = inner.waiting.lock();
+        inner.extra.at(slot).add(slot);
+        *waiting -= 1;
+    }
+}
+
+impl Drop for Grant {
+    fn drop(&mut self) {
+        if let Some(inner) = &self.0 {
+            *inner.waiting.lock() -= 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn budget(min_per_second: u32, percent: u32) -> (Budget, Clock) {
+        let clock = Clock::driven();
+        let settings = BudgetSettings { ttl: Duration::from_secs(10), min_per_second, percent };
+        (Budget::with_clock(&settings, clock.clone()).expect("valid"), clock)
+    }
+
+    #[test]
+    fn a_hundred_calls_earn_their_percentage_and_not_one_more() {
+        let (budget, _clock) = budget(0, 20);
+        assert!(budget.try_take().is_none(), "nothing was earned yet");
+        (0..100).for_each(|_| budget.count_call());
+        assert_eq!(budget.available(), 20);
+        for _ in 0..20 {
+            budget.try_take().expect("earned").begin();
+        }
+        assert!(budget.try_take().is_none());
+    }
+
+    #[test]
+    fn a_quiet_process_has_its_floor_again_after_the_window() {
+        let (budget, clock) = budget(1, 0);
+        (0..10).for_each(|_| budget.try_take().expect("the floor").begin());
+        assert!(budget.try_take().is_none());
+        clock.advance(Duration::from_secs(8));
+        assert!(budget.try_take().is_none(), "the window has not passed");
+        clock.advance(Duration::from_secs(2));
+        assert_eq!(budget.available(), 10);
+    }
+
+    #[test]
+    fn a_retry_in_its_backoff_counts_however_long_it_waits_and_is_given_back_if_cancelled() {
+        let (budget, clock) = budget(1, 0);
+        let waiting: Vec<Grant> = (0..10).filter_map(|_| budget.try_take()).collect();
+        assert_eq!(waiting.len(), 10);
+        clock.advance(Duration::from_secs(60));
+        assert!(budget.try_take().is_none(), "a crowd that waits cannot be joined");
+        drop(waiting);
+        assert_eq!(budget.available(), 10);
+    }
+
+    #[test]
+    fn calls_counted_from_many_threads_are_all_counted() {
+        let (budget, _clock) = budget(0, 100);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| (0..10_000).for_each(|_| budget.count_call()));
+            }
+        });
+        assert_eq!(budget.available(), 40_000);
+    }
+
+    #[test]
+    fn threads_that_ask_at_once_do_not_overdraw() {
+        let (budget, _clock) = budget(50, 0);
+        let granted = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..1_000 {
+                        if let Some(grant) = budget.try_take() {
+                            grant.begin();
+                            granted.fetch_add(1, Relaxed);
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!(granted.into_inner(), 500);
+    }
+
+    proptest! {
+        /// Whatever happens, in the last nine tenths of a window (the ring's grain) no more is begun than was allowed.
+        #[test]
+        fn no_schedule_overdraws(steps in prop::collection::vec((0u8..4, 0u64..3_000), 1..300), percent in 0u32..200) {
+            let (budget, clock) = budget(1, percent);
+            let (mut calls, mut begun, mut waiting) = (Vec::new(), Vec::new(), Vec::new());
+            for (kind, ms) in steps {
+                let now = clock.now();
+                match kind {
+                    0 => { budget.count_call(); calls.push(now); }
+                    1 => waiting.extend(budget.try_take()),
+                    2 => if let Some(grant) = waiting.pop() { Grant::begin(grant); begun.push(now); },
+                    _ => clock.advance(Duration::from_millis(ms)),
+                }
+                let now = clock.now();
+                let within = |all: &[Moment], span_ms| all.iter().filter(|at| now - **at < Duration::from_millis(span_ms)).count() as u64;
+                let allowed = 10 + within(&calls, 10_000) * u64::from(percent) / 100;
+                if kind == 1 && !waiting.is_empty() && budget.available() > 0 {
+                    prop_assert!(within(&begun, 9_000) + (waiting.len() as u64) < allowed + 1);
+                }
+                // What the budget says is left agrees with the count, but for the slot that is passing.
+                let fewest = (10 + within(&calls, 9_000) * u64::from(percent) / 100)
+                    .saturating_sub(within(&begun, 10_000)).saturating_sub(waiting.len() as u64);
+                let most = allowed.saturating_sub(within(&begun, 9_000)).saturating_sub(waiting.len() as u64);
+                prop_assert!((fewest..=most).contains(&budget.available()));
+            }
+        }
+    }
+}

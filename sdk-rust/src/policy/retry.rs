@@ -1,0 +1,324 @@
+//! Retry: the same call again, later, while that makes sense.
+//!
+//! # What is promised
+//! - At most `max_attempts` attempts, the first included, one after the other. Each attempt's future is dropped before the
+//!   next delay begins: nothing is held while waiting.
+//! - Only what the classifier calls retryable is retried (see [`classify`](super::classify)); an open circuit never is.
+//! - The delay before a retry is the one of [`Backoff`], or the `retry_after` that came with the error if that is longer.
+//!
+//! # When it gives up
+//! - The error is permanent, or only one attempt was allowed: the error itself is returned, as if there were no policy.
+//! - The attempts are used up, the budget is empty, or the wait would be too long: [`Failure::Exhausted`] with the number
+//!   of attempts that were made and how the last failed. A wait is too long if it ends after `max_elapsed` (or the deadline of a
+//!   whole policy), or if `retry_after` is above `retry_after_max`. It gives up at once then: nobody waits for nothing.
+//!
+//! ```
+//! use resil::policy::{Class, Retry, RetrySettings};
+//! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+//! let retry = Retry::new(&RetrySettings { max_attempts: 3, ..RetrySettings::default() })?;
+//! let classify = |status: &u16| if *status >= 500 { Class::Retry } else { Class::Permanent };
+//! let mut answers = [Err(503), Ok("hello")].into_iter();
+//! let answer = retry.call(classify, || std::future::ready(answers.next().unwrap())).await;
+//! assert_eq!(answer, Ok("hello"));
+//! # Ok::<(), resil::Error>(()) }).unwrap();
+//! ```
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::TryFutureExt;
+use metrics::Counter;
+use serde::{Deserialize, Serialize};
+
+use super::backoff::{Backoff, Delays, Jitter, MAX_DELAY, Random};
+use super::budget::{Budget, BudgetSettings, Grant};
+use super::classify::{Class, Classify, classify_failure};
+use super::span_text::{self, check_number, check_span, optional};
+use crate::clock::{Clock, Moment};
+use crate::error::{Error, Failure};
+use crate::telemetry;
+
+/// How to retry.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub struct RetrySettings {
+    /// Attempts in all, the first included: 1 to 100.
+    pub max_attempts: u32,
+    /// The delay before the first retry: 1 us to 1 h.
+    #[serde(with = "span_text")]
+    pub initial_backoff: Duration,
+    /// No delay is longer, but for a `retry_after` that came with the error: `initial_backoff` to 1 h.
+    #[serde(with = "span_text")]
+    pub max_backoff: Duration,
+    /// Each delay is this many times the one before: 1 to 100.
+    pub backoff_multiplier: f64,
+    pub jitter: Jitter,
+    /// No delay is shorter, whatever the jitter: 0 to `max_backoff`.
+    #[serde(with = "span_text")]
+    pub min_backoff: Duration,
+    /// If an error asks to wait for longer than this, give up at once: 0 to 1 h.
+    #[serde(with = "span_text")]
+    pub retry_after_max: Duration,
+    /// No retry begins later than this after the first attempt did: up to 1 h.
+    #[serde(with = "optional", skip_serializing_if = "Option::is_none")]
+    pub max_elapsed: Option<Duration>,
+    /// A limit on the retries of all calls together. Left out, there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub budget: Option<BudgetSettings>,
+}
+
+impl Default for RetrySettings {
+    /// Three attempts, 100 ms doubling up to 10 s with full jitter, and the usual budget.
+    fn default() -> Self {
+        Self {
+            max_attempts: 3,
+            initial_backoff: Duration::from_millis(100),
+            max_backoff: Duration::from_secs(10),
+            backoff_multiplier: 2.0,
+            jitter: Jitter::Full,
+            min_backoff: Duration::ZERO,
+            retry_after_max: Duration::from_secs(60),
+            max_elapsed: None,
+            budget: Some(BudgetSettings::default()),
+        }
+    }
+}
+
+impl RetrySettings {
+    pub fn validate(&self) -> Result<(), Error> {
+        check_number("retry.maxAttempts", self.max_attempts, 1, 100)?;
+        self.backoff().validate("retry")?;
+        check_span("retry.retryAfterMax", self.retry_after_max, Duration::ZERO, MAX_DELAY)?;
+        if let Some(max_elapsed) = self.max_elapsed {
+            check_span("retry.maxElapsed", max_elapsed, Duration::from_micros(1), MAX_DELAY)?;
+        }
+        self.budget.as_ref().map_or(Ok(()), |budget| budget.validate_as("retry.budget"))
+    }
+
+    pub fn backoff(&self) -> Backoff {
+        Backoff {
+            initial: self.initial_backoff,
+            max: self.max_backoff,
+            multiplier: self.backoff_multiplier,
+            jitter: self.jitter,
+            min: self.min_backoff,
+        }
+    }
+}
+
+/// The policy. Cheap to clone; clones share the budget.
+#[derive(Debug, Clone)]
+pub struct Retry(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    settings: RetrySettings,
+    backoff: Backoff,
+    budget: Option<Budget>,
+    clock: Clock,
+    random: Random,
+    name: Arc<str>,
+    retries: Counter,
+    given_up: GivenUp,
+}
+
+#[derive(Debug)]
+struct GivenUp {
+    attempts: Counter,
+    budget: Counter,
+    deadline: Counter,
+    retry_after: Counter,
+}
+
+/// What to do before the next attempt.
+struct Pause {
+    delay: Duration,
+    grant: Option<Grant>,
+}
+
+/// What a [`Retry`] is made of, apart from its settings.
+#[derive(Debug)]
+pub struct RetryBuilder {
+    settings: RetrySettings,
+    budget: Option<Budget>,
+    clock: Clock,
+    random: Random,
+    name: Arc<str>,
+}
+
+impl RetryBuilder {
+    /// What it is called in metrics and events.
+    pub fn name(mut self, name: &str) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    /// A budget shared with others, in place of one of its own.
+    pub fn budget(mut self, budget: Budget) -> Self {
+        self.budget = Some(budget);
+        self
+    }
+
+    /// Another clock than the machine's, for tests.
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Jitter that repeats itself, for tests.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.random = Random::seeded(seed);
+        self
+    }
+
+    pub fn build(self) -> Result<Retry, Error> {
+        let Self { settings, budget, clock, random, name } = self;
+        settings.validate()?;
+        let budget = match (budget, &settings.budget) {
+            (Some(shared), _) => Some(shared),
+            (None, Some(own)) => Some(Budget::with_clock(own, clock.clone())?),
+            (None, None) => None,
+        };
+        let given_up = GivenUp {
+            attempts: telemetry::retries_given_up(&name, "attempts"),
+            budget: telemetry::retries_given_up(&name, "budget"),
+            deadline: telemetry::retries_given_up(&name, "deadline"),
+            retry_after: telemetry::retries_given_up(&name, "retry_after"),
+        };
+        let (backoff, retries) = (settings.backoff(), telemetry::retries(&name));
+        Ok(Retry(Arc::new(Inner { settings, backoff, budget, clock, random, name, retries, given_up })))
+    }
+}
+
+impl Retry {
+    pub fn new(settings: &RetrySettings) -> Result<Self, Error> {
+        Self::builder(settings).build()
+    }
+
+    pub fn builder(settings: &RetrySettings) -> RetryBuilder {
+        RetryBuilder {
+            settings: settings.clone(),
+            budget: None,
+            clock: Clock::system(),
+            random: Random::default(),
+            name: telemetry::UNNAMED.into(),
+        }
+    }
+
+    pub fn settings(&self) -> &RetrySettings {
+        &self.0.settings
+    }
+
+    pub fn budget(&self) -> Option<&Budget> {
+        self.0.budget.as_ref()
+    }
+
+    /// Runs `operation`, again and again while it fails with what `classify` calls retryable.
+    pub async fn call<T, E, Fut>(
+        &self,
+        classify: impl Classify<E>,
+        mut operation: impl FnMut() -> Fut,
+    ) -> Result<T, Failure<E>>
+    where
+        Fut: Future<Output = Result<T, E>>,
+    {
+        self.run(classify, None, || operation().map_err(Failure::Inner)).await
+    }
+
+    /// The same around another policy: `retry.around(classify, || timeout.call(|| fetch()))`.
+    pub async fn around<T, E, Fut>(
+        &self,
+        classify: impl Classify<E>,
+        operation: impl FnMut() -> Fut,
+    ) -> Result<T, Failure<E>>
+    where
+        Fut: Future<Output = Result<T, Failure<E>>>,
+    {
+        self.run(classify, None, operation).await
+    }
+
+    /// The same with a moment after which no retry is begun.
+    pub(crate) async fn run<T, E, Fut>(
+        &self,
+        classify: impl Classify<E>,
+        deadline: Option<Moment>,
+        mut operation: impl FnMut() -> Fut,
+    ) -> Result<T, Failure<E>>
+    where
+        Fut: Future<Output = Result<T, Failure<E>>>,
+    {
+        let inner = &*self.0;
+        if let Some(budget) = &inner.budget {
+            budget.count_call();
+        }
+        let own_deadline = inner.settings.max_elapsed.map(|span| inner.clock.now().saturating_add(span));
+        let deadline = [deadline, own_deadline].into_iter().flatten().min();
+        let mut delays = inner.backoff.delays();
+        let mut attempts = 0;
+        loop {
+            attempts += 1;
+            let failure = match operation().await {
+                Ok(value) => return Ok(value),
+                Err(failure) => failure,
+            };
+            let class = classify_failure(&classify, &failure);
+            let pause = match inner.plan(class, failure, attempts, deadline, &mut delays) {
+                Ok(pause) => pause,
+                Err(failure) => return Err(failure),
+            };
+            if !pause.delay.is_zero() {
+                inner.clock.sleep(pause.delay).await;
+            }
+            if let Some(grant) = pause.grant {
+                grant.begin();
+            }
+            inner.retries.increment(1);
+        }
+    }
+}
+
+impl Inner {
+    /// How to go on after an attempt that failed, or the failure to return.
+    fn plan<E>(
+        &self,
+        class: Class,
+        failure: Failure<E>,
+        attempts: u32,
+        deadline: Option<Moment>,
+        delays: &mut Delays,
+    ) -> Result<Pause, Failure<E>> {
+        let asked = match class {
+            Class::Retry => Duration::ZERO,
+            Class::RetryAfter(span) => span,
+            Class::Permanent | Class::Ignore => return Err(failure),
+        };
+        if self.settings.max_attempts == 1 {
+            return Err(failure);
+        }
+        let give_up = |counter: &Counter, reason: &'static str| {
+            counter.increment(1);
+            tracing::debug!(name: "resil.retry.given_up", policy = &*self.name, attempts, reason, "giving up");
+            Failure::Exhausted { attempts, last: Box::new(failure) }
+        };
+        if attempts >= self.settings.max_attempts {
+            return Err(give_up(&self.given_up.attempts, "attempts"));
+        }
+        if asked > self.settings.retry_after_max {
+            return Err(give_up(&self.given_up.retry_after, "retry_after"));
+        }
+        let delay = delays.next(&self.random).max(asked);
+        if deadline.is_some_and(|deadline| self.clock.now().saturating_add(delay) >= deadline) {
+            return Err(give_up(&self.given_up.deadline, "deadline"));
+        }
+        let grant = match &self.budget {
+            None => None,
+            Some(budget) => match budget.try_take() {
+                Some(grant) => Some(grant),
+                None => return Err(give_up(&self.given_up.budget, "budget")),
+            },
+        };
+        tracing::debug!(name: "resil.retry", policy = &*self.name, attempts, ?delay, "retrying");
+        Ok(Pause { delay, grant })
+    }
+}

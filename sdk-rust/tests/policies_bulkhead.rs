@@ -1,0 +1,282 @@
+//! The local bulkhead against a model, under random schedules, and from many threads.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::future::{Future, ready};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+use std::task::Poll;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use resil::clock::Clock;
+use resil::policy::{BulkheadMetrics, BulkheadPermit, BulkheadSettings, LocalBulkhead, PartitionSettings};
+use resil::{Code, Error, Failure};
+
+mod policies_drive;
+use policies_drive::{drive, poll_now};
+
+const MAX_WAIT: Duration = Duration::from_millis(100);
+
+fn bulkhead(max: u32, queue: u32, batch: (u32, u32), clock: &Clock) -> LocalBulkhead {
+    let partition = PartitionSettings { max_concurrent_calls: batch.0, max_queue: batch.1 };
+    let settings = BulkheadSettings {
+        max_concurrent_calls: max,
+        max_queue: queue,
+        max_wait: MAX_WAIT,
+        partitions: BTreeMap::from([("batch".to_owned(), partition)]),
+    };
+    LocalBulkhead::from_settings("orders", &settings, clock.clone()).expect("valid")
+}
+
+/// What a compartment should look like.
+#[derive(Debug, Default)]
+struct Model {
+    max: u32,
+    queue: u32,
+    metrics: BulkheadMetrics,
+    line: VecDeque<usize>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Place {
+    InLine {
+        until: Duration,
+    },
+    /// Given, but the caller was not told yet.
+    Given,
+    Held,
+    Gone,
+}
+
+struct Caller {
+    compartment: usize,
+    place: Place,
+    future: Option<Pin<Box<dyn Future<Output = Result<BulkheadPermit, Error>>>>>,
+    permit: Option<BulkheadPermit>,
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Arrive(usize),
+    Poll(usize),
+    Drop(usize),
+    Advance(u64),
+}
+
+fn any_step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        4 => (0usize..2).prop_map(Step::Arrive),
+        3 => (0usize..64).prop_map(Step::Poll),
+        3 => (0usize..64).prop_map(Step::Drop),
+        1 => (0u64..80).prop_map(Step::Advance),
+    ]
+}
+
+impl Model {
+    fn expected(&self) -> BulkheadMetrics {
+        let queued = self.line.len() as u32;
+        BulkheadMetrics { queued, available: self.max - self.metrics.active, ..self.metrics }
+    }
+
+    /// Somebody who had a place leaves; who has it now.
+    fn leave(&mut self) -> Option<usize> {
+        self.metrics.completed += 1;
+        let next = self.line.pop_front();
+        if next.is_none() {
+            self.metrics.active -= 1;
+        }
+        next
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
+    #[test]
+    fn any_schedule_keeps_to_its_places_and_is_counted_exactly(
+        sizes in ((1u32..4, 0u32..4), (1u32..4, 0u32..4)),
+        steps in prop::collection::vec(any_step(), 1..200),
+    ) {
+        let clock = Clock::driven();
+        let main = bulkhead(sizes.0.0, sizes.0.1, sizes.1, &clock);
+        let handles = [main.clone(), main.partition("batch").expect("it is there")];
+        let mut models = [sizes.0, sizes.1].map(|(max, queue)| Model { max, queue, ..Model::default() });
+        let mut callers: Vec<Caller> = Vec::new();
+        for step in steps {
+            match step {
+                Step::Arrive(compartment) => {
+                    let (handle, id) = (handles[compartment].clone(), callers.len());
+                    let mut future: Pin<Box<dyn Future<Output = _>>> = Box::pin(async move { handle.acquire().await });
+                    let model = &mut models[compartment];
+                    let outcome = poll_now(future.as_mut());
+                    let (place, permit) = if model.metrics.active < model.max {
+                        model.metrics.active += 1;
+                        match outcome {
+                            Poll::Ready(Ok(permit)) => (Place::Held, Some(permit)),
+                            other => return Err(TestCaseError::fail(format!("a place was free: {other:?}"))),
+                        }
+                    } else if model.line.len() < model.queue as usize {
+                        prop_assert!(outcome.is_pending());
+                        model.line.push_back(id);
+                        (Place::InLine { until: clock.now() + MAX_WAIT }, None)
+                    } else {
+                        model.metrics.rejected += 1;
+                        match outcome {
+                            Poll::Ready(Err(error)) => prop_assert_eq!(error.code(), Code::BulkheadFull),
+                            other => return Err(TestCaseError::fail(format!("it was full: {other:?}"))),
+                        }
+                        (Place::Gone, None)
+                    };
+                    let future = matches!(place, Place::InLine { .. }).then_some(future);
+                    callers.push(Caller { compartment, place, future, permit });
+                }
+                Step::Poll(pick) => {
+                    let waiting: Vec<usize> = (0..callers.len()).filter(|id| callers[*id].future.is_some()).collect();
+                    let Some(id) = waiting.get(pick % waiting.len().max(1)).copied() else { continue };
+                    let caller = &mut callers[id];
+                    let outcome = poll_now(caller.future.as_mut().expect("waiting").as_mut());
+                    match (caller.place, outcome) {
+                        (Place::Given, Poll::Ready(Ok(permit))) => {
+                            (caller.place, caller.permit, caller.future) = (Place::Held, Some(permit), None);
+                        }
+                        (Place::InLine { until }, Poll::Ready(Err(error))) if until <= clock.now() => {
+                            prop_assert_eq!(error.code(), Code::BulkheadFull);
+                            (caller.place, caller.future) = (Place::Gone, None);
+                            let model = &mut models[caller.compartment];
+                            model.metrics.rejected += 1;
+                            model.line.retain(|other| *other != id);
+                        }
+                        (Place::InLine { until }, Poll::Pending) if until > clock.now() => {}
+                        (place, outcome) => return Err(TestCaseError::fail(format!("{place:?} became {outcome:?}"))),
+                    }
+                }
+                Step::Drop(pick) => {
+                    let here: Vec<usize> = (0..callers.len()).filter(|id| callers[*id].place != Place::Gone).collect();
+                    let Some(id) = here.get(pick % here.len().max(1)).copied() else { continue };
+                    let caller = &mut callers[id];
+                    (caller.future, caller.permit) = (None, None);
+                    let place = std::mem::replace(&mut caller.place, Place::Gone);
+                    let model = &mut models[caller.compartment];
+                    if let Place::InLine { .. } = place {
+                        model.metrics.abandoned += 1;
+                        model.line.retain(|other| *other != id);
+                    } else if let Some(next) = model.leave() {
+                        callers[next].place = Place::Given;
+                    }
+                }
+                Step::Advance(ms) => clock.advance(Duration::from_millis(ms)),
+            }
+            for (handle, model) in handles.iter().zip(&models) {
+                let metrics = handle.metrics();
+                prop_assert!(metrics.active <= model.max && metrics.queued <= model.queue);
+                prop_assert_eq!(metrics, model.expected());
+            }
+        }
+    }
+}
+
+#[test]
+fn a_full_partition_takes_nothing_from_the_others() {
+    let clock = Clock::driven();
+    let main = bulkhead(1, 0, (1, 0), &clock);
+    let batch = main.partition("batch").expect("it is there");
+    let _held = batch.try_acquire().expect("a place");
+    assert_eq!(batch.try_acquire().expect_err("full").to_string(), "the bulkhead orders/batch is full");
+    let _other = main.try_acquire().expect("the main part has places of its own");
+    let unknown = main.partition("nightly").expect_err("it has no such part");
+    assert_eq!(unknown.to_string(), "the bulkhead orders has no partition \"nightly\"; it has: batch");
+}
+
+#[test]
+fn a_place_is_given_back_when_the_call_fails_is_dropped_or_panics() {
+    let clock = Clock::driven();
+    let bulkhead = bulkhead(1, 0, (1, 0), &clock);
+    let failed = poll_now(pin!(bulkhead.call(|| ready(Err::<(), _>("down")))));
+    assert_eq!(failed, Poll::Ready(Err(Failure::Inner("down"))));
+    assert!(poll_now(pin!(bulkhead.call(std::future::pending::<Result<(), ()>>))).is_pending());
+    let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        let _ = poll_now(pin!(bulkhead.call(|| async { panic!("on purpose") as Result<(), ()> })));
+    }));
+    assert!(panicked.is_err());
+    let metrics = bulkhead.metrics();
+    assert_eq!((metrics.active, metrics.available, metrics.completed), (0, 1, 3));
+}
+
+#[test]
+fn whoever_waits_too_long_is_refused_at_that_moment() {
+    let clock = Clock::driven();
+    let bulkhead = bulkhead(1, 1, (1, 0), &clock);
+    let _held = bulkhead.try_acquire().expect("a place");
+    let began = clock.now();
+    let refused = drive(&clock, bulkhead.call(|| ready(Ok::<_, ()>(()))));
+    assert_eq!(refused.expect_err("refused").code(), Some(Code::BulkheadFull));
+    assert_eq!(clock.now() - began, MAX_WAIT);
+    assert_eq!(bulkhead.metrics(), BulkheadMetrics { active: 1, rejected: 1, ..BulkheadMetrics::default() });
+}
+
+#[test]
+fn without_waiting_there_is_no_line() {
+    let settings = BulkheadSettings {
+        max_concurrent_calls: 1,
+        max_queue: 5,
+        max_wait: Duration::ZERO,
+        ..BulkheadSettings::default()
+    };
+    let bulkhead = LocalBulkhead::from_settings("orders", &settings, Clock::driven()).expect("valid");
+    let _held = bulkhead.try_acquire().expect("a place");
+    assert!(poll_now(pin!(bulkhead.acquire())).is_ready());
+}
+
+/// Many tasks on many threads: some are cancelled, all are woken, nobody is lost, and the places are never exceeded.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_crowd_from_many_threads_never_exceeds_the_places_and_is_served_to_the_last() {
+    const PLACES: u32 = 3;
+    const CALLS: u64 = 3_000;
+    let settings = BulkheadSettings {
+        max_concurrent_calls: PLACES,
+        max_queue: 10_000,
+        max_wait: Duration::from_secs(60),
+        ..BulkheadSettings::default()
+    };
+    let bulkhead = LocalBulkhead::from_settings("crowd", &settings, Clock::system()).expect("valid");
+    let (inside, most) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+    let tasks: Vec<_> = (0..CALLS)
+        .map(|n| {
+            let (bulkhead, inside, most) = (bulkhead.clone(), Arc::clone(&inside), Arc::clone(&most));
+            tokio::spawn(async move {
+                let call = bulkhead.call(|| async {
+                    most.fetch_max(inside.fetch_add(1, SeqCst) + 1, SeqCst);
+                    tokio::task::yield_now().await;
+                    inside.fetch_sub(1, SeqCst);
+                    Ok::<_, ()>(())
+                });
+                if n % 5 == 0 {
+                    // Leaves in the middle of the line, or with a place on its way; not with one in use.
+                    let mut call = pin!(bulkhead.acquire());
+                    for _ in 0..n % 7 {
+                        if std::future::poll_fn(|context| Poll::Ready(call.as_mut().poll(context).is_ready())).await {
+                            break;
+                        }
+                        tokio::task::yield_now().await;
+                    }
+                    return 0;
+                }
+                call.await.expect("the line is long enough");
+                1
+            })
+        })
+        .collect();
+    let served = async {
+        let mut served = 0;
+        for task in tasks {
+            served += task.await.expect("no panic");
+        }
+        served
+    };
+    let served: u64 = tokio::time::timeout(Duration::from_secs(50), served).await.expect("nobody is stuck");
+    let metrics = bulkhead.metrics();
+    assert_eq!(served, CALLS / 5 * 4);
+    assert_eq!((metrics.active, metrics.queued, metrics.rejected, metrics.available), (0, 0, 0, PLACES));
+    assert!(metrics.completed >= served && metrics.completed + metrics.abandoned <= CALLS);
+    assert!(most.load(SeqCst) <= PLACES, "{most:?}");
+}
