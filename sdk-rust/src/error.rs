@@ -201,6 +201,14 @@ impl Error {
         matches!(self, Self::BackendUnavailable(_) | Self::Timeout { .. })
     }
 
+    /// What somebody is told who is refused because the server is away.
+    pub(crate) fn as_unavailable(&self) -> Self {
+        match self {
+            Self::BackendUnavailable(why) => Self::BackendUnavailable(why),
+            _ => Self::BackendUnavailable("it did not answer in time"),
+        }
+    }
+
     pub(crate) fn invalid(field: impl Into<String>, reason: impl Into<String>) -> Self {
         Self::InvalidPolicy { field: field.into(), reason: reason.into() }
     }

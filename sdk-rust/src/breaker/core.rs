@@ -140,10 +140,7 @@ impl Core {
         let now = self.client.clock().now();
         match self.options.when_away {
             Away::Open => Ok(self.permit(Way::Uncounted, now)),
-            Away::Closed => Err(match error {
-                Error::BackendUnavailable(why) => Error::BackendUnavailable(why),
-                _ => Error::BackendUnavailable("it did not answer in time"),
-            }),
+            Away::Closed => Err(error.as_unavailable()),
             Away::Local => {
                 let admit = Admit { key: &self.key, caller: Some(&self.caller), options: self.wire };
                 match self.local().call(&Command::BreakerAdmit(admit))? {

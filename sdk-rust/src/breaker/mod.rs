@@ -46,6 +46,8 @@ mod options;
 mod permit;
 mod sending;
 mod state;
+#[cfg(test)]
+mod tests;
 mod view;
 
 use std::collections::HashMap;
@@ -71,6 +73,7 @@ use crate::client::Client;
 use crate::error::{Error, Failure};
 use crate::limiter::span;
 use crate::policy::classify::{Class, Classify};
+use crate::telemetry;
 
 /// The breakers of a client, by name: who asks for the same one gets the same one.
 #[derive(Debug, Default)]
@@ -105,7 +108,6 @@ impl Client {
         let own_name = self.inner().options.name.as_bytes();
         let mut caller = own_name[..own_name.len().min(TEXT_MAX / 2)].to_vec();
         caller.extend_from_slice(format!(":{:016x}", rand::random::<u64>()).as_bytes());
-        let label = || metrics::SharedString::from(Arc::clone(&name));
         Core {
             key: format!("resil:breaker:{{{name}}}").into_bytes().into(),
             caller: caller.into(),
@@ -121,8 +123,8 @@ impl Client {
             local: Default::default(),
             listeners: Default::default(),
             runtime: Handle::try_current().ok(),
-            rejections: metrics::counter!("resil_rejections_total", "name" => label(), "policy" => "breaker"),
-            transitions: metrics::counter!("resil_breaker_transitions_total", "name" => label()),
+            rejections: telemetry::rejections(&name, "breaker"),
+            transitions: telemetry::breaker_transitions(&name),
             client: self.clone(),
             name,
             options,
@@ -141,11 +143,11 @@ impl Breaker {
         F: FnOnce() -> Fut,
         Fut: Future<Output = Result<T, E>>,
     {
-        self.call_classified(&|_: &E| Class::Permanent, call).await
+        self.call_classified(|_: &E| Class::Permanent, call).await
     }
 
     /// Makes the call unless the circuit is open. Errors that are [`Class::Ignore`] are not held against it.
-    pub async fn call_classified<T, E, F, Fut>(&self, classify: &impl Classify<E>, call: F) -> Result<T, Failure<E>>
+    pub async fn call_classified<T, E, F, Fut>(&self, classify: impl Classify<E>, call: F) -> Result<T, Failure<E>>
     where
         F: FnOnce() -> Fut,
         Fut: Future<Output = Result<T, E>>,
@@ -154,7 +156,7 @@ impl Breaker {
     }
 
     /// The same around other policies: what they refused was not made, so it is cancelled.
-    pub async fn around<T, E, F, Fut>(&self, classify: &impl Classify<E>, call: F) -> Result<T, Failure<E>>
+    pub async fn around<T, E, F, Fut>(&self, classify: impl Classify<E>, call: F) -> Result<T, Failure<E>>
     where
         F: FnOnce() -> Fut,
         Fut: Future<Output = Result<T, Failure<E>>>,
@@ -163,7 +165,7 @@ impl Breaker {
         let result = call().await;
         let report = match &result {
             Ok(_) => Report::Ok,
-            Err(failure) => judge(classify, failure),
+            Err(failure) => judge(&classify, failure),
         };
         permit.report(report).await;
         result

@@ -40,6 +40,11 @@ impl Permit {
         Self { core, way, started, is_done: false }
     }
 
+    #[cfg(test)]
+    pub(super) fn way(&self) -> Way {
+        self.way
+    }
+
     /// The call succeeded.
     pub async fn success(self) {
         self.report(Report::Ok).await;

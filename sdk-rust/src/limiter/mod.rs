@@ -34,6 +34,8 @@
 mod denied;
 mod limit;
 mod several;
+#[cfg(test)]
+mod tests;
 mod turn;
 
 use std::sync::{Arc, OnceLock};
@@ -56,6 +58,7 @@ use crate::backend::memory::Memory;
 use crate::client::Client;
 use crate::error::Error;
 use crate::health::Away;
+use crate::telemetry;
 
 /// What all limiters of a client share.
 #[derive(Debug, Default)]
@@ -143,8 +146,7 @@ impl Client {
         let name: Arc<str> = name.into();
         self.inner().health.add(format!("limit:{name}").into(), limit.when_away);
         let shape_id = self.inner().limits.denied.shape_id(&limit.shape);
-        let label = metrics::SharedString::from(Arc::clone(&name));
-        let rejections = metrics::counter!("resil_rejections_total", "name" => label, "policy" => "limiter");
+        let rejections = telemetry::rejections(&name, "limiter");
         Ok(Limiter(Arc::new(Inner { client: self.clone(), name, limit, shape_id, rejections })))
     }
 }
@@ -273,10 +275,7 @@ impl Limiter {
 
     fn decide_away(&self, key: &[u8], ask: Ask, error: Error) -> Result<Verdict, Error> {
         match self.0.limit.when_away {
-            Away::Closed => Err(Error::BackendUnavailable(match error {
-                Error::BackendUnavailable(why) => why,
-                _ => "it did not answer in time",
-            })),
+            Away::Closed => Err(error.as_unavailable()),
             Away::Local => {
                 let answer = self.local(&self.0.limit.part.command(key, ask))?;
                 read(&answer, DecidedBy::Local)

@@ -139,7 +139,7 @@ fn not_for(limiter: &Limiter) -> Error {
 fn decide_away(asks: &[Named<'_>], cost: u32, error: Error) -> Result<Verdicts, Error> {
     let mode = |away: Away| asks.iter().find(|named| named.limiter.0.limit.when_away == away);
     if mode(Away::Closed).is_some() {
-        return Err(error);
+        return Err(error.as_unavailable());
     }
     match mode(Away::Local) {
         Some(named) => {
