@@ -257,7 +257,8 @@ struct Asking<'a>(&'a Core);
 
 impl<'a> Asking<'a> {
     fn begin(core: &'a Core) -> Option<Self> {
-        (!core.asking.swap(true, Ordering::SeqCst)).then_some(Self(core))
+        // Not `then_some`: one that is made and dropped would let the next in.
+        (!core.asking.swap(true, Ordering::SeqCst)).then(|| Self(core))
     }
 }
 

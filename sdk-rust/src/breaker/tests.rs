@@ -359,6 +359,7 @@ async fn slow_calls_are_counted_in_batches_too() {
     };
     breaker.call(call).await.unwrap();
     succeed(&breaker).await.unwrap();
+    let_tasks_run().await;
     server.clock.advance(Duration::from_secs(1));
     let_tasks_run().await;
     let state = breaker.state().await.unwrap();

@@ -136,7 +136,8 @@ impl Shape {
             Self::Bucket(quotas) => {
                 let mut parts = Quotas::new();
                 for quota in quotas {
-                    let (capacity, slower_us) = (part(quota.capacity()), quota.period().as_us() * i64::from(instances));
+                    let (capacity, slower_us) =
+                        (part(quota.capacity()), quota.period().as_us().saturating_mul(i64::from(instances)));
                     let slower = Quota::new(quota.limit(), Span::from_us(slower_us), capacity);
                     // Where the period would be too long to be one, the limit is rounded instead.
                     let coarser = || Quota::new(part(quota.limit()), quota.period(), capacity);
