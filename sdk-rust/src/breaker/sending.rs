@@ -102,11 +102,17 @@ impl Core {
 
     async fn flush(&self) -> Result<(), Error> {
         let mut sender = self.sender.lock().await;
-        self.take_up(&mut sender);
-        while let Some(batch) = sender.queue.front().copied() {
-            self.send_front(&mut sender, batch).await?;
+        loop {
+            // What waits to be sent again goes first; what was counted since goes with the next round.
+            let is_again = !sender.queue.is_empty();
+            self.take_up(&mut sender);
+            while let Some(batch) = sender.queue.front().copied() {
+                self.send_front(&mut sender, batch).await?;
+            }
+            if !is_again {
+                return Ok(());
+            }
         }
-        Ok(())
     }
 
     /// Moves what is unsent into the queue, if that is empty.

@@ -188,6 +188,62 @@ async fn no_call_begins_before_the_failures_of_this_process_are_answered() {
 }
 
 #[tokio::test]
+async fn a_fleet_far_from_its_server_makes_as_many_doomed_calls_as_the_threshold_and_those_in_flight() {
+    let clock = Clock::driven();
+    let memory = Arc::new(Memory::new(clock.clone()));
+    let doomed = Arc::new(AtomicU32::new(0));
+    let callers: Vec<_> = (0..50)
+        .map(|_| {
+            let server = Server::with_memory(Arc::clone(&memory), clock.clone());
+            let deliveries = Arc::new(Semaphore::new(0));
+            server.scripted.lines.lock().deliveries = Some(Arc::clone(&deliveries));
+            // An answer takes a while, in which a process could make many calls.
+            let line = tokio::spawn(async move {
+                loop {
+                    for _ in 0..30 {
+                        tokio::task::yield_now().await;
+                    }
+                    if deliveries.available_permits() == 0 {
+                        deliveries.add_permits(1);
+                    }
+                }
+            });
+            let doomed = Arc::clone(&doomed);
+            tokio::spawn(async move {
+                let breaker = server.breaker(trips_at(5));
+                let call = async || {
+                    doomed.fetch_add(1, Ordering::SeqCst);
+                    tokio::task::yield_now().await;
+                    Err::<(), _>("dead")
+                };
+                while breaker.call(call).await.unwrap_err().code() != Some(Code::CircuitOpen) {}
+                line.abort();
+            })
+        })
+        .collect();
+    for caller in callers {
+        tokio::time::timeout(Duration::from_secs(30), caller).await.expect("all of them stop").unwrap();
+    }
+    let doomed = doomed.load(Ordering::SeqCst);
+    assert!((5..=55).contains(&doomed), "{doomed} doomed calls");
+}
+
+#[tokio::test]
+async fn what_failed_after_a_batch_was_lost_is_answered_before_the_next_call_too() {
+    let server = Server::new();
+    let breaker = server.breaker(trips_at(3));
+    let permits = [breaker.admit().await.unwrap(), breaker.admit().await.unwrap(), breaker.admit().await.unwrap()];
+    server.set(Fate::RequestIsLost);
+    let [first, second, third] = permits;
+    first.failure().await;
+    let_tasks_run().await;
+    second.failure().await;
+    third.failure().await;
+    server.set(Fate::Arrives);
+    assert_eq!(succeed(&breaker).await.unwrap_err().code(), Some(Code::CircuitOpen));
+}
+
+#[tokio::test]
 async fn an_unanswered_batch_is_sent_again_under_its_number_and_counts_once() {
     let server = Server::new();
     let breaker = server.breaker(never_trips());
