@@ -144,6 +144,9 @@ pub(crate) struct Inner {
     pub backend: Backend,
     pub options: ConnectOptions,
     pub health: Registry,
+    /// What limiters share: who was denied, and the limits that are kept here while the server is away.
+    pub limits: crate::limiter::Shared,
+    pub breakers: crate::breaker::Breakers,
     /// Watchdogs, refreshes and whatever else runs beside the callers.
     pub tasks: TaskTracker,
     /// Set when nothing new is to begin. Who keeps something alive (a watchdog) goes on until `stopped`.
@@ -163,6 +166,8 @@ impl Client {
             backend,
             options,
             health: Registry::default(),
+            limits: crate::limiter::Shared::default(),
+            breakers: crate::breaker::Breakers::default(),
             tasks: TaskTracker::new(),
             closing: CancellationToken::new(),
             stopped: CancellationToken::new(),

@@ -231,6 +231,19 @@ impl Error {
         }
     }
 
+    /// Whether it says that the server cannot be reached, so that whoever got it decides without it.
+    pub(crate) fn says_away(&self) -> bool {
+        matches!(self, Self::BackendUnavailable(_) | Self::Timeout { .. })
+    }
+
+    /// What somebody is told who is refused because the server is away.
+    pub(crate) fn as_unavailable(&self) -> Self {
+        match self {
+            Self::BackendUnavailable(why) => Self::BackendUnavailable(why),
+            _ => Self::BackendUnavailable("it did not answer in time"),
+        }
+    }
+
     pub(crate) fn invalid(field: impl Into<String>, reason: impl Into<String>) -> Self {
         Self::InvalidPolicy { field: field.into(), reason: reason.into() }
     }

@@ -12,11 +12,12 @@
 //! | `resil_timeouts_total` | counter | `name`, `scope` (`attempt`, `total`) | calls that were cut off |
 //! | `resil_rejections_total` | counter | `name`, `policy` | calls that were refused before they began |
 //! | `resil_fallbacks_total` | counter | `name` | failures that were answered by a fallback |
+//! | `resil_breaker_transitions_total` | counter | `name` | changes of a circuit's state seen by this process |
 //! | `resil_bulkhead_active` | gauge | `name` | calls that are running |
 //! | `resil_bulkhead_queued` | gauge | `name` | calls that wait for their turn |
 //!
 //! Events of `tracing` are at debug level and carry the policy's name: `resil.retry`, `resil.retry.given_up`,
-//! `resil.hedge`, `resil.timeout`, `resil.reject`, `resil.fallback`.
+//! `resil.hedge`, `resil.timeout`, `resil.reject`, `resil.fallback`. A circuit's `resil.breaker.transition` is at info level.
 
 use std::sync::Arc;
 
@@ -52,6 +53,10 @@ pub(crate) fn timeouts(name: &Arc<str>, scope: &'static str) -> Counter {
 /// `policy` says who refuses: `bulkhead`, `limiter`, `breaker`.
 pub(crate) fn rejections(name: &Arc<str>, policy: &'static str) -> Counter {
     metrics::counter!("resil_rejections_total", "name" => label(name), "policy" => policy)
+}
+
+pub(crate) fn breaker_transitions(name: &Arc<str>) -> Counter {
+    metrics::counter!("resil_breaker_transitions_total", "name" => label(name))
 }
 
 pub(crate) fn fallbacks(name: &Arc<str>) -> Counter {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use resil_wire::answer::Answer;
 use resil_wire::command::Command;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 use super::Reach;
 use crate::error::Error;
@@ -17,10 +17,23 @@ pub(crate) struct Scripted {
     reach: Arc<watch::Sender<Reach>>,
 }
 
+/// Answers by looking at what is asked.
+pub(crate) struct Answering(pub Box<dyn FnMut(&Command<'_>) -> Result<Answer, Error> + Send>);
+
+impl std::fmt::Debug for Answering {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Answering")
+    }
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Lines {
     /// What is to be said; when nothing is left, the backend is away.
     pub answers: VecDeque<Result<Answer, Error>>,
+    /// Who answers instead of the script.
+    pub by: Option<Answering>,
+    /// Each answer takes one before it is given; while there is none it is on its way.
+    pub deliveries: Option<Arc<Semaphore>>,
     /// What was asked, in words.
     pub asked: Vec<Vec<Vec<u8>>>,
 }
@@ -31,9 +44,21 @@ impl Scripted {
     }
 
     pub async fn call(&self, command: &Command<'_>) -> Result<Answer, Error> {
-        let mut lines = self.lines.lock();
-        lines.asked.push(command.words());
-        lines.answers.pop_front().unwrap_or(Err(Error::BackendUnavailable("the script is over")))
+        let (answer, deliveries) = {
+            let mut lines = self.lines.lock();
+            lines.asked.push(command.words());
+            let answer = match &mut lines.by {
+                Some(by) => (by.0)(command),
+                None => lines.answers.pop_front().unwrap_or(Err(Error::BackendUnavailable("the script is over"))),
+            };
+            (answer, lines.deliveries.clone())
+        };
+        if let Some(deliveries) = deliveries
+            && let Ok(delivery) = deliveries.acquire().await
+        {
+            delivery.forget();
+        }
+        answer
     }
 
     pub fn set_reach(&self, reach: Reach) {

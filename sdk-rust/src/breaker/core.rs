@@ -1,0 +1,269 @@
+//! One breaker of this process: who may call, and what came of it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
+use metrics::Counter;
+use parking_lot::Mutex;
+use resil_core::circuit_breaker::{Permit as ServerPermit, Report};
+use resil_wire::answer::{Admitted, Answer, Counted};
+use resil_wire::breaker::{Admit, Options, ReportCall};
+use resil_wire::command::Command;
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+
+use super::batch::{Tag, Unsent};
+use super::finish::{Finishing, in_background};
+use super::options::{BreakerOptions, Mode};
+use super::permit::{Permit, Way};
+use super::sending::Sender;
+use super::state::Transition;
+use super::view::{Gate, News, Question, Source, View};
+use crate::backend::Backend;
+use crate::backend::memory::Memory;
+use crate::client::Client;
+use crate::clock::Moment;
+use crate::error::Error;
+use crate::health::Away;
+use crate::limiter::{millis, span};
+
+pub(super) type Listener = Arc<dyn Fn(&Transition) + Send + Sync>;
+
+pub(crate) struct Core {
+    pub client: Client,
+    pub name: Arc<str>,
+    pub key: Box<[u8]>,
+    /// Who this is to the server: no two breakers of any process are the same, so that none takes the other's numbers.
+    pub caller: Box<[u8]>,
+    pub options: BreakerOptions,
+    pub wire: Option<Options>,
+    pub is_memory: bool,
+    pub view: View,
+    pub unsent: Unsent,
+    pub sender: tokio::sync::Mutex<Sender>,
+    /// A task is sending, or about to.
+    pub flushing: AtomicBool,
+    pub hurry: Notify,
+    /// One caller asks whether an open circuit is over.
+    pub asking: AtomicBool,
+    /// When it was last asked for admission: what the options were last sent with.
+    pub admit_asked: Mutex<Option<Moment>>,
+    /// Decides while the server is away; gone when it is back.
+    pub local: ArcSwapOption<Memory>,
+    pub listeners: Mutex<Vec<Listener>>,
+    /// Where background work goes if a permit is dropped outside of any runtime.
+    pub runtime: Option<Handle>,
+    pub rejections: Counter,
+    pub transitions: Counter,
+}
+
+impl std::fmt::Debug for Core {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Breaker").field("name", &self.name).field("view", &self.view).finish_non_exhaustive()
+    }
+}
+
+impl Core {
+    /// May a call be made? Costs two reads and a look at the clock while closed.
+    pub async fn admit(self: &Arc<Self>) -> Result<Permit, Error> {
+        let now = self.client.clock().now();
+        // In this order: a failure that is no longer unsent has closed the gate before it went.
+        let word = self.unsent.word();
+        match self.view.gate(now) {
+            Gate::Closed if self.options.mode == Mode::Batched && !word.has_failures() => {
+                Ok(self.permit(Way::Here(word.tag()), now))
+            }
+            Gate::Open(retry_after) => Err(self.open(retry_after)),
+            Gate::OpenIsOver => {
+                let Some(_asking) = Asking::begin(self) else { return Err(self.open(Some(Duration::from_millis(1)))) };
+                self.admit_by_asking().await
+            }
+            Gate::Ask | Gate::Closed => self.admit_by_asking().await,
+        }
+    }
+
+    async fn admit_by_asking(self: &Arc<Self>) -> Result<Permit, Error> {
+        if self.options.mode == Mode::Batched {
+            match self.settle().await {
+                Ok(()) => {}
+                Err(error) if error.says_away() => return self.admit_away(error),
+                Err(error) => return Err(error),
+            }
+            let now = self.client.clock().now();
+            let tag = self.unsent.word().tag();
+            match self.view.gate(now) {
+                // What failed since then was begun before.
+                Gate::Closed => return Ok(self.permit(Way::Here(tag), now)),
+                Gate::Open(retry_after) => return Err(self.open(retry_after)),
+                Gate::Ask | Gate::OpenIsOver => {}
+            }
+        }
+        if self.is_memory {
+            return self.ask_admission().await;
+        }
+        let core = Arc::clone(self);
+        // Seen through, so that a probe nobody waits for any more is given back.
+        Finishing::new(&self.client.inner().tasks, async move { core.ask_admission().await }).await
+    }
+
+    pub(super) async fn ask_admission(self: &Arc<Self>) -> Result<Permit, Error> {
+        let sent = self.client.clock().now();
+        let question = self.view.question(sent);
+        let admit = Command::BreakerAdmit(Admit { key: &self.key, caller: Some(&self.caller), options: self.wire });
+        let admitted = match self.client.backend().call(&admit).await {
+            Ok(Answer::Admitted(admitted)) => admitted,
+            Ok(other) => return Err(Error::Internal(format!("an admission was answered {other:?}"))),
+            Err(error) if error.says_away() => return self.admit_away(error),
+            Err(error) => return Err(error),
+        };
+        *self.admit_asked.lock() = Some(sent);
+        let Admitted { permit, state, retry_after_ms, generation } = admitted;
+        let state = state.into();
+        let tag = self.hear(News { state, generation, retry_after_ms, from: Source::Admit }, question);
+        let Some(permit) = permit else { return Err(self.open(millis(retry_after_ms))) };
+        let way = match tag {
+            Some(tag) if state.admits_all() && self.options.mode == Mode::Batched => Way::Here(tag),
+            _ => Way::Server(permit),
+        };
+        Ok(self.permit(way, self.client.clock().now()))
+    }
+
+    pub(super) fn admit_is_older_than(&self, age: Duration) -> bool {
+        let now = self.client.clock().now();
+        self.admit_asked.lock().is_none_or(|at| now.saturating_sub(at) >= age)
+    }
+
+    fn admit_away(self: &Arc<Self>, error: Error) -> Result<Permit, Error> {
+        self.view.ask();
+        let now = self.client.clock().now();
+        match self.options.when_away {
+            Away::Open => Ok(self.permit(Way::Uncounted, now)),
+            Away::Closed => Err(error.as_unavailable()),
+            Away::Local => {
+                let admit = Admit { key: &self.key, caller: Some(&self.caller), options: self.wire };
+                match self.local().call(&Command::BreakerAdmit(admit))? {
+                    Answer::Admitted(Admitted { permit: Some(permit), .. }) => Ok(self.permit(Way::Local(permit), now)),
+                    Answer::Admitted(refused) => Err(self.open(millis(refused.retry_after_ms))),
+                    other => Err(Error::Internal(format!("an admission was answered {other:?}"))),
+                }
+            }
+        }
+    }
+
+    fn local(&self) -> Arc<Memory> {
+        if let Some(memory) = &*self.local.load() {
+            return Arc::clone(memory);
+        }
+        let fresh = Arc::new(Memory::new(self.client.clock().clone()));
+        let before = self.local.compare_and_swap(&None::<Arc<Memory>>, Some(Arc::clone(&fresh)));
+        before.as_ref().map_or(fresh, Arc::clone)
+    }
+
+    fn permit(self: &Arc<Self>, way: Way, started: Moment) -> Permit {
+        Permit::new(Arc::clone(self), way, started)
+    }
+
+    fn open(&self, retry_after: Option<Duration>) -> Error {
+        self.rejections.increment(1);
+        Error::CircuitOpen { name: Arc::clone(&self.name), retry_after }
+    }
+
+    /// Tells the server what a call under its permit came to; seen through whoever waits.
+    pub(super) async fn report(self: &Arc<Self>, permit: ServerPermit, report: Report, took: Duration) {
+        if self.is_memory {
+            return self.report_now(permit, report, took).await;
+        }
+        let core = Arc::clone(self);
+        let tasks = &self.client.inner().tasks;
+        Finishing::new(tasks, async move { core.report_now(permit, report, took).await }).await;
+    }
+
+    /// The same for who cannot wait.
+    pub(super) fn report_in_background(self: &Arc<Self>, permit: ServerPermit, report: Report, took: Duration) {
+        use futures_util::FutureExt;
+        if self.is_memory {
+            // Memory answers at once.
+            let _ = self.report_now(permit, report, took).now_or_never();
+            return;
+        }
+        let core = Arc::clone(self);
+        in_background(&self.client.inner().tasks, self.runtime.as_ref(), async move {
+            core.report_now(permit, report, took).await;
+        });
+    }
+
+    async fn report_now(&self, permit: ServerPermit, report: Report, took: Duration) {
+        let question = self.view.question(self.client.clock().now());
+        // A report that is lost costs a count, or a probe's place until its lease ends: nothing is done about it.
+        if let Ok(Answer::Counted(counted)) = self.client.backend().call(&self.report_call(permit, report, took)).await
+        {
+            let Counted { state, generation, retry_after_ms, .. } = counted;
+            self.hear(News { state: state.into(), generation, retry_after_ms, from: Source::Other }, question);
+        }
+    }
+
+    pub(super) fn report_locally(&self, permit: ServerPermit, report: Report, took: Duration) {
+        if let Some(memory) = &*self.local.load() {
+            let _ = memory.call(&self.report_call(permit, report, took));
+        }
+    }
+
+    fn report_call(&self, permit: ServerPermit, report: Report, took: Duration) -> Command<'_> {
+        let duration = Some(span(took));
+        Command::BreakerReport(ReportCall { key: &self.key, permit: Some(permit), report, duration, correlation: None })
+    }
+
+    /// The server said something: it is there, and what it says holds.
+    pub(super) fn hear(&self, news: News, question: Question) -> Option<Tag> {
+        if self.local.load().is_some() {
+            self.local.store(None);
+        }
+        let heard = self.view.hear(news, question, self.options.trust, &self.unsent);
+        if let Some(transition) = heard.transition {
+            self.tell(&transition);
+        }
+        heard.tag
+    }
+
+    fn tell(&self, transition: &Transition) {
+        self.transitions.increment(1);
+        let (previous, new) = (transition.previous.text(), transition.new.text());
+        tracing::info!(
+            name = &*self.name,
+            previous,
+            new,
+            generation = transition.generation,
+            "resil.breaker.transition"
+        );
+        let listeners = self.listeners.lock().clone();
+        for listener in listeners {
+            // A listener's fault is not the caller's.
+            let told = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| listener(transition)));
+            if told.is_err() {
+                tracing::error!(name = &*self.name, "a listener of the breaker panicked");
+            }
+        }
+    }
+
+    pub(super) fn is_memory(backend: &Backend) -> bool {
+        matches!(backend, Backend::Memory(_))
+    }
+}
+
+/// The one who asks whether an open circuit is over; the next may when it goes.
+struct Asking<'a>(&'a Core);
+
+impl<'a> Asking<'a> {
+    fn begin(core: &'a Core) -> Option<Self> {
+        // Not `then_some`: one that is made and dropped would let the next in.
+        (!core.asking.swap(true, Ordering::SeqCst)).then(|| Self(core))
+    }
+}
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        self.0.asking.store(false, Ordering::SeqCst);
+    }
+}

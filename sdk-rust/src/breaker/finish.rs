@@ -1,0 +1,56 @@
+//! A command that is seen through to its answer, whoever stops waiting for it.
+//!
+//! Some commands must not be left half-way: a booking whose answer nobody reads cannot be given back, a report that is
+//! sent twice counts twice. [`Finishing`] is awaited like any future; dropped before its end, it goes on in the background.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use tokio::runtime::Handle;
+use tokio_util::task::TaskTracker;
+
+pub(crate) struct Finishing<T: 'static> {
+    future: Option<Pin<Box<dyn Future<Output = T> + Send>>>,
+    tasks: TaskTracker,
+}
+
+impl<T: 'static> Finishing<T> {
+    pub fn new(tasks: &TaskTracker, future: impl Future<Output = T> + Send + 'static) -> Self {
+        Self { future: Some(Box::pin(future)), tasks: tasks.clone() }
+    }
+}
+
+impl<T: 'static> Future for Finishing<T> {
+    type Output = T;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
+        let Some(future) = &mut self.future else { return Poll::Pending };
+        let output = std::task::ready!(future.as_mut().poll(context));
+        self.future = None;
+        Poll::Ready(output)
+    }
+}
+
+impl<T: 'static> Drop for Finishing<T> {
+    fn drop(&mut self) {
+        if let Some(future) = self.future.take() {
+            in_background(&self.tasks, None, async move {
+                future.await;
+            });
+        }
+    }
+}
+
+/// Runs `work` beside the callers, on this runtime or on `known`. Without either it is let go: nothing could run it.
+pub(crate) fn in_background(
+    tasks: &TaskTracker,
+    known: Option<&Handle>,
+    work: impl Future<Output = ()> + Send + 'static,
+) {
+    match (Handle::try_current(), known) {
+        (Ok(here), _) => drop(tasks.spawn_on(work, &here)),
+        (Err(_), Some(known)) => drop(tasks.spawn_on(work, known)),
+        (Err(_), None) => {}
+    }
+}

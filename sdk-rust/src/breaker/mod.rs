@@ -1,0 +1,269 @@
+//! One circuit breaker for the whole fleet, next to free while it is closed.
+//!
+//! # The promise
+//! - While the circuit is open no call is made, and until its `retry_after` is over nobody is asked either.
+//! - While it is closed a call costs a few reads: it is admitted here, and what came of it is sent in batches. Failures are
+//!   sent at once, and no call begins in this process before they are answered: a fleet whose dependency dies makes as many
+//!   doomed calls as the threshold says, and those that were in flight.
+//! - Nothing is counted twice, and nothing that was counted while the server could be reached is lost.
+//! - Half-open and ramping every call asks the server: never more than PROBES probes are out in the whole fleet.
+//! - A call that is dropped frees its permit, and counts neither way.
+//!
+//! # What counts
+//! `Ok` is a success. An error is a failure, unless a classifier says [`Class::Ignore`]. A call that was refused further in
+//! (a rate limit, a full bulkhead, another open circuit, shutting down) was not made: it is cancelled. A panic is a failure.
+//!
+//! # While the server is away
+//! [`Away::Open`] lets calls through and counts nothing. [`Away::Closed`] refuses with [`Error::BackendUnavailable`]: it is
+//! not the circuit that is open. [`Away::Local`] (unless said) decides by the same machine with the same options in this
+//! process, from a clean slate; when the server is back its state holds, and what was counted meanwhile is forgotten.
+//!
+//! # Keys
+//! The state of the breaker `name` is at `resil:breaker:{<name>}`.
+//!
+//! ```
+//! # fn main() -> Result<(), resil::Error> {
+//! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+//! use resil::breaker::BreakerOptions;
+//! use resil::{Code, Failure};
+//!
+//! let client = resil::connect("memory://").await?;
+//! let breaker = client.breaker("payments", BreakerOptions::new().consecutive(2))?;
+//! for _ in 0..2 {
+//!     let failed = breaker.call(async || Err::<(), _>("down")).await;
+//!     assert_eq!(failed, Err(Failure::Inner("down")));
+//! }
+//! let refused = breaker.call(async || Ok::<_, &str>("never made")).await;
+//! assert_eq!(refused.unwrap_err().code(), Some(Code::CircuitOpen));
+//! # Ok(()) })
+//! # }
+//! ```
+
+mod batch;
+mod core;
+pub(crate) mod finish;
+mod options;
+mod permit;
+mod sending;
+mod state;
+#[cfg(test)]
+mod tests;
+mod view;
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use resil_core::Span;
+use resil_core::circuit_breaker::Report;
+use resil_core::limits::TEXT_MAX;
+use resil_wire::answer::Answer;
+use resil_wire::breaker::{ConfigCall, ForceCall};
+use resil_wire::command::Command;
+use tokio::runtime::Handle;
+
+use self::core::Core;
+pub use self::options::{BreakerOptions, Mode};
+pub use self::permit::Permit;
+pub use self::state::{Force, Forced, Snapshot, State, Transition};
+use self::view::{News, Source};
+use crate::client::Client;
+use crate::error::{Error, Failure};
+use crate::limiter::span;
+use crate::policy::classify::{Class, Classify};
+use crate::telemetry;
+
+/// The breakers of a client, by name: who asks for the same one gets the same one.
+#[derive(Debug, Default)]
+pub(crate) struct Breakers(Mutex<HashMap<Arc<str>, Weak<Core>>>);
+
+/// A breaker under a name. Cheap to clone; see the [module](self).
+#[derive(Debug, Clone)]
+pub struct Breaker(Arc<Core>);
+
+impl Client {
+    /// A breaker under a name. Everybody who names it the same shares it.
+    pub fn breaker(&self, name: &str, options: BreakerOptions) -> Result<Breaker, Error> {
+        if name.is_empty() {
+            return Err(Error::invalid("name", "must not be empty"));
+        }
+        options.check()?;
+        let mut breakers = self.inner().breakers.0.lock();
+        if let Some(core) = breakers.get(name).and_then(Weak::upgrade)
+            && core.options == options
+        {
+            return Ok(Breaker(core));
+        }
+        let name: Arc<str> = name.into();
+        self.inner().health.add(format!("breaker:{name}").into(), options.when_away);
+        let core = Arc::new(self.new_breaker(Arc::clone(&name), options));
+        breakers.retain(|_, other| other.strong_count() > 0);
+        breakers.insert(name, Arc::downgrade(&core));
+        Ok(Breaker(core))
+    }
+
+    fn new_breaker(&self, name: Arc<str>, options: BreakerOptions) -> Core {
+        let own_name = self.inner().options.name.as_bytes();
+        let mut caller = own_name[..own_name.len().min(TEXT_MAX / 2)].to_vec();
+        caller.extend_from_slice(format!(":{:016x}", rand::random::<u64>()).as_bytes());
+        Core {
+            key: format!("resil:breaker:{{{name}}}").into_bytes().into(),
+            caller: caller.into(),
+            wire: options.wire(),
+            is_memory: Core::is_memory(self.backend()),
+            view: Default::default(),
+            unsent: Default::default(),
+            sender: Default::default(),
+            flushing: Default::default(),
+            hurry: Default::default(),
+            asking: Default::default(),
+            admit_asked: Default::default(),
+            local: Default::default(),
+            listeners: Default::default(),
+            runtime: Handle::try_current().ok(),
+            rejections: telemetry::rejections(&name, "breaker"),
+            transitions: telemetry::breaker_transitions(&name),
+            client: self.clone(),
+            name,
+            options,
+        }
+    }
+}
+
+impl Breaker {
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// Makes the call unless the circuit is open. Every error is a failure.
+    pub async fn call<T, E, F, Fut>(&self, call: F) -> Result<T, Failure<E>>
+    where
+        F: FnOnce() -> Fut,
+        Fut: Future<Output = Result<T, E>>,
+    {
+        self.call_classified(|_: &E| Class::Permanent, call).await
+    }
+
+    /// Makes the call unless the circuit is open. Errors that are [`Class::Ignore`] are not held against it.
+    pub async fn call_classified<T, E, F, Fut>(&self, classify: impl Classify<E>, call: F) -> Result<T, Failure<E>>
+    where
+        F: FnOnce() -> Fut,
+        Fut: Future<Output = Result<T, E>>,
+    {
+        self.around(classify, async || call().await.map_err(Failure::Inner)).await
+    }
+
+    /// The same around other policies: what they refused was not made, so it is cancelled.
+    pub async fn around<T, E, F, Fut>(&self, classify: impl Classify<E>, call: F) -> Result<T, Failure<E>>
+    where
+        F: FnOnce() -> Fut,
+        Fut: Future<Output = Result<T, Failure<E>>>,
+    {
+        let permit = self.0.admit().await?;
+        let result = call().await;
+        let report = match &result {
+            Ok(_) => Report::Ok,
+            Err(failure) => judge(&classify, failure),
+        };
+        permit.report(report).await;
+        result
+    }
+
+    /// The two steps by hand: may a call be made? Fails with [`Error::CircuitOpen`] if not.
+    pub async fn admit(&self) -> Result<Permit, Error> {
+        self.0.admit().await
+    }
+
+    /// Calls `listener` once for each transition this process sees: with the answer to a call of its own, so late by as
+    /// much as it is idle. It must not block.
+    pub fn on_transition(&self, listener: impl Fn(&Transition) + Send + Sync + 'static) {
+        self.0.listeners.lock().push(Arc::new(listener));
+    }
+
+    /// Where the circuit stood when this process last heard of it, without asking; `None` before the first call.
+    pub fn last_known_state(&self) -> Option<State> {
+        self.0.view.state()
+    }
+
+    /// Everything the server knows.
+    pub async fn state(&self) -> Result<Snapshot, Error> {
+        match self.0.client.backend().call(&Command::BreakerState(&self.0.key)).await? {
+            Answer::Map(map) => Snapshot::read(&map),
+            other => Err(Error::Internal(format!("the state of a breaker was answered {other:?}"))),
+        }
+    }
+
+    /// Puts the breaker into a state by hand, for all who share it: for a time, or until [`Force::Auto`]. The server
+    /// remembers who (this client's name) and why.
+    pub async fn force(&self, force: Force, length: Option<Duration>, reason: &str) -> Result<State, Error> {
+        if force == Force::Auto && length.is_some() {
+            return Err(Error::InvalidArgument("a time does not go with Force::Auto".to_owned()));
+        }
+        if reason.len() > TEXT_MAX {
+            return Err(Error::InvalidArgument(format!("the reason can have at most {TEXT_MAX} bytes")));
+        }
+        let length = length.map(span);
+        if length.is_some_and(|length| length < Span::from_ms(1) || length > Span::from_days(366)) {
+            return Err(Error::InvalidArgument("the time must be from 1 ms to 366 days".to_owned()));
+        }
+        let core = &self.0;
+        let actor = core.client.inner().options.name.as_bytes();
+        let (actor, reason) = (Some(&actor[..actor.len().min(TEXT_MAX)]), Some(reason.as_bytes()));
+        let command = Command::BreakerForce(ForceCall { key: &core.key, force: force.core(), length, actor, reason });
+        let question = core.view.question(core.client.clock().now());
+        match core.client.backend().call(&command).await? {
+            Answer::Forced { state, generation } => {
+                let state = State::from(state);
+                // It does not say until when; the next call asks.
+                let news = News { state, generation, retry_after_ms: 0, from: Source::Other };
+                core.hear(news, question);
+                core.view.ask();
+                Ok(state)
+            }
+            other => Err(Error::Internal(format!("a force was answered {other:?}"))),
+        }
+    }
+
+    /// Closes the circuit, with nothing counted; the options stay. Says whether there was anything to reset.
+    pub async fn reset(&self) -> Result<bool, Error> {
+        let answer = self.0.client.backend().call(&Command::BreakerReset(&self.0.key)).await?;
+        self.0.view.ask();
+        number(&answer)
+    }
+
+    /// Changes the options that `options` name, for all who share the breaker. They last, and win over those that breakers
+    /// are made with. Says whether anything changed.
+    pub async fn configure(&self, options: &BreakerOptions) -> Result<bool, Error> {
+        options.check()?;
+        let Some(options) = options.wire() else {
+            return Err(Error::InvalidArgument("the options name nothing to change".to_owned()));
+        };
+        let command = Command::BreakerConfig(ConfigCall { key: &self.0.key, options });
+        number(&self.0.client.backend().call(&command).await?)
+    }
+}
+
+fn number(answer: &Answer) -> Result<bool, Error> {
+    match answer {
+        Answer::Number(number) => Ok(*number != 0),
+        other => Err(Error::Internal(format!("a number was expected, not {other:?}"))),
+    }
+}
+
+/// What a failure says about the health of what was called.
+fn judge<E>(classify: &impl Classify<E>, failure: &Failure<E>) -> Report {
+    match failure {
+        Failure::Inner(error) => match classify.classify(error) {
+            Class::Ignore => Report::Ignore,
+            Class::Retry | Class::RetryAfter(_) | Class::Permanent => Report::Fail,
+        },
+        Failure::Resil(error) => match error {
+            Error::Timeout { .. } | Error::Panicked(_) | Error::LoadFailed { .. } => Report::Fail,
+            // Refused before it was made, or given up for reasons of ours.
+            _ => Report::Cancel,
+        },
+        Failure::Exhausted { last, .. } => judge(classify, last),
+    }
+}

@@ -1,0 +1,108 @@
+//! Leave to make one call, to be told what came of it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use resil_core::circuit_breaker::{Permit as ServerPermit, Report};
+
+use super::batch::{Outcome, Tag};
+use super::core::Core;
+use crate::clock::Moment;
+
+/// How a call was admitted, so who is told about it.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Way {
+    /// By this process, while closed: counted here, and sent in a batch.
+    Here(Tag),
+    /// By the server.
+    Server(ServerPermit),
+    /// By the machine in this process: the server is away.
+    Local(ServerPermit),
+    /// Nobody is told.
+    Uncounted,
+}
+
+/// Leave to make one call. Say what came of it; dropped without a word, it was cancelled (or, while a panic unwinds, it
+/// failed).
+///
+/// The time from [`admit`](super::Breaker::admit) to the report is how long the call took.
+#[derive(Debug)]
+#[must_use = "a permit that is dropped is a call that was cancelled"]
+pub struct Permit {
+    core: Arc<Core>,
+    way: Way,
+    started: Moment,
+    is_done: bool,
+}
+
+impl Permit {
+    pub(super) fn new(core: Arc<Core>, way: Way, started: Moment) -> Self {
+        Self { core, way, started, is_done: false }
+    }
+
+    #[cfg(test)]
+    pub(super) fn way(&self) -> Way {
+        self.way
+    }
+
+    /// The call succeeded.
+    pub async fn success(self) {
+        self.report(Report::Ok).await;
+    }
+
+    /// The call failed.
+    pub async fn failure(self) {
+        self.report(Report::Fail).await;
+    }
+
+    /// The call says nothing about the health of what was called: not found, a bad request.
+    pub async fn ignore(self) {
+        self.report(Report::Ignore).await;
+    }
+
+    /// The call was not made after all, or nobody waited for it.
+    pub async fn cancel(self) {
+        self.report(Report::Cancel).await;
+    }
+
+    /// Once this is polled, the report is made, whoever waits for the end of it.
+    pub(super) async fn report(mut self, report: Report) {
+        self.is_done = true;
+        match self.way {
+            Way::Server(permit) => self.core.report(permit, report, self.took()).await,
+            _ => self.tell(report),
+        }
+    }
+
+    fn took(&self) -> Duration {
+        self.core.client.clock().now().saturating_sub(self.started)
+    }
+
+    /// Everything that needs no waiting.
+    fn tell(&self, report: Report) {
+        match self.way {
+            Way::Here(tag) => {
+                let is_failure = match report {
+                    Report::Ok => false,
+                    Report::Fail => true,
+                    Report::Ignore | Report::Cancel => return,
+                };
+                let slow_after = self.core.options.patch.slow;
+                let is_slow =
+                    slow_after.is_some_and(|slow| self.took().as_micros() >= slow.as_us().unsigned_abs().into());
+                self.core.record(tag, Outcome { is_failure, is_slow });
+            }
+            Way::Server(permit) => self.core.report_in_background(permit, report, self.took()),
+            Way::Local(permit) => self.core.report_locally(permit, report, self.took()),
+            Way::Uncounted => {}
+        }
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        if !self.is_done {
+            self.tell(if std::thread::panicking() { Report::Fail } else { Report::Cancel });
+        }
+    }
+}

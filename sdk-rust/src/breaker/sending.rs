@@ -1,0 +1,220 @@
+//! Sending what was counted here.
+//!
+//! One batch is on its way at a time: the server takes batches of a caller in the order of their numbers. A batch that was
+//! not answered keeps its number and is sent again, by whoever comes next; the server counts it once. A number is never
+//! used for another batch.
+//!
+//! A task does the sending: after the flush interval, or at once when it is told to hurry. It lives while something is
+//! unsent, and no longer. A call that begins while a failure is unsent does it itself, see
+//! [`settle`](Core::settle).
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use resil_core::circuit_breaker::Batch;
+use resil_wire::answer::Answer;
+use resil_wire::breaker::TallyCall;
+use resil_wire::command::Command;
+use tokio::sync::MutexGuard;
+
+use super::batch::{Outcome, Recorded, Tag};
+use super::core::Core;
+use super::finish::in_background;
+use super::view::{News, Source};
+use crate::error::Error;
+
+/// How often a task tries to send before it leaves it to the next call: by then the server is away.
+const TRIES: u32 = 5;
+
+/// How often the options are sent along although the circuit stays closed: the key may have been lost.
+const REFRESH: Duration = Duration::from_secs(10);
+
+#[derive(Debug, Default)]
+pub(super) struct Sender {
+    /// Of the batch in front.
+    seq: u64,
+    generation: u64,
+    tag: Tag,
+    queue: VecDeque<Batch>,
+}
+
+impl Sender {
+    fn drop_all(&mut self) {
+        self.queue.clear();
+        // The one in front may have been sent.
+        self.seq += 1;
+    }
+}
+
+/// When something unsent is to be sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum When {
+    Now,
+    InTime,
+}
+
+impl Core {
+    /// Counts a call that was admitted here.
+    pub(super) fn record(self: &Arc<Self>, tag: Tag, outcome: Outcome) {
+        let calls = loop {
+            match self.unsent.record(tag, outcome) {
+                Recorded::Stale => return,
+                Recorded::Counted { calls } => break calls,
+                Recorded::Full => {
+                    // A failure must not be out of sight while it is neither in the word nor sent.
+                    self.view.ask();
+                    self.unsent.spill();
+                }
+            }
+        };
+        let is_due = outcome.is_failure || calls >= self.options.batch;
+        if is_due && self.is_memory {
+            // Nothing to wait for, unless somebody else is at it.
+            if self.flush().now_or_never().is_some() {
+                return;
+            }
+        }
+        if is_due {
+            self.send(When::Now);
+        } else if calls == 1 {
+            self.send(When::InTime);
+        }
+    }
+
+    fn send(self: &Arc<Self>, when: When) {
+        if when == When::Now {
+            self.hurry.notify_one();
+        }
+        if !self.flushing.swap(true, Ordering::SeqCst) {
+            let flag = Flag(Arc::clone(self));
+            in_background(&self.client.inner().tasks, self.runtime.as_ref(), flag.send_all());
+        }
+    }
+
+    /// Waits until what was failing here is answered; sends it if nobody does. Whoever calls afterwards knows as much as
+    /// the server.
+    pub(super) async fn settle(&self) -> Result<(), Error> {
+        self.flush().await
+    }
+
+    async fn flush(&self) -> Result<(), Error> {
+        let mut sender = self.sender.lock().await;
+        loop {
+            // What waits to be sent again goes first; what was counted since goes with the next round.
+            let is_again = !sender.queue.is_empty();
+            self.take_up(&mut sender);
+            while let Some(batch) = sender.queue.front().copied() {
+                self.send_front(&mut sender, batch).await?;
+            }
+            if !is_again {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Moves what is unsent into the queue, if that is empty.
+    fn take_up(&self, sender: &mut Sender) {
+        if !sender.queue.is_empty() {
+            if self.unsent.word().tag() == sender.tag {
+                return;
+            }
+            sender.drop_all();
+            self.view.release();
+        }
+        let (tag, counts) = self.unsent.take(|| self.view.hold());
+        match self.view.generation_of(tag) {
+            Some(generation) if counts.calls() > 0 => {
+                sender.queue.extend(counts.split());
+                (sender.tag, sender.generation) = (tag, generation);
+            }
+            _ => self.view.release(),
+        }
+    }
+
+    async fn send_front(&self, sender: &mut MutexGuard<'_, Sender>, batch: Batch) -> Result<(), Error> {
+        let (generation, seq) = (sender.generation, sender.seq);
+        let tally = Command::BreakerTally(TallyCall { key: &self.key, generation, caller: &self.caller, seq, batch });
+        let question = self.view.question(self.client.clock().now());
+        let counted = match self.client.backend().call(&tally).await {
+            Ok(Answer::Counted(counted)) => counted,
+            Ok(other) => {
+                sender.drop_all();
+                self.view.release();
+                return Err(Error::Internal(format!("a tally was answered {other:?}")));
+            }
+            Err(error) => {
+                self.view.ask();
+                if !error.says_away() {
+                    // It would be refused for ever.
+                    sender.drop_all();
+                    self.view.release();
+                }
+                return Err(error);
+            }
+        };
+        sender.queue.pop_front();
+        sender.seq += 1;
+        if sender.queue.is_empty() {
+            self.view.release();
+        }
+        let (state, generation) = (counted.state.into(), counted.generation);
+        let news = News { state, generation, retry_after_ms: counted.retry_after_ms, from: Source::Tally };
+        self.hear(news, question);
+        if self.unsent.word().tag() != sender.tag && !sender.queue.is_empty() {
+            sender.drop_all();
+            self.view.release();
+        }
+        Ok(())
+    }
+
+    fn has_unsent(&self) -> bool {
+        // Somebody who has the lock is sending.
+        !self.unsent.is_empty() || self.sender.try_lock().is_ok_and(|sender| !sender.queue.is_empty())
+    }
+}
+
+/// Says that a task is there, as long as it is.
+struct Flag(Arc<Core>);
+
+impl Drop for Flag {
+    fn drop(&mut self) {
+        self.0.flushing.store(false, Ordering::SeqCst);
+    }
+}
+
+impl Flag {
+    async fn send_all(self) {
+        let core = Arc::clone(&self.0);
+        let mut flag = Some(self);
+        let mut failed = 0;
+        loop {
+            let pause = core.options.flush_interval * 2u32.pow(failed);
+            tokio::select! {
+                () = core.client.clock().sleep(pause) => {}
+                () = core.hurry.notified(), if failed == 0 => {}
+                () = core.client.inner().closing.cancelled(), if failed == 0 => {}
+            }
+            match core.flush().await {
+                Ok(()) => failed = 0,
+                Err(_) if failed + 1 < TRIES => failed += 1,
+                Err(_) => return,
+            }
+            if failed == 0 && core.wire.is_some() && core.admit_is_older_than(REFRESH) {
+                // A probe, should it be one, is given back by being dropped.
+                drop(core.ask_admission().await);
+            }
+            if core.has_unsent() {
+                continue;
+            }
+            // Whoever counted something after that look either finds the flag down, or is found here.
+            drop(flag.take());
+            if !core.has_unsent() || core.flushing.swap(true, Ordering::SeqCst) {
+                return;
+            }
+            flag = Some(Flag(Arc::clone(&core)));
+        }
+    }
+}

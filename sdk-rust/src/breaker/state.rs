@@ -1,0 +1,225 @@
+//! What an operator sees of a breaker.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use resil_core::circuit_breaker::{Force as CoreForce, StateName};
+use resil_wire::reply::Value;
+
+use crate::error::Error;
+use crate::limiter::millis;
+
+/// Where a breaker stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum State {
+    Closed,
+    Open,
+    HalfOpen,
+    /// After half-open: a growing part of the calls is admitted.
+    Ramping,
+    ForcedOpen,
+    ForcedClosed,
+    /// Admits everything and counts nothing.
+    Disabled,
+    /// Counts, and never refuses.
+    Metrics,
+}
+
+impl State {
+    pub const ALL: [Self; 8] = [
+        Self::Closed,
+        Self::Open,
+        Self::HalfOpen,
+        Self::Ramping,
+        Self::ForcedOpen,
+        Self::ForcedClosed,
+        Self::Disabled,
+        Self::Metrics,
+    ];
+
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::Closed => "closed",
+            Self::Open => "open",
+            Self::HalfOpen => "half-open",
+            Self::Ramping => "ramping",
+            Self::ForcedOpen => "forced-open",
+            Self::ForcedClosed => "forced-closed",
+            Self::Disabled => "disabled",
+            Self::Metrics => "metrics",
+        }
+    }
+
+    /// Whether every call is admitted, so that nobody has to be asked.
+    pub(super) fn admits_all(self) -> bool {
+        matches!(self, Self::Closed | Self::ForcedClosed | Self::Disabled | Self::Metrics)
+    }
+}
+
+impl From<StateName> for State {
+    fn from(name: StateName) -> Self {
+        match name {
+            StateName::Closed => Self::Closed,
+            StateName::Open => Self::Open,
+            StateName::HalfOpen => Self::HalfOpen,
+            StateName::Ramping => Self::Ramping,
+            StateName::ForcedOpen => Self::ForcedOpen,
+            StateName::ForcedClosed => Self::ForcedClosed,
+            StateName::Disabled => Self::Disabled,
+            StateName::Metrics => Self::Metrics,
+        }
+    }
+}
+
+/// What an operator can put a breaker into.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Force {
+    Open,
+    Closed,
+    Disabled,
+    Metrics,
+    /// By itself again.
+    Auto,
+}
+
+impl Force {
+    pub(super) fn core(self) -> Option<CoreForce> {
+        match self {
+            Self::Open => Some(CoreForce::Open),
+            Self::Closed => Some(CoreForce::Closed),
+            Self::Disabled => Some(CoreForce::Disabled),
+            Self::Metrics => Some(CoreForce::Metrics),
+            Self::Auto => None,
+        }
+    }
+}
+
+/// A change of state that was seen by this process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Transition {
+    pub previous: State,
+    pub new: State,
+    /// Of the new state; grows with every transition of the breaker.
+    pub generation: u64,
+}
+
+/// Everything the server knows about a breaker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Snapshot {
+    pub state: State,
+    /// Whether a call would be admitted now.
+    pub admits: bool,
+    /// `None`: not by itself.
+    pub retry_after: Option<Duration>,
+    pub generation: u64,
+    /// Calls in the window, and of them those that failed and those that were slow.
+    pub calls: u64,
+    pub failures: u64,
+    pub slow: u64,
+    pub failure_rate_percent: u64,
+    pub slow_rate_percent: u64,
+    pub failures_in_a_row: u64,
+    /// Trips in a row.
+    pub trips: u64,
+    pub probes_out: u64,
+    /// Successful probes so far.
+    pub successes: u64,
+    pub opened_at: Option<SystemTime>,
+    pub forced: Option<Forced>,
+    pub version: u64,
+    /// The options in force, by the names CONFIG has for them.
+    pub config: Vec<(String, String)>,
+}
+
+/// By whom a state was forced, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Forced {
+    pub by: String,
+    pub reason: String,
+    pub since: SystemTime,
+    /// `None`: until it is lifted.
+    pub until: Option<SystemTime>,
+}
+
+impl Snapshot {
+    pub(super) fn read(value: &Value) -> Result<Self, Error> {
+        let fields = Fields::of(value)?;
+        let name = fields.text("state")?;
+        let state = State::ALL.into_iter().find(|state| state.text() == name);
+        let state = state.ok_or_else(|| unexpected("state"))?;
+        let at = |ms: i64| u64::try_from(ms).ok().map(|ms| UNIX_EPOCH + Duration::from_millis(ms));
+        let forced = match fields.number("forced_at_ms")? {
+            0 => None,
+            since_ms => Some(Forced {
+                by: fields.text("forced_by")?,
+                reason: fields.text("forced_reason")?,
+                since: at(since_ms).unwrap_or(UNIX_EPOCH),
+                until: at(fields.number("forced_until_ms")?),
+            }),
+        };
+        Ok(Self {
+            state,
+            admits: fields.number("admits")? == 1,
+            retry_after: millis(fields.number("retry_after_ms")?),
+            generation: fields.count("generation")?,
+            calls: fields.count("calls")?,
+            failures: fields.count("failures")?,
+            slow: fields.count("slow")?,
+            failure_rate_percent: fields.count("failure_rate_pct")?,
+            slow_rate_percent: fields.count("slow_rate_pct")?,
+            failures_in_a_row: fields.count("failures_in_a_row")?,
+            trips: fields.count("trips")?,
+            probes_out: fields.count("probes_out")?,
+            successes: fields.count("successes")?,
+            opened_at: at(fields.number("opened_at_ms")?).filter(|at| *at > UNIX_EPOCH),
+            forced,
+            version: fields.count("version")?,
+            config: Fields::of(fields.get("config")?)?.texts(),
+        })
+    }
+}
+
+/// A map as it comes: from an older protocol as keys and values in turn.
+struct Fields<'a>(Vec<(&'a Value, &'a Value)>);
+
+impl<'a> Fields<'a> {
+    fn of(value: &'a Value) -> Result<Self, Error> {
+        match value {
+            Value::Map(pairs) => Ok(Self(pairs.iter().map(|(name, value)| (name, value)).collect())),
+            Value::Array(flat) => Ok(Self(flat.chunks_exact(2).map(|pair| (&pair[0], &pair[1])).collect())),
+            _ => Err(unexpected("a map")),
+        }
+    }
+
+    fn get(&self, name: &str) -> Result<&'a Value, Error> {
+        let found = self.0.iter().find(|(key, _)| key.text() == Ok(name.as_bytes()));
+        found.map(|(_, value)| *value).ok_or_else(|| unexpected(name))
+    }
+
+    fn number(&self, name: &str) -> Result<i64, Error> {
+        self.get(name)?.integer().map_err(|_| unexpected(name))
+    }
+
+    fn count(&self, name: &str) -> Result<u64, Error> {
+        u64::try_from(self.number(name)?).map_err(|_| unexpected(name))
+    }
+
+    fn text(&self, name: &str) -> Result<String, Error> {
+        show(self.get(name)?).ok_or_else(|| unexpected(name))
+    }
+
+    fn texts(&self) -> Vec<(String, String)> {
+        self.0.iter().filter_map(|(name, value)| Some((show(name)?, show(value)?))).collect()
+    }
+}
+
+fn show(value: &Value) -> Option<String> {
+    match value {
+        Value::Text(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
+        Value::Integer(number) => Some(number.to_string()),
+        _ => None,
+    }
+}
+
+fn unexpected(what: &str) -> Error {
+    Error::Internal(format!("the state of a breaker was answered without {what}"))
+}

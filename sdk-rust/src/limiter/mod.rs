@@ -1,0 +1,333 @@
+//! Rate limits that a whole fleet shares, one round trip a call, and none for who was denied a moment ago.
+//!
+//! # The promise
+//! Over any interval T no more is granted than `capacity + limit * T / period`, by all processes together. A refusal says
+//! when to come back, and whoever comes back then and is alone is granted.
+//!
+//! # Keys
+//! The state of `key` under the limiter `name` is at `resil:limit:<name>:{<key>}`. In a cluster the caller's key decides
+//! the slot (up to its first `}`), so all limits of one user are on one node and [`Client::check_all`] can ask them at once.
+//!
+//! # Without asking
+//! A denial is remembered until its `retry_after` is over; see [`denied`] for what ends it earlier. It never grants.
+//!
+//! # While the server is away
+//! [`Away::Open`] grants everything, [`Away::Closed`] fails with [`Error::BackendUnavailable`], [`Away::Local`] (unless
+//! said) lets the same machine decide here, with this process' part of the limit: see
+//! [`instances`](crate::ConnectOptions::instances). What was granted here is not held against anybody afterwards.
+//!
+//! ```
+//! # fn main() -> Result<(), resil::Error> {
+//! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+//! use resil::limiter::Limit;
+//!
+//! let client = resil::connect("memory://").await?;
+//! let limiter = client.limiter("api", Limit::per_second(2))?;
+//! assert!(limiter.check("alice").await?.is_granted());
+//! limiter.acquire("alice").await?;
+//! assert!(!limiter.check("alice").await?.is_granted());
+//! assert!(limiter.check("bob").await?.is_granted());
+//! # Ok(()) })
+//! # }
+//! ```
+
+mod denied;
+mod limit;
+mod several;
+#[cfg(test)]
+mod tests;
+mod turn;
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use metrics::Counter;
+use resil_core::limits::COST_MAX;
+use resil_core::rate_limit::Ask;
+use resil_wire::answer::Answer;
+use resil_wire::command::Command;
+use resil_wire::gcra::Numbers;
+use smallvec::SmallVec;
+
+use self::denied::{Denial, Denied};
+use self::limit::Checked;
+pub use self::limit::Limit;
+pub(crate) use self::limit::span;
+pub use self::several::Verdicts;
+use crate::backend::memory::Memory;
+use crate::client::Client;
+use crate::error::Error;
+use crate::health::Away;
+use crate::telemetry;
+
+/// What all limiters of a client share.
+#[derive(Debug, Default)]
+pub(crate) struct Shared {
+    denied: Denied,
+    /// Decides while the server is away. Made when it is first needed.
+    local: OnceLock<Memory>,
+}
+
+/// A limit under a name. Cheap to clone; see the [module](self).
+#[derive(Debug, Clone)]
+pub struct Limiter(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    client: Client,
+    name: Arc<str>,
+    limit: Checked,
+    shape_id: u64,
+    rejections: Counter,
+}
+
+/// Who said so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DecidedBy {
+    Server,
+    /// The server had denied it, and the time it named is not over.
+    DenyCache,
+    /// The machine in this process: the server is away.
+    Local,
+    /// Nobody: the server is away, and the limit says [`Away::Open`].
+    AwayOpen,
+}
+
+/// What came of a question.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Verdict {
+    /// Cells that were taken (by a refund: given back; by a peek: there to be taken).
+    pub granted: u32,
+    /// What the tightest tier holds when it is full.
+    pub capacity: u32,
+    /// What is left there. Not known to be more than this if nobody was asked.
+    pub remaining: u32,
+    /// How long until what was refused can be had, by who is alone; zero if nothing was refused. `None`: never, it costs
+    /// more than the limit holds.
+    pub retry_after: Option<Duration>,
+    /// How long until it is full again.
+    pub reset_after: Duration,
+    pub decided_by: DecidedBy,
+}
+
+impl Verdict {
+    pub fn is_granted(&self) -> bool {
+        self.granted > 0
+    }
+
+    fn read(granted: i64, numbers: &Numbers, decided_by: DecidedBy) -> Self {
+        let cells = |number: i64| u32::try_from(number.max(0)).unwrap_or(u32::MAX);
+        Self {
+            granted: cells(granted),
+            capacity: cells(numbers.capacity),
+            remaining: cells(numbers.remaining),
+            retry_after: millis(numbers.retry_after_ms),
+            reset_after: millis(numbers.reset_after_ms).unwrap_or_default(),
+            decided_by,
+        }
+    }
+}
+
+/// Milliseconds of a reply; -1 is `None`.
+pub(crate) fn millis(ms: i64) -> Option<Duration> {
+    u64::try_from(ms).ok().map(Duration::from_millis)
+}
+
+/// The key of a state, off the heap unless it is long.
+type Key = SmallVec<[u8; 96]>;
+
+impl Client {
+    /// A limit under a name. Everybody who names it the same, with the same limit, shares it.
+    pub fn limiter(&self, name: &str, limit: Limit) -> Result<Limiter, Error> {
+        if name.is_empty() || name.contains(['{', '}']) {
+            return Err(Error::invalid("name", "must not be empty, nor contain { or }: the key stands between them"));
+        }
+        let limit = limit.check(self.inner().options.instances)?;
+        let name: Arc<str> = name.into();
+        self.inner().health.add(format!("limit:{name}").into(), limit.when_away);
+        let shape_id = self.inner().limits.denied.shape_id(&limit.shape);
+        let rejections = telemetry::rejections(&name, "limiter");
+        Ok(Limiter(Arc::new(Inner { client: self.clone(), name, limit, shape_id, rejections })))
+    }
+}
+
+impl Limiter {
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// Takes one cell if there is one. A refusal is a verdict, not an error.
+    pub async fn check(&self, key: impl AsRef<[u8]>) -> Result<Verdict, Error> {
+        self.ask(key.as_ref(), Ask::Take(1)).await
+    }
+
+    /// Takes `cost` cells, or none.
+    pub async fn check_n(&self, key: impl AsRef<[u8]>, cost: u32) -> Result<Verdict, Error> {
+        self.ask(key.as_ref(), Ask::Take(cells(cost)?)).await
+    }
+
+    /// Takes one cell, or fails with [`Error::RateLimitExceeded`].
+    pub async fn acquire(&self, key: impl AsRef<[u8]>) -> Result<(), Error> {
+        self.acquire_n(key, 1).await
+    }
+
+    /// Takes `cost` cells, or fails with [`Error::RateLimitExceeded`].
+    pub async fn acquire_n(&self, key: impl AsRef<[u8]>, cost: u32) -> Result<(), Error> {
+        let verdict = self.check_n(key, cost).await?;
+        if verdict.is_granted() { Ok(()) } else { Err(self.exceeded(verdict.retry_after)) }
+    }
+
+    /// Takes as many cells as there are, up to `most`; `granted` says how many. `retry_after` is the time to one more.
+    pub async fn up_to(&self, key: impl AsRef<[u8]>, most: u32) -> Result<Verdict, Error> {
+        self.ask(key.as_ref(), Ask::UpTo(cells(most)?)).await
+    }
+
+    /// What is there, taking nothing: `granted` is what could be taken now.
+    pub async fn peek(&self, key: impl AsRef<[u8]>) -> Result<Verdict, Error> {
+        self.ask(key.as_ref(), Ask::Peek).await
+    }
+
+    /// Gives `cells` back, for work that was not done after all; `granted` says how many were taken back (no more than
+    /// were out). An exact window takes nothing back.
+    pub async fn refund(&self, key: impl AsRef<[u8]>, cells: u32) -> Result<Verdict, Error> {
+        self.not_for_windows("refund")?;
+        let key = self.key(key.as_ref());
+        // Also if this is dropped half-way: the refund may have been made.
+        let _forget = Forget { denied: self.denied(), key: &key };
+        self.decide(&key, Ask::Refund(self::cells(cells)?)).await
+    }
+
+    pub(crate) fn exceeded(&self, retry_after: Option<Duration>) -> Error {
+        Error::RateLimitExceeded { name: Arc::clone(&self.0.name), retry_after }
+    }
+
+    fn not_for_windows(&self, what: &str) -> Result<(), Error> {
+        match self.0.limit.shape {
+            limit::Shape::Bucket(_) => Ok(()),
+            limit::Shape::Window { .. } => Err(Error::InvalidArgument(format!("an exact window knows no {what}"))),
+        }
+    }
+
+    fn denied(&self) -> &Denied {
+        &self.0.client.inner().limits.denied
+    }
+
+    /// `resil:limit:<name>:{<key>}`
+    fn key(&self, key: &[u8]) -> Key {
+        let mut whole = Key::new();
+        for part in [b"resil:limit:", self.0.name.as_bytes(), b":{", key, b"}"] {
+            whole.extend_from_slice(part);
+        }
+        whole
+    }
+
+    /// Asks unless the answer is known to be no.
+    async fn ask(&self, key: &[u8], ask: Ask) -> Result<Verdict, Error> {
+        let key = self.key(key);
+        let now = self.0.client.clock().now();
+        let least = match ask {
+            Ask::Take(cells) => cells,
+            Ask::UpTo(_) => 1,
+            Ask::Reserve(_) | Ask::Refund(_) | Ask::Peek => return self.decide(&key, ask).await,
+        };
+        let capacity = self.0.limit.shape.capacity();
+        // What can never be had is not denied for a time only: whoever asks for it is told so.
+        let cost = if least > capacity { 0 } else { least };
+        let asked = match self.denied().look(&key, self.0.shape_id, cost, now) {
+            Ok(asked) => asked,
+            Err(denial) => {
+                self.0.rejections.increment(1);
+                return Ok(Verdict {
+                    granted: 0,
+                    capacity,
+                    remaining: denial.remaining,
+                    retry_after: Some(denial.until.saturating_sub(now)),
+                    reset_after: denial.reset_at.saturating_sub(now),
+                    decided_by: DecidedBy::DenyCache,
+                });
+            }
+        };
+        let verdict = self.decide(&key, ask).await?;
+        if !verdict.is_granted() {
+            self.0.rejections.increment(1);
+            tracing::debug!(name = &*self.0.name, retry_after = ?verdict.retry_after, "resil.reject");
+        }
+        if verdict.decided_by == DecidedBy::Server
+            && let Some(retry_after) = verdict.retry_after.filter(|wait| !wait.is_zero())
+        {
+            // Counted from before the question was sent: the server's answer was no earlier.
+            let (until, reset_at) = (now + retry_after, now + verdict.reset_after);
+            let denial = Denial::new(least, until, verdict.remaining, reset_at);
+            self.denied().remember(&key, self.0.shape_id, asked, denial);
+        }
+        Ok(verdict)
+    }
+
+    /// Asks the server, or whoever decides while it is away.
+    async fn decide(&self, key: &[u8], ask: Ask) -> Result<Verdict, Error> {
+        let backend = self.0.client.backend();
+        match backend.call(&self.0.limit.shape.command(key, ask)).await {
+            Ok(answer) => read(&answer, DecidedBy::Server),
+            Err(error) if error.says_away() => self.decide_away(key, ask, error),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn decide_away(&self, key: &[u8], ask: Ask, error: Error) -> Result<Verdict, Error> {
+        match self.0.limit.when_away {
+            Away::Closed => Err(error.as_unavailable()),
+            Away::Local => {
+                let answer = self.local(&self.0.limit.part.command(key, ask))?;
+                read(&answer, DecidedBy::Local)
+            }
+            Away::Open => Ok(self.granted_openly(match ask {
+                Ask::Take(cells) | Ask::UpTo(cells) => cells,
+                Ask::Reserve(_) => 1,
+                Ask::Refund(_) => 0,
+                Ask::Peek => self.0.limit.shape.capacity(),
+            })),
+        }
+    }
+
+    fn granted_openly(&self, granted: u32) -> Verdict {
+        Verdict {
+            granted,
+            capacity: self.0.limit.shape.capacity(),
+            remaining: 0,
+            retry_after: Some(Duration::ZERO),
+            reset_after: Duration::ZERO,
+            decided_by: DecidedBy::AwayOpen,
+        }
+    }
+
+    fn local(&self, command: &Command<'_>) -> Result<Answer, Error> {
+        let client = &self.0.client;
+        client.inner().limits.local.get_or_init(|| Memory::new(client.clock().clone())).call(command)
+    }
+}
+
+/// Ends the denial of a key when it goes.
+struct Forget<'a> {
+    denied: &'a Denied,
+    key: &'a [u8],
+}
+
+impl Drop for Forget<'_> {
+    fn drop(&mut self) {
+        self.denied.forget(self.key);
+    }
+}
+
+fn read(answer: &Answer, decided_by: DecidedBy) -> Result<Verdict, Error> {
+    match answer {
+        Answer::Limit(reply) => Ok(Verdict::read(reply.granted, &reply.binding, decided_by)),
+        other => Err(Error::Internal(format!("a limit was answered {other:?}"))),
+    }
+}
+
+fn cells(number: u32) -> Result<u32, Error> {
+    if (1..=COST_MAX).contains(&number) {
+        return Ok(number);
+    }
+    Err(Error::InvalidArgument(format!("cells must be from 1 to {COST_MAX}, got {number}")))
+}

@@ -1,0 +1,102 @@
+//! Waiting for one's turn.
+//!
+//! A bucket books: RESERVE takes the cell now and says when it may be used. Turns are spread evenly and come in the order
+//! in which they were booked, by all processes. Whoever stops waiting gives its booking back, in the background.
+//!
+//! An exact window cannot book. There a waiter asks, sleeps for `retry_after`, and asks again: in no particular order.
+
+use std::time::Duration;
+
+use resil_core::limits::RESERVE_MAX;
+use resil_core::rate_limit::Ask;
+
+use super::limit::{Shape, span};
+use super::{DecidedBy, Key, Limiter, Verdict};
+use crate::breaker::finish::{Finishing, in_background};
+use crate::error::Error;
+
+impl Limiter {
+    /// Waits until one cell may be used: until it has been taken, and its turn has come. Fails at once with
+    /// [`Error::RateLimitExceeded`] if that is not within `max_wait` (of at most a day).
+    ///
+    /// Dropping the future gives the turn back.
+    pub async fn until_ready(&self, key: impl AsRef<[u8]>, max_wait: Duration) -> Result<(), Error> {
+        let ahead = span(max_wait).min(RESERVE_MAX);
+        if ahead.is_zero() {
+            return self.acquire(key).await;
+        }
+        if let Shape::Window { .. } = self.0.limit.shape {
+            return self.until_granted(key.as_ref(), max_wait).await;
+        }
+        let key = self.key(key.as_ref());
+        let (limiter, own_key) = (self.clone(), key.clone());
+        // A booking that is dropped before its answer is there would otherwise never be given back.
+        let booking = Finishing::new(&self.0.client.inner().tasks, async move {
+            let verdict = limiter.decide(&own_key, Ask::Reserve(ahead)).await?;
+            Ok::<_, Error>(Booking { limiter, key: own_key, verdict, is_used: false })
+        });
+        let mut booking = booking.await?;
+        let wait = booking.verdict.retry_after;
+        if !booking.verdict.is_granted() {
+            self.0.rejections.increment(1);
+            return Err(self.exceeded(wait));
+        }
+        if let Some(wait) = wait.filter(|wait| !wait.is_zero()) {
+            self.0.client.clock().sleep(wait).await;
+        }
+        booking.is_used = true;
+        Ok(())
+    }
+
+    async fn until_granted(&self, key: &[u8], max_wait: Duration) -> Result<(), Error> {
+        let clock = self.0.client.clock();
+        let deadline = clock.now() + max_wait;
+        loop {
+            let verdict = self.check(key).await?;
+            if verdict.is_granted() {
+                return Ok(());
+            }
+            let left = deadline.saturating_sub(clock.now());
+            match verdict.retry_after {
+                // Never zero after a refusal; if it were, this would spin.
+                Some(wait) if wait <= left => clock.sleep(wait.max(Duration::from_millis(1))).await,
+                other => return Err(self.exceeded(other)),
+            }
+        }
+    }
+}
+
+/// A turn that was booked. Dropped unused, it is given back.
+struct Booking {
+    limiter: Limiter,
+    key: Key,
+    verdict: Verdict,
+    is_used: bool,
+}
+
+impl Drop for Booking {
+    fn drop(&mut self) {
+        if self.is_used || !self.verdict.is_granted() {
+            return;
+        }
+        let (limiter, refund) = (&self.limiter, Ask::Refund(1));
+        match self.verdict.decided_by {
+            DecidedBy::AwayOpen | DecidedBy::DenyCache => {}
+            DecidedBy::Local => drop(limiter.local(&limiter.0.limit.part.command(&self.key, refund))),
+            DecidedBy::Server => {
+                let command = limiter.0.limit.shape.command(&self.key, refund);
+                if limiter.0.client.backend().call_now(&command).is_some() {
+                    limiter.denied().forget(&self.key);
+                    return;
+                }
+                let (limiter, key) = (limiter.clone(), self.key.clone());
+                in_background(&self.limiter.0.client.inner().tasks, None, async move {
+                    // Best effort: a turn that is not given back is only lost.
+                    let command = limiter.0.limit.shape.command(&key, Ask::Refund(1));
+                    let _ = limiter.0.client.backend().call(&command).await;
+                    limiter.denied().forget(&key);
+                });
+            }
+        }
+    }
+}

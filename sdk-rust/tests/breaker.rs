@@ -1,0 +1,169 @@
+//! The breaker as services use it, on `memory://`: what it promises a whole fleet.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use resil::breaker::{Breaker, BreakerOptions, Mode, State};
+use resil::clock::Clock;
+use resil::{Client, Code, ConnectOptions};
+
+async fn client(url: &str, clock: &Clock) -> Client {
+    ConnectOptions::new(url).clock(clock.clone()).connect().await.unwrap()
+}
+
+async fn fleet(name: &str, callers: usize, clock: &Clock, options: &BreakerOptions) -> Vec<Breaker> {
+    let mut breakers = Vec::new();
+    for _ in 0..callers {
+        let client = client(&format!("memory://{name}"), clock).await;
+        breakers.push(client.breaker("dependency", options.clone()).unwrap());
+    }
+    breakers
+}
+
+async fn let_tasks_run() {
+    for _ in 0..50 {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn fifty_callers_of_a_dead_dependency_make_five_doomed_calls_and_those_in_flight() {
+    for mode in [Mode::Batched, Mode::Exact] {
+        let clock = Clock::driven();
+        let options = BreakerOptions::new().consecutive(5).mode(mode);
+        let name = format!("fleet-{mode:?}");
+        let breakers = fleet(&name, 50, &clock, &options).await;
+        let doomed = Arc::new(AtomicU32::new(0));
+        let callers: Vec<_> = breakers
+            .into_iter()
+            .map(|breaker| {
+                let doomed = Arc::clone(&doomed);
+                tokio::spawn(async move {
+                    let mut refusals = 0;
+                    while refusals < 3 {
+                        let call = async || {
+                            doomed.fetch_add(1, Ordering::SeqCst);
+                            tokio::task::yield_now().await;
+                            Err::<(), _>("dead")
+                        };
+                        let result = breaker.call(call).await;
+                        refusals += u32::from(result.unwrap_err().code() == Some(Code::CircuitOpen));
+                    }
+                    breaker
+                })
+            })
+            .collect();
+        let mut last = None;
+        for caller in callers {
+            let joined = tokio::time::timeout(Duration::from_secs(30), caller).await.expect("all of them stop");
+            last = Some(joined.unwrap());
+        }
+        // Each of the fifty makes one call at a time.
+        let doomed = doomed.load(Ordering::SeqCst);
+        assert!((5..=5 + 50).contains(&doomed), "{doomed} doomed calls, {mode:?}");
+        assert_eq!(last.unwrap().state().await.unwrap().state, State::Open);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn thirty_callers_at_the_moment_of_half_open_get_exactly_the_probes() {
+    let clock = Clock::driven();
+    let options = BreakerOptions::new().consecutive(1).open_for(Duration::from_secs(1)).probes(2).successes(2);
+    let breakers = fleet("half-open", 30, &clock, &options).await;
+    breakers[0].admit().await.unwrap().failure().await;
+    clock.advance(Duration::from_secs(1));
+    let asking: Vec<_> =
+        breakers.iter().cloned().map(|breaker| tokio::spawn(async move { breaker.admit().await })).collect();
+    let mut permits = Vec::new();
+    for asked in asking {
+        match asked.await.unwrap() {
+            Ok(permit) => permits.push(permit),
+            Err(error) => assert_eq!(error.code(), Code::CircuitOpen),
+        }
+    }
+    assert_eq!(permits.len(), 2);
+    for permit in permits {
+        permit.success().await;
+    }
+    assert_eq!(breakers[7].state().await.unwrap().state, State::Closed);
+    assert!(breakers[7].admit().await.is_ok());
+}
+
+#[tokio::test]
+async fn a_dropped_call_frees_its_probe_at_once() {
+    let clock = Clock::driven();
+    let options = BreakerOptions::new().consecutive(1).open_for(Duration::from_secs(1)).probes(1);
+    let breaker = client("memory://", &clock).await.breaker("b", options).unwrap();
+    breaker.admit().await.unwrap().failure().await;
+    clock.advance(Duration::from_secs(1));
+    let hanging = tokio::spawn({
+        let breaker = breaker.clone();
+        async move { breaker.call(async || std::future::pending::<Result<(), ()>>().await).await }
+    });
+    let_tasks_run().await;
+    assert_eq!(breaker.admit().await.unwrap_err().code(), Code::CircuitOpen, "the only probe is out");
+    hanging.abort();
+    let_tasks_run().await;
+    assert!(breaker.admit().await.is_ok());
+}
+
+#[tokio::test]
+async fn ramping_admits_a_part_and_one_failure_opens_it_again() {
+    let clock = Clock::driven();
+    let options = BreakerOptions::new()
+        .consecutive(1)
+        .open_for(Duration::from_secs(1))
+        .successes(1)
+        .ramp(Duration::from_secs(30));
+    let breaker = client("memory://", &clock).await.breaker("b", options).unwrap();
+    breaker.admit().await.unwrap().failure().await;
+    clock.advance(Duration::from_secs(1));
+    breaker.admit().await.unwrap().success().await;
+    assert_eq!(breaker.last_known_state(), Some(State::Ramping));
+    let (mut admitted, mut last) = (0, None);
+    for _ in 0..1_000 {
+        if let Ok(permit) = breaker.admit().await {
+            admitted += 1;
+            last = Some(permit);
+        }
+    }
+    assert!((50..200).contains(&admitted), "about ten percent, got {admitted} of 1000");
+    last.unwrap().failure().await;
+    assert_eq!(breaker.state().await.unwrap().state, State::Open);
+}
+
+#[tokio::test]
+async fn an_open_time_that_grows_is_answered_locally_for_as_long() {
+    let clock = Clock::driven();
+    let options =
+        BreakerOptions::new().consecutive(1).open_for(Duration::from_secs(1)).open_grows(3.0, Duration::from_secs(60));
+    let breaker = client("memory://", &clock).await.breaker("b", options).unwrap();
+    for expected_secs in [1, 3, 9, 27, 60, 60] {
+        breaker.admit().await.unwrap().failure().await;
+        let refused = breaker.admit().await.unwrap_err();
+        assert_eq!(refused.retry_after(), Some(Duration::from_secs(expected_secs)));
+        clock.advance(Duration::from_secs(expected_secs));
+    }
+}
+
+#[tokio::test]
+async fn a_reset_closes_it_and_new_options_take_effect() {
+    let clock = Clock::driven();
+    let breaker = client("memory://", &clock).await.breaker("b", BreakerOptions::new().consecutive(1)).unwrap();
+    breaker.admit().await.unwrap().failure().await;
+    assert!(breaker.reset().await.unwrap());
+    assert!(breaker.configure(&BreakerOptions::new().consecutive(3)).await.unwrap());
+    for _ in 0..3 {
+        breaker.admit().await.expect("two are not enough any more").failure().await;
+    }
+    assert!(breaker.admit().await.is_err());
+}
+
+#[test]
+fn handles_can_go_anywhere() {
+    fn anywhere<T: Send + Sync + 'static>() {}
+    anywhere::<Breaker>();
+    anywhere::<resil::breaker::Permit>();
+    anywhere::<resil::limiter::Limiter>();
+}
