@@ -19,6 +19,7 @@ use crate::backend::{Backend, Reach, memory::Memory};
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::health::{Health, Registry};
+use crate::holding::watchdog::Holdings;
 
 /// What to connect to, and how.
 #[derive(Debug, Clone)]
@@ -113,6 +114,8 @@ pub(crate) struct Inner {
     pub health: Registry,
     /// Watchdogs, refreshes and whatever else runs beside the callers.
     pub tasks: TaskTracker,
+    /// Locks and permits that are held, and who waits for them here.
+    pub holdings: Holdings,
     /// Set when nothing new is to begin.
     pub closing: CancellationToken,
 }
@@ -120,7 +123,8 @@ pub(crate) struct Inner {
 impl Client {
     pub(crate) fn with_backend(backend: Backend, options: ConnectOptions) -> Self {
         let (tasks, closing) = (TaskTracker::new(), CancellationToken::new());
-        Self(Arc::new(Inner { backend, options, health: Registry::default(), tasks, closing }))
+        let holdings = Holdings::default();
+        Self(Arc::new(Inner { backend, options, health: Registry::default(), tasks, holdings, closing }))
     }
 
     pub(crate) fn inner(&self) -> &Inner {

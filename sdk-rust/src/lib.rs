@@ -19,6 +19,7 @@ pub mod group;
 #[cfg(feature = "tonic")]
 pub mod grpc;
 pub mod health;
+pub(crate) mod holding;
 pub mod http;
 pub mod idempotency;
 pub mod limiter;

@@ -26,6 +26,15 @@ impl Redis {
         todo!()
     }
 
+    pub async fn replicated(
+        &self,
+        _command: &Command<'_>,
+        _replicas: u32,
+        _timeout: std::time::Duration,
+    ) -> Result<(Answer, u32), Error> {
+        todo!()
+    }
+
     pub fn bind(&self) -> Bind {
         Bind::None
     }
