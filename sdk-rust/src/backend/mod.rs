@@ -29,6 +29,8 @@ pub(crate) enum Backend {
     #[cfg(feature = "redis")]
     Redis(redis::Redis),
     Scripted(scripted::Scripted),
+    #[cfg(test)]
+    Faulty(crate::holding::tests::faulty::Faulty),
 }
 
 impl Backend {
@@ -39,6 +41,8 @@ impl Backend {
             #[cfg(feature = "redis")]
             Self::Redis(redis) => redis.call(command).await,
             Self::Scripted(scripted) => scripted.call(command).await,
+            #[cfg(test)]
+            Self::Faulty(faulty) => faulty.call(command).await,
         }
     }
 
@@ -50,6 +54,8 @@ impl Backend {
             #[cfg(feature = "redis")]
             Self::Redis(redis) => redis.wait(command).await,
             Self::Scripted(scripted) => scripted.call(command).await,
+            #[cfg(test)]
+            Self::Faulty(faulty) => faulty.wait(command).await,
         }
     }
 
@@ -97,6 +103,8 @@ impl Backend {
                     other => Err(Error::Internal(format!("not a number of replicas: {other:?}"))),
                 }
             }
+            #[cfg(test)]
+            Self::Faulty(faulty) => faulty.call(command).await.map(|answer| (answer, 0)),
         }
     }
 
@@ -106,6 +114,8 @@ impl Backend {
             #[cfg(feature = "redis")]
             Self::Redis(redis) => redis.reach(),
             Self::Scripted(scripted) => scripted.reach(),
+            #[cfg(test)]
+            Self::Faulty(faulty) => faulty.reach(),
         }
     }
 
@@ -116,6 +126,8 @@ impl Backend {
             #[cfg(feature = "redis")]
             Self::Redis(redis) => redis.close().await,
             Self::Scripted(_) => {}
+            #[cfg(test)]
+            Self::Faulty(_) => {}
         }
     }
 }

@@ -24,6 +24,8 @@ pub(crate) mod ask;
 pub mod info;
 pub(crate) mod line;
 pub(crate) mod release;
+#[cfg(test)]
+pub(crate) mod tests;
 pub(crate) mod watchdog;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
