@@ -82,6 +82,13 @@ enum Heard {
     Closing,
 }
 
+/// Whether the time given bounds it; who asks once is bounded by the backend only.
+#[derive(Debug, Clone, Copy)]
+enum Bounded {
+    ByTime,
+    Not,
+}
+
 impl Want {
     pub fn check(&self, backend: &Backend) -> Result<(), Error> {
         let what = match self.claim.kind() {
@@ -248,6 +255,7 @@ impl Asking<'_> {
             let is_last = self.left().is_zero();
             match answer.and_then(read) {
                 Ok(Verdict::Granted { fence, lease, waited }) => {
+                    let bounded = if turn.is_some() { Bounded::ByTime } else { Bounded::Not };
                     drop(turn);
                     let now = clock.now();
                     // No grant is older than its question or younger than its answer, whatever a clock did meanwhile.
@@ -255,7 +263,7 @@ impl Asking<'_> {
                     let deadline = trusted_until(decided, lease);
                     let grant = Grant { fence, lease: want.lease, deadline, is_open: false };
                     let holding = Arc::new(Holding::new(client, want, (id, owner), &grant));
-                    return self.confirm(holding, unknown).await;
+                    return self.confirm(holding, unknown, bounded).await;
                 }
                 // Nothing is held and nobody waits: there is nothing to be released.
                 Ok(Verdict::Taken(retry_after)) if waits || is_last || turn.is_none() => {
@@ -314,7 +322,12 @@ impl Asking<'_> {
     }
 
     /// What is left of the lease is worth having, and as many replicas as wanted have it.
-    async fn confirm(&self, holding: Arc<Holding>, unknown: Pending) -> Result<Arc<Holding>, Error> {
+    async fn confirm(
+        &self,
+        holding: Arc<Holding>,
+        unknown: Pending,
+        bounded: Bounded,
+    ) -> Result<Arc<Holding>, Error> {
         let (client, want) = (self.client, self.want);
         if want.replicas > 0 {
             let timeout = client.inner().options.command_timeout;
@@ -329,7 +342,16 @@ impl Asking<'_> {
         }
         let left = holding.deadline().saturating_sub(client.clock().now());
         if left < want.lease / 2 {
-            holding.renew_unseen(want.lease).await.map_err(|error| self.lost_meanwhile(error))?;
+            let renewing = holding.renew_unseen(want.lease);
+            let renewed = match bounded {
+                Bounded::Not => renewing.await,
+                Bounded::ByTime => tokio::select! {
+                    biased;
+                    renewed = renewing => renewed,
+                    () = client.clock().sleep(self.left().saturating_add(SLACK)) => return Err(self.refused(None)),
+                },
+            };
+            renewed.map_err(|error| self.lost_meanwhile(error))?;
         }
         client.inner().holdings.watch(&holding);
         unknown.settle();

@@ -141,7 +141,7 @@ impl Lock {
     }
 
     /// Granted only once so many replicas have it; else it is given back and the answer is
-    /// [`Error::BackendUnavailable`]. 0 unless said; refused in memory.
+    /// [`Error::BackendUnavailable`]. Asking them takes up to a command timeout more. 0 unless said; refused in memory.
     pub fn replicas(mut self, replicas: u32) -> Self {
         self.want.replicas = replicas;
         self
