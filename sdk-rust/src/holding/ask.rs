@@ -69,7 +69,11 @@ pub(crate) struct Want {
 
 /// What the server said, whichever machine it was.
 enum Verdict {
-    Granted { fence: Option<u64>, lease: Duration, waited: Duration },
+    Granted {
+        fence: Option<u64>,
+        lease: Duration,
+        waited: Duration,
+    },
     /// Not now; waiting may help.
     Taken(Option<Duration>),
     /// It was waited for in vain.
@@ -155,11 +159,8 @@ impl Want {
 }
 
 fn read(answer: Answer) -> Result<Verdict, Error> {
-    let granted = |fence, lease_ms, waited_ms| Verdict::Granted {
-        fence,
-        lease: from_ms(lease_ms),
-        waited: from_ms(waited_ms),
-    };
+    let granted =
+        |fence, lease_ms, waited_ms| Verdict::Granted { fence, lease: from_ms(lease_ms), waited: from_ms(waited_ms) };
     let remaining = |taken: &Taken| Some(from_ms(taken.remaining_ms));
     Ok(match answer {
         Answer::Acquired(Acquired::Granted { fence, lease_ms, waited_ms }) => granted(Some(fence), lease_ms, waited_ms),
@@ -322,12 +323,7 @@ impl Asking<'_> {
     }
 
     /// What is left of the lease is worth having, and as many replicas as wanted have it.
-    async fn confirm(
-        &self,
-        holding: Arc<Holding>,
-        unknown: Pending,
-        bounded: Bounded,
-    ) -> Result<Arc<Holding>, Error> {
+    async fn confirm(&self, holding: Arc<Holding>, unknown: Pending, bounded: Bounded) -> Result<Arc<Holding>, Error> {
         let (client, want) = (self.client, self.want);
         if want.replicas > 0 {
             let timeout = client.inner().options.command_timeout;

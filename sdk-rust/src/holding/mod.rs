@@ -78,7 +78,6 @@ pub(crate) fn from_ms(ms: i64) -> Duration {
     Duration::from_millis(u64::try_from(ms).unwrap_or(0))
 }
 
-#[derive(Debug)]
 pub(crate) struct Holding {
     pub client: Client,
     pub kind: Kind,
@@ -102,6 +101,19 @@ pub(crate) struct Holding {
     ended: AtomicBool,
     /// How many guards of the same task share it.
     depth: AtomicUsize,
+}
+
+/// Without the client, which would show everything it holds.
+impl std::fmt::Debug for Holding {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Holding")
+            .field("kind", &self.kind)
+            .field("name", &self.name)
+            .field("owner", &String::from_utf8_lossy(&self.owner))
+            .field("fence", &self.fence)
+            .field("is_held", &self.is_held())
+            .finish_non_exhaustive()
+    }
 }
 
 /// How it was lost.
@@ -238,13 +250,8 @@ impl Holding {
     }
 
     pub fn renew_command(&self, lease: Duration, bind: Bind) -> Command<'_> {
-        let call = RenewCall {
-            key: self.name.as_bytes(),
-            owner: &self.owner,
-            lease: span(lease),
-            fence: self.fence,
-            bind,
-        };
+        let call =
+            RenewCall { key: self.name.as_bytes(), owner: &self.owner, lease: span(lease), fence: self.fence, bind };
         match self.kind {
             Kind::Lock => Command::LockRenew(call),
             Kind::Bulkhead => Command::BulkheadRenew(call),

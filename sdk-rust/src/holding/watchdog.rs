@@ -184,6 +184,7 @@ impl Holdings {
         held.len()
     }
 
+    #[cfg(test)]
     pub fn held(&self) -> usize {
         self.table.lock().held.len()
     }

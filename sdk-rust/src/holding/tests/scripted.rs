@@ -159,8 +159,7 @@ async fn a_refusal_says_when_to_come_again() {
 #[tokio::test]
 async fn who_finds_it_taken_waits_in_the_server_for_the_time_that_is_left() {
     let timeout = Ok(Answer::Acquired(Acquired::Timeout(taken(10))));
-    let (client, script, _) =
-        scripted([Ok(Answer::Acquired(Acquired::Taken(taken(1)))), granted(10_000, 0), timeout]);
+    let (client, script, _) = scripted([Ok(Answer::Acquired(Acquired::Taken(taken(1)))), granted(10_000, 0), timeout]);
     let _guard = client.lock("orders").wait(ms(5_000)).acquire().await.expect("granted");
     let asked = asked(&script);
     assert!(!asked[0].contains(&"WAIT".to_owned()), "{:?}", asked[0]);
