@@ -19,6 +19,7 @@ use crate::backend::{Backend, Reach, memory::Memory};
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::health::{Health, Registry};
+use crate::holding::watchdog::Holdings;
 use crate::shutdown::{Gate, HeldRegistry, Shutdown};
 
 /// What to connect to, and how.
@@ -149,6 +150,8 @@ pub(crate) struct Inner {
     pub breakers: crate::breaker::Breakers,
     /// Watchdogs, refreshes and whatever else runs beside the callers.
     pub tasks: TaskTracker,
+    /// Locks and permits that are held, and who waits for them here.
+    pub holdings: Holdings,
     /// Set when nothing new is to begin. Who keeps something alive (a watchdog) goes on until `stopped`.
     pub closing: CancellationToken,
     /// Set when what was in flight is done or cut off: watchdogs stop, then what is held is released.
@@ -169,6 +172,7 @@ impl Client {
             limits: crate::limiter::Shared::default(),
             breakers: crate::breaker::Breakers::default(),
             tasks: TaskTracker::new(),
+            holdings: Holdings::default(),
             closing: CancellationToken::new(),
             stopped: CancellationToken::new(),
             gate: Gate::default(),

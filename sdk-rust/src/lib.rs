@@ -18,6 +18,7 @@ pub mod error;
 pub mod group;
 pub mod grpc;
 pub mod health;
+pub(crate) mod holding;
 pub mod http;
 pub mod idempotency;
 pub(crate) mod isolate;

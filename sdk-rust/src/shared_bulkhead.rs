@@ -1,1 +1,220 @@
-//! (to come)
+//! A bulkhead that a whole fleet shares: at most `max` are inside at once, wherever they run.
+//!
+//! # The promise
+//! Each who is inside has a permit with a lease. It is renewed while the guard lives; a process that crashed frees its
+//! permits, at once where they are bound to its connection, else when their leases are over. Whoever waits is served by
+//! priority, and in the order of arrival within one. Like a lock it is a lease, not mutual exclusion: [`Held::lost`] says
+//! when a permit is gone.
+//!
+//! Of the tasks of one process that wait with the same priority, one at a time waits in the server, the others in a line
+//! here.
+//!
+//! ```
+//! # async fn example() -> Result<(), resil::Failure<std::io::Error>> {
+//! let client = resil::connect("memory://").await?;
+//! let reports = client.shared_bulkhead("reports", 2);
+//!
+//! let pages = reports.run(|| async { Ok(3) }).await?;
+//! assert_eq!(pages, 3);
+//!
+//! let (_one, _two) = (reports.enter().await?, reports.enter().await?);
+//! assert!(reports.enter().await.is_err(), "it is full, and nobody said to wait");
+//! # Ok(()) }
+//! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(example()).unwrap();
+//! ```
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use resil_core::limits::INFO_LIMIT_DEFAULT;
+use resil_wire::bulkhead::PRIORITY_DEFAULT;
+use resil_wire::command::Command;
+use resil_wire::holding::InfoCall;
+use tokio_util::sync::CancellationToken;
+
+pub use crate::holding::Held;
+pub use crate::holding::info::{Holder, Info, Waiter};
+
+use crate::client::Client;
+use crate::clock::Moment;
+use crate::error::{Error, Failure};
+use crate::health::Away;
+use crate::holding::ask::{Claim, Want, ask};
+use crate::holding::release::{LetGo, let_go};
+use crate::holding::{Binding, Holding, Kind, Renewal};
+
+/// The lease of a permit unless said.
+pub const DEFAULT_LEASE: Duration = Duration::from_secs(10);
+
+/// A bulkhead, and on which terms it is entered. Cheap to clone; it holds nothing.
+#[derive(Debug, Clone)]
+pub struct SharedBulkhead {
+    client: Client,
+    want: Want,
+    wait: Duration,
+    max: u32,
+    queue: Option<u32>,
+    priority: u8,
+}
+
+impl Client {
+    /// The bulkhead `name`, in which at most `max` are inside at once, of all who use the same server.
+    pub fn shared_bulkhead(&self, name: &str, max: u32) -> SharedBulkhead {
+        let want = Want {
+            claim: Claim::Permit { max, queue: max, priority: PRIORITY_DEFAULT },
+            name: name.into(),
+            lease: DEFAULT_LEASE,
+            meta: None,
+            binding: Binding::Bound,
+            renewal: Renewal::ByWatchdog,
+            replicas: 0,
+            away: Away::Closed,
+        };
+        let (wait, queue) = (Duration::ZERO, None);
+        SharedBulkhead { client: self.clone(), want, wait, max, queue, priority: PRIORITY_DEFAULT }
+    }
+}
+
+impl SharedBulkhead {
+    /// How many may wait: so many in the server, and so many of each priority in this process. `max` unless said; 0: nobody.
+    pub fn queue(mut self, places: u32) -> Self {
+        self.queue = Some(places);
+        self.claim()
+    }
+
+    /// How long [`enter`](Self::enter) waits when it is full. Zero unless said: not at all.
+    pub fn wait(mut self, wait: Duration) -> Self {
+        self.wait = wait;
+        self
+    }
+
+    /// 0 is served first, 9 last; 5 unless said.
+    pub fn priority(mut self, priority: u8) -> Self {
+        self.priority = priority;
+        self.claim()
+    }
+
+    /// How long a permit is held without being heard of. 10 s unless said.
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.want.lease = lease;
+        self
+    }
+
+    /// Not bound to the connection: a permit lasts for its lease even if that closes.
+    pub fn unbound(mut self) -> Self {
+        self.want.binding = Binding::Unbound;
+        self
+    }
+
+    /// While the server is away: `Closed` (unless said) refuses, `Open` lets everybody in. `Local` is refused.
+    pub fn when_away(mut self, away: Away) -> Self {
+        self.want.away = away;
+        self
+    }
+
+    fn claim(mut self) -> Self {
+        let (max, queue, priority) = (self.max, self.queue.unwrap_or(self.max), self.priority);
+        self.want.claim = Claim::Permit { max, queue, priority };
+        self
+    }
+
+    pub fn name(&self) -> &str {
+        &self.want.name
+    }
+
+    /// Goes in, or waits for that as long as [`wait`](Self::wait) says; else [`Error::BulkheadFull`].
+    pub async fn enter(&self) -> Result<BulkheadGuard, Error> {
+        self.enter_within(self.wait).await
+    }
+
+    /// Goes in if there is room now.
+    pub async fn try_enter(&self) -> Result<BulkheadGuard, Error> {
+        self.enter_within(Duration::ZERO).await
+    }
+
+    pub async fn enter_within(&self, wait: Duration) -> Result<BulkheadGuard, Error> {
+        self.client.note_holder(Kind::Bulkhead, self.want.away);
+        ask(&self.client, &self.want, wait).await.map(BulkheadGuard::new)
+    }
+
+    /// Runs `function` inside, and leaves in every case. When the permit is lost the function is dropped, at its next
+    /// await, and the answer is [`Error::LockLost`].
+    pub async fn run<T, E, F, R>(&self, function: F) -> Result<T, Failure<E>>
+    where
+        F: FnOnce() -> R,
+        R: Future<Output = Result<T, E>>,
+    {
+        let guard = self.enter().await?;
+        let lost = guard.lost();
+        let done = tokio::select! {
+            biased;
+            () = lost.cancelled() => Err(Failure::Resil(guard.held.0.lost_error())),
+            done = function() => done.map_err(Failure::Inner),
+        };
+        let _ = guard.leave().await;
+        done
+    }
+
+    /// Who is inside and who waits.
+    pub async fn info(&self) -> Result<Info, Error> {
+        let call = InfoCall { key: self.want.name.as_bytes(), limit: INFO_LIMIT_DEFAULT as usize };
+        Info::read(self.client.backend().call(&Command::BulkheadInfo(call)).await?)
+    }
+}
+
+/// A permit. Dropping it leaves, in the background.
+#[derive(Debug)]
+#[must_use = "dropped at once, the permit is given back at once"]
+pub struct BulkheadGuard {
+    holding: Option<Arc<Holding>>,
+    held: Held,
+}
+
+impl BulkheadGuard {
+    fn new(holding: Arc<Holding>) -> Self {
+        Self { held: Held(Arc::clone(&holding)), holding: Some(holding) }
+    }
+
+    /// What it is to those who work under it; can be cloned and sent anywhere, and keeps nothing held.
+    pub fn held(&self) -> Held {
+        self.held.clone()
+    }
+
+    /// See [`Held::lost`].
+    pub fn lost(&self) -> CancellationToken {
+        self.held.lost()
+    }
+
+    /// See [`Held::is_held`].
+    pub fn is_held(&self) -> bool {
+        self.held.is_held()
+    }
+
+    /// See [`Held::deadline`].
+    pub fn deadline(&self) -> Moment {
+        self.held.deadline()
+    }
+
+    /// See [`Held::remaining`].
+    pub fn remaining(&self) -> Duration {
+        self.held.remaining()
+    }
+
+    /// Leaves, and says how long it was inside. An error other than `LockLost` goes on being tried in the background.
+    pub async fn leave(mut self) -> Result<Duration, Error> {
+        let Some(holding) = self.holding.take() else { return Ok(Duration::ZERO) };
+        match let_go(&holding) {
+            LetGo::Last(pending) => pending.say().await,
+            LetGo::Nothing if !holding.is_open => Err(holding.lost_error()),
+            LetGo::Nothing | LetGo::StillHeld => Ok(holding.client.clock().now().saturating_sub(holding.since)),
+        }
+    }
+}
+
+impl Drop for BulkheadGuard {
+    fn drop(&mut self) {
+        if let Some(holding) = self.holding.take() {
+            drop(let_go(&holding));
+        }
+    }
+}

@@ -7,6 +7,8 @@ pub(crate) mod memory;
 pub(crate) mod redis;
 pub(crate) mod scripted;
 
+use std::time::Duration;
+
 use resil_wire::answer::Answer;
 use resil_wire::command::Command;
 use resil_wire::holding::Bind;
@@ -27,6 +29,8 @@ pub(crate) enum Backend {
     #[cfg(feature = "redis")]
     Redis(redis::Redis),
     Scripted(scripted::Scripted),
+    #[cfg(test)]
+    Faulty(crate::holding::tests::faulty::Faulty),
 }
 
 impl Backend {
@@ -37,6 +41,8 @@ impl Backend {
             #[cfg(feature = "redis")]
             Self::Redis(redis) => redis.call(command).await,
             Self::Scripted(scripted) => scripted.call(command).await,
+            #[cfg(test)]
+            Self::Faulty(faulty) => faulty.call(command).await,
         }
     }
 
@@ -48,6 +54,8 @@ impl Backend {
             #[cfg(feature = "redis")]
             Self::Redis(redis) => redis.wait(command).await,
             Self::Scripted(scripted) => scripted.call(command).await,
+            #[cfg(test)]
+            Self::Faulty(faulty) => faulty.wait(command).await,
         }
     }
 
@@ -68,12 +76,46 @@ impl Backend {
         }
     }
 
+    /// What a holding asked for by [`call`](Self::call) hangs on: the connection it is asked on, where there is one.
+    pub fn bind_here(&self) -> Bind {
+        match self {
+            Self::Memory(_) => Bind::None,
+            _ => Bind::Here,
+        }
+    }
+
+    /// `command`, and then, on the same connection, which nobody else needs meanwhile, WAIT for `replicas` to have it and
+    /// all before it. The answer to the command, and how many have it by then.
+    pub async fn replicated(
+        &self,
+        command: &Command<'_>,
+        replicas: u32,
+        timeout: Duration,
+    ) -> Result<(Answer, u32), Error> {
+        match self {
+            Self::Memory(_) => Err(Error::invalid("replicas", "must be 0 in memory: there are none")),
+            #[cfg(feature = "redis")]
+            Self::Redis(redis) => redis.replicated(command, replicas, timeout).await,
+            Self::Scripted(scripted) => {
+                let answer = scripted.call(command).await?;
+                match scripted.call(&Command::Heartbeat).await? {
+                    Answer::Number(number) => Ok((answer, u32::try_from(number).unwrap_or(0))),
+                    other => Err(Error::Internal(format!("not a number of replicas: {other:?}"))),
+                }
+            }
+            #[cfg(test)]
+            Self::Faulty(faulty) => faulty.call(command).await.map(|answer| (answer, 0)),
+        }
+    }
+
     pub fn reach(&self) -> watch::Receiver<Reach> {
         match self {
             Self::Memory(memory) => memory.reach(),
             #[cfg(feature = "redis")]
             Self::Redis(redis) => redis.reach(),
             Self::Scripted(scripted) => scripted.reach(),
+            #[cfg(test)]
+            Self::Faulty(faulty) => faulty.reach(),
         }
     }
 
@@ -84,6 +126,8 @@ impl Backend {
             #[cfg(feature = "redis")]
             Self::Redis(redis) => redis.close().await,
             Self::Scripted(_) => {}
+            #[cfg(test)]
+            Self::Faulty(_) => {}
         }
     }
 }

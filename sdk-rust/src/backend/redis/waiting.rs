@@ -123,6 +123,47 @@ impl Redis {
     }
 }
 
+impl Redis {
+    /// The command, and then WAIT on the same connection: it counts what that connection has seen written. How many
+    /// replicas have it after at most `patience`.
+    pub async fn replicated(
+        &self,
+        command: &Command<'_>,
+        replicas: u32,
+        patience: Duration,
+    ) -> Result<(Answer, u32), Error> {
+        let shared = &*self.shared;
+        let session = shared.session()?;
+        let deadline = Instant::now() + patience + shared.command_timeout + SLACK;
+        let late = || Trouble::Late.into_error(None);
+        let _place = match timeout_at(deadline, shared.waiting.places.acquire()).await {
+            Ok(Ok(place)) => place,
+            _ => return Err(late()),
+        };
+        let mut asking = Asking { shared, command, deadline, reach: shared.reach(), place: Place::Owner };
+        let both = async {
+            let (mut connection, node) = asking.connection(&session).await?;
+            let answer = judged(connection.send_packed_command(&packed(command)).await)?;
+            let mut wait = redis::cmd("WAIT");
+            wait.arg(replicas).arg(u64::try_from(patience.as_millis()).unwrap_or(u64::MAX).max(1));
+            let have_it = judged(connection.send_packed_command(&wait).await)?;
+            shared.waiting.put_back(connection, session.generation, node);
+            Ok::<_, Trouble>((answer, have_it))
+        };
+        match timeout_at(deadline, both).await {
+            Ok(Ok((answer, redis::Value::Int(have_it)))) => {
+                Ok((read(command, answer)?, u32::try_from(have_it).unwrap_or_default()))
+            }
+            Ok(Ok(_)) => Err(Error::Internal("WAIT is answered by a number".to_owned())),
+            Ok(Err(trouble)) => {
+                shared.suspect(&trouble);
+                Err(trouble.into_error(command.key()))
+            }
+            Err(_) => Err(late()),
+        }
+    }
+}
+
 struct Asking<'a, 'c> {
     shared: &'a Shared,
     command: &'a Command<'c>,

@@ -1,0 +1,370 @@
+//! Asking for something to hold: one way for locks and for permits.
+//!
+//! # The promise
+//! Whoever asks is told within the time it gave (and [`SLACK`], for the answer that is on its way), wherever it stands. A
+//! reply that was lost is asked for again as the same owner, who gets the same grant. Whoever gives up, or is dropped,
+//! leaves no holder and no waiter behind: what may have been granted is released in the background.
+//!
+//! # The way
+//! ```text
+//!   line in this process ──▶ head: ask once, on the shared connection ──taken──▶ wait in the server ──▶ granted
+//!                                  (left out if others were before it)                 ▲        │
+//!                                                                    no answer: again ──┘        └── the next one goes
+//! ```
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use resil_core::limits::{HOLDERS_MAX, LEASE_CEILING, LEASE_LEAST, OWNER_MAX, WAIT_DEFAULT_MAX, WAITERS_CEILING};
+use resil_wire::answer::{Acquired, Answer, Entered, Taken};
+use resil_wire::bulkhead::EnterCall;
+use resil_wire::command::Command;
+use resil_wire::holding::Bind;
+use resil_wire::lock::AcquireCall;
+
+use super::line::{Came, LineKey, Turn};
+use super::release::{Pending, Release};
+use super::{Binding, Grant, Holding, Kind, Renewal, UnderWay, from_ms, span, trusted_until};
+use crate::backend::Backend;
+use crate::client::Client;
+use crate::clock::Moment;
+use crate::error::Error;
+use crate::health::Away;
+
+/// How much longer than its time a call waits for the server's last word.
+pub(crate) const SLACK: Duration = Duration::from_millis(50);
+
+/// Between two tries while the server does not answer.
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Claim {
+    Exclusive,
+    Shared,
+    Permit { max: u32, queue: u32, priority: u8 },
+}
+
+impl Claim {
+    pub fn kind(self) -> Kind {
+        match self {
+            Self::Exclusive | Self::Shared => Kind::Lock,
+            Self::Permit { .. } => Kind::Bulkhead,
+        }
+    }
+}
+
+/// What is wanted, and on which terms.
+#[derive(Debug, Clone)]
+pub(crate) struct Want {
+    pub claim: Claim,
+    pub name: Arc<str>,
+    pub lease: Duration,
+    pub meta: Option<Arc<str>>,
+    pub binding: Binding,
+    pub renewal: Renewal,
+    pub replicas: u32,
+    pub away: Away,
+}
+
+/// What the server said, whichever machine it was.
+enum Verdict {
+    Granted {
+        fence: Option<u64>,
+        lease: Duration,
+        waited: Duration,
+    },
+    /// Not now; waiting may help.
+    Taken(Option<Duration>),
+    /// It was waited for in vain.
+    TimeOver(Option<Duration>),
+}
+
+enum Heard {
+    Answer(Result<Answer, Error>),
+    TimeOver,
+    Closing,
+}
+
+/// Whether the time given bounds it; who asks once is bounded by the backend only.
+#[derive(Debug, Clone, Copy)]
+enum Bounded {
+    ByTime,
+    Not,
+}
+
+impl Want {
+    pub fn check(&self, backend: &Backend) -> Result<(), Error> {
+        let what = match self.claim.kind() {
+            Kind::Lock => "locks",
+            Kind::Bulkhead => "shared bulkheads",
+        };
+        self.away.not_local(what)?;
+        if self.name.is_empty() {
+            return Err(Error::invalid("name", "must not be empty"));
+        }
+        if !(LEASE_LEAST..=LEASE_CEILING).contains(&span(self.lease)) {
+            return Err(Error::invalid("lease", format!("must be from 10 ms to 30 days, got {:?}", self.lease)));
+        }
+        if self.meta.as_ref().is_some_and(|meta| meta.is_empty() || meta.len() > OWNER_MAX) {
+            return Err(Error::invalid("meta", format!("must have from 1 to {OWNER_MAX} bytes")));
+        }
+        if self.replicas > 0 && matches!(backend, Backend::Memory(_)) {
+            return Err(Error::invalid("replicas", "must be 0 in memory: there are none"));
+        }
+        let Claim::Permit { max, queue, priority } = self.claim else { return Ok(()) };
+        if max == 0 || max as usize > HOLDERS_MAX {
+            return Err(Error::invalid("max", format!("must be from 1 to {HOLDERS_MAX}, got {max}")));
+        }
+        if queue > WAITERS_CEILING {
+            return Err(Error::invalid("queue", format!("must be at most {WAITERS_CEILING}, got {queue}")));
+        }
+        if priority > 9 {
+            return Err(Error::invalid("priority", format!("must be from 0 (first) to 9 (last), got {priority}")));
+        }
+        Ok(())
+    }
+
+    fn command<'a>(&'a self, owner: &'a [u8], wait: Duration, bind: Bind) -> Command<'a> {
+        let (key, lease, wait) = (self.name.as_bytes(), span(self.lease), span(wait));
+        let bind = if self.binding == Binding::Bound { bind } else { Bind::None };
+        match self.claim {
+            Claim::Permit { max, queue, priority } => {
+                Command::BulkheadEnter(EnterCall { key, owner, max, lease, wait, queue, priority, bind })
+            }
+            Claim::Exclusive | Claim::Shared => {
+                let meta = self.meta.as_deref().unwrap_or_default().as_bytes();
+                let shared = self.claim == Claim::Shared;
+                Command::LockAcquire(AcquireCall { key, owner, lease, wait, shared, bind, meta })
+            }
+        }
+    }
+
+    fn line(&self) -> (LineKey, usize) {
+        let (priority, most) = match self.claim {
+            Claim::Exclusive | Claim::Shared => (0, usize::MAX),
+            Claim::Permit { queue, priority, .. } => (priority, queue as usize),
+        };
+        (LineKey { kind: self.claim.kind(), priority, name: Arc::clone(&self.name) }, most)
+    }
+
+    /// It was not granted.
+    fn refusal(&self, waited: Duration, retry_after: Option<Duration>) -> Error {
+        let name = Arc::clone(&self.name);
+        match self.claim.kind() {
+            Kind::Lock => Error::LockTimeout { name, waited, retry_after },
+            Kind::Bulkhead => Error::BulkheadFull { name, retry_after },
+        }
+    }
+}
+
+fn read(answer: Answer) -> Result<Verdict, Error> {
+    let granted =
+        |fence, lease_ms, waited_ms| Verdict::Granted { fence, lease: from_ms(lease_ms), waited: from_ms(waited_ms) };
+    let remaining = |taken: &Taken| Some(from_ms(taken.remaining_ms));
+    Ok(match answer {
+        Answer::Acquired(Acquired::Granted { fence, lease_ms, waited_ms }) => granted(Some(fence), lease_ms, waited_ms),
+        Answer::Acquired(Acquired::Taken(taken)) => Verdict::Taken(remaining(&taken)),
+        Answer::Acquired(Acquired::Timeout(taken)) => Verdict::TimeOver(remaining(&taken)),
+        Answer::Entered(Entered::Granted { lease_ms, waited_ms, .. }) => granted(None, lease_ms, waited_ms),
+        Answer::Entered(Entered::Full { retry_after_ms, .. }) => Verdict::Taken(Some(from_ms(retry_after_ms))),
+        Answer::Entered(Entered::Timeout { retry_after_ms, .. }) => Verdict::TimeOver(Some(from_ms(retry_after_ms))),
+        other => return Err(super::unexpected(&other)),
+    })
+}
+
+/// One acquisition.
+struct Asking<'a> {
+    client: &'a Client,
+    want: &'a Want,
+    begun: Moment,
+    until: Moment,
+}
+
+/// Asks for what is wanted, for at most `wait`; zero is once.
+pub(crate) async fn ask(client: &Client, want: &Want, wait: Duration) -> Result<Arc<Holding>, Error> {
+    want.check(client.backend())?;
+    let begun = client.clock().now();
+    let asking = Asking { client, want, begun, until: begun.saturating_add(wait) };
+    if client.inner().closing.is_cancelled() {
+        return Err(Error::ShuttingDown);
+    }
+    if wait.is_zero() || matches!(want.claim, Claim::Permit { queue: 0, .. }) {
+        return asking.as_head(None).await;
+    }
+    let turn = asking.stand().await?;
+    asking.as_head(Some(turn)).await
+}
+
+impl Asking<'_> {
+    fn left(&self) -> Duration {
+        self.until.saturating_sub(self.client.clock().now())
+    }
+
+    fn refused(&self, retry_after: Option<Duration>) -> Error {
+        self.want.refusal(self.client.clock().now().saturating_sub(self.begun), retry_after)
+    }
+
+    /// Waits for the turn in this process.
+    async fn stand(&self) -> Result<Turn<'_>, Error> {
+        let (key, most) = self.want.line();
+        let mut stand = std::pin::pin!(self.client.inner().holdings.lines.stand(key, most));
+        // Nobody before it is the usual case, and needs no timer.
+        let at_once = futures_util::future::poll_immediate(&mut stand).await;
+        let stood = match at_once {
+            Some(stood) => stood,
+            None => tokio::select! {
+                biased;
+                stood = stand => stood,
+                () = self.client.inner().closing.cancelled() => return Err(Error::ShuttingDown),
+                () = self.client.clock().sleep(self.left()) => return Err(self.refused(None)),
+            },
+        };
+        stood.map_err(|_| self.refused(None))
+    }
+
+    /// Asks the server, at once or waiting there. The turn is passed on when it is answered.
+    async fn as_head(&self, turn: Option<Turn<'_>>) -> Result<Arc<Holding>, Error> {
+        let (client, want) = (self.client, self.want);
+        let (backend, clock) = (client.backend(), client.clock());
+        let mut waits = turn.as_ref().is_some_and(|turn| turn.came == Came::Later);
+        let (id, owner) = client.inner().holdings.new_owner(&client.inner().options.name);
+        let unknown = Pending::new(Release::of_unknown(client, want, &owner));
+        let mut pause = FIRST_PAUSE;
+        let mut failures = 0;
+        loop {
+            let sent = clock.now();
+            let left = self.until.saturating_sub(sent);
+            // Asked once, the backend itself bounds how long an answer may take.
+            let bound = turn.is_some().then(|| left.saturating_add(SLACK));
+            let heard = if waits {
+                // Longer waits than a server allows are begun anew.
+                let wait = left.min(Duration::from_micros(WAIT_DEFAULT_MAX.as_us().unsigned_abs()));
+                self.hear(backend.wait(&want.command(&owner, wait, backend.bind())), bound).await
+            } else {
+                let command = want.command(&owner, Duration::ZERO, backend.bind_here());
+                match backend.call_now(&command) {
+                    Some(answer) => Heard::Answer(answer),
+                    None => self.hear(backend.call(&command), bound).await,
+                }
+            };
+            let answer = match heard {
+                Heard::Answer(answer) => answer,
+                Heard::TimeOver => return Err(self.refused(None)),
+                Heard::Closing => return Err(Error::ShuttingDown),
+            };
+            let is_last = self.left().is_zero();
+            match answer.and_then(read) {
+                Ok(Verdict::Granted { fence, lease, waited }) => {
+                    let bounded = if turn.is_some() { Bounded::ByTime } else { Bounded::Not };
+                    drop(turn);
+                    let now = clock.now();
+                    // No grant is older than its question or younger than its answer, whatever a clock did meanwhile.
+                    let decided = sent.saturating_add(waited).min(now);
+                    let deadline = trusted_until(decided, lease);
+                    let grant = Grant { fence, lease: want.lease, deadline, is_open: false };
+                    let holding = Arc::new(Holding::new(client, want, (id, owner), &grant));
+                    return self.confirm(holding, unknown, bounded).await;
+                }
+                // Nothing is held and nobody waits: there is nothing to be released.
+                Ok(Verdict::Taken(retry_after)) if waits || is_last || turn.is_none() => {
+                    unknown.settle();
+                    return Err(self.refused(retry_after));
+                }
+                Ok(Verdict::Taken(_)) => waits = true,
+                Ok(Verdict::TimeOver(retry_after)) if is_last => {
+                    unknown.settle();
+                    return Err(self.refused(retry_after));
+                }
+                Ok(Verdict::TimeOver(_)) => {}
+                Err(error @ Error::BackendUnavailable(_)) => {
+                    failures += 1;
+                    if want.away == Away::Open && (client.is_away() || is_last || failures > 1) {
+                        return Ok(self.open(id));
+                    }
+                    if is_last || turn.is_none() {
+                        return Err(error);
+                    }
+                    self.pause(pause).await?;
+                    if self.left().is_zero() {
+                        return Err(error);
+                    }
+                    pause = (pause * 2).min(LONGEST_PAUSE);
+                }
+                Err(Error::Deadlock { .. }) => return Err(Error::Deadlock { name: Arc::clone(&want.name) }),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// The answer, unless the time is over before.
+    async fn hear(&self, question: impl Future<Output = Result<Answer, Error>>, bound: Option<Duration>) -> Heard {
+        let time_over = async {
+            match bound {
+                Some(bound) => self.client.clock().sleep(bound).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            answer = question => Heard::Answer(answer),
+            () = self.client.inner().closing.cancelled() => Heard::Closing,
+            () = time_over => Heard::TimeOver,
+        }
+    }
+
+    /// Before the next try: not longer than there is time, and at random, so that not all come back at once.
+    async fn pause(&self, pause: Duration) -> Result<(), Error> {
+        let pause = pause.mul_f64(rand::random_range(0.5..1.0)).min(self.left());
+        tokio::select! {
+            () = self.client.clock().sleep(pause) => Ok(()),
+            () = self.client.inner().closing.cancelled() => Err(Error::ShuttingDown),
+        }
+    }
+
+    /// What is left of the lease is worth having, and as many replicas as wanted have it.
+    async fn confirm(&self, holding: Arc<Holding>, unknown: Pending, bounded: Bounded) -> Result<Arc<Holding>, Error> {
+        let (client, want) = (self.client, self.want);
+        if want.replicas > 0 {
+            let timeout = client.inner().options.command_timeout;
+            let under_way = UnderWay::begin_unseen(&holding, want.lease);
+            let bind = if want.binding == Binding::Bound { client.backend().bind() } else { Bind::None };
+            let command = holding.renew_command(want.lease, bind);
+            let (answer, replicas) = client.backend().replicated(&command, want.replicas, timeout).await?;
+            holding.renewed(answer, under_way).map_err(|error| self.lost_meanwhile(error))?;
+            if replicas < want.replicas {
+                return Err(Error::BackendUnavailable("too few replicas have the lock; it was given back"));
+            }
+        }
+        let left = holding.deadline().saturating_sub(client.clock().now());
+        if left < want.lease / 2 {
+            let renewing = holding.renew_unseen(want.lease);
+            let renewed = match bounded {
+                Bounded::Not => renewing.await,
+                Bounded::ByTime => tokio::select! {
+                    biased;
+                    renewed = renewing => renewed,
+                    () = client.clock().sleep(self.left().saturating_add(SLACK)) => return Err(self.refused(None)),
+                },
+            };
+            renewed.map_err(|error| self.lost_meanwhile(error))?;
+        }
+        client.inner().holdings.watch(&holding);
+        unknown.settle();
+        Ok(holding)
+    }
+
+    /// Granted and lost before it could be handed over: it was not granted.
+    fn lost_meanwhile(&self, error: Error) -> Error {
+        match error {
+            Error::LockLost { .. } => self.refused(None),
+            other => other,
+        }
+    }
+
+    /// Let through without the server.
+    fn open(&self, id: u64) -> Arc<Holding> {
+        let grant = Grant { fence: None, lease: self.want.lease, deadline: Moment::MAX, is_open: true };
+        Arc::new(Holding::new(self.client, self.want, (id, Arc::default()), &grant))
+    }
+}

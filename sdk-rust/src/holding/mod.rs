@@ -1,0 +1,387 @@
+//! Something held at the server for a time: a lock, or a permit of a shared bulkhead.
+//!
+//! # The promise
+//! A holding is believed until its *local deadline*, and not a moment longer: the moment the command was sent, plus what
+//! the server says it waited, plus the lease, less a drift of one percent of the lease and two milliseconds. By the
+//! monotonic clock of this process. Whatever the network does, [`Held::is_held`] compares with the clock when it is
+//! asked, and [`Held::lost`] fires by then.
+//!
+//! # The state
+//! ```text
+//!   asked ──granted──▶ held ──LOST from the server──▶ lost
+//!     │                 │ └──the deadline passes─────▶ lost
+//!     │                 └──released, or dropped──────▶ ended      (a release that fails goes on in the background)
+//!     └──given up: whatever may have been granted is released in the background, by owner
+//! ```
+//!
+//! # Invariants
+//! 1. The believed deadline is never later than the end of the lease at the server, whichever of the renewals under way
+//!    arrived, in whatever order. See [`Terms`].
+//! 2. What was lost or let go is never held again.
+//! 3. A renewal is never sent after the release was begun.
+
+pub(crate) mod ask;
+pub mod info;
+pub(crate) mod line;
+pub(crate) mod release;
+#[cfg(test)]
+pub(crate) mod tests;
+pub(crate) mod watchdog;
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use resil_core::Span;
+use resil_wire::answer::{Answer, Renewed};
+use resil_wire::command::Command;
+use resil_wire::holding::{Bind, RenewCall};
+use tokio_util::sync::CancellationToken;
+
+use crate::client::Client;
+use crate::clock::Moment;
+use crate::error::Error;
+
+/// Which machine it is held in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Kind {
+    Lock,
+    Bulkhead,
+}
+
+/// Whether a holding belongs to the connection of this process: it then ends when that closes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Binding {
+    Bound,
+    Unbound,
+}
+
+/// Whether the watchdog renews it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Renewal {
+    ByWatchdog,
+    ByHand,
+}
+
+/// How long a grant may be trusted: `lease` from `since`, less what the clocks may drift apart.
+pub(crate) fn trusted_until(since: Moment, lease: Duration) -> Moment {
+    let drift = lease / 100 + Duration::from_millis(2);
+    since.saturating_add(lease.saturating_sub(drift))
+}
+
+pub(crate) fn span(duration: Duration) -> Span {
+    Span::from_us(i64::try_from(duration.as_micros()).unwrap_or(i64::MAX))
+}
+
+pub(crate) fn from_ms(ms: i64) -> Duration {
+    Duration::from_millis(u64::try_from(ms).unwrap_or(0))
+}
+
+pub(crate) struct Holding {
+    pub client: Client,
+    pub kind: Kind,
+    pub name: Arc<str>,
+    pub owner: Arc<[u8]>,
+    pub fence: Option<u64>,
+    /// For the tables: unique in the client.
+    pub id: u64,
+    pub since: Moment,
+    pub renewal: Renewal,
+    pub binding: Binding,
+    /// Let through without the server: nothing is held anywhere.
+    pub is_open: bool,
+    /// Held by nobody else; a reader and a permit are not.
+    pub is_exclusive: bool,
+    /// In nanoseconds, so that it can be read without a lock.
+    deadline_ns: AtomicU64,
+    terms: Mutex<Terms>,
+    lost: CancellationToken,
+    why_lost: OnceLock<Loss>,
+    ended: AtomicBool,
+    /// How many guards of the same task share it.
+    depth: AtomicUsize,
+}
+
+/// Without the client, which would show everything it holds.
+impl std::fmt::Debug for Holding {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Holding")
+            .field("kind", &self.kind)
+            .field("name", &self.name)
+            .field("owner", &String::from_utf8_lossy(&self.owner))
+            .field("fence", &self.fence)
+            .field("is_held", &self.is_held())
+            .finish_non_exhaustive()
+    }
+}
+
+/// How it was lost.
+#[derive(Debug, Clone, Copy)]
+struct Loss {
+    reason: &'static str,
+    by_server: bool,
+}
+
+/// What the lease is, and what renewals under way may have made of it.
+///
+/// A renewal sets the end anew, so one that asks for less than before shortens it, and it may have arrived even if no
+/// answer comes. So what it asks for counts from the moment it is sent, and while several are under way the least of
+/// them is believed.
+#[derive(Debug)]
+struct Terms {
+    lease: Duration,
+    under_way: u32,
+    /// The earliest end that any renewal may have set since none was under way.
+    least: Moment,
+}
+
+/// What a new holding begins with.
+#[derive(Debug)]
+pub(crate) struct Grant {
+    pub fence: Option<u64>,
+    pub lease: Duration,
+    pub deadline: Moment,
+    pub is_open: bool,
+}
+
+impl Holding {
+    pub fn new(client: &Client, want: &ask::Want, (id, owner): (u64, Arc<[u8]>), grant: &Grant) -> Self {
+        let terms = Terms { lease: grant.lease, under_way: 0, least: Moment::MAX };
+        Self {
+            client: client.clone(),
+            kind: want.claim.kind(),
+            name: Arc::clone(&want.name),
+            owner,
+            fence: grant.fence,
+            id,
+            since: client.clock().now(),
+            renewal: want.renewal,
+            binding: want.binding,
+            is_open: grant.is_open,
+            is_exclusive: want.claim == ask::Claim::Exclusive,
+            deadline_ns: AtomicU64::new(as_ns(grant.deadline)),
+            terms: Mutex::new(terms),
+            lost: CancellationToken::new(),
+            why_lost: OnceLock::new(),
+            ended: AtomicBool::new(false),
+            depth: AtomicUsize::new(1),
+        }
+    }
+
+    pub fn deadline(&self) -> Moment {
+        Duration::from_nanos(self.deadline_ns.load(Ordering::Acquire))
+    }
+
+    pub fn lease(&self) -> Duration {
+        self.terms.lock().lease
+    }
+
+    pub fn is_held(&self) -> bool {
+        !self.ended.load(Ordering::Acquire)
+            && self.why_lost.get().is_none()
+            && (self.is_open || self.client.clock().now() < self.deadline())
+    }
+
+    /// It is lost; only the first reason counts.
+    pub fn lose(&self, reason: &'static str) {
+        self.lose_as(Loss { reason, by_server: false });
+    }
+
+    fn lose_as(&self, loss: Loss) {
+        let _ = self.why_lost.set(loss);
+        self.lost.cancel();
+    }
+
+    pub fn lost_error(&self) -> Error {
+        let reason = self.why_lost.get().map_or("its lease has ended", |loss| loss.reason);
+        Error::LockLost { name: Arc::clone(&self.name), reason }
+    }
+
+    /// Whether the server itself said that it is lost: there is nothing to release.
+    pub fn was_ended_by_server(&self) -> bool {
+        self.why_lost.get().is_some_and(|loss| loss.by_server)
+    }
+
+    /// One more guard of the same task. False if nothing is held any more.
+    pub fn step_in(&self) -> bool {
+        let more = |depth: usize| (depth > 0).then(|| depth.saturating_add(1));
+        self.is_held() && self.depth.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).is_ok()
+    }
+
+    /// One guard less. True for the last one.
+    pub fn step_out(&self) -> bool {
+        self.depth.fetch_sub(1, Ordering::AcqRel) == 1
+    }
+
+    /// Nothing is believed or renewed from here on. True the first time.
+    pub fn end(&self) -> bool {
+        !self.ended.swap(true, Ordering::AcqRel)
+    }
+
+    /// Asks the server for `lease` from now, and for as much at each renewal after it.
+    pub async fn extend(&self, lease: Duration) -> Result<(), Error> {
+        self.renew(lease).await?;
+        self.terms.lock().lease = lease;
+        Ok(())
+    }
+
+    /// Asks the server for `lease` from now.
+    pub async fn renew(&self, lease: Duration) -> Result<(), Error> {
+        if self.is_open {
+            return Ok(());
+        }
+        self.renew_as(lease, UnderWay::begin(self, lease)).await
+    }
+
+    /// The same, of what nobody has been told of yet: it is not too late even if the deadline has passed.
+    pub async fn renew_unseen(&self, lease: Duration) -> Result<(), Error> {
+        self.renew_as(lease, UnderWay::begin_unseen(self, lease)).await
+    }
+
+    async fn renew_as(&self, lease: Duration, under_way: UnderWay<'_>) -> Result<(), Error> {
+        let backend = self.client.backend();
+        let bind = match self.binding {
+            Binding::Bound => backend.bind_here(),
+            Binding::Unbound => Bind::None,
+        };
+        let answer = backend.call(&self.renew_command(lease, bind)).await?;
+        self.renewed(answer, under_way)
+    }
+
+    pub fn renew_command(&self, lease: Duration, bind: Bind) -> Command<'_> {
+        let call =
+            RenewCall { key: self.name.as_bytes(), owner: &self.owner, lease: span(lease), fence: self.fence, bind };
+        match self.kind {
+            Kind::Lock => Command::LockRenew(call),
+            Kind::Bulkhead => Command::BulkheadRenew(call),
+        }
+    }
+
+    pub fn renewed(&self, answer: Answer, under_way: UnderWay<'_>) -> Result<(), Error> {
+        match answer {
+            Answer::Renewed(Renewed::Granted { lease_ms, .. }) => under_way.granted(from_ms(lease_ms)),
+            Answer::Renewed(Renewed::Lost(reason)) => {
+                self.lose_as(Loss { reason: reason.text(), by_server: true });
+                Err(self.lost_error())
+            }
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    fn believe_until(&self, deadline: Moment) {
+        self.deadline_ns.store(as_ns(deadline), Ordering::Release);
+    }
+}
+
+pub(crate) fn unexpected(answer: &Answer) -> Error {
+    Error::Internal(format!("an answer of another kind: {answer:?}"))
+}
+
+fn as_ns(moment: Moment) -> u64 {
+    u64::try_from(moment.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// A renewal that was, or is about to be, sent.
+#[derive(Debug)]
+pub(crate) struct UnderWay<'a> {
+    holding: &'a Holding,
+    sent: Moment,
+}
+
+impl<'a> UnderWay<'a> {
+    pub fn begin(holding: &'a Holding, lease: Duration) -> Self {
+        let sent = holding.client.clock().now();
+        let end = trusted_until(sent, lease);
+        let mut terms = holding.terms.lock();
+        terms.least = if terms.under_way == 0 { end } else { terms.least.min(end) };
+        terms.under_way += 1;
+        // If no answer comes, later renewals must not count on more than this one may have left.
+        terms.lease = terms.lease.min(lease);
+        if end < holding.deadline() {
+            holding.believe_until(end);
+        }
+        Self { holding, sent }
+    }
+
+    /// Of what nobody has been told of yet.
+    pub fn begin_unseen(holding: &'a Holding, lease: Duration) -> Self {
+        holding.believe_until(Moment::MAX);
+        Self::begin(holding, lease)
+    }
+
+    fn granted(self, lease: Duration) -> Result<(), Error> {
+        let holding = self.holding;
+        let terms = holding.terms.lock();
+        // Too late: whoever asked meanwhile was told that it is not held, and so it stays.
+        if holding.client.clock().now() >= holding.deadline() {
+            drop(terms);
+            holding.lose("its lease ended before the answer to a renewal came");
+            return Err(holding.lost_error());
+        }
+        holding.believe_until(trusted_until(self.sent, lease).min(terms.least));
+        Ok(())
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.holding.terms.lock().under_way -= 1;
+    }
+}
+
+/// What is held, as those who work under it see it: cheap to clone, and it keeps nothing alive at the server.
+#[derive(Debug, Clone)]
+pub struct Held(pub(crate) Arc<Holding>);
+
+impl Held {
+    /// The number to send along with each write, so that the store can refuse one below the highest it has seen. A
+    /// shared bulkhead has none, and nor has a lock that was let through while the server was away.
+    pub fn fence(&self) -> Option<u64> {
+        self.0.fence
+    }
+
+    /// Cancelled when it is lost: the server said so, or the local deadline passed. Not when it is released.
+    pub fn lost(&self) -> CancellationToken {
+        self.0.lost.clone()
+    }
+
+    /// Why it was lost, if it was.
+    pub fn why_lost(&self) -> Option<&'static str> {
+        self.0.why_lost.get().map(|loss| loss.reason)
+    }
+
+    /// By the clock, now.
+    pub fn is_held(&self) -> bool {
+        self.0.is_held()
+    }
+
+    /// Until when it may be relied on, if it is not renewed before. By the client's [`Clock`](crate::clock::Clock).
+    pub fn deadline(&self) -> Moment {
+        self.0.deadline()
+    }
+
+    /// What is left until [`deadline`](Self::deadline); zero if it is not held.
+    pub fn remaining(&self) -> Duration {
+        if self.is_held() { self.deadline().saturating_sub(self.0.client.clock().now()) } else { Duration::ZERO }
+    }
+
+    /// `Err(LockLost)` if it is not held any more: for the moment before something that cannot be undone.
+    pub fn ensure(&self) -> Result<(), Error> {
+        if self.is_held() { Ok(()) } else { Err(self.0.lost_error()) }
+    }
+
+    /// Who holds it, as [`Info`](info::Info) shows it.
+    pub fn owner(&self) -> String {
+        String::from_utf8_lossy(&self.0.owner).into_owned()
+    }
+
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// Let through without the server, because it was away: nothing protects it.
+    pub fn is_unprotected(&self) -> bool {
+        self.0.is_open
+    }
+}

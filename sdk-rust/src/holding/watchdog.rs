@@ -1,0 +1,374 @@
+//! Everything this process holds, and the one task that looks after it.
+//!
+//! # The promise
+//! Each holding is renewed at a third of its lease, several at once, for as long as it is held. What the server says is
+//! lost, or what could not be renewed by its deadline, is told by its token. A renewal that fails is tried again soon,
+//! until the deadline. When the connection was replaced, everything is renewed at once, which binds it to the new one.
+//! Releases whose callers are gone are done here, too.
+//!
+//! # The task
+//! One for each client, started by the first holding. It lives while something is held and a moment longer, so that
+//! locks that come and go do not start one each. It sleeps until the first thing is due; nobody who holds depends on
+//! it having run: [`Holding::is_held`] compares the clock.
+//!
+//! # Invariants
+//! `by_due` has exactly one entry for each of `held`. `is_running` is true exactly while a task will look at the table
+//! again.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use parking_lot::Mutex;
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+
+use super::line::Lines;
+use super::release::Release;
+use super::{Holding, Kind, Renewal};
+use crate::client::Client;
+use crate::clock::Moment;
+use crate::health::Away;
+
+/// Timers are coarse: the token fires this much before the deadline, rather than after it.
+const EARLY: Duration = Duration::from_millis(1);
+
+/// How long the task stays when nothing is held.
+const LINGER: Duration = Duration::from_secs(1);
+
+#[derive(Debug)]
+pub(crate) struct Holdings {
+    table: Mutex<Table>,
+    wake: Notify,
+    pub lines: Lines,
+    /// Tells apart the owners of processes that have the same name.
+    salt: u64,
+    last_id: AtomicU64,
+    /// Which kinds `health` knows of; see [`Client::note_holder`].
+    noted: AtomicU8,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    held: HashMap<u64, Entry>,
+    by_due: BTreeSet<(Moment, u64)>,
+    releases: Vec<Release>,
+    is_running: bool,
+    /// When the task will look by itself.
+    looks_at: Moment,
+    /// Where it runs, for those who drop a guard elsewhere.
+    runtime: Option<Handle>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    holding: Arc<Holding>,
+    due: Moment,
+    renew_at: Moment,
+    is_renewing: bool,
+    failures: u32,
+}
+
+impl Entry {
+    fn next_due(&self) -> Moment {
+        let end = self.holding.deadline().saturating_sub(EARLY);
+        if self.is_renewing || self.holding.renewal == Renewal::ByHand { end } else { self.renew_at.min(end) }
+    }
+}
+
+#[derive(Debug)]
+enum Work {
+    Renew(Arc<Holding>),
+    Release(Release),
+}
+
+impl Default for Holdings {
+    fn default() -> Self {
+        Self {
+            table: Mutex::default(),
+            wake: Notify::new(),
+            lines: Lines::default(),
+            salt: rand::random(),
+            last_id: AtomicU64::new(0),
+            noted: AtomicU8::new(0),
+        }
+    }
+}
+
+impl Table {
+    fn schedule(&mut self, id: u64) {
+        if let Some(entry) = self.held.get_mut(&id) {
+            self.by_due.remove(&(entry.due, id));
+            entry.due = entry.next_due();
+            self.by_due.insert((entry.due, id));
+        }
+    }
+
+    fn remove(&mut self, id: u64) -> Option<Entry> {
+        let entry = self.held.remove(&id)?;
+        self.by_due.remove(&(entry.due, id));
+        Some(entry)
+    }
+
+    fn first_due(&self) -> Option<Moment> {
+        self.by_due.first().map(|(due, _)| *due)
+    }
+}
+
+impl Holdings {
+    /// An owner that no other acquisition of any process has.
+    pub fn new_owner(&self, name: &str) -> (u64, Arc<[u8]>) {
+        const NAME_SHOWN: usize = 256;
+        let id = self.last_id.fetch_add(1, Ordering::Relaxed) + 1;
+        let name: &str = name.get(..NAME_SHOWN).unwrap_or(if name.len() <= NAME_SHOWN { name } else { "" });
+        let owner = format!("{name}:{:016x}:{id:x}", self.salt);
+        (id, owner.into_bytes().into())
+    }
+
+    /// `holding` is looked after from now on.
+    pub fn watch(&self, holding: &Arc<Holding>) {
+        let now = holding.client.clock().now();
+        let renew_at = now.saturating_add(holding.lease() / 3);
+        let mut table = self.table.lock();
+        table.runtime = Handle::try_current().ok().or(table.runtime.take());
+        let holding = Arc::clone(holding);
+        let (id, client) = (holding.id, holding.client.clone());
+        let entry = Entry { holding, due: now, renew_at, is_renewing: false, failures: 0 };
+        table.held.insert(id, entry);
+        table.schedule(id);
+        self.see_to_it(table, &client);
+    }
+
+    /// The deadline of `holding` was changed by other than the task.
+    pub fn reschedule(&self, holding: &Holding) {
+        let mut table = self.table.lock();
+        if let Some(entry) = table.held.get_mut(&holding.id) {
+            entry.renew_at = holding.client.clock().now().saturating_add(holding.lease() / 3);
+            table.schedule(holding.id);
+            self.see_to_it(table, &holding.client);
+        }
+    }
+
+    /// `holding` is not looked after any more.
+    pub fn forget(&self, holding: &Holding) {
+        self.table.lock().remove(holding.id);
+    }
+
+    /// Releases it, whenever that is possible.
+    pub fn in_background(&self, release: Release) {
+        let client = release.client.clone();
+        let mut table = self.table.lock();
+        table.releases.push(release);
+        self.see_to_it(table, &client);
+    }
+
+    /// Releases everything that is held; whoever held it is told that it is lost. How many there were.
+    pub async fn release_all(&self) -> usize {
+        let held: Vec<Arc<Holding>> = {
+            let mut table = self.table.lock();
+            table.by_due.clear();
+            table.held.drain().map(|(_, entry)| entry.holding).collect()
+        };
+        let ended: FuturesUnordered<_> = held
+            .iter()
+            .filter(|holding| {
+                holding.lose("the client is shutting down");
+                holding.end()
+            })
+            .map(|holding| Release::of(holding).insist())
+            .collect();
+        ended.collect::<Vec<()>>().await;
+        held.len()
+    }
+
+    #[cfg(test)]
+    pub fn held(&self) -> usize {
+        self.table.lock().held.len()
+    }
+
+    /// The task runs, and looks in time.
+    fn see_to_it(&self, mut table: parking_lot::MutexGuard<'_, Table>, client: &Client) {
+        if !table.is_running {
+            // Where tasks cannot run there is no connection either, and every lease ends by itself.
+            let Some(runtime) = Handle::try_current().ok().or(table.runtime.clone()) else { return };
+            (table.is_running, table.looks_at) = (true, Moment::MAX);
+            drop(table);
+            let running = Running { client: client.clone(), has_rested: false };
+            client.inner().tasks.spawn_on(look_after(running), &runtime);
+        } else if !table.releases.is_empty() || table.first_due().is_some_and(|due| due < table.looks_at) {
+            drop(table);
+            self.wake.notify_one();
+        }
+    }
+
+    /// What is due now, and when to look again.
+    fn take_due(&self, now: Moment, work: &mut Vec<Work>) -> Option<Moment> {
+        let mut lost = Vec::new();
+        let next = {
+            let mut table = self.table.lock();
+            work.extend(table.releases.drain(..).map(Work::Release));
+            while let Some((due, id)) = table.by_due.first().copied().filter(|(due, _)| *due <= now) {
+                let Some(entry) = table.held.get_mut(&id) else {
+                    table.by_due.remove(&(due, id));
+                    continue;
+                };
+                if now.saturating_add(EARLY) >= entry.holding.deadline() {
+                    lost.extend(table.remove(id));
+                } else {
+                    if entry.renew_at <= now && !entry.is_renewing && entry.holding.renewal == Renewal::ByWatchdog {
+                        entry.is_renewing = true;
+                        work.push(Work::Renew(Arc::clone(&entry.holding)));
+                    }
+                    table.schedule(id);
+                }
+            }
+            let next = table.first_due();
+            table.looks_at = next.unwrap_or(now.saturating_add(LINGER));
+            next
+        };
+        for entry in lost {
+            entry.holding.lose("its lease ended before it could be renewed");
+        }
+        next
+    }
+
+    /// A renewal is over. `since` is when it was begun.
+    fn renewed(&self, holding: &Holding, since: Moment, succeeded: bool) {
+        let now = holding.client.clock().now();
+        let lease = holding.lease();
+        let mut table = self.table.lock();
+        if holding.was_ended_by_server() || !holding.is_held() {
+            table.remove(holding.id);
+            drop(table);
+            // A deadline that passed unseen is told now; a release has been told to whoever released.
+            if !holding.ended.load(Ordering::Acquire) {
+                holding.lose("its lease ended before it could be renewed");
+            }
+            return;
+        }
+        let Some(entry) = table.held.get_mut(&holding.id) else { return };
+        entry.is_renewing = false;
+        if succeeded {
+            entry.failures = 0;
+            // Later than `since`: it was put off, or asked for on a new connection, while this one was under way.
+            if entry.renew_at <= since {
+                entry.renew_at = since.saturating_add(lease / 3);
+            }
+        } else {
+            entry.failures = entry.failures.saturating_add(1);
+            let pause = Duration::from_millis(10 << entry.failures.min(5)).min(lease / 10);
+            entry.renew_at = now.saturating_add(pause);
+        }
+        table.schedule(holding.id);
+    }
+
+    /// The connection is another one: everything is to be renewed on it.
+    fn renew_all_at(&self, now: Moment) {
+        let mut table = self.table.lock();
+        let ids: Vec<u64> = table.held.keys().copied().collect();
+        for id in ids {
+            if let Some(entry) = table.held.get_mut(&id) {
+                entry.renew_at = now;
+            }
+            table.schedule(id);
+        }
+    }
+
+    /// True if the task may end; nobody will count on it from then on.
+    fn rest(&self) -> bool {
+        let mut table = self.table.lock();
+        let idle = table.held.is_empty() && table.releases.is_empty();
+        table.is_running = !idle;
+        idle
+    }
+}
+
+impl Client {
+    /// Shown by `health`, by kind and not by name: names of locks are often made of ids, and have no end.
+    pub(crate) fn note_holder(&self, kind: Kind, away: Away) {
+        let (bit, name) = match (kind, away) {
+            (Kind::Lock, Away::Open) => (1, "lock:open"),
+            (Kind::Lock, _) => (2, "lock"),
+            (Kind::Bulkhead, Away::Open) => (4, "shared_bulkhead:open"),
+            (Kind::Bulkhead, _) => (8, "shared_bulkhead"),
+        };
+        let noted = &self.inner().holdings.noted;
+        if noted.load(Ordering::Relaxed) & bit == 0 {
+            noted.fetch_or(bit, Ordering::Relaxed);
+            self.inner().health.add(name.into(), away);
+        }
+    }
+}
+
+/// Sees to it that a task that is dropped with its runtime is not counted on.
+struct Running {
+    client: Client,
+    has_rested: bool,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if !self.has_rested {
+            self.client.inner().holdings.table.lock().is_running = false;
+        }
+    }
+}
+
+async fn do_it(work: Work) {
+    match work {
+        Work::Release(release) => release.insist().await,
+        Work::Renew(holding) => {
+            let since = holding.client.clock().now();
+            let renewed = holding.renew(holding.lease()).await;
+            if let Err(error) = &renewed {
+                tracing::debug!(name = &*holding.name, %error, "not renewed");
+            }
+            holding.client.inner().holdings.renewed(&holding, since, renewed.is_ok());
+        }
+    }
+}
+
+async fn look_after(mut running: Running) {
+    let client = running.client.clone();
+    let (holdings, clock) = (&client.inner().holdings, client.clock());
+    let closing = &client.inner().closing;
+    let mut reach = client.backend().reach();
+    let mut reach_is_known = true;
+    let mut under_way = FuturesUnordered::new();
+    let mut work = Vec::new();
+    let mut idle_since = None;
+    loop {
+        let now = clock.now();
+        let next = holdings.take_due(now, &mut work);
+        under_way.extend(work.drain(..).map(do_it));
+        let pause = match next {
+            Some(due) => {
+                idle_since = None;
+                due.saturating_sub(now)
+            }
+            None if under_way.is_empty() => {
+                let since = *idle_since.get_or_insert(now);
+                let is_over = now.saturating_sub(since) >= LINGER || closing.is_cancelled();
+                if is_over && holdings.rest() {
+                    running.has_rested = true;
+                    return;
+                }
+                LINGER.saturating_sub(now.saturating_sub(since))
+            }
+            None => LINGER,
+        };
+        tokio::select! {
+            () = holdings.wake.notified() => {}
+            Some(()) = under_way.next(), if !under_way.is_empty() => {}
+            () = clock.sleep(pause) => {}
+            () = closing.cancelled(), if idle_since.is_some() => {}
+            changed = reach.changed(), if reach_is_known => match changed {
+                Ok(()) => holdings.renew_all_at(clock.now()),
+                Err(_) => reach_is_known = false,
+            },
+        }
+    }
+}

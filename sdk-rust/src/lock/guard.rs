@@ -1,0 +1,122 @@
+//! A lock that is held: dropped, it is let go.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use resil_wire::answer::Answer;
+use resil_wire::command::Command;
+use resil_wire::holding::OwnedCall;
+use tokio_util::sync::CancellationToken;
+
+use super::reentry;
+use crate::clock::Moment;
+use crate::error::Error;
+use crate::holding::release::{LetGo, let_go};
+use crate::holding::{Held, Holding, unexpected};
+
+/// A lock that is held. Dropping it releases it in the background, also outside of a runtime and after a cancellation;
+/// [`release`](Self::release) does so and says how it went.
+#[derive(Debug)]
+#[must_use = "dropped at once, the lock is released at once"]
+pub struct LockGuard {
+    /// `None` once it was let go.
+    holding: Option<Arc<Holding>>,
+    held: Held,
+}
+
+/// What a release came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Released {
+    /// It is free, or the next one's.
+    Freed {
+        /// How long it was held, by the server's time.
+        held: Duration,
+    },
+    /// The same task holds it still, further out.
+    StillHeld,
+}
+
+impl LockGuard {
+    pub(super) fn new(holding: Arc<Holding>) -> Self {
+        Self { held: Held(Arc::clone(&holding)), holding: Some(holding) }
+    }
+
+    /// What it is to those who work under it; can be cloned and sent anywhere, and keeps nothing held.
+    pub fn held(&self) -> Held {
+        self.held.clone()
+    }
+
+    /// See [`Held::fence`].
+    pub fn fence(&self) -> Option<u64> {
+        self.held.fence()
+    }
+
+    /// See [`Held::lost`].
+    pub fn lost(&self) -> CancellationToken {
+        self.held.lost()
+    }
+
+    /// See [`Held::is_held`].
+    pub fn is_held(&self) -> bool {
+        self.held.is_held()
+    }
+
+    /// See [`Held::deadline`].
+    pub fn deadline(&self) -> Moment {
+        self.held.deadline()
+    }
+
+    /// See [`Held::remaining`].
+    pub fn remaining(&self) -> Duration {
+        self.held.remaining()
+    }
+
+    /// The lease ends `lease` from now, and is of that length from now on. `Err(LockLost)` if there is none any more.
+    pub async fn extend(&self, lease: Duration) -> Result<(), Error> {
+        let holding = &self.held.0;
+        self.held.ensure()?;
+        let extended = holding.extend(lease).await;
+        holding.client.inner().holdings.reschedule(holding);
+        extended
+    }
+
+    /// Asks the server whether this guard's lock is held, under its fence.
+    pub async fn check(&self) -> Result<bool, Error> {
+        let holding = &self.held.0;
+        if holding.is_open {
+            return Ok(false);
+        }
+        let call = OwnedCall { key: holding.name.as_bytes(), owner: &holding.owner, fence: holding.fence };
+        match holding.client.backend().call(&Command::LockCheck(call)).await? {
+            Answer::Number(number) => Ok(number == 1),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Inside `work`, and in this task only, asking for the same lock again is granted at once, without the server.
+    pub async fn reentrant<R: Future>(&self, work: R) -> R::Output {
+        reentry::holding(&self.held.0, work).await
+    }
+
+    /// Lets go. `Err(LockLost)` if it had been lost before; any other error goes on being tried in the background.
+    pub async fn release(mut self) -> Result<Released, Error> {
+        let Some(holding) = self.holding.take() else { return Ok(Released::StillHeld) };
+        match let_go(&holding) {
+            LetGo::StillHeld => Ok(Released::StillHeld),
+            LetGo::Nothing if holding.is_open => {
+                let held = holding.client.clock().now().saturating_sub(holding.since);
+                Ok(Released::Freed { held })
+            }
+            LetGo::Nothing => Err(holding.lost_error()),
+            LetGo::Last(pending) => pending.say().await.map(|held| Released::Freed { held }),
+        }
+    }
+}
+
+impl Drop for LockGuard {
+    fn drop(&mut self) {
+        if let Some(holding) = self.holding.take() {
+            drop(let_go(&holding));
+        }
+    }
+}

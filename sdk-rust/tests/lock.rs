@@ -1,0 +1,262 @@
+//! Locks as a service uses them, on `memory://` and a clock that is driven.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use proptest::prelude::*;
+use resil::clock::Clock;
+use resil::lock::{Mode, Released};
+use resil::{Away, Client, Code, ConnectOptions, Error, Failure};
+
+fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+async fn client(clock: &Clock) -> Client {
+    ConnectOptions::new("memory://").name("service").clock(clock.clone()).connect().await.expect("memory is there")
+}
+
+async fn settle() {
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn one_at_a_time_holds_it_and_a_guard_that_is_dropped_lets_go() {
+    let client = client(&Clock::driven()).await;
+    let lock = client.lock("orders").meta("nightly run");
+    let guard = lock.try_acquire().await.expect("free");
+    assert_eq!(lock.try_acquire().await.map(drop).expect_err("taken").code(), Code::LockTimeout);
+
+    let info = lock.info().await.expect("info");
+    assert_eq!((info.holders_total, info.last_fence), (1, guard.fence().expect("a fence")));
+    assert_eq!(info.holders[0].meta.as_deref(), Some("nightly run"));
+    assert_eq!((info.holders[0].mode, &info.holders[0].owner), (Mode::Exclusive, &guard.held().owner()));
+    assert_eq!(lock.check(&info.holders[0].owner, guard.fence()).await, Ok(true));
+    assert_eq!(lock.check(&info.holders[0].owner, Some(1)).await, Ok(false), "another fence");
+    assert_eq!(guard.check().await, Ok(true));
+
+    let first = guard.fence();
+    drop(guard);
+    settle().await;
+    let second = lock.try_acquire().await.expect("free again");
+    assert!(second.fence() > first, "fences grow");
+    assert_eq!(second.release().await, Ok(Released::Freed { held: Duration::ZERO }));
+    assert_eq!(lock.info().await.expect("info").holders_total, 0);
+}
+
+#[tokio::test]
+async fn readers_share_and_one_that_wants_to_write_inside_is_told_that_it_would_wait_for_itself() {
+    let client = client(&Clock::driven()).await;
+    let (reader, writer) = (client.lock("orders").shared(), client.lock("orders"));
+    let (one, _two) = (reader.try_acquire().await.expect("free"), reader.try_acquire().await.expect("shared"));
+    assert!(writer.try_acquire().await.is_err());
+    let inside = one.reentrant(writer.try_acquire()).await.map(drop);
+    assert_eq!(inside, Err(Error::Deadlock { name: "orders".into() }));
+    assert!(one.is_held());
+}
+
+#[tokio::test]
+async fn a_lock_outlives_its_lease_many_times_while_its_guard_lives() {
+    let clock = Clock::driven();
+    let client = client(&clock).await;
+    let guard = client.lock("orders").lease(ms(900)).try_acquire().await.expect("free");
+    for _ in 0..100 {
+        clock.advance(ms(100));
+        settle().await;
+        assert!(guard.is_held() && guard.remaining() > ms(500));
+    }
+    assert_eq!(guard.check().await, Ok(true));
+}
+
+#[tokio::test]
+async fn the_same_task_enters_again_without_asking_and_the_outermost_releases() {
+    let client = client(&Clock::driven()).await;
+    let lock = client.lock("orders");
+    let done: Result<(), Failure<Error>> = lock
+        .with_lock(|held| {
+            let lock = lock.clone();
+            async move {
+                let inner = lock.try_acquire().await?;
+                assert_eq!(inner.fence(), held.fence());
+                let deeper: u32 = lock.with_lock(|_| async { Ok::<_, Error>(7) }).await.expect("re-entered");
+                assert_eq!(deeper, 7);
+                assert_eq!(inner.release().await?, Released::StillHeld);
+                assert!(held.is_held());
+                // A spawned task is another one.
+                let other = tokio::spawn({
+                    let lock = lock.clone();
+                    async move { lock.try_acquire().await.map(drop) }
+                });
+                assert!(other.await.expect("no panic").is_err());
+                assert_eq!(lock.info().await?.holders_total, 1);
+                Ok(())
+            }
+        })
+        .await;
+    done.expect("done");
+    assert_eq!(lock.info().await.expect("info").holders_total, 0, "released at the outermost");
+    drop(lock.try_acquire().await.expect("and free"));
+}
+
+#[tokio::test]
+async fn two_branches_of_one_task_do_not_hold_each_others_locks() {
+    let client = client(&Clock::driven()).await;
+    let lock = client.lock("orders");
+    let inside = AtomicUsize::new(0);
+    let work = || {
+        lock.with_lock(|_| async {
+            assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "alone");
+            settle().await;
+            inside.fetch_sub(1, Ordering::SeqCst);
+            Ok::<_, Error>(())
+        })
+    };
+    let (one, two) = tokio::join!(work(), work());
+    one.and(two).expect("one after the other");
+}
+
+#[tokio::test]
+async fn a_function_may_ask_to_run_on_when_its_lock_is_lost() {
+    let clock = Clock::driven();
+    let client = client(&clock).await;
+    let lock = client.lock("orders").lease(ms(900)).keep_running_when_lost();
+    let working = tokio::spawn({
+        let lock = lock.clone();
+        async move {
+            lock.with_lock(|held| async move {
+                held.lost().cancelled().await;
+                assert!(held.ensure().is_err());
+                Ok::<_, Error>("tidied up")
+            })
+            .await
+        }
+    });
+    settle().await;
+    assert_eq!(lock.break_lock("operator", "").await, Ok(1));
+    clock.advance(ms(300));
+    settle().await;
+    assert!(working.is_finished());
+    assert_eq!(working.await.expect("no panic").expect("its own result"), "tidied up");
+}
+
+#[tokio::test]
+async fn errors_of_the_function_are_its_own_and_the_lock_is_released() {
+    let client = client(&Clock::driven()).await;
+    let lock = client.lock("orders");
+    let failed = lock.with_lock(|_| async { Err::<(), _>("mine") }).await.expect_err("it failed");
+    assert_eq!(failed.into_inner(), Some("mine"));
+    assert_eq!(lock.info().await.expect("info").holders_total, 0);
+}
+
+#[tokio::test]
+async fn what_cannot_be_is_refused_by_name() {
+    let client = client(&Clock::driven()).await;
+    let lock = client.lock("orders");
+    let long = "x".repeat(513);
+    let cases = [
+        ("lease", lock.clone().lease(ms(9))),
+        ("lease", lock.clone().lease(Duration::from_secs(31 * 86_400))),
+        ("meta", lock.clone().meta(&long)),
+        ("meta", lock.clone().meta("")),
+        ("replicas", lock.clone().replicas(1)),
+        ("when_away", lock.clone().when_away(Away::Local)),
+        ("name", client.lock("")),
+    ];
+    for (name, lock) in cases {
+        let refused = lock.acquire().await.map(drop).expect_err(name);
+        assert!(matches!(&refused, Error::InvalidPolicy { field, .. } if field == name), "{refused:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_wait_has_the_lock_the_moment_it_is_free_or_is_told_that_its_time_is_over() {
+    let clock = Clock::driven();
+    let client = client(&clock).await;
+    let lock = client.lock("orders");
+    let guard = lock.try_acquire().await.expect("free");
+    let short = tokio::spawn({
+        let lock = lock.clone();
+        async move { lock.acquire_within(ms(100)).await.map(drop) }
+    });
+    let ever = tokio::spawn({
+        let lock = lock.clone();
+        async move { lock.until_acquired().await }
+    });
+    settle().await;
+    clock.advance(ms(100));
+    settle().await;
+    assert!(short.is_finished() && !ever.is_finished());
+    let told = short.await.expect("no panic").expect_err("in vain");
+    assert!(matches!(told, Error::LockTimeout { waited, retry_after: Some(_), .. } if waited == ms(100)), "{told:?}");
+    clock.advance(ms(900));
+    guard.release().await.expect("released");
+    settle().await;
+    assert!(ever.is_finished());
+    assert!(ever.await.expect("no panic").expect("granted").is_held());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ten_thousand_tasks_on_one_lock_are_all_served() {
+    let client = resil::connect("memory://").await.expect("memory is there");
+    let lock = client.lock("orders").wait(Duration::from_secs(120));
+    let first = lock.try_acquire().await.expect("free");
+    let (inside, served) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..10_000 {
+        let (lock, inside, served) = (lock.clone(), Arc::clone(&inside), Arc::clone(&served));
+        tasks.spawn(async move {
+            let guard = lock.acquire().await.expect("granted");
+            assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "alone");
+            served.fetch_add(1, Ordering::SeqCst);
+            inside.fetch_sub(1, Ordering::SeqCst);
+            guard.release().await.expect("released");
+        });
+    }
+    first.release().await.expect("released");
+    let all = async { while tasks.join_next().await.transpose().expect("no panic").is_some() {} };
+    tokio::time::timeout(Duration::from_secs(60), all).await.expect("within a minute");
+    assert_eq!(served.load(Ordering::SeqCst), 10_000);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
+
+    /// Whoever comes first is served first, those who leave left out.
+    #[test]
+    fn within_a_process_it_is_first_come_first_served(leaves in prop::collection::vec(any::<bool>(), 2..40)) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(async move {
+            let client = client(&Clock::driven()).await;
+            let lock = client.lock("orders");
+            let first = lock.try_acquire().await.expect("free");
+            let order = Arc::new(Mutex::new(Vec::new()));
+            let mut tasks = Vec::new();
+            for number in 0..leaves.len() {
+                let (lock, order) = (lock.clone(), Arc::clone(&order));
+                tasks.push(tokio::spawn(async move {
+                    let guard = lock.acquire().await.expect("granted");
+                    order.lock().push(number);
+                    guard.release().await.expect("released");
+                }));
+                settle().await;
+            }
+            for (task, _) in tasks.iter().zip(&leaves).filter(|(_, leaves)| **leaves) {
+                task.abort();
+            }
+            settle().await;
+            first.release().await.expect("released");
+            for _ in 0..leaves.len() {
+                settle().await;
+            }
+            assert!(tasks.iter().all(tokio::task::JoinHandle::is_finished));
+            let stayed: Vec<usize> = (0..leaves.len()).filter(|number| !leaves[*number]).collect();
+            assert_eq!(*order.lock(), stayed);
+            let info = lock.info().await.expect("info");
+            assert_eq!((info.holders_total, info.waiters_total), (0, 0));
+        });
+    }
+}

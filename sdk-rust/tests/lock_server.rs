@@ -1,0 +1,206 @@
+//! Locks on a real server: many tasks on few connections, servers killed, connections cut.
+#![cfg(feature = "redis")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use resil::lock::Held;
+use resil::{Client, ConnectOptions, Error};
+use resil_harness::{Options, Server, ok, wait_for_sync};
+
+fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+async fn client(server: &Server) -> Client {
+    ConnectOptions::new(server.url()).command_timeout(ms(2_000)).connect().await.expect("a server that is there")
+}
+
+/// One that forgets nothing it has told.
+fn careful() -> Server {
+    Server::start(Options::default().config("appendonly", "yes").config("appendfsync", "always"))
+}
+
+/// Waits for what becomes true without time being driven, for at most `within`.
+async fn eventually(what: &str, within: Duration, mut is_so: impl AsyncFnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_so().await {
+        assert!(begun.elapsed() < within, "{what}, within {within:?}");
+        tokio::time::sleep(ms(5)).await;
+    }
+}
+
+fn connections(server: &Server) -> usize {
+    let list: String = redis::cmd("CLIENT").arg("LIST").query(&mut server.connect()).expect("a list");
+    list.lines().count() - 1
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ten_thousand_tasks_on_one_lock_need_a_handful_of_connections() {
+    let server = Server::fresh();
+    let client = client(&server).await;
+    let lock = client.lock("orders").wait(Duration::from_secs(300));
+    let first = lock.try_acquire().await.expect("free");
+    let (inside, served) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..10_000 {
+        let (lock, inside, served) = (lock.clone(), Arc::clone(&inside), Arc::clone(&served));
+        tasks.spawn(async move {
+            let guard = lock.acquire().await.expect("granted");
+            assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "alone");
+            served.fetch_add(1, Ordering::SeqCst);
+            inside.fetch_sub(1, Ordering::SeqCst);
+            guard.release().await.expect("released");
+        });
+    }
+    eventually("one waits for all", ms(10_000), async || lock.info().await.is_ok_and(|info| info.waiters_total == 1))
+        .await;
+    let begun = Instant::now();
+    first.release().await.expect("released");
+    let mut most = 0;
+    let all = async {
+        while tasks.join_next().await.transpose().expect("no panic").is_some() {
+            let so_far = served.load(Ordering::SeqCst);
+            if so_far.is_multiple_of(1_000) {
+                most = most.max(connections(&server));
+            }
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(120), all).await.expect("within two minutes");
+    assert_eq!(served.load(Ordering::SeqCst), 10_000);
+    assert!(most <= 5, "{most} connections");
+    println!("10,000 hand-overs in {:?}, at most {most} connections", begun.elapsed());
+    assert_eq!(lock.info().await.expect("info").holders_total, 0);
+}
+
+#[tokio::test]
+async fn a_lock_is_not_believed_beyond_its_deadline_when_the_server_is_killed() {
+    let mut server = careful();
+    let client = client(&server).await;
+    let guard = client.lock("orders").lease(ms(1_500)).try_acquire().await.expect("free");
+    server.kill9();
+    let deadline = Instant::now() + guard.remaining();
+    guard.lost().cancelled().await;
+    assert!(Instant::now() <= deadline + ms(100), "the token fires by the deadline, but for what the machine does");
+    tokio::time::sleep_until((deadline + ms(1)).into()).await;
+    assert!(!guard.is_held());
+}
+
+#[tokio::test]
+async fn a_lock_survives_a_restart_that_is_shorter_than_its_lease() {
+    let mut server = careful();
+    let client = client(&server).await;
+    let guard = client.lock("orders").lease(Duration::from_secs(20)).try_acquire().await.expect("free");
+    let (fence, deadline) = (guard.fence(), guard.deadline());
+    server.kill9();
+    server.start_again();
+    eventually("renewed on the new connection", Duration::from_secs(15), async || guard.deadline() > deadline).await;
+    assert!(guard.is_held() && guard.fence() == fence);
+    assert_eq!(guard.check().await, Ok(true));
+    let info = client.lock("orders").info().await.expect("info");
+    assert!(info.holders[0].is_bound, "and bound to it");
+}
+
+#[tokio::test]
+async fn a_bound_lock_whose_connection_is_cut_is_told_soon_and_an_unbound_one_is_kept() {
+    let server = Server::fresh();
+    let client = client(&server).await;
+    let bound = client.lock("bound").lease(Duration::from_secs(60)).try_acquire().await.expect("free");
+    let unbound = client.lock("unbound").unbound().lease(Duration::from_secs(60)).try_acquire().await.expect("free");
+    assert!(client.lock("bound").info().await.expect("info").holders[0].is_bound);
+    ok(&mut server.connect(), &["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+    let told = tokio::time::timeout(Duration::from_secs(5), bound.lost().cancelled()).await;
+    told.expect("long before the lease is over");
+    assert_eq!(bound.held().why_lost(), Some("closed"));
+    assert!(unbound.is_held());
+    assert_eq!(unbound.check().await, Ok(true));
+}
+
+#[tokio::test]
+async fn who_waits_and_is_cancelled_leaves_the_server_at_once() {
+    let server = Server::fresh();
+    let (client, other) = (client(&server).await, client(&server).await);
+    let lock = client.lock("orders");
+    let guard = other.lock("orders").try_acquire().await.expect("free");
+    let waiting = tokio::spawn({
+        let lock = lock.clone();
+        async move { lock.acquire().await }
+    });
+    eventually("it waits", ms(5_000), async || lock.info().await.is_ok_and(|info| info.waiters_total == 1)).await;
+    waiting.abort();
+    eventually("it left", ms(5_000), async || lock.info().await.is_ok_and(|info| info.waiters_total == 0)).await;
+    drop(guard);
+    let next = lock.acquire_within(ms(5_000)).await.expect("what was dropped is released in the background");
+    next.release().await.expect("released");
+}
+
+#[tokio::test]
+async fn a_lock_is_granted_only_if_enough_replicas_have_it() {
+    let primary = Server::fresh();
+    let replica = Server::replica_of(&primary, Options::default());
+    wait_for_sync(&primary, &replica);
+    let client = client(&primary).await;
+    let guard = client.lock("orders").replicas(1).try_acquire().await.expect("one has it");
+    guard.release().await.expect("released");
+    let short = client.lock("orders").replicas(2).try_acquire().await.map(drop);
+    assert!(matches!(short, Err(Error::BackendUnavailable(_))), "{short:?}");
+    let lock = client.lock("orders");
+    eventually("given back", ms(5_000), async || lock.info().await.is_ok_and(|info| info.holders_total == 0)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn never_two_believe_while_the_server_is_killed_and_connections_are_cut() {
+    let mut server = careful();
+    let believers: Arc<Mutex<Vec<Held>>> = Arc::default();
+    let (over, grants) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..3 {
+        let client = client(&server).await;
+        for number in 0..3 {
+            let (client, believers) = (client.clone(), Arc::clone(&believers));
+            let (over, grants) = (Arc::clone(&over), Arc::clone(&grants));
+            tasks.spawn(async move {
+                let lock = client.lock("orders").unbound().lease(ms(400));
+                while !over.load(Ordering::SeqCst) {
+                    let Ok(guard) = lock.acquire_within(ms(1_000)).await else { continue };
+                    grants.fetch_add(1, Ordering::SeqCst);
+                    believers.lock().push(guard.held());
+                    tokio::time::sleep(ms(5 * number)).await;
+                    drop(guard);
+                }
+            });
+        }
+    }
+    let watcher = std::thread::spawn({
+        let (believers, over) = (Arc::clone(&believers), Arc::clone(&over));
+        move || {
+            while !over.load(Ordering::SeqCst) {
+                let mut believers = believers.lock();
+                believers.retain(Held::is_held);
+                assert!(believers.len() <= 1, "{:?}", believers.iter().map(Held::owner).collect::<Vec<_>>());
+                drop(believers);
+                std::thread::sleep(Duration::from_micros(200));
+            }
+        }
+    });
+    for round in 0..4 {
+        tokio::time::sleep(ms(500)).await;
+        if round % 2 == 0 {
+            server.kill9();
+            server.start_again();
+        } else {
+            ok(&mut server.connect(), &["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+        }
+    }
+    let before = grants.load(Ordering::SeqCst);
+    eventually("it goes on after all that", Duration::from_secs(30), async || {
+        grants.load(Ordering::SeqCst) > before + 10
+    })
+    .await;
+    over.store(true, Ordering::SeqCst);
+    let all = async { while tasks.join_next().await.transpose().expect("no panic").is_some() {} };
+    tokio::time::timeout(Duration::from_secs(10), all).await.expect("nobody is stuck");
+    watcher.join().expect("never two");
+}

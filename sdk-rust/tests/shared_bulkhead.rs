@@ -1,0 +1,178 @@
+//! Shared bulkheads as a service uses them, on `memory://` and a clock that is driven.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use proptest::prelude::*;
+use resil::clock::Clock;
+use resil::{Away, Client, Code, ConnectOptions, Error};
+
+fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+async fn client(clock: &Clock) -> Client {
+    ConnectOptions::new("memory://").clock(clock.clone()).connect().await.expect("memory is there")
+}
+
+async fn settle() {
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn no_more_than_max_are_inside_and_who_leaves_makes_room() {
+    let client = client(&Clock::driven()).await;
+    let reports = client.shared_bulkhead("reports", 2);
+    let (one, two) = (reports.enter().await.expect("room"), reports.enter().await.expect("room"));
+    let full = reports.enter().await.map(drop).expect_err("full");
+    assert_eq!(full.code(), Code::BulkheadFull);
+    assert_eq!(full.retry_after(), Some(ms(10_000)), "when the first lease may end");
+    drop(one);
+    settle().await;
+    let three = reports.enter().await.expect("room again");
+    assert_eq!(reports.info().await.expect("info").holders_total, 2);
+    two.leave().await.expect("left");
+    three.leave().await.expect("left");
+    assert_eq!(reports.info().await.expect("info").holders_total, 0);
+}
+
+#[tokio::test]
+async fn a_permit_is_renewed_while_its_guard_lives() {
+    let clock = Clock::driven();
+    let client = client(&clock).await;
+    let guard = client.shared_bulkhead("reports", 1).lease(ms(900)).enter().await.expect("room");
+    for _ in 0..50 {
+        clock.advance(ms(100));
+        settle().await;
+        assert!(guard.is_held() && !guard.lost().is_cancelled());
+    }
+    guard.leave().await.expect("left");
+}
+
+#[tokio::test]
+async fn who_waits_too_long_is_told_and_so_is_who_finds_the_line_full() {
+    let clock = Clock::driven();
+    let client = client(&clock).await;
+    let reports = client.shared_bulkhead("reports", 1).queue(2).wait(ms(500));
+    let _inside = reports.enter().await.expect("room");
+    let waiting: Vec<_> = (0..2)
+        .map(|_| {
+            let reports = reports.clone();
+            tokio::spawn(async move { reports.enter().await.map(drop) })
+        })
+        .collect();
+    settle().await;
+    assert_eq!(reports.enter().await.map(drop).expect_err("no place in line").code(), Code::BulkheadFull);
+    clock.advance(ms(500));
+    settle().await;
+    for waiting in waiting {
+        assert!(waiting.is_finished());
+        assert_eq!(waiting.await.expect("no panic").expect_err("in vain").code(), Code::BulkheadFull);
+    }
+    let nobody_waits = reports.clone().queue(0);
+    assert!(nobody_waits.enter().await.is_err(), "at once, although it would wait");
+}
+
+#[tokio::test]
+async fn priorities_are_served_in_their_order() {
+    let client = client(&Clock::driven()).await;
+    let reports = client.shared_bulkhead("reports", 1).queue(100).wait(ms(60_000));
+    let inside = reports.enter().await.expect("room");
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let tasks: Vec<_> = [(9, "c"), (5, "b"), (0, "a")]
+        .into_iter()
+        .map(|(priority, name)| {
+            let (reports, order) = (reports.clone().priority(priority), Arc::clone(&order));
+            tokio::spawn(async move {
+                let guard = reports.enter().await.expect("room");
+                order.lock().push(name);
+                guard.leave().await.expect("left");
+            })
+        })
+        .collect();
+    settle().await;
+    inside.leave().await.expect("left");
+    settle().await;
+    assert!(tasks.iter().all(tokio::task::JoinHandle::is_finished));
+    assert_eq!(*order.lock(), ["a", "b", "c"]);
+}
+
+#[tokio::test]
+async fn a_function_runs_inside_and_leaves_in_every_case() {
+    let client = client(&Clock::driven()).await;
+    let reports = client.shared_bulkhead("reports", 1);
+    assert_eq!(reports.run(|| async { Ok::<_, Error>(3) }).await.expect("done"), 3);
+    let failed = reports.run(|| async { Err::<(), _>("mine") }).await.expect_err("failed");
+    assert_eq!(failed.into_inner(), Some("mine"));
+    let panics = tokio::spawn({
+        let reports = reports.clone();
+        async move { reports.run(|| async { panic!("as a function may") as Result<(), Error> }).await }
+    });
+    settle().await;
+    assert!(panics.is_finished() && panics.await.is_err());
+    settle().await;
+    assert_eq!(reports.info().await.expect("info").holders_total, 0);
+}
+
+#[tokio::test]
+async fn what_cannot_be_is_refused_by_name() {
+    let client = client(&Clock::driven()).await;
+    let reports = client.shared_bulkhead("reports", 1);
+    let cases = [
+        ("max", client.shared_bulkhead("reports", 0)),
+        ("priority", reports.clone().priority(10)),
+        ("queue", reports.clone().queue(u32::MAX)),
+        ("lease", reports.clone().lease(ms(1))),
+        ("when_away", reports.clone().when_away(Away::Local)),
+    ];
+    for (name, bulkhead) in cases {
+        let refused = bulkhead.enter().await.map(drop).expect_err(name);
+        assert!(matches!(&refused, Error::InvalidPolicy { field, .. } if field == name), "{refused:?}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
+
+    #[test]
+    fn never_more_than_max_are_inside_and_all_are_served(max in 1u32..6, tasks in 1usize..40) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(async move {
+            let clock = Clock::driven();
+            let client = client(&clock).await;
+            let reports = client.shared_bulkhead("reports", max).queue(1_000).wait(ms(60_000));
+            let (inside, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+            let handles: Vec<_> = (0..tasks)
+                .map(|_| {
+                    let (reports, clock) = (reports.clone(), clock.clone());
+                    let (inside, most) = (Arc::clone(&inside), Arc::clone(&most));
+                    tokio::spawn(async move {
+                        reports
+                            .run(|| async {
+                                most.fetch_max(inside.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                                clock.sleep(ms(10)).await;
+                                inside.fetch_sub(1, Ordering::SeqCst);
+                                Ok::<_, Error>(())
+                            })
+                            .await
+                            .expect("served");
+                    })
+                })
+                .collect();
+            for _ in 0..=tasks {
+                settle().await;
+                clock.advance(ms(10));
+            }
+            settle().await;
+            assert!(handles.iter().all(tokio::task::JoinHandle::is_finished));
+            for handle in handles {
+                handle.await.expect("no panic");
+            }
+            assert_eq!(most.load(Ordering::SeqCst), (max as usize).min(tasks), "as many as fit, and no more");
+        });
+    }
+}
