@@ -87,7 +87,10 @@ impl ConnectOptions {
     pub async fn connect(self) -> Result<Client, Error> {
         let scheme = self.url.split("://").next().unwrap_or_default();
         let backend = match scheme {
-            "memory" => Backend::Memory(Memory::new(self.clock.clone())),
+            "memory" => {
+                let name = self.url.strip_prefix("memory://").unwrap_or_default();
+                Backend::Memory(Memory::named(name, self.clock.clone()))
+            }
             #[cfg(feature = "redis")]
             "redis" | "rediss" | "redis+cluster" | "rediss+cluster" | "redis+sentinel" | "rediss+sentinel" | "unix"
             | "redis+unix" => Backend::Redis(crate::backend::redis::Redis::connect(&self).await?),

@@ -3,6 +3,10 @@
 //! Each is made from what core decided (`From`), written to a [`Sink`] and read from a [`Value`]; reading what was
 //! written is the identity.
 
+mod decided;
+mod reading;
+mod writing;
+
 use std::sync::Arc;
 
 use resil_core::circuit_breaker::{StateName, Why};
@@ -39,8 +43,10 @@ pub enum Answer {
     /// BEGIN, and GET of an idempotency key.
     Begun(Begun),
     Committed(Committed),
-    /// ABORT and ABANDON: `Some` is why it was lost.
-    GivenUp(Option<Reason>),
+    /// ABORT: `Some` is why it was lost.
+    Aborted(Option<Reason>),
+    /// ABANDON: `Some` is why it was lost.
+    Abandoned(Option<Reason>),
     /// JOIN, and GET of a single-flight key.
     Joined(Joined),
     Published(Published),

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use crate::argv::{Argv, Refused};
 use crate::duration::Shown;
-use crate::reply::{Sink, Unexpected, Value};
+use crate::reply::{self, Sink, Unexpected, Value};
 use crate::words::{Words, named_duration, named_number};
 
 pub const NAME: &str = "RES.GCRA";
@@ -174,7 +174,11 @@ pub struct Numbers {
 }
 
 impl Numbers {
-    pub(crate) fn from_array([capacity, remaining, retry_after_ms, reset_after_ms]: [i64; 4]) -> Self {
+    pub(crate) fn read(value: &Value) -> Result<Self, Unexpected> {
+        value.integers().map(Self::from_array)
+    }
+
+    fn from_array([capacity, remaining, retry_after_ms, reset_after_ms]: [i64; 4]) -> Self {
         Self { capacity, remaining, retry_after_ms, reset_after_ms }
     }
 }
@@ -184,20 +188,18 @@ impl Numbers {
 pub struct Reply {
     pub granted: i64,
     pub binding: Numbers,
-    pub tiers: Vec<Numbers>,
+    pub tiers: SmallVec<[Numbers; 3]>,
 }
 
 impl Reply {
-    pub fn read(value: &Value) -> Result<Self, Unexpected> {
-        let elements = value.array()?;
-        let (numbers, tiers) = elements.split_at_checked(5).ok_or(Unexpected("five elements or six"))?;
-        let [granted, binding @ ..]: [i64; 5] = Value::Array(numbers.to_vec()).integers()?;
+    pub fn read(value: Value) -> Result<Self, Unexpected> {
+        let shape = Unexpected("five elements or six");
+        let (numbers, tiers) = value.array()?.split_at_checked(5).ok_or(shape.clone())?;
+        let [granted, binding @ ..]: [i64; 5] = reply::integers(numbers)?;
         let tiers = match tiers {
-            [] => Vec::new(),
-            [tiers] => {
-                tiers.array()?.iter().map(|tier| tier.integers().map(Numbers::from_array)).collect::<Result<_, _>>()?
-            }
-            _ => return Err(Unexpected("five elements or six")),
+            [] => SmallVec::new(),
+            [tiers] => tiers.array()?.iter().map(Numbers::read).collect::<Result<_, _>>()?,
+            _ => return Err(shape),
         };
         Ok(Self { granted, binding: Numbers::from_array(binding), tiers })
     }

@@ -67,23 +67,27 @@ pub fn write_reply(granted: u32, refused_by: Option<usize>, readings: &[Reading]
     }
 }
 
-/// The reply as a client sees it.
+/// The reply as a client sees it: `refused_by` is an index into `keys`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reply {
     pub granted: i64,
     pub refused_by: Option<usize>,
-    pub keys: Vec<Numbers>,
+    pub keys: SmallVec<[Numbers; 4]>,
 }
 
 impl Reply {
-    pub fn read(value: &Value) -> Result<Self, Unexpected> {
+    pub fn read(value: Value) -> Result<Self, Unexpected> {
         let [granted, refused_by, keys] = value.array()? else {
             return Err(Unexpected("three elements"));
         };
-        Ok(Self {
-            granted: granted.integer()?,
-            refused_by: usize::try_from(refused_by.integer()?).ok(),
-            keys: keys.array()?.iter().map(|key| key.integers().map(Numbers::from_array)).collect::<Result<_, _>>()?,
-        })
+        let keys: SmallVec<[Numbers; 4]> = keys.array()?.iter().map(Numbers::read).collect::<Result<_, _>>()?;
+        let refused_by = match refused_by.integer()? {
+            -1 => None,
+            index => match usize::try_from(index) {
+                Ok(index) if index < keys.len() => Some(index),
+                _ => return Err(Unexpected("the index of a key, or -1")),
+            },
+        };
+        Ok(Self { granted: granted.integer()?, refused_by, keys })
     }
 }

@@ -19,7 +19,9 @@ pub enum Value {
     Text(Vec<u8>),
     Null,
     Array(Vec<Value>),
-    /// A map, or, from an older protocol, an array of keys and values in turn.
+    /// Where an older protocol sends an array of keys and values in turn, [`Command::read`] makes a map of it.
+    ///
+    /// [`Command::read`]: crate::command::Command::read
     Map(Vec<(Value, Value)>),
 }
 
@@ -67,8 +69,81 @@ impl Value {
 
     /// An array of exactly `N` integers.
     pub fn integers<const N: usize>(&self) -> Result<[i64; N], Unexpected> {
-        let numbers: Result<Vec<i64>, _> = self.array()?.iter().map(Self::integer).collect();
-        numbers?.try_into().map_err(|_| Unexpected("another number of elements"))
+        integers(self.array()?)
+    }
+
+    pub fn into_array(self) -> Result<Vec<Self>, Unexpected> {
+        match self {
+            Self::Array(elements) => Ok(elements),
+            _ => Err(Unexpected("an array")),
+        }
+    }
+
+    pub fn into_text(self) -> Result<Vec<u8>, Unexpected> {
+        match self {
+            Self::Text(bytes) => Ok(bytes),
+            _ => Err(Unexpected("a text")),
+        }
+    }
+
+    /// The elements of an array, to be taken one by one.
+    pub fn into_fields(self) -> Result<Fields, Unexpected> {
+        self.into_array().map(|elements| Fields(elements.into_iter()))
+    }
+}
+
+/// Exactly `N` integers.
+pub(crate) fn integers<const N: usize>(elements: &[Value]) -> Result<[i64; N], Unexpected> {
+    let elements: &[Value; N] = elements.try_into().map_err(|_| Unexpected("another number of elements"))?;
+    let mut numbers = [0; N];
+    for (number, element) in numbers.iter_mut().zip(elements) {
+        *number = element.integer()?;
+    }
+    Ok(numbers)
+}
+
+/// The elements of an array in order: each is what it is asked for, and none may be left over.
+#[derive(Debug)]
+pub struct Fields(std::vec::IntoIter<Value>);
+
+impl Fields {
+    #[allow(clippy::should_implement_trait)] // a missing element is an error here, not an end
+    pub fn next(&mut self) -> Result<Value, Unexpected> {
+        self.0.next().ok_or(Unexpected("another element"))
+    }
+
+    pub fn integer(&mut self) -> Result<i64, Unexpected> {
+        self.next()?.integer()
+    }
+
+    /// An integer within what `T` can be.
+    pub fn number<T: TryFrom<i64>>(&mut self) -> Result<T, Unexpected> {
+        T::try_from(self.integer()?).map_err(|_| Unexpected("a number within its bounds"))
+    }
+
+    /// 1 or 0.
+    pub fn flag(&mut self) -> Result<bool, Unexpected> {
+        match self.integer()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(Unexpected("1 or 0")),
+        }
+    }
+
+    pub fn text(&mut self) -> Result<Vec<u8>, Unexpected> {
+        self.next()?.into_text()
+    }
+
+    pub fn text_or_null(&mut self) -> Result<Option<Vec<u8>>, Unexpected> {
+        match self.next()? {
+            Value::Null => Ok(None),
+            value => value.into_text().map(Some),
+        }
+    }
+
+    /// `read`, if nothing is left.
+    pub fn finish<T>(self, read: T) -> Result<T, Unexpected> {
+        if self.0.as_slice().is_empty() { Ok(read) } else { Err(Unexpected("no further element")) }
     }
 }
 

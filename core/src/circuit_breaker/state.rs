@@ -30,6 +30,22 @@ pub enum StateName {
 }
 
 impl StateName {
+    pub const ALL: [Self; 8] = [
+        Self::Closed,
+        Self::Open,
+        Self::HalfOpen,
+        Self::Ramping,
+        Self::ForcedOpen,
+        Self::ForcedClosed,
+        Self::Disabled,
+        Self::Metrics,
+    ];
+
+    /// The inverse of [`Self::text`].
+    pub fn from_text(text: &[u8]) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| state.text().as_bytes() == text)
+    }
+
     pub fn text(self) -> &'static str {
         match self {
             Self::Closed => "closed",
@@ -275,5 +291,21 @@ impl Breaker {
     pub(super) fn open_for(&self, opened_us: i64, length_us: i64, now: Instant) -> Span {
         let opened_us = opened_us.min(now.as_us());
         now.until(Instant::from_us(opened_us.saturating_add(length_us)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_text_is_read_back_and_nothing_else_is() {
+        assert_eq!(StateName::ALL.len(), StateName::Metrics as usize + 1);
+        for one in StateName::ALL {
+            assert_eq!(StateName::from_text(one.text().as_bytes()), Some(one));
+        }
+        for text in ["", "Open", "EXPIRED", "counted ", "other"] {
+            assert_eq!(StateName::from_text(text.as_bytes()), None, "{text}");
+        }
     }
 }

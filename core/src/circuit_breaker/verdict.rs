@@ -90,6 +90,13 @@ pub enum Why {
 }
 
 impl Why {
+    pub const ALL: [Self; 5] = [Self::Counted, Self::Stale, Self::Unknown, Self::Duplicate, Self::Ignored];
+
+    /// The inverse of [`Self::text`].
+    pub fn from_text(text: &[u8]) -> Option<Self> {
+        Self::ALL.into_iter().find(|why| why.text().as_bytes() == text)
+    }
+
     pub fn text(self) -> &'static str {
         match self {
             Self::Counted => "counted",
@@ -117,4 +124,20 @@ pub struct Tally {
     pub caller: Caller,
     pub seq: u64,
     pub batch: Batch,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_text_is_read_back_and_nothing_else_is() {
+        assert_eq!(Why::ALL.len(), Why::Ignored as usize + 1);
+        for one in Why::ALL {
+            assert_eq!(Why::from_text(one.text().as_bytes()), Some(one));
+        }
+        for text in ["", "Open", "EXPIRED", "counted ", "other"] {
+            assert_eq!(Why::from_text(text.as_bytes()), None, "{text}");
+        }
+    }
 }

@@ -124,6 +124,25 @@ pub enum Reason {
 }
 
 impl Reason {
+    pub const ALL: [Self; 11] = [
+        Self::Expired,
+        Self::Taken,
+        Self::Broken,
+        Self::Evicted,
+        Self::Absent,
+        Self::Released,
+        Self::Closed,
+        Self::Committed,
+        Self::Aborted,
+        Self::Published,
+        Self::Invalidated,
+    ];
+
+    /// The inverse of [`Self::text`].
+    pub fn from_text(text: &[u8]) -> Option<Self> {
+        Self::ALL.into_iter().find(|reason| reason.text().as_bytes() == text)
+    }
+
     pub fn text(self) -> &'static str {
         match self {
             Self::Expired => "expired",
@@ -182,3 +201,19 @@ pub struct Ending {
 
 /// What one step did.
 pub type Outcome<V> = crate::step::Outcome<V, Edit, Answer>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_text_is_read_back_and_nothing_else_is() {
+        assert_eq!(Reason::ALL.len(), Reason::Invalidated as usize + 1);
+        for one in Reason::ALL {
+            assert_eq!(Reason::from_text(one.text().as_bytes()), Some(one));
+        }
+        for text in ["", "Open", "EXPIRED", "counted ", "other"] {
+            assert_eq!(Reason::from_text(text.as_bytes()), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! GCRA, MGCRA, WINDOW and CL.THROTTLE.
+
+use resil_core::rate_limit::{Ask, Quota, TierSet, Verdict, gc_at, step, step_many};
+use resil_core::window::{self, Window};
+use resil_core::{Instant, Step};
+use resil_wire::answer::Answer;
+use resil_wire::gcra::Gcra;
+use resil_wire::mgcra::Mgcra;
+use resil_wire::throttle::ClThrottle;
+use resil_wire::window::Windowed;
+use smallvec::SmallVec;
+
+use super::refused;
+use super::store::{Kept, State, Store, Touch, When};
+use crate::error::Error;
+
+impl Kept for TierSet {
+    fn of(state: &mut State) -> Option<&mut Self> {
+        match state {
+            State::Tiers(tiers) => Some(tiers),
+            _ => None,
+        }
+    }
+
+    fn into_state(self) -> State {
+        State::Tiers(self)
+    }
+
+    fn due(&self, salt: u64) -> Option<Instant> {
+        Some(gc_at(self, salt))
+    }
+
+    fn is_nothing(&self) -> bool {
+        self.is_empty()
+    }
+}
+
+impl Kept for Window {
+    fn of(state: &mut State) -> Option<&mut Self> {
+        match state {
+            State::Log(window) => Some(window),
+            _ => None,
+        }
+    }
+
+    fn into_state(self) -> State {
+        State::Log(self)
+    }
+
+    fn due(&self, salt: u64) -> Option<Instant> {
+        Some(self.gc_at(salt))
+    }
+
+    fn is_nothing(&self) -> bool {
+        self.is_empty()
+    }
+}
+
+impl Store {
+    pub fn gcra(&self, call: &Gcra<'_>, when: When) -> Result<Answer, Error> {
+        self.take(call.key, &call.quotas, call.ask, when).map(|verdict| Answer::Limit((&verdict).into()))
+    }
+
+    pub fn throttle(&self, call: &ClThrottle<'_>, when: When) -> Result<Answer, Error> {
+        let verdict = self.take(call.key, &[call.throttle.quota], call.throttle.ask, when)?;
+        Ok(Answer::Throttle(call.throttle.reply(&verdict)))
+    }
+
+    fn take(&self, key: &[u8], quotas: &[Quota], ask: Ask, when: When) -> Result<Verdict, Error> {
+        self.on(key, when, |tiers: &mut TierSet, now| {
+            let Step { verdict, change, .. } = step(tiers, quotas, ask, now).map_err(refused)?;
+            Ok((verdict, keep(tiers, change)))
+        })
+    }
+
+    pub fn mgcra(&self, call: &Mgcra<'_>, when: When) -> Result<Answer, Error> {
+        let names: SmallVec<[&[u8]; 4]> = call.limits.iter().map(|(key, _)| *key).collect();
+        let verdict = self.on_all(&names, when, |tiers: &mut [TierSet], now| {
+            let limits = call.limits.iter().map(|(_, quota)| *quota);
+            let asked: SmallVec<[(TierSet, Quota); 4]> = tiers.iter().cloned().zip(limits).collect();
+            let Step { verdict, change, .. } = step_many(&asked, call.cost, now).map_err(refused)?;
+            for (tiers, change) in tiers.iter_mut().zip(change.into_iter().flatten()) {
+                keep(tiers, change);
+            }
+            Ok(verdict)
+        })?;
+        Ok(Answer::Limits((&verdict).into()))
+    }
+
+    pub fn window(&self, call: &Windowed<'_>, when: When) -> Result<Answer, Error> {
+        let verdict = self.on(call.key, when, |log: &mut Window, now| {
+            let Step { verdict, change, .. } = window::step(log, call.rule, call.ask, now);
+            let touch = change.map_or(Touch::Unchanged, |change| {
+                log.apply(&change);
+                Touch::Changed
+            });
+            Ok((verdict, touch))
+        })?;
+        Ok(Answer::Limit((&verdict).into()))
+    }
+}
+
+fn keep(tiers: &mut TierSet, change: Option<TierSet>) -> Touch {
+    match change {
+        Some(change) => {
+            *tiers = change;
+            Touch::Changed
+        }
+        None => Touch::Unchanged,
+    }
+}

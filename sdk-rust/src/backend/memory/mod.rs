@@ -1,0 +1,177 @@
+//! The state machines in this process: `memory://`.
+//!
+//! # The promise
+//! Every command is answered as a server answers it, blocking waits included. All decisions are core's; here are only
+//! the keys, the lines of waiters, and who looks at them when time has passed. Nothing disconnects in memory: BOUND and
+//! BOUNDTO are plain leases, and a heartbeat has nothing to say.
+//!
+//! # The map
+//! - `store`: the keys, in shards; `fences`: one counter for all of them; `registry`: stores that are shared by name.
+//! - `limits`, `breakers`, `holdings`, `idempotency`, `flights`: the commands.
+//! - `room`: a key and its line; `waiting`: a call that waits; `keeper`: who wakes keys when nobody asks.
+//! - `bounds`: what a server would refuse.
+
+mod bounds;
+mod breakers;
+mod fences;
+mod flights;
+mod holdings;
+mod idempotency;
+mod keeper;
+mod limits;
+mod registry;
+mod room;
+mod store;
+mod waiting;
+
+use std::fmt::{self, Display};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use resil_core::Instant;
+use resil_wire::answer::{Answer, Heartbeat};
+use resil_wire::command::Command;
+use tokio::sync::watch;
+
+use self::holdings::{OfBulkheads, OfLocks};
+use self::store::{Store, When};
+use super::Reach;
+use crate::clock::Clock;
+use crate::error::Error;
+
+/// A handle to a store.
+pub(crate) struct Memory {
+    store: Arc<Store>,
+    closed: AtomicBool,
+    reach: watch::Sender<Reach>,
+}
+
+impl Memory {
+    /// One of its own, that nobody else sees.
+    pub fn new(clock: Clock) -> Self {
+        Self::with_store(Store::new(clock))
+    }
+
+    /// What `memory://name` names: the same store for all in this process who name it, for as long as anybody has it. The
+    /// clock is that of whoever came first. Without a name, one of its own.
+    pub fn named(name: &str, clock: Clock) -> Self {
+        if name.is_empty() { Self::new(clock) } else { Self::with_store(registry::shared(name, clock)) }
+    }
+
+    fn with_store(store: Arc<Store>) -> Self {
+        Self { store, closed: AtomicBool::new(false), reach: watch::Sender::new(Reach::Here) }
+    }
+
+    /// Answers at once: WAIT means try once, as in a transaction on a server.
+    pub fn call(&self, command: &Command<'_>) -> Result<Answer, Error> {
+        self.call_when(command, When::Now)
+    }
+
+    /// The same at another instant than the clock's, for those who play what happened at given instants.
+    pub fn call_at(&self, command: &Command<'_>, at: Instant) -> Result<Answer, Error> {
+        self.call_when(command, When::At(at))
+    }
+
+    /// Answers when there is an answer. Whoever drops this has left the line.
+    pub async fn wait(&self, command: &Command<'_>) -> Result<Answer, Error> {
+        if command.waits().is_none() {
+            return self.call(command);
+        }
+        self.admit(command)?;
+        match command {
+            Command::LockAcquire(call) => self.wait_for_lock(call).await,
+            Command::BulkheadEnter(call) => self.wait_for_permit(call).await,
+            Command::IdempBegin(call) => self.wait_for_run(call).await,
+            Command::FlightJoin(call) => self.wait_for_value(call).await,
+            _ => self.call(command),
+        }
+    }
+
+    /// Refuses what a server would refuse unseen.
+    fn admit(&self, command: &Command<'_>) -> Result<(), Error> {
+        if self.closed.load(Relaxed) {
+            return Err(closed());
+        }
+        bounds::check(command)
+    }
+
+    fn call_when(&self, command: &Command<'_>, when: When) -> Result<Answer, Error> {
+        self.admit(command)?;
+        let store = &*self.store;
+        match command {
+            Command::Gcra(call) => store.gcra(call, when),
+            Command::Mgcra(call) => store.mgcra(call, when),
+            Command::Window(call) => store.window(call, when),
+            Command::Throttle(call) => store.throttle(call, when),
+            Command::BreakerAdmit(call) => store.admit(call, when),
+            Command::BreakerReport(call) => store.report(call, when),
+            Command::BreakerTally(call) => store.tally(call, when),
+            Command::BreakerState(key) => store.breaker_state(key, when),
+            Command::BreakerForce(call) => store.force(call, when),
+            Command::BreakerReset(key) => store.reset(key, when),
+            Command::BreakerConfig(call) => store.configure(call, when),
+            Command::LockAcquire(call) => store.try_lock(call, when),
+            Command::LockRenew(call) => store.renew_holding::<OfLocks>(call, when),
+            Command::LockRelease(call) => store.release_holding::<OfLocks>(call, when),
+            Command::LockCheck(call) => store.check_lock(call, when),
+            Command::LockBreak(call) => store.break_lock(call, when),
+            Command::LockInfo(call) => store.show_holding::<OfLocks>(call, when),
+            Command::BulkheadEnter(call) => store.try_enter(call, when),
+            Command::BulkheadRenew(call) => store.renew_holding::<OfBulkheads>(call, when),
+            Command::BulkheadLeave(call) => store.release_holding::<OfBulkheads>(call, when),
+            Command::BulkheadInfo(call) => store.show_holding::<OfBulkheads>(call, when),
+            Command::IdempBegin(call) => store.try_to_run(call, when),
+            Command::IdempCommit(call) => store.commit(call, when),
+            Command::IdempAbort(call) => store.abort(call, when),
+            Command::IdempRenew(call) => store.renew_run(call, when),
+            Command::IdempOnce(call) => store.once(call, when),
+            Command::IdempGet(call) => store.look_at_run(call, when),
+            Command::IdempInfo(key) => store.show_record(key, when),
+            Command::FlightJoin(call) => store.try_to_lead(call, when),
+            Command::FlightGet(key) => store.look_at_value(key, when),
+            Command::FlightPublish(call) => store.publish(call, when),
+            Command::FlightAbandon(call) => store.abandon(call, when),
+            Command::FlightRenew(call) => store.renew_lead(call, when),
+            Command::FlightInvalidate(call) => store.invalidate(call, when),
+            Command::FlightInfo(key) => store.show_flight(key, when),
+            Command::Heartbeat => Ok(Answer::Heartbeat(Heartbeat { bound: 0, losses: Vec::new() })),
+        }
+    }
+
+    pub fn reach(&self) -> watch::Receiver<Reach> {
+        self.reach.subscribe()
+    }
+
+    /// Nothing is answered through this handle any more; who waits through it is told so. Others of the same name go on.
+    pub fn close(&self) {
+        self.closed.store(true, Relaxed);
+        self.reach.send_replace(Reach::Away);
+        self.store.keeper.nudge.notify_waiters();
+    }
+
+    /// How many keys there are, those included that nobody needs any more but which are still there.
+    pub fn keys(&self) -> usize {
+        self.store.len()
+    }
+
+    /// How many tasks look after waiters.
+    pub fn tasks(&self) -> usize {
+        self.store.keeper.tasks()
+    }
+}
+
+impl fmt::Debug for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Memory").field("keys", &self.keys()).finish_non_exhaustive()
+    }
+}
+
+fn closed() -> Error {
+    Error::BackendUnavailable("the client is closed")
+}
+
+/// What core or the parser says no to. Its own code, ERR, says nothing.
+fn refused(error: impl Display) -> Error {
+    let sentence = error.to_string();
+    Error::InvalidArgument(sentence.strip_prefix("ERR ").map_or(sentence.clone(), str::to_owned))
+}

@@ -1,0 +1,324 @@
+//! Where the keys are: maps in shards, so that keys that have nothing to do with each other do not wait for each other.
+//!
+//! # Invariants
+//! 1. A key has one kind for as long as it is there. Asking it for another is refused, as on a server.
+//! 2. A key that nobody needs any more (its machine says when) is not seen from then on, and is taken out soon after: when
+//!    it is asked for, or by the sweep, a few keys for every so many calls, whichever keys these ask for.
+//! 3. A key with waiters stays.
+//! 4. The clock is read while the shard is held: for one key time does not run back.
+
+use std::hash::RandomState;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+
+use indexmap::IndexMap;
+use parking_lot::{Mutex, MutexGuard};
+use resil_core::Instant;
+use resil_core::circuit_breaker::Breaker;
+use resil_core::queue::WaiterId;
+use resil_core::rate_limit::TierSet;
+use resil_core::window::Window;
+use smallvec::SmallVec;
+
+use super::fences::Fences;
+use super::flights::Flights;
+use super::holdings::{Bulkheads, Locks};
+use super::idempotency::Idempotency;
+use super::keeper::Keeper;
+use super::room::Waited;
+use crate::clock::Clock;
+use crate::error::Error;
+
+const SHARDS: usize = 64;
+
+/// A sweep looks at `SWEPT_KEYS` keys of one shard. It comes after `CALLS_PER_SWEEP` calls; a new key counts for many.
+const SWEPT_KEYS: usize = 32;
+const CALLS_PER_SWEEP: u32 = 64;
+const CALLS_PER_NEW_KEY: u32 = 16;
+
+/// Below this a map does not give its memory back.
+const KEYS_WORTH_SHRINKING: usize = 1_024;
+
+/// What a key holds.
+pub(super) enum State {
+    Tiers(TierSet),
+    Log(Window),
+    Breaker(Box<Breaker>),
+    Lock(Waited<Locks>),
+    Bulkhead(Waited<Bulkheads>),
+    Record(Waited<Idempotency>),
+    Flight(Waited<Flights>),
+}
+
+/// What can be kept under a key. Its default is what a missing key means.
+pub(super) trait Kept: Default {
+    /// `None` if the key is of another kind.
+    fn of(state: &mut State) -> Option<&mut Self>;
+    fn into_state(self) -> State;
+    /// When nothing in it can matter any more; `None` is never.
+    fn due(&self, salt: u64) -> Option<Instant>;
+    /// True if it is as good as no key.
+    fn is_nothing(&self) -> bool;
+}
+
+/// Whether what was done to a key changed it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Touch {
+    Changed,
+    Unchanged,
+}
+
+/// When a call happens.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum When {
+    Now,
+    /// For tests that play what happened at given instants, also set back.
+    At(Instant),
+}
+
+struct Entry {
+    state: State,
+    due: Option<Instant>,
+}
+
+#[derive(Default)]
+struct Keys {
+    map: IndexMap<Box<[u8]>, Entry, RandomState>,
+    /// Where the sweep goes on.
+    cursor: usize,
+    calls: u32,
+}
+
+/// On cache lines of its own: whoever locks one does not slow down the next.
+#[derive(Default)]
+#[repr(align(128))]
+struct Shard(Mutex<Keys>);
+
+pub(super) struct Store {
+    shards: Box<[Shard]>,
+    next_swept: AtomicUsize,
+    last_waiter: AtomicU64,
+    pub fences: Fences,
+    pub keeper: Arc<Keeper>,
+    pub clock: Clock,
+}
+
+impl Store {
+    pub fn new(clock: Clock) -> Arc<Self> {
+        Arc::new(Self {
+            shards: (0..SHARDS).map(|_| Shard::default()).collect(),
+            next_swept: AtomicUsize::new(0),
+            last_waiter: AtomicU64::new(0),
+            fences: Fences::default(),
+            keeper: Arc::new(Keeper::default()),
+            clock,
+        })
+    }
+
+    /// A number for a call that may have to wait.
+    pub fn next_waiter(&self) -> WaiterId {
+        self.last_waiter.fetch_add(1, Relaxed) + 1
+    }
+
+    pub fn now(&self, when: When) -> Instant {
+        match when {
+            When::Now => self.clock.core_now(),
+            When::At(at) => at,
+        }
+    }
+
+    /// Does `work` with what is in `key`, or with what a missing key means. What it changed is kept.
+    pub fn on<T: Kept, R>(
+        &self,
+        key: &[u8],
+        when: When,
+        work: impl FnOnce(&mut T, Instant) -> Result<(R, Touch), Error>,
+    ) -> Result<R, Error> {
+        let salt = salt_of(key);
+        let mut keys = self.shards[shard_of(salt)].0.lock();
+        let now = self.now(when);
+        let result = match keys.find(key, now) {
+            Some(index) => keys.work_on(index, salt, |state| work(state, now)),
+            None => {
+                let mut fresh = T::default();
+                work(&mut fresh, now).map(|(result, touch)| {
+                    if touch == Touch::Changed && !fresh.is_nothing() {
+                        keys.insert(key, fresh, salt);
+                    }
+                    result
+                })
+            }
+        };
+        self.count_call(keys);
+        result
+    }
+
+    /// Does `work` with several keys at once; nobody sees half of it. Whatever is left in them is kept.
+    pub fn on_all<T: Kept, R>(
+        &self,
+        names: &[&[u8]],
+        when: When,
+        work: impl FnOnce(&mut [T], Instant) -> Result<R, Error>,
+    ) -> Result<R, Error> {
+        let salts: SmallVec<[u64; 4]> = names.iter().map(|name| salt_of(name)).collect();
+        // Always in the same order, so that two such calls cannot wait for each other.
+        let wanted = salts.iter().fold(0u64, |wanted, salt| wanted | 1 << shard_of(*salt));
+        let mut shards: SmallVec<[(usize, MutexGuard<'_, Keys>); 4]> = (0..SHARDS)
+            .filter(|shard| wanted & 1 << shard != 0)
+            .map(|shard| (shard, self.shards[shard].0.lock()))
+            .collect();
+        let place_of = |shards: &SmallVec<[(usize, MutexGuard<'_, Keys>); 4]>, salt| {
+            shards.iter().position(|(shard, _)| *shard == shard_of(salt)).unwrap_or_default()
+        };
+        let now = self.now(when);
+        for (name, salt) in names.iter().zip(&salts) {
+            let place = place_of(&shards, *salt);
+            let keys = &mut shards[place].1;
+            if let Some(index) = keys.find(name, now) {
+                T::of(&mut keys.map[index].state).ok_or_else(wrong_type)?;
+            }
+        }
+        // All are of the right kind: from here on nothing is refused before what is taken out is put back.
+        let mut states: SmallVec<[T; 4]> = SmallVec::with_capacity(names.len());
+        for (name, salt) in names.iter().zip(&salts) {
+            let place = place_of(&shards, *salt);
+            let stored = shards[place].1.map.get_mut(*name).and_then(|entry| T::of(&mut entry.state));
+            states.push(stored.map(std::mem::take).unwrap_or_default());
+        }
+        let done = work(&mut states, now);
+        for ((name, salt), state) in names.iter().zip(&salts).zip(states) {
+            let place = place_of(&shards, *salt);
+            shards[place].1.put(name, state, *salt);
+        }
+        done
+    }
+
+    /// Which machine's `key` is, if it is there.
+    pub fn look<R>(&self, key: &[u8], look: impl FnOnce(&mut State) -> R) -> Option<R> {
+        let keys = &mut *self.shards[shard_of(salt_of(key))].0.lock();
+        keys.map.get_mut(key).map(|entry| look(&mut entry.state))
+    }
+
+    /// How many keys there are, those included that nobody needs any more.
+    pub fn len(&self) -> usize {
+        self.shards.iter().map(|shard| shard.0.lock().map.len()).sum()
+    }
+
+    fn count_call(&self, mut keys: MutexGuard<'_, Keys>) {
+        keys.calls += 1;
+        if keys.calls < CALLS_PER_SWEEP {
+            return;
+        }
+        keys.calls = 0;
+        drop(keys);
+        // Another shard each time, also one that nobody asks any more.
+        let shard = self.next_swept.fetch_add(1, Relaxed) % SHARDS;
+        if let Some(mut keys) = self.shards[shard].0.try_lock() {
+            let now = self.clock.core_now();
+            keys.sweep(now);
+        }
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        self.keeper.look_again();
+    }
+}
+
+impl Keys {
+    /// Where `key` is. One that nobody needs any more is taken out.
+    fn find(&mut self, key: &[u8], now: Instant) -> Option<usize> {
+        let index = self.map.get_index_of(key)?;
+        if self.map[index].is_over(now) {
+            self.map.swap_remove_index(index);
+            return None;
+        }
+        Some(index)
+    }
+
+    fn work_on<T: Kept, R>(
+        &mut self,
+        index: usize,
+        salt: u64,
+        work: impl FnOnce(&mut T) -> Result<(R, Touch), Error>,
+    ) -> Result<R, Error> {
+        let entry = &mut self.map[index];
+        let state = T::of(&mut entry.state).ok_or_else(wrong_type)?;
+        let (result, touch) = work(state)?;
+        if touch == Touch::Changed {
+            if state.is_nothing() {
+                self.map.swap_remove_index(index);
+            } else {
+                entry.due = state.due(salt);
+            }
+        }
+        Ok(result)
+    }
+
+    fn insert<T: Kept>(&mut self, key: &[u8], state: T, salt: u64) {
+        let due = state.due(salt);
+        self.map.insert(key.into(), Entry { state: state.into_state(), due });
+        self.calls += CALLS_PER_NEW_KEY;
+    }
+
+    /// Stores `state`, or takes the key out if that is nothing.
+    fn put<T: Kept>(&mut self, key: &[u8], state: T, salt: u64) {
+        match (self.map.get_index_of(key), state.is_nothing()) {
+            (Some(index), true) => {
+                self.map.swap_remove_index(index);
+            }
+            (None, true) => {}
+            (Some(index), false) => {
+                let due = state.due(salt);
+                self.map[index] = Entry { state: state.into_state(), due };
+            }
+            (None, false) => self.insert(key, state, salt),
+        }
+    }
+
+    fn sweep(&mut self, now: Instant) {
+        for _ in 0..SWEPT_KEYS.min(self.map.len()) {
+            if self.cursor >= self.map.len() {
+                self.cursor = 0;
+            }
+            match self.map.get_index(self.cursor) {
+                // The last one moves here and is looked at next.
+                Some((_, entry)) if entry.is_over(now) => {
+                    self.map.swap_remove_index(self.cursor);
+                }
+                _ => self.cursor += 1,
+            }
+        }
+        let (len, capacity) = (self.map.len(), self.map.capacity());
+        if capacity > KEYS_WORTH_SHRINKING && len < capacity / 8 {
+            self.map.shrink_to(len * 2);
+        }
+    }
+}
+
+impl Entry {
+    fn is_over(&self, now: Instant) -> bool {
+        self.due.is_some_and(|due| due <= now)
+    }
+}
+
+pub(super) fn wrong_type() -> Error {
+    Error::InvalidArgument("WRONGTYPE Operation against a key holding the wrong kind of value".to_owned())
+}
+
+/// A number of a name's own, to spread keys over shards and expiries over time.
+fn salt_of(name: &[u8]) -> u64 {
+    let mut salt = name.len() as u64;
+    for chunk in name.chunks(8) {
+        let mut word = [0; 8];
+        word[..chunk.len()].copy_from_slice(chunk);
+        salt = (salt ^ u64::from_le_bytes(word)).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
+    }
+    salt
+}
+
+/// By the bits of the last product that depend on every bit of the name.
+fn shard_of(salt: u64) -> usize {
+    (salt >> 23) as usize % SHARDS
+}
