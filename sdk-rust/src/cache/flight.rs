@@ -22,7 +22,7 @@ use resil_wire::single_flight::{AbandonCall, Brought, InvalidateCall, JoinCall, 
 
 use super::table::{Landing, Seat};
 use super::tier::Rule;
-use super::versioned::version_of;
+use super::versioned::{too_old, version_of};
 use super::{Core, OnError};
 use crate::error::Error;
 use crate::health::Away;
@@ -184,8 +184,7 @@ where
     }
 
     fn too_old(&self) -> Landing {
-        let message = "what was loaded is older than the version that was asked for".to_owned();
-        Landing::Failed(Error::LoadFailed { name: self.key.as_str().into(), message })
+        Landing::Failed(too_old(&self.key))
     }
 
     /// The server does not answer, or refuses.

@@ -283,7 +283,9 @@ impl Cached {
             async move {
                 let Some(value) = loading.await.map_err(Trouble::Theirs)? else { return Ok(None) };
                 let unwritable = |error| Error::Internal(format!("a value cannot be written as JSON: {error}"));
-                serde_json::to_vec(&value).map(|json| Some(json.into())).map_err(|error| Trouble::Ours(unwritable(error)))
+                serde_json::to_vec(&value)
+                    .map(|json| Some(json.into()))
+                    .map_err(|error| Trouble::Ours(unwritable(error)))
             }
         };
         let slot = slot(loader);
@@ -337,12 +339,7 @@ impl Cached {
         Err(Error::Cancelled.into())
     }
 
-    async fn landed<L, Fut, E>(
-        &self,
-        key: &str,
-        landing: Landing,
-        slot: &Slot<L>,
-    ) -> Result<Loaded, Failure<Arc<E>>>
+    async fn landed<L, Fut, E>(&self, key: &str, landing: Landing, slot: &Slot<L>) -> Result<Loaded, Failure<Arc<E>>>
     where
         L: FnOnce(String) -> Fut,
         Fut: Future<Output = Result<Option<Bytes>, Trouble<E>>>,

@@ -21,10 +21,17 @@ use crate::error::Error;
 /// How a flight ended, for everybody who joined it.
 #[derive(Debug, Clone)]
 pub(super) enum Landing {
-    Found { bytes: Bytes, age: Option<Duration>, stale: bool },
+    Found {
+        bytes: Bytes,
+        age: Option<Duration>,
+        stale: bool,
+    },
     Empty,
     /// The loader's own error, and its words for callers of another type.
-    LoadError { error: Arc<dyn Any + Send + Sync>, message: Arc<str> },
+    LoadError {
+        error: Arc<dyn Any + Send + Sync>,
+        message: Arc<str>,
+    },
     Failed(Error),
     /// What was loaded may have been invalidated before some of those who joined began: it is only for who began the
     /// flight. The others ask anew.

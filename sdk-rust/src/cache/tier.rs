@@ -72,7 +72,15 @@ impl Tier {
     }
 
     /// `fresh`: how long the server would still call it fresh.
-    pub fn keep(&mut self, key: &Arc<str>, rule: Rule, content: Option<Bytes>, age: Duration, fresh: Duration, now: Moment) {
+    pub fn keep(
+        &mut self,
+        key: &Arc<str>,
+        rule: Rule,
+        content: Option<Bytes>,
+        age: Duration,
+        fresh: Duration,
+        now: Moment,
+    ) {
         let ttl = self.ttl.min(fresh);
         if ttl.is_zero() {
             return;

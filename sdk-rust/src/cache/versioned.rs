@@ -44,6 +44,11 @@ pub(super) fn written(version: u64, value: &[u8]) -> Bytes {
     bytes.freeze()
 }
 
+pub(super) fn too_old(key: &str) -> Error {
+    let message = "what was loaded is older than the version that was asked for".to_owned();
+    Error::LoadFailed { name: key.into(), message }
+}
+
 fn read(mut bytes: Bytes) -> Result<Versioned, Error> {
     let no_version = || Error::Internal("a cached value has no version".to_owned());
     let version = version_of(&bytes).ok_or_else(no_version)?;
@@ -87,7 +92,12 @@ impl VersionedCached {
         };
         let slot = super::slot(loader);
         let loaded = self.0.fetch(key, Rule::AtLeast(version), &slot).await?;
-        loaded.try_map(read).map_err(Failure::Resil)
+        let loaded = loaded.try_map(read).map_err(Failure::Resil)?;
+        // Where everybody loads alone nobody has checked it.
+        match loaded.value() {
+            Some(found) if found.version < version => Err(too_old(key).into()),
+            _ => Ok(loaded),
+        }
     }
 
     /// As [`Cached::invalidate`].

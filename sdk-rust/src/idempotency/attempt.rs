@@ -175,13 +175,7 @@ fn pause(repeats: u32) -> Duration {
 /// COMMIT, asked again while nothing answers: the same token committing again is the first commit again.
 async fn bring(client: &Client, key: &str, token: &str, keep: Duration, ending: &Ending) -> Result<Committed, Error> {
     let Ending { result, is_error, until } = ending;
-    let call = CommitCall {
-        key: key.as_bytes(),
-        token: token.as_bytes(),
-        ttl: span(keep),
-        result,
-        failed: *is_error,
-    };
+    let call = CommitCall { key: key.as_bytes(), token: token.as_bytes(), ttl: span(keep), result, failed: *is_error };
     let command = Command::IdempCommit(call);
     let mut tries = 0;
     loop {

@@ -60,7 +60,7 @@ use serde::de::DeserializeOwned;
 pub use self::outcome::{Known, Outcome, Remember, Run};
 use self::running::Codec;
 use self::sharing::Sharing;
-use self::token::{from_ms, fresh_token, is_silence, odd, span};
+use self::token::{fresh_token, from_ms, is_silence, odd, span};
 use crate::client::Client;
 use crate::error::{Error, Failure};
 use crate::health::Away;
@@ -218,12 +218,7 @@ impl Idempotent {
     ///
     /// An error of `work` frees the key at once: it says that nothing happened. See
     /// [`run_remembering`](Self::run_remembering) for errors that are final.
-    pub async fn run<F, Fut, R, E>(
-        &self,
-        key: &str,
-        fingerprint: &[u8],
-        work: F,
-    ) -> Result<Outcome<Bytes>, Failure<E>>
+    pub async fn run<F, Fut, R, E>(&self, key: &str, fingerprint: &[u8], work: F) -> Result<Outcome<Bytes>, Failure<E>>
     where
         F: FnOnce(Run) -> Fut,
         Fut: Future<Output = Result<R, E>>,
@@ -252,12 +247,7 @@ impl Idempotent {
     }
 
     /// As [`run`](Self::run), with results kept as JSON.
-    pub async fn run_json<F, Fut, T, E>(
-        &self,
-        key: &str,
-        fingerprint: &[u8],
-        work: F,
-    ) -> Result<Outcome<T>, Failure<E>>
+    pub async fn run_json<F, Fut, T, E>(&self, key: &str, fingerprint: &[u8], work: F) -> Result<Outcome<T>, Failure<E>>
     where
         F: FnOnce(Run) -> Fut,
         Fut: Future<Output = Result<T, E>>,

@@ -89,8 +89,7 @@ impl<E> Remember<E> {
 impl<E: Serialize + DeserializeOwned> Remember<E> {
     /// Final errors are kept as JSON.
     pub fn json(is_final: impl Fn(&E) -> bool + Send + Sync + 'static) -> Self {
-        let write =
-            move |error: &E| is_final(error).then(|| serde_json::to_vec(error).ok()).flatten().map(Bytes::from);
+        let write = move |error: &E| is_final(error).then(|| serde_json::to_vec(error).ok()).flatten().map(Bytes::from);
         Self::with(write, |bytes| serde_json::from_slice(bytes).ok())
     }
 }

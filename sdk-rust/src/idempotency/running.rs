@@ -42,9 +42,9 @@ impl<'a, T: Serialize + DeserializeOwned, E> Codec<'a, T, E> {
             // No JSON is empty: it stands for a result that could not be written.
             read: |bytes| match &*bytes {
                 [] => Ok(None),
-                json => serde_json::from_slice(json).map(Some).map_err(|error| {
-                    Error::Internal(format!("the recorded result is not what was expected: {error}"))
-                }),
+                json => serde_json::from_slice(json)
+                    .map(Some)
+                    .map_err(|error| Error::Internal(format!("the recorded result is not what was expected: {error}"))),
             },
             remember,
         }

@@ -19,9 +19,16 @@ use crate::clock::{Clock, Moment};
 #[derive(Debug, Clone)]
 pub(super) enum Settled {
     /// It is done. `age` is how old the result was at `seen_at`.
-    Done { is_error: bool, result: Option<Bytes>, age: Duration, seen_at: Moment },
+    Done {
+        is_error: bool,
+        result: Option<Bytes>,
+        age: Duration,
+        seen_at: Moment,
+    },
     Mismatch,
-    Held { attempt: u32 },
+    Held {
+        attempt: u32,
+    },
 }
 
 #[derive(Debug, Clone)]
@@ -29,7 +36,9 @@ enum Phase {
     /// The holder of the seat asks, or waits in the server.
     Asking,
     /// It runs; its lease is trusted until then.
-    Running { until: Moment },
+    Running {
+        until: Moment,
+    },
     Settled(Settled),
 }
 
