@@ -94,6 +94,11 @@ async fn ten_thousand_callers_are_one_load_and_share_its_bytes() {
     let clock = Clock::driven();
     let (users, source) = (users("", &clock).await.build().unwrap(), Source::new(&clock, SECOND));
     let tasks: Vec<_> = (0..10_000).map(|_| spawn_get(&users, &source)).collect();
+    // So many tasks take many turns until the load begins.
+    for _ in 0..1_000 {
+        settle().await;
+    }
+    assert_eq!(source.loads(), 1);
     drive(&clock, SECOND).await;
     let mut places = std::collections::HashSet::new();
     for task in tasks {
@@ -324,10 +329,13 @@ fn a_process_that_dies_while_it_loads_fails_nobody() {
         settle().await;
     });
     assert_eq!(source.loads(), 1);
-    living.block_on(async {
+    let waiting = living.block_on(async {
         let waiting = spawn_get(&there, &source);
         settle().await;
-        drop(dying);
+        waiting
+    });
+    drop(dying);
+    living.block_on(async {
         drive(&clock, 4 * SECOND).await;
         assert!(!waiting.is_finished(), "its lease of five seconds has to lapse");
         drive(&clock, 3 * SECOND).await;

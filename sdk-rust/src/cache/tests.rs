@@ -121,6 +121,11 @@ async fn ten_thousand_callers_are_one_command() {
 async fn ten_thousand_callers_of_a_miss_are_two_commands() {
     let scene = Scene::new([lead(), published()], |builder| builder);
     let tasks: Vec<_> = (0..10_000).map(|_| scene.spawn_get()).collect();
+    // So many tasks take many turns until the load begins.
+    for _ in 0..1_000 {
+        settle().await;
+    }
+    assert_eq!(scene.loads.load(SeqCst), 1);
     scene.drive(SECOND).await;
     for task in tasks {
         assert_eq!(text(task.await.unwrap()), "load 1");
@@ -199,7 +204,7 @@ async fn what_was_loaded_while_the_server_went_away_is_returned() {
 #[tokio::test]
 async fn a_value_the_server_does_not_take_is_returned_and_the_lead_given_up() {
     let refusal = Err(Error::InvalidArgument("VALUE can have at most 1 bytes".to_owned()));
-    let scene = Scene::new([lead(), refusal, Ok(Answer::GivenUp(None))], |builder| builder);
+    let scene = Scene::new([lead(), refusal, Ok(Answer::Abandoned(None))], |builder| builder);
     assert_eq!(text(scene.get().await), "load 1");
     assert_eq!(scene.names(), ["JOIN", "PUBLISH", "ABANDON"]);
 }
