@@ -21,7 +21,7 @@ use crate::error::Error;
 use crate::health::{Health, Registry};
 
 /// What to connect to, and how.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct ConnectOptions {
     pub(crate) url: String,
     /// Who this process is to the others: part of every owner, and the CALLER of breakers.
@@ -35,14 +35,37 @@ pub struct ConnectOptions {
     pub(crate) clock: Clock,
 }
 
-/// Connects with the usual options. See [`ConnectOptions::new`] for what `url` may be.
+/// Without the URL, which may hold a password.
+impl std::fmt::Debug for ConnectOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { url: _, name, command_timeout, instances, waiting_connections, clock } = self;
+        f.debug_struct("ConnectOptions")
+            .field("name", name)
+            .field("command_timeout", command_timeout)
+            .field("instances", instances)
+            .field("waiting_connections", waiting_connections)
+            .field("clock", clock)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Connects with the usual options, as [`ConnectOptions::connect`] does. See [`ConnectOptions::new`] for what `url` may be.
 pub async fn connect(url: &str) -> Result<Client, Error> {
     ConnectOptions::new(url).connect().await
 }
 
 impl ConnectOptions {
-    /// `redis://`, `rediss://`, `redis+cluster://`, `rediss+cluster://`, `redis+sentinel://host1,host2/service`,
-    /// `unix:///path`, or `memory://` (the same state machines in this process; `memory://name` is shared by all who name it).
+    /// Where to:
+    /// - `memory://`: the same state machines in this process; `memory://name` is shared by all who name it.
+    /// - `redis://[user[:password]@]host[:port][/db]`, or `rediss://` over TLS.
+    /// - `unix:///path[?db=n&user=name&pass=secret]`, also `redis+unix://`.
+    /// - `redis+cluster://[user[:password]@]host:port,host:port`, or `rediss+cluster://`.
+    /// - `redis+sentinel://[user[:password]@]host[:port],host[:port]/service[/db]`, or `rediss+sentinel://`. If the sentinels
+    ///   have a password, `?sentinel_user=name&sentinel_pass=secret`.
+    ///
+    /// Characters such as `/ # ? @ :` in a password have to be percent-encoded. TLS trusts the roots of the system
+    /// (`SSL_CERT_FILE` and `SSL_CERT_DIR` are honoured); `#insecure` at the end of the URL trusts anybody, for tests.
+    /// `?protocol=resp2` asks for the older protocol. A user needs the commands he uses, and HELLO.
     pub fn new(url: impl Into<String>) -> Self {
         Self {
             url: url.into(),
@@ -84,6 +107,12 @@ impl ConnectOptions {
         self
     }
 
+    /// Makes one attempt, of at most three seconds. A URL that cannot be used, a wrong password, a certificate that is not
+    /// trusted and a server without the module are errors. If the server is away this is no error: the client is away, too
+    /// (see [`Client::health`]), and connects as soon as the server is there, so that a service may start before it.
+    ///
+    /// A connection that is lost is made again for ever, in the background, after random pauses of up to 500 ms, 1 s, 2 s,
+    /// ... 30 s. Meanwhile calls fail at once, or do what they are told to do while the server is away.
     pub async fn connect(self) -> Result<Client, Error> {
         let scheme = self.url.split("://").next().unwrap_or_default();
         let backend = match scheme {

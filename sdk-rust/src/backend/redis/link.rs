@@ -1,0 +1,233 @@
+//! The shared connection: how it is made, what is asked before it is trusted, and how a command goes over it.
+//!
+//! # Before it is trusted
+//! `PING` (a server that is loading says so) and `HELLO`, which any user may ask: whether the server is a primary,
+//! whether it has the module, and the number of the connection, on which holdings hang. Of a cluster the first node that
+//! answers is asked.
+//!
+//! # Sentinels
+//! They are asked in turn, anew for every connection, and whoever they name has to say itself that it is the primary. This
+//! is done here and not by redis-rs, which asks servers for ROLE, a command that careful users are not given.
+//!
+//! # Clusters
+//! redis-rs finds the node of a key and follows redirections. It also asks again, up to [`CLUSTER_RETRIES`] times, when a
+//! connection breaks: in a cluster a rate limit may then count a call twice.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::cluster::ClusterClientBuilder;
+use redis::cluster_async::ClusterConnection;
+use redis::cluster_routing::{
+    MultipleNodeRoutingInfo, ResponsePolicy, Route, RoutingInfo, SingleNodeRoutingInfo, SlotAddr,
+};
+use redis::{AsyncConnectionConfig, Cmd, ConnectionInfo, ProtocolVersion, PushInfo, PushKind, Value};
+use resil_wire::holding::Bind;
+use resil_wire::reply::Value as Understood;
+use tokio::sync::Notify;
+use tokio::time::timeout;
+
+use super::address::{Address, Sentinels, at, without_database};
+use super::speech::{field, understood};
+use super::trouble::{Trouble, judged};
+use crate::error::Error;
+
+/// From the first packet to a connection that is trusted: one attempt.
+pub(super) const CONNECT_BOUND: Duration = Duration::from_secs(3);
+/// A sentinel that does not answer must not cost the time for the others.
+const SENTINEL_BOUND: Duration = Duration::from_millis(800);
+const CLUSTER_RETRIES: u32 = 3;
+
+const MODULE: &[u8] = b"resil";
+
+/// A connection over which many commands go at once.
+#[derive(Clone)]
+pub(super) enum Link {
+    Server(MultiplexedConnection),
+    Cluster(ClusterConnection),
+}
+
+/// How to open one more connection to where the shared one leads.
+pub(super) enum Door {
+    Server(redis::Client),
+    /// Any node can be reached like this one.
+    Cluster(ConnectionInfo),
+}
+
+/// A shared connection that is trusted.
+pub(super) struct Session {
+    /// Which one it is; they are counted.
+    pub generation: u64,
+    pub link: Link,
+    pub door: Door,
+    pub bind: Bind,
+}
+
+/// What a server says of itself.
+struct Greeting {
+    id: Option<u64>,
+    is_primary: bool,
+    has_module: bool,
+}
+
+impl Link {
+    pub async fn send(&mut self, command: Cmd, key: Option<&[u8]>) -> Result<Value, Trouble> {
+        judged(match self {
+            Self::Server(connection) => connection.send_packed_command(&command).await,
+            Self::Cluster(connection) => {
+                let node = match key {
+                    Some(key) => SingleNodeRoutingInfo::SpecificNode(Route::with_key(key, SlotAddr::Master)),
+                    None => SingleNodeRoutingInfo::RandomPrimary,
+                };
+                connection.route_command(command, RoutingInfo::SingleNode(node)).await
+            }
+        })
+    }
+
+    /// Whether there is a server behind it that may be written to. Waits for as long as it takes.
+    pub async fn look(&self) -> Result<(), Trouble> {
+        match self.clone() {
+            Self::Server(mut connection) => {
+                let greeting = greet(&mut connection).await?;
+                if greeting.is_primary { Ok(()) } else { Err(Trouble::Demoted) }
+            }
+            // One primary that answers is enough: the keys of the others are their own trouble.
+            Self::Cluster(mut connection) => {
+                let anybody = (MultipleNodeRoutingInfo::AllMasters, Some(ResponsePolicy::OneSucceeded));
+                let answer = connection.route_command(redis::cmd("PING"), RoutingInfo::MultiNode(anybody)).await;
+                alive(judged(answer))
+            }
+        }
+    }
+}
+
+/// Opens `address` and asks what has to be asked. `alarm` rings when the connection ends.
+pub(super) async fn open(
+    address: &Address,
+    generation: u64,
+    command_timeout: Duration,
+    alarm: &Arc<Notify>,
+) -> Result<Session, Trouble> {
+    let opening = async {
+        match address {
+            Address::Server(info) => open_server(info, generation, alarm).await,
+            Address::Sentinel(sentinels) => open_server(&primary(sentinels).await?, generation, alarm).await,
+            Address::Cluster(seeds) => open_cluster(seeds, generation, command_timeout).await,
+        }
+    };
+    timeout(CONNECT_BOUND, opening).await.unwrap_or(Err(Trouble::Late))
+}
+
+async fn open_server(info: &ConnectionInfo, generation: u64, alarm: &Arc<Notify>) -> Result<Session, Trouble> {
+    let client = redis::Client::open(info.clone())?;
+    let mut config = untimed();
+    if info.redis_settings().protocol() != ProtocolVersion::RESP2 {
+        let alarm = Arc::clone(alarm);
+        config = config.set_push_sender(move |push: PushInfo| {
+            if push.kind == PushKind::Disconnection {
+                alarm.notify_one();
+            }
+            Ok::<(), redis::aio::SendError>(())
+        });
+    }
+    let mut connection = client.get_multiplexed_async_connection_with_config(&config).await?;
+    let greeting = greet(&mut connection).await?;
+    if !greeting.has_module {
+        return Err(Trouble::Refused(Error::ModuleMissing));
+    }
+    if !greeting.is_primary {
+        return Err(Trouble::Demoted);
+    }
+    let bind = greeting.id.map_or(Bind::None, Bind::To);
+    Ok(Session { generation, link: Link::Server(connection), door: Door::Server(client), bind })
+}
+
+/// What is sent over it is timed by whoever sends.
+pub(super) fn untimed() -> AsyncConnectionConfig {
+    AsyncConnectionConfig::new().set_response_timeout(None).set_connection_timeout(Some(CONNECT_BOUND))
+}
+
+async fn open_cluster(
+    seeds: &[ConnectionInfo],
+    generation: u64,
+    command_timeout: Duration,
+) -> Result<Session, Trouble> {
+    let seed = answering(seeds).await?;
+    let client = ClusterClientBuilder::new(seeds.to_vec())
+        .connection_timeout(CONNECT_BOUND)
+        .response_timeout(command_timeout)
+        .overall_response_timeout(None)
+        .retries(CLUSTER_RETRIES)
+        .min_retry_wait(20)
+        .max_retry_wait(200)
+        .tcp_settings(seed.tcp_settings().clone())
+        .build()?;
+    let connection = client.get_async_connection().await?;
+    Ok(Session { generation, link: Link::Cluster(connection), door: Door::Cluster(seed), bind: Bind::None })
+}
+
+/// The first node that answers. A wrong password or a missing module are told apart here, where there is one node to ask.
+async fn answering(seeds: &[ConnectionInfo]) -> Result<ConnectionInfo, Trouble> {
+    let mut last = Trouble::Gone("no node of the cluster can be reached");
+    for seed in seeds {
+        let asking = async {
+            let client = redis::Client::open(seed.clone())?;
+            greet(&mut client.get_multiplexed_async_connection_with_config(&untimed()).await?).await
+        };
+        match timeout(CONNECT_BOUND / 2, asking).await {
+            Ok(Ok(greeting)) if greeting.has_module => return Ok(seed.clone()),
+            Ok(Ok(_)) => return Err(Trouble::Refused(Error::ModuleMissing)),
+            Ok(Err(trouble)) if trouble.is_final() => return Err(trouble),
+            Ok(Err(trouble)) => last = trouble,
+            Err(_) => last = Trouble::Late,
+        }
+    }
+    Err(last)
+}
+
+/// How to reach the one whom the sentinels call the primary now.
+async fn primary(sentinels: &Sentinels) -> Result<ConnectionInfo, Trouble> {
+    let mut last = Trouble::Gone("no sentinel can be reached");
+    for sentinel in &sentinels.each {
+        let redis = without_database(sentinel.redis_settings());
+        let asking = async {
+            let client = redis::Client::open(sentinel.clone().set_redis_settings(redis))?;
+            let mut connection = client.get_multiplexed_async_connection_with_config(&untimed()).await?;
+            let mut ask = redis::cmd("SENTINEL");
+            ask.arg("GET-MASTER-ADDR-BY-NAME").arg(&sentinels.service);
+            judged(connection.send_packed_command(&ask).await)
+        };
+        match timeout(SENTINEL_BOUND, asking).await {
+            Ok(Ok(answer)) => match redis::from_redis_value::<(String, u16)>(answer) {
+                Ok((host, port)) => return Ok(at(&sentinels.server, &host, port)),
+                Err(_) => last = Trouble::Gone("the sentinels do not know the service"),
+            },
+            Ok(Err(trouble)) => last = trouble,
+            Err(_) => last = Trouble::Late,
+        }
+    }
+    Err(last)
+}
+
+async fn greet(connection: &mut MultiplexedConnection) -> Result<Greeting, Trouble> {
+    let mut second = connection.clone();
+    let (ping, hello) = (redis::cmd("PING"), redis::cmd("HELLO"));
+    let (pong, greeting) = tokio::join!(connection.send_packed_command(&ping), second.send_packed_command(&hello));
+    alive(judged(pong))?;
+    let greeting = understood(judged(greeting)?);
+    let id = field(&greeting, "id").and_then(|id| u64::try_from(id.integer().ok()?).ok());
+    let is_primary = field(&greeting, "role").is_none_or(|role| role.text() == Ok(b"master"));
+    let modules = field(&greeting, "modules");
+    let is_ours = |module: &Understood| field(module, "name").is_some_and(|name| name.text() == Ok(MODULE));
+    let has_module = modules.is_some_and(|modules| modules.array().is_ok_and(|all| all.iter().any(is_ours)));
+    Ok(Greeting { id, is_primary, has_module })
+}
+
+/// A user who may not PING is told so by a server that is there.
+fn alive(answer: Result<Value, Trouble>) -> Result<(), Trouble> {
+    match answer {
+        Ok(_) | Err(Trouble::Refused(Error::PermissionDenied(_)) | Trouble::Later(_)) => Ok(()),
+        Err(trouble) => Err(trouble),
+    }
+}

@@ -1,0 +1,119 @@
+//! A server.
+//!
+//! # The promise
+//! - [`call`](Redis::call) goes over one shared connection, on which any number of calls are under way at once. It is
+//!   answered, or fails, within the command timeout; while the server is away it fails at once.
+//! - [`wait`](Redis::wait) goes over a connection that nobody else needs meanwhile; see [`waiting`].
+//! - The connection is kept by a task of its own; see [`supervisor`]. Nothing is ever asked twice behind a caller's back on
+//!   the shared connection of a single server: a call that failed may have had its effect.
+//!
+//! # Connecting
+//! One attempt is made, of at most three seconds. A URL that cannot be used, a wrong password, a certificate that is not
+//! trusted and a server without the module are errors at once. If the server is away, so is the client, and it connects when the server is there: a service
+//! may start before its Redis.
+//!
+//! # The map
+//! [`address`]: what a URL says. [`link`]: making a connection and trusting it. [`supervisor`]: keeping it. [`waiting`]:
+//! blocking waits. [`slots`]: which node of a cluster waits go to. [`speech`]: words and values. [`trouble`]: errors.
+
+mod address;
+mod link;
+mod slots;
+mod speech;
+mod supervisor;
+#[cfg(test)]
+mod tests;
+mod trouble;
+mod waiting;
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use resil_wire::answer::Answer;
+use resil_wire::command::Command;
+use resil_wire::holding::Bind;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use self::address::Address;
+use self::speech::{packed, understood};
+use self::supervisor::{Shared, Standing};
+use self::trouble::Trouble;
+use super::Reach;
+use crate::client::ConnectOptions;
+use crate::error::Error;
+
+pub(crate) struct Redis {
+    shared: Arc<Shared>,
+    supervisor: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl std::fmt::Debug for Redis {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let reach = *self.shared.reach().borrow();
+        f.debug_struct("Redis").field("address", &self.shared.address).field("reach", &reach).finish()
+    }
+}
+
+impl Redis {
+    pub async fn connect(options: &ConnectOptions) -> Result<Self, Error> {
+        let address = Address::parse(&options.url)?;
+        let shared = Arc::new(Shared::new(address, options.command_timeout, options.waiting_connections));
+        match shared.open().await {
+            Ok(session) => shared.publish(Standing::Here(session)),
+            Err(trouble) if trouble.is_final() => return Err(trouble.into_error(None)),
+            Err(trouble) => shared.publish(Standing::Away(trouble.into_error(None))),
+        }
+        let supervisor = tokio::spawn(Arc::clone(&shared).supervise());
+        Ok(Self { shared, supervisor: Mutex::new(Some(supervisor)) })
+    }
+
+    pub async fn call(&self, command: &Command<'_>) -> Result<Answer, Error> {
+        let mut link = self.shared.link()?;
+        let asked = link.send(packed(command), command.key());
+        let trouble = match timeout(self.shared.command_timeout, asked).await {
+            Ok(Ok(value)) => return read(command, value),
+            Ok(Err(trouble)) => trouble,
+            Err(_) => Trouble::Late,
+        };
+        self.shared.suspect(&trouble);
+        Err(trouble.into_error(command.key()))
+    }
+
+    pub async fn wait(&self, command: &Command<'_>) -> Result<Answer, Error> {
+        match command.waits() {
+            None => self.call(command).await,
+            Some(wait) => self.wait_for(command, wait).await,
+        }
+    }
+
+    /// The number of the shared connection. None in a cluster, where there is one to every node, and while it is away.
+    pub fn bind(&self) -> Bind {
+        self.shared.session().map_or(Bind::None, |session| session.bind)
+    }
+
+    pub fn reach(&self) -> watch::Receiver<Reach> {
+        self.shared.reach()
+    }
+
+    /// Ends waits, closes every connection, and returns when that is done. Calls under way may still be answered.
+    pub async fn close(&self) {
+        self.shared.closing.cancel();
+        let supervisor = self.supervisor.lock().take();
+        if let Some(supervisor) = supervisor {
+            // It ends by itself; if its runtime ended before, so did it.
+            let _ = supervisor.await;
+        }
+    }
+}
+
+impl Drop for Redis {
+    fn drop(&mut self) {
+        self.shared.closing.cancel();
+    }
+}
+
+fn read(command: &Command<'_>, value: redis::Value) -> Result<Answer, Error> {
+    command.read(understood(value)).map_err(|unexpected| Error::Internal(unexpected.to_string()))
+}

@@ -1,0 +1,116 @@
+//! Which node of a cluster a waiting connection has to lead to.
+//!
+//! Calls are routed by redis-rs, but a wait needs a connection of its own to the one node that has the key. The map is
+//! asked for when it is needed, corrected by what nodes say (MOVED), and forgotten when a node fails.
+
+use std::collections::HashMap;
+
+use parking_lot::Mutex;
+use redis::Value;
+
+use super::link::Link;
+use super::trouble::Trouble;
+
+const SLOTS: u16 = 16384;
+
+#[derive(Default)]
+pub(super) struct Slots(Mutex<Known>);
+
+#[derive(Default)]
+struct Known {
+    /// First slot, last slot, `host:port` of its primary.
+    ranges: Vec<(u16, u16, String)>,
+    /// What was heard since.
+    moved: HashMap<u16, String>,
+}
+
+impl Slots {
+    /// `host:port` of the node that has `key`. A node that does not know its own name is called `:port`.
+    pub async fn owner(&self, key: &[u8], link: &Link) -> Result<String, Trouble> {
+        let slot = slot_of(key);
+        if let Some(node) = self.known(slot) {
+            return Ok(node);
+        }
+        let mut ask = redis::cmd("CLUSTER");
+        ask.arg("SLOTS");
+        let ranges = parse(link.clone().send(ask, None).await?);
+        *self.0.lock() = Known { ranges, moved: HashMap::new() };
+        self.known(slot).ok_or(Trouble::Later("no node of the cluster serves the key"))
+    }
+
+    pub fn learn(&self, slot: u16, node: String) {
+        self.0.lock().moved.insert(slot, node);
+    }
+
+    pub fn forget(&self) {
+        *self.0.lock() = Known::default();
+    }
+
+    fn known(&self, slot: u16) -> Option<String> {
+        let known = self.0.lock();
+        let of_range = || known.ranges.iter().find(|(first, last, _)| (*first..=*last).contains(&slot));
+        known.moved.get(&slot).or_else(|| of_range().map(|(_, _, node)| node)).cloned()
+    }
+}
+
+/// `[[first, last, [host, port, ...], replicas...], ...]`
+fn parse(answer: Value) -> Vec<(u16, u16, String)> {
+    let Value::Array(ranges) = answer else { return Vec::new() };
+    let range = |range: Value| {
+        let Value::Array(fields) = range else { return None };
+        let [Value::Int(first), Value::Int(last), Value::Array(primary), ..] = fields.as_slice() else { return None };
+        let [host, Value::Int(port), ..] = primary.as_slice() else { return None };
+        let host = match host {
+            Value::BulkString(host) => String::from_utf8_lossy(host).into_owned(),
+            Value::SimpleString(host) => host.clone(),
+            _ => String::new(),
+        };
+        Some((u16::try_from(*first).ok()?, u16::try_from(*last).ok()?, format!("{host}:{port}")))
+    };
+    ranges.into_iter().filter_map(range).collect()
+}
+
+/// CRC16 (XMODEM) of the key, or of what is between its first `{` and the next `}` if that is not empty.
+fn slot_of(key: &[u8]) -> u16 {
+    let tag = || {
+        let start = key.iter().position(|byte| *byte == b'{')? + 1;
+        let len = key[start..].iter().position(|byte| *byte == b'}')?;
+        (len > 0).then(|| &key[start..start + len])
+    };
+    let crc = tag().unwrap_or(key).iter().fold(0u16, |crc, byte| {
+        (0..8).fold(crc ^ (u16::from(*byte) << 8), |crc, _| (crc << 1) ^ if crc & 0x8000 != 0 { 0x1021 } else { 0 })
+    });
+    crc % SLOTS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_are_those_of_the_server() {
+        // CLUSTER KEYSLOT says so.
+        for (key, slot) in [("", 0), ("123456789", 12739), ("foo", 12182), ("{user1000}.following", 3443)] {
+            assert_eq!(slot_of(key.as_bytes()), slot, "{key}");
+        }
+        assert_eq!(slot_of(b"{user1000}.following"), slot_of(b"{user1000}.followers"));
+        assert_eq!(slot_of(b"foo{}{bar}"), 8363, "an empty tag is no tag");
+    }
+
+    #[test]
+    fn what_a_node_says_later_counts() {
+        let text = |text: &str| Value::BulkString(text.as_bytes().to_vec());
+        let node = |host: Value, port| Value::Array(vec![host, Value::Int(port), text("id")]);
+        let range = |first, last, node| Value::Array(vec![Value::Int(first), Value::Int(last), node]);
+        let answer = Value::Array(vec![range(0, 8000, node(text("a"), 1)), range(8001, 16383, node(Value::Nil, 2))]);
+        let slots = Slots::default();
+        *slots.0.lock() = Known { ranges: parse(answer), moved: HashMap::new() };
+        assert_eq!(slots.known(8000).as_deref(), Some("a:1"));
+        assert_eq!(slots.known(8001).as_deref(), Some(":2"));
+        slots.learn(8000, "b:3".to_owned());
+        assert_eq!(slots.known(8000).as_deref(), Some("b:3"));
+        assert_eq!(slots.known(7999).as_deref(), Some("a:1"));
+        slots.forget();
+        assert_eq!(slots.known(7999), None);
+    }
+}

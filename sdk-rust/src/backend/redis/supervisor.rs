@@ -1,0 +1,199 @@
+//! Who keeps the shared connection: one task, for as long as the client lives.
+//!
+//! # The promise
+//! Whether the server can be reached is known without anybody calling. While it cannot, calls fail at once; attempts to
+//! reach it go on for ever, after random pauses of up to 500 ms, 1 s, 2 s, ... 30 s (full jitter, so that a fleet does not
+//! come back all at once).
+//!
+//! # How a loss is noticed
+//! By whichever comes first: the end of the connection, which RESP3 connections tell at once; a call that failed or was
+//! not answered in time; a look at the server every [`LOOK_EVERY`], which also notices that it was demoted.
+//!
+//! # Silence is not the end
+//! A server that stalls keeps its connections, and closing ours would end every holding that hangs on it. So after a
+//! look that was not answered in time the backend is away, but the old connection is kept; when it answers after all, it is
+//! the shared one again, and nothing was lost. If a new connection is answered and the old one is not, the old one is dead.
+//!
+//! Times are the machine's, never a driven clock's: no test can drive a server.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use tokio::sync::{Notify, watch};
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::address::Address;
+use super::link::{Link, Session, open};
+use super::trouble::{AWAY_AT_FIRST, CLOSED, Trouble};
+use super::waiting::Waiting;
+use crate::backend::Reach;
+use crate::error::Error;
+
+/// Also keeps holdings bound to the connection alive, if their lease is three seconds or more.
+pub(super) const LOOK_EVERY: Duration = Duration::from_secs(1);
+const PAUSE_BASE: Duration = Duration::from_millis(500);
+const PAUSE_MAX: Duration = Duration::from_secs(30);
+/// How long the old connection may take to answer once a new one was answered.
+const OLD_ONE_GRACE: Duration = Duration::from_millis(100);
+
+pub(super) enum Standing {
+    Here(Arc<Session>),
+    /// Why; this is what calls are told.
+    Away(Error),
+}
+
+/// What calls, waits and the supervisor share.
+pub(super) struct Shared {
+    pub address: Address,
+    pub command_timeout: Duration,
+    pub waiting: Waiting,
+    pub closing: CancellationToken,
+    standing: ArcSwap<Standing>,
+    reach: watch::Sender<Reach>,
+    alarm: Arc<Notify>,
+    generations: AtomicU64,
+}
+
+impl Shared {
+    pub fn new(address: Address, command_timeout: Duration, waiting_connections: usize) -> Self {
+        Self {
+            address,
+            command_timeout,
+            waiting: Waiting::new(waiting_connections),
+            closing: CancellationToken::new(),
+            standing: ArcSwap::from_pointee(Standing::Away(AWAY_AT_FIRST)),
+            reach: watch::Sender::new(Reach::Away),
+            alarm: Arc::new(Notify::new()),
+            generations: AtomicU64::new(0),
+        }
+    }
+
+    /// The shared connection, or why there is none.
+    pub fn session(&self) -> Result<Arc<Session>, Error> {
+        match &**self.standing.load() {
+            Standing::Here(session) => Ok(Arc::clone(session)),
+            Standing::Away(error) => Err(error.clone()),
+        }
+    }
+
+    /// What calls go over, or why there is nothing to go over. Takes no lock.
+    pub fn link(&self) -> Result<Link, Error> {
+        match &**self.standing.load() {
+            Standing::Here(session) => Ok(session.link.clone()),
+            Standing::Away(error) => Err(error.clone()),
+        }
+    }
+
+    pub fn reach(&self) -> watch::Receiver<Reach> {
+        self.reach.subscribe()
+    }
+
+    /// Something is not right: have a look.
+    pub fn suspect(&self, trouble: &Trouble) {
+        match trouble {
+            Trouble::Demoted | Trouble::Unwell(_) | Trouble::Gone(_) | Trouble::Late => self.alarm.notify_one(),
+            Trouble::Refused(_)
+            | Trouble::Deadlock
+            | Trouble::Later(_)
+            | Trouble::Moved { .. }
+            | Trouble::Ask { .. } => {}
+        }
+    }
+
+    pub async fn open(&self) -> Result<Arc<Session>, Trouble> {
+        let generation = self.generations.fetch_add(1, Relaxed) + 1;
+        open(&self.address, generation, self.command_timeout, &self.alarm).await.map(Arc::new)
+    }
+
+    pub fn publish(&self, standing: Standing) {
+        let reach = match &standing {
+            Standing::Here(_) => Reach::Here,
+            Standing::Away(_) => Reach::Away,
+        };
+        // First what is, then the news of it: whoever wakes finds it.
+        self.standing.store(Arc::new(standing));
+        self.reach.send_replace(reach);
+    }
+
+    /// Runs until the client is closed.
+    pub async fn supervise(self: Arc<Self>) {
+        let closing = self.closing.clone();
+        closing.run_until_cancelled(self.keep_connected()).await;
+        self.publish(Standing::Away(CLOSED));
+        self.waiting.clear();
+    }
+
+    async fn keep_connected(&self) {
+        loop {
+            let silent = match self.session() {
+                Err(_) => None,
+                Ok(session) => {
+                    let trouble = self.watch_over(&session).await;
+                    tracing::warn!(reason = %trouble.clone().into_error(None), "the connection to the server is lost");
+                    let is_silent = trouble == Trouble::Late;
+                    self.publish(Standing::Away(trouble.into_error(None)));
+                    is_silent.then_some(session)
+                }
+            };
+            let session = self.come_back(silent).await;
+            tracing::info!("connected to the server");
+            self.publish(Standing::Here(session));
+        }
+    }
+
+    /// Returns when the connection cannot be relied on any more, and says why.
+    async fn watch_over(&self, session: &Session) -> Trouble {
+        loop {
+            tokio::select! {
+                () = sleep(LOOK_EVERY) => {}
+                () = self.alarm.notified() => {}
+            }
+            self.waiting.close_the_unused(session.generation);
+            match timeout(self.command_timeout, session.link.look()).await {
+                Ok(Ok(())) => {}
+                Ok(Err(trouble)) => return trouble,
+                Err(_) => return Trouble::Late,
+            }
+        }
+    }
+
+    /// A connection that is answered: a new one, or `silent` if it speaks again.
+    async fn come_back(&self, silent: Option<Arc<Session>>) -> Arc<Session> {
+        let mut old = silent.map(|session| {
+            let link = session.link.clone();
+            (session, Box::pin(async move { link.look().await }))
+        });
+        let mut pause_max = PAUSE_BASE;
+        loop {
+            let pause = pause_max.mul_f64(rand::random::<f64>());
+            if let Some((session, look)) = &mut old {
+                match timeout(pause, look).await {
+                    Ok(Ok(())) => return Arc::clone(session),
+                    // It is dead. What is left of the pause is not waited for: somebody answered just now.
+                    Ok(Err(_)) => old = None,
+                    Err(_) => {}
+                }
+            } else {
+                sleep(pause).await;
+            }
+            pause_max = (pause_max * 2).min(PAUSE_MAX);
+            match self.open().await {
+                Ok(new) => {
+                    let Some((session, look)) = &mut old else { return new };
+                    return match timeout(OLD_ONE_GRACE, look).await {
+                        Ok(Ok(())) => Arc::clone(session),
+                        _ => new,
+                    };
+                }
+                Err(trouble) => {
+                    let error = trouble.into_error(None);
+                    tracing::debug!(reason = %error, "an attempt to reach the server failed");
+                    self.standing.store(Arc::new(Standing::Away(error)));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,325 @@
+//! Commands that wait, each on a connection that nobody else needs meanwhile.
+//!
+//! # The promise
+//! - At most as many wait at the server as there may be waiting connections. The others wait here, first come first
+//!   served; whoever's time passes here asks once, without waiting, and gets that answer.
+//! - A connection is used again after a clean answer and closed after anything else. Whoever drops a wait closes its
+//!   connection: the server takes the waiter out of the line, or the grant back.
+//! - A wait that is cut off (the connection breaks, a node fails over, a key moves) is asked again for what is left of
+//!   its time. That is safe: every command that waits is, asked again by the same owner, the same question. If the server
+//!   does not come back within [`PATIENCE`] the wait fails; one that begins while it is away fails at once.
+//!
+//! # Holdings that hang on the shared connection
+//! When that connection is replaced, a grant that hangs on the old one ends the moment it is made. So whoever waits then
+//! asks again, bound to the new one, on another connection; the server moves the place in the line over, which is why
+//! the first connection is kept until the second one is answered. A grant that came in just then is asked for again, too.
+
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use redis::aio::MultiplexedConnection;
+use resil_core::Span;
+use resil_wire::answer::Answer;
+use resil_wire::command::Command;
+use resil_wire::holding::Bind;
+use tokio::sync::{Semaphore, watch};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+
+use super::address::at;
+use super::link::{Door, Session, untimed};
+use super::slots::Slots;
+use super::speech::packed;
+use super::supervisor::Shared;
+use super::trouble::{CLOSED, Trouble, judged};
+use super::{Redis, read};
+use crate::backend::Reach;
+use crate::error::Error;
+
+/// How long a wait that was cut off waits for the server to come back.
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+/// The server times a WAIT; its answer may be on its way for as long as any other, and a little more.
+const SLACK: Duration = Duration::from_millis(250);
+const PAUSE_BASE: Duration = Duration::from_millis(20);
+const PAUSE_MAX: Duration = Duration::from_millis(500);
+/// Connections that nobody used for so long are closed.
+const UNUSED_MAX: Duration = Duration::from_secs(30);
+
+/// The connections, and the line for them.
+pub(super) struct Waiting {
+    places: Semaphore,
+    unused: Mutex<Vec<Unused>>,
+    pub slots: Slots,
+}
+
+struct Unused {
+    connection: MultiplexedConnection,
+    generation: u64,
+    /// The node of a cluster; empty for a single server.
+    node: String,
+    since: Instant,
+}
+
+impl Waiting {
+    pub fn new(connections: usize) -> Self {
+        let places = Semaphore::new(connections.min(Semaphore::MAX_PERMITS));
+        Self { places, unused: Mutex::default(), slots: Slots::default() }
+    }
+
+    pub fn clear(&self) {
+        self.unused.lock().clear();
+    }
+
+    pub fn close_the_unused(&self, generation: u64) {
+        let is_worth_it = |unused: &Unused| unused.generation == generation && unused.since.elapsed() < UNUSED_MAX;
+        self.unused.lock().retain(is_worth_it);
+    }
+
+    fn take(&self, generation: u64, node: &str) -> Option<MultiplexedConnection> {
+        let mut unused = self.unused.lock();
+        // The last one used first: the others grow old and go.
+        let index = unused.iter().rposition(|unused| unused.generation == generation && unused.node == node)?;
+        Some(unused.remove(index).connection)
+    }
+
+    fn put_back(&self, connection: MultiplexedConnection, generation: u64, node: String) {
+        self.unused.lock().push(Unused { connection, generation, node, since: Instant::now() });
+    }
+}
+
+/// Where to ask.
+enum Place {
+    /// Whoever has the key.
+    Owner,
+    /// This once there, since the key is on its way.
+    Ask(String),
+}
+
+/// How asking once went.
+enum Outcome {
+    Answered(redis::Value),
+    Trouble(Trouble),
+    /// The shared connection was replaced. This one is still asking.
+    Rebound(MultiplexedConnection),
+    Over(Error),
+}
+
+impl Redis {
+    pub(super) async fn wait_for(&self, command: &Command<'_>, wait: Span) -> Result<Answer, Error> {
+        let shared = &*self.shared;
+        let deadline = Instant::now() + Duration::from_micros(u64::try_from(wait.as_us()).unwrap_or_default());
+        shared.session()?;
+        let place = tokio::select! {
+            place = timeout_at(deadline, shared.waiting.places.acquire()) => place,
+            () = shared.closing.cancelled() => return Err(CLOSED),
+        };
+        let Ok(Ok(_place)) = place else { return self.call(&rewritten(command, Span::ZERO, self.bind())).await };
+        // Whoever was cut off before had the patience; the whole line need not have it again, one after another.
+        shared.session()?;
+        let asking = Asking { shared, command, deadline, reach: shared.reach(), place: Place::Owner };
+        tokio::select! {
+            answer = asking.until_answered() => answer,
+            () = shared.closing.cancelled() => Err(CLOSED),
+        }
+    }
+}
+
+struct Asking<'a, 'c> {
+    shared: &'a Shared,
+    command: &'a Command<'c>,
+    deadline: Instant,
+    reach: watch::Receiver<Reach>,
+    place: Place,
+}
+
+impl Asking<'_, '_> {
+    async fn until_answered(mut self) -> Result<Answer, Error> {
+        let mut in_trouble_since: Option<Instant> = None;
+        let mut pause_max = PAUSE_BASE;
+        // Kept, not read: see above.
+        let mut earlier: Option<MultiplexedConnection> = None;
+        loop {
+            let session = self.session().await?;
+            let begun = Instant::now();
+            let trouble = match self.ask(&session).await {
+                Outcome::Answered(value) => return read(self.command, value),
+                Outcome::Over(error) => return Err(error),
+                Outcome::Rebound(connection) => {
+                    earlier = Some(connection);
+                    continue;
+                }
+                Outcome::Trouble(trouble) => trouble,
+            };
+            self.shared.suspect(&trouble);
+            let is_cluster = matches!(session.door, Door::Cluster(_));
+            match &trouble {
+                Trouble::Refused(_) | Trouble::Deadlock | Trouble::Late => {
+                    return Err(trouble.into_error(self.command.key()));
+                }
+                Trouble::Moved { slot, node } if is_cluster => self.shared.waiting.slots.learn(*slot, node.clone()),
+                Trouble::Ask { node } if is_cluster => self.place = Place::Ask(node.clone()),
+                Trouble::Moved { .. } | Trouble::Ask { .. } => return Err(trouble.into_error(None)),
+                Trouble::Demoted | Trouble::Unwell(_) | Trouble::Gone(_) | Trouble::Later(_) => {
+                    self.shared.waiting.slots.forget();
+                }
+            }
+            // Having waited in line for a while means that it went well until now.
+            if begun.elapsed() > PATIENCE {
+                (in_trouble_since, pause_max) = (None, PAUSE_BASE);
+            }
+            let since = *in_trouble_since.get_or_insert_with(Instant::now);
+            if since.elapsed() > PATIENCE || Instant::now() >= self.deadline {
+                drop(earlier);
+                return Err(trouble.into_error(self.command.key()));
+            }
+            if !matches!(trouble, Trouble::Moved { .. } | Trouble::Ask { .. }) || pause_max > PAUSE_BASE {
+                sleep(pause_max.mul_f64(rand::random::<f64>()).min(self.left())).await;
+            }
+            pause_max = (pause_max * 2).min(PAUSE_MAX);
+        }
+    }
+
+    fn left(&self) -> Duration {
+        self.deadline.saturating_duration_since(Instant::now())
+    }
+
+    /// The shared connection, when there is one again.
+    async fn session(&mut self) -> Result<std::sync::Arc<Session>, Error> {
+        let bound = (Instant::now() + PATIENCE).min(self.deadline);
+        loop {
+            match self.shared.session() {
+                Ok(session) => return Ok(session),
+                Err(error) => {
+                    if !matches!(timeout_at(bound, self.reach.changed()).await, Ok(Ok(()))) {
+                        return Err(error);
+                    }
+                }
+            }
+        }
+    }
+
+    async fn ask(&mut self, session: &Session) -> Outcome {
+        let (mut connection, node) = match timeout(super::link::CONNECT_BOUND, self.connection(session)).await {
+            Ok(Ok(connected)) => connected,
+            Ok(Err(trouble)) => return Outcome::Trouble(trouble),
+            Err(_) => return Outcome::Trouble(Trouble::Gone("no connection for waiting could be made in time")),
+        };
+        let left = self.left();
+        let span = Span::from_us(i64::try_from(left.as_micros()).unwrap_or(i64::MAX));
+        let command = rewritten(self.command, span, session.bind);
+        let is_bound = matches!(bind_of(&command), Bind::To(_));
+        let bound = left + self.shared.command_timeout + SLACK;
+        let packed = packed(&command);
+        let answered = tokio::select! {
+            answer = timeout(bound, connection.send_packed_command(&packed)) => Ok(answer),
+            over = is_over(self.shared, &mut self.reach, session.generation) => Err(over),
+        };
+        match answered {
+            Err(Ok(())) => Outcome::Rebound(connection),
+            Err(Err(error)) => Outcome::Over(error),
+            Ok(Err(_)) => Outcome::Trouble(Trouble::Late),
+            Ok(Ok(answer)) => match judged(answer) {
+                Ok(_) if is_bound && !self.is_current(session) => Outcome::Rebound(connection),
+                Ok(value) => {
+                    self.shared.waiting.put_back(connection, session.generation, node);
+                    Outcome::Answered(value)
+                }
+                Err(trouble) => Outcome::Trouble(trouble),
+            },
+        }
+    }
+
+    fn is_current(&self, session: &Session) -> bool {
+        self.shared.session().is_ok_and(|now| now.generation == session.generation)
+    }
+
+    /// A connection to where the key is, and which node that is.
+    async fn connection(&mut self, session: &Session) -> Result<(MultiplexedConnection, String), Trouble> {
+        let waiting = &self.shared.waiting;
+        let seed = match &session.door {
+            Door::Server(client) => {
+                return Ok(match waiting.take(session.generation, "") {
+                    Some(connection) => (connection, String::new()),
+                    None => (client.get_multiplexed_async_connection_with_config(&untimed()).await?, String::new()),
+                });
+            }
+            Door::Cluster(seed) => seed,
+        };
+        let (node, is_asking) = match std::mem::replace(&mut self.place, Place::Owner) {
+            Place::Owner => (waiting.slots.owner(self.command.key().unwrap_or_default(), &session.link).await?, false),
+            Place::Ask(node) => (node, true),
+        };
+        let mut connection = match waiting.take(session.generation, &node) {
+            Some(connection) => connection,
+            None => {
+                let (host, port) = node.rsplit_once(':').unwrap_or((&node, ""));
+                let port = port.parse().map_err(|_| Trouble::Later("a node has no port"))?;
+                let info = match host {
+                    // It does not know its name; it is where the others are.
+                    "" => match seed.addr() {
+                        redis::ConnectionAddr::Tcp(host, _) | redis::ConnectionAddr::TcpTls { host, .. } => {
+                            at(seed, host, port)
+                        }
+                        _ => return Err(Trouble::Later("a node has no name")),
+                    },
+                    host => at(seed, host, port),
+                };
+                redis::Client::open(info)?.get_multiplexed_async_connection_with_config(&untimed()).await?
+            }
+        };
+        if is_asking {
+            judged(connection.send_packed_command(&redis::cmd("ASKING")).await)?;
+        }
+        Ok((connection, node))
+    }
+}
+
+/// Returns when another shared connection is there than the one of `generation`; fails when there is none for too long.
+async fn is_over(shared: &Shared, reach: &mut watch::Receiver<Reach>, generation: u64) -> Result<(), Error> {
+    let mut away_since: Option<Instant> = None;
+    loop {
+        let news = match shared.session() {
+            Ok(session) if session.generation != generation => return Ok(()),
+            Ok(_) => {
+                away_since = None;
+                reach.changed().await.is_ok()
+            }
+            Err(error) => {
+                let bound = *away_since.get_or_insert_with(Instant::now) + PATIENCE;
+                match timeout_at(bound, reach.changed()).await {
+                    Ok(news) => news.is_ok(),
+                    Err(_) => return Err(error),
+                }
+            }
+        };
+        if !news {
+            return Err(CLOSED);
+        }
+    }
+}
+
+/// The same question, for `wait` and bound to `bind` if it is to be bound at all.
+fn rewritten<'a>(command: &Command<'a>, wait: Span, bind: Bind) -> Command<'a> {
+    let mut command = command.clone();
+    let (old_wait, old_bind) = match &mut command {
+        Command::LockAcquire(call) => (&mut call.wait, &mut call.bind),
+        Command::BulkheadEnter(call) => (&mut call.wait, &mut call.bind),
+        Command::IdempBegin(call) => (&mut call.wait, &mut call.bind),
+        Command::FlightJoin(call) => (&mut call.wait, &mut call.bind),
+        _ => return command,
+    };
+    *old_wait = wait;
+    if let Bind::To(_) = old_bind {
+        *old_bind = bind;
+    }
+    command
+}
+
+fn bind_of(command: &Command<'_>) -> Bind {
+    match command {
+        Command::LockAcquire(call) => call.bind,
+        Command::BulkheadEnter(call) => call.bind,
+        Command::IdempBegin(call) => call.bind,
+        Command::FlightJoin(call) => call.bind,
+        _ => Bind::None,
+    }
+}

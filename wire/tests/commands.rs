@@ -1,0 +1,264 @@
+//! Whatever one side writes as words the other parses to the same command, with every option it can have.
+//!
+//! How to repeat a failing run: see `seed`.
+
+mod arbitrary;
+mod presentable;
+#[path = "../../core/tests/seed/mod.rs"]
+mod seed;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use arbitrary::command;
+use presentable::{check, is_presentable};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::TestRunner;
+use resil_core::Span;
+use resil_wire::command::{Allowed, Command};
+use resil_wire::{breaker, bulkhead, gcra, idempotency, lock, mgcra, single_flight, throttle, window};
+
+/// The usage of every command there is.
+const USAGES: [&str; 38] = [
+    gcra::USAGE,
+    gcra::PEEK_USAGE,
+    mgcra::USAGE,
+    window::USAGE,
+    window::PEEK_USAGE,
+    throttle::USAGE,
+    breaker::ADMIT_USAGE,
+    breaker::REPORT_USAGE,
+    breaker::TALLY_USAGE,
+    breaker::STATE_USAGE,
+    breaker::FORCE_USAGE,
+    breaker::RESET_USAGE,
+    breaker::CONFIG_USAGE,
+    lock::ACQUIRE_USAGE,
+    lock::RENEW_USAGE,
+    lock::RELEASE_USAGE,
+    lock::CHECK_USAGE,
+    lock::BREAK_USAGE,
+    lock::INFO_USAGE,
+    bulkhead::ENTER_USAGE,
+    bulkhead::RENEW_USAGE,
+    bulkhead::LEAVE_USAGE,
+    bulkhead::INFO_USAGE,
+    idempotency::BEGIN_USAGE,
+    idempotency::COMMIT_USAGE,
+    idempotency::ABORT_USAGE,
+    idempotency::RENEW_USAGE,
+    idempotency::ONCE_USAGE,
+    idempotency::GET_USAGE,
+    idempotency::INFO_USAGE,
+    single_flight::JOIN_USAGE,
+    single_flight::GET_USAGE,
+    single_flight::PUBLISH_USAGE,
+    single_flight::ABANDON_USAGE,
+    single_flight::RENEW_USAGE,
+    single_flight::INVALIDATE_USAGE,
+    single_flight::INFO_USAGE,
+    lock::HEARTBEAT_USAGE,
+];
+
+/// Words as a server has them. Leaked, as everything is that a command borrows here.
+fn slices(words: Vec<Vec<u8>>) -> &'static [&'static [u8]] {
+    words.into_iter().map(|word| &*word.leak()).collect::<Vec<_>>().leak()
+}
+
+fn typed(line: &str) -> Result<String, resil_wire::Refused> {
+    let words: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
+    Command::parse(&words, Allowed::default()).map(|command| format!("{command:?}"))
+}
+
+/// Many commands, the same in every run: what is said of all of them must not depend on luck.
+fn samples() -> impl Iterator<Item = Command<'static>> {
+    let mut runner = TestRunner::deterministic();
+    let strategy = command();
+    (0..20_000).map(move |_| strategy.new_tree(&mut runner).expect("a command").current())
+}
+
+proptest! {
+    #![proptest_config(seed::config())]
+
+    #[test]
+    fn a_command_parses_to_what_was_encoded_whatever_the_case_of_its_name(command in command()) {
+        let mut words = command.words();
+        for lower in [false, true] {
+            if lower {
+                words.iter_mut().take(2).filter(|word| Some(word.as_slice()) != command.key()).for_each(|word| word.make_ascii_lowercase());
+            }
+            let parsed = Command::parse(slices(words.clone()), Allowed::CEILING);
+            prop_assert!(parsed.as_ref() == Ok(&command), "{:?} instead of {:?}", parsed, command);
+        }
+    }
+
+    #[test]
+    fn a_command_says_where_its_key_is_and_how_long_it_waits(command in command()) {
+        let words = command.words();
+        let name: Vec<&str> = command.name().split(' ').collect();
+        prop_assert!(words.iter().zip(&name).all(|(word, name)| word == name.as_bytes()));
+        let index = name.len() + usize::from(matches!(command, Command::Mgcra(_)));
+        prop_assert_eq!(command.key(), words.get(index).map(Vec::as_slice));
+        let options = words.iter().skip(index + 1);
+        let waits = options.clone().zip(options.skip(1)).find(|(word, _)| *word == b"WAIT").map(|(_, wait)| wait);
+        if let Some(wait) = command.waits() {
+            prop_assert_eq!(waits.and_then(|wait| resil_wire::duration::parse(wait)), Some(wait));
+        } else {
+            prop_assert_eq!(waits, None);
+        }
+    }
+
+    #[test]
+    fn no_words_do_worse_than_be_refused(
+        command in command(),
+        noise in vec(prop_oneof![vec(any::<u8>(), 0..9), Just(b"AND".to_vec()), Just(b"WAIT".to_vec()), Just(b"5".to_vec())], 0..5),
+        kept in 0..10usize,
+    ) {
+        let mut words = command.words();
+        words.truncate(kept);
+        words.extend(noise);
+        match Command::parse(slices(words), Allowed::default()) {
+            // Whatever was taken can be said again.
+            Ok(parsed) => {
+                let again = Command::parse(slices(parsed.words()), Allowed::default());
+                prop_assert!(again.as_ref() == Ok(&parsed), "{:?} instead of {:?}", again, parsed);
+            }
+            Err(refused) => prop_assert!(is_presentable(&refused, 450), "{}", refused),
+        }
+    }
+}
+
+#[test]
+fn every_command_and_every_word_of_its_usage_is_exercised() {
+    let mut said: BTreeMap<&str, BTreeSet<Vec<u8>>> = BTreeMap::new();
+    for command in samples() {
+        let words = command.words().into_iter().filter(|word| Some(word.as_slice()) != command.key());
+        said.entry(command.name()).or_default().extend(words);
+    }
+    let mut words_checked = 0;
+    for usage in USAGES {
+        let name = said.keys().filter(|name| usage.starts_with(*name)).max_by_key(|name| name.len());
+        let name = *name.unwrap_or_else(|| panic!("no command for {usage}"));
+        let usage = match usage.split_once("options") {
+            Some((usage, _)) => format!("{usage}{}", breaker::OPTIONS),
+            None => usage.to_owned(),
+        };
+        let words = usage.strip_prefix(name).expect("its name").split(|letter: char| !letter.is_ascii_alphabetic());
+        for word in words.filter(|word| word.len() > 1 && word.bytes().all(|letter| letter.is_ascii_uppercase())) {
+            // What is the default is never written.
+            let default = name == "RES.IDEMP BEGIN" && word == "RUN";
+            assert_eq!(said[name].contains(word.as_bytes()), !default, "{name}: {word}");
+            words_checked += 1;
+        }
+    }
+    assert_eq!(said.len(), USAGES.len());
+    assert!(words_checked > 90, "{words_checked}");
+    assert!(said["CL.THROTTLE"].contains(b"0".as_slice()), "a quantity");
+}
+
+#[test]
+fn what_is_as_if_it_were_not_given_is_not_written() {
+    for line in [
+        "RES.GCRA k 10 1m",
+        "RES.GCRA.PEEK k 10 1m AND 100 1h",
+        "RES.WINDOW k 10 1m",
+        "CL.THROTTLE k 15 30 60",
+        "RES.BREAKER ADMIT k",
+        "RES.BREAKER REPORT k 0.1.2 OK",
+        "RES.BREAKER TALLY k 0 me 1 OK 1 FAIL 0",
+        "RES.BREAKER FORCE k AUTO",
+        "RES.LOCK ACQUIRE k o 30s",
+        "RES.LOCK RENEW k o 30s",
+        "RES.LOCK INFO k",
+        "RES.BULKHEAD ENTER k o 5 30s",
+        "RES.IDEMP BEGIN k t 30s",
+        "RES.IDEMP ONCE k 1d",
+        "RES.SFLIGHT JOIN k t 30s",
+        "RES.SFLIGHT PUBLISH k t 1m VALUE v",
+        "RES.SFLIGHT INVALIDATE k",
+        "RES.HEARTBEAT",
+    ] {
+        let words: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
+        let command = Command::parse(&words, Allowed::default()).expect(line);
+        assert_eq!(command.words().join(b" ".as_slice()), line.as_bytes());
+        assert_eq!(command.waits(), None);
+    }
+    // The defaults spelled out.
+    for (given, written) in [
+        ("RES.GCRA k 10 60s BURST 10 COST 1", "RES.GCRA k 10 1m"),
+        ("CL.THROTTLE k 15 30 60 1", "CL.THROTTLE k 15 30 60"),
+        ("RES.BREAKER TALLY k 0 me 1 OK 1 FAIL 0 SLOW 0 RUN 0", "RES.BREAKER TALLY k 0 me 1 OK 1 FAIL 0"),
+        ("res.lock info k limit 100", "RES.LOCK INFO k"),
+        ("RES.BULKHEAD ENTER k o 5 30s WAIT 0 QUEUE 5 PRIORITY 5", "RES.BULKHEAD ENTER k o 5 30s"),
+        ("RES.IDEMP BEGIN k t 30s ONLAPSE RUN KEEP 24h WAIT 0", "RES.IDEMP BEGIN k t 30s"),
+        ("RES.SFLIGHT PUBLISH k t 1m VALUE v STALE 0", "RES.SFLIGHT PUBLISH k t 1m VALUE v"),
+    ] {
+        let words: Vec<&[u8]> = given.split(' ').map(str::as_bytes).collect();
+        let command = Command::parse(&words, Allowed::default()).expect(given);
+        assert_eq!(command.words().join(b" ".as_slice()), written.as_bytes());
+    }
+}
+
+#[test]
+fn options_are_written_in_words_that_people_write() {
+    let line = "RES.BREAKER CONFIG k VERSION 3 WINDOW TIME 1m RATE 40 OPEN 1500ms FACTOR 1.05 MAX 2m";
+    let words: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
+    let command = Command::parse(&words, Allowed::default()).expect(line);
+    assert_eq!(command.words().join(b" ".as_slice()), line.as_bytes());
+}
+
+#[test]
+fn a_replica_is_asked_exactly_what_is_flagged_readonly() {
+    let pages = concat!(env!("CARGO_MANIFEST_DIR"), "/../commands/");
+    let mut names = BTreeSet::new();
+    for command in samples().filter(|command| names.insert(command.name())) {
+        let path = format!("{pages}{}.json", command.name().to_lowercase().replace(' ', "."));
+        let page = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
+        assert_eq!(page.contains("\"readonly\""), command.is_read_only(), "{}", command.name());
+    }
+    assert_eq!(names.len(), USAGES.len());
+}
+
+#[test]
+fn what_is_no_command_is_refused_by_name() {
+    let refuses = |line: &str, part: &str| check(line, &typed(line).expect_err(line), 450, &[part]);
+    assert!(Command::parse(&[], Allowed::default()).is_err());
+    refuses("RES.NOTHING k", "unknown command 'RES.NOTHING'");
+    refuses("GET k", "unknown command 'GET'");
+    refuses("RES._APPLY k 1 x", "unknown command");
+    refuses("RES.LOCK", "RES.LOCK needs a subcommand");
+    refuses("RES.LOCK ENTER k", "unknown subcommand 'ENTER' of RES.LOCK");
+    refuses("res.sflight help", "unknown subcommand 'help' of res.sflight");
+    refuses("RES.HEARTBEAT now", "unexpected argument 'now'");
+    refuses("RES.BREAKER CONFIG k", "missing options");
+}
+
+#[test]
+fn what_a_server_is_configured_to_allow_is_held_against_every_command() {
+    let tight = Allowed {
+        holding: resil_wire::holding::Bounds { lease_max: Span::from_secs(10), wait_max: Span::from_secs(1) },
+        window_limit_max: 10,
+        value_max: 3,
+    };
+    for (line, fits) in [
+        ("RES.WINDOW k 10 1s", true),
+        ("RES.WINDOW k 11 1s", false),
+        ("RES.WINDOW.PEEK k 11 1s", false),
+        ("RES.LOCK ACQUIRE k o 10s WAIT 1s", true),
+        ("RES.LOCK ACQUIRE k o 11s", false),
+        ("RES.LOCK RENEW k o 11s", false),
+        ("RES.BULKHEAD ENTER k o 1 10s WAIT 2s", false),
+        ("RES.BULKHEAD RENEW k o 11s", false),
+        ("RES.IDEMP BEGIN k t 11s", false),
+        ("RES.IDEMP RENEW k t 11s", false),
+        ("RES.SFLIGHT JOIN k t 10s WAIT 2s", false),
+        ("RES.SFLIGHT RENEW k t 11s", false),
+        ("RES.SFLIGHT PUBLISH k t 1s VALUE abc", true),
+        ("RES.SFLIGHT PUBLISH k t 1s VALUE abcd", false),
+    ] {
+        let words: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
+        assert_eq!(Command::parse(&words, tight).is_ok(), fits, "{line}");
+        assert!(Command::parse(&words, Allowed::CEILING).is_ok(), "{line}");
+    }
+}
