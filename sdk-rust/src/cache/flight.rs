@@ -1,0 +1,367 @@
+//! One flight: JOIN, and whatever follows from the answer. It runs in a task of its own, so that no caller's cancellation
+//! ends it, and is bounded by its own times: it waits for another process' load, and it loads, each for at most the load
+//! timeout.
+//!
+//! The leader renews its lease while it loads. Whatever way the load ends, the server is told: a value, that there is none,
+//! an error, or that somebody else may try.
+
+use std::any::Any;
+use std::fmt::Display;
+use std::panic::AssertUnwindSafe;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::FutureExt;
+use parking_lot::Mutex;
+use resil_core::limits::TEXT_MAX;
+use resil_wire::answer::{Answer, Joined, Published};
+use resil_wire::command::Command;
+use resil_wire::single_flight::{AbandonCall, Brought, InvalidateCall, JoinCall, PublishCall};
+
+use super::table::{Landing, Seat};
+use super::tier::Rule;
+use super::versioned::{too_old, version_of};
+use super::{Core, OnError};
+use crate::error::Error;
+use crate::health::Away;
+use crate::idempotency::token::{Kind, Tenure, from_ms, hold, is_silence, odd, shortened, span, trusted_until};
+
+/// A loader, until somebody uses it.
+pub(super) type Slot<L> = Arc<Mutex<Option<L>>>;
+
+/// How a load can fail.
+#[derive(Debug)]
+pub(super) enum Trouble<E> {
+    Theirs(E),
+    Ours(Error),
+}
+
+/// What became of a load.
+enum Came {
+    Value(Bytes),
+    Nothing,
+    /// Tell others this.
+    Error(Landing, Arc<str>),
+    /// Others may try.
+    GaveUp(Landing),
+}
+
+/// Whether what was loaded counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Standing {
+    Stands,
+    /// The lead was lost: it may have been invalidated meanwhile.
+    Lost,
+}
+
+impl Standing {
+    fn of(self, landing: Landing) -> Landing {
+        match self {
+            Self::Stands => landing,
+            Self::Lost => Landing::Void(Box::new(landing)),
+        }
+    }
+}
+
+pub(super) struct Flight<L> {
+    pub core: Arc<Core>,
+    /// The key as the server knows it.
+    pub key: String,
+    pub token: String,
+    pub slot: Slot<L>,
+}
+
+impl<L> Flight<L> {
+    pub fn new(core: &Arc<Core>, key: &str, slot: &Slot<L>) -> Self {
+        let token = crate::idempotency::token::fresh_token(&core.client);
+        Self { core: Arc::clone(core), key: core.server_key(key), token, slot: Arc::clone(slot) }
+    }
+
+    pub fn join_command(&self, wait: Duration) -> Command<'_> {
+        Command::FlightJoin(JoinCall {
+            key: self.key.as_bytes(),
+            token: self.token.as_bytes(),
+            lease: span(self.core.settings.lease),
+            wait: span(wait),
+            // A process that dies is followed at once. One whose connection is cut loads once in vain.
+            bind: self.core.client.backend().bind(),
+        })
+    }
+
+    /// What a caller gets of an answer that needs nothing more to be done.
+    pub fn hit(&self, seat: &Seat, answer: &Answer) -> Option<Landing> {
+        let Answer::Joined(joined) = answer else { return None };
+        let now = self.core.client.clock().now();
+        match joined {
+            Joined::Value { bytes, age_ms, fresh_ms } if seat.rule.takes(bytes) => {
+                let (bytes, age) = (Bytes::from_owner(Arc::clone(bytes)), from_ms(*age_ms));
+                seat.keep(Some(&bytes), age, from_ms(*fresh_ms), now);
+                Some(Landing::Found { bytes, age: Some(age), stale: false })
+            }
+            Joined::Stale { bytes, age_ms } if seat.rule.takes(bytes) => {
+                let bytes = Bytes::from_owner(Arc::clone(bytes));
+                Some(Landing::Found { bytes, age: Some(from_ms(*age_ms)), stale: true })
+            }
+            Joined::Empty { age_ms } => {
+                let age = from_ms(*age_ms);
+                seat.keep(None, age, self.core.settings.negative_ttl.saturating_sub(age), now);
+                Some(Landing::Empty)
+            }
+            Joined::Error { text } => {
+                let message = String::from_utf8_lossy(text).into_owned();
+                Some(Landing::Failed(Error::LoadFailed { name: self.key.as_str().into(), message }))
+            }
+            _ => None,
+        }
+    }
+}
+
+impl<L, Fut, E> Flight<L>
+where
+    L: FnOnce(String) -> Fut + Send,
+    Fut: Future<Output = Result<Option<Bytes>, Trouble<E>>> + Send,
+    E: Display + Send + Sync + 'static,
+{
+    /// `first` is the answer to JOIN if it is known already.
+    pub async fn fly(self, seat: Seat, first: Option<Result<Answer, Error>>) {
+        let landing = match self.approach(&seat, first).await {
+            Ok(landing) => landing,
+            Err(error) => self.without_server(&seat, error).await,
+        };
+        seat.land(landing);
+    }
+
+    /// `Err` if the server is no help.
+    async fn approach(&self, seat: &Seat, first: Option<Result<Answer, Error>>) -> Result<Landing, Error> {
+        let (client, clock) = (&self.core.client, self.core.client.clock());
+        let (mut has_repeated, mut has_renewed) = (false, false);
+        let mut deadline = clock.now().saturating_add(self.core.settings.load_timeout);
+        let mut first = first;
+        loop {
+            let mut sent = clock.now();
+            let mut answer = match first.take() {
+                Some(answer) => answer,
+                None => client.backend().call(&self.join_command(Duration::ZERO)).await,
+            };
+            let patience = deadline.saturating_sub(clock.now());
+            if matches!(answer, Ok(Answer::Joined(Joined::Busy { .. }))) && !patience.is_zero() {
+                sent = clock.now();
+                answer = client.backend().wait(&self.join_command(patience)).await;
+            }
+            let answer = match answer {
+                Ok(answer) => answer,
+                // The same token gets the same answer, which may only have been lost.
+                Err(error) if is_silence(&error) && !has_repeated => {
+                    has_repeated = true;
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            if let Some(landing) = self.hit(seat, &answer) {
+                return Ok(landing);
+            }
+            match answer {
+                Answer::Joined(Joined::Lead { stale, waited_ms, .. }) => {
+                    let granted_at = sent.saturating_add(from_ms(waited_ms));
+                    return Ok(self.lead(seat, stale.map(Bytes::from_owner), granted_at).await);
+                }
+                Answer::Joined(Joined::Busy { .. }) => {
+                    return Ok(Landing::Failed(Error::Timeout { after: self.core.settings.load_timeout }));
+                }
+                // An older version than the caller knows of.
+                Answer::Joined(Joined::Value { .. } | Joined::Stale { .. }) if !has_renewed => {
+                    has_renewed = true;
+                    deadline = clock.now().saturating_add(self.core.settings.load_timeout);
+                    let call = InvalidateCall { key: self.key.as_bytes(), soft: false };
+                    client.backend().call(&Command::FlightInvalidate(call)).await?;
+                }
+                Answer::Joined(Joined::Value { .. } | Joined::Stale { .. }) => return Ok(self.too_old()),
+                other => return Err(odd(&other)),
+            }
+        }
+    }
+
+    fn too_old(&self) -> Landing {
+        Landing::Failed(too_old(&self.key))
+    }
+
+    /// The server does not answer, or refuses.
+    async fn without_server(&self, seat: &Seat, error: Error) -> Landing {
+        tracing::debug!(%error, key = self.key, "a cached value is loaded without the server");
+        match self.core.settings.away {
+            Away::Closed => Landing::Failed(error),
+            Away::Open => Landing::EachAlone,
+            Away::Local => {
+                let clock = self.core.client.clock();
+                let came = {
+                    let timeout = pin!(clock.sleep(self.core.settings.load_timeout));
+                    tokio::select! {
+                        biased;
+                        came = self.load(&seat.key) => came,
+                        () = timeout => self.timed_out(),
+                    }
+                };
+                match came {
+                    Came::Value(bytes) if !seat.rule.takes(&bytes) => self.too_old(),
+                    Came::Value(bytes) => {
+                        seat.keep(Some(&bytes), Duration::ZERO, self.core.settings.ttl, clock.now());
+                        Landing::Found { bytes, age: Some(Duration::ZERO), stale: false }
+                    }
+                    Came::Nothing => {
+                        seat.keep(None, Duration::ZERO, self.core.settings.negative_ttl, clock.now());
+                        Landing::Empty
+                    }
+                    Came::Error(landing, _) | Came::GaveUp(landing) => landing,
+                }
+            }
+        }
+    }
+
+    fn timed_out(&self) -> Came {
+        Came::GaveUp(Landing::Failed(Error::Timeout { after: self.core.settings.load_timeout }))
+    }
+
+    /// Runs the loader; a panic is an error like any other.
+    async fn load(&self, key: &str) -> Came {
+        let Some(loader) = self.slot.lock().take() else {
+            return Came::GaveUp(Landing::Failed(Error::Internal("a loader was used twice".to_owned())));
+        };
+        let key = key.to_owned();
+        match AssertUnwindSafe(async move { loader(key).await }).catch_unwind().await {
+            Ok(Ok(Some(bytes))) => Came::Value(bytes),
+            Ok(Ok(None)) => Came::Nothing,
+            Ok(Err(Trouble::Theirs(error))) => {
+                let message: Arc<str> = error.to_string().into();
+                let landing = Landing::LoadError { error: Arc::new(error), message: Arc::clone(&message) };
+                Came::Error(landing, message)
+            }
+            Ok(Err(Trouble::Ours(error))) => Came::GaveUp(Landing::Failed(error)),
+            Err(panic) => Came::GaveUp(Landing::Failed(Error::Panicked(words_of(&*panic)))),
+        }
+    }
+
+    /// It is ours to load. `stale` is what was known before.
+    async fn lead(&self, seat: &Seat, stale: Option<Bytes>, granted_at: Duration) -> Landing {
+        let (settings, clock) = (&self.core.settings, self.core.client.clock());
+        if let Some(bytes) = stale.as_ref().filter(|bytes| seat.rule.takes(bytes)) {
+            // Served at once, and loaded anew behind their backs. Whoever comes from now on is told by the server whether
+            // it may still have the stale one: only the server knows how long.
+            seat.land(Landing::Found { bytes: bytes.clone(), age: None, stale: true });
+        }
+        let (lease, until) = (settings.lease, trusted_until(granted_at, settings.lease));
+        let tenure =
+            Tenure { client: &self.core.client, kind: Kind::Flight, key: &self.key, token: &self.token, lease, until };
+        let came = {
+            let mut loading = pin!(self.load(&seat.key));
+            let mut timeout = pin!(clock.sleep(settings.load_timeout));
+            let mut holding = pin!(hold(tenure, |_| {}));
+            let mut is_lost = false;
+            loop {
+                tokio::select! {
+                    biased;
+                    came = &mut loading => break came,
+                    () = &mut timeout => break self.timed_out(),
+                    _ = &mut holding, if !is_lost => {
+                        // Perhaps invalidated: those who come from now on are not to see what is being loaded.
+                        is_lost = true;
+                        seat.detach();
+                    }
+                }
+            }
+        };
+        // Before anything is published: see `table`.
+        seat.detach();
+        match came {
+            Came::Value(bytes) => {
+                if let (Rule::AtLeast(_), Some(known)) = (seat.rule, stale)
+                    && version_of(&known) > version_of(&bytes)
+                {
+                    // A source that lags behind does not push out what is newer; that stays for its stale time.
+                    self.abandon().await;
+                    return Landing::Found { bytes: known, age: None, stale: true };
+                }
+                if !seat.rule.takes(&bytes) {
+                    // Known to be out of date: for those who wait and do not mind, but not to be kept.
+                    self.publish(Duration::ZERO, Brought::Value { bytes: &bytes, stale: span(Duration::ZERO) }).await;
+                    return self.too_old();
+                }
+                let brought = Brought::Value { bytes: &bytes, stale: span(settings.stale) };
+                let standing = self.publish(settings.ttl, brought).await;
+                if standing == Standing::Stands {
+                    seat.keep(Some(&bytes), Duration::ZERO, settings.ttl, clock.now());
+                }
+                standing.of(Landing::Found { bytes, age: Some(Duration::ZERO), stale: false })
+            }
+            Came::Nothing => {
+                let standing = self.publish(settings.negative_ttl, Brought::Empty).await;
+                if standing == Standing::Stands {
+                    seat.keep(None, Duration::ZERO, settings.negative_ttl, clock.now());
+                }
+                standing.of(Landing::Empty)
+            }
+            Came::Error(landing, message) => {
+                match settings.on_error {
+                    OnError::Share => {
+                        let text = match shortened(&message, TEXT_MAX) {
+                            "" => "unknown error",
+                            text => text,
+                        };
+                        self.publish(settings.error_ttl, Brought::Error { text: text.as_bytes() }).await;
+                    }
+                    OnError::PassOn => self.abandon().await,
+                }
+                landing
+            }
+            Came::GaveUp(landing) => {
+                self.abandon().await;
+                landing
+            }
+        }
+    }
+
+    async fn publish(&self, ttl: Duration, brought: Brought<'_>) -> Standing {
+        let (key, token) = (self.key.as_bytes(), self.token.as_bytes());
+        let command = Command::FlightPublish(PublishCall { key, token, ttl: span(ttl), brought });
+        let mut answer = self.core.client.backend().call(&command).await;
+        if matches!(&answer, Err(error) if is_silence(error)) {
+            answer = self.core.client.backend().call(&command).await;
+        }
+        match answer {
+            Ok(Answer::Published(Published::Published { .. })) => Standing::Stands,
+            Ok(Answer::Published(Published::Lost(reason))) => {
+                tracing::debug!(key = self.key, reason = reason.text(), "a load was not published");
+                Standing::Lost
+            }
+            // Away: this process is on its own. Too large to be kept: the others load by themselves.
+            Ok(_) => Standing::Stands,
+            Err(error) => {
+                tracing::debug!(%error, key = self.key, "a load could not be published");
+                if !is_silence(&error) {
+                    self.tell(&Command::FlightAbandon(AbandonCall { key, token, retry: None })).await;
+                }
+                Standing::Stands
+            }
+        }
+    }
+
+    async fn abandon(&self) {
+        let retry = Some(span(self.core.settings.retry)).filter(|retry| !retry.is_zero());
+        let (key, token) = (self.key.as_bytes(), self.token.as_bytes());
+        self.tell(&Command::FlightAbandon(AbandonCall { key, token, retry })).await;
+    }
+
+    /// If it is not heard, the lease lapses.
+    async fn tell(&self, command: &Command<'_>) {
+        if let Err(error) = self.core.client.backend().call(command).await {
+            tracing::debug!(%error, key = self.key, "a lead could not be given up");
+        }
+    }
+}
+
+/// What a panic said, if it said it in words.
+fn words_of(panic: &(dyn Any + Send)) -> String {
+    let words = panic.downcast_ref::<&str>().map(|words| (*words).to_owned());
+    words.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no words".to_owned())
+}

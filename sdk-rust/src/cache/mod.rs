@@ -1,0 +1,390 @@
+//! Values that are loaded once: one caller of the fleet loads, everybody else gets what it loaded.
+//!
+//! ```
+//! # async fn example() -> Result<(), resil::Failure<std::sync::Arc<std::io::Error>>> {
+//! use std::time::Duration;
+//! use resil::cache::Loaded;
+//!
+//! let client = resil::connect("memory://").await?;
+//! let users = client.cached("user").ttl(Duration::from_secs(60)).stale(Duration::from_secs(300)).build()?;
+//!
+//! let ada = users.get("42", async |_key| Ok::<_, std::io::Error>(Some("Ada".into()))).await?;
+//! assert_eq!(ada.into_value().as_deref(), Some(&b"Ada"[..]));
+//! let nobody = users.get("43", async |_key| Ok::<_, std::io::Error>(None)).await?;
+//! assert_eq!(nobody, Loaded::NotFound);
+//!
+//! // After the change is committed:
+//! users.invalidate("42").await?;
+//! # Ok(()) }
+//! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(example()).unwrap();
+//! ```
+//!
+//! # What holds
+//! - All callers of a key in one process share one flight: one command, however many they are. In the fleet one process
+//!   loads; the others wait in the server and get the value in the reply they wait for. Bytes are shared, not copied.
+//! - The load runs in a task of its own, with its own timeout. A caller that is cancelled ends nobody's load.
+//! - A loader that fails, panics or takes too long fails those who wait for it, once: with [`error_ttl`](CachedBuilder::error_ttl) and
+//!   [`retry`](CachedBuilder::retry) nobody tries again for a while, so that a source that is down is not asked by every follower in
+//!   turn. A process that dies while it loads fails nobody: the next one loads.
+//! - Past its ttl a value is served as stale for [`stale`](CachedBuilder::stale) more and not a moment longer, while one process loads it anew.
+//! - What was loaded before an [`invalidate`](Cached::invalidate) is not returned to a get that began after it. Callers that shared the
+//!   voided load ask anew.
+//! - A server that is away never fails a get, unless told to: each process then loads for itself, still once per key.
+//!
+//! # What does not
+//! While the server is away invalidations do not reach other processes. The small local tier, if there is one, forgets by its own ttl. Work
+//! with an effect is not a load: use [`idempotency`](crate::idempotency).
+//!
+//! On the server a key is `cache:<name>:<key>`. The words of a loader's error are sent to the other processes, unless
+//! [`OnError::PassOn`].
+
+mod flight;
+mod invalidation;
+mod loaded;
+mod table;
+#[cfg(test)]
+mod tests;
+mod tier;
+mod versioned;
+
+use std::fmt::Display;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tracing::Instrument;
+
+use self::flight::{Flight, Slot, Trouble};
+pub use self::loaded::Loaded;
+use self::table::{Entered, Landing, Table};
+use self::tier::{Rule, Tier};
+pub use self::versioned::{Versioned, VersionedCached};
+use crate::client::Client;
+use crate::error::{Error, Failure};
+use crate::health::Away;
+use crate::idempotency::within;
+
+/// How often a flight may vanish under a caller (its task was killed) before the caller gives up.
+const VANISHED_MAX: u32 = 3;
+const DAY: Duration = Duration::from_secs(86_400);
+
+/// What the others hear of a loader's error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OnError {
+    /// Its words: all who wait get them, and so does everybody who comes within the error's ttl.
+    #[default]
+    Share,
+    /// Nothing: after [`CachedBuilder::retry`] one of them tries.
+    PassOn,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Settings {
+    ttl: Duration,
+    negative_ttl: Duration,
+    stale: Duration,
+    error_ttl: Duration,
+    retry: Duration,
+    on_error: OnError,
+    load_timeout: Duration,
+    lease: Duration,
+    local_ttl: Duration,
+    local_size: usize,
+    away: Away,
+}
+
+/// See [`Client::cached`].
+#[derive(Debug, Clone)]
+#[must_use]
+pub struct CachedBuilder {
+    client: Client,
+    name: String,
+    settings: Settings,
+}
+
+impl Client {
+    /// Values that are loaded once; `name` says what they are, and is part of every key.
+    pub fn cached(&self, name: impl Into<String>) -> CachedBuilder {
+        let settings = Settings {
+            ttl: Duration::from_secs(60),
+            negative_ttl: Duration::from_secs(30),
+            stale: Duration::ZERO,
+            error_ttl: Duration::from_secs(1),
+            retry: Duration::from_secs(1),
+            on_error: OnError::default(),
+            load_timeout: Duration::from_secs(3),
+            lease: Duration::from_secs(5),
+            local_ttl: Duration::ZERO,
+            local_size: 1_024,
+            away: Away::Local,
+        };
+        CachedBuilder { client: self.clone(), name: name.into(), settings }
+    }
+}
+
+impl CachedBuilder {
+    /// How long a value is fresh. 60 s unless said; zero: those who wait get it, and nothing is kept.
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.settings.ttl = ttl;
+        self
+    }
+
+    /// How long it is known that there is no such thing. 30 s unless said.
+    pub fn negative_ttl(mut self, ttl: Duration) -> Self {
+        self.settings.negative_ttl = ttl;
+        self
+    }
+
+    /// How long past its ttl a value is served while one caller loads it anew. Not at all unless said.
+    pub fn stale(mut self, stale: Duration) -> Self {
+        self.settings.stale = stale;
+        self
+    }
+
+    /// How long after an error nobody tries again (callers get the stale value, or the error). 1 s unless said; zero: those
+    /// who wait get the error, whoever comes next tries.
+    pub fn error_ttl(mut self, ttl: Duration) -> Self {
+        self.settings.error_ttl = ttl;
+        self
+    }
+
+    /// How long after a load that panicked, timed out, or failed under [`OnError::PassOn`] nobody tries again. 1 s unless
+    /// said; zero: the next one tries at once.
+    pub fn retry(mut self, retry: Duration) -> Self {
+        self.settings.retry = retry;
+        self
+    }
+
+    pub fn on_error(mut self, on_error: OnError) -> Self {
+        self.settings.on_error = on_error;
+        self
+    }
+
+    /// How long a load may take, and how long one waits for another process' load. 3 s unless said.
+    pub fn load_timeout(mut self, timeout: Duration) -> Self {
+        self.settings.load_timeout = timeout;
+        self
+    }
+
+    /// How long a process that fell silent while it loads is waited for. It is renewed meanwhile. 5 s unless said.
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.settings.lease = lease;
+        self
+    }
+
+    /// Serves values for that long without asking the server: invalidations by other processes are not seen meanwhile. Off
+    /// unless said.
+    pub fn local_ttl(mut self, ttl: Duration) -> Self {
+        self.settings.local_ttl = ttl;
+        self
+    }
+
+    /// How many values the local tier holds at most. 1,024 unless said.
+    pub fn local_size(mut self, values: usize) -> Self {
+        self.settings.local_size = values;
+        self
+    }
+
+    /// While the server cannot be reached: `Local` (unless said) loads once per key and process, `Open` lets every caller load,
+    /// `Closed` refuses.
+    pub fn when_away(mut self, away: Away) -> Self {
+        self.settings.away = away;
+        self
+    }
+
+    pub fn build(self) -> Result<Cached, Error> {
+        self.build_as("cache")
+    }
+
+    /// A cache whose values carry versions: see [`VersionedCached`].
+    pub fn build_versioned(self) -> Result<VersionedCached, Error> {
+        self.build_as("vcache").map(VersionedCached)
+    }
+
+    fn build_as(self, kind: &str) -> Result<Cached, Error> {
+        let Self { client, name, settings } = self;
+        let (zero, year) = (Duration::ZERO, 366 * DAY);
+        for (field, given) in [
+            ("ttl", settings.ttl),
+            ("negative_ttl", settings.negative_ttl),
+            ("stale", settings.stale),
+            ("error_ttl", settings.error_ttl),
+            ("retry", settings.retry),
+            ("local_ttl", settings.local_ttl),
+        ] {
+            within(field, given, zero, year)?;
+        }
+        within("load_timeout", settings.load_timeout, Duration::from_millis(1), Duration::from_secs(600))?;
+        within("lease", settings.lease, Duration::from_millis(10), DAY)?;
+        if settings.local_size == 0 {
+            return Err(Error::invalid("local_size", "must be at least 1"));
+        }
+        client.inner().health.add(format!("cached:{name}").into(), settings.away);
+        let tier = (!settings.local_ttl.is_zero()).then(|| Tier::new(settings.local_ttl, settings.local_size));
+        let prefix = format!("{kind}:{name}:");
+        Ok(Cached(Arc::new(Core { client, prefix, settings, table: Table::new(tier) })))
+    }
+}
+
+/// Values that are loaded once. Cheap to clone; clones share their flights and their local tier.
+#[derive(Debug, Clone)]
+pub struct Cached(Arc<Core>);
+
+#[derive(Debug)]
+pub(crate) struct Core {
+    client: Client,
+    prefix: String,
+    settings: Settings,
+    table: Arc<Table>,
+}
+
+impl Core {
+    fn server_key(&self, key: &str) -> String {
+        format!("{}{key}", self.prefix)
+    }
+}
+
+pub(super) fn slot<L>(loader: L) -> Slot<L> {
+    Arc::new(Mutex::new(Some(loader)))
+}
+
+impl Cached {
+    /// The value of `key`: the known one, or what `loader` brings. `Ok(None)` of the loader: there is no such thing.
+    ///
+    /// The loader runs at most once, if at all, in a task of its own. All who share its load get its error as
+    /// [`Failure::Inner`]; who waited in another process, or loads another type of error, gets `LOAD_FAILED` with its words.
+    pub async fn get<L, Fut, E>(&self, key: &str, loader: L) -> Result<Loaded, Failure<Arc<E>>>
+    where
+        L: FnOnce(String) -> Fut + Send + 'static,
+        Fut: Future<Output = Result<Option<Bytes>, E>> + Send + 'static,
+        E: Display + Send + Sync + 'static,
+    {
+        let loader = |key| {
+            let loading = loader(key);
+            async move { loading.await.map_err(Trouble::Theirs) }
+        };
+        self.fetch(key, Rule::Plain, &slot(loader)).await
+    }
+
+    /// As [`get`](Self::get), with values kept as JSON. A kept value that cannot be read as `T` (it was written by
+    /// another version of the program) is invalidated and loaded anew.
+    pub async fn get_json<T, L, Fut, E>(&self, key: &str, loader: L) -> Result<Loaded<T>, Failure<Arc<E>>>
+    where
+        T: Serialize + DeserializeOwned + Send + 'static,
+        L: FnOnce(String) -> Fut + Send + 'static,
+        Fut: Future<Output = Result<Option<T>, E>> + Send + 'static,
+        E: Display + Send + Sync + 'static,
+    {
+        let loader = |key| {
+            let loading = loader(key);
+            async move {
+                let Some(value) = loading.await.map_err(Trouble::Theirs)? else { return Ok(None) };
+                let unwritable = |error| Error::Internal(format!("a value cannot be written as JSON: {error}"));
+                serde_json::to_vec(&value)
+                    .map(|json| Some(json.into()))
+                    .map_err(|error| Trouble::Ours(unwritable(error)))
+            }
+        };
+        let slot = slot(loader);
+        let read = |bytes: Bytes| serde_json::from_slice(&bytes);
+        let loaded = self.fetch(key, Rule::Plain, &slot).await?;
+        if let Ok(loaded) = loaded.try_map(read) {
+            return Ok(loaded);
+        }
+        self.invalidate(key).await?;
+        let unreadable = |error| Error::Internal(format!("a value cannot be read from JSON: {error}"));
+        self.fetch(key, Rule::Plain, &slot).await?.try_map(read).map_err(|error| unreadable(error).into())
+    }
+
+    async fn fetch<L, Fut, E>(&self, key: &str, rule: Rule, slot: &Slot<L>) -> Result<Loaded, Failure<Arc<E>>>
+    where
+        L: FnOnce(String) -> Fut + Send + 'static,
+        Fut: Future<Output = Result<Option<Bytes>, Trouble<E>>> + Send + 'static,
+        E: Display + Send + Sync + 'static,
+    {
+        let core = &self.0;
+        let mut vanished = 0;
+        while vanished < VANISHED_MAX {
+            if core.client.inner().closing.is_cancelled() {
+                return Err(Error::ShuttingDown.into());
+            }
+            let (began_it, mut flight) = match core.table.enter(key, rule, core.client.clock().now()) {
+                Entered::Kept(landing) => return self.landed(key, landing, slot).await,
+                Entered::Join(flight) => (Began::Another, flight),
+                Entered::First(seat, landing) => {
+                    let flight = Flight::new(core, key, slot);
+                    // In memory the answer is there at once; most are hits, and need no task.
+                    let first = core.client.backend().call_now(&flight.join_command(Duration::ZERO));
+                    if let Some(Ok(answer)) = &first
+                        && let Some(landing) = flight.hit(&seat, answer)
+                    {
+                        seat.land(landing.clone());
+                        return self.landed(key, landing, slot).await;
+                    }
+                    core.client.inner().tasks.spawn(flight.fly(seat, first).in_current_span());
+                    (Began::This, landing)
+                }
+            };
+            let landing = flight.wait_for(Option::is_some).await.ok().and_then(|landing| landing.clone());
+            match (landing, began_it) {
+                (Some(Landing::Void(landing)), Began::This) => return self.landed(key, *landing, slot).await,
+                (Some(Landing::Void(_)), Began::Another) => {}
+                (Some(landing), _) => return self.landed(key, landing, slot).await,
+                (None, _) => vanished += 1,
+            }
+        }
+        Err(Error::Cancelled.into())
+    }
+
+    async fn landed<L, Fut, E>(&self, key: &str, landing: Landing, slot: &Slot<L>) -> Result<Loaded, Failure<Arc<E>>>
+    where
+        L: FnOnce(String) -> Fut,
+        Fut: Future<Output = Result<Option<Bytes>, Trouble<E>>>,
+        E: Display + Send + Sync + 'static,
+    {
+        match landing {
+            Landing::Found { bytes, age, stale } => Ok(Loaded::Found { value: bytes, age, stale }),
+            Landing::Empty => Ok(Loaded::NotFound),
+            Landing::LoadError { error, message } => Err(match error.downcast::<E>() {
+                Ok(error) => Failure::Inner(error),
+                Err(_) => Error::LoadFailed { name: key.into(), message: message.to_string() }.into(),
+            }),
+            Landing::Failed(error) => Err(error.into()),
+            Landing::EachAlone => self.load_alone(key, slot).await,
+            Landing::Void(_) => Err(Error::Internal("a void load was taken for a value".to_owned()).into()),
+        }
+    }
+
+    /// In the caller's own future: it is cancelled with it.
+    async fn load_alone<L, Fut, E>(&self, key: &str, slot: &Slot<L>) -> Result<Loaded, Failure<Arc<E>>>
+    where
+        L: FnOnce(String) -> Fut,
+        Fut: Future<Output = Result<Option<Bytes>, Trouble<E>>>,
+    {
+        let Some(loader) = slot.lock().take() else {
+            return Err(Error::Internal("a loader was used twice".to_owned()).into());
+        };
+        let after = self.0.settings.load_timeout;
+        let loaded = tokio::select! {
+            biased;
+            loaded = loader(key.to_owned()) => loaded,
+            () = self.0.client.clock().sleep(after) => return Err(Error::Timeout { after }.into()),
+        };
+        match loaded {
+            Ok(Some(value)) => Ok(Loaded::Found { value, age: Some(Duration::ZERO), stale: false }),
+            Ok(None) => Ok(Loaded::NotFound),
+            Err(Trouble::Theirs(error)) => Err(Failure::Inner(Arc::new(error))),
+            Err(Trouble::Ours(error)) => Err(error.into()),
+        }
+    }
+}
+
+/// Whose flight a caller is on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Began {
+    This,
+    Another,
+}

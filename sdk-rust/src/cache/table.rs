@@ -1,0 +1,155 @@
+//! What this process knows of its keys: the flights under way, and the small tier, behind one lock.
+//!
+//! A flight can be joined as long as it is in the table. It leaves the table **before** its result is published (or its
+//! landing told): whoever joined began before the server checked that nothing was invalidated meanwhile. Whoever comes
+//! later asks anew. An invalidation takes a key's flights out, too, and what they bring is not kept in the tier.
+
+use std::any::Any;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+use tokio::sync::watch;
+
+use super::tier::{Rule, Tier};
+use crate::clock::Moment;
+use crate::error::Error;
+
+/// How a flight ended, for everybody who joined it.
+#[derive(Debug, Clone)]
+pub(super) enum Landing {
+    Found {
+        bytes: Bytes,
+        age: Option<Duration>,
+        stale: bool,
+    },
+    Empty,
+    /// The loader's own error, and its words for callers of another type.
+    LoadError {
+        error: Arc<dyn Any + Send + Sync>,
+        message: Arc<str>,
+    },
+    Failed(Error),
+    /// What was loaded may have been invalidated before some of those who joined began: it is only for who began the
+    /// flight. The others ask anew.
+    Void(Box<Landing>),
+    /// The server is away, and everybody is to load by itself.
+    EachAlone,
+}
+
+pub(super) type Flights = watch::Receiver<Option<Landing>>;
+
+#[derive(Debug)]
+struct Joinable {
+    rule: Rule,
+    number: u64,
+    landing: Flights,
+}
+
+#[derive(Debug)]
+pub(super) struct Table(Mutex<Held>);
+
+#[derive(Debug)]
+struct Held {
+    flights: HashMap<Arc<str>, SmallVec<[Joinable; 1]>>,
+    tier: Option<Tier>,
+    last_number: u64,
+    invalidations: u64,
+}
+
+pub(super) enum Entered {
+    Kept(Landing),
+    Join(Flights),
+    First(Seat, Flights),
+}
+
+impl Table {
+    pub fn new(tier: Option<Tier>) -> Arc<Self> {
+        let held = Held { flights: HashMap::new(), tier, last_number: 0, invalidations: 0 };
+        Arc::new(Self(Mutex::new(held)))
+    }
+
+    pub fn enter(self: &Arc<Self>, key: &str, rule: Rule, now: Moment) -> Entered {
+        let mut held = self.0.lock();
+        if let Some(entry) = held.tier.as_ref().and_then(|tier| tier.get(key, rule, now)) {
+            return Entered::Kept(match &entry.content {
+                Some(bytes) => Landing::Found { bytes: bytes.clone(), age: Some(entry.age(now)), stale: false },
+                None => Landing::Empty,
+            });
+        }
+        let joinable = held.flights.get(key).and_then(|flights| flights.iter().find(|flight| flight.rule == rule));
+        if let Some(flight) = joinable {
+            return Entered::Join(flight.landing.clone());
+        }
+        held.last_number += 1;
+        let (number, invalidations) = (held.last_number, held.invalidations);
+        let (sender, landing) = watch::channel(None);
+        let key: Arc<str> = key.into();
+        held.flights.entry(Arc::clone(&key)).or_default().push(Joinable { rule, number, landing: landing.clone() });
+        let seat = Seat { table: Arc::clone(self), key, rule, number, invalidations, sender };
+        Entered::First(seat, landing)
+    }
+
+    /// `key` is out of date: nobody joins what is under way, and nothing of it is kept here.
+    pub fn forget(&self, key: &str) {
+        let mut held = self.0.lock();
+        held.invalidations += 1;
+        held.flights.remove(key);
+        if let Some(tier) = &mut held.tier {
+            tier.forget(key);
+        }
+    }
+}
+
+/// A flight's place in the table. Dropping it without a landing tells those who joined to ask anew.
+#[derive(Debug)]
+pub(super) struct Seat {
+    table: Arc<Table>,
+    pub key: Arc<str>,
+    pub rule: Rule,
+    number: u64,
+    /// How many invalidations there had been when it began.
+    invalidations: u64,
+    sender: watch::Sender<Option<Landing>>,
+}
+
+impl Seat {
+    /// From now on nobody joins.
+    pub fn detach(&self) {
+        let mut held = self.table.0.lock();
+        let Some(flights) = held.flights.get_mut(&self.key) else { return };
+        flights.retain(|flight| flight.number != self.number);
+        if flights.is_empty() {
+            held.flights.remove(&self.key);
+        }
+    }
+
+    /// Tells everybody who joined; what was told first stands.
+    pub fn land(&self, landing: Landing) {
+        self.detach();
+        self.sender.send_if_modified(|told| {
+            let is_first = told.is_none();
+            told.get_or_insert(landing);
+            is_first
+        });
+    }
+
+    /// Keeps a fresh value in the small tier, unless something was invalidated since the flight began.
+    pub fn keep(&self, content: Option<&Bytes>, age: Duration, fresh: Duration, now: Moment) {
+        let mut held = self.table.0.lock();
+        if held.invalidations == self.invalidations
+            && let Some(tier) = &mut held.tier
+        {
+            tier.keep(&self.key, self.rule, content.cloned(), age, fresh, now);
+        }
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.detach();
+    }
+}

@@ -1,0 +1,180 @@
+//! The optional small tier in this process: values that are served without asking anybody, for a short time.
+//!
+//! It never holds more than its size; the oldest entries go first. It never holds anything beyond what the server said it
+//! was fresh for. Of versions it never replaces a newer one with an older one while the newer one lives.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::versioned::version_of;
+use crate::clock::Moment;
+
+#[derive(Debug)]
+pub(super) struct Tier {
+    ttl: Duration,
+    size: usize,
+    entries: HashMap<Arc<str>, Entry>,
+    /// Who came when; what was replaced meanwhile is recognised by its number.
+    order: VecDeque<(Arc<str>, u64)>,
+    last_number: u64,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Entry {
+    /// `None`: there is no such thing.
+    pub content: Option<Bytes>,
+    age: Duration,
+    seen_at: Moment,
+    until: Moment,
+    number: u64,
+}
+
+impl Entry {
+    pub fn age(&self, now: Moment) -> Duration {
+        self.age + now.saturating_sub(self.seen_at)
+    }
+}
+
+/// Whether values carry a version, and from which on they will do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Rule {
+    Plain,
+    AtLeast(u64),
+}
+
+impl Rule {
+    /// Whether `bytes` will do.
+    pub fn takes(self, bytes: &[u8]) -> bool {
+        match self {
+            Self::Plain => true,
+            Self::AtLeast(version) => version_of(bytes).is_some_and(|found| found >= version),
+        }
+    }
+}
+
+impl Tier {
+    pub fn new(ttl: Duration, size: usize) -> Self {
+        Self { ttl, size, entries: HashMap::new(), order: VecDeque::new(), last_number: 0 }
+    }
+
+    pub fn get(&self, key: &str, rule: Rule, now: Moment) -> Option<&Entry> {
+        let entry = self.entries.get(key).filter(|entry| entry.until > now)?;
+        let will_do = match (&entry.content, rule) {
+            (Some(bytes), _) => rule.takes(bytes),
+            // That there is nothing has no version.
+            (None, Rule::AtLeast(version)) => version == 0,
+            (None, Rule::Plain) => true,
+        };
+        will_do.then_some(entry)
+    }
+
+    /// `fresh`: how long the server would still call it fresh.
+    pub fn keep(
+        &mut self,
+        key: &Arc<str>,
+        rule: Rule,
+        content: Option<Bytes>,
+        age: Duration,
+        fresh: Duration,
+        now: Moment,
+    ) {
+        let ttl = self.ttl.min(fresh);
+        if ttl.is_zero() {
+            return;
+        }
+        if let (Rule::AtLeast(_), Some(Entry { content: Some(there), until, .. }), Some(bytes)) =
+            (rule, self.entries.get(key), &content)
+            && *until > now
+            && version_of(there) > version_of(bytes)
+        {
+            return;
+        }
+        self.last_number += 1;
+        let number = self.last_number;
+        let entry = Entry { content, age, seen_at: now, until: now.saturating_add(ttl), number };
+        self.entries.insert(Arc::clone(key), entry);
+        self.order.push_back((Arc::clone(key), number));
+        while self.entries.len() > self.size
+            && let Some((oldest, number)) = self.order.pop_front()
+        {
+            if self.entries.get(&oldest).is_some_and(|entry| entry.number == number) {
+                self.entries.remove(&oldest);
+            }
+        }
+        if self.order.len() > 2 * self.size + 16 {
+            let entries = &self.entries;
+            self.order.retain(|(key, number)| entries.get(key).is_some_and(|entry| entry.number == *number));
+        }
+    }
+
+    pub fn forget(&mut self, key: &str) {
+        self.entries.remove(key);
+    }
+
+    #[cfg(test)]
+    pub fn len(&self) -> (usize, usize) {
+        (self.entries.len(), self.order.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::versioned::written;
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    proptest! {
+        #[test]
+        fn a_tier_never_outgrows_its_size_nor_serves_beyond_its_time(
+            puts in prop::collection::vec((0_u8..40, 0_u64..4, 0_u64..5, any::<bool>()), 1..400),
+            size in 1_usize..12,
+        ) {
+            let mut tier = Tier::new(3 * SECOND, size);
+            let mut model = HashMap::new();
+            let mut now = 100 * SECOND;
+            for (key, fresh_secs, step, forgets) in puts {
+                now += SECOND * step as u32 / 2;
+                let key: Arc<str> = key.to_string().into();
+                if forgets {
+                    tier.forget(&key);
+                    model.remove(&key);
+                } else {
+                    let fresh = SECOND * fresh_secs as u32;
+                    let bytes = Bytes::from(now.as_millis().to_string());
+                    tier.keep(&key, Rule::Plain, Some(bytes.clone()), Duration::ZERO, fresh, now);
+                    if !fresh.is_zero() {
+                        model.insert(Arc::clone(&key), (bytes, now + fresh.min(3 * SECOND)));
+                    }
+                }
+                let (entries, order) = tier.len();
+                prop_assert!(entries <= size && order <= 2 * size + 17);
+                for key in model.keys() {
+                    if let Some(entry) = tier.get(key, Rule::Plain, now) {
+                        let (bytes, until) = &model[key];
+                        prop_assert!(*until > now);
+                        prop_assert_eq!(entry.content.as_ref(), Some(bytes));
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn an_older_version_replaces_a_newer_one_only_when_that_is_over() {
+        let mut tier = Tier::new(3 * SECOND, 8);
+        let (key, rule): (Arc<str>, _) = ("a".into(), Rule::AtLeast(0));
+        tier.keep(&key, rule, Some(written(7, b"new")), Duration::ZERO, SECOND, SECOND);
+        tier.keep(&key, rule, Some(written(6, b"old")), Duration::ZERO, SECOND, SECOND);
+        assert!(tier.get("a", Rule::AtLeast(7), SECOND).is_some());
+        assert!(tier.get("a", Rule::AtLeast(8), SECOND).is_none());
+        tier.keep(&key, rule, Some(written(6, b"old")), Duration::ZERO, SECOND, 2 * SECOND);
+        assert!(tier.get("a", Rule::AtLeast(7), 2 * SECOND).is_none());
+        assert!(tier.get("a", Rule::AtLeast(6), 2 * SECOND).is_some());
+    }
+}

@@ -1,0 +1,205 @@
+//! One attempt at a piece of work, from BEGIN to its end, whatever happens to the caller.
+//!
+//! ```text
+//! Asking ---RUN---> Running ---ok / final error---> Committing ---> Over
+//!    |                 |  \---other error---> Aborting ---> Over
+//! ```
+//! The future that drives it may be dropped in any stage. What is then right differs, and is done in the background:
+//! - Asking: a RUN may be on its way to nobody, and nothing has happened: ABORT.
+//! - Running: **nobody knows what the function did**. The lease is left to lapse, so that the next runner is told attempt 2
+//!   and can look first. With [`OnCancel::Abort`] the author vouches that a function cut short has had no effect: ABORT.
+//! - Committing: the work is done and its result is known: it is committed all the same.
+//! - Aborting: ABORT.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use resil_wire::answer::{Answer, Begun, Committed};
+use resil_wire::command::Command;
+use resil_wire::holding::Bind;
+use resil_wire::idempotency::{BeginCall, CommitCall, TokenCall};
+use tokio::runtime::Handle;
+
+use super::token::{from_ms, is_silence, odd, span};
+use super::{OnCancel, Settings};
+use crate::client::Client;
+use crate::clock::Moment;
+use crate::error::Error;
+
+/// How often a question is asked again that got no answer at all.
+const REPEATS: u32 = 2;
+/// How often a result is brought at least, and the pauses between: doubled from the first to the last.
+const COMMIT_TRIES: u32 = 4;
+const PAUSE_FIRST: Duration = Duration::from_millis(50);
+const PAUSE_LAST: Duration = Duration::from_millis(800);
+
+#[derive(Debug, Clone)]
+enum Stage {
+    Asking,
+    Running,
+    Committing(Ending),
+    Aborting,
+    Over,
+}
+
+/// What is brought to the server.
+#[derive(Debug, Clone)]
+pub(super) struct Ending {
+    pub result: Bytes,
+    pub is_error: bool,
+    /// Worth bringing until then even if nothing answers, and a few times in any case.
+    pub until: Moment,
+}
+
+pub(super) struct Attempt<'a> {
+    client: &'a Client,
+    settings: &'a Settings,
+    key: &'a str,
+    pub token: String,
+    stage: Stage,
+}
+
+impl<'a> Attempt<'a> {
+    pub fn new(client: &'a Client, settings: &'a Settings, key: &'a str) -> Self {
+        let token = super::token::fresh_token(client);
+        Self { client, settings, key, token, stage: Stage::Asking }
+    }
+
+    /// Asks for the work, and waits for whoever is at it until `deadline`. With the answer: from when a lease counts.
+    ///
+    /// It asks on the shared connection first, which settles most calls; only who has to wait takes a connection for that.
+    pub async fn begin(&mut self, fingerprint: &[u8], deadline: Moment) -> Result<(Begun, Moment), Error> {
+        let (client, clock) = (self.client, self.client.clock());
+        let (mut repeats, mut has_waited) = (0, false);
+        loop {
+            let mut sent = clock.now();
+            let mut answer = client.backend().call(&self.begin_command(fingerprint, Duration::ZERO)).await;
+            let patience = deadline.saturating_sub(clock.now());
+            if matches!(answer, Ok(Answer::Begun(Begun::Busy { .. }))) && !patience.is_zero() {
+                has_waited = true;
+                sent = clock.now();
+                answer = client.backend().wait(&self.begin_command(fingerprint, patience)).await;
+            }
+            match answer {
+                Ok(Answer::Begun(begun)) => {
+                    let waited = match &begun {
+                        Begun::Run { waited_ms, .. } => from_ms(*waited_ms),
+                        _ => Duration::ZERO,
+                    };
+                    // From here on a drop is decided by whoever was answered.
+                    self.stage = if matches!(begun, Begun::Run { .. }) { Stage::Running } else { Stage::Over };
+                    return Ok((begun, sent.saturating_add(waited)));
+                }
+                Ok(other) => return Err(odd(&other)),
+                // The same token gets the same answer: it may only have been lost. Who was waiting waits on.
+                Err(error) if is_silence(&error) => {
+                    let goes_on = if has_waited { clock.now() < deadline } else { repeats < REPEATS };
+                    if !goes_on {
+                        return Err(error);
+                    }
+                    if repeats > 0 {
+                        clock.sleep(pause(repeats)).await;
+                    }
+                    repeats += 1;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn begin_command(&self, fingerprint: &'a [u8], wait: Duration) -> Command<'_> {
+        Command::IdempBegin(BeginCall {
+            key: self.key.as_bytes(),
+            token: self.token.as_bytes(),
+            lease: span(self.settings.lease),
+            fingerprint,
+            wait: span(wait),
+            keep: span(self.settings.keep),
+            on_lapse: self.settings.on_lapse.into(),
+            // Not bound to the connection: one that is cut and made again would let a second runner in beside the first.
+            bind: Bind::None,
+        })
+    }
+
+    pub async fn commit(&mut self, ending: Ending) -> Result<Committed, Error> {
+        self.stage = Stage::Committing(ending.clone());
+        let committed = bring(self.client, self.key, &self.token, self.settings.keep, &ending).await;
+        self.stage = Stage::Over;
+        committed
+    }
+
+    /// Frees the key: nothing happened. If the server does not hear of it, the lease lapses.
+    pub async fn abort(&mut self) {
+        self.stage = Stage::Aborting;
+        give_up(self.client, self.key, &self.token).await;
+        self.stage = Stage::Over;
+    }
+
+    /// Nothing is to be done any more when this is dropped.
+    pub fn leave(&mut self) {
+        self.stage = Stage::Over;
+    }
+}
+
+impl Drop for Attempt<'_> {
+    fn drop(&mut self) {
+        let stage = std::mem::replace(&mut self.stage, Stage::Over);
+        let ending = match stage {
+            Stage::Over => return,
+            Stage::Running if self.settings.on_cancel == OnCancel::Lapse => return,
+            Stage::Committing(ending) => Some(ending),
+            Stage::Asking | Stage::Running | Stage::Aborting => None,
+        };
+        // Outside of a runtime nothing can be sent, and the lease lapses.
+        let Ok(runtime) = Handle::try_current() else { return };
+        let (client, key, token) = (self.client.clone(), self.key.to_owned(), std::mem::take(&mut self.token));
+        let keep = self.settings.keep;
+        let task = async move {
+            match ending {
+                None => give_up(&client, &key, &token).await,
+                Some(ending) => {
+                    if let Err(error) = bring(&client, &key, &token, keep, &ending).await {
+                        tracing::warn!(%error, "work was done and could not be recorded");
+                    }
+                }
+            }
+        };
+        self.client.inner().tasks.spawn_on(task, &runtime);
+    }
+}
+
+fn pause(repeats: u32) -> Duration {
+    PAUSE_FIRST.saturating_mul(1 << repeats.min(8)).min(PAUSE_LAST)
+}
+
+/// COMMIT, asked again while nothing answers: the same token committing again is the first commit again.
+async fn bring(client: &Client, key: &str, token: &str, keep: Duration, ending: &Ending) -> Result<Committed, Error> {
+    let Ending { result, is_error, until } = ending;
+    let call = CommitCall { key: key.as_bytes(), token: token.as_bytes(), ttl: span(keep), result, failed: *is_error };
+    let command = Command::IdempCommit(call);
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        match client.backend().call(&command).await {
+            Ok(Answer::Committed(committed)) => return Ok(committed),
+            Ok(other) => return Err(odd(&other)),
+            Err(error) if is_silence(&error) && (tries < COMMIT_TRIES || client.clock().now() < *until) => {
+                if tries > 1 {
+                    client.clock().sleep(pause(tries - 2)).await;
+                }
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+async fn give_up(client: &Client, key: &str, token: &str) {
+    let command = Command::IdempAbort(TokenCall { key: key.as_bytes(), token: token.as_bytes() });
+    for _ in 0..=REPEATS {
+        match client.backend().call(&command).await {
+            Err(error) if is_silence(&error) => {}
+            Err(error) => return tracing::debug!(%error, "an abort was refused"),
+            Ok(_) => return,
+        }
+    }
+}

@@ -1,0 +1,335 @@
+//! Work that is done once: one caller of the fleet runs it, every duplicate gets its result.
+//!
+//! ```
+//! # use std::time::Duration;
+//! # async fn example() -> Result<(), resil::Failure<std::io::Error>> {
+//! let client = resil::connect("memory://").await?;
+//! let payments = client.idempotent("payments").keep(Duration::from_secs(86_400)).build()?;
+//!
+//! let first = payments.run("order-42", b"amount=7", async |_run| Ok::<_, std::io::Error>("receipt-17")).await?;
+//! let again = payments.run("order-42", b"amount=7", async |_run| Ok("never made")).await?;
+//!
+//! assert_eq!(first.value.as_deref(), Some(&b"receipt-17"[..]));
+//! assert_eq!((again.value, again.replayed), (first.value, true));
+//! # Ok(()) }
+//! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(example()).unwrap();
+//! ```
+//!
+//! # What holds
+//! - At most one run is under a valid lease in the whole fleet, and none while a result is kept. Duplicates wait in the
+//!   server for it; those of one process share one wait.
+//! - The lease is renewed while the function runs. When it is lost, the function is cancelled (unless
+//!   [`OnLost::Finish`]) and the caller gets `LOCK_LOST`.
+//! - A reply that was lost is asked for again with the same token. A caller that is cancelled while its result is being
+//!   committed does not take it along: it is committed in the background.
+//!
+//! # What cannot hold
+//! A runner that dies, is cancelled or panics after its effect and before its commit has done the work, and nobody knows. The next
+//! runner is told [`Run::attempt`] 2 and has to look first; or the store of the effect takes the key and
+//! [`Run::fence`]; or [`OnLapse::Hold`] stops everybody until a person has looked. A cancelled run is therefore not
+//! aborted, unless the author says that it may be ([`IdempotentBuilder::abort_on_cancel`]).
+//!
+//! If the commit finds that the lease was lost, the caller gets `LOCK_LOST`: its work is done, and may have been done by
+//! another as well; the other's result is the one that duplicates see. If nothing answers the commit, the caller gets its
+//! result with [`Outcome::recorded`] false: an error would only make it run again.
+//!
+//! # Keys
+//! On the server a key is `idemp:<name>:<key>`, and of [`once`](Idempotent::once) `once:<name>:<key>`. Put the tenant into it: a
+//! key that a stranger can guess gives away a result.
+
+mod attempt;
+mod outcome;
+mod running;
+mod sharing;
+#[cfg(test)]
+mod tests;
+pub(crate) mod token;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::TryFutureExt;
+use futures_util::future::MapOk;
+use resil_wire::answer::{Answer, Begun};
+use resil_wire::command::Command;
+use resil_wire::idempotency::{GetCall, OnceCall};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+pub use self::outcome::{Known, Outcome, Remember, Run};
+use self::running::Codec;
+use self::sharing::Sharing;
+use self::token::{fresh_token, from_ms, is_silence, odd, span};
+use crate::client::Client;
+use crate::error::{Error, Failure};
+use crate::health::Away;
+
+/// What happens when a runner's lease ends without a word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OnLapse {
+    /// The next caller runs, and is told attempt 2.
+    #[default]
+    Run,
+    /// Nobody runs until somebody has looked: callers get `IDEMPOTENCY_HELD`.
+    Hold,
+}
+
+impl From<OnLapse> for resil_core::idempotency::OnLapse {
+    fn from(on_lapse: OnLapse) -> Self {
+        match on_lapse {
+            OnLapse::Run => Self::Run,
+            OnLapse::Hold => Self::Hold,
+        }
+    }
+}
+
+/// What happens to the function when its lease is lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OnLost {
+    /// It is dropped where it is.
+    #[default]
+    Cancel,
+    /// It goes on, sees [`Run::lost`], and its commit counts if nobody else took over.
+    Finish,
+}
+
+/// What happens when the caller drops the call after the function began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum OnCancel {
+    #[default]
+    Lapse,
+    Abort,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Settings {
+    lease: Duration,
+    keep: Duration,
+    wait: Duration,
+    on_lapse: OnLapse,
+    on_lost: OnLost,
+    on_cancel: OnCancel,
+    away: Away,
+}
+
+/// See [`Client::idempotent`].
+#[derive(Debug, Clone)]
+#[must_use]
+pub struct IdempotentBuilder {
+    client: Client,
+    name: String,
+    settings: Settings,
+}
+
+impl Client {
+    /// Work that is done once; `name` says what kind of work, and is part of every key.
+    pub fn idempotent(&self, name: impl Into<String>) -> IdempotentBuilder {
+        let settings = Settings {
+            lease: Duration::from_secs(30),
+            keep: Duration::from_secs(86_400),
+            wait: Duration::from_secs(5),
+            on_lapse: OnLapse::default(),
+            on_lost: OnLost::default(),
+            on_cancel: OnCancel::default(),
+            away: Away::Closed,
+        };
+        IdempotentBuilder { client: self.clone(), name: name.into(), settings }
+    }
+}
+
+impl IdempotentBuilder {
+    /// How long a runner that fell silent is waited for. It is renewed while the function runs. 30 s unless said.
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.settings.lease = lease;
+        self
+    }
+
+    /// How long results are kept: longer than any client retries. A day unless said.
+    pub fn keep(mut self, keep: Duration) -> Self {
+        self.settings.keep = keep;
+        self
+    }
+
+    /// How long a duplicate waits for the one that runs. 5 s unless said; zero: not at all.
+    pub fn wait(mut self, wait: Duration) -> Self {
+        self.settings.wait = wait;
+        self
+    }
+
+    pub fn on_lapse(mut self, on_lapse: OnLapse) -> Self {
+        self.settings.on_lapse = on_lapse;
+        self
+    }
+
+    pub fn on_lost(mut self, on_lost: OnLost) -> Self {
+        self.settings.on_lost = on_lost;
+        self
+    }
+
+    /// A function that is cut short has had no effect (it works in a transaction, say): whoever asks next may run at once.
+    pub fn abort_on_cancel(mut self) -> Self {
+        self.settings.on_cancel = OnCancel::Abort;
+        self
+    }
+
+    /// While the server cannot be reached: `Closed` (unless said) refuses, `Open` runs without a fence and records nothing.
+    /// `Local` is refused by [`build`](Self::build).
+    pub fn when_away(mut self, away: Away) -> Self {
+        self.settings.away = away;
+        self
+    }
+
+    pub fn build(self) -> Result<Idempotent, Error> {
+        let Self { client, name, settings } = self;
+        within("lease", settings.lease, Duration::from_millis(10), Duration::from_secs(86_400))?;
+        within("keep", settings.keep, Duration::from_millis(1), Duration::from_secs(366 * 86_400))?;
+        within("wait", settings.wait, Duration::ZERO, Duration::from_secs(600))?;
+        settings.away.not_local("idempotent work")?;
+        client.inner().health.add(format!("idempotent:{name}").into(), settings.away);
+        Ok(Idempotent(Arc::new(Inner { client, name, settings, sharing: Sharing::default() })))
+    }
+}
+
+pub(crate) fn within(field: &str, given: Duration, least: Duration, most: Duration) -> Result<(), Error> {
+    if (least..=most).contains(&given) {
+        return Ok(());
+    }
+    Err(Error::invalid(field, format!("must be from {least:?} to {most:?}, got {given:?}")))
+}
+
+/// Work that is done once. Cheap to clone; clones share their waits.
+#[derive(Debug, Clone)]
+pub struct Idempotent(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    client: Client,
+    name: String,
+    settings: Settings,
+    sharing: Sharing,
+}
+
+impl Idempotent {
+    /// Runs `work` unless it was done before; then its result is returned.
+    ///
+    /// `fingerprint` is what the request says (its body, say). The same key with another one is `IDEMPOTENCY_MISMATCH`; an
+    /// empty one is not checked. More than 64 bytes are hashed, which finds accidents, not forgeries.
+    ///
+    /// An error of `work` frees the key at once: it says that nothing happened. See
+    /// [`run_remembering`](Self::run_remembering) for errors that are final.
+    pub async fn run<F, Fut, R, E>(&self, key: &str, fingerprint: &[u8], work: F) -> Result<Outcome<Bytes>, Failure<E>>
+    where
+        F: FnOnce(Run) -> Fut,
+        Fut: Future<Output = Result<R, E>>,
+        R: Into<Bytes>,
+    {
+        let codec = Codec { remember: None, ..Codec::BYTES };
+        self.0.run(key, fingerprint, codec, into_bytes(work)).await
+    }
+
+    /// As [`run`](Self::run); errors that `remember` calls final are recorded, and duplicates get them as
+    /// [`Failure::Inner`].
+    pub async fn run_remembering<F, Fut, R, E>(
+        &self,
+        key: &str,
+        fingerprint: &[u8],
+        remember: &Remember<E>,
+        work: F,
+    ) -> Result<Outcome<Bytes>, Failure<E>>
+    where
+        F: FnOnce(Run) -> Fut,
+        Fut: Future<Output = Result<R, E>>,
+        R: Into<Bytes>,
+    {
+        let codec = Codec { remember: Some(remember), ..Codec::BYTES };
+        self.0.run(key, fingerprint, codec, into_bytes(work)).await
+    }
+
+    /// As [`run`](Self::run), with results kept as JSON.
+    pub async fn run_json<F, Fut, T, E>(&self, key: &str, fingerprint: &[u8], work: F) -> Result<Outcome<T>, Failure<E>>
+    where
+        F: FnOnce(Run) -> Fut,
+        Fut: Future<Output = Result<T, E>>,
+        T: Serialize + DeserializeOwned,
+    {
+        self.0.run(key, fingerprint, Codec::json(None), work).await
+    }
+
+    /// As [`run_json`](Self::run_json), with errors that are final; see [`Remember::json`].
+    pub async fn run_json_remembering<F, Fut, T, E>(
+        &self,
+        key: &str,
+        fingerprint: &[u8],
+        remember: &Remember<E>,
+        work: F,
+    ) -> Result<Outcome<T>, Failure<E>>
+    where
+        F: FnOnce(Run) -> Fut,
+        Fut: Future<Output = Result<T, E>>,
+        T: Serialize + DeserializeOwned,
+    {
+        self.0.run(key, fingerprint, Codec::json(Some(remember)), work).await
+    }
+
+    /// Whether this is the first time that `key` is seen within `ttl`: for events that are delivered more than once.
+    ///
+    /// It marks the event before it is processed. `token` names who asks (a consumer): the same one is told `true` again when
+    /// the event is delivered to it again; without one, nobody is. Where an event must not be lost by a consumer that dies,
+    /// use [`run`](Self::run). While the server is away: an error, or `true` if told to let through.
+    pub async fn once(&self, key: &str, ttl: Duration, token: Option<&str>) -> Result<bool, Error> {
+        let Inner { client, name, settings, .. } = &*self.0;
+        let key = format!("once:{name}:{key}");
+        // There is always a token on the wire, so that a lost reply can be asked for.
+        let drawn = token.is_none().then(|| fresh_token(client));
+        let token = token.or(drawn.as_deref()).unwrap_or_default().as_bytes();
+        let command = Command::IdempOnce(OnceCall { key: key.as_bytes(), ttl: span(ttl), token });
+        match self.0.ask(&command).await {
+            Ok(Answer::Number(first)) => Ok(first == 1),
+            Ok(other) => Err(odd(&other)),
+            Err(error) if is_silence(&error) && settings.away == Away::Open => Ok(true),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// What is known of `key`, changing nothing.
+    pub async fn get(&self, key: &str) -> Result<Known, Error> {
+        let key = self.0.server_key(key);
+        let command = Command::IdempGet(GetCall { key: key.as_bytes(), fingerprint: &[] });
+        match self.0.ask(&command).await? {
+            Answer::Begun(Begun::Miss) => Ok(Known::Nothing),
+            Answer::Begun(Begun::Busy { remaining_ms, attempt }) => {
+                Ok(Known::Running { attempt, remaining: from_ms(remaining_ms) })
+            }
+            Answer::Begun(Begun::Replay { failed, result, age_ms }) => {
+                Ok(Known::Done { result: result.map(Bytes::from_owner), is_error: failed, age: from_ms(age_ms) })
+            }
+            Answer::Begun(Begun::Held { attempt }) => Ok(Known::Held { attempt }),
+            other => Err(odd(&other)),
+        }
+    }
+}
+
+/// `work` with its result as bytes.
+fn into_bytes<F, Fut, R, E>(work: F) -> impl FnOnce(Run) -> MapOk<Fut, fn(R) -> Bytes>
+where
+    F: FnOnce(Run) -> Fut,
+    Fut: Future<Output = Result<R, E>>,
+    R: Into<Bytes>,
+{
+    move |run| work(run).map_ok(Into::into as fn(R) -> Bytes)
+}
+
+impl Inner {
+    fn server_key(&self, key: &str) -> Arc<str> {
+        format!("idemp:{}:{key}", self.name).into()
+    }
+
+    /// Asks what may be asked twice: once more if nothing answers.
+    async fn ask(&self, command: &Command<'_>) -> Result<Answer, Error> {
+        match self.client.backend().call(command).await {
+            Err(error) if is_silence(&error) => self.client.backend().call(command).await,
+            answer => answer,
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! The way of one call: find out whether to run, run under a lease that is kept, record how it came out.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use resil_wire::answer::{Begun, Committed};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio_util::sync::CancellationToken;
+
+use super::attempt::{Attempt, Ending};
+use super::outcome::{Outcome, Remember, Run};
+use super::sharing::{Entered, Seat, Settled, Waited};
+use super::token::{Kind, Tenure, from_ms, hold, is_silence, trusted_until};
+use super::{Inner, OnLost};
+use crate::clock::Moment;
+use crate::error::{Error, Failure};
+use crate::health::Away;
+
+/// Requests up to this long are sent as they are; longer ones as a hash.
+const FINGERPRINT_BYTES_MAX: usize = 64;
+
+/// How results and errors are written and read.
+pub(super) struct Codec<'a, T, E> {
+    /// `None` if it cannot be written.
+    pub write: fn(&T) -> Option<Bytes>,
+    /// `Ok(None)`: there is none.
+    pub read: fn(Bytes) -> Result<Option<T>, Error>,
+    pub remember: Option<&'a Remember<E>>,
+}
+
+impl<E> Codec<'_, Bytes, E> {
+    pub const BYTES: Self = Self { write: |bytes| Some(bytes.clone()), read: |bytes| Ok(Some(bytes)), remember: None };
+}
+
+impl<'a, T: Serialize + DeserializeOwned, E> Codec<'a, T, E> {
+    pub fn json(remember: Option<&'a Remember<E>>) -> Self {
+        Self {
+            write: |value| serde_json::to_vec(value).ok().map(Bytes::from),
+            // No JSON is empty: it stands for a result that could not be written.
+            read: |bytes| match &*bytes {
+                [] => Ok(None),
+                json => serde_json::from_slice(json)
+                    .map(Some)
+                    .map_err(|error| Error::Internal(format!("the recorded result is not what was expected: {error}"))),
+            },
+            remember,
+        }
+    }
+}
+
+impl Inner {
+    pub(super) async fn run<T, E, F, Fut>(
+        &self,
+        key: &str,
+        fingerprint: &[u8],
+        codec: Codec<'_, T, E>,
+        work: F,
+    ) -> Result<Outcome<T>, Failure<E>>
+    where
+        F: FnOnce(Run) -> Fut,
+        Fut: Future<Output = Result<T, E>>,
+    {
+        let clock = self.client.clock();
+        let deadline = clock.now().saturating_add(self.settings.wait);
+        let (key, fingerprint) = (self.server_key(key), fingerprint_of(fingerprint));
+        loop {
+            if self.client.inner().closing.is_cancelled() {
+                return Err(Error::ShuttingDown.into());
+            }
+            match self.sharing.enter(&key, &fingerprint) {
+                Entered::First(seat) => return self.lead(&key, &fingerprint, deadline, seat, codec, work).await,
+                Entered::Duplicate(waiting) => match waiting.until(clock, deadline).await {
+                    Waited::Settled(settled) => return self.replay(&key, settled, &codec),
+                    Waited::Vacant => {}
+                    Waited::Impatient(retry_after) => {
+                        return Err(Error::IdempotencyBusy { name: key, retry_after }.into());
+                    }
+                },
+            }
+        }
+    }
+
+    /// Asks for everybody in this process, and runs if told to.
+    async fn lead<T, E, F, Fut>(
+        &self,
+        key: &Arc<str>,
+        fingerprint: &[u8],
+        deadline: Moment,
+        seat: Seat<'_>,
+        codec: Codec<'_, T, E>,
+        work: F,
+    ) -> Result<Outcome<T>, Failure<E>>
+    where
+        F: FnOnce(Run) -> Fut,
+        Fut: Future<Output = Result<T, E>>,
+    {
+        let mut attempt = Attempt::new(&self.client, &self.settings, key);
+        let name = || Arc::clone(key);
+        let settled = match attempt.begin(fingerprint, deadline).await {
+            Ok((Begun::Run { fence, attempt: number, .. }, granted_at)) => {
+                let run = Run { fence: Some(fence), attempt: Some(number), lost: CancellationToken::new() };
+                return self.run_leased(key, run, granted_at, &mut attempt, seat, codec, work).await;
+            }
+            Ok((Begun::Busy { remaining_ms, .. }, _)) => {
+                let retry_after = Some(from_ms(remaining_ms));
+                return Err(Error::IdempotencyBusy { name: name(), retry_after }.into());
+            }
+            Ok((Begun::Replay { failed, result, age_ms }, _)) => Settled::Done {
+                is_error: failed,
+                result: result.map(Bytes::from_owner),
+                age: from_ms(age_ms),
+                seen_at: self.client.clock().now(),
+            },
+            Ok((Begun::Mismatch, _)) => Settled::Mismatch,
+            Ok((Begun::Held { attempt }, _)) => Settled::Held { attempt },
+            Ok((Begun::Miss, _)) => return Err(Error::Internal("BEGIN was answered MISS".to_owned()).into()),
+            Err(error) if is_silence(&error) && self.settings.away == Away::Open => {
+                tracing::debug!(%error, key = &**key, "idempotent work runs unrecorded");
+                // If the server took the question after all, nobody aborts it: the effect is about to happen.
+                attempt.leave();
+                return self.run_alone(seat, codec, work).await;
+            }
+            Err(error) => return Err(error.into()),
+        };
+        seat.settle(settled.clone());
+        self.replay(key, settled, &codec)
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    async fn run_leased<T, E, F, Fut>(
+        &self,
+        key: &Arc<str>,
+        run: Run,
+        granted_at: Moment,
+        attempt: &mut Attempt<'_>,
+        seat: Seat<'_>,
+        codec: Codec<'_, T, E>,
+        work: F,
+    ) -> Result<Outcome<T>, Failure<E>>
+    where
+        F: FnOnce(Run) -> Fut,
+        Fut: Future<Output = Result<T, E>>,
+    {
+        let (lease, number, lost) = (self.settings.lease, run.attempt.unwrap_or_default(), run.lost.clone());
+        let until = trusted_until(granted_at, lease);
+        seat.runs_until(until);
+        let token = attempt.token.clone();
+        let tenure = Tenure { client: &self.client, kind: Kind::Idempotency, key, token: &token, lease, until };
+        let came = {
+            let mut work = pin!(work(run));
+            tokio::select! {
+                biased;
+                came = &mut work => came,
+                reason = hold(tenure, |until| seat.runs_until(until)) => {
+                    lost.cancel();
+                    match self.settings.on_lost {
+                        OnLost::Finish => work.await,
+                        OnLost::Cancel => {
+                            attempt.leave();
+                            return Err(Error::LockLost { name: Arc::clone(key), reason }.into());
+                        }
+                    }
+                }
+            }
+        };
+        let written = match &came {
+            // What cannot be written is recorded as done, without a result.
+            Ok(value) => Some((codec.write)(value).unwrap_or_default()),
+            Err(error) => codec.remember.and_then(|remember| remember.written(error)),
+        };
+        let Some(result) = written else {
+            attempt.abort().await;
+            return came.map_err(Failure::Inner).map(|value| ran(value, number, false));
+        };
+        let is_error = came.is_err();
+        let until = self.client.clock().now().saturating_add(lease / 3);
+        let recorded = match attempt.commit(Ending { result: result.clone(), is_error, until }).await {
+            Ok(Committed::Committed { .. }) => true,
+            Ok(Committed::Lost(reason)) => {
+                tracing::warn!(key = &**key, reason = reason.text(), "work was done under a lost lease");
+                return Err(Error::LockLost { name: Arc::clone(key), reason: reason.text() }.into());
+            }
+            Err(error) => {
+                tracing::warn!(%error, key = &**key, "work was done and could not be recorded");
+                false
+            }
+        };
+        let seen_at = self.client.clock().now();
+        seat.settle(Settled::Done { is_error, result: Some(result), age: Duration::ZERO, seen_at });
+        came.map_err(Failure::Inner).map(|value| ran(value, number, recorded))
+    }
+
+    /// Without a server: no fence, no record; only this process shares the result.
+    async fn run_alone<T, E, F, Fut>(
+        &self,
+        seat: Seat<'_>,
+        codec: Codec<'_, T, E>,
+        work: F,
+    ) -> Result<Outcome<T>, Failure<E>>
+    where
+        F: FnOnce(Run) -> Fut,
+        Fut: Future<Output = Result<T, E>>,
+    {
+        let run = Run { fence: None, attempt: None, lost: CancellationToken::new() };
+        let value = work(run).await.map_err(Failure::Inner)?;
+        let result = (codec.write)(&value);
+        let seen_at = self.client.clock().now();
+        seat.settle(Settled::Done { is_error: false, result, age: Duration::ZERO, seen_at });
+        Ok(ran(value, 0, false))
+    }
+
+    fn replay<T, E>(
+        &self,
+        key: &Arc<str>,
+        settled: Settled,
+        codec: &Codec<'_, T, E>,
+    ) -> Result<Outcome<T>, Failure<E>> {
+        let name = || Arc::clone(key);
+        let (is_error, result, age) = match settled {
+            Settled::Done { is_error, result, age, seen_at } => {
+                (is_error, result, age + self.client.clock().now().saturating_sub(seen_at))
+            }
+            Settled::Mismatch => return Err(Error::IdempotencyMismatch { name: name() }.into()),
+            Settled::Held { attempt } => return Err(Error::IdempotencyHeld { name: name(), attempt }.into()),
+        };
+        if is_error {
+            let read = |bytes: Bytes| codec.remember.and_then(|remember| remember.read(&bytes));
+            return Err(match result.and_then(read) {
+                Some(error) => Failure::Inner(error),
+                None => Error::Internal(format!(
+                    "the work {key} has failed for good, and its recorded error cannot be read here"
+                ))
+                .into(),
+            });
+        }
+        let value = match result {
+            Some(bytes) => (codec.read)(bytes)?,
+            None => None,
+        };
+        Ok(Outcome { value, replayed: true, attempt: 0, age, recorded: true })
+    }
+}
+
+fn ran<T>(value: T, attempt: u32, recorded: bool) -> Outcome<T> {
+    Outcome { value: Some(value), replayed: false, attempt, age: Duration::ZERO, recorded }
+}
+
+/// What is sent for a request: itself if it is short, else its length and a hash of it (FNV-1a of 128 bits, which is the
+/// same in every version and language).
+fn fingerprint_of(request: &[u8]) -> Bytes {
+    if request.len() <= FINGERPRINT_BYTES_MAX {
+        return Bytes::copy_from_slice(request);
+    }
+    const OFFSET: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
+    const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
+    let hash = request.iter().fold(OFFSET, |hash, byte| (hash ^ u128::from(*byte)).wrapping_mul(PRIME));
+    format!("{}:{hash:032x}", request.len()).into()
+}

@@ -1,0 +1,473 @@
+//! What idempotent work promises, on `memory://` with a driven clock. What a server says oddly is in the crate's own tests.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+use std::time::Duration;
+
+use bytes::Bytes;
+use proptest::prelude::*;
+use resil::clock::Clock;
+use resil::idempotency::{Idempotent, IdempotentBuilder, Known, OnLapse, Remember};
+use resil::{Client, Code, ConnectOptions, Failure};
+use serde::{Deserialize, Serialize};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+async fn client(store: &str, clock: &Clock) -> Client {
+    ConnectOptions::new(format!("memory://{store}")).clock(clock.clone()).connect().await.unwrap()
+}
+
+async fn work(store: &str, clock: &Clock) -> IdempotentBuilder {
+    client(store, clock).await.idempotent("pay").lease(10 * SECOND).wait(5 * SECOND)
+}
+
+/// Lets every task go as far as it can.
+async fn settle() {
+    for _ in 0..60 {
+        tokio::task::yield_now().await;
+    }
+}
+
+async fn drive(clock: &Clock, span: Duration) {
+    const STEP: Duration = Duration::from_millis(500);
+    settle().await;
+    let end = clock.now() + span;
+    while clock.now() < end {
+        clock.advance(STEP.min(end - clock.now()));
+        settle().await;
+    }
+}
+
+async fn pay(work: &Idempotent, key: &str) -> Result<(Option<Bytes>, u32), Failure<String>> {
+    let outcome = work.run(key, b"", async |_| Ok::<_, String>("paid")).await?;
+    Ok((outcome.value, outcome.attempt))
+}
+
+#[tokio::test]
+async fn duplicates_in_two_processes_run_once_and_all_get_the_result() {
+    let clock = Clock::driven();
+    let runs = Arc::new(AtomicU32::new(0));
+    let mut tasks = Vec::new();
+    let works = [work("twice", &clock).await.build().unwrap(), work("twice", &clock).await.build().unwrap()];
+    for number in 0..200 {
+        let (work, runs, clock) = (works[number % 2].clone(), Arc::clone(&runs), clock.clone());
+        tasks.push(tokio::spawn(async move {
+            let paying = async |_| {
+                clock.sleep(2 * SECOND).await;
+                Ok::<_, String>(format!("receipt {}", runs.fetch_add(1, SeqCst)))
+            };
+            work.run("42", b"seven euros", paying).await
+        }));
+    }
+    drive(&clock, 3 * SECOND).await;
+    let mut replayed = 0;
+    for task in tasks {
+        let outcome = task.await.unwrap().unwrap();
+        assert_eq!(outcome.value.as_deref(), Some(&b"receipt 0"[..]));
+        replayed += u32::from(outcome.replayed);
+    }
+    assert_eq!((runs.load(SeqCst), replayed), (1, 199));
+}
+
+#[tokio::test]
+async fn the_same_key_with_another_request_is_refused_in_every_phase() {
+    let clock = Clock::driven();
+    let (here, there) = (work("other", &clock).await.build().unwrap(), work("other", &clock).await.build().unwrap());
+    let long = vec![7_u8; 10_000];
+    let mut longer = long.clone();
+    longer[9_999] = 8;
+    let running = tokio::spawn({
+        let (here, clock, long) = (here.clone(), clock.clone(), long.clone());
+        async move {
+            here.run("42", &long, async |_| {
+                Ok::<_, String>({
+                    clock.sleep(SECOND).await;
+                    "paid"
+                })
+            })
+            .await
+        }
+    });
+    settle().await;
+    for work in [&here, &there] {
+        let refused = work.run("42", &longer, async |_| Ok::<_, String>("twice")).await.unwrap_err();
+        assert_eq!(refused.code(), Some(Code::IdempotencyMismatch));
+    }
+    drive(&clock, 2 * SECOND).await;
+    running.await.unwrap().unwrap();
+    let refused = there.run("42", &longer, async |_| Ok::<_, String>("twice")).await.unwrap_err();
+    assert_eq!(refused.code(), Some(Code::IdempotencyMismatch));
+    assert!(there.run("42", &long, async |_| Ok::<_, String>("twice")).await.unwrap().replayed);
+    assert!(there.run("42", b"", async |_| Ok::<_, String>("twice")).await.unwrap().replayed, "none is not checked");
+}
+
+#[tokio::test]
+async fn a_duplicate_waits_for_its_own_patience_and_is_told_when_to_come_again() {
+    let clock = Clock::driven();
+    let (here, there) = (work("slow", &clock).await.build().unwrap(), work("slow", &clock).await.build().unwrap());
+    let spawn = |work: &Idempotent| {
+        let (work, clock) = (work.clone(), clock.clone());
+        tokio::spawn(async move {
+            work.run("42", b"", async |_| {
+                Ok::<_, String>({
+                    clock.sleep(60 * SECOND).await;
+                    "paid"
+                })
+            })
+            .await
+        })
+    };
+    let running = spawn(&here);
+    settle().await;
+    let duplicates = [spawn(&here), spawn(&there)];
+    drive(&clock, 4 * SECOND).await;
+    assert!(duplicates.iter().all(|task| !task.is_finished()));
+    drive(&clock, 2 * SECOND).await;
+    for duplicate in duplicates {
+        assert!(duplicate.is_finished());
+        let busy = duplicate.await.unwrap().unwrap_err();
+        assert_eq!(busy.code(), Some(Code::IdempotencyBusy));
+        assert!(busy.retry_after().is_some_and(|after| after > SECOND && after <= 10 * SECOND), "{busy:?}");
+    }
+    running.abort();
+}
+
+#[tokio::test]
+async fn the_lease_is_renewed_for_as_long_as_the_work_takes() {
+    let clock = Clock::driven();
+    let (here, there) = (work("long", &clock).await.build().unwrap(), work("long", &clock).await.build().unwrap());
+    let running = tokio::spawn({
+        let clock = clock.clone();
+        async move {
+            here.run("42", b"", async |_| {
+                Ok::<_, String>({
+                    clock.sleep(100 * SECOND).await;
+                    "paid"
+                })
+            })
+            .await
+        }
+    });
+    for _ in 0..18 {
+        drive(&clock, 5 * SECOND).await;
+        assert!(matches!(there.get("42").await, Ok(Known::Running { attempt: 1, .. })));
+    }
+    drive(&clock, 15 * SECOND).await;
+    assert!(running.await.unwrap().unwrap().recorded);
+    assert_eq!(pay(&there, "42").await.unwrap(), (Some("paid".into()), 0));
+}
+
+#[tokio::test]
+async fn an_error_frees_the_key_at_once_and_the_next_one_is_told() {
+    let clock = Clock::driven();
+    let (here, there) = (work("free", &clock).await.build().unwrap(), work("free", &clock).await.build().unwrap());
+    let failed = here.run("42", b"", async |run| Err::<Bytes, _>(format!("attempt {:?}", run.attempt()))).await;
+    assert_eq!(failed.unwrap_err(), Failure::Inner("attempt Some(1)".to_owned()));
+    assert_eq!(pay(&there, "42").await.unwrap(), (Some("paid".into()), 2));
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+enum Declined {
+    NoMoney,
+    NoNetwork,
+}
+
+#[tokio::test]
+async fn an_error_that_is_final_is_replayed_to_every_duplicate() {
+    let clock = Clock::driven();
+    let (here, there) = (work("final", &clock).await.build().unwrap(), work("final", &clock).await.build().unwrap());
+    let remember = Remember::json(|error| *error == Declined::NoMoney);
+    let paying = |error| async move |_| Err::<u32, _>(error);
+    let first = here.run_json_remembering("42", b"", &remember, paying(Declined::NoNetwork)).await;
+    assert_eq!(first, Err(Failure::Inner(Declined::NoNetwork)));
+    let second = here.run_json_remembering("42", b"", &remember, paying(Declined::NoMoney)).await;
+    assert_eq!(second, Err(Failure::Inner(Declined::NoMoney)));
+    let replayed = there.run_json_remembering("42", b"", &remember, async |_| Ok(7)).await;
+    assert_eq!(replayed, Err(Failure::Inner(Declined::NoMoney)));
+    // Who does not remember errors is told that there is one, and does not run either.
+    assert_eq!(pay(&there, "42").await.unwrap_err().code(), Some(Code::Internal));
+    assert!(matches!(there.get("42").await, Ok(Known::Done { is_error: true, .. })));
+}
+
+#[tokio::test]
+async fn a_run_that_is_cut_short_is_not_aborted_because_nobody_knows_what_it_did() {
+    let clock = Clock::driven();
+    let (here, there) = (work("cut", &clock).await.build().unwrap(), work("cut", &clock).await.build().unwrap());
+    let running =
+        tokio::spawn(
+            async move { here.run("42", b"", async |_| Ok::<Bytes, String>(std::future::pending().await)).await },
+        );
+    settle().await;
+    running.abort();
+    settle().await;
+    let next = tokio::spawn({
+        let there = there.clone();
+        async move { pay(&there, "42").await }
+    });
+    drive(&clock, 4 * SECOND).await;
+    assert!(!next.is_finished(), "the lease has not lapsed");
+    drive(&clock, 2 * SECOND).await;
+    assert_eq!(next.await.unwrap().unwrap_err().code(), Some(Code::IdempotencyBusy));
+    drive(&clock, 5 * SECOND).await;
+    assert_eq!(pay(&there, "42").await.unwrap().1, 2);
+}
+
+#[tokio::test]
+async fn a_run_that_panics_is_like_one_that_was_cut_short() {
+    let clock = Clock::driven();
+    let here = work("panic", &clock).await.build().unwrap();
+    let running = tokio::spawn({
+        let here = here.clone();
+        async move { here.run("42", b"", async |_| -> Result<Bytes, String> { panic!("out of ink") }).await }
+    });
+    settle().await;
+    assert!(running.await.unwrap_err().is_panic());
+    assert!(matches!(here.get("42").await, Ok(Known::Running { .. })));
+    drive(&clock, 11 * SECOND).await;
+    assert_eq!(pay(&here, "42").await.unwrap().1, 2);
+}
+
+#[tokio::test]
+async fn a_run_that_may_be_aborted_frees_the_key_when_it_is_cut_short() {
+    let clock = Clock::driven();
+    let here = work("abort", &clock).await.abort_on_cancel().build().unwrap();
+    let there = work("abort", &clock).await.build().unwrap();
+    let running =
+        tokio::spawn(
+            async move { here.run("42", b"", async |_| Ok::<Bytes, String>(std::future::pending().await)).await },
+        );
+    settle().await;
+    running.abort();
+    settle().await;
+    assert_eq!(pay(&there, "42").await.unwrap().1, 2);
+}
+
+#[tokio::test]
+async fn a_duplicate_that_leaves_while_it_waits_costs_nobody_a_run() {
+    let clock = Clock::driven();
+    let works = [
+        work("leave", &clock).await.build().unwrap(),
+        work("leave", &clock).await.build().unwrap(),
+        work("leave", &clock).await.build().unwrap(),
+    ];
+    let failing = tokio::spawn({
+        let (work, clock) = (works[0].clone(), clock.clone());
+        async move {
+            work.run("42", b"", async |_| {
+                Err::<Bytes, _>({
+                    clock.sleep(SECOND).await;
+                    "no"
+                })
+            })
+            .await
+        }
+    });
+    settle().await;
+    let leaving = tokio::spawn({
+        let work = works[1].clone();
+        async move { pay(&work, "42").await }
+    });
+    settle().await;
+    let staying = tokio::spawn({
+        let work = works[2].clone();
+        async move { pay(&work, "42").await }
+    });
+    settle().await;
+    leaving.abort();
+    settle().await;
+    drive(&clock, SECOND).await;
+    assert!(failing.await.unwrap().is_err());
+    assert!(staying.is_finished(), "nobody has to wait for the lease of one who left");
+    assert_eq!(staying.await.unwrap().unwrap().0.as_deref(), Some(&b"paid"[..]));
+}
+
+#[tokio::test]
+async fn local_duplicates_go_on_when_the_first_of_them_is_cancelled() {
+    let clock = Clock::driven();
+    let here = work("first", &clock).await.abort_on_cancel().build().unwrap();
+    let first = tokio::spawn({
+        let here = here.clone();
+        async move { here.run("42", b"", async |_| Ok::<Bytes, String>(std::future::pending().await)).await }
+    });
+    settle().await;
+    let others: Vec<_> = (0..50)
+        .map(|_| {
+            tokio::spawn({
+                let here = here.clone();
+                async move { pay(&here, "42").await }
+            })
+        })
+        .collect();
+    settle().await;
+    first.abort();
+    settle().await;
+    let mut ran = 0;
+    for other in others {
+        let (value, attempt) = other.await.unwrap().unwrap();
+        assert_eq!(value.as_deref(), Some(&b"paid"[..]));
+        ran += u32::from(attempt == 2);
+    }
+    assert_eq!(ran, 1);
+}
+
+#[tokio::test]
+async fn work_that_fell_silent_under_hold_waits_for_a_person() {
+    let clock = Clock::driven();
+    let here = work("hold", &clock).await.on_lapse(OnLapse::Hold).build().unwrap();
+    let running = tokio::spawn({
+        let here = here.clone();
+        async move { here.run("42", b"", async |_| Ok::<Bytes, String>(std::future::pending().await)).await }
+    });
+    settle().await;
+    running.abort();
+    drive(&clock, 11 * SECOND).await;
+    assert_eq!(pay(&here, "42").await.unwrap_err().code(), Some(Code::IdempotencyHeld));
+    assert_eq!(here.get("42").await.unwrap(), Known::Held { attempt: 1 });
+}
+
+#[tokio::test]
+async fn results_are_kept_for_their_time_and_their_age_is_told() {
+    let clock = Clock::driven();
+    let here = work("keep", &clock).await.keep(60 * SECOND).build().unwrap();
+    assert_eq!(here.get("42").await.unwrap(), Known::Nothing);
+    let done = here.run_json("42", b"", async |run| Ok::<_, String>((run.is_first(), run.fence().is_some()))).await;
+    assert_eq!(done.unwrap().value, Some((true, true)));
+    clock.advance(59 * SECOND);
+    let again = here.run_json::<_, _, (bool, bool), _>("42", b"", async |_| Err("twice")).await.unwrap();
+    assert_eq!((again.value, again.replayed, again.age), (Some((true, true)), true, 59 * SECOND));
+    clock.advance(2 * SECOND);
+    assert!(!here.run_json("42", b"", async |_| Ok::<_, String>((true, true))).await.unwrap().replayed);
+}
+
+#[tokio::test]
+async fn a_result_too_large_to_be_kept_is_still_done() {
+    let clock = Clock::driven();
+    let here = work("large", &clock).await.build().unwrap();
+    let large = || vec![7_u8; 2 << 20];
+    let first = here.run("42", b"", async |_| Ok::<_, String>(large())).await.unwrap();
+    assert_eq!(first.value.map(|value| value.len()), Some(2 << 20));
+    let again = here.run("42", b"", async |_| Ok::<_, String>(large())).await.unwrap();
+    assert_eq!((again.value, again.replayed), (None, true));
+}
+
+#[tokio::test]
+async fn an_event_is_new_once_and_again_only_to_the_same_consumer() {
+    let clock = Clock::driven();
+    let (here, there) = (work("once", &clock).await.build().unwrap(), work("once", &clock).await.build().unwrap());
+    assert!(here.once("event-1", 60 * SECOND, None).await.unwrap());
+    assert!(!here.once("event-1", 60 * SECOND, None).await.unwrap());
+    assert!(!there.once("event-1", 60 * SECOND, Some("consumer")).await.unwrap());
+    assert!(there.once("event-2", 60 * SECOND, Some("consumer")).await.unwrap());
+    assert!(there.once("event-2", 60 * SECOND, Some("consumer")).await.unwrap());
+    clock.advance(61 * SECOND);
+    assert!(here.once("event-1", 60 * SECOND, None).await.unwrap());
+    // Events and work of one key do not get in each other's way.
+    assert!(pay(&here, "event-1").await.is_ok());
+}
+
+#[tokio::test]
+async fn what_cannot_be_right_is_refused_by_name() {
+    let client = client("", &Clock::driven()).await;
+    let refusal = |builder: IdempotentBuilder| builder.build().unwrap_err().to_string();
+    assert!(refusal(client.idempotent("a").lease(Duration::ZERO)).starts_with("lease "));
+    assert!(refusal(client.idempotent("a").keep(Duration::ZERO)).starts_with("keep "));
+    assert!(refusal(client.idempotent("a").wait(601 * SECOND)).starts_with("wait "));
+    assert!(refusal(client.idempotent("a").when_away(resil::Away::Local)).starts_with("when_away "));
+}
+
+/// What one caller does.
+#[derive(Debug, Clone)]
+struct Caller {
+    process: usize,
+    after_ms: u64,
+    takes_ms: u64,
+    way: Way,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Succeeds,
+    Fails,
+    /// Dropped that long after it was made.
+    Leaves {
+        after_ms: u64,
+    },
+}
+
+fn callers() -> impl Strategy<Value = Vec<Caller>> {
+    let way = prop_oneof![
+        3 => Just(Way::Succeeds),
+        2 => Just(Way::Fails),
+        2 => (0_u64..30_000).prop_map(|after_ms| Way::Leaves { after_ms }),
+    ];
+    let caller = (0_usize..3, 0_u64..20_000, 0_u64..25_000, way)
+        .prop_map(|(process, after_ms, takes_ms, way)| Caller { process, after_ms, takes_ms, way });
+    prop::collection::vec(caller, 1..12)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+    #[test]
+    fn whatever_callers_do_one_runs_at_a_time_and_one_result_is_all_there_is(callers in callers()) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let clock = Clock::driven();
+            let store = format!("random-{}", rand::random::<u64>());
+            let mut works = Vec::new();
+            for _ in 0..3 {
+                works.push(work(&store, &clock).await.wait(60 * SECOND).build().unwrap());
+            }
+            let running = Arc::new(AtomicU32::new(0));
+            let done = Arc::new(AtomicU32::new(0));
+            struct Leaves(Arc<AtomicU32>);
+            impl Drop for Leaves {
+                fn drop(&mut self) {
+                    self.0.fetch_sub(1, SeqCst);
+                }
+            }
+            let tasks: Vec<_> = callers
+                .iter()
+                .cloned()
+                .map(|Caller { process, after_ms, takes_ms, way }| {
+                    let (work, clock, running, done) =
+                        (works[process].clone(), clock.clone(), Arc::clone(&running), Arc::clone(&done));
+                    tokio::spawn(async move {
+                        clock.sleep(Duration::from_millis(after_ms)).await;
+                        let call = work.run("42", b"", async |_| {
+                            assert_eq!(running.fetch_add(1, SeqCst), 0, "two run at once");
+                            let _leaves = Leaves(Arc::clone(&running));
+                            clock.sleep(Duration::from_millis(takes_ms)).await;
+                            if way == Way::Fails {
+                                return Err("no");
+                            }
+                            Ok(done.fetch_add(1, SeqCst).to_string())
+                        });
+                        match way {
+                            Way::Leaves { after_ms } => tokio::select! {
+                                outcome = call => Some(outcome),
+                                () = clock.sleep(Duration::from_millis(after_ms)) => None,
+                            },
+                            _ => Some(call.await),
+                        }
+                    })
+                })
+                .collect();
+            drive(&clock, 200 * SECOND).await;
+            let mut ran = 0;
+            for task in tasks {
+                assert!(task.is_finished(), "nobody is stuck");
+                match task.await.unwrap() {
+                    Some(Ok(outcome)) => {
+                        assert_eq!(outcome.value.as_deref(), Some(&b"0"[..]), "there is one result");
+                        assert!(outcome.recorded);
+                        ran += u32::from(!outcome.replayed);
+                    }
+                    Some(Err(Failure::Inner(error))) => assert_eq!(error, "no"),
+                    Some(Err(other)) => assert_eq!(other.code(), Some(Code::IdempotencyBusy)),
+                    None => {}
+                }
+            }
+            assert!(ran <= 1 && done.load(SeqCst) <= 1, "the work is done once");
+        });
+    }
+}
