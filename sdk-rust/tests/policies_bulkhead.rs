@@ -5,7 +5,7 @@ use std::future::{Future, ready};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
-use std::task::Poll;
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use proptest::prelude::*;
@@ -214,6 +214,27 @@ fn whoever_waits_too_long_is_refused_at_that_moment() {
     assert_eq!(refused.expect_err("refused").code(), Some(Code::BulkheadFull));
     assert_eq!(clock.now() - began, MAX_WAIT);
     assert_eq!(bulkhead.metrics(), BulkheadMetrics { active: 1, rejected: 1, ..BulkheadMetrics::default() });
+}
+
+#[test]
+fn whoever_asked_last_on_behalf_of_a_waiting_call_is_the_one_who_is_woken() {
+    struct Woken(AtomicU32);
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, SeqCst);
+        }
+    }
+    let clock = Clock::driven();
+    let bulkhead = bulkhead(1, 1, (1, 0), &clock);
+    let held = bulkhead.try_acquire().expect("a place");
+    let mut waiting = pin!(bulkhead.acquire());
+    assert!(poll_now(waiting.as_mut()).is_pending());
+    let woken = Arc::new(Woken(AtomicU32::new(0)));
+    let waker = Waker::from(Arc::clone(&woken));
+    assert!(waiting.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    drop(held);
+    assert_eq!(woken.0.load(SeqCst), 1);
+    assert!(poll_now(waiting).is_ready());
 }
 
 #[test]
