@@ -495,7 +495,7 @@ async fn a_follower_that_waits_in_vain_is_told_so() {
     let clock = Clock::driven();
     let client = client("vain", &clock).await;
     let users = client.cached("user").load_timeout(3 * SECOND).build().unwrap();
-    raw(&client, &["RES.SFLIGHT", "JOIN", "cache:user:42", "another", "60s"]).await.unwrap();
+    raw(&client, &["RES.SFLIGHT", "JOIN", "resil:cache:user:{42}", "another", "60s"]).await.unwrap();
     let waiting = spawn_get(&users, &Source::new(&clock, SECOND));
     drive(&clock, 2 * SECOND).await;
     assert!(!waiting.is_finished());
