@@ -152,9 +152,7 @@ impl PriceClient {
     async fn fresh_price(&self, product: &str) -> Result<Price, Failure<Status>> {
         let price = self
             .hedge
-            .around(self.statuses, || {
-                self.breaker.around(self.statuses, || self.timeout.call(|| self.call(product)))
-            })
+            .around(self.statuses, || self.breaker.around(self.statuses, || self.timeout.call(|| self.call(product))))
             .await?;
         *self.last_seen.lock().expect("nobody panics in here") = Some(price.clone());
         Ok(price)
@@ -206,7 +204,11 @@ pub async fn story(url: &str) -> Result<Seen, Problem> {
     condition.stragglers.store(1, Ordering::SeqCst);
     let price = here.fresh_price("tea").await?;
     let (straggler_took, calls_for_straggler) = (begun.elapsed(), condition.calls() - before);
-    println!("  {} cents after {} ms, from the second of {calls_for_straggler}", price.cents, straggler_took.as_millis());
+    println!(
+        "  {} cents after {} ms, from the second of {calls_for_straggler}",
+        price.cents,
+        straggler_took.as_millis()
+    );
 
     println!("The server breaks; a thousand prices are asked for by each of two processes:");
     condition.breaks(true);

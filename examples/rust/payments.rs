@@ -41,10 +41,7 @@ struct Payment<'a> {
 pub enum PayError {
     TooPoor,
     /// Somebody with a higher fence was here: this writer's lease is over, and it did not know.
-    StaleFence {
-        carried: u64,
-        seen: u64,
-    },
+    StaleFence,
     Resil(resil::Error),
 }
 
@@ -53,6 +50,8 @@ struct Rows {
     highest_fences: HashMap<String, u64>,
     balances: HashMap<String, i64>,
     receipts: HashMap<String, Receipt>,
+    /// Fences that were refused, each with the highest that had been seen.
+    refused: Vec<(u64, u64)>,
 }
 
 #[derive(Default)]
@@ -63,11 +62,12 @@ impl Ledger {
     fn pay(&self, payment: &Payment<'_>) -> Result<Receipt, PayError> {
         let mut rows = self.0.lock().expect("nobody panics in here");
         for (key, carried) in [payment.order, payment.account] {
-            let seen = rows.highest_fences.entry(key.to_owned()).or_default();
-            if carried < *seen {
-                return Err(PayError::StaleFence { carried, seen: *seen });
+            let seen = rows.highest_fences.get(key).copied().unwrap_or(0);
+            if carried < seen {
+                rows.refused.push((carried, seen));
+                return Err(PayError::StaleFence);
             }
-            *seen = carried;
+            rows.highest_fences.insert(key.to_owned(), carried);
         }
         if let Some(receipt) = rows.receipts.get(payment.order.0) {
             return Ok(receipt.clone());
@@ -82,6 +82,10 @@ impl Ledger {
 
     pub fn payments(&self) -> usize {
         self.0.lock().expect("nobody panics in here").receipts.len()
+    }
+
+    pub fn refused(&self) -> Vec<(u64, u64)> {
+        self.0.lock().expect("nobody panics in here").refused.clone()
     }
 
     pub fn balance(&self, account: &str) -> i64 {
@@ -114,23 +118,26 @@ impl Service {
         after: impl AsyncFnOnce(),
     ) -> Result<Outcome<Receipt>, Failure<PayError>> {
         let request = cents.to_be_bytes();
-        self.orders.run_json(order, &request, async |run: Run| {
-            let account = self.client.lock("account:ann").lease(LEASE).wait(PATIENCE);
-            let paid = account.with_lock(async |held| {
-                before();
-                // There is a fence unless one asked to go on while the server is away, which this service did not.
-                let (order_fence, account_fence) = (run.fence().unwrap_or(0), held.fence().unwrap_or(0));
-                let payment = Payment { order: (order, order_fence), account: ("account:ann", account_fence), cents };
-                let receipt = self.ledger.pay(&payment)?;
-                after().await;
-                Ok(receipt)
-            });
-            paid.await.map_err(|failure| match failure {
-                Failure::Inner(error) => error,
-                Failure::Resil(error) => PayError::Resil(error),
-                Failure::Exhausted { last, .. } => last.into_inner().unwrap_or(PayError::TooPoor),
+        self.orders
+            .run_json(order, &request, async |run: Run| {
+                let account = self.client.lock("account:ann").lease(LEASE).wait(PATIENCE);
+                let paid = account.with_lock(async |held| {
+                    before();
+                    // There is a fence unless one asked to go on while the server is away, which this service did not.
+                    let (order_fence, account_fence) = (run.fence().unwrap_or(0), held.fence().unwrap_or(0));
+                    let payment =
+                        Payment { order: (order, order_fence), account: ("account:ann", account_fence), cents };
+                    let receipt = self.ledger.pay(&payment)?;
+                    after().await;
+                    Ok(receipt)
+                });
+                paid.await.map_err(|failure| match failure {
+                    Failure::Inner(error) => error,
+                    Failure::Resil(error) => PayError::Resil(error),
+                    Failure::Exhausted { last, .. } => last.into_inner().unwrap_or(PayError::TooPoor),
+                })
             })
-        }).await
+            .await
     }
 
     async fn pay_plainly(&self, order: &str, cents: i64) -> Result<Outcome<Receipt>, Failure<PayError>> {
@@ -147,7 +154,9 @@ pub struct Seen {
     pub replays: usize,
     pub payments_after_duplicates: usize,
     pub mismatch: Option<Code>,
+    /// What whoever asked the sleeper was told.
     pub sleeper: Result<Outcome<Receipt>, Failure<PayError>>,
+    pub refused_fences: Vec<(u64, u64)>,
     pub successor: Outcome<Receipt>,
     pub sleeper_again: Outcome<Receipt>,
     pub after_crash: Outcome<Receipt>,
@@ -174,7 +183,10 @@ pub async fn story(url: &str) -> Result<Seen, Problem> {
     }
     let replays = outcomes.iter().filter(|outcome| outcome.replayed).count();
     let payments_after_duplicates = ledger.payments();
-    println!("  {} answers, all with a receipt: {replays} replays, {payments_after_duplicates} payment", outcomes.len());
+    println!(
+        "  {} answers, all with a receipt: {replays} replays, {payments_after_duplicates} payment",
+        outcomes.len()
+    );
 
     println!("The same order with another amount is not the same order.");
     let mismatch = second.pay_plainly(&order(1), 70_000).await.err().and_then(|failure| failure.code());
@@ -206,7 +218,9 @@ pub async fn story(url: &str) -> Result<Seen, Problem> {
     wake.send(())?;
     let woken = tokio::task::spawn_blocking(move || sleeping.join()).await?;
     let (sleeper, sleeper_again) = woken.map_err(|_| "the sleeper panicked")??;
-    println!("  pod-1 wakes and pays, as it thinks it may: {}", explained(&sleeper));
+    let refused_fences = ledger.refused();
+    println!("  pod-1 wakes and pays, as it thinks it may; refused, (its fence, the highest seen): {refused_fences:?}");
+    println!("  whoever asked pod-1 is told {}", told(&sleeper));
     let sleeper_again = sleeper_again.map_err(|failure| format!("{failure:?}"))?;
     println!("  it asks again and gets what pod-2 did: {:?}", sleeper_again.value);
 
@@ -236,6 +250,7 @@ pub async fn story(url: &str) -> Result<Seen, Problem> {
         payments_after_duplicates,
         mismatch,
         sleeper,
+        refused_fences,
         successor,
         sleeper_again,
         after_crash,
@@ -244,11 +259,11 @@ pub async fn story(url: &str) -> Result<Seen, Problem> {
     })
 }
 
-fn explained(result: &Result<Outcome<Receipt>, Failure<PayError>>) -> String {
+/// Usually LOCK_LOST: with its first await after the nap the run sees that its lease is over.
+fn told(result: &Result<Outcome<Receipt>, Failure<PayError>>) -> String {
     match result {
-        Err(Failure::Inner(PayError::StaleFence { carried, seen })) => {
-            format!("refused, its fence {carried} is below {seen}")
-        }
+        Err(Failure::Resil(error)) => error.code().text().to_owned(),
+        Err(Failure::Inner(error)) => format!("{error:?}"),
         other => format!("{other:?}"),
     }
 }

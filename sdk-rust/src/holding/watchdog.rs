@@ -336,7 +336,7 @@ async fn look_after(mut running: Running) {
     let (holdings, clock) = (&client.inner().holdings, client.clock());
     let closing = &client.inner().closing;
     let mut reach = client.backend().reach();
-    let mut reach_is_known = true;
+    let (mut reach_is_known, mut closing_is_known) = (true, false);
     let mut under_way = FuturesUnordered::new();
     let mut work = Vec::new();
     let mut idle_since = None;
@@ -364,7 +364,8 @@ async fn look_after(mut running: Running) {
             () = holdings.wake.notified() => {}
             Some(()) = under_way.next(), if !under_way.is_empty() => {}
             () = clock.sleep(pause) => {}
-            () = closing.cancelled(), if idle_since.is_some() => {}
+            // Also while it sleeps until something is due that was let go meanwhile.
+            () = closing.cancelled(), if !closing_is_known => closing_is_known = true,
             changed = reach.changed(), if reach_is_known => match changed {
                 Ok(()) => holdings.renew_all_at(clock.now()),
                 Err(_) => reach_is_known = false,
