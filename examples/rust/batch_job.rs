@@ -22,9 +22,8 @@ use resil::dispatcher::{Dispatcher, ItemError};
 use resil::limiter::{Limit, Limiter};
 use resil::policy::{BudgetSettings, Class, Retry, RetrySettings};
 use resil::shared_bulkhead::SharedBulkhead;
-use resil::{Client, Failure, ShutdownReport};
+use resil::{CancellationToken, Client, Failure, ShutdownReport};
 use resil_examples::{Problem, connect, url};
-use tokio_util::sync::CancellationToken;
 
 const AT_ONCE: u32 = 4;
 const INVOICES: u32 = 120;

@@ -120,8 +120,9 @@
 //! - `tonic`: statuses and a client layer for gRPC; includes `tower`.
 //!
 //! # Runtime
-//! Tokio. Connections, watchdogs and refreshes run in tasks of the runtime on which the client was connected. Handles are cheap to clone, and can be used
-//! from every task. Any future may be dropped at any await.
+//! Tokio. The connection is kept by a task of the runtime it was made on, so connect on one that lives as long as the client;
+//! watchdogs and refreshes run on that of whoever needs them. Handles are cheap to clone, and can be used from every task. Any
+//! future may be dropped at any await.
 #![forbid(unsafe_code)]
 
 pub(crate) mod backend;
@@ -148,6 +149,10 @@ pub mod telemetry;
 pub mod testing;
 #[cfg(feature = "tower")]
 pub mod tower;
+
+// What stands in signatures here, so that nobody has to depend on the right version of it.
+pub use bytes::Bytes;
+pub use tokio_util::sync::CancellationToken;
 
 pub use client::{Client, ConnectOptions, connect};
 pub use error::{Code, Error, Failure};
