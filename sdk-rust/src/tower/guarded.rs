@@ -62,11 +62,7 @@ pub trait Guard<S: Service<Req>, Req>: Send + Sync + 'static {
     type Own: Send + 'static;
 
     /// Makes `service` ready, if it comes to that, and calls it.
-    fn guard(
-        &self,
-        service: S,
-        request: Req,
-    ) -> impl Future<Output = Result<S::Response, Failure<Self::Own>>> + Send;
+    fn guard(&self, service: S, request: Req) -> impl Future<Output = Result<S::Response, Failure<Self::Own>>> + Send;
 }
 
 /// The future of a call.

@@ -7,9 +7,9 @@ use tower_layer::Layer;
 
 use super::guarded::{Around, Guard, Guarded, Innermost, Nesting, Wrapped};
 use super::response::{ClassifyResponse, EveryResponseIsGood, ask_judged, judged, settle};
-use crate::policy::Hedge;
 use crate::error::Failure;
 use crate::policy::Classify;
+use crate::policy::Hedge;
 
 /// If the answer is late, the same request once more; whichever answer comes first is taken, and the other call dropped.
 #[derive(Debug, Clone)]

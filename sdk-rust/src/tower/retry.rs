@@ -6,9 +6,9 @@ use tower_layer::Layer;
 
 use super::guarded::{Around, Guard, Guarded, Innermost, Nesting, Wrapped};
 use super::response::{ClassifyResponse, EveryResponseIsGood, ask_judged, judged, settle};
-use crate::policy::Retry;
 use crate::error::Failure;
 use crate::policy::Classify;
+use crate::policy::Retry;
 
 /// The same request again, later, while that makes sense.
 #[derive(Debug, Clone)]
