@@ -35,7 +35,7 @@
 //! Since they are always ready they pass no backpressure on: how much may wait is for a bulkhead's queue to say.
 //!
 //! # Answers that are failures
-//! To a service for HTTP a 503 is an answer, not an error. [`RetryLayer`], [`HedgeLayer`] and [`BreakerLayer`] have
+//! To a service for HTTP a 503 is an answer, not an error. [`RetryLayer`], [`HedgeLayer`], [`BreakerLayer`] and [`PolicyLayer`] have
 //! `classify_response` for that. When all attempts are used up, the last answer is returned as it came.
 
 mod breaker;
@@ -44,6 +44,7 @@ mod fallback;
 mod guarded;
 mod hedge;
 mod lock;
+mod policy;
 mod rate_limit;
 mod response;
 mod retry;
@@ -56,6 +57,7 @@ pub use self::fallback::FallbackLayer;
 pub use self::guarded::{Around, CallFuture, Guard, Guarded, Innermost, Nesting, Wrapped};
 pub use self::hedge::HedgeLayer;
 pub use self::lock::LockLayer;
+pub use self::policy::{OptionsOf, PolicyLayer, RequestOptions, SameForAll};
 pub use self::rate_limit::RateLimitLayer;
 pub use self::response::{ClassifyResponse, EveryResponseIsGood};
 pub use self::retry::RetryLayer;
