@@ -415,9 +415,10 @@ async fn the_deadline_still_holds_while_the_answer_comes_in() {
     let layer = layer().service_config(retrying(2, r#", "timeout": "0.1s""#)).build().expect("valid");
     let client = ShopClient::new(shop.start().await, &layer);
     let items = bounded(client.list()).await.expect("the answer begins");
-    assert_eq!(items.len(), 2, "{items:?}");
     assert_eq!(items[0].as_ref().expect("came in time"), &item("first"));
-    assert_eq!(items[1].as_ref().expect_err("too late").code(), Code::DeadlineExceeded);
+    // However often tonic repeats it.
+    let codes: Vec<_> = items[1..].iter().map(|item| item.as_ref().map_err(Status::code)).collect();
+    assert!(!codes.is_empty() && codes.iter().all(|code| *code == Err(Code::DeadlineExceeded)), "{codes:?}");
 }
 
 #[tokio::test]

@@ -76,8 +76,9 @@ pin_project! {
     /// The body of an answer.
     #[derive(Debug)]
     pub struct AnswerBody<B> {
+        // Gone once the deadline is over: the server learns that nobody listens.
         #[pin]
-        body: B,
+        body: Option<B>,
         permit: Option<Permit>,
         limit: Option<Limit>,
     }
@@ -90,13 +91,12 @@ struct Limit {
     fired: Counter,
     /// Set when the answer first has to be waited for.
     sleep: Option<Sleep>,
-    is_over: bool,
 }
 
 impl<B> AnswerBody<B> {
     /// Nothing more is to be learned from it.
     pub(super) fn known(body: B) -> Self {
-        Self { body, permit: None, limit: None }
+        Self { body: Some(body), permit: None, limit: None }
     }
 
     pub(super) fn coming(
@@ -106,14 +106,9 @@ impl<B> AnswerBody<B> {
         clock: &Clock,
         fired: &Counter,
     ) -> Self {
-        let limit = deadline.map(|deadline| Limit {
-            deadline,
-            clock: clock.clone(),
-            fired: fired.clone(),
-            sleep: None,
-            is_over: false,
-        });
-        Self { body, permit, limit }
+        let limit =
+            deadline.map(|deadline| Limit { deadline, clock: clock.clone(), fired: fired.clone(), sleep: None });
+        Self { body: Some(body), permit, limit }
     }
 }
 
@@ -122,7 +117,6 @@ impl Limit {
         let left = self.deadline.at.saturating_sub(self.clock.now());
         let sleep = self.sleep.get_or_insert_with(|| self.clock.sleep(left));
         std::task::ready!(Pin::new(sleep).poll(context));
-        self.is_over = true;
         self.fired.increment(1);
         Poll::Ready(Status::from(Error::Timeout { after: self.deadline.after }))
     }
@@ -137,15 +131,15 @@ where
     type Error = Status;
 
     fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        let this = self.project();
-        if this.limit.as_ref().is_some_and(|limit| limit.is_over) {
-            return Poll::Ready(None);
-        }
-        let given = match this.body.poll_frame(context) {
+        let mut this = self.project();
+        let Some(body) = this.body.as_mut().as_pin_mut() else { return Poll::Ready(None) };
+        let given = match body.poll_frame(context) {
             Poll::Ready(given) => given.map(|frame| frame.map_err(|error| Status::from_error(error.into()))),
             Poll::Pending => {
                 let Some(limit) = this.limit else { return Poll::Pending };
-                Some(Err(std::task::ready!(limit.poll_over(context))))
+                let over = std::task::ready!(limit.poll_over(context));
+                this.body.set(None);
+                Some(Err(over))
             }
         };
         if let Some(permit) = this.permit.take() {
@@ -164,10 +158,10 @@ where
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.body.as_ref().is_none_or(Body::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        self.body.as_ref().map_or_else(SizeHint::default, Body::size_hint)
     }
 }
