@@ -233,8 +233,8 @@ async fn an_idempotent_call_is_made_once_and_all_its_attempts_are_one_run() {
     let idempotent = client.idempotent("payments").build().unwrap();
     let retry = RetrySettings { initial_backoff: Duration::from_micros(1), ..three_attempts() };
     let total = TimeoutSettings { attempt: None, total: Some(1_000 * MS) };
-    for (name, order) in [("usual", None), ("odd", Some([Stage::Retry, Stage::Total]))] {
-        let mut builder = Policy::builder(name).clock(Clock::system()).retry(&retry).timeout(total.clone());
+    for (name, order) in [("usual", None), ("odd", Some([Stage::Total, Stage::Retry, Stage::Shed]))] {
+        let mut builder = Policy::builder(name).clock(Clock::system()).retry(&retry).timeout(total.clone()).shed(1);
         if let Some(order) = order {
             builder = builder.order(order);
         }
@@ -344,15 +344,10 @@ fn an_order_that_is_odd_is_warned_about() {
         (&[Total, RateLimit, Retry], &["rateLimit is outside of retry"]),
         (&[Total, Bulkhead, Retry], &["bulkhead is outside of retry"]),
         (&[Total, SharedBulkhead, Retry], &["sharedBulkhead is outside of retry"]),
-        (&[Total, Hedge, Retry], &["hedge is outside of retry"]),
-        (&[Total, Attempt, Retry], &["attempt is outside of retry"]),
-        (&[Retry, Total], &["retry is outside of total"]),
         (&[Total, Retry, Shed], &["retry is outside of shed"]),
         (&[Total, Breaker, Hedge], &["breaker is outside of hedge"]),
-        (&[Attempt, Breaker], &["attempt is outside of breaker"]),
         (&[RateLimit, Breaker], &["rateLimit is outside of breaker"]),
         (&[Bulkhead, Breaker], &["bulkhead is outside of breaker"]),
-        (&[Attempt, Bulkhead], &["attempt is outside of bulkhead"]),
         (&[SharedBulkhead, Bulkhead], &["sharedBulkhead is outside of bulkhead"]),
         (&[Total, Breaker, RateLimit, Retry], &["breaker is outside of retry", "rateLimit is outside of retry"]),
     ];
@@ -395,6 +390,16 @@ fn an_order_that_is_odd_is_warned_about() {
     assert_eq!(twice.unwrap_err().to_string(), "order names retry twice");
     let missing = Policy::builder("odd").retry(&three_attempts()).order([Total]).build();
     assert_eq!(missing.unwrap_err().to_string(), "order must name retry, which the policy has");
+    let timeout = TimeoutSettings { attempt: Some(100 * MS), total: Some(1_000 * MS) };
+    for (order, begins) in [
+        ([Retry, Total, Hedge, Attempt], "order must begin with total"),
+        ([Total, Attempt, Retry, Hedge], "order must end with attempt"),
+        ([Total, Hedge, Retry, Attempt], "order must have hedge inside of retry"),
+    ] {
+        let builder = Policy::builder("odd").timeout(timeout.clone()).retry(&three_attempts());
+        let refused = builder.hedge(&HedgeSettings::default()).order(order).build().unwrap_err();
+        assert!(refused.to_string().starts_with(begins), "{refused}");
+    }
 }
 
 #[tokio::test]
@@ -415,17 +420,17 @@ async fn another_order_does_what_it_says() {
     assert_eq!(breaker.last_known_state(), Some(State::Closed), "three attempts are one failure to it");
     let _ = policy.call(retry_all, || failing.run()).await;
     assert_eq!(breaker.last_known_state(), Some(State::Open));
-    // A deadline inside of retry begins anew, so it does not end the retries.
-    let policy = Policy::builder("anew")
+    let bulkhead = LocalBulkhead::new("outside", 1, 0).unwrap();
+    let policy = Policy::builder("p")
         .clock(clock.clone())
         .retry(&three_attempts())
-        .timeout(TimeoutSettings { attempt: None, total: Some(50 * MS) })
-        .order([Stage::Retry, Stage::Total])
+        .bulkhead(bulkhead.clone())
+        .order([Stage::Bulkhead, Stage::Retry])
         .build()
         .unwrap();
-    let ended = policies_drive::drive(&clock, policy.call(retry_all, std::future::pending::<Result<(), ()>>));
-    let last = Box::new(Failure::Resil(Error::Timeout { after: 50 * MS }));
-    assert_eq!(ended, Err(Failure::Exhausted { attempts: 3, last }));
+    let mut waiting = std::pin::pin!(policy.call(retry_all, || failing.run()));
+    assert!(policies_drive::poll_now(waiting.as_mut()).is_pending(), "it waits for its retry");
+    assert_eq!(bulkhead.metrics().active, 1, "and holds its place");
 }
 
 proptest::proptest! {

@@ -10,7 +10,7 @@ use super::chain::Policy;
 use super::hedge::{Hedge, HedgeSettings};
 use super::in_flight::{CallSeconds, is_same};
 use super::retry::{Retry, RetrySettings};
-use super::stage::{self, Guards, Plan, Stage};
+use super::stage::{self, Plan, Stage};
 use super::timeout::{MAX_TIMEOUT, Timeout, TimeoutSettings};
 use crate::breaker::Breaker;
 use crate::client::Client;
@@ -56,10 +56,7 @@ pub(super) struct Parts {
     pub shed: Option<LocalBulkhead>,
     /// The stages that are there.
     pub order: Vec<Stage>,
-    /// Breaker, rate limit and bulkheads, in the default order.
-    pub inner_guards: Guards,
-    /// `None`: the default order.
-    pub plan: Option<Plan>,
+    pub plan: Plan,
     pub warnings: Vec<String>,
     /// For whom a call is in flight. The first also lets in what the call asks of it while it shuts down.
     pub clients: Vec<Client>,
@@ -139,7 +136,9 @@ impl PolicyBuilder {
         self
     }
 
-    /// Another order than [`Stage::DEFAULT_ORDER`], outermost first. It has to name every stage that the policy has.
+    /// Another order than [`Stage::DEFAULT_ORDER`], outermost first. It has to name every stage that the policy has, to begin
+    /// with the total deadline and to end with the timeout of an attempt; retry is outside of hedge. The others may stand
+    /// anywhere: [`Policy::warnings`] says what comes of it.
     pub fn order(mut self, order: impl IntoIterator<Item = Stage>) -> Self {
         self.order = Some(order.into_iter().collect());
         self
@@ -192,9 +191,6 @@ impl PolicyBuilder {
         });
         let hedge = self.hedge.map(|settings| Hedge::builder(&settings).name(&name).clock(clock.clone()).build());
         let shed = self.shed.map(|max| shed(&name, max, &clock));
-        let is_inner = |stage: &Stage| {
-            matches!(stage, Stage::Breaker | Stage::RateLimit | Stage::Bulkhead | Stage::SharedBulkhead)
-        };
         Ok(Policy(Arc::new(Parts {
             total: timeout(Timeout::total(self.timeout.total.unwrap_or(MAX_TIMEOUT)))?,
             attempt: timeout(Timeout::attempt(self.timeout.attempt.unwrap_or(MAX_TIMEOUT)))?,
@@ -206,8 +202,7 @@ impl PolicyBuilder {
             bulkhead: self.bulkhead,
             shared_bulkhead: self.shared_bulkhead,
             shed: shed.transpose()?,
-            inner_guards: order.iter().copied().filter(is_inner).collect(),
-            plan: (!stage::is_default(&order)).then(|| Plan::of(&order)),
+            plan: Plan::of(&order),
             seconds: CallSeconds::new(&name),
             order,
             warnings,

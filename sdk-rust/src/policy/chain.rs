@@ -4,14 +4,14 @@
 //! From the outside in: fallback, total deadline, shed, idempotent run, retry, hedge, breaker, rate limit, bulkhead (local,
 //! then shared), attempt timeout. So the deadline holds whatever happens inside; an open circuit costs neither cells nor
 //! places and is never retried; every attempt counts against the limit and the breaker; no place is held while a
-//! retry waits; the attempt's time begins when it has its place. [`PolicyBuilder::order`] chooses another, and
-//! [`Policy::warnings`] says what is odd about it.
+//! retry waits; the attempt's time begins when it has its place. [`PolicyBuilder::order`] chooses another, within
+//! limits, and [`Policy::warnings`] says what is odd about it.
 //!
 //! What is refused inside of the breaker (rate limit, bulkhead) was not made: the breaker is told that it was cancelled.
 //!
 //! # What it costs
-//! Stages that are not there cost a comparison. In the default order nothing is boxed and nothing is spawned. Another
-//! order takes one allocation per call.
+//! Stages that are not there cost a comparison. Nothing is spawned, and nothing is boxed but what asks a server: a rate limit, a
+//! shared bulkhead, a breaker when it does not know.
 //!
 //! # Shutdown
 //! A call through a policy that has something of a [`Client`](crate::Client) is in flight for that client: a shutdown waits for it, and
@@ -108,8 +108,6 @@ pub(super) struct Call<'a, C> {
     pub options: &'a CallOptions<'a>,
     pub classify: &'a C,
     pub total: Option<Duration>,
-    /// The same if it is outside of everything.
-    pub outer_total: Option<Duration>,
     pub attempt: Option<Duration>,
     pub deadline: Option<Moment>,
 }
@@ -178,7 +176,7 @@ impl Policy {
             Ok(begun) => begun,
             Err(error) => return arrival.end(Err(error.into())),
         };
-        let limited = parts.total.limit_to(call.outer_total, parts.inside(&call, &operation));
+        let limited = parts.total.limit_to(call.total, parts.inside(&call, &operation));
         let outcome = arrival.through(limited).await;
         arrival.end(outcome)
     }
@@ -201,7 +199,7 @@ impl Policy {
             Err(error) => return arrival.end(Err(error.into())),
         };
         let operation = || operation().map_err(Failure::Inner);
-        let limited = || parts.total.limit_to(call.outer_total, parts.inside(&call, &operation));
+        let limited = || parts.total.limit_to(call.total, parts.inside(&call, &operation));
         let outcome = arrival.through(fallback.around(limited)).await;
         arrival.end(outcome)
     }
@@ -210,8 +208,7 @@ impl Policy {
     /// inside of deadline and shed and outside of everything else, so all attempts are one run, with one fence.
     ///
     /// If it fails in the end, however that is, the key is free again and whoever asks next may run: retry, and this, are for
-    /// operations that may be made again, or that know by [`Run::fence`] what they did. In an order of your own the run is
-    /// outside of all stages.
+    /// operations that may be made again, or that know by [`Run::fence`] what they did.
     pub async fn call_once<T, E, Fut>(
         &self,
         idempotent: &Idempotent,
@@ -237,7 +234,7 @@ impl Policy {
         };
         let once = async { idempotent.run_json_inside(key, fingerprint, work).await.map_err(flat) };
         // A box, because an idempotent run is a deep type already, and asks the server anyway.
-        let limited = parts.total.limit_to(call.outer_total, Box::pin(once));
+        let limited = parts.total.limit_to(call.total, Box::pin(once));
         let outcome = arrival.through(limited).await;
         arrival.end(outcome)
     }
@@ -262,14 +259,11 @@ impl Parts {
         let total = effective(options.total, self.timeouts.total);
         let attempt = effective(options.attempt, self.timeouts.attempt);
         let deadline = total.map(|total| arrival.began.saturating_add(total));
-        // An order of its own says itself where the deadline is, unless only this call has one.
-        let is_inside = self.plan.is_some() && self.timeouts.total.is_some();
-        let outer_total = if is_inside { None } else { total };
-        let place = match (&self.shed, &self.plan) {
-            (Some(shed), None) => Some(shed.place_now()?),
+        let place = match &self.shed {
+            Some(shed) if self.plan.sheds_first => Some(shed.place_now()?),
             _ => None,
         };
-        Ok((Call { options, classify, total, outer_total, attempt, deadline }, place))
+        Ok((Call { options, classify, total, attempt, deadline }, place))
     }
 
     /// All that is inside of deadline and shed.
@@ -282,16 +276,13 @@ impl Parts {
         C: Classify<E>,
         Fut: Future<Output = Result<T, Failure<E>>>,
     {
-        if let Some(plan) = &self.plan {
-            return Box::pin(self.run_in_order(plan, call, operation)).await;
-        }
-        match &self.retry {
-            None => self.hedged(call, operation).await,
-            Some(retry) => {
-                let classify = |error: &E| call.classify.classify(error);
-                retry.run(classify, call.deadline, || self.hedged(call, operation)).await
-            }
-        }
+        let Some(retry) = &self.retry else { return self.hedged(call, operation).await };
+        let holds = self.enter(&self.plan.outside_of_retry, call).await?;
+        let classify = |error: &E| call.classify.classify(error);
+        let retried = retry.run(classify, call.deadline, || self.hedged(call, operation));
+        let outcome = holds.unless_lost(retried).await;
+        holds.leave(call.classify, &outcome).await;
+        outcome
     }
 
     async fn hedged<T, E, C, Fut>(
@@ -303,16 +294,16 @@ impl Parts {
         C: Classify<E>,
         Fut: Future<Output = Result<T, Failure<E>>>,
     {
-        match &self.hedge {
-            None => self.attempted(call, operation).await,
-            Some(hedge) => {
-                let classify = |error: &E| call.classify.classify(error);
-                hedge.around(classify, || self.attempted(call, operation)).await
-            }
-        }
+        let Some(hedge) = &self.hedge else { return self.attempted(call, operation).await };
+        let holds = self.enter(&self.plan.outside_of_hedge, call).await?;
+        let classify = |error: &E| call.classify.classify(error);
+        let hedged = hedge.around(classify, || self.attempted(call, operation));
+        let outcome = holds.unless_lost(hedged).await;
+        holds.leave(call.classify, &outcome).await;
+        outcome
     }
 
-    /// One attempt: breaker, rate limit, bulkheads, timeout.
+    /// One attempt: by default breaker, rate limit, bulkheads, timeout.
     async fn attempted<T, E, C, Fut>(
         &self,
         call: &Call<'_, C>,
@@ -322,7 +313,7 @@ impl Parts {
         C: Classify<E>,
         Fut: Future<Output = Result<T, Failure<E>>>,
     {
-        let holds = self.enter(&self.inner_guards, call).await?;
+        let holds = self.enter(&self.plan.innermost, call).await?;
         let outcome = holds.unless_lost(self.attempt.limit_to(call.attempt, operation())).await;
         holds.leave(call.classify, &outcome).await;
         outcome

@@ -1,4 +1,4 @@
-//! How stages that hold something are entered and left, and orders other than the default one.
+//! How stages that hold something are entered and left.
 //!
 //! A list of such stages is entered in turn by one future, however many there are. Whoever is refused half-way gives back what
 //! was taken so far; to a breaker that is a cancelled call.
@@ -18,7 +18,7 @@ use super::builder::Parts;
 use super::bulkhead::Place;
 use super::chain::Call;
 use super::classify::Classify;
-use super::stage::{Plan, Stage};
+use super::stage::Stage;
 use crate::breaker::{Permit, judge};
 use crate::error::{Error, Failure};
 use crate::shared_bulkhead::BulkheadGuard;
@@ -69,60 +69,6 @@ impl Parts {
             }
         }
         Ok(holds)
-    }
-
-    /// Follows an order that is not the default one. Each level is boxed: see the module.
-    pub(super) async fn run_in_order<T, E, C, Fut>(
-        &self,
-        plan: &Plan,
-        call: &Call<'_, C>,
-        operation: &impl Fn() -> Fut,
-    ) -> Result<T, Failure<E>>
-    where
-        C: Classify<E>,
-        Fut: Future<Output = Result<T, Failure<E>>>,
-    {
-        // A timeout that only this call asks for has no stage, so it is innermost.
-        let last = self.timeouts.attempt.is_none().then_some(Stage::Attempt);
-        let innermost = || Box::pin(self.level(&plan.guards[4], last, call, operation));
-        let third = || Box::pin(self.level(&plan.guards[3], plan.wraps[3], call, &innermost));
-        let second = || Box::pin(self.level(&plan.guards[2], plan.wraps[2], call, &third));
-        let first = || Box::pin(self.level(&plan.guards[1], plan.wraps[1], call, &second));
-        self.level(&plan.guards[0], plan.wraps[0], call, &first).await
-    }
-
-    /// Enters `guards`, and runs `inside` there in the way of `wrap`.
-    async fn level<T, E, C, Fut>(
-        &self,
-        guards: &[Stage],
-        wrap: Option<Stage>,
-        call: &Call<'_, C>,
-        inside: &impl Fn() -> Fut,
-    ) -> Result<T, Failure<E>>
-    where
-        C: Classify<E>,
-        Fut: Future<Output = Result<T, Failure<E>>>,
-    {
-        let holds = self.enter(guards, call).await?;
-        let classify = |error: &E| call.classify.classify(error);
-        let outcome = match (wrap, &self.retry, &self.hedge) {
-            (Some(Stage::Retry), Some(retry), _) => {
-                // A deadline further in is none of all attempts.
-                let deadline = call.deadline.filter(|_| self.total_is_outside_of_retry());
-                holds.unless_lost(retry.run(classify, deadline, inside)).await
-            }
-            (Some(Stage::Hedge), _, Some(hedge)) => holds.unless_lost(hedge.around(classify, inside)).await,
-            (Some(Stage::Total), ..) => holds.unless_lost(self.total.limit_to(call.total, inside())).await,
-            (Some(Stage::Attempt), ..) => holds.unless_lost(self.attempt.limit_to(call.attempt, inside())).await,
-            _ => holds.unless_lost(inside()).await,
-        };
-        holds.leave(call.classify, &outcome).await;
-        outcome
-    }
-
-    fn total_is_outside_of_retry(&self) -> bool {
-        let at = |stage| self.order.iter().position(|other| *other == stage);
-        at(Stage::Total) < at(Stage::Retry)
     }
 }
 
