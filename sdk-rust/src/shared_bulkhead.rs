@@ -156,6 +156,7 @@ impl SharedBulkhead {
         F: FnOnce() -> R,
         R: Future<Output = Result<T, E>>,
     {
+        let _pass = self.client.inner().gate.enter()?;
         let guard = self.enter().await?;
         let lost = guard.lost();
         let done = tokio::select! {

@@ -31,6 +31,7 @@ use super::release::Release;
 use super::{Holding, Kind, Renewal};
 use crate::client::Client;
 use crate::clock::Moment;
+use crate::error::Error;
 use crate::health::Away;
 
 /// Timers are coarse: the token fires this much before the deadline, rather than after it.
@@ -165,8 +166,9 @@ impl Holdings {
         self.see_to_it(table, &client);
     }
 
-    /// Releases everything that is held; whoever held it is told that it is lost. How many there were.
-    pub async fn release_all(&self) -> usize {
+    /// Releases everything that is held, within `grace` each; whoever held it is told that it is lost. What there was, and
+    /// what came of it.
+    pub async fn release_all(&self, grace: Duration) -> Vec<(String, Result<(), Error>)> {
         let held: Vec<Arc<Holding>> = {
             let mut table = self.table.lock();
             table.by_due.clear();
@@ -178,10 +180,28 @@ impl Holdings {
                 holding.lose("the client is shutting down");
                 holding.end()
             })
-            .map(|holding| Release::of(holding).insist())
+            .map(async |holding| {
+                let name = match holding.kind {
+                    Kind::Lock => format!("lock:{}", holding.name),
+                    Kind::Bulkhead => format!("bulkhead:{}", holding.name),
+                };
+                let release = Release::of(holding);
+                let said = tokio::select! {
+                    biased;
+                    said = release.say() => said.map(drop),
+                    () = holding.client.clock().sleep(grace) => Err(Error::Timeout { after: grace }),
+                };
+                match said {
+                    // It was not held any more.
+                    Err(Error::LockLost { .. }) => (name, Ok(())),
+                    said => (name, said),
+                }
+            })
             .collect();
-        ended.collect::<Vec<()>>().await;
-        held.len()
+        let outcomes = ended.collect().await;
+        // Whoever looks after holdings has nothing left to look after.
+        self.wake.notify_one();
+        outcomes
     }
 
     #[cfg(test)]

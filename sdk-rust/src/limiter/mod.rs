@@ -178,7 +178,7 @@ impl Limiter {
 
     /// For a call that came in at the gate already.
     pub(crate) async fn acquire_inside(&self, key: &[u8], cost: u32) -> Result<(), Error> {
-        let verdict = self.ask(key, Ask::Take(cells(cost)?)).await?;
+        let verdict = self.ask_inside(key, Ask::Take(cells(cost)?)).await?;
         if verdict.is_granted() { Ok(()) } else { Err(self.exceeded(verdict.retry_after)) }
     }
 
@@ -230,8 +230,13 @@ impl Limiter {
         whole
     }
 
-    /// Asks unless the answer is known to be no.
     async fn ask(&self, key: &[u8], ask: Ask) -> Result<Verdict, Error> {
+        let _pass = self.0.client.inner().gate.enter()?;
+        self.ask_inside(key, ask).await
+    }
+
+    /// Asks unless the answer is known to be no.
+    async fn ask_inside(&self, key: &[u8], ask: Ask) -> Result<Verdict, Error> {
         let key = self.key(key);
         let now = self.0.client.clock().now();
         let least = match ask {
