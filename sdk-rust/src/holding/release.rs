@@ -62,14 +62,17 @@ impl Release {
         }
     }
 
-    /// Says it once. `Ok` is how long it was held.
-    pub async fn say(&self) -> Result<Duration, Error> {
+    fn command(&self) -> Command<'_> {
         let call = OwnedCall { key: self.key.as_bytes(), owner: &self.owner, fence: self.fence };
-        let command = match self.kind {
+        match self.kind {
             Kind::Lock => Command::LockRelease(call),
             Kind::Bulkhead => Command::BulkheadLeave(call),
-        };
-        match self.client.backend().call(&command).await? {
+        }
+    }
+
+    /// Says it once. `Ok` is how long it was held.
+    pub async fn say(&self) -> Result<Duration, Error> {
+        match self.client.backend().call(&self.command()).await? {
             Answer::Released(WireReleased::Released { held_ms }) => Ok(from_ms(held_ms)),
             Answer::Released(WireReleased::Lost(reason)) => {
                 Err(Error::LockLost { name: Arc::clone(&self.name), reason: reason.text() })
@@ -124,6 +127,10 @@ impl Pending {
 impl Drop for Pending {
     fn drop(&mut self) {
         if let Some(release) = self.0.take() {
+            // In memory it is answered at once, also where no task can run.
+            if release.client.backend().call_now(&release.command()).is_some() {
+                return;
+            }
             let client = release.client.clone();
             client.inner().holdings.in_background(release);
         }
