@@ -61,7 +61,9 @@ impl Redis {
     pub async fn connect(options: &ConnectOptions) -> Result<Self, Error> {
         let address = Address::parse(&options.url)?;
         if Handle::try_current().is_err() {
-            return Err(Error::InvalidArgument("a server can only be connected to inside of a tokio runtime".to_owned()));
+            return Err(Error::InvalidArgument(
+                "a server can only be connected to inside of a tokio runtime".to_owned(),
+            ));
         }
         let shared = Arc::new(Shared::new(address, options.command_timeout, options.waiting_connections));
         match shared.open().await {
