@@ -237,7 +237,7 @@ impl Asking<'_> {
         let (backend, clock) = (client.backend(), client.clock());
         let mut waits = turn.as_ref().is_some_and(|turn| turn.came == Came::Later);
         let (id, owner) = client.inner().holdings.new_owner(&client.inner().options.name);
-        let unknown = Pending::new(Release::of_unknown(client, want, &owner));
+        let mut unknown = Pending::new(Release::of_unknown(client, want, &owner));
         let mut pause = FIRST_PAUSE;
         let mut failures = 0;
         loop {
@@ -246,6 +246,7 @@ impl Asking<'_> {
             // Asked once, the backend itself bounds how long an answer may take.
             let bound = turn.is_some().then(|| left.saturating_add(SLACK));
             let heard = if waits {
+                unknown.may_come_late();
                 // Longer waits than a server allows are begun anew.
                 let wait = left.min(Duration::from_micros(WAIT_DEFAULT_MAX.as_us().unsigned_abs()));
                 self.hear(backend.wait(&want.command(&owner, wait, backend.bind())), bound).await
