@@ -55,7 +55,8 @@ fn a_value_that_must_be_loaded_outside_of_a_runtime_is_an_error_and_no_panic() {
 #[test]
 fn a_shutdown_that_was_begun_outside_of_a_runtime_can_be_had_inside_of_one() {
     let client = memory();
-    let begun = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| client.shutdown(Duration::ZERO).now_or_never()));
+    let begun =
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| client.shutdown(Duration::ZERO).now_or_never()));
     assert!(begun.is_ok(), "no panic");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let report = runtime.block_on(async {
