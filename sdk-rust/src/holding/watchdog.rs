@@ -213,7 +213,10 @@ impl Holdings {
     fn see_to_it(&self, mut table: parking_lot::MutexGuard<'_, Table>, client: &Client) {
         if !table.is_running {
             // Where tasks cannot run there is no connection either, and every lease ends by itself.
-            let Some(runtime) = Handle::try_current().ok().or(table.runtime.clone()) else { return };
+            let Some(runtime) = Handle::try_current().ok().or(table.runtime.clone()) else {
+                // Each of them would keep the client, and so itself, for ever.
+                return table.releases.clear();
+            };
             (table.is_running, table.looks_at) = (true, Moment::MAX);
             drop(table);
             let running = Running { client: client.clone(), has_rested: false };
