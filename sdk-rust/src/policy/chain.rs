@@ -46,6 +46,7 @@ use super::builder::{Parts, PolicyBuilder};
 use super::bulkhead::Place;
 use super::classify::Classify;
 use super::fallback::Fallback;
+use super::guarded::Holds;
 use super::in_flight::Arrival;
 use super::stage::Stage;
 use super::timeout::{TimeoutSettings, effective};
@@ -267,11 +268,7 @@ impl Parts {
     }
 
     /// All that is inside of deadline and shed.
-    async fn inside<T, E, C, Fut>(
-        &self,
-        call: &Call<'_, C>,
-        operation: &impl Fn() -> Fut,
-    ) -> Result<T, Failure<E>>
+    async fn inside<T, E, C, Fut>(&self, call: &Call<'_, C>, operation: &impl Fn() -> Fut) -> Result<T, Failure<E>>
     where
         C: Classify<E>,
         Fut: Future<Output = Result<T, Failure<E>>>,
@@ -281,15 +278,12 @@ impl Parts {
         let classify = |error: &E| call.classify.classify(error);
         let retried = retry.run(classify, call.deadline, || self.hedged(call, operation));
         let outcome = holds.unless_lost(retried).await;
-        holds.leave(call.classify, &outcome).await;
+        let report = Holds::judged(call.classify, &outcome);
+        holds.leave(report).await;
         outcome
     }
 
-    async fn hedged<T, E, C, Fut>(
-        &self,
-        call: &Call<'_, C>,
-        operation: &impl Fn() -> Fut,
-    ) -> Result<T, Failure<E>>
+    async fn hedged<T, E, C, Fut>(&self, call: &Call<'_, C>, operation: &impl Fn() -> Fut) -> Result<T, Failure<E>>
     where
         C: Classify<E>,
         Fut: Future<Output = Result<T, Failure<E>>>,
@@ -299,23 +293,21 @@ impl Parts {
         let classify = |error: &E| call.classify.classify(error);
         let hedged = hedge.around(classify, || self.attempted(call, operation));
         let outcome = holds.unless_lost(hedged).await;
-        holds.leave(call.classify, &outcome).await;
+        let report = Holds::judged(call.classify, &outcome);
+        holds.leave(report).await;
         outcome
     }
 
     /// One attempt: by default breaker, rate limit, bulkheads, timeout.
-    async fn attempted<T, E, C, Fut>(
-        &self,
-        call: &Call<'_, C>,
-        operation: &impl Fn() -> Fut,
-    ) -> Result<T, Failure<E>>
+    async fn attempted<T, E, C, Fut>(&self, call: &Call<'_, C>, operation: &impl Fn() -> Fut) -> Result<T, Failure<E>>
     where
         C: Classify<E>,
         Fut: Future<Output = Result<T, Failure<E>>>,
     {
         let holds = self.enter(&self.plan.innermost, call).await?;
         let outcome = holds.unless_lost(self.attempt.limit_to(call.attempt, operation())).await;
-        holds.leave(call.classify, &outcome).await;
+        let report = Holds::judged(call.classify, &outcome);
+        holds.leave(report).await;
         outcome
     }
 }
