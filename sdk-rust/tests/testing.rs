@@ -20,7 +20,10 @@ async fn a_script_is_said_in_its_order_and_then_the_server_is_away() {
     let idempotent = client.idempotent("orders").build().unwrap();
     assert_eq!(idempotent.once("a", Duration::from_secs(1), Some("me")).await, Ok(true));
     // Silence is asked about once more.
-    assert_eq!(idempotent.once("b", Duration::from_secs(1), Some("me")).await, Err(Error::PermissionDenied("to do that")));
+    assert_eq!(
+        idempotent.once("b", Duration::from_secs(1), Some("me")).await,
+        Err(Error::PermissionDenied("to do that"))
+    );
     assert_eq!(script.left(), 0);
     let over = idempotent.once("c", Duration::from_secs(1), Some("me")).await;
     assert_eq!(over, Err(Error::BackendUnavailable("the script is over")));
@@ -49,7 +52,7 @@ async fn a_connection_that_is_lost_shows() {
 #[tokio::test]
 async fn the_stages_of_a_policy_ask_in_their_order_once_per_attempt() {
     // A circuit that is closed: admitted, state, permit, retry after, generation. Then a limit, then a place that is had.
-    let admitted = || Reply::array([1.into(), "closed".into(), "1-1".into(), 0.into(), 1.into()]);
+    let admitted = || Reply::array([1.into(), "closed".into(), "1.1.1".into(), 0.into(), 1.into()]);
     let script = Script::new().clock(&Clock::driven()).answer(admitted()).answer([1, 10, 9, 0, 100]);
     let client = script.connect();
     let total = TimeoutSettings { attempt: None, total: Some(Duration::from_secs(1)) };
@@ -66,5 +69,10 @@ async fn the_stages_of_a_policy_ask_in_their_order_once_per_attempt() {
     let refused: Result<(), Failure<()>> = policy.call(retry_all, async || Ok(())).await;
     assert!(matches!(refused, Err(Failure::Resil(Error::BackendUnavailable(_)))), "{refused:?}");
     let names = names(&script);
-    assert_eq!(names[..3], ["RESIL.BREAKER", "RESIL.GCRA", "RESIL.BULKHEAD"].map(str::to_owned), "{:?}", script.asked());
+    assert_eq!(
+        names[..3],
+        ["RESIL.BREAKER", "RESIL.GCRA", "RESIL.BULKHEAD"].map(str::to_owned),
+        "{:?}",
+        script.asked()
+    );
 }

@@ -146,13 +146,25 @@ fn whatever_is_wrong_is_named_by_its_path() {
         ("rateLimit: { limit: 0, period: 1s }", "policies.p.rateLimit.limit must be"),
         ("rateLimit: { limit: 1, period: 0s }", "policies.p.rateLimit.period must be"),
         ("rateLimit: { limit: 1 }", "policies.p.rateLimit missing field `period`"),
-        ("rateLimit: { limit: 1, period: 1s, tiers: [{ limit: 0, period: 1h }] }", "policies.p.rateLimit.tiers[0].limit "),
+        (
+            "rateLimit: { limit: 1, period: 1s, tiers: [{ limit: 0, period: 1h }] }",
+            "policies.p.rateLimit.tiers[0].limit ",
+        ),
         ("rateLimit: { limit: 1, period: 1s, tiers: [{ limit: 5, period: 1s }] }", "policies.p.rateLimit.tiers names"),
-        ("rateLimit: { limit: 1, period: 1s, tiers: [{ limit: x, period: 1s }] }", "policies.p.rateLimit.tiers[0].limit "),
+        (
+            "rateLimit: { limit: 1, period: 1s, tiers: [{ limit: x, period: 1s }] }",
+            "policies.p.rateLimit.tiers[0].limit ",
+        ),
         ("bulkhead: { maxConcurrentCalls: 0 }", "policies.p.bulkhead.maxConcurrentCalls must be"),
-        ("bulkhead: { partitions: { a: { maxConcurrentCalls: 0 } } }", "policies.p.bulkhead.partitions.a.maxConcurrentCalls "),
+        (
+            "bulkhead: { partitions: { a: { maxConcurrentCalls: 0 } } }",
+            "policies.p.bulkhead.partitions.a.maxConcurrentCalls ",
+        ),
         ("sharedBulkhead: { maxConcurrentCalls: 0 }", "policies.p.sharedBulkhead.maxConcurrentCalls must be"),
-        ("sharedBulkhead: { maxConcurrentCalls: 1, whenAway: local }", "policies.p.sharedBulkhead.whenAway cannot be local"),
+        (
+            "sharedBulkhead: { maxConcurrentCalls: 1, whenAway: local }",
+            "policies.p.sharedBulkhead.whenAway cannot be local",
+        ),
         ("order: [total, retry, retry]", "policies.p.order names retry twice"),
         ("{ order: [total], shed: 5 }", "policies.p.order must name shed"),
         ("order: [later]", "policies.p.order[0] "),
@@ -188,7 +200,10 @@ async fn a_policy_of_a_file_has_its_name_its_stages_and_the_defaults() {
     let file = PolicyFile::from_yaml(yaml).unwrap();
     let settings = file.settings("fast").unwrap();
     let expected = TimeoutSettings { attempt: Some(Duration::from_millis(50)), total: Some(Duration::from_secs(2)) };
-    assert_eq!((settings.timeout.clone(), settings.retry.as_ref().map(|retry| retry.max_attempts)), (expected, Some(2)));
+    assert_eq!(
+        (settings.timeout.clone(), settings.retry.as_ref().map(|retry| retry.max_attempts)),
+        (expected, Some(2))
+    );
     let client = resil::connect("memory://").await.unwrap();
     let policy = file.policy(&client, "fast").unwrap();
     assert_eq!((policy.name(), policy.order()), ("fast", &[Stage::Total, Stage::Retry, Stage::Attempt][..]));

@@ -89,7 +89,10 @@ pub(super) fn warnings(order: &[Stage]) -> Vec<String> {
     if at(Stage::Retry).is_some() && at(Stage::Total).is_none() {
         odd.push("retry has no total deadline outside of it: callers may wait for all attempts and delays".to_owned());
     }
-    if at(Stage::Hedge).is_some() && at(Stage::Retry).is_none() && at(Stage::Attempt).is_none() && at(Stage::Total).is_none()
+    if at(Stage::Hedge).is_some()
+        && at(Stage::Retry).is_none()
+        && at(Stage::Attempt).is_none()
+        && at(Stage::Total).is_none()
     {
         odd.push("hedge has no timeout: an answer that never comes is waited for by all its calls".to_owned());
     }
@@ -113,10 +116,16 @@ pub(super) fn arrange(asked: Option<&[Stage]>, is_there: impl Fn(Stage) -> bool)
         return Err(Error::invalid("order", "must begin with total: the deadline is that of everything"));
     }
     if at(Stage::Attempt).is_some_and(|index| index + 1 < order.len()) {
-        return Err(Error::invalid("order", "must end with attempt: that timeout is of one attempt, when it has all it needs"));
+        return Err(Error::invalid(
+            "order",
+            "must end with attempt: that timeout is of one attempt, when it has all it needs",
+        ));
     }
     if at(Stage::Hedge).zip(at(Stage::Retry)).is_some_and(|(hedge, retry)| hedge < retry) {
-        return Err(Error::invalid("order", "must have hedge inside of retry: each extra call would bring all retries along"));
+        return Err(Error::invalid(
+            "order",
+            "must have hedge inside of retry: each extra call would bring all retries along",
+        ));
     }
     Ok(order)
 }
