@@ -14,8 +14,8 @@
 //! (a rate limit, a full bulkhead, another open circuit, shutting down) was not made: it is cancelled. A panic is a failure.
 //!
 //! # While the server is away
-//! [`Away::Open`] lets calls through and counts nothing. [`Away::Closed`] refuses with [`Error::BackendUnavailable`]: it is
-//! not the circuit that is open. [`Away::Local`] (unless said) decides by the same machine with the same options in this
+//! [`Away::Open`](crate::Away::Open) lets calls through and counts nothing. [`Away::Closed`](crate::Away::Closed) refuses with [`Error::BackendUnavailable`]: it is
+//! not the circuit that is open. [`Away::Local`](crate::Away::Local) (unless said) decides by the same machine with the same options in this
 //! process, from a clean slate; when the server is back its state holds, and what was counted meanwhile is forgotten.
 //!
 //! # Keys
@@ -109,7 +109,7 @@ impl Client {
         let mut caller = own_name[..own_name.len().min(TEXT_MAX / 2)].to_vec();
         caller.extend_from_slice(format!(":{:016x}", rand::random::<u64>()).as_bytes());
         Core {
-            key: format!("resil:breaker:{{{name}}}").into_bytes().into(),
+            key: crate::keys::named("breaker", &name).into_bytes().into(),
             caller: caller.into(),
             wire: options.wire(),
             is_memory: Core::is_memory(self.backend()),

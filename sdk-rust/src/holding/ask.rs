@@ -59,6 +59,8 @@ impl Claim {
 pub(crate) struct Want {
     pub claim: Claim,
     pub name: Arc<str>,
+    /// What it is called at the server.
+    pub key: Arc<str>,
     pub lease: Duration,
     pub meta: Option<Arc<str>>,
     pub binding: Binding,
@@ -103,9 +105,7 @@ impl Want {
         if self.name.is_empty() {
             return Err(Error::invalid("name", "must not be empty"));
         }
-        if !(LEASE_LEAST..=LEASE_CEILING).contains(&span(self.lease)) {
-            return Err(Error::invalid("lease", format!("must be from 10 ms to 30 days, got {:?}", self.lease)));
-        }
+        check_lease(self.lease)?;
         if self.meta.as_ref().is_some_and(|meta| meta.is_empty() || meta.len() > OWNER_MAX) {
             return Err(Error::invalid("meta", format!("must have from 1 to {OWNER_MAX} bytes")));
         }
@@ -126,7 +126,7 @@ impl Want {
     }
 
     fn command<'a>(&'a self, owner: &'a [u8], wait: Duration, bind: Bind) -> Command<'a> {
-        let (key, lease, wait) = (self.name.as_bytes(), span(self.lease), span(wait));
+        let (key, lease, wait) = (self.key.as_bytes(), span(self.lease), span(wait));
         let bind = if self.binding == Binding::Bound { bind } else { Bind::None };
         match self.claim {
             Claim::Permit { max, queue, priority } => {
@@ -156,6 +156,14 @@ impl Want {
             Kind::Bulkhead => Error::BulkheadFull { name, retry_after },
         }
     }
+}
+
+/// What no server takes is not even asked for: a renewal that is sent counts as one that may have arrived.
+pub(crate) fn check_lease(lease: Duration) -> Result<(), Error> {
+    if (LEASE_LEAST..=LEASE_CEILING).contains(&span(lease)) {
+        return Ok(());
+    }
+    Err(Error::invalid("lease", format!("must be from 10 ms to 30 days, got {lease:?}")))
 }
 
 fn read(answer: Answer) -> Result<Verdict, Error> {
@@ -229,7 +237,7 @@ impl Asking<'_> {
         let (backend, clock) = (client.backend(), client.clock());
         let mut waits = turn.as_ref().is_some_and(|turn| turn.came == Came::Later);
         let (id, owner) = client.inner().holdings.new_owner(&client.inner().options.name);
-        let unknown = Pending::new(Release::of_unknown(client, want, &owner));
+        let mut unknown = Pending::new(Release::of_unknown(client, want, &owner));
         let mut pause = FIRST_PAUSE;
         let mut failures = 0;
         loop {
@@ -238,6 +246,7 @@ impl Asking<'_> {
             // Asked once, the backend itself bounds how long an answer may take.
             let bound = turn.is_some().then(|| left.saturating_add(SLACK));
             let heard = if waits {
+                unknown.may_come_late();
                 // Longer waits than a server allows are begun anew.
                 let wait = left.min(Duration::from_micros(WAIT_DEFAULT_MAX.as_us().unsigned_abs()));
                 self.hear(backend.wait(&want.command(&owner, wait, backend.bind())), bound).await

@@ -213,7 +213,10 @@ impl Holdings {
     fn see_to_it(&self, mut table: parking_lot::MutexGuard<'_, Table>, client: &Client) {
         if !table.is_running {
             // Where tasks cannot run there is no connection either, and every lease ends by itself.
-            let Some(runtime) = Handle::try_current().ok().or(table.runtime.clone()) else { return };
+            let Some(runtime) = Handle::try_current().ok().or(table.runtime.clone()) else {
+                // Each of them would keep the client, and so itself, for ever.
+                return table.releases.clear();
+            };
             (table.is_running, table.looks_at) = (true, Moment::MAX);
             drop(table);
             let running = Running { client: client.clone(), has_rested: false };
@@ -356,7 +359,7 @@ async fn look_after(mut running: Running) {
     let (holdings, clock) = (&client.inner().holdings, client.clock());
     let closing = &client.inner().closing;
     let mut reach = client.backend().reach();
-    let mut reach_is_known = true;
+    let (mut reach_is_known, mut closing_is_known) = (true, false);
     let mut under_way = FuturesUnordered::new();
     let mut work = Vec::new();
     let mut idle_since = None;
@@ -384,7 +387,8 @@ async fn look_after(mut running: Running) {
             () = holdings.wake.notified() => {}
             Some(()) = under_way.next(), if !under_way.is_empty() => {}
             () = clock.sleep(pause) => {}
-            () = closing.cancelled(), if idle_since.is_some() => {}
+            // Also while it sleeps until something is due that was let go meanwhile.
+            () = closing.cancelled(), if !closing_is_known => closing_is_known = true,
             changed = reach.changed(), if reach_is_known => match changed {
                 Ok(()) => holdings.renew_all_at(clock.now()),
                 Err(_) => reach_is_known = false,

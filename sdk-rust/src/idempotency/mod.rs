@@ -34,7 +34,7 @@
 //! result with [`Outcome::recorded`] false: an error would only make it run again.
 //!
 //! # Keys
-//! On the server a key is `idemp:<name>:<key>`, and of [`once`](Idempotent::once) `once:<name>:<key>`. Put the tenant into it: a
+//! On the server a key is `resil:idemp:<name>:{<key>}`, and of [`once`](Idempotent::once) `resil:once:<name>:{<key>}`. Put the tenant into it: a
 //! key that a stranger can guess gives away a result.
 
 mod attempt;
@@ -61,9 +61,11 @@ pub use self::outcome::{Known, Outcome, Remember, Run};
 use self::running::Codec;
 use self::sharing::Sharing;
 use self::token::{fresh_token, from_ms, is_silence, odd, span};
+use crate::backend::Backend;
 use crate::client::Client;
 use crate::error::{Error, Failure};
 use crate::health::Away;
+use crate::keys;
 
 /// What happens when a runner's lease ends without a word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -110,6 +112,7 @@ pub(crate) struct Settings {
     on_lapse: OnLapse,
     on_lost: OnLost,
     on_cancel: OnCancel,
+    replicas: u32,
     away: Away,
 }
 
@@ -132,6 +135,7 @@ impl Client {
             on_lapse: OnLapse::default(),
             on_lost: OnLost::default(),
             on_cancel: OnCancel::default(),
+            replicas: 0,
             away: Away::Closed,
         };
         IdempotentBuilder { client: self.clone(), name: name.into(), settings }
@@ -173,6 +177,14 @@ impl IdempotentBuilder {
         self
     }
 
+    /// Runs only once so many replicas know that it does; else it is given back and the answer is
+    /// [`Error::BackendUnavailable`]. A failover to one of them then lets nobody in beside the runner. What COMMIT says is
+    /// not waited for: it cannot be given back. 0 unless said; refused in memory.
+    pub fn replicas(mut self, replicas: u32) -> Self {
+        self.settings.replicas = replicas;
+        self
+    }
+
     /// While the server cannot be reached: `Closed` (unless said) refuses, `Open` runs without a fence and records nothing.
     /// `Local` is refused by [`build`](Self::build).
     pub fn when_away(mut self, away: Away) -> Self {
@@ -182,10 +194,14 @@ impl IdempotentBuilder {
 
     pub fn build(self) -> Result<Idempotent, Error> {
         let Self { client, name, settings } = self;
+        keys::check_name(&name)?;
         within("lease", settings.lease, Duration::from_millis(10), Duration::from_secs(86_400))?;
         within("keep", settings.keep, Duration::from_millis(1), Duration::from_secs(366 * 86_400))?;
         within("wait", settings.wait, Duration::ZERO, Duration::from_secs(600))?;
         settings.away.not_local("idempotent work")?;
+        if settings.replicas > 0 && matches!(client.backend(), Backend::Memory(_)) {
+            return Err(Error::invalid("replicas", "must be 0 in memory: there are none"));
+        }
         client.inner().health.add(format!("idempotent:{name}").into(), settings.away);
         Ok(Idempotent(Arc::new(Inner { client, name, settings, sharing: Sharing::default() })))
     }
@@ -303,7 +319,7 @@ impl Idempotent {
     pub async fn once(&self, key: &str, ttl: Duration, token: Option<&str>) -> Result<bool, Error> {
         let Inner { client, name, settings, .. } = &*self.0;
         let _pass = client.inner().gate.enter()?;
-        let key = format!("once:{name}:{key}");
+        let key = keys::under("once", name, key);
         // There is always a token on the wire, so that a lost reply can be asked for.
         let drawn = token.is_none().then(|| fresh_token(client));
         let token = token.or(drawn.as_deref()).unwrap_or_default().as_bytes();
@@ -346,7 +362,7 @@ where
 
 impl Inner {
     fn server_key(&self, key: &str) -> Arc<str> {
-        format!("idemp:{}:{key}", self.name).into()
+        keys::under("idemp", &self.name, key).into()
     }
 
     /// Asks what may be asked twice: once more if nothing answers.

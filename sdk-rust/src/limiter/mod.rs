@@ -9,7 +9,8 @@
 //! the slot (up to its first `}`), so all limits of one user are on one node and [`Client::check_all`] can ask them at once.
 //!
 //! # Without asking
-//! A denial is remembered until its `retry_after` is over; see [`denied`] for what ends it earlier. It never grants.
+//! A denial is remembered until its `retry_after` is over, for its cost and above, under the same limit. A refund through
+//! this client ends it; one by another process is seen when the time is over. It never grants.
 //!
 //! # While the server is away
 //! [`Away::Open`] grants everything, [`Away::Closed`] fails with [`Error::BackendUnavailable`], [`Away::Local`] (unless
@@ -58,7 +59,7 @@ use crate::backend::memory::Memory;
 use crate::client::Client;
 use crate::error::Error;
 use crate::health::Away;
-use crate::telemetry;
+use crate::{keys, telemetry};
 
 /// What all limiters of a client share.
 #[derive(Debug, Default)]
@@ -139,9 +140,7 @@ type Key = SmallVec<[u8; 96]>;
 impl Client {
     /// A limit under a name. Everybody who names it the same, with the same limit, shares it.
     pub fn limiter(&self, name: &str, limit: Limit) -> Result<Limiter, Error> {
-        if name.is_empty() || name.contains(['{', '}']) {
-            return Err(Error::invalid("name", "must not be empty, nor contain { or }: the key stands between them"));
-        }
+        keys::check_name(name)?;
         let limit = limit.check(self.inner().options.instances)?;
         let name: Arc<str> = name.into();
         self.inner().health.add(format!("limit:{name}").into(), limit.when_away);

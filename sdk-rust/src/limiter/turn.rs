@@ -51,7 +51,7 @@ impl Limiter {
 
     async fn until_granted(&self, key: &[u8], max_wait: Duration) -> Result<(), Error> {
         let clock = self.0.client.clock();
-        let deadline = clock.now() + max_wait;
+        let deadline = clock.now().saturating_add(max_wait);
         loop {
             let verdict = self.check(key).await?;
             if verdict.is_granted() {

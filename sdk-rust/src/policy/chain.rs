@@ -46,6 +46,7 @@ use super::builder::{Parts, PolicyBuilder};
 use super::bulkhead::Place;
 use super::classify::Classify;
 use super::fallback::Fallback;
+use super::guarded::Holds;
 use super::in_flight::Arrival;
 use super::stage::Stage;
 use super::timeout::{TimeoutSettings, effective};
@@ -277,7 +278,8 @@ impl Parts {
         let classify = |error: &E| call.classify.classify(error);
         let retried = retry.run(classify, call.deadline, || self.hedged(call, operation));
         let outcome = holds.unless_lost(retried).await;
-        holds.leave(call.classify, &outcome).await;
+        let report = Holds::judged(call.classify, &outcome);
+        holds.leave(report).await;
         outcome
     }
 
@@ -291,7 +293,8 @@ impl Parts {
         let classify = |error: &E| call.classify.classify(error);
         let hedged = hedge.around(classify, || self.attempted(call, operation));
         let outcome = holds.unless_lost(hedged).await;
-        holds.leave(call.classify, &outcome).await;
+        let report = Holds::judged(call.classify, &outcome);
+        holds.leave(report).await;
         outcome
     }
 
@@ -303,7 +306,8 @@ impl Parts {
     {
         let holds = self.enter(&self.plan.innermost, call).await?;
         let outcome = holds.unless_lost(self.attempt.limit_to(call.attempt, operation())).await;
-        holds.leave(call.classify, &outcome).await;
+        let report = Holds::judged(call.classify, &outcome);
+        holds.leave(report).await;
         outcome
     }
 }

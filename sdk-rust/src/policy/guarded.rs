@@ -83,8 +83,16 @@ impl Holds<'_> {
         UnlessLost { inner: Some(inside), lost, error }
     }
 
+    /// What a breaker is told of `outcome`.
+    pub fn judged<T, E>(classify: &impl Classify<E>, outcome: &Result<T, Failure<E>>) -> Report {
+        match outcome {
+            Ok(_) => Report::Ok,
+            Err(failure) => judge(&|error: &E| classify.classify(error), failure),
+        }
+    }
+
     /// Gives everything back, and tells the breaker what it came to.
-    pub async fn leave<T, E>(self, classify: &impl Classify<E>, outcome: &Result<T, Failure<E>>) {
+    pub async fn leave(self, report: Report) {
         let Self { permit, shared, place, shed } = self;
         drop((place, shed));
         if let Some(guard) = shared {
@@ -92,10 +100,6 @@ impl Holds<'_> {
             let _ = Box::pin(guard.leave()).await;
         }
         if let Some(permit) = permit {
-            let report = match outcome {
-                Ok(_) => Report::Ok,
-                Err(failure) => judge(&|error: &E| classify.classify(error), failure),
-            };
             if let Some(permit) = permit.report_now(report) {
                 Box::pin(permit.report(report)).await;
             }
