@@ -51,8 +51,8 @@ async fn a_connection_that_is_lost_shows() {
 
 #[tokio::test]
 async fn the_stages_of_a_policy_ask_in_their_order_once_per_attempt() {
-    // A circuit that is closed: permit, state, retry after, generation. Then a limit, then a place that is had.
-    let admitted = || Reply::array([1.into(), "closed".into(), 0.into(), 1.into()]);
+    // A circuit that is closed: admitted, state, permit, retry after, generation. Then a limit, then a place that is had.
+    let admitted = || Reply::array([1.into(), "closed".into(), "1.1.1".into(), 0.into(), 1.into()]);
     let script = Script::new().clock(&Clock::driven()).answer(admitted()).answer([1, 10, 9, 0, 100]);
     let client = script.connect();
     let total = TimeoutSettings { attempt: None, total: Some(Duration::from_secs(1)) };

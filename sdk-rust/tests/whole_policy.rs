@@ -84,12 +84,12 @@ async fn an_open_circuit_makes_no_attempt_and_is_not_retried_and_takes_neither_c
         .build()
         .unwrap();
     let failing = Failing::default();
-    let first = policy.call(retry_all, || failing.run()).await;
+    let first = policies_drive::drive(&clock, policy.call(retry_all, || failing.run()));
     // The first attempt trips it, and the retry finds it open.
     assert_eq!(first.unwrap_err().code(), Some(Code::CircuitOpen));
     assert_eq!((failing.count(), bulkhead.metrics().completed), (1, 1));
     let before = limiter.peek("b").await.unwrap().remaining;
-    let refused = policy.call(retry_all, || failing.run()).await;
+    let refused = policies_drive::drive(&clock, policy.call(retry_all, || failing.run()));
     assert_eq!(refused.unwrap_err().code(), Some(Code::CircuitOpen));
     assert_eq!((failing.count(), bulkhead.metrics().completed), (1, 1), "nothing was attempted");
     assert_eq!(limiter.peek("b").await.unwrap().remaining, before);
@@ -260,7 +260,7 @@ async fn an_idempotent_call_is_made_once_and_all_its_attempts_are_one_run() {
 async fn a_shutdown_waits_for_every_call_in_flight_and_lets_in_what_they_ask_and_refuses_new_ones() {
     const CALLS: u32 = 20;
     let client = resil::connect("memory://").await.unwrap();
-    let breaker = client.breaker("d", BreakerOptions::new()).unwrap();
+    let breaker = client.breaker("d", BreakerOptions::new().consecutive(0).min_calls(1_000)).unwrap();
     let limiter = client.limiter("d", Limit::per_second(1_000)).unwrap();
     let retry = RetrySettings { initial_backoff: Duration::from_micros(1), ..three_attempts() };
     let policy = Policy::builder("d").retry(&retry).breaker(breaker).limiter(limiter.clone()).build().unwrap();
