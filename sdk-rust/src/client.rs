@@ -184,6 +184,11 @@ impl Client {
         }))
     }
 
+    /// Set when whoever asks now has to stop waiting, because of a shutdown: later for what is part of a call in flight.
+    pub(crate) fn patience(&self) -> &CancellationToken {
+        self.0.gate.patience(&self.0.closing)
+    }
+
     pub(crate) fn inner(&self) -> &Inner {
         &self.0
     }

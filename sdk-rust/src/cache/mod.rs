@@ -310,9 +310,10 @@ impl Cached {
         E: Display + Send + Sync + 'static,
     {
         let core = &self.0;
+        let _pass = core.client.inner().gate.enter()?;
         let mut vanished = 0;
         while vanished < VANISHED_MAX {
-            if core.client.inner().closing.is_cancelled() {
+            if core.client.patience().is_cancelled() {
                 return Err(Error::ShuttingDown.into());
             }
             let (began_it, mut flight) = match core.table.enter(key, rule, core.client.clock().now()) {

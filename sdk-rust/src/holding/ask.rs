@@ -194,7 +194,7 @@ pub(crate) async fn ask(client: &Client, want: &Want, wait: Duration) -> Result<
     want.check(client.backend())?;
     let begun = client.clock().now();
     let asking = Asking { client, want, begun, until: begun.saturating_add(wait) };
-    if client.inner().closing.is_cancelled() {
+    if client.patience().is_cancelled() {
         return Err(Error::ShuttingDown);
     }
     if wait.is_zero() || matches!(want.claim, Claim::Permit { queue: 0, .. }) {
@@ -224,7 +224,7 @@ impl Asking<'_> {
             None => tokio::select! {
                 biased;
                 stood = stand => stood,
-                () = self.client.inner().closing.cancelled() => return Err(Error::ShuttingDown),
+                () = self.client.patience().cancelled() => return Err(Error::ShuttingDown),
                 () = self.client.clock().sleep(self.left()) => return Err(self.refused(None)),
             },
         };
@@ -317,7 +317,7 @@ impl Asking<'_> {
         tokio::select! {
             biased;
             answer = question => Heard::Answer(answer),
-            () = self.client.inner().closing.cancelled() => Heard::Closing,
+            () = self.client.patience().cancelled() => Heard::Closing,
             () = time_over => Heard::TimeOver,
         }
     }
@@ -327,7 +327,7 @@ impl Asking<'_> {
         let pause = pause.mul_f64(rand::random_range(0.5..1.0)).min(self.left());
         tokio::select! {
             () = self.client.clock().sleep(pause) => Ok(()),
-            () = self.client.inner().closing.cancelled() => Err(Error::ShuttingDown),
+            () = self.client.patience().cancelled() => Err(Error::ShuttingDown),
         }
     }
 

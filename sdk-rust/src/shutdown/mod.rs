@@ -4,8 +4,8 @@
 //!
 //! 1. Nothing new begins: whoever begins a call gets [`Error::ShuttingDown`].
 //! 2. What is in flight is waited for, until the deadline. Whatever is still there then is cut off.
-//! 3. Watchdogs and refreshes stop.
-//! 4. What is held (locks, places in bulkheads) is given back.
+//! 3. What is held (locks, places in bulkheads) is given back, and whoever holds it is told that it is lost.
+//! 4. Watchdogs and refreshes stop, and what else was left to be given back is.
 //! 5. The connections close.
 //!
 //! Steps 3 to 5 get as long as one command may take, each: with a server that does not answer, a shutdown takes its
@@ -17,7 +17,7 @@
 //! shut. A request of a service is often many calls. [`Client::in_flight`] makes them one: it is waited for as a whole, and
 //! the calls it makes are let in while the rest of it is waited for.
 
-mod gate;
+pub(crate) mod gate;
 mod held;
 
 use std::future::Future;
@@ -135,15 +135,19 @@ impl Client {
 
         let grace = inner.options.command_timeout;
         inner.stopped.cancel();
+        // Before the watchdog is waited for: it stays while something is held.
+        let holdings = inner.holdings.release_all(grace).await;
         inner.tasks.close();
         self.within(grace, inner.tasks.wait()).await;
         let stragglers = inner.tasks.len();
 
         let (mut released, mut unreleased) = (Vec::new(), Vec::new());
-        for (name, outcome) in self.release(grace).await {
+        let hooks = self.release(grace).await;
+        let hooks = hooks.into_iter().map(|(name, outcome)| (name.to_string(), outcome));
+        for (name, outcome) in holdings.into_iter().chain(hooks) {
             match outcome {
-                Ok(()) => released.push(name.to_string()),
-                Err(error) => unreleased.push((name.to_string(), error.to_string())),
+                Ok(()) => released.push(name),
+                Err(error) => unreleased.push((name, error.to_string())),
             }
         }
         self.within(grace, inner.backend.close()).await;
