@@ -154,6 +154,37 @@ async fn a_failure_is_sent_at_once_also_if_no_call_follows() {
 }
 
 #[tokio::test]
+async fn a_failure_that_a_dropped_caller_was_sending_is_sent_all_the_same() {
+    let server = Server::new();
+    let breaker = server.breaker(trips_at(5));
+    let (first, second) = (breaker.admit().await.unwrap(), breaker.admit().await.unwrap());
+    // Long after the options were last sent: the task that sends will bring them along.
+    server.clock.advance(Duration::from_secs(11));
+    first.success().await;
+    let deliveries = Arc::new(Semaphore::new(1));
+    server.scripted.lines.lock().deliveries = Some(Arc::clone(&deliveries));
+    let_tasks_run().await;
+    server.clock.advance(Duration::from_millis(100));
+    let_tasks_run().await;
+    assert_eq!(server.asked(), ["ADMIT", "TALLY", "ADMIT"], "the last is not answered yet");
+    second.failure().await;
+    server.set(Fate::RequestIsLost);
+    let mut next = Box::pin(breaker.admit());
+    assert!(futures_util::poll!(&mut next).is_pending());
+    assert_eq!(server.asked(), ["TALLY"], "it sends the failure by itself");
+    deliveries.add_permits(1);
+    let_tasks_run().await;
+    drop(next);
+    server.set(Fate::Arrives);
+    deliveries.add_permits(1_000);
+    for _ in 0..20 {
+        let_tasks_run().await;
+        server.clock.advance(Duration::from_millis(100));
+    }
+    assert_eq!(breaker.state().await.unwrap().failures, 1, "nobody called since, and yet it was sent");
+}
+
+#[tokio::test]
 async fn no_call_begins_before_the_failures_of_this_process_are_answered() {
     let server = Server::new();
     let breaker = server.breaker(trips_at(2));
