@@ -186,6 +186,8 @@ struct Asking<'a> {
 /// Asks for what is wanted, for at most `wait`; zero is once.
 pub(crate) async fn ask(client: &Client, want: &Want, wait: Duration) -> Result<Arc<Holding>, Error> {
     want.check(client.backend())?;
+    // Not before: what is refused was never made, and says nothing about what the others do while the server is away.
+    client.note_holder(want.claim.kind(), want.away);
     let begun = client.clock().now();
     let asking = Asking { client, want, begun, until: begun.saturating_add(wait) };
     if client.inner().closing.is_cancelled() {

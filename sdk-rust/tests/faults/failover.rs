@@ -23,7 +23,7 @@ impl Scene {
     async fn set() -> Self {
         let cluster = Cluster::start(3, Options::default().config("cluster-node-timeout", "1000"));
         let replica = Server::start(Options::default().config("cluster-node-timeout", "1000").cluster());
-        let primary = cluster.node_for_key("{a}");
+        let primary = cluster.node_for_key("a");
         let (port, bus_port) = (primary.port().to_string(), primary.cluster_bus_port().to_string());
         ok(&mut replica.connect(), &["CLUSTER", "MEET", "127.0.0.1", &port, &bus_port]);
         let id: String = redis::from_redis_value(ok(&mut primary.connect(), &["CLUSTER", "MYID"])).expect("a name");
@@ -48,7 +48,7 @@ impl Scene {
     }
 
     fn primary(&self) -> &Server {
-        self.cluster.node_for_key("{a}")
+        self.cluster.node_for_key("a")
     }
 
     fn is_taken_over(&self) -> bool {
@@ -99,8 +99,9 @@ async fn everything_works(client: &Client, round: &str) -> Result<(), String> {
     if again.into_value().as_deref() != Some(round.as_bytes()) {
         return Err("hit: another value".to_owned());
     }
-    let guard = client.lock("b{a}").acquire_within(ms(2_000)).await.map_err(|error| format!("lock: {error}"))?;
-    guard.release().await.map(drop).map_err(|error| format!("release: {error}"))
+    let bulkhead = client.shared_bulkhead("a", 2);
+    let guard = bulkhead.enter_within(ms(2_000)).await.map_err(|error| format!("enter: {error}"))?;
+    guard.leave().await.map(drop).map_err(|error| format!("leave: {error}"))
 }
 
 /// How long after the change everything works again.
@@ -120,9 +121,9 @@ async fn after_a_failover_everything_goes_on_at_the_new_primary_and_waits_follow
     let scene = Scene::set().await;
     let client = &scene.client;
     works_again(client, "before").await;
-    let held = client.lock("{a}").lease(ms(30_000)).acquire().await.expect("free");
+    let held = client.lock("a").lease(ms(30_000)).acquire().await.expect("free");
     let waiting = tokio::spawn({
-        let lock = client.lock("{a}").wait(ms(25_000));
+        let lock = client.lock("a").wait(ms(25_000));
         async move { lock.acquire().await }
     });
     eventually("it waits", async || blocked(scene.primary()).len() == 1).await;
@@ -137,7 +138,7 @@ async fn after_a_failover_everything_goes_on_at_the_new_primary_and_waits_follow
     let next = timed("the wait", waiting).await.0.expect("no panic").expect("granted");
     assert!(next.fence() > fence);
     next.release().await.expect("released");
-    let info = client.lock("{a}").info().await.expect("info");
+    let info = client.lock("a").info().await.expect("info");
     assert_eq!((info.holders_total, info.waiters_total), (0, 0));
     assert_eq!(client.health().overall, Status::Healthy);
 }
@@ -147,9 +148,9 @@ async fn after_a_primary_is_killed_everything_goes_on_at_its_replica_and_waits_f
     let scene = Scene::set().await;
     let client = &scene.client;
     works_again(client, "before").await;
-    let held = client.lock("{a}").lease(ms(30_000)).acquire().await.expect("free");
+    let held = client.lock("a").lease(ms(30_000)).acquire().await.expect("free");
     let waiting = tokio::spawn({
-        let lock = client.lock("{a}").wait(ms(25_000));
+        let lock = client.lock("a").wait(ms(25_000));
         async move { lock.acquire().await }
     });
     eventually("it waits", async || blocked(scene.primary()).len() == 1).await;
