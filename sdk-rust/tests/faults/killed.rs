@@ -202,14 +202,17 @@ fn work_and_loads(client: &Client, load: &Arc<Load>, tasks: &mut JoinSet<()>) {
 /// What a kind may be told, and how long a call of it may take: its own time, a few command timeouts, and the machine.
 fn allowed(kind: &str) -> (&'static [&'static str], Duration) {
     match kind {
-        "limit closed" | "breaker closed" | "load closed" => (&["BACKEND_UNAVAILABLE"], ms(2_500)),
+        "limit closed" | "breaker closed" => (&["BACKEND_UNAVAILABLE"], ms(1_500)),
+        // Whoever waits for another's load waits on while the server may come back, for at most its load timeout.
+        "load closed" => (&["BACKEND_UNAVAILABLE"], ms(4_500)),
+        "load open" | "load local" => (&[], ms(4_500)),
         "lock closed" => (&["BACKEND_UNAVAILABLE", "LOCK_TIMEOUT"], ms(2_500)),
         "bulkhead" => (&["BACKEND_UNAVAILABLE", "BULKHEAD_FULL"], ms(2_500)),
         // Whoever was running brings its result for as long as its lease lasts.
         "work closed" => (&["BACKEND_UNAVAILABLE"], BOUND),
         "work open" => (&[], BOUND),
         "lock open" => (&[], ms(6_500)),
-        _ => (&[], ms(2_500)),
+        _ => (&[], ms(1_500)),
     }
 }
 
