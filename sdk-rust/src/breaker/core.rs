@@ -68,20 +68,34 @@ impl std::fmt::Debug for Core {
 impl Core {
     /// May a call be made? Costs two reads and a look at the clock while closed.
     pub async fn admit(self: &Arc<Self>) -> Result<Permit, Error> {
+        match self.admit_now() {
+            Some(admitted) => admitted,
+            None => self.admit_later().await,
+        }
+    }
+
+    /// The answer, if it is known here.
+    #[inline]
+    pub fn admit_now(self: &Arc<Self>) -> Option<Result<Permit, Error>> {
         let now = self.client.clock().now();
         // In this order: a failure that is no longer unsent has closed the gate before it went.
         let word = self.unsent.word();
         match self.view.gate(now) {
             Gate::Closed if self.options.mode == Mode::Batched && !word.has_failures() => {
-                Ok(self.permit(Way::Here(word.tag()), now))
+                Some(Ok(self.permit(Way::Here(word.tag()), now)))
             }
-            Gate::Open(retry_after) => Err(self.open(retry_after)),
-            Gate::OpenIsOver => {
-                let Some(_asking) = Asking::begin(self) else { return Err(self.open(Some(Duration::from_millis(1)))) };
-                self.admit_by_asking().await
-            }
-            Gate::Ask | Gate::Closed => self.admit_by_asking().await,
+            Gate::Open(retry_after) => Some(Err(self.open(retry_after))),
+            Gate::OpenIsOver | Gate::Ask | Gate::Closed => None,
         }
+    }
+
+    /// When it is not.
+    pub async fn admit_later(self: &Arc<Self>) -> Result<Permit, Error> {
+        if matches!(self.view.gate(self.client.clock().now()), Gate::OpenIsOver) {
+            let Some(_asking) = Asking::begin(self) else { return Err(self.open(Some(Duration::from_millis(1)))) };
+            return self.admit_by_asking().await;
+        }
+        self.admit_by_asking().await
     }
 
     async fn admit_by_asking(self: &Arc<Self>) -> Result<Permit, Error> {

@@ -161,6 +161,7 @@ impl Breaker {
         F: FnOnce() -> Fut,
         Fut: Future<Output = Result<T, Failure<E>>>,
     {
+        let _pass = self.0.client.inner().gate.enter()?;
         let permit = self.0.admit().await?;
         let result = call().await;
         let report = match &result {
@@ -173,7 +174,22 @@ impl Breaker {
 
     /// The two steps by hand: may a call be made? Fails with [`Error::CircuitOpen`] if not.
     pub async fn admit(&self) -> Result<Permit, Error> {
+        let _pass = self.0.client.inner().gate.enter()?;
         self.0.admit().await
+    }
+
+    /// For a call that came in at the gate already.
+    #[inline]
+    pub(crate) async fn admit_inside(&self) -> Result<Permit, Error> {
+        match self.0.admit_now() {
+            Some(admitted) => admitted,
+            // A box, so that the types of whole policies stay shallow; it is seldom needed.
+            None => Box::pin(self.0.admit_later()).await,
+        }
+    }
+
+    pub(crate) fn client(&self) -> &Client {
+        &self.0.client
     }
 
     /// Calls `listener` once for each transition this process sees: with the answer to a call of its own, so late by as
@@ -253,7 +269,7 @@ fn number(answer: &Answer) -> Result<bool, Error> {
 }
 
 /// What a failure says about the health of what was called.
-fn judge<E>(classify: &impl Classify<E>, failure: &Failure<E>) -> Report {
+pub(crate) fn judge<E>(classify: &impl Classify<E>, failure: &Failure<E>) -> Report {
     match failure {
         Failure::Inner(error) => match classify.classify(error) {
             Class::Ignore => Report::Ignore,

@@ -66,12 +66,23 @@ impl Permit {
     }
 
     /// Once this is polled, the report is made, whoever waits for the end of it.
-    pub(super) async fn report(mut self, report: Report) {
+    pub(crate) async fn report(mut self, report: Report) {
         self.is_done = true;
         match self.way {
             Way::Server(permit) => self.core.report(permit, report, self.took()).await,
             _ => self.tell(report),
         }
+    }
+
+    /// The same without waiting where that can be. The permit back, if it cannot.
+    #[inline]
+    pub(crate) fn report_now(mut self, report: Report) -> Option<Self> {
+        if matches!(self.way, Way::Server(_)) {
+            return Some(self);
+        }
+        self.is_done = true;
+        self.tell(report);
+        None
     }
 
     fn took(&self) -> Duration {

@@ -67,7 +67,7 @@ impl Inner {
         let deadline = clock.now().saturating_add(self.settings.wait);
         let (key, fingerprint) = (self.server_key(key), fingerprint_of(fingerprint));
         loop {
-            if self.client.inner().closing.is_cancelled() {
+            if self.client.patience().is_cancelled() {
                 return Err(Error::ShuttingDown.into());
             }
             match self.sharing.enter(&key, &fingerprint) {
@@ -101,6 +101,10 @@ impl Inner {
         let name = || Arc::clone(key);
         let settled = match attempt.begin(fingerprint, deadline).await {
             Ok((Begun::Run { fence, attempt: number, .. }, granted_at)) => {
+                let granted_at = match self.settings.replicas {
+                    0 => granted_at,
+                    replicas => attempt.confirm(replicas).await?,
+                };
                 let run = Run { fence: Some(fence), attempt: Some(number), lost: CancellationToken::new() };
                 return self.run_leased(key, run, granted_at, &mut attempt, seat, codec, work).await;
             }

@@ -176,6 +176,16 @@ impl Limiter {
         if verdict.is_granted() { Ok(()) } else { Err(self.exceeded(verdict.retry_after)) }
     }
 
+    /// For a call that came in at the gate already.
+    pub(crate) async fn acquire_inside(&self, key: &[u8], cost: u32) -> Result<(), Error> {
+        let verdict = self.ask_inside(key, Ask::Take(cells(cost)?)).await?;
+        if verdict.is_granted() { Ok(()) } else { Err(self.exceeded(verdict.retry_after)) }
+    }
+
+    pub(crate) fn client(&self) -> &Client {
+        &self.0.client
+    }
+
     /// Takes as many cells as there are, up to `most`; `granted` says how many. `retry_after` is the time to one more.
     pub async fn up_to(&self, key: impl AsRef<[u8]>, most: u32) -> Result<Verdict, Error> {
         self.ask(key.as_ref(), Ask::UpTo(cells(most)?)).await
@@ -220,8 +230,13 @@ impl Limiter {
         whole
     }
 
-    /// Asks unless the answer is known to be no.
     async fn ask(&self, key: &[u8], ask: Ask) -> Result<Verdict, Error> {
+        let _pass = self.0.client.inner().gate.enter()?;
+        self.ask_inside(key, ask).await
+    }
+
+    /// Asks unless the answer is known to be no.
+    async fn ask_inside(&self, key: &[u8], ask: Ask) -> Result<Verdict, Error> {
         let key = self.key(key);
         let now = self.0.client.clock().now();
         let least = match ask {

@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::reentry;
 use crate::clock::Moment;
 use crate::error::Error;
+use crate::holding::ask::check_lease;
 use crate::holding::release::{LetGo, let_go};
 use crate::holding::{Held, Holding, unexpected};
 
@@ -74,6 +75,7 @@ impl LockGuard {
     /// The lease ends `lease` from now, and is of that length from now on. `Err(LockLost)` if there is none any more.
     pub async fn extend(&self, lease: Duration) -> Result<(), Error> {
         let holding = &self.held.0;
+        check_lease(lease)?;
         self.held.ensure()?;
         let extended = holding.extend(lease).await;
         holding.client.inner().holdings.reschedule(holding);

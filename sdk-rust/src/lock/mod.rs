@@ -204,6 +204,7 @@ impl Lock {
         F: FnOnce(Held) -> R,
         R: Future<Output = Result<T, E>>,
     {
+        let _pass = self.client.inner().gate.enter()?;
         let guard = self.acquire().await?;
         let held = guard.held();
         let lost = held.lost();
