@@ -130,7 +130,6 @@ impl SharedBulkhead {
 
     /// For a call that came in at the gate already.
     pub(crate) async fn enter_inside(&self) -> Result<BulkheadGuard, Error> {
-        self.client.note_holder(Kind::Bulkhead, self.want.away);
         ask(&self.client, &self.want, self.wait).await.map(BulkheadGuard::new)
     }
 

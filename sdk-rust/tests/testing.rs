@@ -20,7 +20,10 @@ async fn a_script_is_said_in_its_order_and_then_the_server_is_away() {
     let idempotent = client.idempotent("orders").build().unwrap();
     assert_eq!(idempotent.once("a", Duration::from_secs(1), Some("me")).await, Ok(true));
     // Silence is asked about once more.
-    assert_eq!(idempotent.once("b", Duration::from_secs(1), Some("me")).await, Err(Error::PermissionDenied("to do that")));
+    assert_eq!(
+        idempotent.once("b", Duration::from_secs(1), Some("me")).await,
+        Err(Error::PermissionDenied("to do that"))
+    );
     assert_eq!(script.left(), 0);
     let over = idempotent.once("c", Duration::from_secs(1), Some("me")).await;
     assert_eq!(over, Err(Error::BackendUnavailable("the script is over")));
@@ -66,5 +69,10 @@ async fn the_stages_of_a_policy_ask_in_their_order_once_per_attempt() {
     let refused: Result<(), Failure<()>> = policy.call(retry_all, async || Ok(())).await;
     assert!(matches!(refused, Err(Failure::Resil(Error::BackendUnavailable(_)))), "{refused:?}");
     let names = names(&script);
-    assert_eq!(names[..3], ["RESIL.BREAKER", "RESIL.GCRA", "RESIL.BULKHEAD"].map(str::to_owned), "{:?}", script.asked());
+    assert_eq!(
+        names[..3],
+        ["RESIL.BREAKER", "RESIL.GCRA", "RESIL.BULKHEAD"].map(str::to_owned),
+        "{:?}",
+        script.asked()
+    );
 }

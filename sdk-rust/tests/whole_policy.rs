@@ -177,7 +177,8 @@ fn what_a_call_says_about_time_beats_the_policy_in_both_directions() {
         assert_eq!(ended, Err(Error::Timeout { after: expected }.into()), "{options:?}");
         assert_eq!(clock.now() - began, expected, "{options:?}");
     }
-    for options in [CallOptions::new().attempt_timeout(Duration::ZERO), CallOptions::new().total_timeout(301_000 * MS)] {
+    for options in [CallOptions::new().attempt_timeout(Duration::ZERO), CallOptions::new().total_timeout(301_000 * MS)]
+    {
         let refused = policies_drive::drive(&clock, with.call_with(options, retry_all, async || Ok::<_, ()>(())));
         assert_eq!(refused.unwrap_err().code(), Some(Code::InvalidPolicy), "{options:?}");
     }
@@ -277,7 +278,12 @@ async fn a_shutdown_waits_for_every_call_in_flight_and_lets_in_what_they_ask_and
                     if tries.fetch_add(1, SeqCst) == 0 {
                         return Err(());
                     }
-                    client.lock("d").wait(Duration::from_secs(5)).with_lock(async |_| Ok::<_, ()>(())).await.map_err(drop)
+                    client
+                        .lock("d")
+                        .wait(Duration::from_secs(5))
+                        .with_lock(async |_| Ok::<_, ()>(()))
+                        .await
+                        .map_err(drop)
                 };
                 policy.call(retry_all, work).await
             })

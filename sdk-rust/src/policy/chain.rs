@@ -267,11 +267,7 @@ impl Parts {
     }
 
     /// All that is inside of deadline and shed.
-    async fn inside<T, E, C, Fut>(
-        &self,
-        call: &Call<'_, C>,
-        operation: &impl Fn() -> Fut,
-    ) -> Result<T, Failure<E>>
+    async fn inside<T, E, C, Fut>(&self, call: &Call<'_, C>, operation: &impl Fn() -> Fut) -> Result<T, Failure<E>>
     where
         C: Classify<E>,
         Fut: Future<Output = Result<T, Failure<E>>>,
@@ -285,11 +281,7 @@ impl Parts {
         outcome
     }
 
-    async fn hedged<T, E, C, Fut>(
-        &self,
-        call: &Call<'_, C>,
-        operation: &impl Fn() -> Fut,
-    ) -> Result<T, Failure<E>>
+    async fn hedged<T, E, C, Fut>(&self, call: &Call<'_, C>, operation: &impl Fn() -> Fut) -> Result<T, Failure<E>>
     where
         C: Classify<E>,
         Fut: Future<Output = Result<T, Failure<E>>>,
@@ -304,11 +296,7 @@ impl Parts {
     }
 
     /// One attempt: by default breaker, rate limit, bulkheads, timeout.
-    async fn attempted<T, E, C, Fut>(
-        &self,
-        call: &Call<'_, C>,
-        operation: &impl Fn() -> Fut,
-    ) -> Result<T, Failure<E>>
+    async fn attempted<T, E, C, Fut>(&self, call: &Call<'_, C>, operation: &impl Fn() -> Fut) -> Result<T, Failure<E>>
     where
         C: Classify<E>,
         Fut: Future<Output = Result<T, Failure<E>>>,

@@ -116,10 +116,16 @@ pub(super) fn arrange(asked: Option<&[Stage]>, is_there: impl Fn(Stage) -> bool)
         return Err(Error::invalid("order", "must begin with total: the deadline is that of everything"));
     }
     if at(Stage::Attempt).is_some_and(|index| index + 1 < order.len()) {
-        return Err(Error::invalid("order", "must end with attempt: that timeout is of one attempt, when it has all it needs"));
+        return Err(Error::invalid(
+            "order",
+            "must end with attempt: that timeout is of one attempt, when it has all it needs",
+        ));
     }
     if at(Stage::Hedge).zip(at(Stage::Retry)).is_some_and(|(hedge, retry)| hedge < retry) {
-        return Err(Error::invalid("order", "must have hedge inside of retry: each extra call would bring all retries along"));
+        return Err(Error::invalid(
+            "order",
+            "must have hedge inside of retry: each extra call would bring all retries along",
+        ));
     }
     Ok(order)
 }

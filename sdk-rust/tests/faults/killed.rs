@@ -12,10 +12,11 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use resil::breaker::BreakerOptions;
 use resil::limiter::{DecidedBy, Limit};
+use resil::policy::{Policy, TimeoutSettings, retry_none};
 use resil::{Away, Client, Code, Status};
 use tokio::task::JoinSet;
 
-use crate::scene::{BOUND, all_end, becomes, careful, eventually, ms, options, timed};
+use crate::scene::{BOUND, SLACK, all_end, becomes, careful, eventually, ms, options, timed};
 
 /// What the calls of one kind came to.
 #[derive(Debug, Default)]
@@ -199,10 +200,35 @@ fn work_and_loads(client: &Client, load: &Arc<Load>, tasks: &mut JoinSet<()>) {
     }
 }
 
+/// Whole policies: a breaker, a limit and a shared bulkhead, under one deadline.
+fn policies(client: &Client, load: &Arc<Load>, tasks: &mut JoinSet<()>) {
+    for (kind, away) in [("policy open", Away::Open), ("policy closed", Away::Closed)] {
+        let policy = Policy::builder(kind)
+            .timeout(TimeoutSettings { attempt: None, total: Some(ms(1_000)) })
+            .breaker(client.breaker(kind, BreakerOptions::new().when_away(Away::Local)).expect("valid"))
+            .limiter(client.limiter(kind, Limit::per_second(1_000_000).when_away(away)).expect("valid"))
+            .shared_bulkhead(client.shared_bulkhead(kind, 100).when_away(away))
+            .build()
+            .expect("valid");
+        load.spawn(tasks, kind, 3, |_| {
+            let policy = policy.clone();
+            move |_| -> Called {
+                let policy = policy.clone();
+                Box::pin(async move {
+                    let called = policy.call(retry_none, || async { Ok::<_, String>(()) }).await;
+                    called.map_err(|failure| failure.code().expect("the call itself is fine"))
+                })
+            }
+        });
+    }
+}
+
 /// What a kind may be told, and how long a call of it may take: its own time, a few command timeouts, and the machine.
 fn allowed(kind: &str) -> (&'static [&'static str], Duration) {
     match kind {
         "limit closed" | "breaker closed" => (&["BACKEND_UNAVAILABLE"], ms(1_500)),
+        "policy closed" => (&["BACKEND_UNAVAILABLE", "TIMEOUT"], ms(1_000) + SLACK),
+        "policy open" => (&[], ms(1_000) + SLACK),
         // Whoever waits for another's load waits on while the server may come back, for at most its load timeout.
         "load closed" => (&["BACKEND_UNAVAILABLE"], ms(4_500)),
         "load open" | "load local" => (&[], ms(4_500)),
@@ -226,6 +252,7 @@ async fn killed_and_restarted_under_load_each_does_what_it_says_and_nobody_is_st
     breakers(&client, &load, &mut tasks);
     holdings(&client, &load, &mut tasks);
     work_and_loads(&client, &load, &mut tasks);
+    policies(&client, &load, &mut tasks);
     let mut recoveries = Vec::new();
     for _ in 0..2 {
         tokio::time::sleep(ms(700)).await;
@@ -254,7 +281,7 @@ async fn killed_and_restarted_under_load_each_does_what_it_says_and_nobody_is_st
         let is_closed = codes.contains(&"BACKEND_UNAVAILABLE");
         assert!(!is_closed || tally.codes.contains_key("BACKEND_UNAVAILABLE"), "{kind} was refused: {tally:?}");
     }
-    assert_eq!(tallies.len(), 14, "all of them ran");
+    assert_eq!(tallies.len(), 16, "all of them ran");
     assert_eq!(load.local_grants.load(SeqCst), 2 * 10, "this process' quarter of the limit for each key, and no more");
     assert!(load.server_grants.load(SeqCst) <= 3 * 40);
     // Nothing is left behind.

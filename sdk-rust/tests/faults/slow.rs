@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use resil::breaker::{BreakerOptions, Mode};
 use resil::limiter::Limit;
-use resil::policy::Timeout;
+use resil::policy::{Policy, RetrySettings, Timeout, TimeoutSettings, retry_all};
 use resil::{Away, Client, Code, Status};
 use resil_harness::{Server, reply};
 
@@ -145,12 +145,23 @@ async fn a_total_timeout_is_honoured_whatever_is_waited_for_inside() {
     let total = Timeout::total(ms(250)).expect("valid");
     let limiter = client.limiter("api", Limit::per_second(9).when_away(Away::Closed)).expect("valid");
     let work = client.idempotent("work").build().expect("valid");
+    let policy = Policy::builder("whole")
+        .timeout(TimeoutSettings { attempt: None, total: Some(ms(250)) })
+        .retry(&RetrySettings::default())
+        .limiter(limiter.clone())
+        .build()
+        .expect("valid");
     server.pause();
+    let whole = policy.call(retry_all, || async { Ok::<_, String>(()) });
     let locks = total.call(async || client.lock("a").acquire().await.map(drop));
     let limits = total.call(async || limiter.check("a").await.map(drop));
     let works = total.call(async || work.run("k", b"", async |_| Ok::<_, String>("")).await.map(drop));
-    let ((lock, t1), (limit, t2), (done, t3)) =
-        tokio::join!(timed("a lock", locks), timed("a limit", limits), timed("work", works));
+    let ((lock, t1), (limit, t2), (done, t3), (whole, t4)) = tokio::join!(
+        timed("a lock", locks),
+        timed("a limit", limits),
+        timed("work", works),
+        timed("a whole policy", whole)
+    );
     server.resume();
     let codes = [
         lock.map_err(|failure| failure.code()),
@@ -158,7 +169,8 @@ async fn a_total_timeout_is_honoured_whatever_is_waited_for_inside() {
         done.map_err(|failure| failure.code()),
     ];
     assert_eq!(codes, [Err(Some(Code::Timeout)); 3]);
-    for took in [t1, t2, t3] {
+    assert_eq!(whole.map_err(|failure| failure.code()), Err(Some(Code::Timeout)));
+    for took in [t1, t2, t3, t4] {
         assert!(took < ms(250) + SLACK, "{took:?}");
     }
     becomes(&client, Status::Healthy).await;
