@@ -211,6 +211,11 @@ impl Asking<'_> {
         self.until.saturating_sub(self.client.clock().now())
     }
 
+    /// Until the last word has to be there. A grant that came in during the slack has used some of it.
+    fn left_with_slack(&self) -> Duration {
+        self.until.saturating_add(SLACK).saturating_sub(self.client.clock().now())
+    }
+
     fn refused(&self, retry_after: Option<Duration>) -> Error {
         self.want.refusal(self.client.clock().now().saturating_sub(self.begun), retry_after)
     }
@@ -355,7 +360,7 @@ impl Asking<'_> {
                 Bounded::ByTime => tokio::select! {
                     biased;
                     renewed = renewing => renewed,
-                    () = client.clock().sleep(self.left().saturating_add(SLACK)) => return Err(self.refused(None)),
+                    () = client.clock().sleep(self.left_with_slack()) => return Err(self.refused(None)),
                 },
             };
             renewed.map_err(|error| self.lost_meanwhile(error))?;
