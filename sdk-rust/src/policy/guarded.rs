@@ -99,10 +99,8 @@ impl Holds<'_> {
             // If it is not heard, it is said again in the background.
             let _ = Box::pin(guard.leave()).await;
         }
-        if let Some(permit) = permit {
-            if let Some(permit) = permit.report_now(report) {
-                Box::pin(permit.report(report)).await;
-            }
+        if let Some(permit) = permit.and_then(|permit| permit.report_now(report)) {
+            Box::pin(permit.report(report)).await;
         }
     }
 }
