@@ -184,7 +184,8 @@ fn work_and_loads(client: &Client, load: &Arc<Load>, tasks: &mut JoinSet<()>) {
         });
     }
     for (kind, away) in [("load closed", Away::Closed), ("load open", Away::Open), ("load local", Away::Local)] {
-        let cached = client.cached(kind).when_away(away).ttl(ms(20)).build().expect("valid");
+        // A lead whose grant was lost with the server stands until its lease is over: shorter than callers wait for it.
+        let cached = client.cached(kind).when_away(away).ttl(ms(20)).lease(ms(1_000)).build().expect("valid");
         load.spawn(tasks, kind, 4, |_| {
             let cached = cached.clone();
             move |_| -> Called {
@@ -278,7 +279,8 @@ async fn killed_and_restarted_under_load_each_does_what_it_says_and_nobody_is_st
         assert!(tally.codes.keys().all(|code| codes.contains(code)), "{kind}: {tally:?}");
         assert!(tally.slowest < bound, "{kind}: {tally:?}");
         assert!(tally.fine > 20, "{kind}: {tally:?}");
-        let is_closed = codes.contains(&"BACKEND_UNAVAILABLE");
+        // Work may bring its results for as long as the server is away, and ask for nothing new meanwhile; see `away`.
+        let is_closed = codes.contains(&"BACKEND_UNAVAILABLE") && *kind != "work closed";
         assert!(!is_closed || tally.codes.contains_key("BACKEND_UNAVAILABLE"), "{kind} was refused: {tally:?}");
     }
     assert_eq!(tallies.len(), 16, "all of them ran");
