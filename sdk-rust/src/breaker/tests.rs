@@ -30,7 +30,6 @@ enum Fate {
 /// A server that is memory behind a line that can lose things.
 #[derive(Clone)]
 struct Server {
-    memory: Arc<Memory>,
     scripted: Scripted,
     fate: Arc<Mutex<Fate>>,
     clock: Clock,
@@ -46,17 +45,17 @@ impl Server {
 
     fn with_memory(memory: Arc<Memory>, clock: Clock) -> Self {
         let (scripted, fate) = (Scripted::new(), Arc::new(Mutex::new(Fate::Arrives)));
-        let (behind, line) = (Arc::clone(&memory), Arc::clone(&fate));
+        let line = Arc::clone(&fate);
         let answer = move |command: &Command<'_>| {
             let fate = *line.lock();
             if fate == Fate::RequestIsLost {
                 return Err(GONE);
             }
-            let answer = behind.call(command);
+            let answer = memory.call(command);
             if fate == Fate::ReplyIsLost { Err(GONE) } else { answer }
         };
         scripted.lines.lock().by = Some(Answering(Box::new(answer)));
-        Self { memory, scripted, fate, clock }
+        Self { scripted, fate, clock }
     }
 
     fn client(&self) -> Client {

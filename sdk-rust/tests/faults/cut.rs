@@ -24,7 +24,7 @@ async fn held_and_wanted(
 /// How many hold it and how many wait for it, once it is these.
 async fn comes_to(lock: &Lock, holders: u64, waiters: u64) {
     eventually(&format!("{holders} hold and {waiters} wait"), async || {
-        lock.info().await.is_ok_and(|info| (info.holders_total as u64, info.waiters_total as u64) == (holders, waiters))
+        lock.info().await.is_ok_and(|info| (info.holders_total, info.waiters_total) == (holders, waiters))
     })
     .await;
 }
