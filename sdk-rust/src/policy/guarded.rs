@@ -99,10 +99,9 @@ impl Holds<'_> {
             // If it is not heard, it is said again in the background.
             let _ = Box::pin(guard.leave()).await;
         }
-        if let Some(permit) = permit {
-            if let Some(permit) = permit.report_now(report) {
-                Box::pin(permit.report(report)).await;
-            }
+        let Some(permit) = permit else { return };
+        if let Some(permit) = permit.report_now(report) {
+            Box::pin(permit.report(report)).await;
         }
     }
 }
