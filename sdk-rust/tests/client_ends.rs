@@ -121,3 +121,47 @@ async fn a_wait_that_is_dropped_at_the_moment_of_the_grant_leaves_no_holder() {
     eventually("nobody holds it", ms(2_000), async || other.info().await.is_ok_and(|info| info.holders_total == 0))
         .await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_duplicate_that_is_dropped_as_it_is_told_to_run_leaves_no_runner() {
+    const ROUNDS: u64 = 400;
+    let server = Server::fresh();
+    let (ours, theirs) = (client(&server).await, client(&server).await);
+    let (work, other) =
+        (ours.idempotent("charge").build().expect("valid"), theirs.idempotent("charge").build().expect("valid"));
+    for round in 0..ROUNDS {
+        let (begin, begun) = tokio::sync::oneshot::channel();
+        let (fail, failed) = tokio::sync::oneshot::channel();
+        let running = tokio::spawn({
+            let other = other.clone();
+            async move {
+                let run = async |_| {
+                    let _ = begin.send(());
+                    let _ = failed.await;
+                    Err::<&str, _>("down")
+                };
+                other.run("1", b"", run).await
+            }
+        });
+        let patience = Duration::from_secs(4);
+        tokio::time::timeout(patience, begun)
+            .await
+            .unwrap_or_else(|_| panic!("round {round}: it runs"))
+            .expect("begun");
+        let waiting = tokio::spawn({
+            let work = work.clone();
+            async move { work.run("1", b"", |_| async { Err::<&str, _>("down") }).await.is_ok() }
+        });
+        tokio::time::sleep(ms(3)).await;
+        let _ = fail.send(());
+        for _ in 0..round % 40 * 25 {
+            std::hint::spin_loop();
+        }
+        if round % 3 == 0 {
+            tokio::task::yield_now().await;
+        }
+        waiting.abort();
+        let _ = waiting.await;
+        running.await.expect("no panic").expect_err("it fails");
+    }
+}

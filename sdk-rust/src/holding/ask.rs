@@ -192,6 +192,8 @@ struct Asking<'a> {
 /// Asks for what is wanted, for at most `wait`; zero is once.
 pub(crate) async fn ask(client: &Client, want: &Want, wait: Duration) -> Result<Arc<Holding>, Error> {
     want.check(client.backend())?;
+    // Not before: what is refused was never made, and says nothing about what the others do while the server is away.
+    client.note_holder(want.claim.kind(), want.away);
     let begun = client.clock().now();
     let asking = Asking { client, want, begun, until: begun.saturating_add(wait) };
     if client.patience().is_cancelled() {
@@ -207,6 +209,11 @@ pub(crate) async fn ask(client: &Client, want: &Want, wait: Duration) -> Result<
 impl Asking<'_> {
     fn left(&self) -> Duration {
         self.until.saturating_sub(self.client.clock().now())
+    }
+
+    /// Until the last word has to be there. A grant that came in during the slack has used some of it.
+    fn left_with_slack(&self) -> Duration {
+        self.until.saturating_add(SLACK).saturating_sub(self.client.clock().now())
     }
 
     fn refused(&self, retry_after: Option<Duration>) -> Error {
@@ -353,7 +360,7 @@ impl Asking<'_> {
                 Bounded::ByTime => tokio::select! {
                     biased;
                     renewed = renewing => renewed,
-                    () = client.clock().sleep(self.left().saturating_add(SLACK)) => return Err(self.refused(None)),
+                    () = client.clock().sleep(self.left_with_slack()) => return Err(self.refused(None)),
                 },
             };
             renewed.map_err(|error| self.lost_meanwhile(error))?;

@@ -158,6 +158,16 @@ impl Pending {
     }
 }
 
+impl Pending {
+    /// The same for what was lost before: it stays lost, whatever is answered, and whoever let go is told why.
+    pub async fn say_of_lost(self, holding: &Holding) -> Error {
+        match self.say().await {
+            Err(lost @ Error::LockLost { .. }) => lost,
+            _ => holding.lost_error(),
+        }
+    }
+}
+
 impl Drop for Pending {
     fn drop(&mut self) {
         if let Some(release) = self.0.take() {

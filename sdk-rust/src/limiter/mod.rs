@@ -206,8 +206,13 @@ impl Limiter {
         self.decide(&key, Ask::Refund(self::cells(cells)?)).await
     }
 
+    /// It was not granted. What can never be had is no matter of time, and not to be asked for again.
     pub(crate) fn exceeded(&self, retry_after: Option<Duration>) -> Error {
-        Error::RateLimitExceeded { name: Arc::clone(&self.0.name), retry_after }
+        let name = &self.0.name;
+        match retry_after {
+            None => Error::InvalidArgument(format!("the limit {name} can never grant so much at once")),
+            Some(_) => Error::RateLimitExceeded { name: Arc::clone(name), retry_after },
+        }
     }
 
     fn not_for_windows(&self, what: &str) -> Result<(), Error> {

@@ -103,6 +103,7 @@ impl LockGuard {
     /// Lets go. `Err(LockLost)` if it had been lost before; any other error goes on being tried in the background.
     pub async fn release(mut self) -> Result<Released, Error> {
         let Some(holding) = self.holding.take() else { return Ok(Released::StillHeld) };
+        let was_held = holding.is_held();
         match let_go(&holding) {
             LetGo::StillHeld => Ok(Released::StillHeld),
             LetGo::Nothing if holding.is_open => {
@@ -110,7 +111,8 @@ impl LockGuard {
                 Ok(Released::Freed { held })
             }
             LetGo::Nothing => Err(holding.lost_error()),
-            LetGo::Last(pending) => pending.say().await.map(|held| Released::Freed { held }),
+            LetGo::Last(pending) if was_held => pending.say().await.map(|held| Released::Freed { held }),
+            LetGo::Last(pending) => Err(pending.say_of_lost(&holding).await),
         }
     }
 }

@@ -99,8 +99,7 @@ impl Holds<'_> {
             // If it is not heard, it is said again in the background.
             let _ = Box::pin(guard.leave()).await;
         }
-        let Some(permit) = permit else { return };
-        if let Some(permit) = permit.report_now(report) {
+        if let Some(permit) = permit.and_then(|permit| permit.report_now(report)) {
             Box::pin(permit.report(report)).await;
         }
     }

@@ -97,7 +97,12 @@ impl From<RedisError> for Trouble {
 const DENIED_ENTRY: Error = Error::PermissionDenied("in: the password, or the user, is not right or not given");
 
 fn of_server(code: &str, text: &str) -> Trouble {
-    let line = || if text.is_empty() { code.to_owned() } else { text.to_owned() };
+    // As memory says it: the code tells apart what the words may not.
+    let line = || match (code, text) {
+        (_, "") => code.to_owned(),
+        ("ERR", text) => text.to_owned(),
+        (code, text) => format!("{code} {text}"),
+    };
     match code {
         "ERR" if text.starts_with("unknown command") => Trouble::Refused(Error::ModuleMissing),
         // It was bound to a connection that was there when the command was made.
