@@ -14,8 +14,8 @@
 //! (a rate limit, a full bulkhead, another open circuit, shutting down) was not made: it is cancelled. A panic is a failure.
 //!
 //! # While the server is away
-//! [`Away::Open`] lets calls through and counts nothing. [`Away::Closed`] refuses with [`Error::BackendUnavailable`]: it is
-//! not the circuit that is open. [`Away::Local`] (unless said) decides by the same machine with the same options in this
+//! [`Away::Open`](crate::Away::Open) lets calls through and counts nothing. [`Away::Closed`](crate::Away::Closed) refuses with [`Error::BackendUnavailable`]: it is
+//! not the circuit that is open. [`Away::Local`](crate::Away::Local) (unless said) decides by the same machine with the same options in this
 //! process, from a clean slate; when the server is back its state holds, and what was counted meanwhile is forgotten.
 //!
 //! # Keys

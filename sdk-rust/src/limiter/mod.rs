@@ -9,7 +9,8 @@
 //! the slot (up to its first `}`), so all limits of one user are on one node and [`Client::check_all`] can ask them at once.
 //!
 //! # Without asking
-//! A denial is remembered until its `retry_after` is over; see [`denied`] for what ends it earlier. It never grants.
+//! A denial is remembered until its `retry_after` is over, for its cost and above, under the same limit. A refund through
+//! this client ends it; one by another process is seen when the time is over. It never grants.
 //!
 //! # While the server is away
 //! [`Away::Open`] grants everything, [`Away::Closed`] fails with [`Error::BackendUnavailable`], [`Away::Local`] (unless

@@ -201,9 +201,13 @@ impl Wire {
                 let age = *watched.borrow_and_update();
                 tokio::spawn(async move {
                     let mut server = tokio::net::TcpStream::connect(("127.0.0.1", target)).await.unwrap();
-                    tokio::select! {
-                        _ = tokio::io::copy_bidirectional(&mut client, &mut server) => {}
-                        _ = watched.wait_for(|now| *now > age) => std::future::pending().await,
+                    let is_frozen = async { watched.wait_for(|now| *now > age).await.is_ok() };
+                    let froze = tokio::select! {
+                        _ = tokio::io::copy_bidirectional(&mut client, &mut server) => false,
+                        froze = is_frozen => froze,
+                    };
+                    if froze {
+                        std::future::pending::<()>().await;
                     }
                 });
             }
