@@ -77,6 +77,10 @@ impl Word {
         self.field(1) > 0
     }
 
+    pub fn has_calls(self) -> bool {
+        self.calls() > 0
+    }
+
     fn calls(self) -> u64 {
         self.field(0) + self.field(1)
     }

@@ -66,15 +66,33 @@ impl std::fmt::Debug for Core {
 }
 
 impl Core {
-    /// May a call be made? Costs two reads and a look at the clock while closed.
-    pub async fn admit(self: &Arc<Self>) -> Result<Permit, Error> {
-        let now = self.client.clock().now();
+    /// May a call be made, as far as this process knows? Two reads while closed and busy.
+    ///
+    /// Nobody looks at the clock while successes are unsent, unless slow calls count: the first of them looked (see
+    /// [`record`](Self::record)), and the answer to their batch, due within the flush interval, renews the trust or ends it.
+    #[inline]
+    pub fn admit_here(&self) -> Option<(Tag, Moment)> {
+        if self.options.mode != Mode::Batched {
+            return None;
+        }
         // In this order: a failure that is no longer unsent has closed the gate before it went.
         let word = self.unsent.word();
-        match self.view.gate(now) {
-            Gate::Closed if self.options.mode == Mode::Batched && !word.has_failures() => {
-                Ok(self.permit(Way::Here(word.tag()), now))
-            }
+        if word.has_failures() {
+            return None;
+        }
+        if word.has_calls() && self.options.patch.slow.is_none() {
+            return self.view.is_closed().then_some((word.tag(), Moment::ZERO));
+        }
+        let now = self.client.clock().now();
+        (self.view.gate(now) == Gate::Closed).then_some((word.tag(), now))
+    }
+
+    /// May a call be made?
+    pub async fn admit(self: &Arc<Self>) -> Result<Permit, Error> {
+        if let Some((tag, started)) = self.admit_here() {
+            return Ok(self.permit(Way::Here(tag), started));
+        }
+        match self.view.gate(self.client.clock().now()) {
             Gate::Open(retry_after) => Err(self.open(retry_after)),
             Gate::OpenIsOver => {
                 let Some(_asking) = Asking::begin(self) else { return Err(self.open(Some(Duration::from_millis(1)))) };

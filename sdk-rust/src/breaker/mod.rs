@@ -55,6 +55,7 @@ use std::future::Future;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use futures_util::TryFutureExt;
 use parking_lot::Mutex;
 use resil_core::Span;
 use resil_core::circuit_breaker::Report;
@@ -66,6 +67,7 @@ use tokio::runtime::Handle;
 
 use self::core::Core;
 pub use self::options::{BreakerOptions, Mode};
+use self::permit::Leave;
 pub use self::permit::Permit;
 pub use self::state::{Force, Forced, Snapshot, State, Transition};
 use self::view::{News, Source};
@@ -152,7 +154,7 @@ impl Breaker {
         F: FnOnce() -> Fut,
         Fut: Future<Output = Result<T, E>>,
     {
-        self.around(classify, async || call().await.map_err(Failure::Inner)).await
+        self.around(classify, || call().map_err(Failure::Inner)).await
     }
 
     /// The same around other policies: what they refused was not made, so it is cancelled.
@@ -161,13 +163,19 @@ impl Breaker {
         F: FnOnce() -> Fut,
         Fut: Future<Output = Result<T, Failure<E>>>,
     {
-        let permit = self.0.admit().await?;
+        let leave = match Leave::ask(&self.0) {
+            Some(leave) => Ok(leave),
+            None => Err(self.0.admit().await?),
+        };
         let result = call().await;
         let report = match &result {
             Ok(_) => Report::Ok,
             Err(failure) => judge(&classify, failure),
         };
-        permit.report(report).await;
+        match leave {
+            Ok(leave) => leave.report(report),
+            Err(permit) => permit.report(report).await,
+        }
         result
     }
 

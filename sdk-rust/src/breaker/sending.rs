@@ -70,6 +70,10 @@ impl Core {
                 }
             }
         };
+        if calls == 1 {
+            // Those who come while this is unsent do not look at the clock.
+            self.view.expire(self.client.clock().now());
+        }
         let is_due = outcome.is_failure || calls >= self.options.batch;
         if is_due && self.is_memory {
             // Nothing to wait for, unless somebody else is at it.

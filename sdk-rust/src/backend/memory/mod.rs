@@ -31,6 +31,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use resil_core::Instant;
+use resil_core::rate_limit::{Ask, Quota, Verdict};
 use resil_wire::answer::{Answer, Heartbeat};
 use resil_wire::command::Command;
 use tokio::sync::watch;
@@ -67,6 +68,14 @@ impl Memory {
     /// Answers at once: WAIT means try once, as in a transaction on a server.
     pub fn call(&self, command: &Command<'_>) -> Result<Answer, Error> {
         self.call_when(command, When::Now)
+    }
+
+    /// RES.GCRA without a command, for whoever has checked what it asks for.
+    pub fn take(&self, key: &[u8], quotas: &[Quota], ask: Ask) -> Result<Verdict, Error> {
+        if self.closed.load(Relaxed) {
+            return Err(closed());
+        }
+        self.store.take(key, quotas, ask, When::Now)
     }
 
     /// The same at another instant than the clock's, for those who play what happened at given instants.
