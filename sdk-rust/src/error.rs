@@ -244,6 +244,14 @@ impl Error {
         }
     }
 
+    /// The same about another field, if it is about one.
+    pub(crate) fn of_field(self, name: impl FnOnce(&str) -> String) -> Self {
+        match self {
+            Self::InvalidPolicy { field, reason } => Self::InvalidPolicy { field: name(&field), reason },
+            other => other,
+        }
+    }
+
     pub(crate) fn invalid(field: impl Into<String>, reason: impl Into<String>) -> Self {
         Self::InvalidPolicy { field: field.into(), reason: reason.into() }
     }

@@ -122,6 +122,16 @@ impl SharedBulkhead {
         &self.want.name
     }
 
+    pub(crate) fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// For a call that came in at the gate already.
+    pub(crate) async fn enter_inside(&self) -> Result<BulkheadGuard, Error> {
+        self.client.note_holder(Kind::Bulkhead, self.want.away);
+        ask(&self.client, &self.want, self.wait).await.map(BulkheadGuard::new)
+    }
+
     /// Goes in, or waits for that as long as [`wait`](Self::wait) says; else [`Error::BulkheadFull`].
     pub async fn enter(&self) -> Result<BulkheadGuard, Error> {
         self.enter_within(self.wait).await
@@ -198,6 +208,10 @@ impl BulkheadGuard {
     /// See [`Held::remaining`].
     pub fn remaining(&self) -> Duration {
         self.held.remaining()
+    }
+
+    pub(crate) fn lost_error(&self) -> Error {
+        self.held.0.lost_error()
     }
 
     /// Leaves, and says how long it was inside. An error other than `LockLost` goes on being tried in the background.

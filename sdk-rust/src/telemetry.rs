@@ -13,15 +13,17 @@
 //! | `resil_rejections_total` | counter | `name`, `policy` | calls that were refused before they began |
 //! | `resil_fallbacks_total` | counter | `name` | failures that were answered by a fallback |
 //! | `resil_breaker_transitions_total` | counter | `name` | changes of a circuit's state seen by this process |
+//! | `resil_call_seconds` | histogram | `name`, `outcome` (`ok`, `error`, `exhausted`, `timeout`, `refused`, `cancelled`) | calls through a whole policy |
 //! | `resil_bulkhead_active` | gauge | `name` | calls that are running |
 //! | `resil_bulkhead_queued` | gauge | `name` | calls that wait for their turn |
 //!
 //! Events of `tracing` are at debug level and carry the policy's name: `resil.retry`, `resil.retry.given_up`,
-//! `resil.hedge`, `resil.timeout`, `resil.reject`, `resil.fallback`. A circuit's `resil.breaker.transition` is at info level.
+//! `resil.hedge`, `resil.timeout`, `resil.reject`, `resil.fallback`. A whole policy opens a span `resil.policy` per call,
+//! at debug level, with its name. A circuit's `resil.breaker.transition` is at info level.
 
 use std::sync::Arc;
 
-use metrics::{Counter, Gauge};
+use metrics::{Counter, Gauge, Histogram};
 
 /// What a policy is called in metrics until it is given a name.
 pub(crate) const UNNAMED: &str = "default";
@@ -61,6 +63,10 @@ pub(crate) fn breaker_transitions(name: &Arc<str>) -> Counter {
 
 pub(crate) fn fallbacks(name: &Arc<str>) -> Counter {
     metrics::counter!("resil_fallbacks_total", "name" => label(name))
+}
+
+pub(crate) fn call_seconds(name: &Arc<str>, outcome: &'static str) -> Histogram {
+    metrics::histogram!("resil_call_seconds", "name" => label(name), "outcome" => outcome)
 }
 
 pub(crate) fn bulkhead_active(name: &Arc<str>) -> Gauge {

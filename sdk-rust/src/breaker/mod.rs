@@ -184,6 +184,15 @@ impl Breaker {
         self.0.admit().await
     }
 
+    /// For a call that came in at the gate already.
+    pub(crate) async fn admit_inside(&self) -> Result<Permit, Error> {
+        self.0.admit().await
+    }
+
+    pub(crate) fn client(&self) -> &Client {
+        &self.0.client
+    }
+
     /// Calls `listener` once for each transition this process sees: with the answer to a call of its own, so late by as
     /// much as it is idle. It must not block.
     pub fn on_transition(&self, listener: impl Fn(&Transition) + Send + Sync + 'static) {
@@ -261,7 +270,7 @@ fn number(answer: &Answer) -> Result<bool, Error> {
 }
 
 /// What a failure says about the health of what was called.
-fn judge<E>(classify: &impl Classify<E>, failure: &Failure<E>) -> Report {
+pub(crate) fn judge<E>(classify: &impl Classify<E>, failure: &Failure<E>) -> Report {
     match failure {
         Failure::Inner(error) => match classify.classify(error) {
             Class::Ignore => Report::Ignore,

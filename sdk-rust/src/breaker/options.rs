@@ -5,13 +5,15 @@ use std::time::Duration;
 use resil_core::circuit_breaker::{Config, Patch, WindowKind, bounds};
 use resil_core::{Span, circuit_breaker::ConfigError};
 use resil_wire::breaker::Options;
+use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 use crate::health::Away;
 use crate::limiter::span;
 
 /// How calls are counted while the circuit is closed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Mode {
     /// Admitted here, without a round trip; outcomes are sent in batches, failures at once. A call that begins while a
     /// failure of this process has not been answered waits for that answer.
@@ -186,7 +188,7 @@ impl BreakerOptions {
     }
 
     /// Checks every number, naming the one that is wrong.
-    pub(super) fn check(&self) -> Result<(), Error> {
+    pub(crate) fn check(&self) -> Result<(), Error> {
         if let Some(field) = self.wrong {
             return Err(Error::invalid(field, "must be a number from 1 to 100"));
         }

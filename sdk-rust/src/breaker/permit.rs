@@ -66,7 +66,7 @@ impl Permit {
     }
 
     /// Once this is polled, the report is made, whoever waits for the end of it.
-    pub(super) async fn report(mut self, report: Report) {
+    pub(crate) async fn report(mut self, report: Report) {
         self.is_done = true;
         match self.way {
             Way::Server(permit) => self.core.report(permit, report, self.took()).await,

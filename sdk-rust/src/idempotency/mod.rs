@@ -256,6 +256,25 @@ impl Idempotent {
         self.0.run(key, fingerprint, Codec::json(None), work).await
     }
 
+    /// For a call that came in at the gate already.
+    pub(crate) async fn run_json_inside<F, Fut, T, E>(
+        &self,
+        key: &str,
+        fingerprint: &[u8],
+        work: F,
+    ) -> Result<Outcome<T>, Failure<E>>
+    where
+        F: FnOnce(Run) -> Fut,
+        Fut: Future<Output = Result<T, E>>,
+        T: Serialize + DeserializeOwned,
+    {
+        self.0.run(key, fingerprint, Codec::json(None), work).await
+    }
+
+    pub(crate) fn client(&self) -> &Client {
+        &self.0.client
+    }
+
     /// As [`run_json`](Self::run_json), with errors that are final; see [`Remember::json`].
     pub async fn run_json_remembering<F, Fut, T, E>(
         &self,

@@ -93,7 +93,7 @@ impl Limit {
 
 /// A limit that was checked: what is sent, and what is granted here while the server is away.
 #[derive(Debug)]
-pub(super) struct Checked {
+pub(crate) struct Checked {
     pub shape: Shape,
     /// This process' part of it.
     pub part: Shape,
@@ -101,7 +101,7 @@ pub(super) struct Checked {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) enum Shape {
+pub(crate) enum Shape {
     Bucket(Quotas),
     Window { limit: u32, period: Span },
 }
@@ -157,7 +157,7 @@ impl Shape {
 
 impl Limit {
     /// Checks every number, naming the one that is wrong.
-    pub(super) fn check(&self, instances: u32) -> Result<Checked, Error> {
+    pub(crate) fn check(&self, instances: u32) -> Result<Checked, Error> {
         let shape = self.shape()?;
         let part = shape.divided(instances.max(1))?;
         Ok(Checked { shape, part, when_away: self.when_away })

@@ -182,6 +182,16 @@ impl Limiter {
         if verdict.is_granted() { Ok(()) } else { Err(self.exceeded(verdict.retry_after)) }
     }
 
+    /// For a call that came in at the gate already.
+    pub(crate) async fn acquire_inside(&self, key: &[u8], cost: u32) -> Result<(), Error> {
+        let verdict = self.ask(key, Ask::Take(cells(cost)?)).await?;
+        if verdict.is_granted() { Ok(()) } else { Err(self.exceeded(verdict.retry_after)) }
+    }
+
+    pub(crate) fn client(&self) -> &Client {
+        &self.0.client
+    }
+
     /// Takes as many cells as there are, up to `most`; `granted` says how many. `retry_after` is the time to one more.
     pub async fn up_to(&self, key: impl AsRef<[u8]>, most: u32) -> Result<Verdict, Error> {
         self.ask(key.as_ref(), Ask::UpTo(cells(most)?)).await

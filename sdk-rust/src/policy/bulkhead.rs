@@ -190,14 +190,15 @@ impl LocalBulkhead {
     pub fn partition(&self, name: &str) -> Result<Self, Error> {
         match self.partitions.get(name) {
             Some(found) => Ok(Self { compartment: Arc::clone(found), partitions: Arc::clone(&self.partitions) }),
-            None => {
-                let known = self.partitions.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
-                Err(Error::InvalidArgument(format!(
-                    "the bulkhead {} has no partition {name:?}; it has: {known}",
-                    self.compartment.name
-                )))
-            }
+            None => Err(self.no_partition(name)),
         }
+    }
+
+    #[cold]
+    fn no_partition(&self, name: &str) -> Error {
+        let known = self.partitions.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
+        let bulkhead = &self.compartment.name;
+        Error::InvalidArgument(format!("the bulkhead {bulkhead} has no partition {name:?}; it has: {known}"))
     }
 
     /// The bulkhead's name; a partition's is `bulkhead/partition`.
@@ -238,6 +239,23 @@ impl LocalBulkhead {
         Ok(place.into_owned(&self.compartment))
     }
 
+    /// A place here, or in the partition of this name, without counting a reference.
+    pub(crate) async fn place(&self, partition: Option<&str>) -> Result<Place<'_>, Error> {
+        let compartment = match partition {
+            None => &self.compartment,
+            Some(name) => self.partitions.get(name).ok_or_else(|| self.no_partition(name))?,
+        };
+        match compartment.try_enter() {
+            Some(place) => Ok(place),
+            None => compartment.enter().await,
+        }
+    }
+
+    /// A place if there is one now, without counting a reference.
+    pub(crate) fn place_now(&self) -> Result<Place<'_>, Error> {
+        self.compartment.try_enter().ok_or_else(|| self.compartment.reject())
+    }
+
     /// A place if there is one now and nobody waits for it.
     pub fn try_acquire(&self) -> Result<BulkheadPermit, Error> {
         match self.compartment.try_enter() {
@@ -259,7 +277,7 @@ impl Drop for BulkheadPermit {
 }
 
 /// The same without counting a reference, for calls.
-struct Place<'a>(&'a Compartment);
+pub(crate) struct Place<'a>(&'a Compartment);
 
 impl Place<'_> {
     fn into_owned(self, compartment: &Arc<Compartment>) -> BulkheadPermit {

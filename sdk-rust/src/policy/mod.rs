@@ -41,20 +41,31 @@
 
 pub mod backoff;
 pub mod budget;
+mod builder;
 pub mod bulkhead;
+pub mod chain;
 pub mod classify;
 pub mod fallback;
+mod guarded;
 pub mod hedge;
 mod latency;
 pub mod retry;
+pub mod settings;
+mod shared_settings;
 mod span_text;
+mod stage;
 pub mod timeout;
 
 pub use backoff::{Backoff, Jitter, Random};
 pub use budget::{Budget, BudgetSettings};
+pub use builder::PolicyBuilder;
 pub use bulkhead::{BulkheadMetrics, BulkheadPermit, BulkheadSettings, LocalBulkhead, PartitionSettings};
+pub use chain::{CallOptions, Policy};
 pub use classify::{Class, Classifier, Classify, retry_all, retry_none};
 pub use fallback::Fallback;
 pub use hedge::{Hedge, HedgeBuilder, HedgeSettings};
 pub use retry::{Retry, RetryBuilder, RetrySettings};
+pub use settings::{PolicyFile, PolicySettings};
+pub use shared_settings::{BreakerSettings, LimitKind, RateLimitSettings, SharedBulkheadSettings, TierSettings};
+pub use stage::Stage;
 pub use timeout::{Timeout, TimeoutSettings, effective};

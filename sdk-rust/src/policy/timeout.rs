@@ -167,14 +167,22 @@ impl Timeout {
     where
         Fut: Future<Output = Result<T, Failure<E>>>,
     {
-        Limited { inner: Some(inner), timer: Timer::Unset, timeout: self }
+        self.limit_to(Some(self.after), inner)
+    }
+
+    /// The same with another time than its own; `None` is no limit at all.
+    pub(crate) fn limit_to<T, E, Fut>(&self, after: Option<Duration>, inner: Fut) -> Limited<'_, Fut>
+    where
+        Fut: Future<Output = Result<T, Failure<E>>>,
+    {
+        Limited { inner: Some(inner), timer: Timer::Unset, after, timeout: self }
     }
 
     #[cold]
-    fn fire(&self) -> Error {
+    fn fire(&self, after: Duration) -> Error {
         self.fired.increment(1);
-        tracing::debug!(name: "resil.timeout", policy = &*self.name, scope = self.scope.text(), after = ?self.after, "timed out");
-        Error::Timeout { after: self.after }
+        tracing::debug!(name: "resil.timeout", policy = &*self.name, scope = self.scope.text(), ?after, "timed out");
+        Error::Timeout { after }
     }
 }
 
@@ -185,6 +193,7 @@ pin_project! {
         inner: Option<Fut>,
         #[pin]
         timer: Timer,
+        after: Option<Duration>,
         timeout: &'a Timeout,
     }
 }
@@ -210,13 +219,14 @@ where
         let mut this = self.project();
         let Some(inner) = this.inner.as_mut().as_pin_mut() else {
             // Polled after it was over; what it came to is gone.
-            return Poll::Ready(Err(Failure::Resil(Error::Timeout { after: this.timeout.after })));
+            return Poll::Ready(Err(Failure::Resil(Error::Timeout { after: this.after.unwrap_or_default() })));
         };
         if let Poll::Ready(outcome) = inner.poll(context) {
             return Poll::Ready(outcome);
         }
+        let Some(after) = *this.after else { return Poll::Pending };
         if matches!(*this.timer, Timer::Unset) {
-            let (clock, after) = (&this.timeout.clock, this.timeout.after);
+            let clock = &this.timeout.clock;
             this.timer.set(match clock.is_system() {
                 true => Timer::System { sleep: tokio::time::sleep(after) },
                 false => Timer::Driven { sleep: clock.sleep(after) },
@@ -236,6 +246,6 @@ where
         // Now, and not when the caller gets around to dropping this: what the call holds is given back.
         this.inner.set(None);
         this.timer.set(Timer::Unset);
-        Poll::Ready(Err(Failure::Resil(this.timeout.fire())))
+        Poll::Ready(Err(Failure::Resil(this.timeout.fire(after))))
     }
 }

@@ -1,0 +1,349 @@
+//! What a whole policy is made of, and how a call comes in.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use metrics::Histogram;
+use tracing::Instrument;
+
+use super::budget::Budget;
+use super::bulkhead::{BulkheadSettings, LocalBulkhead};
+use super::chain::Policy;
+use super::hedge::{Hedge, HedgeSettings};
+use super::retry::{Retry, RetrySettings};
+use super::stage::{self, Guards, Plan, Stage};
+use super::timeout::{MAX_TIMEOUT, Timeout, TimeoutSettings};
+use crate::breaker::Breaker;
+use crate::client::Client;
+use crate::clock::{Clock, Moment};
+use crate::error::{Error, Failure};
+use crate::limiter::Limiter;
+use crate::shared_bulkhead::SharedBulkhead;
+use crate::telemetry;
+
+/// Makes a [`Policy`]. What is not named is not there; without anything a policy only counts.
+#[derive(Debug, Clone)]
+#[must_use]
+pub struct PolicyBuilder {
+    name: Arc<str>,
+    timeout: TimeoutSettings,
+    retry: Option<RetrySettings>,
+    budget: Option<Budget>,
+    hedge: Option<HedgeSettings>,
+    breaker: Option<Breaker>,
+    limiter: Option<Limiter>,
+    bulkhead: Option<LocalBulkhead>,
+    shared_bulkhead: Option<SharedBulkhead>,
+    shed: Option<u32>,
+    order: Option<Vec<Stage>>,
+    client: Option<Client>,
+    clock: Option<Clock>,
+    seed: Option<u64>,
+}
+
+/// Everything of a policy that was built.
+#[derive(Debug)]
+pub(super) struct Parts {
+    pub name: Arc<str>,
+    pub timeouts: TimeoutSettings,
+    /// There even if the policy has none: a call may ask for one.
+    pub total: Timeout,
+    pub attempt: Timeout,
+    pub retry: Option<Retry>,
+    pub hedge: Option<Hedge>,
+    pub breaker: Option<Breaker>,
+    pub limiter: Option<Limiter>,
+    pub bulkhead: Option<LocalBulkhead>,
+    pub shared_bulkhead: Option<SharedBulkhead>,
+    pub shed: Option<LocalBulkhead>,
+    /// The stages that are there.
+    pub order: Vec<Stage>,
+    /// Breaker, rate limit and bulkheads, in the default order.
+    pub inner_guards: Guards,
+    /// `None`: the default order.
+    pub plan: Option<Plan>,
+    pub warnings: Vec<String>,
+    /// For whom a call is in flight. The first also lets in what the call asks of it while it shuts down.
+    clients: Vec<Client>,
+    clock: Clock,
+    seconds: CallSeconds,
+}
+
+impl PolicyBuilder {
+    pub(super) fn new(name: &str) -> Self {
+        Self {
+            name: name.into(),
+            timeout: TimeoutSettings::default(),
+            retry: None,
+            budget: None,
+            hedge: None,
+            breaker: None,
+            limiter: None,
+            bulkhead: None,
+            shared_bulkhead: None,
+            shed: None,
+            order: None,
+            client: None,
+            clock: None,
+            seed: None,
+        }
+    }
+
+    /// For each attempt, and for everything. What a call says beats it.
+    pub fn timeout(mut self, timeout: TimeoutSettings) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    pub fn retry(mut self, settings: &RetrySettings) -> Self {
+        self.retry = Some(settings.clone());
+        self
+    }
+
+    /// A budget of retries shared with other policies, in place of one of its own.
+    pub fn budget(mut self, budget: Budget) -> Self {
+        self.budget = Some(budget);
+        self
+    }
+
+    /// Only for operations that may be made twice.
+    pub fn hedge(mut self, settings: &HedgeSettings) -> Self {
+        self.hedge = Some(settings.clone());
+        self
+    }
+
+    pub fn breaker(mut self, breaker: Breaker) -> Self {
+        self.breaker = Some(breaker);
+        self
+    }
+
+    pub fn limiter(mut self, limiter: Limiter) -> Self {
+        self.limiter = Some(limiter);
+        self
+    }
+
+    /// The one of this process.
+    pub fn bulkhead(mut self, bulkhead: LocalBulkhead) -> Self {
+        self.bulkhead = Some(bulkhead);
+        self
+    }
+
+    /// The one of the fleet.
+    pub fn shared_bulkhead(mut self, bulkhead: SharedBulkhead) -> Self {
+        self.shared_bulkhead = Some(bulkhead);
+        self
+    }
+
+    /// At most so many calls in the whole policy at once, those that wait for a retry included. One more is refused at once
+    /// with `BULKHEAD_FULL` before anybody is asked anything: nothing is queued.
+    pub fn shed(mut self, max_in_flight: u32) -> Self {
+        self.shed = Some(max_in_flight);
+        self
+    }
+
+    /// Another order than [`Stage::DEFAULT_ORDER`], outermost first. It has to name every stage that the policy has.
+    pub fn order(mut self, order: impl IntoIterator<Item = Stage>) -> Self {
+        self.order = Some(order.into_iter().collect());
+        self
+    }
+
+    /// Calls are in flight for this client: its shutdown waits for them. Not needed with a breaker, a limiter or a shared
+    /// bulkhead, which have theirs.
+    pub fn client(mut self, client: &Client) -> Self {
+        self.client = Some(client.clone());
+        self
+    }
+
+    /// Another clock than the client's (or, without one, the machine's), for tests.
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.clock = Some(clock);
+        self
+    }
+
+    /// Jitter that repeats itself, for tests.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = Some(seed);
+        self
+    }
+
+    /// Checks everything, naming the field that is wrong. Logs what is odd; see [`Policy::warnings`].
+    pub fn build(self) -> Result<Policy, Error> {
+        if self.name.is_empty() {
+            return Err(Error::invalid("name", "must not be empty"));
+        }
+        self.timeout.validate()?;
+        let clients = self.clients();
+        let clock = self.clock.clone().or_else(|| clients.first().map(|client| client.clock().clone()));
+        let clock = clock.unwrap_or_default();
+        let order = stage::arrange(self.order.as_deref(), |stage| self.has(stage))?;
+        let warnings = stage::warnings(&order);
+        let name = self.name;
+        for warning in &warnings {
+            tracing::warn!(name: "resil.policy.odd", policy = &*name, "{warning}");
+        }
+        let timeout = |made: Result<Timeout, Error>| made.map(|made| made.named(&name).with_clock(clock.clone()));
+        let retry = self.retry.map(|settings| {
+            let mut builder = Retry::builder(&settings).name(&name).clock(clock.clone());
+            if let Some(budget) = self.budget {
+                builder = builder.budget(budget);
+            }
+            match self.seed {
+                Some(seed) => builder.seed(seed).build(),
+                None => builder.build(),
+            }
+        });
+        let hedge = self.hedge.map(|settings| Hedge::builder(&settings).name(&name).clock(clock.clone()).build());
+        let shed = self.shed.map(|max| shed(&name, max, &clock));
+        let is_inner = |stage: &Stage| {
+            matches!(stage, Stage::Breaker | Stage::RateLimit | Stage::Bulkhead | Stage::SharedBulkhead)
+        };
+        Ok(Policy(Arc::new(Parts {
+            total: timeout(Timeout::total(self.timeout.total.unwrap_or(MAX_TIMEOUT)))?,
+            attempt: timeout(Timeout::attempt(self.timeout.attempt.unwrap_or(MAX_TIMEOUT)))?,
+            timeouts: self.timeout,
+            retry: retry.transpose()?,
+            hedge: hedge.transpose()?,
+            breaker: self.breaker,
+            limiter: self.limiter,
+            bulkhead: self.bulkhead,
+            shared_bulkhead: self.shared_bulkhead,
+            shed: shed.transpose()?,
+            inner_guards: order.iter().copied().filter(is_inner).collect(),
+            plan: (!stage::is_default(&order)).then(|| Plan::of(&order)),
+            seconds: CallSeconds::new(&name),
+            order,
+            warnings,
+            clients,
+            clock,
+            name,
+        })))
+    }
+
+    fn has(&self, stage: Stage) -> bool {
+        match stage {
+            Stage::Total => self.timeout.total.is_some(),
+            Stage::Shed => self.shed.is_some(),
+            Stage::Retry => self.retry.is_some(),
+            Stage::Hedge => self.hedge.is_some(),
+            Stage::Breaker => self.breaker.is_some(),
+            Stage::RateLimit => self.limiter.is_some(),
+            Stage::Bulkhead => self.bulkhead.is_some(),
+            Stage::SharedBulkhead => self.shared_bulkhead.is_some(),
+            Stage::Attempt => self.timeout.attempt.is_some(),
+        }
+    }
+
+    /// All clients that something of this belongs to, each once.
+    fn clients(&self) -> Vec<Client> {
+        let parts = [
+            self.client.as_ref(),
+            self.breaker.as_ref().map(Breaker::client),
+            self.limiter.as_ref().map(Limiter::client),
+            self.shared_bulkhead.as_ref().map(SharedBulkhead::client),
+        ];
+        let mut clients: Vec<Client> = Vec::new();
+        for client in parts.into_iter().flatten() {
+            if !clients.iter().any(|known| is_same(known, client)) {
+                clients.push(client.clone());
+            }
+        }
+        clients
+    }
+}
+
+fn shed(name: &str, max: u32, clock: &Clock) -> Result<LocalBulkhead, Error> {
+    super::span_text::check_number("shed", max, 1, 1_000_000)?;
+    let settings = BulkheadSettings { max_concurrent_calls: max, ..BulkheadSettings::default() };
+    LocalBulkhead::from_settings(&format!("{name}/shed"), &settings, clock.clone())
+}
+
+fn is_same(one: &Client, other: &Client) -> bool {
+    std::ptr::eq(one.inner(), other.inner())
+}
+
+impl Parts {
+    /// A call comes in: it is in flight, measured, and has a span. `extra` is a client that the call alone brings along.
+    pub(super) async fn through_gate<T, E, Fut>(
+        &self,
+        extra: Option<&Client>,
+        run: impl FnOnce(Moment) -> Fut,
+    ) -> Result<T, Failure<E>>
+    where
+        Fut: Future<Output = Result<T, Failure<E>>>,
+    {
+        let mut measured = Measured { parts: self, began: self.clock.now(), outcome: CallOutcome::Cancelled };
+        let extra = extra.filter(|extra| !self.clients.iter().any(|known| is_same(known, extra)));
+        let mut clients = self.clients.iter().chain(extra);
+        let outcome = match clients.next() {
+            None => self.traced(run(measured.began)).await,
+            Some(first) => {
+                let began = measured.began;
+                let inside = async {
+                    // Few have parts of more than one client.
+                    let mut _passes = Vec::new();
+                    for other in clients {
+                        _passes.push(other.inner().gate.enter()?);
+                    }
+                    self.traced(run(began)).await
+                };
+                first.inner().gate.pass_through(inside).await.unwrap_or_else(|error| Err(Failure::Resil(error)))
+            }
+        };
+        measured.outcome = CallOutcome::of(&outcome);
+        outcome
+    }
+
+    fn traced<F: Future>(&self, future: F) -> impl Future<Output = F::Output> + use<F> {
+        future.instrument(tracing::debug_span!("resil.policy", policy = &*self.name))
+    }
+}
+
+/// How long calls took, by how they ended.
+#[derive(Debug)]
+struct CallSeconds([Histogram; 6]);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum CallOutcome {
+    Ok,
+    Error,
+    Exhausted,
+    Timeout,
+    Refused,
+    /// Dropped before its end.
+    Cancelled,
+}
+
+impl CallOutcome {
+    fn of<T, E>(outcome: &Result<T, Failure<E>>) -> Self {
+        match outcome {
+            Ok(_) => Self::Ok,
+            Err(Failure::Inner(_)) => Self::Error,
+            Err(Failure::Exhausted { .. }) => Self::Exhausted,
+            Err(Failure::Resil(Error::Timeout { .. })) => Self::Timeout,
+            Err(Failure::Resil(_)) => Self::Refused,
+        }
+    }
+}
+
+impl CallSeconds {
+    fn new(name: &Arc<str>) -> Self {
+        // In the order of the outcomes.
+        let texts = ["ok", "error", "exhausted", "timeout", "refused", "cancelled"];
+        Self(texts.map(|outcome| telemetry::call_seconds(name, outcome)))
+    }
+}
+
+/// A call that is measured, however it ends.
+struct Measured<'a> {
+    parts: &'a Parts,
+    began: Moment,
+    outcome: CallOutcome,
+}
+
+impl Drop for Measured<'_> {
+    fn drop(&mut self) {
+        let took: Duration = self.parts.clock.now().saturating_sub(self.began);
+        self.parts.seconds.0[self.outcome as usize].record(took);
+    }
+}

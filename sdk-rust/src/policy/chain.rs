@@ -1,0 +1,330 @@
+//! Whole policies: all stages as one call, in an order that makes sense.
+//!
+//! # The order
+//! From the outside in: fallback, total deadline, shed, idempotent run, retry, hedge, breaker, rate limit, bulkhead (local,
+//! then shared), attempt timeout. So the deadline holds whatever happens inside; an open circuit costs neither cells nor
+//! places and is never retried; every attempt counts against the limit and the breaker; no place is held while a
+//! retry waits; the attempt's time begins when it has its place. [`PolicyBuilder::order`] chooses another, and
+//! [`Policy::warnings`] says what is odd about it.
+//!
+//! What is refused inside of the breaker (rate limit, bulkhead) was not made: the breaker is told that it was cancelled.
+//!
+//! # What it costs
+//! Stages that are not there cost a comparison. In the default order nothing is boxed and nothing is spawned. Another
+//! order takes one allocation per call.
+//!
+//! # Shutdown
+//! A call through a policy that has something of a [`Client`](crate::Client) is in flight for that client: a shutdown waits for it, and
+//! what it asks of the client meanwhile is let in. At the shutdown's deadline it is dropped.
+//!
+//! ```
+//! use std::time::Duration;
+//! use resil::breaker::BreakerOptions;
+//! use resil::policy::{Policy, RetrySettings, TimeoutSettings, retry_all};
+//! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+//! let client = resil::connect("memory://").await?;
+//! let second = Some(Duration::from_secs(1));
+//! let payments = Policy::builder("payments")
+//!     .timeout(TimeoutSettings { attempt: Some(Duration::from_millis(250)), total: second })
+//!     .retry(&RetrySettings::default())
+//!     .breaker(client.breaker("payments", BreakerOptions::new())?)
+//!     .build()?;
+//! let answer = payments.call(retry_all, || async { Ok::<_, std::io::Error>("paid") }).await;
+//! assert_eq!(answer.unwrap(), "paid");
+//! # Ok::<(), resil::Error>(()) }).unwrap();
+//! ```
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::TryFutureExt;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::builder::{Parts, PolicyBuilder};
+use super::classify::Classify;
+use super::fallback::Fallback;
+use super::stage::Stage;
+use super::timeout::{TimeoutSettings, effective};
+use crate::clock::Moment;
+use crate::error::{Error, Failure};
+use crate::idempotency::{Idempotent, Outcome, Run};
+
+/// A whole policy. Cheap to clone; clones share everything. See the [module](self).
+#[derive(Debug, Clone)]
+pub struct Policy(pub(super) Arc<Parts>);
+
+/// What is particular to one call.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct CallOptions<'a> {
+    pub(super) key: Option<&'a str>,
+    pub(super) cost: Option<u32>,
+    pub(super) partition: Option<&'a str>,
+    pub(super) attempt: Option<Duration>,
+    pub(super) total: Option<Duration>,
+}
+
+impl<'a> CallOptions<'a> {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Whose rate limit: a user, a tenant. The policy's name unless said.
+    pub fn key(mut self, key: &'a str) -> Self {
+        self.key = Some(key);
+        self
+    }
+
+    /// How many cells of the rate limit each attempt takes. One unless said.
+    pub fn cost(mut self, cells: u32) -> Self {
+        self.cost = Some(cells);
+        self
+    }
+
+    /// Which partition of the local bulkhead.
+    pub fn partition(mut self, name: &'a str) -> Self {
+        self.partition = Some(name);
+        self
+    }
+
+    /// For each attempt of this call, in place of the policy's.
+    pub fn attempt_timeout(mut self, after: Duration) -> Self {
+        self.attempt = Some(after);
+        self
+    }
+
+    /// For all of this call, in place of the policy's.
+    pub fn total_timeout(mut self, after: Duration) -> Self {
+        self.total = Some(after);
+        self
+    }
+}
+
+/// A call under way.
+pub(super) struct Call<'a, C> {
+    pub options: &'a CallOptions<'a>,
+    pub classify: &'a C,
+    pub total: Option<Duration>,
+    pub attempt: Option<Duration>,
+    pub deadline: Option<Moment>,
+}
+
+impl Policy {
+    /// `name` is what it is called in metrics, events and errors, and the key of its rate limit.
+    pub fn builder(name: &str) -> PolicyBuilder {
+        PolicyBuilder::new(name)
+    }
+
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// The stages it has, outermost first.
+    pub fn order(&self) -> &[Stage] {
+        &self.0.order
+    }
+
+    /// What is odd about it, in sentences. It was also logged once.
+    pub fn warnings(&self) -> &[String] {
+        &self.0.warnings
+    }
+
+    /// Runs `operation` through all stages. `classify` says what its errors mean, to retry, hedge and breaker.
+    ///
+    /// It may be run more than once, also at the same time if there is a hedge. The future of this is `Send` if those of
+    /// `operation` are and what it captures is `Sync`.
+    pub async fn call<T, E, Fut>(
+        &self,
+        classify: impl Classify<E>,
+        operation: impl Fn() -> Fut,
+    ) -> Result<T, Failure<E>>
+    where
+        Fut: Future<Output = Result<T, E>>,
+    {
+        self.call_with(CallOptions::new(), classify, operation).await
+    }
+
+    /// The same with what is particular to this call.
+    pub async fn call_with<T, E, Fut>(
+        &self,
+        options: CallOptions<'_>,
+        classify: impl Classify<E>,
+        operation: impl Fn() -> Fut,
+    ) -> Result<T, Failure<E>>
+    where
+        Fut: Future<Output = Result<T, E>>,
+    {
+        self.around_with(options, classify, || operation().map_err(Failure::Inner)).await
+    }
+
+    /// The same around what already gives a [`Failure`]: another policy, an idempotent run, a lock.
+    pub async fn around_with<T, E, Fut>(
+        &self,
+        options: CallOptions<'_>,
+        classify: impl Classify<E>,
+        operation: impl Fn() -> Fut,
+    ) -> Result<T, Failure<E>>
+    where
+        Fut: Future<Output = Result<T, Failure<E>>>,
+    {
+        let parts = &*self.0;
+        parts.through_gate(None, |began| parts.run(&options, began, &classify, &operation)).await
+    }
+
+    /// As [`call_with`](Self::call_with); if that fails, `fallback` answers. It is outside of all stages, also of the deadline.
+    pub async fn call_or<T: 'static, E: 'static, Fut>(
+        &self,
+        fallback: &Fallback<T, E>,
+        options: CallOptions<'_>,
+        classify: impl Classify<E>,
+        operation: impl Fn() -> Fut,
+    ) -> Result<T, Failure<E>>
+    where
+        Fut: Future<Output = Result<T, E>>,
+    {
+        let parts = &*self.0;
+        let operation = || operation().map_err(Failure::Inner);
+        let (options, classify, operation) = (&options, &classify, &operation);
+        let run = |began| fallback.around(move || parts.run(options, began, classify, operation));
+        parts.through_gate(None, run).await
+    }
+
+    /// As [`call_with`](Self::call_with), once for all callers who name the same `key`: see [`Idempotent::run_json`]. The run is
+    /// inside of deadline and shed and outside of everything else, so all attempts are one run, with one fence.
+    ///
+    /// If it fails in the end, however that is, the key is free again and whoever asks next may run: retry, and this, are for
+    /// operations that may be made again, or that know by [`Run::fence`] what they did. In an order of your own the run is
+    /// outside of all stages.
+    pub async fn call_once<T, E, Fut>(
+        &self,
+        idempotent: &Idempotent,
+        key: &str,
+        fingerprint: &[u8],
+        options: CallOptions<'_>,
+        classify: impl Classify<E>,
+        operation: impl Fn(Run) -> Fut,
+    ) -> Result<Outcome<T>, Failure<E>>
+    where
+        T: Serialize + DeserializeOwned,
+        Fut: Future<Output = Result<T, E>>,
+    {
+        let parts = &*self.0;
+        let (options, classify, operation) = (&options, &classify, &operation);
+        let run = |began| async move {
+            let call = parts.begin(options, began, classify)?;
+            let call = &call;
+            let work = async |run: Run| {
+                let operation = || operation(run.clone()).map_err(Failure::Inner);
+                match &parts.plan {
+                    None => parts.retried(call, &operation).await,
+                    Some(plan) => Box::pin(parts.run_in_order(plan, call, &operation)).await,
+                }
+            };
+            let (shed, total) = match parts.plan {
+                None => (parts.shed.as_ref(), call.total),
+                Some(_) => (None, None),
+            };
+            let limited = async {
+                let _place = match shed {
+                    Some(shed) => Some(shed.place_now()?),
+                    None => None,
+                };
+                idempotent.run_json_inside(key, fingerprint, work).await.map_err(flat)
+            };
+            parts.total.limit_to(total, limited).await
+        };
+        parts.through_gate(Some(idempotent.client()), run).await
+    }
+}
+
+impl Parts {
+    pub(super) fn begin<'a, C>(
+        &self,
+        options: &'a CallOptions<'a>,
+        began: Moment,
+        classify: &'a C,
+    ) -> Result<Call<'a, C>, Error> {
+        if options.attempt.is_some() || options.total.is_some() {
+            // Each by itself: an operation's total may well be below the policy's attempt.
+            TimeoutSettings { attempt: options.attempt, total: None }.validate()?;
+            TimeoutSettings { attempt: None, total: options.total }.validate()?;
+        }
+        let total = effective(options.total, self.timeouts.total);
+        let attempt = effective(options.attempt, self.timeouts.attempt);
+        let deadline = total.map(|total| began.saturating_add(total));
+        Ok(Call { options, classify, total, attempt, deadline })
+    }
+
+    async fn run<T, E, C, Fut>(
+        &self,
+        options: &CallOptions<'_>,
+        began: Moment,
+        classify: &C,
+        operation: &impl Fn() -> Fut,
+    ) -> Result<T, Failure<E>>
+    where
+        C: Classify<E>,
+        Fut: Future<Output = Result<T, Failure<E>>>,
+    {
+        let call = self.begin(options, began, classify)?;
+        if let Some(plan) = &self.plan {
+            return Box::pin(self.run_in_order(plan, &call, operation)).await;
+        }
+        let limited = async {
+            let _place = match &self.shed {
+                Some(shed) => Some(shed.place_now()?),
+                None => None,
+            };
+            self.retried(&call, operation).await
+        };
+        self.total.limit_to(call.total, limited).await
+    }
+
+    async fn retried<T, E, C, Fut>(
+        &self,
+        call: &Call<'_, C>,
+        operation: &impl Fn() -> Fut,
+    ) -> Result<T, Failure<E>>
+    where
+        C: Classify<E>,
+        Fut: Future<Output = Result<T, Failure<E>>>,
+    {
+        match &self.retry {
+            None => self.hedged(call, operation).await,
+            Some(retry) => {
+                let classify = |error: &E| call.classify.classify(error);
+                retry.run(classify, call.deadline, || self.hedged(call, operation)).await
+            }
+        }
+    }
+
+    async fn hedged<T, E, C, Fut>(
+        &self,
+        call: &Call<'_, C>,
+        operation: &impl Fn() -> Fut,
+    ) -> Result<T, Failure<E>>
+    where
+        C: Classify<E>,
+        Fut: Future<Output = Result<T, Failure<E>>>,
+    {
+        let attempt =
+            || self.guarded(&self.inner_guards, call, || self.attempt.limit_to(call.attempt, operation()));
+        match &self.hedge {
+            None => attempt().await,
+            Some(hedge) => {
+                let classify = |error: &E| call.classify.classify(error);
+                hedge.around(classify, attempt).await
+            }
+        }
+    }
+}
+
+/// A failure whose own error is a failure: one failure.
+fn flat<E>(failure: Failure<Failure<E>>) -> Failure<E> {
+    match failure {
+        Failure::Inner(failure) => failure,
+        Failure::Resil(error) => Failure::Resil(error),
+        Failure::Exhausted { attempts, last } => Failure::Exhausted { attempts, last: Box::new(flat(*last)) },
+    }
+}

@@ -1,0 +1,328 @@
+//! Whole policies as plain structures, and files of them in JSON and YAML.
+//!
+//! # What is promised
+//! - What was written is read again as the same settings, and written again byte for byte.
+//! - Unknown fields are refused. Whatever is wrong is named by its path: `policies.payments.retry.maxAttempts must be from 1
+//!   to 100, got 0`.
+//! - A file that was checked makes policies: nothing is found to be wrong only later.
+//!
+//! ```
+//! use resil::policy::PolicyFile;
+//! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+//! let file = PolicyFile::from_yaml(
+//!     "version: 1
+//! policies:
+//!   payments:
+//!     timeout: { attempt: 250ms, total: 2s }
+//!     retry: { maxAttempts: 4 }
+//!     breaker: { consecutiveFailures: 5 }
+//! ",
+//! )?;
+//! let client = resil::connect("memory://").await?;
+//! let payments = file.policy(&client, "payments")?;
+//! assert_eq!(payments.name(), "payments");
+//! # Ok::<(), resil::Error>(()) }).unwrap();
+//! ```
+
+use std::collections::BTreeMap;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer, Serialize};
+
+use super::builder::PolicyBuilder;
+use super::bulkhead::{BulkheadSettings, LocalBulkhead};
+use super::chain::Policy;
+use super::hedge::HedgeSettings;
+use super::retry::RetrySettings;
+use super::shared_settings::{BreakerSettings, RateLimitSettings, SharedBulkheadSettings};
+use super::span_text::check_number;
+use super::stage::Stage;
+use super::timeout::TimeoutSettings;
+use crate::client::Client;
+use crate::error::Error;
+use crate::health::Away;
+
+/// The version of files that this reads and writes.
+pub const FILE_VERSION: u32 = 1;
+
+/// A whole policy. What is left out is not there.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub struct PolicySettings {
+    /// In a file its key, unless said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Another order than the usual one, outermost first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub order: Option<Vec<Stage>>,
+    #[serde(skip_serializing_if = "is_default")]
+    pub timeout: TimeoutSettings,
+    /// Calls in the whole policy at once: 1 to 1,000,000.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shed: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retry: Option<RetrySettings>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hedge: Option<HedgeSettings>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub breaker: Option<BreakerSettings>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rate_limit: Option<RateLimitSettings>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bulkhead: Option<BulkheadSettings>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shared_bulkhead: Option<SharedBulkheadSettings>,
+    /// While the server is away: for those of breaker, rate limit and shared bulkhead that do not say (`local` is not for
+    /// the last).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub when_away: Option<Away>,
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+impl PolicySettings {
+    pub fn from_json(text: &str) -> Result<Self, Error> {
+        checked(from_json(text)?, Self::validate)
+    }
+
+    pub fn from_yaml(text: &str) -> Result<Self, Error> {
+        checked(from_yaml(text)?, Self::validate)
+    }
+
+    pub fn to_json(&self) -> Result<String, Error> {
+        to_json(self)
+    }
+
+    pub fn to_yaml(&self) -> Result<String, Error> {
+        to_yaml(self)
+    }
+
+    /// Refuses what is wrong, by its path.
+    pub fn validate(&self) -> Result<(), Error> {
+        if self.name.as_deref() == Some("") {
+            return Err(Error::invalid("name", "must not be empty"));
+        }
+        super::stage::arrange(self.order.as_deref(), |stage| self.has(stage))?;
+        self.timeout.validate()?;
+        check_number("shed", self.shed.unwrap_or(1), 1, 1_000_000)?;
+        self.retry.as_ref().map_or(Ok(()), RetrySettings::validate)?;
+        self.hedge.as_ref().map_or(Ok(()), HedgeSettings::validate)?;
+        self.breaker.as_ref().map_or(Ok(()), BreakerSettings::validate)?;
+        self.rate_limit.as_ref().map_or(Ok(()), RateLimitSettings::validate)?;
+        self.bulkhead.as_ref().map_or(Ok(()), BulkheadSettings::validate)?;
+        self.shared_bulkhead.as_ref().map_or(Ok(()), SharedBulkheadSettings::validate)
+    }
+
+    fn has(&self, stage: Stage) -> bool {
+        match stage {
+            Stage::Total => self.timeout.total.is_some(),
+            Stage::Shed => self.shed.is_some(),
+            Stage::Retry => self.retry.is_some(),
+            Stage::Hedge => self.hedge.is_some(),
+            Stage::Breaker => self.breaker.is_some(),
+            Stage::RateLimit => self.rate_limit.is_some(),
+            Stage::Bulkhead => self.bulkhead.is_some(),
+            Stage::SharedBulkhead => self.shared_bulkhead.is_some(),
+            Stage::Attempt => self.timeout.attempt.is_some(),
+        }
+    }
+
+    /// These, with what they do not say taken from `defaults`: whole stages, and each timeout by itself. A default cannot be
+    /// taken away, only replaced (by a retry of one attempt, say).
+    pub fn over(&self, defaults: &Self) -> Self {
+        fn or<T: Clone>(own: &Option<T>, default: &Option<T>) -> Option<T> {
+            own.as_ref().or(default.as_ref()).cloned()
+        }
+        Self {
+            name: self.name.clone(),
+            order: or(&self.order, &defaults.order),
+            timeout: self.timeout.over(&defaults.timeout),
+            shed: self.shed.or(defaults.shed),
+            retry: or(&self.retry, &defaults.retry),
+            hedge: or(&self.hedge, &defaults.hedge),
+            breaker: or(&self.breaker, &defaults.breaker),
+            rate_limit: or(&self.rate_limit, &defaults.rate_limit),
+            bulkhead: or(&self.bulkhead, &defaults.bulkhead),
+            shared_bulkhead: or(&self.shared_bulkhead, &defaults.shared_bulkhead),
+            when_away: self.when_away.or(defaults.when_away),
+        }
+    }
+}
+
+/// Policies by name, as they stand in a file.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct PolicyFile {
+    /// [`FILE_VERSION`].
+    pub version: u32,
+    /// What holds for all that do not say otherwise: see [`PolicySettings::over`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub defaults: Option<PolicySettings>,
+    pub policies: BTreeMap<String, PolicySettings>,
+}
+
+impl PolicyFile {
+    pub fn from_json(text: &str) -> Result<Self, Error> {
+        checked(from_json(text)?, Self::validate)
+    }
+
+    pub fn from_yaml(text: &str) -> Result<Self, Error> {
+        checked(from_yaml(text)?, Self::validate)
+    }
+
+    pub fn to_json(&self) -> Result<String, Error> {
+        to_json(self)
+    }
+
+    pub fn to_yaml(&self) -> Result<String, Error> {
+        to_yaml(self)
+    }
+
+    /// Refuses what is wrong, by its path.
+    pub fn validate(&self) -> Result<(), Error> {
+        check_number("version", self.version, FILE_VERSION, FILE_VERSION)?;
+        if let Some(defaults) = &self.defaults {
+            if defaults.name.is_some() {
+                return Err(Error::invalid("defaults.name", "must not be there: each policy has its own"));
+            }
+            // Stages of the policies may be missing in the order here.
+            let alone = PolicySettings { order: None, ..defaults.clone() };
+            alone.validate().map_err(|error| error.of_field(|field| format!("defaults.{field}")))?;
+        }
+        for (name, settings) in &self.policies {
+            let named = |error: Error| error.of_field(|field| format!("policies.{name}.{field}"));
+            if name.is_empty() {
+                return Err(Error::invalid("policies", "must not have an empty name"));
+            }
+            settings.with_name(name, self.defaults.as_ref()).validate().map_err(named)?;
+        }
+        Ok(())
+    }
+
+    /// The settings of one policy, with its name and the defaults.
+    pub fn settings(&self, name: &str) -> Result<PolicySettings, Error> {
+        match self.policies.get(name) {
+            Some(settings) => Ok(settings.with_name(name, self.defaults.as_ref())),
+            None => {
+                let known = self.policies.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
+                Err(Error::InvalidArgument(format!("there is no policy {name:?}; there are: {known}")))
+            }
+        }
+    }
+
+    /// Makes one of the policies.
+    pub fn policy(&self, client: &Client, name: &str) -> Result<Policy, Error> {
+        let made = Policy::from_settings(client, &self.settings(name)?);
+        made.map_err(|error| error.of_field(|field| format!("policies.{name}.{field}")))
+    }
+}
+
+impl PolicySettings {
+    fn with_name(&self, name: &str, defaults: Option<&Self>) -> Self {
+        let mut whole = defaults.map_or_else(|| self.clone(), |defaults| self.over(defaults));
+        whole.name.get_or_insert_with(|| name.to_owned());
+        whole
+    }
+}
+
+impl Policy {
+    /// Makes a policy of settings, which have to say its name.
+    pub fn from_settings(client: &Client, settings: &PolicySettings) -> Result<Self, Error> {
+        PolicyBuilder::from_settings(client, settings)?.build()
+    }
+}
+
+impl PolicyBuilder {
+    /// The same, to add what settings cannot say.
+    pub fn from_settings(client: &Client, settings: &PolicySettings) -> Result<Self, Error> {
+        settings.validate()?;
+        let Some(name) = settings.name.as_deref() else {
+            return Err(Error::invalid("name", "must be there"));
+        };
+        let own_name = |own: &Option<String>| own.clone().unwrap_or_else(|| name.to_owned());
+        let mut builder = Policy::builder(name).client(client).timeout(settings.timeout.clone());
+        if let Some(order) = &settings.order {
+            builder = builder.order(order.iter().copied());
+        }
+        if let Some(max) = settings.shed {
+            builder = builder.shed(max);
+        }
+        if let Some(retry) = &settings.retry {
+            builder = builder.retry(retry);
+        }
+        if let Some(hedge) = &settings.hedge {
+            builder = builder.hedge(hedge);
+        }
+        if let Some(breaker) = &settings.breaker {
+            let options = breaker.options(settings.when_away)?;
+            builder = builder.breaker(client.breaker(&own_name(&breaker.name), options)?);
+        }
+        if let Some(rate_limit) = &settings.rate_limit {
+            let limiter = client.limiter(&own_name(&rate_limit.name), rate_limit.limit(settings.when_away)?);
+            builder = builder.limiter(limiter.map_err(|error| error.of_field(|field| format!("rateLimit.{field}")))?);
+        }
+        if let Some(bulkhead) = &settings.bulkhead {
+            builder = builder.bulkhead(LocalBulkhead::from_settings(name, bulkhead, client.clock().clone())?);
+        }
+        if let Some(shared) = &settings.shared_bulkhead {
+            let mut bulkhead = client.shared_bulkhead(&own_name(&shared.name), shared.max_concurrent_calls);
+            bulkhead = bulkhead.wait(shared.max_wait.unwrap_or_default());
+            bulkhead = shared.max_queue.into_iter().fold(bulkhead, |bulkhead, places| bulkhead.queue(places));
+            bulkhead = shared.lease.into_iter().fold(bulkhead, |bulkhead, lease| bulkhead.lease(lease));
+            bulkhead = shared.priority.into_iter().fold(bulkhead, |bulkhead, priority| bulkhead.priority(priority));
+            let away = shared.when_away.or(settings.when_away.filter(|away| *away != Away::Local));
+            bulkhead = away.into_iter().fold(bulkhead, |bulkhead, away| bulkhead.when_away(away));
+            builder = builder.shared_bulkhead(bulkhead);
+        }
+        Ok(builder)
+    }
+}
+
+fn checked<T>(read: T, check: impl FnOnce(&T) -> Result<(), Error>) -> Result<T, Error> {
+    check(&read)?;
+    Ok(read)
+}
+
+fn from_json<T: DeserializeOwned>(text: &str) -> Result<T, Error> {
+    let mut json = serde_json::Deserializer::from_str(text);
+    let read = at_path(&mut json)?;
+    json.end().map_err(|error| Error::invalid("file", error.to_string()))?;
+    Ok(read)
+}
+
+fn from_yaml<T: DeserializeOwned>(text: &str) -> Result<T, Error> {
+    let mut wrong = None;
+    let read = serde_saphyr::with_deserializer_from_str(text, |yaml| {
+        serde_path_to_error::deserialize::<_, T>(yaml).map_err(|error| {
+            wrong = Some(field_of(error.path()));
+            error.into_inner()
+        })
+    });
+    // What is wrong with the text itself has no path.
+    read.map_err(|error| Error::invalid(wrong.unwrap_or_else(|| "file".to_owned()), error.to_string()))
+}
+
+fn at_path<'de, T: DeserializeOwned, D: Deserializer<'de>>(source: D) -> Result<T, Error>
+where
+    D::Error: std::fmt::Display,
+{
+    serde_path_to_error::deserialize(source)
+        .map_err(|error| Error::invalid(field_of(error.path()), error.inner().to_string()))
+}
+
+fn field_of(path: &serde_path_to_error::Path) -> String {
+    match path.to_string().as_str() {
+        "." => "file".to_owned(),
+        path => path.to_owned(),
+    }
+}
+
+fn to_json(settings: &impl Serialize) -> Result<String, Error> {
+    serde_json::to_string_pretty(settings).map_err(|error| Error::Internal(error.to_string()))
+}
+
+fn to_yaml(settings: &impl Serialize) -> Result<String, Error> {
+    serde_saphyr::to_string(settings).map_err(|error| Error::Internal(error.to_string()))
+}
