@@ -18,7 +18,6 @@ use resil_core::circuit_breaker::Batch;
 use resil_wire::answer::Answer;
 use resil_wire::breaker::TallyCall;
 use resil_wire::command::Command;
-use tokio::sync::MutexGuard;
 
 use super::batch::{Outcome, Recorded, Tag};
 use super::core::Core;
@@ -76,8 +75,11 @@ impl Core {
         }
         let is_due = outcome.is_failure || calls >= self.options.batch;
         if is_due && self.is_memory {
-            // Nothing to wait for, unless somebody else is at it.
-            if self.flush().now_or_never().is_some() {
+            // Nothing to wait for, unless somebody else is at it. Tried and not awaited: a task that has used up its turn with
+            // the runtime would be told to wait for a lock that is free.
+            if let Ok(mut sender) = self.sender.try_lock()
+                && self.flush_as(&mut sender).now_or_never().is_some()
+            {
                 return;
             }
         }
@@ -106,12 +108,16 @@ impl Core {
 
     async fn flush(&self) -> Result<(), Error> {
         let mut sender = self.sender.lock().await;
+        self.flush_as(&mut sender).await
+    }
+
+    async fn flush_as(&self, sender: &mut Sender) -> Result<(), Error> {
         loop {
             // What waits to be sent again goes first; what was counted since goes with the next round.
             let is_again = !sender.queue.is_empty();
-            self.take_up(&mut sender);
+            self.take_up(sender);
             while let Some(batch) = sender.queue.front().copied() {
-                self.send_front(&mut sender, batch).await?;
+                self.send_front(sender, batch).await?;
             }
             if !is_again {
                 return Ok(());
@@ -138,7 +144,7 @@ impl Core {
         }
     }
 
-    async fn send_front(&self, sender: &mut MutexGuard<'_, Sender>, batch: Batch) -> Result<(), Error> {
+    async fn send_front(&self, sender: &mut Sender, batch: Batch) -> Result<(), Error> {
         let (generation, seq) = (sender.generation, sender.seq);
         let tally = Command::BreakerTally(TallyCall { key: &self.key, generation, caller: &self.caller, seq, batch });
         let question = self.view.question(self.client.clock().now());

@@ -138,7 +138,8 @@ pub(crate) fn millis(ms: i64) -> Option<Duration> {
 }
 
 /// The key of a state, off the heap unless it is long.
-type Key = SmallVec<[u8; 96]>;
+type Key = SmallVec<[u8; KEY_ON_STACK]>;
+const KEY_ON_STACK: usize = 96;
 
 impl Client {
     /// A limit under a name. Everybody who names it the same, with the same limit, shares it.
@@ -236,6 +237,19 @@ impl Limiter {
         whole
     }
 
+    /// The same into `buffer`, if it fits.
+    #[inline]
+    fn write_key<'a>(&self, key: &[u8], buffer: &'a mut [u8; KEY_ON_STACK]) -> Option<&'a [u8]> {
+        let prefix = &*self.0.key_prefix;
+        let whole = buffer.get_mut(..prefix.len() + key.len() + 1)?;
+        let (before, rest) = whole.split_at_mut(prefix.len());
+        before.copy_from_slice(prefix);
+        let (middle, last) = rest.split_at_mut(key.len());
+        middle.copy_from_slice(key);
+        last.copy_from_slice(b"}");
+        Some(whole)
+    }
+
     /// Asks unless the answer is known to be no.
     async fn ask(&self, key: &[u8], ask: Ask) -> Result<Verdict, Error> {
         match (self.0.client.backend(), &self.0.limit.shape) {
@@ -246,12 +260,18 @@ impl Limiter {
 
     /// Memory answers at once: there is nothing to be gained by remembering what it denied, nor by writing a command.
     fn ask_memory(&self, memory: &Memory, quotas: &[Quota], key: &[u8], ask: Ask) -> Result<Verdict, Error> {
-        let key = self.key(key);
-        let verdict = match memory.take(&key, quotas, ask) {
-            Ok(verdict) => {
-                Verdict::read(verdict.granted.into(), &Numbers::from(&verdict.binding()), DecidedBy::Server)
+        let mut buffer = [0; KEY_ON_STACK];
+        let heap;
+        let key = match self.write_key(key, &mut buffer) {
+            Some(key) => key,
+            None => {
+                heap = self.key(key);
+                &heap[..]
             }
-            Err(error) if error.says_away() => self.decide_away(&key, ask, error)?,
+        };
+        let verdict = match memory.take(key, quotas, ask) {
+            Ok((granted, reading)) => Verdict::read(granted.into(), &Numbers::from(&reading), DecidedBy::Server),
+            Err(error) if error.says_away() => self.decide_away(key, ask, error)?,
             Err(error) => return Err(error),
         };
         if !verdict.is_granted() && ask != Ask::Peek {
