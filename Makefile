@@ -27,7 +27,7 @@ module: setup ## Build target/release/libresil.so
 
 lint: setup ## Check format and lints, warnings are errors
 	cargo fmt --all --check
-	cargo clippy --workspace --all-targets -- -D warnings
+	cargo clippy --workspace --all-targets --all-features -- -D warnings
 
 mutants: module servers ## Plant faults, one at a time, and see that a test catches each
 	@scripts/mutants

@@ -22,6 +22,7 @@ pub(crate) mod holding;
 pub mod http;
 pub mod idempotency;
 pub(crate) mod isolate;
+pub(crate) mod keys;
 pub mod limiter;
 pub mod lock;
 pub mod policy;

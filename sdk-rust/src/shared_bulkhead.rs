@@ -42,6 +42,7 @@ use crate::health::Away;
 use crate::holding::ask::{Claim, Want, ask};
 use crate::holding::release::{LetGo, let_go};
 use crate::holding::{Binding, Holding, Kind, Renewal};
+use crate::keys;
 
 /// The lease of a permit unless said.
 pub const DEFAULT_LEASE: Duration = Duration::from_secs(10);
@@ -63,6 +64,7 @@ impl Client {
         let want = Want {
             claim: Claim::Permit { max, queue: max, priority: PRIORITY_DEFAULT },
             name: name.into(),
+            key: keys::named("bulkhead", name).into(),
             lease: DEFAULT_LEASE,
             meta: None,
             binding: Binding::Bound,
@@ -167,7 +169,7 @@ impl SharedBulkhead {
 
     /// Who is inside and who waits.
     pub async fn info(&self) -> Result<Info, Error> {
-        let call = InfoCall { key: self.want.name.as_bytes(), limit: INFO_LIMIT_DEFAULT as usize };
+        let call = InfoCall { key: self.want.key.as_bytes(), limit: INFO_LIMIT_DEFAULT as usize };
         Info::read(self.client.backend().call(&Command::BulkheadInfo(call)).await?)
     }
 }

@@ -325,15 +325,15 @@ fn a_process_that_dies_while_it_loads_fails_nobody() {
     let there = living.block_on(async { users("dies", &clock).await.build().unwrap() });
     dying.block_on(async {
         let here = users("dies", &clock).await.build().unwrap();
-        let _ = spawn_get(&here, &source);
+        drop(spawn_get(&here, &source));
         settle().await;
     });
     assert_eq!(source.loads(), 1);
-    let waiting = living.block_on(async {
-        let waiting = spawn_get(&there, &source);
-        settle().await;
-        waiting
-    });
+    let waiting = {
+        let _inside = living.enter();
+        spawn_get(&there, &source)
+    };
+    living.block_on(settle());
     drop(dying);
     living.block_on(async {
         drive(&clock, 4 * SECOND).await;
@@ -495,7 +495,7 @@ async fn a_follower_that_waits_in_vain_is_told_so() {
     let clock = Clock::driven();
     let client = client("vain", &clock).await;
     let users = client.cached("user").load_timeout(3 * SECOND).build().unwrap();
-    raw(&client, &["RES.SFLIGHT", "JOIN", "cache:user:42", "another", "60s"]).await.unwrap();
+    raw(&client, &["RES.SFLIGHT", "JOIN", "resil:cache:user:{42}", "another", "60s"]).await.unwrap();
     let waiting = spawn_get(&users, &Source::new(&clock, SECOND));
     drive(&clock, 2 * SECOND).await;
     assert!(!waiting.is_finished());

@@ -111,7 +111,7 @@ impl Client {
         let mut caller = own_name[..own_name.len().min(TEXT_MAX / 2)].to_vec();
         caller.extend_from_slice(format!(":{:016x}", rand::random::<u64>()).as_bytes());
         Core {
-            key: format!("resil:breaker:{{{name}}}").into_bytes().into(),
+            key: crate::keys::named("breaker", &name).into_bytes().into(),
             caller: caller.into(),
             wire: options.wire(),
             is_memory: Core::is_memory(self.backend()),

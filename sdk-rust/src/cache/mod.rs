@@ -35,7 +35,7 @@
 //! While the server is away invalidations do not reach other processes. The small local tier, if there is one, forgets by its own ttl. Work
 //! with an effect is not a load: use [`idempotency`](crate::idempotency).
 //!
-//! On the server a key is `cache:<name>:<key>`. The words of a loader's error are sent to the other processes, unless
+//! On the server a key is `resil:cache:<name>:{<key>}`. The words of a loader's error are sent to the other processes, unless
 //! [`OnError::PassOn`].
 
 mod flight;
@@ -66,6 +66,7 @@ use crate::client::Client;
 use crate::error::{Error, Failure};
 use crate::health::Away;
 use crate::idempotency::within;
+use crate::keys;
 
 /// How often a flight may vanish under a caller (its task was killed) before the caller gives up.
 const VANISHED_MAX: u32 = 3;
@@ -204,8 +205,9 @@ impl CachedBuilder {
         self.build_as("vcache").map(VersionedCached)
     }
 
-    fn build_as(self, kind: &str) -> Result<Cached, Error> {
+    fn build_as(self, kind: &'static str) -> Result<Cached, Error> {
         let Self { client, name, settings } = self;
+        keys::check_name(&name)?;
         let (zero, year) = (Duration::ZERO, 366 * DAY);
         for (field, given) in [
             ("ttl", settings.ttl),
@@ -224,8 +226,7 @@ impl CachedBuilder {
         }
         client.inner().health.add(format!("cached:{name}").into(), settings.away);
         let tier = (!settings.local_ttl.is_zero()).then(|| Tier::new(settings.local_ttl, settings.local_size));
-        let prefix = format!("{kind}:{name}:");
-        Ok(Cached(Arc::new(Core { client, prefix, settings, table: Table::new(tier) })))
+        Ok(Cached(Arc::new(Core { client, kind, name, settings, table: Table::new(tier) })))
     }
 }
 
@@ -236,14 +237,16 @@ pub struct Cached(Arc<Core>);
 #[derive(Debug)]
 pub(crate) struct Core {
     client: Client,
-    prefix: String,
+    /// For its keys.
+    kind: &'static str,
+    name: String,
     settings: Settings,
     table: Arc<Table>,
 }
 
 impl Core {
     fn server_key(&self, key: &str) -> String {
-        format!("{}{key}", self.prefix)
+        keys::under(self.kind, &self.name, key)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Cache-aside with a version check: every value carries the version of what it was made from.
 //!
-//! A value is stored behind its version (eight bytes, the highest first), under `vcache:<name>:<key>`.
+//! A value is stored behind its version (eight bytes, the highest first), under `resil:vcache:<name>:{<key>}`.
 //!
 //! # What holds
 //! - A load that began before an invalidation is never kept, whatever its version: the server voids it.

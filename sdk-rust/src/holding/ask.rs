@@ -59,6 +59,8 @@ impl Claim {
 pub(crate) struct Want {
     pub claim: Claim,
     pub name: Arc<str>,
+    /// What it is called at the server.
+    pub key: Arc<str>,
     pub lease: Duration,
     pub meta: Option<Arc<str>>,
     pub binding: Binding,
@@ -126,7 +128,7 @@ impl Want {
     }
 
     fn command<'a>(&'a self, owner: &'a [u8], wait: Duration, bind: Bind) -> Command<'a> {
-        let (key, lease, wait) = (self.name.as_bytes(), span(self.lease), span(wait));
+        let (key, lease, wait) = (self.key.as_bytes(), span(self.lease), span(wait));
         let bind = if self.binding == Binding::Bound { bind } else { Bind::None };
         match self.claim {
             Claim::Permit { max, queue, priority } => {

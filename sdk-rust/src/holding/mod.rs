@@ -82,6 +82,7 @@ pub(crate) struct Holding {
     pub client: Client,
     pub kind: Kind,
     pub name: Arc<str>,
+    pub key: Arc<str>,
     pub owner: Arc<[u8]>,
     pub fence: Option<u64>,
     /// For the tables: unique in the client.
@@ -152,6 +153,7 @@ impl Holding {
             client: client.clone(),
             kind: want.claim.kind(),
             name: Arc::clone(&want.name),
+            key: Arc::clone(&want.key),
             owner,
             fence: grant.fence,
             id,
@@ -251,7 +253,7 @@ impl Holding {
 
     pub fn renew_command(&self, lease: Duration, bind: Bind) -> Command<'_> {
         let call =
-            RenewCall { key: self.name.as_bytes(), owner: &self.owner, lease: span(lease), fence: self.fence, bind };
+            RenewCall { key: self.key.as_bytes(), owner: &self.owner, lease: span(lease), fence: self.fence, bind };
         match self.kind {
             Kind::Lock => Command::LockRenew(call),
             Kind::Bulkhead => Command::BulkheadRenew(call),

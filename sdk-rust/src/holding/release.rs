@@ -24,6 +24,7 @@ pub(crate) struct Release {
     pub client: Client,
     kind: Kind,
     name: Arc<str>,
+    key: Arc<str>,
     owner: Arc<[u8]>,
     /// `None`: whatever this owner was granted.
     fence: Option<u64>,
@@ -41,6 +42,7 @@ impl Release {
             client: holding.client.clone(),
             kind: holding.kind,
             name: Arc::clone(&holding.name),
+            key: Arc::clone(&holding.key),
             owner: Arc::clone(&holding.owner),
             fence: holding.fence,
             lease: holding.lease(),
@@ -53,6 +55,7 @@ impl Release {
             client: client.clone(),
             kind: want.claim.kind(),
             name: Arc::clone(&want.name),
+            key: Arc::clone(&want.key),
             owner: Arc::clone(owner),
             fence: None,
             lease: want.lease,
@@ -61,7 +64,7 @@ impl Release {
 
     /// Says it once. `Ok` is how long it was held.
     pub async fn say(&self) -> Result<Duration, Error> {
-        let call = OwnedCall { key: self.name.as_bytes(), owner: &self.owner, fence: self.fence };
+        let call = OwnedCall { key: self.key.as_bytes(), owner: &self.owner, fence: self.fence };
         let command = match self.kind {
             Kind::Lock => Command::LockRelease(call),
             Kind::Bulkhead => Command::BulkheadLeave(call),

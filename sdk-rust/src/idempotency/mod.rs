@@ -34,7 +34,7 @@
 //! result with [`Outcome::recorded`] false: an error would only make it run again.
 //!
 //! # Keys
-//! On the server a key is `idemp:<name>:<key>`, and of [`once`](Idempotent::once) `once:<name>:<key>`. Put the tenant into it: a
+//! On the server a key is `resil:idemp:<name>:{<key>}`, and of [`once`](Idempotent::once) `resil:once:<name>:{<key>}`. Put the tenant into it: a
 //! key that a stranger can guess gives away a result.
 
 mod attempt;
@@ -64,6 +64,7 @@ use self::token::{fresh_token, from_ms, is_silence, odd, span};
 use crate::client::Client;
 use crate::error::{Error, Failure};
 use crate::health::Away;
+use crate::keys;
 
 /// What happens when a runner's lease ends without a word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -182,6 +183,7 @@ impl IdempotentBuilder {
 
     pub fn build(self) -> Result<Idempotent, Error> {
         let Self { client, name, settings } = self;
+        keys::check_name(&name)?;
         within("lease", settings.lease, Duration::from_millis(10), Duration::from_secs(86_400))?;
         within("keep", settings.keep, Duration::from_millis(1), Duration::from_secs(366 * 86_400))?;
         within("wait", settings.wait, Duration::ZERO, Duration::from_secs(600))?;
@@ -298,7 +300,7 @@ impl Idempotent {
     /// use [`run`](Self::run). While the server is away: an error, or `true` if told to let through.
     pub async fn once(&self, key: &str, ttl: Duration, token: Option<&str>) -> Result<bool, Error> {
         let Inner { client, name, settings, .. } = &*self.0;
-        let key = format!("once:{name}:{key}");
+        let key = keys::under("once", name, key);
         // There is always a token on the wire, so that a lost reply can be asked for.
         let drawn = token.is_none().then(|| fresh_token(client));
         let token = token.or(drawn.as_deref()).unwrap_or_default().as_bytes();
@@ -341,7 +343,7 @@ where
 
 impl Inner {
     fn server_key(&self, key: &str) -> Arc<str> {
-        format!("idemp:{}:{key}", self.name).into()
+        keys::under("idemp", &self.name, key).into()
     }
 
     /// Asks what may be asked twice: once more if nothing answers.

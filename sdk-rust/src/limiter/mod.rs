@@ -60,7 +60,7 @@ use crate::backend::memory::Memory;
 use crate::client::Client;
 use crate::error::Error;
 use crate::health::Away;
-use crate::telemetry;
+use crate::{keys, telemetry};
 
 /// What all limiters of a client share.
 #[derive(Debug, Default)]
@@ -144,9 +144,7 @@ const KEY_ON_STACK: usize = 96;
 impl Client {
     /// A limit under a name. Everybody who names it the same, with the same limit, shares it.
     pub fn limiter(&self, name: &str, limit: Limit) -> Result<Limiter, Error> {
-        if name.is_empty() || name.contains(['{', '}']) {
-            return Err(Error::invalid("name", "must not be empty, nor contain { or }: the key stands between them"));
-        }
+        keys::check_name(name)?;
         let limit = limit.check(self.inner().options.instances)?;
         let name: Arc<str> = name.into();
         self.inner().health.add(format!("limit:{name}").into(), limit.when_away);

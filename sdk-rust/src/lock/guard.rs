@@ -86,7 +86,7 @@ impl LockGuard {
         if holding.is_open {
             return Ok(false);
         }
-        let call = OwnedCall { key: holding.name.as_bytes(), owner: &holding.owner, fence: holding.fence };
+        let call = OwnedCall { key: holding.key.as_bytes(), owner: &holding.owner, fence: holding.fence };
         match holding.client.backend().call(&Command::LockCheck(call)).await? {
             Answer::Number(number) => Ok(number == 1),
             other => Err(unexpected(&other)),

@@ -62,6 +62,7 @@ use crate::error::{Error, Failure};
 use crate::health::Away;
 use crate::holding::ask::{Claim, Want, ask};
 use crate::holding::{Binding, Kind, Renewal, unexpected};
+use crate::keys;
 
 /// The lease unless said: long enough for a pause of the process, short enough to wait for.
 pub const DEFAULT_LEASE: Duration = Duration::from_secs(10);
@@ -91,6 +92,7 @@ impl Client {
         let want = Want {
             claim: Claim::Exclusive,
             name: name.into(),
+            key: keys::named("lock", name).into(),
             lease: DEFAULT_LEASE,
             meta: None,
             binding: Binding::Bound,
@@ -222,7 +224,7 @@ impl Lock {
 
     /// Who holds it and who waits for it.
     pub async fn info(&self) -> Result<Info, Error> {
-        let call = InfoCall { key: self.want.name.as_bytes(), limit: INFO_LIMIT_DEFAULT as usize };
+        let call = InfoCall { key: self.want.key.as_bytes(), limit: INFO_LIMIT_DEFAULT as usize };
         Info::read(self.client.backend().call(&Command::LockInfo(call)).await?)
     }
 
@@ -235,13 +237,13 @@ impl Lock {
         }
         let said = |text| Some(text).filter(|text: &&[u8]| !text.is_empty());
         let (actor, reason) = (said(actor.as_bytes()), said(reason.as_bytes()));
-        let call = BreakCall { key: self.want.name.as_bytes(), actor, reason };
+        let call = BreakCall { key: self.want.key.as_bytes(), actor, reason };
         self.number(&Command::LockBreak(call)).await.map(i64::unsigned_abs)
     }
 
     /// Whether `owner` holds it, and under `fence` if one is named. Asks the server and changes nothing.
     pub async fn check(&self, owner: &str, fence: Option<u64>) -> Result<bool, Error> {
-        let call = OwnedCall { key: self.want.name.as_bytes(), owner: owner.as_bytes(), fence };
+        let call = OwnedCall { key: self.want.key.as_bytes(), owner: owner.as_bytes(), fence };
         self.number(&Command::LockCheck(call)).await.map(|number| number == 1)
     }
 

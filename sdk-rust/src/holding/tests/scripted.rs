@@ -69,7 +69,7 @@ async fn a_lock_is_renewed_at_a_third_of_its_lease_by_fence_and_bound_to_the_con
     clock.advance(ms(1));
     settle().await;
     let asked = asked(&script);
-    assert_eq!(asked[1][..3], ["RES.LOCK", "RENEW", "orders"]);
+    assert_eq!(asked[1][..3], ["RES.LOCK", "RENEW", "resil:lock:{orders}"]);
     assert_eq!(asked[1][3], asked[0][3], "the same owner");
     assert!(asked[1].ends_with(&["FENCE".into(), "77".into(), "BOUND".into()]), "{:?}", asked[1]);
     assert_eq!(guard.deadline(), clock.now() + ms(9_000 - 90 - 2));
@@ -132,7 +132,7 @@ async fn what_was_given_up_without_an_answer_is_released_by_its_owner() {
     assert_eq!(client.lock("orders").try_acquire().await.map(drop), Err(AWAY));
     settle().await;
     let asked = asked(&script);
-    assert_eq!(asked[1], ["RES.LOCK", "RELEASE", "orders", &asked[0][3]]);
+    assert_eq!(asked[1], ["RES.LOCK", "RELEASE", "resil:lock:{orders}", &asked[0][3]]);
 }
 
 #[tokio::test]
@@ -199,7 +199,7 @@ async fn too_few_replicas_give_the_lock_back() {
     let refused = client.lock("orders").replicas(2).try_acquire().await.map(drop).expect_err("one is not two");
     assert_eq!(refused.code(), Code::BackendUnavailable);
     settle().await;
-    assert_eq!(asked(&script)[3][..3], ["RES.LOCK", "RELEASE", "orders"]);
+    assert_eq!(asked(&script)[3][..3], ["RES.LOCK", "RELEASE", "resil:lock:{orders}"]);
 }
 
 #[tokio::test]

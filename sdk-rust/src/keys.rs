@@ -1,0 +1,34 @@
+//! What things are called at the server, in one place: every language, and whoever looks with redis-cli, finds them there.
+//!
+//! | what | key |
+//! | --- | --- |
+//! | lock | `resil:lock:{<name>}` |
+//! | shared bulkhead | `resil:bulkhead:{<name>}` |
+//! | breaker | `resil:breaker:{<name>}` |
+//! | limit | `resil:limit:<name>:{<key>}` |
+//! | idempotent work | `resil:idemp:<name>:{<key>}` |
+//! | processed event | `resil:once:<name>:{<key>}` |
+//! | cached value | `resil:cache:<name>:{<key>}`, with versions `resil:vcache:<name>:{<key>}` |
+//!
+//! What stands between the braces decides on which node of a cluster it lives: the keys of one customer can be together,
+//! and those of one limit are spread. A prefix keeps them apart from the application's own keys, and from each other.
+
+use crate::error::Error;
+
+/// `resil:<kind>:{<name>}`
+pub(crate) fn named(kind: &str, name: &str) -> String {
+    format!("resil:{kind}:{{{name}}}")
+}
+
+/// `resil:<kind>:<name>:{<key>}`
+pub(crate) fn under(kind: &str, name: &str, key: &str) -> String {
+    format!("resil:{kind}:{name}:{{{key}}}")
+}
+
+/// A name that keys stand under must leave no doubt where they begin.
+pub(crate) fn check_name(name: &str) -> Result<(), Error> {
+    if name.is_empty() || name.contains(['{', '}']) {
+        return Err(Error::invalid("name", "must not be empty, nor contain { or }: the key stands between them"));
+    }
+    Ok(())
+}
