@@ -10,6 +10,8 @@
 //! Arguments: parts of tables' names, to run only those (`server` for the server's). Environment: `ROUNDS`, `BENCH_QUICK=1`
 //! (a smoke run), `INSTRUCTIONS=1` (count instructions too, where valgrind is installed: a few minutes).
 
+#![recursion_limit = "256"] // policies and layers nest their futures deeply
+
 mod allocations;
 mod contest;
 mod instructions;

@@ -35,13 +35,15 @@ struct Means {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
     Get,
+    /// The same command as the limiter's, without the SDK.
+    Gcra,
     Check,
     Protected,
     /// Every call asks and reports.
     Exact,
 }
 
-const WAYS: [Way; 4] = [Way::Get, Way::Check, Way::Protected, Way::Exact];
+const WAYS: [Way; 5] = [Way::Get, Way::Gcra, Way::Check, Way::Protected, Way::Exact];
 
 struct Slice {
     per_second: f64,
@@ -53,6 +55,7 @@ impl Way {
     fn text(self) -> &'static str {
         match self {
             Self::Get => "redis-rs: GET",
+            Self::Gcra => "redis-rs: RES.GCRA, what the limiter sends",
             Self::Check => "SDK: Limiter::check",
             Self::Protected => "SDK: Breaker around redis-rs' GET",
             Self::Exact => "SDK: the same, Mode::Exact (two commands more)",
@@ -63,6 +66,10 @@ impl Way {
         let (connection, key) = (&mut means.connection, means.keys[task].as_str());
         match self {
             Self::Get => get(connection, key).await.expect("it answers"),
+            Self::Gcra => {
+                let granted: Vec<i64> = gcra(key).query_async(connection).await.expect("it answers");
+                assert_eq!(granted[0], 1);
+            }
             Self::Check => assert!(means.limiter.check(key).await.expect("it answers").is_granted()),
             Self::Protected => means.breaker.call(|| get(connection, key)).await.expect("it answers"),
             Self::Exact => means.exact.call(|| get(connection, key)).await.expect("it answers"),
@@ -101,6 +108,12 @@ impl Way {
 async fn get(connection: &mut MultiplexedConnection, key: &str) -> redis::RedisResult<()> {
     let _: Option<Vec<u8>> = connection.get(key).await?;
     Ok(())
+}
+
+fn gcra(key: &str) -> redis::Cmd {
+    let mut command = redis::cmd("RES.GCRA");
+    command.arg(format!("raw:{{{key}}}")).arg(PER_SECOND).arg("1s");
+    command
 }
 
 pub fn print(quick: bool) {
@@ -144,6 +157,8 @@ pub fn print(quick: bool) {
     let (check, protected) = (ratios[Way::Check as usize], 1.0 / ratios[Way::Protected as usize]);
     println!("\n| promise | measured | |\n| --- | --- | --- |");
     println!("| Limiter::check at least 0.9x redis-rs' GET | {check:.2}x | {} |", verdict(check >= 0.9));
+    let same = check / ratios[Way::Gcra as usize];
+    println!("| (no bar) Limiter::check beside its own command by redis-rs | {same:.2}x | |");
     println!("| a protected GET takes at most 1.1x a GET | {protected:.2}x | {} |", verdict(protected <= 1.1));
 }
 

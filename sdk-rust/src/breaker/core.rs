@@ -46,6 +46,8 @@ pub(crate) struct Core {
     /// A task is sending, or about to.
     pub flushing: AtomicBool,
     pub hurry: Notify,
+    /// Rung with `hurry` by what must not wait for its turn.
+    pub urgent: Notify,
     /// One caller asks whether an open circuit is over.
     pub asking: AtomicBool,
     /// When it was last asked for admission: what the options were last sent with.

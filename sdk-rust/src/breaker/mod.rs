@@ -120,6 +120,7 @@ impl Client {
             sender: Default::default(),
             flushing: Default::default(),
             hurry: Default::default(),
+            urgent: Default::default(),
             asking: Default::default(),
             admit_asked: Default::default(),
             local: Default::default(),
@@ -140,21 +141,25 @@ impl Breaker {
     }
 
     /// Makes the call unless the circuit is open. Every error is a failure.
-    pub async fn call<T, E, F, Fut>(&self, call: F) -> Result<T, Failure<E>>
+    pub fn call<T, E, F, Fut>(&self, call: F) -> impl Future<Output = Result<T, Failure<E>>>
     where
         F: FnOnce() -> Fut,
         Fut: Future<Output = Result<T, E>>,
     {
-        self.call_classified(|_: &E| Class::Permanent, call).await
+        self.call_classified(|_: &E| Class::Permanent, call)
     }
 
     /// Makes the call unless the circuit is open. Errors that are [`Class::Ignore`] are not held against it.
-    pub async fn call_classified<T, E, F, Fut>(&self, classify: impl Classify<E>, call: F) -> Result<T, Failure<E>>
+    pub fn call_classified<T, E, F, Fut>(
+        &self,
+        classify: impl Classify<E>,
+        call: F,
+    ) -> impl Future<Output = Result<T, Failure<E>>>
     where
         F: FnOnce() -> Fut,
         Fut: Future<Output = Result<T, E>>,
     {
-        self.around(classify, || call().map_err(Failure::Inner)).await
+        self.around(classify, || call().map_err(Failure::Inner))
     }
 
     /// The same around other policies: what they refused was not made, so it is cancelled.

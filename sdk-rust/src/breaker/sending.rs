@@ -28,6 +28,12 @@ use crate::error::Error;
 /// How often a task tries to send before it leaves it to the next call: by then the server is away.
 const TRIES: u32 = 5;
 
+/// How many batches of successes a busy breaker sends in a flush interval, about.
+const BATCHES_PER_INTERVAL: u32 = 20;
+
+/// From this many calls on nothing waits for its turn.
+const PACED_MAX: u64 = 1_500;
+
 /// How often the options are sent along although the circuit stays closed: the key may have been lost.
 const REFRESH: Duration = Duration::from_secs(10);
 
@@ -51,7 +57,10 @@ impl Sender {
 /// When something unsent is to be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum When {
+    /// A failure, or more than should wait.
     Now,
+    /// A full batch: at once, unless one has just gone.
+    Soon,
     InTime,
 }
 
@@ -84,15 +93,25 @@ impl Core {
             }
         }
         if is_due {
-            self.send(When::Now);
+            // Of successes only the one that fills the batch says so: those after it find it on its way.
+            if outcome.is_failure || calls >= PACED_MAX {
+                self.send(When::Now);
+            } else if calls.is_multiple_of(self.options.batch) {
+                self.send(When::Soon);
+            }
         } else if calls == 1 {
             self.send(When::InTime);
         }
     }
 
     fn send(self: &Arc<Self>, when: When) {
-        if when == When::Now {
-            self.hurry.notify_one();
+        match when {
+            When::Now => {
+                self.urgent.notify_one();
+                self.hurry.notify_one();
+            }
+            When::Soon => self.hurry.notify_one(),
+            When::InTime => {}
         }
         if !self.flushing.swap(true, Ordering::SeqCst) {
             let flag = Flag(Arc::clone(self));
@@ -216,7 +235,17 @@ impl Flag {
                 // A probe, should it be one, is given back by being dropped.
                 drop(core.ask_admission().await);
             }
+            if core.has_unsent() && failed > 0 {
+                continue;
+            }
             if core.has_unsent() {
+                // Under load every batch is full before the one before it is answered. A breather lets them grow, so that they
+                // cost a call next to nothing; a failure does not wait.
+                tokio::select! {
+                    () = core.client.clock().sleep(core.options.flush_interval / BATCHES_PER_INTERVAL) => {}
+                    () = core.urgent.notified() => {}
+                    () = core.client.inner().closing.cancelled() => {}
+                }
                 continue;
             }
             // Whoever counted something after that look either finds the flag down, or is found here.

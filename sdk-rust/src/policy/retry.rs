@@ -214,15 +214,15 @@ impl Retry {
     }
 
     /// Runs `operation`, again and again while it fails with what `classify` calls retryable.
-    pub async fn call<T, E, Fut>(
+    pub fn call<T, E, Fut>(
         &self,
         classify: impl Classify<E>,
         mut operation: impl FnMut() -> Fut,
-    ) -> Result<T, Failure<E>>
+    ) -> impl Future<Output = Result<T, Failure<E>>>
     where
         Fut: Future<Output = Result<T, E>>,
     {
-        self.run(classify, None, || operation().map_err(Failure::Inner)).await
+        self.run(classify, None, move || operation().map_err(Failure::Inner))
     }
 
     /// The same around another policy: `retry.around(classify, || timeout.call(|| fetch()))`.

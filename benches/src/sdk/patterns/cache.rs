@@ -16,12 +16,12 @@ fn get(cached: &Cached) -> impl Future<Output = Result<resil::cache::Loaded, imp
     cached.get("42", async |_key| Ok::<_, Infallible>(Some("Ada".into())))
 }
 
-pub fn contests() -> Vec<Contest> {
+pub fn contest() -> Contest {
     let with_tier = memory().cached("user").ttl(TTL).local_ttl(TTL).build().expect("valid");
     let without = memory().cached("user").ttl(TTL).build().expect("valid");
     let moka: moka::future::Cache<String, u64> = moka::future::Cache::builder().max_capacity(1_024).time_to_live(TTL).build();
     let quick: quick_cache::sync::Cache<String, u64> = quick_cache::sync::Cache::new(1_024);
-    vec![Contest {
+    Contest {
         name: "cached load, a hit",
         bar: Bar::NoSlowerThanBestPeer,
         rows: vec![
@@ -30,5 +30,5 @@ pub fn contests() -> Vec<Contest> {
             row!(Peer, "moka, time to live", async { Ok::<_, ()>(moka.get_with_by_ref("42", async { 1 }).await) }),
             row!(Measure, "quick_cache, no time to live", quick.get_or_insert_async("42", async { Ok::<u64, ()>(1) })),
         ],
-    }]
+    }
 }

@@ -3,6 +3,7 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+use governor::middleware::StateInformationMiddleware;
 use governor::{Quota, RateLimiter};
 use resil::limiter::{Limit, Limiter};
 use tower::{Layer, Service, ServiceExt};
@@ -35,10 +36,11 @@ fn one_key() -> Contest {
     let limiter = ours();
     let direct = RateLimiter::direct(quota());
     let keyed = RateLimiter::dashmap(quota());
+    let telling = RateLimiter::dashmap(quota()).with_middleware::<StateInformationMiddleware>();
     let layer = RateLimiterLayer::builder().limit_for_period(PER_SECOND as usize).refresh_period(Duration::from_secs(1));
     let mut resilience = layer.build().expect("valid").layer(service());
     let key = "user:0001".to_owned();
-    let owned = key.clone();
+    let (owned, told) = (key.clone(), key.clone());
     Contest {
         name: "limiter, one key",
         bar: Bar::NoSlowerThanBestPeer,
@@ -46,6 +48,11 @@ fn one_key() -> Contest {
             row!(Ours, "Limiter::check", limiter.check(&key)),
             row!(Measure, "governor, not keyed", std::future::ready(direct.check())),
             row!(Peer, "governor, keyed", std::future::ready(keyed.check_key(&owned))),
+            row!(
+                Peer,
+                "governor, keyed, and what is left",
+                std::future::ready(telling.check_key(&told).map(|snapshot| snapshot.remaining_burst_capacity()))
+            ),
             row!(Measure, "tower-resilience, not keyed", async { resilience.ready().await?.call(1).await }),
         ],
     }

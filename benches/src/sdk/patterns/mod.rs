@@ -6,6 +6,7 @@
 mod breaker;
 mod bulkhead;
 mod cache;
+mod chain;
 mod limiter;
 mod retry;
 mod timeout;
@@ -46,9 +47,17 @@ pub fn service() -> ServiceFn<fn(u64) -> Ready<Answer>> {
 /// Everything that is made with a runtime around it.
 pub fn all() -> Vec<Contest> {
     let _inside = runtime().enter();
-    let mut contests = vec![retry::contest(), timeout::ready(), timeout::one_wait(), bulkhead::contest(), breaker::contest()];
+    let mut contests = vec![
+        retry::contest(),
+        retry::budgeted(),
+        timeout::ready(),
+        timeout::one_wait(),
+        bulkhead::contest(),
+        breaker::contest(),
+    ];
     contests.extend(limiter::contests());
-    contests.extend(cache::contests());
+    contests.push(cache::contest());
+    contests.push(chain::contest());
     contests
 }
 
