@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use resil::cache::{Cached, Loaded};
-use resil::{ConnectOptions, Failure};
-use resil_harness::Server;
+use resil::{ConnectOptions, Error, Failure};
+use resil_harness::{Options, Server, wait_for_sync};
 use tokio::task::JoinHandle;
 
 /// Longer than anything here takes, on a machine that has much else to do.
@@ -125,4 +125,27 @@ async fn duplicates_over_four_processes_run_once() {
         assert_eq!(outcome.value.as_deref(), Some(&b"0"[..]));
     }
     assert_eq!(runs.load(SeqCst), 1);
+}
+
+#[tokio::test]
+async fn work_runs_only_if_enough_replicas_know_of_it() {
+    let primary = Server::fresh();
+    let replica = Server::replica_of(&primary, Options::default());
+    wait_for_sync(&primary, &replica);
+    let client = resil::connect(&primary.url()).await.unwrap();
+    let runs = AtomicU32::new(0);
+    let paying = async |_| {
+        runs.fetch_add(1, SeqCst);
+        Ok::<_, String>("paid")
+    };
+    let demanding = client.idempotent("pay").replicas(2).build().unwrap();
+    let short = demanding.run("42", b"", paying).await.map(drop);
+    assert!(matches!(short, Err(Failure::Resil(Error::BackendUnavailable(_)))), "{short:?}");
+    assert_eq!(runs.load(SeqCst), 0, "it was given back before it began");
+    let modest = client.idempotent("pay").replicas(1).build().unwrap();
+    let outcome = modest.run("42", b"", paying).await.expect("one has it, and nobody else is at it");
+    assert_eq!((outcome.value.as_deref(), runs.load(SeqCst)), (Some(&b"paid"[..]), 1));
+    let memory = resil::connect("memory://").await.unwrap();
+    let refused = memory.idempotent("pay").replicas(1).build().map(drop);
+    assert!(matches!(&refused, Err(Error::InvalidPolicy { field, .. }) if field == "replicas"), "{refused:?}");
 }

@@ -14,10 +14,10 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use resil_wire::answer::{Answer, Begun, Committed};
+use resil_wire::answer::{Answer, Begun, Committed, Renewed};
 use resil_wire::command::Command;
 use resil_wire::holding::Bind;
-use resil_wire::idempotency::{BeginCall, CommitCall, TokenCall};
+use resil_wire::idempotency::{BeginCall, CommitCall, RenewCall, TokenCall};
 use tokio::runtime::Handle;
 
 use super::token::{from_ms, is_silence, odd, span};
@@ -119,6 +119,29 @@ impl<'a> Attempt<'a> {
             // Not bound to the connection: one that is cut and made again would let a second runner in beside the first.
             bind: Bind::None,
         })
+    }
+
+    /// So many replicas know that it runs. From when its lease counts; if they are too few, it is given back.
+    pub async fn confirm(&mut self, replicas: u32) -> Result<Moment, Error> {
+        let (backend, sent) = (self.client.backend(), self.client.clock().now());
+        let (key, token) = (self.key.as_bytes(), self.token.as_bytes());
+        let call = RenewCall { key, token, lease: span(self.settings.lease), bind: Bind::None };
+        // Nothing has happened yet: whoever is dropped here has had no effect.
+        self.stage = Stage::Asking;
+        let patience = self.client.inner().options.command_timeout;
+        let short = match backend.replicated(&Command::IdempRenew(call), replicas, patience).await {
+            Ok((Answer::Renewed(Renewed::Granted { .. }), have_it)) if have_it >= replicas => {
+                self.stage = Stage::Running;
+                return Ok(sent);
+            }
+            Ok((Answer::Renewed(Renewed::Lost(reason)), _)) => {
+                Error::LockLost { name: self.key.into(), reason: reason.text() }
+            }
+            Ok(_) => Error::BackendUnavailable("too few replicas know of the work; it was given back"),
+            Err(error) => error,
+        };
+        self.abort().await;
+        Err(short)
     }
 
     pub async fn commit(&mut self, ending: Ending) -> Result<Committed, Error> {

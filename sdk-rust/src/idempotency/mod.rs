@@ -61,6 +61,7 @@ pub use self::outcome::{Known, Outcome, Remember, Run};
 use self::running::Codec;
 use self::sharing::Sharing;
 use self::token::{fresh_token, from_ms, is_silence, odd, span};
+use crate::backend::Backend;
 use crate::client::Client;
 use crate::error::{Error, Failure};
 use crate::health::Away;
@@ -111,6 +112,7 @@ pub(crate) struct Settings {
     on_lapse: OnLapse,
     on_lost: OnLost,
     on_cancel: OnCancel,
+    replicas: u32,
     away: Away,
 }
 
@@ -133,6 +135,7 @@ impl Client {
             on_lapse: OnLapse::default(),
             on_lost: OnLost::default(),
             on_cancel: OnCancel::default(),
+            replicas: 0,
             away: Away::Closed,
         };
         IdempotentBuilder { client: self.clone(), name: name.into(), settings }
@@ -174,6 +177,14 @@ impl IdempotentBuilder {
         self
     }
 
+    /// Runs only once so many replicas know that it does; else it is given back and the answer is
+    /// [`Error::BackendUnavailable`]. A failover to one of them then lets nobody in beside the runner. What COMMIT says is
+    /// not waited for: it cannot be given back. 0 unless said; refused in memory.
+    pub fn replicas(mut self, replicas: u32) -> Self {
+        self.settings.replicas = replicas;
+        self
+    }
+
     /// While the server cannot be reached: `Closed` (unless said) refuses, `Open` runs without a fence and records nothing.
     /// `Local` is refused by [`build`](Self::build).
     pub fn when_away(mut self, away: Away) -> Self {
@@ -188,6 +199,9 @@ impl IdempotentBuilder {
         within("keep", settings.keep, Duration::from_millis(1), Duration::from_secs(366 * 86_400))?;
         within("wait", settings.wait, Duration::ZERO, Duration::from_secs(600))?;
         settings.away.not_local("idempotent work")?;
+        if settings.replicas > 0 && matches!(client.backend(), Backend::Memory(_)) {
+            return Err(Error::invalid("replicas", "must be 0 in memory: there are none"));
+        }
         client.inner().health.add(format!("idempotent:{name}").into(), settings.away);
         Ok(Idempotent(Arc::new(Inner { client, name, settings, sharing: Sharing::default() })))
     }

@@ -101,6 +101,10 @@ impl Inner {
         let name = || Arc::clone(key);
         let settled = match attempt.begin(fingerprint, deadline).await {
             Ok((Begun::Run { fence, attempt: number, .. }, granted_at)) => {
+                let granted_at = match self.settings.replicas {
+                    0 => granted_at,
+                    replicas => attempt.confirm(replicas).await?,
+                };
                 let run = Run { fence: Some(fence), attempt: Some(number), lost: CancellationToken::new() };
                 return self.run_leased(key, run, granted_at, &mut attempt, seat, codec, work).await;
             }
