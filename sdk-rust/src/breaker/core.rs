@@ -94,6 +94,11 @@ impl Core {
         if let Some((tag, started)) = self.admit_here() {
             return Ok(self.permit(Way::Here(tag), started));
         }
+        // On the heap: what most calls never need would make the future of every call large, and futures are moved.
+        Box::pin(self.admit_by_gate()).await
+    }
+
+    async fn admit_by_gate(self: &Arc<Self>) -> Result<Permit, Error> {
         match self.view.gate(self.client.clock().now()) {
             Gate::Open(retry_after) => Err(self.open(retry_after)),
             Gate::OpenIsOver => {

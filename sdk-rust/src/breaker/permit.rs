@@ -69,7 +69,7 @@ impl Permit {
     pub(crate) async fn report(mut self, report: Report) {
         self.is_done = true;
         match self.way {
-            Way::Server(permit) => self.core.report(permit, report, self.took()).await,
+            Way::Server(permit) => Box::pin(self.core.report(permit, report, self.took())).await,
             _ => self.tell(report),
         }
     }

@@ -252,7 +252,8 @@ impl Limiter {
     async fn ask(&self, key: &[u8], ask: Ask) -> Result<Verdict, Error> {
         match (self.0.client.backend(), &self.0.limit.shape) {
             (Backend::Memory(memory), Shape::Bucket(quotas)) => self.ask_memory(memory, quotas, key, ask),
-            _ => self.ask_server(key, ask).await,
+            // On the heap: moving a future of this size costs more.
+            _ => Box::pin(self.ask_server(key, ask)).await,
         }
     }
 

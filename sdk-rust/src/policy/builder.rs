@@ -279,7 +279,7 @@ impl Parts {
             None => self.traced(run(measured.began)).await,
             Some(first) => {
                 let began = measured.began;
-                let inside = async {
+                let inside = || async {
                     // Few have parts of more than one client.
                     let mut _passes = Vec::new();
                     for other in clients {

@@ -314,7 +314,8 @@ impl Parts {
             None => attempt().await,
             Some(hedge) => {
                 let classify = |error: &E| call.classify.classify(error);
-                hedge.around(classify, attempt).await
+                // On the heap: its futures would make those of all policies several times as large, and futures are moved.
+                Box::pin(hedge.around(classify, attempt)).await
             }
         }
     }

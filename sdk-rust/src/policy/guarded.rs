@@ -55,7 +55,7 @@ impl Parts {
                 }
                 Stage::SharedBulkhead => {
                     if let Some(bulkhead) = &self.shared_bulkhead {
-                        shared = Some(bulkhead.enter_inside().await?);
+                        shared = Some(Box::pin(bulkhead.enter_inside()).await?);
                     }
                 }
                 Stage::Total | Stage::Retry | Stage::Hedge | Stage::Attempt => {}
@@ -72,7 +72,7 @@ impl Parts {
                     outcome = inside.as_mut() => outcome,
                 };
                 // If it is not heard, it is said again in the background.
-                let _ = guard.leave().await;
+                let _ = Box::pin(guard.leave()).await;
                 outcome
             }
         };
