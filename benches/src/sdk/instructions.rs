@@ -40,9 +40,8 @@ impl Wanted {
 pub fn count(measured: &mut Measured) {
     for row in &mut measured.rows {
         let id = row_id(measured.name, row.name);
-        row.instructions = executed(&id, FEW)
-            .zip(executed(&id, MORE))
-            .map(|(few, more)| (more - few) / f64::from(MORE - FEW));
+        row.instructions =
+            executed(&id, FEW).zip(executed(&id, MORE)).map(|(few, more)| (more - few) / f64::from(MORE - FEW));
     }
 }
 

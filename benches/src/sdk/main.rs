@@ -22,8 +22,8 @@ mod table;
 use std::env;
 
 /// Rounds in which every row of a table runs once.
-const ROUNDS: usize = 60;
-const ROUNDS_QUICK: usize = 4;
+const ROUNDS: usize = 400;
+const ROUNDS_QUICK: usize = 20;
 
 fn main() {
     if let Some(wanted) = instructions::Wanted::from_env() {

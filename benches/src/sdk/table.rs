@@ -34,7 +34,11 @@ fn print_verdict(table: &Measured, ours: &Figures) {
     match table.bar {
         Bar::AtMostNs(bar) => {
             let verdict = if ours.fastest_ns <= bar { "pass" } else { "**miss**" };
-            println!("| {name} | {:.1} | at most {bar:.0} ns | | {:.2} | {verdict} |", ours.fastest_ns, ours.fastest_ns / bar);
+            println!(
+                "| {name} | {:.1} | at most {bar:.0} ns | | {:.2} | {verdict} |",
+                ours.fastest_ns,
+                ours.fastest_ns / bar
+            );
         }
         Bar::NoSlowerThanBestPeer => {
             let peers = table.rows.iter().filter(|row| row.whose == Whose::Peer);

@@ -31,8 +31,7 @@ impl Tier {
         let whole_us = owed / limit;
         let frac = (owed - whole_us * limit) as u32;
         let drained_us = i64::try_from(whole_us).ok()?;
-        let tier =
-            Self { tat_us: now.as_us().checked_add(drained_us)?, quota: *quota, frac, overhang_ms: 0 };
+        let tier = Self { tat_us: now.as_us().checked_add(drained_us)?, quota: *quota, frac, overhang_ms: 0 };
         let reading = Reading {
             capacity: quota.capacity,
             remaining: ((full - owed) / period) as u32,

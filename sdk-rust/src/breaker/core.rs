@@ -70,8 +70,8 @@ impl std::fmt::Debug for Core {
 impl Core {
     /// May a call be made, as far as this process knows? Two reads while closed and busy.
     ///
-    /// Nobody looks at the clock while successes are unsent, unless slow calls count: the first of them looked (see
-    /// [`record`](Self::record)), and the answer to their batch, due within the flush interval, renews the trust or ends it.
+    /// While calls come thick and fast only some of them look at the clock, unless slow calls count: see
+    /// [`Word::is_in_a_rush`]. The answer to their batch, due within the flush interval, renews the trust or ends it.
     #[inline]
     pub fn admit_here(&self) -> Option<(Tag, Moment)> {
         if self.options.mode != Mode::Batched {
@@ -82,7 +82,7 @@ impl Core {
         if word.has_failures() {
             return None;
         }
-        if word.has_calls() && self.options.patch.slow.is_none() {
+        if word.is_in_a_rush() && self.options.patch.slow.is_none() {
             return self.view.is_closed().then_some((word.tag(), Moment::ZERO));
         }
         let now = self.client.clock().now();

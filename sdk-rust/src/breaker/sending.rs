@@ -79,7 +79,7 @@ impl Core {
             }
         };
         if calls == 1 {
-            // Those who come while this is unsent do not look at the clock.
+            // Not all of those who come while this is unsent look at the clock, and this call may have taken long.
             self.view.expire(self.client.clock().now());
         }
         let is_due = outcome.is_failure || calls >= self.options.batch;

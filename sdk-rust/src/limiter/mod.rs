@@ -51,9 +51,9 @@ use resil_wire::gcra::Numbers;
 use smallvec::SmallVec;
 
 use self::denied::{Denial, Denied};
-use self::limit::{Checked, Shape};
 pub use self::limit::Limit;
 pub(crate) use self::limit::span;
+use self::limit::{Checked, Shape};
 pub use self::several::Verdicts;
 use crate::backend::Backend;
 use crate::backend::memory::Memory;

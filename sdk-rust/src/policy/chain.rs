@@ -281,11 +281,7 @@ impl Parts {
         self.total.limit_to(call.total, limited).await
     }
 
-    async fn retried<T, E, C, Fut>(
-        &self,
-        call: &Call<'_, C>,
-        operation: &impl Fn() -> Fut,
-    ) -> Result<T, Failure<E>>
+    async fn retried<T, E, C, Fut>(&self, call: &Call<'_, C>, operation: &impl Fn() -> Fut) -> Result<T, Failure<E>>
     where
         C: Classify<E>,
         Fut: Future<Output = Result<T, Failure<E>>>,
@@ -299,17 +295,12 @@ impl Parts {
         }
     }
 
-    async fn hedged<T, E, C, Fut>(
-        &self,
-        call: &Call<'_, C>,
-        operation: &impl Fn() -> Fut,
-    ) -> Result<T, Failure<E>>
+    async fn hedged<T, E, C, Fut>(&self, call: &Call<'_, C>, operation: &impl Fn() -> Fut) -> Result<T, Failure<E>>
     where
         C: Classify<E>,
         Fut: Future<Output = Result<T, Failure<E>>>,
     {
-        let attempt =
-            || self.guarded(&self.inner_guards, call, || self.attempt.limit_to(call.attempt, operation()));
+        let attempt = || self.guarded(&self.inner_guards, call, || self.attempt.limit_to(call.attempt, operation()));
         match &self.hedge {
             None => attempt().await,
             Some(hedge) => {

@@ -106,7 +106,10 @@ pub(super) fn warnings(order: &[Stage]) -> Vec<String> {
     if at(Stage::Retry).is_some() && at(Stage::Total).is_none() {
         odd.push("retry has no total deadline outside of it: callers may wait for all attempts and delays".to_owned());
     }
-    if at(Stage::Hedge).is_some() && at(Stage::Retry).is_none() && at(Stage::Attempt).is_none() && at(Stage::Total).is_none()
+    if at(Stage::Hedge).is_some()
+        && at(Stage::Retry).is_none()
+        && at(Stage::Attempt).is_none()
+        && at(Stage::Total).is_none()
     {
         odd.push("hedge has no timeout: an answer that never comes is waited for by all its calls".to_owned());
     }

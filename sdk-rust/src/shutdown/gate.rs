@@ -185,18 +185,20 @@ mod tests {
     async fn a_closing_gate_lets_in_only_who_is_inside_and_counts_them_once() {
         let gate = Gate::default();
         let other = Gate::default();
-        let checked = gate.pass_through(|| other.pass_through(|| async {
-            assert_eq!(gate.close(), 1);
-            let inner = gate.enter().expect("it is inside");
-            assert_eq!(gate.close(), 1, "the inner call is part of the outer");
-            drop(inner);
-            assert_eq!(gate.close(), 1);
-            let outside = {
-                let gate = gate.clone();
-                tokio::spawn(async move { gate.enter().err() })
-            };
-            assert_eq!(outside.await.unwrap(), Some(Error::ShuttingDown));
-        }));
+        let checked = gate.pass_through(|| {
+            other.pass_through(|| async {
+                assert_eq!(gate.close(), 1);
+                let inner = gate.enter().expect("it is inside");
+                assert_eq!(gate.close(), 1, "the inner call is part of the outer");
+                drop(inner);
+                assert_eq!(gate.close(), 1);
+                let outside = {
+                    let gate = gate.clone();
+                    tokio::spawn(async move { gate.enter().err() })
+                };
+                assert_eq!(outside.await.unwrap(), Some(Error::ShuttingDown));
+            })
+        });
         checked.await.unwrap().unwrap();
         assert_eq!(gate.enter().err(), Some(Error::ShuttingDown));
         assert!(other.enter().is_ok(), "another client's gate is open");

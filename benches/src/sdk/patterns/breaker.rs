@@ -23,7 +23,8 @@ pub fn contest() -> Contest {
     let recloser = AsyncRecloser::from(recloser);
     let in_a_row = failsafe::failure_policy::consecutive_failures(5, failsafe::backoff::constant(OPEN));
     let in_a_row = failsafe::Config::new().failure_policy(in_a_row).build();
-    let rate = failsafe::failure_policy::success_rate_over_time_window(0.5, 10, OPEN, failsafe::backoff::constant(OPEN));
+    let rate =
+        failsafe::failure_policy::success_rate_over_time_window(0.5, 10, OPEN, failsafe::backoff::constant(OPEN));
     let rate = failsafe::Config::new().failure_policy(rate).build();
     let layer = CircuitBreakerLayer::builder().failure_rate_threshold(0.5).sliding_window_size(100);
     let mut resilience = layer.wait_duration_in_open(OPEN).build().expect("valid").layer(service());

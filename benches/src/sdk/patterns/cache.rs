@@ -19,7 +19,8 @@ fn get(cached: &Cached) -> impl Future<Output = Result<resil::cache::Loaded, imp
 pub fn contest() -> Contest {
     let with_tier = memory().cached("user").ttl(TTL).local_ttl(TTL).build().expect("valid");
     let without = memory().cached("user").ttl(TTL).build().expect("valid");
-    let moka: moka::future::Cache<String, u64> = moka::future::Cache::builder().max_capacity(1_024).time_to_live(TTL).build();
+    let moka: moka::future::Cache<String, u64> =
+        moka::future::Cache::builder().max_capacity(1_024).time_to_live(TTL).build();
     let quick: quick_cache::sync::Cache<String, u64> = quick_cache::sync::Cache::new(1_024);
     Contest {
         name: "cached load, a hit",

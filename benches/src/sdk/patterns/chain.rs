@@ -28,7 +28,11 @@ pub fn contest() -> Contest {
     let attempt = TimeoutSettings { attempt: Some(AFTER), total: None };
     let both = TimeoutSettings { attempt: Some(AFTER), total: Some(10 * AFTER) };
     let builder = |timeout| {
-        Policy::builder("bench").timeout(timeout).retry(&RetrySettings::default()).bulkhead(bulkhead()).breaker(breaker.clone())
+        Policy::builder("bench")
+            .timeout(timeout)
+            .retry(&RetrySettings::default())
+            .bulkhead(bulkhead())
+            .breaker(breaker.clone())
     };
     let policy = builder(attempt).build().expect("valid");
     let limiter = client.limiter("bench", Limit::per_second(1_000_000_000)).expect("valid");
@@ -36,12 +40,12 @@ pub fn contest() -> Contest {
     let retry = resil::policy::Retry::new(&RetrySettings::default()).expect("valid");
     let (place, timeout) = (bulkhead(), Timeout::attempt(AFTER).expect("valid"));
     let circuit = breaker.clone();
-    let mut tower = ServiceBuilder::new()
-        .retry(ByTower::new(None))
-        .concurrency_limit(PLACES as usize)
-        .service(service());
+    let mut tower =
+        ServiceBuilder::new().retry(ByTower::new(None)).concurrency_limit(PLACES as usize).service(service());
     let mut resilience = ServiceBuilder::new()
-        .layer(CircuitBreakerLayer::builder().failure_rate_threshold(0.5).sliding_window_size(100).build().expect("valid"))
+        .layer(
+            CircuitBreakerLayer::builder().failure_rate_threshold(0.5).sliding_window_size(100).build().expect("valid"),
+        )
         .layer(BulkheadLayer::builder().max_concurrent_calls(PLACES as usize).build().expect("valid"))
         .layer(TimeLimiterLayer::builder().timeout_duration(AFTER).build())
         .layer(RetryLayer::<u64, u64, Never>::builder().max_attempts(3).exponential_backoff(AFTER).build())
@@ -56,8 +60,7 @@ pub fn contest() -> Contest {
             row!(
                 Measure,
                 "the four nested by hand",
-                retry.around(retry_all, || circuit
-                    .around(retry_all, || place.around(|| timeout.call(call))))
+                retry.around(retry_all, || circuit.around(retry_all, || place.around(|| timeout.call(call))))
             ),
             row!(Measure, "tower: retry, concurrency limit (no breaker, no timeout)", async {
                 tower.ready().await?.call(1).await

@@ -37,7 +37,8 @@ fn one_key() -> Contest {
     let direct = RateLimiter::direct(quota());
     let keyed = RateLimiter::dashmap(quota());
     let telling = RateLimiter::dashmap(quota()).with_middleware::<StateInformationMiddleware>();
-    let layer = RateLimiterLayer::builder().limit_for_period(PER_SECOND as usize).refresh_period(Duration::from_secs(1));
+    let layer =
+        RateLimiterLayer::builder().limit_for_period(PER_SECOND as usize).refresh_period(Duration::from_secs(1));
     let mut resilience = layer.build().expect("valid").layer(service());
     let key = "user:0001".to_owned();
     let (owned, told) = (key.clone(), key.clone());

@@ -90,7 +90,8 @@ pub fn budgeted() -> Contest {
     let retry = Retry::new(&RetrySettings::default()).expect("valid");
     let budget = TpsBudget::new(Duration::from_secs(10), 10, 0.2);
     let mut tower = tower::retry::Retry::new(ByTower::new(Some(budget)), service());
-    let budget = RetryBudgetBuilder::new().token_bucket().tokens_per_second(10.0).max_tokens(100).build().expect("valid");
+    let budget =
+        RetryBudgetBuilder::new().token_bucket().tokens_per_second(10.0).max_tokens(100).build().expect("valid");
     let layer = RetryLayer::<u64, u64, Never>::builder().max_attempts(3).exponential_backoff(FIRST).budget(budget);
     let mut resilience = layer.build().layer(service());
     Contest {

@@ -37,8 +37,7 @@ async fn late() -> Answer {
 pub fn one_wait() -> Contest {
     let timeout = Timeout::attempt(AFTER).expect("valid");
     let mut tower = tower::timeout::Timeout::new(service_fn(|_: u64| late()), AFTER);
-    let mut resilience =
-        TimeLimiterLayer::builder().timeout_duration(AFTER).build().layer(service_fn(|_: u64| late()));
+    let mut resilience = TimeLimiterLayer::builder().timeout_duration(AFTER).build().layer(service_fn(|_: u64| late()));
     Contest {
         name: "timeout, a call that waits once",
         bar: Bar::NoSlowerThanBestPeer,
