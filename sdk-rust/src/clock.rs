@@ -30,12 +30,20 @@ struct Wheel {
 }
 
 /// Where system moments count from: one beginning for the whole process, so that clocks agree.
-fn beginning() -> (tokio::time::Instant, Duration) {
-    static BEGINNING: OnceLock<(tokio::time::Instant, Duration)> = OnceLock::new();
-    *BEGINNING.get_or_init(|| {
+#[inline]
+fn beginning() -> &'static Beginning {
+    static BEGINNING: OnceLock<Beginning> = OnceLock::new();
+    BEGINNING.get_or_init(|| {
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        (tokio::time::Instant::now(), since_epoch)
+        let epoch_us = u64::try_from(since_epoch.as_micros()).unwrap_or(u64::MAX);
+        Beginning { at: tokio::time::Instant::now(), epoch_us }
     })
+}
+
+struct Beginning {
+    at: tokio::time::Instant,
+    /// How long after the epoch, in microseconds.
+    epoch_us: u64,
 }
 
 impl Clock {
@@ -53,15 +61,17 @@ impl Clock {
 
     pub fn now(&self) -> Moment {
         match &self.0 {
-            None => beginning().0.elapsed(),
+            None => beginning().at.elapsed(),
             Some(driven) => driven.0.lock().now,
         }
     }
 
     /// The same moment as the state machines count it: microseconds since the epoch, never set back.
     pub(crate) fn core_now(&self) -> CoreInstant {
-        let since_epoch = beginning().1 + self.now();
-        CoreInstant::from_us(i64::try_from(since_epoch.as_micros()).unwrap_or(i64::MAX))
+        let since_beginning = self.now();
+        // In 64 bits: that is enough for the next 292,000 years.
+        let us = since_beginning.as_secs().saturating_mul(1_000_000) + u64::from(since_beginning.subsec_micros());
+        CoreInstant::from_us(i64::try_from(us.saturating_add(beginning().epoch_us)).unwrap_or(i64::MAX))
     }
 
     pub fn sleep(&self, span: Duration) -> Sleep {

@@ -18,6 +18,9 @@ use smallvec::SmallVec;
 const FIELD_BITS: u32 = 12;
 const FIELD: u64 = (1 << FIELD_BITS) - 1;
 const TAG_SHIFT: u32 = 4 * FIELD_BITS;
+/// From how many unsent calls on not every call looks at the clock, but only every [`LOOK_EVERY`]th.
+const RUSH_FROM: u64 = 4;
+const LOOK_EVERY: u64 = 16;
 /// Calls in the word from which it must be spilled: well before any number of it is full.
 const FULL: u64 = 1 << (FIELD_BITS - 1);
 
@@ -75,6 +78,11 @@ impl Word {
 
     pub fn has_failures(self) -> bool {
         self.field(1) > 0
+    }
+
+    /// Several calls came since the last batch went, and one of the last few looked at the clock.
+    pub fn is_in_a_rush(self) -> bool {
+        self.calls() >= RUSH_FROM && !self.calls().is_multiple_of(LOOK_EVERY)
     }
 
     fn calls(self) -> u64 {

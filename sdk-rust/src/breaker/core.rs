@@ -46,6 +46,8 @@ pub(crate) struct Core {
     /// A task is sending, or about to.
     pub flushing: AtomicBool,
     pub hurry: Notify,
+    /// Rung with `hurry` by what must not wait for its turn.
+    pub urgent: Notify,
     /// One caller asks whether an open circuit is over.
     pub asking: AtomicBool,
     /// When it was last asked for admission: what the options were last sent with.
@@ -66,24 +68,43 @@ impl std::fmt::Debug for Core {
 }
 
 impl Core {
-    /// May a call be made? Costs two reads and a look at the clock while closed.
+    /// May a call be made, as far as this process knows? Two reads while closed and busy.
+    ///
+    /// While calls come thick and fast only some of them look at the clock, unless slow calls count: see
+    /// [`Word::is_in_a_rush`]. The answer to their batch, due within the flush interval, renews the trust or ends it.
+    #[inline]
+    pub fn admit_here(&self) -> Option<(Tag, Moment)> {
+        if self.options.mode != Mode::Batched {
+            return None;
+        }
+        // In this order: a failure that is no longer unsent has closed the gate before it went.
+        let word = self.unsent.word();
+        if word.has_failures() {
+            return None;
+        }
+        if word.is_in_a_rush() && self.options.patch.slow.is_none() {
+            return self.view.is_closed().then_some((word.tag(), Moment::ZERO));
+        }
+        let now = self.client.clock().now();
+        (self.view.gate(now) == Gate::Closed).then_some((word.tag(), now))
+    }
+
+    /// May a call be made?
     pub async fn admit(self: &Arc<Self>) -> Result<Permit, Error> {
         match self.admit_now() {
             Some(admitted) => admitted,
-            None => self.admit_later().await,
+            // On the heap: what most calls never need would make the future of every call large, and futures are moved.
+            None => Box::pin(self.admit_later()).await,
         }
     }
 
     /// The answer, if it is known here.
     #[inline]
     pub fn admit_now(self: &Arc<Self>) -> Option<Result<Permit, Error>> {
-        let now = self.client.clock().now();
-        // In this order: a failure that is no longer unsent has closed the gate before it went.
-        let word = self.unsent.word();
-        match self.view.gate(now) {
-            Gate::Closed if self.options.mode == Mode::Batched && !word.has_failures() => {
-                Some(Ok(self.permit(Way::Here(word.tag()), now)))
-            }
+        if let Some((tag, started)) = self.admit_here() {
+            return Some(Ok(self.permit(Way::Here(tag), started)));
+        }
+        match self.view.gate(self.client.clock().now()) {
             Gate::Open(retry_after) => Some(Err(self.open(retry_after))),
             Gate::OpenIsOver | Gate::Ask | Gate::Closed => None,
         }

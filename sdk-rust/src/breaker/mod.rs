@@ -55,6 +55,7 @@ use std::future::Future;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use futures_util::TryFutureExt;
 use parking_lot::Mutex;
 use resil_core::Span;
 use resil_core::circuit_breaker::Report;
@@ -66,6 +67,7 @@ use tokio::runtime::Handle;
 
 use self::core::Core;
 pub use self::options::{BreakerOptions, Mode};
+use self::permit::Leave;
 pub use self::permit::Permit;
 pub use self::state::{Force, Forced, Snapshot, State, Transition};
 use self::view::{News, Source};
@@ -118,6 +120,7 @@ impl Client {
             sender: Default::default(),
             flushing: Default::default(),
             hurry: Default::default(),
+            urgent: Default::default(),
             asking: Default::default(),
             admit_asked: Default::default(),
             local: Default::default(),
@@ -138,21 +141,25 @@ impl Breaker {
     }
 
     /// Makes the call unless the circuit is open. Every error is a failure.
-    pub async fn call<T, E, F, Fut>(&self, call: F) -> Result<T, Failure<E>>
+    pub fn call<T, E, F, Fut>(&self, call: F) -> impl Future<Output = Result<T, Failure<E>>>
     where
         F: FnOnce() -> Fut,
         Fut: Future<Output = Result<T, E>>,
     {
-        self.call_classified(|_: &E| Class::Permanent, call).await
+        self.call_classified(|_: &E| Class::Permanent, call)
     }
 
     /// Makes the call unless the circuit is open. Errors that are [`Class::Ignore`] are not held against it.
-    pub async fn call_classified<T, E, F, Fut>(&self, classify: impl Classify<E>, call: F) -> Result<T, Failure<E>>
+    pub fn call_classified<T, E, F, Fut>(
+        &self,
+        classify: impl Classify<E>,
+        call: F,
+    ) -> impl Future<Output = Result<T, Failure<E>>>
     where
         F: FnOnce() -> Fut,
         Fut: Future<Output = Result<T, E>>,
     {
-        self.around(classify, async || call().await.map_err(Failure::Inner)).await
+        self.around(classify, || call().map_err(Failure::Inner))
     }
 
     /// The same around other policies: what they refused was not made, so it is cancelled.
@@ -162,13 +169,19 @@ impl Breaker {
         Fut: Future<Output = Result<T, Failure<E>>>,
     {
         let _pass = self.0.client.inner().gate.enter()?;
-        let permit = self.0.admit().await?;
+        let leave = match Leave::ask(&self.0) {
+            Some(leave) => Ok(leave),
+            None => Err(self.0.admit().await?),
+        };
         let result = call().await;
         let report = match &result {
             Ok(_) => Report::Ok,
             Err(failure) => judge(&classify, failure),
         };
-        permit.report(report).await;
+        match leave {
+            Ok(leave) => leave.report(report),
+            Err(permit) => permit.report(report).await,
+        }
         result
     }
 

@@ -174,14 +174,15 @@ impl BreakerOptions {
         self
     }
 
-    /// How many calls are sent together at most. 50 unless said.
+    /// From how many unsent calls on they are sent before the flush interval is over. 50 unless said; under load more go
+    /// together.
     pub fn batch(mut self, calls: u32) -> Self {
         self.batch = u64::from(calls);
         self
     }
 
     /// How long this process believes that the circuit is closed without having heard so again. One second unless said:
-    /// that is how late it may be in seeing that others tripped it.
+    /// that is how late it may be in seeing that others tripped it, and a few calls more where many come at once.
     pub fn trust(mut self, length: Duration) -> Self {
         self.trust = length;
         self

@@ -69,7 +69,7 @@ impl Permit {
     pub(crate) async fn report(mut self, report: Report) {
         self.is_done = true;
         match self.way {
-            Way::Server(permit) => self.core.report(permit, report, self.took()).await,
+            Way::Server(permit) => Box::pin(self.core.report(permit, report, self.took())).await,
             _ => self.tell(report),
         }
     }
@@ -92,20 +92,58 @@ impl Permit {
     /// Everything that needs no waiting.
     fn tell(&self, report: Report) {
         match self.way {
-            Way::Here(tag) => {
-                let is_failure = match report {
-                    Report::Ok => false,
-                    Report::Fail => true,
-                    Report::Ignore | Report::Cancel => return,
-                };
-                let slow_after = self.core.options.patch.slow;
-                let is_slow =
-                    slow_after.is_some_and(|slow| self.took().as_micros() >= slow.as_us().unsigned_abs().into());
-                self.core.record(tag, Outcome { is_failure, is_slow });
-            }
+            Way::Here(tag) => self.core.count(tag, self.started, report),
             Way::Server(permit) => self.core.report_in_background(permit, report, self.took()),
             Way::Local(permit) => self.core.report_locally(permit, report, self.took()),
             Way::Uncounted => {}
+        }
+    }
+}
+
+impl Core {
+    /// What came of a call that was admitted here.
+    #[inline]
+    fn count(self: &Arc<Self>, tag: Tag, started: Moment, report: Report) {
+        let is_failure = match report {
+            Report::Ok => false,
+            Report::Fail => true,
+            Report::Ignore | Report::Cancel => return,
+        };
+        let is_slow = self.options.patch.slow.is_some_and(|slow| {
+            let took = self.client.clock().now().saturating_sub(started);
+            took.as_micros() >= slow.as_us().unsigned_abs().into()
+        });
+        self.record(tag, Outcome { is_failure, is_slow });
+    }
+}
+
+/// Leave given by this process, for a call that borrows the breaker: the same as [`Way::Here`] without counting a
+/// reference.
+pub(super) struct Leave<'a> {
+    core: &'a Arc<Core>,
+    tag: Tag,
+    started: Moment,
+    is_done: bool,
+}
+
+impl<'a> Leave<'a> {
+    #[inline]
+    pub fn ask(core: &'a Arc<Core>) -> Option<Self> {
+        core.admit_here().map(|(tag, started)| Self { core, tag, started, is_done: false })
+    }
+
+    #[inline]
+    pub fn report(mut self, report: Report) {
+        self.is_done = true;
+        self.core.count(self.tag, self.started, report);
+    }
+}
+
+impl Drop for Leave<'_> {
+    fn drop(&mut self) {
+        // A call that is cancelled counts neither way.
+        if !self.is_done && std::thread::panicking() {
+            self.core.count(self.tag, self.started, Report::Fail);
         }
     }
 }

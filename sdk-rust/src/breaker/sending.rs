@@ -18,7 +18,6 @@ use resil_core::circuit_breaker::Batch;
 use resil_wire::answer::Answer;
 use resil_wire::breaker::TallyCall;
 use resil_wire::command::Command;
-use tokio::sync::MutexGuard;
 
 use super::batch::{Outcome, Recorded, Tag};
 use super::core::Core;
@@ -28,6 +27,12 @@ use crate::error::Error;
 
 /// How often a task tries to send before it leaves it to the next call: by then the server is away.
 const TRIES: u32 = 5;
+
+/// How many batches of successes a busy breaker sends in a flush interval, about.
+const BATCHES_PER_INTERVAL: u32 = 20;
+
+/// From this many calls on nothing waits for its turn.
+const PACED_MAX: u64 = 1_500;
 
 /// How often the options are sent along although the circuit stays closed: the key may have been lost.
 const REFRESH: Duration = Duration::from_secs(10);
@@ -52,7 +57,10 @@ impl Sender {
 /// When something unsent is to be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum When {
+    /// A failure, or more than should wait.
     Now,
+    /// A full batch: at once, unless one has just gone.
+    Soon,
     InTime,
 }
 
@@ -70,23 +78,40 @@ impl Core {
                 }
             }
         };
+        if calls == 1 {
+            // Not all of those who come while this is unsent look at the clock, and this call may have taken long.
+            self.view.expire(self.client.clock().now());
+        }
         let is_due = outcome.is_failure || calls >= self.options.batch;
         if is_due && self.is_memory {
-            // Nothing to wait for, unless somebody else is at it.
-            if self.flush().now_or_never().is_some() {
+            // Nothing to wait for, unless somebody else is at it. Tried and not awaited: a task that has used up its turn with
+            // the runtime would be told to wait for a lock that is free.
+            if let Ok(mut sender) = self.sender.try_lock()
+                && self.flush_as(&mut sender).now_or_never().is_some()
+            {
                 return;
             }
         }
         if is_due {
-            self.send(When::Now);
+            // Of successes only the one that fills the batch says so: those after it find it on its way.
+            if outcome.is_failure || calls >= PACED_MAX {
+                self.send(When::Now);
+            } else if calls.is_multiple_of(self.options.batch) {
+                self.send(When::Soon);
+            }
         } else if calls == 1 {
             self.send(When::InTime);
         }
     }
 
     fn send(self: &Arc<Self>, when: When) {
-        if when == When::Now {
-            self.hurry.notify_one();
+        match when {
+            When::Now => {
+                self.urgent.notify_one();
+                self.hurry.notify_one();
+            }
+            When::Soon => self.hurry.notify_one(),
+            When::InTime => {}
         }
         if !self.flushing.swap(true, Ordering::SeqCst) {
             let flag = Flag(Arc::clone(self));
@@ -102,12 +127,16 @@ impl Core {
 
     async fn flush(&self) -> Result<(), Error> {
         let mut sender = self.sender.lock().await;
+        self.flush_as(&mut sender).await
+    }
+
+    async fn flush_as(&self, sender: &mut Sender) -> Result<(), Error> {
         loop {
             // What waits to be sent again goes first; what was counted since goes with the next round.
             let is_again = !sender.queue.is_empty();
-            self.take_up(&mut sender);
+            self.take_up(sender);
             while let Some(batch) = sender.queue.front().copied() {
-                self.send_front(&mut sender, batch).await?;
+                self.send_front(sender, batch).await?;
             }
             if !is_again {
                 return Ok(());
@@ -134,7 +163,7 @@ impl Core {
         }
     }
 
-    async fn send_front(&self, sender: &mut MutexGuard<'_, Sender>, batch: Batch) -> Result<(), Error> {
+    async fn send_front(&self, sender: &mut Sender, batch: Batch) -> Result<(), Error> {
         let (generation, seq) = (sender.generation, sender.seq);
         let tally = Command::BreakerTally(TallyCall { key: &self.key, generation, caller: &self.caller, seq, batch });
         let question = self.view.question(self.client.clock().now());
@@ -206,7 +235,17 @@ impl Flag {
                 // A probe, should it be one, is given back by being dropped.
                 drop(core.ask_admission().await);
             }
+            if core.has_unsent() && failed > 0 {
+                continue;
+            }
             if core.has_unsent() {
+                // Under load every batch is full before the one before it is answered. A breather lets them grow, so that they
+                // cost a call next to nothing; a failure does not wait.
+                tokio::select! {
+                    () = core.client.clock().sleep(core.options.flush_interval / BATCHES_PER_INTERVAL) => {}
+                    () = core.urgent.notified() => {}
+                    () = core.client.inner().closing.cancelled() => {}
+                }
                 continue;
             }
             // Whoever counted something after that look either finds the flag down, or is found here.

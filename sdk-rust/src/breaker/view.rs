@@ -107,6 +107,21 @@ impl View {
         }
     }
 
+    /// Whether it was closed when it was last heard of, however long ago.
+    #[inline]
+    pub fn is_closed(&self) -> bool {
+        self.gate.load(Ordering::SeqCst) & 3 == CLOSED
+    }
+
+    /// Believes no longer that it is closed if that was heard too long ago.
+    pub fn expire(&self, now: Moment) {
+        let word = self.gate.load(Ordering::SeqCst);
+        if word & 3 == CLOSED && word >> 2 <= micros(now) {
+            // Whoever changed it meanwhile knows more.
+            let _ = self.gate.compare_exchange(word, ASK, Ordering::SeqCst, Ordering::SeqCst);
+        }
+    }
+
     /// Believes nothing until somebody asks.
     pub fn ask(&self) {
         self.gate.store(ASK, Ordering::SeqCst);

@@ -44,17 +44,18 @@ use std::time::Duration;
 
 use metrics::Counter;
 use resil_core::limits::COST_MAX;
-use resil_core::rate_limit::Ask;
+use resil_core::rate_limit::{Ask, Quota};
 use resil_wire::answer::Answer;
 use resil_wire::command::Command;
 use resil_wire::gcra::Numbers;
 use smallvec::SmallVec;
 
 use self::denied::{Denial, Denied};
-use self::limit::Checked;
 pub use self::limit::Limit;
 pub(crate) use self::limit::span;
+use self::limit::{Checked, Shape};
 pub use self::several::Verdicts;
+use crate::backend::Backend;
 use crate::backend::memory::Memory;
 use crate::client::Client;
 use crate::error::Error;
@@ -77,6 +78,8 @@ pub struct Limiter(Arc<Inner>);
 struct Inner {
     client: Client,
     name: Arc<str>,
+    /// `resil:limit:<name>:{`
+    key_prefix: Box<[u8]>,
     limit: Checked,
     shape_id: u64,
     rejections: Counter,
@@ -135,7 +138,8 @@ pub(crate) fn millis(ms: i64) -> Option<Duration> {
 }
 
 /// The key of a state, off the heap unless it is long.
-type Key = SmallVec<[u8; 96]>;
+type Key = SmallVec<[u8; KEY_ON_STACK]>;
+const KEY_ON_STACK: usize = 96;
 
 impl Client {
     /// A limit under a name. Everybody who names it the same, with the same limit, shares it.
@@ -146,7 +150,8 @@ impl Client {
         self.inner().health.add(format!("limit:{name}").into(), limit.when_away);
         let shape_id = self.inner().limits.denied.shape_id(&limit.shape);
         let rejections = telemetry::rejections(&name, "limiter");
-        Ok(Limiter(Arc::new(Inner { client: self.clone(), name, limit, shape_id, rejections })))
+        let key_prefix = format!("resil:limit:{name}:{{").into_bytes().into();
+        Ok(Limiter(Arc::new(Inner { client: self.clone(), name, key_prefix, limit, shape_id, rejections })))
     }
 }
 
@@ -217,8 +222,8 @@ impl Limiter {
 
     fn not_for_windows(&self, what: &str) -> Result<(), Error> {
         match self.0.limit.shape {
-            limit::Shape::Bucket(_) => Ok(()),
-            limit::Shape::Window { .. } => Err(Error::InvalidArgument(format!("an exact window knows no {what}"))),
+            Shape::Bucket(_) => Ok(()),
+            Shape::Window { .. } => Err(Error::InvalidArgument(format!("an exact window knows no {what}"))),
         }
     }
 
@@ -229,10 +234,23 @@ impl Limiter {
     /// `resil:limit:<name>:{<key>}`
     fn key(&self, key: &[u8]) -> Key {
         let mut whole = Key::new();
-        for part in [b"resil:limit:", self.0.name.as_bytes(), b":{", key, b"}"] {
-            whole.extend_from_slice(part);
-        }
+        whole.extend_from_slice(&self.0.key_prefix);
+        whole.extend_from_slice(key);
+        whole.push(b'}');
         whole
+    }
+
+    /// The same into `buffer`, if it fits.
+    #[inline]
+    fn write_key<'a>(&self, key: &[u8], buffer: &'a mut [u8; KEY_ON_STACK]) -> Option<&'a [u8]> {
+        let prefix = &*self.0.key_prefix;
+        let whole = buffer.get_mut(..prefix.len() + key.len() + 1)?;
+        let (before, rest) = whole.split_at_mut(prefix.len());
+        before.copy_from_slice(prefix);
+        let (middle, last) = rest.split_at_mut(key.len());
+        middle.copy_from_slice(key);
+        last.copy_from_slice(b"}");
+        Some(whole)
     }
 
     async fn ask(&self, key: &[u8], ask: Ask) -> Result<Verdict, Error> {
@@ -242,6 +260,42 @@ impl Limiter {
 
     /// Asks unless the answer is known to be no.
     async fn ask_inside(&self, key: &[u8], ask: Ask) -> Result<Verdict, Error> {
+        match (self.0.client.backend(), &self.0.limit.shape) {
+            (Backend::Memory(memory), Shape::Bucket(quotas)) => self.ask_memory(memory, quotas, key, ask),
+            // On the heap: moving a future of this size costs more.
+            _ => Box::pin(self.ask_server(key, ask)).await,
+        }
+    }
+
+    /// Memory answers at once: there is nothing to be gained by remembering what it denied, nor by writing a command.
+    fn ask_memory(&self, memory: &Memory, quotas: &[Quota], key: &[u8], ask: Ask) -> Result<Verdict, Error> {
+        let mut buffer = [0; KEY_ON_STACK];
+        let heap;
+        let key = match self.write_key(key, &mut buffer) {
+            Some(key) => key,
+            None => {
+                heap = self.key(key);
+                &heap[..]
+            }
+        };
+        let verdict = match memory.take(key, quotas, ask) {
+            Ok((granted, reading)) => Verdict::read(granted.into(), &Numbers::from(&reading), DecidedBy::Server),
+            Err(error) if error.says_away() => self.decide_away(key, ask, error)?,
+            Err(error) => return Err(error),
+        };
+        if !verdict.is_granted() && ask != Ask::Peek {
+            self.rejected(&verdict);
+        }
+        Ok(verdict)
+    }
+
+    #[cold]
+    fn rejected(&self, verdict: &Verdict) {
+        self.0.rejections.increment(1);
+        tracing::debug!(name = &*self.0.name, retry_after = ?verdict.retry_after, "resil.reject");
+    }
+
+    async fn ask_server(&self, key: &[u8], ask: Ask) -> Result<Verdict, Error> {
         let key = self.key(key);
         let now = self.0.client.clock().now();
         let least = match ask {
@@ -268,8 +322,7 @@ impl Limiter {
         };
         let verdict = self.decide(&key, ask).await?;
         if !verdict.is_granted() {
-            self.0.rejections.increment(1);
-            tracing::debug!(name = &*self.0.name, retry_after = ?verdict.retry_after, "resil.reject");
+            self.rejected(&verdict);
         }
         if verdict.decided_by == DecidedBy::Server
             && let Some(retry_after) = verdict.retry_after.filter(|wait| !wait.is_zero())

@@ -214,15 +214,15 @@ impl Retry {
     }
 
     /// Runs `operation`, again and again while it fails with what `classify` calls retryable.
-    pub async fn call<T, E, Fut>(
+    pub fn call<T, E, Fut>(
         &self,
         classify: impl Classify<E>,
         mut operation: impl FnMut() -> Fut,
-    ) -> Result<T, Failure<E>>
+    ) -> impl Future<Output = Result<T, Failure<E>>>
     where
         Fut: Future<Output = Result<T, E>>,
     {
-        self.run(classify, None, || operation().map_err(Failure::Inner)).await
+        self.run(classify, None, move || operation().map_err(Failure::Inner))
     }
 
     /// The same around another policy: `retry.around(classify, || timeout.call(|| fetch()))`.
@@ -251,9 +251,15 @@ impl Retry {
         if let Some(budget) = &inner.budget {
             budget.count_call();
         }
-        let own_deadline = inner.settings.max_elapsed.map(|span| inner.clock.now().saturating_add(span));
-        let deadline = [deadline, own_deadline].into_iter().flatten().min();
-        let mut delays = inner.backoff.delays();
+        let deadline = match inner.settings.max_elapsed {
+            None => deadline,
+            Some(span) => {
+                let own = inner.clock.now().saturating_add(span);
+                Some(deadline.map_or(own, |deadline| deadline.min(own)))
+            }
+        };
+        // Most calls succeed at once: what only a retry needs is made by the first failure.
+        let mut delays = None;
         let mut attempts = 0;
         loop {
             attempts += 1;
@@ -261,8 +267,9 @@ impl Retry {
                 Ok(value) => return Ok(value),
                 Err(failure) => failure,
             };
+            let delays = delays.get_or_insert_with(|| inner.backoff.delays());
             let class = classify_failure(&classify, &failure);
-            let pause = match inner.plan(class, failure, attempts, deadline, &mut delays) {
+            let pause = match inner.plan(class, failure, attempts, deadline, delays) {
                 Ok(pause) => pause,
                 Err(failure) => return Err(failure),
             };

@@ -69,13 +69,15 @@ impl Gate {
     }
 
     /// Runs it as one call, and marks this task as inside meanwhile. Dropped when the gate is shut.
-    pub async fn pass_through<F: Future>(&self, future: F) -> Result<F::Output, Error> {
+    ///
+    /// `make` is called here, and not by the caller: a future that is handed over is kept twice, as what came and as what runs.
+    pub async fn pass_through<F: Future>(&self, make: impl FnOnce() -> F) -> Result<F::Output, Error> {
         let _pass = self.enter()?;
         let mut inside = inside();
         inside.push(self.id());
         tokio::select! {
             biased;
-            output = INSIDE.scope(inside, future) => Ok(output),
+            output = INSIDE.scope(inside, make()) => Ok(output),
             () = self.0.cut_off.cancelled() => Err(Error::ShuttingDown),
         }
     }
@@ -210,18 +212,20 @@ mod tests {
     async fn a_closing_gate_lets_in_only_who_is_inside_and_counts_them_once() {
         let gate = Gate::default();
         let other = Gate::default();
-        let checked = gate.pass_through(other.pass_through(async {
-            assert_eq!(gate.close(), 1);
-            let inner = gate.enter().expect("it is inside");
-            assert_eq!(gate.close(), 1, "the inner call is part of the outer");
-            drop(inner);
-            assert_eq!(gate.close(), 1);
-            let outside = {
-                let gate = gate.clone();
-                tokio::spawn(async move { gate.enter().err() })
-            };
-            assert_eq!(outside.await.unwrap(), Some(Error::ShuttingDown));
-        }));
+        let checked = gate.pass_through(|| {
+            other.pass_through(|| async {
+                assert_eq!(gate.close(), 1);
+                let inner = gate.enter().expect("it is inside");
+                assert_eq!(gate.close(), 1, "the inner call is part of the outer");
+                drop(inner);
+                assert_eq!(gate.close(), 1);
+                let outside = {
+                    let gate = gate.clone();
+                    tokio::spawn(async move { gate.enter().err() })
+                };
+                assert_eq!(outside.await.unwrap(), Some(Error::ShuttingDown));
+            })
+        });
         checked.await.unwrap().unwrap();
         assert_eq!(gate.enter().err(), Some(Error::ShuttingDown));
         assert!(other.enter().is_ok(), "another client's gate is open");
@@ -230,7 +234,7 @@ mod tests {
     #[tokio::test]
     async fn a_shut_gate_lets_in_nobody_and_drops_who_is_inside() {
         let gate = Gate::default();
-        let inside = gate.pass_through(async {
+        let inside = gate.pass_through(|| async {
             assert_eq!(gate.shut(), 1);
             assert_eq!(gate.enter().err(), Some(Error::ShuttingDown));
             std::future::pending::<()>().await;

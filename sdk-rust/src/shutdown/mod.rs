@@ -118,7 +118,7 @@ impl Client {
     /// # Ok::<(), resil::Error>(()) }).unwrap();
     /// ```
     pub async fn in_flight<F: Future>(&self, future: F) -> Result<F::Output, Error> {
-        self.inner().gate.pass_through(future).await
+        self.inner().gate.pass_through(|| future).await
     }
 
     /// Whether a shutdown has begun. For readiness probes.

@@ -66,7 +66,7 @@ impl Store {
         Ok(Answer::Throttle(call.throttle.reply(&verdict)))
     }
 
-    fn take(&self, key: &[u8], quotas: &[Quota], ask: Ask, when: When) -> Result<Verdict, Error> {
+    pub fn take(&self, key: &[u8], quotas: &[Quota], ask: Ask, when: When) -> Result<Verdict, Error> {
         self.on(key, when, |tiers: &mut TierSet, now| {
             let Step { verdict, change, .. } = step(tiers, quotas, ask, now).map_err(refused)?;
             Ok((verdict, keep(tiers, change)))

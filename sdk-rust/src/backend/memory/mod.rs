@@ -31,6 +31,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use resil_core::Instant;
+use resil_core::rate_limit::{Ask, Quota, Reading};
 use resil_wire::answer::{Answer, Heartbeat};
 use resil_wire::command::Command;
 use tokio::sync::watch;
@@ -67,6 +68,19 @@ impl Memory {
     /// Answers at once: WAIT means try once, as in a transaction on a server.
     pub fn call(&self, command: &Command<'_>) -> Result<Answer, Error> {
         self.call_when(command, When::Now)
+    }
+
+    /// RES.GCRA without a command, for whoever has checked what it asks for: what is granted, and what the binding tier reads.
+    pub fn take(&self, key: &[u8], quotas: &[Quota], ask: Ask) -> Result<(u32, Reading), Error> {
+        if self.closed.load(Relaxed) {
+            return Err(closed());
+        }
+        if let ([quota], Ask::Take(cells)) = (quotas, ask)
+            && let Some(reading) = self.store.take_usual(key, quota, cells)
+        {
+            return Ok((cells, reading));
+        }
+        self.store.take(key, quotas, ask, When::Now).map(|verdict| (verdict.granted, verdict.binding()))
     }
 
     /// The same at another instant than the clock's, for those who play what happened at given instants.

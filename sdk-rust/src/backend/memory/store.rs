@@ -7,16 +7,16 @@
 //! 3. A key with waiters stays.
 //! 4. The clock is read while the shard is held: for one key time does not run back.
 
-use std::hash::RandomState;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
+use foldhash::fast::RandomState;
 use indexmap::IndexMap;
 use parking_lot::{Mutex, MutexGuard};
 use resil_core::Instant;
 use resil_core::circuit_breaker::Breaker;
 use resil_core::queue::WaiterId;
-use resil_core::rate_limit::TierSet;
+use resil_core::rate_limit::{Quota, Reading, TierSet};
 use resil_core::window::Window;
 use smallvec::SmallVec;
 
@@ -163,6 +163,25 @@ impl Store {
         result
     }
 
+    /// The usual call of a limit: a key with one tier, asked for by its own quota, and granted. `None`: take the long way,
+    /// [`on`](Self::on); nothing was done.
+    pub fn take_usual(&self, key: &[u8], quota: &Quota, cells: u32) -> Option<Reading> {
+        let salt = salt_of(key);
+        let mut keys = self.shards[shard_of(salt)].0.lock();
+        let now = self.clock.core_now();
+        let entry = keys.map.get_mut(key)?;
+        let State::Tiers(tiers) = &mut entry.state else { return None };
+        let ([tier], false) = (&mut tiers[..], entry.due.is_none_or(|due| due <= now)) else { return None };
+        let (taken, reading) = tier.take(quota, cells, now)?;
+        *tier = taken;
+        // A grant owes more than was owed before: if it is gone by then, that is still the next point of the grid.
+        if entry.due.is_none_or(|due| !taken.is_drained_by(due)) {
+            entry.due = tiers.due(salt);
+        }
+        self.count_call(keys);
+        Some(reading)
+    }
+
     /// Does `work` with several keys at once; nobody sees half of it. Whatever is left in them is kept.
     pub fn on_all<T: Kept, R>(
         &self,
@@ -214,11 +233,16 @@ impl Store {
         self.shards.iter().map(|shard| shard.0.lock().map.len()).sum()
     }
 
+    #[inline]
     fn count_call(&self, mut keys: MutexGuard<'_, Keys>) {
         keys.calls += 1;
-        if keys.calls < CALLS_PER_SWEEP {
-            return;
+        if keys.calls >= CALLS_PER_SWEEP {
+            self.sweep_some(keys);
         }
+    }
+
+    #[cold]
+    fn sweep_some(&self, mut keys: MutexGuard<'_, Keys>) {
         keys.calls = 0;
         drop(keys);
         // Another shard each time, also one that nobody asks any more.
@@ -318,12 +342,13 @@ pub(super) fn wrong_type() -> Error {
 }
 
 /// A number of a name's own, to spread keys over shards and expiries over time.
+#[inline]
 fn salt_of(name: &[u8]) -> u64 {
-    let mut salt = name.len() as u64;
-    for chunk in name.chunks(8) {
-        let mut word = [0; 8];
-        word[..chunk.len()].copy_from_slice(chunk);
-        salt = (salt ^ u64::from_le_bytes(word)).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
+    let mix = |salt: u64, word: u64| (salt ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
+    let (words, rest) = name.as_chunks::<8>();
+    let mut salt = words.iter().fold(name.len() as u64, |salt, word| mix(salt, u64::from_le_bytes(*word)));
+    if !rest.is_empty() {
+        salt = mix(salt, rest.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte)));
     }
     salt
 }
