@@ -1,6 +1,6 @@
 //! Retry around a call that succeeds the first time: three attempts, exponential delays with jitter.
 
-use std::future::{Future, Ready};
+use std::future::Ready;
 use std::time::Duration;
 
 use backon::{ExponentialBuilder, Retryable};
