@@ -22,6 +22,9 @@ use crate::health::{Health, Registry};
 use crate::holding::watchdog::Holdings;
 use crate::shutdown::{Gate, HeldRegistry, Shutdown};
 
+/// Nobody waits longer for one command, and every sum of times stays one.
+const COMMAND_TIMEOUT_MAX: Duration = Duration::from_secs(3_600);
+
 /// What to connect to, and how.
 #[derive(Clone)]
 pub struct ConnectOptions {
@@ -85,9 +88,9 @@ impl ConnectOptions {
         self
     }
 
-    /// How long a command may take before the server counts as not answering. One second unless said.
+    /// How long a command may take before the server counts as not answering. One second unless said, an hour at most.
     pub fn command_timeout(mut self, timeout: Duration) -> Self {
-        self.command_timeout = timeout;
+        self.command_timeout = timeout.min(COMMAND_TIMEOUT_MAX);
         self
     }
 
@@ -179,6 +182,11 @@ impl Client {
             held: HeldRegistry::default(),
             shutdown: Shutdown::default(),
         }))
+    }
+
+    /// Set when whoever asks now has to stop waiting, because of a shutdown: later for what is part of a call in flight.
+    pub(crate) fn patience(&self) -> &CancellationToken {
+        self.0.gate.patience(&self.0.closing)
     }
 
     pub(crate) fn inner(&self) -> &Inner {

@@ -130,6 +130,9 @@ impl Code {
     }
 }
 
+/// How long what another holds is waited for before it is asked for again.
+const HELD_FOR: Duration = Duration::from_secs(1);
+
 /// What Resil itself has to say.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -212,22 +215,25 @@ impl Error {
     }
 
     /// How long to wait before the same call may succeed, if that is known.
+    ///
+    /// What somebody holds is free when its lease ends, which is what the field of the error says, but nearly always long
+    /// before: so this is a second at most for a lock, a bulkhead and work that another does.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
-            Self::CircuitOpen { retry_after, .. }
-            | Self::RateLimitExceeded { retry_after, .. }
-            | Self::BulkheadFull { retry_after, .. }
+            Self::CircuitOpen { retry_after, .. } | Self::RateLimitExceeded { retry_after, .. } => *retry_after,
+            Self::BulkheadFull { retry_after, .. }
             | Self::LockTimeout { retry_after, .. }
-            | Self::IdempotencyBusy { retry_after, .. } => *retry_after,
+            | Self::IdempotencyBusy { retry_after, .. } => retry_after.map(|lease| lease.min(HELD_FOR)),
             _ => None,
         }
     }
 
-    /// What is said to somebody outside: without whatever a loader, a panic or the unexpected had to say.
+    /// What is said to somebody outside: nothing that a loader or a panic had to say, and no names, which are often made of
+    /// keys that nobody else is to know.
     pub(crate) fn said_outside(&self) -> String {
         match self {
-            Self::LoadFailed { .. } | Self::Panicked(_) | Self::Internal(_) => self.code().meaning().to_owned(),
-            _ => self.to_string(),
+            Self::InvalidPolicy { .. } | Self::InvalidArgument(_) | Self::Timeout { .. } => self.to_string(),
+            _ => self.code().meaning().to_owned(),
         }
     }
 

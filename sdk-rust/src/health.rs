@@ -37,6 +37,9 @@ pub struct Health {
     pub policies: BTreeMap<String, Status>,
 }
 
+/// So many are shown by their names. The others of a kind are one, `limit:*`: names may be made of ids, and have no end.
+const NAMED_MAX: usize = 1_000;
+
 /// What was made from a client, and what each does while the server is away.
 #[derive(Debug, Default)]
 pub(crate) struct Registry(Mutex<BTreeMap<Arc<str>, Away>>);
@@ -44,7 +47,17 @@ pub(crate) struct Registry(Mutex<BTreeMap<Arc<str>, Away>>);
 impl Registry {
     /// `name` is made, for example `lock:orders`.
     pub fn add(&self, name: Arc<str>, away: Away) {
-        self.0.lock().insert(name, away);
+        let mut all = self.0.lock();
+        if all.len() < NAMED_MAX || all.contains_key(&name) {
+            all.insert(name, away);
+            return;
+        }
+        let kind = name.split_once(':').map_or(&*name, |(kind, _)| kind);
+        let others = all.entry(format!("{kind}:*").into()).or_insert(away);
+        // The worst of them speaks for all.
+        if away == Away::Closed {
+            *others = away;
+        }
     }
 
     pub fn look(&self, is_away: bool) -> Health {

@@ -1,11 +1,128 @@
-//! Distributed resilience in one round trip.
+//! Distributed resilience in one round trip: limits, breakers, locks, idempotency and single flight that a whole fleet shares,
+//! and the policies around them.
+//!
+//! The state is in a Redis or Valkey server with the Resil module, or in this process: `memory://` runs the same state
+//! machines, blocking waits included, with no set-up. Everything below runs on it.
+//!
+//! ```
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+//! use resil::limiter::Limit;
+//!
+//! let client = resil::connect("memory://").await?; // or redis://, rediss://, redis+cluster://, redis+sentinel://, unix://
+//! let api = client.limiter("api", Limit::per_second(10).burst(20))?;
+//! api.acquire("user:42").await?;
+//! # Ok(()) })
+//! # }
+//! ```
 //!
 //! # The map
-//! - [`connect`], [`Client`]: a server, a cluster, or the same machines in memory.
-//! - limiter, breaker, lock, shared bulkhead, idempotency, cache: what a whole fleet shares.
-//! - [`policy`]: what a process does by itself (retry, timeout, hedging, bulkhead, fallback), and whole policies of both.
-//! - [`dispatcher`], [`group`]: many pieces of work, none of which can take the others down.
-//! - [`error`]: one family of errors. [`http`]: headers and status codes. [`testing`]: a clock to drive, a script to play.
+//! What a fleet shares, made from a [`Client`]:
+//!
+//! | | what it is for | what a refusal is |
+//! | --- | --- | --- |
+//! | [`limiter`] | so many per second, per key | `RATE_LIMIT_EXCEEDED` |
+//! | [`breaker`] | leaving alone what is down | `CIRCUIT_OPEN` |
+//! | [`lock`] | one at a time, with a fence | `LOCK_TIMEOUT`, `LOCK_LOST` |
+//! | [`shared_bulkhead`] | so many at once, in the fleet | `BULKHEAD_FULL` |
+//! | [`idempotency`] | work that is done once | `IDEMPOTENCY_BUSY`, `IDEMPOTENCY_MISMATCH` |
+//! | [`cache`] | values that are loaded once | `LOAD_FAILED` |
+//!
+//! What a process does by itself: [`policy`] (retry, timeout, hedging, bulkhead, fallback), [`dispatcher`] and [`group`] (many pieces of
+//! work, none of which can take the others down), [`shutdown`].
+//!
+//! At the edges: [`http`] (headers and problem answers), [`grpc`] (statuses and service configs), `tower` (layers), [`testing`] and [`clock`]
+//! (a clock to drive), [`telemetry`] (the names of metrics and events), [`health`].
+//!
+//! Which pattern when, what each guarantees, and what it does not: the guide (`docs/guide.md`).
+//!
+//! # One of each
+//! A breaker, which opens for the whole fleet:
+//!
+//! ```
+//! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+//! # let client = resil::connect("memory://").await?;
+//! use resil::breaker::BreakerOptions;
+//!
+//! let bank = client.breaker("bank", BreakerOptions::new().consecutive(5))?;
+//! let paid = bank.call(async || Ok::<_, std::io::Error>("paid")).await;
+//! assert_eq!(paid.unwrap(), "paid");
+//! # Ok::<(), resil::Error>(()) }).unwrap();
+//! ```
+//!
+//! A lock, whose fence goes along with what is written:
+//!
+//! ```
+//! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+//! # let client = resil::connect("memory://").await?;
+//! let stock = client.lock("stock:42");
+//! let fence = stock.with_lock(|held| async move { Ok::<_, std::io::Error>(held.fence()) }).await;
+//! assert!(fence.unwrap().is_some());
+//! # Ok::<(), resil::Error>(()) }).unwrap();
+//! ```
+//!
+//! A bulkhead of the fleet:
+//!
+//! ```
+//! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+//! # let client = resil::connect("memory://").await?;
+//! let reports = client.shared_bulkhead("reports", 1);
+//! let inside = reports.enter().await?;
+//! assert_eq!(reports.enter().await.unwrap_err().code(), resil::Code::BulkheadFull);
+//! inside.leave().await?;
+//! # Ok::<(), resil::Error>(()) }).unwrap();
+//! ```
+//!
+//! Work that is done once:
+//!
+//! ```
+//! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+//! # let client = resil::connect("memory://").await?;
+//! let payments = client.idempotent("payments").build()?;
+//! for is_replay in [false, true] {
+//!     let receipt = payments.run("order-42", b"7 EUR", async |_run| Ok::<_, std::io::Error>("receipt-17")).await.unwrap();
+//!     assert_eq!((receipt.value.as_deref(), receipt.replayed), (Some(&b"receipt-17"[..]), is_replay));
+//! }
+//! # Ok::<(), resil::Error>(()) }).unwrap();
+//! ```
+//!
+//! A value that is loaded once:
+//!
+//! ```
+//! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+//! # let client = resil::connect("memory://").await?;
+//! let users = client.cached("user").build()?;
+//! let ada = users.get("42", async |_id| Ok::<_, std::io::Error>(Some("Ada".into()))).await.unwrap();
+//! assert_eq!(ada.into_value().as_deref(), Some(&b"Ada"[..]));
+//! # Ok::<(), resil::Error>(()) }).unwrap();
+//! ```
+//!
+//! Policies nest, and their errors do not: however many there are, it is [`Failure`].
+//!
+//! ```
+//! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+//! use std::time::Duration;
+//! use resil::policy::{Retry, RetrySettings, Timeout, retry_all};
+//!
+//! let (retry, timeout) = (Retry::new(&RetrySettings::default())?, Timeout::attempt(Duration::from_secs(1))?);
+//! let answer = retry.around(retry_all, || timeout.call(|| async { Ok::<_, std::io::Error>("hello") })).await;
+//! assert_eq!(answer.unwrap(), "hello");
+//! # Ok::<(), resil::Error>(()) }).unwrap();
+//! ```
+//!
+//! # Errors
+//! [`Error`] is what Resil has to say: a stable [`Code`], whether to retry, when, and the status for HTTP and gRPC; `docs/errors.md` is the table.
+//! A function of yours that ran and failed is [`Failure::Inner`], untouched.
+//!
+//! # Features
+//! - `redis` (on unless switched off): a real server. Without it there is only `memory://`.
+//! - `tower`: layers for tower services.
+//! - `tonic`: statuses and a client layer for gRPC; includes `tower`.
+//!
+//! # Runtime
+//! Tokio. The connection is kept by a task of the runtime it was made on, so connect on one that lives as long as the client;
+//! watchdogs and refreshes run on that of whoever needs them. Handles are cheap to clone, and can be used from every task. Any
+//! future may be dropped at any await.
 #![forbid(unsafe_code)]
 
 pub(crate) mod backend;
@@ -28,12 +145,27 @@ pub mod lock;
 pub mod policy;
 pub mod shared_bulkhead;
 pub mod shutdown;
-pub(crate) mod telemetry;
+pub mod telemetry;
 pub mod testing;
 #[cfg(feature = "tower")]
 pub mod tower;
+
+// What stands in signatures here, so that nobody has to depend on the right version of it.
+pub use bytes::Bytes;
+pub use tokio_util::sync::CancellationToken;
 
 pub use client::{Client, ConnectOptions, connect};
 pub use error::{Code, Error, Failure};
 pub use health::{Away, Health, Status};
 pub use shutdown::ShutdownReport;
+
+/// The pages of the repository that show Rust: their code is run by the tests.
+#[cfg(doctest)]
+mod pages {
+    #[doc = include_str!("../../README.md")]
+    struct Readme;
+    #[doc = include_str!("../../docs/guide.md")]
+    struct Guide;
+    #[doc = include_str!("../../docs/sdk-rust.md")]
+    struct SdkRust;
+}

@@ -41,7 +41,7 @@ use crate::error::{Error, Failure};
 use crate::health::Away;
 use crate::holding::ask::{Claim, Want, ask};
 use crate::holding::release::{LetGo, let_go};
-use crate::holding::{Binding, Holding, Kind, Renewal};
+use crate::holding::{Binding, Holding, Renewal};
 use crate::keys;
 
 /// The lease of a permit unless said.
@@ -130,7 +130,6 @@ impl SharedBulkhead {
 
     /// For a call that came in at the gate already.
     pub(crate) async fn enter_inside(&self) -> Result<BulkheadGuard, Error> {
-        self.client.note_holder(Kind::Bulkhead, self.want.away);
         ask(&self.client, &self.want, self.wait).await.map(BulkheadGuard::new)
     }
 
@@ -145,7 +144,6 @@ impl SharedBulkhead {
     }
 
     pub async fn enter_within(&self, wait: Duration) -> Result<BulkheadGuard, Error> {
-        self.client.note_holder(Kind::Bulkhead, self.want.away);
         ask(&self.client, &self.want, wait).await.map(BulkheadGuard::new)
     }
 
@@ -156,6 +154,7 @@ impl SharedBulkhead {
         F: FnOnce() -> R,
         R: Future<Output = Result<T, E>>,
     {
+        let _pass = self.client.inner().gate.enter()?;
         let guard = self.enter().await?;
         let lost = guard.lost();
         let done = tokio::select! {
@@ -219,8 +218,10 @@ impl BulkheadGuard {
     /// Leaves, and says how long it was inside. An error other than `LockLost` goes on being tried in the background.
     pub async fn leave(mut self) -> Result<Duration, Error> {
         let Some(holding) = self.holding.take() else { return Ok(Duration::ZERO) };
+        let was_held = holding.is_held();
         match let_go(&holding) {
-            LetGo::Last(pending) => pending.say().await,
+            LetGo::Last(pending) if was_held => pending.say().await,
+            LetGo::Last(pending) => Err(pending.say_of_lost(&holding).await),
             LetGo::Nothing if !holding.is_open => Err(holding.lost_error()),
             LetGo::Nothing | LetGo::StillHeld => Ok(holding.client.clock().now().saturating_sub(holding.since)),
         }

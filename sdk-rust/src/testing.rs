@@ -1,8 +1,19 @@
-//! For tests: raw commands through a client.
+//! For tests: a clock to drive, a script to play, raw commands.
+//!
+//! - [`Clock::driven`]: time that stands still until the test lets it go on.
+//! - [`Script`]: a server that says what it is told, and remembers what it was asked.
+//! - `memory://` is often all that a test needs: the same state machines as in the server.
+//! - [`raw`]: a command as words.
+
+mod script;
+
+pub use resil_wire::reply::Value;
+
+pub use self::script::{Reply, Script};
+pub use crate::clock::Clock;
 
 use resil_core::Instant;
 use resil_wire::command::{Allowed, Command};
-use resil_wire::reply::Value;
 
 use crate::backend::Backend;
 use crate::client::Client;

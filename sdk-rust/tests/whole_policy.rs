@@ -53,3 +53,426 @@ async fn a_call_through_every_stage_gives_its_answer_and_can_be_sent_to_another_
         assert_eq!(answer.await.unwrap(), Ok(7));
     }
 }
+
+/// Counts how often it ran, and fails every time.
+#[derive(Default)]
+struct Failing(AtomicU32);
+
+impl Failing {
+    async fn run(&self) -> Result<(), u32> {
+        Err(self.0.fetch_add(1, SeqCst) + 1)
+    }
+
+    fn count(&self) -> u32 {
+        self.0.load(SeqCst)
+    }
+}
+
+#[tokio::test]
+async fn an_open_circuit_makes_no_attempt_and_is_not_retried_and_takes_neither_cell_nor_place() {
+    let clock = Clock::driven();
+    let client = client(&clock).await;
+    let breaker = client.breaker("b", BreakerOptions::new().consecutive(1)).unwrap();
+    let limiter = client.limiter("b", Limit::per_second(10)).unwrap();
+    let bulkhead = LocalBulkhead::new("b", 5, 0).unwrap();
+    let policy = Policy::builder("b")
+        .timeout(TimeoutSettings { attempt: None, total: Some(10_000 * MS) })
+        .retry(&three_attempts())
+        .breaker(breaker.clone())
+        .limiter(limiter.clone())
+        .bulkhead(bulkhead.clone())
+        .build()
+        .unwrap();
+    let failing = Failing::default();
+    let first = policies_drive::drive(&clock, policy.call(retry_all, || failing.run()));
+    // The first attempt trips it, and the retry finds it open.
+    assert_eq!(first.unwrap_err().code(), Some(Code::CircuitOpen));
+    assert_eq!((failing.count(), bulkhead.metrics().completed), (1, 1));
+    let before = limiter.peek("b").await.unwrap().remaining;
+    let refused = policies_drive::drive(&clock, policy.call(retry_all, || failing.run()));
+    assert_eq!(refused.unwrap_err().code(), Some(Code::CircuitOpen));
+    assert_eq!((failing.count(), bulkhead.metrics().completed), (1, 1), "nothing was attempted");
+    assert_eq!(limiter.peek("b").await.unwrap().remaining, before);
+    assert_eq!(breaker.last_known_state(), Some(State::Open));
+}
+
+#[tokio::test]
+async fn what_is_refused_inside_of_the_breaker_is_cancelled_to_it_and_neither_success_nor_failure() {
+    let clock = Clock::driven();
+    let client = client(&clock).await;
+    // Exact, and one failure trips it: if a refusal counted as one, the circuit would open.
+    let options = BreakerOptions::new().mode(Mode::Exact).consecutive(1);
+    let breaker = client.breaker("inner", options).unwrap();
+    let limiter = client.limiter("inner", Limit::per_hour(1)).unwrap();
+    let limited = Policy::builder("inner").breaker(breaker.clone()).limiter(limiter).build().unwrap();
+    limited.call(retry_none, async || Ok::<_, ()>(())).await.unwrap();
+    for _ in 0..5 {
+        let refused = limited.call(retry_none, async || Ok::<_, ()>(())).await;
+        assert_eq!(refused.unwrap_err().code(), Some(Code::RateLimitExceeded));
+    }
+    let bulkhead = LocalBulkhead::new("inner", 1, 0).unwrap();
+    let full = Policy::builder("full").breaker(breaker.clone()).bulkhead(bulkhead.clone()).build().unwrap();
+    let _place = bulkhead.try_acquire().unwrap();
+    let refused = full.call(retry_none, async || Ok::<_, ()>(())).await;
+    assert_eq!(refused.unwrap_err().code(), Some(Code::BulkheadFull));
+    let snapshot = breaker.state().await.unwrap();
+    assert_eq!(snapshot.state, State::Closed);
+    assert_eq!((snapshot.calls, snapshot.failures), (1, 0), "only the call that was made counts");
+}
+
+#[tokio::test]
+async fn attempts_that_time_out_trip_the_breaker() {
+    let clock = Clock::driven();
+    let client = client(&clock).await;
+    let breaker = client.breaker("slow", BreakerOptions::new().consecutive(2)).unwrap();
+    let policy = Policy::builder("slow")
+        .timeout(TimeoutSettings { attempt: Some(50 * MS), total: None })
+        .breaker(breaker.clone())
+        .build()
+        .unwrap();
+    for _ in 0..2 {
+        let late = policies_drive::drive(&clock, policy.call(retry_none, std::future::pending::<Result<(), ()>>));
+        assert_eq!(late, Err(Error::Timeout { after: 50 * MS }.into()));
+    }
+    assert_eq!(breaker.last_known_state(), Some(State::Open));
+}
+
+#[test]
+fn the_total_deadline_cuts_off_retries_and_waits_for_nothing() {
+    let clock = Clock::driven();
+    let policy = Policy::builder("p")
+        .clock(clock.clone())
+        .timeout(TimeoutSettings { attempt: None, total: Some(250 * MS) })
+        .retry(&RetrySettings { max_attempts: 100, ..three_attempts() })
+        .build()
+        .unwrap();
+    let (failing, began) = (Failing::default(), clock.now());
+    // Delays of 100, 200: the second would end at 300.
+    let ended = policies_drive::drive(&clock, policy.call(retry_all, || failing.run()));
+    assert_eq!(ended, Err(Failure::Exhausted { attempts: 2, last: Box::new(Failure::Inner(2)) }));
+    assert_eq!(clock.now() - began, 100 * MS, "nobody waits for a retry that cannot be");
+    let began = clock.now();
+    let hanging = policies_drive::drive(&clock, policy.call(retry_all, std::future::pending::<Result<(), ()>>));
+    assert_eq!(hanging, Err(Error::Timeout { after: 250 * MS }.into()));
+    assert_eq!(clock.now() - began, 250 * MS);
+}
+
+#[test]
+fn what_a_call_says_about_time_beats_the_policy_in_both_directions() {
+    let clock = Clock::driven();
+    let settings = TimeoutSettings { attempt: Some(50 * MS), total: Some(100 * MS) };
+    let with = Policy::builder("with").clock(clock.clone()).timeout(settings).build().unwrap();
+    let without = Policy::builder("without").clock(clock.clone()).build().unwrap();
+    for (policy, options, expected) in [
+        (&with, CallOptions::new(), 50 * MS),
+        (&with, CallOptions::new().attempt_timeout(10 * MS), 10 * MS),
+        (&with, CallOptions::new().total_timeout(20 * MS), 20 * MS),
+        (&with, CallOptions::new().attempt_timeout(300 * MS).total_timeout(200 * MS), 200 * MS),
+        (&with, CallOptions::new().attempt_timeout(300 * MS), 100 * MS),
+        (&without, CallOptions::new().attempt_timeout(300 * MS), 300 * MS),
+    ] {
+        let began = clock.now();
+        let call = policy.call_with(options, retry_all, std::future::pending::<Result<(), ()>>);
+        let ended = policies_drive::drive(&clock, call);
+        assert_eq!(ended, Err(Error::Timeout { after: expected }.into()), "{options:?}");
+        assert_eq!(clock.now() - began, expected, "{options:?}");
+    }
+    for options in [CallOptions::new().attempt_timeout(Duration::ZERO), CallOptions::new().total_timeout(301_000 * MS)]
+    {
+        let refused = policies_drive::drive(&clock, with.call_with(options, retry_all, async || Ok::<_, ()>(())));
+        assert_eq!(refused.unwrap_err().code(), Some(Code::InvalidPolicy), "{options:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_fallback_answers_for_whatever_the_stages_came_to() {
+    let policy = Policy::builder("p").retry(&RetrySettings { max_attempts: 1, ..three_attempts() }).build().unwrap();
+    let fallback = Fallback::value(7);
+    let answer = policy.call_or(&fallback, CallOptions::new(), retry_all, async || Err::<i32, _>("down")).await;
+    assert_eq!(answer, Ok(7));
+    let answer = policy.call_or(&fallback, CallOptions::new(), retry_all, async || Ok::<_, &str>(1)).await;
+    assert_eq!(answer, Ok(1));
+}
+
+#[tokio::test]
+async fn shed_refuses_at_once_what_is_too_much_and_lets_in_again_when_it_is_less() {
+    let policy = Policy::builder("p").shed(1).build().unwrap();
+    let mut first = std::pin::pin!(policy.call(retry_all, std::future::pending::<Result<(), ()>>));
+    assert!(policies_drive::poll_now(first.as_mut()).is_pending());
+    let second = policy.call(retry_all, async || Ok::<_, ()>(())).await;
+    assert_eq!(second.unwrap_err().code(), Some(Code::BulkheadFull));
+    first.set(policy.call(retry_all, std::future::pending::<Result<(), ()>>));
+    let third = policy.call(retry_all, async || Ok::<_, ()>(())).await;
+    assert_eq!(third, Ok(()), "the first was dropped");
+}
+
+#[tokio::test]
+async fn the_key_of_the_limit_and_the_partition_of_the_bulkhead_are_the_calls_to_say() {
+    let clock = Clock::driven();
+    let client = client(&clock).await;
+    let partition = resil::policy::PartitionSettings { max_concurrent_calls: 1, max_queue: 0 };
+    let settings = resil::policy::BulkheadSettings {
+        partitions: [("gold".to_owned(), partition)].into(),
+        ..resil::policy::BulkheadSettings::default()
+    };
+    let bulkhead = LocalBulkhead::from_settings("p", &settings, clock.clone()).unwrap();
+    let limiter = client.limiter("p", Limit::per_hour(3)).unwrap();
+    let policy = Policy::builder("p").limiter(limiter).bulkhead(bulkhead.clone()).build().unwrap();
+    let call = async |options| policy.call_with(options, retry_none, async || Ok::<_, ()>(())).await;
+    assert_eq!(call(CallOptions::new().key("alice").cost(3)).await, Ok(()));
+    assert_eq!(call(CallOptions::new().key("alice")).await.unwrap_err().code(), Some(Code::RateLimitExceeded));
+    assert_eq!(call(CallOptions::new().key("bob").partition("gold")).await, Ok(()));
+    assert_eq!(bulkhead.partition("gold").unwrap().metrics().completed, 1);
+    let nowhere = call(CallOptions::new().key("bob").partition("lead")).await;
+    assert_eq!(nowhere.unwrap_err().code(), Some(Code::InvalidArgument));
+}
+
+#[tokio::test]
+async fn an_idempotent_call_is_made_once_and_all_its_attempts_are_one_run() {
+    let clock = Clock::driven();
+    let client = client(&clock).await;
+    let idempotent = client.idempotent("payments").build().unwrap();
+    let retry = RetrySettings { initial_backoff: Duration::from_micros(1), ..three_attempts() };
+    let total = TimeoutSettings { attempt: None, total: Some(1_000 * MS) };
+    for (name, order) in [("usual", None), ("odd", Some([Stage::Total, Stage::Retry, Stage::Shed]))] {
+        let mut builder = Policy::builder(name).clock(Clock::system()).retry(&retry).timeout(total.clone()).shed(1);
+        if let Some(order) = order {
+            builder = builder.order(order);
+        }
+        let policy = builder.build().unwrap();
+        let (runs, fences) = (AtomicU32::new(0), std::sync::Mutex::new(Vec::new()));
+        let pay = async || {
+            let work = async |run: resil::idempotency::Run| {
+                fences.lock().unwrap().push(run.fence());
+                if runs.fetch_add(1, SeqCst) < 2 { Err("down") } else { Ok(17) }
+            };
+            policy.call_once(&idempotent, name, b"7", CallOptions::new(), retry_all, work).await
+        };
+        let first = pay().await.unwrap();
+        assert_eq!((first.value, first.replayed, runs.load(SeqCst)), (Some(17), false, 3));
+        assert!(fences.lock().unwrap().windows(2).all(|pair| pair[0].is_some() && pair[0] == pair[1]));
+        let again = pay().await.unwrap();
+        assert_eq!((again.value, again.replayed, runs.load(SeqCst)), (Some(17), true, 3));
+    }
+}
+
+#[tokio::test]
+async fn a_shutdown_waits_for_every_call_in_flight_and_lets_in_what_they_ask_and_refuses_new_ones() {
+    const CALLS: u32 = 20;
+    let client = resil::connect("memory://").await.unwrap();
+    let breaker = client.breaker("d", BreakerOptions::new().consecutive(0).min_calls(1_000)).unwrap();
+    let limiter = client.limiter("d", Limit::per_second(1_000)).unwrap();
+    let retry = RetrySettings { initial_backoff: Duration::from_micros(1), ..three_attempts() };
+    let policy = Policy::builder("d").retry(&retry).breaker(breaker).limiter(limiter.clone()).build().unwrap();
+    let (go, begun) = (Arc::new(tokio::sync::Semaphore::new(0)), Arc::new(AtomicU32::new(0)));
+    let calls: Vec<_> = (0..CALLS)
+        .map(|_| {
+            let (policy, go, begun, client) = (policy.clone(), Arc::clone(&go), Arc::clone(&begun), client.clone());
+            tokio::spawn(async move {
+                let tries = AtomicU32::new(0);
+                let (tries, go, begun, client) = (&tries, &go, &begun, &client);
+                let work = || async move {
+                    begun.fetch_add(1, SeqCst);
+                    go.acquire().await.unwrap().forget();
+                    // The first attempt fails, so that a whole second one begins while the client shuts down.
+                    if tries.fetch_add(1, SeqCst) == 0 {
+                        return Err(());
+                    }
+                    client
+                        .lock("d")
+                        .wait(Duration::from_secs(5))
+                        .with_lock(async |_| Ok::<_, ()>(()))
+                        .await
+                        .map_err(drop)
+                };
+                policy.call(retry_all, work).await
+            })
+        })
+        .collect();
+    while begun.load(SeqCst) < CALLS {
+        tokio::task::yield_now().await;
+    }
+    let ending = tokio::spawn({
+        let client = client.clone();
+        async move { client.shutdown(Duration::from_secs(30)).await }
+    });
+    while !client.is_shutting_down() {
+        tokio::task::yield_now().await;
+    }
+    let refused = policy.call(retry_all, async || Ok::<_, ()>(())).await;
+    assert_eq!(refused, Err(Error::ShuttingDown.into()));
+    assert_eq!(limiter.check("x").await, Err(Error::ShuttingDown));
+    go.add_permits(2 * CALLS as usize);
+    for call in calls {
+        assert_eq!(call.await.unwrap(), Ok(()));
+    }
+    let report = tokio::time::timeout(Duration::from_secs(30), ending).await.unwrap().unwrap();
+    assert_eq!((report.drained, report.cut_off), (CALLS as usize, 0));
+    assert!(report.is_clean(), "{report:?}");
+}
+
+#[tokio::test]
+async fn a_shutdown_cuts_off_calls_at_its_deadline_and_releases_locks_that_are_held() {
+    let clock = Clock::driven();
+    let client = client(&clock).await;
+    let policy = Policy::builder("d").client(&client).build().unwrap();
+    let hanging = tokio::spawn({
+        let policy = policy.clone();
+        async move { policy.call(retry_all, std::future::pending::<Result<(), ()>>).await }
+    });
+    let guard = client.lock("orders").try_acquire().await.unwrap();
+    tokio::task::yield_now().await;
+    let ending = tokio::spawn({
+        let client = client.clone();
+        async move { client.shutdown(Duration::from_secs(3)).await }
+    });
+    while !ending.is_finished() {
+        tokio::task::yield_now().await;
+        clock.advance(10 * MS);
+    }
+    let report = ending.await.unwrap();
+    assert_eq!((report.cut_off, report.stragglers), (1, 0));
+    assert_eq!(report.released, ["lock:orders"]);
+    assert!(!guard.is_held());
+    assert_eq!(hanging.await.unwrap(), Err(Error::ShuttingDown.into()));
+}
+
+#[test]
+fn an_order_that_is_odd_is_warned_about() {
+    use Stage::*;
+    // Which stages there are, in which order; the beginning of each warning, in any order.
+    let cases: &[(&[Stage], &[&str])] = &[
+        (&[Total, Retry, Attempt], &[]),
+        (&Stage::DEFAULT_ORDER, &[]),
+        (&[Retry, Attempt], &["retry has no total"]),
+        (&[Hedge], &["hedge has no timeout"]),
+        (&[Total, Breaker, Retry], &["breaker is outside of retry"]),
+        (&[Total, RateLimit, Retry], &["rateLimit is outside of retry"]),
+        (&[Total, Bulkhead, Retry], &["bulkhead is outside of retry"]),
+        (&[Total, SharedBulkhead, Retry], &["sharedBulkhead is outside of retry"]),
+        (&[Total, Retry, Shed], &["retry is outside of shed"]),
+        (&[Total, Breaker, Hedge], &["breaker is outside of hedge"]),
+        (&[RateLimit, Breaker], &["rateLimit is outside of breaker"]),
+        (&[Bulkhead, Breaker], &["bulkhead is outside of breaker"]),
+        (&[SharedBulkhead, Bulkhead], &["sharedBulkhead is outside of bulkhead"]),
+        (&[Total, Breaker, RateLimit, Retry], &["breaker is outside of retry", "rateLimit is outside of retry"]),
+    ];
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let client = runtime.block_on(resil::connect("memory://")).unwrap();
+    for (order, expected) in cases {
+        let mut builder = Policy::builder("odd").order(order.iter().copied());
+        let mut timeout = TimeoutSettings::default();
+        for stage in *order {
+            builder = match stage {
+                Total => {
+                    timeout.total = Some(1_000 * MS);
+                    builder
+                }
+                Attempt => {
+                    timeout.attempt = Some(100 * MS);
+                    builder
+                }
+                Shed => builder.shed(5),
+                Retry => builder.retry(&three_attempts()),
+                Hedge => builder.hedge(&HedgeSettings::default()),
+                Breaker => builder.breaker(client.breaker("odd", BreakerOptions::new()).unwrap()),
+                RateLimit => builder.limiter(client.limiter("odd", Limit::per_second(1_000)).unwrap()),
+                Bulkhead => builder.bulkhead(LocalBulkhead::new("odd", 1, 0).unwrap()),
+                SharedBulkhead => builder.shared_bulkhead(client.shared_bulkhead("odd", 1)),
+            };
+        }
+        let policy = builder.timeout(timeout).build().unwrap();
+        assert_eq!(policy.order(), *order);
+        let warnings = policy.warnings();
+        assert_eq!(warnings.len(), expected.len(), "{order:?}: {warnings:?}");
+        for begins in *expected {
+            assert!(warnings.iter().any(|warning| warning.starts_with(begins)), "{order:?}: {warnings:?}");
+        }
+        // However odd, it runs.
+        let answer = runtime.block_on(policy.call(retry_all, async || Ok::<_, ()>(7)));
+        assert_eq!(answer, Ok(7), "{order:?}");
+    }
+    let twice = Policy::builder("odd").retry(&three_attempts()).order([Retry, Retry]).build();
+    assert_eq!(twice.unwrap_err().to_string(), "order names retry twice");
+    let missing = Policy::builder("odd").retry(&three_attempts()).order([Total]).build();
+    assert_eq!(missing.unwrap_err().to_string(), "order must name retry, which the policy has");
+    let timeout = TimeoutSettings { attempt: Some(100 * MS), total: Some(1_000 * MS) };
+    for (order, begins) in [
+        ([Retry, Total, Hedge, Attempt], "order must begin with total"),
+        ([Total, Attempt, Retry, Hedge], "order must end with attempt"),
+        ([Total, Hedge, Retry, Attempt], "order must have hedge inside of retry"),
+    ] {
+        let builder = Policy::builder("odd").timeout(timeout.clone()).retry(&three_attempts());
+        let refused = builder.hedge(&HedgeSettings::default()).order(order).build().unwrap_err();
+        assert!(refused.to_string().starts_with(begins), "{refused}");
+    }
+}
+
+#[tokio::test]
+async fn another_order_does_what_it_says() {
+    let clock = Clock::driven();
+    let client = client(&clock).await;
+    let breaker = client.breaker("outside", BreakerOptions::new().consecutive(2)).unwrap();
+    let policy = Policy::builder("p")
+        .retry(&RetrySettings { initial_backoff: Duration::from_micros(1), ..three_attempts() })
+        .clock(Clock::system())
+        .breaker(breaker.clone())
+        .order([Stage::Breaker, Stage::Retry])
+        .build()
+        .unwrap();
+    let failing = Failing::default();
+    let first = policy.call(retry_all, || failing.run()).await;
+    assert_eq!(first, Err(Failure::Exhausted { attempts: 3, last: Box::new(Failure::Inner(3)) }));
+    assert_eq!(breaker.last_known_state(), Some(State::Closed), "three attempts are one failure to it");
+    let _ = policy.call(retry_all, || failing.run()).await;
+    assert_eq!(breaker.last_known_state(), Some(State::Open));
+    let bulkhead = LocalBulkhead::new("outside", 1, 0).unwrap();
+    let policy = Policy::builder("p")
+        .clock(clock.clone())
+        .retry(&three_attempts())
+        .bulkhead(bulkhead.clone())
+        .order([Stage::Bulkhead, Stage::Retry])
+        .build()
+        .unwrap();
+    let mut waiting = std::pin::pin!(policy.call(retry_all, || failing.run()));
+    assert!(policies_drive::poll_now(waiting.as_mut()).is_pending(), "it waits for its retry");
+    assert_eq!(bulkhead.metrics().active, 1, "and holds its place");
+}
+
+proptest::proptest! {
+    #![proptest_config(policies_drive::seed::config())]
+
+    #[test]
+    fn exhausted_retries_report_how_often_and_how_it_failed_last_through_the_whole_chain(
+        max_attempts in 2u32..8, codes in proptest::collection::vec(400u32..600, 8),
+    ) {
+        let clock = Clock::driven();
+        let client = policies_drive::drive(&clock, client(&clock));
+        let policy = Policy::builder("all")
+            .clock(clock.clone())
+            .timeout(TimeoutSettings { attempt: Some(50 * MS), total: Some(300_000 * MS) })
+            .shed(10)
+            .retry(&RetrySettings { max_attempts, budget: None, ..RetrySettings::default() })
+            .hedge(&HedgeSettings::default())
+            .breaker(client.breaker("all", BreakerOptions::new().consecutive(0).min_calls(1_000)).unwrap())
+            .limiter(client.limiter("all", Limit::per_second(1_000)).unwrap())
+            .bulkhead(LocalBulkhead::new("all", 1, 0).unwrap())
+            .shared_bulkhead(client.shared_bulkhead("all", 1))
+            .build()
+            .unwrap();
+        let made = AtomicU32::new(0);
+        let classify = |code: &u32| if *code >= 450 { Class::Retry } else { Class::Permanent };
+        let call = policy.call(classify, async || Err::<(), _>(codes[made.fetch_add(1, SeqCst) as usize]));
+        let ended = policies_drive::drive(&clock, call);
+        let failing = codes.iter().take(max_attempts as usize).position(|code| *code < 450);
+        let (attempts, expected) = match failing {
+            Some(index) => (index as u32 + 1, Failure::Inner(codes[index])),
+            None => {
+                let last = Box::new(Failure::Inner(codes[max_attempts as usize - 1]));
+                (max_attempts, Failure::Exhausted { attempts: max_attempts, last })
+            }
+        };
+        proptest::prop_assert_eq!(ended, Err(expected));
+        proptest::prop_assert_eq!(made.load(SeqCst), attempts);
+    }
+}

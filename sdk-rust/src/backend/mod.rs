@@ -52,7 +52,8 @@ impl Backend {
         match self {
             Self::Memory(memory) => memory.wait(command).await,
             #[cfg(feature = "redis")]
-            Self::Redis(redis) => redis.wait(command).await,
+            // On the heap: waits take long anyway, and futures of callers stay small and shallow.
+            Self::Redis(redis) => Box::pin(redis.wait(command)).await,
             Self::Scripted(scripted) => scripted.call(command).await,
             #[cfg(test)]
             Self::Faulty(faulty) => faulty.wait(command).await,
@@ -95,7 +96,7 @@ impl Backend {
         match self {
             Self::Memory(_) => Err(Error::invalid("replicas", "must be 0 in memory: there are none")),
             #[cfg(feature = "redis")]
-            Self::Redis(redis) => redis.replicated(command, replicas, timeout).await,
+            Self::Redis(redis) => Box::pin(redis.replicated(command, replicas, timeout)).await,
             Self::Scripted(scripted) => {
                 let answer = scripted.call(command).await?;
                 match scripted.call(&Command::Heartbeat).await? {

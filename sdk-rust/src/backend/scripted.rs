@@ -17,8 +17,10 @@ pub(crate) struct Scripted {
     reach: Arc<watch::Sender<Reach>>,
 }
 
+type Reply = dyn FnMut(&Command<'_>) -> Result<Answer, Error> + Send;
+
 /// Answers by looking at what is asked.
-pub(crate) struct Answering(pub Box<dyn FnMut(&Command<'_>) -> Result<Answer, Error> + Send>);
+pub(crate) struct Answering(pub Box<Reply>);
 
 impl std::fmt::Debug for Answering {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -91,22 +91,32 @@ impl Core {
 
     /// May a call be made?
     pub async fn admit(self: &Arc<Self>) -> Result<Permit, Error> {
-        if let Some((tag, started)) = self.admit_here() {
-            return Ok(self.permit(Way::Here(tag), started));
+        match self.admit_now() {
+            Some(admitted) => admitted,
+            // On the heap: what most calls never need would make the future of every call large, and futures are moved.
+            None => Box::pin(self.admit_later()).await,
         }
-        // On the heap: what most calls never need would make the future of every call large, and futures are moved.
-        Box::pin(self.admit_by_gate()).await
     }
 
-    async fn admit_by_gate(self: &Arc<Self>) -> Result<Permit, Error> {
-        match self.view.gate(self.client.clock().now()) {
-            Gate::Open(retry_after) => Err(self.open(retry_after)),
-            Gate::OpenIsOver => {
-                let Some(_asking) = Asking::begin(self) else { return Err(self.open(Some(Duration::from_millis(1)))) };
-                self.admit_by_asking().await
-            }
-            Gate::Ask | Gate::Closed => self.admit_by_asking().await,
+    /// The answer, if it is known here.
+    #[inline]
+    pub fn admit_now(self: &Arc<Self>) -> Option<Result<Permit, Error>> {
+        if let Some((tag, started)) = self.admit_here() {
+            return Some(Ok(self.permit(Way::Here(tag), started)));
         }
+        match self.view.gate(self.client.clock().now()) {
+            Gate::Open(retry_after) => Some(Err(self.open(retry_after))),
+            Gate::OpenIsOver | Gate::Ask | Gate::Closed => None,
+        }
+    }
+
+    /// When it is not.
+    pub async fn admit_later(self: &Arc<Self>) -> Result<Permit, Error> {
+        if matches!(self.view.gate(self.client.clock().now()), Gate::OpenIsOver) {
+            let Some(_asking) = Asking::begin(self) else { return Err(self.open(Some(Duration::from_millis(1)))) };
+            return self.admit_by_asking().await;
+        }
+        self.admit_by_asking().await
     }
 
     async fn admit_by_asking(self: &Arc<Self>) -> Result<Permit, Error> {

@@ -168,6 +168,7 @@ impl Breaker {
         F: FnOnce() -> Fut,
         Fut: Future<Output = Result<T, Failure<E>>>,
     {
+        let _pass = self.0.client.inner().gate.enter()?;
         let leave = match Leave::ask(&self.0) {
             Some(leave) => Ok(leave),
             None => Err(self.0.admit().await?),
@@ -186,12 +187,18 @@ impl Breaker {
 
     /// The two steps by hand: may a call be made? Fails with [`Error::CircuitOpen`] if not.
     pub async fn admit(&self) -> Result<Permit, Error> {
+        let _pass = self.0.client.inner().gate.enter()?;
         self.0.admit().await
     }
 
     /// For a call that came in at the gate already.
+    #[inline]
     pub(crate) async fn admit_inside(&self) -> Result<Permit, Error> {
-        self.0.admit().await
+        match self.0.admit_now() {
+            Some(admitted) => admitted,
+            // A box, so that the types of whole policies stay shallow; it is seldom needed.
+            None => Box::pin(self.0.admit_later()).await,
+        }
     }
 
     pub(crate) fn client(&self) -> &Client {

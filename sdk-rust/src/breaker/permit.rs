@@ -74,6 +74,17 @@ impl Permit {
         }
     }
 
+    /// The same without waiting where that can be. The permit back, if it cannot.
+    #[inline]
+    pub(crate) fn report_now(mut self, report: Report) -> Option<Self> {
+        if matches!(self.way, Way::Server(_)) {
+            return Some(self);
+        }
+        self.is_done = true;
+        self.tell(report);
+        None
+    }
+
     fn took(&self) -> Duration {
         self.core.client.clock().now().saturating_sub(self.started)
     }

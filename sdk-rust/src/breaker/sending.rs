@@ -200,8 +200,8 @@ impl Core {
     }
 
     fn has_unsent(&self) -> bool {
-        // Somebody who has the lock is sending.
-        !self.unsent.is_empty() || self.sender.try_lock().is_ok_and(|sender| !sender.queue.is_empty())
+        // Whoever has the lock is sending, and may be dropped before it has sent.
+        !self.unsent.is_empty() || self.sender.try_lock().map_or(true, |sender| !sender.queue.is_empty())
     }
 }
 

@@ -30,7 +30,6 @@ enum Fate {
 /// A server that is memory behind a line that can lose things.
 #[derive(Clone)]
 struct Server {
-    memory: Arc<Memory>,
     scripted: Scripted,
     fate: Arc<Mutex<Fate>>,
     clock: Clock,
@@ -46,17 +45,17 @@ impl Server {
 
     fn with_memory(memory: Arc<Memory>, clock: Clock) -> Self {
         let (scripted, fate) = (Scripted::new(), Arc::new(Mutex::new(Fate::Arrives)));
-        let (behind, line) = (Arc::clone(&memory), Arc::clone(&fate));
+        let line = Arc::clone(&fate);
         let answer = move |command: &Command<'_>| {
             let fate = *line.lock();
             if fate == Fate::RequestIsLost {
                 return Err(GONE);
             }
-            let answer = behind.call(command);
+            let answer = memory.call(command);
             if fate == Fate::ReplyIsLost { Err(GONE) } else { answer }
         };
         scripted.lines.lock().by = Some(Answering(Box::new(answer)));
-        Self { memory, scripted, fate, clock }
+        Self { scripted, fate, clock }
     }
 
     fn client(&self) -> Client {
@@ -151,6 +150,37 @@ async fn a_failure_is_sent_at_once_also_if_no_call_follows() {
     let asked = server.asked_words();
     assert_eq!(asked.len(), 2, "{asked:?}");
     assert!(asked[1].contains("TALLY") && asked[1].contains("FAIL 1"), "{asked:?}");
+}
+
+#[tokio::test]
+async fn a_failure_that_a_dropped_caller_was_sending_is_sent_all_the_same() {
+    let server = Server::new();
+    let breaker = server.breaker(trips_at(5));
+    let (first, second) = (breaker.admit().await.unwrap(), breaker.admit().await.unwrap());
+    // Long after the options were last sent: the task that sends will bring them along.
+    server.clock.advance(Duration::from_secs(11));
+    first.success().await;
+    let deliveries = Arc::new(Semaphore::new(1));
+    server.scripted.lines.lock().deliveries = Some(Arc::clone(&deliveries));
+    let_tasks_run().await;
+    server.clock.advance(Duration::from_millis(100));
+    let_tasks_run().await;
+    assert_eq!(server.asked(), ["ADMIT", "TALLY", "ADMIT"], "the last is not answered yet");
+    second.failure().await;
+    server.set(Fate::RequestIsLost);
+    let mut next = Box::pin(breaker.admit());
+    assert!(futures_util::poll!(&mut next).is_pending());
+    assert_eq!(server.asked(), ["TALLY"], "it sends the failure by itself");
+    deliveries.add_permits(1);
+    let_tasks_run().await;
+    drop(next);
+    server.set(Fate::Arrives);
+    deliveries.add_permits(1_000);
+    for _ in 0..20 {
+        let_tasks_run().await;
+        server.clock.advance(Duration::from_millis(100));
+    }
+    assert_eq!(breaker.state().await.unwrap().failures, 1, "nobody called since, and yet it was sent");
 }
 
 #[tokio::test]

@@ -90,6 +90,12 @@ impl<L> Flight<L> {
         })
     }
 
+    /// Nobody can load: a lead that was given in memory is the next one's.
+    pub fn give_up_at_once(&self) {
+        let call = AbandonCall { key: self.key.as_bytes(), token: self.token.as_bytes(), retry: None };
+        self.core.client.backend().call_now(&Command::FlightAbandon(call));
+    }
+
     /// What a caller gets of an answer that needs nothing more to be done.
     pub fn hit(&self, seat: &Seat, answer: &Answer) -> Option<Landing> {
         let Answer::Joined(joined) = answer else { return None };

@@ -55,6 +55,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tokio::runtime::Handle;
 use tracing::Instrument;
 
 use self::flight::{Flight, Slot, Trouble};
@@ -309,9 +310,10 @@ impl Cached {
         E: Display + Send + Sync + 'static,
     {
         let core = &self.0;
+        let _pass = core.client.inner().gate.enter()?;
         let mut vanished = 0;
         while vanished < VANISHED_MAX {
-            if core.client.inner().closing.is_cancelled() {
+            if core.client.patience().is_cancelled() {
                 return Err(Error::ShuttingDown.into());
             }
             let (began_it, mut flight) = match core.table.enter(key, rule, core.client.clock().now()) {
@@ -327,7 +329,12 @@ impl Cached {
                         seat.land(landing.clone());
                         return self.landed(key, landing, slot).await;
                     }
-                    core.client.inner().tasks.spawn(flight.fly(seat, first).in_current_span());
+                    let Ok(runtime) = Handle::try_current() else {
+                        flight.give_up_at_once();
+                        let why = "a value can only be loaded inside of a tokio runtime".to_owned();
+                        return Err(Error::InvalidArgument(why).into());
+                    };
+                    core.client.inner().tasks.spawn_on(flight.fly(seat, first).in_current_span(), &runtime);
                     (Began::This, landing)
                 }
             };

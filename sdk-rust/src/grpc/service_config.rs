@@ -145,10 +145,20 @@ impl ServiceConfig {
 
     /// What applies to the method of this path (`/package.Service/Method`), if anything does.
     pub fn method(&self, path: &str) -> Option<&MethodConfig> {
+        self.methods.get(self.place(path)?)
+    }
+
+    /// All entries, in their places.
+    #[cfg_attr(not(feature = "tonic"), expect(dead_code, reason = "the layer is a feature"))]
+    pub(crate) fn method_configs(&self) -> &[MethodConfig] {
+        &self.methods
+    }
+
+    /// The place of what applies to the method of this path.
+    pub(crate) fn place(&self, path: &str) -> Option<usize> {
         let (service, method) = path.strip_prefix('/').unwrap_or(path).split_once('/').unwrap_or((path, ""));
         let of_service = self.by_name.get(service).and_then(|methods| methods.get(method).or_else(|| methods.get("")));
-        let place = of_service.or_else(|| self.by_name.get("")?.get(""))?;
-        self.methods.get(*place)
+        of_service.or_else(|| self.by_name.get("")?.get("")).copied()
     }
 }
 

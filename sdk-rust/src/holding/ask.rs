@@ -105,9 +105,7 @@ impl Want {
         if self.name.is_empty() {
             return Err(Error::invalid("name", "must not be empty"));
         }
-        if !(LEASE_LEAST..=LEASE_CEILING).contains(&span(self.lease)) {
-            return Err(Error::invalid("lease", format!("must be from 10 ms to 30 days, got {:?}", self.lease)));
-        }
+        check_lease(self.lease)?;
         if self.meta.as_ref().is_some_and(|meta| meta.is_empty() || meta.len() > OWNER_MAX) {
             return Err(Error::invalid("meta", format!("must have from 1 to {OWNER_MAX} bytes")));
         }
@@ -160,6 +158,14 @@ impl Want {
     }
 }
 
+/// What no server takes is not even asked for: a renewal that is sent counts as one that may have arrived.
+pub(crate) fn check_lease(lease: Duration) -> Result<(), Error> {
+    if (LEASE_LEAST..=LEASE_CEILING).contains(&span(lease)) {
+        return Ok(());
+    }
+    Err(Error::invalid("lease", format!("must be from 10 ms to 30 days, got {lease:?}")))
+}
+
 fn read(answer: Answer) -> Result<Verdict, Error> {
     let granted =
         |fence, lease_ms, waited_ms| Verdict::Granted { fence, lease: from_ms(lease_ms), waited: from_ms(waited_ms) };
@@ -186,9 +192,11 @@ struct Asking<'a> {
 /// Asks for what is wanted, for at most `wait`; zero is once.
 pub(crate) async fn ask(client: &Client, want: &Want, wait: Duration) -> Result<Arc<Holding>, Error> {
     want.check(client.backend())?;
+    // Not before: what is refused was never made, and says nothing about what the others do while the server is away.
+    client.note_holder(want.claim.kind(), want.away);
     let begun = client.clock().now();
     let asking = Asking { client, want, begun, until: begun.saturating_add(wait) };
-    if client.inner().closing.is_cancelled() {
+    if client.patience().is_cancelled() {
         return Err(Error::ShuttingDown);
     }
     if wait.is_zero() || matches!(want.claim, Claim::Permit { queue: 0, .. }) {
@@ -201,6 +209,11 @@ pub(crate) async fn ask(client: &Client, want: &Want, wait: Duration) -> Result<
 impl Asking<'_> {
     fn left(&self) -> Duration {
         self.until.saturating_sub(self.client.clock().now())
+    }
+
+    /// Until the last word has to be there. A grant that came in during the slack has used some of it.
+    fn left_with_slack(&self) -> Duration {
+        self.until.saturating_add(SLACK).saturating_sub(self.client.clock().now())
     }
 
     fn refused(&self, retry_after: Option<Duration>) -> Error {
@@ -218,7 +231,7 @@ impl Asking<'_> {
             None => tokio::select! {
                 biased;
                 stood = stand => stood,
-                () = self.client.inner().closing.cancelled() => return Err(Error::ShuttingDown),
+                () = self.client.patience().cancelled() => return Err(Error::ShuttingDown),
                 () = self.client.clock().sleep(self.left()) => return Err(self.refused(None)),
             },
         };
@@ -231,7 +244,7 @@ impl Asking<'_> {
         let (backend, clock) = (client.backend(), client.clock());
         let mut waits = turn.as_ref().is_some_and(|turn| turn.came == Came::Later);
         let (id, owner) = client.inner().holdings.new_owner(&client.inner().options.name);
-        let unknown = Pending::new(Release::of_unknown(client, want, &owner));
+        let mut unknown = Pending::new(Release::of_unknown(client, want, &owner));
         let mut pause = FIRST_PAUSE;
         let mut failures = 0;
         loop {
@@ -240,6 +253,7 @@ impl Asking<'_> {
             // Asked once, the backend itself bounds how long an answer may take.
             let bound = turn.is_some().then(|| left.saturating_add(SLACK));
             let heard = if waits {
+                unknown.may_come_late();
                 // Longer waits than a server allows are begun anew.
                 let wait = left.min(Duration::from_micros(WAIT_DEFAULT_MAX.as_us().unsigned_abs()));
                 self.hear(backend.wait(&want.command(&owner, wait, backend.bind())), bound).await
@@ -310,7 +324,7 @@ impl Asking<'_> {
         tokio::select! {
             biased;
             answer = question => Heard::Answer(answer),
-            () = self.client.inner().closing.cancelled() => Heard::Closing,
+            () = self.client.patience().cancelled() => Heard::Closing,
             () = time_over => Heard::TimeOver,
         }
     }
@@ -320,7 +334,7 @@ impl Asking<'_> {
         let pause = pause.mul_f64(rand::random_range(0.5..1.0)).min(self.left());
         tokio::select! {
             () = self.client.clock().sleep(pause) => Ok(()),
-            () = self.client.inner().closing.cancelled() => Err(Error::ShuttingDown),
+            () = self.client.patience().cancelled() => Err(Error::ShuttingDown),
         }
     }
 
@@ -346,7 +360,7 @@ impl Asking<'_> {
                 Bounded::ByTime => tokio::select! {
                     biased;
                     renewed = renewing => renewed,
-                    () = client.clock().sleep(self.left().saturating_add(SLACK)) => return Err(self.refused(None)),
+                    () = client.clock().sleep(self.left_with_slack()) => return Err(self.refused(None)),
                 },
             };
             renewed.map_err(|error| self.lost_meanwhile(error))?;

@@ -3,6 +3,10 @@
 //! A release that is not settled when it is dropped (the caller was cancelled, the server did not answer) goes on in the
 //! background, until it is answered or the lease would have ended by itself. It names the owner, which is unique to one
 //! acquisition, so it can do no harm to anybody else, and it may be said twice.
+//!
+//! It has to be said twice of a wait that was dropped. That was asked for on another connection, so its release can
+//! overtake the end of that connection: the server answers that nothing is held, grants, and writes the grant to nobody.
+//! Bound to the shared connection, it would be held for as long as that lives.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,6 +23,17 @@ use crate::error::Error;
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
+/// When a release is said again of a wait that was dropped, although nothing was held: by then the server has seen the end
+/// of its connection.
+const AGAIN_AFTER: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(1)];
+
+/// Whether a grant may come after its release.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Late {
+    Never,
+    Perhaps,
+}
+
 #[derive(Debug)]
 pub(crate) struct Release {
     pub client: Client,
@@ -30,6 +45,7 @@ pub(crate) struct Release {
     fence: Option<u64>,
     /// After so long the server has ended it by itself.
     lease: Duration,
+    late: Late,
 }
 
 /// A release that is done in the background unless it is settled before.
@@ -46,6 +62,7 @@ impl Release {
             owner: Arc::clone(&holding.owner),
             fence: holding.fence,
             lease: holding.lease(),
+            late: Late::Never,
         }
     }
 
@@ -59,17 +76,21 @@ impl Release {
             owner: Arc::clone(owner),
             fence: None,
             lease: want.lease,
+            late: Late::Never,
+        }
+    }
+
+    fn command(&self) -> Command<'_> {
+        let call = OwnedCall { key: self.key.as_bytes(), owner: &self.owner, fence: self.fence };
+        match self.kind {
+            Kind::Lock => Command::LockRelease(call),
+            Kind::Bulkhead => Command::BulkheadLeave(call),
         }
     }
 
     /// Says it once. `Ok` is how long it was held.
     pub async fn say(&self) -> Result<Duration, Error> {
-        let call = OwnedCall { key: self.key.as_bytes(), owner: &self.owner, fence: self.fence };
-        let command = match self.kind {
-            Kind::Lock => Command::LockRelease(call),
-            Kind::Bulkhead => Command::BulkheadLeave(call),
-        };
-        match self.client.backend().call(&command).await? {
+        match self.client.backend().call(&self.command()).await? {
             Answer::Released(WireReleased::Released { held_ms }) => Ok(from_ms(held_ms)),
             Answer::Released(WireReleased::Lost(reason)) => {
                 Err(Error::LockLost { name: Arc::clone(&self.name), reason: reason.text() })
@@ -83,9 +104,18 @@ impl Release {
         let clock = self.client.clock().clone();
         let until = clock.now().saturating_add(self.lease);
         let mut pause = FIRST_PAUSE;
+        let mut again = AGAIN_AFTER.into_iter().filter(|_| self.late == Late::Perhaps);
         loop {
             match self.say().await {
-                Ok(_) | Err(Error::LockLost { .. }) => return,
+                Ok(_) => return,
+                Err(Error::LockLost { .. }) => {
+                    let Some(later) = again.next() else { return };
+                    tokio::select! {
+                        () = clock.sleep(later) => continue,
+                        // What is bound ends with the connection; what is not, with its lease.
+                        () = self.client.inner().closing.cancelled() => return,
+                    }
+                }
                 Err(error) => {
                     let over = clock.now().saturating_add(pause) >= until;
                     if over || !error.is_retryable() || self.client.inner().closing.is_cancelled() {
@@ -105,6 +135,13 @@ impl Pending {
         Self(Some(release))
     }
 
+    /// It is waited for in the server from now on, on another connection.
+    pub fn may_come_late(&mut self) {
+        if let Some(release) = &mut self.0 {
+            release.late = Late::Perhaps;
+        }
+    }
+
     /// Nothing is left to be released.
     pub fn settle(mut self) {
         self.0 = None;
@@ -121,9 +158,23 @@ impl Pending {
     }
 }
 
+impl Pending {
+    /// The same for what was lost before: it stays lost, whatever is answered, and whoever let go is told why.
+    pub async fn say_of_lost(self, holding: &Holding) -> Error {
+        match self.say().await {
+            Err(lost @ Error::LockLost { .. }) => lost,
+            _ => holding.lost_error(),
+        }
+    }
+}
+
 impl Drop for Pending {
     fn drop(&mut self) {
         if let Some(release) = self.0.take() {
+            // In memory it is answered at once, also where no task can run.
+            if release.client.backend().call_now(&release.command()).is_some() {
+                return;
+            }
             let client = release.client.clone();
             client.inner().holdings.in_background(release);
         }

@@ -31,6 +31,7 @@ use super::release::Release;
 use super::{Holding, Kind, Renewal};
 use crate::client::Client;
 use crate::clock::Moment;
+use crate::error::Error;
 use crate::health::Away;
 
 /// Timers are coarse: the token fires this much before the deadline, rather than after it.
@@ -165,8 +166,9 @@ impl Holdings {
         self.see_to_it(table, &client);
     }
 
-    /// Releases everything that is held; whoever held it is told that it is lost. How many there were.
-    pub async fn release_all(&self) -> usize {
+    /// Releases everything that is held, within `grace` each; whoever held it is told that it is lost. What there was, and
+    /// what came of it.
+    pub async fn release_all(&self, grace: Duration) -> Vec<(String, Result<(), Error>)> {
         let held: Vec<Arc<Holding>> = {
             let mut table = self.table.lock();
             table.by_due.clear();
@@ -178,10 +180,28 @@ impl Holdings {
                 holding.lose("the client is shutting down");
                 holding.end()
             })
-            .map(|holding| Release::of(holding).insist())
+            .map(async |holding| {
+                let name = match holding.kind {
+                    Kind::Lock => format!("lock:{}", holding.name),
+                    Kind::Bulkhead => format!("bulkhead:{}", holding.name),
+                };
+                let release = Release::of(holding);
+                let said = tokio::select! {
+                    biased;
+                    said = release.say() => said.map(drop),
+                    () = holding.client.clock().sleep(grace) => Err(Error::Timeout { after: grace }),
+                };
+                match said {
+                    // It was not held any more.
+                    Err(Error::LockLost { .. }) => (name, Ok(())),
+                    said => (name, said),
+                }
+            })
             .collect();
-        ended.collect::<Vec<()>>().await;
-        held.len()
+        let outcomes = ended.collect().await;
+        // Whoever looks after holdings has nothing left to look after.
+        self.wake.notify_one();
+        outcomes
     }
 
     #[cfg(test)]
@@ -193,7 +213,10 @@ impl Holdings {
     fn see_to_it(&self, mut table: parking_lot::MutexGuard<'_, Table>, client: &Client) {
         if !table.is_running {
             // Where tasks cannot run there is no connection either, and every lease ends by itself.
-            let Some(runtime) = Handle::try_current().ok().or(table.runtime.clone()) else { return };
+            let Some(runtime) = Handle::try_current().ok().or(table.runtime.clone()) else {
+                // Each of them would keep the client, and so itself, for ever.
+                return table.releases.clear();
+            };
             (table.is_running, table.looks_at) = (true, Moment::MAX);
             drop(table);
             let running = Running { client: client.clone(), has_rested: false };
@@ -336,7 +359,7 @@ async fn look_after(mut running: Running) {
     let (holdings, clock) = (&client.inner().holdings, client.clock());
     let closing = &client.inner().closing;
     let mut reach = client.backend().reach();
-    let mut reach_is_known = true;
+    let (mut reach_is_known, mut closing_is_known) = (true, false);
     let mut under_way = FuturesUnordered::new();
     let mut work = Vec::new();
     let mut idle_since = None;
@@ -364,7 +387,8 @@ async fn look_after(mut running: Running) {
             () = holdings.wake.notified() => {}
             Some(()) = under_way.next(), if !under_way.is_empty() => {}
             () = clock.sleep(pause) => {}
-            () = closing.cancelled(), if idle_since.is_some() => {}
+            // Also while it sleeps until something is due that was let go meanwhile.
+            () = closing.cancelled(), if !closing_is_known => closing_is_known = true,
             changed = reach.changed(), if reach_is_known => match changed {
                 Ok(()) => holdings.renew_all_at(clock.now()),
                 Err(_) => reach_is_known = false,

@@ -7,6 +7,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::{Header, retry_after_seconds};
+use crate::limiter::Verdict;
 
 /// The largest integer of a structured field.
 const INTEGER_MAX: u64 = 999_999_999_999_999;
@@ -57,7 +58,33 @@ pub enum Reset {
     At(SystemTime),
 }
 
-impl RateLimit<'_> {
+impl<'a> RateLimit<'a> {
+    /// What `verdict` says about the limit that clients know as `policy`. Its quota is what can be had at once; to tell
+    /// the rate instead, say `RateLimit { limit, window, ..RateLimit::of(policy, &verdict) }`.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+    /// use resil::http::{RateLimit, Reset};
+    /// use resil::limiter::Limit;
+    ///
+    /// let client = resil::connect("memory://").await?;
+    /// let limiter = client.limiter("api", Limit::per_minute(1))?;
+    /// let answer = async || Ok::<_, resil::Error>(RateLimit::of("api", &limiter.check("ann").await?).retry_after());
+    /// assert_eq!(answer().await?, None, "granted: there is nothing to wait for");
+    /// assert_eq!(answer().await?, Some(("retry-after", "60".to_string())));
+    /// # Ok::<(), resil::Error>(()) }).unwrap();
+    /// ```
+    pub fn of(policy: &'a str, verdict: &Verdict) -> Self {
+        Self {
+            policy,
+            limit: verdict.capacity.into(),
+            window: None,
+            remaining: verdict.remaining.into(),
+            retry_after: verdict.retry_after.filter(|_| !verdict.is_granted()),
+            reset_after: verdict.reset_after,
+        }
+    }
+
     /// `RateLimit-Policy` and `RateLimit`.
     pub fn ietf(&self) -> [Header; 2] {
         let name = quoted(self.policy);

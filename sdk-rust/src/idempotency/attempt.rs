@@ -5,7 +5,8 @@
 //!    |                 |  \---other error---> Aborting ---> Over
 //! ```
 //! The future that drives it may be dropped in any stage. What is then right differs, and is done in the background:
-//! - Asking: a RUN may be on its way to nobody, and nothing has happened: ABORT.
+//! - Asking: a RUN may be on its way to nobody, and nothing has happened: ABORT. Who waited in the server did so on another
+//!   connection, whose end the ABORT can overtake; a RUN that is given in between reaches nobody. So it is said again.
 //! - Running: **nobody knows what the function did**. The lease is left to lapse, so that the next runner is told attempt 2
 //!   and can look first. With [`OnCancel::Abort`] the author vouches that a function cut short has had no effect: ABORT.
 //! - Committing: the work is done and its result is known: it is committed all the same.
@@ -32,6 +33,8 @@ const REPEATS: u32 = 2;
 const COMMIT_TRIES: u32 = 4;
 const PAUSE_FIRST: Duration = Duration::from_millis(50);
 const PAUSE_LAST: Duration = Duration::from_millis(800);
+/// When an ABORT is said again of a wait that was dropped: by then the server has seen the end of its connection.
+const AGAIN_AFTER: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(1)];
 
 #[derive(Debug, Clone)]
 enum Stage {
@@ -57,12 +60,13 @@ pub(super) struct Attempt<'a> {
     key: &'a str,
     pub token: String,
     stage: Stage,
+    has_waited: bool,
 }
 
 impl<'a> Attempt<'a> {
     pub fn new(client: &'a Client, settings: &'a Settings, key: &'a str) -> Self {
         let token = super::token::fresh_token(client);
-        Self { client, settings, key, token, stage: Stage::Asking }
+        Self { client, settings, key, token, stage: Stage::Asking, has_waited: false }
     }
 
     /// Asks for the work, and waits for whoever is at it until `deadline`. With the answer: from when a lease counts.
@@ -70,13 +74,13 @@ impl<'a> Attempt<'a> {
     /// It asks on the shared connection first, which settles most calls; only who has to wait takes a connection for that.
     pub async fn begin(&mut self, fingerprint: &[u8], deadline: Moment) -> Result<(Begun, Moment), Error> {
         let (client, clock) = (self.client, self.client.clock());
-        let (mut repeats, mut has_waited) = (0, false);
+        let mut repeats = 0;
         loop {
             let mut sent = clock.now();
             let mut answer = client.backend().call(&self.begin_command(fingerprint, Duration::ZERO)).await;
             let patience = deadline.saturating_sub(clock.now());
             if matches!(answer, Ok(Answer::Begun(Begun::Busy { .. }))) && !patience.is_zero() {
-                has_waited = true;
+                self.has_waited = true;
                 sent = clock.now();
                 answer = client.backend().wait(&self.begin_command(fingerprint, patience)).await;
             }
@@ -93,7 +97,7 @@ impl<'a> Attempt<'a> {
                 Ok(other) => return Err(odd(&other)),
                 // The same token gets the same answer: it may only have been lost. Who was waiting waits on.
                 Err(error) if is_silence(&error) => {
-                    let goes_on = if has_waited { clock.now() < deadline } else { repeats < REPEATS };
+                    let goes_on = if self.has_waited { clock.now() < deadline } else { repeats < REPEATS };
                     if !goes_on {
                         return Err(error);
                     }
@@ -167,19 +171,28 @@ impl<'a> Attempt<'a> {
 impl Drop for Attempt<'_> {
     fn drop(&mut self) {
         let stage = std::mem::replace(&mut self.stage, Stage::Over);
-        let ending = match stage {
+        let ending = match &stage {
             Stage::Over => return,
             Stage::Running if self.settings.on_cancel == OnCancel::Lapse => return,
-            Stage::Committing(ending) => Some(ending),
+            Stage::Committing(ending) => Some(ending.clone()),
             Stage::Asking | Stage::Running | Stage::Aborting => None,
         };
         // Outside of a runtime nothing can be sent, and the lease lapses.
         let Ok(runtime) = Handle::try_current() else { return };
         let (client, key, token) = (self.client.clone(), self.key.to_owned(), std::mem::take(&mut self.token));
         let keep = self.settings.keep;
+        let may_come_late = self.has_waited && matches!(stage, Stage::Asking);
         let task = async move {
             match ending {
-                None => give_up(&client, &key, &token).await,
+                None => {
+                    give_up(&client, &key, &token).await;
+                    for later in AGAIN_AFTER.into_iter().filter(|_| may_come_late) {
+                        tokio::select! {
+                            () = client.clock().sleep(later) => give_up(&client, &key, &token).await,
+                            () = client.inner().closing.cancelled() => return,
+                        }
+                    }
+                }
                 Some(ending) => {
                     if let Err(error) = bring(&client, &key, &token, keep, &ending).await {
                         tracing::warn!(%error, "work was done and could not be recorded");

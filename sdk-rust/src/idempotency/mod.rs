@@ -240,6 +240,7 @@ impl Idempotent {
         Fut: Future<Output = Result<R, E>>,
         R: Into<Bytes>,
     {
+        let _pass = self.0.client.inner().gate.enter()?;
         let codec = Codec { remember: None, ..Codec::BYTES };
         self.0.run(key, fingerprint, codec, into_bytes(work)).await
     }
@@ -258,6 +259,7 @@ impl Idempotent {
         Fut: Future<Output = Result<R, E>>,
         R: Into<Bytes>,
     {
+        let _pass = self.0.client.inner().gate.enter()?;
         let codec = Codec { remember: Some(remember), ..Codec::BYTES };
         self.0.run(key, fingerprint, codec, into_bytes(work)).await
     }
@@ -269,7 +271,8 @@ impl Idempotent {
         Fut: Future<Output = Result<T, E>>,
         T: Serialize + DeserializeOwned,
     {
-        self.0.run(key, fingerprint, Codec::json(None), work).await
+        let _pass = self.0.client.inner().gate.enter()?;
+        self.run_json_inside(key, fingerprint, work).await
     }
 
     /// For a call that came in at the gate already.
@@ -304,6 +307,7 @@ impl Idempotent {
         Fut: Future<Output = Result<T, E>>,
         T: Serialize + DeserializeOwned,
     {
+        let _pass = self.0.client.inner().gate.enter()?;
         self.0.run(key, fingerprint, Codec::json(Some(remember)), work).await
     }
 
@@ -314,6 +318,7 @@ impl Idempotent {
     /// use [`run`](Self::run). While the server is away: an error, or `true` if told to let through.
     pub async fn once(&self, key: &str, ttl: Duration, token: Option<&str>) -> Result<bool, Error> {
         let Inner { client, name, settings, .. } = &*self.0;
+        let _pass = client.inner().gate.enter()?;
         let key = keys::under("once", name, key);
         // There is always a token on the wire, so that a lost reply can be asked for.
         let drawn = token.is_none().then(|| fresh_token(client));

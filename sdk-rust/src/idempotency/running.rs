@@ -67,7 +67,7 @@ impl Inner {
         let deadline = clock.now().saturating_add(self.settings.wait);
         let (key, fingerprint) = (self.server_key(key), fingerprint_of(fingerprint));
         loop {
-            if self.client.inner().closing.is_cancelled() {
+            if self.client.patience().is_cancelled() {
                 return Err(Error::ShuttingDown.into());
             }
             match self.sharing.enter(&key, &fingerprint) {

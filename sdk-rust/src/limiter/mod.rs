@@ -183,7 +183,7 @@ impl Limiter {
 
     /// For a call that came in at the gate already.
     pub(crate) async fn acquire_inside(&self, key: &[u8], cost: u32) -> Result<(), Error> {
-        let verdict = self.ask(key, Ask::Take(cells(cost)?)).await?;
+        let verdict = self.ask_inside(key, Ask::Take(cells(cost)?)).await?;
         if verdict.is_granted() { Ok(()) } else { Err(self.exceeded(verdict.retry_after)) }
     }
 
@@ -211,8 +211,13 @@ impl Limiter {
         self.decide(&key, Ask::Refund(self::cells(cells)?)).await
     }
 
+    /// It was not granted. What can never be had is no matter of time, and not to be asked for again.
     pub(crate) fn exceeded(&self, retry_after: Option<Duration>) -> Error {
-        Error::RateLimitExceeded { name: Arc::clone(&self.0.name), retry_after }
+        let name = &self.0.name;
+        match retry_after {
+            None => Error::InvalidArgument(format!("the limit {name} can never grant so much at once")),
+            Some(_) => Error::RateLimitExceeded { name: Arc::clone(name), retry_after },
+        }
     }
 
     fn not_for_windows(&self, what: &str) -> Result<(), Error> {
@@ -248,8 +253,13 @@ impl Limiter {
         Some(whole)
     }
 
-    /// Asks unless the answer is known to be no.
     async fn ask(&self, key: &[u8], ask: Ask) -> Result<Verdict, Error> {
+        let _pass = self.0.client.inner().gate.enter()?;
+        self.ask_inside(key, ask).await
+    }
+
+    /// Asks unless the answer is known to be no.
+    async fn ask_inside(&self, key: &[u8], ask: Ask) -> Result<Verdict, Error> {
         match (self.0.client.backend(), &self.0.limit.shape) {
             (Backend::Memory(memory), Shape::Bucket(quotas)) => self.ask_memory(memory, quotas, key, ask),
             // On the heap: moving a future of this size costs more.

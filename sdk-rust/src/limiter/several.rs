@@ -57,6 +57,7 @@ impl Client {
     /// # }
     /// ```
     pub async fn check_all<K: AsRef<[u8]>>(&self, limits: &[(&Limiter, K)], cost: u32) -> Result<Verdicts, Error> {
+        let _pass = self.inner().gate.enter()?;
         let cost = cells(cost)?;
         if !(1..=MGCRA_KEYS_MAX).contains(&limits.len()) {
             let len = limits.len();

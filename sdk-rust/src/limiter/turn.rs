@@ -21,6 +21,7 @@ impl Limiter {
     ///
     /// Dropping the future gives the turn back.
     pub async fn until_ready(&self, key: impl AsRef<[u8]>, max_wait: Duration) -> Result<(), Error> {
+        let _pass = self.0.client.inner().gate.enter()?;
         let ahead = span(max_wait).min(RESERVE_MAX);
         if ahead.is_zero() {
             return self.acquire(key).await;
@@ -50,7 +51,7 @@ impl Limiter {
 
     async fn until_granted(&self, key: &[u8], max_wait: Duration) -> Result<(), Error> {
         let clock = self.0.client.clock();
-        let deadline = clock.now() + max_wait;
+        let deadline = clock.now().saturating_add(max_wait);
         loop {
             let verdict = self.check(key).await?;
             if verdict.is_granted() {

@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::reentry;
 use crate::clock::Moment;
 use crate::error::Error;
+use crate::holding::ask::check_lease;
 use crate::holding::release::{LetGo, let_go};
 use crate::holding::{Held, Holding, unexpected};
 
@@ -74,6 +75,7 @@ impl LockGuard {
     /// The lease ends `lease` from now, and is of that length from now on. `Err(LockLost)` if there is none any more.
     pub async fn extend(&self, lease: Duration) -> Result<(), Error> {
         let holding = &self.held.0;
+        check_lease(lease)?;
         self.held.ensure()?;
         let extended = holding.extend(lease).await;
         holding.client.inner().holdings.reschedule(holding);
@@ -101,6 +103,7 @@ impl LockGuard {
     /// Lets go. `Err(LockLost)` if it had been lost before; any other error goes on being tried in the background.
     pub async fn release(mut self) -> Result<Released, Error> {
         let Some(holding) = self.holding.take() else { return Ok(Released::StillHeld) };
+        let was_held = holding.is_held();
         match let_go(&holding) {
             LetGo::StillHeld => Ok(Released::StillHeld),
             LetGo::Nothing if holding.is_open => {
@@ -108,7 +111,8 @@ impl LockGuard {
                 Ok(Released::Freed { held })
             }
             LetGo::Nothing => Err(holding.lost_error()),
-            LetGo::Last(pending) => pending.say().await.map(|held| Released::Freed { held }),
+            LetGo::Last(pending) if was_held => pending.say().await.map(|held| Released::Freed { held }),
+            LetGo::Last(pending) => Err(pending.say_of_lost(&holding).await),
         }
     }
 }

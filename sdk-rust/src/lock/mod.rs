@@ -61,7 +61,7 @@ use crate::client::Client;
 use crate::error::{Error, Failure};
 use crate::health::Away;
 use crate::holding::ask::{Claim, Want, ask};
-use crate::holding::{Binding, Kind, Renewal, unexpected};
+use crate::holding::{Binding, Renewal, unexpected};
 use crate::keys;
 
 /// The lease unless said: long enough for a pause of the process, short enough to wait for.
@@ -194,7 +194,6 @@ impl Lock {
                 _ => Ok(LockGuard::new(held)),
             };
         }
-        self.client.note_holder(Kind::Lock, self.want.away);
         ask(&self.client, &self.want, wait).await.map(LockGuard::new)
     }
 
@@ -205,6 +204,7 @@ impl Lock {
         F: FnOnce(Held) -> R,
         R: Future<Output = Result<T, E>>,
     {
+        let _pass = self.client.inner().gate.enter()?;
         let guard = self.acquire().await?;
         let held = guard.held();
         let lost = held.lost();

@@ -1,26 +1,23 @@
-//! What a whole policy is made of, and how a call comes in.
+//! What a whole policy is made of.
+//!
+//! Everything is checked when it is built, by the name of the field; what is odd is said then, and once.
 
-use std::future::Future;
 use std::sync::Arc;
-use std::time::Duration;
-
-use metrics::Histogram;
-use tracing::Instrument;
 
 use super::budget::Budget;
 use super::bulkhead::{BulkheadSettings, LocalBulkhead};
 use super::chain::Policy;
 use super::hedge::{Hedge, HedgeSettings};
+use super::in_flight::{CallSeconds, is_same};
 use super::retry::{Retry, RetrySettings};
-use super::stage::{self, Guards, Plan, Stage};
+use super::stage::{self, Plan, Stage};
 use super::timeout::{MAX_TIMEOUT, Timeout, TimeoutSettings};
 use crate::breaker::Breaker;
 use crate::client::Client;
-use crate::clock::{Clock, Moment};
-use crate::error::{Error, Failure};
+use crate::clock::Clock;
+use crate::error::Error;
 use crate::limiter::Limiter;
 use crate::shared_bulkhead::SharedBulkhead;
-use crate::telemetry;
 
 /// Makes a [`Policy`]. What is not named is not there; without anything a policy only counts.
 #[derive(Debug, Clone)]
@@ -59,15 +56,12 @@ pub(super) struct Parts {
     pub shed: Option<LocalBulkhead>,
     /// The stages that are there.
     pub order: Vec<Stage>,
-    /// Breaker, rate limit and bulkheads, in the default order.
-    pub inner_guards: Guards,
-    /// `None`: the default order.
-    pub plan: Option<Plan>,
+    pub plan: Plan,
     pub warnings: Vec<String>,
     /// For whom a call is in flight. The first also lets in what the call asks of it while it shuts down.
-    clients: Vec<Client>,
-    clock: Clock,
-    seconds: CallSeconds,
+    pub clients: Vec<Client>,
+    pub clock: Clock,
+    pub seconds: CallSeconds,
 }
 
 impl PolicyBuilder {
@@ -142,7 +136,9 @@ impl PolicyBuilder {
         self
     }
 
-    /// Another order than [`Stage::DEFAULT_ORDER`], outermost first. It has to name every stage that the policy has.
+    /// Another order than [`Stage::DEFAULT_ORDER`], outermost first. It has to name every stage that the policy has, to begin
+    /// with the total deadline and to end with the timeout of an attempt; retry is outside of hedge. The others may stand
+    /// anywhere: [`Policy::warnings`] says what comes of it.
     pub fn order(mut self, order: impl IntoIterator<Item = Stage>) -> Self {
         self.order = Some(order.into_iter().collect());
         self
@@ -195,9 +191,6 @@ impl PolicyBuilder {
         });
         let hedge = self.hedge.map(|settings| Hedge::builder(&settings).name(&name).clock(clock.clone()).build());
         let shed = self.shed.map(|max| shed(&name, max, &clock));
-        let is_inner = |stage: &Stage| {
-            matches!(stage, Stage::Breaker | Stage::RateLimit | Stage::Bulkhead | Stage::SharedBulkhead)
-        };
         Ok(Policy(Arc::new(Parts {
             total: timeout(Timeout::total(self.timeout.total.unwrap_or(MAX_TIMEOUT)))?,
             attempt: timeout(Timeout::attempt(self.timeout.attempt.unwrap_or(MAX_TIMEOUT)))?,
@@ -209,8 +202,7 @@ impl PolicyBuilder {
             bulkhead: self.bulkhead,
             shared_bulkhead: self.shared_bulkhead,
             shed: shed.transpose()?,
-            inner_guards: order.iter().copied().filter(is_inner).collect(),
-            plan: (!stage::is_default(&order)).then(|| Plan::of(&order)),
+            plan: Plan::of(&order),
             seconds: CallSeconds::new(&name),
             order,
             warnings,
@@ -256,94 +248,4 @@ fn shed(name: &str, max: u32, clock: &Clock) -> Result<LocalBulkhead, Error> {
     super::span_text::check_number("shed", max, 1, 1_000_000)?;
     let settings = BulkheadSettings { max_concurrent_calls: max, ..BulkheadSettings::default() };
     LocalBulkhead::from_settings(&format!("{name}/shed"), &settings, clock.clone())
-}
-
-fn is_same(one: &Client, other: &Client) -> bool {
-    std::ptr::eq(one.inner(), other.inner())
-}
-
-impl Parts {
-    /// A call comes in: it is in flight, measured, and has a span. `extra` is a client that the call alone brings along.
-    pub(super) async fn through_gate<T, E, Fut>(
-        &self,
-        extra: Option<&Client>,
-        run: impl FnOnce(Moment) -> Fut,
-    ) -> Result<T, Failure<E>>
-    where
-        Fut: Future<Output = Result<T, Failure<E>>>,
-    {
-        let mut measured = Measured { parts: self, began: self.clock.now(), outcome: CallOutcome::Cancelled };
-        let extra = extra.filter(|extra| !self.clients.iter().any(|known| is_same(known, extra)));
-        let mut clients = self.clients.iter().chain(extra);
-        let outcome = match clients.next() {
-            None => self.traced(run(measured.began)).await,
-            Some(first) => {
-                let began = measured.began;
-                let inside = || async {
-                    // Few have parts of more than one client.
-                    let mut _passes = Vec::new();
-                    for other in clients {
-                        _passes.push(other.inner().gate.enter()?);
-                    }
-                    self.traced(run(began)).await
-                };
-                first.inner().gate.pass_through(inside).await.unwrap_or_else(|error| Err(Failure::Resil(error)))
-            }
-        };
-        measured.outcome = CallOutcome::of(&outcome);
-        outcome
-    }
-
-    fn traced<F: Future>(&self, future: F) -> impl Future<Output = F::Output> + use<F> {
-        future.instrument(tracing::debug_span!("resil.policy", policy = &*self.name))
-    }
-}
-
-/// How long calls took, by how they ended.
-#[derive(Debug)]
-struct CallSeconds([Histogram; 6]);
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum CallOutcome {
-    Ok,
-    Error,
-    Exhausted,
-    Timeout,
-    Refused,
-    /// Dropped before its end.
-    Cancelled,
-}
-
-impl CallOutcome {
-    fn of<T, E>(outcome: &Result<T, Failure<E>>) -> Self {
-        match outcome {
-            Ok(_) => Self::Ok,
-            Err(Failure::Inner(_)) => Self::Error,
-            Err(Failure::Exhausted { .. }) => Self::Exhausted,
-            Err(Failure::Resil(Error::Timeout { .. })) => Self::Timeout,
-            Err(Failure::Resil(_)) => Self::Refused,
-        }
-    }
-}
-
-impl CallSeconds {
-    fn new(name: &Arc<str>) -> Self {
-        // In the order of the outcomes.
-        let texts = ["ok", "error", "exhausted", "timeout", "refused", "cancelled"];
-        Self(texts.map(|outcome| telemetry::call_seconds(name, outcome)))
-    }
-}
-
-/// A call that is measured, however it ends.
-struct Measured<'a> {
-    parts: &'a Parts,
-    began: Moment,
-    outcome: CallOutcome,
-}
-
-impl Drop for Measured<'_> {
-    fn drop(&mut self) {
-        let took: Duration = self.parts.clock.now().saturating_sub(self.began);
-        self.parts.seconds.0[self.outcome as usize].record(took);
-    }
 }

@@ -4,14 +4,14 @@
 //! From the outside in: fallback, total deadline, shed, idempotent run, retry, hedge, breaker, rate limit, bulkhead (local,
 //! then shared), attempt timeout. So the deadline holds whatever happens inside; an open circuit costs neither cells nor
 //! places and is never retried; every attempt counts against the limit and the breaker; no place is held while a
-//! retry waits; the attempt's time begins when it has its place. [`PolicyBuilder::order`] chooses another, and
-//! [`Policy::warnings`] says what is odd about it.
+//! retry waits; the attempt's time begins when it has its place. [`PolicyBuilder::order`] chooses another, within
+//! limits, and [`Policy::warnings`] says what is odd about it.
 //!
 //! What is refused inside of the breaker (rate limit, bulkhead) was not made: the breaker is told that it was cancelled.
 //!
 //! # What it costs
-//! Stages that are not there cost a comparison. In the default order nothing is boxed and nothing is spawned. Another
-//! order takes one allocation per call.
+//! Stages that are not there cost a comparison. Nothing is spawned, and nothing is boxed but what asks a server: a rate limit, a
+//! shared bulkhead, a breaker when it does not know.
 //!
 //! # Shutdown
 //! A call through a policy that has something of a [`Client`](crate::Client) is in flight for that client: a shutdown waits for it, and
@@ -43,8 +43,11 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::builder::{Parts, PolicyBuilder};
+use super::bulkhead::Place;
 use super::classify::Classify;
 use super::fallback::Fallback;
+use super::guarded::Holds;
+use super::in_flight::Arrival;
 use super::stage::Stage;
 use super::timeout::{TimeoutSettings, effective};
 use crate::clock::Moment;
@@ -134,28 +137,28 @@ impl Policy {
     ///
     /// It may be run more than once, also at the same time if there is a hedge. The future of this is `Send` if those of
     /// `operation` are and what it captures is `Sync`.
-    pub async fn call<T, E, Fut>(
+    pub fn call<T, E, Fut>(
         &self,
         classify: impl Classify<E>,
         operation: impl Fn() -> Fut,
-    ) -> Result<T, Failure<E>>
+    ) -> impl Future<Output = Result<T, Failure<E>>>
     where
         Fut: Future<Output = Result<T, E>>,
     {
-        self.call_with(CallOptions::new(), classify, operation).await
+        self.call_with(CallOptions::new(), classify, operation)
     }
 
     /// The same with what is particular to this call.
-    pub async fn call_with<T, E, Fut>(
+    pub fn call_with<T, E, Fut>(
         &self,
         options: CallOptions<'_>,
         classify: impl Classify<E>,
         operation: impl Fn() -> Fut,
-    ) -> Result<T, Failure<E>>
+    ) -> impl Future<Output = Result<T, Failure<E>>>
     where
         Fut: Future<Output = Result<T, E>>,
     {
-        self.around_with(options, classify, || operation().map_err(Failure::Inner)).await
+        self.around_with(options, classify, move || operation().map_err(Failure::Inner))
     }
 
     /// The same around what already gives a [`Failure`]: another policy, an idempotent run, a lock.
@@ -169,7 +172,14 @@ impl Policy {
         Fut: Future<Output = Result<T, Failure<E>>>,
     {
         let parts = &*self.0;
-        parts.through_gate(None, |began| parts.run(&options, began, &classify, &operation)).await
+        let mut arrival = parts.arrive(None);
+        let (call, _place) = match parts.begin(&mut arrival, &options, &classify) {
+            Ok(begun) => begun,
+            Err(error) => return arrival.end(Err(error.into())),
+        };
+        let limited = parts.total.limit_to(call.total, parts.inside(&call, &operation));
+        let outcome = arrival.through(limited).await;
+        arrival.end(outcome)
     }
 
     /// As [`call_with`](Self::call_with); if that fails, `fallback` answers. It is outside of all stages, also of the deadline.
@@ -184,18 +194,22 @@ impl Policy {
         Fut: Future<Output = Result<T, E>>,
     {
         let parts = &*self.0;
+        let mut arrival = parts.arrive(None);
+        let (call, _place) = match parts.begin(&mut arrival, &options, &classify) {
+            Ok(begun) => begun,
+            Err(error) => return arrival.end(Err(error.into())),
+        };
         let operation = || operation().map_err(Failure::Inner);
-        let (options, classify, operation) = (&options, &classify, &operation);
-        let run = |began| fallback.around(move || parts.run(options, began, classify, operation));
-        parts.through_gate(None, run).await
+        let limited = || parts.total.limit_to(call.total, parts.inside(&call, &operation));
+        let outcome = arrival.through(fallback.around(limited)).await;
+        arrival.end(outcome)
     }
 
     /// As [`call_with`](Self::call_with), once for all callers who name the same `key`: see [`Idempotent::run_json`]. The run is
     /// inside of deadline and shed and outside of everything else, so all attempts are one run, with one fence.
     ///
     /// If it fails in the end, however that is, the key is free again and whoever asks next may run: retry, and this, are for
-    /// operations that may be made again, or that know by [`Run::fence`] what they did. In an order of your own the run is
-    /// outside of all stages.
+    /// operations that may be made again, or that know by [`Run::fence`] what they did.
     pub async fn call_once<T, E, Fut>(
         &self,
         idempotent: &Idempotent,
@@ -210,41 +224,34 @@ impl Policy {
         Fut: Future<Output = Result<T, E>>,
     {
         let parts = &*self.0;
-        let (options, classify, operation) = (&options, &classify, &operation);
-        let run = |began| async move {
-            let call = parts.begin(options, began, classify)?;
-            let call = &call;
-            let work = async |run: Run| {
-                let operation = || operation(run.clone()).map_err(Failure::Inner);
-                match &parts.plan {
-                    None => parts.retried(call, &operation).await,
-                    Some(plan) => Box::pin(parts.run_in_order(plan, call, &operation)).await,
-                }
-            };
-            let (shed, total) = match parts.plan {
-                None => (parts.shed.as_ref(), call.total),
-                Some(_) => (None, None),
-            };
-            let limited = async {
-                let _place = match shed {
-                    Some(shed) => Some(shed.place_now()?),
-                    None => None,
-                };
-                idempotent.run_json_inside(key, fingerprint, work).await.map_err(flat)
-            };
-            parts.total.limit_to(total, limited).await
+        let mut arrival = parts.arrive(Some(idempotent.client()));
+        let (call, _place) = match parts.begin(&mut arrival, &options, &classify) {
+            Ok(begun) => begun,
+            Err(error) => return arrival.end(Err(error.into())),
         };
-        parts.through_gate(Some(idempotent.client()), run).await
+        let work = async |run: Run| {
+            let operation = || operation(run.clone()).map_err(Failure::Inner);
+            parts.inside(&call, &operation).await
+        };
+        let once = async { idempotent.run_json_inside(key, fingerprint, work).await.map_err(flat) };
+        // A box, because an idempotent run is a deep type already, and asks the server anyway.
+        let limited = parts.total.limit_to(call.total, Box::pin(once));
+        let outcome = arrival.through(limited).await;
+        arrival.end(outcome)
     }
 }
 
 impl Parts {
-    pub(super) fn begin<'a, C>(
-        &self,
+    /// The call as it is to be made, and its place if calls are shed: all that can be refused without waiting.
+    fn begin<'a, C>(
+        &'a self,
+        arrival: &mut Arrival<'_>,
         options: &'a CallOptions<'a>,
-        began: Moment,
         classify: &'a C,
-    ) -> Result<Call<'a, C>, Error> {
+    ) -> Result<(Call<'a, C>, Option<Place<'a>>), Error> {
+        if let Some(error) = arrival.refused.take() {
+            return Err(error);
+        }
         if options.attempt.is_some() || options.total.is_some() {
             // Each by itself: an operation's total may well be below the policy's attempt.
             TimeoutSettings { attempt: options.attempt, total: None }.validate()?;
@@ -252,47 +259,28 @@ impl Parts {
         }
         let total = effective(options.total, self.timeouts.total);
         let attempt = effective(options.attempt, self.timeouts.attempt);
-        let deadline = total.map(|total| began.saturating_add(total));
-        Ok(Call { options, classify, total, attempt, deadline })
-    }
-
-    async fn run<T, E, C, Fut>(
-        &self,
-        options: &CallOptions<'_>,
-        began: Moment,
-        classify: &C,
-        operation: &impl Fn() -> Fut,
-    ) -> Result<T, Failure<E>>
-    where
-        C: Classify<E>,
-        Fut: Future<Output = Result<T, Failure<E>>>,
-    {
-        let call = self.begin(options, began, classify)?;
-        if let Some(plan) = &self.plan {
-            return Box::pin(self.run_in_order(plan, &call, operation)).await;
-        }
-        let limited = async {
-            let _place = match &self.shed {
-                Some(shed) => Some(shed.place_now()?),
-                None => None,
-            };
-            self.retried(&call, operation).await
+        let deadline = total.map(|total| arrival.began.saturating_add(total));
+        let place = match &self.shed {
+            Some(shed) if self.plan.sheds_first => Some(shed.place_now()?),
+            _ => None,
         };
-        self.total.limit_to(call.total, limited).await
+        Ok((Call { options, classify, total, attempt, deadline }, place))
     }
 
-    async fn retried<T, E, C, Fut>(&self, call: &Call<'_, C>, operation: &impl Fn() -> Fut) -> Result<T, Failure<E>>
+    /// All that is inside of deadline and shed.
+    async fn inside<T, E, C, Fut>(&self, call: &Call<'_, C>, operation: &impl Fn() -> Fut) -> Result<T, Failure<E>>
     where
         C: Classify<E>,
         Fut: Future<Output = Result<T, Failure<E>>>,
     {
-        match &self.retry {
-            None => self.hedged(call, operation).await,
-            Some(retry) => {
-                let classify = |error: &E| call.classify.classify(error);
-                retry.run(classify, call.deadline, || self.hedged(call, operation)).await
-            }
-        }
+        let Some(retry) = &self.retry else { return self.hedged(call, operation).await };
+        let holds = self.enter(&self.plan.outside_of_retry, call).await?;
+        let classify = |error: &E| call.classify.classify(error);
+        let retried = retry.run(classify, call.deadline, || self.hedged(call, operation));
+        let outcome = holds.unless_lost(retried).await;
+        let report = Holds::judged(call.classify, &outcome);
+        holds.leave(report).await;
+        outcome
     }
 
     async fn hedged<T, E, C, Fut>(&self, call: &Call<'_, C>, operation: &impl Fn() -> Fut) -> Result<T, Failure<E>>
@@ -300,15 +288,27 @@ impl Parts {
         C: Classify<E>,
         Fut: Future<Output = Result<T, Failure<E>>>,
     {
-        let attempt = || self.guarded(&self.inner_guards, call, || self.attempt.limit_to(call.attempt, operation()));
-        match &self.hedge {
-            None => attempt().await,
-            Some(hedge) => {
-                let classify = |error: &E| call.classify.classify(error);
-                // On the heap: its futures would make those of all policies several times as large, and futures are moved.
-                Box::pin(hedge.around(classify, attempt)).await
-            }
-        }
+        let Some(hedge) = &self.hedge else { return self.attempted(call, operation).await };
+        let holds = self.enter(&self.plan.outside_of_hedge, call).await?;
+        let classify = |error: &E| call.classify.classify(error);
+        let hedged = hedge.around(classify, || self.attempted(call, operation));
+        let outcome = holds.unless_lost(hedged).await;
+        let report = Holds::judged(call.classify, &outcome);
+        holds.leave(report).await;
+        outcome
+    }
+
+    /// One attempt: by default breaker, rate limit, bulkheads, timeout.
+    async fn attempted<T, E, C, Fut>(&self, call: &Call<'_, C>, operation: &impl Fn() -> Fut) -> Result<T, Failure<E>>
+    where
+        C: Classify<E>,
+        Fut: Future<Output = Result<T, Failure<E>>>,
+    {
+        let holds = self.enter(&self.plan.innermost, call).await?;
+        let outcome = holds.unless_lost(self.attempt.limit_to(call.attempt, operation())).await;
+        let report = Holds::judged(call.classify, &outcome);
+        holds.leave(report).await;
+        outcome
     }
 }
 

@@ -1,150 +1,140 @@
-//! How stages that hold something are gone through, and orders other than the default one.
+//! How stages that hold something are entered and left.
 //!
-//! A list of such stages is one future, however many there are: each is entered in turn, what is inside runs, and what was
-//! taken is given back. Whoever is refused half-way gives back what was taken so far; to a breaker that is a cancelled
-//! call.
+//! A list of such stages is entered in turn by one future, however many there are. Whoever is refused half-way gives back what
+//! was taken so far; to a breaker that is a cancelled call.
+//!
+//! Types of futures are kept shallow on purpose: whoever calls a policy has them in the type of their own future, and compilers
+//! have a limit on how deep that may be. So what asks a server is in a box of its own.
 
 use std::future::Future;
-use std::pin::pin;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use pin_project_lite::pin_project;
+use resil_core::circuit_breaker::Report;
+use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use super::builder::Parts;
+use super::bulkhead::Place;
 use super::chain::Call;
 use super::classify::Classify;
-use super::stage::{Plan, Stage};
+use super::stage::Stage;
 use crate::breaker::{Permit, judge};
-use crate::error::Failure;
+use crate::error::{Error, Failure};
 use crate::shared_bulkhead::BulkheadGuard;
 
+/// What a call holds.
+#[derive(Default)]
+pub(super) struct Holds<'a> {
+    permit: Option<Permit>,
+    shared: Option<BulkheadGuard>,
+    place: Option<Place<'a>>,
+    shed: Option<Place<'a>>,
+}
+
 impl Parts {
-    /// Enters `stages`, and runs `inside` there.
-    pub(super) async fn guarded<T, E, C, Fut>(
-        &self,
-        stages: &[Stage],
-        call: &Call<'_, C>,
-        inside: impl FnOnce() -> Fut,
-    ) -> Result<T, Failure<E>>
-    where
-        C: Classify<E>,
-        Fut: Future<Output = Result<T, Failure<E>>>,
-    {
-        let mut permit: Option<Permit> = None;
-        let mut shared: Option<BulkheadGuard> = None;
-        let (mut _place, mut _shed_place) = (None, None);
+    /// Enters these stages, one after the other.
+    pub(super) async fn enter<C>(&self, stages: &[Stage], call: &Call<'_, C>) -> Result<Holds<'_>, Error> {
+        let mut holds = Holds::default();
         for stage in stages {
             match stage {
                 Stage::Breaker => {
                     if let Some(breaker) = &self.breaker {
-                        permit = Some(breaker.admit_inside().await?);
+                        holds.permit = Some(breaker.admit_inside().await?);
                     }
                 }
                 Stage::RateLimit => {
                     if let Some(limiter) = &self.limiter {
                         let key = call.options.key.unwrap_or(&self.name);
-                        limiter.acquire_inside(key.as_bytes(), call.options.cost.unwrap_or(1)).await?;
+                        let cost = call.options.cost.unwrap_or(1);
+                        Box::pin(limiter.acquire_inside(key.as_bytes(), cost)).await?;
                     }
                 }
                 Stage::Bulkhead => {
                     if let Some(bulkhead) = &self.bulkhead {
-                        _place = Some(bulkhead.place(call.options.partition).await?);
+                        holds.place = Some(bulkhead.place(call.options.partition).await?);
                     }
                 }
                 Stage::Shed => {
                     if let Some(shed) = &self.shed {
-                        _shed_place = Some(shed.place_now()?);
+                        holds.shed = Some(shed.place_now()?);
                     }
                 }
                 Stage::SharedBulkhead => {
                     if let Some(bulkhead) = &self.shared_bulkhead {
-                        shared = Some(Box::pin(bulkhead.enter_inside()).await?);
+                        holds.shared = Some(Box::pin(bulkhead.enter_inside()).await?);
                     }
                 }
                 Stage::Total | Stage::Retry | Stage::Hedge | Stage::Attempt => {}
             }
         }
-        let outcome = match shared {
-            None => inside().await,
-            Some(guard) => {
-                let lost = guard.lost();
-                let mut inside = pin!(inside());
-                let outcome = tokio::select! {
-                    biased;
-                    () = lost.cancelled() => Err(Failure::Resil(guard.lost_error())),
-                    outcome = inside.as_mut() => outcome,
-                };
-                // If it is not heard, it is said again in the background.
-                let _ = Box::pin(guard.leave()).await;
-                outcome
-            }
-        };
-        if let Some(permit) = permit {
-            let report = match &outcome {
-                Ok(_) => resil_core::circuit_breaker::Report::Ok,
-                Err(failure) => judge(&|error: &E| call.classify.classify(error), failure),
-            };
-            permit.report(report).await;
-        }
-        outcome
+        Ok(holds)
+    }
+}
+
+impl Holds<'_> {
+    /// Runs `inside`, and drops it if the place in the shared bulkhead is lost.
+    pub fn unless_lost<T, E, F>(&self, inside: F) -> UnlessLost<F>
+    where
+        F: Future<Output = Result<T, Failure<E>>>,
+    {
+        let lost = self.shared.as_ref().map(|guard| (guard.lost_error(), guard.lost().cancelled_owned()));
+        let (error, lost) = lost.unzip();
+        UnlessLost { inner: Some(inside), lost, error }
     }
 
-    /// Follows an order that is not the default one.
-    pub(super) async fn run_in_order<T, E, C, Fut>(
-        &self,
-        plan: &Plan,
-        call: &Call<'_, C>,
-        operation: &impl Fn() -> Fut,
-    ) -> Result<T, Failure<E>>
-    where
-        C: Classify<E>,
-        Fut: Future<Output = Result<T, Failure<E>>>,
-    {
-        let innermost = || self.guarded(&plan.guards[4], call, operation);
-        let third = || self.level(plan, 3, call, &innermost);
-        let second = || self.level(plan, 2, call, &third);
-        let first = || self.level(plan, 1, call, &second);
-        self.level(plan, 0, call, &first).await
-    }
-
-    /// `guards[depth]`, then `wraps[depth]`, then `inside`.
-    async fn level<T, E, C, Fut>(
-        &self,
-        plan: &Plan,
-        depth: usize,
-        call: &Call<'_, C>,
-        inside: &impl Fn() -> Fut,
-    ) -> Result<T, Failure<E>>
-    where
-        C: Classify<E>,
-        Fut: Future<Output = Result<T, Failure<E>>>,
-    {
-        self.guarded(&plan.guards[depth], call, || self.wrapped(plan.wraps[depth], call, inside)).await
-    }
-
-    async fn wrapped<T, E, C, Fut>(
-        &self,
-        wrap: Option<Stage>,
-        call: &Call<'_, C>,
-        inside: &impl Fn() -> Fut,
-    ) -> Result<T, Failure<E>>
-    where
-        C: Classify<E>,
-        Fut: Future<Output = Result<T, Failure<E>>>,
-    {
-        let classify = |error: &E| call.classify.classify(error);
-        match (wrap, &self.retry, &self.hedge) {
-            (Some(Stage::Total), ..) => self.total.limit_to(call.total, inside()).await,
-            (Some(Stage::Attempt), ..) => self.attempt.limit_to(call.attempt, inside()).await,
-            (Some(Stage::Retry), Some(retry), _) => {
-                // A deadline further in is none of all attempts.
-                let deadline = call.deadline.filter(|_| self.total_is_outside_of_retry());
-                retry.run(classify, deadline, inside).await
-            }
-            (Some(Stage::Hedge), _, Some(hedge)) => hedge.around(classify, inside).await,
-            _ => inside().await,
+    /// What a breaker is told of `outcome`.
+    pub fn judged<T, E>(classify: &impl Classify<E>, outcome: &Result<T, Failure<E>>) -> Report {
+        match outcome {
+            Ok(_) => Report::Ok,
+            Err(failure) => judge(&|error: &E| classify.classify(error), failure),
         }
     }
 
-    fn total_is_outside_of_retry(&self) -> bool {
-        let at = |stage| self.order.iter().position(|other| *other == stage);
-        at(Stage::Total) < at(Stage::Retry)
+    /// Gives everything back, and tells the breaker what it came to.
+    pub async fn leave(self, report: Report) {
+        let Self { permit, shared, place, shed } = self;
+        drop((place, shed));
+        if let Some(guard) = shared {
+            // If it is not heard, it is said again in the background.
+            let _ = Box::pin(guard.leave()).await;
+        }
+        if let Some(permit) = permit.and_then(|permit| permit.report_now(report)) {
+            Box::pin(permit.report(report)).await;
+        }
+    }
+}
+
+pin_project! {
+    /// See [`Holds::unless_lost`].
+    pub(super) struct UnlessLost<F> {
+        #[pin]
+        inner: Option<F>,
+        #[pin]
+        lost: Option<WaitForCancellationFutureOwned>,
+        error: Option<Error>,
+    }
+}
+
+impl<T, E, F> Future for UnlessLost<F>
+where
+    F: Future<Output = Result<T, Failure<E>>>,
+{
+    type Output = Result<T, Failure<E>>;
+
+    #[inline]
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut this = self.project();
+        if let Some(lost) = this.lost.as_mut().as_pin_mut()
+            && lost.poll(context).is_ready()
+            && let Some(error) = this.error.take()
+        {
+            this.inner.set(None);
+            return Poll::Ready(Err(Failure::Resil(error)));
+        }
+        match this.inner.as_pin_mut() {
+            Some(inner) => inner.poll(context),
+            None => Poll::Pending,
+        }
     }
 }

@@ -48,6 +48,7 @@ pub mod classify;
 pub mod fallback;
 mod guarded;
 pub mod hedge;
+mod in_flight;
 mod latency;
 pub mod retry;
 pub mod settings;

@@ -1,11 +1,9 @@
 //! The stages of a whole policy, their order, and what is odd about an order.
 //!
-//! Each stage stands where it does for a reason; the table of [`ODD`] holds the reasons, as what goes wrong otherwise. An
-//! odd order is allowed: it may be what is wanted, so it is a warning and no error.
-//!
-//! Two kinds of stages: those that hold something while what is inside runs (a place, a permit), and those that run it in a
-//! way of their own (a deadline, again, twice). Of the second kind there are four, so an order is five lists of the first
-//! kind with those four between them: [`Plan`].
+//! Some of it is fixed: the total deadline is outermost, retry is outside of hedge, the timeout of an attempt is innermost.
+//! Otherwise the words would not mean what they say. The stages that hold something while what is inside runs (shed, breaker, rate
+//! limit, bulkheads) may stand anywhere between. Each stands where it does by default for a reason; the table of [`ODD`]
+//! holds the reasons, as what goes wrong otherwise. An odd order is allowed: it may be what is wanted, so it is a warning.
 
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
@@ -59,36 +57,21 @@ impl Stage {
             Self::Attempt => "attempt",
         }
     }
-
-    /// Whether it runs what is inside in a way of its own, instead of holding something meanwhile.
-    fn is_wrap(self) -> bool {
-        matches!(self, Self::Total | Self::Retry | Self::Hedge | Self::Attempt)
-    }
 }
 
 /// `(outer, inner, what comes of it)`.
-const ODD: [(Stage, Stage, &str); 18] = [
+const ODD: [(Stage, Stage, &str); 12] = [
     (Stage::Breaker, Stage::Retry, "the breaker sees one outcome for all attempts, so it trips late"),
     (Stage::RateLimit, Stage::Retry, "retries do not count against the limit"),
     (Stage::Bulkhead, Stage::Retry, "a place is held while a retry waits"),
     (Stage::SharedBulkhead, Stage::Retry, "a place of the fleet is held while a retry waits"),
-    (Stage::Hedge, Stage::Retry, "each extra call brings all retries with it"),
-    (Stage::Attempt, Stage::Retry, "the timeout of an attempt cuts off all attempts together"),
-    (Stage::Retry, Stage::Total, "the deadline begins anew with each attempt"),
     (Stage::Retry, Stage::Shed, "a call that is shed comes back, and sheds nothing"),
     (Stage::Breaker, Stage::Hedge, "the breaker sees one outcome for all extra calls"),
     (Stage::RateLimit, Stage::Hedge, "extra calls do not count against the limit"),
     (Stage::Bulkhead, Stage::Hedge, "extra calls run without a place of their own"),
-    (Stage::Attempt, Stage::Hedge, "extra calls share the time of the first"),
     (Stage::RateLimit, Stage::Breaker, "calls that an open circuit refuses use up the limit"),
     (Stage::Bulkhead, Stage::Breaker, "calls that an open circuit refuses take places"),
     (Stage::SharedBulkhead, Stage::Breaker, "calls that an open circuit refuses take places of the fleet"),
-    (
-        Stage::Attempt,
-        Stage::Breaker,
-        "an attempt that is cut off is cancelled to the breaker, so a dependency that hangs never trips it",
-    ),
-    (Stage::Attempt, Stage::Bulkhead, "the time in line counts as the time of the call"),
     (Stage::SharedBulkhead, Stage::Bulkhead, "a place of the fleet is held while the call waits in line here"),
 ];
 
@@ -127,37 +110,54 @@ pub(super) fn arrange(asked: Option<&[Stage]>, is_there: impl Fn(Stage) -> bool)
     if let Some(missing) = Stage::DEFAULT_ORDER.iter().find(|stage| is_there(**stage) && !order.contains(stage)) {
         return Err(Error::invalid("order", format!("must name {}, which the policy has", missing.text())));
     }
-    Ok(order.iter().copied().filter(|stage| is_there(*stage)).collect())
+    let order: Vec<Stage> = order.iter().copied().filter(|stage| is_there(*stage)).collect();
+    let at = |stage| order.iter().position(|other| *other == stage);
+    if at(Stage::Total).is_some_and(|index| index > 0) {
+        return Err(Error::invalid("order", "must begin with total: the deadline is that of everything"));
+    }
+    if at(Stage::Attempt).is_some_and(|index| index + 1 < order.len()) {
+        return Err(Error::invalid(
+            "order",
+            "must end with attempt: that timeout is of one attempt, when it has all it needs",
+        ));
+    }
+    if at(Stage::Hedge).zip(at(Stage::Retry)).is_some_and(|(hedge, retry)| hedge < retry) {
+        return Err(Error::invalid(
+            "order",
+            "must have hedge inside of retry: each extra call would bring all retries along",
+        ));
+    }
+    Ok(order)
 }
 
 /// A list of stages that hold something.
 pub(super) type Guards = SmallVec<[Stage; 6]>;
 
-/// An order to be followed: `guards[0] wraps[0] guards[1] ... wraps[3] guards[4]`, from the outside in.
+/// Where those stages stand.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
-    pub guards: [Guards; 5],
-    pub wraps: [Option<Stage>; 4],
+    /// Shed is the first of them all, as usual: it needs no waiting.
+    pub sheds_first: bool,
+    pub outside_of_retry: Guards,
+    pub outside_of_hedge: Guards,
+    pub innermost: Guards,
 }
 
 impl Plan {
     pub fn of(order: &[Stage]) -> Self {
         let mut plan = Self::default();
-        let mut depth = 0;
-        for &stage in order {
-            if stage.is_wrap() && depth < plan.wraps.len() {
-                plan.wraps[depth] = Some(stage);
-                depth += 1;
-            } else {
-                plan.guards[depth].push(stage);
+        let has = |rest: &[Stage], stage: Stage| rest.contains(&stage);
+        for (index, &stage) in order.iter().enumerate() {
+            let rest = &order[index..];
+            let is_first = order[..index].iter().all(|before| *before == Stage::Total);
+            match stage {
+                Stage::Total | Stage::Retry | Stage::Hedge | Stage::Attempt => {}
+                Stage::Shed if is_first => plan.sheds_first = true,
+                _ if has(rest, Stage::Retry) => plan.outside_of_retry.push(stage),
+                _ if has(rest, Stage::Hedge) => plan.outside_of_hedge.push(stage),
+                _ => plan.innermost.push(stage),
             }
         }
         plan
     }
-}
-
-/// Whether these stages are in the default order.
-pub(super) fn is_default(order: &[Stage]) -> bool {
-    let place = |stage: &Stage| Stage::DEFAULT_ORDER.iter().position(|other| other == stage);
-    order.is_sorted_by_key(place)
 }

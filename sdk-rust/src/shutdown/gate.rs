@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use smallvec::SmallVec;
 use tokio::sync::Notify;
+use tokio::task::futures::TaskLocalFuture;
 use tokio_util::sync::CancellationToken;
 
 use crate::error::Error;
@@ -20,9 +21,21 @@ const CLOSING: usize = 1 << (usize::BITS - 1);
 const SHUT: usize = 1 << (usize::BITS - 2);
 const COUNT: usize = SHUT - 1;
 
+/// The gates a task is inside of. Few: one per client, nested.
+pub(crate) type Inside = SmallVec<[usize; 2]>;
+
 tokio::task_local! {
-    /// The gates this task is inside of. Few: one per client, nested.
-    static INSIDE: SmallVec<[usize; 2]>;
+    static INSIDE: Inside;
+}
+
+/// Runs `future` as what is inside of these gates.
+pub(crate) fn scope<F: Future>(inside: Inside, future: F) -> TaskLocalFuture<Inside, F> {
+    INSIDE.scope(inside, future)
+}
+
+/// What this task is inside of.
+pub(crate) fn inside() -> Inside {
+    INSIDE.try_with(SmallVec::clone).unwrap_or_default()
 }
 
 /// Where calls come in. Two atomic operations a call: one in, one out.
@@ -60,7 +73,7 @@ impl Gate {
     /// `make` is called here, and not by the caller: a future that is handed over is kept twice, as what came and as what runs.
     pub async fn pass_through<F: Future>(&self, make: impl FnOnce() -> F) -> Result<F::Output, Error> {
         let _pass = self.enter()?;
-        let mut inside = INSIDE.try_with(SmallVec::clone).unwrap_or_default();
+        let mut inside = inside();
         inside.push(self.id());
         tokio::select! {
             biased;
@@ -86,12 +99,26 @@ impl Gate {
 
     #[cold]
     fn refuse(&self, before: usize) -> Result<Entry, Error> {
-        let is_inside = || INSIDE.try_with(|inside| inside.contains(&self.id())).unwrap_or(false);
         // Whoever is inside is counted already.
-        if before & SHUT == 0 && is_inside() { Ok(Entry::Inside) } else { Err(Error::ShuttingDown) }
+        if before & SHUT == 0 && self.is_inside() { Ok(Entry::Inside) } else { Err(Error::ShuttingDown) }
     }
 
-    fn id(&self) -> usize {
+    /// Whether this task is inside, by [`pass_through`](Self::pass_through).
+    fn is_inside(&self) -> bool {
+        INSIDE.try_with(|inside| inside.contains(&self.id())).unwrap_or(false)
+    }
+
+    /// Until when whoever asks may wait for something: who is inside until all are cut off, anybody else until `closing`.
+    pub fn patience<'a>(&'a self, closing: &'a CancellationToken) -> &'a CancellationToken {
+        if self.is_inside() { &self.0.cut_off } else { closing }
+    }
+
+    /// Cancelled when whatever is still in flight is to be dropped.
+    pub fn cut_off(&self) -> &CancellationToken {
+        &self.0.cut_off
+    }
+
+    pub fn id(&self) -> usize {
         Arc::as_ptr(&self.0) as usize
     }
 

@@ -4,8 +4,8 @@
 //!
 //! 1. Nothing new begins: whoever begins a call gets [`Error::ShuttingDown`].
 //! 2. What is in flight is waited for, until the deadline. Whatever is still there then is cut off.
-//! 3. Watchdogs and refreshes stop.
-//! 4. What is held (locks, places in bulkheads) is given back.
+//! 3. What is held (locks, places in bulkheads) is given back, and whoever holds it is told that it is lost.
+//! 4. Watchdogs and refreshes stop, and what else was left to be given back is.
 //! 5. The connections close.
 //!
 //! Steps 3 to 5 get as long as one command may take, each: with a server that does not answer, a shutdown takes its
@@ -17,15 +17,17 @@
 //! shut. A request of a service is often many calls. [`Client::in_flight`] makes them one: it is waited for as a whole, and
 //! the calls it makes are let in while the rest of it is waited for.
 
-mod gate;
+pub(crate) mod gate;
 mod held;
 
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use serde::Serialize;
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -64,6 +66,8 @@ impl Client {
     /// Stops taking calls, waits at most `deadline` for those in flight, gives back what is held, and closes the
     /// connections. See [`shutdown`](crate::shutdown) for the steps.
     ///
+    /// Outside of a tokio runtime nothing can be waited for: calls are cut off at once, and what is held ends by itself.
+    ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
     /// use std::time::Duration;
@@ -75,19 +79,30 @@ impl Client {
     /// ```
     pub async fn shutdown(&self, deadline: Duration) -> ShutdownReport {
         let until = self.clock().now().saturating_add(deadline);
-        let shutdown = &self.inner().shutdown;
-        let mut report = shutdown.report.subscribe();
-        if shutdown.bring_forward(until) {
-            // A task of its own: if the caller is dropped, what is held is still given back.
-            let client = self.clone();
-            tokio::spawn(async move {
-                let report = client.go_away().await;
-                client.inner().shutdown.report.send_replace(Some(report));
-            });
+        let inner = self.inner();
+        inner.shutdown.bring_forward(until);
+        let Ok(runtime) = Handle::try_current() else {
+            inner.gate.close();
+            inner.closing.cancel();
+            let cut_off = inner.gate.shut();
+            return ShutdownReport { cut_off, stragglers: inner.tasks.len(), ..ShutdownReport::default() };
+        };
+        let mut report = inner.shutdown.report.subscribe();
+        loop {
+            if let Some(report) = &*report.borrow_and_update() {
+                return report.clone();
+            }
+            if !inner.shutdown.is_under_way.swap(true, Ordering::AcqRel) {
+                // A task of its own: if the caller is dropped, what is held is still given back.
+                let under_way = UnderWay(self.clone());
+                runtime.spawn(async move {
+                    let report = under_way.0.go_away().await;
+                    under_way.0.inner().shutdown.report.send_replace(Some(report));
+                });
+            }
+            // The sender lives as long as this client: there is always news, of the end or of nobody being at it.
+            let _ = report.changed().await;
         }
-        // The sender lives as long as this client: there is always an answer.
-        let done = report.wait_for(Option::is_some).await;
-        done.ok().and_then(|report| report.clone()).unwrap_or_default()
     }
 
     /// Counts `future` as one call in flight: a shutdown waits for the whole of it, and lets in the calls it makes
@@ -120,15 +135,19 @@ impl Client {
 
         let grace = inner.options.command_timeout;
         inner.stopped.cancel();
+        // Before the watchdog is waited for: it stays while something is held.
+        let holdings = inner.holdings.release_all(grace).await;
         inner.tasks.close();
         self.within(grace, inner.tasks.wait()).await;
         let stragglers = inner.tasks.len();
 
         let (mut released, mut unreleased) = (Vec::new(), Vec::new());
-        for (name, outcome) in self.release(grace).await {
+        let hooks = self.release(grace).await;
+        let hooks = hooks.into_iter().map(|(name, outcome)| (name.to_string(), outcome));
+        for (name, outcome) in holdings.into_iter().chain(hooks) {
             match outcome {
-                Ok(()) => released.push(name.to_string()),
-                Err(error) => unreleased.push((name.to_string(), error.to_string())),
+                Ok(()) => released.push(name),
+                Err(error) => unreleased.push((name, error.to_string())),
             }
         }
         self.within(grace, inner.backend.close()).await;
@@ -189,27 +208,39 @@ async fn release_one(hook: held::Hook) -> Result<(), Error> {
 pub(crate) struct Shutdown {
     deadline: watch::Sender<Option<Moment>>,
     report: watch::Sender<Option<ShutdownReport>>,
+    is_under_way: AtomicBool,
+}
+
+/// A shutdown that is under way. If its runtime ends before it, whoever waits for it is told, and begins it again.
+struct UnderWay(Client);
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        let shutdown = &self.0.inner().shutdown;
+        if shutdown.report.borrow().is_none() {
+            shutdown.is_under_way.store(false, Ordering::Release);
+            shutdown.report.send_modify(|_| {});
+        }
+    }
 }
 
 impl Default for Shutdown {
     fn default() -> Self {
-        Self { deadline: watch::Sender::new(None), report: watch::Sender::new(None) }
+        let (deadline, report) = (watch::Sender::new(None), watch::Sender::new(None));
+        Self { deadline, report, is_under_way: AtomicBool::new(false) }
     }
 }
 
 impl Shutdown {
-    /// Whether this was the first to ask.
-    fn bring_forward(&self, until: Moment) -> bool {
-        let mut is_first = false;
+    /// It waits no longer than until then.
+    fn bring_forward(&self, until: Moment) {
         self.deadline.send_if_modified(|deadline| {
-            is_first = deadline.is_none();
             let is_earlier = deadline.is_none_or(|current| until < current);
             if is_earlier {
                 *deadline = Some(until);
             }
             is_earlier
         });
-        is_first
     }
 }
 

@@ -32,6 +32,7 @@ use parking_lot::Mutex;
 use resil_wire::answer::Answer;
 use resil_wire::command::Command;
 use resil_wire::holding::Bind;
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -39,7 +40,7 @@ use tokio::time::timeout;
 use self::address::Address;
 use self::speech::{packed, understood};
 use self::supervisor::{Shared, Standing};
-use self::trouble::Trouble;
+use self::trouble::{NO_RUNTIME, Trouble};
 use super::Reach;
 use crate::client::ConnectOptions;
 use crate::error::Error;
@@ -59,6 +60,11 @@ impl std::fmt::Debug for Redis {
 impl Redis {
     pub async fn connect(options: &ConnectOptions) -> Result<Self, Error> {
         let address = Address::parse(&options.url)?;
+        if Handle::try_current().is_err() {
+            return Err(Error::InvalidArgument(
+                "a server can only be connected to inside of a tokio runtime".to_owned(),
+            ));
+        }
         let shared = Arc::new(Shared::new(address, options.command_timeout, options.waiting_connections));
         match shared.open().await {
             Ok(session) => shared.publish(Standing::Here(session)),
@@ -70,6 +76,7 @@ impl Redis {
     }
 
     pub async fn call(&self, command: &Command<'_>) -> Result<Answer, Error> {
+        in_a_runtime()?;
         let mut link = self.shared.link()?;
         let asked = link.send(packed(command), command.key());
         let trouble = match timeout(self.shared.command_timeout, asked).await {
@@ -82,6 +89,7 @@ impl Redis {
     }
 
     pub async fn wait(&self, command: &Command<'_>) -> Result<Answer, Error> {
+        in_a_runtime()?;
         match command.waits() {
             None => self.call(command).await,
             Some(wait) => self.wait_for(command, wait).await,
@@ -112,6 +120,11 @@ impl Drop for Redis {
     fn drop(&mut self) {
         self.shared.closing.cancel();
     }
+}
+
+/// Timers and sockets panic where there is none.
+fn in_a_runtime() -> Result<(), Error> {
+    Handle::try_current().map(drop).map_err(|_| NO_RUNTIME)
 }
 
 fn read(command: &Command<'_>, value: redis::Value) -> Result<Answer, Error> {

@@ -27,7 +27,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::address::Address;
 use super::link::{Link, Session, open};
-use super::trouble::{AWAY_AT_FIRST, CLOSED, Trouble};
+use super::trouble::{AWAY_AT_FIRST, CLOSED, RUNTIME_ENDED, Trouble};
 use super::waiting::Waiting;
 use crate::backend::Reach;
 use crate::error::Error;
@@ -55,6 +55,17 @@ pub(super) struct Shared {
     reach: watch::Sender<Reach>,
     alarm: Arc<Notify>,
     generations: AtomicU64,
+}
+
+/// Whoever calls after the supervisor has gone is told so, also if it went with its runtime.
+struct Supervised(Arc<Shared>);
+
+impl Drop for Supervised {
+    fn drop(&mut self) {
+        let Self(shared) = self;
+        shared.publish(Standing::Away(if shared.closing.is_cancelled() { CLOSED } else { RUNTIME_ENDED }));
+        shared.waiting.clear();
+    }
 }
 
 impl Shared {
@@ -120,10 +131,8 @@ impl Shared {
 
     /// Runs until the client is closed.
     pub async fn supervise(self: Arc<Self>) {
-        let closing = self.closing.clone();
-        closing.run_until_cancelled(self.keep_connected()).await;
-        self.publish(Standing::Away(CLOSED));
-        self.waiting.clear();
+        let supervised = Supervised(self);
+        supervised.0.closing.run_until_cancelled(supervised.0.keep_connected()).await;
     }
 
     async fn keep_connected(&self) {

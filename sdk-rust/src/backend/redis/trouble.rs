@@ -32,6 +32,9 @@ pub(super) enum Trouble {
 }
 
 pub(super) const AWAY_AT_FIRST: Error = Error::BackendUnavailable("no connection could be made yet");
+pub(super) const NO_RUNTIME: Error = Error::BackendUnavailable("outside of a tokio runtime nothing can be sent");
+pub(super) const RUNTIME_ENDED: Error =
+    Error::BackendUnavailable("the runtime in which the client was connected has ended");
 pub(super) const CLOSED: Error = Error::BackendUnavailable("the client was closed");
 const LATE: Error = Error::BackendUnavailable("the server did not answer in time");
 const DEMOTED: Error = Error::BackendUnavailable("the server is a replica");
@@ -94,7 +97,12 @@ impl From<RedisError> for Trouble {
 const DENIED_ENTRY: Error = Error::PermissionDenied("in: the password, or the user, is not right or not given");
 
 fn of_server(code: &str, text: &str) -> Trouble {
-    let line = || if text.is_empty() { code.to_owned() } else { text.to_owned() };
+    // As memory says it: the code tells apart what the words may not.
+    let line = || match (code, text) {
+        (_, "") => code.to_owned(),
+        ("ERR", text) => text.to_owned(),
+        (code, text) => format!("{code} {text}"),
+    };
     match code {
         "ERR" if text.starts_with("unknown command") => Trouble::Refused(Error::ModuleMissing),
         // It was bound to a connection that was there when the command was made.

@@ -65,7 +65,9 @@ impl Waiting {
         Self { places, unused: Mutex::default(), slots: Slots::default() }
     }
 
+    /// The end: nothing is kept from here on.
     pub fn clear(&self) {
+        self.places.close();
         self.unused.lock().clear();
     }
 
@@ -82,7 +84,10 @@ impl Waiting {
     }
 
     fn put_back(&self, connection: MultiplexedConnection, generation: u64, node: String) {
-        self.unused.lock().push(Unused { connection, generation, node, since: Instant::now() });
+        let mut unused = self.unused.lock();
+        if !self.places.is_closed() {
+            unused.push(Unused { connection, generation, node, since: Instant::now() });
+        }
     }
 }
 

@@ -45,7 +45,7 @@ pub(crate) struct Faulty {
     memory: Arc<Memory>,
     clock: Clock,
     fates: Arc<Mutex<Fates>>,
-    connection: Arc<Mutex<Option<mpsc::UnboundedSender<(Words, Fate, oneshot::Sender<Said>)>>>>,
+    connection: Arc<Mutex<Option<mpsc::UnboundedSender<Sent>>>>,
     pub reach: Arc<watch::Sender<Reach>>,
     pub asked: Arc<Mutex<Vec<Words>>>,
     /// Waits under way now, and the most there were at once.
@@ -53,6 +53,8 @@ pub(crate) struct Faulty {
 }
 
 type Said = Result<Answer, Error>;
+
+type Sent = (Words, Fate, oneshot::Sender<Said>);
 
 const GONE: Error = Error::BackendUnavailable("the connection was lost");
 

@@ -234,7 +234,8 @@ async fn shutting_down_releases_everything_and_tells_who_held_it() {
     let (client, script, _) = scripted([granted(9_000, 0), released()]);
     let guard = client.lock("orders").try_acquire().await.expect("granted");
     client.inner().closing.cancel();
-    assert_eq!(client.inner().holdings.release_all().await, 1);
+    let released = client.inner().holdings.release_all(ms(1_000)).await;
+    assert_eq!(released, [("lock:orders".to_owned(), Ok(()))]);
     assert!(guard.lost().is_cancelled() && !guard.is_held());
     drop(guard);
     settle().await;

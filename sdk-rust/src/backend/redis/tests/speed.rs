@@ -43,7 +43,9 @@ async fn by_itself(server: &Server, settings: TcpSettings, words: impl Fn(usize)
         let (mut connection, words) = (connection.clone(), words.clone());
         async move {
             let mut command = redis::Cmd::new();
-            words[number].iter().for_each(|word| drop(command.arg(word)));
+            words[number].iter().for_each(|word| {
+                command.arg(word);
+            });
             let _: redis::Value = command.query_async(&mut connection).await.unwrap();
         }
     })

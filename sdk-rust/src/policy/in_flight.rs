@@ -1,0 +1,162 @@
+//! How a call comes in, and what becomes of it however it ends.
+//!
+//! A call takes a pass of every client its policy has something of, so that their shutdowns wait for it. While it runs, its
+//! task is marked as inside of the first one's gate: what it asks of that client is let in until the shutdown's deadline, and
+//! then the call is dropped. Its time is recorded when it ends, also if it is dropped.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use metrics::Histogram;
+use pin_project_lite::pin_project;
+use smallvec::SmallVec;
+use tokio::task::futures::TaskLocalFuture;
+use tokio_util::sync::WaitForCancellationFuture;
+use tracing::Instrument;
+use tracing::instrument::Instrumented;
+
+use super::builder::Parts;
+use crate::client::Client;
+use crate::clock::Moment;
+use crate::error::{Error, Failure};
+use crate::shutdown::gate::{self, Inside, Pass};
+use crate::telemetry;
+
+/// A call that came in, or was refused.
+pub(super) struct Arrival<'a> {
+    parts: &'a Parts,
+    pub began: Moment,
+    outcome: CallOutcome,
+    first: Option<&'a Client>,
+    /// Because a client shuts down.
+    pub refused: Option<Error>,
+    _passes: SmallVec<[Pass<'a>; 2]>,
+}
+
+impl Parts {
+    /// A call comes in. `extra` is a client that this call alone brings along.
+    pub(super) fn arrive<'a>(&'a self, extra: Option<&'a Client>) -> Arrival<'a> {
+        let extra = extra.filter(|extra| !self.clients.iter().any(|known| is_same(known, extra)));
+        let mut passes = SmallVec::new();
+        let mut refused = None;
+        for client in self.clients.iter().chain(extra) {
+            match client.inner().gate.enter() {
+                Ok(pass) => passes.push(pass),
+                Err(error) => refused = Some(error),
+            }
+        }
+        Arrival {
+            parts: self,
+            began: self.clock.now(),
+            outcome: CallOutcome::Cancelled,
+            first: self.clients.first().or(extra),
+            refused,
+            _passes: passes,
+        }
+    }
+}
+
+pub(super) fn is_same(one: &Client, other: &Client) -> bool {
+    std::ptr::eq(one.inner(), other.inner())
+}
+
+impl<'a> Arrival<'a> {
+    /// Runs the call, in a span of its own.
+    pub fn through<T, E, F>(&self, future: F) -> Through<'a, F>
+    where
+        F: Future<Output = Result<T, Failure<E>>>,
+    {
+        let mut inside = gate::inside();
+        if let Some(client) = self.first {
+            inside.push(client.inner().gate.id());
+        }
+        let traced = future.instrument(tracing::debug_span!("resil.policy", policy = &*self.parts.name));
+        let cut_off = self.first.map(|client| client.inner().gate.cut_off().cancelled());
+        Through { inner: Some(gate::scope(inside, traced)), cut_off }
+    }
+
+    pub fn end<T, E>(mut self, outcome: Result<T, Failure<E>>) -> Result<T, Failure<E>> {
+        self.outcome = CallOutcome::of(&outcome);
+        outcome
+    }
+}
+
+impl Drop for Arrival<'_> {
+    fn drop(&mut self) {
+        let took = self.parts.clock.now().saturating_sub(self.began);
+        self.parts.seconds.0[self.outcome as usize].record(took);
+    }
+}
+
+pin_project! {
+    /// See [`Arrival::through`].
+    pub(super) struct Through<'a, F> {
+        #[pin]
+        inner: Option<TaskLocalFuture<Inside, Instrumented<F>>>,
+        #[pin]
+        cut_off: Option<WaitForCancellationFuture<'a>>,
+    }
+}
+
+impl<T, E, F> Future for Through<'_, F>
+where
+    F: Future<Output = Result<T, Failure<E>>>,
+{
+    type Output = Result<T, Failure<E>>;
+
+    #[inline]
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut this = self.project();
+        // Polled after it was cut off, there is nothing left to poll.
+        let Some(inner) = this.inner.as_mut().as_pin_mut() else {
+            return Poll::Ready(Err(Failure::Resil(Error::ShuttingDown)));
+        };
+        if let Poll::Ready(outcome) = inner.poll(context) {
+            return Poll::Ready(outcome);
+        }
+        match this.cut_off.as_mut().as_pin_mut().map(|cut_off| cut_off.poll(context)) {
+            Some(Poll::Ready(())) => {
+                this.inner.set(None);
+                Poll::Ready(Err(Failure::Resil(Error::ShuttingDown)))
+            }
+            _ => Poll::Pending,
+        }
+    }
+}
+
+/// How long calls took, by how they ended.
+#[derive(Debug)]
+pub(super) struct CallSeconds([Histogram; 6]);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum CallOutcome {
+    Ok,
+    Error,
+    Exhausted,
+    Timeout,
+    Refused,
+    /// Dropped before its end.
+    Cancelled,
+}
+
+impl CallOutcome {
+    fn of<T, E>(outcome: &Result<T, Failure<E>>) -> Self {
+        match outcome {
+            Ok(_) => Self::Ok,
+            Err(Failure::Inner(_)) => Self::Error,
+            Err(Failure::Exhausted { .. }) => Self::Exhausted,
+            Err(Failure::Resil(Error::Timeout { .. })) => Self::Timeout,
+            Err(Failure::Resil(_)) => Self::Refused,
+        }
+    }
+}
+
+impl CallSeconds {
+    pub fn new(name: &Arc<str>) -> Self {
+        // In the order of the outcomes.
+        let texts = ["ok", "error", "exhausted", "timeout", "refused", "cancelled"];
+        Self(texts.map(|outcome| telemetry::call_seconds(name, outcome)))
+    }
+}

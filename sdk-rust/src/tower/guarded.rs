@@ -1,0 +1,122 @@
+//! One service for all layers: what differs between them is a [`Guard`].
+//!
+//! # The state
+//! A [`Guarded`] is the service below, never asked whether it is ready, and the guard, shared by all clones. A call clones the
+//! one, counts a reference to the other, and leaves the rest to the future.
+
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use tower_service::Service;
+
+use crate::error::Failure;
+
+/// What the services below must be, said once: any service that can be cloned and sent.
+pub trait Wrapped<Req>:
+    Service<Req, Response: Send + 'static, Error: Send + 'static, Future: Send> + Clone + Send + 'static
+{
+}
+
+impl<Req, S> Wrapped<Req> for S where
+    S: Service<Req, Response: Send + 'static, Error: Send + 'static, Future: Send> + Clone + Send + 'static
+{
+}
+
+/// How the errors of the service below become failures.
+pub trait Nesting<E>: Send + Sync + 'static {
+    /// The error of the service itself, however many layers are between.
+    type Own: Send + 'static;
+
+    fn failure(error: E) -> Failure<Self::Own>;
+}
+
+/// The service below has errors of its own.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Innermost;
+
+/// The service below gives failures already: it is another layer.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Around;
+
+impl<E: Send + 'static> Nesting<E> for Innermost {
+    type Own = E;
+
+    fn failure(error: E) -> Failure<E> {
+        Failure::Inner(error)
+    }
+}
+
+impl<E: Send + 'static> Nesting<Failure<E>> for Around {
+    type Own = E;
+
+    fn failure(failure: Failure<E>) -> Failure<E> {
+        failure
+    }
+}
+
+/// What a layer does around one call of the service `S`.
+pub trait Guard<S: Service<Req>, Req>: Send + Sync + 'static {
+    /// The error of the service itself.
+    type Own: Send + 'static;
+
+    /// Makes `service` ready, if it comes to that, and calls it.
+    fn guard(&self, service: S, request: Req) -> impl Future<Output = Result<S::Response, Failure<Self::Own>>> + Send;
+}
+
+/// The future of a call.
+pub type CallFuture<T, E> = Pin<Box<dyn Future<Output = Result<T, Failure<E>>> + Send>>;
+
+/// A service inside of a policy. See the [module](super).
+#[derive(Debug)]
+pub struct Guarded<S, G> {
+    service: S,
+    guard: Arc<G>,
+}
+
+impl<S, G> Guarded<S, G> {
+    pub fn new(service: S, guard: G) -> Self {
+        Self { service, guard: Arc::new(guard) }
+    }
+}
+
+impl<S: Clone, G> Clone for Guarded<S, G> {
+    fn clone(&self) -> Self {
+        Self { service: self.service.clone(), guard: Arc::clone(&self.guard) }
+    }
+}
+
+impl<S, G, Req> Service<Req> for Guarded<S, G>
+where
+    S: Wrapped<Req>,
+    G: Guard<S, Req>,
+    Req: Send + 'static,
+{
+    type Response = S::Response;
+    type Error = Failure<G::Own>;
+    type Future = CallFuture<S::Response, G::Own>;
+
+    /// Always: see the [module](super).
+    fn poll_ready(&mut self, _context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Req) -> Self::Future {
+        let (guard, service) = (Arc::clone(&self.guard), self.service.clone());
+        Box::pin(async move { guard.guard(service, request).await })
+    }
+}
+
+/// Makes the service ready and calls it. It is gone before the answer is waited for: whatever readiness reserved is the
+/// call's alone.
+pub(super) async fn ask<N, S, Req>(mut service: S, request: Req) -> Result<S::Response, Failure<N::Own>>
+where
+    S: Service<Req>,
+    N: Nesting<S::Error>,
+{
+    poll_fn(|context| service.poll_ready(context)).await.map_err(N::failure)?;
+    let answer = service.call(request);
+    drop(service);
+    answer.await.map_err(N::failure)
+}

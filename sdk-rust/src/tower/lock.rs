@@ -1,0 +1,62 @@
+//! [`Lock`] around a service: one request at a time, of those that have to do with the same thing.
+
+use std::marker::PhantomData;
+
+use tower_layer::Layer;
+
+use super::guarded::{Around, Guard, Guarded, Innermost, Nesting, Wrapped, ask};
+use super::response::flatten;
+use crate::error::Failure;
+use crate::lock::Lock;
+
+/// Requests with the same lock come one after the other, wherever they run. A call whose lock is lost is dropped, unless the
+/// lock says otherwise.
+#[derive(Debug, Clone)]
+pub struct LockLayer<L, N = Innermost> {
+    lock: L,
+    nesting: PhantomData<N>,
+}
+
+impl<L> LockLayer<L> {
+    /// Directly around a service with errors of its own. `lock` says which lock a request needs:
+    /// `move |request: &Request| client.lock(&request.order)`.
+    pub fn new<Req>(lock: L) -> Self
+    where
+        L: Fn(&Req) -> Lock,
+    {
+        Self { lock, nesting: PhantomData }
+    }
+}
+
+impl<L> LockLayer<L, Around> {
+    /// Around another layer of this module.
+    pub fn around<Req>(lock: L) -> Self
+    where
+        L: Fn(&Req) -> Lock,
+    {
+        Self { lock, nesting: PhantomData }
+    }
+}
+
+impl<S, L: Clone, N: Clone> Layer<S> for LockLayer<L, N> {
+    type Service = Guarded<S, Self>;
+
+    fn layer(&self, service: S) -> Self::Service {
+        Guarded::new(service, self.clone())
+    }
+}
+
+impl<S, Req, L, N> Guard<S, Req> for LockLayer<L, N>
+where
+    S: Wrapped<Req>,
+    N: Nesting<S::Error>,
+    L: Fn(&Req) -> Lock + Send + Sync + 'static,
+    Req: Send + 'static,
+{
+    type Own = N::Own;
+
+    async fn guard(&self, service: S, request: Req) -> Result<S::Response, Failure<N::Own>> {
+        let lock = (self.lock)(&request);
+        flatten(lock.with_lock(|_held| ask::<N, S, Req>(service, request)).await)
+    }
+}

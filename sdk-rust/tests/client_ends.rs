@@ -1,0 +1,167 @@
+//! How a client of a real server ends: dropped, with its runtime, and in the middle of waits.
+#![cfg(feature = "redis")]
+
+use std::time::{Duration, Instant};
+
+use resil::breaker::BreakerOptions;
+use resil::limiter::Limit;
+use resil::{Client, Code, ConnectOptions, Status};
+use resil_harness::Server;
+
+fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+async fn client(server: &Server) -> Client {
+    ConnectOptions::new(server.url()).command_timeout(ms(2_000)).connect().await.expect("a server that is there")
+}
+
+/// Without the one that asks.
+fn connections(server: &Server) -> usize {
+    let list: String = redis::cmd("CLIENT").arg("LIST").query(&mut server.connect()).expect("a list");
+    list.lines().count() - 1
+}
+
+async fn eventually(what: &str, within: Duration, mut is_so: impl AsyncFnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_so().await {
+        assert!(begun.elapsed() < within, "{what}, within {within:?}");
+        tokio::time::sleep(ms(10)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn dropping_the_last_handle_closes_every_connection_and_ends_every_task() {
+    let server = Server::fresh();
+    let tasks_before = tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    {
+        let client = client(&server).await;
+        let limiter = client.limiter("api", Limit::per_second(1)).expect("valid");
+        limiter.check("ann").await.expect("answered");
+        limiter.until_ready("bob", ms(500)).await.expect("its turn");
+        let breaker = client.breaker("payments", BreakerOptions::new()).expect("valid");
+        let _ = breaker.call(|| async { Err::<(), _>("down") }).await;
+        breaker.call(|| async { Ok::<_, &str>(()) }).await.expect("closed");
+        let lock = client.lock("orders");
+        let guard = lock.acquire().await.expect("free");
+        tokio::time::timeout(ms(50), lock.acquire()).await.expect_err("it is taken");
+        let users = client.cached("user").build().expect("valid");
+        users.get("42", |_| async { Ok::<_, String>(None) }).await.expect("loaded");
+        let work = client.idempotent("charge").build().expect("valid");
+        work.run("1", b"", |_| async { Ok::<_, String>("done") }).await.expect("done");
+        assert!(connections(&server) >= 1);
+        drop(guard);
+    }
+    eventually("no connection is left", Duration::from_secs(5), async || connections(&server) == 0).await;
+    let alive = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    eventually("no task is left", Duration::from_secs(5), async || alive() <= tasks_before).await;
+}
+
+#[test]
+fn a_client_whose_runtime_ended_says_so_and_nothing_panics() {
+    let server = Server::fresh();
+    let runtime =
+        || tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
+    let first = runtime();
+    let client = first.block_on(client(&server));
+    let limiter = client.limiter("api", Limit::per_second(10).when_away(resil::Away::Closed)).expect("valid");
+    first.block_on(limiter.check("ann")).expect("granted");
+    assert_eq!(client.health().overall, Status::Healthy);
+    let outside = futures_util::FutureExt::now_or_never(limiter.check("ann")).expect("told at once");
+    assert_eq!(outside.expect_err("no runtime").code(), Code::BackendUnavailable);
+    drop(first);
+    runtime().block_on(async {
+        let refused = tokio::time::timeout(ms(5_000), limiter.check("ann")).await.expect("told").expect_err("gone");
+        assert_eq!(refused.code(), Code::BackendUnavailable);
+        assert_eq!(client.health().overall, Status::Unhealthy, "whoever looks after the connection is gone");
+        let lock = tokio::time::timeout(ms(5_000), client.lock("orders").wait(ms(200)).acquire()).await.expect("told");
+        assert_eq!(lock.expect_err("gone").code(), Code::BackendUnavailable);
+        tokio::time::timeout(ms(10_000), client.shutdown(ms(10))).await.expect("an end");
+    });
+}
+
+#[tokio::test]
+async fn a_client_that_is_endlessly_patient_can_wait() {
+    let server = Server::fresh();
+    let options = ConnectOptions::new(server.url()).command_timeout(Duration::MAX);
+    let client = options.connect().await.expect("a server that is there");
+    let lock = client.lock("orders").wait(ms(100));
+    let _guard = lock.acquire().await.expect("free");
+    assert_eq!(lock.acquire().await.expect_err("taken").code(), Code::LockTimeout);
+}
+
+/// Whoever gives up just when it is granted leaves nobody's lock behind.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wait_that_is_dropped_at_the_moment_of_the_grant_leaves_no_holder() {
+    const ROUNDS: u64 = 400;
+    let server = Server::fresh();
+    let (ours, theirs) = (client(&server).await, client(&server).await);
+    let (lock, other) = (ours.lock("orders"), theirs.lock("orders").wait(Duration::from_secs(3)));
+    let mut cancelled = 0;
+    for round in 0..ROUNDS {
+        let guard = other.acquire().await.unwrap_or_else(|error| panic!("round {round}: {error}"));
+        let waiting = tokio::spawn({
+            let lock = lock.clone();
+            async move { lock.acquire().await.map(drop) }
+        });
+        eventually("it waits", ms(5_000), async || other.info().await.is_ok_and(|info| info.waiters_total == 1)).await;
+        let releasing = tokio::spawn(async move { guard.release().await });
+        // Spread around the moment at which the grant arrives.
+        for _ in 0..round % 40 * 25 {
+            std::hint::spin_loop();
+        }
+        if round % 3 == 0 {
+            tokio::task::yield_now().await;
+        }
+        waiting.abort();
+        cancelled += u64::from(waiting.await.is_err());
+        releasing.await.expect("no panic").expect("released");
+    }
+    println!("{cancelled} of {ROUNDS} were dropped before they had it");
+    eventually("nobody holds it", ms(2_000), async || other.info().await.is_ok_and(|info| info.holders_total == 0))
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_duplicate_that_is_dropped_as_it_is_told_to_run_leaves_no_runner() {
+    const ROUNDS: u64 = 400;
+    let server = Server::fresh();
+    let (ours, theirs) = (client(&server).await, client(&server).await);
+    let (work, other) =
+        (ours.idempotent("charge").build().expect("valid"), theirs.idempotent("charge").build().expect("valid"));
+    for round in 0..ROUNDS {
+        let (begin, begun) = tokio::sync::oneshot::channel();
+        let (fail, failed) = tokio::sync::oneshot::channel();
+        let running = tokio::spawn({
+            let other = other.clone();
+            async move {
+                let run = async |_| {
+                    let _ = begin.send(());
+                    let _ = failed.await;
+                    Err::<&str, _>("down")
+                };
+                other.run("1", b"", run).await
+            }
+        });
+        let patience = Duration::from_secs(4);
+        tokio::time::timeout(patience, begun)
+            .await
+            .unwrap_or_else(|_| panic!("round {round}: it runs"))
+            .expect("begun");
+        let waiting = tokio::spawn({
+            let work = work.clone();
+            async move { work.run("1", b"", |_| async { Err::<&str, _>("down") }).await.is_ok() }
+        });
+        tokio::time::sleep(ms(3)).await;
+        let _ = fail.send(());
+        for _ in 0..round % 40 * 25 {
+            std::hint::spin_loop();
+        }
+        if round % 3 == 0 {
+            tokio::task::yield_now().await;
+        }
+        waiting.abort();
+        let _ = waiting.await;
+        running.await.expect("no panic").expect_err("it fails");
+    }
+}

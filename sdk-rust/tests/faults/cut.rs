@@ -1,0 +1,162 @@
+//! Connections cut in the middle of a wait: the lock is had all the same, or the error is clear, and nothing stays behind.
+
+use resil::lock::{Lock, LockGuard};
+use resil::{Client, Code, Error, Status};
+use resil_harness::{Server, ok};
+use tokio::task::JoinHandle;
+
+use crate::proxy::Proxy;
+use crate::scene::{SLACK, becomes, blocked, client, eventually, ms, options, timed};
+
+/// A lock that somebody holds whose connections are nobody's business, and one who waits for it.
+async fn held_and_wanted(
+    holder: &Client,
+    server: &Server,
+    wanting: &Lock,
+) -> (LockGuard, JoinHandle<Result<LockGuard, Error>>) {
+    let guard = holder.lock("orders").unbound().lease(ms(60_000)).try_acquire().await.expect("free");
+    let lock = wanting.clone();
+    let waiting = tokio::spawn(async move { lock.acquire().await });
+    eventually("it waits", async || blocked(server).len() == 1).await;
+    (guard, waiting)
+}
+
+/// How many hold it and how many wait for it, once it is these.
+async fn comes_to(lock: &Lock, holders: u64, waiters: u64) {
+    eventually(&format!("{holders} hold and {waiters} wait"), async || {
+        lock.info().await.is_ok_and(|info| (info.holders_total, info.waiters_total) == (holders, waiters))
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_wait_whose_connection_is_killed_waits_on_and_is_granted() {
+    let server = Server::fresh();
+    let (holder, other) = (client(&server).await, client(&server).await);
+    let lock = other.lock("orders").wait(ms(20_000));
+    let (guard, waiting) = held_and_wanted(&holder, &server, &lock).await;
+    for _ in 0..3 {
+        let [id] = &blocked(&server)[..] else { panic!("one waits") };
+        ok(&mut server.connect(), &["CLIENT", "KILL", "ID", id]);
+        eventually("it waits again", async || matches!(&blocked(&server)[..], [new] if new != id)).await;
+    }
+    comes_to(&lock, 1, 1).await;
+    guard.release().await.expect("released");
+    let granted = waiting.await.expect("no panic").expect("granted");
+    assert!(granted.is_held());
+    granted.release().await.expect("released");
+    comes_to(&lock, 0, 0).await;
+}
+
+#[tokio::test]
+async fn a_wait_of_which_every_connection_is_killed_waits_on_and_is_granted_a_lock_that_lasts() {
+    let server = Server::fresh();
+    let (holder, other) = (client(&server).await, client(&server).await);
+    let lock = other.lock("orders").wait(ms(20_000));
+    let (guard, waiting) = held_and_wanted(&holder, &server, &lock).await;
+    ok(&mut server.connect(), &["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+    comes_to(&lock, 1, 1).await;
+    becomes(&holder, Status::Healthy).await;
+    guard.release().await.expect("it was not bound to the connection");
+    let granted = waiting.await.expect("no panic").expect("granted");
+    // Bound to the connection that is there now: it does not end with the one that was.
+    tokio::time::sleep(ms(1_500)).await;
+    assert!(granted.is_held());
+    assert_eq!(granted.check().await, Ok(true));
+    granted.release().await.expect("released");
+    comes_to(&lock, 0, 0).await;
+}
+
+#[tokio::test]
+async fn a_wait_over_a_network_that_is_cut_waits_on_and_is_granted() {
+    let server = Server::fresh();
+    let proxy = Proxy::to(&server).await;
+    let holder = client(&server).await;
+    let other = options(&proxy.url()).connect().await.expect("there");
+    let lock = other.lock("orders").wait(ms(20_000));
+    let (guard, waiting) = held_and_wanted(&holder, &server, &lock).await;
+    proxy.cut();
+    comes_to(&holder.lock("orders"), 1, 1).await;
+    guard.release().await.expect("released");
+    let granted = waiting.await.expect("no panic").expect("granted");
+    granted.release().await.expect("released");
+    comes_to(&lock, 0, 0).await;
+}
+
+#[tokio::test]
+async fn a_wait_over_a_network_that_stays_closed_says_so_in_its_time_and_leaves_nobody_behind() {
+    let server = Server::fresh();
+    let proxy = Proxy::to(&server).await;
+    let holder = client(&server).await;
+    let other = options(&proxy.url()).connect().await.expect("there");
+    let lock = other.lock("orders").wait(ms(1_500));
+    let (guard, waiting) = held_and_wanted(&holder, &server, &lock).await;
+    proxy.close();
+    let (refused, took) = timed("a wait", waiting).await;
+    let code = refused.expect("no panic").map(drop).expect_err("nobody let go").code();
+    assert!(matches!(code, Code::BackendUnavailable | Code::LockTimeout), "{code:?}");
+    assert!(took < ms(1_500) + SLACK, "{took:?}");
+    comes_to(&holder.lock("orders"), 1, 0).await;
+    guard.release().await.expect("released");
+    proxy.clear_up();
+    becomes(&other, Status::Healthy).await;
+    lock.acquire().await.expect("free").release().await.expect("released");
+    comes_to(&lock, 0, 0).await;
+}
+
+#[tokio::test]
+async fn a_grant_that_is_lost_in_a_frozen_network_is_given_back_when_it_thaws() {
+    let server = Server::fresh();
+    let proxy = Proxy::to(&server).await;
+    let holder = client(&server).await;
+    let other = options(&proxy.url()).connect().await.expect("there");
+    let lock = other.lock("orders").wait(ms(1_000)).lease(ms(60_000));
+    let (guard, waiting) = held_and_wanted(&holder, &server, &lock).await;
+    proxy.freeze();
+    guard.release().await.expect("released");
+    comes_to(&holder.lock("orders"), 1, 0).await;
+    let (refused, took) = timed("a wait", waiting).await;
+    let code = refused.expect("no panic").map(drop).expect_err("it never heard").code();
+    assert!(matches!(code, Code::BackendUnavailable | Code::LockTimeout), "{code:?}");
+    assert!(took < ms(1_000) + SLACK, "{took:?}");
+    proxy.clear_up();
+    // Long before the lease is over.
+    let (next, took) = timed("the next", holder.lock("orders").acquire_within(ms(20_000))).await;
+    next.expect("given back").release().await.expect("released");
+    assert!(took < ms(10_000), "{took:?}");
+    comes_to(&holder.lock("orders"), 0, 0).await;
+}
+
+#[tokio::test]
+async fn who_waits_for_another_process_s_work_or_load_gets_it_although_the_connection_is_killed() {
+    let server = Server::fresh();
+    let (here, there) = (client(&server).await, client(&server).await);
+    let gate = std::sync::Arc::new(tokio::sync::Semaphore::new(0));
+    let work = |client: &Client| client.idempotent("pay").wait(ms(20_000)).build().expect("valid");
+    let first = tokio::spawn({
+        let (work, gate) = (work(&here), gate.clone());
+        async move {
+            work.run("42", b"", async |_| {
+                drop(gate.acquire().await);
+                Ok::<_, String>("one")
+            })
+            .await
+        }
+    });
+    let known = work(&here);
+    eventually("it runs", async || matches!(known.get("42").await, Ok(resil::idempotency::Known::Running { .. })))
+        .await;
+    let second = tokio::spawn({
+        let work = work(&there);
+        async move { work.run("42", b"", async |_| Ok::<_, String>("two")).await }
+    });
+    eventually("the other waits", async || blocked(&server).len() == 1).await;
+    ok(&mut server.connect(), &["CLIENT", "KILL", "ID", &blocked(&server)[0]]);
+    eventually("the other waits again", async || blocked(&server).len() == 1).await;
+    gate.add_permits(1);
+    for outcome in [first, second] {
+        let outcome = outcome.await.expect("no panic").expect("done");
+        assert_eq!(outcome.value.as_deref(), Some(&b"one"[..]), "once, for both");
+    }
+    eventually("nobody waits", async || blocked(&server).is_empty()).await;
+}

@@ -1,0 +1,168 @@
+//! A cluster whose primary changes: in good order, or because it was killed. What is shared goes on at the new one, and
+//! those who wait are sent after it.
+//!
+//! Everything here lives under the tag `a`, so on one node, and that is the node that goes.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use resil::breaker::{BreakerOptions, Mode};
+use resil::limiter::{DecidedBy, Limit};
+use resil::{Away, Client, ConnectOptions, Status};
+use resil_harness::{Cluster, Options, Server, ok, reply, wait_for_sync};
+
+use crate::scene::{BOUND, blocked, eventually, ms, timed};
+
+struct Scene {
+    cluster: Cluster,
+    replica: Server,
+    client: Client,
+}
+
+impl Scene {
+    async fn set() -> Self {
+        let cluster = Cluster::start(3, Options::default().config("cluster-node-timeout", "1000"));
+        let replica = Server::start(Options::default().config("cluster-node-timeout", "1000").cluster());
+        let primary = cluster.node_for_key("a");
+        let (port, bus_port) = (primary.port().to_string(), primary.cluster_bus_port().to_string());
+        ok(&mut replica.connect(), &["CLUSTER", "MEET", "127.0.0.1", &port, &bus_port]);
+        let id: String = redis::from_redis_value(ok(&mut primary.connect(), &["CLUSTER", "MYID"])).expect("a name");
+        resil_harness::eventually("the replica follows", BOUND, || {
+            reply(&mut replica.connect(), &["CLUSTER", "REPLICATE", &id]).is_ok()
+        });
+        wait_for_sync(primary, &replica);
+        let replica_id: String =
+            redis::from_redis_value(ok(&mut replica.connect(), &["CLUSTER", "MYID"])).expect("a name");
+        // Only when the whole cluster knows it is a replica may it take over.
+        for node in cluster.nodes() {
+            resil_harness::eventually("all know the replica", BOUND, || {
+                let nodes = ok(&mut node.connect(), &["CLUSTER", "NODES"]);
+                let nodes: String = redis::from_redis_value(nodes).expect("text");
+                nodes.lines().any(|line| line.starts_with(&replica_id) && line.contains("slave"))
+            });
+        }
+        let nodes: Vec<_> = cluster.nodes().iter().map(|node| format!("127.0.0.1:{}", node.port())).collect();
+        let options = ConnectOptions::new(format!("redis+cluster://{}", nodes.join(","))).command_timeout(ms(1_000));
+        let client = options.connect().await.expect("there");
+        Self { cluster, replica, client }
+    }
+
+    fn primary(&self) -> &Server {
+        self.cluster.node_for_key("a")
+    }
+
+    fn is_taken_over(&self) -> bool {
+        let info: String =
+            redis::from_redis_value(ok(&mut self.replica.connect(), &["INFO", "replication"])).expect("text");
+        info.contains("role:master")
+    }
+
+    fn hand_over(&self) {
+        resil_harness::eventually("it takes over", BOUND, || {
+            let _ = reply(&mut self.replica.connect(), &["CLUSTER", "FAILOVER"]);
+            (0..40).any(|_| {
+                std::thread::sleep(ms(50));
+                self.is_taken_over()
+            })
+        });
+    }
+
+    async fn kill_primary(&self) {
+        let pid = self.primary().pid().to_string();
+        assert!(std::process::Command::new("kill").args(["-9", &pid]).status().expect("a signal").success());
+        eventually("it takes over", async || self.is_taken_over()).await;
+    }
+}
+
+/// Each of them once; `Err` names what does not work.
+async fn everything_works(client: &Client, round: &str) -> Result<(), String> {
+    let closed = Limit::per_second(1_000).when_away(Away::Closed);
+    let verdict =
+        client.limiter("api", closed).expect("valid").check("a").await.map_err(|error| format!("limit: {error}"))?;
+    if verdict.decided_by != DecidedBy::Server {
+        return Err(format!("limit: {verdict:?}"));
+    }
+    let exact = BreakerOptions::new().mode(Mode::Exact).when_away(Away::Closed);
+    let breaker = client.breaker("a", exact).expect("valid");
+    breaker.call(async || Ok::<_, String>(())).await.map_err(|failure| format!("breaker: {failure}"))?;
+    let cached = client.cached("user").when_away(Away::Closed).build().expect("valid");
+    let value = Bytes::from(round.to_owned());
+    cached.invalidate("a").await.map_err(|error| format!("invalidate: {error}"))?;
+    let got = cached
+        .get("a", |_| async move { Ok::<_, String>(Some(value)) })
+        .await
+        .map_err(|error| format!("load: {error}"))?;
+    if got.into_value().as_deref() != Some(round.as_bytes()) {
+        return Err("load: another value".to_owned());
+    }
+    let again = cached.get("a", |_| async { Err("kept") }).await.map_err(|error| format!("hit: {error}"))?;
+    if again.into_value().as_deref() != Some(round.as_bytes()) {
+        return Err("hit: another value".to_owned());
+    }
+    let bulkhead = client.shared_bulkhead("a", 2);
+    let guard = bulkhead.enter_within(ms(2_000)).await.map_err(|error| format!("enter: {error}"))?;
+    guard.leave().await.map(drop).map_err(|error| format!("leave: {error}"))
+}
+
+/// How long after the change everything works again.
+async fn works_again(client: &Client, round: &str) -> Duration {
+    let begun = std::time::Instant::now();
+    loop {
+        match timed("a round", everything_works(client, round)).await.0 {
+            Ok(()) => return begun.elapsed(),
+            Err(failed) => assert!(begun.elapsed() < BOUND, "it does not come back: {failed}"),
+        }
+        tokio::time::sleep(ms(50)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_a_failover_everything_goes_on_at_the_new_primary_and_waits_follow() {
+    let scene = Scene::set().await;
+    let client = &scene.client;
+    works_again(client, "before").await;
+    let held = client.lock("a").lease(ms(30_000)).acquire().await.expect("free");
+    let waiting = tokio::spawn({
+        let lock = client.lock("a").wait(ms(25_000));
+        async move { lock.acquire().await }
+    });
+    eventually("it waits", async || blocked(scene.primary()).len() == 1).await;
+    wait_for_sync(scene.primary(), &scene.replica);
+    scene.hand_over();
+    eventually("it waits at the new primary", async || blocked(&scene.replica).len() == 1).await;
+    println!("after a failover everything works within {:?}", works_again(client, "after").await);
+    assert!(held.is_held());
+    assert_eq!(held.check().await, Ok(true), "in good order nothing is lost");
+    let fence = held.fence();
+    held.release().await.expect("released");
+    let next = timed("the wait", waiting).await.0.expect("no panic").expect("granted");
+    assert!(next.fence() > fence);
+    next.release().await.expect("released");
+    let info = client.lock("a").info().await.expect("info");
+    assert_eq!((info.holders_total, info.waiters_total), (0, 0));
+    assert_eq!(client.health().overall, Status::Healthy);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_a_primary_is_killed_everything_goes_on_at_its_replica_and_waits_follow() {
+    let scene = Scene::set().await;
+    let client = &scene.client;
+    works_again(client, "before").await;
+    let held = client.lock("a").lease(ms(30_000)).acquire().await.expect("free");
+    let waiting = tokio::spawn({
+        let lock = client.lock("a").wait(ms(25_000));
+        async move { lock.acquire().await }
+    });
+    eventually("it waits", async || blocked(scene.primary()).len() == 1).await;
+    wait_for_sync(scene.primary(), &scene.replica);
+    scene.kill_primary().await;
+    println!("after a kill everything works within {:?}", works_again(client, "after").await);
+    eventually("it waits at the new primary", async || blocked(&scene.replica).len() == 1).await;
+    let fence = held.fence();
+    assert_eq!(held.check().await, Ok(true), "the replica had it");
+    held.release().await.expect("released");
+    let next = timed("the wait", waiting).await.0.expect("no panic").expect("granted");
+    assert!(next.fence() > fence);
+    next.release().await.expect("released");
+    assert_eq!(client.health().overall, Status::Healthy);
+}

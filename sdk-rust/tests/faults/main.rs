@@ -1,0 +1,23 @@
+//! The worst days of a server, seen by those who use it through the SDK.
+//!
+//! # What is judged
+//! Nobody panics and nobody is stuck: every call is bounded. While the server is away each does what its `when_away`
+//! says. The client comes back by itself. No lock is believed beyond its deadline, and nothing is left behind.
+//!
+//! # The map
+//! [`killed`]: killed and restarted under load. [`away`]: what each does meanwhile, and what `health` says. [`believed`]:
+//! who believes in a lock, and when. [`cut`]: connections cut in the middle of a wait. [`failover`]: clusters. [`slow`]:
+//! a server that stalls. [`crowd`]: thousands of tasks on a handful of connections. [`scene`]: what they share.
+//!
+//! Nothing here is drawn at random but by the SDK itself (its pauses); who is killed when follows the clock.
+#![cfg(feature = "redis")]
+
+mod away;
+mod believed;
+mod crowd;
+mod cut;
+mod failover;
+mod killed;
+mod proxy;
+mod scene;
+mod slow;

@@ -1,0 +1,77 @@
+//! A server, clients of it, and waiting with a bound.
+
+use std::future::Future;
+use std::time::{Duration, Instant};
+
+use resil::{Client, ConnectOptions, Status};
+use resil_harness::{Options, Server, ok};
+
+/// Longer than anything here takes, on a machine that has much else to do.
+pub const BOUND: Duration = Duration::from_secs(30);
+
+/// What a loaded machine may add to a time that was promised.
+pub const SLACK: Duration = Duration::from_millis(400);
+
+pub fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+/// One that forgets nothing it has told.
+pub fn careful() -> Server {
+    Server::start(Options::default().config("appendonly", "yes").config("appendfsync", "always"))
+}
+
+pub fn options(url: &str) -> ConnectOptions {
+    ConnectOptions::new(url).command_timeout(ms(500))
+}
+
+pub async fn client(server: &Server) -> Client {
+    options(&server.url()).connect().await.expect("a server that is there")
+}
+
+/// Asks until it is so; how long that took.
+pub async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) -> Duration {
+    let begun = Instant::now();
+    while !is_so().await {
+        assert!(begun.elapsed() < BOUND, "waited in vain until {what}");
+        tokio::time::sleep(ms(5)).await;
+    }
+    begun.elapsed()
+}
+
+/// What came of it, which must not take for ever, and how long it took.
+pub async fn timed<F: Future>(what: &str, future: F) -> (F::Output, Duration) {
+    let begun = Instant::now();
+    let Ok(output) = tokio::time::timeout(BOUND, future).await else { panic!("{what} is stuck") };
+    (output, begun.elapsed())
+}
+
+pub async fn becomes(client: &Client, status: Status) -> Duration {
+    eventually(&format!("it is {status:?}"), async || client.health().overall == status).await
+}
+
+/// Every connection of a client to the server, as CLIENT LIST shows it; not the one that asks.
+pub fn connections(server: &Server) -> Vec<String> {
+    let list = ok(&mut server.connect(), &["CLIENT", "LIST"]);
+    let list: String = redis::from_redis_value(list).expect("text");
+    list.lines().filter(|line| !line.contains("cmd=client")).map(str::to_owned).collect()
+}
+
+/// The numbers of the connections that wait.
+pub fn blocked(server: &Server) -> Vec<String> {
+    let number =
+        |line: &String| line.split_ascii_whitespace().find_map(|word| word.strip_prefix("id=")).map(str::to_owned);
+    connections(server).iter().filter(|line| line.contains("flags=b")).filter_map(number).collect()
+}
+
+/// All tasks end, and none with a panic.
+pub async fn all_end<T: 'static>(mut tasks: tokio::task::JoinSet<T>) -> Vec<T> {
+    let mut ended = Vec::new();
+    let all = async {
+        while let Some(task) = tasks.join_next().await {
+            ended.push(task.expect("no panic"));
+        }
+    };
+    assert!(tokio::time::timeout(2 * BOUND, all).await.is_ok(), "somebody is stuck");
+    ended
+}
