@@ -28,7 +28,10 @@ async fn a_script_is_said_in_its_order_and_then_the_server_is_away() {
     let over = idempotent.once("c", Duration::from_secs(1), Some("me")).await;
     assert_eq!(over, Err(Error::BackendUnavailable("the script is over")));
     let keys: Vec<_> = script.asked().iter().map(|words| words[2].clone()).collect();
-    assert_eq!(keys[..3], ["once:orders:a", "once:orders:b", "once:orders:b"].map(str::to_owned));
+    assert_eq!(
+        keys[..3],
+        ["resil:once:orders:{a}", "resil:once:orders:{b}", "resil:once:orders:{b}"].map(str::to_owned)
+    );
 }
 
 #[tokio::test]
@@ -69,10 +72,5 @@ async fn the_stages_of_a_policy_ask_in_their_order_once_per_attempt() {
     let refused: Result<(), Failure<()>> = policy.call(retry_all, async || Ok(())).await;
     assert!(matches!(refused, Err(Failure::Resil(Error::BackendUnavailable(_)))), "{refused:?}");
     let names = names(&script);
-    assert_eq!(
-        names[..3],
-        ["RESIL.BREAKER", "RESIL.GCRA", "RESIL.BULKHEAD"].map(str::to_owned),
-        "{:?}",
-        script.asked()
-    );
+    assert_eq!(names[..3], ["RES.BREAKER", "RES.GCRA", "RES.BULKHEAD"].map(str::to_owned), "{:?}", script.asked());
 }

@@ -145,7 +145,7 @@ fn whatever_is_wrong_is_named_by_its_path() {
         ("breaker: { mode: sloppy }", "policies.p.breaker.mode "),
         ("rateLimit: { limit: 0, period: 1s }", "policies.p.rateLimit.limit must be"),
         ("rateLimit: { limit: 1, period: 0s }", "policies.p.rateLimit.period must be"),
-        ("rateLimit: { limit: 1 }", "policies.p.rateLimit missing field `period`"),
+        ("rateLimit: { limit: 1 }", "policies.p.rateLimit line 3 column 21: missing field `period`"),
         (
             "rateLimit: { limit: 1, period: 1s, tiers: [{ limit: 0, period: 1h }] }",
             "policies.p.rateLimit.tiers[0].limit ",
@@ -182,7 +182,8 @@ fn whatever_is_wrong_is_named_by_its_path() {
         ("version: 2\npolicies: {}\n", "version must be from 1 to 1, got 2"),
         ("version: 1\ndefaults: { shed: 0 }\npolicies: {}\n", "defaults.shed must be"),
         ("version: 1\ndefaults: { name: x }\npolicies: {}\n", "defaults.name must not"),
-        ("version: [", "file "),
+        ("version: [", "version "),
+        ("- a", "file "),
     ] {
         let error = PolicyFile::from_yaml(yaml).expect_err(yaml);
         assert!(error.to_string().starts_with(expected), "{yaml}: {error}");

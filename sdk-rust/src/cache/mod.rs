@@ -118,7 +118,7 @@ impl Client {
             retry: Duration::from_secs(1),
             on_error: OnError::default(),
             load_timeout: Duration::from_secs(3),
-            lease: Duration::from_secs(5),
+            lease: Duration::from_secs(2),
             local_ttl: Duration::ZERO,
             local_size: 1_024,
             away: Away::Local,
@@ -171,7 +171,8 @@ impl CachedBuilder {
         self
     }
 
-    /// How long a process that fell silent while it loads is waited for. It is renewed meanwhile. 5 s unless said.
+    /// How long a process that fell silent while it loads is waited for. It is renewed meanwhile. 2 s unless said: less than
+    /// anybody waits, so that a lead whose leader never heard of it fails nobody.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.settings.lease = lease;
         self

@@ -33,7 +33,8 @@
 //! | [`LocalBulkhead`] | one dependency taking every task | limits of a whole fleet: that is the shared one |
 //! | [`Fallback`] | having no answer at all | hiding mistakes |
 //!
-//! From the outside in: fallback, total timeout, retry, hedge, breaker, rate limit, bulkhead, attempt timeout.
+//! [`Policy`] is all of them, and what a fleet shares, as one call; from the outside in: fallback, total timeout, shed, idempotent run,
+//! retry, hedge, breaker, rate limit, bulkhead, attempt timeout. [`PolicyFile`] reads policies from JSON and YAML.
 //!
 //! # Time and settings
 //! All time comes from a [`Clock`](crate::clock::Clock), so tests drive it. Settings are plain structures for JSON and YAML; unknown

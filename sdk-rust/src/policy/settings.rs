@@ -301,7 +301,12 @@ fn from_yaml<T: DeserializeOwned>(text: &str) -> Result<T, Error> {
         })
     });
     // What is wrong with the text itself has no path.
-    read.map_err(|error| Error::invalid(wrong.unwrap_or_else(|| "file".to_owned()), error.to_string()))
+    read.map_err(|error| {
+        // The rest of the message is a picture of the place in the text.
+        let message = error.to_string();
+        let first = message.lines().next().unwrap_or_default();
+        Error::invalid(wrong.unwrap_or_else(|| "file".to_owned()), first.strip_prefix("error: ").unwrap_or(first))
+    })
 }
 
 fn at_path<'de, T: DeserializeOwned, D: Deserializer<'de>>(source: D) -> Result<T, Error>

@@ -184,8 +184,7 @@ fn work_and_loads(client: &Client, load: &Arc<Load>, tasks: &mut JoinSet<()>) {
         });
     }
     for (kind, away) in [("load closed", Away::Closed), ("load open", Away::Open), ("load local", Away::Local)] {
-        // A lead whose grant was lost with the server stands until its lease is over: shorter than callers wait for it.
-        let cached = client.cached(kind).when_away(away).ttl(ms(20)).lease(ms(1_000)).build().expect("valid");
+        let cached = client.cached(kind).when_away(away).ttl(ms(20)).build().expect("valid");
         load.spawn(tasks, kind, 4, |_| {
             let cached = cached.clone();
             move |_| -> Called {

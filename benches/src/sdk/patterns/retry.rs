@@ -1,6 +1,6 @@
 //! Retry around a call that succeeds the first time: three attempts, exponential delays with jitter.
 
-use std::future::{Future, Ready};
+use std::future::Ready;
 use std::time::Duration;
 
 use backon::{ExponentialBuilder, Retryable};
@@ -59,10 +59,8 @@ impl tower::retry::Policy<u64, u64, Never> for ByTower {
     }
 }
 
-fn through<S: Service<u64, Response = u64, Error: std::fmt::Debug>>(
-    service: &mut S,
-) -> impl Future<Output = Result<u64, S::Error>> + '_ {
-    async { service.ready().await?.call(1).await }
+async fn through<S: Service<u64, Response = u64, Error: std::fmt::Debug>>(service: &mut S) -> Result<u64, S::Error> {
+    service.ready().await?.call(1).await
 }
 
 pub fn contest() -> Contest {
