@@ -15,8 +15,9 @@ use proptest::prelude::*;
 use redis_cell::cell::store::Store;
 use redis_cell::cell::{Rate, RateLimiter, RateQuota};
 use redis_cell::error::CellError;
-use resil_core::Instant;
-use resil_tests::memory::Memory;
+use resil_core::rate_limit::{TierSet, step};
+use resil_core::{Instant, Step};
+use resil_wire::throttle::ClThrottle;
 
 const START_US: i64 = 1_800_000_000_000_000;
 const SECOND_US: i64 = 1_000_000;
@@ -136,22 +137,24 @@ fn redis_cell_says(strings: &mut Strings, limit: &Limit, quantity: i64) -> [i64;
     [limited as i64, result.limit, result.remaining, seconds(result.retry_after), seconds(result.reset_after)]
 }
 
-fn we_say(memory: &mut Memory, limit: &Limit, quantity: Option<i64>, now_us: i64) -> [i64; 5] {
+fn we_say(tiers: &mut TierSet, limit: &Limit, quantity: Option<i64>, now_us: i64) -> [i64; 5] {
     let numbers = [limit.max_burst, limit.count, limit.period_seconds].into_iter().chain(quantity);
     let numbers: Vec<String> = numbers.map(|number| number.to_string()).collect();
-    let words: Vec<&[u8]> =
-        ["CL.THROTTLE", "key"].into_iter().chain(numbers.iter().map(String::as_str)).map(str::as_bytes).collect();
-    memory
-        .call(&words, Instant::from_us(now_us))
-        .and_then(|value| value.integers().map_err(|e| e.to_string()))
-        .expect("a reply")
+    let words: Vec<&[u8]> = ["key"].into_iter().chain(numbers.iter().map(String::as_str)).map(str::as_bytes).collect();
+    let ClThrottle { throttle, .. } = ClThrottle::parse(&words).expect("a call");
+    let Step { verdict, change, .. } =
+        step(tiers, &[throttle.quota], throttle.ask, Instant::from_us(now_us)).expect("a step");
+    if let Some(change) = change {
+        *tiers = change;
+    }
+    throttle.reply(&verdict)
 }
 
 /// Plays the same calls on both. `guard_us` is how far off a boundary every instant is kept; the exact debt is followed
 /// here a third time to know where the boundaries are.
 fn play(limit: &Limit, calls: &[(Gap, Option<i64>)], guard_us: i64) -> Result<(), TestCaseError> {
     let mut strings = Strings { tat_ns: None, now_us: START_US };
-    let mut memory = Memory::default();
+    let mut tiers = TierSet::new();
     let (count, cell) = (limit.count as i128, limit.period_seconds as i128 * SECOND_US as i128);
     let mut arrival = 0i128;
     for (gap, quantity) in calls {
@@ -163,7 +166,7 @@ fn play(limit: &Limit, calls: &[(Gap, Option<i64>)], guard_us: i64) -> Result<()
         // redis-cell fails when more is given back than is owed.
         let quantity = quantity.map(|cells| cells.max(-((debt / cell) as i64)));
         let theirs = redis_cell_says(&mut strings, limit, quantity.unwrap_or(1));
-        let ours = we_say(&mut memory, limit, quantity, strings.now_us);
+        let ours = we_say(&mut tiers, limit, quantity, strings.now_us);
         prop_assert_eq!(ours, theirs, "{:?} of {:?} at {}", quantity, limit, strings.now_us - START_US);
         if ours[0] == 0 {
             arrival = strings.now_us as i128 * count + debt + quantity.unwrap_or(1) as i128 * cell;

@@ -230,6 +230,7 @@ impl Error {
 
     /// What is said to somebody outside: nothing that a loader or a panic had to say, and no names, which are often made of
     /// keys that nobody else is to know.
+    #[cfg(feature = "tonic")]
     pub(crate) fn said_outside(&self) -> String {
         match self {
             Self::InvalidPolicy { .. } | Self::InvalidArgument(_) | Self::Timeout { .. } => self.to_string(),

@@ -87,6 +87,7 @@ impl Backend {
 
     /// `command`, and then, on the same connection, which nobody else needs meanwhile, WAIT for `replicas` to have it and
     /// all before it. The answer to the command, and how many have it by then.
+    #[cfg_attr(not(feature = "redis"), allow(unused_variables))]
     pub async fn replicated(
         &self,
         command: &Command<'_>,
