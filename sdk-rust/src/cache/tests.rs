@@ -33,7 +33,8 @@ impl Scene {
         script.lines.lock().answers.extend(answers);
         let options = ConnectOptions::new("memory://").clock(clock.clone());
         let client = Client::with_backend(Backend::Scripted(script.clone()), options);
-        let users = tune(client.cached("user")).build().unwrap();
+        // A lease that outlasts the loads here: nothing is renewed meanwhile.
+        let users = tune(client.cached("user").lease(5 * SECOND)).build().unwrap();
         Self { clock, script, users, loads: Arc::default() }
     }
 
