@@ -30,7 +30,7 @@ async fn no_more_than_max_are_inside_and_who_leaves_makes_room() {
     let (one, two) = (reports.enter().await.expect("room"), reports.enter().await.expect("room"));
     let full = reports.enter().await.map(drop).expect_err("full");
     assert_eq!(full.code(), Code::BulkheadFull);
-    assert_eq!(full.retry_after(), Some(ms(10_000)), "when the first lease may end");
+    assert_eq!(full.retry_after(), Some(ms(1_000)), "soon, and not only when the first lease ends");
     drop(one);
     settle().await;
     let three = reports.enter().await.expect("room again");

@@ -20,10 +20,10 @@ const BUSY_SECONDS: u64 = 1;
 /// use std::time::Duration;
 /// use resil::{Error, http::Problem};
 ///
-/// let error = Error::IdempotencyBusy { name: "pay:42".into(), retry_after: Some(Duration::from_millis(1200)) };
+/// let error = Error::IdempotencyBusy { name: "pay:42".into(), retry_after: Some(Duration::from_millis(200)) };
 /// let problem = Problem::of(&error);
 /// assert_eq!(problem.status, 409);
-/// assert!(problem.headers.contains(&("retry-after", "2".to_string())));
+/// assert!(problem.headers.contains(&("retry-after", "1".to_string())));
 /// assert!(!problem.body().contains("pay:42"));
 /// ```
 #[derive(Debug, Clone, PartialEq)]
