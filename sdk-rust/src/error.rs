@@ -233,7 +233,8 @@ impl Error {
     #[cfg(feature = "tonic")]
     pub(crate) fn said_outside(&self) -> String {
         match self {
-            Self::InvalidPolicy { .. } | Self::InvalidArgument(_) | Self::Timeout { .. } => self.to_string(),
+            Self::InvalidPolicy { .. } | Self::InvalidArgument(_) => self.to_string(),
+            Self::Timeout { .. } | Self::RetryExhausted { .. } => self.to_string(),
             _ => self.code().meaning().to_owned(),
         }
     }

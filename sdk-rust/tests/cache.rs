@@ -322,9 +322,9 @@ fn a_process_that_dies_while_it_loads_fails_nobody() {
     let dying = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let living = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     // The living process comes first to the store: whoever looks after it must not die.
-    let there = living.block_on(async { users("dies", &clock).await.build().unwrap() });
+    let there = living.block_on(async { users("dies", &clock).await.lease(5 * SECOND).build().unwrap() });
     dying.block_on(async {
-        let here = users("dies", &clock).await.build().unwrap();
+        let here = users("dies", &clock).await.lease(5 * SECOND).build().unwrap();
         drop(spawn_get(&here, &source));
         settle().await;
     });

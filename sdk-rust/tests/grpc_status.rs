@@ -27,7 +27,7 @@ fn an_error_is_a_status_with_its_code_and_when_to_come_back() {
     let error = Error::CircuitOpen { name: name.clone(), retry_after: Some(Duration::from_micros(1_500_001)) };
     let status = Status::from(&error);
     assert_eq!(status.code(), TonicCode::Unavailable);
-    assert_eq!(status.message(), "the circuit payments is open");
+    assert_eq!(status.message(), resil::Code::CircuitOpen.meaning(), "and no name");
     assert_eq!(value(&status, CODE_KEY), Some("CIRCUIT_OPEN"));
     assert_eq!(value(&status, PUSHBACK_KEY), Some("1501"), "rounded up");
 
