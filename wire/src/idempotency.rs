@@ -1,9 +1,9 @@
 //! `RES.IDEMP` and its subcommands. What is parsed is what follows the subcommand's name.
 
-use resil_core::Span;
-use resil_core::idempotency::{Committed, OnLapse, Run, Settled};
+use resil_core::idempotency::{Committed, OnLapse, Phase, Record, Run, Settled, lookup};
 use resil_core::limits::{KEEP_DEFAULT, OWNER_MAX, TTL_MAX};
 use resil_core::lock::Reason;
+use resil_core::{Instant, Span};
 
 use crate::argv::{Argv, Refused, Word, once, quoted};
 use crate::holding::{Bind, Bounds, lease, wait, write_lost};
@@ -319,4 +319,61 @@ pub fn write_aborted(lost: Option<Reason>, sink: &mut (impl Sink + ?Sized)) {
         }
         Some(reason) => write_lost(reason, sink),
     }
+}
+
+/// What INFO shows, as a map.
+pub fn write_info(
+    record: &Record,
+    waiters: usize,
+    promoted_at: Option<Instant>,
+    now: Instant,
+    sink: &mut (impl Sink + ?Sized),
+) {
+    let Some(work) = record.work(now) else {
+        let seen = record.seen(now);
+        sink.map(3);
+        sink.text(b"phase");
+        sink.text(if seen.is_some() { b"seen" } else { b"none" });
+        sink.text(b"token");
+        sink.text(seen.map_or(b"", |seen| &seen.token));
+        sink.text(b"remaining_ms");
+        sink.integer(seen.map_or(0, |seen| now.until(seen.until).ceil_ms()));
+        return;
+    };
+    let standing = lookup(work, promoted_at, now);
+    let phase = match (&standing, &work.phase) {
+        (Some(Settled::Busy { .. }), _) => "running",
+        (Some(Settled::Held { .. }), _) => "held",
+        (Some(_), _) => "done",
+        (None, Phase::Idle { .. }) => "idle",
+        (None, _) => "lapsed",
+    };
+    let (remaining, bytes, failed) = match (&standing, &work.phase) {
+        (Some(Settled::Busy { remaining, .. }), _) => (remaining.ceil_ms(), 0, false),
+        (_, Phase::Done { until, failed, result, .. }) => {
+            (now.until(*until).ceil_ms(), result.as_ref().map_or(-1, |result| result.len() as i64), *failed)
+        }
+        _ => (now.until(work.kept_until()).ceil_ms(), 0, false),
+    };
+    sink.map(10);
+    sink.text(b"phase");
+    sink.text(phase.as_bytes());
+    sink.text(b"token");
+    sink.text(&work.token);
+    sink.text(b"fence");
+    sink.integer(work.fence as i64);
+    sink.text(b"attempt");
+    sink.integer(i64::from(work.attempt));
+    sink.text(b"remaining_ms");
+    sink.integer(remaining);
+    sink.text(b"fingerprint");
+    sink.text(&work.fingerprint);
+    sink.text(b"on_lapse");
+    sink.text(work.on_lapse.text().as_bytes());
+    sink.text(b"failed");
+    sink.integer(i64::from(failed));
+    sink.text(b"result_bytes");
+    sink.integer(bytes);
+    sink.text(b"waiters");
+    sink.integer(waiters as i64);
 }

@@ -1,8 +1,9 @@
 //! `RES.SFLIGHT` and its subcommands. What is parsed is what follows the subcommand's name.
 
-use resil_core::Span;
+use resil_core::lease::ends_for;
 use resil_core::limits::{OWNER_MAX, TEXT_MAX, TTL_MAX};
-use resil_core::single_flight::{Abandoned, Lead, Published, Seen};
+use resil_core::single_flight::{Abandoned, Flight, Lead, Published, Seen, look};
+use resil_core::{Instant, Span};
 
 use crate::argv::{Argv, Refused, Word, once, quoted};
 use crate::holding::{Bind, Bounds, lease, wait, write_lost};
@@ -261,4 +262,56 @@ pub fn write_abandoned(abandoned: &Abandoned, sink: &mut (impl Sink + ?Sized)) {
         }
         Abandoned::Lost(reason) => write_lost(*reason, sink),
     }
+}
+
+/// What INFO shows, as a map.
+pub fn write_info(
+    flight: &Flight,
+    followers: usize,
+    promoted_at: Option<Instant>,
+    now: Instant,
+    sink: &mut (impl Sink + ?Sized),
+) {
+    let (value, age, bytes) = match look(flight, now) {
+        Seen::Value { bytes, age, .. } => ("fresh", age, bytes.len() as i64),
+        Seen::Stale { bytes, age } => ("stale", age, bytes.len() as i64),
+        Seen::Empty { age } => ("empty", age, 0),
+        Seen::Error { .. } | Seen::Busy { .. } | Seen::Miss => ("none", Span::ZERO, -1),
+    };
+    let cached = flight.value.as_ref();
+    let leader = flight
+        .leader
+        .as_ref()
+        .map(|leader| (&*leader.token, leader.fence, now.until(ends_for(leader.ends, leader.lease, promoted_at, now))));
+    let leader = leader.filter(|(_, _, remaining)| !remaining.is_zero());
+    let pause = flight.paused(now);
+    sink.map(11);
+    sink.text(b"value");
+    sink.text(value.as_bytes());
+    sink.text(b"age_ms");
+    sink.integer(age.floor_ms());
+    sink.text(b"fresh_ms");
+    sink.integer(cached.map_or(0, |cached| now.until(cached.fresh_until).floor_ms()));
+    sink.text(b"stale_ms");
+    sink.integer(cached.map_or(0, |cached| now.until(cached.stale_until).floor_ms()));
+    sink.text(b"bytes");
+    sink.integer(bytes);
+    sink.text(b"leader");
+    match leader {
+        Some((token, ..)) => sink.text(token),
+        None => sink.null(),
+    }
+    sink.text(b"fence");
+    sink.integer(leader.map_or(flight.last_fence, |(_, fence, _)| fence) as i64);
+    sink.text(b"remaining_ms");
+    sink.integer(leader.map_or(0, |(_, _, remaining)| remaining.ceil_ms()));
+    sink.text(b"paused_ms");
+    sink.integer(pause.map_or(0, |pause| now.until(pause.until).ceil_ms()));
+    sink.text(b"error");
+    match pause.and_then(|pause| pause.error.as_ref()) {
+        Some(text) => sink.text(text),
+        None => sink.null(),
+    }
+    sink.text(b"followers");
+    sink.integer(followers as i64);
 }

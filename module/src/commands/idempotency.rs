@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use resil_core::idempotency::{
-    Ask, Begun, Committed, Phase, Settled, abort, begin, commit, look, lookup, once, renew, replay, seen_before,
+    Ask, Begun, Committed, Settled, abort, begin, commit, look, once, renew, replay, seen_before,
 };
 use resil_core::limits::WAITERS_CEILING;
 use resil_core::lock::Reason;
@@ -12,7 +12,7 @@ use resil_wire::Refused;
 use resil_wire::breaker::parse_key;
 use resil_wire::idempotency::{
     ABORT_USAGE, BeginCall, CommitCall, GetCall, HELP, INFO_USAGE, OnceCall, RENEW_USAGE, TokenCall, write_aborted,
-    write_committed, write_run, write_settled,
+    write_committed, write_info, write_run, write_settled,
 };
 use resil_wire::reply::Sink;
 
@@ -207,56 +207,7 @@ impl Command for Info {
         let key = parse_key(&args, INFO_USAGE)?;
         let (now, promoted_at) = (clock::now(), fences::promoted_at());
         let waiters = lines::look::<Idempotency, _>(call.db(), key, |line| line.len());
-        read::<Idempotency, _>(call, |record| {
-            let mut reply = call.reply();
-            let Some(work) = record.work(now) else {
-                let seen = record.seen(now);
-                reply.map(3);
-                reply.text(b"phase");
-                reply.text(if seen.is_some() { b"seen" } else { b"none" });
-                reply.text(b"token");
-                reply.text(seen.map_or(b"", |seen| &seen.token));
-                reply.text(b"remaining_ms");
-                reply.integer(seen.map_or(0, |seen| now.until(seen.until).ceil_ms()));
-                return;
-            };
-            let standing = lookup(work, promoted_at, now);
-            let phase = match (&standing, &work.phase) {
-                (Some(Settled::Busy { .. }), _) => "running",
-                (Some(Settled::Held { .. }), _) => "held",
-                (Some(_), _) => "done",
-                (None, Phase::Idle { .. }) => "idle",
-                (None, _) => "lapsed",
-            };
-            let (remaining, bytes, failed) = match (&standing, &work.phase) {
-                (Some(Settled::Busy { remaining, .. }), _) => (remaining.ceil_ms(), 0, false),
-                (_, Phase::Done { until, failed, result, .. }) => {
-                    (now.until(*until).ceil_ms(), result.as_ref().map_or(-1, |result| result.len() as i64), *failed)
-                }
-                _ => (now.until(work.kept_until()).ceil_ms(), 0, false),
-            };
-            reply.map(10);
-            reply.text(b"phase");
-            reply.text(phase.as_bytes());
-            reply.text(b"token");
-            reply.text(&work.token);
-            reply.text(b"fence");
-            reply.integer(work.fence as i64);
-            reply.text(b"attempt");
-            reply.integer(i64::from(work.attempt));
-            reply.text(b"remaining_ms");
-            reply.integer(remaining);
-            reply.text(b"fingerprint");
-            reply.text(&work.fingerprint);
-            reply.text(b"on_lapse");
-            reply.text(work.on_lapse.text().as_bytes());
-            reply.text(b"failed");
-            reply.integer(i64::from(failed));
-            reply.text(b"result_bytes");
-            reply.integer(bytes);
-            reply.text(b"waiters");
-            reply.integer(waiters as i64);
-        })
+        read::<Idempotency, _>(call, |record| write_info(record, waiters, promoted_at, now, &mut call.reply()))
     }
 }
 

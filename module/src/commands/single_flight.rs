@@ -1,7 +1,6 @@
 //! `RES.SFLIGHT` and its subcommands.
 
 use resil_core::Span;
-use resil_core::lease::ends_for;
 use resil_core::limits::WAITERS_CEILING;
 use resil_core::queue::Waiting;
 use resil_core::single_flight::{
@@ -11,7 +10,7 @@ use resil_wire::breaker::parse_key;
 use resil_wire::reply::Sink;
 use resil_wire::single_flight::{
     AbandonCall, Brought, GET_USAGE, HELP, INFO_USAGE, InvalidateCall, JoinCall, PublishCall, RENEW_USAGE,
-    write_abandoned, write_lead, write_published, write_seen,
+    write_abandoned, write_info, write_lead, write_published, write_seen,
 };
 
 use super::waiting::{bounds, help, read, renew_token, settle_grant, wait_for_answer, waiting};
@@ -184,49 +183,7 @@ impl Command for Info {
         let key = parse_key(&args, INFO_USAGE)?;
         let (now, promoted_at) = (clock::now(), fences::promoted_at());
         let followers = lines::look::<Flights, _>(call.db(), key, |line| line.len());
-        read::<Flights, _>(call, |flight| {
-            let mut reply = call.reply();
-            let (value, age, bytes) = match look(flight, now) {
-                Seen::Value { bytes, age, .. } => ("fresh", age, bytes.len() as i64),
-                Seen::Stale { bytes, age } => ("stale", age, bytes.len() as i64),
-                Seen::Empty { age } => ("empty", age, 0),
-                Seen::Error { .. } | Seen::Busy { .. } | Seen::Miss => ("none", Span::ZERO, -1),
-            };
-            let cached = flight.value.as_ref();
-            let leader = flight.leader.as_ref().map(|leader| {
-                (&*leader.token, leader.fence, now.until(ends_for(leader.ends, leader.lease, promoted_at, now)))
-            });
-            let leader = leader.filter(|(_, _, remaining)| !remaining.is_zero());
-            reply.map(11);
-            reply.text(b"value");
-            reply.text(value.as_bytes());
-            reply.text(b"age_ms");
-            reply.integer(age.floor_ms());
-            reply.text(b"fresh_ms");
-            reply.integer(cached.map_or(0, |cached| now.until(cached.fresh_until).floor_ms()));
-            reply.text(b"stale_ms");
-            reply.integer(cached.map_or(0, |cached| now.until(cached.stale_until).floor_ms()));
-            reply.text(b"bytes");
-            reply.integer(bytes);
-            reply.text(b"leader");
-            match leader {
-                Some((token, ..)) => reply.text(token),
-                None => reply.null(),
-            }
-            reply.text(b"fence");
-            reply.integer(leader.map_or(flight.last_fence, |(_, fence, _)| fence) as i64);
-            reply.text(b"remaining_ms");
-            reply.integer(leader.map_or(0, |(_, _, remaining)| remaining.ceil_ms()));
-            reply.text(b"paused_ms");
-            reply.integer(flight.paused(now).map_or(0, |pause| now.until(pause.until).ceil_ms()));
-            reply.text(b"error");
-            match flight.paused(now).and_then(|pause| pause.error.as_ref()) {
-                Some(text) => reply.text(text),
-                None => reply.null(),
-            }
-            reply.text(b"followers");
-            reply.integer(followers as i64);
-        })
+        read::<Flights, _>(call, |flight| write_info(flight, followers, promoted_at, now, &mut call.reply()))
     }
 }
 

@@ -26,7 +26,7 @@ use super::versioned::{too_old, version_of};
 use super::{Core, OnError};
 use crate::error::Error;
 use crate::health::Away;
-use crate::idempotency::token::{Kind, Tenure, from_ms, hold, is_silence, odd, shortened, span, trusted_until};
+use crate::idempotency::token::{Kind, Tenure, from_ms, hold, odd, shortened, span, trusted_until};
 
 /// A loader, until somebody uses it.
 pub(super) type Slot<L> = Arc<Mutex<Option<L>>>;
@@ -159,7 +159,7 @@ where
             let answer = match answer {
                 Ok(answer) => answer,
                 // The same token gets the same answer, which may only have been lost.
-                Err(error) if is_silence(&error) && !has_repeated => {
+                Err(error) if error.says_away() && !has_repeated => {
                     has_repeated = true;
                     continue;
                 }
@@ -331,7 +331,7 @@ where
         let (key, token) = (self.key.as_bytes(), self.token.as_bytes());
         let command = Command::FlightPublish(PublishCall { key, token, ttl: span(ttl), brought });
         let mut answer = self.core.client.backend().call(&command).await;
-        if matches!(&answer, Err(error) if is_silence(error)) {
+        if matches!(&answer, Err(error) if error.says_away()) {
             answer = self.core.client.backend().call(&command).await;
         }
         match answer {
@@ -344,7 +344,7 @@ where
             Ok(_) => Standing::Stands,
             Err(error) => {
                 tracing::debug!(%error, key = self.key, "a load could not be published");
-                if !is_silence(&error) {
+                if !error.says_away() {
                     self.tell(&Command::FlightAbandon(AbandonCall { key, token, retry: None })).await;
                 }
                 Standing::Stands

@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 
 use super::Cached;
 use crate::error::Error;
-use crate::idempotency::token::{is_silence, odd};
+use crate::idempotency::token::odd;
 
 const PAUSE_FIRST: Duration = Duration::from_millis(100);
 const PAUSE_LAST: Duration = Duration::from_secs(5);
@@ -47,7 +47,7 @@ impl Cached {
         let call = InvalidateCall { key: server_key.as_bytes(), soft: leaves == Leaves::Stale };
         let command = Command::FlightInvalidate(call);
         let mut answer = core.client.backend().call(&command).await;
-        if matches!(&answer, Err(error) if is_silence(error)) {
+        if matches!(&answer, Err(error) if error.says_away()) {
             answer = core.client.backend().call(&command).await;
         }
         core.table.forget(key);
@@ -93,7 +93,7 @@ impl Cached {
         loop {
             match self.invalidate(key).await {
                 Ok(_) => return true,
-                Err(error) if is_silence(&error) && clock.now() < gone_at => {}
+                Err(error) if error.says_away() && clock.now() < gone_at => {}
                 Err(error) => {
                     tracing::warn!(%error, key, "a key could not be invalidated");
                     return false;

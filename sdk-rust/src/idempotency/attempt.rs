@@ -21,7 +21,7 @@ use resil_wire::holding::Bind;
 use resil_wire::idempotency::{BeginCall, CommitCall, RenewCall, TokenCall};
 use tokio::runtime::Handle;
 
-use super::token::{from_ms, is_silence, odd, span};
+use super::token::{from_ms, odd, span};
 use super::{OnCancel, Settings};
 use crate::client::Client;
 use crate::clock::Moment;
@@ -96,7 +96,7 @@ impl<'a> Attempt<'a> {
                 }
                 Ok(other) => return Err(odd(&other)),
                 // The same token gets the same answer: it may only have been lost. Who was waiting waits on.
-                Err(error) if is_silence(&error) => {
+                Err(error) if error.says_away() => {
                     let goes_on = if self.has_waited { clock.now() < deadline } else { repeats < REPEATS };
                     if !goes_on {
                         return Err(error);
@@ -219,7 +219,7 @@ async fn bring(client: &Client, key: &str, token: &str, keep: Duration, ending: 
         match client.backend().call(&command).await {
             Ok(Answer::Committed(committed)) => return Ok(committed),
             Ok(other) => return Err(odd(&other)),
-            Err(error) if is_silence(&error) && (tries < COMMIT_TRIES || client.clock().now() < *until) => {
+            Err(error) if error.says_away() && (tries < COMMIT_TRIES || client.clock().now() < *until) => {
                 if tries > 1 {
                     client.clock().sleep(pause(tries - 2)).await;
                 }
@@ -233,7 +233,7 @@ async fn give_up(client: &Client, key: &str, token: &str) {
     let command = Command::IdempAbort(TokenCall { key: key.as_bytes(), token: token.as_bytes() });
     for _ in 0..=REPEATS {
         match client.backend().call(&command).await {
-            Err(error) if is_silence(&error) => {}
+            Err(error) if error.says_away() => {}
             Err(error) => return tracing::debug!(%error, "an abort was refused"),
             Ok(_) => return,
         }

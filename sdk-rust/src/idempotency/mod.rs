@@ -60,7 +60,7 @@ use serde::de::DeserializeOwned;
 pub use self::outcome::{Known, Outcome, Remember, Run};
 use self::running::Codec;
 use self::sharing::Sharing;
-use self::token::{fresh_token, from_ms, is_silence, odd, span};
+use self::token::{fresh_token, from_ms, odd, span};
 use crate::backend::Backend;
 use crate::client::Client;
 use crate::error::{Error, Failure};
@@ -327,7 +327,7 @@ impl Idempotent {
         match self.0.ask(&command).await {
             Ok(Answer::Number(first)) => Ok(first == 1),
             Ok(other) => Err(odd(&other)),
-            Err(error) if is_silence(&error) && settings.away == Away::Open => Ok(true),
+            Err(error) if error.says_away() && settings.away == Away::Open => Ok(true),
             Err(error) => Err(error),
         }
     }
@@ -368,7 +368,7 @@ impl Inner {
     /// Asks what may be asked twice: once more if nothing answers.
     async fn ask(&self, command: &Command<'_>) -> Result<Answer, Error> {
         match self.client.backend().call(command).await {
-            Err(error) if is_silence(&error) => self.client.backend().call(command).await,
+            Err(error) if error.says_away() => self.client.backend().call(command).await,
             answer => answer,
         }
     }

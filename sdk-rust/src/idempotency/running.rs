@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::attempt::{Attempt, Ending};
 use super::outcome::{Outcome, Remember, Run};
 use super::sharing::{Entered, Seat, Settled, Waited};
-use super::token::{Kind, Tenure, from_ms, hold, is_silence, trusted_until};
+use super::token::{Kind, Tenure, from_ms, hold, trusted_until};
 use super::{Inner, OnLost};
 use crate::clock::Moment;
 use crate::error::{Error, Failure};
@@ -121,7 +121,7 @@ impl Inner {
             Ok((Begun::Mismatch, _)) => Settled::Mismatch,
             Ok((Begun::Held { attempt }, _)) => Settled::Held { attempt },
             Ok((Begun::Miss, _)) => return Err(Error::Internal("BEGIN was answered MISS".to_owned()).into()),
-            Err(error) if is_silence(&error) && self.settings.away == Away::Open => {
+            Err(error) if error.says_away() && self.settings.away == Away::Open => {
                 tracing::debug!(%error, key = &**key, "idempotent work runs unrecorded");
                 // If the server took the question after all, nobody aborts it: the effect is about to happen.
                 attempt.leave();

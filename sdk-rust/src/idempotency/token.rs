@@ -6,7 +6,6 @@
 
 use std::time::Duration;
 
-use resil_core::Span;
 use resil_wire::answer::{Answer, Renewed};
 use resil_wire::command::Command;
 use resil_wire::holding::Bind;
@@ -15,6 +14,7 @@ use resil_wire::idempotency::RenewCall;
 use crate::client::Client;
 use crate::clock::Moment;
 use crate::error::Error;
+pub(crate) use crate::holding::{from_ms, span, trusted_until};
 
 /// Why a lease counts as lost that no server said was lost.
 pub(crate) const LAPSED_HERE: &str = "its lease ended before the server confirmed a renewal";
@@ -42,26 +42,6 @@ pub(crate) fn shortened(text: &str, bytes_max: usize) -> &str {
         end -= 1;
     }
     &text[..end]
-}
-
-pub(crate) fn span(duration: Duration) -> Span {
-    Span::from_us(i64::try_from(duration.as_micros()).unwrap_or(i64::MAX))
-}
-
-pub(crate) fn from_ms(ms: i64) -> Duration {
-    Duration::from_millis(u64::try_from(ms).unwrap_or_default())
-}
-
-/// Whether nothing was heard from the server, so that the same question may be asked again with the same token.
-pub(crate) fn is_silence(error: &Error) -> bool {
-    matches!(error, Error::BackendUnavailable(_) | Error::Timeout { .. })
-}
-
-/// Until when a lease granted at `granted_at` (the moment the question was sent, plus what it waited in the server) is
-/// trusted here.
-pub(crate) fn trusted_until(granted_at: Moment, lease: Duration) -> Moment {
-    let drift = lease / 100 + Duration::from_millis(2);
-    granted_at.saturating_add(lease.saturating_sub(drift))
 }
 
 /// What a server says that answers something else than it was asked.

@@ -1,18 +1,17 @@
 //! Single flights.
 
-use resil_core::lease::ends_for;
+use resil_core::Instant;
 use resil_core::limits::WAITERS_CEILING;
 use resil_core::lock::Setting;
 use resil_core::queue::{WaiterId, Waiting};
 use resil_core::single_flight::{
-    self, Abandoned, Answer as Told, Ask, Edit, Flight, Joined, Publication, Published, Seen, abandon, hit, invalidate,
-    join, look, publish, renew,
+    self, Abandoned, Answer as Told, Ask, Edit, Flight, Joined, Publication, Published, abandon, hit, invalidate, join,
+    look, publish, renew,
 };
-use resil_core::{Instant, Span};
 use resil_wire::answer::Answer;
 use resil_wire::idempotency::RenewCall;
-use resil_wire::reply::{Sink, Value};
-use resil_wire::single_flight::{AbandonCall, Brought, InvalidateCall, JoinCall, PublishCall};
+use resil_wire::reply::Value;
+use resil_wire::single_flight::{AbandonCall, Brought, InvalidateCall, JoinCall, PublishCall, write_info};
 
 use super::Memory;
 use super::room::{Asked, Delivery, Machine, Room, Stepped, Verdict, Waited};
@@ -169,54 +168,8 @@ impl Store {
     pub fn show_flight(&self, key: &[u8], when: When) -> Result<Answer, Error> {
         self.on(key, when, |waited: &mut Waited<Flights>, now| {
             let followers = waited.waiters();
-            let map = Value::written(|sink| write_info(waited.state(), followers, now, sink));
+            let map = Value::written(|sink| write_info(waited.state(), followers, None, now, sink));
             Ok((Answer::Map(map), Touch::Unchanged))
         })
     }
-}
-
-/// The same map as a server writes.
-fn write_info(flight: &Flight, followers: usize, now: Instant, sink: &mut dyn Sink) {
-    let (value, age, bytes) = match look(flight, now) {
-        Seen::Value { bytes, age, .. } => ("fresh", age, bytes.len() as i64),
-        Seen::Stale { bytes, age } => ("stale", age, bytes.len() as i64),
-        Seen::Empty { age } => ("empty", age, 0),
-        Seen::Error { .. } | Seen::Busy { .. } | Seen::Miss => ("none", Span::ZERO, -1),
-    };
-    let cached = flight.value.as_ref();
-    let leader = flight
-        .leader
-        .as_ref()
-        .map(|leader| (&*leader.token, leader.fence, now.until(ends_for(leader.ends, leader.lease, None, now))));
-    let leader = leader.filter(|(_, _, remaining)| !remaining.is_zero());
-    let pause = flight.paused(now);
-    sink.map(11);
-    sink.text(b"value");
-    sink.text(value.as_bytes());
-    sink.text(b"age_ms");
-    sink.integer(age.floor_ms());
-    sink.text(b"fresh_ms");
-    sink.integer(cached.map_or(0, |cached| now.until(cached.fresh_until).floor_ms()));
-    sink.text(b"stale_ms");
-    sink.integer(cached.map_or(0, |cached| now.until(cached.stale_until).floor_ms()));
-    sink.text(b"bytes");
-    sink.integer(bytes);
-    sink.text(b"leader");
-    match leader {
-        Some((token, ..)) => sink.text(token),
-        None => sink.null(),
-    }
-    sink.text(b"fence");
-    sink.integer(leader.map_or(flight.last_fence, |(_, fence, _)| fence) as i64);
-    sink.text(b"remaining_ms");
-    sink.integer(leader.map_or(0, |(_, _, remaining)| remaining.ceil_ms()));
-    sink.text(b"paused_ms");
-    sink.integer(pause.map_or(0, |pause| now.until(pause.until).ceil_ms()));
-    sink.text(b"error");
-    match pause.and_then(|pause| pause.error.as_ref()) {
-        Some(text) => sink.text(text),
-        None => sink.null(),
-    }
-    sink.text(b"followers");
-    sink.integer(followers as i64);
 }

@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use resil_core::Instant;
 use resil_core::idempotency::{
-    self, Answer as Told, Ask, Became, Begun, Committed, Phase, Record, Settled, abort, begin, commit, look, lookup,
-    once, renew, replay, seen_before,
+    self, Answer as Told, Ask, Became, Begun, Committed, Record, abort, begin, commit, look, once, renew, replay,
+    seen_before,
 };
 use resil_core::limits::{RESULT_DEFAULT_MAX, WAITERS_CEILING};
 use resil_core::lock::{Reason, Setting};
 use resil_core::queue::{WaiterId, Waiting};
 use resil_wire::answer::Answer;
-use resil_wire::idempotency::{BeginCall, CommitCall, GetCall, OnceCall, RenewCall, TokenCall};
-use resil_wire::reply::{Sink, Value};
+use resil_wire::idempotency::{BeginCall, CommitCall, GetCall, OnceCall, RenewCall, TokenCall, write_info};
+use resil_wire::reply::Value;
 
 use super::Memory;
 use super::room::{Asked, Delivery, Machine, Room, Stepped, Verdict, Waited};
@@ -179,59 +179,8 @@ impl Store {
     pub fn show_record(&self, key: &[u8], when: When) -> Result<Answer, Error> {
         self.on(key, when, |waited: &mut Waited<Idempotency>, now| {
             let waiters = waited.waiters();
-            let map = Value::written(|sink| write_info(waited.state(), waiters, now, sink));
+            let map = Value::written(|sink| write_info(waited.state(), waiters, None, now, sink));
             Ok((Answer::Map(map), Touch::Unchanged))
         })
     }
-}
-
-/// The same map as a server writes.
-fn write_info(record: &Record, waiters: usize, now: Instant, sink: &mut dyn Sink) {
-    let Some(work) = record.work(now) else {
-        let seen = record.seen(now);
-        sink.map(3);
-        sink.text(b"phase");
-        sink.text(if seen.is_some() { b"seen" } else { b"none" });
-        sink.text(b"token");
-        sink.text(seen.map_or(b"", |seen| &seen.token));
-        sink.text(b"remaining_ms");
-        sink.integer(seen.map_or(0, |seen| now.until(seen.until).ceil_ms()));
-        return;
-    };
-    let standing = lookup(work, None, now);
-    let phase = match (&standing, &work.phase) {
-        (Some(Settled::Busy { .. }), _) => "running",
-        (Some(Settled::Held { .. }), _) => "held",
-        (Some(_), _) => "done",
-        (None, Phase::Idle { .. }) => "idle",
-        (None, _) => "lapsed",
-    };
-    let (remaining, bytes, failed) = match (&standing, &work.phase) {
-        (Some(Settled::Busy { remaining, .. }), _) => (remaining.ceil_ms(), 0, false),
-        (_, Phase::Done { until, failed, result, .. }) => {
-            (now.until(*until).ceil_ms(), result.as_ref().map_or(-1, |result| result.len() as i64), *failed)
-        }
-        _ => (now.until(work.kept_until()).ceil_ms(), 0, false),
-    };
-    sink.map(10);
-    sink.text(b"phase");
-    sink.text(phase.as_bytes());
-    sink.text(b"token");
-    sink.text(&work.token);
-    sink.text(b"fence");
-    sink.integer(work.fence as i64);
-    sink.text(b"attempt");
-    sink.integer(i64::from(work.attempt));
-    sink.text(b"remaining_ms");
-    sink.integer(remaining);
-    sink.text(b"fingerprint");
-    sink.text(&work.fingerprint);
-    sink.text(b"on_lapse");
-    sink.text(work.on_lapse.text().as_bytes());
-    sink.text(b"failed");
-    sink.integer(i64::from(failed));
-    sink.text(b"result_bytes");
-    sink.integer(bytes);
-    sink.text(b"waiters");
-    sink.integer(waiters as i64);
 }
