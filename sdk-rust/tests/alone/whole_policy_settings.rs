@@ -11,8 +11,7 @@ use resil::policy::{
 };
 use resil::{Away, Code};
 
-mod policies_drive;
-use policies_drive::seed;
+use crate::drive::seed;
 
 fn maybe<S: Strategy>(strategy: S) -> prop::option::OptionStrategy<S>
 where

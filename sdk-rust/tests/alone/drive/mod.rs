@@ -1,5 +1,4 @@
 //! Running a future under a driven clock: whenever it waits, the clock goes on to whoever wakes next.
-#![allow(dead_code, reason = "every test file uses some of it")]
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -10,7 +9,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use resil::clock::Clock;
 
 /// How every property test of this repository runs.
-#[path = "../../../core/tests/seed/mod.rs"]
+#[path = "../../../../core/tests/seed/mod.rs"]
 pub mod seed;
 
 struct Flag(AtomicBool);

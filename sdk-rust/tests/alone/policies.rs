@@ -19,8 +19,7 @@ use resil::policy::{
 };
 use resil::{Code, Error, Failure};
 
-mod policies_drive;
-use policies_drive::{drive, poll_now, seed};
+use crate::drive::{drive, poll_now, seed};
 
 const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)

@@ -1,8 +1,5 @@
 //! Single flight for unary calls, without a server: who shares, who does not, and what becomes of those who give up.
-#![cfg(feature = "tonic")]
 
-#[path = "policies_drive/mod.rs"]
-mod drive;
 
 use std::future::Future;
 use std::pin::pin;
@@ -11,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::task::Poll;
 use std::time::Duration;
 
-use drive::{drive, poll_now};
+use crate::drive::{drive, poll_now};
 use resil::ConnectOptions;
 use resil::breaker::BreakerOptions;
 use resil::clock::Clock;

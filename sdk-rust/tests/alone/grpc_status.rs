@@ -1,5 +1,4 @@
 //! Errors as statuses, and what statuses mean for retries.
-#![cfg(feature = "tonic")]
 
 use std::sync::Arc;
 use std::time::Duration;

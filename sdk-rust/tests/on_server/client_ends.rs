@@ -1,5 +1,4 @@
 //! How a client of a real server ends: dropped, with its runtime, and in the middle of waits.
-#![cfg(feature = "redis")]
 
 use std::time::{Duration, Instant};
 

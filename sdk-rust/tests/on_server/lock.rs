@@ -1,5 +1,4 @@
 //! Locks on a real server: many tasks on few connections, servers killed, connections cut.
-#![cfg(feature = "redis")]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -12,8 +12,7 @@ use resil::policy::{
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-mod policies_drive;
-use policies_drive::seed;
+use crate::drive::seed;
 
 fn round_trip<S: Serialize + DeserializeOwned + PartialEq + Debug>(settings: &S) -> Result<(), TestCaseError> {
     let json = serde_json::to_string(settings).expect("it can be written");

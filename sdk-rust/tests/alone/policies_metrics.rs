@@ -16,8 +16,7 @@ use resil::policy::{
     Timeout, retry_all,
 };
 
-mod policies_drive;
-use policies_drive::{drive, poll_now};
+use crate::drive::{drive, poll_now};
 
 /// What was counted, by name and labels.
 #[derive(Clone, Default)]

@@ -1,8 +1,5 @@
 //! Every policy as a layer of tower: alone, in stacks, behind buffers, and dropped half-way.
-#![cfg(feature = "tower")]
 
-#[path = "policies_drive/mod.rs"]
-mod drive;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -13,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use drive::{drive, poll_now};
+use crate::drive::{drive, poll_now};
 use resil::breaker::BreakerOptions;
 use resil::clock::Clock;
 use resil::limiter::Limit;

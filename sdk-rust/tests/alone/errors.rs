@@ -1,6 +1,6 @@
 //! `commands/errors.json` and the enum say the same, and `docs/errors.md` shows it.
 //!
-//! After a change to errors.json: `RESIL_WRITE_DOCS=1 cargo test -p resil --test errors` writes the page anew.
+//! After a change to errors.json: `RESIL_WRITE_DOCS=1 cargo test -p resil --test alone errors` writes the page anew.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -97,7 +97,7 @@ fn the_promised_statuses_are_the_promised_ones() {
 
 fn page() -> String {
     let mut page = String::from(
-        "<!-- Generated from commands/errors.json by `RESIL_WRITE_DOCS=1 cargo test -p resil --test errors`. Do not edit. -->\n\n\
+        "<!-- Generated from commands/errors.json by `RESIL_WRITE_DOCS=1 cargo test -p resil --test alone errors`. Do not edit. -->\n\n\
          # Errors\n\n\
          One family for every language. A code never changes its name or its meaning. `retry` says whether the same call may \
          succeed if it is made again, later; if it is known when, the error says so (`retry_after`).\n\n\
@@ -118,5 +118,5 @@ fn the_page_shows_the_list() {
         std::fs::write(&path, page()).expect("docs/errors.md can be written");
     }
     let written = std::fs::read_to_string(&path).expect("docs/errors.md");
-    assert_eq!(written, page(), "RESIL_WRITE_DOCS=1 cargo test -p resil --test errors writes it anew");
+    assert_eq!(written, page(), "RESIL_WRITE_DOCS=1 cargo test -p resil --test alone errors writes it anew");
 }

@@ -1,5 +1,4 @@
 //! Cached loads and idempotent work on a real server, also one that dies.
-#![cfg(feature = "redis")]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};

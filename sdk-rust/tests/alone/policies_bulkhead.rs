@@ -13,8 +13,7 @@ use resil::clock::Clock;
 use resil::policy::{BulkheadMetrics, BulkheadPermit, BulkheadSettings, LocalBulkhead, PartitionSettings};
 use resil::{Code, Error, Failure};
 
-mod policies_drive;
-use policies_drive::{drive, poll_now, seed};
+use crate::drive::{drive, poll_now, seed};
 
 const MAX_WAIT: Duration = Duration::from_millis(100);
 

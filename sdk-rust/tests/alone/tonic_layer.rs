@@ -1,7 +1,6 @@
 //! The gRPC layer and single flight between a real client and a real server, over loopback.
 //!
 //! The service is written by hand, as generated code would be: no protoc is needed.
-#![cfg(feature = "tonic")]
 
 use std::convert::Infallible;
 use std::future::Future;

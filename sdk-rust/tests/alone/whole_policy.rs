@@ -13,8 +13,6 @@ use resil::policy::{
 };
 use resil::{Client, Code, ConnectOptions, Error, Failure};
 
-#[path = "policies_drive/mod.rs"]
-mod policies_drive;
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -84,12 +82,12 @@ async fn an_open_circuit_makes_no_attempt_and_is_not_retried_and_takes_neither_c
         .build()
         .unwrap();
     let failing = Failing::default();
-    let first = policies_drive::drive(&clock, policy.call(retry_all, || failing.run()));
+    let first = crate::drive::drive(&clock, policy.call(retry_all, || failing.run()));
     // The first attempt trips it, and the retry finds it open.
     assert_eq!(first.unwrap_err().code(), Some(Code::CircuitOpen));
     assert_eq!((failing.count(), bulkhead.metrics().completed), (1, 1));
     let before = limiter.peek("b").await.unwrap().remaining;
-    let refused = policies_drive::drive(&clock, policy.call(retry_all, || failing.run()));
+    let refused = crate::drive::drive(&clock, policy.call(retry_all, || failing.run()));
     assert_eq!(refused.unwrap_err().code(), Some(Code::CircuitOpen));
     assert_eq!((failing.count(), bulkhead.metrics().completed), (1, 1), "nothing was attempted");
     assert_eq!(limiter.peek("b").await.unwrap().remaining, before);
@@ -131,7 +129,7 @@ async fn attempts_that_time_out_trip_the_breaker() {
         .build()
         .unwrap();
     for _ in 0..2 {
-        let late = policies_drive::drive(&clock, policy.call(retry_none, std::future::pending::<Result<(), ()>>));
+        let late = crate::drive::drive(&clock, policy.call(retry_none, std::future::pending::<Result<(), ()>>));
         assert_eq!(late, Err(Error::Timeout { after: 50 * MS }.into()));
     }
     assert_eq!(breaker.last_known_state(), Some(State::Open));
@@ -148,11 +146,11 @@ fn the_total_deadline_cuts_off_retries_and_waits_for_nothing() {
         .unwrap();
     let (failing, began) = (Failing::default(), clock.now());
     // Delays of 100, 200: the second would end at 300.
-    let ended = policies_drive::drive(&clock, policy.call(retry_all, || failing.run()));
+    let ended = crate::drive::drive(&clock, policy.call(retry_all, || failing.run()));
     assert_eq!(ended, Err(Failure::Exhausted { attempts: 2, last: Box::new(Failure::Inner(2)) }));
     assert_eq!(clock.now() - began, 100 * MS, "nobody waits for a retry that cannot be");
     let began = clock.now();
-    let hanging = policies_drive::drive(&clock, policy.call(retry_all, std::future::pending::<Result<(), ()>>));
+    let hanging = crate::drive::drive(&clock, policy.call(retry_all, std::future::pending::<Result<(), ()>>));
     assert_eq!(hanging, Err(Error::Timeout { after: 250 * MS }.into()));
     assert_eq!(clock.now() - began, 250 * MS);
 }
@@ -173,13 +171,13 @@ fn what_a_call_says_about_time_beats_the_policy_in_both_directions() {
     ] {
         let began = clock.now();
         let call = policy.call_with(options, retry_all, std::future::pending::<Result<(), ()>>);
-        let ended = policies_drive::drive(&clock, call);
+        let ended = crate::drive::drive(&clock, call);
         assert_eq!(ended, Err(Error::Timeout { after: expected }.into()), "{options:?}");
         assert_eq!(clock.now() - began, expected, "{options:?}");
     }
     for options in [CallOptions::new().attempt_timeout(Duration::ZERO), CallOptions::new().total_timeout(301_000 * MS)]
     {
-        let refused = policies_drive::drive(&clock, with.call_with(options, retry_all, async || Ok::<_, ()>(())));
+        let refused = crate::drive::drive(&clock, with.call_with(options, retry_all, async || Ok::<_, ()>(())));
         assert_eq!(refused.unwrap_err().code(), Some(Code::InvalidPolicy), "{options:?}");
     }
 }
@@ -198,7 +196,7 @@ async fn a_fallback_answers_for_whatever_the_stages_came_to() {
 async fn shed_refuses_at_once_what_is_too_much_and_lets_in_again_when_it_is_less() {
     let policy = Policy::builder("p").shed(1).build().unwrap();
     let mut first = std::pin::pin!(policy.call(retry_all, std::future::pending::<Result<(), ()>>));
-    assert!(policies_drive::poll_now(first.as_mut()).is_pending());
+    assert!(crate::drive::poll_now(first.as_mut()).is_pending());
     let second = policy.call(retry_all, async || Ok::<_, ()>(())).await;
     assert_eq!(second.unwrap_err().code(), Some(Code::BulkheadFull));
     first.set(policy.call(retry_all, std::future::pending::<Result<(), ()>>));
@@ -435,19 +433,19 @@ async fn another_order_does_what_it_says() {
         .build()
         .unwrap();
     let mut waiting = std::pin::pin!(policy.call(retry_all, || failing.run()));
-    assert!(policies_drive::poll_now(waiting.as_mut()).is_pending(), "it waits for its retry");
+    assert!(crate::drive::poll_now(waiting.as_mut()).is_pending(), "it waits for its retry");
     assert_eq!(bulkhead.metrics().active, 1, "and holds its place");
 }
 
 proptest::proptest! {
-    #![proptest_config(policies_drive::seed::config())]
+    #![proptest_config(crate::drive::seed::config())]
 
     #[test]
     fn exhausted_retries_report_how_often_and_how_it_failed_last_through_the_whole_chain(
         max_attempts in 2u32..8, codes in proptest::collection::vec(400u32..600, 8),
     ) {
         let clock = Clock::driven();
-        let client = policies_drive::drive(&clock, client(&clock));
+        let client = crate::drive::drive(&clock, client(&clock));
         let policy = Policy::builder("all")
             .clock(clock.clone())
             .timeout(TimeoutSettings { attempt: Some(50 * MS), total: Some(300_000 * MS) })
@@ -463,7 +461,7 @@ proptest::proptest! {
         let made = AtomicU32::new(0);
         let classify = |code: &u32| if *code >= 450 { Class::Retry } else { Class::Permanent };
         let call = policy.call(classify, async || Err::<(), _>(codes[made.fetch_add(1, SeqCst) as usize]));
-        let ended = policies_drive::drive(&clock, call);
+        let ended = crate::drive::drive(&clock, call);
         let failing = codes.iter().take(max_attempts as usize).position(|code| *code < 450);
         let (attempts, expected) = match failing {
             Some(index) => (index as u32 + 1, Failure::Inner(codes[index])),

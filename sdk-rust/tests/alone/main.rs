@@ -1,0 +1,33 @@
+//! What the SDK promises without any server: policies, edges, and every primitive on `memory://`.
+//!
+//! One program, because linking thirty would take longer than running them. What needs a server is in `on_server` and
+//! `faults`.
+
+mod breaker;
+mod cache;
+mod dispatcher;
+mod drive;
+mod errors;
+mod group;
+mod grpc_config;
+#[cfg(feature = "tonic")]
+mod grpc_status;
+mod http;
+mod idempotency;
+mod limiter;
+mod lock;
+mod policies;
+mod policies_bulkhead;
+mod policies_metrics;
+mod policies_settings;
+mod shared_bulkhead;
+mod shutdown;
+mod testing;
+#[cfg(feature = "tonic")]
+mod tonic_layer;
+#[cfg(feature = "tonic")]
+mod tonic_single_flight;
+#[cfg(feature = "tower")]
+mod tower_layers;
+mod whole_policy;
+mod whole_policy_settings;
