@@ -1,6 +1,5 @@
 //! Single flight for unary calls, without a server: who shares, who does not, and what becomes of those who give up.
 
-
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;

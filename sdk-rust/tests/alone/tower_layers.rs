@@ -1,6 +1,5 @@
 //! Every policy as a layer of tower: alone, in stacks, behind buffers, and dropped half-way.
 
-
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::future::Future;

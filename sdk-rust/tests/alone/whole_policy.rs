@@ -13,7 +13,6 @@ use resil::policy::{
 };
 use resil::{Client, Code, ConnectOptions, Error, Failure};
 
-
 const MS: Duration = Duration::from_millis(1);
 
 async fn client(clock: &Clock) -> Client {
