@@ -143,6 +143,7 @@ pub(crate) mod keys;
 pub mod limiter;
 pub mod lock;
 pub mod policy;
+pub mod settings;
 pub mod shared_bulkhead;
 pub mod shutdown;
 pub mod telemetry;
