@@ -23,7 +23,7 @@ use crate::holding::watchdog::Holdings;
 use crate::shutdown::{Gate, HeldRegistry, Shutdown};
 
 /// Nobody waits longer for one command, and every sum of times stays one.
-const COMMAND_TIMEOUT_MAX: Duration = Duration::from_secs(3_600);
+pub(crate) const COMMAND_TIMEOUT_MAX: Duration = Duration::from_secs(3_600);
 
 /// What to connect to, and how.
 #[derive(Clone)]

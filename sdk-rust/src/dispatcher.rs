@@ -29,6 +29,7 @@ use std::sync::Arc;
 
 use futures_util::stream::{self, Stream, StreamExt};
 use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::AbortOnDropHandle;
@@ -72,7 +73,8 @@ impl<E> From<ItemError<E>> for Failure<E> {
 }
 
 /// What becomes of the others when an item fails or panics.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub enum OnError {
     /// They run.
     #[default]

@@ -33,6 +33,12 @@ pub enum Code {
     Internal,
 }
 
+impl serde::Serialize for Code {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.text())
+    }
+}
+
 /// One row of the table: code, its text, gRPC status, HTTP status, whether the same call may succeed later.
 type Row = (Code, &'static str, Grpc, u16, bool);
 
@@ -286,6 +292,12 @@ impl<E> Failure<E> {
         }
     }
 
+    /// Whether the same call may succeed if it is made again, later: by its [`Code`], so never for the call's own error, of which
+    /// nothing is known here.
+    pub fn is_retryable(&self) -> bool {
+        self.code().is_some_and(Code::is_retryable)
+    }
+
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Inner(_) => None,
@@ -300,6 +312,15 @@ impl<E> Failure<E> {
             Self::Inner(error) => Some(error),
             Self::Resil(_) => None,
             Self::Exhausted { last, .. } => last.into_inner(),
+        }
+    }
+
+    /// What Resil has to say of it, without the call's own error; `None` if there is nothing else.
+    pub fn error(&self) -> Option<Error> {
+        match self {
+            Self::Inner(_) => None,
+            Self::Resil(error) => Some(error.clone()),
+            Self::Exhausted { attempts, .. } => Some(Error::RetryExhausted { attempts: *attempts }),
         }
     }
 
@@ -348,5 +369,16 @@ mod tests {
             assert_eq!(code as usize, index);
         }
         assert_eq!(Code::Internal as usize + 1, TABLE.len(), "every code has its row");
+    }
+
+    #[test]
+    fn a_failure_may_be_retried_if_its_code_says_so_and_never_because_of_the_calls_own_error() {
+        let open = || Error::CircuitOpen { name: "bank".into(), retry_after: Some(Duration::from_secs(3)) };
+        let (own, refused) = (Failure::Inner("broken"), Failure::<&str>::Resil(open()));
+        let exhausted: Failure<&str> = Failure::Exhausted { attempts: 3, last: Box::new(Failure::Resil(open())) };
+        assert_eq!((own.is_retryable(), own.error()), (false, None));
+        assert_eq!((refused.is_retryable(), refused.error()), (true, Some(open())));
+        assert_eq!((exhausted.is_retryable(), exhausted.retry_after()), (false, Some(Duration::from_secs(3))));
+        assert_eq!(exhausted.error(), Some(Error::RetryExhausted { attempts: 3 }));
     }
 }

@@ -32,7 +32,7 @@
 //! work, none of which can take the others down), [`shutdown`].
 //!
 //! At the edges: [`http`] (headers and problem answers), [`grpc`] (statuses and service configs), `tower` (layers), [`testing`] and [`clock`]
-//! (a clock to drive), [`telemetry`] (the names of metrics and events), [`health`].
+//! (a clock to drive), [`telemetry`] (the names of metrics and events), [`health`], [`settings`] (all of it as plain structures).
 //!
 //! Which pattern when, what each guarantees, and what it does not: the guide (`docs/guide.md`).
 //!
@@ -143,6 +143,7 @@ pub(crate) mod keys;
 pub mod limiter;
 pub mod lock;
 pub mod policy;
+pub mod settings;
 pub mod shared_bulkhead;
 pub mod shutdown;
 pub mod telemetry;

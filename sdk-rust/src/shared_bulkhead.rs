@@ -51,7 +51,7 @@ pub const DEFAULT_LEASE: Duration = Duration::from_secs(10);
 #[derive(Debug, Clone)]
 pub struct SharedBulkhead {
     client: Client,
-    want: Want,
+    pub(crate) want: Want,
     wait: Duration,
     max: u32,
     queue: Option<u32>,
@@ -61,19 +61,23 @@ pub struct SharedBulkhead {
 impl Client {
     /// The bulkhead `name`, in which at most `max` are inside at once, of all who use the same server.
     pub fn shared_bulkhead(&self, name: &str, max: u32) -> SharedBulkhead {
-        let want = Want {
-            claim: Claim::Permit { max, queue: max, priority: PRIORITY_DEFAULT },
-            name: name.into(),
-            key: keys::named("bulkhead", name).into(),
-            lease: DEFAULT_LEASE,
-            meta: None,
-            binding: Binding::Bound,
-            renewal: Renewal::ByWatchdog,
-            replicas: 0,
-            away: Away::Closed,
-        };
         let (wait, queue) = (Duration::ZERO, None);
-        SharedBulkhead { client: self.clone(), want, wait, max, queue, priority: PRIORITY_DEFAULT }
+        SharedBulkhead { client: self.clone(), want: want(name, max), wait, max, queue, priority: PRIORITY_DEFAULT }
+    }
+}
+
+/// On the usual terms.
+pub(crate) fn want(name: &str, max: u32) -> Want {
+    Want {
+        claim: Claim::Permit { max, queue: max, priority: PRIORITY_DEFAULT },
+        name: name.into(),
+        key: keys::named("bulkhead", name).into(),
+        lease: DEFAULT_LEASE,
+        meta: None,
+        binding: Binding::Bound,
+        renewal: Renewal::ByWatchdog,
+        replicas: 0,
+        away: Away::Closed,
     }
 }
 

@@ -4,12 +4,16 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use resil_core::circuit_breaker::{Force as CoreForce, StateName};
 use resil_wire::reply::Value;
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::error::Error;
 use crate::limiter::millis;
+use crate::policy::span_text;
+use crate::settings::moment_text;
 
 /// Where a breaker stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum State {
     Closed,
     Open,
@@ -71,7 +75,8 @@ impl From<StateName> for State {
 }
 
 /// What an operator can put a breaker into.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub enum Force {
     Open,
     Closed,
@@ -94,7 +99,8 @@ impl Force {
 }
 
 /// A change of state that was seen by this process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Transition {
     pub previous: State,
     pub new: State,
@@ -103,12 +109,14 @@ pub struct Transition {
 }
 
 /// Everything the server knows about a breaker.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Snapshot {
     pub state: State,
     /// Whether a call would be admitted now.
     pub admits: bool,
     /// `None`: not by itself.
+    #[serde(with = "span_text::optional")]
     pub retry_after: Option<Duration>,
     pub generation: u64,
     /// Calls in the window, and of them those that failed and those that were slow.
@@ -123,21 +131,30 @@ pub struct Snapshot {
     pub probes_out: u64,
     /// Successful probes so far.
     pub successes: u64,
+    #[serde(serialize_with = "moment_text::optional::serialize")]
     pub opened_at: Option<SystemTime>,
     pub forced: Option<Forced>,
     pub version: u64,
     /// The options in force, by the names CONFIG has for them.
+    #[serde(serialize_with = "as_map")]
     pub config: Vec<(String, String)>,
 }
 
 /// By whom a state was forced, and why.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Forced {
     pub by: String,
     pub reason: String,
+    #[serde(serialize_with = "moment_text::serialize")]
     pub since: SystemTime,
     /// `None`: until it is lifted.
+    #[serde(serialize_with = "moment_text::optional::serialize")]
     pub until: Option<SystemTime>,
+}
+
+fn as_map<S: Serializer>(pairs: &[(String, String)], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(pairs.iter().map(|(name, value)| (name, value)))
 }
 
 impl Snapshot {

@@ -53,8 +53,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use tokio::runtime::Handle;
 use tracing::Instrument;
 
@@ -74,7 +74,8 @@ const VANISHED_MAX: u32 = 3;
 const DAY: Duration = Duration::from_secs(86_400);
 
 /// What the others hear of a loader's error.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub enum OnError {
     /// Its words: all who wait get them, and so does everybody who comes within the error's ttl.
     #[default]
@@ -85,32 +86,22 @@ pub enum OnError {
 
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
-    ttl: Duration,
-    negative_ttl: Duration,
-    stale: Duration,
-    error_ttl: Duration,
-    retry: Duration,
-    on_error: OnError,
-    load_timeout: Duration,
-    lease: Duration,
-    local_ttl: Duration,
-    local_size: usize,
-    away: Away,
+    pub ttl: Duration,
+    pub negative_ttl: Duration,
+    pub stale: Duration,
+    pub error_ttl: Duration,
+    pub retry: Duration,
+    pub on_error: OnError,
+    pub load_timeout: Duration,
+    pub lease: Duration,
+    pub local_ttl: Duration,
+    pub local_size: usize,
+    pub away: Away,
 }
 
-/// See [`Client::cached`].
-#[derive(Debug, Clone)]
-#[must_use]
-pub struct CachedBuilder {
-    client: Client,
-    name: String,
-    settings: Settings,
-}
-
-impl Client {
-    /// Values that are loaded once; `name` says what they are, and is part of every key.
-    pub fn cached(&self, name: impl Into<String>) -> CachedBuilder {
-        let settings = Settings {
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
             ttl: Duration::from_secs(60),
             negative_ttl: Duration::from_secs(30),
             stale: Duration::ZERO,
@@ -122,8 +113,45 @@ impl Client {
             local_ttl: Duration::ZERO,
             local_size: 1_024,
             away: Away::Local,
-        };
-        CachedBuilder { client: self.clone(), name: name.into(), settings }
+        }
+    }
+}
+
+impl Settings {
+    pub fn check(&self) -> Result<(), Error> {
+        let (zero, year) = (Duration::ZERO, 366 * DAY);
+        for (field, given) in [
+            ("ttl", self.ttl),
+            ("negative_ttl", self.negative_ttl),
+            ("stale", self.stale),
+            ("error_ttl", self.error_ttl),
+            ("retry", self.retry),
+            ("local_ttl", self.local_ttl),
+        ] {
+            within(field, given, zero, year)?;
+        }
+        within("load_timeout", self.load_timeout, Duration::from_millis(1), Duration::from_secs(600))?;
+        within("lease", self.lease, Duration::from_millis(10), DAY)?;
+        if self.local_size == 0 {
+            return Err(Error::invalid("local_size", "must be at least 1"));
+        }
+        Ok(())
+    }
+}
+
+/// See [`Client::cached`].
+#[derive(Debug, Clone)]
+#[must_use]
+pub struct CachedBuilder {
+    client: Client,
+    name: String,
+    pub(crate) settings: Settings,
+}
+
+impl Client {
+    /// Values that are loaded once; `name` says what they are, and is part of every key.
+    pub fn cached(&self, name: impl Into<String>) -> CachedBuilder {
+        CachedBuilder { client: self.clone(), name: name.into(), settings: Settings::default() }
     }
 }
 
@@ -210,22 +238,7 @@ impl CachedBuilder {
     fn build_as(self, kind: &'static str) -> Result<Cached, Error> {
         let Self { client, name, settings } = self;
         keys::check_name(&name)?;
-        let (zero, year) = (Duration::ZERO, 366 * DAY);
-        for (field, given) in [
-            ("ttl", settings.ttl),
-            ("negative_ttl", settings.negative_ttl),
-            ("stale", settings.stale),
-            ("error_ttl", settings.error_ttl),
-            ("retry", settings.retry),
-            ("local_ttl", settings.local_ttl),
-        ] {
-            within(field, given, zero, year)?;
-        }
-        within("load_timeout", settings.load_timeout, Duration::from_millis(1), Duration::from_secs(600))?;
-        within("lease", settings.lease, Duration::from_millis(10), DAY)?;
-        if settings.local_size == 0 {
-            return Err(Error::invalid("local_size", "must be at least 1"));
-        }
+        settings.check()?;
         client.inner().health.add(format!("cached:{name}").into(), settings.away);
         let tier = (!settings.local_ttl.is_zero()).then(|| Tier::new(settings.local_ttl, settings.local_size));
         Ok(Cached(Arc::new(Core { client, kind, name, settings, table: Table::new(tier) })))

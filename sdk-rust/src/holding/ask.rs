@@ -97,6 +97,15 @@ enum Bounded {
 
 impl Want {
     pub fn check(&self, backend: &Backend) -> Result<(), Error> {
+        self.check_terms()?;
+        if self.replicas > 0 && matches!(backend, Backend::Memory(_)) {
+            return Err(Error::invalid("replicas", "must be 0 in memory: there are none"));
+        }
+        Ok(())
+    }
+
+    /// What does not depend on where it is asked for.
+    pub fn check_terms(&self) -> Result<(), Error> {
         let what = match self.claim.kind() {
             Kind::Lock => "locks",
             Kind::Bulkhead => "shared bulkheads",
@@ -108,9 +117,6 @@ impl Want {
         check_lease(self.lease)?;
         if self.meta.as_ref().is_some_and(|meta| meta.is_empty() || meta.len() > OWNER_MAX) {
             return Err(Error::invalid("meta", format!("must have from 1 to {OWNER_MAX} bytes")));
-        }
-        if self.replicas > 0 && matches!(backend, Backend::Memory(_)) {
-            return Err(Error::invalid("replicas", "must be 0 in memory: there are none"));
         }
         let Claim::Permit { max, queue, priority } = self.claim else { return Ok(()) };
         if max == 0 || max as usize > HOLDERS_MAX {

@@ -4,12 +4,15 @@ use std::time::Duration;
 
 use resil_wire::answer::Answer;
 use resil_wire::reply::{Unexpected, Value};
+use serde::Serialize;
 
 use super::{from_ms, unexpected};
 use crate::error::Error;
+use crate::policy::span_text;
 
 /// A lock or a shared bulkhead, as the server sees it: the first hundred of each list, and how many there are.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Info {
     pub holders: Vec<Holder>,
     pub holders_total: u64,
@@ -20,11 +23,14 @@ pub struct Info {
     pub last_fence: u64,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Holder {
     pub owner: String,
     pub fence: u64,
+    #[serde(with = "span_text")]
     pub held: Duration,
+    #[serde(with = "span_text")]
     pub remaining: Duration,
     pub mode: Mode,
     pub meta: Option<String>,
@@ -32,17 +38,20 @@ pub struct Holder {
     pub is_bound: bool,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Waiter {
     pub owner: String,
     /// `None` in a bulkhead.
     pub mode: Option<Mode>,
     /// `None` in a lock.
     pub priority: Option<u8>,
+    #[serde(with = "span_text")]
     pub waited: Duration,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub enum Mode {
     Exclusive,
     Shared,

@@ -4,10 +4,14 @@
 //! a lock or a server: details are the fixed sentences of [`Code::meaning`]. Only what is wrong with the caller's own
 //! arguments is said in full.
 
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::ser::{Serialize, SerializeStruct, Serializer};
 use serde_json::{Map, Value, json};
 
 use super::{Header, retry_after_seconds};
-use crate::error::{Code, Error};
+use crate::error::{Code, Error, Failure};
 
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
 
@@ -37,6 +41,15 @@ pub struct Problem {
 
 impl Problem {
     pub fn of(error: &Error) -> Self {
+        Self::with_wait(error, error.retry_after())
+    }
+
+    /// Of what became of a call; `None` if it is the call's own error, of which only its author knows what may be said.
+    pub fn of_failure<E>(failure: &Failure<E>) -> Option<Self> {
+        failure.error().map(|error| Self::with_wait(&error, failure.retry_after()))
+    }
+
+    fn with_wait(error: &Error, retry_after: Option<Duration>) -> Self {
         let code = error.code();
         let detail = match error {
             Error::InvalidArgument(_) | Error::InvalidPolicy { .. } => error.to_string(),
@@ -57,11 +70,11 @@ impl Problem {
         members.insert("retryable".to_owned(), json!(code.is_retryable()));
 
         let mut headers = vec![("content-type", "application/problem+json".to_owned())];
-        let seconds = match error.retry_after() {
+        let seconds = match retry_after {
             Some(wait) => Some(retry_after_seconds(wait)),
             None => (code == Code::IdempotencyBusy).then_some(BUSY_SECONDS),
         };
-        if let Some(wait) = error.retry_after() {
+        if let Some(wait) = retry_after {
             members.insert("retry_after_ms".to_owned(), json!(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)));
         }
         if let Some(seconds) = seconds {
@@ -97,6 +110,19 @@ impl From<&Error> for Problem {
     }
 }
 
+/// With its headers as one object, and its body as another.
+impl Serialize for Problem {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self { status, headers, members } = self;
+        let headers: BTreeMap<&str, &str> = headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        let mut problem = serializer.serialize_struct("Problem", 3)?;
+        problem.serialize_field("status", status)?;
+        problem.serialize_field("headers", &headers)?;
+        problem.serialize_field("body", members)?;
+        problem.end()
+    }
+}
+
 /// The title of a problem without a type of its own is the phrase of its status.
 fn reason_phrase(status: u16) -> &'static str {
     match status {
@@ -109,5 +135,25 @@ fn reason_phrase(status: u16) -> &'static str {
         503 => "Service Unavailable",
         504 => "Gateway Timeout",
         _ => "Internal Server Error",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_that_was_given_up_says_when_to_come_back_and_its_own_error_says_nothing() {
+        let limited = Error::RateLimitExceeded { name: "api".into(), retry_after: Some(Duration::from_millis(1_500)) };
+        let given_up = Failure::<&str>::Exhausted { attempts: 3, last: Box::new(limited.into()) };
+        let problem = Problem::of_failure(&given_up).unwrap();
+        assert_eq!(problem.status, 503);
+        let shown = serde_json::to_value(&problem).unwrap();
+        assert_eq!(shown["headers"]["retry-after"], "2");
+        assert_eq!(
+            (&shown["body"]["code"], &shown["body"]["retry_after_ms"]),
+            (&json!("RETRY_EXHAUSTED"), &json!(1_500))
+        );
+        assert_eq!(Problem::of_failure(&Failure::Inner("a secret")), None);
     }
 }

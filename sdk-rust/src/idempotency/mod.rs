@@ -54,8 +54,8 @@ use futures_util::future::MapOk;
 use resil_wire::answer::{Answer, Begun};
 use resil_wire::command::Command;
 use resil_wire::idempotency::{GetCall, OnceCall};
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
 pub use self::outcome::{Known, Outcome, Remember, Run};
 use self::running::Codec;
@@ -68,7 +68,8 @@ use crate::health::Away;
 use crate::keys;
 
 /// What happens when a runner's lease ends without a word.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub enum OnLapse {
     /// The next caller runs, and is told attempt 2.
     #[default]
@@ -87,7 +88,8 @@ impl From<OnLapse> for resil_core::idempotency::OnLapse {
 }
 
 /// What happens to the function when its lease is lost.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub enum OnLost {
     /// It is dropped where it is.
     #[default]
@@ -106,29 +108,19 @@ pub(crate) enum OnCancel {
 
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
-    lease: Duration,
-    keep: Duration,
-    wait: Duration,
-    on_lapse: OnLapse,
-    on_lost: OnLost,
-    on_cancel: OnCancel,
-    replicas: u32,
-    away: Away,
+    pub lease: Duration,
+    pub keep: Duration,
+    pub wait: Duration,
+    pub on_lapse: OnLapse,
+    pub on_lost: OnLost,
+    pub on_cancel: OnCancel,
+    pub replicas: u32,
+    pub away: Away,
 }
 
-/// See [`Client::idempotent`].
-#[derive(Debug, Clone)]
-#[must_use]
-pub struct IdempotentBuilder {
-    client: Client,
-    name: String,
-    settings: Settings,
-}
-
-impl Client {
-    /// Work that is done once; `name` says what kind of work, and is part of every key.
-    pub fn idempotent(&self, name: impl Into<String>) -> IdempotentBuilder {
-        let settings = Settings {
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
             lease: Duration::from_secs(30),
             keep: Duration::from_secs(86_400),
             wait: Duration::from_secs(5),
@@ -137,8 +129,32 @@ impl Client {
             on_cancel: OnCancel::default(),
             replicas: 0,
             away: Away::Closed,
-        };
-        IdempotentBuilder { client: self.clone(), name: name.into(), settings }
+        }
+    }
+}
+
+impl Settings {
+    pub fn check(&self) -> Result<(), Error> {
+        within("lease", self.lease, Duration::from_millis(10), Duration::from_secs(86_400))?;
+        within("keep", self.keep, Duration::from_millis(1), Duration::from_secs(366 * 86_400))?;
+        within("wait", self.wait, Duration::ZERO, Duration::from_secs(600))?;
+        self.away.not_local("idempotent work").map(drop)
+    }
+}
+
+/// See [`Client::idempotent`].
+#[derive(Debug, Clone)]
+#[must_use]
+pub struct IdempotentBuilder {
+    client: Client,
+    name: String,
+    pub(crate) settings: Settings,
+}
+
+impl Client {
+    /// Work that is done once; `name` says what kind of work, and is part of every key.
+    pub fn idempotent(&self, name: impl Into<String>) -> IdempotentBuilder {
+        IdempotentBuilder { client: self.clone(), name: name.into(), settings: Settings::default() }
     }
 }
 
@@ -195,10 +211,7 @@ impl IdempotentBuilder {
     pub fn build(self) -> Result<Idempotent, Error> {
         let Self { client, name, settings } = self;
         keys::check_name(&name)?;
-        within("lease", settings.lease, Duration::from_millis(10), Duration::from_secs(86_400))?;
-        within("keep", settings.keep, Duration::from_millis(1), Duration::from_secs(366 * 86_400))?;
-        within("wait", settings.wait, Duration::ZERO, Duration::from_secs(600))?;
-        settings.away.not_local("idempotent work")?;
+        settings.check()?;
         if settings.replicas > 0 && matches!(client.backend(), Backend::Memory(_)) {
             return Err(Error::invalid("replicas", "must be 0 in memory: there are none"));
         }

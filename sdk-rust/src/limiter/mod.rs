@@ -48,6 +48,7 @@ use resil_core::rate_limit::{Ask, Quota};
 use resil_wire::answer::Answer;
 use resil_wire::command::Command;
 use resil_wire::gcra::Numbers;
+use serde::Serialize;
 use smallvec::SmallVec;
 
 use self::denied::{Denial, Denied};
@@ -60,6 +61,7 @@ use crate::backend::memory::Memory;
 use crate::client::Client;
 use crate::error::Error;
 use crate::health::Away;
+use crate::policy::span_text;
 use crate::{keys, telemetry};
 
 /// What all limiters of a client share.
@@ -86,7 +88,8 @@ struct Inner {
 }
 
 /// Who said so.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub enum DecidedBy {
     Server,
     /// The server had denied it, and the time it named is not over.
@@ -98,7 +101,8 @@ pub enum DecidedBy {
 }
 
 /// What came of a question.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Verdict {
     /// Cells that were taken (by a refund: given back; by a peek: there to be taken).
     pub granted: u32,
@@ -108,8 +112,10 @@ pub struct Verdict {
     pub remaining: u32,
     /// How long until what was refused can be had, by who is alone; zero if nothing was refused. `None`: never, it costs
     /// more than the limit holds.
+    #[serde(with = "span_text::optional")]
     pub retry_after: Option<Duration>,
     /// How long until it is full again.
+    #[serde(with = "span_text")]
     pub reset_after: Duration,
     pub decided_by: DecidedBy,
 }

@@ -7,6 +7,7 @@ use resil_core::rate_limit::Quota;
 use resil_wire::answer::Answer;
 use resil_wire::command::Command;
 use resil_wire::mgcra::{Mgcra, Reply};
+use serde::Serialize;
 use smallvec::SmallVec;
 
 use super::denied::Denial;
@@ -17,7 +18,8 @@ use crate::error::Error;
 use crate::health::Away;
 
 /// What came of asking several limits at once.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Verdicts {
     /// Cells taken from each; 0: from none.
     pub granted: u32,

@@ -6,6 +6,7 @@ use std::time::Duration;
 use resil_wire::answer::Answer;
 use resil_wire::command::Command;
 use resil_wire::holding::OwnedCall;
+use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
 use super::reentry;
@@ -14,6 +15,7 @@ use crate::error::Error;
 use crate::holding::ask::check_lease;
 use crate::holding::release::{LetGo, let_go};
 use crate::holding::{Held, Holding, unexpected};
+use crate::policy::span_text;
 
 /// A lock that is held. Dropping it releases it in the background, also outside of a runtime and after a cancellation;
 /// [`release`](Self::release) does so and says how it went.
@@ -26,11 +28,13 @@ pub struct LockGuard {
 }
 
 /// What a release came to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub enum Released {
     /// It is free, or the next one's.
     Freed {
         /// How long it was held, by the server's time.
+        #[serde(with = "span_text")]
         held: Duration,
     },
     /// The same task holds it still, further out.

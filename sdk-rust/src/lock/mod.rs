@@ -74,7 +74,7 @@ pub const DEFAULT_WAIT: Duration = Duration::from_secs(10);
 #[derive(Debug, Clone)]
 pub struct Lock {
     client: Client,
-    want: Want,
+    pub(crate) want: Want,
     wait: Duration,
     when_lost: WhenLost,
 }
@@ -89,18 +89,22 @@ enum WhenLost {
 impl Client {
     /// The lock `name`, for all who use the same server.
     pub fn lock(&self, name: &str) -> Lock {
-        let want = Want {
-            claim: Claim::Exclusive,
-            name: name.into(),
-            key: keys::named("lock", name).into(),
-            lease: DEFAULT_LEASE,
-            meta: None,
-            binding: Binding::Bound,
-            renewal: Renewal::ByWatchdog,
-            replicas: 0,
-            away: Away::Closed,
-        };
-        Lock { client: self.clone(), want, wait: DEFAULT_WAIT, when_lost: WhenLost::Drop }
+        Lock { client: self.clone(), want: want(name), wait: DEFAULT_WAIT, when_lost: WhenLost::Drop }
+    }
+}
+
+/// On the usual terms.
+pub(crate) fn want(name: &str) -> Want {
+    Want {
+        claim: Claim::Exclusive,
+        name: name.into(),
+        key: keys::named("lock", name).into(),
+        lease: DEFAULT_LEASE,
+        meta: None,
+        binding: Binding::Bound,
+        renewal: Renewal::ByWatchdog,
+        replicas: 0,
+        away: Away::Closed,
     }
 }
 

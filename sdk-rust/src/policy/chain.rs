@@ -133,6 +133,14 @@ impl Policy {
         &self.0.warnings
     }
 
+    /// Whether it may end an attempt before that ends by itself: by a timeout, because a hedge was faster, or because a place in
+    /// the shared bulkhead was lost. If not, only the timeouts of one call and the deadline of a client's shutdown do.
+    pub fn interrupts(&self) -> bool {
+        let ends =
+            |stage: &Stage| matches!(stage, Stage::Total | Stage::Attempt | Stage::Hedge | Stage::SharedBulkhead);
+        self.order().iter().any(ends)
+    }
+
     /// Runs `operation` through all stages. `classify` says what its errors mean, to retry, hedge and breaker.
     ///
     /// It may be run more than once, also at the same time if there is a hedge. The future of this is `Send` if those of

@@ -54,7 +54,7 @@ mod latency;
 pub mod retry;
 pub mod settings;
 mod shared_settings;
-mod span_text;
+pub(crate) mod span_text;
 mod stage;
 pub mod timeout;
 

@@ -39,6 +39,7 @@ use super::span_text::check_number;
 use super::stage::Stage;
 use super::timeout::TimeoutSettings;
 use crate::client::Client;
+use crate::clock::Clock;
 use crate::error::Error;
 use crate::health::Away;
 
@@ -232,17 +233,50 @@ impl Policy {
     pub fn from_settings(client: &Client, settings: &PolicySettings) -> Result<Self, Error> {
         PolicyBuilder::from_settings(client, settings)?.build()
     }
+
+    /// The same without a client, by the machine's clock: refuses what a fleet shares.
+    pub fn local(settings: &PolicySettings) -> Result<Self, Error> {
+        PolicyBuilder::local(settings, Clock::system())?.build()
+    }
 }
 
 impl PolicyBuilder {
     /// The same, to add what settings cannot say.
     pub fn from_settings(client: &Client, settings: &PolicySettings) -> Result<Self, Error> {
+        let mut builder = Self::by_itself(settings, client.clock())?.client(client);
+        let own_name = |own: &Option<String>| own.as_ref().or(settings.name.as_ref()).cloned().unwrap_or_default();
+        if let Some(breaker) = &settings.breaker {
+            let options = breaker.options(settings.when_away)?;
+            builder = builder.breaker(client.breaker(&own_name(&breaker.name), options)?);
+        }
+        if let Some(rate_limit) = &settings.rate_limit {
+            let limiter = client.limiter(&own_name(&rate_limit.name), rate_limit.limit(settings.when_away)?);
+            builder = builder.limiter(limiter.map_err(|error| error.of_field(|field| format!("rateLimit.{field}")))?);
+        }
+        if let Some(shared) = &settings.shared_bulkhead {
+            let away = shared.when_away.or(settings.when_away.filter(|away| *away != Away::Local));
+            builder = builder.shared_bulkhead(shared.terms(away).shared_bulkhead(client, &own_name(&shared.name))?);
+        }
+        Ok(builder)
+    }
+
+    /// The same without a client: refuses what a fleet shares.
+    pub fn local(settings: &PolicySettings, clock: Clock) -> Result<Self, Error> {
+        for stage in [Stage::Breaker, Stage::RateLimit, Stage::SharedBulkhead] {
+            if settings.has(stage) {
+                return Err(Error::invalid(stage.text(), "is shared by a fleet: it needs a client"));
+            }
+        }
+        Ok(Self::by_itself(settings, &clock)?.clock(clock))
+    }
+
+    /// Without what a fleet shares.
+    fn by_itself(settings: &PolicySettings, clock: &Clock) -> Result<Self, Error> {
         settings.validate()?;
         let Some(name) = settings.name.as_deref() else {
             return Err(Error::invalid("name", "must be there"));
         };
-        let own_name = |own: &Option<String>| own.clone().unwrap_or_else(|| name.to_owned());
-        let mut builder = Policy::builder(name).client(client).timeout(settings.timeout.clone());
+        let mut builder = Policy::builder(name).timeout(settings.timeout.clone());
         if let Some(order) = &settings.order {
             builder = builder.order(order.iter().copied());
         }
@@ -255,26 +289,8 @@ impl PolicyBuilder {
         if let Some(hedge) = &settings.hedge {
             builder = builder.hedge(hedge);
         }
-        if let Some(breaker) = &settings.breaker {
-            let options = breaker.options(settings.when_away)?;
-            builder = builder.breaker(client.breaker(&own_name(&breaker.name), options)?);
-        }
-        if let Some(rate_limit) = &settings.rate_limit {
-            let limiter = client.limiter(&own_name(&rate_limit.name), rate_limit.limit(settings.when_away)?);
-            builder = builder.limiter(limiter.map_err(|error| error.of_field(|field| format!("rateLimit.{field}")))?);
-        }
         if let Some(bulkhead) = &settings.bulkhead {
-            builder = builder.bulkhead(LocalBulkhead::from_settings(name, bulkhead, client.clock().clone())?);
-        }
-        if let Some(shared) = &settings.shared_bulkhead {
-            let mut bulkhead = client.shared_bulkhead(&own_name(&shared.name), shared.max_concurrent_calls);
-            bulkhead = bulkhead.wait(shared.max_wait.unwrap_or_default());
-            bulkhead = shared.max_queue.into_iter().fold(bulkhead, |bulkhead, places| bulkhead.queue(places));
-            bulkhead = shared.lease.into_iter().fold(bulkhead, |bulkhead, lease| bulkhead.lease(lease));
-            bulkhead = shared.priority.into_iter().fold(bulkhead, |bulkhead, priority| bulkhead.priority(priority));
-            let away = shared.when_away.or(settings.when_away.filter(|away| *away != Away::Local));
-            bulkhead = away.into_iter().fold(bulkhead, |bulkhead, away| bulkhead.when_away(away));
-            builder = builder.shared_bulkhead(bulkhead);
+            builder = builder.bulkhead(LocalBulkhead::from_settings(name, bulkhead, clock.clone())?);
         }
         Ok(builder)
     }

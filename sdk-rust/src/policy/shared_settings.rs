@@ -11,6 +11,7 @@ use crate::breaker::{BreakerOptions, Mode};
 use crate::error::Error;
 use crate::health::Away;
 use crate::limiter::Limit;
+use crate::settings;
 
 /// A breaker: see [`BreakerOptions`] for what each means. What is not said is as the server has it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -256,6 +257,19 @@ pub struct SharedBulkheadSettings {
 }
 
 impl SharedBulkheadSettings {
+    /// The same by itself.
+    pub(super) fn terms(&self, when_away: Option<Away>) -> settings::SharedBulkheadSettings {
+        settings::SharedBulkheadSettings {
+            max: self.max_concurrent_calls,
+            queue: self.max_queue,
+            wait: self.max_wait,
+            priority: self.priority,
+            lease: self.lease,
+            bound: None,
+            when_away,
+        }
+    }
+
     pub fn validate(&self) -> Result<(), Error> {
         let of = |field: &str| format!("sharedBulkhead.{field}");
         check_name(&of("name"), self.name.as_deref())?;

@@ -2,6 +2,9 @@
 //!
 //! They are always written as text in the coarsest unit that says them exactly, so what was written once is written the
 //! same way again. Settings keep whole microseconds: what is below is cut off when they are written.
+//!
+//! To serde they are a newtype called [`SPAN`]: formats look through it, and a [`Dialect`](crate::settings::Dialect) knows by
+//! it what is a duration, so that its own numbers stand for them.
 
 use std::time::Duration;
 
@@ -12,13 +15,22 @@ use serde::{Deserializer, Serializer};
 
 use crate::error::Error;
 
+/// What a duration is called to serde.
+pub(crate) const SPAN: &str = "resil::Span";
+
+/// What the text of a duration says.
+pub(crate) fn read(text: &str) -> Option<Duration> {
+    let us = parse(text.as_bytes()).and_then(|span| u64::try_from(span.as_us()).ok());
+    us.map(Duration::from_micros)
+}
+
 pub(crate) fn shown(span: Duration) -> String {
     Shown(Span::from_us(i64::try_from(span.as_micros()).unwrap_or(i64::MAX))).to_string()
 }
 
 struct Text;
 
-impl Visitor<'_> for Text {
+impl<'de> Visitor<'de> for Text {
     type Value = Duration;
 
     fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -26,8 +38,11 @@ impl Visitor<'_> for Text {
     }
 
     fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Duration, E> {
-        let us = parse(text.as_bytes()).and_then(|span| u64::try_from(span.as_us()).ok());
-        us.map(Duration::from_micros).ok_or_else(|| E::invalid_value(Unexpected::Str(text), &self))
+        read(text).ok_or_else(|| E::invalid_value(Unexpected::Str(text), &self))
+    }
+
+    fn visit_newtype_struct<D: Deserializer<'de>>(self, inside: D) -> Result<Duration, D::Error> {
+        inside.deserialize_any(self)
     }
 
     fn visit_u64<E: serde::de::Error>(self, ms: u64) -> Result<Duration, E> {
@@ -41,11 +56,11 @@ impl Visitor<'_> for Text {
 }
 
 pub(crate) fn serialize<S: Serializer>(span: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(&shown(*span))
+    serializer.serialize_newtype_struct(SPAN, &shown(*span))
 }
 
 pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
-    deserializer.deserialize_any(Text)
+    deserializer.deserialize_newtype_struct(SPAN, Text)
 }
 
 /// The same for what may be left out.

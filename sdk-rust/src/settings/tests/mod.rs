@@ -1,0 +1,279 @@
+//! What is said in one language is what is said in another; what is wrong is named as it was said.
+
+mod made;
+
+use std::fmt::Debug;
+use std::time::Duration;
+
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::policy::Stage;
+
+const PYTHON: Dialect = Dialect { spelling: Spelling::Snake, numbers: Numbers::Seconds };
+const NODE: Dialect = Dialect { spelling: Spelling::Camel, numbers: Numbers::Milliseconds };
+
+/// Field names of a value, however deep, in snake_case.
+fn in_snake_case(value: Value) -> Value {
+    match value {
+        Value::Object(entries) => {
+            entries.into_iter().map(|(key, value)| (Spelling::Snake.spell(&key), in_snake_case(value))).collect()
+        }
+        Value::Array(items) => items.into_iter().map(in_snake_case).collect(),
+        other => other,
+    }
+}
+
+fn refused<T: Settings + Debug>(dialect: Dialect, said: Value) -> (String, String) {
+    match dialect.read::<T>(said.clone()) {
+        Err(Error::InvalidPolicy { field, reason }) => (field, reason),
+        other => panic!("{said}: {other:?}"),
+    }
+}
+
+/// `said` is in camelCase; `field` is what is wrong with it.
+fn names<T: Settings + Debug>(said: Value, field: &str) {
+    assert_eq!(refused::<T>(NODE, said.clone()).0, field, "{said}");
+    let (in_python, _) = refused::<T>(PYTHON, in_snake_case(said.clone()));
+    assert_eq!(in_python, Spelling::Snake.spell(field), "{said}");
+}
+
+fn is_read_again<T>(said: Value)
+where
+    T: Settings + Serialize + PartialEq + Debug,
+{
+    let settings: T = NODE.read(said.clone()).unwrap();
+    assert_eq!(serde_json::to_value(&settings).unwrap(), said, "nothing is added and nothing is lost");
+    assert_eq!(serde_json::from_value::<T>(said.clone()).unwrap(), settings, "a plain file says the same");
+    let in_python = in_snake_case(said);
+    assert_eq!(PYTHON.read::<T>(in_python).unwrap(), settings);
+    for dialect in [PYTHON, NODE] {
+        let shown = dialect.show(&settings).unwrap();
+        assert_eq!(dialect.read::<T>(shown.clone()).unwrap(), settings, "{shown}");
+    }
+}
+
+#[test]
+fn what_was_written_is_read_again_in_every_dialect() {
+    is_read_again::<LockSettings>(json!({
+        "lease": "5s", "wait": "250ms", "shared": true, "meta": "nightly", "bound": false, "watchdog": false,
+        "replicas": 1, "whenAway": "open", "keepRunningWhenLost": true,
+    }));
+    is_read_again::<SharedBulkheadSettings>(json!({
+        "max": 5, "queue": 7, "wait": "1s", "priority": 9, "lease": "20s", "bound": false, "whenAway": "closed",
+    }));
+    is_read_again::<IdempotencySettings>(json!({
+        "lease": "10s", "keep": "2d", "wait": "0", "onLapse": "hold", "onLost": "finish", "abortOnCancel": true,
+        "replicas": 2, "whenAway": "open",
+    }));
+    is_read_again::<CacheSettings>(json!({
+        "ttl": "1m", "negativeTtl": "5s", "stale": "1h", "errorTtl": "2s", "retry": "3s", "onError": "share",
+        "loadTimeout": "4s", "lease": "1s", "localTtl": "10ms", "localSize": 10, "whenAway": "local",
+    }));
+    is_read_again::<ConnectSettings>(json!({
+        "name": "till-3", "commandTimeout": "5ms", "instances": 4, "waitingConnections": 8,
+    }));
+    is_read_again::<DispatcherSettings>(json!({ "workers": 4 }));
+    is_read_again::<CallSettings>(json!({
+        "key": "alice", "cost": 3, "partition": "big", "attemptTimeout": "10ms", "totalTimeout": "2s",
+    }));
+    is_read_again::<LockSettings>(json!({}));
+    is_read_again::<IdempotencySettings>(json!({}));
+    is_read_again::<CacheSettings>(json!({}));
+    is_read_again::<ConnectSettings>(json!({}));
+    is_read_again::<CallSettings>(json!({}));
+}
+
+#[test]
+fn every_field_that_is_out_of_bounds_is_named_as_it_was_said() {
+    names::<LockSettings>(json!({ "lease": "1ms" }), "lease");
+    names::<LockSettings>(json!({ "meta": "" }), "meta");
+    names::<LockSettings>(json!({ "whenAway": "local" }), "whenAway");
+
+    names::<SharedBulkheadSettings>(json!({ "max": 0 }), "max");
+    names::<SharedBulkheadSettings>(json!({ "max": 1, "queue": 4_000_000_000_u32 }), "queue");
+    names::<SharedBulkheadSettings>(json!({ "max": 1, "priority": 10 }), "priority");
+    names::<SharedBulkheadSettings>(json!({ "max": 1, "lease": "31d" }), "lease");
+    names::<SharedBulkheadSettings>(json!({ "max": 1, "whenAway": "local" }), "whenAway");
+
+    names::<IdempotencySettings>(json!({ "lease": "1ms" }), "lease");
+    names::<IdempotencySettings>(json!({ "keep": 0 }), "keep");
+    names::<IdempotencySettings>(json!({ "wait": "11m" }), "wait");
+    names::<IdempotencySettings>(json!({ "whenAway": "local" }), "whenAway");
+
+    for field in ["ttl", "negativeTtl", "stale", "errorTtl", "retry", "localTtl"] {
+        names::<CacheSettings>(json!({ field: "367d" }), field);
+    }
+    names::<CacheSettings>(json!({ "loadTimeout": 0 }), "loadTimeout");
+    names::<CacheSettings>(json!({ "lease": 0 }), "lease");
+    names::<CacheSettings>(json!({ "localSize": 0 }), "localSize");
+
+    names::<ConnectSettings>(json!({ "name": "" }), "name");
+    names::<ConnectSettings>(json!({ "commandTimeout": 0 }), "commandTimeout");
+    names::<ConnectSettings>(json!({ "instances": 0 }), "instances");
+    names::<ConnectSettings>(json!({ "waitingConnections": 0 }), "waitingConnections");
+
+    names::<DispatcherSettings>(json!({ "workers": 0 }), "workers");
+    names::<CallSettings>(json!({ "attemptTimeout": 0 }), "attemptTimeout");
+    names::<CallSettings>(json!({ "totalTimeout": "1d" }), "totalTimeout");
+    names::<CallSettings>(json!({ "cost": 0 }), "cost");
+}
+
+#[test]
+fn every_field_of_another_kind_is_named_as_it_was_said() {
+    // Whatever they are, they are not lists.
+    fn none_is_a_list<T: Settings + Debug>(required: Value, fields: &[&str]) {
+        for field in fields {
+            let mut said = required.clone();
+            said[field] = json!([1]);
+            names::<T>(said, field);
+        }
+    }
+    none_is_a_list::<LockSettings>(
+        json!({}),
+        &["lease", "wait", "shared", "meta", "bound", "watchdog", "replicas", "whenAway", "keepRunningWhenLost"],
+    );
+    none_is_a_list::<SharedBulkheadSettings>(
+        json!({ "max": 1 }),
+        &["max", "queue", "wait", "priority", "lease", "bound", "whenAway"],
+    );
+    none_is_a_list::<IdempotencySettings>(
+        json!({}),
+        &["lease", "keep", "wait", "onLapse", "onLost", "abortOnCancel", "replicas", "whenAway"],
+    );
+    none_is_a_list::<CacheSettings>(
+        json!({}),
+        &[
+            "ttl",
+            "negativeTtl",
+            "stale",
+            "errorTtl",
+            "retry",
+            "onError",
+            "loadTimeout",
+            "lease",
+            "localTtl",
+            "localSize",
+            "whenAway",
+        ],
+    );
+    none_is_a_list::<ConnectSettings>(json!({}), &["name", "commandTimeout", "instances", "waitingConnections"]);
+    none_is_a_list::<DispatcherSettings>(json!({ "workers": 1 }), &["workers", "onError"]);
+    none_is_a_list::<CallSettings>(json!({}), &["key", "cost", "partition", "attemptTimeout", "totalTimeout"]);
+}
+
+#[test]
+fn parts_of_policies_are_named_without_the_part_and_wholes_with_it() {
+    names::<RetrySettings>(json!({ "maxAttempts": 0 }), "maxAttempts");
+    names::<RetrySettings>(json!({ "jitter": "wild" }), "jitter");
+    names::<RetrySettings>(json!({ "budget": { "minPerSecond": 10_001 } }), "budget.minPerSecond");
+    names::<HedgeSettings>(json!({ "hedgingDelay": 0 }), "hedgingDelay");
+    names::<BulkheadSettings>(json!({ "maxConcurrentCalls": 0 }), "maxConcurrentCalls");
+    names::<TimeoutSettings>(json!({ "attempt": 0 }), "attempt");
+    names::<BreakerSettings>(json!({ "slowCallDuration": "1s" }), "slowCallRate");
+    names::<BreakerSettings>(json!({ "windowCalls": 0 }), "windowCalls");
+    names::<RateLimitSettings>(
+        json!({ "limit": 1, "period": "1s", "tiers": [{ "limit": 0, "period": "1m" }] }),
+        "tiers[0].limit",
+    );
+    names::<PolicySettings>(json!({ "rateLimit": { "limit": 0, "period": "1s" } }), "rateLimit.limit");
+    names::<PolicySettings>(
+        json!({ "sharedBulkhead": { "maxConcurrentCalls": 0 } }),
+        "sharedBulkhead.maxConcurrentCalls",
+    );
+    names::<PolicySettings>(json!({ "retry": { "maxBackoff": true } }), "retry.maxBackoff");
+    names::<PolicySettings>(json!({ "rateLimit": { "period": "1s" } }), "rateLimit.limit");
+    let (_, reason) = refused::<BreakerSettings>(PYTHON, json!({ "slow_call_duration": 1 }));
+    assert_eq!(reason, "goes with slow_call_duration");
+}
+
+#[test]
+fn names_that_the_caller_chose_stay_as_they_are() {
+    let said = json!({ "partitions": { "bigOnes": { "max_concurrent_calls": 0 } } });
+    let (field, _) = refused::<BulkheadSettings>(PYTHON, said);
+    assert_eq!(field, "partitions.bigOnes.max_concurrent_calls");
+    let said = json!({ "version": 1, "policies": { "pay_ments": { "rateLimit": { "limit": 0, "period": 1 } } } });
+    let (field, _) = refused::<PolicyFile>(NODE, said);
+    assert_eq!(field, "policies.pay_ments.rateLimit.limit");
+    let said = json!({ "partitions": { "bigOnes": { "max_concurrent_calls": 3 } } });
+    let read: BulkheadSettings = PYTHON.read(said).unwrap();
+    assert_eq!(read.partitions["bigOnes"].max_concurrent_calls, 3);
+    assert_eq!(PYTHON.show(&read).unwrap()["partitions"]["bigOnes"]["max_concurrent_calls"], 3);
+}
+
+#[test]
+fn what_is_not_known_is_refused_and_so_is_the_other_spelling() {
+    let (field, reason) = refused::<SharedBulkheadSettings>(PYTHON, json!({ "max": 1, "whenAway": "open" }));
+    assert_eq!(field, "whenAway", "as it was said");
+    assert!(reason.ends_with("known: max, queue, wait, priority, lease, bound, when_away"), "{reason}");
+    assert_eq!(refused::<LockSettings>(NODE, json!({ "when_away": "open" })).0, "when_away");
+    assert_eq!(refused::<PolicySettings>(NODE, json!({ "retry": { "tries": 3 } })).0, "retry.tries");
+    assert_eq!(refused::<LockSettings>(NODE, json!("5s")).0, "settings");
+}
+
+#[test]
+fn what_has_to_be_said_is_asked_for() {
+    names::<SharedBulkheadSettings>(json!({}), "max");
+    names::<DispatcherSettings>(json!({}), "workers");
+    let (field, reason) = refused::<PolicySettings>(PYTHON, json!({ "shared_bulkhead": {} }));
+    assert_eq!((field.as_str(), reason.as_str()), ("shared_bulkhead.max_concurrent_calls", "must be there"));
+}
+
+#[test]
+fn a_number_is_seconds_in_one_language_and_milliseconds_in_another_and_text_is_the_same_in_both() {
+    let lease = |dialect: Dialect, said: Value| dialect.read::<LockSettings>(json!({ "lease": said })).unwrap().lease;
+    assert_eq!(lease(PYTHON, json!(2)), Some(Duration::from_secs(2)));
+    assert_eq!(lease(PYTHON, json!(0.1)), Some(Duration::from_millis(100)), "exactly");
+    assert_eq!(lease(NODE, json!(2_500)), Some(Duration::from_millis(2_500)));
+    assert_eq!(lease(NODE, json!(2_500.0)), Some(Duration::from_millis(2_500)));
+    assert_eq!(lease(NODE, json!(20.5)), Some(Duration::from_micros(20_500)));
+    assert_eq!(lease(NODE, Value::Null), None, "null is what is not said");
+    for dialect in [PYTHON, NODE] {
+        assert_eq!(lease(dialect, json!("250ms")), Some(Duration::from_millis(250)));
+        for wrong in [json!(-1), json!(-0.5), json!(1e300), json!("soon"), json!("1e3s"), json!(true), json!({})] {
+            let (field, reason) = refused::<LockSettings>(dialect, json!({ "lease": wrong }));
+            assert_eq!(field, "lease");
+            assert!(
+                reason.starts_with(&format!("must be a duration: a number of {}", dialect.numbers.text())),
+                "{reason}"
+            );
+        }
+    }
+}
+
+#[test]
+fn whole_numbers_may_come_as_floats_and_others_may_not() {
+    assert_eq!(NODE.read::<DispatcherSettings>(json!({ "workers": 4.0 })).unwrap().workers, 4);
+    for wrong in [json!(4.5), json!(-4.0), json!(1e300), json!("4")] {
+        let (field, reason) = refused::<DispatcherSettings>(NODE, json!({ "workers": wrong }));
+        assert_eq!(field, "workers");
+        assert!(reason.starts_with("must be a whole number from 0 to"), "{reason}");
+    }
+}
+
+#[test]
+fn choices_are_spelled_like_fields() {
+    let read: PolicySettings = PYTHON
+        .read(json!({ "order": ["total", "rate_limit"], "timeout": { "total": 1 }, "rate_limit": { "limit": 1, "period": 1 } }))
+        .unwrap();
+    assert_eq!(read.order.as_deref(), Some(&[Stage::Total, Stage::RateLimit][..]));
+    assert_eq!(
+        PYTHON.read::<CacheSettings>(json!({ "on_error": "pass_on" })).unwrap().on_error,
+        Some(crate::cache::OnError::PassOn)
+    );
+    assert_eq!(
+        NODE.read::<CacheSettings>(json!({ "onError": "passOn" })).unwrap().on_error,
+        Some(crate::cache::OnError::PassOn)
+    );
+    let (field, reason) = refused::<CacheSettings>(PYTHON, json!({ "on_error": "passOn" }));
+    assert_eq!((field.as_str(), reason.as_str()), ("on_error", "must be one of share, pass_on, got string \"passOn\""));
+}
+
+#[test]
+fn plain_files_read_whole_numbers_as_milliseconds_and_no_fractions() {
+    let read = |text: &str| serde_json::from_str::<LockSettings>(text);
+    assert_eq!(read(r#"{"lease": 20}"#).unwrap().lease, Some(Duration::from_millis(20)));
+    assert!(read(r#"{"lease": 0.5}"#).is_err());
+    assert!(read(r#"{"lease": -1}"#).is_err());
+}
