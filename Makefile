@@ -5,7 +5,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 SHELL := /bin/bash
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test bench module lint mutants soak setup servers
+.PHONY: help run demo test python node bench module wheel package lint mutants soak setup servers languages
 
 help: ## List the verbs
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -16,8 +16,16 @@ run: module ## Start a server with the module on 127.0.0.1 (PORT=6379; Ctrl-C st
 demo: module ## Watch the commands at work, each with its reply explained
 	cargo run -q -p resil-tests --bin demo
 
-test: module servers ## Run every test, on Redis 7.0 and on Valkey 8.0
+test: module servers languages ## Run every test, on Redis 7.0 and on Valkey 8.0, in Rust, Python and Node
 	@scripts/test
+
+python: module languages ## Build and test the Python SDK alone
+	@scripts/python build
+	@scripts/python test
+
+node: module languages ## Build and test the Node SDK alone
+	@scripts/node build
+	@scripts/node test
 
 bench: module ## Measure the module beside its peers, then the core by itself
 	@scripts/bench
@@ -25,9 +33,17 @@ bench: module ## Measure the module beside its peers, then the core by itself
 module: setup ## Build target/release/libresil.so
 	cargo build --release -p resil-module
 
-lint: setup ## Check format and lints, warnings are errors
+wheel: languages ## Build the Python package, target/wheels/*.whl, and try it
+	@scripts/python wheel
+
+package: languages ## Build the Node package, target/npm/*.tgz, and try it
+	@scripts/node package
+
+lint: languages ## Check format and lints, warnings are errors
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --all-features -- -D warnings
+	@scripts/python lint
+	@scripts/node lint
 
 mutants: module servers ## Plant faults, one at a time, and see that a test catches each
 	@scripts/mutants
@@ -38,6 +54,9 @@ soak: module ## Load one server for long and watch memory and latency; then kill
 
 setup: # what building needs; quick when nothing is missing
 	@scripts/setup
+
+languages: # the same, and what the SDKs of Python and Node need
+	@scripts/setup --languages
 
 servers: setup # what testing needs: one Valkey for sure, newer servers if they can be had
 	@scripts/servers valkey-8.0

@@ -24,7 +24,7 @@ where
 {
     match reply(connection, words) {
         Ok(value) => value,
-        Err(error) => panic!("{}: {}", shown(words), text_of(&error)),
+        Err(error) => panic!("{}: {}", shown(words), error_line(&error)),
     }
 }
 
@@ -37,12 +37,12 @@ where
 {
     match reply(connection, words) {
         Ok(value) => panic!("{}: expected an error, got {value:?}", shown(words)),
-        Err(error) => text_of(&error),
+        Err(error) => error_line(&error),
     }
 }
 
 /// The client takes the code apart from the text; tests want the line the server wrote.
-fn text_of(error: &RedisError) -> String {
+pub fn error_line(error: &RedisError) -> String {
     match (error.code(), error.detail()) {
         (Some(code), Some(detail)) => format!("{code} {detail}"),
         (Some(code), None) => code.to_owned(),

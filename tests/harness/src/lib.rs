@@ -30,7 +30,7 @@ mod server;
 mod wait;
 
 pub use cluster::Cluster;
-pub use command::{error_text, ok, reply};
+pub use command::{error_line, error_text, ok, reply};
 pub use flavor::{Flavor, flavors, module_path};
 pub use options::Options;
 pub use replication::wait_for_sync;

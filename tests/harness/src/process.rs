@@ -40,6 +40,7 @@ impl Process {
         // Its own group: the fork that writes a snapshot is killed along, and a Ctrl-C at the terminal
         // reaches the tests, which then decide.
         command.process_group(0);
+        hear_every_signal(&mut command);
         die_with_this_process(&mut command);
         let child = fork_from_the_lasting_thread(command)?;
         let pid = i32::try_from(child.id()).expect("a process id fits");
@@ -97,6 +98,21 @@ impl Drop for Process {
 
 fn ended(child: &mut Child) -> Option<ExitStatus> {
     child.try_wait().expect("a child of ours can be asked for")
+}
+
+/// A mask of ours would be the child's too, and a server that never hears SIGTERM has no orderly end.
+fn hear_every_signal(command: &mut Command) {
+    let unmask = || {
+        // SAFETY: a zeroed set is a valid argument of sigemptyset, which initialises it; both are async-signal-safe.
+        let outcome = unsafe {
+            let mut none = std::mem::zeroed();
+            libc::sigemptyset(&mut none);
+            libc::sigprocmask(libc::SIG_SETMASK, &none, std::ptr::null_mut())
+        };
+        if outcome == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    };
+    // SAFETY: between fork and exec the closure makes one system call and allocates nothing.
+    unsafe { command.pre_exec(unmask) };
 }
 
 #[cfg(target_os = "linux")]
