@@ -60,7 +60,7 @@ impl Around {
                 drive(py, self.runs.run(py, Work::new(func, args, kwargs, how))?)
             }
             Kind::Coroutine if needs == Needs::Several => {
-                let running = self.runs.run(py, Work::new(func, args, kwargs, How::AsTask(None)))?;
+                let running = self.runs.run(py, Work::new(func, args, kwargs, How::AsTask))?;
                 Ok(Py::new(py, Answer::on_stage(self.what, None, running))?.into_any())
             }
             Kind::Coroutine => {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use resil::limiter::{DecidedBy, Limiter, Verdict};
+use resil::limiter::{DecidedBy, Limiter, Verdict, Verdicts};
 
 use crate::answer::{Answer, Running, drive, refuse_to_block};
 use crate::around::{Around, Runs};
@@ -77,6 +77,70 @@ impl PyVerdict {
         let Verdict { granted, capacity, remaining, .. } = self.0;
         format!("<resil.Verdict granted={granted} of {capacity}, remaining={remaining}>")
     }
+}
+
+/// What came of asking several limits at once.
+#[pyclass(module = "resil", name = "Verdicts", frozen)]
+pub struct PyVerdicts(Verdicts);
+
+#[pymethods]
+impl PyVerdicts {
+    /// Whether all granted.
+    #[getter]
+    fn is_granted(&self) -> bool {
+        self.0.is_granted()
+    }
+
+    /// Cells taken from each; 0: from none.
+    #[getter]
+    fn granted(&self) -> u32 {
+        self.0.granted
+    }
+
+    /// Which of them refused first, counted from 0.
+    #[getter]
+    fn refused_by(&self) -> Option<usize> {
+        self.0.refused_by
+    }
+
+    /// The one that speaks for all.
+    #[getter]
+    fn binding(&self) -> PyVerdict {
+        PyVerdict(self.0.binding)
+    }
+
+    /// Each, in the order in which they were asked. Empty if the server was not asked.
+    #[getter]
+    fn each(&self) -> Vec<PyVerdict> {
+        self.0.each.iter().copied().map(PyVerdict).collect()
+    }
+
+    /// Whether all granted.
+    fn __bool__(&self) -> bool {
+        self.0.is_granted()
+    }
+}
+
+pub fn check_all(
+    client: &resil::Client,
+    limits: &Bound<'_, PyAny>,
+    cost: Option<&Bound<'_, PyAny>>,
+) -> PyResult<Answer> {
+    let expected = "pairs of a resil.Limiter and a key";
+    let mut asked = Vec::new();
+    for pair in limits.try_iter().map_err(|_| wrong_type("limits", expected, limits))? {
+        let pair = pair?;
+        let (limiter, key): (Bound<'_, PyAny>, Bound<'_, PyAny>) =
+            pair.extract().map_err(|_| wrong_type("limits", expected, &pair))?;
+        let limiter = limiter.cast::<PyLimiter>().map_err(|_| wrong_type("limits", expected, &limiter))?;
+        asked.push((limiter.get().limiter.clone(), crate::convert::key("limits", &key)?));
+    }
+    let (client, cost) = (client.clone(), cells("cost", cost)?);
+    Ok(Answer::new("client.check_all()", async move {
+        let asked: Vec<(&Limiter, &[u8])> = asked.iter().map(|(limiter, key)| (limiter, &key[..])).collect();
+        let verdicts = raised_later(client.check_all(&asked, cost).await)?;
+        Python::attach(|py| Ok(Py::new(py, PyVerdicts(verdicts))?.into_any()))
+    }))
 }
 
 /// A limit under a name; `client.limiter(...)` makes it.

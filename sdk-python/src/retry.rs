@@ -11,7 +11,7 @@ use crate::around::{Around, Runs};
 use crate::convert::{optional_text, whole};
 use crate::judge::Judge;
 use crate::settings::{read, spelled};
-use crate::testing::{Mode, PyClock};
+use crate::testing::{Mode, PyClock, without_waits};
 use crate::work::Work;
 
 struct Again {
@@ -21,7 +21,7 @@ struct Again {
 
 impl Runs for Again {
     fn run(&self, _py: Python<'_>, work: Arc<Work>) -> PyResult<Running> {
-        let (retry, judge) = (self.retry.get().clone(), Arc::clone(&self.judge));
+        let (retry, judge) = (self.retry.get(), Arc::clone(&self.judge));
         Ok(Arc::clone(&work).running(async move {
             let classify = |error: &PyErr| judge.classify(&work, error);
             retry.around(classify, || work.attempt()).await
@@ -65,7 +65,8 @@ impl PyRetry {
             }
             builder.build()
         };
-        let retry = spelled(Mode::new(&settings, build))?;
+        let (usual, kept) = (spelled(build(&settings))?, settings.clone());
+        let retry = Mode::of(usual, move |attempts| build(&without_waits(&kept, attempts)).ok());
         Ok(PyClassInitializer::from(Around::new("a call that is retried", Again { retry, judge })).add_subclass(Self { settings }))
     }
 

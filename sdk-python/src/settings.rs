@@ -5,7 +5,7 @@ use pyo3::types::PyDict;
 use resil::Error;
 use resil::settings::{Dialect, Numbers, Settings, Spelling};
 
-use crate::convert::{plain, said, said_by};
+use crate::convert::{plain, said_by};
 use crate::errors::exception;
 
 pub const PYTHON: Dialect = Dialect { spelling: Spelling::Snake, numbers: Numbers::Seconds };
@@ -13,11 +13,6 @@ pub const PYTHON: Dialect = Dialect { spelling: Spelling::Snake, numbers: Number
 /// Keyword arguments.
 pub fn read<T: Settings>(kwargs: Option<&Bound<'_, PyDict>>) -> PyResult<T> {
     spelled(PYTHON.read(said_by(kwargs)?))
-}
-
-/// A dict.
-pub fn read_from<T: Settings>(name: &str, given: &Bound<'_, PyAny>) -> PyResult<T> {
-    spelled(PYTHON.read(said(name, given)?))
 }
 
 /// An error with its field as it is called here.

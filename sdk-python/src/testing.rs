@@ -47,40 +47,47 @@ pub fn is_testing() -> bool {
 }
 
 /// Something as it is, and as it is while testing is on.
-pub struct Mode<T> {
+pub struct Mode<T>(std::sync::Arc<Both<T>>);
+
+struct Both<T> {
     usual: T,
     testing: Box<dyn Fn(u32) -> Option<T> + Send + Sync>,
     made: parking_lot::Mutex<Option<(u32, T)>>,
 }
 
+impl<T> Clone for Mode<T> {
+    fn clone(&self) -> Self {
+        Self(std::sync::Arc::clone(&self.0))
+    }
+}
+
 impl<T: Clone> Mode<T> {
-    pub fn new(
-        settings: &RetrySettings,
-        build: impl Fn(&RetrySettings) -> Result<T, resil::Error> + Send + Sync + 'static,
-    ) -> Result<Self, resil::Error> {
-        let usual = build(settings)?;
-        let settings = settings.clone();
-        let testing = move |attempts: u32| build(&without_waits(&settings, attempts)).ok();
-        Ok(Self { usual, testing: Box::new(testing), made: Default::default() })
+    /// `testing` makes the other, for so many attempts.
+    pub fn of(usual: T, testing: impl Fn(u32) -> Option<T> + Send + Sync + 'static) -> Self {
+        Self(std::sync::Arc::new(Both { usual, testing: Box::new(testing), made: Default::default() }))
+    }
+
+    pub fn usual(&self) -> &T {
+        &self.0.usual
     }
 
     #[inline]
     pub fn get(&self) -> T {
-        if IS_ON.load(Ordering::Relaxed) { self.get_testing() } else { self.usual.clone() }
+        if IS_ON.load(Ordering::Relaxed) { self.get_testing() } else { self.0.usual.clone() }
     }
 
     #[cold]
     fn get_testing(&self) -> T {
         let attempts = ATTEMPTS.load(Ordering::Relaxed);
-        let mut made = self.made.lock();
+        let mut made = self.0.made.lock();
         match &*made {
             Some((of, testing)) if *of == attempts => testing.clone(),
-            _ => match (self.testing)(attempts) {
+            _ => match (self.0.testing)(attempts) {
                 Some(testing) => {
                     *made = Some((attempts, testing.clone()));
                     testing
                 }
-                None => self.usual.clone(),
+                None => self.0.usual.clone(),
             },
         }
     }

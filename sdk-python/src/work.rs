@@ -21,7 +21,7 @@ use resil::{Error, Failure};
 
 use crate::answer::Running;
 use crate::event_loop::EventLoop;
-use crate::task::{LoopTask, Threaded};
+use crate::task::{LoopTask, Prepared, Threaded};
 
 /// What a function of the user's came to, to the SDK.
 pub type Ended = Result<Py<PyAny>, Failure<PyErr>>;
@@ -93,8 +93,8 @@ pub enum How {
     InThread,
     /// A coroutine, inside of the awaiting task.
     Inside(Arc<Stage>),
-    /// A coroutine, in a task of its own: of this loop, or of the one that polls.
-    AsTask(Option<Arc<EventLoop>>),
+    /// A coroutine, in a task of its own.
+    AsTask,
 }
 
 /// Whether a function is a coroutine function.
@@ -189,13 +189,31 @@ impl Work {
     }
 
     /// The function as something a thread or a task can call.
-    fn bound(&self, py: Python<'_>, first: Option<Py<PyAny>>) -> PyResult<Py<PyAny>> {
+    pub fn bound(&self, py: Python<'_>, first: Option<Py<PyAny>>) -> PyResult<Py<PyAny>> {
         static PARTIAL: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         let head: Vec<_> = std::iter::once(self.func.clone_ref(py)).chain(first).collect();
         let head = PyTuple::new(py, head)?;
         let args = head.as_sequence().concat(self.args.bind(py).as_sequence())?.to_tuple()?;
         let kwargs = self.kwargs.as_ref().map(|kwargs| kwargs.bind(py));
         PARTIAL.import(py, "functools", "partial")?.call(args, kwargs).map(Bound::unbind)
+    }
+
+    pub fn how(&self) -> &How {
+        &self.how
+    }
+
+    /// A failure as an exception, for those who judge it; the whole is not over yet.
+    pub fn peek(&self, py: Python<'_>, failure: &Failure<PyErr>) -> PyErr {
+        match failure {
+            Failure::Inner(error) => error.clone_ref(py),
+            Failure::Resil(error) => match &*self.seen.lock() {
+                Some((seen, original)) if seen == error => original.clone_ref(py),
+                _ => crate::errors::exception(py, error),
+            },
+            Failure::Exhausted { attempts, last } => {
+                crate::errors::exhausted(py, *attempts, last.retry_after(), self.peek(py, last))
+            }
+        }
     }
 
     pub fn break_with(&self, error: PyErr) {
@@ -230,7 +248,8 @@ impl Work {
         Err(self.error(py, failure))
     }
 
-    fn error(&self, py: Python<'_>, failure: Failure<PyErr>) -> PyErr {
+    /// The same as an exception that is raised.
+    pub fn error(&self, py: Python<'_>, failure: Failure<PyErr>) -> PyErr {
         match failure {
             Failure::Inner(error) => error,
             Failure::Resil(error) => match self.seen.lock().take() {
@@ -243,6 +262,15 @@ impl Work {
                 crate::errors::exhausted(py, attempts, retry_after, cause)
             }
         }
+    }
+}
+
+/// A failure whose own error is a failure: one failure.
+pub fn flat(failure: Failure<Failure<PyErr>>) -> Failure<PyErr> {
+    match failure {
+        Failure::Inner(failure) => failure,
+        Failure::Resil(error) => Failure::Resil(error),
+        Failure::Exhausted { attempts, last } => Failure::Exhausted { attempts, last: Box::new(flat(*last)) },
     }
 }
 
@@ -276,17 +304,16 @@ impl Attempt {
                 Ok(Poll::Ready(Ok(value)))
             }
             How::InThread => {
-                let bound = self.work.bound(py, first)?;
-                self.state = State::Elsewhere(Box::pin(Threaded::start(py, bound)?));
+                let prepared = Prepared::new(py, self.work.bound(py, first)?)?;
+                let threaded = Threaded::start(prepared, Box::new(|_, result| result))?;
+                self.state = State::Elsewhere(Box::pin(async move { threaded.await? }));
                 Ok(Poll::Pending)
             }
-            How::AsTask(home) => {
-                let bound = self.work.bound(py, first)?;
-                let task = match home {
-                    Some(home) => LoopTask::start(py, home, bound)?,
-                    None => LoopTask::start(py, &EventLoop::current(py)?.1, bound)?,
-                };
-                self.state = State::Elsewhere(Box::pin(task));
+            How::AsTask => {
+                let prepared = Prepared::new(py, self.work.bound(py, first)?)?;
+                let home = EventLoop::current(py)?.1;
+                let task = LoopTask::start(&home, prepared, Box::new(|_, result| result));
+                self.state = State::Elsewhere(Box::pin(async move { task.await? }));
                 Ok(Poll::Pending)
             }
             How::Inside(stage) => {

@@ -10,9 +10,9 @@ machines, with no set-up.
 ...     api = client.limiter("api", limit=10, period=1.0, burst=20)
 ...     await api.acquire("user:42")
 ...     async with client.lock("stock:42") as held:     # one at a time, in the whole fleet
-...         return held.fence
+...         return held.fence > 0                       # goes along with what is written
 >>> asyncio.run(main())
-1
+True
 
 One API, awaited or waited for
     Every method that may have to wait gives an :class:`Answer`: ``await answer`` under asyncio (uvloop too), ``answer.wait()`` in

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
+import json
 from typing import Any, Awaitable, Callable
 
 
@@ -45,3 +46,12 @@ def begin_task(function: Callable[[], Awaitable[Any]]) -> asyncio.Task[Any]:
 
 async def _awaited(function: Callable[[], Awaitable[Any]]) -> Any:
     return await function()
+
+
+def to_json(value: Any) -> bytes:
+    """The same bytes as every other language writes: compact, and UTF-8 as it is."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+
+
+def from_json(text: bytes) -> Any:
+    return json.loads(text)

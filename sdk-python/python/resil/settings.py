@@ -49,7 +49,6 @@ class TierSettings(_Tier, total=False):
 class RateLimitSettings(_Tier, total=False):
     """A rate limit: a bucket that fills evenly, or an exact window."""
 
-    name: str
     kind: Literal["bucket", "window"]
     burst: int
     #: Further limits that must all agree.
@@ -60,7 +59,6 @@ class RateLimitSettings(_Tier, total=False):
 class BreakerSettings(TypedDict, total=False):
     """When a breaker trips, how it comes back, and how this process talks about it."""
 
-    name: str
     window_calls: int
     window_time: Duration
     #: In percent; 0 is off.
@@ -201,6 +199,18 @@ class BulkheadSettings(TypedDict, total=False):
     partitions: Dict[str, PartitionSettings]
 
 
+class PolicyBreakerSettings(BreakerSettings, total=False):
+    """A breaker as part of a whole policy, whose name it has unless it says another."""
+
+    name: str
+
+
+class PolicyRateLimitSettings(RateLimitSettings, total=False):
+    """A rate limit as part of a whole policy, whose name it has unless it says another."""
+
+    name: str
+
+
 class PolicySharedBulkheadSettings(TypedDict, total=False):
     """A bulkhead of the fleet, as part of a whole policy."""
 
@@ -222,8 +232,8 @@ class PolicySettings(TypedDict, total=False):
     shed: int
     retry: RetrySettings
     hedge: HedgeSettings
-    breaker: BreakerSettings
-    rate_limit: RateLimitSettings
+    breaker: PolicyBreakerSettings
+    rate_limit: PolicyRateLimitSettings
     bulkhead: BulkheadSettings
     shared_bulkhead: PolicySharedBulkheadSettings
     when_away: Away
