@@ -1,0 +1,182 @@
+"""Distributed resilience in one round trip: limits, breakers, locks, idempotency and single flight that a whole fleet shares,
+and the policies around them.
+
+The state is in a Redis or Valkey server with the Resil module, or in this process: ``memory://`` runs the same state
+machines, with no set-up.
+
+>>> import asyncio, resil
+>>> async def main():
+...     client = await resil.connect("memory://")       # or redis://, rediss://, unix://, redis+cluster://, ...
+...     api = client.limiter("api", limit=10, period=1.0, burst=20)
+...     await api.acquire("user:42")
+...     async with client.lock("stock:42") as held:     # one at a time, in the whole fleet
+...         return held.fence > 0                       # goes along with what is written
+>>> asyncio.run(main())
+True
+
+One API, awaited or waited for
+    Every method that may have to wait gives an :class:`Answer`: ``await answer`` under asyncio (uvloop too), ``answer.wait()`` in
+    a thread. Nothing happens before that, and one that is forgotten warns. ``with`` and ``async with``, decorators and
+    ``call`` need neither: they follow the function or block they are put around.
+
+>>> client = resil.connect("memory://").wait()
+>>> bank = client.breaker("bank", consecutive_failures=5)
+>>> @bank
+... def pay(amount: int) -> str:
+...     return f"paid {amount}"
+>>> pay(7)
+'paid 7'
+>>> bank.call(len, "four")
+4
+>>> with bank:
+...     pass
+>>> permit = bank.admit().wait()
+>>> permit.success().wait()
+
+Durations are seconds as numbers, or timedeltas. Errors are one family: see :mod:`resil.errors`.
+"""
+
+from __future__ import annotations
+
+import os as _os
+from typing import TYPE_CHECKING
+
+from ._native import (
+    Answer,
+    Around,
+    Breaker,
+    Bulkhead,
+    BulkheadGuard,
+    BulkheadPlace,
+    Cached,
+    Client,
+    Dispatcher,
+    Fallback,
+    Hedge,
+    Idempotent,
+    ItemResult,
+    KeyedCached,
+    KeyedIdempotent,
+    KeyedLimiter,
+    Limiter,
+    Loaded,
+    Lock,
+    LockGuard,
+    Lost,
+    Outcome,
+    Permit,
+    Policies,
+    Policy,
+    Retry,
+    Run,
+    SharedBulkhead,
+    Timeout,
+    Verdict,
+    Verdicts,
+    after_fork as _after_fork,
+    connect,
+    is_testing,
+    set_testing,
+)
+from .errors import (
+    BackendUnavailableError,
+    BulkheadFullError,
+    CancelledError,
+    CircuitOpenError,
+    DeadlockError,
+    IdempotencyBusyError,
+    IdempotencyHeldError,
+    IdempotencyMismatchError,
+    InternalError,
+    InvalidArgumentError,
+    InvalidPolicyError,
+    LoadFailedError,
+    LockLostError,
+    LockTimeoutError,
+    ModuleMissingError,
+    PanickedError,
+    PermissionDeniedError,
+    RateLimitExceededError,
+    ResilError,
+    RetryExhaustedError,
+    ShuttingDownError,
+    TimeoutError,
+)
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from .settings import ConnectSettings
+
+if hasattr(_os, "register_at_fork"):
+    _os.register_at_fork(after_in_child=_after_fork)
+
+
+def connect_sync(url: str, **settings: Unpack[ConnectSettings]) -> Client:
+    """``connect(url).wait()``, for those who never await.
+
+    >>> connect_sync("memory://").health()["overall"]
+    'healthy'
+    """
+    return connect(url, **settings).wait()
+
+
+__all__ = [
+    "Answer",
+    "Around",
+    "BackendUnavailableError",
+    "Breaker",
+    "Bulkhead",
+    "BulkheadFullError",
+    "BulkheadGuard",
+    "BulkheadPlace",
+    "Cached",
+    "CancelledError",
+    "CircuitOpenError",
+    "Client",
+    "DeadlockError",
+    "Dispatcher",
+    "Fallback",
+    "Hedge",
+    "Idempotent",
+    "IdempotencyBusyError",
+    "IdempotencyHeldError",
+    "IdempotencyMismatchError",
+    "InternalError",
+    "InvalidArgumentError",
+    "InvalidPolicyError",
+    "ItemResult",
+    "KeyedCached",
+    "KeyedIdempotent",
+    "KeyedLimiter",
+    "Limiter",
+    "LoadFailedError",
+    "Loaded",
+    "Lock",
+    "LockGuard",
+    "LockLostError",
+    "LockTimeoutError",
+    "Lost",
+    "ModuleMissingError",
+    "Outcome",
+    "PanickedError",
+    "Permit",
+    "PermissionDeniedError",
+    "Policies",
+    "Policy",
+    "RateLimitExceededError",
+    "ResilError",
+    "Retry",
+    "RetryExhaustedError",
+    "Run",
+    "SharedBulkhead",
+    "ShuttingDownError",
+    "Timeout",
+    "TimeoutError",
+    "Verdict",
+    "Verdicts",
+    "connect",
+    "connect_sync",
+    "is_testing",
+    "set_testing",
+]

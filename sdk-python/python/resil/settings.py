@@ -1,0 +1,250 @@
+"""What can be said about each primitive and policy, for type checkers and for settings kept as dicts.
+
+Durations are seconds as a number, a ``timedelta``, or text such as ``"250ms"``. What is not said is as the SDK has it: no default
+stands here. Unknown names are refused, and what is out of bounds is named.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Dict, List, Literal, Optional, TypedDict, Union
+
+#: Seconds, a timedelta, or text such as "250ms" (units: us, ms, s, m, h, d).
+Duration = Union[float, timedelta, str]
+
+#: While the server cannot be reached: let through, refuse, or decide by the same machine in this process.
+Away = Literal["open", "closed", "local"]
+
+#: The same for what must not be decided twice.
+AwayShared = Literal["open", "closed"]
+
+Stage = Literal[
+    "total", "shed", "retry", "hedge", "breaker", "rateLimit", "bulkhead", "sharedBulkhead", "attempt"
+]
+
+
+class ConnectSettings(TypedDict, total=False):
+    """How to connect."""
+
+    #: Who this process is to the others.
+    name: str
+    command_timeout: Duration
+    #: How many processes share the limits, for while the server is away.
+    instances: int
+    waiting_connections: int
+
+
+class _Tier(TypedDict):
+    #: Cells per ``period``.
+    limit: int
+    period: Duration
+
+
+class TierSettings(_Tier, total=False):
+    """A further tier of a rate limit."""
+
+    burst: int
+
+
+class RateLimitSettings(_Tier, total=False):
+    """A rate limit: a bucket that fills evenly, or an exact window."""
+
+    kind: Literal["bucket", "window"]
+    burst: int
+    #: Further limits that must all agree.
+    tiers: List[TierSettings]
+    when_away: Away
+
+
+class BreakerSettings(TypedDict, total=False):
+    """When a breaker trips, how it comes back, and how this process talks about it."""
+
+    window_calls: int
+    window_time: Duration
+    #: In percent; 0 is off.
+    failure_rate: int
+    slow_call_duration: Duration
+    slow_call_rate: int
+    #: 0 is off.
+    consecutive_failures: int
+    min_calls: int
+    open_for: Duration
+    open_factor: float
+    open_max: Duration
+    probes: int
+    successes: int
+    probe_lease: Duration
+    quorum: int
+    ramp: Duration
+    idle: Duration
+    version: int
+    mode: Literal["batched", "exact"]
+    when_away: Away
+    flush_interval: Duration
+    batch: int
+    trust: Duration
+
+
+class LockSettings(TypedDict, total=False):
+    """On which terms a lock is asked for."""
+
+    lease: Duration
+    wait: Duration
+    #: As one of many readers.
+    shared: bool
+    meta: str
+    bound: bool
+    watchdog: bool
+    replicas: int
+    when_away: AwayShared
+    #: Nothing is cancelled when the lock is lost: the block has to look at ``lost`` itself.
+    keep_running_when_lost: bool
+
+
+class SharedBulkheadSettings(TypedDict, total=False):
+    """On which terms a bulkhead of the fleet is entered."""
+
+    queue: int
+    wait: Duration
+    priority: int
+    lease: Duration
+    bound: bool
+    when_away: AwayShared
+
+
+class IdempotencySettings(TypedDict, total=False):
+    """How work is done once."""
+
+    lease: Duration
+    keep: Duration
+    wait: Duration
+    on_lapse: Literal["run", "hold"]
+    on_lost: Literal["cancel", "finish"]
+    abort_on_cancel: bool
+    replicas: int
+    when_away: AwayShared
+
+
+class CacheSettings(TypedDict, total=False):
+    """How values are loaded once, and kept."""
+
+    ttl: Duration
+    negative_ttl: Duration
+    stale: Duration
+    error_ttl: Duration
+    retry: Duration
+    on_error: Literal["share", "passOn"]
+    load_timeout: Duration
+    lease: Duration
+    local_ttl: Duration
+    local_size: int
+    when_away: Away
+
+
+class BudgetSettings(TypedDict, total=False):
+    """A limit on the retries (or hedges) of all calls together."""
+
+    ttl: Duration
+    min_per_second: int
+    percent: int
+
+
+class RetrySettings(TypedDict, total=False):
+    """How to retry."""
+
+    max_attempts: int
+    initial_backoff: Duration
+    max_backoff: Duration
+    backoff_multiplier: float
+    jitter: Union[str, Dict[str, float]]
+    min_backoff: Duration
+    retry_after_max: Duration
+    max_elapsed: Duration
+    budget: Optional[BudgetSettings]
+
+
+class HedgeSettings(TypedDict, total=False):
+    """How to hedge."""
+
+    hedging_delay: Duration
+    percentile: float
+    warm_up: int
+    max_hedges: int
+    budget: BudgetSettings
+
+
+class TimeoutSettings(TypedDict, total=False):
+    """How long an attempt, and the whole, may take."""
+
+    attempt: Duration
+    total: Duration
+
+
+class _Partition(TypedDict):
+    max_concurrent_calls: int
+
+
+class PartitionSettings(_Partition, total=False):
+    """How many places a partition of a local bulkhead has."""
+
+    max_queue: int
+
+
+class BulkheadSettings(TypedDict, total=False):
+    """The bulkhead of this process."""
+
+    max_concurrent_calls: int
+    max_queue: int
+    max_wait: Duration
+    partitions: Dict[str, PartitionSettings]
+
+
+class PolicyBreakerSettings(BreakerSettings, total=False):
+    """A breaker as part of a whole policy, whose name it has unless it says another."""
+
+    name: str
+
+
+class PolicyRateLimitSettings(RateLimitSettings, total=False):
+    """A rate limit as part of a whole policy, whose name it has unless it says another."""
+
+    name: str
+
+
+class PolicySharedBulkheadSettings(TypedDict, total=False):
+    """A bulkhead of the fleet, as part of a whole policy."""
+
+    name: str
+    max_concurrent_calls: int
+    max_queue: int
+    max_wait: Duration
+    lease: Duration
+    priority: int
+    when_away: AwayShared
+
+
+class PolicySettings(TypedDict, total=False):
+    """A whole policy. What is left out is not there."""
+
+    #: Another order than the usual one, outermost first.
+    order: List[Stage]
+    timeout: TimeoutSettings
+    shed: int
+    retry: RetrySettings
+    hedge: HedgeSettings
+    breaker: PolicyBreakerSettings
+    rate_limit: PolicyRateLimitSettings
+    bulkhead: BulkheadSettings
+    shared_bulkhead: PolicySharedBulkheadSettings
+    when_away: Away
+
+
+class CallSettings(TypedDict, total=False):
+    """What is particular to some calls of a policy."""
+
+    #: Whose rate limit: a user, a tenant.
+    key: str
+    cost: int
+    partition: str
+    attempt_timeout: Duration
+    total_timeout: Duration

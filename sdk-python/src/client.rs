@@ -1,0 +1,185 @@
+//! Connecting, and the handle from which everything shared is made.
+
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use resil::Client;
+
+use crate::answer::Answer;
+use crate::breaker::{self, PyBreaker};
+use crate::cached::{self, PyCached};
+use crate::convert::{seconds, text};
+use crate::errors::{raised_later, wrong_type};
+use crate::idempotent::{self, PyIdempotent};
+use crate::limiter::{self, PyLimiter};
+use crate::lock::{self, PyLock};
+use crate::policy::{self, PyPolicies, PyPolicy};
+use crate::runtime::Generation;
+use crate::settings::{read, shown};
+use crate::shared_bulkhead::{self, PySharedBulkhead};
+use crate::testing::{PyClock, is_testing};
+
+/// The handle from which limiters, breakers, locks and the rest are made.
+#[pyclass(module = "resil", name = "Client", frozen)]
+pub struct PyClient {
+    pub client: Client,
+    pub generation: Generation,
+}
+
+impl PyClient {
+    pub fn read(given: &Bound<'_, PyAny>) -> PyResult<Client> {
+        let client = given.cast::<Self>().map_err(|_| wrong_type("client", "a resil.Client", given))?.get();
+        client.generation.check()?;
+        Ok(client.client.clone())
+    }
+}
+
+/// Connects. `await connect(url)` or `connect(url).wait()`.
+#[pyfunction]
+#[pyo3(signature = (url, *, clock=None, **settings))]
+pub fn connect(
+    url: &Bound<'_, PyAny>,
+    clock: Option<&Bound<'_, PyAny>>,
+    settings: Option<&Bound<'_, PyDict>>,
+) -> PyResult<Answer> {
+    let url = if is_testing() { "memory://".to_owned() } else { text("url", url)? };
+    let settings: resil::settings::ConnectSettings = read(settings)?;
+    let clock = PyClock::read(clock)?;
+    Ok(Answer::new("connect()", async move {
+        let client = match clock {
+            Some(clock) => settings.connect_with_clock(&url, clock).await,
+            None => settings.connect(&url).await,
+        };
+        let client = raised_later(client)?;
+        Python::attach(|py| Ok(Py::new(py, PyClient { client, generation: Generation::now() })?.into_any()))
+    }))
+}
+
+#[pymethods]
+impl PyClient {
+    /// A rate limit under a name: so many cells per period, for each key.
+    #[pyo3(signature = (name, **settings))]
+    fn limiter(&self, name: &Bound<'_, PyAny>, settings: Option<&Bound<'_, PyDict>>) -> PyResult<PyLimiter> {
+        self.generation.check()?;
+        limiter::make(&self.client, self.generation, &text("name", name)?, settings)
+    }
+
+    /// A circuit breaker under a name, for all who name it the same.
+    #[pyo3(signature = (name, *, ignore=None, **settings))]
+    fn breaker(
+        &self,
+        py: Python<'_>,
+        name: &Bound<'_, PyAny>,
+        ignore: Option<&Bound<'_, PyAny>>,
+        settings: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Py<PyBreaker>> {
+        self.generation.check()?;
+        breaker::make(py, &self.client, self.generation, &text("name", name)?, ignore, settings)
+    }
+
+    /// A lock under a name, for all who use the same server.
+    #[pyo3(signature = (name, **settings))]
+    fn lock(
+        &self,
+        py: Python<'_>,
+        name: &Bound<'_, PyAny>,
+        settings: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Py<PyLock>> {
+        self.generation.check()?;
+        lock::make(py, &self.client, self.generation, &text("name", name)?, settings)
+    }
+
+    /// A bulkhead under a name, in which at most `max` are inside at once, of all who use the same server.
+    #[pyo3(signature = (name, max, **settings))]
+    fn shared_bulkhead(
+        &self,
+        py: Python<'_>,
+        name: &Bound<'_, PyAny>,
+        max: &Bound<'_, PyAny>,
+        settings: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Py<PySharedBulkhead>> {
+        self.generation.check()?;
+        shared_bulkhead::make(py, &self.client, self.generation, &text("name", name)?, max, settings)
+    }
+
+    /// Work that is done once; `name` says what kind of work. Results are kept as JSON, or as bytes (`codec="bytes"`).
+    /// Exceptions to `remember` are final: duplicates get them, too.
+    #[pyo3(signature = (name, *, codec=None, remember=None, **settings))]
+    fn idempotent(
+        &self,
+        name: &Bound<'_, PyAny>,
+        codec: Option<&Bound<'_, PyAny>>,
+        remember: Option<&Bound<'_, PyAny>>,
+        settings: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<PyIdempotent> {
+        self.generation.check()?;
+        idempotent::make(&self.client, self.generation, &text("name", name)?, codec, remember, settings)
+    }
+
+    /// Values that are loaded once; `name` says what they are. They are kept as JSON, or as bytes (`codec="bytes"`).
+    #[pyo3(signature = (name, *, codec=None, **settings))]
+    fn cached(
+        &self,
+        name: &Bound<'_, PyAny>,
+        codec: Option<&Bound<'_, PyAny>>,
+        settings: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<PyCached> {
+        self.generation.check()?;
+        cached::make(&self.client, self.generation, &text("name", name)?, codec, settings)
+    }
+
+    /// A whole policy, of a dict or of keywords. `on` says which exceptions are retried.
+    #[pyo3(signature = (name, settings=None, *, on=None, ignore=None, **more))]
+    fn policy(
+        &self,
+        py: Python<'_>,
+        name: &Bound<'_, PyAny>,
+        settings: Option<&Bound<'_, PyAny>>,
+        on: Option<&Bound<'_, PyAny>>,
+        ignore: Option<&Bound<'_, PyAny>>,
+        more: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Py<PyPolicy>> {
+        self.generation.check()?;
+        policy::make(py, &self.client, self.generation, name, settings, (on, ignore), more)
+    }
+
+    /// Policies from a file of JSON or YAML, or from its text.
+    #[pyo3(signature = (path=None, *, text=None))]
+    fn policies(
+        &self,
+        path: Option<&Bound<'_, PyAny>>,
+        text: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<PyPolicies> {
+        self.generation.check()?;
+        policy::read_file(&self.client, self.generation, path, text)
+    }
+
+    /// Takes `cost` cells from every limit, or from none.
+    #[pyo3(signature = (limits, cost=None))]
+    fn check_all(&self, limits: &Bound<'_, PyAny>, cost: Option<&Bound<'_, PyAny>>) -> PyResult<Answer> {
+        self.generation.check()?;
+        limiter::check_all(&self.client, limits, cost)
+    }
+
+    /// How everything made from this client is: for readiness probes.
+    fn health(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        self.generation.check()?;
+        shown(py, &self.client.health())
+    }
+
+    /// Stops taking calls, waits at most `deadline` seconds for those in flight, gives back what is held, and closes the
+    /// connections.
+    fn shutdown(&self, deadline: &Bound<'_, PyAny>) -> PyResult<Answer> {
+        self.generation.check()?;
+        let (client, deadline) = (self.client.clone(), seconds("deadline", deadline)?);
+        Ok(Answer::new("client.shutdown()", async move {
+            let report = client.shutdown(deadline).await;
+            Python::attach(|py| shown(py, &report))
+        }))
+    }
+
+    /// Whether a shutdown has begun.
+    #[getter]
+    fn is_shutting_down(&self) -> bool {
+        self.client.is_shutting_down()
+    }
+}

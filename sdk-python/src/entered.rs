@@ -1,0 +1,52 @@
+//! What `with` and `async with` hold, by who is inside: one object serves many tasks and threads at once.
+
+use std::collections::HashMap;
+
+use parking_lot::Mutex;
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+
+use crate::event_loop;
+
+/// A task, or a thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Who {
+    Task(usize),
+    Thread(std::thread::ThreadId),
+}
+
+impl Who {
+    pub fn is_here(py: Python<'_>) -> PyResult<Self> {
+        if event_loop::running(py)?.is_none() {
+            return Ok(Self::Thread(std::thread::current().id()));
+        }
+        static CURRENT: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        let task = CURRENT.import(py, "asyncio", "current_task")?.call0()?;
+        Ok(Self::Task(task.as_ptr() as usize))
+    }
+}
+
+/// The last one in is the first one out.
+pub struct Entered<G>(Mutex<HashMap<Who, Vec<G>>>);
+
+impl<G> Default for Entered<G> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<G> Entered<G> {
+    pub fn push(&self, who: Who, guard: G) {
+        self.0.lock().entry(who).or_default().push(guard);
+    }
+
+    pub fn pop(&self, who: Who) -> PyResult<G> {
+        let mut inside = self.0.lock();
+        let guard = inside.get_mut(&who).and_then(Vec::pop);
+        if inside.get(&who).is_some_and(Vec::is_empty) {
+            inside.remove(&who);
+        }
+        guard.ok_or_else(|| PyRuntimeError::new_err("left without having been entered"))
+    }
+}

@@ -1,0 +1,242 @@
+//! Waking an asyncio event loop from threads that do not have the GIL.
+//!
+//! A thread of the runtime must never wait for the GIL: it carries everybody's commands. So a wake is a push to a queue,
+//! and one byte into a socket that the loop watches, unless the loop was told already. The loop then takes the whole queue
+//! at once. A loop that cannot watch a socket (Windows' proactor) is told by a thread that may wait.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Wake;
+
+use parking_lot::Mutex;
+use pyo3::exceptions::PyNotImplementedError;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyWeakrefMethods, PyWeakrefReference};
+
+use crate::answer::Answer;
+
+/// What the loop's own thread is asked to do.
+pub type Job = Box<dyn FnOnce(Python<'_>) + Send>;
+
+enum Woken {
+    Waiter(Arc<Waiter>),
+    Job(Job),
+}
+
+/// An event loop, as far as it has to be woken.
+pub struct EventLoop {
+    queue: Mutex<Vec<Woken>>,
+    /// Whether the loop was told and has not come yet.
+    is_told: AtomicBool,
+    signal: Signal,
+}
+
+enum Signal {
+    #[cfg(unix)]
+    Socket { ours: std::os::unix::net::UnixStream, theirs: std::os::unix::net::UnixStream },
+    Thread(std::sync::mpsc::Sender<()>),
+}
+
+thread_local! {
+    /// The loop that ran on this thread last.
+    static LAST: RefCell<Option<(Py<PyAny>, Arc<EventLoop>)>> = const { RefCell::new(None) };
+}
+
+/// The loop that runs on this thread, if one does.
+pub fn running(py: Python<'_>) -> PyResult<Option<Bound<'_, PyAny>>> {
+    static GET: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let found = GET.import(py, "asyncio", "_get_running_loop")?.call0()?;
+    Ok((!found.is_none()).then_some(found))
+}
+
+impl EventLoop {
+    /// The one that runs on this thread; the error of asyncio if none does.
+    pub fn current(py: Python<'_>) -> PyResult<(Bound<'_, PyAny>, Arc<Self>)> {
+        static GET: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        let running = GET.import(py, "asyncio", "get_running_loop")?.call0()?;
+        let known = LAST.with_borrow(|last| match last {
+            Some((of, event_loop)) if of.is(&running) => Some(Arc::clone(event_loop)),
+            _ => None,
+        });
+        if let Some(known) = known {
+            return Ok((running, known));
+        }
+        let made = Self::watched_by(&running)?;
+        let former = LAST.replace(Some((running.clone().unbind(), Arc::clone(&made))));
+        drop(former);
+        Ok((running, made))
+    }
+
+    fn watched_by(running: &Bound<'_, PyAny>) -> PyResult<Arc<Self>> {
+        #[cfg(unix)]
+        match Self::with_socket(running) {
+            Err(error) if error.is_instance_of::<PyNotImplementedError>(running.py()) => {}
+            made => return made,
+        }
+        Self::with_thread(running)
+    }
+
+    fn new(signal: Signal) -> Arc<Self> {
+        Arc::new(Self { queue: Mutex::default(), is_told: AtomicBool::new(false), signal })
+    }
+
+    #[cfg(unix)]
+    fn with_socket(running: &Bound<'_, PyAny>) -> PyResult<Arc<Self>> {
+        use std::os::fd::AsRawFd;
+        let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
+        ours.set_nonblocking(true)?;
+        theirs.set_nonblocking(true)?;
+        let watched = theirs.as_raw_fd();
+        let made = Self::new(Signal::Socket { ours, theirs });
+        // The loop keeps the drain, and with it the sockets, for as long as it watches.
+        let drain = Py::new(running.py(), Drain(Arc::clone(&made)))?;
+        running.call_method1("add_reader", (watched, drain))?;
+        Ok(made)
+    }
+
+    fn with_thread(running: &Bound<'_, PyAny>) -> PyResult<Arc<Self>> {
+        let (tell, told) = std::sync::mpsc::channel();
+        let made = Self::new(Signal::Thread(tell));
+        let (event_loop, drain) = (running.clone().unbind(), Py::new(running.py(), Drain(Arc::clone(&made)))?);
+        std::thread::Builder::new().name("resil-wake".to_owned()).spawn(move || {
+            while told.recv().is_ok() {
+                let is_open = Python::attach(|py| event_loop.call_method1(py, "call_soon_threadsafe", (&drain,)).is_ok());
+                if !is_open {
+                    return;
+                }
+            }
+        })?;
+        Ok(made)
+    }
+
+    /// Has the loop's thread do something, soon.
+    pub fn later(&self, job: impl FnOnce(Python<'_>) + Send + 'static) {
+        self.push(Woken::Job(Box::new(job)));
+    }
+
+    fn push(&self, woken: Woken) {
+        self.queue.lock().push(woken);
+        if !self.is_told.swap(true, Ordering::AcqRel) {
+            match &self.signal {
+                #[cfg(unix)]
+                Signal::Socket { ours, .. } => {
+                    // A full socket has been heard, too; a closed one has nobody behind it.
+                    let _ = std::io::Write::write(&mut &*ours, &[1]);
+                }
+                Signal::Thread(tell) => drop(tell.send(())),
+            }
+        }
+    }
+
+    fn take(&self) -> Vec<Woken> {
+        #[cfg(unix)]
+        if let Signal::Socket { theirs, .. } = &self.signal {
+            let mut bytes = [0; 64];
+            while matches!(std::io::Read::read(&mut &*theirs, &mut bytes), Ok(read) if read == bytes.len()) {}
+        }
+        // Whoever pushes from here on tells the loop again.
+        self.is_told.store(false, Ordering::Release);
+        std::mem::take(&mut *self.queue.lock())
+    }
+}
+
+/// What the loop calls when it was told.
+#[pyclass(frozen)]
+struct Drain(Arc<EventLoop>);
+
+#[pymethods]
+impl Drain {
+    fn __call__(&self, py: Python<'_>) {
+        for woken in self.0.take() {
+            match woken {
+                Woken::Waiter(waiter) => waiter.go_on(py),
+                Woken::Job(job) => job(py),
+            }
+        }
+    }
+}
+
+/// Who waits on a loop for one answer.
+pub struct Waiter {
+    home: Arc<EventLoop>,
+    /// Woken since it was last polled.
+    is_woken: AtomicBool,
+    is_queued: AtomicBool,
+    on: Mutex<WaitsOn>,
+}
+
+enum WaitsOn {
+    Nothing,
+    /// A future of asyncio that is resolved by a wake.
+    Future(Py<PyAny>),
+    /// What a coroutine of the user's waits on: it is looked whether that is still wanted.
+    Theirs(Py<PyWeakrefReference>),
+}
+
+impl Wake for Waiter {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.is_woken.store(true, Ordering::Release);
+        if !self.is_queued.swap(true, Ordering::AcqRel) {
+            self.home.push(Woken::Waiter(Arc::clone(self)));
+        }
+    }
+}
+
+impl Waiter {
+    pub fn new(py: Python<'_>) -> PyResult<Arc<Self>> {
+        let (_, home) = EventLoop::current(py)?;
+        let (is_woken, is_queued) = (AtomicBool::new(false), AtomicBool::new(false));
+        Ok(Arc::new(Self { home, is_woken, is_queued, on: Mutex::new(WaitsOn::Nothing) }))
+    }
+
+    pub fn take_woken(&self) -> bool {
+        self.is_woken.swap(false, Ordering::AcqRel)
+    }
+
+    /// A future to give to the task: resolved by the next wake.
+    pub fn future<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let (running, _) = EventLoop::current(py)?;
+        let future = running.call_method0(intern!(py, "create_future"))?;
+        future.setattr(intern!(py, "_asyncio_future_blocking"), true)?;
+        let former = std::mem::replace(&mut *self.on.lock(), WaitsOn::Future(future.clone().unbind()));
+        drop(former);
+        Ok(future)
+    }
+
+    /// By reference only: an answer that nobody wants any more must be able to go.
+    pub fn theirs(&self, answer: &Bound<'_, Answer>) -> PyResult<()> {
+        let answer = PyWeakrefReference::new(answer)?.unbind();
+        let former = std::mem::replace(&mut *self.on.lock(), WaitsOn::Theirs(answer));
+        drop(former);
+        Ok(())
+    }
+
+    pub fn nothing(&self) {
+        let former = std::mem::replace(&mut *self.on.lock(), WaitsOn::Nothing);
+        drop(former);
+    }
+
+    fn go_on(&self, py: Python<'_>) {
+        self.is_queued.store(false, Ordering::Release);
+        let on = std::mem::replace(&mut *self.on.lock(), WaitsOn::Nothing);
+        match on {
+            WaitsOn::Nothing => {}
+            WaitsOn::Future(future) => {
+                // It may have been cancelled meanwhile: then nobody waits.
+                let _ = future.call_method1(py, intern!(py, "set_result"), (py.None(),));
+            }
+            WaitsOn::Theirs(answer) => {
+                if let Ok(Some(answer)) = answer.bind(py).upgrade_as::<Answer>() {
+                    Answer::look_again(&answer);
+                }
+            }
+        }
+    }
+}

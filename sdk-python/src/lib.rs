@@ -1,0 +1,76 @@
+//! The native part of the Python package `resil`: it converts, calls the Rust SDK, and converts. Registration only.
+
+mod answer;
+mod around;
+mod breaker;
+mod bulkhead;
+mod cached;
+mod client;
+mod codec;
+mod convert;
+mod dispatcher;
+mod entered;
+mod errors;
+mod event_loop;
+mod fallback;
+mod hedge;
+mod http;
+mod idempotent;
+mod judge;
+mod limiter;
+mod lock;
+mod lost;
+mod policy;
+mod retry;
+mod runtime;
+mod settings;
+mod shared_bulkhead;
+mod task;
+mod testing;
+mod timeout;
+mod work;
+
+/// Imported by `python/resil/__init__.py`, which is the public face.
+#[pyo3::pymodule(name = "_native")]
+mod native {
+    #[pymodule_export]
+    use crate::answer::Answer;
+    #[pymodule_export]
+    use crate::around::Around;
+    #[pymodule_export]
+    use crate::breaker::{PyBreaker, PyPermit};
+    #[pymodule_export]
+    use crate::bulkhead::{PyBulkhead, PyBulkheadPlace};
+    #[pymodule_export]
+    use crate::cached::{PyCached, PyKeyedCached, PyLoaded};
+    #[pymodule_export]
+    use crate::client::{PyClient, connect};
+    #[pymodule_export]
+    use crate::dispatcher::{PyDispatcher, PyItemResult};
+    #[pymodule_export]
+    use crate::fallback::PyFallback;
+    #[pymodule_export]
+    use crate::hedge::PyHedge;
+    #[pymodule_export]
+    use crate::http::{idempotency_key, problem, rate_limit_headers, request_fingerprint};
+    #[pymodule_export]
+    use crate::idempotent::{PyIdempotent, PyKeyedIdempotent, PyOutcome, PyRun};
+    #[pymodule_export]
+    use crate::limiter::{PyKeyed, PyLimiter, PyVerdict, PyVerdicts};
+    #[pymodule_export]
+    use crate::lock::{PyLock, PyLockGuard};
+    #[pymodule_export]
+    use crate::lost::Lost;
+    #[pymodule_export]
+    use crate::policy::{PyPolicies, PyPolicy};
+    #[pymodule_export]
+    use crate::retry::PyRetry;
+    #[pymodule_export]
+    use crate::runtime::after_fork;
+    #[pymodule_export]
+    use crate::shared_bulkhead::{PyBulkheadGuard, PySharedBulkhead};
+    #[pymodule_export]
+    use crate::testing::{PyClock, is_testing, raw, raw_at, set_testing};
+    #[pymodule_export]
+    use crate::timeout::PyTimeout;
+}

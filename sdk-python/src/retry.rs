@@ -1,0 +1,82 @@
+//! The same call again, later, while that makes sense.
+
+use std::sync::Arc;
+
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use resil::policy::{Retry, RetrySettings};
+
+use crate::answer::Running;
+use crate::around::{Around, Runs};
+use crate::convert::{optional_text, whole};
+use crate::judge::Judge;
+use crate::settings::{read, spelled};
+use crate::testing::{Mode, PyClock, without_waits};
+use crate::work::Work;
+
+struct Again {
+    retry: Mode<Retry>,
+    judge: Arc<Judge>,
+}
+
+impl Runs for Again {
+    fn run(&self, _py: Python<'_>, work: Arc<Work>) -> PyResult<Running> {
+        let (retry, judge) = (self.retry.get(), Arc::clone(&self.judge));
+        Ok(Arc::clone(&work).running(async move {
+            let classify = |error: &PyErr| judge.classify(&work, error);
+            retry.around(classify, || work.attempt()).await
+        }))
+    }
+}
+
+/// Retries what `on` names. Nothing is retried that was not named.
+#[pyclass(module = "resil", name = "Retry", extends = Around, frozen)]
+pub struct PyRetry {
+    settings: RetrySettings,
+}
+
+#[pymethods]
+impl PyRetry {
+    #[new]
+    #[pyo3(signature = (*, on, ignore=None, name=None, clock=None, seed=None, **settings))]
+    fn new(
+        on: &Bound<'_, PyAny>,
+        ignore: Option<&Bound<'_, PyAny>>,
+        name: Option<&Bound<'_, PyAny>>,
+        clock: Option<&Bound<'_, PyAny>>,
+        seed: Option<&Bound<'_, PyAny>>,
+        settings: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<PyClassInitializer<Self>> {
+        let judge = Judge::read(Some(on), ignore)?;
+        let settings: RetrySettings = read(settings)?;
+        let name = optional_text("name", name)?;
+        let clock = PyClock::read(clock)?;
+        let seed = seed.map(|seed| whole("seed", seed)).transpose()?;
+        let build = move |settings: &RetrySettings| {
+            let mut builder = Retry::builder(settings);
+            if let Some(name) = &name {
+                builder = builder.name(name);
+            }
+            if let Some(clock) = &clock {
+                builder = builder.clock(clock.clone());
+            }
+            if let Some(seed) = seed {
+                builder = builder.seed(seed);
+            }
+            builder.build()
+        };
+        let (usual, kept) = (spelled(build(&settings))?, settings.clone());
+        let retry = Mode::of(usual, move |attempts| build(&without_waits(&kept, attempts)).ok());
+        Ok(PyClassInitializer::from(Around::new("a call that is retried", Again { retry, judge })).add_subclass(Self { settings }))
+    }
+
+    /// Attempts in all, the first included.
+    #[getter]
+    fn max_attempts(&self) -> u32 {
+        self.settings.max_attempts
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<resil.Retry max_attempts={}>", self.settings.max_attempts)
+    }
+}

@@ -1,0 +1,143 @@
+//! Functions that run beside the one who asked: in a thread of the runtime, or as a task of an event loop.
+//!
+//! Both begin without the GIL, so that threads of the runtime can ask for them; what came of them is looked at where they ran.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use parking_lot::Mutex;
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+use crate::event_loop::EventLoop;
+use crate::runtime;
+
+/// A function with its arguments and the context variables of whoever asked.
+pub struct Prepared {
+    func: Py<PyAny>,
+    context: Py<PyAny>,
+}
+
+impl Prepared {
+    pub fn new(py: Python<'_>, func: Py<PyAny>) -> PyResult<Self> {
+        static COPY: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        Ok(Self { func, context: COPY.import(py, "contextvars", "copy_context")?.call0()?.unbind() })
+    }
+}
+
+/// What came of it, while the GIL is there to look at it.
+type Look<T> = Box<dyn FnOnce(Python<'_>, PyResult<Py<PyAny>>) -> T + Send>;
+
+/// A plain function in a thread.
+pub struct Threaded<T>(JoinHandle<T>);
+
+impl<T: Send + 'static> Threaded<T> {
+    pub fn start(prepared: Prepared, look: Look<T>) -> PyResult<Self> {
+        let Prepared { func, context } = prepared;
+        let run = move || {
+            Python::attach(|py| {
+                let result = context.call_method1(py, "run", (func,));
+                look(py, result)
+            })
+        };
+        Ok(Self(runtime::handle()?.spawn_blocking(run)))
+    }
+}
+
+impl<T> Future for Threaded<T> {
+    type Output = PyResult<T>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let gone = |_| PyRuntimeError::new_err("the thread of a function ended without a word");
+        Pin::new(&mut self.0).poll(context).map(|joined| joined.map_err(gone))
+    }
+}
+
+/// A coroutine as a task of a loop. Dropped, the task is cancelled.
+pub struct LoopTask<T> {
+    home: Arc<EventLoop>,
+    shared: Arc<Mutex<Shared>>,
+    result: oneshot::Receiver<T>,
+    is_over: bool,
+}
+
+#[derive(Default)]
+struct Shared {
+    task: Option<Py<PyAny>>,
+    is_unwanted: bool,
+}
+
+impl<T: Send + 'static> LoopTask<T> {
+    /// Begins as soon as the loop comes to it.
+    pub fn start(home: &Arc<EventLoop>, prepared: Prepared, look: Look<T>) -> Self {
+        let (tell, result) = oneshot::channel();
+        let shared = Arc::new(Mutex::new(Shared::default()));
+        let theirs = Arc::clone(&shared);
+        home.later(move |py| {
+            if theirs.lock().is_unwanted {
+                return;
+            }
+            let done = move |py: Python<'_>, result: PyResult<Py<PyAny>>| drop(tell.send(look(py, result)));
+            match begin(py, prepared, Box::new(done)) {
+                Ok(task) => theirs.lock().task = Some(task),
+                Err(error) => error.write_unraisable(py, None),
+            }
+        });
+        Self { home: Arc::clone(home), shared, result, is_over: false }
+    }
+}
+
+fn begin(py: Python<'_>, prepared: Prepared, done: Look<()>) -> PyResult<Py<PyAny>> {
+    static BEGIN: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let begin = BEGIN.import(py, "resil._functions", "begin_task")?;
+    let task = prepared.context.call_method1(py, "run", (begin, prepared.func))?;
+    task.call_method1(py, "add_done_callback", (Py::new(py, Done(Mutex::new(Some(done))))?,))?;
+    Ok(task)
+}
+
+/// Tells what a task came to.
+#[pyclass(frozen)]
+struct Done(Mutex<Option<Look<()>>>);
+
+#[pymethods]
+impl Done {
+    fn __call__(&self, task: &Bound<'_, PyAny>) {
+        if let Some(look) = self.0.lock().take() {
+            look(task.py(), task.call_method0("result").map(Bound::unbind));
+        }
+    }
+}
+
+impl<T> Future for LoopTask<T> {
+    type Output = PyResult<T>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let polled = Pin::new(&mut self.result).poll(context);
+        self.is_over |= polled.is_ready();
+        polled.map(|told| told.map_err(|_| PyRuntimeError::new_err("the event loop of a function was closed")))
+    }
+}
+
+impl<T> Drop for LoopTask<T> {
+    fn drop(&mut self) {
+        if self.is_over {
+            return;
+        }
+        let shared = Arc::clone(&self.shared);
+        self.home.later(move |py| {
+            let task = {
+                let mut shared = shared.lock();
+                shared.is_unwanted = true;
+                shared.task.take()
+            };
+            if let Some(task) = task {
+                let _ = task.call_method0(py, "cancel");
+            }
+        });
+    }
+}
