@@ -1,7 +1,7 @@
 //! What JavaScript says about calls that are under way: an attempt is settled, a call is cancelled, orders are taken.
 
 use bytes::Bytes;
-use napi::bindgen_prelude::{Array, Buffer, Env, Function, JsObjectValue, JsValue, Object, Undefined, Unknown};
+use napi::bindgen_prelude::{Array, Buffer, Env, Function, JsValue, Object, Undefined, Unknown};
 use napi_derive::napi;
 use resil::Failure;
 
@@ -110,7 +110,7 @@ pub fn read_news<'env>(env: &'env Env) -> napi::Result<Array<'env>> {
     Ok(all)
 }
 
-/// `[0, id, detail]`: start it. `[1, id]`: abort it.
+/// `[0, id, detail]`: start it. `[1, id]`: abort it. `[2, id]`: abort its signal, and wait for it.
 fn written<'env>(env: &'env Env, orders: Vec<Order>) -> napi::Result<Array<'env>> {
     let mut all = env.create_array(0)?;
     for order in orders {
@@ -125,6 +125,10 @@ fn written<'env>(env: &'env Env, orders: Vec<Order>) -> napi::Result<Array<'env>
             }
             Order::Abort(id) => {
                 one.insert(1)?;
+                one.insert(id)?;
+            }
+            Order::Warn(id) => {
+                one.insert(2)?;
                 one.insert(id)?;
             }
         }

@@ -12,13 +12,14 @@ use napi::bindgen_prelude::Env;
 use napi_derive::napi;
 use resil::breaker::Breaker;
 use resil::limiter::Limiter;
-use resil::lock::Lock;
-use resil::policy::{CallOptions, Fallback, Hedge, LocalBulkhead, Policy, Retry, Timeout};
+use resil::lock::{Held, Lock};
+use resil::policy::{Fallback, Hedge, LocalBulkhead, Policy, Retry, Timeout};
 use resil::shared_bulkhead::SharedBulkhead;
-use resil::{Error, Failure};
+use resil::Failure;
+use resil::settings::CallSettings;
 
-use crate::convert::{now, optional_span};
-use crate::executor::desk::{Desk, Detail, Done, Settled};
+use crate::convert::{now, settings};
+use crate::executor::desk::{Attempt, Desk, Detail, Done, Settled};
 use crate::executor::{Running, Word, begin};
 use crate::thrown::Thrown;
 
@@ -44,16 +45,6 @@ impl Layer {
             Self::Retry(_) | Self::Bulkhead(_) | Self::Breaker(_) | Self::Limiter(_) | Self::Fallback => false,
         }
     }
-}
-
-/// What is particular to one call.
-#[derive(Default)]
-struct Particular {
-    key: Option<String>,
-    cost: Option<u32>,
-    partition: Option<String>,
-    attempt: Option<std::time::Duration>,
-    total: Option<std::time::Duration>,
 }
 
 struct Layers {
@@ -102,6 +93,12 @@ impl Drop for Guard {
     }
 }
 
+impl Guard {
+    pub fn first(&self) -> Option<&Layer> {
+        self.all.first()
+    }
+}
+
 #[napi]
 impl Guard {
     #[napi(getter)]
@@ -136,41 +133,33 @@ pub fn begin_call(number: u32) -> napi::Result<Word> {
     begin(interrupts, |desk| Running::Attempts(start(layers, desk, Arc::default())))
 }
 
-/// The same with what is particular to this call.
+/// The same with what is particular to this call, as JSON.
 #[napi]
-pub fn begin_call_with(
-    env: Env,
-    number: u32,
-    key: Option<String>,
-    cost: Option<u32>,
-    partition: Option<String>,
-    attempt_timeout_ms: Option<f64>,
-    total_timeout_ms: Option<f64>,
-) -> napi::Result<Word> {
-    let attempt = now(&env, optional_span("attemptTimeout", attempt_timeout_ms))?;
-    let total = now(&env, optional_span("totalTimeout", total_timeout_ms))?;
+pub fn begin_call_with(env: Env, number: u32, said: String) -> napi::Result<Word> {
+    let particular: CallSettings = now(&env, settings(&said))?;
     let (layers, interrupts) = find(number)?;
-    let particular = Arc::new(Particular { key, cost, partition, attempt, total });
-    begin(interrupts, |desk| Running::Attempts(start(layers, desk, particular)))
+    begin(interrupts, |desk| Running::Attempts(start(layers, desk, Arc::new(particular))))
 }
 
 type Boxed = Pin<Box<dyn Future<Output = Settled>>>;
 
-fn start(layers: Arc<[Layer]>, desk: Arc<Desk>, particular: Arc<Particular>) -> Boxed {
+fn start(layers: Arc<[Layer]>, desk: Arc<Desk>, particular: Arc<CallSettings>) -> Boxed {
     match &*layers {
         // The usual one: nothing in between.
         [only] => {
             let attempts = Arc::clone(&desk);
-            enclose(only.clone(), 0, desk, particular, move |fence| attempt(&attempts, fence))
+            enclose(only.clone(), 0, desk, particular, move |held| attempt(&attempts, held.as_ref()))
         }
         _ => nested(layers, 0, desk, particular, None),
     }
 }
 
-fn attempt(desk: &Arc<Desk>, fence: Option<u64>) -> crate::executor::desk::Attempt {
-    match fence {
+fn attempt(desk: &Arc<Desk>, held: Option<&Held>) -> Attempt {
+    match held {
         None => desk.attempt(),
-        Some(_) => desk.attempt_with(Detail { fence, ..Detail::default() }),
+        Some(held) => {
+            desk.attempt_with(Detail { fence: held.fence(), ..Detail::default() }).warned_by(held.lost())
+        }
     }
 }
 
@@ -179,23 +168,23 @@ fn nested(
     layers: Arc<[Layer]>,
     index: usize,
     desk: Arc<Desk>,
-    particular: Arc<Particular>,
-    fence: Option<u64>,
+    particular: Arc<CallSettings>,
+    held: Option<Held>,
 ) -> Boxed {
-    let Some(layer) = layers.get(index).cloned() else { return Box::pin(attempt(&desk, fence)) };
+    let Some(layer) = layers.get(index).cloned() else { return Box::pin(attempt(&desk, held.as_ref())) };
     let (within, inside) = (Arc::clone(&desk), Arc::clone(&particular));
     enclose(layer, index, desk, particular, move |inner| {
-        nested(Arc::clone(&layers), index + 1, Arc::clone(&within), Arc::clone(&inside), inner.or(fence))
+        nested(Arc::clone(&layers), index + 1, Arc::clone(&within), Arc::clone(&inside), inner.or_else(|| held.clone()))
     })
 }
 
-/// One layer around `operation`, which is told the fence of a lock.
+/// One layer around `operation`, which is told what a lock holds.
 fn enclose<Fut>(
     layer: Layer,
     index: usize,
     desk: Arc<Desk>,
-    particular: Arc<Particular>,
-    operation: impl Fn(Option<u64>) -> Fut + 'static,
+    particular: Arc<CallSettings>,
+    operation: impl Fn(Option<Held>) -> Fut + 'static,
 ) -> Boxed
 where
     Fut: Future<Output = Settled> + 'static,
@@ -221,11 +210,10 @@ where
             Box::pin(async move { bulkhead.run(|| operation(None)).await.map_err(flat) })
         }
         Layer::Lock(lock) => {
-            Box::pin(async move { lock.with_lock(|held| operation(held.fence())).await.map_err(flat) })
+            Box::pin(async move { lock.with_lock(|held| operation(Some(held))).await.map_err(flat) })
         }
         Layer::Policy(policy) => Box::pin(async move {
-            let options = call_options(&particular);
-            policy.around_with(options, classify, || operation(None)).await
+            policy.around_with(particular.options(), classify, || operation(None)).await
         }),
         Layer::Fallback => Box::pin(async move {
             let failed = match operation(None).await {
@@ -241,39 +229,11 @@ where
     }
 }
 
-fn call_options(particular: &Particular) -> CallOptions<'_> {
-    let mut options = CallOptions::new();
-    if let Some(key) = &particular.key {
-        options = options.key(key);
-    }
-    if let Some(cost) = particular.cost {
-        options = options.cost(cost);
-    }
-    if let Some(partition) = &particular.partition {
-        options = options.partition(partition);
-    }
-    if let Some(after) = particular.attempt {
-        options = options.attempt_timeout(after);
-    }
-    if let Some(after) = particular.total {
-        options = options.total_timeout(after);
-    }
-    options
-}
-
 /// A failure whose own error is a failure: one failure.
 pub fn flat<E>(failure: Failure<Failure<E>>) -> Failure<E> {
     match failure {
         Failure::Inner(failure) => failure,
         Failure::Resil(error) => Failure::Resil(error),
         Failure::Exhausted { attempts, last } => Failure::Exhausted { attempts, last: Box::new(flat(*last)) },
-    }
-}
-
-/// A name that is missing is no name.
-pub fn named(name: Option<&str>) -> Result<Option<&str>, Error> {
-    match name {
-        Some("") => Err(Error::InvalidArgument("name must not be empty".to_owned())),
-        other => Ok(other),
     }
 }

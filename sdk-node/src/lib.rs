@@ -18,4 +18,13 @@ mod guard;
 mod runtime;
 mod thrown;
 
+mod breaker;
+mod cached;
+mod client;
+mod holding;
+mod http;
+mod idempotent;
+mod limiter;
 mod policies;
+mod testing;
+mod whole;

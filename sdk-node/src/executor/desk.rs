@@ -13,7 +13,7 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use resil::Failure;
+use resil::{CancellationToken, Failure};
 use smallvec::SmallVec;
 
 use super::mailbox::{Letter, Mailbox};
@@ -39,7 +39,10 @@ pub struct Detail {
 #[derive(Debug)]
 pub enum Order {
     Start(u32, Option<Box<Detail>>),
+    /// Nobody waits for it any more.
     Abort(u32),
+    /// What it works under is lost; it is still waited for.
+    Warn(u32),
 }
 
 /// An attempt that succeeded: its number, and its value as bytes where somebody stores it.
@@ -105,11 +108,11 @@ impl Desk {
 
     /// Another attempt. Nothing happens before it is polled.
     pub fn attempt(self: &Arc<Self>) -> Attempt {
-        Attempt { desk: Arc::clone(self), id: 0, detail: None }
+        Attempt { desk: Arc::clone(self), id: 0, detail: None, lost: None }
     }
 
     pub fn attempt_with(self: &Arc<Self>, detail: Detail) -> Attempt {
-        Attempt { desk: Arc::clone(self), id: 0, detail: Some(Box::new(detail)) }
+        Attempt { desk: Arc::clone(self), id: 0, detail: Some(Box::new(detail)), lost: None }
     }
 
     /// What came of an attempt. Nothing if nobody waits for it any more.
@@ -173,12 +176,24 @@ impl Wake for Desk {
     }
 }
 
+type Lost = Pin<Box<dyn Future<Output = ()> + Send>>;
+
 /// One run of the user's function, as the future that is awaited.
 pub struct Attempt {
     desk: Arc<Desk>,
     /// 0 until it is polled.
     id: u32,
     detail: Option<Box<Detail>>,
+    /// Ready when what it works under is lost.
+    lost: Option<Lost>,
+}
+
+impl Attempt {
+    /// The function's signal is aborted when `token` is cancelled; it is still waited for.
+    pub fn warned_by(mut self, token: CancellationToken) -> Self {
+        self.lost = Some(Box::pin(token.cancelled_owned()));
+        self
+    }
 }
 
 impl Future for Attempt {
@@ -186,6 +201,10 @@ impl Future for Attempt {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Settled> {
         let this = &mut *self;
+        let is_lost = match &mut this.lost {
+            Some(lost) => lost.as_mut().poll(context).is_ready(),
+            None => false,
+        };
         let mut state = this.desk.state.lock();
         // Whoever brings the outcome polls the call itself.
         let is_own = std::ptr::eq(context.waker().data().cast::<Desk>(), Arc::as_ptr(&this.desk));
@@ -206,6 +225,10 @@ impl Future for Attempt {
         };
         if let Stage::Running(kept) = &mut state.running[at].1 {
             *kept = waker;
+            if is_lost {
+                this.lost = None;
+                state.orders.push(Order::Warn(this.id));
+            }
             return Poll::Pending;
         }
         match state.running.swap_remove(at).1 {
