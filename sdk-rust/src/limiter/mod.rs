@@ -9,8 +9,8 @@
 //! the slot (up to its first `}`), so all limits of one user are on one node and [`Client::check_all`] can ask them at once.
 //!
 //! # Without asking
-//! A denial is remembered until its `retry_after` is over, for its cost and above, under the same limit. A refund through
-//! this client ends it; one by another process is seen when the time is over. It never grants.
+//! A denial is remembered until its `retry_after` is over, for ten seconds at most, for its cost and above, under the same
+//! limit. A refund through this client ends it; one by another process is seen when that time is over. It never grants.
 //!
 //! # While the server is away
 //! [`Away::Open`] grants everything, [`Away::Closed`] fails with [`Error::BackendUnavailable`], [`Away::Local`] (unless
@@ -329,7 +329,7 @@ impl Limiter {
         {
             // Counted from before the question was sent: the server's answer was no earlier.
             let (until, reset_at) = (now + retry_after, now + verdict.reset_after);
-            let denial = Denial::new(least, until, verdict.remaining, reset_at);
+            let denial = Denial::new(least, now, until, verdict.remaining, reset_at);
             self.denied().remember(&key, self.0.shape_id, asked, denial);
         }
         Ok(verdict)
