@@ -44,7 +44,7 @@ use std::time::Duration;
 
 use metrics::Counter;
 use resil_core::limits::COST_MAX;
-use resil_core::rate_limit::{Ask, Quota};
+use resil_core::rate_limit::{Ask, Quota, Reading};
 use resil_wire::answer::Answer;
 use resil_wire::command::Command;
 use resil_wire::gcra::Numbers;
@@ -117,6 +117,19 @@ pub struct Verdict {
 impl Verdict {
     pub fn is_granted(&self) -> bool {
         self.granted > 0
+    }
+
+    /// What memory says.
+    #[inline]
+    fn of(granted: u32, reading: &Reading) -> Self {
+        Self {
+            granted,
+            capacity: reading.capacity,
+            remaining: reading.remaining,
+            retry_after: millis(reading.retry_after.ms()),
+            reset_after: millis(reading.reset_after.ceil_ms()).unwrap_or_default(),
+            decided_by: DecidedBy::Server,
+        }
     }
 
     fn read(granted: i64, numbers: &Numbers, decided_by: DecidedBy) -> Self {
@@ -254,8 +267,14 @@ impl Limiter {
     }
 
     async fn ask(&self, key: &[u8], ask: Ask) -> Result<Verdict, Error> {
-        let _pass = self.0.client.inner().gate.enter()?;
-        self.ask_inside(key, ask).await
+        let client = self.0.client.inner();
+        if let (Backend::Memory(memory), Shape::Bucket(quotas)) = (&client.backend, &self.0.limit.shape) {
+            client.gate.look()?;
+            return self.ask_memory(memory, quotas, key, ask);
+        }
+        let _pass = client.gate.enter()?;
+        // On the heap: moving a future of this size costs more.
+        Box::pin(self.ask_server(key, ask)).await
     }
 
     /// Asks unless the answer is known to be no.
@@ -279,7 +298,7 @@ impl Limiter {
             }
         };
         let verdict = match memory.take(key, quotas, ask) {
-            Ok((granted, reading)) => Verdict::read(granted.into(), &Numbers::from(&reading), DecidedBy::Server),
+            Ok((granted, reading)) => Verdict::of(granted, &reading),
             Err(error) if error.says_away() => self.decide_away(key, ask, error)?,
             Err(error) => return Err(error),
         };
