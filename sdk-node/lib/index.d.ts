@@ -61,9 +61,18 @@ export class ShuttingDownError extends ResilError { readonly code: 'SHUTTING_DOW
 export class PanickedError extends ResilError { readonly code: 'PANICKED' }
 export class InternalError extends ResilError { readonly code: 'INTERNAL' }
 
-/** An HTTP answer to an error: status and `application/problem+json` body. */
-export interface Problem { type: string; title: string; status: number; code: Code; detail?: string; retryAfterMs?: number }
-export function problem(error: ResilError): Problem;
+// ------------------------------------------------------------------------------------------ HTTP
+
+/** An error as a whole answer, `application/problem+json`. One that is none of ours is a 500 without its words. */
+export function problem(error: unknown): { status: number; headers: Record<string, string>; body: string };
+/** `RateLimit-Policy`, `RateLimit`, `X-RateLimit-*`, and `Retry-After` of a refusal. */
+export function rateLimitHeaders(
+  policy: string, verdict: Verdict, options?: { limit?: number; windowMs?: number; reset?: 'after' | 'at' },
+): Record<string, string>;
+/** The key of the header `Idempotency-Key`, or an `InvalidArgumentError`; `undefined` if it is not there and need not be. */
+export function idempotencyKey(header: string | null | undefined, options?: { required?: boolean }): string | undefined;
+/** What makes a request this request. */
+export function requestFingerprint(method: string, path: string, body?: string | Uint8Array): string;
 
 // ------------------------------------------------------------------------------------------ functions through policies
 
@@ -138,7 +147,8 @@ export interface RetryOptions {
   initialBackoff?: Span;
   maxBackoff?: Span;
   backoffMultiplier?: number;
-  jitter?: 'none' | 'full' | 'equal' | 'decorrelated' | { plusMinus: number } | Record<string, unknown>;
+  /** A percentage such as `'20%'` is that much up and down. */
+  jitter?: 'none' | 'full' | 'equal' | 'decorrelated' | `${number}%`;
   minBackoff?: Span;
   retryAfterMax?: Span;
   maxElapsed?: Span;
@@ -383,7 +393,7 @@ export interface BreakerOptions {
   ramp?: Span;
   idle?: Span;
   version?: number | bigint;
-  mode?: 'batched' | 'strict';
+  mode?: 'batched' | 'exact';
   whenAway?: Away;
   flushInterval?: Span;
   batch?: number;

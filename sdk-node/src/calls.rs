@@ -63,6 +63,12 @@ pub fn cancel_call<'env>(env: &'env Env, key: u32) -> napi::Result<Array<'env>> 
     Ok(both)
 }
 
+/// The numbers under which JavaScript keeps what nobody will ask for any more.
+#[napi]
+pub fn forgotten() -> Vec<u32> {
+    take_forgotten()
+}
+
 /// `[orders, answer]` of a call.
 #[napi]
 pub fn take_orders<'env>(env: &'env Env, key: u32) -> napi::Result<Array<'env>> {

@@ -9,7 +9,7 @@ use crate::executor::Word;
 use crate::testing::TestClock;
 
 #[napi]
-pub struct Client(pub resil::Client);
+pub struct Client(pub(crate) resil::Client);
 
 #[napi]
 pub fn connect(env: Env, url: String, said: String, clock: Option<&TestClock>) -> napi::Result<Word> {

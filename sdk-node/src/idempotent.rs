@@ -16,7 +16,7 @@ use crate::thrown::Thrown;
 use std::sync::Arc;
 
 #[napi]
-pub struct Idempotent(pub idempotency::Idempotent);
+pub struct Idempotent(pub(crate) idempotency::Idempotent);
 
 #[napi]
 impl Client {

@@ -11,7 +11,7 @@ use crate::executor::Word;
 use crate::guard::{Guard, Layer};
 
 #[napi]
-pub struct Limiter(pub limiter::Limiter);
+pub struct Limiter(pub(crate) limiter::Limiter);
 
 #[napi]
 impl Client {

@@ -12,7 +12,7 @@ use crate::convert::{millis, now, ours, span};
 use crate::executor::Word;
 
 #[napi]
-pub struct TestClock(pub Clock);
+pub struct TestClock(pub(crate) Clock);
 
 #[napi]
 impl TestClock {
@@ -90,9 +90,9 @@ fn converted<'env>(env: &'env Env, value: &Value) -> napi::Result<Unknown<'env>>
 }
 
 fn words_of(words: Vec<Either<String, Buffer>>) -> Vec<Vec<u8>> {
-    let word = |word| match word {
+    let word = |word: Either<String, Buffer>| match word {
         Either::A(text) => String::into_bytes(text),
-        Either::B(bytes) => Buffer::to_vec(&bytes),
+        Either::B(bytes) => bytes.to_vec(),
     };
     words.into_iter().map(word).collect()
 }

@@ -386,6 +386,7 @@ fn register_load(desk: &Arc<Desk>) -> napi::Result<u32> {
 fn take_of(key: u32, word: Word) -> napi::Result<(Vec<Order>, Option<Answer>)> {
     let id = word >> 3;
     Ok(match word & 7 {
+        RUN => (vec![Order::Start(id, None)], None),
         DONE => (Vec::new(), Some(Answer::Attempt(id))),
         FAILED => (Vec::new(), Some(Answer::Failed(Failure::Inner(Thrown::of_attempt(id))))),
         _ => take(key)?,
