@@ -59,6 +59,32 @@ impl IdempotencyKey {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+
+    /// The key as one of `tenant`: whoever may not see the answers of another must not be able to name his keys. No two
+    /// tenants share one, whatever they are called.
+    ///
+    /// ```
+    /// # use resil::http::IdempotencyKey;
+    /// let key = IdempotencyKey::required(Some(b"b:1"))?;
+    /// assert_eq!(key.of_tenant("ann"), "ann:b:1");
+    /// assert_eq!(key.of_tenant("ann:b"), "ann%3Ab:b:1");
+    /// # Ok::<(), resil::Error>(())
+    /// ```
+    pub fn of_tenant(&self, tenant: &str) -> String {
+        let mut key = String::with_capacity(tenant.len() + 1 + self.0.len());
+        for character in tenant.chars() {
+            match character {
+                // The first colon is where the tenant ends; a brace would end what a cluster looks at.
+                '%' => key.push_str("%25"),
+                ':' => key.push_str("%3A"),
+                '}' => key.push_str("%7D"),
+                _ => key.push(character),
+            }
+        }
+        key.push(':');
+        key.push_str(&self.0);
+        key
+    }
 }
 
 impl std::fmt::Display for IdempotencyKey {

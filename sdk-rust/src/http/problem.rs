@@ -83,6 +83,26 @@ impl Problem {
         Self { status: code.http(), headers, members }
     }
 
+    /// Of a request whose body is longer than what is read of one with an `Idempotency-Key`.
+    pub fn body_too_large(bytes_max: usize) -> Self {
+        let reason = format!("the body of a request with an Idempotency-Key may have at most {bytes_max} bytes");
+        Self::of(&Error::InvalidArgument(reason)).status(413)
+    }
+
+    /// Of a duplicate whose work is done, while the answer was too large, or came as a stream, and was not kept. It has no
+    /// `code`: nothing failed.
+    pub fn answer_not_kept() -> Self {
+        let detail = "This request was made before and is done. Its answer was not kept.";
+        let mut problem = Self::of(&Error::Cancelled).status(409).with("detail", json!(detail));
+        problem.members.remove("code");
+        problem
+    }
+
+    fn status(mut self, status: u16) -> Self {
+        self.status = status;
+        self.with("title", json!(reason_phrase(status))).with("status", json!(status))
+    }
+
     /// Names the limits that were exceeded, as clients know them.
     pub fn violated_policies(self, names: &[&str]) -> Self {
         self.with("violated-policies", json!(names))
@@ -129,6 +149,7 @@ fn reason_phrase(status: u16) -> &'static str {
         400 => "Bad Request",
         403 => "Forbidden",
         409 => "Conflict",
+        413 => "Content Too Large",
         422 => "Unprocessable Content",
         429 => "Too Many Requests",
         499 => "Client Closed Request",
