@@ -10,13 +10,13 @@ use std::sync::Arc;
 
 use napi::bindgen_prelude::Env;
 use napi_derive::napi;
+use resil::Failure;
 use resil::breaker::Breaker;
 use resil::limiter::Limiter;
 use resil::lock::{Held, Lock};
 use resil::policy::{Fallback, Hedge, LocalBulkhead, Policy, Retry, Timeout};
-use resil::shared_bulkhead::SharedBulkhead;
-use resil::Failure;
 use resil::settings::CallSettings;
+use resil::shared_bulkhead::SharedBulkhead;
 
 use crate::convert::{now, settings};
 use crate::executor::desk::{Attempt, Desk, Detail, Done, Settled};
@@ -157,9 +157,7 @@ fn start(layers: Arc<[Layer]>, desk: Arc<Desk>, particular: Arc<CallSettings>) -
 fn attempt(desk: &Arc<Desk>, held: Option<&Held>) -> Attempt {
     match held {
         None => desk.attempt(),
-        Some(held) => {
-            desk.attempt_with(Detail { fence: held.fence(), ..Detail::default() }).warned_by(held.lost())
-        }
+        Some(held) => desk.attempt_with(Detail { fence: held.fence(), ..Detail::default() }).warned_by(held.lost()),
     }
 }
 
@@ -209,12 +207,10 @@ where
         Layer::SharedBulkhead(bulkhead) => {
             Box::pin(async move { bulkhead.run(|| operation(None)).await.map_err(flat) })
         }
-        Layer::Lock(lock) => {
-            Box::pin(async move { lock.with_lock(|held| operation(Some(held))).await.map_err(flat) })
+        Layer::Lock(lock) => Box::pin(async move { lock.with_lock(|held| operation(Some(held))).await.map_err(flat) }),
+        Layer::Policy(policy) => {
+            Box::pin(async move { policy.around_with(particular.options(), classify, || operation(None)).await })
         }
-        Layer::Policy(policy) => Box::pin(async move {
-            policy.around_with(particular.options(), classify, || operation(None)).await
-        }),
         Layer::Fallback => Box::pin(async move {
             let failed = match operation(None).await {
                 Ok(done) => return Ok(done),

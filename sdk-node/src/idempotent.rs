@@ -129,4 +129,3 @@ pub struct KnownState {
     pub is_error: Option<bool>,
     pub age_ms: Option<f64>,
 }
-

@@ -23,6 +23,7 @@ mod cached;
 mod client;
 mod holding;
 mod http;
+mod http_answers;
 mod idempotent;
 mod limiter;
 mod policies;

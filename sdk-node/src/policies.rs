@@ -100,12 +100,7 @@ impl Guard {
 pub struct Bulkhead(LocalBulkhead);
 
 #[napi]
-pub fn make_bulkhead(
-    env: Env,
-    said: String,
-    name: String,
-    given_clock: Option<&TestClock>,
-) -> napi::Result<Bulkhead> {
+pub fn make_bulkhead(env: Env, said: String, name: String, given_clock: Option<&TestClock>) -> napi::Result<Bulkhead> {
     let make = || LocalBulkhead::from_settings(&name, &settings::<BulkheadSettings>(&said)?, clock(given_clock));
     now(&env, make()).map(Bulkhead)
 }

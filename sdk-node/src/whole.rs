@@ -122,10 +122,9 @@ impl Policy {
         let (policy, idempotent, fingerprint) = (self.0.clone(), idempotent.0.clone(), fingerprint.to_vec());
         ours_with(|desk| async move {
             // One of ours that the function threw is not the function's: the run is told the same either way.
-            let classify = |failure: &Failure<Thrown>| policy::classify::classify_failure(
-                &|thrown: &Thrown| thrown.class(0),
-                failure,
-            );
+            let classify = |failure: &Failure<Thrown>| {
+                policy::classify::classify_failure(&|thrown: &Thrown| thrown.class(0), failure)
+            };
             let work = |run: Run| {
                 let attempt = attempt(&desk, &run);
                 async move {

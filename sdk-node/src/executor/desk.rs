@@ -86,12 +86,7 @@ impl Desk {
     }
 
     fn make(mailbox: &Arc<Mailbox>, key: u32, is_load: bool) -> Arc<Self> {
-        Arc::new(Self {
-            mailbox: Arc::clone(mailbox),
-            key: key.into(),
-            is_load,
-            state: Mutex::default(),
-        })
+        Arc::new(Self { mailbox: Arc::clone(mailbox), key: key.into(), is_load, state: Mutex::default() })
     }
 
     pub fn key(&self) -> u32 {

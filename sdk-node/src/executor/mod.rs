@@ -154,7 +154,8 @@ impl Executor {
         });
         let desk = desk(self, key);
         let kept = Arc::clone(&desk);
-        self.slots[key as usize] = Some(Slot { desk: kept, running: None, answer: None, is_counted: false, interrupts });
+        self.slots[key as usize] =
+            Some(Slot { desk: kept, running: None, answer: None, is_counted: false, interrupts });
         (key, desk)
     }
 

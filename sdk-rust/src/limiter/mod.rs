@@ -179,6 +179,11 @@ impl Limiter {
         &self.0.name
     }
 
+    /// How many in how long, for telling clients; of several tiers, the one that was named first.
+    pub fn quota(&self) -> (u32, Duration) {
+        self.0.limit.shape.rate()
+    }
+
     /// Takes one cell if there is one. A refusal is a verdict, not an error.
     pub async fn check(&self, key: impl AsRef<[u8]>) -> Result<Verdict, Error> {
         self.ask(key.as_ref(), Ask::Take(1)).await
