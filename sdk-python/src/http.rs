@@ -1,21 +1,30 @@
 //! Answers over HTTP: the words are the SDK's.
 
-use std::time::SystemTime;
-
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use resil::http::{IdempotencyKey, RateLimit, Reset, fingerprint};
 
-use crate::convert::text;
+use crate::convert::{seconds, text};
 use crate::errors::{ours, raised, wrong_type};
+use crate::http_answers::answer;
 use crate::limiter::PyVerdict;
 
-/// The headers that tell a client about a limit it knows as `policy`.
+/// The headers that tell a client about a limit it knows as `policy`. Its quota is what can be had at once; with `limit`
+/// and `period`, the rate.
 #[pyfunction]
-pub fn rate_limit_headers(policy: &Bound<'_, PyAny>, verdict: &Bound<'_, PyAny>) -> PyResult<Vec<(String, String)>> {
+#[pyo3(signature = (policy, verdict, *, limit=None, period=None))]
+pub fn rate_limit_headers(
+    policy: &Bound<'_, PyAny>,
+    verdict: &Bound<'_, PyAny>,
+    limit: Option<u64>,
+    period: Option<&Bound<'_, PyAny>>,
+) -> PyResult<Vec<(String, String)>> {
     let policy = text("policy", policy)?;
     let verdict = verdict.cast::<PyVerdict>().map_err(|_| wrong_type("verdict", "a resil.Verdict", verdict))?;
-    let headers = RateLimit::of(&policy, &verdict.get().0).headers(Reset::At(SystemTime::now()));
+    let mut told = RateLimit::of(&policy, &verdict.get().0);
+    told.window = period.map(|period| seconds("period", period)).transpose()?;
+    told.limit = limit.unwrap_or(told.limit);
+    let headers = told.headers(Reset::After);
     Ok(headers.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
 }
 
@@ -32,17 +41,18 @@ pub fn problem<'py>(error: &Bound<'py, PyAny>, policies: Option<&Bound<'py, PyAn
         let names: Vec<String> = policies.extract().map_err(|_| wrong_type("policies", "a list of str", policies))?;
         problem = problem.violated_policies(&names.iter().map(String::as_str).collect::<Vec<_>>());
     }
-    let dict = PyDict::new(py);
-    dict.set_item("status", problem.status)?;
-    dict.set_item("headers", problem.headers.iter().map(|(name, value)| (*name, value.as_str())).collect::<Vec<_>>())?;
-    dict.set_item("body", PyBytes::new(py, problem.body().as_bytes()))?;
-    Ok(dict)
+    answer(py, &problem)
 }
 
-/// The key of an `Idempotency-Key` header; None if there is none and none is required. One that is malformed is refused.
+/// The key of an `Idempotency-Key` header; None if there is none and none is required. One that is malformed is refused. With
+/// `tenant`, as one of his: no two tenants share a key.
 #[pyfunction]
-#[pyo3(signature = (header, *, required=false))]
-pub fn idempotency_key(header: &Bound<'_, PyAny>, required: bool) -> PyResult<Option<String>> {
+#[pyo3(signature = (header, *, required=false, tenant=None))]
+pub fn idempotency_key(
+    header: &Bound<'_, PyAny>,
+    required: bool,
+    tenant: Option<&Bound<'_, PyAny>>,
+) -> PyResult<Option<String>> {
     let py = header.py();
     let bytes = if header.is_none() {
         None
@@ -50,7 +60,11 @@ pub fn idempotency_key(header: &Bound<'_, PyAny>, required: bool) -> PyResult<Op
         Some(header.cast::<PyBytes>().map_err(|_| wrong_type("header", "bytes or None", header))?.as_bytes())
     };
     let key = if required { IdempotencyKey::required(bytes).map(Some) } else { IdempotencyKey::optional(bytes) };
-    Ok(raised(py, key)?.map(|key| key.as_str().to_owned()))
+    let tenant = tenant.map(|tenant| text("tenant", tenant)).transpose()?;
+    Ok(raised(py, key)?.map(|key| match &tenant {
+        Some(tenant) => key.of_tenant(tenant),
+        None => key.as_str().to_owned(),
+    }))
 }
 
 /// What a request says, for `fingerprint=`.

@@ -15,6 +15,7 @@ mod event_loop;
 mod fallback;
 mod hedge;
 mod http;
+mod http_answers;
 mod idempotent;
 mod judge;
 mod limiter;
@@ -53,6 +54,8 @@ mod native {
     use crate::hedge::PyHedge;
     #[pymodule_export]
     use crate::http::{idempotency_key, problem, rate_limit_headers, request_fingerprint};
+    #[pymodule_export]
+    use crate::http_answers::{body_too_large, record_answer, replayed_answer};
     #[pymodule_export]
     use crate::idempotent::{PyIdempotent, PyKeyedIdempotent, PyOutcome, PyRun};
     #[pymodule_export]

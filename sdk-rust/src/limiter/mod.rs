@@ -9,8 +9,8 @@
 //! the slot (up to its first `}`), so all limits of one user are on one node and [`Client::check_all`] can ask them at once.
 //!
 //! # Without asking
-//! A denial is remembered until its `retry_after` is over, for its cost and above, under the same limit. A refund through
-//! this client ends it; one by another process is seen when the time is over. It never grants.
+//! A denial is remembered until its `retry_after` is over, for ten seconds at most, for its cost and above, under the same
+//! limit. A refund through this client ends it; one by another process is seen when that time is over. It never grants.
 //!
 //! # While the server is away
 //! [`Away::Open`] grants everything, [`Away::Closed`] fails with [`Error::BackendUnavailable`], [`Away::Local`] (unless
@@ -44,7 +44,7 @@ use std::time::Duration;
 
 use metrics::Counter;
 use resil_core::limits::COST_MAX;
-use resil_core::rate_limit::{Ask, Quota};
+use resil_core::rate_limit::{Ask, Quota, Reading};
 use resil_wire::answer::Answer;
 use resil_wire::command::Command;
 use resil_wire::gcra::Numbers;
@@ -123,6 +123,19 @@ pub struct Verdict {
 impl Verdict {
     pub fn is_granted(&self) -> bool {
         self.granted > 0
+    }
+
+    /// What memory says.
+    #[inline]
+    fn of(granted: u32, reading: &Reading) -> Self {
+        Self {
+            granted,
+            capacity: reading.capacity,
+            remaining: reading.remaining,
+            retry_after: millis(reading.retry_after.ms()),
+            reset_after: millis(reading.reset_after.ceil_ms()).unwrap_or_default(),
+            decided_by: DecidedBy::Server,
+        }
     }
 
     fn read(granted: i64, numbers: &Numbers, decided_by: DecidedBy) -> Self {
@@ -265,8 +278,14 @@ impl Limiter {
     }
 
     async fn ask(&self, key: &[u8], ask: Ask) -> Result<Verdict, Error> {
-        let _pass = self.0.client.inner().gate.enter()?;
-        self.ask_inside(key, ask).await
+        let client = self.0.client.inner();
+        if let (Backend::Memory(memory), Shape::Bucket(quotas)) = (&client.backend, &self.0.limit.shape) {
+            client.gate.look()?;
+            return self.ask_memory(memory, quotas, key, ask);
+        }
+        let _pass = client.gate.enter()?;
+        // On the heap: moving a future of this size costs more.
+        Box::pin(self.ask_server(key, ask)).await
     }
 
     /// Asks unless the answer is known to be no.
@@ -290,7 +309,7 @@ impl Limiter {
             }
         };
         let verdict = match memory.take(key, quotas, ask) {
-            Ok((granted, reading)) => Verdict::read(granted.into(), &Numbers::from(&reading), DecidedBy::Server),
+            Ok((granted, reading)) => Verdict::of(granted, &reading),
             Err(error) if error.says_away() => self.decide_away(key, ask, error)?,
             Err(error) => return Err(error),
         };
@@ -340,7 +359,7 @@ impl Limiter {
         {
             // Counted from before the question was sent: the server's answer was no earlier.
             let (until, reset_at) = (now + retry_after, now + verdict.reset_after);
-            let denial = Denial::new(least, until, verdict.remaining, reset_at);
+            let denial = Denial::new(least, now, until, verdict.remaining, reset_at);
             self.denied().remember(&key, self.0.shape_id, asked, denial);
         }
         Ok(verdict)

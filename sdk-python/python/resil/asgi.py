@@ -1,0 +1,351 @@
+"""Middleware for any ASGI application (FastAPI, Starlette, Quart, ...): rate limits by tier, and ``Idempotency-Key``.
+
+>>> import resil
+>>> from resil.asgi import IdempotencyMiddleware, RateLimitMiddleware, Tier
+>>> client = resil.connect("memory://").wait()
+>>> free = client.limiter("free", limit=5, period=60)
+>>> pro = client.limiter("pro", limit=100, period=60, burst=10)
+>>> def tier(request):
+...     user = request.header("x-user") or "nobody"
+...     return Tier(pro if user.startswith("pro-") else free, user)
+>>> async def app(scope, receive, send): ...
+>>> app = IdempotencyMiddleware(app, client, "orders", tenant=lambda request: request.header("x-user") or "", wait=0)
+>>> app = RateLimitMiddleware(app, tier)
+
+With FastAPI: ``app.add_middleware(RateLimitMiddleware, tier=tier)``; what is added last is outermost. Where the client is only
+known once the application has started, give a function of the request in its place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Awaitable, Callable, Iterable, List, MutableMapping, Optional, Tuple, Union
+
+from ._native import Client, Idempotent, Limiter, Run, body_too_large, record_answer, replayed_answer
+from .errors import RateLimitExceededError, ResilError
+from .http import idempotency_key, problem, rate_limit_headers, request_fingerprint
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from .reports import Problem
+    from .settings import IdempotencySettings
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+_Headers = List[Tuple[bytes, bytes]]
+
+#: Under this name the application finds its :class:`resil.Run` (``fence``, ``attempt``) in the scope of its request.
+RUN = "resil.run"
+
+
+class Request:
+    """What a request says about itself, before its body is read. ``scope`` has the rest, for a framework's own class."""
+
+    __slots__ = ("scope",)
+
+    def __init__(self, scope: Scope) -> None:
+        self.scope = scope
+
+    @property
+    def method(self) -> str:
+        return str(self.scope["method"])
+
+    @property
+    def path(self) -> str:
+        return str(self.scope["path"])
+
+    @property
+    def client_host(self) -> Optional[str]:
+        """Who is connected: behind a proxy that is the proxy, unless the server was told to trust what it says."""
+        client = self.scope.get("client")
+        return client[0] if client else None
+
+    def header(self, name: str) -> Optional[str]:
+        """The first header of that name."""
+        value = self._raw_header(name.lower().encode("latin-1"))
+        return None if value is None else value.decode("latin-1")
+
+    def _raw_header(self, name: bytes) -> Optional[bytes]:
+        found = (value for given, value in self.scope["headers"] if given.lower() == name)
+        return next((bytes(value) for value in found), None)
+
+    def _target(self) -> str:
+        """Path and query, as they were sent."""
+        raw = self.scope.get("raw_path")
+        path = raw.decode("latin-1") if raw else str(self.scope["path"])
+        query = self.scope.get("query_string", b"").decode("latin-1")
+        return f"{path}?{query}" if query else path
+
+
+@dataclass(frozen=True)
+class Tier:
+    """Which limit a request falls under, and whose."""
+
+    limiter: Limiter
+    key: Union[str, bytes]
+    cost: int = 1
+    #: What clients know the limit as; the limiter's own name unless said.
+    name: Optional[str] = None
+    #: What clients are told the rate is, in place of what can be had at once.
+    limit: Optional[int] = None
+    period: Union[float, timedelta, None] = None
+
+
+_Chosen = Union[Tier, Tuple[Limiter, Union[str, bytes]], None]
+
+
+class RateLimitMiddleware:
+    """Answers 429 for who has used up the limit of his tier; every answer says what is left.
+
+    ``tier`` is a function (or coroutine function) of a :class:`Request`; it gives a :class:`Tier`, or a pair of limiter and
+    key, or None for what is not limited. Headers: ``RateLimit``, ``RateLimit-Policy``, ``X-RateLimit-*``, and ``Retry-After``
+    for who is refused. If the limiter cannot decide (the server is away, and the limit says ``closed``), that is the answer.
+    """
+
+    def __init__(self, app: App, tier: Callable[[Request], Union[_Chosen, Awaitable[_Chosen]]]) -> None:
+        self._app = app
+        self._tier = tier
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return await self._app(scope, receive, send)
+        chosen = self._tier(Request(scope))
+        if inspect.isawaitable(chosen):
+            chosen = await chosen
+        if chosen is None:
+            return await self._app(scope, receive, send)
+        tier = chosen if isinstance(chosen, Tier) else Tier(*chosen)
+        try:
+            verdict = await tier.limiter.check(tier.key, tier.cost)
+        except ResilError as error:
+            return await _send_problem(send, problem(error))
+        name = tier.name if tier.name is not None else tier.limiter.name
+        headers = _encoded(rate_limit_headers(name, verdict, limit=tier.limit, period=tier.period))
+
+        async def send_told(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message = {**message, "headers": [*message.get("headers", ()), *headers]}
+            await send(message)
+
+        if verdict:
+            return await self._app(scope, receive, send_told)
+        refusal = RateLimitExceededError(f"the limit {name} is used up", retry_after=verdict.retry_after)
+        answer = problem(refusal, policies=[name])
+        # When to come back is said once.
+        told = {name for name, _ in headers}
+        answer["headers"] = [header for header in answer["headers"] if header[0].encode() not in told]
+        await _send_problem(send_told, answer)
+
+
+class IdempotencyMiddleware:
+    """Does what is asked under an ``Idempotency-Key`` once, and gives every duplicate the first answer.
+
+    - The same request is one of the same ``tenant`` (a function of the :class:`Request`: the user who was authenticated, so
+      that nobody can ask for another's answers), key, method, path, query and body. Another one under its key is 422.
+    - While it is being worked on, a duplicate waits (``wait=``, see :class:`resil.settings.IdempotencySettings`) and then is
+      409. Where a key is ``required`` (True, or a function of the request), none is 400. A malformed one is always 400.
+    - Status, headers and body are kept. An exception, 5xx, 408, 425 or 429 is not: the next request runs again.
+    - Bodies with more than ``max_body`` bytes are 413. An answer of more than ``max_answer`` bytes, or one that comes as a
+      stream (no length, more than one part), is passed on as it comes and not kept: duplicates learn that it is done, by 409.
+    - A client that hangs up does not cut the work in half.
+
+    Requests without a key, with other ``methods``, and websockets are passed.
+    """
+
+    def __init__(
+        self,
+        app: App,
+        client: Union[Client, Callable[[Request], Client]],
+        name: str,
+        *,
+        tenant: Callable[[Request], str],
+        required: Union[bool, Callable[[Request], bool]] = False,
+        methods: Iterable[str] = ("POST", "PATCH"),
+        max_body: int = 1 << 20,
+        max_answer: int = 1 << 20,
+        **settings: Unpack[IdempotencySettings],
+    ) -> None:
+        self._app = app
+        self._client = client
+        self._name = name
+        self._tenant = tenant
+        self._required = required
+        self._methods = frozenset(method.upper() for method in methods)
+        self._max_body = max_body
+        self._max_answer = max_answer
+        self._settings = settings
+        self._made: Optional[Tuple[Client, Idempotent]] = None
+        # Tasks of clients that hung up: the loop alone would let go of them.
+        self._running: set[asyncio.Task[None]] = set()
+        if isinstance(client, Client):
+            # What is wrong with the settings is said here, not to the first customer.
+            self._idempotent(client)
+
+    def _idempotent(self, client: Client) -> Idempotent:
+        if self._made is None or self._made[0] is not client:
+            self._made = (client, client.idempotent(self._name, codec="bytes", **self._settings))
+        return self._made[1]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"].upper() not in self._methods:
+            return await self._app(scope, receive, send)
+        request = Request(scope)
+        header = request._raw_header(b"idempotency-key")
+        required = self._required(request) if callable(self._required) else self._required
+        if header is None and not required:
+            return await self._app(scope, receive, send)
+        try:
+            key = idempotency_key(header, required=required, tenant=self._tenant(request))
+        except ResilError as error:
+            return await _send_problem(send, problem(error))
+        assert key is not None
+        try:
+            body = await self._read(request, receive)
+        except _HungUp:
+            return None
+        if body is None:
+            return await _send_problem(send, body_too_large(self._max_body))
+        work = asyncio.ensure_future(self._answer(request, key, body, receive, send))
+        self._running.add(work)
+        work.add_done_callback(self._running.discard)
+        # A server may cancel the request of a client that has left; the work goes on.
+        await asyncio.shield(work)
+
+    async def _read(self, request: Request, receive: Receive) -> Optional[bytes]:
+        """The body; None if it is too large."""
+        said = request.header("content-length") or ""
+        if said.isdigit() and int(said) > self._max_body:
+            return None
+        parts: List[bytes] = []
+        length = 0
+        while True:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise _HungUp
+            parts.append(message.get("body", b""))
+            length += len(parts[-1])
+            if length > self._max_body:
+                return None
+            if not message.get("more_body", False):
+                return b"".join(parts)
+
+    async def _answer(self, request: Request, key: str, body: bytes, receive: Receive, send: Send) -> None:
+        client = self._client if isinstance(self._client, Client) else self._client(request)
+        fingerprint = request_fingerprint(request.method, request._target(), body)
+        kept = _Kept(send, self._max_answer)
+        given = iter([{"type": "http.request", "body": body, "more_body": False}])
+
+        async def receive_again() -> Message:
+            message = next(given, None)
+            return message if message is not None else await receive()
+
+        async def work(run: Run) -> bytes:
+            scope = {**request.scope, RUN: run}
+            try:
+                await self._app(scope, receive_again, kept.send)
+            except Exception as error:
+                raise _Raised(error) from error
+            return kept.record()
+
+        try:
+            outcome = await self._idempotent(client).run(key, work, fingerprint=fingerprint, with_run=True)
+        except _Raised as raised:
+            raise raised.error
+        except _NotFinal:
+            return await kept.pass_on()
+        except ResilError as error:
+            if kept.is_passed_on:
+                raise
+            return await _send_problem(send, problem(error))
+        if not outcome.replayed:
+            return await kept.pass_on()
+        status, headers, answer = replayed_answer(outcome.value or None)
+        await _send(send, status, headers, answer)
+
+
+class _HungUp(Exception):
+    """The client left before it had said all."""
+
+
+class _Raised(Exception):
+    """The application raised: its errors are not ours."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+
+class _NotFinal(Exception):
+    """An answer that may be another the next time."""
+
+
+class _Kept:
+    """The answer of the application, held back until it is whole, so that nobody hears what is not recorded.
+
+    One that is too large to keep, or a stream, is let through from there on.
+    """
+
+    def __init__(self, send: Send, max_answer: int) -> None:
+        self._send = send
+        self._max_answer = max_answer
+        self._held: List[Message] = []
+        self._length = 0
+        self._status = 0
+        self.is_passed_on = False
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self._status = message["status"]
+        if self.is_passed_on:
+            return await self._send(message)
+        self._held.append(message)
+        self._length += len(message.get("body", b""))
+        if self._length > self._max_answer or self._is_stream(message):
+            await self.pass_on()
+
+    def _is_stream(self, message: Message) -> bool:
+        if message["type"] == "http.response.start":
+            return False
+        if message["type"] != "http.response.body":
+            return True  # an extension of the server: a file to send, a push
+        has_length = any(name.lower() == b"content-length" for name, _ in self._held[0].get("headers", ()))
+        return bool(message.get("more_body", False)) and not has_length
+
+    async def pass_on(self) -> None:
+        held, self._held = self._held, []
+        self.is_passed_on = True
+        for message in held:
+            await self._send(message)
+
+    def record(self) -> bytes:
+        """What to keep; of an answer that was passed on nothing but that there was one."""
+        start, parts = (self._held[0], self._held[1:]) if self._held else ({}, [])
+        headers = [(bytes(name), bytes(value)) for name, value in start.get("headers", ())]
+        recorded = record_answer(self._status, headers, b"".join(part.get("body", b"") for part in parts))
+        if recorded is None:
+            raise _NotFinal
+        return recorded if self._held else b""
+
+
+def _encoded(headers: Iterable[Tuple[str, str]]) -> _Headers:
+    return [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers]
+
+
+async def _send_problem(send: Send, answer: Problem) -> None:
+    body = answer["body"]
+    headers = [*_encoded(answer["headers"]), (b"content-length", str(len(body)).encode())]
+    await _send(send, answer["status"], headers, body)
+
+
+async def _send(send: Send, status: int, headers: _Headers, body: bytes) -> None:
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body, "more_body": False})
+
+
+__all__ = ["RUN", "IdempotencyMiddleware", "RateLimitMiddleware", "Request", "Tier"]

@@ -1,0 +1,193 @@
+"""Forks, exits and leaks: what the package does to the process it is in."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import subprocess
+import sys
+import textwrap
+from typing import Any
+
+import pytest
+
+import resil
+
+
+def in_a_process(program: str, *arguments: str) -> str:
+    """What a program of its own prints; it has to end well."""
+    ran = subprocess.run(
+        [sys.executable, "-W", "error", "-c", textwrap.dedent(program), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stderr == "", ran.stderr
+    return ran.stdout
+
+
+def test_importing_starts_no_thread() -> None:
+    program = """
+        import threading, os
+        import resil
+        print(threading.active_count(), len(os.listdir("/proc/self/task")))
+    """
+    if not os.path.isdir("/proc/self/task"):
+        pytest.skip("no /proc here")
+    assert in_a_process(program) == "1 1\n"
+
+
+def test_a_process_ends_while_things_are_held_and_awaited() -> None:
+    program = """
+        import asyncio, resil
+        async def main():
+            client = await resil.connect("memory://x")
+            guard = await client.lock("x").acquire()
+            task = asyncio.create_task(client.lock("x").acquire(30))
+            await asyncio.sleep(0.05)
+            print("ends")
+        asyncio.run(main())
+    """
+    assert in_a_process(program) == "ends\n"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_child_is_told_that_its_client_was_connected_before_the_fork() -> None:
+    program = """
+        import asyncio, os, resil, warnings
+        warnings.simplefilter("ignore", DeprecationWarning)
+        client = resil.connect("memory://").wait()
+        limiter, breaker, lock = client.limiter("a", limit=1, period=1), client.breaker("b"), client.lock("c")
+        retry = resil.Retry(on=ConnectionError, initial_backoff=0.001)
+        child = os.fork()
+        if child == 0:
+            try:
+                for use in (lambda: client.lock("x"), lambda: limiter.check("k"), lambda: breaker.call(print),
+                            lambda: lock.acquire(), lambda: lock.call(print), lambda: client.health()):
+                    try:
+                        use()
+                    except RuntimeError as error:
+                        assert "connected before the process forked" in str(error), error
+                    else:
+                        raise AssertionError("not refused")
+                calls = []
+                def flaky():
+                    calls.append(1)
+                    if len(calls) < 3:
+                        raise ConnectionError
+                    return len(calls)
+                assert retry.call(flaky) == 3, "what needs no client goes on"
+                again = resil.connect("memory://").wait()
+                async def main():
+                    async with again.lock("x", wait=1):
+                        await asyncio.sleep(0.01)
+                asyncio.run(main())
+                os._exit(0)
+            except BaseException:
+                import traceback
+                traceback.print_exc()
+                os._exit(1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert limiter.check("k").wait(), "the parent goes on as before"
+        print("well")
+    """
+    assert in_a_process(program) == "well\n"
+
+
+def test_a_fork_right_after_the_import_is_as_if_there_was_none() -> None:
+    program = """
+        import multiprocessing, resil
+        def work(_):
+            client = resil.connect("memory://").wait()
+            with client.lock("x") as held:
+                return held.is_held
+        if __name__ == "__main__":
+            with multiprocessing.get_context("fork").Pool(2) as pool:
+                print(pool.map(work, range(4)))
+    """
+    assert in_a_process(program) == "[True, True, True, True]\n"
+
+
+def resident_kb() -> int:
+    with open("/proc/self/status", encoding="ascii") as status:
+        return next(int(line.split()[1]) for line in status if line.startswith("VmRSS"))
+
+
+async def all_of_it(client: resil.Client, times: int) -> None:
+    """Every kind of call, so many times; each also fails, is refused or is cancelled."""
+    limiter = client.limiter("leak", limit=1_000_000, period=1)
+    breaker = client.breaker("leak", consecutive_failures=0, failure_rate=100, min_calls=1_000)
+    retry = resil.Retry(on=ConnectionError, max_attempts=2, initial_backoff=1e-6, max_backoff=1e-6, budget=None)
+    timeout = resil.Timeout(30)
+    fallback = resil.Fallback(b"instead")
+    payload = "x" * 1_000
+
+    async def ok() -> str:
+        await asyncio.sleep(0)
+        return payload * 2
+
+    async def fails() -> str:
+        raise KeyError(payload * 2)
+
+    def ok_at_once() -> str:
+        return payload * 2
+
+    guarded = fallback(retry(timeout(breaker(ok))))
+    failing = fallback(retry(breaker(fails)))
+    for number in range(times):
+        await guarded()
+        await failing()
+        await limiter.check(f"key:{number % 50}")
+        breaker.call(ok_at_once)
+        async with breaker:
+            pass
+        if number % 20 == 0:
+            async with client.lock("leak"):
+                pass
+            task = asyncio.ensure_future(guarded())
+            await asyncio.sleep(0)
+            task.cancel()
+            try:
+                await task
+            except asyncio.CancelledError:
+                pass
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="no /proc here")
+def test_nothing_leaks_over_a_hundred_thousand_calls(client: resil.Client) -> None:
+    asyncio.run(all_of_it(client, 4_000))
+    gc.collect()
+    before = resident_kb()
+    asyncio.run(all_of_it(client, 20_000))
+    gc.collect()
+    grown = resident_kb() - before
+    print(f"over 100,000 calls: {grown} kB on top of {before}")
+    # One kilobyte leaked in one of the five calls of a round would be 20,000 kB.
+    assert grown < 6_000, f"{grown} kB more than the {before} of before"
+
+
+def test_a_finished_call_keeps_nothing_alive(client: resil.Client) -> None:
+    import weakref
+
+    class Thing:
+        pass
+
+    breaker = client.breaker("bank")
+    thing = Thing()
+    alive = weakref.ref(thing)
+
+    async def main() -> None:
+        async def use(what: Any) -> Any:
+            await asyncio.sleep(0)
+            return what
+
+        assert await breaker.call(use, alive()) is alive()
+        breaker.call(lambda what: what, alive())
+
+    asyncio.run(main())
+    del thing
+    gc.collect()
+    assert alive() is None
