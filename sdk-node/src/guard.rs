@@ -50,6 +50,8 @@ impl Layer {
 struct Layers {
     all: Arc<[Layer]>,
     interrupts: bool,
+    /// Of calls of which nothing particular is said.
+    nothing: Arc<CallSettings>,
 }
 
 thread_local! {
@@ -69,7 +71,7 @@ impl Guard {
     pub fn of(layers: Vec<Layer>) -> Self {
         let interrupts = layers.iter().any(Layer::interrupts);
         let all: Arc<[Layer]> = layers.into();
-        let layers = Layers { all: Arc::clone(&all), interrupts };
+        let layers = Layers { all: Arc::clone(&all), interrupts, nothing: Arc::default() };
         let number = GUARDS.with_borrow_mut(|guards| match guards.iter().position(Option::is_none) {
             Some(free) => {
                 guards[free] = Some(layers);
@@ -118,26 +120,25 @@ impl Guard {
     }
 }
 
-fn find(number: u32) -> napi::Result<(Arc<[Layer]>, bool)> {
+fn find(number: u32) -> napi::Result<(Arc<[Layer]>, bool, Arc<CallSettings>)> {
     let found = GUARDS.with_borrow(|guards| {
         let layers = guards.get(number as usize)?.as_ref()?;
-        Some((Arc::clone(&layers.all), layers.interrupts))
+        Some((Arc::clone(&layers.all), layers.interrupts, Arc::clone(&layers.nothing)))
     });
     found.ok_or_else(|| napi::Error::from_reason("there is no such guard"))
 }
 
 /// Begins a call through the guard of this number.
-#[napi]
 pub fn begin_call(number: u32) -> napi::Result<Word> {
-    let (layers, interrupts) = find(number)?;
-    begin(interrupts, |desk| Running::Attempts(start(layers, desk, Arc::default())))
+    let (layers, interrupts, nothing) = find(number)?;
+    begin(interrupts, |desk| Running::Attempts(start(layers, desk, nothing)))
 }
 
 /// The same with what is particular to this call, as JSON.
 #[napi]
 pub fn begin_call_with(env: Env, number: u32, said: String) -> napi::Result<Word> {
     let particular: CallSettings = now(&env, settings(&said))?;
-    let (layers, interrupts) = find(number)?;
+    let (layers, interrupts, _) = find(number)?;
     begin(interrupts, |desk| Running::Attempts(start(layers, desk, Arc::new(particular))))
 }
 
