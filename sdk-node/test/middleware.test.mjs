@@ -5,6 +5,7 @@ import assert from 'node:assert/strict';
 import { createServer, request as ask1 } from 'node:http';
 import { once } from 'node:events';
 import { after, before, describe, test } from 'node:test';
+import express from 'express';
 import { connect, perMinute, perDay, InvalidArgumentError } from 'resil';
 import { idempotency, rateLimit } from 'resil/express';
 import { Servers } from '../../tests/harness/servers.mjs';
@@ -191,6 +192,20 @@ for (const [framework, start] of Object.entries(frameworks)) {
         assert.deepEqual(seen, [1_000, 700, 5], 'it is not made twice');
       });
 
+      test('an empty body is a body, and what the service got wrong is not the fault of the client', async () => {
+        let made = 0;
+        const work = async () => ({ status: 201, body: String(made += 1) });
+        const [one] = await serve(ordersOf('empty', work));
+        const answers = [await order(one, 'k', ''), await order(one, 'k', undefined), await order(one, 'k', 'tea')];
+        assert.deepEqual(answers.map(({ status }) => status), [201, 201, 422]);
+        assert.equal(made, 1);
+        const [nobody] = await serve(ordersOf('nobody', work, { tenant: () => undefined }));
+        assert.equal((await order(nobody, 'k', 'tea')).status, 500);
+        const [unlimited] = await serve(() => ({ tier: () => ({ limiter: {}, key: 'x' }), work }));
+        assert.equal((await ask(unlimited)).status, 500);
+        assert.equal(made, 1);
+      });
+
       test('a customer who hangs up does not cut an order in half', async () => {
         const held = gate();
         const [one, two] = await serve(ordersOf('hang-up', async () => {
@@ -252,6 +267,29 @@ test('a plain server of Node can use them, and answers in parts are kept whole',
     assert.deepEqual([status, body, headers.get('x-list')], [202, 'you said: tea!', 'a, b']);
   }
   assert.equal(made, 1);
+  server.closeAllConnections();
+  server.close();
+  await client.shutdown(0);
+});
+
+test('after a parser its body is what counts, and bytes that were kept count first', BOUND, async () => {
+  const client = await connect('memory://');
+  let made = 0;
+  const app = express();
+  app.use('/raw', express.json({ verify: (request, response, bytes) => { request.rawBody = bytes; } }));
+  app.use(express.json(), idempotency({ client, name: 'parsed', tenant: () => 'all', maxBody: 100 }));
+  app.post(['/orders', '/raw/orders'], (request, response) => response.status(201).json({ made: made += 1, item: request.body.item }));
+  const server = app.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const url = `http://127.0.0.1:${server.address().port}`;
+  const json = { 'content-type': 'application/json' };
+  const answers = [await order(url, 'k', '{"item":"tea"}', json), await order(url, 'k', '{ "item": "tea" }', json), await order(url, 'k', '{"item":"coffee"}', json)];
+  assert.deepEqual(answers.map(({ status }) => status), [201, 201, 422], 'spaces say nothing to a parser');
+  assert.equal(answers[1].body, '{"made":1,"item":"tea"}');
+  const raw = [await order(`${url}/raw`, 'r', '{"item":"tea"}', json), await order(`${url}/raw`, 'r', '{ "item": "tea" }', json)];
+  assert.deepEqual(raw.map(({ status }) => status), [201, 422], 'the bytes differ');
+  const large = await order(url, 'l', `{"item":"${'x'.repeat(200)}"}`, json);
+  assert.deepEqual([large.status, made], [413, 2]);
   server.closeAllConnections();
   server.close();
   await client.shutdown(0);

@@ -3,6 +3,7 @@
  * Whole answers: `{status, headers, body}`, with headers as name and value in turn.
  */
 const { problem } = require('../http.js');
+const { InvalidArgumentError } = require('../errors.js');
 
 /** Headers as pairs; several of one name are one list, as Node sets them. */
 function headersOf(flat) {
@@ -31,7 +32,16 @@ function answerOf(error) {
   return { status, headers: flat(headers), body: Buffer.from(body) };
 }
 
+/** What is wrong with what the service itself said is no fault of the client: it is thrown on, as the plain error it is. */
+async function ofTheService(run) {
+  try {
+    return await run();
+  } catch (error) {
+    throw error instanceof InvalidArgumentError ? new TypeError(error.message, { cause: error }) : error;
+  }
+}
+
 /** About the body of an answer that another one takes the place of. */
 const OF_THE_BODY = ['content-length', 'content-encoding', 'content-disposition', 'transfer-encoding', 'etag', 'last-modified', 'location'];
 
-module.exports = { headersOf, flat, answerOf, OF_THE_BODY };
+module.exports = { headersOf, flat, answerOf, ofTheService, OF_THE_BODY };

@@ -17,7 +17,7 @@ function readBefore(request) {
 /** The body; `undefined` if it has more than `bytesMax` bytes. Whoever reads the request next finds it untouched. */
 function bodyOf(request, bytesMax) {
   if (Number(request.headers['content-length'] ?? 0) > bytesMax) return Promise.resolve(undefined);
-  if (request.readableEnded || request.readableDidRead || request.body !== undefined) {
+  if (request.readableEnded || request.readableDidRead) {
     const body = readBefore(request);
     return Promise.resolve(body.length > bytesMax ? undefined : body);
   }
@@ -26,6 +26,7 @@ function bodyOf(request, bytesMax) {
     let length = 0;
     const over = (end, value) => {
       request.off('readable', onReadable);
+      request.off('end', onReadable);
       request.off('close', onClose);
       request.off('error', onClose);
       end(value);
@@ -44,6 +45,8 @@ function bodyOf(request, bytesMax) {
       over(resolve, body);
     };
     request.on('readable', onReadable);
+    // Of a request without a body nothing becomes readable: it only ends.
+    request.on('end', onReadable);
     request.on('close', onClose);
     request.on('error', onClose);
   });

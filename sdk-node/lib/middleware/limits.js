@@ -7,6 +7,7 @@ const given = require('../arguments.js');
 const { wrongType } = require('../errors.js');
 const { ours } = require('../calls.js');
 const { Limiter } = require('../limiter.js');
+const { ofTheService } = require('./answers.js');
 
 const OPTIONS = ['tier', 'headers', 'reset'];
 const TIER = ['limiter', 'key', 'cost', 'name'];
@@ -17,7 +18,7 @@ function limits(options) {
   given.func('tier', tier);
   given.text('headers', headers);
   if (reset !== 'after' && reset !== 'at') throw wrongType('reset', "'after' or 'at'", reset);
-  return async (request) => {
+  return (request) => ofTheService(async () => {
     const chosen = await tier(request);
     if (chosen === undefined || chosen === null) return undefined;
     const { limiter, key, cost = 1, name } = given.only('tier', chosen, TIER);
@@ -26,7 +27,7 @@ function limits(options) {
     given.whole('tier.cost', cost, 1);
     const policy = given.optionalText('tier.name', name) ?? limiter.name;
     return ours(undefined, () => native.httpCheck(limiter._inner, key, cost, policy, headers, reset === 'at'));
-  };
+  });
 }
 
 module.exports = { limits };

@@ -10,7 +10,7 @@ const native = require('../native.js');
 const given = require('../arguments.js');
 const { ask, wrongType, ResilError } = require('../errors.js');
 const { Client } = require('../client.js');
-const { answerOf } = require('./answers.js');
+const { answerOf, ofTheService } = require('./answers.js');
 
 const OPTIONS = ['client', 'name', 'tenant', 'required', 'methods', 'maxBody', 'maxAnswer', 'afterHangUpMs'];
 const METHODS = ['POST', 'PATCH'];
@@ -104,7 +104,7 @@ class Once {
 
   /** The key of this request. Throws an error of ours if there is none that can be used. */
   async keyOf(request, header) {
-    const tenant = given.text('tenant', await this.tenant(request));
+    const tenant = await ofTheService(async () => given.text('tenant', await this.tenant(request)));
     const required = await this.isRequired(request);
     return ask(() => native.httpKeyOfTenant(header, required, tenant));
   }
