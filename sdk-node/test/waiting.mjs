@@ -22,9 +22,9 @@ export async function until(holds) {
 }
 
 /** The same promise, not waited for beyond reason. */
-export async function settled(promise) {
+export async function settled(promise, patienceMs = PATIENCE_MS) {
   let timer;
-  const late = new Promise((_, reject) => { timer = setTimeout(() => reject(new Error('nothing came of it')), PATIENCE_MS); });
+  const late = new Promise((_, reject) => { timer = setTimeout(() => reject(new Error('nothing came of it')), patienceMs); });
   try {
     return await Promise.race([promise, late]);
   } finally {
