@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use resil::http::{IdempotencyKey, RateLimit, Reset, fingerprint};
 
-use crate::convert::text;
+use crate::convert::{text, truth};
 use crate::errors::{ours, raised, wrong_type};
 use crate::limiter::PyVerdict;
 
@@ -41,15 +41,19 @@ pub fn problem<'py>(error: &Bound<'py, PyAny>, policies: Option<&Bound<'py, PyAn
 
 /// The key of an `Idempotency-Key` header; None if there is none and none is required. One that is malformed is refused.
 #[pyfunction]
-#[pyo3(signature = (header, *, required=false))]
-pub fn idempotency_key(header: &Bound<'_, PyAny>, required: bool) -> PyResult<Option<String>> {
+#[pyo3(signature = (header, *, required=None))]
+pub fn idempotency_key(header: &Bound<'_, PyAny>, required: Option<&Bound<'_, PyAny>>) -> PyResult<Option<String>> {
     let py = header.py();
     let bytes = if header.is_none() {
         None
     } else {
         Some(header.cast::<PyBytes>().map_err(|_| wrong_type("header", "bytes or None", header))?.as_bytes())
     };
-    let key = if required { IdempotencyKey::required(bytes).map(Some) } else { IdempotencyKey::optional(bytes) };
+    let key = if truth("required", required)? {
+        IdempotencyKey::required(bytes).map(Some)
+    } else {
+        IdempotencyKey::optional(bytes)
+    };
     Ok(raised(py, key)?.map(|key| key.as_str().to_owned()))
 }
 
