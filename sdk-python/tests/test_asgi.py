@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
-from typing import Any, AsyncIterator, Callable
+from typing import Any, Callable
 
 import fastapi
 import httpx
@@ -359,10 +360,10 @@ def test_a_stream_is_passed_on_as_it_comes_and_its_duplicates_learn_that_it_is_d
         async with served(shop.app(await resil.connect("memory://"), wait=0)) as (http,):
             async with http.stream("POST", "/stream", headers=key("k")) as response:
                 parts = response.aiter_raw()
-                assert await asyncio.wait_for(anext(parts), PATIENCE) == b"first", "before the second was made"
+                assert await asyncio.wait_for(parts.__anext__(), PATIENCE) == b"first", "before the second was made"
                 assert (await http.post("/stream", headers=key("k"))).json()["code"] == "IDEMPOTENCY_BUSY"
                 shop.go_on.set()
-                assert await anext(parts) == b"second"
+                assert await parts.__anext__() == b"second"
             again = await http.post("/stream", headers=key("k"))
             assert (again.status_code, "not kept" in again.json()["detail"]) == (409, True)
             assert shop.orders == 1
