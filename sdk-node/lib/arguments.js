@@ -44,6 +44,12 @@ function counter(name, given) {
   return number;
 }
 
+/** A number that is one. */
+function finite(name, given) {
+  if (typeof given !== 'number' || !Number.isFinite(given)) throw wrongType(name, 'a finite number', given);
+  return given;
+}
+
 function options(name, given) {
   if (given === undefined) return {};
   if (typeof given !== 'object' || given === null || Array.isArray(given)) throw wrongType(name, 'an object', given);
@@ -70,7 +76,10 @@ function signal(given) {
 /** The JSON of settings. Unlike JSON.stringify it loses nothing: what cannot be said is refused by its name. */
 function json(name, given, depth = 0) {
   switch (typeof given) {
-    case 'string': case 'boolean': return JSON.stringify(given);
+    case 'string':
+      if (/\p{Surrogate}/u.test(given)) throw wrongType(name, 'well-formed text', given);
+      return JSON.stringify(given);
+    case 'boolean': return JSON.stringify(given);
     case 'bigint': return given.toString();
     case 'number':
       if (!Number.isFinite(given)) throw wrongType(name, 'a finite number', given);
@@ -108,4 +117,4 @@ function optionalSpan(name, given) {
   return given === undefined || given === null ? undefined : span(name, given);
 }
 
-module.exports = { text, nonEmpty, optionalText, func, whole, counter, options, only, signal, json, settings, span, optionalSpan };
+module.exports = { finite, text, nonEmpty, optionalText, func, whole, counter, options, only, signal, json, settings, span, optionalSpan };

@@ -3,30 +3,31 @@
  * What a function is told: which attempt it is, and a signal that is made only if somebody looks at it (making one costs
  * more than the whole call).
  */
-class Context {
-  #controller;
-  #reason;
-  #isAborted = false;
+// Symbols, and no private fields: those cost a fifth of a call.
+const CONTROLLER = Symbol('controller');
+const REASON = Symbol('reason');
 
+class Context {
   constructor(attempt, fence) {
     this.attempt = attempt;
     this.fence = fence;
+    this[CONTROLLER] = undefined;
+    this[REASON] = undefined;
   }
 
   get signal() {
-    if (this.#controller === undefined) {
-      this.#controller = new AbortController();
-      if (this.#isAborted) this.#controller.abort(this.#reason);
+    if (this[CONTROLLER] === undefined) {
+      this[CONTROLLER] = new AbortController();
+      if (this[REASON] !== undefined) this[CONTROLLER].abort(this[REASON]);
     }
-    return this.#controller.signal;
+    return this[CONTROLLER].signal;
   }
 
-  /** Nobody waits any more, because of `reason`. */
+  /** Nobody waits any more, because of `reason`, which is an error. */
   static abort(context, reason) {
-    if (context.#isAborted) return;
-    context.#isAborted = true;
-    context.#reason = reason;
-    context.#controller?.abort(reason);
+    if (context[REASON] !== undefined) return;
+    context[REASON] = reason;
+    context[CONTROLLER]?.abort(reason);
   }
 }
 

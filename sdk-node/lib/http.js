@@ -24,8 +24,10 @@ function problem(error) {
 /** The headers of a verdict. */
 function rateLimitHeaders(policy, verdict, options) {
   given.text('policy', policy);
-  if (typeof verdict?.remaining !== 'number') throw wrongType('verdict', 'what a limiter said', verdict);
+  if (typeof verdict?.remaining !== 'number' || typeof verdict.resetAfterMs !== 'number') throw wrongType('verdict', 'what a limiter said', verdict);
   const { limit = verdict.capacity, windowMs, reset = 'after' } = given.only('options', options, ['limit', 'windowMs', 'reset']);
+  given.finite('limit', limit);
+  if (windowMs !== undefined) given.finite('windowMs', windowMs);
   const retryAfterMs = verdict.isGranted || verdict.retryAfterMs === null ? undefined : verdict.retryAfterMs;
   return paired(native.httpRateLimit(policy, limit, windowMs, verdict.remaining, retryAfterMs, verdict.resetAfterMs, reset === 'at'));
 }

@@ -101,8 +101,12 @@ export interface CallOptions {
   totalTimeout?: Span | undefined;
 }
 
+/** Not there at run time: by which the compiler knows what a guard may answer in place of a failure. */
+declare const ALT: unique symbol;
+
 /** Whatever a function can be called through. `Alt` is what it may answer in place of a failure. */
 export interface Guard<Alt = never> {
+  readonly [ALT]?: () => Alt;
   /** Calls `fn` through it. */
   call<T>(fn: (context: Context) => T, options?: CallOptions): Promise<Awaited<T> | Alt>;
   /** A function like `fn`, every call of which goes through it. Arguments, `this` and the result keep their types. */
@@ -112,7 +116,7 @@ export interface Guard<Alt = never> {
 }
 
 /** What a guard may answer in place of a failure. */
-export type AltOf<G> = G extends Guard<infer Alt> ? Alt : never;
+export type AltOf<G> = G extends { readonly [ALT]?: () => infer Alt } ? Alt : never;
 
 /** Guards around each other, outermost first. With a function last: that function, through them. */
 export function wrap<G extends readonly [Guard<any>, ...Guard<any>[]]>(...guards: G): Guard<AltOf<G[number]>>;
@@ -159,11 +163,13 @@ export interface RetryOptions {
   /** Jitter that repeats itself, for tests. */
   seed?: number;
 }
-export class Retry implements Guard { private constructor(); call: Guard['call']; wrap: Guard['wrap'] }
+export interface Retry extends Guard {}
+export class Retry { private constructor(); }
 export function retry(options: RetryOptions): Retry;
 
 export interface TimeoutOptions { after: Span; name?: string; clock?: Clock }
-export class Timeout implements Guard { private constructor(); call: Guard['call']; wrap: Guard['wrap']; readonly afterMs: number }
+export interface Timeout extends Guard {}
+export class Timeout { private constructor(); readonly afterMs: number }
 /** The function is aborted, and no longer waited for, when the time is over. */
 export function timeout(after: Span | TimeoutOptions): Timeout;
 
@@ -178,7 +184,8 @@ export interface HedgeOptions {
   budget?: BudgetOptions;
   clock?: Clock;
 }
-export class Hedge implements Guard { private constructor(); call: Guard['call']; wrap: Guard['wrap']; readonly delayMs: number }
+export interface Hedge extends Guard {}
+export class Hedge { private constructor(); readonly delayMs: number }
 /** A second attempt when the first is slow; whoever is first wins, the other is aborted. For calls that may be made twice. */
 export function hedge(options: HedgeOptions): Hedge;
 
@@ -191,8 +198,9 @@ export interface BulkheadOptions {
   clock?: Clock;
 }
 export interface BulkheadMetrics { active: number; queued: number; available: number; completed: number; rejected: number; abandoned: number }
-export class Bulkhead implements Guard {
-  private constructor(); call: Guard['call']; wrap: Guard['wrap'];
+export interface Bulkhead extends Guard {}
+export class Bulkhead {
+  private constructor();
   readonly name: string;
   readonly metrics: BulkheadMetrics;
   /** A place to hold while something else is done. */
@@ -214,7 +222,8 @@ export interface FallbackOptions {
   /** To which failures it applies. To all but `INVALID_*` unless said. */
   when?: (error: unknown) => boolean;
 }
-export class Fallback<Alt> implements Guard<Alt> { private constructor(); call: Guard<Alt>['call']; wrap: Guard<Alt>['wrap'] }
+export interface Fallback<Alt> extends Guard<Alt> {}
+export class Fallback<Alt> { private constructor() }
 /** Another answer in place of a failure: a function of it, or a value. */
 export function fallback<Alt>(instead: (error: unknown, context: Context) => Alt, options?: FallbackOptions): Fallback<Awaited<Alt>>;
 export function fallback<const Alt>(instead: Alt, options?: FallbackOptions): Fallback<Alt>;
@@ -235,8 +244,9 @@ export interface PolicyOptions {
   sharedBulkhead?: { name?: string; maxConcurrentCalls: number; maxQueue?: number; maxWait?: Span; lease?: Span; priority?: number; whenAway?: Away };
   whenAway?: Away;
 }
-export class Policy implements Guard {
-  private constructor(); call: Guard['call']; wrap: Guard['wrap'];
+export interface Policy extends Guard {}
+export class Policy {
+  private constructor();
   readonly name: string;
   /** The stages it has, outermost first. */
   readonly order: Stage[];
@@ -305,8 +315,8 @@ export class Client implements AsyncDisposable {
   lock(name: string, options?: LockOptions): Lock;
   sharedBulkhead(name: string, options: number | SharedBulkheadOptions): SharedBulkhead;
   idempotent(name: string, options?: IdempotentOptions): Idempotent;
-  cached<T = unknown>(name: string, options?: CachedOptions): Cached<T>;
   cached(name: string, options: CachedOptions & { codec: 'bytes' }): Cached<Uint8Array>;
+  cached<T = unknown>(name: string, options?: CachedOptions): Cached<T>;
   /** Values that carry versions, so that a source that lags behind replaces nothing newer. */
   versioned<T = unknown>(name: string, options?: CachedOptions): VersionedCached<T>;
   policy(name: string, settings: PolicyOptions): Policy;
@@ -356,8 +366,9 @@ export interface Verdicts {
   each: Verdict[];
 }
 export interface CheckOptions { signal?: AbortSignal }
-export class Limiter implements Guard {
-  private constructor(); call: Guard['call']; wrap: Guard['wrap'];
+export interface Limiter extends Guard {}
+export class Limiter {
+  private constructor();
   readonly name: string;
   /** Takes `cost` cells (one unless said), or none. A refusal is a verdict, not an error. */
   check(key: string, cost?: number, options?: CheckOptions): Promise<Verdict>;
@@ -411,8 +422,9 @@ export interface BreakerSnapshot {
   version: bigint; config: Record<string, string>;
 }
 export interface BreakerEvents { transition: [transition: Transition] }
-export class Breaker extends EventEmitter<BreakerEvents> implements Guard {
-  private constructor(); call: Guard['call']; wrap: Guard['wrap'];
+export interface Breaker extends Guard {}
+export class Breaker extends EventEmitter<BreakerEvents> {
+  private constructor();
   readonly name: string;
   /** Where it stood when this process last heard of it; `null` before the first call. */
   readonly lastKnownState: BreakerState | null;
@@ -484,10 +496,10 @@ export class BulkheadGuard extends Holding {
 export interface Holder { owner: string; fence: bigint; heldMs: number; remainingMs: number; mode: 'exclusive' | 'shared'; meta: string | null; isBound: boolean }
 export interface Waiter { owner: string; mode: 'exclusive' | 'shared' | null; priority: number | null; waitedMs: number }
 export interface HoldingInfo { holders: Holder[]; holdersTotal: number; waiters: Waiter[]; waitersTotal: number; lastFence: bigint }
-export class Lock implements Guard {
+/** Calls through it run while the lock is held. Their `signal` is aborted when it is lost, and the answer is a `LockLostError`. */
+export interface Lock extends Guard {}
+export class Lock {
   private constructor();
-  /** Runs `fn` while the lock is held. Its `signal` is aborted when the lock is lost, and the answer is a `LockLostError`. */
-  call: Guard['call']; wrap: Guard['wrap'];
   readonly name: string;
   acquire(options?: WaitOptions): Promise<LockGuard>;
   /** Asks once, and does not wait. */
@@ -500,8 +512,9 @@ export class Lock implements Guard {
 export interface SharedBulkheadOptions {
   max: number; queue?: number; wait?: Span; priority?: number; lease?: Span; bound?: boolean; whenAway?: 'open' | 'closed';
 }
-export class SharedBulkhead implements Guard {
-  private constructor(); call: Guard['call']; wrap: Guard['wrap'];
+export interface SharedBulkhead extends Guard {}
+export class SharedBulkhead {
+  private constructor();
   readonly name: string;
   enter(options?: { wait?: Span; signal?: AbortSignal }): Promise<BulkheadGuard>;
   tryEnter(options?: { signal?: AbortSignal }): Promise<BulkheadGuard>;

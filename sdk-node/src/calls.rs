@@ -19,11 +19,6 @@ pub fn open_thread(env: Env, on_wake: Function<'_, (), Undefined>) -> napi::Resu
     open(env.raw(), on_wake.raw())
 }
 
-#[napi]
-pub fn settle_ok(key: u32, id: u32) -> napi::Result<Word> {
-    settle(key, id, Ok(Done { id, bytes: None }))
-}
-
 /// The same with the value as it is to be stored; `None`: there is none.
 #[napi]
 pub fn settle_bytes(key: u32, id: u32, bytes: Option<Buffer>) -> napi::Result<Word> {

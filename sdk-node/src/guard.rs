@@ -50,11 +50,18 @@ impl Layer {
 struct Layers {
     all: Arc<[Layer]>,
     interrupts: bool,
+    /// Of calls of which nothing particular is said.
+    nothing: Arc<CallSettings>,
 }
 
 thread_local! {
     /// The guards of this thread, by number: a number is the cheapest thing that JavaScript can hand over.
-    static GUARDS: RefCell<Vec<Option<Layers>>> = const { RefCell::new(Vec::new()) };
+    static GUARDS: RefCell<Guards> = const { RefCell::new(Guards { all: Vec::new(), free: Vec::new() }) };
+}
+
+struct Guards {
+    all: Vec<Option<Layers>>,
+    free: Vec<u32>,
 }
 
 /// Layers under a number. The number is free again when this is gone.
@@ -69,27 +76,30 @@ impl Guard {
     pub fn of(layers: Vec<Layer>) -> Self {
         let interrupts = layers.iter().any(Layer::interrupts);
         let all: Arc<[Layer]> = layers.into();
-        let layers = Layers { all: Arc::clone(&all), interrupts };
-        let number = GUARDS.with_borrow_mut(|guards| match guards.iter().position(Option::is_none) {
+        let layers = Layers { all: Arc::clone(&all), interrupts, nothing: Arc::default() };
+        let number = GUARDS.with_borrow_mut(|guards| match guards.free.pop() {
             Some(free) => {
-                guards[free] = Some(layers);
+                guards.all[free as usize] = Some(layers);
                 free
             }
             None => {
-                guards.push(Some(layers));
-                guards.len() - 1
+                guards.all.push(Some(layers));
+                (guards.all.len() - 1) as u32
             }
         });
-        Self { number: number as u32, all, interrupts }
+        Self { number, all, interrupts }
     }
 }
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        let _ = GUARDS.try_with(|guards| {
-            let freed = guards.borrow_mut().get_mut(self.number as usize).and_then(Option::take);
-            drop(freed);
+        let freed = GUARDS.try_with(|guards| {
+            let mut guards = guards.borrow_mut();
+            guards.free.push(self.number);
+            guards.all.get_mut(self.number as usize).and_then(Option::take)
         });
+        // Not while the table is borrowed: with its last handle anything may end.
+        drop(freed);
     }
 }
 
@@ -118,26 +128,25 @@ impl Guard {
     }
 }
 
-fn find(number: u32) -> napi::Result<(Arc<[Layer]>, bool)> {
+fn find(number: u32) -> napi::Result<(Arc<[Layer]>, bool, Arc<CallSettings>)> {
     let found = GUARDS.with_borrow(|guards| {
-        let layers = guards.get(number as usize)?.as_ref()?;
-        Some((Arc::clone(&layers.all), layers.interrupts))
+        let layers = guards.all.get(number as usize)?.as_ref()?;
+        Some((Arc::clone(&layers.all), layers.interrupts, Arc::clone(&layers.nothing)))
     });
     found.ok_or_else(|| napi::Error::from_reason("there is no such guard"))
 }
 
 /// Begins a call through the guard of this number.
-#[napi]
 pub fn begin_call(number: u32) -> napi::Result<Word> {
-    let (layers, interrupts) = find(number)?;
-    begin(interrupts, |desk| Running::Attempts(start(layers, desk, Arc::default())))
+    let (layers, interrupts, nothing) = find(number)?;
+    begin(interrupts, |desk| Running::Attempts(start(layers, desk, nothing)))
 }
 
 /// The same with what is particular to this call, as JSON.
 #[napi]
 pub fn begin_call_with(env: Env, number: u32, said: String) -> napi::Result<Word> {
     let particular: CallSettings = now(&env, settings(&said))?;
-    let (layers, interrupts) = find(number)?;
+    let (layers, interrupts, _) = find(number)?;
     begin(interrupts, |desk| Running::Attempts(start(layers, desk, Arc::new(particular))))
 }
 

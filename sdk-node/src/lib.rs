@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | `executor/` | polls the futures of calls on the thread of JavaScript |
 //! | `calls` | what JavaScript says about calls under way |
+//! | `quick` | the two functions that every call goes through |
 //! | `guard` | policies around a function, around each other |
 //! | `errors`, `thrown`, `convert` | values on their way |
 //! | the others | one file for each thing of the SDK |
@@ -15,6 +16,7 @@ mod convert;
 mod errors;
 mod executor;
 mod guard;
+mod quick;
 mod runtime;
 mod thrown;
 

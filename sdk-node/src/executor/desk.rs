@@ -125,19 +125,15 @@ impl Desk {
         }
     }
 
-    /// Whether a function of JavaScript is running for it.
-    pub fn is_running(&self) -> bool {
-        !self.state.lock().running.is_empty()
-    }
-
     pub fn has_orders(&self) -> bool {
         !self.state.lock().orders.is_empty()
     }
 
-    /// What is to be done after a poll that did not end it. The most usual order fits into the word.
-    pub fn pending_word(&self) -> Word {
+    /// What is to be done after a poll that did not end it (the most usual order fits into the word), and whether a function
+    /// of JavaScript is running for it.
+    pub fn pending(&self) -> (Word, bool) {
         let mut state = self.state.lock();
-        match state.orders.as_slice() {
+        let word = match state.orders.as_slice() {
             [] => WAIT,
             [Order::Start(id, None)] => {
                 let id = *id;
@@ -145,7 +141,8 @@ impl Desk {
                 id << 3 | RUN
             }
             _ => ORDERS,
-        }
+        };
+        (word, !state.running.is_empty())
     }
 
     /// As new, for the next call.

@@ -81,7 +81,8 @@ struct Slot {
     running: Option<Running>,
     answer: Option<Answer>,
     is_counted: bool,
-    /// Whether something of it may end an attempt that is running.
+    /// Whether something of it may end an attempt that is running: then it keeps the process here even while all it waits
+    /// for is a function of JavaScript.
     interrupts: bool,
 }
 
@@ -181,16 +182,6 @@ impl Executor {
         }
     }
 
-    /// Whether a call keeps the process here: not if all it waits for is a function of JavaScript.
-    fn recount(&mut self, key: u32) {
-        let Some(slot) = self.slot(key) else { return };
-        let counts = slot.running.is_some() && (slot.interrupts || !slot.desk.is_running());
-        if counts != slot.is_counted {
-            slot.is_counted = counts;
-            self.count(counts);
-        }
-    }
-
     /// One that was used before, or a new one.
     fn desk(&mut self, key: u32) -> Arc<Desk> {
         match self.desks.pop() {
@@ -210,7 +201,7 @@ pub fn begin(interrupts: bool, make: impl FnOnce(Arc<Desk>) -> Running) -> napi:
         Ok(running) => running,
         Err(panic) => Running::Ours(Box::pin(std::future::ready(panicked(panic)))),
     };
-    let code = poll_with(key, &desk, running, Fits::Nothing)? & 7;
+    let code = poll_with(key, desk, running, Fits::Nothing)? & 7;
     Ok(key << 3 | code)
 }
 
@@ -229,19 +220,24 @@ enum Fits {
 }
 
 /// Polls a call that is out of its slot, puts it back if it goes on, and says what to do.
-fn poll_with(key: u32, desk: &Arc<Desk>, mut running: Running, fits: Fits) -> napi::Result<Word> {
-    let waker = Waker::from(Arc::clone(desk));
+fn poll_with(key: u32, desk: Arc<Desk>, mut running: Running, fits: Fits) -> napi::Result<Word> {
+    let waker = Waker::from(Arc::clone(&desk));
     let mut context = Context::from_waker(&waker);
     let polled = catch_unwind(AssertUnwindSafe(|| running.poll(&mut context)));
     let answer = match polled {
         Ok(Poll::Pending) => {
+            let (word, is_running) = desk.pending();
             with(|executor| {
                 if let Some(slot) = executor.slot(key) {
                     slot.running = Some(running);
+                    let counts = slot.interrupts || !is_running;
+                    if counts != slot.is_counted {
+                        slot.is_counted = counts;
+                        executor.count(counts);
+                    }
                 }
-                executor.recount(key);
             })?;
-            return Ok(desk.pending_word());
+            return Ok(word);
         }
         Ok(Poll::Ready(answer)) => answer,
         Err(panic) => panicked(panic),
@@ -257,12 +253,15 @@ fn poll_with(key: u32, desk: &Arc<Desk>, mut running: Running, fits: Fits) -> na
         Answer::Failed(Failure::Inner(thrown)) if thrown.kept.is_none() && thrown.id > 0 => thrown.id << 3 | FAILED,
         _ => ORDERS,
     };
+    drop(desk);
     with(|executor| {
         if word & 7 == ORDERS {
             if let Some(slot) = executor.slot(key) {
                 slot.answer = Some(answer);
+                if std::mem::take(&mut slot.is_counted) {
+                    executor.count(false);
+                }
             }
-            executor.recount(key);
         } else {
             executor.retire(key);
         }
@@ -291,7 +290,7 @@ pub fn poll(key: u32) -> napi::Result<Word> {
         Some((Arc::clone(&slot.desk), slot.running.take()?))
     })?;
     match found {
-        Some((desk, running)) => poll_with(key, &desk, running, Fits::Ending),
+        Some((desk, running)) => poll_with(key, desk, running, Fits::Ending),
         None => Ok(WAIT),
     }
 }
@@ -301,7 +300,7 @@ pub fn settle(key: u32, id: u32, settled: Settled) -> napi::Result<Word> {
     let found = with(|executor| {
         let slot = executor.slot(key)?;
         let (desk, running) = (Arc::clone(&slot.desk), slot.running.take());
-        if desk.is_load() {
+        if running.is_none() && desk.is_load() {
             executor.remove(key);
         }
         Some((desk, running))
@@ -309,7 +308,7 @@ pub fn settle(key: u32, id: u32, settled: Settled) -> napi::Result<Word> {
     let Some((desk, running)) = found else { return Ok(WAIT) };
     desk.settle(id, settled);
     match running {
-        Some(running) => poll_with(key, &desk, running, Fits::Ending),
+        Some(running) => poll_with(key, desk, running, Fits::Ending),
         None => Ok(WAIT),
     }
 }
