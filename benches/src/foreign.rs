@@ -49,11 +49,17 @@ pub fn python(script: &str) -> Result<Program, String> {
 
 /// `script` in a folder of `peers/` that has a package.json.
 pub fn node(folder: &str, script: &str) -> Result<Program, String> {
-    let place = copied(folder, &["package.json", script])?;
+    let place = node_packages(folder, &["package.json", script])?;
+    Ok(Program::new("node".into(), Some(place.join(script))))
+}
+
+/// These files of a folder of `peers/`, in a place where the packages of its package.json are.
+pub fn node_packages(folder: &str, files: &[&str]) -> Result<PathBuf, String> {
+    let place = copied(folder, files)?;
     run(Command::new("node").arg("--version"))?;
     let quietly = ["install", "--silent", "--no-audit", "--no-fund", "--no-package-lock"];
     run(Command::new("npm").args(quietly).current_dir(&place))?;
-    Ok(Program::new("node".into(), Some(place.join(script))))
+    Ok(place)
 }
 
 /// What a folder of `peers/` with a go.mod builds.
@@ -104,7 +110,7 @@ pub fn replaced(from: &Path, to: &Path) -> Result<(), String> {
 }
 
 /// What the command printed; if it failed, the last line of its complaint.
-fn run(command: &mut Command) -> Result<String, String> {
+pub fn run(command: &mut Command) -> Result<String, String> {
     let program = command.get_program().to_string_lossy().into_owned();
     let output = command.stdin(Stdio::null()).output().map_err(|error| format!("{program} does not start: {error}"))?;
     if output.status.success() {
