@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Awaitable
 from dataclasses import dataclass, field
-from typing import Any, Awaitable, Callable
+from typing import Any, Callable
 
 import resil
 from running import connect, this_run, url

@@ -55,7 +55,10 @@ pub fn make(
     let judge = Judge::read(None, ignore)?;
     let settings: resil::settings::BreakerSettings = read(settings)?;
     let breaker = spelled(client.breaker(name, spelled(settings.options(None))?))?;
-    let around = Around::new("a call through a breaker", Circuit { breaker: breaker.clone(), generation, judge: Arc::clone(&judge) });
+    let around = Around::new(
+        "a call through a breaker",
+        Circuit { breaker: breaker.clone(), generation, judge: Arc::clone(&judge) },
+    );
     let entered = Arc::default();
     Py::new(py, PyClassInitializer::from(around).add_subclass(PyBreaker { breaker, generation, judge, entered }))
 }
@@ -108,7 +111,8 @@ impl PyBreaker {
         let error = PyErr::from_value(error.clone());
         if let Some(ours) = crate::errors::ours(py, &error) {
             use resil::Code;
-            let failed = matches!(ours.code(), Code::Timeout | Code::Panicked | Code::LoadFailed | Code::RetryExhausted);
+            let failed =
+                matches!(ours.code(), Code::Timeout | Code::Panicked | Code::LoadFailed | Code::RetryExhausted);
             return Ok(if failed { Report::Failure } else { Report::Cancel });
         }
         let ignored = self.judge.ignore.as_ref().map_or(Ok(false), |ignore| ignore.matches(py, &error))?;

@@ -92,13 +92,7 @@ impl PyBulkhead {
     }
 
     #[pyo3(signature = (_type, _value, _traceback, /))]
-    fn __exit__(
-        &self,
-        py: Python<'_>,
-        _type: Py<PyAny>,
-        _value: Py<PyAny>,
-        _traceback: Py<PyAny>,
-    ) -> PyResult<()> {
+    fn __exit__(&self, py: Python<'_>, _type: Py<PyAny>, _value: Py<PyAny>, _traceback: Py<PyAny>) -> PyResult<()> {
         self.entered.pop(Who::is_here(py)?).map(drop)
     }
 

@@ -144,11 +144,7 @@ impl PyClient {
 
     /// Policies from a file of JSON or YAML, or from its text.
     #[pyo3(signature = (path=None, *, text=None))]
-    fn policies(
-        &self,
-        path: Option<&Bound<'_, PyAny>>,
-        text: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<PyPolicies> {
+    fn policies(&self, path: Option<&Bound<'_, PyAny>>, text: Option<&Bound<'_, PyAny>>) -> PyResult<PyPolicies> {
         self.generation.check()?;
         policy::read_file(&self.client, self.generation, path, text)
     }

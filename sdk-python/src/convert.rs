@@ -64,6 +64,12 @@ pub fn whole<N: TryFrom<i64> + TryFrom<u64>>(name: &str, given: &Bound<'_, PyAny
     small.or_else(large).ok_or_else(|| wrong_value(name, format!("is out of range: {given}")))
 }
 
+/// True or false, and nothing that is only taken for it.
+pub fn truth(name: &str, given: Option<&Bound<'_, PyAny>>) -> PyResult<bool> {
+    let Some(given) = given else { return Ok(false) };
+    Ok(given.cast::<PyBool>().map_err(|_| wrong_type(name, "bool", given))?.is_true())
+}
+
 /// What was said, for serde to read: durations are seconds as numbers.
 pub fn said(path: &str, given: &Bound<'_, PyAny>) -> PyResult<Value> {
     said_within(path, given, 0)

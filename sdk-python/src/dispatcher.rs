@@ -78,12 +78,7 @@ impl PyDispatcher {
 
     /// Runs `fn(item)` on every item. The results are in the order of the items: a list, or for a coroutine function
     /// something to await that gives one. Plain functions run in threads.
-    fn run<'py>(
-        &self,
-        py: Python<'py>,
-        items: &Bound<'py, PyAny>,
-        r#fn: Bound<'py, PyAny>,
-    ) -> PyResult<Py<PyAny>> {
+    fn run<'py>(&self, py: Python<'py>, items: &Bound<'py, PyAny>, r#fn: Bound<'py, PyAny>) -> PyResult<Py<PyAny>> {
         let kind = Kind::of(&r#fn)?;
         let items = items.try_iter().map_err(|_| wrong_type("items", "something to iterate over", items))?;
         let items = items.map(|item| item.map(Bound::unbind)).collect::<PyResult<Vec<_>>>()?;

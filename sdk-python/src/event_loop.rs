@@ -36,7 +36,10 @@ pub struct EventLoop {
 
 enum Signal {
     #[cfg(unix)]
-    Socket { ours: std::os::unix::net::UnixStream, theirs: std::os::unix::net::UnixStream },
+    Socket {
+        ours: std::os::unix::net::UnixStream,
+        theirs: std::os::unix::net::UnixStream,
+    },
     Thread(std::sync::mpsc::Sender<()>),
 }
 
@@ -103,7 +106,8 @@ impl EventLoop {
         let (event_loop, drain) = (running.clone().unbind(), Py::new(running.py(), Drain(Arc::clone(&made)))?);
         std::thread::Builder::new().name("resil-wake".to_owned()).spawn(move || {
             while told.recv().is_ok() {
-                let is_open = Python::attach(|py| event_loop.call_method1(py, "call_soon_threadsafe", (&drain,)).is_ok());
+                let is_open =
+                    Python::attach(|py| event_loop.call_method1(py, "call_soon_threadsafe", (&drain,)).is_ok());
                 if !is_open {
                     return;
                 }

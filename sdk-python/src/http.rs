@@ -4,7 +4,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use resil::http::{IdempotencyKey, RateLimit, Reset, fingerprint};
 
-use crate::convert::{seconds, text};
+use crate::convert::{seconds, text, truth, whole};
 use crate::errors::{ours, raised, wrong_type};
 use crate::http_answers::answer;
 use crate::limiter::PyVerdict;
@@ -16,14 +16,14 @@ use crate::limiter::PyVerdict;
 pub fn rate_limit_headers(
     policy: &Bound<'_, PyAny>,
     verdict: &Bound<'_, PyAny>,
-    limit: Option<u64>,
+    limit: Option<&Bound<'_, PyAny>>,
     period: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Vec<(String, String)>> {
     let policy = text("policy", policy)?;
     let verdict = verdict.cast::<PyVerdict>().map_err(|_| wrong_type("verdict", "a resil.Verdict", verdict))?;
     let mut told = RateLimit::of(&policy, &verdict.get().0);
     told.window = period.map(|period| seconds("period", period)).transpose()?;
-    told.limit = limit.unwrap_or(told.limit);
+    told.limit = limit.map_or(Ok(told.limit), |limit| whole("limit", limit))?;
     let headers = told.headers(Reset::After);
     Ok(headers.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
 }
@@ -47,10 +47,10 @@ pub fn problem<'py>(error: &Bound<'py, PyAny>, policies: Option<&Bound<'py, PyAn
 /// The key of an `Idempotency-Key` header; None if there is none and none is required. One that is malformed is refused. With
 /// `tenant`, as one of his: no two tenants share a key.
 #[pyfunction]
-#[pyo3(signature = (header, *, required=false, tenant=None))]
+#[pyo3(signature = (header, *, required=None, tenant=None))]
 pub fn idempotency_key(
     header: &Bound<'_, PyAny>,
-    required: bool,
+    required: Option<&Bound<'_, PyAny>>,
     tenant: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Option<String>> {
     let py = header.py();
@@ -59,7 +59,11 @@ pub fn idempotency_key(
     } else {
         Some(header.cast::<PyBytes>().map_err(|_| wrong_type("header", "bytes or None", header))?.as_bytes())
     };
-    let key = if required { IdempotencyKey::required(bytes).map(Some) } else { IdempotencyKey::optional(bytes) };
+    let key = if truth("required", required)? {
+        IdempotencyKey::required(bytes).map(Some)
+    } else {
+        IdempotencyKey::optional(bytes)
+    };
     let tenant = tenant.map(|tenant| text("tenant", tenant)).transpose()?;
     Ok(raised(py, key)?.map(|key| match &tenant {
         Some(tenant) => key.of_tenant(tenant),

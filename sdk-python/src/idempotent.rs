@@ -14,7 +14,7 @@ use crate::answer::{Answer, Running, drive};
 use crate::around::{Around, Runs};
 use crate::cached::KeyOf;
 use crate::codec::Codec;
-use crate::convert::{key, optional_text, seconds, text};
+use crate::convert::{key, optional_text, seconds, text, truth};
 use crate::errors::{raised_later, wrong_type};
 use crate::lost::Lost;
 use crate::runtime::Generation;
@@ -112,7 +112,11 @@ struct Request {
 }
 
 impl Kept {
-    async fn run(self: Arc<Self>, request: Request, work: Arc<Work>) -> Result<(Py<PyAny>, Outcome<()>), Failure<PyErr>> {
+    async fn run(
+        self: Arc<Self>,
+        request: Request,
+        work: Arc<Work>,
+    ) -> Result<(Py<PyAny>, Outcome<()>), Failure<PyErr>> {
         // The one who runs gets its own result, as it was returned.
         let own: Arc<Mutex<Option<Py<PyAny>>>> = Arc::default();
         let Request { key, fingerprint, with_run } = request;
@@ -225,7 +229,7 @@ impl PyIdempotent {
     ///
     /// The same key with another `fingerprint` (the request's body, say) is IdempotencyMismatchError. With `with_run=True` the
     /// function gets a Run in front of its arguments. An exception frees the key, unless it is one to remember.
-    #[pyo3(signature = (key, r#fn, /, *args, fingerprint=None, with_run=false, **kwargs))]
+    #[pyo3(signature = (key, r#fn, /, *args, fingerprint=None, with_run=None, **kwargs))]
     #[allow(clippy::too_many_arguments)]
     fn run<'py>(
         &self,
@@ -234,12 +238,12 @@ impl PyIdempotent {
         r#fn: Bound<'py, PyAny>,
         args: Bound<'py, PyTuple>,
         fingerprint: Option<&Bound<'py, PyAny>>,
-        with_run: bool,
+        with_run: Option<&Bound<'py, PyAny>>,
         kwargs: Option<Bound<'py, PyDict>>,
     ) -> PyResult<Py<PyAny>> {
         self.0.generation.check()?;
         let fingerprint = fingerprint.map(|given| self::key("fingerprint", given)).transpose()?.unwrap_or_default();
-        let request = Request { key: text("key", key)?, fingerprint, with_run };
+        let request = Request { key: text("key", key)?, fingerprint, with_run: truth("with_run", with_run)? };
         match Kind::of(&r#fn)? {
             Kind::Plain => {
                 drive(py, Self::done(Arc::clone(&self.0), request, Work::new(r#fn, args, kwargs, How::Here)))

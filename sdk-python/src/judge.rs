@@ -45,9 +45,7 @@ impl Which {
     /// What a function says: not at all, yes, or yes after a while.
     fn applies(&self, py: Python<'_>, error: &PyErr) -> PyResult<Option<Class>> {
         match self {
-            Self::Classes(classes) => {
-                Ok(error.value(py).is_instance(classes.bind(py))?.then_some(Class::Retry))
-            }
+            Self::Classes(classes) => Ok(error.value(py).is_instance(classes.bind(py))?.then_some(Class::Retry)),
             Self::Function(function) => {
                 let said = function.bind(py).call1((error.value(py),))?;
                 if said.is_none() {

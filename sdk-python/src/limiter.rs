@@ -152,7 +152,12 @@ pub struct PyLimiter {
 
 impl PyLimiter {
     /// A question with its key, answered later.
-    fn ask<F, T>(&self, what: &'static str, given: &Bound<'_, PyAny>, question: impl FnOnce(Limiter, Vec<u8>) -> F) -> PyResult<Answer>
+    fn ask<F, T>(
+        &self,
+        what: &'static str,
+        given: &Bound<'_, PyAny>,
+        question: impl FnOnce(Limiter, Vec<u8>) -> F,
+    ) -> PyResult<Answer>
     where
         F: Future<Output = Result<T, resil::Error>> + Send + 'static,
         T: Told,
@@ -229,7 +234,11 @@ impl PyLimiter {
     /// Waits for one's turn, for at most `max_wait` seconds; else raises RateLimitExceededError at once.
     fn until_ready(&self, key: &Bound<'_, PyAny>, max_wait: &Bound<'_, PyAny>) -> PyResult<Answer> {
         let max_wait = crate::convert::seconds("max_wait", max_wait)?;
-        self.ask("limiter.until_ready()", key, move |limiter, key| async move { limiter.until_ready(key, max_wait).await })
+        self.ask(
+            "limiter.until_ready()",
+            key,
+            move |limiter, key| async move { limiter.until_ready(key, max_wait).await },
+        )
     }
 
     /// The limit for one key, to put around functions and blocks. For a decorator `key` may also be a function of the

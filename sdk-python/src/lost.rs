@@ -60,7 +60,16 @@ impl Lost {
 pub struct Watch {
     watching: tokio::task::JoinHandle<()>,
     task: Py<PyAny>,
-    has_struck: Arc<Mutex<bool>>,
+    stage: Arc<Mutex<Stage>>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Watching,
+    /// The task was cancelled.
+    Struck,
+    /// The block was left: a strike that is on its way must not hit what the task does next.
+    Left,
 }
 
 impl Watch {
@@ -68,23 +77,24 @@ impl Watch {
     pub fn begin(py: Python<'_>, lost: CancellationToken) -> PyResult<Self> {
         let (_, home) = EventLoop::current(py)?;
         let task = py.import("asyncio")?.call_method0("current_task")?.unbind();
-        let has_struck = Arc::new(Mutex::new(false));
-        let (victim, struck) = (task.clone_ref(py), Arc::clone(&has_struck));
+        let stage = Arc::new(Mutex::new(Stage::Watching));
+        let (victim, seen) = (task.clone_ref(py), Arc::clone(&stage));
         let watching = runtime::handle()?.spawn(async move {
             lost.cancelled().await;
             home.later(move |py| {
-                *struck.lock() = true;
-                let _ = victim.call_method0(py, "cancel");
+                let is_inside = std::mem::replace(&mut *seen.lock(), Stage::Struck) == Stage::Watching;
+                if is_inside {
+                    let _ = victim.call_method0(py, "cancel");
+                }
             });
         });
-        Ok(Self { watching, task, has_struck })
+        Ok(Self { watching, task, stage })
     }
 
     /// The block is left. Whether its cancellation was ours, and only ours.
     pub fn end(self, py: Python<'_>, error: &Bound<'_, PyAny>) -> PyResult<bool> {
         self.watching.abort();
-        if !*self.has_struck.lock() {
-            // Nobody strikes any more: what is on its way finds a flag that nobody reads.
+        if std::mem::replace(&mut *self.stage.lock(), Stage::Left) == Stage::Watching {
             return Ok(false);
         }
         let left = match self.task.call_method0(py, "uncancel") {

@@ -43,7 +43,8 @@ impl Runs for Arc<Whole> {
         let policy = self.policy.usual();
         if policy.order().contains(&Stage::Hedge) {
             Needs::Several
-        } else if policy.interrupts() || self.options.attempt_timeout.is_some() || self.options.total_timeout.is_some() {
+        } else if policy.interrupts() || self.options.attempt_timeout.is_some() || self.options.total_timeout.is_some()
+        {
             Needs::ToLeave
         } else {
             Needs::Nothing
@@ -85,7 +86,7 @@ fn judge_of(
     ignore: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Arc<Judge>> {
     if on.is_none() && settings.retry.is_some() {
-        return Err(PyTypeError::new_err("on must say which exceptions are retried"));
+        return Err(PyTypeError::new_err("on must say which exceptions retry is for"));
     }
     Judge::read(on, ignore)
 }

@@ -67,7 +67,8 @@ impl PyRetry {
         };
         let (usual, kept) = (spelled(build(&settings))?, settings.clone());
         let retry = Mode::of(usual, move |attempts| build(&without_waits(&kept, attempts)).ok());
-        Ok(PyClassInitializer::from(Around::new("a call that is retried", Again { retry, judge })).add_subclass(Self { settings }))
+        Ok(PyClassInitializer::from(Around::new("a call that is retried", Again { retry, judge }))
+            .add_subclass(Self { settings }))
     }
 
     /// Attempts in all, the first included.

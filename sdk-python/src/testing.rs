@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyBytes, PyList};
+use pyo3::types::{PyBytes, PyList};
 use resil::clock::Clock;
 use resil::policy::RetrySettings;
 use resil::testing::Value;
 
 use crate::answer::Answer;
 use crate::client::PyClient;
-use crate::convert::{key, seconds, whole};
+use crate::convert::{key, seconds, truth, whole};
 use crate::errors::{raised, raised_later, wrong_type};
 
 static IS_ON: AtomicBool = AtomicBool::new(false);
@@ -24,10 +24,7 @@ static ATTEMPTS: AtomicU32 = AtomicU32::new(0);
 #[pyfunction]
 #[pyo3(signature = (on=None, *, attempts=None))]
 pub fn set_testing(on: Option<&Bound<'_, PyAny>>, attempts: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
-    let on = match on {
-        Some(on) => on.cast::<PyBool>().map_err(|_| wrong_type("on", "bool", on))?.is_true(),
-        None => true,
-    };
+    let on = on.is_none() || truth("on", on)?;
     let attempts = match attempts {
         Some(given) => match whole("attempts", given)? {
             0 => return Err(crate::errors::wrong_value("attempts", "must be at least 1")),

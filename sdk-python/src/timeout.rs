@@ -40,7 +40,9 @@ impl PyTimeout {
         clock: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<PyClassInitializer<Self>> {
         let mut timeout = Timeout::attempt(seconds("after", after)?).map_err(|error| match error {
-            resil::Error::InvalidPolicy { reason, .. } => resil::Error::InvalidPolicy { field: "after".to_owned(), reason },
+            resil::Error::InvalidPolicy { reason, .. } => {
+                resil::Error::InvalidPolicy { field: "after".to_owned(), reason }
+            }
             other => other,
         });
         if let Some(name) = optional_text("name", name)? {

@@ -20,9 +20,10 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+from collections.abc import Awaitable, Iterable, MutableMapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Awaitable, Callable, Iterable, List, MutableMapping, Optional, Tuple, Union
+from typing import TYPE_CHECKING, Any, Callable, Union
 
 from ._native import Client, Idempotent, Limiter, Run, body_too_large, record_answer, replayed_answer
 from .errors import RateLimitExceededError, ResilError
@@ -39,7 +40,7 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
-_Headers = List[Tuple[bytes, bytes]]
+_Headers = list[tuple[bytes, bytes]]
 
 #: Under this name the application finds its :class:`resil.Run` (``fence``, ``attempt``) in the scope of its request.
 RUN = "resil.run"
@@ -62,17 +63,17 @@ class Request:
         return str(self.scope["path"])
 
     @property
-    def client_host(self) -> Optional[str]:
+    def client_host(self) -> str | None:
         """Who is connected: behind a proxy that is the proxy, unless the server was told to trust what it says."""
         client = self.scope.get("client")
         return client[0] if client else None
 
-    def header(self, name: str) -> Optional[str]:
+    def header(self, name: str) -> str | None:
         """The first header of that name."""
         value = self._raw_header(name.lower().encode("latin-1"))
         return None if value is None else value.decode("latin-1")
 
-    def _raw_header(self, name: bytes) -> Optional[bytes]:
+    def _raw_header(self, name: bytes) -> bytes | None:
         found = (value for given, value in self.scope["headers"] if given.lower() == name)
         return next((bytes(value) for value in found), None)
 
@@ -89,16 +90,16 @@ class Tier:
     """Which limit a request falls under, and whose."""
 
     limiter: Limiter
-    key: Union[str, bytes]
+    key: str | bytes
     cost: int = 1
     #: What clients know the limit as; the limiter's own name unless said.
-    name: Optional[str] = None
+    name: str | None = None
     #: What clients are told the rate is, in place of what can be had at once.
-    limit: Optional[int] = None
-    period: Union[float, timedelta, None] = None
+    limit: int | None = None
+    period: float | timedelta | None = None
 
 
-_Chosen = Union[Tier, Tuple[Limiter, Union[str, bytes]], None]
+_Chosen = Union[Tier, tuple[Limiter, Union[str, bytes]], None]
 
 
 class RateLimitMiddleware:
@@ -109,7 +110,7 @@ class RateLimitMiddleware:
     for who is refused. If the limiter cannot decide (the server is away, and the limit says ``closed``), that is the answer.
     """
 
-    def __init__(self, app: App, tier: Callable[[Request], Union[_Chosen, Awaitable[_Chosen]]]) -> None:
+    def __init__(self, app: App, tier: Callable[[Request], _Chosen | Awaitable[_Chosen]]) -> None:
         self._app = app
         self._tier = tier
 
@@ -162,11 +163,11 @@ class IdempotencyMiddleware:
     def __init__(
         self,
         app: App,
-        client: Union[Client, Callable[[Request], Client]],
+        client: Client | Callable[[Request], Client],
         name: str,
         *,
         tenant: Callable[[Request], str],
-        required: Union[bool, Callable[[Request], bool]] = False,
+        required: bool | Callable[[Request], bool] = False,
         methods: Iterable[str] = ("POST", "PATCH"),
         max_body: int = 1 << 20,
         max_answer: int = 1 << 20,
@@ -181,7 +182,7 @@ class IdempotencyMiddleware:
         self._max_body = max_body
         self._max_answer = max_answer
         self._settings = settings
-        self._made: Optional[Tuple[Client, Idempotent]] = None
+        self._made: tuple[Client, Idempotent] | None = None
         # Tasks of clients that hung up: the loop alone would let go of them.
         self._running: set[asyncio.Task[None]] = set()
         if isinstance(client, Client):
@@ -218,12 +219,12 @@ class IdempotencyMiddleware:
         # A server may cancel the request of a client that has left; the work goes on.
         await asyncio.shield(work)
 
-    async def _read(self, request: Request, receive: Receive) -> Optional[bytes]:
+    async def _read(self, request: Request, receive: Receive) -> bytes | None:
         """The body; None if it is too large."""
         said = request.header("content-length") or ""
         if said.isdigit() and int(said) > self._max_body:
             return None
-        parts: List[bytes] = []
+        parts: list[bytes] = []
         length = 0
         while True:
             message = await receive()
@@ -294,7 +295,7 @@ class _Kept:
     def __init__(self, send: Send, max_answer: int) -> None:
         self._send = send
         self._max_answer = max_answer
-        self._held: List[Message] = []
+        self._held: list[Message] = []
         self._length = 0
         self._status = 0
         self.is_passed_on = False
@@ -333,7 +334,7 @@ class _Kept:
         return recorded if self._held else b""
 
 
-def _encoded(headers: Iterable[Tuple[str, str]]) -> _Headers:
+def _encoded(headers: Iterable[tuple[str, str]]) -> _Headers:
     return [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers]
 
 

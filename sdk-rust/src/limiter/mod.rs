@@ -38,17 +38,16 @@ mod several;
 #[cfg(test)]
 mod tests;
 mod turn;
+mod verdict;
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use metrics::Counter;
 use resil_core::limits::COST_MAX;
-use resil_core::rate_limit::{Ask, Quota, Reading};
+use resil_core::rate_limit::{Ask, Quota};
 use resil_wire::answer::Answer;
 use resil_wire::command::Command;
-use resil_wire::gcra::Numbers;
-use serde::Serialize;
 use smallvec::SmallVec;
 
 use self::denied::{Denial, Denied};
@@ -56,12 +55,12 @@ pub use self::limit::Limit;
 pub(crate) use self::limit::span;
 use self::limit::{Checked, Shape};
 pub use self::several::Verdicts;
+pub use self::verdict::{DecidedBy, Verdict};
 use crate::backend::Backend;
 use crate::backend::memory::Memory;
 use crate::client::Client;
 use crate::error::Error;
 use crate::health::Away;
-use crate::policy::span_text;
 use crate::{keys, telemetry};
 
 /// What all limiters of a client share.
@@ -85,70 +84,6 @@ struct Inner {
     limit: Checked,
     shape_id: u64,
     rejections: Counter,
-}
-
-/// Who said so.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub enum DecidedBy {
-    Server,
-    /// The server had denied it, and the time it named is not over.
-    DenyCache,
-    /// The machine in this process: the server is away.
-    Local,
-    /// Nobody: the server is away, and the limit says [`Away::Open`].
-    AwayOpen,
-}
-
-/// What came of a question.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Verdict {
-    /// Cells that were taken (by a refund: given back; by a peek: there to be taken).
-    pub granted: u32,
-    /// What the tightest tier holds when it is full.
-    pub capacity: u32,
-    /// What is left there. Not known to be more than this if nobody was asked.
-    pub remaining: u32,
-    /// How long until what was refused can be had, by who is alone; zero if nothing was refused. `None`: never, it costs
-    /// more than the limit holds.
-    #[serde(with = "span_text::optional")]
-    pub retry_after: Option<Duration>,
-    /// How long until it is full again.
-    #[serde(with = "span_text")]
-    pub reset_after: Duration,
-    pub decided_by: DecidedBy,
-}
-
-impl Verdict {
-    pub fn is_granted(&self) -> bool {
-        self.granted > 0
-    }
-
-    /// What memory says.
-    #[inline]
-    fn of(granted: u32, reading: &Reading) -> Self {
-        Self {
-            granted,
-            capacity: reading.capacity,
-            remaining: reading.remaining,
-            retry_after: millis(reading.retry_after.ms()),
-            reset_after: millis(reading.reset_after.ceil_ms()).unwrap_or_default(),
-            decided_by: DecidedBy::Server,
-        }
-    }
-
-    fn read(granted: i64, numbers: &Numbers, decided_by: DecidedBy) -> Self {
-        let cells = |number: i64| u32::try_from(number.max(0)).unwrap_or(u32::MAX);
-        Self {
-            granted: cells(granted),
-            capacity: cells(numbers.capacity),
-            remaining: cells(numbers.remaining),
-            retry_after: millis(numbers.retry_after_ms),
-            reset_after: millis(numbers.reset_after_ms).unwrap_or_default(),
-            decided_by,
-        }
-    }
 }
 
 /// Milliseconds of a reply; -1 is `None`.

@@ -6,7 +6,7 @@
 //! BOUNDTO are plain leases, and a heartbeat has nothing to say.
 //!
 //! # The map
-//! - `store`: the keys, in shards; `hashing`: which of them; `fences`: one counter for all of them; `registry`: stores that are shared by name.
+//! - `store`: the keys, in shards; `fences`: one counter for all of them; `registry`: stores that are shared by name.
 //! - `limits`, `breakers`, `holdings`, `idempotency`, `flights`: the commands.
 //! - `room`: a key and its line; `waiting`: a call that waits; `keeper`: who wakes keys when nobody asks.
 //! - `bounds`: what a server would refuse.
@@ -15,7 +15,6 @@ mod bounds;
 mod breakers;
 mod fences;
 mod flights;
-mod hashing;
 mod holdings;
 mod idempotency;
 mod keeper;

@@ -11,6 +11,7 @@ use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
+use foldhash::fast::RandomState;
 use indexmap::IndexMap;
 use indexmap::map::RawEntryApiV1;
 use parking_lot::{Mutex, MutexGuard};
@@ -23,7 +24,6 @@ use smallvec::SmallVec;
 
 use super::fences::Fences;
 use super::flights::Flights;
-use super::hashing::Seeds;
 use super::holdings::{Bulkheads, Locks};
 use super::idempotency::Idempotency;
 use super::keeper::Keeper;
@@ -94,7 +94,7 @@ struct Entry {
 }
 
 struct Keys {
-    map: IndexMap<Box<[u8]>, Entry, Seeds>,
+    map: IndexMap<Box<[u8]>, Entry, RandomState>,
     /// Where the sweep goes on.
     cursor: usize,
     calls: u32,
@@ -107,7 +107,7 @@ struct Shard(Mutex<Keys>);
 pub(super) struct Store {
     shards: Box<[Shard]>,
     /// The same for all shards: what says which shard it is finds the key there, too.
-    seeds: Seeds,
+    hasher: RandomState,
     next_swept: AtomicUsize,
     last_waiter: AtomicU64,
     pub fences: Fences,
@@ -117,11 +117,11 @@ pub(super) struct Store {
 
 impl Store {
     pub fn new(clock: Clock) -> Arc<Self> {
-        let seeds = Seeds::random();
-        let keys = || Keys { map: IndexMap::with_hasher(seeds), cursor: 0, calls: 0 };
+        let hasher = RandomState::default();
+        let keys = || Keys { map: IndexMap::with_hasher(hasher.clone()), cursor: 0, calls: 0 };
         Arc::new(Self {
             shards: (0..SHARDS).map(|_| Shard(Mutex::new(keys()))).collect(),
-            seeds,
+            hasher,
             next_swept: AtomicUsize::new(0),
             last_waiter: AtomicU64::new(0),
             fences: Fences::default(),
@@ -242,7 +242,7 @@ impl Store {
 
     #[inline]
     fn hash(&self, key: &[u8]) -> u64 {
-        self.seeds.hash_one(key)
+        self.hasher.hash_one(key)
     }
 
     #[inline]

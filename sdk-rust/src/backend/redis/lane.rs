@@ -10,11 +10,13 @@
 //!
 //! # Why not redis-rs' own
 //! It wakes its task for every command, and reads replies value by value: from 64 tasks that is most of the time of a call.
-//! It is still what greets the server (protocol, password, database, name): see [`connect`].
+//! It is still what greets the server (protocol, password, database, name): see [`stream`].
 //!
 //! # One packet for many
 //! A task that is woken by a question is the next to run, so it would send every question alone. If others are on their
 //! way it lets those run first that can, once: they may have questions, too. Whoever is alone is sent at once.
+
+mod stream;
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -24,17 +26,13 @@ use std::task::{Context, Poll, ready};
 
 use futures_util::task::AtomicWaker;
 use parking_lot::Mutex;
-use redis::aio::MultiplexedConnection;
-use redis::{ConnectionAddr, ConnectionInfo};
+use redis::ConnectionInfo;
 use resil_wire::reply::Value;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
-#[cfg(unix)]
-use tokio::net::UnixStream;
+use tokio::io::ReadBuf;
 use tokio::sync::{Notify, oneshot};
 use tokio::task::AbortHandle;
 
-use super::link::untimed;
+use self::stream::Stream;
 use super::resp::{self, Said, Unread};
 use super::trouble::Trouble;
 
@@ -84,7 +82,7 @@ struct Question {
 impl Lane {
     /// Connects and greets. `alarm` rings when the connection ends.
     pub async fn open(info: &ConnectionInfo, alarm: &Arc<Notify>) -> Result<Self, Trouble> {
-        let stream = greeted(info, connect(info).await?).await?;
+        let stream = Stream::connect(info).await?;
         Ok(Self::over(stream, alarm))
     }
 
@@ -129,7 +127,7 @@ impl Future for Asked {
     }
 }
 
-const BROKE: &str = "the connection broke";
+pub(super) const BROKE: &str = "the connection broke";
 
 /// The task: it ends with the connection.
 struct Driver {
@@ -316,92 +314,6 @@ impl Inbox {
             }
             _ => Poll::Ready(Err(Over)),
         }
-    }
-}
-
-/// Without TLS: that is still left to redis-rs.
-enum Stream {
-    Tcp(TcpStream),
-    #[cfg(unix)]
-    Unix(UnixStream),
-}
-
-impl Stream {
-    fn poll_read(&mut self, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<std::io::Result<()>> {
-        match self {
-            Self::Tcp(stream) => Pin::new(stream).poll_read(context, buffer),
-            #[cfg(unix)]
-            Self::Unix(stream) => Pin::new(stream).poll_read(context, buffer),
-        }
-    }
-
-    fn poll_write(&mut self, context: &mut Context<'_>, bytes: &[u8]) -> Poll<std::io::Result<usize>> {
-        match self {
-            Self::Tcp(stream) => Pin::new(stream).poll_write(context, bytes),
-            #[cfg(unix)]
-            Self::Unix(stream) => Pin::new(stream).poll_write(context, bytes),
-        }
-    }
-}
-
-async fn connect(info: &ConnectionInfo) -> Result<Stream, Trouble> {
-    match info.addr() {
-        ConnectionAddr::Tcp(host, port) => {
-            let stream = TcpStream::connect((host.as_str(), *port)).await.map_err(redis::RedisError::from)?;
-            stream.set_nodelay(true).map_err(redis::RedisError::from)?;
-            Ok(Stream::Tcp(stream))
-        }
-        #[cfg(unix)]
-        ConnectionAddr::Unix(path) => {
-            Ok(Stream::Unix(UnixStream::connect(path).await.map_err(redis::RedisError::from)?))
-        }
-        _ => Err(Trouble::Gone("this kind of address is reached otherwise")),
-    }
-}
-
-/// The same stream, after redis-rs has said who we are and in which protocol.
-async fn greeted(info: &ConnectionInfo, stream: Stream) -> Result<Stream, Trouble> {
-    let lent = Lent(Arc::new(Mutex::new(Some(stream))));
-    let back = Arc::clone(&lent.0);
-    // What it returns would go on with the stream if it were polled. It is not.
-    MultiplexedConnection::new_with_config(info.redis_settings(), lent, untimed()).await.map(drop)?;
-    let stream = back.lock().take();
-    stream.ok_or(Trouble::Gone(BROKE))
-}
-
-/// A stream that somebody else uses for a while.
-struct Lent(Arc<Mutex<Option<Stream>>>);
-
-impl Lent {
-    fn with<T>(&self, work: impl FnOnce(&mut Stream) -> Poll<std::io::Result<T>>) -> Poll<std::io::Result<T>> {
-        match &mut *self.0.lock() {
-            Some(stream) => work(stream),
-            None => Poll::Ready(Err(std::io::ErrorKind::NotConnected.into())),
-        }
-    }
-}
-
-impl AsyncRead for Lent {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<std::io::Result<()>> {
-        self.with(|stream| stream.poll_read(context, buffer))
-    }
-}
-
-impl AsyncWrite for Lent {
-    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<std::io::Result<usize>> {
-        self.with(|stream| stream.poll_write(context, bytes))
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-        Poll::Ready(Ok(()))
     }
 }
 

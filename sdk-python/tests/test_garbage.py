@@ -1,0 +1,383 @@
+"""Garbage for every argument of everything public: a TypeError or a ValueError that names the argument, never anything else.
+
+The sweep asks the package itself what there is. Whatever is public and not in the table below fails a test, so nothing new
+can be forgotten.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import itertools
+import types
+from datetime import timedelta
+from typing import Any, Callable, Iterator
+
+import pytest
+
+import resil
+import resil.http
+import resil.settings
+import resil.testing
+
+CIRCLE: dict[str, Any] = {}
+CIRCLE["circle"] = CIRCLE
+
+
+class Hostile:
+    """Whatever it is asked, it raises."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise ZeroDivisionError(name)
+
+    def __repr__(self) -> str:
+        raise ZeroDivisionError("repr")
+
+
+FOR_EVER: list[Any] = [None, 2**63, timedelta.max]
+GARBAGE: list[Any] = [
+    *FOR_EVER,
+    object(),
+    Hostile(),
+    True,
+    0,
+    -1,
+    2**200,
+    -(2**200),
+    0.5,
+    -0.5,
+    float("nan"),
+    float("inf"),
+    -float("inf"),
+    1e300,
+    "",
+    "garbage",
+    "\ud800",
+    "x" * 100_000,
+    "\0",
+    b"",
+    b"\xff",
+    timedelta(days=-1),
+    [],
+    [1],
+    [None, [None]],
+    (),
+    {},
+    {"x": 1},
+    {1: 2},
+    CIRCLE,
+    set(),
+    int,
+    KeyError,
+    (KeyError, int),
+    len,
+    lambda: None,
+    asyncio.sleep,
+]
+
+names = (f"n{number}" for number in itertools.count())
+
+
+def noop(*_: Any, **__: Any) -> None:
+    return None
+
+
+def fresh() -> dict[str, Any]:
+    """One of everything, by the name of its class."""
+    client = resil.connect("memory://").wait()
+    limiter = client.limiter(next(names), limit=1000, period=1)
+    clock = resil.testing.Clock()
+    return {
+        "Client": client,
+        "Limiter": limiter,
+        "KeyedLimiter": limiter.by("k"),
+        "Breaker": client.breaker(next(names)),
+        "Permit": client.breaker(next(names)).admit().wait(),
+        "Lock": client.lock(next(names), wait=0.01),
+        "LockGuard": client.lock(next(names)).acquire().wait(),
+        "Lost": client.lock(next(names)).acquire().wait().lost,
+        "SharedBulkhead": client.shared_bulkhead(next(names), 1000),
+        "BulkheadGuard": client.shared_bulkhead(next(names), 1).enter().wait(),
+        "Idempotent": client.idempotent(next(names), wait=0),
+        "KeyedIdempotent": client.idempotent(next(names)).by(lambda *_: next(names)),
+        "Cached": client.cached(next(names)),
+        "KeyedCached": client.cached(next(names)).by("k"),
+        "Retry": resil.Retry(on=KeyError, max_attempts=1),
+        "Timeout": resil.Timeout(5),
+        "Hedge": resil.Hedge(),
+        "Bulkhead": resil.Bulkhead("b", partitions={"p": {"max_concurrent_calls": 1}}),
+        "BulkheadPlace": resil.Bulkhead("b").acquire().wait(),
+        "Fallback": resil.Fallback("x"),
+        "Policy": resil.Policy("p", shed=9),
+        "Policies": client.policies(text='{"version": 1, "policies": {"p": {}}}'),
+        "Dispatcher": resil.Dispatcher(1),
+        "ItemResult": resil.Dispatcher(1).run([1], noop)[0],
+        "Clock": clock,
+        "Verdict": limiter.check("k").wait(),
+        "Verdicts": client.check_all([(limiter, "k")]).wait(),
+        "Outcome": client.idempotent(next(names)).run("k", noop),
+        "Loaded": client.cached(next(names)).lookup("k", noop).wait(),
+    }
+
+
+#: What a call needs to be right, by what it is called. A setting needs no entry.
+RIGHT: dict[str, Any] = {
+    "url": "memory://",
+    "name": "p",
+    "key": "k",
+    "fn": noop,
+    "limit": 1,
+    "period": 1,
+    "max": 1,
+    "cost": 1,
+    "most": 1,
+    "cells": 1,
+    "max_wait": 0.01,
+    "wait": 0.01,
+    "timeout": 0.01,
+    "after": 5,
+    "deadline": 0.01,
+    "lease": 1,
+    "ttl": 1,
+    "token": "t",
+    "owner": "o",
+    "fence": 1,
+    "actor": "a",
+    "reason": "r",
+    "state": "closed",
+    "length": 1,
+    "listener": noop,
+    "loader": noop,
+    "on": KeyError,
+    "ignore": KeyError,
+    "codec": "json",
+    "remember": KeyError,
+    "fingerprint": b"f",
+    "with_run": False,
+    "settings": {},
+    "clock": None,
+    "seed": 1,
+    "text": '{"version": 1, "policies": {}}',
+    "workers": 1,
+    "on_error": "go_on",
+    "items": [1],
+    "function": noop,
+    "value": 1,
+    "span": 0.001,
+    "attempts": 1,
+    "words": ["RES.GCRA", "k", "1", "1"],
+    "at_us": 1,
+    "policy": "p",
+    "header": b"k",
+    "required": False,
+    "method": "GET",
+    "path": "/",
+    "body": b"",
+    "error": resil.CircuitOpenError("x"),
+    "policies": ["p"],
+}
+
+#: The settings behind ``**settings``.
+SETTINGS: dict[str, Any] = {
+    "connect": resil.settings.ConnectSettings,
+    "Client.limiter": resil.settings.RateLimitSettings,
+    "Client.breaker": resil.settings.BreakerSettings,
+    "Breaker.configure": resil.settings.BreakerSettings,
+    "Client.lock": resil.settings.LockSettings,
+    "Client.shared_bulkhead": resil.settings.SharedBulkheadSettings,
+    "Client.idempotent": resil.settings.IdempotencySettings,
+    "Client.cached": resil.settings.CacheSettings,
+    "Client.policy": resil.settings.PolicySettings,
+    "Policy": resil.settings.PolicySettings,
+    "Policy.with_options": resil.settings.CallSettings,
+    "Retry": resil.settings.RetrySettings,
+    "Hedge": resil.settings.HedgeSettings,
+    "Bulkhead": resil.settings.BulkheadSettings,
+}
+
+#: Where an argument may be anything, or is what Python's own protocols hand over.
+ANYTHING = {
+    "Fallback.value",
+    "raw.client",  # asked for below
+    "raw_at.client",
+}
+
+#: Right for these, and longer than a test can wait.
+WAITS = {"Lost.wait.timeout", "Client.shutdown.deadline"}
+
+#: Only one of them may be there.
+NOT_TOGETHER = {"Client.policies": ["path"], "Limiter.by": ["max_wait"], "Fallback": ["value"], "Policy": ["settings"]}
+ABSTRACT = {"Around"}
+MADE_BY_OTHERS = {"Run", "Answer"}
+
+
+def surface() -> Iterator[tuple[str, Callable[[dict[str, Any]], Any]]]:
+    """Every public callable, as something that takes one of everything and gives the callable."""
+    modules = [(resil, resil.__all__), (resil.testing, resil.testing.__all__), (resil.http, resil.http.__all__)]
+    for module, exported in modules:
+        for name in exported:
+            found = getattr(module, name)
+            if isinstance(found, types.FunctionType):
+                continue  # connect_sync is connect
+            if not isinstance(found, type):
+                yield name, lambda _, found=found: found
+                continue
+            if issubclass(found, BaseException) or name in ABSTRACT | MADE_BY_OTHERS:
+                continue
+            if found.__text_signature__ is not None:
+                yield name, lambda _, found=found: found
+            for member in dir(found):
+                is_public = not member.startswith("_") or member == "__call__"
+                if is_public and callable(getattr(found, member)) and member != "__class_getitem__":
+                    yield f"{name}.{member}", lambda ones, name=name, member=member: getattr(ones[name], member)
+
+
+def arguments_of(name: str, found: Any) -> tuple[list[str], list[str], list[str]]:
+    """Those by position only, those by name, and the settings."""
+    signature = inspect.signature(found)
+    positional, named, settings = [], [], []
+    for parameter in signature.parameters.values():
+        if parameter.kind is parameter.POSITIONAL_ONLY:
+            positional.append(parameter.name)
+        elif parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+            named.append(parameter.name)
+        elif parameter.kind is parameter.VAR_KEYWORD and name in SETTINGS:
+            settings = [key for key in SETTINGS[name].__annotations__ if key not in named]
+    return positional, named, settings
+
+
+def right(name: str, argument: str, ones: dict[str, Any]) -> Any:
+    if argument in ("client", "verdict"):
+        return ones[argument.capitalize()]
+    if argument == "limits":
+        return [(ones["Limiter"], "k")]
+    if name == "Policies.policy" and argument == "name" or name == "Bulkhead.partition":
+        return "p"
+    return RIGHT[argument]
+
+
+def is_needed(found: Any, name: str, argument: str) -> bool:
+    parameter = inspect.signature(found).parameters.get(argument)
+    if parameter is None:
+        return name == "Client.limiter" and argument in ("limit", "period")
+    return parameter.default is parameter.empty
+
+
+def call(name: str, found: Any, ones: dict[str, Any], wrong: str, garbage: Any) -> Any:
+    positional, named, settings = arguments_of(name, found)
+    left_out = NOT_TOGETHER.get(name, [])
+    values = {
+        argument: right(name, argument, ones)
+        for argument in positional + named + settings
+        if is_needed(found, name, argument) and argument not in left_out
+    }
+    values[wrong] = garbage
+    in_order = [values.pop(argument) for argument in positional if argument in values]
+    result = found(*in_order, **values)
+    if isinstance(result, resil.Answer):
+        try:
+            return result.wait()
+        finally:
+            result.close()
+    if inspect.iscoroutine(result):
+        result.close()
+    return result
+
+
+#: What an argument is also called, where it is not ours to say.
+ALSO = {
+    "consecutive_failures": "consecutive",
+    "cost": "cells",
+    "most": "cells",
+    "length": "the time",
+    "text": "file",
+    "words": "command",
+    "name": "there is no policy|has no partition",
+    "fn": "coroutine",
+}
+
+
+def is_named(argument: str, garbage: Any, text: str) -> bool:
+    if callable(garbage):
+        return True  # it was called, and said something
+    if text == "the options name nothing to change":
+        return True  # of Breaker.configure: None is what is not there
+    inside = [key for key in garbage if isinstance(key, str)] if isinstance(garbage, dict) else []
+    words = [argument, *inside, *ALSO.get(argument, argument).split("|")]
+    return any(word.lower() in text.lower() for word in words)
+
+
+SURFACE = dict(surface())
+
+
+@pytest.mark.parametrize("name", SURFACE)
+def test_garbage_is_refused_by_name(name: str) -> None:
+    ones = fresh()
+    found = SURFACE[name](ones)
+    positional, named, settings = arguments_of(name, found)
+    complaints = []
+    for argument in positional + named + settings:
+        if f"{name}.{argument}" in ANYTHING:
+            continue
+        for garbage in GARBAGE:
+            if f"{name}.{argument}" in WAITS and any(garbage is long for long in FOR_EVER):
+                continue
+            one = found if isinstance(found, type) or "." not in name else SURFACE[name](ones)
+            try:
+                call(name, one, ones, argument, garbage)
+            except (TypeError, ValueError) as error:
+                if not is_named(argument, garbage, str(error)):
+                    complaints.append(f"{argument}={shown(garbage)} is not named: {error!r}")
+            except resil.ResilError:
+                pass  # what was asked for is right, and cannot be had
+            except (ZeroDivisionError, OSError, KeyError):
+                pass  # of the garbage itself
+            except RuntimeError as error:
+                # A coroutine function where there is no event loop.
+                if garbage is not asyncio.sleep or "event loop" not in str(error):
+                    complaints.append(f"{argument}={shown(garbage)}: {error!r}")
+            except BaseException as error:
+                complaints.append(f"{argument}={shown(garbage)}: {error!r}")
+    assert not complaints, "\n".join(complaints)
+
+
+def shown(garbage: Any) -> str:
+    try:
+        return repr(garbage)[:60]
+    except ZeroDivisionError:
+        return "something hostile"
+
+
+def test_an_unknown_setting_is_refused_by_name() -> None:
+    ones = fresh()
+    for name in SETTINGS:
+        found = SURFACE[name](ones)
+        with pytest.raises(ValueError, match="no_such_setting"):
+            call(name, found, ones, "no_such_setting", 1)
+
+
+def test_surplus_and_missing_arguments_are_refused() -> None:
+    ones = fresh()
+    for name, find in SURFACE.items():
+        found = find(ones)
+        signature = inspect.signature(found)
+        if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in signature.parameters.values()):
+            continue
+        with pytest.raises(TypeError):
+            found(*[None] * 30)
+
+
+def test_every_public_class_is_in_the_sweep() -> None:
+    swept = {name.split(".")[0] for name in SURFACE} | set(fresh())
+    public = {name for name in resil.__all__ if isinstance(getattr(resil, name), type)}
+    errors = {name for name in public if issubclass(getattr(resil, name), BaseException)}
+    assert public - errors - ABSTRACT - MADE_BY_OTHERS <= swept
+    assert len(SURFACE) > 100, len(SURFACE)
+
+
+def test_what_is_not_a_client_is_refused() -> None:
+    for garbage in GARBAGE:
+        with pytest.raises(TypeError, match="client"):
+            resil.testing.raw(garbage, ["PING"])
+        with pytest.raises(TypeError, match="client"):
+            resil.testing.raw_at(garbage, ["PING"], 1)

@@ -1,0 +1,37 @@
+"""A lock that is lost cancels the block that holds it, and nothing after it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+
+import resil
+
+
+def test_a_loss_that_is_seen_only_after_the_block_was_left_cancels_nothing(run: Any) -> None:
+    async def main() -> None:
+        client = await resil.connect("memory://")
+        lock = client.lock("stock", lease=0.05, watchdog=False)
+        with pytest.raises(ZeroDivisionError):
+            async with lock as held:
+                # The loop stands still: the loss is told, and not yet heard.
+                time.sleep(0.2)  # noqa: ASYNC251
+                assert held.lost.is_set()
+                raise ZeroDivisionError
+        await asyncio.sleep(0.05)
+
+    run(main())
+
+
+def test_a_loss_cancels_the_block_and_is_told_in_its_place(run: Any) -> None:
+    async def main() -> None:
+        client = await resil.connect("memory://")
+        with pytest.raises(resil.LockLostError):
+            async with client.lock("stock", lease=0.05, watchdog=False):
+                await asyncio.sleep(30)
+        await asyncio.sleep(0.05)
+
+    run(main())

@@ -1,0 +1,63 @@
+"""What a type checker has to see: mypy reads this file, strictly. Nothing runs it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from typing_extensions import assert_type
+
+import resil
+
+
+async def fetch(user: int, *, page: int = 0) -> str:
+    return f"{user}:{page}"
+
+
+def fetch_now(user: int, *, page: int = 0) -> str:
+    return f"{user}:{page}"
+
+
+async def types_are_kept() -> None:
+    client = await resil.connect("memory://", name="x", command_timeout=timedelta(seconds=1))
+    assert_type(client, resil.Client)
+    assert_type(resil.connect("memory://").wait(), resil.Client)
+    limiter = client.limiter("api", limit=1, period=60.0, when_away="open")
+    assert_type(await limiter.check("k"), resil.Verdict)
+
+    breaker = client.breaker("bank", consecutive_failures=5, ignore=(KeyError, ValueError))
+    guarded = breaker(fetch)
+    assert_type(await guarded(1, page=2), str)
+    assert_type(breaker(fetch_now)(1, page=2), str)
+    assert_type(await breaker.call(fetch, 1, page=2), str)
+    assert_type(breaker.call(fetch_now, 1, page=2), str)
+    breaker.call(fetch_now, "1")  # type: ignore[call-overload]
+    breaker(fetch_now)("1")  # type: ignore[arg-type]
+
+    retry = resil.Retry(on=lambda error: 0.5, max_attempts=3, initial_backoff="50ms")
+    resil.Retry(max_attempts=3)  # type: ignore[call-arg]
+    resil.Retry(on=KeyError, max_atempts=3)  # type: ignore[call-arg]
+    assert_type(await retry(guarded)(1), str)
+
+    async with client.lock("stock", lease=5) as held:
+        assert_type(held.fence, "int | None")
+    with client.lock("stock") as held:
+        assert_type(held.remaining, float)
+
+    payments = client.idempotent("payments", keep=timedelta(days=1))
+    assert_type(await payments.run("k", fetch, 1), "resil.Outcome[str]")
+    assert_type(payments.run("k", fetch_now, 1), "resil.Outcome[str]")
+    assert_type(payments.by("k")(fetch_now)(1), str)
+
+    users = client.cached("user", ttl=60)
+
+    async def load(key: str) -> "int | None":
+        return len(key)
+
+    assert_type(await users.get("k", load), "int | None")
+
+    results = await resil.Dispatcher(4).run([1, 2], fetch)
+    assert_type(results, "list[resil.ItemResult[str]]")
+    assert_type(resil.Dispatcher(4).run([1, 2], fetch_now)[0].unwrap(), str)
+
+    policy = client.policy("p", {"retry": {"max_attempts": 3}}, timeout={"total": 2.0}, on=ConnectionError)
+    assert_type(await policy.with_options(key="ann")(fetch)(1), str)
