@@ -143,6 +143,8 @@ pub(crate) mod keys;
 pub mod limiter;
 pub mod lock;
 pub mod policy;
+#[cfg(test)]
+pub(crate) mod scripted_scene;
 pub mod settings;
 pub mod shared_bulkhead;
 pub mod shutdown;
