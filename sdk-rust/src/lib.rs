@@ -158,7 +158,7 @@ pub use bytes::Bytes;
 pub use tokio_util::sync::CancellationToken;
 
 pub use client::{Client, ConnectOptions, connect};
-pub use error::{Code, Error, Failure};
+pub use error::{Code, Error, Failure, Leased};
 pub use health::{Away, Health, Status};
 pub use shutdown::ShutdownReport;
 

@@ -7,7 +7,7 @@ use resil::http::{
     IDEMPOTENCY_KEY_BYTES_MAX, IdempotencyKey, Problem, RETRY_AFTER_MAX, RateLimit, Reset, fingerprint,
     parse_retry_after, retry_after_seconds,
 };
-use resil::{Code, Error};
+use resil::{Code, Error, Leased};
 use serde_json::{Value, json};
 
 const GRANTED: RateLimit<'static> = RateLimit {
@@ -240,7 +240,7 @@ fn no_answer_tells_what_only_the_service_may_know() {
         Error::RateLimitExceeded { name: name.clone(), retry_after: None },
         Error::BulkheadFull { name: name.clone(), retry_after: None },
         Error::LockTimeout { name: name.clone(), waited: Duration::ZERO, retry_after: None },
-        Error::LockLost { name: name.clone(), reason: secret },
+        Error::LockLost { what: Leased::Lock, name: name.clone(), reason: secret },
         Error::Deadlock { name: name.clone() },
         Error::IdempotencyBusy { name: name.clone(), retry_after: None },
         Error::IdempotencyMismatch { name: name.clone() },
