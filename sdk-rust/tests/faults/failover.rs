@@ -13,6 +13,10 @@ use resil_harness::{Cluster, Options, Server, ok, reply, wait_for_sync};
 
 use crate::scene::{BOUND, blocked, eventually, ms, timed};
 
+/// Long enough that a busy machine does not make healthy nodes doubt each other, which is how elections fail; short enough
+/// for several of them within the bound of a test.
+const NODE_TIMEOUT_MS: &str = "2000";
+
 struct Scene {
     cluster: Cluster,
     replica: Server,
@@ -21,8 +25,8 @@ struct Scene {
 
 impl Scene {
     async fn set() -> Self {
-        let cluster = Cluster::start(3, Options::default().config("cluster-node-timeout", "1000"));
-        let replica = Server::start(Options::default().config("cluster-node-timeout", "1000").cluster());
+        let cluster = Cluster::start(3, Options::default().config("cluster-node-timeout", NODE_TIMEOUT_MS));
+        let replica = Server::start(Options::default().config("cluster-node-timeout", NODE_TIMEOUT_MS).cluster());
         let primary = cluster.node_for_key("a");
         let (port, bus_port) = (primary.port().to_string(), primary.cluster_bus_port().to_string());
         ok(&mut replica.connect(), &["CLUSTER", "MEET", "127.0.0.1", &port, &bus_port]);
@@ -70,15 +74,9 @@ impl Scene {
     async fn kill_primary(&self) {
         let pid = self.primary().pid().to_string();
         assert!(std::process::Command::new("kill").args(["-9", &pid]).status().expect("a signal").success());
-        let killed = std::time::Instant::now();
-        eventually("it takes over", async || {
-            // An election of so small a cluster can fail, again and again; then an operator decides.
-            if killed.elapsed() > ms(6_000) {
-                let _ = reply(&mut self.replica.connect(), &["CLUSTER", "FAILOVER", "TAKEOVER"]);
-            }
-            self.is_taken_over()
-        })
-        .await;
+        // Nobody helps: two of three primaries are a majority, and they elect the replica.
+        let took = eventually("the replica is elected", async || self.is_taken_over()).await;
+        println!("the replica was elected after {took:?}");
     }
 }
 
