@@ -27,7 +27,7 @@ use pyo3::prelude::*;
 
 use crate::event_loop::{self, Waiter};
 use crate::runtime;
-use crate::work::{Resume, Stage};
+use crate::stage::{Resume, Stage};
 
 /// A future of the SDK with its result already made a Python object.
 pub type Running = Pin<Box<dyn Future<Output = PyResult<Py<PyAny>>> + Send>>;

@@ -92,7 +92,10 @@ pub fn ours(py: Python<'_>, error: &PyErr) -> Option<Error> {
         Code::Timeout => Error::Timeout { after: Duration::ZERO },
         Code::BulkheadFull => Error::BulkheadFull { name, retry_after },
         Code::RetryExhausted => Error::RetryExhausted { attempts: 0 },
-        Code::InvalidPolicy => Error::InvalidPolicy { field: message, reason: String::new() },
+        Code::InvalidPolicy => {
+            let (field, reason) = message.split_once(' ').unwrap_or((&message, ""));
+            Error::InvalidPolicy { field: field.to_owned(), reason: reason.to_owned() }
+        }
         Code::InvalidArgument => Error::InvalidArgument(message),
         Code::LockTimeout => Error::LockTimeout { name, waited: Duration::ZERO, retry_after },
         Code::LockLost => Error::LockLost { name, reason: "" },
