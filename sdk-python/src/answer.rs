@@ -27,7 +27,7 @@ use pyo3::prelude::*;
 
 use crate::event_loop::{self, Waiter};
 use crate::runtime;
-use crate::work::{Resume, Stage};
+use crate::stage::{Resume, Stage};
 
 /// A future of the SDK with its result already made a Python object.
 pub type Running = Pin<Box<dyn Future<Output = PyResult<Py<PyAny>>> + Send>>;
@@ -36,6 +36,11 @@ pub type Running = Pin<Box<dyn Future<Output = PyResult<Py<PyAny>>> + Send>>;
 const LOOK_FOR_SIGNALS: Duration = Duration::from_millis(50);
 
 /// An answer to be awaited (`await answer`) or waited for (`answer.wait()`).
+///
+/// >>> import resil
+/// >>> client = resil.connect("memory://").wait()
+/// >>> client.is_shutting_down
+/// False
 #[pyclass(module = "resil", weakref, generic)]
 pub struct Answer {
     /// Never locked: only what is lent for writing is polled.
