@@ -16,8 +16,8 @@ const BASE_US: i64 = 4_102_444_800_000_000;
 /// What runs a call at an instant and gives the reply as JSON, or the error's text.
 type Runner<'a> = &'a mut dyn FnMut(&[Vec<u8>], i64) -> Result<serde_json::Value, String>;
 
-/// Plays every vector, and names all that differ at once.
-fn play_all(mut runner: impl FnMut(&[Vec<u8>], i64) -> Result<serde_json::Value, String>) {
+/// Plays every vector, and names all that differ at once. `who` is this runner's name in the count of all languages.
+fn play_all(who: &str, mut runner: impl FnMut(&[Vec<u8>], i64) -> Result<serde_json::Value, String>) {
     let vectors = all();
     let mut failures = Vec::new();
     let mut played = BTreeSet::new();
@@ -32,6 +32,15 @@ fn play_all(mut runner: impl FnMut(&[Vec<u8>], i64) -> Result<serde_json::Value,
     assert!(failures.is_empty(), "{} of {} failed:\n{}", failures.len(), vectors.len(), failures.join("\n"));
     assert_eq!(played.len(), vectors.len(), "two vectors of one file have the same name");
     assert!(played.len() >= 160, "only {} vectors were found", played.len());
+    tell_what_was_played(who, &played);
+}
+
+/// For `scripts/played`, which looks that every runner of every language played every vector.
+fn tell_what_was_played(who: &str, played: &BTreeSet<(&String, &String)>) {
+    let Some(folder) = std::env::var_os("RESIL_VECTORS_PLAYED") else { return };
+    let list = serde_json::to_string(played).expect("texts are JSON");
+    std::fs::create_dir_all(&folder).expect("a folder that can be made");
+    std::fs::write(std::path::Path::new(&folder).join(format!("{who}.json")), list).expect("a folder to write to");
 }
 
 fn play(vector: &Vector, prefix: &str, runner: Runner<'_>) -> Result<(), String> {
@@ -57,7 +66,7 @@ fn set_clock(connection: &mut Connection, now_us: i64) {
 fn every_vector_holds_on_a_server() {
     let server = server_with_a_clock();
     for mut connection in [server.connect(), server.connect_resp3()] {
-        play_all(|words, now_us| {
+        play_all("rust-words", |words, now_us| {
             set_clock(&mut connection, now_us);
             let value = reply(&mut connection, words).map_err(|error| error.to_string())?;
             json_of_theirs(&value).ok_or_else(|| format!("a reply of another kind: {value:?}"))
@@ -70,7 +79,7 @@ fn every_vector_holds_on_a_server() {
 #[tokio::test]
 async fn every_vector_holds_through_the_sdk_in_memory() {
     let client = resil::connect("memory://").await.expect("memory is always there");
-    play_all(|words, now_us| told(raw_at(&client, words, now_us)));
+    play_all("rust-memory", |words, now_us| told(raw_at(&client, words, now_us)));
 }
 
 /// The same, encoded for a server, whose reply is read into a typed answer. Its clock is driven beside the client.
@@ -80,7 +89,7 @@ fn every_vector_holds_through_the_sdk_on_a_server() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let client: Client = runtime.block_on(resil::connect(&server.url())).expect("the server is there");
     let mut driver = server.connect();
-    play_all(|words, now_us| {
+    play_all("rust-server", |words, now_us| {
         set_clock(&mut driver, now_us);
         told(runtime.block_on(raw(&client, words)))
     });

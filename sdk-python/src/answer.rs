@@ -36,6 +36,11 @@ pub type Running = Pin<Box<dyn Future<Output = PyResult<Py<PyAny>>> + Send>>;
 const LOOK_FOR_SIGNALS: Duration = Duration::from_millis(50);
 
 /// An answer to be awaited (`await answer`) or waited for (`answer.wait()`).
+///
+/// >>> import resil
+/// >>> client = resil.connect("memory://").wait()
+/// >>> client.is_shutting_down
+/// False
 #[pyclass(module = "resil", weakref, generic)]
 pub struct Answer {
     /// Never locked: only what is lent for writing is polled.

@@ -129,6 +129,16 @@ impl Store {
 }
 
 /// Values that are loaded once; `client.cached(...)` makes it.
+///
+/// >>> import resil
+/// >>> client = resil.connect("memory://").wait()
+/// >>> users = client.cached("user", ttl=60)
+/// >>> users.get("42", lambda key: {"name": "Ada"}).wait()
+/// {'name': 'Ada'}
+/// >>> users.get("42", lambda key: "never loaded").wait()
+/// {'name': 'Ada'}
+/// >>> users.invalidate("42").wait()
+/// True
 #[pyclass(module = "resil", name = "Cached", frozen)]
 pub struct PyCached(Store);
 

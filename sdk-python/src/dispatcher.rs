@@ -59,6 +59,11 @@ impl PyItemResult {
 }
 
 /// Runs a function on many items, at most `workers` at once. Whatever one of them does is its own result and nobody else's.
+///
+/// >>> import resil
+/// >>> results = resil.Dispatcher(2).run(["1", "2", "three"], int)
+/// >>> [result.value for result in results]
+/// [1, 2, None]
 #[pyclass(module = "resil", name = "Dispatcher", frozen)]
 pub struct PyDispatcher(Dispatcher);
 

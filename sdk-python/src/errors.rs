@@ -84,7 +84,7 @@ pub fn ours(py: Python<'_>, error: &PyErr) -> Option<Error> {
     let retry_after = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     let message: String = value.getattr(intern!(py, "message")).ok()?.extract().unwrap_or_default();
     let details = value.getattr(intern!(py, "details")).ok()?;
-    let name: String = details.get_item("name").and_then(|name| name.extract().map_err(Into::into)).unwrap_or_default();
+    let name: String = details.get_item("name").and_then(|name| name.extract()).unwrap_or_default();
     let name: Arc<str> = name.into();
     Some(match code {
         Code::CircuitOpen => Error::CircuitOpen { name, retry_after },

@@ -95,6 +95,13 @@ impl Plan {
 }
 
 /// Answers with `value`, or with what `function(exception)` returns, when a call fails; only to what `on` names, if it is said.
+///
+/// >>> import resil
+/// >>> @resil.Fallback("nobody", on=LookupError)
+/// ... def name(user):
+/// ...     return {42: "Ada"}[user]
+/// >>> name(42), name(43)
+/// ('Ada', 'nobody')
 #[pyclass(module = "resil", name = "Fallback", extends = Around, frozen)]
 pub struct PyFallback;
 

@@ -23,9 +23,7 @@ pub fn rate_limit_headers(
     let verdict = verdict.cast::<PyVerdict>().map_err(|_| wrong_type("verdict", "a resil.Verdict", verdict))?;
     let mut told = RateLimit::of(&policy, &verdict.get().0);
     told.window = period.map(|period| seconds("period", period)).transpose()?;
-    if let Some(limit) = limit {
-        told.limit = whole("limit", limit)?;
-    }
+    told.limit = limit.map_or(Ok(told.limit), |limit| whole("limit", limit))?;
     let headers = told.headers(Reset::After);
     Ok(headers.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
 }

@@ -153,6 +153,17 @@ impl Kept {
 }
 
 /// Work that is done once; `client.idempotent(...)` makes it.
+///
+/// >>> import resil
+/// >>> client = resil.connect("memory://").wait()
+/// >>> payments = client.idempotent("payments")
+/// >>> [payments.run("order-42", lambda: {"paid": 7}).replayed for _ in range(2)]
+/// [False, True]
+/// >>> @payments.by(lambda order: order)
+/// ... def pay(order):
+/// ...     return f"receipt of {order}"
+/// >>> pay("order-43"), pay("order-43")
+/// ('receipt of order-43', 'receipt of order-43')
 #[pyclass(module = "resil", name = "Idempotent", frozen)]
 pub struct PyIdempotent(Arc<Kept>);
 

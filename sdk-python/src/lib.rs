@@ -2,6 +2,7 @@
 
 mod answer;
 mod around;
+mod attempts;
 mod breaker;
 mod bulkhead;
 mod cached;
@@ -38,6 +39,8 @@ mod native {
     use crate::answer::Answer;
     #[pymodule_export]
     use crate::around::Around;
+    #[pymodule_export]
+    use crate::attempts::{PyAttempt, PyAttempts};
     #[pymodule_export]
     use crate::breaker::{PyBreaker, PyPermit};
     #[pymodule_export]

@@ -144,6 +144,17 @@ pub fn check_all(
 }
 
 /// A limit under a name; `client.limiter(...)` makes it.
+///
+/// >>> import resil
+/// >>> client = resil.connect("memory://").wait()
+/// >>> logins = client.limiter("logins", limit=2, period=60)
+/// >>> verdict = logins.check("ann").wait()
+/// >>> bool(verdict), verdict.remaining
+/// (True, 1)
+/// >>> with logins.by("ann"):
+/// ...     pass
+/// >>> bool(logins.check("ann").wait())
+/// False
 #[pyclass(module = "resil", name = "Limiter", frozen)]
 pub struct PyLimiter {
     pub limiter: Limiter,

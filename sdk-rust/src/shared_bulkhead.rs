@@ -41,8 +41,9 @@ use crate::error::{Error, Failure};
 use crate::health::Away;
 use crate::holding::ask::{Claim, Want, ask};
 use crate::holding::release::{LetGo, let_go};
-use crate::holding::{Binding, Holding, Renewal};
+use crate::holding::{Binding, Holding, Kind, Renewal};
 use crate::keys;
+use crate::telemetry::HoldingMeters;
 
 /// The lease of a permit unless said.
 pub const DEFAULT_LEASE: Duration = Duration::from_secs(10);
@@ -56,13 +57,16 @@ pub struct SharedBulkhead {
     max: u32,
     queue: Option<u32>,
     priority: u8,
+    meters: Arc<HoldingMeters>,
 }
 
 impl Client {
     /// The bulkhead `name`, in which at most `max` are inside at once, of all who use the same server.
     pub fn shared_bulkhead(&self, name: &str, max: u32) -> SharedBulkhead {
-        let (wait, queue) = (Duration::ZERO, None);
-        SharedBulkhead { client: self.clone(), want: want(name, max), wait, max, queue, priority: PRIORITY_DEFAULT }
+        let (client, want) = (self.clone(), want(name, max));
+        let (wait, queue, priority) = (Duration::ZERO, None, PRIORITY_DEFAULT);
+        let meters = Arc::clone(self.inner().holdings.meters(Kind::Bulkhead));
+        SharedBulkhead { client, want, wait, max, queue, priority, meters }
     }
 }
 
@@ -118,6 +122,13 @@ impl SharedBulkhead {
         self
     }
 
+    /// What it is called in metrics; `default` unless said, because its name may be made of ids. Make such a bulkhead once,
+    /// and clone it: see [`telemetry`](crate::telemetry).
+    pub fn labelled(mut self, label: &str) -> Self {
+        self.meters = Arc::new(HoldingMeters::new(Kind::Bulkhead, &label.into()));
+        self
+    }
+
     fn claim(mut self) -> Self {
         let (max, queue, priority) = (self.max, self.queue.unwrap_or(self.max), self.priority);
         self.want.claim = Claim::Permit { max, queue, priority };
@@ -134,7 +145,7 @@ impl SharedBulkhead {
 
     /// For a call that came in at the gate already.
     pub(crate) async fn enter_inside(&self) -> Result<BulkheadGuard, Error> {
-        ask(&self.client, &self.want, self.wait).await.map(BulkheadGuard::new)
+        ask(&self.client, &self.want, &self.meters, self.wait).await.map(BulkheadGuard::new)
     }
 
     /// Goes in, or waits for that as long as [`wait`](Self::wait) says; else [`Error::BulkheadFull`].
@@ -148,7 +159,7 @@ impl SharedBulkhead {
     }
 
     pub async fn enter_within(&self, wait: Duration) -> Result<BulkheadGuard, Error> {
-        ask(&self.client, &self.want, wait).await.map(BulkheadGuard::new)
+        ask(&self.client, &self.want, &self.meters, wait).await.map(BulkheadGuard::new)
     }
 
     /// Runs `function` inside, and leaves in every case. When the permit is lost the function is dropped, at its next

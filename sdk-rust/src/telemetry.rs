@@ -16,6 +16,31 @@
 //! | `resil_call_seconds` | histogram | `name`, `outcome` (`ok`, `error`, `exhausted`, `timeout`, `refused`, `cancelled`) | calls through a whole policy |
 //! | `resil_bulkhead_active` | gauge | `name` | calls that are running |
 //! | `resil_bulkhead_queued` | gauge | `name` | calls that wait for their turn |
+//! | `resil_lock_acquired_total` | counter | `name` | grants that were handed to somebody |
+//! | `resil_lock_refused_total` | counter | `name`, `reason` (`busy`, `unavailable`) | who asked and got none: not free in time, or no server that answers |
+//! | `resil_lock_lost_total` | counter | `name` | holdings that ended before they were let go |
+//! | `resil_lock_unprotected_total` | counter | `name` | who was let through without a lock while the server was away |
+//! | `resil_lock_wait_seconds` | histogram | `name` | from asking until it was granted |
+//! | `resil_lock_held_seconds` | histogram | `name` | from the grant until it was let go or lost |
+//! | `resil_shared_bulkhead_acquired_total` | counter | `name` | permits, as with locks |
+//! | `resil_shared_bulkhead_refused_total` | counter | `name`, `reason` (`busy`, `unavailable`) | as with locks |
+//! | `resil_shared_bulkhead_lost_total` | counter | `name` | as with locks |
+//! | `resil_shared_bulkhead_unprotected_total` | counter | `name` | as with locks |
+//! | `resil_shared_bulkhead_wait_seconds` | histogram | `name` | as with locks |
+//! | `resil_shared_bulkhead_held_seconds` | histogram | `name` | as with locks |
+//! | `resil_idempotent_calls_total` | counter | `name`, `outcome` (see below) | calls, each once |
+//! | `resil_idempotent_run_seconds` | histogram | `name` | functions that ran to their end |
+//! | `resil_once_total` | counter | `name`, `answer` (`first`, `again`) | events that were asked for with `once` |
+//! | `resil_cache_gets_total` | counter | `name`, `outcome` (`local`, `hit`, `stale`, `miss`, `error`) | gets, each once: answered by the small tier, by what was known, by what is past its ttl, by a load that was waited for, by an error |
+//! | `resil_cache_loads_total` | counter | `name`, `outcome` (`found`, `not_found`, `error`, `timeout`) | loaders that were run here |
+//! | `resil_cache_load_seconds` | histogram | `name` | how long they took |
+//!
+//! The outcomes of an idempotent call: `ran` (and its result is recorded), `unrecorded` (it ran, and no server could be
+//! told), `failed` (it ran, and came to an error), `replayed`, `busy`, `mismatch`, `held`, `lost`, `unavailable`, `error`
+//! (shutting down, or what is recorded cannot be read), `cancelled` (its caller dropped it).
+//!
+//! Names of locks and of shared bulkheads are often made of ids, and have no end, so that their `name` is `default` unless
+//! they are given one: `Lock::labelled`, `SharedBulkhead::labelled`. A whole policy labels its bulkhead with its own name.
 //!
 //! Events of `tracing` are at debug level and carry the policy's name: `resil.retry`, `resil.retry.given_up`,
 //! `resil.hedge`, `resil.timeout`, `resil.reject`, `resil.fallback`. A whole policy opens a span `resil.policy` per call,
@@ -24,6 +49,8 @@
 use std::sync::Arc;
 
 use metrics::{Counter, Gauge, Histogram};
+
+use crate::holding::Kind;
 
 /// What a policy is called in metrics until it is given a name.
 pub(crate) const UNNAMED: &str = "default";
@@ -75,4 +102,72 @@ pub(crate) fn bulkhead_active(name: &Arc<str>) -> Gauge {
 
 pub(crate) fn bulkhead_queued(name: &Arc<str>) -> Gauge {
     metrics::gauge!("resil_bulkhead_queued", "name" => label(name))
+}
+
+/// What is counted of holdings of one kind.
+#[derive(Debug)]
+pub(crate) struct HoldingMeters {
+    pub acquired: Counter,
+    pub busy: Counter,
+    pub unavailable: Counter,
+    pub lost: Counter,
+    pub unprotected: Counter,
+    pub wait: Histogram,
+    pub held: Histogram,
+}
+
+impl HoldingMeters {
+    pub fn new(kind: Kind, name: &Arc<str>) -> Self {
+        let [acquired, refused, lost, unprotected, wait, held] = match kind {
+            Kind::Lock => [
+                "resil_lock_acquired_total",
+                "resil_lock_refused_total",
+                "resil_lock_lost_total",
+                "resil_lock_unprotected_total",
+                "resil_lock_wait_seconds",
+                "resil_lock_held_seconds",
+            ],
+            Kind::Bulkhead => [
+                "resil_shared_bulkhead_acquired_total",
+                "resil_shared_bulkhead_refused_total",
+                "resil_shared_bulkhead_lost_total",
+                "resil_shared_bulkhead_unprotected_total",
+                "resil_shared_bulkhead_wait_seconds",
+                "resil_shared_bulkhead_held_seconds",
+            ],
+        };
+        Self {
+            acquired: metrics::counter!(acquired, "name" => label(name)),
+            busy: metrics::counter!(refused, "name" => label(name), "reason" => "busy"),
+            unavailable: metrics::counter!(refused, "name" => label(name), "reason" => "unavailable"),
+            lost: metrics::counter!(lost, "name" => label(name)),
+            unprotected: metrics::counter!(unprotected, "name" => label(name)),
+            wait: metrics::histogram!(wait, "name" => label(name)),
+            held: metrics::histogram!(held, "name" => label(name)),
+        }
+    }
+}
+
+pub(crate) fn idempotent_calls(name: &Arc<str>, outcome: &'static str) -> Counter {
+    metrics::counter!("resil_idempotent_calls_total", "name" => label(name), "outcome" => outcome)
+}
+
+pub(crate) fn idempotent_run_seconds(name: &Arc<str>) -> Histogram {
+    metrics::histogram!("resil_idempotent_run_seconds", "name" => label(name))
+}
+
+pub(crate) fn once(name: &Arc<str>, answer: &'static str) -> Counter {
+    metrics::counter!("resil_once_total", "name" => label(name), "answer" => answer)
+}
+
+pub(crate) fn cache_gets(name: &Arc<str>, outcome: &'static str) -> Counter {
+    metrics::counter!("resil_cache_gets_total", "name" => label(name), "outcome" => outcome)
+}
+
+pub(crate) fn cache_loads(name: &Arc<str>, outcome: &'static str) -> Counter {
+    metrics::counter!("resil_cache_loads_total", "name" => label(name), "outcome" => outcome)
+}
+
+pub(crate) fn cache_load_seconds(name: &Arc<str>) -> Histogram {
+    metrics::histogram!("resil_cache_load_seconds", "name" => label(name))
 }

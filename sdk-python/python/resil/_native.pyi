@@ -5,9 +5,9 @@ from collections.abc import Callable, Coroutine, Generator, Iterable
 from datetime import timedelta
 from typing import Any, Generic, Literal, TypeVar, final, overload
 
-from typing_extensions import ParamSpec, Self, Unpack, disjoint_base
+from typing_extensions import ParamSpec, Self, TypeAlias, Unpack, disjoint_base
 
-from .reports import BulkheadMetrics, BreakerState, Health, HoldingInfo, KnownWork, Problem, ShutdownReport
+from .reports import BreakerState, BulkheadMetrics, Health, HoldingInfo, KnownWork, Problem, ShutdownReport
 from .settings import (
     BreakerSettings,
     BulkheadSettings,
@@ -28,11 +28,11 @@ _R = TypeVar("_R")
 _T_co = TypeVar("_T_co", covariant=True)
 _P = ParamSpec("_P")
 
-_Seconds = float | timedelta
-_Key = str | bytes
-_Exceptions = type[BaseException] | tuple[type[BaseException], ...]
-_On = _Exceptions | Callable[[BaseException], bool | float | timedelta | None]
-_Ignore = _Exceptions | Callable[[BaseException], bool]
+_Seconds: TypeAlias = float | timedelta
+_Key: TypeAlias = str | bytes
+_Exceptions: TypeAlias = type[BaseException] | tuple[type[BaseException], ...]
+_On: TypeAlias = _Exceptions | Callable[[BaseException], bool | float | timedelta | None]
+_Ignore: TypeAlias = _Exceptions | Callable[[BaseException], bool]
 
 @final
 class Answer(Generic[_T_co]):
@@ -178,7 +178,7 @@ class Permit:
 class Lost:
     def is_set(self) -> bool: ...
     def wait(self, timeout: _Seconds | None = None) -> bool: ...
-    def __await__(self) -> Generator[Any, Any, None]: ...
+    def __await__(self) -> Generator[Any, Any]: ...
 
 @final
 class Lock(Around):
@@ -335,12 +335,30 @@ class Retry(Around):
     ) -> Self: ...
     @property
     def max_attempts(self) -> int: ...
+    def __iter__(self) -> Attempts: ...
+    def __aiter__(self) -> Attempts: ...
+
+@final
+class Attempts:
+    def __iter__(self) -> Self: ...
+    def __next__(self) -> Attempt: ...
+    def __aiter__(self) -> Self: ...
+    def __anext__(self) -> Answer[Attempt]: ...
+
+@final
+class Attempt:
+    @property
+    def number(self) -> int: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(self, _type: object, value: object, _traceback: object, /) -> bool: ...
 
 @final
 class Timeout(Around):
     def __new__(cls, after: _Seconds, *, name: str | None = None, clock: Clock | None = None) -> Self: ...
     @property
     def after(self) -> float: ...
+    def __aenter__(self) -> Answer[None]: ...
+    def __aexit__(self, _type: object, value: object, _traceback: object, /) -> Answer[None]: ...
 
 @final
 class Hedge(Around):

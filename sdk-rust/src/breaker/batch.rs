@@ -113,6 +113,7 @@ impl Unsent {
         self.word().calls() == 0 && self.spilled.lock().calls() == 0
     }
 
+    #[inline]
     pub fn record(&self, tag: Tag, outcome: Outcome) -> Recorded {
         let mut word = self.word();
         loop {

@@ -40,6 +40,8 @@ pub(crate) struct Core {
     pub options: BreakerOptions,
     pub wire: Option<Options>,
     pub is_memory: bool,
+    /// How many outcomes are sent together.
+    pub batch: u64,
     pub view: View,
     pub unsent: Unsent,
     pub sender: tokio::sync::Mutex<Sender>,

@@ -115,6 +115,7 @@ impl Client {
             caller: caller.into(),
             wire: options.wire(),
             is_memory: Core::is_memory(self.backend()),
+            batch: options.batch_on(self.backend()),
             view: Default::default(),
             unsent: Default::default(),
             sender: Default::default(),
@@ -169,19 +170,16 @@ impl Breaker {
         Fut: Future<Output = Result<T, Failure<E>>>,
     {
         let _pass = self.0.client.inner().gate.enter()?;
-        let leave = match Leave::ask(&self.0) {
-            Some(leave) => Ok(leave),
-            None => Err(self.0.admit().await?),
+        let Some((tag, started)) = self.0.admit_here() else {
+            let permit = self.0.admit().await?;
+            let result = call().await;
+            permit.report(report_of(&classify, &result)).await;
+            return result;
         };
+        // Made where it stays: moving it would cost more than all the rest.
+        let mut leave = Leave::new(&self.0, tag, started);
         let result = call().await;
-        let report = match &result {
-            Ok(_) => Report::Ok,
-            Err(failure) => judge(&classify, failure),
-        };
-        match leave {
-            Ok(leave) => leave.report(report),
-            Err(permit) => permit.report(report).await,
-        }
+        leave.report(report_of(&classify, &result));
         result
     }
 
@@ -278,6 +276,14 @@ fn number(answer: &Answer) -> Result<bool, Error> {
     match answer {
         Answer::Number(number) => Ok(*number != 0),
         other => Err(Error::Internal(format!("a number was expected, not {other:?}"))),
+    }
+}
+
+#[inline]
+fn report_of<T, E>(classify: &impl Classify<E>, result: &Result<T, Failure<E>>) -> Report {
+    match result {
+        Ok(_) => Report::Ok,
+        Err(failure) => judge(classify, failure),
     }
 }
 

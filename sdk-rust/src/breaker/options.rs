@@ -7,6 +7,7 @@ use resil_core::{Span, circuit_breaker::ConfigError};
 use resil_wire::breaker::Options;
 use serde::{Deserialize, Serialize};
 
+use crate::backend::Backend;
 use crate::error::Error;
 use crate::health::Away;
 use crate::limiter::span;
@@ -34,7 +35,7 @@ pub struct BreakerOptions {
     pub(super) mode: Mode,
     pub(super) when_away: Away,
     pub(super) flush_interval: Duration,
-    pub(super) batch: u64,
+    batch: Option<u64>,
     pub(super) trust: Duration,
     /// The first number that was not one: kept until somebody can be told.
     wrong: Option<&'static str>,
@@ -48,7 +49,7 @@ impl Default for BreakerOptions {
             mode: Mode::Batched,
             when_away: Away::Local,
             flush_interval: Duration::from_millis(100),
-            batch: 50,
+            batch: None,
             trust: Duration::from_secs(1),
             wrong: None,
         }
@@ -174,11 +175,16 @@ impl BreakerOptions {
         self
     }
 
-    /// From how many unsent calls on they are sent before the flush interval is over. 50 unless said; under load more go
-    /// together.
+    /// From how many unsent calls on they are sent before the flush interval is over. 50 unless said, in memory 250; under
+    /// load more go together.
     pub fn batch(mut self, calls: u32) -> Self {
-        self.batch = u64::from(calls);
+        self.batch = Some(u64::from(calls));
         self
+    }
+
+    /// In memory nobody else waits for what was counted here, and a batch takes as long whatever it counts.
+    pub(super) fn batch_on(&self, backend: &Backend) -> u64 {
+        self.batch.unwrap_or(if matches!(backend, Backend::Memory(_)) { 250 } else { 50 })
     }
 
     /// How long this process believes that the circuit is closed without having heard so again. One second unless said:
@@ -233,8 +239,8 @@ impl BreakerOptions {
         if self.version == Some(0) || self.version > Some(i64::MAX as u64) {
             return Err(Error::invalid("version", "must be from 1 to 2^63 - 1"));
         }
-        if !(1..=1_000).contains(&self.batch) {
-            return Err(Error::invalid("batch", format!("must be from 1 to 1000, got {}", self.batch)));
+        if let Some(batch) = self.batch.filter(|batch| !(1..=1_000).contains(batch)) {
+            return Err(Error::invalid("batch", format!("must be from 1 to 1000, got {batch}")));
         }
         let sane = |field: &str, given: Duration| match given.as_millis() {
             1..=60_000 => Ok(()),

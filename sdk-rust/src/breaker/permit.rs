@@ -128,18 +128,19 @@ pub(super) struct Leave<'a> {
 
 impl<'a> Leave<'a> {
     #[inline]
-    pub fn ask(core: &'a Arc<Core>) -> Option<Self> {
-        core.admit_here().map(|(tag, started)| Self { core, tag, started, is_done: false })
+    pub fn new(core: &'a Arc<Core>, tag: Tag, started: Moment) -> Self {
+        Self { core, tag, started, is_done: false }
     }
 
     #[inline]
-    pub fn report(mut self, report: Report) {
+    pub fn report(&mut self, report: Report) {
         self.is_done = true;
         self.core.count(self.tag, self.started, report);
     }
 }
 
 impl Drop for Leave<'_> {
+    #[inline]
     fn drop(&mut self) {
         // A call that is cancelled counts neither way.
         if !self.is_done && std::thread::panicking() {

@@ -66,9 +66,23 @@ enum When {
 
 impl Core {
     /// Counts a call that was admitted here.
+    #[inline]
     pub(super) fn record(self: &Arc<Self>, tag: Tag, outcome: Outcome) {
+        let recorded = self.unsent.record(tag, outcome);
+        if let Recorded::Counted { calls } = recorded
+            && !outcome.is_failure
+            && (2..self.batch).contains(&calls)
+        {
+            return;
+        }
+        self.attend_to(recorded, tag, outcome);
+    }
+
+    /// What there is to be done about an outcome that is not one success among many.
+    #[inline(never)]
+    fn attend_to(self: &Arc<Self>, mut recorded: Recorded, tag: Tag, outcome: Outcome) {
         let calls = loop {
-            match self.unsent.record(tag, outcome) {
+            match recorded {
                 Recorded::Stale => return,
                 Recorded::Counted { calls } => break calls,
                 Recorded::Full => {
@@ -77,12 +91,13 @@ impl Core {
                     self.unsent.spill();
                 }
             }
+            recorded = self.unsent.record(tag, outcome);
         };
         if calls == 1 {
             // Not all of those who come while this is unsent look at the clock, and this call may have taken long.
             self.view.expire(self.client.clock().now());
         }
-        let is_due = outcome.is_failure || calls >= self.options.batch;
+        let is_due = outcome.is_failure || calls >= self.batch;
         if is_due && self.is_memory {
             // Nothing to wait for, unless somebody else is at it. Tried and not awaited: a task that has used up its turn with
             // the runtime would be told to wait for a lock that is free.
@@ -96,7 +111,7 @@ impl Core {
             // Of successes only the one that fills the batch says so: those after it find it on its way.
             if outcome.is_failure || calls >= PACED_MAX {
                 self.send(When::Now);
-            } else if calls.is_multiple_of(self.options.batch) {
+            } else if calls.is_multiple_of(self.batch) {
                 self.send(When::Soon);
             }
         } else if calls == 1 {

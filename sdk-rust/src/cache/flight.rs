@@ -20,10 +20,12 @@ use resil_wire::answer::{Answer, Joined, Published};
 use resil_wire::command::Command;
 use resil_wire::single_flight::{AbandonCall, Brought, InvalidateCall, JoinCall, PublishCall};
 
-use super::table::{Landing, Seat};
+use super::meters::Load;
+use super::table::{Landing, Seat, Source};
 use super::tier::Rule;
 use super::versioned::{too_old, version_of};
 use super::{Core, OnError};
+use crate::clock::Moment;
 use crate::error::Error;
 use crate::health::Away;
 use crate::idempotency::token::{Kind, Tenure, from_ms, hold, odd, shortened, span, trusted_until};
@@ -97,23 +99,23 @@ impl<L> Flight<L> {
     }
 
     /// What a caller gets of an answer that needs nothing more to be done.
-    pub fn hit(&self, seat: &Seat, answer: &Answer) -> Option<Landing> {
+    pub fn hit(&self, seat: &Seat, answer: &Answer, source: Source) -> Option<Landing> {
         let Answer::Joined(joined) = answer else { return None };
         let now = self.core.client.clock().now();
         match joined {
             Joined::Value { bytes, age_ms, fresh_ms } if seat.rule.takes(bytes) => {
                 let (bytes, age) = (Bytes::from_owner(Arc::clone(bytes)), from_ms(*age_ms));
                 seat.keep(Some(&bytes), age, from_ms(*fresh_ms), now);
-                Some(Landing::Found { bytes, age: Some(age), stale: false })
+                Some(Landing::Found { bytes, age: Some(age), stale: false, source })
             }
             Joined::Stale { bytes, age_ms } if seat.rule.takes(bytes) => {
                 let bytes = Bytes::from_owner(Arc::clone(bytes));
-                Some(Landing::Found { bytes, age: Some(from_ms(*age_ms)), stale: true })
+                Some(Landing::Found { bytes, age: Some(from_ms(*age_ms)), stale: true, source })
             }
             Joined::Empty { age_ms } => {
                 let age = from_ms(*age_ms);
                 seat.keep(None, age, self.core.settings.negative_ttl.saturating_sub(age), now);
-                Some(Landing::Empty)
+                Some(Landing::Empty { source })
             }
             Joined::Error { text } => {
                 let message = String::from_utf8_lossy(text).into_owned();
@@ -152,7 +154,9 @@ where
                 None => client.backend().call(&self.join_command(Duration::ZERO)).await,
             };
             let patience = deadline.saturating_sub(clock.now());
+            let mut source = Source::Known;
             if matches!(answer, Ok(Answer::Joined(Joined::Busy { .. }))) && !patience.is_zero() {
+                source = Source::Load;
                 sent = clock.now();
                 answer = client.backend().wait(&self.join_command(patience)).await;
             }
@@ -165,7 +169,7 @@ where
                 }
                 Err(error) => return Err(error),
             };
-            if let Some(landing) = self.hit(seat, &answer) {
+            if let Some(landing) = self.hit(seat, &answer, source) {
                 return Ok(landing);
             }
             match answer {
@@ -201,28 +205,39 @@ where
             Away::Open => Landing::EachAlone,
             Away::Local => {
                 let clock = self.core.client.clock();
-                let came = {
+                let (begun, came) = (clock.now(), {
                     let timeout = pin!(clock.sleep(self.core.settings.load_timeout));
                     tokio::select! {
                         biased;
                         came = self.load(&seat.key) => came,
                         () = timeout => self.timed_out(),
                     }
-                };
+                });
+                self.count(&came, begun);
                 match came {
                     Came::Value(bytes) if !seat.rule.takes(&bytes) => self.too_old(),
                     Came::Value(bytes) => {
                         seat.keep(Some(&bytes), Duration::ZERO, self.core.settings.ttl, clock.now());
-                        Landing::Found { bytes, age: Some(Duration::ZERO), stale: false }
+                        Landing::Found { bytes, age: Some(Duration::ZERO), stale: false, source: Source::Load }
                     }
                     Came::Nothing => {
                         seat.keep(None, Duration::ZERO, self.core.settings.negative_ttl, clock.now());
-                        Landing::Empty
+                        Landing::Empty { source: Source::Load }
                     }
                     Came::Error(landing, _) | Came::GaveUp(landing) => landing,
                 }
             }
         }
+    }
+
+    fn count(&self, came: &Came, begun: Moment) {
+        let load = match came {
+            Came::Value(_) => Load::Found,
+            Came::Nothing => Load::NotFound,
+            Came::GaveUp(Landing::Failed(Error::Timeout { .. })) => Load::Timeout,
+            Came::Error(..) | Came::GaveUp(_) => Load::Error,
+        };
+        self.core.meters.loaded(load, self.core.client.clock().now().saturating_sub(begun));
     }
 
     fn timed_out(&self) -> Came {
@@ -254,12 +269,12 @@ where
         if let Some(bytes) = stale.as_ref().filter(|bytes| seat.rule.takes(bytes)) {
             // Served at once, and loaded anew behind their backs. Whoever comes from now on is told by the server whether
             // it may still have the stale one: only the server knows how long.
-            seat.land(Landing::Found { bytes: bytes.clone(), age: None, stale: true });
+            seat.land(Landing::Found { bytes: bytes.clone(), age: None, stale: true, source: Source::Known });
         }
         let (lease, until) = (settings.lease, trusted_until(granted_at, settings.lease));
         let tenure =
             Tenure { client: &self.core.client, kind: Kind::Flight, key: &self.key, token: &self.token, lease, until };
-        let came = {
+        let (begun, came) = (clock.now(), {
             let mut loading = pin!(self.load(&seat.key));
             let mut timeout = pin!(clock.sleep(settings.load_timeout));
             let mut holding = pin!(hold(tenure, |_| {}));
@@ -276,7 +291,8 @@ where
                     }
                 }
             }
-        };
+        });
+        self.count(&came, begun);
         // Before anything is published: see `table`.
         seat.detach();
         match came {
@@ -286,7 +302,7 @@ where
                 {
                     // A source that lags behind does not push out what is newer; that stays for its stale time.
                     self.abandon().await;
-                    return Landing::Found { bytes: known, age: None, stale: true };
+                    return Landing::Found { bytes: known, age: None, stale: true, source: Source::Known };
                 }
                 if !seat.rule.takes(&bytes) {
                     // Known to be out of date: for those who wait and do not mind, but not to be kept.
@@ -298,14 +314,14 @@ where
                 if standing == Standing::Stands {
                     seat.keep(Some(&bytes), Duration::ZERO, settings.ttl, clock.now());
                 }
-                standing.of(Landing::Found { bytes, age: Some(Duration::ZERO), stale: false })
+                standing.of(Landing::Found { bytes, age: Some(Duration::ZERO), stale: false, source: Source::Load })
             }
             Came::Nothing => {
                 let standing = self.publish(settings.negative_ttl, Brought::Empty).await;
                 if standing == Standing::Stands {
                     seat.keep(None, Duration::ZERO, settings.negative_ttl, clock.now());
                 }
-                standing.of(Landing::Empty)
+                standing.of(Landing::Empty { source: Source::Load })
             }
             Came::Error(landing, message) => {
                 match settings.on_error {

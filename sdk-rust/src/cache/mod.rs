@@ -41,6 +41,7 @@
 mod flight;
 mod invalidation;
 mod loaded;
+mod meters;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -60,7 +61,8 @@ use tracing::Instrument;
 
 use self::flight::{Flight, Slot, Trouble};
 pub use self::loaded::Loaded;
-use self::table::{Entered, Landing, Table};
+use self::meters::{Load, Meters};
+use self::table::{Entered, Landing, Source, Table};
 use self::tier::{Rule, Tier};
 pub use self::versioned::{Versioned, VersionedCached};
 use crate::client::Client;
@@ -241,7 +243,8 @@ impl CachedBuilder {
         settings.check()?;
         client.inner().health.add(format!("cached:{name}").into(), settings.away);
         let tier = (!settings.local_ttl.is_zero()).then(|| Tier::new(settings.local_ttl, settings.local_size));
-        Ok(Cached(Arc::new(Core { client, kind, name, settings, table: Table::new(tier) })))
+        let (meters, table) = (Meters::new(&name), Table::new(tier));
+        Ok(Cached(Arc::new(Core { client, kind, name, settings, table, meters })))
     }
 }
 
@@ -257,6 +260,7 @@ pub(crate) struct Core {
     name: String,
     settings: Settings,
     table: Arc<Table>,
+    meters: Meters,
 }
 
 impl Core {
@@ -338,7 +342,7 @@ impl Cached {
                     // In memory the answer is there at once; most are hits, and need no task.
                     let first = core.client.backend().call_now(&flight.join_command(Duration::ZERO));
                     if let Some(Ok(answer)) = &first
-                        && let Some(landing) = flight.hit(&seat, answer)
+                        && let Some(landing) = flight.hit(&seat, answer, Source::Known)
                     {
                         seat.land(landing.clone());
                         return self.landed(key, landing, slot).await;
@@ -360,6 +364,7 @@ impl Cached {
                 (None, _) => vanished += 1,
             }
         }
+        core.meters.vanished();
         Err(Error::Cancelled.into())
     }
 
@@ -369,9 +374,10 @@ impl Cached {
         Fut: Future<Output = Result<Option<Bytes>, Trouble<E>>>,
         E: Display + Send + Sync + 'static,
     {
+        self.0.meters.got(&landing);
         match landing {
-            Landing::Found { bytes, age, stale } => Ok(Loaded::Found { value: bytes, age, stale }),
-            Landing::Empty => Ok(Loaded::NotFound),
+            Landing::Found { bytes, age, stale, .. } => Ok(Loaded::Found { value: bytes, age, stale }),
+            Landing::Empty { .. } => Ok(Loaded::NotFound),
             Landing::LoadError { error, message } => Err(match error.downcast::<E>() {
                 Ok(error) => Failure::Inner(error),
                 Err(_) => Error::LoadFailed { name: key.into(), message: message.to_string() }.into(),
@@ -391,12 +397,21 @@ impl Cached {
         let Some(loader) = slot.lock().take() else {
             return Err(Error::Internal("a loader was used twice".to_owned()).into());
         };
-        let after = self.0.settings.load_timeout;
+        let Core { settings, client, meters, .. } = &*self.0;
+        let (after, begun) = (settings.load_timeout, client.clock().now());
         let loaded = tokio::select! {
             biased;
             loaded = loader(key.to_owned()) => loaded,
-            () = self.0.client.clock().sleep(after) => return Err(Error::Timeout { after }.into()),
+            () = client.clock().sleep(after) => Err(Trouble::Ours(Error::Timeout { after })),
         };
+        let load = match &loaded {
+            Ok(Some(_)) => Load::Found,
+            Ok(None) => Load::NotFound,
+            Err(Trouble::Ours(Error::Timeout { .. })) => Load::Timeout,
+            Err(_) => Load::Error,
+        };
+        meters.loaded(load, client.clock().now().saturating_sub(begun));
+        meters.got_alone(load);
         match loaded {
             Ok(Some(value)) => Ok(Loaded::Found { value, age: Some(Duration::ZERO), stale: false }),
             Ok(None) => Ok(Loaded::NotFound),

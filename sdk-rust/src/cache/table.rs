@@ -18,6 +18,17 @@ use super::tier::{Rule, Tier};
 use crate::clock::Moment;
 use crate::error::Error;
 
+/// Where an answer came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Source {
+    /// The small tier.
+    Tier,
+    /// It was known when it was asked for.
+    Known,
+    /// It was loaded meanwhile, here or elsewhere.
+    Load,
+}
+
 /// How a flight ended, for everybody who joined it.
 #[derive(Debug, Clone)]
 pub(super) enum Landing {
@@ -25,8 +36,11 @@ pub(super) enum Landing {
         bytes: Bytes,
         age: Option<Duration>,
         stale: bool,
+        source: Source,
     },
-    Empty,
+    Empty {
+        source: Source,
+    },
     /// The loader's own error, and its words for callers of another type.
     LoadError {
         error: Arc<dyn Any + Send + Sync>,
@@ -76,8 +90,11 @@ impl Table {
         let mut held = self.0.lock();
         if let Some(entry) = held.tier.as_ref().and_then(|tier| tier.get(key, rule, now)) {
             return Entered::Kept(match &entry.content {
-                Some(bytes) => Landing::Found { bytes: bytes.clone(), age: Some(entry.age(now)), stale: false },
-                None => Landing::Empty,
+                Some(bytes) => {
+                    let (bytes, age) = (bytes.clone(), Some(entry.age(now)));
+                    Landing::Found { bytes, age, stale: false, source: Source::Tier }
+                }
+                None => Landing::Empty { source: Source::Tier },
             });
         }
         let joinable = held.flights.get(key).and_then(|flights| flights.iter().find(|flight| flight.rule == rule));

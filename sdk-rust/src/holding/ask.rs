@@ -30,6 +30,7 @@ use crate::client::Client;
 use crate::clock::Moment;
 use crate::error::Error;
 use crate::health::Away;
+use crate::telemetry::HoldingMeters;
 
 /// How much longer than its time a call waits for the server's last word.
 pub(crate) const SLACK: Duration = Duration::from_millis(50);
@@ -196,11 +197,27 @@ struct Asking<'a> {
 }
 
 /// Asks for what is wanted, for at most `wait`; zero is once.
-pub(crate) async fn ask(client: &Client, want: &Want, wait: Duration) -> Result<Arc<Holding>, Error> {
+pub(crate) async fn ask(
+    client: &Client,
+    want: &Want,
+    meters: &Arc<HoldingMeters>,
+    wait: Duration,
+) -> Result<Arc<Holding>, Error> {
+    let begun = client.clock().now();
+    let asked = ask_uncounted(client, want, begun, wait).await;
+    match &asked {
+        Ok(holding) => holding.count_as_begun(meters, client.clock().now().saturating_sub(begun)),
+        Err(Error::LockTimeout { .. } | Error::BulkheadFull { .. }) => meters.busy.increment(1),
+        Err(Error::BackendUnavailable(_)) => meters.unavailable.increment(1),
+        Err(_) => {}
+    }
+    asked
+}
+
+async fn ask_uncounted(client: &Client, want: &Want, begun: Moment, wait: Duration) -> Result<Arc<Holding>, Error> {
     want.check(client.backend())?;
     // Not before: what is refused was never made, and says nothing about what the others do while the server is away.
     client.note_holder(want.claim.kind(), want.away);
-    let begun = client.clock().now();
     let asking = Asking { client, want, begun, until: begun.saturating_add(wait) };
     if client.patience().is_cancelled() {
         return Err(Error::ShuttingDown);

@@ -42,6 +42,7 @@ use tokio_util::sync::CancellationToken;
 use crate::client::Client;
 use crate::clock::Moment;
 use crate::error::Error;
+use crate::telemetry::HoldingMeters;
 
 /// Which machine it is held in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -100,6 +101,9 @@ pub(crate) struct Holding {
     lost: CancellationToken,
     why_lost: OnceLock<Loss>,
     ended: AtomicBool,
+    /// Who counts it, from when it was handed to somebody on.
+    meters: OnceLock<Arc<HoldingMeters>>,
+    is_counted_as_over: AtomicBool,
     /// How many guards of the same task share it.
     depth: AtomicUsize,
 }
@@ -167,6 +171,8 @@ impl Holding {
             lost: CancellationToken::new(),
             why_lost: OnceLock::new(),
             ended: AtomicBool::new(false),
+            meters: OnceLock::new(),
+            is_counted_as_over: AtomicBool::new(false),
             depth: AtomicUsize::new(1),
         }
     }
@@ -193,6 +199,31 @@ impl Holding {
     fn lose_as(&self, loss: Loss) {
         let _ = self.why_lost.set(loss);
         self.lost.cancel();
+        self.count_as_over();
+    }
+
+    /// It was handed to somebody, who asked for it for `waited`.
+    pub fn count_as_begun(&self, meters: &Arc<HoldingMeters>, waited: Duration) {
+        if self.is_open {
+            return meters.unprotected.increment(1);
+        }
+        meters.acquired.increment(1);
+        meters.wait.record(waited);
+        let _ = self.meters.set(Arc::clone(meters));
+    }
+
+    /// It was let go, or lost, whichever came first.
+    fn count_as_over(&self) {
+        let Some(meters) = self.meters.get() else { return };
+        if self.is_counted_as_over.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let now = self.client.clock().now();
+        if self.why_lost.get().is_some() || now >= self.deadline() {
+            meters.lost.increment(1);
+        }
+        // What was lost unseen was held until its deadline.
+        meters.held.record(now.min(self.deadline()).saturating_sub(self.since));
     }
 
     pub fn lost_error(&self) -> Error {
@@ -218,7 +249,11 @@ impl Holding {
 
     /// Nothing is believed or renewed from here on. True the first time.
     pub fn end(&self) -> bool {
-        !self.ended.swap(true, Ordering::AcqRel)
+        let is_first = !self.ended.swap(true, Ordering::AcqRel);
+        if is_first {
+            self.count_as_over();
+        }
+        is_first
     }
 
     /// Asks the server for `lease` from now, and for as much at each renewal after it.

@@ -16,8 +16,8 @@
 //! again.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -33,6 +33,7 @@ use crate::client::Client;
 use crate::clock::Moment;
 use crate::error::Error;
 use crate::health::Away;
+use crate::telemetry::{self, HoldingMeters};
 
 /// Timers are coarse: the token fires this much before the deadline, rather than after it.
 const EARLY: Duration = Duration::from_millis(1);
@@ -50,6 +51,9 @@ pub(crate) struct Holdings {
     last_id: AtomicU64,
     /// Which kinds `health` knows of; see [`Client::note_holder`].
     noted: AtomicU8,
+    /// Of those that were given no label of their own; made with the first of their kind.
+    lock_meters: OnceLock<Arc<HoldingMeters>>,
+    bulkhead_meters: OnceLock<Arc<HoldingMeters>>,
 }
 
 #[derive(Debug, Default)]
@@ -95,6 +99,8 @@ impl Default for Holdings {
             salt: rand::random(),
             last_id: AtomicU64::new(0),
             noted: AtomicU8::new(0),
+            lock_meters: OnceLock::new(),
+            bulkhead_meters: OnceLock::new(),
         }
     }
 }
@@ -127,6 +133,15 @@ impl Holdings {
         let name: &str = name.get(..NAME_SHOWN).unwrap_or(if name.len() <= NAME_SHOWN { name } else { "" });
         let owner = format!("{name}:{:016x}:{id:x}", self.salt);
         (id, owner.into_bytes().into())
+    }
+
+    /// Who counts holdings of `kind` that were given no label of their own.
+    pub fn meters(&self, kind: Kind) -> &Arc<HoldingMeters> {
+        let meters = match kind {
+            Kind::Lock => &self.lock_meters,
+            Kind::Bulkhead => &self.bulkhead_meters,
+        };
+        meters.get_or_init(|| Arc::new(HoldingMeters::new(kind, &telemetry::UNNAMED.into())))
     }
 
     /// `holding` is looked after from now on.

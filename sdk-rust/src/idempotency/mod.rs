@@ -38,6 +38,7 @@
 //! key that a stranger can guess gives away a result.
 
 mod attempt;
+mod meters;
 mod outcome;
 mod running;
 mod sharing;
@@ -57,6 +58,7 @@ use resil_wire::idempotency::{GetCall, OnceCall};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use self::meters::Meters;
 pub use self::outcome::{Known, Outcome, Remember, Run};
 use self::running::Codec;
 use self::sharing::Sharing;
@@ -216,7 +218,8 @@ impl IdempotentBuilder {
             return Err(Error::invalid("replicas", "must be 0 in memory: there are none"));
         }
         client.inner().health.add(format!("idempotent:{name}").into(), settings.away);
-        Ok(Idempotent(Arc::new(Inner { client, name, settings, sharing: Sharing::default() })))
+        let (sharing, meters) = (Sharing::default(), Meters::new(&name));
+        Ok(Idempotent(Arc::new(Inner { client, name, settings, sharing, meters })))
     }
 }
 
@@ -237,6 +240,7 @@ struct Inner {
     name: String,
     settings: Settings,
     sharing: Sharing,
+    meters: Meters,
 }
 
 impl Idempotent {
@@ -330,7 +334,7 @@ impl Idempotent {
     /// the event is delivered to it again; without one, nobody is. Where an event must not be lost by a consumer that dies,
     /// use [`run`](Self::run). While the server is away: an error, or `true` if told to let through.
     pub async fn once(&self, key: &str, ttl: Duration, token: Option<&str>) -> Result<bool, Error> {
-        let Inner { client, name, settings, .. } = &*self.0;
+        let Inner { client, name, settings, meters, .. } = &*self.0;
         let _pass = client.inner().gate.enter()?;
         let key = keys::under("once", name, key);
         // There is always a token on the wire, so that a lost reply can be asked for.
@@ -338,7 +342,11 @@ impl Idempotent {
         let token = token.or(drawn.as_deref()).unwrap_or_default().as_bytes();
         let command = Command::IdempOnce(OnceCall { key: key.as_bytes(), ttl: span(ttl), token });
         match self.0.ask(&command).await {
-            Ok(Answer::Number(first)) => Ok(first == 1),
+            Ok(Answer::Number(first)) => {
+                let answer = if first == 1 { &meters.first } else { &meters.again };
+                answer.increment(1);
+                Ok(first == 1)
+            }
             Ok(other) => Err(odd(&other)),
             Err(error) if error.says_away() && settings.away == Away::Open => Ok(true),
             Err(error) => Err(error),

@@ -2,6 +2,7 @@
 
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -53,6 +54,32 @@ impl<'a, T: Serialize + DeserializeOwned, E> Codec<'a, T, E> {
 
 impl Inner {
     pub(super) async fn run<T, E, F, Fut>(
+        &self,
+        key: &str,
+        fingerprint: &[u8],
+        codec: Codec<'_, T, E>,
+        work: F,
+    ) -> Result<Outcome<T>, Failure<E>>
+    where
+        F: FnOnce(Run) -> Fut,
+        Fut: Future<Output = Result<T, E>>,
+    {
+        let (tally, ran) = (self.meters.begin(), AtomicBool::new(false));
+        let work = |run| {
+            ran.store(true, Ordering::Relaxed);
+            let (clock, begun, doing) = (self.client.clock(), self.client.clock().now(), work(run));
+            async move {
+                let done = doing.await;
+                self.meters.run_seconds.record(clock.now().saturating_sub(begun));
+                done
+            }
+        };
+        let outcome = self.run_uncounted(key, fingerprint, codec, work).await;
+        tally.ended(&outcome, ran.into_inner());
+        outcome
+    }
+
+    async fn run_uncounted<T, E, F, Fut>(
         &self,
         key: &str,
         fingerprint: &[u8],

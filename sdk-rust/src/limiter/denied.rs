@@ -2,16 +2,19 @@
 //!
 //! # The promise
 //! It never grants, and never denies what the server would grant, as far as this process can know: a denial is kept for
-//! no longer than its `retry_after`, counted from before the question was sent; it holds for its cost and above, under
-//! the limit it was made with; and a refund through this client ends it, also one that overtakes the denial's reply.
-//! (A refund by another process is seen when `retry_after` is over.)
+//! no longer than its `retry_after`, counted from before the question was sent, and no longer than [`BELIEVED_MAX`]; it
+//! holds for its cost and above, under the limit it was made with; and a refund through this client ends it, also one that
+//! overtakes the denial's reply. (A refund by another process, or a key that an operator deleted, is seen after
+//! [`BELIEVED_MAX`] at the latest, also under a limit per day.)
 //!
 //! # The state
 //! Sixteen maps of at most [`SHARD_MAX`] keys. A full one lets go of any key for a new one: that costs a round trip.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasher, RandomState};
+use std::hash::BuildHasher;
+use std::time::Duration;
 
+use foldhash::fast::RandomState;
 use parking_lot::Mutex;
 
 use super::limit::Shape;
@@ -19,6 +22,9 @@ use crate::clock::Moment;
 
 const SHARDS: usize = 16;
 const SHARD_MAX: usize = 1_024;
+/// How long the server is believed to say the same, however long it told to wait: one question per key and so many seconds
+/// is as good as none.
+pub(super) const BELIEVED_MAX: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
 pub(crate) struct Denied {
@@ -28,7 +34,7 @@ pub(crate) struct Denied {
 
 #[derive(Debug, Default)]
 struct Shard {
-    denials: HashMap<Box<[u8]>, Denial>,
+    denials: HashMap<Box<[u8]>, Denial, RandomState>,
     /// How often anything was ended by a refund: a reply that was asked for before is not believed.
     refunds: u64,
 }
@@ -37,7 +43,10 @@ struct Shard {
 pub(super) struct Denial {
     /// Costs from this on are denied.
     pub cost: u32,
+    /// When it can be had, as far as the server said.
     pub until: Moment,
+    /// Until when that is not asked again: not after `until`.
+    believed_until: Moment,
     pub remaining: u32,
     pub reset_at: Moment,
     /// Of the limit it was denied under.
@@ -50,7 +59,7 @@ pub(super) struct Asked(u64);
 
 impl Default for Denied {
     fn default() -> Self {
-        Self { hasher: RandomState::new(), shards: std::array::from_fn(|_| Mutex::default()) }
+        Self { hasher: RandomState::default(), shards: std::array::from_fn(|_| Mutex::default()) }
     }
 }
 
@@ -61,7 +70,7 @@ impl Denied {
     }
 
     fn shard(&self, key: &[u8]) -> &Mutex<Shard> {
-        &self.shards[self.hasher.hash_one(key) as usize % SHARDS]
+        &self.shards[(self.hasher.hash_one(key) >> 40) as usize % SHARDS]
     }
 
     /// The denial of `cost` cells that still holds; or where the question stands that must now be asked.
@@ -70,7 +79,7 @@ impl Denied {
         if !shard.denials.is_empty()
             && let Some(denial) = shard.denials.get(key)
         {
-            if denial.until <= now {
+            if denial.believed_until <= now {
                 shard.denials.remove(key);
             } else if denial.shape == shape && cost >= denial.cost {
                 return Err(*denial);
@@ -103,15 +112,15 @@ impl Denied {
 }
 
 impl Denial {
-    pub fn new(cost: u32, until: Moment, remaining: u32, reset_at: Moment) -> Self {
-        Self { cost, until, remaining, reset_at, shape: 0 }
+    /// Of a question that was asked at `asked_at`.
+    pub fn new(cost: u32, asked_at: Moment, until: Moment, remaining: u32, reset_at: Moment) -> Self {
+        let believed_until = until.min(asked_at.saturating_add(BELIEVED_MAX));
+        Self { cost, until, believed_until, remaining, reset_at, shape: 0 }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use proptest::prelude::*;
 
     use super::*;
@@ -119,7 +128,7 @@ mod tests {
     const NOW: Moment = Duration::from_secs(100);
 
     fn denial(cost: u32, until_secs: u64) -> Denial {
-        Denial::new(cost, Duration::from_secs(until_secs), 0, Duration::ZERO)
+        Denial::new(cost, NOW, Duration::from_secs(until_secs), 0, Duration::ZERO)
     }
 
     fn deny(denied: &Denied, key: &[u8], cost: u32, until_secs: u64) {
@@ -156,6 +165,16 @@ mod tests {
     }
 
     #[test]
+    fn a_denial_for_hours_is_believed_for_ten_seconds_and_says_the_whole_time() {
+        let denied = Denied::default();
+        deny(&denied, b"k", 1, 100 + 3_600);
+        let last = NOW + BELIEVED_MAX - Duration::from_millis(1);
+        let denial = denied.look(b"k", 1, 1, last).expect_err("it is believed");
+        assert_eq!(denial.until, Duration::from_secs(100 + 3_600));
+        assert!(denied.look(b"k", 1, 1, NOW + BELIEVED_MAX).is_ok(), "the server is asked again");
+    }
+
+    #[test]
     fn however_many_keys_are_denied_the_memory_is_bounded() {
         let denied = Denied::default();
         for key in 0..(SHARDS * SHARD_MAX * 2) as u32 {
@@ -180,10 +199,11 @@ mod tests {
                 }
             }
             for (key, cost, at) in looks {
-                let expected = last.get(&key).is_some_and(|(least, until)| cost >= *least && at < *until);
+                let believed = |until: u64| until.min(100 + BELIEVED_MAX.as_secs());
+                let expected = last.get(&key).is_some_and(|(least, until)| cost >= *least && at < believed(*until));
                 let seen = denied.look(&[key], 1, cost, Duration::from_secs(at)).is_err();
                 prop_assert_eq!(seen, expected);
-                if last.get(&key).is_some_and(|(_, until)| at >= *until) {
+                if last.get(&key).is_some_and(|(_, until)| at >= believed(*until)) {
                     last.remove(&key);
                 }
             }

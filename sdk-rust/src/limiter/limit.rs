@@ -124,6 +124,15 @@ impl Shape {
         }
     }
 
+    /// How many in how long: of the tier named first.
+    pub fn rate(&self) -> (u32, Duration) {
+        let (limit, period) = match self {
+            Self::Bucket(quotas) => quotas.first().map_or((0, Span::ZERO), |quota| (quota.limit(), quota.period())),
+            Self::Window { limit, period } => (*limit, *period),
+        };
+        (limit, Duration::from_micros(period.as_us().unsigned_abs()))
+    }
+
     /// The part of one of `instances` processes.
     ///
     /// A bucket fills `instances` times slower, which is exact, and holds its part of the burst, rounded down. A window

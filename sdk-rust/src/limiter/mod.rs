@@ -9,8 +9,8 @@
 //! the slot (up to its first `}`), so all limits of one user are on one node and [`Client::check_all`] can ask them at once.
 //!
 //! # Without asking
-//! A denial is remembered until its `retry_after` is over, for its cost and above, under the same limit. A refund through
-//! this client ends it; one by another process is seen when the time is over. It never grants.
+//! A denial is remembered until its `retry_after` is over, for ten seconds at most, for its cost and above, under the same
+//! limit. A refund through this client ends it; one by another process is seen when that time is over. It never grants.
 //!
 //! # While the server is away
 //! [`Away::Open`] grants everything, [`Away::Closed`] fails with [`Error::BackendUnavailable`], [`Away::Local`] (unless
@@ -38,6 +38,7 @@ mod several;
 #[cfg(test)]
 mod tests;
 mod turn;
+mod verdict;
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -47,8 +48,6 @@ use resil_core::limits::COST_MAX;
 use resil_core::rate_limit::{Ask, Quota};
 use resil_wire::answer::Answer;
 use resil_wire::command::Command;
-use resil_wire::gcra::Numbers;
-use serde::Serialize;
 use smallvec::SmallVec;
 
 use self::denied::{Denial, Denied};
@@ -56,12 +55,12 @@ pub use self::limit::Limit;
 pub(crate) use self::limit::span;
 use self::limit::{Checked, Shape};
 pub use self::several::Verdicts;
+pub use self::verdict::{DecidedBy, Verdict};
 use crate::backend::Backend;
 use crate::backend::memory::Memory;
 use crate::client::Client;
 use crate::error::Error;
 use crate::health::Away;
-use crate::policy::span_text;
 use crate::{keys, telemetry};
 
 /// What all limiters of a client share.
@@ -85,57 +84,6 @@ struct Inner {
     limit: Checked,
     shape_id: u64,
     rejections: Counter,
-}
-
-/// Who said so.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub enum DecidedBy {
-    Server,
-    /// The server had denied it, and the time it named is not over.
-    DenyCache,
-    /// The machine in this process: the server is away.
-    Local,
-    /// Nobody: the server is away, and the limit says [`Away::Open`].
-    AwayOpen,
-}
-
-/// What came of a question.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Verdict {
-    /// Cells that were taken (by a refund: given back; by a peek: there to be taken).
-    pub granted: u32,
-    /// What the tightest tier holds when it is full.
-    pub capacity: u32,
-    /// What is left there. Not known to be more than this if nobody was asked.
-    pub remaining: u32,
-    /// How long until what was refused can be had, by who is alone; zero if nothing was refused. `None`: never, it costs
-    /// more than the limit holds.
-    #[serde(with = "span_text::optional")]
-    pub retry_after: Option<Duration>,
-    /// How long until it is full again.
-    #[serde(with = "span_text")]
-    pub reset_after: Duration,
-    pub decided_by: DecidedBy,
-}
-
-impl Verdict {
-    pub fn is_granted(&self) -> bool {
-        self.granted > 0
-    }
-
-    fn read(granted: i64, numbers: &Numbers, decided_by: DecidedBy) -> Self {
-        let cells = |number: i64| u32::try_from(number.max(0)).unwrap_or(u32::MAX);
-        Self {
-            granted: cells(granted),
-            capacity: cells(numbers.capacity),
-            remaining: cells(numbers.remaining),
-            retry_after: millis(numbers.retry_after_ms),
-            reset_after: millis(numbers.reset_after_ms).unwrap_or_default(),
-            decided_by,
-        }
-    }
 }
 
 /// Milliseconds of a reply; -1 is `None`.
@@ -164,6 +112,11 @@ impl Client {
 impl Limiter {
     pub fn name(&self) -> &str {
         &self.0.name
+    }
+
+    /// How many in how long, for telling clients; of several tiers, the one that was named first.
+    pub fn quota(&self) -> (u32, Duration) {
+        self.0.limit.shape.rate()
     }
 
     /// Takes one cell if there is one. A refusal is a verdict, not an error.
@@ -260,8 +213,14 @@ impl Limiter {
     }
 
     async fn ask(&self, key: &[u8], ask: Ask) -> Result<Verdict, Error> {
-        let _pass = self.0.client.inner().gate.enter()?;
-        self.ask_inside(key, ask).await
+        let client = self.0.client.inner();
+        if let (Backend::Memory(memory), Shape::Bucket(quotas)) = (&client.backend, &self.0.limit.shape) {
+            client.gate.look()?;
+            return self.ask_memory(memory, quotas, key, ask);
+        }
+        let _pass = client.gate.enter()?;
+        // On the heap: moving a future of this size costs more.
+        Box::pin(self.ask_server(key, ask)).await
     }
 
     /// Asks unless the answer is known to be no.
@@ -285,7 +244,7 @@ impl Limiter {
             }
         };
         let verdict = match memory.take(key, quotas, ask) {
-            Ok((granted, reading)) => Verdict::read(granted.into(), &Numbers::from(&reading), DecidedBy::Server),
+            Ok((granted, reading)) => Verdict::of(granted, &reading),
             Err(error) if error.says_away() => self.decide_away(key, ask, error)?,
             Err(error) => return Err(error),
         };
@@ -335,7 +294,7 @@ impl Limiter {
         {
             // Counted from before the question was sent: the server's answer was no earlier.
             let (until, reset_at) = (now + retry_after, now + verdict.reset_after);
-            let denial = Denial::new(least, until, verdict.remaining, reset_at);
+            let denial = Denial::new(least, now, until, verdict.remaining, reset_at);
             self.denied().remember(&key, self.0.shape_id, asked, denial);
         }
         Ok(verdict)

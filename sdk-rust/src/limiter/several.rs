@@ -104,7 +104,7 @@ impl Client {
         }
         for ((named, mark), verdict) in asks.iter().zip(asked).zip(&verdicts.each) {
             if let Some(wait) = verdict.retry_after.filter(|wait| !wait.is_zero()) {
-                let denial = Denial::new(cost, now + wait, verdict.remaining, now + verdict.reset_after);
+                let denial = Denial::new(cost, now, now + wait, verdict.remaining, now + verdict.reset_after);
                 self.inner().limits.denied.remember(&named.key, named.limiter.0.shape_id, mark, denial);
             }
         }

@@ -104,6 +104,23 @@ async fn a_denied_key_is_not_asked_again_until_its_time_is_over() {
 }
 
 #[tokio::test]
+async fn under_a_limit_per_day_the_server_is_asked_again_after_ten_seconds() {
+    let server = Server::new();
+    let limiter = server.limiter(Limit::per_day(1));
+    limiter.acquire("k").await.unwrap();
+    let denied = limiter.check("k").await.unwrap();
+    assert_eq!((denied.granted, denied.retry_after), (0, Some(SECOND * 86_400)));
+    server.asked();
+    server.clock.advance(SECOND * 10 - Duration::from_millis(1));
+    assert_eq!(limiter.check("k").await.unwrap().decided_by, DecidedBy::DenyCache);
+    assert_eq!(server.asked(), 0);
+    server.clock.advance(Duration::from_millis(1));
+    let again = limiter.check("k").await.unwrap();
+    let left = Some(SECOND * (86_400 - 10));
+    assert_eq!((again.granted, again.retry_after, again.decided_by), (0, left, DecidedBy::Server));
+}
+
+#[tokio::test]
 async fn a_denial_of_five_cells_does_not_deny_one_and_what_can_never_be_is_said() {
     let server = Server::new();
     let limiter = server.limiter(Limit::per_second(5));

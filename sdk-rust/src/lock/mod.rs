@@ -61,8 +61,9 @@ use crate::client::Client;
 use crate::error::{Error, Failure};
 use crate::health::Away;
 use crate::holding::ask::{Claim, Want, ask};
-use crate::holding::{Binding, Renewal, unexpected};
+use crate::holding::{Binding, Kind, Renewal, unexpected};
 use crate::keys;
+use crate::telemetry::HoldingMeters;
 
 /// The lease unless said: long enough for a pause of the process, short enough to wait for.
 pub const DEFAULT_LEASE: Duration = Duration::from_secs(10);
@@ -77,6 +78,7 @@ pub struct Lock {
     pub(crate) want: Want,
     wait: Duration,
     when_lost: WhenLost,
+    meters: Arc<HoldingMeters>,
 }
 
 /// What becomes of a function whose lock is lost.
@@ -89,7 +91,8 @@ enum WhenLost {
 impl Client {
     /// The lock `name`, for all who use the same server.
     pub fn lock(&self, name: &str) -> Lock {
-        Lock { client: self.clone(), want: want(name), wait: DEFAULT_WAIT, when_lost: WhenLost::Drop }
+        let meters = Arc::clone(self.inner().holdings.meters(Kind::Lock));
+        Lock { client: self.clone(), want: want(name), wait: DEFAULT_WAIT, when_lost: WhenLost::Drop, meters }
     }
 }
 
@@ -166,6 +169,13 @@ impl Lock {
         self
     }
 
+    /// What it is called in metrics; `default` unless said, because names of locks are often made of ids. Make such a lock
+    /// once, and clone it: see [`telemetry`](crate::telemetry).
+    pub fn labelled(mut self, label: &str) -> Self {
+        self.meters = Arc::new(HoldingMeters::new(Kind::Lock, &label.into()));
+        self
+    }
+
     pub fn name(&self) -> &str {
         &self.want.name
     }
@@ -198,7 +208,7 @@ impl Lock {
                 _ => Ok(LockGuard::new(held)),
             };
         }
-        ask(&self.client, &self.want, wait).await.map(LockGuard::new)
+        ask(&self.client, &self.want, &self.meters, wait).await.map(LockGuard::new)
     }
 
     /// Runs `function` while the lock is held, and releases it in every case. When the lock is lost the function is

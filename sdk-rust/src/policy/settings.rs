@@ -255,7 +255,8 @@ impl PolicyBuilder {
         }
         if let Some(shared) = &settings.shared_bulkhead {
             let away = shared.when_away.or(settings.when_away.filter(|away| *away != Away::Local));
-            builder = builder.shared_bulkhead(shared.terms(away).shared_bulkhead(client, &own_name(&shared.name))?);
+            let name = own_name(&shared.name);
+            builder = builder.shared_bulkhead(shared.terms(away).shared_bulkhead(client, &name)?.labelled(&name));
         }
         Ok(builder)
     }

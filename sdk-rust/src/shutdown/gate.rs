@@ -1,25 +1,27 @@
 //! Where calls come in, and how a shutdown knows whom to wait for.
 //!
-//! One atomic number: how many are in flight, and in its two highest bits whether the gate is closing (only those may come
-//! in who are inside already) or shut (nobody may). All changes are to that one number, so there is an order of them: a
-//! call came in before the gate closed and is counted, or after, and is refused.
+//! A sign says whether the gate is open, closing (only those may come in who are inside already) or shut (nobody may). Whoever
+//! comes in is counted first, see [`crowd`](super::crowd), and reads the sign afterwards. Whoever closes writes the sign first,
+//! waits until that and every coming in before it has been seen, and counts afterwards. So a call came in before the gate closed
+//! and is counted, or it reads the sign and is refused.
 
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering, fence};
 
 use smallvec::SmallVec;
 use tokio::sync::Notify;
 use tokio::task::futures::TaskLocalFuture;
 use tokio_util::sync::CancellationToken;
 
+use super::crowd::{Crowd, SEEN_BY_ALL};
 use crate::error::Error;
 
-/// Set when nothing new may come in.
-const CLOSING: usize = 1 << (usize::BITS - 1);
-/// Set when nothing at all may come in, not even from inside.
-const SHUT: usize = 1 << (usize::BITS - 2);
-const COUNT: usize = SHUT - 1;
+const OPEN: u8 = 0;
+/// Nothing new may come in.
+const CLOSING: u8 = 1;
+/// Nothing at all may come in, not even from inside.
+const SHUT: u8 = 2;
 
 /// The gates a task is inside of. Few: one per client, nested.
 pub(crate) type Inside = SmallVec<[usize; 2]>;
@@ -38,20 +40,21 @@ pub(crate) fn inside() -> Inside {
     INSIDE.try_with(SmallVec::clone).unwrap_or_default()
 }
 
-/// Where calls come in. Two atomic operations a call: one in, one out.
+/// Where calls come in. A few plain writes and reads a call.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Gate(Arc<GateState>);
 
 #[derive(Debug, Default)]
 struct GateState {
-    state: AtomicUsize,
+    sign: AtomicU8,
+    crowd: Crowd,
     emptied: Notify,
     cut_off: CancellationToken,
 }
 
 impl Gate {
     /// For a call that begins. Hold the pass until it ends.
-    #[inline]
+    #[inline(always)]
     pub fn enter(&self) -> Result<Pass<'_>, Error> {
         self.count_in().map(|entry| match entry {
             Entry::Counted => Pass(Some(&self.0)),
@@ -82,25 +85,31 @@ impl Gate {
         }
     }
 
+    /// For a call that never waits for anything: nobody has to wait for it either, so it is not counted.
     #[inline]
+    pub fn look(&self) -> Result<(), Error> {
+        match self.0.sign.load(Ordering::Relaxed) {
+            OPEN => Ok(()),
+            sign => self.refuse(sign).map(drop),
+        }
+    }
+
+    #[inline(always)]
     fn count_in(&self) -> Result<Entry, Error> {
-        // Looked at first, so that those who are refused do not show among those who are waited for.
-        let seen = self.0.state.load(Ordering::Relaxed);
-        if seen >= SHUT {
-            return self.refuse(seen);
+        self.0.crowd.come_in();
+        match self.0.sign.load(Ordering::Acquire) {
+            OPEN => Ok(Entry::Counted),
+            sign => {
+                self.0.count_out();
+                self.refuse(sign)
+            }
         }
-        let before = self.0.state.fetch_add(1, Ordering::Acquire);
-        if before < SHUT {
-            return Ok(Entry::Counted);
-        }
-        self.0.count_out();
-        self.refuse(before)
     }
 
     #[cold]
-    fn refuse(&self, before: usize) -> Result<Entry, Error> {
+    fn refuse(&self, sign: u8) -> Result<Entry, Error> {
         // Whoever is inside is counted already.
-        if before & SHUT == 0 && self.is_inside() { Ok(Entry::Inside) } else { Err(Error::ShuttingDown) }
+        if sign != SHUT && self.is_inside() { Ok(Entry::Inside) } else { Err(Error::ShuttingDown) }
     }
 
     /// Whether this task is inside, by [`pass_through`](Self::pass_through).
@@ -122,16 +131,24 @@ impl Gate {
         Arc::as_ptr(&self.0) as usize
     }
 
-    /// From now on nothing new comes in. How many are in flight.
+    /// From now on nothing new comes in. How many are in flight. Takes a millisecond, unless it is closed already.
     pub fn close(&self) -> usize {
-        self.0.state.fetch_or(CLOSING, Ordering::AcqRel) & COUNT
+        self.put_up(CLOSING)
     }
 
     /// Cuts off whatever is still in flight. How many those are.
     pub fn shut(&self) -> usize {
-        let left = self.0.state.fetch_or(CLOSING | SHUT, Ordering::AcqRel) & COUNT;
+        let left = self.put_up(SHUT);
         self.0.cut_off.cancel();
         left
+    }
+
+    fn put_up(&self, sign: u8) -> usize {
+        if self.0.sign.fetch_max(sign, Ordering::SeqCst) == OPEN {
+            // Once in the life of a client, and shorter than a task may keep its thread.
+            std::thread::sleep(SEEN_BY_ALL);
+        }
+        self.0.crowd.inside()
     }
 
     /// When nothing is in flight. Only to be asked of a gate that is closed.
@@ -139,7 +156,7 @@ impl Gate {
         loop {
             let mut emptied = std::pin::pin!(self.0.emptied.notified());
             emptied.as_mut().enable();
-            if self.0.state.load(Ordering::Acquire) & COUNT == 0 {
+            if self.0.crowd.inside() == 0 {
                 return;
             }
             emptied.await;
@@ -156,10 +173,17 @@ enum Entry {
 impl GateState {
     #[inline]
     fn count_out(&self) {
-        let before = self.state.fetch_sub(1, Ordering::AcqRel);
-        if before >= SHUT && before & COUNT == 1 {
-            self.emptied.notify_waiters();
+        self.crowd.go_out();
+        if self.sign.load(Ordering::Acquire) != OPEN {
+            self.tell();
         }
+    }
+
+    #[cold]
+    fn tell(&self) {
+        // What this thread wrote is seen by whoever is woken.
+        fence(Ordering::SeqCst);
+        self.emptied.notify_waiters();
     }
 }
 

@@ -13,10 +13,11 @@
 //! more. Calling it again waits for the same end; a shorter deadline brings it forward, a longer one changes nothing.
 //!
 //! # What is in flight
-//! Every call takes a pass at a gate: one atomic number, whose two highest bits say that the gate is closing or
-//! shut. A request of a service is often many calls. [`Client::in_flight`] makes them one: it is waited for as a whole, and
+//! Every call that may have to wait takes a pass at a gate, which says whether it is closing or shut. What is answered without
+//! waiting (a limit in memory) only looks whether it is open. A request of a service is often many calls. [`Client::in_flight`] makes them one: it is waited for as a whole, and
 //! the calls it makes are let in while the rest of it is waited for.
 
+mod crowd;
 pub(crate) mod gate;
 mod held;
 

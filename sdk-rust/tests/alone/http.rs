@@ -4,9 +4,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use proptest::prelude::*;
 use resil::http::{
-    IDEMPOTENCY_KEY_BYTES_MAX, IdempotencyKey, Problem, RETRY_AFTER_MAX, RateLimit, Reset, fingerprint,
+    IDEMPOTENCY_KEY_BYTES_MAX, IdempotencyKey, Limited, Problem, RETRY_AFTER_MAX, RateLimit, Reset, Shown, fingerprint,
     parse_retry_after, retry_after_seconds,
 };
+use resil::limiter::{DecidedBy, Limit, Verdict};
 use resil::{Code, Error};
 use serde_json::{Value, json};
 
@@ -257,4 +258,54 @@ fn no_answer_tells_what_only_the_service_may_know() {
         assert_eq!(problem.status, error.code().http());
         assert_eq!(members(&problem)["status"], error.code().http());
     }
+}
+
+#[tokio::test]
+async fn a_limiter_tells_the_rate_of_the_tier_that_was_named_first() {
+    let client = resil::connect("memory://").await.unwrap();
+    let pro = client.limiter("pro", Limit::per_minute(100).burst(10).and(Limit::per_day(2_000))).unwrap();
+    assert_eq!(pro.quota(), (100, Duration::from_secs(60)));
+    let exact = client.limiter("exact", Limit::window(7, Duration::from_millis(1_500))).unwrap();
+    assert_eq!(exact.quota(), (7, Duration::from_millis(1_500)));
+}
+
+const REFUSED: Verdict = Verdict {
+    granted: 0,
+    capacity: 10,
+    remaining: 0,
+    retry_after: Some(Duration::from_millis(1_100)),
+    reset_after: Duration::from_secs(30),
+    decided_by: DecidedBy::Server,
+};
+
+#[test]
+fn a_verdict_becomes_headers_and_a_refusal_a_whole_answer() {
+    let quota = Some((100, Duration::from_secs(60)));
+    let limited = |verdict: &Verdict, shown| Limited::of("pro", quota, verdict, shown, Reset::After);
+    let names = |limited: &Limited| limited.headers.iter().map(|(name, _)| *name).collect::<Vec<_>>();
+
+    let refused = limited(&REFUSED, Shown::All);
+    assert_eq!(refused.headers[0].1, r#""pro";q=100;w=60"#);
+    assert_eq!(refused.headers[1].1, r#""pro";r=0;t=2"#);
+    let answer = refused.refusal.expect("it was refused");
+    assert_eq!(answer.status, 429);
+    assert!(answer.headers.contains(&("retry-after", "2".to_owned())));
+    let body: Value = serde_json::from_str(&answer.body()).unwrap();
+    assert_eq!((&body["code"], &body["violated-policies"]), (&json!("RATE_LIMIT_EXCEEDED"), &json!(["pro"])));
+
+    let granted = Verdict { granted: 1, retry_after: Some(Duration::ZERO), ..REFUSED };
+    assert!(limited(&granted, Shown::All).refusal.is_none());
+    assert_eq!(names(&limited(&granted, Shown::Ietf)), ["ratelimit-policy", "ratelimit"]);
+    assert_eq!(
+        names(&limited(&granted, Shown::Legacy)),
+        ["x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset"]
+    );
+    assert!(names(&limited(&granted, Shown::Nothing)).is_empty());
+    assert_eq!(names(&limited(&REFUSED, Shown::Nothing)), ["retry-after"], "who is refused is told when");
+
+    let never = limited(&Verdict { retry_after: None, ..REFUSED }, Shown::All);
+    assert!(!names(&never).contains(&"retry-after"), "it will never be granted");
+    assert_eq!(never.refusal.map(|answer| answer.status), Some(429));
+    assert_eq!(Shown::named("ietf"), Ok(Shown::Ietf));
+    assert_eq!(Shown::named("IETF").map_err(|error| error.code()), Err(Code::InvalidArgument));
 }

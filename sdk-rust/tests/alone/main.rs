@@ -5,6 +5,7 @@
 
 mod breaker;
 mod cache;
+mod counted;
 mod dispatcher;
 mod drive;
 mod errors;
@@ -20,6 +21,7 @@ mod policies;
 mod policies_bulkhead;
 mod policies_metrics;
 mod policies_settings;
+mod primitives_metrics;
 mod shared_bulkhead;
 mod shutdown;
 mod testing;

@@ -1,84 +1,18 @@
 //! The names of metrics are a promise: dashboards hang on them.
 
-use std::collections::BTreeMap;
 use std::future::{pending, ready};
 use std::pin::pin;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use metrics::{
-    Counter, CounterFn, Gauge, GaugeFn, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit,
-    with_local_recorder,
-};
+use metrics::with_local_recorder;
 use resil::clock::Clock;
 use resil::policy::{
     BudgetSettings, BulkheadSettings, Fallback, Hedge, HedgeSettings, Jitter, LocalBulkhead, Retry, RetrySettings,
     Timeout, retry_all,
 };
 
+use crate::counted::Seen;
 use crate::drive::{drive, poll_now};
-
-/// What was counted, by name and labels.
-#[derive(Clone, Default)]
-struct Seen(Arc<Mutex<BTreeMap<String, f64>>>);
-
-struct One(Seen, String);
-
-impl One {
-    fn add(&self, value: f64) {
-        *self.0.0.lock().expect("not poisoned").entry(self.1.clone()).or_default() += value;
-    }
-}
-
-impl CounterFn for One {
-    fn increment(&self, value: u64) {
-        self.add(value as f64);
-    }
-
-    fn absolute(&self, _value: u64) {}
-}
-
-impl GaugeFn for One {
-    fn increment(&self, value: f64) {
-        self.add(value);
-    }
-
-    fn decrement(&self, value: f64) {
-        self.add(-value);
-    }
-
-    fn set(&self, _value: f64) {}
-}
-
-impl Seen {
-    fn one(&self, key: &Key) -> Arc<One> {
-        let labels: Vec<String> = key.labels().map(|label| format!("{}={}", label.key(), label.value())).collect();
-        Arc::new(One(self.clone(), format!("{}{{{}}}", key.name(), labels.join(","))))
-    }
-
-    fn is(&self, expected: &[(&str, f64)]) {
-        let expected = expected.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
-        assert_eq!(*self.0.lock().expect("not poisoned"), expected);
-    }
-}
-
-impl Recorder for Seen {
-    fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
-    fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
-    fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
-
-    fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
-        Counter::from_arc(self.one(key))
-    }
-
-    fn register_gauge(&self, key: &Key, _: &Metadata<'_>) -> Gauge {
-        Gauge::from_arc(self.one(key))
-    }
-
-    fn register_histogram(&self, _: &Key, _: &Metadata<'_>) -> Histogram {
-        Histogram::noop()
-    }
-}
 
 const SECOND: Duration = Duration::from_secs(1);
 

@@ -7,11 +7,13 @@
 //! 3. A key with waiters stays.
 //! 4. The clock is read while the shard is held: for one key time does not run back.
 
+use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use foldhash::fast::RandomState;
 use indexmap::IndexMap;
+use indexmap::map::RawEntryApiV1;
 use parking_lot::{Mutex, MutexGuard};
 use resil_core::Instant;
 use resil_core::circuit_breaker::Breaker;
@@ -91,7 +93,6 @@ struct Entry {
     due: Option<Instant>,
 }
 
-#[derive(Default)]
 struct Keys {
     map: IndexMap<Box<[u8]>, Entry, RandomState>,
     /// Where the sweep goes on.
@@ -100,12 +101,13 @@ struct Keys {
 }
 
 /// On cache lines of its own: whoever locks one does not slow down the next.
-#[derive(Default)]
 #[repr(align(128))]
 struct Shard(Mutex<Keys>);
 
 pub(super) struct Store {
     shards: Box<[Shard]>,
+    /// The same for all shards: what says which shard it is finds the key there, too.
+    hasher: RandomState,
     next_swept: AtomicUsize,
     last_waiter: AtomicU64,
     pub fences: Fences,
@@ -115,8 +117,11 @@ pub(super) struct Store {
 
 impl Store {
     pub fn new(clock: Clock) -> Arc<Self> {
+        let hasher = RandomState::default();
+        let keys = || Keys { map: IndexMap::with_hasher(hasher.clone()), cursor: 0, calls: 0 };
         Arc::new(Self {
-            shards: (0..SHARDS).map(|_| Shard::default()).collect(),
+            shards: (0..SHARDS).map(|_| Shard(Mutex::new(keys()))).collect(),
+            hasher,
             next_swept: AtomicUsize::new(0),
             last_waiter: AtomicU64::new(0),
             fences: Fences::default(),
@@ -144,10 +149,11 @@ impl Store {
         when: When,
         work: impl FnOnce(&mut T, Instant) -> Result<(R, Touch), Error>,
     ) -> Result<R, Error> {
-        let salt = salt_of(key);
-        let mut keys = self.shards[shard_of(salt)].0.lock();
+        let hash = self.hash(key);
+        let mut keys = self.shards[shard_of(hash)].0.lock();
         let now = self.now(when);
-        let result = match keys.find(key, when.forgets(now)) {
+        let salt = salt_of(key);
+        let result = match keys.find(key, hash, when.forgets(now)) {
             Some(index) => keys.work_on(index, salt, |state| work(state, now)),
             None => {
                 let mut fresh = T::default();
@@ -166,17 +172,18 @@ impl Store {
     /// The usual call of a limit: a key with one tier, asked for by its own quota, and granted. `None`: take the long way,
     /// [`on`](Self::on); nothing was done.
     pub fn take_usual(&self, key: &[u8], quota: &Quota, cells: u32) -> Option<Reading> {
-        let salt = salt_of(key);
-        let mut keys = self.shards[shard_of(salt)].0.lock();
+        let hash = self.hash(key);
+        let mut keys = self.shards[shard_of(hash)].0.lock();
         let now = self.clock.core_now();
-        let entry = keys.map.get_mut(key)?;
+        let index = keys.index_of(key, hash)?;
+        let entry = &mut keys.map[index];
         let State::Tiers(tiers) = &mut entry.state else { return None };
         let ([tier], false) = (&mut tiers[..], entry.due.is_none_or(|due| due <= now)) else { return None };
         let (taken, reading) = tier.take(quota, cells, now)?;
         *tier = taken;
         // A grant owes more than was owed before: if it is gone by then, that is still the next point of the grid.
         if entry.due.is_none_or(|due| !taken.is_drained_by(due)) {
-            entry.due = tiers.due(salt);
+            entry.due = tiers.due(salt_of(key));
         }
         self.count_call(keys);
         Some(reading)
@@ -189,48 +196,53 @@ impl Store {
         when: When,
         work: impl FnOnce(&mut [T], Instant) -> Result<R, Error>,
     ) -> Result<R, Error> {
-        let salts: SmallVec<[u64; 4]> = names.iter().map(|name| salt_of(name)).collect();
+        let hashes: SmallVec<[u64; 4]> = names.iter().map(|name| self.hash(name)).collect();
         // Always in the same order, so that two such calls cannot wait for each other.
-        let wanted = salts.iter().fold(0u64, |wanted, salt| wanted | 1 << shard_of(*salt));
+        let wanted = hashes.iter().fold(0u64, |wanted, hash| wanted | 1 << shard_of(*hash));
         let mut shards: SmallVec<[(usize, MutexGuard<'_, Keys>); 4]> = (0..SHARDS)
             .filter(|shard| wanted & 1 << shard != 0)
             .map(|shard| (shard, self.shards[shard].0.lock()))
             .collect();
-        let place_of = |shards: &SmallVec<[(usize, MutexGuard<'_, Keys>); 4]>, salt| {
-            shards.iter().position(|(shard, _)| *shard == shard_of(salt)).unwrap_or_default()
+        let place_of = |shards: &SmallVec<[(usize, MutexGuard<'_, Keys>); 4]>, hash| {
+            shards.iter().position(|(shard, _)| *shard == shard_of(hash)).unwrap_or_default()
         };
         let now = self.now(when);
-        for (name, salt) in names.iter().zip(&salts) {
-            let place = place_of(&shards, *salt);
+        for (name, hash) in names.iter().zip(&hashes) {
+            let place = place_of(&shards, *hash);
             let keys = &mut shards[place].1;
-            if let Some(index) = keys.find(name, when.forgets(now)) {
+            if let Some(index) = keys.find(name, *hash, when.forgets(now)) {
                 T::of(&mut keys.map[index].state).ok_or_else(wrong_type)?;
             }
         }
         // All are of the right kind: from here on nothing is refused before what is taken out is put back.
         let mut states: SmallVec<[T; 4]> = SmallVec::with_capacity(names.len());
-        for (name, salt) in names.iter().zip(&salts) {
-            let place = place_of(&shards, *salt);
+        for (name, hash) in names.iter().zip(&hashes) {
+            let place = place_of(&shards, *hash);
             let stored = shards[place].1.map.get_mut(*name).and_then(|entry| T::of(&mut entry.state));
             states.push(stored.map(std::mem::take).unwrap_or_default());
         }
         let done = work(&mut states, now);
-        for ((name, salt), state) in names.iter().zip(&salts).zip(states) {
-            let place = place_of(&shards, *salt);
-            shards[place].1.put(name, state, *salt);
+        for ((name, hash), state) in names.iter().zip(&hashes).zip(states) {
+            let place = place_of(&shards, *hash);
+            shards[place].1.put(name, state, salt_of(name));
         }
         done
     }
 
     /// Which machine's `key` is, if it is there.
     pub fn look<R>(&self, key: &[u8], look: impl FnOnce(&mut State) -> R) -> Option<R> {
-        let keys = &mut *self.shards[shard_of(salt_of(key))].0.lock();
+        let keys = &mut *self.shards[shard_of(self.hash(key))].0.lock();
         keys.map.get_mut(key).map(|entry| look(&mut entry.state))
     }
 
     /// How many keys there are, those included that nobody needs any more.
     pub fn len(&self) -> usize {
         self.shards.iter().map(|shard| shard.0.lock().map.len()).sum()
+    }
+
+    #[inline]
+    fn hash(&self, key: &[u8]) -> u64 {
+        self.hasher.hash_one(key)
     }
 
     #[inline]
@@ -261,9 +273,14 @@ impl Drop for Store {
 }
 
 impl Keys {
+    #[inline]
+    fn index_of(&self, key: &[u8], hash: u64) -> Option<usize> {
+        self.map.raw_entry_v1().index_from_hash(hash, |other| **other == *key)
+    }
+
     /// Where `key` is. One that nobody needs any more is taken out.
-    fn find(&mut self, key: &[u8], now: Instant) -> Option<usize> {
-        let index = self.map.get_index_of(key)?;
+    fn find(&mut self, key: &[u8], hash: u64, now: Instant) -> Option<usize> {
+        let index = self.index_of(key, hash)?;
         if self.map[index].is_over(now) {
             self.map.swap_remove_index(index);
             return None;
@@ -341,7 +358,7 @@ pub(super) fn wrong_type() -> Error {
     Error::InvalidArgument("WRONGTYPE Operation against a key holding the wrong kind of value".to_owned())
 }
 
-/// A number of a name's own, to spread keys over shards and expiries over time.
+/// A number of a name's own, the same in every process, to spread expiries over time.
 #[inline]
 fn salt_of(name: &[u8]) -> u64 {
     let mix = |salt: u64, word: u64| (salt ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
@@ -353,7 +370,8 @@ fn salt_of(name: &[u8]) -> u64 {
     salt
 }
 
-/// By the bits of the last product that depend on every bit of the name.
-fn shard_of(salt: u64) -> usize {
-    (salt >> 23) as usize % SHARDS
+/// By bits that maps look at last.
+#[inline]
+fn shard_of(hash: u64) -> usize {
+    (hash >> 40) as usize % SHARDS
 }

@@ -22,14 +22,17 @@ use redis::cluster_async::ClusterConnection;
 use redis::cluster_routing::{
     MultipleNodeRoutingInfo, ResponsePolicy, Route, RoutingInfo, SingleNodeRoutingInfo, SlotAddr,
 };
-use redis::{AsyncConnectionConfig, Cmd, ConnectionInfo, ProtocolVersion, PushInfo, PushKind, Value};
+use redis::{AsyncConnectionConfig, Cmd, ConnectionAddr, ConnectionInfo, ProtocolVersion, PushInfo, PushKind, Value};
+use resil_wire::command::Command;
 use resil_wire::holding::Bind;
 use resil_wire::reply::Value as Understood;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use super::address::{Address, Sentinels, at, without_database};
-use super::speech::{field, understood};
+use super::lane::Lane;
+use super::resp;
+use super::speech::{field, packed, understood};
 use super::trouble::{Trouble, judged};
 use crate::error::Error;
 
@@ -44,6 +47,8 @@ const MODULE: &[u8] = b"resil";
 /// A connection over which many commands go at once.
 #[derive(Clone)]
 pub(super) enum Link {
+    Lane(Lane),
+    /// Over TLS.
     Server(MultiplexedConnection),
     Cluster(ClusterConnection),
 }
@@ -72,26 +77,30 @@ struct Greeting {
 }
 
 impl Link {
+    pub async fn ask(&mut self, command: &Command<'_>) -> Result<Understood, Trouble> {
+        match self {
+            Self::Lane(lane) => lane.ask(|outbox| resp::write(command, outbox)).await,
+            Self::Server(connection) => judged(connection.send_packed_command(&packed(command)).await).map(understood),
+            Self::Cluster(_) => self.send(packed(command), command.key()).await.map(understood),
+        }
+    }
+
+    /// A command of redis-rs' making, to the node of a cluster that has `key`.
     pub async fn send(&mut self, command: Cmd, key: Option<&[u8]>) -> Result<Value, Trouble> {
-        judged(match self {
-            Self::Server(connection) => connection.send_packed_command(&command).await,
-            Self::Cluster(connection) => {
-                let node = match key {
-                    Some(key) => SingleNodeRoutingInfo::SpecificNode(Route::with_key(key, SlotAddr::Master)),
-                    None => SingleNodeRoutingInfo::RandomPrimary,
-                };
-                connection.route_command(command, RoutingInfo::SingleNode(node)).await
-            }
-        })
+        let Self::Cluster(connection) = self else { return Err(Trouble::Gone("this is no cluster")) };
+        let node = match key {
+            Some(key) => SingleNodeRoutingInfo::SpecificNode(Route::with_key(key, SlotAddr::Master)),
+            None => SingleNodeRoutingInfo::RandomPrimary,
+        };
+        judged(connection.route_command(command, RoutingInfo::SingleNode(node)).await)
     }
 
     /// Whether there is a server behind it that may be written to. Waits for as long as it takes.
     pub async fn look(&self) -> Result<(), Trouble> {
+        let is_primary = |greeting: Greeting| if greeting.is_primary { Ok(()) } else { Err(Trouble::Demoted) };
         match self.clone() {
-            Self::Server(mut connection) => {
-                let greeting = greet(&mut connection).await?;
-                if greeting.is_primary { Ok(()) } else { Err(Trouble::Demoted) }
-            }
+            Self::Lane(lane) => greet_over(&lane).await.and_then(is_primary),
+            Self::Server(mut connection) => greet(&mut connection).await.and_then(is_primary),
             // One primary that answers is enough: the keys of the others are their own trouble.
             Self::Cluster(mut connection) => {
                 let anybody = (MultipleNodeRoutingInfo::AllMasters, Some(ResponsePolicy::OneSucceeded));
@@ -121,6 +130,33 @@ pub(super) async fn open(
 
 async fn open_server(info: &ConnectionInfo, generation: u64, alarm: &Arc<Notify>) -> Result<Session, Trouble> {
     let client = redis::Client::open(info.clone())?;
+    let (link, greeting) = match info.addr() {
+        ConnectionAddr::Tcp(..) | ConnectionAddr::Unix(_) => {
+            let lane = Lane::open(info, alarm).await?;
+            let greeting = greet_over(&lane).await?;
+            (Link::Lane(lane), greeting)
+        }
+        _ => {
+            let mut connection = connect_tls(&client, info, alarm).await?;
+            let greeting = greet(&mut connection).await?;
+            (Link::Server(connection), greeting)
+        }
+    };
+    if !greeting.has_module {
+        return Err(Trouble::Refused(Error::ModuleMissing));
+    }
+    if !greeting.is_primary {
+        return Err(Trouble::Demoted);
+    }
+    let bind = greeting.id.map_or(Bind::None, Bind::To);
+    Ok(Session { generation, link, door: Door::Server(client), bind })
+}
+
+async fn connect_tls(
+    client: &redis::Client,
+    info: &ConnectionInfo,
+    alarm: &Arc<Notify>,
+) -> Result<MultiplexedConnection, Trouble> {
     let mut config = untimed();
     if info.redis_settings().protocol() != ProtocolVersion::RESP2 {
         let alarm = Arc::clone(alarm);
@@ -131,16 +167,7 @@ async fn open_server(info: &ConnectionInfo, generation: u64, alarm: &Arc<Notify>
             Ok::<(), redis::aio::SendError>(())
         });
     }
-    let mut connection = client.get_multiplexed_async_connection_with_config(&config).await?;
-    let greeting = greet(&mut connection).await?;
-    if !greeting.has_module {
-        return Err(Trouble::Refused(Error::ModuleMissing));
-    }
-    if !greeting.is_primary {
-        return Err(Trouble::Demoted);
-    }
-    let bind = greeting.id.map_or(Bind::None, Bind::To);
-    Ok(Session { generation, link: Link::Server(connection), door: Door::Server(client), bind })
+    Ok(client.get_multiplexed_async_connection_with_config(&config).await?)
 }
 
 /// What is sent over it is timed by whoever sends.
@@ -215,17 +242,29 @@ async fn greet(connection: &mut MultiplexedConnection) -> Result<Greeting, Troub
     let (ping, hello) = (redis::cmd("PING"), redis::cmd("HELLO"));
     let (pong, greeting) = tokio::join!(connection.send_packed_command(&ping), second.send_packed_command(&hello));
     alive(judged(pong))?;
-    let greeting = understood(judged(greeting)?);
-    let id = field(&greeting, "id").and_then(|id| u64::try_from(id.integer().ok()?).ok());
-    let is_primary = field(&greeting, "role").is_none_or(|role| role.text() == Ok(b"master"));
-    let modules = field(&greeting, "modules");
-    let is_ours = |module: &Understood| field(module, "name").is_some_and(|name| name.text() == Ok(MODULE));
-    let has_module = modules.is_some_and(|modules| modules.array().is_ok_and(|all| all.iter().any(is_ours)));
-    Ok(Greeting { id, is_primary, has_module })
+    judged(greeting).map(|greeting| Greeting::read(&understood(greeting)))
+}
+
+async fn greet_over(lane: &Lane) -> Result<Greeting, Trouble> {
+    let pong = lane.ask(|outbox| resp::write_plain(&["PING"], outbox));
+    let greeting = lane.ask(|outbox| resp::write_plain(&["HELLO"], outbox));
+    alive(pong.await)?;
+    greeting.await.map(|greeting| Greeting::read(&greeting))
+}
+
+impl Greeting {
+    fn read(greeting: &Understood) -> Self {
+        let id = field(greeting, "id").and_then(|id| u64::try_from(id.integer().ok()?).ok());
+        let is_primary = field(greeting, "role").is_none_or(|role| role.text() == Ok(b"master"));
+        let modules = field(greeting, "modules");
+        let is_ours = |module: &Understood| field(module, "name").is_some_and(|name| name.text() == Ok(MODULE));
+        let has_module = modules.is_some_and(|modules| modules.array().is_ok_and(|all| all.iter().any(is_ours)));
+        Self { id, is_primary, has_module }
+    }
 }
 
 /// A user who may not PING is told so by a server that is there.
-fn alive(answer: Result<Value, Trouble>) -> Result<(), Trouble> {
+fn alive<T>(answer: Result<T, Trouble>) -> Result<(), Trouble> {
     match answer {
         Ok(_) | Err(Trouble::Refused(Error::PermissionDenied(_)) | Trouble::Later(_)) => Ok(()),
         Err(trouble) => Err(trouble),

@@ -13,11 +13,14 @@
 //! may start before its Redis.
 //!
 //! # The map
-//! [`address`]: what a URL says. [`link`]: making a connection and trusting it. [`supervisor`]: keeping it. [`waiting`]:
+//! [`address`]: what a URL says. [`link`]: making a connection and trusting it. [`lane`]: the one that everybody shares, and
+//! [`resp`]: what is spoken over it. [`supervisor`]: keeping it. [`waiting`]:
 //! blocking waits. [`slots`]: which node of a cluster waits go to. [`speech`]: words and values. [`trouble`]: errors.
 
 mod address;
+mod lane;
 mod link;
+mod resp;
 mod slots;
 mod speech;
 mod supervisor;
@@ -32,13 +35,13 @@ use parking_lot::Mutex;
 use resil_wire::answer::Answer;
 use resil_wire::command::Command;
 use resil_wire::holding::Bind;
+use resil_wire::reply::Value;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use self::address::Address;
-use self::speech::{packed, understood};
 use self::supervisor::{Shared, Standing};
 use self::trouble::{NO_RUNTIME, Trouble};
 use super::Reach;
@@ -78,8 +81,7 @@ impl Redis {
     pub async fn call(&self, command: &Command<'_>) -> Result<Answer, Error> {
         in_a_runtime()?;
         let mut link = self.shared.link()?;
-        let asked = link.send(packed(command), command.key());
-        let trouble = match timeout(self.shared.command_timeout, asked).await {
+        let trouble = match timeout(self.shared.command_timeout, link.ask(command)).await {
             Ok(Ok(value)) => return read(command, value),
             Ok(Err(trouble)) => trouble,
             Err(_) => Trouble::Late,
@@ -127,6 +129,6 @@ fn in_a_runtime() -> Result<(), Error> {
     Handle::try_current().map(drop).map_err(|_| NO_RUNTIME)
 }
 
-fn read(command: &Command<'_>, value: redis::Value) -> Result<Answer, Error> {
-    command.read(understood(value)).map_err(|unexpected| Error::Internal(unexpected.to_string()))
+fn read(command: &Command<'_>, value: Value) -> Result<Answer, Error> {
+    command.read(value).map_err(|unexpected| Error::Internal(unexpected.to_string()))
 }

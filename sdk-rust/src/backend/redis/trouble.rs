@@ -96,7 +96,7 @@ impl From<RedisError> for Trouble {
 
 const DENIED_ENTRY: Error = Error::PermissionDenied("in: the password, or the user, is not right or not given");
 
-fn of_server(code: &str, text: &str) -> Trouble {
+pub(super) fn of_server(code: &str, text: &str) -> Trouble {
     // As memory says it: the code tells apart what the words may not.
     let line = || match (code, text) {
         (_, "") => code.to_owned(),

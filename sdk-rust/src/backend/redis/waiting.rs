@@ -28,7 +28,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use super::address::at;
 use super::link::{Door, Session, untimed};
 use super::slots::Slots;
-use super::speech::packed;
+use super::speech::{packed, understood};
 use super::supervisor::Shared;
 use super::trouble::{CLOSED, Trouble, judged};
 use super::{Redis, read};
@@ -157,7 +157,7 @@ impl Redis {
         };
         match timeout_at(deadline, both).await {
             Ok(Ok((answer, redis::Value::Int(have_it)))) => {
-                Ok((read(command, answer)?, u32::try_from(have_it).unwrap_or_default()))
+                Ok((read(command, understood(answer))?, u32::try_from(have_it).unwrap_or_default()))
             }
             Ok(Ok(_)) => Err(Error::Internal("WAIT is answered by a number".to_owned())),
             Ok(Err(trouble)) => {
@@ -187,7 +187,7 @@ impl Asking<'_, '_> {
             let session = self.session().await?;
             let begun = Instant::now();
             let trouble = match self.ask(&session).await {
-                Outcome::Answered(value) => return read(self.command, value),
+                Outcome::Answered(value) => return read(self.command, understood(value)),
                 Outcome::Over(error) => return Err(error),
                 Outcome::Rebound(connection) => {
                     earlier = Some(connection);

@@ -3,7 +3,6 @@
 mod clusters;
 mod connecting;
 mod losing;
-mod speed;
 mod waits;
 
 use std::time::{Duration, Instant};

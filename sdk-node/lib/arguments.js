@@ -1,0 +1,120 @@
+'use strict';
+/**
+ * Arguments on their way in: what is of the wrong kind is refused here by its name; what is out of bounds is refused by
+ * the SDK's own settings, which get it as JSON.
+ */
+const { wrongType, InvalidArgumentError } = require('./errors.js');
+
+/** Deeper than any settings are. */
+const DEPTH_MAX = 16;
+const U32_MAX = 0xffff_ffff;
+const U64_MAX = 0xffff_ffff_ffff_ffffn;
+
+function text(name, given) {
+  if (typeof given !== 'string') throw wrongType(name, 'a string', given);
+  return given;
+}
+
+function nonEmpty(name, given) {
+  if (text(name, given) === '') throw wrongType(name, 'a string that is not empty', given);
+  return given;
+}
+
+function optionalText(name, given) {
+  return given === undefined || given === null ? undefined : text(name, given);
+}
+
+function func(name, given) {
+  if (typeof given !== 'function') throw wrongType(name, 'a function', given);
+  return given;
+}
+
+/** A whole number from `least` on, as the native half takes it. */
+function whole(name, given, least = 0) {
+  if (typeof given !== 'number' || !Number.isInteger(given) || given < least || given > U32_MAX) {
+    throw wrongType(name, `a whole number from ${least} to ${U32_MAX}`, given);
+  }
+  return given;
+}
+
+/** A number that may pass 2^53. */
+function counter(name, given) {
+  const number = typeof given === 'number' && Number.isSafeInteger(given) ? BigInt(given) : given;
+  if (typeof number !== 'bigint' || number < 0n || number > U64_MAX) throw wrongType(name, 'a whole number, or a bigint, from 0 to 2^64 - 1', given);
+  return number;
+}
+
+/** A number that is one. */
+function finite(name, given) {
+  if (typeof given !== 'number' || !Number.isFinite(given)) throw wrongType(name, 'a finite number', given);
+  return given;
+}
+
+function options(name, given) {
+  if (given === undefined) return {};
+  if (typeof given !== 'object' || given === null || Array.isArray(given)) throw wrongType(name, 'an object', given);
+  return given;
+}
+
+/** Refuses what nobody would look at. */
+function only(name, given, known) {
+  const all = options(name, given);
+  for (const key of Object.keys(all)) {
+    if (!known.includes(key)) throw wrongType(`${name}.${key}`, `one of ${known.join(', ')}`, all[key]);
+  }
+  return all;
+}
+
+function signal(given) {
+  if (given === undefined || given === null) return undefined;
+  if (typeof given !== 'object' || typeof given.aborted !== 'boolean' || typeof given.addEventListener !== 'function') {
+    throw wrongType('signal', 'an AbortSignal', given);
+  }
+  return given;
+}
+
+/** The JSON of settings. Unlike JSON.stringify it loses nothing: what cannot be said is refused by its name. */
+function json(name, given, depth = 0) {
+  switch (typeof given) {
+    case 'string':
+      if (/\p{Surrogate}/u.test(given)) throw wrongType(name, 'well-formed text', given);
+      return JSON.stringify(given);
+    case 'boolean': return JSON.stringify(given);
+    case 'bigint': return given.toString();
+    case 'number':
+      if (!Number.isFinite(given)) throw wrongType(name, 'a finite number', given);
+      return JSON.stringify(given);
+    case 'object': {
+      if (given === null) return 'null';
+      if (depth > DEPTH_MAX) throw new InvalidArgumentError(`${name} is nested too deeply`);
+      if (Array.isArray(given)) return `[${given.map((item, at) => json(`${name}[${at}]`, item, depth + 1)).join(',')}]`;
+      const prototype = Object.getPrototypeOf(given);
+      if (prototype !== null && prototype !== Object.prototype && Object.getPrototypeOf(prototype) !== null) {
+        throw wrongType(name, 'a plain object', given);
+      }
+      const fields = [];
+      for (const [key, value] of Object.entries(given)) {
+        if (value !== undefined) fields.push(`${JSON.stringify(key)}:${json(name === '' ? key : `${name}.${key}`, value, depth + 1)}`);
+      }
+      return `{${fields.join(',')}}`;
+    }
+    default: throw wrongType(name, 'a plain value', given);
+  }
+}
+
+/** Settings of an object. */
+function settings(name, given) {
+  return json('', options(name, given));
+}
+
+/** The JSON of a span. */
+function span(name, given) {
+  if (typeof given !== 'number' && typeof given !== 'string') throw wrongType(name, 'a number of milliseconds, or text such as "250ms"', given);
+  return json(name, given);
+}
+
+function optionalSpan(name, given) {
+  return given === undefined || given === null ? undefined : span(name, given);
+}
+
+module.exports = { finite, text, nonEmpty, optionalText, func, whole, counter, options, only, signal, json, settings, span, optionalSpan };

@@ -1,0 +1,94 @@
+'use strict';
+/**
+ * Circuit breakers, and leave to make one call.
+ */
+require('./symbols.js');
+const { EventEmitter } = require('node:events');
+const { ask, wrongType } = require('./errors.js');
+const given = require('./arguments.js');
+const { listen, ours } = require('./calls.js');
+const { Guard, behind, guarded, ignoringOf } = require('./guard.js');
+
+const date = (ms) => (ms === null || ms === undefined ? null : new Date(ms));
+
+function snapshot(json) {
+  const { retryAfter, openedAt, forced, generation, version, config, ...rest } = JSON.parse(json);
+  return {
+    ...rest,
+    retryAfterMs: retryAfter ?? null,
+    generation: BigInt(generation),
+    version: BigInt(version),
+    openedAt: date(openedAt),
+    forced: forced == null ? null : { by: forced.by, reason: forced.reason, since: date(forced.since), until: date(forced.until) },
+    config: Array.isArray(config) ? Object.fromEntries(config) : config,
+  };
+}
+
+class Breaker extends EventEmitter {
+  constructor(client, name, options) {
+    super();
+    given.text('name', name);
+    const { ignore, ...settings } = given.options('options', options);
+    if ('name' in settings) throw wrongType('options.name', 'left out: it is said apart', settings.name);
+    const layer = { judge: ignoringOf('ignore', ignore) };
+    const json = given.settings('options', settings);
+    const inner = ask(() => client.breaker(name, json));
+    behind(this, { _inner: inner, _guard: new Guard(inner.guard(), [layer]), _name: name, _isListening: false });
+    // Only who has listeners is told.
+    this.on('newListener', (event) => {
+      if (event !== 'transition' || this._isListening) return;
+      this._isListening = true;
+      inner.listen(listen(this, '_changed'));
+    });
+  }
+
+  get name() { return this._name; }
+  get lastKnownState() { return this._inner.lastKnownState ?? null; }
+
+  _changed(transition) { this.emit('transition', transition); }
+
+  async admit(options) {
+    const { signal } = given.only('options', options, ['signal']);
+    return new Permit(await ours(given.signal(signal), () => this._inner.admit()));
+  }
+
+  async state() {
+    return snapshot(await ours(undefined, () => this._inner.state()));
+  }
+
+  async force(state, options) {
+    given.text('state', state);
+    const { for: length, reason = '' } = given.only('options', options, ['for', 'reason']);
+    const span = given.optionalSpan('for', length);
+    given.text('reason', reason);
+    return ours(undefined, () => this._inner.force(state, span, reason));
+  }
+
+  async reset() {
+    return ours(undefined, () => this._inner.reset());
+  }
+
+  async configure(options) {
+    if (options === undefined) throw wrongType('options', 'an object', options);
+    const json = given.settings('options', options);
+    return ours(undefined, () => this._inner.configure(json));
+  }
+}
+guarded(Breaker);
+
+const SUCCESS = 0;
+const FAILURE = 1;
+const IGNORE = 2;
+const CANCEL = 3;
+
+/** Leave to make one call. Only the first report counts; disposed of without one, the call was cancelled. */
+class Permit {
+  constructor(inner) { behind(this, { _inner: inner }); }
+  async success() { await ours(undefined, () => this._inner.report(SUCCESS)); }
+  async failure() { await ours(undefined, () => this._inner.report(FAILURE)); }
+  async ignore() { await ours(undefined, () => this._inner.report(IGNORE)); }
+  async cancel() { await ours(undefined, () => this._inner.report(CANCEL)); }
+  async [Symbol.asyncDispose]() { await this.cancel(); }
+}
+
+module.exports = { Breaker, Permit };

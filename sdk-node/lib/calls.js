@@ -1,0 +1,365 @@
+'use strict';
+/**
+ * Runs functions as the native half orders, and keeps their values.
+ *
+ * A call is begun natively and answers with a word: wait, run an attempt, done, or "take the orders". Functions run here, their
+ * promises are awaited here, and how they ended is told natively; the value itself never leaves JavaScript. What wakes a
+ * call from elsewhere (a timer, the server) arrives as news, once for all calls.
+ */
+const native = require('./native.js');
+const { made, thrown, CancelledError, ResilError, RetryExhaustedError, TimeoutError } = require('./errors.js');
+const { Context } = require('./context.js');
+
+const WAIT = 0;
+const RUN = 1;
+const DONE = 2;
+const FAILED = 4;
+const FIRST_IS_DONE = (1 << 3) | DONE;
+
+/** Calls under way, by their keys. */
+const calls = [];
+/** Loaders that were not started yet, and errors that several calls share, by their numbers. */
+const kept = new Map();
+let lastKept = 0;
+/** Who is told of events, by their numbers: held weakly, so that listening keeps nothing alive. */
+const listeners = new Map();
+let lastListener = 0;
+
+function nextNumber(last, taken) {
+  let number = last;
+  do number = (number + 1) >>> 0; while (taken.has(number));
+  return number;
+}
+
+function keep(value) {
+  lastKept = nextNumber(lastKept, kept);
+  kept.set(lastKept, value);
+  return lastKept;
+}
+
+function listen(target, method) {
+  lastListener = nextNumber(lastListener, listeners);
+  listeners.set(lastListener, { target: new WeakRef(target), method });
+  return lastListener;
+}
+
+/** How a function is run and judged: what differs between policies, batches and stored results. */
+class Shape {
+  /** What the function is called with. */
+  run(call, context, detail) { return call.fn(context); }
+  /** What is told natively about a value: nothing, or its bytes. */
+  settle(call, id, value) { return native.settleOk(call.key, id); }
+  /** What an error means to each layer. */
+  classes(call, error) { return NO_CLASSES; }
+  /** How an error that is final is recorded. */
+  recorded(call, error) { return undefined; }
+}
+const NO_CLASSES = [];
+
+/** One call under way. */
+class Call {
+  constructor(shape, fn, signal) {
+    this.shape = shape;
+    this.fn = fn;
+    this.signal = signal;
+    this.key = -1;
+    this.running = undefined;
+    this.ended = undefined;
+    this.started = 0;
+    this.lastOwn = undefined;
+    this.isOver = false;
+    this.onAbort = undefined;
+    this.onOver = undefined;
+    this.promise = new Promise((resolve, reject) => {
+      this.resolve = resolve;
+      this.reject = reject;
+    });
+  }
+
+  /** Takes over a call that was begun with this word. */
+  adopt(word) {
+    this.key = word >>> 3;
+    calls[this.key] = this;
+    if (this.signal !== undefined) {
+      this.onAbort = () => this.cancel(this.signal.reason);
+      this.signal.addEventListener('abort', this.onAbort, { once: true });
+    }
+    const code = word & 7;
+    if (code === RUN) this.start(1, undefined);
+    else if (code !== WAIT) this.takeOrders();
+    return this.promise;
+  }
+
+  /** Takes over a call whose first attempt was run already, and came to this; `next` is the word if it was told. */
+  continueAfterFirst(key, context, outcome, isError, next) {
+    this.key = key;
+    calls[key] = this;
+    this.started = 1;
+    const attempt = { context, isAborted: false, settled: outcome, isError };
+    this.running = new Map([[1, attempt]]);
+    if (next !== undefined) this.follow(next);
+    else this.settledWith(1, attempt, isError ? undefined : outcome, isError ? outcome : undefined, isError, false);
+  }
+
+  /** Does what a later word says. */
+  follow(word) {
+    if (this.isOver) return;
+    const id = word >>> 3;
+    switch (word & 7) {
+      case WAIT: return;
+      case RUN: this.start(id, undefined); return;
+      case DONE: this.succeed(this.valueOf(id)); return;
+      case FAILED: this.fail(this.errorOf(id)); return;
+      default: this.takeOrders();
+    }
+  }
+
+  takeOrders() {
+    const [orders, answer] = native.takeOrders(this.key);
+    this.obey(orders, answer);
+  }
+
+  obey(orders, answer) {
+    let aborted;
+    for (const [kind, id, detail] of orders) {
+      if (kind === 0) this.start(id, detail);
+      else if (kind === 2) this.warn(id);
+      else (aborted ??= []).push(id);
+    }
+    if (answer === undefined) {
+      for (const id of aborted ?? []) this.abort(id, undefined);
+      return;
+    }
+    // The key is somebody else's from here on.
+    this.isOver = true;
+    if (calls[this.key] === this) calls[this.key] = undefined;
+    const [kind, what] = answer;
+    let failure;
+    if (kind === 1) {
+      try {
+        failure = this.failureOf(what);
+      } catch (raised) {
+        failure = raised;
+      }
+    }
+    for (const id of aborted ?? []) this.abort(id, failure);
+    if (kind === 0) this.succeed(this.valueOf(what));
+    else if (kind === 1) this.fail(failure);
+    else this.succeed(what);
+  }
+
+  start(id, detail) {
+    this.started += 1;
+    this.lastOwn = undefined;
+    const context = new Context(detail?.attempt ?? this.started, detail?.fence);
+    const attempt = { context, isAborted: false, settled: undefined, isError: false };
+    (this.running ??= new Map()).set(id, attempt);
+    let promise;
+    try {
+      promise = this.shape.run(this, context, detail);
+    } catch (error) {
+      this.settledWith(id, attempt, undefined, error, true, true);
+      return;
+    }
+    if (promise !== null && (typeof promise === 'object' || typeof promise === 'function') && typeof promise.then === 'function') {
+      Promise.resolve(promise).then(
+        (value) => this.settledWith(id, attempt, value, undefined, false, false),
+        (error) => this.settledWith(id, attempt, undefined, error, true, false),
+      );
+    } else {
+      this.settledWith(id, attempt, promise, undefined, false, true);
+    }
+  }
+
+  /** An attempt ended. `isEarly`: inside of the orders that started it, which have to be obeyed first. */
+  settledWith(id, attempt, value, error, isError, isEarly) {
+    if (isEarly) {
+      queueMicrotask(() => this.settledWith(id, attempt, value, error, isError, false));
+      return;
+    }
+    if (attempt.isAborted || this.isOver) return;
+    attempt.settled = isError ? error : value;
+    attempt.isError = isError;
+    let word;
+    try {
+      word = isError ? this.settleError(id, error) : this.shape.settle(this, id, value);
+    } catch (raised) {
+      // What the user gave to judge or to write it threw: that is the error then.
+      attempt.settled = raised;
+      attempt.isError = true;
+      word = native.settleFailed(this.key, id, NO_CLASSES, messageOf(raised), undefined, undefined, undefined);
+    }
+    this.follow(word);
+  }
+
+  settleError(id, error) {
+    const own = ownParts(error);
+    if (own !== undefined) {
+      this.lastOwn = error;
+      return native.settleFailed(this.key, id, NO_CLASSES, messageOf(error), own, undefined, undefined);
+    }
+    const classes = this.shape.classes(this, error);
+    const recorded = this.shape.recorded(this, error);
+    return native.settleFailed(this.key, id, classes, messageOf(error), undefined, recorded, undefined);
+  }
+
+  valueOf(id) { return this.running?.get(id)?.settled; }
+  errorOf(id) { return this.running?.get(id)?.settled; }
+
+  /** The error that a native failure is. */
+  failureOf(failure) {
+    if (failure.attempt !== undefined) return this.errorOf(failure.attempt);
+    if (failure.kept !== undefined) return kept.get(failure.kept);
+    if (failure.recorded !== undefined) return this.shape.revive(this, failure.recorded);
+    if (failure.error !== undefined) {
+      // One of ours that the function threw is that very object.
+      return this.lastOwn?.code === failure.error.code ? this.lastOwn : made(failure.error);
+    }
+    const last = this.failureOf(failure.last);
+    const message = `all ${failure.attempts} attempts failed; the last: ${messageOf(last)}`;
+    const retryAfterMs = last instanceof ResilError ? last.retryAfterMs : undefined;
+    return new RetryExhaustedError(message, { code: 'RETRY_EXHAUSTED', attempts: failure.attempts, cause: last, retryAfterMs });
+  }
+
+  /** Nobody waits for this attempt any more. */
+  abort(id, failure) {
+    const attempt = this.running?.get(id);
+    if (attempt === undefined || attempt.isAborted) return;
+    attempt.isAborted = true;
+    this.running.delete(id);
+    const reason = failure instanceof ResilError ? failure : abandoned();
+    Context.abort(attempt.context, reason);
+  }
+
+  /** What this attempt works under is lost; it is still waited for. */
+  warn(id) {
+    const attempt = this.running?.get(id);
+    if (attempt !== undefined) Context.abort(attempt.context, lostReason());
+  }
+
+  cancel(reason) {
+    if (this.isOver) return;
+    this.isOver = true;
+    const [orders, forgotten] = native.cancelCall(this.key);
+    for (const number of forgotten) kept.delete(number);
+    const error = new CancelledError('the caller gave up', { code: 'CANCELLED', cause: reason });
+    for (const [, id] of orders) this.abort(id, error);
+    this.fail(error);
+  }
+
+  succeed(value) {
+    this.over();
+    this.resolve(value);
+  }
+
+  fail(error) {
+    this.over();
+    this.reject(error);
+  }
+
+  over() {
+    this.isOver = true;
+    if (calls[this.key] === this) calls[this.key] = undefined;
+    if (this.onAbort !== undefined) this.signal.removeEventListener('abort', this.onAbort);
+    this.onOver?.();
+  }
+}
+
+function abandoned() {
+  return new CancelledError('nobody waits for this attempt any more', { code: 'CANCELLED' });
+}
+
+function lostReason() {
+  return made({ code: 'LOCK_LOST', message: 'what this works under was lost' });
+}
+
+/** An error's words; never more of it. */
+function messageOf(error) {
+  try {
+    return String(error instanceof Error ? error.message : error);
+  } catch {
+    return 'an error without words';
+  }
+}
+
+/** What the native half has to know of an error of ours. */
+function ownParts(error) {
+  if (!(error instanceof ResilError)) return undefined;
+  return { code: error.code, message: messageOf(error), name: error.resource, retryAfterMs: error.retryAfterMs };
+}
+
+/** One load: a function that was kept is started, and its value is given back as bytes. */
+function startLoad(key, orders) {
+  for (const [kind, id, detail] of orders) {
+    if (kind === 0) {
+      const load = kept.get(detail.kept);
+      kept.delete(detail.kept);
+      const running = { context: new Context(1), isAborted: false };
+      calls[key] = running;
+      runLoad(key, id, load, running);
+    } else {
+      const running = calls[key];
+      calls[key] = undefined;
+      if (running !== undefined) {
+        running.isAborted = true;
+        Context.abort(running.context, new TimeoutError('the load took too long', { code: 'TIMEOUT' }));
+      }
+    }
+  }
+}
+
+async function runLoad(key, id, load, running) {
+  let bytes;
+  try {
+    bytes = load.write(await load.loader(load.key, running.context));
+  } catch (error) {
+    if (running.isAborted) return;
+    calls[key] = undefined;
+    native.settleFailed(key, id, NO_CLASSES, messageOf(error), ownParts(error), undefined, keep(error));
+    return;
+  }
+  if (running.isAborted) return;
+  calls[key] = undefined;
+  native.settleBytes(key, id, bytes);
+}
+
+/** Everything that came in from elsewhere. */
+function onWake() {
+  for (const [kind, number, what, answer] of native.readNews()) {
+    switch (kind) {
+      case 0: calls[number]?.obey(what, answer); break;
+      case 1: startLoad(number, what); break;
+      case 2: {
+        const listener = listeners.get(number);
+        const target = listener?.target.deref();
+        if (target === undefined) listeners.delete(number);
+        else target[listener.method](what);
+        break;
+      }
+      default: kept.delete(number);
+    }
+  }
+}
+
+native.openThread(onWake);
+
+const OURS = new Shape();
+
+/** Waits for something of the native half that runs no function. `begin` gives its first word. */
+function ours(signal, begin) {
+  return through(OURS, undefined, signal, begin);
+}
+
+/** Runs `fn` as `shape` says. Whatever is wrong at once is a rejection, too. */
+function through(shape, fn, signal, begin) {
+  if (signal?.aborted) return Promise.reject(new CancelledError('the caller gave up', { code: 'CANCELLED', cause: signal.reason }));
+  let word;
+  try {
+    word = begin();
+  } catch (raised) {
+    return Promise.reject(thrown(raised));
+  }
+  return new Call(shape, fn, signal).adopt(word);
+}
+
+module.exports = { Call, Shape, calls, keep, kept, listen, listeners, ours, through, messageOf, FIRST_IS_DONE, RUN };

@@ -1,0 +1,56 @@
+'use strict';
+/**
+ * Connecting, and the handle from which everything is made.
+ */
+require('./symbols.js');
+const native = require('./native.js');
+const { ask } = require('./errors.js');
+const given = require('./arguments.js');
+const { ours } = require('./calls.js');
+const { behind } = require('./guard.js');
+const { clockOf } = require('./policies.js');
+const { Limiter, checkAll } = require('./limiter.js');
+const { Breaker } = require('./breaker.js');
+const { Lock, SharedBulkhead } = require('./holding.js');
+const { Idempotent, Cached, VersionedCached } = require('./stored.js');
+const { policy, policies } = require('./whole.js');
+
+/** How long `await using` waits for calls in flight. */
+const DISPOSE_DEADLINE = '5s';
+
+class Client {
+  constructor(inner) { behind(this, { _inner: inner }); }
+
+  limiter(name, limit) { return new Limiter(this._inner, name, limit); }
+  breaker(name, options) { return new Breaker(this._inner, name, options); }
+  lock(name, options) { return new Lock(this._inner, name, options); }
+  sharedBulkhead(name, options) { return new SharedBulkhead(this._inner, name, options); }
+  idempotent(name, options) { return new Idempotent(this._inner, name, options); }
+  cached(name, options) { return new Cached(this._inner, name, options); }
+  versioned(name, options) { return new VersionedCached(this._inner, name, options); }
+  policy(name, settings) { return policy(this._inner, name, settings); }
+  policies(file) { return policies(this._inner, file); }
+  checkAll(limits, cost, options) { return checkAll(this._inner, limits, cost, options); }
+
+  health() { return JSON.parse(ask(() => this._inner.health())); }
+  get isShuttingDown() { return this._inner.isShuttingDown; }
+
+  async shutdown(deadline = DISPOSE_DEADLINE) {
+    const span = given.span('deadline', deadline);
+    const [json, isClean] = await ours(undefined, () => this._inner.shutdown(span));
+    const { unreleased, ...report } = JSON.parse(json);
+    return { ...report, unreleased: unreleased.map(([name, reason]) => ({ name, reason })), isClean: isClean === 'true' };
+  }
+
+  async [Symbol.asyncDispose]() { await this.shutdown(); }
+}
+
+async function connect(url, options) {
+  given.text('url', url);
+  const { clock, signal, ...settings } = given.options('options', options);
+  const json = given.settings('options', settings);
+  const behindClock = clockOf(clock);
+  return new Client(await ours(given.signal(signal), () => native.connect(url, json, behindClock)));
+}
+
+module.exports = { Client, connect };

@@ -1,0 +1,108 @@
+'use strict';
+/**
+ * The one family of errors: a class for each code, made of the parts that the native half sends.
+ *
+ * Whatever Resil says is an instance of ResilError, also of another copy of this package: a mark decides, not the class. What
+ * is wrong with arguments is a TypeError or a RangeError as well.
+ */
+const native = require('./native.js');
+
+const MARK = Symbol.for('resil.error');
+
+/** Every code with its status, and whether the same call may succeed later: told by the native half. */
+const CODES = new Map(native.codes().map(([code, status, retryable]) => [code, { status: Number(status), retryable: retryable === 'true' }]));
+
+function describe(error, code, parts) {
+  const row = CODES.get(code);
+  const define = (name, value) => Object.defineProperty(error, name, { value, enumerable: value !== undefined, configurable: true, writable: true });
+  define('code', code);
+  define('retryable', row.retryable);
+  define('retryAfterMs', parts.retryAfterMs);
+  define('resource', parts.resource);
+  if (parts.field !== undefined) define('field', parts.field);
+  if (parts.attempts !== undefined) define('attempts', parts.attempts);
+  if (parts.afterMs !== undefined) define('afterMs', parts.afterMs);
+  Object.defineProperty(error, 'httpStatus', { value: row.status, configurable: true });
+}
+
+class ResilError extends Error {
+  constructor(message, parts = {}) {
+    super(message, 'cause' in parts ? { cause: parts.cause } : undefined);
+    describe(this, parts.code ?? new.target.CODE ?? 'INTERNAL', parts);
+  }
+
+  static [Symbol.hasInstance](error) {
+    return this === ResilError
+      ? typeof error === 'object' && error !== null && error[MARK] === true
+      : Function.prototype[Symbol.hasInstance].call(this, error);
+  }
+}
+
+const classes = { ResilError };
+const byCode = new Map();
+
+/** `RATE_LIMIT_EXCEEDED` is RateLimitExceededError. */
+function nameOf(code) {
+  return `${code.split('_').map((word) => word[0] + word.slice(1).toLowerCase()).join('')}Error`;
+}
+
+/** Wrong arguments are what the language calls them, too. */
+const BASES = { INVALID_ARGUMENT: TypeError, INVALID_POLICY: RangeError };
+
+for (const code of CODES.keys()) {
+  const name = nameOf(code);
+  const base = BASES[code];
+  const Class = base === undefined
+    ? { [name]: class extends ResilError {} }[name]
+    : { [name]: class extends base {
+      constructor(message, parts = {}) {
+        super(message, 'cause' in parts ? { cause: parts.cause } : undefined);
+        describe(this, code, parts);
+      }
+    } }[name];
+  Object.defineProperty(Class, 'CODE', { value: code });
+  Object.defineProperty(Class.prototype, 'name', { value: name, configurable: true, writable: true });
+  Object.defineProperty(Class.prototype, MARK, { value: true });
+  classes[name] = Class;
+  byCode.set(code, Class);
+}
+Object.defineProperty(ResilError.prototype, MARK, { value: true });
+Object.defineProperty(ResilError.prototype, 'name', { value: 'ResilError', configurable: true, writable: true });
+
+/** The error of its parts. */
+function made(parts, more) {
+  const Class = byCode.get(parts.code) ?? classes.InternalError;
+  return new Class(parts.message, more === undefined ? parts : { ...parts, ...more });
+}
+
+/** What the native half throws at once are parts, which are no error yet. */
+function thrown(raised) {
+  return typeof raised === 'object' && raised !== null && !(raised instanceof Error) && typeof raised.code === 'string' ? made(raised) : raised;
+}
+
+/** Runs something of the native half; what it throws is an error of the family. */
+function ask(run) {
+  try {
+    return run();
+  } catch (raised) {
+    throw thrown(raised);
+  }
+}
+
+function wrongType(name, expected, given) {
+  return new classes.InvalidArgumentError(`${name} must be ${expected}, got ${shown(given)}`);
+}
+
+function shown(given) {
+  if (given === null) return 'null';
+  switch (typeof given) {
+    case 'string': return given.length > 40 ? 'a long text' : JSON.stringify(given);
+    case 'number': case 'boolean': case 'undefined': return String(given);
+    case 'bigint': return `${given}n`;
+    case 'function': return 'a function';
+    case 'symbol': return 'a symbol';
+    default: return Array.isArray(given) ? 'an array' : 'an object';
+  }
+}
+
+module.exports = { ...classes, made, thrown, ask, wrongType, shown, classes };

@@ -1,0 +1,183 @@
+'use strict';
+/**
+ * Whatever a function can be called through. One class for all policies: they differ in what is behind them natively, and
+ * in how they judge errors.
+ *
+ * The way of nearly every call is short: begin, await the function, say that it went well. Everything else (a retry, a wait
+ * for the server, a signal) is a Call of calls.js.
+ */
+const native = require('./native.js');
+const { Call, Shape, RUN, FIRST_IS_DONE, through } = require('./calls.js');
+const { Context } = require('./context.js');
+const { thrown, wrongType } = require('./errors.js');
+const given = require('./arguments.js');
+
+/** What an error means, as the native half is told. */
+const PERMANENT = -1;
+const IGNORED = -2;
+const RETRY = -3;
+
+const PARTICULAR = ['signal', 'key', 'cost', 'partition', 'attemptTimeout', 'totalTimeout'];
+
+function isErrorClass(value) {
+  return typeof value === 'function' && value.prototype !== undefined && (value === Error || value.prototype instanceof Error || value.name === 'ResilError');
+}
+
+/** A function of an error, of whatever was given to say which errors are meant. */
+function predicate(name, said) {
+  if (isErrorClass(said)) return (error) => error instanceof said;
+  if (Array.isArray(said)) {
+    said.forEach((Class, at) => {
+      if (!isErrorClass(Class)) throw wrongType(`${name}[${at}]`, 'a class of errors', Class);
+    });
+    return (error) => said.some((Class) => error instanceof Class);
+  }
+  return given.func(name, said);
+}
+
+/** `on`: which errors may go away. */
+function judgeOf(name, said) {
+  const judge = predicate(name, said);
+  return (error) => {
+    const meaning = judge(error);
+    if (meaning === true) return RETRY;
+    if (meaning === false) return PERMANENT;
+    if (meaning === 'ignore') return IGNORED;
+    if (typeof meaning === 'number' && meaning >= 0 && Number.isFinite(meaning)) return meaning;
+    throw wrongType(`what ${name} returns`, "a boolean, a number of milliseconds, or 'ignore'", meaning);
+  };
+}
+
+/** `ignore`: which errors say nothing. */
+function ignoringOf(name, said) {
+  if (said === undefined) return undefined;
+  const ignores = predicate(name, said);
+  return (error) => (ignores(error) ? IGNORED : PERMANENT);
+}
+
+/** How functions run through a guard: with a context, judged by each layer. */
+class GuardShape extends Shape {
+  constructor(layers) {
+    super();
+    this.layers = layers;
+    this.hasJudges = layers.some((layer) => layer.judge !== undefined);
+  }
+
+  run(call, context, detail) {
+    const failure = detail?.failure;
+    if (failure === undefined) return call.fn(context);
+    // A fallback: the function is the layer's own, of the error as it would have been thrown.
+    const error = call.failureOf(failure);
+    const { instead, when } = this.layers[detail.layer];
+    if (when !== undefined && !when(error)) throw error;
+    return typeof instead === 'function' ? instead(error, context) : instead;
+  }
+
+  classes(call, error) {
+    return this.hasJudges ? this.layers.map((layer) => layer.judge?.(error) ?? PERMANENT) : [];
+  }
+}
+
+class Guard {
+  /** Not for users: `layers` are `{judge, instead, when}`, outermost first, as behind `inner`. */
+  constructor(inner, layers) {
+    this._inner = inner;
+    this._number = inner.number;
+    this._interrupts = inner.interrupts;
+    this._layers = layers;
+    this._shape = new GuardShape(layers);
+    for (const name of ['_inner', '_number', '_interrupts', '_layers', '_shape']) Object.defineProperty(this, name, { enumerable: false });
+  }
+
+  call(fn, options) {
+    if (options !== undefined || this._interrupts || typeof fn !== 'function') return this._callFully(fn, options);
+    return quickly(this, fn);
+  }
+
+  _callFully(fn, options) {
+    let signal;
+    let begin;
+    try {
+      given.func('fn', fn);
+      const { signal: said, ...particular } = given.only('options', options, PARTICULAR);
+      signal = given.signal(said);
+      const json = Object.keys(particular).length === 0 ? undefined : given.settings('options', particular);
+      begin = json === undefined ? () => native.beginCall(this._number) : () => native.beginCallWith(this._number, json);
+    } catch (error) {
+      return Promise.reject(error);
+    }
+    return through(this._shape, fn, signal, begin);
+  }
+
+  wrap(fn, options) {
+    given.func('fn', fn);
+    given.only('options', options, PARTICULAR);
+    const guard = this;
+    const wrapped = function (...args) {
+      return guard.call(() => fn.apply(this, args), options);
+    };
+    Object.defineProperty(wrapped, 'name', { value: fn.name, configurable: true });
+    Object.defineProperty(wrapped, 'length', { value: fn.length, configurable: true });
+    return wrapped;
+  }
+}
+
+/** The short way. */
+async function quickly(guard, fn) {
+  let word;
+  try {
+    word = native.beginCall(guard._number);
+  } catch (raised) {
+    throw thrown(raised);
+  }
+  if ((word & 7) !== RUN) return new Call(guard._shape, fn, undefined).adopt(word);
+  const context = new Context(1, undefined);
+  let value;
+  try {
+    value = await fn(context);
+  } catch (error) {
+    return slowly(guard, fn, word, context, error, true);
+  }
+  const next = native.settleOk(word >>> 3, 1);
+  return next === FIRST_IS_DONE ? value : slowly(guard, fn, word, context, value, false, next);
+}
+
+/** The rest of a call whose first attempt ended in any other way. */
+function slowly(guard, fn, word, context, outcome, isError, next) {
+  const call = new Call(guard._shape, fn, undefined);
+  call.continueAfterFirst(word >>> 3, context, outcome, isError, next);
+  return call.promise;
+}
+
+/** Guards around each other, outermost first; with a function last, that function through them. */
+function wrap(...guards) {
+  const last = guards.at(-1);
+  const fn = typeof last === 'function' ? guards.pop() : undefined;
+  if (guards.length === 0) throw wrongType('guards', 'at least one policy', fn === undefined ? undefined : fn);
+  guards.forEach((guard, at) => {
+    if (!(guard?._guard instanceof Guard)) throw wrongType(`guards[${at}]`, 'a policy, or anything else that can be called through', guard);
+  });
+  const all = guards.map((guard) => guard._guard);
+  const around = new Composed(new Guard(native.Guard.wrap(all.map((guard) => guard._inner)), all.flatMap((guard) => guard._layers)));
+  return fn === undefined ? around : around.wrap(fn);
+}
+
+/** Gives a class `call` and `wrap`, through what its `_guard` is. */
+function guarded(Class) {
+  Class.prototype.call = function (fn, options) { return this._guard.call(fn, options); };
+  Class.prototype.wrap = function (fn, options) { return this._guard.wrap(fn, options); };
+  return Class;
+}
+
+/** Says what is behind an object, without showing it. */
+function behind(target, fields) {
+  for (const [name, value] of Object.entries(fields)) Object.defineProperty(target, name, { value, writable: true });
+}
+
+/** Guards around each other. */
+class Composed {
+  constructor(guard) { behind(this, { _guard: guard }); }
+}
+guarded(Composed);
+
+module.exports = { Guard, Composed, guarded, behind, judgeOf, ignoringOf, predicate, wrap, PARTICULAR };

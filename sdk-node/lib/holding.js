@@ -1,0 +1,164 @@
+'use strict';
+/**
+ * Locks, shared bulkheads, and what is held of them.
+ */
+require('./symbols.js');
+const { EventEmitter } = require('node:events');
+const { ask, made, wrongType } = require('./errors.js');
+const given = require('./arguments.js');
+const { listen, ours } = require('./calls.js');
+const { Guard, behind, guarded } = require('./guard.js');
+
+function info(json) {
+  const { holders, holdersTotal, waiters, waitersTotal, lastFence } = JSON.parse(json);
+  return {
+    holders: holders.map(({ owner, fence, held, remaining, mode, meta, isBound }) => ({
+      owner, fence: BigInt(fence), heldMs: held, remainingMs: remaining, mode, meta: meta ?? null, isBound,
+    })),
+    holdersTotal,
+    waiters: waiters.map(({ owner, mode, priority, waited }) => ({ owner, mode: mode ?? null, priority: priority ?? null, waitedMs: waited })),
+    waitersTotal,
+    lastFence: BigInt(lastFence),
+  };
+}
+
+/** What is held. It is watched only if somebody looks: by a listener, or through its signal. */
+class Holding extends EventEmitter {
+  constructor(name, inner) {
+    super();
+    behind(this, { _inner: inner, _held: inner.held(), _name: name, _controller: undefined, _isWatched: false, _lostBecause: undefined });
+    this.on('newListener', (event) => {
+      if (event === 'lost') this._watch();
+    });
+  }
+
+  _watch() {
+    if (this._isWatched) return;
+    this._isWatched = true;
+    this._held.watch(listen(this, '_lost'));
+  }
+
+  _lost(parts) {
+    const error = made(parts);
+    this._lostBecause = error;
+    this._controller?.abort(error);
+    this.emit('lost', error);
+  }
+
+  get signal() {
+    if (this._controller === undefined) {
+      this._controller = new AbortController();
+      if (this._lostBecause !== undefined) this._controller.abort(this._lostBecause);
+      this._watch();
+    }
+    return this._controller.signal;
+  }
+
+  get name() { return this._name; }
+  get isHeld() { return this._held.isHeld; }
+  get remainingMs() { return this._held.remainingMs; }
+  get owner() { return this._held.owner; }
+  get isUnprotected() { return this._held.isUnprotected; }
+  ensure() { ask(() => this._held.ensure()); }
+}
+
+class LockGuard extends Holding {
+  get fence() { return this._held.fence ?? null; }
+
+  async extend(lease) {
+    const span = given.span('lease', lease);
+    await ours(undefined, () => this._inner.extend(span));
+  }
+
+  async check() { return ours(undefined, () => this._inner.check()); }
+
+  async release() {
+    this._isReleased = true;
+    return { heldMs: await ours(undefined, () => this._inner.release()) };
+  }
+
+  /** Of what was released before there is nothing to do; that it was lost is for the holder to look at, not for the end. */
+  async [Symbol.asyncDispose]() {
+    if (!this._isReleased) await this.release().catch(unlessLost);
+  }
+}
+
+class BulkheadGuard extends Holding {
+  async leave() {
+    this._isReleased = true;
+    return { heldMs: await ours(undefined, () => this._inner.leave()) };
+  }
+
+  async [Symbol.asyncDispose]() {
+    if (!this._isReleased) await this.leave().catch(unlessLost);
+  }
+}
+
+function unlessLost(error) {
+  if (error?.code !== 'LOCK_LOST') throw error;
+}
+
+class Lock {
+  constructor(client, name, options) {
+    given.nonEmpty('name', name);
+    const json = given.settings('options', options);
+    const inner = ask(() => client.lock(name, json));
+    behind(this, { _inner: inner, _guard: new Guard(inner.guard(), [{}]), _name: name });
+  }
+
+  get name() { return this._name; }
+
+  async acquire(options) {
+    const { wait, signal } = given.only('options', options, ['wait', 'signal']);
+    const span = wait === 'forever' ? undefined : given.optionalSpan('wait', wait);
+    const begin = wait === 'forever' ? () => this._inner.untilAcquired() : () => this._inner.acquire(span);
+    return new LockGuard(this._name, await ours(given.signal(signal), begin));
+  }
+
+  async tryAcquire(options) {
+    const { signal } = given.only('options', options, ['signal']);
+    return this.acquire({ wait: 0, signal });
+  }
+
+  async info() { return info(await ours(undefined, () => this._inner.info())); }
+
+  async break(actor = '', reason = '') {
+    given.text('actor', actor);
+    given.text('reason', reason);
+    return ours(undefined, () => this._inner.breakLock(actor, reason));
+  }
+
+  async check(owner, fence) {
+    given.text('owner', owner);
+    const number = fence === undefined || fence === null ? undefined : given.counter('fence', fence);
+    return ours(undefined, () => this._inner.check(owner, number));
+  }
+}
+
+class SharedBulkhead {
+  constructor(client, name, options) {
+    given.nonEmpty('name', name);
+    if (options === undefined) throw wrongType('options', 'a number, or an object with max', options);
+    const json = given.settings('options', typeof options === 'number' ? { max: options } : options);
+    const inner = ask(() => client.sharedBulkhead(name, json));
+    behind(this, { _inner: inner, _guard: new Guard(inner.guard(), [{}]), _name: name });
+  }
+
+  get name() { return this._name; }
+
+  async enter(options) {
+    const { wait, signal } = given.only('options', options, ['wait', 'signal']);
+    const span = given.optionalSpan('wait', wait);
+    return new BulkheadGuard(this._name, await ours(given.signal(signal), () => this._inner.enter(span)));
+  }
+
+  async tryEnter(options) {
+    const { signal } = given.only('options', options, ['signal']);
+    return this.enter({ wait: 0, signal });
+  }
+
+  async info() { return info(await ours(undefined, () => this._inner.info())); }
+}
+[Lock, SharedBulkhead].forEach(guarded);
+
+module.exports = { Holding, LockGuard, BulkheadGuard, Lock, SharedBulkhead };

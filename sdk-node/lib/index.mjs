@@ -1,0 +1,13 @@
+/** The same as index.js, for `import`: one package, whichever way it is loaded. A test sees that no name is missing. */
+import resil from './index.js';
+
+export const {
+  ResilError, CircuitOpenError, RateLimitExceededError, TimeoutError, BulkheadFullError, RetryExhaustedError,
+  InvalidPolicyError, InvalidArgumentError, LockTimeoutError, LockLostError, DeadlockError, IdempotencyBusyError,
+  IdempotencyMismatchError, IdempotencyHeldError, LoadFailedError, BackendUnavailableError, ModuleMissingError,
+  PermissionDeniedError, CancelledError, ShuttingDownError, PanickedError, InternalError, connect, wrap, retry,
+  timeout, hedge, bulkhead, fallback, dispatcher, handleAll, handleNone, perSecond, perMinute, perHour, perDay,
+  problem, rateLimitHeaders, idempotencyKey, requestFingerprint, Client, Limiter, Breaker, Permit, Lock, LockGuard,
+  SharedBulkhead, BulkheadGuard, Holding, Idempotent, Cached, VersionedCached, Retry, Timeout, Hedge, Bulkhead,
+  BulkheadPermit, Fallback, Policy, Policies, Dispatcher,
+} = resil;

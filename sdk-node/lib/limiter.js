@@ -1,0 +1,87 @@
+'use strict';
+/**
+ * Rate limits.
+ */
+const { ask, wrongType } = require('./errors.js');
+const given = require('./arguments.js');
+const { ours } = require('./calls.js');
+const { Guard, behind, guarded } = require('./guard.js');
+
+const DECIDED_BY = ['server', 'denyCache', 'local', 'awayOpen'];
+
+function verdict([granted, capacity, remaining, retryAfterMs, resetAfterMs, decidedBy]) {
+  return {
+    granted, isGranted: granted > 0, capacity, remaining, retryAfterMs: retryAfterMs < 0 ? null : retryAfterMs, resetAfterMs,
+    decidedBy: DECIDED_BY[decidedBy],
+  };
+}
+
+const WATCHED = ['signal'];
+
+class Limiter {
+  constructor(client, name, limit) {
+    given.text('name', name);
+    if (limit === undefined) throw wrongType('limit', 'an object such as perSecond(10)', limit);
+    const json = given.settings('limit', limit);
+    const inner = ask(() => client.limiter(name, json));
+    behind(this, { _inner: inner, _guard: new Guard(inner.guard(), [{}]), _name: name });
+  }
+
+  get name() { return this._name; }
+
+  async check(key, cost = 1, options) {
+    given.text('key', key);
+    given.whole('cost', cost);
+    return verdict(await this._ask(options, () => this._inner.check(key, cost)));
+  }
+
+  async acquire(key, cost = 1, options) {
+    given.text('key', key);
+    given.whole('cost', cost);
+    await this._ask(options, () => this._inner.acquire(key, cost));
+  }
+
+  async upTo(key, most, options) {
+    given.text('key', key);
+    given.whole('most', most);
+    return verdict(await this._ask(options, () => this._inner.upTo(key, most)));
+  }
+
+  async peek(key, options) {
+    given.text('key', key);
+    return verdict(await this._ask(options, () => this._inner.peek(key)));
+  }
+
+  async refund(key, cells, options) {
+    given.text('key', key);
+    given.whole('cells', cells);
+    return verdict(await this._ask(options, () => this._inner.refund(key, cells)));
+  }
+
+  _ask(options, begin) {
+    const signal = options === undefined ? undefined : given.signal(given.only('options', options, WATCHED).signal);
+    return ours(signal, begin);
+  }
+}
+guarded(Limiter);
+
+/** Takes from every limit, or from none. */
+async function checkAll(client, limits, cost = 1, options) {
+  if (limits === null || typeof limits !== 'object' || typeof limits[Symbol.iterator] !== 'function') throw wrongType('limits', 'a list of [limiter, key]', limits);
+  const all = [...limits];
+  all.forEach((pair, at) => {
+    if (!Array.isArray(pair) || !(pair[0] instanceof Limiter)) throw wrongType(`limits[${at}]`, '[limiter, key]', pair);
+    given.text(`limits[${at}][1]`, pair[1]);
+  });
+  given.whole('cost', cost);
+  const signal = given.signal(given.only('options', options, WATCHED).signal);
+  const [[granted, refusedBy], binding, ...each] = await ours(signal, () => client.checkAll(all.map(([limiter]) => limiter._inner), all.map(([, key]) => key), cost));
+  return { granted, isGranted: granted > 0, refusedBy: refusedBy < 0 ? null : refusedBy, binding: verdict(binding), each: each.map(verdict) };
+}
+
+const per = (period) => (limit, more) => {
+  given.whole('limit', limit);
+  return { ...given.options('more', more), limit, period };
+};
+
+module.exports = { Limiter, checkAll, perSecond: per('1s'), perMinute: per('1m'), perHour: per('1h'), perDay: per('1d') };

@@ -1,0 +1,125 @@
+'use strict';
+/**
+ * What a process does by itself: retry, timeout, hedge, bulkhead, fallback.
+ */
+require('./symbols.js');
+const native = require('./native.js');
+const { ask, wrongType } = require('./errors.js');
+const given = require('./arguments.js');
+const { ours } = require('./calls.js');
+const { Guard, behind, guarded, judgeOf } = require('./guard.js');
+
+/** The native clock behind one of `resil/testing`. */
+function clockOf(said) {
+  if (said === undefined || said === null) return undefined;
+  if (!(said._inner instanceof native.TestClock)) throw wrongType('clock', 'a Clock of resil/testing', said);
+  return said._inner;
+}
+
+/** `on` has to be said: whoever calls twice has to know that it may. */
+function judge(on) {
+  if (on === undefined) throw wrongType('on', 'said: which errors may go away (handleAll, classes, or a function)', on);
+  return judgeOf('on', on);
+}
+
+class Retry {
+  constructor(options) {
+    const { on, name, clock, seed, ...settings } = given.options('options', options);
+    const layer = { judge: judge(on) };
+    const number = seed === undefined ? undefined : given.whole('seed', seed);
+    const json = given.settings('options', settings);
+    const inner = ask(() => native.makeRetry(json, given.optionalText('name', name), clockOf(clock), number));
+    behind(this, { _guard: new Guard(inner, [layer]) });
+  }
+}
+
+class Timeout {
+  constructor(after) {
+    const { after: span, name, clock } = typeof after === 'object' && after !== null ? given.only('options', after, ['after', 'name', 'clock']) : { after };
+    const json = given.span('after', span);
+    const inner = ask(() => native.makeTimeout(json, given.optionalText('name', name), clockOf(clock)));
+    behind(this, { _guard: new Guard(inner, [{}]) });
+  }
+
+  get afterMs() { return this._guard._inner.spanMs; }
+}
+
+class Hedge {
+  constructor(options) {
+    const { on, name, clock, ...settings } = given.options('options', options);
+    const layer = { judge: judge(on) };
+    const json = given.settings('options', settings);
+    const inner = ask(() => native.makeHedge(json, given.optionalText('name', name), clockOf(clock)));
+    behind(this, { _guard: new Guard(inner, [layer]) });
+  }
+
+  get delayMs() { return this._guard._inner.spanMs; }
+}
+
+/** What is made and not told by `new`. */
+const MADE = Symbol('made');
+
+class Bulkhead {
+  constructor(options, mark) {
+    let inner = options;
+    if (mark !== MADE) {
+      const { name = 'bulkhead', clock, ...settings } = given.options('options', options);
+      if (settings.maxConcurrentCalls === undefined) throw wrongType('maxConcurrentCalls', 'a number', undefined);
+      const json = given.settings('options', settings);
+      inner = ask(() => native.makeBulkhead(json, given.nonEmpty('name', name), clockOf(clock)));
+    }
+    behind(this, { _inner: inner, _guard: new Guard(inner.guard(), [{}]) });
+  }
+
+  get name() { return this._inner.name; }
+
+  get metrics() {
+    const [active, queued, available, completed, rejected, abandoned] = this._inner.metrics;
+    return { active, queued, available, completed, rejected, abandoned };
+  }
+
+  partition(name) {
+    given.text('name', name);
+    return new Bulkhead(ask(() => this._inner.partition(name)), MADE);
+  }
+
+  async acquire(options) {
+    const { signal, partition } = given.only('options', options, ['signal', 'partition']);
+    const here = partition === undefined ? this : this.partition(partition);
+    return new BulkheadPermit(await ours(given.signal(signal), () => here._inner.acquire()));
+  }
+
+  tryAcquire() {
+    return new BulkheadPermit(ask(() => this._inner.tryAcquire()));
+  }
+}
+
+/** A place in a bulkhead, until it is released. */
+class BulkheadPermit {
+  constructor(inner) { behind(this, { _inner: inner }); }
+  release() { this._inner.release(); }
+  [Symbol.dispose]() { this.release(); }
+  async [Symbol.asyncDispose]() { this.release(); }
+}
+
+class Fallback {
+  constructor(instead, options) {
+    const { when } = given.only('options', options, ['when']);
+    if (when !== undefined) given.func('when', when);
+    behind(this, { _guard: new Guard(native.makeFallback(), [{ instead, when }]) });
+  }
+}
+
+[Retry, Timeout, Hedge, Bulkhead, Fallback].forEach(guarded);
+
+const handleAll = () => true;
+const handleNone = () => false;
+
+module.exports = {
+  Retry, Timeout, Hedge, Bulkhead, BulkheadPermit, Fallback, clockOf, handleAll, handleNone, judge,
+  retry: (options) => new Retry(options),
+  timeout: (after) => new Timeout(after),
+  hedge: (options) => new Hedge(options),
+  bulkhead: (options) => new Bulkhead(options),
+  fallback: (instead, options) => new Fallback(instead, options),
+};

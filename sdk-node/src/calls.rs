@@ -1,0 +1,194 @@
+//! What JavaScript says about calls that are under way: an attempt is settled, a call is cancelled, orders are taken.
+
+use bytes::Bytes;
+use napi::bindgen_prelude::{Array, Buffer, Env, Function, JsValue, Object, Undefined, Unknown};
+use napi_derive::napi;
+use resil::Failure;
+
+use crate::convert::bigint;
+use crate::errors::{OwnError, failure, own, parts};
+use crate::executor::desk::{Detail, Done, Order};
+use crate::executor::mailbox::Event;
+use crate::executor::{Answer, News, Word, cancel, open, read_letters, settle, take, take_forgotten};
+use crate::thrown::{Kept, Thrown};
+use std::sync::Arc;
+
+/// This thread runs calls from now on; `on_wake` is called when there is news.
+#[napi]
+pub fn open_thread(env: Env, on_wake: Function<'_, (), Undefined>) -> napi::Result<()> {
+    open(env.raw(), on_wake.raw())
+}
+
+/// The same with the value as it is to be stored; `None`: there is none.
+#[napi]
+pub fn settle_bytes(key: u32, id: u32, bytes: Option<Buffer>) -> napi::Result<Word> {
+    let bytes = bytes.map(|bytes| Bytes::from(bytes.to_vec()));
+    settle(key, id, Ok(Done { id, bytes }))
+}
+
+/// The attempt threw. `classes`: what that means to each layer. `own`: it is an error of ours. `recorded`: it is final, and
+/// this is how it is recorded. `kept`: the number under which JavaScript keeps it for others.
+#[napi]
+pub fn settle_failed(
+    key: u32,
+    id: u32,
+    classes: Vec<f64>,
+    message: String,
+    own_error: Option<OwnError>,
+    recorded: Option<Buffer>,
+    kept: Option<u32>,
+) -> napi::Result<Word> {
+    if let Some(error) = own_error.as_ref().and_then(own) {
+        return settle(key, id, Err(Failure::Resil(error)));
+    }
+    let recorded = recorded.map(|bytes| Bytes::from(bytes.to_vec()));
+    let mailbox = crate::executor::mailbox()?;
+    let kept = kept.map(|number| Arc::new(Kept { number, mailbox }));
+    let thrown = Thrown { id, classes: Thrown::classes_of(&classes), message: message.into(), recorded, kept };
+    settle(key, id, Err(Failure::Inner(thrown)))
+}
+
+/// Nobody waits for it any more. What is to be aborted because of that, and what is to be forgotten.
+#[napi]
+pub fn cancel_call<'env>(env: &'env Env, key: u32) -> napi::Result<Array<'env>> {
+    let orders = cancel(key)?;
+    let mut both = env.create_array(0)?;
+    both.insert(written(env, orders)?)?;
+    both.insert(take_forgotten())?;
+    Ok(both)
+}
+
+/// The numbers under which JavaScript keeps what nobody will ask for any more.
+#[napi]
+pub fn forgotten() -> Vec<u32> {
+    take_forgotten()
+}
+
+/// `[orders, answer]` of a call.
+#[napi]
+pub fn take_orders<'env>(env: &'env Env, key: u32) -> napi::Result<Array<'env>> {
+    let (orders, answer) = take(key)?;
+    let mut both = env.create_array(0)?;
+    both.insert(written(env, orders)?)?;
+    if let Some(answer) = answer {
+        both.insert(answered(env, answer)?)?;
+    }
+    Ok(both)
+}
+
+/// Everything that came in from other threads: `[kind, number, orders or event, answer]` each.
+#[napi]
+pub fn read_news<'env>(env: &'env Env) -> napi::Result<Array<'env>> {
+    let mut all = env.create_array(0)?;
+    for news in read_letters()? {
+        let mut one = env.create_array(0)?;
+        match news {
+            News::Call { key, orders, answer } => {
+                one.insert(0)?;
+                one.insert(key)?;
+                one.insert(written(env, orders)?)?;
+                if let Some(answer) = answer {
+                    one.insert(answered(env, answer)?)?;
+                }
+            }
+            News::Load { key, orders } => {
+                one.insert(1)?;
+                one.insert(key)?;
+                one.insert(written(env, orders)?)?;
+            }
+            News::Event(number, event) => {
+                one.insert(2)?;
+                one.insert(number)?;
+                one.insert(happened(env, event)?)?;
+            }
+            News::Forget(number) => {
+                one.insert(3)?;
+                one.insert(number)?;
+            }
+        }
+        all.insert(one)?;
+    }
+    Ok(all)
+}
+
+/// `[0, id, detail]`: start it. `[1, id]`: abort it. `[2, id]`: abort its signal, and wait for it.
+fn written<'env>(env: &'env Env, orders: Vec<Order>) -> napi::Result<Array<'env>> {
+    let mut all = env.create_array(0)?;
+    for order in orders {
+        let mut one = env.create_array(0)?;
+        match order {
+            Order::Start(id, detail) => {
+                one.insert(0)?;
+                one.insert(id)?;
+                if let Some(detail) = detail {
+                    one.insert(told(env, &detail)?)?;
+                }
+            }
+            Order::Abort(id) => {
+                one.insert(1)?;
+                one.insert(id)?;
+            }
+            Order::Warn(id) => {
+                one.insert(2)?;
+                one.insert(id)?;
+            }
+        }
+        all.insert(one)?;
+    }
+    Ok(all)
+}
+
+fn told<'env>(env: &'env Env, detail: &Detail) -> napi::Result<Object<'env>> {
+    let mut object = Object::new(env)?;
+    if let Some(fence) = detail.fence {
+        object.set("fence", bigint(fence))?;
+    }
+    if detail.attempt > 0 {
+        object.set("attempt", detail.attempt)?;
+    }
+    if let Some(item) = detail.item {
+        object.set("item", item)?;
+    }
+    if let Some(kept) = detail.kept {
+        object.set("kept", kept)?;
+    }
+    if let Some(failed) = &detail.failure {
+        object.set("failure", failure(env, failed)?)?;
+        object.set("layer", detail.layer)?;
+    }
+    Ok(object)
+}
+
+/// `[0, id]`: the value of that attempt. `[1, failure]`. `[2, value]`.
+fn answered<'env>(env: &'env Env, answer: Answer) -> napi::Result<Array<'env>> {
+    let mut one = env.create_array(0)?;
+    match answer {
+        Answer::Attempt(id) => {
+            one.insert(0)?;
+            one.insert(id)?;
+        }
+        Answer::Failed(failed) => {
+            one.insert(1)?;
+            one.insert(failure(env, &failed)?)?;
+        }
+        Answer::Value(convert) => {
+            one.insert(2)?;
+            // SAFETY: the value was made by this environment, in this call.
+            one.insert(unsafe { Unknown::from_raw_unchecked(env.raw(), convert(env)?) })?;
+        }
+    }
+    Ok(one)
+}
+
+fn happened<'env>(env: &'env Env, event: Event) -> napi::Result<Object<'env>> {
+    match event {
+        Event::Transition(previous, new, generation) => {
+            let mut object = Object::new(env)?;
+            object.set("previous", previous)?;
+            object.set("new", new)?;
+            object.set("generation", bigint(generation))?;
+            Ok(object)
+        }
+        Event::Lost(error) => parts(env, &error),
+    }
+}

@@ -1,0 +1,50 @@
+//! Connecting, and the handle from which everything is made.
+
+use napi::bindgen_prelude::Env;
+use napi_derive::napi;
+use resil::settings::ConnectSettings;
+
+use crate::convert::{now, ours, settings, shown, span};
+use crate::executor::Word;
+use crate::testing::TestClock;
+
+#[napi]
+pub struct Client(pub(crate) resil::Client);
+
+#[napi]
+pub fn connect(env: Env, url: String, said: String, clock: Option<&TestClock>) -> napi::Result<Word> {
+    let settings: ConnectSettings = now(&env, settings(&said))?;
+    let clock = clock.map(|clock| clock.0.clone());
+    ours(async move {
+        let client = match clock {
+            None => settings.connect(&url).await,
+            Some(clock) => settings.connect_with_clock(&url, clock).await,
+        };
+        client.map(Client)
+    })
+}
+
+#[napi]
+impl Client {
+    /// As JSON.
+    #[napi]
+    pub fn health(&self, env: Env) -> napi::Result<String> {
+        now(&env, shown(&self.0.health()))
+    }
+
+    #[napi(getter)]
+    pub fn is_shutting_down(&self) -> bool {
+        self.0.is_shutting_down()
+    }
+
+    /// Its report as JSON, and whether it is clean.
+    #[napi]
+    pub fn shutdown(&self, env: Env, deadline: String) -> napi::Result<Word> {
+        let deadline = now(&env, span("deadline", &deadline))?;
+        let client = self.0.clone();
+        ours(async move {
+            let report = client.shutdown(deadline).await;
+            Ok(vec![shown(&report)?, report.is_clean().to_string()])
+        })
+    }
+}

@@ -1,0 +1,112 @@
+//! Errors on their way to JavaScript and back.
+//!
+//! Rust sends the parts of an error; `lib/errors.js` makes the class of it. An error of ours that a user's function throws
+//! (a policy inside of a policy) comes back as what it was, so that the policy around it judges it as one of ours.
+
+use std::time::Duration;
+
+use napi::bindgen_prelude::{Buffer, Env, Object, ToNapiValue};
+use napi::sys;
+use resil::{Code, Error, Failure};
+
+use crate::convert::millis;
+use crate::thrown::Thrown;
+
+/// An error of ours as JavaScript gives it back.
+#[napi_derive::napi(object, object_to_js = false)]
+pub struct OwnError {
+    pub code: String,
+    pub message: String,
+    pub name: Option<String>,
+    pub retry_after_ms: Option<f64>,
+}
+
+/// The parts of `error` as an object.
+pub fn parts<'env>(env: &'env Env, error: &Error) -> napi::Result<Object<'env>> {
+    let mut object = Object::new(env)?;
+    object.set("code", error.code().text())?;
+    object.set("message", error.to_string())?;
+    object.set("retryable", error.is_retryable())?;
+    if let Some(after) = error.retry_after() {
+        object.set("retryAfterMs", millis(after))?;
+    }
+    match error {
+        Error::CircuitOpen { name, .. }
+        | Error::RateLimitExceeded { name, .. }
+        | Error::BulkheadFull { name, .. }
+        | Error::LockTimeout { name, .. }
+        | Error::LockLost { name, .. }
+        | Error::Deadlock { name }
+        | Error::IdempotencyBusy { name, .. }
+        | Error::IdempotencyMismatch { name }
+        | Error::IdempotencyHeld { name, .. }
+        | Error::LoadFailed { name, .. } => object.set("resource", &**name)?,
+        Error::InvalidPolicy { field, .. } => object.set("field", field.as_str())?,
+        Error::RetryExhausted { attempts } => object.set("attempts", *attempts)?,
+        Error::Timeout { after } => object.set("afterMs", millis(*after))?,
+        _ => {}
+    }
+    Ok(object)
+}
+
+/// `{attempt}`, `{kept}`, `{recorded}`, `{error}`, or `{attempts, last}`.
+pub fn failure<'env>(env: &'env Env, failure: &Failure<Thrown>) -> napi::Result<Object<'env>> {
+    let mut object = Object::new(env)?;
+    match failure {
+        Failure::Inner(Thrown { kept: Some(kept), .. }) => object.set("kept", kept.number)?,
+        Failure::Inner(Thrown { id: 0, recorded: Some(bytes), .. }) => {
+            object.set("recorded", Buffer::from(bytes.to_vec()))?;
+        }
+        Failure::Inner(thrown) => object.set("attempt", thrown.id)?,
+        Failure::Resil(error) => object.set("error", parts(env, error)?)?,
+        Failure::Exhausted { attempts, last } => {
+            object.set("attempts", *attempts)?;
+            object.set("last", self::failure(env, last)?)?;
+        }
+    }
+    Ok(object)
+}
+
+/// Thrown at once: `{resil: parts}` as the message would lose the rest, so the parts are the error.
+pub fn refuse(env: &Env, error: &Error) -> napi::Error {
+    let raised = || -> napi::Result<napi::Error> {
+        let object = parts(env, error)?;
+        // SAFETY: `env` is of the call that is under way, and so is the object.
+        unsafe {
+            let value = ToNapiValue::to_napi_value(env.raw(), object)?;
+            sys::napi_throw(env.raw(), value);
+        }
+        Ok(napi::Error::new(napi::Status::PendingException, String::new()))
+    };
+    raised().unwrap_or_else(|error| error)
+}
+
+/// The error that JavaScript gives back; `None` if it is none of ours.
+pub fn own(given: &OwnError) -> Option<Error> {
+    let code = Code::all().find(|code| code.text() == given.code)?;
+    let name = || given.name.clone().unwrap_or_default().into();
+    let retry_after = given.retry_after_ms.and_then(|ms| Duration::try_from_secs_f64(ms / 1_000.0).ok());
+    Some(match code {
+        Code::CircuitOpen => Error::CircuitOpen { name: name(), retry_after },
+        Code::RateLimitExceeded => Error::RateLimitExceeded { name: name(), retry_after },
+        Code::Timeout => Error::Timeout { after: Duration::ZERO },
+        Code::BulkheadFull => Error::BulkheadFull { name: name(), retry_after },
+        Code::RetryExhausted => Error::RetryExhausted { attempts: 0 },
+        Code::InvalidPolicy => Error::InvalidPolicy { field: String::new(), reason: given.message.clone() },
+        Code::InvalidArgument => Error::InvalidArgument(given.message.clone()),
+        Code::LockTimeout => Error::LockTimeout { name: name(), waited: Duration::ZERO, retry_after },
+        Code::LockLost => Error::LockLost { name: name(), reason: "it was lost" },
+        Code::Deadlock => Error::Deadlock { name: name() },
+        Code::IdempotencyBusy => Error::IdempotencyBusy { name: name(), retry_after },
+        Code::IdempotencyMismatch => Error::IdempotencyMismatch { name: name() },
+        Code::IdempotencyHeld => Error::IdempotencyHeld { name: name(), attempt: 0 },
+        Code::LoadFailed => Error::LoadFailed { name: name(), message: given.message.clone() },
+        Code::BackendUnavailable => Error::BackendUnavailable("it cannot be reached"),
+        Code::ModuleMissing => Error::ModuleMissing,
+        Code::PermissionDenied => Error::PermissionDenied("that"),
+        Code::Cancelled => Error::Cancelled,
+        Code::ShuttingDown => Error::ShuttingDown,
+        Code::Panicked => Error::Panicked(given.message.clone()),
+        _ => Error::Internal(given.message.clone()),
+    })
+}

@@ -1,0 +1,131 @@
+//! Work that is done once.
+
+use bytes::Bytes;
+use napi::bindgen_prelude::{Buffer, Env};
+use napi_derive::napi;
+use resil::Failure;
+use resil::idempotency::{self, Known, Outcome, Remember, Run};
+use resil::settings::IdempotencySettings;
+
+use crate::client::Client;
+use crate::convert::{millis, now, ours, ours_with, settings, span};
+use crate::executor::Word;
+use crate::executor::desk::{Attempt, Desk, Detail};
+use crate::guard::flat;
+use crate::thrown::Thrown;
+use std::sync::Arc;
+
+#[napi]
+pub struct Idempotent(pub(crate) idempotency::Idempotent);
+
+#[napi]
+impl Client {
+    #[napi]
+    pub fn idempotent(&self, env: Env, name: String, said: String) -> napi::Result<Idempotent> {
+        let make = || settings::<IdempotencySettings>(&said)?.idempotent(&self.0, &name);
+        now(&env, make()).map(Idempotent)
+    }
+}
+
+/// What came of it: `value` is what is recorded; who ran has its own.
+#[napi(object, object_from_js = false)]
+pub struct Came {
+    pub value: Option<Buffer>,
+    pub replayed: bool,
+    pub attempt: u32,
+    pub age_ms: f64,
+    pub recorded: bool,
+}
+
+impl Came {
+    pub fn of(outcome: Outcome<Bytes>) -> Self {
+        Self {
+            value: outcome.value.filter(|_| outcome.replayed).map(|bytes| Buffer::from(bytes.to_vec())),
+            replayed: outcome.replayed,
+            attempt: outcome.attempt,
+            age_ms: millis(outcome.age),
+            recorded: outcome.recorded,
+        }
+    }
+}
+
+/// One run of the function, which is told its fence, and warned when its lease is lost.
+pub fn attempt(desk: &Arc<Desk>, run: &Run) -> Attempt {
+    let detail = Detail { fence: run.fence(), attempt: run.attempt().unwrap_or_default(), ..Detail::default() };
+    desk.attempt_with(detail).warned_by(run.lost().clone())
+}
+
+/// Final errors are those that JavaScript has written down.
+fn remember() -> Remember<Failure<Thrown>> {
+    let write = |failure: &Failure<Thrown>| match failure {
+        Failure::Inner(thrown) => thrown.recorded.clone(),
+        _ => None,
+    };
+    let read = |bytes: &[u8]| {
+        let recorded = Some(Bytes::copy_from_slice(bytes));
+        Some(Failure::Inner(Thrown { recorded, ..Thrown::of_attempt(0) }))
+    };
+    Remember::with(write, read)
+}
+
+#[napi]
+impl Idempotent {
+    #[napi]
+    pub fn run(&self, key: String, fingerprint: Buffer) -> napi::Result<Word> {
+        let idempotent = self.0.clone();
+        let fingerprint = fingerprint.to_vec();
+        ours_with(|desk| async move {
+            let work = |run: Run| {
+                let attempt = attempt(&desk, &run);
+                async move { attempt.await.map(|done| done.bytes.unwrap_or_default()) }
+            };
+            let remember = remember();
+            let outcome = idempotent.run_remembering(&key, &fingerprint, &remember, work).await;
+            outcome.map(Came::of).map_err(flat)
+        })
+    }
+
+    #[napi]
+    pub fn once(&self, env: Env, key: String, ttl: String, token: Option<String>) -> napi::Result<Word> {
+        let ttl = now(&env, span("ttl", &ttl))?;
+        let idempotent = self.0.clone();
+        ours(async move { idempotent.once(&key, ttl, token.as_deref()).await })
+    }
+
+    #[napi]
+    pub fn get(&self, key: String) -> napi::Result<Word> {
+        let idempotent = self.0.clone();
+        ours(async move {
+            Ok(match idempotent.get(&key).await? {
+                Known::Nothing => KnownState { state: "unknown", ..KnownState::default() },
+                Known::Running { attempt, remaining } => KnownState {
+                    state: "running",
+                    attempt: Some(attempt),
+                    remaining_ms: Some(millis(remaining)),
+                    ..KnownState::default()
+                },
+                Known::Done { result, is_error, age } => KnownState {
+                    state: "done",
+                    result: result.map(|bytes| Buffer::from(bytes.to_vec())),
+                    is_error: Some(is_error),
+                    age_ms: Some(millis(age)),
+                    ..KnownState::default()
+                },
+                Known::Held { attempt } => {
+                    KnownState { state: "held", attempt: Some(attempt), ..KnownState::default() }
+                }
+            })
+        })
+    }
+}
+
+#[napi(object, object_from_js = false)]
+#[derive(Default)]
+pub struct KnownState {
+    pub state: &'static str,
+    pub attempt: Option<u32>,
+    pub remaining_ms: Option<f64>,
+    pub result: Option<Buffer>,
+    pub is_error: Option<bool>,
+    pub age_ms: Option<f64>,
+}

@@ -1,0 +1,156 @@
+//! What a process does by itself: retry, timeout, hedging, bulkhead, fallback.
+
+use napi::bindgen_prelude::Env;
+use napi_derive::napi;
+use resil::Error;
+use resil::clock::Clock;
+use resil::policy::{self, BulkheadPermit, LocalBulkhead, Retry, Timeout};
+use resil::settings::{BulkheadSettings, HedgeSettings, RetrySettings};
+
+use crate::convert::{millis, now, ours, settings, span};
+use crate::executor::Word;
+use crate::guard::{Guard, Layer};
+use crate::testing::TestClock;
+
+fn clock(given: Option<&TestClock>) -> Clock {
+    given.map_or_else(Clock::system, |clock| clock.0.clone())
+}
+
+#[napi]
+pub fn make_retry(
+    env: Env,
+    said: String,
+    name: Option<String>,
+    given_clock: Option<&TestClock>,
+    seed: Option<u32>,
+) -> napi::Result<Guard> {
+    let make = || {
+        let mut builder = Retry::builder(&settings::<RetrySettings>(&said)?).clock(clock(given_clock));
+        if let Some(name) = &name {
+            builder = builder.name(name);
+        }
+        if let Some(seed) = seed {
+            builder = builder.seed(seed.into());
+        }
+        builder.build()
+    };
+    now(&env, make()).map(|retry| Guard::of(vec![Layer::Retry(retry)]))
+}
+
+/// `after` is the JSON of a span.
+#[napi]
+pub fn make_timeout(
+    env: Env,
+    after: String,
+    name: Option<String>,
+    given_clock: Option<&TestClock>,
+) -> napi::Result<Guard> {
+    let make = || {
+        let after = span("after", &after)?;
+        let timeout = Timeout::attempt(after).map_err(|error| match error {
+            Error::InvalidPolicy { reason, .. } => Error::InvalidPolicy { field: "after".to_owned(), reason },
+            other => other,
+        })?;
+        let timeout = timeout.with_clock(clock(given_clock));
+        Ok(match &name {
+            Some(name) => timeout.named(name),
+            None => timeout,
+        })
+    };
+    now(&env, make()).map(|timeout| Guard::of(vec![Layer::Timeout(timeout)]))
+}
+
+#[napi]
+pub fn make_hedge(
+    env: Env,
+    said: String,
+    name: Option<String>,
+    given_clock: Option<&TestClock>,
+) -> napi::Result<Guard> {
+    let make = || {
+        let mut builder = policy::Hedge::builder(&settings::<HedgeSettings>(&said)?).clock(clock(given_clock));
+        if let Some(name) = &name {
+            builder = builder.name(name);
+        }
+        builder.build()
+    };
+    now(&env, make()).map(|hedge| Guard::of(vec![Layer::Hedge(hedge)]))
+}
+
+#[napi]
+pub fn make_fallback() -> Guard {
+    Guard::of(vec![Layer::Fallback])
+}
+
+#[napi]
+impl Guard {
+    /// Of a timeout: how long it is. Of a hedge: how long it waits at present.
+    #[napi(getter)]
+    pub fn span_ms(&self) -> Option<f64> {
+        match self.first() {
+            Some(Layer::Timeout(timeout)) => Some(millis(timeout.after())),
+            Some(Layer::Hedge(hedge)) => Some(millis(hedge.delay())),
+            _ => None,
+        }
+    }
+}
+
+/// At most so many calls at once in this process.
+#[napi]
+pub struct Bulkhead(LocalBulkhead);
+
+#[napi]
+pub fn make_bulkhead(env: Env, said: String, name: String, given_clock: Option<&TestClock>) -> napi::Result<Bulkhead> {
+    let make = || LocalBulkhead::from_settings(&name, &settings::<BulkheadSettings>(&said)?, clock(given_clock));
+    now(&env, make()).map(Bulkhead)
+}
+
+#[napi]
+impl Bulkhead {
+    #[napi(getter)]
+    pub fn name(&self) -> String {
+        self.0.name().to_owned()
+    }
+
+    #[napi]
+    pub fn guard(&self) -> Guard {
+        Guard::of(vec![Layer::Bulkhead(self.0.clone())])
+    }
+
+    #[napi]
+    pub fn partition(&self, env: Env, name: String) -> napi::Result<Self> {
+        now(&env, self.0.partition(&name)).map(Self)
+    }
+
+    /// active, queued, available, completed, rejected, abandoned
+    #[napi(getter)]
+    pub fn metrics(&self) -> Vec<f64> {
+        let metrics = self.0.metrics();
+        let (active, queued, available) = (metrics.active, metrics.queued, metrics.available);
+        let counts = [metrics.completed, metrics.rejected, metrics.abandoned];
+        [active, queued, available].into_iter().map(f64::from).chain(counts.map(|count| count as f64)).collect()
+    }
+
+    #[napi]
+    pub fn acquire(&self) -> napi::Result<Word> {
+        let bulkhead = self.0.clone();
+        ours(async move { bulkhead.acquire().await.map(|permit| Place(Some(permit))) })
+    }
+
+    #[napi]
+    pub fn try_acquire(&self, env: Env) -> napi::Result<Place> {
+        now(&env, self.0.try_acquire()).map(|permit| Place(Some(permit)))
+    }
+}
+
+/// A place in a bulkhead.
+#[napi]
+pub struct Place(Option<BulkheadPermit>);
+
+#[napi]
+impl Place {
+    #[napi]
+    pub fn release(&mut self) {
+        self.0.take();
+    }
+}

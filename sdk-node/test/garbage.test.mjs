@@ -1,0 +1,167 @@
+/** Garbage for every argument of the public surface: a TypeError or a RangeError that names it, never the end of the process. */
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+
+import * as resil from 'resil';
+import * as testing from 'resil/testing';
+import { settled } from './waiting.mjs';
+
+const { connect, handleAll, perSecond, retry } = resil;
+const client = await connect('memory://');
+const limiter = client.limiter('l', perSecond(5));
+const breaker = client.breaker('b');
+const lock = client.lock('k', { wait: 0 });
+const places = client.sharedBulkhead('s', 2);
+const idempotent = client.idempotent('i');
+const cached = client.cached('c');
+const versioned = client.versioned('v');
+const policy = client.policy('p', { shed: 3 });
+const file = client.policies({ version: 1, policies: { a: { shed: 3 } } });
+const room = resil.bulkhead({ maxConcurrentCalls: 100_000 });
+const held = await lock.acquire();
+const clock = testing.Clock.driven();
+
+class Odd { constructor() { this.limit = 1; } }
+const cyclic = {};
+cyclic.self = cyclic;
+const GARBAGE = [
+  undefined, null, true, -1, 1.5, NaN, Infinity, -0, 2 ** 53, '', 'nonsense', '\ud800', '\0', 'x'.repeat(100_000), 10n, -1n, 2n ** 70n, Symbol('s'),
+  () => { throw new Error('thrown by garbage'); }, class {}, [], [undefined], {}, { a: 1 }, { limit: 'many' }, { signal: 1 }, new Odd(), cyclic, new Date(NaN),
+  new Proxy({}, { get() { throw new Error('thrown by garbage'); }, ownKeys() { throw new Error('thrown by garbage'); } }), Object.create(null), new Uint8Array(3), new Map([[1, 2]]),
+];
+
+/** What may come of garbage: refused by the family, refused by the garbage itself, or taken because it is not garbage there. */
+function isFine(error) {
+  if (error?.message?.includes('thrown by garbage')) return true;
+  if (error instanceof TypeError || error instanceof RangeError) return error.message.length > 0;
+  // A name that is none of a policy, a path that is no file, a key that is not there: these are answers.
+  return error instanceof resil.ResilError ? error.code !== 'INTERNAL' && error.code !== 'PANICKED' : error?.code === 'ENOENT' || error?.code === 'ENAMETOOLONG' || error?.code === 'ERR_INVALID_ARG_VALUE';
+}
+
+const fn = () => 1;
+/** Every function of the surface, with arguments that are right. */
+const SURFACE = {
+  connect: [connect, 'memory://', {}],
+  retry: [resil.retry, { on: handleAll }],
+  timeout: [resil.timeout, 10],
+  hedge: [resil.hedge, { on: handleAll }],
+  bulkhead: [resil.bulkhead, { maxConcurrentCalls: 1 }],
+  fallback: [resil.fallback, 1, {}],
+  dispatcher: [resil.dispatcher, 1],
+  wrap: [resil.wrap, room, room],
+  perSecond: [resil.perSecond, 1, {}],
+  perDay: [resil.perDay, 1, {}],
+  problem: [resil.problem, new Error('x')],
+  rateLimitHeaders: [resil.rateLimitHeaders, 'p', await limiter.peek('x'), {}],
+  idempotencyKey: [resil.idempotencyKey, 'k', {}],
+  requestFingerprint: [resil.requestFingerprint, 'GET', '/', ''],
+  'client.limiter': [client.limiter.bind(client), 'l', perSecond(1)],
+  'client.breaker': [client.breaker.bind(client), 'b', {}],
+  'client.lock': [client.lock.bind(client), 'l', {}],
+  'client.sharedBulkhead': [client.sharedBulkhead.bind(client), 's', 1],
+  'client.idempotent': [client.idempotent.bind(client), 'i', {}],
+  'client.cached': [client.cached.bind(client), 'c', {}],
+  'client.versioned': [client.versioned.bind(client), 'v', {}],
+  'client.policy': [client.policy.bind(client), 'p', {}],
+  'client.policies': [client.policies.bind(client), 'version: 1\npolicies: {}'],
+  'client.checkAll': [client.checkAll.bind(client), [[limiter, 'a']], 1, {}],
+  'limiter.check': [limiter.check.bind(limiter), 'a', 1, {}],
+  'limiter.acquire': [limiter.acquire.bind(limiter), 'a', 1, {}],
+  'limiter.upTo': [limiter.upTo.bind(limiter), 'a', 1, {}],
+  'limiter.peek': [limiter.peek.bind(limiter), 'a', {}],
+  'limiter.refund': [limiter.refund.bind(limiter), 'a', 1, {}],
+  'limiter.call': [limiter.call.bind(limiter), fn, {}],
+  'breaker.call': [breaker.call.bind(breaker), fn, {}],
+  'breaker.wrap': [breaker.wrap.bind(breaker), fn, {}],
+  'breaker.admit': [breaker.admit.bind(breaker), {}],
+  'breaker.force': [breaker.force.bind(breaker), 'auto', {}],
+  'breaker.configure': [breaker.configure.bind(breaker), { minCalls: 3 }],
+  'lock.call': [lock.call.bind(lock), fn, {}],
+  'lock.acquire': [lock.acquire.bind(lock), { wait: 0 }],
+  'lock.tryAcquire': [lock.tryAcquire.bind(lock), {}],
+  'lock.break': [client.lock('none').break.bind(client.lock('none')), 'a', 'r'],
+  'lock.check': [lock.check.bind(lock), 'owner', 1],
+  'held.extend': [held.extend.bind(held), 10_000],
+  'places.call': [places.call.bind(places), fn, {}],
+  'places.enter': [async (options) => (await places.enter(options)).leave(), {}],
+  'places.tryEnter': [async (options) => (await places.tryEnter(options)).leave(), {}],
+  'idempotent.run': [(key, request, work, options) => idempotent.run(key, request, work, options), 'k', 'x', fn, {}],
+  'idempotent.once': [idempotent.once.bind(idempotent), 'k', 1_000, 'token'],
+  'idempotent.get': [idempotent.get.bind(idempotent), 'k'],
+  'cached.get': [cached.get.bind(cached), 'k', fn, {}],
+  'cached.load': [cached.load.bind(cached), 'k', fn, {}],
+  'cached.invalidate': [cached.invalidate.bind(cached), 'k'],
+  'cached.invalidateSoft': [cached.invalidateSoft.bind(cached), 'k'],
+  'versioned.get': [versioned.get.bind(versioned), 'k', () => ({ version: 1, value: 1 }), {}],
+  'versioned.invalidate': [versioned.invalidate.bind(versioned), 'k'],
+  'policy.call': [policy.call.bind(policy), fn, {}],
+  'policy.callOnce': [policy.callOnce.bind(policy), idempotent, 'once', 'x', fn, {}],
+  'policies.policy': [file.policy.bind(file), 'a', {}],
+  'room.call': [room.call.bind(room), fn, {}],
+  'room.acquire': [async (options) => (await room.acquire(options)).release(), {}],
+  'room.partition': [room.partition.bind(room), 'none'],
+  'dispatcher.run': [(items, work, options) => resil.dispatcher(2).run(items, work, options), [1], fn, {}],
+  'clock.advance': [clock.advance.bind(clock), 1],
+  'testing.raw': [testing.raw, client, ['RES.GCRA', 'k', '10', '1s']],
+  'testing.rawAt': [testing.rawAt, client, ['RES.GCRA', 'k', '10', '1s'], 1n],
+};
+
+for (const [name, [call, ...right]] of Object.entries(SURFACE)) {
+  test(`${name} refuses garbage by its name`, async () => {
+    for (const at of right.keys()) {
+      for (const [index, garbage] of GARBAGE.entries()) {
+        const given = right.with?.(at, garbage) ?? right.map((value, place) => (place === at ? garbage : value));
+        try {
+          await settled(call(...given));
+        } catch (error) {
+          assert.ok(isFine(error), `garbage ${index} as argument ${at}: ${error?.stack ?? String(error)}`);
+        }
+      }
+    }
+  });
+}
+
+/** Settings of which each field is given garbage. */
+const FIELDS = {
+  limiter: [(options) => client.limiter('g', { limit: 1, period: 1000, ...options }), ['limit', 'period', 'burst', 'kind', 'tiers', 'whenAway', 'unknown']],
+  breaker: [(options) => client.breaker('g', options), ['windowCalls', 'windowTime', 'failureRate', 'slowCallDuration', 'slowCallRate', 'consecutiveFailures', 'minCalls', 'openFor', 'openFactor', 'openMax', 'probes', 'successes', 'probeLease', 'quorum', 'ramp', 'idle', 'version', 'mode', 'whenAway', 'flushInterval', 'batch', 'trust', 'ignore', 'unknown']],
+  lock: [(options) => client.lock('g', options), ['lease', 'wait', 'shared', 'meta', 'bound', 'watchdog', 'replicas', 'whenAway', 'keepRunningWhenLost', 'unknown']],
+  sharedBulkhead: [(options) => client.sharedBulkhead('g', { max: 1, ...options }), ['max', 'queue', 'wait', 'priority', 'lease', 'bound', 'whenAway', 'unknown']],
+  idempotent: [(options) => client.idempotent('g', options), ['lease', 'keep', 'wait', 'onLapse', 'onLost', 'abortOnCancel', 'replicas', 'whenAway', 'codec', 'remember', 'unknown']],
+  cached: [(options) => client.cached('g', options), ['ttl', 'negativeTtl', 'stale', 'errorTtl', 'retry', 'onError', 'loadTimeout', 'lease', 'localTtl', 'localSize', 'whenAway', 'codec', 'unknown']],
+  retry: [(options) => retry({ on: handleAll, ...options }), ['on', 'name', 'maxAttempts', 'initialBackoff', 'maxBackoff', 'backoffMultiplier', 'jitter', 'minBackoff', 'retryAfterMax', 'maxElapsed', 'budget', 'clock', 'seed', 'unknown']],
+  hedge: [(options) => resil.hedge({ on: handleAll, ...options }), ['on', 'name', 'hedgingDelay', 'percentile', 'warmUp', 'maxHedges', 'budget', 'clock', 'unknown']],
+  timeout: [(options) => resil.timeout({ after: 1, ...options }), ['after', 'name', 'clock', 'unknown']],
+  bulkhead: [(options) => resil.bulkhead({ maxConcurrentCalls: 1, ...options }), ['name', 'maxConcurrentCalls', 'maxQueue', 'maxWait', 'partitions', 'clock', 'unknown']],
+  dispatcher: [(options) => resil.dispatcher({ workers: 1, ...options }), ['workers', 'onError', 'unknown']],
+  policy: [(options) => client.policy('g', options), ['on', 'order', 'timeout', 'shed', 'retry', 'hedge', 'breaker', 'rateLimit', 'bulkhead', 'sharedBulkhead', 'whenAway', 'unknown']],
+  call: [(options) => policy.call(fn, options), ['key', 'cost', 'partition', 'attemptTimeout', 'totalTimeout', 'signal', 'unknown']],
+  connect: [(options) => connect('memory://', options), ['name', 'commandTimeout', 'instances', 'waitingConnections', 'clock', 'signal', 'unknown']],
+};
+
+for (const [name, [make, fields]] of Object.entries(FIELDS)) {
+  test(`settings of ${name} are refused by the name of the field`, async () => {
+    for (const field of fields) {
+      let refused = 0;
+      for (const [index, garbage] of GARBAGE.entries()) {
+        try {
+          await settled(make({ [field]: garbage }));
+        } catch (error) {
+          assert.ok(isFine(error), `garbage ${index} as ${field}: ${error?.stack ?? String(error)}`);
+          if (!error.message.includes('thrown by garbage')) {
+            refused += 1;
+            assert.ok(error instanceof TypeError || error instanceof RangeError, `${field}: ${error.name}`);
+            assert.ok(error.message.includes(field) || error.field?.includes(field), `${field} is not named: ${error.message}`);
+          }
+        }
+      }
+      assert.ok(refused > 0 || ['name', 'meta', 'key', 'unknown'].includes(field), `no garbage was refused as ${field}`);
+    }
+  });
+}
+
+test('whatever was refused, everything still works', async () => {
+  assert.equal(await breaker.call(fn), 1);
+  assert.equal(await policy.call(fn), 1);
+  assert.equal((await limiter.check('fresh')).isGranted, true);
+});

@@ -1,0 +1,267 @@
+/** What a process does by itself. Time is driven wherever there is some. */
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+
+import { bulkhead, connect, dispatcher, fallback, handleAll, handleNone, hedge, retry, timeout, wrap, BulkheadFullError, CancelledError, CircuitOpenError, RetryExhaustedError, TimeoutError } from 'resil';
+import { Clock } from 'resil/testing';
+import { never, settled, turn, until } from './waiting.mjs';
+
+test('a retry goes on while the error may go away, and tells which attempt it is', async () => {
+  const seen = [];
+  const value = await retry({ on: handleAll, initialBackoff: 1 }).call(async ({ attempt }) => {
+    seen.push(attempt);
+    if (attempt < 3) throw new Error('not yet');
+    return 'done';
+  });
+  assert.equal(value, 'done');
+  assert.deepEqual(seen, [1, 2, 3]);
+});
+
+test('a retry waits as long as its clock says, and not a moment less', async () => {
+  const clock = Clock.driven();
+  const policy = retry({ on: handleAll, clock, jitter: 'none', initialBackoff: 100, maxAttempts: 2 });
+  let runs = 0;
+  const call = policy.call(() => { runs += 1; if (runs === 1) throw new Error('no'); return runs; });
+  await until(() => clock.nextWakeMs !== null);
+  clock.advance(99);
+  await turn();
+  assert.equal(runs, 1);
+  clock.advance(1);
+  assert.equal(await call, 2);
+});
+
+test('when the attempts are used up the last error is the cause', async () => {
+  const last = new Error('third');
+  const errors = [new Error('first'), new Error('second'), last];
+  const error = await retry({ on: handleAll, initialBackoff: 1 }).call(() => { throw errors.shift(); }).catch((caught) => caught);
+  assert.ok(error instanceof RetryExhaustedError);
+  assert.equal(error.attempts, 3);
+  assert.equal(error.cause, last);
+});
+
+test('an error that will not go away comes through untouched, at once', async () => {
+  const odd = { not: 'even an error' };
+  let runs = 0;
+  const on = (error) => error !== odd;
+  await assert.rejects(retry({ on }).call(() => { runs += 1; throw odd; }), (caught) => caught === odd);
+  await assert.rejects(retry({ on: handleNone }).call(() => Promise.reject(odd)), (caught) => caught === odd);
+  assert.equal(runs, 1);
+});
+
+test('classes of errors say which are retried', async () => {
+  class Flaky extends Error {}
+  const policy = retry({ on: [Flaky, RangeError], initialBackoff: 1, maxAttempts: 2 });
+  let runs = 0;
+  await assert.rejects(policy.call(() => { runs += 1; throw new Flaky('f'); }), RetryExhaustedError);
+  await assert.rejects(policy.call(() => { runs += 1; throw new SyntaxError('s'); }), SyntaxError);
+  assert.equal(runs, 3);
+});
+
+test('a function that judges errors and throws is the error then', async () => {
+  const broken = new Error('the judge');
+  await assert.rejects(retry({ on: () => { throw broken; } }).call(() => { throw new Error('x'); }), (caught) => caught === broken);
+  await assert.rejects(retry({ on: () => 'perhaps' }).call(() => { throw new Error('x'); }), /what on returns/);
+});
+
+test('a timeout aborts the function and does not wait for it', async () => {
+  const clock = Clock.driven();
+  let signal;
+  const call = timeout({ after: 50, clock }).call((context) => { signal = context.signal; return never(); });
+  assert.equal(signal.aborted, false);
+  clock.advance(50);
+  const error = await call.catch((caught) => caught);
+  assert.ok(error instanceof TimeoutError);
+  assert.ok(signal.aborted);
+  assert.equal(signal.reason, error, 'the function is told why');
+});
+
+test('a function that looks at its signal only after it was aborted sees that it was', async () => {
+  const clock = Clock.driven();
+  let context;
+  const call = timeout({ after: 50, clock }).call((given) => { context = given; return never(); });
+  clock.advance(50);
+  await assert.rejects(call, TimeoutError);
+  assert.ok(context.signal.aborted);
+});
+
+test('what a function does after its time was over is ignored', async () => {
+  const clock = Clock.driven();
+  const late = [];
+  for (const end of ['resolve', 'reject']) {
+    const call = timeout({ after: 5, clock }).call(() => new Promise((resolve, reject) => late.push(end === 'resolve' ? resolve : reject)));
+    clock.advance(5);
+    await assert.rejects(call, TimeoutError);
+  }
+  late.forEach((finish) => finish(new Error('too late')));
+  await turn();
+});
+
+test('of a hedged call the faster one wins and the other is aborted', async () => {
+  const clock = Clock.driven();
+  const signals = [];
+  const call = hedge({ on: handleAll, hedgingDelay: 20, clock }).call(({ signal, attempt }) => {
+    signals.push(signal);
+    return attempt === 1 ? never() : 'second';
+  });
+  assert.equal(signals.length, 1);
+  clock.advance(20);
+  assert.equal(await call, 'second');
+  assert.deepEqual(signals.map((signal) => signal.aborted), [true, false]);
+  assert.ok(signals[0].reason instanceof CancelledError);
+});
+
+test('a bulkhead lets in so many, lets so many wait, and refuses the rest', async () => {
+  const narrow = bulkhead({ name: 'narrow', maxConcurrentCalls: 1, maxQueue: 1 });
+  const gates = [Promise.withResolvers?.() ?? withResolvers(), withResolvers()];
+  const first = narrow.call(() => gates[0].promise);
+  const second = narrow.call(() => gates[1].promise);
+  const third = await narrow.call(() => 0).catch((caught) => caught);
+  assert.ok(third instanceof BulkheadFullError);
+  assert.equal(third.resource, 'narrow');
+  assert.deepEqual({ ...narrow.metrics }, { active: 1, queued: 1, available: 0, completed: 0, rejected: 1, abandoned: 0 });
+  gates.forEach((gate, at) => gate.resolve(at));
+  assert.deepEqual(await Promise.all([first, second]), [0, 1]);
+  const permit = await narrow.acquire();
+  assert.throws(() => narrow.tryAcquire(), BulkheadFullError);
+  permit[Symbol.dispose]();
+  narrow.tryAcquire().release();
+});
+
+test('partitions of a bulkhead have places of their own', async () => {
+  const parts = bulkhead({ maxConcurrentCalls: 1, partitions: { slow: { maxConcurrentCalls: 1 } } });
+  const held = await parts.acquire();
+  assert.equal(await parts.call(() => 'in', { partition: 'slow' }), 'in');
+  assert.equal(await parts.partition('slow').call(() => 'in'), 'in');
+  await assert.rejects(parts.call(() => 0, { partition: 'none' }), /partition/);
+  held.release();
+});
+
+test('a fallback answers in place of a failure, and is told which', async () => {
+  const down = new Error('down');
+  assert.equal(await fallback('instead').call(() => { throw down; }), 'instead');
+  assert.equal(await fallback(async (error) => error.message).call(() => Promise.reject(down)), 'down');
+  assert.equal(await fallback('instead').call(() => 'fine'), 'fine');
+  const only = fallback('instead', { when: (error) => error instanceof TimeoutError });
+  await assert.rejects(only.call(() => { throw down; }), (caught) => caught === down);
+  const worse = new Error('worse');
+  await assert.rejects(fallback(() => { throw worse; }).call(() => { throw down; }), (caught) => caught === worse);
+});
+
+test('policies around each other are one call, outermost first', async () => {
+  let runs = 0;
+  const clock = Clock.driven();
+  const guard = wrap(fallback((error) => error.cause.code), retry({ on: handleAll, initialBackoff: 1, maxAttempts: 3 }), timeout({ after: 10, clock }));
+  const call = guard.call(() => { runs += 1; queueMicrotask(() => clock.advance(10)); return never(); });
+  assert.equal(await call, 'TIMEOUT');
+  assert.equal(runs, 3);
+});
+
+test('an open circuit is never retried, also if the breaker is inside of the function', async () => {
+  const client = await connect('memory://');
+  const breaker = client.breaker('open', { consecutiveFailures: 1 });
+  await assert.rejects(breaker.call(() => { throw new Error('x'); }));
+  for (const call of [
+    (count) => retry({ on: handleAll, initialBackoff: 1 }).call(() => { count(); return breaker.call(() => 1); }),
+    (count) => wrap(retry({ on: (error) => { count(); return true; }, initialBackoff: 1 }), breaker).call(() => 1),
+  ]) {
+    let runs = 0;
+    await assert.rejects(call(() => { runs += 1; }), CircuitOpenError);
+    assert.ok(runs <= 1);
+  }
+});
+
+test('an error of ours that a function throws comes out as that very object', async () => {
+  const own = new TimeoutError('mine');
+  await assert.rejects(timeout(1_000).call(() => { throw own; }), (caught) => caught === own);
+  const client = await connect('memory://');
+  await assert.rejects(client.breaker('b').call(() => Promise.reject(own)), (caught) => caught === own);
+});
+
+test('wrapped functions keep their arguments, their this, their name and their length', async () => {
+  const target = { base: 2, async times(a, b) { return this.base * a * b; } };
+  const times = wrap(retry({ on: handleAll }), timeout(1_000), target.times);
+  assert.equal(times.length, 2);
+  assert.equal(times.name, 'times');
+  assert.equal(await times.call(target, 3, 4), 24);
+});
+
+test('a signal that is aborted gives up the call, and the function is told', async () => {
+  for (const guard of [retry({ on: handleAll }), timeout(10_000), bulkhead({ maxConcurrentCalls: 1 }), wrap(retry({ on: handleAll }), timeout(10_000))]) {
+    const controller = new AbortController();
+    let inner;
+    const call = guard.call(({ signal }) => { inner = signal; return never(); }, { signal: controller.signal });
+    const reason = new Error('the user left');
+    controller.abort(reason);
+    const error = await call.catch((caught) => caught);
+    assert.ok(error instanceof CancelledError);
+    assert.equal(error.cause, reason);
+    assert.ok(inner.aborted);
+  }
+});
+
+test('a signal that was aborted before runs nothing', async () => {
+  let runs = 0;
+  await assert.rejects(retry({ on: handleAll }).call(() => { runs += 1; }, { signal: AbortSignal.abort() }), CancelledError);
+  assert.equal(runs, 0);
+});
+
+test('a signal that lives long collects no listeners', async () => {
+  const controller = new AbortController();
+  let added = 0;
+  const { addEventListener, removeEventListener } = controller.signal;
+  controller.signal.addEventListener = function (...args) { added += 1; return addEventListener.apply(this, args); };
+  controller.signal.removeEventListener = function (...args) { added -= 1; return removeEventListener.apply(this, args); };
+  const policy = retry({ on: handleAll, initialBackoff: 1 });
+  for (let run = 0; run < 100; run += 1) await policy.call(() => run, { signal: controller.signal });
+  assert.equal(added, 0);
+});
+
+test('a batch runs a few at a time, and one that fails takes nobody along', async () => {
+  let now = 0;
+  let most = 0;
+  const results = await dispatcher(3).run([1, 2, 3, 4, 5, 6], async (item) => {
+    most = Math.max(most, (now += 1));
+    await turn();
+    now -= 1;
+    if (item === 2) throw new RangeError('two');
+    return item * 10;
+  });
+  assert.equal(most, 3);
+  assert.deepEqual(results.map((result) => result.status), ['fulfilled', 'rejected', 'fulfilled', 'fulfilled', 'fulfilled', 'fulfilled']);
+  assert.equal(results[5].value, 60);
+  assert.ok(results[1].reason instanceof RangeError);
+});
+
+test('a batch that stops at an error aborts what runs and begins no more', async () => {
+  const signals = [];
+  const results = await dispatcher({ workers: 2, onError: 'cancelOthers' }).run([1, 2, 3], async (item, { signal }) => {
+    signals.push(signal);
+    if (item === 2) { await turn(); throw new Error('two'); }
+    return never();
+  });
+  assert.deepEqual(results.map((result) => result.status), ['cancelled', 'rejected', 'notRun']);
+  assert.ok(signals[0].aborted);
+});
+
+test('a batch without items is done, and one of a hundred thousand is too', async () => {
+  assert.deepEqual(await dispatcher(2).run([], () => 1), []);
+  const results = await dispatcher(8).run(Array.from({ length: 100_000 }, (_, at) => at), (item) => item);
+  assert.equal(results.length, 100_000);
+  assert.ok(results.every((result, at) => result.value === at));
+});
+
+test('a function that throws at once and one that rejects are the same', async () => {
+  for (const guard of [retry({ on: handleNone }), timeout(1_000), bulkhead({ maxConcurrentCalls: 1 })]) {
+    for (const fn of [() => { throw new Error('x'); }, () => Promise.reject(new Error('x')), async () => { await turn(); throw new Error('x'); }]) {
+      await assert.rejects(guard.call(fn), /^Error: x$/);
+    }
+    assert.equal(await guard.call(() => ({ then: (resolve) => resolve('a thenable') })), 'a thenable');
+    assert.equal(await settled(guard.call(() => undefined)), undefined);
+  }
+});
+
+function withResolvers() {
+  let resolve;
+  const promise = new Promise((done) => { resolve = done; });
+  return { promise, resolve };
+}

@@ -1,0 +1,148 @@
+/** A process with Resil in it: it ends by itself, its threads are on their own, and nothing leaks. */
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { test } from 'node:test';
+import { fileURLToPath } from 'node:url';
+import { Worker } from 'node:worker_threads';
+
+import { startServer } from './servers.mjs';
+import { settled } from './waiting.mjs';
+
+const cwd = fileURLToPath(new URL('.', import.meta.url));
+
+/** Runs a module of its own process: what it wrote, and how it ended. */
+function run(source, { args = [], flags = [], patienceMs } = {}) {
+  const child = spawn(process.execPath, [...flags, '--input-type=module', '-e', source, '--', ...args], { cwd, stdio: ['ignore', 'pipe', 'pipe'] });
+  let out = '';
+  let err = '';
+  child.stdout.on('data', (data) => { out += data; });
+  child.stderr.on('data', (data) => { err += data; });
+  const ended = new Promise((resolve) => child.on('close', (code, signal) => resolve({ code, signal, out, err })));
+  return settled(ended, patienceMs).catch((error) => { child.kill('SIGKILL'); throw error; });
+}
+
+const SETUP = `
+import { connect, handleAll, perSecond, retry, timeout } from 'resil';
+const client = await connect(process.argv[1] ?? 'memory://');
+`;
+
+for (const place of ['in memory', 'on a server']) {
+  test(`a process with an open client, listeners and a lock that is held ends by itself (${place})`, async () => {
+    const args = place === 'in memory' ? [] : [(await startServer()).url];
+    const { code, out, err } = await run(`${SETUP}
+      const breaker = client.breaker('b');
+      breaker.on('transition', () => {});
+      await breaker.call(() => 1);
+      const guard = await client.lock('left').acquire();
+      guard.on('lost', () => {});
+      await client.limiter('l', perSecond(5)).check('a');
+      await client.cached('c').get('k', () => 1);
+      console.log('end');
+    `, { args });
+    assert.deepEqual([code, out.trim(), err], [0, 'end', '']);
+  });
+}
+
+test('a process stays for as long as somebody waits for an answer, and no longer', async () => {
+  const { code, out } = await run(`${SETUP}
+    let runs = 0;
+    const value = await retry({ on: handleAll, initialBackoff: 30, jitter: 'none' }).call(() => { if (++runs < 3) throw new Error('x'); return runs; });
+    console.log(value);
+    await timeout(30).call(() => new Promise(() => {})).catch((error) => console.log(error.code));
+    client.breaker('b').call(() => new Promise(() => {}));
+  `);
+  assert.deepEqual([code, out.trim()], [0, '3\nTIMEOUT'], 'a function that waits for nothing keeps nobody here');
+});
+
+test('a process can be ended in the middle of everything', async () => {
+  const { code } = await run(`${SETUP}
+    for (let at = 0; at < 100; at += 1) client.lock('x').acquire({ wait: 'forever' }).catch(() => {});
+    retry({ on: handleAll }).call(() => { throw new Error('x'); }).catch(() => {});
+    setTimeout(() => process.exit(7), 20);
+  `);
+  assert.equal(code, 7);
+});
+
+const WORKER = `
+const { parentPort, workerData } = require('node:worker_threads');
+const { connect, perHour, retry, handleAll } = require('resil');
+(async () => {
+  const client = await connect(workerData.url);
+  const limiter = client.limiter('shared', perHour(10));
+  let granted = 0;
+  for (let at = 0; at < 10; at += 1) granted += (await limiter.check('all')).granted;
+  const value = await retry({ on: handleAll, initialBackoff: 1 }).call(({ attempt }) => { if (attempt < 2) throw new Error('x'); return attempt; });
+  const fence = await client.lock('one').call(async ({ fence }) => { await new Promise(setImmediate); return fence; });
+  parentPort.postMessage({ granted, value, fence });
+  if (workerData.hangs) client.lock('one').acquire({ wait: 'forever' }).then(() => client.lock('one').acquire({ wait: 'forever' }));
+})();
+`;
+
+function inWorker(workerData) {
+  const worker = new Worker(WORKER, { eval: true, workerData });
+  const said = new Promise((resolve, reject) => { worker.once('message', resolve); worker.once('error', reject); });
+  const ended = new Promise((resolve) => worker.once('exit', resolve));
+  return { worker, said, ended };
+}
+
+test('threads share a store of a name, and each runs its own functions', async () => {
+  const workers = Array.from({ length: 3 }, () => inWorker({ url: 'memory://threads' }));
+  const said = await settled(Promise.all(workers.map((one) => one.said)));
+  assert.equal(said.reduce((sum, one) => sum + one.granted, 0), 10);
+  assert.ok(said.every((one) => one.value === 2));
+  assert.equal(new Set(said.map((one) => one.fence)).size, 3, 'one at a time, each with a fence of its own');
+  await settled(Promise.all(workers.map((one) => one.ended)));
+});
+
+test('a thread that is ended in the middle of a wait takes nobody along', async () => {
+  for (let round = 0; round < 5; round += 1) {
+    const { worker, said } = inWorker({ url: `memory://ended${round}`, hangs: true });
+    await settled(said);
+    await settled(worker.terminate());
+  }
+});
+
+/** What a hundred thousand calls may leave behind: far less than a byte for each thing that could be forgotten. */
+const GROWTH_MAX = 16 * 1024 * 1024;
+
+test('a hundred thousand calls of each kind leave nothing behind', { timeout: 240_000 }, async (context) => {
+  const { code, out, err } = await run(`${SETUP}
+    const CALLS = 100_000;
+    const retries = retry({ on: handleAll, initialBackoff: 1, budget: null, maxAttempts: 2, jitter: 'none' });
+    const never = client.cached('n', { ttl: 60_000 });
+    const idempotent = client.idempotent('i', { keep: 1000 });
+    const breaker = client.breaker('b', { consecutiveFailures: 0, failureRate: 0, slowCallRate: 100, slowCallDuration: 60_000 });
+    const second = timeout(1000);
+    const lock = client.lock('l');
+    const limiter = client.limiter('m', perSecond(1));
+    const controller = new AbortController();
+    const kinds = {
+      breaker: () => breaker.call(async () => 1),
+      failing: () => breaker.call(() => { throw new Error('x'); }).catch(() => {}),
+      timeout: () => second.call(({ signal }) => signal.aborted),
+      guards: () => timeout(1000).call(() => 1),
+      signal: () => retries.call(() => 1, { signal: controller.signal }),
+      refused: () => limiter.acquire('k').catch(() => {}),
+      cached: () => never.get('k', () => 1),
+      notFound: () => never.get('none', () => null),
+      lock: async () => { await (await lock.acquire()).release(); },
+      aborted: () => { const own = new AbortController(); const call = retries.call(() => new Promise(() => {}), { signal: own.signal }).catch(() => {}); own.abort(); return call; },
+    };
+    const settle = async () => { for (let at = 0; at < 5; at += 1) { globalThis.gc(); await new Promise((resolve) => setTimeout(resolve, 10)); } };
+    for (const [name, call] of Object.entries(kinds)) {
+      for (let at = 0; at < CALLS / 5; at += 1) await call();
+      await settle();
+      const before = process.memoryUsage().rss;
+      for (let at = 0; at < CALLS; at += 1) await call();
+      await settle();
+      console.log(name, process.memoryUsage().rss - before);
+    }
+  `, { flags: ['--expose-gc'], patienceMs: 220_000 });
+  assert.equal(code, 0, err);
+  const lines = out.trim().split('\n').map((line) => line.split(' '));
+  assert.equal(lines.length, 10);
+  for (const [name, grown] of lines) {
+    context.diagnostic(`${name}: ${(Number(grown) / 1024).toFixed(0)} KiB`);
+    assert.ok(Number(grown) < GROWTH_MAX, `${name} left ${grown} bytes`);
+  }
+});

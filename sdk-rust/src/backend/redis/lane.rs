@@ -1,0 +1,321 @@
+//! One connection to a server, for everybody: whoever asks writes his command to the end of what is to be sent, and one
+//! task sends all that is there at once and hands out what is answered.
+//!
+//! # The promise
+//! - Answers come in the order of the questions, one for each; a question is written whole or not at all.
+//! - Nothing is sent twice. A question whose asker has gone before it was sent is not sent; one that was sent may have had
+//!   its effect, whoever has gone.
+//! - When the connection ends, for whatever reason, everybody who waits is told so, and the alarm rings. When the last
+//!   handle is dropped, the connection ends.
+//!
+//! # Why not redis-rs' own
+//! It wakes its task for every command, and reads replies value by value: from 64 tasks that is most of the time of a call.
+//! It is still what greets the server (protocol, password, database, name): see [`stream`].
+//!
+//! # One packet for many
+//! A task that is woken by a question is the next to run, so it would send every question alone. If others are on their
+//! way it lets those run first that can, once: they may have questions, too. Whoever is alone is sent at once.
+
+mod stream;
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use futures_util::task::AtomicWaker;
+use parking_lot::Mutex;
+use redis::ConnectionInfo;
+use resil_wire::reply::Value;
+use tokio::io::ReadBuf;
+use tokio::sync::{Notify, oneshot};
+use tokio::task::AbortHandle;
+
+use self::stream::Stream;
+use super::resp::{self, Said, Unread};
+use super::trouble::Trouble;
+
+/// What is read at once, unless a reply is larger.
+const READ_AT_ONCE: usize = 64 * 1024;
+/// Buffers that grew beyond this are given back when they are empty.
+const KEPT_BYTES: usize = 256 * 1024;
+
+type Answered = Result<Value, Trouble>;
+
+/// A handle to the connection.
+#[derive(Clone)]
+pub(super) struct Lane(Arc<Handle>);
+
+struct Handle {
+    desk: Arc<Desk>,
+    task: AbortHandle,
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// Where questions are handed in.
+#[derive(Default)]
+struct Desk {
+    papers: Mutex<Papers>,
+    task: AtomicWaker,
+}
+
+#[derive(Default)]
+struct Papers {
+    /// What is not sent yet.
+    outbox: Vec<u8>,
+    unsent: VecDeque<Question>,
+    is_over: bool,
+}
+
+struct Question {
+    asker: oneshot::Sender<Answered>,
+    /// How many bytes of the outbox it is.
+    length: usize,
+}
+
+impl Lane {
+    /// Connects and greets. `alarm` rings when the connection ends.
+    pub async fn open(info: &ConnectionInfo, alarm: &Arc<Notify>) -> Result<Self, Trouble> {
+        let stream = Stream::connect(info).await?;
+        Ok(Self::over(stream, alarm))
+    }
+
+    fn over(stream: Stream, alarm: &Arc<Notify>) -> Self {
+        let desk = Arc::new(Desk::default());
+        let alarm = Arc::clone(alarm);
+        let (inbox, outgoing, sent) = (Inbox::default(), Outgoing::default(), VecDeque::new());
+        let driver = Driver { stream, desk: Arc::clone(&desk), inbox, outgoing, sent, let_others: false, alarm };
+        let task = tokio::spawn(driver).abort_handle();
+        Self(Arc::new(Handle { desk, task }))
+    }
+
+    /// Writes a question where it is sent from. The answer comes to whoever awaits what is returned.
+    pub fn ask(&self, write: impl FnOnce(&mut Vec<u8>)) -> Asked {
+        let (asker, answer) = oneshot::channel();
+        let desk = &self.0.desk;
+        let mut papers = desk.papers.lock();
+        if !papers.is_over {
+            let before = papers.outbox.len();
+            write(&mut papers.outbox);
+            let length = papers.outbox.len() - before;
+            papers.unsent.push_back(Question { asker, length });
+            let is_first = papers.unsent.len() == 1;
+            drop(papers);
+            if is_first {
+                desk.task.wake();
+            }
+        }
+        Asked(answer)
+    }
+}
+
+/// See [`Lane::ask`].
+pub(super) struct Asked(oneshot::Receiver<Answered>);
+
+impl Future for Asked {
+    type Output = Answered;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Answered> {
+        let answered = ready!(Pin::new(&mut self.0).poll(context));
+        Poll::Ready(answered.unwrap_or(Err(Trouble::Gone(BROKE))))
+    }
+}
+
+pub(super) const BROKE: &str = "the connection broke";
+
+/// The task: it ends with the connection.
+struct Driver {
+    stream: Stream,
+    desk: Arc<Desk>,
+    inbox: Inbox,
+    outgoing: Outgoing,
+    /// Who waits for an answer to what was sent, the oldest first.
+    sent: VecDeque<oneshot::Sender<Answered>>,
+    /// Others were let run first.
+    let_others: bool,
+    alarm: Arc<Notify>,
+}
+
+/// What is being sent.
+#[derive(Default)]
+struct Outgoing {
+    bytes: Vec<u8>,
+    written: usize,
+}
+
+/// What arrived: `bytes[start..end]` is not read yet.
+#[derive(Default)]
+struct Inbox {
+    bytes: Vec<u8>,
+    start: usize,
+    end: usize,
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        let mut papers = self.desk.papers.lock();
+        papers.is_over = true;
+        papers.outbox = Vec::new();
+        let unsent = std::mem::take(&mut papers.unsent);
+        drop(papers);
+        // Whoever asked is told by his question being dropped.
+        drop(unsent);
+        self.sent.clear();
+        self.alarm.notify_one();
+    }
+}
+
+impl Future for Driver {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let driver = &mut *self;
+        driver.desk.task.register(context.waker());
+        match driver.go_on(context) {
+            Ok(()) => Poll::Pending,
+            Err(Over) => Poll::Ready(()),
+        }
+    }
+}
+
+/// The connection ended, or speaks another language.
+struct Over;
+
+impl Driver {
+    /// As far as it goes without waiting.
+    fn go_on(&mut self, context: &mut Context<'_>) -> Result<(), Over> {
+        while let Poll::Ready(arrived) = self.inbox.fill(&mut self.stream, context) {
+            arrived?;
+            self.hand_out()?;
+        }
+        loop {
+            if self.outgoing.is_empty() && !self.take_up(context) {
+                return Ok(());
+            }
+            match self.outgoing.write(&mut self.stream, context) {
+                Poll::Ready(written) => written?,
+                Poll::Pending => return Ok(()),
+            }
+        }
+    }
+
+    /// Moves what is unsent to what is being sent. False if nothing is to be sent now.
+    fn take_up(&mut self, context: &mut Context<'_>) -> bool {
+        let mut papers = self.desk.papers.lock();
+        let papers = &mut *papers;
+        if papers.unsent.is_empty() {
+            return false;
+        }
+        let is_alone = papers.unsent.len() == 1 && self.sent.is_empty();
+        if !is_alone && !self.let_others {
+            self.let_others = true;
+            context.waker().wake_by_ref();
+            return false;
+        }
+        self.let_others = false;
+        if papers.unsent.iter().any(|question| question.asker.is_closed()) {
+            papers.drop_who_has_gone();
+        }
+        std::mem::swap(&mut papers.outbox, &mut self.outgoing.bytes);
+        self.sent.extend(papers.unsent.drain(..).map(|question| question.asker));
+        true
+    }
+
+    /// Everything that is whole goes to whoever asked for it.
+    fn hand_out(&mut self) -> Result<(), Over> {
+        let mut rest = &self.inbox.bytes[self.inbox.start..self.inbox.end];
+        let read = loop {
+            match resp::read(&mut rest) {
+                Ok(Said::Push) => {}
+                Ok(Said::Reply(answer)) => {
+                    let Some(asker) = self.sent.pop_front() else { break Err(Over) };
+                    // He may have gone.
+                    let _ = asker.send(answer);
+                }
+                Err(Unread::Incomplete) => break Ok(()),
+                Err(Unread::Garbled) => break Err(Over),
+            }
+        };
+        self.inbox.start = self.inbox.end - rest.len();
+        read
+    }
+}
+
+impl Papers {
+    #[cold]
+    fn drop_who_has_gone(&mut self) {
+        let mut kept = Vec::with_capacity(self.outbox.len());
+        let mut start = 0;
+        let outbox = &self.outbox;
+        self.unsent.retain(|question| {
+            let bytes = &outbox[start..start + question.length];
+            start += question.length;
+            if !question.asker.is_closed() {
+                kept.extend_from_slice(bytes);
+                return true;
+            }
+            false
+        });
+        self.outbox = kept;
+    }
+}
+
+impl Outgoing {
+    fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// Writes all of it, or what can be written now.
+    fn write(&mut self, stream: &mut Stream, context: &mut Context<'_>) -> Poll<Result<(), Over>> {
+        while self.written < self.bytes.len() {
+            match ready!(stream.poll_write(context, &self.bytes[self.written..])) {
+                Ok(0) | Err(_) => return Poll::Ready(Err(Over)),
+                Ok(written) => self.written += written,
+            }
+        }
+        self.written = 0;
+        self.bytes.clear();
+        if self.bytes.capacity() > KEPT_BYTES {
+            self.bytes = Vec::new();
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl Inbox {
+    /// Reads what has arrived, once.
+    fn fill(&mut self, stream: &mut Stream, context: &mut Context<'_>) -> Poll<Result<(), Over>> {
+        if self.start == self.end {
+            (self.start, self.end) = (0, 0);
+            if self.bytes.len() > KEPT_BYTES {
+                self.bytes = Vec::new();
+            }
+        }
+        if self.bytes.len() - self.end < READ_AT_ONCE / 2 {
+            // The beginning of a reply that is not whole goes to the front; if that is not enough there must be more room.
+            self.bytes.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, self.end - self.start);
+            if self.bytes.len() - self.end < READ_AT_ONCE / 2 {
+                let room = (self.bytes.len() * 2).max(READ_AT_ONCE);
+                self.bytes.resize(room, 0);
+            }
+        }
+        let mut buffer = ReadBuf::new(&mut self.bytes[self.end..]);
+        match ready!(stream.poll_read(context, &mut buffer)) {
+            Ok(()) if !buffer.filled().is_empty() => {
+                self.end += buffer.filled().len();
+                Poll::Ready(Ok(()))
+            }
+            _ => Poll::Ready(Err(Over)),
+        }
+    }
+}
+
+#[cfg(all(test, unix))]
+mod tests;

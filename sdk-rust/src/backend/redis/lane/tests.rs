@@ -1,0 +1,158 @@
+//! A lane against a peer that says what the test wants, over a pair of sockets.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+use tokio::time::timeout;
+
+use super::*;
+
+const BOUND: Duration = Duration::from_secs(20);
+
+struct Scene {
+    lane: Lane,
+    peer: UnixStream,
+    alarm: Arc<Notify>,
+}
+
+fn scene() -> Scene {
+    let (ours, peer) = UnixStream::pair().expect("a pair of sockets");
+    let alarm = Arc::new(Notify::new());
+    Scene { lane: Lane::over(Stream::Unix(ours), &alarm), peer, alarm }
+}
+
+fn word(word: &str) -> impl FnOnce(&mut Vec<u8>) {
+    move |outbox| resp::write_plain(&[word], outbox)
+}
+
+fn written(word: &str) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    resp::write_plain(&[word], &mut bytes);
+    bytes
+}
+
+async fn expect(peer: &mut UnixStream, bytes: &[u8]) {
+    let mut seen = vec![0; bytes.len()];
+    timeout(BOUND, peer.read_exact(&mut seen)).await.expect("in time").expect("it is sent");
+    assert_eq!(String::from_utf8_lossy(&seen), String::from_utf8_lossy(bytes));
+}
+
+async fn answered(asked: Asked) -> Answered {
+    timeout(BOUND, asked).await.expect("in time")
+}
+
+#[tokio::test]
+async fn each_question_gets_its_own_answer_whatever_comes_in_between() {
+    let Scene { lane, mut peer, .. } = scene();
+    let asked: Vec<_> = ["a", "b", "c"].map(|each| lane.ask(word(each))).into_iter().collect();
+    expect(&mut peer, &[written("a"), written("b"), written("c")].concat()).await;
+    peer.write_all(b":1\r\n>1\r\n+news\r\n-READONLY x\r\n:3\r\n").await.unwrap();
+    let answers: Vec<_> = join_all(asked.into_iter().map(answered)).await;
+    assert_eq!(answers, [Ok(Value::Integer(1)), Err(Trouble::Demoted), Ok(Value::Integer(3))]);
+}
+
+#[tokio::test]
+async fn who_has_gone_before_his_question_was_sent_is_not_asked_for() {
+    let Scene { lane, mut peer, .. } = scene();
+    // Nothing is sent before this task waits for something.
+    let first = lane.ask(word("first"));
+    drop(lane.ask(word("gone")));
+    let last = lane.ask(word("last"));
+    expect(&mut peer, &[written("first"), written("last")].concat()).await;
+    peer.write_all(b":1\r\n:2\r\n").await.unwrap();
+    assert_eq!(answered(first).await, Ok(Value::Integer(1)));
+    assert_eq!(answered(last).await, Ok(Value::Integer(2)));
+}
+
+#[tokio::test]
+async fn the_answer_to_who_has_gone_since_goes_to_nobody_else() {
+    let Scene { lane, mut peer, .. } = scene();
+    let gone = lane.ask(word("gone"));
+    expect(&mut peer, &written("gone")).await;
+    drop(gone);
+    let next = lane.ask(word("next"));
+    expect(&mut peer, &written("next")).await;
+    peer.write_all(b":1\r\n:2\r\n").await.unwrap();
+    assert_eq!(answered(next).await, Ok(Value::Integer(2)));
+}
+
+#[tokio::test]
+async fn when_the_connection_ends_everybody_is_told_and_the_alarm_rings() {
+    for last_words in [&b""[..], b"$5\r\nhal", b"not the protocol", b":1\r\n:2\r\n:3\r\n"] {
+        let Scene { lane, mut peer, alarm } = scene();
+        let sent = [lane.ask(word("sent")), lane.ask(word("sent"))];
+        expect(&mut peer, &[written("sent"), written("sent")].concat()).await;
+        peer.write_all(last_words).await.unwrap();
+        drop(peer);
+        timeout(BOUND, alarm.notified()).await.expect("it rings");
+        for asked in sent {
+            let answer = answered(asked).await;
+            assert!(matches!(answer, Err(Trouble::Gone(_)) | Ok(Value::Integer(_))), "{answer:?}");
+        }
+        assert_eq!(answered(lane.ask(word("late"))).await, Err(Trouble::Gone(BROKE)));
+    }
+}
+
+#[tokio::test]
+async fn the_connection_ends_with_the_last_handle() {
+    let Scene { lane, mut peer, .. } = scene();
+    drop(lane.clone());
+    let asked = lane.ask(word("asked"));
+    expect(&mut peer, &written("asked")).await;
+    drop(lane);
+    assert_eq!(answered(asked).await, Err(Trouble::Gone(BROKE)));
+    let read = timeout(BOUND, peer.read(&mut [0; 8])).await.expect("in time");
+    assert!(matches!(read, Ok(0)), "{read:?}");
+}
+
+#[tokio::test]
+async fn questions_and_answers_larger_than_any_buffer_go_through_in_pieces() {
+    let Scene { lane, mut peer, .. } = scene();
+    let text = "x".repeat(3 << 20);
+    let asked = [lane.ask(word(&text)), lane.ask(word("small"))];
+    let question = [written(&text), written("small")].concat();
+    expect(&mut peer, &question).await;
+    let answer = format!("${}\r\n{text}\r\n:7\r\n", text.len());
+    let reading = async { join_all(asked.into_iter().map(answered)).await };
+    let (sent, answers) = tokio::join!(peer.write_all(answer.as_bytes()), reading);
+    sent.unwrap();
+    assert_eq!(answers, [Ok(Value::Text(text.into_bytes())), Ok(Value::Integer(7))]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn many_tasks_at_once_are_each_answered_with_what_they_asked() {
+    let Scene { lane, mut peer, .. } = scene();
+    // Says everything back that it is told.
+    let echo = tokio::spawn(async move {
+        let (mut bytes, mut buffer) = (Vec::new(), vec![0; 4_096]);
+        while let Ok(count @ 1..) = peer.read(&mut buffer).await {
+            bytes.extend_from_slice(&buffer[..count]);
+            let mut rest = &bytes[..];
+            let mut replies = Vec::new();
+            while let Some(at) = rest.windows(4).skip(5).position(|bytes| bytes.starts_with(b"\r\n")).map(|at| at + 5) {
+                let Some(end) = rest[at + 2..].windows(2).position(|bytes| bytes == b"\r\n") else { break };
+                let word = &rest[at + 2..at + 2 + end];
+                replies.extend_from_slice(format!("+{}\r\n", String::from_utf8_lossy(word)).as_bytes());
+                rest = &rest[at + 2 + end + 2..];
+            }
+            bytes = rest.to_vec();
+            peer.write_all(&replies).await.unwrap();
+        }
+    });
+    let tasks = (0..50).map(|task| {
+        let lane = lane.clone();
+        tokio::spawn(async move {
+            for turn in 0..200 {
+                let text = format!("{task}:{turn}");
+                assert_eq!(answered(lane.ask(word(&text))).await, Ok(Value::Text(text.into_bytes())));
+            }
+        })
+    });
+    for task in join_all(tasks).await {
+        task.unwrap();
+    }
+    drop(lane);
+    timeout(BOUND, echo).await.expect("in time").unwrap();
+}

@@ -1,0 +1,90 @@
+//! What a limiter's verdict does to an answer: headers on each, and the whole answer for who is refused.
+//!
+//! This is what a middleware needs, whatever its HTTP library and language: check, ask [`Limited::of`], add the headers, and
+//! answer with the refusal if there is one.
+
+use std::time::Duration;
+
+use super::{Header, Problem, RateLimit, Reset};
+use crate::error::Error;
+use crate::limiter::Verdict;
+
+/// Which headers are sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Shown {
+    /// `RateLimit`, `RateLimit-Policy` and `X-RateLimit-*`.
+    #[default]
+    All,
+    /// `RateLimit` and `RateLimit-Policy`.
+    Ietf,
+    /// `X-RateLimit-*`.
+    Legacy,
+    /// None but the `Retry-After` of a refusal.
+    Nothing,
+}
+
+impl Shown {
+    /// By its name: `all`, `ietf`, `legacy`, `none`.
+    pub fn named(name: &str) -> Result<Self, Error> {
+        match name {
+            "all" => Ok(Self::All),
+            "ietf" => Ok(Self::Ietf),
+            "legacy" => Ok(Self::Legacy),
+            "none" => Ok(Self::Nothing),
+            _ => Err(Error::InvalidArgument(format!("headers must be all, ietf, legacy or none, got {name:?}"))),
+        }
+    }
+}
+
+/// What to add to an answer, and what to answer instead.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Limited {
+    /// For the answer, whoever makes it.
+    pub headers: Vec<Header>,
+    /// The answer, if the request was refused: 429.
+    pub refusal: Option<Problem>,
+}
+
+impl Limited {
+    /// `policy` is what clients know the limit as. `quota` is its rate, [`Limiter::quota`](crate::limiter::Limiter::quota);
+    /// without it what can be had at once is told.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+    /// use resil::http::{Limited, Reset, Shown};
+    /// use resil::limiter::Limit;
+    ///
+    /// let client = resil::connect("memory://").await?;
+    /// let limiter = client.limiter("free", Limit::per_minute(1))?;
+    /// let ask = async || -> Result<_, resil::Error> {
+    ///     Ok(Limited::of("free", Some(limiter.quota()), &limiter.check("ann").await?, Shown::All, Reset::After))
+    /// };
+    /// let first = ask().await?;
+    /// assert!(first.refusal.is_none());
+    /// assert_eq!(first.headers[0], ("ratelimit-policy", r#""free";q=1;w=60"#.to_string()));
+    /// let second = ask().await?.refusal.expect("one a minute");
+    /// assert_eq!(second.status, 429);
+    /// assert!(second.headers.contains(&("retry-after", "60".to_string())));
+    /// # Ok::<(), resil::Error>(()) }).unwrap();
+    /// ```
+    pub fn of(policy: &str, quota: Option<(u32, Duration)>, verdict: &Verdict, shown: Shown, reset: Reset) -> Self {
+        let plain = RateLimit::of(policy, verdict);
+        let told = match quota {
+            Some((limit, period)) => RateLimit { limit: limit.into(), window: Some(period), ..plain },
+            None => plain,
+        };
+        let mut headers = match shown {
+            Shown::All => told.ietf().into_iter().chain(told.legacy(reset)).collect(),
+            Shown::Ietf => told.ietf().to_vec(),
+            Shown::Legacy => told.legacy(reset).to_vec(),
+            Shown::Nothing => Vec::new(),
+        };
+        headers.extend(told.retry_after());
+        let refusal = (!verdict.is_granted()).then(|| {
+            let error = Error::RateLimitExceeded { name: policy.into(), retry_after: verdict.retry_after };
+            Problem::of(&error).violated_policies(&[policy])
+        });
+        Self { headers, refusal }
+    }
+}

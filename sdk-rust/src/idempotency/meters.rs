@@ -1,0 +1,97 @@
+//! What is counted of idempotent calls: each once, by how it ended, also if nobody waited for its end.
+
+use std::sync::Arc;
+
+use metrics::{Counter, Histogram};
+
+use super::outcome::Outcome;
+use crate::error::{Error, Failure};
+use crate::telemetry;
+
+/// How a call ended; see [`telemetry`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ended {
+    Ran,
+    Unrecorded,
+    Failed,
+    Replayed,
+    Busy,
+    Mismatch,
+    Held,
+    Lost,
+    Unavailable,
+    Error,
+    Cancelled,
+}
+
+/// In the order of [`Ended`].
+const TEXTS: [&str; 11] = [
+    "ran",
+    "unrecorded",
+    "failed",
+    "replayed",
+    "busy",
+    "mismatch",
+    "held",
+    "lost",
+    "unavailable",
+    "error",
+    "cancelled",
+];
+
+#[derive(Debug)]
+pub(super) struct Meters {
+    calls: [Counter; TEXTS.len()],
+    pub run_seconds: Histogram,
+    pub first: Counter,
+    pub again: Counter,
+}
+
+impl Meters {
+    pub fn new(name: &str) -> Self {
+        let name: Arc<str> = name.into();
+        Self {
+            calls: TEXTS.map(|outcome| telemetry::idempotent_calls(&name, outcome)),
+            run_seconds: telemetry::idempotent_run_seconds(&name),
+            first: telemetry::once(&name, "first"),
+            again: telemetry::once(&name, "again"),
+        }
+    }
+
+    pub fn begin(&self) -> Tally<'_> {
+        Tally { meters: self, ended: Ended::Cancelled }
+    }
+}
+
+/// A call that is counted when this is dropped: as cancelled, unless it ended.
+pub(super) struct Tally<'a> {
+    meters: &'a Meters,
+    ended: Ended,
+}
+
+impl Tally<'_> {
+    /// `ran` says whether its own function was called: if not, its error is one that was recorded before.
+    pub fn ended<T, E>(mut self, outcome: &Result<Outcome<T>, Failure<E>>, ran: bool) {
+        self.ended = match outcome {
+            Ok(Outcome { replayed: true, .. }) => Ended::Replayed,
+            Ok(Outcome { recorded: true, .. }) => Ended::Ran,
+            Ok(_) => Ended::Unrecorded,
+            Err(Failure::Inner(_)) if ran => Ended::Failed,
+            Err(Failure::Inner(_)) => Ended::Replayed,
+            Err(Failure::Resil(Error::IdempotencyBusy { .. })) => Ended::Busy,
+            Err(Failure::Resil(Error::IdempotencyMismatch { .. })) => Ended::Mismatch,
+            Err(Failure::Resil(Error::IdempotencyHeld { .. })) => Ended::Held,
+            Err(Failure::Resil(Error::LockLost { .. })) => Ended::Lost,
+            Err(Failure::Resil(Error::BackendUnavailable(_))) => Ended::Unavailable,
+            Err(_) => Ended::Error,
+        };
+    }
+}
+
+impl Drop for Tally<'_> {
+    fn drop(&mut self) {
+        if let Some(counter) = self.meters.calls.get(self.ended as usize) {
+            counter.increment(1);
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! What can be asked for, each as a user of the SDK would write it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use resil::breaker::{BreakerOptions, Mode};
+use resil::{Client, Failure};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::stage::{OwnError, Stage};
+
+/// Longer than any test: who waits is to be served, or to be killed.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+#[derive(Deserialize)]
+#[serde(tag = "do", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Ask {
+    Lock { name: String },
+    Bulkhead { name: String, max: u32 },
+    Breaker { name: String, consecutive: u32 },
+    Cached { name: String, key: String, codec: Codec },
+    Idempotent { name: String, key: String, codec: Codec, lease_ms: u64 },
+}
+
+#[derive(Deserialize, Clone, Copy)]
+#[serde(rename_all = "lowercase")]
+pub enum Codec {
+    Json,
+    Bytes,
+}
+
+impl Ask {
+    /// The value, or the code of what went wrong.
+    pub async fn perform(self, client: &Client, stage: &Arc<Stage>, tag: u64) -> Result<Value, &'static str> {
+        match self {
+            Self::Lock { name } => {
+                let lock = client.lock(&name).wait(PATIENCE);
+                lock.with_lock(|held| stage.inside(tag, json!({ "fence": held.fence() }))).await.map_err(code)
+            }
+            Self::Bulkhead { name, max } => {
+                let bulkhead = client.shared_bulkhead(&name, max).wait(PATIENCE).queue(1_000);
+                bulkhead.run(|| stage.inside(tag, json!({}))).await.map_err(code)
+            }
+            Self::Breaker { name, consecutive } => {
+                let options = BreakerOptions::new().consecutive(consecutive).open_for(PATIENCE).mode(Mode::Exact);
+                let breaker = client.breaker(&name, options).map_err(|error| error.code().text())?;
+                breaker.call(|| stage.inside(tag, json!({}))).await.map_err(code)
+            }
+            Self::Cached { name, key, codec } => cached(client, stage.clone(), tag, &name, &key, codec).await,
+            Self::Idempotent { name, key, codec, lease_ms } => {
+                let lease = Duration::from_millis(lease_ms);
+                let builder = client.idempotent(name).lease(lease).wait(PATIENCE);
+                let payments = builder.build().map_err(|error| error.code().text())?;
+                let seen = |run: &resil::idempotency::Run| json!({ "attempt": run.attempt() });
+                match codec {
+                    Codec::Json => {
+                        let run = payments.run_json(&key, b"", async |run| stage.inside(tag, seen(&run)).await);
+                        Ok(run.await.map_err(code)?.value.unwrap_or_default())
+                    }
+                    Codec::Bytes => {
+                        let work = async |run| stage.inside(tag, seen(&run)).await.map(|value| bytes_of(&value));
+                        Ok(run_value(payments.run(&key, b"", work).await.map_err(code)?.value))
+                    }
+                }
+            }
+        }
+    }
+}
+
+async fn cached(
+    client: &Client,
+    stage: Arc<Stage>,
+    tag: u64,
+    name: &str,
+    key: &str,
+    codec: Codec,
+) -> Result<Value, &'static str> {
+    // A load waits for a word, which a test may hold back for longer than a source would take.
+    let builder = client.cached(name).ttl(Duration::from_secs(60)).load_timeout(PATIENCE);
+    let cached = builder.build().map_err(|error| error.code().text())?;
+    match codec {
+        Codec::Json => {
+            let load = move |_| async move { stage.inside(tag, json!({})).await.map(Some) };
+            Ok(cached.get_json(key, load).await.map_err(code)?.into_value().unwrap_or_default())
+        }
+        Codec::Bytes => {
+            let load = move |_| async move { stage.inside(tag, json!({})).await.map(|value| Some(bytes_of(&value))) };
+            Ok(run_value(cached.get(key, load).await.map_err(code)?.into_value()))
+        }
+    }
+}
+
+fn bytes_of(value: &Value) -> Bytes {
+    STANDARD.decode(value.as_str().unwrap_or_default()).unwrap_or_default().into()
+}
+
+fn run_value(bytes: Option<Bytes>) -> Value {
+    bytes.map_or(Value::Null, |bytes| STANDARD.encode(bytes).into())
+}
+
+fn code<E>(failure: Failure<E>) -> &'static str {
+    match failure {
+        Failure::Inner(_) => "OWN",
+        Failure::Resil(error) => error.code().text(),
+        Failure::Exhausted { .. } => resil::Code::RetryExhausted.text(),
+    }
+}
+
+/// Its words cross processes; its type does not matter.
+impl std::error::Error for OwnError {}

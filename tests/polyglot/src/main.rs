@@ -1,0 +1,69 @@
+//! A worker in Rust: one process of a fleet whose others are written in Python (`worker.py`) and Node (`worker.mjs`).
+//!
+//! A worker decides nothing. A test tells it by lines of JSON what to ask for; it asks through the public face of its
+//! language, says when it is inside, and stays there until it gets the word to go. `N` is a number the test chose.
+//!
+//! ```text
+//! {"ready":"rust"}                                                       once it is connected
+//! > {"tag":N,"do":"lock","name":"stock"}                                 {"tag":N,"inside":{"fence":7}}
+//! > {"tag":N,"do":"bulkhead","name":"reports","max":3}                   {"tag":N,"inside":{}}
+//! > {"tag":N,"do":"breaker","name":"bank","consecutive":5}               {"tag":N,"inside":{}}
+//! > {"tag":N,"do":"cached","name":"user","key":"1","codec":"json"}       {"tag":N,"inside":{}}         if it has to load
+//! > {"tag":N,"do":"idempotent","name":"pay","key":"1","codec":"bytes","lease_ms":500}  {"tag":N,"inside":{"attempt":1}}
+//! > {"tag":N,"word":{"value":"AAEC"}}                                    {"tag":N,"done":{"value":"AAEC"}}
+//! > {"tag":N,"word":{"fail":true}}                                       {"tag":N,"failed":"OWN"}      its own error
+//!                                                                        {"tag":N,"failed":"CIRCUIT_OPEN"}
+//! ```
+//!
+//! A value is JSON with the codec `json`, and base64 with the codec `bytes`.
+
+mod ask;
+mod stage;
+
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::json;
+use tokio::io::{AsyncBufReadExt, BufReader};
+
+use ask::Ask;
+use stage::{Stage, Word};
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Line {
+    Word {
+        tag: u64,
+        word: Word,
+    },
+    Ask {
+        tag: u64,
+        #[serde(flatten)]
+        ask: Ask,
+    },
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let url = std::env::args().nth(1).ok_or("usage: polyglot-worker URL")?;
+    let client = resil::connect(&url).await?;
+    let stage = Arc::new(Stage::default());
+    stage.say(&json!({ "ready": "rust" }));
+    let mut lines = BufReader::new(tokio::io::stdin()).lines();
+    while let Some(line) = lines.next_line().await? {
+        match serde_json::from_str(&line)? {
+            Line::Word { tag, word } => stage.give(tag, word),
+            Line::Ask { tag, ask } => {
+                let (client, stage) = (client.clone(), stage.clone());
+                tokio::spawn(async move {
+                    let outcome = match ask.perform(&client, &stage, tag).await {
+                        Ok(value) => json!({ "tag": tag, "done": { "value": value } }),
+                        Err(code) => json!({ "tag": tag, "failed": code }),
+                    };
+                    stage.say(&outcome);
+                });
+            }
+        }
+    }
+    Ok(())
+}

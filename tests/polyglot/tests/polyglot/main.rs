@@ -1,0 +1,14 @@
+//! One server, and a fleet of processes in three languages: what they share they share with each other.
+//!
+//! The workers (see `src/main.rs`) say when they are inside, and stay until the test gives them the word. The test hears
+//! one message after the other, so what it sees inside at once was inside at once.
+//!
+//! Needs the packages in place: `scripts/python place` and `scripts/node place`, which `make test` does before.
+
+mod breaker;
+mod bulkhead;
+mod fleet;
+mod killed;
+mod lock;
+mod shared_results;
+mod worker;

@@ -1,0 +1,73 @@
+/** A worker in Node: one process of a fleet. What it is told and what it says is in `src/main.rs`. */
+
+import { createInterface } from "node:readline";
+
+import { ResilError, connect } from "../../sdk-node/lib/index.mjs";
+
+/** Longer than any test: who waits is to be served, or to be killed. */
+const PATIENCE = "60s";
+
+/** An error of the worker's own function. */
+class OwnError extends Error {}
+
+const client = await connect(process.argv[2]);
+const words = new Map();
+
+const say = (line) => process.stdout.write(`${JSON.stringify(line)}\n`);
+
+/** Says that `tag` is inside, and waits there for its word. */
+async function inside(tag, seen = {}) {
+  const word = await new Promise((resolve) => {
+    words.set(tag, resolve);
+    say({ tag, inside: seen });
+  });
+  if (word.fail) throw new OwnError("told to fail");
+  return word.value ?? null;
+}
+
+const read = (codec, value) => (codec === "bytes" ? Buffer.from(value, "base64") : value);
+const shown = (codec, value) => (codec === "bytes" ? Buffer.from(value).toString("base64") : value);
+
+const asks = {
+  lock: ({ tag, name }) => client.lock(name, { wait: PATIENCE }).call(({ fence }) => inside(tag, { fence: Number(fence) })),
+
+  bulkhead: ({ tag, name, max }) =>
+    client.sharedBulkhead(name, { max, wait: PATIENCE, queue: 1_000 }).call(() => inside(tag)),
+
+  breaker: ({ tag, name, consecutive }) =>
+    client.breaker(name, { consecutiveFailures: consecutive, openFor: PATIENCE, mode: "exact" }).call(() => inside(tag)),
+
+  // A load waits for a word, which a test may hold back for longer than a source would take.
+  cached: async ({ tag, name, key, codec }) => {
+    const users = client.cached(name, { codec, ttl: "60s", loadTimeout: PATIENCE });
+    return shown(codec, await users.get(key, async () => read(codec, await inside(tag))));
+  },
+
+  idempotent: async ({ tag, name, key, codec, lease_ms: lease }) => {
+    const payments = client.idempotent(name, { codec, lease, wait: PATIENCE });
+    const work = async ({ attempt }) => read(codec, await inside(tag, { attempt }));
+    return shown(codec, (await payments.run(key, undefined, work)).value);
+  },
+};
+
+async function perform(request) {
+  const { tag } = request;
+  try {
+    say({ tag, done: { value: (await asks[request.do](request)) ?? null } });
+  } catch (error) {
+    if (!(error instanceof OwnError || error instanceof ResilError)) throw error;
+    say({ tag, failed: error instanceof OwnError ? "OWN" : error.code });
+  }
+}
+
+say({ ready: "node" });
+for await (const line of createInterface({ input: process.stdin })) {
+  const request = JSON.parse(line);
+  if ("word" in request) {
+    const resolve = words.get(request.tag);
+    words.delete(request.tag);
+    resolve?.(request.word);
+  } else {
+    void perform(request);
+  }
+}

@@ -1,0 +1,125 @@
+"""A worker in Python: one process of a fleet. What it is told and what it says is in ``src/main.rs``."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import sys
+from typing import Any, Awaitable, Callable
+
+import resil
+
+#: Longer than any test: who waits is to be served, or to be killed.
+PATIENCE_SECONDS = 60
+
+
+class OwnError(Exception):
+    """An error of the worker's own function."""
+
+
+class Stage:
+    """What is said to the test, and the words that are waited for."""
+
+    def __init__(self) -> None:
+        self._inside: dict[int, asyncio.Future[dict[str, Any]]] = {}
+
+    def say(self, line: dict[str, Any]) -> None:
+        print(json.dumps(line), flush=True)
+
+    async def inside(self, tag: int, **seen: Any) -> Any:
+        self._inside[tag] = asyncio.get_running_loop().create_future()
+        self.say({"tag": tag, "inside": seen})
+        word = await self._inside.pop(tag)
+        if word.get("fail"):
+            raise OwnError("told to fail")
+        return word.get("value")
+
+    def give(self, tag: int, word: dict[str, Any]) -> None:
+        if tag in self._inside:
+            self._inside[tag].set_result(word)
+
+
+async def lock(client: resil.Client, stage: Stage, tag: int, name: str) -> Any:
+    async with client.lock(name, wait=PATIENCE_SECONDS) as held:
+        return await stage.inside(tag, fence=held.fence)
+
+
+async def bulkhead(client: resil.Client, stage: Stage, tag: int, name: str, max: int) -> Any:
+    async with client.shared_bulkhead(name, max, wait=PATIENCE_SECONDS, queue=1_000):
+        return await stage.inside(tag)
+
+
+async def breaker(client: resil.Client, stage: Stage, tag: int, name: str, consecutive: int) -> Any:
+    bank = client.breaker(name, consecutive_failures=consecutive, open_for=PATIENCE_SECONDS, mode="exact")
+    return await bank.call(stage.inside, tag)
+
+
+async def cached(client: resil.Client, stage: Stage, tag: int, name: str, key: str, codec: Any) -> Any:
+    # A load waits for a word, which a test may hold back for longer than a source would take.
+    users = client.cached(name, codec=codec, ttl=60, load_timeout=PATIENCE_SECONDS)
+
+    async def load(_: str) -> Any:
+        return read(codec, await stage.inside(tag))
+
+    return shown(codec, await users.get(key, load))
+
+
+async def idempotent(
+    client: resil.Client, stage: Stage, tag: int, name: str, key: str, codec: Any, lease_ms: int
+) -> Any:
+    payments = client.idempotent(name, codec=codec, lease=lease_ms / 1000, wait=PATIENCE_SECONDS)
+
+    async def pay(run: resil.Run) -> Any:
+        return read(codec, await stage.inside(tag, attempt=run.attempt))
+
+    outcome = await payments.run(key, pay, with_run=True)
+    return shown(codec, outcome.value)
+
+
+def read(codec: str, value: Any) -> Any:
+    return base64.b64decode(value) if codec == "bytes" else value
+
+
+def shown(codec: str, value: Any) -> Any:
+    return base64.b64encode(value).decode() if codec == "bytes" else value
+
+
+ASKS: dict[str, Callable[..., Awaitable[Any]]] = {
+    "lock": lock,
+    "bulkhead": bulkhead,
+    "breaker": breaker,
+    "cached": cached,
+    "idempotent": idempotent,
+}
+
+
+async def perform(client: resil.Client, stage: Stage, tag: int, do: str, **fields: Any) -> None:
+    try:
+        value = await ASKS[do](client, stage, tag, **fields)
+        stage.say({"tag": tag, "done": {"value": value}})
+    except OwnError:
+        stage.say({"tag": tag, "failed": "OWN"})
+    except resil.ResilError as error:
+        stage.say({"tag": tag, "failed": error.code})
+
+
+async def main() -> None:
+    client = await resil.connect(sys.argv[1])
+    stage = Stage()
+    stage.say({"ready": "python"})
+    lines = asyncio.StreamReader(limit=1 << 20)
+    loop = asyncio.get_running_loop()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
+    asked = set()
+    async for line in lines:
+        request = json.loads(line)
+        if "word" in request:
+            stage.give(**request)
+        else:
+            task = loop.create_task(perform(client, stage, **request))
+            asked.add(task)
+            task.add_done_callback(asked.discard)
+
+
+asyncio.run(main())
