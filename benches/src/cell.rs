@@ -29,15 +29,19 @@ pub fn module() -> Result<PathBuf, String> {
         return Err(said.lines().find(|line| line.starts_with("error")).unwrap_or("cargo failed").to_owned());
     }
     let messages = String::from_utf8_lossy(&built.stdout);
-    messages.lines().filter_map(artefact).next_back().ok_or_else(|| "cargo names no module file".to_owned())
+    messages
+        .lines()
+        .filter_map(|message| artefact(message, "redis_cell"))
+        .next_back()
+        .ok_or_else(|| "cargo names no module file".to_owned())
 }
 
-/// The dynamic library a message of cargo's names, if it is redis-cell's.
-fn artefact(message: &str) -> Option<PathBuf> {
+/// The dynamic library a message of cargo's names, if it is that of `library`.
+pub fn artefact(message: &str, library: &str) -> Option<PathBuf> {
     let message: Value = serde_json::from_str(message).ok()?;
-    let is_cell = message["reason"] == "compiler-artifact"
-        && message["target"]["name"].as_str().is_some_and(|name| name.replace('-', "_") == "redis_cell");
-    let mut files = message["filenames"].as_array().filter(|_| is_cell)?.iter().filter_map(Value::as_str);
+    let is_meant = message["reason"] == "compiler-artifact"
+        && message["target"]["name"].as_str().is_some_and(|name| name.replace('-', "_") == library);
+    let mut files = message["filenames"].as_array().filter(|_| is_meant)?.iter().filter_map(Value::as_str);
     files.find(|file| file.ends_with(std::env::consts::DLL_SUFFIX)).map(PathBuf::from)
 }
 
@@ -52,8 +56,8 @@ mod tests {
                 r#"{{"reason":"compiler-artifact","target":{{"name":"{name}"}},"filenames":["/t/lib{name}.rlib","/t/lib{name}-1.so"]}}"#
             )
         };
-        assert_eq!(artefact(&of("redis_cell")), Some(PathBuf::from("/t/libredis_cell-1.so")));
-        assert_eq!(artefact(&of("time")), None);
-        assert_eq!(artefact("Compiling redis-cell"), None);
+        assert_eq!(artefact(&of("redis_cell"), "redis_cell"), Some(PathBuf::from("/t/libredis_cell-1.so")));
+        assert_eq!(artefact(&of("time"), "redis_cell"), None);
+        assert_eq!(artefact("Compiling redis-cell", "redis_cell"), None);
     }
 }

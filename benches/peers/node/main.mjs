@@ -1,0 +1,28 @@
+/**
+ * The Node SDK beside its peers, all in one process and one run.
+ *
+ * Usage: node --expose-gc main.mjs OURS_URL PLAIN_URL ROUNDS [part...]: a server with the module, one without, how many rounds;
+ * parts are `checks`, `policies`, `locks`, all unless said. Prints tables and bars in Markdown. BENCH_QUICK=1: does it run at all?
+ */
+import { checks } from './checks.mjs';
+import { locks } from './locks.mjs';
+import { policies } from './policies.mjs';
+import { table } from './turns.mjs';
+
+const [ours, plain, rounds, ...wanted] = process.argv.slice(2);
+const quick = (process.env.BENCH_QUICK ?? '0') !== '0';
+const setting = { ours, plain, rounds: Number(rounds) };
+const parts = {
+  policies: () => policies({ ...setting, calls: quick ? 2_000 : 30_000 }),
+  checks: () => checks({ ...setting, ms: quick ? 200 : 2_000 }),
+  locks: () => locks({ ...setting, ms: quick ? 500 : 4_000 }),
+};
+
+const bars = [];
+for (const [name, measure] of Object.entries(parts)) {
+  if (wanted.length > 0 && !wanted.includes(name)) continue;
+  const found = await measure();
+  bars.push(...found.bars);
+  console.log(`\n#### ${found.title}\n\n${found.table}`);
+}
+console.log(`\n#### Bars\n\n${table(['promise', 'measured', ''], bars.map(({ promise, measured, verdict }) => [promise, measured, verdict]))}`);

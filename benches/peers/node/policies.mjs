@@ -1,0 +1,78 @@
+/**
+ * What a policy in this process adds to a call: an async function that returns at once, called and awaited one after the
+ * other. Ours on `memory://` where it needs a place.
+ */
+import * as cockatiel from 'cockatiel';
+import CircuitBreaker from 'opossum';
+import * as resil from 'resil';
+import { bar, inTurns, median, ratio, table } from './turns.mjs';
+
+const noop = async () => 1;
+
+async function nanosPerCall(call, calls) {
+  const started = process.hrtime.bigint();
+  for (let turn = 0; turn < calls; turn += 1) await call();
+  return Number(process.hrtime.bigint() - started) / calls;
+}
+
+async function contests() {
+  const client = await resil.connect('memory://');
+  const { handleAll, ConsecutiveBreaker, TimeoutStrategy } = cockatiel;
+  const breaker = client.breaker('bench');
+  const retry = resil.retry({ on: resil.handleAll });
+  const timeout = resil.timeout(10_000);
+  const bulkhead = resil.bulkhead({ maxConcurrentCalls: 10 });
+  const chain = resil.wrap(resil.retry({ on: resil.handleAll }), client.breaker('chain'), resil.timeout(10_000));
+  const theirBreaker = () => cockatiel.circuitBreaker(handleAll, { halfOpenAfter: 10_000, breaker: new ConsecutiveBreaker(5) });
+  const theirRetry = () => cockatiel.retry(handleAll, { maxAttempts: 3, backoff: new cockatiel.ExponentialBackoff() });
+  const theirTimeout = () => cockatiel.timeout(10_000, TimeoutStrategy.Aggressive);
+  const through = (policy) => () => policy.execute(noop);
+  const [plainOpossum, timedOpossum] = [new CircuitBreaker(noop, { timeout: false }), new CircuitBreaker(noop, { timeout: 10_000 })];
+  const all = {
+    'breaker, closed': { resil: () => breaker.call(noop), cockatiel: through(theirBreaker()), 'opossum (timeout off)': () => plainOpossum.fire() },
+    'breaker, wrapped function': { resil: breaker.wrap(noop), cockatiel: through(theirBreaker()), 'opossum (timeout off)': () => plainOpossum.fire() },
+    retry: { resil: () => retry.call(noop), cockatiel: through(theirRetry()) },
+    timeout: { resil: () => timeout.call(noop), cockatiel: through(theirTimeout()) },
+    bulkhead: { resil: () => bulkhead.call(noop), cockatiel: through(cockatiel.bulkhead(10)) },
+    'breaker and timeout': {
+      resil: ((both) => () => both.call(noop))(resil.wrap(client.breaker('both'), resil.timeout(10_000))),
+      cockatiel: through(cockatiel.wrap(theirBreaker(), theirTimeout())), opossum: () => timedOpossum.fire(),
+    },
+    'retry, breaker and timeout': { resil: () => chain.call(noop), cockatiel: through(cockatiel.wrap(theirRetry(), theirBreaker(), theirTimeout())) },
+  };
+  const close = async () => {
+    plainOpossum.shutdown();
+    timedOpossum.shutdown();
+    await client.shutdown(0);
+  };
+  return { all, close };
+}
+
+export async function policies({ rounds, calls }) {
+  const { all, close } = await contests();
+  const ways = { bare: () => nanosPerCall(noop, calls) };
+  for (const [contest, rivals] of Object.entries(all)) {
+    for (const [name, call] of Object.entries(rivals)) {
+      await nanosPerCall(call, calls); // warm
+      ways[`${contest}: ${name}`] = () => nanosPerCall(call, calls);
+    }
+  }
+  const found = await inTurns(ways, rounds);
+  await close();
+  const bare = median(found.bare);
+  const added = (name) => median(found[name].map((ns, round) => ns - found.bare[round]));
+  const rows = [['a bare await', bare.toFixed(0), '', '']];
+  const bars = [];
+  for (const [contest, rivals] of Object.entries(all)) {
+    const us = `${contest}: resil`;
+    for (const name of Object.keys(rivals)) {
+      const way = `${contest}: ${name}`;
+      rows.push([way, median(found[way]).toFixed(0), added(way).toFixed(0), way === us ? '' : `${ratio(found, us, way).toFixed(2)}x`]);
+    }
+    const best = Object.keys(rivals).filter((name) => name !== 'resil').map((name) => `${contest}: ${name}`)
+      .reduce((least, way) => (median(found[way]) < median(found[least]) ? way : least));
+    const times = ratio(found, us, best);
+    bars.push(bar(`${contest}: at most the better of its peers`, `${times.toFixed(2)}x ${best.split(': ')[1]}`, times <= 1));
+  }
+  return { title: 'Overhead of a policy, ns per call', table: table(['', 'ns', 'added', 'ours beside it'], rows), bars };
+}

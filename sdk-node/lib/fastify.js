@@ -1,0 +1,123 @@
+'use strict';
+/**
+ * Plugins for Fastify: `app.register(rateLimit, { tier })`, `app.register(idempotency, { client, name, tenant })`.
+ */
+const { Readable } = require('node:stream');
+const { ResilError } = require('./errors.js');
+const { limits } = require('./middleware/limits.js');
+const { Once, runOf } = require('./middleware/once.js');
+const { answerOf, headersOf, flat, OF_THE_BODY } = require('./middleware/answers.js');
+
+/** A plugin whose hooks are for whoever registers it, not only for what is registered inside of it. */
+function plugin(name, register) {
+  const made = async (fastify, options) => register(fastify, options);
+  made[Symbol.for('skip-override')] = true;
+  made[Symbol.for('fastify.display-name')] = name;
+  return made;
+}
+
+function tell(reply, { status, headers }) {
+  for (const name of OF_THE_BODY) reply.removeHeader(name);
+  reply.code(status);
+  for (const [name, value] of headersOf(headers)) reply.header(name, value);
+}
+
+function send(reply, answer) {
+  tell(reply, answer);
+  reply.send(answer.body);
+  return reply;
+}
+
+/** What Resil says is an answer; what the user's functions throw is for Fastify. */
+async function orProblem(reply, run) {
+  try {
+    return await run();
+  } catch (error) {
+    if (!(error instanceof ResilError)) throw error;
+    return send(reply, answerOf(error));
+  }
+}
+
+const rateLimit = plugin('resil-rate-limit', (fastify, options) => {
+  const check = limits(options);
+  fastify.addHook('onRequest', (request, reply) => orProblem(reply, async () => {
+    const limited = await check(request);
+    if (limited === undefined) return undefined;
+    for (const [name, value] of headersOf(limited.headers)) reply.header(name, value);
+    return limited.refusal ? send(reply, limited.refusal) : undefined;
+  }));
+});
+
+const idempotency = plugin('resil-idempotency', (fastify, options) => {
+  const once = new Once(options);
+  const bodies = new WeakMap();
+  const mines = new WeakMap();
+  const headerOf = (request) => request.headers['idempotency-key'];
+
+  // The bytes as they came; the parsers get them again.
+  fastify.addHook('preParsing', async (request, reply, payload) => {
+    if (headerOf(request) === undefined || !once.methods.has(request.method)) return payload;
+    const { chunks, rest } = await collected(payload, once.maxBody);
+    if (rest !== undefined) return send(reply, once.tooLarge());
+    const body = Buffer.concat(chunks);
+    bodies.set(request, body);
+    const again = Readable.from(body.length > 0 ? [body] : [], { objectMode: false });
+    again.receivedEncodedLength = body.length;
+    return again;
+  });
+
+  fastify.addHook('preHandler', (request, reply) => orProblem(reply, async () => {
+    const header = headerOf(request);
+    if (await once.passes(request, request.method, header)) return undefined;
+    const key = await once.keyOf(request, header);
+    const { mine, answer } = await once.begin(request, key, request.method, request.originalUrl, bodies.get(request) ?? Buffer.alloc(0));
+    if (answer !== undefined) return send(reply, answer);
+    mine.watch(reply.raw);
+    mines.set(request, mine);
+    return undefined;
+  }));
+
+  fastify.addHook('onSend', async (request, reply, payload) => {
+    const mine = mines.get(request);
+    if (mine === undefined) return payload;
+    mines.delete(request);
+    const { chunks, rest } = await collected(payload, once.maxAnswer);
+    if (rest !== undefined) {
+      mine.passedOn(reply.statusCode);
+      return Readable.from(rest, { objectMode: false });
+    }
+    const body = Buffer.concat(chunks);
+    const instead = await mine.answered(reply.statusCode, flat(reply.getHeaders()), body);
+    if (instead !== undefined) {
+      tell(reply, instead);
+      return instead.body;
+    }
+    return payload === null || payload === undefined ? payload : body;
+  });
+});
+
+/** All of it; or, if it is more than `bytesMax`, what was read and what follows as `rest`. */
+async function collected(payload, bytesMax) {
+  if (payload === null || payload === undefined) return { chunks: [] };
+  if (typeof payload === 'string' || payload instanceof Uint8Array) {
+    const whole = Buffer.from(payload);
+    return whole.length > bytesMax ? { chunks: [], rest: [whole] } : { chunks: [whole] };
+  }
+  const source = (typeof payload[Symbol.asyncIterator] === 'function' ? payload : Readable.from(payload))[Symbol.asyncIterator]();
+  const chunks = [];
+  let length = 0;
+  for (let next = await source.next(); !next.done; next = await source.next()) {
+    const chunk = Buffer.from(next.value);
+    chunks.push(chunk);
+    length += chunk.length;
+    if (length > bytesMax) return { chunks, rest: following(chunks, source) };
+  }
+  return { chunks };
+}
+
+async function* following(chunks, source) {
+  yield* chunks;
+  for (let next = await source.next(); !next.done; next = await source.next()) yield next.value;
+}
+
+module.exports = { rateLimit, idempotency, runOf };

@@ -1,0 +1,329 @@
+/**
+ * The middleware over real HTTP: limits by tier and Idempotency-Key, on Express and on Fastify, in memory and on a server.
+ */
+import assert from 'node:assert/strict';
+import { createServer, request as ask1 } from 'node:http';
+import { once } from 'node:events';
+import { after, before, describe, test } from 'node:test';
+import express from 'express';
+import { connect, perMinute, perDay, InvalidArgumentError } from 'resil';
+import { idempotency, rateLimit } from 'resil/express';
+import { Servers } from '../../tests/harness/servers.mjs';
+import { ask, frameworks, order } from './middleware_apps.mjs';
+
+const BOUND = { timeout: 60_000 };
+let servers;
+let names = 0;
+const places = {
+  memory: async () => `memory://middleware-${names += 1}`,
+  server: async () => (await (servers ??= new Servers()).start()).url,
+};
+after(() => servers?.close());
+
+/** A gate: whoever comes waits until it is opened. */
+function gate() {
+  const made = {};
+  made.opened = new Promise((resolve) => { made.open = resolve; });
+  made.reached = new Promise((resolve) => { made.reach = resolve; });
+  return made;
+}
+
+for (const [framework, start] of Object.entries(frameworks)) {
+  for (const [place, urlOf] of Object.entries(places)) {
+    describe(`${framework}, ${place}`, BOUND, () => {
+      let clients, apps;
+      before(async () => {
+        const url = await urlOf();
+        clients = [await connect(url, { name: 'one' }), await connect(url, { name: 'two' })];
+        apps = [];
+      });
+      after(async () => {
+        for (const app of apps) await app.close();
+        for (const client of clients) await client.shutdown(1_000);
+      });
+      /** The service as two processes. */
+      const serve = async (make) => {
+        const both = await Promise.all(clients.map((client) => start(make(client))));
+        apps.push(...both);
+        return both.map((app) => app.url);
+      };
+      const ordersOf = (name, work, more = {}) => (client) => ({
+        orders: { client, name, tenant: (request) => request.headers['x-user'] ?? '', required: true, ...more }, work,
+      });
+
+      test('a limit by tier is shared by all processes, and every answer says what is left', async () => {
+        const [one, two] = await serve((client) => {
+          const free = client.limiter('free', perMinute(5));
+          const pro = client.limiter('pro', perMinute(100, { burst: 10, tiers: [{ limit: 2_000, period: '1d' }] }));
+          const tier = (request) => {
+            const user = request.headers['x-user'];
+            if (user === undefined) return null;
+            return { limiter: user.startsWith('pro') ? pro : free, key: user };
+          };
+          return { tier, work: async () => ({ body: 'prices' }) };
+        });
+        const answers = [];
+        for (let turn = 0; turn < 7; turn += 1) answers.push(await ask([one, two][turn % 2], { headers: { 'x-user': 'ann' } }));
+        assert.deepEqual(answers.map((answer) => answer.status), [200, 200, 200, 200, 200, 429, 429]);
+        answers.forEach((answer, turn) => {
+          assert.equal(answer.headers.get('ratelimit-policy'), '"free";q=5;w=60');
+          assert.equal(answer.headers.get('x-ratelimit-remaining'), String(Math.max(4 - turn, 0)));
+          assert.equal(answer.headers.has('retry-after'), answer.status === 429, 'only who is refused is told when');
+        });
+        const refused = answers[5];
+        assert.match(refused.headers.get('content-type'), /^application\/problem\+json/);
+        const wait = Number(refused.headers.get('retry-after'));
+        assert.ok(wait >= 1 && wait <= 12, `one in twelve seconds: ${wait}`);
+        const said = JSON.parse(refused.body);
+        assert.deepEqual([said.status, said.code, said['violated-policies']], [429, 'RATE_LIMIT_EXCEEDED', ['free']]);
+
+        for (let turn = 0; turn < 7; turn += 1) {
+          const answer = await ask(one, { headers: { 'x-user': 'pro-pat' } });
+          assert.deepEqual([answer.status, answer.body], [200, 'prices']);
+          assert.equal(answer.headers.get('ratelimit-policy'), '"pro";q=100;w=60');
+        }
+        const unlimited = await ask(one);
+        assert.deepEqual([unlimited.status, unlimited.headers.has('ratelimit')], [200, false]);
+      });
+
+      test('headers are those that were asked for, and a cost is a cost', async () => {
+        const [one] = await serve((client) => {
+          const limiter = client.limiter('dear', perMinute(10));
+          return {
+            tier: async () => ({ limiter, key: 'all', cost: 4, name: 'api' }), limits: { headers: 'ietf', reset: 'at' }, work: async () => ({ body: '' }),
+          };
+        });
+        const answers = [await ask(one), await ask(one), await ask(one)];
+        assert.deepEqual(answers.map((answer) => answer.status), [200, 200, 429]);
+        assert.deepEqual(answers.map((answer) => answer.headers.get('ratelimit').split(';')[1]), ['r=6', 'r=2', 'r=2']);
+        assert.equal(answers[0].headers.has('x-ratelimit-limit'), false);
+        assert.match(answers[2].body, /"violated-policies":\["api"\]/);
+      });
+
+      test('an order without a key is 400, a malformed key too, and what is not asked for is passed', async () => {
+        let made = 0;
+        const [one] = await serve(ordersOf('plain', async () => ({ status: 201, body: String(made += 1) })));
+        const missing = await order(one, undefined, 'tea');
+        assert.equal(missing.status, 400);
+        assert.match(missing.body, /Idempotency-Key is required/);
+        assert.equal((await order(one, '"half', 'tea')).status, 400);
+        assert.equal(made, 0);
+        assert.equal((await ask(`${one}/orders`)).status, 201, 'a GET has no key');
+        const [optional] = await serve(ordersOf('optional', async () => ({ status: 201, body: String(made += 1) }), { required: false }));
+        assert.equal((await order(optional, undefined, 'tea')).status, 201);
+      });
+
+      test('concurrent duplicates at all processes are one order, and all get its answer', async () => {
+        let made = 0;
+        const [one, two] = await serve(ordersOf('crowd', async (body, run) => {
+          made += 1;
+          assert.equal(run.attempt, 1);
+          await new Promise((resolve) => { setTimeout(resolve, 100); });
+          return { status: 201, headers: { location: '/orders/7', 'x-odd': 'gr\xfcn' }, body: `{"made":"${body}"}` };
+        }, { wait: 20_000 }));
+        const answers = await Promise.all(Array.from({ length: 40 }, (_, turn) => order([one, two][turn % 2], turn % 3 ? 'k-1' : '"k-1"', 'tea')));
+        assert.equal(made, 1);
+        for (const answer of answers) {
+          assert.deepEqual([answer.status, answer.body, answer.headers.get('location')], [201, '{"made":"tea"}', '/orders/7']);
+          assert.equal(answer.headers.get('x-odd'), 'gr\xfcn');
+        }
+        const replayed = answers.filter((answer) => answer.headers.get('idempotency-replayed') === 'true');
+        assert.equal(replayed.length, 39);
+      });
+
+      test('while it is made a duplicate is 409 and told when; afterwards it is the first answer; another body is 422', async () => {
+        const held = gate();
+        let made = 0;
+        const [one, two] = await serve(ordersOf('slow', async () => {
+          made += 1;
+          held.reach();
+          await held.opened;
+          return { status: 201, body: `order ${made}` };
+        }, { wait: 0 }));
+        const first = order(one, 'k', 'tea');
+        await held.reached;
+        const meanwhile = await order(two, 'k', 'tea');
+        assert.equal(meanwhile.status, 409);
+        assert.ok(Number(meanwhile.headers.get('retry-after')) >= 1);
+        assert.match(meanwhile.body, /IDEMPOTENCY_BUSY/);
+        held.open();
+        assert.deepEqual([(await first).status, (await first).body, (await first).headers.get('idempotency-replayed')], [201, 'order 1', null]);
+        const again = await order(two, 'k', 'tea');
+        assert.deepEqual([again.status, again.body, again.headers.get('idempotency-replayed')], [201, 'order 1', 'true']);
+        const other = await order(two, 'k', 'coffee');
+        assert.equal(other.status, 422);
+        assert.match(other.body, /IDEMPOTENCY_MISMATCH/);
+        const otherPath = await ask(`${one}/elsewhere?a=1`, { method: 'POST', body: 'tea', headers: { 'idempotency-key': 'k', 'x-user': 'ann', 'content-type': 'text/plain' } });
+        assert.equal(otherPath.status, 422);
+        assert.equal(made, 1);
+        held.opened = Promise.resolve();
+        assert.equal((await order(one, 'k', 'tea', { 'x-user': 'bob' })).body, 'order 2', "another tenant's key is another key");
+      });
+
+      test('what failed is not kept: the next request runs', async () => {
+        const answers = [() => ({ status: 503, body: 'later' }), () => { throw new Error('broken'); }, () => ({ status: 404, body: 'none' }), () => ({ status: 201, body: 'never' })];
+        const [one] = await serve(ordersOf('failing', async () => answers.shift()()));
+        assert.deepEqual([(await order(one, 'k', 'x')).status, (await order(one, 'k', 'x')).status], [503, 500]);
+        const final = [await order(one, 'k', 'x'), await order(one, 'k', 'x')];
+        assert.deepEqual(final.map(({ status, body }) => [status, body]), [[404, 'none'], [404, 'none']], 'what will not change is kept');
+        assert.equal(answers.length, 1);
+      });
+
+      test('bodies are bounded: a large request is 413, a large answer is passed on and not kept', async () => {
+        const seen = [];
+        const [one] = await serve(ordersOf('large', async (body) => {
+          seen.push(body.length);
+          return { status: 201, headers: { 'content-type': 'text/plain' }, body: 'x'.repeat(body === 'large' ? 5_000 : 4) };
+        }, { maxBody: 1_000, maxAnswer: 1_000 }));
+        const refused = await order(one, 'k1', 'y'.repeat(1_001));
+        assert.deepEqual([refused.status, seen.length], [413, 0]);
+        assert.match(refused.headers.get('content-type'), /problem/);
+        const chunked = await chunkedOrder(one, 'k2', ['y'.repeat(600), 'y'.repeat(600)]);
+        assert.deepEqual([chunked, seen.length], [413, 0]);
+        assert.equal((await order(one, 'k3', 'y'.repeat(1_000))).status, 201);
+        assert.equal(await chunkedOrder(one, 'k4', ['y'.repeat(400), 'y'.repeat(300)]), 201);
+        assert.deepEqual(seen, [1_000, 700], 'the handler gets all of it');
+
+        const large = await order(one, 'k5', 'large');
+        assert.deepEqual([large.status, large.body.length], [201, 5_000]);
+        const again = await order(one, 'k5', 'large');
+        assert.equal(again.status, 409);
+        assert.match(again.body, /is done/);
+        assert.deepEqual(seen, [1_000, 700, 5], 'it is not made twice');
+      });
+
+      test('an empty body is a body, and what the service got wrong is not the fault of the client', async () => {
+        let made = 0;
+        const work = async () => ({ status: 201, body: String(made += 1) });
+        const [one] = await serve(ordersOf('empty', work));
+        const answers = [await order(one, 'k', ''), await order(one, 'k', undefined), await order(one, 'k', 'tea')];
+        assert.deepEqual(answers.map(({ status }) => status), [201, 201, 422]);
+        assert.equal(made, 1);
+        const [nobody] = await serve(ordersOf('nobody', work, { tenant: () => undefined }));
+        assert.equal((await order(nobody, 'k', 'tea')).status, 500);
+        const [unlimited] = await serve(() => ({ tier: () => ({ limiter: {}, key: 'x' }), work }));
+        assert.equal((await ask(unlimited)).status, 500);
+        assert.equal(made, 1);
+      });
+
+      test('a customer who hangs up does not cut an order in half', async () => {
+        const held = gate();
+        const [one, two] = await serve(ordersOf('hang-up', async () => {
+          held.reach();
+          await held.opened;
+          return { status: 201, body: 'made' };
+        }, { wait: 20_000 }));
+        const leaving = new AbortController();
+        const left = fetch(`${one}/orders`, { method: 'POST', body: 'tea', signal: leaving.signal, headers: { 'idempotency-key': 'k', 'x-user': 'ann', 'content-type': 'text/plain' } });
+        await held.reached;
+        leaving.abort();
+        await assert.rejects(left);
+        const again = order(two, 'k', 'tea');
+        held.open();
+        const { status, body, headers } = await again;
+        assert.deepEqual([status, body, headers.get('idempotency-replayed')], [201, 'made', 'true']);
+      });
+
+      test('limits and keys together: the answer that is given again says what is left now', async () => {
+        const [one] = await serve((client) => {
+          const limiter = client.limiter('both', perDay(10));
+          return { ...ordersOf('both', async () => ({ status: 201, body: 'made' }))(client), tier: () => ({ limiter, key: 'ann' }) };
+        });
+        const answers = [await order(one, 'k', 'tea'), await order(one, 'k', 'tea')];
+        assert.deepEqual(answers.map((answer) => answer.headers.get('x-ratelimit-remaining')), ['9', '8']);
+        assert.deepEqual(answers.map((answer) => answer.body), ['made', 'made']);
+      });
+    });
+  }
+}
+
+/** An order whose length is not known beforehand. */
+async function chunkedOrder(url, key, parts) {
+  const asked = ask1(`${url}/orders`, { method: 'POST', headers: { 'idempotency-key': key, 'x-user': 'ann', 'content-type': 'text/plain' } });
+  for (const part of parts) asked.write(part);
+  asked.end();
+  const [response] = await once(asked, 'response', { signal: AbortSignal.timeout(30_000) });
+  response.resume();
+  return response.statusCode;
+}
+
+test('a plain server of Node can use them, and answers in parts are kept whole', BOUND, async () => {
+  const client = await connect('memory://');
+  const keys = idempotency({ client, name: 'parts', tenant: () => 'all' });
+  let made = 0;
+  const server = createServer((request, response) => keys(request, response, () => {
+    made += 1;
+    let body = '';
+    request.setEncoding('utf8').on('data', (chunk) => { body += chunk; }).on('end', () => {
+      response.writeHead(202, { 'Content-Type': 'text/plain', 'X-List': ['a', 'b'] });
+      response.write('you said: ');
+      response.write(Buffer.from(body), () => response.end('!'));
+    });
+  })).listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const url = `http://127.0.0.1:${server.address().port}`;
+  const answers = [await order(url, 'k', 'tea'), await order(url, 'k', 'tea')];
+  for (const { status, body, headers } of answers) {
+    assert.deepEqual([status, body, headers.get('x-list')], [202, 'you said: tea!', 'a, b']);
+  }
+  assert.equal(made, 1);
+  server.closeAllConnections();
+  server.close();
+  await client.shutdown(0);
+});
+
+test('after a parser its body is what counts, and bytes that were kept count first', BOUND, async () => {
+  const client = await connect('memory://');
+  let made = 0;
+  const app = express();
+  app.use('/raw', express.json({ verify: (request, response, bytes) => { request.rawBody = bytes; } }));
+  app.use(express.json(), idempotency({ client, name: 'parsed', tenant: () => 'all', maxBody: 100 }));
+  app.post(['/orders', '/raw/orders'], (request, response) => response.status(201).json({ made: made += 1, item: request.body.item }));
+  const server = app.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const url = `http://127.0.0.1:${server.address().port}`;
+  const json = { 'content-type': 'application/json' };
+  const answers = [await order(url, 'k', '{"item":"tea"}', json), await order(url, 'k', '{ "item": "tea" }', json), await order(url, 'k', '{"item":"coffee"}', json)];
+  assert.deepEqual(answers.map(({ status }) => status), [201, 201, 422], 'spaces say nothing to a parser');
+  assert.equal(answers[1].body, '{"made":1,"item":"tea"}');
+  const raw = [await order(`${url}/raw`, 'r', '{"item":"tea"}', json), await order(`${url}/raw`, 'r', '{ "item": "tea" }', json)];
+  assert.deepEqual(raw.map(({ status }) => status), [201, 422], 'the bytes differ');
+  const large = await order(url, 'l', `{"item":"${'x'.repeat(200)}"}`, json);
+  assert.deepEqual([large.status, made], [413, 2]);
+  server.closeAllConnections();
+  server.close();
+  await client.shutdown(0);
+});
+
+test('a server that is away is an answer, not an accident', BOUND, async () => {
+  const client = await connect('redis://127.0.0.1:1', { commandTimeout: 100 });
+  const closed = client.limiter('closed', perMinute(5, { whenAway: 'closed' }));
+  const limited = rateLimit({ tier: () => ({ limiter: closed, key: 'x' }) });
+  const keyed = idempotency({ client, name: 'away', tenant: () => 'all' });
+  const server = createServer((request, response) => (request.method === 'GET' ? limited : keyed)(request, response, () => response.end('in')));
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const url = `http://127.0.0.1:${server.address().port}`;
+  for (const answer of [await ask(url), await order(url, 'k', 'tea')]) {
+    assert.equal(answer.status, 503);
+    assert.equal(JSON.parse(answer.body).code, 'BACKEND_UNAVAILABLE');
+    assert.doesNotMatch(answer.body, /127\.0\.0\.1/, 'nobody outside learns where it is');
+  }
+  server.closeAllConnections();
+  server.close();
+  await client.shutdown(0);
+});
+
+test('what cannot be used is refused when the middleware is made, by its name', async () => {
+  const client = await connect('memory://');
+  const refused = (make, name) => assert.throws(make, (error) => error instanceof InvalidArgumentError && error instanceof TypeError && error.message.includes(name) || assert.fail(`${name}: ${error}`));
+  refused(() => rateLimit({}), 'tier');
+  refused(() => rateLimit({ tier: () => null, reset: 'soon' }), 'reset');
+  refused(() => rateLimit({ tier: () => null, tear: 1 }), 'tear');
+  refused(() => idempotency({ client: {}, name: 'x', tenant: () => '' }), 'client');
+  refused(() => idempotency({ client, name: 'x' }), 'tenant');
+  refused(() => idempotency({ client, name: 'x', tenant: () => '', maxBody: -1 }), 'maxBody');
+  refused(() => idempotency({ client, name: 7, tenant: () => '' }), 'name');
+  assert.throws(() => idempotency({ client, name: 'x', tenant: () => '', leese: '1s' }), /leese/);
+  await client.shutdown(0);
+});

@@ -1,0 +1,51 @@
+/**
+ * The same small service on Express and on Fastify, for the tests of the middleware: what a request asks for is in its body.
+ */
+import { once } from 'node:events';
+import express from 'express';
+import fastify from 'fastify';
+import * as forExpress from 'resil/express';
+import * as forFastify from 'resil/fastify';
+
+/** What the handlers of both do. `work` is told the body as text, and answers `{status, headers, body}`. */
+export const frameworks = {
+  async express({ tier, limits, orders, work }) {
+    const app = express();
+    if (tier !== undefined) app.use(forExpress.rateLimit({ tier, ...limits }));
+    if (orders !== undefined) app.use(forExpress.idempotency(orders));
+    app.use(express.text({ type: '*/*', limit: '10mb' }));
+    app.use((request, response, next) => {
+      Promise.resolve(work(typeof request.body === 'string' ? request.body : '', forExpress.runOf(request), request)).then(({ status = 200, headers = {}, body }) => {
+        response.status(status).set(headers).send(body);
+      }, next);
+    });
+    app.use((error, request, response, next) => { response.status(500).send('broken'); });
+    const server = app.listen(0, '127.0.0.1');
+    await once(server, 'listening');
+    return { url: `http://127.0.0.1:${server.address().port}`, close: () => new Promise((done) => { server.closeAllConnections(); server.close(done); }) };
+  },
+  async fastify({ tier, limits, orders, work }) {
+    const app = fastify({ bodyLimit: 10 << 20 });
+    app.addContentTypeParser('*', { parseAs: 'string' }, (request, body, done) => done(null, body));
+    app.addContentTypeParser('text/plain', { parseAs: 'string' }, (request, body, done) => done(null, body));
+    if (tier !== undefined) await app.register(forFastify.rateLimit, { tier, ...limits });
+    if (orders !== undefined) await app.register(forFastify.idempotency, orders);
+    app.all('/*', async (request, reply) => {
+      const { status = 200, headers = {}, body } = await work(request.body ?? '', forFastify.runOf(request), request);
+      return reply.code(status).headers(headers).send(body);
+    });
+    app.setErrorHandler((error, request, reply) => reply.code(500).send('broken'));
+    const url = await app.listen({ port: 0, host: '127.0.0.1' });
+    return { url, close: () => app.close() };
+  },
+};
+
+/** An answer, as tests look at it. */
+export async function ask(url, { method = 'GET', headers = {}, body } = {}) {
+  const response = await fetch(url, { method, headers, body, signal: AbortSignal.timeout(30_000) });
+  return { status: response.status, headers: response.headers, body: await response.text() };
+}
+
+export const order = (url, key, body, more = {}) => ask(`${url}/orders`, {
+  method: 'POST', body, headers: { 'content-type': 'text/plain', ...(key === undefined ? {} : { 'idempotency-key': key }), 'x-user': 'ann', ...more },
+});
