@@ -62,7 +62,7 @@ mod native {
     #[pymodule_export]
     use crate::http::{idempotency_key, problem, rate_limit_headers, request_fingerprint};
     #[pymodule_export]
-    use crate::http_answers::{body_too_large, record_answer, replayed_answer};
+    use crate::http_answers::{body_too_large, limited_answer, record_answer, replayed_answer};
     #[pymodule_export]
     use crate::idempotent::{PyIdempotent, PyKeyedIdempotent};
     #[pymodule_export]
