@@ -43,7 +43,7 @@ pub fn python_with_packages() -> Result<PathBuf, String> {
 /// `script` in a folder of `peers/` that has a package.json.
 pub fn node(folder: &str, script: &str) -> Result<Program, String> {
     let place = node_packages(folder, &["package.json", script])?;
-    Ok(Program::new("node".into(), Some(place.join(script))))
+    Ok(Program { path: "node".into(), script: Some(place.join(script)) })
 }
 
 /// These files of a folder of `peers/`, in a place where the packages of its package.json are.

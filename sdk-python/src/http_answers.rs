@@ -5,7 +5,8 @@ use pyo3::types::{PyBytes, PyDict};
 use resil::http::{Limited, Problem, REPLAYED_HEADER, RecordedAnswer, Reset, Shown};
 
 use crate::convert::text;
-use crate::limiter::{PyLimiter, PyVerdict};
+use crate::limiter::PyLimiter;
+use crate::verdict::PyVerdict;
 
 type Headers<'py> = Vec<(Bound<'py, PyBytes>, Bound<'py, PyBytes>)>;
 
