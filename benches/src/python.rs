@@ -28,7 +28,9 @@ fn tables(quick: bool) -> Result<String, String> {
     let (ours, plain) = (Server::fresh(), Server::start(Options::default().without_module()));
     let ports = [ours.port(), plain.port()].map(|port| port.to_string());
     let program = foreign::source("python/main.py");
-    foreign::run(Command::new(python).arg(program).args(ports).args(quick.then_some("--quick")).env("PYTHONPATH", place))
+    foreign::run(
+        Command::new(python).arg(program).args(ports).args(quick.then_some("--quick")).env("PYTHONPATH", place),
+    )
 }
 
 /// The library of a release build. `RESIL_PYTHON` names one built elsewhere.
