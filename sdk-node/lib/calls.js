@@ -14,6 +14,7 @@ const WAIT = 0;
 const RUN = 1;
 const DONE = 2;
 const FAILED = 4;
+const QUICK = 5;
 const FIRST_IS_DONE = (1 << 3) | DONE;
 
 /** Calls under way, by their keys. */
@@ -90,15 +91,59 @@ class Call {
     return this.promise;
   }
 
-  /** Takes over a call whose first attempt was run already, and came to this; `next` is the word if it was told. */
-  continueAfterFirst(key, context, outcome, isError, next) {
+  /** Takes over a call whose first attempt brought this value, and which is not done with that. */
+  goOnAfterValue(word, context, value, next) {
+    this.takeOver(word >>> 3, context, value, false);
+    this.follow(next);
+    return this.promise;
+  }
+
+  /** The same of one that threw. */
+  goOnAfterError(word, context, error) {
+    const isQuick = (word & 7) === QUICK;
+    // The number of a short way is no key.
+    const attempt = this.takeOver(isQuick ? -1 : word >>> 3, context, error, true);
+    if (!isQuick) {
+      this.settledWith(1, attempt, undefined, error, true, false);
+      return this.promise;
+    }
+    // The short way ends here; it goes on under a key, unless this was all.
+    const next = this.tell(attempt, error, (classes, own) => native.quickFailed(word >>> 3, classes, messageOf(attempt.settled), own));
+    if ((next & 7) === FAILED) {
+      this.fail(attempt.settled);
+      return this.promise;
+    }
+    this.key = next >>> 3;
+    calls[this.key] = this;
+    if ((next & 7) === RUN) this.start(2, undefined);
+    else if ((next & 7) !== WAIT) this.takeOrders();
+    return this.promise;
+  }
+
+  takeOver(key, context, settled, isError) {
     this.key = key;
-    calls[key] = this;
+    if (key >= 0) calls[key] = this;
     this.started = 1;
-    const attempt = { context, isAborted: false, settled: outcome, isError };
+    const attempt = { context, isAborted: false, settled, isError };
     this.running = new Map([[1, attempt]]);
-    if (next !== undefined) this.follow(next);
-    else this.settledWith(1, attempt, isError ? undefined : outcome, isError ? outcome : undefined, isError, false);
+    return attempt;
+  }
+
+  /** Judges an error and says it. A judge that throws is the error then. */
+  tell(attempt, error, say) {
+    const own = ownParts(error);
+    if (own !== undefined) {
+      this.lastOwn = error;
+      return say(NO_CLASSES, own);
+    }
+    let classes;
+    try {
+      classes = this.shape.classes(this, error);
+    } catch (raised) {
+      attempt.settled = raised;
+      classes = NO_CLASSES;
+    }
+    return say(classes, undefined);
   }
 
   /** Does what a later word says. */
@@ -362,4 +407,4 @@ function through(shape, fn, signal, begin) {
   return new Call(shape, fn, signal).adopt(word);
 }
 
-module.exports = { Call, Shape, calls, keep, kept, listen, listeners, ours, through, messageOf, FIRST_IS_DONE, RUN };
+module.exports = { Call, Shape, calls, keep, kept, listen, listeners, ours, through, messageOf, FIRST_IS_DONE, RUN, QUICK };

@@ -7,7 +7,7 @@
  * for the server, a signal) is a Call of calls.js.
  */
 const native = require('./native.js');
-const { Call, Shape, RUN, FIRST_IS_DONE, through } = require('./calls.js');
+const { Call, Shape, RUN, QUICK, FIRST_IS_DONE, through } = require('./calls.js');
 const { Context } = require('./context.js');
 const { thrown, wrongType } = require('./errors.js');
 const given = require('./arguments.js');
@@ -126,27 +126,25 @@ class Guard {
 async function quickly(guard, fn) {
   let word;
   try {
-    word = native.beginCall(guard._number);
+    word = native.beginQuickly(guard._number);
   } catch (raised) {
     throw thrown(raised);
   }
-  if ((word & 7) !== RUN) return new Call(guard._shape, fn, undefined).adopt(word);
+  const code = word & 7;
+  if (code !== QUICK && code !== RUN) return new Call(guard._shape, fn, undefined).adopt(word);
   const context = new Context(1, undefined);
   let value;
   try {
     value = await fn(context);
   } catch (error) {
-    return slowly(guard, fn, word, context, error, true);
+    return new Call(guard._shape, fn, undefined).goOnAfterError(word, context, error);
+  }
+  if (code === QUICK) {
+    native.quickOk(word >>> 3);
+    return value;
   }
   const next = native.settleOk(word >>> 3, 1);
-  return next === FIRST_IS_DONE ? value : slowly(guard, fn, word, context, value, false, next);
-}
-
-/** The rest of a call whose first attempt ended in any other way. */
-function slowly(guard, fn, word, context, outcome, isError, next) {
-  const call = new Call(guard._shape, fn, undefined);
-  call.continueAfterFirst(word >>> 3, context, outcome, isError, next);
-  return call.promise;
+  return next === FIRST_IS_DONE ? value : new Call(guard._shape, fn, undefined).goOnAfterValue(word, context, value, next);
 }
 
 /** Guards around each other, outermost first; with a function last, that function through them. */

@@ -29,7 +29,7 @@ const codecs = {
 };
 
 function codecOf(said = 'json') {
-  if (!Object.hasOwn(codecs, said)) throw wrongType('codec', "'json' or 'bytes'", said);
+  if (typeof said !== 'string' || !Object.hasOwn(codecs, said)) throw wrongType('codec', "'json' or 'bytes'", said);
   return codecs[said];
 }
 

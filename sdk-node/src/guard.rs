@@ -3,7 +3,7 @@
 //! Each layer is a handle of the SDK. A call clones the handles and asks the outermost, whose operation is the next layer,
 //! whose operation in the end is an attempt: the user's function.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::future::{Future, ready};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -47,8 +47,10 @@ impl Layer {
     }
 }
 
-struct Layers {
-    all: Arc<[Layer]>,
+pub struct Layers {
+    pub all: Arc<[Layer]>,
+    /// Whether a call may take the short way: see `quick`.
+    pub may_be_quick: bool,
     interrupts: bool,
     /// Of calls of which nothing particular is said.
     nothing: Arc<CallSettings>,
@@ -76,7 +78,8 @@ impl Guard {
     pub fn of(layers: Vec<Layer>) -> Self {
         let interrupts = layers.iter().any(Layer::interrupts);
         let all: Arc<[Layer]> = layers.into();
-        let layers = Layers { all: Arc::clone(&all), interrupts, nothing: Arc::default() };
+        let (may_be_quick, nothing) = (may_be_quick(&all), Arc::default());
+        let layers = Layers { all: Arc::clone(&all), may_be_quick, interrupts, nothing };
         let number = GUARDS.with_borrow_mut(|guards| match guards.free.pop() {
             Some(free) => {
                 guards.all[free as usize] = Some(layers);
@@ -134,6 +137,39 @@ fn find(number: u32) -> napi::Result<(Arc<[Layer]>, bool, Arc<CallSettings>)> {
         Some((Arc::clone(&layers.all), layers.interrupts, Arc::clone(&layers.nothing)))
     });
     found.ok_or_else(|| napi::Error::from_reason("there is no such guard"))
+}
+
+/// A retry, outermost if there is one, and what can say yes at once. A retry that counts its time needs to be there from the
+/// beginning.
+fn may_be_quick(layers: &[Layer]) -> bool {
+    let is_quick = |(index, layer): (usize, &Layer)| match layer {
+        Layer::Retry(retry) => index == 0 && retry.settings().max_elapsed.is_none(),
+        Layer::Breaker(_) | Layer::Bulkhead(_) => true,
+        _ => false,
+    };
+    layers.iter().enumerate().all(is_quick)
+}
+
+/// The layers of this number, for a moment.
+pub fn with_layers<R>(number: u32, look: impl FnOnce(&Layers) -> R) -> napi::Result<R> {
+    let looked = GUARDS.with_borrow(|guards| guards.all.get(number as usize)?.as_ref().map(look));
+    looked.ok_or_else(|| napi::Error::from_reason("there is no such guard"))
+}
+
+/// Goes on with a retry whose first attempt was made already, through all layers, and failed.
+pub fn begin_after_failure(layers: Arc<[Layer]>, failure: Failure<Thrown>) -> napi::Result<Word> {
+    begin(false, |desk| {
+        desk.skip_first();
+        let (within, first) = (Arc::clone(&desk), Cell::new(Some(failure)));
+        let Some(retry) = layers.first().cloned() else { return Running::Attempts(Box::pin(desk.attempt())) };
+        let nothing: Arc<CallSettings> = Arc::default();
+        let particular = Arc::clone(&nothing);
+        let operation = move |_| match first.take() {
+            Some(failure) => Box::pin(ready(Err(failure))) as Boxed,
+            None => nested(Arc::clone(&layers), 1, Arc::clone(&within), Arc::clone(&nothing), None),
+        };
+        Running::Attempts(enclose(retry, 0, desk, particular, operation))
+    })
 }
 
 /// Begins a call through the guard of this number.

@@ -170,6 +170,32 @@ test('an open circuit is never retried, also if the breaker is inside of the fun
   }
 });
 
+test('a call that was let in at once and fails is judged as any other', async () => {
+  const client = await connect('memory://');
+  const breaker = client.breaker('judged', { consecutiveFailures: 3, openFor: '1h' });
+  const narrow = bulkhead({ maxConcurrentCalls: 1 });
+  const seen = [];
+  const guard = wrap(retry({ on: (error) => error.message === 'again', initialBackoff: 1, budget: null }), breaker, narrow);
+  assert.equal(await guard.call(({ attempt }) => { seen.push(attempt); if (attempt < 3) throw new Error('again'); return 'third'; }), 'third');
+  assert.deepEqual(seen, [1, 2, 3]);
+  await assert.rejects(guard.call(() => { throw new Error('for good'); }), /^Error: for good$/);
+  const last = await guard.call(async () => { throw new Error('again'); }).catch((caught) => caught);
+  assert.ok(last instanceof CircuitOpenError || last.cause?.message === 'again', String(last));
+  await assert.rejects(guard.call(() => 1), CircuitOpenError);
+  assert.equal(narrow.metrics.active, 0);
+});
+
+test('many calls at once through one guard are each their own', async () => {
+  const client = await connect('memory://');
+  const guard = wrap(retry({ on: handleAll, initialBackoff: 1, maxAttempts: 5, budget: null }), client.breaker('many', { consecutiveFailures: 0, failureRate: 0, slowCallDuration: '1m', slowCallRate: 100 }));
+  const calls = Array.from({ length: 500 }, (_, at) => guard.call(async ({ attempt }) => {
+    await turn();
+    if (attempt <= at % 4) throw new Error(String(at));
+    return at;
+  }));
+  assert.deepEqual(await Promise.all(calls), calls.map((_, at) => at));
+});
+
 test('an error of ours that a function throws comes out as that very object', async () => {
   const own = new TimeoutError('mine');
   await assert.rejects(timeout(1_000).call(() => { throw own; }), (caught) => caught === own);

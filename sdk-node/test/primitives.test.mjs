@@ -303,8 +303,7 @@ test('a shutdown waits for calls in flight and lets nothing new in', async () =>
   let finish;
   const running = policy.call(() => new Promise((resolve) => { finish = resolve; }));
   const gone = client.shutdown('5s');
-  await turn();
-  assert.equal(client.isShuttingDown, true);
+  await until(() => client.isShuttingDown);
   await assert.rejects(policy.call(() => 1), ShuttingDownError);
   finish('done');
   assert.equal(await running, 'done');

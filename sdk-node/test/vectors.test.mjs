@@ -1,6 +1,7 @@
 /** Every conformance vector through the public face, in memory and on a server: same file, same verdicts. */
 import assert from 'node:assert/strict';
-import { readFileSync, readdirSync } from 'node:fs';
+import { mkdirSync, readFileSync, readdirSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
 import { test } from 'node:test';
 import { isDeepStrictEqual } from 'node:util';
 
@@ -53,7 +54,7 @@ async function play({ steps }, prefix, run) {
 
 const show = (value) => JSON.stringify(value, (_, part) => (typeof part === 'bigint' ? `${part}n` : part));
 
-async function playAll(run) {
+async function playAll(who, run) {
   const failures = [];
   const played = new Set();
   for (const [at, vector] of vectors.entries()) {
@@ -66,12 +67,21 @@ async function playAll(run) {
   assert.equal(failures.length, 0, failures.join('\n'));
   assert.equal(played.size, vectors.length, 'two vectors of one file have the same name');
   assert.ok(played.size >= VECTORS_MIN, `only ${played.size} vectors were found`);
+  tellWhatWasPlayed(who);
   return played.size;
+}
+
+/** For `scripts/played`, which looks that every runner of every language played every vector. */
+function tellWhatWasPlayed(who) {
+  const folder = process.env.RESIL_VECTORS_PLAYED;
+  if (!folder) return;
+  mkdirSync(folder, { recursive: true });
+  writeFileSync(path.join(folder, `${who}.json`), JSON.stringify(vectors.map(({ file, name }) => [file, name])));
 }
 
 test('every vector holds in memory', async (context) => {
   const client = await connect('memory://');
-  context.diagnostic(`${await playAll((words, atUs) => rawAt(client, words, atUs))} vectors`);
+  context.diagnostic(`${await playAll('node-memory', (words, atUs) => rawAt(client, words, atUs))} vectors`);
 });
 
 test('every vector holds on a server', async (context) => {
@@ -81,5 +91,5 @@ test('every vector holds on a server', async (context) => {
     await server.say('RES._CLOCK', String(atUs));
     return raw(client, words);
   };
-  context.diagnostic(`${await playAll(run)} vectors`);
+  context.diagnostic(`${await playAll('node-server', run)} vectors`);
 });

@@ -67,7 +67,10 @@ impl PyAttempts {
         let (running, meeting) = (Arc::clone(&self.running), Arc::clone(&self.meeting));
         let (work, count) = (Arc::clone(&self.work), Arc::clone(&self.count));
         Box::pin(poll_fn(move |context| {
-            let mut running = running.lock();
+            // Waiting for each other would be for ever: one of them has the GIL.
+            let Some(mut running) = running.try_lock() else {
+                return Poll::Ready(Err(PyRuntimeError::new_err("these attempts are being made in another thread")));
+            };
             let Some(future) = running.as_mut() else { return Poll::Ready(Python::attach(|py| Ok(py.None()))) };
             if let Poll::Ready(ended) = future.as_mut().poll(context) {
                 *running = None;

@@ -15,10 +15,11 @@ use crate::codec::Codec;
 use crate::convert::text;
 use crate::errors::{exception, raised_later, wrong_type};
 use crate::event_loop::EventLoop;
+use crate::kind::Kind;
 use crate::runtime::Generation;
 use crate::settings::{read, spelled};
 use crate::task::{LoopTask, Prepared, Threaded};
-use crate::work::{How, Kind, Work};
+use crate::work::{How, Work};
 
 /// What was found, if anything.
 #[pyclass(module = "resil", name = "Loaded", frozen, generic)]

@@ -10,8 +10,9 @@ use resil::settings::DispatcherSettings;
 use crate::answer::{Answer, Running, drive};
 use crate::convert::said;
 use crate::errors::{exception, wrong_type};
+use crate::kind::Kind;
 use crate::settings::{PYTHON, spelled};
-use crate::work::{How, Kind, Work};
+use crate::work::{How, Work};
 
 /// What one item came to.
 #[pyclass(module = "resil", name = "ItemResult", frozen, generic)]

@@ -14,7 +14,8 @@ use crate::around::{Around, Runs};
 use crate::convert::optional_text;
 use crate::errors::wrong_type;
 use crate::judge::Which;
-use crate::work::{How, Kind, Work};
+use crate::kind::Kind;
+use crate::work::{How, Work};
 
 enum Instead {
     Value(Py<PyAny>),

@@ -5,8 +5,12 @@ use pyo3::types::{PyBytes, PyDict};
 use resil::http::{Limited, Problem, REPLAYED_HEADER, RecordedAnswer, Reset, Shown};
 
 use crate::convert::text;
-use crate::limiter::{PyLimiter, PyVerdict};
+use crate::limiter::PyLimiter;
+use crate::verdict::PyVerdict;
 
+/// Headers of ours.
+type Named = Vec<(&'static str, String)>;
+/// Headers of theirs.
 type Headers<'py> = Vec<(Bound<'py, PyBytes>, Bound<'py, PyBytes>)>;
 
 /// What a verdict does to an answer: the headers to add, and if it is a refusal, the whole answer. Clients know the limit by
@@ -16,7 +20,7 @@ pub fn limited_answer<'py>(
     limiter: &Bound<'py, PyLimiter>,
     verdict: &Bound<'py, PyVerdict>,
     name: Option<&Bound<'py, PyAny>>,
-) -> PyResult<(Vec<(&'static str, String)>, Option<Bound<'py, PyDict>>)> {
+) -> PyResult<(Named, Option<Bound<'py, PyDict>>)> {
     let limiter = &limiter.get().limiter;
     let name = name.map_or_else(|| Ok(limiter.name().to_owned()), |name| text("name", name))?;
     let verdict_told = &verdict.get().0;

@@ -19,17 +19,21 @@ mod http;
 mod http_answers;
 mod idempotent;
 mod judge;
+mod kind;
 mod limiter;
 mod lock;
 mod lost;
+mod outcome;
 mod policy;
 mod retry;
 mod runtime;
 mod settings;
 mod shared_bulkhead;
+mod stage;
 mod task;
 mod testing;
 mod timeout;
+mod verdict;
 mod work;
 
 /// Imported by `python/resil/__init__.py`, which is the public face.
@@ -60,13 +64,15 @@ mod native {
     #[pymodule_export]
     use crate::http_answers::{body_too_large, limited_answer, record_answer, replayed_answer};
     #[pymodule_export]
-    use crate::idempotent::{PyIdempotent, PyKeyedIdempotent, PyOutcome, PyRun};
+    use crate::idempotent::{PyIdempotent, PyKeyedIdempotent};
     #[pymodule_export]
-    use crate::limiter::{PyKeyed, PyLimiter, PyVerdict, PyVerdicts};
+    use crate::limiter::{PyKeyed, PyLimiter};
     #[pymodule_export]
     use crate::lock::{PyLock, PyLockGuard};
     #[pymodule_export]
     use crate::lost::Lost;
+    #[pymodule_export]
+    use crate::outcome::{PyOutcome, PyRun};
     #[pymodule_export]
     use crate::policy::{PyPolicies, PyPolicy};
     #[pymodule_export]
@@ -79,4 +85,6 @@ mod native {
     use crate::testing::{PyClock, is_testing, raw, raw_at, set_testing};
     #[pymodule_export]
     use crate::timeout::PyTimeout;
+    #[pymodule_export]
+    use crate::verdict::{PyVerdict, PyVerdicts};
 }

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pathlib
 from typing import Any, Callable
 
@@ -56,7 +57,7 @@ def plain(value: Any) -> Any:
     return value
 
 
-def play_all(ask: Ask) -> int:
+def play_all(who: str, ask: Ask) -> int:
     failures = []
     played = set()
     for index, (file, vector) in enumerate(vectors()):
@@ -76,11 +77,20 @@ def play_all(ask: Ask) -> int:
                 break
         played.add((file, vector["name"]))
     assert not failures, "\n".join(failures)
+    tell_what_was_played(who, played)
     return len(played)
 
 
+def tell_what_was_played(who: str, played: set[tuple[str, str]]) -> None:
+    """For ``scripts/played``, which looks that every runner of every language played every vector."""
+    if "RESIL_VECTORS_PLAYED" in os.environ:
+        folder = pathlib.Path(os.environ["RESIL_VECTORS_PLAYED"])
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{who}.json").write_text(json.dumps(sorted(played)))
+
+
 def test_every_vector_holds_in_memory(client: resil.Client) -> None:
-    played = play_all(lambda words, at_us: raw_at(client, words, at_us))
+    played = play_all("python-memory", lambda words, at_us: raw_at(client, words, at_us))
     assert played == len(vectors()) >= 160
 
 
@@ -92,6 +102,6 @@ def test_every_vector_holds_on_a_server(servers: Any) -> None:
         server.say("RES._CLOCK", str(at_us))
         return raw(client, words).wait()
 
-    played = play_all(ask)
+    played = play_all("python-server", ask)
     assert played == len(vectors()) >= 160
     server.stop()

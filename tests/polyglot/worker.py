@@ -30,14 +30,13 @@ class Stage:
     async def inside(self, tag: int, **seen: Any) -> Any:
         self._inside[tag] = asyncio.get_running_loop().create_future()
         self.say({"tag": tag, "inside": seen})
-        word = await self._inside.pop(tag)
+        word = await self._inside[tag]
         if word.get("fail"):
             raise OwnError("told to fail")
         return word.get("value")
 
     def give(self, tag: int, word: dict[str, Any]) -> None:
-        if tag in self._inside:
-            self._inside[tag].set_result(word)
+        self._inside.pop(tag).set_result(word)
 
 
 async def lock(client: resil.Client, stage: Stage, tag: int, name: str) -> Any:

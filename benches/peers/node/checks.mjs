@@ -33,7 +33,9 @@ function scripted(client) {
   return async (key) => (await client.gcra(key, interval, LIMIT, 1))[0] === 1;
 }
 
+/** Checks per second, and the CPU time of this process for each. */
 async function checksPerSecond(check, ms) {
+  const before = process.cpuUsage();
   const started = performance.now();
   const end = started + ms;
   let count = 0;
@@ -46,7 +48,8 @@ async function checksPerSecond(check, ms) {
     }
   };
   await Promise.all(Array.from({ length: TASKS }, (_, number) => task(number + 1)));
-  return (count * 1_000) / (performance.now() - started);
+  const { user, system } = process.cpuUsage(before);
+  return { rate: (count * 1_000) / (performance.now() - started), cpuUs: (user + system) / count };
 }
 
 export async function checks({ ours, plain, rounds, ms }) {
@@ -62,15 +65,20 @@ export async function checks({ ours, plain, rounds, ms }) {
     'ioredis, RES.GCRA by hand': async (key) => (await raw.call('RES.GCRA', `raw:${key}`, LIMIT, '60s'))[0] === 1,
   };
   for (const way of Object.values(ways)) await checksPerSecond(way, Math.min(ms, 500)); // warm
-  const found = await inTurns(Object.fromEntries(Object.entries(ways).map(([name, way]) => [name, () => checksPerSecond(way, ms)])), rounds);
+  const cpu = Object.fromEntries(Object.keys(ways).map((name) => [name, []]));
+  const found = await inTurns(Object.fromEntries(Object.entries(ways).map(([name, way]) => [name, async () => {
+    const { rate, cpuUs } = await checksPerSecond(way, ms);
+    cpu[name].push(cpuUs);
+    return rate;
+  }])), rounds);
   await client.shutdown(1_000);
   for (const redis of [one, auto, raw, flexible]) redis.disconnect();
 
   const [us, ...others] = Object.keys(ways);
-  const rows = Object.keys(ways).map((name) => [name, Math.round(median(found[name])).toLocaleString('en'), name === us ? '' : `${ratio(found, us, name).toFixed(2)}x`]);
+  const rows = Object.keys(ways).map((name) => [name, Math.round(median(found[name])).toLocaleString('en'), median(cpu[name]).toFixed(1), name === us ? '' : `${ratio(found, us, name).toFixed(2)}x`]);
   const bars = others.slice(0, 2).map((peer) => {
     const times = ratio(found, us, peer);
     return bar(`checks per second from ${TASKS} tasks at least ${BAR}x ${peer}`, `${times.toFixed(2)}x`, times >= BAR);
   });
-  return { title: `Limiter checks per second, ${TASKS} tasks`, table: table(['', 'checks/s', 'ours beside it'], rows), bars };
+  return { title: `Limiter checks per second, ${TASKS} tasks`, table: table(['', 'checks/s', 'CPU µs of the client', 'rate, ours beside it'], rows), bars };
 }

@@ -24,7 +24,7 @@ export async function inTurns(ways, rounds) {
       found[name][round] = await ways[name]();
       globalThis.gc?.();
     }
-    process.stderr.write(`node: round ${round + 1} of ${rounds}\n`);
+    if (round === rounds - 1) process.stderr.write(`node: ${rounds} rounds\n`);
   }
   return found;
 }

@@ -125,6 +125,11 @@ impl Desk {
         }
     }
 
+    /// The first attempt was made already.
+    pub fn skip_first(&self) {
+        self.state.lock().last_id = 1;
+    }
+
     pub fn has_orders(&self) -> bool {
         !self.state.lock().orders.is_empty()
     }

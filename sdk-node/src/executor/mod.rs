@@ -73,7 +73,9 @@ const DONE: Word = 2;
 /// There is more to do than fits: take the orders. Above: its key if it has just begun.
 const ORDERS: Word = 3;
 /// It failed with the error of the attempt above.
-const FAILED: Word = 4;
+pub const FAILED: Word = 4;
+/// Run the function: the call is on its short way, under the number above. See `quick`.
+pub const QUICK: Word = 5;
 
 struct Slot {
     desk: Arc<Desk>,
@@ -119,6 +121,7 @@ pub fn open(env: sys::napi_env, on_wake: sys::napi_value) -> napi::Result<()> {
 /// The thread goes away: everything it was running is dropped.
 fn close() {
     IS_OPEN.set(false);
+    crate::quick::close();
     let executor = EXECUTOR.with_borrow_mut(Option::take);
     drop(executor);
 }

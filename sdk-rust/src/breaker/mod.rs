@@ -39,6 +39,7 @@
 //! # }
 //! ```
 
+mod admission;
 mod batch;
 mod core;
 pub(crate) mod finish;
@@ -65,6 +66,7 @@ use resil_wire::breaker::{ConfigCall, ForceCall};
 use resil_wire::command::Command;
 use tokio::runtime::Handle;
 
+pub use self::admission::Admission;
 use self::core::Core;
 pub use self::options::{BreakerOptions, Mode};
 use self::permit::Leave;

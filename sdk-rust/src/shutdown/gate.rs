@@ -63,7 +63,6 @@ impl Gate {
     }
 
     /// The same for a call that outlives the borrow.
-    #[allow(dead_code, reason = "for calls that are spawned")]
     pub fn enter_owned(&self) -> Result<OwnedPass, Error> {
         self.count_in().map(|entry| match entry {
             Entry::Counted => OwnedPass(Some(Arc::clone(&self.0))),
