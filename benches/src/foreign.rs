@@ -1,7 +1,6 @@
 //! Programs of `peers/` in other languages: what they need is installed into `target/peers`, where nothing is committed.
 //! Whatever is missing, a language or a package, is a reason and not a failure.
 
-use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -14,28 +13,22 @@ const PYTHON_IMPORTS: &str = "import hiredis, limits, pybreaker, redis, stamina,
 pub struct Program {
     path: PathBuf,
     script: Option<PathBuf>,
-    environment: Vec<(&'static str, OsString)>,
 }
 
 impl Program {
-    fn new(path: PathBuf, script: Option<PathBuf>) -> Self {
-        Self { path, script, environment: Vec::new() }
-    }
-
-    pub fn env(mut self, name: &'static str, value: &Path) -> Self {
-        self.environment.push((name, value.into()));
-        self
-    }
-
     /// What it printed; if it failed, why.
     pub fn run(&self, arguments: &[String]) -> Result<String, String> {
-        let environment = self.environment.iter().map(|(name, value)| (name, value));
-        run(Command::new(&self.path).args(&self.script).args(arguments).envs(environment))
+        run(Command::new(&self.path).args(&self.script).args(arguments))
     }
 }
 
 /// A script of `peers/`, with Python and the packages.
 pub fn python(script: &str) -> Result<Program, String> {
+    Ok(Program { path: python_with_packages()?, script: Some(source(script)) })
+}
+
+/// A Python that has the packages.
+pub fn python_with_packages() -> Result<PathBuf, String> {
     let venv = installed("venv");
     let python = venv.join("bin/python");
     let has_packages = || run(Command::new(&python).args(["-c", PYTHON_IMPORTS]));
@@ -44,13 +37,13 @@ pub fn python(script: &str) -> Result<Program, String> {
         let install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"];
         run(Command::new(&python).args(install).args(PYTHON_PACKAGES))?;
     }
-    Ok(Program::new(python, Some(source(script))))
+    Ok(python)
 }
 
 /// `script` in a folder of `peers/` that has a package.json.
 pub fn node(folder: &str, script: &str) -> Result<Program, String> {
     let place = node_packages(folder, &["package.json", script])?;
-    Ok(Program::new("node".into(), Some(place.join(script))))
+    Ok(Program { path: "node".into(), script: Some(place.join(script)) })
 }
 
 /// These files of a folder of `peers/`, in a place where the packages of its package.json are.
@@ -67,14 +60,14 @@ pub fn go(folder: &str) -> Result<Program, String> {
     let place = copied(folder, &["go.mod", "main.go"])?;
     let build = ["build", "-mod=mod", "-o", folder, "."];
     run(Command::new("go").args(build).current_dir(&place))?;
-    Ok(Program::new(place.join(folder), None))
+    Ok(Program { path: place.join(folder), script: None })
 }
 
-fn source(name: &str) -> PathBuf {
+pub fn source(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("peers").join(name)
 }
 
-fn installed(name: &str) -> PathBuf {
+pub fn installed(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/peers").join(name)
 }
 
@@ -86,27 +79,6 @@ fn copied(folder: &str, files: &[&str]) -> Result<PathBuf, String> {
         fs::copy(from.join(file), place.join(file)).map_err(|error| format!("{file}: {error}"))?;
     }
     Ok(place)
-}
-
-/// The folder `to` under `target/peers`, with the newest of all files of `from` (beside `peers/`) that end so.
-pub fn copied_all(from: &str, to: &str, endings: &[&str]) -> Result<PathBuf, String> {
-    let (from, place) = (source(from), installed(to));
-    let told = |path: &Path, error: std::io::Error| format!("{}: {error}", path.display());
-    fs::create_dir_all(&place).map_err(|error| told(&place, error))?;
-    for entry in fs::read_dir(&from).map_err(|error| told(&from, error))? {
-        let path = entry.map_err(|error| told(&from, error))?.path();
-        let is_wanted = path.extension().is_some_and(|ending| endings.iter().any(|wanted| ending == *wanted));
-        if let Some(name) = path.file_name().filter(|_| is_wanted) {
-            fs::copy(&path, place.join(name)).map_err(|error| told(&path, error))?;
-        }
-    }
-    Ok(place)
-}
-
-/// A new file each time: a process that has the old one open keeps it.
-pub fn replaced(from: &Path, to: &Path) -> Result<(), String> {
-    let _ = fs::remove_file(to);
-    fs::copy(from, to).map(drop).map_err(|error| format!("{}: {error}", from.display()))
 }
 
 /// What the command printed; if it failed, the last line of its complaint.

@@ -9,7 +9,7 @@
 //!
 //! # Where is what
 //! [`load`] what is sent; [`affinity`] on which core; [`catalogue`] the rows; [`client`] sends and checks; [`stage`] a server and one run on it;
-//! [`cell`] builds redis-cell, [`foreign`] installs peers of other languages, [`pybreaker`] runs one; [`python`] the Python SDK and [`node_sdk`] the Node SDK beside their peers; [`locks`] what only locks have: contenders, waiters, and their
+//! [`cell`] builds redis-cell, [`foreign`] installs peers of other languages, [`pybreaker`] runs one; [`python`] and [`node_sdk`] run the SDKs of those languages beside their peers; [`locks`] what only locks have: contenders, waiters, and their
 //! peers in other languages; [`flights`] what only single flights and idempotency keys have: followers; [`line`] a connection that waits; [`weight`] bytes of a key; [`figures`] medians and ratios; [`bars`] the promises; [`report`] the tables.
 //!
 //! Arguments: parts of rows' names, to run only those. Environment: `ROUNDS` (default 7, or fewer if they would take too
@@ -129,10 +129,8 @@ fn main() {
     });
     let is_wanted = |name: &str| wanted.is_empty() || wanted.iter().any(|part| name.contains(part.as_str()));
     loads.retain(|load| is_wanted(load.name));
-    let names_something = !loads.is_empty()
-        || [locks::NAME, flights::NAME, pybreaker::NAME, python::NAME, node_sdk::NAME]
-            .iter()
-            .any(|name| is_wanted(name));
+    let others = [locks::NAME, flights::NAME, pybreaker::NAME, python::NAME, node_sdk::NAME];
+    let names_something = !loads.is_empty() || others.iter().any(|name| is_wanted(name));
     assert!(names_something, "no row is named like {wanted:?}");
     let (figures, rounds) = measure_rounds(&mut stages, &loads, rounds, size);
     let bytes = weigh(&mut stages, &loads, size);

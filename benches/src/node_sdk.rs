@@ -44,8 +44,8 @@ fn library() -> Result<PathBuf, String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let build = ["build", "--release", "--package", "resil-node", "--message-format=json"];
     let said = foreign::run(Command::new(cargo).args(build).current_dir(env!("CARGO_MANIFEST_DIR")))?;
-    let files = said.lines().filter_map(|message| cell::artefact(message, "resil_node"));
-    files.last().ok_or_else(|| "cargo names no library".to_owned())
+    let mut files = said.lines().filter_map(|message| cell::artefact(message, "resil_node"));
+    files.next_back().ok_or_else(|| "cargo names no library".to_owned())
 }
 
 /// The package as npm would unpack it.

@@ -1,6 +1,6 @@
 //! A gRPC client that does not wait for stragglers and leaves a broken server alone.
 //!
-//! From the outside in, and why in this order:
+//! From the outside in, and why in this order. All but the first are one [`GrpcLayer`] around the channel:
 //! - **fallback**: if all else fails, the last price that was seen;
 //! - **hedging**: an answer that is late is asked for a second time, and the first of the two counts;
 //! - **breaker**: shared by all processes. Inside of hedging, so that each of the two calls is admitted and counted by
@@ -17,8 +17,8 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use resil::breaker::{Breaker, BreakerOptions, State};
-use resil::grpc::RetryStatuses;
-use resil::policy::{Fallback, Hedge, HedgeSettings, Timeout};
+use resil::grpc::{CODE_KEY, GrpcLayer, GrpcService, RetryStatuses};
+use resil::policy::{Fallback, HedgeSettings, TimeoutSettings};
 use resil::{Client, Code, Failure};
 use resil_examples::{Problem, connect, url};
 use tokio::net::TcpListener;
@@ -29,7 +29,7 @@ use tonic::transport::server::TcpIncoming;
 use tonic::transport::{Channel, Server};
 use tonic::{Request, Response, Status};
 use tonic_prost::ProstCodec;
-use tower::{Service, service_fn};
+use tower::{Layer, Service, service_fn};
 
 // ---- the protocol, as protoc would have written it -----------------------------------------------------------------------------
 
@@ -109,58 +109,54 @@ impl Service<tonic::codegen::http::Request<Body>> for Prices {
 
 // ---- the client ----------------------------------------------------------------------------------------------------------------
 
+/// A client as protoc would have made it, over a channel with a [`GrpcLayer`].
 #[derive(Clone)]
 struct PriceClient {
-    channel: Channel,
-    /// Which statuses may go away: UNAVAILABLE, say. NOT_FOUND says nothing about the health of the server.
-    statuses: RetryStatuses,
-    hedge: Hedge,
+    channel: GrpcService<Channel>,
     breaker: Breaker,
-    timeout: Timeout,
     fallback: Fallback<Price, Status>,
     last_seen: Arc<Mutex<Option<Price>>>,
 }
 
 impl PriceClient {
     fn new(client: &Client, channel: Channel, breaker: &str) -> Result<Self, resil::Error> {
-        let last_seen = Arc::new(Mutex::new(None));
         let hedging = HedgeSettings { hedging_delay: Duration::from_millis(100), ..HedgeSettings::default() };
+        let breaker = client.breaker(breaker, BreakerOptions::new().consecutive(5).open_for(Duration::from_secs(3)))?;
+        let layer = GrpcLayer::builder("prices")
+            // After which statuses the other of the two calls goes on: UNAVAILABLE, say, and not NOT_FOUND.
+            .hedge(&hedging, RetryStatuses::default())
+            .breaker(breaker.clone())
+            .timeouts(TimeoutSettings { attempt: Some(Duration::from_secs(10)), total: None })
+            .build()?;
+        let last_seen = Arc::new(Mutex::new(None));
         let remembered = Arc::clone(&last_seen);
-        Ok(Self {
-            channel,
-            statuses: RetryStatuses::default(),
-            hedge: Hedge::builder(&hedging).name("prices").build()?,
-            breaker: client.breaker(breaker, BreakerOptions::new().consecutive(5).open_for(Duration::from_secs(3)))?,
-            timeout: Timeout::attempt(Duration::from_secs(10))?.named("prices"),
-            fallback: Fallback::async_function(move |failure: Failure<Status>| {
-                let known = remembered.lock().expect("nobody panics in here").clone();
-                std::future::ready(known.ok_or(failure))
-            }),
-            last_seen,
-        })
+        let fallback = Fallback::async_function(move |failure: Failure<Status>| {
+            let known = remembered.lock().expect("nobody panics in here").clone();
+            std::future::ready(known.ok_or(failure))
+        });
+        Ok(Self { channel: layer.layer(channel), breaker, fallback, last_seen })
     }
 
-    async fn call(&self, product: &str) -> Result<Price, Status> {
+    /// Without the fallback, to see what happens.
+    async fn fresh_price(&self, product: &str) -> Result<Price, Status> {
         let mut grpc = tonic::client::Grpc::new(self.channel.clone());
         grpc.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
         let request = Request::new(PriceRequest { product: product.to_owned() });
         let path = PathAndQuery::from_static(GET_PRICE);
-        grpc.unary(request, path, ProstCodec::<PriceRequest, Price>::default()).await.map(Response::into_inner)
-    }
-
-    /// Without the fallback, to see what happens.
-    async fn fresh_price(&self, product: &str) -> Result<Price, Failure<Status>> {
-        let price = self
-            .hedge
-            .around(self.statuses, || self.breaker.around(self.statuses, || self.timeout.call(|| self.call(product))))
-            .await?;
+        let price = grpc.unary(request, path, ProstCodec::<PriceRequest, Price>::default()).await?.into_inner();
         *self.last_seen.lock().expect("nobody panics in here") = Some(price.clone());
         Ok(price)
     }
 
     async fn price(&self, product: &str) -> Result<Price, Failure<Status>> {
-        self.fallback.around(|| self.fresh_price(product)).await
+        self.fallback.around(|| async { self.fresh_price(product).await.map_err(Failure::Inner) }).await
     }
+}
+
+/// Which of our errors a status was made of, if it was.
+fn code_of(status: &Status) -> Option<Code> {
+    let text = status.metadata().get(CODE_KEY)?.to_str().ok()?;
+    Code::all().find(|code| code.text() == text)
 }
 
 // ---- the story -----------------------------------------------------------------------------------------------------------------
@@ -215,13 +211,13 @@ pub async fn story(url: &str) -> Result<Seen, Problem> {
     let before = condition.calls();
     let mut failed_with = (None, None, None);
     for _ in 0..1_000 {
-        let failure = here.fresh_price("tea").await.err();
-        failed_with.0 = failure.as_ref().and_then(Failure::code);
-        failed_with.1 = failure.map(Status::from).map(|status| status.code());
+        let status = here.fresh_price("tea").await.err();
+        failed_with.0 = status.as_ref().and_then(code_of);
+        failed_with.1 = status.map(|status| status.code());
     }
     // The other process trusts what it last heard for a second at most; its first failure tells it.
     for _ in 0..1_000 {
-        failed_with.2 = there.fresh_price("tea").await.err().and_then(|failure| failure.code());
+        failed_with.2 = there.fresh_price("tea").await.err().as_ref().and_then(code_of);
     }
     let (refused_here, status, refused_there) = failed_with;
     let doomed_calls = condition.calls() - before;

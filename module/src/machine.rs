@@ -149,8 +149,8 @@ pub trait Machine: Sized + 'static {
     fn timeout(state: &Self::State, line: &Queue<Self::Ask>, now: Instant) -> Told;
 }
 
-/// What a call is told whose owner asked again elsewhere.
+/// What a call is told whose owner asked again elsewhere, or let go.
 pub fn superseded(id: WaiterId) -> Delivery {
-    let text = "SUPERSEDED the same owner asked again, and that call has the place";
+    let text = "SUPERSEDED the same owner asked again, and has the place with that call, or let go";
     Delivery { id, told: Told::error(text), granted: None, timed_out: false, bytes: text.len() }
 }

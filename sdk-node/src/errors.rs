@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use napi::bindgen_prelude::{Buffer, Env, Object, ToNapiValue};
 use napi::sys;
-use resil::{Code, Error, Failure};
+use resil::{Code, Error, Failure, Leased};
 
 use crate::convert::millis;
 use crate::thrown::Thrown;
@@ -95,7 +95,7 @@ pub fn own(given: &OwnError) -> Option<Error> {
         Code::InvalidPolicy => Error::InvalidPolicy { field: String::new(), reason: given.message.clone() },
         Code::InvalidArgument => Error::InvalidArgument(given.message.clone()),
         Code::LockTimeout => Error::LockTimeout { name: name(), waited: Duration::ZERO, retry_after },
-        Code::LockLost => Error::LockLost { name: name(), reason: "it was lost" },
+        Code::LockLost => Error::LockLost { what: Leased::Lock, name: name(), reason: "it was lost" },
         Code::Deadlock => Error::Deadlock { name: name() },
         Code::IdempotencyBusy => Error::IdempotencyBusy { name: name(), retry_after },
         Code::IdempotencyMismatch => Error::IdempotencyMismatch { name: name() },

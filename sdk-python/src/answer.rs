@@ -27,7 +27,7 @@ use pyo3::prelude::*;
 
 use crate::event_loop::{self, Waiter};
 use crate::runtime;
-use crate::work::{Resume, Stage};
+use crate::stage::{Resume, Stage};
 
 /// A future of the SDK with its result already made a Python object.
 pub type Running = Pin<Box<dyn Future<Output = PyResult<Py<PyAny>>> + Send>>;
@@ -36,6 +36,11 @@ pub type Running = Pin<Box<dyn Future<Output = PyResult<Py<PyAny>>> + Send>>;
 const LOOK_FOR_SIGNALS: Duration = Duration::from_millis(50);
 
 /// An answer to be awaited (`await answer`) or waited for (`answer.wait()`).
+///
+/// >>> import resil
+/// >>> client = resil.connect("memory://").wait()
+/// >>> client.is_shutting_down
+/// False
 #[pyclass(module = "resil", weakref, generic)]
 pub struct Answer {
     /// Never locked: only what is lent for writing is polled.
@@ -121,7 +126,15 @@ impl Answer {
             let waker = this.waiter.as_ref().map(|waiter| Waker::from(Arc::clone(waiter)));
             let polled = this.poll(waker.as_ref().unwrap_or(Waker::noop()))?;
             if let Poll::Ready(result) = polled {
-                return Err(this.finished(py, result));
+                this.ended = Some(result);
+            }
+            if let Some(stage) = &stage
+                && let Some(yielded) = this.tell_given_up(py, stage)?
+            {
+                return Ok(yielded);
+            }
+            if let Some(ended) = this.ended.take() {
+                return Err(this.finished(py, ended));
             }
             let Some(waiter) = this.waiter.clone() else {
                 // The first time that it is not ready at once: from now on somebody listens.
@@ -172,6 +185,22 @@ impl Answer {
                 }
                 Ok(None)
             }
+        }
+    }
+
+    /// A coroutine that was given up on just when it was to go on is cancelled in place. `Some`: it waits, to clean up.
+    fn tell_given_up(&mut self, py: Python<'_>, stage: &Stage) -> PyResult<Option<Py<PyAny>>> {
+        let Some(coroutine) = stage.take_unwinding() else { return Ok(None) };
+        stage.set_told();
+        let before = times_cancelled(py);
+        match Resume::Throw(cancelled(py)?).give_to(py, &coroutine) {
+            Ok(yielded) => {
+                stage.unwind(coroutine);
+                self.cancelled_by_us = Some(before);
+                self.waits_on = Some(yielded.clone_ref(py));
+                Ok(Some(yielded))
+            }
+            Err(_) => Ok(None),
         }
     }
 

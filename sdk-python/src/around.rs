@@ -8,7 +8,9 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyTuple};
 
 use crate::answer::{Answer, Running, drive};
-use crate::work::{How, Kind, Stage, Work};
+use crate::kind::Kind;
+use crate::stage::Stage;
+use crate::work::{How, Work};
 
 /// What a policy needs of the functions in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -36,6 +36,22 @@ impl Runs for Circuit {
 }
 
 /// A breaker under a name; `client.breaker(...)` makes it.
+///
+/// A decorator, a block, a call, or two steps by hand (`admit`). Every exception is a failure but those to `ignore`.
+///
+/// >>> import resil
+/// >>> client = resil.connect("memory://").wait()
+/// >>> bank = client.breaker("bank", consecutive_failures=1, ignore=KeyError)
+/// >>> @bank
+/// ... def pay():
+/// ...     raise ConnectionError("down")
+/// >>> for _ in range(2):
+/// ...     try:
+/// ...         pay()
+/// ...     except (ConnectionError, resil.CircuitOpenError) as error:
+/// ...         print(error)
+/// down
+/// the circuit bank is open
 #[pyclass(module = "resil", name = "Breaker", extends = Around, frozen)]
 pub struct PyBreaker {
     pub breaker: Breaker,

@@ -26,6 +26,12 @@ impl Runs for Inside {
 }
 
 /// At most so many calls at once in this process; one more waits in line, or gets BulkheadFullError.
+///
+/// >>> import resil
+/// >>> reports = resil.Bulkhead("reports", max_concurrent_calls=1)
+/// >>> with reports:
+/// ...     reports.metrics["active"]
+/// 1
 #[pyclass(module = "resil", name = "Bulkhead", extends = Around, frozen)]
 pub struct PyBulkhead {
     bulkhead: LocalBulkhead,

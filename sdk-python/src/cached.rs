@@ -15,10 +15,11 @@ use crate::codec::Codec;
 use crate::convert::text;
 use crate::errors::{exception, raised_later, wrong_type};
 use crate::event_loop::EventLoop;
+use crate::kind::Kind;
 use crate::runtime::Generation;
 use crate::settings::{read, spelled};
 use crate::task::{LoopTask, Prepared, Threaded};
-use crate::work::{How, Kind, Work};
+use crate::work::{How, Work};
 
 /// What was found, if anything.
 #[pyclass(module = "resil", name = "Loaded", frozen, generic)]
@@ -129,6 +130,16 @@ impl Store {
 }
 
 /// Values that are loaded once; `client.cached(...)` makes it.
+///
+/// >>> import resil
+/// >>> client = resil.connect("memory://").wait()
+/// >>> users = client.cached("user", ttl=60)
+/// >>> users.get("42", lambda key: {"name": "Ada"}).wait()
+/// {'name': 'Ada'}
+/// >>> users.get("42", lambda key: "never loaded").wait()
+/// {'name': 'Ada'}
+/// >>> users.invalidate("42").wait()
+/// True
 #[pyclass(module = "resil", name = "Cached", frozen)]
 pub struct PyCached(Store);
 

@@ -10,8 +10,9 @@ use resil::settings::DispatcherSettings;
 use crate::answer::{Answer, Running, drive};
 use crate::convert::said;
 use crate::errors::{exception, wrong_type};
+use crate::kind::Kind;
 use crate::settings::{PYTHON, spelled};
-use crate::work::{How, Kind, Work};
+use crate::work::{How, Work};
 
 /// What one item came to.
 #[pyclass(module = "resil", name = "ItemResult", frozen, generic)]
@@ -59,6 +60,11 @@ impl PyItemResult {
 }
 
 /// Runs a function on many items, at most `workers` at once. Whatever one of them does is its own result and nobody else's.
+///
+/// >>> import resil
+/// >>> results = resil.Dispatcher(2).run(["1", "2", "three"], int)
+/// >>> [result.value for result in results]
+/// [1, 2, None]
 #[pyclass(module = "resil", name = "Dispatcher", frozen)]
 pub struct PyDispatcher(Dispatcher);
 

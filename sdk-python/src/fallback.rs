@@ -14,7 +14,8 @@ use crate::around::{Around, Runs};
 use crate::convert::optional_text;
 use crate::errors::wrong_type;
 use crate::judge::Which;
-use crate::work::{How, Kind, Work};
+use crate::kind::Kind;
+use crate::work::{How, Work};
 
 enum Instead {
     Value(Py<PyAny>),
@@ -95,6 +96,13 @@ impl Plan {
 }
 
 /// Answers with `value`, or with what `function(exception)` returns, when a call fails; only to what `on` names, if it is said.
+///
+/// >>> import resil
+/// >>> @resil.Fallback("nobody", on=LookupError)
+/// ... def name(user):
+/// ...     return {42: "Ada"}[user]
+/// >>> name(42), name(43)
+/// ('Ada', 'nobody')
 #[pyclass(module = "resil", name = "Fallback", extends = Around, frozen)]
 pub struct PyFallback;
 

@@ -35,6 +35,15 @@ impl Runs for Hedged {
 
 /// Makes the call a second time if the first takes long, and takes the answer that comes first. Only for calls that may be
 /// made twice. `on` says which errors of one call leave the others a chance.
+///
+/// >>> import asyncio, resil
+/// >>> delays = iter([60, 0])
+/// >>> @resil.Hedge(hedging_delay=0.01)
+/// ... async def fetch():
+/// ...     await asyncio.sleep(next(delays))
+/// ...     return "quick"
+/// >>> asyncio.run(fetch())
+/// 'quick'
 #[pyclass(module = "resil", name = "Hedge", extends = Around, frozen)]
 pub struct PyHedge(Hedge);
 

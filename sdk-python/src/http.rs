@@ -7,7 +7,7 @@ use resil::http::{IdempotencyKey, RateLimit, Reset, fingerprint};
 use crate::convert::{seconds, text, truth, whole};
 use crate::errors::{ours, raised, wrong_type};
 use crate::http_answers::answer;
-use crate::limiter::PyVerdict;
+use crate::verdict::PyVerdict;
 
 /// The headers that tell a client about a limit it knows as `policy`. Its quota is what can be had at once; with `limit`
 /// and `period`, the rate.

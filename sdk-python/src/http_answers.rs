@@ -2,9 +2,32 @@
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
-use resil::http::{Problem, REPLAYED_HEADER, RecordedAnswer};
+use resil::http::{Limited, Problem, REPLAYED_HEADER, RecordedAnswer, Reset, Shown};
 
+use crate::convert::text;
+use crate::limiter::PyLimiter;
+use crate::verdict::PyVerdict;
+
+/// Headers of ours.
+type Named = Vec<(&'static str, String)>;
+/// Headers of theirs.
 type Headers<'py> = Vec<(Bound<'py, PyBytes>, Bound<'py, PyBytes>)>;
+
+/// What a verdict does to an answer: the headers to add, and if it is a refusal, the whole answer. Clients know the limit by
+/// `name`, or else by the limiter's own.
+#[pyfunction]
+pub fn limited_answer<'py>(
+    limiter: &Bound<'py, PyLimiter>,
+    verdict: &Bound<'py, PyVerdict>,
+    name: Option<&Bound<'py, PyAny>>,
+) -> PyResult<(Named, Option<Bound<'py, PyDict>>)> {
+    let limiter = &limiter.get().limiter;
+    let name = name.map_or_else(|| Ok(limiter.name().to_owned()), |name| text("name", name))?;
+    let verdict_told = &verdict.get().0;
+    let limited = Limited::of(&name, Some(limiter.quota()), verdict_told, Shown::All, Reset::After);
+    let refusal = limited.refusal.map(|refusal| answer(verdict.py(), &refusal)).transpose()?;
+    Ok((limited.headers, refusal))
+}
 
 /// An answer as bytes to keep; `resil.asgi` keeps them under the key of the request. None if the status is one that may be
 /// otherwise the next time.

@@ -2,6 +2,7 @@
 
 mod answer;
 mod around;
+mod attempts;
 mod breaker;
 mod bulkhead;
 mod cached;
@@ -18,17 +19,21 @@ mod http;
 mod http_answers;
 mod idempotent;
 mod judge;
+mod kind;
 mod limiter;
 mod lock;
 mod lost;
+mod outcome;
 mod policy;
 mod retry;
 mod runtime;
 mod settings;
 mod shared_bulkhead;
+mod stage;
 mod task;
 mod testing;
 mod timeout;
+mod verdict;
 mod work;
 
 /// Imported by `python/resil/__init__.py`, which is the public face.
@@ -38,6 +43,8 @@ mod native {
     use crate::answer::Answer;
     #[pymodule_export]
     use crate::around::Around;
+    #[pymodule_export]
+    use crate::attempts::{PyAttempt, PyAttempts};
     #[pymodule_export]
     use crate::breaker::{PyBreaker, PyPermit};
     #[pymodule_export]
@@ -55,15 +62,17 @@ mod native {
     #[pymodule_export]
     use crate::http::{idempotency_key, problem, rate_limit_headers, request_fingerprint};
     #[pymodule_export]
-    use crate::http_answers::{body_too_large, record_answer, replayed_answer};
+    use crate::http_answers::{body_too_large, limited_answer, record_answer, replayed_answer};
     #[pymodule_export]
-    use crate::idempotent::{PyIdempotent, PyKeyedIdempotent, PyOutcome, PyRun};
+    use crate::idempotent::{PyIdempotent, PyKeyedIdempotent};
     #[pymodule_export]
-    use crate::limiter::{PyKeyed, PyLimiter, PyVerdict, PyVerdicts};
+    use crate::limiter::{PyKeyed, PyLimiter};
     #[pymodule_export]
     use crate::lock::{PyLock, PyLockGuard};
     #[pymodule_export]
     use crate::lost::Lost;
+    #[pymodule_export]
+    use crate::outcome::{PyOutcome, PyRun};
     #[pymodule_export]
     use crate::policy::{PyPolicies, PyPolicy};
     #[pymodule_export]
@@ -76,4 +85,6 @@ mod native {
     use crate::testing::{PyClock, is_testing, raw, raw_at, set_testing};
     #[pymodule_export]
     use crate::timeout::PyTimeout;
+    #[pymodule_export]
+    use crate::verdict::{PyVerdict, PyVerdicts};
 }

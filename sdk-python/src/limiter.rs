@@ -5,121 +5,15 @@ use std::sync::Arc;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use resil::limiter::{DecidedBy, Limiter, Verdict, Verdicts};
+use resil::limiter::{Limiter, Verdict};
 
 use crate::answer::{Answer, Running, drive, refuse_to_block};
 use crate::around::{Around, Runs};
 use crate::convert::{key, optional_seconds, whole};
 use crate::errors::{raised_later, wrong_type};
 use crate::runtime::Generation;
+use crate::verdict::{PyVerdict, PyVerdicts};
 use crate::work::Work;
-
-/// What came of asking a limit.
-#[pyclass(module = "resil", name = "Verdict", frozen, eq)]
-#[derive(PartialEq)]
-pub struct PyVerdict(pub Verdict);
-
-#[pymethods]
-impl PyVerdict {
-    /// Whether anything was granted.
-    #[getter]
-    fn is_granted(&self) -> bool {
-        self.0.is_granted()
-    }
-
-    /// Cells that were taken (by a refund: given back; by a peek: there to be taken).
-    #[getter]
-    fn granted(&self) -> u32 {
-        self.0.granted
-    }
-
-    /// What the tightest tier holds when it is full.
-    #[getter]
-    fn capacity(&self) -> u32 {
-        self.0.capacity
-    }
-
-    /// What is left there.
-    #[getter]
-    fn remaining(&self) -> u32 {
-        self.0.remaining
-    }
-
-    /// Seconds until what was refused can be had; 0 if nothing was refused, None if it never can.
-    #[getter]
-    fn retry_after(&self) -> Option<f64> {
-        self.0.retry_after.map(|wait| wait.as_secs_f64())
-    }
-
-    /// Seconds until it is full again.
-    #[getter]
-    fn reset_after(&self) -> f64 {
-        self.0.reset_after.as_secs_f64()
-    }
-
-    /// Who said so: "server", "deny-cache", "local" or "away-open".
-    #[getter]
-    fn decided_by(&self) -> &'static str {
-        match self.0.decided_by {
-            DecidedBy::Server => "server",
-            DecidedBy::DenyCache => "deny-cache",
-            DecidedBy::Local => "local",
-            DecidedBy::AwayOpen => "away-open",
-        }
-    }
-
-    /// Whether anything was granted.
-    fn __bool__(&self) -> bool {
-        self.0.is_granted()
-    }
-
-    fn __repr__(&self) -> String {
-        let Verdict { granted, capacity, remaining, .. } = self.0;
-        format!("<resil.Verdict granted={granted} of {capacity}, remaining={remaining}>")
-    }
-}
-
-/// What came of asking several limits at once.
-#[pyclass(module = "resil", name = "Verdicts", frozen)]
-pub struct PyVerdicts(Verdicts);
-
-#[pymethods]
-impl PyVerdicts {
-    /// Whether all granted.
-    #[getter]
-    fn is_granted(&self) -> bool {
-        self.0.is_granted()
-    }
-
-    /// Cells taken from each; 0: from none.
-    #[getter]
-    fn granted(&self) -> u32 {
-        self.0.granted
-    }
-
-    /// Which of them refused first, counted from 0.
-    #[getter]
-    fn refused_by(&self) -> Option<usize> {
-        self.0.refused_by
-    }
-
-    /// The one that speaks for all.
-    #[getter]
-    fn binding(&self) -> PyVerdict {
-        PyVerdict(self.0.binding)
-    }
-
-    /// Each, in the order in which they were asked. Empty if the server was not asked.
-    #[getter]
-    fn each(&self) -> Vec<PyVerdict> {
-        self.0.each.iter().copied().map(PyVerdict).collect()
-    }
-
-    /// Whether all granted.
-    fn __bool__(&self) -> bool {
-        self.0.is_granted()
-    }
-}
 
 pub fn check_all(
     client: &resil::Client,
@@ -144,6 +38,17 @@ pub fn check_all(
 }
 
 /// A limit under a name; `client.limiter(...)` makes it.
+///
+/// >>> import resil
+/// >>> client = resil.connect("memory://").wait()
+/// >>> logins = client.limiter("logins", limit=2, period=60)
+/// >>> verdict = logins.check("ann").wait()
+/// >>> bool(verdict), verdict.remaining
+/// (True, 1)
+/// >>> with logins.by("ann"):
+/// ...     pass
+/// >>> bool(logins.check("ann").wait())
+/// False
 #[pyclass(module = "resil", name = "Limiter", frozen)]
 pub struct PyLimiter {
     pub limiter: Limiter,

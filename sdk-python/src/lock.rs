@@ -32,6 +32,18 @@ impl Runs for Locked {
 }
 
 /// A lock, and on which terms it is asked for; `client.lock(...)` makes it. It holds nothing.
+///
+/// A block (`with`, `async with`), a decorator, a call, or by hand (`acquire`, `release`). When it is lost, a block of
+/// `async with` is cancelled and raises LockLostError, unless `keep_running_when_lost`.
+///
+/// >>> import resil
+/// >>> client = resil.connect("memory://").wait()
+/// >>> with client.lock("stock:42") as held:
+/// ...     held.is_held, held.fence > 0, held.lost.is_set()
+/// (True, True, False)
+/// >>> guard = client.lock("stock:42").acquire().wait()
+/// >>> guard.release().wait() >= 0
+/// True
 #[pyclass(module = "resil", name = "Lock", extends = Around, frozen)]
 pub struct PyLock {
     lock: Lock,

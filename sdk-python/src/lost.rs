@@ -56,45 +56,58 @@ impl Lost {
     }
 }
 
-/// Watches what a block of `async with` holds: when that is lost, the task is cancelled.
+/// Watches a block of `async with`: when what it holds is lost, or its time is over, the task is cancelled.
 pub struct Watch {
     watching: tokio::task::JoinHandle<()>,
     task: Py<PyAny>,
-    stage: Arc<Mutex<Stage>>,
+    course: Arc<Mutex<Course>>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Stage {
+/// How far it has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Course {
     Watching,
     /// The task was cancelled.
     Struck,
-    /// The block was left: a strike that is on its way must not hit what the task does next.
-    Left,
+    /// The block was left: what is on its way comes too late.
+    Over,
 }
 
 impl Watch {
-    /// From inside of the task.
+    /// From inside of the task: it is cancelled when `lost` is set.
     pub fn begin(py: Python<'_>, lost: CancellationToken) -> PyResult<Self> {
+        Self::until(py, async move { lost.cancelled().await })
+    }
+
+    /// The same when `end` has come.
+    pub fn until(py: Python<'_>, end: impl Future<Output = ()> + Send + 'static) -> PyResult<Self> {
         let (_, home) = EventLoop::current(py)?;
         let task = py.import("asyncio")?.call_method0("current_task")?.unbind();
-        let stage = Arc::new(Mutex::new(Stage::Watching));
-        let (victim, seen) = (task.clone_ref(py), Arc::clone(&stage));
+        let course = Arc::new(Mutex::new(Course::Watching));
+        let (victim, shared) = (task.clone_ref(py), Arc::clone(&course));
         let watching = runtime::handle()?.spawn(async move {
-            lost.cancelled().await;
+            end.await;
             home.later(move |py| {
-                let is_inside = std::mem::replace(&mut *seen.lock(), Stage::Struck) == Stage::Watching;
-                if is_inside {
+                let is_watching = {
+                    let mut course = shared.lock();
+                    let is_watching = *course == Course::Watching;
+                    if is_watching {
+                        *course = Course::Struck;
+                    }
+                    is_watching
+                };
+                if is_watching {
                     let _ = victim.call_method0(py, "cancel");
                 }
             });
         });
-        Ok(Self { watching, task, stage })
+        Ok(Self { watching, task, course })
     }
 
     /// The block is left. Whether its cancellation was ours, and only ours.
     pub fn end(self, py: Python<'_>, error: &Bound<'_, PyAny>) -> PyResult<bool> {
         self.watching.abort();
-        if std::mem::replace(&mut *self.stage.lock(), Stage::Left) == Stage::Watching {
+        if std::mem::replace(&mut *self.course.lock(), Course::Over) != Course::Struck {
             return Ok(false);
         }
         let left = match self.task.call_method0(py, "uncancel") {

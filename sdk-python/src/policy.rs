@@ -53,6 +53,15 @@ impl Runs for Arc<Whole> {
 }
 
 /// A whole policy: retry, timeouts, hedge, breaker, limits and bulkheads as one call, in an order that makes sense.
+///
+/// >>> import resil
+/// >>> client = resil.connect("memory://").wait()
+/// >>> payments = client.policy("payments", timeout={"total": 2.0}, retry={"max_attempts": 3},
+/// ...                          breaker={"consecutive_failures": 5}, on=ConnectionError)
+/// >>> payments.call(lambda: "paid")
+/// 'paid'
+/// >>> payments.order
+/// ['total', 'retry', 'breaker']
 #[pyclass(module = "resil", name = "Policy", extends = Around, frozen)]
 pub struct PyPolicy(Arc<Whole>);
 
@@ -171,6 +180,12 @@ impl PyPolicy {
 }
 
 /// Policies by name, as they stand in a file; `client.policies(...)` reads it.
+///
+/// >>> import resil
+/// >>> client = resil.connect("memory://").wait()
+/// >>> policies = client.policies(text="{version: 1, policies: {payments: {timeout: {total: 2s}}}}")
+/// >>> policies.names, policies.policy("payments").order
+/// (['payments'], ['total'])
 #[pyclass(module = "resil", name = "Policies", frozen)]
 pub struct PyPolicies {
     file: Arc<PolicyFile>,
@@ -192,8 +207,8 @@ pub fn read_file(
         (None, Some(given)) => text("text", given)?,
         _ => return Err(wrong_value("path", "or text must be there, and not both")),
     };
-    // Every JSON is YAML; but what is wrong with it is better said by its own reader.
-    let is_json = source.trim_start().starts_with('{');
+    // Every JSON is YAML, but what is wrong with its fields is better said by its own reader.
+    let is_json = serde_json::from_str::<serde::de::IgnoredAny>(&source).is_ok();
     let file = if is_json { PolicyFile::from_json(&source) } else { PolicyFile::from_yaml(&source) };
     let file = Arc::new(file.map_err(|error| Python::attach(|py| crate::errors::exception(py, &error)))?);
     Ok(PyPolicies { file, client: client.clone(), generation })

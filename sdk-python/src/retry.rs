@@ -8,6 +8,7 @@ use resil::policy::{Retry, RetrySettings};
 
 use crate::answer::Running;
 use crate::around::{Around, Runs};
+use crate::attempts::PyAttempts;
 use crate::convert::{optional_text, whole};
 use crate::judge::Judge;
 use crate::settings::{read, spelled};
@@ -30,9 +31,34 @@ impl Runs for Again {
 }
 
 /// Retries what `on` names. Nothing is retried that was not named.
+///
+/// `on` is an exception class, a tuple of them, or a function of the exception: true, false, or the seconds to wait.
+///
+/// >>> import resil
+/// >>> answers = iter([ConnectionError("down"), "up"])
+/// >>> @resil.Retry(on=ConnectionError, max_attempts=3, initial_backoff=0.001)
+/// ... def fetch():
+/// ...     answer = next(answers)
+/// ...     if isinstance(answer, Exception):
+/// ...         raise answer
+/// ...     return answer
+/// >>> fetch()
+/// 'up'
+///
+/// By hand, around a block (`async for` in a coroutine):
+///
+/// >>> failures = [ConnectionError("down"), ConnectionError("down")]
+/// >>> for attempt in resil.Retry(on=ConnectionError, initial_backoff=0.001):
+/// ...     with attempt:
+/// ...         if failures:
+/// ...             raise failures.pop()
+/// >>> attempt.number
+/// 3
 #[pyclass(module = "resil", name = "Retry", extends = Around, frozen)]
 pub struct PyRetry {
     settings: RetrySettings,
+    retry: Mode<Retry>,
+    judge: Arc<Judge>,
 }
 
 #[pymethods]
@@ -67,14 +93,23 @@ impl PyRetry {
         };
         let (usual, kept) = (spelled(build(&settings))?, settings.clone());
         let retry = Mode::of(usual, move |attempts| build(&without_waits(&kept, attempts)).ok());
-        Ok(PyClassInitializer::from(Around::new("a call that is retried", Again { retry, judge }))
-            .add_subclass(Self { settings }))
+        let again = Again { retry: retry.clone(), judge: Arc::clone(&judge) };
+        let this = Self { settings, retry, judge };
+        Ok(PyClassInitializer::from(Around::new("a call that is retried", again)).add_subclass(this))
     }
 
     /// Attempts in all, the first included.
     #[getter]
     fn max_attempts(&self) -> u32 {
         self.settings.max_attempts
+    }
+
+    fn __iter__(&self, py: Python<'_>) -> PyAttempts {
+        PyAttempts::new(py, self.retry.get(), Arc::clone(&self.judge))
+    }
+
+    fn __aiter__(&self, py: Python<'_>) -> PyAttempts {
+        PyAttempts::new(py, self.retry.get(), Arc::clone(&self.judge))
     }
 
     fn __repr__(&self) -> String {

@@ -32,6 +32,16 @@ impl Runs for Inside {
 }
 
 /// A bulkhead of the fleet, and on which terms it is entered; `client.shared_bulkhead(...)` makes it.
+///
+/// >>> import resil
+/// >>> client = resil.connect("memory://").wait()
+/// >>> reports = client.shared_bulkhead("reports", 1)
+/// >>> with reports:
+/// ...     try:
+/// ...         reports.call(print)
+/// ...     except resil.BulkheadFullError as error:
+/// ...         print(error)
+/// the bulkhead reports is full
 #[pyclass(module = "resil", name = "SharedBulkhead", extends = Around, frozen)]
 pub struct PySharedBulkhead {
     bulkhead: SharedBulkhead,

@@ -21,69 +21,12 @@ use resil::{Error, Failure};
 
 use crate::answer::Running;
 use crate::event_loop::EventLoop;
+use crate::kind::is_coroutine;
+use crate::stage::Stage;
 use crate::task::{LoopTask, Prepared, Threaded};
 
 /// What a function of the user's came to, to the SDK.
 pub type Ended = Result<Py<PyAny>, Failure<PyErr>>;
-
-/// What a task says to a coroutine.
-pub enum Resume {
-    Send(Py<PyAny>),
-    Throw(PyErr),
-}
-
-impl Resume {
-    /// What it waits on next; or how it ended.
-    pub fn give_to(self, py: Python<'_>, coroutine: &Py<PyAny>) -> PyResult<Py<PyAny>> {
-        match self {
-            Self::Send(value) => coroutine.call_method1(py, intern!(py, "send"), (value,)),
-            Self::Throw(error) => coroutine.call_method1(py, intern!(py, "throw"), (error.into_value(py),)),
-        }
-    }
-}
-
-/// Where a coroutine runs inside of an answer: what passes between the two.
-#[derive(Default)]
-pub struct Stage(Mutex<Props>);
-
-#[derive(Default)]
-struct Props {
-    /// What the coroutine waits on, on its way out.
-    yielded: Option<Py<PyAny>>,
-    /// What the task says, on its way in.
-    resume: Option<Resume>,
-    /// A coroutine that was begun and given up on.
-    unwinding: Option<Py<PyAny>>,
-    /// Whether that one was told.
-    is_told: bool,
-}
-
-impl Stage {
-    pub fn take_yielded(&self) -> Option<Py<PyAny>> {
-        self.0.lock().yielded.take()
-    }
-
-    pub fn resume(&self, resume: Resume) {
-        self.0.lock().resume = Some(resume);
-    }
-
-    pub fn is_unwinding(&self) -> bool {
-        self.0.lock().unwinding.is_some()
-    }
-
-    pub fn take_unwinding(&self) -> Option<Py<PyAny>> {
-        self.0.lock().unwinding.take()
-    }
-
-    pub fn unwind(&self, coroutine: Py<PyAny>) {
-        self.0.lock().unwinding = Some(coroutine);
-    }
-
-    /// Whether it was told before.
-    pub fn set_told(&self) -> bool {
-        std::mem::replace(&mut self.0.lock().is_told, true)
-    }
-}
 
 /// How a function is run.
 #[derive(Clone)]
@@ -95,38 +38,6 @@ pub enum How {
     Inside(Arc<Stage>),
     /// A coroutine, in a task of its own.
     AsTask,
-}
-
-/// Whether a function is a coroutine function.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    Plain,
-    Coroutine,
-}
-
-impl Kind {
-    const CO_COROUTINE: u32 = 0x80;
-
-    pub fn of(func: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let py = func.py();
-        static FUNCTION: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-        let function = FUNCTION.import(py, "types", "FunctionType")?;
-        if func.get_type().is(function) {
-            let flags: u32 = func.getattr(intern!(py, "__code__"))?.getattr(intern!(py, "co_flags"))?.extract()?;
-            if flags & Self::CO_COROUTINE != 0 {
-                return Ok(Self::Coroutine);
-            }
-        }
-        if !func.is_callable() {
-            return Err(PyTypeError::new_err(format!("fn must be callable, not {}", func.get_type().name()?)));
-        }
-        static LOOK: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-        let look = LOOK.import(py, "resil._functions", "is_coroutine_function")?;
-        if !func.get_type().is(function) && look.call1((func,))?.is_truthy()? {
-            return Ok(Self::Coroutine);
-        }
-        Ok(Self::Plain)
-    }
 }
 
 /// A function of the user's with its arguments.
@@ -206,10 +117,13 @@ impl Work {
     pub fn peek(&self, py: Python<'_>, failure: &Failure<PyErr>) -> PyErr {
         match failure {
             Failure::Inner(error) => error.clone_ref(py),
-            Failure::Resil(error) => match &*self.seen.lock() {
-                Some((seen, original)) if seen == error => original.clone_ref(py),
-                _ => crate::errors::exception(py, error),
-            },
+            Failure::Resil(error) => {
+                let seen = self.seen.lock().as_ref().map(|(seen, original)| (seen == error, original.clone_ref(py)));
+                match seen {
+                    Some((true, original)) => original,
+                    _ => crate::errors::exception(py, error),
+                }
+            }
             Failure::Exhausted { attempts, last } => {
                 crate::errors::exhausted(py, *attempts, last.retry_after(), self.peek(py, last))
             }
@@ -238,7 +152,8 @@ impl Work {
 
     /// What the whole came to, as the user is to see it.
     pub fn finish(&self, py: Python<'_>, ended: Ended) -> PyResult<Py<PyAny>> {
-        if let Some(broken) = self.broken.lock().take() {
+        let broken = self.broken.lock().take();
+        if let Some(broken) = broken {
             return Err(broken);
         }
         let failure = match ended {
@@ -252,10 +167,13 @@ impl Work {
     pub fn error(&self, py: Python<'_>, failure: Failure<PyErr>) -> PyErr {
         match failure {
             Failure::Inner(error) => error,
-            Failure::Resil(error) => match self.seen.lock().take() {
-                Some((seen, original)) if seen == error => original,
-                _ => crate::errors::exception(py, &error),
-            },
+            Failure::Resil(error) => {
+                let seen = self.seen.lock().take();
+                match seen {
+                    Some((seen, original)) if seen == error => original,
+                    _ => crate::errors::exception(py, &error),
+                }
+            }
             Failure::Exhausted { attempts, last } => {
                 let retry_after = last.retry_after();
                 let cause = self.error(py, *last);
@@ -323,25 +241,18 @@ impl Attempt {
                     return Ok(Poll::Pending);
                 }
                 let stage = Arc::clone(stage);
-                stage.0.lock().is_told = false;
                 let awaitable = self.work.call(py, first)?;
                 let coroutine = if is_coroutine(py, &awaitable)? {
                     awaitable
                 } else {
                     awaitable.call_method0(py, intern!(py, "__await__"))?
                 };
-                stage.resume(Resume::Send(py.None()));
+                stage.begin(py);
                 self.state = State::Inside { stage, coroutine };
                 Ok(Poll::Pending)
             }
         }
     }
-}
-
-/// Exactly a coroutine: other awaitables make their iterators themselves.
-fn is_coroutine(py: Python<'_>, value: &Py<PyAny>) -> PyResult<bool> {
-    static TYPE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    Ok(value.bind(py).get_type().is(TYPE.import(py, "types", "CoroutineType")?))
 }
 
 impl Future for Attempt {
@@ -368,10 +279,10 @@ impl Future for Attempt {
                     Poll::Ready(result) => result,
                 },
                 State::Inside { stage, coroutine } => {
-                    let Some(resume) = stage.0.lock().resume.take() else { return Poll::Pending };
+                    let Some(resume) = stage.take_resume() else { return Poll::Pending };
                     match resume.give_to(py, coroutine) {
                         Ok(yielded) => {
-                            stage.0.lock().yielded = Some(yielded);
+                            stage.yields(yielded);
                             return Poll::Pending;
                         }
                         Err(error) if error.is_instance_of::<PyStopIteration>(py) => {

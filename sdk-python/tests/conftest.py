@@ -6,10 +6,10 @@ import asyncio
 import importlib.util
 import pathlib
 import sys
-from typing import Any, Callable, Coroutine, Iterator
+from collections.abc import Coroutine, Iterator
+from typing import Any, Callable
 
 import pytest
-
 import resil
 
 Runner = Callable[[Coroutine[Any, Any, Any]], Any]

@@ -7,7 +7,6 @@ import pathlib
 import pickle
 
 import pytest
-
 import resil
 import resil.errors
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 import resil
 from resil.testing import Clock
 
@@ -96,6 +95,77 @@ def test_a_function_can_judge_and_say_when() -> None:
     assert (answer, judged) == (["up"], [flaky.error])
     with pytest.raises(ConnectionError, match="down"):
         retry.call(Flaky(1))
+
+
+def test_a_block_is_tried_again(run: Any) -> None:
+    retry = resil.Retry(on=ConnectionError, max_attempts=3, **QUICK)
+    flaky = Flaky(2)
+    for attempt in retry:
+        with attempt:
+            answer = flaky()
+    assert (answer, attempt.number) == ("up", 3)
+
+    numbers = []
+    with pytest.raises(resil.RetryExhaustedError) as raised:
+        for attempt in retry:
+            numbers.append(attempt.number)
+            with attempt:
+                raise ConnectionError("always")
+    assert (numbers, str(raised.value.__cause__)) == ([1, 2, 3], "always")
+    with pytest.raises(KeyError):
+        for attempt in retry:
+            with attempt:
+                raise KeyError("not named")
+    with pytest.raises(KeyboardInterrupt):
+        for attempt in retry:
+            with attempt:
+                raise KeyboardInterrupt
+    for attempt in retry:
+        break  # nothing is owed
+
+    async def main() -> None:
+        flaky = Flaky(2)
+        async for attempt in retry:
+            with attempt:
+                answer = await flaky.later()
+        assert (answer, attempt.number) == ("up", 3)
+        with pytest.raises(resil.RetryExhaustedError):
+            async for attempt in retry:
+                with attempt:
+                    await Flaky(1).later()
+
+    run(main())
+
+
+def test_a_block_has_to_end_in_time(run: Any) -> None:
+    async def main() -> None:
+        timeout = resil.Timeout(0.02)
+        cleaned_up = False
+        with pytest.raises(resil.TimeoutError):
+            async with timeout:
+                try:
+                    await asyncio.sleep(30)
+                finally:
+                    cleaned_up = True
+        assert cleaned_up
+        async with timeout:
+            pass
+        with pytest.raises(KeyError):
+            async with timeout:
+                raise KeyError("its own")
+        await asyncio.sleep(0.05)  # a timeout that is over strikes nobody
+        task = asyncio.ensure_future(_sleep_under(resil.Timeout(30)))
+        await asyncio.sleep(0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    run(main())
+
+
+async def _sleep_under(timeout: resil.Timeout) -> None:
+    async with timeout:
+        await asyncio.sleep(30)
 
 
 def test_a_judge_that_fails_is_heard() -> None:

@@ -11,7 +11,6 @@ import textwrap
 from typing import Any
 
 import pytest
-
 import resil
 
 

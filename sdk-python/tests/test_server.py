@@ -12,7 +12,6 @@ import time
 from typing import Any
 
 import pytest
-
 import resil
 
 

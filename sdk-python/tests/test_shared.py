@@ -8,7 +8,6 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-
 import resil
 from resil.testing import Clock
 
@@ -32,9 +31,8 @@ def test_a_limiter_in_every_shape(client: resil.Client, run: Any) -> None:
     assert limiter.check("ann", 2).wait().remaining == 0
     with pytest.raises(resil.RateLimitExceededError):
         first()
-    with pytest.raises(resil.RateLimitExceededError):
-        with by_ann:
-            raise AssertionError("never inside")
+    with pytest.raises(resil.RateLimitExceededError), by_ann:
+        raise AssertionError("never inside")
     assert of_user("bob") == "bob"
     assert limiter.peek("bob").wait().granted == 4
     assert limiter.refund("bob").wait().remaining == 5
@@ -55,9 +53,8 @@ def test_a_limiter_in_every_shape(client: resil.Client, run: Any) -> None:
         assert await fetch() == "kim"
 
     run(main())
-    with pytest.raises(TypeError, match="block has none"):
-        with limiter.by(lambda user: "x"):
-            pass
+    with pytest.raises(TypeError, match="block has none"), limiter.by(lambda user: "x"):
+        pass
 
 
 def test_a_turn_is_waited_for(run: Any) -> None:
@@ -99,16 +96,14 @@ def test_a_breaker_in_every_shape(client: resil.Client, run: Any) -> None:
     for _ in range(3):
         with pytest.raises(KeyError):
             breaker.call(fail, KeyError("not its fault"))
-        with pytest.raises(KeyError):
-            with breaker:
-                raise KeyError("not its fault")
+        with pytest.raises(KeyError), breaker:
+            raise KeyError("not its fault")
     permit = breaker.admit().wait()
     permit.failure().wait()
     with pytest.raises(RuntimeError, match="before"):
         permit.success()
-    with pytest.raises(ConnectionError):
-        with breaker:
-            raise ConnectionError("down")
+    with pytest.raises(ConnectionError), breaker:
+        raise ConnectionError("down")
     for refused in (lambda: breaker.call(fail, KeyError("x")), lambda: breaker.admit().wait(), breaker.__enter__):
         with pytest.raises(resil.CircuitOpenError) as raised:
             refused()
@@ -243,12 +238,11 @@ def test_a_block_can_ask_to_go_on_without_its_lock(client: resil.Client, run: An
 
 def test_a_plain_block_learns_at_its_end_that_its_lock_was_lost(client: resil.Client) -> None:
     lock = client.lock("stock")
-    with pytest.raises(resil.LockLostError):
-        with lock as held:
-            lock.break_lock("ops", "a drill").wait()
-            with pytest.raises(resil.LockLostError):
-                held.extend(10).wait()
-            assert held.lost.wait(5)
+    with pytest.raises(resil.LockLostError), lock as held:
+        lock.break_lock("ops", "a drill").wait()
+        with pytest.raises(resil.LockLostError):
+            held.extend(10).wait()
+        assert held.lost.wait(5)
     assert not client.lock("other").acquire().wait().lost.wait(0.01)
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from typing_extensions import assert_type
-
 import resil
+from typing_extensions import assert_type
 
 
 async def fetch(user: int, *, page: int = 0) -> str:
@@ -50,7 +49,7 @@ async def types_are_kept() -> None:
 
     users = client.cached("user", ttl=60)
 
-    async def load(key: str) -> "int | None":
+    async def load(key: str) -> int | None:
         return len(key)
 
     assert_type(await users.get("k", load), "int | None")

@@ -10,6 +10,7 @@
 //! ```
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
@@ -35,6 +36,7 @@ pub struct ConnectOptions {
     pub(crate) command_timeout: Duration,
     /// How many processes share a quota: what is left of one while the server is away is divided by it.
     pub(crate) instances: u32,
+    pub(crate) instances_are_said: bool,
     /// How many connections may wait at once.
     pub(crate) waiting_connections: usize,
     pub(crate) clock: Clock,
@@ -43,7 +45,7 @@ pub struct ConnectOptions {
 /// Without the URL, which may hold a password.
 impl std::fmt::Debug for ConnectOptions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { url: _, name, command_timeout, instances, waiting_connections, clock } = self;
+        let Self { url: _, name, command_timeout, instances, instances_are_said: _, waiting_connections, clock } = self;
         f.debug_struct("ConnectOptions")
             .field("name", name)
             .field("command_timeout", command_timeout)
@@ -77,6 +79,7 @@ impl ConnectOptions {
             name: format!("{:016x}", rand::random::<u64>()).into(),
             command_timeout: Duration::from_secs(1),
             instances: 1,
+            instances_are_said: false,
             waiting_connections: 64,
             clock: Clock::system(),
         }
@@ -94,9 +97,10 @@ impl ConnectOptions {
         self
     }
 
-    /// How many processes share the quotas: while the server is away, each grants its part of them.
+    /// How many processes share the quotas: while the server is away, each grants its part of them. 1 unless said, which lets
+    /// each grant the whole; a limit that is `Local` then warns of it, once.
     pub fn instances(mut self, instances: u32) -> Self {
-        self.instances = instances.max(1);
+        (self.instances, self.instances_are_said) = (instances.max(1), true);
         self
     }
 
@@ -148,6 +152,7 @@ pub(crate) struct Inner {
     pub backend: Backend,
     pub options: ConnectOptions,
     pub health: Registry,
+    has_warned_of_instances: AtomicBool,
     /// What limiters share: who was denied, and the limits that are kept here while the server is away.
     pub limits: crate::limiter::Shared,
     pub breakers: crate::breaker::Breakers,
@@ -172,6 +177,7 @@ impl Client {
             backend,
             options,
             health: Registry::default(),
+            has_warned_of_instances: AtomicBool::new(false),
             limits: crate::limiter::Shared::default(),
             breakers: crate::breaker::Breakers::default(),
             tasks: TaskTracker::new(),
@@ -204,6 +210,25 @@ impl Client {
     /// Whether the backend was there when it was last looked at. Costs nothing.
     pub(crate) fn is_away(&self) -> bool {
         *self.0.backend.reach().borrow() == Reach::Away
+    }
+
+    /// A quota is granted here while the server is away, and nobody said among how many processes it is to be divided.
+    pub(crate) fn warn_of_whole_quotas(&self) {
+        let Inner { backend, options, has_warned_of_instances, .. } = &*self.0;
+        let is_known = options.instances_are_said || matches!(backend, Backend::Memory(_));
+        if !is_known && !has_warned_of_instances.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                "while the server is away each process grants whole quotas: say ConnectOptions::instances, or when_away closed"
+            );
+        }
+    }
+
+    /// Returns when the server is away; never, if it never is.
+    pub(crate) async fn goes_away(&self) {
+        let mut reach = self.0.backend.reach();
+        if reach.wait_for(|reach| *reach == Reach::Away).await.is_err() {
+            std::future::pending::<()>().await;
+        }
     }
 
     /// How everything made from this client is, and the whole of it.

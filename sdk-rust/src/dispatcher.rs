@@ -9,7 +9,8 @@
 //! - [`Dispatcher::stream`], [`Dispatcher::stream_unordered`]: items that are still coming. Nothing is taken from the
 //!   source unless a worker is free for it.
 //!
-//! Dropping the future or the stream cancels what is in flight. A batch is a handful of tasks that take items from one
+//! Dropping the future or the stream cancels what is in flight. To end in good order, cancel the token of
+//! [`Dispatcher::stop_with`]: what is running runs to its end, nothing more is begun. A batch is a handful of tasks that take items from one
 //! queue, not a task per item.
 //!
 //! ```
@@ -94,12 +95,14 @@ pub struct Dispatcher {
     workers: usize,
     on_error: OnError,
     cancel: CancellationToken,
+    begin_no_more: CancellationToken,
 }
 
 impl Dispatcher {
     /// At most `workers` items at once; at least one.
     pub fn new(workers: usize) -> Self {
-        Self { workers: workers.max(1), on_error: OnError::GoOn, cancel: CancellationToken::new() }
+        let (cancel, begin_no_more) = (CancellationToken::new(), CancellationToken::new());
+        Self { workers: workers.max(1), on_error: OnError::GoOn, cancel, begin_no_more }
     }
 
     /// What becomes of the others when an item fails. They run, unless said.
@@ -111,6 +114,13 @@ impl Dispatcher {
     /// When `token` is cancelled, running items are cancelled and no more are begun.
     pub fn cancel_with(mut self, token: &CancellationToken) -> Self {
         self.cancel = token.clone();
+        self
+    }
+
+    /// When `token` is cancelled, no more items are begun; those that are running run to their end. For a graceful stop:
+    /// items that were not begun say so, and a stream takes nothing more from its source.
+    pub fn stop_with(mut self, token: &CancellationToken) -> Self {
+        self.begin_no_more = token.clone();
         self
     }
 
@@ -177,7 +187,7 @@ impl Dispatcher {
         let batch = self.begin();
         let (batch, work) = (&batch, &work);
         let mut items = items.into_iter().enumerate();
-        let taken = std::iter::from_fn(|| if batch.stop.is_cancelled() { None } else { items.next() });
+        let taken = std::iter::from_fn(|| if batch.is_stopped() { None } else { items.next() });
         let running = taken.map(|(index, item)| async move { (index, batch.run_unless_stopped(|| work(item)).await) });
         let mut results: Vec<_> = stream::iter(running).buffer_unordered(self.workers).collect().await;
         results.extend(items.map(|(index, _)| (index, Err(ItemError::NotRun))));
@@ -240,7 +250,7 @@ impl Dispatcher {
     {
         let (batch, work) = (Arc::new(self.begin()), Arc::new(work));
         // Looks at the token before the source: what is not begun stays there.
-        items.take_until(batch.stop.clone().cancelled_owned()).map(move |item| {
+        items.take_until(batch.stopped()).map(move |item| {
             let (batch, work) = (Arc::clone(&batch), Arc::clone(&work));
             let item = async move { batch.run_unless_stopped(|| work(item)).await };
             let task = AbortOnDropHandle::new(tokio::spawn(item.in_current_span()));
@@ -285,7 +295,7 @@ impl Dispatcher {
     fn begin(&self) -> Batch {
         let cancel = self.cancel.child_token();
         let stop = cancel.child_token();
-        Batch { on_error: self.on_error, stop, cancel }
+        Batch { on_error: self.on_error, stop, begin_no_more: self.begin_no_more.clone(), cancel }
     }
 }
 
@@ -295,17 +305,34 @@ struct Batch {
     on_error: OnError,
     /// Nothing more is begun. A child of `cancel`.
     stop: CancellationToken,
+    /// The same, said from outside.
+    begin_no_more: CancellationToken,
     /// What is running is dropped.
     cancel: CancellationToken,
 }
 
 impl Batch {
+    fn is_stopped(&self) -> bool {
+        self.stop.is_cancelled() || self.begin_no_more.is_cancelled()
+    }
+
+    /// Returns when nothing more is to be begun.
+    fn stopped(&self) -> impl Future<Output = ()> + Send + use<> {
+        let (stop, begin_no_more) = (self.stop.clone(), self.begin_no_more.clone());
+        async move {
+            tokio::select! {
+                () = stop.cancelled() => {}
+                () = begin_no_more.cancelled() => {}
+            }
+        }
+    }
+
     /// For items that are taken some time before they are first polled: another may have failed since.
     async fn run_unless_stopped<R, E, Fut>(&self, make: impl FnOnce() -> Fut) -> ItemResult<R, E>
     where
         Fut: Future<Output = Result<R, E>>,
     {
-        if self.stop.is_cancelled() { Err(ItemError::NotRun) } else { self.run(make).await }
+        if self.is_stopped() { Err(ItemError::NotRun) } else { self.run(make).await }
     }
 
     async fn run<R, E, Fut>(&self, make: impl FnOnce() -> Fut) -> ItemResult<R, E>
@@ -341,7 +368,7 @@ impl<T, R, E, F> Shared<T, R, E, F> {
         F: Fn(T, &Batch) -> Fut,
         Fut: Future<Output = Result<R, E>>,
     {
-        while !self.batch.stop.is_cancelled() {
+        while !self.batch.is_stopped() {
             let Some((index, item)) = self.queue.lock().next() else { return };
             let result = self.batch.run(|| (self.work)(item, &self.batch)).await;
             self.results.lock().push((index, result));

@@ -139,6 +139,27 @@ impl Code {
 /// How long what another holds is waited for before it is asked for again.
 const HELD_FOR: Duration = Duration::from_secs(1);
 
+/// What is held for a time, and can be lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Leased {
+    Lock,
+    /// Of a shared bulkhead.
+    Permit,
+    /// The right to do a piece of idempotent work.
+    Work,
+}
+
+impl std::fmt::Display for Leased {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Lock => "the lock",
+            Self::Permit => "the permit of the bulkhead",
+            Self::Work => "the right to do the work",
+        })
+    }
+}
+
 /// What Resil itself has to say.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -159,8 +180,8 @@ pub enum Error {
     InvalidArgument(String),
     #[error("the lock {name} could not be had within {} ms", .waited.as_millis())]
     LockTimeout { name: Arc<str>, waited: Duration, retry_after: Option<Duration> },
-    #[error("the lock {name} was lost: {reason}")]
-    LockLost { name: Arc<str>, reason: &'static str },
+    #[error("{what} {name} was lost: {reason}")]
+    LockLost { what: Leased, name: Arc<str>, reason: &'static str },
     #[error("a reader of the lock {name} asked to write while others read or wait")]
     Deadlock { name: Arc<str> },
     #[error("the work {name} is being done by another caller")]

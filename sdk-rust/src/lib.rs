@@ -143,6 +143,8 @@ pub(crate) mod keys;
 pub mod limiter;
 pub mod lock;
 pub mod policy;
+#[cfg(test)]
+pub(crate) mod scripted_scene;
 pub mod settings;
 pub mod shared_bulkhead;
 pub mod shutdown;
@@ -156,7 +158,7 @@ pub use bytes::Bytes;
 pub use tokio_util::sync::CancellationToken;
 
 pub use client::{Client, ConnectOptions, connect};
-pub use error::{Code, Error, Failure};
+pub use error::{Code, Error, Failure, Leased};
 pub use health::{Away, Health, Status};
 pub use shutdown::ShutdownReport;
 

@@ -61,7 +61,8 @@ pub struct SharedBulkhead {
 }
 
 impl Client {
-    /// The bulkhead `name`, in which at most `max` are inside at once, of all who use the same server.
+    /// The bulkhead `name`, in which at most `max` are inside at once, of all who use the same server. As with
+    /// [locks](Client::lock), what cannot be is refused by the name of its field when it is entered.
     pub fn shared_bulkhead(&self, name: &str, max: u32) -> SharedBulkhead {
         let (client, want) = (self.clone(), want(name, max));
         let (wait, queue, priority) = (Duration::ZERO, None, PRIORITY_DEFAULT);

@@ -57,6 +57,18 @@ fn after_an_abort_a_lapse_or_a_close_exactly_one_runs_and_knows_which_attempt_it
 }
 
 #[test]
+fn an_abort_by_one_who_waits_takes_it_out_of_the_line_and_its_call_is_sent_away() {
+    let (mut scene, mut waiters) = scene_with_waiters("", &["b", "c"]);
+    assert_eq!(scene.ask("RES.IDEMP ABORT k b"), "[ABORTED]");
+    assert_eq!(waiters[0].verdict(), "-SUPERSEDED");
+    waiters[0].is_in_step();
+    assert_eq!(scene.ask("RES.IDEMP ABORT k b"), "[LOST taken]", "it neither runs nor waits");
+    all_wait(&mut scene.main, 1);
+    scene.ask("RES.IDEMP ABORT k runner");
+    assert_eq!(waiters[1].verdict(), "RUN");
+}
+
+#[test]
 fn a_bound_runner_that_closes_is_followed_at_once() {
     let mut scene = Scene::real();
     let mut runner = Caller::new(&scene.server);

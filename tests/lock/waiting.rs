@@ -138,6 +138,29 @@ fn who_asks_again_keeps_its_place_and_the_older_call_is_sent_away() {
 }
 
 #[test]
+fn who_lets_go_while_it_waits_leaves_the_line_and_its_call_is_sent_away() {
+    let mut scene = Scene::driven();
+    scene.ask("RES.LOCK ACQUIRE k a 1h");
+    let mut leaves = scene.waits("RES.LOCK ACQUIRE k b 1h WAIT 1m");
+    let mut stays = scene.waits("RES.LOCK ACQUIRE k c 1h WAIT 1m");
+    assert_eq!(scene.ask("RES.LOCK RELEASE k b FENCE 1"), "[LOST taken]", "a fence names no wait");
+    assert_eq!(scene.who("k").1, ["b", "c"]);
+    assert_eq!(scene.ask("RES.LOCK RELEASE k b"), "[RELEASED 0]");
+    assert_eq!(leaves.verdict(), "-SUPERSEDED");
+    leaves.is_in_step();
+    assert_eq!(scene.who("k").1, ["c"]);
+    scene.ask("RES.LOCK RELEASE k a");
+    assert_eq!(stays.verdict(), "GRANTED");
+    assert_eq!(scene.ask("RES.LOCK CHECK k b"), "0");
+
+    scene.ask("RES.BULKHEAD ENTER p a 1 1h");
+    let mut leaves = scene.waits("RES.BULKHEAD ENTER p b 1 1h WAIT 1m QUEUE 5");
+    assert_eq!(scene.ask("RES.BULKHEAD LEAVE p b"), "[RELEASED 0]");
+    assert_eq!(leaves.verdict(), "-SUPERSEDED");
+    assert_eq!(scene.ask("RES.BULKHEAD LEAVE p b"), "[LOST absent]");
+}
+
+#[test]
 fn who_asks_again_without_waiting_leaves_the_line() {
     let mut scene = Scene::driven();
     scene.ask("RES.LOCK ACQUIRE k a 1h");

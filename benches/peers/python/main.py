@@ -28,7 +28,7 @@ def main() -> None:
     print(f"CPython {platform.python_version()}; {versions}.\n", flush=True)
     bars = Bars()
     if "policies" in wanted:
-        policies.measure(20 if quick else 200, bars)
+        policies.measure(20 if quick else 400, bars)
     if "checks" in wanted:
         checks.measure(port, plain_port, 3 if quick else 15, bars)
     if "locks" in wanted:

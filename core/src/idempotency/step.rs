@@ -83,7 +83,7 @@ pub fn commit(
     job.end(verdict)
 }
 
-/// Nothing happened: whoever asks next may run. The verdict is why not, if so.
+/// Nothing happened: whoever asks next may run. One that still waits leaves the line. The verdict is why not, if so.
 pub fn abort(room: &mut Room<'_>, token: &[u8], setting: &mut Setting<'_>) -> Outcome<Option<Reason>> {
     let mut job = Job::begin(room, setting);
     let now = job.now();
@@ -97,7 +97,10 @@ pub fn abort(room: &mut Room<'_>, token: &[u8], setting: &mut Setting<'_>) -> Ou
                 None
             }
         },
-        other => Some(why_lost(other)),
+        other => {
+            let why = why_lost(other);
+            (!job.leaves(token)).then_some(why)
+        }
     };
     job.end(verdict)
 }
@@ -450,9 +453,7 @@ impl<'a, 's, 'f> Job<'a, 's, 'f> {
     fn wait(&mut self, token: &[u8], ask: Ask, waiting: Option<Waiting>, busy: Settled) -> Begun {
         let now = self.now();
         let Some(Waiting { id, wait, most }) = waiting else {
-            if let Some(former) = self.queue.leave_by_owner(token) {
-                self.answers.push(Answer::Superseded { id: former.id });
-            }
+            self.leaves(token);
             return Begun::Settled(busy);
         };
         let waiter = Waiter { id, owner: token.into(), since: now, deadline: now.plus(wait), ask };
@@ -462,6 +463,13 @@ impl<'a, 's, 'f> Job<'a, 's, 'f> {
             Err(waiter) => self.queue.join(0, waiter),
         }
         Begun::Queued
+    }
+
+    /// Takes `token` out of the line; the call that waited is told. False if it did not wait.
+    fn leaves(&mut self, token: &[u8]) -> bool {
+        let left = self.queue.leave_by_owner(token);
+        self.answers.extend(left.iter().map(|former| Answer::Superseded { id: former.id }));
+        left.is_some()
     }
 }
 

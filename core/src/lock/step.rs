@@ -78,7 +78,7 @@ pub fn renew(
     work.end(verdict)
 }
 
-/// `owner` lets go.
+/// `owner` lets go. One that still waits leaves the line, and whoever stood behind it moves up.
 pub fn release(room: &mut Room<'_>, owner: &[u8], fence: Option<u64>, setting: &mut Setting<'_>) -> Outcome<Released> {
     let mut work = Work::begin(room, setting);
     let verdict = match work.held_by(owner, fence) {
@@ -86,6 +86,8 @@ pub fn release(room: &mut Room<'_>, owner: &[u8], fence: Option<u64>, setting: &
             let held = work.finish(fence, work.now(), End::Released);
             Released::Released { held }
         }
+        // A fence names a holding, never a wait.
+        None if fence.is_none() && work.leaves(owner) => Released::Released { held: Span::ZERO },
         None => match work.own_end(owner, fence) {
             Some((End::Released, held)) => Released::Released { held },
             _ => Released::Lost(work.why_lost(owner, fence)),
@@ -336,8 +338,7 @@ impl<'a, 's, 'f> Work<'a, 's, 'f> {
     /// Somebody who does not hold asks: a newcomer, or one who already waits.
     fn ask(&mut self, owner: &[u8], ask: Ask, waiting: Option<Waiting>) -> Acquired {
         let Some(Waiting { id, wait, most }) = waiting else {
-            if let Some(former) = self.queue.leave_by_owner(owner) {
-                self.answers.push(Answer::Superseded { id: former.id });
+            if self.leaves(owner) {
                 self.serve();
             }
             return self.take_now(owner, &ask).unwrap_or_else(|| Acquired::Refused(self.busy()));
@@ -358,6 +359,13 @@ impl<'a, 's, 'f> Work<'a, 's, 'f> {
             Err(waiter) => self.queue.join(priority, waiter),
         }
         Acquired::Queued
+    }
+
+    /// Takes `owner` out of the line; the call that waited is told. False if it did not wait.
+    fn leaves(&mut self, owner: &[u8]) -> bool {
+        let left = self.queue.leave_by_owner(owner);
+        self.answers.extend(left.iter().map(|former| Answer::Superseded { id: former.id }));
+        left.is_some()
     }
 
     /// Grants at once if it fits and nobody is before it.

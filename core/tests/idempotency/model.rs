@@ -121,10 +121,7 @@ impl Model {
     fn wait(&mut self, token: &[u8], wanted: Wanted, waiting: Option<(u64, i64, usize)>, busy: Said) -> Said {
         let place = self.line.iter().position(|waiter| waiter.token == token);
         let Some((id, wait, most)) = waiting else {
-            if let Some(place) = place {
-                let former = self.line.remove(place);
-                self.told.push((former.id, Said::Superseded, None));
-            }
+            self.step_out(token);
             return busy;
         };
         let newcomer = Stands { id, token: token.into(), since: self.now, until: self.now + wait, wanted };
@@ -137,6 +134,14 @@ impl Model {
             None => self.line.push(newcomer),
         }
         Said::Queued
+    }
+
+    /// Whoever waits with this token does so no longer.
+    fn step_out(&mut self, token: &[u8]) -> bool {
+        let Some(place) = self.line.iter().position(|waiter| waiter.token == token) else { return false };
+        let former = self.line.remove(place);
+        self.told.push((former.id, Said::Superseded, None));
+        true
     }
 
     pub fn commit(&mut self, token: &[u8], ttl: i64, result: Option<Vec<u8>>, failed: bool) -> Said {
@@ -160,6 +165,7 @@ impl Model {
         self.bring_up_to_date();
         let now = self.now;
         let said = match self.last(token) {
+            Err(_) if self.step_out(token) => Said::Aborted,
             Err(reason) => Said::Lost(reason),
             Ok(Phase::Done { .. }) => Said::Lost("committed"),
             Ok(Phase::Idle { why: "aborted", .. }) => Said::Aborted,

@@ -109,6 +109,19 @@ fn an_abort_frees_at_once() {
 }
 
 #[test]
+fn an_abort_by_one_who_waits_takes_it_out_of_the_line() {
+    let mut key = Key::default();
+    key.run("a", work());
+    let leaves = key.queue_up("b", work().waits(SECOND));
+    let stays = key.queue_up("c", work().waits(SECOND));
+    assert_eq!(key.abort("b"), None);
+    assert_eq!(*key.answer(leaves), Answer::Superseded { id: leaves });
+    assert_eq!(key.abort("b"), Some(Reason::Taken), "it waits no longer");
+    key.abort("a");
+    assert_eq!(key.answered_run(stays).attempt, 2);
+}
+
+#[test]
 fn a_lapsed_runners_work_is_taken_by_exactly_one_waiter_as_another_attempt() {
     let mut key = Key::default();
     let first = key.run("a", work());

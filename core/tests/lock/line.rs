@@ -84,6 +84,29 @@ fn asking_again_without_a_wait_leaves_the_line() {
 }
 
 #[test]
+fn a_release_by_one_who_waits_leaves_the_line_and_lets_those_behind_it_in() {
+    let mut key = Key::lock();
+    key.take("holder", reader());
+    let id = key.queue_up("a", writer().waits(MINUTE));
+    key.queue_up("b", reader().waits(MINUTE));
+    assert_eq!(key.release("a", None), Released::Released { held: Span::ZERO });
+    assert_eq!(key.answers[0], Answer::Superseded { id });
+    assert_eq!((key.served(), key.line()), (vec!["b".into()], vec![]));
+    assert!(matches!(key.release("a", None), Released::Lost(_)), "it neither holds nor waits");
+}
+
+#[test]
+fn a_release_that_names_a_fence_leaves_who_waits_in_its_place() {
+    let mut key = Key::lock();
+    let first = key.take("a", writer());
+    key.release("a", None);
+    key.take("b", writer());
+    key.queue_up("a", writer().waits(MINUTE));
+    assert!(matches!(key.release("a", Some(first)), Released::Released { .. }), "its release was repeated");
+    assert_eq!(key.line(), ["a"]);
+}
+
+#[test]
 fn a_waiting_writer_that_asks_as_a_reader_may_fit_at_once() {
     let mut key = Key::lock();
     key.take("holder", reader());

@@ -159,9 +159,7 @@ impl Model {
         let place = self.line.iter().position(|waiter| waiter.owner == owner);
         let Some((id, wait, most)) = waiting else {
             // Asking without WAIT leaves the line.
-            if let Some(place) = place {
-                let former = self.line.remove(place);
-                self.told.push(Told::Superseded(former.id));
+            if self.step_out(owner) {
                 self.serve();
             }
             if self.nobody_before(wanted.priority) && self.fits(wanted.want) {
@@ -225,6 +223,7 @@ impl Model {
         self.bring_up_to_date();
         let said = match self.held_by(owner, fence) {
             Some(at) => Said::Released(self.finish(at, self.now, "released")),
+            None if fence.is_none() && self.step_out(owner) => Said::Released(0),
             None => match self.own_end(owner, fence) {
                 Some(Over { how: "released", held, .. }) => Said::Released(*held),
                 _ => Said::Lost(self.why(owner, fence)),
@@ -232,6 +231,14 @@ impl Model {
         };
         self.settle();
         said
+    }
+
+    /// Whoever waits as this owner does so no longer.
+    fn step_out(&mut self, owner: &[u8]) -> bool {
+        let Some(place) = self.line.iter().position(|waiter| waiter.owner == owner) else { return false };
+        let former = self.line.remove(place);
+        self.told.push(Told::Superseded(former.id));
+        true
     }
 
     pub fn break_all(&mut self) -> Said {

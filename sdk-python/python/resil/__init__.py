@@ -44,6 +44,8 @@ from typing import TYPE_CHECKING
 from ._native import (
     Answer,
     Around,
+    Attempt,
+    Attempts,
     Breaker,
     Bulkhead,
     BulkheadGuard,
@@ -73,10 +75,12 @@ from ._native import (
     Timeout,
     Verdict,
     Verdicts,
-    after_fork as _after_fork,
     connect,
     is_testing,
     set_testing,
+)
+from ._native import (
+    after_fork as _after_fork,
 )
 from .errors import (
     BackendUnavailableError,
@@ -124,6 +128,8 @@ def connect_sync(url: str, **settings: Unpack[ConnectSettings]) -> Client:
 __all__ = [
     "Answer",
     "Around",
+    "Attempt",
+    "Attempts",
     "BackendUnavailableError",
     "Breaker",
     "Bulkhead",
@@ -138,10 +144,10 @@ __all__ = [
     "Dispatcher",
     "Fallback",
     "Hedge",
-    "Idempotent",
     "IdempotencyBusyError",
     "IdempotencyHeldError",
     "IdempotencyMismatchError",
+    "Idempotent",
     "InternalError",
     "InvalidArgumentError",
     "InvalidPolicyError",
@@ -160,8 +166,8 @@ __all__ = [
     "ModuleMissingError",
     "Outcome",
     "PanickedError",
-    "Permit",
     "PermissionDeniedError",
+    "Permit",
     "Policies",
     "Policy",
     "RateLimitExceededError",

@@ -6,7 +6,8 @@ import asyncio
 import functools
 import inspect
 import json
-from typing import Any, Awaitable, Callable
+from collections.abc import Awaitable
+from typing import Any, Callable
 
 
 def decorate(policy: Any, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -37,7 +38,7 @@ def is_coroutine_function(function: Any) -> bool:
         return True
     if inspect.isroutine(function) or inspect.isclass(function):
         return False
-    return inspect.iscoroutinefunction(getattr(function, "__call__", None))
+    return inspect.iscoroutinefunction(type(function).__call__)
 
 
 def begin_task(function: Callable[[], Awaitable[Any]]) -> asyncio.Task[Any]:

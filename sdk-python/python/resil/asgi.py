@@ -22,12 +22,11 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Iterable, MutableMapping
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Callable, Union
 
-from ._native import Client, Idempotent, Limiter, Run, body_too_large, record_answer, replayed_answer
-from .errors import RateLimitExceededError, ResilError
-from .http import idempotency_key, problem, rate_limit_headers, request_fingerprint
+from ._native import Client, Idempotent, Limiter, Run, body_too_large, limited_answer, record_answer, replayed_answer
+from .errors import ResilError
+from .http import idempotency_key, problem, request_fingerprint
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -94,9 +93,6 @@ class Tier:
     cost: int = 1
     #: What clients know the limit as; the limiter's own name unless said.
     name: str | None = None
-    #: What clients are told the rate is, in place of what can be had at once.
-    limit: int | None = None
-    period: float | timedelta | None = None
 
 
 _Chosen = Union[Tier, tuple[Limiter, Union[str, bytes]], None]
@@ -127,22 +123,19 @@ class RateLimitMiddleware:
             verdict = await tier.limiter.check(tier.key, tier.cost)
         except ResilError as error:
             return await _send_problem(send, problem(error))
-        name = tier.name if tier.name is not None else tier.limiter.name
-        headers = _encoded(rate_limit_headers(name, verdict, limit=tier.limit, period=tier.period))
+        told, refusal = limited_answer(tier.limiter, verdict, tier.name)
+        headers = _encoded(told)
 
         async def send_told(message: Message) -> None:
             if message["type"] == "http.response.start":
                 message = {**message, "headers": [*message.get("headers", ()), *headers]}
             await send(message)
 
-        if verdict:
+        if refusal is None:
             return await self._app(scope, receive, send_told)
-        refusal = RateLimitExceededError(f"the limit {name} is used up", retry_after=verdict.retry_after)
-        answer = problem(refusal, policies=[name])
         # When to come back is said once.
-        told = {name for name, _ in headers}
-        answer["headers"] = [header for header in answer["headers"] if header[0].encode() not in told]
-        await _send_problem(send_told, answer)
+        refusal["headers"] = [header for header in refusal["headers"] if header not in told]
+        await _send_problem(send_told, refusal)
 
 
 class IdempotencyMiddleware:

@@ -158,7 +158,7 @@ where
             if matches!(answer, Ok(Answer::Joined(Joined::Busy { .. }))) && !patience.is_zero() {
                 source = Source::Load;
                 sent = clock.now();
-                answer = client.backend().wait(&self.join_command(patience)).await;
+                answer = self.wait_for_another(patience).await;
             }
             let answer = match answer {
                 Ok(answer) => answer,
@@ -190,6 +190,21 @@ where
                 Answer::Joined(Joined::Value { .. } | Joined::Stale { .. }) => return Ok(self.too_old()),
                 other => return Err(odd(&other)),
             }
+        }
+    }
+
+    /// What another process loads. Whoever can load by itself does not wait for a server that is gone to come back.
+    async fn wait_for_another(&self, patience: Duration) -> Result<Answer, Error> {
+        let client = &self.core.client;
+        let command = self.join_command(patience);
+        let waiting = client.backend().wait(&command);
+        match self.core.settings.away {
+            Away::Closed => waiting.await,
+            Away::Local | Away::Open => tokio::select! {
+                biased;
+                answer = waiting => answer,
+                () = client.goes_away() => Err(Error::BackendUnavailable("the connection of a wait was cut")),
+            },
         }
     }
 

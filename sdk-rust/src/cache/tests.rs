@@ -7,11 +7,10 @@ use resil_wire::answer::{Answer, Joined, Published};
 use tokio::task::JoinHandle;
 
 use super::*;
-use crate::backend::Backend;
 use crate::backend::scripted::Scripted;
-use crate::client::ConnectOptions;
 use crate::clock::Clock;
 use crate::error::Code;
+use crate::scripted_scene::{asked, drive, scripted, settle};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -29,10 +28,7 @@ impl Scene {
         answers: impl IntoIterator<Item = Result<Answer, Error>>,
         tune: impl FnOnce(CachedBuilder) -> CachedBuilder,
     ) -> Self {
-        let (clock, script) = (Clock::driven(), Scripted::new());
-        script.lines.lock().answers.extend(answers);
-        let options = ConnectOptions::new("memory://").clock(clock.clone());
-        let client = Client::with_backend(Backend::Scripted(script.clone()), options);
+        let (clock, script, client) = scripted(answers);
         // A lease that outlasts the loads here: nothing is renewed meanwhile.
         let users = tune(client.cached("user").lease(5 * SECOND)).build().unwrap();
         Self { clock, script, users, loads: Arc::default() }
@@ -40,9 +36,7 @@ impl Scene {
 
     /// The subcommand and the token of everything that was asked.
     fn asked(&self) -> Vec<(String, Vec<u8>)> {
-        let lines = self.script.lines.lock();
-        let token = |words: &Vec<Vec<u8>>| words.get(3).cloned().unwrap_or_default();
-        lines.asked.iter().map(|words| (String::from_utf8_lossy(&words[1]).into_owned(), token(words))).collect()
+        asked(&self.script)
     }
 
     fn names(&self) -> Vec<String> {
@@ -60,12 +54,7 @@ impl Scene {
     }
 
     async fn drive(&self, span: Duration) {
-        settle().await;
-        let end = self.clock.now() + span;
-        while self.clock.now() < end {
-            self.clock.advance(SECOND / 10);
-            settle().await;
-        }
+        drive(&self.clock, span).await;
     }
 
     async fn get(&self) -> Got {
@@ -73,12 +62,6 @@ impl Scene {
         self.drive(2 * SECOND).await;
         assert!(getting.is_finished());
         getting.await.unwrap()
-    }
-}
-
-async fn settle() {
-    for _ in 0..40 {
-        tokio::task::yield_now().await;
     }
 }
 

@@ -41,7 +41,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::client::Client;
 use crate::clock::Moment;
-use crate::error::Error;
+use crate::error::{Error, Leased};
 use crate::telemetry::HoldingMeters;
 
 /// Which machine it is held in.
@@ -49,6 +49,16 @@ use crate::telemetry::HoldingMeters;
 pub(crate) enum Kind {
     Lock,
     Bulkhead,
+}
+
+impl Kind {
+    fn lost(self, name: &Arc<str>, reason: &'static str) -> Error {
+        let what = match self {
+            Self::Lock => Leased::Lock,
+            Self::Bulkhead => Leased::Permit,
+        };
+        Error::LockLost { what, name: Arc::clone(name), reason }
+    }
 }
 
 /// Whether a holding belongs to the connection of this process: it then ends when that closes.
@@ -228,7 +238,7 @@ impl Holding {
 
     pub fn lost_error(&self) -> Error {
         let reason = self.why_lost.get().map_or("its lease has ended", |loss| loss.reason);
-        Error::LockLost { name: Arc::clone(&self.name), reason }
+        self.kind.lost(&self.name, reason)
     }
 
     /// Whether the server itself said that it is lost: there is nothing to release.

@@ -4,9 +4,10 @@
 //! background, until it is answered or the lease would have ended by itself. It names the owner, which is unique to one
 //! acquisition, so it can do no harm to anybody else, and it may be said twice.
 //!
-//! It has to be said twice of a wait that was dropped. That was asked for on another connection, so its release can
-//! overtake the end of that connection: the server answers that nothing is held, grants, and writes the grant to nobody.
-//! Bound to the shared connection, it would be held for as long as that lives.
+//! The release of a wait that was dropped takes it out of the server's line. But that wait was asked for on another
+//! connection, so its release can overtake the question itself: the server answers that nothing is held, then reads the
+//! question, grants, and writes the grant to nobody. Bound to the shared connection, it would be held for as long as that
+//! lives. So when nothing was held and nobody waited, it is said again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,8 +24,8 @@ use crate::error::Error;
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// When a release is said again of a wait that was dropped, although nothing was held: by then the server has seen the end
-/// of its connection.
+/// When a release is said again of a wait that was dropped and of which the server knew nothing: by then it has read
+/// everything that was sent on its connection.
 const AGAIN_AFTER: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(1)];
 
 /// Whether a grant may come after its release.
@@ -92,9 +93,7 @@ impl Release {
     pub async fn say(&self) -> Result<Duration, Error> {
         match self.client.backend().call(&self.command()).await? {
             Answer::Released(WireReleased::Released { held_ms }) => Ok(from_ms(held_ms)),
-            Answer::Released(WireReleased::Lost(reason)) => {
-                Err(Error::LockLost { name: Arc::clone(&self.name), reason: reason.text() })
-            }
+            Answer::Released(WireReleased::Lost(reason)) => Err(self.kind.lost(&self.name, reason.text())),
             other => Err(unexpected(&other)),
         }
     }

@@ -5,8 +5,9 @@
 //!    |                 |  \---other error---> Aborting ---> Over
 //! ```
 //! The future that drives it may be dropped in any stage. What is then right differs, and is done in the background:
-//! - Asking: a RUN may be on its way to nobody, and nothing has happened: ABORT. Who waited in the server did so on another
-//!   connection, whose end the ABORT can overtake; a RUN that is given in between reaches nobody. So it is said again.
+//! - Asking: a RUN may be on its way to nobody, and nothing has happened: ABORT, which also takes one that waits out of the
+//!   server's line. It was asked for on another connection, so that the ABORT can overtake the question itself. Then the
+//!   server knows nothing of it yet, and it is said again.
 //! - Running: **nobody knows what the function did**. The lease is left to lapse, so that the next runner is told attempt 2
 //!   and can look first. With [`OnCancel::Abort`] the author vouches that a function cut short has had no effect: ABORT.
 //! - Committing: the work is done and its result is known: it is committed all the same.
@@ -25,7 +26,7 @@ use super::token::{from_ms, odd, span};
 use super::{OnCancel, Settings};
 use crate::client::Client;
 use crate::clock::Moment;
-use crate::error::Error;
+use crate::error::{Error, Leased};
 
 /// How often a question is asked again that got no answer at all.
 const REPEATS: u32 = 2;
@@ -33,7 +34,8 @@ const REPEATS: u32 = 2;
 const COMMIT_TRIES: u32 = 4;
 const PAUSE_FIRST: Duration = Duration::from_millis(50);
 const PAUSE_LAST: Duration = Duration::from_millis(800);
-/// When an ABORT is said again of a wait that was dropped: by then the server has seen the end of its connection.
+/// When an ABORT is said again of a wait that was dropped and of which the server knew nothing: by then it has read
+/// everything that was sent on its connection.
 const AGAIN_AFTER: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(1)];
 
 #[derive(Debug, Clone)]
@@ -139,7 +141,7 @@ impl<'a> Attempt<'a> {
                 return Ok(sent);
             }
             Ok((Answer::Renewed(Renewed::Lost(reason)), _)) => {
-                Error::LockLost { name: self.key.into(), reason: reason.text() }
+                Error::LockLost { what: Leased::Work, name: self.key.into(), reason: reason.text() }
             }
             Ok(_) => Error::BackendUnavailable("too few replicas know of the work; it was given back"),
             Err(error) => error,
@@ -185,10 +187,13 @@ impl Drop for Attempt<'_> {
         let task = async move {
             match ending {
                 None => {
-                    give_up(&client, &key, &token).await;
+                    let mut is_known = give_up(&client, &key, &token).await;
                     for later in AGAIN_AFTER.into_iter().filter(|_| may_come_late) {
+                        if is_known {
+                            return;
+                        }
                         tokio::select! {
-                            () = client.clock().sleep(later) => give_up(&client, &key, &token).await,
+                            () = client.clock().sleep(later) => is_known = give_up(&client, &key, &token).await,
                             () = client.inner().closing.cancelled() => return,
                         }
                     }
@@ -229,13 +234,18 @@ async fn bring(client: &Client, key: &str, token: &str, keep: Duration, ending: 
     }
 }
 
-async fn give_up(client: &Client, key: &str, token: &str) {
+/// True if the server knew of the token, and will not give it anything any more.
+async fn give_up(client: &Client, key: &str, token: &str) -> bool {
     let command = Command::IdempAbort(TokenCall { key: key.as_bytes(), token: token.as_bytes() });
     for _ in 0..=REPEATS {
         match client.backend().call(&command).await {
             Err(error) if error.says_away() => {}
-            Err(error) => return tracing::debug!(%error, "an abort was refused"),
-            Ok(_) => return,
+            Err(error) => {
+                tracing::debug!(%error, "an abort was refused");
+                return false;
+            }
+            Ok(answer) => return matches!(answer, Answer::Aborted(None)),
         }
     }
+    false
 }

@@ -33,6 +33,12 @@
 //! another as well; the other's result is the one that duplicates see. If nothing answers the commit, the caller gets its
 //! result with [`Outcome::recorded`] false: an error would only make it run again.
 //!
+//! That takes a while, and is meant to: while the server is away nobody else can run either, and what is recorded late is
+//! better than work that is done twice. The commit is brought again and again for a third of the lease (10 s unless said), and at
+//! least four times, each for a command timeout at most; only then does the call return. A caller that cannot wait drops the call: the
+//! result is then brought in the background for as long. Whoever needs a bound on the call itself sets a shorter lease, or a timeout
+//! around it.
+//!
 //! # Keys
 //! On the server a key is `resil:idemp:<name>:{<key>}`, and of [`once`](Idempotent::once) `resil:once:<name>:{<key>}`. Put the tenant into it: a
 //! key that a stranger can guess gives away a result.

@@ -17,7 +17,7 @@ use super::sharing::{Entered, Seat, Settled, Waited};
 use super::token::{Kind, Tenure, from_ms, hold, trusted_until};
 use super::{Inner, OnLost};
 use crate::clock::Moment;
-use crate::error::{Error, Failure};
+use crate::error::{Error, Failure, Leased};
 use crate::health::Away;
 
 /// Requests up to this long are sent as they are; longer ones as a hash.
@@ -191,7 +191,7 @@ impl Inner {
                         OnLost::Finish => work.await,
                         OnLost::Cancel => {
                             attempt.leave();
-                            return Err(Error::LockLost { name: Arc::clone(key), reason }.into());
+                            return Err(Error::LockLost { what: Leased::Work, name: Arc::clone(key), reason }.into());
                         }
                     }
                 }
@@ -212,7 +212,7 @@ impl Inner {
             Ok(Committed::Committed { .. }) => true,
             Ok(Committed::Lost(reason)) => {
                 tracing::warn!(key = &**key, reason = reason.text(), "work was done under a lost lease");
-                return Err(Error::LockLost { name: Arc::clone(key), reason: reason.text() }.into());
+                return Err(Error::LockLost { what: Leased::Work, name: Arc::clone(key), reason: reason.text() }.into());
             }
             Err(error) => {
                 tracing::warn!(%error, key = &**key, "work was done and could not be recorded");

@@ -9,11 +9,10 @@ use resil_core::lock::Reason;
 use resil_wire::answer::{Answer, Begun, Committed, Renewed};
 
 use super::*;
-use crate::backend::Backend;
 use crate::backend::scripted::Scripted;
-use crate::client::ConnectOptions;
 use crate::clock::Clock;
 use crate::error::Code;
+use crate::scripted_scene::{asked, drive, scripted, settle};
 
 const SECOND: Duration = Duration::from_secs(1);
 const LEASE: Duration = Duration::from_secs(9);
@@ -29,18 +28,14 @@ impl Scene {
         answers: impl IntoIterator<Item = Result<Answer, Error>>,
         tune: impl FnOnce(IdempotentBuilder) -> IdempotentBuilder,
     ) -> Self {
-        let (clock, script) = (Clock::driven(), Scripted::new());
-        script.lines.lock().answers.extend(answers);
-        let options = ConnectOptions::new("memory://").clock(clock.clone());
-        let client = Client::with_backend(Backend::Scripted(script.clone()), options);
+        let (clock, script, client) = scripted(answers);
         let work = tune(client.idempotent("pay").lease(LEASE)).build().unwrap();
         Self { clock, script, work }
     }
 
     /// The subcommand and the token of everything that was asked.
     fn asked(&self) -> Vec<(String, Vec<u8>)> {
-        let lines = self.script.lines.lock();
-        lines.asked.iter().map(|words| (String::from_utf8_lossy(&words[1]).into_owned(), words[3].clone())).collect()
+        asked(&self.script)
     }
 
     fn names(&self) -> Vec<String> {
@@ -48,22 +43,11 @@ impl Scene {
     }
 
     async fn drive(&self, span: Duration) {
-        settle().await;
-        let end = self.clock.now() + span;
-        while self.clock.now() < end {
-            self.clock.advance(SECOND / 10);
-            settle().await;
-        }
+        drive(&self.clock, span).await;
     }
 
     async fn pay(&self) -> Result<Outcome<Bytes>, Failure<String>> {
         self.work.run("42", b"", async |_| Ok("paid")).await
-    }
-}
-
-async fn settle() {
-    for _ in 0..40 {
-        tokio::task::yield_now().await;
     }
 }
 

@@ -102,6 +102,9 @@ impl Client {
         let limit = limit.check(self.inner().options.instances)?;
         let name: Arc<str> = name.into();
         self.inner().health.add(format!("limit:{name}").into(), limit.when_away);
+        if limit.when_away == Away::Local {
+            self.warn_of_whole_quotas();
+        }
         let shape_id = self.inner().limits.denied.shape_id(&limit.shape);
         let rejections = telemetry::rejections(&name, "limiter");
         let key_prefix = format!("resil:limit:{name}:{{").into_bytes().into();

@@ -89,7 +89,9 @@ enum WhenLost {
 }
 
 impl Client {
-    /// The lock `name`, for all who use the same server.
+    /// The lock `name`, for all who use the same server. Nothing is checked before it is asked for; what cannot be is then
+    /// [`Error::InvalidPolicy`], which names the field. To have it checked at once, make it from
+    /// [`LockSettings`](crate::settings::LockSettings).
     pub fn lock(&self, name: &str) -> Lock {
         let meters = Arc::clone(self.inner().holdings.meters(Kind::Lock));
         Lock { client: self.clone(), want: want(name), wait: DEFAULT_WAIT, when_lost: WhenLost::Drop, meters }

@@ -127,7 +127,7 @@ pub fn classify_failure<E>(classify: &impl Classify<E>, failure: &Failure<E>) ->
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::Code;
+    use crate::error::{Code, Leased};
 
     #[test]
     fn an_open_circuit_is_not_retried_even_if_it_says_when_it_may_close() {
@@ -158,7 +158,7 @@ mod tests {
         for error in [
             Error::invalid("a", "b"),
             Error::InvalidArgument("a".into()),
-            Error::LockLost { name: name.clone(), reason: "a" },
+            Error::LockLost { what: Leased::Lock, name: name.clone(), reason: "a" },
             Error::IdempotencyMismatch { name: name.clone() },
             Error::IdempotencyHeld { name, attempt: 2 },
             Error::ShuttingDown,

@@ -12,6 +12,8 @@ use resil::testing::raw;
 use resil::{Client, Code, ConnectOptions, Error, Failure};
 use tokio::task::JoinHandle;
 
+use crate::drive::tasks::{drive_tasks as drive, settle};
+
 const SECOND: Duration = Duration::from_secs(1);
 
 async fn client(store: &str, clock: &Clock) -> Client {
@@ -20,22 +22,6 @@ async fn client(store: &str, clock: &Clock) -> Client {
 
 async fn users(store: &str, clock: &Clock) -> CachedBuilder {
     client(store, clock).await.cached("user").ttl(60 * SECOND).load_timeout(10 * SECOND)
-}
-
-async fn settle() {
-    for _ in 0..60 {
-        tokio::task::yield_now().await;
-    }
-}
-
-async fn drive(clock: &Clock, span: Duration) {
-    const STEP: Duration = Duration::from_millis(500);
-    settle().await;
-    let end = clock.now() + span;
-    while clock.now() < end {
-        clock.advance(STEP.min(end - clock.now()));
-        settle().await;
-    }
 }
 
 /// A slow source that counts how often it was asked.

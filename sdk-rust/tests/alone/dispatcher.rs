@@ -444,3 +444,46 @@ fn items_that_never_wait_let_others_run() {
         assert_eq!(results.first(), Some(&Ok(false)));
     });
 }
+
+#[test]
+fn a_graceful_stop_lets_what_runs_end_and_begins_no_more() {
+    block_on(async {
+        let (stop, gate, begun) = (CancellationToken::new(), Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
+        let dispatcher = Dispatcher::new(2).stop_with(&stop);
+        let work = {
+            let (gate, begun) = (Arc::clone(&gate), Arc::clone(&begun));
+            move |item: usize| {
+                let (gate, begun) = (Arc::clone(&gate), Arc::clone(&begun));
+                async move {
+                    begun.add_permits(1);
+                    drop(gate.acquire().await);
+                    Ok::<_, ()>(item)
+                }
+            }
+        };
+        let expected = [Ok(0), Ok(1), Err(ItemError::NotRun), Err(ItemError::NotRun)];
+
+        let batch = tokio::spawn({
+            let (dispatcher, work) = (dispatcher.clone(), work.clone());
+            async move { dispatcher.run(0..4, work).await }
+        });
+        let streamed = tokio::spawn({
+            let (dispatcher, work) = (dispatcher.clone(), work.clone());
+            async move { dispatcher.stream(stream::iter(0..4), work).collect::<Vec<_>>().await }
+        });
+        let local = async {
+            begun.acquire_many(6).await.expect("all three have begun two each").forget();
+            stop.cancel();
+            gate.add_permits(100);
+        };
+        let (here, ()) = tokio::join!(dispatcher.run_local(0..4, &work), local);
+        assert_eq!(here, expected);
+        assert_eq!(batch.await.expect("no panic"), expected);
+        assert_eq!(streamed.await.expect("no panic"), expected[..2], "nothing more is taken from the source");
+        assert_eq!(begun.available_permits(), 0);
+        assert!(
+            dispatcher.run(0..2, work).await.iter().all(|item| *item == Err(ItemError::NotRun)),
+            "it stays stopped"
+        );
+    });
+}

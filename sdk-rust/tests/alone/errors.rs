@@ -5,8 +5,8 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use resil::Code;
 use resil::error::Grpc;
+use resil::{Code, Error, Leased};
 use serde::Deserialize;
 
 #[derive(Debug, Deserialize, PartialEq, Eq)]
@@ -41,6 +41,14 @@ fn grpc_text(grpc: Grpc) -> &'static str {
         Grpc::Internal => "INTERNAL",
         Grpc::Unavailable => "UNAVAILABLE",
     }
+}
+
+#[test]
+fn a_loss_says_what_was_lost() {
+    let lost = |what| Error::LockLost { what, name: "orders".into(), reason: "broken" }.to_string();
+    assert_eq!(lost(Leased::Lock), "the lock orders was lost: broken");
+    assert_eq!(lost(Leased::Permit), "the permit of the bulkhead orders was lost: broken");
+    assert_eq!(lost(Leased::Work), "the right to do the work orders was lost: broken");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use resil::http::{
     parse_retry_after, retry_after_seconds,
 };
 use resil::limiter::{DecidedBy, Limit, Verdict};
-use resil::{Code, Error};
+use resil::{Code, Error, Leased};
 use serde_json::{Value, json};
 
 const GRANTED: RateLimit<'static> = RateLimit {
@@ -241,7 +241,7 @@ fn no_answer_tells_what_only_the_service_may_know() {
         Error::RateLimitExceeded { name: name.clone(), retry_after: None },
         Error::BulkheadFull { name: name.clone(), retry_after: None },
         Error::LockTimeout { name: name.clone(), waited: Duration::ZERO, retry_after: None },
-        Error::LockLost { name: name.clone(), reason: secret },
+        Error::LockLost { what: Leased::Lock, name: name.clone(), reason: secret },
         Error::Deadlock { name: name.clone() },
         Error::IdempotencyBusy { name: name.clone(), retry_after: None },
         Error::IdempotencyMismatch { name: name.clone() },

@@ -11,6 +11,8 @@ use resil::idempotency::{Idempotent, IdempotentBuilder, Known, OnLapse, Remember
 use resil::{Client, Code, ConnectOptions, Failure};
 use serde::{Deserialize, Serialize};
 
+use crate::drive::tasks::{drive_tasks as drive, settle};
+
 const SECOND: Duration = Duration::from_secs(1);
 
 async fn client(store: &str, clock: &Clock) -> Client {
@@ -19,23 +21,6 @@ async fn client(store: &str, clock: &Clock) -> Client {
 
 async fn work(store: &str, clock: &Clock) -> IdempotentBuilder {
     client(store, clock).await.idempotent("pay").lease(10 * SECOND).wait(5 * SECOND)
-}
-
-/// Lets every task go as far as it can.
-async fn settle() {
-    for _ in 0..60 {
-        tokio::task::yield_now().await;
-    }
-}
-
-async fn drive(clock: &Clock, span: Duration) {
-    const STEP: Duration = Duration::from_millis(500);
-    settle().await;
-    let end = clock.now() + span;
-    while clock.now() < end {
-        clock.advance(STEP.min(end - clock.now()));
-        settle().await;
-    }
 }
 
 async fn pay(work: &Idempotent, key: &str) -> Result<(Option<Bytes>, u32), Failure<String>> {

@@ -31,5 +31,7 @@ mod tonic_layer;
 mod tonic_single_flight;
 #[cfg(feature = "tower")]
 mod tower_layers;
+#[cfg(feature = "redis")]
+mod warnings;
 mod whole_policy;
 mod whole_policy_settings;

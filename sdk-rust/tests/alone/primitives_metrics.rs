@@ -12,16 +12,10 @@ use resil::idempotency::OnLapse;
 use resil::{Client, Code, ConnectOptions};
 
 use crate::counted::Seen;
+use crate::drive::tasks::settle;
 use crate::drive::{drive, poll_now};
 
 const SECOND: Duration = Duration::from_secs(1);
-
-/// Tasks of the client's own run on the test's thread, and the clock goes on by itself only while somebody waits for it.
-async fn settle() {
-    for _ in 0..60 {
-        tokio::task::yield_now().await;
-    }
-}
 
 async fn client(clock: &Clock) -> Client {
     ConnectOptions::new("memory://").clock(clock.clone()).connect().await.expect("memory is there")

@@ -1,7 +1,8 @@
 //! Connections cut in the middle of a wait: the lock is had all the same, or the error is clear, and nothing stays behind.
 
+use bytes::Bytes;
 use resil::lock::{Lock, LockGuard};
-use resil::{Client, Code, Error, Status};
+use resil::{Away, Client, Code, Error, Status};
 use resil_harness::{Server, ok};
 use tokio::task::JoinHandle;
 
@@ -159,4 +160,37 @@ async fn who_waits_for_another_process_s_work_or_load_gets_it_although_the_conne
         assert_eq!(outcome.value.as_deref(), Some(&b"one"[..]), "once, for both");
     }
     eventually("nobody waits", async || blocked(&server).is_empty()).await;
+}
+
+#[tokio::test]
+async fn who_waits_for_another_s_load_loads_by_itself_the_moment_the_server_dies() {
+    for away in [Away::Local, Away::Open] {
+        let mut server = Server::fresh();
+        let (here, there) = (client(&server).await, client(&server).await);
+        let users =
+            |client: &Client| client.cached("user").load_timeout(ms(20_000)).when_away(away).build().expect("valid");
+        let slow = tokio::spawn({
+            let users = users(&here);
+            async move { users.get("42", |_| std::future::pending::<Result<Option<Bytes>, String>>()).await }
+        });
+        // It has to be the leader before the other asks.
+        eventually("it leads", async || {
+            ok(&mut server.connect(), &["EXISTS", "resil:cache:user:{42}"]) == redis::Value::Int(1)
+        })
+        .await;
+        let looks = users(&there);
+        let waiting = async {
+            let mut looking = std::pin::pin!(looks.get("42", |_| async { Ok::<_, String>(Some(Bytes::from("own"))) }));
+            tokio::select! {
+                got = &mut looking => panic!("nobody else loads: {got:?}"),
+                _ = eventually("it waits", async || blocked(&server).len() == 1) => {}
+            }
+            server.kill9();
+            timed("a load", looking).await
+        };
+        let (got, took) = waiting.await;
+        assert_eq!(got.expect("loaded here").into_value().as_deref(), Some(&b"own"[..]), "{away:?}");
+        assert!(took < ms(1_500), "{away:?}: {took:?}");
+        slow.abort();
+    }
 }

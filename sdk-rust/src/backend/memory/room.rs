@@ -70,7 +70,7 @@ pub(super) struct Delivery {
 impl Delivery {
     /// What a call is told whose owner asked again elsewhere.
     pub fn superseded(id: WaiterId) -> Self {
-        let text = "SUPERSEDED the same owner asked again, and that call has the place";
+        let text = "SUPERSEDED the same owner asked again, and has the place with that call, or let go";
         Self { id, answer: Err(Error::InvalidArgument(text.to_owned())), fence: None }
     }
 }

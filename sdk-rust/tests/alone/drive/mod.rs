@@ -1,5 +1,7 @@
 //! Running a future under a driven clock: whenever it waits, the clock goes on to whoever wakes next.
 
+pub mod tasks;
+
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::Arc;

@@ -1,0 +1,81 @@
+//! What a function is told about its run, and how the work came out.
+
+use pyo3::prelude::*;
+use resil::idempotency::{Outcome, Run};
+
+use crate::lost::Lost;
+
+/// What a function is told about its run, if it asks for it (`with_run=True`).
+#[pyclass(module = "resil", name = "Run", frozen)]
+pub struct PyRun(pub Run);
+
+#[pymethods]
+impl PyRun {
+    /// Goes to the store of the effect, which refuses numbers below the highest it has seen.
+    #[getter]
+    fn fence(&self) -> Option<u64> {
+        self.0.fence()
+    }
+
+    /// 1 the first time. Above it, an earlier run fell silent, and may have had its effect: look before doing it again.
+    #[getter]
+    fn attempt(&self) -> Option<u32> {
+        self.0.attempt()
+    }
+
+    /// Whether the server vouches that nobody has begun this work before.
+    #[getter]
+    fn is_first(&self) -> bool {
+        self.0.is_first()
+    }
+
+    /// Set when the lease is lost.
+    #[getter]
+    fn lost(&self) -> Lost {
+        Lost(self.0.lost().clone())
+    }
+}
+
+/// How the work came out.
+#[pyclass(module = "resil", name = "Outcome", frozen, generic)]
+pub struct PyOutcome {
+    pub value: Py<PyAny>,
+    pub told: Outcome<()>,
+}
+
+#[pymethods]
+impl PyOutcome {
+    /// The result. None also for a duplicate of work whose result could not be kept: it is done all the same.
+    #[getter]
+    fn value(&self, py: Python<'_>) -> Py<PyAny> {
+        self.value.clone_ref(py)
+    }
+
+    /// Whether it was done before, and this is what came of it.
+    #[getter]
+    fn replayed(&self) -> bool {
+        self.told.replayed
+    }
+
+    /// Which attempt this was; 0 for a replay.
+    #[getter]
+    fn attempt(&self) -> u32 {
+        self.told.attempt
+    }
+
+    /// How long ago a replayed result was recorded, in seconds.
+    #[getter]
+    fn age(&self) -> f64 {
+        self.told.age.as_secs_f64()
+    }
+
+    /// False if the work is done but the server could not be told.
+    #[getter]
+    fn recorded(&self) -> bool {
+        self.told.recorded
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<resil.Outcome replayed={}>", self.told.replayed)
+    }
+}

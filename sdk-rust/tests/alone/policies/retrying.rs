@@ -1,0 +1,174 @@
+//! Retries: how often, after which delays, and what is left when they end.
+
+use super::*;
+
+fn any_answer() -> impl Strategy<Value = Result<u8, Answer>> {
+    prop_oneof![
+        1 => any::<u8>().prop_map(Ok),
+        6 => Just(Err(Answer::Busy)),
+        3 => (0u64..70_000).prop_map(|ms| Err(Answer::BusyFor(ms))),
+        1 => Just(Err(Answer::Gone)),
+        1 => Just(Err(Answer::NotFound)),
+    ]
+}
+
+/// What should come of `answers`: the outcome, after how many attempts, after how long.
+fn model(settings: &RetrySettings, answers: &[Result<u8, Answer>]) -> (Result<u8, Failure<Answer>>, u32, Duration) {
+    let mut waited = Duration::ZERO;
+    for attempt in 1.. {
+        let answer = match answers[(attempt as usize - 1) % answers.len()] {
+            Ok(value) => return (Ok(value), attempt, waited),
+            Err(answer) => answer,
+        };
+        let over = |failure| (Err(failure), attempt, waited);
+        let asked = match answer {
+            Answer::Gone | Answer::NotFound => return over(Failure::Inner(answer)),
+            Answer::Busy => Duration::ZERO,
+            Answer::BusyFor(span_ms) => ms(span_ms),
+        };
+        if settings.max_attempts == 1 {
+            return over(Failure::Inner(answer));
+        }
+        let delay = settings.backoff().nominal(attempt - 1).max(asked);
+        let is_late = settings.max_elapsed.is_some_and(|most| waited + delay >= most);
+        if attempt == settings.max_attempts || asked > settings.retry_after_max || is_late {
+            return over(exhausted(attempt, Failure::Inner(answer)));
+        }
+        waited += delay;
+    }
+    unreachable!("attempts are limited")
+}
+
+proptest! {
+    #![proptest_config(seed::config())]
+
+    #[test]
+    fn any_series_of_answers_ends_as_promised_after_the_promised_attempts_and_time(
+        answers in prop::collection::vec(any_answer(), 1..12),
+        max_attempts in 1u32..=15,
+        max_elapsed in prop::option::of(1u64..100_000),
+    ) {
+        let clock = Clock::driven();
+        let settings = RetrySettings { max_elapsed: max_elapsed.map(ms), ..plain_retry(max_attempts) };
+        let retry = Retry::builder(&settings).clock(clock.clone()).build().expect("valid");
+        let (began, mut attempts) = (clock.now(), 0u32);
+        let outcome = drive(&clock, retry.call(classify, || {
+            attempts += 1;
+            ready(answers[(attempts as usize - 1) % answers.len()])
+        }));
+        let expected = model(&settings, &answers);
+        prop_assert_eq!((outcome, attempts, clock.now() - began), expected);
+    }
+
+    #[test]
+    fn exhausted_retries_report_their_attempts_and_the_last_error(max_attempts in 2u32..=100) {
+        let clock = Clock::driven();
+        let retry = Retry::builder(&plain_retry(max_attempts)).clock(clock.clone()).build().expect("valid");
+        let mut attempts = 0;
+        let outcome: Result<(), _> = drive(&clock, retry.call(retry_all, || {
+            attempts += 1;
+            ready(Err(attempts))
+        }));
+        prop_assert_eq!(&outcome, &Err(exhausted(max_attempts, Failure::Inner(max_attempts))));
+        prop_assert_eq!(outcome.as_ref().unwrap_err().code(), Some(Code::RetryExhausted));
+    }
+
+    #[test]
+    fn delays_are_never_below_the_minimum_nor_above_the_maximum(seed in any::<u64>(), min_ms in 0u64..2_000) {
+        let clock = Clock::driven();
+        for jitter in [Jitter::Full, Jitter::Equal, Jitter::Decorrelated, Jitter::PlusMinus(100)] {
+            let settings = RetrySettings { jitter, min_backoff: ms(min_ms), max_backoff: ms(2_000), ..plain_retry(8) };
+            let retry = Retry::builder(&settings).clock(clock.clone()).seed(seed).build().expect("valid");
+            let moments = RefCell::new(Vec::new());
+            let outcome: Result<(), _> = drive(&clock, retry.call(retry_all, || {
+                moments.borrow_mut().push(clock.now());
+                ready(Err(()))
+            }));
+            prop_assert!(outcome.is_err());
+            for pair in moments.borrow().windows(2) {
+                let delay = pair[1] - pair[0];
+                prop_assert!(delay >= ms(min_ms) && delay <= ms(2_000), "{delay:?} under {jitter:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn an_open_circuit_is_asked_once_and_returned_as_it_is() {
+    let clock = Clock::driven();
+    let retry = Retry::builder(&plain_retry(10)).clock(clock.clone()).build().expect("valid");
+    let open = Failure::Resil(Error::CircuitOpen { name: "orders".into(), retry_after: Some(ms(1)) });
+    let mut asked = 0;
+    let outcome: Result<(), Failure<Answer>> = drive(
+        &clock,
+        retry.around(retry_all, || {
+            asked += 1;
+            ready(Err(open.clone()))
+        }),
+    );
+    assert_eq!((outcome, asked), (Err(open.clone()), 1));
+}
+
+#[test]
+fn a_refusal_is_retried_when_it_says_and_the_policies_own_words_need_no_classifier() {
+    let clock = Clock::driven();
+    let retry = Retry::builder(&plain_retry(2)).clock(clock.clone()).build().expect("valid");
+    let limited = Failure::Resil(Error::RateLimitExceeded { name: "orders".into(), retry_after: Some(ms(700)) });
+    let mut answers = [Err(limited), Ok(())].into_iter();
+    let began = clock.now();
+    let outcome: Result<(), Failure<Answer>> =
+        drive(&clock, retry.around(retry_none, || ready(answers.next().expect("two attempts"))));
+    assert_eq!((outcome, clock.now() - began), (Ok(()), ms(700)));
+}
+
+#[test]
+fn an_empty_budget_ends_it_at_once_and_a_crowd_in_backoff_does_not_overdraw_it() {
+    let clock = Clock::driven();
+    let budget = BudgetSettings { min_per_second: 1, percent: 0, ..BudgetSettings::default() };
+    let budget = Budget::with_clock(&budget, clock.clone()).expect("valid");
+    let settings = RetrySettings {
+        initial_backoff: Duration::from_secs(60),
+        max_backoff: Duration::from_secs(60),
+        ..plain_retry(5)
+    };
+    let retry = Retry::builder(&settings).clock(clock.clone()).budget(budget.clone()).build().expect("valid");
+    let call = || retry.call(retry_all, || ready(Err::<(), _>("down")));
+    let mut crowd: Vec<_> = (0..10).map(|_| Box::pin(call())).collect();
+    assert!(crowd.iter_mut().all(|call| poll_now(call.as_mut()).is_pending()));
+    clock.advance(Duration::from_secs(50));
+    assert_eq!(drive(&clock, call()), Err(exhausted(1, Failure::Inner("down"))), "ten are waiting to retry");
+    drop(crowd);
+    assert_eq!(budget.available(), 10, "whoever is cancelled gives their retry back");
+}
+
+#[test]
+fn an_attempt_is_dropped_before_the_delay_and_needs_to_be_neither_send_nor_static() {
+    let clock = Clock::driven();
+    let retry = Retry::builder(&plain_retry(3)).clock(clock.clone()).build().expect("valid");
+    let held = Rc::new(());
+    let count = Cell::new(0);
+    {
+        let mut call = pin!(retry.call(retry_all, || {
+            let (held, count) = (Rc::clone(&held), &count);
+            async move {
+                let _held = held;
+                count.set(count.get() + 1);
+                Err::<(), _>(())
+            }
+        }));
+        assert!(poll_now(call.as_mut()).is_pending());
+        assert_eq!((Rc::strong_count(&held), count.get()), (1, 1), "nothing is held while waiting");
+    }
+    assert_eq!(clock.next_wake(), None, "a dropped call leaves no timer behind");
+}
+
+#[test]
+fn a_kept_classifier_serves_many_calls() {
+    let clock = Clock::driven();
+    let retry = Retry::builder(&plain_retry(2)).clock(clock.clone()).build().expect("valid");
+    let kept = Classifier::new(classify);
+    for _ in 0..2 {
+        let outcome: Result<(), _> = drive(&clock, retry.call(&kept, || ready(Err(Answer::Busy))));
+        assert_eq!(outcome, Err(exhausted(2, Failure::Inner(Answer::Busy))));
+    }
+}
