@@ -466,7 +466,7 @@ export interface WaitOptions {
   signal?: AbortSignal;
 }
 export interface HoldingEvents { lost: [error: LockLostError] }
-/** What is held. */
+/** What is held. Keep it while it is needed: one that nobody has any more is given back when it is collected. */
 export class Holding extends EventEmitter<HoldingEvents> implements AsyncDisposable {
   protected constructor();
   /** Aborted when it is lost; the reason is a `LockLostError`. */
