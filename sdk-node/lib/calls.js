@@ -15,8 +15,11 @@ const RUN = 1;
 const DONE = 2;
 const FAILED = 4;
 const QUICK = 5;
+const TOLD = 6;
 const FIRST_IS_DONE = (1 << 3) | DONE;
 
+/** Where the native half puts verdicts: how many, then of each its key and six numbers; or the six numbers of one. */
+const tray = new Float64Array(1 + 256 * 7);
 /** Calls under way, by their keys. */
 const calls = [];
 /** Loaders that were not started yet, and errors that several calls share, by their numbers. */
@@ -52,6 +55,8 @@ class Shape {
   settle(call, id, value) { return native.settleOk(call.key, id); }
   /** What an error means to each layer. */
   classes(call, error) { return NO_CLASSES; }
+  /** What is made of a value of the native half; of numbers, from where on. */
+  value(what, from) { return what; }
   /** How an error that is final is recorded. */
   recorded(call, error) { return undefined; }
 }
@@ -190,7 +195,7 @@ class Call {
     for (const id of aborted ?? []) this.abort(id, failure);
     if (kind === 0) this.succeed(this.valueOf(what));
     else if (kind === 1) this.fail(failure);
-    else this.succeed(what);
+    else this.succeed(this.shape.value(what, 0));
   }
 
   start(id, detail) {
@@ -370,7 +375,13 @@ async function runLoad(key, id, load, running) {
 
 /** Everything that came in from elsewhere. */
 function onWake() {
-  for (const [kind, number, what, answer] of native.readNews()) {
+  const others = native.readNews(tray);
+  const count = tray[0];
+  for (let at = 1; at <= count * 7; at += 7) {
+    const call = calls[tray[at]];
+    call?.succeed(call.shape.value(tray, at + 1));
+  }
+  for (const [kind, number, what, answer] of others) {
     switch (kind) {
       case 0: calls[number]?.obey(what, answer); break;
       case 1: startLoad(number, what); break;
@@ -395,7 +406,7 @@ function ours(signal, begin) {
   return through(OURS, undefined, signal, begin);
 }
 
-/** Runs `fn` as `shape` says. Whatever is wrong at once is a rejection, too. */
+/** Runs `fn` as `shape` says. Whatever is wrong at once is a rejection, too; what is there at once is no promise. */
 function through(shape, fn, signal, begin) {
   if (signal?.aborted) return Promise.reject(new CancelledError('the caller gave up', { code: 'CANCELLED', cause: signal.reason }));
   let word;
@@ -404,7 +415,7 @@ function through(shape, fn, signal, begin) {
   } catch (raised) {
     return Promise.reject(thrown(raised));
   }
-  return new Call(shape, fn, signal).adopt(word);
+  return word === TOLD ? shape.value(tray, 0) : new Call(shape, fn, signal).adopt(word);
 }
 
-module.exports = { Call, Shape, calls, keep, kept, listen, listeners, ours, through, messageOf, FIRST_IS_DONE, RUN, QUICK };
+module.exports = { Call, Shape, calls, keep, kept, listen, listeners, ours, tray, through, messageOf, FIRST_IS_DONE, RUN, QUICK };

@@ -4,19 +4,34 @@
  */
 const { ask, wrongType } = require('./errors.js');
 const given = require('./arguments.js');
-const { ours } = require('./calls.js');
+const { Shape, ours, through, tray } = require('./calls.js');
 const { Guard, behind, guarded } = require('./guard.js');
 
 const DECIDED_BY = ['server', 'denyCache', 'local', 'awayOpen'];
 
-function verdict([granted, capacity, remaining, retryAfterMs, resetAfterMs, decidedBy]) {
+function verdict(numbers, from) {
+  const granted = numbers[from];
+  const capacity = numbers[from + 1];
+  const remaining = numbers[from + 2];
+  const retryAfterMs = numbers[from + 3];
+  const resetAfterMs = numbers[from + 4];
   return {
     granted, isGranted: granted > 0, capacity, remaining, retryAfterMs: retryAfterMs < 0 ? null : retryAfterMs, resetAfterMs,
-    decidedBy: DECIDED_BY[decidedBy],
+    decidedBy: DECIDED_BY[numbers[from + 5]],
   };
 }
 
+/** Questions that are answered with a verdict. */
+class Asking extends Shape {
+  value(numbers, from) { return verdict(numbers, from); }
+}
+const ASKING = new Asking();
+
 const WATCHED = ['signal'];
+
+function signalOf(options) {
+  return options === undefined ? undefined : given.signal(given.only('options', options, WATCHED).signal);
+}
 
 class Limiter {
   constructor(client, name, limit) {
@@ -32,35 +47,30 @@ class Limiter {
   async check(key, cost = 1, options) {
     given.text('key', key);
     given.whole('cost', cost);
-    return verdict(await this._ask(options, () => this._inner.check(key, cost)));
+    return await through(ASKING, undefined, signalOf(options), () => this._inner.check(key, cost, tray));
   }
 
   async acquire(key, cost = 1, options) {
     given.text('key', key);
     given.whole('cost', cost);
-    await this._ask(options, () => this._inner.acquire(key, cost));
+    await ours(signalOf(options), () => this._inner.acquire(key, cost));
   }
 
   async upTo(key, most, options) {
     given.text('key', key);
     given.whole('most', most);
-    return verdict(await this._ask(options, () => this._inner.upTo(key, most)));
+    return await through(ASKING, undefined, signalOf(options), () => this._inner.upTo(key, most, tray));
   }
 
   async peek(key, options) {
     given.text('key', key);
-    return verdict(await this._ask(options, () => this._inner.peek(key)));
+    return await through(ASKING, undefined, signalOf(options), () => this._inner.peek(key, tray));
   }
 
   async refund(key, cells, options) {
     given.text('key', key);
     given.whole('cells', cells);
-    return verdict(await this._ask(options, () => this._inner.refund(key, cells)));
-  }
-
-  _ask(options, begin) {
-    const signal = options === undefined ? undefined : given.signal(given.only('options', options, WATCHED).signal);
-    return ours(signal, begin);
+    return await through(ASKING, undefined, signalOf(options), () => this._inner.refund(key, cells, tray));
   }
 }
 guarded(Limiter);
@@ -76,7 +86,7 @@ async function checkAll(client, limits, cost = 1, options) {
   given.whole('cost', cost);
   const signal = given.signal(given.only('options', options, WATCHED).signal);
   const [[granted, refusedBy], binding, ...each] = await ours(signal, () => client.checkAll(all.map(([limiter]) => limiter._inner), all.map(([, key]) => key), cost));
-  return { granted, isGranted: granted > 0, refusedBy: refusedBy < 0 ? null : refusedBy, binding: verdict(binding), each: each.map(verdict) };
+  return { granted, isGranted: granted > 0, refusedBy: refusedBy < 0 ? null : refusedBy, binding: verdict(binding, 0), each: each.map((numbers) => verdict(numbers, 0)) };
 }
 
 const per = (period) => (limit, more) => {

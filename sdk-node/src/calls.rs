@@ -1,7 +1,7 @@
 //! What JavaScript says about calls that are under way: an attempt is settled, a call is cancelled, orders are taken.
 
 use bytes::Bytes;
-use napi::bindgen_prelude::{Array, Buffer, Env, Function, JsValue, Object, Undefined, Unknown};
+use napi::bindgen_prelude::{Array, Buffer, Env, Float64ArraySlice, Function, JsValue, Object, Undefined, Unknown};
 use napi_derive::napi;
 use resil::Failure;
 
@@ -9,7 +9,7 @@ use crate::convert::bigint;
 use crate::errors::{OwnError, failure, own, parts};
 use crate::executor::desk::{Detail, Done, Order};
 use crate::executor::mailbox::Event;
-use crate::executor::{Answer, News, Word, cancel, open, read_letters, settle, take, take_forgotten};
+use crate::executor::{Answer, News, Numbers, Word, cancel, open, read_letters, settle, take, take_forgotten};
 use crate::thrown::{Kept, Thrown};
 use std::sync::Arc;
 
@@ -76,11 +76,27 @@ pub fn take_orders<'env>(env: &'env Env, key: u32) -> napi::Result<Array<'env>> 
     Ok(both)
 }
 
-/// Everything that came in from other threads: `[kind, number, orders or event, answer]` each.
+/// Everything that came in from other threads: `[kind, number, orders or event, answer]` each. But calls that ended with
+/// numbers are put on the tray: how many first, then of each its key and its numbers.
 #[napi]
-pub fn read_news<'env>(env: &'env Env) -> napi::Result<Array<'env>> {
+pub fn read_news<'env>(env: &'env Env, mut tray: Float64ArraySlice<'_>) -> napi::Result<Array<'env>> {
+    // SAFETY: nothing of JavaScript runs before this returns, so nobody else looks at it.
+    let tray = unsafe { tray.as_mut() };
     let mut all = env.create_array(0)?;
+    let (count, mut places) = match tray.split_first_mut() {
+        Some((count, rest)) => (count, rest.chunks_exact_mut(1 + size_of::<Numbers>() / size_of::<f64>())),
+        None => return Err(napi::Error::from_reason("there is no tray")),
+    };
+    *count = 0.0;
     for news in read_letters()? {
+        if let News::Call { key, answer: Some(Answer::Numbers(numbers)), .. } = &news
+            && let Some(place) = places.next()
+        {
+            place[0] = f64::from(*key);
+            place[1..].copy_from_slice(numbers);
+            *count += 1.0;
+            continue;
+        }
         let mut one = env.create_array(0)?;
         match news {
             News::Call { key, orders, answer } => {
@@ -175,6 +191,10 @@ fn answered<'env>(env: &'env Env, answer: Answer) -> napi::Result<Array<'env>> {
             one.insert(2)?;
             // SAFETY: the value was made by this environment, in this call.
             one.insert(unsafe { Unknown::from_raw_unchecked(env.raw(), convert(env)?) })?;
+        }
+        Answer::Numbers(numbers) => {
+            one.insert(2)?;
+            one.insert(numbers.to_vec())?;
         }
     }
     Ok(one)

@@ -35,7 +35,12 @@ pub enum Answer {
     Failed(Failure<Thrown>),
     /// With a value of ours.
     Value(Converted),
+    /// With a few numbers of ours, which fit onto the tray.
+    Numbers(Numbers),
 }
+
+/// What a verdict is made of.
+pub type Numbers = [f64; 6];
 
 impl From<Settled> for Answer {
     fn from(settled: Settled) -> Self {
@@ -76,6 +81,8 @@ const ORDERS: Word = 3;
 pub const FAILED: Word = 4;
 /// Run the function: the call is on its short way, under the number above. See `quick`.
 pub const QUICK: Word = 5;
+/// It ended at once, and what with is on the tray.
+pub const TOLD: Word = 6;
 
 struct Slot {
     desk: Arc<Desk>,
@@ -334,6 +341,20 @@ pub fn take(key: u32) -> napi::Result<(Vec<Order>, Option<Answer>)> {
             executor.retire(key);
         }
         (orders, answer)
+    })
+}
+
+/// The numbers that a call ended with when it was begun. It is over then.
+pub fn take_numbers(word: Word) -> napi::Result<Option<Numbers>> {
+    if word & 7 != ORDERS {
+        return Ok(None);
+    }
+    let key = word >> 3;
+    with(|executor| {
+        let slot = executor.slot(key)?;
+        let Some(Answer::Numbers(numbers)) = slot.answer else { return None };
+        executor.retire(key);
+        Some(numbers)
     })
 }
 
