@@ -33,7 +33,7 @@ fn tables(rounds: &str) -> Result<String, String> {
     let (ours, plain) = (Server::fresh(), Server::start(Options::default().without_module()));
     let program = place.join("main.mjs");
     let urls = [ours.url(), plain.url()];
-    foreign::run(Command::new("node").arg("--expose-gc").arg(program).args(urls).arg(rounds))
+    foreign::run(Command::new("node").arg(program).args(urls).arg(rounds))
 }
 
 /// The library of a release build. `RESIL_NODE` names one built elsewhere.

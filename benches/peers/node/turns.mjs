@@ -22,7 +22,6 @@ export async function inTurns(ways, rounds) {
     for (let turn = 0; turn < names.length; turn += 1) {
       const name = names[(turn + round) % names.length];
       found[name][round] = await ways[name]();
-      globalThis.gc?.();
     }
     if (round === rounds - 1) process.stderr.write(`node: ${rounds} rounds\n`);
   }
