@@ -1,5 +1,5 @@
 /**
- * The JavaScript in the pages of the Node SDK runs as it stands. Where a line logs something and a comment beside it says what, that
+ * The JavaScript in the README and in the pages of the Node SDK runs as it stands. Where a line logs something and a comment beside it says what, that
  * is what it logs; comments on lines of their own after the last one continue it.
  */
 import assert from 'node:assert/strict';
@@ -41,7 +41,7 @@ async function run(code) {
   return { status, out: Buffer.concat(out).toString(), problems: Buffer.concat(problems).toString() };
 }
 
-for (const page of ['../docs/sdk-node.md', 'README.md']) {
+for (const page of ['../README.md', '../docs/sdk-node.md', 'README.md']) {
   describe(page, () => {
     const all = blocks(page);
     test('there is something to run', () => assert.ok(all.length >= 1));
