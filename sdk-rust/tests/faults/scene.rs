@@ -10,7 +10,7 @@ use resil_harness::{Options, Server, ok};
 pub const BOUND: Duration = Duration::from_secs(30);
 
 /// What a loaded machine may add to a time that was promised.
-pub const SLACK: Duration = Duration::from_millis(900);
+pub const SLACK: Duration = Duration::from_millis(400);
 
 pub fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
