@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use napi::bindgen_prelude::{Buffer, Env, Object, ToNapiValue};
 use napi::sys;
-use resil::{Code, Error, Failure, Leased};
+use resil::{Code, Error, Failure};
 
 use crate::convert::millis;
 use crate::thrown::Thrown;
@@ -84,29 +84,6 @@ pub fn refuse(env: &Env, error: &Error) -> napi::Error {
 /// The error that JavaScript gives back; `None` if it is none of ours.
 pub fn own(given: &OwnError) -> Option<Error> {
     let code = Code::all().find(|code| code.text() == given.code)?;
-    let name = || given.name.clone().unwrap_or_default().into();
     let retry_after = given.retry_after_ms.and_then(|ms| Duration::try_from_secs_f64(ms / 1_000.0).ok());
-    Some(match code {
-        Code::CircuitOpen => Error::CircuitOpen { name: name(), retry_after },
-        Code::RateLimitExceeded => Error::RateLimitExceeded { name: name(), retry_after },
-        Code::Timeout => Error::Timeout { after: Duration::ZERO },
-        Code::BulkheadFull => Error::BulkheadFull { name: name(), retry_after },
-        Code::RetryExhausted => Error::RetryExhausted { attempts: 0 },
-        Code::InvalidPolicy => Error::InvalidPolicy { field: String::new(), reason: given.message.clone() },
-        Code::InvalidArgument => Error::InvalidArgument(given.message.clone()),
-        Code::LockTimeout => Error::LockTimeout { name: name(), waited: Duration::ZERO, retry_after },
-        Code::LockLost => Error::LockLost { what: Leased::Lock, name: name(), reason: "it was lost" },
-        Code::Deadlock => Error::Deadlock { name: name() },
-        Code::IdempotencyBusy => Error::IdempotencyBusy { name: name(), retry_after },
-        Code::IdempotencyMismatch => Error::IdempotencyMismatch { name: name() },
-        Code::IdempotencyHeld => Error::IdempotencyHeld { name: name(), attempt: 0 },
-        Code::LoadFailed => Error::LoadFailed { name: name(), message: given.message.clone() },
-        Code::BackendUnavailable => Error::BackendUnavailable("it cannot be reached"),
-        Code::ModuleMissing => Error::ModuleMissing,
-        Code::PermissionDenied => Error::PermissionDenied("that"),
-        Code::Cancelled => Error::Cancelled,
-        Code::ShuttingDown => Error::ShuttingDown,
-        Code::Panicked => Error::Panicked(given.message.clone()),
-        _ => Error::Internal(given.message.clone()),
-    })
+    Some(Error::told(code, given.name.as_deref().unwrap_or_default(), &given.message, retry_after))
 }

@@ -10,7 +10,7 @@ use resil::breaker::{Breaker, Force, Permit};
 
 use crate::answer::{Answer, Running, drive, refuse_to_block};
 use crate::around::{Around, Runs};
-use crate::convert::{optional_seconds, text};
+use crate::convert::{flag, optional_seconds, text};
 use crate::entered::{Entered, Who};
 use crate::errors::{raised_later, wrong_value};
 use crate::judge::Judge;
@@ -262,10 +262,6 @@ impl PyBreaker {
     fn __repr__(&self) -> String {
         format!("<resil.Breaker {:?}>", self.breaker.name())
     }
-}
-
-fn flag(flag: bool) -> PyResult<Py<PyAny>> {
-    Python::attach(|py| Ok(flag.into_pyobject(py)?.to_owned().into_any().unbind()))
 }
 
 /// Leave to make one call. Forgotten without a word, the call was cancelled.

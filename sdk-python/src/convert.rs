@@ -141,3 +141,8 @@ pub fn plain(py: Python<'_>, value: &Value) -> PyResult<Py<PyAny>> {
         }
     }
 }
+
+/// Inside of a future.
+pub fn flag(flag: bool) -> PyResult<Py<PyAny>> {
+    Python::attach(|py| Ok(flag.into_pyobject(py)?.to_owned().into_any().unbind()))
+}

@@ -8,7 +8,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
-use resil::{Code, Error, Leased};
+use resil::{Code, Error};
 
 /// The class of a code.
 fn class<'py>(py: Python<'py>, code: Code) -> PyResult<Bound<'py, PyAny>> {
@@ -85,33 +85,7 @@ pub fn ours(py: Python<'_>, error: &PyErr) -> Option<Error> {
     let message: String = value.getattr(intern!(py, "message")).ok()?.extract().unwrap_or_default();
     let details = value.getattr(intern!(py, "details")).ok()?;
     let name: String = details.get_item("name").and_then(|name| name.extract()).unwrap_or_default();
-    let name: Arc<str> = name.into();
-    Some(match code {
-        Code::CircuitOpen => Error::CircuitOpen { name, retry_after },
-        Code::RateLimitExceeded => Error::RateLimitExceeded { name, retry_after },
-        Code::Timeout => Error::Timeout { after: Duration::ZERO },
-        Code::BulkheadFull => Error::BulkheadFull { name, retry_after },
-        Code::RetryExhausted => Error::RetryExhausted { attempts: 0 },
-        Code::InvalidPolicy => {
-            let (field, reason) = message.split_once(' ').unwrap_or((&message, ""));
-            Error::InvalidPolicy { field: field.to_owned(), reason: reason.to_owned() }
-        }
-        Code::InvalidArgument => Error::InvalidArgument(message),
-        Code::LockTimeout => Error::LockTimeout { name, waited: Duration::ZERO, retry_after },
-        Code::LockLost => Error::LockLost { what: Leased::Lock, name, reason: "" },
-        Code::Deadlock => Error::Deadlock { name },
-        Code::IdempotencyBusy => Error::IdempotencyBusy { name, retry_after },
-        Code::IdempotencyMismatch => Error::IdempotencyMismatch { name },
-        Code::IdempotencyHeld => Error::IdempotencyHeld { name, attempt: 0 },
-        Code::LoadFailed => Error::LoadFailed { name, message },
-        Code::BackendUnavailable => Error::BackendUnavailable(""),
-        Code::ModuleMissing => Error::ModuleMissing,
-        Code::PermissionDenied => Error::PermissionDenied(""),
-        Code::Cancelled => Error::Cancelled,
-        Code::ShuttingDown => Error::ShuttingDown,
-        Code::Panicked => Error::Panicked(message),
-        _ => Error::Internal(message),
-    })
+    Some(Error::told(code, &name, &message, retry_after))
 }
 
 /// For `?` where nobody can be raised to but the caller.

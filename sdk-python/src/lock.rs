@@ -10,7 +10,7 @@ use resil::lock::{Held, Lock, LockGuard, Released};
 
 use crate::answer::{Answer, Running, drive, refuse_to_block};
 use crate::around::{Around, Runs};
-use crate::convert::{optional_seconds, seconds, text, whole};
+use crate::convert::{flag, optional_seconds, seconds, text, whole};
 use crate::entered::{Entered, Who};
 use crate::errors::{exception, raised_later};
 use crate::lost::{Lost, Watch, held};
@@ -208,10 +208,6 @@ impl PyLock {
     fn __repr__(&self) -> String {
         format!("<resil.Lock {:?}>", self.lock.name())
     }
-}
-
-fn flag(flag: bool) -> PyResult<Py<PyAny>> {
-    Python::attach(|py| Ok(flag.into_pyobject(py)?.to_owned().into_any().unbind()))
 }
 
 /// A lock that is held. Forgotten, it is released in the background.

@@ -3,6 +3,8 @@
 //! [`Error`] is what Resil itself has to say. Whatever runs a function of yours returns [`Failure`], which is either
 //! that or your own error, untouched. Messages never contain addresses, secrets or stack traces.
 
+mod told;
+
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -1,0 +1,69 @@
+//! An error that went through another language, and comes back as what a binding can tell of it.
+//!
+//! A policy around a policy judges an error by its code and by when to come back. Both survive; numbers that nobody judges
+//! by (how long it was waited, how many attempts there were) do not.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Code, Error, Leased};
+
+impl Error {
+    /// The error of this code. `name` is what it is about, `message` its whole text.
+    pub fn told(code: Code, name: &str, message: &str, retry_after: Option<Duration>) -> Self {
+        let (name, message): (Arc<str>, String) = (name.into(), message.to_owned());
+        match code {
+            Code::CircuitOpen => Self::CircuitOpen { name, retry_after },
+            Code::RateLimitExceeded => Self::RateLimitExceeded { name, retry_after },
+            Code::Timeout => Self::Timeout { after: Duration::ZERO },
+            Code::BulkheadFull => Self::BulkheadFull { name, retry_after },
+            Code::RetryExhausted => Self::RetryExhausted { attempts: 0 },
+            Code::InvalidPolicy => {
+                let (field, reason) = message.split_once(' ').unwrap_or((&message, ""));
+                Self::InvalidPolicy { field: field.to_owned(), reason: reason.to_owned() }
+            }
+            Code::InvalidArgument => Self::InvalidArgument(message),
+            Code::LockTimeout => Self::LockTimeout { name, waited: Duration::ZERO, retry_after },
+            Code::LockLost => Self::LockLost { what: Leased::Lock, name, reason: "it was lost" },
+            Code::Deadlock => Self::Deadlock { name },
+            Code::IdempotencyBusy => Self::IdempotencyBusy { name, retry_after },
+            Code::IdempotencyMismatch => Self::IdempotencyMismatch { name },
+            Code::IdempotencyHeld => Self::IdempotencyHeld { name, attempt: 0 },
+            Code::LoadFailed => Self::LoadFailed { name, message },
+            Code::BackendUnavailable => Self::BackendUnavailable("it was away"),
+            Code::ModuleMissing => Self::ModuleMissing,
+            Code::PermissionDenied => Self::PermissionDenied("that"),
+            Code::Cancelled => Self::Cancelled,
+            Code::ShuttingDown => Self::ShuttingDown,
+            Code::Panicked => Self::Panicked(message),
+            Code::Internal => Self::Internal(message),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_comes_back_with_its_code_and_when_to_ask_again() {
+        let after = Some(Duration::from_secs(3));
+        for code in Code::all() {
+            let told = Error::told(code, "orders", "retry.maxAttempts must be from 1 to 100", after);
+            assert_eq!(told.code(), code);
+            let names_it = told.to_string().contains("orders");
+            let keeps_time = told.retry_after() == after;
+            let waits = [
+                Code::CircuitOpen,
+                Code::RateLimitExceeded,
+                Code::BulkheadFull,
+                Code::LockTimeout,
+                Code::IdempotencyBusy,
+            ];
+            assert_eq!(keeps_time, waits.contains(&code), "{code:?}");
+            assert!(names_it || !waits.contains(&code), "{code:?}");
+        }
+        let field = Error::told(Code::InvalidPolicy, "", "retry.maxAttempts must be from 1 to 100", None);
+        assert_eq!(field.to_string(), "retry.maxAttempts must be from 1 to 100");
+    }
+}
