@@ -3,6 +3,8 @@
 //! Everything here that waits or measures asks a [`Clock`]. The system's is monotonic and sleeps with tokio. A driven one
 //! (see [`testing`](crate::testing)) stands still until it is told to go on, and wakes whoever slept until then.
 
+mod counter;
+
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
@@ -46,6 +48,21 @@ struct Beginning {
     epoch_us: u64,
 }
 
+/// In 64 bits that is enough until the year 2554.
+fn since_epoch_ns() -> u64 {
+    let beginning = beginning();
+    let since_beginning = u64::try_from(beginning.at.elapsed().as_nanos()).unwrap_or(u64::MAX);
+    since_beginning.saturating_add(beginning.epoch_us.saturating_mul(1_000))
+}
+
+impl Driven {
+    #[cold]
+    fn since_epoch_us(&self) -> u64 {
+        let since_beginning = u64::try_from(self.0.lock().now.as_micros()).unwrap_or(u64::MAX);
+        since_beginning.saturating_add(beginning().epoch_us)
+    }
+}
+
 impl Clock {
     /// The machine's.
     pub fn system() -> Self {
@@ -66,12 +83,14 @@ impl Clock {
         }
     }
 
-    /// The same moment as the state machines count it: microseconds since the epoch, never set back.
+    /// The same moment as the state machines count it: microseconds since the epoch, never set back by more than one of them.
+    #[inline(always)]
     pub(crate) fn core_now(&self) -> CoreInstant {
-        let since_beginning = self.now();
-        // In 64 bits: that is enough for the next 292,000 years.
-        let us = since_beginning.as_secs().saturating_mul(1_000_000) + u64::from(since_beginning.subsec_micros());
-        CoreInstant::from_us(i64::try_from(us.saturating_add(beginning().epoch_us)).unwrap_or(i64::MAX))
+        let us = match &self.0 {
+            None => counter::now_ns(since_epoch_ns) / 1_000,
+            Some(driven) => driven.since_epoch_us(),
+        };
+        CoreInstant::from_us(i64::try_from(us).unwrap_or(i64::MAX))
     }
 
     pub fn sleep(&self, span: Duration) -> Sleep {
