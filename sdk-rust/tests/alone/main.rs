@@ -17,6 +17,7 @@ mod http;
 mod idempotency;
 mod limiter;
 mod lock;
+mod outside;
 mod policies;
 mod policies_bulkhead;
 mod policies_metrics;

@@ -63,7 +63,12 @@ struct Supervised(Arc<Shared>);
 impl Drop for Supervised {
     fn drop(&mut self) {
         let Self(shared) = self;
-        shared.publish(Standing::Away(if shared.closing.is_cancelled() { CLOSED } else { RUNTIME_ENDED }));
+        let why = if shared.closing.is_cancelled() { CLOSED } else { RUNTIME_ENDED };
+        if why == RUNTIME_ENDED {
+            // Whoever goes on without a server would not notice.
+            tracing::error!(reason = %why, "nobody looks after the connection any more");
+        }
+        shared.publish(Standing::Away(why));
         shared.waiting.clear();
     }
 }

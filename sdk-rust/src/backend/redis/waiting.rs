@@ -31,7 +31,7 @@ use super::slots::Slots;
 use super::speech::{packed, understood};
 use super::supervisor::Shared;
 use super::trouble::{CLOSED, Trouble, judged};
-use super::{Redis, read};
+use super::{Redis, in_a_runtime, read};
 use crate::backend::Reach;
 use crate::error::Error;
 
@@ -137,6 +137,7 @@ impl Redis {
         replicas: u32,
         patience: Duration,
     ) -> Result<(Answer, u32), Error> {
+        in_a_runtime()?;
         let shared = &*self.shared;
         let session = shared.session()?;
         let deadline = Instant::now() + patience + shared.command_timeout + SLACK;
