@@ -219,7 +219,7 @@ impl Asking<'_, '_> {
                 return Err(trouble.into_error(self.command.key()));
             }
             if !matches!(trouble, Trouble::Moved { .. } | Trouble::Ask { .. }) || pause_max > PAUSE_BASE {
-                sleep(pause_max.mul_f64(rand::random::<f64>()).min(self.left())).await;
+                sleep(pause_max.mul_f64(self.shared.random.unit()).min(self.left())).await;
             }
             pause_max = (pause_max * 2).min(PAUSE_MAX);
         }
