@@ -43,6 +43,8 @@ use super::trouble::Trouble;
 const READ_AT_ONCE: usize = 64 * 1024;
 /// With so many sent and not answered nothing more is sent: somebody reads, and says nothing.
 const UNANSWERED_MAX: usize = 1 << 16;
+/// So many are answered before what they ask next is sent: the server is not to stand still while all others are told.
+const ANSWERED_AT_ONCE: usize = 16;
 /// Buffers that grew beyond this are given back when they are empty.
 const KEPT_BYTES: usize = 256 * 1024;
 
@@ -214,21 +216,31 @@ impl Future for Driver {
 struct Over;
 
 impl Driver {
-    /// As far as it goes without waiting.
+    /// As far as it goes without waiting. What is asked goes first: the server works on it while others are answered.
     fn go_on(&mut self, context: &mut Context<'_>) -> Result<(), Over> {
-        while let Poll::Ready(arrived) = self.inbox.fill(&mut self.stream, context) {
-            arrived?;
-            self.hand_out()?;
-        }
         loop {
-            if self.outgoing.is_empty() && !self.take_up(context) {
+            self.send(context)?;
+            if self.hand_out()? == Handed::Enough {
+                // Those who were answered run now, and ask again.
+                self.let_others = true;
+                context.waker().wake_by_ref();
                 return Ok(());
             }
-            match self.outgoing.write(&mut self.stream, context) {
-                Poll::Ready(written) => written?,
+            match self.inbox.fill(&mut self.stream, context) {
+                Poll::Ready(arrived) => arrived?,
                 Poll::Pending => return Ok(()),
             }
         }
+    }
+
+    fn send(&mut self, context: &mut Context<'_>) -> Result<(), Over> {
+        while !self.outgoing.is_empty() || self.take_up(context) {
+            match self.outgoing.write(&mut self.stream, context) {
+                Poll::Ready(written) => written?,
+                Poll::Pending => break,
+            }
+        }
+        Ok(())
     }
 
     /// Moves what is unsent to what is being sent. False if nothing is to be sent now.
@@ -236,6 +248,7 @@ impl Driver {
         let mut papers = self.desk.papers.lock();
         let papers = &mut *papers;
         if papers.unsent.is_empty() || self.sent.len() >= UNANSWERED_MAX {
+            self.let_others = false;
             return false;
         }
         let is_alone = papers.unsent.len() == 1 && self.sent.is_empty();
@@ -256,24 +269,37 @@ impl Driver {
         true
     }
 
-    /// Everything that is whole goes to whoever asked for it.
-    fn hand_out(&mut self) -> Result<(), Over> {
+    /// What is whole goes to whoever asked for it, to some of them at a time.
+    fn hand_out(&mut self) -> Result<Handed, Over> {
         let mut rest = &self.inbox.bytes[self.inbox.start..self.inbox.end];
-        let read = loop {
+        let mut answered = 0;
+        let handed = loop {
+            if answered == ANSWERED_AT_ONCE {
+                break Ok(Handed::Enough);
+            }
             match resp::read(&mut rest) {
                 Ok(Said::Push) => {}
                 Ok(Said::Reply(answer)) => {
                     let Some(asker) = self.sent.pop_front() else { break Err(Over) };
                     // He may have gone.
                     let _ = asker.send(answer);
+                    answered += 1;
                 }
-                Err(Unread::Incomplete) => break Ok(()),
+                Err(Unread::Incomplete) => break Ok(Handed::All),
                 Err(Unread::Garbled) => break Err(Over),
             }
         };
         self.inbox.start = self.inbox.end - rest.len();
-        read
+        handed
     }
+}
+
+/// How far answers were handed out.
+#[derive(PartialEq, Eq)]
+enum Handed {
+    All,
+    /// There may be more.
+    Enough,
 }
 
 impl Papers {
