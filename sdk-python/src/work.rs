@@ -19,7 +19,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyTuple};
 use resil::{Error, Failure};
 
-use crate::answer::Running;
+use crate::drive::Running;
 use crate::event_loop::EventLoop;
 use crate::kind::is_coroutine;
 use crate::stage::Stage;
@@ -82,8 +82,9 @@ impl Work {
         Attempt { work: Arc::clone(self), first: Some(first), state: State::New }
     }
 
-    pub fn arguments<'py>(&self, py: Python<'py>) -> (Bound<'py, PyTuple>, Option<&Bound<'py, PyDict>>) {
-        (self.args.bind(py).clone(), self.kwargs.as_ref().map(|kwargs| kwargs.bind(py)))
+    /// What another function says to the same arguments.
+    pub fn asked<'py>(&self, py: Python<'py>, function: &Py<PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        function.bind(py).call(self.args.bind(py), self.kwargs.as_ref().map(|kwargs| kwargs.bind(py)))
     }
 
     fn call(&self, py: Python<'_>, first: Option<Py<PyAny>>) -> PyResult<Py<PyAny>> {
@@ -140,14 +141,11 @@ impl Work {
             Ok(value) => return Ok(value),
             Err(error) => error,
         };
-        let ours = match crate::errors::ours(py, &error) {
-            Some(ours) => ours,
-            None if error.is_instance_of::<PyException>(py) => return Err(Failure::Inner(error)),
-            // Not an error of the call: whoever raised it wants out.
-            None => Error::Cancelled,
-        };
-        *self.seen.lock() = Some((ours.clone(), error));
-        Err(Failure::Resil(ours))
+        let (failure, original) = failure(py, error);
+        if let (Failure::Resil(ours), Some(original)) = (&failure, original) {
+            *self.seen.lock() = Some((ours.clone(), original));
+        }
+        Err(failure)
     }
 
     /// What the whole came to, as the user is to see it.
@@ -180,6 +178,16 @@ impl Work {
                 crate::errors::exhausted(py, attempts, retry_after, cause)
             }
         }
+    }
+}
+
+/// An exception as policies are to see it; and itself, if they do not.
+pub fn failure(py: Python<'_>, error: PyErr) -> (Failure<PyErr>, Option<PyErr>) {
+    match crate::errors::ours(py, &error) {
+        Some(ours) => (Failure::Resil(ours), Some(error)),
+        None if error.is_instance_of::<PyException>(py) => (Failure::Inner(error), None),
+        // Not an error of the call: whoever raised it wants out.
+        None => (Failure::Resil(Error::Cancelled), Some(error)),
     }
 }
 
