@@ -9,10 +9,8 @@ use resil::cache::{Cached, Loaded};
 use resil::{Error, Failure};
 
 use crate::answer::Answer;
-use crate::around::Around;
 use crate::codec::Codec;
-use crate::key_of::KeyOf;
-use crate::loading::{Keyed, Shelf, Store, Trouble, value, whole};
+use crate::loading::{PyKeyedCached, Shelf, Store, Trouble, value, whole};
 use crate::runtime::Generation;
 use crate::settings::{read, spelled};
 
@@ -85,10 +83,8 @@ impl PyCached {
     }
 
     /// As a decorator: the function is the loader of `key`, which is text or a function of its arguments.
-    fn by(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<Py<PyKeyedCached>> {
-        let keyed = Keyed { store: self.0.clone(), key: KeyOf::read("key", key)?, give: value };
-        let around = Around::new("a cached call", keyed);
-        Py::new(py, PyClassInitializer::from(around).add_subclass(PyKeyedCached))
+    fn by(&self, key: &Bound<'_, PyAny>) -> PyResult<Py<PyKeyedCached>> {
+        self.0.by(key, value)
     }
 
     /// What was loaded before is not returned to anybody who asks from now on. Whether there was anything.
@@ -101,7 +97,3 @@ impl PyCached {
         self.0.invalidated_softly("cached.invalidate_soft()", key)
     }
 }
-
-/// A cache for one key; `cached.by(key)` makes it.
-#[pyclass(module = "resil", name = "KeyedCached", extends = Around, frozen)]
-pub struct PyKeyedCached;

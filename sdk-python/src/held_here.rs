@@ -14,7 +14,7 @@ use resil::lock::{Held, LockGuard};
 
 use crate::drive::Running;
 use crate::entered::Who;
-use crate::slot::Slot;
+use crate::slot::{IsGone, Slot};
 
 struct Inside {
     id: u64,

@@ -3,7 +3,7 @@
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Poll, ready};
+use std::task::{Poll, Waker};
 
 use futures_util::stream::{self, Stream};
 use parking_lot::Mutex;
@@ -106,6 +106,8 @@ enum State {
     Running {
         results: Results,
         broken: Broken,
+        /// Who asked last, to be told if it is closed meanwhile.
+        asked_by: Option<Waker>,
     },
     Over,
 }
@@ -120,7 +122,7 @@ impl State {
             Order::OfItems => Box::pin(dispatcher.stream(items, work)),
             Order::OfCompletion => Box::pin(dispatcher.stream_unordered(items, work)),
         };
-        Ok(Self::Running { results, broken })
+        Ok(Self::Running { results, broken, asked_by: None })
     }
 }
 
@@ -147,12 +149,16 @@ impl PyItemResults {
                 Ok(begun) => begun,
                 Err(error) => return Poll::Ready(Err(error)),
             };
-            let State::Running { results, broken } = &mut *state else {
+            let State::Running { results, broken, asked_by } = &mut *state else {
                 return Poll::Ready(Python::attach(|py| Ok(py.None())));
             };
-            let result = match ready!(results.as_mut().poll_next(context)) {
-                Some(result) => Python::attach(|py| Ok(PyItemResult::told(py, result)?.into_any())),
-                None => {
+            let result = match results.as_mut().poll_next(context) {
+                Poll::Pending => {
+                    *asked_by = Some(context.waker().clone());
+                    return Poll::Pending;
+                }
+                Poll::Ready(Some(result)) => Python::attach(|py| Ok(PyItemResult::told(py, result)?.into_any())),
+                Poll::Ready(None) => {
                     let broken = broken.lock().take();
                     *state = State::Over;
                     broken.map_or_else(|| Python::attach(|py| Ok(py.None())), Err)
@@ -162,10 +168,13 @@ impl PyItemResults {
         }))
     }
 
+    /// What is running is dropped, where it can still spawn what it has to say.
     fn end(&self) -> PyResult<()> {
         let _inside = runtime::enter()?;
         let former = std::mem::replace(&mut *self.state.try_lock().ok_or_else(elsewhere)?, State::Over);
-        drop(former);
+        if let State::Running { asked_by: Some(waker), .. } = &former {
+            waker.wake_by_ref();
+        }
         Ok(())
     }
 }

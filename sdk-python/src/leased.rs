@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
-use resil::lock::Held;
+use resil::lock::{Held, Info};
 
 use crate::answer::Answer;
 use crate::block::{Enters, Entrant};
@@ -15,6 +15,7 @@ use crate::errors::{exception, raised_later};
 use crate::held_here::Mark;
 use crate::lost::Watch;
 use crate::runtime::Generation;
+use crate::settings::shown;
 use crate::slot::Slot;
 
 /// Something that is held for a time, and on which terms.
@@ -27,6 +28,9 @@ pub trait Leased: Clone + Send + Sync + 'static {
     fn let_go(guard: Self::Guard) -> impl Future<Output = Result<Option<Duration>, resil::Error>> + Send;
 
     fn held(guard: &Self::Guard) -> Held;
+
+    /// Who holds it and who waits.
+    fn info(self) -> impl Future<Output = Result<Info, resil::Error>> + Send;
 
     /// The guard as a Python object.
     fn shown(py: Python<'_>, slot: &Arc<Slot<Self::Guard>>, held: Held) -> PyResult<Py<PyAny>>;
@@ -54,6 +58,15 @@ pub struct Leases<L: Leased> {
 impl<L: Leased> Leases<L> {
     pub fn new(leased: L, generation: Generation, keeps_running: bool) -> Arc<Self> {
         Arc::new(Self { leased, generation, keeps_running, entered: Arc::default() })
+    }
+
+    pub fn info(&self, what: &'static str) -> PyResult<Answer> {
+        self.generation.check()?;
+        let asking = self.leased.clone().info();
+        Ok(Answer::new(what, async move {
+            let info = raised_later(asking.await)?;
+            Python::attach(|py| shown(py, &info))
+        }))
     }
 
     /// Asks by hand: a guard to let go of.

@@ -17,6 +17,7 @@ mod errors;
 mod event_loop;
 mod fallback;
 mod hedge;
+mod held;
 mod held_here;
 mod http;
 mod http_answers;
@@ -66,7 +67,7 @@ mod native {
     #[pymodule_export]
     use crate::bulkhead::{PyBulkhead, PyBulkheadPlace};
     #[pymodule_export]
-    use crate::cached::{PyCached, PyKeyedCached};
+    use crate::cached::PyCached;
     #[pymodule_export]
     use crate::client::{PyClient, connect};
     #[pymodule_export]
@@ -75,6 +76,8 @@ mod native {
     use crate::fallback::PyFallback;
     #[pymodule_export]
     use crate::hedge::PyHedge;
+    #[pymodule_export]
+    use crate::held::PyHeld;
     #[pymodule_export]
     use crate::http::{idempotency_key, problem, rate_limit_headers, request_fingerprint};
     #[pymodule_export]
@@ -90,7 +93,7 @@ mod native {
     #[pymodule_export]
     use crate::listeners::{close_transitions, next_transition};
     #[pymodule_export]
-    use crate::loading::PyLoaded;
+    use crate::loading::{PyKeyedCached, PyLoaded};
     #[pymodule_export]
     use crate::lock::{PyLock, PyLockGuard};
     #[pymodule_export]

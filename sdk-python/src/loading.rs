@@ -9,7 +9,7 @@ use resil::cache::Loaded;
 use resil::{Error, Failure};
 
 use crate::answer::Answer;
-use crate::around::Runs;
+use crate::around::{Around, Runs};
 use crate::codec::Codec;
 use crate::convert::{flag, text};
 use crate::drive::Running;
@@ -201,6 +201,13 @@ impl<S: Shelf> Store<S> {
         Ok(Answer::new(what, self.clone().fetch(text, kind, prepared, give)))
     }
 
+    /// Around a function, which is the loader.
+    pub fn by(&self, key: &Bound<'_, PyAny>, give: Give) -> PyResult<Py<PyKeyedCached>> {
+        let keyed = Keyed { store: self.clone(), key: KeyOf::read("key", key)?, give };
+        let around = Around::new("a cached call", keyed);
+        Py::new(key.py(), PyClassInitializer::from(around).add_subclass(PyKeyedCached))
+    }
+
     pub fn invalidated(&self, what: &'static str, key: &Bound<'_, PyAny>) -> PyResult<Answer> {
         self.generation.check()?;
         let (shelf, key) = (self.shelf.clone(), text("key", key)?);
@@ -215,10 +222,10 @@ impl<S: Shelf> Store<S> {
 }
 
 /// A cache around a function, which is the loader.
-pub struct Keyed<S> {
-    pub store: Store<S>,
-    pub key: KeyOf,
-    pub give: Give,
+struct Keyed<S> {
+    store: Store<S>,
+    key: KeyOf,
+    give: Give,
 }
 
 impl<S: Shelf> Runs for Keyed<S> {
@@ -234,3 +241,7 @@ impl<S: Shelf> Runs for Keyed<S> {
         self.key.traverse(visit)
     }
 }
+
+/// A cache for one key; `cached.by(key)` makes it.
+#[pyclass(module = "resil", name = "KeyedCached", extends = Around, frozen)]
+pub struct PyKeyedCached;

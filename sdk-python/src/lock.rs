@@ -6,7 +6,7 @@ use std::time::Duration;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use resil::lock::{Held, Lock, LockGuard, Released};
+use resil::lock::{Held, Info, Lock, LockGuard, Released};
 
 use crate::answer::Answer;
 use crate::around::{Around, Runs};
@@ -14,11 +14,11 @@ use crate::block::Block;
 use crate::convert::{flag, optional_seconds, seconds, text, whole};
 use crate::drive::Running;
 use crate::errors::raised_later;
+use crate::held::PyHeld;
 use crate::held_here::Mark;
 use crate::leased::{Leased, Leases, let_go};
-use crate::lost::Lost;
 use crate::runtime::Generation;
-use crate::settings::{read, shown, spelled};
+use crate::settings::{read, spelled};
 use crate::slot::{Lent, Slot};
 use crate::work::{Work, flat};
 
@@ -36,12 +36,17 @@ impl Leased for Lock {
         })
     }
 
+    async fn info(self) -> Result<Info, resil::Error> {
+        Lock::info(&self).await
+    }
+
     fn held(guard: &LockGuard) -> Held {
         guard.held()
     }
 
     fn shown(py: Python<'_>, slot: &Arc<Slot<LockGuard>>, held: Held) -> PyResult<Py<PyAny>> {
-        Ok(Py::new(py, PyLockGuard { slot: Arc::clone(slot), held })?.into_any())
+        let guard = PyLockGuard { slot: Arc::clone(slot), fence: held.fence() };
+        Ok(Py::new(py, PyHeld::new(slot, held).add_subclass(guard))?.into_any())
     }
 
     fn mark(py: Python<'_>, slot: &Arc<Slot<LockGuard>>, held: Held) -> PyResult<Option<Mark>> {
@@ -127,12 +132,7 @@ impl PyLock {
 
     /// Who holds it and who waits for it.
     fn info(&self) -> PyResult<Answer> {
-        self.0.generation.check()?;
-        let lock = self.0.leased.clone();
-        Ok(Answer::new("lock.info()", async move {
-            let info = raised_later(lock.info().await)?;
-            Python::attach(|py| shown(py, &info))
-        }))
+        self.0.info("lock.info()")
     }
 
     /// Takes it from whoever holds it. How many held it.
@@ -160,10 +160,10 @@ impl PyLock {
 }
 
 /// A lock that is held. Forgotten, it is released in the background.
-#[pyclass(module = "resil", name = "LockGuard", frozen)]
+#[pyclass(module = "resil", name = "LockGuard", extends = PyHeld, frozen)]
 pub struct PyLockGuard {
     slot: Arc<Slot<LockGuard>>,
-    held: Held,
+    fence: Option<u64>,
 }
 
 const RELEASED: &str = "this guard was released before";
@@ -179,25 +179,7 @@ impl PyLockGuard {
     /// Goes along with each write: the store refuses a number below the highest it has seen. None if the server is away.
     #[getter]
     fn fence(&self) -> Option<u64> {
-        self.held.fence()
-    }
-
-    /// Whether this process may believe that it holds it.
-    #[getter]
-    fn is_held(&self) -> bool {
-        !self.slot.is_gone() && self.held.is_held()
-    }
-
-    /// Seconds until it has to be heard of again.
-    #[getter]
-    fn remaining(&self) -> f64 {
-        self.held.remaining().as_secs_f64()
-    }
-
-    /// Set when it is lost.
-    #[getter]
-    fn lost(&self) -> Lost {
-        Lost(self.held.lost())
+        self.fence
     }
 
     /// The lease ends `lease` seconds from now, and is of that length from now on.
@@ -228,6 +210,6 @@ impl PyLockGuard {
     }
 
     fn __repr__(&self) -> String {
-        format!("<resil.LockGuard fence={:?}>", self.held.fence())
+        format!("<resil.LockGuard fence={:?}>", self.fence)
     }
 }

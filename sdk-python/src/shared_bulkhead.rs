@@ -5,18 +5,17 @@ use std::time::Duration;
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use resil::shared_bulkhead::{BulkheadGuard, Held, SharedBulkhead};
+use resil::shared_bulkhead::{BulkheadGuard, Held, Info, SharedBulkhead};
 
 use crate::answer::Answer;
 use crate::around::{Around, Runs};
 use crate::block::Block;
 use crate::convert::optional_seconds;
 use crate::drive::Running;
-use crate::errors::raised_later;
+use crate::held::PyHeld;
 use crate::leased::{Leased, Leases, let_go};
-use crate::lost::Lost;
 use crate::runtime::Generation;
-use crate::settings::{read, shown, spelled};
+use crate::settings::{read, spelled};
 use crate::slot::Slot;
 use crate::work::{Work, flat};
 
@@ -31,12 +30,17 @@ impl Leased for SharedBulkhead {
         guard.leave().await.map(Some)
     }
 
+    async fn info(self) -> Result<Info, resil::Error> {
+        SharedBulkhead::info(&self).await
+    }
+
     fn held(guard: &BulkheadGuard) -> Held {
         guard.held()
     }
 
     fn shown(py: Python<'_>, slot: &Arc<Slot<BulkheadGuard>>, held: Held) -> PyResult<Py<PyAny>> {
-        Ok(Py::new(py, PyBulkheadGuard { slot: Arc::clone(slot), held })?.into_any())
+        let guard = PyBulkheadGuard(Arc::clone(slot));
+        Ok(Py::new(py, PyHeld::new(slot, held).add_subclass(guard))?.into_any())
     }
 }
 
@@ -108,12 +112,7 @@ impl PySharedBulkhead {
 
     /// Who is inside and who waits.
     fn info(&self) -> PyResult<Answer> {
-        self.0.generation.check()?;
-        let bulkhead = self.0.leased.clone();
-        Ok(Answer::new("bulkhead.info()", async move {
-            let info = raised_later(bulkhead.info().await)?;
-            Python::attach(|py| shown(py, &info))
-        }))
+        self.0.info("bulkhead.info()")
     }
 
     fn __repr__(&self) -> String {
@@ -122,35 +121,14 @@ impl PySharedBulkhead {
 }
 
 /// A place inside. Forgotten, it is given back in the background.
-#[pyclass(module = "resil", name = "BulkheadGuard", frozen)]
-pub struct PyBulkheadGuard {
-    slot: Arc<Slot<BulkheadGuard>>,
-    held: Held,
-}
+#[pyclass(module = "resil", name = "BulkheadGuard", extends = PyHeld, frozen)]
+pub struct PyBulkheadGuard(Arc<Slot<BulkheadGuard>>);
 
 #[pymethods]
 impl PyBulkheadGuard {
-    /// Whether this process may believe that it is inside.
-    #[getter]
-    fn is_held(&self) -> bool {
-        !self.slot.is_gone() && self.held.is_held()
-    }
-
-    /// Seconds until it has to be heard of again.
-    #[getter]
-    fn remaining(&self) -> f64 {
-        self.held.remaining().as_secs_f64()
-    }
-
-    /// Set when the place is lost.
-    #[getter]
-    fn lost(&self) -> Lost {
-        Lost(self.held.lost())
-    }
-
     /// Leaves. How long it was inside, in seconds.
     fn leave(&self) -> PyResult<Answer> {
-        let_go::<SharedBulkhead>("guard.leave()", &self.slot, "this place was left before")
+        let_go::<SharedBulkhead>("guard.leave()", &self.0, "this place was left before")
     }
 
     fn __repr__(&self) -> &'static str {

@@ -12,13 +12,20 @@ enum Place<G> {
     Gone,
 }
 
+/// Whether it was let go, whatever it is.
+pub trait IsGone: Send + Sync {
+    fn is_gone(&self) -> bool;
+}
+
+impl<G: Send> IsGone for Slot<G> {
+    fn is_gone(&self) -> bool {
+        matches!(*self.0.lock(), Place::Gone)
+    }
+}
+
 impl<G> Slot<G> {
     pub fn new(guard: G) -> Arc<Self> {
         Arc::new(Self(Mutex::new(Place::Here(guard))))
-    }
-
-    pub fn is_gone(&self) -> bool {
-        matches!(*self.0.lock(), Place::Gone)
     }
 
     /// For good; `None` if it is not here.

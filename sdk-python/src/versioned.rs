@@ -8,13 +8,10 @@ use resil::cache::{Loaded, Versioned, VersionedCached};
 use resil::{Error, Failure};
 
 use crate::answer::Answer;
-use crate::around::Around;
-use crate::cached::PyKeyedCached;
 use crate::codec::Codec;
 use crate::convert::whole as whole_number;
 use crate::errors::wrong_type;
-use crate::key_of::KeyOf;
-use crate::loading::{Keyed, Shelf, Store, Trouble, whole, with_version};
+use crate::loading::{PyKeyedCached, Shelf, Store, Trouble, whole, with_version};
 use crate::runtime::Generation;
 use crate::settings::{read, spelled};
 
@@ -118,10 +115,8 @@ impl PyVersionedCached {
     }
 
     /// As a decorator: the function is the loader of `key`, which is text or a function of its arguments.
-    fn by(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<Py<PyKeyedCached>> {
-        let keyed = Keyed { store: self.0.clone(), key: KeyOf::read("key", key)?, give: with_version };
-        let around = Around::new("a cached call", keyed);
-        Py::new(py, PyClassInitializer::from(around).add_subclass(PyKeyedCached))
+    fn by(&self, key: &Bound<'_, PyAny>) -> PyResult<Py<PyKeyedCached>> {
+        self.0.by(key, with_version)
     }
 
     /// What was loaded before is not returned to anybody who asks from now on. Whether there was anything.

@@ -183,7 +183,8 @@ class Lost:
     def wait(self, timeout: _Seconds | None = None) -> bool: ...
     def __await__(self) -> Generator[Any, Any]: ...
 
-class _Held:
+@disjoint_base
+class Held:
     @property
     def is_held(self) -> bool: ...
     @property
@@ -203,7 +204,7 @@ class Lock(Block[LockGuard]):
     def check(self, owner: str, fence: int | None = None) -> Answer[bool]: ...
 
 @final
-class LockGuard(_Held):
+class LockGuard(Held):
     @property
     def fence(self) -> int | None: ...
     def extend(self, lease: _Seconds) -> Answer[None]: ...
@@ -219,7 +220,7 @@ class SharedBulkhead(Block[BulkheadGuard]):
     def info(self) -> Answer[HoldingInfo]: ...
 
 @final
-class BulkheadGuard(_Held):
+class BulkheadGuard(Held):
     def leave(self) -> Answer[float]: ...
 
 @final
