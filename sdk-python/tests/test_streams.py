@@ -93,15 +93,19 @@ def test_nothing_is_taken_unless_a_worker_is_free_for_it(run: Any) -> None:
 def test_at_most_so_many_run_at_once(run: Any) -> None:
     running, most = 0, 0
 
-    async def work(_: int) -> None:
-        nonlocal running, most
-        running += 1
-        most = max(most, running)
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        running -= 1
-
     async def main() -> None:
+        all_run = asyncio.Event()
+
+        async def work(_: int) -> None:
+            nonlocal running, most
+            running += 1
+            most = max(most, running)
+            if running == 4:
+                all_run.set()
+            await all_run.wait()
+            await asyncio.sleep(0)
+            running -= 1
+
         assert len([result async for result in resil.Dispatcher(4).stream_unordered(counted(100), work)]) == 100
 
     run(main())
