@@ -13,6 +13,8 @@ use crate::client::PyClient;
 use crate::convert::{key, seconds, truth, whole};
 use crate::errors::{raised, raised_later, wrong_type};
 
+// The switch is the package's own, as other languages have theirs; what a retry is while it is on, the SDK says
+// (`RetrySettings::at_once`).
 static IS_ON: AtomicBool = AtomicBool::new(false);
 /// 0: as many as the settings say.
 static ATTEMPTS: AtomicU32 = AtomicU32::new(0);
