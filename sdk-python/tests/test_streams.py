@@ -242,8 +242,13 @@ def test_whoever_waits_for_a_result_of_a_stream_that_is_closed_is_told(run: Any)
     assert not thread.is_alive() and seen == []
 
     async def main() -> None:
+        ended = asyncio.Event()
+
         async def slow_later(_: int) -> None:
-            await asyncio.sleep(600)
+            try:
+                await asyncio.sleep(600)
+            finally:
+                ended.set()
 
         results = resil.Dispatcher(1).stream([1, 2], slow_later)
 
@@ -254,5 +259,6 @@ def test_whoever_waits_for_a_result_of_a_stream_that_is_closed_is_told(run: Any)
         await asyncio.sleep(0.01)
         results.close()
         assert await asyncio.wait_for(looping, 30) == []
+        await asyncio.wait_for(ended.wait(), 30)
 
     run(main())
