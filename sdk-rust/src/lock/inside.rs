@@ -1,0 +1,31 @@
+//! Re-entrancy for blocks that are no futures: a `with` of another language, whose body runs between two calls.
+
+use super::reentry;
+use crate::holding::Held;
+
+impl Held {
+    /// As [`LockGuard::reentrant`](super::LockGuard::reentrant), for those who do not have the guard at hand. A place in a
+    /// bulkhead is not re-entrant: it changes nothing.
+    pub async fn reentrant<R: Future>(&self, work: R) -> R::Output {
+        reentry::holding(&self.0, work).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::error::Error;
+
+    #[tokio::test]
+    async fn a_lock_that_is_held_is_granted_again_inside_and_nowhere_else() {
+        let client = crate::connect("memory://").await.unwrap();
+        let lock = client.lock("stock");
+        let guard = lock.acquire().await.unwrap();
+        let held = guard.held();
+        let again = held.reentrant(lock.try_acquire()).await.unwrap();
+        assert_eq!(again.fence(), guard.fence());
+        assert!(matches!(lock.try_acquire().await, Err(Error::LockTimeout { .. })));
+        guard.release().await.unwrap();
+        again.release().await.unwrap();
+        assert!(matches!(held.reentrant(lock.try_acquire()).await, Err(Error::LockLost { .. })));
+    }
+}
