@@ -228,7 +228,8 @@ impl Driver {
             }
             match self.inbox.fill(&mut self.stream, context) {
                 Poll::Ready(arrived) => arrived?,
-                Poll::Pending => return Ok(()),
+                // Whoever was answered made room for another question.
+                Poll::Pending => return self.send(context),
             }
         }
     }
