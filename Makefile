@@ -5,7 +5,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 SHELL := /bin/bash
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test python node bench module wheel package lint mutants soak setup servers languages
+.PHONY: help run demo test python node versions bench module wheel package lint mutants soak setup servers languages
 
 help: ## List the verbs
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -26,6 +26,11 @@ python: module languages ## Build and test the Python SDK alone
 node: module languages ## Build and test the Node SDK alone
 	@scripts/node build
 	@scripts/node test
+
+versions: module languages ## Test the SDKs on Python 3.9 and 3.14 and on Node 18 and 26, with one library for all
+	cargo build -p resil-python -p resil-node -p resil-harness
+	@scripts/python place && scripts/node env && scripts/node place
+	@scripts/versions
 
 bench: module ## Measure the module beside its peers, then the core by itself
 	@scripts/bench

@@ -2,7 +2,7 @@
  * The middleware over real HTTP: limits by tier and Idempotency-Key, on Express and on Fastify, in memory and on a server.
  */
 import assert from 'node:assert/strict';
-import { createServer, request as ask1 } from 'node:http';
+import { Agent, createServer, request as ask1 } from 'node:http';
 import { once } from 'node:events';
 import { after, before, describe, test } from 'node:test';
 import express from 'express';
@@ -26,6 +26,18 @@ function gate() {
   made.opened = new Promise((resolve) => { made.open = resolve; });
   made.reached = new Promise((resolve) => { made.reach = resolve; });
   return made;
+}
+
+/** What `fetch` does not tell: the length as it was said, and whether the connection had served before. */
+async function overOneConnection(agent, url, key, body) {
+  const headers = { 'content-type': 'text/plain', 'x-user': 'ann', ...(key === undefined ? {} : { 'idempotency-key': key }) };
+  const request = ask1(`${url}/orders`, { method: 'POST', agent, headers }).end(body);
+  const [response] = await once(request, 'response');
+  let length = 0;
+  for await (const chunk of response) length += chunk.length;
+  // The connection goes back to the agent one turn later.
+  await new Promise((resolve) => { setImmediate(resolve); });
+  return { status: response.statusCode, said: response.headers['content-length'], length, isReused: request.reusedSocket };
 }
 
 for (const [framework, start] of Object.entries(frameworks)) {
@@ -222,6 +234,19 @@ for (const [framework, start] of Object.entries(frameworks)) {
         held.open();
         const { status, body, headers } = await again;
         assert.deepEqual([status, body, headers.get('idempotency-replayed')], [201, 'made', 'true']);
+      });
+
+      test('an answer in place of the service says how long it is, and the connection stays for the next', async () => {
+        const [one] = await serve(ordersOf('framed', async () => ({ status: 201, body: 'tea' })));
+        const agent = new Agent({ keepAlive: true, maxSockets: 1 });
+        const answers = [];
+        for (const [key, body] of [['k', 'tea'], ['k', 'tea'], ['k', 'coffee'], [undefined, 'tea'], ['k', 'tea']]) {
+          answers.push(await overOneConnection(agent, one, key, body));
+        }
+        agent.destroy();
+        assert.deepEqual(answers.map(({ status }) => status), [201, 201, 422, 400, 201]);
+        for (const { status, length, said } of answers) assert.equal(said, String(length), `${status} says its length`);
+        assert.deepEqual(answers.map(({ isReused }) => isReused), [false, true, true, true, true]);
       });
 
       test('limits and keys together: the answer that is given again says what is left now', async () => {

@@ -25,7 +25,7 @@ export const frameworks = {
     return { url: `http://127.0.0.1:${server.address().port}`, close: () => new Promise((done) => { server.closeAllConnections(); server.close(done); }) };
   },
   async fastify({ tier, limits, orders, work }) {
-    const app = fastify({ bodyLimit: 10 << 20 });
+    const app = fastify({ bodyLimit: 10 << 20, forceCloseConnections: true });
     app.addContentTypeParser('*', { parseAs: 'string' }, (request, body, done) => done(null, body));
     app.addContentTypeParser('text/plain', { parseAs: 'string' }, (request, body, done) => done(null, body));
     if (tier !== undefined) await app.register(forFastify.rateLimit, { tier, ...limits });

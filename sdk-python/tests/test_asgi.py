@@ -237,6 +237,27 @@ def test_of_all_duplicates_one_is_worked_on_and_the_others_get_its_answer(run: A
     run(main())
 
 
+def test_an_answer_that_was_kept_without_its_length_is_given_again_with_it(run: Any, url: str) -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http":
+            status = int(dict(scope["headers"])[b"x-status"])
+            await send({"type": "http.response.start", "status": status, "headers": []})
+            await send({"type": "http.response.body", "body": b"" if status == 204 else b"tea"})
+
+    async def main() -> None:
+        client = await resil.connect(url)
+        async with served(IdempotencyMiddleware(app, client=client, name="orders", tenant=user)) as (http,):
+            for status, length in ((201, "3"), (204, None)):
+                asked = [await http.post("/", headers=key(str(status), **{"x-status": str(status)})) for _ in range(2)]
+                assert [answer.status_code for answer in asked] == [status] * 2
+                assert asked[0].content == asked[1].content
+                assert asked[1].headers["idempotency-replayed"] == "true"
+                assert asked[1].headers.get("content-length") == length
+                assert "transfer-encoding" not in asked[1].headers
+
+    run(main())
+
+
 def test_a_duplicate_of_a_request_in_progress_is_told_to_come_back(run: Any, url: str) -> None:
     async def main() -> None:
         shop = Shop()

@@ -261,7 +261,7 @@ class IdempotencyMiddleware:
         if not outcome.replayed:
             return await kept.pass_on()
         status, headers, answer = replayed_answer(outcome.value or None)
-        await _send(send, status, headers, answer)
+        await _send(send, status, _with_length(status, headers, answer), answer)
 
 
 class _HungUp(Exception):
@@ -329,6 +329,13 @@ class _Kept:
 
 def _encoded(headers: Iterable[tuple[str, str]]) -> _Headers:
     return [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers]
+
+
+def _with_length(status: int, headers: _Headers, body: bytes) -> _Headers:
+    """Who recorded it may have left its length to a server of its own: without it, ours would send it in pieces."""
+    if status in (204, 304) or any(name == b"content-length" for name, _ in headers):
+        return headers
+    return [*headers, (b"content-length", str(len(body)).encode())]
 
 
 async def _send_problem(send: Send, answer: Problem) -> None:

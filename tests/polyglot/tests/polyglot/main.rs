@@ -3,12 +3,16 @@
 //! The workers (see `src/main.rs`) say when they are inside, and stay until the test gives them the word. The test hears
 //! one message after the other, so what it sees inside at once was inside at once.
 //!
+//! Answers over HTTP have programs of their own, the shops (see `src/shop.rs`).
+//!
 //! Needs the packages in place: `scripts/python place` and `scripts/node place`, which `make test` does before.
 
 mod breaker;
 mod bulkhead;
 mod fleet;
+mod kept_answers;
 mod killed;
 mod lock;
 mod shared_results;
+mod shops;
 mod worker;

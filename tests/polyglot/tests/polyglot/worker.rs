@@ -25,7 +25,7 @@ pub struct Worker {
 impl Worker {
     /// Whatever it says goes to `heard`, with its number; nothing more, once it has ended.
     pub fn start(language: Language, url: &str, number: usize, heard: Sender<(usize, Json)>) -> Self {
-        let mut command = command(language);
+        let mut command = command(language, "worker");
         let mut process = command
             .arg(url)
             .stdin(Stdio::piped())
@@ -64,22 +64,24 @@ impl Drop for Worker {
     }
 }
 
-fn command(language: Language) -> Command {
+/// The program called `name` in this language.
+pub fn command(language: Language, name: &str) -> Command {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let root = here.ancestors().nth(2).expect("two folders below the workspace");
     match language {
+        Language::Rust if name == "shop" => Command::new(env!("CARGO_BIN_EXE_polyglot-shop")),
         Language::Rust => Command::new(env!("CARGO_BIN_EXE_polyglot-worker")),
         Language::Python => {
             let program = there(root.join("sdk-python/.venv/bin/python"), "scripts/python env");
             there(root.join("sdk-python/python/resil/_native.abi3.so"), "scripts/python place");
             let mut command = Command::new(program);
-            command.arg(here.join("worker.py"));
+            command.arg(here.join(format!("{name}.py")));
             command
         }
         Language::Node => {
             there(root.join("sdk-node/lib/resil.node"), "scripts/node place");
             let mut command = Command::new("node");
-            command.arg(here.join("worker.mjs"));
+            command.arg(here.join(format!("{name}.mjs")));
             command
         }
     }
