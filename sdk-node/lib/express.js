@@ -11,6 +11,8 @@ const { answerOf, headersOf, flat, OF_THE_BODY } = require('./middleware/answers
 function send(response, { status, headers, body }) {
   for (const name of OF_THE_BODY) response.removeHeader(name);
   response.statusCode = status;
+  // Node does not say the length of an answer of which it was once removed: it would end only with the connection.
+  if (status !== 204 && status !== 304) response.setHeader('content-length', body.length);
   for (const [name, value] of headersOf(headers)) response.setHeader(name, value);
   response.end(body);
 }
