@@ -1,7 +1,7 @@
 //! The time, as this crate sees it: the machine's, or one that a test drives.
 //!
 //! Everything here that waits or measures asks a [`Clock`]. The system's is monotonic and sleeps with tokio, or, where no runtime
-//! is, with a thread of its own: see [`outside`]. A driven one
+//! is, with a thread of its own: see `outside`. A driven one
 //! (see [`testing`](crate::testing)) stands still until it is told to go on, and wakes whoever slept until then.
 
 mod counter;

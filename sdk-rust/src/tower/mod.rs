@@ -17,7 +17,7 @@
 //!
 //! # Two constructors: `new` and `around`
 //! As the policies have `call` and `around`, the layers have
-//! - `new`, for the innermost one: the service has errors of its own (`E`), the result has [`Failure<E>`];
+//! - `new`, for the innermost one: the service has errors of its own (`E`), the result has [`Failure<E>`](crate::Failure);
 //! - `around`, for all others: the service below is one of these layers and gives a `Failure<E>` already. It stays that.
 //!
 //! So failures never nest. `around` over a service with errors of its own does not compile.

@@ -1,5 +1,7 @@
 //! Keys: of one kind, for as long as they are needed, shared by name.
 
+use resil_core::Instant;
+
 use super::*;
 
 #[test]
@@ -99,4 +101,21 @@ fn a_heartbeat_has_nothing_to_say() {
     call(&memory, "RES.LOCK ACQUIRE k a 10s BOUND").expect("free");
     assert_eq!(reply(&memory, "RES.HEARTBEAT"), "0 ");
     assert!(reply(&memory, "RES.LOCK INFO k").contains("bound=0"));
+}
+
+#[test]
+fn what_is_played_at_given_instants_is_not_forgotten_by_the_clock() {
+    let (memory, _clock) = driven();
+    let at = |ms: i64| Instant::from_us(1_700_000_000_000_000 + ms * 1_000);
+    let taken = |key: usize, ms| {
+        let words = words(&format!("RES.GCRA k{key} 1 1h"));
+        with_command(&words, |command| memory.call_at(command, at(ms))).map(|answer| shown(&answer)).expect("valid")
+    };
+    // Enough keys and calls that every shard would be swept many times.
+    for key in 0..2_000 {
+        assert!(taken(key, 0).starts_with("1 "), "{key} is new");
+    }
+    for key in 0..2_000 {
+        assert!(taken(key, 1).starts_with("0 "), "{key} is used up");
+    }
 }

@@ -258,3 +258,23 @@ async fn whoever_waits_through_a_handle_that_closes_is_told_so() {
     call(&other, "RES.LOCK RELEASE l a").expect("held");
     assert!(answered(waits_here).await.starts_with("GRANTED "));
 }
+
+#[tokio::test]
+async fn who_lets_go_while_it_waits_leaves_the_line() {
+    for (wants, lets_go, done) in [
+        ("RES.LOCK ACQUIRE", "RES.LOCK RELEASE", "RELEASED 0"),
+        ("RES.IDEMP BEGIN", "RES.IDEMP ABORT", "ABORTED"),
+        ("RES.SFLIGHT JOIN", "RES.SFLIGHT ABANDON", "ABANDONED"),
+    ] {
+        let (memory, _clock) = driven();
+        call(&memory, &format!("{wants} k a 1h")).expect("free");
+        let leaves = in_line(&memory, &format!("{wants} k b 1h WAIT 5m")).await;
+        let mut stays = in_line(&memory, &format!("{wants} k c 1h WAIT 5m")).await;
+        assert_eq!(reply(&memory, &format!("{lets_go} k b")), done);
+        assert!(answered(leaves).await.starts_with("SUPERSEDED "), "{wants}");
+        assert!(is_pending(&mut stays).await, "{wants}");
+        assert_eq!(reply(&memory, &format!("{lets_go} k a")), done);
+        let passed_on = answered(stays).await;
+        assert!(["GRANTED", "RUN", "LEAD"].iter().any(|word| passed_on.starts_with(word)), "{wants}: {passed_on}");
+    }
+}
