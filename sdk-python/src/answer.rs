@@ -23,6 +23,7 @@ use parking_lot::Mutex;
 use pyo3::exceptions::{PyRuntimeError, PyRuntimeWarning, PyStopIteration, PyTypeError};
 use pyo3::prelude::*;
 
+use self::given_up::Others;
 use crate::drive::{Running, drive, poll_caught, refuse_to_block};
 use crate::event_loop::Waiter;
 use crate::stage::{Resume, Stage};
@@ -45,8 +46,8 @@ pub struct Answer {
     ended: Option<PyResult<Py<PyAny>>>,
     /// What the task was given to wait on for the user's coroutine.
     waits_on: Option<Py<PyAny>>,
-    /// Whether it is on us that what it waits on was cancelled, and how often the task had been cancelled before.
-    cancelled_by_us: Option<usize>,
+    /// Whether it is on us that what it waits on was cancelled, and who else cancels since.
+    cancelled_by_us: Option<Others>,
     what: &'static str,
     is_begun: bool,
 }

@@ -25,7 +25,10 @@ impl Answer {
             // What it waited on was done before it could be cancelled.
             Resume::Send(_) if self.cancelled_by_us.is_some() && !stage.set_told() => Resume::Throw(cancelled(py)?),
             other => {
-                stage.set_told();
+                let was_told = stage.set_told();
+                if let Some(others) = self.cancelled_by_us.as_mut().filter(|_| was_told) {
+                    others.hear(py, &other)?;
+                }
                 other
             }
         };
@@ -37,8 +40,7 @@ impl Answer {
             }
             // However it ended: it is the policy that says what came of it.
             Err(_) => {
-                let before = self.cancelled_by_us.take();
-                if before.is_some_and(|before| times_cancelled(py) > before) {
+                if self.cancelled_by_us.take().is_some_and(|others| others.have_cancelled(py)) {
                     self.drop_running();
                     self.ended = Some(Err(cancelled(py)?));
                 }
@@ -51,11 +53,11 @@ impl Answer {
     pub(super) fn tell_given_up(&mut self, py: Python<'_>, stage: &Stage) -> PyResult<Option<Py<PyAny>>> {
         let Some(coroutine) = stage.take_unwinding() else { return Ok(None) };
         stage.set_told();
-        let before = times_cancelled(py);
+        let others = Others::from_now_on(py);
         match Resume::Throw(cancelled(py)?).give_to(py, &coroutine) {
             Ok(yielded) => {
                 stage.unwind(coroutine);
-                self.cancelled_by_us = Some(before);
+                self.cancelled_by_us = Some(others);
                 self.waits_on = Some(yielded.clone_ref(py));
                 Ok(Some(yielded))
             }
@@ -87,7 +89,7 @@ impl Answer {
             return;
         }
         // The coroutine is not wanted any more.
-        this.cancelled_by_us = Some(times_cancelled(py));
+        this.cancelled_by_us = Some(Others::from_now_on(py));
         if let Some(waits_on) = &this.waits_on {
             // `None` (a bare yield) goes on by itself, and is told then.
             let _ = waits_on.call_method0(py, intern!(py, "cancel"));
@@ -99,8 +101,37 @@ fn cancelled(py: Python<'_>) -> PyResult<PyErr> {
     Ok(PyErr::from_value(py.import("asyncio")?.getattr("CancelledError")?.call0()?))
 }
 
-/// How often the task that runs was cancelled by others; 0 where Python cannot tell (before 3.11).
-fn times_cancelled(py: Python<'_>) -> usize {
-    let task = py.import("asyncio").and_then(|asyncio| asyncio.call_method0("current_task"));
-    task.and_then(|task| task.call_method0("cancelling")).and_then(|times| times.extract()).unwrap_or(0)
+/// Whether somebody else cancels the task while a coroutine cleans up that we gave up on.
+pub(super) struct Others {
+    /// How often it had been cancelled before. `None`: Python cannot tell (before 3.11).
+    before: Option<usize>,
+    /// A cancellation came in after ours. Where Python cannot tell whose it is, it is taken for somebody's who cancels the
+    /// task: better a cancellation too many than one that is lost.
+    is_heard: bool,
+}
+
+impl Others {
+    fn from_now_on(py: Python<'_>) -> Self {
+        Self { before: times_cancelled(py), is_heard: false }
+    }
+
+    fn hear(&mut self, py: Python<'_>, resume: &Resume) -> PyResult<()> {
+        if let (None, Resume::Throw(error)) = (self.before, resume) {
+            self.is_heard |= error.matches(py, py.import("asyncio")?.getattr("CancelledError")?)?;
+        }
+        Ok(())
+    }
+
+    fn have_cancelled(&self, py: Python<'_>) -> bool {
+        match self.before {
+            Some(before) => times_cancelled(py).is_some_and(|times| times > before),
+            None => self.is_heard,
+        }
+    }
+}
+
+/// How often the task that runs was cancelled by others.
+fn times_cancelled(py: Python<'_>) -> Option<usize> {
+    let task = py.import("asyncio").and_then(|asyncio| asyncio.call_method0("current_task")).ok()?;
+    task.call_method0("cancelling").and_then(|times| times.extract()).ok()
 }
