@@ -30,7 +30,7 @@ class Breaker extends EventEmitter {
     given.text('name', name);
     const { ignore, ...settings } = given.options('options', options);
     if ('name' in settings) throw wrongType('options.name', 'left out: it is said apart', settings.name);
-    const layer = { judge: ignoringOf('ignore', ignore) };
+    const layer = { judge: ignoringOf('ignore', ignore), client };
     const json = given.settings('options', settings);
     const inner = ask(() => client.breaker(name, json));
     behind(this, { _inner: inner, _guard: new Guard(inner.guard(), [layer]), _name: name, _isListening: false });

@@ -8,6 +8,7 @@ const { ask } = require('./errors.js');
 const given = require('./arguments.js');
 const { ours } = require('./calls.js');
 const { behind } = require('./guard.js');
+const { cutOff } = require('./quick.js');
 const { clockOf } = require('./policies.js');
 const { Limiter, checkAll } = require('./limiter.js');
 const { Breaker } = require('./breaker.js');
@@ -37,6 +38,8 @@ class Client {
 
   async shutdown(deadline = DISPOSE_DEADLINE) {
     const span = given.span('deadline', deadline);
+    // Comes when what is in flight is given up, or nothing is any more.
+    ours(undefined, () => this._inner.cutOff()).catch((error) => cutOff(this._inner, error));
     const [json, isClean] = await ours(undefined, () => this._inner.shutdown(span));
     const { unreleased, ...report } = JSON.parse(json);
     return { ...report, unreleased: unreleased.map(([name, reason]) => ({ name, reason })), isClean: isClean === 'true' };

@@ -56,7 +56,7 @@ export class BackendUnavailableError extends ResilError { readonly code: 'BACKEN
 export class ModuleMissingError extends ResilError { readonly code: 'MODULE_MISSING' }
 export class PermissionDeniedError extends ResilError { readonly code: 'PERMISSION_DENIED' }
 /** The caller gave up: its signal was aborted, and `cause` is the reason. Or another attempt was faster. */
-export class CancelledError extends ResilError { readonly code: 'CANCELLED' }
+export class CancelledError extends ResilError { readonly code: 'CANCELLED'; /** Of a batch: what was done until then. */ readonly results?: ItemResult<unknown>[] }
 export class ShuttingDownError extends ResilError { readonly code: 'SHUTTING_DOWN' }
 export class PanickedError extends ResilError { readonly code: 'PANICKED' }
 export class InternalError extends ResilError { readonly code: 'INTERNAL' }
@@ -112,6 +112,10 @@ export interface Guard<Alt = never> {
   /** A function like `fn`, every call of which goes through it. Arguments, `this` and the result keep their types. */
   wrap<This, Args extends unknown[], R>(
     fn: (this: This, ...args: Args) => R, options?: CallOptions,
+  ): (this: This, ...args: Args) => Promise<Awaited<R> | Alt>;
+  /** The same, and `fn` is told the context as one more argument, the last. */
+  wrap<This, Args extends unknown[], R>(
+    fn: (this: This, ...argsAndContext: [...Args, Context]) => R, options: CallOptions & { context: true },
   ): (this: This, ...args: Args) => Promise<Awaited<R> | Alt>;
 }
 
@@ -276,7 +280,10 @@ export type ItemResult<T> =
 export interface DispatcherOptions { workers: number; onError?: 'goOn' | 'beginNoMore' | 'cancelOthers' }
 export class Dispatcher {
   private constructor();
-  /** Runs `work` on every item, a few at a time. The results are in the order of the items. */
+  /**
+   * Runs `work` on every item, a few at a time. The results are in the order of the items. If `signal` is aborted it fails with a
+   * CancelledError, whose `results` are what was done until then.
+   */
   run<T, R>(items: Iterable<T>, work: (item: T, context: Context) => R, options?: { signal?: AbortSignal }): Promise<ItemResult<Awaited<R>>[]>;
 }
 export function dispatcher(options: number | DispatcherOptions): Dispatcher;

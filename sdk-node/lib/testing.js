@@ -8,6 +8,7 @@ const given = require('./arguments.js');
 const { ours } = require('./calls.js');
 const { behind } = require('./guard.js');
 const { Client } = require('./client.js');
+const { endTurn } = require('./turn.js');
 
 class Clock {
   constructor(inner) {
@@ -19,10 +20,15 @@ class Clock {
   static system() { return new Clock(native.TestClock.system()); }
 
   get nowMs() { return this._inner.nowMs; }
-  get nextWakeMs() { return this._inner.nextWakeMs ?? null; }
+  get nextWakeMs() {
+    endTurn();
+    return this._inner.nextWakeMs ?? null;
+  }
 
   advance(span) {
     const json = given.span('span', span);
+    // Whatever began until now began before.
+    endTurn();
     ask(() => this._inner.advance(json));
   }
 }

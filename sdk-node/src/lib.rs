@@ -4,7 +4,8 @@
 //! | --- | --- |
 //! | `executor/` | polls the futures of calls on the thread of JavaScript |
 //! | `calls` | what JavaScript says about calls under way |
-//! | `quick` | the two functions that every call goes through |
+//! | `quick` | the few functions that every call goes through |
+//! | `loans` | leave that is given in advance, for a turn of the loop |
 //! | `guard` | policies around a function, around each other |
 //! | `errors`, `thrown`, `convert` | values on their way |
 //! | the others | one file for each thing of the SDK |
@@ -16,6 +17,7 @@ mod convert;
 mod errors;
 mod executor;
 mod guard;
+mod loans;
 mod quick;
 mod runtime;
 mod thrown;

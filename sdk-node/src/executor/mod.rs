@@ -79,10 +79,14 @@ const DONE: Word = 2;
 const ORDERS: Word = 3;
 /// It failed with the error of the attempt above.
 pub const FAILED: Word = 4;
-/// Run the function: the call is on its short way, under the number above. See `quick`.
+/// Run the function: the call is on its short way, under the loan above. See `quick`.
 pub const QUICK: Word = 5;
 /// It ended at once, and what with is on the tray.
 pub const TOLD: Word = 6;
+/// The same as `QUICK`, and there is leave for more calls. See `loans`.
+pub const LENT: Word = 7;
+/// End the turn and ask again.
+pub const AGAIN: Word = Word::MAX;
 
 struct Slot {
     desk: Arc<Desk>,
@@ -128,7 +132,7 @@ pub fn open(env: sys::napi_env, on_wake: sys::napi_value) -> napi::Result<()> {
 /// The thread goes away: everything it was running is dropped.
 fn close() {
     IS_OPEN.set(false);
-    crate::quick::close();
+    crate::loans::close();
     let executor = EXECUTOR.with_borrow_mut(Option::take);
     drop(executor);
 }
