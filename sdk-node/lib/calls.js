@@ -9,6 +9,7 @@
 const native = require('./native.js');
 const { made, thrown, CancelledError, ResilError, RetryExhaustedError, TimeoutError } = require('./errors.js');
 const { Context } = require('./context.js');
+const { beginHere } = require('./inside.js');
 const { endTurn } = require('./turn.js');
 
 const WAIT = 0;
@@ -428,11 +429,11 @@ function through(shape, fn, signal, begin) {
   endTurn();
   let word;
   try {
-    word = begin();
+    word = beginHere(begin);
   } catch (raised) {
     return Promise.reject(thrown(raised));
   }
   return word === TOLD ? shape.value(tray, 0) : new Call(shape, fn, signal).adopt(word);
 }
 
-module.exports = { Call, Shape, calls, keep, kept, listen, listeners, ours, tray, through, messageOf, FIRST_IS_DONE, LENT, QUICK, RUN, WAIT };
+module.exports = { Call, Shape, calls, keep, kept, listen, listeners, ours, tray, through, messageOf, ownParts, FIRST_IS_DONE, LENT, QUICK, RUN, WAIT };

@@ -11,6 +11,7 @@ const { Call, Shape, RUN, FIRST_IS_DONE, through } = require('./calls.js');
 const { Context } = require('./context.js');
 const { thrown, wrongType } = require('./errors.js');
 const given = require('./arguments.js');
+const { inside } = require('./inside.js');
 const { Deadline, briefly, followed } = require('./quick.js');
 const { endTurn, join } = require('./turn.js');
 
@@ -70,6 +71,7 @@ class GuardShape extends Shape {
 
   run(call, context, detail) {
     const failure = detail?.failure;
+    if (detail?.held !== undefined) return inside(detail.held, () => call.fn(context));
     if (failure === undefined) return call.fn(context);
     // A fallback: the function is the layer's own, of the error as it would have been thrown.
     const error = call.failureOf(failure);

@@ -223,7 +223,9 @@ fn start(layers: Arc<[Layer]>, desk: Arc<Desk>, particular: Arc<CallSettings>) -
 fn attempt(desk: &Arc<Desk>, held: Option<&Held>) -> Attempt {
     match held {
         None => desk.attempt(),
-        Some(held) => desk.attempt_with(Detail { fence: held.fence(), ..Detail::default() }).warned_by(held.lost()),
+        Some(held) => desk
+            .attempt_with(Detail { fence: held.fence(), held: Some(held.clone()), ..Detail::default() })
+            .warned_by(held.lost()),
     }
 }
 

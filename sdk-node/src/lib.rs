@@ -5,6 +5,7 @@
 //! | `executor/` | polls the futures of calls on the thread of JavaScript |
 //! | `calls` | what JavaScript says about calls under way |
 //! | `quick` | the few functions that every call goes through |
+//! | `inside` | locks that a call begins inside of |
 //! | `loans` | leave that is given in advance, for a turn of the loop |
 //! | `guard` | policies around a function, around each other |
 //! | `errors`, `thrown`, `convert` | values on their way |
@@ -17,6 +18,7 @@ mod convert;
 mod errors;
 mod executor;
 mod guard;
+mod inside;
 mod loans;
 mod quick;
 mod runtime;
@@ -31,5 +33,6 @@ mod http_answers;
 mod idempotent;
 mod limiter;
 mod policies;
+mod script;
 mod testing;
 mod whole;

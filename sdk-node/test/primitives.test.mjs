@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
 import {
-  CancelledError, CircuitOpenError, IdempotencyMismatchError, InvalidArgumentError, LoadFailedError, LockLostError, LockTimeoutError, RateLimitExceededError, BulkheadFullError,
+  CancelledError, CircuitOpenError, DeadlockError, IdempotencyMismatchError, InvalidArgumentError, LoadFailedError, LockLostError, LockTimeoutError, RateLimitExceededError, BulkheadFullError,
   ShuttingDownError, connect, handleAll, perHour, perSecond, wrap, retry,
 } from 'resil';
 import { Clock } from 'resil/testing';
@@ -36,6 +36,45 @@ onBoth(test, 'a limiter can be called through, by the key of the call', async (c
   assert.equal(await limiter.call(() => 'ran', { key: `${name}a` }), 'ran');
   await assert.rejects(limiter.call(() => 'ran', { key: `${name}a` }), RateLimitExceededError);
   assert.equal(await wrap(retry({ on: handleAll }), limiter).call(() => 'ran', { key: `${name}b` }), 'ran');
+});
+
+onBoth(test, 'a lock is granted again inside of its own call, and to nobody else', async (client, name) => {
+  const lock = client.lock(name, { wait: 0 });
+  const outer = await lock.call(async ({ fence }) => {
+    await turn();
+    assert.equal(await lock.call(async (inner) => { await turn(); return inner.fence === fence; }), true);
+    const again = await lock.acquire();
+    assert.equal(again.fence, fence);
+    await again.release();
+    assert.ok((await lock.info()).holdersTotal === 1, 'it is still held');
+    const both = await Promise.all([lock.call(async () => 'one'), wrap(retry({ on: handleAll }), client.lock(name, { wait: 0 })).call(() => 'two')]);
+    assert.deepEqual(both, ['one', 'two']);
+    return fence;
+  });
+  assert.equal(typeof outer, 'bigint');
+  const shared = client.lock(`${name}s`, { wait: 0, shared: true });
+  await assert.rejects(shared.call(() => client.lock(`${name}s`, { wait: 0 }).acquire()), DeadlockError);
+});
+
+onBoth(test, 'who is outside of a lock is not let in by others being inside', async (client, name) => {
+  const lock = client.lock(name, { wait: 0 });
+  let leave;
+  const inside = lock.call(() => new Promise((resolve) => { leave = resolve; }));
+  await until(() => leave !== undefined);
+  await assert.rejects(lock.call(() => 1), LockTimeoutError);
+  leave();
+  await inside;
+});
+
+onBoth(test, 'what a call leaves running after its lock was let go of has to ask as anybody', async (client, name) => {
+  const lock = client.lock(name, { wait: 0 });
+  let go;
+  let late;
+  await lock.call(() => { late = new Promise((resolve) => { go = resolve; }).then(() => lock.acquire()); });
+  const other = await lock.acquire();
+  go();
+  await assert.rejects(late, LockTimeoutError);
+  await other.release();
 });
 
 onBoth(test, 'a breaker opens after failures, for everybody, and tells its listeners', async (client, name) => {

@@ -212,7 +212,7 @@ impl Executor {
 pub fn begin(interrupts: bool, make: impl FnOnce(Arc<Desk>) -> Running) -> napi::Result<Word> {
     let (key, desk) = with(|executor| executor.insert(Executor::desk, interrupts))?;
     let running = match catch_unwind(AssertUnwindSafe(|| make(Arc::clone(&desk)))) {
-        Ok(running) => running,
+        Ok(running) => crate::inside::around(running),
         Err(panic) => Running::Ours(Box::pin(std::future::ready(panicked(panic)))),
     };
     let code = poll_with(key, desk, running, Fits::Nothing)? & 7;

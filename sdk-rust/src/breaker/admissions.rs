@@ -10,7 +10,6 @@
 use std::sync::Arc;
 
 use resil_core::circuit_breaker::Report;
-use smallvec::SmallVec;
 
 use super::batch::Tag;
 use super::core::Core;
@@ -18,7 +17,7 @@ use super::{Breaker, judge};
 use crate::clock::Moment;
 use crate::error::Failure;
 use crate::policy::classify::Classify;
-use crate::shutdown::gate::OwnedPass;
+use crate::shutdown::gate::OwnedPasses;
 
 /// How many at most: as many as may come without a look at the clock.
 const MOST: u32 = 32;
@@ -30,21 +29,21 @@ pub struct Admissions {
     core: Arc<Core>,
     tag: Tag,
     started: Moment,
-    /// One for each call that is neither told nor given back.
-    passes: SmallVec<[OwnedPass; 1]>,
+    /// For each call that is neither told nor given back.
+    passes: OwnedPasses,
 }
 
 impl Breaker {
     /// Leave for up to `most` calls, and at least for one, if this process can give it without asking anybody. `None` says
     /// nothing: see [`admit_at_once`](Self::admit_at_once).
     pub fn admit_several_at_once(&self, most: u32) -> Option<Admissions> {
-        let pass = self.0.client.inner().gate.enter_owned().ok()?;
-        let (tag, started) = self.0.admit_here()?;
-        let mut all = Admissions { core: Arc::clone(&self.0), tag, started, passes: SmallVec::from_buf([pass]) };
-        if !self.0.times_calls() {
-            all.enter(most.min(MOST).saturating_sub(1));
+        let most = if self.0.times_calls() { 1 } else { most.min(MOST) };
+        let mut passes = OwnedPasses::new(&self.0.client.inner().gate);
+        if passes.more(most) == 0 {
+            return None;
         }
-        Some(all)
+        let (tag, started) = self.0.admit_here()?;
+        Some(Admissions { core: Arc::clone(&self.0), tag, started, passes })
     }
 }
 
@@ -57,11 +56,11 @@ impl Core {
 impl Admissions {
     /// How many are neither told nor given back.
     pub fn len(&self) -> u32 {
-        self.passes.len() as u32
+        self.passes.len()
     }
 
     pub fn is_empty(&self) -> bool {
-        self.passes.is_empty()
+        self.len() == 0
     }
 
     /// Leave for up to `most` more calls, as if asked anew. How many: 0 says nothing.
@@ -70,22 +69,18 @@ impl Admissions {
             return 0;
         }
         match self.core.admit_here() {
-            Some((tag, _)) if tag == self.tag => self.enter(most.min(MOST)),
+            Some((tag, _)) if tag == self.tag => self.passes.more(most.min(MOST)),
             _ => 0,
         }
     }
 
-    fn enter(&mut self, count: u32) -> u32 {
-        let gate = &self.core.client.inner().gate;
-        let before = self.passes.len();
-        self.passes.extend((0..count).map_while(|_| gate.enter_owned().ok()));
-        (self.passes.len() - before) as u32
-    }
-
     /// So many of the calls went well.
     pub fn tell_ok(&mut self, calls: u32) {
-        for _ in 0..self.leave(calls) {
-            self.core.count(self.tag, self.started, Report::Ok);
+        let calls = self.leave(calls);
+        if self.core.times_calls() {
+            (0..calls).for_each(|_| self.core.count(self.tag, self.started, Report::Ok));
+        } else {
+            self.core.record_ok(self.tag, calls);
         }
     }
 
@@ -107,9 +102,7 @@ impl Admissions {
 
     /// How many of them there were.
     fn leave(&mut self, calls: u32) -> u32 {
-        let calls = self.len().min(calls);
-        self.passes.truncate((self.len() - calls) as usize);
-        calls
+        self.passes.less(calls)
     }
 }
 

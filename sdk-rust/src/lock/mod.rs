@@ -42,6 +42,7 @@
 //! ```
 
 mod guard;
+mod inside;
 mod reentry;
 
 use std::sync::Arc;

@@ -186,6 +186,55 @@ impl GateState {
     }
 }
 
+/// Several calls in flight, as many as it has passes.
+#[derive(Debug)]
+#[must_use = "the calls count as in flight for as long as their passes are held"]
+pub(crate) struct OwnedPasses {
+    gate: Gate,
+    count: u32,
+}
+
+impl OwnedPasses {
+    /// None yet.
+    pub fn new(gate: &Gate) -> Self {
+        Self { gate: gate.clone(), count: 0 }
+    }
+
+    pub fn len(&self) -> u32 {
+        self.count
+    }
+
+    /// For so many calls that begin, or for none.
+    pub fn more(&mut self, calls: u32) -> u32 {
+        self.gate.0.crowd.many_come_in(calls as usize);
+        self.count += calls;
+        if self.gate.0.sign.load(Ordering::Acquire) == OPEN {
+            return calls;
+        }
+        self.less(calls);
+        0
+    }
+
+    /// Up to so many are over. How many.
+    pub fn less(&mut self, calls: u32) -> u32 {
+        let calls = calls.min(self.count);
+        self.count -= calls;
+        if calls > 0 {
+            self.gate.0.crowd.many_go_out(calls as usize);
+            if self.gate.0.sign.load(Ordering::Acquire) != OPEN {
+                self.gate.0.tell();
+            }
+        }
+        calls
+    }
+}
+
+impl Drop for OwnedPasses {
+    fn drop(&mut self) {
+        self.less(self.count);
+    }
+}
+
 /// A call in flight.
 #[derive(Debug)]
 #[must_use = "the call counts as in flight for as long as its pass is held"]
