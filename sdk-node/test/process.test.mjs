@@ -140,6 +140,20 @@ test('a thread that is ended in the middle of a rush gives back what it was lent
   assert.equal((await settled(client.shutdown('5s'))).isClean, true);
 });
 
+test('a hundred thousand calls in one turn keep nothing until it ends', async () => {
+  const { code, out, err } = await run(`${SETUP}
+    const guard = wrap(client.breaker('b'), timeout(1000));
+    const used = [];
+    for (let at = 0; at < 150_000; at += 1) {
+      await guard.call(async () => 1);
+      if (at % 50_000 === 49_999) { globalThis.gc(); used.push(process.memoryUsage().heapUsed); }
+    }
+    console.log(used[2] - used[0]);
+  `, { flags: ['--expose-gc'] });
+  assert.equal(code, 0, err);
+  assert.ok(Number(out) < HEAP_GROWTH_MAX, `${out} bytes of the heap`);
+});
+
 test('a quarter of a million calls leave nothing behind', { timeout: 240_000 }, async (context) => {
   const { code, out, err } = await run(`${SETUP}
     const CALLS = 5_000;

@@ -117,6 +117,19 @@ test('who waits for a place gets it in the turn in which one becomes free', asyn
   await Promise.all(calls);
 });
 
+test('a call that outlives its turn gives its place back, also in the middle of another rush', async () => {
+  const narrow = bulkhead({ maxConcurrentCalls: 10 });
+  await rush(narrow);
+  const held = gate();
+  const calls = Array.from({ length: 3 }, () => narrow.call(() => held.promise));
+  await nextTurn();
+  await rush(narrow);
+  held.open();
+  await rush(narrow);
+  await settled(Promise.all(calls));
+  assert.deepEqual({ ...narrow.metrics }, { active: 0, queued: 0, available: 10, completed: 123, rejected: 0, abandoned: 0 });
+});
+
 test('a retry in a rush goes on after a failure as any other', async () => {
   const policy = retry({ on: handleAll, initialBackoff: 1, budget: null, maxAttempts: 3 });
   await rush(policy);
