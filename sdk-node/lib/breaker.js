@@ -6,8 +6,9 @@ require('./symbols.js');
 const { EventEmitter } = require('node:events');
 const { ask, wrongType } = require('./errors.js');
 const given = require('./arguments.js');
-const { listen, ours } = require('./calls.js');
+const { ours } = require('./calls.js');
 const { Guard, behind, guarded, ignoringOf } = require('./guard.js');
+const { listen } = require('./kept.js');
 
 const date = (ms) => (ms === null || ms === undefined ? null : new Date(ms));
 

@@ -7,9 +7,11 @@
  * call from elsewhere (a timer, the server) arrives as news, once for all calls.
  */
 const native = require('./native.js');
-const { made, thrown, CancelledError, ResilError, RetryExhaustedError, TimeoutError } = require('./errors.js');
+const { made, messageOf, ownParts, thrown, CancelledError, ResilError, RetryExhaustedError } = require('./errors.js');
 const { Context } = require('./context.js');
 const { beginHere } = require('./inside.js');
+const { calls, kept, listeners } = require('./kept.js');
+const { startLoad } = require('./loads.js');
 const { endTurn } = require('./turn.js');
 
 const WAIT = 0;
@@ -23,33 +25,6 @@ const FIRST_IS_DONE = (1 << 3) | DONE;
 
 /** Where the native half puts verdicts: how many, then of each its key and six numbers; or the six numbers of one. */
 const tray = new Float64Array(1 + 256 * 7);
-/** Calls under way, by their keys. */
-const calls = [];
-/** Loaders that were not started yet, and errors that several calls share, by their numbers. */
-const kept = new Map();
-let lastKept = 0;
-/** Who is told of events, by their numbers: held weakly, so that listening keeps nothing alive. */
-const listeners = new Map();
-let lastListener = 0;
-
-function nextNumber(last, taken) {
-  let number = last;
-  do number = (number + 1) >>> 0; while (taken.has(number));
-  return number;
-}
-
-function keep(value) {
-  lastKept = nextNumber(lastKept, kept);
-  kept.set(lastKept, value);
-  return lastKept;
-}
-
-function listen(target, method) {
-  lastListener = nextNumber(lastListener, listeners);
-  listeners.set(lastListener, { target: new WeakRef(target), method });
-  return lastListener;
-}
-
 /** How a function is run and judged: what differs between policies, batches and stored results. */
 class Shape {
   /** What the function is called with. */
@@ -339,56 +314,6 @@ function lostReason() {
   return made({ code: 'LOCK_LOST', message: 'what this works under was lost' });
 }
 
-/** An error's words; never more of it. */
-function messageOf(error) {
-  try {
-    return String(error instanceof Error ? error.message : error);
-  } catch {
-    return 'an error without words';
-  }
-}
-
-/** What the native half has to know of an error of ours. */
-function ownParts(error) {
-  if (!(error instanceof ResilError)) return undefined;
-  return { code: error.code, message: messageOf(error), name: error.resource, retryAfterMs: error.retryAfterMs };
-}
-
-/** One load: a function that was kept is started, and its value is given back as bytes. */
-function startLoad(key, orders) {
-  for (const [kind, id, detail] of orders) {
-    if (kind === 0) {
-      const load = kept.get(detail.kept);
-      kept.delete(detail.kept);
-      const running = { context: new Context(1), isAborted: false };
-      calls[key] = running;
-      runLoad(key, id, load, running);
-    } else {
-      const running = calls[key];
-      calls[key] = undefined;
-      if (running !== undefined) {
-        running.isAborted = true;
-        Context.abort(running.context, new TimeoutError('the load took too long', { code: 'TIMEOUT' }));
-      }
-    }
-  }
-}
-
-async function runLoad(key, id, load, running) {
-  let bytes;
-  try {
-    bytes = load.write(await load.loader(load.key, running.context));
-  } catch (error) {
-    if (running.isAborted) return;
-    calls[key] = undefined;
-    native.settleFailed(key, id, NO_CLASSES, messageOf(error), ownParts(error), undefined, keep(error));
-    return;
-  }
-  if (running.isAborted) return;
-  calls[key] = undefined;
-  native.settleBytes(key, id, bytes);
-}
-
 /** Everything that came in from elsewhere. */
 function onWake() {
   endTurn();
@@ -436,4 +361,4 @@ function through(shape, fn, signal, begin) {
   return word === TOLD ? shape.value(tray, 0) : new Call(shape, fn, signal).adopt(word);
 }
 
-module.exports = { Call, Shape, calls, keep, kept, listen, listeners, ours, tray, through, messageOf, ownParts, FIRST_IS_DONE, LENT, QUICK, RUN, WAIT };
+module.exports = { Call, Shape, ours, tray, through, FIRST_IS_DONE, LENT, QUICK, RUN, WAIT };

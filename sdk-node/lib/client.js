@@ -13,7 +13,8 @@ const { clockOf } = require('./policies.js');
 const { Limiter, checkAll } = require('./limiter.js');
 const { Breaker } = require('./breaker.js');
 const { Lock, SharedBulkhead } = require('./holding.js');
-const { Idempotent, Cached, VersionedCached } = require('./stored.js');
+const { Cached, VersionedCached } = require('./cached.js');
+const { Idempotent } = require('./stored.js');
 const { policy, policies } = require('./whole.js');
 
 /** How long `await using` waits for calls in flight. */

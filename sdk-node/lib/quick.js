@@ -7,9 +7,10 @@
  * `then` where nobody but the function ends the call, and a Quick where a timeout or a shutdown may.
  */
 const native = require('./native.js');
-const { Call, calls, messageOf, LENT, QUICK, WAIT } = require('./calls.js');
+const { Call, LENT, QUICK, WAIT } = require('./calls.js');
 const { Context } = require('./context.js');
-const { made, thrown } = require('./errors.js');
+const { made, messageOf, thrown } = require('./errors.js');
+const { calls } = require('./kept.js');
 const { endTurn, join } = require('./turn.js');
 
 /** End the turn and ask again. */
@@ -195,7 +196,7 @@ class Deadline {
     this.left -= 1;
     if (this.left > 0 || calls[this.key] !== this) return;
     calls[this.key] = undefined;
-    native.cancelCall(this.key);
+    native.endDeadline(this.key);
   }
 
   obey(orders, [, failure]) {

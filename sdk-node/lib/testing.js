@@ -3,9 +3,9 @@
  * For tests: a clock to drive, a script to play, and raw commands.
  */
 const native = require('./native.js');
-const { ask, wrongType, ResilError } = require('./errors.js');
+const { ask, ownParts, wrongType, ResilError } = require('./errors.js');
 const given = require('./arguments.js');
-const { ours, ownParts } = require('./calls.js');
+const { ours } = require('./calls.js');
 const { behind } = require('./guard.js');
 const { Client } = require('./client.js');
 const { clockOf } = require('./policies.js');

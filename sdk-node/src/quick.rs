@@ -19,7 +19,7 @@ use resil::{Error, Failure};
 
 use crate::errors::{OwnError, own};
 use crate::executor::desk::Done;
-use crate::executor::{AGAIN, Answer, FAILED, LENT, QUICK, Running, Word, begin, settle};
+use crate::executor::{AGAIN, Answer, FAILED, LENT, QUICK, Running, Word, begin, cancel, settle};
 use crate::guard::{Layer, begin_after_failure, begin_call, with_layers};
 use crate::loans::{self, Leave};
 use crate::thrown::Thrown;
@@ -83,8 +83,7 @@ fn go_on(failed: Option<(Arc<[Layer]>, Failure<Thrown>)>) -> napi::Result<Word> 
 }
 
 /// Begins to wait for when calls of this guard that begin now are overdue.
-#[napi]
-pub fn begin_deadline(number: u32) -> napi::Result<Word> {
+fn begin_deadline(number: u32) -> napi::Result<Word> {
     let timeout = with_layers(number, |layers| loans::shortest(&layers.all).map(|(_, timeout)| timeout.clone()))?;
     let Some(timeout) = timeout else { return Err(napi::Error::from_reason("there is no timeout")) };
     let deadline = timeout.begin();
@@ -96,11 +95,19 @@ pub fn begin_deadline(number: u32) -> napi::Result<Word> {
     })
 }
 
+/// Nobody has to be told any more.
+fn end_deadline(key: u32) -> napi::Result<Word> {
+    // What waits for nothing but the time has no orders.
+    cancel(key).map(|_| 0)
+}
+
 /// Adds them to what the library exports.
 #[napi(module_exports)]
 pub fn export_quick(mut exports: Object<'_>, env: Env) -> napi::Result<()> {
     type Callback = unsafe extern "C" fn(sys::napi_env, sys::napi_callback_info) -> sys::napi_value;
-    let all: [(&str, Callback); 5] = [
+    let all: [(&str, Callback); 7] = [
+        ("beginDeadline", begin_deadline_raw),
+        ("endDeadline", end_deadline_raw),
         ("beginCall", begin_call_raw),
         ("askLeave", ask_leave_raw),
         ("endTurn", end_turn_raw),
@@ -190,6 +197,22 @@ unsafe extern "C" fn ask_leave_raw(env: sys::napi_env, info: sys::napi_callback_
     unsafe {
         let [number, ok] = numbers(env, info);
         answer(env, || ask_leave(number, ok))
+    }
+}
+
+unsafe extern "C" fn begin_deadline_raw(env: sys::napi_env, info: sys::napi_callback_info) -> sys::napi_value {
+    // SAFETY: called by Node with both.
+    unsafe {
+        let [number] = numbers(env, info);
+        answer(env, || begin_deadline(number))
+    }
+}
+
+unsafe extern "C" fn end_deadline_raw(env: sys::napi_env, info: sys::napi_callback_info) -> sys::napi_value {
+    // SAFETY: called by Node with both.
+    unsafe {
+        let [key] = numbers(env, info);
+        answer(env, || end_deadline(key))
     }
 }
 

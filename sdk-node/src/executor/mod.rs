@@ -8,6 +8,7 @@
 
 pub mod desk;
 pub mod mailbox;
+pub mod news;
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -21,7 +22,7 @@ use napi::sys;
 use resil::{Error, Failure};
 
 use self::desk::{Desk, Order, Settled};
-use self::mailbox::{Letter, Mailbox};
+use self::mailbox::Mailbox;
 use crate::thrown::Thrown;
 
 /// Makes a value of JavaScript, on its thread.
@@ -359,64 +360,5 @@ pub fn take_numbers(word: Word) -> napi::Result<Option<Numbers>> {
         let Some(Answer::Numbers(numbers)) = slot.answer else { return None };
         executor.retire(key);
         Some(numbers)
-    })
-}
-
-/// What JavaScript is to do because of the letters that came.
-pub enum News {
-    Call { key: u32, orders: Vec<Order>, answer: Option<Answer> },
-    Load { key: u32, orders: Vec<Order> },
-    Event(u32, mailbox::Event),
-    Forget(u32),
-}
-
-/// Reads all letters and polls all calls they are about.
-pub fn read_letters() -> napi::Result<Vec<News>> {
-    let letters = mailbox()?.empty();
-    let mut news = Vec::with_capacity(letters.len());
-    for letter in letters {
-        match letter {
-            Letter::Poll(key) => {
-                let word = poll(key)?;
-                if word != WAIT {
-                    let (orders, answer) = take_of(key, word)?;
-                    news.push(News::Call { key, orders, answer });
-                }
-            }
-            Letter::Orders(desk) => {
-                let orders = desk.take_orders().into_vec();
-                if orders.is_empty() {
-                    continue;
-                }
-                let key = if desk.key() == u32::MAX { register_load(&desk)? } else { desk.key() };
-                if orders.iter().any(|order| matches!(order, Order::Abort(_))) {
-                    with(|executor| executor.remove(key))?;
-                }
-                news.push(News::Load { key, orders });
-            }
-            Letter::Event(number, event) => news.push(News::Event(number, event)),
-            Letter::Forget(number) => news.push(News::Forget(number)),
-        }
-    }
-    news.extend(take_forgotten().into_iter().map(News::Forget));
-    Ok(news)
-}
-
-fn register_load(desk: &Arc<Desk>) -> napi::Result<u32> {
-    with(|executor| {
-        let (key, desk) = executor.insert(|_, _| Arc::clone(desk), false);
-        desk.set_key(key);
-        key
-    })
-}
-
-/// The same as a word says, spelled out.
-fn take_of(key: u32, word: Word) -> napi::Result<(Vec<Order>, Option<Answer>)> {
-    let id = word >> 3;
-    Ok(match word & 7 {
-        RUN => (vec![Order::Start(id, None)], None),
-        DONE => (Vec::new(), Some(Answer::Attempt(id))),
-        FAILED => (Vec::new(), Some(Answer::Failed(Failure::Inner(Thrown::of_attempt(id))))),
-        _ => take(key)?,
     })
 }
