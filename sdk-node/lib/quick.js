@@ -11,7 +11,7 @@ const { Call, LENT, QUICK, WAIT } = require('./calls.js');
 const { Context } = require('./context.js');
 const { made, messageOf, thrown } = require('./errors.js');
 const { calls } = require('./kept.js');
-const { endTurn, join } = require('./turn.js');
+const { endTurn } = require('./turn.js');
 
 /** End the turn and ask again. */
 const AGAIN = 0xffffffff;
@@ -41,6 +41,13 @@ function ask(guard) {
   }
 }
 
+/** One of the leaves that were lent, or a question. */
+function leave(guard) {
+  if (guard._leaves === 0) return ask(guard);
+  guard._leaves -= 1;
+  return guard._loan;
+}
+
 /** It ended well: counted, if its loan is still open. */
 function told(guard, loan) {
   if (guard._loan === loan) guard._ok += 1;
@@ -63,17 +70,12 @@ function isPlain(promise) {
 /** For guards that nothing else interrupts. */
 function briefly(guard, fn) {
   let loan;
-  if (guard._leaves > 0) {
-    guard._leaves -= 1;
-    loan = guard._loan;
-  } else {
-    try {
-      loan = ask(guard);
-    } catch (raised) {
-      return Promise.reject(thrown(raised));
-    }
-    if (loan < 0) return new Call(guard._shape, fn, undefined).adopt(~loan);
+  try {
+    loan = leave(guard);
+  } catch (raised) {
+    return Promise.reject(thrown(raised));
   }
+  if (loan < 0) return new Call(guard._shape, fn, undefined).adopt(~loan);
   const context = new Context(1, undefined);
   let promise;
   try {
@@ -151,17 +153,12 @@ class Quick {
 /** For guards that have a timeout, or belong to a client. */
 function followed(guard, fn) {
   let loan;
-  if (guard._leaves > 0) {
-    guard._leaves -= 1;
-    loan = guard._loan;
-  } else {
-    try {
-      loan = ask(guard);
-    } catch (raised) {
-      return Promise.reject(thrown(raised));
-    }
-    if (loan < 0) return new Call(guard._shape, fn, undefined).adopt(~loan);
+  try {
+    loan = leave(guard);
+  } catch (raised) {
+    return Promise.reject(thrown(raised));
   }
+  if (loan < 0) return new Call(guard._shape, fn, undefined).adopt(~loan);
   const quick = new Quick(guard, fn, loan);
   if (guard._isTimed) guard._time(quick);
   const outcome = new Promise((resolve, reject) => {

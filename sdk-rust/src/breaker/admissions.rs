@@ -110,6 +110,8 @@ impl Admissions {
 mod tests {
     use std::time::Duration;
 
+    use futures_util::FutureExt;
+
     use crate::breaker::{Breaker, BreakerOptions, State};
     use crate::policy::retry_all;
     use crate::{Client, ConnectOptions, Failure};
@@ -193,5 +195,16 @@ mod tests {
         all.tell_ok(4);
         let report = gone.await.unwrap();
         assert_eq!((report.drained, report.cut_off), (4, 0));
+    }
+
+    #[tokio::test]
+    async fn who_runs_calls_elsewhere_hears_when_a_shutdown_gives_them_up() {
+        let (client, breaker) = closed(BreakerOptions::new()).await;
+        let all = breaker.admit_several_at_once(3).expect("closed");
+        assert_eq!(client.cut_off().now_or_never(), None);
+        let report = client.shutdown(Duration::ZERO).await;
+        assert_eq!((report.drained, report.cut_off), (0, 3));
+        assert_eq!(client.cut_off().now_or_never(), Some(()));
+        drop(all);
     }
 }

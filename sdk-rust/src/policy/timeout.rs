@@ -271,3 +271,33 @@ where
         Poll::Ready(Err(Failure::Resil(this.timeout.fire(after))))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    #[test]
+    fn a_deadline_passes_when_the_time_is_over_and_not_a_moment_before() {
+        let (clock, after) = (Clock::driven(), Duration::from_millis(20));
+        let timeout = Timeout::attempt(after).unwrap().with_clock(clock.clone());
+        let mut passed = Box::pin(timeout.begin().passed());
+        clock.advance(after - Duration::from_nanos(1));
+        assert_eq!((&mut passed).now_or_never(), None);
+        clock.advance(Duration::from_nanos(1));
+        assert_eq!((&mut passed).now_or_never(), Some(()));
+        assert_eq!(timeout.overdue(), Error::Timeout { after });
+    }
+
+    #[test]
+    fn a_deadline_that_nobody_waits_for_leaves_no_sleeper() {
+        let clock = Clock::driven();
+        let timeout = Timeout::attempt(Duration::from_secs(1)).unwrap().with_clock(clock.clone());
+        let mut passed = Box::pin(timeout.begin().passed());
+        assert_eq!((&mut passed).now_or_never(), None);
+        assert!(clock.next_wake().is_some());
+        drop(passed);
+        assert_eq!(clock.next_wake(), None);
+    }
+}

@@ -280,6 +280,38 @@ mod tests {
         assert_eq!(gate.close(), 0);
     }
 
+    #[test]
+    fn several_passes_are_as_many_calls_and_a_closing_gate_gives_none() {
+        let gate = Gate::default();
+        let mut passes = OwnedPasses::new(&gate);
+        assert_eq!((passes.more(5), passes.more(2)), (5, 2));
+        assert_eq!((passes.less(3), passes.len()), (3, 4));
+        assert_eq!(gate.close(), 4);
+        assert_eq!((passes.more(1), passes.len()), (0, 4));
+        assert_eq!(passes.less(9), 4);
+        assert_eq!(gate.close(), 0);
+        drop(passes);
+        assert_eq!(gate.close(), 0);
+    }
+
+    #[tokio::test]
+    async fn several_passes_empty_the_gate_when_the_last_is_given_back() {
+        let gate = Gate::default();
+        let mut passes = OwnedPasses::new(&gate);
+        passes.more(2);
+        gate.close();
+        let waiting = tokio::spawn({
+            let gate = gate.clone();
+            async move { gate.emptied().await }
+        });
+        tokio::task::yield_now().await;
+        passes.less(1);
+        tokio::task::yield_now().await;
+        assert!(!waiting.is_finished());
+        drop(passes);
+        tokio::time::timeout(std::time::Duration::from_secs(10), waiting).await.expect("it is emptied").unwrap();
+    }
+
     #[tokio::test]
     async fn a_closing_gate_lets_in_only_who_is_inside_and_counts_them_once() {
         let gate = Gate::default();
