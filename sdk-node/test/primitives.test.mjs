@@ -34,6 +34,10 @@ onBoth(test, 'several limits are taken from together or not at all', async (clie
 onBoth(test, 'a limiter can be called through, by the key of the call', async (client, name) => {
   const limiter = client.limiter('through', perHour(1));
   assert.equal(await limiter.call(() => 'ran', { key: `${name}a` }), 'ran');
+  const unsaid = client.limiter(`${name}u`, perHour(2));
+  const seen = ({ attempt, signal }, ...others) => [attempt, signal.aborted, others];
+  assert.deepEqual(await unsaid.call(seen), [1, false, []]);
+  assert.deepEqual(await unsaid.wrap(seen, { context: true })(), [1, false, []]);
   await assert.rejects(limiter.call(() => 'ran', { key: `${name}a` }), RateLimitExceededError);
   assert.equal(await wrap(retry({ on: handleAll }), limiter).call(() => 'ran', { key: `${name}b` }), 'ran');
 });
