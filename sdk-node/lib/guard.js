@@ -140,7 +140,7 @@ class Guard {
     this._leaves = 0;
   }
 
-  _endTurn() {
+  _giveBack() {
     this._isInTurn = false;
     const loan = this._loan;
     const leaves = this._leaves;
@@ -148,6 +148,9 @@ class Guard {
     this._forgetLoan();
     this._ok = 0;
     if (loan >= 0) native.endTurn(this._number, ok, leaves);
+  }
+
+  _setDeadline() {
     if (this._timed.length === 0) return;
     const timed = this._timed.filter((quick) => !quick.isOver);
     this._timed = [];

@@ -25,6 +25,7 @@ function ask(guard) {
     guard._forgetLoan();
     endTurn();
     word = native.askLeave(guard._number, 0);
+    if (word === AGAIN) word = native.beginCall(guard._number);
   }
   switch (word & 7) {
     case LENT:

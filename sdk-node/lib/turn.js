@@ -13,7 +13,7 @@ const { setImmediate } = require('node:timers');
 let open = [];
 let isComing = false;
 
-/** This guard has. It is told by `_endTurn`. */
+/** This guard has. It is told by `_giveBack`, and when all have been by `_setDeadline`. */
 function join(guard) {
   open.push(guard);
   if (isComing) return;
@@ -33,7 +33,9 @@ function endTurn() {
 function endAll() {
   const all = open;
   open = [];
-  for (const guard of all) guard._endTurn();
+  for (const guard of all) guard._giveBack();
+  // Whoever is late already is told so, and may begin calls.
+  for (const guard of all) guard._setDeadline();
 }
 
 module.exports = { endTurn, join };
