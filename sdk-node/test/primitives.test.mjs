@@ -4,7 +4,7 @@ import { test } from 'node:test';
 
 import {
   CancelledError, CircuitOpenError, DeadlockError, IdempotencyMismatchError, InvalidArgumentError, LoadFailedError, LockLostError, LockTimeoutError, RateLimitExceededError, BulkheadFullError,
-  ShuttingDownError, connect, handleAll, perHour, perSecond, wrap, retry,
+  ShuttingDownError, connect, handleAll, perHour, perSecond, timeout, wrap, retry,
 } from 'resil';
 import { Clock } from 'resil/testing';
 import { onBoth } from './servers.mjs';
@@ -58,6 +58,16 @@ onBoth(test, 'a lock is granted again inside of its own call, and to nobody else
   assert.equal(typeof outer, 'bigint');
   const shared = client.lock(`${name}s`, { wait: 0, shared: true });
   await assert.rejects(shared.call(() => client.lock(`${name}s`, { wait: 0 }).acquire()), DeadlockError);
+});
+
+test('work that begins when it is awaited begins once, also inside of a lock', async () => {
+  const client = await connect('memory://');
+  for (const guard of [client.lock('lazy'), client.breaker('lazy'), retry({ on: handleAll }), wrap(client.breaker('timed'), timeout(1_000))]) {
+    let begun = 0;
+    assert.equal(await guard.call(() => ({ then(resolve) { begun += 1; resolve('done'); } })), 'done');
+    assert.equal(begun, 1);
+  }
+  await client.shutdown();
 });
 
 onBoth(test, 'who is outside of a lock is not let in by others being inside', async (client, name) => {
