@@ -86,6 +86,17 @@ test('a bulkhead is never exceeded by calls of one turn, and its numbers are exa
   assert.deepEqual({ ...narrow.metrics }, { active: 0, queued: 0, available: most, completed: 700, rejected: 0, abandoned: 0 });
 });
 
+test('a guard lends what all of its layers have, and the others get the rest back', async () => {
+  const client = await connect('memory://');
+  const [wide, narrow] = [bulkhead({ maxConcurrentCalls: 100 }), bulkhead({ maxConcurrentCalls: 3 })];
+  await rush(wrap(wide, client.breaker('between'), narrow), 200);
+  for (const [each, available] of [[wide, 100], [narrow, 3]]) {
+    assert.deepEqual({ ...each.metrics }, { active: 0, queued: 0, available, completed: 200, rejected: 0, abandoned: 0 });
+  }
+  const report = await client.shutdown(0);
+  assert.deepEqual([report.drained, report.cutOff], [0, 0]);
+});
+
 test('places that are lent and not used are free for whoever asks', async () => {
   const narrow = bulkhead({ maxConcurrentCalls: 4 });
   const other = wrap(retry({ on: handleAll }), narrow);
