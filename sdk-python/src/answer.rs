@@ -13,27 +13,20 @@
 //! (A timeout, a lost lock.) The coroutine is cancelled as asyncio does it, by cancelling what it waits on, and has run to
 //! its end before anything else happens.
 
+mod given_up;
+
 use std::future::Future;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
-use std::time::Duration;
+use std::task::{Poll, Waker};
 
 use parking_lot::Mutex;
 use pyo3::exceptions::{PyRuntimeError, PyRuntimeWarning, PyStopIteration, PyTypeError};
-use pyo3::intern;
 use pyo3::prelude::*;
 
-use crate::event_loop::{self, Waiter};
-use crate::runtime;
+use crate::drive::{Running, drive, poll_caught, refuse_to_block};
+use crate::event_loop::Waiter;
 use crate::stage::{Resume, Stage};
-
-/// A future of the SDK with its result already made a Python object.
-pub type Running = Pin<Box<dyn Future<Output = PyResult<Py<PyAny>>> + Send>>;
-
-/// How often a thread that waits looks whether it was interrupted (Ctrl-C).
-const LOOK_FOR_SIGNALS: Duration = Duration::from_millis(50);
+use crate::{held_here, runtime};
 
 /// An answer to be awaited (`await answer`) or waited for (`answer.wait()`).
 ///
@@ -100,7 +93,11 @@ impl Answer {
     fn step(slf: &Bound<'_, Self>, resume: Resume) -> PyResult<Py<PyAny>> {
         let py = slf.py();
         let mut this = slf.try_borrow_mut().map_err(|_| PyRuntimeError::new_err("already being awaited"))?;
-        this.is_begun = true;
+        if !std::mem::replace(&mut this.is_begun, true)
+            && let Some(running) = this.running.get_mut().take()
+        {
+            *this.running.get_mut() = Some(held_here::around(py, running)?);
+        }
         if let Some(waiter) = &this.waiter {
             waiter.nothing();
         }
@@ -156,85 +153,6 @@ impl Answer {
         }
     }
 
-    /// Hands on what the task says, to the coroutine that runs or to one that was given up on. `Some`: it waits again.
-    fn go_on_unwinding(&mut self, py: Python<'_>, stage: &Stage, resume: Resume) -> PyResult<Option<Py<PyAny>>> {
-        let Some(coroutine) = stage.take_unwinding() else {
-            stage.resume(resume);
-            return Ok(None);
-        };
-        let resume = match resume {
-            // What it waited on was done before it could be cancelled.
-            Resume::Send(_) if self.cancelled_by_us.is_some() && !stage.set_told() => Resume::Throw(cancelled(py)?),
-            other => {
-                stage.set_told();
-                other
-            }
-        };
-        match resume.give_to(py, &coroutine) {
-            Ok(yielded) => {
-                stage.unwind(coroutine);
-                self.waits_on = Some(yielded.clone_ref(py));
-                Ok(Some(yielded))
-            }
-            // However it ended: it is the policy that says what came of it.
-            Err(_) => {
-                let before = self.cancelled_by_us.take();
-                if before.is_some_and(|before| times_cancelled(py) > before) {
-                    self.drop_running();
-                    self.ended = Some(Err(cancelled(py)?));
-                }
-                Ok(None)
-            }
-        }
-    }
-
-    /// A coroutine that was given up on just when it was to go on is cancelled in place. `Some`: it waits, to clean up.
-    fn tell_given_up(&mut self, py: Python<'_>, stage: &Stage) -> PyResult<Option<Py<PyAny>>> {
-        let Some(coroutine) = stage.take_unwinding() else { return Ok(None) };
-        stage.set_told();
-        let before = times_cancelled(py);
-        match Resume::Throw(cancelled(py)?).give_to(py, &coroutine) {
-            Ok(yielded) => {
-                stage.unwind(coroutine);
-                self.cancelled_by_us = Some(before);
-                self.waits_on = Some(yielded.clone_ref(py));
-                Ok(Some(yielded))
-            }
-            Err(_) => Ok(None),
-        }
-    }
-
-    /// Something of ours moved while the user's coroutine waits: a timer ran out, a lock was lost.
-    pub fn look_again(slf: &Bound<'_, Self>) {
-        let py = slf.py();
-        let Ok(mut this) = slf.try_borrow_mut() else { return };
-        let (Some(waiter), Some(stage)) = (this.waiter.clone(), this.stage.clone()) else { return };
-        if this.waits_on.is_none() || this.ended.is_some() {
-            return;
-        }
-        loop {
-            waiter.take_woken();
-            match this.poll(&Waker::from(Arc::clone(&waiter))) {
-                Ok(Poll::Pending) => {}
-                Ok(Poll::Ready(result)) => this.ended = Some(result),
-                Err(error) => this.ended = Some(Err(error)),
-            }
-            if this.ended.is_some() || !waiter.take_woken() {
-                break;
-            }
-        }
-        if this.ended.is_none() && !stage.is_unwinding() {
-            let _ = waiter.theirs(slf);
-            return;
-        }
-        // The coroutine is not wanted any more.
-        this.cancelled_by_us = Some(times_cancelled(py));
-        if let Some(waits_on) = &this.waits_on {
-            // `None` (a bare yield) goes on by itself, and is told then.
-            let _ = waits_on.call_method0(py, intern!(py, "cancel"));
-        }
-    }
-
     fn finished(&mut self, py: Python<'_>, result: PyResult<Py<PyAny>>) -> PyErr {
         *self.running.get_mut() = None;
         match result {
@@ -248,53 +166,6 @@ fn stop_iteration(py: Python<'_>, value: Py<PyAny>) -> PyErr {
     match py.get_type::<PyStopIteration>().call1((value,)) {
         Ok(stop) => PyErr::from_value(stop),
         Err(error) => error,
-    }
-}
-
-/// No panic gets out: it would take the interpreter along.
-fn poll_caught(running: &mut Running, waker: &Waker) -> Poll<PyResult<Py<PyAny>>> {
-    let mut context = Context::from_waker(waker);
-    catch_unwind(AssertUnwindSafe(|| running.as_mut().poll(&mut context))).unwrap_or_else(|_| {
-        let error = resil::Error::Internal("a panic inside of the SDK".to_owned());
-        Poll::Ready(Err(Python::attach(|py| crate::errors::exception(py, &error))))
-    })
-}
-
-fn cancelled(py: Python<'_>) -> PyResult<PyErr> {
-    Ok(PyErr::from_value(py.import("asyncio")?.getattr("CancelledError")?.call0()?))
-}
-
-/// How often the task that runs was cancelled by others; 0 where Python cannot tell (before 3.11).
-fn times_cancelled(py: Python<'_>) -> usize {
-    let task = py.import("asyncio").and_then(|asyncio| asyncio.call_method0("current_task"));
-    task.and_then(|task| task.call_method0("cancelling")).and_then(|times| times.extract()).unwrap_or(0)
-}
-
-/// Runs to the end on this thread, which sleeps without the GIL while there is nothing to do.
-pub fn drive(py: Python<'_>, mut running: Running) -> PyResult<Py<PyAny>> {
-    let _inside = runtime::enter()?;
-    if let Poll::Ready(result) = poll_caught(&mut running, Waker::noop()) {
-        return result;
-    }
-    let waker = Waker::from(Arc::new(Sleeper(std::thread::current())));
-    loop {
-        if let Poll::Ready(result) = poll_caught(&mut running, &waker) {
-            return result;
-        }
-        py.detach(|| std::thread::park_timeout(LOOK_FOR_SIGNALS));
-        py.check_signals()?;
-    }
-}
-
-struct Sleeper(std::thread::Thread);
-
-impl std::task::Wake for Sleeper {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
-
-    fn wake_by_ref(self: &Arc<Self>) {
-        self.0.unpark();
     }
 }
 
@@ -362,16 +233,6 @@ impl Answer {
 
     fn __repr__(&self) -> String {
         format!("<resil.Answer of {}>", self.what)
-    }
-}
-
-/// Says so where a thread would block its own event loop.
-pub fn refuse_to_block(py: Python<'_>, instead: &str) -> PyResult<()> {
-    match event_loop::running(py)? {
-        None => Ok(()),
-        Some(_) => {
-            Err(PyRuntimeError::new_err(format!("this would block the event loop that runs on this thread: {instead}")))
-        }
     }
 }
 

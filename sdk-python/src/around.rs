@@ -6,8 +6,10 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyTuple};
+use pyo3::{PyTraverseError, PyVisit};
 
-use crate::answer::{Answer, Running, drive};
+use crate::answer::Answer;
+use crate::drive::{Running, drive};
 use crate::kind::Kind;
 use crate::stage::Stage;
 use crate::work::{How, Work};
@@ -30,6 +32,52 @@ pub trait Runs: Send + Sync + 'static {
     fn needs(&self) -> Needs {
         Needs::Nothing
     }
+
+    /// Shows the collector the functions it holds. Each is held by one object: see [`Judge::again`](crate::judge::Judge::again).
+    fn traverse(&self, _visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        Ok(())
+    }
+}
+
+/// A function of the user's with its arguments, and whether it is a coroutine function.
+pub struct Call<'py> {
+    pub kind: Kind,
+    pub func: Bound<'py, PyAny>,
+    pub args: Bound<'py, PyTuple>,
+    pub kwargs: Option<Bound<'py, PyDict>>,
+}
+
+impl<'py> Call<'py> {
+    pub fn of(
+        func: Bound<'py, PyAny>,
+        args: Bound<'py, PyTuple>,
+        kwargs: Option<Bound<'py, PyDict>>,
+    ) -> PyResult<Self> {
+        Ok(Self { kind: Kind::of(&func)?, func, args, kwargs })
+    }
+
+    /// Runs it through something that needs this of it: the result, or something to await.
+    pub fn through(
+        self,
+        py: Python<'py>,
+        what: &'static str,
+        needs: Needs,
+        run: impl FnOnce(Arc<Work>) -> PyResult<Running>,
+    ) -> PyResult<Py<PyAny>> {
+        let Self { kind, func, args, kwargs } = self;
+        let stage = (kind == Kind::Coroutine && needs != Needs::Several).then(|| Arc::new(Stage::default()));
+        let how = match (kind, &stage) {
+            (Kind::Plain, _) if needs == Needs::Nothing => How::Here,
+            (Kind::Plain, _) => How::InThread,
+            (Kind::Coroutine, None) => How::AsTask,
+            (Kind::Coroutine, Some(stage)) => How::Inside(Arc::clone(stage)),
+        };
+        let running = run(Work::new(func, args, kwargs, how))?;
+        match kind {
+            Kind::Plain => drive(py, running),
+            Kind::Coroutine => Ok(Py::new(py, Answer::on_stage(what, stage, running))?.into_any()),
+        }
+    }
 }
 
 /// Something that can be put around a function.
@@ -47,30 +95,8 @@ impl Around {
         Self { runs: Box::new(runs), what }
     }
 
-    pub fn go<'py>(
-        &self,
-        py: Python<'py>,
-        kind: Kind,
-        func: Bound<'py, PyAny>,
-        args: Bound<'py, PyTuple>,
-        kwargs: Option<Bound<'py, PyDict>>,
-    ) -> PyResult<Py<PyAny>> {
-        let needs = self.runs.needs();
-        match kind {
-            Kind::Plain => {
-                let how = if needs == Needs::Nothing { How::Here } else { How::InThread };
-                drive(py, self.runs.run(py, Work::new(func, args, kwargs, how))?)
-            }
-            Kind::Coroutine if needs == Needs::Several => {
-                let running = self.runs.run(py, Work::new(func, args, kwargs, How::AsTask))?;
-                Ok(Py::new(py, Answer::on_stage(self.what, None, running))?.into_any())
-            }
-            Kind::Coroutine => {
-                let stage = Arc::new(Stage::default());
-                let running = self.runs.run(py, Work::new(func, args, kwargs, How::Inside(Arc::clone(&stage))))?;
-                Ok(Py::new(py, Answer::on_stage(self.what, Some(stage), running))?.into_any())
-            }
-        }
+    fn go<'py>(&self, py: Python<'py>, call: Call<'py>) -> PyResult<Py<PyAny>> {
+        call.through(py, self.what, self.runs.needs(), |work| self.runs.run(py, work))
     }
 }
 
@@ -85,8 +111,7 @@ impl Around {
         args: Bound<'py, PyTuple>,
         kwargs: Option<Bound<'py, PyDict>>,
     ) -> PyResult<Py<PyAny>> {
-        let kind = Kind::of(&r#fn)?;
-        self.go(py, kind, r#fn, args, kwargs)
+        self.go(py, Call::of(r#fn, args, kwargs)?)
     }
 
     /// As a decorator: the same function with this policy around it.
@@ -102,7 +127,7 @@ impl Around {
         args: Bound<'py, PyTuple>,
         kwargs: Option<Bound<'py, PyDict>>,
     ) -> PyResult<Py<PyAny>> {
-        self.go(py, Kind::Plain, func, args, kwargs)
+        self.go(py, Call { kind: Kind::Plain, func, args, kwargs })
     }
 
     /// What decorated coroutine functions await.
@@ -113,7 +138,12 @@ impl Around {
         args: Bound<'py, PyTuple>,
         kwargs: Option<Bound<'py, PyDict>>,
     ) -> PyResult<Py<PyAny>> {
-        self.go(py, Kind::Coroutine, func, args, kwargs)
+        self.go(py, Call { kind: Kind::Coroutine, func, args, kwargs })
+    }
+
+    // There is no `__clear__`: it cannot be changed, so every circle it is in has something in it that can.
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        self.runs.traverse(&visit)
     }
 }
 

@@ -8,12 +8,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Poll, Waker};
 
 use parking_lot::Mutex;
-use pyo3::exceptions::{PyException, PyRuntimeError, PyStopAsyncIteration};
+use pyo3::exceptions::{PyException, PyRuntimeError};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use resil::policy::Retry;
 
-use crate::answer::{Answer, Running, drive};
+use crate::answer::Answer;
+use crate::drive::Running;
+use crate::iteration::{anext, next};
 use crate::judge::Judge;
 use crate::work::{Ended, How, Work};
 
@@ -93,8 +95,7 @@ impl PyAttempts {
     }
 
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
-        let next = drive(py, self.next())?;
-        Ok((!next.is_none(py)).then_some(next))
+        next(py, self.next())
     }
 
     fn __aiter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
@@ -102,11 +103,7 @@ impl PyAttempts {
     }
 
     fn __anext__(&self) -> Answer {
-        let next = self.next();
-        Answer::new("async for attempt in retry", async move {
-            let next = next.await?;
-            if Python::attach(|py| next.is_none(py)) { Err(PyStopAsyncIteration::new_err(())) } else { Ok(next) }
-        })
+        anext("async for attempt in retry", self.next())
     }
 }
 

@@ -7,9 +7,11 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use resil::policy::{BulkheadPermit, BulkheadSettings, LocalBulkhead};
 
-use crate::answer::{Answer, Running, drive, refuse_to_block};
+use crate::answer::Answer;
 use crate::around::{Around, Runs};
+use crate::block::{Block, Enters, Entrant};
 use crate::convert::text;
+use crate::drive::Running;
 use crate::entered::{Entered, Who};
 use crate::errors::raised_later;
 use crate::settings::{read, shown, spelled};
@@ -32,24 +34,32 @@ impl Runs for Inside {
 /// >>> with reports:
 /// ...     reports.metrics["active"]
 /// 1
-#[pyclass(module = "resil", name = "Bulkhead", extends = Around, frozen)]
-pub struct PyBulkhead {
+#[pyclass(module = "resil", name = "Bulkhead", extends = Block, frozen)]
+pub struct PyBulkhead(LocalBulkhead);
+
+fn around(bulkhead: LocalBulkhead) -> PyClassInitializer<PyBulkhead> {
+    let around = Around::new("a call in a bulkhead", Inside(bulkhead.clone()));
+    let places = Places { bulkhead: bulkhead.clone(), entered: Arc::default() };
+    Block::around("async with bulkhead", places, around).add_subclass(PyBulkhead(bulkhead))
+}
+
+struct Places {
     bulkhead: LocalBulkhead,
     entered: Arc<Entered<BulkheadPermit>>,
 }
 
-fn around(bulkhead: LocalBulkhead) -> PyClassInitializer<PyBulkhead> {
-    let around = Around::new("a call in a bulkhead", Inside(bulkhead.clone()));
-    PyClassInitializer::from(around).add_subclass(PyBulkhead { bulkhead, entered: Arc::default() })
-}
-
-impl PyBulkhead {
-    fn go_in(&self, py: Python<'_>) -> PyResult<Running> {
+impl Enters for Places {
+    fn enter(&self, py: Python<'_>, _entrant: Entrant) -> PyResult<Running> {
         let (who, bulkhead, entered) = (Who::is_here(py)?, self.bulkhead.clone(), Arc::clone(&self.entered));
         Ok(Box::pin(async move {
             entered.push(who, raised_later(bulkhead.acquire().await)?);
             Python::attach(|py| Ok(py.None()))
         }))
+    }
+
+    fn leave(&self, py: Python<'_>, _error: &Bound<'_, PyAny>) -> PyResult<Option<Running>> {
+        drop(self.entered.pop(Who::is_here(py)?)?);
+        Ok(None)
     }
 }
 
@@ -69,57 +79,31 @@ impl PyBulkhead {
 
     #[getter]
     fn name(&self) -> &str {
-        self.bulkhead.name()
+        self.0.name()
     }
 
     /// How it is used.
     #[getter]
     fn metrics(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        shown(py, &self.bulkhead.metrics())
+        shown(py, &self.0.metrics())
     }
 
     /// The places and the line of a partition.
     fn partition(&self, py: Python<'_>, name: &Bound<'_, PyAny>) -> PyResult<Py<Self>> {
-        Py::new(py, around(spelled(self.bulkhead.partition(&text("name", name)?))?))
+        Py::new(py, around(spelled(self.0.partition(&text("name", name)?))?))
     }
 
     /// A place, to be released.
     fn acquire(&self) -> Answer {
-        let bulkhead = self.bulkhead.clone();
+        let bulkhead = self.0.clone();
         Answer::new("bulkhead.acquire()", async move {
             let place = raised_later(bulkhead.acquire().await)?;
             Python::attach(|py| Ok(Py::new(py, PyBulkheadPlace(Mutex::new(Some(place))))?.into_any()))
         })
     }
 
-    fn __enter__(&self, py: Python<'_>) -> PyResult<()> {
-        refuse_to_block(py, "use async with")?;
-        drive(py, self.go_in(py)?).map(drop)
-    }
-
-    #[pyo3(signature = (_type, _value, _traceback, /))]
-    fn __exit__(&self, py: Python<'_>, _type: Py<PyAny>, _value: Py<PyAny>, _traceback: Py<PyAny>) -> PyResult<()> {
-        self.entered.pop(Who::is_here(py)?).map(drop)
-    }
-
-    fn __aenter__(&self, py: Python<'_>) -> PyResult<Answer> {
-        Ok(Answer::on_stage("async with bulkhead", None, self.go_in(py)?))
-    }
-
-    #[pyo3(signature = (_type, _value, _traceback, /))]
-    fn __aexit__(
-        &self,
-        py: Python<'_>,
-        _type: Py<PyAny>,
-        _value: Py<PyAny>,
-        _traceback: Py<PyAny>,
-    ) -> PyResult<Answer> {
-        drop(self.entered.pop(Who::is_here(py)?)?);
-        Ok(Answer::new("async with bulkhead", async { Python::attach(|py| Ok(py.None())) }))
-    }
-
     fn __repr__(&self) -> String {
-        format!("<resil.Bulkhead {:?}>", self.bulkhead.name())
+        format!("<resil.Bulkhead {:?}>", self.0.name())
     }
 }
 

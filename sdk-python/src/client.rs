@@ -12,11 +12,13 @@ use crate::errors::{raised_later, wrong_type};
 use crate::idempotent::{self, PyIdempotent};
 use crate::limiter::{self, PyLimiter};
 use crate::lock::{self, PyLock};
-use crate::policy::{self, PyPolicies, PyPolicy};
+use crate::policies::{self, PyPolicies};
+use crate::policy::{self, PyPolicy};
 use crate::runtime::Generation;
 use crate::settings::{read, shown};
 use crate::shared_bulkhead::{self, PySharedBulkhead};
 use crate::testing::{PyClock, is_testing};
+use crate::versioned::{self, PyVersionedCached};
 
 /// The handle from which limiters, breakers, locks and the rest are made.
 #[pyclass(module = "resil", name = "Client", frozen)]
@@ -127,6 +129,18 @@ impl PyClient {
         cached::make(&self.client, self.generation, &text("name", name)?, codec, settings)
     }
 
+    /// The same with versions, for sources that lag behind a commit: what is known is never replaced by something older.
+    #[pyo3(signature = (name, *, codec=None, **settings))]
+    fn versioned(
+        &self,
+        name: &Bound<'_, PyAny>,
+        codec: Option<&Bound<'_, PyAny>>,
+        settings: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<PyVersionedCached> {
+        self.generation.check()?;
+        versioned::make(&self.client, self.generation, &text("name", name)?, codec, settings)
+    }
+
     /// A whole policy, of a dict or of keywords. `on` says which exceptions are retried.
     #[pyo3(signature = (name, settings=None, *, on=None, ignore=None, **more))]
     fn policy(
@@ -146,7 +160,7 @@ impl PyClient {
     #[pyo3(signature = (path=None, *, text=None))]
     fn policies(&self, path: Option<&Bound<'_, PyAny>>, text: Option<&Bound<'_, PyAny>>) -> PyResult<PyPolicies> {
         self.generation.check()?;
-        policy::read_file(&self.client, self.generation, path, text)
+        policies::read_file(&self.client, self.generation, path, text)
     }
 
     /// Takes `cost` cells from every limit, or from none.

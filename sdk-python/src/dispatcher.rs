@@ -1,72 +1,85 @@
 //! Many pieces of the same work, a few at a time.
 
-use pyo3::exceptions::PyRuntimeError;
+use std::sync::Arc;
+
 use pyo3::prelude::*;
-use pyo3::types::PyTuple;
-use resil::Failure;
-use resil::dispatcher::{Dispatcher, ItemError};
+use resil::dispatcher::Dispatcher;
 use resil::settings::DispatcherSettings;
 
-use crate::answer::{Answer, Running, drive};
+use crate::answer::Answer;
 use crate::convert::said;
-use crate::errors::{exception, wrong_type};
+use crate::drive::{Running, drive};
+use crate::errors::wrong_type;
+use crate::event_loop::EventLoop;
+use crate::item::PyItemResult;
+use crate::items::{Order, PyItemResults, Source};
 use crate::kind::Kind;
 use crate::settings::{PYTHON, spelled};
-use crate::work::{How, Work};
-
-/// What one item came to.
-#[pyclass(module = "resil", name = "ItemResult", frozen, generic)]
-pub struct PyItemResult {
-    result: PyResult<Py<PyAny>>,
-    was_begun: bool,
-}
-
-#[pymethods]
-impl PyItemResult {
-    #[getter]
-    fn is_ok(&self) -> bool {
-        self.result.is_ok()
-    }
-
-    /// None if there is none.
-    #[getter]
-    fn value(&self, py: Python<'_>) -> Option<Py<PyAny>> {
-        self.result.as_ref().ok().map(|value| value.clone_ref(py))
-    }
-
-    /// The exception, if it failed; CancelledError if it was cancelled or never begun.
-    #[getter]
-    fn error<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyAny>> {
-        self.result.as_ref().err().map(|error| error.value(py).clone().into_any())
-    }
-
-    /// Whether it may have done something.
-    #[getter]
-    fn was_begun(&self) -> bool {
-        self.was_begun
-    }
-
-    /// The value; or its exception is raised.
-    fn unwrap(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        match &self.result {
-            Ok(value) => Ok(value.clone_ref(py)),
-            Err(error) => Err(error.clone_ref(py)),
-        }
-    }
-
-    fn __repr__(&self) -> String {
-        format!("<resil.ItemResult ok={}>", self.result.is_ok())
-    }
-}
+use crate::task::{Prepared, elsewhere};
 
 /// Runs a function on many items, at most `workers` at once. Whatever one of them does is its own result and nobody else's.
 ///
 /// >>> import resil
-/// >>> results = resil.Dispatcher(2).run(["1", "2", "three"], int)
-/// >>> [result.value for result in results]
+/// >>> few = resil.Dispatcher(2)
+/// >>> [result.value for result in few.run(["1", "2", "three"], int)]
 /// [1, 2, None]
+///
+/// Items that are still coming, and results as they come:
+///
+/// >>> for result in few.stream(iter(range(3)), str):
+/// ...     print(result.unwrap())
+/// 0
+/// 1
+/// 2
 #[pyclass(module = "resil", name = "Dispatcher", frozen)]
 pub struct PyDispatcher(Dispatcher);
+
+/// The function on one item; on the loop that runs here if it is a coroutine function, else in a thread.
+pub async fn run(home: Option<Arc<EventLoop>>, prepared: Prepared) -> PyResult<Py<PyAny>> {
+    elsewhere(home, prepared, Box::new(|_, result| result)).await?
+}
+
+/// Where functions of this kind run.
+pub fn home(py: Python<'_>, kind: Kind) -> PyResult<Option<Arc<EventLoop>>> {
+    match kind {
+        Kind::Plain => Ok(None),
+        Kind::Coroutine => Ok(Some(EventLoop::current(py)?.1)),
+    }
+}
+
+/// `fn(item)`, ready to be begun without the GIL.
+pub fn prepared(func: &Bound<'_, PyAny>, item: &Bound<'_, PyAny>) -> PyResult<Prepared> {
+    let py = func.py();
+    let bound = py.import("functools")?.call_method1("partial", (func, item))?;
+    Prepared::new(py, bound.unbind())
+}
+
+impl PyDispatcher {
+    /// A batch, and what is made of its results.
+    fn batch<'py, F>(
+        &self,
+        what: &'static str,
+        items: &Bound<'py, PyAny>,
+        func: &Bound<'py, PyAny>,
+        run: impl FnOnce(Dispatcher, Option<Arc<EventLoop>>, Vec<Prepared>) -> F + Send + 'static,
+    ) -> PyResult<Py<PyAny>>
+    where
+        F: Future<Output = PyResult<Py<PyAny>>> + Send,
+    {
+        let (py, kind) = (func.py(), Kind::of(func)?);
+        let items = items.try_iter().map_err(|_| wrong_type("items", "something to iterate over", items))?;
+        let items = items.map(|item| prepared(func, &item?)).collect::<PyResult<Vec<_>>>()?;
+        let dispatcher = self.0.clone();
+        let running: Running = Box::pin(async move {
+            let home = Python::attach(|py| home(py, kind))?;
+            run(dispatcher, home, items).await
+        });
+        match kind {
+            Kind::Plain => drive(py, running),
+            Kind::Coroutine => Ok(Py::new(py, Answer::on_stage(what, None, running))?.into_any()),
+        }
+    }
+}
 
 #[pymethods]
 impl PyDispatcher {
@@ -84,34 +97,38 @@ impl PyDispatcher {
 
     /// Runs `fn(item)` on every item. The results are in the order of the items: a list, or for a coroutine function
     /// something to await that gives one. Plain functions run in threads.
-    fn run<'py>(&self, py: Python<'py>, items: &Bound<'py, PyAny>, r#fn: Bound<'py, PyAny>) -> PyResult<Py<PyAny>> {
-        let kind = Kind::of(&r#fn)?;
-        let items = items.try_iter().map_err(|_| wrong_type("items", "something to iterate over", items))?;
-        let items = items.map(|item| item.map(Bound::unbind)).collect::<PyResult<Vec<_>>>()?;
-        let how = match kind {
-            Kind::Plain => How::InThread,
-            Kind::Coroutine => How::AsTask,
-        };
-        let (dispatcher, work) = (self.0.clone(), Work::new(r#fn, PyTuple::empty(py), None, how));
-        let running: Running = Box::pin(async move {
-            let results = dispatcher.run_local(items, |item| work.attempt_with(item)).await;
+    fn run<'py>(&self, items: &Bound<'py, PyAny>, r#fn: &Bound<'py, PyAny>) -> PyResult<Py<PyAny>> {
+        self.batch("dispatcher.run()", items, r#fn, |dispatcher, home, items| async move {
+            let results = dispatcher.run_local(items, |item| run(home.clone(), item)).await;
             Python::attach(|py| {
-                let told = |result: Result<Py<PyAny>, ItemError<Failure<PyErr>>>| {
-                    let was_begun = result.as_ref().err().is_none_or(ItemError::was_begun);
-                    let result = result.map_err(|error| match error {
-                        ItemError::Failed(failure) => work.peek(py, &failure),
-                        ItemError::Panicked(text) => PyRuntimeError::new_err(text),
-                        ItemError::Cancelled | ItemError::NotRun => exception(py, &resil::Error::Cancelled),
-                    });
-                    Py::new(py, PyItemResult { result, was_begun })
-                };
+                let told = |result| PyItemResult::told(py, result);
                 let results = results.into_iter().map(told).collect::<PyResult<Vec<_>>>()?;
                 Ok(results.into_pyobject(py)?.into_any().unbind())
             })
-        });
-        match kind {
-            Kind::Plain => drive(py, running),
-            Kind::Coroutine => Ok(Py::new(py, Answer::on_stage("dispatcher.run()", None, running))?.into_any()),
-        }
+        })
+    }
+
+    /// The same in the order of completion: pairs of an item's number, from 0, and its result. Items that were not begun come
+    /// last.
+    fn run_unordered<'py>(&self, items: &Bound<'py, PyAny>, r#fn: &Bound<'py, PyAny>) -> PyResult<Py<PyAny>> {
+        self.batch("dispatcher.run_unordered()", items, r#fn, |dispatcher, home, items| async move {
+            let results = dispatcher.run_unordered(items, move |item| run(home.clone(), item)).await;
+            Python::attach(|py| {
+                let told = |(number, result)| Ok((number, PyItemResult::told(py, result)?));
+                let results = results.into_iter().map(told).collect::<PyResult<Vec<_>>>()?;
+                Ok(results.into_pyobject(py)?.into_any().unbind())
+            })
+        })
+    }
+
+    /// Runs `fn(item)` on items as they come, from an iterable or an async iterable: results for `for` or `async for`, in the order
+    /// of the items. Nothing is taken from `items` unless a worker is free for it.
+    fn stream(&self, items: &Bound<'_, PyAny>, r#fn: &Bound<'_, PyAny>) -> PyResult<PyItemResults> {
+        Ok(PyItemResults::new(self.0.clone(), Source::read(items, r#fn)?, Order::OfItems))
+    }
+
+    /// The same in the order of completion: a slow item holds back nobody.
+    fn stream_unordered(&self, items: &Bound<'_, PyAny>, r#fn: &Bound<'_, PyAny>) -> PyResult<PyItemResults> {
+        Ok(PyItemResults::new(self.0.clone(), Source::read(items, r#fn)?, Order::OfCompletion))
     }
 }

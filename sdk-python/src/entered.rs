@@ -18,12 +18,17 @@ pub enum Who {
 
 impl Who {
     pub fn is_here(py: Python<'_>) -> PyResult<Self> {
+        Ok(Self::with_task(py)?.0)
+    }
+
+    /// The same, with the task if it is one.
+    pub fn with_task(py: Python<'_>) -> PyResult<(Self, Option<Bound<'_, PyAny>>)> {
         if event_loop::running(py)?.is_none() {
-            return Ok(Self::Thread(std::thread::current().id()));
+            return Ok((Self::Thread(std::thread::current().id()), None));
         }
         static CURRENT: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         let task = CURRENT.import(py, "asyncio", "current_task")?.call0()?;
-        Ok(Self::Task(task.as_ptr() as usize))
+        Ok((Self::Task(task.as_ptr() as usize), Some(task)))
     }
 }
 

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
+use pyo3::{PyTraverseError, PyVisit};
 use resil::policy::Fallback;
 use resil::policy::fallback::all_but_invalid;
 use resil::{Code, Failure};
 
-use crate::answer::Running;
 use crate::around::{Around, Runs};
 use crate::convert::optional_text;
+use crate::drive::Running;
 use crate::errors::wrong_type;
 use crate::judge::Which;
 use crate::kind::Kind;
@@ -52,6 +53,16 @@ impl Runs for Arc<Plan> {
             }
             fallback.around(|| work.attempt()).await
         }))
+    }
+
+    fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        // Calls in flight may still ask: then it is not only this object's.
+        if Arc::strong_count(self) > 1 {
+            return Ok(());
+        }
+        let (Instead::Value(held) | Instead::Function(held, _)) = &self.instead;
+        visit.call(held)?;
+        self.on.as_ref().map_or(Ok(()), |on| on.traverse(visit))
     }
 }
 

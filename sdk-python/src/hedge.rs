@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use pyo3::{PyTraverseError, PyVisit};
 use resil::policy::{Hedge, HedgeSettings};
 
-use crate::answer::Running;
 use crate::around::{Around, Needs, Runs};
 use crate::convert::optional_text;
+use crate::drive::Running;
 use crate::judge::Judge;
 use crate::settings::{read, spelled};
 use crate::testing::PyClock;
@@ -30,6 +31,10 @@ impl Runs for Hedged {
 
     fn needs(&self) -> Needs {
         Needs::Several
+    }
+
+    fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        self.judge.traverse(visit)
     }
 }
 

@@ -4,26 +4,30 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyTuple, PyType};
-use resil::Failure;
-use resil::idempotency::{Idempotent, Known, Outcome, Remember, Run};
+use pyo3::types::{PyDict, PyTuple};
+use pyo3::{PyTraverseError, PyVisit};
+use resil::idempotency::{Idempotent, Outcome, Remember, Run};
+use resil::policy::classify::classify_failure;
+use resil::policy::{CallOptions, Policy};
+use resil::{Error, Failure};
+use serde_json::value::RawValue;
 
-use crate::answer::{Answer, Running, drive};
-use crate::around::{Around, Runs};
-use crate::cached::KeyOf;
+use crate::answer::Answer;
+use crate::around::{Around, Call, Needs, Runs};
 use crate::codec::Codec;
-use crate::convert::{key, optional_text, seconds, text, truth};
-use crate::errors::{raised_later, wrong_type};
-use crate::kind::Kind;
-use crate::outcome::{PyOutcome, PyRun};
+use crate::convert::{flag, key, optional_text, seconds, text, truth};
+use crate::drive::Running;
+use crate::errors::{raised_later, wrong_value};
+use crate::judge::Judge;
+use crate::key_of::KeyOf;
+use crate::outcome::{PyOutcome, PyRun, known};
+use crate::remembered::final_exceptions;
 use crate::runtime::Generation;
 use crate::settings::{read, spelled};
-use crate::stage::Stage;
-use crate::work::{Ended, How, Work, flat};
+use crate::work::{Ended, Work, flat};
 
-struct Kept {
+pub struct Kept {
     idempotent: Idempotent,
     codec: Codec,
     generation: Generation,
@@ -32,43 +36,57 @@ struct Kept {
 }
 
 /// What one call is about.
-struct Request {
+pub struct Request {
     key: String,
     fingerprint: Vec<u8>,
     with_run: bool,
 }
 
-impl Kept {
-    async fn run(
-        self: Arc<Self>,
-        request: Request,
-        work: Arc<Work>,
-    ) -> Result<(Py<PyAny>, Outcome<()>), Failure<PyErr>> {
-        // The one who runs gets its own result, as it was returned.
-        let own: Arc<Mutex<Option<Py<PyAny>>>> = Arc::default();
-        let Request { key, fingerprint, with_run } = request;
-        let doing = |run: Run| {
-            let (own, codec, work) = (Arc::clone(&own), self.codec, Arc::clone(&work));
-            async move {
-                let run = with_run.then(|| Python::attach(|py| Py::new(py, PyRun(run)))).transpose();
-                let attempt = match run.map_err(Failure::Inner)? {
-                    Some(run) => work.attempt_with(run.into_any()),
-                    None => work.attempt(),
-                };
-                let value = attempt.await?;
-                // What cannot be written is done all the same: duplicates learn that, and no more.
-                let written = Python::attach(|py| codec.write(value.bind(py))).unwrap_or_default();
-                *own.lock() = Some(value);
-                Ok::<Bytes, Failure<PyErr>>(written)
-            }
+impl Request {
+    pub fn read(
+        key: &Bound<'_, PyAny>,
+        fingerprint: Option<&Bound<'_, PyAny>>,
+        with_run: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Self> {
+        let print = fingerprint.map(|given| self::key("fingerprint", given)).transpose()?.unwrap_or_default();
+        Ok(Self { key: text("key", key)?, fingerprint: print, with_run: truth("with_run", with_run)? })
+    }
+}
+
+/// The value and how the work came out.
+type Done = Result<(Py<PyAny>, Outcome<()>), Failure<PyErr>>;
+
+/// The work, as the one who runs it does it: it gets its own result, as it was returned.
+struct Doing {
+    work: Arc<Work>,
+    codec: Codec,
+    with_run: bool,
+    own: Mutex<Option<Py<PyAny>>>,
+}
+
+impl Doing {
+    fn new(work: Arc<Work>, codec: Codec, with_run: bool) -> Self {
+        Self { work, codec, with_run, own: Mutex::new(None) }
+    }
+
+    /// What is kept for duplicates.
+    async fn run(&self, run: Run) -> Result<Bytes, Failure<PyErr>> {
+        let run = self.with_run.then(|| Python::attach(|py| Py::new(py, PyRun(run)))).transpose();
+        let attempt = match run.map_err(Failure::Inner)? {
+            Some(run) => self.work.attempt_with(run.into_any()),
+            None => self.work.attempt(),
         };
-        let outcome = match &self.remember {
-            Some(remember) => self.idempotent.run_remembering(&key, &fingerprint, remember, doing).await,
-            None => self.idempotent.run(&key, &fingerprint, doing).await,
-        };
-        let Outcome { value, replayed, attempt, age, recorded } = outcome.map_err(flat)?;
+        let value = attempt.await?;
+        // What cannot be written is done all the same: duplicates learn that, and no more.
+        let written = Python::attach(|py| self.codec.write(value.bind(py))).unwrap_or_default();
+        *self.own.lock() = Some(value);
+        Ok(written)
+    }
+
+    fn done(self, outcome: Outcome<Bytes>) -> Done {
+        let Outcome { value, replayed, attempt, age, recorded } = outcome;
         let told = Outcome { value: None, replayed, attempt, age, recorded };
-        if let Some(own) = own.lock().take() {
+        if let Some(own) = self.own.into_inner() {
             return Ok((own, told));
         }
         let read = Python::attach(|py| match value {
@@ -77,6 +95,52 @@ impl Kept {
         });
         Ok((read.map_err(Failure::Inner)?, told))
     }
+}
+
+impl Kept {
+    async fn run(self: Arc<Self>, request: Request, work: Arc<Work>) -> Done {
+        let Request { key, fingerprint, with_run } = request;
+        let doing = Doing::new(work, self.codec, with_run);
+        let outcome = match &self.remember {
+            Some(remember) => self.idempotent.run_remembering(&key, &fingerprint, remember, |run| doing.run(run)).await,
+            None => self.idempotent.run(&key, &fingerprint, |run| doing.run(run)).await,
+        };
+        doing.done(outcome.map_err(flat)?)
+    }
+
+    /// The same with a policy inside: all its attempts are one run. Exceptions to remember are not: any failure frees the key.
+    pub async fn run_through(
+        self: Arc<Self>,
+        policy: Policy,
+        options: CallOptions<'_>,
+        request: Request,
+        judge: Arc<Judge>,
+        work: Arc<Work>,
+    ) -> Done {
+        let Request { key, fingerprint, with_run } = request;
+        let doing = Doing::new(Arc::clone(&work), self.codec, with_run);
+        let classify =
+            |failure: &Failure<PyErr>| classify_failure(&|error: &PyErr| judge.classify(&work, error), failure);
+        let once = |run| async {
+            let written = doing.run(run).await?;
+            let text = String::from_utf8(written.into()).ok().filter(|text| !text.is_empty());
+            let unwritten = |error| Failure::Resil(Error::Internal(format!("a value is not JSON: {error}")));
+            RawValue::from_string(text.unwrap_or_else(|| "null".to_owned())).map_err(unwritten)
+        };
+        let outcome = policy.call_once(&self.idempotent, &key, &fingerprint, options, classify, once).await;
+        let Outcome { value, replayed, attempt, age, recorded } = outcome.map_err(flat)?;
+        let value = value.map(|value: Box<RawValue>| Bytes::from(String::from(Box::<str>::from(value))));
+        doing.done(Outcome { value, replayed, attempt, age, recorded })
+    }
+}
+
+/// The end of it as the user is to see it: with how it came out.
+pub fn running(work: Arc<Work>, doing: impl Future<Output = Done> + Send + 'static) -> Running {
+    Arc::clone(&work).running(async move {
+        let (value, told) = doing.await?;
+        let outcome = Python::attach(|py| Py::new(py, PyOutcome { value, told })).map_err(Failure::Inner)?;
+        Ok(outcome.into_any())
+    })
 }
 
 /// Work that is done once; `client.idempotent(...)` makes it.
@@ -109,55 +173,14 @@ pub fn make(
     Ok(PyIdempotent(Arc::new(Kept { idempotent, codec, generation, remember })))
 }
 
-/// Exceptions of these classes are written down by their names and words, and raised again for duplicates.
-fn final_exceptions(given: &Bound<'_, PyAny>) -> PyResult<Remember<Failure<PyErr>>> {
-    let is_class = |given: &Bound<'_, PyAny>| {
-        given.cast::<PyType>().is_ok_and(|class| class.is_subclass_of::<PyException>().unwrap_or(false))
-    };
-    let classes = match given.cast::<PyTuple>() {
-        Ok(classes) => classes.clone(),
-        Err(_) => PyTuple::new(given.py(), [given])?,
-    };
-    if classes.is_empty() || !classes.iter().all(|class| is_class(&class)) {
-        return Err(wrong_type("remember", "an exception class or a tuple of them", given));
-    }
-    let (writing, reading) = (classes.clone().unbind(), classes.unbind());
-    let write = move |failure: &Failure<PyErr>| {
-        let Failure::Inner(error) = failure else { return None };
-        Python::attach(|py| {
-            let value = error.value(py);
-            if !value.is_instance(writing.bind(py)).unwrap_or(false) {
-                return None;
-            }
-            let (kind, words) = (value.get_type().name().ok()?.to_string(), value.str().ok()?.to_string());
-            serde_json::to_vec(&serde_json::json!({ "error": kind, "message": words })).ok().map(Bytes::from)
-        })
-    };
-    let read = move |bytes: &[u8]| {
-        let kept: serde_json::Value = serde_json::from_slice(bytes).ok()?;
-        let (kind, words) = (kept.get("error")?.as_str()?, kept.get("message")?.as_str()?);
-        Python::attach(|py| {
-            let classes = reading.bind(py);
-            let named = |class: &Bound<'_, PyAny>| {
-                class.cast::<PyType>().is_ok_and(|class| class.name().is_ok_and(|name| name == kind))
-            };
-            // A subclass that is not named here comes back as the first that is.
-            let class = classes.iter().find(named).or_else(|| classes.iter().next())?;
-            Some(Failure::Inner(class.call1((words,)).map_or_else(|error| error, PyErr::from_value)))
-        })
-    };
-    Ok(Remember::with(write, read))
-}
-
 impl PyIdempotent {
-    fn done(kept: Arc<Kept>, request: Request, work: Arc<Work>) -> Running {
-        Box::pin(async move {
-            let ended = kept.run(request, Arc::clone(&work)).await;
-            Python::attach(|py| match ended {
-                Ok((value, told)) => Ok(Py::new(py, PyOutcome { value, told })?.into_any()),
-                Err(failure) => Err(work.error(py, failure)),
-            })
-        })
+    /// For results that are JSON.
+    pub fn kept_as_json(&self) -> PyResult<Arc<Kept>> {
+        self.0.generation.check()?;
+        match self.0.codec {
+            Codec::Json => Ok(Arc::clone(&self.0)),
+            Codec::Bytes => Err(wrong_value("idempotent", "must keep JSON: results of a policy are no bytes")),
+        }
     }
 }
 
@@ -180,19 +203,10 @@ impl PyIdempotent {
         kwargs: Option<Bound<'py, PyDict>>,
     ) -> PyResult<Py<PyAny>> {
         self.0.generation.check()?;
-        let fingerprint = fingerprint.map(|given| self::key("fingerprint", given)).transpose()?.unwrap_or_default();
-        let request = Request { key: text("key", key)?, fingerprint, with_run: truth("with_run", with_run)? };
-        match Kind::of(&r#fn)? {
-            Kind::Plain => {
-                drive(py, Self::done(Arc::clone(&self.0), request, Work::new(r#fn, args, kwargs, How::Here)))
-            }
-            Kind::Coroutine => {
-                let stage = Arc::new(Stage::default());
-                let work = Work::new(r#fn, args, kwargs, How::Inside(Arc::clone(&stage)));
-                let running = Self::done(Arc::clone(&self.0), request, work);
-                Ok(Py::new(py, Answer::on_stage("idempotent.run()", Some(stage), running))?.into_any())
-            }
-        }
+        let (kept, request) = (Arc::clone(&self.0), Request::read(key, fingerprint, with_run)?);
+        Call::of(r#fn, args, kwargs)?.through(py, "idempotent.run()", Needs::Nothing, |work| {
+            Ok(running(Arc::clone(&work), kept.run(request, work)))
+        })
     }
 
     /// As a decorator: the function is done once for each `key`, which is text or a function of its arguments; and so is
@@ -226,8 +240,7 @@ impl PyIdempotent {
         let (key, ttl, token) = (text("key", key)?, seconds("ttl", ttl)?, optional_text("token", token)?);
         let kept = Arc::clone(&self.0);
         Ok(Answer::new("idempotent.once()", async move {
-            let is_first = raised_later(kept.idempotent.once(&key, ttl, token.as_deref()).await)?;
-            Python::attach(|py| Ok(is_first.into_pyobject(py)?.to_owned().into_any().unbind()))
+            flag(raised_later(kept.idempotent.once(&key, ttl, token.as_deref()).await)?)
         }))
     }
 
@@ -236,33 +249,10 @@ impl PyIdempotent {
         self.0.generation.check()?;
         let (key, kept) = (text("key", key)?, Arc::clone(&self.0));
         Ok(Answer::new("idempotent.get()", async move {
-            let known = raised_later(kept.idempotent.get(&key).await)?;
-            Python::attach(|py| told(py, known))
+            let found = raised_later(kept.idempotent.get(&key).await)?;
+            Python::attach(|py| known(py, found))
         }))
     }
-}
-
-fn told(py: Python<'_>, known: Known) -> PyResult<Py<PyAny>> {
-    let dict = PyDict::new(py);
-    match known {
-        Known::Nothing => dict.set_item("state", "nothing")?,
-        Known::Running { attempt, remaining } => {
-            dict.set_item("state", "running")?;
-            dict.set_item("attempt", attempt)?;
-            dict.set_item("remaining", remaining.as_secs_f64())?;
-        }
-        Known::Done { result, is_error, age } => {
-            dict.set_item("state", "done")?;
-            dict.set_item("result", result.map(|result| PyBytes::new(py, &result)))?;
-            dict.set_item("is_error", is_error)?;
-            dict.set_item("age", age.as_secs_f64())?;
-        }
-        Known::Held { attempt } => {
-            dict.set_item("state", "held")?;
-            dict.set_item("attempt", attempt)?;
-        }
-    }
-    Ok(dict.into_any().unbind())
 }
 
 enum Print {
@@ -282,10 +272,7 @@ impl Runs for Keyed {
         let fingerprint = match &self.fingerprint {
             None => Vec::new(),
             Some(Print::Is(bytes)) => bytes.clone(),
-            Some(Print::Of(function)) => {
-                let (args, kwargs) = work.arguments(py);
-                key("what fingerprint= returned", &function.bind(py).call(args, kwargs)?)?
-            }
+            Some(Print::Of(function)) => key("what fingerprint= returned", &work.asked(py, function)?)?,
         };
         let request = Request { key: self.key.of(py, &work)?, fingerprint, with_run: false };
         let kept = Arc::clone(&self.kept);
@@ -293,6 +280,14 @@ impl Runs for Keyed {
             let ended: Ended = kept.run(request, work).await.map(|(value, _)| value);
             ended
         }))
+    }
+
+    fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        self.key.traverse(visit)?;
+        match &self.fingerprint {
+            Some(Print::Of(function)) => visit.call(function),
+            Some(Print::Is(_)) | None => Ok(()),
+        }
     }
 }
 

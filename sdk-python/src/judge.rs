@@ -5,6 +5,7 @@ use std::sync::Arc;
 use pyo3::exceptions::PyBaseException;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyTuple, PyType};
+use pyo3::{PyTraverseError, PyVisit};
 use resil::policy::Class;
 
 use crate::convert::seconds;
@@ -36,6 +37,18 @@ impl Which {
             return Ok(Self::Function(given.clone().unbind()));
         }
         Err(wrong_type(name, "an exception class, a tuple of them, or a function of the exception", given))
+    }
+
+    fn again(&self, py: Python<'_>) -> Self {
+        match self {
+            Self::Classes(classes) => Self::Classes(classes.clone_ref(py)),
+            Self::Function(function) => Self::Function(function.clone_ref(py)),
+        }
+    }
+
+    pub fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        let (Self::Classes(held) | Self::Function(held)) = self;
+        visit.call(held)
     }
 
     pub fn matches(&self, py: Python<'_>, error: &PyErr) -> PyResult<bool> {
@@ -74,21 +87,37 @@ impl Judge {
         Ok(Arc::new(Self { on, ignore }))
     }
 
-    /// If the function that judges fails, that is what the caller gets.
+    /// What an exception means. Fails if the function that judges does.
+    pub fn class(&self, py: Python<'_>, error: &PyErr) -> PyResult<Class> {
+        let asked = |which: &Option<Which>| which.as_ref().map_or(Ok(None), |which| which.applies(py, error));
+        Ok(match asked(&self.ignore)? {
+            Some(_) => Class::Ignore,
+            None => asked(&self.on)?.unwrap_or(Class::Permanent),
+        })
+    }
+
+    /// The same inside of a policy. If the function that judges fails, that is what the caller gets.
     pub fn classify(&self, work: &Work, error: &PyErr) -> Class {
         if self.on.is_none() && self.ignore.is_none() {
             return Class::Permanent;
         }
-        Python::attach(|py| {
-            let asked = |which: &Option<Which>| which.as_ref().map_or(Ok(None), |which| which.applies(py, error));
-            let judged = asked(&self.ignore).and_then(|ignored| match ignored {
-                Some(_) => Ok(Class::Ignore),
-                None => asked(&self.on).map(|class| class.unwrap_or(Class::Permanent)),
-            });
-            judged.unwrap_or_else(|broken| {
-                work.break_with(broken);
-                Class::Permanent
-            })
+        Python::attach(|py| self.class(py, error)).unwrap_or_else(|broken| {
+            work.break_with(broken);
+            Class::Permanent
         })
+    }
+
+    /// Of another object: each holds what it visits.
+    pub fn again(&self, py: Python<'_>) -> Arc<Self> {
+        let again = |which: &Option<Which>| which.as_ref().map(|which| which.again(py));
+        Arc::new(Self { on: again(&self.on), ignore: again(&self.ignore) })
+    }
+
+    /// Shows the collector what this object holds. Calls in flight may still ask: then it is not only this object's.
+    pub fn traverse(self: &Arc<Self>, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        if Arc::strong_count(self) > 1 {
+            return Ok(());
+        }
+        [&self.on, &self.ignore].into_iter().flatten().try_for_each(|which| which.traverse(visit))
     }
 }

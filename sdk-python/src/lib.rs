@@ -3,6 +3,7 @@
 mod answer;
 mod around;
 mod attempts;
+mod block;
 mod breaker;
 mod bulkhead;
 mod cached;
@@ -10,30 +11,44 @@ mod client;
 mod codec;
 mod convert;
 mod dispatcher;
+mod drive;
 mod entered;
 mod errors;
 mod event_loop;
 mod fallback;
 mod hedge;
+mod held;
+mod held_here;
 mod http;
 mod http_answers;
 mod idempotent;
+mod item;
+mod items;
+mod iteration;
 mod judge;
+mod key_of;
 mod kind;
+mod leased;
 mod limiter;
+mod listeners;
+mod loading;
 mod lock;
 mod lost;
 mod outcome;
+mod policies;
 mod policy;
+mod remembered;
 mod retry;
 mod runtime;
 mod settings;
 mod shared_bulkhead;
+mod slot;
 mod stage;
 mod task;
 mod testing;
 mod timeout;
 mod verdict;
+mod versioned;
 mod work;
 
 /// Imported by `python/resil/__init__.py`, which is the public face.
@@ -46,19 +61,23 @@ mod native {
     #[pymodule_export]
     use crate::attempts::{PyAttempt, PyAttempts};
     #[pymodule_export]
+    use crate::block::Block;
+    #[pymodule_export]
     use crate::breaker::{PyBreaker, PyPermit};
     #[pymodule_export]
     use crate::bulkhead::{PyBulkhead, PyBulkheadPlace};
     #[pymodule_export]
-    use crate::cached::{PyCached, PyKeyedCached, PyLoaded};
+    use crate::cached::PyCached;
     #[pymodule_export]
     use crate::client::{PyClient, connect};
     #[pymodule_export]
-    use crate::dispatcher::{PyDispatcher, PyItemResult};
+    use crate::dispatcher::PyDispatcher;
     #[pymodule_export]
     use crate::fallback::PyFallback;
     #[pymodule_export]
     use crate::hedge::PyHedge;
+    #[pymodule_export]
+    use crate::held::PyHeld;
     #[pymodule_export]
     use crate::http::{idempotency_key, problem, rate_limit_headers, request_fingerprint};
     #[pymodule_export]
@@ -66,7 +85,15 @@ mod native {
     #[pymodule_export]
     use crate::idempotent::{PyIdempotent, PyKeyedIdempotent};
     #[pymodule_export]
+    use crate::item::PyItemResult;
+    #[pymodule_export]
+    use crate::items::PyItemResults;
+    #[pymodule_export]
     use crate::limiter::{PyKeyed, PyLimiter};
+    #[pymodule_export]
+    use crate::listeners::{close_transitions, next_transition};
+    #[pymodule_export]
+    use crate::loading::{PyKeyedCached, PyLoaded};
     #[pymodule_export]
     use crate::lock::{PyLock, PyLockGuard};
     #[pymodule_export]
@@ -74,7 +101,9 @@ mod native {
     #[pymodule_export]
     use crate::outcome::{PyOutcome, PyRun};
     #[pymodule_export]
-    use crate::policy::{PyPolicies, PyPolicy};
+    use crate::policies::PyPolicies;
+    #[pymodule_export]
+    use crate::policy::PyPolicy;
     #[pymodule_export]
     use crate::retry::PyRetry;
     #[pymodule_export]
@@ -87,4 +116,6 @@ mod native {
     use crate::timeout::PyTimeout;
     #[pymodule_export]
     use crate::verdict::{PyVerdict, PyVerdicts};
+    #[pymodule_export]
+    use crate::versioned::PyVersionedCached;
 }

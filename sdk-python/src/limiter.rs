@@ -5,11 +5,14 @@ use std::sync::Arc;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use pyo3::{PyTraverseError, PyVisit};
 use resil::limiter::{Limiter, Verdict};
 
-use crate::answer::{Answer, Running, drive, refuse_to_block};
+use crate::answer::Answer;
 use crate::around::{Around, Runs};
+use crate::block::{Block, Enters, Entrant};
 use crate::convert::{key, optional_seconds, whole};
+use crate::drive::Running;
 use crate::errors::{raised_later, wrong_type};
 use crate::runtime::Generation;
 use crate::verdict::{PyVerdict, PyVerdicts};
@@ -169,7 +172,7 @@ impl PyLimiter {
         let (limiter, generation) = (self.limiter.clone(), self.generation);
         let keyed = Arc::new(Keyed { limiter, generation, key, cost: cost.unwrap_or(1), max_wait });
         let around = Around::new("a call under a limit", Under(Arc::clone(&keyed)));
-        Py::new(py, PyClassInitializer::from(around).add_subclass(PyKeyed(keyed)))
+        Py::new(py, Block::around("async with limiter", Under(keyed), around).add_subclass(PyKeyed))
     }
 
     fn __repr__(&self) -> String {
@@ -197,19 +200,6 @@ impl Keyed {
             None => self.limiter.acquire_n(key, self.cost).await,
         }
     }
-
-    fn block(self: &Arc<Self>) -> PyResult<Running> {
-        self.generation.check()?;
-        if matches!(self.key, Key::Of(_)) {
-            return Err(PyTypeError::new_err("key is a function of arguments, and a block has none"));
-        }
-        let this = Arc::clone(self);
-        Ok(Box::pin(async move {
-            let Key::Is(key) = &this.key else { return Python::attach(|py| Ok(py.None())) };
-            raised_later(this.acquire(key).await)?;
-            Python::attach(|py| Ok(py.None()))
-        }))
-    }
 }
 
 struct Under(Arc<Keyed>);
@@ -219,11 +209,7 @@ impl Runs for Under {
         self.0.generation.check()?;
         let key = match &self.0.key {
             Key::Is(key) => key.clone(),
-            Key::Of(function) => {
-                let (args, kwargs) = work.arguments(py);
-                let key = function.bind(py).call(args, kwargs)?;
-                crate::convert::key("what key= returned", &key)?.into()
-            }
+            Key::Of(function) => crate::convert::key("what key= returned", &work.asked(py, function)?)?.into(),
         };
         let keyed = Arc::clone(&self.0);
         Ok(Arc::clone(&work).running(async move {
@@ -231,31 +217,37 @@ impl Runs for Under {
             work.attempt().await
         }))
     }
+
+    // Calls in flight have asked the function already.
+    fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        match &self.0.key {
+            Key::Is(_) => Ok(()),
+            Key::Of(function) => visit.call(function),
+        }
+    }
+}
+
+impl Enters for Under {
+    fn enter(&self, _py: Python<'_>, _entrant: Entrant) -> PyResult<Running> {
+        self.0.generation.check()?;
+        let Key::Is(key) = &self.0.key else {
+            return Err(PyTypeError::new_err("key is a function of arguments, and a block has none"));
+        };
+        let (keyed, key) = (Arc::clone(&self.0), key.clone());
+        Ok(Box::pin(async move {
+            raised_later(keyed.acquire(&key).await)?;
+            Python::attach(|py| Ok(py.None()))
+        }))
+    }
+
+    fn leave(&self, _py: Python<'_>, _error: &Bound<'_, PyAny>) -> PyResult<Option<Running>> {
+        Ok(None)
+    }
 }
 
 /// A limit for one key; `limiter.by(key)` makes it.
-#[pyclass(module = "resil", name = "KeyedLimiter", extends = Around, frozen)]
-pub struct PyKeyed(Arc<Keyed>);
-
-#[pymethods]
-impl PyKeyed {
-    fn __enter__(&self, py: Python<'_>) -> PyResult<()> {
-        refuse_to_block(py, "use async with")?;
-        drive(py, self.0.block()?).map(drop)
-    }
-
-    #[pyo3(signature = (_type, _value, _traceback, /))]
-    fn __exit__(&self, _type: Py<PyAny>, _value: Py<PyAny>, _traceback: Py<PyAny>) {}
-
-    fn __aenter__(&self) -> PyResult<Answer> {
-        Ok(Answer::on_stage("async with limiter", None, self.0.block()?))
-    }
-
-    #[pyo3(signature = (_type, _value, _traceback, /))]
-    fn __aexit__(&self, _type: Py<PyAny>, _value: Py<PyAny>, _traceback: Py<PyAny>) -> Answer {
-        Answer::new("async with limiter", async { Python::attach(|py| Ok(py.None())) })
-    }
-}
+#[pyclass(module = "resil", name = "KeyedLimiter", extends = Block, frozen)]
+pub struct PyKeyed;
 
 pub fn make(
     client: &resil::Client,

@@ -1,32 +1,65 @@
 //! Locks that a whole fleet shares: leases with a fence.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use parking_lot::Mutex;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use resil::lock::{Held, Lock, LockGuard, Released};
+use resil::lock::{Held, Info, Lock, LockGuard, Released};
 
-use crate::answer::{Answer, Running, drive, refuse_to_block};
+use crate::answer::Answer;
 use crate::around::{Around, Runs};
+use crate::block::Block;
 use crate::convert::{flag, optional_seconds, seconds, text, whole};
-use crate::entered::{Entered, Who};
-use crate::errors::{exception, raised_later};
-use crate::lost::{Lost, Watch, held};
+use crate::drive::Running;
+use crate::errors::raised_later;
+use crate::held::PyHeld;
+use crate::held_here::Mark;
+use crate::leased::{Leased, Leases, let_go};
 use crate::runtime::Generation;
-use crate::settings::{read, shown, spelled};
+use crate::settings::{read, spelled};
+use crate::slot::{Lent, Slot};
 use crate::work::{Work, flat};
 
-struct Locked {
-    lock: Lock,
-    generation: Generation,
+impl Leased for Lock {
+    type Guard = LockGuard;
+
+    async fn ask(self) -> Result<LockGuard, resil::Error> {
+        self.acquire().await
+    }
+
+    async fn let_go(guard: LockGuard) -> Result<Option<Duration>, resil::Error> {
+        Ok(match guard.release().await? {
+            Released::Freed { held } => Some(held),
+            Released::StillHeld => None,
+        })
+    }
+
+    async fn info(self) -> Result<Info, resil::Error> {
+        Lock::info(&self).await
+    }
+
+    fn held(guard: &LockGuard) -> Held {
+        guard.held()
+    }
+
+    fn shown(py: Python<'_>, slot: &Arc<Slot<LockGuard>>, held: Held) -> PyResult<Py<PyAny>> {
+        let guard = PyLockGuard { slot: Arc::clone(slot), fence: held.fence() };
+        Ok(Py::new(py, PyHeld::new(slot, held).add_subclass(guard))?.into_any())
+    }
+
+    fn mark(py: Python<'_>, slot: &Arc<Slot<LockGuard>>, held: Held) -> PyResult<Option<Mark>> {
+        Mark::new(py, held, Arc::downgrade(slot)).map(Some)
+    }
 }
+
+struct Locked(Arc<Leases<Lock>>);
 
 impl Runs for Locked {
     fn run(&self, _py: Python<'_>, work: Arc<Work>) -> PyResult<Running> {
-        self.generation.check()?;
-        let lock = self.lock.clone();
+        self.0.generation.check()?;
+        let lock = self.0.leased.clone();
         Ok(Arc::clone(&work).running(async move { lock.with_lock(|_held| work.attempt()).await.map_err(flat) }))
     }
 }
@@ -36,21 +69,22 @@ impl Runs for Locked {
 /// A block (`with`, `async with`), a decorator, a call, or by hand (`acquire`, `release`). When it is lost, a block of
 /// `async with` is cancelled and raises LockLostError, unless `keep_running_when_lost`.
 ///
+/// Inside of its block, and inside of a function it is put around, the same task (or thread) may come in again: at once, and
+/// without the server. What a task starts is another task, and has to wait.
+///
 /// >>> import resil
 /// >>> client = resil.connect("memory://").wait()
 /// >>> with client.lock("stock:42") as held:
 /// ...     held.is_held, held.fence > 0, held.lost.is_set()
 /// (True, True, False)
+/// >>> with client.lock("stock:42") as outer, client.lock("stock:42") as inner:
+/// ...     outer.fence == inner.fence
+/// True
 /// >>> guard = client.lock("stock:42").acquire().wait()
 /// >>> guard.release().wait() >= 0
 /// True
-#[pyclass(module = "resil", name = "Lock", extends = Around, frozen)]
-pub struct PyLock {
-    lock: Lock,
-    generation: Generation,
-    keeps_running: bool,
-    entered: Arc<Entered<(Py<PyLockGuard>, Option<Watch>)>>,
-}
+#[pyclass(module = "resil", name = "Lock", extends = Block, frozen)]
+pub struct PyLock(Arc<Leases<Lock>>);
 
 pub fn make(
     py: Python<'_>,
@@ -61,73 +95,24 @@ pub fn make(
 ) -> PyResult<Py<PyLock>> {
     let settings: resil::settings::LockSettings = read(settings)?;
     let lock = spelled(settings.lock(client, name))?;
-    let around = Around::new("a call under a lock", Locked { lock: lock.clone(), generation });
-    let keeps_running = settings.keep_running_when_lost == Some(true);
-    let lock = PyLock { lock, generation, keeps_running, entered: Arc::default() };
-    Py::new(py, PyClassInitializer::from(around).add_subclass(lock))
-}
-
-impl PyLock {
-    fn ask<F>(&self, what: &'static str, asking: impl FnOnce(Lock) -> F) -> PyResult<Answer>
-    where
-        F: Future<Output = Result<LockGuard, resil::Error>> + Send + 'static,
-    {
-        self.generation.check()?;
-        let asking = asking(self.lock.clone());
-        Ok(Answer::new(what, async move {
-            let guard = raised_later(asking.await)?;
-            Python::attach(|py| Ok(PyLockGuard::new(py, guard)?.into_any()))
-        }))
-    }
-
-    fn enter(&self, py: Python<'_>, is_task: bool) -> PyResult<Running> {
-        self.generation.check()?;
-        let (who, lock, entered) = (Who::is_here(py)?, self.lock.clone(), Arc::clone(&self.entered));
-        let watches = is_task && !self.keeps_running;
-        Ok(Box::pin(async move {
-            let guard = raised_later(lock.acquire().await)?;
-            Python::attach(|py| {
-                let watch = watches.then(|| Watch::begin(py, guard.lost())).transpose()?;
-                let guard = PyLockGuard::new(py, guard)?;
-                entered.push(who, (guard.clone_ref(py), watch));
-                Ok(guard.into_any())
-            })
-        }))
-    }
-
-    fn leave(&self, py: Python<'_>, error: &Bound<'_, PyAny>) -> PyResult<Running> {
-        let (guard, watch) = self.entered.pop(Who::is_here(py)?)?;
-        let is_ours = watch.map_or(Ok(false), |watch| watch.end(py, error))?;
-        // Whoever was not cancelled is told at the end; an error of the block itself comes first.
-        let tells = is_ours || (error.is_none() && !self.keeps_running);
-        let guard = guard.get().guard.lock().take();
-        Ok(Box::pin(async move {
-            if let Some(guard) = guard {
-                match guard.release().await {
-                    Err(lost @ resil::Error::LockLost { .. }) if tells => {
-                        return Err(Python::attach(|py| exception(py, &lost)));
-                    }
-                    // An unanswered release goes on in the background.
-                    _ => {}
-                }
-            }
-            Python::attach(|py| Ok(py.None()))
-        }))
-    }
+    let leases = Leases::new(lock, generation, settings.keep_running_when_lost == Some(true));
+    let around = Around::new("a call under a lock", Locked(Arc::clone(&leases)));
+    let block = Block::around("async with lock", Arc::clone(&leases), around);
+    Py::new(py, block.add_subclass(PyLock(leases)))
 }
 
 #[pymethods]
 impl PyLock {
     #[getter]
     fn name(&self) -> &str {
-        self.lock.name()
+        self.0.leased.name()
     }
 
     /// Waits for it, as long as the lock's `wait` says or `wait` here: a guard to release, or LockTimeoutError.
     #[pyo3(signature = (wait=None))]
     fn acquire(&self, wait: Option<&Bound<'_, PyAny>>) -> PyResult<Answer> {
         let wait = optional_seconds("wait", wait)?;
-        self.ask("lock.acquire()", |lock| async move {
+        self.0.ask("lock.acquire()", |lock| async move {
             match wait {
                 Some(wait) => lock.acquire_within(wait).await,
                 None => lock.acquire().await,
@@ -137,28 +122,23 @@ impl PyLock {
 
     /// Asks once, and does not wait.
     fn try_acquire(&self) -> PyResult<Answer> {
-        self.ask("lock.try_acquire()", |lock| async move { lock.try_acquire().await })
+        self.0.ask("lock.try_acquire()", |lock| async move { lock.try_acquire().await })
     }
 
     /// Waits however long it takes, also while the server is away.
     fn until_acquired(&self) -> PyResult<Answer> {
-        self.ask("lock.until_acquired()", |lock| async move { lock.until_acquired().await })
+        self.0.ask("lock.until_acquired()", |lock| async move { lock.until_acquired().await })
     }
 
     /// Who holds it and who waits for it.
     fn info(&self) -> PyResult<Answer> {
-        self.generation.check()?;
-        let lock = self.lock.clone();
-        Ok(Answer::new("lock.info()", async move {
-            let info = raised_later(lock.info().await)?;
-            Python::attach(|py| shown(py, &info))
-        }))
+        self.0.info("lock.info()")
     }
 
     /// Takes it from whoever holds it. How many held it.
     fn break_lock(&self, actor: &Bound<'_, PyAny>, reason: &Bound<'_, PyAny>) -> PyResult<Answer> {
-        self.generation.check()?;
-        let (lock, actor, reason) = (self.lock.clone(), text("actor", actor)?, text("reason", reason)?);
+        self.0.generation.check()?;
+        let (lock, actor, reason) = (self.0.leased.clone(), text("actor", actor)?, text("reason", reason)?);
         Ok(Answer::new("lock.break_lock()", async move {
             let held = raised_later(lock.break_lock(&actor, &reason).await)?;
             Python::attach(|py| Ok(held.into_pyobject(py)?.into_any().unbind()))
@@ -168,79 +148,29 @@ impl PyLock {
     /// Whether `owner` holds it, and under `fence` if one is named.
     #[pyo3(signature = (owner, fence=None))]
     fn check(&self, owner: &Bound<'_, PyAny>, fence: Option<&Bound<'_, PyAny>>) -> PyResult<Answer> {
-        self.generation.check()?;
-        let (lock, owner) = (self.lock.clone(), text("owner", owner)?);
+        self.0.generation.check()?;
+        let (lock, owner) = (self.0.leased.clone(), text("owner", owner)?);
         let fence = fence.map(|fence| whole("fence", fence)).transpose()?;
         Ok(Answer::new("lock.check()", async move { flag(raised_later(lock.check(&owner, fence).await)?) }))
     }
 
-    fn __enter__(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        refuse_to_block(py, "use async with")?;
-        drive(py, self.enter(py, false)?)
-    }
-
-    #[pyo3(signature = (_type, value, _traceback, /))]
-    fn __exit__(
-        &self,
-        py: Python<'_>,
-        _type: Bound<'_, PyAny>,
-        value: Bound<'_, PyAny>,
-        _traceback: Bound<'_, PyAny>,
-    ) -> PyResult<()> {
-        drive(py, self.leave(py, &value)?).map(drop)
-    }
-
-    fn __aenter__(&self, py: Python<'_>) -> PyResult<Answer> {
-        Ok(Answer::on_stage("async with lock", None, self.enter(py, true)?))
-    }
-
-    #[pyo3(signature = (_type, value, _traceback, /))]
-    fn __aexit__(
-        &self,
-        py: Python<'_>,
-        _type: Bound<'_, PyAny>,
-        value: Bound<'_, PyAny>,
-        _traceback: Bound<'_, PyAny>,
-    ) -> PyResult<Answer> {
-        Ok(Answer::on_stage("async with lock", None, self.leave(py, &value)?))
-    }
-
     fn __repr__(&self) -> String {
-        format!("<resil.Lock {:?}>", self.lock.name())
+        format!("<resil.Lock {:?}>", self.0.leased.name())
     }
 }
 
 /// A lock that is held. Forgotten, it is released in the background.
-#[pyclass(module = "resil", name = "LockGuard", frozen)]
+#[pyclass(module = "resil", name = "LockGuard", extends = PyHeld, frozen)]
 pub struct PyLockGuard {
-    guard: Arc<Mutex<Option<LockGuard>>>,
-    held: Held,
+    slot: Arc<Slot<LockGuard>>,
+    fence: Option<u64>,
 }
+
+const RELEASED: &str = "this guard was released before";
 
 impl PyLockGuard {
-    fn new(py: Python<'_>, guard: LockGuard) -> PyResult<Py<Self>> {
-        let held = guard.held();
-        Py::new(py, Self { guard: Arc::new(Mutex::new(Some(guard))), held })
-    }
-
-    fn take(&self) -> PyResult<LockGuard> {
-        self.guard.lock().take().ok_or_else(released)
-    }
-}
-
-fn released() -> PyErr {
-    PyRuntimeError::new_err("this guard was released before")
-}
-
-/// Lends the guard to a question and puts it back.
-struct Lent {
-    home: Arc<Mutex<Option<LockGuard>>>,
-    guard: Option<LockGuard>,
-}
-
-impl Drop for Lent {
-    fn drop(&mut self) {
-        *self.home.lock() = self.guard.take();
+    fn lend(&self) -> PyResult<Lent<LockGuard>> {
+        self.slot.lend().ok_or_else(|| PyRuntimeError::new_err(RELEASED))
     }
 }
 
@@ -249,33 +179,14 @@ impl PyLockGuard {
     /// Goes along with each write: the store refuses a number below the highest it has seen. None if the server is away.
     #[getter]
     fn fence(&self) -> Option<u64> {
-        self.held.fence()
-    }
-
-    /// Whether this process may believe that it holds it.
-    #[getter]
-    fn is_held(&self) -> bool {
-        self.guard.lock().is_some() && self.held.is_held()
-    }
-
-    /// Seconds until it has to be heard of again.
-    #[getter]
-    fn remaining(&self) -> f64 {
-        self.held.remaining().as_secs_f64()
-    }
-
-    /// Set when it is lost.
-    #[getter]
-    fn lost(&self) -> Lost {
-        Lost(self.held.lost())
+        self.fence
     }
 
     /// The lease ends `lease` seconds from now, and is of that length from now on.
     fn extend(&self, lease: &Bound<'_, PyAny>) -> PyResult<Answer> {
-        let lease = seconds("lease", lease)?;
-        let lent = Lent { home: Arc::clone(&self.guard), guard: Some(self.take()?) };
+        let (lease, lent) = (seconds("lease", lease)?, self.lend()?);
         Ok(Answer::new("guard.extend()", async move {
-            if let Some(guard) = &lent.guard {
+            if let Some(guard) = lent.guard() {
                 raised_later(guard.extend(lease).await)?;
             }
             Python::attach(|py| Ok(py.None()))
@@ -284,9 +195,9 @@ impl PyLockGuard {
 
     /// Asks the server whether it is held, under its fence.
     fn check(&self) -> PyResult<Answer> {
-        let lent = Lent { home: Arc::clone(&self.guard), guard: Some(self.take()?) };
+        let lent = self.lend()?;
         Ok(Answer::new("guard.check()", async move {
-            match &lent.guard {
+            match lent.guard() {
                 Some(guard) => flag(raised_later(guard.check().await)?),
                 None => flag(false),
             }
@@ -295,16 +206,10 @@ impl PyLockGuard {
 
     /// Lets go. How long it was held, in seconds; None if the same task holds it still. LockLostError if it was lost.
     fn release(&self) -> PyResult<Answer> {
-        let guard = self.take()?;
-        Ok(Answer::new("guard.release()", async move {
-            match raised_later(guard.release().await)? {
-                Released::Freed { held: span } => held(span),
-                Released::StillHeld => Python::attach(|py| Ok(py.None())),
-            }
-        }))
+        let_go::<Lock>("guard.release()", &self.slot, RELEASED)
     }
 
     fn __repr__(&self) -> String {
-        format!("<resil.LockGuard fence={:?}>", self.held.fence())
+        format!("<resil.LockGuard fence={:?}>", self.fence)
     }
 }

@@ -1,14 +1,14 @@
 //! The signal that something held was lost, as an event; and what it does to a block of `async with`.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use parking_lot::Mutex;
 use pyo3::prelude::*;
 use resil::CancellationToken;
 
-use crate::answer::{Answer, drive, refuse_to_block};
+use crate::answer::Answer;
 use crate::convert::optional_seconds;
+use crate::drive::{drive, refuse_to_block};
 use crate::event_loop::EventLoop;
 use crate::runtime;
 
@@ -118,9 +118,4 @@ impl Watch {
         let cancelled = py.import("asyncio")?.getattr("CancelledError")?;
         Ok(left == 0 && error.is_instance(&cancelled)?)
     }
-}
-
-/// How long it was held, in seconds.
-pub fn held(span: Duration) -> PyResult<Py<PyAny>> {
-    Python::attach(|py| Ok(span.as_secs_f64().into_pyobject(py)?.into_any().unbind()))
 }

@@ -1,7 +1,9 @@
 //! What a function is told about its run, and how the work came out.
 
 use pyo3::prelude::*;
-use resil::idempotency::{Outcome, Run};
+use pyo3::types::{PyBytes, PyDict};
+use pyo3::{PyTraverseError, PyVisit};
+use resil::idempotency::{Known, Outcome, Run};
 
 use crate::lost::Lost;
 
@@ -78,4 +80,32 @@ impl PyOutcome {
     fn __repr__(&self) -> String {
         format!("<resil.Outcome replayed={}>", self.told.replayed)
     }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.value)
+    }
+}
+
+/// What is known of a key, as a dict.
+pub fn known(py: Python<'_>, known: Known) -> PyResult<Py<PyAny>> {
+    let dict = PyDict::new(py);
+    match known {
+        Known::Nothing => dict.set_item("state", "nothing")?,
+        Known::Running { attempt, remaining } => {
+            dict.set_item("state", "running")?;
+            dict.set_item("attempt", attempt)?;
+            dict.set_item("remaining", remaining.as_secs_f64())?;
+        }
+        Known::Done { result, is_error, age } => {
+            dict.set_item("state", "done")?;
+            dict.set_item("result", result.map(|result| PyBytes::new(py, &result)))?;
+            dict.set_item("is_error", is_error)?;
+            dict.set_item("age", age.as_secs_f64())?;
+        }
+        Known::Held { attempt } => {
+            dict.set_item("state", "held")?;
+            dict.set_item("attempt", attempt)?;
+        }
+    }
+    Ok(dict.into_any().unbind())
 }

@@ -1,24 +1,25 @@
 //! Whole policies: all stages as one call.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyDict, PyTuple};
+use pyo3::{PyTraverseError, PyVisit};
 use resil::Client;
 use resil::clock::Clock;
-use resil::policy::{Policy, PolicyBuilder, PolicyFile, PolicySettings, Stage};
+use resil::policy::{Policy, PolicyBuilder, PolicySettings, Stage};
 use resil::settings::CallSettings;
 
-use crate::answer::Running;
-use crate::around::{Around, Needs, Runs};
+use crate::around::{Around, Call, Needs, Runs};
 use crate::convert::{said_by, text};
-use crate::errors::{wrong_type, wrong_value};
+use crate::drive::Running;
+use crate::errors::wrong_type;
+use crate::idempotent::{PyIdempotent, Request, running};
 use crate::judge::Judge;
 use crate::runtime::Generation;
 use crate::settings::{PYTHON, read, spelled};
-use crate::testing::{Mode, PyClock, without_waits};
+use crate::testing::{Mode, PyClock};
 use crate::work::Work;
 
 struct Whole {
@@ -37,6 +38,10 @@ impl Runs for Arc<Whole> {
             let classify = |error: &PyErr| judge.classify(&work, error);
             policy.around_with(options.options(), classify, || work.attempt()).await
         }))
+    }
+
+    fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        self.judge.traverse(visit)
     }
 
     fn needs(&self) -> Needs {
@@ -108,11 +113,14 @@ fn build(
 ) -> PyResult<PyClassInitializer<PyPolicy>> {
     let usual = spelled(build(&settings))?;
     let policy = Mode::of(usual, move |attempts| {
-        let retry = settings.retry.as_ref().map(|retry| without_waits(retry, attempts));
+        let retry = settings.retry.as_ref().map(|retry| retry.at_once(attempts));
         build(&PolicySettings { retry, ..settings.clone() }).ok()
     });
     Ok(around(Whole { policy, judge, options: Arc::default(), generation }))
 }
+
+/// What is said about exceptions: `on` and `ignore`.
+pub type Said<'a, 'py> = (Option<&'a Bound<'py, PyAny>>, Option<&'a Bound<'py, PyAny>>);
 
 /// One of a client.
 pub fn make(
@@ -121,10 +129,19 @@ pub fn make(
     generation: Generation,
     name: &Bound<'_, PyAny>,
     settings: Option<&Bound<'_, PyAny>>,
-    (on, ignore): (Option<&Bound<'_, PyAny>>, Option<&Bound<'_, PyAny>>),
+    said: Said<'_, '_>,
     more: Option<&Bound<'_, PyDict>>,
 ) -> PyResult<Py<PyPolicy>> {
-    let settings = settings_of(name, settings, more)?;
+    make_of(py, client, generation, settings_of(name, settings, more)?, said)
+}
+
+pub fn make_of(
+    py: Python<'_>,
+    client: &Client,
+    generation: Generation,
+    settings: PolicySettings,
+    (on, ignore): Said<'_, '_>,
+) -> PyResult<Py<PyPolicy>> {
     let (judge, client) = (judge_of(&settings, on, ignore)?, client.clone());
     let made = build(settings, judge, Some(generation), move |settings| Policy::from_settings(&client, settings))?;
     Py::new(py, made)
@@ -170,79 +187,48 @@ impl PyPolicy {
     #[pyo3(signature = (**options))]
     fn with_options(&self, py: Python<'_>, options: Option<&Bound<'_, PyDict>>) -> PyResult<Py<Self>> {
         let options: CallSettings = read(options)?;
-        let (policy, judge, generation) = (self.0.policy.clone(), Arc::clone(&self.0.judge), self.0.generation);
+        let (policy, judge, generation) = (self.0.policy.clone(), self.0.judge.again(py), self.0.generation);
         Py::new(py, around(Whole { policy, judge, options: Arc::new(options), generation }))
+    }
+
+    /// Runs `fn(*args, **kwargs)` through this policy unless it was done before under `key`; then its result is given back. All
+    /// attempts are one run, with one fence; if they fail in the end, the key is free again.
+    ///
+    /// `idempotent`, which keeps JSON, says what kind of work it is; `fingerprint` and `with_run` are those of `idempotent.run`.
+    ///
+    /// >>> import resil
+    /// >>> client = resil.connect("memory://").wait()
+    /// >>> bank = client.policy("bank", retry={"max_attempts": 3}, on=ConnectionError)
+    /// >>> payments = client.idempotent("payments")
+    /// >>> [bank.call_once(payments, "order-42", lambda: {"paid": 7}).replayed for _ in range(2)]
+    /// [False, True]
+    #[pyo3(signature = (idempotent, key, r#fn, /, *args, fingerprint=None, with_run=None, **kwargs))]
+    #[allow(clippy::too_many_arguments)]
+    fn call_once<'py>(
+        &self,
+        py: Python<'py>,
+        idempotent: &Bound<'py, PyAny>,
+        key: &Bound<'py, PyAny>,
+        r#fn: Bound<'py, PyAny>,
+        args: Bound<'py, PyTuple>,
+        fingerprint: Option<&Bound<'py, PyAny>>,
+        with_run: Option<&Bound<'py, PyAny>>,
+        kwargs: Option<Bound<'py, PyDict>>,
+    ) -> PyResult<Py<PyAny>> {
+        self.0.generation.map_or(Ok(()), Generation::check)?;
+        let kept = idempotent.cast::<PyIdempotent>();
+        let kept =
+            kept.map_err(|_| wrong_type("idempotent", "a resil.Idempotent", idempotent))?.get().kept_as_json()?;
+        let request = Request::read(key, fingerprint, with_run)?;
+        let (policy, judge, options) = (self.0.policy.get(), Arc::clone(&self.0.judge), Arc::clone(&self.0.options));
+        Call::of(r#fn, args, kwargs)?.through(py, "policy.call_once()", self.0.needs(), |work| {
+            Ok(running(Arc::clone(&work), async move {
+                kept.run_through(policy, options.options(), request, judge, work).await
+            }))
+        })
     }
 
     fn __repr__(&self) -> String {
         format!("<resil.Policy {:?}>", self.0.policy.usual().name())
-    }
-}
-
-/// Policies by name, as they stand in a file; `client.policies(...)` reads it.
-///
-/// >>> import resil
-/// >>> client = resil.connect("memory://").wait()
-/// >>> policies = client.policies(text="{version: 1, policies: {payments: {timeout: {total: 2s}}}}")
-/// >>> policies.names, policies.policy("payments").order
-/// (['payments'], ['total'])
-#[pyclass(module = "resil", name = "Policies", frozen)]
-pub struct PyPolicies {
-    file: Arc<PolicyFile>,
-    client: Client,
-    generation: Generation,
-}
-
-pub fn read_file(
-    client: &Client,
-    generation: Generation,
-    path: Option<&Bound<'_, PyAny>>,
-    given: Option<&Bound<'_, PyAny>>,
-) -> PyResult<PyPolicies> {
-    let source = match (path, given) {
-        (Some(path), None) => {
-            let path: PathBuf = path.extract().map_err(|_| wrong_type("path", "a path", path))?;
-            std::fs::read_to_string(&path)?
-        }
-        (None, Some(given)) => text("text", given)?,
-        _ => return Err(wrong_value("path", "or text must be there, and not both")),
-    };
-    // Every JSON is YAML, but what is wrong with its fields is better said by its own reader.
-    let is_json = serde_json::from_str::<serde::de::IgnoredAny>(&source).is_ok();
-    let file = if is_json { PolicyFile::from_json(&source) } else { PolicyFile::from_yaml(&source) };
-    let file = Arc::new(file.map_err(|error| Python::attach(|py| crate::errors::exception(py, &error)))?);
-    Ok(PyPolicies { file, client: client.clone(), generation })
-}
-
-#[pymethods]
-impl PyPolicies {
-    #[getter]
-    fn names(&self) -> Vec<&str> {
-        self.file.policies.keys().map(String::as_str).collect()
-    }
-
-    /// Makes one of them.
-    #[pyo3(signature = (name, *, on=None, ignore=None))]
-    fn policy(
-        &self,
-        py: Python<'_>,
-        name: &Bound<'_, PyAny>,
-        on: Option<&Bound<'_, PyAny>>,
-        ignore: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<Py<PyPolicy>> {
-        self.generation.check()?;
-        let settings = spelled(self.file.settings(&text("name", name)?))?;
-        let (judge, client) = (judge_of(&settings, on, ignore)?, self.client.clone());
-        let made =
-            build(settings, judge, Some(self.generation), move |settings| Policy::from_settings(&client, settings))?;
-        Py::new(py, made)
-    }
-
-    fn __contains__(&self, name: &Bound<'_, PyAny>) -> bool {
-        text("name", name).is_ok_and(|name| self.file.policies.contains_key(&name))
-    }
-
-    fn __len__(&self) -> usize {
-        self.file.policies.len()
     }
 }

@@ -4,15 +4,16 @@ use std::sync::Arc;
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use pyo3::{PyTraverseError, PyVisit};
 use resil::policy::{Retry, RetrySettings};
 
-use crate::answer::Running;
 use crate::around::{Around, Runs};
 use crate::attempts::PyAttempts;
 use crate::convert::{optional_text, whole};
+use crate::drive::Running;
 use crate::judge::Judge;
 use crate::settings::{read, spelled};
-use crate::testing::{Mode, PyClock, without_waits};
+use crate::testing::{Mode, PyClock};
 use crate::work::Work;
 
 struct Again {
@@ -20,13 +21,17 @@ struct Again {
     judge: Arc<Judge>,
 }
 
-impl Runs for Again {
+impl Runs for Arc<Again> {
     fn run(&self, _py: Python<'_>, work: Arc<Work>) -> PyResult<Running> {
         let (retry, judge) = (self.retry.get(), Arc::clone(&self.judge));
         Ok(Arc::clone(&work).running(async move {
             let classify = |error: &PyErr| judge.classify(&work, error);
             retry.around(classify, || work.attempt()).await
         }))
+    }
+
+    fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        self.judge.traverse(visit)
     }
 }
 
@@ -57,8 +62,13 @@ impl Runs for Again {
 #[pyclass(module = "resil", name = "Retry", extends = Around, frozen)]
 pub struct PyRetry {
     settings: RetrySettings,
-    retry: Mode<Retry>,
-    judge: Arc<Judge>,
+    again: Arc<Again>,
+}
+
+impl PyRetry {
+    fn attempts(&self, py: Python<'_>) -> PyAttempts {
+        PyAttempts::new(py, self.again.retry.get(), Arc::clone(&self.again.judge))
+    }
 }
 
 #[pymethods]
@@ -92,10 +102,10 @@ impl PyRetry {
             builder.build()
         };
         let (usual, kept) = (spelled(build(&settings))?, settings.clone());
-        let retry = Mode::of(usual, move |attempts| build(&without_waits(&kept, attempts)).ok());
-        let again = Again { retry: retry.clone(), judge: Arc::clone(&judge) };
-        let this = Self { settings, retry, judge };
-        Ok(PyClassInitializer::from(Around::new("a call that is retried", again)).add_subclass(this))
+        let retry = Mode::of(usual, move |attempts| build(&kept.at_once(attempts)).ok());
+        let again = Arc::new(Again { retry, judge });
+        let around = Around::new("a call that is retried", Arc::clone(&again));
+        Ok(PyClassInitializer::from(around).add_subclass(Self { settings, again }))
     }
 
     /// Attempts in all, the first included.
@@ -105,11 +115,11 @@ impl PyRetry {
     }
 
     fn __iter__(&self, py: Python<'_>) -> PyAttempts {
-        PyAttempts::new(py, self.retry.get(), Arc::clone(&self.judge))
+        self.attempts(py)
     }
 
     fn __aiter__(&self, py: Python<'_>) -> PyAttempts {
-        PyAttempts::new(py, self.retry.get(), Arc::clone(&self.judge))
+        self.attempts(py)
     }
 
     fn __repr__(&self) -> String {

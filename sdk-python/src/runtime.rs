@@ -42,6 +42,7 @@ pub fn after_fork() {
     FORKS.fetch_add(1, Ordering::Relaxed);
     // The old one's threads are gone with the parent, so it can be neither used nor dropped: it is left where it is.
     RUNTIME.store(std::ptr::null_mut(), Ordering::Release);
+    crate::listeners::after_fork();
 }
 
 /// Timers, spawned tasks and connections made while this lives belong to the runtime.

@@ -31,7 +31,19 @@ impl Prepared {
 }
 
 /// What came of it, while the GIL is there to look at it.
-type Look<T> = Box<dyn FnOnce(Python<'_>, PyResult<Py<PyAny>>) -> T + Send>;
+pub type Look<T> = Box<dyn FnOnce(Python<'_>, PyResult<Py<PyAny>>) -> T + Send>;
+
+/// Runs a function on that loop; in a thread if there is none.
+pub async fn elsewhere<T: Send + 'static>(
+    home: Option<Arc<EventLoop>>,
+    prepared: Prepared,
+    look: Look<T>,
+) -> PyResult<T> {
+    match home {
+        Some(home) => LoopTask::start(&home, prepared, look).await,
+        None => Threaded::start(prepared, look)?.await,
+    }
+}
 
 /// A plain function in a thread.
 pub struct Threaded<T>(JoinHandle<T>);

@@ -1,13 +1,11 @@
 //! For tests of those who use the package: a clock to drive, raw commands, and retries that do not wait.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::time::Duration;
 
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 use resil::clock::Clock;
-use resil::policy::RetrySettings;
 use resil::testing::Value;
 
 use crate::answer::Answer;
@@ -15,6 +13,8 @@ use crate::client::PyClient;
 use crate::convert::{key, seconds, truth, whole};
 use crate::errors::{raised, raised_later, wrong_type};
 
+// The switch is the package's own, as other languages have theirs; what a retry is while it is on, the SDK says
+// (`RetrySettings::at_once`).
 static IS_ON: AtomicBool = AtomicBool::new(false);
 /// 0: as many as the settings say.
 static ATTEMPTS: AtomicU32 = AtomicU32::new(0);
@@ -48,8 +48,8 @@ pub struct Mode<T>(std::sync::Arc<Both<T>>);
 
 struct Both<T> {
     usual: T,
-    testing: Box<dyn Fn(u32) -> Option<T> + Send + Sync>,
-    made: parking_lot::Mutex<Option<(u32, T)>>,
+    testing: Box<dyn Fn(Option<u32>) -> Option<T> + Send + Sync>,
+    made: parking_lot::Mutex<Option<(Option<u32>, T)>>,
 }
 
 impl<T> Clone for Mode<T> {
@@ -59,8 +59,8 @@ impl<T> Clone for Mode<T> {
 }
 
 impl<T: Clone> Mode<T> {
-    /// `testing` makes the other, for so many attempts.
-    pub fn of(usual: T, testing: impl Fn(u32) -> Option<T> + Send + Sync + 'static) -> Self {
+    /// `testing` makes the other, for so many attempts at most.
+    pub fn of(usual: T, testing: impl Fn(Option<u32>) -> Option<T> + Send + Sync + 'static) -> Self {
         Self(std::sync::Arc::new(Both { usual, testing: Box::new(testing), made: Default::default() }))
     }
 
@@ -75,7 +75,7 @@ impl<T: Clone> Mode<T> {
 
     #[cold]
     fn get_testing(&self) -> T {
-        let attempts = ATTEMPTS.load(Ordering::Relaxed);
+        let attempts = Some(ATTEMPTS.load(Ordering::Relaxed)).filter(|attempts| *attempts > 0);
         let mut made = self.0.made.lock();
         match &*made {
             Some((of, testing)) if *of == attempts => testing.clone(),
@@ -88,14 +88,6 @@ impl<T: Clone> Mode<T> {
             },
         }
     }
-}
-
-/// The same retry, as good as at once.
-pub fn without_waits(settings: &RetrySettings, attempts: u32) -> RetrySettings {
-    let blink = Duration::from_micros(1);
-    let max_attempts = if attempts == 0 { settings.max_attempts } else { settings.max_attempts.min(attempts) };
-    let (initial_backoff, max_backoff, min_backoff) = (blink, blink, Duration::ZERO);
-    RetrySettings { max_attempts, initial_backoff, max_backoff, min_backoff, budget: None, ..settings.clone() }
 }
 
 /// Time that stands still until a test lets it go on.

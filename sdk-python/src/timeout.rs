@@ -6,9 +6,10 @@ use pyo3::prelude::*;
 use resil::policy::Timeout;
 use resil::{Error, Failure};
 
-use crate::answer::{Answer, Running};
+use crate::answer::Answer;
 use crate::around::{Around, Needs, Runs};
 use crate::convert::{optional_text, seconds};
+use crate::drive::Running;
 use crate::entered::{Entered, Who};
 use crate::errors::exception;
 use crate::lost::Watch;

@@ -6,24 +6,21 @@
 //! - A coroutine runs inside of the task that awaits the whole: see [`Answer`](crate::answer::Answer).
 //! - Several coroutines at once (hedges, a dispatcher) are tasks.
 
+mod attempt;
+
 use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
 use parking_lot::Mutex;
-use pyo3::exceptions::{PyException, PyRuntimeError, PyStopIteration, PyTypeError};
-use pyo3::intern;
+use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyTuple};
 use resil::{Error, Failure};
 
-use crate::answer::Running;
-use crate::event_loop::EventLoop;
-use crate::kind::is_coroutine;
+pub use self::attempt::Attempt;
+use crate::drive::Running;
 use crate::stage::Stage;
-use crate::task::{LoopTask, Prepared, Threaded};
 
 /// What a function of the user's came to, to the SDK.
 pub type Ended = Result<Py<PyAny>, Failure<PyErr>>;
@@ -74,16 +71,17 @@ impl Work {
 
     /// One attempt at it.
     pub fn attempt(self: &Arc<Self>) -> Attempt {
-        Attempt { work: Arc::clone(self), first: None, state: State::New }
+        Attempt::new(Arc::clone(self), None)
     }
 
     /// The same with one more argument in front of the others.
     pub fn attempt_with(self: &Arc<Self>, first: Py<PyAny>) -> Attempt {
-        Attempt { work: Arc::clone(self), first: Some(first), state: State::New }
+        Attempt::new(Arc::clone(self), Some(first))
     }
 
-    pub fn arguments<'py>(&self, py: Python<'py>) -> (Bound<'py, PyTuple>, Option<&Bound<'py, PyDict>>) {
-        (self.args.bind(py).clone(), self.kwargs.as_ref().map(|kwargs| kwargs.bind(py)))
+    /// What another function says to the same arguments.
+    pub fn asked<'py>(&self, py: Python<'py>, function: &Py<PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        function.bind(py).call(self.args.bind(py), self.kwargs.as_ref().map(|kwargs| kwargs.bind(py)))
     }
 
     fn call(&self, py: Python<'_>, first: Option<Py<PyAny>>) -> PyResult<Py<PyAny>> {
@@ -140,14 +138,11 @@ impl Work {
             Ok(value) => return Ok(value),
             Err(error) => error,
         };
-        let ours = match crate::errors::ours(py, &error) {
-            Some(ours) => ours,
-            None if error.is_instance_of::<PyException>(py) => return Err(Failure::Inner(error)),
-            // Not an error of the call: whoever raised it wants out.
-            None => Error::Cancelled,
-        };
-        *self.seen.lock() = Some((ours.clone(), error));
-        Err(Failure::Resil(ours))
+        let (failure, original) = failure(py, error);
+        if let (Failure::Resil(ours), Some(original)) = (&failure, original) {
+            *self.seen.lock() = Some((ours.clone(), original));
+        }
+        Err(failure)
     }
 
     /// What the whole came to, as the user is to see it.
@@ -183,126 +178,21 @@ impl Work {
     }
 }
 
+/// An exception as policies are to see it; and itself, if they do not.
+pub fn failure(py: Python<'_>, error: PyErr) -> (Failure<PyErr>, Option<PyErr>) {
+    match crate::errors::ours(py, &error) {
+        Some(ours) => (Failure::Resil(ours), Some(error)),
+        None if error.is_instance_of::<PyException>(py) => (Failure::Inner(error), None),
+        // Not an error of the call: whoever raised it wants out.
+        None => (Failure::Resil(Error::Cancelled), Some(error)),
+    }
+}
+
 /// A failure whose own error is a failure: one failure.
 pub fn flat(failure: Failure<Failure<PyErr>>) -> Failure<PyErr> {
     match failure {
         Failure::Inner(failure) => failure,
         Failure::Resil(error) => Failure::Resil(error),
         Failure::Exhausted { attempts, last } => Failure::Exhausted { attempts, last: Box::new(flat(*last)) },
-    }
-}
-
-enum State {
-    New,
-    Inside { stage: Arc<Stage>, coroutine: Py<PyAny> },
-    Elsewhere(Pin<Box<dyn Future<Output = PyResult<Py<PyAny>>> + Send>>),
-    Over,
-}
-
-/// One run of the function. Dropped, it is left alone or cancelled.
-pub struct Attempt {
-    work: Arc<Work>,
-    first: Option<Py<PyAny>>,
-    state: State,
-}
-
-impl Attempt {
-    fn begin(&mut self, py: Python<'_>) -> PyResult<Poll<PyResult<Py<PyAny>>>> {
-        let first = self.first.take();
-        match &self.work.how {
-            How::Here => {
-                self.state = State::Over;
-                let value = self.work.call(py, first)?;
-                if is_coroutine(py, &value)? {
-                    let _ = value.call_method0(py, "close");
-                    return Err(PyTypeError::new_err(
-                        "fn returned a coroutine: pass the coroutine function itself, and await what comes back",
-                    ));
-                }
-                Ok(Poll::Ready(Ok(value)))
-            }
-            How::InThread => {
-                let prepared = Prepared::new(py, self.work.bound(py, first)?)?;
-                let threaded = Threaded::start(prepared, Box::new(|_, result| result))?;
-                self.state = State::Elsewhere(Box::pin(async move { threaded.await? }));
-                Ok(Poll::Pending)
-            }
-            How::AsTask => {
-                let prepared = Prepared::new(py, self.work.bound(py, first)?)?;
-                let home = EventLoop::current(py)?.1;
-                let task = LoopTask::start(&home, prepared, Box::new(|_, result| result));
-                self.state = State::Elsewhere(Box::pin(async move { task.await? }));
-                Ok(Poll::Pending)
-            }
-            How::Inside(stage) => {
-                if stage.is_unwinding() {
-                    // The one before is still cleaning up; the answer polls again when it has ended.
-                    self.first = first;
-                    return Ok(Poll::Pending);
-                }
-                let stage = Arc::clone(stage);
-                let awaitable = self.work.call(py, first)?;
-                let coroutine = if is_coroutine(py, &awaitable)? {
-                    awaitable
-                } else {
-                    awaitable.call_method0(py, intern!(py, "__await__"))?
-                };
-                stage.begin(py);
-                self.state = State::Inside { stage, coroutine };
-                Ok(Poll::Pending)
-            }
-        }
-    }
-}
-
-impl Future for Attempt {
-    type Output = Ended;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Ended> {
-        Python::attach(|py| {
-            let this = &mut *self;
-            if matches!(this.state, State::New) {
-                match this.begin(py) {
-                    Ok(Poll::Ready(result)) => return Poll::Ready(this.work.judged(py, result)),
-                    Ok(Poll::Pending) => {}
-                    Err(error) => {
-                        this.state = State::Over;
-                        return Poll::Ready(this.work.judged(py, Err(error)));
-                    }
-                }
-            }
-            let result = match &mut this.state {
-                State::New => return Poll::Pending,
-                State::Over => Err(PyRuntimeError::new_err("a run of the function was polled after its end")),
-                State::Elsewhere(running) => match running.as_mut().poll(context) {
-                    Poll::Pending => return Poll::Pending,
-                    Poll::Ready(result) => result,
-                },
-                State::Inside { stage, coroutine } => {
-                    let Some(resume) = stage.take_resume() else { return Poll::Pending };
-                    match resume.give_to(py, coroutine) {
-                        Ok(yielded) => {
-                            stage.yields(yielded);
-                            return Poll::Pending;
-                        }
-                        Err(error) if error.is_instance_of::<PyStopIteration>(py) => {
-                            error.value(py).getattr(intern!(py, "value")).map(Bound::unbind)
-                        }
-                        Err(error) => Err(error),
-                    }
-                }
-            };
-            this.state = State::Over;
-            Poll::Ready(this.work.judged(py, result))
-        })
-    }
-}
-
-impl Drop for Attempt {
-    fn drop(&mut self) {
-        if let State::Inside { stage, coroutine } = std::mem::replace(&mut self.state, State::Over) {
-            // It was begun: it has to run to its end.
-            stage.unwind(coroutine);
-        }
     }
 }

@@ -102,6 +102,7 @@ def fresh() -> dict[str, Any]:
         "KeyedIdempotent": client.idempotent(next(names)).by(lambda *_: next(names)),
         "Cached": client.cached(next(names)),
         "KeyedCached": client.cached(next(names)).by("k"),
+        "VersionedCached": client.versioned(next(names)),
         "Retry": resil.Retry(on=KeyError, max_attempts=1),
         "Timeout": resil.Timeout(5),
         "Hedge": resil.Hedge(),
@@ -112,6 +113,7 @@ def fresh() -> dict[str, Any]:
         "Policies": client.policies(text='{"version": 1, "policies": {"p": {}}}'),
         "Dispatcher": resil.Dispatcher(1),
         "ItemResult": resil.Dispatcher(1).run([1], noop)[0],
+        "ItemResults": resil.Dispatcher(1).stream([1], noop),
         "Clock": clock,
         "Verdict": limiter.check("k").wait(),
         "Verdicts": client.check_all([(limiter, "k")]).wait(),
@@ -148,6 +150,7 @@ RIGHT: dict[str, Any] = {
     "length": 1,
     "listener": noop,
     "loader": noop,
+    "at_least": 1,
     "on": KeyError,
     "ignore": KeyError,
     "codec": "json",
@@ -187,6 +190,7 @@ SETTINGS: dict[str, Any] = {
     "Client.shared_bulkhead": resil.settings.SharedBulkheadSettings,
     "Client.idempotent": resil.settings.IdempotencySettings,
     "Client.cached": resil.settings.CacheSettings,
+    "Client.versioned": resil.settings.CacheSettings,
     "Client.policy": resil.settings.PolicySettings,
     "Policy": resil.settings.PolicySettings,
     "Policy.with_options": resil.settings.CallSettings,
@@ -207,7 +211,7 @@ WAITS = {"Lost.wait.timeout", "Client.shutdown.deadline"}
 
 #: Only one of them may be there.
 NOT_TOGETHER = {"Client.policies": ["path"], "Limiter.by": ["max_wait"], "Fallback": ["value"], "Policy": ["settings"]}
-ABSTRACT = {"Around"}
+ABSTRACT = {"Around", "Block", "Held"}
 MADE_BY_OTHERS = {"Run", "Answer", "Attempt", "Attempts"}
 
 
@@ -247,7 +251,7 @@ def arguments_of(name: str, found: Any) -> tuple[list[str], list[str], list[str]
 
 
 def right(name: str, argument: str, ones: dict[str, Any]) -> Any:
-    if argument in ("client", "verdict"):
+    if argument in ("client", "verdict", "idempotent"):
         return ones[argument.capitalize()]
     if argument == "limits":
         return [(ones["Limiter"], "k")]

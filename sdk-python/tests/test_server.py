@@ -51,6 +51,49 @@ def test_every_primitive_works_on_a_server(server: Any, run: Any) -> None:
     run(main())
 
 
+def test_re_entry_versions_and_policies_that_are_done_once_work_on_a_server(server: Any, run: Any) -> None:
+    async def main() -> None:
+        client, other = await resil.connect(server.url, name="one"), await resil.connect(server.url, name="other")
+        async with client.lock("stock") as outer:
+            async with client.lock("stock", wait=0) as inner:
+                assert inner.fence == outer.fence
+            with pytest.raises(resil.LockTimeoutError):
+                await other.lock("stock").try_acquire()
+        await (await other.lock("stock").try_acquire()).release()
+
+        ours, theirs = client.versioned("row", ttl=60), other.versioned("row", ttl=60)
+
+        def load(version: int) -> Any:
+            async def loader(_: str) -> tuple[int, str]:
+                await asyncio.sleep(0.01)
+                return version, f"of {version}"
+
+            return loader
+
+        rows = await asyncio.gather(*(cache.get("7", load(1)) for cache in (ours, theirs) for _ in range(5)))
+        assert rows == [(1, "of 1")] * 10
+        assert await theirs.get("7", load(2), at_least=2) == (2, "of 2")
+        assert await ours.get("7", load(3)) == (2, "of 2")
+
+        bank = client.policy("bank", retry={"max_attempts": 2, "initial_backoff": 0.001}, on=ConnectionError)
+        calls = 0
+
+        async def pay() -> dict[str, str]:
+            nonlocal calls
+            calls += 1
+            await asyncio.sleep(0.01)
+            if calls == 1:
+                raise ConnectionError("down")
+            return {"ä": "ö"}
+
+        payments = [one.idempotent("payments") for one in (client, other)]
+        outcomes = await asyncio.gather(*(bank.call_once(payments[n % 2], "order", pay) for n in range(6)))
+        assert [outcome.value for outcome in outcomes] == [{"ä": "ö"}] * 6
+        assert sum(not outcome.replayed for outcome in outcomes) == 1 and calls == 2
+
+    run(main())
+
+
 def test_many_tasks_ask_over_one_connection(server: Any, run: Any) -> None:
     async def main() -> None:
         client = await resil.connect(server.url)

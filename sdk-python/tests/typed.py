@@ -54,9 +54,34 @@ async def types_are_kept() -> None:
 
     assert_type(await users.get("k", load), "int | None")
 
+    rows = client.versioned("row", ttl=60)
+
+    async def load_row(key: str) -> tuple[int, str] | None:
+        return len(key), key
+
+    assert_type(await rows.get("k", load_row, at_least=3), "tuple[int, str] | None")
+    assert_type((await rows.lookup("k", load_row)).version, "int | None")
+
     results = await resil.Dispatcher(4).run([1, 2], fetch)
     assert_type(results, "list[resil.ItemResult[str]]")
     assert_type(resil.Dispatcher(4).run([1, 2], fetch_now)[0].unwrap(), str)
 
     policy = client.policy("p", {"retry": {"max_attempts": 3}}, timeout={"total": 2.0}, on=ConnectionError)
     assert_type(await policy.with_options(key="ann")(fetch)(1), str)
+    assert_type(await policy.call_once(payments, "k", fetch, 1, fingerprint=b"f"), "resil.Outcome[str]")
+    assert_type(policy.call_once(payments, "k", fetch_now, 1, with_run=True), "resil.Outcome[str]")
+
+    few = resil.Dispatcher(4)
+    assert_type(await few.run_unordered([1], fetch), "list[tuple[int, resil.ItemResult[str]]]")
+    assert_type(few.run_unordered([1], fetch_now), "list[tuple[int, resil.ItemResult[str]]]")
+    async for result in few.stream([1], fetch):
+        assert_type(result, "resil.ItemResult[str]")
+    for result in few.stream_unordered(iter([1]), fetch_now):
+        assert_type(result.unwrap(), str)
+
+    async with breaker as nothing:
+        assert_type(nothing, None)
+    blocks: list[resil.Block[object]] = [client.lock("stock"), breaker, limiter.by("k"), resil.Bulkhead("b")]
+    for block in blocks:
+        with block:
+            pass

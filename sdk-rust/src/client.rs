@@ -21,6 +21,7 @@ use crate::clock::Clock;
 use crate::error::Error;
 use crate::health::{Health, Registry};
 use crate::holding::watchdog::Holdings;
+use crate::policy::Random;
 use crate::shutdown::{Gate, HeldRegistry, Shutdown};
 
 /// Nobody waits longer for one command, and every sum of times stays one.
@@ -40,12 +41,14 @@ pub struct ConnectOptions {
     /// How many connections may wait at once.
     pub(crate) waiting_connections: usize,
     pub(crate) clock: Clock,
+    /// Where the pauses before another attempt come from.
+    pub(crate) random: Arc<Random>,
 }
 
 /// Without the URL, which may hold a password.
 impl std::fmt::Debug for ConnectOptions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { url: _, name, command_timeout, instances, instances_are_said: _, waiting_connections, clock } = self;
+        let Self { name, command_timeout, instances, waiting_connections, clock, .. } = self;
         f.debug_struct("ConnectOptions")
             .field("name", name)
             .field("command_timeout", command_timeout)
@@ -82,6 +85,7 @@ impl ConnectOptions {
             instances_are_said: false,
             waiting_connections: 64,
             clock: Clock::system(),
+            random: Arc::default(),
         }
     }
 
@@ -107,6 +111,12 @@ impl ConnectOptions {
     /// How many connections may wait for locks and loads at once; more waits than that wait here. 64 unless said.
     pub fn waiting_connections(mut self, connections: usize) -> Self {
         self.waiting_connections = connections.max(1);
+        self
+    }
+
+    /// Pauses before another attempt are drawn from this seed, for tests: the same ones again, in the order they are needed.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.random = Arc::new(Random::seeded(seed));
         self
     }
 

@@ -1,7 +1,11 @@
 //! The time, as this crate sees it: the machine's, or one that a test drives.
 //!
-//! Everything here that waits or measures asks a [`Clock`]. The system's is monotonic and sleeps with tokio. A driven one
+//! Everything here that waits or measures asks a [`Clock`]. The system's is monotonic and sleeps with tokio, or, where no runtime
+//! is, with a thread of its own: see [`outside`]. A driven one
 //! (see [`testing`](crate::testing)) stands still until it is told to go on, and wakes whoever slept until then.
+
+mod counter;
+mod outside;
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -12,6 +16,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
 use resil_core::Instant as CoreInstant;
+use tokio::runtime::Handle;
+
+use self::outside::{Driver, Outside};
 
 /// A moment: how long after an arbitrary but fixed beginning.
 pub type Moment = Duration;
@@ -20,7 +27,10 @@ pub type Moment = Duration;
 pub struct Clock(Option<Arc<Driven>>);
 
 #[derive(Debug, Default)]
-struct Driven(Mutex<Wheel>);
+struct Driven {
+    wheel: Mutex<Wheel>,
+    driver: Driver,
+}
 
 #[derive(Debug, Default)]
 struct Wheel {
@@ -46,6 +56,21 @@ struct Beginning {
     epoch_us: u64,
 }
 
+/// In 64 bits that is enough until the year 2554.
+fn since_epoch_ns() -> u64 {
+    let beginning = beginning();
+    let since_beginning = u64::try_from(beginning.at.elapsed().as_nanos()).unwrap_or(u64::MAX);
+    since_beginning.saturating_add(beginning.epoch_us.saturating_mul(1_000))
+}
+
+impl Driven {
+    #[cold]
+    fn since_epoch_us(&self) -> u64 {
+        let since_beginning = u64::try_from(self.wheel.lock().now.as_micros()).unwrap_or(u64::MAX);
+        since_beginning.saturating_add(beginning().epoch_us)
+    }
+}
+
 impl Clock {
     /// The machine's.
     pub fn system() -> Self {
@@ -56,44 +81,47 @@ impl Clock {
     pub fn driven() -> Self {
         // Not at zero: a lease of an hour that ended before the beginning is a moment, too.
         let wheel = Wheel { now: Duration::from_secs(1_000_000), ..Wheel::default() };
-        Self(Some(Arc::new(Driven(Mutex::new(wheel)))))
+        Self(Some(Arc::new(Driven { wheel: Mutex::new(wheel), driver: Driver::new() })))
     }
 
     pub fn now(&self) -> Moment {
         match &self.0 {
             None => beginning().at.elapsed(),
-            Some(driven) => driven.0.lock().now,
+            Some(driven) => driven.wheel.lock().now,
         }
     }
 
-    /// The same moment as the state machines count it: microseconds since the epoch, never set back.
+    /// The same moment as the state machines count it: microseconds since the epoch, never set back by more than one of them.
+    #[inline(always)]
     pub(crate) fn core_now(&self) -> CoreInstant {
-        let since_beginning = self.now();
-        // In 64 bits: that is enough for the next 292,000 years.
-        let us = since_beginning.as_secs().saturating_mul(1_000_000) + u64::from(since_beginning.subsec_micros());
-        CoreInstant::from_us(i64::try_from(us.saturating_add(beginning().epoch_us)).unwrap_or(i64::MAX))
+        let us = match &self.0 {
+            None => counter::now_ns(since_epoch_ns) / 1_000,
+            Some(driven) => driven.since_epoch_us(),
+        };
+        CoreInstant::from_us(i64::try_from(us).unwrap_or(i64::MAX))
     }
 
     pub fn sleep(&self, span: Duration) -> Sleep {
         match &self.0 {
+            None if Handle::try_current().is_err() => Sleep(Outside::sleep(span)),
             None => Sleep(Kind::System(Box::pin(tokio::time::sleep(span)))),
             Some(driven) => {
-                let until = driven.0.lock().now.saturating_add(span);
+                let until = driven.wheel.lock().now.saturating_add(span);
                 Sleep(Kind::Driven { driven: Arc::clone(driven), until, id: None })
             }
         }
     }
 
-    /// Whether it is the machine's, which tokio's own timers follow.
+    /// Whether it is the machine's, which tokio's own timers follow, and those can be used here.
     pub(crate) fn is_system(&self) -> bool {
-        self.0.is_none()
+        self.0.is_none() && Handle::try_current().is_ok()
     }
 
     /// Drives the clock on; whoever slept until then wakes. Does nothing to the machine's.
     pub fn advance(&self, span: Duration) {
         let Some(driven) = &self.0 else { return };
         let woken = {
-            let mut wheel = driven.0.lock();
+            let mut wheel = driven.wheel.lock();
             let now = wheel.now.saturating_add(span);
             wheel.now = now;
             let later = wheel.sleepers.split_off(&(now, u64::MAX));
@@ -104,7 +132,7 @@ impl Clock {
 
     /// When the first sleeper of a driven clock wakes.
     pub fn next_wake(&self) -> Option<Moment> {
-        self.0.as_ref()?.0.lock().sleepers.keys().next().map(|(at, _)| *at)
+        self.0.as_ref()?.wheel.lock().sleepers.keys().next().map(|(at, _)| *at)
     }
 }
 
@@ -125,7 +153,7 @@ impl Future for Sleep {
         match &mut self.0 {
             Kind::System(sleep) => sleep.as_mut().poll(context),
             Kind::Driven { driven, until, id } => {
-                let mut wheel = driven.0.lock();
+                let mut wheel = driven.wheel.lock();
                 if wheel.now >= *until {
                     return Poll::Ready(());
                 }
@@ -134,6 +162,10 @@ impl Future for Sleep {
                     wheel.last_id
                 });
                 wheel.sleepers.insert((*until, own), context.waker().clone());
+                drop(wheel);
+                if let Some(driver) = driven.driver.get() {
+                    driver.unpark();
+                }
                 Poll::Pending
             }
         }
@@ -143,7 +175,7 @@ impl Future for Sleep {
 impl Drop for Sleep {
     fn drop(&mut self) {
         if let Kind::Driven { driven, until, id: Some(id) } = &self.0 {
-            driven.0.lock().sleepers.remove(&(*until, *id));
+            driven.wheel.lock().sleepers.remove(&(*until, *id));
         }
     }
 }

@@ -31,6 +31,7 @@ use std::sync::Arc;
 use futures_util::stream::{self, Stream, StreamExt};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
+use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::AbortOnDropHandle;
@@ -51,7 +52,7 @@ pub enum ItemError<E> {
     /// It was running when the batch was stopped. What it did until then is done.
     #[error("the item was cancelled while it was running")]
     Cancelled,
-    /// It never began, because the batch was stopped before.
+    /// It never began, because the batch was stopped before, or there is no tokio runtime to run it.
     #[error("the item was not begun")]
     NotRun,
 }
@@ -253,9 +254,13 @@ impl Dispatcher {
         items.take_until(batch.stopped()).map(move |item| {
             let (batch, work) = (Arc::clone(&batch), Arc::clone(&work));
             let item = async move { batch.run_unless_stopped(|| work(item)).await };
-            let task = AbortOnDropHandle::new(tokio::spawn(item.in_current_span()));
-            // No panic gets out of the task: what is left is that its runtime was closed.
-            async move { task.await.unwrap_or(Err(ItemError::Cancelled)) }
+            let spawn = |runtime: Handle| AbortOnDropHandle::new(runtime.spawn(item.in_current_span()));
+            let task = Handle::try_current().map(spawn);
+            async move {
+                let Ok(task) = task else { return Err(ItemError::NotRun) };
+                // No panic gets out of the task: what is left is that its runtime was closed.
+                task.await.unwrap_or(Err(ItemError::Cancelled))
+            }
         })
     }
 
@@ -280,7 +285,9 @@ impl Dispatcher {
         // Whoever drops this future drops the tasks with it.
         let _cancel_when_dropped: DropGuard = shared.batch.cancel.clone().drop_guard();
         let mut workers = JoinSet::new();
-        for _ in 0..self.workers.min(count) {
+        // Without a runtime nothing begins, and every item says so.
+        let tasks = if Handle::try_current().is_ok() { self.workers.min(count) } else { 0 };
+        for _ in 0..tasks {
             let shared = Arc::clone(&shared);
             workers.spawn(async move { shared.work_until_empty().await }.in_current_span());
         }

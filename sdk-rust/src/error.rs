@@ -121,7 +121,7 @@ impl Code {
             Self::InvalidPolicy => "A policy has a field that cannot be used.",
             Self::InvalidArgument => "An argument cannot be used.",
             Self::LockTimeout => "The lock could not be had in time.",
-            Self::LockLost => "The lock was lost while its holder was working.",
+            Self::LockLost => "The lock, permit or lease under which the work was done was lost meanwhile.",
             Self::Deadlock => "A reader asked to write while others read or wait: neither could ever go on.",
             Self::IdempotencyBusy => "The same request is being worked on.",
             Self::IdempotencyMismatch => "The same key was used with another request before.",

@@ -26,6 +26,7 @@ use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -45,6 +46,8 @@ pub struct Group<T, E> {
     cancel: CancellationToken,
     places: Option<Arc<Semaphore>>,
     on_panic: Option<OnPanic>,
+    /// A task could not begin, since there was no runtime.
+    is_outside: bool,
 }
 
 impl<T, E> std::fmt::Debug for Group<T, E> {
@@ -61,7 +64,14 @@ impl<T: Send + 'static, E: Send + 'static> Default for Group<T, E> {
 
 impl<T: Send + 'static, E: Send + 'static> Group<T, E> {
     pub fn new() -> Self {
-        Self { tasks: JoinSet::new(), spawned: 0, cancel: CancellationToken::new(), places: None, on_panic: None }
+        Self {
+            tasks: JoinSet::new(),
+            spawned: 0,
+            cancel: CancellationToken::new(),
+            places: None,
+            on_panic: None,
+            is_outside: false,
+        }
     }
 
     /// At most `tasks` of those spawned from now on run at once; at least one. The others wait for their turn, in order.
@@ -140,14 +150,17 @@ impl<T: Send + 'static, E: Send + 'static> Group<T, E> {
             };
             (index, outcome)
         };
-        self.tasks.spawn(task.in_current_span());
+        match Handle::try_current() {
+            Ok(runtime) => drop(self.tasks.spawn_on(task.in_current_span(), &runtime)),
+            Err(_) => self.is_outside = true,
+        }
     }
 
     /// What the tasks returned, in the order they were spawned; or the first error, after which the others are cancelled.
     /// Returns when all of them are gone.
     pub async fn wait(mut self) -> Result<Vec<T>, Failure<E>> {
         let mut results: Vec<Option<T>> = (0..self.spawned).map(|_| None).collect();
-        let mut first: Option<Failure<E>> = None;
+        let mut first: Option<Failure<E>> = self.is_outside.then(|| outside().into());
         while let Some(ended) = self.tasks.join_next().await {
             match ended {
                 Ok((index, Ok(result))) => results[index] = Some(result),
@@ -169,7 +182,7 @@ impl<T: Send + 'static, E: Send + 'static> Group<T, E> {
 
     /// What every task came to, in the order they were spawned. An error cancels nobody.
     pub async fn wait_all(mut self) -> Vec<Result<T, Failure<E>>> {
-        let mut outcomes: Vec<Outcome<T, E>> = (0..self.spawned).map(|_| Err(Error::Cancelled.into())).collect();
+        let mut outcomes: Vec<Outcome<T, E>> = (0..self.spawned).map(|_| Err(self.unheard_of())).collect();
         while let Some(ended) = self.tasks.join_next().await {
             if let Ok((index, outcome)) = ended {
                 outcomes[index] = outcome;
@@ -177,6 +190,16 @@ impl<T: Send + 'static, E: Send + 'static> Group<T, E> {
         }
         outcomes
     }
+
+    /// What became of a task that says nothing: it never began, or its runtime closed.
+    fn unheard_of(&self) -> Failure<E> {
+        if self.is_outside { outside().into() } else { Error::Cancelled.into() }
+    }
+}
+
+#[cold]
+fn outside() -> Error {
+    Error::InvalidArgument("tasks can only be begun inside of a tokio runtime".to_owned())
 }
 
 impl<T, E> Drop for Group<T, E> {

@@ -120,7 +120,8 @@
 //! - `tonic`: statuses and a client layer for gRPC; includes `tower`.
 //!
 //! # Runtime
-//! Tokio. The connection is kept by a task of the runtime it was made on, so connect on one that lives as long as the client;
+//! Tokio. The connection is kept by a task of the runtime it was made on, so connect on one that lives as long as the client
+//! (a client that outlives it says so in every error, and has to be made anew);
 //! watchdogs and refreshes run on that of whoever needs them. Handles are cheap to clone, and can be used from every task. Any
 //! future may be dropped at any await.
 #![forbid(unsafe_code)]

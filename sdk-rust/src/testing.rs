@@ -5,6 +5,7 @@
 //! - `memory://` is often all that a test needs: the same state machines as in the server.
 //! - [`raw`]: a command as words.
 
+mod at_once;
 mod script;
 
 pub use resil_wire::reply::Value;

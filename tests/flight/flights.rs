@@ -82,6 +82,18 @@ fn the_same_token_asking_again_takes_its_own_place() {
 }
 
 #[test]
+fn an_abandon_by_one_who_waits_takes_it_out_of_the_line_and_its_call_is_sent_away() {
+    let (mut scene, mut followers) = scene_with_followers(&["b", "c"]);
+    assert_eq!(scene.ask("RES.SFLIGHT ABANDON k b"), "[ABANDONED]");
+    assert_eq!(followers[0].verdict(), "-SUPERSEDED");
+    followers[0].is_in_step();
+    assert_eq!(scene.ask("RES.SFLIGHT ABANDON k b"), "[LOST taken]", "it neither leads nor waits");
+    assert_eq!(scene.waiters(), 1);
+    scene.ask("RES.SFLIGHT ABANDON k leader");
+    assert_eq!(followers[1].verdict(), "LEAD");
+}
+
+#[test]
 fn an_error_with_a_time_is_told_to_whoever_comes_until_then() {
     let (mut scene, mut followers) = scene_with_followers(&["b"]);
     scene.ask("RES.SFLIGHT PUBLISH k leader 5s ERROR down");

@@ -62,10 +62,12 @@ fn at_maxmemory_nothing_new_begins_and_what_runs_can_end() {
     }
     scene.ask("RES.IDEMP ONCE seen 1h");
     scene.ask("RES.SFLIGHT JOIN led a 1h");
+    scene.ask("RES.SFLIGHT JOIN failing a 1h");
     scene.ask("RES.SFLIGHT JOIN fresh a 1h");
     scene.ask("RES.SFLIGHT PUBLISH fresh a 1h VALUE v");
     let mut waiter = scene.waits("RES.IDEMP BEGIN done w 1h WAIT 1m");
     let mut follower = scene.waits("RES.SFLIGHT JOIN led w 1h WAIT 1m");
+    let mut unlucky = scene.waits("RES.SFLIGHT JOIN failing w 1h WAIT 1m");
     exhaust(&mut scene);
     for line in [
         "RES.IDEMP BEGIN new a 1h",
@@ -91,6 +93,9 @@ fn at_maxmemory_nothing_new_begins_and_what_runs_can_end() {
     assert!(told.starts_with("[VALUE v 0 "), "who waits has it: {told}");
     assert_eq!(scene.ask("RES.SFLIGHT GET led"), "[MISS]", "and nothing is kept");
     assert_eq!(scene.ask("RES.SFLIGHT INVALIDATE fresh"), "1");
+    assert_eq!(scene.ask("RES.SFLIGHT PUBLISH failing a 1h ERROR down"), "[PUBLISHED 1]");
+    assert_eq!(unlucky.answer(), "[ERROR down]");
+    assert_eq!(scene.ask("RES.SFLIGHT JOIN failing b 1h"), "[ERROR down]", "an error keeps others from loading");
     // An empty result needs no memory.
     scene.main.say("CONFIG SET maxmemory 0");
     scene.ask("RES.IDEMP BEGIN later a 1h");

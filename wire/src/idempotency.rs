@@ -329,7 +329,7 @@ pub fn write_info(
     now: Instant,
     sink: &mut (impl Sink + ?Sized),
 ) {
-    let Some(work) = record.work(now) else {
+    let Some(work) = record.work_for(promoted_at, now) else {
         let seen = record.seen(now);
         sink.map(3);
         sink.text(b"phase");

@@ -3,6 +3,7 @@
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 
+use crate::lease::ends_for;
 use crate::limits::CLOCK_JITTER;
 use crate::time::{Instant, Span};
 
@@ -82,6 +83,15 @@ impl Record {
         }
     }
 
+    /// The same on a server that was promoted at `promoted_at`, if it was: what ran then runs on, and is remembered from
+    /// its real end, even if nobody has written that down yet.
+    pub fn work_for(&self, promoted_at: Option<Instant>, now: Instant) -> Option<&Work> {
+        match self {
+            Self::Work(work) if work.kept_until_for(promoted_at, now) > now => Some(work),
+            _ => None,
+        }
+    }
+
     /// The event seen, if time has not forgotten it.
     pub fn seen(&self, now: Instant) -> Option<&Once> {
         match self {
@@ -156,6 +166,13 @@ impl Work {
             Phase::Running { ends, .. } => ends.plus(self.keep),
             Phase::Idle { at, .. } => at.plus(self.keep),
             Phase::Done { until, .. } => *until,
+        }
+    }
+
+    fn kept_until_for(&self, promoted_at: Option<Instant>, now: Instant) -> Instant {
+        match self.phase {
+            Phase::Running { lease, ends, .. } => ends_for(ends, lease, promoted_at, now).plus(self.keep),
+            _ => self.kept_until(),
         }
     }
 

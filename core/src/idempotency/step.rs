@@ -221,7 +221,7 @@ pub fn replay(record: &Record, fingerprint: &[u8], now: Instant) -> Option<Settl
 
 /// What is known, without changing anything. It works on replicas, by the replica's own clock.
 pub fn look(record: &Record, fingerprint: &[u8], promoted_at: Option<Instant>, now: Instant) -> Settled {
-    let Some(work) = record.work(now) else { return Settled::Miss };
+    let Some(work) = record.work_for(promoted_at, now) else { return Settled::Miss };
     if differs(work, fingerprint) {
         return Settled::Mismatch;
     }
@@ -385,7 +385,7 @@ impl<'a, 's, 'f> Job<'a, 's, 'f> {
 
     /// What somebody with this fingerprint is told by what was known at `at`; `None` if nothing is in the way.
     fn settled(&self, fingerprint: &[u8], at: Instant) -> Option<Settled> {
-        let work = self.record.work(at)?;
+        let work = self.record.work_for(self.setting.promoted_at, at)?;
         if differs(work, fingerprint) {
             return Some(Settled::Mismatch);
         }

@@ -10,7 +10,7 @@ use crate::time::{Instant, Span};
 
 impl Tier {
     /// The tier after `cells` were taken, and what it reads then. `None`: not the usual case, ask [`step`](super::step).
-    #[inline]
+    #[inline(always)]
     pub fn take(&self, quota: &Quota, cells: u32, now: Instant) -> Option<(Self, Reading)> {
         if self.quota != *quota {
             return None;

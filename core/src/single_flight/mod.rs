@@ -23,7 +23,7 @@
 //! ```
 //!
 //! # Invariants
-//! 1. PUBLISH, ABANDON and RENEW are obeyed only from the leading token.
+//! 1. PUBLISH, ABANDON and RENEW are obeyed only from the leading token; ABANDON by one who waits leaves the line.
 //! 2. INVALIDATE ends the lead that began before it, whatever else it does.
 //! 3. An error, or a pause, keeps a stale value.
 //! 4. A follower's patience is its own: its wait ends by its own deadline, whatever happens to others.

@@ -75,7 +75,7 @@ pub fn publish(
     job.end(verdict)
 }
 
-/// The leader gives up; nobody leads for `retry`, if that is given.
+/// The leader gives up; nobody leads for `retry`, if that is given. One that still waits leaves the line.
 pub fn abandon(
     room: &mut Room<'_>,
     token: &[u8],
@@ -92,6 +92,7 @@ pub fn abandon(
             }
             Abandoned::Abandoned
         }
+        Some(_) if job.leaves(token) => Abandoned::Abandoned,
         Some(Reason::Aborted) => Abandoned::Abandoned,
         Some(reason) => Abandoned::Lost(reason),
     };
@@ -451,9 +452,7 @@ impl<'a, 's, 'f> Job<'a, 's, 'f> {
             return Joined::Lead(self.lead(token, ask.lease, Span::ZERO));
         }
         let Some(Waiting { id, wait, most }) = waiting else {
-            if let Some(former) = self.queue.leave_by_owner(token) {
-                self.answers.push(Answer::Superseded { id: former.id });
-            }
+            self.leaves(token);
             return Joined::Seen(self.busy());
         };
         let waiter = Waiter { id, owner: token.into(), since: now, deadline: now.plus(wait), ask };
@@ -463,6 +462,13 @@ impl<'a, 's, 'f> Job<'a, 's, 'f> {
             Err(waiter) => self.queue.join(0, waiter),
         }
         Joined::Queued
+    }
+
+    /// Takes `token` out of the line; the call that waited is told. False if it did not wait.
+    fn leaves(&mut self, token: &[u8]) -> bool {
+        let left = self.queue.leave_by_owner(token);
+        self.answers.extend(left.iter().map(|former| Answer::Superseded { id: former.id }));
+        left.is_some()
     }
 }
 

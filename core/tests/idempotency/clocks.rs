@@ -1,8 +1,8 @@
 //! Clocks that are set back, promotions, servers that may not write.
 
 use proptest::prelude::*;
-use resil_core::Instant;
 use resil_core::idempotency::{Phase, Record, Settled};
+use resil_core::{Instant, Span};
 
 use super::driver::Driver;
 use super::gaps::{DAY, HOUR, JITTER, MINUTE, SECOND};
@@ -139,4 +139,19 @@ fn a_run_that_lapsed_after_a_promotion_was_held_until_its_real_end() {
     key.promote(0);
     key.later(MINUTE);
     assert_eq!(key.endings.iter().map(|end| end.held.as_us()).collect::<Vec<_>>(), [19 * SECOND]);
+}
+
+#[test]
+fn a_look_after_a_promotion_sees_what_runs_on_however_briefly_it_is_kept() {
+    let mut key = Key::default();
+    key.run("a", work().of("f").keep(SECOND));
+    key.now += 9 * SECOND;
+    key.promote(0);
+    // The end that is stored, and what is kept after it, are over; nobody has taken a step yet.
+    key.now += 5 * SECOND;
+    assert_eq!(key.look("f"), Settled::Busy { remaining: Span::from_us(5 * SECOND), attempt: 1 });
+    assert_eq!(key.look("other"), Settled::Mismatch);
+    let seen = key.look("f");
+    key.tick();
+    assert_eq!(key.look("f"), seen, "the step finds the same");
 }

@@ -355,7 +355,8 @@ impl Model {
     fn work(&self, now: i64) -> Option<&Work> {
         let Kept::Work(work) = &self.kept else { return None };
         let kept_until = match work.phase {
-            Phase::Running { end, .. } => end + work.keep,
+            // What was alive at a promotion runs on, whether that is written down or not.
+            Phase::Running { lease, end, .. } => right_end(end, lease, self.promoted, self.now) + work.keep,
             Phase::Idle { at, .. } => at + work.keep,
             Phase::Done { until, .. } => until,
         };

@@ -142,10 +142,7 @@ impl Model {
         }
         let place = self.line.iter().position(|waiter| waiter.token == token);
         let Some((id, wait, most)) = waiting else {
-            if let Some(place) = place {
-                let former = self.line.remove(place);
-                self.told.push((former.id, Said::Superseded, None));
-            }
+            self.step_out(token);
             return self.busy();
         };
         let newcomer = Stands { id, token: token.into(), since: now, until: now + wait, lease, bind_to };
@@ -158,6 +155,14 @@ impl Model {
             None => self.line.push(newcomer),
         }
         Said::Queued
+    }
+
+    /// Whoever waits with this token does so no longer.
+    fn step_out(&mut self, token: &[u8]) -> bool {
+        let Some(place) = self.line.iter().position(|waiter| waiter.token == token) else { return false };
+        let former = self.line.remove(place);
+        self.told.push((former.id, Said::Superseded, None));
+        true
     }
 
     pub fn publish(&mut self, token: &[u8], ttl: i64, brings: Brings) -> Said {
@@ -200,6 +205,7 @@ impl Model {
     pub fn abandon(&mut self, token: &[u8], retry: Option<i64>) -> Said {
         self.bring_up_to_date();
         let said = match self.lost(token) {
+            Some(_) if self.step_out(token) => Said::Abandoned,
             Some("aborted") => Said::Abandoned,
             Some(reason) => Said::Lost(reason),
             None => {

@@ -2,7 +2,7 @@
 
 use resil_core::Span;
 use resil_core::lock::{End, Reason, Renewed};
-use resil_core::single_flight::{Abandoned, Joined, Publication, Published, Seen};
+use resil_core::single_flight::{Abandoned, Answer, Joined, Publication, Published, Seen};
 
 use super::gaps::{HOUR, MINUTE, SECOND};
 use super::key::{Key, Wish, now_or_never, waits};
@@ -338,6 +338,32 @@ fn publish_or_abandon_again_by_the_same_token_is_the_same_answer_again() {
     key.lead("b");
     assert_eq!([key.abandon("b", None), key.abandon("b", Some(HOUR))], [Abandoned::Abandoned; 2]);
     key.lead("c");
+}
+
+#[test]
+fn an_abandon_by_one_who_waits_takes_it_out_of_the_line() {
+    let mut key = Key::default();
+    key.lead("a");
+    let leaves = key.follow("b", MINUTE);
+    let stays = key.follow("c", MINUTE);
+    assert_eq!(key.abandon("b", Some(HOUR)), Abandoned::Abandoned);
+    assert_eq!(key.answers, [Answer::Superseded { id: leaves }]);
+    assert_eq!(key.abandon("b", None), Abandoned::Lost(Reason::Taken), "it waits no longer");
+    key.abandon("a", None);
+    key.answered_lead(stays);
+}
+
+#[test]
+fn an_abandon_by_one_who_led_before_and_waits_again_takes_it_out_of_the_line() {
+    let mut key = Key::default();
+    key.lead("a");
+    key.abandon("a", None);
+    key.lead("b");
+    let leaves = key.follow("a", MINUTE);
+    assert_eq!(key.abandon("a", None), Abandoned::Abandoned);
+    assert_eq!(key.answers, [Answer::Superseded { id: leaves }]);
+    assert_eq!(key.open, []);
+    assert_eq!(key.abandon("a", None), Abandoned::Abandoned, "said again");
 }
 
 #[test]

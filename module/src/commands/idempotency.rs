@@ -47,7 +47,7 @@ impl Command for Begin {
             return Ok(());
         }
         let bind_to = sessions::target(call, bind)?;
-        if opened.state().work(now).is_none() {
+        if opened.state().work_for(fences::promoted_at(), now).is_none() {
             call.require_memory()?;
         }
         let waiting = waiting(call, wait, WAITERS_CEILING);

@@ -109,8 +109,10 @@ impl Command for Publish {
             Brought::Error { text } => Publication::Error { text: text.into() },
         };
         let opened = Opened::<Flights>::open(call, call.string(0)?)?;
-        // Without memory to keep it, those who wait get it all the same.
-        let ttl = if call.is_short_of_memory() { Span::ZERO } else { ttl };
+        // Without memory to keep it, those who wait get it all the same. An error is small, and its ttl keeps everybody
+        // from loading in vain, one after another.
+        let is_small = matches!(publication, Publication::Error { .. });
+        let ttl = if !is_small && call.is_short_of_memory() { Span::ZERO } else { ttl };
         let published = opened
             .step(call, clock::now(), &[], |at, setting| publish(&mut room(at), token, ttl, publication, setting));
         match published {

@@ -157,7 +157,8 @@ impl Machine for Idempotency {
     }
 
     fn timeout(state: &Record, _line: &Queue<Ask>, now: Instant) -> Told {
-        let settled = state.work(now).and_then(|work| lookup(work, fences::promoted_at(), now));
+        let promoted_at = fences::promoted_at();
+        let settled = state.work_for(promoted_at, now).and_then(|work| lookup(work, promoted_at, now));
         let settled = settled.unwrap_or(Settled::Busy { remaining: Span::ZERO, attempt: 0 });
         Told::verdict(move |sink| write_settled(&settled, sink))
     }

@@ -132,13 +132,13 @@ class LockTimeoutError(ResilError):
 
 
 class LockLostError(ResilError):
-    """The lock was lost while its holder was working."""
+    """The lock, permit or lease under which the work was done was lost meanwhile."""
 
     code = "LOCK_LOST"
     retryable = False
     http_status = 409
     grpc_status = "ABORTED"
-    meaning = "The lock was lost while its holder was working."
+    meaning = "The lock, permit or lease under which the work was done was lost meanwhile."
 
 
 class DeadlockError(ResilError):

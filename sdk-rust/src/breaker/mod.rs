@@ -44,6 +44,7 @@ mod admissions;
 mod batch;
 mod core;
 pub(crate) mod finish;
+mod judged;
 mod options;
 mod permit;
 mod sending;
@@ -300,6 +301,8 @@ pub(crate) fn judge<E>(classify: &impl Classify<E>, failure: &Failure<E>) -> Rep
         },
         Failure::Resil(error) => match error {
             Error::Timeout { .. } | Error::Panicked(_) | Error::LoadFailed { .. } => Report::Fail,
+            // Comes from another language, which cannot tell how the last attempt failed; but it was made.
+            Error::RetryExhausted { .. } => Report::Fail,
             // Refused before it was made, or given up for reasons of ours.
             _ => Report::Cancel,
         },

@@ -61,7 +61,7 @@ impl Cached {
     /// The number of keys invalidated comes out of the task.
     ///
     /// While the server is away a key is tried again, until its value would have gone by itself; the stream is not
-    /// read on meanwhile.
+    /// read on meanwhile. As tokio's own `spawn`, this has to be called inside of a runtime.
     pub fn invalidate_on(&self, keys: impl Stream<Item = String> + Send + 'static) -> JoinHandle<u64> {
         let cached = self.clone();
         let inner = self.0.client.inner();

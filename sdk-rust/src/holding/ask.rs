@@ -354,7 +354,8 @@ impl Asking<'_> {
 
     /// Before the next try: not longer than there is time, and at random, so that not all come back at once.
     async fn pause(&self, pause: Duration) -> Result<(), Error> {
-        let pause = pause.mul_f64(rand::random_range(0.5..1.0)).min(self.left());
+        let share = 0.5 + self.client.inner().options.random.unit() / 2.0;
+        let pause = pause.mul_f64(share).min(self.left());
         tokio::select! {
             () = self.client.clock().sleep(pause) => Ok(()),
             () = self.client.patience().cancelled() => Err(Error::ShuttingDown),

@@ -48,7 +48,7 @@ impl Verdict {
     }
 
     /// What memory says.
-    #[inline]
+    #[inline(always)]
     pub(super) fn of(granted: u32, reading: &Reading) -> Self {
         Self {
             granted,

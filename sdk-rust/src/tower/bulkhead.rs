@@ -3,9 +3,8 @@
 use std::borrow::Cow;
 use std::marker::PhantomData;
 
-use tower_layer::Layer;
-
-use super::guarded::{Around, Guard, Guarded, Innermost, Nesting, Wrapped, ask};
+use super::guarded::{Guard, Innermost, Nesting, Wrapped, ask};
+use super::layer::layer;
 use crate::error::Failure;
 use crate::policy::LocalBulkhead;
 
@@ -38,19 +37,11 @@ impl<Req> Partition<Req> for OnePartition {
     }
 }
 
-impl BulkheadLayer {
-    /// Directly around a service with errors of its own.
-    pub fn new(bulkhead: LocalBulkhead) -> Self {
-        Self { bulkhead, partition: OnePartition, nesting: PhantomData }
-    }
-}
-
-impl BulkheadLayer<OnePartition, Around> {
-    /// Around another layer of this module.
-    pub fn around(bulkhead: LocalBulkhead) -> Self {
-        Self { bulkhead, partition: OnePartition, nesting: PhantomData }
-    }
-}
+layer!(
+    BulkheadLayer<; P = OnePartition>,
+    ".",
+    (bulkhead: LocalBulkhead) { partition: OnePartition }
+);
 
 impl<P, N> BulkheadLayer<P, N> {
     /// Which partition a request belongs to: `|request: &Request| Some(request.tenant.as_str().into())`. A name that the
@@ -60,14 +51,6 @@ impl<P, N> BulkheadLayer<P, N> {
         F: for<'a> Fn(&'a Req) -> Option<Cow<'a, str>>,
     {
         BulkheadLayer { bulkhead: self.bulkhead, partition, nesting: PhantomData }
-    }
-}
-
-impl<S, P: Clone, N: Clone> Layer<S> for BulkheadLayer<P, N> {
-    type Service = Guarded<S, Self>;
-
-    fn layer(&self, service: S) -> Self::Service {
-        Guarded::new(service, self.clone())
     }
 }
 

@@ -2,9 +2,8 @@
 
 use std::marker::PhantomData;
 
-use tower_layer::Layer;
-
-use super::guarded::{Around, Guard, Guarded, Innermost, Nesting, Wrapped, ask};
+use super::guarded::{Guard, Innermost, Nesting, Wrapped, ask};
+use super::layer::layer;
 use crate::error::Failure;
 use crate::policy::Fallback;
 
@@ -15,31 +14,15 @@ pub struct FallbackLayer<Res, E, N = Innermost> {
     nesting: PhantomData<N>,
 }
 
-impl<Res, E> FallbackLayer<Res, E> {
-    /// Directly around a service with errors of its own.
-    pub fn new(fallback: Fallback<Res, E>) -> Self {
-        Self { fallback, nesting: PhantomData }
-    }
-}
-
-impl<Res, E> FallbackLayer<Res, E, Around> {
-    /// Around another layer of this module.
-    pub fn around(fallback: Fallback<Res, E>) -> Self {
-        Self { fallback, nesting: PhantomData }
-    }
-}
+layer!(
+    FallbackLayer<Res, E;>,
+    ".",
+    (fallback: Fallback<Res, E>) {}
+);
 
 impl<Res, E, N> Clone for FallbackLayer<Res, E, N> {
     fn clone(&self) -> Self {
         Self { fallback: self.fallback.clone(), nesting: PhantomData }
-    }
-}
-
-impl<S, Res, E, N> Layer<S> for FallbackLayer<Res, E, N> {
-    type Service = Guarded<S, Self>;
-
-    fn layer(&self, service: S) -> Self::Service {
-        Guarded::new(service, self.clone())
     }
 }
 

@@ -3,9 +3,9 @@
 use std::marker::PhantomData;
 
 use parking_lot::Mutex;
-use tower_layer::Layer;
 
-use super::guarded::{Around, Guard, Guarded, Innermost, Nesting, Wrapped};
+use super::guarded::{Guard, Innermost, Nesting, Wrapped};
+use super::layer::{judges_answers, layer};
 use super::response::{ClassifyResponse, EveryResponseIsGood, ask_judged, judged, settle};
 use crate::error::Failure;
 use crate::policy::Classify;
@@ -20,37 +20,12 @@ pub struct HedgeLayer<C, R = EveryResponseIsGood, N = Innermost> {
     nesting: PhantomData<N>,
 }
 
-impl<C> HedgeLayer<C> {
-    /// Directly around a service with errors of its own; `classify` says what they mean.
-    pub fn new(hedge: Hedge, classify: C) -> Self {
-        Self { hedge, classify, responses: EveryResponseIsGood, nesting: PhantomData }
-    }
-}
-
-impl<C> HedgeLayer<C, EveryResponseIsGood, Around> {
-    /// Around another layer of this module; `classify` says what the errors of the service itself mean.
-    pub fn around(hedge: Hedge, classify: C) -> Self {
-        Self { hedge, classify, responses: EveryResponseIsGood, nesting: PhantomData }
-    }
-}
-
-impl<C, R, N> HedgeLayer<C, R, N> {
-    /// Which answers are failures, too: `|response: &Response| Option<Class>`.
-    pub fn classify_response<Res, F>(self, responses: F) -> HedgeLayer<C, F, N>
-    where
-        F: Fn(&Res) -> Option<crate::policy::Class>,
-    {
-        HedgeLayer { hedge: self.hedge, classify: self.classify, responses, nesting: PhantomData }
-    }
-}
-
-impl<S, C: Clone, R: Clone, N: Clone> Layer<S> for HedgeLayer<C, R, N> {
-    type Service = Guarded<S, Self>;
-
-    fn layer(&self, service: S) -> Self::Service {
-        Guarded::new(service, self.clone())
-    }
-}
+layer!(
+    HedgeLayer<C; R = EveryResponseIsGood>,
+    "; `classify` says what the errors of the service itself mean.",
+    (hedge: Hedge, classify: C) { responses: EveryResponseIsGood }
+);
+judges_answers!(HedgeLayer, hedge);
 
 impl<S, Req, C, R, N> Guard<S, Req> for HedgeLayer<C, R, N>
 where

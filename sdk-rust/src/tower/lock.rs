@@ -2,9 +2,8 @@
 
 use std::marker::PhantomData;
 
-use tower_layer::Layer;
-
-use super::guarded::{Around, Guard, Guarded, Innermost, Nesting, Wrapped, ask};
+use super::guarded::{Guard, Innermost, Nesting, Wrapped, ask};
+use super::layer::layer;
 use super::response::flatten;
 use crate::error::Failure;
 use crate::lock::Lock;
@@ -17,34 +16,11 @@ pub struct LockLayer<L, N = Innermost> {
     nesting: PhantomData<N>,
 }
 
-impl<L> LockLayer<L> {
-    /// Directly around a service with errors of its own. `lock` says which lock a request needs:
-    /// `move |request: &Request| client.lock(&request.order)`.
-    pub fn new<Req>(lock: L) -> Self
-    where
-        L: Fn(&Req) -> Lock,
-    {
-        Self { lock, nesting: PhantomData }
-    }
-}
-
-impl<L> LockLayer<L, Around> {
-    /// Around another layer of this module.
-    pub fn around<Req>(lock: L) -> Self
-    where
-        L: Fn(&Req) -> Lock,
-    {
-        Self { lock, nesting: PhantomData }
-    }
-}
-
-impl<S, L: Clone, N: Clone> Layer<S> for LockLayer<L, N> {
-    type Service = Guarded<S, Self>;
-
-    fn layer(&self, service: S) -> Self::Service {
-        Guarded::new(service, self.clone())
-    }
-}
+layer!(
+    LockLayer<L;>,
+    ". `lock` says which lock a request needs: `move |request: &Request| client.lock(&request.order)`.",
+    (lock: L) {} <Req> where L: Fn(&Req) -> Lock
+);
 
 impl<S, Req, L, N> Guard<S, Req> for LockLayer<L, N>
 where

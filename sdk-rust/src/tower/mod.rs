@@ -43,6 +43,7 @@ mod bulkhead;
 mod fallback;
 mod guarded;
 mod hedge;
+mod layer;
 mod lock;
 mod policy;
 mod rate_limit;

@@ -4,9 +4,9 @@ use std::marker::PhantomData;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tower_layer::Layer;
 
-use super::guarded::{Around, Guard, Guarded, Innermost, Nesting, Wrapped};
+use super::guarded::{Guard, Innermost, Nesting, Wrapped};
+use super::layer::layer;
 use super::response::{ClassifyResponse, EveryResponseIsGood, ask_judged, judged, settle};
 use crate::error::Failure;
 use crate::policy::{CallOptions, Class, Classify, Policy};
@@ -79,19 +79,11 @@ impl<Req> OptionsOf<Req> for SameForAll {
     }
 }
 
-impl<C> PolicyLayer<C> {
-    /// Directly around a service with errors of its own; `classify` says what they mean.
-    pub fn new(policy: Policy, classify: C) -> Self {
-        Self { policy, classify, responses: EveryResponseIsGood, options: SameForAll, nesting: PhantomData }
-    }
-}
-
-impl<C> PolicyLayer<C, EveryResponseIsGood, SameForAll, Around> {
-    /// Around another layer of this module; `classify` says what the errors of the service itself mean.
-    pub fn around(policy: Policy, classify: C) -> Self {
-        Self { policy, classify, responses: EveryResponseIsGood, options: SameForAll, nesting: PhantomData }
-    }
-}
+layer!(
+    PolicyLayer<C; R = EveryResponseIsGood, O = SameForAll>,
+    "; `classify` says what the errors of the service itself mean.",
+    (policy: Policy, classify: C) { responses: EveryResponseIsGood, options: SameForAll }
+);
 
 impl<C, R, O, N> PolicyLayer<C, R, O, N> {
     /// Which answers are failures, too: `|response: &Response| Option<Class>`.
@@ -110,14 +102,6 @@ impl<C, R, O, N> PolicyLayer<C, R, O, N> {
     {
         let Self { policy, classify, responses, .. } = self;
         PolicyLayer { policy, classify, responses, options, nesting: PhantomData }
-    }
-}
-
-impl<S, C: Clone, R: Clone, O: Clone, N: Clone> Layer<S> for PolicyLayer<C, R, O, N> {
-    type Service = Guarded<S, Self>;
-
-    fn layer(&self, service: S) -> Self::Service {
-        Guarded::new(service, self.clone())
     }
 }
 

@@ -4,9 +4,9 @@ use std::borrow::Cow;
 use std::marker::PhantomData;
 
 use smallvec::SmallVec;
-use tower_layer::Layer;
 
-use super::guarded::{Around, Guard, Guarded, Innermost, Nesting, Wrapped, ask};
+use super::guarded::{Guard, Innermost, Nesting, Wrapped, ask};
+use super::layer::layer;
 use crate::error::Failure;
 use crate::limiter::Limiter;
 
@@ -18,34 +18,11 @@ pub struct RateLimitLayer<K, N = Innermost> {
     nesting: PhantomData<N>,
 }
 
-impl<K> RateLimitLayer<K> {
-    /// Directly around a service with errors of its own. `key` says whom a request is counted for:
-    /// `|request: &Request| request.tenant.as_str().into()`.
-    pub fn new<Req>(limiter: Limiter, key: K) -> Self
-    where
-        K: for<'a> Fn(&'a Req) -> Cow<'a, str>,
-    {
-        Self { limiter, key, nesting: PhantomData }
-    }
-}
-
-impl<K> RateLimitLayer<K, Around> {
-    /// Around another layer of this module.
-    pub fn around<Req>(limiter: Limiter, key: K) -> Self
-    where
-        K: for<'a> Fn(&'a Req) -> Cow<'a, str>,
-    {
-        Self { limiter, key, nesting: PhantomData }
-    }
-}
-
-impl<S, K: Clone, N: Clone> Layer<S> for RateLimitLayer<K, N> {
-    type Service = Guarded<S, Self>;
-
-    fn layer(&self, service: S) -> Self::Service {
-        Guarded::new(service, self.clone())
-    }
-}
+layer!(
+    RateLimitLayer<K;>,
+    ". `key` says whom a request is counted for: `|request: &Request| request.tenant.as_str().into()`.",
+    (limiter: Limiter, key: K) {} <Req> where K: for<'a> Fn(&'a Req) -> Cow<'a, str>
+);
 
 impl<S, Req, K, N> Guard<S, Req> for RateLimitLayer<K, N>
 where

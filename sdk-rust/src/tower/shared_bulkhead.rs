@@ -2,9 +2,8 @@
 
 use std::marker::PhantomData;
 
-use tower_layer::Layer;
-
-use super::guarded::{Around, Guard, Guarded, Innermost, Nesting, Wrapped, ask};
+use super::guarded::{Guard, Innermost, Nesting, Wrapped, ask};
+use super::layer::layer;
 use super::response::flatten;
 use crate::error::Failure;
 use crate::shared_bulkhead::SharedBulkhead;
@@ -16,27 +15,11 @@ pub struct SharedBulkheadLayer<N = Innermost> {
     nesting: PhantomData<N>,
 }
 
-impl SharedBulkheadLayer {
-    /// Directly around a service with errors of its own.
-    pub fn new(bulkhead: SharedBulkhead) -> Self {
-        Self { bulkhead, nesting: PhantomData }
-    }
-}
-
-impl SharedBulkheadLayer<Around> {
-    /// Around another layer of this module.
-    pub fn around(bulkhead: SharedBulkhead) -> Self {
-        Self { bulkhead, nesting: PhantomData }
-    }
-}
-
-impl<S, N: Clone> Layer<S> for SharedBulkheadLayer<N> {
-    type Service = Guarded<S, Self>;
-
-    fn layer(&self, service: S) -> Self::Service {
-        Guarded::new(service, self.clone())
-    }
-}
+layer!(
+    SharedBulkheadLayer<;>,
+    ".",
+    (bulkhead: SharedBulkhead) {}
+);
 
 impl<S, Req, N> Guard<S, Req> for SharedBulkheadLayer<N>
 where

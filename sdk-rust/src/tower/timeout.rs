@@ -2,9 +2,8 @@
 
 use std::marker::PhantomData;
 
-use tower_layer::Layer;
-
-use super::guarded::{Around, Guard, Guarded, Innermost, Nesting, Wrapped, ask};
+use super::guarded::{Guard, Innermost, Nesting, Wrapped, ask};
+use super::layer::layer;
 use crate::error::Failure;
 use crate::policy::Timeout;
 
@@ -15,27 +14,11 @@ pub struct TimeoutLayer<N = Innermost> {
     nesting: PhantomData<N>,
 }
 
-impl TimeoutLayer {
-    /// Directly around a service with errors of its own.
-    pub fn new(timeout: Timeout) -> Self {
-        Self { timeout, nesting: PhantomData }
-    }
-}
-
-impl TimeoutLayer<Around> {
-    /// Around another layer of this module.
-    pub fn around(timeout: Timeout) -> Self {
-        Self { timeout, nesting: PhantomData }
-    }
-}
-
-impl<S, N: Clone> Layer<S> for TimeoutLayer<N> {
-    type Service = Guarded<S, Self>;
-
-    fn layer(&self, service: S) -> Self::Service {
-        Guarded::new(service, self.clone())
-    }
-}
+layer!(
+    TimeoutLayer<;>,
+    ".",
+    (timeout: Timeout) {}
+);
 
 impl<S, Req, N> Guard<S, Req> for TimeoutLayer<N>
 where

@@ -10,6 +10,8 @@ use resil::clock::Clock;
 use resil::lock::{Mode, Released};
 use resil::{Away, Client, Code, ConnectOptions, Error, Failure};
 
+use crate::one_lock;
+
 fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
@@ -204,22 +206,11 @@ async fn ten_thousand_tasks_on_one_lock_are_all_served() {
     let client = resil::connect("memory://").await.expect("memory is there");
     let lock = client.lock("orders").wait(Duration::from_secs(120));
     let first = lock.try_acquire().await.expect("free");
-    let (inside, served) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-    let mut tasks = tokio::task::JoinSet::new();
-    for _ in 0..10_000 {
-        let (lock, inside, served) = (lock.clone(), Arc::clone(&inside), Arc::clone(&served));
-        tasks.spawn(async move {
-            let guard = lock.acquire().await.expect("granted");
-            assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "alone");
-            served.fetch_add(1, Ordering::SeqCst);
-            inside.fetch_sub(1, Ordering::SeqCst);
-            guard.release().await.expect("released");
-        });
-    }
+    let (mut tasks, served) = one_lock::wanted_by_all(&lock);
     first.release().await.expect("released");
     let all = async { while tasks.join_next().await.transpose().expect("no panic").is_some() {} };
     tokio::time::timeout(Duration::from_secs(60), all).await.expect("within a minute");
-    assert_eq!(served.load(Ordering::SeqCst), 10_000);
+    assert_eq!(served.load(Ordering::SeqCst), one_lock::TASKS);
 }
 
 proptest! {

@@ -17,6 +17,9 @@ mod http;
 mod idempotency;
 mod limiter;
 mod lock;
+#[path = "../both/one_lock.rs"]
+mod one_lock;
+mod outside;
 mod policies;
 mod policies_bulkhead;
 mod policies_metrics;

@@ -5,18 +5,17 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::SeqCst};
 use std::time::Instant;
 
 use bytes::Bytes;
-use resil::ConnectOptions;
 use resil_harness::Server;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use crate::scene::{BOUND, all_end, blocked, connections, eventually, ms};
+use crate::scene::{BOUND, all_end, blocked, connections, eventually, ms, options};
 
 /// The shared connection, one that waits, and one to spare, for each of two processes.
 const HANDFUL: usize = 6;
 
 async fn patient(server: &Server) -> resil::Client {
-    ConnectOptions::new(server.url()).command_timeout(ms(5_000)).connect().await.expect("there")
+    options(&server.url()).command_timeout(ms(5_000)).connect().await.expect("there")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -8,10 +8,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use resil::breaker::{BreakerOptions, Mode};
 use resil::limiter::{DecidedBy, Limit};
-use resil::{Away, Client, ConnectOptions, Status};
+use resil::lock::LockGuard;
+use resil::{Away, Client, Status};
 use resil_harness::{Cluster, Options, Server, ok, reply, wait_for_sync};
 
-use crate::scene::{BOUND, blocked, eventually, ms, timed};
+use crate::scene::{BOUND, blocked, eventually, ms, options, timed};
 
 /// Long enough that a busy machine does not make healthy nodes doubt each other, which is how elections fail; short enough
 /// for several of them within the bound of a test.
@@ -54,7 +55,7 @@ impl Scene {
             });
         }
         let nodes: Vec<_> = cluster.nodes().iter().map(|node| format!("127.0.0.1:{}", node.port())).collect();
-        let options = ConnectOptions::new(format!("redis+cluster://{}", nodes.join(","))).command_timeout(ms(1_000));
+        let options = options(&format!("redis+cluster://{}", nodes.join(","))).command_timeout(ms(1_000));
         let client = options.connect().await.expect("there");
         Self { cluster, replica, client }
     }
@@ -146,9 +147,10 @@ async fn works_again(client: &Client, round: &str) -> Duration {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn after_a_failover_everything_goes_on_at_the_new_primary_and_waits_follow() {
-    let scene = Scene::set().await;
+type Waiting = tokio::task::JoinHandle<Result<LockGuard, resil::Error>>;
+
+/// Everything works, one holds a lock, another waits for it, and the replica knows.
+async fn held_and_waited_for(scene: &Scene) -> (LockGuard, Waiting) {
     let client = &scene.client;
     works_again(client, "before").await;
     let held = client.lock("a").lease(ms(30_000)).acquire().await.expect("free");
@@ -158,11 +160,11 @@ async fn after_a_failover_everything_goes_on_at_the_new_primary_and_waits_follow
     });
     eventually("it waits", async || blocked(scene.primary()).len() == 1).await;
     wait_for_sync(scene.primary(), &scene.replica);
-    scene.hand_over();
-    eventually("it waits at the new primary", async || blocked(&scene.replica).len() == 1).await;
-    println!("after a failover everything works within {:?}", works_again(client, "after").await);
-    assert!(held.is_held());
-    assert_eq!(held.check().await, Ok(true), "in good order nothing is lost");
+    (held, waiting)
+}
+
+/// Whoever waited has it after `held`, and nothing is left behind.
+async fn passes_on(client: &Client, held: LockGuard, waiting: Waiting) {
     let fence = held.fence();
     held.release().await.expect("released");
     let next = timed("the wait", waiting).await.0.expect("no panic").expect("granted");
@@ -174,25 +176,26 @@ async fn after_a_failover_everything_goes_on_at_the_new_primary_and_waits_follow
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_a_failover_everything_goes_on_at_the_new_primary_and_waits_follow() {
+    let scene = Scene::set().await;
+    let client = &scene.client;
+    let (held, waiting) = held_and_waited_for(&scene).await;
+    scene.hand_over();
+    eventually("it waits at the new primary", async || blocked(&scene.replica).len() == 1).await;
+    println!("after a failover everything works within {:?}", works_again(client, "after").await);
+    assert!(held.is_held());
+    assert_eq!(held.check().await, Ok(true), "in good order nothing is lost");
+    passes_on(client, held, waiting).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn after_a_primary_is_killed_everything_goes_on_at_its_replica_and_waits_follow() {
     let scene = Scene::set().await;
     let client = &scene.client;
-    works_again(client, "before").await;
-    let held = client.lock("a").lease(ms(30_000)).acquire().await.expect("free");
-    let waiting = tokio::spawn({
-        let lock = client.lock("a").wait(ms(25_000));
-        async move { lock.acquire().await }
-    });
-    eventually("it waits", async || blocked(scene.primary()).len() == 1).await;
-    wait_for_sync(scene.primary(), &scene.replica);
+    let (held, waiting) = held_and_waited_for(&scene).await;
     scene.kill_primary().await;
     println!("after a kill everything works within {:?}", works_again(client, "after").await);
     eventually("it waits at the new primary", async || blocked(&scene.replica).len() == 1).await;
-    let fence = held.fence();
     assert_eq!(held.check().await, Ok(true), "the replica had it");
-    held.release().await.expect("released");
-    let next = timed("the wait", waiting).await.0.expect("no panic").expect("granted");
-    assert!(next.fence() > fence);
-    next.release().await.expect("released");
-    assert_eq!(client.health().overall, Status::Healthy);
+    passes_on(client, held, waiting).await;
 }

@@ -9,7 +9,8 @@
 //! who believes in a lock, and when. [`cut`]: connections cut in the middle of a wait. [`failover`]: clusters. [`slow`]:
 //! a server that stalls. [`crowd`]: thousands of tasks on a handful of connections. [`scene`]: what they share.
 //!
-//! Nothing here is drawn at random but by the SDK itself (its pauses); who is killed when follows the clock.
+//! Nothing here is drawn at random but by the SDK itself (its pauses, from a seed that is printed: `RESIL_SEED=n` has the same
+//! ones again); who is killed when follows the clock.
 #![cfg(feature = "redis")]
 
 mod away;

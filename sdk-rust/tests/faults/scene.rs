@@ -1,6 +1,7 @@
 //! A server, clients of it, and waiting with a bound.
 
 use std::future::Future;
+use std::hash::{BuildHasher, RandomState};
 use std::time::{Duration, Instant};
 
 use resil::{Client, ConnectOptions, Status};
@@ -22,7 +23,17 @@ pub fn careful() -> Server {
 }
 
 pub fn options(url: &str) -> ConnectOptions {
-    ConnectOptions::new(url).command_timeout(ms(500))
+    seeded(ConnectOptions::new(url)).command_timeout(ms(500))
+}
+
+/// Its pauses are drawn from `RESIL_SEED`, or from a new seed. Printed, so that a test that fails shows it.
+pub fn seeded(options: ConnectOptions) -> ConnectOptions {
+    let seed = match std::env::var("RESIL_SEED") {
+        Ok(text) => text.parse().unwrap_or_else(|_| panic!("RESIL_SEED must be a number, got {text:?}")),
+        Err(_) => RandomState::new().hash_one(()),
+    };
+    println!("RESIL_SEED={seed}");
+    options.seed(seed)
 }
 
 pub async fn client(server: &Server) -> Client {

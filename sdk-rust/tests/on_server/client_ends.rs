@@ -72,9 +72,15 @@ fn a_client_whose_runtime_ended_says_so_and_nothing_panics() {
     runtime().block_on(async {
         let refused = tokio::time::timeout(ms(5_000), limiter.check("ann")).await.expect("told").expect_err("gone");
         assert_eq!(refused.code(), Code::BackendUnavailable);
+        assert!(
+            refused.to_string().contains("the tokio runtime in which the client was connected has ended"),
+            "{refused}"
+        );
         assert_eq!(client.health().overall, Status::Unhealthy, "whoever looks after the connection is gone");
         let lock = tokio::time::timeout(ms(5_000), client.lock("orders").wait(ms(200)).acquire()).await.expect("told");
-        assert_eq!(lock.expect_err("gone").code(), Code::BackendUnavailable);
+        let lock = lock.expect_err("gone");
+        assert_eq!(lock.code(), Code::BackendUnavailable);
+        assert_eq!(lock.to_string(), refused.to_string(), "the cause is named by whatever is called");
         tokio::time::timeout(ms(10_000), client.shutdown(ms(10))).await.expect("an end");
     });
 }

@@ -9,6 +9,8 @@ use resil::lock::Held;
 use resil::{Client, ConnectOptions, Error};
 use resil_harness::{Options, Server, ok, wait_for_sync};
 
+use crate::one_lock;
+
 fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
@@ -42,18 +44,7 @@ async fn ten_thousand_tasks_on_one_lock_need_a_handful_of_connections() {
     let client = client(&server).await;
     let lock = client.lock("orders").wait(Duration::from_secs(300));
     let first = lock.try_acquire().await.expect("free");
-    let (inside, served) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-    let mut tasks = tokio::task::JoinSet::new();
-    for _ in 0..10_000 {
-        let (lock, inside, served) = (lock.clone(), Arc::clone(&inside), Arc::clone(&served));
-        tasks.spawn(async move {
-            let guard = lock.acquire().await.expect("granted");
-            assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "alone");
-            served.fetch_add(1, Ordering::SeqCst);
-            inside.fetch_sub(1, Ordering::SeqCst);
-            guard.release().await.expect("released");
-        });
-    }
+    let (mut tasks, served) = one_lock::wanted_by_all(&lock);
     eventually("one waits for all", ms(10_000), async || lock.info().await.is_ok_and(|info| info.waiters_total == 1))
         .await;
     let begun = Instant::now();
@@ -68,7 +59,7 @@ async fn ten_thousand_tasks_on_one_lock_need_a_handful_of_connections() {
         }
     };
     tokio::time::timeout(Duration::from_secs(120), all).await.expect("within two minutes");
-    assert_eq!(served.load(Ordering::SeqCst), 10_000);
+    assert_eq!(served.load(Ordering::SeqCst), one_lock::TASKS);
     assert!(most <= 5, "{most} connections");
     println!("10,000 hand-overs in {:?}, at most {most} connections", begun.elapsed());
     assert_eq!(lock.info().await.expect("info").holders_total, 0);

@@ -5,3 +5,5 @@ mod cache;
 mod client_ends;
 mod hard_use;
 mod lock;
+#[path = "../both/one_lock.rs"]
+mod one_lock;

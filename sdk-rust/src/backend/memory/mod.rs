@@ -6,7 +6,7 @@
 //! BOUNDTO are plain leases, and a heartbeat has nothing to say.
 //!
 //! # The map
-//! - `store`: the keys, in shards; `fences`: one counter for all of them; `registry`: stores that are shared by name.
+//! - `store`: the keys, in shards, under a `name` each; `fences`: one counter for all of them; `registry`: stores that are shared by name.
 //! - `limits`, `breakers`, `holdings`, `idempotency`, `flights`: the commands.
 //! - `room`: a key and its line; `waiting`: a call that waits; `keeper`: who wakes keys when nobody asks.
 //! - `bounds`: what a server would refuse.
@@ -19,6 +19,7 @@ mod holdings;
 mod idempotency;
 mod keeper;
 mod limits;
+mod name;
 mod registry;
 mod room;
 mod store;
@@ -37,6 +38,7 @@ use resil_wire::command::Command;
 use tokio::sync::watch;
 
 use self::holdings::{OfBulkheads, OfLocks};
+pub(crate) use self::name::Prefix;
 use self::store::{Store, When};
 use super::Reach;
 use crate::clock::Clock;
@@ -70,17 +72,24 @@ impl Memory {
         self.call_when(command, When::Now)
     }
 
+    /// What names begin with that are asked for by [`take_usual`](Self::take_usual).
+    pub fn prefix(&self, bytes: &[u8]) -> Prefix {
+        self.store.prefix(bytes)
+    }
+
     /// RES.GCRA without a command, for whoever has checked what it asks for: what is granted, and what the binding tier reads.
     pub fn take(&self, key: &[u8], quotas: &[Quota], ask: Ask) -> Result<(u32, Reading), Error> {
         if self.closed.load(Relaxed) {
             return Err(closed());
         }
-        if let ([quota], Ask::Take(cells)) = (quotas, ask)
-            && let Some(reading) = self.store.take_usual(key, quota, cells)
-        {
-            return Ok((cells, reading));
-        }
         self.store.take(key, quotas, ask, When::Now).map(|verdict| (verdict.granted, verdict.binding()))
+    }
+
+    /// The same for the usual case of a key that is `<prefix><inside>}`: one tier, which grants. `None`: it is not, and
+    /// nothing was taken.
+    #[inline(always)]
+    pub fn take_usual(&self, prefix: &Prefix, inside: &[u8], quota: &Quota, cells: u32) -> Option<Reading> {
+        if self.closed.load(Relaxed) { None } else { self.store.take_usual(prefix, inside, quota, cells) }
     }
 
     /// The same at another instant than the clock's, for those who play what happened at given instants.

@@ -5,9 +5,9 @@
 //! 2. A key that nobody needs any more (its machine says when) is not seen from then on, and is taken out soon after: when
 //!    it is asked for, or by the sweep, a few keys for every so many calls, whichever keys these ask for.
 //! 3. A key with waiters stays.
-//! 4. The clock is read while the shard is held: for one key time does not run back.
+//! 4. The clock is read while the shard is held: for one key time does not run back. (But by a microsecond between threads, and by
+//!    as long as somebody waits for a shard in [`Store::take_usual`], where an older moment only owes more.)
 
-use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
@@ -27,6 +27,7 @@ use super::flights::Flights;
 use super::holdings::{Bulkheads, Locks};
 use super::idempotency::Idempotency;
 use super::keeper::Keeper;
+use super::name::{self, Name, Prefix};
 use super::room::Waited;
 use crate::clock::Clock;
 use crate::error::Error;
@@ -94,7 +95,7 @@ struct Entry {
 }
 
 struct Keys {
-    map: IndexMap<Box<[u8]>, Entry, RandomState>,
+    map: IndexMap<Name, Entry, RandomState>,
     /// Where the sweep goes on.
     cursor: usize,
     calls: u32,
@@ -128,6 +129,11 @@ impl Store {
             keeper: Arc::new(Keeper::default()),
             clock,
         })
+    }
+
+    /// What many names begin with, hashed once. See [`take_usual`](Self::take_usual).
+    pub fn prefix(&self, bytes: &[u8]) -> Prefix {
+        Prefix::new(bytes, &self.hasher)
     }
 
     /// A number for a call that may have to wait.
@@ -171,19 +177,21 @@ impl Store {
 
     /// The usual call of a limit: a key with one tier, asked for by its own quota, and granted. `None`: take the long way,
     /// [`on`](Self::on); nothing was done.
-    pub fn take_usual(&self, key: &[u8], quota: &Quota, cells: u32) -> Option<Reading> {
-        let hash = self.hash(key);
-        let mut keys = self.shards[shard_of(hash)].0.lock();
+    #[inline(always)]
+    pub fn take_usual(&self, prefix: &Prefix, inside: &[u8], quota: &Quota, cells: u32) -> Option<Reading> {
+        // Before the shard is held, so that the processor can do both at once. Whoever is late by that owes no less.
         let now = self.clock.core_now();
-        let index = keys.index_of(key, hash)?;
-        let entry = &mut keys.map[index];
+        let hash = prefix.hash(inside);
+        let mut keys = self.shards[shard_of(hash)].0.lock();
+        let index = keys.map.raw_entry_v1().index_from_hash(hash, |name| prefix.makes(name, inside))?;
+        let (name, entry) = keys.map.get_index_mut(index)?;
         let State::Tiers(tiers) = &mut entry.state else { return None };
         let ([tier], false) = (&mut tiers[..], entry.due.is_none_or(|due| due <= now)) else { return None };
         let (taken, reading) = tier.take(quota, cells, now)?;
         *tier = taken;
         // A grant owes more than was owed before: if it is gone by then, that is still the next point of the grid.
         if entry.due.is_none_or(|due| !taken.is_drained_by(due)) {
-            entry.due = tiers.due(salt_of(key));
+            entry.due = tiers.due(salt_of(name.bytes()));
         }
         self.count_call(keys);
         Some(reading)
@@ -218,21 +226,22 @@ impl Store {
         let mut states: SmallVec<[T; 4]> = SmallVec::with_capacity(names.len());
         for (name, hash) in names.iter().zip(&hashes) {
             let place = place_of(&shards, *hash);
-            let stored = shards[place].1.map.get_mut(*name).and_then(|entry| T::of(&mut entry.state));
+            let stored = shards[place].1.get_mut(name, *hash).and_then(|entry| T::of(&mut entry.state));
             states.push(stored.map(std::mem::take).unwrap_or_default());
         }
         let done = work(&mut states, now);
         for ((name, hash), state) in names.iter().zip(&hashes).zip(states) {
             let place = place_of(&shards, *hash);
-            shards[place].1.put(name, state, salt_of(name));
+            shards[place].1.put(name, *hash, state, salt_of(name));
         }
         done
     }
 
     /// Which machine's `key` is, if it is there.
     pub fn look<R>(&self, key: &[u8], look: impl FnOnce(&mut State) -> R) -> Option<R> {
-        let keys = &mut *self.shards[shard_of(self.hash(key))].0.lock();
-        keys.map.get_mut(key).map(|entry| look(&mut entry.state))
+        let hash = self.hash(key);
+        let keys = &mut *self.shards[shard_of(hash)].0.lock();
+        keys.get_mut(key, hash).map(|entry| look(&mut entry.state))
     }
 
     /// How many keys there are, those included that nobody needs any more.
@@ -242,10 +251,10 @@ impl Store {
 
     #[inline]
     fn hash(&self, key: &[u8]) -> u64 {
-        self.hasher.hash_one(key)
+        name::hash(key, &self.hasher)
     }
 
-    #[inline]
+    #[inline(always)]
     fn count_call(&self, mut keys: MutexGuard<'_, Keys>) {
         keys.calls += 1;
         if keys.calls >= CALLS_PER_SWEEP {
@@ -275,7 +284,11 @@ impl Drop for Store {
 impl Keys {
     #[inline]
     fn index_of(&self, key: &[u8], hash: u64) -> Option<usize> {
-        self.map.raw_entry_v1().index_from_hash(hash, |other| **other == *key)
+        self.map.raw_entry_v1().index_from_hash(hash, |name| name.bytes() == key)
+    }
+
+    fn get_mut(&mut self, key: &[u8], hash: u64) -> Option<&mut Entry> {
+        self.index_of(key, hash).map(|index| &mut self.map[index])
     }
 
     /// Where `key` is. One that nobody needs any more is taken out.
@@ -314,8 +327,8 @@ impl Keys {
     }
 
     /// Stores `state`, or takes the key out if that is nothing.
-    fn put<T: Kept>(&mut self, key: &[u8], state: T, salt: u64) {
-        match (self.map.get_index_of(key), state.is_nothing()) {
+    fn put<T: Kept>(&mut self, key: &[u8], hash: u64, state: T, salt: u64) {
+        match (self.index_of(key, hash), state.is_nothing()) {
             (Some(index), true) => {
                 self.map.swap_remove_index(index);
             }

@@ -5,6 +5,7 @@
 //! - Answers come in the order of the questions, one for each; a question is written whole or not at all.
 //! - Nothing is sent twice. A question whose asker has gone before it was sent is not sent; one that was sent may have had
 //!   its effect, whoever has gone.
+//! - What is not sent yet stays bounded, however long a server stalls: see [`room`].
 //! - When the connection ends, for whatever reason, everybody who waits is told so, and the alarm rings. When the last
 //!   handle is dropped, the connection ends.
 //!
@@ -16,6 +17,7 @@
 //! A task that is woken by a question is the next to run, so it would send every question alone. If others are on their
 //! way it lets those run first that can, once: they may have questions, too. Whoever is alone is sent at once.
 
+mod room;
 mod stream;
 
 use std::collections::VecDeque;
@@ -25,19 +27,24 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use futures_util::task::AtomicWaker;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use redis::ConnectionInfo;
 use resil_wire::reply::Value;
 use tokio::io::ReadBuf;
 use tokio::sync::{Notify, oneshot};
 use tokio::task::AbortHandle;
 
+use self::room::Room;
 use self::stream::Stream;
 use super::resp::{self, Said, Unread};
 use super::trouble::Trouble;
 
 /// What is read at once, unless a reply is larger.
 const READ_AT_ONCE: usize = 64 * 1024;
+/// With so many sent and not answered nothing more is sent: somebody reads, and says nothing.
+const UNANSWERED_MAX: usize = 1 << 16;
+/// So many are answered before what they ask next is sent: the server is not to stand still while all others are told.
+const ANSWERED_AT_ONCE: usize = 16;
 /// Buffers that grew beyond this are given back when they are empty.
 const KEPT_BYTES: usize = 256 * 1024;
 
@@ -63,6 +70,7 @@ impl Drop for Handle {
 struct Desk {
     papers: Mutex<Papers>,
     task: AtomicWaker,
+    room: Room,
 }
 
 #[derive(Default)]
@@ -70,6 +78,7 @@ struct Papers {
     /// What is not sent yet.
     outbox: Vec<u8>,
     unsent: VecDeque<Question>,
+    full_at: room::FullAt,
     is_over: bool,
 }
 
@@ -95,11 +104,29 @@ impl Lane {
         Self(Arc::new(Handle { desk, task }))
     }
 
-    /// Writes a question where it is sent from. The answer comes to whoever awaits what is returned.
-    pub fn ask(&self, write: impl FnOnce(&mut Vec<u8>)) -> Asked {
-        let (asker, answer) = oneshot::channel();
+    /// Writes a question where it is sent from. The answer comes to whoever awaits what is returned. None if what is not
+    /// sent yet leaves no room: then it has to be [asked in turn](Self::ask_in_turn).
+    #[inline]
+    pub fn ask(&self, write: impl FnOnce(&mut Vec<u8>)) -> Option<Asked> {
         let desk = &self.0.desk;
-        let mut papers = desk.papers.lock();
+        let papers = desk.papers.lock();
+        if papers.outbox.len() >= papers.full_at.bytes {
+            return None;
+        }
+        Some(desk.hand_in(papers, write))
+    }
+
+    /// The same, whether there is room or not: for the few questions that tell whether somebody is still there.
+    pub fn ask_anyway(&self, write: impl FnOnce(&mut Vec<u8>)) -> Asked {
+        let desk = &self.0.desk;
+        desk.hand_in(desk.papers.lock(), write)
+    }
+}
+
+impl Desk {
+    #[inline]
+    fn hand_in(&self, mut papers: MutexGuard<'_, Papers>, write: impl FnOnce(&mut Vec<u8>)) -> Asked {
+        let (asker, answer) = oneshot::channel();
         if !papers.is_over {
             let before = papers.outbox.len();
             write(&mut papers.outbox);
@@ -108,7 +135,7 @@ impl Lane {
             let is_first = papers.unsent.len() == 1;
             drop(papers);
             if is_first {
-                desk.task.wake();
+                self.task.wake();
             }
         }
         Asked(answer)
@@ -164,8 +191,9 @@ impl Drop for Driver {
         papers.outbox = Vec::new();
         let unsent = std::mem::take(&mut papers.unsent);
         drop(papers);
-        // Whoever asked is told by his question being dropped.
+        // Whoever asked is told by his question being dropped, and whoever waits in line finds that it is over.
         drop(unsent);
+        self.desk.room.is_made();
         self.sent.clear();
         self.alarm.notify_one();
     }
@@ -188,28 +216,39 @@ impl Future for Driver {
 struct Over;
 
 impl Driver {
-    /// As far as it goes without waiting.
+    /// As far as it goes without waiting. What is asked goes first: the server works on it while others are answered.
     fn go_on(&mut self, context: &mut Context<'_>) -> Result<(), Over> {
-        while let Poll::Ready(arrived) = self.inbox.fill(&mut self.stream, context) {
-            arrived?;
-            self.hand_out()?;
-        }
         loop {
-            if self.outgoing.is_empty() && !self.take_up(context) {
+            self.send(context)?;
+            if self.hand_out()? == Handed::Enough {
+                // Those who were answered run now, and ask again.
+                self.let_others = true;
+                context.waker().wake_by_ref();
                 return Ok(());
             }
-            match self.outgoing.write(&mut self.stream, context) {
-                Poll::Ready(written) => written?,
+            match self.inbox.fill(&mut self.stream, context) {
+                Poll::Ready(arrived) => arrived?,
                 Poll::Pending => return Ok(()),
             }
         }
+    }
+
+    fn send(&mut self, context: &mut Context<'_>) -> Result<(), Over> {
+        while !self.outgoing.is_empty() || self.take_up(context) {
+            match self.outgoing.write(&mut self.stream, context) {
+                Poll::Ready(written) => written?,
+                Poll::Pending => break,
+            }
+        }
+        Ok(())
     }
 
     /// Moves what is unsent to what is being sent. False if nothing is to be sent now.
     fn take_up(&mut self, context: &mut Context<'_>) -> bool {
         let mut papers = self.desk.papers.lock();
         let papers = &mut *papers;
-        if papers.unsent.is_empty() {
+        if papers.unsent.is_empty() || self.sent.len() >= UNANSWERED_MAX {
+            self.let_others = false;
             return false;
         }
         let is_alone = papers.unsent.len() == 1 && self.sent.is_empty();
@@ -224,27 +263,43 @@ impl Driver {
         }
         std::mem::swap(&mut papers.outbox, &mut self.outgoing.bytes);
         self.sent.extend(papers.unsent.drain(..).map(|question| question.asker));
+        if papers.full_at.is_waited_for() {
+            self.desk.room.is_made();
+        }
         true
     }
 
-    /// Everything that is whole goes to whoever asked for it.
-    fn hand_out(&mut self) -> Result<(), Over> {
+    /// What is whole goes to whoever asked for it, to some of them at a time.
+    fn hand_out(&mut self) -> Result<Handed, Over> {
         let mut rest = &self.inbox.bytes[self.inbox.start..self.inbox.end];
-        let read = loop {
+        let mut answered = 0;
+        let handed = loop {
+            if answered == ANSWERED_AT_ONCE {
+                break Ok(Handed::Enough);
+            }
             match resp::read(&mut rest) {
                 Ok(Said::Push) => {}
                 Ok(Said::Reply(answer)) => {
                     let Some(asker) = self.sent.pop_front() else { break Err(Over) };
                     // He may have gone.
                     let _ = asker.send(answer);
+                    answered += 1;
                 }
-                Err(Unread::Incomplete) => break Ok(()),
+                Err(Unread::Incomplete) => break Ok(Handed::All),
                 Err(Unread::Garbled) => break Err(Over),
             }
         };
         self.inbox.start = self.inbox.end - rest.len();
-        read
+        handed
     }
+}
+
+/// How far answers were handed out.
+#[derive(PartialEq, Eq)]
+enum Handed {
+    All,
+    /// There may be more.
+    Enough,
 }
 
 impl Papers {

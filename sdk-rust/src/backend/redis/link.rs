@@ -79,7 +79,11 @@ struct Greeting {
 impl Link {
     pub async fn ask(&mut self, command: &Command<'_>) -> Result<Understood, Trouble> {
         match self {
-            Self::Lane(lane) => lane.ask(|outbox| resp::write(command, outbox)).await,
+            Self::Lane(lane) => match lane.ask(|outbox| resp::write(command, outbox)) {
+                Some(asked) => asked.await,
+                // On the heap: it is seldom, and futures of callers stay small.
+                None => Box::pin(lane.ask_in_turn(|outbox| resp::write(command, outbox))).await,
+            },
             Self::Server(connection) => judged(connection.send_packed_command(&packed(command)).await).map(understood),
             Self::Cluster(_) => self.send(packed(command), command.key()).await.map(understood),
         }
@@ -246,8 +250,8 @@ async fn greet(connection: &mut MultiplexedConnection) -> Result<Greeting, Troub
 }
 
 async fn greet_over(lane: &Lane) -> Result<Greeting, Trouble> {
-    let pong = lane.ask(|outbox| resp::write_plain(&["PING"], outbox));
-    let greeting = lane.ask(|outbox| resp::write_plain(&["HELLO"], outbox));
+    let pong = lane.ask_anyway(|outbox| resp::write_plain(&["PING"], outbox));
+    let greeting = lane.ask_anyway(|outbox| resp::write_plain(&["HELLO"], outbox));
     alive(pong.await)?;
     greeting.await.map(|greeting| Greeting::read(&greeting))
 }

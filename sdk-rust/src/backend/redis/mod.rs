@@ -68,7 +68,7 @@ impl Redis {
                 "a server can only be connected to inside of a tokio runtime".to_owned(),
             ));
         }
-        let shared = Arc::new(Shared::new(address, options.command_timeout, options.waiting_connections));
+        let shared = Arc::new(Shared::new(address, options));
         match shared.open().await {
             Ok(session) => shared.publish(Standing::Here(session)),
             Err(trouble) if trouble.is_final() => return Err(trouble.into_error(None)),

@@ -30,7 +30,9 @@ use super::link::{Link, Session, open};
 use super::trouble::{AWAY_AT_FIRST, CLOSED, RUNTIME_ENDED, Trouble};
 use super::waiting::Waiting;
 use crate::backend::Reach;
+use crate::client::ConnectOptions;
 use crate::error::Error;
+use crate::policy::Random;
 
 /// Also keeps holdings bound to the connection alive, if their lease is three seconds or more.
 pub(super) const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -49,6 +51,7 @@ pub(super) enum Standing {
 pub(super) struct Shared {
     pub address: Address,
     pub command_timeout: Duration,
+    pub random: Arc<Random>,
     pub waiting: Waiting,
     pub closing: CancellationToken,
     standing: ArcSwap<Standing>,
@@ -63,17 +66,23 @@ struct Supervised(Arc<Shared>);
 impl Drop for Supervised {
     fn drop(&mut self) {
         let Self(shared) = self;
-        shared.publish(Standing::Away(if shared.closing.is_cancelled() { CLOSED } else { RUNTIME_ENDED }));
+        let why = if shared.closing.is_cancelled() { CLOSED } else { RUNTIME_ENDED };
+        if why == RUNTIME_ENDED {
+            // Whoever goes on without a server would not notice.
+            tracing::error!(reason = %why, "nobody looks after the connection any more");
+        }
+        shared.publish(Standing::Away(why));
         shared.waiting.clear();
     }
 }
 
 impl Shared {
-    pub fn new(address: Address, command_timeout: Duration, waiting_connections: usize) -> Self {
+    pub fn new(address: Address, options: &ConnectOptions) -> Self {
         Self {
             address,
-            command_timeout,
-            waiting: Waiting::new(waiting_connections),
+            command_timeout: options.command_timeout,
+            random: Arc::clone(&options.random),
+            waiting: Waiting::new(options.waiting_connections),
             closing: CancellationToken::new(),
             standing: ArcSwap::from_pointee(Standing::Away(AWAY_AT_FIRST)),
             reach: watch::Sender::new(Reach::Away),
@@ -177,7 +186,7 @@ impl Shared {
         });
         let mut pause_max = PAUSE_BASE;
         loop {
-            let pause = pause_max.mul_f64(rand::random::<f64>());
+            let pause = pause_max.mul_f64(self.random.unit());
             if let Some((session, look)) = &mut old {
                 match timeout(pause, look).await {
                     Ok(Ok(())) => return Arc::clone(session),

@@ -31,7 +31,7 @@ use super::slots::Slots;
 use super::speech::{packed, understood};
 use super::supervisor::Shared;
 use super::trouble::{CLOSED, Trouble, judged};
-use super::{Redis, read};
+use super::{Redis, in_a_runtime, read};
 use crate::backend::Reach;
 use crate::error::Error;
 
@@ -137,6 +137,7 @@ impl Redis {
         replicas: u32,
         patience: Duration,
     ) -> Result<(Answer, u32), Error> {
+        in_a_runtime()?;
         let shared = &*self.shared;
         let session = shared.session()?;
         let deadline = Instant::now() + patience + shared.command_timeout + SLACK;
@@ -218,7 +219,7 @@ impl Asking<'_, '_> {
                 return Err(trouble.into_error(self.command.key()));
             }
             if !matches!(trouble, Trouble::Moved { .. } | Trouble::Ask { .. }) || pause_max > PAUSE_BASE {
-                sleep(pause_max.mul_f64(rand::random::<f64>()).min(self.left())).await;
+                sleep(pause_max.mul_f64(self.shared.random.unit()).min(self.left())).await;
             }
             pause_max = (pause_max * 2).min(PAUSE_MAX);
         }

@@ -46,7 +46,7 @@ async fn answered(asked: Asked) -> Answered {
 #[tokio::test]
 async fn each_question_gets_its_own_answer_whatever_comes_in_between() {
     let Scene { lane, mut peer, .. } = scene();
-    let asked: Vec<_> = ["a", "b", "c"].map(|each| lane.ask(word(each))).into_iter().collect();
+    let asked: Vec<_> = ["a", "b", "c"].map(|each| lane.ask_anyway(word(each))).into_iter().collect();
     expect(&mut peer, &[written("a"), written("b"), written("c")].concat()).await;
     peer.write_all(b":1\r\n>1\r\n+news\r\n-READONLY x\r\n:3\r\n").await.unwrap();
     let answers: Vec<_> = join_all(asked.into_iter().map(answered)).await;
@@ -57,9 +57,9 @@ async fn each_question_gets_its_own_answer_whatever_comes_in_between() {
 async fn who_has_gone_before_his_question_was_sent_is_not_asked_for() {
     let Scene { lane, mut peer, .. } = scene();
     // Nothing is sent before this task waits for something.
-    let first = lane.ask(word("first"));
-    drop(lane.ask(word("gone")));
-    let last = lane.ask(word("last"));
+    let first = lane.ask_anyway(word("first"));
+    drop(lane.ask_anyway(word("gone")));
+    let last = lane.ask_anyway(word("last"));
     expect(&mut peer, &[written("first"), written("last")].concat()).await;
     peer.write_all(b":1\r\n:2\r\n").await.unwrap();
     assert_eq!(answered(first).await, Ok(Value::Integer(1)));
@@ -69,10 +69,10 @@ async fn who_has_gone_before_his_question_was_sent_is_not_asked_for() {
 #[tokio::test]
 async fn the_answer_to_who_has_gone_since_goes_to_nobody_else() {
     let Scene { lane, mut peer, .. } = scene();
-    let gone = lane.ask(word("gone"));
+    let gone = lane.ask_anyway(word("gone"));
     expect(&mut peer, &written("gone")).await;
     drop(gone);
-    let next = lane.ask(word("next"));
+    let next = lane.ask_anyway(word("next"));
     expect(&mut peer, &written("next")).await;
     peer.write_all(b":1\r\n:2\r\n").await.unwrap();
     assert_eq!(answered(next).await, Ok(Value::Integer(2)));
@@ -82,7 +82,7 @@ async fn the_answer_to_who_has_gone_since_goes_to_nobody_else() {
 async fn when_the_connection_ends_everybody_is_told_and_the_alarm_rings() {
     for last_words in [&b""[..], b"$5\r\nhal", b"not the protocol", b":1\r\n:2\r\n:3\r\n"] {
         let Scene { lane, mut peer, alarm } = scene();
-        let sent = [lane.ask(word("sent")), lane.ask(word("sent"))];
+        let sent = [lane.ask_anyway(word("sent")), lane.ask_anyway(word("sent"))];
         expect(&mut peer, &[written("sent"), written("sent")].concat()).await;
         peer.write_all(last_words).await.unwrap();
         drop(peer);
@@ -91,7 +91,7 @@ async fn when_the_connection_ends_everybody_is_told_and_the_alarm_rings() {
             let answer = answered(asked).await;
             assert!(matches!(answer, Err(Trouble::Gone(_)) | Ok(Value::Integer(_))), "{answer:?}");
         }
-        assert_eq!(answered(lane.ask(word("late"))).await, Err(Trouble::Gone(BROKE)));
+        assert_eq!(answered(lane.ask_anyway(word("late"))).await, Err(Trouble::Gone(BROKE)));
     }
 }
 
@@ -99,7 +99,7 @@ async fn when_the_connection_ends_everybody_is_told_and_the_alarm_rings() {
 async fn the_connection_ends_with_the_last_handle() {
     let Scene { lane, mut peer, .. } = scene();
     drop(lane.clone());
-    let asked = lane.ask(word("asked"));
+    let asked = lane.ask_anyway(word("asked"));
     expect(&mut peer, &written("asked")).await;
     drop(lane);
     assert_eq!(answered(asked).await, Err(Trouble::Gone(BROKE)));
@@ -111,7 +111,7 @@ async fn the_connection_ends_with_the_last_handle() {
 async fn questions_and_answers_larger_than_any_buffer_go_through_in_pieces() {
     let Scene { lane, mut peer, .. } = scene();
     let text = "x".repeat(3 << 20);
-    let asked = [lane.ask(word(&text)), lane.ask(word("small"))];
+    let asked = [lane.ask_anyway(word(&text)), lane.ask_anyway(word("small"))];
     let question = [written(&text), written("small")].concat();
     expect(&mut peer, &question).await;
     let answer = format!("${}\r\n{text}\r\n:7\r\n", text.len());
@@ -146,7 +146,7 @@ async fn many_tasks_at_once_are_each_answered_with_what_they_asked() {
         tokio::spawn(async move {
             for turn in 0..200 {
                 let text = format!("{task}:{turn}");
-                assert_eq!(answered(lane.ask(word(&text))).await, Ok(Value::Text(text.into_bytes())));
+                assert_eq!(answered(lane.ask_anyway(word(&text))).await, Ok(Value::Text(text.into_bytes())));
             }
         })
     });
@@ -155,4 +155,81 @@ async fn many_tasks_at_once_are_each_answered_with_what_they_asked() {
     }
     drop(lane);
     timeout(BOUND, echo).await.expect("in time").unwrap();
+}
+
+/// Asks until there is no room, and what was asked.
+fn fill(lane: &Lane) -> (Vec<Asked>, Vec<u8>) {
+    let (mut all, mut bytes) = (Vec::new(), Vec::new());
+    let text = "x".repeat(64 << 10);
+    while let Some(asked) = lane.ask(word(&text)) {
+        all.push(asked);
+        bytes.extend(written(&text));
+        assert!(bytes.len() < 2 * room::OUTBOX_MAX, "there is no end to it");
+    }
+    (all, bytes)
+}
+
+#[tokio::test]
+async fn who_finds_no_room_is_sent_in_turn_and_nobody_overtakes() {
+    let Scene { lane, mut peer, .. } = scene();
+    let (early, bytes) = fill(&lane);
+    let in_line = ["a", "gone", "b"].map(|each| {
+        let lane = lane.clone();
+        Box::pin(async move { lane.ask_in_turn(word(each)).await })
+    });
+    let [mut a, mut gone, mut b] = in_line;
+    for waiting in [&mut a, &mut gone, &mut b] {
+        assert!(futures_util::poll!(waiting).is_pending());
+    }
+    drop(gone);
+    // Something is sent now, so that there is room; but there is a line, too.
+    expect(&mut peer, &bytes).await;
+    assert!(lane.ask(word("overtaking")).is_none());
+    let line = tokio::spawn(async move { tokio::join!(a, b) });
+    expect(&mut peer, &[written("a"), written("b")].concat()).await;
+    let last = lane.ask(word("last")).expect("the line is gone");
+    expect(&mut peer, &written("last")).await;
+    let answers: String = (0..early.len() + 3).map(|number| format!(":{number}\r\n")).collect();
+    peer.write_all(answers.as_bytes()).await.unwrap();
+    let number = |number: usize| Ok(Value::Integer(number as i64));
+    assert_eq!(timeout(BOUND, line).await.unwrap().unwrap(), (number(early.len()), number(early.len() + 1)));
+    assert_eq!(answered(last).await, number(early.len() + 2));
+}
+
+#[tokio::test]
+async fn who_waits_for_room_is_told_when_the_connection_ends() {
+    let Scene { lane, peer, .. } = scene();
+    let (early, _) = fill(&lane);
+    let in_line: Vec<_> = (0..3)
+        .map(|_| {
+            let lane = lane.clone();
+            tokio::spawn(async move { lane.ask_in_turn(word("late")).await })
+        })
+        .collect();
+    tokio::task::yield_now().await;
+    drop(peer);
+    for waiting in in_line {
+        assert_eq!(timeout(BOUND, waiting).await.unwrap().unwrap(), Err(Trouble::Gone(BROKE)));
+    }
+    for asked in early {
+        assert_eq!(answered(asked).await, Err(Trouble::Gone(BROKE)));
+    }
+}
+
+#[tokio::test]
+async fn a_peer_that_reads_and_says_nothing_is_not_told_everything() {
+    let Scene { lane, mut peer, .. } = scene();
+    let mut bytes = Vec::new();
+    let mut asked = Vec::new();
+    while asked.len() < UNANSWERED_MAX {
+        asked.push(lane.ask(word("x")).expect("there is room"));
+        bytes.extend(written("x"));
+    }
+    expect(&mut peer, &bytes).await;
+    let next = lane.ask(word("next")).expect("there is room");
+    let silence = timeout(Duration::from_millis(50), peer.read(&mut [0; 8])).await;
+    assert!(silence.is_err(), "{silence:?}");
+    peer.write_all(b":1\r\n").await.unwrap();
+    expect(&mut peer, &written("next")).await;
+    drop((asked, next));
 }

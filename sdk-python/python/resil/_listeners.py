@@ -1,0 +1,56 @@
+"""The thread that calls listeners: threads of the runtime must not, since they would wait for the interpreter.
+
+It has left the native module before the interpreter ends, or is inside of a listener, where it can be stopped like any daemon.
+"""
+
+from __future__ import annotations
+
+import atexit
+import sys
+import threading
+from types import SimpleNamespace
+from typing import Optional
+
+from ._native import close_transitions, next_transition
+
+#: How long the end of the program waits for a listener that is being called.
+_PATIENCE = 1.0
+_begins = threading.Lock()
+_thread: Optional[threading.Thread] = None
+
+
+def begin() -> None:
+    """Starts the thread, unless it runs. A child of a fork has none of its parent's."""
+    global _thread
+    with _begins:
+        if _thread is None:
+            atexit.register(_end)
+        if _thread is None or not _thread.is_alive():
+            _thread = threading.Thread(target=_call_listeners, name="resil-listeners", daemon=True)
+            _thread.start()
+
+
+def _call_listeners() -> None:
+    while (told := next_transition()) is not None:
+        listener, previous, new, generation = told
+        try:
+            listener(previous, new, generation)
+        except BaseException:
+            kind, error, traceback = sys.exc_info()
+            sys.unraisablehook(
+                SimpleNamespace(
+                    exc_type=kind,
+                    exc_value=error,
+                    exc_traceback=traceback,
+                    err_msg="Exception ignored in a listener of transitions",
+                    object=listener,
+                )
+            )
+        # Nothing is kept while it waits for the next one.
+        del told, listener
+
+
+def _end() -> None:
+    close_transitions()
+    if _thread is not None:
+        _thread.join(_PATIENCE)

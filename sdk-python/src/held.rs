@@ -1,0 +1,43 @@
+//! What is held for a time, to those who work under it.
+
+use std::sync::Arc;
+
+use pyo3::prelude::*;
+use resil::lock::Held;
+
+use crate::lost::Lost;
+use crate::slot::{IsGone, Slot};
+
+/// Something that is held for a time. Forgotten, it is let go in the background.
+#[pyclass(module = "resil", name = "Held", subclass, frozen)]
+pub struct PyHeld {
+    slot: Arc<dyn IsGone>,
+    pub held: Held,
+}
+
+impl PyHeld {
+    pub fn new<G: Send + 'static>(slot: &Arc<Slot<G>>, held: Held) -> PyClassInitializer<Self> {
+        PyClassInitializer::from(Self { slot: Arc::clone(slot) as Arc<dyn IsGone>, held })
+    }
+}
+
+#[pymethods]
+impl PyHeld {
+    /// Whether this process may believe that it holds it.
+    #[getter]
+    fn is_held(&self) -> bool {
+        !self.slot.is_gone() && self.held.is_held()
+    }
+
+    /// Seconds until it has to be heard of again.
+    #[getter]
+    fn remaining(&self) -> f64 {
+        self.held.remaining().as_secs_f64()
+    }
+
+    /// Set when it is lost.
+    #[getter]
+    fn lost(&self) -> Lost {
+        Lost(self.held.lost())
+    }
+}

@@ -1,0 +1,85 @@
+//! Which locks the task or thread that runs here holds by a block: asking for one of them again is granted at once.
+//!
+//! It follows the task and not its context variables: what a task starts inherits those, and would take itself for the
+//! holder. Whatever is awaited or waited for is looked at once, when it begins: a task that waits leaves no block meanwhile.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{LazyLock, Weak};
+
+use parking_lot::Mutex;
+use pyo3::prelude::*;
+use pyo3::types::{PyWeakrefMethods, PyWeakrefReference};
+use resil::lock::{Held, LockGuard};
+
+use crate::drive::Running;
+use crate::entered::Who;
+use crate::slot::{IsGone, Slot};
+
+struct Inside {
+    id: u64,
+    held: Held,
+    /// A guard that was released by hand holds nothing for the rest of its block.
+    guard: Weak<Slot<LockGuard>>,
+    /// The address of a task that ended is given to another one.
+    task: Option<Py<PyWeakrefReference>>,
+}
+
+static INSIDE: LazyLock<Mutex<HashMap<Who, Vec<Inside>>>> = LazyLock::new(Mutex::default);
+/// Most of the time none, and then nobody looks any further.
+static BLOCKS: AtomicUsize = AtomicUsize::new(0);
+
+/// A block that holds a lock. Dropped, it was left.
+pub struct Mark {
+    who: Who,
+    id: u64,
+}
+
+impl Mark {
+    /// For the task or thread that runs here.
+    pub fn new(py: Python<'_>, held: Held, guard: Weak<Slot<LockGuard>>) -> PyResult<Self> {
+        static LAST: AtomicU64 = AtomicU64::new(0);
+        let (who, task) = Who::with_task(py)?;
+        let task = task.map(|task| PyWeakrefReference::new(&task).map(Bound::unbind)).transpose()?;
+        let id = LAST.fetch_add(1, Ordering::Relaxed);
+        INSIDE.lock().entry(who).or_default().push(Inside { id, held, guard, task });
+        BLOCKS.fetch_add(1, Ordering::Release);
+        Ok(Self { who, id })
+    }
+}
+
+impl Drop for Mark {
+    fn drop(&mut self) {
+        BLOCKS.fetch_sub(1, Ordering::Release);
+        let mut inside = INSIDE.lock();
+        let Some(blocks) = inside.get_mut(&self.who) else { return };
+        blocks.retain(|block| block.id != self.id);
+        if blocks.is_empty() {
+            inside.remove(&self.who);
+        }
+    }
+}
+
+/// What runs here, inside of the blocks of whoever runs it.
+#[inline]
+pub fn around(py: Python<'_>, running: Running) -> PyResult<Running> {
+    if BLOCKS.load(Ordering::Acquire) == 0 {
+        return Ok(running);
+    }
+    let inside = |running, held: Held| -> Running { Box::pin(async move { held.reentrant(running).await }) };
+    Ok(held(py)?.into_iter().fold(running, inside))
+}
+
+#[cold]
+fn held(py: Python<'_>) -> PyResult<Vec<Held>> {
+    let (who, task) = Who::with_task(py)?;
+    let inside = INSIDE.lock();
+    let is_its = |block: &&Inside| match (&block.task, &task) {
+        (None, None) => true,
+        (Some(block), Some(task)) => block.bind(py).upgrade().is_some_and(|block| block.is(task)),
+        _ => false,
+    };
+    let is_there = |block: &&Inside| block.guard.upgrade().is_some_and(|guard| !guard.is_gone());
+    let blocks = inside.get(&who).map_or(&[][..], Vec::as_slice);
+    Ok(blocks.iter().filter(is_its).filter(is_there).map(|block| block.held.clone()).collect())
+}

@@ -1,0 +1,103 @@
+//! Transitions on their way to listeners.
+//!
+//! They are seen on threads of the runtime, which must never wait for the GIL, least of all while the interpreter ends. So
+//! what is seen is put in a line, from which a thread of Python's takes it (`resil._listeners`).
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use parking_lot::{Condvar, Mutex};
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use resil::breaker::Transition;
+
+/// Listeners that do not return do not fill the memory.
+const WAITING_MAX: usize = 10_000;
+
+#[derive(Default)]
+struct Line {
+    waiting: Mutex<Waiting>,
+    moved: Condvar,
+}
+
+#[derive(Default)]
+struct Waiting {
+    seen: VecDeque<(Arc<Py<PyAny>>, Transition)>,
+    is_closed: bool,
+}
+
+static LINE: AtomicPtr<Line> = AtomicPtr::new(std::ptr::null_mut());
+
+/// The one of this process.
+fn line() -> &'static Line {
+    let made = LINE.load(Ordering::Acquire);
+    if !made.is_null() {
+        // SAFETY: what is stored came from `Box::into_raw` and is never freed.
+        return unsafe { &*made };
+    }
+    let ours = Box::into_raw(Box::<Line>::default());
+    match LINE.compare_exchange(std::ptr::null_mut(), ours, Ordering::AcqRel, Ordering::Acquire) {
+        // SAFETY: as above.
+        Ok(_) => unsafe { &*ours },
+        Err(theirs) => {
+            // SAFETY: nobody else has seen ours; theirs came the same way.
+            drop(unsafe { Box::from_raw(ours) });
+            unsafe { &*theirs }
+        }
+    }
+}
+
+/// A child of a fork has a line of its own: who stood in the old one may have it locked for ever.
+pub fn after_fork() {
+    LINE.store(std::ptr::null_mut(), Ordering::Release);
+}
+
+pub struct Listener(Arc<Py<PyAny>>);
+
+impl Listener {
+    pub fn new(listener: Bound<'_, PyAny>) -> PyResult<Self> {
+        static BEGIN: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        BEGIN.import(listener.py(), "resil._listeners", "begin")?.call0()?;
+        Ok(Self(Arc::new(listener.unbind())))
+    }
+
+    /// On any thread, without the GIL.
+    pub fn tell(&self, seen: &Transition) {
+        let line = line();
+        let mut waiting = line.waiting.lock();
+        if !waiting.is_closed && waiting.seen.len() < WAITING_MAX {
+            waiting.seen.push_back((Arc::clone(&self.0), *seen));
+            line.moved.notify_one();
+        }
+    }
+}
+
+/// What is told next, waited for without the GIL: the listener and its arguments; None once the line is closed.
+#[pyfunction]
+pub fn next_transition(py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+    let next = py.detach(|| {
+        let line = line();
+        let mut waiting = line.waiting.lock();
+        loop {
+            if waiting.is_closed {
+                return None;
+            }
+            if let Some(next) = waiting.seen.pop_front() {
+                return Some(next);
+            }
+            line.moved.wait(&mut waiting);
+        }
+    });
+    let Some((listener, seen)) = next else { return Ok(None) };
+    let told = (listener.clone_ref(py), seen.previous.text(), seen.new.text(), seen.generation);
+    Ok(Some(told.into_pyobject(py)?.into_any().unbind()))
+}
+
+/// Nobody is told from now on: the interpreter ends.
+#[pyfunction]
+pub fn close_transitions() {
+    let line = line();
+    line.waiting.lock().is_closed = true;
+    line.moved.notify_all();
+}

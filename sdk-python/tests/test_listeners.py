@@ -1,0 +1,119 @@
+"""Listeners of transitions are called in a thread of their own, which never keeps the program from ending."""
+
+from __future__ import annotations
+
+import queue
+import subprocess
+import sys
+import textwrap
+import threading
+from typing import Any
+
+import pytest
+import resil
+
+
+def fail(breaker: resil.Breaker) -> None:
+    with pytest.raises(ConnectionError), breaker:
+        raise ConnectionError("down")
+
+
+def test_every_listener_is_told_every_transition_in_order(client: resil.Client) -> None:
+    breaker = client.breaker("bank", consecutive_failures=1, open_for=3600)
+    told: queue.Queue[tuple[int, str, str, str]] = queue.Queue()
+    for number in (1, 2):
+        breaker.on_transition(
+            lambda previous, new, _, number=number: told.put((number, previous, new, threading.current_thread().name))
+        )
+    fail(breaker)
+    breaker.force("closed", reason="drill").wait()
+    breaker.force("auto").wait()
+    seen = [told.get(timeout=60) for _ in range(4)]
+    for number in (1, 2):
+        assert [(previous, new) for who, previous, new, _ in seen if who == number][:1] == [("closed", "open")]
+    assert {name for *_, name in seen} == {"resil-listeners"}
+
+
+def test_a_listener_that_blocks_holds_up_nobody_who_calls(client: resil.Client, run: Any) -> None:
+    go_on, called, returned = threading.Event(), threading.Event(), threading.Event()
+    breaker = client.breaker("bank", consecutive_failures=1, open_for=3600)
+    breaker.on_transition(lambda *_: (called.set(), go_on.wait(20), returned.set()))
+    fail(breaker)
+    assert called.wait(60)
+
+    async def main() -> None:
+        for _ in range(10):
+            with pytest.raises(resil.CircuitOpenError):
+                await breaker.admit()
+
+    run(main())
+    assert client.limiter("api", limit=1, period=1).check("k").wait()
+    assert not returned.is_set()
+    go_on.set()
+
+
+def test_a_listener_that_raises_is_shown_and_the_others_are_told(
+    client: resil.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: queue.Queue[Any] = queue.Queue()
+    monkeypatch.setattr(sys, "unraisablehook", shown.put)
+    told = threading.Event()
+    breaker = client.breaker("bank", consecutive_failures=1, open_for=3600)
+
+    def broken(*_: Any) -> None:
+        raise KeyError("listener")
+
+    breaker.on_transition(broken)
+    breaker.on_transition(lambda *_: told.set())
+    fail(breaker)
+    ignored = shown.get(timeout=60)
+    assert (ignored.exc_type, ignored.object) == (KeyError, broken)
+    assert told.wait(60)
+
+
+ENDING = """
+    import asyncio, atexit, resil, sys, threading, time
+    # Registered first, so called last: threads of the runtime have time to get in the way of the end.
+    atexit.register(time.sleep, 0.2)
+    url, how = sys.argv[1:]
+    client = resil.connect(url).wait()
+    told = threading.Event()
+    def listener(*_):
+        told.set()
+        if how == "in a listener":
+            time.sleep(600)
+    breakers = [client.breaker(f"bank-{n}", consecutive_failures=1, open_for="1ms", mode="exact") for n in range(20)]
+    for breaker in breakers:
+        breaker.on_transition(listener)
+    async def fail():
+        raise ConnectionError
+    async def fly(breaker):
+        while True:
+            try:
+                await breaker.call(fail)
+            except (ConnectionError, resil.ResilError):
+                await asyncio.sleep(0)
+    async def main():
+        flying = [asyncio.create_task(fly(breaker)) for breaker in breakers]
+        while not told.is_set():
+            await asyncio.sleep(0.001)
+        # What these have asked is seen through to its answer, by the runtime, while the program ends.
+    asyncio.run(main())
+    if how == "raising":
+        raise SystemExit(0)
+    print("ends")
+"""
+
+
+@pytest.mark.parametrize("how", ["at the end", "in a listener", "raising"])
+def test_a_program_ends_while_transitions_fly(server: Any, how: str) -> None:
+    for url in ("memory://", server.url):
+        for _ in range(3):
+            ran = subprocess.run(
+                [sys.executable, "-c", textwrap.dedent(ENDING), url, how],
+                capture_output=True,
+                text=True,
+                timeout=60,
+                check=False,
+            )
+            assert (ran.returncode, ran.stderr) == (0, ""), (url, ran)

@@ -1,0 +1,159 @@
+"""A lock that is held by a block is granted again to the task or thread that holds it, and to nobody else."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextvars
+from typing import Any
+
+import pytest
+import resil
+
+
+def test_a_thread_comes_in_again_at_once_and_holds_until_it_has_left_as_often(client: resil.Client) -> None:
+    with client.lock("stock") as outer:
+        # Another object of the same name, and other shapes, too.
+        with client.lock("stock", wait=0) as inner:
+            assert inner.fence == outer.fence
+            assert client.lock("stock", wait=0).call(lambda: "inside") == "inside"
+            guard = client.lock("stock").try_acquire().wait()
+            assert guard.release().wait() is None, "held still, further out"
+        assert outer.is_held
+        with pytest.raises(resil.LockTimeoutError):
+            in_a_thread(lambda: client.lock("stock").try_acquire().wait())
+    assert not outer.is_held
+    in_a_thread(lambda: client.lock("stock").try_acquire().wait().release().wait())
+
+
+def test_a_task_comes_in_again_at_once_and_what_it_starts_does_not(client: resil.Client, run: Any) -> None:
+    lock = client.lock("stock", wait=0)
+
+    async def ask() -> resil.LockGuard:
+        return await lock.acquire()
+
+    async def main() -> None:
+        async with lock as outer:
+            async with lock as inner:
+                assert inner.fence == outer.fence
+                await asyncio.sleep(0)
+                async with lock as innermost:
+                    assert innermost.fence == outer.fence
+            # It has the context variables of the one that holds it, and is another one.
+            for other in (asyncio.create_task(ask()), asyncio.gather(ask())):
+                with pytest.raises(resil.LockTimeoutError):
+                    await other
+            with pytest.raises(resil.LockTimeoutError):
+                await asyncio.to_thread(contextvars.copy_context().run, lambda: lock.acquire().wait())
+            assert outer.is_held
+        await (await ask()).release()
+
+    run(main())
+
+
+def test_a_decorated_function_comes_in_again(client: resil.Client, run: Any) -> None:
+    lock = client.lock("stock", wait=0)
+
+    @lock
+    def countdown(number: int) -> int:
+        return 0 if number == 0 else 1 + countdown(number - 1)
+
+    @lock
+    async def countdown_later(number: int) -> int:
+        await asyncio.sleep(0)
+        return 0 if number == 0 else 1 + await countdown_later(number - 1)
+
+    async def main() -> int:
+        async with lock:
+            return await countdown_later(5)
+
+    assert countdown(5) == 5
+    with lock:
+        assert countdown(5) == 5
+    assert run(main()) == 5
+
+
+def test_a_guard_that_was_released_by_hand_is_not_come_in_by(client: resil.Client) -> None:
+    with client.lock("stock") as first:
+        first.release().wait()
+        with client.lock("stock", wait=0) as second:
+            assert second.fence is not None and first.fence is not None and second.fence > first.fence
+
+
+def test_locks_by_hand_and_locks_of_other_clients_are_waited_for(client: resil.Client) -> None:
+    guard = client.lock("stock").acquire().wait()
+    with pytest.raises(resil.LockTimeoutError):
+        client.lock("stock").try_acquire().wait()
+    guard.release().wait()
+    one, other = (resil.connect("memory://reentry", name=name).wait() for name in ("one", "other"))
+    with one.lock("stock"), pytest.raises(resil.LockTimeoutError):
+        other.lock("stock").try_acquire().wait()
+
+
+def test_whoever_reads_and_wants_to_write_is_told_that_it_would_wait_for_itself(client: resil.Client) -> None:
+    with client.lock("stock", shared=True), pytest.raises(resil.DeadlockError):
+        client.lock("stock").try_acquire().wait()
+
+
+def test_a_lost_lock_is_told_once_however_often_it_was_entered(client: resil.Client, run: Any) -> None:
+    lock = client.lock("stock")
+    left: list[str] = []
+
+    async def main() -> None:
+        async with lock:
+            try:
+                async with lock:
+                    await lock.break_lock("ops", "stuck")
+                    await asyncio.sleep(30)
+            finally:
+                left.append("inner")
+
+    with pytest.raises(resil.LockLostError):
+        run(main())
+    assert left == ["inner"]
+
+
+def test_a_guard_is_released_by_its_block_also_while_somebody_asks_about_it(client: resil.Client, run: Any) -> None:
+    async def main() -> None:
+        async with client.lock("stock") as held:
+            asking = held.check()
+        asking.close()
+        await (await client.lock("stock", wait=1).acquire()).release()
+
+    run(main())
+
+
+def test_many_threads_and_tasks_that_come_in_twice_are_one_at_a_time(client: resil.Client, run: Any) -> None:
+    inside, most = 0, 0
+
+    def enter() -> None:
+        nonlocal inside, most
+        inside += 1
+        most = max(most, inside)
+
+    def in_threads() -> None:
+        nonlocal inside
+        with client.lock("stock"), client.lock("stock"):
+            enter()
+            inside -= 1
+
+    async def in_tasks() -> None:
+        nonlocal inside
+        async with client.lock("stock"), client.lock("stock"):
+            enter()
+            await asyncio.sleep(0)
+            inside -= 1
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        with concurrent.futures.ThreadPoolExecutor(4) as pool:
+            threads = [loop.run_in_executor(pool, in_threads) for _ in range(40)]
+            await asyncio.gather(*threads, *(in_tasks() for _ in range(40)))
+
+    run(main())
+    assert (inside, most) == (0, 1)
+
+
+def in_a_thread(function: Any) -> Any:
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        return pool.submit(function).result(60)
