@@ -6,8 +6,9 @@ require('./symbols.js');
 const { EventEmitter } = require('node:events');
 const { ask, wrongType } = require('./errors.js');
 const given = require('./arguments.js');
-const { listen, ours } = require('./calls.js');
+const { ours } = require('./calls.js');
 const { Guard, behind, guarded, ignoringOf } = require('./guard.js');
+const { listen } = require('./kept.js');
 
 const date = (ms) => (ms === null || ms === undefined ? null : new Date(ms));
 
@@ -30,7 +31,7 @@ class Breaker extends EventEmitter {
     given.text('name', name);
     const { ignore, ...settings } = given.options('options', options);
     if ('name' in settings) throw wrongType('options.name', 'left out: it is said apart', settings.name);
-    const layer = { judge: ignoringOf('ignore', ignore) };
+    const layer = { judge: ignoringOf('ignore', ignore), client };
     const json = given.settings('options', settings);
     const inner = ask(() => client.breaker(name, json));
     behind(this, { _inner: inner, _guard: new Guard(inner.guard(), [layer]), _name: name, _isListening: false });

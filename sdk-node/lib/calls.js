@@ -7,8 +7,12 @@
  * call from elsewhere (a timer, the server) arrives as news, once for all calls.
  */
 const native = require('./native.js');
-const { made, thrown, CancelledError, ResilError, RetryExhaustedError, TimeoutError } = require('./errors.js');
+const { made, messageOf, ownParts, thrown, CancelledError, ResilError, RetryExhaustedError } = require('./errors.js');
 const { Context } = require('./context.js');
+const { beginHere } = require('./inside.js');
+const { calls, kept, listeners } = require('./kept.js');
+const { startLoad } = require('./loads.js');
+const { endTurn } = require('./turn.js');
 
 const WAIT = 0;
 const RUN = 1;
@@ -16,37 +20,11 @@ const DONE = 2;
 const FAILED = 4;
 const QUICK = 5;
 const TOLD = 6;
+const LENT = 7;
 const FIRST_IS_DONE = (1 << 3) | DONE;
 
 /** Where the native half puts verdicts: how many, then of each its key and six numbers; or the six numbers of one. */
 const tray = new Float64Array(1 + 256 * 7);
-/** Calls under way, by their keys. */
-const calls = [];
-/** Loaders that were not started yet, and errors that several calls share, by their numbers. */
-const kept = new Map();
-let lastKept = 0;
-/** Who is told of events, by their numbers: held weakly, so that listening keeps nothing alive. */
-const listeners = new Map();
-let lastListener = 0;
-
-function nextNumber(last, taken) {
-  let number = last;
-  do number = (number + 1) >>> 0; while (taken.has(number));
-  return number;
-}
-
-function keep(value) {
-  lastKept = nextNumber(lastKept, kept);
-  kept.set(lastKept, value);
-  return lastKept;
-}
-
-function listen(target, method) {
-  lastListener = nextNumber(lastListener, listeners);
-  listeners.set(lastListener, { target: new WeakRef(target), method });
-  return lastListener;
-}
-
 /** How a function is run and judged: what differs between policies, batches and stored results. */
 class Shape {
   /** What the function is called with. */
@@ -59,6 +37,8 @@ class Shape {
   value(what, from) { return what; }
   /** How an error that is final is recorded. */
   recorded(call, error) { return undefined; }
+  /** Whether a shutdown of this client gives such calls up. Others are given up natively. */
+  isOf(client) { return false; }
 }
 const NO_CLASSES = [];
 
@@ -105,23 +85,29 @@ class Call {
 
   /** The same of one that threw. */
   goOnAfterError(word, context, error) {
-    const isQuick = (word & 7) === QUICK;
-    // The number of a short way is no key.
-    const attempt = this.takeOver(isQuick ? -1 : word >>> 3, context, error, true);
-    if (!isQuick) {
-      this.settledWith(1, attempt, undefined, error, true, false);
+    const attempt = this.takeOver(word >>> 3, context, error, true);
+    this.settledWith(1, attempt, undefined, error, true, false);
+    return this.promise;
+  }
+
+  /** Takes over from the short way, which ended with this error; `say` tells it. From here on there is a key, unless this was all. */
+  goOnAfterShort(context, error, say) {
+    const attempt = this.takeOver(-1, context, error, true);
+    let word;
+    try {
+      word = this.tell(attempt, error, (classes, own) => say(classes, messageOf(attempt.settled), own));
+    } catch (raised) {
+      this.fail(thrown(raised));
       return this.promise;
     }
-    // The short way ends here; it goes on under a key, unless this was all.
-    const next = this.tell(attempt, error, (classes, own) => native.quickFailed(word >>> 3, classes, messageOf(attempt.settled), own));
-    if ((next & 7) === FAILED) {
+    if ((word & 7) === FAILED) {
       this.fail(attempt.settled);
       return this.promise;
     }
-    this.key = next >>> 3;
+    this.key = word >>> 3;
     calls[this.key] = this;
-    if ((next & 7) === RUN) this.start(2, undefined);
-    else if ((next & 7) !== WAIT) this.takeOrders();
+    if ((word & 7) === RUN) this.start(2, undefined);
+    else if ((word & 7) !== WAIT) this.takeOrders();
     return this.promise;
   }
 
@@ -228,6 +214,7 @@ class Call {
       return;
     }
     if (attempt.isAborted || this.isOver) return;
+    endTurn();
     attempt.settled = isError ? error : value;
     attempt.isError = isError;
     let word;
@@ -288,11 +275,15 @@ class Call {
   }
 
   cancel(reason) {
+    this.giveUp(new CancelledError('the caller gave up', { code: 'CANCELLED', cause: reason }));
+  }
+
+  /** Nobody waits for it any more, because of `error`. */
+  giveUp(error) {
     if (this.isOver) return;
     this.isOver = true;
     const [orders, forgotten] = native.cancelCall(this.key);
     for (const number of forgotten) kept.delete(number);
-    const error = new CancelledError('the caller gave up', { code: 'CANCELLED', cause: reason });
     for (const [, id] of orders) this.abort(id, error);
     this.fail(error);
   }
@@ -323,58 +314,9 @@ function lostReason() {
   return made({ code: 'LOCK_LOST', message: 'what this works under was lost' });
 }
 
-/** An error's words; never more of it. */
-function messageOf(error) {
-  try {
-    return String(error instanceof Error ? error.message : error);
-  } catch {
-    return 'an error without words';
-  }
-}
-
-/** What the native half has to know of an error of ours. */
-function ownParts(error) {
-  if (!(error instanceof ResilError)) return undefined;
-  return { code: error.code, message: messageOf(error), name: error.resource, retryAfterMs: error.retryAfterMs };
-}
-
-/** One load: a function that was kept is started, and its value is given back as bytes. */
-function startLoad(key, orders) {
-  for (const [kind, id, detail] of orders) {
-    if (kind === 0) {
-      const load = kept.get(detail.kept);
-      kept.delete(detail.kept);
-      const running = { context: new Context(1), isAborted: false };
-      calls[key] = running;
-      runLoad(key, id, load, running);
-    } else {
-      const running = calls[key];
-      calls[key] = undefined;
-      if (running !== undefined) {
-        running.isAborted = true;
-        Context.abort(running.context, new TimeoutError('the load took too long', { code: 'TIMEOUT' }));
-      }
-    }
-  }
-}
-
-async function runLoad(key, id, load, running) {
-  let bytes;
-  try {
-    bytes = load.write(await load.loader(load.key, running.context));
-  } catch (error) {
-    if (running.isAborted) return;
-    calls[key] = undefined;
-    native.settleFailed(key, id, NO_CLASSES, messageOf(error), ownParts(error), undefined, keep(error));
-    return;
-  }
-  if (running.isAborted) return;
-  calls[key] = undefined;
-  native.settleBytes(key, id, bytes);
-}
-
 /** Everything that came in from elsewhere. */
 function onWake() {
+  endTurn();
   const others = native.readNews(tray);
   const count = tray[0];
   for (let at = 1; at <= count * 7; at += 7) {
@@ -409,13 +351,14 @@ function ours(signal, begin) {
 /** Runs `fn` as `shape` says. Whatever is wrong at once is a rejection, too; what is there at once is no promise. */
 function through(shape, fn, signal, begin) {
   if (signal?.aborted) return Promise.reject(new CancelledError('the caller gave up', { code: 'CANCELLED', cause: signal.reason }));
+  endTurn();
   let word;
   try {
-    word = begin();
+    word = beginHere(begin);
   } catch (raised) {
     return Promise.reject(thrown(raised));
   }
   return word === TOLD ? shape.value(tray, 0) : new Call(shape, fn, signal).adopt(word);
 }
 
-module.exports = { Call, Shape, calls, keep, kept, listen, listeners, ours, tray, through, messageOf, FIRST_IS_DONE, RUN, QUICK };
+module.exports = { Call, Shape, ours, tray, through, FIRST_IS_DONE, LENT, QUICK, RUN, WAIT };

@@ -8,11 +8,13 @@ const { ask } = require('./errors.js');
 const given = require('./arguments.js');
 const { ours } = require('./calls.js');
 const { behind } = require('./guard.js');
+const { cutOff } = require('./quick.js');
 const { clockOf } = require('./policies.js');
 const { Limiter, checkAll } = require('./limiter.js');
 const { Breaker } = require('./breaker.js');
 const { Lock, SharedBulkhead } = require('./holding.js');
-const { Idempotent, Cached, VersionedCached } = require('./stored.js');
+const { Cached, VersionedCached } = require('./cached.js');
+const { Idempotent } = require('./stored.js');
 const { policy, policies } = require('./whole.js');
 
 /** How long `await using` waits for calls in flight. */
@@ -37,6 +39,8 @@ class Client {
 
   async shutdown(deadline = DISPOSE_DEADLINE) {
     const span = given.span('deadline', deadline);
+    // Comes when what is in flight is given up, or nothing is any more.
+    ours(undefined, () => this._inner.cutOff()).catch((error) => cutOff(this._inner, error));
     const [json, isClean] = await ours(undefined, () => this._inner.shutdown(span));
     const { unreleased, ...report } = JSON.parse(json);
     return { ...report, unreleased: unreleased.map(([name, reason]) => ({ name, reason })), isClean: isClean === 'true' };

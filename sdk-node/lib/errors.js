@@ -105,4 +105,19 @@ function shown(given) {
   }
 }
 
-module.exports = { ...classes, made, thrown, ask, wrongType, shown, classes };
+/** An error's words; never more of it. */
+function messageOf(error) {
+  try {
+    return String(error instanceof Error ? error.message : error);
+  } catch {
+    return 'an error without words';
+  }
+}
+
+/** What the native half has to know of an error of ours. */
+function ownParts(error) {
+  if (!(error instanceof ResilError)) return undefined;
+  return { code: error.code, message: messageOf(error), name: error.resource, retryAfterMs: error.retryAfterMs };
+}
+
+module.exports = { ...classes, made, messageOf, ownParts, thrown, ask, wrongType, shown, classes };

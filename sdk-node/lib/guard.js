@@ -3,14 +3,17 @@
  * Whatever a function can be called through. One class for all policies: they differ in what is behind them natively, and
  * in how they judge errors.
  *
- * The way of nearly every call is short: begin, await the function, say that it went well. Everything else (a retry, a wait
- * for the server, a signal) is a Call of calls.js.
+ * The way of nearly every call is short: see quick.js. Everything else (a retry, a wait for the server, a signal) is a Call of
+ * calls.js.
  */
 const native = require('./native.js');
-const { Call, Shape, RUN, QUICK, FIRST_IS_DONE, through } = require('./calls.js');
+const { Call, Shape, RUN, FIRST_IS_DONE, through } = require('./calls.js');
 const { Context } = require('./context.js');
 const { thrown, wrongType } = require('./errors.js');
 const given = require('./arguments.js');
+const { inside } = require('./inside.js');
+const { Deadline, briefly, followed } = require('./quick.js');
+const { endTurn, join } = require('./turn.js');
 
 /** What an error means, as the native half is told. */
 const PERMANENT = -1;
@@ -18,6 +21,7 @@ const IGNORED = -2;
 const RETRY = -3;
 
 const PARTICULAR = ['signal', 'key', 'cost', 'partition', 'attemptTimeout', 'totalTimeout'];
+const WRAPPED = [...PARTICULAR, 'context'];
 
 function isErrorClass(value) {
   return typeof value === 'function' && value.prototype !== undefined && (value === Error || value.prototype instanceof Error || value.name === 'ResilError');
@@ -63,8 +67,11 @@ class GuardShape extends Shape {
     this.hasJudges = layers.some((layer) => layer.judge !== undefined);
   }
 
+  isOf(client) { return this.layers.some((layer) => layer.client === client); }
+
   run(call, context, detail) {
     const failure = detail?.failure;
+    if (detail?.held !== undefined) return inside(detail.held, () => call.fn(context));
     if (failure === undefined) return call.fn(context);
     // A fallback: the function is the layer's own, of the error as it would have been thrown.
     const error = call.failureOf(failure);
@@ -78,20 +85,85 @@ class GuardShape extends Shape {
   }
 }
 
+/** How a guard runs functions. */
+const FULLY = 0;
+const PLAINLY = 1;
+const BRIEFLY = 2;
+const FOLLOWED = 3;
+
+function wayOf(inner, layers) {
+  const isOfClient = layers.some((layer) => layer.client !== undefined);
+  if (inner.isQuick) return inner.isTimed || isOfClient ? FOLLOWED : BRIEFLY;
+  return inner.interrupts || isOfClient ? FULLY : PLAINLY;
+}
+
+/** So many calls that are over are kept in the list of those to be timed before they are taken out. */
+const TIMED = 64;
+
 class Guard {
-  /** Not for users: `layers` are `{judge, instead, when}`, outermost first, as behind `inner`. */
+  /** Not for users: `layers` are `{judge, instead, when, client}`, outermost first, as behind `inner`. */
   constructor(inner, layers) {
     this._inner = inner;
     this._number = inner.number;
-    this._interrupts = inner.interrupts;
     this._layers = layers;
     this._shape = new GuardShape(layers);
-    for (const name of ['_inner', '_number', '_interrupts', '_layers', '_shape']) Object.defineProperty(this, name, { enumerable: false });
+    this._way = wayOf(inner, layers);
+    this._isTimed = inner.isTimed;
+    // What was lent in this turn: the loan (-1: none), the leaves that are left, and calls that ended well and were not told.
+    this._loan = -1;
+    this._leaves = 0;
+    this._ok = 0;
+    this._isInTurn = false;
+    // Calls that began in this turn, to be timed when it ends.
+    this._timed = [];
+    this._timedMost = TIMED;
   }
 
   call(fn, options) {
-    if (options !== undefined || this._interrupts || typeof fn !== 'function') return this._callFully(fn, options);
-    return quickly(this, fn);
+    if (options !== undefined || typeof fn !== 'function') return this._callFully(fn, options);
+    switch (this._way) {
+      case BRIEFLY: return briefly(this, fn);
+      case FOLLOWED: return followed(this, fn);
+      case PLAINLY: return plainly(this, fn);
+      default: return this._callFully(fn, undefined);
+    }
+  }
+
+  _joinTurn() {
+    if (this._isInTurn) return;
+    this._isInTurn = true;
+    join(this);
+  }
+
+  _forgetLoan() {
+    this._loan = -1;
+    this._leaves = 0;
+  }
+
+  _giveBack() {
+    this._isInTurn = false;
+    const loan = this._loan;
+    const leaves = this._leaves;
+    const ok = this._ok;
+    this._forgetLoan();
+    this._ok = 0;
+    if (loan >= 0) native.endTurn(this._number, ok, leaves);
+  }
+
+  _setDeadline() {
+    if (this._timed.length === 0) return;
+    const timed = this._timed.filter((quick) => !quick.isOver);
+    this._timed = [];
+    this._timedMost = TIMED;
+    if (timed.length > 0) new Deadline(this, timed);
+  }
+
+  /** If this call still runs when the turn ends, it is timed from there. */
+  _time(quick) {
+    this._joinTurn();
+    if (this._timed.push(quick) < this._timedMost) return;
+    this._timed = this._timed.filter((each) => !each.isOver);
+    this._timedMost = Math.max(TIMED, this._timed.length * 2);
   }
 
   _callFully(fn, options) {
@@ -111,27 +183,29 @@ class Guard {
 
   wrap(fn, options) {
     given.func('fn', fn);
-    given.only('options', options, PARTICULAR);
+    const { context: isTold, ...said } = given.only('options', options, WRAPPED);
+    if (isTold !== undefined && typeof isTold !== 'boolean') throw wrongType('context', 'a boolean', isTold);
     const guard = this;
-    const wrapped = function (...args) {
-      return guard.call(() => fn.apply(this, args), options);
-    };
+    const particular = Object.keys(said).length === 0 ? undefined : said;
+    const wrapped = isTold
+      ? function (...args) { return guard.call((context) => fn.apply(this, [...args, context]), particular); }
+      : function (...args) { return guard.call(() => fn.apply(this, args), particular); };
     Object.defineProperty(wrapped, 'name', { value: fn.name, configurable: true });
     Object.defineProperty(wrapped, 'length', { value: fn.length, configurable: true });
     return wrapped;
   }
 }
 
-/** The short way. */
-async function quickly(guard, fn) {
+/** For guards that have to be asked each time, and often answer at once. */
+async function plainly(guard, fn) {
+  endTurn();
   let word;
   try {
-    word = native.beginQuickly(guard._number);
+    word = native.beginCall(guard._number);
   } catch (raised) {
     throw thrown(raised);
   }
-  const code = word & 7;
-  if (code !== QUICK && code !== RUN) return new Call(guard._shape, fn, undefined).adopt(word);
+  if ((word & 7) !== RUN) return new Call(guard._shape, fn, undefined).adopt(word);
   const context = new Context(1, undefined);
   let value;
   try {
@@ -139,10 +213,7 @@ async function quickly(guard, fn) {
   } catch (error) {
     return new Call(guard._shape, fn, undefined).goOnAfterError(word, context, error);
   }
-  if (code === QUICK) {
-    native.quickOk(word >>> 3);
-    return value;
-  }
+  endTurn();
   const next = native.settleOk(word >>> 3, 1);
   return next === FIRST_IS_DONE ? value : new Call(guard._shape, fn, undefined).goOnAfterValue(word, context, value, next);
 }

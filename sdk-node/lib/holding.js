@@ -6,8 +6,9 @@ require('./symbols.js');
 const { EventEmitter } = require('node:events');
 const { ask, made, wrongType } = require('./errors.js');
 const given = require('./arguments.js');
-const { listen, ours } = require('./calls.js');
+const { ours } = require('./calls.js');
 const { Guard, behind, guarded } = require('./guard.js');
+const { listen } = require('./kept.js');
 
 function info(json) {
   const { holders, holdersTotal, waiters, waitersTotal, lastFence } = JSON.parse(json);

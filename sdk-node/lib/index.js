@@ -1,6 +1,6 @@
 'use strict';
 /**
- * Resil for Node. The types of all this, with what each promises, are in index.d.ts.
+ * Resil for Node. The types of all this, with what each promises, are in types/.
  */
 const { classes } = require('./errors.js');
 const { wrap } = require('./guard.js');
@@ -9,7 +9,8 @@ const { Client, connect } = require('./client.js');
 const { Limiter, perSecond, perMinute, perHour, perDay } = require('./limiter.js');
 const { Breaker, Permit } = require('./breaker.js');
 const { Holding, LockGuard, BulkheadGuard, Lock, SharedBulkhead } = require('./holding.js');
-const { Idempotent, Cached, VersionedCached } = require('./stored.js');
+const { Cached, VersionedCached } = require('./cached.js');
+const { Idempotent } = require('./stored.js');
 const { Policy, Policies, Dispatcher, dispatcher } = require('./whole.js');
 const http = require('./http.js');
 

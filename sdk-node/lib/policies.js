@@ -8,6 +8,7 @@ const { ask, wrongType } = require('./errors.js');
 const given = require('./arguments.js');
 const { ours } = require('./calls.js');
 const { Guard, behind, guarded, judgeOf } = require('./guard.js');
+const { endTurn } = require('./turn.js');
 
 /** The native clock behind one of `resil/testing`. */
 function clockOf(said) {
@@ -74,6 +75,7 @@ class Bulkhead {
   get name() { return this._inner.name; }
 
   get metrics() {
+    endTurn();
     const [active, queued, available, completed, rejected, abandoned] = this._inner.metrics;
     return { active, queued, available, completed, rejected, abandoned };
   }
@@ -90,6 +92,7 @@ class Bulkhead {
   }
 
   tryAcquire() {
+    endTurn();
     return new BulkheadPermit(ask(() => this._inner.tryAcquire()));
   }
 }

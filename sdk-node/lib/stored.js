@@ -1,12 +1,12 @@
 'use strict';
 /**
- * Results that are stored: idempotent work and cached loads. As JSON, compact and in UTF-8, so that every language reads the
+ * Results that are stored: of idempotent work here, of loads in cached.js. As JSON, compact and in UTF-8, so that every language reads the
  * same bytes; or as bytes.
  */
 const native = require('./native.js');
-const { ask, wrongType, InvalidArgumentError } = require('./errors.js');
+const { ask, messageOf, wrongType } = require('./errors.js');
 const given = require('./arguments.js');
-const { Shape, keep, kept, messageOf, ours, through } = require('./calls.js');
+const { Shape, ours, through } = require('./calls.js');
 const { behind } = require('./guard.js');
 
 const codecs = {
@@ -139,88 +139,4 @@ class Idempotent {
   }
 }
 
-/** Asks for a value; `write` makes the bytes of what the loader brings. */
-async function loaded(key, loader, write, options, known, begin) {
-  given.text('key', key);
-  given.func('loader', loader);
-  const signal = given.signal(given.only('options', options, known).signal);
-  const number = keep({ key, loader, write: (value) => (value === undefined || value === null ? undefined : write(value)) });
-  try {
-    return (await ours(signal, () => begin(number))) ?? undefined;
-  } finally {
-    // A load may outlive its call; the native half knows which loaders nobody can start any more.
-    for (const forgotten of native.forgotten()) kept.delete(forgotten);
-  }
-}
-
-class Cached {
-  constructor(client, name, options) {
-    given.text('name', name);
-    const { codec, ...settings } = given.options('options', options);
-    const json = given.settings('options', settings);
-    behind(this, { _inner: ask(() => client.cached(name, json)), _name: name, _codec: codecOf(codec) });
-  }
-
-  get name() { return this._name; }
-
-  async load(key, loader, options) {
-    const write = (value) => {
-      const bytes = this._codec.write(value);
-      if (bytes === undefined) throw new InvalidArgumentError('the loader brought something that is not JSON');
-      return bytes;
-    };
-    const begin = this._codec === codecs.json ? (number) => this._inner.getJson(key, number) : (number) => this._inner.getBytes(key, number);
-    const found = await loaded(key, loader, write, options, ['signal'], begin);
-    if (found === undefined) return { found: false };
-    return { found: true, value: this._codec.read(found.value), ageMs: found.ageMs ?? null, stale: found.stale };
-  }
-
-  async get(key, loader, options) {
-    return (await this.load(key, loader, options)).value;
-  }
-
-  async invalidate(key) {
-    given.text('key', key);
-    return ours(undefined, () => this._inner.invalidate(key));
-  }
-
-  async invalidateSoft(key) {
-    given.text('key', key);
-    return ours(undefined, () => this._inner.invalidateSoft(key));
-  }
-}
-
-class VersionedCached {
-  constructor(client, name, options) {
-    given.text('name', name);
-    const { codec, ...settings } = given.options('options', options);
-    const json = given.settings('options', settings);
-    behind(this, { _inner: ask(() => client.versioned(name, json)), _name: name, _codec: codecOf(codec) });
-  }
-
-  get name() { return this._name; }
-
-  async get(key, loader, options) {
-    const write = (brought) => {
-      const version = Buffer.alloc(8);
-      version.writeBigUInt64BE(given.counter('version', brought?.version));
-      return Buffer.concat([version, this._codec.write(brought.value) ?? Buffer.alloc(0)]);
-    };
-    const { atLeast = 0n } = given.only('options', options, ['signal', 'atLeast']);
-    const least = given.counter('atLeast', atLeast);
-    const found = await loaded(key, loader, write, options, ['signal', 'atLeast'], (number) => this._inner.get(key, least, number));
-    return found === undefined ? undefined : { version: found.version, value: this._codec.read(found.value) };
-  }
-
-  async invalidate(key) {
-    given.text('key', key);
-    return ours(undefined, () => this._inner.invalidate(key));
-  }
-
-  async invalidateSoft(key) {
-    given.text('key', key);
-    return ours(undefined, () => this._inner.invalidateSoft(key));
-  }
-}
-
-module.exports = { Idempotent, Cached, VersionedCached, RunShape, codecs, fingerprint, outcomeOf };
+module.exports = { Idempotent, RunShape, codecOf, codecs, fingerprint, outcomeOf };

@@ -1,5 +1,5 @@
-/** For tests: a clock to drive, and raw commands. `memory://` is often all that a test needs. */
-import type { Client, Clock as AnyClock, Span } from './index.js';
+/** For tests: a clock to drive, a script to play, and raw commands. `memory://` is often all that a test needs. */
+import type { Client, Clock as AnyClock, ResilError, Span } from './index.js';
 
 /** The machine's clock, or one that stands still until it is told to go on. */
 export class Clock implements AnyClock {
@@ -15,6 +15,29 @@ export class Clock implements AnyClock {
 /** A reply: texts, integers (bigints beyond 2^53), lists, null; maps as objects. */
 export type Reply = string | number | bigint | null | Reply[] | { [key: string]: Reply };
 export type Word = string | Uint8Array | number | bigint;
+/**
+ * A server that says what it is told: each command that arrives takes the next line. When the script is over the server is away.
+ * Replies are those of the protocol, in the order of the fields of each command's reply.
+ */
+export class Script {
+  constructor(options?: { clock?: Clock });
+  /** The next command is answered so. */
+  answer(reply: Reply): this;
+  /** The next command fails so. */
+  fail(error: ResilError): this;
+  /** The next command finds nobody there. */
+  away(): this;
+  /** The connection is lost, as `client.health` shows it and locks see it. Commands still take their lines. */
+  goAway(): void;
+  /** The connection is there again, as it is at first. */
+  comeBack(): void;
+  /** A client of this server, as many as one likes. */
+  connect(): Client;
+  /** The words of every command so far, its name first. */
+  readonly asked: string[][];
+  /** How many lines have not been said. */
+  readonly left: number;
+}
 /** A command as words, its name first, and what comes back, on whatever the client is connected to. */
 export function raw(client: Client, words: readonly Word[]): Promise<Reply>;
 /** The same on `memory://`, at an instant of microseconds since the epoch, without waiting. */

@@ -1,13 +1,15 @@
 'use strict';
 /**
- * For tests: a clock to drive, and raw commands.
+ * For tests: a clock to drive, a script to play, and raw commands.
  */
 const native = require('./native.js');
-const { ask, wrongType } = require('./errors.js');
+const { ask, ownParts, wrongType, ResilError } = require('./errors.js');
 const given = require('./arguments.js');
 const { ours } = require('./calls.js');
 const { behind } = require('./guard.js');
 const { Client } = require('./client.js');
+const { clockOf } = require('./policies.js');
+const { endTurn } = require('./turn.js');
 
 class Clock {
   constructor(inner) {
@@ -19,10 +21,15 @@ class Clock {
   static system() { return new Clock(native.TestClock.system()); }
 
   get nowMs() { return this._inner.nowMs; }
-  get nextWakeMs() { return this._inner.nextWakeMs ?? null; }
+  get nextWakeMs() {
+    endTurn();
+    return this._inner.nextWakeMs ?? null;
+  }
 
   advance(span) {
     const json = given.span('span', span);
+    // Whatever began until now began before.
+    endTurn();
     ask(() => this._inner.advance(json));
   }
 }
@@ -50,4 +57,64 @@ function rawAt(client, words, atUs) {
   return ask(() => native.rawCommandAt(client._inner, all, instant));
 }
 
-module.exports = { Clock, raw, rawAt };
+/** A reply as JSON, with its bigints. */
+function written(reply, at) {
+  if (reply === null) return 'null';
+  switch (typeof reply) {
+    case 'string': return JSON.stringify(reply);
+    case 'bigint': return String(reply);
+    case 'number':
+      if (Number.isSafeInteger(reply)) return String(reply);
+      break;
+    case 'object':
+      if (Array.isArray(reply)) return `[${reply.map((element, index) => written(element, `${at}[${index}]`)).join(',')}]`;
+      if ([Object.prototype, null].includes(Object.getPrototypeOf(reply))) {
+        return `{${Object.entries(reply).map(([name, value]) => `${JSON.stringify(name)}:${written(value, `${at}.${name}`)}`).join(',')}}`;
+      }
+      break;
+    default:
+  }
+  throw wrongType(at, 'made of whole numbers, bigints, texts, null, lists and maps', reply);
+}
+
+/** How deep a reply may be: those of the server are never. */
+const DEPTH_MAX = 16;
+
+function checkDepth(reply, left) {
+  if (typeof reply !== 'object' || reply === null) return;
+  if (left === 0) throw wrongType('reply', `at most ${DEPTH_MAX} deep`, reply);
+  for (const value of Object.values(reply)) checkDepth(value, left - 1);
+}
+
+class Script {
+  constructor(options) {
+    const { clock } = given.only('options', options, ['clock']);
+    behind(this, { _inner: native.Script.make(clockOf(clock)) });
+  }
+
+  answer(reply) {
+    checkDepth(reply, DEPTH_MAX);
+    const json = written(reply, 'reply');
+    ask(() => this._inner.answer(json));
+    return this;
+  }
+
+  fail(error) {
+    if (!(error instanceof ResilError)) throw wrongType('error', 'an error of Resil', error);
+    this._inner.fail(ownParts(error));
+    return this;
+  }
+
+  away() {
+    this._inner.away();
+    return this;
+  }
+
+  goAway() { this._inner.goAway(); }
+  comeBack() { this._inner.comeBack(); }
+  connect() { return new Client(this._inner.connect()); }
+  get asked() { return this._inner.asked; }
+  get left() { return this._inner.left; }
+}
+
+module.exports = { Clock, Script, raw, rawAt };

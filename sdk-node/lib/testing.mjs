@@ -1,4 +1,4 @@
 /** For tests: see testing.d.ts. */
 import testing from './testing.js';
 
-export const { Clock, raw, rawAt } = testing;
+export const { Clock, Script, raw, rawAt } = testing;

@@ -4,7 +4,7 @@
  */
 const fs = require('node:fs');
 const native = require('./native.js');
-const { ask, wrongType } = require('./errors.js');
+const { ask, wrongType, CancelledError } = require('./errors.js');
 const given = require('./arguments.js');
 const { Shape, through } = require('./calls.js');
 const { Guard, PARTICULAR, behind, guarded, judgeOf } = require('./guard.js');
@@ -74,9 +74,11 @@ class BatchShape extends Shape {
     this.items = items;
     this.work = work;
     this.results = results;
+    this.begun = new Set();
   }
 
   async run(call, context, { item }) {
+    this.begun.add(item);
     try {
       const value = await this.work(this.items[item], context);
       this.results[item] = { status: 'fulfilled', value };
@@ -85,6 +87,11 @@ class BatchShape extends Shape {
       throw reason;
     }
     return undefined;
+  }
+
+  /** What was done when it was given up. */
+  soFar() {
+    return this.items.map((_, at) => this.results[at] ?? { status: this.begun.has(at) ? 'cancelled' : 'notRun' });
   }
 }
 
@@ -104,7 +111,13 @@ class Dispatcher {
     const all = [...items];
     const results = new Array(all.length);
     const shape = new BatchShape(all, work, results);
-    const statuses = await through(shape, work, given.signal(signal), () => this._inner.run(all.length));
+    let statuses;
+    try {
+      statuses = await through(shape, work, given.signal(signal), () => this._inner.run(all.length));
+    } catch (error) {
+      if (error instanceof CancelledError) error.results = shape.soFar();
+      throw error;
+    }
     return statuses.map((status, at) => (status < CANCELLED ? results[at] : { status: status === CANCELLED ? 'cancelled' : 'notRun' }));
   }
 }

@@ -9,7 +9,9 @@ use crate::convert::bigint;
 use crate::errors::{OwnError, failure, own, parts};
 use crate::executor::desk::{Detail, Done, Order};
 use crate::executor::mailbox::Event;
-use crate::executor::{Answer, News, Numbers, Word, cancel, open, read_letters, settle, take, take_forgotten};
+use crate::executor::news::{News, read_letters};
+use crate::executor::{Answer, Numbers, Word, cancel, open, settle, take, take_forgotten};
+use crate::holding::Held;
 use crate::thrown::{Kept, Thrown};
 use std::sync::Arc;
 
@@ -158,6 +160,9 @@ fn told<'env>(env: &'env Env, detail: &Detail) -> napi::Result<Object<'env>> {
     let mut object = Object::new(env)?;
     if let Some(fence) = detail.fence {
         object.set("fence", bigint(fence))?;
+    }
+    if let Some(held) = &detail.held {
+        object.set("held", Held(held.clone()))?;
     }
     if detail.attempt > 0 {
         object.set("attempt", detail.attempt)?;

@@ -2,6 +2,7 @@
 
 use napi::bindgen_prelude::Env;
 use napi_derive::napi;
+use resil::Error;
 use resil::settings::ConnectSettings;
 
 use crate::convert::{now, ours, settings, shown, span};
@@ -35,6 +36,16 @@ impl Client {
     #[napi(getter)]
     pub fn is_shutting_down(&self) -> bool {
         self.0.is_shutting_down()
+    }
+
+    /// Fails when a shutdown gives up what is still in flight.
+    #[napi]
+    pub fn cut_off(&self) -> napi::Result<Word> {
+        let client = self.0.clone();
+        ours(async move {
+            client.cut_off().await;
+            Err::<(), _>(Error::ShuttingDown)
+        })
     }
 
     /// Its report as JSON, and whether it is clean.

@@ -21,6 +21,7 @@ use resil::shared_bulkhead::SharedBulkhead;
 use crate::convert::{now, settings};
 use crate::executor::desk::{Attempt, Desk, Detail, Done, Settled};
 use crate::executor::{Running, Word, begin};
+use crate::loans::{MAX_LAYERS, Pace, close_loan};
 use crate::thrown::Thrown;
 
 #[derive(Clone)]
@@ -39,7 +40,7 @@ pub enum Layer {
 
 impl Layer {
     /// Whether it may end an attempt that is running, or has to be told when it is over.
-    fn interrupts(&self) -> bool {
+    pub fn interrupts(&self) -> bool {
         match self {
             Self::Timeout(_) | Self::Hedge(_) | Self::SharedBulkhead(_) | Self::Lock(_) | Self::Policy(_) => true,
             Self::Retry(_) | Self::Bulkhead(_) | Self::Breaker(_) | Self::Limiter(_) | Self::Fallback => false,
@@ -51,6 +52,9 @@ pub struct Layers {
     pub all: Arc<[Layer]>,
     /// Whether a call may take the short way: see `quick`.
     pub may_be_quick: bool,
+    /// The loan that JavaScript counts for: see `loans`.
+    pub loan: Cell<Option<u32>>,
+    pub pace: Cell<Pace>,
     interrupts: bool,
     /// Of calls of which nothing particular is said.
     nothing: Arc<CallSettings>,
@@ -79,7 +83,8 @@ impl Guard {
         let interrupts = layers.iter().any(Layer::interrupts);
         let all: Arc<[Layer]> = layers.into();
         let (may_be_quick, nothing) = (may_be_quick(&all), Arc::default());
-        let layers = Layers { all: Arc::clone(&all), may_be_quick, interrupts, nothing };
+        let (loan, pace) = (Cell::new(None), Cell::new(Pace::new()));
+        let layers = Layers { all: Arc::clone(&all), may_be_quick, loan, pace, interrupts, nothing };
         let number = GUARDS.with_borrow_mut(|guards| match guards.free.pop() {
             Some(free) => {
                 guards.all[free as usize] = Some(layers);
@@ -102,7 +107,11 @@ impl Drop for Guard {
             guards.all.get_mut(self.number as usize).and_then(Option::take)
         });
         // Not while the table is borrowed: with its last handle anything may end.
-        drop(freed);
+        if let Ok(Some(layers)) = freed
+            && let Some(key) = layers.loan.get()
+        {
+            close_loan(key);
+        }
     }
 }
 
@@ -124,6 +133,18 @@ impl Guard {
         self.interrupts
     }
 
+    /// Whether calls may take the short way.
+    #[napi(getter)]
+    pub fn is_quick(&self) -> bool {
+        may_be_quick(&self.all)
+    }
+
+    /// Whether one of the layers is a timeout.
+    #[napi(getter)]
+    pub fn is_timed(&self) -> bool {
+        self.all.iter().any(|layer| matches!(layer, Layer::Timeout(_)))
+    }
+
     /// These around each other, outermost first.
     #[napi(factory)]
     pub fn wrap(guards: Vec<&Guard>) -> Self {
@@ -139,15 +160,15 @@ fn find(number: u32) -> napi::Result<(Arc<[Layer]>, bool, Arc<CallSettings>)> {
     found.ok_or_else(|| napi::Error::from_reason("there is no such guard"))
 }
 
-/// A retry, outermost if there is one, and what can say yes at once. A retry that counts its time needs to be there from the
-/// beginning.
+/// A retry, outermost if there is one, and what can say yes at once or is asked only when it is late. A retry that counts its
+/// time needs to be there from the beginning.
 fn may_be_quick(layers: &[Layer]) -> bool {
     let is_quick = |(index, layer): (usize, &Layer)| match layer {
         Layer::Retry(retry) => index == 0 && retry.settings().max_elapsed.is_none(),
-        Layer::Breaker(_) | Layer::Bulkhead(_) => true,
+        Layer::Breaker(_) | Layer::Bulkhead(_) | Layer::Timeout(_) => true,
         _ => false,
     };
-    layers.iter().enumerate().all(is_quick)
+    layers.len() <= MAX_LAYERS && layers.iter().enumerate().all(is_quick)
 }
 
 /// The layers of this number, for a moment.
@@ -158,7 +179,7 @@ pub fn with_layers<R>(number: u32, look: impl FnOnce(&Layers) -> R) -> napi::Res
 
 /// Goes on with a retry whose first attempt was made already, through all layers, and failed.
 pub fn begin_after_failure(layers: Arc<[Layer]>, failure: Failure<Thrown>) -> napi::Result<Word> {
-    begin(false, |desk| {
+    begin(layers.iter().any(Layer::interrupts), |desk| {
         desk.skip_first();
         let (within, first) = (Arc::clone(&desk), Cell::new(Some(failure)));
         let Some(retry) = layers.first().cloned() else { return Running::Attempts(Box::pin(desk.attempt())) };
@@ -202,7 +223,9 @@ fn start(layers: Arc<[Layer]>, desk: Arc<Desk>, particular: Arc<CallSettings>) -
 fn attempt(desk: &Arc<Desk>, held: Option<&Held>) -> Attempt {
     match held {
         None => desk.attempt(),
-        Some(held) => desk.attempt_with(Detail { fence: held.fence(), ..Detail::default() }).warned_by(held.lost()),
+        Some(held) => desk
+            .attempt_with(Detail { fence: held.fence(), held: Some(held.clone()), ..Detail::default() })
+            .warned_by(held.lost()),
     }
 }
 

@@ -113,7 +113,7 @@ impl SharedBulkhead {
 
 /// What is held, as those who work under it see it.
 #[napi]
-pub struct Held(lock::Held);
+pub struct Held(pub(crate) lock::Held);
 
 #[napi]
 impl Held {

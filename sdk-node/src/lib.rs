@@ -4,7 +4,9 @@
 //! | --- | --- |
 //! | `executor/` | polls the futures of calls on the thread of JavaScript |
 //! | `calls` | what JavaScript says about calls under way |
-//! | `quick` | the two functions that every call goes through |
+//! | `quick` | the few functions that every call goes through |
+//! | `inside` | locks that a call begins inside of |
+//! | `loans` | leave that is given in advance, for a turn of the loop |
 //! | `guard` | policies around a function, around each other |
 //! | `errors`, `thrown`, `convert` | values on their way |
 //! | the others | one file for each thing of the SDK |
@@ -16,6 +18,8 @@ mod convert;
 mod errors;
 mod executor;
 mod guard;
+mod inside;
+mod loans;
 mod quick;
 mod runtime;
 mod thrown;
@@ -29,5 +33,6 @@ mod http_answers;
 mod idempotent;
 mod limiter;
 mod policies;
+mod script;
 mod testing;
 mod whole;

@@ -1,13 +1,13 @@
 //! The short way of nearly every call: it is let in at once, it succeeds, and nothing is made for it.
 //!
 //! A retry, and breakers and bulkheads that can say yes at once, need no future for a call that succeeds: they are asked
-//! when it begins and told when it ends. A call that fails goes on in a future from there: what was let in is told, and the
-//! retry begins with the failure. Whoever cannot say yes at once is asked by a future from the beginning.
+//! when it begins and told when it ends; in a rush not even each time, see `loans`. A call that fails goes on in a future from
+//! there: what was let in is told, and the retry begins with the failure. Whoever cannot say yes at once is asked by a
+//! future from the beginning. Timeouts wait for what still runs when the turn ends, for all calls of a turn together.
 //!
 //! These functions are without the wrapper around the others, whose bookkeeping costs as much as the whole call: numbers in,
 //! a number out.
 
-use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::null_mut;
 use std::sync::Arc;
@@ -15,121 +15,41 @@ use std::sync::Arc;
 use napi::bindgen_prelude::{Env, Object};
 use napi::sys;
 use napi_derive::napi;
-use resil::Failure;
-use resil::breaker::Admission;
-use resil::policy::BulkheadPermit;
-use smallvec::SmallVec;
+use resil::{Error, Failure};
 
 use crate::errors::{OwnError, own};
 use crate::executor::desk::Done;
-use crate::executor::{FAILED, QUICK, Word, settle};
-use crate::guard::{Layer, Layers, begin_after_failure, begin_call, with_layers};
+use crate::executor::{AGAIN, Answer, FAILED, LENT, QUICK, Running, Word, begin, cancel, settle};
+use crate::guard::{Layer, begin_after_failure, begin_call, with_layers};
+use crate::loans::{self, Leave};
 use crate::thrown::Thrown;
 
-/// What a layer holds while the function runs.
-enum Hold {
-    Nothing,
-    /// Given back when it is dropped.
-    Place {
-        _permit: BulkheadPermit,
-    },
-    Leave(Admission),
-}
+/// Where the key of a loan begins in a word; between it and the code is how many more calls may begin.
+const KEY_SHIFT: u32 = 9;
 
-/// A call on its short way.
-struct Quick {
-    layers: Arc<[Layer]>,
-    /// One for each layer.
-    holds: SmallVec<[Hold; 3]>,
-}
-
-#[derive(Default)]
-struct Calls {
-    all: Vec<Option<Quick>>,
-    free: Vec<u32>,
-}
-
-thread_local! {
-    static CALLS: RefCell<Calls> = const { RefCell::new(Calls { all: Vec::new(), free: Vec::new() }) };
-}
-
-/// The thread goes away, and what it held is given back.
-pub fn close() {
-    let calls = CALLS.try_with(RefCell::take);
-    drop(calls);
-}
-
-/// Lets the call in if every layer can say so at once.
-fn enter(layers: &Layers) -> Option<Quick> {
-    if !layers.may_be_quick {
-        return None;
-    }
-    let hold = |layer: &Layer| match layer {
-        Layer::Retry(_) => Some(Hold::Nothing),
-        Layer::Breaker(breaker) => breaker.admit_at_once().map(Hold::Leave),
-        Layer::Bulkhead(bulkhead) => {
-            // Looked at first: who is refused is counted.
-            let metrics = bulkhead.metrics();
-            let has_room = metrics.available > 0 && metrics.queued == 0;
-            if has_room { bulkhead.try_acquire().ok().map(|_permit| Hold::Place { _permit }) } else { None }
-        }
-        _ => None,
-    };
-    let holds = layers.all.iter().map(hold).collect::<Option<_>>()?;
-    Some(Quick { layers: Arc::clone(&layers.all), holds })
-}
-
-/// Begins the call whichever way it can.
-fn begin_quickly(number: u32) -> napi::Result<Word> {
-    let Some(quick) = with_layers(number, enter)? else { return begin_call(number) };
-    Ok(CALLS.with_borrow_mut(|calls| {
-        let key = calls.free.pop().unwrap_or_else(|| {
-            calls.all.push(None);
-            (calls.all.len() - 1) as u32
-        });
-        calls.all[key as usize] = Some(quick);
-        key << 3 | QUICK
-    }))
-}
-
-fn take(key: u32) -> Option<Quick> {
-    CALLS.with_borrow_mut(|calls| {
-        let quick = calls.all.get_mut(key as usize)?.take()?;
-        calls.free.push(key);
-        Some(quick)
-    })
-}
-
-impl Quick {
-    /// Tells every layer, the innermost first.
-    fn tell(self, result: &Result<(), Failure<Thrown>>) {
-        for (index, (layer, hold)) in self.layers.iter().zip(self.holds).enumerate().rev() {
-            match (layer, hold) {
-                (_, Hold::Leave(leave)) => leave.tell(&|thrown: &Thrown| thrown.class(index), result),
-                // One that goes on counts the call itself.
-                (Layer::Retry(retry), _) if result.is_ok() => {
-                    if let Some(budget) = retry.budget() {
-                        budget.count_call();
-                    }
-                }
-                (_, hold) => drop(hold),
-            }
-        }
+/// Begins a call whichever way it can. `ok` calls of the open loan ended well before.
+fn ask_leave(number: u32, ok: u32) -> napi::Result<Word> {
+    let leave = with_layers(number, |layers| match layers.may_be_quick {
+        true => loans::ask(layers, ok),
+        false => Leave::No,
+    })?;
+    match leave {
+        Leave::One { key } => Ok(key << KEY_SHIFT | QUICK),
+        Leave::Several { key, more } => Ok(key << KEY_SHIFT | more << 3 | LENT),
+        Leave::AfterTheTurn => Ok(AGAIN),
+        Leave::No => begin_call(number),
     }
 }
 
-/// The call succeeded.
-fn succeed(key: u32) -> napi::Result<Word> {
-    if let Some(quick) = take(key) {
-        quick.tell(&Ok(()));
-    }
+/// The turn is over: of the guard's loan so many calls ended well, and so many leaves were not needed.
+fn end_turn(number: u32, ok: u32, unused: u32) -> napi::Result<Word> {
+    with_layers(number, |layers| loans::end_turn(layers, ok, unused))?;
     Ok(0)
 }
 
-/// The function failed: see `settle_failed`. How the call goes on, as that of attempt 1 having failed.
+/// A call of this loan failed: see `settle_failed`. How it goes on, as one whose attempt 1 has failed.
 #[napi]
 pub fn quick_failed(key: u32, classes: Vec<f64>, message: String, own_error: Option<OwnError>) -> napi::Result<Word> {
-    let Some(quick) = take(key) else { return Ok(FAILED) };
     let failure = match own_error.as_ref().and_then(own) {
         Some(error) => Failure::Resil(error),
         None => {
@@ -138,22 +58,59 @@ pub fn quick_failed(key: u32, classes: Vec<f64>, message: String, own_error: Opt
             Failure::Inner(thrown)
         }
     };
-    let layers = Arc::clone(&quick.layers);
-    let result = Err(failure);
-    quick.tell(&result);
-    match (&layers[0], result) {
-        (Layer::Retry(_), Err(failure)) => begin_after_failure(layers, failure),
+    go_on(loans::fail(key, failure))
+}
+
+/// A call of this loan was not over in time. How it goes on.
+#[napi]
+pub fn quick_overdue(key: u32) -> napi::Result<Word> {
+    go_on(loans::fail_late(key))
+}
+
+/// Nobody waits for a call of this loan any more.
+#[napi]
+pub fn quick_abandoned(key: u32) {
+    loans::abandon(key);
+}
+
+fn go_on(failed: Option<(Arc<[Layer]>, Failure<Thrown>)>) -> napi::Result<Word> {
+    match failed {
+        Some((layers, failure)) if matches!(layers.first(), Some(Layer::Retry(_))) => {
+            begin_after_failure(layers, failure)
+        }
         _ => Ok(1 << 3 | FAILED),
     }
+}
+
+/// Begins to wait for when calls of this guard that begin now are overdue.
+fn begin_deadline(number: u32) -> napi::Result<Word> {
+    let timeout = with_layers(number, |layers| loans::shortest(&layers.all).map(|(_, timeout)| timeout.clone()))?;
+    let Some(timeout) = timeout else { return Err(napi::Error::from_reason("there is no timeout")) };
+    let deadline = timeout.begin();
+    begin(true, |_| {
+        Running::Ours(Box::pin(async move {
+            deadline.passed().await;
+            Answer::Failed(Failure::Resil(Error::Timeout { after: timeout.after() }))
+        }))
+    })
+}
+
+/// Nobody has to be told any more.
+fn end_deadline(key: u32) -> napi::Result<Word> {
+    // What waits for nothing but the time has no orders.
+    cancel(key).map(|_| 0)
 }
 
 /// Adds them to what the library exports.
 #[napi(module_exports)]
 pub fn export_quick(mut exports: Object<'_>, env: Env) -> napi::Result<()> {
     type Callback = unsafe extern "C" fn(sys::napi_env, sys::napi_callback_info) -> sys::napi_value;
-    let all: [(&str, Callback); 4] = [
+    let all: [(&str, Callback); 7] = [
+        ("beginDeadline", begin_deadline_raw),
+        ("endDeadline", end_deadline_raw),
         ("beginCall", begin_call_raw),
-        ("beginQuickly", begin_quickly_raw),
+        ("askLeave", ask_leave_raw),
+        ("endTurn", end_turn_raw),
         ("quickOk", quick_ok_raw),
         ("settleOk", settle_ok_raw),
     ];
@@ -235,11 +192,35 @@ unsafe extern "C" fn settle_ok_raw(env: sys::napi_env, info: sys::napi_callback_
     }
 }
 
-unsafe extern "C" fn begin_quickly_raw(env: sys::napi_env, info: sys::napi_callback_info) -> sys::napi_value {
+unsafe extern "C" fn ask_leave_raw(env: sys::napi_env, info: sys::napi_callback_info) -> sys::napi_value {
+    // SAFETY: called by Node with both.
+    unsafe {
+        let [number, ok] = numbers(env, info);
+        answer(env, || ask_leave(number, ok))
+    }
+}
+
+unsafe extern "C" fn begin_deadline_raw(env: sys::napi_env, info: sys::napi_callback_info) -> sys::napi_value {
     // SAFETY: called by Node with both.
     unsafe {
         let [number] = numbers(env, info);
-        answer(env, || begin_quickly(number))
+        answer(env, || begin_deadline(number))
+    }
+}
+
+unsafe extern "C" fn end_deadline_raw(env: sys::napi_env, info: sys::napi_callback_info) -> sys::napi_value {
+    // SAFETY: called by Node with both.
+    unsafe {
+        let [key] = numbers(env, info);
+        answer(env, || end_deadline(key))
+    }
+}
+
+unsafe extern "C" fn end_turn_raw(env: sys::napi_env, info: sys::napi_callback_info) -> sys::napi_value {
+    // SAFETY: called by Node with both.
+    unsafe {
+        let [number, ok, unused] = numbers(env, info);
+        answer(env, || end_turn(number, ok, unused))
     }
 }
 
@@ -247,6 +228,9 @@ unsafe extern "C" fn quick_ok_raw(env: sys::napi_env, info: sys::napi_callback_i
     // SAFETY: called by Node with both.
     unsafe {
         let [key] = numbers(env, info);
-        answer(env, || succeed(key))
+        answer(env, || {
+            loans::succeed(key);
+            Ok(0)
+        })
     }
 }

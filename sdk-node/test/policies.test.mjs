@@ -211,6 +211,14 @@ test('wrapped functions keep their arguments, their this, their name and their l
   assert.equal(await times.call(target, 3, 4), 24);
 });
 
+test('a wrapped function that wants to know its context is told it after its arguments', async () => {
+  const clock = Clock.driven();
+  const target = { base: 2, async times(a, { attempt, signal }) { return attempt < 2 ? Promise.reject(new Error('x')) : [this.base * a, attempt, signal.aborted]; } };
+  const times = wrap(retry({ on: handleAll, initialBackoff: 1, budget: null }), timeout({ after: 10, clock })).wrap(target.times, { context: true });
+  assert.deepEqual(await times.call(target, 3), [6, 2, false]);
+  assert.throws(() => retry({ on: handleAll }).wrap(target.times, { context: 'yes' }), /context must be a boolean/);
+});
+
 test('a signal that is aborted gives up the call, and the function is told', async () => {
   for (const guard of [retry({ on: handleAll }), timeout(10_000), bulkhead({ maxConcurrentCalls: 1 }), wrap(retry({ on: handleAll }), timeout(10_000))]) {
     const controller = new AbortController();
@@ -267,6 +275,23 @@ test('a batch that stops at an error aborts what runs and begins no more', async
   });
   assert.deepEqual(results.map((result) => result.status), ['cancelled', 'rejected', 'notRun']);
   assert.ok(signals[0].aborted);
+});
+
+test('a batch that is given up says what was done until then', async () => {
+  const controller = new AbortController();
+  const signals = [];
+  const batch = dispatcher(2).run([1, 2, 3, 4, 5], async (item, { signal }) => {
+    signals.push(signal);
+    if (item === 2) throw new RangeError('two');
+    if (item < 3) return item * 10;
+    if (signals.length === 4) queueMicrotask(() => controller.abort());
+    return never();
+  }, { signal: controller.signal });
+  const error = await settled(batch.catch((caught) => caught));
+  assert.ok(error instanceof CancelledError);
+  assert.deepEqual(error.results.map((result) => result.status), ['fulfilled', 'rejected', 'cancelled', 'cancelled', 'notRun']);
+  assert.equal(error.results[0].value, 10);
+  assert.ok(signals[2].aborted && signals[3].aborted);
 });
 
 test('a batch without items is done, and one of a hundred thousand is too', async () => {

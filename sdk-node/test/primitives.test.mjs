@@ -3,8 +3,8 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
 import {
-  CancelledError, CircuitOpenError, IdempotencyMismatchError, InvalidArgumentError, LoadFailedError, LockLostError, LockTimeoutError, RateLimitExceededError, BulkheadFullError,
-  ShuttingDownError, connect, handleAll, perHour, perSecond, wrap, retry,
+  CancelledError, CircuitOpenError, DeadlockError, IdempotencyMismatchError, InvalidArgumentError, LoadFailedError, LockLostError, LockTimeoutError, RateLimitExceededError, BulkheadFullError,
+  ShuttingDownError, connect, handleAll, perHour, perSecond, timeout, wrap, retry,
 } from 'resil';
 import { Clock } from 'resil/testing';
 import { onBoth } from './servers.mjs';
@@ -34,8 +34,61 @@ onBoth(test, 'several limits are taken from together or not at all', async (clie
 onBoth(test, 'a limiter can be called through, by the key of the call', async (client, name) => {
   const limiter = client.limiter('through', perHour(1));
   assert.equal(await limiter.call(() => 'ran', { key: `${name}a` }), 'ran');
+  const unsaid = client.limiter(`${name}u`, perHour(2));
+  const seen = ({ attempt, signal }, ...others) => [attempt, signal.aborted, others];
+  assert.deepEqual(await unsaid.call(seen), [1, false, []]);
+  assert.deepEqual(await unsaid.wrap(seen, { context: true })(), [1, false, []]);
   await assert.rejects(limiter.call(() => 'ran', { key: `${name}a` }), RateLimitExceededError);
   assert.equal(await wrap(retry({ on: handleAll }), limiter).call(() => 'ran', { key: `${name}b` }), 'ran');
+});
+
+onBoth(test, 'a lock is granted again inside of its own call, and to nobody else', async (client, name) => {
+  const lock = client.lock(name, { wait: 0 });
+  const outer = await lock.call(async ({ fence }) => {
+    await turn();
+    assert.equal(await lock.call(async (inner) => { await turn(); return inner.fence === fence; }), true);
+    const again = await lock.acquire();
+    assert.equal(again.fence, fence);
+    await again.release();
+    assert.ok((await lock.info()).holdersTotal === 1, 'it is still held');
+    const both = await Promise.all([lock.call(async () => 'one'), wrap(retry({ on: handleAll }), client.lock(name, { wait: 0 })).call(() => 'two')]);
+    assert.deepEqual(both, ['one', 'two']);
+    return fence;
+  });
+  assert.equal(typeof outer, 'bigint');
+  const shared = client.lock(`${name}s`, { wait: 0, shared: true });
+  await assert.rejects(shared.call(() => client.lock(`${name}s`, { wait: 0 }).acquire()), DeadlockError);
+});
+
+test('work that begins when it is awaited begins once, also inside of a lock', async () => {
+  const client = await connect('memory://');
+  for (const guard of [client.lock('lazy'), client.breaker('lazy'), retry({ on: handleAll }), wrap(client.breaker('timed'), timeout(1_000))]) {
+    let begun = 0;
+    assert.equal(await guard.call(() => ({ then(resolve) { begun += 1; resolve('done'); } })), 'done');
+    assert.equal(begun, 1);
+  }
+  await client.shutdown();
+});
+
+onBoth(test, 'who is outside of a lock is not let in by others being inside', async (client, name) => {
+  const lock = client.lock(name, { wait: 0 });
+  let leave;
+  const inside = lock.call(() => new Promise((resolve) => { leave = resolve; }));
+  await until(() => leave !== undefined);
+  await assert.rejects(lock.call(() => 1), LockTimeoutError);
+  leave();
+  await inside;
+});
+
+onBoth(test, 'what a call leaves running after its lock was let go of has to ask as anybody', async (client, name) => {
+  const lock = client.lock(name, { wait: 0 });
+  let go;
+  let late;
+  await lock.call(() => { late = new Promise((resolve) => { go = resolve; }).then(() => lock.acquire()); });
+  const other = await lock.acquire();
+  go();
+  await assert.rejects(late, LockTimeoutError);
+  await other.release();
 });
 
 onBoth(test, 'a breaker opens after failures, for everybody, and tells its listeners', async (client, name) => {

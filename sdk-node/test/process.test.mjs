@@ -5,6 +5,7 @@ import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { Worker } from 'node:worker_threads';
 
+import { connect } from 'resil';
 import { startServer } from './servers.mjs';
 import { settled } from './waiting.mjs';
 
@@ -22,7 +23,7 @@ function run(source, { args = [], flags = [], patienceMs } = {}) {
 }
 
 const SETUP = `
-import { connect, handleAll, perSecond, retry, timeout } from 'resil';
+import { bulkhead, connect, handleAll, perSecond, retry, timeout, wrap } from 'resil';
 const client = await connect(process.argv[1] ?? 'memory://');
 `;
 
@@ -52,6 +53,17 @@ test('a process stays for as long as somebody waits for an answer, and no longer
     client.breaker('b').call(() => new Promise(() => {}));
   `);
   assert.deepEqual([code, out.trim()], [0, '3\nTIMEOUT'], 'a function that waits for nothing keeps nobody here');
+});
+
+test('a process ends after a rush of calls, also if some never end', async () => {
+  const { code, out, err } = await run(`${SETUP}
+    const guards = [client.breaker('b'), retry({ on: handleAll }), bulkhead({ maxConcurrentCalls: 50 }), wrap(client.breaker('c'), timeout(50))];
+    for (const guard of guards) {
+      for (let at = 0; at < 100; at += 1) await guard.call(async () => 1);
+      guard.call(() => new Promise(() => {})).catch((error) => console.log(error.code));
+    }
+  `);
+  assert.deepEqual([code, out.trim(), err], [0, 'TIMEOUT', '']);
 });
 
 test('a process can be ended in the middle of everything', async () => {
@@ -107,7 +119,42 @@ const HEAP_GROWTH_MAX = 256 * 1024;
 /** The same of the whole process, whose allocator takes pages by the megabyte. */
 const RSS_GROWTH_MAX = 4 * 1024 * 1024;
 
-test('two hundred thousand calls leave nothing behind', { timeout: 240_000 }, async (context) => {
+test('a thread that is ended in the middle of a rush gives back what it was lent', async () => {
+  const client = await connect('memory://rush');
+  for (let round = 0; round < 3; round += 1) {
+    const worker = new Worker(`
+      const { parentPort } = require('node:worker_threads');
+      const { bulkhead, connect, timeout, wrap } = require('resil');
+      (async () => {
+        const client = await connect('memory://rush');
+        const guard = wrap(client.breaker('b'), bulkhead({ maxConcurrentCalls: 100 }), timeout(10_000));
+        for (let at = 0; at < 100; at += 1) await guard.call(async () => 1);
+        for (let at = 0; at < 50; at += 1) guard.call(() => new Promise(() => {})).catch(() => {});
+        parentPort.postMessage('rushing');
+      })();
+    `, { eval: true });
+    await settled(new Promise((resolve, reject) => { worker.once('message', resolve); worker.once('error', reject); }));
+    await settled(worker.terminate());
+    assert.equal(await client.breaker('b').call(async () => 'here'), 'here');
+  }
+  assert.equal((await settled(client.shutdown('5s'))).isClean, true);
+});
+
+test('a hundred thousand calls in one turn keep nothing until it ends', async () => {
+  const { code, out, err } = await run(`${SETUP}
+    const guard = wrap(client.breaker('b'), timeout(1000));
+    const used = [];
+    for (let at = 0; at < 150_000; at += 1) {
+      await guard.call(async () => 1);
+      if (at % 50_000 === 49_999) { globalThis.gc(); used.push(process.memoryUsage().heapUsed); }
+    }
+    console.log(used[2] - used[0]);
+  `, { flags: ['--expose-gc'] });
+  assert.equal(code, 0, err);
+  assert.ok(Number(out) < HEAP_GROWTH_MAX, `${out} bytes of the heap`);
+});
+
+test('a quarter of a million calls leave nothing behind', { timeout: 240_000 }, async (context) => {
   const { code, out, err } = await run(`${SETUP}
     const CALLS = 5_000;
     const retries = retry({ on: handleAll, initialBackoff: 1, budget: null, maxAttempts: 2, jitter: 'none' });
@@ -115,11 +162,16 @@ test('two hundred thousand calls leave nothing behind', { timeout: 240_000 }, as
     const idempotent = client.idempotent('i', { keep: 1000 });
     const breaker = client.breaker('b', { consecutiveFailures: 0, failureRate: 0, slowCallRate: 100, slowCallDuration: 60_000 });
     const second = timeout(1000);
+    const places = bulkhead({ maxConcurrentCalls: 3 });
+    const chain = wrap(retries, client.breaker('chain'), places, second);
     const lock = client.lock('l');
     const limiter = client.limiter('m', perSecond(1));
     const controller = new AbortController();
     const kinds = {
       breaker: () => breaker.call(async () => 1),
+      rush: () => chain.call(async () => 1),
+      outlasting: () => chain.call(() => new Promise((resolve) => setImmediate(resolve))),
+      bulkhead: () => places.call(async () => 1),
       failing: () => breaker.call(() => { throw new Error('x'); }).catch(() => {}),
       timeout: () => second.call(({ signal }) => signal.aborted),
       guards: () => timeout(1000).call(() => 1),
@@ -146,7 +198,7 @@ test('two hundred thousand calls leave nothing behind', { timeout: 240_000 }, as
   `, { flags: ['--expose-gc'], patienceMs: 220_000 });
   assert.equal(code, 0, err);
   const lines = out.trim().split('\n').map((line) => line.split(' '));
-  assert.equal(lines.length, 10);
+  assert.equal(lines.length, 13);
   for (const [name, rss, heap] of lines) {
     context.diagnostic(`${name}: ${(Number(rss) / 1024).toFixed(0)} KiB of the process, ${(Number(heap) / 1024).toFixed(0)} KiB of the heap`);
     assert.ok(Number(rss) < RSS_GROWTH_MAX, `${name} left ${rss} bytes of the process in every round`);

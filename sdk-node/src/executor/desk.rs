@@ -13,6 +13,7 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
+use resil::lock::Held;
 use resil::{CancellationToken, Failure};
 use smallvec::SmallVec;
 
@@ -24,6 +25,8 @@ use crate::thrown::Thrown;
 #[derive(Debug, Clone, Default)]
 pub struct Detail {
     pub fence: Option<u64>,
+    /// The lock it works under.
+    pub held: Option<Held>,
     /// Which attempt it is to the fleet; 0: not known.
     pub attempt: u32,
     /// Which item of a batch.

@@ -8,6 +8,7 @@
 
 pub mod desk;
 pub mod mailbox;
+pub mod news;
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -21,7 +22,7 @@ use napi::sys;
 use resil::{Error, Failure};
 
 use self::desk::{Desk, Order, Settled};
-use self::mailbox::{Letter, Mailbox};
+use self::mailbox::Mailbox;
 use crate::thrown::Thrown;
 
 /// Makes a value of JavaScript, on its thread.
@@ -79,10 +80,14 @@ const DONE: Word = 2;
 const ORDERS: Word = 3;
 /// It failed with the error of the attempt above.
 pub const FAILED: Word = 4;
-/// Run the function: the call is on its short way, under the number above. See `quick`.
+/// Run the function: the call is on its short way, under the loan above. See `quick`.
 pub const QUICK: Word = 5;
 /// It ended at once, and what with is on the tray.
 pub const TOLD: Word = 6;
+/// The same as `QUICK`, and there is leave for more calls. See `loans`.
+pub const LENT: Word = 7;
+/// End the turn and ask again.
+pub const AGAIN: Word = Word::MAX;
 
 struct Slot {
     desk: Arc<Desk>,
@@ -128,7 +133,7 @@ pub fn open(env: sys::napi_env, on_wake: sys::napi_value) -> napi::Result<()> {
 /// The thread goes away: everything it was running is dropped.
 fn close() {
     IS_OPEN.set(false);
-    crate::quick::close();
+    crate::loans::close();
     let executor = EXECUTOR.with_borrow_mut(Option::take);
     drop(executor);
 }
@@ -208,7 +213,7 @@ impl Executor {
 pub fn begin(interrupts: bool, make: impl FnOnce(Arc<Desk>) -> Running) -> napi::Result<Word> {
     let (key, desk) = with(|executor| executor.insert(Executor::desk, interrupts))?;
     let running = match catch_unwind(AssertUnwindSafe(|| make(Arc::clone(&desk)))) {
-        Ok(running) => running,
+        Ok(running) => crate::inside::around(running),
         Err(panic) => Running::Ours(Box::pin(std::future::ready(panicked(panic)))),
     };
     let code = poll_with(key, desk, running, Fits::Nothing)? & 7;
@@ -355,64 +360,5 @@ pub fn take_numbers(word: Word) -> napi::Result<Option<Numbers>> {
         let Some(Answer::Numbers(numbers)) = slot.answer else { return None };
         executor.retire(key);
         Some(numbers)
-    })
-}
-
-/// What JavaScript is to do because of the letters that came.
-pub enum News {
-    Call { key: u32, orders: Vec<Order>, answer: Option<Answer> },
-    Load { key: u32, orders: Vec<Order> },
-    Event(u32, mailbox::Event),
-    Forget(u32),
-}
-
-/// Reads all letters and polls all calls they are about.
-pub fn read_letters() -> napi::Result<Vec<News>> {
-    let letters = mailbox()?.empty();
-    let mut news = Vec::with_capacity(letters.len());
-    for letter in letters {
-        match letter {
-            Letter::Poll(key) => {
-                let word = poll(key)?;
-                if word != WAIT {
-                    let (orders, answer) = take_of(key, word)?;
-                    news.push(News::Call { key, orders, answer });
-                }
-            }
-            Letter::Orders(desk) => {
-                let orders = desk.take_orders().into_vec();
-                if orders.is_empty() {
-                    continue;
-                }
-                let key = if desk.key() == u32::MAX { register_load(&desk)? } else { desk.key() };
-                if orders.iter().any(|order| matches!(order, Order::Abort(_))) {
-                    with(|executor| executor.remove(key))?;
-                }
-                news.push(News::Load { key, orders });
-            }
-            Letter::Event(number, event) => news.push(News::Event(number, event)),
-            Letter::Forget(number) => news.push(News::Forget(number)),
-        }
-    }
-    news.extend(take_forgotten().into_iter().map(News::Forget));
-    Ok(news)
-}
-
-fn register_load(desk: &Arc<Desk>) -> napi::Result<u32> {
-    with(|executor| {
-        let (key, desk) = executor.insert(|_, _| Arc::clone(desk), false);
-        desk.set_key(key);
-        key
-    })
-}
-
-/// The same as a word says, spelled out.
-fn take_of(key: u32, word: Word) -> napi::Result<(Vec<Order>, Option<Answer>)> {
-    let id = word >> 3;
-    Ok(match word & 7 {
-        RUN => (vec![Order::Start(id, None)], None),
-        DONE => (Vec::new(), Some(Answer::Attempt(id))),
-        FAILED => (Vec::new(), Some(Answer::Failed(Failure::Inner(Thrown::of_attempt(id))))),
-        _ => take(key)?,
     })
 }

@@ -6,7 +6,7 @@ import {
   bulkhead, connect, dispatcher, fallback, handleAll, hedge, perSecond, retry, timeout, wrap,
   type Code, type Context, type Guard, type ItemResult, type LockGuard, type Loaded, type Outcome, type Transition, type Verdict,
 } from 'resil';
-import { Clock, raw, rawAt, type Reply } from 'resil/testing';
+import { Clock, Script, raw, rawAt, type Reply } from 'resil/testing';
 
 type Same<A, B> = (<T>() => T extends A ? 1 : 2) extends (<T>() => T extends B ? 1 : 2) ? true : false;
 /** Compiles only if the two types are the same. */
@@ -139,3 +139,18 @@ same<typeof reply, Reply>(true);
 same<ReturnType<typeof rawAt>, Reply>(true);
 // @ts-expect-error clients are made by connect
 new client.constructor();
+
+// A wrapped function that is told its context keeps its other arguments.
+const told = often.wrap(async (id: string, context: Context) => `${id}${context.attempt}`, { context: true });
+same<typeof told, (this: unknown, id: string) => Promise<string>>(true);
+// @ts-expect-error the context is not the caller's to give
+await told('1', {});
+// @ts-expect-error it is told, or it is not
+often.wrap(addSync, { context: 'yes' });
+
+// A script in place of a server.
+const script: Script = new Script({ clock: Clock.driven() }).answer([1, 10n, null, { a: 'b' }]).away();
+same<typeof script.asked, string[][]>(true);
+script.connect().limiter('l', perSecond(1));
+// @ts-expect-error no server would send that
+script.answer([true]);

@@ -40,6 +40,7 @@
 //! ```
 
 mod admission;
+mod admissions;
 mod batch;
 mod core;
 pub(crate) mod finish;
@@ -68,6 +69,7 @@ use resil_wire::command::Command;
 use tokio::runtime::Handle;
 
 pub use self::admission::Admission;
+pub use self::admissions::Admissions;
 use self::core::Core;
 pub use self::options::{BreakerOptions, Mode};
 use self::permit::Leave;

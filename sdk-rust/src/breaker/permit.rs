@@ -103,7 +103,7 @@ impl Permit {
 impl Core {
     /// What came of a call that was admitted here.
     #[inline]
-    fn count(self: &Arc<Self>, tag: Tag, started: Moment, report: Report) {
+    pub(super) fn count(self: &Arc<Self>, tag: Tag, started: Moment, report: Report) {
         let is_failure = match report {
             Report::Ok => false,
             Report::Fail => true,

@@ -163,6 +163,16 @@ impl Timeout {
         self.limit(operation()).await
     }
 
+    /// The two steps by hand, for who runs the call elsewhere: the time begins now.
+    pub fn begin(&self) -> Deadline {
+        Deadline(self.clock.sleep(self.after))
+    }
+
+    /// A call was not over in time, by the [`Deadline`] of this: counts it, and says so.
+    pub fn overdue(&self) -> Error {
+        self.fire(self.after)
+    }
+
     pub(crate) fn limit<T, E, Fut>(&self, inner: Fut) -> Limited<'_, Fut>
     where
         Fut: Future<Output = Result<T, Failure<E>>>,
@@ -183,6 +193,18 @@ impl Timeout {
         self.fired.increment(1);
         tracing::debug!(name: "resil.timeout", policy = &*self.name, scope = self.scope.text(), ?after, "timed out");
         Error::Timeout { after }
+    }
+}
+
+/// Until when something has to be over. Dropped, nobody waits for it any more.
+#[derive(Debug)]
+#[must_use = "it is waited for, or it was not needed"]
+pub struct Deadline(Sleep);
+
+impl Deadline {
+    /// When the time is over.
+    pub async fn passed(self) {
+        self.0.await;
     }
 }
 
@@ -247,5 +269,35 @@ where
         this.inner.set(None);
         this.timer.set(Timer::Unset);
         Poll::Ready(Err(Failure::Resil(this.timeout.fire(after))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    #[test]
+    fn a_deadline_passes_when_the_time_is_over_and_not_a_moment_before() {
+        let (clock, after) = (Clock::driven(), Duration::from_millis(20));
+        let timeout = Timeout::attempt(after).unwrap().with_clock(clock.clone());
+        let mut passed = Box::pin(timeout.begin().passed());
+        clock.advance(after - Duration::from_nanos(1));
+        assert_eq!((&mut passed).now_or_never(), None);
+        clock.advance(Duration::from_nanos(1));
+        assert_eq!((&mut passed).now_or_never(), Some(()));
+        assert_eq!(timeout.overdue(), Error::Timeout { after });
+    }
+
+    #[test]
+    fn a_deadline_that_nobody_waits_for_leaves_no_sleeper() {
+        let clock = Clock::driven();
+        let timeout = Timeout::attempt(Duration::from_secs(1)).unwrap().with_clock(clock.clone());
+        let mut passed = Box::pin(timeout.begin().passed());
+        assert_eq!((&mut passed).now_or_never(), None);
+        assert!(clock.next_wake().is_some());
+        drop(passed);
+        assert_eq!(clock.next_wake(), None);
     }
 }

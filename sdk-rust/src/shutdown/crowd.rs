@@ -43,9 +43,14 @@ pub(super) struct Crowd {
 impl Crowd {
     #[inline]
     pub fn come_in(&self) {
+        self.many_come_in(1);
+    }
+
+    #[inline]
+    pub fn many_come_in(&self, many: usize) {
         match seat() {
-            Some(seat) => count_alone(&self.seats[seat].came_in),
-            None => drop(self.standing.came_in.fetch_add(1, Ordering::SeqCst)),
+            Some(seat) => count_alone(&self.seats[seat].came_in, many),
+            None => drop(self.standing.came_in.fetch_add(many, Ordering::SeqCst)),
         }
         // What is looked at next is looked at after this was written.
         compiler_fence(Ordering::SeqCst);
@@ -53,9 +58,14 @@ impl Crowd {
 
     #[inline]
     pub fn go_out(&self) {
+        self.many_go_out(1);
+    }
+
+    #[inline]
+    pub fn many_go_out(&self, many: usize) {
         match seat() {
-            Some(seat) => count_alone(&self.seats[seat].went_out),
-            None => drop(self.standing.went_out.fetch_add(1, Ordering::SeqCst)),
+            Some(seat) => count_alone(&self.seats[seat].went_out, many),
+            None => drop(self.standing.went_out.fetch_add(many, Ordering::SeqCst)),
         }
         compiler_fence(Ordering::SeqCst);
     }
@@ -70,11 +80,11 @@ impl Crowd {
     }
 }
 
-/// One more, in a number that nobody else writes.
+/// So many more, in a number that nobody else writes.
 #[inline]
-fn count_alone(number: &AtomicUsize) {
+fn count_alone(number: &AtomicUsize, many: usize) {
     // What was done inside comes before going out.
-    number.store(number.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
+    number.store(number.load(Ordering::Relaxed).wrapping_add(many), Ordering::Release);
 }
 
 /// Seats that were given back, and how many were ever given.

@@ -186,6 +186,55 @@ impl GateState {
     }
 }
 
+/// Several calls in flight, as many as it has passes.
+#[derive(Debug)]
+#[must_use = "the calls count as in flight for as long as their passes are held"]
+pub(crate) struct OwnedPasses {
+    gate: Gate,
+    count: u32,
+}
+
+impl OwnedPasses {
+    /// None yet.
+    pub fn new(gate: &Gate) -> Self {
+        Self { gate: gate.clone(), count: 0 }
+    }
+
+    pub fn len(&self) -> u32 {
+        self.count
+    }
+
+    /// For so many calls that begin, or for none.
+    pub fn more(&mut self, calls: u32) -> u32 {
+        self.gate.0.crowd.many_come_in(calls as usize);
+        self.count += calls;
+        if self.gate.0.sign.load(Ordering::Acquire) == OPEN {
+            return calls;
+        }
+        self.less(calls);
+        0
+    }
+
+    /// Up to so many are over. How many.
+    pub fn less(&mut self, calls: u32) -> u32 {
+        let calls = calls.min(self.count);
+        self.count -= calls;
+        if calls > 0 {
+            self.gate.0.crowd.many_go_out(calls as usize);
+            if self.gate.0.sign.load(Ordering::Acquire) != OPEN {
+                self.gate.0.tell();
+            }
+        }
+        calls
+    }
+}
+
+impl Drop for OwnedPasses {
+    fn drop(&mut self) {
+        self.less(self.count);
+    }
+}
+
 /// A call in flight.
 #[derive(Debug)]
 #[must_use = "the call counts as in flight for as long as its pass is held"]
@@ -229,6 +278,38 @@ mod tests {
         assert_eq!(gate.close(), 1);
         drop(second);
         assert_eq!(gate.close(), 0);
+    }
+
+    #[test]
+    fn several_passes_are_as_many_calls_and_a_closing_gate_gives_none() {
+        let gate = Gate::default();
+        let mut passes = OwnedPasses::new(&gate);
+        assert_eq!((passes.more(5), passes.more(2)), (5, 2));
+        assert_eq!((passes.less(3), passes.len()), (3, 4));
+        assert_eq!(gate.close(), 4);
+        assert_eq!((passes.more(1), passes.len()), (0, 4));
+        assert_eq!(passes.less(9), 4);
+        assert_eq!(gate.close(), 0);
+        drop(passes);
+        assert_eq!(gate.close(), 0);
+    }
+
+    #[tokio::test]
+    async fn several_passes_empty_the_gate_when_the_last_is_given_back() {
+        let gate = Gate::default();
+        let mut passes = OwnedPasses::new(&gate);
+        passes.more(2);
+        gate.close();
+        let waiting = tokio::spawn({
+            let gate = gate.clone();
+            async move { gate.emptied().await }
+        });
+        tokio::task::yield_now().await;
+        passes.less(1);
+        tokio::task::yield_now().await;
+        assert!(!waiting.is_finished());
+        drop(passes);
+        tokio::time::timeout(std::time::Duration::from_secs(10), waiting).await.expect("it is emptied").unwrap();
     }
 
     #[tokio::test]

@@ -122,6 +122,12 @@ impl Client {
         self.inner().gate.pass_through(|| future).await
     }
 
+    /// When a shutdown drops whatever is still in flight: at its deadline, or when nothing is. For who runs calls where they
+    /// cannot be dropped.
+    pub async fn cut_off(&self) {
+        self.inner().gate.cut_off().cancelled().await;
+    }
+
     /// Whether a shutdown has begun. For readiness probes.
     pub fn is_shutting_down(&self) -> bool {
         self.inner().closing.is_cancelled()

@@ -1,0 +1,86 @@
+'use strict';
+/**
+ * Values that are loaded once for all who ask.
+ */
+const native = require('./native.js');
+const { ask, InvalidArgumentError } = require('./errors.js');
+const given = require('./arguments.js');
+const { ours } = require('./calls.js');
+const { behind } = require('./guard.js');
+const { keep, kept } = require('./kept.js');
+const { codecOf, codecs } = require('./stored.js');
+
+/** What is cached under a name, with versions or without. */
+class Loads {
+  /** `make` makes what is behind it, of its settings. */
+  constructor(name, options, make) {
+    given.text('name', name);
+    const { codec, ...settings } = given.options('options', options);
+    const json = given.settings('options', settings);
+    behind(this, { _inner: ask(() => make(json)), _name: name, _codec: codecOf(codec) });
+  }
+
+  get name() { return this._name; }
+
+  /** Asks for a value; `write` makes the bytes of what the loader brings. */
+  async _loaded(key, loader, write, options, known, begin) {
+    given.text('key', key);
+    given.func('loader', loader);
+    const signal = given.signal(given.only('options', options, known).signal);
+    const number = keep({ key, loader, write: (value) => (value === undefined || value === null ? undefined : write(value)) });
+    try {
+      return (await ours(signal, () => begin(number))) ?? undefined;
+    } finally {
+      // A load may outlive its call; the native half knows which loaders nobody can start any more.
+      for (const forgotten of native.forgotten()) kept.delete(forgotten);
+    }
+  }
+
+  async invalidate(key) {
+    given.text('key', key);
+    return ours(undefined, () => this._inner.invalidate(key));
+  }
+
+  async invalidateSoft(key) {
+    given.text('key', key);
+    return ours(undefined, () => this._inner.invalidateSoft(key));
+  }
+}
+
+class Cached extends Loads {
+  constructor(client, name, options) { super(name, options, (json) => client.cached(name, json)); }
+
+  async load(key, loader, options) {
+    const write = (value) => {
+      const bytes = this._codec.write(value);
+      if (bytes === undefined) throw new InvalidArgumentError('the loader brought something that is not JSON');
+      return bytes;
+    };
+    const begin = this._codec === codecs.json ? (number) => this._inner.getJson(key, number) : (number) => this._inner.getBytes(key, number);
+    const found = await this._loaded(key, loader, write, options, ['signal'], begin);
+    if (found === undefined) return { found: false };
+    return { found: true, value: this._codec.read(found.value), ageMs: found.ageMs ?? null, stale: found.stale };
+  }
+
+  async get(key, loader, options) {
+    return (await this.load(key, loader, options)).value;
+  }
+}
+
+class VersionedCached extends Loads {
+  constructor(client, name, options) { super(name, options, (json) => client.versioned(name, json)); }
+
+  async get(key, loader, options) {
+    const write = (brought) => {
+      const version = Buffer.alloc(8);
+      version.writeBigUInt64BE(given.counter('version', brought?.version));
+      return Buffer.concat([version, this._codec.write(brought.value) ?? Buffer.alloc(0)]);
+    };
+    const { atLeast = 0n } = given.only('options', options, ['signal', 'atLeast']);
+    const least = given.counter('atLeast', atLeast);
+    const found = await this._loaded(key, loader, write, options, ['signal', 'atLeast'], (number) => this._inner.get(key, least, number));
+    return found === undefined ? undefined : { version: found.version, value: this._codec.read(found.value) };
+  }
+}
+
+module.exports = { Cached, VersionedCached };

@@ -1,0 +1,59 @@
+'use strict';
+/**
+ * Which locks a piece of work is inside of, by its async context: asking for one of them again is granted at once.
+ *
+ * The context goes wherever the work goes, into callbacks and promises. What still runs after the lock was let go of is inside of
+ * nothing: the native half looks.
+ */
+const { AsyncLocalStorage } = require('node:async_hooks');
+const { setTimeout } = require('node:timers');
+const native = require('./native.js');
+
+/** In use only while somebody is inside, and a moment longer: it makes every promise of the process dearer. */
+const storage = new AsyncLocalStorage();
+const REST_AFTER_MS = 100;
+let insiders = 0;
+/** Somebody comes to look whether it is still in use. */
+let isWatched = false;
+const NONE = [];
+
+/** Runs `work` inside of what is `held`, natively. */
+function inside(held, work) {
+  insiders += 1;
+  try {
+    // A promise from here on: what begins when `then` is called begins once.
+    const outcome = Promise.resolve(storage.run([...(storage.getStore() ?? NONE), held], work));
+    outcome.then(leave, leave);
+    return outcome;
+  } catch (error) {
+    leave();
+    throw error;
+  }
+}
+
+function leave() {
+  insiders -= 1;
+  if (insiders > 0 || isWatched) return;
+  isWatched = true;
+  setTimeout(rest, REST_AFTER_MS).unref();
+}
+
+function rest() {
+  isWatched = false;
+  if (insiders === 0) storage.disable();
+}
+
+/** Begins a call where this is. */
+function beginHere(begin) {
+  const held = insiders === 0 ? undefined : storage.getStore();
+  if (held === undefined) return begin();
+  native.stepInside(held);
+  try {
+    return begin();
+  } finally {
+    // Of a call that was refused before it began.
+    native.stepInside(NONE);
+  }
+}
+
+module.exports = { beginHere, inside };

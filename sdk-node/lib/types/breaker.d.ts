@@ -1,0 +1,67 @@
+/** Circuit breakers. */
+import type { EventEmitter } from 'node:events';
+import type { Away, Span } from './common.js';
+import type { ErrorClass, Guard } from './guard.js';
+
+export interface BreakerOptions {
+  windowCalls?: number;
+  windowTime?: Span;
+  /** In percent; 0 is off. */
+  failureRate?: number;
+  /** Goes with `slowCallRate`. */
+  slowCallDuration?: Span;
+  slowCallRate?: number;
+  /** 0 is off. */
+  consecutiveFailures?: number;
+  minCalls?: number;
+  openFor?: Span;
+  /** Goes with `openMax`. */
+  openFactor?: number;
+  openMax?: Span;
+  probes?: number;
+  successes?: number;
+  probeLease?: Span;
+  quorum?: number;
+  ramp?: Span;
+  idle?: Span;
+  version?: number | bigint;
+  mode?: 'batched' | 'exact';
+  whenAway?: Away;
+  flushInterval?: Span;
+  batch?: number;
+  trust?: Span;
+  /** Errors that say nothing about the health of what was called. */
+  ignore?: ((error: unknown) => boolean) | ErrorClass | readonly ErrorClass[];
+}
+export type BreakerState = 'closed' | 'open' | 'half-open' | 'ramping' | 'forced-open' | 'forced-closed' | 'disabled' | 'metrics';
+export interface Transition { previous: BreakerState; new: BreakerState; generation: bigint }
+export interface BreakerSnapshot {
+  state: BreakerState; admits: boolean; retryAfterMs: number | null; generation: bigint;
+  calls: number; failures: number; slow: number; failureRatePercent: number; slowRatePercent: number; failuresInARow: number;
+  trips: number; probesOut: number; successes: number; openedAt: Date | null;
+  forced: { by: string; reason: string; since: Date; until: Date | null } | null;
+  version: bigint; config: Record<string, string>;
+}
+export interface BreakerEvents { transition: [transition: Transition] }
+export interface Breaker extends Guard {}
+export class Breaker extends EventEmitter<BreakerEvents> {
+  private constructor();
+  readonly name: string;
+  /** Where it stood when this process last heard of it; `null` before the first call. */
+  readonly lastKnownState: BreakerState | null;
+  /** The two steps by hand: may a call be made? */
+  admit(options?: { signal?: AbortSignal }): Promise<Permit>;
+  state(): Promise<BreakerSnapshot>;
+  force(state: 'open' | 'closed' | 'disabled' | 'metrics' | 'auto', options?: { for?: Span; reason?: string }): Promise<BreakerState>;
+  reset(): Promise<boolean>;
+  configure(options: Omit<BreakerOptions, 'ignore'>): Promise<boolean>;
+}
+/** Leave to make one call. Disposed of without a word, it was cancelled. */
+export class Permit implements AsyncDisposable {
+  private constructor();
+  success(): Promise<void>;
+  failure(): Promise<void>;
+  ignore(): Promise<void>;
+  cancel(): Promise<void>;
+  [Symbol.asyncDispose](): Promise<void>;
+}

@@ -1,0 +1,34 @@
+/** Values that are loaded once for all who ask. */
+import type { Away, Span } from './common.js';
+
+export interface CachedOptions {
+  ttl?: Span; negativeTtl?: Span; stale?: Span; errorTtl?: Span; retry?: Span; onError?: 'share' | 'passOn';
+  loadTimeout?: Span; lease?: Span; localTtl?: Span; localSize?: number; whenAway?: Away;
+  /** How values are kept: as JSON unless said. */
+  codec?: 'json' | 'bytes';
+}
+export type Loaded<T> =
+  | { found: true; value: T; ageMs: number | null; stale: boolean }
+  | { found: false };
+/** `null` and `undefined`: there is no such thing. */
+export type Loader<T> = (key: string, context: { readonly signal: AbortSignal }) => T | null | undefined | PromiseLike<T | null | undefined>;
+export class Cached<T> {
+  private constructor();
+  readonly name: string;
+  /** The known value, or what `loader` brings; `undefined`: there is no such thing. */
+  get<V extends T = T>(key: string, loader: Loader<V>, options?: { signal?: AbortSignal }): Promise<V | undefined>;
+  /** The same, with how old it is. */
+  load<V extends T = T>(key: string, loader: Loader<V>, options?: { signal?: AbortSignal }): Promise<Loaded<V>>;
+  /** What was loaded before is not returned to a get that begins after it. */
+  invalidate(key: string): Promise<boolean>;
+  /** The same, but it is served as stale for as long as that is allowed. */
+  invalidateSoft(key: string): Promise<boolean>;
+}
+export interface Versioned<T> { version: number | bigint; value: T }
+export class VersionedCached<T> {
+  private constructor();
+  readonly name: string;
+  get<V extends T = T>(key: string, loader: Loader<Versioned<V>>, options?: { signal?: AbortSignal; atLeast?: number | bigint }): Promise<{ version: bigint; value: V } | undefined>;
+  invalidate(key: string): Promise<boolean>;
+  invalidateSoft(key: string): Promise<boolean>;
+}

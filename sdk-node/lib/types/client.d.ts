@@ -1,0 +1,56 @@
+/** Connecting, and the handle from which everything is made. */
+import type { Breaker, BreakerOptions } from './breaker.js';
+import type { Cached, CachedOptions, VersionedCached } from './cached.js';
+import type { Clock, Span } from './common.js';
+import type { Lock, LockOptions, SharedBulkhead, SharedBulkheadOptions } from './holding.js';
+import type { Idempotent, IdempotentOptions } from './idempotent.js';
+import type { Limit, Limiter, Verdicts } from './limiter.js';
+import type { Policies, Policy, PolicyOptions } from './policies.js';
+
+export interface ConnectOptions {
+  /** Who this process is to the others. Random unless said. */
+  name?: string;
+  /** How long a command may take before the server counts as not answering. */
+  commandTimeout?: Span;
+  /** How many processes share the limits, for while the server is away. */
+  instances?: number;
+  /** How many connections may wait for locks and loads at once. */
+  waitingConnections?: number;
+  /** For tests. */
+  clock?: Clock;
+  signal?: AbortSignal;
+}
+/**
+ * `memory://`, `redis://`, `rediss://`, `redis+cluster://`, `redis+sentinel://`, `unix://`. A server that is away is no error; a
+ * wrong URL, password or certificate, and a server without the module, are.
+ */
+export function connect(url: string, options?: ConnectOptions): Promise<Client>;
+
+export type Status = 'healthy' | 'degraded' | 'unhealthy';
+export interface Health { overall: Status; policies: Record<string, Status> }
+export interface ShutdownReport {
+  drained: number; cutOff: number; released: string[]; unreleased: { name: string; reason: string }[]; stragglers: number; isClean: boolean;
+}
+
+export class Client implements AsyncDisposable {
+  private constructor();
+  limiter(name: string, limit: Limit): Limiter;
+  breaker(name: string, options?: BreakerOptions): Breaker;
+  lock(name: string, options?: LockOptions): Lock;
+  sharedBulkhead(name: string, options: number | SharedBulkheadOptions): SharedBulkhead;
+  idempotent(name: string, options?: IdempotentOptions): Idempotent;
+  cached(name: string, options: CachedOptions & { codec: 'bytes' }): Cached<Uint8Array>;
+  cached<T = unknown>(name: string, options?: CachedOptions): Cached<T>;
+  /** Values that carry versions, so that a source that lags behind replaces nothing newer. */
+  versioned<T = unknown>(name: string, options?: CachedOptions): VersionedCached<T>;
+  policy(name: string, settings: PolicyOptions): Policy;
+  /** Policies by name: settings, the text of a JSON or YAML file, or its path. */
+  policies(file: string | URL | { version: 1; defaults?: PolicyOptions; policies: Record<string, PolicyOptions> }): Policies;
+  /** Takes `cost` cells from every limit, or from none. */
+  checkAll(limits: Iterable<readonly [Limiter, string]>, cost?: number, options?: { signal?: AbortSignal }): Promise<Verdicts>;
+  health(): Health;
+  readonly isShuttingDown: boolean;
+  /** Takes no new calls, waits at most so long for those in flight, gives back what is held, closes the connections. */
+  shutdown(deadline?: Span): Promise<ShutdownReport>;
+  [Symbol.asyncDispose](): Promise<void>;
+}

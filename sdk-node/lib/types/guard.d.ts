@@ -1,0 +1,67 @@
+/** Functions through policies: what every policy has. */
+import type { Span } from './common.js';
+
+/** What a function is told when it is called through a policy. */
+export interface Context {
+  /** Aborted when nobody waits for this attempt any more: it timed out, another was faster, the caller gave up. */
+  readonly signal: AbortSignal;
+  /** 1 the first time. */
+  readonly attempt: number;
+  /** Of a lock around it: the number to send along with each write. */
+  readonly fence: bigint | undefined;
+}
+
+/** What is particular to one call. */
+export interface CallOptions {
+  /** Aborted, the call is given up: what is running is aborted, what is held is given back, and it is a `CancelledError`. */
+  signal?: AbortSignal | undefined;
+  /** Whose rate limit: a user, a tenant. The name of the limiter or policy unless said. */
+  key?: string | undefined;
+  /** How many cells of the rate limit. One unless said. */
+  cost?: number | undefined;
+  /** Which partition of a local bulkhead. */
+  partition?: string | undefined;
+  /** In place of the policy's. Whole policies only. */
+  attemptTimeout?: Span | undefined;
+  totalTimeout?: Span | undefined;
+}
+
+/** Not there at run time: by which the compiler knows what a guard may answer in place of a failure. */
+declare const ALT: unique symbol;
+
+/** Whatever a function can be called through. `Alt` is what it may answer in place of a failure. */
+export interface Guard<Alt = never> {
+  readonly [ALT]?: () => Alt;
+  /** Calls `fn` through it. */
+  call<T>(fn: (context: Context) => T, options?: CallOptions): Promise<Awaited<T> | Alt>;
+  /** A function like `fn`, every call of which goes through it. Arguments, `this` and the result keep their types. */
+  wrap<This, Args extends unknown[], R>(
+    fn: (this: This, ...args: Args) => R, options?: CallOptions,
+  ): (this: This, ...args: Args) => Promise<Awaited<R> | Alt>;
+  /** The same, and `fn` is told the context as one more argument, the last. */
+  wrap<This, Args extends unknown[], R>(
+    fn: (this: This, ...argsAndContext: [...Args, Context]) => R, options: CallOptions & { context: true },
+  ): (this: This, ...args: Args) => Promise<Awaited<R> | Alt>;
+}
+
+/** What a guard may answer in place of a failure. */
+export type AltOf<G> = G extends { readonly [ALT]?: () => infer Alt } ? Alt : never;
+
+/** Guards around each other, outermost first. With a function last: that function, through them. */
+export function wrap<G extends readonly [Guard<any>, ...Guard<any>[]]>(...guards: G): Guard<AltOf<G[number]>>;
+export function wrap<This, Args extends unknown[], R, G extends readonly [Guard<any>, ...Guard<any>[]]>(
+  ...guardsAndFunction: [...G, (this: This, ...args: Args) => R]
+): (this: This, ...args: Args) => Promise<Awaited<R> | AltOf<G[number]>>;
+
+/**
+ * What an error means: `true` it may go away, a number it may go away after so many milliseconds, `false` it will not,
+ * `'ignore'` it says nothing about the health of what was called (not found, a bad request).
+ */
+export type Meaning = boolean | number | 'ignore';
+/** Which errors are worth another attempt: a function, one class, or several. Resil's own are judged by Resil. */
+export type On = ((error: unknown) => Meaning) | ErrorClass | readonly ErrorClass[];
+export type ErrorClass = abstract new (...args: any[]) => unknown;
+/** Every error may go away. Only for calls that may be made twice. */
+export const handleAll: (error: unknown) => true;
+/** None does; what Resil itself says is still judged as usual. */
+export const handleNone: (error: unknown) => false;

@@ -1,0 +1,82 @@
+/** Locks, shared bulkheads, and what is held of them. */
+import type { EventEmitter } from 'node:events';
+import type { Span } from './common.js';
+import type { LockLostError } from './errors.js';
+import type { Guard } from './guard.js';
+
+export interface LockOptions {
+  lease?: Span;
+  /** How long `acquire` waits; 0 is once. */
+  wait?: Span;
+  /** As one of many readers. */
+  shared?: boolean;
+  meta?: string;
+  bound?: boolean;
+  watchdog?: boolean;
+  replicas?: number;
+  whenAway?: 'open' | 'closed';
+  keepRunningWhenLost?: boolean;
+}
+export interface WaitOptions {
+  /** How long to wait, in place of the lock's own. `'forever'`: until it is had. */
+  wait?: Span | 'forever';
+  signal?: AbortSignal;
+}
+export interface HoldingEvents { lost: [error: LockLostError] }
+/** What is held. Keep it while it is needed: one that nobody has any more is given back when it is collected. */
+export class Holding extends EventEmitter<HoldingEvents> implements AsyncDisposable {
+  protected constructor();
+  /** Aborted when it is lost; the reason is a `LockLostError`. */
+  readonly signal: AbortSignal;
+  readonly isHeld: boolean;
+  readonly remainingMs: number;
+  readonly owner: string;
+  readonly name: string;
+  /** Let through without the server, because it was away: nothing protects it. */
+  readonly isUnprotected: boolean;
+  /** Throws a `LockLostError` if it is not held any more. */
+  ensure(): void;
+  [Symbol.asyncDispose](): Promise<void>;
+}
+export class LockGuard extends Holding {
+  /** The number to send along with each write. `null` if the server was away. */
+  readonly fence: bigint | null;
+  extend(lease: Span): Promise<void>;
+  /** Asks the server whether it is held. */
+  check(): Promise<boolean>;
+  /** Lets go. A `LockLostError` if it had been lost before. */
+  release(): Promise<{ heldMs: number }>;
+}
+export class BulkheadGuard extends Holding {
+  leave(): Promise<{ heldMs: number }>;
+}
+export interface Holder { owner: string; fence: bigint; heldMs: number; remainingMs: number; mode: 'exclusive' | 'shared'; meta: string | null; isBound: boolean }
+export interface Waiter { owner: string; mode: 'exclusive' | 'shared' | null; priority: number | null; waitedMs: number }
+export interface HoldingInfo { holders: Holder[]; holdersTotal: number; waiters: Waiter[]; waitersTotal: number; lastFence: bigint }
+/**
+ * Calls through it run while the lock is held. Their `signal` is aborted when it is lost, and the answer is a `LockLostError`.
+ * Whoever asks for it again from inside of such a call, by its async context and the same client, is granted it at once.
+ */
+export interface Lock extends Guard {}
+export class Lock {
+  private constructor();
+  readonly name: string;
+  acquire(options?: WaitOptions): Promise<LockGuard>;
+  /** Asks once, and does not wait. */
+  tryAcquire(options?: { signal?: AbortSignal }): Promise<LockGuard>;
+  info(): Promise<HoldingInfo>;
+  /** Takes it from whoever holds it. How many did. */
+  break(actor?: string, reason?: string): Promise<number>;
+  check(owner: string, fence?: number | bigint): Promise<boolean>;
+}
+export interface SharedBulkheadOptions {
+  max: number; queue?: number; wait?: Span; priority?: number; lease?: Span; bound?: boolean; whenAway?: 'open' | 'closed';
+}
+export interface SharedBulkhead extends Guard {}
+export class SharedBulkhead {
+  private constructor();
+  readonly name: string;
+  enter(options?: { wait?: Span; signal?: AbortSignal }): Promise<BulkheadGuard>;
+  tryEnter(options?: { signal?: AbortSignal }): Promise<BulkheadGuard>;
+  info(): Promise<HoldingInfo>;
+}
