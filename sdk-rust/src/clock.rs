@@ -103,7 +103,7 @@ impl Clock {
 
     pub fn sleep(&self, span: Duration) -> Sleep {
         match &self.0 {
-            None if Handle::try_current().is_err() => Sleep(Outside::sleep(span)),
+            None if !is_in_a_runtime() => Sleep(Outside::sleep(span)),
             None => Sleep(Kind::System(Box::pin(tokio::time::sleep(span)))),
             Some(driven) => {
                 let until = driven.wheel.lock().now.saturating_add(span);
@@ -114,7 +114,7 @@ impl Clock {
 
     /// Whether it is the machine's, which tokio's own timers follow, and those can be used here.
     pub(crate) fn is_system(&self) -> bool {
-        self.0.is_none() && Handle::try_current().is_ok()
+        self.0.is_none() && is_in_a_runtime()
     }
 
     /// Drives the clock on; whoever slept until then wakes. Does nothing to the machine's.
@@ -134,6 +134,11 @@ impl Clock {
     pub fn next_wake(&self) -> Option<Moment> {
         self.0.as_ref()?.wheel.lock().sleepers.keys().next().map(|(at, _)| *at)
     }
+}
+
+/// Whoever is a task is in one; only others have to ask for it, which takes longer.
+fn is_in_a_runtime() -> bool {
+    tokio::task::try_id().is_some() || Handle::try_current().is_ok()
 }
 
 /// See [`Clock::sleep`].

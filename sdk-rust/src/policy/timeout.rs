@@ -256,7 +256,10 @@ where
         }
         let is_over = match this.timer.as_mut().project() {
             TimerProjection::Unset => false,
-            // Unconstrained: a call that uses up its task's budget at every poll must not keep the timer from firing.
+            // A call that uses up its task's budget at every poll must not keep the timer from firing.
+            TimerProjection::System { sleep } if tokio::task::coop::has_budget_remaining() => {
+                sleep.poll(context).is_ready()
+            }
             TimerProjection::System { sleep } => {
                 Pin::new(&mut tokio::task::unconstrained(sleep)).poll(context).is_ready()
             }

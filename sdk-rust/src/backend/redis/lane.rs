@@ -16,6 +16,10 @@
 //! # One packet for many
 //! A task that is woken by a question is the next to run, so it would send every question alone. If others are on their
 //! way it lets those run first that can, once: they may have questions, too. Whoever is alone is sent at once.
+//!
+//! # Nobody stands still
+//! Whoever is answered usually asks again. If all were answered before anything is sent, the server would wait while they run,
+//! and they would all wait for the server afterwards. So some are answered, what they ask is sent, and then the next.
 
 mod room;
 mod stream;
