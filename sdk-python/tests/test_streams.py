@@ -21,26 +21,36 @@ async def counted(most: int) -> AsyncIterator[int]:
 
 def test_results_are_in_the_order_of_the_items_or_of_completion(run: Any) -> None:
     async def main() -> None:
-        last_is_done = asyncio.Event()
-
-        async def backwards(number: int) -> int:
-            if number == 2:
-                last_is_done.set()
-            await last_is_done.wait()
-            for _ in range(20 * (2 - number)):
-                await asyncio.sleep(0)
-            return number
-
         few = resil.Dispatcher(3)
-        for items in (range(3), counted(3)):
-            last_is_done.clear()
-            assert [result.unwrap() async for result in few.stream(items, backwards)] == [0, 1, 2]
-        for items in (range(3), counted(3)):
-            last_is_done.clear()
-            assert [result.unwrap() async for result in few.stream_unordered(items, backwards)] == [2, 1, 0]
-        last_is_done.clear()
-        pairs = await few.run_unordered(range(3), backwards)
-        assert [(number, result.unwrap()) for number, result in pairs] == [(2, 2), (1, 1), (0, 0)]
+        for items in (lambda: range(3), lambda: counted(3)):
+            passed = [asyncio.Event() for _ in range(4)]
+
+            async def backwards(number: int) -> int:
+                """The last is done first: each waits for the one behind it."""
+                if number < 2:
+                    await passed[number + 1].wait()
+                return number
+
+            async def backwards_by_itself(number: int) -> int:
+                await backwards(number)
+                # Longer than it takes that the one before was seen to be done.
+                await asyncio.sleep(0.2 if number < 2 else 0)
+                passed[number].set()
+                return number
+
+            ordered = [result.unwrap() async for result in few.stream(items(), backwards_by_itself)]
+            assert ordered == [0, 1, 2]
+            for event in passed:
+                event.clear()
+            pairs = await few.run_unordered(range(3), backwards_by_itself)
+            assert [(number, result.unwrap()) for number, result in pairs] == [(2, 2), (1, 1), (0, 0)]
+            for event in passed:
+                event.clear()
+            seen = []
+            async for result in few.stream_unordered(items(), backwards):
+                seen.append(result.unwrap())
+                passed[seen[-1]].set()
+            assert seen == [2, 1, 0]
 
     run(main())
 
