@@ -2,7 +2,7 @@
 //!
 //! A limit asks for thousands of keys that begin alike: `resil:limit:<name>:{`. That part is hashed once, when the limit is
 //! made, and a call hashes and compares only what differs, without writing the two together. So whoever hashes a whole name
-//! hashes it in the same parts: up to the first `{`, then the rest without its last byte (which in our names is the `}`).
+//! hashes it in the same parts: up to the first `{`, then the rest without the `}` at its end.
 
 use std::fmt;
 use std::hash::{BuildHasher, Hash, Hasher};
@@ -35,7 +35,7 @@ fn write(name: &[u8], hasher: &mut impl Hasher) {
     let inside = name.iter().position(|byte| *byte == b'{').map_or(0, |brace| brace + 1);
     let (before, rest) = name.split_at(inside);
     hasher.write(before);
-    hasher.write(rest.split_last().map_or(rest, |(_, inside)| inside));
+    hasher.write(rest.strip_suffix(b"}").unwrap_or(rest));
 }
 
 /// The hash of a whole name.
@@ -90,6 +90,16 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn names_that_differ_in_their_last_byte_alone_do_not_meet() {
+        let state = RandomState::default();
+        let mut hashes: Vec<u64> = (b'0'..=b'z').map(|last| hash(&[b"user:", &[last][..]].concat(), &state)).collect();
+        let names = hashes.len();
+        hashes.sort_unstable();
+        hashes.dedup();
+        assert_eq!(hashes.len(), names);
+    }
 
     proptest! {
         #[test]
