@@ -131,7 +131,7 @@ fn name_of((tag, key): (u16, Box<[u8]>)) -> Name {
 /// Sets the timer for whatever comes next.
 pub fn plan() {
     let next = DESK.with_borrow(|desk| desk.wakes.first());
-    if let Some(next) = next.into_iter().chain(sessions::next_due()).min() {
+    if let Some(next) = next.into_iter().chain(sessions::next_due()).chain(parked::listens_until()).min() {
         set_timer(next);
     }
 }
@@ -172,6 +172,7 @@ extern "C" fn on_timer(ctx: *mut raw::RedisModuleCtx, _data: *mut c_void) {
 /// Does what is due. Returns after what time it wants to be called again at the latest, if it does.
 fn run(ctx: *mut raw::RedisModuleCtx) -> Option<Span> {
     let now = clock::now();
+    parked::stop_listening(now);
     if is_replica(ctx) {
         DESK.with_borrow_mut(|desk| desk.chores.clear());
         return None;

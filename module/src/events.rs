@@ -89,7 +89,10 @@ fn look_at(ctx: *mut raw::RedisModuleCtx, key: &Key<'_>, name: *mut raw::RedisMo
     }
 }
 
-/// Starts or stops listening to the server's sleep: it sleeps often, so this is asked for only when it matters.
+/// Starts or stops listening to the server's sleep: it sleeps often, so this is asked for only while it matters.
+///
+/// Never called from a callback of an event. The server frees a subscription the moment it ends, also in the middle of the
+/// loop that calls the subscribers, and reads it again when the callback returns.
 pub fn hear_of_sleep(listen: bool) {
     let event = raw::RedisModuleEvent { id: raw::REDISMODULE_EVENT_EVENTLOOP, dataver: 1 };
     let callback: raw::RedisModuleEventCallback = if listen { Some(on_event) } else { None };

@@ -20,6 +20,7 @@ use std::ptr::null_mut;
 use redis_module::raw;
 use resil_core::queue::WaiterId;
 use resil_core::session::ClientId;
+use resil_core::{Instant, Span};
 use resil_wire::reply::Sink;
 
 use crate::call::{Call, ReplySink};
@@ -27,7 +28,7 @@ use crate::chores::{self, Chore};
 use crate::edge::{OK, api, guard};
 use crate::info::counters;
 use crate::lines::{self, Name};
-use crate::{clients, config, events, room};
+use crate::{clients, clock, config, events, room};
 
 type Write = dyn FnOnce(&mut dyn Sink);
 
@@ -78,6 +79,8 @@ struct Room {
     closing: ClientId,
     /// Called back, but the server has not slept since.
     telling: HashMap<ClientId, Granted>,
+    /// Until when the server's sleep is listened to at least.
+    listening_until: Option<Instant>,
     /// Who was answered last with a large reply, and what of those replies is not yet on its way.
     slice: Vec<ClientId>,
     slice_bytes: usize,
@@ -229,7 +232,7 @@ extern "C" fn tell(ctx: *mut raw::RedisModuleCtx, _argv: *mut *mut raw::RedisMod
             true
         });
         if telling {
-            events::hear_of_sleep(true);
+            listen();
         }
         write(ctx, told.and_then(Option::take));
     });
@@ -342,8 +345,40 @@ pub fn is_telling() -> bool {
     ROOM.with_borrow(|room| !room.telling.is_empty() || !room.answered.is_empty())
 }
 
-/// The server has slept: whatever was to be told has been handed to the sockets.
+/// The server has slept: all replies have been handed to the sockets. Called by the event itself, so the subscription
+/// stays; a timer ends it.
 pub fn slept() {
     ROOM.with_borrow_mut(|room| room.telling.clear());
-    events::hear_of_sleep(false);
+}
+
+/// How long the subscription to the server's sleep outlives the last grant that a waiter was told. It costs some hundred
+/// instructions for each turn of the server's loop, and subscribing anew for every grant would cost as much.
+const LINGER: Span = Span::from_secs(1);
+
+/// A grant is being told: the server's next sleep matters.
+fn listen() {
+    let is_new = ROOM.with_borrow_mut(|room| room.listening_until.replace(clock::now().plus(LINGER)).is_none());
+    if is_new {
+        events::hear_of_sleep(true);
+        chores::plan();
+    }
+}
+
+/// When the subscription may end, if there is one.
+pub fn listens_until() -> Option<Instant> {
+    ROOM.with_borrow(|room| room.listening_until)
+}
+
+/// Ends the subscription if no grant was told of late. Only for the timer: the event's own callback must not do it.
+pub fn stop_listening(now: Instant) {
+    let over = ROOM.with_borrow_mut(|room| {
+        let over = room.telling.is_empty() && room.listening_until.is_some_and(|until| until <= now);
+        if over {
+            room.listening_until = None;
+        }
+        over
+    });
+    if over {
+        events::hear_of_sleep(false);
+    }
 }
