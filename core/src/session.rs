@@ -31,7 +31,7 @@ pub struct Binding {
     pub grace: Span,
 }
 
-/// A holding: the key it is in, and its fence.
+/// A holding: the key it is in, and its fence. `db` is whatever number stays with a key: sessions only compare it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
     pub db: i32,
@@ -80,6 +80,15 @@ pub struct Closed<K = Kind> {
     pub place: Place,
     pub kind: K,
     pub grace: Span,
+    /// When it closed.
+    pub at: Instant,
+}
+
+/// A connection that has closed, and what hung on it: taken apart one by one, because it can be a lot.
+#[derive(Debug, Clone)]
+struct Closing {
+    client: ClientId,
+    session: Session,
 }
 
 /// `K` is which machine a place belongs to; sessions only pass it on.
@@ -88,17 +97,25 @@ pub struct Sessions<K = Kind> {
     sessions: BTreeMap<ClientId, Session>,
     bound: BTreeMap<Place, Bound<K>>,
     by_due: BTreeSet<(Instant, Place)>,
+    closing: VecDeque<Closing>,
+    closed_at: BTreeMap<ClientId, Instant>,
 }
 
 impl<K> Default for Sessions<K> {
     fn default() -> Self {
-        Self { sessions: BTreeMap::new(), bound: BTreeMap::new(), by_due: BTreeSet::new() }
+        Self {
+            sessions: BTreeMap::new(),
+            bound: BTreeMap::new(),
+            by_due: BTreeSet::new(),
+            closing: VecDeque::new(),
+            closed_at: BTreeMap::new(),
+        }
     }
 }
 
 impl<K: Copy> Sessions<K> {
     pub fn is_empty(&self) -> bool {
-        self.sessions.is_empty()
+        self.sessions.is_empty() && self.closing.is_empty()
     }
 
     /// Connections that something hangs on, or that have not been told of a loss yet.
@@ -141,6 +158,9 @@ impl<K: Copy> Sessions<K> {
     /// A bound holding is lost; its connection will be told by its next heartbeat. False if it was not bound.
     pub fn lose(&mut self, place: &Place, reason: Reason) -> bool {
         let Some(client) = self.unbind(place) else { return false };
+        if self.closed_at.contains_key(&client) {
+            return false;
+        }
         let losses = &mut self.sessions.entry(client).or_default().losses;
         if losses.len() == LOSSES_REMEMBERED {
             losses.pop_front();
@@ -150,17 +170,17 @@ impl<K: Copy> Sessions<K> {
     }
 
     pub fn is_bound(&self, place: &Place) -> bool {
-        self.bound.contains_key(place)
+        self.lives(place).is_some()
     }
 
     /// The grace of a holding, if it is bound.
     pub fn grace(&self, place: &Place) -> Option<Span> {
-        self.bound.get(place).map(|bound| bound.grace)
+        self.lives(place).map(|bound| bound.grace)
     }
 
     /// How a holding is bound, if it is.
     pub fn bound_as(&self, place: &Place) -> Option<Due<K>> {
-        let Bound { client, kind, lease, .. } = self.bound.get(place)?;
+        let Bound { client, kind, lease, .. } = self.lives(place)?;
         Some(Due { place: place.clone(), kind: *kind, client: *client, lease: *lease })
     }
 
@@ -203,17 +223,60 @@ impl<K: Copy> Sessions<K> {
         (bound, losses)
     }
 
-    /// The connection is gone; what hung on it comes back, to be ended or cut to its grace.
-    pub fn close(&mut self, client: ClientId) -> Vec<Closed<K>> {
-        let Some(session) = self.sessions.remove(&client) else { return Vec::new() };
-        let mut closed = Vec::with_capacity(session.places.len());
-        for place in session.places {
-            if let Some(Bound { kind, due, grace, .. }) = self.bound.remove(&place) {
-                self.by_due.remove(&(due, place.clone()));
-                closed.push(Closed { place, kind, grace });
+    /// A holding that hangs on a connection which has not closed.
+    fn lives(&self, place: &Place) -> Option<&Bound<K>> {
+        self.bound.get(place).filter(|bound| !self.closed_at.contains_key(&bound.client))
+    }
+
+    /// The connection closed at `at`. What hung on it is taken by [`Self::take_closed`] and [`Self::closed_in`].
+    pub fn close(&mut self, client: ClientId, at: Instant) {
+        if let Some(session) = self.sessions.remove(&client) {
+            self.closed_at.insert(client, at);
+            self.closing.push_back(Closing { client, session });
+        }
+    }
+
+    /// True while something hangs on a connection that has closed.
+    pub fn is_closing(&self) -> bool {
+        !self.closing.is_empty()
+    }
+
+    /// Takes a holding whose connection has closed, to be ended or cut to its grace.
+    pub fn take_closed(&mut self) -> Option<Closed<K>> {
+        loop {
+            let Closing { client, session } = self.closing.front_mut()?;
+            let client = *client;
+            session.by_lease.pop_first();
+            match session.places.pop_first() {
+                Some(place) => {
+                    if let Some(closed) = self.take_if_of(&place, client) {
+                        return Some(closed);
+                    }
+                }
+                None => {
+                    self.closing.pop_front();
+                    self.closed_at.remove(&client);
+                }
             }
         }
-        closed
+    }
+
+    /// Takes what hung on closed connections under `(db, key)`.
+    pub fn closed_in(&mut self, db: i32, key: &[u8]) -> Vec<Closed<K>> {
+        let from = Place { db, key: key.into(), fence: 0 };
+        let here = self.bound.range(from..).take_while(|(place, _)| place.db == db && *place.key == *key);
+        let closed = here.filter(|(_, bound)| self.closed_at.contains_key(&bound.client));
+        let closed: Vec<(Place, ClientId)> = closed.map(|(place, bound)| (place.clone(), bound.client)).collect();
+        closed.into_iter().filter_map(|(place, client)| self.take_if_of(&place, client)).collect()
+    }
+
+    /// Takes a holding if it still hangs on this connection, which has closed.
+    fn take_if_of(&mut self, place: &Place, client: ClientId) -> Option<Closed<K>> {
+        let at = *self.closed_at.get(&client)?;
+        self.bound.get(place).filter(|bound| bound.client == client)?;
+        let Bound { kind, due, grace, .. } = self.bound.remove(place)?;
+        self.by_due.remove(&(due, place.clone()));
+        Some(Closed { place: place.clone(), kind, grace, at })
     }
 
     /// What hung on whom under `(db, key)`: the key is gone.
@@ -232,12 +295,14 @@ impl<K: Copy> Sessions<K> {
         self.by_due.first().map(|(due, _)| *due)
     }
 
-    /// Everything to be looked at by now; each is due again a third of its lease later.
-    pub fn take_due(&mut self, now: Instant) -> Vec<Due<K>> {
+    /// Up to `most` of what is to be looked at by now; each is due again a third of its lease later.
+    pub fn take_due(&mut self, now: Instant, most: usize) -> Vec<Due<K>> {
         let mut all = Vec::new();
-        while let Some((at, place)) = self.by_due.first().filter(|(at, _)| *at <= now).cloned() {
+        while all.len() < most
+            && let Some((at, place)) = self.by_due.first().filter(|(at, _)| *at <= now).cloned()
+        {
             self.by_due.remove(&(at, place.clone()));
-            if let Some(bound) = self.bound.get_mut(&place) {
+            if let Some(bound) = self.bound.get_mut(&place).filter(|bound| !self.closed_at.contains_key(&bound.client)) {
                 bound.due = now.plus(bound.lease.third());
                 self.by_due.insert((bound.due, place.clone()));
                 all.push(Due { place, kind: bound.kind, client: bound.client, lease: bound.lease });
@@ -255,27 +320,6 @@ impl<K: Copy> Sessions<K> {
         }
         for session in self.sessions.values_mut() {
             session.heard = session.heard.map(|heard| heard.min(now));
-        }
-    }
-
-    /// The databases `a` and `b` changed places.
-    pub fn swap_databases(&mut self, a: i32, b: i32) {
-        let swapped = |db: i32| {
-            if db == a {
-                b
-            } else if db == b {
-                a
-            } else {
-                db
-            }
-        };
-        let moved = |place: Place| Place { db: swapped(place.db), ..place };
-        self.bound = core::mem::take(&mut self.bound).into_iter().map(|(place, bound)| (moved(place), bound)).collect();
-        self.by_due = core::mem::take(&mut self.by_due).into_iter().map(|(due, place)| (due, moved(place))).collect();
-        for session in self.sessions.values_mut() {
-            session.places = core::mem::take(&mut session.places).into_iter().map(moved).collect();
-            let by_lease = core::mem::take(&mut session.by_lease);
-            session.by_lease = by_lease.into_iter().map(|(lease, place)| (lease, moved(place))).collect();
         }
     }
 

@@ -1,27 +1,35 @@
 //! What the module does without being asked: the one timer, and what waits for it.
 //!
-//! - **Wakes**: instants at which a key wants to be looked at: a lease ends, somebody's patience ends.
+//! - **Timers**: instants at which a key wants to be looked at: a lease ends, somebody's patience ends.
 //! - **Chores**: what an event left to do. Events come in the middle of other work (a client is freed, a key is deleted),
-//!   where nothing may be written, so they only leave a note here.
-//! - **Renewals** of bound leases, the **search** for locks after a load, the watch over **slots** in a cluster.
+//!   where nothing may be written, so they only leave a note here. *Endings* are made before the next command sees the key.
+//! - What hung on connections that **closed**, keys that are **gone** with their holders, **renewals** of bound leases, the
+//!   **search** for locks after a load, the watch over **slots** in a cluster.
+//!
+//! All of it is done in slices: a few of each in turn, until the slice's time is used up; then the server has its turn, and
+//! the timer comes back. So no number of keys, holders or waiters holds the server for longer than a slice.
 //!
 //! Keys are named by database and bytes, and read again when their turn comes. Nothing is written on a replica, while
 //! loading, or while the server asks not to write to its replicas; chores then stay where they are.
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::ffi::{c_int, c_void};
-use std::ptr::null_mut;
+use std::ptr::{NonNull, null_mut};
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
 
 use redis_module::raw;
 use resil_core::limits::CLOCK_JITTER;
 use resil_core::lock::Reason;
-use resil_core::wakes::Wakes;
 use resil_core::{Instant, Span};
 
 use crate::edge::{api, guard};
 use crate::lines::{self, Name};
-use crate::machine::{Kind, Machine};
+use crate::machine::Machine;
+use crate::datatype::waited::Waited;
+use crate::timers::{self, Taken};
 use crate::{clock, cluster, fences, parked, room, search, sessions};
 
 /// What is left to do with a key.
@@ -37,9 +45,12 @@ pub enum Chore {
     Cut { fence: u64, grace: Span, at: Instant },
     /// A grant could not be told.
     TakeBack(u64),
-    /// The key left with this holder in it.
-    Lost { owner: Box<[u8]>, fence: u64, reason: Reason },
+    /// A holder lost the key, or left with it, at `at`.
+    Lost { owner: Box<[u8]>, fence: u64, reason: Reason, at: Instant, details: Details },
 }
+
+/// Further fields of an announcement, shared by all that come from one command.
+pub type Details = Option<Rc<[(Box<str>, Box<[u8]>)]>>;
 
 impl Chore {
     fn is_ending(&self) -> bool {
@@ -51,12 +62,18 @@ impl Chore {
 const PAUSE: Span = Span::from_ms(10);
 const CLUSTER_PAUSE: Span = Span::from_ms(100);
 
-/// Keys looked at in one go, before the server gets its turn again.
-const SLICE: usize = 1_000;
+/// How long a slice takes at most, and how many of each sort are done before the next sort has its turn.
+const SLICE: Duration = Duration::from_micros(1_500);
+const BATCH: usize = 8;
+
+/// More endings than this in one step are announced by the timer.
+pub const MANY: usize = 64;
 
 struct Desk {
     chores: VecDeque<(Name, Chore)>,
-    wakes: Wakes,
+    endings: HashMap<Name, Vec<Chore>>,
+    /// The names of `endings` in the order they came; some are no longer there.
+    ending_names: VecDeque<Name>,
     timer: Option<(raw::RedisModuleTimerID, Instant)>,
     /// When the clock was last looked at.
     seen: Instant,
@@ -64,9 +81,13 @@ struct Desk {
 
 impl Default for Desk {
     fn default() -> Self {
-        Self { chores: VecDeque::new(), wakes: Wakes::default(), timer: None, seen: Instant::EPOCH }
+        let (chores, endings, ending_names) = (VecDeque::new(), HashMap::new(), VecDeque::new());
+        Self { chores, endings, ending_names, timer: None, seen: Instant::EPOCH }
     }
 }
+
+/// Whether the server is a replica, as far as events told.
+static REPLICA: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
     static DESK: RefCell<Desk> = RefCell::new(Desk::default());
@@ -77,6 +98,7 @@ thread_local! {
 pub fn start(ctx: *mut raw::RedisModuleCtx) {
     // SAFETY: called while loading; kept for as long as the process lives.
     CONTEXT.set(unsafe { api!(RedisModule_GetDetachedThreadSafeContext)(ctx) });
+    REPLICA.store(is_replica(ctx), Relaxed);
 }
 
 pub fn context() -> *mut raw::RedisModuleCtx {
@@ -85,54 +107,63 @@ pub fn context() -> *mut raw::RedisModuleCtx {
 
 /// Leaves something to be done as soon as something may be written.
 pub fn add(name: Name, chore: Chore) {
-    DESK.with_borrow_mut(|desk| desk.chores.push_back((name, chore)));
-    set_timer(clock::now());
+    DESK.with_borrow_mut(|desk| desk.add(name, chore));
+    plan_soon();
+}
+
+impl Desk {
+    fn add(&mut self, name: Name, chore: Chore) {
+        if chore.is_ending() {
+            self.ending_names.push_back(name.clone());
+            self.endings.entry(name).or_default().push(chore);
+        } else {
+            self.chores.push_back((name, chore));
+        }
+    }
+
+    fn next_ending(&mut self) -> Option<(Name, Chore)> {
+        loop {
+            let name = self.ending_names.pop_front()?;
+            if let Some(chores) = self.endings.get_mut(&name) {
+                let chore = chores.remove(0);
+                if chores.is_empty() {
+                    self.endings.remove(&name);
+                }
+                return Some((name, chore));
+            }
+        }
+    }
+
+    fn is_idle(&self) -> bool {
+        self.chores.is_empty() && self.endings.is_empty()
+    }
 }
 
 /// The key wants to be looked at, at `at`.
-pub fn wake(at: Instant, kind: Kind, db: i32, key: &[u8]) {
-    DESK.with_borrow_mut(|desk| desk.wakes.add(at, tag(kind, db), key));
+pub fn plan_at(at: Instant) {
     set_timer(at);
 }
 
 /// Endings that are still to be made in this key, in their order: they come before whatever is asked of it now.
 pub fn take_endings(name: &Name) -> Vec<Chore> {
-    DESK.with_borrow_mut(|desk| {
-        if !desk.chores.iter().any(|(of, chore)| of == name && chore.is_ending()) {
-            return Vec::new();
-        }
-        let (mine, others) =
-            std::mem::take(&mut desk.chores).into_iter().partition(|(of, chore)| of == name && chore.is_ending());
-        desk.chores = others;
-        let mine: VecDeque<(Name, Chore)> = mine;
-        mine.into_iter().map(|(_, chore)| chore).collect()
-    })
+    let mut endings = sessions::closed_in(name);
+    endings.extend(DESK.with_borrow_mut(|desk| desk.endings.remove(name)).into_iter().flatten());
+    endings
 }
 
-/// True if nothing waits to be done: asked by every command.
-pub fn is_idle() -> bool {
-    DESK.with_borrow(|desk| desk.chores.is_empty())
+/// True while holders that lost a key may not have been told.
+pub fn losses_pending() -> bool {
+    timers::any_gone() || DESK.with_borrow(|desk| !desk.chores.is_empty())
 }
 
-/// The key does not want to be looked at, at `at`, after all.
-pub fn sleep(at: Instant, kind: Kind, db: i32, key: &[u8]) {
-    DESK.with_borrow_mut(|desk| desk.wakes.call_off(at, tag(kind, db), key));
-}
-
-/// Kind and database in one number, as the list of wakes has it.
-fn tag(kind: Kind, db: i32) -> u16 {
-    let kinds = Kind::ALL.len() as i32;
-    u16::try_from(db * kinds + kind as i32).unwrap_or(u16::MAX)
-}
-
-fn name_of((tag, key): (u16, Box<[u8]>)) -> Name {
-    let kinds = Kind::ALL.len();
-    Name { db: i32::from(tag) / kinds as i32, kind: Kind::ALL[usize::from(tag) % kinds], key }
+/// True if no ending is to be made, in whatever key: asked by every command.
+pub fn no_endings() -> bool {
+    DESK.with_borrow(|desk| desk.endings.is_empty()) && !sessions::is_closing()
 }
 
 /// Sets the timer for whatever comes next.
 pub fn plan() {
-    let next = DESK.with_borrow(|desk| desk.wakes.first());
+    let next = timers::first();
     if let Some(next) = next.into_iter().chain(sessions::next_due()).chain(parked::listens_until()).min() {
         set_timer(next);
     }
@@ -171,44 +202,54 @@ extern "C" fn on_timer(ctx: *mut raw::RedisModuleCtx, _data: *mut c_void) {
     });
 }
 
-/// Does what is due. Returns after what time it wants to be called again at the latest, if it does.
+/// Does a slice of what is due. Returns after what time it wants to be called again at the latest, if it does.
 fn run(ctx: *mut raw::RedisModuleCtx) -> Option<Span> {
+    const AT_ONCE: Span = Span::ZERO;
     let now = clock::now();
+    let slice = clock::Stopwatch::start();
     parked::stop_listening(now);
+    let mut again = parked::answer_more(ctx).then_some(Span::from_ms(1));
     if is_replica(ctx) {
-        DESK.with_borrow_mut(|desk| desk.chores.clear());
-        return None;
+        DESK.with_borrow_mut(|desk| {
+            desk.chores.clear();
+            desk.endings.clear();
+            desk.ending_names.clear();
+        });
+        while !matches!(timers::take_gone(), Taken::Nothing) {
+            if slice.elapsed() > SLICE {
+                return Some(AT_ONCE);
+            }
+        }
+        return again;
     }
     if !may_write(ctx) {
         lines::names(None).iter().for_each(|name| room::give_up(ctx, name, now));
-        let idle = DESK.with_borrow(|desk| desk.chores.is_empty() && desk.wakes.is_empty());
-        return (!idle || sessions::any()).then_some(PAUSE);
+        let idle = DESK.with_borrow(Desk::is_idle) && timers::is_empty() && !timers::any_gone();
+        return again.or((!idle || sessions::any()).then_some(PAUSE));
     }
-    let chores = DESK.with_borrow_mut(|desk| std::mem::take(&mut desk.chores));
-    let mut again = None;
-    for (name, chore) in chores {
-        if let Some(chore) = room::do_chore(ctx, &name, chore, now) {
-            // Its slot is on its way.
-            DESK.with_borrow_mut(|desk| desk.chores.push_back((name, chore)));
-            again = Some(CLUSTER_PAUSE);
+    let mut waiting = Vec::new();
+    loop {
+        let mut done = 0;
+        for sort in [endings, closed, chores, renewals, woken, gone, anew] {
+            done += sort(ctx, now, &mut waiting);
+        }
+        if search::slice(ctx) {
+            // What it found is among the chores; the next buckets come when those are done.
+            again = Some(AT_ONCE);
+            break;
+        }
+        if done == 0 {
+            break;
+        }
+        if slice.elapsed() > SLICE {
+            again = Some(AT_ONCE);
+            break;
         }
     }
-    if sessions::next_due().is_some_and(|due| due <= now) {
-        for (name, fence, ends) in sessions::take_due(ctx, now) {
-            room::extend(ctx, &name, fence, ends, now);
-        }
-    }
-    for _ in 0..SLICE {
-        match DESK.with_borrow_mut(|desk| desk.wakes.take_due(now)) {
-            Some(due) => room::woken(ctx, &name_of(due), now),
-            None => break,
-        }
-    }
-    if parked::answer_more(ctx) {
-        again = Some(Span::from_ms(1));
-    }
-    if search::slice(ctx) {
-        again = Some(Span::from_ms(1));
+    if !waiting.is_empty() {
+        // Their slots are on their way.
+        DESK.with_borrow_mut(|desk| waiting.into_iter().for_each(|(name, chore)| desk.add(name, chore)));
+        again = again.or(Some(CLUSTER_PAUSE));
     }
     if cluster::enabled() && !lines::is_empty() {
         for name in lines::names(None) {
@@ -217,6 +258,68 @@ fn run(ctx: *mut raw::RedisModuleCtx) -> Option<Span> {
         again = again.or((!lines::is_empty()).then_some(CLUSTER_PAUSE));
     }
     again
+}
+
+/// What has to wait, because its slot is on its way.
+type Waiting = Vec<(Name, Chore)>;
+
+/// Does up to a batch of one sort; returns how many were done.
+fn batch(mut one: impl FnMut() -> bool) -> usize {
+    (0..BATCH).take_while(|_| one()).count()
+}
+
+fn do_or_keep(ctx: *mut raw::RedisModuleCtx, (name, chore): (Name, Chore), now: Instant, waiting: &mut Waiting) {
+    if let Some(chore) = room::do_chore(ctx, &name, chore, now) {
+        waiting.push((name, chore));
+    }
+}
+
+fn endings(ctx: *mut raw::RedisModuleCtx, now: Instant, waiting: &mut Waiting) -> usize {
+    let next = || DESK.with_borrow_mut(Desk::next_ending);
+    batch(|| next().map(|chore| do_or_keep(ctx, chore, now, waiting)).is_some())
+}
+
+fn chores(ctx: *mut raw::RedisModuleCtx, now: Instant, waiting: &mut Waiting) -> usize {
+    let next = || DESK.with_borrow_mut(|desk| desk.chores.pop_front());
+    batch(|| next().map(|chore| do_or_keep(ctx, chore, now, waiting)).is_some())
+}
+
+/// What hung on connections that have closed.
+fn closed(ctx: *mut raw::RedisModuleCtx, now: Instant, waiting: &mut Waiting) -> usize {
+    batch(|| sessions::take_closed().map(|chore| do_or_keep(ctx, chore, now, waiting)).is_some())
+}
+
+/// Bound leases whose connections were heard of.
+fn renewals(ctx: *mut raw::RedisModuleCtx, now: Instant, _waiting: &mut Waiting) -> usize {
+    if sessions::next_due().is_none_or(|due| due > now) {
+        return 0;
+    }
+    let due = sessions::take_due(ctx, now, BATCH);
+    due.iter().for_each(|(name, fence, ends)| room::extend(ctx, name, *fence, *ends, now));
+    // Those of closed connections count as well: there may be more behind them.
+    due.len().max(1)
+}
+
+/// Keys whose instant has come.
+fn woken(ctx: *mut raw::RedisModuleCtx, now: Instant, _waiting: &mut Waiting) -> usize {
+    batch(|| timers::take_due(now).map(|name| room::woken(ctx, &name, now)).is_some())
+}
+
+/// Keys that are gone with their holders.
+fn gone(ctx: *mut raw::RedisModuleCtx, now: Instant, _waiting: &mut Waiting) -> usize {
+    batch(|| match timers::take_gone() {
+        Taken::Gone(gone) => {
+            room::gone(ctx, &gone, now);
+            true
+        }
+        Taken::Dropped => true,
+        Taken::Nothing => false,
+    })
+}
+
+/// Keys whose timers mean nothing any more.
+fn anew(ctx: *mut raw::RedisModuleCtx, now: Instant, _waiting: &mut Waiting) -> usize {
+    batch(|| timers::take_anew().map(|name| room::woken(ctx, &name, now)).is_some())
 }
 
 fn is_replica(ctx: *mut raw::RedisModuleCtx) -> bool {
@@ -235,73 +338,94 @@ fn flags(ctx: *mut raw::RedisModuleCtx) -> c_int {
 }
 
 /// A value leaves its key, in whatever way: its holders may have lost it, and whoever waits can have it.
-pub fn key_left<M: Machine>(db: i32, key: &[u8], state: &M::State) {
+///
+/// # Safety
+/// `value` is the live value that leaves, an M's.
+pub unsafe fn key_left<M: Machine>(db: i32, key: &[u8], value: *mut c_void) {
+    if REPLICA.load(Relaxed) {
+        return;
+    }
     let now = clock::now();
-    let name = Name::new(M::KIND, db, key);
-    let mut any = lines::waits(&name);
+    // SAFETY: by contract.
+    let noted = NonNull::new(value).is_some_and(|value| unsafe { timers::key_left::<M>(db, value.cast(), now) });
+    if noted {
+        return plan_soon();
+    }
+    // SAFETY: by contract.
+    let state = unsafe { &Waited::<M>::get(value).state };
+    let name = || Name::new(M::KIND, db, key);
+    let mut any = !lines::is_empty_of::<M>() && lines::waits(&name());
     for (owner, fence) in M::holders(state, fences::promoted_at(), now) {
         any = true;
-        let lost = Chore::Lost { owner, fence, reason: Reason::Absent };
-        DESK.with_borrow_mut(|desk| desk.chores.push_back((name.clone(), lost)));
+        let lost = Chore::Lost { owner, fence, reason: Reason::Absent, at: now, details: None };
+        DESK.with_borrow_mut(|desk| desk.chores.push_back((name(), lost)));
     }
     if any {
-        add(name, Chore::Look);
+        add(name(), Chore::Look);
+    }
+}
+
+/// A value has a new name: its holders have lost the old one, as they are now.
+///
+/// # Safety
+/// `value` is the live value of a key, an M's.
+pub unsafe fn key_renamed<M: Machine>(value: *mut c_void) {
+    let now = clock::now();
+    // SAFETY: by contract.
+    let gone = NonNull::new(value).and_then(|value| unsafe { timers::take_renamed::<M>(value.cast(), now) });
+    let Some(gone) = gone else { return };
+    for (owner, fence) in M::holders(gone.share.state::<M>(), fences::promoted_at(), now) {
+        let lost = Chore::Lost { owner, fence, reason: Reason::Absent, at: now, details: None };
+        add(gone.name.clone(), lost);
+    }
+    if lines::waits(&gone.name) {
+        add(gone.name.clone(), Chore::Look);
     }
 }
 
 /// The server says that the key which left just now was evicted.
 pub fn key_evicted(db: i32, key: &[u8]) {
+    timers::last_was_evicted(db, key);
     DESK.with_borrow_mut(|desk| {
-        for (name, chore) in &mut desk.chores {
-            if let Chore::Lost { reason, .. } = chore
-                && name.db == db
-                && *name.key == *key
-            {
+        let last = desk.chores.iter_mut().rev().take_while(|(name, _)| name.db == db && *name.key == *key);
+        for (_, chore) in last {
+            if let Chore::Lost { reason, .. } = chore {
                 *reason = Reason::Evicted;
             }
         }
     });
 }
 
-/// A database, or all of them, is about to be flushed.
+/// A database, or all of them, is about to be flushed: keys with leases go as one.
 pub fn flush_begins(ctx: *mut raw::RedisModuleCtx, db: Option<i32>) {
-    if is_replica(ctx) {
-        return;
-    }
-    // Every key with a lease is among the wakes, once; they go with the keys.
-    let wakes: Vec<Name> = DESK.with_borrow_mut(|desk| desk.wakes.take_all()).map(name_of).collect();
-    for name in wakes {
-        if db.is_none_or(|db| db == name.db) {
-            room::leaving(ctx, &name);
-        } else {
-            DESK.with_borrow_mut(|desk| desk.chores.push_back((name, Chore::Rearm)));
-        }
+    if !is_replica(ctx) {
+        timers::flush(db, clock::now());
     }
 }
 
 /// It is flushed: whoever waits can have it.
 pub fn flush_ended(db: Option<i32>) {
     lines::names(db).into_iter().for_each(|name| add(name, Chore::Look));
+    plan_soon();
 }
 
-/// Two databases changed places: what is armed follows the keys, who waits stays.
+/// Two databases changed places: timers, sessions and chores follow the keys, who waits stays.
 pub fn databases_swapped(a: i32, b: i32) {
-    let swapped = |db: i32| {
-        if db == a {
-            b
-        } else if db == b {
-            a
-        } else {
-            db
-        }
+    timers::swap_databases(a, b);
+    let swap = |name: &mut Name| {
+        let db = name.db;
+        name.db = [(a, b), (b, a)].into_iter().find(|(from, _)| *from == db).map_or(db, |(_, to)| to);
     };
-    let wakes: Vec<Name> = DESK.with_borrow_mut(|desk| desk.wakes.take_all()).map(name_of).collect();
-    for name in wakes {
-        let name = Name { db: swapped(name.db), ..name };
-        DESK.with_borrow_mut(|desk| desk.chores.push_back((name, Chore::Rearm)));
-    }
-    set_timer(clock::now());
-    sessions::swap_databases(a, b);
+    DESK.with_borrow_mut(|desk| {
+        desk.chores.iter_mut().for_each(|(name, _)| swap(name));
+        desk.ending_names.iter_mut().for_each(swap);
+        let endings = std::mem::take(&mut desk.endings).into_iter();
+        let moved = endings.map(|(mut name, chores)| {
+            swap(&mut name);
+            (name, chores)
+        });
+        desk.endings = moved.collect();
+    });
     for db in [a, b] {
         lines::names(Some(db)).into_iter().for_each(|name| add(name, Chore::Look));
     }
@@ -309,13 +433,23 @@ pub fn databases_swapped(a: i32, b: i32) {
 
 /// The server is a replica now. Most servers answer and close whoever waited; where one does not, it is done here.
 pub fn demoted() {
+    REPLICA.store(true, Relaxed);
     lines::names(None).iter().for_each(room::unblock);
     sessions::clear();
+    timers::forget_all(clock::now());
     DESK.with_borrow_mut(|desk| {
         desk.chores.clear();
-        desk.wakes = Wakes::default();
+        desk.endings.clear();
+        desk.ending_names.clear();
     });
     search::stop();
+    plan_soon();
+}
+
+/// The server is a primary now.
+pub fn promoted() {
+    REPLICA.store(false, Relaxed);
+    search_all();
 }
 
 /// The server was loaded, or became a primary: every lock wants to be found.
@@ -338,10 +472,7 @@ pub fn watch_clock() {
     if now.plus(CLOCK_JITTER) >= seen {
         return;
     }
-    let wakes = DESK.with_borrow_mut(|desk| desk.wakes.take_all());
-    for wake in wakes {
-        DESK.with_borrow_mut(|desk| desk.chores.push_back((name_of(wake), Chore::Rearm)));
-    }
+    timers::look_at_all_anew();
     sessions::clock_ran_back(now);
     stop_timer();
     set_timer(now);

@@ -85,6 +85,10 @@ fn look_at(ctx: *mut raw::RedisModuleCtx, key: &Key<'_>, name: *mut raw::RedisMo
     let (db, name) = unsafe { (api!(RedisModule_GetSelectedDb)(ctx), bytes_of(name)) };
     let is = |kind: &Kind| for_kind!(*kind, M => key.value::<Waited<M>>().is_ok_and(|value| value.is_some()));
     if let Some(kind) = Kind::ALL.into_iter().find(is) {
+        for_kind!(kind, M => if let Ok(Some(value)) = key.value::<Waited<M>>() {
+            // SAFETY: the value of the open key.
+            unsafe { chores::key_renamed::<M>(value) };
+        });
         chores::add(Name::new(kind, db, name), Chore::Look);
     }
 }
@@ -143,7 +147,7 @@ extern "C" fn on_event(ctx: *mut raw::RedisModuleCtx, event: raw::RedisModuleEve
             listeners::look(ctx);
             if sub == raw::REDISMODULE_EVENT_REPLROLECHANGED_NOW_MASTER {
                 fences::promoted();
-                chores::search_all();
+                chores::promoted();
             } else {
                 chores::demoted();
             }

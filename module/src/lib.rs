@@ -26,6 +26,7 @@ mod parked;
 mod room;
 mod search;
 mod sessions;
+mod timers;
 mod vendor;
 
 use std::ffi::{CString, c_int};

@@ -4,6 +4,8 @@
 //! whoever waited is answered; whatever was bound is unbound; the key is woken again when the step asks for it.
 
 use std::ffi::c_void;
+use std::ptr::NonNull;
+use std::rc::Rc;
 
 use redis_module::raw;
 use resil_core::lock::{End, Ending, Reason, Setting};
@@ -12,7 +14,7 @@ use resil_core::{Instant, Span};
 
 use crate::apply::{publish_edits_of, store_state};
 use crate::call::{Call, Failure};
-use crate::chores::{self, Chore};
+use crate::chores::{self, Chore, Details};
 use crate::cluster::{self, Standing};
 use crate::datatype::waited::{Stored, Waited};
 use crate::edge::{api, bytes_of};
@@ -21,6 +23,7 @@ use crate::key::Key;
 use crate::lines::{self, Name};
 use crate::machine::{Delivery, Machine, Room, Stepped, for_kind};
 use crate::parked::{self, Granted, Told};
+use crate::timers::{self, GoneKey};
 use crate::{announce, clock, fences, sessions};
 
 /// What waiters of a key that is no longer here are told: ask again, wherever it is now.
@@ -69,7 +72,7 @@ impl<'c, M: Machine> Opened<'c, M> {
         details: &[(&str, &[u8])],
         step: impl FnOnce(Room<'_, M>, &mut Setting<'_>) -> Stepped<M, V>,
     ) -> V {
-        if !chores::is_idle() {
+        if !chores::no_endings() {
             self.do_endings(call, now);
         }
         if sessions::any() {
@@ -156,19 +159,15 @@ impl<'c, M: Machine> Opened<'c, M> {
     /// Asks to be woken at `at`, unless that was asked for already, or something earlier.
     fn arm(&mut self, at: Option<Instant>) {
         let (db, name) = (self.db, self.name);
-        if let Some(at) = at.filter(|_| self.value.is_some()) {
-            let armed_us = &mut self.stored().armed_us;
-            if *armed_us == 0 || *armed_us > at.as_us() {
-                let before_us = std::mem::replace(armed_us, at.as_us());
-                if before_us != 0 {
-                    chores::sleep(Instant::from_us(before_us), M::KIND, db, name);
-                }
-                chores::wake(at, M::KIND, db, name);
-            }
+        if let (Some(at), Some(value)) = (at, self.value.and_then(NonNull::new)) {
+            // SAFETY: the value of the open key.
+            unsafe { timers::set::<M>(db, name, value.cast(), at) };
+            chores::plan_at(at);
         }
     }
 
     fn settle_endings(&self, call: &Call<'_>, endings: &[Ending], now: Instant, details: &[(&str, &[u8])]) {
+        let later = (endings.len() > chores::MANY).then(|| details_of(details));
         for Ending { owner, fence, held, how } in endings {
             M::counters().hold.add(*held);
             if *how == End::Released {
@@ -176,6 +175,10 @@ impl<'c, M: Machine> Opened<'c, M> {
                 if sessions::any() {
                     sessions::unbind(&self.name(), *fence);
                 }
+            } else if let Some(details) = &later {
+                let (reason, details) = (M::reason(*how), details.clone().filter(|_| *how == End::Broken));
+                let lost = Chore::Lost { owner: (**owner).into(), fence: *fence, reason, at: now, details };
+                chores::add(self.name(), lost);
             } else {
                 let details = if *how == End::Broken { details } else { &[] };
                 lost(call, &self.name(), owner, *fence, M::reason(*how), now, details);
@@ -222,6 +225,15 @@ fn lost(
     for_kind!(name.kind, M => M::counters().lost.add(1));
     sessions::lose(name, fence, reason);
     announce::lost(call, name, owner, fence, reason, now, details);
+}
+
+fn details_of(details: &[(&str, &[u8])]) -> Details {
+    let owned: Vec<_> = details.iter().map(|(name, text)| (Box::from(*name), Box::from(*text))).collect();
+    (!owned.is_empty()).then(|| Rc::from(owned))
+}
+
+fn borrowed(details: &Details) -> Vec<(&str, &[u8])> {
+    details.iter().flat_map(|details| details.iter()).map(|(name, text)| (&**name, &**text)).collect()
 }
 
 /// Answers everybody in `line` with an error.
@@ -325,7 +337,6 @@ pub fn woken(ctx: *mut raw::RedisModuleCtx, name: &Name, now: Instant) {
             if opened.value.is_none() {
                 return;
             }
-            opened.stored().armed_us = 0;
             if ours {
                 opened.step(call, now, &[], M::tick);
             } else {
@@ -346,8 +357,8 @@ pub fn do_chore(ctx: *mut raw::RedisModuleCtx, name: &Name, chore: Chore, now: I
             let Ok(mut opened) = opened else {
                 // Something else has the name now.
                 turn_all_away(name, TRY_AGAIN);
-                if let Chore::Lost { owner, fence, reason } = chore {
-                    lost(call, name, &owner, fence, reason, now, &[]);
+                if let Chore::Lost { owner, fence, reason, at, details } = chore {
+                    lost(call, name, &owner, fence, reason, at, &borrowed(&details));
                 }
                 return;
             };
@@ -364,16 +375,17 @@ pub fn do_chore(ctx: *mut raw::RedisModuleCtx, name: &Name, chore: Chore, now: I
                     opened.step(call, now, &[], |room, setting| M::cut(room, fence, grace, at, setting));
                 }
                 Chore::Rearm => {
-                    opened.stored().armed_us = 0;
-                    if opened.value.is_some() {
+                    if let Some(value) = opened.value.and_then(NonNull::new) {
+                        // SAFETY: the value of the open key.
+                        unsafe { timers::clear::<M>(opened.db, value.cast()) };
                         opened.step(call, now, &[], M::tick);
                     }
                 }
                 Chore::TakeBack(fence) => opened.take_back(call, fence, now),
-                Chore::Lost { owner, fence, reason } => {
+                Chore::Lost { owner, fence, reason, at, details } => {
                     // It may have come back under the same name: restored, or reloaded.
                     if !M::holds(opened.state(), fence) {
-                        lost(call, name, &owner, fence, reason, now, &[]);
+                        lost(call, name, &owner, fence, reason, at, &borrowed(&details));
                     }
                 }
             }
@@ -408,7 +420,7 @@ pub fn extend(ctx: *mut raw::RedisModuleCtx, name: &Name, fence: u64, until: Ins
             let name = opened.name();
             let holds = opened.value.is_some()
                 && opened.step(call, now, &[], |room, setting| M::extend(room, fence, until, setting));
-            if !holds {
+            if !holds && !chores::losses_pending() {
                 // Its end was announced when it came; here nothing is left to renew.
                 sessions::unbind(&name, fence);
             }
@@ -437,16 +449,20 @@ pub fn give_up(ctx: *mut raw::RedisModuleCtx, name: &Name, now: Instant) {
     }
 }
 
-/// The key is about to be flushed: its holders will have lost it.
-pub fn leaving(ctx: *mut raw::RedisModuleCtx, name: &Name) {
-    struct Leaving;
-    impl Work for Leaving {
-        fn on<M: Machine>(self, _call: &Call<'_>, opened: Result<Opened<'_, M>, Failure>) {
-            if let Ok(mut opened) = opened {
-                let (db, key) = (opened.db, opened.name);
-                chores::key_left::<M>(db, key, opened.state());
-            }
+/// A key is gone with its holders: they have lost it, and whoever waits can have it.
+pub fn gone(ctx: *mut raw::RedisModuleCtx, gone: &GoneKey, now: Instant) {
+    let GoneKey { name, at, reason, share } = gone;
+    let holders = for_kind!(name.kind, M => M::holders(share.state::<M>(), fences::promoted_at(), *at));
+    let many = holders.len() > chores::MANY;
+    for (owner, fence) in holders {
+        let lost = Chore::Lost { owner, fence, reason: *reason, at: *at, details: None };
+        if many {
+            chores::add(name.clone(), lost);
+        } else {
+            do_chore(ctx, name, lost, now);
         }
     }
-    work_on(ctx, name, Leaving);
+    if lines::waits(name) {
+        chores::add(name.clone(), Chore::Look);
+    }
 }

@@ -15,7 +15,7 @@ use crate::chores::{self, Chore};
 use crate::info::counters;
 use crate::lines::Name;
 use crate::machine::Kind;
-use crate::{clients, clock, parked};
+use crate::{clients, clock, parked, timers};
 
 thread_local! {
     static SESSIONS: RefCell<Sessions<Kind>> = RefCell::new(Sessions::default());
@@ -72,7 +72,7 @@ fn of_close(fence: u64, grace: Span, at: Instant) -> Chore {
 }
 
 fn place(name: &Name, fence: u64) -> Place {
-    Place { db: name.db, key: name.key.clone(), fence }
+    Place { db: timers::space_of(name.db), key: name.key.clone(), fence }
 }
 
 /// A holding ended by its owner's will.
@@ -110,11 +110,37 @@ pub fn closed(client: ClientId) {
     if !any() {
         return;
     }
-    let now = clock::now();
-    for Closed { place, kind, grace } in with(|sessions| sessions.close(client)) {
-        let chore = of_close(place.fence, grace, now);
-        chores::add(Name { db: place.db, kind, key: place.key }, chore);
+    with(|sessions| sessions.close(client, clock::now()));
+    if is_closing() {
+        chores::plan_soon();
     }
+}
+
+/// True while something is to be done for connections that have closed.
+pub fn is_closing() -> bool {
+    any() && SESSIONS.with_borrow(Sessions::is_closing)
+}
+
+/// The next of what is to be done for connections that have closed.
+pub fn take_closed() -> Option<(Name, Chore)> {
+    if !is_closing() {
+        return None;
+    }
+    let Closed { place, kind, grace, at } = with(Sessions::take_closed)?;
+    Some((name_of(place.db, kind, place.key), of_close(place.fence, grace, at)))
+}
+
+/// The same for one key.
+pub fn closed_in(name: &Name) -> Vec<Chore> {
+    if !is_closing() {
+        return Vec::new();
+    }
+    let closed = with(|sessions| sessions.closed_in(timers::space_of(name.db), &name.key));
+    closed.into_iter().map(|Closed { place, grace, at, .. }| of_close(place.fence, grace, at)).collect()
+}
+
+fn name_of(space: i32, kind: Kind, key: Box<[u8]>) -> Name {
+    Name { db: timers::database_of(space), kind, key }
 }
 
 /// Until when a bound holding lasts, by when its connection was last heard of; `None` if it is not bound.
@@ -129,12 +155,12 @@ pub fn next_due() -> Option<Instant> {
 }
 
 /// Holdings whose leases are to be moved, each with the instant its connection was last heard of.
-pub fn take_due(ctx: *mut raw::RedisModuleCtx, now: Instant) -> Vec<(Name, u64, Instant)> {
-    let due = with(|sessions| sessions.take_due(now));
+pub fn take_due(ctx: *mut raw::RedisModuleCtx, now: Instant, most: usize) -> Vec<(Name, u64, Instant)> {
+    let due = with(|sessions| sessions.take_due(now, most));
     listen(ctx, &due, now);
     let renewal = |Due { place, kind, client, lease }: Due<Kind>| {
         let heard = with(|sessions| sessions.last_heard(client))?;
-        Some((Name { db: place.db, kind, key: place.key }, place.fence, heard.plus(lease)))
+        Some((name_of(place.db, kind, place.key), place.fence, heard.plus(lease)))
     };
     due.into_iter().filter_map(renewal).collect()
 }
@@ -161,13 +187,6 @@ fn listen(ctx: *mut raw::RedisModuleCtx, due: &[Due<Kind>], now: Instant) {
     }
 }
 
-/// The databases changed places.
-pub fn swap_databases(a: i32, b: i32) {
-    if any() {
-        with(|sessions| sessions.swap_databases(a, b));
-    }
-}
-
 /// The clock was set back to `now`.
 pub fn clock_ran_back(now: Instant) {
     if any() {
@@ -177,5 +196,8 @@ pub fn clock_ran_back(now: Instant) {
 
 /// The server is a replica now: its leases are somebody else's to renew.
 pub fn clear() {
-    with(Sessions::clear);
+    let sessions = SESSIONS.take();
+    with(|_| ());
+    // There can be many, and nobody waits for their end.
+    let _freed = std::thread::Builder::new().spawn(move || drop(sessions));
 }

@@ -13,6 +13,7 @@ mod engine;
 #[path = "../lock/scene.rs"]
 mod scene;
 
+mod databases;
 mod hand_overs;
 mod machines;
 mod valgrind;

@@ -25,7 +25,16 @@ fn plainly(client: ClientId) -> Binding {
 }
 
 fn closed(place: Place, kind: Kind) -> Closed {
-    Closed { place, kind, grace: Span::ZERO }
+    Closed { place, kind, grace: Span::ZERO, at: at(START) }
+}
+
+/// Closes a connection and takes all that hung on it, some of it by its key.
+fn close(sessions: &mut Sessions, client: ClientId) -> Vec<Closed> {
+    sessions.close(client, at(START));
+    let mut closed: Vec<Closed> = (0..3).flat_map(|db| sessions.closed_in(db, &[1])).collect();
+    closed.extend(std::iter::from_fn(|| sessions.take_closed()));
+    assert!(!sessions.is_closing());
+    closed
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -45,7 +54,6 @@ enum What {
     Close(ClientId),
     TakeDue,
     LookAtAll,
-    Swap(i32, i32),
     OfKey(i32, u8),
     Clear,
 }
@@ -67,7 +75,6 @@ fn what() -> impl Strategy<Value = What> {
         4 => (1..6u64).prop_map(What::Close),
         10 => Just(What::TakeDue),
         1 => Just(What::LookAtAll),
-        3 => (0..3i32, 0..3i32).prop_map(|(a, b)| What::Swap(a, b)),
         5 => (0..3i32, 0..3u8).prop_map(|(db, key)| What::OfKey(db, key)),
         1 => Just(What::Clear),
     ]
@@ -186,7 +193,7 @@ proptest! {
                     list.forget_the_idle();
                 }
                 What::Close(client) => {
-                    let closed = sessions.close(client).into_iter().map(|closed| (closed.place, closed.grace)).collect();
+                    let closed = close(&mut sessions, client).into_iter().map(|closed| (closed.place, closed.grace)).collect();
                     let mine = list.bound.iter().filter(|bound| bound.client == client);
                     let mine = mine.map(|bound| (bound.place.clone(), bound.grace)).collect();
                     prop_assert_eq!(sorted(closed), sorted(mine));
@@ -195,7 +202,7 @@ proptest! {
                     list.forget_the_idle();
                 }
                 What::TakeDue => {
-                    let due = sessions.take_due(at(now));
+                    let due = sessions.take_due(at(now), usize::MAX);
                     let mut naive = Vec::new();
                     for bound in list.bound.iter_mut().filter(|bound| bound.due <= now) {
                         bound.due = now + bound.lease / 3;
@@ -214,12 +221,6 @@ proptest! {
                     sessions.look_at_all(at(now));
                     list.bound.iter_mut().for_each(|bound| bound.due = now);
                     list.heard.iter_mut().for_each(|(_, heard)| *heard = now.min(*heard));
-                }
-                What::Swap(a, b) => {
-                    sessions.swap_databases(a, b);
-                    for Bound { place, .. } in &mut list.bound {
-                        place.db = [(a, b), (b, a)].into_iter().find(|(from, _)| *from == place.db).map_or(place.db, |to| to.1);
-                    }
                 }
                 What::OfKey(db, key) => {
                     let here = |place: &&Place| place.db == db && *place.key == [key];
@@ -251,8 +252,8 @@ fn the_last_binding_decides_and_the_close_of_an_earlier_connection_returns_nothi
     let place = place(0, "k", 7);
     sessions.bind(plainly(1), place.clone(), Kind::Lock, Span::from_secs(9), at(START));
     sessions.bind(plainly(2), place.clone(), Kind::Lock, Span::from_secs(9), at(START));
-    assert_eq!(sessions.close(1), []);
-    assert_eq!(sessions.close(2), [closed(place, Kind::Lock)]);
+    assert_eq!(close(&mut sessions, 1), []);
+    assert_eq!(close(&mut sessions, 2), [closed(place, Kind::Lock)]);
     assert!(sessions.is_empty() && sessions.next_due().is_none());
 }
 
@@ -260,11 +261,11 @@ fn the_last_binding_decides_and_the_close_of_an_earlier_connection_returns_nothi
 fn a_lease_is_looked_at_every_third_of_it() {
     let mut sessions = Sessions::default();
     sessions.bind(plainly(1), place(0, "k", 7), Kind::Bulkhead, Span::from_secs(9), at(START));
-    assert_eq!(sessions.take_due(at(START + 3 * SECOND - 1)), []);
+    assert_eq!(sessions.take_due(at(START + 3 * SECOND - 1), 9), []);
     for turn in 1..=3 {
         let due = at(START + turn * 3 * SECOND);
-        assert_eq!((sessions.next_due(), sessions.take_due(due).len()), (Some(due), 1));
-        assert_eq!(sessions.take_due(due), [], "once each time");
+        assert_eq!((sessions.next_due(), sessions.take_due(due, 9).len()), (Some(due), 1));
+        assert_eq!(sessions.take_due(due, 9), [], "once each time");
     }
 }
 
@@ -294,12 +295,18 @@ fn a_session_that_is_never_asked_remembers_its_newest_losses_only() {
 }
 
 #[test]
-fn bindings_move_with_their_databases() {
+fn what_hung_on_a_closed_connection_is_taken_once_and_renewed_no_more() {
     let mut sessions = Sessions::default();
-    sessions.bind(plainly(1), place(0, "k", 1), Kind::Lock, Span::from_secs(9), at(START));
-    sessions.bind(plainly(2), place(1, "k", 1), Kind::Lock, Span::from_secs(9), at(START));
-    sessions.swap_databases(0, 1);
-    assert_eq!(sessions.close(1), [closed(place(1, "k", 1), Kind::Lock)]);
-    assert_eq!(sessions.take_due(at(START + HOUR)).len(), 1);
-    assert_eq!(sessions.close(2), [closed(place(0, "k", 1), Kind::Lock)]);
+    for fence in 0..3 {
+        sessions.bind(plainly(1), place(0, "k", fence), Kind::Lock, Span::from_secs(9), at(START));
+    }
+    sessions.bind(plainly(2), place(0, "k", 3), Kind::Lock, Span::from_secs(9), at(START));
+    sessions.close(1, at(START));
+    assert!(!sessions.is_bound(&place(0, "k", 0)) && sessions.is_bound(&place(0, "k", 3)));
+    assert_eq!(sessions.take_due(at(START + HOUR), 10).len(), 1, "a closed connection renews nothing");
+    assert!(!sessions.lose(&place(0, "k", 0), Reason::Broken), "nobody is left to be told");
+    sessions.bind(plainly(2), place(0, "k", 1), Kind::Lock, Span::from_secs(9), at(START));
+    assert_eq!(sessions.closed_in(0, b"k"), [closed(place(0, "k", 2), Kind::Lock)]);
+    assert_eq!((sessions.take_closed(), sessions.is_closing()), (None, false));
+    assert_eq!(sessions.len(), 1);
 }
