@@ -302,7 +302,8 @@ impl<K: Copy> Sessions<K> {
             && let Some((at, place)) = self.by_due.first().filter(|(at, _)| *at <= now).cloned()
         {
             self.by_due.remove(&(at, place.clone()));
-            if let Some(bound) = self.bound.get_mut(&place).filter(|bound| !self.closed_at.contains_key(&bound.client)) {
+            if let Some(bound) = self.bound.get_mut(&place).filter(|bound| !self.closed_at.contains_key(&bound.client))
+            {
                 bound.due = now.plus(bound.lease.third());
                 self.by_due.insert((bound.due, place.clone()));
                 all.push(Due { place, kind: bound.kind, client: bound.client, lease: bound.lease });

@@ -25,10 +25,10 @@ use resil_core::limits::CLOCK_JITTER;
 use resil_core::lock::Reason;
 use resil_core::{Instant, Span};
 
+use crate::datatype::waited::Waited;
 use crate::edge::{api, guard};
 use crate::lines::{self, Name};
 use crate::machine::Machine;
-use crate::datatype::waited::Waited;
 use crate::timers::{self, Taken};
 use crate::{clock, cluster, fences, parked, room, search, sessions};
 
@@ -69,8 +69,18 @@ const BATCH: usize = 8;
 /// More endings than this in one step are announced by the timer.
 pub const MANY: usize = 64;
 
+/// Many holders that lost one key in one step.
+pub struct Losses {
+    pub name: Name,
+    /// Owner, fence, and why.
+    pub lost: std::vec::IntoIter<(Box<[u8]>, u64, Reason)>,
+    pub at: Instant,
+    pub details: Details,
+}
+
 struct Desk {
     chores: VecDeque<(Name, Chore)>,
+    losses: VecDeque<Losses>,
     endings: HashMap<Name, Vec<Chore>>,
     /// The names of `endings` in the order they came; some are no longer there.
     ending_names: VecDeque<Name>,
@@ -81,8 +91,9 @@ struct Desk {
 
 impl Default for Desk {
     fn default() -> Self {
-        let (chores, endings, ending_names) = (VecDeque::new(), HashMap::new(), VecDeque::new());
-        Self { chores, endings, ending_names, timer: None, seen: Instant::EPOCH }
+        let (chores, losses) = (VecDeque::new(), VecDeque::new());
+        let (endings, ending_names) = (HashMap::new(), VecDeque::new());
+        Self { chores, losses, endings, ending_names, timer: None, seen: Instant::EPOCH }
     }
 }
 
@@ -135,8 +146,32 @@ impl Desk {
     }
 
     fn is_idle(&self) -> bool {
-        self.chores.is_empty() && self.endings.is_empty()
+        self.chores.is_empty() && self.losses.is_empty() && self.endings.is_empty()
     }
+
+    fn clear(&mut self) {
+        self.chores.clear();
+        self.losses.clear();
+        self.endings.clear();
+        self.ending_names.clear();
+    }
+
+    fn next_loss(&mut self) -> Option<(Name, Chore)> {
+        loop {
+            let Losses { name, lost, at, details } = self.losses.front_mut()?;
+            if let Some((owner, fence, reason)) = lost.next() {
+                let lost = Chore::Lost { owner, fence, reason, at: *at, details: details.clone() };
+                return Some((name.clone(), lost));
+            }
+            self.losses.pop_front();
+        }
+    }
+}
+
+/// Announces many losses, a few at a time.
+pub fn announce(losses: Losses) {
+    DESK.with_borrow_mut(|desk| desk.losses.push_back(losses));
+    plan_soon();
 }
 
 /// The key wants to be looked at, at `at`.
@@ -153,7 +188,7 @@ pub fn take_endings(name: &Name) -> Vec<Chore> {
 
 /// True while holders that lost a key may not have been told.
 pub fn losses_pending() -> bool {
-    timers::any_gone() || DESK.with_borrow(|desk| !desk.chores.is_empty())
+    timers::any_gone() || DESK.with_borrow(|desk| !desk.chores.is_empty() || !desk.losses.is_empty())
 }
 
 /// True if no ending is to be made, in whatever key: asked by every command.
@@ -210,11 +245,7 @@ fn run(ctx: *mut raw::RedisModuleCtx) -> Option<Span> {
     parked::stop_listening(now);
     let mut again = parked::answer_more(ctx).then_some(Span::from_ms(1));
     if is_replica(ctx) {
-        DESK.with_borrow_mut(|desk| {
-            desk.chores.clear();
-            desk.endings.clear();
-            desk.ending_names.clear();
-        });
+        DESK.with_borrow_mut(Desk::clear);
         while !matches!(timers::take_gone(), Taken::Nothing) {
             if slice.elapsed() > SLICE {
                 return Some(AT_ONCE);
@@ -230,7 +261,7 @@ fn run(ctx: *mut raw::RedisModuleCtx) -> Option<Span> {
     let mut waiting = Vec::new();
     loop {
         let mut done = 0;
-        for sort in [endings, closed, chores, renewals, woken, gone, anew] {
+        for sort in [endings, closed, chores, losses, renewals, woken, gone, anew] {
             done += sort(ctx, now, &mut waiting);
         }
         if search::slice(ctx) {
@@ -282,6 +313,11 @@ fn endings(ctx: *mut raw::RedisModuleCtx, now: Instant, waiting: &mut Waiting) -
 fn chores(ctx: *mut raw::RedisModuleCtx, now: Instant, waiting: &mut Waiting) -> usize {
     let next = || DESK.with_borrow_mut(|desk| desk.chores.pop_front());
     batch(|| next().map(|chore| do_or_keep(ctx, chore, now, waiting)).is_some())
+}
+
+fn losses(ctx: *mut raw::RedisModuleCtx, now: Instant, waiting: &mut Waiting) -> usize {
+    let next = || DESK.with_borrow_mut(Desk::next_loss);
+    batch(|| next().map(|loss| do_or_keep(ctx, loss, now, waiting)).is_some())
 }
 
 /// What hung on connections that have closed.
@@ -419,6 +455,7 @@ pub fn databases_swapped(a: i32, b: i32) {
     DESK.with_borrow_mut(|desk| {
         desk.chores.iter_mut().for_each(|(name, _)| swap(name));
         desk.ending_names.iter_mut().for_each(swap);
+        desk.losses.iter_mut().for_each(|losses| swap(&mut losses.name));
         let endings = std::mem::take(&mut desk.endings).into_iter();
         let moved = endings.map(|(mut name, chores)| {
             swap(&mut name);
@@ -437,11 +474,7 @@ pub fn demoted() {
     lines::names(None).iter().for_each(room::unblock);
     sessions::clear();
     timers::forget_all(clock::now());
-    DESK.with_borrow_mut(|desk| {
-        desk.chores.clear();
-        desk.endings.clear();
-        desk.ending_names.clear();
-    });
+    DESK.with_borrow_mut(Desk::clear);
     search::stop();
     plan_soon();
 }

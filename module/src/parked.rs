@@ -92,9 +92,11 @@ struct Room {
     telling: HashMap<ClientId, u64>,
     /// Until when the server's sleep is listened to at least.
     listening_until: Option<Instant>,
-    /// Answers that are put off, in their order. Some have been given meanwhile.
+    /// Small answers that are put off, in their order. Some have been given meanwhile.
     put_off: VecDeque<WaiterId>,
-    /// How many answers were given in this turn, and when it began.
+    /// The same for large ones, which small ones do not wait for.
+    large: VecDeque<WaiterId>,
+    /// How many answers were given in this turn, and when that began.
     given: usize,
     turn: Option<Instant>,
     /// Who was answered last with a large reply, and what of those replies is not yet on its way.
@@ -147,14 +149,18 @@ pub fn answer(id: WaiterId, told: Told, granted: Option<Granted>, bytes: usize) 
         let fence = granted.as_ref().map(|granted| granted.fence);
         parked.answer = Some(Answer { told, fence, bytes });
         room.grants.extend(granted.map(|granted| (granted.fence, granted.name)));
-        if room.turn.replace(now) != Some(now) {
-            room.given = 0;
+        if room.turn.is_none_or(|turn| turn.until(now) >= TURN_LASTS || turn > now) {
+            (room.given, room.turn) = (0, Some(now));
         }
-        let may_go = room.put_off.is_empty() && room.given < TURN && (bytes <= SMALL || room.has_room_for(bytes));
-        if !may_go {
-            room.put_off.push_back(id);
+        if bytes <= SMALL {
+            let may_go = room.put_off.is_empty() && room.given < TURN;
+            room.put_off.extend((!may_go).then_some(id));
+            !may_go
+        } else {
+            let may_go = room.large.is_empty() && room.has_room_for(bytes);
+            room.large.extend((!may_go).then_some(id));
+            !may_go
         }
-        !may_go
     });
     if is_put_off {
         chores::plan_soon();
@@ -179,33 +185,25 @@ fn give(id: WaiterId) {
     unsafe { api!(RedisModule_UnblockClient)(handle, Box::into_raw(Box::new(Some(told))).cast()) };
 }
 
-/// Gives a turn's share of the answers that were put off. Large ones go as far as the clients before have taken theirs, or
+/// Gives a turn's share of the small answers that were put off. Large ones go as far as the clients before have taken theirs, or
 /// have had a second to do so: who does not read is then left to the server's own limits. True if there is more to do.
 pub fn answer_more(ctx: *mut raw::RedisModuleCtx) -> bool {
-    if ROOM.with_borrow(|room| room.put_off.is_empty()) {
+    if ROOM.with_borrow(|room| room.put_off.is_empty() && room.large.is_empty()) {
         return false;
     }
     ROOM.with_borrow_mut(|room| (room.given, room.turn) = (0, None));
-    let mut has_looked = false;
-    while let Some((id, bytes)) = ROOM.with_borrow_mut(Room::next_put_off) {
-        if bytes > SMALL && !has_looked {
-            if ROOM.with_borrow(|room| !room.untold.is_empty()) {
-                break;
-            }
-            look_who_has_taken(ctx);
-            has_looked = true;
-        }
-        let may_go = ROOM.with_borrow(|room| room.given < TURN && (bytes <= SMALL || room.has_room_for(bytes)));
-        if !may_go {
-            break;
-        }
-        ROOM.with_borrow_mut(|room| {
-            room.put_off.pop_front();
-            room.tries = 0;
-        });
+    while let Some(id) = ROOM.with_borrow_mut(Room::next_small) {
         give(id);
     }
-    ROOM.with_borrow(|room| !room.put_off.is_empty())
+    let (any, unwritten) = ROOM.with_borrow(|room| (!room.large.is_empty(), !room.untold.is_empty()));
+    if any && !unwritten {
+        look_who_has_taken(ctx);
+        while let Some(id) = ROOM.with_borrow_mut(Room::next_large) {
+            ROOM.with_borrow_mut(|room| room.tries = 0);
+            give(id);
+        }
+    }
+    ROOM.with_borrow(|room| !room.put_off.is_empty() || !room.large.is_empty())
 }
 
 /// Which of the clients that were answered last with a large reply have not taken it yet.
@@ -228,20 +226,22 @@ impl Room {
         self.slice.is_empty() || self.slice_bytes.saturating_add(bytes) <= config::wake_budget()
     }
 
-    /// The first that is put off, and how long its reply is; those that have left meanwhile are dropped.
-    fn next_put_off(&mut self) -> Option<(WaiterId, usize)> {
-        loop {
-            let id = *self.put_off.front()?;
-            if let Some(Parked { answer: Some(answer), .. }) = self.parked.get(&id) {
-                return Some((id, answer.bytes));
-            }
-            self.put_off.pop_front();
-        }
+    /// The next small answer that this turn has room for.
+    fn next_small(&mut self) -> Option<WaiterId> {
+        if self.given >= TURN { None } else { self.put_off.pop_front() }
+    }
+
+    /// The next large answer, if there is room for it. One whose client has left is as good as none.
+    fn next_large(&mut self) -> Option<WaiterId> {
+        let id = *self.large.front()?;
+        let bytes = self.parked.get(&id).and_then(|parked| parked.answer.as_ref()).map_or(0, |answer| answer.bytes);
+        if self.has_room_for(bytes) { self.large.pop_front() } else { None }
     }
 }
 
-/// How many answers are given in one turn of the server, whose own part in each (it writes to a socket) is the larger.
-const TURN: usize = 200;
+/// How many answers are given in a millisecond. The server's own part in each, which writes to a socket, is the larger.
+const TURN: usize = 100;
+const TURN_LASTS: Span = Span::from_ms(1);
 
 /// Replies up to this size are not worth counting.
 const SMALL: usize = 4096;

@@ -14,7 +14,7 @@ use resil_core::{Instant, Span};
 
 use crate::apply::{publish_edits_of, store_state};
 use crate::call::{Call, Failure};
-use crate::chores::{self, Chore, Details};
+use crate::chores::{self, Chore, Details, Losses};
 use crate::cluster::{self, Standing};
 use crate::datatype::waited::{Stored, Waited};
 use crate::edge::{api, bytes_of};
@@ -148,7 +148,7 @@ impl<'c, M: Machine> Opened<'c, M> {
         }
         self.arm(outcome.wake_at);
         if !outcome.endings.is_empty() {
-            self.settle_endings(call, &outcome.endings, now, details);
+            self.settle_endings(call, outcome.endings, now, details);
         }
         if !outcome.answers.is_empty() {
             self.settle_answers(outcome.answers, now);
@@ -166,23 +166,28 @@ impl<'c, M: Machine> Opened<'c, M> {
         }
     }
 
-    fn settle_endings(&self, call: &Call<'_>, endings: &[Ending], now: Instant, details: &[(&str, &[u8])]) {
-        let later = (endings.len() > chores::MANY).then(|| details_of(details));
+    fn settle_endings(&self, call: &Call<'_>, endings: Vec<Ending>, now: Instant, details: &[(&str, &[u8])]) {
+        let (name, many) = (self.name(), endings.len() > chores::MANY);
+        let mut later = Vec::new();
+        let mut is_broken = false;
         for Ending { owner, fence, held, how } in endings {
-            M::counters().hold.add(*held);
-            if *how == End::Released {
+            M::counters().hold.add(held);
+            if how == End::Released {
                 M::counters().released.add(1);
                 if sessions::any() {
-                    sessions::unbind(&self.name(), *fence);
+                    sessions::unbind(&name, fence);
                 }
-            } else if let Some(details) = &later {
-                let (reason, details) = (M::reason(*how), details.clone().filter(|_| *how == End::Broken));
-                let lost = Chore::Lost { owner: (**owner).into(), fence: *fence, reason, at: now, details };
-                chores::add(self.name(), lost);
+            } else if many {
+                is_broken |= how == End::Broken;
+                later.push((owner, fence, M::reason(how)));
             } else {
-                let details = if *how == End::Broken { details } else { &[] };
-                lost(call, &self.name(), owner, *fence, M::reason(*how), now, details);
+                let details = if how == End::Broken { details } else { &[] };
+                lost(call, &name, &owner, fence, M::reason(how), now, details);
             }
+        }
+        if !later.is_empty() {
+            let details = if is_broken { details_of(details) } else { None };
+            chores::announce(Losses { name, lost: later.into_iter(), at: now, details });
         }
     }
 
@@ -453,12 +458,12 @@ pub fn give_up(ctx: *mut raw::RedisModuleCtx, name: &Name, now: Instant) {
 pub fn gone(ctx: *mut raw::RedisModuleCtx, gone: &GoneKey, now: Instant) {
     let GoneKey { name, at, reason, share } = gone;
     let holders = for_kind!(name.kind, M => M::holders(share.state::<M>(), fences::promoted_at(), *at));
-    let many = holders.len() > chores::MANY;
-    for (owner, fence) in holders {
-        let lost = Chore::Lost { owner, fence, reason: *reason, at: *at, details: None };
-        if many {
-            chores::add(name.clone(), lost);
-        } else {
+    if holders.len() > chores::MANY {
+        let lost: Vec<_> = holders.into_iter().map(|(owner, fence)| (owner, fence, *reason)).collect();
+        chores::announce(Losses { name: name.clone(), lost: lost.into_iter(), at: *at, details: None });
+    } else {
+        for (owner, fence) in holders {
+            let lost = Chore::Lost { owner, fence, reason: *reason, at: *at, details: None };
             do_chore(ctx, name, lost, now);
         }
     }

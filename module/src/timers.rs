@@ -342,7 +342,8 @@ pub fn take_due(now: Instant) -> Option<Name> {
 /// Every key with a timer is to be looked at, whenever that was to be.
 pub fn look_at_all_anew() {
     with(|timers| {
-        timers.anew = timers.lists.iter().map(|((space, kind), list)| (*space, *kind, list.wakes.len() as u32)).collect();
+        timers.anew =
+            timers.lists.iter().map(|((space, kind), list)| (*space, *kind, list.wakes.len() as u32)).collect();
     });
 }
 

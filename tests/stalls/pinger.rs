@@ -68,11 +68,11 @@ pub fn during(server: &Server, act: impl FnOnce(&mut Connection)) -> Duration {
 }
 
 pub fn plain_server() -> Server {
-    Server::start(Options::default().without_module().config("maxclients", "30000"))
+    Server::start(Options::default().measured().without_module().config("maxclients", "30000"))
 }
 
 pub fn our_server() -> Server {
-    Server::start(Options::default().config("maxclients", "30000"))
+    Server::start(Options::default().measured().config("maxclients", "30000"))
 }
 
 /// Sends a line for each number, in pipelines.

@@ -100,11 +100,8 @@ pub fn release(room: &mut Room<'_>, owner: &[u8], fence: Option<u64>, setting: &
 /// An operator ends every holding. The verdict is how many there were.
 pub fn break_all(room: &mut Room<'_>, setting: &mut Setting<'_>) -> Outcome<usize> {
     let mut work = Work::begin(room, setting);
-    let fences: Vec<u64> = work.holders.iter().map(|holder| holder.fence).collect();
-    for fence in &fences {
-        work.finish(*fence, work.now(), End::Broken);
-    }
-    work.end(fences.len())
+    let broken = work.finish_all(End::Broken);
+    work.end(broken)
 }
 
 /// The connection a holding was bound to has closed. True if it still held.
@@ -331,6 +328,19 @@ impl<'a, 's, 'f> Work<'a, 's, 'f> {
         self.endings.push(Ending { owner, fence, held, how });
         self.edit(Edit::Ended { fence, at, how });
         held
+    }
+
+    /// Ends every holding, and returns how many there were. The same as `finish` for each, in one go: there can be many.
+    fn finish_all(&mut self, how: End) -> usize {
+        let at = self.now();
+        let all = self.holders.end_all(at, how);
+        let count = all.len();
+        for holder in all {
+            let (fence, held) = (holder.fence, holder.held(at));
+            self.edits.push(Edit::Ended { fence, at, how });
+            self.endings.push(Ending { owner: holder.into_owner(), fence, held, how });
+        }
+        count
     }
 
     /// The same owner asks for what it has.

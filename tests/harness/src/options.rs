@@ -31,6 +31,7 @@ pub struct Options {
     pub(crate) dir: Option<PathBuf>,
     pub(crate) is_cluster: bool,
     pub(crate) is_under_valgrind: bool,
+    pub(crate) is_measured: bool,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -94,6 +95,12 @@ impl Options {
     /// A node of a cluster that knows no other yet. `Cluster::start` makes a whole one.
     pub fn cluster(mut self) -> Self {
         self.is_cluster = true;
+        self
+    }
+
+    /// Leaves freed memory unfilled: for measurements.
+    pub fn measured(mut self) -> Self {
+        self.is_measured = true;
         self
     }
 

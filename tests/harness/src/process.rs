@@ -13,7 +13,6 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
 use std::time::Duration;
 
-use crate::memory;
 use crate::wait::becomes_true;
 
 type Answer = io::Result<Child>;
@@ -34,13 +33,18 @@ pub(crate) enum Signal {
 }
 
 impl Process {
-    /// Starts `program` with memory that forgives nothing; whatever it prints goes to the end of `output`.
-    pub(crate) fn spawn(program: &Path, args: &[OsString], output: &Path) -> io::Result<Self> {
+    /// Starts `program` with these environment variables; whatever it prints goes to the end of `output`.
+    pub(crate) fn spawn(
+        program: &Path,
+        args: &[OsString],
+        variables: &[(&str, &str)],
+        output: &Path,
+    ) -> io::Result<Self> {
         let output = File::options().create(true).append(true).open(output)?;
         let mut command = Command::new(program);
         command
             .args(args)
-            .envs(memory::fill().iter().copied())
+            .envs(variables.iter().copied())
             .stdin(Stdio::null())
             .stdout(output.try_clone()?)
             .stderr(output);

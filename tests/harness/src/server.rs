@@ -34,6 +34,7 @@ pub struct Server {
     ports: Ports,
     is_cluster: bool,
     is_under_valgrind: bool,
+    is_measured: bool,
     /// Absent between a stop and the next start.
     pub(crate) process: Option<Process>,
 }
@@ -68,8 +69,9 @@ impl Server {
             Some(path) => Folder::Given(path.canonicalize().unwrap_or_else(|e| panic!("{}: {e}", path.display()))),
             None => Folder::Own(TempDir::with_prefix("resil-").expect("a folder for the server")),
         };
-        let Options { is_cluster, is_under_valgrind, .. } = options;
-        let mut server = Self { flavor, folder, ports: Ports::free(), is_cluster, is_under_valgrind, process: None };
+        let Options { is_cluster, is_under_valgrind, is_measured, .. } = options;
+        let mut server =
+            Self { flavor, folder, ports: Ports::free(), is_cluster, is_under_valgrind, is_measured, process: None };
         fs::write(server.config_path(), server.config_text(&options)).expect("the folder is writable");
         server.launch();
         server
@@ -180,10 +182,11 @@ impl Server {
         let program = self.flavor.program();
         let process = if self.is_under_valgrind {
             let args = memory::under_valgrind(program, args, self.dir());
-            Process::spawn(Path::new("valgrind"), &args, &self.log_path())
+            Process::spawn(Path::new("valgrind"), &args, memory::fill(), &self.log_path())
         } else {
             let args: Vec<OsString> = args.into_iter().map(OsString::from).collect();
-            Process::spawn(program, &args, &self.log_path())
+            let fill = if self.is_measured { &[] } else { memory::fill() };
+            Process::spawn(program, &args, fill, &self.log_path())
         };
         let process =
             process.map_err(|error| Trouble::Other(format!("{} did not start: {error}", program.display())))?;
