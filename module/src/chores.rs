@@ -19,6 +19,7 @@ use resil_core::lock::Reason;
 use resil_core::wakes::Wakes;
 use resil_core::{Instant, Span};
 
+use crate::cluster::Watch;
 use crate::edge::{api, guard};
 use crate::lines::{self, Name};
 use crate::machine::{Kind, Machine};
@@ -138,6 +139,13 @@ pub fn plan() {
     }
 }
 
+/// A key with leases came by another way than a command: it is looked at, once its slot is ours.
+pub fn key_arrived() {
+    let now = clock::now();
+    cluster::key_arrived(now);
+    set_timer(now);
+}
+
 /// Comes back as soon as the server has done what is at hand.
 pub fn plan_soon() {
     set_timer(clock::now());
@@ -205,6 +213,11 @@ fn run(ctx: *mut raw::RedisModuleCtx) -> Option<Span> {
     }
     if parked::answer_more(ctx) {
         again = Some(Span::from_ms(1));
+    }
+    match cluster::watch(ctx, now) {
+        Watch::Nothing => {}
+        Watch::Waiting => again = again.or(Some(CLUSTER_PAUSE)),
+        Watch::Gained => search::start(),
     }
     if search::slice(ctx) {
         again = Some(Span::from_ms(1));

@@ -387,7 +387,12 @@ pub fn do_chore(ctx: *mut raw::RedisModuleCtx, name: &Name, chore: Chore, now: I
             redirect(ctx, name, now);
             return Some(chore);
         }
-        (Standing::Moved(text), _) => turn_all_away(name, &text),
+        (Standing::Moved(text), chore) => {
+            if matches!(chore, Chore::Look) {
+                cluster::key_arrived(now);
+            }
+            turn_all_away(name, &text);
+        }
     }
     None
 }
