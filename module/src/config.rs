@@ -169,13 +169,19 @@ pub fn read_arguments(args: &[&[u8]]) -> Result<(), Refused> {
 /// An instant holds the clock before a file is loaded: `RES._CLOCK` comes too late for what the load looks at.
 fn read_test_clock(given: &[u8]) -> Result<(), Refused> {
     let instant_us = std::str::from_utf8(given).ok().and_then(|text| text.parse().ok());
-    match instant_us.filter(|us| (1..=clock::LATEST_US).contains(us)) {
-        Some(us) => {
+    let is_on = match (given, instant_us) {
+        (b"yes", _) => true,
+        (b"no", _) => false,
+        (_, Some(us)) if (1..=clock::LATEST_US).contains(&us) => {
             clock::set(us);
-            TEST_CLOCK.value.store(true, Relaxed);
+            true
         }
-        None => TEST_CLOCK.value.store(yes_or_no(given, "test-clock")?, Relaxed),
-    }
+        _ => {
+            let text = format_args!("test-clock must be yes, no or an instant in microseconds, got {}", quoted(given));
+            return Err(Refused::new(text));
+        }
+    };
+    TEST_CLOCK.value.store(is_on, Relaxed);
     Ok(())
 }
 
