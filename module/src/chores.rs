@@ -1,36 +1,27 @@
-//! What the module does without being asked: the one timer, and what waits for it.
+//! What is left to do without being asked, and how events come to leave it.
 //!
-//! - **Timers**: instants at which a key wants to be looked at: a lease ends, somebody's patience ends.
-//! - **Chores**: what an event left to do. Events come in the middle of other work (a client is freed, a key is deleted),
-//!   where nothing may be written, so they only leave a note here. *Endings* are made before the next command sees the key.
-//! - What hung on connections that **closed**, keys that are **gone** with their holders, **renewals** of bound leases, the
-//!   **search** for locks after a load, the watch over **slots** in a cluster.
+//! Events come in the middle of other work (a client is freed, a key is deleted), where nothing may be written, so they only
+//! leave a note here, or in `timers` and `sessions`; `background` works it off. *Endings* are special: they are made before
+//! the next command sees the key.
 //!
-//! All of it is done in slices: a few of each in turn, until the slice's time is used up; then the server has its turn, and
-//! the timer comes back. So no number of keys, holders or waiters holds the server for longer than a slice.
-//!
-//! Keys are named by database and bytes, and read again when their turn comes. Nothing is written on a replica, while
-//! loading, or while the server asks not to write to its replicas; chores then stay where they are.
+//! Keys are named by database and bytes, and read again when their turn comes.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
-use std::ffi::{c_int, c_void};
-use std::ptr::{NonNull, null_mut};
+use std::ffi::c_void;
+use std::ptr::NonNull;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::time::Duration;
 
 use redis_module::raw;
-use resil_core::limits::CLOCK_JITTER;
 use resil_core::lock::Reason;
 use resil_core::{Instant, Span};
 
+use crate::background::{is_replica, plan_soon};
 use crate::datatype::waited::Waited;
-use crate::edge::{api, guard};
 use crate::lines::{self, Name};
 use crate::machine::Machine;
-use crate::timers::{self, Taken};
-use crate::{clock, cluster, fences, parked, room, search, sessions};
+use crate::{clock, cluster, fences, room, search, sessions, timers};
 
 /// What is left to do with a key.
 #[derive(Debug, Clone)]
@@ -58,14 +49,6 @@ impl Chore {
     }
 }
 
-/// How often what could not be done is tried again, and how often the cluster is looked at.
-const PAUSE: Span = Span::from_ms(10);
-const CLUSTER_PAUSE: Span = Span::from_ms(100);
-
-/// How long a slice takes at most, and how many of each sort are done before the next sort has its turn.
-const SLICE: Duration = Duration::from_micros(1_500);
-const BATCH: usize = 8;
-
 /// More endings than this in one step are announced by the timer.
 pub const MANY: usize = 64;
 
@@ -78,23 +61,13 @@ pub struct Losses {
     pub details: Details,
 }
 
+#[derive(Default)]
 struct Desk {
     chores: VecDeque<(Name, Chore)>,
     losses: VecDeque<Losses>,
     endings: HashMap<Name, Vec<Chore>>,
     /// The names of `endings` in the order they came; some are no longer there.
     ending_names: VecDeque<Name>,
-    timer: Option<(raw::RedisModuleTimerID, Instant)>,
-    /// When the clock was last looked at.
-    seen: Instant,
-}
-
-impl Default for Desk {
-    fn default() -> Self {
-        let (chores, losses) = (VecDeque::new(), VecDeque::new());
-        let (endings, ending_names) = (HashMap::new(), VecDeque::new());
-        Self { chores, losses, endings, ending_names, timer: None, seen: Instant::EPOCH }
-    }
 }
 
 /// Whether the server is a replica, as far as events told.
@@ -102,18 +75,38 @@ static REPLICA: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
     static DESK: RefCell<Desk> = RefCell::new(Desk::default());
-    /// A context of the module's own, for setting timers where there is no other.
-    static CONTEXT: Cell<*mut raw::RedisModuleCtx> = const { Cell::new(null_mut()) };
 }
 
-pub fn start(ctx: *mut raw::RedisModuleCtx) {
-    // SAFETY: called while loading; kept for as long as the process lives.
-    CONTEXT.set(unsafe { api!(RedisModule_GetDetachedThreadSafeContext)(ctx) });
-    REPLICA.store(is_replica(ctx), Relaxed);
+/// The module was loaded.
+pub fn start(is_replica: bool) {
+    REPLICA.store(is_replica, Relaxed);
 }
 
-pub fn context() -> *mut raw::RedisModuleCtx {
-    CONTEXT.get()
+pub fn next_ending() -> Option<(Name, Chore)> {
+    DESK.with_borrow_mut(Desk::next_ending)
+}
+
+/// The next of what is not an ending.
+pub fn next() -> Option<(Name, Chore)> {
+    DESK.with_borrow_mut(|desk| desk.chores.pop_front())
+}
+
+pub fn next_loss() -> Option<(Name, Chore)> {
+    DESK.with_borrow_mut(Desk::next_loss)
+}
+
+/// Takes back what could not be done yet.
+pub fn keep(chores: Vec<(Name, Chore)>) {
+    DESK.with_borrow_mut(|desk| chores.into_iter().for_each(|(name, chore)| desk.add(name, chore)));
+}
+
+pub fn is_idle() -> bool {
+    DESK.with_borrow(Desk::is_idle)
+}
+
+/// Nothing is left to do: the server is a replica.
+pub fn clear() {
+    DESK.with_borrow_mut(Desk::clear);
 }
 
 /// Leaves something to be done as soon as something may be written.
@@ -174,11 +167,6 @@ pub fn announce(losses: Losses) {
     plan_soon();
 }
 
-/// The key wants to be looked at, at `at`.
-pub fn plan_at(at: Instant) {
-    set_timer(at);
-}
-
 /// Endings that are still to be made in this key, in their order: they come before whatever is asked of it now.
 pub fn take_endings(name: &Name) -> Vec<Chore> {
     let mut endings = sessions::closed_in(name);
@@ -194,183 +182,6 @@ pub fn losses_pending() -> bool {
 /// True if no ending is to be made, in whatever key: asked by every command.
 pub fn no_endings() -> bool {
     DESK.with_borrow(|desk| desk.endings.is_empty()) && !sessions::is_closing()
-}
-
-/// Sets the timer for whatever comes next.
-pub fn plan() {
-    let next = timers::first();
-    if let Some(next) = next.into_iter().chain(sessions::next_due()).chain(parked::listens_until()).min() {
-        set_timer(next);
-    }
-}
-
-/// Comes back as soon as the server has done what is at hand.
-pub fn plan_soon() {
-    set_timer(clock::now());
-}
-
-/// One timer, at the earliest instant anybody asked for. While a test holds the clock, only what is due is waited for.
-fn set_timer(at: Instant) {
-    let now = clock::now();
-    if clock::is_held() && at > now {
-        return;
-    }
-    let earlier = DESK.with_borrow(|desk| desk.timer.is_some_and(|(_, set)| set <= at));
-    if earlier {
-        return;
-    }
-    stop_timer();
-    // SAFETY: the module's own context.
-    let id =
-        unsafe { api!(RedisModule_CreateTimer)(CONTEXT.get(), now.until(at).ceil_ms(), Some(on_timer), null_mut()) };
-    DESK.with_borrow_mut(|desk| desk.timer = Some((id, at)));
-}
-
-extern "C" fn on_timer(ctx: *mut raw::RedisModuleCtx, _data: *mut c_void) {
-    guard((), || {
-        DESK.with_borrow_mut(|desk| desk.timer = None);
-        let again = run(ctx);
-        plan();
-        if let Some(pause) = again {
-            set_timer(clock::now().plus(pause));
-        }
-    });
-}
-
-/// Does a slice of what is due. Returns after what time it wants to be called again at the latest, if it does.
-fn run(ctx: *mut raw::RedisModuleCtx) -> Option<Span> {
-    const AT_ONCE: Span = Span::ZERO;
-    let now = clock::now();
-    let slice = clock::Stopwatch::start();
-    parked::stop_listening(now);
-    let mut again = parked::answer_more(ctx).then_some(Span::from_ms(1));
-    if is_replica(ctx) {
-        DESK.with_borrow_mut(Desk::clear);
-        while !matches!(timers::take_gone(), Taken::Nothing) {
-            if slice.elapsed() > SLICE {
-                return Some(AT_ONCE);
-            }
-        }
-        return again;
-    }
-    if !may_write(ctx) {
-        lines::names(None).iter().for_each(|name| room::give_up(ctx, name, now));
-        let idle = DESK.with_borrow(Desk::is_idle) && timers::is_empty() && !timers::any_gone();
-        return again.or((!idle || sessions::any()).then_some(PAUSE));
-    }
-    let mut waiting = Vec::new();
-    loop {
-        let mut done = 0;
-        for sort in [endings, closed, chores, losses, renewals, woken, gone, anew] {
-            done += sort(ctx, now, &mut waiting);
-        }
-        if search::slice(ctx) {
-            // What it found is among the chores; the next buckets come when those are done.
-            again = Some(AT_ONCE);
-            break;
-        }
-        if done == 0 {
-            break;
-        }
-        if slice.elapsed() > SLICE {
-            again = Some(AT_ONCE);
-            break;
-        }
-    }
-    if !waiting.is_empty() {
-        // Their slots are on their way.
-        DESK.with_borrow_mut(|desk| waiting.into_iter().for_each(|(name, chore)| desk.add(name, chore)));
-        again = again.or(Some(CLUSTER_PAUSE));
-    }
-    if cluster::enabled() && !lines::is_empty() {
-        for name in lines::names(None) {
-            room::redirect(ctx, &name, now);
-        }
-        again = again.or((!lines::is_empty()).then_some(CLUSTER_PAUSE));
-    }
-    again
-}
-
-/// What has to wait, because its slot is on its way.
-type Waiting = Vec<(Name, Chore)>;
-
-/// Does up to a batch of one sort; returns how many were done.
-fn batch(mut one: impl FnMut() -> bool) -> usize {
-    (0..BATCH).take_while(|_| one()).count()
-}
-
-fn do_or_keep(ctx: *mut raw::RedisModuleCtx, (name, chore): (Name, Chore), now: Instant, waiting: &mut Waiting) {
-    if let Some(chore) = room::do_chore(ctx, &name, chore, now) {
-        waiting.push((name, chore));
-    }
-}
-
-fn endings(ctx: *mut raw::RedisModuleCtx, now: Instant, waiting: &mut Waiting) -> usize {
-    let next = || DESK.with_borrow_mut(Desk::next_ending);
-    batch(|| next().map(|chore| do_or_keep(ctx, chore, now, waiting)).is_some())
-}
-
-fn chores(ctx: *mut raw::RedisModuleCtx, now: Instant, waiting: &mut Waiting) -> usize {
-    let next = || DESK.with_borrow_mut(|desk| desk.chores.pop_front());
-    batch(|| next().map(|chore| do_or_keep(ctx, chore, now, waiting)).is_some())
-}
-
-fn losses(ctx: *mut raw::RedisModuleCtx, now: Instant, waiting: &mut Waiting) -> usize {
-    let next = || DESK.with_borrow_mut(Desk::next_loss);
-    batch(|| next().map(|loss| do_or_keep(ctx, loss, now, waiting)).is_some())
-}
-
-/// What hung on connections that have closed.
-fn closed(ctx: *mut raw::RedisModuleCtx, now: Instant, waiting: &mut Waiting) -> usize {
-    batch(|| sessions::take_closed().map(|chore| do_or_keep(ctx, chore, now, waiting)).is_some())
-}
-
-/// Bound leases whose connections were heard of.
-fn renewals(ctx: *mut raw::RedisModuleCtx, now: Instant, _waiting: &mut Waiting) -> usize {
-    if sessions::next_due().is_none_or(|due| due > now) {
-        return 0;
-    }
-    let due = sessions::take_due(ctx, now, BATCH);
-    due.iter().for_each(|(name, fence, ends)| room::extend(ctx, name, *fence, *ends, now));
-    // Those of closed connections count as well: there may be more behind them.
-    due.len().max(1)
-}
-
-/// Keys whose instant has come.
-fn woken(ctx: *mut raw::RedisModuleCtx, now: Instant, _waiting: &mut Waiting) -> usize {
-    batch(|| timers::take_due(now).map(|name| room::woken(ctx, &name, now)).is_some())
-}
-
-/// Keys that are gone with their holders.
-fn gone(ctx: *mut raw::RedisModuleCtx, now: Instant, _waiting: &mut Waiting) -> usize {
-    batch(|| match timers::take_gone() {
-        Taken::Gone(gone) => {
-            room::gone(ctx, &gone, now);
-            true
-        }
-        Taken::Dropped => true,
-        Taken::Nothing => false,
-    })
-}
-
-/// Keys whose timers mean nothing any more.
-fn anew(ctx: *mut raw::RedisModuleCtx, now: Instant, _waiting: &mut Waiting) -> usize {
-    batch(|| timers::take_anew().map(|name| room::woken(ctx, &name, now)).is_some())
-}
-
-fn is_replica(ctx: *mut raw::RedisModuleCtx) -> bool {
-    flags(ctx) & raw::REDISMODULE_CTX_FLAGS_SLAVE as c_int != 0
-}
-
-fn may_write(ctx: *mut raw::RedisModuleCtx) -> bool {
-    let loading = raw::REDISMODULE_CTX_FLAGS_LOADING | raw::REDISMODULE_CTX_FLAGS_ASYNC_LOADING;
-    // SAFETY: takes no argument.
-    flags(ctx) & loading as c_int == 0 && unsafe { api!(RedisModule_AvoidReplicaTraffic)() } == 0
-}
-
-fn flags(ctx: *mut raw::RedisModuleCtx) -> c_int {
-    // SAFETY: the context is that of this callback.
-    unsafe { api!(RedisModule_GetContextFlags)(ctx) }
 }
 
 /// A value leaves its key, in whatever way: its holders may have lost it, and whoever waits can have it.
@@ -417,6 +228,13 @@ pub unsafe fn key_renamed<M: Machine>(value: *mut c_void) {
     if lines::waits(&gone.name) {
         add(gone.name.clone(), Chore::Look);
     }
+}
+
+/// A key with leases came by another way than a command: it is looked at, once its slot is ours.
+pub fn key_arrived() {
+    let now = clock::now();
+    cluster::key_arrived(now);
+    plan_soon();
 }
 
 /// The server says that the key which left just now was evicted.
@@ -474,7 +292,7 @@ pub fn demoted() {
     lines::names(None).iter().for_each(room::unblock);
     sessions::clear();
     timers::forget_all(clock::now());
-    DESK.with_borrow_mut(Desk::clear);
+    clear();
     search::stop();
     plan_soon();
 }
@@ -488,32 +306,5 @@ pub fn promoted() {
 /// The server was loaded, or became a primary: every lock wants to be found.
 pub fn search_all() {
     search::start();
-    set_timer(clock::now());
-}
-
-/// A test set the clock.
-pub fn clock_was_set() {
-    watch_clock();
-    stop_timer();
-    set_timer(clock::now());
-}
-
-/// Notices a clock that was set back. The server's own timers go by that clock as well, so this comes from its cron.
-pub fn watch_clock() {
-    let now = clock::now();
-    let seen = DESK.with_borrow_mut(|desk| std::mem::replace(&mut desk.seen, now));
-    if now.plus(CLOCK_JITTER) >= seen {
-        return;
-    }
-    timers::look_at_all_anew();
-    sessions::clock_ran_back(now);
-    stop_timer();
-    set_timer(now);
-}
-
-fn stop_timer() {
-    if let Some((id, _)) = DESK.with_borrow_mut(|desk| desk.timer.take()) {
-        // SAFETY: the module's own context; a timer that has run has been taken.
-        unsafe { api!(RedisModule_StopTimer)(CONTEXT.get(), id, null_mut()) };
-    }
+    plan_soon();
 }

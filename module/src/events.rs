@@ -13,7 +13,7 @@ use crate::edge::{OK, api, bytes_of, guard};
 use crate::key::{Key, salt_of};
 use crate::lines::Name;
 use crate::machine::{Kind, for_kind};
-use crate::{config, fences, key, listeners, neighbours, parked, sessions, vendor};
+use crate::{background, config, fences, key, listeners, neighbours, parked, sessions, vendor};
 
 /// Subscribes to all that concerns us, after looking at how things stand.
 pub fn watch(ctx: *mut raw::RedisModuleCtx) {
@@ -101,7 +101,7 @@ pub fn hear_of_sleep(listen: bool) {
     let event = raw::RedisModuleEvent { id: raw::REDISMODULE_EVENT_EVENTLOOP, dataver: 1 };
     let callback: raw::RedisModuleEventCallback = if listen { Some(on_event) } else { None };
     // SAFETY: the module's own context; without a callback the subscription ends.
-    unsafe { api!(RedisModule_SubscribeToServerEvent)(chores::context(), event, callback) };
+    unsafe { api!(RedisModule_SubscribeToServerEvent)(background::context(), event, callback) };
 }
 
 extern "C" fn on_event(ctx: *mut raw::RedisModuleCtx, event: raw::RedisModuleEvent, sub: u64, data: *mut c_void) {
@@ -114,7 +114,7 @@ extern "C" fn on_event(ctx: *mut raw::RedisModuleCtx, event: raw::RedisModuleEve
                 sessions::closed(client);
             }
         }
-        raw::REDISMODULE_EVENT_CRON_LOOP => chores::watch_clock(),
+        raw::REDISMODULE_EVENT_CRON_LOOP => background::watch_clock(),
         raw::REDISMODULE_EVENT_EVENTLOOP => {
             if sub == raw::REDISMODULE_SUBEVENT_EVENTLOOP_AFTER_SLEEP {
                 parked::slept();

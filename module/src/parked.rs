@@ -28,7 +28,7 @@ use crate::chores::{self, Chore};
 use crate::edge::{OK, api, guard};
 use crate::info::counters;
 use crate::lines::{self, Name};
-use crate::{clients, clock, config, events, room};
+use crate::{background, clients, clock, config, events, room};
 
 type Write = dyn FnOnce(&mut dyn Sink);
 
@@ -163,7 +163,7 @@ pub fn answer(id: WaiterId, told: Told, granted: Option<Granted>, bytes: usize) 
         }
     });
     if is_put_off {
-        chores::plan_soon();
+        background::plan_soon();
     } else {
         give(id);
     }
@@ -430,7 +430,7 @@ fn listen() {
     let is_new = ROOM.with_borrow_mut(|room| room.listening_until.replace(clock::now().plus(LINGER)).is_none());
     if is_new {
         events::hear_of_sleep(true);
-        chores::plan();
+        background::plan();
     }
 }
 

@@ -24,7 +24,7 @@ use crate::lines::{self, Name};
 use crate::machine::{Delivery, Machine, Room, Stepped, for_kind};
 use crate::parked::{self, Granted, Told};
 use crate::timers::{self, GoneKey};
-use crate::{announce, clock, fences, sessions};
+use crate::{announce, background, clock, fences, sessions};
 
 /// What waiters of a key that is no longer here are told: ask again, wherever it is now.
 const TRY_AGAIN: &str = "TRYAGAIN the key is no longer here; ask again";
@@ -162,7 +162,7 @@ impl<'c, M: Machine> Opened<'c, M> {
         if let (Some(at), Some(value)) = (at, self.value.and_then(NonNull::new)) {
             // SAFETY: the value of the open key.
             unsafe { timers::set::<M>(db, name, value.cast(), at) };
-            chores::plan_at(at);
+            background::set_timer(at);
         }
     }
 
@@ -404,7 +404,12 @@ pub fn do_chore(ctx: *mut raw::RedisModuleCtx, name: &Name, chore: Chore, now: I
             redirect(ctx, name, now);
             return Some(chore);
         }
-        (Standing::Moved(text), _) => turn_all_away(name, &text),
+        (Standing::Moved(text), chore) => {
+            if matches!(chore, Chore::Look) {
+                cluster::key_arrived(now);
+            }
+            turn_all_away(name, &text);
+        }
     }
     None
 }

@@ -15,7 +15,7 @@ use crate::chores::{self, Chore};
 use crate::info::counters;
 use crate::lines::Name;
 use crate::machine::Kind;
-use crate::{clients, clock, parked, timers};
+use crate::{background, clients, clock, parked, timers};
 
 thread_local! {
     static SESSIONS: RefCell<Sessions<Kind>> = RefCell::new(Sessions::default());
@@ -63,7 +63,7 @@ pub fn bind(binding: Binding, name: &Name, fence: u64, lease: Span, now: Instant
         return chores::add(name.clone(), of_close(fence, binding.grace, now));
     }
     with(|sessions| sessions.bind(binding, place(name, fence), name.kind, lease, now));
-    chores::plan();
+    background::plan();
 }
 
 /// What the close of a connection at `at` leaves to do with a holding that hung on it.
@@ -112,7 +112,7 @@ pub fn closed(client: ClientId) {
     }
     with(|sessions| sessions.close(client, clock::now()));
     if is_closing() {
-        chores::plan_soon();
+        background::plan_soon();
     }
 }
 

@@ -11,8 +11,9 @@ const { Guard, behind, guarded } = require('./guard.js');
 const { listen } = require('./kept.js');
 
 function info(json) {
-  const { holders, holdersTotal, waiters, waitersTotal, lastFence } = JSON.parse(json);
+  const { exists, holders, holdersTotal, waiters, waitersTotal, lastFence } = JSON.parse(json);
   return {
+    exists,
     holders: holders.map(({ owner, fence, held, remaining, mode, meta, isBound }) => ({
       owner, fence: BigInt(fence), heldMs: held, remainingMs: remaining, mode, meta: meta ?? null, isBound,
     })),

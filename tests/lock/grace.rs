@@ -55,6 +55,8 @@ fn its_owner_takes_it_back_over_another_connection_with_the_same_fence() {
         let mut scene = Scene::driven();
         let mut holder = Caller::new(&scene.server);
         holder.send(&format!("{} BOUND GRACE 3s", of(take, "a")));
+        holder.answer();
+        holder.send(&format!("{} BOUND GRACE 3s", of(renew, "a")));
         let first = number(&holder.answer());
         let mut waiter = scene.waits(&format!("{} WAIT 10m", of(take, "b")));
         close(&mut scene.main, holder);

@@ -92,9 +92,10 @@ pub fn each(connection: &mut Connection, count: usize, line: impl Fn(usize) -> S
     }
 }
 
-/// As many plain keys with an expiry, as ours have one.
+/// As many plain keys, with an expiry, as ours have one, and about as large as a lock.
 pub fn plain_keys(server: &Server, count: usize) {
-    each(&mut server.connect(), count, |number| format!("SET k{number} some-value-of-a-usual-length PX 10000000"));
+    let value = "x".repeat(150);
+    each(&mut server.connect(), count, |number| format!("SET k{number} {value} PX 10000000"));
 }
 
 /// So many locks are held.

@@ -263,7 +263,7 @@ pub struct InfoView<'a> {
 
 /// A map, with a map for each holder and waiter.
 pub fn write_info(view: &InfoView<'_>, now: Instant, sink: &mut (impl Sink + ?Sized)) {
-    sink.map(5);
+    sink.map(6);
     sink.text(b"holders");
     sink.array(view.holders.len());
     for HolderRow { holder, remaining, bound } in &view.holders {
@@ -313,4 +313,7 @@ pub fn write_info(view: &InfoView<'_>, now: Instant, sink: &mut (impl Sink + ?Si
     sink.integer(view.waiters_total as i64);
     sink.text(b"last_fence");
     sink.integer(view.last_fence as i64);
+    // What is stored was granted once.
+    sink.text(b"exists");
+    sink.integer(i64::from(view.last_fence != 0));
 }

@@ -331,13 +331,15 @@ pub fn write_info(
 ) {
     let Some(work) = record.work_for(promoted_at, now) else {
         let seen = record.seen(now);
-        sink.map(3);
+        sink.map(4);
         sink.text(b"phase");
         sink.text(if seen.is_some() { b"seen" } else { b"none" });
         sink.text(b"token");
         sink.text(seen.map_or(b"", |seen| &seen.token));
         sink.text(b"remaining_ms");
         sink.integer(seen.map_or(0, |seen| now.until(seen.until).ceil_ms()));
+        sink.text(b"exists");
+        sink.integer(i64::from(seen.is_some()));
         return;
     };
     let standing = lookup(work, promoted_at, now);
@@ -355,7 +357,7 @@ pub fn write_info(
         }
         _ => (now.until(work.kept_until()).ceil_ms(), 0, false),
     };
-    sink.map(10);
+    sink.map(11);
     sink.text(b"phase");
     sink.text(phase.as_bytes());
     sink.text(b"token");
@@ -376,4 +378,6 @@ pub fn write_info(
     sink.integer(bytes);
     sink.text(b"waiters");
     sink.integer(waiters as i64);
+    sink.text(b"exists");
+    sink.integer(1);
 }

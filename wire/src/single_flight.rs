@@ -285,7 +285,7 @@ pub fn write_info(
         .map(|leader| (&*leader.token, leader.fence, now.until(ends_for(leader.ends, leader.lease, promoted_at, now))));
     let leader = leader.filter(|(_, _, remaining)| !remaining.is_zero());
     let pause = flight.paused(now);
-    sink.map(11);
+    sink.map(12);
     sink.text(b"value");
     sink.text(value.as_bytes());
     sink.text(b"age_ms");
@@ -314,4 +314,6 @@ pub fn write_info(
     }
     sink.text(b"followers");
     sink.integer(followers as i64);
+    sink.text(b"exists");
+    sink.integer(i64::from(!flight.is_nothing()));
 }

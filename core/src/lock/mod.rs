@@ -24,7 +24,8 @@
 //! ```
 //!
 //! # Invariants
-//! 1. An exclusive holder is alone. A bulkhead's ENTER is granted only while fewer than its `max` are active.
+//! 1. An exclusive holder is alone. A permit is granted only while fewer than `max` are active: the `max` of the newest
+//!    ENTER, which counts for everybody who waits. A smaller one ends nobody's permit.
 //! 2. Nobody overtakes: a newcomer is granted only if it would be the head of the line and fits.
 //! 3. Fences of a key grow strictly; a grant that is asked for again has the same fence.
 //! 4. An owner holds once and waits once, never both.

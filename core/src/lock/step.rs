@@ -42,6 +42,7 @@ pub fn acquire(
     setting: &mut Setting<'_>,
 ) -> Outcome<Acquired> {
     let mut work = Work::begin(room, setting);
+    work.take_over_max(ask.claim);
     let verdict = match work.holders.by_owner(owner).map(|holder| (holder.fence, holder.mode())) {
         Some((fence, mode)) => work.ask_again(fence, mode, &ask),
         None => work.ask(owner, ask, waiting),
@@ -169,9 +170,9 @@ pub fn give_up(room: &mut Room<'_>, setting: &mut Setting<'_>) -> Outcome<()> {
     work.outcome(())
 }
 
-/// True if one who asks like this now would be granted it at once.
+/// True if one who asks like this now would be granted it at once. A claim brings the newest `max`.
 pub fn could_take(room: &Room<'_>, claim: Claim) -> bool {
-    room.queue.would_lead(claim.priority()) && fits(room.holders, claim)
+    room.queue.would_lead(claim.priority()) && fits(room.holders, claim, None)
 }
 
 /// Time has passed.
@@ -179,11 +180,12 @@ pub fn tick(room: &mut Room<'_>, setting: &mut Setting<'_>) -> Outcome<()> {
     Work::begin(room, setting).end(())
 }
 
-fn fits(holders: &Holders, claim: Claim) -> bool {
+/// `newest`: the `max` of the newest call, which counts for everybody.
+fn fits(holders: &Holders, claim: Claim, newest: Option<u32>) -> bool {
     match claim {
         Claim::Exclusive => holders.is_empty(),
         Claim::Shared => !holders.is_exclusive() && holders.len() < HOLDERS_MAX,
-        Claim::Permit { max, .. } => holders.len() < (max as usize).min(HOLDERS_MAX),
+        Claim::Permit { max, .. } => holders.len() < (newest.unwrap_or(max) as usize).min(HOLDERS_MAX),
     }
 }
 
@@ -287,7 +289,16 @@ impl<'a, 's, 'f> Work<'a, 's, 'f> {
     }
 
     fn fits(&self, claim: Claim) -> bool {
-        fits(self.holders, claim)
+        fits(self.holders, claim, self.queue.max)
+    }
+
+    /// Each ENTER brings its `max`, and the newest counts for the whole queue: those who wait are served by it, before the
+    /// caller who brought it.
+    fn take_over_max(&mut self, claim: Claim) {
+        if let Claim::Permit { max, .. } = claim {
+            self.queue.max = Some(max);
+            self.serve();
+        }
     }
 
     fn hand_to(&mut self, owner: &[u8], ask: &Ask) -> u64 {

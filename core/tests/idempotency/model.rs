@@ -370,6 +370,10 @@ impl Model {
         let kept_until = match work.phase {
             // What was alive at a promotion runs on, whether that is written down or not.
             Phase::Running { lease, end, .. } => right_end(end, lease, self.promoted, self.now) + work.keep,
+            // A first attempt that did nothing, with nothing to hold others to.
+            Phase::Idle { at, why: "aborted" } if work.attempt == 1 && work.fingerprint.is_empty() => {
+                at + work.keep.min(60 * 1_000_000)
+            }
             Phase::Idle { at, .. } => at + work.keep,
             Phase::Done { until, .. } => until,
         };

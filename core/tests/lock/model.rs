@@ -131,6 +131,11 @@ impl Model {
 
     pub fn acquire(&mut self, owner: &[u8], wanted: Wanted, waiting: Option<(u64, i64, usize)>) -> Said {
         self.bring_up_to_date();
+        if let Want::Permit(_) = wanted.want {
+            // The newest number of permits counts for everybody who waits.
+            self.line.iter_mut().for_each(|waiter| waiter.wanted.want = wanted.want);
+            self.serve();
+        }
         let said = match self.holders.iter().position(|held| held.owner == owner) {
             Some(at) => self.again(at, &wanted),
             None => self.newly(owner, wanted, waiting),

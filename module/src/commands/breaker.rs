@@ -1,8 +1,11 @@
 //! `RES.BREAKER` and its subcommands.
 
+use std::hash::{BuildHasher, RandomState};
+
 use resil_core::Instant;
 use resil_core::circuit_breaker::{
-    Breaker, Outcome, Phase, Reported, StateName, Why, admit, configure, force, report, reset, tally, view,
+    Breaker, Caller, Outcome, Permit, Phase, Reported, StateName, Why, admit, configure, force, report, reset, tally,
+    view,
 };
 use resil_wire::Refused;
 use resil_wire::argv::Argv;
@@ -76,7 +79,7 @@ impl Command for Admit {
         let args = call.args();
         let request = AdmitCall::parse(&args)?;
         let now = clock::now();
-        let admission = stepped(call, now, &[], |breaker| {
+        let mut admission = stepped(call, now, &[], |breaker| {
             let chance = if matches!(breaker.phase(), Phase::Ramping { .. }) { draw_chance() } else { 0 };
             let options = request.options.as_ref().map(|options| (&options.patch, options.version));
             admit(breaker, request.caller(), options, chance, now).map_err(Refused::new)
@@ -84,9 +87,27 @@ impl Command for Admit {
         let counter =
             if admission.permit.is_some() { &counters().breaker.admitted } else { &counters().breaker.denied };
         counter.add(1);
+        if let Some(permit) = &mut admission.permit {
+            permit.seal = seal(request.key, permit);
+        }
         write_admission(&admission, &mut call.reply());
         Ok(())
     }
+}
+
+/// What this process alone can compute of a permit. It is made with a secret that is drawn when the process starts and
+/// kept nowhere: after a restart or a failover a permit from before counts for no caller.
+fn seal(key: &[u8], permit: &Permit) -> u64 {
+    thread_local! {
+        static SECRET: RandomState = RandomState::new();
+    }
+    let Permit { generation, issued_us, caller, probe, .. } = *permit;
+    SECRET.with(|secret| secret.hash_one((key, generation, issued_us, caller.0, probe)).max(1))
+}
+
+/// The permit as far as it can be believed: whose it is, only if it was issued here.
+fn verified(key: &[u8], permit: Permit) -> Permit {
+    if permit.seal == seal(key, &permit) { permit } else { Permit { caller: Caller::UNVERIFIED, ..permit } }
 }
 
 /// From 0 to 99.
@@ -109,7 +130,8 @@ impl Command for Report {
         let now = clock::now();
         let correlation = request.correlation.map(|correlation| ("correlation", correlation));
         let reported = stepped(call, now, correlation.as_slice(), |breaker| {
-            Ok(report(breaker, request.permit, request.report, request.duration, now))
+            let permit = request.permit.map(|permit| verified(request.key, permit));
+            Ok(report(breaker, permit, request.report, request.duration, now))
         })?;
         count(&reported);
         write_reported(&reported, &mut call.reply());
@@ -156,9 +178,10 @@ impl Command for State {
         let now = clock::now();
         let key = Key::open_to_read(call, call.string(0)?);
         let missing = Breaker::default();
+        let stored = key.value::<Circuit>()?;
         // SAFETY: the value of the open key, only read.
-        let breaker = key.value::<Circuit>()?.map_or(&missing, |value| unsafe { Circuit::get(value) });
-        write_state(&view(breaker, now), now, &mut call.reply());
+        let breaker = stored.map_or(&missing, |value| unsafe { Circuit::get(value) });
+        write_state(&view(breaker, now), stored.is_some(), now, &mut call.reply());
         Ok(())
     }
 }

@@ -52,7 +52,7 @@ export class BulkheadGuard extends Holding {
 }
 export interface Holder { owner: string; fence: bigint; heldMs: number; remainingMs: number; mode: 'exclusive' | 'shared'; meta: string | null; isBound: boolean }
 export interface Waiter { owner: string; mode: 'exclusive' | 'shared' | null; priority: number | null; waitedMs: number }
-export interface HoldingInfo { holders: Holder[]; holdersTotal: number; waiters: Waiter[]; waitersTotal: number; lastFence: bigint }
+export interface HoldingInfo { exists: boolean; holders: Holder[]; holdersTotal: number; waiters: Waiter[]; waitersTotal: number; lastFence: bigint }
 /**
  * Calls through it run while the lock is held. Their `signal` is aborted when it is lost, and the answer is a `LockLostError`.
  * Whoever asks for it again from inside of such a call, by its async context and the same client, is granted it at once.
