@@ -6,6 +6,9 @@
 //! of them; one heartbeat serves all. A holding is bound to one connection at most: the last binding decides, and the
 //! close of an earlier connection does nothing.
 //!
+//! A lease shorter than a second is not written down as often as it would have to be: while its connection is heard of, it
+//! counts as held, whatever its key says ([`Sessions::keeps`]), and one timer for each connection notices its silence.
+//!
 //! ```text
 //!   bind ──▶ bound ── every third of the lease: the lease runs until last heard + lease ──▶ bound
 //!              ├── the connection closes ──▶ handed back, to be ended or cut to its grace
@@ -23,6 +26,17 @@ use crate::time::{Instant, Span};
 
 /// A connection.
 pub type ClientId = u64;
+
+/// Leases below this are short: watched by the timer of their connection, and written down every third of *this*.
+pub const SHORT: Span = Span::from_secs(1);
+
+/// Leases below this are so short that nobody can rely on what is written: it mostly lies in the past.
+const VERY_SHORT: Span = Span::from_ms(100);
+
+/// How often a lease is written down.
+fn period(lease: Span) -> Span {
+    if lease < VERY_SHORT { SHORT } else { lease.max(SHORT).third() }
+}
 
 /// The connection a holding is bound to, and the grace it has once that connection has closed. Zero: none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,6 +69,8 @@ struct Session {
     /// The shortest lease first: a silence ends those that are not longer.
     by_lease: BTreeSet<(Span, Place)>,
     losses: VecDeque<Loss>,
+    /// When it is looked at whether a short lease has ended in silence.
+    lapse: Option<Instant>,
 }
 
 /// A bound holding that was lost.
@@ -99,6 +115,8 @@ pub struct Sessions<K = Kind> {
     by_due: BTreeSet<(Instant, Place)>,
     closing: VecDeque<Closing>,
     closed_at: BTreeMap<ClientId, Instant>,
+    /// Sessions with short leases. Some are not there any more.
+    lapses: BTreeSet<(Instant, ClientId)>,
 }
 
 impl<K> Default for Sessions<K> {
@@ -109,6 +127,7 @@ impl<K> Default for Sessions<K> {
             by_due: BTreeSet::new(),
             closing: VecDeque::new(),
             closed_at: BTreeMap::new(),
+            lapses: BTreeSet::new(),
         }
     }
 }
@@ -136,9 +155,10 @@ impl<K: Copy> Sessions<K> {
         session.heard = session.heard.max(Some(now));
         session.places.insert(place.clone());
         session.by_lease.insert((lease, place.clone()));
-        let due = now.plus(lease.third());
+        let due = now.plus(period(lease));
         self.by_due.insert((due, place.clone()));
         self.bound.insert(place, Bound { client, grace, kind, lease, due });
+        self.watch(client);
     }
 
     /// `place` hangs on nobody any more. Returns on whom it did.
@@ -295,7 +315,7 @@ impl<K: Copy> Sessions<K> {
         self.by_due.first().map(|(due, _)| *due)
     }
 
-    /// Up to `most` of what is to be looked at by now; each is due again a third of its lease later.
+    /// Up to `most` of what is to be looked at by now; each is due again a third of its lease later, or of a second.
     pub fn take_due(&mut self, now: Instant, most: usize) -> Vec<Due<K>> {
         let mut all = Vec::new();
         while all.len() < most
@@ -304,12 +324,62 @@ impl<K: Copy> Sessions<K> {
             self.by_due.remove(&(at, place.clone()));
             if let Some(bound) = self.bound.get_mut(&place).filter(|bound| !self.closed_at.contains_key(&bound.client))
             {
-                bound.due = now.plus(bound.lease.third());
+                bound.due = now.plus(period(bound.lease));
                 self.by_due.insert((bound.due, place.clone()));
                 all.push(Due { place, kind: bound.kind, client: bound.client, lease: bound.lease });
             }
         }
         all
+    }
+
+    /// Sets the timer of a connection to the end of its shortest lease, if that is a short one.
+    fn watch(&mut self, client: ClientId) {
+        let Some(session) = self.sessions.get_mut(&client) else { return };
+        let shortest = session.by_lease.first().map(|(lease, _)| *lease).filter(|lease| *lease < SHORT);
+        let (Some(lease), Some(heard)) = (shortest, session.heard) else { return };
+        let at = heard.plus(lease);
+        if session.lapse.is_none_or(|set| set > at) {
+            if let Some(before) = session.lapse.replace(at) {
+                self.lapses.remove(&(before, client));
+            }
+            self.lapses.insert((at, client));
+        }
+    }
+
+    /// When a connection with short leases is to be looked at.
+    pub fn next_lapse(&self) -> Option<Instant> {
+        self.lapses.first().map(|(at, _)| *at)
+    }
+
+    /// A connection whose short leases are to be looked at now.
+    pub fn take_lapse(&mut self, now: Instant) -> Option<ClientId> {
+        let (at, client) = *self.lapses.first().filter(|(at, _)| *at <= now)?;
+        self.lapses.remove(&(at, client));
+        if let Some(session) = self.sessions.get_mut(&client) {
+            session.lapse = None;
+        }
+        Some(client)
+    }
+
+    /// Up to `most` short leases of a connection that ended in silence: they are lost, and their keys are to be looked at.
+    pub fn lapsed(&mut self, client: ClientId, now: Instant, most: usize) -> Vec<(Place, K)> {
+        let Some(session) = self.sessions.get(&client) else { return Vec::new() };
+        let silence = session.heard.map_or(Span::ZERO, |heard| heard.until(now));
+        let over = session.by_lease.iter().take_while(|(lease, _)| *lease < SHORT && *lease <= silence).take(most);
+        let over: Vec<(Place, K)> =
+            over.filter_map(|(_, place)| Some((place.clone(), self.bound.get(place)?.kind))).collect();
+        for (place, _) in &over {
+            self.lose(place, Reason::Expired);
+        }
+        self.watch(client);
+        over
+    }
+
+    /// Until when a short lease lasts because its connection was heard of.
+    pub fn keeps(&self, place: &Place) -> Option<(ClientId, Instant, Span)> {
+        let Bound { client, lease, .. } = self.lives(place).filter(|bound| bound.lease < SHORT)?;
+        let heard = self.sessions.get(client)?.heard?;
+        Some((*client, heard.plus(*lease), *lease))
     }
 
     /// The clock was set back, or the server changed its role: whatever is bound is due at once.
@@ -319,8 +389,11 @@ impl<K: Copy> Sessions<K> {
             bound.due = now;
             self.by_due.insert((now, place.clone()));
         }
-        for session in self.sessions.values_mut() {
+        self.lapses.clear();
+        for (client, session) in &mut self.sessions {
             session.heard = session.heard.map(|heard| heard.min(now));
+            session.lapse = Some(now);
+            self.lapses.insert((now, *client));
         }
     }
 

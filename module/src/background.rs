@@ -54,7 +54,9 @@ pub fn context() -> *mut raw::RedisModuleCtx {
 /// Sets the timer for whatever comes next.
 pub fn plan() {
     let next = timers::first();
-    if let Some(next) = next.into_iter().chain(sessions::next_due()).chain(parked::listens_until()).min() {
+    if let Some(next) =
+        next.into_iter().chain(sessions::next_due()).chain(sessions::next_lapse()).chain(parked::listens_until()).min()
+    {
         set_timer(next);
     }
 }
@@ -121,7 +123,7 @@ fn run(ctx: *mut raw::RedisModuleCtx) -> Option<Span> {
     let mut waiting = Vec::new();
     loop {
         let mut done = 0;
-        for sort in [endings, closed, others, losses, renewals, woken, gone, anew] {
+        for sort in [endings, closed, silent, others, losses, renewals, woken, gone, anew] {
             done += sort(ctx, now, &mut waiting);
         }
         // What a search finds is among the chores: it goes on when those are done.
@@ -176,6 +178,13 @@ fn losses(ctx: *mut raw::RedisModuleCtx, now: Instant, waiting: &mut Waiting) ->
 /// What hung on connections that have closed.
 fn closed(ctx: *mut raw::RedisModuleCtx, now: Instant, waiting: &mut Waiting) -> usize {
     batch(|| sessions::take_closed().map(|chore| do_or_keep(ctx, chore, now, waiting)).is_some())
+}
+
+/// Short bound leases whose connections were silent.
+fn silent(_ctx: *mut raw::RedisModuleCtx, now: Instant, _waiting: &mut Waiting) -> usize {
+    let Some(lapsed) = sessions::take_lapsed(now, BATCH) else { return 0 };
+    lapsed.into_iter().for_each(|name| chores::add(name, Chore::Look));
+    1
 }
 
 /// Bound leases whose connections were heard of.

@@ -21,6 +21,7 @@ use crate::background::{is_replica, plan_soon};
 use crate::datatype::waited::Waited;
 use crate::lines::{self, Name};
 use crate::machine::Machine;
+use crate::timers::Noted;
 use crate::{clock, cluster, fences, room, search, sessions, timers};
 
 /// What is left to do with a key.
@@ -194,9 +195,11 @@ pub unsafe fn key_left<M: Machine>(db: i32, key: &[u8], value: *mut c_void) {
     }
     let now = clock::now();
     // SAFETY: by contract.
-    let noted = NonNull::new(value).is_some_and(|value| unsafe { timers::key_left::<M>(db, value.cast(), now) });
-    if noted {
-        return plan_soon();
+    match NonNull::new(value).map(|value| unsafe { timers::key_left::<M>(db, value.cast(), now) }) {
+        Some(Noted::First) => return plan_soon(),
+        // The timer is set already.
+        Some(Noted::Another) => return,
+        Some(Noted::No) | None => {}
     }
     // SAFETY: by contract.
     let state = unsafe { &Waited::<M>::get(value).state };

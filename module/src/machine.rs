@@ -132,6 +132,10 @@ pub trait Machine: Sized + 'static {
     /// Everybody whose lease has not ended: owner and fence.
     fn holders(state: &Self::State, promoted_at: Option<Instant>, now: Instant) -> Vec<(Box<[u8]>, u64)>;
     fn holds(state: &Self::State, fence: u64) -> bool;
+    /// Whether nobody else holds it beside the one whose lease ends first.
+    fn has_one_holder(_state: &Self::State) -> bool {
+        true
+    }
     /// Whose lease has ended, but has not been ended yet.
     fn overdue(state: &Self::State, now: Instant) -> Option<u64>;
     /// Why a holding that ended `how` was lost.

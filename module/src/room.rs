@@ -10,6 +10,7 @@ use std::rc::Rc;
 use redis_module::raw;
 use resil_core::lock::{End, Ending, Reason, Setting};
 use resil_core::queue::Queue;
+use resil_core::session::SHORT;
 use resil_core::{Instant, Span};
 
 use crate::apply::{publish_edits_of, store_state};
@@ -164,6 +165,19 @@ impl<'c, M: Machine> Opened<'c, M> {
             unsafe { timers::set::<M>(db, name, value.cast(), at) };
             background::set_timer(at);
         }
+    }
+
+    /// When to look again at a key whose one holder has a short lease that its connection keeps: nothing has to be written
+    /// before the connection falls silent, which its own timer notices.
+    fn is_kept_until(&mut self, now: Instant) -> Option<Instant> {
+        if !sessions::any() || !M::has_one_holder(&self.stored().state) {
+            return None;
+        }
+        let fence = M::overdue(&self.stored().state, now)?;
+        sessions::keeps(&self.name(), fence, now)?;
+        let deadline = lines::look::<M, _>(self.db, self.name, Queue::first_deadline);
+        let later = deadline.into_iter().chain([now.plus(SHORT)]).min();
+        later.filter(|later| *later > now)
     }
 
     fn settle_endings(&self, call: &Call<'_>, endings: Vec<Ending>, now: Instant, details: &[(&str, &[u8])]) {
@@ -342,10 +356,12 @@ pub fn woken(ctx: *mut raw::RedisModuleCtx, name: &Name, now: Instant) {
             if opened.value.is_none() {
                 return;
             }
-            if ours {
-                opened.step(call, now, &[], M::tick);
-            } else {
+            if !ours {
                 opened.arm(Some(now.plus(SOON)));
+            } else if let Some(later) = opened.is_kept_until(now) {
+                opened.arm(Some(later));
+            } else {
+                opened.step(call, now, &[], M::tick);
             }
         }
     }

@@ -151,7 +151,30 @@ pub fn heard_until(ctx: *mut raw::RedisModuleCtx, name: &Name, fence: u64, now: 
 }
 
 pub fn next_due() -> Option<Instant> {
-    if any() { with(|sessions| sessions.next_due()) } else { None }
+    if any() { SESSIONS.with_borrow(|sessions| sessions.next_due()) } else { None }
+}
+
+/// When the connection of a short lease is to be looked at.
+pub fn next_lapse() -> Option<Instant> {
+    if any() { SESSIONS.with_borrow(|sessions| sessions.next_lapse()) } else { None }
+}
+
+/// Keys with short leases that ended in the silence of their connection, up to `most`; `None` if none is to be looked at.
+pub fn take_lapsed(now: Instant, most: usize) -> Option<Vec<Name>> {
+    next_lapse().filter(|at| *at <= now)?;
+    let client = with(|sessions| sessions.take_lapse(now))?;
+    if parked::waits(client) {
+        with(|sessions| sessions.was_there(client, now));
+    }
+    let lapsed = with(|sessions| sessions.lapsed(client, now, most));
+    Some(lapsed.into_iter().map(|(place, kind)| name_of(place.db, kind, place.key)).collect())
+}
+
+/// Until when a short lease counts as held because its connection was heard of, whatever its key says.
+pub fn keeps(name: &Name, fence: u64, now: Instant) -> Option<Instant> {
+    let (client, until, lease) = SESSIONS.with_borrow(|sessions| sessions.keeps(&place(name, fence)))?;
+    let until = if parked::waits(client) { now.plus(lease) } else { until };
+    (until > now).then_some(until)
 }
 
 /// Holdings whose leases are to be moved, each with the instant its connection was last heard of.

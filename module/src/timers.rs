@@ -241,26 +241,36 @@ pub unsafe fn clear<M: Machine>(db: i32, value: NonNull<Header>) {
     });
 }
 
-/// The value leaves its key. True if it had a timer: it is noted, and taken up by [`take_gone`].
+/// What became of a value that leaves its key.
+pub enum Noted {
+    /// It has no timer.
+    No,
+    /// It is noted, and taken up by [`take_gone`]: the first of those that are.
+    First,
+    Another,
+}
+
+/// The value leaves its key.
 ///
 /// # Safety
 /// As above.
-pub unsafe fn key_left<M: Machine>(db: i32, value: NonNull<Header>, at: Instant) -> bool {
+pub unsafe fn key_left<M: Machine>(db: i32, value: NonNull<Header>, at: Instant) -> Noted {
     // SAFETY: by contract.
     let header = unsafe { &mut *value.as_ptr() };
     if header.era == 0 {
-        return false;
+        return Noted::No;
     }
     with(|timers| {
         let space = timers.space_of(db);
         let is_here = timers.lists.get(&(space, M::KIND)).is_some_and(|list| list.era == header.era);
         if !is_here || header.is_gone() {
-            return false;
+            return Noted::No;
         }
         header.number |= GONE;
-        let share = Share::new(M::KIND, value);
+        let (share, noted) =
+            (Share::new(M::KIND, value), if timers.notes.is_empty() { Noted::First } else { Noted::Another });
         timers.notes.push_back(Note { space, at, reason: Reason::Absent, share });
-        true
+        noted
     })
 }
 

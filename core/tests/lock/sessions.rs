@@ -20,6 +20,11 @@ fn place(db: i32, key: &str, fence: u64) -> Place {
     Place { db, key: key.as_bytes().into(), fence }
 }
 
+/// How often a lease is written down.
+fn period(lease: i64) -> i64 {
+    if lease < 100 * MS { SECOND } else { lease.max(SECOND) / 3 }
+}
+
 fn plainly(client: ClientId) -> Binding {
     Binding { client, grace: Span::ZERO }
 }
@@ -163,7 +168,7 @@ proptest! {
                     sessions.bind(binding, spot.place(), Kind::Lock, Span::from_us(lease), at(now));
                     list.unbind(&spot.place());
                     list.hear(client, now);
-                    list.bound.push(Bound { place: spot.place(), client, grace, lease, due: now + lease / 3 });
+                    list.bound.push(Bound { place: spot.place(), client, grace, lease, due: now + period(lease) });
                 }
                 What::Unbind(spot) => {
                     prop_assert_eq!(sessions.unbind(&spot.place()), list.unbind(&spot.place()));
@@ -205,7 +210,7 @@ proptest! {
                     let due = sessions.take_due(at(now), usize::MAX);
                     let mut naive = Vec::new();
                     for bound in list.bound.iter_mut().filter(|bound| bound.due <= now) {
-                        bound.due = now + bound.lease / 3;
+                        bound.due = now + period(bound.lease);
                         naive.push(bound.place.clone());
                     }
                     for Due { place, client, lease, .. } in &due {
@@ -267,6 +272,29 @@ fn a_lease_is_looked_at_every_third_of_it() {
         assert_eq!((sessions.next_due(), sessions.take_due(due, 9).len()), (Some(due), 1));
         assert_eq!(sessions.take_due(due, 9), [], "once each time");
     }
+}
+
+#[test]
+fn a_short_lease_is_kept_by_its_connection_and_lost_in_its_silence() {
+    let mut sessions = Sessions::default();
+    let (short, longer, long) = (place(0, "s", 1), place(0, "l", 2), place(0, "x", 3));
+    for (place, ms) in [(&short, 30), (&longer, 500), (&long, 9_000)] {
+        sessions.bind(plainly(1), place.clone(), Kind::Lock, Span::from_ms(ms), at(START));
+    }
+    assert_eq!((sessions.next_lapse(), sessions.keeps(&long)), (Some(at(START + 30 * MS)), None));
+    sessions.heard(1, at(START + 20 * MS));
+    assert_eq!(sessions.keeps(&short), Some((1, at(START + 50 * MS), Span::from_ms(30))));
+    // It was heard of in between: nothing has ended.
+    assert_eq!(sessions.take_lapse(at(START + 30 * MS)), Some(1));
+    assert_eq!(sessions.lapsed(1, at(START + 30 * MS), 9), []);
+    assert_eq!((sessions.next_lapse(), sessions.take_lapse(at(START + 49 * MS))), (Some(at(START + 50 * MS)), None));
+    assert_eq!(sessions.take_lapse(at(START + 50 * MS)), Some(1));
+    assert_eq!(sessions.lapsed(1, at(START + 50 * MS), 9), [(short.clone(), Kind::Lock)]);
+    assert!(!sessions.is_bound(&short) && sessions.is_bound(&longer));
+    assert_eq!(sessions.next_lapse(), Some(at(START + 520 * MS)));
+    assert_eq!(sessions.take_lapse(at(START + HOUR)), Some(1));
+    assert_eq!(sessions.lapsed(1, at(START + HOUR), 9), [(longer, Kind::Lock)]);
+    assert!(sessions.is_bound(&long) && sessions.next_lapse().is_none(), "a long one ends by the timer of its key");
 }
 
 #[test]

@@ -158,6 +158,10 @@ macro_rules! holding_machine {
                 state.by_fence(fence).is_some()
             }
 
+            fn has_one_holder(state: &Holders) -> bool {
+                state.len() == 1
+            }
+
             fn overdue(state: &Holders, now: Instant) -> Option<u64> {
                 state.first_end().filter(|(end, _)| *end <= now).map(|(_, fence)| fence)
             }
