@@ -1,7 +1,7 @@
 //! Permits: what ADMIT hands out and REPORT brings back. Opaque to callers, and trusted for nothing.
 //!
-//! A closed breaker remembers no permit: that would be a write for every call. So a permit says itself whose it is, and
-//! whoever issues permits can seal them: a report whose seal is not right counts for no caller.
+//! A closed breaker remembers no permit: that would be a write for every call. So a permit itself names its caller, and
+//! the server that issues it can seal it: a report with a wrong seal counts for no caller.
 
 use crate::time::Span;
 
