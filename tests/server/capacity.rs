@@ -66,8 +66,14 @@ fn name(number: usize) -> String {
 /// Bytes a key takes in all, and as MEMORY USAGE counts it.
 fn measured(connection: &mut Connection, lines: &[&str]) -> (i64, i64) {
     let before = info_number(connection, "memory", "used_memory");
+    make_keys(connection, lines, KEYS);
+    let taken = info_number(connection, "memory", "used_memory") - before;
+    (taken / KEYS as i64, integer(connection, &format!("MEMORY USAGE {}", name(7))))
+}
+
+fn make_keys(connection: &mut Connection, lines: &[&str], count: usize) {
     let hundred = "x".repeat(100);
-    for chunk in (0..KEYS).collect::<Vec<_>>().chunks(500) {
+    for chunk in (0..count).collect::<Vec<_>>().chunks(500) {
         let mut pipe = redis::pipe();
         for number in chunk {
             for line in lines {
@@ -88,8 +94,6 @@ fn measured(connection: &mut Connection, lines: &[&str]) -> (i64, i64) {
         }
         pipe.query::<()>(connection).expect("all succeed");
     }
-    let taken = info_number(connection, "memory", "used_memory") - before;
-    (taken / KEYS as i64, integer(connection, &format!("MEMORY USAGE {}", name(7))))
 }
 
 /// The two figures of a row of the page.
@@ -116,4 +120,26 @@ fn keys_take_what_the_page_says() {
         }
     }
     assert!(wrong.is_empty(), "measured:\n{}", wrong.join("\n"));
+}
+
+/// Seconds for which keys of one kind are kept, at least and at most.
+fn kept(connection: &mut Connection, lines: &[&str]) -> (i64, i64) {
+    make_keys(connection, lines, 300);
+    let left: Vec<i64> = (0..300).map(|number| integer(connection, &format!("PTTL {}", name(number)))).collect();
+    (left.iter().min().unwrap() / 1_000, left.iter().max().unwrap() / 1_000)
+}
+
+#[test]
+fn what_has_ended_is_kept_as_long_as_the_page_says() {
+    const DAY: i64 = 86_400;
+    let lock = ["RES.LOCK ACQUIRE KEY worker-7 30s", "RES.LOCK RELEASE KEY worker-7"];
+    let blank = ["RES.IDEMP BEGIN KEY worker-7 30s", "RES.IDEMP ABORT KEY worker-7"];
+    let marked = ["RES.IDEMP BEGIN KEY worker-7 30s FINGERPRINT f", "RES.IDEMP ABORT KEY worker-7"];
+    let flight = ["RES.SFLIGHT JOIN KEY worker-7 30s", "RES.SFLIGHT ABANDON KEY worker-7"];
+    for (lines, least, most) in [(lock, 60, 126), (blank, 60, 65), (marked, DAY, DAY + 35 * 60), (flight, 60, 77)] {
+        let server = Server::start(Options::default());
+        let (shortest, longest) = kept(&mut server.connect(), &lines);
+        // The first were made a moment before they are looked at.
+        assert!(shortest >= least - 5 && longest <= most, "{lines:?}: {shortest} to {longest} s");
+    }
 }

@@ -1,7 +1,7 @@
 //! Permits: what ADMIT hands out and REPORT brings back. Opaque to callers, and trusted for nothing.
 //!
-//! A closed breaker remembers no permit: that would be a write for every call. So a permit says itself whose it is, and
-//! whoever issues permits can seal them: a report whose seal is not right counts for no caller.
+//! A closed breaker remembers no permit: that would be a write for every call. So a permit itself names its caller, and
+//! the server that issues it can seal it: a report with a wrong seal counts for no caller.
 
 use crate::time::Span;
 
@@ -36,14 +36,14 @@ pub struct Permit {
     /// The number of a probe.
     pub probe: Option<u32>,
     /// What only its issuer can compute from the rest; 0 if it is not sealed.
-    pub seal: u64,
+    pub seal: u32,
 }
 
 impl Permit {
     pub fn text(&self) -> PermitText {
         let mut text = PermitText { bytes: [0; PermitText::MAX], start: PermitText::MAX };
         if self.seal != 0 {
-            text.prepend_hex(self.seal);
+            text.prepend_hex(u64::from(self.seal));
             text.prepend(b'-');
         }
         if let Some(probe) = self.probe {
@@ -62,7 +62,7 @@ impl Permit {
         let (numbers, seal) = match text.iter().position(|byte| *byte == b'-') {
             None => (text, 0),
             Some(at) => match hex(&text[at + 1..])? {
-                (seal @ 1.., None) => (&text[..at], seal),
+                (seal @ 1.., None) => (&text[..at], u32::try_from(seal).ok()?),
                 _ => return None,
             },
         };
@@ -88,8 +88,8 @@ pub struct PermitText {
 }
 
 impl PermitText {
-    /// Four numbers of 16 digits, one of eight, three points and a hyphen; rounded up.
-    const MAX: usize = 80;
+    /// Three numbers of 16 digits, two of eight, three points and a hyphen; rounded up.
+    const MAX: usize = 72;
 
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[self.start..]
@@ -137,7 +137,7 @@ mod tests {
         for number in [0, 1, 15, 16, 0x1234_abcd, u64::MAX] {
             for probe in [None, Some(0), Some(u32::MAX)] {
                 let issued_us = (number >> 1) as i64;
-                for seal in [0, 1, u64::MAX] {
+                for seal in [0, 1, u32::MAX] {
                     let permit = Permit { generation: number, issued_us, caller: Caller(number), probe, seal };
                     let mut expected = alloc::format!("{number:x}.{issued_us:x}.{number:x}");
                     expected += &probe.map_or_else(Default::default, |probe| alloc::format!(".{probe:x}"));
@@ -182,7 +182,7 @@ mod tests {
             "1.2.3-01",
             "1.2.3-4.5",
             "1.2.3-4-5",
-            "1.2.3-10000000000000000",
+            "1.2.3-100000000",
         ] {
             assert_eq!(Permit::parse(text.as_bytes()), None, "{text}");
         }

@@ -17,6 +17,16 @@ pub enum OnLapse {
     Hold,
 }
 
+impl OnLapse {
+    /// As a word of the grammar.
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::Run => "run",
+            Self::Hold => "hold",
+        }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Record {
     #[default]

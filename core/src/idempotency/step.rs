@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use smallvec::SmallVec;
 
 use super::ask::{Answer, Ask, Became, Begun, Committed, Outcome, Replay, Run, Settled};
-use super::record::{Idle, OnLapse, Once, Phase, Record, Work};
+use super::record::{Idle, Once, Phase, Record, Work};
 use crate::lease::{self, ends_for};
 use crate::limits::CLOCK_JITTER;
 use crate::lock::{End, Ending, Grant, Reason, Renewed, Setting};
@@ -488,15 +488,5 @@ impl<'a, 's, 'f> Job<'a, 's, 'f> {
         let left = self.queue.leave_by_owner(token);
         self.answers.extend(left.iter().map(|former| Answer::Superseded { id: former.id }));
         left.is_some()
-    }
-}
-
-/// For [`OnLapse`] as a word of the grammar.
-impl OnLapse {
-    pub fn text(self) -> &'static str {
-        match self {
-            Self::Run => "run",
-            Self::Hold => "hold",
-        }
     }
 }

@@ -97,12 +97,12 @@ impl Command for Admit {
 
 /// What this process alone can compute of a permit. It is made with a secret that is drawn when the process starts and
 /// kept nowhere: after a restart or a failover a permit from before counts for no caller.
-fn seal(key: &[u8], permit: &Permit) -> u64 {
+fn seal(key: &[u8], permit: &Permit) -> u32 {
     thread_local! {
         static SECRET: RandomState = RandomState::new();
     }
     let Permit { generation, issued_us, caller, probe, .. } = *permit;
-    SECRET.with(|secret| secret.hash_one((key, generation, issued_us, caller.0, probe)).max(1))
+    SECRET.with(|secret| secret.hash_one((key, generation, issued_us, caller.0, probe)) as u32).max(1)
 }
 
 /// The permit as far as it can be believed: whose it is, only if it was issued here.

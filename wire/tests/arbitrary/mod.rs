@@ -90,7 +90,7 @@ pub fn generation() -> impl Strategy<Value = u64> {
 }
 
 pub fn permit() -> impl Strategy<Value = Permit> {
-    (any::<u64>(), 0..=i64::MAX, any::<u64>(), option::of(any::<u32>()), any::<u64>()).prop_map(
+    (any::<u64>(), 0..=i64::MAX, any::<u64>(), option::of(any::<u32>()), any::<u32>()).prop_map(
         |(generation, issued_us, caller, probe, seal)| Permit {
             generation,
             issued_us,
