@@ -133,6 +133,8 @@ pub mod client;
 pub mod clock;
 pub mod dispatcher;
 pub mod error;
+#[cfg(feature = "redis")]
+pub(crate) mod events;
 pub mod group;
 pub mod grpc;
 pub mod health;

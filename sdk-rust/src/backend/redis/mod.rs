@@ -15,7 +15,7 @@
 //! # The map
 //! [`address`]: what a URL says. [`link`]: making a connection and trusting it. [`lane`]: the one that everybody shares, and
 //! [`resp`]: what is spoken over it. [`supervisor`]: keeping it. [`waiting`]:
-//! blocking waits. [`slots`]: which node of a cluster waits go to. [`speech`]: words and values. [`trouble`]: errors.
+//! blocking waits. [`subscription`]: what the server publishes. [`slots`]: which node of a cluster waits go to. [`speech`]: words and values. [`trouble`]: errors.
 
 mod address;
 mod lane;
@@ -23,6 +23,7 @@ mod link;
 mod resp;
 mod slots;
 mod speech;
+pub(crate) mod subscription;
 mod supervisor;
 #[cfg(test)]
 mod tests;
