@@ -1,13 +1,14 @@
 //! Sessions: what hangs on a connection. Volatile: nothing of it is stored or replicated.
 //!
 //! A holding that is *bound* belongs to a connection. Its lease is renewed for it while that connection is alive and
-//! was heard of within the lease, and it ends the moment the connection closes. One connection can have any number of
-//! them; one heartbeat serves all. A holding is bound to one connection at most: the last binding decides, and the
+//! was heard of within the lease. When the connection closes, the holding ends at once, or, with a grace, its lease is
+//! cut to the grace: until then its owner can take it back over another connection. One connection can have any number
+//! of them; one heartbeat serves all. A holding is bound to one connection at most: the last binding decides, and the
 //! close of an earlier connection does nothing.
 //!
 //! ```text
 //!   bind ──▶ bound ── every third of the lease: the lease runs until last heard + lease ──▶ bound
-//!              ├── the connection closes ──▶ handed back, to be ended
+//!              ├── the connection closes ──▶ handed back, to be ended or cut to its grace
 //!              ├── released by its owner ──▶ forgotten
 //!              └── lost in any other way ──▶ remembered until the next heartbeat tells
 //! ```
@@ -23,6 +24,13 @@ use crate::time::{Instant, Span};
 /// A connection.
 pub type ClientId = u64;
 
+/// The connection a holding is bound to, and the grace it has once that connection has closed. Zero: none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Binding {
+    pub client: ClientId,
+    pub grace: Span,
+}
+
 /// A holding: the key it is in, and its fence.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
@@ -34,6 +42,7 @@ pub struct Place {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Bound<K> {
     client: ClientId,
+    grace: Span,
     kind: K,
     lease: Span,
     due: Instant,
@@ -65,6 +74,14 @@ pub struct Due<K = Kind> {
     pub lease: Span,
 }
 
+/// A holding whose connection has closed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Closed<K = Kind> {
+    pub place: Place,
+    pub kind: K,
+    pub grace: Span,
+}
+
 /// `K` is which machine a place belongs to; sessions only pass it on.
 #[derive(Debug, Clone)]
 pub struct Sessions<K = Kind> {
@@ -93,8 +110,9 @@ impl<K: Copy> Sessions<K> {
         self.bound.len()
     }
 
-    /// `place` hangs on `client` from now on, and on nobody else.
-    pub fn bind(&mut self, client: ClientId, place: Place, kind: K, lease: Span, now: Instant) {
+    /// `place` hangs on the connection of `binding` from now on, and on nobody else.
+    pub fn bind(&mut self, binding: Binding, place: Place, kind: K, lease: Span, now: Instant) {
+        let Binding { client, grace } = binding;
         self.unbind(&place);
         self.heard(client, now);
         let session = self.sessions.entry(client).or_default();
@@ -103,7 +121,7 @@ impl<K: Copy> Sessions<K> {
         session.by_lease.insert((lease, place.clone()));
         let due = now.plus(lease.third());
         self.by_due.insert((due, place.clone()));
-        self.bound.insert(place, Bound { client, kind, lease, due });
+        self.bound.insert(place, Bound { client, grace, kind, lease, due });
     }
 
     /// `place` hangs on nobody any more. Returns on whom it did.
@@ -133,6 +151,11 @@ impl<K: Copy> Sessions<K> {
 
     pub fn is_bound(&self, place: &Place) -> bool {
         self.bound.contains_key(place)
+    }
+
+    /// The grace of a holding, if it is bound.
+    pub fn grace(&self, place: &Place) -> Option<Span> {
+        self.bound.get(place).map(|bound| bound.grace)
     }
 
     /// How a holding is bound, if it is.
@@ -180,14 +203,14 @@ impl<K: Copy> Sessions<K> {
         (bound, losses)
     }
 
-    /// The connection is gone; what hung on it comes back, to be ended.
-    pub fn close(&mut self, client: ClientId) -> Vec<(Place, K)> {
+    /// The connection is gone; what hung on it comes back, to be ended or cut to its grace.
+    pub fn close(&mut self, client: ClientId) -> Vec<Closed<K>> {
         let Some(session) = self.sessions.remove(&client) else { return Vec::new() };
         let mut closed = Vec::with_capacity(session.places.len());
         for place in session.places {
-            if let Some(Bound { kind, due, .. }) = self.bound.remove(&place) {
+            if let Some(Bound { kind, due, grace, .. }) = self.bound.remove(&place) {
                 self.by_due.remove(&(due, place.clone()));
-                closed.push((place, kind));
+                closed.push(Closed { place, kind, grace });
             }
         }
         closed

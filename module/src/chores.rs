@@ -33,6 +33,8 @@ pub enum Chore {
     Rearm,
     /// The connection a holding was bound to has closed.
     Close(u64),
+    /// The connection a holding was bound to closed at `at`, and the holding has a grace from then on.
+    Cut { fence: u64, grace: Span, at: Instant },
     /// A grant could not be told.
     TakeBack(u64),
     /// The key left with this holder in it.
@@ -41,7 +43,7 @@ pub enum Chore {
 
 impl Chore {
     fn is_ending(&self) -> bool {
-        matches!(self, Self::Close(_) | Self::TakeBack(_))
+        matches!(self, Self::Close(_) | Self::Cut { .. } | Self::TakeBack(_))
     }
 }
 

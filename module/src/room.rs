@@ -85,6 +85,9 @@ impl<'c, M: Machine> Opened<'c, M> {
                 Chore::Close(fence) => {
                     self.take_step(call, now, &[], |room, setting| M::close(room, fence, setting));
                 }
+                Chore::Cut { fence, grace, at } => {
+                    self.take_step(call, now, &[], |room, setting| M::cut(room, fence, grace, at, setting));
+                }
                 Chore::TakeBack(fence) => self.take_back(call, fence, now),
                 Chore::Look | Chore::Rearm | Chore::Lost { .. } => {}
             }
@@ -196,8 +199,8 @@ impl<'c, M: Machine> Opened<'c, M> {
                 M::counters().granted.add(1);
                 M::counters().wait.add(grant.waited);
                 let name = self.name();
-                if let Some(client) = grant.bind_to {
-                    sessions::bind(client, &name, grant.fence, grant.lease, now);
+                if let Some(binding) = grant.bind_to {
+                    sessions::bind(binding, &name, grant.fence, grant.lease, now);
                 }
                 Granted { name, fence: grant.fence }
             });
@@ -356,6 +359,9 @@ pub fn do_chore(ctx: *mut raw::RedisModuleCtx, name: &Name, chore: Chore, now: I
                 }
                 Chore::Close(fence) => {
                     opened.step(call, now, &[], |room, setting| M::close(room, fence, setting));
+                }
+                Chore::Cut { fence, grace, at } => {
+                    opened.step(call, now, &[], |room, setting| M::cut(room, fence, grace, at, setting));
                 }
                 Chore::Rearm => {
                     opened.stored().armed_us = 0;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use redis_module::raw;
 use resil_core::lock::Reason;
-use resil_core::session::{ClientId, Due, Loss, Place, Sessions};
+use resil_core::session::{Binding, ClientId, Closed, Due, Loss, Place, Sessions};
 use resil_core::{Instant, Span};
 use resil_wire::Refused;
 use resil_wire::holding::Bind;
@@ -39,12 +39,12 @@ pub fn any() -> bool {
 }
 
 /// The connection a grant is to hang on.
-pub fn target(call: &Call<'_>, bind: Bind) -> Result<Option<ClientId>, Failure> {
+pub fn target(call: &Call<'_>, bind: Bind) -> Result<Option<Binding>, Failure> {
     let asking = call.client();
-    let target = match bind {
+    let (target, grace) = match bind {
         Bind::None => return Ok(None),
-        Bind::Here => asking,
-        Bind::To(client) => client,
+        Bind::Here { grace } => (asking, grace),
+        Bind::To { client, grace } => (client, grace),
     };
     if call.is_in_script() {
         return Err(Refused::new("BOUND is not possible in a script: it has no connection of its own").into());
@@ -52,16 +52,23 @@ pub fn target(call: &Call<'_>, bind: Bind) -> Result<Option<ClientId>, Failure> 
     if target != asking && !clients::have_same_user(call.ctx, asking, target) {
         return Err(Refused::new(format_args!("BOUNDTO {target} is not a connection of the same user")).into());
     }
-    Ok(Some(target))
+    Ok(Some(Binding { client: target, grace }))
 }
 
-/// Hangs a holding on a connection. If that one is gone already, the holding ends at once.
-pub fn bind(client: ClientId, name: &Name, fence: u64, lease: Span, now: Instant) {
-    if !clients::is_connected(client) {
-        return chores::add(name.clone(), Chore::Close(fence));
+/// Hangs a holding on a connection. If that one is gone already, the holding ends at once, or has its grace.
+pub fn bind(binding: Binding, name: &Name, fence: u64, lease: Span, now: Instant) {
+    if !clients::is_connected(binding.client) {
+        // An earlier binding decides no more.
+        unbind(name, fence);
+        return chores::add(name.clone(), of_close(fence, binding.grace, now));
     }
-    with(|sessions| sessions.bind(client, place(name, fence), name.kind, lease, now));
+    with(|sessions| sessions.bind(binding, place(name, fence), name.kind, lease, now));
     chores::plan();
+}
+
+/// What the close of a connection at `at` leaves to do with a holding that hung on it.
+fn of_close(fence: u64, grace: Span, at: Instant) -> Chore {
+    if grace.is_zero() { Chore::Close(fence) } else { Chore::Cut { fence, grace, at } }
 }
 
 fn place(name: &Name, fence: u64) -> Place {
@@ -82,8 +89,9 @@ pub fn lose(name: &Name, fence: u64, reason: Reason) {
     }
 }
 
-pub fn is_bound(name: &Name, fence: u64) -> bool {
-    any() && with(|sessions| sessions.is_bound(&place(name, fence)))
+/// The grace of a holding, if it hangs on a connection.
+pub fn grace(name: &Name, fence: u64) -> Option<Span> {
+    if any() { with(|sessions| sessions.grace(&place(name, fence))) } else { None }
 }
 
 /// A command of ours came from the connection of `call`.
@@ -97,13 +105,15 @@ pub fn heartbeat(client: ClientId, now: Instant) -> (usize, Vec<Loss>) {
     with(|sessions| sessions.heartbeat(client, now))
 }
 
-/// A connection closed: what hung on it ends, as soon as something may be written.
+/// A connection closed: what hung on it ends, or is cut to its grace, as soon as something may be written.
 pub fn closed(client: ClientId) {
     if !any() {
         return;
     }
-    for (place, kind) in with(|sessions| sessions.close(client)) {
-        chores::add(Name { db: place.db, kind, key: place.key }, Chore::Close(place.fence));
+    let now = clock::now();
+    for Closed { place, kind, grace } in with(|sessions| sessions.close(client)) {
+        let chore = of_close(place.fence, grace, now);
+        chores::add(Name { db: place.db, kind, key: place.key }, chore);
     }
 }
 

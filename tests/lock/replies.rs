@@ -72,11 +72,11 @@ fn info_is_a_map_of_maps_in_resp3_and_flat_in_resp2() {
     scene.main.clock_at_us(1_500_500);
     let mut modern = scene.server.connect_resp3();
     send(&mut modern, "RES.LOCK INFO k");
-    let wanted = "{holders: [{owner: a, fence: F, held_ms: 1500, remaining_ms: 28500, mode: exclusive, meta: nil, bound: 0}], \
+    let wanted = "{holders: [{owner: a, fence: F, held_ms: 1500, remaining_ms: 28500, mode: exclusive, meta: nil, bound: 0, grace_ms: 0}], \
                   holders_total: 1, waiters: [{owner: b, mode: shared, waited_ms: 1500}], waiters_total: 1, last_fence: F}";
     assert_eq!(receive(&mut modern), wanted.replace(": F", &format!(": {FIRST}")));
     let flat = scene.ask("RES.LOCK INFO k");
-    let wanted = "[holders [[owner a fence F held_ms 1500 remaining_ms 28500 mode exclusive meta nil bound 0]] holders_total 1 \
+    let wanted = "[holders [[owner a fence F held_ms 1500 remaining_ms 28500 mode exclusive meta nil bound 0 grace_ms 0]] holders_total 1 \
                   waiters [[owner b mode shared waited_ms 1500]] waiters_total 1 last_fence F]";
     assert_eq!(flat, wanted.replace("fence F", &format!("fence {FIRST}")));
     assert_eq!(

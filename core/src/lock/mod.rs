@@ -17,6 +17,8 @@
 //!                 fits                                    the head fits
 //!   ACQUIRE ─────────────▶ holder ◀──────────────────────────────────── waiter ◀── ACQUIRE ... WAIT
 //!                           │  │ RENEW, BOUND: the lease ends later       │
+//!                           │  │ its connection closes, with a grace:     │
+//!                           │  │ the lease ends earlier                   │
 //!                           ▼  ▼                                          ▼
 //!             released, expired, broken, closed           timed out, left, superseded by the same owner
 //! ```
@@ -48,5 +50,7 @@ pub use edit::{Edit, Edits};
 pub use encoding::{Kind, decode_edits, decode_holders, encode_edits, encode_holders};
 pub use holder::{End, Ended, Holder, Mode};
 pub use holders::Holders;
-pub use step::{Room, acquire, break_all, close, could_take, extend, give_up, leave, release, renew, take_back, tick};
+pub use step::{
+    Room, acquire, break_all, close, could_take, cut, extend, give_up, leave, release, renew, take_back, tick,
+};
 pub use view::{busy, check, lives};

@@ -9,6 +9,7 @@ use super::encoding::Kind;
 use super::holder::{End, Ended, Holder, Mode};
 use super::holders::Holders;
 use super::view::busy;
+use crate::lease;
 use crate::limits::{GRACE, HOLDERS_MAX};
 use crate::queue::{Queue, Waiter, WaiterId, Waiting};
 use crate::time::{Instant, Span};
@@ -109,6 +110,20 @@ pub fn break_all(room: &mut Room<'_>, setting: &mut Setting<'_>) -> Outcome<usiz
 /// The connection a holding was bound to has closed. True if it still held.
 pub fn close(room: &mut Room<'_>, fence: u64, setting: &mut Setting<'_>) -> Outcome<bool> {
     finish_by_fence(room, fence, End::Closed, setting)
+}
+
+/// The connection a holding was bound to closed at `at`: its lease ends no later than `grace` after that. True if it
+/// still holds.
+pub fn cut(room: &mut Room<'_>, fence: u64, grace: Span, at: Instant, setting: &mut Setting<'_>) -> Outcome<bool> {
+    let mut work = Work::new(room, setting);
+    work.mend();
+    let holder = work.holders.by_fence(fence);
+    if let Some((lease, ends)) = holder.and_then(|holder| lease::cut(holder.lease(), holder.ends, grace, at)) {
+        work.time(fence, lease, ends);
+    }
+    work.catch_up_all();
+    let held = work.holders.by_fence(fence).is_some();
+    work.end(held)
 }
 
 /// A grant could not be told to its owner, who was gone: it is given back, as if by the owner.

@@ -219,6 +219,19 @@ impl Model {
         Said::Was(runs)
     }
 
+    /// The connection closed at `at`: the lease ends no later than the grace after that, and is no longer than the grace.
+    pub fn cut(&mut self, fence: u64, grace: i64, at: i64) -> Said {
+        if let Some((since, lease, end)) = self.runs(fence)
+            && at + grace < right_end(end, lease, self.promoted, self.now)
+        {
+            self.enter(Phase::Running { since, lease: grace.min(lease), end: at + grace });
+        }
+        self.bring_up_to_date();
+        let runs = self.runs(fence).is_some();
+        self.settle();
+        Said::Was(runs)
+    }
+
     /// The runner was heard of: that counts as long as nobody has seen its lease end, however late this server is told.
     pub fn extend(&mut self, fence: u64, to: i64) -> Said {
         if let Some((since, lease, end)) = self.runs(fence) {

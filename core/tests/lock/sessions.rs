@@ -4,7 +4,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 use resil_core::lock::{Kind, Reason};
-use resil_core::session::{ClientId, Due, Loss, Place, Sessions};
+use resil_core::session::{Binding, ClientId, Closed, Due, Loss, Place, Sessions};
 use resil_core::{Instant, Span};
 
 use super::key::{HOUR, MS, SECOND, START};
@@ -20,6 +20,14 @@ fn place(db: i32, key: &str, fence: u64) -> Place {
     Place { db, key: key.as_bytes().into(), fence }
 }
 
+fn plainly(client: ClientId) -> Binding {
+    Binding { client, grace: Span::ZERO }
+}
+
+fn closed(place: Place, kind: Kind) -> Closed {
+    Closed { place, kind, grace: Span::ZERO }
+}
+
 #[derive(Debug, Clone, Copy)]
 struct Spot {
     db: i32,
@@ -29,7 +37,7 @@ struct Spot {
 
 #[derive(Debug, Clone, Copy)]
 enum What {
-    Bind(ClientId, Spot, i64),
+    Bind(Binding, Spot, i64),
     Unbind(Spot),
     Lose(Spot, Reason),
     Heard(ClientId),
@@ -49,7 +57,9 @@ fn spot() -> impl Strategy<Value = Spot> {
 fn what() -> impl Strategy<Value = What> {
     let lease = select(vec![10 * MS, SECOND, 3 * SECOND, 10 * SECOND]);
     prop_oneof![
-        30 => (1..5u64, spot(), lease).prop_map(|(client, spot, lease)| What::Bind(client, spot, lease)),
+        30 => ((1..5u64, 0..3i64), spot(), lease).prop_map(|((client, grace), spot, lease)| {
+            What::Bind(Binding { client, grace: Span::from_us(grace) }, spot, lease)
+        }),
         6 => spot().prop_map(What::Unbind),
         8 => (spot(), select(vec![Reason::Expired, Reason::Broken])).prop_map(|(spot, why)| What::Lose(spot, why)),
         6 => (1..6u64).prop_map(What::Heard),
@@ -73,6 +83,7 @@ impl Spot {
 struct Bound {
     place: Place,
     client: ClientId,
+    grace: Span,
     lease: i64,
     due: i64,
 }
@@ -126,7 +137,7 @@ impl List {
     }
 }
 
-fn sorted(mut places: Vec<Place>) -> Vec<Place> {
+fn sorted<T: Ord>(mut places: Vec<T>) -> Vec<T> {
     places.sort();
     places
 }
@@ -140,11 +151,12 @@ proptest! {
         for (gap, what) in steps {
             now += gap;
             match what {
-                What::Bind(client, spot, lease) => {
-                    sessions.bind(client, spot.place(), Kind::Lock, Span::from_us(lease), at(now));
+                What::Bind(binding, spot, lease) => {
+                    let Binding { client, grace } = binding;
+                    sessions.bind(binding, spot.place(), Kind::Lock, Span::from_us(lease), at(now));
                     list.unbind(&spot.place());
                     list.hear(client, now);
-                    list.bound.push(Bound { place: spot.place(), client, lease, due: now + lease / 3 });
+                    list.bound.push(Bound { place: spot.place(), client, grace, lease, due: now + lease / 3 });
                 }
                 What::Unbind(spot) => {
                     prop_assert_eq!(sessions.unbind(&spot.place()), list.unbind(&spot.place()));
@@ -174,9 +186,10 @@ proptest! {
                     list.forget_the_idle();
                 }
                 What::Close(client) => {
-                    let closed = sessions.close(client).into_iter().map(|(place, _)| place).collect();
-                    let mine = list.bound.iter().filter(|bound| bound.client == client).map(|bound| bound.place.clone());
-                    prop_assert_eq!(sorted(closed), sorted(mine.collect()));
+                    let closed = sessions.close(client).into_iter().map(|closed| (closed.place, closed.grace)).collect();
+                    let mine = list.bound.iter().filter(|bound| bound.client == client);
+                    let mine = mine.map(|bound| (bound.place.clone(), bound.grace)).collect();
+                    prop_assert_eq!(sorted(closed), sorted(mine));
                     list.bound.retain(|bound| bound.client != client);
                     list.losses.retain(|(lost, _)| *lost != client);
                     list.forget_the_idle();
@@ -224,6 +237,7 @@ proptest! {
             prop_assert_eq!(sessions.next_due().map(Instant::as_us), list.bound.iter().map(|bound| bound.due).min());
             for bound in &list.bound {
                 prop_assert!(sessions.is_bound(&bound.place));
+                prop_assert_eq!(sessions.grace(&bound.place), Some(bound.grace));
                 let heard = list.heard.iter().find(|(client, _)| *client == bound.client).map(|(_, heard)| at(*heard));
                 prop_assert_eq!(sessions.last_heard(bound.client), heard);
             }
@@ -235,17 +249,17 @@ proptest! {
 fn the_last_binding_decides_and_the_close_of_an_earlier_connection_returns_nothing() {
     let mut sessions = Sessions::default();
     let place = place(0, "k", 7);
-    sessions.bind(1, place.clone(), Kind::Lock, Span::from_secs(9), at(START));
-    sessions.bind(2, place.clone(), Kind::Lock, Span::from_secs(9), at(START));
+    sessions.bind(plainly(1), place.clone(), Kind::Lock, Span::from_secs(9), at(START));
+    sessions.bind(plainly(2), place.clone(), Kind::Lock, Span::from_secs(9), at(START));
     assert_eq!(sessions.close(1), []);
-    assert_eq!(sessions.close(2), [(place, Kind::Lock)]);
+    assert_eq!(sessions.close(2), [closed(place, Kind::Lock)]);
     assert!(sessions.is_empty() && sessions.next_due().is_none());
 }
 
 #[test]
 fn a_lease_is_looked_at_every_third_of_it() {
     let mut sessions = Sessions::default();
-    sessions.bind(1, place(0, "k", 7), Kind::Bulkhead, Span::from_secs(9), at(START));
+    sessions.bind(plainly(1), place(0, "k", 7), Kind::Bulkhead, Span::from_secs(9), at(START));
     assert_eq!(sessions.take_due(at(START + 3 * SECOND - 1)), []);
     for turn in 1..=3 {
         let due = at(START + turn * 3 * SECOND);
@@ -258,7 +272,7 @@ fn a_lease_is_looked_at_every_third_of_it() {
 fn a_loss_is_told_by_one_heartbeat_and_by_no_other() {
     let mut sessions = Sessions::default();
     let place = place(0, "k", 7);
-    sessions.bind(1, place.clone(), Kind::Lock, Span::from_secs(9), at(START));
+    sessions.bind(plainly(1), place.clone(), Kind::Lock, Span::from_secs(9), at(START));
     assert!(sessions.lose(&place, Reason::Broken));
     assert!(!sessions.lose(&place, Reason::Expired), "it is not bound any more");
     assert_eq!(sessions.heartbeat(2, at(START)), (0, vec![]));
@@ -272,7 +286,7 @@ fn a_loss_is_told_by_one_heartbeat_and_by_no_other() {
 fn a_session_that_is_never_asked_remembers_its_newest_losses_only() {
     let mut sessions = Sessions::default();
     for fence in 0..LOSSES as u64 + 500 {
-        sessions.bind(1, place(0, "k", fence), Kind::Lock, Span::from_secs(9), at(START));
+        sessions.bind(plainly(1), place(0, "k", fence), Kind::Lock, Span::from_secs(9), at(START));
         sessions.lose(&place(0, "k", fence), Reason::Expired);
     }
     let (_, losses) = sessions.heartbeat(1, at(START));
@@ -282,10 +296,10 @@ fn a_session_that_is_never_asked_remembers_its_newest_losses_only() {
 #[test]
 fn bindings_move_with_their_databases() {
     let mut sessions = Sessions::default();
-    sessions.bind(1, place(0, "k", 1), Kind::Lock, Span::from_secs(9), at(START));
-    sessions.bind(2, place(1, "k", 1), Kind::Lock, Span::from_secs(9), at(START));
+    sessions.bind(plainly(1), place(0, "k", 1), Kind::Lock, Span::from_secs(9), at(START));
+    sessions.bind(plainly(2), place(1, "k", 1), Kind::Lock, Span::from_secs(9), at(START));
     sessions.swap_databases(0, 1);
-    assert_eq!(sessions.close(1), [(place(1, "k", 1), Kind::Lock)]);
+    assert_eq!(sessions.close(1), [closed(place(1, "k", 1), Kind::Lock)]);
     assert_eq!(sessions.take_due(at(START + HOUR)).len(), 1);
-    assert_eq!(sessions.close(2), [(place(0, "k", 1), Kind::Lock)]);
+    assert_eq!(sessions.close(2), [closed(place(0, "k", 1), Kind::Lock)]);
 }

@@ -2,7 +2,7 @@
 
 use resil_core::lock::{Renewed, Setting};
 use resil_core::queue::{WaiterId, Waiting};
-use resil_core::session::ClientId;
+use resil_core::session::Binding;
 use resil_core::{Instant, Span};
 use resil_wire::argv::Argv;
 use resil_wire::holding::{Bounds, write_renewed};
@@ -31,11 +31,11 @@ pub fn waiting(call: &Call<'_>, wait: Span, most: u32) -> Option<Waiting> {
 
 /// The caller is told of its grant: it hangs on a connection if that was asked for, and is not taken back any more if an
 /// earlier call of the same owner could not be told.
-pub fn settle_grant(name: Option<&Name>, bind_to: Option<ClientId>, fence: u64, lease: Span, now: Instant) {
+pub fn settle_grant(name: Option<&Name>, bind_to: Option<Binding>, fence: u64, lease: Span, now: Instant) {
     let Some(name) = name else { return };
     parked::told_elsewhere(name, fence);
-    if let Some(client) = bind_to {
-        sessions::bind(client, name, fence, lease, now);
+    if let Some(binding) = bind_to {
+        sessions::bind(binding, name, fence, lease, now);
     }
 }
 
@@ -57,7 +57,7 @@ pub fn read<M: Machine, R>(call: &Call<'_>, read: impl FnOnce(&M::State) -> R) -
     Ok(read(&stored.state))
 }
 
-/// `RENEW key token lease [BOUND | BOUNDTO client-id]` of a machine whose holders are named by a token.
+/// `RENEW key token lease [<BOUND | BOUNDTO client-id> [GRACE d]]` of a machine whose holders are named by a token.
 pub fn renew_token<M: Machine>(
     call: &Call<'_>,
     usage: &'static str,

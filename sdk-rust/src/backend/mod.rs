@@ -81,7 +81,7 @@ impl Backend {
     pub fn bind_here(&self) -> Bind {
         match self {
             Self::Memory(_) => Bind::None,
-            _ => Bind::Here,
+            _ => Bind::HERE,
         }
     }
 

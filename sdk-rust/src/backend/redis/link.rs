@@ -152,7 +152,7 @@ async fn open_server(info: &ConnectionInfo, generation: u64, alarm: &Arc<Notify>
     if !greeting.is_primary {
         return Err(Trouble::Demoted);
     }
-    let bind = greeting.id.map_or(Bind::None, Bind::To);
+    let bind = greeting.id.map_or(Bind::None, Bind::to);
     Ok(Session { generation, link, door: Door::Server(client), bind })
 }
 

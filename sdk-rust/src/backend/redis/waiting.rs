@@ -253,7 +253,7 @@ impl Asking<'_, '_> {
         let left = self.left();
         let span = Span::from_us(i64::try_from(left.as_micros()).unwrap_or(i64::MAX));
         let command = rewritten(self.command, span, session.bind);
-        let is_bound = matches!(bind_of(&command), Bind::To(_));
+        let is_bound = matches!(bind_of(&command), Bind::To { .. });
         let bound = left + self.shared.command_timeout + SLACK;
         let packed = packed(&command);
         let answered = tokio::select! {
@@ -355,8 +355,8 @@ fn rewritten<'a>(command: &Command<'a>, wait: Span, bind: Bind) -> Command<'a> {
         _ => return command,
     };
     *old_wait = wait;
-    if let Bind::To(_) = old_bind {
-        *old_bind = bind;
+    if let Bind::To { grace, .. } = *old_bind {
+        *old_bind = bind.with_grace(grace);
     }
     command
 }

@@ -115,7 +115,7 @@ fn kill_clients(server: &Server, ids: &[String]) {
 /// The number of the shared connection.
 fn shared_id(redis: &Redis) -> String {
     match redis.bind() {
-        Bind::To(id) => id.to_string(),
+        Bind::To { client: id, .. } => id.to_string(),
         other => panic!("{other:?}"),
     }
 }
