@@ -1,9 +1,9 @@
 //! Everything this process holds, and the one task that looks after it.
 //!
 //! # The promise
-//! Each holding is renewed at a third of its lease, several at once, for as long as it is held. What the server says is
-//! lost, or what could not be renewed by its deadline, is told by its token. A renewal that fails is tried again soon,
-//! until the deadline. When the connection was replaced, everything is renewed at once, which binds it to the new one.
+//! Each holding is renewed at a third of its lease, or of its grace if it is bound and that is shorter, several at once, for
+//! as long as it is held. What the server says is lost, or what could not be renewed by its deadline, is told by its token. A renewal that fails is tried again soon,
+//! until the deadline, and over another connection, since the shared one may only seem to be there. When that was replaced, everything is renewed at once, which binds it to the new one.
 //! Releases whose callers are gone are done here, too.
 //!
 //! # The task
@@ -101,6 +101,7 @@ struct Due {
 #[derive(Debug)]
 enum Work {
     Renew(Arc<Holding>),
+    RenewApart(Arc<Holding>),
     Release(Release),
 }
 
@@ -206,7 +207,7 @@ impl Holdings {
     /// `holding` is looked after from now on.
     pub fn watch(&self, holding: &Arc<Holding>) {
         let now = holding.client.clock().now();
-        let renew_at = now.saturating_add(holding.lease() / 3);
+        let renew_at = now.saturating_add(holding.renew_after());
         let mut table = self.table.lock();
         table.runtime = Handle::try_current().ok().or(table.runtime.take());
         let holding = Arc::clone(holding);
@@ -222,7 +223,7 @@ impl Holdings {
     pub fn reschedule(&self, holding: &Holding) {
         let mut table = self.table.lock();
         if let Some(entry) = table.held.get_mut(&holding.id) {
-            entry.renew_at = holding.client.clock().now().saturating_add(holding.lease() / 3);
+            entry.renew_at = holding.client.clock().now().saturating_add(holding.renew_after());
             table.schedule(holding.id);
             self.see_to_it(table, &holding.client);
         }
@@ -318,7 +319,8 @@ impl Holdings {
                 } else {
                     if entry.renew_at <= now && !entry.is_renewing && entry.holding.renewal == Renewal::ByWatchdog {
                         entry.is_renewing = true;
-                        work.push(Work::Renew(Arc::clone(&entry.holding)));
+                        let holding = Arc::clone(&entry.holding);
+                        work.push(if entry.failures == 0 { Work::Renew(holding) } else { Work::RenewApart(holding) });
                     }
                     table.schedule(id);
                 }
@@ -337,7 +339,7 @@ impl Holdings {
     /// A renewal is over. `since` is when it was begun.
     fn renewed(&self, holding: &Holding, since: Moment, succeeded: bool) {
         let now = holding.client.clock().now();
-        let lease = holding.lease();
+        let renew_after = holding.renew_after();
         let mut table = self.table.lock();
         if holding.was_ended_by_server() || !holding.is_held() {
             table.remove(holding.id);
@@ -354,11 +356,11 @@ impl Holdings {
             entry.failures = 0;
             // Later than `since`: it was put off, or asked for on a new connection, while this one was under way.
             if entry.renew_at <= since {
-                entry.renew_at = since.saturating_add(lease / 3);
+                entry.renew_at = since.saturating_add(renew_after);
             }
         } else {
             entry.failures = entry.failures.saturating_add(1);
-            let pause = Duration::from_millis(10 << entry.failures.min(5)).min(lease / 10);
+            let pause = Duration::from_millis(10 << entry.failures.min(5)).min(renew_after / 3);
             entry.renew_at = now.saturating_add(pause);
         }
         table.schedule(holding.id);
@@ -421,13 +423,20 @@ async fn do_it(work: Work) {
         Work::Release(release) => release.insist().await,
         Work::Renew(holding) => {
             let since = holding.client.clock().now();
-            let renewed = holding.renew(holding.lease()).await;
-            if let Err(error) = &renewed {
-                tracing::debug!(name = &*holding.name, %error, "not renewed");
-            }
-            holding.client.inner().holdings.renewed(&holding, since, renewed.is_ok());
+            conclude(&holding, since, holding.renew(holding.lease()).await);
+        }
+        Work::RenewApart(holding) => {
+            let since = holding.client.clock().now();
+            conclude(&holding, since, holding.renew_apart(holding.lease()).await);
         }
     }
+}
+
+fn conclude(holding: &Holding, since: Moment, renewed: Result<(), Error>) {
+    if let Err(error) = &renewed {
+        tracing::debug!(name = &*holding.name, %error, "not renewed");
+    }
+    holding.client.inner().holdings.renewed(holding, since, renewed.is_ok());
 }
 
 async fn look_after(mut running: Running) {

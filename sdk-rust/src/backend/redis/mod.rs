@@ -31,6 +31,7 @@ mod trouble;
 mod waiting;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use resil_wire::answer::Answer;
@@ -80,9 +81,14 @@ impl Redis {
     }
 
     pub async fn call(&self, command: &Command<'_>) -> Result<Answer, Error> {
+        self.call_within(command, self.shared.command_timeout).await
+    }
+
+    /// The same for what is worth nothing after `bound`.
+    pub async fn call_within(&self, command: &Command<'_>, bound: Duration) -> Result<Answer, Error> {
         in_a_runtime()?;
         let mut link = self.shared.link()?;
-        let trouble = match timeout(self.shared.command_timeout, link.ask(command)).await {
+        let trouble = match timeout(bound.min(self.shared.command_timeout), link.ask(command)).await {
             Ok(Ok(value)) => return read(command, value),
             Ok(Err(trouble)) => trouble,
             Err(_) => Trouble::Late,

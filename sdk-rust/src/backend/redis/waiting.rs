@@ -129,6 +129,30 @@ impl Redis {
 }
 
 impl Redis {
+    /// The command, on a connection that waits are made on. In a cluster over the shared ones: they are made anew by themselves.
+    pub async fn call_apart(&self, command: &Command<'_>, bound: Duration) -> Result<Answer, Error> {
+        in_a_runtime()?;
+        let shared = &*self.shared;
+        let session = shared.session()?;
+        if let Door::Cluster(_) = session.door {
+            return self.call_within(command, bound).await;
+        }
+        let mut asking =
+            Asking { shared, command, deadline: Instant::now() + bound, reach: shared.reach(), place: Place::Owner };
+        let deadline = asking.deadline;
+        let asked = async {
+            let _place = shared.waiting.places.acquire().await.map_err(|_| Trouble::Gone("the client was closed"))?;
+            let (mut connection, node) = asking.connection(&session).await?;
+            let answer = judged(connection.send_packed_command(&packed(command)).await)?;
+            shared.waiting.put_back(connection, session.generation, node);
+            Ok::<_, Trouble>(answer)
+        };
+        match timeout_at(deadline, asked).await.unwrap_or(Err(Trouble::Late)) {
+            Ok(answer) => read(command, understood(answer)),
+            Err(trouble) => Err(trouble.into_error(command.key())),
+        }
+    }
+
     /// The command, and then WAIT on the same connection: it counts what that connection has seen written. How many
     /// replicas have it after at most `patience`.
     pub async fn replicated(
