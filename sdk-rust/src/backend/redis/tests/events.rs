@@ -119,7 +119,7 @@ async fn they_are_heard_over_the_older_protocol_a_socket_and_by_a_user_with_few_
     if let Some(socket) = server.unix_socket() {
         all_is_heard_at_once("unix", &format!("unix://{}", socket.display()), &[&server], 5).await;
     }
-    let rights = "ACL SETUSER app on >secret ~resil:* &resil:* -@all +hello +ping +subscribe +unsubscribe +client|setinfo \
+    let rights = "ACL SETUSER app on >secret ~resil:* &resil:* -@all +hello +ping +subscribe +unsubscribe \
                   +res.lock +res.breaker";
     ok(&mut server.connect(), &rights.split_whitespace().collect::<Vec<_>>());
     let url = format!("redis://app:secret@127.0.0.1:{}", server.port());
