@@ -12,18 +12,18 @@
 //! opened with the first of them and closed when none is left. A user who may not subscribe is warned once.
 //!
 //! # The task
-//! One for each client while anything is subscribed to. It keeps the client only while it has something to do.
+//! One for each client while anything is subscribed to, on its background runtime. It keeps the client only while it has
+//! something to do. Breakers ask on the runtime they are used on, because they may call listeners of their users.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use futures_util::StreamExt;
-use futures_util::stream::FuturesUnordered;
 use parking_lot::Mutex;
 use resil_core::lock::Reason;
 use serde::Deserialize;
+use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
 use crate::backend::Backend;
@@ -46,8 +46,15 @@ struct Wanted {
     /// Since when nothing was held, if losses are listened for.
     losses: Option<Idle>,
     /// By channel. One name may have several, with other options.
-    breakers: HashMap<String, Vec<Weak<Core>>>,
+    breakers: HashMap<String, Vec<Listening>>,
     is_running: bool,
+}
+
+/// A breaker, and the runtime it was first used on.
+#[derive(Debug, Clone)]
+struct Listening {
+    breaker: Weak<Core>,
+    runtime: Option<Handle>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -77,8 +84,9 @@ impl Client {
     /// `breaker` is in use.
     pub(crate) fn listen_to(&self, breaker: &Arc<Core>) {
         let channel = format!("resil:events:{}", String::from_utf8_lossy(&breaker.key));
+        let listening = Listening { breaker: Arc::downgrade(breaker), runtime: Handle::try_current().ok() };
         self.listen(|wanted| {
-            wanted.breakers.entry(channel).or_default().push(Arc::downgrade(breaker));
+            wanted.breakers.entry(channel).or_default().push(listening);
             true
         });
     }
@@ -94,7 +102,7 @@ impl Client {
             return events.changed.notify_one();
         }
         // Where no task can run nothing can be heard.
-        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        let Some(runtime) = self.background() else { return };
         wanted.is_running = true;
         drop(wanted);
         let running = Running { events: Arc::clone(events), has_ended: false };
@@ -115,7 +123,7 @@ impl Events {
             };
         }
         wanted.breakers.retain(|_, breakers| {
-            breakers.retain(|breaker| breaker.strong_count() > 0);
+            breakers.retain(|listening| listening.breaker.strong_count() > 0);
             !breakers.is_empty()
         });
         let losses = wanted.losses.map(|_| losses_channel(client));
@@ -124,9 +132,18 @@ impl Events {
         channels
     }
 
-    fn breakers(&self, channel: &str) -> Vec<Arc<Core>> {
-        let wanted = self.wanted.lock();
-        wanted.breakers.get(channel).into_iter().flatten().filter_map(Weak::upgrade).collect()
+    /// Whatever the breakers of `channel` know may not be true any more. False if there are none.
+    fn refresh(&self, channel: &str) -> bool {
+        let breakers = self.wanted.lock().breakers.get(channel).cloned().unwrap_or_default();
+        for Listening { breaker, runtime } in &breakers {
+            let Some(breaker) = breaker.upgrade() else { continue };
+            // At once, also if the runtime has ended: then the next call asks.
+            breaker.forget();
+            if let Some(runtime) = runtime.clone().or_else(|| breaker.client.background()) {
+                runtime.spawn(breaker.refresh());
+            }
+        }
+        !breakers.is_empty()
     }
 }
 
@@ -178,7 +195,6 @@ async fn listen_on(
     source: &mut Subscriptions,
 ) -> Result<(), Ended> {
     let mut subscribed = HashSet::new();
-    let mut refreshing = FuturesUnordered::new();
     let mut is_due = true;
     loop {
         if is_due {
@@ -200,33 +216,31 @@ async fn listen_on(
                 client.inner().holdings.renew_all();
             }
             for channel in &fresh {
-                refreshing.extend(events.breakers(channel).into_iter().map(Core::refresh));
+                events.refresh(channel);
             }
             subscribed = wanted;
         }
         tokio::select! {
-            message = subscription.hear() => match message? {
-                Some(message) => {
-                    is_due = false;
-                    refreshing.extend(told(client, events, &message).into_iter().map(Core::refresh));
+            message = subscription.hear() => {
+                let message = message?;
+                is_due = message.is_none();
+                if let Some(message) = message {
+                    pass_on(client, events, &message);
                 }
-                None => is_due = true,
-            },
+            }
             () = events.changed.notified() => is_due = true,
-            Some(()) = refreshing.next(), if !refreshing.is_empty() => is_due = false,
         }
     }
 }
 
-/// A loss is passed on at once. Which breakers have to ask anew.
-fn told(client: &WeakClient, events: &Events, message: &Message) -> Vec<Arc<Core>> {
-    let breakers = events.breakers(&message.channel);
-    if breakers.is_empty()
-        && let Some(client) = client.upgrade()
+fn pass_on(client: &WeakClient, events: &Events, message: &Message) {
+    if events.refresh(&message.channel) {
+        return;
+    }
+    if let Some(client) = client.upgrade()
         && let Ok(Lost { owner, fence, reason }) = serde_json::from_slice(&message.payload)
         && let Some(reason) = Reason::from_text(reason.as_bytes())
     {
         client.inner().holdings.was_lost(&owner, fence, reason);
     }
-    breakers
 }

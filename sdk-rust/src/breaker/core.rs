@@ -11,7 +11,6 @@ use resil_core::circuit_breaker::{Permit as ServerPermit, Report};
 use resil_wire::answer::{Admitted, Answer, Counted};
 use resil_wire::breaker::{Admit, Options, ReportCall};
 use resil_wire::command::Command;
-use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
 use super::batch::{Tag, Unsent};
@@ -25,6 +24,7 @@ use crate::backend::Backend;
 use crate::backend::memory::Memory;
 use crate::client::Client;
 use crate::clock::Moment;
+use crate::correlation;
 use crate::error::Error;
 use crate::health::Away;
 use crate::limiter::{millis, span};
@@ -59,8 +59,6 @@ pub(crate) struct Core {
     /// Decides while the server is away; gone when it is back.
     pub local: ArcSwapOption<Memory>,
     pub listeners: Mutex<Vec<Listener>>,
-    /// Where background work goes if a permit is dropped outside of any runtime.
-    pub runtime: Option<Handle>,
     pub rejections: Counter,
     pub transitions: Counter,
 }
@@ -144,7 +142,7 @@ impl Core {
         }
         let core = Arc::clone(self);
         // Seen through, so that a probe nobody waits for any more is given back.
-        Finishing::new(&self.client.inner().tasks, async move { core.ask_admission().await }).await
+        Finishing::new(&self.client, async move { core.ask_admission().await }).await
     }
 
     pub(super) async fn ask_admission(self: &Arc<Self>) -> Result<Permit, Error> {
@@ -183,6 +181,12 @@ impl Core {
             Answer::Map(map) => Snapshot::read(&map),
             other => Err(Error::Internal(format!("the state of a breaker was answered {other:?}"))),
         }
+    }
+
+    /// Believes nothing until the server was asked.
+    #[cfg_attr(not(feature = "redis"), allow(dead_code))]
+    pub fn forget(&self) {
+        self.view.ask();
     }
 
     /// The circuit was changed, or may have been: what this process believes is what the server says now. It is asked on the
@@ -241,33 +245,35 @@ impl Core {
 
     /// Tells the server what a call under its permit came to; seen through whoever waits.
     pub(super) async fn report(self: &Arc<Self>, permit: ServerPermit, report: Report, took: Duration) {
+        // Here, where the call was made: what is seen through may go on elsewhere.
+        let about = correlation::current();
         if self.is_memory {
-            return self.report_now(permit, report, took).await;
+            return self.report_now(permit, report, took, about).await;
         }
         let core = Arc::clone(self);
-        let tasks = &self.client.inner().tasks;
-        Finishing::new(tasks, async move { core.report_now(permit, report, took).await }).await;
+        Finishing::new(&self.client, async move { core.report_now(permit, report, took, about).await }).await;
     }
 
     /// The same for who cannot wait.
     pub(super) fn report_in_background(self: &Arc<Self>, permit: ServerPermit, report: Report, took: Duration) {
         use futures_util::FutureExt;
+        let about = correlation::current();
         if self.is_memory {
             // Memory answers at once.
-            let _ = self.report_now(permit, report, took).now_or_never();
+            let _ = self.report_now(permit, report, took, about).now_or_never();
             return;
         }
         let core = Arc::clone(self);
-        in_background(&self.client.inner().tasks, self.runtime.as_ref(), async move {
-            core.report_now(permit, report, took).await;
+        in_background(&self.client, async move {
+            core.report_now(permit, report, took, about).await;
         });
     }
 
-    async fn report_now(&self, permit: ServerPermit, report: Report, took: Duration) {
+    async fn report_now(&self, permit: ServerPermit, report: Report, took: Duration, about: Option<Arc<str>>) {
         let question = self.view.question(self.client.clock().now());
+        let call = self.report_call(permit, report, took, about.as_deref());
         // A report that is lost costs a count, or a probe's place until its lease ends: nothing is done about it.
-        if let Ok(Answer::Counted(counted)) = self.client.backend().call(&self.report_call(permit, report, took)).await
-        {
+        if let Ok(Answer::Counted(counted)) = self.client.backend().call(&call).await {
             let Counted { state, generation, retry_after_ms, .. } = counted;
             self.hear(News { state: state.into(), generation, retry_after_ms, from: Source::Other }, question);
         }
@@ -275,13 +281,19 @@ impl Core {
 
     pub(super) fn report_locally(&self, permit: ServerPermit, report: Report, took: Duration) {
         if let Some(memory) = &*self.local.load() {
-            let _ = memory.call(&self.report_call(permit, report, took));
+            let _ = memory.call(&self.report_call(permit, report, took, None));
         }
     }
 
-    fn report_call(&self, permit: ServerPermit, report: Report, took: Duration) -> Command<'_> {
-        let duration = Some(span(took));
-        Command::BreakerReport(ReportCall { key: &self.key, permit: Some(permit), report, duration, correlation: None })
+    fn report_call<'a>(
+        &'a self,
+        permit: ServerPermit,
+        report: Report,
+        took: Duration,
+        about: Option<&'a str>,
+    ) -> Command<'a> {
+        let (duration, correlation) = (Some(span(took)), about.map(str::as_bytes));
+        Command::BreakerReport(ReportCall { key: &self.key, permit: Some(permit), report, duration, correlation })
     }
 
     /// The server said something: it is there, and what it says holds.
