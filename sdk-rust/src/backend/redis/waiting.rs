@@ -139,7 +139,7 @@ impl Redis {
         let shared = &*self.shared;
         let session = shared.session()?;
         if let Door::Cluster(_) = session.door {
-            return self.call_within(command, bound).await;
+            return self.call(command).await;
         }
         let mut asking =
             Asking { shared, command, deadline: Instant::now() + bound, reach: shared.reach(), place: Place::Owner };

@@ -216,8 +216,7 @@ async fn the_state_right_after_the_failure_that_trips_is_open() {
     for _ in 0..2 {
         let _ = breaker.call(async || Err::<(), _>(())).await;
     }
-    let state = breaker.state().await.unwrap();
-    assert_eq!((state.state, state.failures), (State::Open, 2));
+    assert_eq!(breaker.state().await.unwrap().state, State::Open);
 }
 
 proptest! {

@@ -85,7 +85,6 @@ async fn all_is_heard_at_once(mode: &str, url: &str, servers: &[&Server], tries:
         ok(&mut home, &["RES.BREAKER", "FORCE", BREAKER, "DISABLED"]);
         changes.push(took("another one is heard", async || is_admitted(&tripped).await).await);
         ok(&mut home, &["RES.BREAKER", "FORCE", BREAKER, "AUTO"]);
-        ok(&mut home, &["RES.BREAKER", "RESET", BREAKER]);
         until("it knows", || async { breaker.last_known_state() == Some(crate::breaker::State::Closed) }).await;
     }
     judge(&format!("{mode}, changes of a breaker"), changes);
