@@ -104,7 +104,7 @@ impl Table {
         Arc::new(Self(Mutex::new(held)))
     }
 
-    pub fn enter(self: &Arc<Self>, key: &str, rule: Rule, local: Local, now: Moment) -> Entered {
+    pub(super) fn enter(self: &Arc<Self>, key: &str, rule: Rule, local: Local, now: Moment) -> Entered {
         let mut held = self.0.lock();
         if let Some(entry) = held.tier.get(key, rule, local, now) {
             return Entered::Kept(match &entry.content {

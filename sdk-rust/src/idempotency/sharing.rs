@@ -54,7 +54,7 @@ pub(super) enum Entered<'a> {
 }
 
 impl Sharing {
-    pub fn enter(&self, key: &Arc<str>, fingerprint: &Bytes) -> Entered<'_> {
+    pub(super) fn enter(&self, key: &Arc<str>, fingerprint: &Bytes) -> Entered<'_> {
         let question = (Arc::clone(key), fingerprint.clone());
         let mut seats = self.0.lock();
         if let Some(receiver) = seats.get(&question) {

@@ -186,3 +186,20 @@ async fn a_report_says_which_request_it_is_about() {
     assert_eq!(about(&reports[0]).as_deref(), Some("0af7651916cd43dd8448eb211c80319c"));
     assert_eq!(about(&reports[1]), None);
 }
+
+#[tokio::test]
+async fn a_batch_says_which_request_its_last_failure_is_about() {
+    let admitted = Reply::array([1.into(), "closed".into(), "1.1.1".into(), 0.into(), 1.into()]);
+    let counted = || Reply::array([1.into(), "closed".into(), 1.into(), 0.into(), "counted".into()]);
+    let script = Script::new().answer(admitted).answer(counted()).answer(counted());
+    let breaker = script.connect().breaker("bank", BreakerOptions::new()).unwrap();
+    for about in ["first", "second"] {
+        let _ = correlated(about, breaker.call(async || Err::<(), _>("down"))).await;
+        // The next call waits until the failure before it is answered.
+        let _ = breaker.call(async || Ok::<_, &str>(())).await;
+    }
+    let tallies: Vec<_> = script.asked().into_iter().filter(|words| words.iter().any(|word| word == "TALLY")).collect();
+    let about = |words: &Vec<String>| words.iter().skip_while(|word| *word != "CORRELATION").nth(1).cloned();
+    let said: Vec<_> = tallies.iter().filter_map(about).collect();
+    assert_eq!(said, ["first", "second"], "{:?}", script.asked());
+}
