@@ -95,13 +95,13 @@ impl PyVerdicts {
     /// The one that speaks for all.
     #[getter]
     fn binding(&self) -> PyVerdict {
-        PyVerdict(self.0.binding)
+        PyVerdict(self.0.binding.clone())
     }
 
     /// Each, in the order in which they were asked. Empty if the server was not asked.
     #[getter]
     fn each(&self) -> Vec<PyVerdict> {
-        self.0.each.iter().copied().map(PyVerdict).collect()
+        self.0.each.iter().cloned().map(PyVerdict).collect()
     }
 
     /// Whether all granted.
