@@ -236,6 +236,20 @@ impl Holder {
         let sent = Command::new("kill").args([name, &self.child.id().to_string()]).status();
         assert!(sent.is_ok_and(|status| status.success()), "{name}");
     }
+
+    /// Returns when none of its threads runs any more: a signal takes a moment on a busy machine.
+    async fn stop(&self) {
+        self.signal("-STOP");
+        let tasks = format!("/proc/{}/task", self.child.id());
+        let is_stopped = |status: String| status.lines().any(|line| line.starts_with("State:\tT"));
+        eventually("it is stopped", async || {
+            std::fs::read_dir(&tasks)
+                .expect("it lives")
+                .flatten()
+                .all(|task| std::fs::read_to_string(task.path().join("status")).is_ok_and(is_stopped))
+        })
+        .await;
+    }
 }
 
 impl Drop for Holder {
@@ -269,7 +283,7 @@ async fn a_process_that_was_stopped_over_its_deadline_knows_it_when_it_looks() {
         let mut holder = Holder::of(&server);
         holder.ask();
         assert_eq!(holder.hear(), "true");
-        holder.signal("-STOP");
+        holder.stop().await;
         holder.ask();
         // Its connection is still open: it costs the others what is left of its lease.
         let (next, took) = timed("the next", other.lock("orders").acquire_within(ms(15_000))).await;
