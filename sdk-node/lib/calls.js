@@ -155,6 +155,13 @@ class Call {
     this.obey(orders, answer);
   }
 
+  /** One of its functions asks whether it is still waited for. */
+  look() {
+    if (this.isOver) return;
+    const news = native.look(this.key);
+    if (news !== null) this.obey(...news);
+  }
+
   obey(orders, answer) {
     let aborted;
     for (const [kind, id, detail] of orders) {
@@ -187,7 +194,7 @@ class Call {
   start(id, detail) {
     this.started += 1;
     this.lastOwn = undefined;
-    const context = new Context(detail?.attempt ?? this.started, detail?.fence);
+    const context = new Context(detail?.attempt ?? this.started, detail?.fence, () => this.look());
     const attempt = { context, isAborted: false, settled: undefined, isError: false };
     (this.running ??= new Map()).set(id, attempt);
     let promise;

@@ -9,6 +9,7 @@ const given = require('./arguments.js');
 const { ours } = require('./calls.js');
 const { Guard, behind, guarded } = require('./guard.js');
 const { listen } = require('./kept.js');
+const { lookingSignal } = require('./signals.js');
 
 function info(json) {
   const { holders, holdersTotal, waiters, waitersTotal, lastFence } = JSON.parse(json);
@@ -23,13 +24,50 @@ function info(json) {
   };
 }
 
+/** How something was lost, for its guard and its signal. It keeps nothing held. */
+class Loss {
+  constructor(held) {
+    this.held = held;
+    this.error = undefined;
+    this.controller = undefined;
+  }
+
+  /** Looks, natively and now. */
+  look() {
+    if (this.error !== undefined) return;
+    const parts = this.held.loss();
+    if (parts !== null) this.happened(parts);
+  }
+
+  /** The error is the same for all who ask. */
+  happened(parts) {
+    this.error ??= made(parts);
+    this.controller?.abort(this.error);
+    return this.error;
+  }
+
+  get signal() {
+    if (this.controller === undefined) {
+      this.controller = new AbortController();
+      lookingSignal(this.controller, () => this.look());
+      if (this.error !== undefined) this.controller.abort(this.error);
+    }
+    this.look();
+    return this.controller.signal;
+  }
+}
+
 /** What is held. It is watched only if somebody looks: by a listener, or through its signal. */
 class Holding extends EventEmitter {
   constructor(name, inner) {
     super();
-    behind(this, { _inner: inner, _held: inner.held(), _name: name, _controller: undefined, _isWatched: false, _lostBecause: undefined });
-    this.on('newListener', (event) => {
-      if (event === 'lost') this._watch();
+    const held = inner.held();
+    behind(this, { _inner: inner, _held: held, _name: name, _loss: new Loss(held), _isWatched: false, _wasEmitted: false });
+    this.on('newListener', (event, listener) => {
+      if (event !== 'lost') return;
+      // Who comes after the event is told all the same.
+      if (this._wasEmitted) queueMicrotask(() => listener.call(this, this._loss.error));
+      else this._watch();
     });
   }
 
@@ -40,19 +78,14 @@ class Holding extends EventEmitter {
   }
 
   _lost(parts) {
-    const error = made(parts);
-    this._lostBecause = error;
-    this._controller?.abort(error);
+    const error = this._loss.happened(parts);
+    this._wasEmitted = true;
     this.emit('lost', error);
   }
 
   get signal() {
-    if (this._controller === undefined) {
-      this._controller = new AbortController();
-      if (this._lostBecause !== undefined) this._controller.abort(this._lostBecause);
-      this._watch();
-    }
-    return this._controller.signal;
+    this._watch();
+    return this._loss.signal;
   }
 
   get name() { return this._name; }

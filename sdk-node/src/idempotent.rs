@@ -52,7 +52,7 @@ impl Came {
 /// One run of the function, which is told its fence, and warned when its lease is lost.
 pub fn attempt(desk: &Arc<Desk>, run: &Run) -> Attempt {
     let detail = Detail { fence: run.fence(), attempt: run.attempt().unwrap_or_default(), ..Detail::default() };
-    desk.attempt_with(detail).warned_by(run.lost().clone())
+    desk.attempt_with(detail).warned_by(run.lost().clone().cancelled_owned())
 }
 
 /// Final errors are those that JavaScript has written down.
