@@ -45,13 +45,9 @@ pub fn connect(
 ) -> PyResult<Answer> {
     let url = if is_testing() { "memory://".to_owned() } else { text("url", url)? };
     let settings: resil::settings::ConnectSettings = read(settings)?;
-    let clock = PyClock::read(clock)?;
+    let (clock, runtime) = (PyClock::read(clock)?, crate::runtime::handle()?);
     Ok(Answer::new("connect()", async move {
-        let client = match clock {
-            Some(clock) => settings.connect_with_clock(&url, clock).await,
-            None => settings.connect(&url).await,
-        };
-        let client = raised_later(client)?;
+        let client = raised_later(settings.connect_on(&url, runtime, clock).await)?;
         Python::attach(|py| Ok(Py::new(py, PyClient { client, generation: Generation::now() })?.into_any()))
     }))
 }

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -21,6 +22,7 @@ use crate::clock::Clock;
 use crate::error::Error;
 use crate::health::{Health, Registry};
 use crate::holding::watchdog::Holdings;
+use crate::leases::Leases;
 use crate::policy::Random;
 use crate::shutdown::{Gate, HeldRegistry, Shutdown};
 
@@ -43,6 +45,8 @@ pub struct ConnectOptions {
     pub(crate) clock: Clock,
     /// Where the pauses before another attempt come from.
     pub(crate) random: Arc<Random>,
+    /// Where the connection is kept; see `background`.
+    pub(crate) runtime: Option<Handle>,
 }
 
 /// Without the URL, which may hold a password.
@@ -86,6 +90,7 @@ impl ConnectOptions {
             waiting_connections: 64,
             clock: Clock::system(),
             random: Arc::default(),
+            runtime: None,
         }
     }
 
@@ -120,7 +125,15 @@ impl ConnectOptions {
         self
     }
 
-    /// Another clock than the machine's, for tests.
+    /// Where the connection is kept and leases are renewed. By default this is a thread that all clients of the process share and that
+    /// no code of yours runs on. A runtime named here must outlive the client, and must not run work that blocks its threads: leases
+    /// could not be renewed meanwhile.
+    pub fn runtime(mut self, runtime: Handle) -> Self {
+        self.runtime = Some(runtime);
+        self
+    }
+
+    /// Another clock than the machine's, for tests. Leases are then renewed on the runtime of the caller, which the test drives.
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
         self
@@ -170,6 +183,8 @@ pub(crate) struct Inner {
     pub tasks: TaskTracker,
     /// Locks and permits that are held, and who waits for them here.
     pub holdings: Holdings,
+    /// Leases of idempotent runs and of loads.
+    pub leases: Leases,
     /// Set when nothing new is to begin. Who keeps something alive (a watchdog) goes on until `stopped`.
     pub closing: CancellationToken,
     /// Set when what was in flight is done or cut off: watchdogs stop, then what is held is released.
@@ -192,6 +207,7 @@ impl Client {
             breakers: crate::breaker::Breakers::default(),
             tasks: TaskTracker::new(),
             holdings: Holdings::default(),
+            leases: Leases::default(),
             closing: CancellationToken::new(),
             stopped: CancellationToken::new(),
             gate: Gate::default(),

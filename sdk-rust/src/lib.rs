@@ -120,13 +120,14 @@
 //! - `tonic`: statuses and a client layer for gRPC; includes `tower`.
 //!
 //! # Runtime
-//! Tokio. The connection is kept by a task of the runtime it was made on, so connect on one that lives as long as the client
-//! (a client that outlives it says so in every error, and has to be made anew);
-//! watchdogs and refreshes run on that of whoever needs them. Handles are cheap to clone, and can be used from every task. Any
-//! future may be dropped at any await.
+//! Tokio. Connections are kept and leases are renewed on a thread of their own, named `resil`, which all clients of the process share:
+//! code that blocks its thread, or its whole runtime, loses no lease by it, and a client outlives the runtime it was connected in.
+//! [`ConnectOptions::runtime`] names another runtime for that. Loads of [`cache`] run on the runtime of the caller. Handles are cheap to
+//! clone, and can be used from every task. Any future may be dropped at any await.
 #![forbid(unsafe_code)]
 
 pub(crate) mod backend;
+pub(crate) mod background;
 pub mod breaker;
 pub mod cache;
 pub mod client;
@@ -141,6 +142,7 @@ pub mod http;
 pub mod idempotency;
 pub(crate) mod isolate;
 pub(crate) mod keys;
+pub(crate) mod leases;
 pub mod limiter;
 pub mod lock;
 pub mod policy;

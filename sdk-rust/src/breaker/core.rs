@@ -11,7 +11,6 @@ use resil_core::circuit_breaker::{Permit as ServerPermit, Report};
 use resil_wire::answer::{Admitted, Answer, Counted};
 use resil_wire::breaker::{Admit, Options, ReportCall};
 use resil_wire::command::Command;
-use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
 use super::batch::{Tag, Unsent};
@@ -57,8 +56,6 @@ pub(crate) struct Core {
     /// Decides while the server is away; gone when it is back.
     pub local: ArcSwapOption<Memory>,
     pub listeners: Mutex<Vec<Listener>>,
-    /// Where background work goes if a permit is dropped outside of any runtime.
-    pub runtime: Option<Handle>,
     pub rejections: Counter,
     pub transitions: Counter,
 }
@@ -142,7 +139,7 @@ impl Core {
         }
         let core = Arc::clone(self);
         // Seen through, so that a probe nobody waits for any more is given back.
-        Finishing::new(&self.client.inner().tasks, async move { core.ask_admission().await }).await
+        Finishing::new(&self.client, async move { core.ask_admission().await }).await
     }
 
     pub(super) async fn ask_admission(self: &Arc<Self>) -> Result<Permit, Error> {
@@ -213,8 +210,7 @@ impl Core {
             return self.report_now(permit, report, took).await;
         }
         let core = Arc::clone(self);
-        let tasks = &self.client.inner().tasks;
-        Finishing::new(tasks, async move { core.report_now(permit, report, took).await }).await;
+        Finishing::new(&self.client, async move { core.report_now(permit, report, took).await }).await;
     }
 
     /// The same for who cannot wait.
@@ -226,7 +222,7 @@ impl Core {
             return;
         }
         let core = Arc::clone(self);
-        in_background(&self.client.inner().tasks, self.runtime.as_ref(), async move {
+        in_background(&self.client, async move {
             core.report_now(permit, report, took).await;
         });
     }

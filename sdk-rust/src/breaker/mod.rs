@@ -66,7 +66,6 @@ use resil_core::limits::TEXT_MAX;
 use resil_wire::answer::Answer;
 use resil_wire::breaker::{ConfigCall, ForceCall};
 use resil_wire::command::Command;
-use tokio::runtime::Handle;
 
 pub use self::admission::Admission;
 pub use self::admissions::Admissions;
@@ -131,7 +130,6 @@ impl Client {
             admit_asked: Default::default(),
             local: Default::default(),
             listeners: Default::default(),
-            runtime: Handle::try_current().ok(),
             rejections: telemetry::rejections(&name, "breaker"),
             transitions: telemetry::breaker_transitions(&name),
             client: self.clone(),

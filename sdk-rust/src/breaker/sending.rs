@@ -137,7 +137,7 @@ impl Core {
         }
         if !self.flushing.swap(true, Ordering::SeqCst) {
             let flag = Flag(Arc::clone(self));
-            in_background(&self.client.inner().tasks, self.runtime.as_ref(), flag.send_all());
+            in_background(&self.client, flag.send_all());
         }
     }
 

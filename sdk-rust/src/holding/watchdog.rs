@@ -7,7 +7,7 @@
 //! Releases whose callers are gone are done here, too.
 //!
 //! # The task
-//! One for each client, started by the first holding. It lives while something is held and a moment longer, so that
+//! One for each client, on its background runtime, started by the first holding. It lives while something is held and a moment longer, so that
 //! locks that come and go do not start one each. It sleeps until the first thing is due; nobody who holds depends on
 //! it having run: [`Holding::is_held`] compares the clock.
 //!
@@ -23,7 +23,6 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use parking_lot::Mutex;
-use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
 use super::line::Lines;
@@ -64,8 +63,6 @@ struct Table {
     is_running: bool,
     /// When the task will look by itself.
     looks_at: Moment,
-    /// Where it runs, for those who drop a guard elsewhere.
-    runtime: Option<Handle>,
 }
 
 #[derive(Debug)]
@@ -149,7 +146,6 @@ impl Holdings {
         let now = holding.client.clock().now();
         let renew_at = now.saturating_add(holding.lease() / 3);
         let mut table = self.table.lock();
-        table.runtime = Handle::try_current().ok().or(table.runtime.take());
         let holding = Arc::clone(holding);
         let (id, client) = (holding.id, holding.client.clone());
         let entry = Entry { holding, due: now, renew_at, is_renewing: false, failures: 0 };
@@ -228,7 +224,7 @@ impl Holdings {
     fn see_to_it(&self, mut table: parking_lot::MutexGuard<'_, Table>, client: &Client) {
         if !table.is_running {
             // Where tasks cannot run there is no connection either, and every lease ends by itself.
-            let Some(runtime) = Handle::try_current().ok().or(table.runtime.clone()) else {
+            let Some(runtime) = client.background() else {
                 // Each of them would keep the client, and so itself, for ever.
                 return table.releases.clear();
             };

@@ -14,11 +14,12 @@ use tokio_util::sync::CancellationToken;
 use super::attempt::{Attempt, Ending};
 use super::outcome::{Outcome, Remember, Run};
 use super::sharing::{Entered, Seat, Settled, Waited};
-use super::token::{Kind, Tenure, from_ms, hold, trusted_until};
+use super::token::from_ms;
 use super::{Inner, OnLost};
 use crate::clock::Moment;
 use crate::error::{Error, Failure, Leased};
 use crate::health::Away;
+use crate::leases::{Kind, Lease};
 
 /// Requests up to this long are sent as they are; longer ones as a hash.
 const FINGERPRINT_BYTES_MAX: usize = 64;
@@ -132,8 +133,10 @@ impl Inner {
                     0 => granted_at,
                     replicas => attempt.confirm(replicas).await?,
                 };
-                let run = Run { fence: Some(fence), attempt: Some(number), lost: CancellationToken::new() };
-                return self.run_leased(key, run, granted_at, &mut attempt, seat, codec, work).await;
+                let token = attempt.token.clone();
+                let lease = Lease::new(Kind::Idempotency, name(), token, self.settings.lease, granted_at);
+                let run = Run { fence: Some(fence), attempt: Some(number), lost: lease.lost.clone() };
+                return self.run_leased(key, run, lease, &mut attempt, seat, codec, work).await;
             }
             Ok((Begun::Busy { remaining_ms, .. }, _)) => {
                 let retry_after = Some(from_ms(remaining_ms));
@@ -165,7 +168,7 @@ impl Inner {
         &self,
         key: &Arc<str>,
         run: Run,
-        granted_at: Moment,
+        lease: Lease,
         attempt: &mut Attempt<'_>,
         seat: Seat<'_>,
         codec: Codec<'_, T, E>,
@@ -175,28 +178,25 @@ impl Inner {
         F: FnOnce(Run) -> Fut,
         Fut: Future<Output = Result<T, E>>,
     {
-        let (lease, number, lost) = (self.settings.lease, run.attempt.unwrap_or_default(), run.lost.clone());
-        let until = trusted_until(granted_at, lease);
-        seat.runs_until(until);
-        let token = attempt.token.clone();
-        let tenure = Tenure { client: &self.client, kind: Kind::Idempotency, key, token: &token, lease, until };
+        let number = run.attempt.unwrap_or_default();
+        let kept = self.client.keep(lease);
+        seat.runs_under(&kept);
         let came = {
             let mut work = pin!(work(run));
             tokio::select! {
                 biased;
                 came = &mut work => came,
-                reason = hold(tenure, |until| seat.runs_until(until)) => {
-                    lost.cancel();
-                    match self.settings.on_lost {
-                        OnLost::Finish => work.await,
-                        OnLost::Cancel => {
-                            attempt.leave();
-                            return Err(Error::LockLost { what: Leased::Work, name: Arc::clone(key), reason }.into());
-                        }
+                () = kept.lost.cancelled() => match self.settings.on_lost {
+                    OnLost::Finish => work.await,
+                    OnLost::Cancel => {
+                        attempt.leave();
+                        let reason = kept.why_lost();
+                        return Err(Error::LockLost { what: Leased::Work, name: Arc::clone(key), reason }.into());
                     }
-                }
+                },
             }
         };
+        drop(kept);
         let written = match &came {
             // What cannot be written is recorded as done, without a result.
             Ok(value) => Some((codec.write)(value).unwrap_or_default()),
@@ -207,7 +207,7 @@ impl Inner {
             return came.map_err(Failure::Inner).map(|value| ran(value, number, false));
         };
         let is_error = came.is_err();
-        let until = self.client.clock().now().saturating_add(lease / 3);
+        let until = self.client.clock().now().saturating_add(self.settings.lease / 3);
         let recorded = match attempt.commit(Ending { result: result.clone(), is_error, until }).await {
             Ok(Committed::Committed { .. }) => true,
             Ok(Committed::Lost(reason)) => {

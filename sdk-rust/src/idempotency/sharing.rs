@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::clock::{Clock, Moment};
+use crate::leases::Lease;
 
 /// An answer that is the same for every duplicate.
 #[derive(Debug, Clone)]
@@ -35,10 +36,8 @@ pub(super) enum Settled {
 enum Phase {
     /// The holder of the seat asks, or waits in the server.
     Asking,
-    /// It runs; its lease is trusted until then.
-    Running {
-        until: Moment,
-    },
+    /// It runs under this lease.
+    Running(Arc<Lease>),
     Settled(Settled),
 }
 
@@ -75,9 +74,9 @@ pub(super) struct Seat<'a> {
 
 impl Seat<'_> {
     /// Nobody is woken: it only matters to those who give up.
-    pub fn runs_until(&self, until: Moment) {
+    pub fn runs_under(&self, lease: &Arc<Lease>) {
         self.sender.send_if_modified(|phase| {
-            *phase = Phase::Running { until };
+            *phase = Phase::Running(Arc::clone(lease));
             false
         });
     }
@@ -128,7 +127,7 @@ impl Waiting {
             () = clock.sleep(patience) => {}
         }
         let remaining = match &*self.0.borrow() {
-            Phase::Running { until } => Some(until.saturating_sub(clock.now())),
+            Phase::Running(lease) => Some(lease.until().saturating_sub(clock.now())),
             _ => None,
         };
         Waited::Impatient(remaining)

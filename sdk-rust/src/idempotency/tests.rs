@@ -178,7 +178,7 @@ async fn a_lease_nobody_confirms_is_not_trusted_to_its_end() {
     }
     assert!(scene.clock.now() <= began + LEASE);
     let Failure::Resil(Error::LockLost { reason, .. }) = running.await.unwrap().unwrap_err() else { panic!() };
-    assert_eq!(reason, token::LAPSED_HERE);
+    assert_eq!(reason, crate::leases::LAPSED_HERE);
     assert!(scene.names().len() > 3, "renewing was tried again and again");
 }
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use tokio::runtime::Handle;
 
 use crate::client::{COMMAND_TIMEOUT_MAX, Client, ConnectOptions};
 use crate::clock::Clock;
@@ -59,8 +60,10 @@ impl ConnectSettings {
         self.options(url)?.connect().await
     }
 
-    /// The same by another clock than the machine's, for tests.
-    pub async fn connect_with_clock(&self, url: &str, clock: Clock) -> Result<Client, Error> {
-        self.options(url)?.clock(clock).connect().await
+    /// The same for another language, which keeps connections on a runtime of its own ([`ConnectOptions::runtime`]) and may bring
+    /// another clock than the machine's, for tests.
+    pub async fn connect_on(&self, url: &str, runtime: Handle, clock: Option<Clock>) -> Result<Client, Error> {
+        let options = self.options(url)?.runtime(runtime);
+        clock.into_iter().fold(options, ConnectOptions::clock).connect().await
     }
 }

@@ -1,6 +1,7 @@
 //! What the SDK promises with a real server behind it, on good days. The bad ones are in `faults`.
 #![cfg(feature = "redis")]
 
+mod blocked_thread;
 mod cache;
 mod client_ends;
 mod hard_use;

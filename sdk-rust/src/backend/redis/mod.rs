@@ -4,7 +4,7 @@
 //! - [`call`](Redis::call) goes over one shared connection, on which any number of calls are under way at once. It is
 //!   answered, or fails, within the command timeout; while the server is away it fails at once.
 //! - [`wait`](Redis::wait) goes over a connection that nobody else needs meanwhile; see [`waiting`].
-//! - The connection is kept by a task of its own; see [`supervisor`]. Nothing is ever asked twice behind a caller's back on
+//! - The connection is kept by a task on the client's background runtime; see [`supervisor`]. Nothing is ever asked twice behind a caller's back on
 //!   the shared connection of a single server: a call that failed may have had its effect.
 //!
 //! # Connecting
@@ -40,10 +40,11 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
+use tokio_util::context::TokioContext;
 
 use self::address::Address;
 use self::supervisor::{Shared, Standing};
-use self::trouble::{NO_RUNTIME, Trouble};
+use self::trouble::Trouble;
 use super::Reach;
 use crate::client::ConnectOptions;
 use crate::error::Error;
@@ -63,23 +64,34 @@ impl std::fmt::Debug for Redis {
 impl Redis {
     pub async fn connect(options: &ConnectOptions) -> Result<Self, Error> {
         let address = Address::parse(&options.url)?;
-        if Handle::try_current().is_err() {
-            return Err(Error::InvalidArgument(
-                "a server can only be connected to inside of a tokio runtime".to_owned(),
-            ));
-        }
-        let shared = Arc::new(Shared::new(address, options));
-        match shared.open().await {
+        let Some(runtime) = options.background() else {
+            return Err(Error::BackendUnavailable("no thread could be started for the connection"));
+        };
+        let shared = Arc::new(Shared::new(address, options, runtime.clone()));
+        let first = Arc::clone(&shared);
+        match shared.spawn(async move { first.open().await }).await {
             Ok(session) => shared.publish(Standing::Here(session)),
             Err(trouble) if trouble.is_final() => return Err(trouble.into_error(None)),
             Err(trouble) => shared.publish(Standing::Away(trouble.into_error(None))),
         }
-        let supervisor = tokio::spawn(Arc::clone(&shared).supervise());
+        let supervisor = runtime.spawn(Arc::clone(&shared).supervise());
         Ok(Self { shared, supervisor: Mutex::new(Some(supervisor)) })
     }
 
     pub async fn call(&self, command: &Command<'_>) -> Result<Answer, Error> {
-        in_a_runtime()?;
+        if is_in_a_runtime() { self.call_here(command).await } else { self.outside(self.call_here(command)).await }
+    }
+
+    pub async fn wait(&self, command: &Command<'_>) -> Result<Answer, Error> {
+        if is_in_a_runtime() { self.wait_here(command).await } else { self.outside(self.wait_here(command)).await }
+    }
+
+    /// Timers panic where there is no runtime: under another executor they are those of the background runtime.
+    fn outside<T>(&self, future: impl Future<Output = T>) -> impl Future<Output = T> {
+        TokioContext::new(future, self.shared.runtime.clone())
+    }
+
+    async fn call_here(&self, command: &Command<'_>) -> Result<Answer, Error> {
         let mut link = self.shared.link()?;
         let trouble = match timeout(self.shared.command_timeout, link.ask(command)).await {
             Ok(Ok(value)) => return read(command, value),
@@ -90,10 +102,9 @@ impl Redis {
         Err(trouble.into_error(command.key()))
     }
 
-    pub async fn wait(&self, command: &Command<'_>) -> Result<Answer, Error> {
-        in_a_runtime()?;
+    async fn wait_here(&self, command: &Command<'_>) -> Result<Answer, Error> {
         match command.waits() {
-            None => self.call(command).await,
+            None => self.call_here(command).await,
             Some(wait) => self.wait_for(command, wait).await,
         }
     }
@@ -124,9 +135,8 @@ impl Drop for Redis {
     }
 }
 
-/// Timers and sockets panic where there is none.
-fn in_a_runtime() -> Result<(), Error> {
-    Handle::try_current().map(drop).map_err(|_| NO_RUNTIME)
+fn is_in_a_runtime() -> bool {
+    Handle::try_current().is_ok()
 }
 
 fn read(command: &Command<'_>, value: Value) -> Result<Answer, Error> {

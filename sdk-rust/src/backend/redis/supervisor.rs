@@ -21,13 +21,16 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use redis::aio::MultiplexedConnection;
+use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::address::Address;
-use super::link::{Link, Session, open};
-use super::trouble::{AWAY_AT_FIRST, CLOSED, RUNTIME_ENDED, Trouble};
+use super::link::{Link, Session, open, untimed};
+use super::trouble::{AWAY_AT_FIRST, CLOSED, RUNTIME_ENDED, RUNTIME_ENDED_TEXT, Trouble};
 use super::waiting::Waiting;
 use crate::backend::Reach;
 use crate::client::ConnectOptions;
@@ -54,6 +57,8 @@ pub(super) struct Shared {
     pub random: Arc<Random>,
     pub waiting: Waiting,
     pub closing: CancellationToken,
+    /// The background runtime of the client: every connection lives there.
+    pub runtime: Handle,
     standing: ArcSwap<Standing>,
     reach: watch::Sender<Reach>,
     alarm: Arc<Notify>,
@@ -67,23 +72,20 @@ impl Drop for Supervised {
     fn drop(&mut self) {
         let Self(shared) = self;
         let why = if shared.closing.is_cancelled() { CLOSED } else { RUNTIME_ENDED };
-        if why == RUNTIME_ENDED {
-            // Whoever goes on without a server would not notice.
-            tracing::error!(reason = %why, "nobody looks after the connection any more");
-        }
         shared.publish(Standing::Away(why));
         shared.waiting.clear();
     }
 }
 
 impl Shared {
-    pub fn new(address: Address, options: &ConnectOptions) -> Self {
+    pub fn new(address: Address, options: &ConnectOptions, runtime: Handle) -> Self {
         Self {
             address,
             command_timeout: options.command_timeout,
             random: Arc::clone(&options.random),
             waiting: Waiting::new(options.waiting_connections),
             closing: CancellationToken::new(),
+            runtime,
             standing: ArcSwap::from_pointee(Standing::Away(AWAY_AT_FIRST)),
             reach: watch::Sender::new(Reach::Away),
             alarm: Arc::new(Notify::new()),
@@ -121,6 +123,21 @@ impl Shared {
             | Trouble::Moved { .. }
             | Trouble::Ask { .. } => {}
         }
+    }
+
+    /// Runs `connecting` on the background runtime, so that whatever it spawns lives there; dropped, it stops.
+    pub async fn spawn<T: Send + 'static>(
+        &self,
+        connecting: impl Future<Output = Result<T, Trouble>> + Send + 'static,
+    ) -> Result<T, Trouble> {
+        let connected = AbortOnDropHandle::new(self.runtime.spawn(connecting)).await;
+        // It does not panic, so its runtime has ended.
+        connected.unwrap_or(Err(Trouble::Gone(RUNTIME_ENDED_TEXT)))
+    }
+
+    /// One more connection, for a wait.
+    pub async fn one_more(&self, client: redis::Client) -> Result<MultiplexedConnection, Trouble> {
+        self.spawn(async move { Ok(client.get_multiplexed_async_connection_with_config(&untimed()).await?) }).await
     }
 
     pub async fn open(&self) -> Result<Arc<Session>, Trouble> {

@@ -26,12 +26,12 @@ use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::address::at;
-use super::link::{Door, Session, untimed};
+use super::link::{Door, Session};
 use super::slots::Slots;
 use super::speech::{packed, understood};
 use super::supervisor::Shared;
 use super::trouble::{CLOSED, Trouble, judged};
-use super::{Redis, in_a_runtime, read};
+use super::{Redis, is_in_a_runtime, read};
 use crate::backend::Reach;
 use crate::error::Error;
 
@@ -137,7 +137,16 @@ impl Redis {
         replicas: u32,
         patience: Duration,
     ) -> Result<(Answer, u32), Error> {
-        in_a_runtime()?;
+        let asking = self.replicated_here(command, replicas, patience);
+        if is_in_a_runtime() { asking.await } else { self.outside(asking).await }
+    }
+
+    async fn replicated_here(
+        &self,
+        command: &Command<'_>,
+        replicas: u32,
+        patience: Duration,
+    ) -> Result<(Answer, u32), Error> {
         let shared = &*self.shared;
         let session = shared.session()?;
         let deadline = Instant::now() + patience + shared.command_timeout + SLACK;
@@ -286,7 +295,7 @@ impl Asking<'_, '_> {
             Door::Server(client) => {
                 return Ok(match waiting.take(session.generation, "") {
                     Some(connection) => (connection, String::new()),
-                    None => (client.get_multiplexed_async_connection_with_config(&untimed()).await?, String::new()),
+                    None => (self.shared.one_more(client.clone()).await?, String::new()),
                 });
             }
             Door::Cluster(seed) => seed,
@@ -310,7 +319,7 @@ impl Asking<'_, '_> {
                     },
                     host => at(seed, host, port),
                 };
-                redis::Client::open(info)?.get_multiplexed_async_connection_with_config(&untimed()).await?
+                self.shared.one_more(redis::Client::open(info)?).await?
             }
         };
         if is_asking {
