@@ -33,9 +33,10 @@ const NOT_KEPT: [&str; 14] = [
 ];
 
 /// Whether an answer with this status is the end of the matter, to be repeated to every duplicate. What may be otherwise the
-/// next time is not: failures of the server (5xx), and 408, 425 and 429, after which a client is expected to ask again.
+/// next time is not: failures of the server (5xx), 401 and 403, which a client mends and asks again, and 408, 425 and 429, after
+/// which it is expected to.
 pub fn is_final(status: u16) -> bool {
-    !matches!(status, 408 | 425 | 429 | 500..)
+    !matches!(status, 401 | 403 | 408 | 425 | 429 | 500..)
 }
 
 /// An answer as it is kept.
@@ -145,6 +146,6 @@ mod tests {
     #[test]
     fn what_may_be_otherwise_next_time_is_not_final() {
         assert!([200, 201, 303, 400, 404, 409, 422].into_iter().all(is_final));
-        assert!(![408, 425, 429, 500, 502, 503, 599].into_iter().any(is_final));
+        assert!(![401, 403, 408, 425, 429, 500, 502, 503, 599].into_iter().any(is_final));
     }
 }
