@@ -14,6 +14,9 @@ const { calls, kept, listeners } = require('./kept.js');
 const { startLoad } = require('./loads.js');
 const { endTurn } = require('./turn.js');
 
+// As it was when this was loaded, whatever a test puts in its place.
+const { queueMicrotask } = globalThis;
+
 const WAIT = 0;
 const RUN = 1;
 const DONE = 2;
@@ -39,6 +42,8 @@ class Shape {
   recorded(call, error) { return undefined; }
   /** Whether a shutdown of this client gives such calls up. Others are given up natively. */
   isOf(client) { return false; }
+  /** Whether the last error of all attempts comes out in place of a RetryExhaustedError. */
+  get reraises() { return false; }
 }
 const NO_CLASSES = [];
 
@@ -247,6 +252,14 @@ class Call {
     return native.settleFailed(this.key, id, classes, messageOf(error), undefined, recorded, undefined);
   }
 
+  /** Of an attempt that brought a value which is none: this is its error. */
+  failAttempt(id, error) {
+    const attempt = this.running?.get(id);
+    if (attempt === undefined) return;
+    attempt.settled = error;
+    attempt.isError = true;
+  }
+
   valueOf(id) { return this.running?.get(id)?.settled; }
   errorOf(id) { return this.running?.get(id)?.settled; }
 
@@ -260,6 +273,7 @@ class Call {
       return this.lastOwn?.code === failure.error.code ? this.lastOwn : made(failure.error);
     }
     const last = this.failureOf(failure.last);
+    if (this.shape.reraises) return last;
     const message = `all ${failure.attempts} attempts failed; the last: ${messageOf(last)}`;
     const retryAfterMs = last instanceof ResilError ? last.retryAfterMs : undefined;
     return new RetryExhaustedError(message, { code: 'RETRY_EXHAUSTED', attempts: failure.attempts, cause: last, retryAfterMs });

@@ -2,6 +2,8 @@
 /**
  * Plugins for Fastify: `app.register(rateLimit, { tier })`, `app.register(idempotency, { client, name, tenant })`.
  */
+// As they were when this was loaded, whatever a test puts in their place.
+const { setTimeout, clearTimeout } = require('node:timers');
 const { Readable } = require('node:stream');
 const { ResilError } = require('./errors.js');
 const { limits } = require('./middleware/limits.js');

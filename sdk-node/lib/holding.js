@@ -11,6 +11,9 @@ const { Guard, behind, guarded } = require('./guard.js');
 const { listen } = require('./kept.js');
 const { lookingSignal } = require('./signals.js');
 
+// As it was when this was loaded, whatever a test puts in its place.
+const { queueMicrotask } = globalThis;
+
 function info(json) {
   const { holders, holdersTotal, waiters, waitersTotal, lastFence } = JSON.parse(json);
   return {
@@ -143,6 +146,7 @@ class Lock {
   get name() { return this._name; }
 
   async acquire(options) {
+    given.atMost('acquire', arguments, 1);
     const { wait, signal } = given.only('options', options, ['wait', 'signal']);
     const span = wait === 'forever' ? undefined : given.optionalSpan('wait', wait);
     const begin = wait === 'forever' ? () => this._inner.untilAcquired() : () => this._inner.acquire(span);
@@ -150,6 +154,7 @@ class Lock {
   }
 
   async tryAcquire(options) {
+    given.atMost('tryAcquire', arguments, 1);
     const { signal } = given.only('options', options, ['signal']);
     return this.acquire({ wait: 0, signal });
   }
@@ -181,12 +186,14 @@ class SharedBulkhead {
   get name() { return this._name; }
 
   async enter(options) {
+    given.atMost('enter', arguments, 1);
     const { wait, signal } = given.only('options', options, ['wait', 'signal']);
     const span = given.optionalSpan('wait', wait);
     return new BulkheadGuard(this._name, await ours(given.signal(signal), () => this._inner.enter(span)));
   }
 
   async tryEnter(options) {
+    given.atMost('tryEnter', arguments, 1);
     const { signal } = given.only('options', options, ['signal']);
     return this.enter({ wait: 0, signal });
   }

@@ -45,29 +45,34 @@ class Limiter {
   get name() { return this._name; }
 
   async check(key, cost = 1, options) {
+    given.atMost('check', arguments, 3);
     given.text('key', key);
     given.whole('cost', cost);
     return await through(ASKING, undefined, signalOf(options), () => this._inner.check(key, cost, tray));
   }
 
   async acquire(key, cost = 1, options) {
+    given.atMost('acquire', arguments, 3);
     given.text('key', key);
     given.whole('cost', cost);
     await ours(signalOf(options), () => this._inner.acquire(key, cost));
   }
 
   async upTo(key, most, options) {
+    given.atMost('upTo', arguments, 3);
     given.text('key', key);
     given.whole('most', most);
     return await through(ASKING, undefined, signalOf(options), () => this._inner.upTo(key, most, tray));
   }
 
   async peek(key, options) {
+    given.atMost('peek', arguments, 2);
     given.text('key', key);
     return await through(ASKING, undefined, signalOf(options), () => this._inner.peek(key, tray));
   }
 
   async refund(key, cells, options) {
+    given.atMost('refund', arguments, 3);
     given.text('key', key);
     given.whole('cells', cells);
     return await through(ASKING, undefined, signalOf(options), () => this._inner.refund(key, cells, tray));

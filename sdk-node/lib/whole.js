@@ -8,13 +8,15 @@ const { ask, wrongType, CancelledError } = require('./errors.js');
 const given = require('./arguments.js');
 const { Shape, through } = require('./calls.js');
 const { Guard, PARTICULAR, behind, guarded, judgeOf } = require('./guard.js');
-const { Idempotent, RunShape, codecs, fingerprint, outcomeOf } = require('./stored.js');
+const { spread } = require('./policies.js');
+const { Idempotent, fingerprint, outcomeOf } = require('./stored.js');
 
 class Policy {
-  constructor(inner, on) {
+  constructor(inner, on, reraise) {
     if (on === undefined && inner.judges) throw wrongType('on', 'said, because there is a retry or a hedge (handleAll, classes, or a function)', on);
     const judge = on === undefined ? undefined : judgeOf('on', on);
-    behind(this, { _inner: inner, _guard: new Guard(inner.guard(), [{ judge }]), _judge: judge });
+    const layer = { judge, reraise: given.optionalFlag('reraise', reraise) };
+    behind(this, { _inner: inner, _guard: new Guard(inner.guard(), [layer]), _judge: judge, _reraises: layer.reraise });
   }
 
   get name() { return this._inner.name; }
@@ -22,25 +24,26 @@ class Policy {
   get warnings() { return this._inner.warnings; }
 
   async callOnce(idempotent, key, request, fn, options) {
+    given.atMost('callOnce', arguments, 5);
     if (!(idempotent instanceof Idempotent)) throw wrongType('idempotent', 'made by client.idempotent', idempotent);
     given.text('key', key);
     const print = fingerprint(request);
     given.func('fn', fn);
     const { signal, ...particular } = given.only('options', options, PARTICULAR);
     const json = given.settings('options', particular);
-    const shape = new RunShape(codecs.json, undefined);
     const begin = () => this._inner.callOnce(idempotent._inner, key, print, json);
-    return outcomeOf(shape, fn, given.signal(signal), begin, this._judge);
+    return outcomeOf(idempotent._shape, fn, given.signal(signal), begin, { judge: this._judge, reraises: this._reraises });
   }
 }
 guarded(Policy);
 
 function policy(client, name, said) {
   given.nonEmpty('name', name);
-  const { on, ...settings } = given.options('settings', said);
+  const { on, reraise, ...settings } = given.options('settings', said);
   if ('name' in settings) throw wrongType('settings.name', 'left out: it is said apart', settings.name);
-  const json = given.settings('settings', settings);
-  return new Policy(ask(() => client.policy(name, json)), on);
+  const { retry } = settings;
+  const json = given.settings('settings', typeof retry === 'object' && retry !== null ? { ...settings, retry: spread(retry) } : settings);
+  return new Policy(ask(() => client.policy(name, json)), on, reraise);
 }
 
 class Policies {
@@ -50,8 +53,8 @@ class Policies {
 
   policy(name, options) {
     given.text('name', name);
-    const { on } = given.only('options', options, ['on']);
-    return new Policy(ask(() => this._inner.policy(name)), on);
+    const { on, reraise } = given.only('options', options, ['on', 'reraise']);
+    return new Policy(ask(() => this._inner.policy(name)), on, reraise);
   }
 }
 
@@ -122,4 +125,4 @@ class Dispatcher {
   }
 }
 
-module.exports = { Policy, Policies, Dispatcher, policy, policies, dispatcher: (options) => new Dispatcher(options) };
+module.exports = { Policy, Policies, Dispatcher, policy, policies, dispatcher(options) { given.atMost('dispatcher', arguments, 1); return new Dispatcher(options); } };

@@ -56,11 +56,14 @@ pub fn attempt(desk: &Arc<Desk>, run: &Run) -> Attempt {
 }
 
 /// Final errors are those that JavaScript has written down.
-fn remember() -> Remember<Failure<Thrown>> {
-    let write = |failure: &Failure<Thrown>| match failure {
-        Failure::Inner(thrown) => thrown.recorded.clone(),
-        _ => None,
-    };
+pub fn remember() -> Remember<Failure<Thrown>> {
+    fn write(failure: &Failure<Thrown>) -> Option<Bytes> {
+        match failure {
+            Failure::Inner(thrown) => thrown.recorded.clone(),
+            Failure::Exhausted { last, .. } => write(last),
+            Failure::Resil(_) => None,
+        }
+    }
     let read = |bytes: &[u8]| {
         let recorded = Some(Bytes::copy_from_slice(bytes));
         Some(Failure::Inner(Thrown { recorded, ..Thrown::of_attempt(0) }))

@@ -232,7 +232,7 @@ onBoth(test, 'work that fails frees its key, unless the error is final', async (
 });
 
 onBoth(test, 'results can be bytes, nothing, or something that is not JSON', async (client, name) => {
-  const bytes = client.idempotent('blobs', { codec: 'bytes' });
+  const bytes = client.idempotent('blobs', { serializer: 'bytes' });
   for (let run = 0; run < 2; run += 1) {
     const { value } = await bytes.run(`${name}a`, undefined, () => new Uint8Array([0, 255, 7]));
     assert.deepEqual([...value], [0, 255, 7]);
@@ -290,7 +290,7 @@ onBoth(test, 'a loader that takes too long is aborted, and what it brings later 
 });
 
 onBoth(test, 'values can be bytes, and can have versions', async (client, name) => {
-  const blobs = client.cached('blob', { codec: 'bytes' });
+  const blobs = client.cached('blob', { serializer: 'bytes' });
   assert.deepEqual([...(await blobs.get(name, () => Buffer.from([1, 2])))], [1, 2]);
   const rows = client.versioned('row');
   assert.deepEqual(await rows.get(name, () => ({ version: 2n ** 60n, value: 'a' })), { version: 2n ** 60n, value: 'a' });

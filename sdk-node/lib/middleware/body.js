@@ -2,6 +2,8 @@
 /**
  * The body of a request as it came, read before anybody else reads it, and put back for them.
  */
+// As they were when this was loaded, whatever a test puts in their place.
+const { setTimeout, clearTimeout } = require('node:timers');
 
 /** The client left before it had said all. */
 class HungUp extends Error {}

@@ -6,6 +6,8 @@
  * is not; of one that comes in parts, its end is. Whoever comes second gets an answer from here. What is kept, and how it is written, is decided by the SDK, so that
  * services in other languages give each other's answers.
  */
+// As they were when this was loaded, whatever a test puts in their place.
+const { setTimeout } = require('node:timers');
 const native = require('../native.js');
 const given = require('../arguments.js');
 const { ask, wrongType, InvalidArgumentError, ResilError, ResultNotKeptError } = require('../errors.js');

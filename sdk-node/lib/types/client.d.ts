@@ -39,7 +39,7 @@ export class Client implements AsyncDisposable {
   lock(name: string, options?: LockOptions): Lock;
   sharedBulkhead(name: string, options: number | SharedBulkheadOptions): SharedBulkhead;
   idempotent(name: string, options?: IdempotentOptions): Idempotent;
-  cached(name: string, options: CachedOptions & { codec: 'bytes' }): Cached<Uint8Array>;
+  cached(name: string, options: CachedOptions & { serializer: 'bytes' }): Cached<Uint8Array>;
   cached<T = unknown>(name: string, options?: CachedOptions): Cached<T>;
   /** Values that carry versions, so that a source that lags behind replaces nothing newer. */
   versioned<T = unknown>(name: string, options?: CachedOptions): VersionedCached<T>;

@@ -8,7 +8,7 @@ export type Code =
   | 'IDEMPOTENCY_HELD' | 'LOAD_FAILED' | 'BACKEND_UNAVAILABLE' | 'MODULE_MISSING' | 'PERMISSION_DENIED' | 'CANCELLED'
   | 'SHUTTING_DOWN' | 'PANICKED' | 'INTERNAL';
 
-/** What Resil itself has to say. What your own functions throw comes through untouched. */
+/** What Resil itself has to say. What your own functions throw comes through as the same object. */
 export class ResilError extends Error {
   readonly code: Code;
   /** Whether the same call may succeed if it is made again, later. */
@@ -45,3 +45,8 @@ export class CancelledError extends ResilError { readonly code: 'CANCELLED'; /**
 export class ShuttingDownError extends ResilError { readonly code: 'SHUTTING_DOWN' }
 export class PanickedError extends ResilError { readonly code: 'PANICKED' }
 export class InternalError extends ResilError { readonly code: 'INTERNAL' }
+/** The work is done, and is not done again under its key; but its result could not be kept for duplicates. */
+export class ResultNotKeptError extends InternalError {
+  /** What the function returned, for the one who called it. `undefined` for duplicates. */
+  readonly result?: unknown;
+}

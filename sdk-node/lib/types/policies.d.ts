@@ -17,8 +17,8 @@ export interface RetryOptions {
   initialBackoff?: Span;
   maxBackoff?: Span;
   backoffMultiplier?: number;
-  /** A percentage such as `'20%'` is that much up and down. */
-  jitter?: 'none' | 'full' | 'equal' | 'decorrelated' | `${number}%`;
+  /** A percentage such as `'20%'`, or `{ plusMinus: 20 }`, is that much up and down. */
+  jitter?: 'none' | 'full' | 'equal' | 'decorrelated' | `${number}%` | { plusMinus: number };
   minBackoff?: Span;
   retryAfterMax?: Span;
   maxElapsed?: Span;
@@ -28,6 +28,8 @@ export interface RetryOptions {
   clock?: Clock;
   /** Jitter that repeats itself, for tests. */
   seed?: number;
+  /** When all attempts failed, the error of the last one comes out, in place of a `RetryExhaustedError`. */
+  reraise?: boolean;
 }
 export interface Retry extends Guard {}
 export class Retry { private constructor(); }
@@ -90,7 +92,7 @@ export interface FallbackOptions {
 }
 export interface Fallback<Alt> extends Guard<Alt> {}
 export class Fallback<Alt> { private constructor() }
-/** Another answer in place of a failure: a function of it, or a value. */
+/** Another answer in place of a failure: a function of it, or a value. If the function fails, too, its error gets the failure as `cause`. */
 export function fallback<Alt>(instead: (error: unknown, context: Context) => Alt, options?: FallbackOptions): Fallback<Awaited<Alt>>;
 export function fallback<const Alt>(instead: Alt, options?: FallbackOptions): Fallback<Alt>;
 
@@ -99,10 +101,12 @@ export type Stage = 'total' | 'shed' | 'retry' | 'hedge' | 'breaker' | 'rateLimi
 export interface PolicyOptions {
   /** Which errors of the function may go away, to retry, hedge and breaker. Needed if there is a retry or a hedge. */
   on?: On;
+  /** See `RetryOptions.reraise`. */
+  reraise?: boolean;
   order?: Stage[];
   timeout?: { attempt?: Span; total?: Span };
   shed?: number;
-  retry?: Omit<RetryOptions, 'on' | 'name' | 'clock' | 'seed'>;
+  retry?: Omit<RetryOptions, 'on' | 'name' | 'clock' | 'seed' | 'reraise'>;
   hedge?: Omit<HedgeOptions, 'on' | 'name' | 'clock'>;
   breaker?: Omit<BreakerOptions, 'ignore'> & { name?: string };
   rateLimit?: Limit & { name?: string };
@@ -128,7 +132,7 @@ export class Policies {
   private constructor();
   readonly names: string[];
   /** One of them; `on` says which errors may go away. */
-  policy(name: string, options?: { on?: On }): Policy;
+  policy(name: string, options?: { on?: On; reraise?: boolean }): Policy;
 }
 
 /** What an item of a batch came to. */

@@ -29,5 +29,5 @@ service.post('/', async (request) => ({ attempt: plugins.runOf(request)?.attempt
 rateLimit({ tier: () => ({ key: 'x' }) });
 // @ts-expect-error whose keys they are has to be said
 idempotency({ client, name: 'orders' });
-// @ts-expect-error the codec is the middleware's own
-idempotency({ client, name: 'orders', tenant: () => '', codec: 'json' });
+// @ts-expect-error the serializer is the middleware's own
+idempotency({ client, name: 'orders', tenant: () => '', serializer: 'json' });

@@ -107,7 +107,7 @@ const f = await users.get('1', (key) => fetchUser(key));
 same<typeof f, User | undefined>(true);
 // @ts-expect-error a number is no user
 await users.get('1', () => 1);
-const bytes = client.cached('blob', { codec: 'bytes' });
+const bytes = client.cached('blob', { serializer: 'bytes' });
 same<Awaited<ReturnType<typeof bytes.get>>, Uint8Array | undefined>(true);
 
 const results = await dispatcher(4).run([1, 2], async (item, { signal }) => { same<typeof signal, AbortSignal>(true); return String(item); });
