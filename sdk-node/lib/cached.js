@@ -74,7 +74,7 @@ class VersionedCached extends Loads {
     const write = (brought) => {
       const version = Buffer.alloc(8);
       version.writeBigUInt64BE(given.counter('version', brought?.version));
-      return Buffer.concat([version, this._serializer.write(brought.value) ?? Buffer.alloc(0)]);
+      return Buffer.concat([version, this._serializer.write(brought.value)]);
     };
     const { atLeast = 0n } = given.only('options', options, ['signal', 'atLeast']);
     const least = given.counter('atLeast', atLeast);

@@ -26,8 +26,9 @@ const TOLD = 6;
 const LENT = 7;
 const FIRST_IS_DONE = (1 << 3) | DONE;
 
-/** Where the native half puts verdicts: how many, then of each its key and six numbers; or the six numbers of one. */
-const tray = new Float64Array(1 + 256 * 7);
+/** Where the native half puts verdicts: how many, then of each its key and its numbers; or the numbers of one. */
+const OF_A_CALL = 10;
+const tray = new Float64Array(1 + 256 * OF_A_CALL);
 /** How a function is run and judged: what differs between policies, batches and stored results. */
 class Shape {
   /** What the function is called with. */
@@ -340,7 +341,7 @@ function onWake() {
   endTurn();
   const others = native.readNews(tray);
   const count = tray[0];
-  for (let at = 1; at <= count * 7; at += 7) {
+  for (let at = 1; at <= count * OF_A_CALL; at += OF_A_CALL) {
     const call = calls[tray[at]];
     call?.succeed(call.shape.value(tray, at + 1));
   }

@@ -19,6 +19,8 @@ const { policy, policies } = require('./whole.js');
 
 /** How long `await using` waits for calls in flight. */
 const DISPOSE_DEADLINE = '5s';
+/** How long `waitReady` waits by default. */
+const READY_WITHIN = '10s';
 
 class Client {
   constructor(inner) { behind(this, { _inner: inner }); }
@@ -64,7 +66,17 @@ class Client {
     return checkAll(this._inner, limits, cost, options);
   }
 
-  health() { return JSON.parse(ask(() => this._inner.health())); }
+  health() {
+    const { since, ...health } = JSON.parse(ask(() => this._inner.health()));
+    return since === undefined ? health : { ...health, since: new Date(since) };
+  }
+
+  async waitReady(within = READY_WITHIN) {
+    given.atMost('waitReady', arguments, 1);
+    const span = given.span('within', within);
+    await ours(undefined, () => this._inner.waitReady(span));
+  }
+
   get isShuttingDown() { return this._inner.isShuttingDown; }
 
   async shutdown(deadline = DISPOSE_DEADLINE) {

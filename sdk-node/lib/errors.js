@@ -69,11 +69,6 @@ for (const code of CODES.keys()) {
 Object.defineProperty(ResilError.prototype, MARK, { value: true });
 Object.defineProperty(ResilError.prototype, 'name', { value: 'ResilError', configurable: true, writable: true });
 
-/** Work that is done, and is not done again under its key; but its result could not be kept for duplicates. */
-class ResultNotKeptError extends classes.InternalError {}
-Object.defineProperty(ResultNotKeptError.prototype, 'name', { value: 'ResultNotKeptError', configurable: true, writable: true });
-classes.ResultNotKeptError = ResultNotKeptError;
-
 /** The error of its parts. */
 function made(parts, more) {
   const Class = byCode.get(parts.code) ?? classes.InternalError;

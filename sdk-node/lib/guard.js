@@ -13,6 +13,7 @@ const { thrown, wrongType } = require('./errors.js');
 const given = require('./arguments.js');
 const { inside } = require('./inside.js');
 const { Deadline, briefly, followed } = require('./quick.js');
+const { traceId } = require('./trace.js');
 const { endTurn, join } = require('./turn.js');
 
 /** What an error means, as the native half is told. */
@@ -133,7 +134,7 @@ class Guard {
   }
 
   call(fn, options) {
-    if (options !== undefined || typeof fn !== 'function' || given.isGenerator(fn)) return this._callFully(fn, options);
+    if (options !== undefined || typeof fn !== 'function' || given.isGenerator(fn) || traceId() !== undefined) return this._callFully(fn, options);
     switch (this._way) {
       case BRIEFLY: return briefly(this, fn);
       case FOLLOWED: return followed(this, fn);

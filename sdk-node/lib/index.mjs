@@ -4,8 +4,8 @@ import resil from './index.js';
 export const {
   ResilError, CircuitOpenError, RateLimitExceededError, TimeoutError, BulkheadFullError, RetryExhaustedError,
   InvalidPolicyError, InvalidArgumentError, LockTimeoutError, LockLostError, DeadlockError, IdempotencyBusyError,
-  IdempotencyMismatchError, IdempotencyHeldError, LoadFailedError, BackendUnavailableError, ModuleMissingError,
-  PermissionDeniedError, CancelledError, ShuttingDownError, PanickedError, InternalError, ResultNotKeptError, connect, wrap, retry,
+  IdempotencyMismatchError, IdempotencyHeldError, ResultUnrecordedError, LoadFailedError, BackendUnavailableError, ModuleMissingError,
+  PermissionDeniedError, CancelledError, ShuttingDownError, PanickedError, InternalError, connect, wrap, retry,
   timeout, hedge, bulkhead, fallback, dispatcher, handleAll, handleNone, perSecond, perMinute, perHour, perDay,
   problem, rateLimitHeaders, idempotencyKey, requestFingerprint, Client, Limiter, Breaker, Permit, Lock, LockGuard,
   SharedBulkhead, BulkheadGuard, Holding, Idempotent, Cached, VersionedCached, Retry, Timeout, Hedge, Bulkhead,

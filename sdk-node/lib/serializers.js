@@ -75,9 +75,9 @@ function bytesOf(name, given) {
 
 const serializers = {
   json: {
-    /** `undefined` is no result at all, and comes back as that. */
+    /** Nothing at all is `null`. */
     write(value) {
-      if (value === undefined) return undefined;
+      if (value === undefined) return Buffer.from('null');
       refuseOutsideOfJson(value, 'the value', []);
       return Buffer.from(JSON.stringify(value));
     },
@@ -85,7 +85,6 @@ const serializers = {
   },
   bytes: {
     write(value) {
-      if (value === undefined) return undefined;
       if (!(value instanceof Uint8Array)) throw wrongType('the value', 'a Uint8Array', value);
       return bytesOf('the value', value);
     },

@@ -3,14 +3,14 @@
  * Work that is done once: its result, or the error that is final, is recorded for every duplicate.
  */
 const native = require('./native.js');
-const { ask, messageOf, thrown, InternalError, ResultNotKeptError } = require('./errors.js');
+const { ask, messageOf, thrown, InternalError, ResultUnrecordedError } = require('./errors.js');
 const given = require('./arguments.js');
 const { Shape, ours, through } = require('./calls.js');
 const { behind } = require('./guard.js');
-const { fingerprint, refuseOutsideOfJson, serializerOf } = require('./serializers.js');
+const { fingerprint, refuseOutsideOfJson, serializerOf, serializers } = require('./serializers.js');
 
-/** What a duplicate reads where a result could not be written, in place of the name of an error. The same in every language. */
-const NOT_KEPT = 'resil.ResultNotKept';
+/** What is recorded where a result could not be. The same in every language, and read natively. */
+const UNRECORDED = { name: 'ResultUnrecorded', code: 'RESULT_UNRECORDED' };
 const NO_CLASSES = [];
 
 /** A run whose value is recorded, and whose final errors are. */
@@ -27,9 +27,10 @@ class RunShape extends Shape {
     try {
       bytes = this.serializer.write(value);
     } catch (raised) {
-      const error = notKept(thrown(raised), value);
-      call.failAttempt(id, error);
-      return native.settleFailed(call.key, id, NO_CLASSES, error.message, undefined, json({ error: NOT_KEPT, message: error.message }), undefined);
+      const cause = thrown(raised);
+      call.failAttempt(id, unrecorded(cause, value));
+      const record = json({ ...UNRECORDED, message: messageOf(cause) });
+      return native.settleFailed(call.key, id, NO_CLASSES, messageOf(cause), undefined, record, undefined);
     }
     call.own = { value };
     return native.settleBytes(call.key, id, bytes);
@@ -42,7 +43,6 @@ class RunShape extends Shape {
 
   revive(call, recorded) {
     const said = JSON.parse(recorded.toString('utf8'));
-    if (said?.error === NOT_KEPT) return new ResultNotKeptError(said.message);
     return this.remember?.read === undefined ? revived(said) : this.remember.read(said);
   }
 }
@@ -52,8 +52,8 @@ function json(value) {
 }
 
 /** For who did the work, and has its result. */
-function notKept(cause, result) {
-  const error = new ResultNotKeptError(`the work is done, but its result cannot be kept for duplicates: ${messageOf(cause)}`, { cause });
+function unrecorded(cause, result) {
+  const error = new ResultUnrecordedError(`the work is done, and its result could not be recorded: ${messageOf(cause)}`, { cause });
   error.result = result;
   return error;
 }
@@ -64,7 +64,7 @@ function parts(error) {
   const name = typeof error?.name === 'string' ? error.name : 'Error';
   const properties = {};
   for (const [key, value] of Object.entries(typeof error === 'object' && error !== null ? error : {})) {
-    if (key === 'name' || key === 'message') continue;
+    if (key === 'name' || key === 'message' || (key === 'code' && typeof value === 'string')) continue;
     try {
       refuseOutsideOfJson(value, key, []);
       properties[key] = value;
@@ -72,15 +72,17 @@ function parts(error) {
       // A socket, a request: of one process.
     }
   }
-  return { error: name, message, args: [message], properties };
+  const code = typeof error?.code === 'string' ? { code: error.code } : {};
+  return { name, message, args: [message], ...code, properties };
 }
 
 /** The error of its parts, as this or another language recorded them. */
 function revived(said) {
   const message = typeof said?.message === 'string' ? said.message : JSON.stringify(said);
   const error = new Error(message);
-  const name = said?.error ?? said?.name;
+  const name = said?.name ?? said?.error;
   if (typeof name === 'string') Object.defineProperty(error, 'name', { value: name, configurable: true, writable: true });
+  if (typeof said?.code === 'string') error.code = said.code;
   if (Array.isArray(said?.args) && !(said.args.length === 1 && said.args[0] === message)) error.args = said.args;
   for (const [key, value] of Object.entries(said?.properties ?? {})) {
     if (!['name', 'message', 'stack', '__proto__'].includes(key)) error[key] = value;
@@ -98,8 +100,9 @@ async function outcomeOf(shape, fn, signal, begin, { judge, reraises = false } =
     reraises: { value: reraises },
   });
   const { value, replayed, attempt, ageMs, recorded } = await through(run, fn, signal, begin);
-  if (!replayed) return { value: own?.value, replayed, attempt, ageMs, recorded };
-  if (value === undefined || value === null) throw new ResultNotKeptError('the work is done, but its result was not kept: it was too large for the server');
+  // To JSON nothing is `null`, for who ran as for everybody else.
+  if (!replayed) return { value: shape.serializer === serializers.json ? own?.value ?? null : own?.value, replayed, attempt, ageMs, recorded };
+  if (value === undefined || value === null) throw new ResultUnrecordedError('the work is done, and its result was not recorded: it was too large for the server');
   return { value: readBack(shape.serializer, value), replayed, attempt, ageMs, recorded };
 }
 

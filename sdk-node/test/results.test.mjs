@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import vm from 'node:vm';
 
-import { IdempotencyMismatchError, InvalidArgumentError, ResultNotKeptError, handleAll } from 'resil';
+import { IdempotencyMismatchError, InvalidArgumentError, ResultUnrecordedError, handleAll } from 'resil';
 import { onBoth } from './servers.mjs';
 
 class Money { constructor(cents) { this.cents = cents; } }
@@ -36,12 +36,13 @@ for (const [what, [value, at]] of Object.entries(NOT_JSON)) {
     let runs = 0;
     const run = () => orders.run(name, undefined, () => { runs += 1; return value; });
     const error = await run().catch((caught) => caught);
-    assert.ok(error instanceof ResultNotKeptError, String(error));
+    assert.ok(error instanceof ResultUnrecordedError, String(error));
     assert.ok(error.message.includes(`${at} `), error.message);
     assert.equal(error.result, value, 'who did it has it');
     assert.ok(error.cause instanceof TypeError);
     const again = await run().catch((caught) => caught);
-    assert.ok(again instanceof ResultNotKeptError && again.message === error.message && again.result === undefined, String(again));
+    assert.ok(again instanceof ResultUnrecordedError && again.message.includes(`${at} `) && again.result === undefined, String(again));
+    assert.deepEqual([again.code, again.httpStatus, again.retryable], ['RESULT_UNRECORDED', 409, false]);
     assert.equal(runs, 1);
   });
 }
@@ -63,7 +64,7 @@ onBoth(test, 'what JSON has comes back as it was, also nothing', async (client, 
   for (const [at, value] of values.entries()) {
     for (let run = 0; run < 2; run += 1) {
       const { value: got, replayed } = await orders.run(`${name}${at}`, undefined, () => value);
-      assert.deepEqual([JSON.stringify(got), replayed], [JSON.stringify(value), run === 1]);
+      assert.deepEqual([JSON.stringify(got), replayed], [JSON.stringify(value ?? null), run === 1]);
     }
   }
   for (let run = 0; run < 2; run += 1) assert.deepEqual(JSON.stringify((await orders.run(`${name}f`, undefined, () => foreign)).value), JSON.stringify(foreign), 'of another realm');
@@ -76,7 +77,7 @@ onBoth(test, 'structured clone keeps what JSON does not have, for services in No
   const cached = client.cached('cloned', { serializer: 'v8' });
   for (let run = 0; run < 2; run += 1) assert.deepStrictEqual(await cached.get(name, () => value), value);
   for (const odd of [new Money(1), { deep: [new Money(1)] }, new Map([['a', new Money(1)]]), () => 1]) {
-    await assert.rejects(orders.run(`${name}${String(odd)}`, undefined, () => odd), ResultNotKeptError);
+    await assert.rejects(orders.run(`${name}${String(odd)}`, undefined, () => odd), ResultUnrecordedError);
   }
   await assert.rejects(client.idempotent('cloned').run(name, undefined, () => 1), /cannot be read by this serializer/);
 });
@@ -96,7 +97,7 @@ onBoth(test, 'a serializer of one’s own writes and reads, in runs, loads and w
   const cached = client.cached('own', { serializer });
   for (let run = 0; run < 2; run += 1) assert.equal((await cached.get(name, () => new Money(9))).cents, 9);
   const broken = client.idempotent('broken', { serializer: { ...serializer, serialize: () => 7 } });
-  await assert.rejects(broken.run(name, undefined, () => 1), ResultNotKeptError);
+  await assert.rejects(broken.run(name, undefined, () => 1), ResultUnrecordedError);
   for (const odd of ['yaml', 7, null, {}, { serialize() {} }]) assert.throws(() => client.idempotent('x', { serializer: odd }), /serializer/);
 });
 
@@ -105,6 +106,7 @@ class Declined extends Error {
     super(message);
     this.name = 'Declined';
     this.reason = reason;
+    this.code = 'E51';
     this.amount = amount;
     this.socket = new Map();
   }
@@ -116,9 +118,9 @@ onBoth(test, 'an error that is final comes back with its properties', async (cli
   const first = await cards.run(name, undefined, () => { throw new Declined('no funds', { code: 51 }, 700); }).catch((error) => error);
   assert.ok(first instanceof Declined);
   const again = await cards.run(name, undefined, () => 'paid').catch((error) => error);
-  assert.deepEqual([again.name, again.message, again.reason, again.amount, again.socket], ['Declined', 'no funds', { code: 51 }, 700, undefined]);
+  assert.deepEqual([again.name, again.message, again.code, again.reason, again.amount, again.socket], ['Declined', 'no funds', 'E51', { code: 51 }, 700, undefined]);
   const { result } = await cards.get(name);
-  assert.deepEqual(JSON.parse(Buffer.from(result)), { error: 'Declined', message: 'no funds', args: ['no funds'], properties: { reason: { code: 51 }, amount: 700 } });
+  assert.deepEqual(JSON.parse(Buffer.from(result)), { name: 'Declined', message: 'no funds', args: ['no funds'], code: 'E51', properties: { reason: { code: 51 }, amount: 700 } });
 });
 
 onBoth(test, 'a whole policy remembers what is final, and does not try it again', async (client, name) => {
@@ -133,9 +135,9 @@ onBoth(test, 'a whole policy remembers what is final, and does not try it again'
   await assert.rejects(policy.callOnce(cards, `${name}o`, undefined, () => { others += 1; throw new Error('a hiccup'); }), /all 3 attempts/);
   assert.equal((await policy.callOnce(cards, `${name}o`, undefined, () => 'paid')).value, 'paid', 'what is not final frees its key');
   assert.equal(others, 3);
-  for (let run = 0; run < 2; run += 1) await assert.rejects(policy.callOnce(cards, `${name}n`, undefined, () => { runs += 1; return new Map(); }), ResultNotKeptError);
+  for (let run = 0; run < 2; run += 1) await assert.rejects(policy.callOnce(cards, `${name}n`, undefined, () => { runs += 1; return new Map(); }), ResultUnrecordedError);
   assert.equal(runs, 2);
-  for (let run = 0; run < 2; run += 1) assert.equal((await policy.callOnce(cards, `${name}u`, undefined, () => undefined)).value, undefined);
+  for (let run = 0; run < 2; run += 1) assert.equal((await policy.callOnce(cards, `${name}u`, undefined, () => undefined)).value, null);
 });
 
 onBoth(test, 'the order of keys makes no other request, and its values do', async (client, name) => {
@@ -149,5 +151,19 @@ onBoth(test, 'the order of keys makes no other request, and its values do', asyn
   await assert.rejects(orders.run(`${name}d`, { at: new Date(1) }, () => 1), IdempotencyMismatchError, 'what says how it is written is asked');
   for (const odd of [{ a: new Map() }, { a: [10n] }, { rate: NaN }, cyclic, () => 1]) {
     await assert.rejects(orders.run(`${name}x`, odd, () => 1), (error) => error instanceof InvalidArgumentError && /request/.test(error.message));
+  }
+});
+
+onBoth(test, 'errors that Python and Rust recorded are read', async (client, name) => {
+  const payments = client.idempotent('foreign', { remember: { isFinal: () => true, write: (error) => error.recorded } });
+  const reader = client.idempotent('foreign', { remember: { isFinal: () => true } });
+  const forms = [
+    [{ name: 'CardDeclined', message: 'no funds', args: ['no funds', 7], code: '51' }, ['CardDeclined', 'no funds', '51', ['no funds', 7]]],
+    [{ error: 'ValueError', message: 'no' }, ['ValueError', 'no', undefined, undefined]],
+  ];
+  for (const [at, [recorded, expected]] of forms.entries()) {
+    await assert.rejects(payments.run(`${name}${at}`, undefined, () => { throw Object.assign(new Error('x'), { recorded }); }));
+    const again = await reader.run(`${name}${at}`, undefined, () => 1).catch((error) => error);
+    assert.deepEqual([again.name, again.message, again.code, again.args], expected);
   }
 });

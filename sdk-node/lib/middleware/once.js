@@ -10,7 +10,7 @@
 const { setTimeout } = require('node:timers');
 const native = require('../native.js');
 const given = require('../arguments.js');
-const { ask, wrongType, InvalidArgumentError, ResilError, ResultNotKeptError } = require('../errors.js');
+const { ask, wrongType, InvalidArgumentError, ResilError, ResultUnrecordedError } = require('../errors.js');
 const { Client } = require('../client.js');
 const { answerOf, ofTheService } = require('./answers.js');
 
@@ -176,7 +176,7 @@ class Once {
   async keyOf(request, header) {
     const tenant = await ofTheService(async () => given.text('tenant', await this.tenant(request)));
     const required = await this.isRequired(request);
-    if (Array.isArray(header)) throw new InvalidArgumentError('the header Idempotency-Key is there more than once');
+    if (Array.isArray(header)) throw new InvalidArgumentError('the header Idempotency-Key was sent more than once');
     return ask(() => native.httpKeyOfTenant(header, required, tenant));
   }
 
@@ -197,7 +197,7 @@ class Once {
       outcome.then(
         ({ value }) => resolve({ answer: native.httpReplay(value) }),
         // Of one that is mine this comes too late to be heard here: it was resolved above.
-        (error) => resolve({ answer: error instanceof ResultNotKeptError ? native.httpReplay(undefined) : answerOf(error) }),
+        (error) => resolve({ answer: error instanceof ResultUnrecordedError ? native.httpReplay(undefined) : answerOf(error) }),
       );
     });
   }

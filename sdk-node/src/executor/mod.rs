@@ -41,7 +41,7 @@ pub enum Answer {
 }
 
 /// What a verdict is made of.
-pub type Numbers = [f64; 6];
+pub type Numbers = [f64; 9];
 
 impl From<Settled> for Answer {
     fn from(settled: Settled) -> Self {
@@ -213,7 +213,7 @@ impl Executor {
 pub fn begin(interrupts: bool, make: impl FnOnce(Arc<Desk>) -> Running) -> napi::Result<Word> {
     let (key, desk) = with(|executor| executor.insert(Executor::desk, interrupts))?;
     let running = match catch_unwind(AssertUnwindSafe(|| make(Arc::clone(&desk)))) {
-        Ok(running) => crate::inside::around(running),
+        Ok(running) => crate::correlation::around(crate::inside::around(running)),
         Err(panic) => Running::Ours(Box::pin(std::future::ready(panicked(panic)))),
     };
     let code = poll_with(key, desk, running, Fits::Nothing)? & 7;
