@@ -44,11 +44,6 @@ function atMost(name, args, most) {
   if (args.length > most) throw new InvalidArgumentError(`${name} takes ${most} ${most === 1 ? 'argument' : 'arguments'}, got ${args.length}; the last is ${shown(args[args.length - 1])}`);
 }
 
-function optionalFlag(name, given) {
-  if (given !== undefined && typeof given !== 'boolean') throw wrongType(name, 'a boolean', given);
-  return given === true;
-}
-
 /** A whole number from `least` on, as the native half takes it. */
 function whole(name, given, least = 0) {
   if (typeof given !== 'number' || !Number.isInteger(given) || given < least || given > U32_MAX) {
@@ -140,4 +135,4 @@ function optionalSpan(name, given) {
   return given === undefined || given === null ? undefined : span(name, given);
 }
 
-module.exports = { atMost, isGenerator, optionalFlag, finite, text, nonEmpty, optionalText, func, whole, counter, options, only, signal, json, settings, span, optionalSpan };
+module.exports = { atMost, isGenerator, finite, text, nonEmpty, optionalText, func, whole, counter, options, only, signal, json, settings, span, optionalSpan };

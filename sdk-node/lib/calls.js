@@ -43,8 +43,6 @@ class Shape {
   recorded(call, error) { return undefined; }
   /** Whether a shutdown of this client gives such calls up. Others are given up natively. */
   isOf(client) { return false; }
-  /** Whether the last error of all attempts comes out in place of a RetryExhaustedError. */
-  get reraises() { return false; }
 }
 const NO_CLASSES = [];
 
@@ -274,7 +272,6 @@ class Call {
       return this.lastOwn?.code === failure.error.code ? this.lastOwn : made(failure.error);
     }
     const last = this.failureOf(failure.last);
-    if (this.shape.reraises) return last;
     const message = `all ${failure.attempts} attempts failed; the last: ${messageOf(last)}`;
     const retryAfterMs = last instanceof ResilError ? last.retryAfterMs : undefined;
     return new RetryExhaustedError(message, { code: 'RETRY_EXHAUSTED', attempts: failure.attempts, cause: last, retryAfterMs });

@@ -78,7 +78,6 @@ class GuardShape extends Shape {
     super();
     this.layers = layers;
     this.hasJudges = layers.some((layer) => layer.judge !== undefined);
-    Object.defineProperty(this, 'reraises', { value: layers.some((layer) => layer.reraise === true) });
   }
 
   isOf(client) { return this.layers.some((layer) => layer.client === client); }
@@ -245,7 +244,7 @@ function wrap(...guards) {
   return fn === undefined ? around : around.wrap(fn);
 }
 
-/** The function is not told what is given after the options: whoever gives it means something else. */
+/** The function is not told what is given after the options: a caller who gives it means something else. */
 async function surplus(args) {
   given.atMost('call', args, 2);
 }

@@ -23,20 +23,12 @@ function judge(on) {
   return judgeOf('on', on);
 }
 
-/** Jitter as an object: `{ plusMinus: 20 }` is `'20%'`. */
-function spread(settings) {
-  const { jitter } = settings;
-  if (typeof jitter !== 'object' || jitter === null) return settings;
-  const { plusMinus } = given.only('jitter', jitter, ['plusMinus']);
-  return { ...settings, jitter: `${given.whole('jitter.plusMinus', plusMinus)}%` };
-}
-
 class Retry {
   constructor(options) {
-    const { on, name, clock, seed, reraise, ...settings } = given.options('options', options);
-    const layer = { judge: judge(on), reraise: given.optionalFlag('reraise', reraise) };
+    const { on, name, clock, seed, ...settings } = given.options('options', options);
+    const layer = { judge: judge(on) };
     const number = seed === undefined ? undefined : given.whole('seed', seed);
-    const json = given.settings('options', spread(settings));
+    const json = given.settings('options', settings);
     const inner = ask(() => native.makeRetry(json, given.optionalText('name', name), clockOf(clock), number));
     behind(this, { _guard: new Guard(inner, [layer]) });
   }
@@ -128,7 +120,6 @@ const handleNone = () => false;
 
 module.exports = {
   Retry, Timeout, Hedge, Bulkhead, BulkheadPermit, Fallback, clockOf, handleAll, handleNone, judge,
-  spread,
   retry(options) { given.atMost('retry', arguments, 1); return new Retry(options); },
   timeout(after) { given.atMost('timeout', arguments, 1); return new Timeout(after); },
   hedge(options) { given.atMost('hedge', arguments, 1); return new Hedge(options); },

@@ -91,13 +91,12 @@ function revived(said) {
 }
 
 /** The outcome of a run, with the value that the runner itself has. */
-async function outcomeOf(shape, fn, signal, begin, { judge, reraises = false } = {}) {
+async function outcomeOf(shape, fn, signal, begin, judge) {
   let own;
   const run = Object.create(shape, {
     settle: { value(call, id, value) { const word = shape.settle.call(this, call, id, value); own = call.own; return word; } },
     // What is final is not tried again.
     classes: { value: (call, error) => (judge === undefined || shape.remember?.isFinal(error) === true ? [] : [judge(error)]) },
-    reraises: { value: reraises },
   });
   const { value, replayed, attempt, ageMs, recorded } = await through(run, fn, signal, begin);
   // To JSON nothing is `null`, for who ran as for everybody else.

@@ -8,15 +8,13 @@ const { ask, wrongType, CancelledError } = require('./errors.js');
 const given = require('./arguments.js');
 const { Shape, through } = require('./calls.js');
 const { Guard, PARTICULAR, behind, guarded, judgeOf } = require('./guard.js');
-const { spread } = require('./policies.js');
 const { Idempotent, fingerprint, outcomeOf } = require('./stored.js');
 
 class Policy {
-  constructor(inner, on, reraise) {
+  constructor(inner, on) {
     if (on === undefined && inner.judges) throw wrongType('on', 'said, because there is a retry or a hedge (handleAll, classes, or a function)', on);
     const judge = on === undefined ? undefined : judgeOf('on', on);
-    const layer = { judge, reraise: given.optionalFlag('reraise', reraise) };
-    behind(this, { _inner: inner, _guard: new Guard(inner.guard(), [layer]), _judge: judge, _reraises: layer.reraise });
+    behind(this, { _inner: inner, _guard: new Guard(inner.guard(), [{ judge }]), _judge: judge });
   }
 
   get name() { return this._inner.name; }
@@ -32,18 +30,17 @@ class Policy {
     const { signal, ...particular } = given.only('options', options, PARTICULAR);
     const json = given.settings('options', particular);
     const begin = () => this._inner.callOnce(idempotent._inner, key, print, json);
-    return outcomeOf(idempotent._shape, fn, given.signal(signal), begin, { judge: this._judge, reraises: this._reraises });
+    return outcomeOf(idempotent._shape, fn, given.signal(signal), begin, this._judge);
   }
 }
 guarded(Policy);
 
 function policy(client, name, said) {
   given.nonEmpty('name', name);
-  const { on, reraise, ...settings } = given.options('settings', said);
+  const { on, ...settings } = given.options('settings', said);
   if ('name' in settings) throw wrongType('settings.name', 'left out: it is said apart', settings.name);
-  const { retry } = settings;
-  const json = given.settings('settings', typeof retry === 'object' && retry !== null ? { ...settings, retry: spread(retry) } : settings);
-  return new Policy(ask(() => client.policy(name, json)), on, reraise);
+  const json = given.settings('settings', settings);
+  return new Policy(ask(() => client.policy(name, json)), on);
 }
 
 class Policies {
@@ -53,8 +50,8 @@ class Policies {
 
   policy(name, options) {
     given.text('name', name);
-    const { on, reraise } = given.only('options', options, ['on', 'reraise']);
-    return new Policy(ask(() => this._inner.policy(name)), on, reraise);
+    const { on } = given.only('options', options, ['on']);
+    return new Policy(ask(() => this._inner.policy(name)), on);
   }
 }
 

@@ -94,7 +94,8 @@ for (const [framework, start] of Object.entries(frameworks)) {
         for (let turn = 0; turn < 7; turn += 1) {
           const answer = await ask(one, { headers: { 'x-user': 'pro-pat' } });
           assert.deepEqual([answer.status, answer.body], [200, 'prices']);
-          assert.equal(answer.headers.get('ratelimit-policy'), '"pro";q=100;w=60');
+          assert.equal(answer.headers.get('ratelimit-policy'), '"pro-1m";q=10;w=6, "pro-1d";q=2000;w=86400');
+          assert.match(answer.headers.get('ratelimit'), /^"pro-1m";/, 'the tier that binds');
         }
         const unlimited = await ask(one);
         assert.deepEqual([unlimited.status, unlimited.headers.has('ratelimit')], [200, false]);

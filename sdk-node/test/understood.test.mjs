@@ -71,11 +71,12 @@ test('with reraise the last error comes out as it is', async () => {
   const settings = { maxAttempts: 2, initialBackoff: 1 };
   assert.equal(await last(retry({ on: handleAll, ...settings, reraise: true })), errors.at(-1));
   assert.equal(await last(wrap(client.breaker('calm', { consecutiveFailures: 0, failureRate: 0, slowCallRate: 100, slowCallDuration: 60_000 }), retry({ on: handleAll, ...settings, reraise: true }))), errors.at(-1));
-  assert.equal(await last(client.policy('r', { on: handleAll, reraise: true, retry: settings })), errors.at(-1));
-  assert.equal(await last(client.policies({ version: 1, policies: { r: { retry: settings } } }).policy('r', { on: handleAll, reraise: true })), errors.at(-1));
+  const reraising = { ...settings, reraise: true };
+  assert.equal(await last(client.policy('r', { on: handleAll, retry: reraising })), errors.at(-1));
+  assert.equal(await last(client.policies({ version: 1, policies: { r: { retry: reraising } } }).policy('r', { on: handleAll })), errors.at(-1));
   assert.ok((await last(retry({ on: handleAll, ...settings }))) instanceof RetryExhaustedError);
-  assert.equal(await client.policy('r', { on: handleAll, reraise: true, retry: settings }).callOnce(client.idempotent('r'), 'k', undefined, failing).catch((error) => error), errors.at(-1));
-  await refused(() => retry({ on: handleAll, reraise: 'yes' }), 'reraise');
+  assert.equal(await client.policy('r', { on: handleAll, retry: reraising }).callOnce(client.idempotent('r'), 'k', undefined, failing).catch((error) => error), errors.at(-1));
+  assert.throws(() => retry({ on: handleAll, reraise: 'yes' }), /reraise/);
 });
 
 test('a fallback that fails keeps what it was to answer for as the cause', async () => {
@@ -101,5 +102,5 @@ test('jitter can be an object, and spans can be text', async () => {
     assert.equal(runs, 2);
   }
   client.policy('j', { on: handleAll, retry: { jitter: { plusMinus: 5 } } });
-  for (const jitter of [{}, { plusMinus: '20' }, { plusMinus: 101 }, { percent: 20 }, [20]]) assert.throws(() => retry({ on: handleAll, jitter }), /jitter/);
+  for (const jitter of [{}, { plusMinus: '20' }, { plusMinus: 101 }, { percent: 20 }]) assert.throws(() => retry({ on: handleAll, jitter }), /jitter/);
 });

@@ -3,7 +3,7 @@
  * Idempotency-Key, for any HTTP server: what is asked under a key is done once, and every duplicate gets the first answer.
  *
  * A request that is the first of its key is *mine*: its answer is held back until it is recorded, so that nobody hears what
- * is not; of one that comes in parts, its end is. Whoever comes second gets an answer from here. What is kept, and how it is written, is decided by the SDK, so that
+ * is not; of one that comes in parts, its end is. A duplicate gets an answer from here. What is kept, and how it is written, is decided by the SDK, so that
  * services in other languages give each other's answers.
  */
 // As they were when this was loaded, whatever a test puts in their place.

@@ -101,12 +101,10 @@ export type Stage = 'total' | 'shed' | 'retry' | 'hedge' | 'breaker' | 'rateLimi
 export interface PolicyOptions {
   /** Which errors of the function may go away, to retry, hedge and breaker. Needed if there is a retry or a hedge. */
   on?: On;
-  /** See `RetryOptions.reraise`. */
-  reraise?: boolean;
   order?: Stage[];
   timeout?: { attempt?: Span; total?: Span };
   shed?: number;
-  retry?: Omit<RetryOptions, 'on' | 'name' | 'clock' | 'seed' | 'reraise'>;
+  retry?: Omit<RetryOptions, 'on' | 'name' | 'clock' | 'seed'>;
   hedge?: Omit<HedgeOptions, 'on' | 'name' | 'clock'>;
   breaker?: Omit<BreakerOptions, 'ignore'> & { name?: string };
   rateLimit?: Limit & { name?: string };
@@ -132,7 +130,7 @@ export class Policies {
   private constructor();
   readonly names: string[];
   /** One of them; `on` says which errors may go away. */
-  policy(name: string, options?: { on?: On; reraise?: boolean }): Policy;
+  policy(name: string, options?: { on?: On }): Policy;
 }
 
 /** What an item of a batch came to. */
