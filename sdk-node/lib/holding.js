@@ -15,8 +15,9 @@ const { lookingSignal } = require('./signals.js');
 const { queueMicrotask } = globalThis;
 
 function info(json) {
-  const { holders, holdersTotal, waiters, waitersTotal, lastFence } = JSON.parse(json);
+  const { exists, holders, holdersTotal, waiters, waitersTotal, lastFence } = JSON.parse(json);
   return {
+    exists,
     holders: holders.map(({ owner, fence, held, remaining, mode, meta, isBound }) => ({
       owner, fence: BigInt(fence), heldMs: held, remainingMs: remaining, mode, meta: meta ?? null, isBound,
     })),

@@ -1,10 +1,18 @@
 //! Something held at the server for a time: a lock, or a permit of a shared bulkhead.
 //!
 //! # The promise
-//! A holding is believed until its *local deadline*, and not a moment longer: the moment the command was sent, plus what
-//! the server says it waited, plus the lease, less a drift of one percent of the lease and two milliseconds. By the
-//! monotonic clock of this process. Whatever the network does, [`Held::is_held`] compares with the clock when it is
+//! A holding is believed until its *local deadline*, and not a moment longer: the moment the last acknowledged command
+//! was sent, plus what the server says it waited, plus the lease, less a drift of one percent of that and two milliseconds.
+//! By the monotonic clock of this process. Whatever the network does, [`Held::is_held`] compares with the clock when it is
 //! asked, and [`Held::lost`] fires by then.
+//!
+//! # Bound, with a grace
+//! A bound holding belongs to a connection. When the server sees that close, it cuts the lease to the *grace*: by then the
+//! same owner can take it back over another connection. The server cannot have seen a close before it acknowledged a
+//! command of this very holding, so a bound holding is believed for the grace after that was sent, or for the lease if
+//! that is shorter, and it is renewed at a third of it. Nothing has to be known about connections: whichever of them a
+//! renewal took, whenever an older one arrives and binds the holding to a connection that is about to close, what was
+//! acknowledged last was sent before.
 //!
 //! # The state
 //! ```text
@@ -63,7 +71,7 @@ impl Kind {
     }
 }
 
-/// Whether a holding belongs to the connection of this process: it then ends when that closes.
+/// Whether a holding belongs to the connection of this process: its lease is then cut to the grace when that closes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Binding {
     Bound,
@@ -102,7 +110,8 @@ pub(crate) struct Holding {
     pub id: u64,
     pub since: Moment,
     pub renewal: Renewal,
-    pub binding: Binding,
+    /// How long its owner has to take it back when its connection closes; `None` if it is not bound.
+    grace: Option<Duration>,
     /// Let through without the server: nothing is held anywhere.
     pub is_open: bool,
     /// Held by nobody else; a reader and a permit are not.
@@ -175,7 +184,7 @@ impl Holding {
             id,
             since: client.clock().now(),
             renewal: want.renewal,
-            binding: want.binding,
+            grace: want.grace_on(client.backend()),
             is_open: grant.is_open,
             is_exclusive: want.claim == ask::Claim::Exclusive,
             deadline_ns: AtomicU64::new(as_ns(grant.deadline)),
@@ -195,6 +204,21 @@ impl Holding {
 
     pub fn lease(&self) -> Duration {
         self.terms.lock().lease
+    }
+
+    /// For how long an acknowledged lease of `lease` is believed.
+    fn believed(&self, lease: Duration) -> Duration {
+        self.grace.map_or(lease, |grace| lease.min(grace))
+    }
+
+    /// How long after the last renewal the next one is due.
+    pub fn renew_after(&self) -> Duration {
+        self.believed(self.lease()) / 3
+    }
+
+    /// What a command of this holding binds it to, if `to` is where it could be bound.
+    pub fn bind(&self, to: Bind) -> Bind {
+        self.grace.map_or(Bind::None, |grace| to.with_grace(span(grace)))
     }
 
     pub fn is_held(&self) -> bool {
@@ -288,6 +312,21 @@ impl Holding {
         self.renew_as(lease, UnderWay::begin(self, lease)).await
     }
 
+    /// The same over a connection apart, because the shared one did not answer in time.
+    pub async fn renew_apart(&self, lease: Duration) -> Result<(), Error> {
+        let under_way = UnderWay::begin(self, lease);
+        // Not bound: the shared connection may be gone, and this one does not last. The next renewal binds it.
+        let command = self.renew_command(lease, Bind::None);
+        let answer = self.client.backend().call_apart(&command, self.patience(lease)).await?;
+        self.renewed(answer, under_way)
+    }
+
+    /// How long the answer to a renewal may take: so long that there is time for another one.
+    fn patience(&self, lease: Duration) -> Duration {
+        const LEAST: Duration = Duration::from_millis(250);
+        (self.believed(lease) / 6).max(LEAST)
+    }
+
     /// The same, of what nobody has been told of yet: it is not too late even if the deadline has passed.
     pub async fn renew_unseen(&self, lease: Duration) -> Result<(), Error> {
         self.renew_as(lease, UnderWay::begin_unseen(self, lease)).await
@@ -295,11 +334,8 @@ impl Holding {
 
     async fn renew_as(&self, lease: Duration, under_way: UnderWay<'_>) -> Result<(), Error> {
         let backend = self.client.backend();
-        let bind = match self.binding {
-            Binding::Bound => backend.bind_here(),
-            Binding::Unbound => Bind::None,
-        };
-        let answer = backend.call(&self.renew_command(lease, bind)).await?;
+        let command = self.renew_command(lease, self.bind(backend.bind_here()));
+        let answer = backend.call_within(&command, self.patience(lease)).await?;
         self.renewed(answer, under_way)
     }
 
@@ -346,7 +382,7 @@ pub(crate) struct UnderWay<'a> {
 impl<'a> UnderWay<'a> {
     pub fn begin(holding: &'a Holding, lease: Duration) -> Self {
         let sent = holding.client.clock().now();
-        let end = trusted_until(sent, lease);
+        let end = trusted_until(sent, holding.believed(lease));
         let mut terms = holding.terms.lock();
         terms.least = if terms.under_way == 0 { end } else { terms.least.min(end) };
         terms.under_way += 1;
@@ -373,7 +409,7 @@ impl<'a> UnderWay<'a> {
             holding.lose("its lease ended before the answer to a renewal came");
             return Err(holding.lost_error());
         }
-        holding.believe_until(trusted_until(self.sent, lease).min(terms.least));
+        holding.believe_until(trusted_until(self.sent, holding.believed(lease)).min(terms.least));
         Ok(())
     }
 }

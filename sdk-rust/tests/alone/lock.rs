@@ -34,7 +34,7 @@ async fn one_at_a_time_holds_it_and_a_guard_that_is_dropped_lets_go() {
     assert_eq!(lock.try_acquire().await.map(drop).expect_err("taken").code(), Code::LockTimeout);
 
     let info = lock.info().await.expect("info");
-    assert_eq!((info.holders_total, info.last_fence), (1, guard.fence().expect("a fence")));
+    assert_eq!((info.exists, info.holders_total, info.last_fence), (true, 1, guard.fence().expect("a fence")));
     assert_eq!(info.holders[0].meta.as_deref(), Some("nightly run"));
     assert_eq!((info.holders[0].mode, &info.holders[0].owner), (Mode::Exclusive, &guard.held().owner()));
     assert_eq!(lock.check(&info.holders[0].owner, guard.fence()).await, Ok(true));
