@@ -32,8 +32,8 @@ use resil_wire::command::Command;
 use resil_wire::holding::InfoCall;
 use tokio_util::sync::CancellationToken;
 
-pub use crate::holding::Held;
 pub use crate::holding::info::{Holder, Info, Waiter};
+pub use crate::holding::{Held, UntilLost};
 
 use crate::client::Client;
 use crate::clock::Moment;
@@ -180,10 +180,10 @@ impl SharedBulkhead {
     {
         let _pass = self.client.inner().gate.enter()?;
         let guard = self.enter().await?;
-        let lost = guard.lost();
+        let lost = guard.held.until_lost();
         let done = tokio::select! {
             biased;
-            () = lost.cancelled() => Err(Failure::Resil(guard.held.0.lost_error())),
+            () = lost => Err(Failure::Resil(guard.held.0.lost_error())),
             done = function() => done.map_err(Failure::Inner),
         };
         let _ = guard.leave().await;

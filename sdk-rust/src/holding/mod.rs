@@ -36,8 +36,10 @@ pub(crate) mod release;
 pub(crate) mod tests;
 pub(crate) mod watchdog;
 
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -45,7 +47,7 @@ use resil_core::Span;
 use resil_wire::answer::{Answer, Renewed};
 use resil_wire::command::Command;
 use resil_wire::holding::{Bind, RenewCall};
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use crate::client::Client;
 use crate::clock::Moment;
@@ -223,6 +225,11 @@ impl Holding {
         !self.ended.load(Ordering::Acquire)
             && self.why_lost.get().is_none()
             && (self.is_open || self.client.clock().now() < self.deadline())
+    }
+
+    /// By the clock, now. What was released is not lost.
+    pub fn is_lost(&self) -> bool {
+        self.why_lost.get().is_some() || !(self.ended.load(Ordering::Acquire) || self.is_held())
     }
 
     /// It is lost; only the first reason counts.
@@ -413,6 +420,22 @@ impl Drop for UnderWay<'_> {
     }
 }
 
+/// See [`Held::until_lost`].
+#[derive(Debug)]
+#[must_use = "nothing waits before it is awaited"]
+pub struct UntilLost {
+    holding: Arc<Holding>,
+    cancelled: Pin<Box<WaitForCancellationFutureOwned>>,
+}
+
+impl Future for UntilLost {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        if self.holding.is_lost() { Poll::Ready(()) } else { self.cancelled.as_mut().poll(context) }
+    }
+}
+
 /// What is held, as those who work under it see it: cheap to clone, and it keeps nothing alive at the server.
 #[derive(Debug, Clone)]
 pub struct Held(pub(crate) Arc<Holding>);
@@ -427,6 +450,17 @@ impl Held {
     /// Cancelled when it is lost: the server said so, or the local deadline passed. Not when it is released.
     pub fn lost(&self) -> CancellationToken {
         self.0.lost.clone()
+    }
+
+    /// Ready when it is lost: as [`lost`](Self::lost), and by the clock of the moment in which it is polled, so that who was kept
+    /// from running beyond the deadline learns of it first of all.
+    pub fn until_lost(&self) -> UntilLost {
+        UntilLost { holding: Arc::clone(&self.0), cancelled: Box::pin(self.0.lost.clone().cancelled_owned()) }
+    }
+
+    /// Why it is lost, by the clock, now. `None` while it is held, and once it was released before it was lost.
+    pub fn loss(&self) -> Option<Error> {
+        self.0.is_lost().then(|| self.0.lost_error())
     }
 
     /// Why it was lost, if it was.

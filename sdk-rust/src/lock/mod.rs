@@ -56,8 +56,8 @@ use resil_wire::command::Command;
 use resil_wire::holding::{InfoCall, OwnedCall};
 use resil_wire::lock::BreakCall;
 
-pub use crate::holding::Held;
 pub use crate::holding::info::{Holder, Info, Mode, Waiter};
+pub use crate::holding::{Held, UntilLost};
 pub use guard::{LockGuard, Released};
 
 use crate::client::Client;
@@ -235,13 +235,13 @@ impl Lock {
         let _pass = self.client.inner().gate.enter()?;
         let guard = self.acquire().await?;
         let held = guard.held();
-        let lost = held.lost();
+        let lost = held.until_lost();
         let work = guard.reentrant(function(held));
         let done = match self.when_lost {
             WhenLost::KeepRunning => work.await.map_err(Failure::Inner),
             WhenLost::Drop => tokio::select! {
                 biased;
-                () = lost.cancelled() => Err(Failure::Resil(guard.held().0.lost_error())),
+                () = lost => Err(Failure::Resil(guard.held().0.lost_error())),
                 done = work => done.map_err(Failure::Inner),
             },
         };
