@@ -1,13 +1,13 @@
 //! Work that is done once: one caller of the fleet runs it, every duplicate gets its result.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use pyo3::{PyTraverseError, PyVisit};
-use resil::idempotency::{Idempotent, Outcome, Remember, Run};
+use resil::idempotency::{Idempotent, Outcome, Run};
 use resil::policy::classify::classify_failure;
 use resil::policy::{CallOptions, Policy};
 use resil::{Error, Failure};
@@ -15,14 +15,14 @@ use serde_json::value::RawValue;
 
 use crate::answer::Answer;
 use crate::around::{Around, Call, Needs, Runs};
-use crate::codec::Codec;
+use crate::codec::{Codec, not_kept, not_kept_for};
 use crate::convert::{flag, key, optional_text, seconds, text, truth};
 use crate::drive::Running;
 use crate::errors::{raised_later, wrong_value};
 use crate::judge::Judge;
 use crate::key_of::KeyOf;
 use crate::outcome::{PyOutcome, PyRun, known};
-use crate::remembered::final_exceptions;
+use crate::remembered::{Final, remember};
 use crate::runtime::Generation;
 use crate::settings::{read, spelled};
 use crate::work::{Ended, Work, flat};
@@ -32,7 +32,7 @@ pub struct Kept {
     codec: Codec,
     generation: Generation,
     /// Exceptions that are final.
-    remember: Option<Remember<Failure<PyErr>>>,
+    remember: Option<Arc<Final>>,
 }
 
 /// What one call is about.
@@ -62,11 +62,13 @@ struct Doing {
     codec: Codec,
     with_run: bool,
     own: Mutex<Option<Py<PyAny>>>,
+    /// Why the result cannot be written: the work is done all the same, and every duplicate has to be told.
+    not_kept: Arc<OnceLock<String>>,
 }
 
 impl Doing {
     fn new(work: Arc<Work>, codec: Codec, with_run: bool) -> Self {
-        Self { work, codec, with_run, own: Mutex::new(None) }
+        Self { work, codec, with_run, own: Mutex::new(None), not_kept: Arc::default() }
     }
 
     /// What is kept for duplicates.
@@ -77,8 +79,16 @@ impl Doing {
             None => self.work.attempt(),
         };
         let value = attempt.await?;
-        // What cannot be written is done all the same: duplicates learn that, and no more.
-        let written = Python::attach(|py| self.codec.write(value.bind(py))).unwrap_or_default();
+        let written = Python::attach(|py| {
+            self.codec.write(value.bind(py)).map_err(|error| {
+                let error = not_kept(py, error, &value);
+                let words = error.value(py).str().map_or_else(|_| String::new(), |words| words.to_string());
+                // The work is done once, and so is this.
+                let _ = self.not_kept.set(words);
+                let ended: Ended = self.work.judged(py, Err(error));
+                ended.err().unwrap_or(Failure::Resil(Error::Internal("a result could not be written".to_owned())))
+            })
+        })?;
         *self.own.lock() = Some(value);
         Ok(written)
     }
@@ -90,8 +100,8 @@ impl Doing {
             return Ok((own, told));
         }
         let read = Python::attach(|py| match value {
-            Some(bytes) if !(bytes.is_empty() && self.codec == Codec::Json) => self.codec.read_back(py, &bytes),
-            _ => Ok(py.None()),
+            Some(bytes) => self.codec.read_back(py, &bytes),
+            None => Err(not_kept_for(py, None)),
         });
         Ok((read.map_err(Failure::Inner)?, told))
     }
@@ -100,11 +110,9 @@ impl Doing {
 impl Kept {
     async fn run(self: Arc<Self>, request: Request, work: Arc<Work>) -> Done {
         let Request { key, fingerprint, with_run } = request;
-        let doing = Doing::new(work, self.codec, with_run);
-        let outcome = match &self.remember {
-            Some(remember) => self.idempotent.run_remembering(&key, &fingerprint, remember, |run| doing.run(run)).await,
-            None => self.idempotent.run(&key, &fingerprint, |run| doing.run(run)).await,
-        };
+        let doing = Doing::new(work, self.codec.clone(), with_run);
+        let remember = remember(self.remember.clone(), Arc::clone(&doing.not_kept));
+        let outcome = self.idempotent.run_remembering(&key, &fingerprint, &remember, |run| doing.run(run)).await;
         doing.done(outcome.map_err(flat)?)
     }
 
@@ -118,7 +126,7 @@ impl Kept {
         work: Arc<Work>,
     ) -> Done {
         let Request { key, fingerprint, with_run } = request;
-        let doing = Doing::new(Arc::clone(&work), self.codec, with_run);
+        let doing = Doing::new(Arc::clone(&work), self.codec.clone(), with_run);
         let classify =
             |failure: &Failure<PyErr>| classify_failure(&|error: &PyErr| judge.classify(&work, error), failure);
         let once = |run| async {
@@ -161,15 +169,15 @@ pub struct PyIdempotent(Arc<Kept>);
 pub fn make(
     client: &resil::Client,
     generation: Generation,
-    name: &str,
-    codec: Option<&Bound<'_, PyAny>>,
+    name: &Bound<'_, PyAny>,
+    serializer: Option<&Bound<'_, PyAny>>,
     remember: Option<&Bound<'_, PyAny>>,
     settings: Option<&Bound<'_, PyDict>>,
 ) -> PyResult<PyIdempotent> {
-    let codec = Codec::read(codec)?;
-    let remember = remember.map(final_exceptions).transpose()?;
+    let (codec, name) = (Codec::read(name.py(), serializer)?, text("name", name)?);
+    let remember = remember.map(Final::read).transpose()?;
     let settings: resil::settings::IdempotencySettings = read(settings)?;
-    let idempotent = spelled(settings.idempotent(client, name))?;
+    let idempotent = spelled(settings.idempotent(client, &name))?;
     Ok(PyIdempotent(Arc::new(Kept { idempotent, codec, generation, remember })))
 }
 
@@ -177,10 +185,10 @@ impl PyIdempotent {
     /// For results that are JSON.
     pub fn kept_as_json(&self) -> PyResult<Arc<Kept>> {
         self.0.generation.check()?;
-        match self.0.codec {
-            Codec::Json => Ok(Arc::clone(&self.0)),
-            Codec::Bytes => Err(wrong_value("idempotent", "must keep JSON: results of a policy are no bytes")),
+        if !self.0.codec.is_json() {
+            return Err(wrong_value("idempotent", "must keep JSON: results of a policy are no bytes"));
         }
+        Ok(Arc::clone(&self.0))
     }
 }
 
@@ -204,6 +212,7 @@ impl PyIdempotent {
     ) -> PyResult<Py<PyAny>> {
         self.0.generation.check()?;
         let (kept, request) = (Arc::clone(&self.0), Request::read(key, fingerprint, with_run)?);
+        kept.codec.check(&r#fn)?;
         Call::of(r#fn, args, kwargs)?.through(py, "idempotent.run()", Needs::Nothing, |work| {
             Ok(running(Arc::clone(&work), kept.run(request, work)))
         })
@@ -267,6 +276,10 @@ struct Keyed {
 }
 
 impl Runs for Keyed {
+    fn check(&self, func: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.kept.codec.check(func)
+    }
+
     fn run(&self, py: Python<'_>, work: Arc<Work>) -> PyResult<Running> {
         self.kept.generation.check()?;
         let fingerprint = match &self.fingerprint {

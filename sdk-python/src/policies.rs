@@ -9,7 +9,7 @@ use resil::policy::PolicyFile;
 
 use crate::convert::text;
 use crate::errors::{wrong_type, wrong_value};
-use crate::policy::{PyPolicy, make_of};
+use crate::policy::{PyPolicy, Said, make_of};
 use crate::runtime::Generation;
 use crate::settings::spelled;
 
@@ -56,17 +56,18 @@ impl PyPolicies {
     }
 
     /// Makes one of them.
-    #[pyo3(signature = (name, *, on=None, ignore=None))]
+    #[pyo3(signature = (name, *, on=None, ignore=None, reraise=None))]
     fn policy(
         &self,
         py: Python<'_>,
         name: &Bound<'_, PyAny>,
         on: Option<&Bound<'_, PyAny>>,
         ignore: Option<&Bound<'_, PyAny>>,
+        reraise: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Py<PyPolicy>> {
         self.generation.check()?;
         let settings = spelled(self.file.settings(&text("name", name)?))?;
-        make_of(py, &self.client, self.generation, settings, (on, ignore))
+        make_of(py, &self.client, self.generation, settings, Said { on, ignore, reraise })
     }
 
     fn __contains__(&self, name: &Bound<'_, PyAny>) -> bool {

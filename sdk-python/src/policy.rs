@@ -12,7 +12,7 @@ use resil::policy::{Policy, PolicyBuilder, PolicySettings, Stage};
 use resil::settings::CallSettings;
 
 use crate::around::{Around, Call, Needs, Runs};
-use crate::convert::{said_by, text};
+use crate::convert::{said_by, text, truth};
 use crate::drive::Running;
 use crate::errors::wrong_type;
 use crate::idempotent::{PyIdempotent, Request, running};
@@ -20,12 +20,13 @@ use crate::judge::Judge;
 use crate::runtime::Generation;
 use crate::settings::{PYTHON, read, spelled};
 use crate::testing::{Mode, PyClock};
-use crate::work::Work;
+use crate::work::{Work, reraised};
 
 struct Whole {
     policy: Mode<Policy>,
     judge: Arc<Judge>,
     options: Arc<CallSettings>,
+    reraise: bool,
     /// Of the client, if it has one.
     generation: Option<Generation>,
 }
@@ -34,9 +35,10 @@ impl Runs for Arc<Whole> {
     fn run(&self, _py: Python<'_>, work: Arc<Work>) -> PyResult<Running> {
         self.generation.map_or(Ok(()), Generation::check)?;
         let (policy, judge, options) = (self.policy.get(), Arc::clone(&self.judge), Arc::clone(&self.options));
+        let reraise = self.reraise;
         Ok(Arc::clone(&work).running(async move {
             let classify = |error: &PyErr| judge.classify(&work, error);
-            policy.around_with(options.options(), classify, || work.attempt()).await
+            reraised(reraise, policy.around_with(options.options(), classify, || work.attempt()).await)
         }))
     }
 
@@ -94,20 +96,9 @@ fn settings_of(
     spelled(PYTHON.read(said_by(Some(&said))?))
 }
 
-fn judge_of(
-    settings: &PolicySettings,
-    on: Option<&Bound<'_, PyAny>>,
-    ignore: Option<&Bound<'_, PyAny>>,
-) -> PyResult<Arc<Judge>> {
-    if on.is_none() && settings.retry.is_some() {
-        return Err(PyTypeError::new_err("on must say which exceptions retry is for"));
-    }
-    Judge::read(on, ignore)
-}
-
 fn build(
     settings: PolicySettings,
-    judge: Arc<Judge>,
+    (judge, reraise): (Arc<Judge>, bool),
     generation: Option<Generation>,
     build: impl Fn(&PolicySettings) -> Result<Policy, resil::Error> + Send + Sync + 'static,
 ) -> PyResult<PyClassInitializer<PyPolicy>> {
@@ -116,11 +107,25 @@ fn build(
         let retry = settings.retry.as_ref().map(|retry| retry.at_once(attempts));
         build(&PolicySettings { retry, ..settings.clone() }).ok()
     });
-    Ok(around(Whole { policy, judge, options: Arc::default(), generation }))
+    Ok(around(Whole { policy, judge, options: Arc::default(), reraise, generation }))
 }
 
-/// What is said about exceptions: `on` and `ignore`.
-pub type Said<'a, 'py> = (Option<&'a Bound<'py, PyAny>>, Option<&'a Bound<'py, PyAny>>);
+/// What is said about exceptions: `on`, `ignore` and `reraise`.
+#[derive(Clone, Copy)]
+pub struct Said<'a, 'py> {
+    pub on: Option<&'a Bound<'py, PyAny>>,
+    pub ignore: Option<&'a Bound<'py, PyAny>>,
+    pub reraise: Option<&'a Bound<'py, PyAny>>,
+}
+
+impl Said<'_, '_> {
+    fn judge(self, settings: &PolicySettings) -> PyResult<(Arc<Judge>, bool)> {
+        if self.on.is_none() && settings.retry.is_some() {
+            return Err(PyTypeError::new_err("on must say which exceptions retry is for"));
+        }
+        Ok((Judge::read(self.on, self.ignore)?, truth("reraise", self.reraise)?))
+    }
+}
 
 /// One of a client.
 pub fn make(
@@ -140,9 +145,9 @@ pub fn make_of(
     client: &Client,
     generation: Generation,
     settings: PolicySettings,
-    (on, ignore): Said<'_, '_>,
+    said: Said<'_, '_>,
 ) -> PyResult<Py<PyPolicy>> {
-    let (judge, client) = (judge_of(&settings, on, ignore)?, client.clone());
+    let (judge, client) = (said.judge(&settings)?, client.clone());
     let made = build(settings, judge, Some(generation), move |settings| Policy::from_settings(&client, settings))?;
     Py::new(py, made)
 }
@@ -151,17 +156,19 @@ pub fn make_of(
 impl PyPolicy {
     /// One of this process: what a fleet shares is refused; `client.policy(...)` makes those.
     #[new]
-    #[pyo3(signature = (name, settings=None, *, on=None, ignore=None, clock=None, **more))]
+    #[pyo3(signature = (name, settings=None, *, on=None, ignore=None, reraise=None, clock=None, **more))]
+    #[allow(clippy::too_many_arguments)]
     fn new(
         name: &Bound<'_, PyAny>,
         settings: Option<&Bound<'_, PyAny>>,
         on: Option<&Bound<'_, PyAny>>,
         ignore: Option<&Bound<'_, PyAny>>,
+        reraise: Option<&Bound<'_, PyAny>>,
         clock: Option<&Bound<'_, PyAny>>,
         more: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<PyClassInitializer<Self>> {
         let settings = settings_of(name, settings, more)?;
-        let judge = judge_of(&settings, on, ignore)?;
+        let judge = Said { on, ignore, reraise }.judge(&settings)?;
         let clock = PyClock::read(clock)?.unwrap_or_else(Clock::system);
         build(settings, judge, None, move |settings| PolicyBuilder::local(settings, clock.clone())?.build())
     }
@@ -188,7 +195,8 @@ impl PyPolicy {
     fn with_options(&self, py: Python<'_>, options: Option<&Bound<'_, PyDict>>) -> PyResult<Py<Self>> {
         let options: CallSettings = read(options)?;
         let (policy, judge, generation) = (self.0.policy.clone(), self.0.judge.again(py), self.0.generation);
-        Py::new(py, around(Whole { policy, judge, options: Arc::new(options), generation }))
+        let (options, reraise) = (Arc::new(options), self.0.reraise);
+        Py::new(py, around(Whole { policy, judge, options, reraise, generation }))
     }
 
     /// Runs `fn(*args, **kwargs)` through this policy unless it was done before under `key`; then its result is given back. All

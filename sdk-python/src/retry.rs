@@ -9,24 +9,26 @@ use resil::policy::{Retry, RetrySettings};
 
 use crate::around::{Around, Runs};
 use crate::attempts::PyAttempts;
-use crate::convert::{optional_text, whole};
+use crate::convert::{optional_text, truth, whole};
 use crate::drive::Running;
 use crate::judge::Judge;
 use crate::settings::{read, spelled};
 use crate::testing::{Mode, PyClock};
-use crate::work::Work;
+use crate::work::{Work, reraised};
 
 struct Again {
     retry: Mode<Retry>,
     judge: Arc<Judge>,
+    /// Whether the exception of the last attempt is raised when all have failed.
+    reraise: bool,
 }
 
 impl Runs for Arc<Again> {
     fn run(&self, _py: Python<'_>, work: Arc<Work>) -> PyResult<Running> {
-        let (retry, judge) = (self.retry.get(), Arc::clone(&self.judge));
+        let (retry, judge, reraise) = (self.retry.get(), Arc::clone(&self.judge), self.reraise);
         Ok(Arc::clone(&work).running(async move {
             let classify = |error: &PyErr| judge.classify(&work, error);
-            retry.around(classify, || work.attempt()).await
+            reraised(reraise, retry.around(classify, || work.attempt()).await)
         }))
     }
 
@@ -37,7 +39,8 @@ impl Runs for Arc<Again> {
 
 /// Retries what `on` names. Nothing is retried that was not named.
 ///
-/// `on` is an exception class, a tuple of them, or a function of the exception: true, false, or the seconds to wait.
+/// `on` is an exception class, a tuple of them, or a function of the exception: true, false, or the seconds to wait. When all
+/// attempts have failed, RetryExhaustedError is raised from the last exception; with `reraise=True`, that one itself.
 ///
 /// >>> import resil
 /// >>> answers = iter([ConnectionError("down"), "up"])
@@ -67,23 +70,25 @@ pub struct PyRetry {
 
 impl PyRetry {
     fn attempts(&self, py: Python<'_>) -> PyAttempts {
-        PyAttempts::new(py, self.again.retry.get(), Arc::clone(&self.again.judge))
+        PyAttempts::new(py, self.again.retry.get(), Arc::clone(&self.again.judge), self.again.reraise)
     }
 }
 
 #[pymethods]
 impl PyRetry {
     #[new]
-    #[pyo3(signature = (*, on, ignore=None, name=None, clock=None, seed=None, **settings))]
+    #[allow(clippy::too_many_arguments)]
+    #[pyo3(signature = (*, on, ignore=None, reraise=None, name=None, clock=None, seed=None, **settings))]
     fn new(
         on: &Bound<'_, PyAny>,
         ignore: Option<&Bound<'_, PyAny>>,
+        reraise: Option<&Bound<'_, PyAny>>,
         name: Option<&Bound<'_, PyAny>>,
         clock: Option<&Bound<'_, PyAny>>,
         seed: Option<&Bound<'_, PyAny>>,
         settings: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<PyClassInitializer<Self>> {
-        let judge = Judge::read(Some(on), ignore)?;
+        let (judge, reraise) = (Judge::read(Some(on), ignore)?, truth("reraise", reraise)?);
         let settings: RetrySettings = read(settings)?;
         let name = optional_text("name", name)?;
         let clock = PyClock::read(clock)?;
@@ -103,7 +108,7 @@ impl PyRetry {
         };
         let (usual, kept) = (spelled(build(&settings))?, settings.clone());
         let retry = Mode::of(usual, move |attempts| build(&kept.at_once(attempts)).ok());
-        let again = Arc::new(Again { retry, judge });
+        let again = Arc::new(Again { retry, judge, reraise });
         let around = Around::new("a call that is retried", Arc::clone(&again));
         Ok(PyClassInitializer::from(around).add_subclass(Self { settings, again }))
     }

@@ -110,7 +110,7 @@ def test_what_cannot_be_written_is_done_all_the_same(client: resil.Client) -> No
 def test_bytes_and_what_is_not_idempotent_are_refused(client: resil.Client) -> None:
     bank = client.policy("bank", {})
     with pytest.raises(ValueError, match="idempotent must keep JSON"):
-        bank.call_once(client.idempotent("payments", codec="bytes"), "order", print)
+        bank.call_once(client.idempotent("payments", serializer="bytes"), "order", print)
     with pytest.raises(TypeError, match="idempotent must be a resil.Idempotent, not Cached"):
         bank.call_once(client.cached("payments"), "order", print)  # type: ignore[call-overload]
 

@@ -391,7 +391,7 @@ def test_a_result_that_cannot_be_kept_is_done_all_the_same(client: resil.Client)
 
 
 def test_a_decorated_function_is_done_once_for_each_key(client: resil.Client, run: Any) -> None:
-    payments = client.idempotent("payments", codec="bytes")
+    payments = client.idempotent("payments", serializer="bytes")
     calls: list[str] = []
 
     @payments.by(lambda order: order, fingerprint=lambda order: order)

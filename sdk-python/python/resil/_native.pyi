@@ -3,7 +3,7 @@
 import os
 from collections.abc import AsyncIterable, Callable, Coroutine, Generator, Iterable
 from datetime import timedelta
-from typing import Any, Generic, Literal, TypeVar, final, overload
+from typing import Any, Generic, Literal, Protocol, TypeVar, final, overload
 
 from typing_extensions import ParamSpec, Self, TypeAlias, Unpack, disjoint_base
 
@@ -28,11 +28,22 @@ _R = TypeVar("_R")
 _T_co = TypeVar("_T_co", covariant=True)
 _P = ParamSpec("_P")
 
-_Seconds: TypeAlias = float | timedelta
+_Seconds: TypeAlias = float | timedelta | str
 _Key: TypeAlias = str | bytes
 _Exceptions: TypeAlias = type[BaseException] | tuple[type[BaseException], ...]
-_On: TypeAlias = _Exceptions | Callable[[BaseException], bool | float | timedelta | None]
+_On: TypeAlias = _Exceptions | Callable[[BaseException], bool | float | timedelta | str | None]
 _Ignore: TypeAlias = _Exceptions | Callable[[BaseException], bool]
+_Serializer: TypeAlias = (
+    Literal["json", "bytes", "pickle"] | type[Any] | tuple[Callable[[Any], str | bytes], Callable[[bytes], Any]] | _Adapter
+)
+
+class _Adapter(Protocol):
+    """What a pydantic.TypeAdapter has."""
+
+    def dump_json(self, instance: Any, /) -> bytes: ...
+    def validate_json(self, data: bytes, /) -> Any: ...
+
+__version__: str
 
 @final
 class Answer(Generic[_T_co]):
@@ -76,15 +87,15 @@ class Client:
         self,
         name: str,
         *,
-        codec: Literal["json", "bytes"] | None = None,
+        serializer: _Serializer | None = None,
         remember: type[Exception] | tuple[type[Exception], ...] | None = None,
         **settings: Unpack[IdempotencySettings],
     ) -> Idempotent: ...
     def cached(
-        self, name: str, *, codec: Literal["json", "bytes"] | None = None, **settings: Unpack[CacheSettings]
+        self, name: str, *, serializer: _Serializer | None = None, **settings: Unpack[CacheSettings]
     ) -> Cached: ...
     def versioned(
-        self, name: str, *, codec: Literal["json", "bytes"] | None = None, **settings: Unpack[CacheSettings]
+        self, name: str, *, serializer: _Serializer | None = None, **settings: Unpack[CacheSettings]
     ) -> VersionedCached: ...
     def policy(
         self,
@@ -93,11 +104,16 @@ class Client:
         *,
         on: _On | None = None,
         ignore: _Ignore | None = None,
+        reraise: bool | None = None,
         **more: Unpack[PolicySettings],
     ) -> Policy: ...
     def policies(self, path: str | os.PathLike[str] | None = None, *, text: str | None = None) -> Policies: ...
     def check_all(self, limits: Iterable[tuple[Limiter, _Key]], cost: int | None = None) -> Answer[Verdicts]: ...
     def health(self) -> Health: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(self, _type: object, _value: object, _traceback: object, /) -> None: ...
+    def __aenter__(self) -> Answer[Self]: ...
+    def __aexit__(self, _type: object, _value: object, _traceback: object, /) -> Answer[None]: ...
     def shutdown(self, deadline: _Seconds) -> Answer[ShutdownReport]: ...
     @property
     def is_shutting_down(self) -> bool: ...
@@ -186,6 +202,11 @@ class Lost:
 @disjoint_base
 class Held:
     @property
+    def name(self) -> str: ...
+    @property
+    def owner(self) -> str: ...
+    def ensure(self) -> None: ...
+    @property
     def is_held(self) -> bool: ...
     @property
     def remaining(self) -> float: ...
@@ -237,7 +258,7 @@ class Run:
 @final
 class Outcome(Generic[_T_co]):
     @property
-    def value(self) -> _T_co | None: ...
+    def value(self) -> _T_co: ...
     @property
     def replayed(self) -> bool: ...
     @property
@@ -352,6 +373,7 @@ class Retry(Around):
         *,
         on: _On,
         ignore: _Ignore | None = None,
+        reraise: bool | None = None,
         name: str | None = None,
         clock: Clock | None = None,
         seed: int | None = None,
@@ -431,6 +453,7 @@ class Policy(Around):
         *,
         on: _On | None = None,
         ignore: _Ignore | None = None,
+        reraise: bool | None = None,
         clock: Clock | None = None,
         **more: Unpack[PolicySettings],
     ) -> Self: ...
@@ -470,7 +493,9 @@ class Policy(Around):
 class Policies:
     @property
     def names(self) -> list[str]: ...
-    def policy(self, name: str, *, on: _On | None = None, ignore: _Ignore | None = None) -> Policy: ...
+    def policy(
+        self, name: str, *, on: _On | None = None, ignore: _Ignore | None = None, reraise: bool | None = None
+    ) -> Policy: ...
     def __contains__(self, name: object, /) -> bool: ...
     def __len__(self) -> int: ...
 
@@ -552,7 +577,8 @@ def request_fingerprint(method: str, path: str, body: bytes) -> str: ...
 def limited_answer(
     limiter: Limiter, verdict: Verdict, name: str | None
 ) -> tuple[list[tuple[str, str]], Problem | None]: ...
-def record_answer(status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> bytes | None: ...
+def record_answer(status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> bytes: ...
+def is_final(status: int) -> bool: ...
 def replayed_answer(kept: bytes | None) -> tuple[int, list[tuple[bytes, bytes]], bytes]: ...
 def body_too_large(bytes_max: int) -> Problem: ...
 def after_fork() -> None: ...

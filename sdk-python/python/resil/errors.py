@@ -261,6 +261,13 @@ class InternalError(ResilError):
     meaning = "Something happened that should not happen."
 
 
+class ResultNotKeptError(InternalError):
+    """The work is done, and is not done again under its key; but its result could not be kept for duplicates."""
+
+    #: What the function returned, for the one who called it. None for duplicates.
+    result: Any = None
+
+
 #: Every class by its code.
 BY_CODE: dict[str, type[ResilError]] = {
     kind.code: kind
@@ -310,6 +317,7 @@ __all__ = [
     "PermissionDeniedError",
     "RateLimitExceededError",
     "ResilError",
+    "ResultNotKeptError",
     "RetryExhaustedError",
     "ShuttingDownError",
     "TimeoutError",

@@ -20,7 +20,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
-use serde::{Deserialize, Serialize};
+use serde::de::{self, MapAccess, Unexpected, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::span_text::{check_number, check_span};
 use crate::error::Error;
@@ -28,9 +29,10 @@ use crate::error::Error;
 /// The longest delay that can be asked for.
 pub(crate) const MAX_DELAY: Duration = Duration::from_secs(3600);
 
-/// How delays are spread. In settings: `none`, `full`, `equal`, `decorrelated`, or a percentage such as `20%`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+/// How delays are spread. In settings: `none`, `full`, `equal`, `decorrelated`, or a percentage such as `20%`, which is also said
+/// `{"plusMinus": 20}`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[serde(into = "String")]
 pub enum Jitter {
     None,
     #[default]
@@ -62,11 +64,36 @@ impl FromStr for Jitter {
     }
 }
 
-impl TryFrom<String> for Jitter {
-    type Error = Error;
+impl<'de> Deserialize<'de> for Jitter {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(SaidJitter)
+    }
+}
 
-    fn try_from(text: String) -> Result<Self, Error> {
-        text.parse()
+struct SaidJitter;
+
+impl<'de> Visitor<'de> for SaidJitter {
+    type Value = Jitter;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("none, full, equal, decorrelated, a percentage such as \"20%\", or {\"plusMinus\": 20}")
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Jitter, E> {
+        text.parse().map_err(E::custom)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Jitter, A::Error> {
+        let wrong = || de::Error::invalid_value(Unexpected::Map, &self);
+        let name: String = map.next_key()?.ok_or_else(wrong)?;
+        if !matches!(name.as_str(), "plusMinus" | "plus_minus") {
+            return Err(wrong());
+        }
+        let percent: u8 = map.next_value()?;
+        match map.next_key::<String>()? {
+            None => format!("{percent}%").parse().map_err(de::Error::custom),
+            Some(_) => Err(wrong()),
+        }
     }
 }
 
