@@ -186,7 +186,17 @@ impl PyClient {
         limiter::check_all(&self.client, limits, cost)
     }
 
-    /// How everything made from this client is: for readiness probes.
+    /// Waits until the server can be reached, for at most `within` seconds; else raises the reason why it cannot.
+    fn wait_ready(&self, within: &Bound<'_, PyAny>) -> PyResult<Answer> {
+        self.generation.check()?;
+        let (client, within) = (self.client.clone(), seconds("within", within)?);
+        Ok(Answer::new("client.wait_ready()", async move {
+            raised_later(client.wait_ready(within).await)?;
+            Python::attach(|py| Ok(py.None()))
+        }))
+    }
+
+    /// How everything made from this client is, and while the server is away why: for readiness probes.
     fn health(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         self.generation.check()?;
         shown(py, &self.client.health())

@@ -62,20 +62,10 @@ impl Codec {
 }
 
 /// The error of work that is done and whose result cannot be written: to the one who did it.
-pub fn not_kept(py: Python<'_>, error: PyErr, result: &Py<PyAny>) -> PyErr {
-    static NOT_KEPT: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    let made = NOT_KEPT.import(py, "resil._serializers", "not_kept").and_then(|not_kept| {
-        let error = error.value(py);
-        not_kept.call1((error, result))
-    });
-    made.map_or_else(|error| error, PyErr::from_value)
-}
-
-/// The same to a duplicate, in the words that were recorded.
-pub fn not_kept_for(py: Python<'_>, message: Option<&str>) -> PyErr {
-    static NOT_KEPT: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    let made = NOT_KEPT
-        .import(py, "resil._serializers", "not_kept_for")
-        .and_then(|not_kept_for| not_kept_for.call1((message,)));
+pub fn unrecorded(py: Python<'_>, error: PyErr, result: &Py<PyAny>) -> PyErr {
+    static UNRECORDED: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let made = UNRECORDED
+        .import(py, "resil._serializers", "unrecorded")
+        .and_then(|unrecorded| unrecorded.call1((error.value(py), result)));
     made.map_or_else(|error| error, PyErr::from_value)
 }

@@ -24,7 +24,7 @@ pub fn limited_answer<'py>(
     let limiter = &limiter.get().limiter;
     let name = name.map_or_else(|| Ok(limiter.name().to_owned()), |name| text("name", name))?;
     let verdict_told = &verdict.get().0;
-    let limited = Limited::of(&name, Some(limiter.quota()), verdict_told, Shown::All, Reset::After);
+    let limited = Limited::of(&name, verdict_told, Shown::All, Reset::After);
     let refusal = limited.refusal.map(|refusal| answer(verdict.py(), &refusal)).transpose()?;
     Ok((limited.headers, refusal))
 }

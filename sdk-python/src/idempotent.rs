@@ -15,7 +15,7 @@ use serde_json::value::RawValue;
 
 use crate::answer::Answer;
 use crate::around::{Around, Call, Needs, Runs};
-use crate::codec::{Codec, not_kept, not_kept_for};
+use crate::codec::{Codec, unrecorded};
 use crate::convert::{flag, key, optional_text, seconds, text, truth};
 use crate::drive::Running;
 use crate::errors::{raised_later, wrong_value};
@@ -63,12 +63,12 @@ struct Doing {
     with_run: bool,
     own: Mutex<Option<Py<PyAny>>>,
     /// Why the result cannot be written: the work is done all the same, and every duplicate has to be told.
-    not_kept: Arc<OnceLock<String>>,
+    unwritten: Arc<OnceLock<String>>,
 }
 
 impl Doing {
     fn new(work: Arc<Work>, codec: Codec, with_run: bool) -> Self {
-        Self { work, codec, with_run, own: Mutex::new(None), not_kept: Arc::default() }
+        Self { work, codec, with_run, own: Mutex::new(None), unwritten: Arc::default() }
     }
 
     /// What is kept for duplicates.
@@ -81,10 +81,10 @@ impl Doing {
         let value = attempt.await?;
         let written = Python::attach(|py| {
             self.codec.write(value.bind(py)).map_err(|error| {
-                let error = not_kept(py, error, &value);
-                let words = error.value(py).str().map_or_else(|_| String::new(), |words| words.to_string());
+                let reason = error.value(py).str().map_or_else(|_| String::new(), |words| words.to_string());
                 // The work is done once, and so is this.
-                let _ = self.not_kept.set(words);
+                let _ = self.unwritten.set(reason);
+                let error = unrecorded(py, error, &value);
                 let ended: Ended = self.work.judged(py, Err(error));
                 ended.err().unwrap_or(Failure::Resil(Error::Internal("a result could not be written".to_owned())))
             })
@@ -93,16 +93,17 @@ impl Doing {
         Ok(written)
     }
 
-    fn done(self, outcome: Outcome<Bytes>) -> Done {
+    fn done(self, name: &str, outcome: Outcome<Bytes>) -> Done {
         let Outcome { value, replayed, attempt, age, recorded } = outcome;
         let told = Outcome { value: None, replayed, attempt, age, recorded };
         if let Some(own) = self.own.into_inner() {
             return Ok((own, told));
         }
-        let read = Python::attach(|py| match value {
-            Some(bytes) => self.codec.read_back(py, &bytes),
-            None => Err(not_kept_for(py, None)),
-        });
+        let Some(bytes) = value else {
+            let reason = "it was too large for the server to keep".to_owned();
+            return Err(Failure::Resil(Error::ResultUnrecorded { name: name.into(), reason }));
+        };
+        let read = Python::attach(|py| self.codec.read_back(py, &bytes));
         Ok((read.map_err(Failure::Inner)?, told))
     }
 }
@@ -111,12 +112,12 @@ impl Kept {
     async fn run(self: Arc<Self>, request: Request, work: Arc<Work>) -> Done {
         let Request { key, fingerprint, with_run } = request;
         let doing = Doing::new(work, self.codec.clone(), with_run);
-        let remember = remember(self.remember.clone(), Arc::clone(&doing.not_kept));
+        let remember = remember(self.remember.clone(), Arc::clone(&doing.unwritten));
         let outcome = self.idempotent.run_remembering(&key, &fingerprint, &remember, |run| doing.run(run)).await;
-        doing.done(outcome.map_err(flat)?)
+        doing.done(&key, outcome.map_err(flat)?)
     }
 
-    /// The same with a policy inside: all its attempts are one run. Exceptions to remember are not: any failure frees the key.
+    /// The same with a policy inside: all its attempts are one run.
     pub async fn run_through(
         self: Arc<Self>,
         policy: Policy,
@@ -135,10 +136,13 @@ impl Kept {
             let unwritten = |error| Failure::Resil(Error::Internal(format!("a value is not JSON: {error}")));
             RawValue::from_string(text.unwrap_or_else(|| "null".to_owned())).map_err(unwritten)
         };
-        let outcome = policy.call_once(&self.idempotent, &key, &fingerprint, options, classify, once).await;
+        let remember = remember(self.remember.clone(), Arc::clone(&doing.unwritten));
+        let calling =
+            policy.call_once_remembering(&self.idempotent, &key, &fingerprint, &remember, options, classify, once);
+        let outcome = calling.await;
         let Outcome { value, replayed, attempt, age, recorded } = outcome.map_err(flat)?;
         let value = value.map(|value: Box<RawValue>| Bytes::from(String::from(Box::<str>::from(value))));
-        doing.done(Outcome { value, replayed, attempt, age, recorded })
+        doing.done(&key, Outcome { value, replayed, attempt, age, recorded })
     }
 }
 

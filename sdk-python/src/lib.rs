@@ -48,6 +48,7 @@ mod stage;
 mod task;
 mod testing;
 mod timeout;
+mod trace;
 mod verdict;
 mod versioned;
 mod work;

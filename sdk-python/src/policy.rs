@@ -20,6 +20,7 @@ use crate::judge::Judge;
 use crate::runtime::Generation;
 use crate::settings::{PYTHON, read, spelled};
 use crate::testing::{Mode, PyClock};
+use crate::trace::traced;
 use crate::work::{Work, reraised};
 
 struct Whole {
@@ -32,14 +33,15 @@ struct Whole {
 }
 
 impl Runs for Arc<Whole> {
-    fn run(&self, _py: Python<'_>, work: Arc<Work>) -> PyResult<Running> {
+    fn run(&self, py: Python<'_>, work: Arc<Work>) -> PyResult<Running> {
         self.generation.map_or(Ok(()), Generation::check)?;
         let (policy, judge, options) = (self.policy.get(), Arc::clone(&self.judge), Arc::clone(&self.options));
         let reraise = self.reraise;
-        Ok(Arc::clone(&work).running(async move {
+        let running = Arc::clone(&work).running(async move {
             let classify = |error: &PyErr| judge.classify(&work, error);
             reraised(reraise, policy.around_with(options.options(), classify, || work.attempt()).await)
-        }))
+        });
+        Ok(traced(py, running))
     }
 
     fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
@@ -230,9 +232,10 @@ impl PyPolicy {
         let request = Request::read(key, fingerprint, with_run)?;
         let (policy, judge, options) = (self.0.policy.get(), Arc::clone(&self.0.judge), Arc::clone(&self.0.options));
         Call::of(r#fn, args, kwargs)?.through(py, "policy.call_once()", self.0.needs(), |work| {
-            Ok(running(Arc::clone(&work), async move {
+            let running = running(Arc::clone(&work), async move {
                 kept.run_through(policy, options.options(), request, judge, work).await
-            }))
+            });
+            Ok(traced(py, running))
         })
     }
 

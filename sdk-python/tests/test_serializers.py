@@ -83,10 +83,10 @@ def test_what_json_does_not_have_is_refused_to_all(client: resil.Client, kind: s
         runs.append(1)
         return NOT_JSON[kind]
 
-    with pytest.raises(resil.ResultNotKeptError, match="the work is done, but its result cannot be kept") as own:
+    with pytest.raises(resil.ResultUnrecordedError, match="the work .*is done, and its result could not be recorded") as own:
         payments.run("order", pay)
     assert own.value.result is NOT_JSON[kind], "nothing is lost to the one who did the work"
-    with pytest.raises(resil.ResultNotKeptError, match="the work is done, but its result cannot be kept") as duplicate:
+    with pytest.raises(resil.ResultUnrecordedError, match="the work .*is done, and its result could not be recorded") as duplicate:
         payments.run("order", pay)
     assert duplicate.value.result is None
     assert str(duplicate.value) == str(own.value)
@@ -103,7 +103,7 @@ def test_coroutines_and_decorated_functions_are_refused_the_same(client: resil.C
 
     async def main() -> None:
         for _ in range(2):
-            with pytest.raises(resil.ResultNotKeptError):
+            with pytest.raises(resil.ResultUnrecordedError):
                 await pay("a")
 
     run(main())
@@ -112,9 +112,9 @@ def test_coroutines_and_decorated_functions_are_refused_the_same(client: resil.C
 
 def test_another_process_is_told_why(server: Any) -> None:
     first, second = (resil.connect_sync(server.url).idempotent("payments", lease="2s") for _ in range(2))
-    with pytest.raises(resil.ResultNotKeptError):
+    with pytest.raises(resil.ResultUnrecordedError):
         first.run("order", lambda: {1, 2})
-    with pytest.raises(resil.ResultNotKeptError, match="set is not JSON serializable"):
+    with pytest.raises(resil.ResultUnrecordedError, match="set is not JSON serializable"):
         second.run("order", lambda: "never")
 
 
@@ -124,7 +124,7 @@ def test_a_result_beyond_what_the_server_keeps_is_no_none(servers: Any) -> None:
         first, second = (resil.connect_sync(server.url).idempotent("payments") for _ in range(2))
         large = "x" * (2 << 20)
         assert first.run("order", lambda: large).value == large
-        with pytest.raises(resil.ResultNotKeptError, match="was not kept: it was too large for the server"):
+        with pytest.raises(resil.ResultUnrecordedError, match="could not be recorded: it was too large"):
             second.run("order", lambda: "never")
     finally:
         server.stop()
@@ -139,7 +139,7 @@ def test_an_error_of_writing_is_not_retried_and_not_held_against_the_service(cli
         return {1, 2}
 
     for _ in range(2):
-        with pytest.raises(resil.ResultNotKeptError):
+        with pytest.raises(resil.ResultUnrecordedError):
             bank.call_once(payments, "order", pay)
     assert len(runs) == 1
     assert bank.call(lambda: "still closed") == "still closed"
@@ -226,14 +226,14 @@ def test_what_is_written_for_a_type_is_json(client: resil.Client) -> None:
 
 def test_a_value_of_another_type_is_refused(client: resil.Client) -> None:
     for serializer, value in [(Order, "text"), (Receipt, {"number": 7}), ("bytes", "text"), ((lambda value: 7, bytes), 1)]:
-        with pytest.raises(resil.ResultNotKeptError):
+        with pytest.raises(resil.ResultUnrecordedError):
             client.idempotent("payments", serializer=serializer).run(repr(value), lambda value=value: value)
 
     @dataclass
     class Loose:
         anything: Any
 
-    with pytest.raises(resil.ResultNotKeptError, match="would come back as something else"):
+    with pytest.raises(resil.ResultUnrecordedError, match="would come back as something else"):
         client.idempotent("payments", serializer=Loose).run("loose", lambda: Loose(Decimal(1)))
 
 

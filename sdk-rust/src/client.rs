@@ -45,6 +45,7 @@ pub struct ConnectOptions {
     pub(crate) clock: Clock,
     /// Where the pauses before another attempt come from.
     pub(crate) random: Arc<Random>,
+    pub(crate) needs_server: bool,
     /// Where the connection is kept; see `background`.
     pub(crate) runtime: Option<Handle>,
 }
@@ -90,6 +91,7 @@ impl ConnectOptions {
             waiting_connections: 64,
             clock: Clock::system(),
             random: Arc::default(),
+            needs_server: false,
             runtime: None,
         }
     }
@@ -125,6 +127,12 @@ impl ConnectOptions {
         self
     }
 
+    /// [`connect`](Self::connect) fails, and says why, if the server cannot be reached. By default the client is away until it can.
+    pub fn require_server(mut self) -> Self {
+        self.needs_server = true;
+        self
+    }
+
     /// Where the connection is kept and leases are renewed. By default this is a thread that all clients of the process share and that
     /// no code of yours runs on. A runtime named here must outlive the client, and must not run work that blocks its threads: leases
     /// could not be renewed meanwhile.
@@ -140,11 +148,13 @@ impl ConnectOptions {
     }
 
     /// Makes one attempt, of at most three seconds. A URL that cannot be used, a wrong password, a certificate that is not
-    /// trusted and a server without the module are errors. If the server is away this is no error: the client is away, too
-    /// (see [`Client::health`]), and connects as soon as the server is there, so that a service may start before it.
+    /// trusted and a server without the module are errors. If the server is away this is no error, unless
+    /// [`require_server`](Self::require_server): the client is away, too (see [`Client::health`]), and connects as soon as the server is
+    /// there, so that a service may start before it. One warning in the log names the address; [`Client::wait_ready`] waits.
     ///
-    /// A connection that is lost is made again for ever, in the background, after random pauses of up to 500 ms, 1 s, 2 s,
-    /// ... 30 s. Meanwhile calls fail at once, or do what they are told to do while the server is away.
+    /// A connection that is lost is made again for ever, in the background: the first attempt comes within half a second, the
+    /// others about a second apart, spread at random. Meanwhile calls fail at once, or do what they are told to do while the server is
+    /// away; that covers every reason for which the server is no help, such as a changed password or a missing module.
     pub async fn connect(self) -> Result<Client, Error> {
         let scheme = self.url.split("://").next().unwrap_or_default();
         let backend = match scheme {
@@ -257,8 +267,31 @@ impl Client {
         }
     }
 
-    /// How everything made from this client is, and the whole of it.
+    /// How everything made from this client is, and the whole of it. While the server is away: why, and since when.
     pub fn health(&self) -> Health {
-        self.0.health.look(self.is_away())
+        self.0.health.look(self.0.backend.why_away())
+    }
+
+    /// Returns when the server can be reached, or fails after `within` with the reason why it cannot.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+    /// let client = resil::connect("memory://").await?;
+    /// client.wait_ready(std::time::Duration::from_secs(5)).await?;
+    /// # Ok::<(), resil::Error>(()) }).unwrap();
+    /// ```
+    pub async fn wait_ready(&self, within: Duration) -> Result<(), Error> {
+        let mut reach = self.0.backend.reach();
+        tokio::select! {
+            biased;
+            here = reach.wait_for(|reach| *reach == Reach::Here) => {
+                here.map(drop).map_err(|_| Error::BackendUnavailable("the client was closed"))
+            }
+            () = self.0.closing.cancelled() => Err(Error::ShuttingDown),
+            () = self.clock().sleep(within) => {
+                let late = || Error::BackendUnavailable("it could not be reached in time");
+                Err(self.0.backend.why_away().map_or_else(late, |away| away.error))
+            }
+        }
     }
 }

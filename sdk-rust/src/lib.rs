@@ -32,7 +32,7 @@
 //! work, none of which can take the others down), [`shutdown`].
 //!
 //! At the edges: [`http`] (headers and problem answers), [`grpc`] (statuses and service configs), `tower` (layers), [`testing`] and [`clock`]
-//! (a clock to drive), [`telemetry`] (the names of metrics and events), [`health`], [`settings`] (all of it as plain structures).
+//! (a clock to drive), [`correlation`] (which request tripped a circuit), [`telemetry`] (the names of metrics and events), [`health`], [`settings`] (all of it as plain structures).
 //!
 //! Which pattern when, what each guarantees, and what it does not: the guide (`docs/guide.md`).
 //!
@@ -132,6 +132,7 @@ pub mod breaker;
 pub mod cache;
 pub mod client;
 pub mod clock;
+pub mod correlation;
 pub mod dispatcher;
 pub mod error;
 pub mod group;

@@ -6,7 +6,7 @@ import asyncio
 import functools
 import inspect
 from collections.abc import Awaitable
-from typing import Any, Callable
+from typing import Any, Callable, Optional
 
 
 def decorate(policy: Any, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -40,6 +40,14 @@ def kind_of(function: Any) -> str:
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         return "generator"
     return "plain"
+
+
+def trace_id() -> Optional[str]:
+    """Of the current span of OpenTelemetry, in hexadecimal digits; None if there is none."""
+    from opentelemetry.trace import format_trace_id, get_current_span
+
+    context = get_current_span().get_span_context()
+    return format_trace_id(context.trace_id) if context.is_valid else None
 
 
 def begin_task(function: Callable[[], Awaitable[Any]]) -> asyncio.Task[Any]:

@@ -1,7 +1,7 @@
 """How results and values are written, so that others read the same: ``serializer=`` of ``idempotent``, ``cached`` and ``versioned``.
 
 A result that cannot be written is refused, never lost in silence: before the work is done where the function says what it
-returns, else after it, by a :class:`resil.ResultNotKeptError` to the one who did the work and to every duplicate.
+returns, else after it, by a :class:`resil.ResultUnrecordedError` to the one who did the work and to every duplicate.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import typing
 import uuid
 from typing import Any, Callable, NamedTuple
 
-from .errors import ResultNotKeptError
+from .errors import ResultUnrecordedError
 
 
 class Serializer(NamedTuple):
@@ -246,19 +246,12 @@ def _declared(function: Any) -> type | None:
     return declared if isinstance(declared, type) else None
 
 
-def not_kept(error: Exception, result: Any) -> ResultNotKeptError:
+def unrecorded(error: Exception, result: Any) -> ResultUnrecordedError:
     """For the one who did the work, and has its result."""
-    made = ResultNotKeptError(
-        f"the work is done, but its result cannot be kept for duplicates: {error}. Choose another serializer="
-    )
+    made = ResultUnrecordedError(f"the work is done, and its result could not be recorded: {error}. Choose another serializer=")
     made.result = result
     made.__cause__ = error
     return made
-
-
-def not_kept_for(message: str | None) -> ResultNotKeptError:
-    """For a duplicate of it."""
-    return ResultNotKeptError(message or "the work is done, but its result was not kept: it was too large for the server")
 
 
 # --- Exceptions to remember ---
@@ -274,15 +267,18 @@ def arguments(error: BaseException) -> str | None:
         return None
 
 
-def revived(kind: type[Exception], message: str, args: bytes | None) -> Exception:
-    """The same exception again, by the arguments it had. One whose class takes others is made without asking it."""
-    given = [message] if args is None else json.loads(args)
+def properties(error: BaseException) -> str | None:
+    """What an exception has besides, as JSON; None if that is nothing, or if JSON does not have it."""
     try:
-        made = kind(*given)
-        if list(made.args) == given:
-            return made
-    except Exception:
-        pass
+        return to_json(vars(error)).decode() if vars(error) else None
+    except TypeError:
+        return None
+
+
+def revived(kind: type[Exception], message: str, args: str | None, properties: str | None) -> Exception:
+    """The same exception again. Its class is not asked: what it made of its arguments is here already."""
+    given = (message,) if args is None else tuple(json.loads(args))
     made = kind.__new__(kind, *given)
-    made.args = tuple(given)
+    made.args = given
+    made.__dict__.update(json.loads(properties) if properties else {})
     return made

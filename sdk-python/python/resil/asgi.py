@@ -35,7 +35,7 @@ from ._native import (
     record_answer,
     replayed_answer,
 )
-from .errors import InvalidArgumentError, ResilError, ResultNotKeptError
+from .errors import ResilError, ResultUnrecordedError
 from .http import idempotency_key, problem, request_fingerprint
 
 if TYPE_CHECKING:
@@ -151,7 +151,8 @@ class IdempotencyMiddleware:
     """Does what is asked under an ``Idempotency-Key`` once, and gives every duplicate the first answer.
 
     - The same request is one of the same ``tenant`` (a function of the :class:`Request`: the user who was authenticated, so
-      that nobody can ask for another's answers), key, method, path, query and body. Another one under its key is 422.
+      that nobody can ask for another's answers; None is a scope of its own, which no tenant can name), key, method, path, query and
+      body. Another one under its key is 422.
     - While it is being worked on, a duplicate waits (``wait=``, see :class:`resil.settings.IdempotencySettings`) and then is
       409. Where a key is ``required`` (True, or a function of the request), none is 400. A malformed one is always 400, and so are
       two.
@@ -172,7 +173,7 @@ class IdempotencyMiddleware:
         client: Client | Callable[[Request], Client],
         name: str,
         *,
-        tenant: Callable[[Request], str],
+        tenant: Callable[[Request], str | None],
         required: bool | Callable[[Request], bool] = False,
         methods: Iterable[str] = ("POST", "PATCH"),
         max_body: int = 1 << 20,
@@ -211,9 +212,7 @@ class IdempotencyMiddleware:
         if not headers and not required:
             return await self._app(scope, receive, send)
         try:
-            if len(headers) > 1:
-                raise InvalidArgumentError("the header Idempotency-Key is there more than once")
-            key = idempotency_key(headers[0] if headers else None, required=required, tenant=self._tenant(request))
+            key = idempotency_key(headers, required=required, tenant=self._tenant(request))
         except ResilError as error:
             return await _send_problem(send, problem(error))
         assert key is not None
@@ -271,7 +270,7 @@ class IdempotencyMiddleware:
             raise raised.error
         except _NotFinal:
             return await kept.pass_on()
-        except ResultNotKeptError:
+        except ResultUnrecordedError:
             # Larger than the server keeps: by a setting of its own.
             return await _send_replayed(send, None)
         except ResilError as error:

@@ -181,6 +181,18 @@ class IdempotencyHeldError(ResilError):
     meaning = "The outcome of earlier attempts is not known; somebody has to decide."
 
 
+class ResultUnrecordedError(ResilError):
+    """The work is done, and its result could not be recorded; it must not be done again."""
+
+    code = "RESULT_UNRECORDED"
+    retryable = False
+    http_status = 409
+    grpc_status = "FAILED_PRECONDITION"
+    meaning = "The work is done, and its result could not be recorded; it must not be done again."
+    #: What the function returned, for the one who called it. None for duplicates.
+    result: Any = None
+
+
 class LoadFailedError(ResilError):
     """What was asked for could not be loaded."""
 
@@ -261,13 +273,6 @@ class InternalError(ResilError):
     meaning = "Something happened that should not happen."
 
 
-class ResultNotKeptError(InternalError):
-    """The work is done, and is not done again under its key; but its result could not be kept for duplicates."""
-
-    #: What the function returned, for the one who called it. None for duplicates.
-    result: Any = None
-
-
 #: Every class by its code.
 BY_CODE: dict[str, type[ResilError]] = {
     kind.code: kind
@@ -285,6 +290,7 @@ BY_CODE: dict[str, type[ResilError]] = {
         IdempotencyBusyError,
         IdempotencyMismatchError,
         IdempotencyHeldError,
+        ResultUnrecordedError,
         LoadFailedError,
         BackendUnavailableError,
         ModuleMissingError,
@@ -317,7 +323,7 @@ __all__ = [
     "PermissionDeniedError",
     "RateLimitExceededError",
     "ResilError",
-    "ResultNotKeptError",
+    "ResultUnrecordedError",
     "RetryExhaustedError",
     "ShuttingDownError",
     "TimeoutError",

@@ -32,6 +32,8 @@ class ConnectSettings(TypedDict, total=False):
     #: How many processes share the limits, for while the server is away.
     instances: int
     waiting_connections: int
+    #: Whether connecting fails if the server cannot be reached. By default the client is away until it can.
+    require_server: bool
 
 
 class _Tier(TypedDict):

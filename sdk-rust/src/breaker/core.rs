@@ -24,6 +24,7 @@ use crate::backend::Backend;
 use crate::backend::memory::Memory;
 use crate::client::Client;
 use crate::clock::Moment;
+use crate::correlation;
 use crate::error::Error;
 use crate::health::Away;
 use crate::limiter::{millis, span};
@@ -206,32 +207,35 @@ impl Core {
 
     /// Tells the server what a call under its permit came to; seen through whoever waits.
     pub(super) async fn report(self: &Arc<Self>, permit: ServerPermit, report: Report, took: Duration) {
+        // Here, where the call was made: what is seen through may go on elsewhere.
+        let about = correlation::current();
         if self.is_memory {
-            return self.report_now(permit, report, took).await;
+            return self.report_now(permit, report, took, about).await;
         }
         let core = Arc::clone(self);
-        Finishing::new(&self.client, async move { core.report_now(permit, report, took).await }).await;
+        Finishing::new(&self.client, async move { core.report_now(permit, report, took, about).await }).await;
     }
 
     /// The same for who cannot wait.
     pub(super) fn report_in_background(self: &Arc<Self>, permit: ServerPermit, report: Report, took: Duration) {
         use futures_util::FutureExt;
+        let about = correlation::current();
         if self.is_memory {
             // Memory answers at once.
-            let _ = self.report_now(permit, report, took).now_or_never();
+            let _ = self.report_now(permit, report, took, about).now_or_never();
             return;
         }
         let core = Arc::clone(self);
         in_background(&self.client, async move {
-            core.report_now(permit, report, took).await;
+            core.report_now(permit, report, took, about).await;
         });
     }
 
-    async fn report_now(&self, permit: ServerPermit, report: Report, took: Duration) {
+    async fn report_now(&self, permit: ServerPermit, report: Report, took: Duration, about: Option<Arc<str>>) {
         let question = self.view.question(self.client.clock().now());
+        let call = self.report_call(permit, report, took, about.as_deref());
         // A report that is lost costs a count, or a probe's place until its lease ends: nothing is done about it.
-        if let Ok(Answer::Counted(counted)) = self.client.backend().call(&self.report_call(permit, report, took)).await
-        {
+        if let Ok(Answer::Counted(counted)) = self.client.backend().call(&call).await {
             let Counted { state, generation, retry_after_ms, .. } = counted;
             self.hear(News { state: state.into(), generation, retry_after_ms, from: Source::Other }, question);
         }
@@ -239,13 +243,19 @@ impl Core {
 
     pub(super) fn report_locally(&self, permit: ServerPermit, report: Report, took: Duration) {
         if let Some(memory) = &*self.local.load() {
-            let _ = memory.call(&self.report_call(permit, report, took));
+            let _ = memory.call(&self.report_call(permit, report, took, None));
         }
     }
 
-    fn report_call(&self, permit: ServerPermit, report: Report, took: Duration) -> Command<'_> {
-        let duration = Some(span(took));
-        Command::BreakerReport(ReportCall { key: &self.key, permit: Some(permit), report, duration, correlation: None })
+    fn report_call<'a>(
+        &'a self,
+        permit: ServerPermit,
+        report: Report,
+        took: Duration,
+        about: Option<&'a str>,
+    ) -> Command<'a> {
+        let (duration, correlation) = (Some(span(took)), about.map(str::as_bytes));
+        Command::BreakerReport(ReportCall { key: &self.key, permit: Some(permit), report, duration, correlation })
     }
 
     /// The server said something: it is there, and what it says holds.

@@ -330,6 +330,8 @@ impl Asking<'_> {
                     }
                     pause = (pause * 2).min(LONGEST_PAUSE);
                 }
+                // It is there and does not let this user in, or lacks the module.
+                Err(error) if want.away == Away::Open && error.says_away() => return Ok(self.open(id)),
                 Err(Error::Deadlock { .. }) => return Err(Error::Deadlock { name: Arc::clone(&want.name) }),
                 Err(error) => return Err(error),
             }

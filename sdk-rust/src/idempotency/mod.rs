@@ -46,6 +46,7 @@
 mod attempt;
 mod meters;
 mod outcome;
+mod recorded_error;
 mod running;
 mod sharing;
 #[cfg(test)]
@@ -66,6 +67,7 @@ use serde::{Deserialize, Serialize};
 
 use self::meters::Meters;
 pub use self::outcome::{Known, Outcome, Remember, Run};
+pub use self::recorded_error::RecordedError;
 use self::running::Codec;
 use self::sharing::Sharing;
 use self::token::{fresh_token, from_ms, odd, span};
@@ -287,7 +289,8 @@ impl Idempotent {
         self.0.run(key, fingerprint, codec, into_bytes(work)).await
     }
 
-    /// As [`run`](Self::run), with results kept as JSON.
+    /// As [`run`](Self::run), with results kept as JSON. A result that cannot be written as JSON, or not be read again from it (NaN), is
+    /// `RESULT_UNRECORDED`, for the caller and for every duplicate: the work is done, and is not done again.
     pub async fn run_json<F, Fut, T, E>(&self, key: &str, fingerprint: &[u8], work: F) -> Result<Outcome<T>, Failure<E>>
     where
         F: FnOnce(Run) -> Fut,
@@ -295,7 +298,7 @@ impl Idempotent {
         T: Serialize + DeserializeOwned,
     {
         let _pass = self.0.client.inner().gate.enter()?;
-        self.run_json_inside(key, fingerprint, work).await
+        self.run_json_inside(key, fingerprint, None, work).await
     }
 
     /// For a call that came in at the gate already.
@@ -303,6 +306,7 @@ impl Idempotent {
         &self,
         key: &str,
         fingerprint: &[u8],
+        remember: Option<&Remember<E>>,
         work: F,
     ) -> Result<Outcome<T>, Failure<E>>
     where
@@ -310,7 +314,7 @@ impl Idempotent {
         Fut: Future<Output = Result<T, E>>,
         T: Serialize + DeserializeOwned,
     {
-        self.0.run(key, fingerprint, Codec::json(None), work).await
+        self.0.run(key, fingerprint, Codec::json(remember), work).await
     }
 
     pub(crate) fn client(&self) -> &Client {

@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::attempt::{Attempt, Ending};
 use super::outcome::{Outcome, Remember, Run};
+use super::recorded_error::RecordedError;
 use super::sharing::{Entered, Seat, Settled, Waited};
 use super::token::from_ms;
 use super::{Inner, OnLost};
@@ -26,27 +27,30 @@ const FINGERPRINT_BYTES_MAX: usize = 64;
 
 /// How results and errors are written and read.
 pub(super) struct Codec<'a, T, E> {
-    /// `None` if it cannot be written.
-    pub write: fn(&T) -> Option<Bytes>,
-    /// `Ok(None)`: there is none.
-    pub read: fn(Bytes) -> Result<Option<T>, Error>,
+    /// Fails, and says why, if it cannot be written so that it can be read again.
+    pub write: fn(&T) -> Result<Bytes, String>,
+    pub read: fn(Bytes) -> Result<T, Error>,
     pub remember: Option<&'a Remember<E>>,
 }
 
 impl<E> Codec<'_, Bytes, E> {
-    pub const BYTES: Self = Self { write: |bytes| Some(bytes.clone()), read: |bytes| Ok(Some(bytes)), remember: None };
+    pub const BYTES: Self = Self { write: |bytes| Ok(bytes.clone()), read: Ok, remember: None };
 }
 
 impl<'a, T: Serialize + DeserializeOwned, E> Codec<'a, T, E> {
     pub fn json(remember: Option<&'a Remember<E>>) -> Self {
         Self {
-            write: |value| serde_json::to_vec(value).ok().map(Bytes::from),
-            // No JSON is empty: it stands for a result that could not be written.
-            read: |bytes| match &*bytes {
-                [] => Ok(None),
-                json => serde_json::from_slice(json)
-                    .map(Some)
-                    .map_err(|error| Error::Internal(format!("the recorded result is not what was expected: {error}"))),
+            write: |value| {
+                let json =
+                    serde_json::to_vec(value).map_err(|error| format!("it cannot be written as JSON: {error}"))?;
+                // NaN, for one, is written without complaint, as null.
+                serde_json::from_slice::<T>(&json)
+                    .map_err(|error| format!("its JSON cannot be read again: {error}"))?;
+                Ok(json.into())
+            },
+            read: |bytes| {
+                let odd = |error| Error::Internal(format!("the recorded result is not what was expected: {error}"));
+                serde_json::from_slice(&bytes).map_err(odd)
             },
             remember,
         }
@@ -198,15 +202,22 @@ impl Inner {
         };
         drop(kept);
         let written = match &came {
-            // What cannot be written is recorded as done, without a result.
-            Ok(value) => Some((codec.write)(value).unwrap_or_default()),
-            Err(error) => codec.remember.and_then(|remember| remember.written(error)),
+            Ok(value) => Some((codec.write)(value)),
+            Err(error) => codec.remember.and_then(|remember| remember.written(error)).map(Ok),
         };
-        let Some(result) = written else {
-            attempt.abort().await;
-            return came.map_err(Failure::Inner).map(|value| ran(value, number, false));
+        // What cannot be recorded is done all the same: that is recorded, so that nobody does it again, and said to everybody.
+        let (result, unwritable, came) = match written {
+            None => {
+                attempt.abort().await;
+                return came.map_err(Failure::Inner).map(|value| ran(value, number, false));
+            }
+            Some(Ok(result)) => (result, false, came.map_err(Failure::Inner)),
+            Some(Err(reason)) => {
+                let record = RecordedError::unrecorded(&reason).to_bytes();
+                (record, true, Err(Error::ResultUnrecorded { name: Arc::clone(key), reason }.into()))
+            }
         };
-        let is_error = came.is_err();
+        let is_error = unwritable || came.is_err();
         let until = self.client.clock().now().saturating_add(self.settings.lease / 3);
         let recorded = match attempt.commit(Ending { result: result.clone(), is_error, until }).await {
             Ok(Committed::Committed { .. }) => true,
@@ -221,7 +232,7 @@ impl Inner {
         };
         let seen_at = self.client.clock().now();
         seat.settle(Settled::Done { is_error, result: Some(result), age: Duration::ZERO, seen_at });
-        came.map_err(Failure::Inner).map(|value| ran(value, number, recorded))
+        came.map(|value| ran(value, number, recorded))
     }
 
     /// Without a server: no fence, no record; only this process shares the result.
@@ -237,9 +248,12 @@ impl Inner {
     {
         let run = Run { fence: None, attempt: None, lost: CancellationToken::new() };
         let value = work(run).await.map_err(Failure::Inner)?;
-        let result = (codec.write)(&value);
+        let (is_error, result) = match (codec.write)(&value) {
+            Ok(result) => (false, result),
+            Err(reason) => (true, RecordedError::unrecorded(&reason).to_bytes()),
+        };
         let seen_at = self.client.clock().now();
-        seat.settle(Settled::Done { is_error: false, result, age: Duration::ZERO, seen_at });
+        seat.settle(Settled::Done { is_error, result: Some(result), age: Duration::ZERO, seen_at });
         Ok(ran(value, 0, false))
     }
 
@@ -258,6 +272,9 @@ impl Inner {
             Settled::Held { attempt } => return Err(Error::IdempotencyHeld { name: name(), attempt }.into()),
         };
         if is_error {
+            if let Some(reason) = result.as_ref().and_then(|bytes| RecordedError::read(bytes)?.why_unrecorded()) {
+                return Err(Error::ResultUnrecorded { name: name(), reason }.into());
+            }
             let read = |bytes: Bytes| codec.remember.and_then(|remember| remember.read(&bytes));
             return Err(match result.and_then(read) {
                 Some(error) => Failure::Inner(error),
@@ -268,7 +285,7 @@ impl Inner {
             });
         }
         let value = match result {
-            Some(bytes) => (codec.read)(bytes)?,
+            Some(bytes) => Some((codec.read)(bytes)?),
             None => None,
         };
         Ok(Outcome { value, replayed: true, attempt: 0, age, recorded: true })

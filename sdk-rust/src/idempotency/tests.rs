@@ -259,9 +259,16 @@ async fn open_runs_without_a_fence_while_the_server_is_away_and_records_nothing(
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_the_server_is_not_taken_for_its_absence() {
-    let scene = Scene::new([Err(Error::ModuleMissing)], |builder| builder.when_away(Away::Open));
-    assert_eq!(scene.pay().await.unwrap_err().code(), Some(Code::ModuleMissing));
+async fn a_server_that_refuses_everything_is_as_good_as_away() {
+    let denied = || Err(Error::PermissionDenied("this command or key"));
+    for refusal in [denied, || Err(Error::ModuleMissing)] {
+        let open = Scene::new((0..9).map(|_| refusal()), |builder| builder.when_away(Away::Open));
+        assert!(!open.pay().await.unwrap().recorded);
+        let closed = Scene::new((0..9).map(|_| refusal()), |builder| builder);
+        assert_eq!(closed.pay().await.unwrap_err().code(), refusal().err().map(|error| error.code()));
+    }
+    let wrong = Scene::new([Err(Error::InvalidArgument("no".to_owned()))], |builder| builder.when_away(Away::Open));
+    assert_eq!(wrong.pay().await.unwrap_err().code(), Some(Code::InvalidArgument), "what was asked is wrong");
 }
 
 #[tokio::test]

@@ -31,6 +31,9 @@ pub struct ConnectSettings {
     /// 1 to 10,000.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waiting_connections: Option<usize>,
+    /// Whether connecting fails if the server cannot be reached.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub require_server: Option<bool>,
 }
 
 impl ConnectSettings {
@@ -52,7 +55,8 @@ impl ConnectSettings {
         options = self.name.iter().fold(options, |options, name| options.name(name));
         options = self.command_timeout.into_iter().fold(options, ConnectOptions::command_timeout);
         options = self.instances.into_iter().fold(options, ConnectOptions::instances);
-        Ok(self.waiting_connections.into_iter().fold(options, ConnectOptions::waiting_connections))
+        options = self.waiting_connections.into_iter().fold(options, ConnectOptions::waiting_connections);
+        Ok(if self.require_server == Some(true) { options.require_server() } else { options })
     }
 
     /// Connects: see [`ConnectOptions::connect`].

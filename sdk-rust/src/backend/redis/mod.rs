@@ -9,7 +9,7 @@
 //!
 //! # Connecting
 //! One attempt is made, of at most three seconds. A URL that cannot be used, a wrong password, a certificate that is not
-//! trusted and a server without the module are errors at once. If the server is away, so is the client, and it connects when the server is there: a service
+//! trusted and a server without the module are errors at once. If the server is away, so is the client, and it connects when the server is there, unless a server is required: a service
 //! may start before its Redis.
 //!
 //! # The map
@@ -45,7 +45,7 @@ use tokio_util::context::TokioContext;
 use self::address::Address;
 use self::supervisor::{Shared, Standing};
 use self::trouble::Trouble;
-use super::Reach;
+use super::{Reach, WhyAway};
 use crate::client::ConnectOptions;
 use crate::error::Error;
 
@@ -72,7 +72,17 @@ impl Redis {
         match shared.spawn(async move { first.open().await }).await {
             Ok(session) => shared.publish(Standing::Here(session)),
             Err(trouble) if trouble.is_final() => return Err(trouble.into_error(None)),
-            Err(trouble) => shared.publish(Standing::Away(trouble.into_error(None))),
+            Err(trouble) if options.needs_server => return Err(trouble.into_error(None)),
+            Err(trouble) => {
+                let error = trouble.into_error(None);
+                // Once, with the address: a mistyped host would be silent otherwise.
+                tracing::warn!(
+                    address = %shared.address,
+                    reason = error.why_away(),
+                    "the server cannot be reached; it is tried again about once a second"
+                );
+                shared.publish(Standing::Away(error));
+            }
         }
         let supervisor = runtime.spawn(Arc::clone(&shared).supervise());
         Ok(Self { shared, supervisor: Mutex::new(Some(supervisor)) })
@@ -94,7 +104,10 @@ impl Redis {
     async fn call_here(&self, command: &Command<'_>) -> Result<Answer, Error> {
         let mut link = self.shared.link()?;
         let trouble = match timeout(self.shared.command_timeout, link.ask(command)).await {
-            Ok(Ok(value)) => return read(command, value),
+            Ok(Ok(value)) => {
+                self.shared.answered();
+                return read(command, value);
+            }
             Ok(Err(trouble)) => trouble,
             Err(_) => Trouble::Late,
         };
@@ -112,6 +125,10 @@ impl Redis {
     /// The number of the shared connection. None in a cluster, where there is one to every node, and while it is away.
     pub fn bind(&self) -> Bind {
         self.shared.session().map_or(Bind::None, |session| session.bind)
+    }
+
+    pub fn why_away(&self) -> Option<WhyAway> {
+        self.shared.why_away()
     }
 
     pub fn reach(&self) -> watch::Receiver<Reach> {
