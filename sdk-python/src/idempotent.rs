@@ -9,7 +9,7 @@ use pyo3::types::{PyDict, PyTuple};
 use pyo3::{PyTraverseError, PyVisit};
 use resil::idempotency::{Idempotent, Outcome, Run};
 use resil::policy::classify::classify_failure;
-use resil::policy::{CallOptions, Policy};
+use resil::policy::{CallOptions, Class, Policy};
 use resil::{Error, Failure};
 use serde_json::value::RawValue;
 
@@ -128,8 +128,11 @@ impl Kept {
     ) -> Done {
         let Request { key, fingerprint, with_run } = request;
         let doing = Doing::new(Arc::clone(&work), self.codec.clone(), with_run);
-        let classify =
-            |failure: &Failure<PyErr>| classify_failure(&|error: &PyErr| judge.classify(&work, error), failure);
+        let classify = |failure: &Failure<PyErr>| match doing.unwritten.get() {
+            // What was called did its part.
+            Some(_) => Class::Ignore,
+            None => classify_failure(&|error: &PyErr| judge.classify(&work, error), failure),
+        };
         let once = |run| async {
             let written = doing.run(run).await?;
             let text = String::from_utf8(written.into()).ok().filter(|text| !text.is_empty());
@@ -186,9 +189,10 @@ pub fn make(
 }
 
 impl PyIdempotent {
-    /// For results that are JSON.
-    pub fn kept_as_json(&self) -> PyResult<Arc<Kept>> {
+    /// For results of `func` that are JSON.
+    pub fn kept_as_json(&self, func: &Bound<'_, PyAny>) -> PyResult<Arc<Kept>> {
         self.0.generation.check()?;
+        self.0.codec.check(func)?;
         if !self.0.codec.is_json() {
             return Err(wrong_value("idempotent", "must keep JSON: results of a policy are no bytes"));
         }

@@ -228,7 +228,7 @@ impl PyPolicy {
         self.0.generation.map_or(Ok(()), Generation::check)?;
         let kept = idempotent.cast::<PyIdempotent>();
         let kept =
-            kept.map_err(|_| wrong_type("idempotent", "a resil.Idempotent", idempotent))?.get().kept_as_json()?;
+            kept.map_err(|_| wrong_type("idempotent", "a resil.Idempotent", idempotent))?.get().kept_as_json(&r#fn)?;
         let request = Request::read(key, fingerprint, with_run)?;
         let (policy, judge, options) = (self.0.policy.get(), Arc::clone(&self.0.judge), Arc::clone(&self.0.options));
         Call::of(r#fn, args, kwargs)?.through(py, "policy.call_once()", self.0.needs(), |work| {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import re
+import socket
 import subprocess
 import sys
 import textwrap
@@ -351,3 +352,74 @@ def test_a_program_without_a_shutdown_ends_without_a_word(server: Any) -> None:
         capture_output=True, text=True, timeout=60, check=False,
     )
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", "")
+
+
+# ---- a server that is there, or not -------------------------------------------------------------------------------------------
+
+
+def nowhere() -> str:
+    """An address where nobody listens."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return f"redis://127.0.0.1:{taken.getsockname()[1]}"
+
+
+def test_a_server_can_be_required(server: Any, run: Any) -> None:
+    url = nowhere()
+    with pytest.raises(resil.BackendUnavailableError):
+        resil.connect(url, require_server=True, command_timeout="200ms").wait()
+    away = resil.connect(url, command_timeout="200ms").wait()
+    with pytest.raises(resil.BackendUnavailableError):
+        away.wait_ready("300ms").wait()
+    health = away.health()
+    assert health["overall"] == "unhealthy"
+    assert health["reason"] and url.split(":")[-1] not in health["reason"]
+    assert abs(health["since"] - time.time()) < 60
+    assert resil.connect(server.url, require_server=True).wait().health() == {"overall": "healthy", "policies": {}}
+
+    async def main() -> None:
+        client = await resil.connect(server.url)
+        await client.wait_ready(timedelta(seconds=30))
+        assert "reason" not in client.health()
+
+    run(main())
+
+
+# ---- traces -------------------------------------------------------------------------------------------------------------------
+
+
+def test_the_trace_of_a_call_goes_along_with_what_is_reported(server: Any, run: Any) -> None:
+    from opentelemetry import trace
+
+    ids = [0x0AF7651916CD43DD8448EB211C80319C + number for number in range(4)]
+
+    def span(number: int) -> Any:
+        context = trace.SpanContext(ids[number], 0xB7AD6B7169203331, is_remote=False)
+        return trace.use_span(trace.NonRecordingSpan(context))
+
+    client = resil.connect_sync(server.url)
+
+    def breaker(number: int) -> resil.Breaker:
+        return client.breaker(f"bank-{number}", consecutive_failures=1, mode="exact")
+
+    heard: list[bytes] = []
+    with socket.create_connection(("127.0.0.1", int(server.url.rsplit(":", 1)[1].split("/")[0])), 30) as listening:
+        listening.sendall(b"PSUBSCRIBE resil:*\r\n")
+        listening.recv(1000)
+        with span(0), pytest.raises(ConnectionError):
+            breaker(0)(fails)()
+        with span(1), pytest.raises(ConnectionError), breaker(1):
+            fails()
+        with span(2), pytest.raises(ConnectionError):
+            client.policy("bank-2", breaker={"consecutive_failures": 1, "mode": "exact"})(fails)()
+
+        async def main() -> None:
+            with span(3):
+                permit = await breaker(3).admit()
+                await permit.failure()
+
+        run(main())
+        deadline = time.monotonic() + 30
+        while not all(f"{each:032x}".encode() in b"".join(heard) for each in ids):
+            assert time.monotonic() < deadline, heard
+            heard.append(listening.recv(65536))

@@ -300,7 +300,7 @@ class _NotFinal(Exception):
 class _Kept:
     """The answer of the application, held back until it is recorded, so that nobody hears what is not.
 
-    A stream is let through as it comes, and copied; so is one that is too large to keep, without a copy.
+    A stream is let through as it comes, all but its end, and copied; so is one that is too large to keep, without a copy.
     """
 
     def __init__(self, send: Send, max_answer: int, keeps: Callable[[int], bool]) -> None:
@@ -318,8 +318,15 @@ class _Kept:
     async def send(self, message: Message) -> None:
         self._copy(message)
         if self.is_passed_on:
-            return await self._send(message)
+            is_last = message["type"] == "http.response.body" and not message.get("more_body", False)
+            if not is_last:
+                return await self._send(message)
+            # Its end is told when it is recorded: whoever has heard all of it may ask again.
+            await self._send({**message, "more_body": True})
+            message = {"type": "http.response.body", "body": b"", "more_body": False}
         self._held.append(message)
+        if self.is_passed_on:
+            return
         if self._parts is None or self._is_stream(message):
             await self.pass_on()
 

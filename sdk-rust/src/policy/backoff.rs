@@ -20,8 +20,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
-use serde::de::{self, MapAccess, Unexpected, Visitor};
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 
 use super::span_text::{check_number, check_span};
 use crate::error::Error;
@@ -29,10 +28,9 @@ use crate::error::Error;
 /// The longest delay that can be asked for.
 pub(crate) const MAX_DELAY: Duration = Duration::from_secs(3600);
 
-/// How delays are spread. In settings: `none`, `full`, `equal`, `decorrelated`, or a percentage such as `20%`, which is also said
-/// `{"plusMinus": 20}`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
-#[serde(into = "String")]
+/// How delays are spread. In settings: `none`, `full`, `equal`, `decorrelated`, or a percentage: `20%`, or `{"plusMinus": 20}`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(try_from = "Said", into = "String")]
 pub enum Jitter {
     None,
     #[default]
@@ -64,35 +62,32 @@ impl FromStr for Jitter {
     }
 }
 
-impl<'de> Deserialize<'de> for Jitter {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(SaidJitter)
-    }
+/// The two ways to say it.
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "must be text such as full or 20%, or an object such as {plusMinus: 20}")]
+enum Said {
+    Text(String),
+    Object(PlusMinus),
 }
 
-struct SaidJitter;
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PlusMinus {
+    #[serde(rename = "plusMinus", alias = "plus_minus")]
+    percent: f64,
+}
 
-impl<'de> Visitor<'de> for SaidJitter {
-    type Value = Jitter;
+impl TryFrom<Said> for Jitter {
+    type Error = Error;
 
-    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("none, full, equal, decorrelated, a percentage such as \"20%\", or {\"plusMinus\": 20}")
-    }
-
-    fn visit_str<E: de::Error>(self, text: &str) -> Result<Jitter, E> {
-        text.parse().map_err(E::custom)
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Jitter, A::Error> {
-        let wrong = || de::Error::invalid_value(Unexpected::Map, &self);
-        let name: String = map.next_key()?.ok_or_else(wrong)?;
-        if !matches!(name.as_str(), "plusMinus" | "plus_minus") {
-            return Err(wrong());
-        }
-        let percent: u8 = map.next_value()?;
-        match map.next_key::<String>()? {
-            None => format!("{percent}%").parse().map_err(de::Error::custom),
-            Some(_) => Err(wrong()),
+    fn try_from(said: Said) -> Result<Self, Error> {
+        match said {
+            Said::Text(text) => text.parse(),
+            Said::Object(PlusMinus { percent }) => {
+                let is_whole = (0.0..=100.0).contains(&percent) && percent.fract() == 0.0;
+                let refused = || format!("must be a whole percentage from 0 to 100, got {percent}");
+                is_whole.then_some(Self::PlusMinus(percent as u8)).ok_or_else(|| Error::invalid("jitter", refused()))
+            }
         }
     }
 }
