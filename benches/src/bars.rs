@@ -3,6 +3,7 @@
 use crate::catalogue as row;
 use crate::figures::{Figures, REFERENCE};
 use crate::flights::rows as flight;
+use crate::limit;
 use crate::locks::{Locks, pairs};
 use crate::report::Bytes;
 
@@ -144,6 +145,15 @@ pub fn bars(figures: &Figures, bytes: &Bytes, locks: Option<&Locks>) -> Vec<Bar>
             NO_STRETCH,
         ),
     ];
+    bars.extend(limit::ROWS.iter().map(|(ours, noop)| {
+        let promise = format!("{ours}, at least 0.75x its no-op");
+        let ratio = figures.faster(ours, noop);
+        Bar {
+            promise: promise.leak(),
+            measured: ratio.map(|ratio| format!("{:.2}x CPU, {:.2}x rate", ratio.by_cpu, ratio.by_rate)),
+            verdict: ratio.map_or(Verdict::NotMeasured, |ratio| Verdict::at_least(ratio.by_cpu, 0.75, NO_STRETCH)),
+        }
+    }));
     bars.extend(locks.into_iter().flat_map(Locks::bars));
     bars
 }

@@ -24,6 +24,8 @@ pub enum Place {
     Plain,
     /// redis-cell instead of ours.
     Cell,
+    /// A module that replies the same and does nothing.
+    Noop,
     /// Ours, with one replica.
     Replicated,
     PlainReplicated,

@@ -9,7 +9,7 @@
 //!
 //! # Where is what
 //! [`load`] what is sent; [`affinity`] on which core; [`catalogue`] the rows; [`client`] sends and checks; [`stage`] a server and one run on it;
-//! [`cell`] builds redis-cell, [`foreign`] installs peers of other languages, [`pybreaker`] runs one; [`python`] and [`node_sdk`] run the SDKs of those languages beside their peers; [`locks`] what only locks have: contenders, waiters, and their
+//! [`limit`] the same calls to a module that does nothing; [`cell`] builds redis-cell, [`foreign`] installs peers of other languages, [`pybreaker`] runs one; [`python`] and [`node_sdk`] run the SDKs of those languages beside their peers; [`locks`] what only locks have: contenders, waiters, and their
 //! peers in other languages; [`flights`] what only single flights and idempotency keys have: followers; [`line`] a connection that waits; [`weight`] bytes of a key; [`figures`] medians and ratios; [`bars`] the promises; [`report`] the tables.
 //!
 //! Arguments: parts of rows' names, to run only those. Environment: `ROUNDS` (default 7, or fewer if they would take too
@@ -24,6 +24,7 @@ mod client;
 mod figures;
 mod flights;
 mod foreign;
+mod limit;
 mod line;
 mod load;
 mod locks;
@@ -65,6 +66,7 @@ struct Stages {
     plain_replicated: Stage,
     append_only: Stage,
     plain_append_only: Stage,
+    noop: Result<Stage, String>,
 }
 
 impl Stages {
@@ -83,15 +85,17 @@ impl Stages {
             plain_replicated: Stage::with_replica(Options::default().without_module()),
             plain_append_only: Stage::alone(append_only.clone().without_module()),
             append_only: Stage::alone(append_only),
+            noop: limit::module().map(|path| Stage::alone(Options::default().module_path(path))),
         }
     }
 
-    /// Where `load` runs, and the reference; `None` where redis-cell is missing.
+    /// Where `load` runs, and the reference; `None` where its module is missing.
     fn of(&mut self, load: &Load) -> Option<(&mut Stage, &mut Stage)> {
         let stage = match load.place {
             Place::Alone => &mut self.alone,
             Place::Plain => &mut self.plain,
             Place::Cell => self.cell.as_mut().ok()?,
+            Place::Noop => self.noop.as_mut().ok()?,
             Place::Replicated => &mut self.replicated,
             Place::AppendOnly => &mut self.append_only,
             Place::PlainReplicated => &mut self.plain_replicated,
@@ -119,6 +123,9 @@ fn main() {
     if let Err(reason) = &stages.cell {
         eprintln!("redis-cell is left out: {reason}");
     }
+    if let Err(reason) = &stages.noop {
+        eprintln!("the no-ops are left out: {reason}");
+    }
     let mut loads = catalogue::loads(&Given {
         lua_sha: stages.plain.load_script(catalogue::LUA_SCRIPT),
         lua_admit_sha: stages.plain.load_script(catalogue::LUA_ADMIT),
@@ -127,6 +134,7 @@ fn main() {
         flights: Scripts::load(|script| stages.plain.load_script(script)),
         permit: stages.alone.permit(),
     });
+    loads.extend(limit::loads(&loads));
     let is_wanted = |name: &str| wanted.is_empty() || wanted.iter().any(|part| name.contains(part.as_str()));
     loads.retain(|load| is_wanted(load.name));
     let others = [locks::NAME, flights::NAME, pybreaker::NAME, python::NAME, node_sdk::NAME];

@@ -8,6 +8,7 @@ use crate::bars::bars;
 use crate::catalogue as row;
 use crate::figures::{Figures, REFERENCE};
 use crate::flights::{Flights, rows};
+use crate::limit;
 use crate::load::FEW;
 use crate::locks::{Locks, pairs};
 use crate::stage::Size;
@@ -57,6 +58,9 @@ pub fn print(setting: &Setting, figures: &Figures, bytes: &Bytes, locks: Option<
     if let Some(flights) = flights {
         flights.print();
     }
+    println!("\n### The true limit: the same calls to a module that does nothing\n");
+    print_rows(figures, &limit::ROWS.map(|(_, noop)| noop));
+    print_beside(figures, &limit::ROWS);
     println!("\n### What replication and persistence add\n");
     println!("| | CPU µs per call | CPU, x alone | rate, x alone | CPU, x SET PX with the same |");
     println!("| --- | ---: | ---: | ---: | ---: |");

@@ -3,7 +3,7 @@
 //! Where the server has the instant at which it began the command (Redis 7.2 and later, Valkey), that is taken; Redis
 //! 7.0 has it in milliseconds only, so there the system's clock is asked.
 //!
-//! With the load argument `test-clock yes` the clock can be set by `RES._CLOCK`, so that tests drive time instead of
+//! With the load argument `test-clock` (`yes`, or an instant to start from) the clock can be set by `RES._CLOCK`, so that tests drive time instead of
 //! sleeping; without it that command does not exist.
 
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};

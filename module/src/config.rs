@@ -13,7 +13,7 @@
 //! | `max-value` | 16777216 | bytes of a value that RES.SFLIGHT takes |
 //! | `wake-budget` | 67108864 | bytes of large replies that may wait to be sent when many are woken at once |
 //! | `require-noeviction` | no | RES.LOCK, RES.BULKHEAD and RES.IDEMP refuse while maxmemory-policy could evict their keys |
-//! | `test-clock` | no | load argument only: registers `RES._CLOCK`, for tests |
+//! | `test-clock` | no | load argument only, for tests: `yes` registers `RES._CLOCK`; an instant in microseconds stops the clock there from the load on |
 
 use std::ffi::{CStr, c_char, c_int, c_longlong, c_uint, c_void};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
@@ -29,6 +29,7 @@ use resil_wire::Refused;
 use resil_wire::argv::{Argv, quoted};
 
 use crate::call::Failure;
+use crate::clock;
 use crate::edge::{OK, api};
 use crate::info::counters;
 
@@ -92,7 +93,7 @@ static NUMBERS: [&Number; 8] =
 
 const USAGE: &str = "loadmodule libresil.so [cell-compat yes|no] [window-limit-max n] [max-lease ms] [max-wait ms] \
                      [max-waiters n] [fence-jump ms] [max-result bytes] [max-value bytes] [wake-budget bytes] [promotion-grace yes|no] [require-noeviction yes|no] \
-                     [test-clock yes|no]";
+                     [test-clock yes|no|microseconds]";
 
 pub fn cell_compat() -> bool {
     CELL_COMPAT.get()
@@ -151,8 +152,9 @@ pub fn refuse_if_evictable() -> Result<(), Failure> {
 pub fn read_arguments(args: &[&[u8]]) -> Result<(), Refused> {
     let mut argv = Argv::new(args, USAGE);
     while let Some(word) = argv.word() {
-        let flags = FLAGS.into_iter().chain([&TEST_CLOCK]);
-        if let Some(flag) = flags.into_iter().find(|flag| word.is(&text(flag.name))) {
+        if word.is(&text(TEST_CLOCK.name)) {
+            read_test_clock(argv.bytes("test-clock")?)?;
+        } else if let Some(flag) = FLAGS.into_iter().find(|flag| word.is(&text(flag.name))) {
             let name = text(flag.name);
             flag.value.store(yes_or_no(argv.bytes(&name)?, &name)?, Relaxed);
         } else if let Some(number) = NUMBERS.iter().find(|number| word.is(&text(number.name))) {
@@ -161,6 +163,25 @@ pub fn read_arguments(args: &[&[u8]]) -> Result<(), Refused> {
             return Err(argv.unexpected(word.0));
         }
     }
+    Ok(())
+}
+
+/// An instant holds the clock before a file is loaded: `RES._CLOCK` comes too late for what the load looks at.
+fn read_test_clock(given: &[u8]) -> Result<(), Refused> {
+    let instant_us = std::str::from_utf8(given).ok().and_then(|text| text.parse().ok());
+    let is_on = match (given, instant_us) {
+        (b"yes", _) => true,
+        (b"no", _) => false,
+        (_, Some(us)) if (1..=clock::LATEST_US).contains(&us) => {
+            clock::set(us);
+            true
+        }
+        _ => {
+            let text = format_args!("test-clock must be yes, no or an instant in microseconds, got {}", quoted(given));
+            return Err(Refused::new(text));
+        }
+    };
+    TEST_CLOCK.value.store(is_on, Relaxed);
     Ok(())
 }
 

@@ -18,10 +18,12 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::backend::{Backend, Reach, memory::Memory};
+use crate::cache::Caches;
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::health::{Health, Registry};
 use crate::holding::watchdog::Holdings;
+use crate::idempotency::sharing::Sharing;
 use crate::leases::Leases;
 use crate::policy::Random;
 use crate::shutdown::{Gate, HeldRegistry, Shutdown};
@@ -195,6 +197,10 @@ pub(crate) struct Inner {
     pub holdings: Holdings,
     /// Leases of idempotent runs and of loads.
     pub leases: Leases,
+    /// Idempotent work that is asked for or done here.
+    pub runs: Sharing,
+    /// What caches of one name share.
+    pub caches: Caches,
     /// Set when nothing new is to begin. Who keeps something alive (a watchdog) goes on until `stopped`.
     pub closing: CancellationToken,
     /// Set when what was in flight is done or cut off: watchdogs stop, then what is held is released.
@@ -218,6 +224,8 @@ impl Client {
             tasks: TaskTracker::new(),
             holdings: Holdings::default(),
             leases: Leases::default(),
+            runs: Sharing::default(),
+            caches: Caches::default(),
             closing: CancellationToken::new(),
             stopped: CancellationToken::new(),
             gate: Gate::default(),

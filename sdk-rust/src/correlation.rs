@@ -1,7 +1,7 @@
 //! What a report to a breaker is about, in the words of whoever traces requests: a trace id.
 //!
 //! The server puts it into the event of the transition that the report led to, so that the event leads to the request that tripped the
-//! circuit. It is sent with each report that is made under a permit of the server; what is counted in batches has none.
+//! circuit. It is sent with each report; a batch of calls carries that of its last failure.
 //!
 //! Where it comes from, the first that there is:
 //! 1. [`correlated`], around the call.

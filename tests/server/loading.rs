@@ -38,7 +38,8 @@ fn bad_arguments_refuse_to_load_and_the_log_says_which() {
         (&["window-limit-max", "0"], "window-limit-max"),
         (&["window-limit-max", "10000001"], "window-limit-max"),
         (&["window-limit-max", "many"], "window-limit-max"),
-        (&["test-clock", "1"], "test-clock must be yes or no"),
+        (&["test-clock", "maybe"], "test-clock must be yes, no or an instant in microseconds, got 'maybe'"),
+        (&["test-clock", "-1"], "test-clock must be yes, no or an instant"),
         (&["bogus", "1"], "bogus"),
         (&["cell-compat", "no", "window-limit-max", "7", "test-clock", "yes", "surplus"], "surplus"),
     ] {

@@ -127,7 +127,8 @@ impl Command for Tally {
         let args = call.args();
         let request = TallyCall::parse(&args)?;
         let now = clock::now();
-        let reported = stepped(call, now, &[], |breaker| Ok(tally(breaker, request.tally(), now)))?;
+        let correlation = request.correlation.map(|correlation| ("correlation", correlation));
+        let reported = stepped(call, now, correlation.as_slice(), |breaker| Ok(tally(breaker, request.tally(), now)))?;
         count(&reported);
         write_reported(&reported, &mut call.reply());
         Ok(())

@@ -1,4 +1,4 @@
-//! `RES._CLOCK`: sets the module's clock. It exists only with the load argument `test-clock yes`.
+//! `RES._CLOCK`: sets the module's clock. It exists only with the load argument `test-clock`.
 
 use resil_wire::argv::Argv;
 

@@ -44,6 +44,8 @@ pub(crate) struct Core {
     pub batch: u64,
     pub view: View,
     pub unsent: Unsent,
+    /// What the failures among them are about: sent along with the next batch that has any.
+    pub about_failure: Mutex<Option<Arc<str>>>,
     pub sender: tokio::sync::Mutex<Sender>,
     /// A task is sending, or about to.
     pub flushing: AtomicBool,

@@ -122,6 +122,7 @@ impl Client {
             batch: options.batch_on(self.backend()),
             view: Default::default(),
             unsent: Default::default(),
+            about_failure: Default::default(),
             sender: Default::default(),
             flushing: Default::default(),
             hurry: Default::default(),

@@ -48,7 +48,7 @@ mod meters;
 mod outcome;
 mod recorded_error;
 mod running;
-mod sharing;
+pub(crate) mod sharing;
 #[cfg(test)]
 mod tests;
 pub(crate) mod token;
@@ -69,7 +69,6 @@ use self::meters::Meters;
 pub use self::outcome::{Known, Outcome, Remember, Run};
 pub use self::recorded_error::RecordedError;
 use self::running::Codec;
-use self::sharing::Sharing;
 use self::token::{fresh_token, from_ms, odd, span};
 use crate::backend::Backend;
 use crate::client::Client;
@@ -226,8 +225,8 @@ impl IdempotentBuilder {
             return Err(Error::invalid("replicas", "must be 0 in memory: there are none"));
         }
         client.inner().health.add(format!("idempotent:{name}").into(), settings.away);
-        let (sharing, meters) = (Sharing::default(), Meters::new(&name));
-        Ok(Idempotent(Arc::new(Inner { client, name, settings, sharing, meters })))
+        let meters = Meters::new(&name);
+        Ok(Idempotent(Arc::new(Inner { client, name, settings, meters })))
     }
 }
 
@@ -238,7 +237,7 @@ pub(crate) fn within(field: &str, given: Duration, least: Duration, most: Durati
     Err(Error::invalid(field, format!("must be from {least:?} to {most:?}, got {given:?}")))
 }
 
-/// Work that is done once. Cheap to clone; clones share their waits.
+/// Work that is done once. Cheap to clone; all of one client that have one name share their waits.
 #[derive(Debug, Clone)]
 pub struct Idempotent(Arc<Inner>);
 
@@ -247,7 +246,6 @@ struct Inner {
     client: Client,
     name: String,
     settings: Settings,
-    sharing: Sharing,
     meters: Meters,
 }
 

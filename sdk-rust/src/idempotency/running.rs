@@ -102,7 +102,7 @@ impl Inner {
             if self.client.patience().is_cancelled() {
                 return Err(Error::ShuttingDown.into());
             }
-            match self.sharing.enter(&key, &fingerprint) {
+            match self.client.inner().runs.enter(&key, &fingerprint) {
                 Entered::First(seat) => return self.lead(&key, &fingerprint, deadline, seat, codec, work).await,
                 Entered::Duplicate(waiting) => match waiting.until(clock, deadline).await {
                     Waited::Settled(settled) => return self.replay(&key, settled, &codec),

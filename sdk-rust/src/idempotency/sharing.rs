@@ -1,6 +1,7 @@
 //! Duplicates inside one process: the first asks the server, the others wait for what it learns.
 //!
-//! A seat is kept per key and fingerprint (the same key with another request is another question, which only the server
+//! There is one table for each client, whoever made the handle: keys have the name of the work in them. A seat is kept per key and
+//! fingerprint (the same key with another request is another question, which only the server
 //! can answer). Whoever has the seat asks and runs; when it has an answer that holds for everybody it settles the seat.
 //! A seat that is left without an answer (its holder was cancelled, ran out of patience, or failed and freed the key) is
 //! free again: one of those who waited takes it. Nobody waits longer than its own patience.
@@ -45,7 +46,7 @@ enum Phase {
 type Question = (Arc<str>, Bytes);
 
 #[derive(Debug, Default)]
-pub(super) struct Sharing(Mutex<HashMap<Question, watch::Receiver<Phase>>>);
+pub(crate) struct Sharing(Mutex<HashMap<Question, watch::Receiver<Phase>>>);
 
 pub(super) enum Entered<'a> {
     First(Seat<'a>),
@@ -53,7 +54,7 @@ pub(super) enum Entered<'a> {
 }
 
 impl Sharing {
-    pub fn enter(&self, key: &Arc<str>, fingerprint: &Bytes) -> Entered<'_> {
+    pub(super) fn enter(&self, key: &Arc<str>, fingerprint: &Bytes) -> Entered<'_> {
         let question = (Arc::clone(key), fingerprint.clone());
         let mut seats = self.0.lock();
         if let Some(receiver) = seats.get(&question) {

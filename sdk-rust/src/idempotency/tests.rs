@@ -262,10 +262,16 @@ async fn open_runs_without_a_fence_while_the_server_is_away_and_records_nothing(
 async fn a_server_that_refuses_everything_is_as_good_as_away() {
     let denied = || Err(Error::PermissionDenied("this command or key"));
     for refusal in [denied, || Err(Error::ModuleMissing)] {
-        let open = Scene::new((0..9).map(|_| refusal()), |builder| builder.when_away(Away::Open));
-        assert!(!open.pay().await.unwrap().recorded);
-        let closed = Scene::new((0..9).map(|_| refusal()), |builder| builder);
-        assert_eq!(closed.pay().await.unwrap_err().code(), refusal().err().map(|error| error.code()));
+        for away in [Away::Open, Away::Closed] {
+            let scene = Scene::new((0..9).map(|_| refusal()), |builder| builder.when_away(away));
+            let work = scene.work.clone();
+            let paying = tokio::spawn(async move { work.run("42", b"", async |_| Ok::<_, String>("paid")).await });
+            scene.drive(SECOND).await;
+            match paying.await.unwrap() {
+                Ok(outcome) => assert!(away == Away::Open && !outcome.recorded),
+                Err(failure) => assert_eq!((away, failure.code()), (Away::Closed, refusal().err().map(|e| e.code()))),
+            }
+        }
     }
     let wrong = Scene::new([Err(Error::InvalidArgument("no".to_owned()))], |builder| builder.when_away(Away::Open));
     assert_eq!(wrong.pay().await.unwrap_err().code(), Some(Code::InvalidArgument), "what was asked is wrong");

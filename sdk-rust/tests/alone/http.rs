@@ -145,6 +145,16 @@ proptest! {
     }
 
     #[test]
+    fn no_key_of_one_scope_is_one_of_another(
+        (one, other) in (prop::option::of("[ab:%}]{0,4}"), prop::option::of("[ab:%}]{0,4}")),
+        (key, name) in ("[ab:%]{1,5}", "[ab:%]{1,5}"),
+    ) {
+        let (key, name) = (IdempotencyKey::required(Some(key.as_bytes())).unwrap(), IdempotencyKey::required(Some(name.as_bytes())).unwrap());
+        let are_same = one == other && key == name;
+        prop_assert_eq!(key.scoped(one.as_deref()) == name.scoped(other.as_deref()), are_same);
+    }
+
+    #[test]
     fn a_key_is_the_same_in_quotes_and_without(key in "[!#-+\\--\\[\\]-~]{1,255}") {
         let bare = IdempotencyKey::required(Some(key.as_bytes())).unwrap();
         let in_quotes = IdempotencyKey::required(Some(format!("\"{key}\"").as_bytes())).unwrap();

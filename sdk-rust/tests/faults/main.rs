@@ -7,7 +7,7 @@
 //! # The map
 //! [`killed`]: killed and restarted under load. [`away`]: what each does meanwhile, and what `health` says. [`believed`]:
 //! who believes in a lock, and when. [`cut`]: connections cut in the middle of a wait. [`failover`]: clusters. [`slow`]:
-//! a server that stalls. [`crowd`]: thousands of tasks on a handful of connections. [`scene`]: what they share.
+//! a server that stalls. [`refusals`]: one that is there and is no help. [`crowd`]: thousands of tasks on a handful of connections. [`scene`]: what they share.
 //!
 //! Nothing here is drawn at random but by the SDK itself (its pauses, from a seed that is printed: `RESIL_SEED=n` has the same
 //! ones again); who is killed when follows the clock.
@@ -20,5 +20,6 @@ mod cut;
 mod failover;
 mod killed;
 mod proxy;
+mod refusals;
 mod scene;
 mod slow;

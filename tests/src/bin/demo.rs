@@ -112,12 +112,12 @@ const TOUR: [(&str, &str, &[&str]); 85] = [
     ("# Circuit breaker", "", &[]),
     (
         "RES.BREAKER is configured once; CONFIG lasts and wins over what callers say.",
-        "RES.BREAKER CONFIG payments CONSECUTIVE 3 OPEN 500ms SUCCESSES 1 PROBES 1 LEASE 300ms",
+        "RES.BREAKER CONFIG resil:breaker:{payments} CONSECUTIVE 3 OPEN 500ms SUCCESSES 1 PROBES 1 LEASE 300ms",
         &["changed: 1 or 0"],
     ),
     (
         "May this instance call the payment service?",
-        "RES.BREAKER ADMIT payments CALLER instance-1",
+        "RES.BREAKER ADMIT resil:breaker:{payments} CALLER instance-1",
         &[
             "admitted: 1 or 0",
             "state",
@@ -128,7 +128,7 @@ const TOUR: [(&str, &str, &[&str]); 85] = [
     ),
     (
         "It worked: the permit comes back.",
-        "RES.BREAKER REPORT payments $permit OK",
+        "RES.BREAKER REPORT resil:breaker:{payments} $permit OK",
         &[
             "counted: 1 or 0",
             "state afterwards",
@@ -139,7 +139,7 @@ const TOUR: [(&str, &str, &[&str]); 85] = [
     ),
     (
         "Another instance admits by itself and reports in batches: three failures in a row.",
-        "RES.BREAKER TALLY payments 0 instance-2 1 OK 4 FAIL 3 RUN 3",
+        "RES.BREAKER TALLY resil:breaker:{payments} 0 instance-2 1 OK 4 FAIL 3 RUN 3",
         &[
             "counted: 1 or 0",
             "state afterwards: it tripped",
@@ -150,40 +150,40 @@ const TOUR: [(&str, &str, &[&str]); 85] = [
     ),
     (
         "Now nobody in the fleet calls it.",
-        "RES.BREAKER ADMIT payments CALLER instance-1",
+        "RES.BREAKER ADMIT resil:breaker:{payments} CALLER instance-1",
         &["admitted: denied", "state", "permit: none", "retry_after_ms: when the first probe may go", "generation"],
     ),
-    ("Everything the breaker knows.", "RES.BREAKER STATE payments", &[]),
+    ("Everything the breaker knows.", "RES.BREAKER STATE resil:breaker:{payments}", &[]),
     ("The open time passes.", "(600)", &[]),
     (
         "The first to ask is a probe, on a lease; with PROBES 1 there is one at a time.",
-        "RES.BREAKER ADMIT payments CALLER instance-3",
+        "RES.BREAKER ADMIT resil:breaker:{payments} CALLER instance-3",
         &["admitted: as a probe", "state", "permit: of this probe alone", "retry_after_ms", "generation"],
     ),
     (
         "The next one has to wait until the lease ends, should the prober never be heard of again.",
-        "RES.BREAKER ADMIT payments CALLER instance-1",
+        "RES.BREAKER ADMIT resil:breaker:{payments} CALLER instance-1",
         &["admitted: denied", "state", "permit: none", "retry_after_ms: when the lease ends", "generation"],
     ),
     ("The prober crashed: its lease passes.", "(400)", &[]),
     (
         "Its place is free again: nothing can wedge a breaker.",
-        "RES.BREAKER ADMIT payments CALLER instance-1",
+        "RES.BREAKER ADMIT resil:breaker:{payments} CALLER instance-1",
         &["admitted: as a probe", "state", "permit", "retry_after_ms", "generation"],
     ),
     (
         "The probe succeeded, and SUCCESSES 1 is enough: it has recovered.",
-        "RES.BREAKER REPORT payments $permit OK",
+        "RES.BREAKER REPORT resil:breaker:{payments} $permit OK",
         &["counted", "state afterwards", "generation", "retry_after_ms", "why it counted or not"],
     ),
     (
         "By hand, for an hour, saying who and why.",
-        "RES.BREAKER FORCE payments OPEN FOR 1h ACTOR ana REASON migration",
+        "RES.BREAKER FORCE resil:breaker:{payments} OPEN FOR 1h ACTOR ana REASON migration",
         &["state", "generation"],
     ),
     (
         "And closed again, with nothing counted; the configuration stays.",
-        "RES.BREAKER RESET payments",
+        "RES.BREAKER RESET resil:breaker:{payments}",
         &["reset: whether there was anything to reset"],
     ),
     ("All subcommands.", "RES.BREAKER HELP", &[]),

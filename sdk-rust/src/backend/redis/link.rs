@@ -11,7 +11,7 @@
 //!
 //! # Clusters
 //! redis-rs finds the node of a key and follows redirections. It also asks again, up to [`CLUSTER_RETRIES`] times, when a
-//! connection breaks: in a cluster a rate limit may then count a call twice.
+//! connection breaks or a reply is late: in a cluster a rate limit may then count one call up to four times.
 
 use std::sync::Arc;
 use std::time::Duration;
