@@ -17,7 +17,7 @@ use crate::answer::Answer;
 use crate::drive::Running;
 use crate::iteration::{anext, next};
 use crate::judge::Judge;
-use crate::work::{Ended, How, Work, reraised};
+use crate::work::{Ended, How, Work};
 
 /// What passes between the policy and the blocks.
 #[derive(Default)]
@@ -39,7 +39,7 @@ pub struct PyAttempts {
 }
 
 impl PyAttempts {
-    pub fn new(py: Python<'_>, retry: Retry, judge: Arc<Judge>, reraise: bool) -> Self {
+    pub fn new(py: Python<'_>, retry: Retry, judge: Arc<Judge>) -> Self {
         let work = Work::new(py.None().into_bound(py), PyTuple::empty(py), None, How::Here);
         let meeting: Arc<Mutex<Meeting>> = Arc::default();
         let (judged, meets) = (Arc::clone(&work), Arc::clone(&meeting));
@@ -59,7 +59,7 @@ impl PyAttempts {
                     }
                 })
             };
-            reraised(reraise, retry.around(classify, attempt).await)
+            retry.around(classify, attempt).await
         });
         Self { running: Arc::new(Mutex::new(Some(running))), meeting, work, count: Arc::default() }
     }

@@ -154,10 +154,8 @@ impl PyClient {
         versioned::make(&self.client, self.generation, name, serializer, settings)
     }
 
-    /// A whole policy, of a dict or of keywords. `on` says which exceptions are retried; with `reraise=True` what the last attempt
-    /// raised comes out when all have failed.
-    #[pyo3(signature = (name, settings=None, *, on=None, ignore=None, reraise=None, **more))]
-    #[allow(clippy::too_many_arguments)]
+    /// A whole policy, of a dict or of keywords. `on` says which exceptions are retried.
+    #[pyo3(signature = (name, settings=None, *, on=None, ignore=None, **more))]
     fn policy(
         &self,
         py: Python<'_>,
@@ -165,11 +163,10 @@ impl PyClient {
         settings: Option<&Bound<'_, PyAny>>,
         on: Option<&Bound<'_, PyAny>>,
         ignore: Option<&Bound<'_, PyAny>>,
-        reraise: Option<&Bound<'_, PyAny>>,
         more: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Py<PyPolicy>> {
         self.generation.check()?;
-        policy::make(py, &self.client, self.generation, name, settings, Said { on, ignore, reraise }, more)
+        policy::make(py, &self.client, self.generation, name, settings, Said { on, ignore }, more)
     }
 
     /// Policies from a file of JSON or YAML, or from its text.

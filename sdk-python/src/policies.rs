@@ -56,18 +56,17 @@ impl PyPolicies {
     }
 
     /// Makes one of them.
-    #[pyo3(signature = (name, *, on=None, ignore=None, reraise=None))]
+    #[pyo3(signature = (name, *, on=None, ignore=None))]
     fn policy(
         &self,
         py: Python<'_>,
         name: &Bound<'_, PyAny>,
         on: Option<&Bound<'_, PyAny>>,
         ignore: Option<&Bound<'_, PyAny>>,
-        reraise: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Py<PyPolicy>> {
         self.generation.check()?;
         let settings = spelled(self.file.settings(&text("name", name)?))?;
-        make_of(py, &self.client, self.generation, settings, Said { on, ignore, reraise })
+        make_of(py, &self.client, self.generation, settings, Said { on, ignore })
     }
 
     fn __contains__(&self, name: &Bound<'_, PyAny>) -> bool {

@@ -12,7 +12,7 @@ use resil::policy::{Policy, PolicyBuilder, PolicySettings, Stage};
 use resil::settings::CallSettings;
 
 use crate::around::{Around, Call, Needs, Runs};
-use crate::convert::{said_by, text, truth};
+use crate::convert::{said_by, text};
 use crate::drive::Running;
 use crate::errors::wrong_type;
 use crate::idempotent::{PyIdempotent, Request, running};
@@ -21,13 +21,12 @@ use crate::runtime::Generation;
 use crate::settings::{PYTHON, read, spelled};
 use crate::testing::{Mode, PyClock};
 use crate::trace::traced;
-use crate::work::{Work, reraised};
+use crate::work::Work;
 
 struct Whole {
     policy: Mode<Policy>,
     judge: Arc<Judge>,
     options: Arc<CallSettings>,
-    reraise: bool,
     /// Of the client, if it has one.
     generation: Option<Generation>,
 }
@@ -36,10 +35,9 @@ impl Runs for Arc<Whole> {
     fn run(&self, py: Python<'_>, work: Arc<Work>) -> PyResult<Running> {
         self.generation.map_or(Ok(()), Generation::check)?;
         let (policy, judge, options) = (self.policy.get(), Arc::clone(&self.judge), Arc::clone(&self.options));
-        let reraise = self.reraise;
         let running = Arc::clone(&work).running(async move {
             let classify = |error: &PyErr| judge.classify(&work, error);
-            reraised(reraise, policy.around_with(options.options(), classify, || work.attempt()).await)
+            policy.around_with(options.options(), classify, || work.attempt()).await
         });
         Ok(traced(py, running))
     }
@@ -100,7 +98,7 @@ fn settings_of(
 
 fn build(
     settings: PolicySettings,
-    (judge, reraise): (Arc<Judge>, bool),
+    judge: Arc<Judge>,
     generation: Option<Generation>,
     build: impl Fn(&PolicySettings) -> Result<Policy, resil::Error> + Send + Sync + 'static,
 ) -> PyResult<PyClassInitializer<PyPolicy>> {
@@ -109,23 +107,22 @@ fn build(
         let retry = settings.retry.as_ref().map(|retry| retry.at_once(attempts));
         build(&PolicySettings { retry, ..settings.clone() }).ok()
     });
-    Ok(around(Whole { policy, judge, options: Arc::default(), reraise, generation }))
+    Ok(around(Whole { policy, judge, options: Arc::default(), generation }))
 }
 
-/// What is said about exceptions: `on`, `ignore` and `reraise`.
+/// What is said about exceptions.
 #[derive(Clone, Copy)]
 pub struct Said<'a, 'py> {
     pub on: Option<&'a Bound<'py, PyAny>>,
     pub ignore: Option<&'a Bound<'py, PyAny>>,
-    pub reraise: Option<&'a Bound<'py, PyAny>>,
 }
 
 impl Said<'_, '_> {
-    fn judge(self, settings: &PolicySettings) -> PyResult<(Arc<Judge>, bool)> {
+    fn judge(self, settings: &PolicySettings) -> PyResult<Arc<Judge>> {
         if self.on.is_none() && settings.retry.is_some() {
             return Err(PyTypeError::new_err("on must say which exceptions retry is for"));
         }
-        Ok((Judge::read(self.on, self.ignore)?, truth("reraise", self.reraise)?))
+        Judge::read(self.on, self.ignore)
     }
 }
 
@@ -158,19 +155,17 @@ pub fn make_of(
 impl PyPolicy {
     /// One of this process: what a fleet shares is refused; `client.policy(...)` makes those.
     #[new]
-    #[pyo3(signature = (name, settings=None, *, on=None, ignore=None, reraise=None, clock=None, **more))]
-    #[allow(clippy::too_many_arguments)]
+    #[pyo3(signature = (name, settings=None, *, on=None, ignore=None, clock=None, **more))]
     fn new(
         name: &Bound<'_, PyAny>,
         settings: Option<&Bound<'_, PyAny>>,
         on: Option<&Bound<'_, PyAny>>,
         ignore: Option<&Bound<'_, PyAny>>,
-        reraise: Option<&Bound<'_, PyAny>>,
         clock: Option<&Bound<'_, PyAny>>,
         more: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<PyClassInitializer<Self>> {
         let settings = settings_of(name, settings, more)?;
-        let judge = Said { on, ignore, reraise }.judge(&settings)?;
+        let judge = Said { on, ignore }.judge(&settings)?;
         let clock = PyClock::read(clock)?.unwrap_or_else(Clock::system);
         build(settings, judge, None, move |settings| PolicyBuilder::local(settings, clock.clone())?.build())
     }
@@ -197,8 +192,7 @@ impl PyPolicy {
     fn with_options(&self, py: Python<'_>, options: Option<&Bound<'_, PyDict>>) -> PyResult<Py<Self>> {
         let options: CallSettings = read(options)?;
         let (policy, judge, generation) = (self.0.policy.clone(), self.0.judge.again(py), self.0.generation);
-        let (options, reraise) = (Arc::new(options), self.0.reraise);
-        Py::new(py, around(Whole { policy, judge, options, reraise, generation }))
+        Py::new(py, around(Whole { policy, judge, options: Arc::new(options), generation }))
     }
 
     /// Runs `fn(*args, **kwargs)` through this policy unless it was done before under `key`; then its result is given back. All

@@ -9,26 +9,24 @@ use resil::policy::{Retry, RetrySettings};
 
 use crate::around::{Around, Runs};
 use crate::attempts::PyAttempts;
-use crate::convert::{optional_text, truth, whole};
+use crate::convert::{optional_text, whole};
 use crate::drive::Running;
 use crate::judge::Judge;
 use crate::settings::{read, spelled};
 use crate::testing::{Mode, PyClock};
-use crate::work::{Work, reraised};
+use crate::work::Work;
 
 struct Again {
     retry: Mode<Retry>,
     judge: Arc<Judge>,
-    /// Whether the exception of the last attempt is raised when all have failed.
-    reraise: bool,
 }
 
 impl Runs for Arc<Again> {
     fn run(&self, _py: Python<'_>, work: Arc<Work>) -> PyResult<Running> {
-        let (retry, judge, reraise) = (self.retry.get(), Arc::clone(&self.judge), self.reraise);
+        let (retry, judge) = (self.retry.get(), Arc::clone(&self.judge));
         Ok(Arc::clone(&work).running(async move {
             let classify = |error: &PyErr| judge.classify(&work, error);
-            reraised(reraise, retry.around(classify, || work.attempt()).await)
+            retry.around(classify, || work.attempt()).await
         }))
     }
 
@@ -70,25 +68,23 @@ pub struct PyRetry {
 
 impl PyRetry {
     fn attempts(&self, py: Python<'_>) -> PyAttempts {
-        PyAttempts::new(py, self.again.retry.get(), Arc::clone(&self.again.judge), self.again.reraise)
+        PyAttempts::new(py, self.again.retry.get(), Arc::clone(&self.again.judge))
     }
 }
 
 #[pymethods]
 impl PyRetry {
     #[new]
-    #[allow(clippy::too_many_arguments)]
-    #[pyo3(signature = (*, on, ignore=None, reraise=None, name=None, clock=None, seed=None, **settings))]
+    #[pyo3(signature = (*, on, ignore=None, name=None, clock=None, seed=None, **settings))]
     fn new(
         on: &Bound<'_, PyAny>,
         ignore: Option<&Bound<'_, PyAny>>,
-        reraise: Option<&Bound<'_, PyAny>>,
         name: Option<&Bound<'_, PyAny>>,
         clock: Option<&Bound<'_, PyAny>>,
         seed: Option<&Bound<'_, PyAny>>,
         settings: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<PyClassInitializer<Self>> {
-        let (judge, reraise) = (Judge::read(Some(on), ignore)?, truth("reraise", reraise)?);
+        let judge = Judge::read(Some(on), ignore)?;
         let settings: RetrySettings = read(settings)?;
         let name = optional_text("name", name)?;
         let clock = PyClock::read(clock)?;
@@ -108,7 +104,7 @@ impl PyRetry {
         };
         let (usual, kept) = (spelled(build(&settings))?, settings.clone());
         let retry = Mode::of(usual, move |attempts| build(&kept.at_once(attempts)).ok());
-        let again = Arc::new(Again { retry, judge, reraise });
+        let again = Arc::new(Again { retry, judge });
         let around = Around::new("a call that is retried", Arc::clone(&again));
         Ok(PyClassInitializer::from(around).add_subclass(Self { settings, again }))
     }

@@ -189,18 +189,6 @@ pub fn failure(py: Python<'_>, error: PyErr) -> (Failure<PyErr>, Option<PyErr>) 
     }
 }
 
-/// What is raised when all attempts failed: that they did, or with `reraise` what the last one raised.
-pub fn reraised(reraise: bool, ended: Ended) -> Ended {
-    if reraise { ended.map_err(last) } else { ended }
-}
-
-fn last(failure: Failure<PyErr>) -> Failure<PyErr> {
-    match failure {
-        Failure::Exhausted { last: failure, .. } => last(*failure),
-        other => other,
-    }
-}
-
 /// A failure whose own error is a failure: one failure.
 pub fn flat(failure: Failure<Failure<PyErr>>) -> Failure<PyErr> {
     match failure {

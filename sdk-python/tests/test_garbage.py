@@ -154,7 +154,6 @@ RIGHT: dict[str, Any] = {
     "on": KeyError,
     "ignore": KeyError,
     "serializer": "json",
-    "reraise": False,
     "within": 0.01,
     "tenant": "t",
     "remember": KeyError,

@@ -126,17 +126,17 @@ def test_a_retry_can_raise_what_the_last_attempt_raised(client: resil.Client, ru
 
     run(main())
     for policy in (
-        client.policy("p", retry=QUICK, on=ConnectionError, reraise=True),
-        resil.Policy("p", retry=QUICK, on=ConnectionError, reraise=True),
-        client.policies(text="{version: 1, policies: {p: {retry: {maxAttempts: 2, initialBackoff: 1ms}}}}").policy(
-            "p", on=ConnectionError, reraise=True
+        client.policy("p", retry={**QUICK, "reraise": True}, on=ConnectionError),
+        resil.Policy("p", retry={**QUICK, "reraise": True}, on=ConnectionError),
+        client.policies(text="{version: 1, policies: {p: {retry: {maxAttempts: 2, initialBackoff: 1ms, reraise: true}}}}").policy(
+            "p", on=ConnectionError
         ),
     ):
         for each in (policy, policy.with_options(total_timeout=9)):
             with pytest.raises(ConnectionError, match="^down$"):
                 each(fails)()
-    with pytest.raises(TypeError, match="reraise must be bool"):
-        resil.Retry(on=KeyError, reraise=1)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="reraise must be"):
+        resil.Retry(on=KeyError, reraise=1)  # type: ignore[typeddict-item]
 
 
 # ---- fallbacks ----------------------------------------------------------------------------------------------------------------

@@ -104,7 +104,6 @@ class Client:
         *,
         on: _On | None = None,
         ignore: _Ignore | None = None,
-        reraise: bool | None = None,
         **more: Unpack[PolicySettings],
     ) -> Policy: ...
     def policies(self, path: str | os.PathLike[str] | None = None, *, text: str | None = None) -> Policies: ...
@@ -382,7 +381,6 @@ class Retry(Around):
         *,
         on: _On,
         ignore: _Ignore | None = None,
-        reraise: bool | None = None,
         name: str | None = None,
         clock: Clock | None = None,
         seed: int | None = None,
@@ -462,7 +460,6 @@ class Policy(Around):
         *,
         on: _On | None = None,
         ignore: _Ignore | None = None,
-        reraise: bool | None = None,
         clock: Clock | None = None,
         **more: Unpack[PolicySettings],
     ) -> Self: ...
@@ -502,9 +499,7 @@ class Policy(Around):
 class Policies:
     @property
     def names(self) -> list[str]: ...
-    def policy(
-        self, name: str, *, on: _On | None = None, ignore: _Ignore | None = None, reraise: bool | None = None
-    ) -> Policy: ...
+    def policy(self, name: str, *, on: _On | None = None, ignore: _Ignore | None = None) -> Policy: ...
     def __contains__(self, name: object, /) -> bool: ...
     def __len__(self) -> int: ...
 

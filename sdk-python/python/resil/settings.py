@@ -162,6 +162,8 @@ class RetrySettings(TypedDict, total=False):
     min_backoff: Duration
     retry_after_max: Duration
     max_elapsed: Duration
+    #: What the last attempt raised comes out as it is, in place of a RetryExhaustedError from it.
+    reraise: bool
     budget: Optional[BudgetSettings]
 
 
