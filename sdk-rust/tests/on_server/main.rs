@@ -4,6 +4,7 @@
 mod blocked_thread;
 mod cache;
 mod client_ends;
+mod correlation;
 mod hard_use;
 mod lock;
 #[path = "../both/one_lock.rs"]

@@ -197,7 +197,10 @@ impl Asking<'_, '_> {
             let session = self.session().await?;
             let begun = Instant::now();
             let trouble = match self.ask(&session).await {
-                Outcome::Answered(value) => return read(self.command, understood(value)),
+                Outcome::Answered(value) => {
+                    self.shared.answered();
+                    return read(self.command, understood(value));
+                }
                 Outcome::Over(error) => return Err(error),
                 Outcome::Rebound(connection) => {
                     earlier = Some(connection);
