@@ -32,6 +32,8 @@ class ConnectSettings(TypedDict, total=False):
     #: How many processes share the limits, for while the server is away.
     instances: int
     waiting_connections: int
+    #: Whether connecting fails if the server cannot be reached. By default the client is away until it can.
+    require_server: bool
 
 
 class _Tier(TypedDict):
@@ -164,6 +166,8 @@ class RetrySettings(TypedDict, total=False):
     min_backoff: Duration
     retry_after_max: Duration
     max_elapsed: Duration
+    #: What the last attempt raised comes out as it is, in place of a RetryExhaustedError from it.
+    reraise: bool
     budget: Optional[BudgetSettings]
 
 
