@@ -181,7 +181,8 @@ async fn nor_with_the_default_grace_and_freezes_of_ten_seconds() {
 async fn a_half_open_connection_does_not_cost_the_lock() {
     let server = Server::fresh();
     let proxy = Proxy::to(&server).await;
-    let client = options(&proxy.url()).connect().await.expect("there");
+    // What waits for the shared connection to be given up would wait for too long.
+    let client = options(&proxy.url()).command_timeout(ms(2_000)).connect().await.expect("there");
     let guard = client.lock("orders").try_acquire().await.expect("free");
     let fence = guard.fence();
     for side in [Way::ToServer, Way::ToServer, Way::ToClient] {
