@@ -57,6 +57,7 @@ soak: module languages ## Load one server for long and watch memory and latency;
 	RESIL_SOAK=1 cargo test --release -p resil-tests --test soak -- --nocapture
 	RESIL_SOAK=1 cargo test --release -p resil-tests --test lock_torture kills -- --nocapture
 	RESIL_SOAK=1 cargo test --release -p resil-tests --test safety --test stalls -- --nocapture
+	RESIL_SOAK=1 cargo test -p resil --test faults overlaps -- --nocapture
 
 setup: # what building needs; quick when nothing is missing
 	@scripts/setup

@@ -4,7 +4,7 @@ import resil from './index.js';
 export const {
   ResilError, CircuitOpenError, RateLimitExceededError, TimeoutError, BulkheadFullError, RetryExhaustedError,
   InvalidPolicyError, InvalidArgumentError, LockTimeoutError, LockLostError, DeadlockError, IdempotencyBusyError,
-  IdempotencyMismatchError, IdempotencyHeldError, LoadFailedError, BackendUnavailableError, ModuleMissingError,
+  IdempotencyMismatchError, IdempotencyHeldError, ResultUnrecordedError, LoadFailedError, BackendUnavailableError, ModuleMissingError,
   PermissionDeniedError, CancelledError, ShuttingDownError, PanickedError, InternalError, connect, wrap, retry,
   timeout, hedge, bulkhead, fallback, dispatcher, handleAll, handleNone, perSecond, perMinute, perHour, perDay,
   problem, rateLimitHeaders, idempotencyKey, requestFingerprint, Client, Limiter, Breaker, Permit, Lock, LockGuard,

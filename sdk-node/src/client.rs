@@ -17,11 +17,10 @@ pub fn connect(env: Env, url: String, said: String, clock: Option<&TestClock>) -
     let settings: ConnectSettings = now(&env, settings(&said))?;
     let clock = clock.map(|clock| clock.0.clone());
     ours(async move {
-        let client = match clock {
-            None => settings.connect(&url).await,
-            Some(clock) => settings.connect_with_clock(&url, clock).await,
+        let Some(runtime) = crate::runtime::runtime() else {
+            return Err(Error::Internal("no threads can be started".to_owned()));
         };
-        client.map(Client)
+        settings.connect_on(&url, runtime.handle().clone(), clock).await.map(Client)
     })
 }
 
@@ -31,6 +30,14 @@ impl Client {
     #[napi]
     pub fn health(&self, env: Env) -> napi::Result<String> {
         now(&env, shown(&self.0.health()))
+    }
+
+    /// Until the server can be reached.
+    #[napi]
+    pub fn wait_ready(&self, env: Env, within: String) -> napi::Result<Word> {
+        let within = now(&env, span("within", &within))?;
+        let client = self.0.clone();
+        ours(async move { client.wait_ready(within).await })
     }
 
     #[napi(getter)]

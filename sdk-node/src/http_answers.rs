@@ -52,7 +52,7 @@ pub fn http_check(
     ours(async move {
         let verdict = limiter.check_n(&key, cost).await?;
         let reset = if reset_at { Reset::At(SystemTime::now()) } else { Reset::After };
-        let limited = Limited::of(&policy, Some(limiter.quota()), &verdict, shown, reset);
+        let limited = Limited::of(&policy, &verdict, shown, reset);
         let headers = limited.headers.into_iter().flat_map(|(name, value)| [name.to_owned(), value]).collect();
         Ok(LimitedAnswer { headers, refusal: limited.refusal.map(WholeAnswer::from) })
     })

@@ -48,6 +48,7 @@ fn name(error: &Error) -> Option<&Arc<str>> {
         | Error::IdempotencyBusy { name, .. }
         | Error::IdempotencyMismatch { name }
         | Error::IdempotencyHeld { name, .. }
+        | Error::ResultUnrecorded { name, .. }
         | Error::LoadFailed { name, .. } => Some(name),
         _ => None,
     }

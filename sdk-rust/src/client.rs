@@ -13,14 +13,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::backend::{Backend, Reach, memory::Memory};
+use crate::cache::Caches;
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::health::{Health, Registry};
 use crate::holding::watchdog::Holdings;
+use crate::idempotency::sharing::Sharing;
+use crate::leases::Leases;
 use crate::policy::Random;
 use crate::shutdown::{Gate, HeldRegistry, Shutdown};
 
@@ -43,6 +47,9 @@ pub struct ConnectOptions {
     pub(crate) clock: Clock,
     /// Where the pauses before another attempt come from.
     pub(crate) random: Arc<Random>,
+    pub(crate) needs_server: bool,
+    /// Where the connection is kept; see `background`.
+    pub(crate) runtime: Option<Handle>,
 }
 
 /// Without the URL, which may hold a password.
@@ -86,6 +93,8 @@ impl ConnectOptions {
             waiting_connections: 64,
             clock: Clock::system(),
             random: Arc::default(),
+            needs_server: false,
+            runtime: None,
         }
     }
 
@@ -120,18 +129,34 @@ impl ConnectOptions {
         self
     }
 
-    /// Another clock than the machine's, for tests.
+    /// [`connect`](Self::connect) fails, and says why, if the server cannot be reached. By default the client is away until it can.
+    pub fn require_server(mut self) -> Self {
+        self.needs_server = true;
+        self
+    }
+
+    /// Where the connection is kept and leases are renewed. By default this is a thread that all clients of the process share and that
+    /// no code of yours runs on. A runtime named here must outlive the client, and must not run work that blocks its threads: leases
+    /// could not be renewed meanwhile.
+    pub fn runtime(mut self, runtime: Handle) -> Self {
+        self.runtime = Some(runtime);
+        self
+    }
+
+    /// Another clock than the machine's, for tests. Leases are then renewed on the runtime of the caller, which the test drives.
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
         self
     }
 
     /// Makes one attempt, of at most three seconds. A URL that cannot be used, a wrong password, a certificate that is not
-    /// trusted and a server without the module are errors. If the server is away this is no error: the client is away, too
-    /// (see [`Client::health`]), and connects as soon as the server is there, so that a service may start before it.
+    /// trusted and a server without the module are errors. If the server is away this is no error, unless
+    /// [`require_server`](Self::require_server): the client is away, too (see [`Client::health`]), and connects as soon as the server is
+    /// there, so that a service may start before it. One warning in the log names the address; [`Client::wait_ready`] waits.
     ///
-    /// A connection that is lost is made again for ever, in the background, after random pauses of up to 500 ms, 1 s, 2 s,
-    /// ... 30 s. Meanwhile calls fail at once, or do what they are told to do while the server is away.
+    /// A connection that is lost is made again for ever, in the background: the first attempt comes within half a second, the
+    /// others about a second apart, spread at random. Meanwhile calls fail at once, or do what they are told to do while the server is
+    /// away; that covers every reason for which the server is no help, such as a changed password or a missing module.
     pub async fn connect(self) -> Result<Client, Error> {
         let scheme = self.url.split("://").next().unwrap_or_default();
         let backend = match scheme {
@@ -157,6 +182,17 @@ impl ConnectOptions {
 #[derive(Debug, Clone)]
 pub struct Client(Arc<Inner>);
 
+/// The same for a task that must not keep it.
+#[cfg(feature = "redis")]
+pub(crate) struct WeakClient(std::sync::Weak<Inner>);
+
+#[cfg(feature = "redis")]
+impl WeakClient {
+    pub fn upgrade(&self) -> Option<Client> {
+        self.0.upgrade().map(Client)
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Inner {
     pub backend: Backend,
@@ -166,10 +202,19 @@ pub(crate) struct Inner {
     /// What limiters share: who was denied, and the limits that are kept here while the server is away.
     pub limits: crate::limiter::Shared,
     pub breakers: crate::breaker::Breakers,
+    /// What the server publishes about what is in use here.
+    #[cfg(feature = "redis")]
+    pub events: Arc<crate::events::Events>,
     /// Watchdogs, refreshes and whatever else runs beside the callers.
     pub tasks: TaskTracker,
     /// Locks and permits that are held, and who waits for them here.
     pub holdings: Holdings,
+    /// Leases of idempotent runs and of loads.
+    pub leases: Leases,
+    /// Idempotent work that is asked for or done here.
+    pub runs: Sharing,
+    /// What caches of one name share.
+    pub caches: Caches,
     /// Set when nothing new is to begin. Who keeps something alive (a watchdog) goes on until `stopped`.
     pub closing: CancellationToken,
     /// Set when what was in flight is done or cut off: watchdogs stop, then what is held is released.
@@ -190,8 +235,13 @@ impl Client {
             has_warned_of_instances: AtomicBool::new(false),
             limits: crate::limiter::Shared::default(),
             breakers: crate::breaker::Breakers::default(),
+            #[cfg(feature = "redis")]
+            events: Arc::default(),
             tasks: TaskTracker::new(),
             holdings: Holdings::default(),
+            leases: Leases::default(),
+            runs: Sharing::default(),
+            caches: Caches::default(),
             closing: CancellationToken::new(),
             stopped: CancellationToken::new(),
             gate: Gate::default(),
@@ -203,6 +253,11 @@ impl Client {
     /// Set when whoever asks now has to stop waiting, because of a shutdown: later for what is part of a call in flight.
     pub(crate) fn patience(&self) -> &CancellationToken {
         self.0.gate.patience(&self.0.closing)
+    }
+
+    #[cfg(feature = "redis")]
+    pub(crate) fn downgrade(&self) -> WeakClient {
+        WeakClient(Arc::downgrade(&self.0))
     }
 
     pub(crate) fn inner(&self) -> &Inner {
@@ -241,8 +296,31 @@ impl Client {
         }
     }
 
-    /// How everything made from this client is, and the whole of it.
+    /// How everything made from this client is, and the whole of it. While the server is away: why, and since when.
     pub fn health(&self) -> Health {
-        self.0.health.look(self.is_away())
+        self.0.health.look(self.0.backend.why_away())
+    }
+
+    /// Returns when the server can be reached, or fails after `within` with the reason why it cannot.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+    /// let client = resil::connect("memory://").await?;
+    /// client.wait_ready(std::time::Duration::from_secs(5)).await?;
+    /// # Ok::<(), resil::Error>(()) }).unwrap();
+    /// ```
+    pub async fn wait_ready(&self, within: Duration) -> Result<(), Error> {
+        let mut reach = self.0.backend.reach();
+        tokio::select! {
+            biased;
+            here = reach.wait_for(|reach| *reach == Reach::Here) => {
+                here.map(drop).map_err(|_| Error::BackendUnavailable("the client was closed"))
+            }
+            () = self.0.closing.cancelled() => Err(Error::ShuttingDown),
+            () = self.clock().sleep(within) => {
+                let late = || Error::BackendUnavailable("it could not be reached in time");
+                Err(self.0.backend.why_away().map_or_else(late, |away| away.error))
+            }
+        }
     }
 }

@@ -112,6 +112,10 @@ impl Clock {
         }
     }
 
+    pub(crate) fn is_driven(&self) -> bool {
+        self.0.is_some()
+    }
+
     /// Whether it is the machine's, which tokio's own timers follow, and those can be used here.
     pub(crate) fn is_system(&self) -> bool {
         self.0.is_none() && is_in_a_runtime()

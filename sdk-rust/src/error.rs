@@ -25,6 +25,7 @@ pub enum Code {
     IdempotencyBusy,
     IdempotencyMismatch,
     IdempotencyHeld,
+    ResultUnrecorded,
     LoadFailed,
     BackendUnavailable,
     ModuleMissing,
@@ -58,7 +59,7 @@ pub enum Grpc {
     Unavailable = 14,
 }
 
-const TABLE: [Row; 21] = [
+const TABLE: [Row; 22] = [
     (Code::CircuitOpen, "CIRCUIT_OPEN", Grpc::Unavailable, 503, true),
     (Code::RateLimitExceeded, "RATE_LIMIT_EXCEEDED", Grpc::ResourceExhausted, 429, true),
     (Code::Timeout, "TIMEOUT", Grpc::DeadlineExceeded, 504, true),
@@ -72,6 +73,7 @@ const TABLE: [Row; 21] = [
     (Code::IdempotencyBusy, "IDEMPOTENCY_BUSY", Grpc::Aborted, 409, true),
     (Code::IdempotencyMismatch, "IDEMPOTENCY_MISMATCH", Grpc::FailedPrecondition, 422, false),
     (Code::IdempotencyHeld, "IDEMPOTENCY_HELD", Grpc::FailedPrecondition, 409, false),
+    (Code::ResultUnrecorded, "RESULT_UNRECORDED", Grpc::FailedPrecondition, 409, false),
     (Code::LoadFailed, "LOAD_FAILED", Grpc::Unavailable, 503, true),
     (Code::BackendUnavailable, "BACKEND_UNAVAILABLE", Grpc::Unavailable, 503, true),
     (Code::ModuleMissing, "MODULE_MISSING", Grpc::FailedPrecondition, 500, false),
@@ -126,6 +128,9 @@ impl Code {
             Self::IdempotencyBusy => "The same request is being worked on.",
             Self::IdempotencyMismatch => "The same key was used with another request before.",
             Self::IdempotencyHeld => "The outcome of earlier attempts is not known; somebody has to decide.",
+            Self::ResultUnrecorded => {
+                "The work is done, and its result could not be recorded; it must not be done again."
+            }
             Self::LoadFailed => "What was asked for could not be loaded.",
             Self::BackendUnavailable => "The server that keeps the shared state cannot be reached.",
             Self::ModuleMissing => "The server does not have the Resil module loaded.",
@@ -194,6 +199,8 @@ pub enum Error {
         "the work {name} was begun {attempt} times and its outcome is not known; it is held for somebody to decide"
     )]
     IdempotencyHeld { name: Arc<str>, attempt: u32 },
+    #[error("the work {name} is done, and its result could not be recorded: {reason}")]
+    ResultUnrecorded { name: Arc<str>, reason: String },
     #[error("loading {name} failed: {message}")]
     LoadFailed { name: Arc<str>, message: String },
     #[error("the backend cannot be reached: {0}")]
@@ -228,6 +235,7 @@ impl Error {
             Self::IdempotencyBusy { .. } => Code::IdempotencyBusy,
             Self::IdempotencyMismatch { .. } => Code::IdempotencyMismatch,
             Self::IdempotencyHeld { .. } => Code::IdempotencyHeld,
+            Self::ResultUnrecorded { .. } => Code::ResultUnrecorded,
             Self::LoadFailed { .. } => Code::LoadFailed,
             Self::BackendUnavailable(_) => Code::BackendUnavailable,
             Self::ModuleMissing => Code::ModuleMissing,
@@ -268,15 +276,27 @@ impl Error {
         }
     }
 
-    /// Whether it says that the server cannot be reached, so that whoever got it decides without it.
+    /// Whether it says that the server is no help, so that whoever got it decides without it: it cannot be reached, or it is there and
+    /// lets nobody in, or lacks the module.
     pub(crate) fn says_away(&self) -> bool {
-        matches!(self, Self::BackendUnavailable(_) | Self::Timeout { .. })
+        matches!(
+            self,
+            Self::BackendUnavailable(_) | Self::Timeout { .. } | Self::PermissionDenied(_) | Self::ModuleMissing
+        )
+    }
+
+    /// Why the server is away, without saying that it is.
+    pub(crate) fn why_away(&self) -> String {
+        match self {
+            Self::BackendUnavailable(why) => (*why).to_owned(),
+            other => other.to_string(),
+        }
     }
 
     /// What somebody is told who is refused because the server is away.
     pub(crate) fn as_unavailable(&self) -> Self {
         match self {
-            Self::BackendUnavailable(why) => Self::BackendUnavailable(why),
+            Self::BackendUnavailable(_) | Self::PermissionDenied(_) | Self::ModuleMissing => self.clone(),
             _ => Self::BackendUnavailable("it did not answer in time"),
         }
     }

@@ -2,11 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
+use crate::backend::WhyAway;
 use crate::error::Error;
+use crate::settings::moment_text;
 
 /// What happens to a call while the server cannot be reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,6 +38,12 @@ pub struct Health {
     /// The worst of all; of the connection itself if nothing was made from it yet.
     pub overall: Status,
     pub policies: BTreeMap<String, Status>,
+    /// Why the server is away, if it is: a sentence without addresses or secrets.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Since when, by this machine's clock.
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "moment_text::optional::serialize")]
+    pub since: Option<SystemTime>,
 }
 
 /// So many are shown by their names. The others of a kind are one, `limit:*`: names may be made of ids, and have no end.
@@ -60,7 +69,8 @@ impl Registry {
         }
     }
 
-    pub fn look(&self, is_away: bool) -> Health {
+    pub fn look(&self, why: Option<WhyAway>) -> Health {
+        let is_away = why.is_some();
         let status = |away: &Away| match away {
             _ if !is_away => Status::Healthy,
             Away::Open | Away::Local => Status::Degraded,
@@ -70,7 +80,8 @@ impl Registry {
             self.0.lock().iter().map(|(name, away)| (name.to_string(), status(away))).collect();
         let connection = if is_away { Status::Unhealthy } else { Status::Healthy };
         let overall = policies.values().copied().max().unwrap_or(connection);
-        Health { overall, policies }
+        let (reason, since) = why.map(|why| (why.error.why_away(), why.since)).unzip();
+        Health { overall, policies, reason, since }
     }
 }
 

@@ -32,7 +32,7 @@
 //! work, none of which can take the others down), [`shutdown`].
 //!
 //! At the edges: [`http`] (headers and problem answers), [`grpc`] (statuses and service configs), `tower` (layers), [`testing`] and [`clock`]
-//! (a clock to drive), [`telemetry`] (the names of metrics and events), [`health`], [`settings`] (all of it as plain structures).
+//! (a clock to drive), [`correlation`] (which request tripped a circuit), [`telemetry`] (the names of metrics and events), [`health`], [`settings`] (all of it as plain structures).
 //!
 //! Which pattern when, what each guarantees, and what it does not: the guide (`docs/guide.md`).
 //!
@@ -120,19 +120,23 @@
 //! - `tonic`: statuses and a client layer for gRPC; includes `tower`.
 //!
 //! # Runtime
-//! Tokio. The connection is kept by a task of the runtime it was made on, so connect on one that lives as long as the client
-//! (a client that outlives it says so in every error, and has to be made anew);
-//! watchdogs and refreshes run on that of whoever needs them. Handles are cheap to clone, and can be used from every task. Any
-//! future may be dropped at any await.
+//! Tokio. Connections are kept and leases are renewed on a thread of their own, named `resil`, which all clients of the process share:
+//! code that blocks its thread, or its whole runtime, loses no lease by it, and a client outlives the runtime it was connected in.
+//! [`ConnectOptions::runtime`] names another runtime for that. Loads of [`cache`] run on the runtime of the caller. Handles are cheap to
+//! clone, and can be used from every task. Any future may be dropped at any await.
 #![forbid(unsafe_code)]
 
 pub(crate) mod backend;
+pub(crate) mod background;
 pub mod breaker;
 pub mod cache;
 pub mod client;
 pub mod clock;
+pub mod correlation;
 pub mod dispatcher;
 pub mod error;
+#[cfg(feature = "redis")]
+pub(crate) mod events;
 pub mod group;
 pub mod grpc;
 pub mod health;
@@ -141,6 +145,7 @@ pub mod http;
 pub mod idempotency;
 pub(crate) mod isolate;
 pub(crate) mod keys;
+pub(crate) mod leases;
 pub mod limiter;
 pub mod lock;
 pub mod policy;

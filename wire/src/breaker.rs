@@ -12,7 +12,8 @@ use crate::words::{Words, named_duration, named_number, named_text};
 pub const NAME: &str = "RES.BREAKER";
 pub const ADMIT_USAGE: &str = "RES.BREAKER ADMIT key [CALLER id] [VERSION v] [options]";
 pub const REPORT_USAGE: &str = "RES.BREAKER REPORT key permit OK|FAIL|IGNORE|CANCEL [DURATION d] [CORRELATION text]";
-pub const TALLY_USAGE: &str = "RES.BREAKER TALLY key generation caller seq OK n FAIL n [SLOW n] [RUN n]";
+pub const TALLY_USAGE: &str =
+    "RES.BREAKER TALLY key generation caller seq OK n FAIL n [SLOW n] [RUN n] [CORRELATION text]";
 pub const STATE_USAGE: &str = "RES.BREAKER STATE key";
 pub const FORCE_USAGE: &str = "RES.BREAKER FORCE key OPEN|CLOSED|DISABLED|METRICS|AUTO [FOR d] [ACTOR a] [REASON r]";
 pub const RESET_USAGE: &str = "RES.BREAKER RESET key";
@@ -147,6 +148,7 @@ pub struct TallyCall<'a> {
     pub caller: &'a [u8],
     pub seq: u64,
     pub batch: Batch,
+    pub correlation: Option<&'a [u8]>,
 }
 
 impl<'a> TallyCall<'a> {
@@ -158,7 +160,12 @@ impl<'a> TallyCall<'a> {
         let seq = argv.number("seq", 0..=i64::MAX)? as u64;
         let mut counts: [Option<u32>; 4] = [None; 4];
         const NAMES: [&str; 4] = ["OK", "FAIL", "SLOW", "RUN"];
+        let mut correlation = None;
         while let Some(word) = argv.word() {
+            if word.is("CORRELATION") {
+                once(&mut correlation, "CORRELATION", text(&mut argv, "CORRELATION")?)?;
+                continue;
+            }
             let Some(index) = NAMES.iter().position(|name| word.is(name)) else {
                 return Err(argv.unexpected(word.0));
             };
@@ -177,7 +184,7 @@ impl<'a> TallyCall<'a> {
             return Err(Refused::new(format_args!("RUN can be at most FAIL = {failures}, got {run}")));
         }
         let batch = Batch { ok, failures, slow, run };
-        Ok(Self { key, generation, caller, seq, batch })
+        Ok(Self { key, generation, caller, seq, batch, correlation })
     }
 
     pub fn encode(&self, words: &mut impl Words) {
@@ -190,6 +197,7 @@ impl<'a> TallyCall<'a> {
         named_number(words, "FAIL", Some(failures));
         named_number(words, "SLOW", (slow > 0).then_some(slow));
         named_number(words, "RUN", (run > 0).then_some(run));
+        named_text(words, "CORRELATION", self.correlation);
     }
 
     /// As the machine takes it.

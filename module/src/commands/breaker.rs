@@ -27,6 +27,28 @@ use crate::key::Key;
 
 pub const PAGE: &str = include_str!("../../../commands/res.breaker.json");
 
+/// As [`stepped`], for what an operator does: it is announced to those who use the breaker even if its state stays.
+fn stepped_by_operator<V>(
+    call: &Call<'_>,
+    now: Instant,
+    action: &str,
+    details: &[(&str, &[u8])],
+    step: impl FnOnce(&mut Breaker) -> Result<Outcome<V>, Refused>,
+) -> Result<V, Failure> {
+    let mut after = None;
+    let verdict = stepped(call, now, details, |breaker| {
+        let outcome = step(breaker)?;
+        let is_silent = outcome.transitions.is_empty() && !outcome.edits.is_empty();
+        after = is_silent.then(|| (breaker.name(), breaker.generation()));
+        Ok(outcome)
+    })?;
+    if let Some(after) = after {
+        let args = call.args();
+        announce::operator_action(call, args.first().copied().unwrap_or_default(), after, action, now, details);
+    }
+    Ok(verdict)
+}
+
 /// Takes the step on the breaker in the key, or on a new one that is stored only if the step changes it; then stores,
 /// replicates and announces what it did.
 fn stepped<V>(
@@ -149,7 +171,8 @@ impl Command for Tally {
         let args = call.args();
         let request = TallyCall::parse(&args)?;
         let now = clock::now();
-        let reported = stepped(call, now, &[], |breaker| Ok(tally(breaker, request.tally(), now)))?;
+        let correlation = request.correlation.map(|correlation| ("correlation", correlation));
+        let reported = stepped(call, now, correlation.as_slice(), |breaker| Ok(tally(breaker, request.tally(), now)))?;
         count(&reported);
         write_reported(&reported, &mut call.reply());
         Ok(())
@@ -200,7 +223,7 @@ impl Command for Force {
         let said = [("actor", request.actor), ("note", request.reason)];
         let details: Vec<(&str, &[u8])> = said.into_iter().filter_map(|(name, text)| Some((name, text?))).collect();
         let mut generation = 0;
-        let state = stepped(call, now, &details, |breaker| {
+        let state = stepped_by_operator(call, now, "forced", &details, |breaker| {
             let outcome = force(breaker, request.force, request.length, (actor, reason), now);
             generation = breaker.generation();
             Ok(outcome)
@@ -223,7 +246,7 @@ impl Command for Reset {
         let args = call.args();
         parse_key(&args, RESET_USAGE)?;
         let now = clock::now();
-        let anything = stepped(call, now, &[], |breaker| Ok(reset(breaker, now)))?;
+        let anything = stepped_by_operator(call, now, "reset", &[], |breaker| Ok(reset(breaker, now)))?;
         call.reply().integer(anything as i64);
         Ok(())
     }
@@ -239,7 +262,7 @@ impl Command for Config {
         let args = call.args();
         let request = ConfigCall::parse(&args)?;
         let now = clock::now();
-        let changed = stepped(call, now, &[], |breaker| {
+        let changed = stepped_by_operator(call, now, "configured", &[], |breaker| {
             configure(breaker, &request.options.patch, request.options.version, now).map_err(Refused::new)
         })?;
         call.reply().integer(changed as i64);

@@ -12,6 +12,8 @@ export interface LockOptions {
   shared?: boolean;
   meta?: string;
   bound?: boolean;
+  /** How long a lock can be taken back after its connection was cut, and what a killed process costs the others. */
+  grace?: Span;
   watchdog?: boolean;
   replicas?: number;
   whenAway?: 'open' | 'closed';
@@ -70,7 +72,7 @@ export class Lock {
   check(owner: string, fence?: number | bigint): Promise<boolean>;
 }
 export interface SharedBulkheadOptions {
-  max: number; queue?: number; wait?: Span; priority?: number; lease?: Span; bound?: boolean; whenAway?: 'open' | 'closed';
+  max: number; queue?: number; wait?: Span; priority?: number; lease?: Span; bound?: boolean; grace?: Span; whenAway?: 'open' | 'closed';
 }
 export interface SharedBulkhead extends Guard {}
 export class SharedBulkhead {

@@ -79,6 +79,7 @@ from ._native import (
     Verdict,
     Verdicts,
     VersionedCached,
+    __version__,
     connect,
     is_testing,
     set_testing,
@@ -106,6 +107,7 @@ from .errors import (
     PermissionDeniedError,
     RateLimitExceededError,
     ResilError,
+    ResultUnrecordedError,
     RetryExhaustedError,
     ShuttingDownError,
     TimeoutError,
@@ -130,6 +132,7 @@ def connect_sync(url: str, **settings: Unpack[ConnectSettings]) -> Client:
 
 
 __all__ = [
+    "__version__",
     "Answer",
     "Around",
     "Attempt",
@@ -179,7 +182,9 @@ __all__ = [
     "Policy",
     "RateLimitExceededError",
     "ResilError",
+    "ResultUnrecordedError",
     "Retry",
+    "ResultUnrecordedError",
     "RetryExhaustedError",
     "Run",
     "SharedBulkhead",

@@ -181,6 +181,18 @@ class IdempotencyHeldError(ResilError):
     meaning = "The outcome of earlier attempts is not known; somebody has to decide."
 
 
+class ResultUnrecordedError(ResilError):
+    """The work is done, and its result could not be recorded; it must not be done again."""
+
+    code = "RESULT_UNRECORDED"
+    retryable = False
+    http_status = 409
+    grpc_status = "FAILED_PRECONDITION"
+    meaning = "The work is done, and its result could not be recorded; it must not be done again."
+    #: What the function returned, for the one who called it. None for duplicates.
+    result: Any = None
+
+
 class LoadFailedError(ResilError):
     """What was asked for could not be loaded."""
 
@@ -278,6 +290,7 @@ BY_CODE: dict[str, type[ResilError]] = {
         IdempotencyBusyError,
         IdempotencyMismatchError,
         IdempotencyHeldError,
+        ResultUnrecordedError,
         LoadFailedError,
         BackendUnavailableError,
         ModuleMissingError,
@@ -310,6 +323,7 @@ __all__ = [
     "PermissionDeniedError",
     "RateLimitExceededError",
     "ResilError",
+    "ResultUnrecordedError",
     "RetryExhaustedError",
     "ShuttingDownError",
     "TimeoutError",

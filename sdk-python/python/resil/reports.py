@@ -10,11 +10,29 @@ from typing import Dict, List, Literal, Optional, Tuple, TypedDict
 Status = Literal["healthy", "degraded", "unhealthy"]
 
 
-class Health(TypedDict):
-    """How everything made from a client is."""
-
+class _Health(TypedDict):
     overall: Status
     policies: Dict[str, Status]
+
+
+class Health(_Health, total=False):
+    """How everything made from a client is."""
+
+    #: Why the server is away, if it is, in a sentence without addresses or secrets.
+    reason: str
+    #: Since when, in seconds since the epoch.
+    since: float
+
+
+class TierState(TypedDict):
+    """One tier of a limit, as it is after the call."""
+
+    limit: int
+    period: float
+    capacity: int
+    remaining: int
+    retry_after: Optional[float]
+    reset_after: float
 
 
 class ShutdownReport(TypedDict):

@@ -7,7 +7,7 @@ pub(crate) mod memory;
 pub(crate) mod redis;
 pub(crate) mod scripted;
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use resil_wire::answer::Answer;
 use resil_wire::command::Command;
@@ -21,6 +21,20 @@ use crate::error::Error;
 pub(crate) enum Reach {
     Here,
     Away,
+}
+
+/// Why a backend is away, and since when.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct WhyAway {
+    pub error: Error,
+    pub since: SystemTime,
+}
+
+#[cfg(test)]
+impl WhyAway {
+    pub fn test() -> Self {
+        Self { error: Error::BackendUnavailable("it is a test"), since: SystemTime::UNIX_EPOCH }
+    }
 }
 
 #[derive(Debug)]
@@ -43,6 +57,24 @@ impl Backend {
             Self::Scripted(scripted) => scripted.call(command).await,
             #[cfg(test)]
             Self::Faulty(faulty) => faulty.call(command).await,
+        }
+    }
+
+    /// The same for what is worth nothing after `bound`.
+    pub async fn call_within(&self, command: &Command<'_>, bound: Duration) -> Result<Answer, Error> {
+        match self {
+            #[cfg(feature = "redis")]
+            Self::Redis(redis) => redis.call_within(command, bound).await,
+            _ => self.call(command).await,
+        }
+    }
+
+    /// The same on another connection than the shared one, which may only seem to be there.
+    pub async fn call_apart(&self, command: &Command<'_>, bound: Duration) -> Result<Answer, Error> {
+        match self {
+            #[cfg(feature = "redis")]
+            Self::Redis(redis) => Box::pin(redis.call_apart(command, bound)).await,
+            _ => self.call_within(command, bound).await,
         }
     }
 
@@ -118,6 +150,18 @@ impl Backend {
             Self::Scripted(scripted) => scripted.reach(),
             #[cfg(test)]
             Self::Faulty(faulty) => faulty.reach(),
+        }
+    }
+
+    /// Why the backend is no help at the moment, if it is none.
+    pub fn why_away(&self) -> Option<WhyAway> {
+        match self {
+            #[cfg(feature = "redis")]
+            Self::Redis(redis) => redis.why_away(),
+            other => (*other.reach().borrow() == Reach::Away).then(|| WhyAway {
+                error: Error::BackendUnavailable("the client was closed"),
+                since: SystemTime::now(),
+            }),
         }
     }
 

@@ -11,7 +11,6 @@ use resil_core::circuit_breaker::{Permit as ServerPermit, Report};
 use resil_wire::answer::{Admitted, Answer, Counted};
 use resil_wire::breaker::{Admit, Options, ReportCall};
 use resil_wire::command::Command;
-use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
 use super::batch::{Tag, Unsent};
@@ -19,12 +18,13 @@ use super::finish::{Finishing, in_background};
 use super::options::{BreakerOptions, Mode};
 use super::permit::{Permit, Way};
 use super::sending::Sender;
-use super::state::Transition;
+use super::state::{Snapshot, Transition};
 use super::view::{Gate, News, Question, Source, View};
 use crate::backend::Backend;
 use crate::backend::memory::Memory;
 use crate::client::Client;
 use crate::clock::Moment;
+use crate::correlation;
 use crate::error::Error;
 use crate::health::Away;
 use crate::limiter::{millis, span};
@@ -42,9 +42,11 @@ pub(crate) struct Core {
     pub is_memory: bool,
     /// How many outcomes are sent together.
     pub batch: u64,
-    pub view: View,
-    pub unsent: Unsent,
-    pub sender: tokio::sync::Mutex<Sender>,
+    pub(super) view: View,
+    pub(super) unsent: Unsent,
+    /// What the failures among them are about: sent along with the next batch that has any.
+    pub about_failure: Mutex<Option<Arc<str>>>,
+    pub(super) sender: tokio::sync::Mutex<Sender>,
     /// A task is sending, or about to.
     pub flushing: AtomicBool,
     pub hurry: Notify,
@@ -54,11 +56,11 @@ pub(crate) struct Core {
     pub asking: AtomicBool,
     /// When it was last asked for admission: what the options were last sent with.
     pub admit_asked: Mutex<Option<Moment>>,
+    /// Whether what the server publishes about it is listened to.
+    pub is_listening: AtomicBool,
     /// Decides while the server is away; gone when it is back.
     pub local: ArcSwapOption<Memory>,
     pub listeners: Mutex<Vec<Listener>>,
-    /// Where background work goes if a permit is dropped outside of any runtime.
-    pub runtime: Option<Handle>,
     pub rejections: Counter,
     pub transitions: Counter,
 }
@@ -142,7 +144,7 @@ impl Core {
         }
         let core = Arc::clone(self);
         // Seen through, so that a probe nobody waits for any more is given back.
-        Finishing::new(&self.client.inner().tasks, async move { core.ask_admission().await }).await
+        Finishing::new(&self.client, async move { core.ask_admission().await }).await
     }
 
     pub(super) async fn ask_admission(self: &Arc<Self>) -> Result<Permit, Error> {
@@ -156,6 +158,7 @@ impl Core {
             Err(error) => return Err(error),
         };
         *self.admit_asked.lock() = Some(sent);
+        self.listen();
         let Admitted { permit, state, retry_after_ms, generation } = admitted;
         let state = state.into();
         let tag = self.hear(News { state, generation, retry_after_ms, from: Source::Admit }, question);
@@ -165,6 +168,41 @@ impl Core {
             _ => Way::Server(permit),
         };
         Ok(self.permit(way, self.client.clock().now()))
+    }
+
+    /// From the first answer on: what nobody here has asked for cannot have become untrue.
+    fn listen(self: &Arc<Self>) {
+        #[cfg(feature = "redis")]
+        if !self.is_listening.load(Ordering::Relaxed) && !self.is_listening.swap(true, Ordering::Relaxed) {
+            self.client.listen_to(self);
+        }
+    }
+
+    pub(super) async fn snapshot(&self) -> Result<Snapshot, Error> {
+        match self.client.backend().call(&Command::BreakerState(&self.key)).await? {
+            Answer::Map(map) => Snapshot::read(&map),
+            other => Err(Error::Internal(format!("the state of a breaker was answered {other:?}"))),
+        }
+    }
+
+    /// Believes nothing until the server was asked.
+    #[cfg_attr(not(feature = "redis"), allow(dead_code))]
+    pub fn forget(&self) {
+        self.view.ask();
+    }
+
+    /// The circuit was changed, or may have been: what this process believes is what the server says now. It is asked on the
+    /// connection that all calls go over, so whatever was answered before is read before.
+    #[cfg_attr(not(feature = "redis"), allow(dead_code))]
+    pub async fn refresh(self: Arc<Self>) {
+        let question = self.view.question(self.client.clock().now());
+        let snapshot = self.snapshot().await;
+        // Also if it could not be asked: then the next call has to.
+        self.view.ask();
+        if let Ok(Snapshot { state, generation, retry_after, .. }) = snapshot {
+            let retry_after_ms = retry_after.map_or(-1, |wait| i64::try_from(wait.as_millis()).unwrap_or(i64::MAX));
+            self.hear(News { state, generation, retry_after_ms, from: Source::State }, question);
+        }
     }
 
     pub(super) fn admit_is_older_than(&self, age: Duration) -> bool {
@@ -209,33 +247,35 @@ impl Core {
 
     /// Tells the server what a call under its permit came to; seen through whoever waits.
     pub(super) async fn report(self: &Arc<Self>, permit: ServerPermit, report: Report, took: Duration) {
+        // Here, where the call was made: what is seen through may go on elsewhere.
+        let about = correlation::current();
         if self.is_memory {
-            return self.report_now(permit, report, took).await;
+            return self.report_now(permit, report, took, about).await;
         }
         let core = Arc::clone(self);
-        let tasks = &self.client.inner().tasks;
-        Finishing::new(tasks, async move { core.report_now(permit, report, took).await }).await;
+        Finishing::new(&self.client, async move { core.report_now(permit, report, took, about).await }).await;
     }
 
     /// The same for who cannot wait.
     pub(super) fn report_in_background(self: &Arc<Self>, permit: ServerPermit, report: Report, took: Duration) {
         use futures_util::FutureExt;
+        let about = correlation::current();
         if self.is_memory {
             // Memory answers at once.
-            let _ = self.report_now(permit, report, took).now_or_never();
+            let _ = self.report_now(permit, report, took, about).now_or_never();
             return;
         }
         let core = Arc::clone(self);
-        in_background(&self.client.inner().tasks, self.runtime.as_ref(), async move {
-            core.report_now(permit, report, took).await;
+        in_background(&self.client, async move {
+            core.report_now(permit, report, took, about).await;
         });
     }
 
-    async fn report_now(&self, permit: ServerPermit, report: Report, took: Duration) {
+    async fn report_now(&self, permit: ServerPermit, report: Report, took: Duration, about: Option<Arc<str>>) {
         let question = self.view.question(self.client.clock().now());
+        let call = self.report_call(permit, report, took, about.as_deref());
         // A report that is lost costs a count, or a probe's place until its lease ends: nothing is done about it.
-        if let Ok(Answer::Counted(counted)) = self.client.backend().call(&self.report_call(permit, report, took)).await
-        {
+        if let Ok(Answer::Counted(counted)) = self.client.backend().call(&call).await {
             let Counted { state, generation, retry_after_ms, .. } = counted;
             self.hear(News { state: state.into(), generation, retry_after_ms, from: Source::Other }, question);
         }
@@ -243,13 +283,19 @@ impl Core {
 
     pub(super) fn report_locally(&self, permit: ServerPermit, report: Report, took: Duration) {
         if let Some(memory) = &*self.local.load() {
-            let _ = memory.call(&self.report_call(permit, report, took));
+            let _ = memory.call(&self.report_call(permit, report, took, None));
         }
     }
 
-    fn report_call(&self, permit: ServerPermit, report: Report, took: Duration) -> Command<'_> {
-        let duration = Some(span(took));
-        Command::BreakerReport(ReportCall { key: &self.key, permit: Some(permit), report, duration, correlation: None })
+    fn report_call<'a>(
+        &'a self,
+        permit: ServerPermit,
+        report: Report,
+        took: Duration,
+        about: Option<&'a str>,
+    ) -> Command<'a> {
+        let (duration, correlation) = (Some(span(took)), about.map(str::as_bytes));
+        Command::BreakerReport(ReportCall { key: &self.key, permit: Some(permit), report, duration, correlation })
     }
 
     /// The server said something: it is there, and what it says holds.

@@ -8,16 +8,17 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use tokio::runtime::Handle;
-use tokio_util::task::TaskTracker;
+
+use crate::client::Client;
 
 pub(crate) struct Finishing<T: 'static> {
     future: Option<Pin<Box<dyn Future<Output = T> + Send>>>,
-    tasks: TaskTracker,
+    client: Client,
 }
 
 impl<T: 'static> Finishing<T> {
-    pub fn new(tasks: &TaskTracker, future: impl Future<Output = T> + Send + 'static) -> Self {
-        Self { future: Some(Box::pin(future)), tasks: tasks.clone() }
+    pub fn new(client: &Client, future: impl Future<Output = T> + Send + 'static) -> Self {
+        Self { future: Some(Box::pin(future)), client: client.clone() }
     }
 }
 
@@ -35,22 +36,16 @@ impl<T: 'static> Future for Finishing<T> {
 impl<T: 'static> Drop for Finishing<T> {
     fn drop(&mut self) {
         if let Some(future) = self.future.take() {
-            in_background(&self.tasks, None, async move {
+            in_background(&self.client, async move {
                 future.await;
             });
         }
     }
 }
 
-/// Runs `work` beside the callers, on this runtime or on `known`. Without either it is let go: nothing could run it.
-pub(crate) fn in_background(
-    tasks: &TaskTracker,
-    known: Option<&Handle>,
-    work: impl Future<Output = ()> + Send + 'static,
-) {
-    match (Handle::try_current(), known) {
-        (Ok(here), _) => drop(tasks.spawn_on(work, &here)),
-        (Err(_), Some(known)) => drop(tasks.spawn_on(work, known)),
-        (Err(_), None) => {}
+/// Runs `work` beside the callers: on their runtime, since it may call listeners of theirs, or where there is none on the client's.
+pub(crate) fn in_background(client: &Client, work: impl Future<Output = ()> + Send + 'static) {
+    if let Some(runtime) = Handle::try_current().ok().or_else(|| client.background()) {
+        client.inner().tasks.spawn_on(work, &runtime);
     }
 }

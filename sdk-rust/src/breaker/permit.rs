@@ -8,6 +8,7 @@ use resil_core::circuit_breaker::{Permit as ServerPermit, Report};
 use super::batch::{Outcome, Tag};
 use super::core::Core;
 use crate::clock::Moment;
+use crate::correlation;
 
 /// How a call was admitted, so who is told about it.
 #[derive(Debug, Clone, Copy)]
@@ -101,12 +102,23 @@ impl Permit {
 }
 
 impl Core {
+    /// What the batch that a failure goes with is about: the last one that says so.
+    #[cold]
+    fn note_failure(&self) {
+        if let Some(about) = correlation::current() {
+            *self.about_failure.lock() = Some(about);
+        }
+    }
+
     /// What came of a call that was admitted here.
     #[inline]
     pub(super) fn count(self: &Arc<Self>, tag: Tag, started: Moment, report: Report) {
         let is_failure = match report {
             Report::Ok => false,
-            Report::Fail => true,
+            Report::Fail => {
+                self.note_failure();
+                true
+            }
             Report::Ignore | Report::Cancel => return,
         };
         let is_slow = self.options.patch.slow.is_some_and(|slow| {

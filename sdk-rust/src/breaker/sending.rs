@@ -137,7 +137,7 @@ impl Core {
         }
         if !self.flushing.swap(true, Ordering::SeqCst) {
             let flag = Flag(Arc::clone(self));
-            in_background(&self.client.inner().tasks, self.runtime.as_ref(), flag.send_all());
+            in_background(&self.client, flag.send_all());
         }
     }
 
@@ -187,9 +187,14 @@ impl Core {
 
     async fn send_front(&self, sender: &mut Sender, batch: Batch) -> Result<(), Error> {
         let (generation, seq) = (sender.generation, sender.seq);
-        let tally = Command::BreakerTally(TallyCall { key: &self.key, generation, caller: &self.caller, seq, batch });
+        let about = (batch.failures > 0).then(|| self.about_failure.lock().take()).flatten();
         let question = self.view.question(self.client.clock().now());
-        let counted = match self.client.backend().call(&tally).await {
+        let answer = {
+            let (key, caller, correlation) = (&self.key, &self.caller, about.as_deref().map(str::as_bytes));
+            let tally = Command::BreakerTally(TallyCall { key, generation, caller, seq, batch, correlation });
+            self.client.backend().call(&tally).await
+        };
+        let counted = match answer {
             Ok(Answer::Counted(counted)) => counted,
             Ok(other) => {
                 sender.drop_all();
@@ -197,6 +202,10 @@ impl Core {
                 return Err(Error::Internal(format!("a tally was answered {other:?}")));
             }
             Err(error) => {
+                // It is sent again with the batch, unless a later failure has one.
+                let mut next = self.about_failure.lock();
+                *next = next.take().or(about);
+                drop(next);
                 self.view.ask();
                 if !error.says_away() {
                     // It would be refused for ever.

@@ -28,7 +28,8 @@ use super::{Core, OnError};
 use crate::clock::Moment;
 use crate::error::Error;
 use crate::health::Away;
-use crate::idempotency::token::{Kind, Tenure, from_ms, hold, odd, shortened, span, trusted_until};
+use crate::idempotency::token::{from_ms, odd, shortened, span};
+use crate::leases::{Kind, Lease};
 
 /// A loader, until somebody uses it.
 pub(super) type Slot<L> = Arc<Mutex<Option<L>>>;
@@ -286,20 +287,18 @@ where
             // it may still have the stale one: only the server knows how long.
             seat.land(Landing::Found { bytes: bytes.clone(), age: None, stale: true, source: Source::Known });
         }
-        let (lease, until) = (settings.lease, trusted_until(granted_at, settings.lease));
-        let tenure =
-            Tenure { client: &self.core.client, kind: Kind::Flight, key: &self.key, token: &self.token, lease, until };
+        let lease = Lease::new(Kind::Flight, self.key.as_str().into(), self.token.clone(), settings.lease, granted_at);
+        let kept = self.core.client.keep(lease);
         let (begun, came) = (clock.now(), {
             let mut loading = pin!(self.load(&seat.key));
             let mut timeout = pin!(clock.sleep(settings.load_timeout));
-            let mut holding = pin!(hold(tenure, |_| {}));
             let mut is_lost = false;
             loop {
                 tokio::select! {
                     biased;
                     came = &mut loading => break came,
                     () = &mut timeout => break self.timed_out(),
-                    _ = &mut holding, if !is_lost => {
+                    () = kept.lost.cancelled(), if !is_lost => {
                         // Perhaps invalidated: those who come from now on are not to see what is being loaded.
                         is_lost = true;
                         seat.detach();
@@ -307,6 +306,7 @@ where
                 }
             }
         });
+        drop(kept);
         self.count(&came, begun);
         // Before anything is published: see `table`.
         seat.detach();

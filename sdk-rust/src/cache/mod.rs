@@ -62,8 +62,9 @@ use tracing::Instrument;
 use self::flight::{Flight, Slot, Trouble};
 pub use self::loaded::Loaded;
 use self::meters::{Load, Meters};
+pub(crate) use self::table::Caches;
 use self::table::{Entered, Landing, Source, Table};
-use self::tier::{Rule, Tier};
+use self::tier::{Local, Rule};
 pub use self::versioned::{Versioned, VersionedCached};
 use crate::client::Client;
 use crate::error::{Error, Failure};
@@ -242,13 +243,13 @@ impl CachedBuilder {
         keys::check_name(&name)?;
         settings.check()?;
         client.inner().health.add(format!("cached:{name}").into(), settings.away);
-        let tier = (!settings.local_ttl.is_zero()).then(|| Tier::new(settings.local_ttl, settings.local_size));
-        let (meters, table) = (Meters::new(&name), Table::new(tier));
+        let (meters, table) = (Meters::new(&name), client.inner().caches.table(kind, &name));
         Ok(Cached(Arc::new(Core { client, kind, name, settings, table, meters })))
     }
 }
 
-/// Values that are loaded once. Cheap to clone; clones share their flights and their local tier.
+/// Values that are loaded once. Cheap to clone; all of one client that have one name share their
+/// flights and their local tier: give them the same settings.
 #[derive(Debug, Clone)]
 pub struct Cached(Arc<Core>);
 
@@ -264,6 +265,10 @@ pub(crate) struct Core {
 }
 
 impl Core {
+    fn local(&self) -> Local {
+        Local { ttl: self.settings.local_ttl, size: self.settings.local_size }
+    }
+
     fn server_key(&self, key: &str) -> String {
         keys::under(self.kind, &self.name, key)
     }
@@ -334,7 +339,7 @@ impl Cached {
             if core.client.patience().is_cancelled() {
                 return Err(Error::ShuttingDown.into());
             }
-            let (began_it, mut flight) = match core.table.enter(key, rule, core.client.clock().now()) {
+            let (began_it, mut flight) = match core.table.enter(key, rule, core.local(), core.client.clock().now()) {
                 Entered::Kept(landing) => return self.landed(key, landing, slot).await,
                 Entered::Join(flight) => (Began::Another, flight),
                 Entered::First(seat, landing) => {

@@ -1,4 +1,5 @@
-//! What this process knows of its keys: the flights under way, and the small tier, behind one lock.
+//! What this process knows of the keys of one name: the flights under way, and the small tier, behind one lock. All handles of a
+//! client that have one name share it.
 //!
 //! A flight can be joined as long as it is in the table. It leaves the table **before** its result is published (or its
 //! landing told): whoever joined began before the server checked that nothing was invalidated meanwhile. Whoever comes
@@ -6,7 +7,7 @@
 
 use std::any::Any;
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -14,7 +15,7 @@ use parking_lot::Mutex;
 use smallvec::SmallVec;
 use tokio::sync::watch;
 
-use super::tier::{Rule, Tier};
+use super::tier::{Local, Rule, Tier};
 use crate::clock::Moment;
 use crate::error::Error;
 
@@ -64,14 +65,31 @@ struct Joinable {
 }
 
 #[derive(Debug)]
-pub(super) struct Table(Mutex<Held>);
+pub(crate) struct Table(Mutex<Held>);
 
 #[derive(Debug)]
 struct Held {
     flights: HashMap<Arc<str>, SmallVec<[Joinable; 1]>>,
-    tier: Option<Tier>,
+    tier: Tier,
     last_number: u64,
     invalidations: u64,
+}
+
+/// The tables of a client, by kind and name, for as long as somebody has a handle.
+#[derive(Debug, Default)]
+pub(crate) struct Caches(Mutex<HashMap<(&'static str, String), Weak<Table>>>);
+
+impl Caches {
+    pub fn table(&self, kind: &'static str, name: &str) -> Arc<Table> {
+        let mut tables = self.0.lock();
+        if let Some(table) = tables.get(&(kind, name.to_owned())).and_then(Weak::upgrade) {
+            return table;
+        }
+        tables.retain(|_, table| table.strong_count() > 0);
+        let table = Table::new();
+        tables.insert((kind, name.to_owned()), Arc::downgrade(&table));
+        table
+    }
 }
 
 pub(super) enum Entered {
@@ -81,14 +99,14 @@ pub(super) enum Entered {
 }
 
 impl Table {
-    pub fn new(tier: Option<Tier>) -> Arc<Self> {
-        let held = Held { flights: HashMap::new(), tier, last_number: 0, invalidations: 0 };
+    fn new() -> Arc<Self> {
+        let held = Held { flights: HashMap::new(), tier: Tier::default(), last_number: 0, invalidations: 0 };
         Arc::new(Self(Mutex::new(held)))
     }
 
-    pub fn enter(self: &Arc<Self>, key: &str, rule: Rule, now: Moment) -> Entered {
+    pub(super) fn enter(self: &Arc<Self>, key: &str, rule: Rule, local: Local, now: Moment) -> Entered {
         let mut held = self.0.lock();
-        if let Some(entry) = held.tier.as_ref().and_then(|tier| tier.get(key, rule, now)) {
+        if let Some(entry) = held.tier.get(key, rule, local, now) {
             return Entered::Kept(match &entry.content {
                 Some(bytes) => {
                     let (bytes, age) = (bytes.clone(), Some(entry.age(now)));
@@ -106,7 +124,7 @@ impl Table {
         let (sender, landing) = watch::channel(None);
         let key: Arc<str> = key.into();
         held.flights.entry(Arc::clone(&key)).or_default().push(Joinable { rule, number, landing: landing.clone() });
-        let seat = Seat { table: Arc::clone(self), key, rule, number, invalidations, sender };
+        let seat = Seat { table: Arc::clone(self), key, rule, local, number, invalidations, sender };
         Entered::First(seat, landing)
     }
 
@@ -115,9 +133,7 @@ impl Table {
         let mut held = self.0.lock();
         held.invalidations += 1;
         held.flights.remove(key);
-        if let Some(tier) = &mut held.tier {
-            tier.forget(key);
-        }
+        held.tier.forget(key);
     }
 }
 
@@ -127,6 +143,7 @@ pub(super) struct Seat {
     table: Arc<Table>,
     pub key: Arc<str>,
     pub rule: Rule,
+    local: Local,
     number: u64,
     /// How many invalidations there had been when it began.
     invalidations: u64,
@@ -157,10 +174,8 @@ impl Seat {
     /// Keeps a fresh value in the small tier, unless something was invalidated since the flight began.
     pub fn keep(&self, content: Option<&Bytes>, age: Duration, fresh: Duration, now: Moment) {
         let mut held = self.table.0.lock();
-        if held.invalidations == self.invalidations
-            && let Some(tier) = &mut held.tier
-        {
-            tier.keep(&self.key, self.rule, content.cloned(), age, fresh, now);
+        if held.invalidations == self.invalidations {
+            held.tier.keep(&self.key, self.rule, self.local, content.cloned(), age, fresh, now);
         }
     }
 }

@@ -12,10 +12,15 @@ use bytes::Bytes;
 use super::versioned::version_of;
 use crate::clock::Moment;
 
-#[derive(Debug)]
+/// What one handle wants of the tier, which it shares with others: nothing if its ttl is zero.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Local {
+    pub ttl: Duration,
+    pub size: usize,
+}
+
+#[derive(Debug, Default)]
 pub(super) struct Tier {
-    ttl: Duration,
-    size: usize,
     entries: HashMap<Arc<str>, Entry>,
     /// Who came when; what was replaced meanwhile is recognised by its number.
     order: VecDeque<(Arc<str>, u64)>,
@@ -56,12 +61,10 @@ impl Rule {
 }
 
 impl Tier {
-    pub fn new(ttl: Duration, size: usize) -> Self {
-        Self { ttl, size, entries: HashMap::new(), order: VecDeque::new(), last_number: 0 }
-    }
-
-    pub fn get(&self, key: &str, rule: Rule, now: Moment) -> Option<&Entry> {
-        let entry = self.entries.get(key).filter(|entry| entry.until > now)?;
+    pub fn get(&self, key: &str, rule: Rule, local: Local, now: Moment) -> Option<&Entry> {
+        // Also for who wants to know sooner than the one that kept it.
+        let is_recent = |entry: &&Entry| entry.until > now && now.saturating_sub(entry.seen_at) < local.ttl;
+        let entry = self.entries.get(key).filter(is_recent)?;
         let will_do = match (&entry.content, rule) {
             (Some(bytes), _) => rule.takes(bytes),
             // That there is nothing has no version.
@@ -72,16 +75,18 @@ impl Tier {
     }
 
     /// `fresh`: how long the server would still call it fresh.
+    #[allow(clippy::too_many_arguments)]
     pub fn keep(
         &mut self,
         key: &Arc<str>,
         rule: Rule,
+        local: Local,
         content: Option<Bytes>,
         age: Duration,
         fresh: Duration,
         now: Moment,
     ) {
-        let ttl = self.ttl.min(fresh);
+        let ttl = local.ttl.min(fresh);
         if ttl.is_zero() {
             return;
         }
@@ -97,14 +102,14 @@ impl Tier {
         let entry = Entry { content, age, seen_at: now, until: now.saturating_add(ttl), number };
         self.entries.insert(Arc::clone(key), entry);
         self.order.push_back((Arc::clone(key), number));
-        while self.entries.len() > self.size
+        while self.entries.len() > local.size
             && let Some((oldest, number)) = self.order.pop_front()
         {
             if self.entries.get(&oldest).is_some_and(|entry| entry.number == number) {
                 self.entries.remove(&oldest);
             }
         }
-        if self.order.len() > 2 * self.size + 16 {
+        if self.order.len() > 2 * local.size + 16 {
             let entries = &self.entries;
             self.order.retain(|(key, number)| entries.get(key).is_some_and(|entry| entry.number == *number));
         }
@@ -135,7 +140,7 @@ mod tests {
             puts in prop::collection::vec((0_u8..40, 0_u64..4, 0_u64..5, any::<bool>()), 1..400),
             size in 1_usize..12,
         ) {
-            let mut tier = Tier::new(3 * SECOND, size);
+            let (mut tier, local) = (Tier::default(), Local { ttl: 3 * SECOND, size });
             let mut model = HashMap::new();
             let mut now = 100 * SECOND;
             for (key, fresh_secs, step, forgets) in puts {
@@ -147,7 +152,7 @@ mod tests {
                 } else {
                     let fresh = SECOND * fresh_secs as u32;
                     let bytes = Bytes::from(now.as_millis().to_string());
-                    tier.keep(&key, Rule::Plain, Some(bytes.clone()), Duration::ZERO, fresh, now);
+                    tier.keep(&key, Rule::Plain, local, Some(bytes.clone()), Duration::ZERO, fresh, now);
                     if !fresh.is_zero() {
                         model.insert(Arc::clone(&key), (bytes, now + fresh.min(3 * SECOND)));
                     }
@@ -155,7 +160,7 @@ mod tests {
                 let (entries, order) = tier.len();
                 prop_assert!(entries <= size && order <= 2 * size + 17);
                 for key in model.keys() {
-                    if let Some(entry) = tier.get(key, Rule::Plain, now) {
+                    if let Some(entry) = tier.get(key, Rule::Plain, local, now) {
                         let (bytes, until) = &model[key];
                         prop_assert!(*until > now);
                         prop_assert_eq!(entry.content.as_ref(), Some(bytes));
@@ -167,14 +172,14 @@ mod tests {
 
     #[test]
     fn an_older_version_replaces_a_newer_one_only_when_that_is_over() {
-        let mut tier = Tier::new(3 * SECOND, 8);
+        let (mut tier, local) = (Tier::default(), Local { ttl: 3 * SECOND, size: 8 });
         let (key, rule): (Arc<str>, _) = ("a".into(), Rule::AtLeast(0));
-        tier.keep(&key, rule, Some(written(7, b"new")), Duration::ZERO, SECOND, SECOND);
-        tier.keep(&key, rule, Some(written(6, b"old")), Duration::ZERO, SECOND, SECOND);
-        assert!(tier.get("a", Rule::AtLeast(7), SECOND).is_some());
-        assert!(tier.get("a", Rule::AtLeast(8), SECOND).is_none());
-        tier.keep(&key, rule, Some(written(6, b"old")), Duration::ZERO, SECOND, 2 * SECOND);
-        assert!(tier.get("a", Rule::AtLeast(7), 2 * SECOND).is_none());
-        assert!(tier.get("a", Rule::AtLeast(6), 2 * SECOND).is_some());
+        tier.keep(&key, rule, local, Some(written(7, b"new")), Duration::ZERO, SECOND, SECOND);
+        tier.keep(&key, rule, local, Some(written(6, b"old")), Duration::ZERO, SECOND, SECOND);
+        assert!(tier.get("a", Rule::AtLeast(7), local, SECOND).is_some());
+        assert!(tier.get("a", Rule::AtLeast(8), local, SECOND).is_none());
+        tier.keep(&key, rule, local, Some(written(6, b"old")), Duration::ZERO, SECOND, 2 * SECOND);
+        assert!(tier.get("a", Rule::AtLeast(7), local, 2 * SECOND).is_none());
+        assert!(tier.get("a", Rule::AtLeast(6), local, 2 * SECOND).is_some());
     }
 }

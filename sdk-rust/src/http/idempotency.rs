@@ -37,10 +37,29 @@ impl IdempotencyKey {
         header.map(Self::parse).transpose()
     }
 
+    /// Of all the `Idempotency-Key` headers that a request has. More than one is refused: which of them would it be?
+    ///
+    /// ```
+    /// # use resil::http::IdempotencyKey;
+    /// assert_eq!(IdempotencyKey::only([&b"k1"[..]])?.unwrap().as_str(), "k1");
+    /// assert!(IdempotencyKey::only([]).unwrap().is_none());
+    /// assert!(IdempotencyKey::only([&b"k1"[..], b"k1"]).is_err());
+    /// # Ok::<(), resil::Error>(())
+    /// ```
+    pub fn only<'a>(headers: impl IntoIterator<Item = &'a [u8]>) -> Result<Option<Self>, Error> {
+        let mut headers = headers.into_iter();
+        match (headers.next(), headers.next()) {
+            (header, None) => Self::optional(header),
+            (_, Some(_)) => Err(refused("was sent more than once")),
+        }
+    }
+
     fn parse(header: &[u8]) -> Result<Self, Error> {
         let header = header.trim_ascii();
         let key = match header.strip_prefix(b"\"") {
             Some(rest) => unquoted(rest)?,
+            // Many libraries join headers of one name with commas, and two keys would look like one.
+            None if header.contains(&b',') => return Err(refused("has a comma: send one key, or quote it")),
             None => header.to_vec(),
         };
         if key.is_empty() {
@@ -56,21 +75,28 @@ impl IdempotencyKey {
         String::from_utf8(key).map(Self).map_err(|_| refused("must consist of printable ASCII characters"))
     }
 
+    /// What the client sent. It is not a key to work under where there are tenants: `ann:k1` is what [`scoped`](Self::scoped) makes of
+    /// the key `k1` of ann.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The key as one of `tenant`: whoever may not see the answers of another must not be able to name his keys. No two
-    /// tenants share one, whatever they are called.
+    /// The key in the scope of `tenant`: whoever may not see the answers of another must not be able to name their keys. No two
+    /// tenants share one, whatever they are called, and requests of no tenant have a scope of their own, which no tenant and no
+    /// key can name. All three languages keep answers under these keys.
     ///
     /// ```
     /// # use resil::http::IdempotencyKey;
     /// let key = IdempotencyKey::required(Some(b"b:1"))?;
-    /// assert_eq!(key.of_tenant("ann"), "ann:b:1");
-    /// assert_eq!(key.of_tenant("ann:b"), "ann%3Ab:b:1");
+    /// assert_eq!(key.scoped(Some("ann")), "ann:b:1");
+    /// assert_eq!(key.scoped(Some("ann:b")), "ann%3Ab:b:1");
+    /// assert_eq!(key.scoped(Some("")), ":b:1");
+    /// assert_eq!(key.scoped(None), "%:b:1");
     /// # Ok::<(), resil::Error>(())
     /// ```
-    pub fn of_tenant(&self, tenant: &str) -> String {
+    pub fn scoped(&self, tenant: Option<&str>) -> String {
+        // Escaped, no tenant is a lone percent sign.
+        let Some(tenant) = tenant else { return format!("%:{}", self.0) };
         let mut key = String::with_capacity(tenant.len() + 1 + self.0.len());
         for character in tenant.chars() {
             match character {
@@ -84,6 +110,11 @@ impl IdempotencyKey {
         key.push(':');
         key.push_str(&self.0);
         key
+    }
+
+    /// [`scoped`](Self::scoped) for who has a tenant.
+    pub fn of_tenant(&self, tenant: &str) -> String {
+        self.scoped(Some(tenant))
     }
 }
 

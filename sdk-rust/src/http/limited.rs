@@ -3,8 +3,7 @@
 //! This is what a middleware needs, whatever its HTTP library and language: check, ask [`Limited::of`], add the headers, and
 //! answer with the refusal if there is one.
 
-use std::time::Duration;
-
+use super::rate_limit::{all_policies, tier_names};
 use super::{Header, Problem, RateLimit, Reset};
 use crate::error::Error;
 use crate::limiter::Verdict;
@@ -47,8 +46,9 @@ pub struct Limited {
 }
 
 impl Limited {
-    /// `policy` is what clients know the limit as. `quota` is its rate, [`Limiter::quota`](crate::limiter::Limiter::quota);
-    /// without it what can be had at once is told.
+    /// `policy` is what clients know the limit as. A limit with several tiers is several policies to clients, each with its period behind its
+    /// name: `RateLimit-Policy` names them all (`"api-1s";q=10;w=1, "api-1h";q=1000;w=3600`), and everything else is about the one that
+    /// binds.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -58,7 +58,7 @@ impl Limited {
     /// let client = resil::connect("memory://").await?;
     /// let limiter = client.limiter("free", Limit::per_minute(1))?;
     /// let ask = async || -> Result<_, resil::Error> {
-    ///     Ok(Limited::of("free", Some(limiter.quota()), &limiter.check("ann").await?, Shown::All, Reset::After))
+    ///     Ok(Limited::of("free", &limiter.check("ann").await?, Shown::All, Reset::After))
     /// };
     /// let first = ask().await?;
     /// assert!(first.refusal.is_none());
@@ -68,22 +68,24 @@ impl Limited {
     /// assert!(second.headers.contains(&("retry-after", "60".to_string())));
     /// # Ok::<(), resil::Error>(()) }).unwrap();
     /// ```
-    pub fn of(policy: &str, quota: Option<(u32, Duration)>, verdict: &Verdict, shown: Shown, reset: Reset) -> Self {
-        let plain = RateLimit::of(policy, verdict);
-        let told = match quota {
-            Some((limit, period)) => RateLimit { limit: limit.into(), window: Some(period), ..plain },
-            None => plain,
+    pub fn of(policy: &str, verdict: &Verdict, shown: Shown, reset: Reset) -> Self {
+        let names = tier_names(policy, verdict);
+        let binding = names.get(verdict.binding).map_or(policy, String::as_str);
+        let told = RateLimit::of(binding, verdict);
+        let ietf = || {
+            let [_, state] = told.ietf();
+            [("ratelimit-policy", all_policies(&names, verdict)), state]
         };
         let mut headers = match shown {
-            Shown::All => told.ietf().into_iter().chain(told.legacy(reset)).collect(),
-            Shown::Ietf => told.ietf().to_vec(),
+            Shown::All => ietf().into_iter().chain(told.legacy(reset)).collect(),
+            Shown::Ietf => ietf().to_vec(),
             Shown::Legacy => told.legacy(reset).to_vec(),
             Shown::Nothing => Vec::new(),
         };
         headers.extend(told.retry_after());
         let refusal = (!verdict.is_granted()).then(|| {
             let error = Error::RateLimitExceeded { name: policy.into(), retry_after: verdict.retry_after };
-            Problem::of(&error).violated_policies(&[policy])
+            Problem::of(&error).violated_policies(&[binding])
         });
         Self { headers, refusal }
     }

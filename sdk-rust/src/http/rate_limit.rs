@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::{Header, retry_after_seconds};
 use crate::limiter::Verdict;
+use crate::policy::span_text;
 
 /// The largest integer of a structured field.
 const INTEGER_MAX: u64 = 999_999_999_999_999;
@@ -37,7 +38,7 @@ const INTEGER_MAX: u64 = 999_999_999_999_999;
 pub struct RateLimit<'a> {
     /// What the limit is called, to clients.
     pub policy: &'a str,
-    /// How many requests the limit allows in a window.
+    /// How many requests the limit allows in a window. What is left of it is never more.
     pub limit: u64,
     /// The window, if the limit has one.
     pub window: Option<Duration>,
@@ -59,8 +60,10 @@ pub enum Reset {
 }
 
 impl<'a> RateLimit<'a> {
-    /// What `verdict` says about the limit that clients know as `policy`. Its quota is what can be had at once; to tell
-    /// the rate instead, say `RateLimit { limit, window, ..RateLimit::of(policy, &verdict) }`.
+    /// What `verdict` says about the limit that clients know as `policy`; of several tiers, about the one that binds.
+    ///
+    /// Its quota is what can be had at once (the burst), in the time in which that fills again: ten a second with a burst of 20 is
+    /// `q=20;w=2`. Without a burst that is the limit and its period.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -78,26 +81,31 @@ impl<'a> RateLimit<'a> {
         Self {
             policy,
             limit: verdict.capacity.into(),
-            window: None,
+            window: Some(verdict.window()),
             remaining: verdict.remaining.into(),
             retry_after: verdict.retry_after.filter(|_| !verdict.is_granted()),
             reset_after: verdict.reset_after,
         }
     }
 
-    /// `RateLimit-Policy` and `RateLimit`.
-    pub fn ietf(&self) -> [Header; 2] {
-        let name = quoted(self.policy);
-        let mut policy = format!("{name};q={}", self.limit.min(INTEGER_MAX));
+    /// The value of `RateLimit-Policy`.
+    fn policy(&self) -> String {
+        let mut policy = format!("{};q={}", quoted(self.policy), self.limit.min(INTEGER_MAX));
         // The window has whole seconds, and is not said if it would not be true.
         if let Some(window) = self.window.filter(|window| window.subsec_nanos() == 0 && !window.is_zero()) {
             policy.push_str(&format!(";w={}", window.as_secs().min(INTEGER_MAX)));
         }
+        policy
+    }
+
+    /// `RateLimit-Policy` and `RateLimit`.
+    pub fn ietf(&self) -> [Header; 2] {
+        let name = quoted(self.policy);
         // Retry-After must not be earlier than the end of the window in which no more than `r` can be used.
         let effective_window = self.retry_after.unwrap_or(self.reset_after);
         let seconds = retry_after_seconds(effective_window).min(INTEGER_MAX);
         let state = format!("{name};r={};t={seconds}", self.remaining.min(INTEGER_MAX));
-        [("ratelimit-policy", policy), ("ratelimit", state)]
+        [("ratelimit-policy", self.policy()), ("ratelimit", state)]
     }
 
     /// `X-RateLimit-Limit`, `X-RateLimit-Remaining` and `X-RateLimit-Reset`.
@@ -124,6 +132,24 @@ impl<'a> RateLimit<'a> {
     pub fn headers(&self, reset: Reset) -> Vec<Header> {
         self.ietf().into_iter().chain(self.legacy(reset)).chain(self.retry_after()).collect()
     }
+}
+
+/// What clients know each tier of `verdict` as: `policy` itself if it has one, else `policy` and the tier's period (`api-1m`).
+pub(super) fn tier_names(policy: &str, verdict: &Verdict) -> Vec<String> {
+    match &verdict.tiers[..] {
+        [] => vec![policy.to_owned()],
+        tiers => tiers.iter().map(|tier| format!("{policy}-{}", span_text::shown(tier.period))).collect(),
+    }
+}
+
+/// The value of `RateLimit-Policy` with every tier, which stays the same from answer to answer.
+pub(super) fn all_policies(names: &[String], verdict: &Verdict) -> String {
+    let tiers = verdict.each_tier();
+    let each = names.iter().zip(&tiers).map(|(name, tier)| {
+        let (limit, window) = (tier.capacity.into(), Some(tier.window()));
+        RateLimit { policy: name, limit, window, ..RateLimit::of(name, verdict) }.policy()
+    });
+    each.collect::<Vec<_>>().join(", ")
 }
 
 /// A string of a structured field: printable ASCII; everything else is percent-encoded.

@@ -32,10 +32,11 @@ const NOT_KEPT: [&str; 14] = [
     "x-ratelimit-reset",
 ];
 
-/// Whether an answer with this status is the end of the matter, to be repeated to every duplicate. What may be otherwise the
-/// next time is not: failures of the server (5xx), and 408, 425 and 429, after which a client is expected to ask again.
+/// Whether an answer with this status is kept by default, to be repeated to every duplicate. What may be otherwise the next time is
+/// not: failures of the server (5xx), 401 and 403, which a login or a grant changes, and 408, 425 and 429, after which a client is
+/// expected to ask again.
 pub fn is_final(status: u16) -> bool {
-    !matches!(status, 408 | 425 | 429 | 500..)
+    !matches!(status, 401 | 403 | 408 | 425 | 429 | 500..)
 }
 
 /// An answer as it is kept.
@@ -95,6 +96,11 @@ impl RecordedAnswer {
         bytes.into()
     }
 
+    /// The same, if it has at most `bytes_max` bytes: status and headers count like the body.
+    pub fn to_bytes_within(&self, bytes_max: usize) -> Option<Bytes> {
+        Some(self.to_bytes()).filter(|bytes| bytes.len() <= bytes_max)
+    }
+
     /// `None` for what was not written by [`to_bytes`](Self::to_bytes).
     pub fn read(bytes: &[u8]) -> Option<Self> {
         // JSON escapes line ends: the first one is ours.
@@ -129,6 +135,15 @@ mod tests {
     }
 
     #[test]
+    fn the_head_of_an_answer_counts_towards_its_size() {
+        let answer = RecordedAnswer::new(200, [(&b"x"[..], &[b'v'; 100][..])], "body");
+        let whole = answer.to_bytes().len();
+        assert!(whole > 104);
+        assert_eq!(answer.to_bytes_within(whole).map(|bytes| bytes.len()), Some(whole));
+        assert_eq!(answer.to_bytes_within(whole - 1), None);
+    }
+
+    #[test]
     fn what_is_no_answer_is_not_read_as_one() {
         for bytes in [
             &b""[..],
@@ -145,6 +160,6 @@ mod tests {
     #[test]
     fn what_may_be_otherwise_next_time_is_not_final() {
         assert!([200, 201, 303, 400, 404, 409, 422].into_iter().all(is_final));
-        assert!(![408, 425, 429, 500, 502, 503, 599].into_iter().any(is_final));
+        assert!(![401, 403, 408, 425, 429, 500, 502, 503, 599].into_iter().any(is_final));
     }
 }

@@ -20,7 +20,6 @@ use resil_wire::answer::{Answer, Begun, Committed, Renewed};
 use resil_wire::command::Command;
 use resil_wire::holding::Bind;
 use resil_wire::idempotency::{BeginCall, CommitCall, RenewCall, TokenCall};
-use tokio::runtime::Handle;
 
 use super::token::{from_ms, odd, span};
 use super::{OnCancel, Settings};
@@ -77,6 +76,7 @@ impl<'a> Attempt<'a> {
     pub async fn begin(&mut self, fingerprint: &[u8], deadline: Moment) -> Result<(Begun, Moment), Error> {
         let (client, clock) = (self.client, self.client.clock());
         let mut repeats = 0;
+        self.stage = Stage::Asking;
         loop {
             let mut sent = clock.now();
             let mut answer = client.backend().call(&self.begin_command(fingerprint, Duration::ZERO)).await;
@@ -179,8 +179,8 @@ impl Drop for Attempt<'_> {
             Stage::Committing(ending) => Some(ending.clone()),
             Stage::Asking | Stage::Running | Stage::Aborting => None,
         };
-        // Outside of a runtime nothing can be sent, and the lease lapses.
-        let Ok(runtime) = Handle::try_current() else { return };
+        // Where nothing runs nothing can be sent, and the lease lapses.
+        let Some(runtime) = self.client.background() else { return };
         let (client, key, token) = (self.client.clone(), self.key.to_owned(), std::mem::take(&mut self.token));
         let keep = self.settings.keep;
         let may_come_late = self.has_waited && matches!(stage, Stage::Asking);

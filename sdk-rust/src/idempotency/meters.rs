@@ -81,6 +81,8 @@ impl Tally<'_> {
             Err(Failure::Resil(Error::IdempotencyBusy { .. })) => Ended::Busy,
             Err(Failure::Resil(Error::IdempotencyMismatch { .. })) => Ended::Mismatch,
             Err(Failure::Resil(Error::IdempotencyHeld { .. })) => Ended::Held,
+            Err(Failure::Resil(Error::ResultUnrecorded { .. })) if ran => Ended::Unrecorded,
+            Err(Failure::Resil(Error::ResultUnrecorded { .. })) => Ended::Replayed,
             Err(Failure::Resil(Error::LockLost { .. })) => Ended::Lost,
             Err(Failure::Resil(Error::BackendUnavailable(_))) => Ended::Unavailable,
             Err(_) => Ended::Error,

@@ -46,8 +46,9 @@
 mod attempt;
 mod meters;
 mod outcome;
+mod recorded_error;
 mod running;
-mod sharing;
+pub(crate) mod sharing;
 #[cfg(test)]
 mod tests;
 pub(crate) mod token;
@@ -66,8 +67,8 @@ use serde::{Deserialize, Serialize};
 
 use self::meters::Meters;
 pub use self::outcome::{Known, Outcome, Remember, Run};
+pub use self::recorded_error::RecordedError;
 use self::running::Codec;
-use self::sharing::Sharing;
 use self::token::{fresh_token, from_ms, odd, span};
 use crate::backend::Backend;
 use crate::client::Client;
@@ -224,8 +225,8 @@ impl IdempotentBuilder {
             return Err(Error::invalid("replicas", "must be 0 in memory: there are none"));
         }
         client.inner().health.add(format!("idempotent:{name}").into(), settings.away);
-        let (sharing, meters) = (Sharing::default(), Meters::new(&name));
-        Ok(Idempotent(Arc::new(Inner { client, name, settings, sharing, meters })))
+        let meters = Meters::new(&name);
+        Ok(Idempotent(Arc::new(Inner { client, name, settings, meters })))
     }
 }
 
@@ -236,7 +237,7 @@ pub(crate) fn within(field: &str, given: Duration, least: Duration, most: Durati
     Err(Error::invalid(field, format!("must be from {least:?} to {most:?}, got {given:?}")))
 }
 
-/// Work that is done once. Cheap to clone; clones share their waits.
+/// Work that is done once. Cheap to clone; all of one client that have one name share their waits.
 #[derive(Debug, Clone)]
 pub struct Idempotent(Arc<Inner>);
 
@@ -245,7 +246,6 @@ struct Inner {
     client: Client,
     name: String,
     settings: Settings,
-    sharing: Sharing,
     meters: Meters,
 }
 
@@ -287,7 +287,8 @@ impl Idempotent {
         self.0.run(key, fingerprint, codec, into_bytes(work)).await
     }
 
-    /// As [`run`](Self::run), with results kept as JSON.
+    /// As [`run`](Self::run), with results kept as JSON. A result that cannot be written as JSON, or not be read again from it (NaN), is
+    /// `RESULT_UNRECORDED`, for the caller and for every duplicate: the work is done, and is not done again.
     pub async fn run_json<F, Fut, T, E>(&self, key: &str, fingerprint: &[u8], work: F) -> Result<Outcome<T>, Failure<E>>
     where
         F: FnOnce(Run) -> Fut,
@@ -295,7 +296,7 @@ impl Idempotent {
         T: Serialize + DeserializeOwned,
     {
         let _pass = self.0.client.inner().gate.enter()?;
-        self.run_json_inside(key, fingerprint, work).await
+        self.run_json_inside(key, fingerprint, None, work).await
     }
 
     /// For a call that came in at the gate already.
@@ -303,6 +304,7 @@ impl Idempotent {
         &self,
         key: &str,
         fingerprint: &[u8],
+        remember: Option<&Remember<E>>,
         work: F,
     ) -> Result<Outcome<T>, Failure<E>>
     where
@@ -310,7 +312,24 @@ impl Idempotent {
         Fut: Future<Output = Result<T, E>>,
         T: Serialize + DeserializeOwned,
     {
-        self.0.run(key, fingerprint, Codec::json(None), work).await
+        self.0.run(key, fingerprint, Codec::json(remember), work).await
+    }
+
+    /// As [`run_remembering`](Self::run_remembering), for a call that came in at the gate already.
+    pub(crate) async fn run_inside<F, Fut, R, E>(
+        &self,
+        key: &str,
+        fingerprint: &[u8],
+        remember: &Remember<E>,
+        work: F,
+    ) -> Result<Outcome<Bytes>, Failure<E>>
+    where
+        F: FnOnce(Run) -> Fut,
+        Fut: Future<Output = Result<R, E>>,
+        R: Into<Bytes>,
+    {
+        let codec = Codec { remember: Some(remember), ..Codec::BYTES };
+        self.0.run(key, fingerprint, codec, into_bytes(work)).await
     }
 
     pub(crate) fn client(&self) -> &Client {

@@ -9,6 +9,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 
+use super::recorded_error::RecordedError;
+use crate::error::Failure;
+
 /// What the function is told about its run.
 #[derive(Debug, Clone)]
 pub struct Run {
@@ -44,8 +47,8 @@ impl Run {
 /// How the work came out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome<T> {
-    /// The result. `None` only for a duplicate of work whose result was too large for the server to keep (or, of
-    /// [`run_json`](super::Idempotent::run_json), could not be written as JSON): the work is done, and must not be done again.
+    /// The result. `None` only for a duplicate of work whose result was too large for the server to keep: the work is done, and must
+    /// not be done again.
     pub value: Option<T>,
     /// Whether it was done before, by somebody else, and this is what came of it.
     pub replayed: bool,
@@ -86,8 +89,31 @@ impl<E> Remember<E> {
     }
 }
 
+impl<E: 'static> Remember<E> {
+    /// Final errors are kept in the form that all languages share: see [`RecordedError`]. `write` gives `None` for an error that is
+    /// not final.
+    pub fn recorded(
+        write: impl Fn(&E) -> Option<RecordedError> + Send + Sync + 'static,
+        read: impl Fn(RecordedError) -> E + Send + Sync + 'static,
+    ) -> Self {
+        Self::with(
+            move |error| write(error).map(|recorded| recorded.to_bytes()),
+            move |bytes| RecordedError::read(bytes).map(&read),
+        )
+    }
+
+    /// The same for the error of a whole policy: the call's own error decides, also if it is the last of several attempts.
+    pub(crate) fn of_failure(&self) -> Remember<Failure<E>> {
+        let (write, read) = (Arc::clone(&self.write), Arc::clone(&self.read));
+        Remember::with(
+            move |failure: &Failure<E>| failure.inner().and_then(|error| write(error)),
+            move |bytes| read(bytes).map(Failure::Inner),
+        )
+    }
+}
+
 impl<E: Serialize + DeserializeOwned> Remember<E> {
-    /// Final errors are kept as JSON.
+    /// Final errors are kept as their own JSON, for programs that share the type.
     pub fn json(is_final: impl Fn(&E) -> bool + Send + Sync + 'static) -> Self {
         let write = move |error: &E| is_final(error).then(|| serde_json::to_vec(error).ok()).flatten().map(Bytes::from);
         Self::with(write, |bytes| serde_json::from_slice(bytes).ok())

@@ -13,39 +13,48 @@ use tokio_util::sync::CancellationToken;
 
 use super::attempt::{Attempt, Ending};
 use super::outcome::{Outcome, Remember, Run};
+use super::recorded_error::RecordedError;
 use super::sharing::{Entered, Seat, Settled, Waited};
-use super::token::{Kind, Tenure, from_ms, hold, trusted_until};
+use super::token::from_ms;
 use super::{Inner, OnLost};
 use crate::clock::Moment;
 use crate::error::{Error, Failure, Leased};
 use crate::health::Away;
+use crate::holding::trusted_until;
+use crate::leases::{Kind, Lease};
 
 /// Requests up to this long are sent as they are; longer ones as a hash.
 const FINGERPRINT_BYTES_MAX: usize = 64;
 
+/// How often an answer may be read too late before the work is given up as lost.
+const LATE_ANSWERS_MAX: u32 = 3;
+
 /// How results and errors are written and read.
 pub(super) struct Codec<'a, T, E> {
-    /// `None` if it cannot be written.
-    pub write: fn(&T) -> Option<Bytes>,
-    /// `Ok(None)`: there is none.
-    pub read: fn(Bytes) -> Result<Option<T>, Error>,
+    /// Fails, and says why, if it cannot be written so that it can be read again.
+    pub write: fn(&T) -> Result<Bytes, String>,
+    pub read: fn(Bytes) -> Result<T, Error>,
     pub remember: Option<&'a Remember<E>>,
 }
 
 impl<E> Codec<'_, Bytes, E> {
-    pub const BYTES: Self = Self { write: |bytes| Some(bytes.clone()), read: |bytes| Ok(Some(bytes)), remember: None };
+    pub const BYTES: Self = Self { write: |bytes| Ok(bytes.clone()), read: Ok, remember: None };
 }
 
 impl<'a, T: Serialize + DeserializeOwned, E> Codec<'a, T, E> {
     pub fn json(remember: Option<&'a Remember<E>>) -> Self {
         Self {
-            write: |value| serde_json::to_vec(value).ok().map(Bytes::from),
-            // No JSON is empty: it stands for a result that could not be written.
-            read: |bytes| match &*bytes {
-                [] => Ok(None),
-                json => serde_json::from_slice(json)
-                    .map(Some)
-                    .map_err(|error| Error::Internal(format!("the recorded result is not what was expected: {error}"))),
+            write: |value| {
+                let json =
+                    serde_json::to_vec(value).map_err(|error| format!("it cannot be written as JSON: {error}"))?;
+                // NaN, for one, is written without complaint, as null.
+                serde_json::from_slice::<T>(&json)
+                    .map_err(|error| format!("its JSON cannot be read again: {error}"))?;
+                Ok(json.into())
+            },
+            read: |bytes| {
+                let odd = |error| Error::Internal(format!("the recorded result is not what was expected: {error}"));
+                serde_json::from_slice(&bytes).map_err(odd)
             },
             remember,
         }
@@ -97,7 +106,7 @@ impl Inner {
             if self.client.patience().is_cancelled() {
                 return Err(Error::ShuttingDown.into());
             }
-            match self.sharing.enter(&key, &fingerprint) {
+            match self.client.inner().runs.enter(&key, &fingerprint) {
                 Entered::First(seat) => return self.lead(&key, &fingerprint, deadline, seat, codec, work).await,
                 Entered::Duplicate(waiting) => match waiting.until(clock, deadline).await {
                     Waited::Settled(settled) => return self.replay(&key, settled, &codec),
@@ -126,14 +135,26 @@ impl Inner {
     {
         let mut attempt = Attempt::new(&self.client, &self.settings, key);
         let name = || Arc::clone(key);
-        let settled = match attempt.begin(fingerprint, deadline).await {
+        let mut begun = attempt.begin(fingerprint, deadline).await;
+        // An answer that nobody read before its lease ended, because the thread was busy elsewhere: asked again, by the same token.
+        for _ in 0..LATE_ANSWERS_MAX {
+            match &begun {
+                Ok((Begun::Run { .. }, granted_at)) if self.has_ended(*granted_at) => {
+                    begun = attempt.begin(fingerprint, deadline).await;
+                }
+                _ => break,
+            }
+        }
+        let settled = match begun {
             Ok((Begun::Run { fence, attempt: number, .. }, granted_at)) => {
                 let granted_at = match self.settings.replicas {
                     0 => granted_at,
                     replicas => attempt.confirm(replicas).await?,
                 };
-                let run = Run { fence: Some(fence), attempt: Some(number), lost: CancellationToken::new() };
-                return self.run_leased(key, run, granted_at, &mut attempt, seat, codec, work).await;
+                let token = attempt.token.clone();
+                let lease = Lease::new(Kind::Idempotency, name(), token, self.settings.lease, granted_at);
+                let run = Run { fence: Some(fence), attempt: Some(number), lost: lease.lost.clone() };
+                return self.run_leased(key, run, lease, &mut attempt, seat, codec, work).await;
             }
             Ok((Begun::Busy { remaining_ms, .. }, _)) => {
                 let retry_after = Some(from_ms(remaining_ms));
@@ -160,12 +181,17 @@ impl Inner {
         self.replay(key, settled, &codec)
     }
 
+    /// Whether a lease that was granted then has ended by now.
+    fn has_ended(&self, granted_at: Moment) -> bool {
+        self.client.clock().now() >= trusted_until(granted_at, self.settings.lease)
+    }
+
     #[allow(clippy::too_many_arguments)]
     async fn run_leased<T, E, F, Fut>(
         &self,
         key: &Arc<str>,
         run: Run,
-        granted_at: Moment,
+        lease: Lease,
         attempt: &mut Attempt<'_>,
         seat: Seat<'_>,
         codec: Codec<'_, T, E>,
@@ -175,39 +201,43 @@ impl Inner {
         F: FnOnce(Run) -> Fut,
         Fut: Future<Output = Result<T, E>>,
     {
-        let (lease, number, lost) = (self.settings.lease, run.attempt.unwrap_or_default(), run.lost.clone());
-        let until = trusted_until(granted_at, lease);
-        seat.runs_until(until);
-        let token = attempt.token.clone();
-        let tenure = Tenure { client: &self.client, kind: Kind::Idempotency, key, token: &token, lease, until };
+        let number = run.attempt.unwrap_or_default();
+        let kept = self.client.keep(lease);
+        seat.runs_under(&kept);
         let came = {
             let mut work = pin!(work(run));
             tokio::select! {
                 biased;
                 came = &mut work => came,
-                reason = hold(tenure, |until| seat.runs_until(until)) => {
-                    lost.cancel();
-                    match self.settings.on_lost {
-                        OnLost::Finish => work.await,
-                        OnLost::Cancel => {
-                            attempt.leave();
-                            return Err(Error::LockLost { what: Leased::Work, name: Arc::clone(key), reason }.into());
-                        }
+                () = kept.until_lost() => match self.settings.on_lost {
+                    OnLost::Finish => work.await,
+                    OnLost::Cancel => {
+                        attempt.leave();
+                        let reason = kept.why_lost();
+                        return Err(Error::LockLost { what: Leased::Work, name: Arc::clone(key), reason }.into());
                     }
-                }
+                },
             }
         };
+        drop(kept);
         let written = match &came {
-            // What cannot be written is recorded as done, without a result.
-            Ok(value) => Some((codec.write)(value).unwrap_or_default()),
-            Err(error) => codec.remember.and_then(|remember| remember.written(error)),
+            Ok(value) => Some((codec.write)(value)),
+            Err(error) => codec.remember.and_then(|remember| remember.written(error)).map(Ok),
         };
-        let Some(result) = written else {
-            attempt.abort().await;
-            return came.map_err(Failure::Inner).map(|value| ran(value, number, false));
+        // What cannot be recorded is done all the same: that is recorded, so that nobody does it again, and said to everybody.
+        let (result, unwritable, came) = match written {
+            None => {
+                attempt.abort().await;
+                return came.map_err(Failure::Inner).map(|value| ran(value, number, false));
+            }
+            Some(Ok(result)) => (result, false, came.map_err(Failure::Inner)),
+            Some(Err(reason)) => {
+                let record = RecordedError::unrecorded(&reason).to_bytes();
+                (record, true, Err(Error::ResultUnrecorded { name: Arc::clone(key), reason }.into()))
+            }
         };
-        let is_error = came.is_err();
-        let until = self.client.clock().now().saturating_add(lease / 3);
+        let is_error = unwritable || came.is_err();
+        let until = self.client.clock().now().saturating_add(self.settings.lease / 3);
         let recorded = match attempt.commit(Ending { result: result.clone(), is_error, until }).await {
             Ok(Committed::Committed { .. }) => true,
             Ok(Committed::Lost(reason)) => {
@@ -221,7 +251,7 @@ impl Inner {
         };
         let seen_at = self.client.clock().now();
         seat.settle(Settled::Done { is_error, result: Some(result), age: Duration::ZERO, seen_at });
-        came.map_err(Failure::Inner).map(|value| ran(value, number, recorded))
+        came.map(|value| ran(value, number, recorded))
     }
 
     /// Without a server: no fence, no record; only this process shares the result.
@@ -237,9 +267,12 @@ impl Inner {
     {
         let run = Run { fence: None, attempt: None, lost: CancellationToken::new() };
         let value = work(run).await.map_err(Failure::Inner)?;
-        let result = (codec.write)(&value);
+        let (is_error, result) = match (codec.write)(&value) {
+            Ok(result) => (false, result),
+            Err(reason) => (true, RecordedError::unrecorded(&reason).to_bytes()),
+        };
         let seen_at = self.client.clock().now();
-        seat.settle(Settled::Done { is_error: false, result, age: Duration::ZERO, seen_at });
+        seat.settle(Settled::Done { is_error, result: Some(result), age: Duration::ZERO, seen_at });
         Ok(ran(value, 0, false))
     }
 
@@ -258,6 +291,9 @@ impl Inner {
             Settled::Held { attempt } => return Err(Error::IdempotencyHeld { name: name(), attempt }.into()),
         };
         if is_error {
+            if let Some(reason) = result.as_ref().and_then(|bytes| RecordedError::read(bytes)?.why_unrecorded()) {
+                return Err(Error::ResultUnrecorded { name: name(), reason }.into());
+            }
             let read = |bytes: Bytes| codec.remember.and_then(|remember| remember.read(&bytes));
             return Err(match result.and_then(read) {
                 Some(error) => Failure::Inner(error),
@@ -268,7 +304,7 @@ impl Inner {
             });
         }
         let value = match result {
-            Some(bytes) => (codec.read)(bytes)?,
+            Some(bytes) => Some((codec.read)(bytes)?),
             None => None,
         };
         Ok(Outcome { value, replayed: true, attempt: 0, age, recorded: true })

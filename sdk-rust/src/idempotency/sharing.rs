@@ -1,6 +1,7 @@
 //! Duplicates inside one process: the first asks the server, the others wait for what it learns.
 //!
-//! A seat is kept per key and fingerprint (the same key with another request is another question, which only the server
+//! There is one table for each client, whoever made the handle: keys have the name of the work in them. A seat is kept per key and
+//! fingerprint (the same key with another request is another question, which only the server
 //! can answer). Whoever has the seat asks and runs; when it has an answer that holds for everybody it settles the seat.
 //! A seat that is left without an answer (its holder was cancelled, ran out of patience, or failed and freed the key) is
 //! free again: one of those who waited takes it. Nobody waits longer than its own patience.
@@ -14,6 +15,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::clock::{Clock, Moment};
+use crate::leases::Lease;
 
 /// An answer that is the same for every duplicate.
 #[derive(Debug, Clone)]
@@ -35,10 +37,8 @@ pub(super) enum Settled {
 enum Phase {
     /// The holder of the seat asks, or waits in the server.
     Asking,
-    /// It runs; its lease is trusted until then.
-    Running {
-        until: Moment,
-    },
+    /// It runs under this lease.
+    Running(Arc<Lease>),
     Settled(Settled),
 }
 
@@ -46,7 +46,7 @@ enum Phase {
 type Question = (Arc<str>, Bytes);
 
 #[derive(Debug, Default)]
-pub(super) struct Sharing(Mutex<HashMap<Question, watch::Receiver<Phase>>>);
+pub(crate) struct Sharing(Mutex<HashMap<Question, watch::Receiver<Phase>>>);
 
 pub(super) enum Entered<'a> {
     First(Seat<'a>),
@@ -54,7 +54,7 @@ pub(super) enum Entered<'a> {
 }
 
 impl Sharing {
-    pub fn enter(&self, key: &Arc<str>, fingerprint: &Bytes) -> Entered<'_> {
+    pub(super) fn enter(&self, key: &Arc<str>, fingerprint: &Bytes) -> Entered<'_> {
         let question = (Arc::clone(key), fingerprint.clone());
         let mut seats = self.0.lock();
         if let Some(receiver) = seats.get(&question) {
@@ -75,9 +75,9 @@ pub(super) struct Seat<'a> {
 
 impl Seat<'_> {
     /// Nobody is woken: it only matters to those who give up.
-    pub fn runs_until(&self, until: Moment) {
+    pub fn runs_under(&self, lease: &Arc<Lease>) {
         self.sender.send_if_modified(|phase| {
-            *phase = Phase::Running { until };
+            *phase = Phase::Running(Arc::clone(lease));
             false
         });
     }
@@ -128,7 +128,7 @@ impl Waiting {
             () = clock.sleep(patience) => {}
         }
         let remaining = match &*self.0.borrow() {
-            Phase::Running { until } => Some(until.saturating_sub(clock.now())),
+            Phase::Running(lease) => Some(lease.until().saturating_sub(clock.now())),
             _ => None,
         };
         Waited::Impatient(remaining)

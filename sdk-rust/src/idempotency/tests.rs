@@ -178,7 +178,7 @@ async fn a_lease_nobody_confirms_is_not_trusted_to_its_end() {
     }
     assert!(scene.clock.now() <= began + LEASE);
     let Failure::Resil(Error::LockLost { reason, .. }) = running.await.unwrap().unwrap_err() else { panic!() };
-    assert_eq!(reason, token::LAPSED_HERE);
+    assert_eq!(reason, crate::leases::LAPSED_HERE);
     assert!(scene.names().len() > 3, "renewing was tried again and again");
 }
 
@@ -259,9 +259,22 @@ async fn open_runs_without_a_fence_while_the_server_is_away_and_records_nothing(
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_the_server_is_not_taken_for_its_absence() {
-    let scene = Scene::new([Err(Error::ModuleMissing)], |builder| builder.when_away(Away::Open));
-    assert_eq!(scene.pay().await.unwrap_err().code(), Some(Code::ModuleMissing));
+async fn a_server_that_refuses_everything_is_as_good_as_away() {
+    let denied = || Err(Error::PermissionDenied("this command or key"));
+    for refusal in [denied, || Err(Error::ModuleMissing)] {
+        for away in [Away::Open, Away::Closed] {
+            let scene = Scene::new((0..9).map(|_| refusal()), |builder| builder.when_away(away));
+            let work = scene.work.clone();
+            let paying = tokio::spawn(async move { work.run("42", b"", async |_| Ok::<_, String>("paid")).await });
+            scene.drive(SECOND).await;
+            match paying.await.unwrap() {
+                Ok(outcome) => assert!(away == Away::Open && !outcome.recorded),
+                Err(failure) => assert_eq!((away, failure.code()), (Away::Closed, refusal().err().map(|e| e.code()))),
+            }
+        }
+    }
+    let wrong = Scene::new([Err(Error::InvalidArgument("no".to_owned()))], |builder| builder.when_away(Away::Open));
+    assert_eq!(wrong.pay().await.unwrap_err().code(), Some(Code::InvalidArgument), "what was asked is wrong");
 }
 
 #[tokio::test]

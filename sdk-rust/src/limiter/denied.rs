@@ -18,6 +18,7 @@ use foldhash::fast::RandomState;
 use parking_lot::Mutex;
 
 use super::limit::Shape;
+use super::verdict::{DecidedBy, Verdict};
 use crate::clock::Moment;
 
 const SHARDS: usize = 16;
@@ -39,16 +40,15 @@ struct Shard {
     refunds: u64,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Denial {
     /// Costs from this on are denied.
     pub cost: u32,
-    /// When it can be had, as far as the server said.
-    pub until: Moment,
-    /// Until when that is not asked again: not after `until`.
+    asked_at: Moment,
+    /// Until when that is not asked again: not after it can be had.
     believed_until: Moment,
-    pub remaining: u32,
-    pub reset_at: Moment,
+    /// What the server said.
+    verdict: Verdict,
     /// Of the limit it was denied under.
     shape: u64,
 }
@@ -74,6 +74,7 @@ impl Denied {
     }
 
     /// The denial of `cost` cells that still holds; or where the question stands that must now be asked.
+    #[allow(clippy::result_large_err, reason = "a flood of denied calls is not to allocate")]
     pub fn look(&self, key: &[u8], shape: u64, cost: u32, now: Moment) -> Result<Asked, Denial> {
         let mut shard = self.shard(key).lock();
         if !shard.denials.is_empty()
@@ -82,7 +83,7 @@ impl Denied {
             if denial.believed_until <= now {
                 shard.denials.remove(key);
             } else if denial.shape == shape && cost >= denial.cost {
-                return Err(*denial);
+                return Err(denial.clone());
             }
         }
         Ok(Asked(shard.refunds))
@@ -112,10 +113,17 @@ impl Denied {
 }
 
 impl Denial {
-    /// Of a question that was asked at `asked_at`.
-    pub fn new(cost: u32, asked_at: Moment, until: Moment, remaining: u32, reset_at: Moment) -> Self {
-        let believed_until = until.min(asked_at.saturating_add(BELIEVED_MAX));
-        Self { cost, until, believed_until, remaining, reset_at, shape: 0 }
+    /// Of a question that was asked at `asked_at`. `None` if there is nothing to wait for.
+    pub fn of(cost: u32, asked_at: Moment, verdict: &Verdict) -> Option<Self> {
+        let wait = verdict.retry_after.filter(|wait| !wait.is_zero())?;
+        let believed_until = asked_at.saturating_add(wait.min(BELIEVED_MAX));
+        let verdict = Verdict { granted: 0, ..verdict.clone() };
+        Some(Self { cost, asked_at, believed_until, verdict, shape: 0 })
+    }
+
+    /// What it says at `now`.
+    pub fn verdict(&self, now: Moment) -> Verdict {
+        self.verdict.later(now.saturating_sub(self.asked_at), DecidedBy::DenyCache)
     }
 }
 
@@ -128,7 +136,19 @@ mod tests {
     const NOW: Moment = Duration::from_secs(100);
 
     fn denial(cost: u32, until_secs: u64) -> Denial {
-        Denial::new(cost, NOW, Duration::from_secs(until_secs), 0, Duration::ZERO)
+        let verdict = Verdict {
+            granted: 0,
+            limit: 9,
+            period: Duration::from_secs(1),
+            capacity: 9,
+            remaining: 0,
+            retry_after: Some(Duration::from_secs(until_secs) - NOW),
+            reset_after: Duration::ZERO,
+            decided_by: DecidedBy::Server,
+            tiers: Vec::new(),
+            binding: 0,
+        };
+        Denial::of(cost, NOW, &verdict).expect("there is something to wait for")
     }
 
     fn deny(denied: &Denied, key: &[u8], cost: u32, until_secs: u64) {
@@ -170,7 +190,7 @@ mod tests {
         deny(&denied, b"k", 1, 100 + 3_600);
         let last = NOW + BELIEVED_MAX - Duration::from_millis(1);
         let denial = denied.look(b"k", 1, 1, last).expect_err("it is believed");
-        assert_eq!(denial.until, Duration::from_secs(100 + 3_600));
+        assert_eq!(denial.verdict(last).retry_after, Some(Duration::from_secs(100 + 3_600) - last));
         assert!(denied.look(b"k", 1, 1, NOW + BELIEVED_MAX).is_ok(), "the server is asked again");
     }
 

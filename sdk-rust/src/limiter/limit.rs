@@ -9,6 +9,7 @@ use resil_core::window::Rule;
 use resil_wire::command::Command;
 use resil_wire::gcra::{Gcra, Quotas};
 use resil_wire::window::Windowed;
+use smallvec::SmallVec;
 
 use crate::error::Error;
 use crate::health::Away;
@@ -116,6 +117,14 @@ impl Shape {
         }
     }
 
+    /// What each tier holds when it is full.
+    pub fn capacities(&self) -> SmallVec<[u32; 3]> {
+        match self {
+            Self::Bucket(quotas) => quotas.iter().map(Quota::capacity).collect(),
+            Self::Window { limit, .. } => smallvec::smallvec![*limit],
+        }
+    }
+
     /// The most that can ever be granted at once.
     pub fn capacity(&self) -> u32 {
         match self {
@@ -124,10 +133,10 @@ impl Shape {
         }
     }
 
-    /// How many in how long: of the tier named first.
-    pub fn rate(&self) -> (u32, Duration) {
+    /// How many in how long: of the tier with this number, counted from 0.
+    pub fn rate(&self, tier: usize) -> (u32, Duration) {
         let (limit, period) = match self {
-            Self::Bucket(quotas) => quotas.first().map_or((0, Span::ZERO), |quota| (quota.limit(), quota.period())),
+            Self::Bucket(quotas) => quotas.get(tier).map_or((0, Span::ZERO), |quota| (quota.limit(), quota.period())),
             Self::Window { limit, period } => (*limit, *period),
         };
         (limit, Duration::from_micros(period.as_us().unsigned_abs()))

@@ -55,7 +55,7 @@ pub use self::limit::Limit;
 pub(crate) use self::limit::span;
 use self::limit::{Checked, Shape};
 pub use self::several::Verdicts;
-pub use self::verdict::{DecidedBy, Verdict};
+pub use self::verdict::{DecidedBy, Tier, Verdict};
 use crate::backend::Backend;
 use crate::backend::memory::{Memory, Prefix};
 use crate::client::Client;
@@ -127,7 +127,7 @@ impl Limiter {
 
     /// How many in how long, for telling clients; of several tiers, the one that was named first.
     pub fn quota(&self) -> (u32, Duration) {
-        self.0.limit.shape.rate()
+        self.0.limit.shape.rate(0)
     }
 
     /// Takes one cell if there is one. A refusal is a verdict, not an error.
@@ -252,7 +252,7 @@ impl Limiter {
             return None;
         };
         client.gate.look().ok()?;
-        memory.take_usual(prefix, key, quota, cells).map(|reading| Verdict::of(cells, &reading))
+        memory.take_usual(prefix, key, quota, cells).map(|reading| Verdict::of(cells, quota, &reading))
     }
 
     #[inline(never)]
@@ -264,7 +264,10 @@ impl Limiter {
     fn ask_memory(&self, memory: &Memory, quotas: &[Quota], key: &[u8], ask: Ask) -> Result<Verdict, Error> {
         let key = self.key(key);
         let verdict = match memory.take(&key, quotas, ask) {
-            Ok((granted, reading)) => Verdict::of(granted, &reading),
+            Ok(verdict) => match quotas {
+                [quota] => Verdict::of(verdict.granted, quota, &verdict.binding()),
+                _ => Verdict::read(&(&verdict).into(), &self.0.limit.shape, DecidedBy::Server),
+            },
             Err(error) if error.says_away() => self.decide_away(&key, ask, error)?,
             Err(error) => return Err(error),
         };
@@ -295,26 +298,17 @@ impl Limiter {
             Ok(asked) => asked,
             Err(denial) => {
                 self.0.rejections.increment(1);
-                return Ok(Verdict {
-                    granted: 0,
-                    capacity,
-                    remaining: denial.remaining,
-                    retry_after: Some(denial.until.saturating_sub(now)),
-                    reset_after: denial.reset_at.saturating_sub(now),
-                    decided_by: DecidedBy::DenyCache,
-                });
+                return Ok(denial.verdict(now));
             }
         };
         let verdict = self.decide(&key, ask).await?;
         if !verdict.is_granted() {
             self.rejected(&verdict);
         }
+        // Counted from before the question was sent: the server's answer was no earlier.
         if verdict.decided_by == DecidedBy::Server
-            && let Some(retry_after) = verdict.retry_after.filter(|wait| !wait.is_zero())
+            && let Some(denial) = Denial::of(least, now, &verdict)
         {
-            // Counted from before the question was sent: the server's answer was no earlier.
-            let (until, reset_at) = (now + retry_after, now + verdict.reset_after);
-            let denial = Denial::new(least, now, until, verdict.remaining, reset_at);
             self.denied().remember(&key, self.0.shape_id, asked, denial);
         }
         Ok(verdict)
@@ -324,7 +318,7 @@ impl Limiter {
     async fn decide(&self, key: &[u8], ask: Ask) -> Result<Verdict, Error> {
         let backend = self.0.client.backend();
         match backend.call(&self.0.limit.shape.command(key, ask)).await {
-            Ok(answer) => read(&answer, DecidedBy::Server),
+            Ok(answer) => read(&answer, &self.0.limit.shape, DecidedBy::Server),
             Err(error) if error.says_away() => self.decide_away(key, ask, error),
             Err(error) => Err(error),
         }
@@ -335,7 +329,7 @@ impl Limiter {
             Away::Closed => Err(error.as_unavailable()),
             Away::Local => {
                 let answer = self.local(&self.0.limit.part.command(key, ask))?;
-                read(&answer, DecidedBy::Local)
+                read(&answer, &self.0.limit.part, DecidedBy::Local)
             }
             Away::Open => Ok(self.granted_openly(match ask {
                 Ask::Take(cells) | Ask::UpTo(cells) => cells,
@@ -347,14 +341,17 @@ impl Limiter {
     }
 
     fn granted_openly(&self, granted: u32) -> Verdict {
-        Verdict {
-            granted,
-            capacity: self.0.limit.shape.capacity(),
-            remaining: 0,
-            retry_after: Some(Duration::ZERO),
-            reset_after: Duration::ZERO,
-            decided_by: DecidedBy::AwayOpen,
-        }
+        let shape = &self.0.limit.shape;
+        let capacities = shape.capacities();
+        let tiers = capacities.iter().enumerate().map(|(index, capacity)| {
+            let ((limit, period), retry_after) = (shape.rate(index), Some(Duration::ZERO));
+            let (capacity, remaining, reset_after) = (*capacity, 0, Duration::ZERO);
+            Tier { limit, period, capacity, remaining, retry_after, reset_after }
+        });
+        let tiers: Vec<Tier> = tiers.collect();
+        let least = capacities.iter().min().and_then(|least| capacities.iter().position(|each| each == least));
+        let binding = least.unwrap_or(0);
+        tiers[binding].speaks(granted, DecidedBy::AwayOpen, if tiers.len() > 1 { tiers } else { Vec::new() }, binding)
     }
 
     fn local(&self, command: &Command<'_>) -> Result<Answer, Error> {
@@ -375,9 +372,9 @@ impl Drop for Forget<'_> {
     }
 }
 
-fn read(answer: &Answer, decided_by: DecidedBy) -> Result<Verdict, Error> {
+fn read(answer: &Answer, shape: &Shape, decided_by: DecidedBy) -> Result<Verdict, Error> {
     match answer {
-        Answer::Limit(reply) => Ok(Verdict::read(reply.granted, &reply.binding, decided_by)),
+        Answer::Limit(reply) => Ok(Verdict::read(reply, shape, decided_by)),
         other => Err(Error::Internal(format!("a limit was answered {other:?}"))),
     }
 }

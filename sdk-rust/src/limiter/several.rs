@@ -80,22 +80,14 @@ impl Client {
             match self.inner().limits.denied.look(&named.key, inner.shape_id, cost, now) {
                 Ok(mark) => asked.push(mark),
                 Err(denial) => {
-                    let binding = Verdict {
-                        granted: 0,
-                        capacity: inner.limit.shape.capacity(),
-                        remaining: denial.remaining,
-                        retry_after: Some(denial.until.saturating_sub(now)),
-                        reset_after: denial.reset_at.saturating_sub(now),
-                        decided_by: DecidedBy::DenyCache,
-                    };
                     inner.rejections.increment(1);
-                    return Ok(Verdicts::alone(binding, Some(index)));
+                    return Ok(Verdicts::alone(denial.verdict(now), Some(index)));
                 }
             }
         }
         let limits = asks.iter().map(|named| (&named.key[..], named.whole)).collect();
         let verdicts = match self.backend().call(&Command::Mgcra(Mgcra { cost, limits })).await {
-            Ok(answer) => read(&answer, DecidedBy::Server)?,
+            Ok(answer) => read(&answer, asks.iter().map(|named| named.whole), DecidedBy::Server)?,
             Err(error) if error.says_away() => return decide_away(&asks, cost, error),
             Err(error) => return Err(error),
         };
@@ -103,8 +95,7 @@ impl Client {
             first.limiter.0.rejections.increment(1);
         }
         for ((named, mark), verdict) in asks.iter().zip(asked).zip(&verdicts.each) {
-            if let Some(wait) = verdict.retry_after.filter(|wait| !wait.is_zero()) {
-                let denial = Denial::new(cost, now, now + wait, verdict.remaining, now + verdict.reset_after);
+            if let Some(denial) = Denial::of(cost, now, verdict) {
                 self.inner().limits.denied.remember(&named.key, named.limiter.0.shape_id, mark, denial);
             }
         }
@@ -147,27 +138,32 @@ fn decide_away(asks: &[Named<'_>], cost: u32, error: Error) -> Result<Verdicts, 
     match mode(Away::Local) {
         Some(named) => {
             let limits = asks.iter().map(|named| (&named.key[..], named.part)).collect();
-            read(&named.limiter.local(&Command::Mgcra(Mgcra { cost, limits }))?, DecidedBy::Local)
+            let answer = named.limiter.local(&Command::Mgcra(Mgcra { cost, limits }))?;
+            read(&answer, asks.iter().map(|named| named.part), DecidedBy::Local)
         }
         None => Ok(Verdicts::alone(asks[0].limiter.granted_openly(cost), None)),
     }
 }
 
-fn read(answer: &Answer, decided_by: DecidedBy) -> Result<Verdicts, Error> {
+fn read(answer: &Answer, quotas: impl Iterator<Item = Quota>, decided_by: DecidedBy) -> Result<Verdicts, Error> {
     let Answer::Limits(Reply { granted, refused_by, keys }) = answer else {
         return Err(Error::Internal(format!("several limits were answered {answer:?}")));
     };
-    let each: Vec<Verdict> = keys.iter().map(|numbers| Verdict::read(*granted, numbers, decided_by)).collect();
-    let wait = |verdict: &Verdict| verdict.retry_after.unwrap_or(Duration::MAX);
+    let rate = |quota: Quota| (quota.limit(), Duration::from_micros(quota.period().as_us().unsigned_abs()));
+    let one = |(numbers, quota)| Verdict::of_one(*granted, numbers, rate(quota), decided_by);
+    let each: Vec<Verdict> = keys.iter().zip(quotas).map(one).collect();
+    fn wait(verdict: &Verdict) -> Duration {
+        verdict.retry_after.unwrap_or(Duration::MAX)
+    }
     // The first of equals, as everywhere.
-    let tighter = |best: Verdict, next: &Verdict| {
-        let longer = wait(next) > wait(&best);
-        let less = wait(next) == wait(&best) && wait(next).is_zero() && next.remaining < best.remaining;
-        if longer || less { *next } else { best }
-    };
+    fn tighter<'a>(best: &'a Verdict, next: &'a Verdict) -> &'a Verdict {
+        let longer = wait(next) > wait(best);
+        let less = wait(next) == wait(best) && wait(next).is_zero() && next.remaining < best.remaining;
+        if longer || less { next } else { best }
+    }
     match each.split_first() {
         Some((first, rest)) => {
-            let binding = rest.iter().fold(*first, tighter);
+            let binding = rest.iter().fold(first, tighter).clone();
             Ok(Verdicts { granted: binding.granted, refused_by: *refused_by, binding, each })
         }
         None => Err(Error::Internal("several limits were answered with none".to_owned())),

@@ -278,7 +278,7 @@ async fn while_the_server_is_away_each_mode_does_what_it_says() {
     assert_eq!(local.check("k").await.unwrap().retry_after, Some(SECOND / 2), "at half the rate");
     server.mend();
     assert_eq!(granted(local.check("k").await.unwrap()), (1, DecidedBy::Server), "a local denial is not kept");
-    let health = server.client.inner().health.look(true).policies;
+    let health = server.client.inner().health.look(Some(crate::backend::WhyAway::test())).policies;
     assert_eq!((health["limit:open"], health["limit:closed"]), (Status::Degraded, Status::Unhealthy));
 }
 
@@ -336,7 +336,7 @@ proptest! {
                 let at = resil_core::Instant::from_us(1_700_000_000_000_000 + elapsed.as_micros() as i64);
                 let whole = limiter.key(&key);
                 let expected = plain.call_at(&limiter.0.limit.shape.command(&whole, ask), at);
-                let expected = super::read(&expected.unwrap(), DecidedBy::Server).unwrap();
+                let expected = super::read(&expected.unwrap(), &limiter.0.limit.shape, DecidedBy::Server).unwrap();
                 let seen = match ask {
                     resil_core::rate_limit::Ask::UpTo(cells) => limiter.up_to(key, cells).await,
                     resil_core::rate_limit::Ask::Refund(cells) => limiter.refund(key, cells).await,

@@ -32,7 +32,7 @@ impl Limiter {
         let key = self.key(key.as_ref());
         let (limiter, own_key) = (self.clone(), key.clone());
         // A booking that is dropped before its answer is there would otherwise never be given back.
-        let booking = Finishing::new(&self.0.client.inner().tasks, async move {
+        let booking = Finishing::new(&self.0.client, async move {
             let verdict = limiter.decide(&own_key, Ask::Reserve(ahead)).await?;
             Ok::<_, Error>(Booking { limiter, key: own_key, verdict, is_used: false })
         });
@@ -91,7 +91,7 @@ impl Drop for Booking {
                     return;
                 }
                 let (limiter, key) = (limiter.clone(), self.key.clone());
-                in_background(&self.limiter.0.client.inner().tasks, None, async move {
+                in_background(&self.limiter.0.client, async move {
                     // Best effort: a turn that is not given back is only lost.
                     let command = limiter.0.limit.shape.command(&key, Ask::Refund(1));
                     let _ = limiter.0.client.backend().call(&command).await;

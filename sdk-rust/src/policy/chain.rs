@@ -38,6 +38,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures_util::TryFutureExt;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -52,7 +53,7 @@ use super::stage::Stage;
 use super::timeout::{TimeoutSettings, effective};
 use crate::clock::Moment;
 use crate::error::{Error, Failure};
-use crate::idempotency::{Idempotent, Outcome, Run};
+use crate::idempotency::{Idempotent, Outcome, Remember, Run};
 
 /// A whole policy. Cheap to clone; clones share everything. See the [module](self).
 #[derive(Debug, Clone)]
@@ -217,12 +218,52 @@ impl Policy {
     /// inside of deadline and shed and outside of everything else, so all attempts are one run, with one fence.
     ///
     /// If it fails in the end, however that is, the key is free again and whoever asks next may run: retry, and this, are for
-    /// operations that may be made again, or that know by [`Run::fence`] what they did.
+    /// operations that may be made again, or that know by [`Run::fence`] what they did. See
+    /// [`call_once_remembering`](Self::call_once_remembering) for errors that are final.
     pub async fn call_once<T, E, Fut>(
         &self,
         idempotent: &Idempotent,
         key: &str,
         fingerprint: &[u8],
+        options: CallOptions<'_>,
+        classify: impl Classify<E>,
+        operation: impl Fn(Run) -> Fut,
+    ) -> Result<Outcome<T>, Failure<E>>
+    where
+        T: Serialize + DeserializeOwned,
+        Fut: Future<Output = Result<T, E>>,
+    {
+        self.once(idempotent, key, fingerprint, None, options, classify, operation).await
+    }
+
+    /// As [`call_once`](Self::call_once); errors of the operation that `remember` calls final are recorded, and duplicates get them as
+    /// [`Failure::Inner`], as with [`Idempotent::run_json_remembering`].
+    #[allow(clippy::too_many_arguments)]
+    pub async fn call_once_remembering<T, E: 'static, Fut>(
+        &self,
+        idempotent: &Idempotent,
+        key: &str,
+        fingerprint: &[u8],
+        remember: &Remember<E>,
+        options: CallOptions<'_>,
+        classify: impl Classify<E>,
+        operation: impl Fn(Run) -> Fut,
+    ) -> Result<Outcome<T>, Failure<E>>
+    where
+        T: Serialize + DeserializeOwned,
+        Fut: Future<Output = Result<T, E>>,
+    {
+        let remember = remember.of_failure();
+        self.once(idempotent, key, fingerprint, Some(&remember), options, classify, operation).await
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    async fn once<T, E, Fut>(
+        &self,
+        idempotent: &Idempotent,
+        key: &str,
+        fingerprint: &[u8],
+        remember: Option<&Remember<Failure<E>>>,
         options: CallOptions<'_>,
         classify: impl Classify<E>,
         operation: impl Fn(Run) -> Fut,
@@ -241,8 +282,41 @@ impl Policy {
             let operation = || operation(run.clone()).map_err(Failure::Inner);
             parts.inside(&call, &operation).await
         };
-        let once = async { idempotent.run_json_inside(key, fingerprint, work).await.map_err(flat) };
+        let once = async { idempotent.run_json_inside(key, fingerprint, remember, work).await.map_err(flat) };
         // A box, because an idempotent run is a deep type already, and asks the server anyway.
+        let limited = parts.total.limit_to(call.total, Box::pin(once));
+        let outcome = arrival.through(limited).await;
+        arrival.end(outcome)
+    }
+
+    /// As [`call_once`](Self::call_once) with results as bytes, around what already gives a [`Failure`]; errors that `remember` calls
+    /// final are recorded, and duplicates get them.
+    #[allow(clippy::too_many_arguments)]
+    pub async fn around_once<R, E, Fut>(
+        &self,
+        idempotent: &Idempotent,
+        key: &str,
+        fingerprint: &[u8],
+        options: CallOptions<'_>,
+        classify: impl Classify<E>,
+        remember: &Remember<Failure<E>>,
+        operation: impl Fn(Run) -> Fut,
+    ) -> Result<Outcome<Bytes>, Failure<E>>
+    where
+        R: Into<Bytes>,
+        Fut: Future<Output = Result<R, Failure<E>>>,
+    {
+        let parts = &*self.0;
+        let mut arrival = parts.arrive(Some(idempotent.client()));
+        let (call, _place) = match parts.begin(&mut arrival, &options, &classify) {
+            Ok(begun) => begun,
+            Err(error) => return arrival.end(Err(error.into())),
+        };
+        let work = async |run: Run| {
+            let operation = || operation(run.clone());
+            parts.inside(&call, &operation).await
+        };
+        let once = async { idempotent.run_inside(key, fingerprint, remember, work).await.map_err(flat) };
         let limited = parts.total.limit_to(call.total, Box::pin(once));
         let outcome = arrival.through(limited).await;
         arrival.end(outcome)

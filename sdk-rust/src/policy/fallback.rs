@@ -83,7 +83,8 @@ impl<T: 'static, E: 'static> Fallback<T, E> {
         Self::new(Instead::Function(Arc::new(move |failure| Ok(function(&failure)))))
     }
 
-    /// An answer that takes time to make, and may fail in turn: return the failure that was given to keep it.
+    /// An answer that takes time to make, and may fail in turn. The function gets the failure that it stands in for: return that to
+    /// keep it, or keep it as the source of an error of your own ([`Failure`] is an [`std::error::Error`]), so that both are seen.
     pub fn async_function<Fut>(function: impl Fn(Failure<E>) -> Fut + Send + Sync + 'static) -> Self
     where
         Fut: Future<Output = Result<T, Failure<E>>> + Send + 'static,

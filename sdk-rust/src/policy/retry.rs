@@ -9,7 +9,7 @@
 //! # When it gives up
 //! - The error is permanent, or only one attempt was allowed: the error itself is returned, as if there were no policy.
 //! - The attempts are used up, the budget is empty, or the wait would be too long: [`Failure::Exhausted`] with the number
-//!   of attempts that were made and how the last failed. A wait is too long if it ends after `max_elapsed` (or the deadline of a
+//!   of attempts that were made and how the last failed, or with `reraise` how the last failed, as it is. A wait is too long if it ends after `max_elapsed` (or the deadline of a
 //!   whole policy), or if `retry_after` is above `retry_after_max`. It gives up at once then: nobody waits for nothing.
 //!
 //! ```
@@ -65,6 +65,9 @@ pub struct RetrySettings {
     pub max_elapsed: Option<Duration>,
     /// A limit on the retries of all calls together. Left out, the usual one; `null` for none.
     pub budget: Option<BudgetSettings>,
+    /// Gives the failure of the last attempt as it is when it gives up, instead of [`Failure::Exhausted`].
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub reraise: bool,
 }
 
 impl Default for RetrySettings {
@@ -80,6 +83,7 @@ impl Default for RetrySettings {
             retry_after_max: Duration::from_secs(60),
             max_elapsed: None,
             budget: Some(BudgetSettings::default()),
+            reraise: false,
         }
     }
 }
@@ -305,7 +309,7 @@ impl Inner {
         let give_up = |counter: &Counter, reason: &'static str| {
             counter.increment(1);
             tracing::debug!(name: "resil.retry.given_up", policy = &*self.name, attempts, reason, "giving up");
-            Failure::Exhausted { attempts, last: Box::new(failure) }
+            if self.settings.reraise { failure } else { Failure::Exhausted { attempts, last: Box::new(failure) } }
         };
         if attempts >= self.settings.max_attempts {
             return Err(give_up(&self.given_up.attempts, "attempts"));

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use tokio::runtime::Handle;
 
 use crate::client::{COMMAND_TIMEOUT_MAX, Client, ConnectOptions};
 use crate::clock::Clock;
@@ -30,6 +31,9 @@ pub struct ConnectSettings {
     /// 1 to 10,000.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waiting_connections: Option<usize>,
+    /// Whether connecting fails if the server cannot be reached.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub require_server: Option<bool>,
 }
 
 impl ConnectSettings {
@@ -51,7 +55,8 @@ impl ConnectSettings {
         options = self.name.iter().fold(options, |options, name| options.name(name));
         options = self.command_timeout.into_iter().fold(options, ConnectOptions::command_timeout);
         options = self.instances.into_iter().fold(options, ConnectOptions::instances);
-        Ok(self.waiting_connections.into_iter().fold(options, ConnectOptions::waiting_connections))
+        options = self.waiting_connections.into_iter().fold(options, ConnectOptions::waiting_connections);
+        Ok(if self.require_server == Some(true) { options.require_server() } else { options })
     }
 
     /// Connects: see [`ConnectOptions::connect`].
@@ -59,8 +64,10 @@ impl ConnectSettings {
         self.options(url)?.connect().await
     }
 
-    /// The same by another clock than the machine's, for tests.
-    pub async fn connect_with_clock(&self, url: &str, clock: Clock) -> Result<Client, Error> {
-        self.options(url)?.clock(clock).connect().await
+    /// The same for another language, which keeps connections on a runtime of its own ([`ConnectOptions::runtime`]) and may bring
+    /// another clock than the machine's, for tests.
+    pub async fn connect_on(&self, url: &str, runtime: Handle, clock: Option<Clock>) -> Result<Client, Error> {
+        let options = self.options(url)?.runtime(runtime);
+        clock.into_iter().fold(options, ConnectOptions::clock).connect().await
     }
 }

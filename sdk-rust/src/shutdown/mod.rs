@@ -67,7 +67,6 @@ impl Client {
     /// Stops taking calls, waits at most `deadline` for those in flight, gives back what is held, and closes the
     /// connections. See [`shutdown`](crate::shutdown) for the steps.
     ///
-    /// Outside of a tokio runtime nothing can be waited for: calls are cut off at once, and what is held ends by itself.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -82,7 +81,7 @@ impl Client {
         let until = self.clock().now().saturating_add(deadline);
         let inner = self.inner();
         inner.shutdown.bring_forward(until);
-        let Ok(runtime) = Handle::try_current() else {
+        let Some(runtime) = Handle::try_current().ok().or_else(|| self.background()) else {
             inner.gate.close();
             inner.closing.cancel();
             let cut_off = inner.gate.shut();

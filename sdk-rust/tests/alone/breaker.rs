@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use resil::breaker::{Breaker, BreakerOptions, Mode, State};
 use resil::clock::Clock;
+use resil::correlation::correlated;
+use resil::testing::{Reply, Script};
 use resil::{Client, Code, ConnectOptions};
 
 async fn client(url: &str, clock: &Clock) -> Client {
@@ -166,4 +168,38 @@ fn handles_can_go_anywhere() {
     anywhere::<Breaker>();
     anywhere::<resil::breaker::Permit>();
     anywhere::<resil::limiter::Limiter>();
+}
+
+#[tokio::test]
+async fn a_report_says_which_request_it_is_about() {
+    let admitted = || Reply::array([1.into(), "closed".into(), "1.1.1".into(), 0.into(), 1.into()]);
+    let counted = || Reply::array([1.into(), "closed".into(), 1.into(), 0.into(), "counted".into()]);
+    let script = Script::new();
+    let script = (0..2).fold(script, |script, _| script.answer(admitted()).answer(counted()));
+    let breaker = script.connect().breaker("bank", BreakerOptions::new().mode(Mode::Exact)).unwrap();
+    let _ = correlated("0af7651916cd43dd8448eb211c80319c", breaker.call(async || Err::<(), _>("down"))).await;
+    let _ = breaker.call(async || Err::<(), _>("down")).await;
+    let reports: Vec<_> =
+        script.asked().into_iter().filter(|words| words.iter().any(|word| word == "REPORT")).collect();
+    assert_eq!(reports.len(), 2, "{:?}", script.asked());
+    let about = |words: &Vec<String>| words.iter().skip_while(|word| *word != "CORRELATION").nth(1).cloned();
+    assert_eq!(about(&reports[0]).as_deref(), Some("0af7651916cd43dd8448eb211c80319c"));
+    assert_eq!(about(&reports[1]), None);
+}
+
+#[tokio::test]
+async fn a_batch_says_which_request_its_last_failure_is_about() {
+    let admitted = Reply::array([1.into(), "closed".into(), "1.1.1".into(), 0.into(), 1.into()]);
+    let counted = || Reply::array([1.into(), "closed".into(), 1.into(), 0.into(), "counted".into()]);
+    let script = Script::new().answer(admitted).answer(counted()).answer(counted());
+    let breaker = script.connect().breaker("bank", BreakerOptions::new()).unwrap();
+    for about in ["first", "second"] {
+        let _ = correlated(about, breaker.call(async || Err::<(), _>("down"))).await;
+        // The next call waits until the failure before it is answered.
+        let _ = breaker.call(async || Ok::<_, &str>(())).await;
+    }
+    let tallies: Vec<_> = script.asked().into_iter().filter(|words| words.iter().any(|word| word == "TALLY")).collect();
+    let about = |words: &Vec<String>| words.iter().skip_while(|word| *word != "CORRELATION").nth(1).cloned();
+    let said: Vec<_> = tallies.iter().filter_map(about).collect();
+    assert_eq!(said, ["first", "second"], "{:?}", script.asked());
 }

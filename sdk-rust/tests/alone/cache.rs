@@ -401,6 +401,30 @@ async fn the_local_tier_asks_nobody_for_its_time_and_forgets_what_this_process_i
 }
 
 #[tokio::test]
+async fn two_handles_of_one_name_share_their_loads_and_their_local_tier() {
+    let clock = Clock::driven();
+    let (client, source) = (client("handles", &clock).await, Source::new(&clock, SECOND));
+    let handle = |local| client.cached("user").ttl(60 * SECOND).local_ttl(local).build().unwrap();
+    let gets: Vec<_> = (0..20).map(|_| spawn_get(&handle(5 * SECOND), &source)).collect();
+    drive(&clock, SECOND).await;
+    for got in gets {
+        assert_eq!(text(got.await.unwrap()), "load 1");
+    }
+    let (here, there, careful) = (handle(5 * SECOND), handle(5 * SECOND), handle(Duration::ZERO));
+    assert_eq!(text(get(&here, &source).await), "load 1");
+    there.invalidate("42").await.unwrap();
+    let again = spawn_get(&here, &source);
+    drive(&clock, SECOND).await;
+    assert_eq!(text(again.await.unwrap()), "load 2", "what one handle invalidates no other serves");
+    let elsewhere = users("handles", &clock).await.build().unwrap();
+    elsewhere.invalidate("42").await.unwrap();
+    assert_eq!(text(get(&there, &source).await), "load 2", "kept here for a while");
+    let asked = spawn_get(&careful, &source);
+    drive(&clock, SECOND).await;
+    assert_eq!(text(asked.await.unwrap()), "load 3", "without a local tier the server is asked");
+}
+
+#[tokio::test]
 async fn the_local_tier_never_outlives_what_the_server_calls_fresh() {
     let clock = Clock::driven();
     let source = Source::new(&clock, Duration::ZERO);

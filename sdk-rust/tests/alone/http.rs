@@ -8,6 +8,7 @@ use resil::http::{
     parse_retry_after, retry_after_seconds,
 };
 use resil::limiter::{DecidedBy, Limit, Verdict};
+use resil::testing::Clock;
 use resil::{Code, Error, Leased};
 use serde_json::{Value, json};
 
@@ -144,7 +145,17 @@ proptest! {
     }
 
     #[test]
-    fn a_key_is_the_same_in_quotes_and_without(key in "[!#-\\[\\]-~]{1,255}") {
+    fn no_key_of_one_scope_is_one_of_another(
+        (one, other) in (prop::option::of("[ab:%}]{0,4}"), prop::option::of("[ab:%}]{0,4}")),
+        (key, name) in ("[ab:%]{1,5}", "[ab:%]{1,5}"),
+    ) {
+        let (key, name) = (IdempotencyKey::required(Some(key.as_bytes())).unwrap(), IdempotencyKey::required(Some(name.as_bytes())).unwrap());
+        let are_same = one == other && key == name;
+        prop_assert_eq!(key.scoped(one.as_deref()) == name.scoped(other.as_deref()), are_same);
+    }
+
+    #[test]
+    fn a_key_is_the_same_in_quotes_and_without(key in "[!#-+\\--\\[\\]-~]{1,255}") {
         let bare = IdempotencyKey::required(Some(key.as_bytes())).unwrap();
         let in_quotes = IdempotencyKey::required(Some(format!("\"{key}\"").as_bytes())).unwrap();
         prop_assert_eq!(bare.as_str(), &key);
@@ -269,23 +280,54 @@ async fn a_limiter_tells_the_rate_of_the_tier_that_was_named_first() {
     assert_eq!(exact.quota(), (7, Duration::from_millis(1_500)));
 }
 
+#[tokio::test]
+async fn headers_of_several_tiers_name_them_all_and_the_one_that_binds() {
+    let (clock, url) = (Clock::driven(), "memory://");
+    let client = resil::ConnectOptions::new(url).clock(clock.clone()).connect().await.unwrap();
+    let limit = Limit::per_second(2).burst(4).and(Limit::per_minute(5));
+    let api = client.limiter("api", limit).unwrap();
+    let mut seen = Vec::new();
+    for _ in 0..6 {
+        let verdict = api.check("ann").await.unwrap();
+        assert_eq!(verdict.each_tier().len(), 2);
+        let told = verdict.each_tier()[verdict.binding];
+        assert_eq!((verdict.limit, verdict.capacity, verdict.remaining), (told.limit, told.capacity, told.remaining));
+        let limited = Limited::of("api", &verdict, Shown::All, Reset::After);
+        let value = |name| limited.headers.iter().find(|header| header.0 == name).map(|header| header.1.clone());
+        assert_eq!(value("ratelimit-policy").unwrap(), r#""api-1s";q=4;w=2, "api-1m";q=5;w=60"#, "always the same");
+        seen.push((value("ratelimit").unwrap(), value("x-ratelimit-limit").unwrap(), value("retry-after")));
+        if let Some(refusal) = limited.refusal {
+            assert!(refusal.body().contains(r#"["api-1m"]"#), "{}", refusal.body());
+        }
+        clock.advance(Duration::from_millis(250));
+    }
+    let of =
+        |state: &str, limit: &str, wait: Option<&str>| (state.to_owned(), limit.to_owned(), wait.map(str::to_owned));
+    assert_eq!(seen[0], of(r#""api-1s";r=3;t=1"#, "4", None));
+    assert_eq!(seen[4].0.split(';').next(), Some(r#""api-1m""#), "{:?}", seen[4]);
+    assert_eq!(seen[5], of(r#""api-1m";r=0;t=11"#, "5", Some("11")), "five a minute are used up");
+}
+
 const REFUSED: Verdict = Verdict {
     granted: 0,
+    limit: 100,
+    period: Duration::from_secs(60),
     capacity: 10,
     remaining: 0,
     retry_after: Some(Duration::from_millis(1_100)),
     reset_after: Duration::from_secs(30),
     decided_by: DecidedBy::Server,
+    tiers: Vec::new(),
+    binding: 0,
 };
 
 #[test]
 fn a_verdict_becomes_headers_and_a_refusal_a_whole_answer() {
-    let quota = Some((100, Duration::from_secs(60)));
-    let limited = |verdict: &Verdict, shown| Limited::of("pro", quota, verdict, shown, Reset::After);
+    let limited = |verdict: &Verdict, shown| Limited::of("pro", verdict, shown, Reset::After);
     let names = |limited: &Limited| limited.headers.iter().map(|(name, _)| *name).collect::<Vec<_>>();
 
     let refused = limited(&REFUSED, Shown::All);
-    assert_eq!(refused.headers[0].1, r#""pro";q=100;w=60"#);
+    assert_eq!(refused.headers[0].1, r#""pro";q=10;w=6"#, "a burst of ten fills in six seconds");
     assert_eq!(refused.headers[1].1, r#""pro";r=0;t=2"#);
     let answer = refused.refusal.expect("it was refused");
     assert_eq!(answer.status, 429);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use proptest::prelude::*;
 use resil::clock::Clock;
-use resil::idempotency::{Idempotent, IdempotentBuilder, Known, OnLapse, Remember};
+use resil::idempotency::{Idempotent, IdempotentBuilder, Known, OnLapse, RecordedError, Remember};
 use resil::{Client, Code, ConnectOptions, Failure};
 use serde::{Deserialize, Serialize};
 
@@ -333,6 +333,91 @@ async fn a_result_too_large_to_be_kept_is_still_done() {
     assert_eq!(first.value.map(|value| value.len()), Some(2 << 20));
     let again = here.run("42", b"", async |_| Ok::<_, String>(large())).await.unwrap();
     assert_eq!((again.value, again.replayed), (None, true));
+}
+
+/// What JSON cannot say: a map whose keys are no text; a number that is written as null.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+enum Odd {
+    Map(std::collections::BTreeMap<Vec<u8>, u8>),
+    Number(f64),
+}
+
+#[tokio::test]
+async fn a_result_that_cannot_be_recorded_fails_loudly_for_everybody_and_is_not_done_again() {
+    let clock = Clock::driven();
+    let (here, there) = (work("odd", &clock).await.build().unwrap(), work("odd", &clock).await.build().unwrap());
+    for (key, odd) in [("map", Odd::Map([(vec![1], 2)].into())), ("nan", Odd::Number(f64::NAN))] {
+        let runs = AtomicU32::new(0);
+        for work in [&here, &here, &there] {
+            let run = async |_| {
+                runs.fetch_add(1, SeqCst);
+                Ok::<_, String>(odd.clone())
+            };
+            let failure = work.run_json(key, b"", run).await.unwrap_err();
+            assert_eq!(failure.code(), Some(Code::ResultUnrecorded), "{failure}");
+            let text = failure.to_string();
+            assert!(text.contains(key) && text.contains("is done") && text.contains("JSON"), "{text}");
+        }
+        assert_eq!(runs.load(SeqCst), 1, "{key}");
+    }
+    let fine = here.run_json("fine", b"", async |_| Ok::<_, String>(Odd::Number(0.5))).await.unwrap();
+    assert_eq!(fine.value, Some(Odd::Number(0.5)));
+}
+
+/// As Python and Node keep it: see `tests/polyglot`.
+#[tokio::test]
+async fn an_error_that_is_final_is_kept_in_the_form_that_all_languages_share() {
+    let clock = Clock::driven();
+    let work = work("declined", &clock).await.build().unwrap();
+    let remember = Remember::recorded(
+        |error: &RecordedError| (error.name == "CardDeclined").then(|| error.clone()),
+        |recorded| recorded,
+    );
+    let declined =
+        RecordedError::new("CardDeclined", "no funds").args([serde_json::json!("no funds"), 7.into()]).code("51");
+    for _ in 0..2 {
+        let run = async |_| Err::<Bytes, _>(declined.clone());
+        let Failure::Inner(error) = work.run_remembering("42", b"", &remember, run).await.unwrap_err() else {
+            panic!()
+        };
+        assert_eq!(error, declined);
+    }
+    let Known::Done { result: Some(kept), is_error: true, .. } = work.get("42").await.unwrap() else { panic!() };
+    assert_eq!(kept, r#"{"name":"CardDeclined","message":"no funds","args":["no funds",7],"code":"51"}"#);
+    let passing =
+        work.run_remembering("43", b"", &remember, async |_| Err::<Bytes, _>(RecordedError::new("Busy", ""))).await;
+    assert!(passing.is_err());
+    assert_eq!(work.get("43").await.unwrap(), Known::Nothing, "any other error frees the key");
+}
+
+#[tokio::test]
+async fn two_handles_of_one_name_share_one_run() {
+    let clock = Clock::driven();
+    let client = client("handles", &clock).await;
+    let runs = Arc::new(AtomicU32::new(0));
+    let tasks: Vec<_> = (0..50)
+        .map(|_| {
+            // Without patience: whoever asked the server would be told that it is busy.
+            let work = client.idempotent("pay").wait(SECOND).build().unwrap();
+            let (runs, clock) = (Arc::clone(&runs), clock.clone());
+            tokio::spawn(async move {
+                let paying = async |_| {
+                    runs.fetch_add(1, SeqCst);
+                    clock.sleep(SECOND / 2).await;
+                    Ok::<_, String>("paid")
+                };
+                work.run("42", b"", paying).await.map(|outcome| outcome.replayed)
+            })
+        })
+        .collect();
+    settle().await;
+    assert_eq!(client.health().policies.len(), 1);
+    drive(&clock, SECOND).await;
+    let mut replayed = 0;
+    for task in tasks {
+        replayed += u32::from(task.await.unwrap().unwrap());
+    }
+    assert_eq!((runs.load(SeqCst), replayed), (1, 49));
 }
 
 #[tokio::test]

@@ -50,6 +50,28 @@ async fn one_at_a_time_holds_it_and_a_guard_that_is_dropped_lets_go() {
     assert_eq!(lock.info().await.expect("info").holders_total, 0);
 }
 
+/// The task that renews has a thread of its own and is slower than the next line, mostly: so often that one of them would fail.
+#[tokio::test]
+async fn who_was_kept_from_running_beyond_the_deadline_learns_of_it_first() {
+    use futures_util::FutureExt;
+
+    for _ in 0..200 {
+        let clock = Clock::driven();
+        let guard = client(&clock).await.lock("orders").lease(ms(1_000)).acquire().await.expect("free");
+        let held = guard.held();
+        assert_eq!((held.loss(), held.until_lost().now_or_never()), (None, None));
+        clock.advance(ms(1_000));
+        assert_eq!(held.until_lost().now_or_never(), Some(()), "by the clock of this moment");
+        assert_eq!(held.loss().map(|error| error.code()), Some(Code::LockLost));
+    }
+    let clock = Clock::driven();
+    let guard = client(&clock).await.lock("orders").lease(ms(1_000)).acquire().await.expect("free");
+    let held = guard.held();
+    guard.release().await.expect("released");
+    clock.advance(ms(2_000));
+    assert_eq!((held.loss(), held.is_held()), (None, false), "what was released is not lost");
+}
+
 #[tokio::test]
 async fn readers_share_and_one_that_wants_to_write_inside_is_told_that_it_would_wait_for_itself() {
     let client = client(&Clock::driven()).await;

@@ -57,10 +57,11 @@ prop_compose! {
         retry_after_max in span(0, 3_600_000_000),
         max_elapsed in prop::option::of(span(1, 3_600_000_000)),
         budget in prop::option::of(any_budget()),
+        reraise in any::<bool>(),
     ) -> RetrySettings {
         RetrySettings {
             max_attempts, initial_backoff, max_backoff, backoff_multiplier, jitter, min_backoff, retry_after_max,
-            max_elapsed, budget,
+            max_elapsed, budget, reraise,
         }
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use resil::breaker::{BreakerOptions, Mode, State};
 use resil::clock::Clock;
+use resil::idempotency::Remember;
 use resil::limiter::Limit;
 use resil::policy::{
     CallOptions, Class, Fallback, HedgeSettings, Jitter, LocalBulkhead, Policy, RetrySettings, Stage, TimeoutSettings,
@@ -250,6 +251,33 @@ async fn an_idempotent_call_is_made_once_and_all_its_attempts_are_one_run() {
         assert!(fences.lock().unwrap().windows(2).all(|pair| pair[0].is_some() && pair[0] == pair[1]));
         let again = pay().await.unwrap();
         assert_eq!((again.value, again.replayed, runs.load(SeqCst)), (Some(17), true, 3));
+    }
+}
+
+#[tokio::test]
+async fn an_idempotent_call_remembers_the_errors_that_are_final() {
+    let clock = Clock::driven();
+    let idempotent = client(&clock).await.idempotent("payments").build().unwrap();
+    let retry = RetrySettings { initial_backoff: Duration::from_micros(1), ..three_attempts() };
+    let policy = Policy::builder("pay").clock(Clock::system()).retry(&retry).build().unwrap();
+    let remember = Remember::json(|error: &String| error == "declined");
+    let classify = |error: &String| if error == "declined" { Class::Permanent } else { Class::Retry };
+    let runs = AtomicU32::new(0);
+    for (key, error, wanted) in [("final", "declined", [1, 1]), ("passing", "down", [3, 6])] {
+        runs.store(0, SeqCst);
+        for runs_after in wanted {
+            let work = async |_| {
+                runs.fetch_add(1, SeqCst);
+                Err::<u32, _>(error.to_owned())
+            };
+            let options = CallOptions::new();
+            let failed = policy
+                .call_once_remembering(&idempotent, key, b"7", &remember, options, classify, work)
+                .await
+                .unwrap_err();
+            assert_eq!(failed.into_inner().as_deref(), Some(error));
+            assert_eq!(runs.load(SeqCst), runs_after, "{key}");
+        }
     }
 }
 

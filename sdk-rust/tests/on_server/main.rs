@@ -1,8 +1,10 @@
 //! What the SDK promises with a real server behind it, on good days. The bad ones are in `faults`.
 #![cfg(feature = "redis")]
 
+mod blocked_thread;
 mod cache;
 mod client_ends;
+mod correlation;
 mod hard_use;
 mod lock;
 #[path = "../both/one_lock.rs"]

@@ -220,9 +220,9 @@ fn breakers() -> Vec<BoxedStrategy<Command<'static>>> {
     let batch = (0..=TALLY_MAX, 0..=TALLY_MAX, any::<u32>(), any::<u32>()).prop_map(|(ok, failures, slow, run)| {
         Batch { ok, failures, slow: slow % ((ok + failures).min(TALLY_MAX) + 1), run: run % (failures + 1) }
     });
-    let tally = (key(), generation(), bytes(0, TEXT_MAX), generation(), batch).prop_map(
-        |(key, generation, caller, seq, batch)| {
-            Command::BreakerTally(TallyCall { key, generation, caller, seq, batch })
+    let tally = (key(), generation(), bytes(0, TEXT_MAX), generation(), batch, text()).prop_map(
+        |(key, generation, caller, seq, batch, correlation)| {
+            Command::BreakerTally(TallyCall { key, generation, caller, seq, batch, correlation })
         },
     );
     let forces: Vec<Option<Force>> = Force::ALL.into_iter().map(Some).chain([None]).collect();

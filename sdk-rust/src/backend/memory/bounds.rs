@@ -57,6 +57,7 @@ fn is_within(command: &Command<'_>) -> bool {
             let batch = &call.batch;
             let signed = |number: u64| i64::try_from(number).is_ok();
             is_text(Some(call.caller))
+                && is_text(call.correlation)
                 && signed(call.generation)
                 && signed(call.seq)
                 && batch.ok <= TALLY_MAX
@@ -282,6 +283,7 @@ mod tests {
                 caller: s,
                 seq: 1,
                 batch: Batch { ok: m, failures: n, slow: o, run: o },
+                correlation: Some(s),
             }),
             Command::BreakerForce(ForceCall {
                 key,

@@ -32,7 +32,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use resil_core::Instant;
-use resil_core::rate_limit::{Ask, Quota, Reading};
+use resil_core::rate_limit::{Ask, Quota, Reading, Verdict as LimitVerdict};
 use resil_wire::answer::{Answer, Heartbeat};
 use resil_wire::command::Command;
 use tokio::sync::watch;
@@ -78,11 +78,11 @@ impl Memory {
     }
 
     /// RES.GCRA without a command, for whoever has checked what it asks for: what is granted, and what the binding tier reads.
-    pub fn take(&self, key: &[u8], quotas: &[Quota], ask: Ask) -> Result<(u32, Reading), Error> {
+    pub fn take(&self, key: &[u8], quotas: &[Quota], ask: Ask) -> Result<LimitVerdict, Error> {
         if self.closed.load(Relaxed) {
             return Err(closed());
         }
-        self.store.take(key, quotas, ask, When::Now).map(|verdict| (verdict.granted, verdict.binding()))
+        self.store.take(key, quotas, ask, When::Now)
     }
 
     /// The same for the usual case of a key that is `<prefix><inside>}`: one tier, which grants. `None`: it is not, and

@@ -51,6 +51,20 @@ impl std::fmt::Debug for Address {
     }
 }
 
+/// Where it leads to, for the log: hosts and ports, never a user or a password.
+impl std::fmt::Display for Address {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let each = |infos: &[ConnectionInfo]| infos.iter().map(|info| info.addr().to_string()).collect::<Vec<_>>();
+        match self {
+            Self::Server(info) => write!(f, "{}", info.addr()),
+            Self::Cluster(seeds) => f.write_str(&each(seeds).join(", ")),
+            Self::Sentinel(sentinels) => {
+                write!(f, "{} of the sentinels {}", sentinels.service, each(&sentinels.each).join(", "))
+            }
+        }
+    }
+}
+
 impl Address {
     pub fn parse(url: &str) -> Result<Self, Error> {
         let Some((scheme, rest)) = url.split_once("://") else { return Err(invalid("it has no scheme")) };

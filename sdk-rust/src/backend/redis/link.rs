@@ -101,10 +101,9 @@ impl Link {
 
     /// Whether there is a server behind it that may be written to. Waits for as long as it takes.
     pub async fn look(&self) -> Result<(), Trouble> {
-        let is_primary = |greeting: Greeting| if greeting.is_primary { Ok(()) } else { Err(Trouble::Demoted) };
         match self.clone() {
-            Self::Lane(lane) => greet_over(&lane).await.and_then(is_primary),
-            Self::Server(mut connection) => greet(&mut connection).await.and_then(is_primary),
+            Self::Lane(lane) => greet_over(&lane).await.and_then(|greeting| greeting.is_of_use()),
+            Self::Server(mut connection) => greet(&mut connection).await.and_then(|greeting| greeting.is_of_use()),
             // One primary that answers is enough: the keys of the others are their own trouble.
             Self::Cluster(mut connection) => {
                 let anybody = (MultipleNodeRoutingInfo::AllMasters, Some(ResponsePolicy::OneSucceeded));
@@ -146,12 +145,7 @@ async fn open_server(info: &ConnectionInfo, generation: u64, alarm: &Arc<Notify>
             (Link::Server(connection), greeting)
         }
     };
-    if !greeting.has_module {
-        return Err(Trouble::Refused(Error::ModuleMissing));
-    }
-    if !greeting.is_primary {
-        return Err(Trouble::Demoted);
-    }
+    greeting.is_of_use()?;
     let bind = greeting.id.map_or(Bind::None, Bind::to);
     Ok(Session { generation, link, door: Door::Server(client), bind })
 }
@@ -257,6 +251,15 @@ async fn greet_over(lane: &Lane) -> Result<Greeting, Trouble> {
 }
 
 impl Greeting {
+    /// A primary with the module.
+    fn is_of_use(&self) -> Result<(), Trouble> {
+        match self {
+            Self { has_module: false, .. } => Err(Trouble::Refused(Error::ModuleMissing)),
+            Self { is_primary: false, .. } => Err(Trouble::Demoted),
+            _ => Ok(()),
+        }
+    }
+
     fn read(greeting: &Understood) -> Self {
         let id = field(greeting, "id").and_then(|id| u64::try_from(id.integer().ok()?).ok());
         let is_primary = field(greeting, "role").is_none_or(|role| role.text() == Ok(b"master"));

@@ -4,18 +4,18 @@
 //! - [`call`](Redis::call) goes over one shared connection, on which any number of calls are under way at once. It is
 //!   answered, or fails, within the command timeout; while the server is away it fails at once.
 //! - [`wait`](Redis::wait) goes over a connection that nobody else needs meanwhile; see [`waiting`].
-//! - The connection is kept by a task of its own; see [`supervisor`]. Nothing is ever asked twice behind a caller's back on
+//! - The connection is kept by a task on the client's background runtime; see [`supervisor`]. Nothing is ever asked twice behind a caller's back on
 //!   the shared connection of a single server: a call that failed may have had its effect.
 //!
 //! # Connecting
 //! One attempt is made, of at most three seconds. A URL that cannot be used, a wrong password, a certificate that is not
-//! trusted and a server without the module are errors at once. If the server is away, so is the client, and it connects when the server is there: a service
+//! trusted and a server without the module are errors at once. If the server is away, so is the client, and it connects when the server is there, unless a server is required: a service
 //! may start before its Redis.
 //!
 //! # The map
 //! [`address`]: what a URL says. [`link`]: making a connection and trusting it. [`lane`]: the one that everybody shares, and
 //! [`resp`]: what is spoken over it. [`supervisor`]: keeping it. [`waiting`]:
-//! blocking waits. [`slots`]: which node of a cluster waits go to. [`speech`]: words and values. [`trouble`]: errors.
+//! blocking waits. [`subscription`]: what the server publishes. [`slots`]: which node of a cluster waits go to. [`speech`]: words and values. [`trouble`]: errors.
 
 mod address;
 mod lane;
@@ -23,6 +23,7 @@ mod link;
 mod resp;
 mod slots;
 mod speech;
+pub(crate) mod subscription;
 mod supervisor;
 #[cfg(test)]
 mod tests;
@@ -30,6 +31,7 @@ mod trouble;
 mod waiting;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use resil_wire::answer::Answer;
@@ -40,11 +42,12 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
+use tokio_util::context::TokioContext;
 
 use self::address::Address;
 use self::supervisor::{Shared, Standing};
-use self::trouble::{NO_RUNTIME, Trouble};
-use super::Reach;
+use self::trouble::Trouble;
+use super::{Reach, WhyAway};
 use crate::client::ConnectOptions;
 use crate::error::Error;
 
@@ -63,26 +66,56 @@ impl std::fmt::Debug for Redis {
 impl Redis {
     pub async fn connect(options: &ConnectOptions) -> Result<Self, Error> {
         let address = Address::parse(&options.url)?;
-        if Handle::try_current().is_err() {
-            return Err(Error::InvalidArgument(
-                "a server can only be connected to inside of a tokio runtime".to_owned(),
-            ));
-        }
-        let shared = Arc::new(Shared::new(address, options));
-        match shared.open().await {
+        let Some(runtime) = options.background() else {
+            return Err(Error::BackendUnavailable("no thread could be started for the connection"));
+        };
+        let shared = Arc::new(Shared::new(address, options, runtime.clone()));
+        let first = Arc::clone(&shared);
+        match shared.spawn(async move { first.open().await }).await {
             Ok(session) => shared.publish(Standing::Here(session)),
             Err(trouble) if trouble.is_final() => return Err(trouble.into_error(None)),
-            Err(trouble) => shared.publish(Standing::Away(trouble.into_error(None))),
+            Err(trouble) if options.needs_server => return Err(trouble.into_error(None)),
+            Err(trouble) => {
+                let error = trouble.into_error(None);
+                // Once, with the address: a mistyped host would be silent otherwise.
+                tracing::warn!(
+                    address = %shared.address,
+                    reason = error.why_away(),
+                    "the server cannot be reached; it is tried again about once a second"
+                );
+                shared.publish(Standing::Away(error));
+            }
         }
-        let supervisor = tokio::spawn(Arc::clone(&shared).supervise());
+        let supervisor = runtime.spawn(Arc::clone(&shared).supervise());
         Ok(Self { shared, supervisor: Mutex::new(Some(supervisor)) })
     }
 
     pub async fn call(&self, command: &Command<'_>) -> Result<Answer, Error> {
-        in_a_runtime()?;
+        self.call_within(command, self.shared.command_timeout).await
+    }
+
+    /// The same for what is worth nothing after `bound`.
+    pub async fn call_within(&self, command: &Command<'_>, bound: Duration) -> Result<Answer, Error> {
+        let asking = self.call_here(command, bound);
+        if is_in_a_runtime() { asking.await } else { self.outside(asking).await }
+    }
+
+    pub async fn wait(&self, command: &Command<'_>) -> Result<Answer, Error> {
+        if is_in_a_runtime() { self.wait_here(command).await } else { self.outside(self.wait_here(command)).await }
+    }
+
+    /// Timers panic where there is no runtime: under another executor they are those of the background runtime.
+    fn outside<T>(&self, future: impl Future<Output = T>) -> impl Future<Output = T> {
+        TokioContext::new(future, self.shared.runtime.clone())
+    }
+
+    async fn call_here(&self, command: &Command<'_>, bound: Duration) -> Result<Answer, Error> {
         let mut link = self.shared.link()?;
-        let trouble = match timeout(self.shared.command_timeout, link.ask(command)).await {
-            Ok(Ok(value)) => return read(command, value),
+        let trouble = match timeout(bound.min(self.shared.command_timeout), link.ask(command)).await {
+            Ok(Ok(value)) => {
+                self.shared.answered();
+                return read(command, value);
+            }
             Ok(Err(trouble)) => trouble,
             Err(_) => Trouble::Late,
         };
@@ -90,10 +123,9 @@ impl Redis {
         Err(trouble.into_error(command.key()))
     }
 
-    pub async fn wait(&self, command: &Command<'_>) -> Result<Answer, Error> {
-        in_a_runtime()?;
+    async fn wait_here(&self, command: &Command<'_>) -> Result<Answer, Error> {
         match command.waits() {
-            None => self.call(command).await,
+            None => self.call_here(command, self.shared.command_timeout).await,
             Some(wait) => self.wait_for(command, wait).await,
         }
     }
@@ -101,6 +133,10 @@ impl Redis {
     /// The number of the shared connection. None in a cluster, where there is one to every node, and while it is away.
     pub fn bind(&self) -> Bind {
         self.shared.session().map_or(Bind::None, |session| session.bind)
+    }
+
+    pub fn why_away(&self) -> Option<WhyAway> {
+        self.shared.why_away()
     }
 
     pub fn reach(&self) -> watch::Receiver<Reach> {
@@ -124,9 +160,8 @@ impl Drop for Redis {
     }
 }
 
-/// Timers and sockets panic where there is none.
-fn in_a_runtime() -> Result<(), Error> {
-    Handle::try_current().map(drop).map_err(|_| NO_RUNTIME)
+fn is_in_a_runtime() -> bool {
+    Handle::try_current().is_ok()
 }
 
 fn read(command: &Command<'_>, value: Value) -> Result<Answer, Error> {

@@ -2,8 +2,14 @@
 //!
 //! # The promise
 //! Whether the server can be reached is known without anybody calling. While it cannot, calls fail at once; attempts to
-//! reach it go on for ever, after random pauses of up to 500 ms, 1 s, 2 s, ... 30 s (full jitter, so that a fleet does not
-//! come back all at once).
+//! reach it go on for ever. The first begins within [`FIRST_PAUSE_MAX`], the others [`PAUSE_MIN`] to [`PAUSE_MAX`] after the one
+//! before, drawn at random: about one a second, spread so that a fleet does not come back all at once, and a server that
+//! returns is noticed within two seconds. An attempt that gets no answer does not keep the next one waiting.
+//!
+//! # What counts as away
+//! Everything for which a call could not be decided by the server: no connection, no answer, a replica, data that are being loaded, a
+//! user or password that is not let in, a missing module. Where the connection is fine and only commands are refused (NOPERM,
+//! MISCONF, a script that blocks), it is kept, and the last refusal is what `health` shows until a command is answered.
 //!
 //! # How a loss is noticed
 //! By whichever comes first: the end of the connection, which RESP3 connections tell at once; a call that failed or was
@@ -16,28 +22,38 @@
 //!
 //! Times are the machine's, never a driven clock's: no test can drive a server.
 
+use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, SystemTime};
 
 use arc_swap::ArcSwap;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use parking_lot::Mutex;
+use redis::aio::MultiplexedConnection;
+use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::address::Address;
-use super::link::{Link, Session, open};
-use super::trouble::{AWAY_AT_FIRST, CLOSED, RUNTIME_ENDED, Trouble};
+use super::link::{Link, Session, open, untimed};
+use super::trouble::{AWAY_AT_FIRST, CLOSED, RUNTIME_ENDED, RUNTIME_ENDED_TEXT, Trouble};
 use super::waiting::Waiting;
-use crate::backend::Reach;
+use crate::backend::{Reach, WhyAway};
 use crate::client::ConnectOptions;
 use crate::error::Error;
 use crate::policy::Random;
 
 /// Also keeps holdings bound to the connection alive, if their lease is three seconds or more.
 pub(super) const LOOK_EVERY: Duration = Duration::from_secs(1);
-const PAUSE_BASE: Duration = Duration::from_millis(500);
-const PAUSE_MAX: Duration = Duration::from_secs(30);
+const FIRST_PAUSE_MAX: Duration = Duration::from_millis(500);
+const PAUSE_MIN: Duration = Duration::from_millis(500);
+const PAUSE_MAX: Duration = Duration::from_millis(1_500);
+/// Attempts under way at once; each ends after [`CONNECT_BOUND`](super::link::CONNECT_BOUND).
+const ATTEMPTS_MAX: usize = 4;
 /// How long the old connection may take to answer once a new one was answered.
 const OLD_ONE_GRACE: Duration = Duration::from_millis(100);
 
@@ -54,10 +70,16 @@ pub(super) struct Shared {
     pub random: Arc<Random>,
     pub waiting: Waiting,
     pub closing: CancellationToken,
+    /// The background runtime of the client: every connection lives there.
+    pub runtime: Handle,
     standing: ArcSwap<Standing>,
     reach: watch::Sender<Reach>,
     alarm: Arc<Notify>,
     generations: AtomicU64,
+    away_since: Mutex<Option<SystemTime>>,
+    /// The last refusal, until a command is answered; the flag says whether there is one.
+    refusal: Mutex<Option<WhyAway>>,
+    is_refused: AtomicBool,
 }
 
 /// Whoever calls after the supervisor has gone is told so, also if it went with its runtime.
@@ -67,27 +89,27 @@ impl Drop for Supervised {
     fn drop(&mut self) {
         let Self(shared) = self;
         let why = if shared.closing.is_cancelled() { CLOSED } else { RUNTIME_ENDED };
-        if why == RUNTIME_ENDED {
-            // Whoever goes on without a server would not notice.
-            tracing::error!(reason = %why, "nobody looks after the connection any more");
-        }
         shared.publish(Standing::Away(why));
         shared.waiting.clear();
     }
 }
 
 impl Shared {
-    pub fn new(address: Address, options: &ConnectOptions) -> Self {
+    pub fn new(address: Address, options: &ConnectOptions, runtime: Handle) -> Self {
         Self {
             address,
             command_timeout: options.command_timeout,
             random: Arc::clone(&options.random),
             waiting: Waiting::new(options.waiting_connections),
             closing: CancellationToken::new(),
+            runtime,
             standing: ArcSwap::from_pointee(Standing::Away(AWAY_AT_FIRST)),
             reach: watch::Sender::new(Reach::Away),
             alarm: Arc::new(Notify::new()),
             generations: AtomicU64::new(0),
+            away_since: Mutex::new(Some(SystemTime::now())),
+            refusal: Mutex::default(),
+            is_refused: AtomicBool::new(false),
         }
     }
 
@@ -111,16 +133,58 @@ impl Shared {
         self.reach.subscribe()
     }
 
+    /// Why the server is no help, if it is none.
+    pub fn why_away(&self) -> Option<WhyAway> {
+        match &**self.standing.load() {
+            Standing::Here(_) => self.refusal.lock().clone(),
+            Standing::Away(error) => {
+                Some(WhyAway { error: error.clone(), since: self.away_since.lock().unwrap_or_else(SystemTime::now) })
+            }
+        }
+    }
+
     /// Something is not right: have a look.
     pub fn suspect(&self, trouble: &Trouble) {
         match trouble {
             Trouble::Demoted | Trouble::Unwell(_) | Trouble::Gone(_) | Trouble::Late => self.alarm.notify_one(),
-            Trouble::Refused(_)
-            | Trouble::Deadlock
-            | Trouble::Later(_)
-            | Trouble::Moved { .. }
-            | Trouble::Ask { .. } => {}
+            Trouble::Refused(error @ (Error::PermissionDenied(_) | Error::ModuleMissing)) => {
+                self.refused(error.clone());
+                self.alarm.notify_one();
+            }
+            Trouble::Later(why) => self.refused(Error::BackendUnavailable(why)),
+            Trouble::Refused(_) | Trouble::Deadlock | Trouble::Moved { .. } | Trouble::Ask { .. } => {}
         }
+    }
+
+    fn refused(&self, error: Error) {
+        let mut refusal = self.refusal.lock();
+        let since = refusal.as_ref().map_or_else(SystemTime::now, |before| before.since);
+        *refusal = Some(WhyAway { error, since });
+        self.is_refused.store(true, Relaxed);
+    }
+
+    /// A command was answered.
+    #[inline]
+    pub fn answered(&self) {
+        if self.is_refused.load(Relaxed) {
+            self.is_refused.store(false, Relaxed);
+            *self.refusal.lock() = None;
+        }
+    }
+
+    /// Runs `connecting` on the background runtime, so that whatever it spawns lives there; dropped, it stops.
+    pub async fn spawn<T: Send + 'static>(
+        &self,
+        connecting: impl Future<Output = Result<T, Trouble>> + Send + 'static,
+    ) -> Result<T, Trouble> {
+        let connected = AbortOnDropHandle::new(self.runtime.spawn(connecting)).await;
+        // It does not panic, so its runtime has ended.
+        connected.unwrap_or(Err(Trouble::Gone(RUNTIME_ENDED_TEXT)))
+    }
+
+    /// One more connection, for a wait.
+    pub async fn one_more(&self, client: redis::Client) -> Result<MultiplexedConnection, Trouble> {
+        self.spawn(async move { Ok(client.get_multiplexed_async_connection_with_config(&untimed()).await?) }).await
     }
 
     pub async fn open(&self) -> Result<Arc<Session>, Trouble> {
@@ -133,6 +197,9 @@ impl Shared {
             Standing::Here(_) => Reach::Here,
             Standing::Away(_) => Reach::Away,
         };
+        let mut since = self.away_since.lock();
+        *since = if reach == Reach::Here { None } else { since.or_else(|| Some(SystemTime::now())) };
+        drop(since);
         // First what is, then the news of it: whoever wakes finds it.
         self.standing.store(Arc::new(standing));
         self.reach.send_replace(reach);
@@ -150,14 +217,15 @@ impl Shared {
                 Err(_) => None,
                 Ok(session) => {
                     let trouble = self.watch_over(&session).await;
-                    tracing::warn!(reason = %trouble.clone().into_error(None), "the connection to the server is lost");
+                    let reason = trouble.clone().into_error(None).why_away();
+                    tracing::warn!(address = %self.address, reason, "the server is away");
                     let is_silent = trouble == Trouble::Late;
                     self.publish(Standing::Away(trouble.into_error(None)));
                     is_silent.then_some(session)
                 }
             };
             let session = self.come_back(silent).await;
-            tracing::info!("connected to the server");
+            tracing::info!(address = %self.address, "the server is back");
             self.publish(Standing::Here(session));
         }
     }
@@ -180,38 +248,53 @@ impl Shared {
 
     /// A connection that is answered: a new one, or `silent` if it speaks again.
     async fn come_back(&self, silent: Option<Arc<Session>>) -> Arc<Session> {
-        let mut old = silent.map(|session| {
+        let mut old: Silent = silent.map(|session| {
             let link = session.link.clone();
-            (session, Box::pin(async move { link.look().await }))
+            (session, Box::pin(async move { link.look().await }) as _)
         });
-        let mut pause_max = PAUSE_BASE;
+        let mut attempts = FuturesUnordered::new();
+        let mut next = pin!(sleep(FIRST_PAUSE_MAX.mul_f64(self.random.unit())));
         loop {
-            let pause = pause_max.mul_f64(self.random.unit());
-            if let Some((session, look)) = &mut old {
-                match timeout(pause, look).await {
-                    Ok(Ok(())) => return Arc::clone(session),
-                    // It is dead. What is left of the pause is not waited for: somebody answered just now.
-                    Ok(Err(_)) => old = None,
-                    Err(_) => {}
-                }
-            } else {
-                sleep(pause).await;
-            }
-            pause_max = (pause_max * 2).min(PAUSE_MAX);
-            match self.open().await {
-                Ok(new) => {
-                    let Some((session, look)) = &mut old else { return new };
-                    return match timeout(OLD_ONE_GRACE, look).await {
-                        Ok(Ok(())) => Arc::clone(session),
-                        _ => new,
-                    };
-                }
-                Err(trouble) => {
-                    let error = trouble.into_error(None);
-                    tracing::debug!(reason = %error, "an attempt to reach the server failed");
-                    self.standing.store(Arc::new(Standing::Away(error)));
+            tokio::select! {
+                biased;
+                looked = look_again(&mut old), if old.is_some() => match (looked, old.take()) {
+                    (Ok(()), Some((session, _))) => return session,
+                    // It is dead. The pause is not waited for: somebody answered just now.
+                    _ => next.as_mut().reset(Instant::now()),
+                },
+                Some(opened) = attempts.next(), if !attempts.is_empty() => match opened {
+                    Ok(new) => {
+                        let answers = timeout(OLD_ONE_GRACE, look_again(&mut old)).await;
+                        return match (answers, old) {
+                            (Ok(Ok(())), Some((session, _))) => session,
+                            _ => new,
+                        };
+                    }
+                    Err(trouble) => {
+                        let error: Error = Trouble::into_error(trouble, None);
+                        tracing::debug!(reason = %error, "an attempt to reach the server failed");
+                        self.standing.store(Arc::new(Standing::Away(error)));
+                    }
+                },
+                () = &mut next => {
+                    if attempts.len() < ATTEMPTS_MAX {
+                        attempts.push(self.open());
+                    }
+                    let pause = PAUSE_MIN + (PAUSE_MAX - PAUSE_MIN).mul_f64(self.random.unit());
+                    next.as_mut().reset(Instant::now() + pause);
                 }
             }
         }
+    }
+}
+
+/// A connection that fell silent, and the look at it that was not answered yet.
+type Silent = Option<(Arc<Session>, Pin<Box<dyn Future<Output = Result<(), Trouble>> + Send>>)>;
+
+/// Returns when the silent one says something, if there is one.
+async fn look_again(old: &mut Silent) -> Result<(), Trouble> {
+    match old {
+        Some((_, look)) => look.await,
+        None => std::future::pending().await,
     }
 }

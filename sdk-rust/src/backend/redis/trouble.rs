@@ -32,10 +32,9 @@ pub(super) enum Trouble {
 }
 
 pub(super) const AWAY_AT_FIRST: Error = Error::BackendUnavailable("no connection could be made yet");
-pub(super) const NO_RUNTIME: Error = Error::BackendUnavailable("outside of a tokio runtime nothing can be sent");
-pub(super) const RUNTIME_ENDED: Error = Error::BackendUnavailable(
-    "the tokio runtime in which the client was connected has ended; connect anew in this one",
-);
+pub(super) const RUNTIME_ENDED_TEXT: &str =
+    "the tokio runtime that the client was told to keep its connection on has ended";
+pub(super) const RUNTIME_ENDED: Error = Error::BackendUnavailable(RUNTIME_ENDED_TEXT);
 pub(super) const CLOSED: Error = Error::BackendUnavailable("the client was closed");
 const LATE: Error = Error::BackendUnavailable("the server did not answer in time");
 const DEMOTED: Error = Error::BackendUnavailable("the server is a replica");

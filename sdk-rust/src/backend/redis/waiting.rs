@@ -26,12 +26,12 @@ use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::address::at;
-use super::link::{Door, Session, untimed};
+use super::link::{Door, Session};
 use super::slots::Slots;
 use super::speech::{packed, understood};
 use super::supervisor::Shared;
 use super::trouble::{CLOSED, Trouble, judged};
-use super::{Redis, in_a_runtime, read};
+use super::{Redis, is_in_a_runtime, read};
 use crate::backend::Reach;
 use crate::error::Error;
 
@@ -129,6 +129,34 @@ impl Redis {
 }
 
 impl Redis {
+    /// The command, on a connection that waits are made on. In a cluster over the shared ones: they are made anew by themselves.
+    pub async fn call_apart(&self, command: &Command<'_>, bound: Duration) -> Result<Answer, Error> {
+        let asking = self.call_apart_here(command, bound);
+        if is_in_a_runtime() { asking.await } else { self.outside(asking).await }
+    }
+
+    async fn call_apart_here(&self, command: &Command<'_>, bound: Duration) -> Result<Answer, Error> {
+        let shared = &*self.shared;
+        let session = shared.session()?;
+        if let Door::Cluster(_) = session.door {
+            return self.call(command).await;
+        }
+        let mut asking =
+            Asking { shared, command, deadline: Instant::now() + bound, reach: shared.reach(), place: Place::Owner };
+        let deadline = asking.deadline;
+        let asked = async {
+            let _place = shared.waiting.places.acquire().await.map_err(|_| Trouble::Gone("the client was closed"))?;
+            let (mut connection, node) = asking.connection(&session).await?;
+            let answer = judged(connection.send_packed_command(&packed(command)).await)?;
+            shared.waiting.put_back(connection, session.generation, node);
+            Ok::<_, Trouble>(answer)
+        };
+        match timeout_at(deadline, asked).await.unwrap_or(Err(Trouble::Late)) {
+            Ok(answer) => read(command, understood(answer)),
+            Err(trouble) => Err(trouble.into_error(command.key())),
+        }
+    }
+
     /// The command, and then WAIT on the same connection: it counts what that connection has seen written. How many
     /// replicas have it after at most `patience`.
     pub async fn replicated(
@@ -137,7 +165,16 @@ impl Redis {
         replicas: u32,
         patience: Duration,
     ) -> Result<(Answer, u32), Error> {
-        in_a_runtime()?;
+        let asking = self.replicated_here(command, replicas, patience);
+        if is_in_a_runtime() { asking.await } else { self.outside(asking).await }
+    }
+
+    async fn replicated_here(
+        &self,
+        command: &Command<'_>,
+        replicas: u32,
+        patience: Duration,
+    ) -> Result<(Answer, u32), Error> {
         let shared = &*self.shared;
         let session = shared.session()?;
         let deadline = Instant::now() + patience + shared.command_timeout + SLACK;
@@ -188,7 +225,10 @@ impl Asking<'_, '_> {
             let session = self.session().await?;
             let begun = Instant::now();
             let trouble = match self.ask(&session).await {
-                Outcome::Answered(value) => return read(self.command, understood(value)),
+                Outcome::Answered(value) => {
+                    self.shared.answered();
+                    return read(self.command, understood(value));
+                }
                 Outcome::Over(error) => return Err(error),
                 Outcome::Rebound(connection) => {
                     earlier = Some(connection);
@@ -286,7 +326,7 @@ impl Asking<'_, '_> {
             Door::Server(client) => {
                 return Ok(match waiting.take(session.generation, "") {
                     Some(connection) => (connection, String::new()),
-                    None => (client.get_multiplexed_async_connection_with_config(&untimed()).await?, String::new()),
+                    None => (self.shared.one_more(client.clone()).await?, String::new()),
                 });
             }
             Door::Cluster(seed) => seed,
@@ -310,7 +350,7 @@ impl Asking<'_, '_> {
                     },
                     host => at(seed, host, port),
                 };
-                redis::Client::open(info)?.get_multiplexed_async_connection_with_config(&untimed()).await?
+                self.shared.one_more(redis::Client::open(info)?).await?
             }
         };
         if is_asking {

@@ -130,8 +130,14 @@ async fn while_the_server_is_away_each_mode_does_what_it_says() {
     server.set(Fate::RequestIsLost);
     server.clock.advance(Duration::from_secs(2));
     assert_eq!(fail(&local).await, Err(Failure::Inner("down")), "away again begins from a clean slate");
-    assert_eq!(client.inner().health.look(true).policies["breaker:closed"], Status::Unhealthy);
-    assert_eq!(client.inner().health.look(true).policies["breaker:local"], Status::Degraded);
+    assert_eq!(
+        client.inner().health.look(Some(crate::backend::WhyAway::test())).policies["breaker:closed"],
+        Status::Unhealthy
+    );
+    assert_eq!(
+        client.inner().health.look(Some(crate::backend::WhyAway::test())).policies["breaker:local"],
+        Status::Degraded
+    );
 }
 
 #[tokio::test]

@@ -17,25 +17,30 @@ use crate::policy::{self, Policy};
 fn what_is_shown_is_in_the_words_and_numbers_of_the_language() {
     let verdict = Verdict {
         granted: 0,
+        limit: 10,
+        period: Duration::from_secs(1),
         capacity: 10,
         remaining: 0,
         retry_after: Some(Duration::from_millis(1_500)),
         reset_after: Duration::from_micros(2_500),
         decided_by: DecidedBy::DenyCache,
+        tiers: Vec::new(),
+        binding: 0,
     };
     let python = json!({
-        "granted": 0, "capacity": 10, "remaining": 0, "retry_after": 1.5, "reset_after": 0.0025,
-        "decided_by": "deny_cache",
+        "granted": 0, "limit": 10, "period": 1.0, "capacity": 10, "remaining": 0, "retry_after": 1.5, "reset_after": 0.0025,
+        "decided_by": "deny_cache", "binding": 0,
     });
     let node = json!({
-        "granted": 0, "capacity": 10, "remaining": 0, "retryAfter": 1_500, "resetAfter": 2.5, "decidedBy": "denyCache",
+        "granted": 0, "limit": 10, "period": 1_000, "capacity": 10, "remaining": 0, "retryAfter": 1_500, "resetAfter": 2.5,
+        "decidedBy": "denyCache", "binding": 0,
     });
     assert_eq!(PYTHON.show(&verdict).unwrap(), python);
     assert_eq!(NODE.show(&verdict).unwrap(), node);
     assert_eq!(serde_json::to_value(verdict).unwrap()["retryAfter"], "1500ms", "in plain JSON as in settings");
 
     let policies = [("lock:my_stock".to_owned(), Status::Healthy)].into();
-    let health = Health { overall: Status::Degraded, policies };
+    let health = Health { overall: Status::Degraded, policies, reason: None, since: None };
     assert_eq!(
         NODE.show(&health).unwrap(),
         json!({ "overall": "degraded", "policies": { "lock:my_stock": "healthy" } })

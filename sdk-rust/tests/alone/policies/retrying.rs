@@ -172,3 +172,31 @@ fn a_kept_classifier_serves_many_calls() {
         assert_eq!(outcome, Err(exhausted(2, Failure::Inner(Answer::Busy))));
     }
 }
+
+#[test]
+fn with_reraise_the_last_failure_comes_as_it_is() {
+    let clock = Clock::driven();
+    for (reraise, wanted) in [(false, exhausted(3, Failure::Inner(Answer::Busy))), (true, Failure::Inner(Answer::Busy))]
+    {
+        let settings = RetrySettings { reraise, ..plain_retry(3) };
+        let retry = Retry::builder(&settings).clock(clock.clone()).build().expect("valid");
+        let failure = drive(&clock, retry.call(classify, || ready(Err::<u8, _>(Answer::Busy)))).expect_err("it fails");
+        assert_eq!(failure, wanted);
+        assert_eq!(failure.into_inner(), Some(Answer::Busy), "to be had either way");
+    }
+    let settings: RetrySettings = serde_json::from_str(r#"{"reraise": true}"#).expect("settings");
+    assert!(settings.reraise);
+}
+
+#[test]
+fn a_jitter_is_text_or_an_object() {
+    let read = |json: &str| serde_json::from_str::<RetrySettings>(json).map(|settings| settings.jitter);
+    assert_eq!(read(r#"{"jitter": "20%"}"#).expect("text"), Jitter::PlusMinus(20));
+    assert_eq!(read(r#"{"jitter": {"plusMinus": 20}}"#).expect("an object"), Jitter::PlusMinus(20));
+    assert_eq!(read(r#"{"jitter": {"plus_minus": 20.0}}"#).expect("as Python says it"), Jitter::PlusMinus(20));
+    for wrong in
+        [r#"{"jitter": {"plusMinus": 101}}"#, r#"{"jitter": {"plusMinus": 0.2}}"#, r#"{"jitter": {"full": 1}}"#]
+    {
+        assert!(read(wrong).is_err(), "{wrong}");
+    }
+}

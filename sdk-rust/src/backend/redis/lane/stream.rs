@@ -15,7 +15,7 @@ use tokio::net::UnixStream;
 use tokio::net::{TcpStream, lookup_host};
 
 use super::super::link::untimed;
-use super::super::trouble::Trouble;
+use super::super::trouble::{Trouble, of_server};
 use super::BROKE;
 
 /// Without TLS: that is still left to redis-rs.
@@ -74,20 +74,39 @@ const NO_SUCH_HOST: &str = "the name of the server is not known";
 
 /// The same stream, after redis-rs has said who we are and in which protocol.
 async fn greeted(info: &ConnectionInfo, stream: Stream) -> Result<Stream, Trouble> {
-    let lent = Lent(Arc::new(Mutex::new(Some(stream))));
-    let back = Arc::clone(&lent.0);
+    let lent = Lent { stream: Arc::new(Mutex::new(Some(stream))), first_line: Arc::default() };
+    let (back, first_line) = (Arc::clone(&lent.stream), Arc::clone(&lent.first_line));
     // What it returns would go on with the stream if it were polled. It is not.
-    MultiplexedConnection::new_with_config(info.redis_settings(), lent, untimed()).await.map(drop)?;
+    let greeted = MultiplexedConnection::new_with_config(info.redis_settings(), lent, untimed()).await.map(drop);
+    if let Err(error) = greeted {
+        return Err(turned_away(&first_line.lock()).unwrap_or_else(|| error.into()));
+    }
     let stream = back.lock().take();
     stream.ok_or(Trouble::Gone(BROKE))
 }
 
+/// A server that takes nobody in says why in one line and closes. redis-rs expects more than one line, and knows only that the
+/// connection ended.
+fn turned_away(first_line: &[u8]) -> Option<Trouble> {
+    let line = std::str::from_utf8(first_line.strip_prefix(b"-")?.split(|byte| *byte == b'\r').next()?).ok()?;
+    let (code, text) = line.split_once(' ').unwrap_or((line, ""));
+    let is_known = code == "DENIED" || text.starts_with("max number of clients");
+    is_known.then(|| of_server(code, text))
+}
+
+/// As much of a line as tells what it says.
+const FIRST_LINE_BYTES: usize = 64;
+
 /// A stream that somebody else uses for a while.
-struct Lent(Arc<Mutex<Option<Stream>>>);
+struct Lent {
+    stream: Arc<Mutex<Option<Stream>>>,
+    /// The beginning of what the server said.
+    first_line: Arc<Mutex<Vec<u8>>>,
+}
 
 impl Lent {
     fn with<T>(&self, work: impl FnOnce(&mut Stream) -> Poll<std::io::Result<T>>) -> Poll<std::io::Result<T>> {
-        match &mut *self.0.lock() {
+        match &mut *self.stream.lock() {
             Some(stream) => work(stream),
             None => Poll::Ready(Err(std::io::ErrorKind::NotConnected.into())),
         }
@@ -100,7 +119,12 @@ impl AsyncRead for Lent {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<std::io::Result<()>> {
-        self.with(|stream| stream.poll_read(context, buffer))
+        let before = buffer.filled().len();
+        let read = self.with(|stream| stream.poll_read(context, buffer));
+        let mut line = self.first_line.lock();
+        let missing = FIRST_LINE_BYTES.saturating_sub(line.len());
+        line.extend(buffer.filled()[before..].iter().take(missing));
+        read
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod clusters;
 mod connecting;
+mod events;
 mod losing;
 mod waits;
 

@@ -1,0 +1,120 @@
+//! What a report to a breaker is about, in the words of whoever traces requests: a trace id.
+//!
+//! The server puts it into the event of the transition that the report led to, so that the event leads to the request that tripped the
+//! circuit. It is sent with each report; a batch of calls carries that of its last failure.
+//!
+//! Where it comes from, the first that there is:
+//! 1. [`correlated`], around the call.
+//! 2. [`correlation_source`], set once for the process: for whatever tracing library it uses.
+//!
+//! ```
+//! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+//! use resil::breaker::BreakerOptions;
+//! use resil::correlation::{correlated, trace_id};
+//!
+//! // With OpenTelemetry: resil::correlation::correlation_source(|| {
+//! //     let context = opentelemetry::Context::current().span().span_context().clone();
+//! //     context.is_valid().then(|| context.trace_id().to_string())
+//! // });
+//! let client = resil::connect("memory://").await?;
+//! let bank = client.breaker("bank", BreakerOptions::new())?;
+//! let header = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"; // traceparent of the request
+//! let call = bank.call(async || Ok::<_, std::io::Error>("paid"));
+//! let paid = match trace_id(header) {
+//!     Some(id) => correlated(id, call).await,
+//!     None => call.await,
+//! };
+//! assert_eq!(paid.unwrap(), "paid");
+//! # Ok::<(), resil::Error>(()) }).unwrap();
+//! ```
+
+use std::cell::RefCell;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll};
+
+use resil_core::limits::TEXT_MAX;
+
+use crate::idempotency::token::shortened;
+
+thread_local! {
+    static CURRENT: RefCell<Option<Arc<str>>> = const { RefCell::new(None) };
+}
+
+type Source = Box<dyn Fn() -> Option<String> + Send + Sync>;
+
+static SOURCE: OnceLock<Source> = OnceLock::new();
+
+/// Says where the process finds the trace id of whatever the current thread works on. It is asked when a report is sent, so it should be
+/// quick. True the first time; later ones change nothing.
+pub fn correlation_source(source: impl Fn() -> Option<String> + Send + Sync + 'static) -> bool {
+    SOURCE.set(Box::new(source)).is_ok()
+}
+
+/// Reports that `future` makes carry `text`, of which at most 512 bytes are sent.
+pub fn correlated<F: Future>(text: impl AsRef<str>, future: F) -> Correlated<F> {
+    Correlated { text: shortened(text.as_ref(), TEXT_MAX).into(), future }
+}
+
+/// The trace id of a W3C `traceparent` header. `None` if it is none, or all zeros.
+pub fn trace_id(traceparent: &str) -> Option<&str> {
+    let mut parts = traceparent.trim().split('-');
+    let (version, id) = (parts.next()?, parts.next()?);
+    let is_hex = |text: &str| text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    let is_valid = version.len() == 2 && is_hex(version) && version != "ff" && id.len() == 32 && is_hex(id);
+    (is_valid && id.bytes().any(|byte| byte != b'0')).then_some(id)
+}
+
+/// What a report that is made now is about.
+pub(crate) fn current() -> Option<Arc<str>> {
+    let said = CURRENT.try_with(|current| current.borrow().clone()).ok().flatten();
+    said.or_else(|| SOURCE.get().and_then(|source| source()).map(|text| shortened(&text, TEXT_MAX).into()))
+        .filter(|text: &Arc<str>| !text.is_empty())
+}
+
+pin_project_lite::pin_project! {
+    /// See [`correlated`].
+    #[must_use = "a future does nothing unless it is awaited"]
+    #[derive(Debug)]
+    pub struct Correlated<F> {
+        text: Arc<str>,
+        #[pin]
+        future: F,
+    }
+}
+
+/// Puts back what was there before, also after a panic.
+struct Before(Option<Arc<str>>);
+
+impl Drop for Before {
+    fn drop(&mut self) {
+        let before = self.0.take();
+        let _ = CURRENT.try_with(|current| current.replace(before));
+    }
+}
+
+impl<F: Future> Future for Correlated<F> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        let this = self.project();
+        let text = Some(Arc::clone(this.text));
+        let _before = Before(CURRENT.with(|current| current.replace(text)));
+        this.future.poll(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trace_id_is_read_from_a_traceparent_and_from_nothing_else() {
+        let id = "0af7651916cd43dd8448eb211c80319c";
+        assert_eq!(trace_id(&format!("00-{id}-b7ad6b7169203331-01")), Some(id));
+        for text in ["", "00", "00-", &format!("ff-{id}-b7-01"), &format!("00-{}-b7-01", "0".repeat(32)), id] {
+            assert_eq!(trace_id(text), None, "{text}");
+        }
+    }
+}
