@@ -1,7 +1,7 @@
 //! What the server publishes about what this process has in use: losses of what it holds, and changes of its breakers.
 //!
 //! # The promise
-//! - Whoever holds something learns that it is lost, and every breaker that its circuit was changed, as soon as the message
+//! - A holder learns that it has lost its lock or permit, and a breaker that its circuit was changed, as soon as the message
 //!   arrives: within milliseconds, not at the next renewal or when the open time is over.
 //! - Nothing depends on it. A message may be lost with its connection; leases, deadlines and `trust` hold as without it.
 //! - After a subscription, also the first, whatever it is about is asked for once: what happened before was not heard.

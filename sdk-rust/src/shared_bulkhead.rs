@@ -112,7 +112,7 @@ impl SharedBulkhead {
         self
     }
 
-    /// How long this process has to take its permits back when its connection closes. From 100 ms to 1 day; 3 s unless said.
+    /// How long this process has to take its permits back when its connection closes. From 100 ms to 1 day; the default is 3 s.
     /// See [`Lock::grace`](crate::lock::Lock::grace).
     pub fn grace(mut self, grace: Duration) -> Self {
         self.want.grace = grace;

@@ -206,7 +206,7 @@ fn what_changes_no_state_is_told_nobody() {
     }
 }
 
-/// Whoever uses a breaker subscribes to its key alone, and hears whatever may make what it knows untrue.
+/// A user of a breaker subscribes to its key alone, and hears everything that may make what it knows untrue.
 #[test]
 fn the_key_s_own_channel_carries_transitions_and_every_action_of_an_operator() {
     let (server, mut connection) = start_driven();

@@ -32,7 +32,7 @@ use crate::error::Error;
 use crate::health::Away;
 use crate::telemetry::HoldingMeters;
 
-/// The grace unless said: time for a reconnection, and what a crash costs the others.
+/// The default grace: time for a reconnection, and what a crash costs the others.
 pub(crate) const DEFAULT_GRACE: Duration = Duration::from_secs(3);
 /// Below this a holding would be renewed all the time; above, an unbound one says the same.
 const GRACE_LEAST: Duration = Duration::from_millis(100);

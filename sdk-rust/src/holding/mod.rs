@@ -10,8 +10,8 @@
 //! A bound holding belongs to a connection. When the server sees that close, it cuts the lease to the *grace*: by then the
 //! same owner can take it back over another connection. The server cannot have seen a close before it acknowledged a
 //! command of this very holding, so a bound holding is believed for the grace after that was sent, or for the lease if
-//! that is shorter, and it is renewed at a third of it. Nothing has to be known about connections: whichever of them a
-//! renewal took, whenever an older one arrives and binds the holding to a connection that is about to close, what was
+//! that is shorter, and it is renewed at a third of it. Nothing has to be known about connections: no matter which of them a
+//! renewal took, and when an older one arrives and binds the holding to a connection that is about to close, what was
 //! acknowledged last was sent before.
 //!
 //! # The state

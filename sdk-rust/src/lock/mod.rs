@@ -144,7 +144,7 @@ impl Lock {
 
     /// How long this process has to take a bound lock back when its connection closes: what a cut, or a server that stalls,
     /// may last without costing the lock, and what a crash costs the others. Each lock that is held costs a renewal every
-    /// third of it. From 100 ms to 1 day; 3 s unless said.
+    /// third of it. From 100 ms to 1 day; the default is 3 s.
     pub fn grace(mut self, grace: Duration) -> Self {
         self.want.grace = grace;
         self

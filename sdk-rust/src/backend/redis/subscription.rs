@@ -2,7 +2,7 @@
 //!
 //! It leads to where the shared connection leads, with the same user; in a cluster to any node that answers, since every
 //! node passes on what is published at another. It ends with the shared connection it was opened beside, and when it does
-//! not answer in time: whoever listens then opens another.
+//! not answer in time: the listener then opens another.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +23,7 @@ use crate::backend::Reach;
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 const PAUSE_BASE: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
-/// Before whoever may not subscribe tries again: by then he may have been given leave.
+/// Before a user without the right to subscribe tries again: an operator may have granted it.
 const REFUSED_PAUSE: Duration = Duration::from_secs(60);
 
 /// Where subscriptions come from. It keeps neither the client nor its connection.
@@ -75,7 +75,7 @@ impl Subscriptions {
         closing.run_until_cancelled(self.open()).await
     }
 
-    /// Whoever was refused need not ask again soon.
+    /// A user that was refused need not ask again soon.
     pub async fn was_refused(&self) {
         self.shared.closing.run_until_cancelled(sleep(REFUSED_PAUSE)).await;
     }

@@ -1,4 +1,4 @@
-//! What the server publishes reaches whoever holds or believes something, at once and in every mode.
+//! What the server publishes reaches holders and breakers at once, in every mode.
 
 use resil_harness::{Cluster, Options, reply};
 
