@@ -78,8 +78,9 @@ class Service:
     def __init__(self, client: resil.Client, ledger: Ledger) -> None:
         self.ledger = ledger
         self.orders = client.idempotent("orders", lease=LEASE, wait=PATIENCE)
-        # Who is swapped out renews nothing. In this story only one thread sleeps, and the process would go on renewing for it.
-        self.account = client.lock(ACCOUNT, lease=LEASE, wait=PATIENCE, watchdog=False)
+        # A process that is swapped out renews nothing. In this story only one thread sleeps, and leases are renewed on another: so not
+        # this one, neither by the watchdog nor because its connection is heard of.
+        self.account = client.lock(ACCOUNT, lease=LEASE, wait=PATIENCE, watchdog=False, bound=False)
 
     @classmethod
     async def start(cls, url: str, process: str, ledger: Ledger) -> Service:
@@ -120,7 +121,7 @@ class Seen:
     #: What whoever asked the sleeper was told.
     sleeper: BaseException | None
     refused_fences: list[tuple[int, int]]
-    successor: resil.Outcome[Receipt]
+    meanwhile: resil.Outcome[Receipt]
     sleeper_again: resil.Outcome[Receipt]
     after_crash: resil.Outcome[Receipt]
     payments_in_all: int
@@ -149,14 +150,14 @@ async def story(url: str) -> Seen:
         mismatch = error.code
     print(f"  refused: {mismatch}")
 
-    print("pod-1 takes order 2 and falls asleep before it pays: a pause, a swapped-out machine.")
+    print("pod-1 takes order 2, has the account and falls asleep before it pays: a pause, a swapped-out machine.")
     fell_asleep, wake = threading.Event(), threading.Event()
 
     async def sleeping() -> tuple[BaseException | None, resil.Outcome[Receipt]]:
         service = await Service.start(url, "pod-1", ledger)
 
         def nap() -> None:
-            # It blocks its event loop: nothing of it runs, so nothing is renewed.
+            # Inside of the lock, whose lease nobody renews.
             fell_asleep.set()
             wake.wait(PATIENCE)
 
@@ -169,14 +170,14 @@ async def story(url: str) -> Seen:
 
     asleep = asyncio.create_task(asyncio.to_thread(asyncio.run, sleeping()))
     assert await asyncio.to_thread(fell_asleep.wait, PATIENCE)
-    successor = await second.pay(order(2), 900)
-    print(f"  pod-2 waited for its lease to end, and was told attempt {successor.attempt}: it paid")
+    meanwhile = await second.pay(order(4), 500)
+    print("  pod-2 waited for its lease to end, and pays another order of the same account")
     wake.set()
     sleeper, sleeper_again = await asleep
     print(f"  pod-1 wakes and pays, as it thinks it may; refused, (its fence, the highest seen): {ledger.refused}")
-    # Either the ledger's refusal, or LOCK_LOST, if the run sees first that its lease is over.
+    # Either the ledger's refusal, or LOCK_LOST, if the block sees first that its lease is over.
     print(f"  whoever asked pod-1 is told {getattr(sleeper, 'code', repr(sleeper))}")
-    print(f"  it asks again and gets what pod-2 did: {sleeper_again.value}")
+    print(f"  it asks again, with a lease of its own, and the order is paid: {sleeper_again.value}")
 
     print("pod-1 pays order 3 and dies before it can say so.")
     has_paid: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -200,7 +201,7 @@ async def story(url: str) -> Seen:
         mismatch=mismatch,
         sleeper=sleeper,
         refused_fences=ledger.refused,
-        successor=successor,
+        meanwhile=meanwhile,
         sleeper_again=sleeper_again,
         after_crash=after_crash,
         payments_in_all=payments,

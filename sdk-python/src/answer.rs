@@ -26,6 +26,7 @@ use pyo3::prelude::*;
 use self::given_up::Others;
 use crate::drive::{Running, drive, poll_caught, refuse_to_block};
 use crate::event_loop::Waiter;
+use crate::pending::in_destructor;
 use crate::stage::{Resume, Stage};
 use crate::{held_here, runtime};
 
@@ -242,7 +243,7 @@ impl Drop for Answer {
         self.drop_running();
         if !self.is_begun {
             let text = format!("{} was never awaited, nor waited for: it did not happen", self.what);
-            Python::attach(|py| {
+            in_destructor(|py| {
                 let Ok(text) = std::ffi::CString::new(text) else { return };
                 if let Err(error) = PyErr::warn(py, &py.get_type::<PyRuntimeWarning>(), &text, 1) {
                     error.write_unraisable(py, None);

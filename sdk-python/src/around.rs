@@ -33,6 +33,11 @@ pub trait Runs: Send + Sync + 'static {
         Needs::Nothing
     }
 
+    /// Refuses a function that cannot be put in it, when it is decorated.
+    fn check(&self, _func: &Bound<'_, PyAny>) -> PyResult<()> {
+        Ok(())
+    }
+
     /// Shows the collector the functions it holds. Each is held by one object: see [`Judge::again`](crate::judge::Judge::again).
     fn traverse(&self, _visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         Ok(())
@@ -116,6 +121,7 @@ impl Around {
 
     /// As a decorator: the same function with this policy around it.
     fn __call__<'py>(slf: &Bound<'py, Self>, r#fn: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        slf.get().runs.check(&r#fn)?;
         decorated(slf.as_any(), &r#fn)
     }
 

@@ -22,6 +22,7 @@ use crate::judge::Judge;
 use crate::listeners::Listener;
 use crate::runtime::Generation;
 use crate::settings::{read, shown, spelled};
+use crate::trace::traced;
 use crate::work::{Work, failure};
 
 struct Circuit {
@@ -32,13 +33,14 @@ struct Circuit {
 }
 
 impl Runs for Arc<Circuit> {
-    fn run(&self, _py: Python<'_>, work: Arc<Work>) -> PyResult<Running> {
+    fn run(&self, py: Python<'_>, work: Arc<Work>) -> PyResult<Running> {
         self.generation.check()?;
         let (breaker, judge) = (self.breaker.clone(), Arc::clone(&self.judge));
-        Ok(Arc::clone(&work).running(async move {
+        let running = Arc::clone(&work).running(async move {
             let classify = |error: &PyErr| judge.classify(&work, error);
             breaker.around(classify, || work.attempt()).await
-        }))
+        });
+        Ok(traced(py, running))
     }
 
     fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
@@ -64,10 +66,11 @@ impl Enters for Arc<Circuit> {
             Err(Failure::Inner(error)) => self.judge.class(py, error)?,
             _ => Class::Permanent,
         };
-        Ok(Some(Box::pin(async move {
+        let leaving = Box::pin(async move {
             permit.finish(|_: &PyErr| class, &ended).await;
             Python::attach(|py| Ok(py.None()))
-        })))
+        });
+        Ok(Some(traced(py, leaving)))
     }
 }
 
@@ -205,39 +208,40 @@ impl PyBreaker {
 pub struct PyPermit(Mutex<Option<Permit>>);
 
 impl PyPermit {
-    fn report<F>(&self, what: &'static str, report: impl FnOnce(Permit) -> F) -> PyResult<Answer>
+    fn report<F>(&self, py: Python<'_>, what: &'static str, report: impl FnOnce(Permit) -> F) -> PyResult<Answer>
     where
         F: Future<Output = ()> + Send + 'static,
     {
         let permit = self.0.lock().take();
         let permit = permit.ok_or_else(|| PyRuntimeError::new_err("what came of this permit was reported before"))?;
         let reporting = report(permit);
-        Ok(Answer::new(what, async move {
+        let running = Box::pin(async move {
             reporting.await;
             Python::attach(|py| Ok(py.None()))
-        }))
+        });
+        Ok(Answer::on_stage(what, None, traced(py, running)))
     }
 }
 
 #[pymethods]
 impl PyPermit {
     /// The call succeeded.
-    fn success(&self) -> PyResult<Answer> {
-        self.report("permit.success()", Permit::success)
+    fn success(&self, py: Python<'_>) -> PyResult<Answer> {
+        self.report(py, "permit.success()", Permit::success)
     }
 
     /// The call failed.
-    fn failure(&self) -> PyResult<Answer> {
-        self.report("permit.failure()", Permit::failure)
+    fn failure(&self, py: Python<'_>) -> PyResult<Answer> {
+        self.report(py, "permit.failure()", Permit::failure)
     }
 
     /// The call says nothing about the health of what was called.
-    fn ignore(&self) -> PyResult<Answer> {
-        self.report("permit.ignore()", Permit::ignore)
+    fn ignore(&self, py: Python<'_>) -> PyResult<Answer> {
+        self.report(py, "permit.ignore()", Permit::ignore)
     }
 
     /// The call was not made after all.
-    fn cancel(&self) -> PyResult<Answer> {
-        self.report("permit.cancel()", Permit::cancel)
+    fn cancel(&self, py: Python<'_>) -> PyResult<Answer> {
+        self.report(py, "permit.cancel()", Permit::cancel)
     }
 }

@@ -10,6 +10,7 @@ use resil::{Error, Failure};
 
 use crate::answer::Answer;
 use crate::codec::Codec;
+use crate::convert::text;
 use crate::loading::{PyKeyedCached, Shelf, Store, Trouble, value, whole};
 use crate::runtime::Generation;
 use crate::settings::{read, spelled};
@@ -25,11 +26,11 @@ impl Shelf for Cached {
         Cached::get(self, key, loader).await
     }
 
-    fn write(codec: Codec, brought: &Bound<'_, PyAny>) -> PyResult<Bytes> {
+    fn write(codec: &Codec, brought: &Bound<'_, PyAny>) -> PyResult<Bytes> {
         codec.write(brought)
     }
 
-    fn read(codec: Codec, py: Python<'_>, kept: &Bytes) -> PyResult<(Py<PyAny>, Option<u64>)> {
+    fn read(codec: &Codec, py: Python<'_>, kept: &Bytes) -> PyResult<(Py<PyAny>, Option<u64>)> {
         Ok((codec.read_back(py, kept)?, None))
     }
 
@@ -59,13 +60,13 @@ pub struct PyCached(Store<Cached>);
 pub fn make(
     client: &resil::Client,
     generation: Generation,
-    name: &str,
-    codec: Option<&Bound<'_, PyAny>>,
+    name: &Bound<'_, PyAny>,
+    serializer: Option<&Bound<'_, PyAny>>,
     settings: Option<&Bound<'_, PyDict>>,
 ) -> PyResult<PyCached> {
-    let codec = Codec::read(codec)?;
+    let (codec, name) = (Codec::read(name.py(), serializer)?, text("name", name)?);
     let settings: resil::settings::CacheSettings = read(settings)?;
-    Ok(PyCached(Store { shelf: spelled(settings.cached(client, name))?, codec, generation }))
+    Ok(PyCached(Store { shelf: spelled(settings.cached(client, &name))?, codec, generation }))
 }
 
 #[pymethods]

@@ -1,5 +1,7 @@
 //! Connecting, and the handle from which everything shared is made.
 
+use std::time::Duration;
+
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use resil::Client;
@@ -8,19 +10,24 @@ use crate::answer::Answer;
 use crate::breaker::{self, PyBreaker};
 use crate::cached::{self, PyCached};
 use crate::convert::{seconds, text};
+use crate::drive::{Running, drive, refuse_to_block};
 use crate::errors::{raised_later, wrong_type};
 use crate::idempotent::{self, PyIdempotent};
 use crate::limiter::{self, PyLimiter};
 use crate::lock::{self, PyLock};
 use crate::policies::{self, PyPolicies};
-use crate::policy::{self, PyPolicy};
+use crate::policy::{self, PyPolicy, Said};
 use crate::runtime::Generation;
 use crate::settings::{read, shown};
 use crate::shared_bulkhead::{self, PySharedBulkhead};
 use crate::testing::{PyClock, is_testing};
 use crate::versioned::{self, PyVersionedCached};
 
-/// The handle from which limiters, breakers, locks and the rest are made.
+/// How long the end of `with client` waits for calls in flight.
+const BLOCK_DEADLINE: Duration = Duration::from_secs(5);
+
+/// The handle from which limiters, breakers, locks and the rest are made. As a block (`with`, `async with`) it is shut down at
+/// its end, with a deadline of 5 seconds.
 #[pyclass(module = "resil", name = "Client", frozen)]
 pub struct PyClient {
     pub client: Client,
@@ -32,6 +39,15 @@ impl PyClient {
         let client = given.cast::<Self>().map_err(|_| wrong_type("client", "a resil.Client", given))?.get();
         client.generation.check()?;
         Ok(client.client.clone())
+    }
+
+    /// The end of a block.
+    fn leaving(&self) -> Running {
+        let client = self.client.clone();
+        Box::pin(async move {
+            client.shutdown(BLOCK_DEADLINE).await;
+            Python::attach(|py| Ok(py.None()))
+        })
     }
 }
 
@@ -99,42 +115,43 @@ impl PyClient {
         shared_bulkhead::make(py, &self.client, self.generation, &text("name", name)?, max, settings)
     }
 
-    /// Work that is done once; `name` says what kind of work. Results are kept as JSON, or as bytes (`codec="bytes"`).
-    /// Exceptions to `remember` are final: duplicates get them, too.
-    #[pyo3(signature = (name, *, codec=None, remember=None, **settings))]
+    /// Work that is done once; `name` says what kind of work. Results are kept as JSON, or as `serializer` says: "bytes", "pickle",
+    /// a dataclass, a pydantic model, or a pair of functions (dumps, loads). Exceptions to `remember` are final: duplicates get them, too.
+    #[pyo3(signature = (name, *, serializer=None, remember=None, **settings))]
     fn idempotent(
         &self,
         name: &Bound<'_, PyAny>,
-        codec: Option<&Bound<'_, PyAny>>,
+        serializer: Option<&Bound<'_, PyAny>>,
         remember: Option<&Bound<'_, PyAny>>,
         settings: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<PyIdempotent> {
         self.generation.check()?;
-        idempotent::make(&self.client, self.generation, &text("name", name)?, codec, remember, settings)
+        idempotent::make(&self.client, self.generation, name, serializer, remember, settings)
     }
 
-    /// Values that are loaded once; `name` says what they are. They are kept as JSON, or as bytes (`codec="bytes"`).
-    #[pyo3(signature = (name, *, codec=None, **settings))]
+    /// Values that are loaded once; `name` says what they are. They are kept as JSON, or as
+    /// `serializer` says; see `idempotent`.
+    #[pyo3(signature = (name, *, serializer=None, **settings))]
     fn cached(
         &self,
         name: &Bound<'_, PyAny>,
-        codec: Option<&Bound<'_, PyAny>>,
+        serializer: Option<&Bound<'_, PyAny>>,
         settings: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<PyCached> {
         self.generation.check()?;
-        cached::make(&self.client, self.generation, &text("name", name)?, codec, settings)
+        cached::make(&self.client, self.generation, name, serializer, settings)
     }
 
     /// The same with versions, for sources that lag behind a commit: what is known is never replaced by something older.
-    #[pyo3(signature = (name, *, codec=None, **settings))]
+    #[pyo3(signature = (name, *, serializer=None, **settings))]
     fn versioned(
         &self,
         name: &Bound<'_, PyAny>,
-        codec: Option<&Bound<'_, PyAny>>,
+        serializer: Option<&Bound<'_, PyAny>>,
         settings: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<PyVersionedCached> {
         self.generation.check()?;
-        versioned::make(&self.client, self.generation, &text("name", name)?, codec, settings)
+        versioned::make(&self.client, self.generation, name, serializer, settings)
     }
 
     /// A whole policy, of a dict or of keywords. `on` says which exceptions are retried.
@@ -149,7 +166,7 @@ impl PyClient {
         more: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Py<PyPolicy>> {
         self.generation.check()?;
-        policy::make(py, &self.client, self.generation, name, settings, (on, ignore), more)
+        policy::make(py, &self.client, self.generation, name, settings, Said { on, ignore }, more)
     }
 
     /// Policies from a file of JSON or YAML, or from its text.
@@ -166,10 +183,55 @@ impl PyClient {
         limiter::check_all(&self.client, limits, cost)
     }
 
-    /// How everything made from this client is: for readiness probes.
+    /// Waits until the server can be reached, for at most `within` seconds; else raises the reason why it cannot.
+    fn wait_ready(&self, within: &Bound<'_, PyAny>) -> PyResult<Answer> {
+        self.generation.check()?;
+        let (client, within) = (self.client.clone(), seconds("within", within)?);
+        Ok(Answer::new("client.wait_ready()", async move {
+            raised_later(client.wait_ready(within).await)?;
+            Python::attach(|py| Ok(py.None()))
+        }))
+    }
+
+    /// How everything made from this client is, and while the server is away why: for readiness probes.
     fn health(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         self.generation.check()?;
         shown(py, &self.client.health())
+    }
+
+    fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    /// Shuts down, with a deadline of 5 seconds.
+    #[pyo3(signature = (_type, _value, _traceback, /))]
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        _type: Bound<'_, PyAny>,
+        _value: Bound<'_, PyAny>,
+        _traceback: Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        self.generation.check()?;
+        refuse_to_block(py, "use async with")?;
+        drive(py, self.leaving()).map(drop)
+    }
+
+    fn __aenter__(slf: Bound<'_, Self>) -> Answer {
+        let client = slf.unbind().into_any();
+        Answer::new("async with client", async move { Ok(client) })
+    }
+
+    /// Shuts down, with a deadline of 5 seconds.
+    #[pyo3(signature = (_type, _value, _traceback, /))]
+    fn __aexit__(
+        &self,
+        _type: Bound<'_, PyAny>,
+        _value: Bound<'_, PyAny>,
+        _traceback: Bound<'_, PyAny>,
+    ) -> PyResult<Answer> {
+        self.generation.check()?;
+        Ok(Answer::on_stage("async with client", None, self.leaving()))
     }
 
     /// Stops taking calls, waits at most `deadline` seconds for those in flight, gives back what is held, and closes the

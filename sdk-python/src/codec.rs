@@ -1,45 +1,71 @@
-//! Values as bytes: JSON in the same bytes as every other language writes, or bytes as they are.
+//! Values as bytes: JSON in the same bytes as every other language writes, bytes as they are, or as the user says
+//! (`resil._serializers`).
+
+use std::sync::Arc;
 
 use bytes::Bytes;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PyTuple};
 
-use crate::convert::text;
-use crate::errors::{wrong_type, wrong_value};
+use crate::errors::wrong_type;
+use crate::pending::call;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Codec {
-    Json,
-    Bytes,
+/// How values are written and read.
+#[derive(Clone)]
+pub struct Codec(Arc<Serializer>);
+
+struct Serializer {
+    /// The `resil._serializers.Serializer` itself.
+    chosen: Py<PyAny>,
+    dumps: Py<PyAny>,
+    loads: Py<PyAny>,
+    is_json: bool,
 }
 
 impl Codec {
-    pub fn read(given: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
-        let Some(given) = given else { return Ok(Self::Json) };
-        match text("codec", given)?.as_str() {
-            "json" => Ok(Self::Json),
-            "bytes" => Ok(Self::Bytes),
-            _ => Err(wrong_value("codec", "must be json or bytes")),
-        }
+    pub fn read(py: Python<'_>, given: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
+        static CHOOSE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        let choose = CHOOSE.import(py, "resil._serializers", "chosen")?;
+        let chosen = match given {
+            Some(given) => choose.call1((given,))?,
+            None => choose.call1(("json",))?,
+        };
+        let is_json = chosen.getattr("form")?.extract::<String>()? != "bytes";
+        let (dumps, loads) = (chosen.getattr("dumps")?.unbind(), chosen.getattr("loads")?.unbind());
+        Ok(Self(Arc::new(Serializer { chosen: chosen.unbind(), dumps, loads, is_json })))
     }
 
-    pub fn write(self, value: &Bound<'_, PyAny>) -> PyResult<Bytes> {
-        static WRITE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-        let written = match self {
-            Self::Json => WRITE.import(value.py(), "resil._functions", "to_json")?.call1((value,))?,
-            Self::Bytes => value.clone(),
-        };
-        let written = written.cast::<PyBytes>().map_err(|_| wrong_type("the value", "bytes", value))?;
+    /// Whether what is written is JSON, whatever it says.
+    pub fn is_json(&self) -> bool {
+        self.0.is_json
+    }
+
+    /// Refuses a function that says it returns what cannot be written.
+    pub fn check(&self, func: &Bound<'_, PyAny>) -> PyResult<()> {
+        static REFUSE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        REFUSE.import(func.py(), "resil._serializers", "refuse_declared")?.call1((&self.0.chosen, func))?;
+        Ok(())
+    }
+
+    pub fn write(&self, value: &Bound<'_, PyAny>) -> PyResult<Bytes> {
+        let py = value.py();
+        let written = call(self.0.dumps.bind(py), &PyTuple::new(py, [value])?, None)?;
+        let written = written.cast::<PyBytes>().map_err(|_| wrong_type("what dumps gave", "bytes", &written))?;
         Ok(Bytes::copy_from_slice(written.as_bytes()))
     }
 
-    pub fn read_back(self, py: Python<'_>, bytes: &[u8]) -> PyResult<Py<PyAny>> {
-        static READ: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    pub fn read_back(&self, py: Python<'_>, bytes: &[u8]) -> PyResult<Py<PyAny>> {
         let bytes = PyBytes::new(py, bytes);
-        match self {
-            Self::Json => READ.import(py, "resil._functions", "from_json")?.call1((bytes,)).map(Bound::unbind),
-            Self::Bytes => Ok(bytes.into_any().unbind()),
-        }
+        call(self.0.loads.bind(py), &PyTuple::new(py, [bytes])?, None).map(Bound::unbind)
     }
+}
+
+/// The error of work that is done and whose result cannot be written: to the one who did it.
+pub fn unrecorded(py: Python<'_>, error: PyErr, result: &Py<PyAny>) -> PyErr {
+    static UNRECORDED: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let made = UNRECORDED
+        .import(py, "resil._serializers", "unrecorded")
+        .and_then(|unrecorded| unrecorded.call1((error.value(py), result)));
+    made.map_or_else(|error| error, PyErr::from_value)
 }

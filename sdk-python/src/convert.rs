@@ -12,9 +12,15 @@ use crate::errors::{wrong_type, wrong_value};
 /// So deep a structure is a mistake (or a circle).
 const DEPTH_MAX: usize = 32;
 
-/// Seconds as a number, or a timedelta.
+/// Seconds as a number, a timedelta, or text such as "250ms".
 pub fn seconds(name: &str, given: &Bound<'_, PyAny>) -> PyResult<Duration> {
-    let number = seconds_of(given)?.ok_or_else(|| wrong_type(name, "a number of seconds or a timedelta", given))?;
+    if given.is_instance_of::<PyString>() {
+        let said = text(name, given)?;
+        let allowed = "must be a duration such as \"250ms\" (units: us, ms, s, m, h, d)";
+        return resil::settings::duration(&said).ok_or_else(|| wrong_value(name, format!("{allowed}, got {said:?}")));
+    }
+    let expected = "a number of seconds, a timedelta, or text such as \"250ms\"";
+    let number = seconds_of(given)?.ok_or_else(|| wrong_type(name, expected, given))?;
     Duration::try_from_secs_f64(number).map_err(|_| wrong_value(name, format!("must not be {number} seconds")))
 }
 

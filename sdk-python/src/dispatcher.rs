@@ -35,7 +35,7 @@ use crate::task::{Prepared, elsewhere};
 pub struct PyDispatcher(Dispatcher);
 
 /// The function on one item; on the loop that runs here if it is a coroutine function, else in a thread.
-pub async fn run(home: Option<Arc<EventLoop>>, prepared: Prepared) -> PyResult<Py<PyAny>> {
+pub async fn run(home: Option<Arc<EventLoop>>, prepared: Arc<Prepared>) -> PyResult<Py<PyAny>> {
     elsewhere(home, prepared, Box::new(|_, result| result)).await?
 }
 
@@ -48,7 +48,7 @@ pub fn home(py: Python<'_>, kind: Kind) -> PyResult<Option<Arc<EventLoop>>> {
 }
 
 /// `fn(item)`, ready to be begun without the GIL.
-pub fn prepared(func: &Bound<'_, PyAny>, item: &Bound<'_, PyAny>) -> PyResult<Prepared> {
+pub fn prepared(func: &Bound<'_, PyAny>, item: &Bound<'_, PyAny>) -> PyResult<Arc<Prepared>> {
     let py = func.py();
     let bound = py.import("functools")?.call_method1("partial", (func, item))?;
     Prepared::new(py, bound.unbind())
@@ -61,7 +61,7 @@ impl PyDispatcher {
         what: &'static str,
         items: &Bound<'py, PyAny>,
         func: &Bound<'py, PyAny>,
-        run: impl FnOnce(Dispatcher, Option<Arc<EventLoop>>, Vec<Prepared>) -> F + Send + 'static,
+        run: impl FnOnce(Dispatcher, Option<Arc<EventLoop>>, Vec<Arc<Prepared>>) -> F + Send + 'static,
     ) -> PyResult<Py<PyAny>>
     where
         F: Future<Output = PyResult<Py<PyAny>>> + Send,

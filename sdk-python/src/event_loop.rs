@@ -8,6 +8,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Wake;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use pyo3::exceptions::PyNotImplementedError;
@@ -15,8 +16,13 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyWeakrefMethods, PyWeakrefReference};
+use resil::CancellationToken;
 
 use crate::answer::Answer;
+use crate::pending::call_method1;
+
+/// How long a loop may take from cancelling its tasks to its end.
+const ENDING: Duration = Duration::from_secs(1);
 
 /// What the loop's own thread is asked to do.
 pub type Job = Box<dyn FnOnce(Python<'_>) + Send>;
@@ -29,6 +35,8 @@ enum Woken {
 /// An event loop, as far as it has to be woken.
 pub struct EventLoop {
     queue: Mutex<Vec<Woken>>,
+    /// Set when the loop watches no more: nothing that is pushed from then on is ever done.
+    ended: CancellationToken,
     /// Whether the loop was told and has not come yet.
     is_told: AtomicBool,
     signal: Signal,
@@ -83,7 +91,12 @@ impl EventLoop {
     }
 
     fn new(signal: Signal) -> Arc<Self> {
-        Arc::new(Self { queue: Mutex::default(), is_told: AtomicBool::new(false), signal })
+        Arc::new(Self {
+            queue: Mutex::default(),
+            ended: CancellationToken::new(),
+            is_told: AtomicBool::new(false),
+            signal,
+        })
     }
 
     #[cfg(unix)]
@@ -106,9 +119,11 @@ impl EventLoop {
         let (event_loop, drain) = (running.clone().unbind(), Py::new(running.py(), Drain(Arc::clone(&made)))?);
         std::thread::Builder::new().name("resil-wake".to_owned()).spawn(move || {
             while told.recv().is_ok() {
-                let is_open =
-                    Python::attach(|py| event_loop.call_method1(py, "call_soon_threadsafe", (&drain,)).is_ok());
-                if !is_open {
+                let tell = |py: Python<'_>| {
+                    let drain = drain.clone_ref(py).into_any();
+                    call_method1(event_loop.bind(py), intern!(py, "call_soon_threadsafe"), drain).is_ok()
+                };
+                if Python::try_attach(tell) != Some(true) {
                     return;
                 }
             }
@@ -121,8 +136,30 @@ impl EventLoop {
         self.push(Woken::Job(Box::new(job)));
     }
 
+    /// Whether the loop has ended, or does so within moments: `asyncio.run` cancels all tasks first.
+    pub async fn ends_soon(&self) -> bool {
+        tokio::time::timeout(ENDING, self.ended.cancelled()).await.is_ok()
+    }
+
+    /// What waits to be done is dropped, and whoever waits for it learns that.
+    fn end(&self) {
+        let dropped = {
+            let mut queue = self.queue.lock();
+            self.ended.cancel();
+            std::mem::take(&mut *queue)
+        };
+        drop(dropped);
+    }
+
     fn push(&self, woken: Woken) {
-        self.queue.lock().push(woken);
+        {
+            let mut queue = self.queue.lock();
+            if self.ended.is_cancelled() {
+                drop(queue);
+                return drop(woken);
+            }
+            queue.push(woken);
+        }
         if !self.is_told.swap(true, Ordering::AcqRel) {
             match &self.signal {
                 #[cfg(unix)]
@@ -147,9 +184,15 @@ impl EventLoop {
     }
 }
 
-/// What the loop calls when it was told.
+/// What the loop calls when it was told. The loop alone holds it, so it goes when the loop is closed.
 #[pyclass(frozen)]
 struct Drain(Arc<EventLoop>);
+
+impl Drop for Drain {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
 
 #[pymethods]
 impl Drain {

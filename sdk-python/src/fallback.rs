@@ -39,10 +39,15 @@ impl Runs for Arc<Plan> {
             let answer = move |failure: Failure<PyErr>| {
                 let (plan, outer) = (Arc::clone(&plan), Arc::clone(&outer));
                 async move {
-                    let begun = Python::attach(|py| plan.answer(py, &outer, failure));
+                    let (begun, original) = Python::attach(|py| {
+                        let original = outer.peek(py, &failure);
+                        (plan.answer(py, &outer, original.clone_ref(py)), original)
+                    });
                     match begun {
                         Ok(Answered::At(value)) => Ok(value),
-                        Ok(Answered::By(attempt)) => attempt.await,
+                        Ok(Answered::By(work)) => work.attempt().await.map_err(|failure| {
+                            Python::attach(|py| Failure::Inner(while_handling(py, work.error(py, failure), &original)))
+                        }),
                         Err(error) => Err(Failure::Inner(error)),
                     }
                 }
@@ -68,7 +73,17 @@ impl Runs for Arc<Plan> {
 
 enum Answered {
     At(Py<PyAny>),
-    By(crate::work::Attempt),
+    By(Arc<Work>),
+}
+
+/// As if the fallback had been an `except` block: its own failure names the one it was to answer for.
+fn while_handling(py: Python<'_>, error: PyErr, original: &PyErr) -> PyErr {
+    let (raised, handled) = (error.value(py), original.value(py));
+    if !raised.is(handled) && raised.getattr("__context__").is_ok_and(|context| context.is_none()) {
+        // An exception takes any other as its context.
+        let _ = raised.setattr("__context__", handled);
+    }
+    error
 }
 
 impl Plan {
@@ -87,11 +102,10 @@ impl Plan {
         })
     }
 
-    fn answer(&self, py: Python<'_>, work: &Arc<Work>, failure: Failure<PyErr>) -> PyResult<Answered> {
+    fn answer(&self, py: Python<'_>, work: &Arc<Work>, error: PyErr) -> PyResult<Answered> {
         match &self.instead {
             Instead::Value(value) => Ok(Answered::At(value.clone_ref(py))),
             Instead::Function(function, kind) => {
-                let error = work.peek(py, &failure);
                 let how = match (kind, work.how()) {
                     (Kind::Coroutine, How::Here | How::InThread) => {
                         return Err(PyTypeError::new_err("function is a coroutine function, and fn is not"));
@@ -100,7 +114,7 @@ impl Plan {
                     (Kind::Plain, _) => How::Here,
                 };
                 let args = PyTuple::new(py, [error.value(py)])?;
-                Ok(Answered::By(Work::new(function.bind(py).clone(), args, None, how).attempt()))
+                Ok(Answered::By(Work::new(function.bind(py).clone(), args, None, how)))
             }
         }
     }

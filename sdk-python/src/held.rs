@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
+use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use resil::lock::Held;
 
+use crate::errors::raised;
 use crate::lost::Lost;
 use crate::slot::{IsGone, Slot};
 
@@ -27,6 +29,26 @@ impl PyHeld {
     #[getter]
     fn is_held(&self) -> bool {
         !self.slot.is_gone() && self.held.is_held()
+    }
+
+    /// What it is called.
+    #[getter]
+    fn name(&self) -> &str {
+        self.held.name()
+    }
+
+    /// Who holds it, as the server knows it: for `lock.check(owner)` and for who looks into it.
+    #[getter]
+    fn owner(&self) -> String {
+        self.held.owner()
+    }
+
+    /// Raises LockLostError if it is not held any more: to be asked before each step that must not be done without it.
+    fn ensure(&self, py: Python<'_>) -> PyResult<()> {
+        if self.slot.is_gone() {
+            return Err(PyRuntimeError::new_err("it was let go before"));
+        }
+        raised(py, self.held.ensure())
     }
 
     /// Seconds until it has to be heard of again.

@@ -1,7 +1,7 @@
 //! Answers over HTTP: the words are the SDK's.
 
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict};
+use pyo3::types::{PyBytes, PyDict, PyList};
 use resil::http::{IdempotencyKey, RateLimit, Reset, fingerprint};
 
 use crate::convert::{seconds, text, truth, whole};
@@ -9,8 +9,8 @@ use crate::errors::{ours, raised, wrong_type};
 use crate::http_answers::answer;
 use crate::verdict::PyVerdict;
 
-/// The headers that tell a client about a limit it knows as `policy`. Its quota is what can be had at once; with `limit`
-/// and `period`, the rate.
+/// The headers that tell a client about a limit it knows as `policy`: of several tiers, about the one that binds. Its quota is what
+/// can be had at once, in the time in which that fills again; `limit` and `period` say another.
 #[pyfunction]
 #[pyo3(signature = (policy, verdict, *, limit=None, period=None))]
 pub fn rate_limit_headers(
@@ -22,7 +22,9 @@ pub fn rate_limit_headers(
     let policy = text("policy", policy)?;
     let verdict = verdict.cast::<PyVerdict>().map_err(|_| wrong_type("verdict", "a resil.Verdict", verdict))?;
     let mut told = RateLimit::of(&policy, &verdict.get().0);
-    told.window = period.map(|period| seconds("period", period)).transpose()?;
+    if let Some(period) = period {
+        told.window = Some(seconds("period", period)?);
+    }
     told.limit = limit.map_or(Ok(told.limit), |limit| whole("limit", limit))?;
     let headers = told.headers(Reset::After);
     Ok(headers.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
@@ -44,8 +46,9 @@ pub fn problem<'py>(error: &Bound<'py, PyAny>, policies: Option<&Bound<'py, PyAn
     answer(py, &problem)
 }
 
-/// The key of an `Idempotency-Key` header; None if there is none and none is required. One that is malformed is refused. With
-/// `tenant`, as one of his: no two tenants share a key.
+/// The key of an `Idempotency-Key` header, or of all of that name in a list; None if there is none and none is required. One that is
+/// malformed is refused, and so are two. It is in the scope of `tenant`: no two tenants share a key, and None has a scope of its own,
+/// which no tenant and no key can name.
 #[pyfunction]
 #[pyo3(signature = (header, *, required=None, tenant=None))]
 pub fn idempotency_key(
@@ -54,21 +57,21 @@ pub fn idempotency_key(
     tenant: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Option<String>> {
     let py = header.py();
-    let bytes = if header.is_none() {
-        None
+    let expected = || wrong_type("header", "bytes, a list of bytes, or None", header);
+    let headers: Vec<Bound<'_, PyBytes>> = if header.is_none() {
+        Vec::new()
+    } else if let Ok(header) = header.cast::<PyBytes>() {
+        vec![header.clone()]
     } else {
-        Some(header.cast::<PyBytes>().map_err(|_| wrong_type("header", "bytes or None", header))?.as_bytes())
+        header.cast::<PyList>().map_err(|_| expected())?.extract().map_err(|_| expected())?
     };
-    let key = if truth("required", required)? {
-        IdempotencyKey::required(bytes).map(Some)
-    } else {
-        IdempotencyKey::optional(bytes)
-    };
-    let tenant = tenant.map(|tenant| text("tenant", tenant)).transpose()?;
-    Ok(raised(py, key)?.map(|key| match &tenant {
-        Some(tenant) => key.of_tenant(tenant),
-        None => key.as_str().to_owned(),
-    }))
+    let key = raised(py, IdempotencyKey::only(headers.iter().map(|header| header.as_bytes())))?;
+    let tenant = tenant.filter(|tenant| !tenant.is_none()).map(|tenant| text("tenant", tenant)).transpose()?;
+    match key {
+        Some(key) => Ok(Some(key.scoped(tenant.as_deref()))),
+        None if truth("required", required)? => raised(py, IdempotencyKey::required(None)).map(|_| None),
+        None => Ok(None),
+    }
 }
 
 /// What a request says, for `fingerprint=`.

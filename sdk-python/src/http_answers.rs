@@ -29,19 +29,23 @@ pub fn limited_answer<'py>(
     Ok((limited.headers, refusal))
 }
 
-/// An answer as bytes to keep; `resil.asgi` keeps them under the key of the request. None if the status is one that may be
-/// otherwise the next time.
+/// Whether an answer with this status is the end of the matter, to be given to every duplicate. What may be otherwise the next time
+/// is not.
+#[pyfunction]
+pub fn is_final(status: u16) -> bool {
+    resil::http::is_final(status)
+}
+
+/// An answer as bytes to keep; `resil.asgi` keeps them under the key of the request.
 #[pyfunction]
 pub fn record_answer<'py>(
     py: Python<'py>,
     status: u16,
     headers: Headers<'py>,
     body: &Bound<'py, PyBytes>,
-) -> Option<Bound<'py, PyBytes>> {
+) -> Bound<'py, PyBytes> {
     let headers = headers.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes()));
-    let kept = resil::http::is_final(status)
-        .then(|| RecordedAnswer::new(status, headers, body.as_bytes().to_vec()).to_bytes())?;
-    Some(PyBytes::new(py, &kept))
+    PyBytes::new(py, &RecordedAnswer::new(status, headers, body.as_bytes().to_vec()).to_bytes())
 }
 
 /// The answer of a duplicate: status, headers and body of what was kept, and a header that says so. If nothing was, a problem.

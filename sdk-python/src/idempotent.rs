@@ -1,28 +1,28 @@
 //! Work that is done once: one caller of the fleet runs it, every duplicate gets its result.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use pyo3::{PyTraverseError, PyVisit};
-use resil::idempotency::{Idempotent, Outcome, Remember, Run};
+use resil::idempotency::{Idempotent, Outcome, Run};
 use resil::policy::classify::classify_failure;
-use resil::policy::{CallOptions, Policy};
+use resil::policy::{CallOptions, Class, Policy};
 use resil::{Error, Failure};
 use serde_json::value::RawValue;
 
 use crate::answer::Answer;
 use crate::around::{Around, Call, Needs, Runs};
-use crate::codec::Codec;
+use crate::codec::{Codec, unrecorded};
 use crate::convert::{flag, key, optional_text, seconds, text, truth};
 use crate::drive::Running;
 use crate::errors::{raised_later, wrong_value};
 use crate::judge::Judge;
 use crate::key_of::KeyOf;
 use crate::outcome::{PyOutcome, PyRun, known};
-use crate::remembered::final_exceptions;
+use crate::remembered::{Final, remember};
 use crate::runtime::Generation;
 use crate::settings::{read, spelled};
 use crate::work::{Ended, Work, flat};
@@ -32,7 +32,7 @@ pub struct Kept {
     codec: Codec,
     generation: Generation,
     /// Exceptions that are final.
-    remember: Option<Remember<Failure<PyErr>>>,
+    remember: Option<Arc<Final>>,
 }
 
 /// What one call is about.
@@ -62,11 +62,13 @@ struct Doing {
     codec: Codec,
     with_run: bool,
     own: Mutex<Option<Py<PyAny>>>,
+    /// Why the result cannot be written: the work is done all the same, and every duplicate has to be told.
+    unwritten: Arc<OnceLock<String>>,
 }
 
 impl Doing {
     fn new(work: Arc<Work>, codec: Codec, with_run: bool) -> Self {
-        Self { work, codec, with_run, own: Mutex::new(None) }
+        Self { work, codec, with_run, own: Mutex::new(None), unwritten: Arc::default() }
     }
 
     /// What is kept for duplicates.
@@ -77,22 +79,31 @@ impl Doing {
             None => self.work.attempt(),
         };
         let value = attempt.await?;
-        // What cannot be written is done all the same: duplicates learn that, and no more.
-        let written = Python::attach(|py| self.codec.write(value.bind(py))).unwrap_or_default();
+        let written = Python::attach(|py| {
+            self.codec.write(value.bind(py)).map_err(|error| {
+                let reason = error.value(py).str().map_or_else(|_| String::new(), |words| words.to_string());
+                // The work is done once, and so is this.
+                let _ = self.unwritten.set(reason);
+                let error = unrecorded(py, error, &value);
+                let ended: Ended = self.work.judged(py, Err(error));
+                ended.err().unwrap_or(Failure::Resil(Error::Internal("a result could not be written".to_owned())))
+            })
+        })?;
         *self.own.lock() = Some(value);
         Ok(written)
     }
 
-    fn done(self, outcome: Outcome<Bytes>) -> Done {
+    fn done(self, name: &str, outcome: Outcome<Bytes>) -> Done {
         let Outcome { value, replayed, attempt, age, recorded } = outcome;
         let told = Outcome { value: None, replayed, attempt, age, recorded };
         if let Some(own) = self.own.into_inner() {
             return Ok((own, told));
         }
-        let read = Python::attach(|py| match value {
-            Some(bytes) if !(bytes.is_empty() && self.codec == Codec::Json) => self.codec.read_back(py, &bytes),
-            _ => Ok(py.None()),
-        });
+        let Some(bytes) = value else {
+            let reason = "it was too large for the server to keep".to_owned();
+            return Err(Failure::Resil(Error::ResultUnrecorded { name: name.into(), reason }));
+        };
+        let read = Python::attach(|py| self.codec.read_back(py, &bytes));
         Ok((read.map_err(Failure::Inner)?, told))
     }
 }
@@ -100,15 +111,13 @@ impl Doing {
 impl Kept {
     async fn run(self: Arc<Self>, request: Request, work: Arc<Work>) -> Done {
         let Request { key, fingerprint, with_run } = request;
-        let doing = Doing::new(work, self.codec, with_run);
-        let outcome = match &self.remember {
-            Some(remember) => self.idempotent.run_remembering(&key, &fingerprint, remember, |run| doing.run(run)).await,
-            None => self.idempotent.run(&key, &fingerprint, |run| doing.run(run)).await,
-        };
-        doing.done(outcome.map_err(flat)?)
+        let doing = Doing::new(work, self.codec.clone(), with_run);
+        let remember = remember(self.remember.clone(), Arc::clone(&doing.unwritten));
+        let outcome = self.idempotent.run_remembering(&key, &fingerprint, &remember, |run| doing.run(run)).await;
+        doing.done(&key, outcome.map_err(flat)?)
     }
 
-    /// The same with a policy inside: all its attempts are one run. Exceptions to remember are not: any failure frees the key.
+    /// The same with a policy inside: all its attempts are one run.
     pub async fn run_through(
         self: Arc<Self>,
         policy: Policy,
@@ -118,19 +127,25 @@ impl Kept {
         work: Arc<Work>,
     ) -> Done {
         let Request { key, fingerprint, with_run } = request;
-        let doing = Doing::new(Arc::clone(&work), self.codec, with_run);
-        let classify =
-            |failure: &Failure<PyErr>| classify_failure(&|error: &PyErr| judge.classify(&work, error), failure);
+        let doing = Doing::new(Arc::clone(&work), self.codec.clone(), with_run);
+        let classify = |failure: &Failure<PyErr>| match doing.unwritten.get() {
+            // What was called did its part.
+            Some(_) => Class::Ignore,
+            None => classify_failure(&|error: &PyErr| judge.classify(&work, error), failure),
+        };
         let once = |run| async {
             let written = doing.run(run).await?;
             let text = String::from_utf8(written.into()).ok().filter(|text| !text.is_empty());
             let unwritten = |error| Failure::Resil(Error::Internal(format!("a value is not JSON: {error}")));
             RawValue::from_string(text.unwrap_or_else(|| "null".to_owned())).map_err(unwritten)
         };
-        let outcome = policy.call_once(&self.idempotent, &key, &fingerprint, options, classify, once).await;
+        let remember = remember(self.remember.clone(), Arc::clone(&doing.unwritten));
+        let calling =
+            policy.call_once_remembering(&self.idempotent, &key, &fingerprint, &remember, options, classify, once);
+        let outcome = calling.await;
         let Outcome { value, replayed, attempt, age, recorded } = outcome.map_err(flat)?;
         let value = value.map(|value: Box<RawValue>| Bytes::from(String::from(Box::<str>::from(value))));
-        doing.done(Outcome { value, replayed, attempt, age, recorded })
+        doing.done(&key, Outcome { value, replayed, attempt, age, recorded })
     }
 }
 
@@ -161,26 +176,27 @@ pub struct PyIdempotent(Arc<Kept>);
 pub fn make(
     client: &resil::Client,
     generation: Generation,
-    name: &str,
-    codec: Option<&Bound<'_, PyAny>>,
+    name: &Bound<'_, PyAny>,
+    serializer: Option<&Bound<'_, PyAny>>,
     remember: Option<&Bound<'_, PyAny>>,
     settings: Option<&Bound<'_, PyDict>>,
 ) -> PyResult<PyIdempotent> {
-    let codec = Codec::read(codec)?;
-    let remember = remember.map(final_exceptions).transpose()?;
+    let (codec, name) = (Codec::read(name.py(), serializer)?, text("name", name)?);
+    let remember = remember.map(Final::read).transpose()?;
     let settings: resil::settings::IdempotencySettings = read(settings)?;
-    let idempotent = spelled(settings.idempotent(client, name))?;
+    let idempotent = spelled(settings.idempotent(client, &name))?;
     Ok(PyIdempotent(Arc::new(Kept { idempotent, codec, generation, remember })))
 }
 
 impl PyIdempotent {
-    /// For results that are JSON.
-    pub fn kept_as_json(&self) -> PyResult<Arc<Kept>> {
+    /// For results of `func` that are JSON.
+    pub fn kept_as_json(&self, func: &Bound<'_, PyAny>) -> PyResult<Arc<Kept>> {
         self.0.generation.check()?;
-        match self.0.codec {
-            Codec::Json => Ok(Arc::clone(&self.0)),
-            Codec::Bytes => Err(wrong_value("idempotent", "must keep JSON: results of a policy are no bytes")),
+        self.0.codec.check(func)?;
+        if !self.0.codec.is_json() {
+            return Err(wrong_value("idempotent", "must keep JSON: results of a policy are no bytes"));
         }
+        Ok(Arc::clone(&self.0))
     }
 }
 
@@ -204,6 +220,7 @@ impl PyIdempotent {
     ) -> PyResult<Py<PyAny>> {
         self.0.generation.check()?;
         let (kept, request) = (Arc::clone(&self.0), Request::read(key, fingerprint, with_run)?);
+        kept.codec.check(&r#fn)?;
         Call::of(r#fn, args, kwargs)?.through(py, "idempotent.run()", Needs::Nothing, |work| {
             Ok(running(Arc::clone(&work), kept.run(request, work)))
         })
@@ -267,6 +284,10 @@ struct Keyed {
 }
 
 impl Runs for Keyed {
+    fn check(&self, func: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.kept.codec.check(func)
+    }
+
     fn run(&self, py: Python<'_>, work: Arc<Work>) -> PyResult<Running> {
         self.kept.generation.check()?;
         let fingerprint = match &self.fingerprint {

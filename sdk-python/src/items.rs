@@ -59,7 +59,7 @@ impl Source {
     }
 
     /// The next one, ready to be begun. It is asked for by whoever asks for results: on its thread, with the GIL.
-    async fn next(&self) -> PyResult<Option<Prepared>> {
+    async fn next(&self) -> PyResult<Option<Arc<Prepared>>> {
         let item = match &self.from {
             From::Iterable(iterator) => Python::attach(|py| {
                 let item = iterator.bind(py).clone().next().transpose();
@@ -81,7 +81,7 @@ impl Source {
         Python::attach(|py| prepared(self.func.bind(py), item.bind(py)).map(Some))
     }
 
-    fn stream(self) -> impl Stream<Item = Prepared> + Send {
+    fn stream(self) -> impl Stream<Item = Arc<Prepared>> + Send {
         stream::unfold(self, |source| async move {
             match source.next().await {
                 Ok(item) => item.map(|item| (item, source)),

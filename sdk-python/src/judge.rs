@@ -10,6 +10,7 @@ use resil::policy::Class;
 
 use crate::convert::seconds;
 use crate::errors::wrong_type;
+use crate::pending::call;
 use crate::work::Work;
 
 /// Exception classes, or a function of the exception.
@@ -60,7 +61,7 @@ impl Which {
         match self {
             Self::Classes(classes) => Ok(error.value(py).is_instance(classes.bind(py))?.then_some(Class::Retry)),
             Self::Function(function) => {
-                let said = function.bind(py).call1((error.value(py),))?;
+                let said = call(function.bind(py), &PyTuple::new(py, [error.value(py)])?, None)?;
                 if said.is_none() {
                     return Ok(None);
                 }

@@ -1,4 +1,6 @@
 //! Whether a function is a coroutine function, and whether a value is a coroutine.
+//!
+//! Generator functions are refused: to call one runs nothing of it, so whatever is put around the call protects nothing.
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
@@ -14,6 +16,8 @@ pub enum Kind {
 
 impl Kind {
     const CO_COROUTINE: u32 = 0x80;
+    /// Of generator functions, also those that `types.coroutine` made, and of async generator functions.
+    const CO_GENERATORS: u32 = 0x20 | 0x200;
 
     pub fn of(func: &Bound<'_, PyAny>) -> PyResult<Self> {
         let py = func.py();
@@ -24,17 +28,31 @@ impl Kind {
             if flags & Self::CO_COROUTINE != 0 {
                 return Ok(Self::Coroutine);
             }
+            if flags & Self::CO_GENERATORS != 0 {
+                return Err(generator());
+            }
         }
         if !func.is_callable() {
             return Err(PyTypeError::new_err(format!("fn must be callable, not {}", func.get_type().name()?)));
         }
         static LOOK: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-        let look = LOOK.import(py, "resil._functions", "is_coroutine_function")?;
-        if !func.get_type().is(function) && look.call1((func,))?.is_truthy()? {
-            return Ok(Self::Coroutine);
+        if func.get_type().is(function) {
+            return Ok(Self::Plain);
         }
-        Ok(Self::Plain)
+        match LOOK.import(py, "resil._functions", "kind_of")?.call1((func,))?.extract::<String>()?.as_str() {
+            "coroutine" => Ok(Self::Coroutine),
+            "generator" => Err(generator()),
+            _ => Ok(Self::Plain),
+        }
     }
+}
+
+#[cold]
+fn generator() -> PyErr {
+    PyTypeError::new_err(
+        "fn is a generator function: calling it runs nothing of it, so nothing would be protected. Put the policy around \
+         the function that consumes it, or around a block inside of it (with, async with)",
+    )
 }
 
 /// Exactly a coroutine: other awaitables make their iterators themselves.

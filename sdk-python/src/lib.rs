@@ -35,6 +35,7 @@ mod loading;
 mod lock;
 mod lost;
 mod outcome;
+mod pending;
 mod policies;
 mod policy;
 mod remembered;
@@ -47,6 +48,7 @@ mod stage;
 mod task;
 mod testing;
 mod timeout;
+mod trace;
 mod verdict;
 mod versioned;
 mod work;
@@ -54,6 +56,11 @@ mod work;
 /// Imported by `python/resil/__init__.py`, which is the public face.
 #[pyo3::pymodule(name = "_native")]
 mod native {
+    /// Of the package, and of the crate it is made of.
+    #[pymodule_export]
+    #[allow(non_upper_case_globals)]
+    const __version__: &str = env!("CARGO_PKG_VERSION");
+
     #[pymodule_export]
     use crate::answer::Answer;
     #[pymodule_export]
@@ -81,7 +88,7 @@ mod native {
     #[pymodule_export]
     use crate::http::{idempotency_key, problem, rate_limit_headers, request_fingerprint};
     #[pymodule_export]
-    use crate::http_answers::{body_too_large, limited_answer, record_answer, replayed_answer};
+    use crate::http_answers::{body_too_large, is_final, limited_answer, record_answer, replayed_answer};
     #[pymodule_export]
     use crate::idempotent::{PyIdempotent, PyKeyedIdempotent};
     #[pymodule_export]

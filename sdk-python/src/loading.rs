@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 use pyo3::{PyTraverseError, PyVisit};
 use resil::cache::Loaded;
 use resil::{Error, Failure};
@@ -18,7 +19,7 @@ use crate::event_loop::EventLoop;
 use crate::key_of::KeyOf;
 use crate::kind::Kind;
 use crate::runtime::Generation;
-use crate::task::{Prepared, elsewhere};
+use crate::task::{LoopTask, Prepared, Threaded};
 use crate::work::{How, Work};
 
 /// Where values are kept, and in which form.
@@ -35,10 +36,10 @@ pub trait Shelf: Clone + Send + Sync + 'static {
         Fut: Future<Output = Result<Option<Self::Kept>, Trouble>> + Send + 'static;
 
     /// What a loader brought, which is not None.
-    fn write(codec: Codec, brought: &Bound<'_, PyAny>) -> PyResult<Self::Kept>;
+    fn write(codec: &Codec, brought: &Bound<'_, PyAny>) -> PyResult<Self::Kept>;
 
     /// The value, and its version if there are versions.
-    fn read(codec: Codec, py: Python<'_>, kept: &Self::Kept) -> PyResult<(Py<PyAny>, Option<u64>)>;
+    fn read(codec: &Codec, py: Python<'_>, kept: &Self::Kept) -> PyResult<(Py<PyAny>, Option<u64>)>;
 
     fn invalidate(&self, key: &str) -> impl Future<Output = Result<bool, Error>> + Send;
 
@@ -64,12 +65,57 @@ impl Trouble {
     }
 }
 
-fn written<S: Shelf>(codec: Codec, py: Python<'_>, result: PyResult<Py<PyAny>>) -> Result<Option<S::Kept>, Trouble> {
+fn written<S: Shelf>(codec: &Codec, py: Python<'_>, result: PyResult<Py<PyAny>>) -> Result<Option<S::Kept>, Trouble> {
     let brought = result.map_err(|error| Trouble::new(py, error))?;
     if brought.is_none(py) {
         return Ok(None);
     }
     S::write(codec, brought.bind(py)).map(Some).map_err(|error| Trouble::new(py, error))
+}
+
+/// A load, begun where no thread of the runtime waits for the GIL.
+struct Loading {
+    /// Of a coroutine function.
+    home: Option<Arc<EventLoop>>,
+    prepared: Arc<Prepared>,
+    codec: Codec,
+}
+
+/// What came of a load on a loop.
+enum Came<K> {
+    Over(Result<Option<K>, Trouble>),
+    /// Perhaps by its loop, which is about to end.
+    Cancelled(Trouble),
+}
+
+impl Loading {
+    async fn load<S: Shelf>(self) -> Result<Option<S::Kept>, Trouble> {
+        let Self { home, prepared, codec } = self;
+        let lost = |error| Trouble { words: "the loader was lost".to_owned(), error };
+        let theirs = codec.clone();
+        let look = Box::new(move |py: Python<'_>, result| written::<S>(&theirs, py, result));
+        let Some(home) = home else {
+            return Threaded::start(prepared, look).map_err(lost)?.await.unwrap_or_else(|error| Err(lost(error)));
+        };
+        let look_there = move |py: Python<'_>, result: PyResult<Py<PyAny>>| match result {
+            Err(error) if is_cancelled(py, &error) => Came::Cancelled(Trouble::new(py, error)),
+            result => Came::Over(written::<S>(&codec, py, result)),
+        };
+        match LoopTask::start(&home, Arc::clone(&prepared), Box::new(look_there)).await {
+            Ok(Came::Over(brought)) => return brought,
+            Ok(Came::Cancelled(trouble)) if !home.ends_soon().await => return Err(trouble),
+            Ok(Came::Cancelled(_)) | Err(_) => {}
+        }
+        // The loop ended before the load did, as with an `asyncio.run` for each request. Others may wait for it, and somebody has to
+        // load what is stale: it is loaded in a thread, on a loop of its own.
+        Threaded::start_loop(prepared, look).map_err(lost)?.await.unwrap_or_else(|error| Err(lost(error)))
+    }
+}
+
+fn is_cancelled(py: Python<'_>, error: &PyErr) -> bool {
+    static CANCELLED: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let class = CANCELLED.import(py, "asyncio", "CancelledError");
+    class.is_ok_and(|class| error.matches(py, class).unwrap_or(false))
 }
 
 /// What was found, if anything.
@@ -156,23 +202,17 @@ impl<S: Shelf> Store<S> {
         Self { shelf, ..self.clone() }
     }
 
-    async fn fetch(self, key: String, kind: Kind, prepared: Prepared, give: Give) -> PyResult<Py<PyAny>> {
+    async fn fetch(self, key: String, kind: Kind, prepared: Arc<Prepared>, give: Give) -> PyResult<Py<PyAny>> {
         let home = match kind {
             Kind::Plain => None,
             Kind::Coroutine => Some(Python::attach(|py| EventLoop::current(py).map(|(_, home)| home))?),
         };
-        let codec = self.codec;
-        // Runs where no thread of the runtime waits for the GIL.
-        let load = move |_key| async move {
-            let look = Box::new(move |py: Python<'_>, result| written::<S>(codec, py, result));
-            let lost = |error| Err(Trouble { words: "the loader was lost".to_owned(), error });
-            elsewhere(home, prepared, look).await.unwrap_or_else(lost)
-        };
-        let loaded = self.shelf.get(&key, load).await;
+        let (codec, loading) = (self.codec.clone(), Loading { home, prepared, codec: self.codec.clone() });
+        let loaded = self.shelf.get(&key, |_key| loading.load::<S>()).await;
         Python::attach(|py| match loaded {
             Ok(Loaded::NotFound) => give(py, PyLoaded { value: None, version: None, is_stale: false, age: None }),
             Ok(Loaded::Found { value, age, stale: is_stale }) => {
-                let (value, version) = S::read(codec, py, &value)?;
+                let (value, version) = S::read(&codec, py, &value)?;
                 let age = age.map(|age| age.as_secs_f64());
                 give(py, PyLoaded { value: Some(value), version, is_stale, age })
             }
@@ -229,6 +269,10 @@ struct Keyed<S> {
 }
 
 impl<S: Shelf> Runs for Keyed<S> {
+    fn check(&self, func: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.store.codec.check(func)
+    }
+
     fn run(&self, py: Python<'_>, work: Arc<Work>) -> PyResult<Running> {
         self.store.generation.check()?;
         let key = self.key.of(py, &work)?;

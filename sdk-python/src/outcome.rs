@@ -47,7 +47,7 @@ pub struct PyOutcome {
 
 #[pymethods]
 impl PyOutcome {
-    /// The result. None also for a duplicate of work whose result could not be kept: it is done all the same.
+    /// The result.
     #[getter]
     fn value(&self, py: Python<'_>) -> Py<PyAny> {
         self.value.clone_ref(py)

@@ -9,7 +9,7 @@ use resil::policy::PolicyFile;
 
 use crate::convert::text;
 use crate::errors::{wrong_type, wrong_value};
-use crate::policy::{PyPolicy, make_of};
+use crate::policy::{PyPolicy, Said, make_of};
 use crate::runtime::Generation;
 use crate::settings::spelled;
 
@@ -66,7 +66,7 @@ impl PyPolicies {
     ) -> PyResult<Py<PyPolicy>> {
         self.generation.check()?;
         let settings = spelled(self.file.settings(&text("name", name)?))?;
-        make_of(py, &self.client, self.generation, settings, (on, ignore))
+        make_of(py, &self.client, self.generation, settings, Said { on, ignore })
     }
 
     fn __contains__(&self, name: &Bound<'_, PyAny>) -> bool {

@@ -20,6 +20,7 @@ use crate::judge::Judge;
 use crate::runtime::Generation;
 use crate::settings::{PYTHON, read, spelled};
 use crate::testing::{Mode, PyClock};
+use crate::trace::traced;
 use crate::work::Work;
 
 struct Whole {
@@ -31,13 +32,14 @@ struct Whole {
 }
 
 impl Runs for Arc<Whole> {
-    fn run(&self, _py: Python<'_>, work: Arc<Work>) -> PyResult<Running> {
+    fn run(&self, py: Python<'_>, work: Arc<Work>) -> PyResult<Running> {
         self.generation.map_or(Ok(()), Generation::check)?;
         let (policy, judge, options) = (self.policy.get(), Arc::clone(&self.judge), Arc::clone(&self.options));
-        Ok(Arc::clone(&work).running(async move {
+        let running = Arc::clone(&work).running(async move {
             let classify = |error: &PyErr| judge.classify(&work, error);
             policy.around_with(options.options(), classify, || work.attempt()).await
-        }))
+        });
+        Ok(traced(py, running))
     }
 
     fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
@@ -94,17 +96,6 @@ fn settings_of(
     spelled(PYTHON.read(said_by(Some(&said))?))
 }
 
-fn judge_of(
-    settings: &PolicySettings,
-    on: Option<&Bound<'_, PyAny>>,
-    ignore: Option<&Bound<'_, PyAny>>,
-) -> PyResult<Arc<Judge>> {
-    if on.is_none() && settings.retry.is_some() {
-        return Err(PyTypeError::new_err("on must say which exceptions retry is for"));
-    }
-    Judge::read(on, ignore)
-}
-
 fn build(
     settings: PolicySettings,
     judge: Arc<Judge>,
@@ -119,8 +110,21 @@ fn build(
     Ok(around(Whole { policy, judge, options: Arc::default(), generation }))
 }
 
-/// What is said about exceptions: `on` and `ignore`.
-pub type Said<'a, 'py> = (Option<&'a Bound<'py, PyAny>>, Option<&'a Bound<'py, PyAny>>);
+/// What is said about exceptions.
+#[derive(Clone, Copy)]
+pub struct Said<'a, 'py> {
+    pub on: Option<&'a Bound<'py, PyAny>>,
+    pub ignore: Option<&'a Bound<'py, PyAny>>,
+}
+
+impl Said<'_, '_> {
+    fn judge(self, settings: &PolicySettings) -> PyResult<Arc<Judge>> {
+        if self.on.is_none() && settings.retry.is_some() {
+            return Err(PyTypeError::new_err("on must say which exceptions retry is for"));
+        }
+        Judge::read(self.on, self.ignore)
+    }
+}
 
 /// One of a client.
 pub fn make(
@@ -140,9 +144,9 @@ pub fn make_of(
     client: &Client,
     generation: Generation,
     settings: PolicySettings,
-    (on, ignore): Said<'_, '_>,
+    said: Said<'_, '_>,
 ) -> PyResult<Py<PyPolicy>> {
-    let (judge, client) = (judge_of(&settings, on, ignore)?, client.clone());
+    let (judge, client) = (said.judge(&settings)?, client.clone());
     let made = build(settings, judge, Some(generation), move |settings| Policy::from_settings(&client, settings))?;
     Py::new(py, made)
 }
@@ -161,7 +165,7 @@ impl PyPolicy {
         more: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<PyClassInitializer<Self>> {
         let settings = settings_of(name, settings, more)?;
-        let judge = judge_of(&settings, on, ignore)?;
+        let judge = Said { on, ignore }.judge(&settings)?;
         let clock = PyClock::read(clock)?.unwrap_or_else(Clock::system);
         build(settings, judge, None, move |settings| PolicyBuilder::local(settings, clock.clone())?.build())
     }
@@ -218,13 +222,14 @@ impl PyPolicy {
         self.0.generation.map_or(Ok(()), Generation::check)?;
         let kept = idempotent.cast::<PyIdempotent>();
         let kept =
-            kept.map_err(|_| wrong_type("idempotent", "a resil.Idempotent", idempotent))?.get().kept_as_json()?;
+            kept.map_err(|_| wrong_type("idempotent", "a resil.Idempotent", idempotent))?.get().kept_as_json(&r#fn)?;
         let request = Request::read(key, fingerprint, with_run)?;
         let (policy, judge, options) = (self.0.policy.get(), Arc::clone(&self.0.judge), Arc::clone(&self.0.options));
         Call::of(r#fn, args, kwargs)?.through(py, "policy.call_once()", self.0.needs(), |work| {
-            Ok(running(Arc::clone(&work), async move {
+            let running = running(Arc::clone(&work), async move {
                 kept.run_through(policy, options.options(), request, judge, work).await
-            }))
+            });
+            Ok(traced(py, running))
         })
     }
 

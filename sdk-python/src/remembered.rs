@@ -1,50 +1,84 @@
-//! Exceptions that are the result of work: written down by their names and words, and raised again for duplicates.
+//! Failures that are the result of work: exceptions to remember, and why a result could not be written. They are kept in the form
+//! that all languages share ([`RecordedError`]), and raised again for duplicates.
 
-use bytes::Bytes;
+use std::sync::{Arc, OnceLock};
+
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyTuple, PyType};
 use resil::Failure;
-use resil::idempotency::Remember;
+use resil::idempotency::{RecordedError, Remember};
+use serde::de::DeserializeOwned;
 
 use crate::errors::wrong_type;
 
-/// Exceptions of these classes.
-pub fn final_exceptions(given: &Bound<'_, PyAny>) -> PyResult<Remember<Failure<PyErr>>> {
-    let is_class = |given: &Bound<'_, PyAny>| {
-        given.cast::<PyType>().is_ok_and(|class| class.is_subclass_of::<PyException>().unwrap_or(false))
-    };
-    let classes = match given.cast::<PyTuple>() {
-        Ok(classes) => classes.clone(),
-        Err(_) => PyTuple::new(given.py(), [given])?,
-    };
-    if classes.is_empty() || !classes.iter().all(|class| is_class(&class)) {
-        return Err(wrong_type("remember", "an exception class or a tuple of them", given));
+/// Exceptions of these classes are final.
+pub struct Final(Py<PyTuple>);
+
+impl Final {
+    pub fn read(given: &Bound<'_, PyAny>) -> PyResult<Arc<Self>> {
+        let is_class = |given: &Bound<'_, PyAny>| {
+            given.cast::<PyType>().is_ok_and(|class| class.is_subclass_of::<PyException>().unwrap_or(false))
+        };
+        let classes = match given.cast::<PyTuple>() {
+            Ok(classes) => classes.clone(),
+            Err(_) => PyTuple::new(given.py(), [given])?,
+        };
+        if classes.is_empty() || !classes.iter().all(|class| is_class(&class)) {
+            return Err(wrong_type("remember", "an exception class or a tuple of them", given));
+        }
+        Ok(Arc::new(Self(classes.unbind())))
     }
-    let (writing, reading) = (classes.clone().unbind(), classes.unbind());
+
+    fn recorded(&self, py: Python<'_>, error: &PyErr) -> Option<RecordedError> {
+        let value = error.value(py);
+        if !value.is_instance(self.0.bind(py)).unwrap_or(false) {
+            return None;
+        }
+        let (name, message) = (value.get_type().name().ok()?.to_string(), value.str().ok()?.to_string());
+        let mut recorded = RecordedError::new(name, message);
+        recorded.args = written("arguments", value);
+        recorded.properties = written("properties", value);
+        Some(recorded)
+    }
+
+    fn raised(&self, py: Python<'_>, recorded: &RecordedError) -> Option<PyErr> {
+        let classes = self.0.bind(py);
+        let named = |class: &Bound<'_, PyAny>| {
+            class.cast::<PyType>().is_ok_and(|class| class.name().is_ok_and(|name| name == recorded.name.as_str()))
+        };
+        // A class that is not named here comes back as the first that is.
+        let class = classes.iter().find(named).or_else(|| classes.iter().next())?;
+        static REVIVE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        let args = recorded.args.as_ref().and_then(|args| serde_json::to_string(args).ok());
+        let properties = recorded.properties.as_ref().and_then(|properties| serde_json::to_string(properties).ok());
+        let revive = REVIVE.import(py, "resil._serializers", "revived");
+        let made = revive.and_then(|revive| revive.call1((class, &recorded.message, args, properties)));
+        Some(made.map_or_else(|error| error, PyErr::from_value))
+    }
+}
+
+/// Something of an exception, if JSON has it.
+fn written<T: DeserializeOwned>(what: &str, error: &Bound<'_, PyAny>) -> Option<T> {
+    let write = error.py().import("resil._serializers").and_then(|module| module.getattr(what)).ok()?;
+    let written: Option<String> = write.call1((error,)).ok()?.extract().ok()?;
+    serde_json::from_str(&written?).ok()
+}
+
+/// What is recorded of failures: why a result could not be written, once that is known, and those that are final.
+pub fn remember(finals: Option<Arc<Final>>, unwritten: Arc<OnceLock<String>>) -> Remember<Failure<PyErr>> {
+    let reading = finals.clone();
     let write = move |failure: &Failure<PyErr>| {
-        let Failure::Inner(error) = failure else { return None };
-        Python::attach(|py| {
-            let value = error.value(py);
-            if !value.is_instance(writing.bind(py)).unwrap_or(false) {
-                return None;
-            }
-            let (kind, words) = (value.get_type().name().ok()?.to_string(), value.str().ok()?.to_string());
-            serde_json::to_vec(&serde_json::json!({ "error": kind, "message": words })).ok().map(Bytes::from)
-        })
+        if let Some(reason) = unwritten.get() {
+            return Some(RecordedError::unrecorded(reason).to_bytes());
+        }
+        let (Failure::Inner(error), Some(finals)) = (failure, &finals) else { return None };
+        Python::attach(|py| finals.recorded(py, error)).map(|recorded| recorded.to_bytes())
     };
     let read = move |bytes: &[u8]| {
-        let kept: serde_json::Value = serde_json::from_slice(bytes).ok()?;
-        let (kind, words) = (kept.get("error")?.as_str()?, kept.get("message")?.as_str()?);
-        Python::attach(|py| {
-            let classes = reading.bind(py);
-            let named = |class: &Bound<'_, PyAny>| {
-                class.cast::<PyType>().is_ok_and(|class| class.name().is_ok_and(|name| name == kind))
-            };
-            // A subclass that is not named here comes back as the first that is.
-            let class = classes.iter().find(named).or_else(|| classes.iter().next())?;
-            Some(Failure::Inner(class.call1((words,)).map_or_else(|error| error, PyErr::from_value)))
-        })
+        let (recorded, finals) = (RecordedError::read(bytes)?, reading.as_ref()?);
+        Python::attach(|py| finals.raised(py, &recorded)).map(Failure::Inner)
     };
-    Ok(Remember::with(write, read))
+    Remember::with(write, read)
 }

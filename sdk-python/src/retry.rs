@@ -37,7 +37,8 @@ impl Runs for Arc<Again> {
 
 /// Retries what `on` names. Nothing is retried that was not named.
 ///
-/// `on` is an exception class, a tuple of them, or a function of the exception: true, false, or the seconds to wait.
+/// `on` is an exception class, a tuple of them, or a function of the exception: true, false, or the seconds to wait. When all
+/// attempts have failed, RetryExhaustedError is raised from the last exception; with `reraise=True`, that one itself.
 ///
 /// >>> import resil
 /// >>> answers = iter([ConnectionError("down"), "up"])

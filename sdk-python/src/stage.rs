@@ -4,6 +4,8 @@ use parking_lot::Mutex;
 use pyo3::intern;
 use pyo3::prelude::*;
 
+use crate::pending::call_method1;
+
 /// What a task says to a coroutine.
 pub enum Resume {
     Send(Py<PyAny>),
@@ -13,10 +15,12 @@ pub enum Resume {
 impl Resume {
     /// What it waits on next; or how it ended.
     pub fn give_to(self, py: Python<'_>, coroutine: &Py<PyAny>) -> PyResult<Py<PyAny>> {
-        match self {
-            Self::Send(value) => coroutine.call_method1(py, intern!(py, "send"), (value,)),
-            Self::Throw(error) => coroutine.call_method1(py, intern!(py, "throw"), (error.into_value(py),)),
-        }
+        let coroutine = coroutine.bind(py);
+        let next = match self {
+            Self::Send(value) => call_method1(coroutine, intern!(py, "send"), value),
+            Self::Throw(error) => call_method1(coroutine, intern!(py, "throw"), error.into_value(py).into_any()),
+        };
+        next.map(Bound::unbind)
     }
 }
 

@@ -9,12 +9,15 @@ use std::task::{Context, Poll};
 
 use parking_lot::Mutex;
 use pyo3::exceptions::PyRuntimeError;
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
+use pyo3::types::PyTuple;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use crate::event_loop::EventLoop;
+use crate::pending::{call, call_method1};
 use crate::runtime;
 
 /// A function with its arguments and the context variables of whoever asked.
@@ -24,9 +27,24 @@ pub struct Prepared {
 }
 
 impl Prepared {
-    pub fn new(py: Python<'_>, func: Py<PyAny>) -> PyResult<Self> {
+    pub fn new(py: Python<'_>, func: Py<PyAny>) -> PyResult<Arc<Self>> {
         static COPY: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-        Ok(Self { func, context: COPY.import(py, "contextvars", "copy_context")?.call0()?.unbind() })
+        let context = COPY.import(py, "contextvars", "copy_context")?.call0()?.unbind();
+        Ok(Arc::new(Self { func, context }))
+    }
+
+    /// A plain function, called here.
+    fn call(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        call_method1(self.context.bind(py), intern!(py, "run"), self.func.clone_ref(py)).map(Bound::unbind)
+    }
+
+    /// A coroutine function, run here to its end, on an event loop of its own.
+    fn run(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        static RUN: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        let run = RUN.import(py, "resil._functions", "run_on_own_loop")?;
+        let context = self.context.bind(py).call_method0(intern!(py, "copy"))?;
+        let args = PyTuple::new(py, [run.as_any(), self.func.bind(py)])?;
+        call(&context.getattr(intern!(py, "run"))?, &args, None).map(Bound::unbind)
     }
 }
 
@@ -36,7 +54,7 @@ pub type Look<T> = Box<dyn FnOnce(Python<'_>, PyResult<Py<PyAny>>) -> T + Send>;
 /// Runs a function on that loop; in a thread if there is none.
 pub async fn elsewhere<T: Send + 'static>(
     home: Option<Arc<EventLoop>>,
-    prepared: Prepared,
+    prepared: Arc<Prepared>,
     look: Look<T>,
 ) -> PyResult<T> {
     match home {
@@ -45,18 +63,19 @@ pub async fn elsewhere<T: Send + 'static>(
     }
 }
 
-/// A plain function in a thread.
+/// A function in a thread.
 pub struct Threaded<T>(JoinHandle<T>);
 
 impl<T: Send + 'static> Threaded<T> {
-    pub fn start(prepared: Prepared, look: Look<T>) -> PyResult<Self> {
-        let Prepared { func, context } = prepared;
-        let run = move || {
-            Python::attach(|py| {
-                let result = context.call_method1(py, "run", (func,));
-                look(py, result)
-            })
-        };
+    /// A plain function.
+    pub fn start(prepared: Arc<Prepared>, look: Look<T>) -> PyResult<Self> {
+        let run = move || Python::attach(|py| look(py, prepared.call(py)));
+        Ok(Self(runtime::handle()?.spawn_blocking(run)))
+    }
+
+    /// A coroutine function, on an event loop of its own.
+    pub fn start_loop(prepared: Arc<Prepared>, look: Look<T>) -> PyResult<Self> {
+        let run = move || Python::attach(|py| look(py, prepared.run(py)));
         Ok(Self(runtime::handle()?.spawn_blocking(run)))
     }
 }
@@ -86,7 +105,7 @@ struct Shared {
 
 impl<T: Send + 'static> LoopTask<T> {
     /// Begins as soon as the loop comes to it.
-    pub fn start(home: &Arc<EventLoop>, prepared: Prepared, look: Look<T>) -> Self {
+    pub fn start(home: &Arc<EventLoop>, prepared: Arc<Prepared>, look: Look<T>) -> Self {
         let (tell, result) = oneshot::channel();
         let shared = Arc::new(Mutex::new(Shared::default()));
         let theirs = Arc::clone(&shared);
@@ -95,7 +114,7 @@ impl<T: Send + 'static> LoopTask<T> {
                 return;
             }
             let done = move |py: Python<'_>, result: PyResult<Py<PyAny>>| drop(tell.send(look(py, result)));
-            match begin(py, prepared, Box::new(done)) {
+            match begin(py, &prepared, Box::new(done)) {
                 Ok(task) => theirs.lock().task = Some(task),
                 Err(error) => error.write_unraisable(py, None),
             }
@@ -104,10 +123,10 @@ impl<T: Send + 'static> LoopTask<T> {
     }
 }
 
-fn begin(py: Python<'_>, prepared: Prepared, done: Look<()>) -> PyResult<Py<PyAny>> {
+fn begin(py: Python<'_>, prepared: &Prepared, done: Look<()>) -> PyResult<Py<PyAny>> {
     static BEGIN: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let begin = BEGIN.import(py, "resil._functions", "begin_task")?;
-    let task = prepared.context.call_method1(py, "run", (begin, prepared.func))?;
+    let task = prepared.context.call_method1(py, "run", (begin, &prepared.func))?;
     task.call_method1(py, "add_done_callback", (Py::new(py, Done(Mutex::new(Some(done))))?,))?;
     Ok(task)
 }

@@ -3,6 +3,8 @@
 use pyo3::prelude::*;
 use resil::limiter::{DecidedBy, Verdict, Verdicts};
 
+use crate::settings::shown;
+
 /// What came of asking a limit.
 #[pyclass(module = "resil", name = "Verdict", frozen, eq)]
 #[derive(PartialEq)]
@@ -22,7 +24,32 @@ impl PyVerdict {
         self.0.granted
     }
 
-    /// What the tightest tier holds when it is full.
+    /// The rate: so many per `period`. Of several tiers, this and all the following is about the one that binds.
+    #[getter]
+    fn limit(&self) -> u32 {
+        self.0.limit
+    }
+
+    /// In seconds.
+    #[getter]
+    fn period(&self) -> f64 {
+        self.0.period.as_secs_f64()
+    }
+
+    /// Each tier of the limit, in the order in which they were named.
+    #[getter]
+    fn tiers(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        shown(py, &self.0.each_tier())
+    }
+
+    /// Which of the tiers binds, counted from 0: of a refusal the one that has to be waited for longest, of a grant the one with the
+    /// least left.
+    #[getter]
+    fn binding(&self) -> usize {
+        self.0.binding
+    }
+
+    /// What can be had at once when it is full: the burst, which is the limit if none was said.
     #[getter]
     fn capacity(&self) -> u32 {
         self.0.capacity

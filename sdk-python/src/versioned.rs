@@ -9,7 +9,7 @@ use resil::{Error, Failure};
 
 use crate::answer::Answer;
 use crate::codec::Codec;
-use crate::convert::whole as whole_number;
+use crate::convert::{text, whole as whole_number};
 use crate::errors::wrong_type;
 use crate::loading::{PyKeyedCached, Shelf, Store, Trouble, whole, with_version};
 use crate::runtime::Generation;
@@ -33,13 +33,13 @@ impl Shelf for Versions {
         self.cached.get_at_least(key, self.at_least, loader).await
     }
 
-    fn write(codec: Codec, brought: &Bound<'_, PyAny>) -> PyResult<Versioned> {
+    fn write(codec: &Codec, brought: &Bound<'_, PyAny>) -> PyResult<Versioned> {
         let (version, value): (Bound<'_, PyAny>, Bound<'_, PyAny>) =
             brought.extract().map_err(|_| wrong_type("what loader returned", "(version, value) or None", brought))?;
         Ok(Versioned { version: whole_number("the version", &version)?, bytes: codec.write(&value)? })
     }
 
-    fn read(codec: Codec, py: Python<'_>, kept: &Versioned) -> PyResult<(Py<PyAny>, Option<u64>)> {
+    fn read(codec: &Codec, py: Python<'_>, kept: &Versioned) -> PyResult<(Py<PyAny>, Option<u64>)> {
         Ok((codec.read_back(py, &kept.bytes)?, Some(kept.version)))
     }
 
@@ -71,13 +71,13 @@ pub struct PyVersionedCached(Store<Versions>);
 pub fn make(
     client: &resil::Client,
     generation: Generation,
-    name: &str,
-    codec: Option<&Bound<'_, PyAny>>,
+    name: &Bound<'_, PyAny>,
+    serializer: Option<&Bound<'_, PyAny>>,
     settings: Option<&Bound<'_, PyDict>>,
 ) -> PyResult<PyVersionedCached> {
-    let codec = Codec::read(codec)?;
+    let (codec, name) = (Codec::read(name.py(), serializer)?, text("name", name)?);
     let settings: resil::settings::CacheSettings = read(settings)?;
-    let shelf = Versions { cached: spelled(settings.versioned(client, name))?, at_least: 0 };
+    let shelf = Versions { cached: spelled(settings.versioned(client, &name))?, at_least: 0 };
     Ok(PyVersionedCached(Store { shelf, codec, generation }))
 }
 

@@ -20,6 +20,7 @@ use resil::{Error, Failure};
 
 pub use self::attempt::Attempt;
 use crate::drive::Running;
+use crate::pending::call;
 use crate::stage::Stage;
 
 /// What a function of the user's came to, to the SDK.
@@ -81,18 +82,18 @@ impl Work {
 
     /// What another function says to the same arguments.
     pub fn asked<'py>(&self, py: Python<'py>, function: &Py<PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        function.bind(py).call(self.args.bind(py), self.kwargs.as_ref().map(|kwargs| kwargs.bind(py)))
+        call(function.bind(py), self.args.bind(py), self.kwargs.as_ref().map(|kwargs| kwargs.bind(py)))
     }
 
     fn call(&self, py: Python<'_>, first: Option<Py<PyAny>>) -> PyResult<Py<PyAny>> {
         let kwargs = self.kwargs.as_ref().map(|kwargs| kwargs.bind(py));
         let func = self.func.bind(py);
         match first {
-            None => func.call(self.args.bind(py), kwargs).map(Bound::unbind),
+            None => call(func, self.args.bind(py), kwargs).map(Bound::unbind),
             Some(first) => {
                 let first = PyTuple::new(py, [first])?;
                 let args = first.as_sequence().concat(self.args.bind(py).as_sequence())?.to_tuple()?;
-                func.call(args, kwargs).map(Bound::unbind)
+                call(func, &args, kwargs).map(Bound::unbind)
             }
         }
     }

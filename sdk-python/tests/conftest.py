@@ -14,6 +14,8 @@ import resil
 
 Runner = Callable[[Coroutine[Any, Any, Any]], Any]
 PATIENCE = 60.0
+#: A program that tests start.
+collect_ignore = ["renewing.py"]
 
 
 def _run_with(new_loop: Callable[[], asyncio.AbstractEventLoop]) -> Runner:

@@ -111,7 +111,7 @@ def test_tiers_differ_and_what_has_none_is_not_limited(run: Any) -> None:
         async with served(limited(await resil.connect("memory://"))) as (http,):
             pro = [await http.get("/prices", headers={"x-user": "pro-pat"}) for _ in range(5)]
             assert [answer.status_code for answer in pro] == [200] * 5
-            assert pro[0].headers["ratelimit-policy"] == '"pro";q=600;w=60'
+            assert pro[0].headers["ratelimit-policy"] == '"pro";q=20;w=2'
             staff = [await http.get("/prices", headers={"x-user": "staff"}) for _ in range(5)]
             assert [answer.status_code for answer in staff] == [200] * 5
             assert not any("ratelimit" in name for name in staff[0].headers)
@@ -321,7 +321,7 @@ def test_a_key_is_asked_for_where_it_is_required_and_a_malformed_one_is_always_r
     run(main())
 
 
-@pytest.mark.parametrize("status", [500, 503, 429, 408])
+@pytest.mark.parametrize("status", [401, 403, 408, 425, 429, 500, 503])
 def test_an_answer_that_may_be_another_next_time_is_not_kept(run: Any, status: int) -> None:
     async def main() -> None:
         shop = Shop()
@@ -375,19 +375,179 @@ def test_a_body_beyond_the_bound_is_refused_with_or_without_its_length(run: Any)
     run(main())
 
 
-def test_a_stream_is_passed_on_as_it_comes_and_its_duplicates_learn_that_it_is_done(run: Any) -> None:
+def test_a_stream_reaches_its_client_as_it_comes_and_is_kept(run: Any, url: str) -> None:
     async def main() -> None:
         shop = Shop()
-        async with served(shop.app(await resil.connect("memory://"), wait=0)) as (http,):
+        async with served(shop.app(await resil.connect(url), wait=0)) as (http,):
             async with http.stream("POST", "/stream", headers=key("k")) as response:
                 parts = response.aiter_raw()
                 assert await asyncio.wait_for(parts.__anext__(), PATIENCE) == b"first", "before the second was made"
                 assert (await http.post("/stream", headers=key("k"))).json()["code"] == "IDEMPOTENCY_BUSY"
                 shop.go_on.set()
-                assert await parts.__anext__() == b"second"
+                assert b"".join([part async for part in parts]) == b"second", "its end comes when it is recorded"
+            again = await http.post("/stream", headers=key("k"))
+            assert (again.status_code, again.content) == (200, b"firstsecond")
+            assert again.headers["content-type"] == "text/event-stream; charset=utf-8"
+            assert again.headers["idempotency-replayed"] == "true"
+            assert shop.orders == 1
+
+    run(main())
+
+
+def test_a_stream_that_is_too_large_reaches_its_client_and_is_not_kept(run: Any) -> None:
+    async def main() -> None:
+        shop = Shop()
+        async with served(shop.app(await resil.connect("memory://"), max_answer=60)) as (http,):
+            shop.go_on.set()
+            assert (await http.post("/stream", headers=key("k"))).content == b"firstsecond"
             again = await http.post("/stream", headers=key("k"))
             assert (again.status_code, "not kept" in again.json()["detail"]) == (409, True)
             assert shop.orders == 1
+
+    run(main())
+
+
+def test_a_stream_with_a_length_reaches_its_client_as_it_comes(run: Any) -> None:
+    """As a file does. A whole answer in two parts, as some frameworks send it, is recorded before anybody hears of it."""
+    events: list[str] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        parts = [b"fir", b"st"] if scope["path"] == "/file" else [b"first", b""]
+        head = [(b"content-length", b"5")]
+        await send({"type": "http.response.start", "status": 200, "headers": head})
+        for number, part in enumerate(parts):
+            events.append(f"made {part.decode()}")
+            await send({"type": "http.response.body", "body": part, "more_body": number == 0})
+
+    async def main() -> None:
+        middleware = IdempotencyMiddleware(app, await resil.connect("memory://"), "orders", tenant=lambda request: "ann")
+
+        async def ask(path: str) -> None:
+            messages = iter([{"type": "http.request", "body": b"", "more_body": False}])
+
+            async def receive() -> Any:
+                return next(messages)
+
+            async def send(message: Any) -> None:
+                if message["type"] == "http.response.body":
+                    events.append(f"told {message['body'].decode()}")
+
+            scope = {"type": "http", "method": "POST", "path": path, "headers": [(b"idempotency-key", path.encode())]}
+            await middleware(scope, receive, send)
+
+        await ask("/file")
+        assert events == ["made fir", "told fir", "made st", "told st", "told "], "its end when it is recorded"
+        events.clear()
+        await ask("/whole")
+        assert events == ["made first", "made ", "told first", "told "]
+        events.clear()
+        await ask("/file")
+        assert events == ["told first"], "recorded all the same"
+
+    run(main())
+
+
+def test_a_stream_that_breaks_off_frees_the_key(run: Any) -> None:
+    tries: list[int] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        tries.append(1)
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"first", "more_body": True})
+        raise RuntimeError("a bug")
+
+    async def main() -> None:
+        middleware = IdempotencyMiddleware(app, await resil.connect("memory://"), "orders", tenant=lambda request: "ann")
+
+        async def receive() -> Any:
+            return {"type": "http.request", "body": b"", "more_body": False}
+
+        async def send(message: Any) -> None:
+            pass
+
+        for _ in range(2):
+            with pytest.raises(RuntimeError, match="a bug"):
+                scope = {"type": "http", "method": "POST", "path": "/", "headers": [(b"idempotency-key", b"k")]}
+                await middleware(scope, receive, send)
+        assert len(tries) == 2
+
+    run(main())
+
+
+@pytest.mark.parametrize("keep", [[200, 503], lambda status: status in (200, 503)], ids=["statuses", "function"])
+def test_which_answers_are_kept_can_be_said(run: Any, keep: Any) -> None:
+    async def main() -> None:
+        shop = Shop()
+        async with served(shop.app(await resil.connect("memory://"), keep_answers=keep)) as (http,):
+            for status, is_kept in [(200, True), (503, True), (201, False), (404, False), (401, False)]:
+                first, second = [await http.post(f"/status/{status}", headers=key(f"k{status}")) for _ in range(2)]
+                assert ("idempotency-replayed" in second.headers) is is_kept, status
+                assert (first.text == second.text) is is_kept
+
+    run(main())
+
+
+def test_the_head_of_an_answer_counts_towards_its_size(run: Any) -> None:
+    async def main() -> None:
+        shop = Shop()
+        async with served(shop.app(await resil.connect("memory://"), max_answer=150)) as (http,):
+            for _ in range(2):
+                answer = await http.post("/orders", headers=key("k"), content=b"tea")
+            assert answer.status_code == 409, "13 bytes of body, and two cookies"
+            assert shop.orders == 1
+
+    run(main())
+
+
+def test_two_keys_and_an_empty_one_are_refused(run: Any) -> None:
+    async def main() -> None:
+        shop = Shop()
+        async with served(shop.app(await resil.connect("memory://"))) as (http,):
+            for keys in (["k1", "k2"], ["k1", "k1"], [""], ['""'], ["k1, k2"]):
+                headers = [("idempotency-key", each) for each in keys]
+                refused = await http.post("/orders", headers=headers, content=b"tea")
+                assert (refused.status_code, refused.headers["content-type"]) == (400, "application/problem+json"), keys
+            assert shop.orders == 0
+
+    run(main())
+
+
+def test_who_has_no_tenant_gets_nobody_elses_answers(run: Any) -> None:
+    def tenant(request: Request) -> str | None:
+        return request.header("x-user")
+
+    async def main() -> None:
+        shop = Shop()
+        async with served(shop.app(await resil.connect("memory://"), tenant=tenant)) as (http,):
+            of_ann = await http.post("/orders", headers=key("k1", **{"x-user": "ann"}), content=b"tea")
+            assert of_ann.text == "order 1: tea"
+            for number, guess in enumerate(["ann:k1", "k1", ":k1", "%:k1"], 2):
+                answer = await http.post("/orders", headers=key(guess), content=b"tea")
+                assert answer.text == f"order {number}: tea", guess
+            again = await http.post("/orders", headers=key("k1"), content=b"tea")
+            assert again.text == "order 3: tea", "who has no tenant has answers of its own"
+            for user_name in ("", "%"):
+                other = await http.post("/orders", headers=key("k1", **{"x-user": user_name}), content=b"tea")
+                assert "idempotency-replayed" not in other.headers, user_name
+
+    run(main())
+
+
+def test_headers_of_a_limit_with_several_tiers_name_the_one_that_binds(run: Any) -> None:
+    async def main() -> None:
+        client = await resil.connect("memory://")
+        api = client.limiter("api", limit=100, period=1, tiers=[{"limit": 2, "period": 3600}])
+        app = limited(client, lambda request: Tier(api, "ann"))
+        async with served(app) as (http,):
+            answers = [await http.get("/prices") for _ in range(3)]
+            assert [answer.status_code for answer in answers] == [200, 200, 429]
+            for answer in answers:
+                assert answer.headers["ratelimit-policy"] == '"api-1s";q=100;w=1, "api-1h";q=2;w=3600'
+                assert answer.headers["ratelimit"].startswith('"api-1h";r='), answer.headers["ratelimit"]
+                assert answer.headers["x-ratelimit-limit"] == "2"
+            verdict = await api.peek("ann")
+            assert (verdict.limit, verdict.period, verdict.binding) == (2, 3600.0, 1)
+            assert [(tier["limit"], tier["period"], tier["remaining"]) for tier in verdict.tiers][1] == (2, 3600.0, 0)
 
     run(main())
 

@@ -153,7 +153,9 @@ RIGHT: dict[str, Any] = {
     "at_least": 1,
     "on": KeyError,
     "ignore": KeyError,
-    "codec": "json",
+    "serializer": "json",
+    "within": 0.01,
+    "tenant": "t",
     "remember": KeyError,
     "fingerprint": b"f",
     "with_run": False,
@@ -221,7 +223,7 @@ def surface() -> Iterator[tuple[str, Callable[[dict[str, Any]], Any]]]:
     for module, exported in modules:
         for name in exported:
             found = getattr(module, name)
-            if isinstance(found, types.FunctionType):
+            if isinstance(found, (types.FunctionType, str)):
                 continue  # connect_sync is connect
             if not isinstance(found, type):
                 yield name, lambda _, found=found: found

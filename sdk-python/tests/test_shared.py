@@ -382,16 +382,8 @@ def test_an_error_frees_the_key_unless_it_is_remembered(client: resil.Client) ->
         payments.run("b", lambda: "never")
 
 
-def test_a_result_that_cannot_be_kept_is_done_all_the_same(client: resil.Client) -> None:
-    payments = client.idempotent("payments")
-    thing = object()
-    assert payments.run("a", lambda: thing).value is thing
-    again = payments.run("a", lambda: "never")
-    assert (again.value, again.replayed) == (None, True)
-
-
 def test_a_decorated_function_is_done_once_for_each_key(client: resil.Client, run: Any) -> None:
-    payments = client.idempotent("payments", codec="bytes")
+    payments = client.idempotent("payments", serializer="bytes")
     calls: list[str] = []
 
     @payments.by(lambda order: order, fingerprint=lambda order: order)

@@ -87,7 +87,7 @@ def test_as_a_decorator_it_gives_what_the_function_would(client: resil.Client, r
 
 
 def test_bytes_are_kept_as_they_are(client: resil.Client) -> None:
-    users = client.versioned("user", codec="bytes")
+    users = client.versioned("user", serializer="bytes")
     assert users.get("ada", lambda key: (1, b"\xff\0")).wait() == (1, b"\xff\0")
 
 

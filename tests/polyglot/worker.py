@@ -56,7 +56,7 @@ async def breaker(client: resil.Client, stage: Stage, tag: int, name: str, conse
 
 async def cached(client: resil.Client, stage: Stage, tag: int, name: str, key: str, codec: Any) -> Any:
     # A load waits for a word, which a test may hold back for longer than a source would take.
-    users = client.cached(name, codec=codec, ttl=60, load_timeout=PATIENCE_SECONDS)
+    users = client.cached(name, serializer=codec, ttl=60, load_timeout=PATIENCE_SECONDS)
 
     async def load(_: str) -> Any:
         return read(codec, await stage.inside(tag))
@@ -67,7 +67,7 @@ async def cached(client: resil.Client, stage: Stage, tag: int, name: str, key: s
 async def idempotent(
     client: resil.Client, stage: Stage, tag: int, name: str, key: str, codec: Any, lease_ms: int
 ) -> Any:
-    payments = client.idempotent(name, codec=codec, lease=lease_ms / 1000, wait=PATIENCE_SECONDS)
+    payments = client.idempotent(name, serializer=codec, lease=lease_ms / 1000, wait=PATIENCE_SECONDS)
 
     async def pay(run: resil.Run) -> Any:
         return read(codec, await stage.inside(tag, attempt=run.attempt))

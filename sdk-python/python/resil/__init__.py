@@ -79,6 +79,7 @@ from ._native import (
     Verdict,
     Verdicts,
     VersionedCached,
+    __version__,
     connect,
     is_testing,
     set_testing,
@@ -131,6 +132,7 @@ def connect_sync(url: str, **settings: Unpack[ConnectSettings]) -> Client:
 
 
 __all__ = [
+    "__version__",
     "Answer",
     "Around",
     "Attempt",
@@ -180,6 +182,7 @@ __all__ = [
     "Policy",
     "RateLimitExceededError",
     "ResilError",
+    "ResultUnrecordedError",
     "Retry",
     "ResultUnrecordedError",
     "RetryExhaustedError",

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
-import json
 from collections.abc import Awaitable
-from typing import Any, Callable
+from typing import Any, Callable, Optional
 
 
 def decorate(policy: Any, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -30,15 +29,25 @@ def decorate_async(policy: Any, function: Callable[..., Awaitable[Any]]) -> Call
     return guarded
 
 
-def is_coroutine_function(function: Any) -> bool:
-    """Also of a partial, a method, and an object whose ``__call__`` is one."""
+def kind_of(function: Any) -> str:
+    """``coroutine``, ``generator`` or ``plain``: also of a partial, a method, and an object whose ``__call__`` is one."""
     while isinstance(function, functools.partial):
         function = function.func
+    if not (inspect.isroutine(function) or inspect.isclass(function) or inspect.iscoroutinefunction(function)):
+        function = type(function).__call__
     if inspect.iscoroutinefunction(function):
-        return True
-    if inspect.isroutine(function) or inspect.isclass(function):
-        return False
-    return inspect.iscoroutinefunction(type(function).__call__)
+        return "coroutine"
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        return "generator"
+    return "plain"
+
+
+def trace_id() -> Optional[str]:
+    """Of the current span of OpenTelemetry, in hexadecimal digits; None if there is none."""
+    from opentelemetry.trace import format_trace_id, get_current_span
+
+    context = get_current_span().get_span_context()
+    return format_trace_id(context.trace_id) if context.is_valid else None
 
 
 def begin_task(function: Callable[[], Awaitable[Any]]) -> asyncio.Task[Any]:
@@ -49,10 +58,6 @@ async def _awaited(function: Callable[[], Awaitable[Any]]) -> Any:
     return await function()
 
 
-def to_json(value: Any) -> bytes:
-    """The same bytes as every other language writes: compact, and UTF-8 as it is."""
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
-
-
-def from_json(text: bytes) -> Any:
-    return json.loads(text)
+def run_on_own_loop(function: Callable[[], Awaitable[Any]]) -> Any:
+    """In a thread without one: for a load whose own event loop ended before it did."""
+    return asyncio.run(_awaited(function))

@@ -24,8 +24,18 @@ from collections.abc import Awaitable, Iterable, MutableMapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Callable, Union
 
-from ._native import Client, Idempotent, Limiter, Run, body_too_large, limited_answer, record_answer, replayed_answer
-from .errors import ResilError
+from ._native import (
+    Client,
+    Idempotent,
+    Limiter,
+    Run,
+    body_too_large,
+    is_final,
+    limited_answer,
+    record_answer,
+    replayed_answer,
+)
+from .errors import ResilError, ResultUnrecordedError
 from .http import idempotency_key, problem, request_fingerprint
 
 if TYPE_CHECKING:
@@ -69,12 +79,11 @@ class Request:
 
     def header(self, name: str) -> str | None:
         """The first header of that name."""
-        value = self._raw_header(name.lower().encode("latin-1"))
-        return None if value is None else value.decode("latin-1")
+        values = self._raw_headers(name.lower().encode("latin-1"))
+        return values[0].decode("latin-1") if values else None
 
-    def _raw_header(self, name: bytes) -> bytes | None:
-        found = (value for given, value in self.scope["headers"] if given.lower() == name)
-        return next((bytes(value) for value in found), None)
+    def _raw_headers(self, name: bytes) -> list[bytes]:
+        return [bytes(value) for given, value in self.scope["headers"] if given.lower() == name]
 
     def _target(self) -> str:
         """Path and query, as they were sent."""
@@ -142,12 +151,17 @@ class IdempotencyMiddleware:
     """Does what is asked under an ``Idempotency-Key`` once, and gives every duplicate the first answer.
 
     - The same request is one of the same ``tenant`` (a function of the :class:`Request`: the user who was authenticated, so
-      that nobody can ask for another's answers), key, method, path, query and body. Another one under its key is 422.
+      that nobody can ask for another's answers; None is a scope of its own, which no tenant can name), key, method, path, query and
+      body. Another one under its key is 422.
     - While it is being worked on, a duplicate waits (``wait=``, see :class:`resil.settings.IdempotencySettings`) and then is
-      409. Where a key is ``required`` (True, or a function of the request), none is 400. A malformed one is always 400.
-    - Status, headers and body are kept. An exception, 5xx, 408, 425 or 429 is not: the next request runs again.
-    - Bodies with more than ``max_body`` bytes are 413. An answer of more than ``max_answer`` bytes, or one that comes as a
-      stream (no length, more than one part), is passed on as it comes and not kept: duplicates learn that it is done, by 409.
+      409. Where a key is ``required`` (True, or a function of the request), none is 400. A malformed one is always 400, and so are
+      two.
+    - Status, headers and body are kept if ``keep_answers`` says so: a function of the status, or a collection of statuses. By default
+      all are kept but those that may be otherwise the next time: 401, 403, 408, 425, 429 and 5xx. After those, and after an
+      exception, the next request runs again.
+    - An answer reaches the client when it is recorded. A stream (more than one part) reaches it as it comes, and is recorded at its
+      end. Of an answer with more than ``max_answer`` bytes, headers included, it is recorded that there was one: duplicates learn
+      that by 409. Bodies of requests with more than ``max_body`` bytes are 413.
     - A client that hangs up does not cut the work in half.
 
     Requests without a key, with other ``methods``, and websockets are passed.
@@ -159,11 +173,12 @@ class IdempotencyMiddleware:
         client: Client | Callable[[Request], Client],
         name: str,
         *,
-        tenant: Callable[[Request], str],
+        tenant: Callable[[Request], str | None],
         required: bool | Callable[[Request], bool] = False,
         methods: Iterable[str] = ("POST", "PATCH"),
         max_body: int = 1 << 20,
         max_answer: int = 1 << 20,
+        keep_answers: Callable[[int], bool] | Iterable[int] = is_final,
         **settings: Unpack[IdempotencySettings],
     ) -> None:
         self._app = app
@@ -174,6 +189,7 @@ class IdempotencyMiddleware:
         self._methods = frozenset(method.upper() for method in methods)
         self._max_body = max_body
         self._max_answer = max_answer
+        self._keeps = keep_answers if callable(keep_answers) else frozenset(keep_answers).__contains__
         self._settings = settings
         self._made: tuple[Client, Idempotent] | None = None
         # Tasks of clients that hung up: the loop alone would let go of them.
@@ -184,19 +200,19 @@ class IdempotencyMiddleware:
 
     def _idempotent(self, client: Client) -> Idempotent:
         if self._made is None or self._made[0] is not client:
-            self._made = (client, client.idempotent(self._name, codec="bytes", **self._settings))
+            self._made = (client, client.idempotent(self._name, serializer="bytes", **self._settings))
         return self._made[1]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["method"].upper() not in self._methods:
             return await self._app(scope, receive, send)
         request = Request(scope)
-        header = request._raw_header(b"idempotency-key")
+        headers = request._raw_headers(b"idempotency-key")
         required = self._required(request) if callable(self._required) else self._required
-        if header is None and not required:
+        if not headers and not required:
             return await self._app(scope, receive, send)
         try:
-            key = idempotency_key(header, required=required, tenant=self._tenant(request))
+            key = idempotency_key(headers, required=required, tenant=self._tenant(request))
         except ResilError as error:
             return await _send_problem(send, problem(error))
         assert key is not None
@@ -233,7 +249,7 @@ class IdempotencyMiddleware:
     async def _answer(self, request: Request, key: str, body: bytes, receive: Receive, send: Send) -> None:
         client = self._client if isinstance(self._client, Client) else self._client(request)
         fingerprint = request_fingerprint(request.method, request._target(), body)
-        kept = _Kept(send, self._max_answer)
+        kept = _Kept(send, self._max_answer, self._keeps)
         given = iter([{"type": "http.request", "body": body, "more_body": False}])
 
         async def receive_again() -> Message:
@@ -254,14 +270,16 @@ class IdempotencyMiddleware:
             raise raised.error
         except _NotFinal:
             return await kept.pass_on()
+        except ResultUnrecordedError:
+            # Larger than the server keeps: by a setting of its own.
+            return await _send_replayed(send, None)
         except ResilError as error:
             if kept.is_passed_on:
                 raise
             return await _send_problem(send, problem(error))
         if not outcome.replayed:
             return await kept.pass_on()
-        status, headers, answer = replayed_answer(outcome.value or None)
-        await _send(send, status, _with_length(status, headers, answer), answer)
+        await _send_replayed(send, outcome.value or None)
 
 
 class _HungUp(Exception):
@@ -280,36 +298,59 @@ class _NotFinal(Exception):
 
 
 class _Kept:
-    """The answer of the application, held back until it is whole, so that nobody hears what is not recorded.
+    """The answer of the application, held back until it is recorded, so that nobody hears what is not.
 
-    One that is too large to keep, or a stream, is let through from there on.
+    A stream is let through as it comes, all but its end, and copied; so is one that is too large to keep, without a copy.
     """
 
-    def __init__(self, send: Send, max_answer: int) -> None:
+    def __init__(self, send: Send, max_answer: int, keeps: Callable[[int], bool]) -> None:
         self._send = send
         self._max_answer = max_answer
+        self._keeps = keeps
         self._held: list[Message] = []
-        self._length = 0
         self._status = 0
+        self._headers: _Headers = []
+        #: None: it is not kept.
+        self._parts: list[bytes] | None = []
+        self._length = 0
         self.is_passed_on = False
 
     async def send(self, message: Message) -> None:
-        if message["type"] == "http.response.start":
-            self._status = message["status"]
+        self._copy(message)
         if self.is_passed_on:
-            return await self._send(message)
+            is_last = message["type"] == "http.response.body" and not message.get("more_body", False)
+            if not is_last:
+                return await self._send(message)
+            # Its end is told when it is recorded: whoever has heard all of it may ask again.
+            await self._send({**message, "more_body": True})
+            message = {"type": "http.response.body", "body": b"", "more_body": False}
         self._held.append(message)
-        self._length += len(message.get("body", b""))
-        if self._length > self._max_answer or self._is_stream(message):
+        if self.is_passed_on:
+            return
+        if self._parts is None or self._is_stream(message):
             await self.pass_on()
 
-    def _is_stream(self, message: Message) -> bool:
+    def _copy(self, message: Message) -> None:
         if message["type"] == "http.response.start":
+            self._status = message["status"]
+            self._headers = [(bytes(name), bytes(value)) for name, value in message.get("headers", ())]
+            self._length += len(record_answer(self._status, self._headers, b""))
+        elif message["type"] == "http.response.body":
+            part = bytes(message.get("body", b""))
+            self._length += len(part)
+            if self._parts is not None:
+                self._parts.append(part)
+        else:
+            self._parts = None  # an extension of the server: a file to send, a push
+        if self._length > self._max_answer:
+            self._parts = None
+
+    def _is_stream(self, message: Message) -> bool:
+        """Whether more is to come than what was said. Frameworks send whole answers in two parts, the second of them empty."""
+        if message["type"] != "http.response.body" or not message.get("more_body", False):
             return False
-        if message["type"] != "http.response.body":
-            return True  # an extension of the server: a file to send, a push
-        has_length = any(name.lower() == b"content-length" for name, _ in self._held[0].get("headers", ()))
-        return bool(message.get("more_body", False)) and not has_length
+        said = next((value for name, value in self._headers if name.lower() == b"content-length"), b"")
+        return not said.isdigit() or sum(map(len, self._parts or ())) < int(said)
 
     async def pass_on(self) -> None:
         held, self._held = self._held, []
@@ -318,13 +359,12 @@ class _Kept:
             await self._send(message)
 
     def record(self) -> bytes:
-        """What to keep; of an answer that was passed on nothing but that there was one."""
-        start, parts = (self._held[0], self._held[1:]) if self._held else ({}, [])
-        headers = [(bytes(name), bytes(value)) for name, value in start.get("headers", ())]
-        recorded = record_answer(self._status, headers, b"".join(part.get("body", b"") for part in parts))
-        if recorded is None:
+        """What to keep; of an answer that is too large nothing but that there was one."""
+        if not self._keeps(self._status):
             raise _NotFinal
-        return recorded if self._held else b""
+        if self._parts is None or self._status == 0:
+            return b""
+        return record_answer(self._status, self._headers, b"".join(self._parts))
 
 
 def _encoded(headers: Iterable[tuple[str, str]]) -> _Headers:
@@ -342,6 +382,11 @@ async def _send_problem(send: Send, answer: Problem) -> None:
     body = answer["body"]
     headers = [*_encoded(answer["headers"]), (b"content-length", str(len(body)).encode())]
     await _send(send, answer["status"], headers, body)
+
+
+async def _send_replayed(send: Send, kept: bytes | None) -> None:
+    status, headers, answer = replayed_answer(kept)
+    await _send(send, status, _with_length(status, headers, answer), answer)
 
 
 async def _send(send: Send, status: int, headers: _Headers, body: bytes) -> None:

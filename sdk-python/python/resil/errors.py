@@ -189,6 +189,8 @@ class ResultUnrecordedError(ResilError):
     http_status = 409
     grpc_status = "FAILED_PRECONDITION"
     meaning = "The work is done, and its result could not be recorded; it must not be done again."
+    #: What the function returned, for the one who called it. None for duplicates.
+    result: Any = None
 
 
 class LoadFailedError(ResilError):

@@ -10,11 +10,29 @@ from typing import Dict, List, Literal, Optional, Tuple, TypedDict
 Status = Literal["healthy", "degraded", "unhealthy"]
 
 
-class Health(TypedDict):
-    """How everything made from a client is."""
-
+class _Health(TypedDict):
     overall: Status
     policies: Dict[str, Status]
+
+
+class Health(_Health, total=False):
+    """How everything made from a client is."""
+
+    #: Why the server is away, if it is, in a sentence without addresses or secrets.
+    reason: str
+    #: Since when, in seconds since the epoch.
+    since: float
+
+
+class TierState(TypedDict):
+    """One tier of a limit, as it is after the call."""
+
+    limit: int
+    period: float
+    capacity: int
+    remaining: int
+    retry_after: Optional[float]
+    reset_after: float
 
 
 class ShutdownReport(TypedDict):
@@ -39,6 +57,8 @@ class Forced(TypedDict):
 class BreakerState(TypedDict):
     """Everything the server knows about a breaker."""
 
+    #: Whether anything is stored under its key.
+    exists: bool
     state: str
     admits: bool
     retry_after: Optional[float]
@@ -82,6 +102,8 @@ class Waiting(TypedDict):
 class HoldingInfo(TypedDict):
     """A lock or a shared bulkhead, as the server sees it."""
 
+    #: Whether there is such a key.
+    exists: bool
     holders: List[Holder]
     holders_total: int
     waiters: List[Waiting]

@@ -32,6 +32,8 @@ class ConnectSettings(TypedDict, total=False):
     #: How many processes share the limits, for while the server is away.
     instances: int
     waiting_connections: int
+    #: Whether connecting fails if the server cannot be reached. By default the client is away until it can.
+    require_server: bool
 
 
 class _Tier(TypedDict):
@@ -94,6 +96,8 @@ class LockSettings(TypedDict, total=False):
     shared: bool
     meta: str
     bound: bool
+    #: How long a lock can be taken back after its connection was cut, and what a killed process costs the others.
+    grace: Duration
     watchdog: bool
     replicas: int
     when_away: AwayShared
@@ -109,6 +113,8 @@ class SharedBulkheadSettings(TypedDict, total=False):
     priority: int
     lease: Duration
     bound: bool
+    #: As for a lock.
+    grace: Duration
     when_away: AwayShared
 
 
@@ -160,6 +166,8 @@ class RetrySettings(TypedDict, total=False):
     min_backoff: Duration
     retry_after_max: Duration
     max_elapsed: Duration
+    #: What the last attempt raised comes out as it is, in place of a RetryExhaustedError from it.
+    reraise: bool
     budget: Optional[BudgetSettings]
 
 

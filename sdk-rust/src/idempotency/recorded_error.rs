@@ -4,12 +4,12 @@
 //! {"name":"CardDeclined","message":"no funds","args":["no funds",7],"code":"51"}
 //! ```
 //!
-//! `name` is the class in Python, `error.name` in Node and whatever a Rust program calls it; `args` and `code` are there if the error has
+//! `name` is the class in Python, `error.name` in Node and whatever a Rust program calls it; `args`, `code` and `properties` are there if the error has
 //! them. A language that knows no such class raises what it has for such cases, with the same words.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::error::Code;
 
@@ -35,11 +35,14 @@ pub struct RecordedError {
     pub args: Option<Vec<Value>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
+    /// What it has besides, as far as that is JSON: attributes in Python, properties in Node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub properties: Option<Map<String, Value>>,
 }
 
 impl RecordedError {
     pub fn new(name: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { name: name.into(), message: message.into(), args: None, code: None }
+        Self { name: name.into(), message: message.into(), args: None, code: None, properties: None }
     }
 
     pub fn args(mut self, args: impl IntoIterator<Item = impl Into<Value>>) -> Self {

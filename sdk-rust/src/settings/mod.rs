@@ -54,6 +54,13 @@ pub use crate::policy::{
 
 use crate::error::Error;
 
+/// What the text of a duration says (`"250ms"`; units: us, ms, s, m, h, d), for those who are given one by itself. A number without its
+/// unit is none: it would be seconds to some, and milliseconds to others.
+pub fn duration(text: &str) -> Option<std::time::Duration> {
+    let has_unit = text.ends_with(|last: char| last.is_ascii_alphabetic());
+    crate::policy::span_text::read(text).filter(|_| has_unit)
+}
+
 /// What a [`Dialect`] can read.
 pub trait Settings: DeserializeOwned {
     /// What stands before the names of its fields when it is part of a policy; to who says it by itself it says nothing.

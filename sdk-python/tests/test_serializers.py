@@ -1,0 +1,321 @@
+"""Results that duplicates get as they were, and results that cannot be kept: refused, never lost in silence."""
+
+from __future__ import annotations
+
+import datetime
+import enum
+import json
+import pickle
+import uuid
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any, Dict, List, Optional, Tuple
+
+import pydantic
+import pytest
+import resil
+
+
+class Colour(enum.Enum):
+    RED = "red"
+
+
+@dataclass
+class Line:
+    product: str
+    cents: Decimal
+
+
+@dataclass
+class Order:
+    number: int
+    at: datetime.datetime
+    lines: List[Line] = field(default_factory=list)
+    colour: Optional[Colour] = None
+    seal: bytes = b""
+    by_day: Dict[str, datetime.date] = field(default_factory=dict)
+    pair: Tuple[int, Line] = (0, Line("", Decimal(0)))
+    id: Optional[uuid.UUID] = None
+
+
+ORDER = Order(
+    7,
+    datetime.datetime(2026, 11, 17, 12, tzinfo=datetime.timezone.utc),
+    [Line("tea", Decimal("4.20"))],
+    Colour.RED,
+    b"\x00\xff",
+    {"monday": datetime.date(2026, 11, 16)},
+    (3, Line("cup", Decimal("9"))),
+    uuid.UUID(int=5),
+)
+
+
+class Receipt(pydantic.BaseModel):
+    number: int
+    at: datetime.datetime
+    cents: Decimal
+
+
+RECEIPT = Receipt(number=7, at=datetime.datetime(2026, 11, 17), cents=Decimal("4.20"))
+
+
+NOT_JSON = {
+    "dataclass": Line("tea", Decimal(1)),
+    "datetime": datetime.datetime(2026, 11, 17),
+    "Decimal": Decimal("4.20"),
+    "bytes": b"raw",
+    "NaN": float("nan"),
+    "infinity": [1.0, float("inf")],
+    "set": {1, 2},
+    "int keys": {"lines": [{1: "tea"}]},
+    "none keys": {None: 1},
+    "object": object(),
+    "lone surrogate": "\ud800",
+    "model": RECEIPT,
+}
+
+
+@pytest.mark.parametrize("kind", NOT_JSON)
+def test_what_json_does_not_have_is_refused_to_all(client: resil.Client, kind: str) -> None:
+    payments, runs = client.idempotent("payments"), []
+
+    def pay() -> Any:
+        runs.append(1)
+        return NOT_JSON[kind]
+
+    with pytest.raises(resil.ResultUnrecordedError, match="the work .*is done, and its result could not be recorded") as own:
+        payments.run("order", pay)
+    assert own.value.result is NOT_JSON[kind], "nothing is lost to the one who did the work"
+    with pytest.raises(resil.ResultUnrecordedError, match="the work .*is done, and its result could not be recorded") as duplicate:
+        payments.run("order", pay)
+    assert duplicate.value.result is None
+    assert str(own.value.__cause__) in str(duplicate.value), "a duplicate is told why"
+    assert len(runs) == 1, "it is done once all the same"
+
+
+def test_coroutines_and_decorated_functions_are_refused_the_same(client: resil.Client, run: Any) -> None:
+    payments, runs = client.idempotent("payments"), []
+
+    @payments.by(lambda order: order)
+    async def pay(order: str) -> Any:
+        runs.append(order)
+        return {1, 2}
+
+    async def main() -> None:
+        for _ in range(2):
+            with pytest.raises(resil.ResultUnrecordedError):
+                await pay("a")
+
+    run(main())
+    assert runs == ["a"]
+
+
+def test_another_process_is_told_why(server: Any) -> None:
+    first, second = (resil.connect_sync(server.url).idempotent("payments", lease="2s") for _ in range(2))
+    with pytest.raises(resil.ResultUnrecordedError):
+        first.run("order", lambda: {1, 2})
+    with pytest.raises(resil.ResultUnrecordedError, match="set is not JSON serializable"):
+        second.run("order", lambda: "never")
+
+
+def test_a_result_beyond_what_the_server_keeps_is_no_none(servers: Any) -> None:
+    server = servers.start()
+    try:
+        first, second = (resil.connect_sync(server.url).idempotent("payments") for _ in range(2))
+        large = "x" * (2 << 20)
+        assert first.run("order", lambda: large).value == large
+        with pytest.raises(resil.ResultUnrecordedError, match="could not be recorded: it was too large"):
+            second.run("order", lambda: "never")
+    finally:
+        server.stop()
+
+
+def test_an_error_of_writing_is_not_retried_and_not_held_against_the_service(client: resil.Client) -> None:
+    bank = client.policy("bank", retry={"max_attempts": 3}, breaker={"consecutive_failures": 1}, on=Exception)
+    payments, runs = client.idempotent("payments"), []
+
+    def pay() -> Any:
+        runs.append(1)
+        return {1, 2}
+
+    for _ in range(2):
+        with pytest.raises(resil.ResultUnrecordedError):
+            bank.call_once(payments, "order", pay)
+    assert len(runs) == 1
+    assert bank.call(lambda: "still closed") == "still closed"
+
+
+@pytest.mark.parametrize("returned", ["dict", "str", "None", "Any"])
+def test_what_json_has_comes_back_as_it_was(client: resil.Client, returned: str) -> None:
+    payments = client.idempotent("payments")
+    for number, value in enumerate([None, True, 0, -1.5, "é\n", [], {}, {"a": [1, {"b": None}]}, 2**80, "\x00"]):
+        assert payments.run(str(number), lambda value=value: value).value == value
+        again = payments.run(str(number), lambda: "never")
+        assert (again.value, again.replayed) == (value, True)
+    assert payments.run("tuple", lambda: (1, (2,))).value == (1, (2,))
+    assert payments.run("tuple", lambda: None).value == [1, [2]], "a tuple is a list to JSON"
+
+
+def annotated(returned: Any) -> Any:
+    def work() -> Any:
+        raise AssertionError("it must not run")
+
+    work.__annotations__["return"] = returned
+    return work
+
+
+@pytest.mark.parametrize("returned", [bytes, "bytes", Decimal, "Decimal", Order, "Order", "datetime.datetime", set, Receipt])
+def test_a_declared_result_that_cannot_be_kept_is_refused_before_it_runs(client: resil.Client, returned: Any) -> None:
+    payments, users = client.idempotent("payments"), client.cached("user")
+    with pytest.raises(TypeError, match="which this serializer cannot write: choose another with serializer="):
+        payments.run("order", annotated(returned))
+    with pytest.raises(TypeError, match="which this serializer cannot write"):
+        payments.by("order")(annotated(returned))
+    with pytest.raises(TypeError, match="which this serializer cannot write"):
+        users.by("order")(annotated(returned))
+    with pytest.raises(TypeError, match="which this serializer cannot write"):
+        client.idempotent("raw", serializer="bytes").by("order")(annotated(dict))
+
+
+@pytest.mark.parametrize("returned", [dict, "dict[str, int]", "Optional[Order]", List[int], "not.there", 7, "None"])
+def test_other_annotations_are_no_reason_to_refuse(client: resil.Client, returned: Any) -> None:
+    def work() -> Any:
+        return {"paid": 1}
+
+    work.__annotations__["return"] = returned
+    assert client.idempotent("payments").run("order", work).value == {"paid": 1}
+
+
+SERIALIZERS: dict[str, tuple[Any, Any]] = {
+    "json": ("json", {"paid": [1, None]}),
+    "bytes": ("bytes", b"\x00\xff"),
+    "pickle": ("pickle", {1: {2, 3}, "at": ORDER.at}),
+    "dataclass": (Order, ORDER),
+    "no dataclass": (Order, None),
+    "pydantic": (Receipt, RECEIPT),
+    "no model": (Receipt, None),
+    "adapter": (pydantic.TypeAdapter(List[Receipt]), [RECEIPT]),
+    "own": ((lambda value: repr(value), lambda text: eval(text.decode(), {"Decimal": Decimal})), Decimal("4.20")),
+}
+
+
+@pytest.mark.parametrize("name", SERIALIZERS)
+def test_a_serializer_gives_duplicates_what_the_function_returned(client: resil.Client, name: str) -> None:
+    serializer, value = SERIALIZERS[name]
+    payments = client.idempotent("payments", serializer=serializer)
+    assert payments.run("order", lambda: value).value is value
+    again = payments.run("order", lambda: "never")
+    assert (again.value, again.replayed, type(again.value)) == (value, True, type(value))
+    if value is not None:
+        users = client.cached("user", serializer=serializer)
+        assert [users.get("k", lambda key: value).wait() for _ in range(2)] == [value, value]
+        rows = client.versioned("row", serializer=serializer)
+        assert [rows.get("k", lambda key: (3, value)).wait() for _ in range(2)] == [(3, value), (3, value)]
+
+
+def test_what_is_written_for_a_type_is_json(client: resil.Client) -> None:
+    payments = client.idempotent("payments", serializer=Order)
+    payments.run("order", lambda: ORDER)
+    written = json.loads(payments.get("order").wait()["result"])
+    assert written["lines"] == [{"product": "tea", "cents": "4.20"}]
+    assert written["at"] == "2026-11-17T12:00:00+00:00"
+    bank = client.policy("bank", {})
+    assert bank.call_once(payments, "other", lambda: ORDER).value is ORDER
+    assert bank.call_once(payments, "other", lambda: ORDER).value == ORDER
+
+
+def test_a_value_of_another_type_is_refused(client: resil.Client) -> None:
+    for serializer, value in [(Order, "text"), (Receipt, {"number": 7}), ("bytes", "text"), ((lambda value: 7, bytes), 1)]:
+        with pytest.raises(resil.ResultUnrecordedError):
+            client.idempotent("payments", serializer=serializer).run(repr(value), lambda value=value: value)
+
+    @dataclass
+    class Loose:
+        anything: Any
+
+    with pytest.raises(resil.ResultUnrecordedError, match="would come back as something else"):
+        client.idempotent("payments", serializer=Loose).run("loose", lambda: Loose(Decimal(1)))
+
+
+def test_a_loader_that_brings_what_cannot_be_kept_fails_loudly(client: resil.Client) -> None:
+    users = client.cached("user")
+    with pytest.raises(TypeError, match="JSON does not have it: the key 1"):
+        users.get("k", lambda key: {1: "tea"}).wait()
+    with pytest.raises(resil.LoadFailedError, match="JSON does not have it: the key 1"):
+        users.get("k", lambda key: "never").wait()
+
+
+@pytest.mark.parametrize("garbage", ["yaml", int, 7, (json.dumps,), (json.dumps, 7), dict])
+def test_what_is_no_serializer_is_refused_by_name(client: resil.Client, garbage: Any) -> None:
+    for make in (client.idempotent, client.cached, client.versioned):
+        with pytest.raises((TypeError, ValueError), match="^serializer must be"):
+            make("name", serializer=garbage)
+
+
+# ---- exceptions to remember ---------------------------------------------------------------------------------------------------
+
+
+class Declined(Exception):
+    """With arguments of its own, as most have."""
+
+    def __init__(self, card: int, *, reason: str = "no money") -> None:
+        super().__init__(f"card {card} was declined: {reason}")
+        self.card = card
+        self.reason = reason
+
+
+class Simple(Exception):
+    pass
+
+
+@pytest.mark.parametrize("error", [Simple("no money"), Simple("no money", 17), Simple(), Simple({"cents": 7}), Simple(17)])
+def test_an_exception_to_remember_keeps_its_arguments(client: resil.Client, error: Exception) -> None:
+    payments = client.idempotent("payments", remember=Simple)
+
+    def fail() -> None:
+        raise error
+
+    for _ in range(2):
+        with pytest.raises(Simple) as raised:
+            payments.run("order", fail)
+        assert raised.value.args == error.args
+
+
+def test_an_exception_with_its_own_constructor_keeps_what_it_was_told(client: resil.Client) -> None:
+    payments = client.idempotent("payments", remember=Declined)
+
+    def fail() -> None:
+        raise Declined(17, reason="stolen")
+
+    for _ in range(2):
+        with pytest.raises(Declined, match="^card 17 was declined: stolen$") as raised:
+            payments.run("order", fail)
+        assert (raised.value.card, raised.value.reason) == (17, "stolen")
+        assert str(pickle.loads(pickle.dumps(Simple("x")))) == "x"
+
+
+def test_arguments_that_json_does_not_have_leave_the_message(client: resil.Client) -> None:
+    payments = client.idempotent("payments", remember=Simple)
+
+    def fail() -> None:
+        raise Simple("no money", object)
+
+    with pytest.raises(Simple):
+        payments.run("order", fail)
+    with pytest.raises(Simple, match="no money"):
+        payments.run("order", fail)
+
+
+def test_a_policy_that_is_done_once_remembers_too(client: resil.Client) -> None:
+    bank, runs = client.policy("bank", retry={"max_attempts": 2}, on=ConnectionError), []
+    payments = client.idempotent("payments", remember=Declined)
+
+    def pay() -> None:
+        runs.append(1)
+        raise Declined(17)
+
+    for _ in range(2):
+        with pytest.raises(Declined) as raised:
+            bank.call_once(payments, "order", pay)
+        assert raised.value.card == 17
+    assert len(runs) == 1
