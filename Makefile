@@ -53,9 +53,11 @@ lint: languages ## Check format and lints, warnings are errors
 mutants: module servers ## Plant faults, one at a time, and see that a test catches each
 	@scripts/mutants
 
-soak: module ## Load one server for long and watch memory and latency; then kill clients and servers by the hundred
+soak: module languages ## Load one server for long and watch memory and latency; then kill clients and servers by the hundred
 	RESIL_SOAK=1 cargo test --release -p resil-tests --test soak -- --nocapture
 	RESIL_SOAK=1 cargo test --release -p resil-tests --test lock_torture kills -- --nocapture
+	RESIL_SOAK=1 cargo test --release -p resil-tests --test safety --test stalls -- --nocapture
+	RESIL_SOAK=1 cargo test -p resil --test faults overlaps -- --nocapture
 
 setup: # what building needs; quick when nothing is missing
 	@scripts/setup

@@ -14,6 +14,7 @@
 //!
 //! Arguments: parts of rows' names, to run only those. Environment: `ROUNDS` (default 7, or fewer if they would take too
 //! long), `BENCH_QUICK=1` (a smoke run: few keys, two rounds), and the harness's `RESIL_SERVER` and `RESIL_MODULE`;
+//! `RESIL_ALLOCATOR=plain` (as `make bench` sets it) leaves freed memory unfilled;
 //! `RESIL_CELL` names a redis-cell built elsewhere.
 
 mod affinity;

@@ -3,6 +3,17 @@
 use crate::limits::CLOCK_JITTER;
 use crate::time::{Instant, Span};
 
+/// The length and the end of a lease whose holder's connection closed at `at` and who has `grace` from then on to take it
+/// back; `None` if it ends by then anyway.
+///
+/// The lease is as long as the grace from now on: a promotion, or a clock that is set back, then renews the grace and not
+/// the lease it was cut from.
+pub fn cut(lease: Span, ends: Instant, grace: Span, at: Instant) -> Option<(Span, Instant)> {
+    let until = at.plus(grace);
+    // A lease of no length could not be stored.
+    (until < ends).then(|| (lease.min(grace).max(Span::from_us(1)), until))
+}
+
 /// The end of a lease of length `lease` that is stored as `ends`, for a server that was promoted at `promoted_at`, if it
 /// was.
 ///

@@ -49,6 +49,8 @@ pub struct Queue<T> {
     by_deadline: BTreeSet<(Instant, Turn)>,
     arrivals: u64,
     seen: Instant,
+    /// How many may hold what they wait for, by the newest call; only bulkheads say so.
+    pub max: Option<u32>,
 }
 
 impl<T> Default for Queue<T> {
@@ -60,6 +62,7 @@ impl<T> Default for Queue<T> {
             by_deadline: BTreeSet::new(),
             arrivals: 0,
             seen: Instant::EPOCH,
+            max: None,
         }
     }
 }

@@ -1,13 +1,17 @@
 //! Sessions: what hangs on a connection. Volatile: nothing of it is stored or replicated.
 //!
 //! A holding that is *bound* belongs to a connection. Its lease is renewed for it while that connection is alive and
-//! was heard of within the lease, and it ends the moment the connection closes. One connection can have any number of
-//! them; one heartbeat serves all. A holding is bound to one connection at most: the last binding decides, and the
+//! was heard of within the lease. When the connection closes, the holding ends at once, or, with a grace, its lease is
+//! cut to the grace: until then its owner can take it back over another connection. One connection can have any number
+//! of them; one heartbeat serves all. A holding is bound to one connection at most: the last binding decides, and the
 //! close of an earlier connection does nothing.
+//!
+//! A lease shorter than a second is not written down as often as it would have to be: while its connection is heard of, it
+//! counts as held, whatever its key says ([`Sessions::keeps`]), and one timer for each connection notices its silence.
 //!
 //! ```text
 //!   bind ──▶ bound ── every third of the lease: the lease runs until last heard + lease ──▶ bound
-//!              ├── the connection closes ──▶ handed back, to be ended
+//!              ├── the connection closes ──▶ handed back, to be ended or cut to its grace
 //!              ├── released by its owner ──▶ forgotten
 //!              └── lost in any other way ──▶ remembered until the next heartbeat tells
 //! ```
@@ -23,7 +27,25 @@ use crate::time::{Instant, Span};
 /// A connection.
 pub type ClientId = u64;
 
-/// A holding: the key it is in, and its fence.
+/// Leases below this are short: watched by the timer of their connection, and written down every third of *this*.
+pub const SHORT: Span = Span::from_secs(1);
+
+/// Leases below this are so short that nobody can rely on what is written: it mostly lies in the past.
+const VERY_SHORT: Span = Span::from_ms(100);
+
+/// How often a lease is written down.
+fn period(lease: Span) -> Span {
+    if lease < VERY_SHORT { SHORT } else { lease.max(SHORT).third() }
+}
+
+/// The connection a holding is bound to, and the grace it has once that connection has closed. Zero: none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Binding {
+    pub client: ClientId,
+    pub grace: Span,
+}
+
+/// A holding: the key it is in, and its fence. `db` is whatever number stays with a key: sessions only compare it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
     pub db: i32,
@@ -34,6 +56,7 @@ pub struct Place {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Bound<K> {
     client: ClientId,
+    grace: Span,
     kind: K,
     lease: Span,
     due: Instant,
@@ -46,6 +69,8 @@ struct Session {
     /// The shortest lease first: a silence ends those that are not longer.
     by_lease: BTreeSet<(Span, Place)>,
     losses: VecDeque<Loss>,
+    /// When it is looked at whether a short lease has ended in silence.
+    lapse: Option<Instant>,
 }
 
 /// A bound holding that was lost.
@@ -65,23 +90,51 @@ pub struct Due<K = Kind> {
     pub lease: Span,
 }
 
+/// A holding whose connection has closed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Closed<K = Kind> {
+    pub place: Place,
+    pub kind: K,
+    pub grace: Span,
+    /// When it closed.
+    pub at: Instant,
+}
+
+/// A connection that has closed, and what hung on it: taken apart one by one, because it can be a lot.
+#[derive(Debug, Clone)]
+struct Closing {
+    client: ClientId,
+    session: Session,
+}
+
 /// `K` is which machine a place belongs to; sessions only pass it on.
 #[derive(Debug, Clone)]
 pub struct Sessions<K = Kind> {
     sessions: BTreeMap<ClientId, Session>,
     bound: BTreeMap<Place, Bound<K>>,
     by_due: BTreeSet<(Instant, Place)>,
+    closing: VecDeque<Closing>,
+    closed_at: BTreeMap<ClientId, Instant>,
+    /// Sessions with short leases. Some are not there any more.
+    lapses: BTreeSet<(Instant, ClientId)>,
 }
 
 impl<K> Default for Sessions<K> {
     fn default() -> Self {
-        Self { sessions: BTreeMap::new(), bound: BTreeMap::new(), by_due: BTreeSet::new() }
+        Self {
+            sessions: BTreeMap::new(),
+            bound: BTreeMap::new(),
+            by_due: BTreeSet::new(),
+            closing: VecDeque::new(),
+            closed_at: BTreeMap::new(),
+            lapses: BTreeSet::new(),
+        }
     }
 }
 
 impl<K: Copy> Sessions<K> {
     pub fn is_empty(&self) -> bool {
-        self.sessions.is_empty()
+        self.sessions.is_empty() && self.closing.is_empty()
     }
 
     /// Connections that something hangs on, or that have not been told of a loss yet.
@@ -93,17 +146,19 @@ impl<K: Copy> Sessions<K> {
         self.bound.len()
     }
 
-    /// `place` hangs on `client` from now on, and on nobody else.
-    pub fn bind(&mut self, client: ClientId, place: Place, kind: K, lease: Span, now: Instant) {
+    /// `place` hangs on the connection of `binding` from now on, and on nobody else.
+    pub fn bind(&mut self, binding: Binding, place: Place, kind: K, lease: Span, now: Instant) {
+        let Binding { client, grace } = binding;
         self.unbind(&place);
         self.heard(client, now);
         let session = self.sessions.entry(client).or_default();
         session.heard = session.heard.max(Some(now));
         session.places.insert(place.clone());
         session.by_lease.insert((lease, place.clone()));
-        let due = now.plus(lease.third());
+        let due = now.plus(period(lease));
         self.by_due.insert((due, place.clone()));
-        self.bound.insert(place, Bound { client, kind, lease, due });
+        self.bound.insert(place, Bound { client, grace, kind, lease, due });
+        self.watch(client);
     }
 
     /// `place` hangs on nobody any more. Returns on whom it did.
@@ -123,6 +178,9 @@ impl<K: Copy> Sessions<K> {
     /// A bound holding is lost; its connection will be told by its next heartbeat. False if it was not bound.
     pub fn lose(&mut self, place: &Place, reason: Reason) -> bool {
         let Some(client) = self.unbind(place) else { return false };
+        if self.closed_at.contains_key(&client) {
+            return false;
+        }
         let losses = &mut self.sessions.entry(client).or_default().losses;
         if losses.len() == LOSSES_REMEMBERED {
             losses.pop_front();
@@ -132,12 +190,17 @@ impl<K: Copy> Sessions<K> {
     }
 
     pub fn is_bound(&self, place: &Place) -> bool {
-        self.bound.contains_key(place)
+        self.lives(place).is_some()
+    }
+
+    /// The grace of a holding, if it is bound.
+    pub fn grace(&self, place: &Place) -> Option<Span> {
+        self.lives(place).map(|bound| bound.grace)
     }
 
     /// How a holding is bound, if it is.
     pub fn bound_as(&self, place: &Place) -> Option<Due<K>> {
-        let Bound { client, kind, lease, .. } = self.bound.get(place)?;
+        let Bound { client, kind, lease, .. } = self.lives(place)?;
         Some(Due { place: place.clone(), kind: *kind, client: *client, lease: *lease })
     }
 
@@ -180,17 +243,60 @@ impl<K: Copy> Sessions<K> {
         (bound, losses)
     }
 
-    /// The connection is gone; what hung on it comes back, to be ended.
-    pub fn close(&mut self, client: ClientId) -> Vec<(Place, K)> {
-        let Some(session) = self.sessions.remove(&client) else { return Vec::new() };
-        let mut closed = Vec::with_capacity(session.places.len());
-        for place in session.places {
-            if let Some(Bound { kind, due, .. }) = self.bound.remove(&place) {
-                self.by_due.remove(&(due, place.clone()));
-                closed.push((place, kind));
+    /// A holding that hangs on a connection which has not closed.
+    fn lives(&self, place: &Place) -> Option<&Bound<K>> {
+        self.bound.get(place).filter(|bound| !self.closed_at.contains_key(&bound.client))
+    }
+
+    /// The connection closed at `at`. What hung on it is taken by [`Self::take_closed`] and [`Self::closed_in`].
+    pub fn close(&mut self, client: ClientId, at: Instant) {
+        if let Some(session) = self.sessions.remove(&client) {
+            self.closed_at.insert(client, at);
+            self.closing.push_back(Closing { client, session });
+        }
+    }
+
+    /// True while something hangs on a connection that has closed.
+    pub fn is_closing(&self) -> bool {
+        !self.closing.is_empty()
+    }
+
+    /// Takes a holding whose connection has closed, to be ended or cut to its grace.
+    pub fn take_closed(&mut self) -> Option<Closed<K>> {
+        loop {
+            let Closing { client, session } = self.closing.front_mut()?;
+            let client = *client;
+            session.by_lease.pop_first();
+            match session.places.pop_first() {
+                Some(place) => {
+                    if let Some(closed) = self.take_if_of(&place, client) {
+                        return Some(closed);
+                    }
+                }
+                None => {
+                    self.closing.pop_front();
+                    self.closed_at.remove(&client);
+                }
             }
         }
-        closed
+    }
+
+    /// Takes what hung on closed connections under `(db, key)`.
+    pub fn closed_in(&mut self, db: i32, key: &[u8]) -> Vec<Closed<K>> {
+        let from = Place { db, key: key.into(), fence: 0 };
+        let here = self.bound.range(from..).take_while(|(place, _)| place.db == db && *place.key == *key);
+        let closed = here.filter(|(_, bound)| self.closed_at.contains_key(&bound.client));
+        let closed: Vec<(Place, ClientId)> = closed.map(|(place, bound)| (place.clone(), bound.client)).collect();
+        closed.into_iter().filter_map(|(place, client)| self.take_if_of(&place, client)).collect()
+    }
+
+    /// Takes a holding if it still hangs on this connection, which has closed.
+    fn take_if_of(&mut self, place: &Place, client: ClientId) -> Option<Closed<K>> {
+        let at = *self.closed_at.get(&client)?;
+        self.bound.get(place).filter(|bound| bound.client == client)?;
+        let Bound { kind, due, grace, .. } = self.bound.remove(place)?;
+        self.by_due.remove(&(due, place.clone()));
+        Some(Closed { place: place.clone(), kind, grace, at })
     }
 
     /// What hung on whom under `(db, key)`: the key is gone.
@@ -209,18 +315,71 @@ impl<K: Copy> Sessions<K> {
         self.by_due.first().map(|(due, _)| *due)
     }
 
-    /// Everything to be looked at by now; each is due again a third of its lease later.
-    pub fn take_due(&mut self, now: Instant) -> Vec<Due<K>> {
+    /// Up to `most` of what is to be looked at by now; each is due again a third of its lease later, or of a second.
+    pub fn take_due(&mut self, now: Instant, most: usize) -> Vec<Due<K>> {
         let mut all = Vec::new();
-        while let Some((at, place)) = self.by_due.first().filter(|(at, _)| *at <= now).cloned() {
+        while all.len() < most
+            && let Some((at, place)) = self.by_due.first().filter(|(at, _)| *at <= now).cloned()
+        {
             self.by_due.remove(&(at, place.clone()));
-            if let Some(bound) = self.bound.get_mut(&place) {
-                bound.due = now.plus(bound.lease.third());
+            if let Some(bound) = self.bound.get_mut(&place).filter(|bound| !self.closed_at.contains_key(&bound.client))
+            {
+                bound.due = now.plus(period(bound.lease));
                 self.by_due.insert((bound.due, place.clone()));
                 all.push(Due { place, kind: bound.kind, client: bound.client, lease: bound.lease });
             }
         }
         all
+    }
+
+    /// Sets the timer of a connection to the end of its shortest lease, if that is a short one.
+    fn watch(&mut self, client: ClientId) {
+        let Some(session) = self.sessions.get_mut(&client) else { return };
+        let shortest = session.by_lease.first().map(|(lease, _)| *lease).filter(|lease| *lease < SHORT);
+        let (Some(lease), Some(heard)) = (shortest, session.heard) else { return };
+        let at = heard.plus(lease);
+        if session.lapse.is_none_or(|set| set > at) {
+            if let Some(before) = session.lapse.replace(at) {
+                self.lapses.remove(&(before, client));
+            }
+            self.lapses.insert((at, client));
+        }
+    }
+
+    /// When a connection with short leases is to be looked at.
+    pub fn next_lapse(&self) -> Option<Instant> {
+        self.lapses.first().map(|(at, _)| *at)
+    }
+
+    /// A connection whose short leases are to be looked at now.
+    pub fn take_lapse(&mut self, now: Instant) -> Option<ClientId> {
+        let (at, client) = *self.lapses.first().filter(|(at, _)| *at <= now)?;
+        self.lapses.remove(&(at, client));
+        if let Some(session) = self.sessions.get_mut(&client) {
+            session.lapse = None;
+        }
+        Some(client)
+    }
+
+    /// Up to `most` short leases of a connection that ended in silence: they are lost, and their keys are to be looked at.
+    pub fn lapsed(&mut self, client: ClientId, now: Instant, most: usize) -> Vec<(Place, K)> {
+        let Some(session) = self.sessions.get(&client) else { return Vec::new() };
+        let silence = session.heard.map_or(Span::ZERO, |heard| heard.until(now));
+        let over = session.by_lease.iter().take_while(|(lease, _)| *lease < SHORT && *lease <= silence).take(most);
+        let over: Vec<(Place, K)> =
+            over.filter_map(|(_, place)| Some((place.clone(), self.bound.get(place)?.kind))).collect();
+        for (place, _) in &over {
+            self.lose(place, Reason::Expired);
+        }
+        self.watch(client);
+        over
+    }
+
+    /// Until when a short lease lasts because its connection was heard of.
+    pub fn keeps(&self, place: &Place) -> Option<(ClientId, Instant, Span)> {
+        let Bound { client, lease, .. } = self.lives(place).filter(|bound| bound.lease < SHORT)?;
+        let heard = self.sessions.get(client)?.heard?;
+        Some((*client, heard.plus(*lease), *lease))
     }
 
     /// The clock was set back, or the server changed its role: whatever is bound is due at once.
@@ -230,29 +389,11 @@ impl<K: Copy> Sessions<K> {
             bound.due = now;
             self.by_due.insert((now, place.clone()));
         }
-        for session in self.sessions.values_mut() {
+        self.lapses.clear();
+        for (client, session) in &mut self.sessions {
             session.heard = session.heard.map(|heard| heard.min(now));
-        }
-    }
-
-    /// The databases `a` and `b` changed places.
-    pub fn swap_databases(&mut self, a: i32, b: i32) {
-        let swapped = |db: i32| {
-            if db == a {
-                b
-            } else if db == b {
-                a
-            } else {
-                db
-            }
-        };
-        let moved = |place: Place| Place { db: swapped(place.db), ..place };
-        self.bound = core::mem::take(&mut self.bound).into_iter().map(|(place, bound)| (moved(place), bound)).collect();
-        self.by_due = core::mem::take(&mut self.by_due).into_iter().map(|(due, place)| (due, moved(place))).collect();
-        for session in self.sessions.values_mut() {
-            session.places = core::mem::take(&mut session.places).into_iter().map(moved).collect();
-            let by_lease = core::mem::take(&mut session.by_lease);
-            session.by_lease = by_lease.into_iter().map(|(lease, place)| (lease, moved(place))).collect();
+            session.lapse = Some(now);
+            self.lapses.insert((now, *client));
         }
     }
 

@@ -1,90 +1,156 @@
-//! A list of what wants to be looked at, and when: small, because there is an entry for every lease.
+//! What wants to be looked at, and when: small, because there is an entry for every lease.
 //!
-//! A heap in one piece, to the millisecond. What is called off stays in it until its time comes, or until half of the heap
-//! is called off: then it is built anew without.
+//! A heap, to the millisecond, over a dense list of entries. Each entry knows its place in the heap, so it can be moved or
+//! removed by its number. A removal fills the gap with the last entry, whose number changes: the owner of the numbers is
+//! told (`moved`).
 
-use alloc::boxed::Box;
-use alloc::collections::{BTreeSet, BinaryHeap};
-use core::cmp::Reverse;
+use alloc::vec::Vec;
 
 use crate::time::Instant;
 
-/// Rounded up to the millisecond, and cut to 48 bits: until the year 10889. The tag says which kind of name it is.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Entry {
-    at_and_tag: u64,
-    name: Box<[u8]>,
+#[derive(Debug, Clone)]
+struct Entry<T> {
+    item: T,
+    at_ms: i64,
+    /// Where the heap has it.
+    place: u32,
 }
 
-const TAG_BITS: u32 = 16;
+#[derive(Debug, Clone)]
+pub struct Wakes<T> {
+    entries: Vec<Entry<T>>,
+    /// Numbers of entries, the earliest first.
+    heap: Vec<u32>,
+}
 
-impl Entry {
-    fn new(at: Instant, tag: u16, name: &[u8]) -> Self {
-        Self { at_and_tag: at_ms(at) << TAG_BITS | u64::from(tag), name: name.into() }
+impl<T> Default for Wakes<T> {
+    fn default() -> Self {
+        Self { entries: Vec::new(), heap: Vec::new() }
     }
 }
 
-fn at_ms(at: Instant) -> u64 {
-    at.ceil_ms().clamp(0, (1 << (64 - TAG_BITS)) - 1).cast_unsigned()
-}
+impl<T> Wakes<T> {
+    /// `item` wants to be looked at, at `at` (rounded up to the millisecond). Returns its number.
+    pub fn add(&mut self, at: Instant, item: T) -> u32 {
+        let number = self.entries.len() as u32;
+        self.entries.push(Entry { item, at_ms: at.ceil_ms(), place: number });
+        self.heap.push(number);
+        self.rise(number as usize);
+        number
+    }
 
-#[derive(Debug, Clone, Default)]
-pub struct Wakes {
-    heap: BinaryHeap<Reverse<Entry>>,
-    called_off: BTreeSet<Entry>,
-}
-
-impl Wakes {
-    /// `name` wants to be looked at, at `at`.
-    pub fn add(&mut self, at: Instant, tag: u16, name: &[u8]) {
-        let entry = Entry::new(at, tag, name);
-        if !self.called_off.remove(&entry) {
-            self.heap.push(Reverse(entry));
+    /// Removes an entry. `moved` is told of the entry that has this number from now on, if there is one.
+    pub fn remove(&mut self, number: u32, moved: impl FnOnce(&T)) -> Option<T> {
+        let place = self.entries.get(number as usize)?.place as usize;
+        self.heap.swap_remove(place);
+        if place < self.heap.len() {
+            self.put(place);
+            self.sink(place);
+            self.rise(place);
         }
-    }
-
-    /// What was asked for is not wanted any more. It must have been asked for.
-    pub fn call_off(&mut self, at: Instant, tag: u16, name: &[u8]) {
-        self.called_off.insert(Entry::new(at, tag, name));
-        if self.called_off.len() * 2 > self.heap.len() {
-            let called_off = core::mem::take(&mut self.called_off);
-            self.heap.retain(|Reverse(entry)| !called_off.contains(entry));
+        let entry = self.entries.swap_remove(number as usize);
+        if let Some(last) = self.entries.get(number as usize) {
+            self.heap[last.place as usize] = number;
+            moved(&last.item);
+        }
+        if self.entries.capacity() > 64 && self.entries.len() * 4 < self.entries.capacity() {
+            self.entries.shrink_to(self.entries.len() * 2);
             self.heap.shrink_to(self.heap.len() * 2);
         }
+        Some(entry.item)
+    }
+
+    /// Moves an entry to another instant.
+    pub fn move_to(&mut self, number: u32, at: Instant) {
+        let Some(entry) = self.entries.get_mut(number as usize) else { return };
+        entry.at_ms = at.ceil_ms();
+        let place = entry.place as usize;
+        self.sink(place);
+        self.rise(place);
+    }
+
+    /// When an entry is due.
+    pub fn at(&self, number: u32) -> Option<Instant> {
+        self.entries.get(number as usize).map(|entry| instant(entry.at_ms))
+    }
+
+    pub fn get(&self, number: u32) -> Option<&T> {
+        self.entries.get(number as usize).map(|entry| &entry.item)
     }
 
     /// When the first of them is due.
     pub fn first(&self) -> Option<Instant> {
-        let Reverse(entry) = self.heap.peek()?;
-        Some(Instant::from_us((entry.at_and_tag >> TAG_BITS).cast_signed().saturating_mul(1_000)))
+        self.heap.first().map(|number| instant(self.entries[*number as usize].at_ms))
     }
 
-    /// Takes one that is due.
-    pub fn take_due(&mut self, now: Instant) -> Option<(u16, Box<[u8]>)> {
-        while self.first()? <= now {
-            let Reverse(entry) = self.heap.pop()?;
-            if !self.called_off.remove(&entry) {
-                return Some((entry.at_and_tag as u16, entry.name));
-            }
-        }
-        None
+    /// The number of the first.
+    pub fn first_number(&self) -> Option<u32> {
+        self.heap.first().copied()
     }
 
-    /// Takes all.
-    pub fn take_all(&mut self) -> impl Iterator<Item = (u16, Box<[u8]>)> + use<> {
-        let Self { heap, called_off } = core::mem::take(self);
-        let wanted = heap.into_iter().filter(move |Reverse(entry)| !called_off.contains(entry));
-        wanted.map(|Reverse(entry)| (entry.at_and_tag as u16, entry.name))
+    /// Takes any entry, without keeping order: for those who want them all. Nothing else is asked of it afterwards.
+    pub fn take_any(&mut self) -> Option<T> {
+        self.heap.clear();
+        self.entries.pop().map(|entry| entry.item)
+    }
+
+    pub fn len(&self) -> usize {
+        self.entries.len()
     }
 
     pub fn is_empty(&self) -> bool {
-        self.heap.len() == self.called_off.len()
+        self.entries.is_empty()
     }
+
+    fn rise(&mut self, mut place: usize) {
+        while place > 0 && self.is_before(place, (place - 1) / 2) {
+            self.swap(place, (place - 1) / 2);
+            place = (place - 1) / 2;
+        }
+    }
+
+    fn sink(&mut self, mut place: usize) {
+        loop {
+            let (left, right) = (2 * place + 1, 2 * place + 2);
+            let mut first = place;
+            for child in [left, right] {
+                if child < self.heap.len() && self.is_before(child, first) {
+                    first = child;
+                }
+            }
+            if first == place {
+                return;
+            }
+            self.swap(place, first);
+            place = first;
+        }
+    }
+
+    fn is_before(&self, one: usize, other: usize) -> bool {
+        let at_ms = |place: usize| self.entries[self.heap[place] as usize].at_ms;
+        at_ms(one) < at_ms(other)
+    }
+
+    fn swap(&mut self, one: usize, other: usize) {
+        self.heap.swap(one, other);
+        self.put(one);
+        self.put(other);
+    }
+
+    /// Tells an entry where the heap has it.
+    fn put(&mut self, place: usize) {
+        let number = self.heap[place] as usize;
+        self.entries[number].place = place as u32;
+    }
+}
+
+fn instant(at_ms: i64) -> Instant {
+    Instant::from_us(at_ms.saturating_mul(1_000))
 }
 
 #[cfg(test)]
 mod tests {
-    use alloc::vec::Vec;
+    use alloc::collections::BTreeMap;
 
     use super::*;
 
@@ -92,52 +158,75 @@ mod tests {
         Instant::from_us(ms * 1_000)
     }
 
-    #[test]
-    fn they_come_in_the_order_of_time_and_not_before() {
-        let mut wakes = Wakes::default();
-        for (ms, name) in [(30, "c"), (10, "a"), (20, "b")] {
-            wakes.add(at(ms), 7, name.as_bytes());
+    /// Wakes whose items know their numbers, and what must be in them.
+    #[derive(Default)]
+    struct Kept {
+        wakes: Wakes<u64>,
+        numbers: BTreeMap<u64, u32>,
+        wanted: BTreeMap<u64, i64>,
+    }
+
+    impl Kept {
+        fn add(&mut self, item: u64, ms: i64) {
+            self.numbers.insert(item, self.wakes.add(at(ms), item));
+            self.wanted.insert(item, ms);
         }
-        assert_eq!(wakes.take_due(at(9)), None);
-        assert_eq!(wakes.first(), Some(at(10)));
-        assert_eq!(wakes.take_due(at(25)), Some((7, (*b"a").into())));
-        assert_eq!(wakes.take_due(at(25)), Some((7, (*b"b").into())));
-        assert_eq!(wakes.take_due(at(25)), None);
+
+        fn remove(&mut self, item: u64) {
+            let number = self.numbers.remove(&item).expect("it is there");
+            let numbers = &mut self.numbers;
+            let removed = self.wakes.remove(number, |moved| {
+                numbers.insert(*moved, number);
+            });
+            assert_eq!(removed, Some(item));
+            self.wanted.remove(&item);
+        }
+
+        fn check(&self) {
+            assert_eq!(self.wakes.first(), self.wanted.values().min().map(|ms| at(*ms)));
+            assert_eq!(self.wakes.len(), self.wanted.len());
+            for (item, number) in &self.numbers {
+                assert_eq!(self.wakes.get(*number), Some(item));
+                assert_eq!(self.wakes.at(*number), Some(at(self.wanted[item])));
+            }
+        }
     }
 
     #[test]
     fn never_earlier_than_asked_for() {
         let mut wakes = Wakes::default();
-        wakes.add(Instant::from_us(10_001), 0, b"a");
-        assert_eq!(wakes.take_due(Instant::from_us(10_999)), None);
-        assert!(wakes.take_due(Instant::from_us(11_000)).is_some());
+        wakes.add(Instant::from_us(10_001), ());
+        assert_eq!(wakes.first(), Some(Instant::from_us(11_000)));
     }
 
     #[test]
-    fn what_is_called_off_does_not_come_and_takes_no_room_for_long() {
-        let mut wakes = Wakes::default();
-        for number in 0..1_000u16 {
-            wakes.add(at(i64::from(number)), number, b"name");
+    fn numbers_and_order_hold_through_any_walk() {
+        let mut kept = Kept::default();
+        let mut chance = 0x9e37_79b9_7f4a_7c15u64;
+        for item in 0..20_000u64 {
+            chance = chance.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let (what, ms) = ((chance >> 33) % 8, ((chance >> 40) % 1_000) as i64);
+            let some = kept.numbers.keys().nth((chance >> 50) as usize % kept.numbers.len().max(1)).copied();
+            match (what, some) {
+                (0..=1, Some(some)) if item > 5_000 || kept.wanted.len() > 500 => kept.remove(some),
+                (2..=3, Some(some)) => {
+                    kept.wakes.move_to(kept.numbers[&some], at(ms));
+                    kept.wanted.insert(some, ms);
+                }
+                (4, Some(_)) => {
+                    let first = kept.wakes.first_number().and_then(|number| kept.wakes.get(number).copied());
+                    kept.remove(first.expect("there is one"));
+                }
+                _ => kept.add(item, ms),
+            }
+            if item % 64 == 0 {
+                kept.check();
+            }
         }
-        for number in 0..999u16 {
-            wakes.call_off(at(i64::from(number)), number, b"name");
+        while let Some(item) = kept.numbers.keys().next().copied() {
+            kept.remove(item);
         }
-        assert!(wakes.heap.len() <= 3, "{}", wakes.heap.len());
-        assert!(!wakes.is_empty());
-        assert_eq!(wakes.take_due(at(5_000)), Some((999, (*b"name").into())));
-        assert_eq!(wakes.take_due(at(5_000)), None);
-        assert!(wakes.is_empty());
-    }
-
-    #[test]
-    fn what_was_called_off_can_be_asked_for_again() {
-        let mut wakes = Wakes::default();
-        wakes.add(at(1), 1, b"a");
-        wakes.add(at(2), 1, b"b");
-        wakes.add(at(3), 1, b"c");
-        wakes.call_off(at(2), 1, b"b");
-        wakes.add(at(2), 1, b"b");
-        let all: Vec<_> = core::iter::from_fn(|| wakes.take_due(at(9))).collect();
-        assert_eq!(all.len(), 3);
+        kept.check();
+        assert!(kept.wakes.entries.capacity() <= 64, "it takes no room for long");
     }
 }

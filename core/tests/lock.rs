@@ -14,6 +14,8 @@ mod damage;
 mod driver;
 #[path = "lock/fences.rs"]
 mod fences;
+#[path = "lock/grace.rs"]
+mod grace;
 #[path = "lock/key.rs"]
 mod key;
 #[path = "lock/line.rs"]

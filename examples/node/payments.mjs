@@ -56,8 +56,9 @@ class Service {
     this.client = client;
     this.ledger = ledger;
     this.orders = client.idempotent('orders', { lease: LEASE, wait: PATIENCE });
-    // Who is swapped out renews nothing. In this story only one thread sleeps, and the process would go on renewing for it.
-    this.account = client.lock(ACCOUNT, { lease: LEASE, wait: PATIENCE, watchdog: false });
+    // A process that is swapped out renews nothing. In this story only one thread sleeps, and leases are renewed on another: so not this
+    // one, neither by the watchdog nor because its connection is heard of.
+    this.account = client.lock(ACCOUNT, { lease: LEASE, wait: PATIENCE, watchdog: false, bound: false });
   }
 
   static async start(where, name, ledger) {
@@ -91,7 +92,7 @@ async function sleeper({ where, order, alarm }) {
   };
   const service = await Service.start(where, 'pod-1', ledger);
   const before = () => {
-    // It blocks its thread: nothing of it runs, so nothing is renewed.
+    // Inside of the lock, whose lease nobody renews.
     parentPort.postMessage({ asleep: true });
     Atomics.wait(alarm, 0, 0, PATIENCE);
   };
@@ -138,17 +139,17 @@ export async function story(where) {
   const mismatch = await second.pay(order(1), 70_000).then(() => 'no', (error) => error.code);
   console.log(`  refused: ${mismatch}`);
 
-  console.log('pod-1 takes order 2 and falls asleep before it pays: a pause, a swapped-out machine.');
+  console.log('pod-1 takes order 2, has the account and falls asleep before it pays: a pause, a swapped-out machine.');
   const sleeping = startSleeper(where, order(2), ledger);
   await sleeping.asleep;
-  const successor = await second.pay(order(2), 900);
-  console.log(`  pod-2 waited for its lease to end, and was told attempt ${successor.attempt}: it paid`);
+  const meanwhile = await second.pay(order(4), 500);
+  console.log('  pod-2 waited for its lease to end, and pays another order of the same account');
   sleeping.wake();
   const { told, again: sleeperAgain } = await sleeping.end;
   console.log(`  pod-1 wakes and pays, as it thinks it may; refused, (its fence, the highest seen): ${ledger.refused.join('; ')}`);
-  // LOCK_LOST: the run sees that its lease is over.
+  // LOCK_LOST: the call sees that its lease is over.
   console.log(`  whoever asked pod-1 is told ${told}`);
-  console.log(`  it asks again and gets what pod-2 did: ${JSON.stringify(sleeperAgain.value)}`);
+  console.log(`  it asks again, with a lease of its own, and the order is paid: ${JSON.stringify(sleeperAgain.value)}`);
 
   console.log('pod-1 pays order 3 and dies before it can say so.');
   const death = new AbortController();
@@ -165,7 +166,7 @@ export async function story(where) {
   console.log(`${payments} orders, ${payments} payments, ${100_000 - balance} cents spent.`);
   for (const { client } of [first, second]) await client.shutdown(LEASE);
   return {
-    outcomes, replays, paymentsAfterDuplicates, mismatch, told, refusedFences: ledger.refused, successor, sleeperAgain, afterCrash, payments, balance,
+    outcomes, replays, paymentsAfterDuplicates, mismatch, told, refusedFences: ledger.refused, meanwhile, sleeperAgain, afterCrash, payments, balance,
   };
 }
 

@@ -1,16 +1,24 @@
-//! What the primary tells the world: one JSON message per transition or loss on `resil:events`, and a keyspace
-//! notification. Who loses a lock or a permit is told on a channel of its own, too.
+//! What the primary publishes: one JSON message per transition or loss, and a keyspace notification.
 //!
-//! Texts that are not UTF-8 are written as `{"b64": "..."}`.
+//! | channel | what it carries | who subscribes |
+//! | --- | --- | --- |
+//! | `resil:events` | every transition and every loss | dashboards |
+//! | `resil:events:<key>` | of one breaker: its transitions, and what an operator did that changed no state | who uses it |
+//! | `resil:lost:<owner>` | the losses of one owner | that owner |
+//! | `resil:lost:<client>` | the losses of all owners named `<client>:<anything without a colon>` | a client with many |
+//!
+//! So one exact subscription is enough for whatever a process has in use. Texts that are not UTF-8 are written as
+//! `{"b64": "..."}`.
 
 use std::ffi::CString;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use resil_core::Instant;
-use resil_core::circuit_breaker::Transition;
+use resil_core::circuit_breaker::{StateName, Transition};
 use resil_core::lock::Reason;
 use serde_json::{Value, json};
+use smallvec::SmallVec;
 
 use crate::apply::notify;
 use crate::call::Call;
@@ -18,34 +26,63 @@ use crate::edge::{api, bytes_of};
 use crate::key::Key;
 use crate::lines::Name;
 
-const CHANNEL: &str = "resil:events";
+const CHANNEL: &[u8] = b"resil:events";
 
-/// The owner's name follows.
-const LOST_PREFIX: &str = "resil:lost:";
+/// The key's name follows.
+const KEY_PREFIX: &[u8] = b"resil:events:";
+
+/// The owner's name follows, or that of its client.
+const LOST_PREFIX: &[u8] = b"resil:lost:";
 
 /// Announces a breaker's transition. `details` are further fields of the message.
 pub fn transition(call: &Call<'_>, key: &Key<'_>, transition: &Transition, now: Instant, details: &[(&str, &[u8])]) {
     // SAFETY: the key's name lives as long as the call.
     let name = unsafe { bytes_of(key.name) };
-    let mut message = json!({
-        "event": "breaker",
-        "service": text(name),
-        "previous": transition.previous.text(),
-        "new": transition.new.text(),
-        "generation": transition.generation,
-        "time_ms": now.as_us() / 1_000,
-        "reason": transition.reason.text(),
-    });
-    for (field, value) in details {
-        message[*field] = text(value);
-    }
-    publish(call, CHANNEL.as_bytes(), &message);
+    let Transition { previous, new, generation, reason } = *transition;
+    let message = of_breaker(name, (previous, new, generation), reason.text(), now, details);
+    publish(call, &message, &[CHANNEL, &[KEY_PREFIX, name].concat()]);
     if let Ok(event) = CString::new(format!("res.breaker.{}", transition.new.text())) {
         notify(call, key, &event);
     }
 }
 
-/// Announces that a holder lost what it held, to everybody and on the owner's own channel.
+/// Announces that an operator changed something about a breaker that stays in its state: how long it is forced, what it
+/// has counted, its options. Only those who use this breaker hear it: they may know something that is no longer true.
+pub fn operator_action(
+    call: &Call<'_>,
+    name: &[u8],
+    (state, generation): (StateName, u64),
+    action: &str,
+    now: Instant,
+    details: &[(&str, &[u8])],
+) {
+    let message = of_breaker(name, (state, state, generation), action, now, details);
+    publish(call, &message, &[&[KEY_PREFIX, name].concat()]);
+}
+
+fn of_breaker(
+    name: &[u8],
+    (previous, new, generation): (StateName, StateName, u64),
+    reason: &str,
+    now: Instant,
+    details: &[(&str, &[u8])],
+) -> Value {
+    let mut message = json!({
+        "event": "breaker",
+        "service": text(name),
+        "previous": previous.text(),
+        "new": new.text(),
+        "generation": generation,
+        "time_ms": now.as_us() / 1_000,
+        "reason": reason,
+    });
+    for (field, value) in details {
+        message[*field] = text(value);
+    }
+    message
+}
+
+/// Announces that a holder lost what it held: to everybody, to its owner, and to the client the owner belongs to.
 pub fn lost(
     call: &Call<'_>,
     name: &Name,
@@ -67,18 +104,25 @@ pub fn lost(
     for (field, value) in details {
         message[*field] = text(value);
     }
-    publish(call, CHANNEL.as_bytes(), &message);
-    publish(call, &[LOST_PREFIX.as_bytes(), owner].concat(), &message);
+    let to_owner = [LOST_PREFIX, owner].concat();
+    let client = owner.iter().rposition(|byte| *byte == b':').filter(|length| *length > 0);
+    let to_client = client.map(|length| &to_owner[..LOST_PREFIX.len() + length]);
+    let channels = [Some(CHANNEL), Some(&to_owner), to_client];
+    publish(call, &message, &channels.into_iter().flatten().collect::<SmallVec<[&[u8]; 3]>>());
 }
 
-fn publish(call: &Call<'_>, channel: &[u8], message: &Value) {
+/// The same message on each of `channels`.
+fn publish(call: &Call<'_>, message: &Value, channels: &[&[u8]]) {
     let message = message.to_string();
-    // SAFETY: the server copies the bytes of both strings, which are freed here.
+    // SAFETY: the server copies the bytes of all strings, which are freed here.
     unsafe {
         let string = |text: &[u8]| api!(RedisModule_CreateString)(call.ctx, text.as_ptr().cast(), text.len());
-        let (channel, message) = (string(channel), string(message.as_bytes()));
-        api!(RedisModule_PublishMessage)(call.ctx, channel, message);
-        api!(RedisModule_FreeString)(call.ctx, channel);
+        let message = string(message.as_bytes());
+        for channel in channels {
+            let channel = string(channel);
+            api!(RedisModule_PublishMessage)(call.ctx, channel, message);
+            api!(RedisModule_FreeString)(call.ctx, channel);
+        }
         api!(RedisModule_FreeString)(call.ctx, message);
     }
 }

@@ -123,6 +123,11 @@ impl<'a> Call<'a> {
         self.flags() & trusted as c_int != 0
     }
 
+    /// False on a replica.
+    pub fn is_on_primary(&self) -> bool {
+        self.flags() & raw::REDISMODULE_CTX_FLAGS_SLAVE as c_int == 0
+    }
+
     /// Refuses if the server is above maxmemory: asked only where new state would be created. A server that may evict
     /// makes room before the next command, so there only a clear excess is refused: it cannot evict enough.
     pub fn require_memory(&self) -> Result<(), Failure> {

@@ -1,28 +1,28 @@
-//! What the module does without being asked: the one timer, and what waits for it.
+//! What is left to do without being asked, and how events come to leave it.
 //!
-//! - **Wakes**: instants at which a key wants to be looked at: a lease ends, somebody's patience ends.
-//! - **Chores**: what an event left to do. Events come in the middle of other work (a client is freed, a key is deleted),
-//!   where nothing may be written, so they only leave a note here.
-//! - **Renewals** of bound leases, the **search** for locks after a load, the watch over **slots** in a cluster.
+//! Events come in the middle of other work (a client is freed, a key is deleted), where nothing may be written, so they only
+//! leave a note here, or in `timers` and `sessions`; `background` works it off. *Endings* are special: they are made before
+//! the next command sees the key.
 //!
-//! Keys are named by database and bytes, and read again when their turn comes. Nothing is written on a replica, while
-//! loading, or while the server asks not to write to its replicas; chores then stay where they are.
+//! Keys are named by database and bytes, and read again when their turn comes.
 
-use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
-use std::ffi::{c_int, c_void};
-use std::ptr::null_mut;
+use std::cell::RefCell;
+use std::collections::{HashMap, VecDeque};
+use std::ffi::c_void;
+use std::ptr::NonNull;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use redis_module::raw;
-use resil_core::limits::CLOCK_JITTER;
 use resil_core::lock::Reason;
-use resil_core::wakes::Wakes;
 use resil_core::{Instant, Span};
 
-use crate::edge::{api, guard};
+use crate::background::{is_replica, plan_soon};
+use crate::datatype::waited::Waited;
 use crate::lines::{self, Name};
-use crate::machine::{Kind, Machine};
-use crate::{clock, cluster, fences, parked, room, search, sessions};
+use crate::machine::Machine;
+use crate::timers::Noted;
+use crate::{clock, cluster, fences, room, search, sessions, timers};
 
 /// What is left to do with a key.
 #[derive(Debug, Clone)]
@@ -33,272 +33,257 @@ pub enum Chore {
     Rearm,
     /// The connection a holding was bound to has closed.
     Close(u64),
+    /// The connection a holding was bound to closed at `at`, and the holding has a grace from then on.
+    Cut { fence: u64, grace: Span, at: Instant },
     /// A grant could not be told.
     TakeBack(u64),
-    /// The key left with this holder in it.
-    Lost { owner: Box<[u8]>, fence: u64, reason: Reason },
+    /// A holder lost the key, or left with it, at `at`.
+    Lost { owner: Box<[u8]>, fence: u64, reason: Reason, at: Instant, details: Details },
 }
+
+/// Further fields of an announcement, shared by all that come from one command.
+pub type Details = Option<Rc<[(Box<str>, Box<[u8]>)]>>;
 
 impl Chore {
     fn is_ending(&self) -> bool {
-        matches!(self, Self::Close(_) | Self::TakeBack(_))
+        matches!(self, Self::Close(_) | Self::Cut { .. } | Self::TakeBack(_))
     }
 }
 
-/// How often what could not be done is tried again, and how often the cluster is looked at.
-const PAUSE: Span = Span::from_ms(10);
-const CLUSTER_PAUSE: Span = Span::from_ms(100);
+/// More endings than this in one step are announced by the timer.
+pub const MANY: usize = 64;
 
-/// Keys looked at in one go, before the server gets its turn again.
-const SLICE: usize = 1_000;
+/// Many holders that lost one key in one step.
+pub struct Losses {
+    pub name: Name,
+    /// Owner, fence, and why.
+    pub lost: std::vec::IntoIter<(Box<[u8]>, u64, Reason)>,
+    pub at: Instant,
+    pub details: Details,
+}
 
+#[derive(Default)]
 struct Desk {
     chores: VecDeque<(Name, Chore)>,
-    wakes: Wakes,
-    timer: Option<(raw::RedisModuleTimerID, Instant)>,
-    /// When the clock was last looked at.
-    seen: Instant,
+    losses: VecDeque<Losses>,
+    endings: HashMap<Name, Vec<Chore>>,
+    /// The names of `endings` in the order they came; some are no longer there.
+    ending_names: VecDeque<Name>,
 }
 
-impl Default for Desk {
-    fn default() -> Self {
-        Self { chores: VecDeque::new(), wakes: Wakes::default(), timer: None, seen: Instant::EPOCH }
-    }
-}
+/// Whether the server is a replica, as far as events told.
+static REPLICA: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
     static DESK: RefCell<Desk> = RefCell::new(Desk::default());
-    /// A context of the module's own, for setting timers where there is no other.
-    static CONTEXT: Cell<*mut raw::RedisModuleCtx> = const { Cell::new(null_mut()) };
 }
 
-pub fn start(ctx: *mut raw::RedisModuleCtx) {
-    // SAFETY: called while loading; kept for as long as the process lives.
-    CONTEXT.set(unsafe { api!(RedisModule_GetDetachedThreadSafeContext)(ctx) });
+/// The module was loaded.
+pub fn start(is_replica: bool) {
+    REPLICA.store(is_replica, Relaxed);
 }
 
-pub fn context() -> *mut raw::RedisModuleCtx {
-    CONTEXT.get()
+pub fn next_ending() -> Option<(Name, Chore)> {
+    DESK.with_borrow_mut(Desk::next_ending)
+}
+
+/// The next of what is not an ending.
+pub fn next() -> Option<(Name, Chore)> {
+    DESK.with_borrow_mut(|desk| desk.chores.pop_front())
+}
+
+pub fn next_loss() -> Option<(Name, Chore)> {
+    DESK.with_borrow_mut(Desk::next_loss)
+}
+
+/// Takes back what could not be done yet.
+pub fn keep(chores: Vec<(Name, Chore)>) {
+    DESK.with_borrow_mut(|desk| chores.into_iter().for_each(|(name, chore)| desk.add(name, chore)));
+}
+
+pub fn is_idle() -> bool {
+    DESK.with_borrow(Desk::is_idle)
+}
+
+/// Nothing is left to do: the server is a replica.
+pub fn clear() {
+    DESK.with_borrow_mut(Desk::clear);
 }
 
 /// Leaves something to be done as soon as something may be written.
 pub fn add(name: Name, chore: Chore) {
-    DESK.with_borrow_mut(|desk| desk.chores.push_back((name, chore)));
-    set_timer(clock::now());
+    DESK.with_borrow_mut(|desk| desk.add(name, chore));
+    plan_soon();
 }
 
-/// The key wants to be looked at, at `at`.
-pub fn wake(at: Instant, kind: Kind, db: i32, key: &[u8]) {
-    DESK.with_borrow_mut(|desk| desk.wakes.add(at, tag(kind, db), key));
-    set_timer(at);
+impl Desk {
+    fn add(&mut self, name: Name, chore: Chore) {
+        if chore.is_ending() {
+            self.ending_names.push_back(name.clone());
+            self.endings.entry(name).or_default().push(chore);
+        } else {
+            self.chores.push_back((name, chore));
+        }
+    }
+
+    fn next_ending(&mut self) -> Option<(Name, Chore)> {
+        loop {
+            let name = self.ending_names.pop_front()?;
+            if let Some(chores) = self.endings.get_mut(&name) {
+                let chore = chores.remove(0);
+                if chores.is_empty() {
+                    self.endings.remove(&name);
+                }
+                return Some((name, chore));
+            }
+        }
+    }
+
+    fn is_idle(&self) -> bool {
+        self.chores.is_empty() && self.losses.is_empty() && self.endings.is_empty()
+    }
+
+    fn clear(&mut self) {
+        self.chores.clear();
+        self.losses.clear();
+        self.endings.clear();
+        self.ending_names.clear();
+    }
+
+    fn next_loss(&mut self) -> Option<(Name, Chore)> {
+        loop {
+            let Losses { name, lost, at, details } = self.losses.front_mut()?;
+            if let Some((owner, fence, reason)) = lost.next() {
+                let lost = Chore::Lost { owner, fence, reason, at: *at, details: details.clone() };
+                return Some((name.clone(), lost));
+            }
+            self.losses.pop_front();
+        }
+    }
+}
+
+/// Announces many losses, a few at a time.
+pub fn announce(losses: Losses) {
+    DESK.with_borrow_mut(|desk| desk.losses.push_back(losses));
+    plan_soon();
 }
 
 /// Endings that are still to be made in this key, in their order: they come before whatever is asked of it now.
 pub fn take_endings(name: &Name) -> Vec<Chore> {
-    DESK.with_borrow_mut(|desk| {
-        if !desk.chores.iter().any(|(of, chore)| of == name && chore.is_ending()) {
-            return Vec::new();
-        }
-        let (mine, others) =
-            std::mem::take(&mut desk.chores).into_iter().partition(|(of, chore)| of == name && chore.is_ending());
-        desk.chores = others;
-        let mine: VecDeque<(Name, Chore)> = mine;
-        mine.into_iter().map(|(_, chore)| chore).collect()
-    })
+    let mut endings = sessions::closed_in(name);
+    endings.extend(DESK.with_borrow_mut(|desk| desk.endings.remove(name)).into_iter().flatten());
+    endings
 }
 
-/// True if nothing waits to be done: asked by every command.
-pub fn is_idle() -> bool {
-    DESK.with_borrow(|desk| desk.chores.is_empty())
+/// True while holders that lost a key may not have been told.
+pub fn losses_pending() -> bool {
+    timers::any_gone() || DESK.with_borrow(|desk| !desk.chores.is_empty() || !desk.losses.is_empty())
 }
 
-/// The key does not want to be looked at, at `at`, after all.
-pub fn sleep(at: Instant, kind: Kind, db: i32, key: &[u8]) {
-    DESK.with_borrow_mut(|desk| desk.wakes.call_off(at, tag(kind, db), key));
-}
-
-/// Kind and database in one number, as the list of wakes has it.
-fn tag(kind: Kind, db: i32) -> u16 {
-    let kinds = Kind::ALL.len() as i32;
-    u16::try_from(db * kinds + kind as i32).unwrap_or(u16::MAX)
-}
-
-fn name_of((tag, key): (u16, Box<[u8]>)) -> Name {
-    let kinds = Kind::ALL.len();
-    Name { db: i32::from(tag) / kinds as i32, kind: Kind::ALL[usize::from(tag) % kinds], key }
-}
-
-/// Sets the timer for whatever comes next.
-pub fn plan() {
-    let next = DESK.with_borrow(|desk| desk.wakes.first());
-    if let Some(next) = next.into_iter().chain(sessions::next_due()).min() {
-        set_timer(next);
-    }
-}
-
-/// Comes back as soon as the server has done what is at hand.
-pub fn plan_soon() {
-    set_timer(clock::now());
-}
-
-/// One timer, at the earliest instant anybody asked for. While a test holds the clock, only what is due is waited for.
-fn set_timer(at: Instant) {
-    let now = clock::now();
-    if clock::is_held() && at > now {
-        return;
-    }
-    let earlier = DESK.with_borrow(|desk| desk.timer.is_some_and(|(_, set)| set <= at));
-    if earlier {
-        return;
-    }
-    stop_timer();
-    // SAFETY: the module's own context.
-    let id =
-        unsafe { api!(RedisModule_CreateTimer)(CONTEXT.get(), now.until(at).ceil_ms(), Some(on_timer), null_mut()) };
-    DESK.with_borrow_mut(|desk| desk.timer = Some((id, at)));
-}
-
-extern "C" fn on_timer(ctx: *mut raw::RedisModuleCtx, _data: *mut c_void) {
-    guard((), || {
-        DESK.with_borrow_mut(|desk| desk.timer = None);
-        let again = run(ctx);
-        plan();
-        if let Some(pause) = again {
-            set_timer(clock::now().plus(pause));
-        }
-    });
-}
-
-/// Does what is due. Returns after what time it wants to be called again at the latest, if it does.
-fn run(ctx: *mut raw::RedisModuleCtx) -> Option<Span> {
-    let now = clock::now();
-    if is_replica(ctx) {
-        DESK.with_borrow_mut(|desk| desk.chores.clear());
-        return None;
-    }
-    if !may_write(ctx) {
-        lines::names(None).iter().for_each(|name| room::give_up(ctx, name, now));
-        let idle = DESK.with_borrow(|desk| desk.chores.is_empty() && desk.wakes.is_empty());
-        return (!idle || sessions::any()).then_some(PAUSE);
-    }
-    let chores = DESK.with_borrow_mut(|desk| std::mem::take(&mut desk.chores));
-    let mut again = None;
-    for (name, chore) in chores {
-        if let Some(chore) = room::do_chore(ctx, &name, chore, now) {
-            // Its slot is on its way.
-            DESK.with_borrow_mut(|desk| desk.chores.push_back((name, chore)));
-            again = Some(CLUSTER_PAUSE);
-        }
-    }
-    if sessions::next_due().is_some_and(|due| due <= now) {
-        for (name, fence, ends) in sessions::take_due(ctx, now) {
-            room::extend(ctx, &name, fence, ends, now);
-        }
-    }
-    for _ in 0..SLICE {
-        match DESK.with_borrow_mut(|desk| desk.wakes.take_due(now)) {
-            Some(due) => room::woken(ctx, &name_of(due), now),
-            None => break,
-        }
-    }
-    if parked::answer_more(ctx) {
-        again = Some(Span::from_ms(1));
-    }
-    if search::slice(ctx) {
-        again = Some(Span::from_ms(1));
-    }
-    if cluster::enabled() && !lines::is_empty() {
-        for name in lines::names(None) {
-            room::redirect(ctx, &name, now);
-        }
-        again = again.or((!lines::is_empty()).then_some(CLUSTER_PAUSE));
-    }
-    again
-}
-
-fn is_replica(ctx: *mut raw::RedisModuleCtx) -> bool {
-    flags(ctx) & raw::REDISMODULE_CTX_FLAGS_SLAVE as c_int != 0
-}
-
-fn may_write(ctx: *mut raw::RedisModuleCtx) -> bool {
-    let loading = raw::REDISMODULE_CTX_FLAGS_LOADING | raw::REDISMODULE_CTX_FLAGS_ASYNC_LOADING;
-    // SAFETY: takes no argument.
-    flags(ctx) & loading as c_int == 0 && unsafe { api!(RedisModule_AvoidReplicaTraffic)() } == 0
-}
-
-fn flags(ctx: *mut raw::RedisModuleCtx) -> c_int {
-    // SAFETY: the context is that of this callback.
-    unsafe { api!(RedisModule_GetContextFlags)(ctx) }
+/// True if no ending is to be made, in whatever key: asked by every command.
+pub fn no_endings() -> bool {
+    DESK.with_borrow(|desk| desk.endings.is_empty()) && !sessions::is_closing()
 }
 
 /// A value leaves its key, in whatever way: its holders may have lost it, and whoever waits can have it.
-pub fn key_left<M: Machine>(db: i32, key: &[u8], state: &M::State) {
+///
+/// # Safety
+/// `value` is the live value that leaves, an M's.
+pub unsafe fn key_left<M: Machine>(db: i32, key: &[u8], value: *mut c_void) {
+    if REPLICA.load(Relaxed) {
+        return;
+    }
     let now = clock::now();
-    let name = Name::new(M::KIND, db, key);
-    let mut any = lines::waits(&name);
+    // SAFETY: by contract.
+    match NonNull::new(value).map(|value| unsafe { timers::key_left::<M>(db, value.cast(), now) }) {
+        Some(Noted::First) => return plan_soon(),
+        // The timer is set already.
+        Some(Noted::Another) => return,
+        Some(Noted::No) | None => {}
+    }
+    // SAFETY: by contract.
+    let state = unsafe { &Waited::<M>::get(value).state };
+    let name = || Name::new(M::KIND, db, key);
+    let mut any = !lines::is_empty_of::<M>() && lines::waits(&name());
     for (owner, fence) in M::holders(state, fences::promoted_at(), now) {
         any = true;
-        let lost = Chore::Lost { owner, fence, reason: Reason::Absent };
-        DESK.with_borrow_mut(|desk| desk.chores.push_back((name.clone(), lost)));
+        let lost = Chore::Lost { owner, fence, reason: Reason::Absent, at: now, details: None };
+        DESK.with_borrow_mut(|desk| desk.chores.push_back((name(), lost)));
     }
     if any {
-        add(name, Chore::Look);
+        add(name(), Chore::Look);
     }
+}
+
+/// A value has a new name: its holders have lost the old one, as they are now.
+///
+/// # Safety
+/// `value` is the live value of a key, an M's.
+pub unsafe fn key_renamed<M: Machine>(value: *mut c_void) {
+    let now = clock::now();
+    // SAFETY: by contract.
+    let gone = NonNull::new(value).and_then(|value| unsafe { timers::take_renamed::<M>(value.cast(), now) });
+    let Some(gone) = gone else { return };
+    for (owner, fence) in M::holders(gone.share.state::<M>(), fences::promoted_at(), now) {
+        let lost = Chore::Lost { owner, fence, reason: Reason::Absent, at: now, details: None };
+        add(gone.name.clone(), lost);
+    }
+    if lines::waits(&gone.name) {
+        add(gone.name.clone(), Chore::Look);
+    }
+}
+
+/// A key with leases came by another way than a command: it is looked at, once its slot is ours.
+pub fn key_arrived() {
+    let now = clock::now();
+    cluster::key_arrived(now);
+    plan_soon();
 }
 
 /// The server says that the key which left just now was evicted.
 pub fn key_evicted(db: i32, key: &[u8]) {
+    timers::last_was_evicted(db, key);
     DESK.with_borrow_mut(|desk| {
-        for (name, chore) in &mut desk.chores {
-            if let Chore::Lost { reason, .. } = chore
-                && name.db == db
-                && *name.key == *key
-            {
+        let last = desk.chores.iter_mut().rev().take_while(|(name, _)| name.db == db && *name.key == *key);
+        for (_, chore) in last {
+            if let Chore::Lost { reason, .. } = chore {
                 *reason = Reason::Evicted;
             }
         }
     });
 }
 
-/// A database, or all of them, is about to be flushed.
+/// A database, or all of them, is about to be flushed: keys with leases go as one.
 pub fn flush_begins(ctx: *mut raw::RedisModuleCtx, db: Option<i32>) {
-    if is_replica(ctx) {
-        return;
-    }
-    // Every key with a lease is among the wakes, once; they go with the keys.
-    let wakes: Vec<Name> = DESK.with_borrow_mut(|desk| desk.wakes.take_all()).map(name_of).collect();
-    for name in wakes {
-        if db.is_none_or(|db| db == name.db) {
-            room::leaving(ctx, &name);
-        } else {
-            DESK.with_borrow_mut(|desk| desk.chores.push_back((name, Chore::Rearm)));
-        }
+    if !is_replica(ctx) {
+        timers::flush(db, clock::now());
     }
 }
 
 /// It is flushed: whoever waits can have it.
 pub fn flush_ended(db: Option<i32>) {
     lines::names(db).into_iter().for_each(|name| add(name, Chore::Look));
+    plan_soon();
 }
 
-/// Two databases changed places: what is armed follows the keys, who waits stays.
+/// Two databases changed places: timers, sessions and chores follow the keys, who waits stays.
 pub fn databases_swapped(a: i32, b: i32) {
-    let swapped = |db: i32| {
-        if db == a {
-            b
-        } else if db == b {
-            a
-        } else {
-            db
-        }
+    timers::swap_databases(a, b);
+    let swap = |name: &mut Name| {
+        let db = name.db;
+        name.db = [(a, b), (b, a)].into_iter().find(|(from, _)| *from == db).map_or(db, |(_, to)| to);
     };
-    let wakes: Vec<Name> = DESK.with_borrow_mut(|desk| desk.wakes.take_all()).map(name_of).collect();
-    for name in wakes {
-        let name = Name { db: swapped(name.db), ..name };
-        DESK.with_borrow_mut(|desk| desk.chores.push_back((name, Chore::Rearm)));
-    }
-    set_timer(clock::now());
-    sessions::swap_databases(a, b);
+    DESK.with_borrow_mut(|desk| {
+        desk.chores.iter_mut().for_each(|(name, _)| swap(name));
+        desk.ending_names.iter_mut().for_each(swap);
+        desk.losses.iter_mut().for_each(|losses| swap(&mut losses.name));
+        let endings = std::mem::take(&mut desk.endings).into_iter();
+        let moved = endings.map(|(mut name, chores)| {
+            swap(&mut name);
+            (name, chores)
+        });
+        desk.endings = moved.collect();
+    });
     for db in [a, b] {
         lines::names(Some(db)).into_iter().for_each(|name| add(name, Chore::Look));
     }
@@ -306,47 +291,23 @@ pub fn databases_swapped(a: i32, b: i32) {
 
 /// The server is a replica now. Most servers answer and close whoever waited; where one does not, it is done here.
 pub fn demoted() {
+    REPLICA.store(true, Relaxed);
     lines::names(None).iter().for_each(room::unblock);
     sessions::clear();
-    DESK.with_borrow_mut(|desk| {
-        desk.chores.clear();
-        desk.wakes = Wakes::default();
-    });
+    timers::forget_all(clock::now());
+    clear();
     search::stop();
+    plan_soon();
+}
+
+/// The server is a primary now.
+pub fn promoted() {
+    REPLICA.store(false, Relaxed);
+    search_all();
 }
 
 /// The server was loaded, or became a primary: every lock wants to be found.
 pub fn search_all() {
     search::start();
-    set_timer(clock::now());
-}
-
-/// A test set the clock.
-pub fn clock_was_set() {
-    watch_clock();
-    stop_timer();
-    set_timer(clock::now());
-}
-
-/// Notices a clock that was set back. The server's own timers go by that clock as well, so this comes from its cron.
-pub fn watch_clock() {
-    let now = clock::now();
-    let seen = DESK.with_borrow_mut(|desk| std::mem::replace(&mut desk.seen, now));
-    if now.plus(CLOCK_JITTER) >= seen {
-        return;
-    }
-    let wakes = DESK.with_borrow_mut(|desk| desk.wakes.take_all());
-    for wake in wakes {
-        DESK.with_borrow_mut(|desk| desk.chores.push_back((name_of(wake), Chore::Rearm)));
-    }
-    sessions::clock_ran_back(now);
-    stop_timer();
-    set_timer(now);
-}
-
-fn stop_timer() {
-    if let Some((id, _)) = DESK.with_borrow_mut(|desk| desk.timer.take()) {
-        // SAFETY: the module's own context; a timer that has run has been taken.
-        unsafe { api!(RedisModule_StopTimer)(CONTEXT.get(), id, null_mut()) };
-    }
+    plan_soon();
 }

@@ -37,6 +37,19 @@ fn system_us() -> i64 {
     since_epoch.as_secs() as i64 * 1_000_000 + since_epoch.subsec_micros() as i64
 }
 
+/// How long something takes, by a clock that nobody sets.
+pub struct Stopwatch(std::time::Instant);
+
+impl Stopwatch {
+    pub fn start() -> Self {
+        Self(std::time::Instant::now())
+    }
+
+    pub fn elapsed(&self) -> std::time::Duration {
+        self.0.elapsed()
+    }
+}
+
 /// True while a test holds the clock.
 pub fn is_held() -> bool {
     SET_US.load(Relaxed) != 0

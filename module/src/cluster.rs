@@ -1,4 +1,9 @@
-//! Where a key belongs in a cluster. The server does not tell modules when a slot moves, so it is asked.
+//! Where a key belongs in a cluster. The servers tell modules of slots that move in different ways or not at all, so they
+//! are asked.
+//!
+//! When a slot moves as a whole, its keys arrive before the slot is ours, and no event says of each that it is in use
+//! now. So a key that arrives while its slot is another node's starts a watch: once this node has gained slots, all keys
+//! with leases are searched for.
 
 use std::cell::RefCell;
 use std::ffi::c_int;
@@ -42,23 +47,70 @@ struct Map {
     others: Vec<(u16, u16, String)>,
 }
 
+/// Keys came whose slots are not ours yet.
+struct Arriving {
+    /// When the last of them came.
+    at: Instant,
+    /// The slots that were ours then; `None` until they have been looked at.
+    own: Option<Vec<(u16, u16)>>,
+}
+
 thread_local! {
     static MAP: RefCell<Map> = RefCell::new(Map::default());
+    static ARRIVING: RefCell<Option<Arriving>> = const { RefCell::new(None) };
+}
+
+/// A key with leases came, and its slot may be another node's still.
+pub fn key_arrived(now: Instant) {
+    if enabled() {
+        ARRIVING.with_borrow_mut(|arriving| match arriving {
+            Some(arriving) => arriving.at = now,
+            None => *arriving = Some(Arriving { at: now, own: None }),
+        });
+    }
+}
+
+/// How a watch over slots that arrive stands.
+pub enum Watch {
+    Nothing,
+    Waiting,
+    Gained,
+}
+
+/// Have we gained slots since keys arrived? A move that came to nothing is forgotten.
+pub fn watch(ctx: *mut raw::RedisModuleCtx, now: Instant) -> Watch {
+    const PATIENCE: Span = Span::from_secs(600);
+    let Some(mut arriving) = ARRIVING.take() else { return Watch::Nothing };
+    look_again(ctx, now);
+    let own = MAP.with_borrow(|map| map.own.clone());
+    if *arriving.own.get_or_insert_with(|| own.clone()) != own {
+        return Watch::Gained;
+    }
+    if arriving.at.until(now) > PATIENCE {
+        return Watch::Nothing;
+    }
+    ARRIVING.set(Some(arriving));
+    Watch::Waiting
 }
 
 pub fn standing(ctx: *mut raw::RedisModuleCtx, key: &[u8], now: Instant) -> Standing {
-    const FRESH: Span = Span::from_ms(50);
     if !enabled() {
         return Standing::Ours;
     }
     let slot = slot_of(key);
+    look_again(ctx, now);
+    MAP.with_borrow(|map| map.standing(slot))
+}
+
+/// Asks how the slots stand, unless that is known from a moment ago.
+fn look_again(ctx: *mut raw::RedisModuleCtx, now: Instant) {
+    const FRESH: Span = Span::from_ms(50);
     let known = MAP.with_borrow(|map| map.at.is_some_and(|at| at <= now && at.until(now) < FRESH));
     if !known {
         let text = ask(ctx, c"CLUSTER", &[b"NODES"]).unwrap_or_default();
         let map = parse(&String::from_utf8_lossy(&text), now);
         MAP.set(map);
     }
-    MAP.with_borrow(|map| map.standing(slot))
 }
 
 impl Map {

@@ -13,7 +13,7 @@ use crate::edge::{OK, api, bytes_of, guard};
 use crate::key::{Key, salt_of};
 use crate::lines::Name;
 use crate::machine::{Kind, for_kind};
-use crate::{config, fences, key, listeners, neighbours, parked, sessions, vendor};
+use crate::{background, config, fences, key, listeners, neighbours, parked, sessions, vendor};
 
 /// Subscribes to all that concerns us, after looking at how things stand.
 pub fn watch(ctx: *mut raw::RedisModuleCtx) {
@@ -85,16 +85,23 @@ fn look_at(ctx: *mut raw::RedisModuleCtx, key: &Key<'_>, name: *mut raw::RedisMo
     let (db, name) = unsafe { (api!(RedisModule_GetSelectedDb)(ctx), bytes_of(name)) };
     let is = |kind: &Kind| for_kind!(*kind, M => key.value::<Waited<M>>().is_ok_and(|value| value.is_some()));
     if let Some(kind) = Kind::ALL.into_iter().find(is) {
+        for_kind!(kind, M => if let Ok(Some(value)) = key.value::<Waited<M>>() {
+            // SAFETY: the value of the open key.
+            unsafe { chores::key_renamed::<M>(value) };
+        });
         chores::add(Name::new(kind, db, name), Chore::Look);
     }
 }
 
-/// Starts or stops listening to the server's sleep: it sleeps often, so this is asked for only when it matters.
+/// Starts or stops listening to the server's sleep: it sleeps often, so this is asked for only while it matters.
+///
+/// Never called from a callback of an event. The server frees a subscription the moment it ends, also in the middle of the
+/// loop that calls the subscribers, and reads it again when the callback returns.
 pub fn hear_of_sleep(listen: bool) {
     let event = raw::RedisModuleEvent { id: raw::REDISMODULE_EVENT_EVENTLOOP, dataver: 1 };
     let callback: raw::RedisModuleEventCallback = if listen { Some(on_event) } else { None };
     // SAFETY: the module's own context; without a callback the subscription ends.
-    unsafe { api!(RedisModule_SubscribeToServerEvent)(chores::context(), event, callback) };
+    unsafe { api!(RedisModule_SubscribeToServerEvent)(background::context(), event, callback) };
 }
 
 extern "C" fn on_event(ctx: *mut raw::RedisModuleCtx, event: raw::RedisModuleEvent, sub: u64, data: *mut c_void) {
@@ -107,7 +114,7 @@ extern "C" fn on_event(ctx: *mut raw::RedisModuleCtx, event: raw::RedisModuleEve
                 sessions::closed(client);
             }
         }
-        raw::REDISMODULE_EVENT_CRON_LOOP => chores::watch_clock(),
+        raw::REDISMODULE_EVENT_CRON_LOOP => background::watch_clock(),
         raw::REDISMODULE_EVENT_EVENTLOOP => {
             if sub == raw::REDISMODULE_SUBEVENT_EVENTLOOP_AFTER_SLEEP {
                 parked::slept();
@@ -140,7 +147,7 @@ extern "C" fn on_event(ctx: *mut raw::RedisModuleCtx, event: raw::RedisModuleEve
             listeners::look(ctx);
             if sub == raw::REDISMODULE_EVENT_REPLROLECHANGED_NOW_MASTER {
                 fences::promoted();
-                chores::search_all();
+                chores::promoted();
             } else {
                 chores::demoted();
             }

@@ -3,6 +3,7 @@
 
 mod announce;
 mod apply;
+mod background;
 mod call;
 mod chores;
 mod clients;
@@ -26,6 +27,7 @@ mod parked;
 mod room;
 mod search;
 mod sessions;
+mod timers;
 mod vendor;
 
 use std::ffi::{CString, c_int};
@@ -147,7 +149,7 @@ fn load(ctx: *mut raw::RedisModuleCtx, arguments: &[&[u8]]) -> Result<(), ()> {
     // SAFETY: the callback has the signature asked for.
     unsafe { api!(RedisModule_RegisterInfoFunc)(ctx, Some(info::report)) };
     cluster::look(ctx);
-    chores::start(ctx);
+    background::start(ctx);
     fences::resume();
     events::watch(ctx);
     Ok(())
@@ -192,6 +194,12 @@ fn compatible_command(ctx: *mut raw::RedisModuleCtx) -> Result<(), ()> {
 }
 
 fn add_acl_category(ctx: *mut raw::RedisModuleCtx) {
+    // SAFETY: a read of a binding filled at load; absent before Redis 7.2.
+    if unsafe { raw::RedisModule_SetCommandACLCategories }.is_none() {
+        let text = "this server has no ACL categories for the commands of modules: -@dangerous does not take away RES.BREAKER FORCE, \
+                    CONFIG and RESET, or RES.LOCK BREAK. Grant commands by name, as docs/access.md shows";
+        log(ctx, c"notice", text);
+    }
     // SAFETY: a read of a binding filled at load; absent before Redis 7.4 and harmless if refused.
     if let (Some(add), Ok(category)) = (unsafe { raw::RedisModule_AddACLCategory }, CString::new(ACL_CATEGORY)) {
         unsafe { add(ctx, category.as_ptr()) };

@@ -7,7 +7,7 @@ use resil_core::queue::{Queue, WaiterId};
 use crate::machine::{Kind, Machine, for_kind};
 
 /// A key as timers and waiters name it: never by pointer, because it can leave in many ways.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Name {
     pub db: i32,
     pub kind: Kind,
@@ -73,8 +73,12 @@ pub fn waits(name: &Name) -> bool {
     for_kind!(name.kind, M => look::<M, _>(name.db, &name.key, |line| !line.is_empty()))
 }
 
+pub fn is_empty_of<M: Machine>() -> bool {
+    M::lines().with_borrow(|Lines(lines)| lines.is_empty())
+}
+
 pub fn is_empty() -> bool {
-    Kind::ALL.into_iter().all(|kind| for_kind!(kind, M => M::lines().with_borrow(|Lines(lines)| lines.is_empty())))
+    Kind::ALL.into_iter().all(|kind| for_kind!(kind, M => is_empty_of::<M>()))
 }
 
 /// Every key that somebody waits for, in one database or in all.

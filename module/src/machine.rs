@@ -10,6 +10,7 @@ use std::thread::LocalKey;
 use redis_module::raw;
 use resil_core::lock::{End, Reason, Setting};
 use resil_core::queue::{Queue, WaiterId};
+use resil_core::session::Binding;
 use resil_core::step::Outcome;
 use resil_core::{Instant, Span};
 
@@ -92,7 +93,7 @@ pub struct Grant {
     pub fence: u64,
     pub lease: Span,
     pub waited: Span,
-    pub bind_to: Option<u64>,
+    pub bind_to: Option<Binding>,
 }
 
 pub trait Machine: Sized + 'static {
@@ -131,6 +132,10 @@ pub trait Machine: Sized + 'static {
     /// Everybody whose lease has not ended: owner and fence.
     fn holders(state: &Self::State, promoted_at: Option<Instant>, now: Instant) -> Vec<(Box<[u8]>, u64)>;
     fn holds(state: &Self::State, fence: u64) -> bool;
+    /// Whether nobody else holds it beside the one whose lease ends first.
+    fn has_one_holder(_state: &Self::State) -> bool {
+        true
+    }
     /// Whose lease has ended, but has not been ended yet.
     fn overdue(state: &Self::State, now: Instant) -> Option<u64>;
     /// Why a holding that ended `how` was lost.
@@ -141,6 +146,13 @@ pub trait Machine: Sized + 'static {
     fn tick(room: Room<'_, Self>, setting: &mut Setting<'_>) -> Stepped<Self, ()>;
     fn give_up(room: Room<'_, Self>, setting: &mut Setting<'_>) -> Stepped<Self, ()>;
     fn close(room: Room<'_, Self>, fence: u64, setting: &mut Setting<'_>) -> Stepped<Self, bool>;
+    fn cut(
+        room: Room<'_, Self>,
+        fence: u64,
+        grace: Span,
+        at: Instant,
+        setting: &mut Setting<'_>,
+    ) -> Stepped<Self, bool>;
     fn take_back(room: Room<'_, Self>, fence: u64, setting: &mut Setting<'_>) -> Stepped<Self, bool>;
     fn extend(room: Room<'_, Self>, fence: u64, until: Instant, setting: &mut Setting<'_>) -> Stepped<Self, bool>;
 

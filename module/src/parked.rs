@@ -20,6 +20,7 @@ use std::ptr::null_mut;
 use redis_module::raw;
 use resil_core::queue::WaiterId;
 use resil_core::session::ClientId;
+use resil_core::{Instant, Span};
 use resil_wire::reply::Sink;
 
 use crate::call::{Call, ReplySink};
@@ -27,7 +28,7 @@ use crate::chores::{self, Chore};
 use crate::edge::{OK, api, guard};
 use crate::info::counters;
 use crate::lines::{self, Name};
-use crate::{clients, config, events, room};
+use crate::{background, clients, clock, config, events, room};
 
 type Write = dyn FnOnce(&mut dyn Sink);
 
@@ -64,6 +65,15 @@ struct Parked {
     handle: *mut raw::RedisModuleBlockedClient,
     client: ClientId,
     name: Name,
+    /// Its answer, while that is put off.
+    answer: Option<Answer>,
+}
+
+/// An answer that is put off: what is told, the fence it grants, and about how long the reply is.
+struct Answer {
+    told: Told,
+    fence: Option<u64>,
+    bytes: usize,
 }
 
 #[derive(Default)]
@@ -74,17 +84,27 @@ struct Room {
     by_client: HashMap<ClientId, WaiterId>,
     /// Answered, but the server has not called back yet.
     answered: HashMap<usize, Answered>,
+    /// Grants on their way, by fence: taken back if it turns out that they cannot be told.
+    grants: HashMap<u64, Name>,
     /// The connection that the server last said is going: it says so before it takes the client apart.
     closing: ClientId,
-    /// Called back, but the server has not slept since.
-    telling: HashMap<ClientId, Granted>,
+    /// Called back, but the server has not slept since: the fences.
+    telling: HashMap<ClientId, u64>,
+    /// Until when the server's sleep is listened to at least.
+    listening_until: Option<Instant>,
+    /// Small answers that are put off, in their order. Some have been given meanwhile.
+    put_off: VecDeque<WaiterId>,
+    /// The same for large ones, which small ones do not wait for.
+    large: VecDeque<WaiterId>,
+    /// How many answers were given in this turn, and when that began.
+    given: usize,
+    turn: Option<Instant>,
     /// Who was answered last with a large reply, and what of those replies is not yet on its way.
     slice: Vec<ClientId>,
     slice_bytes: usize,
     /// Those of them whose reply the server has not written yet, by handle.
     untold: HashSet<usize>,
     tries: u32,
-    put_off: VecDeque<(WaiterId, Told, usize)>,
 }
 
 thread_local! {
@@ -112,7 +132,7 @@ pub fn park(call: &Call<'_>, id: WaiterId, name: Name) -> bool {
     ROOM.with_borrow_mut(|room| {
         room.by_handle.insert(handle.addr(), id);
         room.by_client.insert(client, id);
-        room.parked.insert(id, Parked { handle, client, name });
+        room.parked.insert(id, Parked { handle, client, name, answer: None });
     });
     counters().waiters.raise(1);
     true
@@ -120,41 +140,74 @@ pub fn park(call: &Call<'_>, id: WaiterId, name: Name) -> bool {
 
 /// Answers a parked call with a reply of about `bytes`. `granted` is taken back if its client turns out to be gone.
 ///
-/// Many large replies at once would fill the server's memory: what goes beyond the budget is put off until those before
-/// it are on their way. Small ones, and grants, never wait.
+/// Many answers at once would hold the server, and many large ones would fill its memory: what goes beyond a turn's share
+/// is put off, in its order, and given by the timer.
 pub fn answer(id: WaiterId, told: Told, granted: Option<Granted>, bytes: usize) {
-    if granted.is_some() || bytes <= SMALL {
-        return answer_now(id, told, granted);
-    }
-    let may_go = ROOM.with_borrow(|room| room.put_off.is_empty() && room.has_room_for(bytes));
-    if may_go {
-        answer_large(id, told, bytes);
-    } else {
-        ROOM.with_borrow_mut(|room| room.put_off.push_back((id, told, bytes)));
-        chores::plan_soon();
-    }
-}
-
-fn answer_large(id: WaiterId, told: Told, bytes: usize) {
-    let parked = ROOM.with_borrow_mut(|room| {
-        let parked = room.parked.get(&id)?;
-        room.slice.push(parked.client);
-        room.untold.insert(parked.handle.addr());
-        room.slice_bytes += bytes;
-        Some(())
+    let now = clock::now();
+    let is_put_off = ROOM.with_borrow_mut(|room| {
+        let Some(parked) = room.parked.get_mut(&id) else { return false };
+        let fence = granted.as_ref().map(|granted| granted.fence);
+        parked.answer = Some(Answer { told, fence, bytes });
+        room.grants.extend(granted.map(|granted| (granted.fence, granted.name)));
+        if room.turn.is_none_or(|turn| turn.until(now) >= TURN_LASTS || turn > now) {
+            (room.given, room.turn) = (0, Some(now));
+        }
+        if bytes <= SMALL {
+            let may_go = room.put_off.is_empty() && room.given < TURN;
+            room.put_off.extend((!may_go).then_some(id));
+            !may_go
+        } else {
+            let may_go = room.large.is_empty() && room.has_room_for(bytes);
+            room.large.extend((!may_go).then_some(id));
+            !may_go
+        }
     });
-    if parked.is_some() {
-        answer_now(id, told, None);
+    if is_put_off {
+        background::plan_soon();
+    } else {
+        give(id);
     }
 }
 
-/// Answers what was put off, as far as the clients before have taken theirs, or have had a second to do so: who does not
-/// read is then left to the server's own limits. True if there is more to do.
+/// Gives a parked call its answer.
+fn give(id: WaiterId) {
+    let Some(Parked { handle, client, name, answer: Some(Answer { told, fence, bytes }) }) = remove(id) else { return };
+    ROOM.with_borrow_mut(|room| {
+        room.given += 1;
+        if bytes > SMALL {
+            room.slice.push(client);
+            room.untold.insert(handle.addr());
+            room.slice_bytes += bytes;
+        }
+        room.answered.insert(handle.addr(), Answered { name, fence });
+    });
+    // SAFETY: unblocked once: it is no longer among the parked. The server gives the box to `tell` and `forget`.
+    unsafe { api!(RedisModule_UnblockClient)(handle, Box::into_raw(Box::new(Some(told))).cast()) };
+}
+
+/// Gives a turn's share of the small answers that were put off. Large ones go as far as the clients before have taken theirs, or
+/// have had a second to do so: who does not read is then left to the server's own limits. True if there is more to do.
 pub fn answer_more(ctx: *mut raw::RedisModuleCtx) -> bool {
-    let (none, unwritten) = ROOM.with_borrow(|room| (room.put_off.is_empty(), !room.untold.is_empty()));
-    if none || unwritten {
-        return !none;
+    if ROOM.with_borrow(|room| room.put_off.is_empty() && room.large.is_empty()) {
+        return false;
     }
+    ROOM.with_borrow_mut(|room| (room.given, room.turn) = (0, None));
+    while let Some(id) = ROOM.with_borrow_mut(Room::next_small) {
+        give(id);
+    }
+    let (any, unwritten) = ROOM.with_borrow(|room| (!room.large.is_empty(), !room.untold.is_empty()));
+    if any && !unwritten {
+        look_who_has_taken(ctx);
+        while let Some(id) = ROOM.with_borrow_mut(Room::next_large) {
+            ROOM.with_borrow_mut(|room| room.tries = 0);
+            give(id);
+        }
+    }
+    ROOM.with_borrow(|room| !room.put_off.is_empty() || !room.large.is_empty())
+}
+
+/// Which of the clients that were answered last with a large reply have not taken it yet.
+fn look_who_has_taken(ctx: *mut raw::RedisModuleCtx) {
     let slice = ROOM.with_borrow(|room| room.slice.clone());
     let mut unsent = clients::list(ctx, &slice);
     unsent.retain(|client| client.unsent > 0);
@@ -166,35 +219,35 @@ pub fn answer_more(ctx: *mut raw::RedisModuleCtx) -> bool {
         room.slice_bytes = unsent.iter().map(|client| usize::try_from(client.unsent).unwrap_or(usize::MAX)).sum();
         room.slice = unsent.iter().map(|client| client.id).collect();
     });
-    while let Some((id, told, bytes)) = ROOM.with_borrow_mut(|room| {
-        let fits = room.put_off.front().is_some_and(|(_, _, bytes)| room.has_room_for(*bytes));
-        if fits { room.put_off.pop_front() } else { None }
-    }) {
-        ROOM.with_borrow_mut(|room| room.tries = 0);
-        answer_large(id, told, bytes);
-    }
-    ROOM.with_borrow(|room| !room.put_off.is_empty())
 }
 
 impl Room {
     fn has_room_for(&self, bytes: usize) -> bool {
         self.slice.is_empty() || self.slice_bytes.saturating_add(bytes) <= config::wake_budget()
     }
+
+    /// The next small answer that this turn has room for.
+    fn next_small(&mut self) -> Option<WaiterId> {
+        if self.given >= TURN { None } else { self.put_off.pop_front() }
+    }
+
+    /// The next large answer, if there is room for it. One whose client has left is as good as none.
+    fn next_large(&mut self) -> Option<WaiterId> {
+        let id = *self.large.front()?;
+        let bytes = self.parked.get(&id).and_then(|parked| parked.answer.as_ref()).map_or(0, |answer| answer.bytes);
+        if self.has_room_for(bytes) { self.large.pop_front() } else { None }
+    }
 }
+
+/// How many answers are given in a millisecond. The server's own part in each, which writes to a socket, is the larger.
+const TURN: usize = 100;
+const TURN_LASTS: Span = Span::from_ms(1);
 
 /// Replies up to this size are not worth counting.
 const SMALL: usize = 4096;
 
 /// How often, a millisecond apart, clients are asked whether they have taken their replies.
 const TRIES: u32 = 1_000;
-
-fn answer_now(id: WaiterId, told: Told, granted: Option<Granted>) {
-    let Some(parked) = remove(id) else { return };
-    let answered = Answered { name: parked.name, fence: granted.map(|granted| granted.fence) };
-    ROOM.with_borrow_mut(|room| room.answered.insert(parked.handle.addr(), answered));
-    // SAFETY: unblocked once: it is no longer among the parked. The server gives the box to `tell` and `forget`.
-    unsafe { api!(RedisModule_UnblockClient)(parked.handle, Box::into_raw(Box::new(Some(told))).cast()) };
-}
 
 /// True while a call of this connection waits.
 pub fn waits(client: ClientId) -> bool {
@@ -222,14 +275,14 @@ extern "C" fn tell(ctx: *mut raw::RedisModuleCtx, _argv: *mut *mut raw::RedisMod
         };
         let telling = ROOM.with_borrow_mut(|room| {
             room.untold.remove(&handle.addr());
-            let Some(Answered { name, fence: Some(fence) }) = room.answered.remove(&handle.addr()) else {
+            let Some(Answered { fence: Some(fence), .. }) = room.answered.remove(&handle.addr()) else {
                 return false;
             };
-            room.telling.insert(client, Granted { name, fence });
+            room.telling.insert(client, fence);
             true
         });
         if telling {
-            events::hear_of_sleep(true);
+            listen();
         }
         write(ctx, told.and_then(Option::take));
     });
@@ -264,9 +317,16 @@ extern "C" fn unblocked(ctx: *mut raw::RedisModuleCtx, _argv: *mut *mut raw::Red
     guard((), || {
         // SAFETY: the context is that of the blocked client.
         let handle = unsafe { api!(RedisModule_GetBlockedClientHandle)(ctx) };
-        if let Some(name) = leave(handle) {
-            write(ctx, Some(room::timeout(ctx, &name)));
+        let Some(Parked { name, client, answer, .. }) = leave(handle) else { return };
+        let Some(Answer { told, fence, .. }) = answer else {
+            return write(ctx, Some(room::timeout(ctx, &name)));
+        };
+        // It has an answer, which was only put off.
+        if let Some(fence) = fence {
+            ROOM.with_borrow_mut(|room| room.telling.insert(client, fence));
+            listen();
         }
+        write(ctx, Some(told));
     });
     OK
 }
@@ -274,7 +334,10 @@ extern "C" fn unblocked(ctx: *mut raw::RedisModuleCtx, _argv: *mut *mut raw::Red
 /// The client is gone, or was unblocked with an error.
 extern "C" fn disconnected(ctx: *mut raw::RedisModuleCtx, handle: *mut raw::RedisModuleBlockedClient) {
     guard((), || {
-        if leave(handle).is_some() {
+        if let Some(parked) = leave(handle) {
+            if let Some(fence) = parked.answer.and_then(|answer| answer.fence) {
+                take_back(fence);
+            }
             return;
         }
         let answered = ROOM.with_borrow_mut(|room| {
@@ -286,9 +349,16 @@ extern "C" fn disconnected(ctx: *mut raw::RedisModuleCtx, handle: *mut raw::Redi
             write(ctx, Some(room::timeout(ctx, &name)));
         }
         if let Some(fence) = fence {
-            chores::add(name, Chore::TakeBack(fence));
+            take_back(fence);
         }
     });
+}
+
+/// A grant could not be told.
+fn take_back(fence: u64) {
+    if let Some(name) = ROOM.with_borrow_mut(|room| room.grants.remove(&fence)) {
+        chores::add(name, Chore::TakeBack(fence));
+    }
 }
 
 /// A call that had been answered, but not told, has lost its client, or was unblocked by CLIENT UNBLOCK on a server that
@@ -307,43 +377,78 @@ fn is_unanswered(ctx: *mut raw::RedisModuleCtx) -> bool {
 }
 
 /// Takes a parked call out of its line; the server frees the handle.
-fn leave(handle: *mut raw::RedisModuleBlockedClient) -> Option<Name> {
+fn leave(handle: *mut raw::RedisModuleBlockedClient) -> Option<Parked> {
     let id = ROOM.with_borrow(|room| room.by_handle.get(&handle.addr()).copied())?;
     let parked = remove(id)?;
     // SAFETY: unblocked once: it is no longer among the parked.
     unsafe { api!(RedisModule_UnblockClient)(handle, null_mut()) };
-    lines::leave(&parked.name, id);
-    chores::add(parked.name.clone(), Chore::Look);
-    Some(parked.name)
+    if parked.answer.is_none() {
+        lines::leave(&parked.name, id);
+        chores::add(parked.name.clone(), Chore::Look);
+    }
+    Some(parked)
 }
 
 /// The connection is gone: a grant it was being told is taken back.
 pub fn closed(client: ClientId) {
     ROOM.with_borrow_mut(|room| room.closing = client);
-    if let Some(granted) = ROOM.with_borrow_mut(|room| room.telling.remove(&client)) {
-        chores::add(granted.name, Chore::TakeBack(granted.fence));
+    if let Some(fence) = ROOM.with_borrow_mut(|room| room.telling.remove(&client)) {
+        take_back(fence);
     }
 }
 
 /// The owner of a grant was told of it by another call: it is not taken back any more.
 pub fn told_elsewhere(name: &Name, fence: u64) {
     ROOM.with_borrow_mut(|room| {
-        room.telling.retain(|_, granted| granted.fence != fence || granted.name != *name);
-        for answered in room.answered.values_mut() {
-            if answered.fence == Some(fence) && answered.name == *name {
-                answered.fence = None;
-            }
+        if room.grants.get(&fence) == Some(name) {
+            room.grants.remove(&fence);
         }
     });
 }
 
 /// True if grants are on their way: asked by every command that tells one.
 pub fn is_telling() -> bool {
-    ROOM.with_borrow(|room| !room.telling.is_empty() || !room.answered.is_empty())
+    ROOM.with_borrow(|room| !room.grants.is_empty())
 }
 
-/// The server has slept: whatever was to be told has been handed to the sockets.
+/// The server has slept: all replies have been handed to the sockets. Called by the event itself, so the subscription
+/// stays; a timer ends it.
 pub fn slept() {
-    ROOM.with_borrow_mut(|room| room.telling.clear());
-    events::hear_of_sleep(false);
+    ROOM.with_borrow_mut(|room| {
+        for (_, fence) in room.telling.drain() {
+            room.grants.remove(&fence);
+        }
+    });
+}
+
+/// How long the subscription to the server's sleep outlives the last grant that a waiter was told. It costs some hundred
+/// instructions for each turn of the server's loop, and subscribing anew for every grant would cost as much.
+const LINGER: Span = Span::from_secs(1);
+
+/// A grant is being told: the server's next sleep matters.
+fn listen() {
+    let is_new = ROOM.with_borrow_mut(|room| room.listening_until.replace(clock::now().plus(LINGER)).is_none());
+    if is_new {
+        events::hear_of_sleep(true);
+        background::plan();
+    }
+}
+
+/// When the subscription may end, if there is one.
+pub fn listens_until() -> Option<Instant> {
+    ROOM.with_borrow(|room| room.listening_until)
+}
+
+/// Ends the subscription if no grant was told of late. Only for the timer: the event's own callback must not do it.
+pub fn stop_listening(now: Instant) {
+    let over = ROOM.with_borrow_mut(|room| {
+        let over = room.telling.is_empty() && room.listening_until.is_some_and(|until| until <= now);
+        if over {
+            room.listening_until = None;
+        }
+        over
+    });
+    if over {
+        events::hear_of_sleep(false);
+    }
 }

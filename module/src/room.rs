@@ -4,15 +4,18 @@
 //! whoever waited is answered; whatever was bound is unbound; the key is woken again when the step asks for it.
 
 use std::ffi::c_void;
+use std::ptr::NonNull;
+use std::rc::Rc;
 
 use redis_module::raw;
 use resil_core::lock::{End, Ending, Reason, Setting};
 use resil_core::queue::Queue;
+use resil_core::session::SHORT;
 use resil_core::{Instant, Span};
 
 use crate::apply::{publish_edits_of, store_state};
 use crate::call::{Call, Failure};
-use crate::chores::{self, Chore};
+use crate::chores::{self, Chore, Details, Losses};
 use crate::cluster::{self, Standing};
 use crate::datatype::waited::{Stored, Waited};
 use crate::edge::{api, bytes_of};
@@ -21,7 +24,8 @@ use crate::key::Key;
 use crate::lines::{self, Name};
 use crate::machine::{Delivery, Machine, Room, Stepped, for_kind};
 use crate::parked::{self, Granted, Told};
-use crate::{announce, clock, fences, sessions};
+use crate::timers::{self, GoneKey};
+use crate::{announce, background, clock, fences, sessions};
 
 /// What waiters of a key that is no longer here are told: ask again, wherever it is now.
 const TRY_AGAIN: &str = "TRYAGAIN the key is no longer here; ask again";
@@ -69,7 +73,7 @@ impl<'c, M: Machine> Opened<'c, M> {
         details: &[(&str, &[u8])],
         step: impl FnOnce(Room<'_, M>, &mut Setting<'_>) -> Stepped<M, V>,
     ) -> V {
-        if !chores::is_idle() {
+        if !chores::no_endings() {
             self.do_endings(call, now);
         }
         if sessions::any() {
@@ -84,6 +88,9 @@ impl<'c, M: Machine> Opened<'c, M> {
             match chore {
                 Chore::Close(fence) => {
                     self.take_step(call, now, &[], |room, setting| M::close(room, fence, setting));
+                }
+                Chore::Cut { fence, grace, at } => {
+                    self.take_step(call, now, &[], |room, setting| M::cut(room, fence, grace, at, setting));
                 }
                 Chore::TakeBack(fence) => self.take_back(call, fence, now),
                 Chore::Look | Chore::Rearm | Chore::Lost { .. } => {}
@@ -142,7 +149,7 @@ impl<'c, M: Machine> Opened<'c, M> {
         }
         self.arm(outcome.wake_at);
         if !outcome.endings.is_empty() {
-            self.settle_endings(call, &outcome.endings, now, details);
+            self.settle_endings(call, outcome.endings, now, details);
         }
         if !outcome.answers.is_empty() {
             self.settle_answers(outcome.answers, now);
@@ -153,30 +160,48 @@ impl<'c, M: Machine> Opened<'c, M> {
     /// Asks to be woken at `at`, unless that was asked for already, or something earlier.
     fn arm(&mut self, at: Option<Instant>) {
         let (db, name) = (self.db, self.name);
-        if let Some(at) = at.filter(|_| self.value.is_some()) {
-            let armed_us = &mut self.stored().armed_us;
-            if *armed_us == 0 || *armed_us > at.as_us() {
-                let before_us = std::mem::replace(armed_us, at.as_us());
-                if before_us != 0 {
-                    chores::sleep(Instant::from_us(before_us), M::KIND, db, name);
-                }
-                chores::wake(at, M::KIND, db, name);
-            }
+        if let (Some(at), Some(value)) = (at, self.value.and_then(NonNull::new)) {
+            // SAFETY: the value of the open key.
+            unsafe { timers::set::<M>(db, name, value.cast(), at) };
+            background::set_timer(at);
         }
     }
 
-    fn settle_endings(&self, call: &Call<'_>, endings: &[Ending], now: Instant, details: &[(&str, &[u8])]) {
+    /// When to look again at a key whose one holder has a short lease that its connection keeps: nothing has to be written
+    /// before the connection falls silent, which its own timer notices.
+    fn is_kept_until(&mut self, now: Instant) -> Option<Instant> {
+        if !sessions::any() || !M::has_one_holder(&self.stored().state) {
+            return None;
+        }
+        let fence = M::overdue(&self.stored().state, now)?;
+        sessions::keeps(&self.name(), fence, now)?;
+        let deadline = lines::look::<M, _>(self.db, self.name, Queue::first_deadline);
+        let later = deadline.into_iter().chain([now.plus(SHORT)]).min();
+        later.filter(|later| *later > now)
+    }
+
+    fn settle_endings(&self, call: &Call<'_>, endings: Vec<Ending>, now: Instant, details: &[(&str, &[u8])]) {
+        let (name, many) = (self.name(), endings.len() > chores::MANY);
+        let mut later = Vec::new();
+        let mut is_broken = false;
         for Ending { owner, fence, held, how } in endings {
-            M::counters().hold.add(*held);
-            if *how == End::Released {
+            M::counters().hold.add(held);
+            if how == End::Released {
                 M::counters().released.add(1);
                 if sessions::any() {
-                    sessions::unbind(&self.name(), *fence);
+                    sessions::unbind(&name, fence);
                 }
+            } else if many {
+                is_broken |= how == End::Broken;
+                later.push((owner, fence, M::reason(how)));
             } else {
-                let details = if *how == End::Broken { details } else { &[] };
-                lost(call, &self.name(), owner, *fence, M::reason(*how), now, details);
+                let details = if how == End::Broken { details } else { &[] };
+                lost(call, &name, &owner, fence, M::reason(how), now, details);
             }
+        }
+        if !later.is_empty() {
+            let details = if is_broken { details_of(details) } else { None };
+            chores::announce(Losses { name, lost: later.into_iter(), at: now, details });
         }
     }
 
@@ -196,8 +221,8 @@ impl<'c, M: Machine> Opened<'c, M> {
                 M::counters().granted.add(1);
                 M::counters().wait.add(grant.waited);
                 let name = self.name();
-                if let Some(client) = grant.bind_to {
-                    sessions::bind(client, &name, grant.fence, grant.lease, now);
+                if let Some(binding) = grant.bind_to {
+                    sessions::bind(binding, &name, grant.fence, grant.lease, now);
                 }
                 Granted { name, fence: grant.fence }
             });
@@ -219,6 +244,15 @@ fn lost(
     for_kind!(name.kind, M => M::counters().lost.add(1));
     sessions::lose(name, fence, reason);
     announce::lost(call, name, owner, fence, reason, now, details);
+}
+
+fn details_of(details: &[(&str, &[u8])]) -> Details {
+    let owned: Vec<_> = details.iter().map(|(name, text)| (Box::from(*name), Box::from(*text))).collect();
+    (!owned.is_empty()).then(|| Rc::from(owned))
+}
+
+fn borrowed(details: &Details) -> Vec<(&str, &[u8])> {
+    details.iter().flat_map(|details| details.iter()).map(|(name, text)| (&**name, &**text)).collect()
 }
 
 /// Answers everybody in `line` with an error.
@@ -322,11 +356,12 @@ pub fn woken(ctx: *mut raw::RedisModuleCtx, name: &Name, now: Instant) {
             if opened.value.is_none() {
                 return;
             }
-            opened.stored().armed_us = 0;
-            if ours {
-                opened.step(call, now, &[], M::tick);
-            } else {
+            if !ours {
                 opened.arm(Some(now.plus(SOON)));
+            } else if let Some(later) = opened.is_kept_until(now) {
+                opened.arm(Some(later));
+            } else {
+                opened.step(call, now, &[], M::tick);
             }
         }
     }
@@ -343,8 +378,8 @@ pub fn do_chore(ctx: *mut raw::RedisModuleCtx, name: &Name, chore: Chore, now: I
             let Ok(mut opened) = opened else {
                 // Something else has the name now.
                 turn_all_away(name, TRY_AGAIN);
-                if let Chore::Lost { owner, fence, reason } = chore {
-                    lost(call, name, &owner, fence, reason, now, &[]);
+                if let Chore::Lost { owner, fence, reason, at, details } = chore {
+                    lost(call, name, &owner, fence, reason, at, &borrowed(&details));
                 }
                 return;
             };
@@ -357,17 +392,21 @@ pub fn do_chore(ctx: *mut raw::RedisModuleCtx, name: &Name, chore: Chore, now: I
                 Chore::Close(fence) => {
                     opened.step(call, now, &[], |room, setting| M::close(room, fence, setting));
                 }
+                Chore::Cut { fence, grace, at } => {
+                    opened.step(call, now, &[], |room, setting| M::cut(room, fence, grace, at, setting));
+                }
                 Chore::Rearm => {
-                    opened.stored().armed_us = 0;
-                    if opened.value.is_some() {
+                    if let Some(value) = opened.value.and_then(NonNull::new) {
+                        // SAFETY: the value of the open key.
+                        unsafe { timers::clear::<M>(opened.db, value.cast()) };
                         opened.step(call, now, &[], M::tick);
                     }
                 }
                 Chore::TakeBack(fence) => opened.take_back(call, fence, now),
-                Chore::Lost { owner, fence, reason } => {
+                Chore::Lost { owner, fence, reason, at, details } => {
                     // It may have come back under the same name: restored, or reloaded.
                     if !M::holds(opened.state(), fence) {
-                        lost(call, name, &owner, fence, reason, now, &[]);
+                        lost(call, name, &owner, fence, reason, at, &borrowed(&details));
                     }
                 }
             }
@@ -381,7 +420,12 @@ pub fn do_chore(ctx: *mut raw::RedisModuleCtx, name: &Name, chore: Chore, now: I
             redirect(ctx, name, now);
             return Some(chore);
         }
-        (Standing::Moved(text), _) => turn_all_away(name, &text),
+        (Standing::Moved(text), chore) => {
+            if matches!(chore, Chore::Look) {
+                cluster::key_arrived(now);
+            }
+            turn_all_away(name, &text);
+        }
     }
     None
 }
@@ -402,7 +446,7 @@ pub fn extend(ctx: *mut raw::RedisModuleCtx, name: &Name, fence: u64, until: Ins
             let name = opened.name();
             let holds = opened.value.is_some()
                 && opened.step(call, now, &[], |room, setting| M::extend(room, fence, until, setting));
-            if !holds {
+            if !holds && !chores::losses_pending() {
                 // Its end was announced when it came; here nothing is left to renew.
                 sessions::unbind(&name, fence);
             }
@@ -431,16 +475,20 @@ pub fn give_up(ctx: *mut raw::RedisModuleCtx, name: &Name, now: Instant) {
     }
 }
 
-/// The key is about to be flushed: its holders will have lost it.
-pub fn leaving(ctx: *mut raw::RedisModuleCtx, name: &Name) {
-    struct Leaving;
-    impl Work for Leaving {
-        fn on<M: Machine>(self, _call: &Call<'_>, opened: Result<Opened<'_, M>, Failure>) {
-            if let Ok(mut opened) = opened {
-                let (db, key) = (opened.db, opened.name);
-                chores::key_left::<M>(db, key, opened.state());
-            }
+/// A key is gone with its holders: they have lost it, and whoever waits can have it.
+pub fn gone(ctx: *mut raw::RedisModuleCtx, gone: &GoneKey, now: Instant) {
+    let GoneKey { name, at, reason, share } = gone;
+    let holders = for_kind!(name.kind, M => M::holders(share.state::<M>(), fences::promoted_at(), *at));
+    if holders.len() > chores::MANY {
+        let lost: Vec<_> = holders.into_iter().map(|(owner, fence)| (owner, fence, *reason)).collect();
+        chores::announce(Losses { name: name.clone(), lost: lost.into_iter(), at: *at, details: None });
+    } else {
+        for (owner, fence) in holders {
+            let lost = Chore::Lost { owner, fence, reason: *reason, at: *at, details: None };
+            do_chore(ctx, name, lost, now);
         }
     }
-    work_on(ctx, name, Leaving);
+    if lines::waits(name) {
+        chores::add(name.clone(), Chore::Look);
+    }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use redis_module::raw;
 use resil_core::lock::Reason;
-use resil_core::session::{ClientId, Due, Loss, Place, Sessions};
+use resil_core::session::{Binding, ClientId, Closed, Due, Loss, Place, Sessions};
 use resil_core::{Instant, Span};
 use resil_wire::Refused;
 use resil_wire::holding::Bind;
@@ -15,7 +15,7 @@ use crate::chores::{self, Chore};
 use crate::info::counters;
 use crate::lines::Name;
 use crate::machine::Kind;
-use crate::{clients, clock, parked};
+use crate::{background, clients, clock, parked, timers};
 
 thread_local! {
     static SESSIONS: RefCell<Sessions<Kind>> = RefCell::new(Sessions::default());
@@ -39,12 +39,12 @@ pub fn any() -> bool {
 }
 
 /// The connection a grant is to hang on.
-pub fn target(call: &Call<'_>, bind: Bind) -> Result<Option<ClientId>, Failure> {
+pub fn target(call: &Call<'_>, bind: Bind) -> Result<Option<Binding>, Failure> {
     let asking = call.client();
-    let target = match bind {
+    let (target, grace) = match bind {
         Bind::None => return Ok(None),
-        Bind::Here => asking,
-        Bind::To(client) => client,
+        Bind::Here { grace } => (asking, grace),
+        Bind::To { client, grace } => (client, grace),
     };
     if call.is_in_script() {
         return Err(Refused::new("BOUND is not possible in a script: it has no connection of its own").into());
@@ -52,20 +52,27 @@ pub fn target(call: &Call<'_>, bind: Bind) -> Result<Option<ClientId>, Failure> 
     if target != asking && !clients::have_same_user(call.ctx, asking, target) {
         return Err(Refused::new(format_args!("BOUNDTO {target} is not a connection of the same user")).into());
     }
-    Ok(Some(target))
+    Ok(Some(Binding { client: target, grace }))
 }
 
-/// Hangs a holding on a connection. If that one is gone already, the holding ends at once.
-pub fn bind(client: ClientId, name: &Name, fence: u64, lease: Span, now: Instant) {
-    if !clients::is_connected(client) {
-        return chores::add(name.clone(), Chore::Close(fence));
+/// Hangs a holding on a connection. If that one is gone already, the holding ends at once, or has its grace.
+pub fn bind(binding: Binding, name: &Name, fence: u64, lease: Span, now: Instant) {
+    if !clients::is_connected(binding.client) {
+        // An earlier binding decides no more.
+        unbind(name, fence);
+        return chores::add(name.clone(), of_close(fence, binding.grace, now));
     }
-    with(|sessions| sessions.bind(client, place(name, fence), name.kind, lease, now));
-    chores::plan();
+    with(|sessions| sessions.bind(binding, place(name, fence), name.kind, lease, now));
+    background::plan();
+}
+
+/// What the close of a connection at `at` leaves to do with a holding that hung on it.
+fn of_close(fence: u64, grace: Span, at: Instant) -> Chore {
+    if grace.is_zero() { Chore::Close(fence) } else { Chore::Cut { fence, grace, at } }
 }
 
 fn place(name: &Name, fence: u64) -> Place {
-    Place { db: name.db, key: name.key.clone(), fence }
+    Place { db: timers::space_of(name.db), key: name.key.clone(), fence }
 }
 
 /// A holding ended by its owner's will.
@@ -82,8 +89,9 @@ pub fn lose(name: &Name, fence: u64, reason: Reason) {
     }
 }
 
-pub fn is_bound(name: &Name, fence: u64) -> bool {
-    any() && with(|sessions| sessions.is_bound(&place(name, fence)))
+/// The grace of a holding, if it hangs on a connection.
+pub fn grace(name: &Name, fence: u64) -> Option<Span> {
+    if any() { with(|sessions| sessions.grace(&place(name, fence))) } else { None }
 }
 
 /// A command of ours came from the connection of `call`.
@@ -97,14 +105,42 @@ pub fn heartbeat(client: ClientId, now: Instant) -> (usize, Vec<Loss>) {
     with(|sessions| sessions.heartbeat(client, now))
 }
 
-/// A connection closed: what hung on it ends, as soon as something may be written.
+/// A connection closed: what hung on it ends, or is cut to its grace, as soon as something may be written.
 pub fn closed(client: ClientId) {
     if !any() {
         return;
     }
-    for (place, kind) in with(|sessions| sessions.close(client)) {
-        chores::add(Name { db: place.db, kind, key: place.key }, Chore::Close(place.fence));
+    with(|sessions| sessions.close(client, clock::now()));
+    if is_closing() {
+        background::plan_soon();
     }
+}
+
+/// True while something is to be done for connections that have closed.
+pub fn is_closing() -> bool {
+    any() && SESSIONS.with_borrow(Sessions::is_closing)
+}
+
+/// The next of what is to be done for connections that have closed.
+pub fn take_closed() -> Option<(Name, Chore)> {
+    if !is_closing() {
+        return None;
+    }
+    let Closed { place, kind, grace, at } = with(Sessions::take_closed)?;
+    Some((name_of(place.db, kind, place.key), of_close(place.fence, grace, at)))
+}
+
+/// The same for one key.
+pub fn closed_in(name: &Name) -> Vec<Chore> {
+    if !is_closing() {
+        return Vec::new();
+    }
+    let closed = with(|sessions| sessions.closed_in(timers::space_of(name.db), &name.key));
+    closed.into_iter().map(|Closed { place, grace, at, .. }| of_close(place.fence, grace, at)).collect()
+}
+
+fn name_of(space: i32, kind: Kind, key: Box<[u8]>) -> Name {
+    Name { db: timers::database_of(space), kind, key }
 }
 
 /// Until when a bound holding lasts, by when its connection was last heard of; `None` if it is not bound.
@@ -115,16 +151,39 @@ pub fn heard_until(ctx: *mut raw::RedisModuleCtx, name: &Name, fence: u64, now: 
 }
 
 pub fn next_due() -> Option<Instant> {
-    if any() { with(|sessions| sessions.next_due()) } else { None }
+    if any() { SESSIONS.with_borrow(|sessions| sessions.next_due()) } else { None }
+}
+
+/// When the connection of a short lease is to be looked at.
+pub fn next_lapse() -> Option<Instant> {
+    if any() { SESSIONS.with_borrow(|sessions| sessions.next_lapse()) } else { None }
+}
+
+/// Keys with short leases that ended in the silence of their connection, up to `most`; `None` if none is to be looked at.
+pub fn take_lapsed(now: Instant, most: usize) -> Option<Vec<Name>> {
+    next_lapse().filter(|at| *at <= now)?;
+    let client = with(|sessions| sessions.take_lapse(now))?;
+    if parked::waits(client) {
+        with(|sessions| sessions.was_there(client, now));
+    }
+    let lapsed = with(|sessions| sessions.lapsed(client, now, most));
+    Some(lapsed.into_iter().map(|(place, kind)| name_of(place.db, kind, place.key)).collect())
+}
+
+/// Until when a short lease counts as held because its connection was heard of, whatever its key says.
+pub fn keeps(name: &Name, fence: u64, now: Instant) -> Option<Instant> {
+    let (client, until, lease) = SESSIONS.with_borrow(|sessions| sessions.keeps(&place(name, fence)))?;
+    let until = if parked::waits(client) { now.plus(lease) } else { until };
+    (until > now).then_some(until)
 }
 
 /// Holdings whose leases are to be moved, each with the instant its connection was last heard of.
-pub fn take_due(ctx: *mut raw::RedisModuleCtx, now: Instant) -> Vec<(Name, u64, Instant)> {
-    let due = with(|sessions| sessions.take_due(now));
+pub fn take_due(ctx: *mut raw::RedisModuleCtx, now: Instant, most: usize) -> Vec<(Name, u64, Instant)> {
+    let due = with(|sessions| sessions.take_due(now, most));
     listen(ctx, &due, now);
     let renewal = |Due { place, kind, client, lease }: Due<Kind>| {
         let heard = with(|sessions| sessions.last_heard(client))?;
-        Some((Name { db: place.db, kind, key: place.key }, place.fence, heard.plus(lease)))
+        Some((name_of(place.db, kind, place.key), place.fence, heard.plus(lease)))
     };
     due.into_iter().filter_map(renewal).collect()
 }
@@ -151,13 +210,6 @@ fn listen(ctx: *mut raw::RedisModuleCtx, due: &[Due<Kind>], now: Instant) {
     }
 }
 
-/// The databases changed places.
-pub fn swap_databases(a: i32, b: i32) {
-    if any() {
-        with(|sessions| sessions.swap_databases(a, b));
-    }
-}
-
 /// The clock was set back to `now`.
 pub fn clock_ran_back(now: Instant) {
     if any() {
@@ -167,5 +219,8 @@ pub fn clock_ran_back(now: Instant) {
 
 /// The server is a replica now: its leases are somebody else's to renew.
 pub fn clear() {
-    with(Sessions::clear);
+    let sessions = SESSIONS.take();
+    with(|_| ());
+    // There can be many, and nobody waits for their end.
+    let _freed = std::thread::Builder::new().spawn(move || drop(sessions));
 }

@@ -3,7 +3,7 @@
  * Arguments on their way in: what is of the wrong kind is refused here by its name; what is out of bounds is refused by
  * the SDK's own settings, which get it as JSON.
  */
-const { wrongType, InvalidArgumentError } = require('./errors.js');
+const { wrongType, shown, InvalidArgumentError } = require('./errors.js');
 
 /** Deeper than any settings are. */
 const DEPTH_MAX = 16;
@@ -24,9 +24,24 @@ function optionalText(name, given) {
   return given === undefined || given === null ? undefined : text(name, given);
 }
 
+/** `GeneratorFunction` and `AsyncGeneratorFunction`: what they return has done nothing yet, so that nothing of it would be protected. */
+const GENERATORS = ['GeneratorFunction', 'AsyncGeneratorFunction'];
+
+function isGenerator(given) {
+  return GENERATORS.includes(given[Symbol.toStringTag]);
+}
+
 function func(name, given) {
   if (typeof given !== 'function') throw wrongType(name, 'a function', given);
+  if (isGenerator(given)) {
+    throw new InvalidArgumentError(`${name} must be a function that does its work when it is called, got a generator function: give a function that reads it to its end`);
+  }
   return given;
+}
+
+/** Refuses arguments that nobody would look at. */
+function atMost(name, args, most) {
+  if (args.length > most) throw new InvalidArgumentError(`${name} takes ${most} ${most === 1 ? 'argument' : 'arguments'}, got ${args.length}; the last is ${shown(args[args.length - 1])}`);
 }
 
 /** A whole number from `least` on, as the native half takes it. */
@@ -53,6 +68,9 @@ function finite(name, given) {
 function options(name, given) {
   if (given === undefined) return {};
   if (typeof given !== 'object' || given === null || Array.isArray(given)) throw wrongType(name, 'an object', given);
+  // What is given by mistake in its place, and has no field that anybody would look at.
+  if (given instanceof AbortSignal) throw new InvalidArgumentError(`${name} must be an object such as { signal }, got the signal itself`);
+  if (given instanceof Map || given instanceof Set || ArrayBuffer.isView(given)) throw wrongType(name, 'a plain object', given);
   return given;
 }
 
@@ -117,4 +135,4 @@ function optionalSpan(name, given) {
   return given === undefined || given === null ? undefined : span(name, given);
 }
 
-module.exports = { finite, text, nonEmpty, optionalText, func, whole, counter, options, only, signal, json, settings, span, optionalSpan };
+module.exports = { atMost, isGenerator, finite, text, nonEmpty, optionalText, func, whole, counter, options, only, signal, json, settings, span, optionalSpan };

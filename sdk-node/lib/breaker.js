@@ -49,6 +49,7 @@ class Breaker extends EventEmitter {
   _changed(transition) { this.emit('transition', transition); }
 
   async admit(options) {
+    given.atMost('admit', arguments, 1);
     const { signal } = given.only('options', options, ['signal']);
     return new Permit(await ours(given.signal(signal), () => this._inner.admit()));
   }
@@ -58,6 +59,7 @@ class Breaker extends EventEmitter {
   }
 
   async force(state, options) {
+    given.atMost('force', arguments, 2);
     given.text('state', state);
     const { for: length, reason = '' } = given.only('options', options, ['for', 'reason']);
     const span = given.optionalSpan('for', length);

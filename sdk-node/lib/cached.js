@@ -3,21 +3,22 @@
  * Values that are loaded once for all who ask.
  */
 const native = require('./native.js');
-const { ask, InvalidArgumentError } = require('./errors.js');
+const { ask } = require('./errors.js');
 const given = require('./arguments.js');
 const { ours } = require('./calls.js');
 const { behind } = require('./guard.js');
 const { keep, kept } = require('./kept.js');
-const { codecOf, codecs } = require('./stored.js');
+const { serializerOf, serializers } = require('./serializers.js');
+const { readBack } = require('./stored.js');
 
 /** What is cached under a name, with versions or without. */
 class Loads {
   /** `make` makes what is behind it, of its settings. */
   constructor(name, options, make) {
     given.text('name', name);
-    const { codec, ...settings } = given.options('options', options);
+    const { serializer, ...settings } = given.options('options', options);
     const json = given.settings('options', settings);
-    behind(this, { _inner: ask(() => make(json)), _name: name, _codec: codecOf(codec) });
+    behind(this, { _inner: ask(() => make(json)), _name: name, _serializer: serializerOf(serializer) });
   }
 
   get name() { return this._name; }
@@ -51,18 +52,16 @@ class Cached extends Loads {
   constructor(client, name, options) { super(name, options, (json) => client.cached(name, json)); }
 
   async load(key, loader, options) {
-    const write = (value) => {
-      const bytes = this._codec.write(value);
-      if (bytes === undefined) throw new InvalidArgumentError('the loader brought something that is not JSON');
-      return bytes;
-    };
-    const begin = this._codec === codecs.json ? (number) => this._inner.getJson(key, number) : (number) => this._inner.getBytes(key, number);
+    given.atMost('load', arguments, 3);
+    const write = (value) => this._serializer.write(value);
+    const begin = this._serializer === serializers.json ? (number) => this._inner.getJson(key, number) : (number) => this._inner.getBytes(key, number);
     const found = await this._loaded(key, loader, write, options, ['signal'], begin);
     if (found === undefined) return { found: false };
-    return { found: true, value: this._codec.read(found.value), ageMs: found.ageMs ?? null, stale: found.stale };
+    return { found: true, value: readBack(this._serializer, found.value), ageMs: found.ageMs ?? null, stale: found.stale };
   }
 
   async get(key, loader, options) {
+    given.atMost('get', arguments, 3);
     return (await this.load(key, loader, options)).value;
   }
 }
@@ -71,15 +70,16 @@ class VersionedCached extends Loads {
   constructor(client, name, options) { super(name, options, (json) => client.versioned(name, json)); }
 
   async get(key, loader, options) {
+    given.atMost('get', arguments, 3);
     const write = (brought) => {
       const version = Buffer.alloc(8);
       version.writeBigUInt64BE(given.counter('version', brought?.version));
-      return Buffer.concat([version, this._codec.write(brought.value) ?? Buffer.alloc(0)]);
+      return Buffer.concat([version, this._serializer.write(brought.value)]);
     };
     const { atLeast = 0n } = given.only('options', options, ['signal', 'atLeast']);
     const least = given.counter('atLeast', atLeast);
     const found = await this._loaded(key, loader, write, options, ['signal', 'atLeast'], (number) => this._inner.get(key, least, number));
-    return found === undefined ? undefined : { version: found.version, value: this._codec.read(found.value) };
+    return found === undefined ? undefined : { version: found.version, value: readBack(this._serializer, found.value) };
   }
 }
 

@@ -14,6 +14,9 @@ const { calls, kept, listeners } = require('./kept.js');
 const { startLoad } = require('./loads.js');
 const { endTurn } = require('./turn.js');
 
+// As it was when this was loaded, whatever a test puts in its place.
+const { queueMicrotask } = globalThis;
+
 const WAIT = 0;
 const RUN = 1;
 const DONE = 2;
@@ -23,8 +26,9 @@ const TOLD = 6;
 const LENT = 7;
 const FIRST_IS_DONE = (1 << 3) | DONE;
 
-/** Where the native half puts verdicts: how many, then of each its key and six numbers; or the six numbers of one. */
-const tray = new Float64Array(1 + 256 * 7);
+/** Where the native half puts verdicts: how many, then of each its key and its numbers; or the numbers of one. */
+const OF_A_CALL = 10;
+const tray = new Float64Array(1 + 256 * OF_A_CALL);
 /** How a function is run and judged: what differs between policies, batches and stored results. */
 class Shape {
   /** What the function is called with. */
@@ -155,6 +159,13 @@ class Call {
     this.obey(orders, answer);
   }
 
+  /** One of its functions asks whether it is still waited for. */
+  look() {
+    if (this.isOver) return;
+    const news = native.look(this.key);
+    if (news !== null) this.obey(...news);
+  }
+
   obey(orders, answer) {
     let aborted;
     for (const [kind, id, detail] of orders) {
@@ -187,7 +198,7 @@ class Call {
   start(id, detail) {
     this.started += 1;
     this.lastOwn = undefined;
-    const context = new Context(detail?.attempt ?? this.started, detail?.fence);
+    const context = new Context(detail?.attempt ?? this.started, detail?.fence, () => this.look());
     const attempt = { context, isAborted: false, settled: undefined, isError: false };
     (this.running ??= new Map()).set(id, attempt);
     let promise;
@@ -238,6 +249,14 @@ class Call {
     const classes = this.shape.classes(this, error);
     const recorded = this.shape.recorded(this, error);
     return native.settleFailed(this.key, id, classes, messageOf(error), undefined, recorded, undefined);
+  }
+
+  /** Of an attempt that brought a value which is none: this is its error. */
+  failAttempt(id, error) {
+    const attempt = this.running?.get(id);
+    if (attempt === undefined) return;
+    attempt.settled = error;
+    attempt.isError = true;
   }
 
   valueOf(id) { return this.running?.get(id)?.settled; }
@@ -319,7 +338,7 @@ function onWake() {
   endTurn();
   const others = native.readNews(tray);
   const count = tray[0];
-  for (let at = 1; at <= count * 7; at += 7) {
+  for (let at = 1; at <= count * OF_A_CALL; at += OF_A_CALL) {
     const call = calls[tray[at]];
     call?.succeed(call.shape.value(tray, at + 1));
   }

@@ -19,22 +19,64 @@ const { policy, policies } = require('./whole.js');
 
 /** How long `await using` waits for calls in flight. */
 const DISPOSE_DEADLINE = '5s';
+/** How long `waitReady` waits by default. */
+const READY_WITHIN = '10s';
 
 class Client {
   constructor(inner) { behind(this, { _inner: inner }); }
 
-  limiter(name, limit) { return new Limiter(this._inner, name, limit); }
-  breaker(name, options) { return new Breaker(this._inner, name, options); }
-  lock(name, options) { return new Lock(this._inner, name, options); }
-  sharedBulkhead(name, options) { return new SharedBulkhead(this._inner, name, options); }
-  idempotent(name, options) { return new Idempotent(this._inner, name, options); }
-  cached(name, options) { return new Cached(this._inner, name, options); }
-  versioned(name, options) { return new VersionedCached(this._inner, name, options); }
-  policy(name, settings) { return policy(this._inner, name, settings); }
-  policies(file) { return policies(this._inner, file); }
-  checkAll(limits, cost, options) { return checkAll(this._inner, limits, cost, options); }
+  limiter(name, limit) {
+    given.atMost('limiter', arguments, 2);
+    return new Limiter(this._inner, name, limit);
+  }
+  breaker(name, options) {
+    given.atMost('breaker', arguments, 2);
+    return new Breaker(this._inner, name, options);
+  }
+  lock(name, options) {
+    given.atMost('lock', arguments, 2);
+    return new Lock(this._inner, name, options);
+  }
+  sharedBulkhead(name, options) {
+    given.atMost('sharedBulkhead', arguments, 2);
+    return new SharedBulkhead(this._inner, name, options);
+  }
+  idempotent(name, options) {
+    given.atMost('idempotent', arguments, 2);
+    return new Idempotent(this._inner, name, options);
+  }
+  cached(name, options) {
+    given.atMost('cached', arguments, 2);
+    return new Cached(this._inner, name, options);
+  }
+  versioned(name, options) {
+    given.atMost('versioned', arguments, 2);
+    return new VersionedCached(this._inner, name, options);
+  }
+  policy(name, settings) {
+    given.atMost('policy', arguments, 2);
+    return policy(this._inner, name, settings);
+  }
+  policies(file) {
+    given.atMost('policies', arguments, 1);
+    return policies(this._inner, file);
+  }
+  checkAll(limits, cost, options) {
+    given.atMost('checkAll', arguments, 3);
+    return checkAll(this._inner, limits, cost, options);
+  }
 
-  health() { return JSON.parse(ask(() => this._inner.health())); }
+  health() {
+    const { since, ...health } = JSON.parse(ask(() => this._inner.health()));
+    return since === undefined ? health : { ...health, since: new Date(since) };
+  }
+
+  async waitReady(within = READY_WITHIN) {
+    given.atMost('waitReady', arguments, 1);
+    const span = given.span('within', within);
+    await ours(undefined, () => this._inner.waitReady(span));
+  }
+
   get isShuttingDown() { return this._inner.isShuttingDown; }
 
   async shutdown(deadline = DISPOSE_DEADLINE) {
@@ -50,6 +92,7 @@ class Client {
 }
 
 async function connect(url, options) {
+  given.atMost('connect', arguments, 2);
   given.text('url', url);
   const { clock, signal, ...settings } = given.options('options', options);
   const json = given.settings('options', settings);

@@ -1,24 +1,30 @@
 'use strict';
 /**
  * What a function is told: which attempt it is, and a signal that is made only if somebody looks at it (making one costs
- * more than the whole call).
+ * more than the whole call). Made late, it says what happened before.
  */
+const { lookingSignal } = require('./signals.js');
+
 // Symbols, and no private fields: those cost a fifth of a call.
 const CONTROLLER = Symbol('controller');
 const REASON = Symbol('reason');
+const LOOK = Symbol('look');
 
 class Context {
-  constructor(attempt, fence) {
+  /** `look` aborts this context if nobody waits any more, or what it works under is lost; see signals.js. */
+  constructor(attempt, fence, look) {
     this.attempt = attempt;
     this.fence = fence;
     this[CONTROLLER] = undefined;
     this[REASON] = undefined;
+    this[LOOK] = look;
   }
 
   get signal() {
     if (this[CONTROLLER] === undefined) {
       this[CONTROLLER] = new AbortController();
       if (this[REASON] !== undefined) this[CONTROLLER].abort(this[REASON]);
+      else if (this[LOOK] !== undefined) return lookingSignal(this[CONTROLLER], this[LOOK]);
     }
     return this[CONTROLLER].signal;
   }

@@ -4,8 +4,8 @@
  */
 const { ResilError } = require('./errors.js');
 const { limits } = require('./middleware/limits.js');
-const { Once, runOf } = require('./middleware/once.js');
-const { bodyOf, HungUp } = require('./middleware/body.js');
+const { Once, keyHeaderOf, runOf } = require('./middleware/once.js');
+const { bodyOf, discard, HungUp } = require('./middleware/body.js');
 const { answerOf, headersOf, flat, OF_THE_BODY } = require('./middleware/answers.js');
 
 function send(response, { status, headers, body }) {
@@ -47,11 +47,12 @@ function rateLimit(options) {
 function idempotency(options) {
   const once = new Once(options);
   return handling(async (request, response) => {
-    const header = request.headers['idempotency-key'];
+    const header = keyHeaderOf(request);
     if (await once.passes(request, request.method, header)) return true;
     const key = await once.keyOf(request, header);
     const body = await bodyOf(request, once.maxBody);
     if (body === undefined) {
+      discard(request);
       send(response, once.tooLarge());
       return false;
     }
@@ -61,37 +62,42 @@ function idempotency(options) {
       return false;
     }
     mine.watch(response);
-    holdBack(response, mine, once.maxAnswer);
+    record(response, mine);
     return true;
   });
 }
 
-/** Holds the answer back until it is whole and recorded. One that grows too large is let through from there on. */
-function holdBack(response, mine, bytesMax) {
-  const own = ['writeHead', 'flushHeaders', 'write', 'end'].map((name) => [name, Object.getOwnPropertyDescriptor(response, name)]);
-  const chunks = [];
-  let length = 0;
+const TAKEN_OVER = ['writeHead', 'flushHeaders', 'write', 'end'];
+
+/**
+ * Records the answer while it is given. One that is made at once is held back until it is recorded, and replaced if it cannot be. One that comes
+ * in parts goes out as it comes; its end is held back, and never comes if it could not be recorded.
+ */
+function record(response, mine) {
+  const own = TAKEN_OVER.map((name) => [name, Object.getOwnPropertyDescriptor(response, name)]);
+  const { write, end } = response;
+  const recording = mine.recording();
+  let isStreamed = false;
   let isEnded = false;
 
-  const letThrough = () => {
+  const letThrough = (names) => {
     for (const [name, before] of own) {
+      if (!names.includes(name)) continue;
       if (before === undefined) delete response[name];
       else Object.defineProperty(response, name, before);
     }
   };
-  const take = (chunk, encoding) => {
-    if (chunk === undefined || chunk === null) return;
-    const bytes = typeof chunk === 'string' ? Buffer.from(chunk, typeof encoding === 'string' ? encoding : 'utf8') : Buffer.from(chunk);
-    chunks.push(bytes);
-    length += bytes.length;
+  /** From here on the head is said. */
+  const stream = () => {
+    if (isStreamed) return;
+    isStreamed = true;
+    recording.head(response.statusCode, flat(response.getHeaders()));
+    letThrough(['writeHead', 'flushHeaders']);
   };
-  const passOn = () => {
-    letThrough();
-    const written = response.write(Buffer.concat(chunks));
-    mine.passedOn(response.statusCode);
-    return written;
+  const bytesOf = (chunk, encoding) => {
+    if (chunk === undefined || chunk === null || typeof chunk === 'function') return undefined;
+    return typeof chunk === 'string' ? Buffer.from(chunk, typeof encoding === 'string' ? encoding : 'utf8') : Buffer.from(chunk);
   };
-  const said = (callback) => { if (typeof callback === 'function') response.once('finish', callback); };
 
   response.writeHead = (status, ...rest) => {
     response.statusCode = status;
@@ -101,27 +107,28 @@ function holdBack(response, mine, bytesMax) {
     for (const [name, value] of pairs) if (value !== undefined) response.setHeader(name, value);
     return response;
   };
-  response.flushHeaders = () => {};
+  response.flushHeaders = () => {
+    stream();
+    response.flushHeaders();
+  };
   response.write = (chunk, encoding, callback) => {
-    take(chunk, encoding);
-    const told = typeof encoding === 'function' ? encoding : callback;
-    if (typeof told === 'function') process.nextTick(told);
-    return length > bytesMax ? passOn() : true;
+    stream();
+    const bytes = bytesOf(chunk, encoding);
+    if (bytes !== undefined) recording.take(bytes);
+    return write.call(response, chunk, encoding, callback);
   };
   response.end = (chunk, encoding, callback) => {
     if (isEnded) return response;
     isEnded = true;
-    said([chunk, encoding, callback].find((argument) => typeof argument === 'function'));
-    if (typeof chunk !== 'function') take(chunk, encoding);
-    if (length > bytesMax) {
-      passOn();
-      response.end();
-      return response;
-    }
-    const body = Buffer.concat(chunks);
-    mine.answered(response.statusCode, flat(response.getHeaders()), body).then((instead) => {
-      letThrough();
-      if (instead === undefined) response.end(body);
+    const told = [chunk, encoding, callback].find((argument) => typeof argument === 'function');
+    if (told !== undefined) response.once('finish', told);
+    const last = bytesOf(chunk, encoding);
+    if (last !== undefined) recording.take(last);
+    if (!isStreamed) recording.head(response.statusCode, flat(response.getHeaders()));
+    recording.end().then((instead) => {
+      letThrough(TAKEN_OVER);
+      if (instead === undefined) end.call(response, last);
+      else if (isStreamed) response.destroy();
       else send(response, instead);
     });
     return response;

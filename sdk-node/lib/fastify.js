@@ -2,10 +2,13 @@
 /**
  * Plugins for Fastify: `app.register(rateLimit, { tier })`, `app.register(idempotency, { client, name, tenant })`.
  */
+// As they were when this was loaded, whatever a test puts in their place.
+const { setTimeout, clearTimeout } = require('node:timers');
 const { Readable } = require('node:stream');
 const { ResilError } = require('./errors.js');
 const { limits } = require('./middleware/limits.js');
-const { Once, runOf } = require('./middleware/once.js');
+const { Once, keyHeaderOf, runOf } = require('./middleware/once.js');
+const { DISCARD_MS } = require('./middleware/body.js');
 const { answerOf, headersOf, flat, OF_THE_BODY } = require('./middleware/answers.js');
 
 /** A plugin whose hooks are for whoever registers it, not only for what is registered inside of it. */
@@ -52,13 +55,15 @@ const idempotency = plugin('resil-idempotency', (fastify, options) => {
   const once = new Once(options);
   const bodies = new WeakMap();
   const mines = new WeakMap();
-  const headerOf = (request) => request.headers['idempotency-key'];
 
   // The bytes as they came; the parsers get them again.
   fastify.addHook('preParsing', async (request, reply, payload) => {
-    if (headerOf(request) === undefined || !once.methods.has(request.method)) return payload;
+    if (keyHeaderOf(request.raw) === undefined || !once.methods.has(request.method)) return payload;
     const { chunks, rest } = await collected(payload, once.maxBody);
-    if (rest !== undefined) return send(reply, once.tooLarge());
+    if (rest !== undefined) {
+      void discard(rest, request.raw);
+      return send(reply, once.tooLarge());
+    }
     const body = Buffer.concat(chunks);
     bodies.set(request, body);
     const again = Readable.from(body.length > 0 ? [body] : [], { objectMode: false });
@@ -67,7 +72,7 @@ const idempotency = plugin('resil-idempotency', (fastify, options) => {
   });
 
   fastify.addHook('preHandler', (request, reply) => orProblem(reply, async () => {
-    const header = headerOf(request);
+    const header = keyHeaderOf(request.raw);
     if (await once.passes(request, request.method, header)) return undefined;
     const key = await once.keyOf(request, header);
     const { mine, answer } = await once.begin(request, key, request.method, request.originalUrl, bodies.get(request) ?? Buffer.alloc(0));
@@ -81,20 +86,66 @@ const idempotency = plugin('resil-idempotency', (fastify, options) => {
     const mine = mines.get(request);
     if (mine === undefined) return payload;
     mines.delete(request);
-    const { chunks, rest } = await collected(payload, once.maxAnswer);
-    if (rest !== undefined) {
-      mine.passedOn(reply.statusCode);
-      return Readable.from(rest, { objectMode: false });
-    }
-    const body = Buffer.concat(chunks);
-    const instead = await mine.answered(reply.statusCode, flat(reply.getHeaders()), body);
-    if (instead !== undefined) {
-      tell(reply, instead);
-      return instead.body;
-    }
-    return payload === null || payload === undefined ? payload : body;
+    const recording = mine.recording();
+    recording.head(reply.statusCode, flat(reply.getHeaders()));
+    if (isStream(payload)) return Readable.from(recorded(payload, recording), { objectMode: false });
+    // Bytes: of a text Node would write the headers in the encoding of the text.
+    const body = payload === null || payload === undefined ? payload : Buffer.from(payload);
+    if (body) recording.take(body);
+    const instead = await recording.end();
+    if (instead === undefined) return body;
+    tell(reply, instead);
+    return instead.body;
   });
 });
+
+function isStream(payload) {
+  return payload !== null && typeof payload === 'object' && !(payload instanceof Uint8Array);
+}
+
+function sourceOf(payload) {
+  return (typeof payload[Symbol.asyncIterator] === 'function' ? payload : Readable.from(payload))[Symbol.asyncIterator]();
+}
+
+/** An answer in parts, as it comes. It ends when it is recorded; if it cannot be, it breaks off. */
+async function* recorded(payload, recording) {
+  const source = sourceOf(payload);
+  let isRead = false;
+  const next = async () => {
+    try {
+      const { done, value } = await source.next();
+      isRead = done === true;
+      if (isRead) return undefined;
+      const chunk = Buffer.from(value);
+      recording.take(chunk);
+      return chunk;
+    } catch (error) {
+      isRead = true;
+      await recording.fail();
+      throw error;
+    }
+  };
+  try {
+    for (let chunk = await next(); chunk !== undefined; chunk = await next()) yield chunk;
+    if ((await recording.end()) !== undefined) throw new Error('the answer could not be recorded');
+  } finally {
+    // The client has left: the work is not cut in half because of that.
+    if (!isRead) void (async () => { while ((await next()) !== undefined); await recording.end(); })().catch(() => {});
+  }
+}
+
+/** Reads what is left of a body that nobody wants: before that its connection is of no use to the next request. */
+async function discard(rest, request) {
+  const cut = setTimeout(() => request.destroy(), DISCARD_MS);
+  cut.unref();
+  try {
+    for await (const chunk of rest) void chunk;
+  } catch {
+    // It was cut off.
+  } finally {
+    clearTimeout(cut);
+  }
+}
 
 /** All of it; or, if it is more than `bytesMax`, what was read and what follows as `rest`. */
 async function collected(payload, bytesMax) {
@@ -103,7 +154,7 @@ async function collected(payload, bytesMax) {
     const whole = Buffer.from(payload);
     return whole.length > bytesMax ? { chunks: [], rest: [whole] } : { chunks: [whole] };
   }
-  const source = (typeof payload[Symbol.asyncIterator] === 'function' ? payload : Readable.from(payload))[Symbol.asyncIterator]();
+  const source = sourceOf(payload);
   const chunks = [];
   let length = 0;
   for (let next = await source.next(); !next.done; next = await source.next()) {

@@ -13,6 +13,7 @@ const { thrown, wrongType } = require('./errors.js');
 const given = require('./arguments.js');
 const { inside } = require('./inside.js');
 const { Deadline, briefly, followed } = require('./quick.js');
+const { traceId } = require('./trace.js');
 const { endTurn, join } = require('./turn.js');
 
 /** What an error means, as the native half is told. */
@@ -59,6 +60,18 @@ function ignoringOf(name, said) {
   return (error) => (ignores(error) ? IGNORED : PERMANENT);
 }
 
+/** What a fallback answers. If it fails as well, that failure says what it was to answer for. */
+async function answering(instead, error, context) {
+  try {
+    return await instead(error, context);
+  } catch (raised) {
+    if (raised instanceof Error && raised !== error && raised.cause === undefined && Object.isExtensible(raised)) {
+      Object.defineProperty(raised, 'cause', { value: error, configurable: true, writable: true });
+    }
+    throw raised;
+  }
+}
+
 /** How functions run through a guard: with a context, judged by each layer. */
 class GuardShape extends Shape {
   constructor(layers) {
@@ -77,7 +90,7 @@ class GuardShape extends Shape {
     const error = call.failureOf(failure);
     const { instead, when } = this.layers[detail.layer];
     if (when !== undefined && !when(error)) throw error;
-    return typeof instead === 'function' ? instead(error, context) : instead;
+    return typeof instead === 'function' ? answering(instead, error, context) : instead;
   }
 
   classes(call, error) {
@@ -120,7 +133,7 @@ class Guard {
   }
 
   call(fn, options) {
-    if (options !== undefined || typeof fn !== 'function') return this._callFully(fn, options);
+    if (options !== undefined || typeof fn !== 'function' || given.isGenerator(fn) || traceId() !== undefined) return this._callFully(fn, options);
     switch (this._way) {
       case BRIEFLY: return briefly(this, fn);
       case FOLLOWED: return followed(this, fn);
@@ -231,10 +244,21 @@ function wrap(...guards) {
   return fn === undefined ? around : around.wrap(fn);
 }
 
+/** The function is not told what is given after the options: a caller who gives it means something else. */
+async function surplus(args) {
+  given.atMost('call', args, 2);
+}
+
 /** Gives a class `call` and `wrap`, through what its `_guard` is. */
 function guarded(Class) {
-  Class.prototype.call = function (fn, options) { return this._guard.call(fn, options); };
-  Class.prototype.wrap = function (fn, options) { return this._guard.wrap(fn, options); };
+  Class.prototype.call = function (fn, options) {
+    if (arguments.length > 2) return surplus(arguments);
+    return this._guard.call(fn, options);
+  };
+  Class.prototype.wrap = function (fn, options) {
+    given.atMost('wrap', arguments, 2);
+    return this._guard.wrap(fn, options);
+  };
   return Class;
 }
 

@@ -9,10 +9,15 @@ const given = require('./arguments.js');
 const { ours } = require('./calls.js');
 const { Guard, behind, guarded } = require('./guard.js');
 const { listen } = require('./kept.js');
+const { lookingSignal } = require('./signals.js');
+
+// As it was when this was loaded, whatever a test puts in its place.
+const { queueMicrotask } = globalThis;
 
 function info(json) {
-  const { holders, holdersTotal, waiters, waitersTotal, lastFence } = JSON.parse(json);
+  const { exists, holders, holdersTotal, waiters, waitersTotal, lastFence } = JSON.parse(json);
   return {
+    exists,
     holders: holders.map(({ owner, fence, held, remaining, mode, meta, isBound }) => ({
       owner, fence: BigInt(fence), heldMs: held, remainingMs: remaining, mode, meta: meta ?? null, isBound,
     })),
@@ -23,13 +28,50 @@ function info(json) {
   };
 }
 
+/** How something was lost, for its guard and its signal. It keeps nothing held. */
+class Loss {
+  constructor(held) {
+    this.held = held;
+    this.error = undefined;
+    this.controller = undefined;
+  }
+
+  /** Looks, natively and now. */
+  look() {
+    if (this.error !== undefined) return;
+    const parts = this.held.loss();
+    if (parts !== null) this.happened(parts);
+  }
+
+  /** The error is the same for all who ask. */
+  happened(parts) {
+    this.error ??= made(parts);
+    this.controller?.abort(this.error);
+    return this.error;
+  }
+
+  get signal() {
+    if (this.controller === undefined) {
+      this.controller = new AbortController();
+      lookingSignal(this.controller, () => this.look());
+      if (this.error !== undefined) this.controller.abort(this.error);
+    }
+    this.look();
+    return this.controller.signal;
+  }
+}
+
 /** What is held. It is watched only if somebody looks: by a listener, or through its signal. */
 class Holding extends EventEmitter {
   constructor(name, inner) {
     super();
-    behind(this, { _inner: inner, _held: inner.held(), _name: name, _controller: undefined, _isWatched: false, _lostBecause: undefined });
-    this.on('newListener', (event) => {
-      if (event === 'lost') this._watch();
+    const held = inner.held();
+    behind(this, { _inner: inner, _held: held, _name: name, _loss: new Loss(held), _isWatched: false, _wasEmitted: false });
+    this.on('newListener', (event, listener) => {
+      if (event !== 'lost') return;
+      // Who comes after the event is told all the same.
+      if (this._wasEmitted) queueMicrotask(() => listener.call(this, this._loss.error));
+      else this._watch();
     });
   }
 
@@ -40,19 +82,14 @@ class Holding extends EventEmitter {
   }
 
   _lost(parts) {
-    const error = made(parts);
-    this._lostBecause = error;
-    this._controller?.abort(error);
+    const error = this._loss.happened(parts);
+    this._wasEmitted = true;
     this.emit('lost', error);
   }
 
   get signal() {
-    if (this._controller === undefined) {
-      this._controller = new AbortController();
-      if (this._lostBecause !== undefined) this._controller.abort(this._lostBecause);
-      this._watch();
-    }
-    return this._controller.signal;
+    this._watch();
+    return this._loss.signal;
   }
 
   get name() { return this._name; }
@@ -110,6 +147,7 @@ class Lock {
   get name() { return this._name; }
 
   async acquire(options) {
+    given.atMost('acquire', arguments, 1);
     const { wait, signal } = given.only('options', options, ['wait', 'signal']);
     const span = wait === 'forever' ? undefined : given.optionalSpan('wait', wait);
     const begin = wait === 'forever' ? () => this._inner.untilAcquired() : () => this._inner.acquire(span);
@@ -117,6 +155,7 @@ class Lock {
   }
 
   async tryAcquire(options) {
+    given.atMost('tryAcquire', arguments, 1);
     const { signal } = given.only('options', options, ['signal']);
     return this.acquire({ wait: 0, signal });
   }
@@ -148,12 +187,14 @@ class SharedBulkhead {
   get name() { return this._name; }
 
   async enter(options) {
+    given.atMost('enter', arguments, 1);
     const { wait, signal } = given.only('options', options, ['wait', 'signal']);
     const span = given.optionalSpan('wait', wait);
     return new BulkheadGuard(this._name, await ours(given.signal(signal), () => this._inner.enter(span)));
   }
 
   async tryEnter(options) {
+    given.atMost('tryEnter', arguments, 1);
     const { signal } = given.only('options', options, ['signal']);
     return this.enter({ wait: 0, signal });
   }

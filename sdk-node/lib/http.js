@@ -21,11 +21,22 @@ function problem(error) {
   return { status, headers: paired(headers), body };
 }
 
-/** The headers of a verdict. */
+/** A verdict as the native half wrote it. */
+function numbersOf({ granted, capacity, remaining, retryAfterMs, resetAfterMs, limit, periodMs, windowMs, binding, tiers = [] }) {
+  const numbers = [granted, capacity, remaining, retryAfterMs ?? -1, resetAfterMs, 0, limit, periodMs, windowMs];
+  if (tiers.length === 0) return numbers.map(Number);
+  const each = tiers.flatMap((tier) => [tier.limit, tier.periodMs, tier.capacity, tier.remaining, tier.retryAfterMs ?? -1, tier.resetAfterMs]);
+  return [...numbers, binding, ...each].map(Number);
+}
+
+/** The headers of a verdict; of a limit with several tiers the one that binds is named. */
 function rateLimitHeaders(policy, verdict, options) {
   given.text('policy', policy);
   if (typeof verdict?.remaining !== 'number' || typeof verdict.resetAfterMs !== 'number') throw wrongType('verdict', 'what a limiter said', verdict);
   const { limit = verdict.capacity, windowMs, reset = 'after' } = given.only('options', options, ['limit', 'windowMs', 'reset']);
+  if (options?.limit === undefined && windowMs === undefined && typeof verdict.periodMs === 'number') {
+    return paired(ask(() => native.httpLimited(policy, numbersOf(verdict), reset === 'at')));
+  }
   given.finite('limit', limit);
   if (windowMs !== undefined) given.finite('windowMs', windowMs);
   const retryAfterMs = verdict.isGranted || verdict.retryAfterMs === null ? undefined : verdict.retryAfterMs;

@@ -8,6 +8,7 @@
 const { AsyncLocalStorage } = require('node:async_hooks');
 const { setTimeout } = require('node:timers');
 const native = require('./native.js');
+const { traceId } = require('./trace.js');
 
 /** In use only while somebody is inside, and a moment longer: it makes every promise of the process dearer. */
 const storage = new AsyncLocalStorage();
@@ -43,16 +44,19 @@ function rest() {
   if (insiders === 0) storage.disable();
 }
 
-/** Begins a call where this is. */
+/** Begins a call where this is: inside of locks, and in a trace. */
 function beginHere(begin) {
   const held = insiders === 0 ? undefined : storage.getStore();
-  if (held === undefined) return begin();
-  native.stepInside(held);
+  const trace = traceId();
+  if (held === undefined && trace === undefined) return begin();
+  native.stepInside(held ?? NONE);
+  native.correlate(trace);
   try {
     return begin();
   } finally {
     // Of a call that was refused before it began.
     native.stepInside(NONE);
+    native.correlate(undefined);
   }
 }
 

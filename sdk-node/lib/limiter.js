@@ -9,16 +9,33 @@ const { Guard, behind, guarded } = require('./guard.js');
 
 const DECIDED_BY = ['server', 'denyCache', 'local', 'awayOpen'];
 
+/** So many numbers are a verdict; behind them which tier binds, and of each so many. */
+const OF_A_VERDICT = 9;
+const OF_A_TIER = 6;
+const NO_TIERS = Object.freeze([]);
+
+const waitOf = (ms) => (ms < 0 ? null : ms);
+
 function verdict(numbers, from) {
   const granted = numbers[from];
   const capacity = numbers[from + 1];
   const remaining = numbers[from + 2];
   const retryAfterMs = numbers[from + 3];
   const resetAfterMs = numbers[from + 4];
+  const hasTiers = from === 0 && Array.isArray(numbers) && numbers.length > OF_A_VERDICT;
   return {
-    granted, isGranted: granted > 0, capacity, remaining, retryAfterMs: retryAfterMs < 0 ? null : retryAfterMs, resetAfterMs,
-    decidedBy: DECIDED_BY[numbers[from + 5]],
+    granted, isGranted: granted > 0, limit: numbers[from + 6], periodMs: numbers[from + 7], capacity, remaining, retryAfterMs: waitOf(retryAfterMs), resetAfterMs,
+    windowMs: numbers[from + 8], decidedBy: DECIDED_BY[numbers[from + 5]], binding: hasTiers ? numbers[OF_A_VERDICT] : 0, tiers: hasTiers ? tiersOf(numbers) : NO_TIERS,
   };
+}
+
+function tiersOf(numbers) {
+  const tiers = [];
+  for (let at = OF_A_VERDICT + 1; at < numbers.length; at += OF_A_TIER) {
+    const [limit, periodMs, capacity, remaining, wait, resetAfterMs] = numbers.slice(at, at + OF_A_TIER);
+    tiers.push({ limit, periodMs, capacity, remaining, retryAfterMs: waitOf(wait), resetAfterMs });
+  }
+  return tiers;
 }
 
 /** Questions that are answered with a verdict. */
@@ -45,29 +62,34 @@ class Limiter {
   get name() { return this._name; }
 
   async check(key, cost = 1, options) {
+    given.atMost('check', arguments, 3);
     given.text('key', key);
     given.whole('cost', cost);
     return await through(ASKING, undefined, signalOf(options), () => this._inner.check(key, cost, tray));
   }
 
   async acquire(key, cost = 1, options) {
+    given.atMost('acquire', arguments, 3);
     given.text('key', key);
     given.whole('cost', cost);
     await ours(signalOf(options), () => this._inner.acquire(key, cost));
   }
 
   async upTo(key, most, options) {
+    given.atMost('upTo', arguments, 3);
     given.text('key', key);
     given.whole('most', most);
     return await through(ASKING, undefined, signalOf(options), () => this._inner.upTo(key, most, tray));
   }
 
   async peek(key, options) {
+    given.atMost('peek', arguments, 2);
     given.text('key', key);
     return await through(ASKING, undefined, signalOf(options), () => this._inner.peek(key, tray));
   }
 
   async refund(key, cells, options) {
+    given.atMost('refund', arguments, 3);
     given.text('key', key);
     given.whole('cells', cells);
     return await through(ASKING, undefined, signalOf(options), () => this._inner.refund(key, cells, tray));

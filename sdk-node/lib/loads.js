@@ -17,18 +17,21 @@ function startLoad(key, orders) {
     if (kind === 0) {
       const load = kept.get(detail.kept);
       kept.delete(detail.kept);
-      const running = { context: new Context(1), isAborted: false };
+      const running = { context: undefined, isAborted: false };
+      running.context = new Context(1, undefined, () => { if (!running.isAborted && calls[key] === running && native.isLoadOver(key, id)) giveUp(running); });
       calls[key] = running;
       runLoad(key, id, load, running);
     } else {
       const running = calls[key];
       calls[key] = undefined;
-      if (running !== undefined) {
-        running.isAborted = true;
-        Context.abort(running.context, new TimeoutError('the load took too long', { code: 'TIMEOUT' }));
-      }
+      if (running !== undefined) giveUp(running);
     }
   }
+}
+
+function giveUp(running) {
+  running.isAborted = true;
+  Context.abort(running.context, new TimeoutError('the load took too long', { code: 'TIMEOUT' }));
 }
 
 async function runLoad(key, id, load, running) {

@@ -120,9 +120,9 @@ const handleNone = () => false;
 
 module.exports = {
   Retry, Timeout, Hedge, Bulkhead, BulkheadPermit, Fallback, clockOf, handleAll, handleNone, judge,
-  retry: (options) => new Retry(options),
-  timeout: (after) => new Timeout(after),
-  hedge: (options) => new Hedge(options),
-  bulkhead: (options) => new Bulkhead(options),
-  fallback: (instead, options) => new Fallback(instead, options),
+  retry(options) { given.atMost('retry', arguments, 1); return new Retry(options); },
+  timeout(after) { given.atMost('timeout', arguments, 1); return new Timeout(after); },
+  hedge(options) { given.atMost('hedge', arguments, 1); return new Hedge(options); },
+  bulkhead(options) { given.atMost('bulkhead', arguments, 1); return new Bulkhead(options); },
+  fallback(instead, options) { given.atMost('fallback', arguments, 2); return new Fallback(instead, options); },
 };

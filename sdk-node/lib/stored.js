@@ -1,69 +1,36 @@
 'use strict';
 /**
- * Results that are stored: of idempotent work here, of loads in cached.js. As JSON, compact and in UTF-8, so that every language reads the
- * same bytes; or as bytes.
+ * Work that is done once: its result, or the error that is final, is recorded for every duplicate.
  */
 const native = require('./native.js');
-const { ask, messageOf, wrongType } = require('./errors.js');
+const { ask, messageOf, thrown, InternalError, ResultUnrecordedError } = require('./errors.js');
 const given = require('./arguments.js');
 const { Shape, ours, through } = require('./calls.js');
 const { behind } = require('./guard.js');
+const { fingerprint, refuseOutsideOfJson, serializerOf, serializers } = require('./serializers.js');
 
-const codecs = {
-  json: {
-    write(value) {
-      const text = JSON.stringify(value);
-      return text === undefined ? undefined : Buffer.from(text);
-    },
-    // Nothing stands for a result that could not be written.
-    read: (bytes) => (bytes.length === 0 ? undefined : JSON.parse(bytes.toString('utf8'))),
-  },
-  bytes: {
-    write(value) {
-      if (value === undefined) return undefined;
-      if (!(value instanceof Uint8Array)) throw wrongType('the value', 'a Uint8Array', value);
-      return Buffer.from(value.buffer, value.byteOffset, value.byteLength);
-    },
-    read: (bytes) => bytes,
-  },
-};
-
-function codecOf(said = 'json') {
-  if (typeof said !== 'string' || !Object.hasOwn(codecs, said)) throw wrongType('codec', "'json' or 'bytes'", said);
-  return codecs[said];
-}
-
-/** What a request says, as bytes. */
-function fingerprint(request) {
-  if (request === undefined) return Buffer.alloc(0);
-  if (typeof request === 'string') return Buffer.from(request);
-  if (request instanceof Uint8Array) return Buffer.from(request.buffer, request.byteOffset, request.byteLength);
-  let text;
-  try {
-    text = JSON.stringify(request);
-  } catch {
-    text = undefined;
-  }
-  if (text === undefined) throw wrongType('request', 'text, bytes, or something that is JSON', request);
-  return Buffer.from(text);
-}
+/** What is recorded where a result could not be. The same in every language, and read natively. */
+const UNRECORDED = { name: 'ResultUnrecorded', code: 'RESULT_UNRECORDED' };
+const NO_CLASSES = [];
 
 /** A run whose value is recorded, and whose final errors are. */
 class RunShape extends Shape {
-  constructor(codec, remember) {
+  constructor(serializer, remember) {
     super();
-    this.codec = codec;
+    this.serializer = serializer;
     this.remember = remember;
   }
 
+  /** The work is done: if what it brought cannot be written, everybody is told so, and nobody does it again. */
   settle(call, id, value) {
     let bytes;
     try {
-      bytes = this.codec.write(value);
-    } catch (error) {
-      if (this.codec !== codecs.json) throw error;
-      // What cannot be written is recorded as done, without a result.
-      bytes = undefined;
+      bytes = this.serializer.write(value);
+    } catch (raised) {
+      const cause = thrown(raised);
+      call.failAttempt(id, unrecorded(cause, value));
+      const record = json({ ...UNRECORDED, message: messageOf(cause) });
+      return native.settleFailed(call.key, id, NO_CLASSES, messageOf(cause), undefined, record, undefined);
     }
     call.own = { value };
     return native.settleBytes(call.key, id, bytes);
@@ -71,17 +38,56 @@ class RunShape extends Shape {
 
   recorded(call, error) {
     if (this.remember?.isFinal(error) !== true) return undefined;
-    const written = this.remember.write === undefined ? { name: error?.name ?? 'Error', message: messageOf(error) } : this.remember.write(error);
-    return Buffer.from(JSON.stringify(written) ?? 'null');
+    return json(this.remember.write === undefined ? parts(error) : this.remember.write(error));
   }
 
   revive(call, recorded) {
     const said = JSON.parse(recorded.toString('utf8'));
-    if (this.remember?.read !== undefined) return this.remember.read(said);
-    const error = new Error(said?.message);
-    if (typeof said?.name === 'string') Object.defineProperty(error, 'name', { value: said.name, configurable: true, writable: true });
-    return error;
+    return this.remember?.read === undefined ? revived(said) : this.remember.read(said);
   }
+}
+
+function json(value) {
+  return Buffer.from(JSON.stringify(value) ?? 'null');
+}
+
+/** For who did the work, and has its result. */
+function unrecorded(cause, result) {
+  const error = new ResultUnrecordedError(`the work is done, and its result could not be recorded: ${messageOf(cause)}`, { cause });
+  error.result = result;
+  return error;
+}
+
+/** What is recorded of an error: its name, its words, and of its properties those that JSON has. */
+function parts(error) {
+  const message = messageOf(error);
+  const name = typeof error?.name === 'string' ? error.name : 'Error';
+  const properties = {};
+  for (const [key, value] of Object.entries(typeof error === 'object' && error !== null ? error : {})) {
+    if (key === 'name' || key === 'message' || (key === 'code' && typeof value === 'string')) continue;
+    try {
+      refuseOutsideOfJson(value, key, []);
+      properties[key] = value;
+    } catch {
+      // A socket, a request: of one process.
+    }
+  }
+  const code = typeof error?.code === 'string' ? { code: error.code } : {};
+  return { name, message, args: [message], ...code, properties };
+}
+
+/** The error of its parts, as this or another language recorded them. */
+function revived(said) {
+  const message = typeof said?.message === 'string' ? said.message : JSON.stringify(said);
+  const error = new Error(message);
+  const name = said?.name ?? said?.error;
+  if (typeof name === 'string') Object.defineProperty(error, 'name', { value: name, configurable: true, writable: true });
+  if (typeof said?.code === 'string') error.code = said.code;
+  if (Array.isArray(said?.args) && !(said.args.length === 1 && said.args[0] === message)) error.args = said.args;
+  for (const [key, value] of Object.entries(said?.properties ?? {})) {
+    if (!['name', 'message', 'stack', '__proto__'].includes(key)) error[key] = value;
+  }
+  return error;
 }
 
 /** The outcome of a run, with the value that the runner itself has. */
@@ -89,24 +95,35 @@ async function outcomeOf(shape, fn, signal, begin, judge) {
   let own;
   const run = Object.create(shape, {
     settle: { value(call, id, value) { const word = shape.settle.call(this, call, id, value); own = call.own; return word; } },
-    classes: { value: (call, error) => (judge === undefined ? [] : [judge(error)]) },
+    // What is final is not tried again.
+    classes: { value: (call, error) => (judge === undefined || shape.remember?.isFinal(error) === true ? [] : [judge(error)]) },
   });
   const { value, replayed, attempt, ageMs, recorded } = await through(run, fn, signal, begin);
-  const read = replayed ? (value === undefined || value === null ? undefined : shape.codec.read(value)) : own?.value;
-  return { value: read, replayed, attempt, ageMs, recorded };
+  // To JSON nothing is `null`, for who ran as for everybody else.
+  if (!replayed) return { value: shape.serializer === serializers.json ? own?.value ?? null : own?.value, replayed, attempt, ageMs, recorded };
+  if (value === undefined || value === null) throw new ResultUnrecordedError('the work is done, and its result was not recorded: it was too large for the server');
+  return { value: readBack(shape.serializer, value), replayed, attempt, ageMs, recorded };
+}
+
+function readBack(serializer, bytes) {
+  try {
+    return serializer.read(bytes);
+  } catch (cause) {
+    throw new InternalError(`what was recorded cannot be read by this serializer: ${messageOf(cause)}`, { cause });
+  }
 }
 
 class Idempotent {
   constructor(client, name, options) {
     given.text('name', name);
-    const { codec, remember, ...settings } = given.options('options', options);
+    const { serializer, remember, ...settings } = given.options('options', options);
     if (remember !== undefined) {
       const { isFinal, write, read } = given.only('remember', remember, ['isFinal', 'write', 'read']);
       given.func('remember.isFinal', isFinal);
       if (write !== undefined) given.func('remember.write', write);
       if (read !== undefined) given.func('remember.read', read);
     }
-    const shape = new RunShape(codecOf(codec), remember);
+    const shape = new RunShape(serializerOf(serializer), remember);
     const json = given.settings('options', settings);
     behind(this, { _inner: ask(() => client.idempotent(name, json)), _name: name, _shape: shape });
   }
@@ -114,6 +131,7 @@ class Idempotent {
   get name() { return this._name; }
 
   async run(key, request, work, options) {
+    given.atMost('run', arguments, 4);
     given.text('key', key);
     const print = fingerprint(request);
     given.func('work', work);
@@ -122,12 +140,14 @@ class Idempotent {
   }
 
   async once(key, ttl, token) {
+    given.atMost('once', arguments, 3);
     given.text('key', key);
     const span = given.span('ttl', ttl);
     return ours(undefined, () => this._inner.once(key, span, given.optionalText('token', token)));
   }
 
   async get(key) {
+    given.atMost('get', arguments, 1);
     given.text('key', key);
     const { state, attempt, remainingMs, result, isError, ageMs } = await ours(undefined, () => this._inner.get(key));
     switch (state) {
@@ -139,4 +159,4 @@ class Idempotent {
   }
 }
 
-module.exports = { Idempotent, RunShape, codecOf, codecs, fingerprint, outcomeOf };
+module.exports = { Idempotent, RunShape, fingerprint, outcomeOf, readBack };

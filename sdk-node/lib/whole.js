@@ -8,7 +8,7 @@ const { ask, wrongType, CancelledError } = require('./errors.js');
 const given = require('./arguments.js');
 const { Shape, through } = require('./calls.js');
 const { Guard, PARTICULAR, behind, guarded, judgeOf } = require('./guard.js');
-const { Idempotent, RunShape, codecs, fingerprint, outcomeOf } = require('./stored.js');
+const { Idempotent, fingerprint, outcomeOf } = require('./stored.js');
 
 class Policy {
   constructor(inner, on) {
@@ -22,15 +22,15 @@ class Policy {
   get warnings() { return this._inner.warnings; }
 
   async callOnce(idempotent, key, request, fn, options) {
+    given.atMost('callOnce', arguments, 5);
     if (!(idempotent instanceof Idempotent)) throw wrongType('idempotent', 'made by client.idempotent', idempotent);
     given.text('key', key);
     const print = fingerprint(request);
     given.func('fn', fn);
     const { signal, ...particular } = given.only('options', options, PARTICULAR);
     const json = given.settings('options', particular);
-    const shape = new RunShape(codecs.json, undefined);
     const begin = () => this._inner.callOnce(idempotent._inner, key, print, json);
-    return outcomeOf(shape, fn, given.signal(signal), begin, this._judge);
+    return outcomeOf(idempotent._shape, fn, given.signal(signal), begin, this._judge);
   }
 }
 guarded(Policy);
@@ -122,4 +122,4 @@ class Dispatcher {
   }
 }
 
-module.exports = { Policy, Policies, Dispatcher, policy, policies, dispatcher: (options) => new Dispatcher(options) };
+module.exports = { Policy, Policies, Dispatcher, policy, policies, dispatcher(options) { given.atMost('dispatcher', arguments, 1); return new Dispatcher(options); } };

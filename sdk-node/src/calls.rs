@@ -10,7 +10,7 @@ use crate::errors::{OwnError, failure, own, parts};
 use crate::executor::desk::{Detail, Done, Order};
 use crate::executor::mailbox::Event;
 use crate::executor::news::{News, read_letters};
-use crate::executor::{Answer, Numbers, Word, cancel, open, settle, take, take_forgotten};
+use crate::executor::{self, Answer, Numbers, Word, cancel, open, settle, take, take_forgotten};
 use crate::holding::Held;
 use crate::thrown::{Kept, Thrown};
 use std::sync::Arc;
@@ -70,6 +70,26 @@ pub fn forgotten() -> Vec<u32> {
 #[napi]
 pub fn take_orders<'env>(env: &'env Env, key: u32) -> napi::Result<Array<'env>> {
     let (orders, answer) = take(key)?;
+    both(env, orders, answer)
+}
+
+/// The same of a call that a function of its own looks at: what ends its attempts. `null`: nothing.
+#[napi]
+pub fn look<'env>(env: &'env Env, key: u32) -> napi::Result<Option<Array<'env>>> {
+    let (orders, answer) = executor::look(key)?;
+    if orders.is_empty() && answer.is_none() {
+        return Ok(None);
+    }
+    both(env, orders, answer).map(Some)
+}
+
+/// Whether nobody waits for this load any more.
+#[napi]
+pub fn is_load_over(key: u32, id: u32) -> napi::Result<bool> {
+    executor::is_aborting(key, id)
+}
+
+fn both<'env>(env: &'env Env, orders: Vec<Order>, answer: Option<Answer>) -> napi::Result<Array<'env>> {
     let mut both = env.create_array(0)?;
     both.insert(written(env, orders)?)?;
     if let Some(answer) = answer {

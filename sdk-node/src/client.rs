@@ -32,6 +32,14 @@ impl Client {
         now(&env, shown(&self.0.health()))
     }
 
+    /// Until the server can be reached.
+    #[napi]
+    pub fn wait_ready(&self, env: Env, within: String) -> napi::Result<Word> {
+        let within = now(&env, span("within", &within))?;
+        let client = self.0.clone();
+        ours(async move { client.wait_ready(within).await })
+    }
+
     #[napi(getter)]
     pub fn is_shutting_down(&self) -> bool {
         self.0.is_shutting_down()

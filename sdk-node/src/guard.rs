@@ -225,7 +225,7 @@ fn attempt(desk: &Arc<Desk>, held: Option<&Held>) -> Attempt {
         None => desk.attempt(),
         Some(held) => desk
             .attempt_with(Detail { fence: held.fence(), held: Some(held.clone()), ..Detail::default() })
-            .warned_by(held.lost()),
+            .warned_by(held.until_lost()),
     }
 }
 

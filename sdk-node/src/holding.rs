@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use napi::bindgen_prelude::{BigInt, Env};
+use napi::bindgen_prelude::{BigInt, Env, Object};
 use napi_derive::napi;
 use parking_lot::Mutex;
 use resil::Error;
@@ -13,6 +13,7 @@ use resil::shared_bulkhead;
 
 use crate::client::Client;
 use crate::convert::{bigint, millis, now, number, optional_span, ours, settings, shown, span};
+use crate::errors::parts;
 use crate::executor::mailbox::{Event, Letter};
 use crate::executor::{Word, mailbox};
 use crate::guard::{Guard, Layer};
@@ -147,6 +148,12 @@ impl Held {
         now(&env, self.0.ensure())
     }
 
+    /// The parts of the error, if it is lost by now.
+    #[napi]
+    pub fn loss<'env>(&self, env: &'env Env) -> napi::Result<Option<Object<'env>>> {
+        self.0.loss().map(|error| parts(env, &error)).transpose()
+    }
+
     /// When it is lost, that is an event of this number.
     #[napi]
     pub fn watch(&self, number: u32) -> napi::Result<()> {
@@ -154,7 +161,7 @@ impl Held {
         let Some(runtime) = crate::runtime::runtime() else { return Ok(()) };
         runtime.spawn(async move {
             held.lost().cancelled().await;
-            if let Err(error) = held.ensure() {
+            if let Some(error) = held.loss() {
                 mailbox.post(Letter::Event(number, Event::Lost(Box::new(error))));
             }
         });

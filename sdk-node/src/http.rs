@@ -4,11 +4,12 @@ use std::time::{Duration, SystemTime};
 
 use napi::bindgen_prelude::{Buffer, Env};
 use napi_derive::napi;
-use resil::http::{IdempotencyKey, Problem, RateLimit, Reset, fingerprint};
+use resil::http::{IdempotencyKey, Limited, Problem, RateLimit, Reset, Shown, fingerprint};
 use resil::{Code, Error};
 
 use crate::convert::now;
 use crate::errors::{OwnError, own};
+use crate::limiter::verdict_of;
 
 #[napi(object, object_from_js = false)]
 pub struct HttpAnswer {
@@ -50,6 +51,16 @@ pub fn http_rate_limit(
     };
     let reset = if reset_at { Reset::At(SystemTime::now()) } else { Reset::After };
     verdict.headers(reset).into_iter().flat_map(|(name, value)| [name.to_owned(), value]).collect()
+}
+
+/// The headers of a verdict by its numbers, with every tier of its limit. Name and value in turn.
+#[napi]
+pub fn http_limited(env: Env, policy: String, numbers: Vec<f64>, reset_at: bool) -> napi::Result<Vec<String>> {
+    let odd = || Error::InvalidArgument("verdict must be what a limiter said".to_owned());
+    let verdict = now(&env, verdict_of(&numbers).ok_or_else(odd))?;
+    let reset = if reset_at { Reset::At(SystemTime::now()) } else { Reset::After };
+    let limited = Limited::of(&policy, &verdict, Shown::All, reset);
+    Ok(limited.headers.into_iter().flat_map(|(name, value)| [name.to_owned(), value]).collect())
 }
 
 /// The key of the header `Idempotency-Key`; `null` if it is not there and need not be.

@@ -52,15 +52,18 @@ impl Came {
 /// One run of the function, which is told its fence, and warned when its lease is lost.
 pub fn attempt(desk: &Arc<Desk>, run: &Run) -> Attempt {
     let detail = Detail { fence: run.fence(), attempt: run.attempt().unwrap_or_default(), ..Detail::default() };
-    desk.attempt_with(detail).warned_by(run.lost().clone())
+    desk.attempt_with(detail).warned_by(run.lost().clone().cancelled_owned())
 }
 
 /// Final errors are those that JavaScript has written down.
-fn remember() -> Remember<Failure<Thrown>> {
-    let write = |failure: &Failure<Thrown>| match failure {
-        Failure::Inner(thrown) => thrown.recorded.clone(),
-        _ => None,
-    };
+pub fn remember() -> Remember<Failure<Thrown>> {
+    fn write(failure: &Failure<Thrown>) -> Option<Bytes> {
+        match failure {
+            Failure::Inner(thrown) => thrown.recorded.clone(),
+            Failure::Exhausted { last, .. } => write(last),
+            Failure::Resil(_) => None,
+        }
+    }
     let read = |bytes: &[u8]| {
         let recorded = Some(Bytes::copy_from_slice(bytes));
         Some(Failure::Inner(Thrown { recorded, ..Thrown::of_attempt(0) }))

@@ -5,7 +5,7 @@
 //! | `executor/` | polls the futures of calls on the thread of JavaScript |
 //! | `calls` | what JavaScript says about calls under way |
 //! | `quick` | the few functions that every call goes through |
-//! | `inside` | locks that a call begins inside of |
+//! | `inside`, `correlation` | locks that a call begins inside of, and its trace |
 //! | `loans` | leave that is given in advance, for a turn of the loop |
 //! | `guard` | policies around a function, around each other |
 //! | `errors`, `thrown`, `convert` | values on their way |
@@ -15,6 +15,7 @@
 
 mod calls;
 mod convert;
+mod correlation;
 mod errors;
 mod executor;
 mod guard;

@@ -1,13 +1,15 @@
 //! Rate limits.
 
+use std::time::Duration;
+
 use napi::bindgen_prelude::{Env, Float64ArraySlice};
 use napi_derive::napi;
-use resil::limiter::{self, DecidedBy, Verdict};
+use resil::limiter::{self, DecidedBy, Tier, Verdict};
 use resil::settings::RateLimitSettings;
 use resil::{Error, Failure};
 
 use crate::client::Client;
-use crate::convert::{millis, now, ours, settings};
+use crate::convert::{millis, now, ours, settings, value};
 use crate::executor::{Answer, Numbers, Running, TOLD, Word, begin, take_numbers};
 use crate::guard::{Guard, Layer};
 
@@ -34,8 +36,8 @@ impl Client {
             let limits: Vec<_> = limiters.iter().zip(&keys).collect();
             let verdicts = client.check_all(&limits, cost).await?;
             let refused_by = verdicts.refused_by.map_or(-1.0, |index| index as f64);
-            let mut all = vec![vec![f64::from(verdicts.granted), refused_by], numbers(&verdicts.binding).to_vec()];
-            all.extend(verdicts.each.iter().map(|verdict| numbers(verdict).to_vec()));
+            let mut all = vec![vec![f64::from(verdicts.granted), refused_by], with_tiers(&verdicts.binding)];
+            all.extend(verdicts.each.iter().map(with_tiers));
             Ok(all)
         })
     }
@@ -56,7 +58,57 @@ fn numbers(verdict: &Verdict) -> Numbers {
         verdict.retry_after.map_or(-1.0, millis),
         millis(verdict.reset_after),
         decided_by,
+        verdict.limit.into(),
+        millis(verdict.period),
+        millis(verdict.window()),
     ]
+}
+
+/// The same, and of a limit with several tiers which one binds, and six numbers of each.
+fn with_tiers(verdict: &Verdict) -> Vec<f64> {
+    let mut all = numbers(verdict).to_vec();
+    if verdict.tiers.is_empty() {
+        return all;
+    }
+    all.push(verdict.binding as f64);
+    for tier in &verdict.tiers {
+        let wait = tier.retry_after.map_or(-1.0, millis);
+        all.extend([f64::from(tier.limit), millis(tier.period), tier.capacity.into(), tier.remaining.into(), wait]);
+        all.push(millis(tier.reset_after));
+    }
+    all
+}
+
+/// The verdict of which these are the numbers, as JavaScript gives them back.
+pub fn verdict_of(numbers: &[f64]) -> Option<Verdict> {
+    let (own, rest) = numbers.split_first_chunk::<{ size_of::<Numbers>() / size_of::<f64>() }>()?;
+    let [granted, capacity, remaining, wait, reset, _, limit, period, _] = own;
+    let span = |ms: f64| Duration::try_from_secs_f64(ms / 1_000.0);
+    let wait_of = |ms: f64| (ms >= 0.0).then(|| span(ms).ok()).flatten();
+    let (binding, tiers) = rest.split_first().map_or((0, rest), |(binding, tiers)| (*binding as usize, tiers));
+    let tier = |tier: &[f64]| {
+        let [limit, period, capacity, remaining, wait, reset] = tier.try_into().ok()?;
+        Some(Tier {
+            limit: limit as u32,
+            period: span(period).ok()?,
+            capacity: capacity as u32,
+            remaining: remaining as u32,
+            retry_after: wait_of(wait),
+            reset_after: span(reset).ok()?,
+        })
+    };
+    Some(Verdict {
+        granted: *granted as u32,
+        limit: *limit as u32,
+        period: span(*period).ok()?,
+        capacity: *capacity as u32,
+        remaining: *remaining as u32,
+        retry_after: wait_of(*wait),
+        reset_after: span(*reset).ok()?,
+        decided_by: DecidedBy::Server,
+        tiers: tiers.chunks(6).map(tier).collect::<Option<_>>()?,
+        binding,
+    })
 }
 
 /// Asks for a verdict. One that is there at once is put on the tray, and that is the word.
@@ -67,7 +119,8 @@ fn ask(
     let word = begin(true, |_| {
         Running::Ours(Box::pin(async move {
             match future.await {
-                Ok(verdict) => Answer::Numbers(numbers(&verdict)),
+                Ok(verdict) if verdict.tiers.is_empty() => Answer::Numbers(numbers(&verdict)),
+                Ok(verdict) => value(with_tiers(&verdict)),
                 Err(error) => Answer::Failed(Failure::Resil(error)),
             }
         }))

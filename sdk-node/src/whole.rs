@@ -1,21 +1,18 @@
 //! Whole policies, from settings and from files, and batches.
 
-use bytes::Bytes;
 use napi::bindgen_prelude::{Buffer, Env};
 use napi_derive::napi;
 use resil::dispatcher::{self, ItemError};
-use resil::idempotency::{Outcome, Run};
+use resil::idempotency::Run;
 use resil::policy::{self, Stage};
 use resil::settings::{CallSettings, DispatcherSettings, PolicyFile, PolicySettings};
-use resil::{Error, Failure};
-use serde_json::value::RawValue;
 
 use crate::client::Client;
 use crate::convert::{now, ours_with, settings};
 use crate::executor::Word;
 use crate::executor::desk::Detail;
 use crate::guard::{Guard, Layer};
-use crate::idempotent::{Came, Idempotent, attempt};
+use crate::idempotent::{Came, Idempotent, attempt, remember};
 use crate::thrown::Thrown;
 
 #[napi]
@@ -74,12 +71,6 @@ impl Policies {
     }
 }
 
-fn text_of(outcome: Outcome<Box<RawValue>>) -> Outcome<Bytes> {
-    let Outcome { value, replayed, attempt, age, recorded } = outcome;
-    let value = value.map(|value| Bytes::from(String::from(Box::<str>::from(value))));
-    Outcome { value, replayed, attempt, age, recorded }
-}
-
 #[napi]
 impl Policy {
     #[napi]
@@ -108,7 +99,7 @@ impl Policy {
         self.0.order().iter().any(|stage| matches!(stage, Stage::Retry | Stage::Hedge))
     }
 
-    /// Once for all who name the same key. Values are JSON.
+    /// Once for all who name the same key.
     #[napi]
     pub fn call_once(
         &self,
@@ -121,21 +112,14 @@ impl Policy {
         let particular: CallSettings = now(&env, settings(&said))?;
         let (policy, idempotent, fingerprint) = (self.0.clone(), idempotent.0.clone(), fingerprint.to_vec());
         ours_with(|desk| async move {
-            // One of ours that the function threw is not the function's: the run is told the same either way.
-            let classify = |failure: &Failure<Thrown>| {
-                policy::classify::classify_failure(&|thrown: &Thrown| thrown.class(0), failure)
-            };
             let work = |run: Run| {
                 let attempt = attempt(&desk, &run);
-                async move {
-                    let bytes = attempt.await?.bytes.unwrap_or_else(|| Bytes::from_static(b"null"));
-                    let unwritten = |error| Failure::Resil(Error::Internal(format!("a value is not JSON: {error}")));
-                    RawValue::from_string(String::from_utf8_lossy(&bytes).into_owned()).map_err(unwritten)
-                }
+                async move { attempt.await.map(|done| done.bytes.unwrap_or_default()) }
             };
-            let options = particular.options();
-            let outcome = policy.call_once(&idempotent, &key, &fingerprint, options, classify, work).await;
-            outcome.map(|outcome| Came::of(text_of(outcome))).map_err(crate::guard::flat)
+            let (options, remember) = (particular.options(), remember());
+            let classify = |thrown: &Thrown| thrown.class(0);
+            let outcome = policy.around_once(&idempotent, &key, &fingerprint, options, classify, &remember, work).await;
+            outcome.map(Came::of)
         })
     }
 }

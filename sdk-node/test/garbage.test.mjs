@@ -130,16 +130,16 @@ const FIELDS = {
   breaker: [(options) => client.breaker('g', options), ['windowCalls', 'windowTime', 'failureRate', 'slowCallDuration', 'slowCallRate', 'consecutiveFailures', 'minCalls', 'openFor', 'openFactor', 'openMax', 'probes', 'successes', 'probeLease', 'quorum', 'ramp', 'idle', 'version', 'mode', 'whenAway', 'flushInterval', 'batch', 'trust', 'ignore', 'unknown']],
   lock: [(options) => client.lock('g', options), ['lease', 'wait', 'shared', 'meta', 'bound', 'watchdog', 'replicas', 'whenAway', 'keepRunningWhenLost', 'unknown']],
   sharedBulkhead: [(options) => client.sharedBulkhead('g', { max: 1, ...options }), ['max', 'queue', 'wait', 'priority', 'lease', 'bound', 'whenAway', 'unknown']],
-  idempotent: [(options) => client.idempotent('g', options), ['lease', 'keep', 'wait', 'onLapse', 'onLost', 'abortOnCancel', 'replicas', 'whenAway', 'codec', 'remember', 'unknown']],
-  cached: [(options) => client.cached('g', options), ['ttl', 'negativeTtl', 'stale', 'errorTtl', 'retry', 'onError', 'loadTimeout', 'lease', 'localTtl', 'localSize', 'whenAway', 'codec', 'unknown']],
-  retry: [(options) => retry({ on: handleAll, ...options }), ['on', 'name', 'maxAttempts', 'initialBackoff', 'maxBackoff', 'backoffMultiplier', 'jitter', 'minBackoff', 'retryAfterMax', 'maxElapsed', 'budget', 'clock', 'seed', 'unknown']],
+  idempotent: [(options) => client.idempotent('g', options), ['lease', 'keep', 'wait', 'onLapse', 'onLost', 'abortOnCancel', 'replicas', 'whenAway', 'serializer', 'remember', 'unknown']],
+  cached: [(options) => client.cached('g', options), ['ttl', 'negativeTtl', 'stale', 'errorTtl', 'retry', 'onError', 'loadTimeout', 'lease', 'localTtl', 'localSize', 'whenAway', 'serializer', 'unknown']],
+  retry: [(options) => retry({ on: handleAll, ...options }), ['on', 'name', 'maxAttempts', 'initialBackoff', 'maxBackoff', 'backoffMultiplier', 'jitter', 'minBackoff', 'retryAfterMax', 'maxElapsed', 'budget', 'reraise', 'clock', 'seed', 'unknown']],
   hedge: [(options) => resil.hedge({ on: handleAll, ...options }), ['on', 'name', 'hedgingDelay', 'percentile', 'warmUp', 'maxHedges', 'budget', 'clock', 'unknown']],
   timeout: [(options) => resil.timeout({ after: 1, ...options }), ['after', 'name', 'clock', 'unknown']],
   bulkhead: [(options) => resil.bulkhead({ maxConcurrentCalls: 1, ...options }), ['name', 'maxConcurrentCalls', 'maxQueue', 'maxWait', 'partitions', 'clock', 'unknown']],
   dispatcher: [(options) => resil.dispatcher({ workers: 1, ...options }), ['workers', 'onError', 'unknown']],
   policy: [(options) => client.policy('g', options), ['on', 'order', 'timeout', 'shed', 'retry', 'hedge', 'breaker', 'rateLimit', 'bulkhead', 'sharedBulkhead', 'whenAway', 'unknown']],
   call: [(options) => policy.call(fn, options), ['key', 'cost', 'partition', 'attemptTimeout', 'totalTimeout', 'signal', 'unknown']],
-  connect: [(options) => connect('memory://', options), ['name', 'commandTimeout', 'instances', 'waitingConnections', 'clock', 'signal', 'unknown']],
+  connect: [(options) => connect('memory://', options), ['name', 'commandTimeout', 'instances', 'waitingConnections', 'requireServer', 'clock', 'signal', 'unknown']],
 };
 
 for (const [name, [make, fields]] of Object.entries(FIELDS)) {

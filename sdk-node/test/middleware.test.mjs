@@ -3,6 +3,7 @@
  */
 import assert from 'node:assert/strict';
 import { Agent, createServer, request as ask1 } from 'node:http';
+import net from 'node:net';
 import { once } from 'node:events';
 import { after, before, describe, test } from 'node:test';
 import express from 'express';
@@ -10,6 +11,7 @@ import { connect, perMinute, perDay, InvalidArgumentError } from 'resil';
 import { idempotency, rateLimit } from 'resil/express';
 import { Servers } from '../../tests/harness/servers.mjs';
 import { ask, frameworks, order } from './middleware_apps.mjs';
+import { until } from './waiting.mjs';
 
 const BOUND = { timeout: 60_000 };
 let servers;
@@ -92,7 +94,8 @@ for (const [framework, start] of Object.entries(frameworks)) {
         for (let turn = 0; turn < 7; turn += 1) {
           const answer = await ask(one, { headers: { 'x-user': 'pro-pat' } });
           assert.deepEqual([answer.status, answer.body], [200, 'prices']);
-          assert.equal(answer.headers.get('ratelimit-policy'), '"pro";q=100;w=60');
+          assert.equal(answer.headers.get('ratelimit-policy'), '"pro-1m";q=10;w=6, "pro-1d";q=2000;w=86400');
+          assert.match(answer.headers.get('ratelimit'), /^"pro-1m";/, 'the tier that binds');
         }
         const unlimited = await ask(one);
         assert.deepEqual([unlimited.status, unlimited.headers.has('ratelimit')], [200, false]);
@@ -211,8 +214,15 @@ for (const [framework, start] of Object.entries(frameworks)) {
         const answers = [await order(one, 'k', ''), await order(one, 'k', undefined), await order(one, 'k', 'tea')];
         assert.deepEqual(answers.map(({ status }) => status), [201, 201, 422]);
         assert.equal(made, 1);
-        const [nobody] = await serve(ordersOf('nobody', work, { tenant: () => undefined }));
-        assert.equal((await order(nobody, 'k', 'tea')).status, 500);
+        for (const [at, tenant] of [undefined, null, 7, {}].entries()) {
+          const [nobody] = await serve(ordersOf(`nobody${at}`, work, { tenant: () => tenant }));
+          assert.equal((await order(nobody, 'k', 'tea')).status, 500, 'who asks has a name, or nothing is kept');
+        }
+        const [named] = await serve(ordersOf('named', work, { tenant: (request) => request.headers['x-user'] }));
+        made = 0;
+        assert.equal((await order(named, 'k1', 'tea', { 'x-user': 'ann' })).body, '1');
+        assert.equal((await order(named, 'ann:k1', 'tea', { 'x-user': '' })).body, '2', 'no key names the answer of another');
+        made = 1;
         const [unlimited] = await serve(() => ({ tier: () => ({ limiter: {}, key: 'x' }), work }));
         assert.equal((await ask(unlimited)).status, 500);
         assert.equal(made, 1);
@@ -249,6 +259,102 @@ for (const [framework, start] of Object.entries(frameworks)) {
         assert.deepEqual(answers.map(({ isReused }) => isReused), [false, true, true, true, true]);
       });
 
+      test('after a chunked body that is too large the connection serves the next request', async () => {
+        let made = 0;
+        const [one] = await serve(ordersOf('refused', async () => ({ status: 201, body: String(made += 1) }), { maxBody: 1_000 }));
+        const { hostname, port } = new URL(one);
+        const socket = net.connect(Number(port), hostname);
+        await once(socket, 'connect');
+        let heard = '';
+        socket.setEncoding('latin1').on('data', (data) => { heard += data; });
+        const head = (key) => `POST /orders HTTP/1.1\r\nhost: x\r\ncontent-type: text/plain\r\nx-user: ann\r\nidempotency-key: ${key}\r\n`;
+        const chunk = `400\r\n${'y'.repeat(0x400)}\r\n`;
+        socket.write(`${head('large')}transfer-encoding: chunked\r\n\r\n${chunk}`);
+        await until(() => heard.includes('HTTP/1.1 413'));
+        socket.write(`${chunk.repeat(64)}0\r\n\r\n`);
+        socket.write(`${head('small')}content-length: 3\r\n\r\ntea`);
+        await until(() => heard.includes('HTTP/1.1 201'));
+        socket.destroy();
+        assert.equal(made, 1);
+      });
+
+      test('two keys are 400, and so is an empty one', async () => {
+        let made = 0;
+        const [one] = await serve(ordersOf('odd-keys', async () => ({ status: 201, body: String(made += 1) }), { required: false }));
+        for (const keys of [['a', 'b'], ['a', 'a'], [''], ['""'], [' ']]) {
+          const asked = ask1(`${one}/orders`, { method: 'POST', headers: { 'idempotency-key': keys, 'x-user': 'ann', 'content-type': 'text/plain' } }).end('tea');
+          const [response] = await once(asked, 'response', { signal: AbortSignal.timeout(30_000) });
+          const body = (await response.toArray()).join('');
+          assert.equal(response.statusCode, 400, `${keys}`);
+          assert.match(body, /Idempotency-Key/);
+        }
+        assert.equal(made, 0);
+      });
+
+      test('which answers are kept is for the service to say', async () => {
+        const statuses = [];
+        const work = async () => ({ status: statuses.shift(), body: 'x' });
+        const twice = async (url, key, first, second) => {
+          statuses.splice(0, Infinity, first, second);
+          return [(await order(url, key, 'tea')).status, (await order(url, key, 'tea')).status];
+        };
+        const [usual] = await serve(ordersOf('usual', work));
+        for (const status of [401, 403, 408, 425, 429, 500, 503]) assert.deepEqual(await twice(usual, `k${status}`, status, 201), [status, 201], `${status} is not kept`);
+        for (const status of [200, 201, 204, 302, 400, 404, 409, 422]) assert.deepEqual(await twice(usual, `k${status}`, status, 299), [status, status], `${status} is kept`);
+        const [listed] = await serve(ordersOf('listed', work, { keepAnswers: [201, 500] }));
+        assert.deepEqual([await twice(listed, 'a', 500, 201), await twice(listed, 'b', 200, 201)], [[500, 500], [200, 201]]);
+        const [chosen] = await serve(ordersOf('chosen', work, { keepAnswers: (status) => status === 403 }));
+        assert.deepEqual([await twice(chosen, 'a', 403, 201), await twice(chosen, 'b', 201, 202)], [[403, 403], [201, 202]]);
+        const [odd] = await serve(ordersOf('odd', work, { keepAnswers: () => 'yes' }));
+        assert.deepEqual(await twice(odd, 'a', 201, 201), [500, 500], 'what is no answer is no answer');
+      });
+
+      test('the size of an answer that is kept is that of its head and its body', async () => {
+        let made = 0;
+        const work = async (body) => { made += 1; return { status: 201, headers: { 'x-long': 'h'.repeat(Number(body)) }, body: 'b'.repeat(500) }; };
+        const [one] = await serve(ordersOf('heads', work, { maxAnswer: 1_500 }));
+        assert.deepEqual([(await order(one, 'small', '10')).status, (await order(one, 'small', '10')).status, made], [201, 201, 1]);
+        assert.deepEqual([(await order(one, 'large', '1000')).status, (await order(one, 'large', '1000')).status, made], [201, 409, 2]);
+      });
+
+      test('an answer in parts reaches the client as it is made, and is kept', async () => {
+        for (const size of [10, 2_000]) {
+          const held = gate();
+          let made = 0;
+          const work = async () => {
+            made += 1;
+            return { status: 201, headers: { 'content-type': 'text/plain' }, parts: (async function* () { yield 'first,'; await held.opened; yield 'x'.repeat(size); yield ',last'; })() };
+          };
+          const [one, two] = await serve(ordersOf(`streamed-${size}`, work, { maxAnswer: 1_000, wait: 0 }));
+          const response = await fetch(`${one}/orders`, { method: 'POST', body: 'tea', signal: AbortSignal.timeout(30_000), headers: { 'idempotency-key': 'k', 'x-user': 'ann', 'content-type': 'text/plain' } });
+          const reader = response.body.getReader();
+          const { value } = await reader.read();
+          assert.equal(Buffer.from(value).toString(), 'first,', 'while it is still being made');
+          assert.equal((await order(two, 'k', 'tea')).status, 409, 'it is not done');
+          held.open();
+          let rest = '';
+          for (let next = await reader.read(); !next.done; next = await reader.read()) rest += Buffer.from(next.value).toString();
+          assert.equal(rest, `${'x'.repeat(size)},last`);
+          const again = await order(two, 'k', 'tea');
+          if (size === 10) assert.deepEqual([again.status, again.body, again.headers.get('content-type').split(';')[0]], [201, `first,${'x'.repeat(size)},last`, 'text/plain']);
+          else assert.deepEqual([again.status, /is done/.test(again.body)], [409, true]);
+          assert.equal(made, 1);
+        }
+      });
+
+      test('an answer in parts whose client leaves is made to its end, and kept', async () => {
+        const held = gate();
+        const work = async () => ({ status: 201, parts: (async function* () { yield 'first,'; await held.opened; yield 'last'; })() });
+        const [one, two] = await serve(ordersOf('left', work, { wait: 20_000 }));
+        const leaving = new AbortController();
+        const response = await fetch(`${one}/orders`, { method: 'POST', body: 'tea', signal: leaving.signal, headers: { 'idempotency-key': 'k', 'x-user': 'ann', 'content-type': 'text/plain' } });
+        await response.body.getReader().read();
+        leaving.abort();
+        const again = order(two, 'k', 'tea');
+        held.open();
+        assert.deepEqual([(await again).status, (await again).body], [201, 'first,last']);
+      });
+
       test('limits and keys together: the answer that is given again says what is left now', async () => {
         const [one] = await serve((client) => {
           const limiter = client.limiter('both', perDay(10));
@@ -270,6 +376,24 @@ async function chunkedOrder(url, key, parts) {
   const [response] = await once(asked, 'response', { signal: AbortSignal.timeout(30_000) });
   response.resume();
   return response.statusCode;
+}
+
+for (const [framework, start] of Object.entries(frameworks)) {
+  test(`an answer in parts that cannot be recorded breaks off (${framework})`, BOUND, async () => {
+    servers ??= new Servers();
+    const server = await servers.start();
+    const client = await connect(server.url);
+    const held = gate();
+    const work = async () => ({ status: 201, parts: (async function* () { yield 'first,'; await held.opened; yield 'last'; })() });
+    const app = await start({ orders: { client, name: 'lost', tenant: () => 'all', lease: 30_000 }, work });
+    const response = await fetch(`${app.url}/orders`, { method: 'POST', body: 'tea', signal: AbortSignal.timeout(30_000), headers: { 'idempotency-key': 'k', 'content-type': 'text/plain' } });
+    assert.equal(response.status, 201);
+    await server.say('DEL', 'resil:idemp:lost:{all:k}');
+    held.open();
+    await assert.rejects(response.text());
+    await app.close();
+    await client.shutdown(0);
+  });
 }
 
 test('a plain server of Node can use them, and answers in parts are kept whole', BOUND, async () => {

@@ -2,6 +2,7 @@
  * The same small service on Express and on Fastify, for the tests of the middleware: what a request asks for is in its body.
  */
 import { once } from 'node:events';
+import { Readable } from 'node:stream';
 import express from 'express';
 import fastify from 'fastify';
 import * as forExpress from 'resil/express';
@@ -15,9 +16,12 @@ export const frameworks = {
     if (orders !== undefined) app.use(forExpress.idempotency(orders));
     app.use(express.text({ type: '*/*', limit: '10mb' }));
     app.use((request, response, next) => {
-      Promise.resolve(work(typeof request.body === 'string' ? request.body : '', forExpress.runOf(request), request)).then(({ status = 200, headers = {}, body }) => {
-        response.status(status).set(headers).send(body);
-      }, next);
+      Promise.resolve(work(typeof request.body === 'string' ? request.body : '', forExpress.runOf(request), request)).then(async ({ status = 200, headers = {}, body, parts }) => {
+        response.status(status).set(headers);
+        if (parts === undefined) return response.send(body);
+        for await (const part of parts) response.write(part);
+        return response.end();
+      }).catch(next);
     });
     app.use((error, request, response, next) => { response.status(500).send('broken'); });
     const server = app.listen(0, '127.0.0.1');
@@ -31,8 +35,8 @@ export const frameworks = {
     if (tier !== undefined) await app.register(forFastify.rateLimit, { tier, ...limits });
     if (orders !== undefined) await app.register(forFastify.idempotency, orders);
     app.all('/*', async (request, reply) => {
-      const { status = 200, headers = {}, body } = await work(request.body ?? '', forFastify.runOf(request), request);
-      return reply.code(status).headers(headers).send(body);
+      const { status = 200, headers = {}, body, parts } = await work(request.body ?? '', forFastify.runOf(request), request);
+      return reply.code(status).headers(headers).send(parts === undefined ? body : Readable.from(parts));
     });
     app.setErrorHandler((error, request, reply) => reply.code(500).send('broken'));
     const url = await app.listen({ port: 0, host: '127.0.0.1' });

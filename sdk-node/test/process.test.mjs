@@ -75,6 +75,65 @@ test('a process can be ended in the middle of everything', async () => {
   assert.equal(code, 7);
 });
 
+/** Every place where a function of the user's runs, with bye() in it. */
+const CALLBACKS = {
+  'a function under a breaker': "await client.breaker('b').call(() => bye())",
+  'a function under a policy': "await client.policy('p', { timeout: { total: 1000 } }).call(async () => bye())",
+  'a function under a lock': "await client.lock('l').call(() => bye())",
+  'a function under a shared bulkhead': "await client.sharedBulkhead('s', 1).call(async () => { await null; bye(); })",
+  'an idempotent run': "await client.idempotent('i').run('k', 'x', () => bye())",
+  'a loader': "await client.cached('c').get('k', () => bye())",
+  'an item of a batch': "await dispatcher(2).run([1, 2, 3], () => bye())",
+  'a judge of errors': "await retry({ on: () => bye() }).call(() => { throw new Error('x'); })",
+  'a fallback': "await fallback(() => bye()).call(() => { throw new Error('x'); })",
+  'a listener of a loss': "const held = await client.lock('l', { lease: 300 }).acquire(); held.on('lost', () => bye()); await client.lock('l').break(); await new Promise((resolve) => setTimeout(resolve, 5000))",
+  'a listener of an abort': "await client.lock('l', { lease: 300 }).call(({ signal }) => { signal.addEventListener('abort', () => bye()); client.lock('l').break(); return new Promise((resolve) => setTimeout(resolve, 5000)); })",
+  'a signal that is read': "await client.lock('l', { lease: 100, watchdog: false }).call(({ signal }) => { signal.addEventListener('abort', () => bye()); const end = performance.now() + 150; while (performance.now() < end); void signal.aborted; })",
+  'a listener of a transition': "const breaker = client.breaker('b', { consecutiveFailures: 1 }); breaker.on('transition', () => bye()); await breaker.call(() => { throw new Error('x'); }).catch(() => {}); await new Promise((resolve) => setTimeout(resolve, 5000))",
+  'a serializer': "await client.idempotent('i', { serializer: { serialize: () => bye(), deserialize: () => 1 } }).run('k', 'x', () => 1)",
+  'what remembers errors': "await client.idempotent('i', { remember: { isFinal: () => bye() } }).run('k', 'x', () => { throw new Error('x'); })",
+  'a getter of the settings': "client.lock('l', { get lease() { return bye(); } })",
+};
+
+for (const [place, source] of Object.entries(CALLBACKS)) {
+  test(`a process can end in ${place}`, async () => {
+    const { code, signal, err } = await run(`import { connect, dispatcher, fallback, retry } from 'resil';
+      const client = await connect('memory://');
+      const bye = () => process.exit(7);
+      ${source};`);
+    assert.deepEqual([code, signal, err], [7, null, '']);
+  });
+}
+
+test('a thread can end in each of them, by itself, by an error and from outside', { timeout: 120_000 }, async () => {
+  const ends = { 'process.exit': 'process.exit(7)', error: "(() => { throw new Error('uncaught on purpose'); })()", outside: "(parentPort.postMessage('here'), Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0))" };
+  for (const source of Object.values(CALLBACKS)) {
+    for (const [how, end] of Object.entries(ends)) {
+      const worker = new Worker(`
+        const { parentPort } = require('node:worker_threads');
+        const { connect, dispatcher, fallback, retry } = require('resil');
+        const bye = () => ${end};
+        (async () => {
+          const client = await connect('memory://ends');
+          const others = [client.lock('others').acquire(), client.lock('others').acquire({ wait: 'forever' }), client.cached('others').get('k', () => new Promise(() => {}))];
+          for (const other of others) other.catch(() => {});
+          await others[0];
+          ${source};
+        })().catch(() => {}).finally(() => process.exit(7));
+      `, { eval: true });
+      const ended = new Promise((resolve) => { worker.once('exit', resolve); worker.on('error', () => {}); });
+      if (how === 'outside') {
+        await settled(Promise.race([new Promise((resolve) => worker.once('message', resolve)), ended]));
+        await settled(worker.terminate());
+      }
+      await settled(ended);
+    }
+  }
+  const client = await connect('memory://ends');
+  assert.equal(await settled(client.lock('mine').call(async () => 'still here')), 'still here');
+  await client.shutdown(0);
+});
+
 const WORKER = `
 const { parentPort, workerData } = require('node:worker_threads');
 const { connect, perHour, retry, handleAll } = require('resil');

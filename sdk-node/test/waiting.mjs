@@ -31,3 +31,9 @@ export async function settled(promise, patienceMs = PATIENCE_MS) {
     clearTimeout(timer);
   }
 }
+
+/** Keeps the thread busy: nothing else of JavaScript runs meanwhile. */
+export function busy(ms) {
+  const end = performance.now() + ms;
+  while (performance.now() < end);
+}

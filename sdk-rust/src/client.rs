@@ -182,6 +182,17 @@ impl ConnectOptions {
 #[derive(Debug, Clone)]
 pub struct Client(Arc<Inner>);
 
+/// The same for a task that must not keep it.
+#[cfg(feature = "redis")]
+pub(crate) struct WeakClient(std::sync::Weak<Inner>);
+
+#[cfg(feature = "redis")]
+impl WeakClient {
+    pub fn upgrade(&self) -> Option<Client> {
+        self.0.upgrade().map(Client)
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Inner {
     pub backend: Backend,
@@ -191,6 +202,9 @@ pub(crate) struct Inner {
     /// What limiters share: who was denied, and the limits that are kept here while the server is away.
     pub limits: crate::limiter::Shared,
     pub breakers: crate::breaker::Breakers,
+    /// What the server publishes about what is in use here.
+    #[cfg(feature = "redis")]
+    pub events: Arc<crate::events::Events>,
     /// Watchdogs, refreshes and whatever else runs beside the callers.
     pub tasks: TaskTracker,
     /// Locks and permits that are held, and who waits for them here.
@@ -221,6 +235,8 @@ impl Client {
             has_warned_of_instances: AtomicBool::new(false),
             limits: crate::limiter::Shared::default(),
             breakers: crate::breaker::Breakers::default(),
+            #[cfg(feature = "redis")]
+            events: Arc::default(),
             tasks: TaskTracker::new(),
             holdings: Holdings::default(),
             leases: Leases::default(),
@@ -237,6 +253,11 @@ impl Client {
     /// Set when whoever asks now has to stop waiting, because of a shutdown: later for what is part of a call in flight.
     pub(crate) fn patience(&self) -> &CancellationToken {
         self.0.gate.patience(&self.0.closing)
+    }
+
+    #[cfg(feature = "redis")]
+    pub(crate) fn downgrade(&self) -> WeakClient {
+        WeakClient(Arc::downgrade(&self.0))
     }
 
     pub(crate) fn inner(&self) -> &Inner {

@@ -15,6 +15,8 @@
 //! `by_due` has exactly one entry for each of `kept`. `is_running` is true exactly while a task will look at the table again.
 
 use std::collections::{BTreeSet, HashMap};
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -79,7 +81,8 @@ impl Lease {
         self.why_lost.get().copied().unwrap_or(LAPSED_HERE)
     }
 
-    fn lose(&self, why: &'static str) {
+    /// It is lost; only the first reason counts.
+    pub fn lose(&self, why: &'static str) {
         let _ = self.why_lost.set(why);
         self.lost.cancel();
     }
@@ -113,6 +116,21 @@ impl std::ops::Deref for Kept {
 
     fn deref(&self) -> &Arc<Lease> {
         &self.lease
+    }
+}
+
+impl Kept {
+    /// Until it is lost: also by the clock of the moment in which this is polled, so that who was kept from running beyond its end
+    /// learns of it first of all.
+    pub async fn until_lost(&self) {
+        let mut cancelled = pin!(self.lease.lost.cancelled());
+        poll_fn(|context| {
+            if self.client.clock().now() >= self.lease.until() {
+                self.lease.lose(LAPSED_HERE);
+            }
+            cancelled.as_mut().poll(context)
+        })
+        .await;
     }
 }
 

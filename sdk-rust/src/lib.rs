@@ -135,6 +135,8 @@ pub mod clock;
 pub mod correlation;
 pub mod dispatcher;
 pub mod error;
+#[cfg(feature = "redis")]
+pub(crate) mod events;
 pub mod group;
 pub mod grpc;
 pub mod health;

@@ -2,7 +2,7 @@
 //!
 //! # The promise
 //! Each who is inside has a permit with a lease. It is renewed while the guard lives; a process that crashed frees its
-//! permits, at once where they are bound to its connection, else when their leases are over. Whoever waits is served by
+//! permits, after the grace of 3 s where they are bound to its connection, else when their leases are over. Whoever waits is served by
 //! priority, and in the order of arrival within one. Like a lock it is a lease, not mutual exclusion: [`Held::lost`] says
 //! when a permit is gone.
 //!
@@ -32,14 +32,14 @@ use resil_wire::command::Command;
 use resil_wire::holding::InfoCall;
 use tokio_util::sync::CancellationToken;
 
-pub use crate::holding::Held;
 pub use crate::holding::info::{Holder, Info, Waiter};
+pub use crate::holding::{Held, UntilLost};
 
 use crate::client::Client;
 use crate::clock::Moment;
 use crate::error::{Error, Failure};
 use crate::health::Away;
-use crate::holding::ask::{Claim, Want, ask};
+use crate::holding::ask::{Claim, DEFAULT_GRACE, Want, ask};
 use crate::holding::release::{LetGo, let_go};
 use crate::holding::{Binding, Holding, Kind, Renewal};
 use crate::keys;
@@ -80,6 +80,7 @@ pub(crate) fn want(name: &str, max: u32) -> Want {
         lease: DEFAULT_LEASE,
         meta: None,
         binding: Binding::Bound,
+        grace: DEFAULT_GRACE,
         renewal: Renewal::ByWatchdog,
         replicas: 0,
         away: Away::Closed,
@@ -108,6 +109,13 @@ impl SharedBulkhead {
     /// How long a permit is held without being heard of. 10 s unless said.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.want.lease = lease;
+        self
+    }
+
+    /// How long this process has to take its permits back when its connection closes. From 100 ms to 1 day; 3 s unless said.
+    /// See [`Lock::grace`](crate::lock::Lock::grace).
+    pub fn grace(mut self, grace: Duration) -> Self {
+        self.want.grace = grace;
         self
     }
 
@@ -172,10 +180,10 @@ impl SharedBulkhead {
     {
         let _pass = self.client.inner().gate.enter()?;
         let guard = self.enter().await?;
-        let lost = guard.lost();
+        let lost = guard.held.until_lost();
         let done = tokio::select! {
             biased;
-            () = lost.cancelled() => Err(Failure::Resil(guard.held.0.lost_error())),
+            () = lost => Err(Failure::Resil(guard.held.0.lost_error())),
             done = function() => done.map_err(Failure::Inner),
         };
         let _ = guard.leave().await;

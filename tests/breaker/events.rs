@@ -206,6 +206,40 @@ fn what_changes_no_state_is_told_nobody() {
     }
 }
 
+/// Whoever uses a breaker subscribes to its key alone, and hears whatever may make what it knows untrue.
+#[test]
+fn the_key_s_own_channel_carries_transitions_and_every_action_of_an_operator() {
+    let (server, mut connection) = start_driven();
+    let mut own = Listener::on(&server, "resil:events:k");
+    let mut everybody = Listener::to(&server);
+    connection.config("k CONSECUTIVE 1");
+    assert_eq!(own.events(), [with(event("closed", "closed", 0, "configured"), "generation", json!(0))]);
+    connection.trip("k");
+    assert_eq!(own.events(), [event("closed", "open", 0, "consecutive-failures")]);
+    for quiet in ["ADMIT k", "STATE k", "CONFIG k CONSECUTIVE 1", "FORCE k AUTO", "CONFIG other RATE 9"] {
+        connection.say(&format!("RES.BREAKER {quiet}"));
+        assert!(own.events().is_empty(), "{quiet}");
+    }
+    connection.config("k OPEN 1h");
+    assert_eq!(own.events(), [event("open", "open", 0, "configured")]);
+    connection.clock_at_ms(1_000);
+    connection.force("k OPEN");
+    assert_eq!(own.events(), [event("open", "forced-open", 1_000, "forced")]);
+    connection.clock_at_ms(2_000);
+    connection.force("k OPEN FOR 1h ACTOR ops");
+    let longer = with(event("forced-open", "forced-open", 1_000, "forced"), "time_ms", json!(START_MS + 2_000));
+    assert_eq!(own.events(), [with(longer, "actor", json!("ops"))]);
+    connection.clock_at_ms(3_000);
+    connection.say("RES.BREAKER RESET k");
+    assert_eq!(own.events(), [event("forced-open", "closed", 3_000, "reset")]);
+    connection.clock_at_ms(4_000);
+    connection.say("RES.BREAKER RESET k");
+    assert_eq!(own.events(), [event("closed", "closed", 4_000, "reset")], "what was counted is gone");
+    // Everybody else hears of transitions alone.
+    let told: Vec<_> = everybody.events().into_iter().map(|event| event["reason"].clone()).collect();
+    assert_eq!(told, [json!("consecutive-failures"), json!("forced"), json!("reset")]);
+}
+
 #[test]
 fn a_transaction_and_a_script_tell_each_transition_once() {
     let (server, mut connection) = start_driven();

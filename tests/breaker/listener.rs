@@ -7,12 +7,15 @@ use redis::{Connection, Value};
 use resil_harness::Server;
 use serde_json::Value as Json;
 
-pub struct Listener(Connection);
+pub struct Listener {
+    connection: Connection,
+    channel: &'static str,
+}
 
 /// What came since the last time.
 #[derive(Debug, PartialEq)]
 pub struct Heard {
-    /// Messages on `resil:events`.
+    /// Messages on its channel, `resil:events` unless another was named.
     pub events: Vec<Json>,
     /// `(event, key)` of every notification under an event's name.
     pub notified: Vec<(String, Vec<u8>)>,
@@ -22,10 +25,15 @@ pub struct Heard {
 
 impl Listener {
     pub fn to(server: &Server) -> Self {
-        let mut listener = Self(server.connect());
-        for line in ["CONFIG SET notify-keyspace-events KEA", "SUBSCRIBE resil:events", "PSUBSCRIBE __key*__:*"] {
+        Self::on(server, "resil:events")
+    }
+
+    pub fn on(server: &Server, channel: &'static str) -> Self {
+        let mut listener = Self { connection: server.connect(), channel };
+        let subscribe = format!("SUBSCRIBE {channel}");
+        for line in ["CONFIG SET notify-keyspace-events KEA", &subscribe, "PSUBSCRIBE __key*__:*"] {
             listener.send(line);
-            listener.0.recv_response().expect("the server answers");
+            listener.connection.recv_response().expect("the server answers");
         }
         listener
     }
@@ -34,7 +42,7 @@ impl Listener {
         let mut heard = Heard { events: Vec::new(), notified: Vec::new(), at_keys: Vec::new() };
         self.send("PING");
         loop {
-            let words: Vec<Vec<u8>> = match self.0.recv_response().expect("the server answers") {
+            let words: Vec<Vec<u8>> = match self.connection.recv_response().expect("the server answers") {
                 // In RESP2 a subscriber's PING is answered by an array.
                 Value::Array(values) => redis::from_redis_value(Value::Array(values)).expect("words"),
                 other => panic!("a subscriber hears arrays, not {other:?}"),
@@ -42,7 +50,7 @@ impl Listener {
             match words.as_slice() {
                 [pong, _] if pong == b"pong" => return heard,
                 [kind, channel, message] if kind == b"message" => {
-                    assert_eq!(channel, b"resil:events");
+                    assert_eq!(channel, self.channel.as_bytes());
                     heard.events.push(serde_json::from_slice(message).expect("an event is JSON in UTF-8"));
                 }
                 [kind, _, channel, message] if kind == b"pmessage" => heard.notification(channel, message),
@@ -61,7 +69,7 @@ impl Listener {
         line.split_whitespace().for_each(|word| {
             command.arg(word);
         });
-        self.0.send_packed_command(&command.get_packed_command()).expect("the connection is open");
+        self.connection.send_packed_command(&command.get_packed_command()).expect("the connection is open");
     }
 }
 

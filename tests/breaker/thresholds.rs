@@ -109,6 +109,34 @@ fn a_quorum_is_not_met_by_any_number_of_failures_of_one_caller() {
 }
 
 #[test]
+fn a_made_up_permit_stands_for_no_caller_in_the_quorum() {
+    let (_server, mut connection) = start_driven();
+    connection.config("k CONSECUTIVE 2 RATE 1 MINCALLS 1 QUORUM 2");
+    let issued = connection.admit("k CALLER a").permit.expect("it is closed");
+    assert_eq!(connection.report("k", &issued, "FAIL").said(), ("counted", "closed"));
+    let (numbers, seal) = issued.split_once('-').expect("a permit is sealed");
+    let fields: Vec<&str> = numbers.split('.').collect();
+    let (generation, at) = (fields[0], fields[1]);
+    for caller in 1..100 {
+        for forged in [
+            format!("{generation}.{at}.{caller:x}"),
+            format!("{generation}.{at}.{caller:x}-{seal}"),
+            format!("{generation}.{at}.{caller:x}-1"),
+            numbers.to_owned(),
+        ] {
+            assert_eq!(connection.report("k", &forged, "FAIL").said(), ("counted", "closed"), "{forged}");
+        }
+    }
+    // The same permit again counts as an outcome, and as the same caller.
+    assert_eq!(connection.report("k", &issued, "FAIL").said(), ("counted", "closed"));
+    // A permit for another key is as good as none.
+    let elsewhere = connection.admit("other CALLER b").permit.expect("it is closed");
+    assert_eq!(connection.report("k", &elsewhere, "FAIL").said(), ("counted", "closed"));
+    let second = connection.admit("k CALLER b").permit.expect("it is closed");
+    assert_eq!(connection.report("k", &second, "FAIL").said(), ("counted", "open"));
+}
+
+#[test]
 fn callers_without_a_name_are_one_caller_for_the_quorum() {
     let (_server, mut connection) = start_driven();
     connection.config("k CONSECUTIVE 2 QUORUM 2");

@@ -126,6 +126,20 @@ fn a_user_who_may_only_look_can_look_and_do_nothing_else() {
 }
 
 #[test]
+fn state_says_whether_there_is_such_a_key() {
+    let (_server, mut connection) = start_driven();
+    let seen = |connection: &mut redis::Connection| {
+        let look = connection.look("k");
+        (look.text("state").to_owned(), look.number("exists"))
+    };
+    assert_eq!(seen(&mut connection), ("closed".to_owned(), 0), "a mistyped name is closed, and is not there");
+    connection.admit("k");
+    assert_eq!(seen(&mut connection), ("closed".to_owned(), 0), "admitting stores nothing");
+    connection.call("k", "OK");
+    assert_eq!(seen(&mut connection), ("closed".to_owned(), 1));
+}
+
+#[test]
 fn users_are_held_to_their_keys_and_to_reading_them() {
     let (server, mut connection) = start_driven();
     connection.say("ACL SETUSER service on >secret ~mine:* -@all +res.breaker");

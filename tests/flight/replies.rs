@@ -190,16 +190,16 @@ fn info_is_a_map_and_help_is_text() {
         info("RES.IDEMP INFO k"),
         format!(
             "{{phase: running, token: a, fence: {fence}, attempt: 1, remaining_ms: 10000, fingerprint: f, \
-             on_lapse: hold, failed: 0, result_bytes: 0, waiters: 1}}"
+             on_lapse: hold, failed: 0, result_bytes: 0, waiters: 1, exists: 1}}"
         )
     );
-    assert_eq!(info("RES.IDEMP INFO o"), "{phase: seen, token: t, remaining_ms: 3600000}");
-    assert_eq!(info("RES.IDEMP INFO none"), "{phase: none, token: , remaining_ms: 0}");
+    assert_eq!(info("RES.IDEMP INFO o"), "{phase: seen, token: t, remaining_ms: 3600000, exists: 1}");
+    assert_eq!(info("RES.IDEMP INFO none"), "{phase: none, token: , remaining_ms: 0, exists: 0}");
     assert_eq!(
         info("RES.SFLIGHT INFO v"),
         format!(
             "{{value: fresh, age_ms: 0, fresh_ms: 1000, stale_ms: 2000, bytes: 5, leader: nil, fence: {}, \
-             remaining_ms: 0, paused_ms: 0, error: nil, followers: 0}}",
+             remaining_ms: 0, paused_ms: 0, error: nil, followers: 0, exists: 1}}",
             FIRST + 1
         )
     );
@@ -207,7 +207,7 @@ fn info_is_a_map_and_help_is_text() {
         info("RES.SFLIGHT INFO l"),
         format!(
             "{{value: none, age_ms: 0, fresh_ms: 0, stale_ms: 0, bytes: -1, leader: a, fence: {}, \
-             remaining_ms: 10000, paused_ms: 0, error: nil, followers: 1}}",
+             remaining_ms: 10000, paused_ms: 0, error: nil, followers: 1, exists: 1}}",
             FIRST + 2
         )
     );

@@ -36,6 +36,21 @@ fn a_smaller_max_evicts_nobody_and_a_larger_one_lets_more_in() {
 }
 
 #[test]
+fn a_raised_max_serves_those_who_wait_with_the_old_one() {
+    let mut scene = Scene::driven();
+    scene.ask("RES.BULKHEAD ENTER b a 1 1h");
+    let mut first = scene.waits("RES.BULKHEAD ENTER b b 1 1h WAIT 1m QUEUE 9");
+    let mut second = scene.waits("RES.BULKHEAD ENTER b c 1 1h WAIT 1m QUEUE 9");
+    let mut third = scene.waits("RES.BULKHEAD ENTER b d 1 1h WAIT 1m QUEUE 9");
+    // Two who wait come before the caller who raised it.
+    assert_eq!(scene.ask("RES.BULKHEAD ENTER b e 3 1h"), "[FULL 3 1 3600000]");
+    assert_eq!((first.verdict(), second.verdict()), ("GRANTED".to_owned(), "GRANTED".to_owned()));
+    // A holder who renews by asking again with a larger one does the same.
+    assert_eq!(scene.ask("RES.BULKHEAD ENTER b a 4 1h"), "[GRANTED 4 0 3600000 0]");
+    assert_eq!(third.verdict(), "GRANTED");
+}
+
+#[test]
 fn inside_and_in_line_are_never_more_than_max_and_queue() {
     let mut scene = Scene::driven();
     scene.ask("RES.BULKHEAD ENTER b a 2 1h");

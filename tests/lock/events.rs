@@ -56,6 +56,27 @@ fn every_loss_is_told_once_with_its_reason() {
     assert_eq!(scene.main.info_number("resil", "bulkhead_lost"), 1);
 }
 
+/// An owner named `client:n` belongs to `client`, which hears all its losses on one channel.
+#[test]
+fn a_client_hears_the_losses_of_all_its_owners_on_one_channel() {
+    let mut scene = Scene::driven();
+    let mut hearing = Hearing::to(&scene.server, "resil:lost:*");
+    for (owner, channels) in [
+        ("shop:1f:7", &["resil:lost:shop:1f", "resil:lost:shop:1f:7"][..]),
+        ("shop:8", &["resil:lost:shop", "resil:lost:shop:8"]),
+        ("shop:", &["resil:lost:shop", "resil:lost:shop:"]),
+        ("shop", &["resil:lost:shop"]),
+        (":9", &["resil:lost::9"]),
+    ] {
+        scene.ask(&format!("RES.LOCK ACQUIRE k {owner} 1h"));
+        scene.ask("RES.LOCK BREAK k");
+        let mut heard = hearing.exactly(channels.len());
+        heard.sort();
+        assert_eq!(heard.iter().map(|(channel, _)| channel.as_str()).collect::<Vec<_>>(), channels);
+        assert!(heard.iter().all(|(_, message)| parsed(message)["owner"] == owner), "{heard:?}");
+    }
+}
+
 #[test]
 fn a_flush_tells_each_holder_once_however_often_its_key_was_timed() {
     for flush in ["FLUSHALL", "FLUSHDB ASYNC"] {

@@ -19,6 +19,7 @@ mod binding;
 mod bulkheads;
 mod crowd;
 mod events;
+mod grace;
 mod heard;
 mod holding;
 mod instants;

@@ -72,18 +72,21 @@ fn info_is_a_map_of_maps_in_resp3_and_flat_in_resp2() {
     scene.main.clock_at_us(1_500_500);
     let mut modern = scene.server.connect_resp3();
     send(&mut modern, "RES.LOCK INFO k");
-    let wanted = "{holders: [{owner: a, fence: F, held_ms: 1500, remaining_ms: 28500, mode: exclusive, meta: nil, bound: 0}], \
-                  holders_total: 1, waiters: [{owner: b, mode: shared, waited_ms: 1500}], waiters_total: 1, last_fence: F}";
+    let wanted = "{holders: [{owner: a, fence: F, held_ms: 1500, remaining_ms: 28500, mode: exclusive, meta: nil, bound: 0, grace_ms: 0}], \
+                  holders_total: 1, waiters: [{owner: b, mode: shared, waited_ms: 1500}], waiters_total: 1, last_fence: F, exists: 1}";
     assert_eq!(receive(&mut modern), wanted.replace(": F", &format!(": {FIRST}")));
     let flat = scene.ask("RES.LOCK INFO k");
-    let wanted = "[holders [[owner a fence F held_ms 1500 remaining_ms 28500 mode exclusive meta nil bound 0]] holders_total 1 \
-                  waiters [[owner b mode shared waited_ms 1500]] waiters_total 1 last_fence F]";
+    let wanted = "[holders [[owner a fence F held_ms 1500 remaining_ms 28500 mode exclusive meta nil bound 0 grace_ms 0]] holders_total 1 \
+                  waiters [[owner b mode shared waited_ms 1500]] waiters_total 1 last_fence F exists 1]";
     assert_eq!(flat, wanted.replace("fence F", &format!("fence {FIRST}")));
     assert_eq!(
         scene.ask("RES.LOCK INFO k LIMIT 0"),
-        format!("[holders [] holders_total 1 waiters [] waiters_total 1 last_fence {FIRST}]")
+        format!("[holders [] holders_total 1 waiters [] waiters_total 1 last_fence {FIRST} exists 1]")
     );
-    assert_eq!(scene.ask("RES.LOCK INFO none"), "[holders [] holders_total 0 waiters [] waiters_total 0 last_fence 0]");
+    assert_eq!(
+        scene.ask("RES.LOCK INFO none"),
+        "[holders [] holders_total 0 waiters [] waiters_total 0 last_fence 0 exists 0]"
+    );
     scene.ask("RES.BULKHEAD ENTER b a 1 30s BOUND");
     let _inside = scene.waits("RES.BULKHEAD ENTER b c 1 30s WAIT 30s PRIORITY 3");
     let answer = scene.ask("RES.BULKHEAD INFO b");

@@ -188,22 +188,24 @@ impl Scene {
     }
 
     pub fn who_of(&mut self, command: &str, key: &str) -> (Vec<String>, Vec<String>) {
-        let Value::Array(fields) = self.main.say(&format!("{command} INFO {key} LIMIT 100000")) else {
-            panic!("no map")
-        };
-        let owners = |list: &Value| match list {
+        let info = self.main.say(&format!("{command} INFO {key} LIMIT 100000"));
+        let owners = |list: &str| match value_of(&info, list) {
             Value::Array(rows) => rows.iter().map(|row| field(row, "owner")).collect(),
             other => panic!("not a list: {other:?}"),
         };
-        (owners(&fields[1]), owners(&fields[5]))
+        (owners("holders"), owners("waiters"))
     }
 }
 
 /// A field of a map that RESP2 writes as a list.
 pub fn field(row: &Value, name: &str) -> String {
+    shown(value_of(row, name))
+}
+
+fn value_of<'a>(row: &'a Value, name: &str) -> &'a Value {
     let Value::Array(fields) = row else { panic!("not a map: {row:?}") };
     let at = fields.iter().step_by(2).position(|key| shown(key) == name).unwrap_or_else(|| panic!("no {name}"));
-    shown(&fields[2 * at + 1])
+    &fields[2 * at + 1]
 }
 
 /// The second word of `[GRANTED fence ...]`.

@@ -231,6 +231,81 @@ fn a_slot_moved_as_a_whole_takes_its_locks_along() {
     eventually("the short bound lease ends", SOON, || !moving.there.holds("{k}bound", "a"));
 }
 
+/// The one case in which fences can fall, as docs/guarantees.md says it: a node was loaded or promoted within `fence-jump`,
+/// and the key did not move along with its slot. A key that moves carries its fence.
+#[test]
+fn a_fence_falls_only_if_the_key_was_deleted_before_its_slot_left_a_node_that_had_just_started() {
+    const JUMP_US: u64 = 60_000_000;
+    let cluster = Cluster::start(2, Options::default());
+    for deleted in [false, true] {
+        let mut moving = Move::of(&cluster, "k");
+        // As after a restart: its fences start a jump ahead of the clock.
+        moving.here.say("DEBUG RELOAD");
+        let before = moving.here.hold("k a 1h");
+        if deleted {
+            moving.here.say("DEL k");
+        }
+        moving.begin();
+        if !deleted {
+            moving.migrate("k");
+        }
+        moving.end();
+        eventually("the new home serves the slot", SOON, || moving.there.ask("EXISTS k") != "CLUSTERDOWN");
+        if !deleted {
+            moving.there.say("RES.LOCK BREAK k");
+        }
+        let after = moving.there.hold("k b 1h");
+        moving.there.say("RES.LOCK RELEASE k b");
+        if deleted {
+            assert!(
+                after < before && before - after < JUMP_US,
+                "{after} after {before}: then say so in the guarantees"
+            );
+        } else {
+            assert!(after > before, "{after} after {before}");
+            return_home(&mut moving);
+        }
+    }
+}
+
+/// The slot goes back to where it was, without its key.
+fn return_home(moving: &mut Move<'_>) {
+    moving.there.say("DEL k");
+    let (slot, home) = (moving.slot, node_id(moving.from));
+    moving.here.say(&format!("CLUSTER SETSLOT {slot} IMPORTING {}", node_id(moving.to)));
+    moving.there.say(&format!("CLUSTER SETSLOT {slot} MIGRATING {home}"));
+    for connection in [&mut moving.here, &mut moving.there] {
+        connection.say(&format!("CLUSTER SETSLOT {slot} NODE {home}"));
+    }
+}
+
+/// Nobody asks for them at their new home: they end by its timer, and their owners hear of it.
+#[test]
+fn leases_in_a_slot_moved_as_a_whole_end_with_their_events() {
+    let cluster = Cluster::start(2, Options::default());
+    let known = ok(&mut cluster.nodes()[0].connect(), &["COMMAND", "INFO", "CLUSTER|MIGRATESLOTS"]);
+    if known == Value::Array(vec![Value::Nil]) {
+        return println!("skipped: this server cannot move a slot as a whole");
+    }
+    let mut moving = Move::of(&cluster, "k");
+    let mut ear = Ear::at(moving.to);
+    let fence = moving.here.hold("k a 4s");
+    let mut keeper = moving.from.connect();
+    let bound = keeper.hold("{k}bound b 1h BOUND GRACE 4s");
+    moving.here.say("RES.IDEMP BEGIN {k}run c 4s");
+    moving.here.say("RES.SFLIGHT JOIN {k}lead d 4s");
+    moving.here.say("RES.BULKHEAD ENTER {k}room e 3 4s");
+    drop(keeper);
+    let (slot, to) = (moving.slot, node_id(moving.to));
+    moving.here.say(&format!("CLUSTER MIGRATESLOTS SLOTSRANGE {slot} {slot} NODE {to}"));
+    eventually("the new home serves the slot", SOON, || moving.there.ask("EXISTS k") == "1");
+    eventually("all have ended", SOON, || ear.losses().len() >= 5);
+    let losses = ear.losses();
+    assert!(losses.contains(&format!("k a {fence} expired")), "{losses:?}");
+    assert!(losses.contains(&format!("{{k}}bound b {bound} expired")), "{losses:?}");
+    assert_eq!(losses.len(), 5, "{losses:?}");
+}
+
 /// A replica of the key's home, in step with it.
 fn replica_for(cluster: &Cluster, key: &str) -> Server {
     let primary = cluster.node_for_key(key);

@@ -52,6 +52,7 @@ pub fn fill(server: &Server) -> Filled {
     {
         let mut gone = server.connect();
         gone.hold("closed a 1h BOUND");
+        gone.hold("cut a 1h BOUND GRACE 30m");
     }
     for number in 0..20 {
         let lease = if number % 3 == 0 { "10ms" } else { "1h" };
@@ -70,6 +71,7 @@ pub fn fill(server: &Server) -> Filled {
     eventually("what was to end has ended", SOON, || {
         !connection.holds("expired", "a")
             && !connection.holds("closed", "a")
+            && connection.look("cut").holders[0].remaining_ms <= 30 * 60_000
             && !connection.look_into("room").owners().contains(&"o18")
             && connection.look_into("full").waiters.len() == 1
     });

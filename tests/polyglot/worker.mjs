@@ -39,12 +39,12 @@ const asks = {
 
   // A load waits for a word, which a test may hold back for longer than a source would take.
   cached: async ({ tag, name, key, codec }) => {
-    const users = client.cached(name, { codec, ttl: "60s", loadTimeout: PATIENCE });
+    const users = client.cached(name, { serializer: codec, ttl: "60s", loadTimeout: PATIENCE });
     return shown(codec, await users.get(key, async () => read(codec, await inside(tag))));
   },
 
   idempotent: async ({ tag, name, key, codec, lease_ms: lease }) => {
-    const payments = client.idempotent(name, { codec, lease, wait: PATIENCE });
+    const payments = client.idempotent(name, { serializer: codec, lease, wait: PATIENCE });
     const work = async ({ attempt }) => read(codec, await inside(tag, { attempt }));
     return shown(codec, (await payments.run(key, undefined, work)).value);
   },

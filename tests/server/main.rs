@@ -12,6 +12,8 @@ mod listener;
 mod samples;
 mod traffic;
 
+mod access;
+mod capacity;
 mod cluster;
 mod compatibility;
 mod documents;

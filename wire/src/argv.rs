@@ -105,6 +105,17 @@ impl<'a> Argv<'a> {
         Some(Word(first))
     }
 
+    /// Takes the next argument if it is `keyword`.
+    pub fn take_word(&mut self, keyword: &str) -> bool {
+        match self.rest.split_first() {
+            Some((first, rest)) if Word(first).is(keyword) => {
+                self.rest = rest;
+                true
+            }
+            _ => false,
+        }
+    }
+
     /// Nothing may be left.
     pub fn finish(self) -> Result<(), Refused> {
         match self.rest.first() {

@@ -6,12 +6,12 @@ use resil_core::{Instant, Span};
 use crate::duration::Shown;
 use crate::reply::Sink;
 
-/// Writes the map. A missing key is the view of a default breaker.
-pub fn write_state(view: &View, now: Instant, sink: &mut (impl Sink + ?Sized)) {
+/// Writes the map. A key that does not `exist` has the view of a default breaker: one that admits everything.
+pub fn write_state(view: &View, exists: bool, now: Instant, sink: &mut (impl Sink + ?Sized)) {
     let breaker = &view.breaker;
     let totals = breaker.totals(now);
     let percent = |part: u32| part as i64 * 100 / (totals.calls as i64).max(1);
-    sink.map(20);
+    sink.map(21);
     field_text("state", breaker.name().text().as_bytes(), sink);
     field("admits", view.admits as i64, sink);
     field("retry_after_ms", view.retry_after.ms(), sink);
@@ -47,6 +47,7 @@ pub fn write_state(view: &View, now: Instant, sink: &mut (impl Sink + ?Sized)) {
     field("version", breaker.version() as i64, sink);
     sink.text(b"config");
     write_config(breaker.config(), sink);
+    field("exists", exists as i64, sink);
 }
 
 /// The options by their names, as CONFIG takes them.

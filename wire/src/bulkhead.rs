@@ -11,8 +11,8 @@ use crate::words::{Words, named_duration, named_number, unless_zero};
 
 pub const NAME: &str = "RES.BULKHEAD";
 pub const ENTER_USAGE: &str =
-    "RES.BULKHEAD ENTER key owner max lease [WAIT d] [QUEUE n] [PRIORITY p] [BOUND | BOUNDTO client-id]";
-pub const RENEW_USAGE: &str = "RES.BULKHEAD RENEW key owner lease [FENCE f] [BOUND | BOUNDTO client-id]";
+    "RES.BULKHEAD ENTER key owner max lease [WAIT d] [QUEUE n] [PRIORITY p] [<BOUND | BOUNDTO client-id> [GRACE d]]";
+pub const RENEW_USAGE: &str = "RES.BULKHEAD RENEW key owner lease [FENCE f] [<BOUND | BOUNDTO client-id> [GRACE d]]";
 pub const LEAVE_USAGE: &str = "RES.BULKHEAD LEAVE key owner [FENCE f]";
 pub const INFO_USAGE: &str = "RES.BULKHEAD INFO key [LIMIT n]";
 
@@ -58,7 +58,7 @@ impl<'a> EnterCall<'a> {
                 once(&mut queue, "QUEUE", argv.number("QUEUE", 0..=WAITERS_CEILING as i64)? as u32)?;
             } else if word.is("PRIORITY") {
                 once(&mut priority, "PRIORITY", argv.number("PRIORITY", 0..=9)? as u8)?;
-            } else if !Bind::take(&mut bind, word, &mut argv)? {
+            } else if !Bind::take(&mut bind, word, &mut argv, bounds)? {
                 return Err(argv.unexpected(word.0));
             }
         }

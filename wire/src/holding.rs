@@ -15,28 +15,59 @@ pub struct Bounds {
     pub wait_max: Span,
 }
 
-/// Which connection a grant hangs on.
+/// Which connection a grant hangs on, and the grace it has once that connection has closed: zero for none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Bind {
     #[default]
     None,
     /// The one that asks.
-    Here,
+    Here { grace: Span },
     /// Another one, of the same user.
-    To(u64),
+    To { client: u64, grace: Span },
 }
 
 impl Bind {
-    /// Takes `word` if it is BOUND or BOUNDTO.
-    pub(crate) fn take(bind: &mut Option<Self>, word: Word<'_>, argv: &mut Argv<'_>) -> Result<bool, Refused> {
+    /// The connection that asks, without a grace.
+    pub const HERE: Self = Self::Here { grace: Span::ZERO };
+
+    /// The connection `client`, without a grace.
+    pub const fn to(client: u64) -> Self {
+        Self::To { client, grace: Span::ZERO }
+    }
+
+    /// The same connection, with this grace.
+    pub const fn with_grace(self, grace: Span) -> Self {
+        match self {
+            Self::None => Self::None,
+            Self::Here { .. } => Self::Here { grace },
+            Self::To { client, .. } => Self::To { client, grace },
+        }
+    }
+
+    pub const fn grace(self) -> Span {
+        match self {
+            Self::None => Span::ZERO,
+            Self::Here { grace } | Self::To { grace, .. } => grace,
+        }
+    }
+
+    /// Takes `word` if it is BOUND or BOUNDTO, with the GRACE that may follow.
+    pub(crate) fn take(
+        bind: &mut Option<Self>,
+        word: Word<'_>,
+        argv: &mut Argv<'_>,
+        bounds: Bounds,
+    ) -> Result<bool, Refused> {
         let given = if word.is("BOUND") {
-            Self::Here
+            Self::HERE
         } else if word.is("BOUNDTO") {
-            Self::To(argv.number("BOUNDTO", 1..=i64::MAX)? as u64)
+            Self::to(argv.number("BOUNDTO", 1..=i64::MAX)? as u64)
         } else {
             return Ok(false);
         };
-        match bind.replace(given) {
+        let grace =
+            if argv.take_word("GRACE") { argv.duration("GRACE", Span::ZERO, bounds.lease_max)? } else { Span::ZERO };
+        match bind.replace(given.with_grace(grace)) {
             None => Ok(true),
             Some(_) => Err(Refused::new("BOUND or BOUNDTO is given twice")),
         }
@@ -44,9 +75,13 @@ impl Bind {
 
     pub(crate) fn encode(self, words: &mut impl Words) {
         match self {
-            Self::None => {}
-            Self::Here => words.word(b"BOUND"),
-            Self::To(client) => named_number(words, "BOUNDTO", Some(client.cast_signed())),
+            Self::None => return,
+            Self::Here { .. } => words.word(b"BOUND"),
+            Self::To { client, .. } => named_number(words, "BOUNDTO", Some(client.cast_signed())),
+        }
+        if !self.grace().is_zero() {
+            words.word(b"GRACE");
+            words.duration(self.grace());
         }
     }
 }
@@ -68,7 +103,7 @@ fn fence(argv: &mut Argv<'_>) -> Result<u64, Refused> {
     argv.number("FENCE", 1..=FENCE_MAX as i64).map(|fence| fence as u64)
 }
 
-/// `RENEW key owner lease [FENCE f] [BOUND | BOUNDTO client-id]`
+/// `RENEW key owner lease [FENCE f] [<BOUND | BOUNDTO client-id> [GRACE d]]`
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RenewCall<'a> {
     pub key: &'a [u8],
@@ -86,7 +121,7 @@ impl<'a> RenewCall<'a> {
         while let Some(word) = argv.word() {
             if word.is("FENCE") {
                 once(&mut given_fence, "FENCE", fence(&mut argv)?)?;
-            } else if !Bind::take(&mut bind, word, &mut argv)? {
+            } else if !Bind::take(&mut bind, word, &mut argv, bounds)? {
                 return Err(argv.unexpected(word.0));
             }
         }
@@ -197,7 +232,8 @@ pub fn write_lost(reason: Reason, sink: &mut (impl Sink + ?Sized)) {
 pub struct HolderRow<'a> {
     pub holder: &'a Holder,
     pub remaining: Span,
-    pub bound: bool,
+    /// The grace, if it is bound to a connection.
+    pub bound: Option<Span>,
 }
 
 /// One who waits, for INFO.
@@ -227,11 +263,11 @@ pub struct InfoView<'a> {
 
 /// A map, with a map for each holder and waiter.
 pub fn write_info(view: &InfoView<'_>, now: Instant, sink: &mut (impl Sink + ?Sized)) {
-    sink.map(5);
+    sink.map(6);
     sink.text(b"holders");
     sink.array(view.holders.len());
     for HolderRow { holder, remaining, bound } in &view.holders {
-        sink.map(7);
+        sink.map(8);
         sink.text(b"owner");
         sink.text(holder.owner());
         sink.text(b"fence");
@@ -248,7 +284,9 @@ pub fn write_info(view: &InfoView<'_>, now: Instant, sink: &mut (impl Sink + ?Si
             meta => sink.text(meta),
         }
         sink.text(b"bound");
-        sink.integer(i64::from(*bound));
+        sink.integer(i64::from(bound.is_some()));
+        sink.text(b"grace_ms");
+        sink.integer(bound.unwrap_or_default().ceil_ms());
     }
     sink.text(b"holders_total");
     sink.integer(view.holders_total as i64);
@@ -275,4 +313,7 @@ pub fn write_info(view: &InfoView<'_>, now: Instant, sink: &mut (impl Sink + ?Si
     sink.integer(view.waiters_total as i64);
     sink.text(b"last_fence");
     sink.integer(view.last_fence as i64);
+    // What is stored was granted once.
+    sink.text(b"exists");
+    sink.integer(i64::from(view.last_fence != 0));
 }

@@ -12,10 +12,10 @@ use crate::words::{Words, named_duration, named_text, unless_empty, unless_zero}
 
 pub const NAME: &str = "RES.IDEMP";
 pub const BEGIN_USAGE: &str = "RES.IDEMP BEGIN key token lease [FINGERPRINT f] [WAIT d] [KEEP d] [ONLAPSE RUN|HOLD] \
-                               [BOUND | BOUNDTO client-id]";
+                               [<BOUND | BOUNDTO client-id> [GRACE d]]";
 pub const COMMIT_USAGE: &str = "RES.IDEMP COMMIT key token ttl result [ERROR]";
 pub const ABORT_USAGE: &str = "RES.IDEMP ABORT key token";
-pub const RENEW_USAGE: &str = "RES.IDEMP RENEW key token lease [BOUND | BOUNDTO client-id]";
+pub const RENEW_USAGE: &str = "RES.IDEMP RENEW key token lease [<BOUND | BOUNDTO client-id> [GRACE d]]";
 pub const ONCE_USAGE: &str = "RES.IDEMP ONCE key ttl [TOKEN t]";
 pub const GET_USAGE: &str = "RES.IDEMP GET key [FINGERPRINT f]";
 pub const INFO_USAGE: &str = "RES.IDEMP INFO key";
@@ -73,7 +73,7 @@ impl<'a> BeginCall<'a> {
                 once(&mut keep, "KEEP", ttl(&mut argv, "KEEP")?)?;
             } else if word.is("ONLAPSE") {
                 once(&mut on_lapse, "ONLAPSE", on_lapse_word(&mut argv)?)?;
-            } else if !Bind::take(&mut bind, word, &mut argv)? {
+            } else if !Bind::take(&mut bind, word, &mut argv, bounds)? {
                 return Err(argv.unexpected(word.0));
             }
         }
@@ -169,7 +169,7 @@ impl<'a> TokenCall<'a> {
     }
 }
 
-/// `key token lease [BOUND | BOUNDTO client-id]`: RENEW.
+/// `key token lease [<BOUND | BOUNDTO client-id> [GRACE d]]`: RENEW.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RenewCall<'a> {
     pub key: &'a [u8],
@@ -184,7 +184,7 @@ impl<'a> RenewCall<'a> {
         let (key, token, lease) = (argv.bytes("key")?, token(&mut argv)?, lease(&mut argv, bounds)?);
         let mut bind = None;
         while let Some(word) = argv.word() {
-            if !Bind::take(&mut bind, word, &mut argv)? {
+            if !Bind::take(&mut bind, word, &mut argv, bounds)? {
                 return Err(argv.unexpected(word.0));
             }
         }
@@ -331,13 +331,15 @@ pub fn write_info(
 ) {
     let Some(work) = record.work_for(promoted_at, now) else {
         let seen = record.seen(now);
-        sink.map(3);
+        sink.map(4);
         sink.text(b"phase");
         sink.text(if seen.is_some() { b"seen" } else { b"none" });
         sink.text(b"token");
         sink.text(seen.map_or(b"", |seen| &seen.token));
         sink.text(b"remaining_ms");
         sink.integer(seen.map_or(0, |seen| now.until(seen.until).ceil_ms()));
+        sink.text(b"exists");
+        sink.integer(i64::from(seen.is_some()));
         return;
     };
     let standing = lookup(work, promoted_at, now);
@@ -355,7 +357,7 @@ pub fn write_info(
         }
         _ => (now.until(work.kept_until()).ceil_ms(), 0, false),
     };
-    sink.map(10);
+    sink.map(11);
     sink.text(b"phase");
     sink.text(phase.as_bytes());
     sink.text(b"token");
@@ -376,4 +378,6 @@ pub fn write_info(
     sink.integer(bytes);
     sink.text(b"waiters");
     sink.integer(waiters as i64);
+    sink.text(b"exists");
+    sink.integer(1);
 }

@@ -11,8 +11,8 @@ use crate::words::{Words, named_duration, named_text, unless_empty, unless_zero}
 
 pub const NAME: &str = "RES.LOCK";
 pub const ACQUIRE_USAGE: &str =
-    "RES.LOCK ACQUIRE key owner lease [WAIT d] [SHARED] [BOUND | BOUNDTO client-id] [META text]";
-pub const RENEW_USAGE: &str = "RES.LOCK RENEW key owner lease [FENCE f] [BOUND | BOUNDTO client-id]";
+    "RES.LOCK ACQUIRE key owner lease [WAIT d] [SHARED] [<BOUND | BOUNDTO client-id> [GRACE d]] [META text]";
+pub const RENEW_USAGE: &str = "RES.LOCK RENEW key owner lease [FENCE f] [<BOUND | BOUNDTO client-id> [GRACE d]]";
 pub const RELEASE_USAGE: &str = "RES.LOCK RELEASE key owner [FENCE f]";
 pub const CHECK_USAGE: &str = "RES.LOCK CHECK key owner [FENCE f]";
 pub const BREAK_USAGE: &str = "RES.LOCK BREAK key [ACTOR a] [REASON r]";
@@ -58,7 +58,7 @@ impl<'a> AcquireCall<'a> {
                 once(&mut shared, "SHARED", ())?;
             } else if word.is("META") {
                 once(&mut meta, "META", argv.text("META", OWNER_MAX)?)?;
-            } else if !Bind::take(&mut bind, word, &mut argv)? {
+            } else if !Bind::take(&mut bind, word, &mut argv, bounds)? {
                 return Err(argv.unexpected(word.0));
             }
         }

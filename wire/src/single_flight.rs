@@ -11,11 +11,11 @@ use crate::reply::Sink;
 use crate::words::{Words, named_duration, named_text, unless_zero};
 
 pub const NAME: &str = "RES.SFLIGHT";
-pub const JOIN_USAGE: &str = "RES.SFLIGHT JOIN key token lease [WAIT d] [BOUND | BOUNDTO client-id]";
+pub const JOIN_USAGE: &str = "RES.SFLIGHT JOIN key token lease [WAIT d] [<BOUND | BOUNDTO client-id> [GRACE d]]";
 pub const GET_USAGE: &str = "RES.SFLIGHT GET key";
 pub const PUBLISH_USAGE: &str = "RES.SFLIGHT PUBLISH key token ttl VALUE bytes [STALE d] | EMPTY | ERROR text";
 pub const ABANDON_USAGE: &str = "RES.SFLIGHT ABANDON key token [RETRY d]";
-pub const RENEW_USAGE: &str = "RES.SFLIGHT RENEW key token lease [BOUND | BOUNDTO client-id]";
+pub const RENEW_USAGE: &str = "RES.SFLIGHT RENEW key token lease [<BOUND | BOUNDTO client-id> [GRACE d]]";
 pub const INVALIDATE_USAGE: &str = "RES.SFLIGHT INVALIDATE key [SOFT]";
 pub const INFO_USAGE: &str = "RES.SFLIGHT INFO key";
 
@@ -59,7 +59,7 @@ impl<'a> JoinCall<'a> {
         while let Some(word) = argv.word() {
             if word.is("WAIT") {
                 once(&mut given_wait, "WAIT", wait(&mut argv, bounds)?)?;
-            } else if !Bind::take(&mut bind, word, &mut argv)? {
+            } else if !Bind::take(&mut bind, word, &mut argv, bounds)? {
                 return Err(argv.unexpected(word.0));
             }
         }
@@ -285,7 +285,7 @@ pub fn write_info(
         .map(|leader| (&*leader.token, leader.fence, now.until(ends_for(leader.ends, leader.lease, promoted_at, now))));
     let leader = leader.filter(|(_, _, remaining)| !remaining.is_zero());
     let pause = flight.paused(now);
-    sink.map(11);
+    sink.map(12);
     sink.text(b"value");
     sink.text(value.as_bytes());
     sink.text(b"age_ms");
@@ -314,4 +314,6 @@ pub fn write_info(
     }
     sink.text(b"followers");
     sink.integer(followers as i64);
+    sink.text(b"exists");
+    sink.integer(i64::from(!flight.is_nothing()));
 }

@@ -314,7 +314,7 @@ fn text(text: &str) -> Value {
 #[test]
 fn a_map_is_the_same_in_either_protocol() {
     let now = Instant::from_us(1_800_000_000_000_000);
-    let state = Value::written(|sink| write_state(&view(&Breaker::default(), now), now, sink));
+    let state = Value::written(|sink| write_state(&view(&Breaker::default(), now), false, now, sink));
     let command = Command::BreakerState(b"k");
     assert_eq!(command.read(state.clone()), Ok(Answer::Map(state.clone())));
     assert_eq!(command.read(flattened(state.clone())), Ok(Answer::Map(state)));

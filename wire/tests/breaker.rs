@@ -323,8 +323,8 @@ fn state_says_everything_and_its_options_are_taken_by_config() {
     };
     configure(&mut breaker, &patch, Some(7), NOW).expect("a configuration");
     force(&mut breaker, Some(Force::Metrics), Some(Span::from_secs(60)), (b"ann", b"drill"), NOW);
-    let map = Value::written(|sink| write_state(&view(&breaker, NOW), NOW, sink));
-    assert_eq!(field(&map, "state"), &text("metrics"));
+    let map = Value::written(|sink| write_state(&view(&breaker, NOW), true, NOW, sink));
+    assert_eq!((field(&map, "exists"), field(&map, "state")), (&Value::Integer(1), &text("metrics")));
     assert_eq!((field(&map, "forced_by"), field(&map, "forced_reason")), (&text("ann"), &text("drill")));
     assert_eq!(field(&map, "forced_until_ms"), &Value::Integer(NOW.as_us() / 1_000 + 60_000));
     assert_eq!((field(&map, "admits"), field(&map, "retry_after_ms")), (&Value::Integer(1), &Value::Integer(0)));
@@ -348,9 +348,10 @@ fn state_says_everything_and_its_options_are_taken_by_config() {
 
 #[test]
 fn state_of_a_missing_key_is_the_closed_default() {
-    let map = Value::written(|sink| write_state(&view(&Breaker::default(), NOW), NOW, sink));
+    let map = Value::written(|sink| write_state(&view(&Breaker::default(), NOW), false, NOW, sink));
     assert_eq!(field(&map, "state"), &text("closed"));
-    for name in ["generation", "calls", "failures", "probes_out", "opened_at_ms", "retry_after_ms", "version"] {
+    for name in ["exists", "generation", "calls", "failures", "probes_out", "opened_at_ms", "retry_after_ms", "version"]
+    {
         assert_eq!(field(&map, name), &Value::Integer(0), "{name}");
     }
 }

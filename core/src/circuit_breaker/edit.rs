@@ -175,7 +175,7 @@ impl Breaker {
         self.failures_in_a_row = before.saturating_add(batch.run);
         let slow_can_trip = !self.config.slow.is_zero() && self.config.slow_rate_pct > 0;
         let is_evidence = batch.failures > 0 || (batch.slow > 0 && slow_can_trip);
-        if is_evidence && self.config.quorum > 1 {
+        if is_evidence && self.config.quorum > 1 && caller != Caller::UNVERIFIED {
             let mark = match self.outcomes {
                 Outcomes::Count(_) => self.recorded as i64,
                 Outcomes::Time(_) => at_us,

@@ -1,4 +1,7 @@
 //! Permits: what ADMIT hands out and REPORT brings back. Opaque to callers, and trusted for nothing.
+//!
+//! A closed breaker remembers no permit: that would be a write for every call. So a permit itself names its caller, and
+//! the server that issues it can seal it: a report with a wrong seal counts for no caller.
 
 use crate::time::Span;
 
@@ -11,6 +14,9 @@ pub(super) const LIFE: Span = Span::from_secs(3_600);
 pub struct Caller(pub u64);
 
 impl Caller {
+    /// Nobody: a report of its counts as an outcome, and not towards QUORUM.
+    pub const UNVERIFIED: Self = Self(u64::MAX);
+
     /// FNV-1a: the same on every machine and in every version.
     pub fn named(name: &[u8]) -> Self {
         let hash = name
@@ -20,7 +26,8 @@ impl Caller {
     }
 }
 
-/// `generation.issued.caller` for an ordinary permit, `generation.issued.caller.probe` for a probe; hexadecimal.
+/// `generation.issued.caller` for an ordinary permit, `generation.issued.caller.probe` for a probe; then `-seal` if it
+/// has one. All of it in hexadecimal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Permit {
     pub generation: u64,
@@ -28,11 +35,17 @@ pub struct Permit {
     pub caller: Caller,
     /// The number of a probe.
     pub probe: Option<u32>,
+    /// What only its issuer can compute from the rest; 0 if it is not sealed.
+    pub seal: u32,
 }
 
 impl Permit {
     pub fn text(&self) -> PermitText {
         let mut text = PermitText { bytes: [0; PermitText::MAX], start: PermitText::MAX };
+        if self.seal != 0 {
+            text.prepend_hex(u64::from(self.seal));
+            text.prepend(b'-');
+        }
         if let Some(probe) = self.probe {
             text.prepend_hex(probe as u64);
             text.prepend(b'.');
@@ -46,7 +59,14 @@ impl Permit {
     }
 
     pub fn parse(text: &[u8]) -> Option<Self> {
-        let (generation, rest) = hex(text)?;
+        let (numbers, seal) = match text.iter().position(|byte| *byte == b'-') {
+            None => (text, 0),
+            Some(at) => match hex(&text[at + 1..])? {
+                (seal @ 1.., None) => (&text[..at], u32::try_from(seal).ok()?),
+                _ => return None,
+            },
+        };
+        let (generation, rest) = hex(numbers)?;
         let (issued_us, rest) = hex(rest?)?;
         let (caller, rest) = hex(rest?)?;
         let probe = match rest {
@@ -56,7 +76,7 @@ impl Permit {
                 (_, Some(_)) => return None,
             },
         };
-        Some(Self { generation, issued_us: i64::try_from(issued_us).ok()?, caller: Caller(caller), probe })
+        Some(Self { generation, issued_us: i64::try_from(issued_us).ok()?, caller: Caller(caller), probe, seal })
     }
 }
 
@@ -68,8 +88,8 @@ pub struct PermitText {
 }
 
 impl PermitText {
-    /// Three numbers of 16 digits, one of eight, three points; rounded up.
-    const MAX: usize = 64;
+    /// Three numbers of 16 digits, two of eight, three points and a hyphen; rounded up.
+    const MAX: usize = 72;
 
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[self.start..]
@@ -117,11 +137,16 @@ mod tests {
         for number in [0, 1, 15, 16, 0x1234_abcd, u64::MAX] {
             for probe in [None, Some(0), Some(u32::MAX)] {
                 let issued_us = (number >> 1) as i64;
-                let permit = Permit { generation: number, issued_us, caller: Caller(number), probe };
-                let mut expected = alloc::format!("{number:x}.{issued_us:x}.{number:x}");
-                expected += &probe.map_or_else(Default::default, |probe| alloc::format!(".{probe:x}"));
-                assert_eq!(permit.text().as_bytes(), expected.as_bytes());
-                assert_eq!(Permit::parse(expected.as_bytes()), Some(permit));
+                for seal in [0, 1, u32::MAX] {
+                    let permit = Permit { generation: number, issued_us, caller: Caller(number), probe, seal };
+                    let mut expected = alloc::format!("{number:x}.{issued_us:x}.{number:x}");
+                    expected += &probe.map_or_else(Default::default, |probe| alloc::format!(".{probe:x}"));
+                    if seal != 0 {
+                        expected += &alloc::format!("-{seal:x}");
+                    }
+                    assert_eq!(permit.text().as_bytes(), expected.as_bytes());
+                    assert_eq!(Permit::parse(expected.as_bytes()), Some(permit));
+                }
             }
         }
     }
@@ -149,6 +174,15 @@ mod tests {
             "10000000000000000.2.3",
             "1.8000000000000000.3",
             "1.2.3.100000000",
+            "-",
+            "-1",
+            "1.2-3",
+            "1.2.3-",
+            "1.2.3-0",
+            "1.2.3-01",
+            "1.2.3-4.5",
+            "1.2.3-4-5",
+            "1.2.3-100000000",
         ] {
             assert_eq!(Permit::parse(text.as_bytes()), None, "{text}");
         }

@@ -103,7 +103,7 @@ impl<'a> Draft<'a> {
     }
 
     fn permit(&self, caller: Caller, probe: Option<u32>) -> Permit {
-        Permit { generation: self.breaker.generation, issued_us: self.now.as_us(), caller, probe }
+        Permit { generation: self.breaker.generation, issued_us: self.now.as_us(), caller, probe, seal: 0 }
     }
 
     fn finish<V>(self, verdict: V) -> Outcome<V> {

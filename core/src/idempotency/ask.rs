@@ -6,6 +6,7 @@ use alloc::sync::Arc;
 use super::record::{OnLapse, Record};
 use crate::lock::Reason;
 use crate::queue::WaiterId;
+use crate::session::Binding;
 use crate::time::Span;
 
 /// How somebody wants to run.
@@ -16,8 +17,8 @@ pub struct Ask {
     pub lease: Span,
     pub keep: Span,
     pub on_lapse: OnLapse,
-    /// The connection to bind the run to. The machine only passes it on.
-    pub bind_to: Option<u64>,
+    /// What to bind the run to. The machine only passes it on.
+    pub bind_to: Option<Binding>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,7 +66,7 @@ pub enum Committed {
 /// An answer for a call that waits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
-    Run { id: WaiterId, run: Run, bind_to: Option<u64> },
+    Run { id: WaiterId, run: Run, bind_to: Option<Binding> },
     Settled { id: WaiterId, settled: Settled },
     Superseded { id: WaiterId },
 }

@@ -37,6 +37,6 @@ pub use ask::{Answer, Ask, Became, Begun, Committed, Outcome, Replay, Run, Settl
 pub use encoding::{decode_record, encode_record};
 pub use record::{Idle, OnLapse, Once, Phase, Record, Work};
 pub use step::{
-    Room, abort, begin, close, commit, extend, give_up, leave, look, lookup, once, renew, replay, seen_before,
+    Room, abort, begin, close, commit, cut, extend, give_up, leave, look, lookup, once, renew, replay, seen_before,
     take_back, tick,
 };

@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 
 use crate::lease::ends_for;
-use crate::limits::CLOCK_JITTER;
+use crate::limits::{CLOCK_JITTER, GRACE};
 use crate::time::{Instant, Span};
 
 /// What happens when a runner's lease ends without a word.
@@ -15,6 +15,16 @@ pub enum OnLapse {
     Run,
     /// Nobody runs until the last token commits or aborts: somebody has to look at what it did.
     Hold,
+}
+
+impl OnLapse {
+    /// As a word of the grammar.
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::Run => "run",
+            Self::Hold => "hold",
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -137,7 +147,7 @@ impl Record {
             Self::Once(once) => return Some(once.until),
             Self::Work(work) => match &work.phase {
                 Phase::Done { until, .. } => return Some(*until),
-                Phase::Running { .. } | Phase::Idle { .. } => (work.kept_until(), work.keep),
+                Phase::Running { .. } | Phase::Idle { .. } => (work.kept_until(), work.keep()),
             },
         };
         Some(end.next_on_grid(step_of(length), salt))
@@ -163,10 +173,18 @@ impl Work {
     /// When it is forgotten.
     pub fn kept_until(&self) -> Instant {
         match &self.phase {
-            Phase::Running { ends, .. } => ends.plus(self.keep),
-            Phase::Idle { at, .. } => at.plus(self.keep),
+            Phase::Running { ends, .. } => ends.plus(self.keep()),
+            Phase::Idle { at, .. } => at.plus(self.keep()),
             Phase::Done { until, .. } => *until,
         }
+    }
+
+    /// How long it is kept without a runner. If all that ever was is a first attempt that says it did nothing, and there is
+    /// no fingerprint to hold others to, only the answer to a second ABORT is left to be remembered.
+    fn keep(&self) -> Span {
+        let aborted = matches!(self.phase, Phase::Idle { why: Idle::Aborted, .. });
+        let is_blank = aborted && self.attempt == 1 && self.fingerprint.is_empty();
+        if is_blank { self.keep.min(GRACE) } else { self.keep }
     }
 
     fn kept_until_for(&self, promoted_at: Option<Instant>, now: Instant) -> Instant {

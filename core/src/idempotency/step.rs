@@ -7,8 +7,8 @@ use alloc::vec::Vec;
 use smallvec::SmallVec;
 
 use super::ask::{Answer, Ask, Became, Begun, Committed, Outcome, Replay, Run, Settled};
-use super::record::{Idle, OnLapse, Once, Phase, Record, Work};
-use crate::lease::ends_for;
+use super::record::{Idle, Once, Phase, Record, Work};
+use crate::lease::{self, ends_for};
 use crate::limits::CLOCK_JITTER;
 use crate::lock::{End, Ending, Grant, Reason, Renewed, Setting};
 use crate::queue::{Queue, Waiter, WaiterId, Waiting};
@@ -143,6 +143,24 @@ pub fn once(room: &mut Room<'_>, token: &[u8], ttl: Span, setting: &mut Setting<
 /// The connection a run was bound to has closed. True if it still ran.
 pub fn close(room: &mut Room<'_>, fence: u64, setting: &mut Setting<'_>) -> Outcome<bool> {
     stop(room, fence, (Idle::Closed, End::Closed), setting)
+}
+
+/// The connection a run was bound to closed at `at`: its lease ends no later than `grace` after that. True if it still
+/// runs.
+pub fn cut(room: &mut Room<'_>, fence: u64, grace: Span, at: Instant, setting: &mut Setting<'_>) -> Outcome<bool> {
+    let mut job = Job::new(room, setting);
+    let (now, promoted_at) = (job.now(), job.setting.promoted_at);
+    let runs = |job: &Job<'_, '_, '_>| job.running().is_some_and(|(work, _)| work.fence == fence);
+    if runs(&job)
+        && let Record::Work(work) = &*job.record
+        && let Phase::Running { since, lease, ends } = work.phase
+        && let Some((lease, ends)) = lease::cut(lease, ends_for(ends, lease, promoted_at, now), grace, at)
+    {
+        job.enter(Phase::Running { since, lease, ends });
+    }
+    job.catch_up();
+    let runs = runs(&job);
+    job.end(runs)
 }
 
 /// A RUN could not be told: whoever was to run never began.
@@ -470,15 +488,5 @@ impl<'a, 's, 'f> Job<'a, 's, 'f> {
         let left = self.queue.leave_by_owner(token);
         self.answers.extend(left.iter().map(|former| Answer::Superseded { id: former.id }));
         left.is_some()
-    }
-}
-
-/// For [`OnLapse`] as a word of the grammar.
-impl OnLapse {
-    pub fn text(self) -> &'static str {
-        match self {
-            Self::Run => "run",
-            Self::Hold => "hold",
-        }
     }
 }

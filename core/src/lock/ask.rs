@@ -6,6 +6,7 @@ use super::edit::Edit;
 use super::holder::{End, Mode};
 use crate::fence::Floor;
 use crate::queue::WaiterId;
+use crate::session::Binding;
 use crate::time::{Instant, Span};
 
 /// What a step is told of the world: the time, and what this server knows of fences and of its own past.
@@ -50,8 +51,8 @@ pub struct Ask {
     pub claim: Claim,
     pub lease: Span,
     pub meta: Box<[u8]>,
-    /// The connection to bind the grant to. The machine only passes it on.
-    pub bind_to: Option<u64>,
+    /// What to bind the grant to. The machine only passes it on.
+    pub bind_to: Option<Binding>,
 }
 
 /// A grant as its owner is told.
@@ -178,7 +179,7 @@ pub enum Answer {
         id: WaiterId,
         owner: Box<[u8]>,
         grant: Grant,
-        bind_to: Option<u64>,
+        bind_to: Option<Binding>,
     },
     TimedOut {
         id: WaiterId,

@@ -5,10 +5,11 @@
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
 
 use smallvec::SmallVec;
 
-use super::holder::{Ended, Holder, Mode};
+use super::holder::{End, Ended, Holder, Mode};
 use crate::limits::{CLOCK_JITTER, ENDS_REMEMBERED, GRACE, HOLDERS_MAX};
 use crate::time::{Instant, Span};
 
@@ -247,6 +248,21 @@ impl Holders {
                 removed
             }
         }
+    }
+
+    /// Ends every holding: the same as an edit for each, in the order of their fences.
+    pub(super) fn end_all(&mut self, at: Instant, how: End) -> Vec<Holder> {
+        let all: Vec<Holder> = match core::mem::take(&mut self.store) {
+            Store::Not(None) => Vec::new(),
+            Store::One(holder) => Vec::from([holder]),
+            Store::Not(Some(many)) => many.by_fence.into_values().collect(),
+        };
+        // Of more ends than are remembered, only the last ones are.
+        for holder in &all[all.len().saturating_sub(ENDS_REMEMBERED)..] {
+            let (fence, held, owner) = (holder.fence, holder.held(at), holder.owner().into());
+            self.remember(Ended { fence, at, held, how, owner });
+        }
+        all
     }
 
     pub(super) fn set_time(&mut self, fence: u64, lease: Span, ends: Instant) {

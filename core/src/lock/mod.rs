@@ -17,12 +17,15 @@
 //!                 fits                                    the head fits
 //!   ACQUIRE ─────────────▶ holder ◀──────────────────────────────────── waiter ◀── ACQUIRE ... WAIT
 //!                           │  │ RENEW, BOUND: the lease ends later       │
+//!                           │  │ its connection closes, with a grace:     │
+//!                           │  │ the lease ends earlier                   │
 //!                           ▼  ▼                                          ▼
 //!             released, expired, broken, closed           timed out, left, superseded by the same owner
 //! ```
 //!
 //! # Invariants
-//! 1. An exclusive holder is alone. A bulkhead's ENTER is granted only while fewer than its `max` are active.
+//! 1. An exclusive holder is alone. A permit is granted only while fewer than `max` are active: the `max` of the newest
+//!    ENTER, which counts for everybody who waits. A smaller one ends nobody's permit.
 //! 2. Nobody overtakes: a newcomer is granted only if it would be the head of the line and fits.
 //! 3. Fences of a key grow strictly; a grant that is asked for again has the same fence.
 //! 4. An owner holds once and waits once, never both.
@@ -48,5 +51,7 @@ pub use edit::{Edit, Edits};
 pub use encoding::{Kind, decode_edits, decode_holders, encode_edits, encode_holders};
 pub use holder::{End, Ended, Holder, Mode};
 pub use holders::Holders;
-pub use step::{Room, acquire, break_all, close, could_take, extend, give_up, leave, release, renew, take_back, tick};
+pub use step::{
+    Room, acquire, break_all, close, could_take, cut, extend, give_up, leave, release, renew, take_back, tick,
+};
 pub use view::{busy, check, lives};

@@ -9,6 +9,7 @@ use super::encoding::Kind;
 use super::holder::{End, Ended, Holder, Mode};
 use super::holders::Holders;
 use super::view::busy;
+use crate::lease;
 use crate::limits::{GRACE, HOLDERS_MAX};
 use crate::queue::{Queue, Waiter, WaiterId, Waiting};
 use crate::time::{Instant, Span};
@@ -41,6 +42,7 @@ pub fn acquire(
     setting: &mut Setting<'_>,
 ) -> Outcome<Acquired> {
     let mut work = Work::begin(room, setting);
+    work.take_over_max(ask.claim);
     let verdict = match work.holders.by_owner(owner).map(|holder| (holder.fence, holder.mode())) {
         Some((fence, mode)) => work.ask_again(fence, mode, &ask),
         None => work.ask(owner, ask, waiting),
@@ -99,16 +101,27 @@ pub fn release(room: &mut Room<'_>, owner: &[u8], fence: Option<u64>, setting: &
 /// An operator ends every holding. The verdict is how many there were.
 pub fn break_all(room: &mut Room<'_>, setting: &mut Setting<'_>) -> Outcome<usize> {
     let mut work = Work::begin(room, setting);
-    let fences: Vec<u64> = work.holders.iter().map(|holder| holder.fence).collect();
-    for fence in &fences {
-        work.finish(*fence, work.now(), End::Broken);
-    }
-    work.end(fences.len())
+    let broken = work.finish_all(End::Broken);
+    work.end(broken)
 }
 
 /// The connection a holding was bound to has closed. True if it still held.
 pub fn close(room: &mut Room<'_>, fence: u64, setting: &mut Setting<'_>) -> Outcome<bool> {
     finish_by_fence(room, fence, End::Closed, setting)
+}
+
+/// The connection a holding was bound to closed at `at`: its lease ends no later than `grace` after that. True if it
+/// still holds.
+pub fn cut(room: &mut Room<'_>, fence: u64, grace: Span, at: Instant, setting: &mut Setting<'_>) -> Outcome<bool> {
+    let mut work = Work::new(room, setting);
+    work.mend();
+    let holder = work.holders.by_fence(fence);
+    if let Some((lease, ends)) = holder.and_then(|holder| lease::cut(holder.lease(), holder.ends, grace, at)) {
+        work.time(fence, lease, ends);
+    }
+    work.catch_up_all();
+    let held = work.holders.by_fence(fence).is_some();
+    work.end(held)
 }
 
 /// A grant could not be told to its owner, who was gone: it is given back, as if by the owner.
@@ -157,9 +170,9 @@ pub fn give_up(room: &mut Room<'_>, setting: &mut Setting<'_>) -> Outcome<()> {
     work.outcome(())
 }
 
-/// True if one who asks like this now would be granted it at once.
+/// True if one who asks like this now would be granted it at once. A claim brings the newest `max`.
 pub fn could_take(room: &Room<'_>, claim: Claim) -> bool {
-    room.queue.would_lead(claim.priority()) && fits(room.holders, claim)
+    room.queue.would_lead(claim.priority()) && fits(room.holders, claim, None)
 }
 
 /// Time has passed.
@@ -167,11 +180,12 @@ pub fn tick(room: &mut Room<'_>, setting: &mut Setting<'_>) -> Outcome<()> {
     Work::begin(room, setting).end(())
 }
 
-fn fits(holders: &Holders, claim: Claim) -> bool {
+/// `newest`: the `max` of the newest call, which counts for everybody.
+fn fits(holders: &Holders, claim: Claim, newest: Option<u32>) -> bool {
     match claim {
         Claim::Exclusive => holders.is_empty(),
         Claim::Shared => !holders.is_exclusive() && holders.len() < HOLDERS_MAX,
-        Claim::Permit { max, .. } => holders.len() < (max as usize).min(HOLDERS_MAX),
+        Claim::Permit { max, .. } => holders.len() < (newest.unwrap_or(max) as usize).min(HOLDERS_MAX),
     }
 }
 
@@ -275,7 +289,16 @@ impl<'a, 's, 'f> Work<'a, 's, 'f> {
     }
 
     fn fits(&self, claim: Claim) -> bool {
-        fits(self.holders, claim)
+        fits(self.holders, claim, self.queue.max)
+    }
+
+    /// Each ENTER brings its `max`, and the newest counts for the whole queue: those who wait are served by it, before the
+    /// caller who brought it.
+    fn take_over_max(&mut self, claim: Claim) {
+        if let Claim::Permit { max, .. } = claim {
+            self.queue.max = Some(max);
+            self.serve();
+        }
     }
 
     fn hand_to(&mut self, owner: &[u8], ask: &Ask) -> u64 {
@@ -316,6 +339,19 @@ impl<'a, 's, 'f> Work<'a, 's, 'f> {
         self.endings.push(Ending { owner, fence, held, how });
         self.edit(Edit::Ended { fence, at, how });
         held
+    }
+
+    /// Ends every holding, and returns how many there were. The same as `finish` for each, in one go: there can be many.
+    fn finish_all(&mut self, how: End) -> usize {
+        let at = self.now();
+        let all = self.holders.end_all(at, how);
+        let count = all.len();
+        for holder in all {
+            let (fence, held) = (holder.fence, holder.held(at));
+            self.edits.push(Edit::Ended { fence, at, how });
+            self.endings.push(Ending { owner: holder.into_owner(), fence, held, how });
+        }
+        count
     }
 
     /// The same owner asks for what it has.

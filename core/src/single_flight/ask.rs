@@ -5,14 +5,15 @@ use alloc::sync::Arc;
 use super::edit::Edit;
 use crate::lock::Reason;
 use crate::queue::WaiterId;
+use crate::session::Binding;
 use crate::time::Span;
 
 /// How somebody would lead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ask {
     pub lease: Span,
-    /// The connection to bind the lead to. The machine only passes it on.
-    pub bind_to: Option<u64>,
+    /// What to bind the lead to. The machine only passes it on.
+    pub bind_to: Option<Binding>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,7 +67,7 @@ pub enum Abandoned {
 /// An answer for a call that waits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
-    Lead { id: WaiterId, lead: Lead, bind_to: Option<u64> },
+    Lead { id: WaiterId, lead: Lead, bind_to: Option<Binding> },
     Seen { id: WaiterId, seen: Seen },
     Superseded { id: WaiterId },
 }

@@ -58,6 +58,8 @@ impl Flight {
                     if self.ended.len() == ENDS_REMEMBERED {
                         self.ended.remove(0);
                     }
+                    // Nearly always there is one: room for four would be most of a small value.
+                    self.ended.reserve_exact(1);
                     self.ended.push(LeadEnd { token, fence, at: *at, way: *way });
                 }
             }

@@ -40,5 +40,6 @@ pub use edit::{Edit, Edits};
 pub use encoding::{decode_edits, decode_flight, encode_edits, encode_flight};
 pub use state::{Cached, Flight, LeadEnd, Leader, Pause, Way};
 pub use step::{
-    Room, abandon, busy, close, extend, give_up, hit, invalidate, join, leave, look, publish, renew, take_back, tick,
+    Room, abandon, busy, close, cut, extend, give_up, hit, invalidate, join, leave, look, publish, renew, take_back,
+    tick,
 };

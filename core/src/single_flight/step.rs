@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use super::ask::{Abandoned, Answer, Ask, Joined, Lead, Outcome, Publication, Published, Seen};
 use super::edit::{Edit, Edits};
 use super::state::{Cached, Flight, Leader, Pause, Way};
-use crate::lease::ends_for;
+use crate::lease::{self, ends_for};
 use crate::limits::{CLOCK_JITTER, GRACE};
 use crate::lock::{End, Ending, Grant, Reason, Renewed, Setting};
 use crate::queue::{Queue, Waiter, WaiterId, Waiting};
@@ -145,6 +145,23 @@ pub fn invalidate(room: &mut Room<'_>, keep_stale: bool, setting: &mut Setting<'
 /// The connection the lead was bound to has closed. True if it still led.
 pub fn close(room: &mut Room<'_>, fence: u64, setting: &mut Setting<'_>) -> Outcome<bool> {
     stop(room, fence, Way::Closed, setting)
+}
+
+/// The connection the lead was bound to closed at `at`: its lease ends no later than `grace` after that. True if it still
+/// leads.
+pub fn cut(room: &mut Room<'_>, fence: u64, grace: Span, at: Instant, setting: &mut Setting<'_>) -> Outcome<bool> {
+    let mut job = Job::new(room, setting);
+    let (now, promoted_at) = (job.now(), job.setting.promoted_at);
+    let leads = |job: &Job<'_, '_, '_>| job.flight.leader.as_ref().is_some_and(|leader| leader.fence == fence);
+    if let Some(leader) = job.flight.leader.as_deref().filter(|leader| leader.fence == fence) {
+        let ends = ends_for(leader.ends, leader.lease, promoted_at, now);
+        if let Some((lease, ends)) = lease::cut(leader.lease, ends, grace, at) {
+            job.edit(Edit::Timed { lease, ends });
+        }
+    }
+    job.catch_up();
+    let leads = leads(&job);
+    job.end(leads)
 }
 
 /// A LEAD could not be told: whoever was to load never began.

@@ -310,7 +310,7 @@ impl Driver {
         let generation = self.model.generation.wrapping_add(number % 3).wrapping_sub(1);
         let half_open = matches!(self.model.state, State::HalfOpen { .. });
         let probe = number.is_multiple_of(2).then_some(u32::MAX);
-        let permit = Permit { generation, issued_us: self.now_us, caller: Caller(number), probe };
+        let permit = Permit { generation, issued_us: self.now_us, caller: Caller(number), probe, seal: 0 };
         // Closed permits are not tracked, so one of this generation cannot be told from a real one.
         let permit = (half_open || generation != self.model.generation).then_some(permit);
         let now = self.now();

@@ -62,8 +62,13 @@ impl Machine {
             }
             What::ReportForged(number) => {
                 let generation = self.breaker.generation().wrapping_add(number % 3).wrapping_sub(1);
-                let permit =
-                    Permit { generation, issued_us: number as i64, caller: who(1), probe: Some(number as u32) };
+                let permit = Permit {
+                    generation,
+                    issued_us: number as i64,
+                    caller: who(1),
+                    probe: Some(number as u32),
+                    seal: 0,
+                };
                 let outcome = report(&mut self.breaker, Some(permit), answer_of(number), None, now);
                 self.settle(&before, outcome.edits, &outcome.transitions)?
             }

@@ -18,7 +18,7 @@ fn left_of(record: &Record, now: i64) -> Option<(i64, i64)> {
         Record::Once(once) => Some((now.until(once.until).as_us(), once.at.until(once.until).as_us())),
         Record::Work(work) => Some(match &work.phase {
             Phase::Running { lease, ends, .. } => (now.until(*ends).as_us(), lease.as_us()),
-            Phase::Idle { at, .. } => (now.until(at.plus(work.keep)).as_us(), work.keep.as_us()),
+            Phase::Idle { .. } => (now.until(work.kept_until()).as_us(), work.keep.as_us()),
             Phase::Done { at, until, .. } => (now.until(*until).as_us(), at.until(*until).as_us()),
         }),
     }

@@ -5,7 +5,7 @@ use resil_core::idempotency::{Answer, Begun, Committed, Idle, OnLapse, Phase, Re
 use resil_core::lock::{End, Renewed};
 
 use super::gaps::{JUMP, Upheaval};
-use super::key::{Key, Wish};
+use super::key::{Key, Wish, bound_to};
 use super::model::{self, Kept, Model, Said, Wanted};
 use super::schedule::{Event, Named, What, Who};
 
@@ -26,6 +26,7 @@ pub enum Call {
     Once(String, i64),
     Close(u64),
     TakeBack(u64),
+    Cut(u64, i64, i64),
     Extend(u64, i64),
     Leave(u64),
     Tick,
@@ -78,6 +79,12 @@ impl Driver {
             What::Once(who, ttl) => Call::Once(who.map_or(String::new(), |who| self.token(Who::One(who))), ttl),
             What::Close(named) => Call::Close(self.fence(named)),
             What::TakeBack(named) => Call::TakeBack(self.fence(named)),
+            What::Cut(named, grace, late) => {
+                // Nothing hangs on a connection of before a promotion.
+                let promoted = self.key.promoted.filter(|promoted| *promoted <= self.key.now);
+                let at = (self.key.now - late).max(promoted.unwrap_or(0));
+                Call::Cut(self.fence(named), grace, at)
+            }
             What::Extend(named, to) => Call::Extend(self.fence(named), self.key.now + to),
             What::Leave(which) => {
                 let id = self.key.queue.waiters().nth(which.index(self.key.queue.len() + 1)).map(|waiter| waiter.id);
@@ -131,6 +138,7 @@ impl Driver {
             Call::Once(token, ttl) => key.once(token, *ttl).map_or(Said::WrongPhase, Said::Was),
             Call::Close(fence) => Said::Was(key.close(*fence)),
             Call::TakeBack(fence) => Said::Was(key.take_back(*fence)),
+            Call::Cut(fence, grace, at) => Said::Was(key.cut(*fence, *grace, *at)),
             Call::Extend(fence, to) => Said::Was(key.extend(*fence, *to)),
             Call::Leave(id) => Said::Was(key.leave(*id)),
             Call::Tick => {
@@ -171,6 +179,7 @@ fn ask_model(model: &mut Model, call: &Call, key: &Key) -> Said {
         Call::Once(token, ttl) => model.once(token.as_bytes(), *ttl),
         Call::Close(fence) => model.stop_fence(*fence, "closed", "closed"),
         Call::TakeBack(fence) => model.stop_fence(*fence, "released", "aborted"),
+        Call::Cut(fence, grace, at) => model.cut(*fence, *grace, *at),
         Call::Extend(fence, to) => model.extend(*fence, *to),
         Call::Leave(id) => model.leave(*id),
         Call::Tick => model.tick(),
@@ -214,7 +223,7 @@ fn settled(settled: Settled) -> Said {
 
 fn told(answers: &[Answer]) -> Vec<(u64, Said, Option<u64>)> {
     let told = answers.iter().map(|answer| match answer {
-        Answer::Run { id, run, bind_to } => (*id, ran(*run), *bind_to),
+        Answer::Run { id, run, bind_to } => (*id, ran(*run), bind_to.map(bound_to)),
         Answer::Settled { id, settled: said } => (*id, settled(said.clone()), None),
         Answer::Superseded { id } => (*id, Said::Superseded, None),
     });

@@ -10,6 +10,7 @@ use resil_core::idempotency::{
 };
 use resil_core::lock::{Ending, Reason, Renewed, Setting};
 use resil_core::queue::Queue;
+use resil_core::session::Binding;
 use resil_core::{Instant, Span};
 
 use super::gaps::{DAY, JUMP, SECOND, START};
@@ -165,7 +166,7 @@ impl Key {
             lease: Span::from_us(wish.lease),
             keep: Span::from_us(wish.keep),
             on_lapse: if wish.hold { OnLapse::Hold } else { OnLapse::Run },
-            bind_to: wish.bind_to,
+            bind_to: wish.bind_to.map(binding),
         };
         let waiting = wish.wait.map(|wait| Waiting { id, wait: Span::from_us(wait), most: wish.most });
         // Until the verdict is known the call counts as open: whoever is told at once is not told again.
@@ -223,6 +224,11 @@ impl Key {
 
     pub fn close(&mut self, fence: u64) -> bool {
         self.step(|room, setting| idempotency::close(room, fence, setting))
+    }
+
+    pub fn cut(&mut self, fence: u64, grace: i64, at: i64) -> bool {
+        let (grace, at) = (Span::from_us(grace), Instant::from_us(at));
+        self.step(|room, setting| idempotency::cut(room, fence, grace, at, setting))
     }
 
     pub fn take_back(&mut self, fence: u64) -> bool {
@@ -306,4 +312,15 @@ impl Key {
             other => panic!("{other:?}"),
         }
     }
+}
+
+/// A connection, with a grace of its own.
+pub fn binding(client: u64) -> Binding {
+    Binding { client, grace: Span::from_us(client as i64) }
+}
+
+/// Connection and grace come out as they went in.
+pub fn bound_to(bind_to: Binding) -> u64 {
+    assert_eq!(bind_to, binding(bind_to.client));
+    bind_to.client
 }

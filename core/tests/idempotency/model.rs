@@ -219,6 +219,19 @@ impl Model {
         Said::Was(runs)
     }
 
+    /// The connection closed at `at`: the lease ends no later than the grace after that, and is no longer than the grace.
+    pub fn cut(&mut self, fence: u64, grace: i64, at: i64) -> Said {
+        if let Some((since, lease, end)) = self.runs(fence)
+            && at + grace < right_end(end, lease, self.promoted, self.now)
+        {
+            self.enter(Phase::Running { since, lease: grace.min(lease), end: at + grace });
+        }
+        self.bring_up_to_date();
+        let runs = self.runs(fence).is_some();
+        self.settle();
+        Said::Was(runs)
+    }
+
     /// The runner was heard of: that counts as long as nobody has seen its lease end, however late this server is told.
     pub fn extend(&mut self, fence: u64, to: i64) -> Said {
         if let Some((since, lease, end)) = self.runs(fence) {
@@ -357,6 +370,10 @@ impl Model {
         let kept_until = match work.phase {
             // What was alive at a promotion runs on, whether that is written down or not.
             Phase::Running { lease, end, .. } => right_end(end, lease, self.promoted, self.now) + work.keep,
+            // A first attempt that did nothing, with nothing to hold others to.
+            Phase::Idle { at, why: "aborted" } if work.attempt == 1 && work.fingerprint.is_empty() => {
+                at + work.keep.min(60 * 1_000_000)
+            }
             Phase::Idle { at, .. } => at + work.keep,
             Phase::Done { until, .. } => until,
         };

@@ -36,6 +36,8 @@ pub enum What {
     Once(Option<u8>, i64),
     Close(Named),
     TakeBack(Named),
+    /// With this grace, and after the connection has been closed for this long.
+    Cut(Named, i64, i64),
     /// To this long from now.
     Extend(Named, i64),
     Leave(Index),
@@ -86,7 +88,8 @@ fn call() -> impl Strategy<Value = What> {
             84..=85 => What::TakeBack(named),
             86..=88 => What::Extend(named, part_of(41 * SECOND, part) - SECOND),
             89..=92 => What::Leave(which),
-            93..=97 => What::Tick,
+            93..=94 => What::Cut(named, 1 + part_of(20 * SECOND, part), part % (2 * SECOND)),
+            95..=97 => What::Tick,
             _ => What::GiveUp,
         }
     })

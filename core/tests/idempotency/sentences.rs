@@ -342,6 +342,27 @@ fn a_result_is_forgotten_at_its_time_not_earlier_and_not_later() {
 }
 
 #[test]
+fn a_first_attempt_that_aborts_is_forgotten_after_a_minute_unless_it_had_a_fingerprint() {
+    for (wish, kept) in [(work(), MINUTE), (work().of("this"), DAY), (work().keep(SECOND), SECOND)] {
+        let mut key = Key::default();
+        key.run("a", wish);
+        assert_eq!(key.abort("a"), None);
+        key.later(kept - 1);
+        assert_eq!(key.abort("a"), None, "the same answer again");
+        key.later(1);
+        assert_eq!(key.abort("a"), Some(Reason::Absent));
+    }
+    // What an attempt before it did, nobody knows: that is not forgotten.
+    let mut key = Key::default();
+    key.run("a", work().lease(SECOND));
+    key.later(SECOND);
+    key.run("b", work());
+    assert_eq!(key.abort("b"), None);
+    key.later(HOUR);
+    assert_eq!(key.run("c", work()).attempt, 3);
+}
+
+#[test]
 fn a_record_without_a_runner_is_forgotten_after_keep_however_late_anybody_looks() {
     for looks_meanwhile in [false, true] {
         let mut key = Key::default();

@@ -1,7 +1,9 @@
 //! Plays a schedule on a key and, if wanted, on the model; and compares everything the two say after every step.
 
 use proptest::prelude::*;
+use resil_core::Span;
 use resil_core::lock::{Acquired, Answer, Busy, Claim, End, Grant, Kind, Mode, Released, Renewed};
+use resil_core::session::Binding;
 
 use super::key::{JUMP, Key, Wish};
 use super::model::{Full, Got, Held, Model, Over, Said, Told, Want, Wanted};
@@ -83,6 +85,12 @@ impl Driver {
             What::Release { owner, fence } => Call::Release(owner, self.named(owner, fence)),
             What::Break => Call::Break,
             What::Close(owner, fence) => Call::Close(self.fence(owner, fence)),
+            What::Cut(owner, fence, grace, late) => {
+                // Nothing hangs on a connection of before a promotion.
+                let promoted = self.key.promoted.filter(|promoted| *promoted <= self.key.now);
+                let at = (self.key.now - late).max(promoted.unwrap_or(0));
+                Call::Cut(self.fence(owner, fence), grace, at)
+            }
             What::TakeBack(owner, fence) => Call::TakeBack(self.fence(owner, fence)),
             What::Extend(owner, fence, to) => Call::Extend(self.fence(owner, fence), self.key.now + to),
             What::Leave(which) => {
@@ -120,7 +128,7 @@ impl Driver {
         self.said = match *call {
             Call::Acquire(request) => {
                 let wish = wish(key.kind, &request);
-                acquired(key.ask_with(&name(request.owner), wish, meta(&request), request.bind_to))
+                acquired(key.ask_with(&name(request.owner), wish, meta(&request), request.bind_to.map(binding)))
             }
             Call::Renew(owner, fence, lease) => match key.renew(&text(owner), fence, lease) {
                 Renewed::Granted(grant) => Said::Granted(got(&grant)),
@@ -132,6 +140,7 @@ impl Driver {
             },
             Call::Break => Said::Broke(key.break_all()),
             Call::Close(fence) => Said::Was(key.close(fence)),
+            Call::Cut(fence, grace, at) => Said::Was(key.cut(fence, grace, at)),
             Call::TakeBack(fence) => Said::Was(key.take_back(fence)),
             Call::Extend(fence, to) => Said::Was(key.extend(fence, to)),
             Call::Leave(id) => Said::Was(key.leave(id)),
@@ -180,6 +189,7 @@ enum Call {
     Release(u8, Option<u64>),
     Break,
     Close(u64),
+    Cut(u64, i64, i64),
     TakeBack(u64),
     Extend(u64, i64),
     Leave(u64),
@@ -229,6 +239,7 @@ fn ask_model(model: &mut Model, call: &Call, key: &Key) -> Said {
         Call::Release(owner, fence) => model.release(&name(owner), fence),
         Call::Break => model.break_all(),
         Call::Close(fence) => model.finish_fence(fence, "closed"),
+        Call::Cut(fence, grace, at) => model.cut(fence, grace, at),
         Call::TakeBack(fence) => model.finish_fence(fence, "released"),
         Call::Extend(fence, to) => model.extend(fence, to),
         Call::Leave(id) => model.leave(id),
@@ -277,9 +288,22 @@ fn full(busy: &Busy) -> Full {
     }
 }
 
+/// A connection, with a grace of its own.
+fn binding(client: u64) -> Binding {
+    Binding { client, grace: Span::from_us(client as i64) }
+}
+
+/// Connection and grace come out as they went in.
+fn bound_to(bind_to: Binding) -> u64 {
+    assert_eq!(bind_to, binding(bind_to.client));
+    bind_to.client
+}
+
 fn told(answers: &[Answer]) -> Vec<Told> {
     let told = answers.iter().map(|answer| match answer {
-        Answer::Granted { id, owner, grant, bind_to } => Told::Granted(*id, owner.to_vec(), got(grant), *bind_to),
+        Answer::Granted { id, owner, grant, bind_to } => {
+            Told::Granted(*id, owner.to_vec(), got(grant), bind_to.map(bound_to))
+        }
         Answer::TimedOut { id, busy } => Told::TimedOut(*id, full(busy)),
         Answer::Superseded { id } => Told::Superseded(*id),
     });

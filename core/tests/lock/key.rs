@@ -9,6 +9,7 @@ use resil_core::lock::{
     Waiting, decode_edits, decode_holders, encode_edits, encode_holders,
 };
 use resil_core::queue::Queue;
+use resil_core::session::Binding;
 use resil_core::{Instant, Span};
 
 pub const MS: i64 = 1_000;
@@ -170,7 +171,7 @@ impl Key {
         self.ask_with(owner.as_bytes(), wish, b"", None)
     }
 
-    pub fn ask_with(&mut self, owner: &[u8], wish: Wish, meta: &[u8], bind_to: Option<u64>) -> Acquired {
+    pub fn ask_with(&mut self, owner: &[u8], wish: Wish, meta: &[u8], bind_to: Option<Binding>) -> Acquired {
         self.calls += 1;
         let id = self.calls;
         let ask = Ask { claim: wish.claim, lease: Span::from_us(wish.lease), meta: meta.into(), bind_to };
@@ -213,6 +214,10 @@ impl Key {
 
     pub fn close(&mut self, fence: u64) -> bool {
         self.step(|room, setting| lock::close(room, fence, setting))
+    }
+
+    pub fn cut(&mut self, fence: u64, grace: i64, at: i64) -> bool {
+        self.step(|room, setting| lock::cut(room, fence, Span::from_us(grace), Instant::from_us(at), setting))
     }
 
     pub fn take_back(&mut self, fence: u64) -> bool {

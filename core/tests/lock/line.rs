@@ -32,6 +32,42 @@ fn writers_are_served_one_by_one_in_the_order_of_arrival() {
 }
 
 #[test]
+fn a_larger_max_serves_those_who_came_with_a_smaller_one() {
+    let mut key = Key::bulkhead();
+    key.take("a", permit(1));
+    for owner in ["b", "c", "d"] {
+        key.queue_up(owner, permit(1).waits(MINUTE));
+    }
+    assert!(matches!(key.ask("e", permit(3)), Acquired::Refused(_)), "three are inside before it");
+    assert_eq!((key.served(), key.line()), (vec!["b".into(), "c".into()], vec!["d".into()]));
+}
+
+#[test]
+fn a_holder_that_asks_again_with_a_larger_max_lets_others_in() {
+    let mut key = Key::bulkhead();
+    key.take("a", permit(1));
+    key.queue_up("b", permit(1).waits(MINUTE));
+    key.take("a", permit(2));
+    assert_eq!(key.served(), ["b"]);
+}
+
+#[test]
+fn a_smaller_max_ends_nothing_and_counts_for_those_who_wait() {
+    let mut key = Key::bulkhead();
+    for owner in ["a", "b", "c"] {
+        key.take(owner, permit(3));
+    }
+    key.queue_up("d", permit(3).waits(MINUTE));
+    assert!(matches!(key.ask("e", permit(1)), Acquired::Refused(_)));
+    assert_eq!(key.owners(), ["a", "b", "c"]);
+    key.release("a", None);
+    key.release("b", None);
+    assert_eq!(key.line(), ["d"], "one is inside, and there is one permit now");
+    key.release("c", None);
+    assert_eq!(key.served(), ["d"]);
+}
+
+#[test]
 fn a_waiting_writer_is_not_overtaken_by_readers() {
     let mut key = Key::lock();
     key.take("a", reader());

@@ -131,6 +131,11 @@ impl Model {
 
     pub fn acquire(&mut self, owner: &[u8], wanted: Wanted, waiting: Option<(u64, i64, usize)>) -> Said {
         self.bring_up_to_date();
+        if let Want::Permit(_) = wanted.want {
+            // The newest number of permits counts for everybody who waits.
+            self.line.iter_mut().for_each(|waiter| waiter.wanted.want = wanted.want);
+            self.serve();
+        }
         let said = match self.holders.iter().position(|held| held.owner == owner) {
             Some(at) => self.again(at, &wanted),
             None => self.newly(owner, wanted, waiting),
@@ -261,6 +266,20 @@ impl Model {
         Said::Was(at.is_some())
     }
 
+    /// The connection closed at `at`: the lease ends no later than the grace after that, and is no longer than the grace.
+    pub fn cut(&mut self, fence: u64, grace: i64, at: i64) -> Said {
+        self.mend();
+        if let Some(held) = self.holders.iter_mut().find(|held| held.fence == fence)
+            && at + grace < held.end
+        {
+            (held.end, held.lease) = (at + grace, grace.min(held.lease));
+        }
+        self.bring_up_to_date();
+        let was = self.holders.iter().any(|held| held.fence == fence);
+        self.settle();
+        Said::Was(was)
+    }
+
     /// What was heard in time counts, however late anybody looks.
     pub fn extend(&mut self, fence: u64, end: i64) -> Said {
         let now = self.now;
@@ -319,16 +338,7 @@ impl Model {
 
     /// Everything that was due before now happens in the order of time. At one instant a lease ends before patience.
     fn bring_up_to_date(&mut self) {
-        self.follow_clock();
-        for held in &mut self.holders {
-            if held.end > self.now + held.lease + JITTER {
-                held.end = self.now + held.lease;
-            } else if let Some(promoted) = self.promoted.filter(|promoted| *promoted <= self.now)
-                && held.end > promoted
-            {
-                held.end = held.end.max(promoted + held.lease);
-            }
-        }
+        self.mend();
         self.serve();
         loop {
             let ends: Vec<i64> = self.holders.iter().map(|held| held.end).collect();
@@ -344,6 +354,20 @@ impl Model {
                 (None, None) => break,
             }
             self.serve();
+        }
+    }
+
+    /// Clocks that were set back, and promotions.
+    fn mend(&mut self) {
+        self.follow_clock();
+        for held in &mut self.holders {
+            if held.end > self.now + held.lease + JITTER {
+                held.end = self.now + held.lease;
+            } else if let Some(promoted) = self.promoted.filter(|promoted| *promoted <= self.now)
+                && held.end > promoted
+            {
+                held.end = held.end.max(promoted + held.lease);
+            }
         }
     }
 

@@ -261,6 +261,22 @@ proptest! {
         }
     }
 
+    /// Whatever `max` each of them came with.
+    #[test]
+    fn nobody_waits_while_the_newest_max_has_room(events in calm()) {
+        let mut driver = Driver::new(true);
+        let mut newest = 0;
+        for event in &events {
+            driver.play(event);
+            if let What::Acquire(request) = event.what {
+                newest = request.max as usize;
+            }
+            let (active, queued) = (driver.key.holders.len(), driver.key.queue.len());
+            let up_to_date = is_up_to_date(event);
+            prop_assert!(queued == 0 || active >= newest || !up_to_date, "{} and {} of {}", active, queued, newest);
+        }
+    }
+
     /// What happens to one key is the same whether or not anything happens to others; only fences are shared.
     #[test]
     fn keys_are_independent(steps in vec((0..3usize, 0..5u8, 0..6u8, 1..=SECOND), 200..=210)) {

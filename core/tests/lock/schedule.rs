@@ -56,6 +56,8 @@ pub enum What {
     },
     Break,
     Close(u8, Named),
+    /// With this grace, and after the connection has been closed for this long.
+    Cut(u8, Named, i64, i64),
     TakeBack(u8, Named),
     /// To this long from now.
     Extend(u8, Named, i64),
@@ -182,8 +184,9 @@ fn call() -> impl Strategy<Value = What> {
             75..=80 => What::Leave(which),
             81..=86 => What::Tick,
             87..=90 => What::Extend(owner, fence, part_of(41 * SECOND, part) - SECOND),
-            91..=93 => What::Close(owner, fence),
-            94..=96 => What::TakeBack(owner, fence),
+            91..=92 => What::Close(owner, fence),
+            93..=95 => What::Cut(owner, fence, 1 + part_of(20 * SECOND, part), lease % (2 * SECOND)),
+            96 => What::TakeBack(owner, fence),
             97..=98 => What::GiveUp,
             _ => What::Break,
         }

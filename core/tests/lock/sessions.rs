@@ -4,7 +4,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 use resil_core::lock::{Kind, Reason};
-use resil_core::session::{ClientId, Due, Loss, Place, Sessions};
+use resil_core::session::{Binding, ClientId, Closed, Due, Loss, Place, Sessions};
 use resil_core::{Instant, Span};
 
 use super::key::{HOUR, MS, SECOND, START};
@@ -20,6 +20,28 @@ fn place(db: i32, key: &str, fence: u64) -> Place {
     Place { db, key: key.as_bytes().into(), fence }
 }
 
+/// How often a lease is written down.
+fn period(lease: i64) -> i64 {
+    if lease < 100 * MS { SECOND } else { lease.max(SECOND) / 3 }
+}
+
+fn plainly(client: ClientId) -> Binding {
+    Binding { client, grace: Span::ZERO }
+}
+
+fn closed(place: Place, kind: Kind) -> Closed {
+    Closed { place, kind, grace: Span::ZERO, at: at(START) }
+}
+
+/// Closes a connection and takes all that hung on it, some of it by its key.
+fn close(sessions: &mut Sessions, client: ClientId) -> Vec<Closed> {
+    sessions.close(client, at(START));
+    let mut closed: Vec<Closed> = (0..3).flat_map(|db| sessions.closed_in(db, &[1])).collect();
+    closed.extend(std::iter::from_fn(|| sessions.take_closed()));
+    assert!(!sessions.is_closing());
+    closed
+}
+
 #[derive(Debug, Clone, Copy)]
 struct Spot {
     db: i32,
@@ -29,7 +51,7 @@ struct Spot {
 
 #[derive(Debug, Clone, Copy)]
 enum What {
-    Bind(ClientId, Spot, i64),
+    Bind(Binding, Spot, i64),
     Unbind(Spot),
     Lose(Spot, Reason),
     Heard(ClientId),
@@ -37,7 +59,6 @@ enum What {
     Close(ClientId),
     TakeDue,
     LookAtAll,
-    Swap(i32, i32),
     OfKey(i32, u8),
     Clear,
 }
@@ -49,7 +70,9 @@ fn spot() -> impl Strategy<Value = Spot> {
 fn what() -> impl Strategy<Value = What> {
     let lease = select(vec![10 * MS, SECOND, 3 * SECOND, 10 * SECOND]);
     prop_oneof![
-        30 => (1..5u64, spot(), lease).prop_map(|(client, spot, lease)| What::Bind(client, spot, lease)),
+        30 => ((1..5u64, 0..3i64), spot(), lease).prop_map(|((client, grace), spot, lease)| {
+            What::Bind(Binding { client, grace: Span::from_us(grace) }, spot, lease)
+        }),
         6 => spot().prop_map(What::Unbind),
         8 => (spot(), select(vec![Reason::Expired, Reason::Broken])).prop_map(|(spot, why)| What::Lose(spot, why)),
         6 => (1..6u64).prop_map(What::Heard),
@@ -57,7 +80,6 @@ fn what() -> impl Strategy<Value = What> {
         4 => (1..6u64).prop_map(What::Close),
         10 => Just(What::TakeDue),
         1 => Just(What::LookAtAll),
-        3 => (0..3i32, 0..3i32).prop_map(|(a, b)| What::Swap(a, b)),
         5 => (0..3i32, 0..3u8).prop_map(|(db, key)| What::OfKey(db, key)),
         1 => Just(What::Clear),
     ]
@@ -73,6 +95,7 @@ impl Spot {
 struct Bound {
     place: Place,
     client: ClientId,
+    grace: Span,
     lease: i64,
     due: i64,
 }
@@ -126,7 +149,7 @@ impl List {
     }
 }
 
-fn sorted(mut places: Vec<Place>) -> Vec<Place> {
+fn sorted<T: Ord>(mut places: Vec<T>) -> Vec<T> {
     places.sort();
     places
 }
@@ -140,11 +163,12 @@ proptest! {
         for (gap, what) in steps {
             now += gap;
             match what {
-                What::Bind(client, spot, lease) => {
-                    sessions.bind(client, spot.place(), Kind::Lock, Span::from_us(lease), at(now));
+                What::Bind(binding, spot, lease) => {
+                    let Binding { client, grace } = binding;
+                    sessions.bind(binding, spot.place(), Kind::Lock, Span::from_us(lease), at(now));
                     list.unbind(&spot.place());
                     list.hear(client, now);
-                    list.bound.push(Bound { place: spot.place(), client, lease, due: now + lease / 3 });
+                    list.bound.push(Bound { place: spot.place(), client, grace, lease, due: now + period(lease) });
                 }
                 What::Unbind(spot) => {
                     prop_assert_eq!(sessions.unbind(&spot.place()), list.unbind(&spot.place()));
@@ -174,18 +198,19 @@ proptest! {
                     list.forget_the_idle();
                 }
                 What::Close(client) => {
-                    let closed = sessions.close(client).into_iter().map(|(place, _)| place).collect();
-                    let mine = list.bound.iter().filter(|bound| bound.client == client).map(|bound| bound.place.clone());
-                    prop_assert_eq!(sorted(closed), sorted(mine.collect()));
+                    let closed = close(&mut sessions, client).into_iter().map(|closed| (closed.place, closed.grace)).collect();
+                    let mine = list.bound.iter().filter(|bound| bound.client == client);
+                    let mine = mine.map(|bound| (bound.place.clone(), bound.grace)).collect();
+                    prop_assert_eq!(sorted(closed), sorted(mine));
                     list.bound.retain(|bound| bound.client != client);
                     list.losses.retain(|(lost, _)| *lost != client);
                     list.forget_the_idle();
                 }
                 What::TakeDue => {
-                    let due = sessions.take_due(at(now));
+                    let due = sessions.take_due(at(now), usize::MAX);
                     let mut naive = Vec::new();
                     for bound in list.bound.iter_mut().filter(|bound| bound.due <= now) {
-                        bound.due = now + bound.lease / 3;
+                        bound.due = now + period(bound.lease);
                         naive.push(bound.place.clone());
                     }
                     for Due { place, client, lease, .. } in &due {
@@ -201,12 +226,6 @@ proptest! {
                     sessions.look_at_all(at(now));
                     list.bound.iter_mut().for_each(|bound| bound.due = now);
                     list.heard.iter_mut().for_each(|(_, heard)| *heard = now.min(*heard));
-                }
-                What::Swap(a, b) => {
-                    sessions.swap_databases(a, b);
-                    for Bound { place, .. } in &mut list.bound {
-                        place.db = [(a, b), (b, a)].into_iter().find(|(from, _)| *from == place.db).map_or(place.db, |to| to.1);
-                    }
                 }
                 What::OfKey(db, key) => {
                     let here = |place: &&Place| place.db == db && *place.key == [key];
@@ -224,6 +243,7 @@ proptest! {
             prop_assert_eq!(sessions.next_due().map(Instant::as_us), list.bound.iter().map(|bound| bound.due).min());
             for bound in &list.bound {
                 prop_assert!(sessions.is_bound(&bound.place));
+                prop_assert_eq!(sessions.grace(&bound.place), Some(bound.grace));
                 let heard = list.heard.iter().find(|(client, _)| *client == bound.client).map(|(_, heard)| at(*heard));
                 prop_assert_eq!(sessions.last_heard(bound.client), heard);
             }
@@ -235,30 +255,53 @@ proptest! {
 fn the_last_binding_decides_and_the_close_of_an_earlier_connection_returns_nothing() {
     let mut sessions = Sessions::default();
     let place = place(0, "k", 7);
-    sessions.bind(1, place.clone(), Kind::Lock, Span::from_secs(9), at(START));
-    sessions.bind(2, place.clone(), Kind::Lock, Span::from_secs(9), at(START));
-    assert_eq!(sessions.close(1), []);
-    assert_eq!(sessions.close(2), [(place, Kind::Lock)]);
+    sessions.bind(plainly(1), place.clone(), Kind::Lock, Span::from_secs(9), at(START));
+    sessions.bind(plainly(2), place.clone(), Kind::Lock, Span::from_secs(9), at(START));
+    assert_eq!(close(&mut sessions, 1), []);
+    assert_eq!(close(&mut sessions, 2), [closed(place, Kind::Lock)]);
     assert!(sessions.is_empty() && sessions.next_due().is_none());
 }
 
 #[test]
 fn a_lease_is_looked_at_every_third_of_it() {
     let mut sessions = Sessions::default();
-    sessions.bind(1, place(0, "k", 7), Kind::Bulkhead, Span::from_secs(9), at(START));
-    assert_eq!(sessions.take_due(at(START + 3 * SECOND - 1)), []);
+    sessions.bind(plainly(1), place(0, "k", 7), Kind::Bulkhead, Span::from_secs(9), at(START));
+    assert_eq!(sessions.take_due(at(START + 3 * SECOND - 1), 9), []);
     for turn in 1..=3 {
         let due = at(START + turn * 3 * SECOND);
-        assert_eq!((sessions.next_due(), sessions.take_due(due).len()), (Some(due), 1));
-        assert_eq!(sessions.take_due(due), [], "once each time");
+        assert_eq!((sessions.next_due(), sessions.take_due(due, 9).len()), (Some(due), 1));
+        assert_eq!(sessions.take_due(due, 9), [], "once each time");
     }
+}
+
+#[test]
+fn a_short_lease_is_kept_by_its_connection_and_lost_in_its_silence() {
+    let mut sessions = Sessions::default();
+    let (short, longer, long) = (place(0, "s", 1), place(0, "l", 2), place(0, "x", 3));
+    for (place, ms) in [(&short, 30), (&longer, 500), (&long, 9_000)] {
+        sessions.bind(plainly(1), place.clone(), Kind::Lock, Span::from_ms(ms), at(START));
+    }
+    assert_eq!((sessions.next_lapse(), sessions.keeps(&long)), (Some(at(START + 30 * MS)), None));
+    sessions.heard(1, at(START + 20 * MS));
+    assert_eq!(sessions.keeps(&short), Some((1, at(START + 50 * MS), Span::from_ms(30))));
+    // It was heard of in between: nothing has ended.
+    assert_eq!(sessions.take_lapse(at(START + 30 * MS)), Some(1));
+    assert_eq!(sessions.lapsed(1, at(START + 30 * MS), 9), []);
+    assert_eq!((sessions.next_lapse(), sessions.take_lapse(at(START + 49 * MS))), (Some(at(START + 50 * MS)), None));
+    assert_eq!(sessions.take_lapse(at(START + 50 * MS)), Some(1));
+    assert_eq!(sessions.lapsed(1, at(START + 50 * MS), 9), [(short.clone(), Kind::Lock)]);
+    assert!(!sessions.is_bound(&short) && sessions.is_bound(&longer));
+    assert_eq!(sessions.next_lapse(), Some(at(START + 520 * MS)));
+    assert_eq!(sessions.take_lapse(at(START + HOUR)), Some(1));
+    assert_eq!(sessions.lapsed(1, at(START + HOUR), 9), [(longer, Kind::Lock)]);
+    assert!(sessions.is_bound(&long) && sessions.next_lapse().is_none(), "a long one ends by the timer of its key");
 }
 
 #[test]
 fn a_loss_is_told_by_one_heartbeat_and_by_no_other() {
     let mut sessions = Sessions::default();
     let place = place(0, "k", 7);
-    sessions.bind(1, place.clone(), Kind::Lock, Span::from_secs(9), at(START));
+    sessions.bind(plainly(1), place.clone(), Kind::Lock, Span::from_secs(9), at(START));
     assert!(sessions.lose(&place, Reason::Broken));
     assert!(!sessions.lose(&place, Reason::Expired), "it is not bound any more");
     assert_eq!(sessions.heartbeat(2, at(START)), (0, vec![]));
@@ -272,7 +315,7 @@ fn a_loss_is_told_by_one_heartbeat_and_by_no_other() {
 fn a_session_that_is_never_asked_remembers_its_newest_losses_only() {
     let mut sessions = Sessions::default();
     for fence in 0..LOSSES as u64 + 500 {
-        sessions.bind(1, place(0, "k", fence), Kind::Lock, Span::from_secs(9), at(START));
+        sessions.bind(plainly(1), place(0, "k", fence), Kind::Lock, Span::from_secs(9), at(START));
         sessions.lose(&place(0, "k", fence), Reason::Expired);
     }
     let (_, losses) = sessions.heartbeat(1, at(START));
@@ -280,12 +323,18 @@ fn a_session_that_is_never_asked_remembers_its_newest_losses_only() {
 }
 
 #[test]
-fn bindings_move_with_their_databases() {
+fn what_hung_on_a_closed_connection_is_taken_once_and_renewed_no_more() {
     let mut sessions = Sessions::default();
-    sessions.bind(1, place(0, "k", 1), Kind::Lock, Span::from_secs(9), at(START));
-    sessions.bind(2, place(1, "k", 1), Kind::Lock, Span::from_secs(9), at(START));
-    sessions.swap_databases(0, 1);
-    assert_eq!(sessions.close(1), [(place(1, "k", 1), Kind::Lock)]);
-    assert_eq!(sessions.take_due(at(START + HOUR)).len(), 1);
-    assert_eq!(sessions.close(2), [(place(0, "k", 1), Kind::Lock)]);
+    for fence in 0..3 {
+        sessions.bind(plainly(1), place(0, "k", fence), Kind::Lock, Span::from_secs(9), at(START));
+    }
+    sessions.bind(plainly(2), place(0, "k", 3), Kind::Lock, Span::from_secs(9), at(START));
+    sessions.close(1, at(START));
+    assert!(!sessions.is_bound(&place(0, "k", 0)) && sessions.is_bound(&place(0, "k", 3)));
+    assert_eq!(sessions.take_due(at(START + HOUR), 10).len(), 1, "a closed connection renews nothing");
+    assert!(!sessions.lose(&place(0, "k", 0), Reason::Broken), "nobody is left to be told");
+    sessions.bind(plainly(2), place(0, "k", 1), Kind::Lock, Span::from_secs(9), at(START));
+    assert_eq!(sessions.closed_in(0, b"k"), [closed(place(0, "k", 2), Kind::Lock)]);
+    assert_eq!((sessions.take_closed(), sessions.is_closing()), (None, false));
+    assert_eq!(sessions.len(), 1);
 }

@@ -5,7 +5,7 @@ use resil_core::lock::{End, Reason, Renewed};
 use resil_core::single_flight::{Abandoned, Answer, Edit, Flight, Joined, Lead, Publication, Published, Seen};
 
 use super::gaps::{JUMP, Upheaval};
-use super::key::{Key, Wish};
+use super::key::{Key, Wish, bound_to};
 use super::model::{Brings, Ended, Leads, Model, Pause, Said, Stored, Value};
 use super::schedule::{Event, Kind, Named, What, Who};
 
@@ -28,6 +28,7 @@ pub enum Call {
     Renew(String, i64),
     Close(u64),
     TakeBack(u64),
+    Cut(u64, i64, i64),
     Extend(u64, i64),
     Leave(u64),
     Tick,
@@ -82,6 +83,12 @@ impl Driver {
             What::Renew(who, lease) => Call::Renew(self.token(who), lease),
             What::Close(named) => Call::Close(self.fence(named)),
             What::TakeBack(named) => Call::TakeBack(self.fence(named)),
+            What::Cut(named, grace, late) => {
+                // Nothing hangs on a connection of before a promotion.
+                let promoted = self.key.promoted.filter(|promoted| *promoted <= self.key.now);
+                let at = (self.key.now - late).max(promoted.unwrap_or(0));
+                Call::Cut(self.fence(named), grace, at)
+            }
             What::Extend(named, to) => Call::Extend(self.fence(named), self.key.now + to),
             What::Leave(which) => {
                 let id = self.key.queue.waiters().nth(which.index(self.key.queue.len() + 1)).map(|waiter| waiter.id);
@@ -146,6 +153,7 @@ impl Driver {
             },
             Call::Close(fence) => Said::Was(key.close(*fence)),
             Call::TakeBack(fence) => Said::Was(key.take_back(*fence)),
+            Call::Cut(fence, grace, at) => Said::Was(key.cut(*fence, *grace, *at)),
             Call::Extend(fence, to) => Said::Was(key.extend(*fence, *to)),
             Call::Leave(id) => Said::Was(key.leave(*id)),
             Call::Tick => {
@@ -185,6 +193,7 @@ fn ask_model(model: &mut Model, call: &Call, key: &Key) -> Said {
         Call::Renew(token, lease) => model.renew(token.as_bytes(), *lease),
         Call::Close(fence) => model.stop_fence(*fence, "closed"),
         Call::TakeBack(fence) => model.stop_fence(*fence, "aborted"),
+        Call::Cut(fence, grace, at) => model.cut(*fence, *grace, *at),
         Call::Extend(fence, to) => model.extend(*fence, *to),
         Call::Leave(id) => model.leave(*id),
         Call::Tick => model.tick(),
@@ -228,7 +237,7 @@ fn seen(seen: Seen) -> Said {
 
 fn told(answers: &[Answer]) -> Vec<(u64, Said, Option<u64>)> {
     let told = answers.iter().map(|answer| match answer {
-        Answer::Lead { id, lead, bind_to } => (*id, led(lead.clone()), *bind_to),
+        Answer::Lead { id, lead, bind_to } => (*id, led(lead.clone()), bind_to.map(bound_to)),
         Answer::Seen { id, seen: said } => (*id, seen(said.clone()), None),
         Answer::Superseded { id } => (*id, Said::Superseded, None),
     });

@@ -6,6 +6,7 @@ use resil_core::codec::to_vec;
 use resil_core::fence::Floor;
 use resil_core::lock::{Ending, Renewed, Setting};
 use resil_core::queue::Queue;
+use resil_core::session::Binding;
 use resil_core::single_flight::{
     self, Abandoned, Answer, Ask, Edit, Flight, Joined, Lead, Outcome, Publication, Published, Room, Seen, Waiting,
     decode_edits, decode_flight, encode_edits, encode_flight,
@@ -136,7 +137,7 @@ impl Key {
     pub fn join(&mut self, token: &str, wish: Wish) -> Joined {
         self.calls += 1;
         let id = self.calls;
-        let ask = Ask { lease: Span::from_us(wish.lease), bind_to: wish.bind_to };
+        let ask = Ask { lease: Span::from_us(wish.lease), bind_to: wish.bind_to.map(binding) };
         let waiting = wish.wait.map(|wait| Waiting { id, wait: Span::from_us(wait), most: wish.most });
         // Until the verdict is known the call counts as open: whoever is told at once is not told again.
         self.open.push(id);
@@ -190,6 +191,11 @@ impl Key {
 
     pub fn close(&mut self, fence: u64) -> bool {
         self.step(|room, setting| single_flight::close(room, fence, setting))
+    }
+
+    pub fn cut(&mut self, fence: u64, grace: i64, at: i64) -> bool {
+        let (grace, at) = (Span::from_us(grace), Instant::from_us(at));
+        self.step(|room, setting| single_flight::cut(room, fence, grace, at, setting))
     }
 
     pub fn take_back(&mut self, fence: u64) -> bool {
@@ -273,4 +279,15 @@ impl Key {
             other => panic!("{other:?}"),
         }
     }
+}
+
+/// A connection, with a grace of its own.
+pub fn binding(client: u64) -> Binding {
+    Binding { client, grace: Span::from_us(client as i64) }
+}
+
+/// Connection and grace come out as they went in.
+pub fn bound_to(bind_to: Binding) -> u64 {
+    assert_eq!(bind_to, binding(bind_to.client));
+    bind_to.client
 }

@@ -265,6 +265,20 @@ impl Model {
         Said::Was(leads)
     }
 
+    /// The connection closed at `at`: the lease ends no later than the grace after that, and is no longer than the grace.
+    pub fn cut(&mut self, fence: u64, grace: i64, at: i64) -> Said {
+        let (promoted, now) = (self.promoted, self.now);
+        if let Some(leads) = self.stored.leader.as_mut().filter(|leads| leads.fence == fence)
+            && at + grace < right_end(leads.end, leads.lease, promoted, now)
+        {
+            (leads.end, leads.lease) = (at + grace, grace.min(leads.lease));
+        }
+        self.bring_up_to_date();
+        let leads = self.leads(fence);
+        self.settle();
+        Said::Was(leads)
+    }
+
     /// The leader was heard of: that counts as long as nobody has seen its lease end, however late this server is told.
     pub fn extend(&mut self, fence: u64, to: i64) -> Said {
         if let Some(leads) = self.stored.leader.as_mut().filter(|leads| leads.fence == fence) {

@@ -95,6 +95,12 @@ proptest! {
                 Call::Close(_) | Call::TakeBack(_) | Call::Invalidate { .. } => said == Said::Was(true),
                 _ => false,
             };
+            // The close of its connection takes back what goes beyond the grace.
+            if let (Call::Cut(closed, grace, at), Some((fence, until))) = (&call, &mut out)
+                && closed == fence
+            {
+                *until = (*until).min(at + grace);
+            }
             for (fence, lease) in leads(&driver.key, &said) {
                 // What the call of this step ended may have begun in this step: its token waited, too.
                 let other = out.filter(|(other, until)| *other != fence && *until > now && !over);

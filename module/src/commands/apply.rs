@@ -17,13 +17,13 @@ use crate::datatype::tiers::Tiers;
 use crate::datatype::waited::Waited;
 use crate::datatype::window::Log;
 use crate::edge::{api, log};
-use crate::fences;
 use crate::info::counters;
 use crate::key::Key;
 use crate::machine::Machine;
 use crate::machines::flight::Flights;
 use crate::machines::holding::{Bulkheads, Locks};
 use crate::machines::idempotency::Idempotency;
+use crate::{chores, fences};
 
 pub struct Apply;
 
@@ -57,6 +57,10 @@ impl Command for Apply {
                     log(call.ctx, c"warning", &message);
                     continue;
                 }
+            }
+            if call.is_on_primary() && !fences::is_loading() {
+                // A slot comes as a whole.
+                chores::key_arrived();
             }
             counters().applied.add(1);
             signal_modified(call, &key);

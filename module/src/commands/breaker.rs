@@ -1,8 +1,11 @@
 //! `RES.BREAKER` and its subcommands.
 
+use std::hash::{BuildHasher, RandomState};
+
 use resil_core::Instant;
 use resil_core::circuit_breaker::{
-    Breaker, Outcome, Phase, Reported, StateName, Why, admit, configure, force, report, reset, tally, view,
+    Breaker, Caller, Outcome, Permit, Phase, Reported, StateName, Why, admit, configure, force, report, reset, tally,
+    view,
 };
 use resil_wire::Refused;
 use resil_wire::argv::Argv;
@@ -23,6 +26,28 @@ use crate::info::counters;
 use crate::key::Key;
 
 pub const PAGE: &str = include_str!("../../../commands/res.breaker.json");
+
+/// As [`stepped`], for what an operator does: it is announced to those who use the breaker even if its state stays.
+fn stepped_by_operator<V>(
+    call: &Call<'_>,
+    now: Instant,
+    action: &str,
+    details: &[(&str, &[u8])],
+    step: impl FnOnce(&mut Breaker) -> Result<Outcome<V>, Refused>,
+) -> Result<V, Failure> {
+    let mut after = None;
+    let verdict = stepped(call, now, details, |breaker| {
+        let outcome = step(breaker)?;
+        let is_silent = outcome.transitions.is_empty() && !outcome.edits.is_empty();
+        after = is_silent.then(|| (breaker.name(), breaker.generation()));
+        Ok(outcome)
+    })?;
+    if let Some(after) = after {
+        let args = call.args();
+        announce::operator_action(call, args.first().copied().unwrap_or_default(), after, action, now, details);
+    }
+    Ok(verdict)
+}
 
 /// Takes the step on the breaker in the key, or on a new one that is stored only if the step changes it; then stores,
 /// replicates and announces what it did.
@@ -76,7 +101,7 @@ impl Command for Admit {
         let args = call.args();
         let request = AdmitCall::parse(&args)?;
         let now = clock::now();
-        let admission = stepped(call, now, &[], |breaker| {
+        let mut admission = stepped(call, now, &[], |breaker| {
             let chance = if matches!(breaker.phase(), Phase::Ramping { .. }) { draw_chance() } else { 0 };
             let options = request.options.as_ref().map(|options| (&options.patch, options.version));
             admit(breaker, request.caller(), options, chance, now).map_err(Refused::new)
@@ -84,9 +109,27 @@ impl Command for Admit {
         let counter =
             if admission.permit.is_some() { &counters().breaker.admitted } else { &counters().breaker.denied };
         counter.add(1);
+        if let Some(permit) = &mut admission.permit {
+            permit.seal = seal(request.key, permit);
+        }
         write_admission(&admission, &mut call.reply());
         Ok(())
     }
+}
+
+/// What this process alone can compute of a permit. It is made with a secret that is drawn when the process starts and
+/// kept nowhere: after a restart or a failover a permit from before counts for no caller.
+fn seal(key: &[u8], permit: &Permit) -> u32 {
+    thread_local! {
+        static SECRET: RandomState = RandomState::new();
+    }
+    let Permit { generation, issued_us, caller, probe, .. } = *permit;
+    SECRET.with(|secret| secret.hash_one((key, generation, issued_us, caller.0, probe)) as u32).max(1)
+}
+
+/// The permit as far as it can be believed: whose it is, only if it was issued here.
+fn verified(key: &[u8], permit: Permit) -> Permit {
+    if permit.seal == seal(key, &permit) { permit } else { Permit { caller: Caller::UNVERIFIED, ..permit } }
 }
 
 /// From 0 to 99.
@@ -109,7 +152,8 @@ impl Command for Report {
         let now = clock::now();
         let correlation = request.correlation.map(|correlation| ("correlation", correlation));
         let reported = stepped(call, now, correlation.as_slice(), |breaker| {
-            Ok(report(breaker, request.permit, request.report, request.duration, now))
+            let permit = request.permit.map(|permit| verified(request.key, permit));
+            Ok(report(breaker, permit, request.report, request.duration, now))
         })?;
         count(&reported);
         write_reported(&reported, &mut call.reply());
@@ -157,9 +201,10 @@ impl Command for State {
         let now = clock::now();
         let key = Key::open_to_read(call, call.string(0)?);
         let missing = Breaker::default();
+        let stored = key.value::<Circuit>()?;
         // SAFETY: the value of the open key, only read.
-        let breaker = key.value::<Circuit>()?.map_or(&missing, |value| unsafe { Circuit::get(value) });
-        write_state(&view(breaker, now), now, &mut call.reply());
+        let breaker = stored.map_or(&missing, |value| unsafe { Circuit::get(value) });
+        write_state(&view(breaker, now), stored.is_some(), now, &mut call.reply());
         Ok(())
     }
 }
@@ -178,7 +223,7 @@ impl Command for Force {
         let said = [("actor", request.actor), ("note", request.reason)];
         let details: Vec<(&str, &[u8])> = said.into_iter().filter_map(|(name, text)| Some((name, text?))).collect();
         let mut generation = 0;
-        let state = stepped(call, now, &details, |breaker| {
+        let state = stepped_by_operator(call, now, "forced", &details, |breaker| {
             let outcome = force(breaker, request.force, request.length, (actor, reason), now);
             generation = breaker.generation();
             Ok(outcome)
@@ -201,7 +246,7 @@ impl Command for Reset {
         let args = call.args();
         parse_key(&args, RESET_USAGE)?;
         let now = clock::now();
-        let anything = stepped(call, now, &[], |breaker| Ok(reset(breaker, now)))?;
+        let anything = stepped_by_operator(call, now, "reset", &[], |breaker| Ok(reset(breaker, now)))?;
         call.reply().integer(anything as i64);
         Ok(())
     }
@@ -217,7 +262,7 @@ impl Command for Config {
         let args = call.args();
         let request = ConfigCall::parse(&args)?;
         let now = clock::now();
-        let changed = stepped(call, now, &[], |breaker| {
+        let changed = stepped_by_operator(call, now, "configured", &[], |breaker| {
             configure(breaker, &request.options.patch, request.options.version, now).map_err(Refused::new)
         })?;
         call.reply().integer(changed as i64);

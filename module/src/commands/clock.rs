@@ -3,7 +3,7 @@
 use resil_wire::argv::Argv;
 
 use crate::call::{Call, Command, Failure};
-use crate::{chores, clock};
+use crate::{background, clock};
 
 pub struct Clock;
 
@@ -16,7 +16,7 @@ impl Command for Clock {
         let us = argv.number("microseconds", 0..=clock::LATEST_US)?;
         argv.finish()?;
         clock::set(us);
-        chores::clock_was_set();
+        background::clock_was_set();
         call.reply_ok();
         Ok(())
     }

@@ -148,7 +148,7 @@ where
             let holders = alive().take(request.limit).map(|holder| HolderRow {
                 holder,
                 remaining: now.until(holder.ends_for(promoted_at, now)),
-                bound: sessions::is_bound(&name, holder.fence),
+                bound: sessions::grace(&name, holder.fence),
             });
             let waiters = line.waiters().take(request.limit).map(|waiter| WaiterRow {
                 owner: &waiter.owner,

@@ -1,8 +1,8 @@
 //! What every command does alike whose callers may wait: bounds, waiting, binding, reading, HELP.
 
 use resil_core::lock::{Renewed, Setting};
-use resil_core::queue::{WaiterId, Waiting};
-use resil_core::session::ClientId;
+use resil_core::queue::{Queue, WaiterId, Waiting};
+use resil_core::session::Binding;
 use resil_core::{Instant, Span};
 use resil_wire::argv::Argv;
 use resil_wire::holding::{Bounds, write_renewed};
@@ -11,11 +11,12 @@ use resil_wire::reply::Sink;
 
 use crate::call::{Call, Failure};
 use crate::datatype::waited::{Stored, Waited};
+use crate::edge::bytes_of;
 use crate::key::Key;
 use crate::lines::{self, Name};
 use crate::machine::{Machine, Room, Stepped};
 use crate::room::Opened;
-use crate::{clock, config, parked, room, sessions};
+use crate::{clock, config, fences, parked, room, sessions};
 
 pub fn bounds() -> Bounds {
     Bounds { lease_max: config::max_lease(), wait_max: config::max_wait() }
@@ -31,11 +32,11 @@ pub fn waiting(call: &Call<'_>, wait: Span, most: u32) -> Option<Waiting> {
 
 /// The caller is told of its grant: it hangs on a connection if that was asked for, and is not taken back any more if an
 /// earlier call of the same owner could not be told.
-pub fn settle_grant(name: Option<&Name>, bind_to: Option<ClientId>, fence: u64, lease: Span, now: Instant) {
+pub fn settle_grant(name: Option<&Name>, bind_to: Option<Binding>, fence: u64, lease: Span, now: Instant) {
     let Some(name) = name else { return };
     parked::told_elsewhere(name, fence);
-    if let Some(client) = bind_to {
-        sessions::bind(client, name, fence, lease, now);
+    if let Some(binding) = bind_to {
+        sessions::bind(binding, name, fence, lease, now);
     }
 }
 
@@ -54,10 +55,26 @@ pub fn read<M: Machine, R>(call: &Call<'_>, read: impl FnOnce(&M::State) -> R) -
     let missing = Stored::<M>::default();
     // SAFETY: the value of the open key, only read.
     let stored = key.value::<Waited<M>>()?.map_or(&missing, |value| unsafe { &*Waited::<M>::get(value) });
-    Ok(read(&stored.state))
+    let kept = kept::<M>(call, &stored.state)?;
+    Ok(read(kept.as_ref().unwrap_or(&stored.state)))
 }
 
-/// `RENEW key token lease [BOUND | BOUNDTO client-id]` of a machine whose holders are named by a token.
+/// The state as it would be written down if a short lease in it were, which its connection keeps beyond the end that the
+/// key says.
+fn kept<M: Machine>(call: &Call<'_>, state: &M::State) -> Result<Option<M::State>, Failure> {
+    let now = clock::now();
+    let Some(fence) = M::overdue(state, now).filter(|_| sessions::any()) else { return Ok(None) };
+    // SAFETY: the string lives as long as the call.
+    let name = Name::new(M::KIND, call.db(), unsafe { bytes_of(call.string(0)?) });
+    let Some(until) = sessions::keeps(&name, fence, now) else { return Ok(None) };
+    let mut state = state.clone();
+    fences::with_setting(now, |setting| {
+        M::extend(Room { state: &mut state, line: &mut Queue::default() }, fence, until, setting)
+    });
+    Ok(Some(state))
+}
+
+/// `RENEW key token lease [<BOUND | BOUNDTO client-id> [GRACE d]]` of a machine whose holders are named by a token.
 pub fn renew_token<M: Machine>(
     call: &Call<'_>,
     usage: &'static str,

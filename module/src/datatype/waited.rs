@@ -3,28 +3,28 @@
 
 use std::ffi::{CStr, c_void};
 use std::marker::PhantomData;
+use std::ptr::NonNull;
 use std::sync::atomic::AtomicPtr;
 
 use redis_module::raw;
-use resil_core::Instant;
 
 use super::{Bytes, NativeType, malloc_size};
 use crate::chores::{self, Chore};
 use crate::fences;
 use crate::lines::Name;
 use crate::machine::Machine;
+use crate::timers::{Header, Share};
 
-/// What is stored.
+/// What is stored: who shares it and when it is looked at, and the state.
+#[repr(C)]
 pub struct Stored<M: Machine> {
+    pub header: Header,
     pub state: M::State,
-    /// The instant at which this key is looked at without being asked; 0 if there is none. Volatile: it belongs to the
-    /// key's present name, and not to its copies.
-    pub armed_us: i64,
 }
 
 impl<M: Machine> Default for Stored<M> {
     fn default() -> Self {
-        Self { state: M::State::default(), armed_us: 0 }
+        Self { header: Header::default(), state: M::State::default() }
     }
 }
 
@@ -33,7 +33,7 @@ pub struct Waited<M>(PhantomData<M>);
 impl<M: Machine> Waited<M> {
     pub fn new_value(state: M::State) -> *mut c_void {
         M::keys().raise(1);
-        Box::into_raw(Box::new(Stored::<M> { state, armed_us: 0 })).cast()
+        Box::into_raw(Box::new(Stored::<M> { header: Header::default(), state })).cast()
     }
 
     /// # Safety
@@ -78,19 +78,16 @@ impl<M: Machine> NativeType for Waited<M> {
     }
 
     unsafe fn free(value: *mut c_void) {
-        // SAFETY: the box is given back once.
-        drop(unsafe { Box::from_raw(value.cast::<Stored<M>>()) });
         M::keys().lower(1);
+        if let Some(header) = NonNull::new(value.cast::<Header>()) {
+            // SAFETY: by contract; the server gives its share back once.
+            drop(unsafe { Share::of_server::<M>(header) });
+        }
     }
 
     unsafe fn unlinked(value: *mut c_void, db: i32, name: &[u8]) {
         // SAFETY: by contract.
-        let stored = unsafe { Self::get(value) };
-        let armed_us = std::mem::take(&mut stored.armed_us);
-        if armed_us != 0 {
-            chores::sleep(Instant::from_us(armed_us), M::KIND, db, name);
-        }
-        chores::key_left::<M>(db, name, &stored.state);
+        unsafe { chores::key_left::<M>(db, name, value) };
     }
 
     unsafe fn arrived(_value: *mut c_void, db: i32, name: &[u8]) {
@@ -109,7 +106,9 @@ impl<M: Machine> NativeType for Waited<M> {
     }
 
     unsafe fn defrag(value: *mut c_void, relocate: &mut dyn FnMut(*mut c_void) -> *mut c_void) -> *mut c_void {
-        // The box is nearly all of it; texts and trees stay where they are.
-        relocate(value)
+        // The box is nearly all of it; texts and trees stay where they are. A value with a timer stays as well: the
+        // timer's entry points to it.
+        // SAFETY: by contract.
+        if unsafe { Self::get(value) }.header.is_unshared() { relocate(value) } else { value }
     }
 }

@@ -2,11 +2,11 @@
 
 use std::ffi::CStr;
 
-use resil_core::Instant;
 use resil_core::lease::ends_for;
 use resil_core::lock::{End, Reason, Setting};
 use resil_core::queue::Queue;
 use resil_core::single_flight::{self, Answer, Ask, Edit, Flight, Seen, Way, busy, decode_flight, encode_flight};
+use resil_core::{Instant, Span};
 use resil_wire::single_flight::{write_lead, write_seen};
 
 use super::statics;
@@ -119,6 +119,16 @@ impl Machine for Flights {
 
     fn close(at: Room<'_, Self>, fence: u64, setting: &mut Setting<'_>) -> Stepped<Self, bool> {
         single_flight::close(&mut room(at), fence, setting)
+    }
+
+    fn cut(
+        room_at: Room<'_, Self>,
+        fence: u64,
+        grace: Span,
+        at: Instant,
+        setting: &mut Setting<'_>,
+    ) -> Stepped<Self, bool> {
+        single_flight::cut(&mut room(room_at), fence, grace, at, setting)
     }
 
     fn take_back(at: Room<'_, Self>, fence: u64, setting: &mut Setting<'_>) -> Stepped<Self, bool> {

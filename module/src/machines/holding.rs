@@ -3,12 +3,12 @@
 use std::ffi::CStr;
 use std::marker::PhantomData;
 
-use resil_core::Instant;
 use resil_core::lock::{
     self, Answer, Ask, Busy, Edit, End, Grant as LockGrant, Holders, Kind as HoldersKind, Setting, busy,
     decode_holders, encode_holders, lives,
 };
 use resil_core::queue::Queue;
+use resil_core::{Instant, Span};
 use resil_wire::{bulkhead, lock as lock_wire};
 
 use super::statics;
@@ -158,6 +158,10 @@ macro_rules! holding_machine {
                 state.by_fence(fence).is_some()
             }
 
+            fn has_one_holder(state: &Holders) -> bool {
+                state.len() == 1
+            }
+
             fn overdue(state: &Holders, now: Instant) -> Option<u64> {
                 state.first_end().filter(|(end, _)| *end <= now).map(|(_, fence)| fence)
             }
@@ -172,6 +176,16 @@ macro_rules! holding_machine {
 
             fn close(at: Room<'_, Self>, fence: u64, setting: &mut Setting<'_>) -> Stepped<Self, bool> {
                 lock::close(&mut room(at), fence, setting)
+            }
+
+            fn cut(
+                room_at: Room<'_, Self>,
+                fence: u64,
+                grace: Span,
+                at: Instant,
+                setting: &mut Setting<'_>,
+            ) -> Stepped<Self, bool> {
+                lock::cut(&mut room(room_at), fence, grace, at, setting)
             }
 
             fn take_back(at: Room<'_, Self>, fence: u64, setting: &mut Setting<'_>) -> Stepped<Self, bool> {

@@ -128,6 +128,16 @@ impl Machine for Idempotency {
         idempotency::close(&mut room(at), fence, setting)
     }
 
+    fn cut(
+        room_at: Room<'_, Self>,
+        fence: u64,
+        grace: Span,
+        at: Instant,
+        setting: &mut Setting<'_>,
+    ) -> Stepped<Self, bool> {
+        idempotency::cut(&mut room(room_at), fence, grace, at, setting)
+    }
+
     fn take_back(at: Room<'_, Self>, fence: u64, setting: &mut Setting<'_>) -> Stepped<Self, bool> {
         idempotency::take_back(&mut room(at), fence, setting)
     }

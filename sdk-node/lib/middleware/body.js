@@ -2,6 +2,8 @@
 /**
  * The body of a request as it came, read before anybody else reads it, and put back for them.
  */
+// As they were when this was loaded, whatever a test puts in their place.
+const { setTimeout, clearTimeout } = require('node:timers');
 
 /** The client left before it had said all. */
 class HungUp extends Error {}
@@ -52,4 +54,17 @@ function bodyOf(request, bytesMax) {
   });
 }
 
-module.exports = { bodyOf, HungUp };
+/** For how long what is left of a refused body is read; who sends longer is cut off. */
+const DISCARD_MS = 5_000;
+
+/** Reads what is left of a body that nobody wants: before that its connection is of no use to the next request. */
+function discard(request) {
+  const cut = setTimeout(() => request.destroy(), DISCARD_MS);
+  cut.unref();
+  request.once('close', () => clearTimeout(cut));
+  request.once('end', () => clearTimeout(cut));
+  request.on('error', () => {});
+  request.resume();
+}
+
+module.exports = { bodyOf, discard, DISCARD_MS, HungUp };

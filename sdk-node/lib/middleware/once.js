@@ -3,16 +3,18 @@
  * Idempotency-Key, for any HTTP server: what is asked under a key is done once, and every duplicate gets the first answer.
  *
  * A request that is the first of its key is *mine*: its answer is held back until it is recorded, so that nobody hears what
- * is not. Whoever comes second gets an answer from here. What is kept, and how it is written, is decided by the SDK, so that
+ * is not; of one that comes in parts, its end is. A duplicate gets an answer from here. What is kept, and how it is written, is decided by the SDK, so that
  * services in other languages give each other's answers.
  */
+// As they were when this was loaded, whatever a test puts in their place.
+const { setTimeout } = require('node:timers');
 const native = require('../native.js');
 const given = require('../arguments.js');
-const { ask, wrongType, ResilError } = require('../errors.js');
+const { ask, wrongType, InvalidArgumentError, ResilError, ResultUnrecordedError } = require('../errors.js');
 const { Client } = require('../client.js');
 const { answerOf, ofTheService } = require('./answers.js');
 
-const OPTIONS = ['client', 'name', 'tenant', 'required', 'methods', 'maxBody', 'maxAnswer', 'afterHangUpMs'];
+const OPTIONS = ['client', 'name', 'tenant', 'required', 'methods', 'maxBody', 'maxAnswer', 'afterHangUpMs', 'keepAnswers'];
 const METHODS = ['POST', 'PATCH'];
 const BYTES_MAX = 1 << 20;
 /** A handler whose client has left, and that has not answered for so long, is not waited for. */
@@ -31,12 +33,14 @@ function runOf(request) {
 
 /** The first request of its key. Exactly one of its ends is called. */
 class Mine {
-  constructor(run, work, outcome, giveUp, afterHangUpMs) {
+  constructor(once, run, work, outcome, giveUp) {
     this.run = run;
     this.work = work;
     this.outcome = outcome;
     this.giveUp = giveUp;
-    this.afterHangUpMs = afterHangUpMs;
+    this.afterHangUpMs = once.afterHangUpMs;
+    this.maxAnswer = once.maxAnswer;
+    this.keeps = once.keeps;
     this.isOver = false;
   }
 
@@ -47,29 +51,94 @@ class Mine {
     });
   }
 
-  /** The answer is whole. What to say in its place, if it could not be recorded that it is the answer. */
-  async answered(status, headers, body) {
-    return this.end(status, () => native.httpRecord(status, headers, body));
+  recording() {
+    return new Recording(this);
   }
 
-  /** The answer is on its way already, and too large to be kept: duplicates learn that it is done. */
-  async passedOn(status) {
-    return this.end(status, () => Buffer.alloc(0));
-  }
-
-  async end(status, record) {
+  /** The answer is whole, or on its way. What to say in its place, if it could not be recorded that it is the answer. */
+  async end(status, bytes) {
     this.isOver = true;
-    const isFinal = native.httpIsFinal(status);
-    if (isFinal) this.work.done(record());
+    let isKept;
+    try {
+      isKept = this.keeps(status);
+    } catch (error) {
+      // A fault of the service, which has nobody else to hear of it.
+      process.emitWarning(error);
+      this.work.fail(new NotFinal());
+      await this.outcome().catch(() => {});
+      return answerOf(new Error('keepAnswers failed'));
+    }
+    if (isKept) this.work.done(bytes());
     else this.work.fail(new NotFinal());
     try {
       await this.outcome();
       return undefined;
     } catch (error) {
-      if (!(error instanceof ResilError) || !isFinal) return undefined;
+      if (!(error instanceof ResilError) || !isKept) return undefined;
       return answerOf(error);
     }
   }
+}
+
+/** An answer as it is given, with as much of it as is kept. */
+class Recording {
+  constructor(mine) {
+    this.mine = mine;
+    this.status = 200;
+    this.headers = [];
+    this.chunks = [];
+    this.left = mine.maxAnswer;
+  }
+
+  head(status, headers) {
+    this.status = status;
+    this.headers = headers;
+    // As it is recorded, without a body.
+    this.left -= native.httpRecord(status, headers, Buffer.alloc(0)).length;
+  }
+
+  take(chunk) {
+    this.left -= chunk.length;
+    if (this.left < 0) this.chunks = [];
+    else this.chunks.push(chunk);
+  }
+
+  /** It broke off: the key is free again. */
+  async fail() {
+    this.mine.isOver = true;
+    this.mine.work.fail(new NotFinal());
+    await this.mine.outcome().catch(() => {});
+  }
+
+  /** Of an answer that is too large to be kept duplicates learn that it is done. */
+  end() {
+    const bytes = () => (this.left < 0 ? Buffer.alloc(0) : native.httpRecord(this.status, this.headers, Buffer.concat(this.chunks)));
+    return this.mine.end(this.status, bytes);
+  }
+}
+
+/** Which answers are kept: a function of the status, a list of statuses, or all that will not be others the next time. */
+function keepsOf(said) {
+  if (said === undefined) return (status) => native.httpIsFinal(status);
+  if (typeof said !== 'function' && typeof said?.[Symbol.iterator] === 'function' && typeof said !== 'string') {
+    const statuses = new Set(said);
+    for (const status of statuses) given.whole('keepAnswers', status, 100);
+    return (status) => statuses.has(status);
+  }
+  given.func('keepAnswers', said);
+  return (status) => {
+    const keeps = said(status);
+    if (typeof keeps !== 'boolean') throw wrongType('what keepAnswers returns', 'a boolean', keeps);
+    return keeps;
+  };
+}
+
+/** The header as it came; a list if it came more than once, which Node would make one text of. */
+function keyHeaderOf(request) {
+  const header = request.headers['idempotency-key'];
+  const raw = request.rawHeaders ?? request.raw?.rawHeaders ?? [];
+  const all = raw.filter((name, at) => at % 2 === 0 && name.toLowerCase() === 'idempotency-key');
+  return all.length > 1 ? all : header;
 }
 
 class Once {
@@ -89,7 +158,8 @@ class Once {
     this.maxBody = given.whole('maxBody', maxBody);
     this.maxAnswer = given.whole('maxAnswer', maxAnswer);
     this.afterHangUpMs = given.whole('afterHangUpMs', afterHangUpMs);
-    this.idempotent = client.idempotent(name, { ...settings, codec: 'bytes' });
+    this.keeps = keepsOf(said.keepAnswers);
+    this.idempotent = client.idempotent(name, { ...settings, serializer: 'bytes' });
   }
 
   /** Whether this is none of ours: another method, or no key where none is needed. */
@@ -106,6 +176,7 @@ class Once {
   async keyOf(request, header) {
     const tenant = await ofTheService(async () => given.text('tenant', await this.tenant(request)));
     const required = await this.isRequired(request);
+    if (Array.isArray(header)) throw new InvalidArgumentError('the header Idempotency-Key was sent more than once');
     return ask(() => native.httpKeyOfTenant(header, required, tenant));
   }
 
@@ -120,16 +191,16 @@ class Once {
     return new Promise((resolve) => {
       const work = (run) => new Promise((done, fail) => {
         runs.set(request, run);
-        resolve({ mine: new Mine(run, { done, fail }, () => outcome, () => leaving.abort(), this.afterHangUpMs) });
+        resolve({ mine: new Mine(this, run, { done, fail }, () => outcome, () => leaving.abort()) });
       });
       const outcome = this.idempotent.run(key, print, work, { signal: leaving.signal });
       outcome.then(
         ({ value }) => resolve({ answer: native.httpReplay(value) }),
         // Of one that is mine this comes too late to be heard here: it was resolved above.
-        (error) => resolve({ answer: answerOf(error) }),
+        (error) => resolve({ answer: error instanceof ResultUnrecordedError ? native.httpReplay(undefined) : answerOf(error) }),
       );
     });
   }
 }
 
-module.exports = { Once, runOf };
+module.exports = { Once, keyHeaderOf, runOf };

@@ -36,7 +36,8 @@ export interface BreakerOptions {
 export type BreakerState = 'closed' | 'open' | 'half-open' | 'ramping' | 'forced-open' | 'forced-closed' | 'disabled' | 'metrics';
 export interface Transition { previous: BreakerState; new: BreakerState; generation: bigint }
 export interface BreakerSnapshot {
-  state: BreakerState; admits: boolean; retryAfterMs: number | null; generation: bigint;
+  /** Whether anything is stored under its key. */
+  exists: boolean; state: BreakerState; admits: boolean; retryAfterMs: number | null; generation: bigint;
   calls: number; failures: number; slow: number; failureRatePercent: number; slowRatePercent: number; failuresInARow: number;
   trips: number; probesOut: number; successes: number; openedAt: Date | null;
   forced: { by: string; reason: string; since: Date; until: Date | null } | null;

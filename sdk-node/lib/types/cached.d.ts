@@ -1,11 +1,11 @@
 /** Values that are loaded once for all who ask. */
-import type { Away, Span } from './common.js';
+import type { Away, Serializer, Span } from './common.js';
 
 export interface CachedOptions {
   ttl?: Span; negativeTtl?: Span; stale?: Span; errorTtl?: Span; retry?: Span; onError?: 'share' | 'passOn';
   loadTimeout?: Span; lease?: Span; localTtl?: Span; localSize?: number; whenAway?: Away;
-  /** How values are kept: as JSON unless said. */
-  codec?: 'json' | 'bytes';
+  /** How values are written. */
+  serializer?: Serializer;
 }
 export type Loaded<T> =
   | { found: true; value: T; ageMs: number | null; stale: boolean }

@@ -14,6 +14,8 @@ export interface ConnectOptions {
   commandTimeout?: Span;
   /** How many processes share the limits, for while the server is away. */
   instances?: number;
+  /** Whether connecting fails, and says why, if the server cannot be reached. By default the client is away until it can. */
+  requireServer?: boolean;
   /** How many connections may wait for locks and loads at once. */
   waitingConnections?: number;
   /** For tests. */
@@ -27,7 +29,13 @@ export interface ConnectOptions {
 export function connect(url: string, options?: ConnectOptions): Promise<Client>;
 
 export type Status = 'healthy' | 'degraded' | 'unhealthy';
-export interface Health { overall: Status; policies: Record<string, Status> }
+export interface Health {
+  overall: Status;
+  policies: Record<string, Status>;
+  /** Why the server is away, if it is, and since when. */
+  reason?: string;
+  since?: Date;
+}
 export interface ShutdownReport {
   drained: number; cutOff: number; released: string[]; unreleased: { name: string; reason: string }[]; stragglers: number; isClean: boolean;
 }
@@ -39,7 +47,7 @@ export class Client implements AsyncDisposable {
   lock(name: string, options?: LockOptions): Lock;
   sharedBulkhead(name: string, options: number | SharedBulkheadOptions): SharedBulkhead;
   idempotent(name: string, options?: IdempotentOptions): Idempotent;
-  cached(name: string, options: CachedOptions & { codec: 'bytes' }): Cached<Uint8Array>;
+  cached(name: string, options: CachedOptions & { serializer: 'bytes' }): Cached<Uint8Array>;
   cached<T = unknown>(name: string, options?: CachedOptions): Cached<T>;
   /** Values that carry versions, so that a source that lags behind replaces nothing newer. */
   versioned<T = unknown>(name: string, options?: CachedOptions): VersionedCached<T>;
@@ -49,6 +57,8 @@ export class Client implements AsyncDisposable {
   /** Takes `cost` cells from every limit, or from none. */
   checkAll(limits: Iterable<readonly [Limiter, string]>, cost?: number, options?: { signal?: AbortSignal }): Promise<Verdicts>;
   health(): Health;
+  /** Resolves when the server can be reached, or fails after `within` (10 s by default) with the reason why it cannot. */
+  waitReady(within?: Span): Promise<void>;
   readonly isShuttingDown: boolean;
   /** Takes no new calls, waits at most so long for those in flight, gives back what is held, closes the connections. */
   shutdown(deadline?: Span): Promise<ShutdownReport>;

@@ -8,7 +8,7 @@ export type Code =
   | 'IDEMPOTENCY_HELD' | 'RESULT_UNRECORDED' | 'LOAD_FAILED' | 'BACKEND_UNAVAILABLE' | 'MODULE_MISSING' | 'PERMISSION_DENIED' | 'CANCELLED'
   | 'SHUTTING_DOWN' | 'PANICKED' | 'INTERNAL';
 
-/** What Resil itself has to say. What your own functions throw comes through untouched. */
+/** What Resil itself has to say. What your own functions throw comes through as the same object. */
 export class ResilError extends Error {
   readonly code: Code;
   /** Whether the same call may succeed if it is made again, later. */
@@ -36,7 +36,12 @@ export class DeadlockError extends ResilError { readonly code: 'DEADLOCK' }
 export class IdempotencyBusyError extends ResilError { readonly code: 'IDEMPOTENCY_BUSY' }
 export class IdempotencyMismatchError extends ResilError { readonly code: 'IDEMPOTENCY_MISMATCH' }
 export class IdempotencyHeldError extends ResilError { readonly code: 'IDEMPOTENCY_HELD' }
-export class ResultUnrecordedError extends ResilError { readonly code: 'RESULT_UNRECORDED' }
+/** The work is done, and is not done again under its key; but its result could not be kept for duplicates. */
+export class ResultUnrecordedError extends ResilError {
+  readonly code: 'RESULT_UNRECORDED';
+  /** What the function returned, for the one who called it. `undefined` for duplicates. */
+  readonly result?: unknown;
+}
 export class LoadFailedError extends ResilError { readonly code: 'LOAD_FAILED' }
 export class BackendUnavailableError extends ResilError { readonly code: 'BACKEND_UNAVAILABLE' }
 export class ModuleMissingError extends ResilError { readonly code: 'MODULE_MISSING' }

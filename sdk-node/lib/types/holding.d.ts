@@ -12,6 +12,8 @@ export interface LockOptions {
   shared?: boolean;
   meta?: string;
   bound?: boolean;
+  /** How long a lock can be taken back after its connection was cut, and what a killed process costs the others. */
+  grace?: Span;
   watchdog?: boolean;
   replicas?: number;
   whenAway?: 'open' | 'closed';
@@ -52,7 +54,7 @@ export class BulkheadGuard extends Holding {
 }
 export interface Holder { owner: string; fence: bigint; heldMs: number; remainingMs: number; mode: 'exclusive' | 'shared'; meta: string | null; isBound: boolean }
 export interface Waiter { owner: string; mode: 'exclusive' | 'shared' | null; priority: number | null; waitedMs: number }
-export interface HoldingInfo { holders: Holder[]; holdersTotal: number; waiters: Waiter[]; waitersTotal: number; lastFence: bigint }
+export interface HoldingInfo { exists: boolean; holders: Holder[]; holdersTotal: number; waiters: Waiter[]; waitersTotal: number; lastFence: bigint }
 /**
  * Calls through it run while the lock is held. Their `signal` is aborted when it is lost, and the answer is a `LockLostError`.
  * Whoever asks for it again from inside of such a call, by its async context and the same client, is granted it at once.
@@ -70,7 +72,7 @@ export class Lock {
   check(owner: string, fence?: number | bigint): Promise<boolean>;
 }
 export interface SharedBulkheadOptions {
-  max: number; queue?: number; wait?: Span; priority?: number; lease?: Span; bound?: boolean; whenAway?: 'open' | 'closed';
+  max: number; queue?: number; wait?: Span; priority?: number; lease?: Span; bound?: boolean; grace?: Span; whenAway?: 'open' | 'closed';
 }
 export interface SharedBulkhead extends Guard {}
 export class SharedBulkhead {

@@ -1,7 +1,7 @@
 /** Work that is done once. */
-import type { Span } from './common.js';
+import type { Serializer, Span } from './common.js';
 
-/** What the request says: text, bytes, or anything that is JSON. `undefined`: it is not checked. */
+/** What the request says: text, bytes, or anything that is JSON. The order of keys says nothing. `undefined`: it is not checked. */
 export type Fingerprint = string | Uint8Array | undefined | null | boolean | number | object;
 export interface IdempotentOptions {
   lease?: Span;
@@ -14,14 +14,14 @@ export interface IdempotentOptions {
   abortOnCancel?: boolean;
   replicas?: number;
   whenAway?: 'open' | 'closed';
-  /** How results are kept: as JSON unless said. */
-  codec?: 'json' | 'bytes';
+  /** How results are written. */
+  serializer?: Serializer;
   /** Errors that are final (a card that was declined): recorded, and duplicates get them. */
   remember?: {
     isFinal(error: unknown): boolean;
-    /** What is recorded of it, as JSON. `{name, message}` unless said. */
+    /** What is recorded of it, as JSON. By default its name, its message, and those of its properties that JSON has. */
     write?(error: any): unknown;
-    /** The error of what was recorded. */
+    /** The error of what was recorded. By default an `Error` with that name, message and properties. */
     read?(recorded: any): unknown;
   };
 }
@@ -34,8 +34,7 @@ export interface Run {
   readonly attempt: number;
 }
 export interface Outcome<T> {
-  /** `undefined` only for a duplicate of work whose result could not be kept. */
-  value: T | undefined;
+  value: T;
   /** Whether it was done before, and this is what came of it. */
   replayed: boolean;
   attempt: number;

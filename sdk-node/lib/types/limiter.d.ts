@@ -15,16 +15,37 @@ export function perMinute(limit: number, more?: Omit<Limit, 'limit' | 'period'>)
 export function perHour(limit: number, more?: Omit<Limit, 'limit' | 'period'>): Limit;
 export function perDay(limit: number, more?: Omit<Limit, 'limit' | 'period'>): Limit;
 
+/** One tier of a limit, as it is after the call. */
+export interface TierVerdict {
+  limit: number; periodMs: number;
+  /** What it holds when it is full: its burst, by default the limit. */
+  capacity: number;
+  remaining: number; retryAfterMs: number | null; resetAfterMs: number;
+}
+/**
+ * What came of a question. Of a limit with several tiers the numbers are those of the one that binds: of a refusal the one that has to be waited for longest, of
+ * a grant the one with the least left.
+ */
 export interface Verdict {
   /** Cells that were taken (by a refund: given back; by a peek: there to be taken). */
   granted: number;
   isGranted: boolean;
+  /** The rate: so many per period. */
+  limit: number;
+  periodMs: number;
+  /** What can be had at once when it is full: the burst, by default the limit. */
   capacity: number;
   remaining: number;
   /** 0 if nothing was refused; `null`: never, it costs more than the limit holds. */
   retryAfterMs: number | null;
   resetAfterMs: number;
+  /** How long it takes to fill from empty to `capacity`. Without a burst that is the period. */
+  windowMs: number;
   decidedBy: 'server' | 'denyCache' | 'local' | 'awayOpen';
+  /** Each tier of a limit that has several, in the order in which they were named. Empty if it has one. */
+  tiers: readonly TierVerdict[];
+  /** Which of them binds, counted from 0. */
+  binding: number;
 }
 export interface Verdicts {
   granted: number; isGranted: boolean;

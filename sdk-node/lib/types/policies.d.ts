@@ -17,8 +17,8 @@ export interface RetryOptions {
   initialBackoff?: Span;
   maxBackoff?: Span;
   backoffMultiplier?: number;
-  /** A percentage such as `'20%'` is that much up and down. */
-  jitter?: 'none' | 'full' | 'equal' | 'decorrelated' | `${number}%`;
+  /** A percentage such as `'20%'`, or `{ plusMinus: 20 }`, is that much up and down. */
+  jitter?: 'none' | 'full' | 'equal' | 'decorrelated' | `${number}%` | { plusMinus: number };
   minBackoff?: Span;
   retryAfterMax?: Span;
   maxElapsed?: Span;
@@ -28,6 +28,8 @@ export interface RetryOptions {
   clock?: Clock;
   /** Jitter that repeats itself, for tests. */
   seed?: number;
+  /** When all attempts failed, the error of the last one comes out, in place of a `RetryExhaustedError`. */
+  reraise?: boolean;
 }
 export interface Retry extends Guard {}
 export class Retry { private constructor(); }
@@ -90,7 +92,7 @@ export interface FallbackOptions {
 }
 export interface Fallback<Alt> extends Guard<Alt> {}
 export class Fallback<Alt> { private constructor() }
-/** Another answer in place of a failure: a function of it, or a value. */
+/** Another answer in place of a failure: a function of it, or a value. If the function fails, too, its error gets the failure as `cause`. */
 export function fallback<Alt>(instead: (error: unknown, context: Context) => Alt, options?: FallbackOptions): Fallback<Awaited<Alt>>;
 export function fallback<const Alt>(instead: Alt, options?: FallbackOptions): Fallback<Alt>;
 

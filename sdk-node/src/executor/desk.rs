@@ -13,8 +13,8 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
+use resil::Failure;
 use resil::lock::Held;
-use resil::{CancellationToken, Failure};
 use smallvec::SmallVec;
 
 use super::mailbox::{Letter, Mailbox};
@@ -133,6 +133,25 @@ impl Desk {
         self.state.lock().last_id = 1;
     }
 
+    /// An order that was taken and not carried out: it is first again.
+    pub fn put_back(&self, order: Order) {
+        self.state.lock().orders.insert(0, order);
+    }
+
+    /// What ends attempts, or warns them. What starts some stays.
+    pub fn take_ends(&self) -> Vec<Order> {
+        let mut state = self.state.lock();
+        let (starts, ends): (SmallVec<[Order; 1]>, SmallVec<[Order; 1]>) =
+            state.orders.drain(..).partition(|order| matches!(order, Order::Start(..)));
+        state.orders = starts;
+        ends.into_vec()
+    }
+
+    /// Whether nobody waits for this attempt any more, and JavaScript was not told yet.
+    pub fn is_aborting(&self, id: u32) -> bool {
+        self.state.lock().orders.iter().any(|order| matches!(order, Order::Abort(aborted) if *aborted == id))
+    }
+
     pub fn has_orders(&self) -> bool {
         !self.state.lock().orders.is_empty()
     }
@@ -189,9 +208,9 @@ pub struct Attempt {
 }
 
 impl Attempt {
-    /// The function's signal is aborted when `token` is cancelled; it is still waited for.
-    pub fn warned_by(mut self, token: CancellationToken) -> Self {
-        self.lost = Some(Box::pin(token.cancelled_owned()));
+    /// The function's signal is aborted when `lost` is ready; it is still waited for.
+    pub fn warned_by(mut self, lost: impl Future<Output = ()> + Send + 'static) -> Self {
+        self.lost = Some(Box::pin(lost));
         self
     }
 }
@@ -246,7 +265,11 @@ impl Drop for Attempt {
         let mut state = self.desk.state.lock();
         let Some(at) = state.running.iter().position(|(id, _)| *id == self.id) else { return };
         let (id, stage) = state.running.swap_remove(at);
-        if matches!(stage, Stage::Running(_)) {
+        // One that JavaScript was not told of never begins: what it was to work under may be lost already.
+        let told = state.orders.iter().position(|order| matches!(order, Order::Start(start, _) if *start == id));
+        if let Some(at) = told {
+            state.orders.remove(at);
+        } else if matches!(stage, Stage::Running(_)) {
             state.orders.push(Order::Abort(id));
             drop(state);
             // Those of a call are taken after its poll.

@@ -15,7 +15,7 @@ use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 
 use napi::bindgen_prelude::Env;
 use napi::sys;
@@ -41,7 +41,7 @@ pub enum Answer {
 }
 
 /// What a verdict is made of.
-pub type Numbers = [f64; 6];
+pub type Numbers = [f64; 9];
 
 impl From<Settled> for Answer {
     fn from(settled: Settled) -> Self {
@@ -213,7 +213,7 @@ impl Executor {
 pub fn begin(interrupts: bool, make: impl FnOnce(Arc<Desk>) -> Running) -> napi::Result<Word> {
     let (key, desk) = with(|executor| executor.insert(Executor::desk, interrupts))?;
     let running = match catch_unwind(AssertUnwindSafe(|| make(Arc::clone(&desk)))) {
-        Ok(running) => crate::inside::around(running),
+        Ok(running) => crate::correlation::around(crate::inside::around(running)),
         Err(panic) => Running::Ours(Box::pin(std::future::ready(panicked(panic)))),
     };
     let code = poll_with(key, desk, running, Fits::Nothing)? & 7;
@@ -308,6 +308,35 @@ pub fn poll(key: u32) -> napi::Result<Word> {
         Some((desk, running)) => poll_with(key, desk, running, Fits::Ending),
         None => Ok(WAIT),
     }
+}
+
+/// Polls a call from inside of one of its functions, which wants to know whether it is still waited for. Only what ends
+/// attempts is told; what starts some is left for when nothing of JavaScript is running.
+pub fn look(key: u32) -> napi::Result<(Vec<Order>, Option<Answer>)> {
+    let word = poll(key)?;
+    let (id, desk) = (word >> 3, with(|executor| executor.slot(key).map(|slot| Arc::clone(&slot.desk)))?);
+    let answer = match word & 7 {
+        DONE => Some(Answer::Attempt(id)),
+        FAILED => Some(Answer::Failed(Failure::Inner(Thrown::of_attempt(id)))),
+        _ => None,
+    };
+    let Some(desk) = desk else { return Ok((Vec::new(), answer)) };
+    if word & 7 == RUN {
+        desk.put_back(Order::Start(id, None));
+    }
+    if with(|executor| executor.slot(key).is_some_and(|slot| slot.answer.is_some()))? {
+        return take(key);
+    }
+    let ends = desk.take_ends();
+    if desk.has_orders() {
+        desk.wake_by_ref();
+    }
+    Ok((ends, answer))
+}
+
+/// Whether nobody waits for this load any more.
+pub fn is_aborting(key: u32, id: u32) -> napi::Result<bool> {
+    with(|executor| executor.slot(key).is_some_and(|slot| slot.desk.is_aborting(id)))
 }
 
 /// What came of an attempt; the call is polled.

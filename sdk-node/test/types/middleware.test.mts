@@ -25,9 +25,15 @@ await service.register(plugins.rateLimit, { tier: (request: FastifyRequest) => (
 await service.register(plugins.idempotency, { client, name: 'orders', tenant: (request: FastifyRequest) => request.hostname, maxBody: 1_000 });
 service.post('/', async (request) => ({ attempt: plugins.runOf(request)?.attempt }));
 
+idempotency({ client, name: 'orders', tenant: () => '', keepAnswers: (status) => status < 500 });
+idempotency({ client, name: 'orders', tenant: () => '', keepAnswers: [200, 201] });
+// @ts-expect-error an answer is kept or it is not
+idempotency({ client, name: 'orders', tenant: () => '', keepAnswers: () => 'yes' });
+// @ts-expect-error who asks has a name
+idempotency({ client, name: 'orders', tenant: () => undefined });
 // @ts-expect-error a tier has a limiter
 rateLimit({ tier: () => ({ key: 'x' }) });
 // @ts-expect-error whose keys they are has to be said
 idempotency({ client, name: 'orders' });
-// @ts-expect-error the codec is the middleware's own
-idempotency({ client, name: 'orders', tenant: () => '', codec: 'json' });
+// @ts-expect-error the serializer is the middleware's own
+idempotency({ client, name: 'orders', tenant: () => '', serializer: 'json' });

@@ -100,6 +100,15 @@ const receipt = await client.idempotent('payments').run('k', { amount: 7 }, asyn
 });
 same<typeof receipt, Outcome<string>>(true);
 
+client.idempotent('payments', { serializer: { serialize: (user: User) => JSON.stringify(user), deserialize: (bytes) => bytes.length } });
+// @ts-expect-error there is no such serializer
+client.idempotent('payments', { serializer: 'yaml' });
+await client.waitReady('5s');
+const { reason, since } = client.health();
+same<typeof reason, string | undefined>(true);
+same<typeof since, Date | undefined>(true);
+client.policy('payments', { on: handleAll, retry: { reraise: true, jitter: { plusMinus: 20 } } });
+
 const users = client.cached<User>('user', { ttl: 60_000 });
 const whole = await users.load('1', (key) => fetchUser(key));
 same<typeof whole, Loaded<User>>(true);
@@ -107,7 +116,7 @@ const f = await users.get('1', (key) => fetchUser(key));
 same<typeof f, User | undefined>(true);
 // @ts-expect-error a number is no user
 await users.get('1', () => 1);
-const bytes = client.cached('blob', { codec: 'bytes' });
+const bytes = client.cached('blob', { serializer: 'bytes' });
 same<Awaited<ReturnType<typeof bytes.get>>, Uint8Array | undefined>(true);
 
 const results = await dispatcher(4).run([1, 2], async (item, { signal }) => { same<typeof signal, AbortSignal>(true); return String(item); });

@@ -57,6 +57,8 @@ class Forced(TypedDict):
 class BreakerState(TypedDict):
     """Everything the server knows about a breaker."""
 
+    #: Whether anything is stored under its key.
+    exists: bool
     state: str
     admits: bool
     retry_after: Optional[float]
@@ -100,6 +102,8 @@ class Waiting(TypedDict):
 class HoldingInfo(TypedDict):
     """A lock or a shared bulkhead, as the server sees it."""
 
+    #: Whether there is such a key.
+    exists: bool
     holders: List[Holder]
     holders_total: int
     waiters: List[Waiting]

@@ -96,6 +96,8 @@ class LockSettings(TypedDict, total=False):
     shared: bool
     meta: str
     bound: bool
+    #: How long a lock can be taken back after its connection was cut, and what a killed process costs the others.
+    grace: Duration
     watchdog: bool
     replicas: int
     when_away: AwayShared
@@ -111,6 +113,8 @@ class SharedBulkheadSettings(TypedDict, total=False):
     priority: int
     lease: Duration
     bound: bool
+    #: As for a lock.
+    grace: Duration
     when_away: AwayShared
 
 

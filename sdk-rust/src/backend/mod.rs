@@ -60,6 +60,24 @@ impl Backend {
         }
     }
 
+    /// The same for what is worth nothing after `bound`.
+    pub async fn call_within(&self, command: &Command<'_>, bound: Duration) -> Result<Answer, Error> {
+        match self {
+            #[cfg(feature = "redis")]
+            Self::Redis(redis) => redis.call_within(command, bound).await,
+            _ => self.call(command).await,
+        }
+    }
+
+    /// The same on another connection than the shared one, which may only seem to be there.
+    pub async fn call_apart(&self, command: &Command<'_>, bound: Duration) -> Result<Answer, Error> {
+        match self {
+            #[cfg(feature = "redis")]
+            Self::Redis(redis) => Box::pin(redis.call_apart(command, bound)).await,
+            _ => self.call_within(command, bound).await,
+        }
+    }
+
     /// A command that may wait, on a connection that nobody else needs meanwhile. Whoever drops this future has left the
     /// line; a grant that was on its way is given back.
     pub async fn wait(&self, command: &Command<'_>) -> Result<Answer, Error> {
@@ -95,7 +113,7 @@ impl Backend {
     pub fn bind_here(&self) -> Bind {
         match self {
             Self::Memory(_) => Bind::None,
-            _ => Bind::Here,
+            _ => Bind::HERE,
         }
     }
 

@@ -18,7 +18,7 @@ use super::finish::{Finishing, in_background};
 use super::options::{BreakerOptions, Mode};
 use super::permit::{Permit, Way};
 use super::sending::Sender;
-use super::state::Transition;
+use super::state::{Snapshot, Transition};
 use super::view::{Gate, News, Question, Source, View};
 use crate::backend::Backend;
 use crate::backend::memory::Memory;
@@ -42,11 +42,11 @@ pub(crate) struct Core {
     pub is_memory: bool,
     /// How many outcomes are sent together.
     pub batch: u64,
-    pub view: View,
-    pub unsent: Unsent,
+    pub(super) view: View,
+    pub(super) unsent: Unsent,
     /// What the failures among them are about: sent along with the next batch that has any.
     pub about_failure: Mutex<Option<Arc<str>>>,
-    pub sender: tokio::sync::Mutex<Sender>,
+    pub(super) sender: tokio::sync::Mutex<Sender>,
     /// A task is sending, or about to.
     pub flushing: AtomicBool,
     pub hurry: Notify,
@@ -56,6 +56,8 @@ pub(crate) struct Core {
     pub asking: AtomicBool,
     /// When it was last asked for admission: what the options were last sent with.
     pub admit_asked: Mutex<Option<Moment>>,
+    /// Whether what the server publishes about it is listened to.
+    pub is_listening: AtomicBool,
     /// Decides while the server is away; gone when it is back.
     pub local: ArcSwapOption<Memory>,
     pub listeners: Mutex<Vec<Listener>>,
@@ -156,6 +158,7 @@ impl Core {
             Err(error) => return Err(error),
         };
         *self.admit_asked.lock() = Some(sent);
+        self.listen();
         let Admitted { permit, state, retry_after_ms, generation } = admitted;
         let state = state.into();
         let tag = self.hear(News { state, generation, retry_after_ms, from: Source::Admit }, question);
@@ -165,6 +168,41 @@ impl Core {
             _ => Way::Server(permit),
         };
         Ok(self.permit(way, self.client.clock().now()))
+    }
+
+    /// From the first answer on: what nobody here has asked for cannot have become untrue.
+    fn listen(self: &Arc<Self>) {
+        #[cfg(feature = "redis")]
+        if !self.is_listening.load(Ordering::Relaxed) && !self.is_listening.swap(true, Ordering::Relaxed) {
+            self.client.listen_to(self);
+        }
+    }
+
+    pub(super) async fn snapshot(&self) -> Result<Snapshot, Error> {
+        match self.client.backend().call(&Command::BreakerState(&self.key)).await? {
+            Answer::Map(map) => Snapshot::read(&map),
+            other => Err(Error::Internal(format!("the state of a breaker was answered {other:?}"))),
+        }
+    }
+
+    /// Believes nothing until the server was asked.
+    #[cfg_attr(not(feature = "redis"), allow(dead_code))]
+    pub fn forget(&self) {
+        self.view.ask();
+    }
+
+    /// The circuit was changed, or may have been: what this process believes is what the server says now. It is asked on the
+    /// connection that all calls go over, so whatever was answered before is read before.
+    #[cfg_attr(not(feature = "redis"), allow(dead_code))]
+    pub async fn refresh(self: Arc<Self>) {
+        let question = self.view.question(self.client.clock().now());
+        let snapshot = self.snapshot().await;
+        // Also if it could not be asked: then the next call has to.
+        self.view.ask();
+        if let Ok(Snapshot { state, generation, retry_after, .. }) = snapshot {
+            let retry_after_ms = retry_after.map_or(-1, |wait| i64::try_from(wait.as_millis()).unwrap_or(i64::MAX));
+            self.hear(News { state, generation, retry_after_ms, from: Source::State }, question);
+        }
     }
 
     pub(super) fn admit_is_older_than(&self, age: Duration) -> bool {

@@ -69,7 +69,7 @@ use resil_wire::command::Command;
 
 pub use self::admission::Admission;
 pub use self::admissions::Admissions;
-use self::core::Core;
+pub(crate) use self::core::Core;
 pub use self::options::{BreakerOptions, Mode};
 use self::permit::Leave;
 pub use self::permit::Permit;
@@ -129,6 +129,7 @@ impl Client {
             urgent: Default::default(),
             asking: Default::default(),
             admit_asked: Default::default(),
+            is_listening: Default::default(),
             local: Default::default(),
             listeners: Default::default(),
             rejections: telemetry::rejections(&name, "breaker"),
@@ -218,12 +219,10 @@ impl Breaker {
         self.0.view.state()
     }
 
-    /// Everything the server knows.
+    /// Everything the server knows, and that is all that this process has counted: it is sent before.
     pub async fn state(&self) -> Result<Snapshot, Error> {
-        match self.0.client.backend().call(&Command::BreakerState(&self.0.key)).await? {
-            Answer::Map(map) => Snapshot::read(&map),
-            other => Err(Error::Internal(format!("the state of a breaker was answered {other:?}"))),
-        }
+        self.0.settle().await?;
+        self.0.snapshot().await
     }
 
     /// Puts the breaker into a state by hand, for all who share it: for a time, or until [`Force::Auto`]. The server

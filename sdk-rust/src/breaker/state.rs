@@ -112,6 +112,9 @@ pub struct Transition {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Snapshot {
+    /// Whether anything is stored under its key. A breaker that nobody has reported to, or whose name is mistyped, is closed
+    /// and does not exist.
+    pub exists: bool,
     pub state: State,
     /// Whether a call would be admitted now.
     pub admits: bool,
@@ -174,6 +177,8 @@ impl Snapshot {
             }),
         };
         Ok(Self {
+            // A server that does not say so is of an earlier version.
+            exists: fields.number("exists").map_or(true, |exists| exists == 1),
             state,
             admits: fields.number("admits")? == 1,
             retry_after: millis(fields.number("retry_after_ms")?),

@@ -84,6 +84,8 @@ pub(super) enum Source {
     Admit,
     /// The answer to the last unsent failure, if there was any.
     Tally,
+    /// It was looked at, without saying our options.
+    State,
     Other,
 }
 
@@ -176,7 +178,7 @@ impl View {
         let trusted = question.sent + trust;
         let word = match (news.state, seen.retry_at) {
             // Our options may have gone with what was there before: the next call brings them along.
-            (state, _) if state.admits_all() && is_new && news.from == Source::Tally => ASK,
+            (state, _) if state.admits_all() && is_new && matches!(news.from, Source::Tally | Source::State) => ASK,
             (state, _) if state.admits_all() => micros(trusted) << 2 | CLOSED,
             // A report does not say how long; zero is what an open circuit says whose time is over.
             (State::Open, Some(at)) if at > question.sent => micros(at) << 2 | OPEN,

@@ -32,6 +32,12 @@ use crate::error::Error;
 use crate::health::Away;
 use crate::telemetry::HoldingMeters;
 
+/// The grace unless said: time for a reconnection, and what a crash costs the others.
+pub(crate) const DEFAULT_GRACE: Duration = Duration::from_secs(3);
+/// Below this a holding would be renewed all the time; above, an unbound one says the same.
+const GRACE_LEAST: Duration = Duration::from_millis(100);
+const GRACE_MOST: Duration = Duration::from_secs(24 * 3_600);
+
 /// How much longer than its time a call waits for the server's last word.
 pub(crate) const SLACK: Duration = Duration::from_millis(50);
 
@@ -65,6 +71,8 @@ pub(crate) struct Want {
     pub lease: Duration,
     pub meta: Option<Arc<str>>,
     pub binding: Binding,
+    /// How long the owner of a bound holding has to take it back when its connection closes.
+    pub grace: Duration,
     pub renewal: Renewal,
     pub replicas: u32,
     pub away: Away,
@@ -116,6 +124,9 @@ impl Want {
             return Err(Error::invalid("name", "must not be empty"));
         }
         check_lease(self.lease)?;
+        if !(GRACE_LEAST..=GRACE_MOST).contains(&self.grace) {
+            return Err(Error::invalid("grace", format!("must be from 100 ms to 1 day, got {:?}", self.grace)));
+        }
         if self.meta.as_ref().is_some_and(|meta| meta.is_empty() || meta.len() > OWNER_MAX) {
             return Err(Error::invalid("meta", format!("must have from 1 to {OWNER_MAX} bytes")));
         }
@@ -132,9 +143,16 @@ impl Want {
         Ok(())
     }
 
-    fn command<'a>(&'a self, owner: &'a [u8], wait: Duration, bind: Bind) -> Command<'a> {
+    /// The grace of what is granted at `backend`; `None` if it is not bound there. What nobody renews is not bound: it lasts
+    /// for its lease, whatever its connection does, and nothing could be believed for longer than the grace.
+    pub fn grace_on(&self, backend: &Backend) -> Option<Duration> {
+        let is_bound = self.binding == Binding::Bound && self.renewal == Renewal::ByWatchdog;
+        (is_bound && backend.bind_here() != Bind::None).then_some(self.grace)
+    }
+
+    fn command<'a>(&'a self, owner: &'a [u8], wait: Duration, bind: Bind, grace: Option<Duration>) -> Command<'a> {
         let (key, lease, wait) = (self.key.as_bytes(), span(self.lease), span(wait));
-        let bind = if self.binding == Binding::Bound { bind } else { Bind::None };
+        let bind = grace.map_or(Bind::None, |grace| bind.with_grace(span(grace)));
         match self.claim {
             Claim::Permit { max, queue, priority } => {
                 Command::BulkheadEnter(EnterCall { key, owner, max, lease, wait, queue, priority, bind })
@@ -265,6 +283,7 @@ impl Asking<'_> {
     async fn as_head(&self, turn: Option<Turn<'_>>) -> Result<Arc<Holding>, Error> {
         let (client, want) = (self.client, self.want);
         let (backend, clock) = (client.backend(), client.clock());
+        let grace = want.grace_on(backend);
         let mut waits = turn.as_ref().is_some_and(|turn| turn.came == Came::Later);
         let (id, owner) = client.inner().holdings.new_owner(&client.inner().options.name);
         let mut unknown = Pending::new(Release::of_unknown(client, want, &owner));
@@ -279,9 +298,9 @@ impl Asking<'_> {
                 unknown.may_come_late();
                 // Longer waits than a server allows are begun anew.
                 let wait = left.min(Duration::from_micros(WAIT_DEFAULT_MAX.as_us().unsigned_abs()));
-                self.hear(backend.wait(&want.command(&owner, wait, backend.bind())), bound).await
+                self.hear(backend.wait(&want.command(&owner, wait, backend.bind(), grace)), bound).await
             } else {
-                let command = want.command(&owner, Duration::ZERO, backend.bind_here());
+                let command = want.command(&owner, Duration::ZERO, backend.bind_here(), grace);
                 match backend.call_now(&command) {
                     Some(answer) => Heard::Answer(answer),
                     None => self.hear(backend.call(&command), bound).await,
@@ -300,7 +319,7 @@ impl Asking<'_> {
                     let now = clock.now();
                     // No grant is older than its question or younger than its answer, whatever a clock did meanwhile.
                     let decided = sent.saturating_add(waited).min(now);
-                    let deadline = trusted_until(decided, lease);
+                    let deadline = trusted_until(decided, grace.map_or(lease, |grace| lease.min(grace)));
                     let grant = Grant { fence, lease: want.lease, deadline, is_open: false };
                     let holding = Arc::new(Holding::new(client, want, (id, owner), &grant));
                     return self.confirm(holding, unknown, bounded).await;
@@ -370,8 +389,7 @@ impl Asking<'_> {
         if want.replicas > 0 {
             let timeout = client.inner().options.command_timeout;
             let under_way = UnderWay::begin_unseen(&holding, want.lease);
-            let bind = if want.binding == Binding::Bound { client.backend().bind() } else { Bind::None };
-            let command = holding.renew_command(want.lease, bind);
+            let command = holding.renew_command(want.lease, holding.bind(client.backend().bind()));
             let (answer, replicas) = client.backend().replicated(&command, want.replicas, timeout).await?;
             holding.renewed(answer, under_way).map_err(|error| self.lost_meanwhile(error))?;
             if replicas < want.replicas {
@@ -379,7 +397,7 @@ impl Asking<'_> {
             }
         }
         let left = holding.deadline().saturating_sub(client.clock().now());
-        if left < want.lease / 2 {
+        if left < holding.believed(want.lease) / 2 {
             let renewing = holding.renew_unseen(want.lease);
             let renewed = match bounded {
                 Bounded::Not => renewing.await,

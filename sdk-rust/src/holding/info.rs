@@ -14,6 +14,8 @@ use crate::policy::span_text;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Info {
+    /// Whether there is such a key: somebody holds it, or did a minute ago.
+    pub exists: bool,
     pub holders: Vec<Holder>,
     pub holders_total: u64,
     /// In the order they will be served. Of the tasks of one process, the one whose turn it is.
@@ -69,6 +71,7 @@ impl Info {
             None => Ok(Default::default()),
         };
         Ok(Self {
+            exists: number(value, "exists")? != 0,
             holders: list("holders")?.iter().map(Holder::from_value).collect::<Result<_, _>>()?,
             holders_total: number(value, "holders_total")?.unsigned_abs(),
             waiters: list("waiters")?.iter().map(Waiter::from_value).collect::<Result<_, _>>()?,

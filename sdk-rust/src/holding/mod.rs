@@ -1,10 +1,18 @@
 //! Something held at the server for a time: a lock, or a permit of a shared bulkhead.
 //!
 //! # The promise
-//! A holding is believed until its *local deadline*, and not a moment longer: the moment the command was sent, plus what
-//! the server says it waited, plus the lease, less a drift of one percent of the lease and two milliseconds. By the
-//! monotonic clock of this process. Whatever the network does, [`Held::is_held`] compares with the clock when it is
+//! A holding is believed until its *local deadline*, and not a moment longer: the moment the last acknowledged command
+//! was sent, plus what the server says it waited, plus the lease, less a drift of one percent of that and two milliseconds.
+//! By the monotonic clock of this process. Whatever the network does, [`Held::is_held`] compares with the clock when it is
 //! asked, and [`Held::lost`] fires by then.
+//!
+//! # Bound, with a grace
+//! A bound holding belongs to a connection. When the server sees that close, it cuts the lease to the *grace*: by then the
+//! same owner can take it back over another connection. The server cannot have seen a close before it acknowledged a
+//! command of this very holding, so a bound holding is believed for the grace after that was sent, or for the lease if
+//! that is shorter, and it is renewed at a third of it. Nothing has to be known about connections: whichever of them a
+//! renewal took, whenever an older one arrives and binds the holding to a connection that is about to close, what was
+//! acknowledged last was sent before.
 //!
 //! # The state
 //! ```text
@@ -28,8 +36,10 @@ pub(crate) mod release;
 pub(crate) mod tests;
 pub(crate) mod watchdog;
 
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -37,7 +47,7 @@ use resil_core::Span;
 use resil_wire::answer::{Answer, Renewed};
 use resil_wire::command::Command;
 use resil_wire::holding::{Bind, RenewCall};
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use crate::client::Client;
 use crate::clock::Moment;
@@ -61,7 +71,7 @@ impl Kind {
     }
 }
 
-/// Whether a holding belongs to the connection of this process: it then ends when that closes.
+/// Whether a holding belongs to the connection of this process: its lease is then cut to the grace when that closes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Binding {
     Bound,
@@ -100,7 +110,8 @@ pub(crate) struct Holding {
     pub id: u64,
     pub since: Moment,
     pub renewal: Renewal,
-    pub binding: Binding,
+    /// How long its owner has to take it back when its connection closes; `None` if it is not bound.
+    grace: Option<Duration>,
     /// Let through without the server: nothing is held anywhere.
     pub is_open: bool,
     /// Held by nobody else; a reader and a permit are not.
@@ -173,7 +184,7 @@ impl Holding {
             id,
             since: client.clock().now(),
             renewal: want.renewal,
-            binding: want.binding,
+            grace: want.grace_on(client.backend()),
             is_open: grant.is_open,
             is_exclusive: want.claim == ask::Claim::Exclusive,
             deadline_ns: AtomicU64::new(as_ns(grant.deadline)),
@@ -195,10 +206,30 @@ impl Holding {
         self.terms.lock().lease
     }
 
+    /// For how long an acknowledged lease of `lease` is believed.
+    fn believed(&self, lease: Duration) -> Duration {
+        self.grace.map_or(lease, |grace| lease.min(grace))
+    }
+
+    /// How long after the last renewal the next one is due.
+    pub fn renew_after(&self) -> Duration {
+        self.believed(self.lease()) / 3
+    }
+
+    /// What a command of this holding binds it to, if `to` is where it could be bound.
+    pub fn bind(&self, to: Bind) -> Bind {
+        self.grace.map_or(Bind::None, |grace| to.with_grace(span(grace)))
+    }
+
     pub fn is_held(&self) -> bool {
         !self.ended.load(Ordering::Acquire)
             && self.why_lost.get().is_none()
             && (self.is_open || self.client.clock().now() < self.deadline())
+    }
+
+    /// By the clock, now. What was released is not lost.
+    pub fn is_lost(&self) -> bool {
+        self.why_lost.get().is_some() || !(self.ended.load(Ordering::Acquire) || self.is_held())
     }
 
     /// It is lost; only the first reason counts.
@@ -281,6 +312,21 @@ impl Holding {
         self.renew_as(lease, UnderWay::begin(self, lease)).await
     }
 
+    /// The same over a connection apart, because the shared one did not answer in time.
+    pub async fn renew_apart(&self, lease: Duration) -> Result<(), Error> {
+        let under_way = UnderWay::begin(self, lease);
+        // Not bound: the shared connection may be gone, and this one does not last. The next renewal binds it.
+        let command = self.renew_command(lease, Bind::None);
+        let answer = self.client.backend().call_apart(&command, self.patience(lease)).await?;
+        self.renewed(answer, under_way)
+    }
+
+    /// How long the answer to a renewal may take: so long that there is time for another one.
+    fn patience(&self, lease: Duration) -> Duration {
+        const LEAST: Duration = Duration::from_millis(250);
+        (self.believed(lease) / 6).max(LEAST)
+    }
+
     /// The same, of what nobody has been told of yet: it is not too late even if the deadline has passed.
     pub async fn renew_unseen(&self, lease: Duration) -> Result<(), Error> {
         self.renew_as(lease, UnderWay::begin_unseen(self, lease)).await
@@ -288,11 +334,8 @@ impl Holding {
 
     async fn renew_as(&self, lease: Duration, under_way: UnderWay<'_>) -> Result<(), Error> {
         let backend = self.client.backend();
-        let bind = match self.binding {
-            Binding::Bound => backend.bind_here(),
-            Binding::Unbound => Bind::None,
-        };
-        let answer = backend.call(&self.renew_command(lease, bind)).await?;
+        let command = self.renew_command(lease, self.bind(backend.bind_here()));
+        let answer = backend.call_within(&command, self.patience(lease)).await?;
         self.renewed(answer, under_way)
     }
 
@@ -339,7 +382,7 @@ pub(crate) struct UnderWay<'a> {
 impl<'a> UnderWay<'a> {
     pub fn begin(holding: &'a Holding, lease: Duration) -> Self {
         let sent = holding.client.clock().now();
-        let end = trusted_until(sent, lease);
+        let end = trusted_until(sent, holding.believed(lease));
         let mut terms = holding.terms.lock();
         terms.least = if terms.under_way == 0 { end } else { terms.least.min(end) };
         terms.under_way += 1;
@@ -366,7 +409,7 @@ impl<'a> UnderWay<'a> {
             holding.lose("its lease ended before the answer to a renewal came");
             return Err(holding.lost_error());
         }
-        holding.believe_until(trusted_until(self.sent, lease).min(terms.least));
+        holding.believe_until(trusted_until(self.sent, holding.believed(lease)).min(terms.least));
         Ok(())
     }
 }
@@ -374,6 +417,22 @@ impl<'a> UnderWay<'a> {
 impl Drop for UnderWay<'_> {
     fn drop(&mut self) {
         self.holding.terms.lock().under_way -= 1;
+    }
+}
+
+/// See [`Held::until_lost`].
+#[derive(Debug)]
+#[must_use = "nothing waits before it is awaited"]
+pub struct UntilLost {
+    holding: Arc<Holding>,
+    cancelled: Pin<Box<WaitForCancellationFutureOwned>>,
+}
+
+impl Future for UntilLost {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        if self.holding.is_lost() { Poll::Ready(()) } else { self.cancelled.as_mut().poll(context) }
     }
 }
 
@@ -391,6 +450,17 @@ impl Held {
     /// Cancelled when it is lost: the server said so, or the local deadline passed. Not when it is released.
     pub fn lost(&self) -> CancellationToken {
         self.0.lost.clone()
+    }
+
+    /// Ready when it is lost: as [`lost`](Self::lost), and by the clock of the moment in which it is polled, so that who was kept
+    /// from running beyond the deadline learns of it first of all.
+    pub fn until_lost(&self) -> UntilLost {
+        UntilLost { holding: Arc::clone(&self.0), cancelled: Box::pin(self.0.lost.clone().cancelled_owned()) }
+    }
+
+    /// Why it is lost, by the clock, now. `None` while it is held, and once it was released before it was lost.
+    pub fn loss(&self) -> Option<Error> {
+        self.0.is_lost().then(|| self.0.lost_error())
     }
 
     /// Why it was lost, if it was.

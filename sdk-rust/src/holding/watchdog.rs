@@ -1,9 +1,9 @@
 //! Everything this process holds, and the one task that looks after it.
 //!
 //! # The promise
-//! Each holding is renewed at a third of its lease, several at once, for as long as it is held. What the server says is
-//! lost, or what could not be renewed by its deadline, is told by its token. A renewal that fails is tried again soon,
-//! until the deadline. When the connection was replaced, everything is renewed at once, which binds it to the new one.
+//! Each holding is renewed at a third of its lease, or of its grace if it is bound and that is shorter, several at once, for
+//! as long as it is held. What the server says is lost, or what could not be renewed by its deadline, is told by its token. A renewal that fails is tried again soon,
+//! until the deadline, and over another connection, since the shared one may only seem to be there. When that was replaced, everything is renewed at once, which binds it to the new one.
 //! Releases whose callers are gone are done here, too.
 //!
 //! # The task
@@ -23,11 +23,12 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use parking_lot::Mutex;
+use resil_core::lock::Reason;
 use tokio::sync::Notify;
 
 use super::line::Lines;
 use super::release::Release;
-use super::{Holding, Kind, Renewal};
+use super::{Holding, Kind, Loss, Renewal};
 use crate::client::Client;
 use crate::clock::Moment;
 use crate::error::Error;
@@ -36,6 +37,9 @@ use crate::telemetry::{self, HoldingMeters};
 
 /// Timers are coarse: the token fires this much before the deadline, rather than after it.
 const EARLY: Duration = Duration::from_millis(1);
+
+/// What is held for longer than this is listened for; most locks are let go before.
+const MOMENT: Duration = Duration::from_millis(100);
 
 /// How long the task stays when nothing is held.
 const LINGER: Duration = Duration::from_secs(1);
@@ -61,6 +65,8 @@ struct Table {
     by_due: BTreeSet<(Moment, u64)>,
     releases: Vec<Release>,
     is_running: bool,
+    /// When losses are listened for, if something is held by then. `None`: nothing was begun since the last time.
+    listen_at: Option<Moment>,
     /// When the task will look by itself.
     looks_at: Moment,
 }
@@ -81,9 +87,18 @@ impl Entry {
     }
 }
 
+/// What [`Holdings::take_due`] found.
+struct Due {
+    /// When to look again.
+    next: Option<Moment>,
+    /// Something is held for longer than a moment.
+    listens: bool,
+}
+
 #[derive(Debug)]
 enum Work {
     Renew(Arc<Holding>),
+    RenewApart(Arc<Holding>),
     Release(Release),
 }
 
@@ -118,18 +133,63 @@ impl Table {
     }
 
     fn first_due(&self) -> Option<Moment> {
-        self.by_due.first().map(|(due, _)| *due)
+        let due = self.by_due.first().map(|(due, _)| *due);
+        due.map(|due| self.listen_at.map_or(due, |at| due.min(at)))
+    }
+
+    /// Whether it is time to listen for losses.
+    fn listens(&mut self, now: Moment) -> bool {
+        let is_time = self.listen_at.is_some_and(|at| at <= now);
+        if is_time {
+            self.listen_at = None;
+        }
+        is_time && !self.held.is_empty()
     }
 }
 
 impl Holdings {
     /// An owner that no other acquisition of any process has.
     pub fn new_owner(&self, name: &str) -> (u64, Arc<[u8]>) {
-        const NAME_SHOWN: usize = 256;
         let id = self.last_id.fetch_add(1, Ordering::Relaxed) + 1;
-        let name: &str = name.get(..NAME_SHOWN).unwrap_or(if name.len() <= NAME_SHOWN { name } else { "" });
-        let owner = format!("{name}:{:016x}:{id:x}", self.salt);
+        let owner = format!("{}:{id:x}", self.owners_of(name));
         (id, owner.into_bytes().into())
+    }
+
+    /// What all owners of this client begin with: the server announces their losses under it.
+    pub fn owners_of(&self, name: &str) -> String {
+        const NAME_SHOWN: usize = 256;
+        let name: &str = name.get(..NAME_SHOWN).unwrap_or(if name.len() <= NAME_SHOWN { name } else { "" });
+        format!("{name}:{:016x}", self.salt)
+    }
+
+    /// The server says that `owner` lost what it held under `fence`.
+    #[cfg_attr(not(feature = "redis"), allow(dead_code))]
+    pub fn was_lost(&self, owner: &str, fence: u64, reason: Reason) {
+        let id = owner.rsplit(':').next().and_then(|id| u64::from_str_radix(id, 16).ok());
+        let mut table = self.table.lock();
+        let held = id.and_then(|id| table.held.get(&id)).map(|entry| Arc::clone(&entry.holding));
+        let is_it = |holding: &Arc<Holding>| {
+            *holding.owner == *owner.as_bytes() && holding.fence.is_none_or(|held| held == fence)
+        };
+        let Some(holding) = held.filter(is_it) else { return };
+        table.remove(holding.id);
+        drop(table);
+        holding.lose_as(Loss { reason: reason.text(), by_server: true });
+    }
+
+    #[cfg_attr(not(feature = "redis"), allow(dead_code))]
+    pub fn holds_anything(&self) -> bool {
+        !self.table.lock().held.is_empty()
+    }
+
+    /// Everything is to be renewed now: something may have been lost that was not heard.
+    #[cfg_attr(not(feature = "redis"), allow(dead_code))]
+    pub fn renew_all(&self) {
+        let now = self.table.lock().held.values().next().map(|entry| entry.holding.client.clock().now());
+        if let Some(now) = now {
+            self.renew_all_at(now);
+            self.wake.notify_one();
+        }
     }
 
     /// Who counts holdings of `kind` that were given no label of their own.
@@ -144,13 +204,14 @@ impl Holdings {
     /// `holding` is looked after from now on.
     pub fn watch(&self, holding: &Arc<Holding>) {
         let now = holding.client.clock().now();
-        let renew_at = now.saturating_add(holding.lease() / 3);
+        let renew_at = now.saturating_add(holding.renew_after());
         let mut table = self.table.lock();
         let holding = Arc::clone(holding);
         let (id, client) = (holding.id, holding.client.clone());
         let entry = Entry { holding, due: now, renew_at, is_renewing: false, failures: 0 };
         table.held.insert(id, entry);
         table.schedule(id);
+        table.listen_at.get_or_insert(now.saturating_add(MOMENT));
         self.see_to_it(table, &client);
     }
 
@@ -158,7 +219,7 @@ impl Holdings {
     pub fn reschedule(&self, holding: &Holding) {
         let mut table = self.table.lock();
         if let Some(entry) = table.held.get_mut(&holding.id) {
-            entry.renew_at = holding.client.clock().now().saturating_add(holding.lease() / 3);
+            entry.renew_at = holding.client.clock().now().saturating_add(holding.renew_after());
             table.schedule(holding.id);
             self.see_to_it(table, &holding.client);
         }
@@ -239,9 +300,9 @@ impl Holdings {
     }
 
     /// What is due now, and when to look again.
-    fn take_due(&self, now: Moment, work: &mut Vec<Work>) -> Option<Moment> {
+    fn take_due(&self, now: Moment, work: &mut Vec<Work>) -> Due {
         let mut lost = Vec::new();
-        let next = {
+        let due = {
             let mut table = self.table.lock();
             work.extend(table.releases.drain(..).map(Work::Release));
             while let Some((due, id)) = table.by_due.first().copied().filter(|(due, _)| *due <= now) {
@@ -254,25 +315,27 @@ impl Holdings {
                 } else {
                     if entry.renew_at <= now && !entry.is_renewing && entry.holding.renewal == Renewal::ByWatchdog {
                         entry.is_renewing = true;
-                        work.push(Work::Renew(Arc::clone(&entry.holding)));
+                        let holding = Arc::clone(&entry.holding);
+                        work.push(if entry.failures == 0 { Work::Renew(holding) } else { Work::RenewApart(holding) });
                     }
                     table.schedule(id);
                 }
             }
+            let listens = table.listens(now);
             let next = table.first_due();
             table.looks_at = next.unwrap_or(now.saturating_add(LINGER));
-            next
+            Due { next, listens }
         };
         for entry in lost {
             entry.holding.lose("its lease ended before it could be renewed");
         }
-        next
+        due
     }
 
     /// A renewal is over. `since` is when it was begun.
     fn renewed(&self, holding: &Holding, since: Moment, succeeded: bool) {
         let now = holding.client.clock().now();
-        let lease = holding.lease();
+        let renew_after = holding.renew_after();
         let mut table = self.table.lock();
         if holding.was_ended_by_server() || !holding.is_held() {
             table.remove(holding.id);
@@ -289,11 +352,11 @@ impl Holdings {
             entry.failures = 0;
             // Later than `since`: it was put off, or asked for on a new connection, while this one was under way.
             if entry.renew_at <= since {
-                entry.renew_at = since.saturating_add(lease / 3);
+                entry.renew_at = since.saturating_add(renew_after);
             }
         } else {
             entry.failures = entry.failures.saturating_add(1);
-            let pause = Duration::from_millis(10 << entry.failures.min(5)).min(lease / 10);
+            let pause = Duration::from_millis(10 << entry.failures.min(5)).min(renew_after / 3);
             entry.renew_at = now.saturating_add(pause);
         }
         table.schedule(holding.id);
@@ -356,13 +419,20 @@ async fn do_it(work: Work) {
         Work::Release(release) => release.insist().await,
         Work::Renew(holding) => {
             let since = holding.client.clock().now();
-            let renewed = holding.renew(holding.lease()).await;
-            if let Err(error) = &renewed {
-                tracing::debug!(name = &*holding.name, %error, "not renewed");
-            }
-            holding.client.inner().holdings.renewed(&holding, since, renewed.is_ok());
+            conclude(&holding, since, holding.renew(holding.lease()).await);
+        }
+        Work::RenewApart(holding) => {
+            let since = holding.client.clock().now();
+            conclude(&holding, since, holding.renew_apart(holding.lease()).await);
         }
     }
+}
+
+fn conclude(holding: &Holding, since: Moment, renewed: Result<(), Error>) {
+    if let Err(error) = &renewed {
+        tracing::debug!(name = &*holding.name, %error, "not renewed");
+    }
+    holding.client.inner().holdings.renewed(holding, since, renewed.is_ok());
 }
 
 async fn look_after(mut running: Running) {
@@ -376,7 +446,13 @@ async fn look_after(mut running: Running) {
     let mut idle_since = None;
     loop {
         let now = clock.now();
-        let next = holdings.take_due(now, &mut work);
+        let Due { next, listens } = holdings.take_due(now, &mut work);
+        #[cfg(feature = "redis")]
+        if listens {
+            client.listen_for_losses();
+        }
+        #[cfg(not(feature = "redis"))]
+        let _ = listens;
         under_way.extend(work.drain(..).map(do_it));
         let pause = match next {
             Some(due) => {

@@ -76,6 +76,7 @@ impl<'a> Attempt<'a> {
     pub async fn begin(&mut self, fingerprint: &[u8], deadline: Moment) -> Result<(Begun, Moment), Error> {
         let (client, clock) = (self.client, self.client.clock());
         let mut repeats = 0;
+        self.stage = Stage::Asking;
         loop {
             let mut sent = clock.now();
             let mut answer = client.backend().call(&self.begin_command(fingerprint, Duration::ZERO)).await;

@@ -315,6 +315,23 @@ impl Idempotent {
         self.0.run(key, fingerprint, Codec::json(remember), work).await
     }
 
+    /// As [`run_remembering`](Self::run_remembering), for a call that came in at the gate already.
+    pub(crate) async fn run_inside<F, Fut, R, E>(
+        &self,
+        key: &str,
+        fingerprint: &[u8],
+        remember: &Remember<E>,
+        work: F,
+    ) -> Result<Outcome<Bytes>, Failure<E>>
+    where
+        F: FnOnce(Run) -> Fut,
+        Fut: Future<Output = Result<R, E>>,
+        R: Into<Bytes>,
+    {
+        let codec = Codec { remember: Some(remember), ..Codec::BYTES };
+        self.0.run(key, fingerprint, codec, into_bytes(work)).await
+    }
+
     pub(crate) fn client(&self) -> &Client {
         &self.0.client
     }

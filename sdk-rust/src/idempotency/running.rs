@@ -20,10 +20,14 @@ use super::{Inner, OnLost};
 use crate::clock::Moment;
 use crate::error::{Error, Failure, Leased};
 use crate::health::Away;
+use crate::holding::trusted_until;
 use crate::leases::{Kind, Lease};
 
 /// Requests up to this long are sent as they are; longer ones as a hash.
 const FINGERPRINT_BYTES_MAX: usize = 64;
+
+/// How often an answer may be read too late before the work is given up as lost.
+const LATE_ANSWERS_MAX: u32 = 3;
 
 /// How results and errors are written and read.
 pub(super) struct Codec<'a, T, E> {
@@ -131,7 +135,17 @@ impl Inner {
     {
         let mut attempt = Attempt::new(&self.client, &self.settings, key);
         let name = || Arc::clone(key);
-        let settled = match attempt.begin(fingerprint, deadline).await {
+        let mut begun = attempt.begin(fingerprint, deadline).await;
+        // An answer that nobody read before its lease ended, because the thread was busy elsewhere: asked again, by the same token.
+        for _ in 0..LATE_ANSWERS_MAX {
+            match &begun {
+                Ok((Begun::Run { .. }, granted_at)) if self.has_ended(*granted_at) => {
+                    begun = attempt.begin(fingerprint, deadline).await;
+                }
+                _ => break,
+            }
+        }
+        let settled = match begun {
             Ok((Begun::Run { fence, attempt: number, .. }, granted_at)) => {
                 let granted_at = match self.settings.replicas {
                     0 => granted_at,
@@ -167,6 +181,11 @@ impl Inner {
         self.replay(key, settled, &codec)
     }
 
+    /// Whether a lease that was granted then has ended by now.
+    fn has_ended(&self, granted_at: Moment) -> bool {
+        self.client.clock().now() >= trusted_until(granted_at, self.settings.lease)
+    }
+
     #[allow(clippy::too_many_arguments)]
     async fn run_leased<T, E, F, Fut>(
         &self,
@@ -190,7 +209,7 @@ impl Inner {
             tokio::select! {
                 biased;
                 came = &mut work => came,
-                () = kept.lost.cancelled() => match self.settings.on_lost {
+                () = kept.until_lost() => match self.settings.on_lost {
                     OnLost::Finish => work.await,
                     OnLost::Cancel => {
                         attempt.leave();

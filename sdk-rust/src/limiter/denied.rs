@@ -74,6 +74,7 @@ impl Denied {
     }
 
     /// The denial of `cost` cells that still holds; or where the question stands that must now be asked.
+    #[allow(clippy::result_large_err, reason = "a flood of denied calls is not to allocate")]
     pub fn look(&self, key: &[u8], shape: u64, cost: u32, now: Moment) -> Result<Asked, Denial> {
         let mut shard = self.shard(key).lock();
         if !shard.denials.is_empty()

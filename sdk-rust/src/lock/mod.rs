@@ -2,18 +2,20 @@
 //!
 //! # The promise
 //! Whoever has a [`LockGuard`] had the lock to itself when it was granted, and may believe in it until its local deadline:
-//! sent + waited + lease, less a drift of 1 % and 2 ms, by the monotonic clock. It is renewed at a third of its lease for as
-//! long as the guard lives. When it is lost, [`Held::lost`] fires: because the server said so, or because the deadline
+//! when the last acknowledged command was sent, plus the grace of 3 s (or the lease, if that is shorter), less a drift of 1 %
+//! and 2 ms, by the monotonic clock. It is renewed at a third of that for as long as the guard lives. When it is lost,
+//! [`Held::lost`] fires: at once when the server publishes it (it was broken, deleted, flushed), or because the deadline
 //! passed, even if the network hangs.
 //!
 //! # What it is not
 //! A lease is not mutual exclusion: a process that sleeps over its deadline does not know it until it wakes. Send
 //! [`Held::fence`] along with each write, and let the store refuse a number below the highest it has seen.
 //!
-//! A lock is *bound* where there is a server: it belongs to the connection of this process, and ends the moment the server
-//! sees that close, so a process that crashed costs the others milliseconds. The other side of it: if only the
-//! connection was cut, the lock is lost, and this process learns so with its first renewal on the next connection, or at
-//! its deadline. [`Lock::unbound`] keeps the lock for its whole lease instead.
+//! A lock is *bound* where there is a server: it belongs to the connection of this process. When the server sees that close,
+//! it cuts the lease to the [grace](Lock::grace), so a process that crashed costs the others 3 s. If only the connection was
+//! cut, this process takes the lock back over the next one, and nothing was lost; if it cannot reach the server within the
+//! grace, it stops believing before anybody else is granted the lock. That also holds for a server that stalls for longer than
+//! the grace. [`Lock::unbound`] keeps the lock for its whole lease instead.
 //!
 //! # Fairness
 //! The server serves in the order of arrival. Of the tasks of one process one at a time waits there, and the others stand
@@ -54,14 +56,14 @@ use resil_wire::command::Command;
 use resil_wire::holding::{InfoCall, OwnedCall};
 use resil_wire::lock::BreakCall;
 
-pub use crate::holding::Held;
 pub use crate::holding::info::{Holder, Info, Mode, Waiter};
+pub use crate::holding::{Held, UntilLost};
 pub use guard::{LockGuard, Released};
 
 use crate::client::Client;
 use crate::error::{Error, Failure};
 use crate::health::Away;
-use crate::holding::ask::{Claim, Want, ask};
+use crate::holding::ask::{Claim, DEFAULT_GRACE, Want, ask};
 use crate::holding::{Binding, Kind, Renewal, unexpected};
 use crate::keys;
 use crate::telemetry::HoldingMeters;
@@ -108,6 +110,7 @@ pub(crate) fn want(name: &str) -> Want {
         lease: DEFAULT_LEASE,
         meta: None,
         binding: Binding::Bound,
+        grace: DEFAULT_GRACE,
         renewal: Renewal::ByWatchdog,
         replicas: 0,
         away: Away::Closed,
@@ -139,14 +142,22 @@ impl Lock {
         self
     }
 
+    /// How long this process has to take a bound lock back when its connection closes: what a cut, or a server that stalls,
+    /// may last without costing the lock, and what a crash costs the others. Each lock that is held costs a renewal every
+    /// third of it. From 100 ms to 1 day; 3 s unless said.
+    pub fn grace(mut self, grace: Duration) -> Self {
+        self.want.grace = grace;
+        self
+    }
+
     /// Not bound to the connection: held for its lease even if that closes, also by a process that has crashed.
     pub fn unbound(mut self) -> Self {
         self.want.binding = Binding::Unbound;
         self
     }
 
-    /// Not renewed by this process: it is lost when its lease is over, unless [`LockGuard::extend`] is called. Say
-    /// [`unbound`](Self::unbound) as well if the server is not to renew it either.
+    /// Not renewed, and so not [bound](Self::unbound) either: it is lost when its lease is over, unless
+    /// [`LockGuard::extend`] is called.
     pub fn without_watchdog(mut self) -> Self {
         self.want.renewal = Renewal::ByHand;
         self
@@ -224,13 +235,13 @@ impl Lock {
         let _pass = self.client.inner().gate.enter()?;
         let guard = self.acquire().await?;
         let held = guard.held();
-        let lost = held.lost();
+        let lost = held.until_lost();
         let work = guard.reentrant(function(held));
         let done = match self.when_lost {
             WhenLost::KeepRunning => work.await.map_err(Failure::Inner),
             WhenLost::Drop => tokio::select! {
                 biased;
-                () = lost.cancelled() => Err(Failure::Resil(guard.held().0.lost_error())),
+                () = lost => Err(Failure::Resil(guard.held().0.lost_error())),
                 done = work => done.map_err(Failure::Inner),
             },
         };

@@ -38,6 +38,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures_util::TryFutureExt;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -283,6 +284,39 @@ impl Policy {
         };
         let once = async { idempotent.run_json_inside(key, fingerprint, remember, work).await.map_err(flat) };
         // A box, because an idempotent run is a deep type already, and asks the server anyway.
+        let limited = parts.total.limit_to(call.total, Box::pin(once));
+        let outcome = arrival.through(limited).await;
+        arrival.end(outcome)
+    }
+
+    /// As [`call_once`](Self::call_once) with results as bytes, around what already gives a [`Failure`]; errors that `remember` calls
+    /// final are recorded, and duplicates get them.
+    #[allow(clippy::too_many_arguments)]
+    pub async fn around_once<R, E, Fut>(
+        &self,
+        idempotent: &Idempotent,
+        key: &str,
+        fingerprint: &[u8],
+        options: CallOptions<'_>,
+        classify: impl Classify<E>,
+        remember: &Remember<Failure<E>>,
+        operation: impl Fn(Run) -> Fut,
+    ) -> Result<Outcome<Bytes>, Failure<E>>
+    where
+        R: Into<Bytes>,
+        Fut: Future<Output = Result<R, Failure<E>>>,
+    {
+        let parts = &*self.0;
+        let mut arrival = parts.arrive(Some(idempotent.client()));
+        let (call, _place) = match parts.begin(&mut arrival, &options, &classify) {
+            Ok(begun) => begun,
+            Err(error) => return arrival.end(Err(error.into())),
+        };
+        let work = async |run: Run| {
+            let operation = || operation(run.clone());
+            parts.inside(&call, &operation).await
+        };
+        let once = async { idempotent.run_inside(key, fingerprint, remember, work).await.map_err(flat) };
         let limited = parts.total.limit_to(call.total, Box::pin(once));
         let outcome = arrival.through(limited).await;
         arrival.end(outcome)

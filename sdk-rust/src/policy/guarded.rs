@@ -12,7 +12,6 @@ use std::task::{Context, Poll};
 
 use pin_project_lite::pin_project;
 use resil_core::circuit_breaker::Report;
-use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use super::builder::Parts;
 use super::bulkhead::Place;
@@ -21,6 +20,7 @@ use super::classify::Classify;
 use super::stage::Stage;
 use crate::breaker::{Permit, judge};
 use crate::error::{Error, Failure};
+use crate::holding::UntilLost;
 use crate::shared_bulkhead::BulkheadGuard;
 
 /// What a call holds.
@@ -78,7 +78,7 @@ impl Holds<'_> {
     where
         F: Future<Output = Result<T, Failure<E>>>,
     {
-        let lost = self.shared.as_ref().map(|guard| (guard.lost_error(), guard.lost().cancelled_owned()));
+        let lost = self.shared.as_ref().map(|guard| (guard.lost_error(), guard.held().until_lost()));
         let (error, lost) = lost.unzip();
         UnlessLost { inner: Some(inside), lost, error }
     }
@@ -111,7 +111,7 @@ pin_project! {
         #[pin]
         inner: Option<F>,
         #[pin]
-        lost: Option<WaitForCancellationFutureOwned>,
+        lost: Option<UntilLost>,
         error: Option<Error>,
     }
 }

@@ -266,6 +266,7 @@ impl SharedBulkheadSettings {
             priority: self.priority,
             lease: self.lease,
             bound: None,
+            grace: None,
             when_away,
         }
     }

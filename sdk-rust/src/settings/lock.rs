@@ -29,6 +29,8 @@ pub struct LockSettings {
     /// `false`: [`Lock::unbound`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bound: Option<bool>,
+    #[serde(with = "optional", skip_serializing_if = "Option::is_none")]
+    pub grace: Option<Duration>,
     /// `false`: [`Lock::without_watchdog`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub watchdog: Option<bool>,
@@ -64,6 +66,7 @@ impl LockSettings {
             lease: self.lease.unwrap_or(usual.lease),
             meta: self.meta.as_deref().map(Into::into).or(usual.meta),
             binding: if self.bound == Some(false) { Binding::Unbound } else { usual.binding },
+            grace: self.grace.unwrap_or(usual.grace),
             renewal: if self.watchdog == Some(false) { Renewal::ByHand } else { usual.renewal },
             replicas: self.replicas.unwrap_or(usual.replicas),
             away: self.when_away.unwrap_or(usual.away),

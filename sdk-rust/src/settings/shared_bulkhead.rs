@@ -33,6 +33,8 @@ pub struct SharedBulkheadSettings {
     /// `false`: [`SharedBulkhead::unbound`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bound: Option<bool>,
+    #[serde(default, with = "optional", skip_serializing_if = "Option::is_none")]
+    pub grace: Option<Duration>,
     /// `open` or `closed`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub when_away: Option<Away>,
@@ -65,6 +67,7 @@ impl SharedBulkheadSettings {
             claim,
             lease: self.lease.unwrap_or(usual.lease),
             binding: if self.bound == Some(false) { Binding::Unbound } else { usual.binding },
+            grace: self.grace.unwrap_or(usual.grace),
             away: self.when_away.unwrap_or(usual.away),
             ..usual
         }

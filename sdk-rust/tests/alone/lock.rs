@@ -34,7 +34,7 @@ async fn one_at_a_time_holds_it_and_a_guard_that_is_dropped_lets_go() {
     assert_eq!(lock.try_acquire().await.map(drop).expect_err("taken").code(), Code::LockTimeout);
 
     let info = lock.info().await.expect("info");
-    assert_eq!((info.holders_total, info.last_fence), (1, guard.fence().expect("a fence")));
+    assert_eq!((info.exists, info.holders_total, info.last_fence), (true, 1, guard.fence().expect("a fence")));
     assert_eq!(info.holders[0].meta.as_deref(), Some("nightly run"));
     assert_eq!((info.holders[0].mode, &info.holders[0].owner), (Mode::Exclusive, &guard.held().owner()));
     assert_eq!(lock.check(&info.holders[0].owner, guard.fence()).await, Ok(true));
@@ -48,6 +48,28 @@ async fn one_at_a_time_holds_it_and_a_guard_that_is_dropped_lets_go() {
     assert!(second.fence() > first, "fences grow");
     assert_eq!(second.release().await, Ok(Released::Freed { held: Duration::ZERO }));
     assert_eq!(lock.info().await.expect("info").holders_total, 0);
+}
+
+/// The task that renews has a thread of its own and is slower than the next line, mostly: so often that one of them would fail.
+#[tokio::test]
+async fn who_was_kept_from_running_beyond_the_deadline_learns_of_it_first() {
+    use futures_util::FutureExt;
+
+    for _ in 0..200 {
+        let clock = Clock::driven();
+        let guard = client(&clock).await.lock("orders").lease(ms(1_000)).acquire().await.expect("free");
+        let held = guard.held();
+        assert_eq!((held.loss(), held.until_lost().now_or_never()), (None, None));
+        clock.advance(ms(1_000));
+        assert_eq!(held.until_lost().now_or_never(), Some(()), "by the clock of this moment");
+        assert_eq!(held.loss().map(|error| error.code()), Some(Code::LockLost));
+    }
+    let clock = Clock::driven();
+    let guard = client(&clock).await.lock("orders").lease(ms(1_000)).acquire().await.expect("free");
+    let held = guard.held();
+    guard.release().await.expect("released");
+    clock.advance(ms(2_000));
+    assert_eq!((held.loss(), held.is_held()), (None, false), "what was released is not lost");
 }
 
 #[tokio::test]

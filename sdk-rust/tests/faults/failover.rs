@@ -153,7 +153,9 @@ type Waiting = tokio::task::JoinHandle<Result<LockGuard, resil::Error>>;
 async fn held_and_waited_for(scene: &Scene) -> (LockGuard, Waiting) {
     let client = &scene.client;
     works_again(client, "before").await;
-    let held = client.lock("a").lease(ms(30_000)).acquire().await.expect("free");
+    // A failover takes longer than the default grace.
+    let lock = client.lock("a").lease(ms(30_000)).grace(ms(30_000));
+    let held = lock.acquire().await.expect("free");
     let waiting = tokio::spawn({
         let lock = client.lock("a").wait(ms(25_000));
         async move { lock.acquire().await }

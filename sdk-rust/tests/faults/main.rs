@@ -6,7 +6,7 @@
 //!
 //! # The map
 //! [`killed`]: killed and restarted under load. [`away`]: what each does meanwhile, and what `health` says. [`believed`]:
-//! who believes in a lock, and when. [`cut`]: connections cut in the middle of a wait. [`failover`]: clusters. [`slow`]:
+//! who believes in a lock, and when. [`overlaps`]: the same for bound locks, under everything at once. [`cut`]: connections cut in the middle of a wait. [`failover`]: clusters. [`slow`]:
 //! a server that stalls. [`refusals`]: one that is there and is no help. [`crowd`]: thousands of tasks on a handful of connections. [`scene`]: what they share.
 //!
 //! Nothing here is drawn at random but by the SDK itself (its pauses, from a seed that is printed: `RESIL_SEED=n` has the same
@@ -19,6 +19,7 @@ mod crowd;
 mod cut;
 mod failover;
 mod killed;
+mod overlaps;
 mod proxy;
 mod refusals;
 mod scene;

@@ -1,9 +1,11 @@
-//! A stretch of network between a client and its server: it can be cut, closed, and frozen.
+//! A stretch of network between a client and its server: it can be cut on one side or both, closed, and frozen in one direction or
+//! both.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
@@ -12,17 +14,45 @@ use resil_harness::Server;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Weather {
     Fine,
-    /// Nothing passes, neither bytes nor the end of a connection; nobody is told.
-    Frozen,
+    /// Nothing passes in these directions, neither bytes nor the end of a connection; nobody is told.
+    Frozen(Way),
     /// Nobody gets in.
     Closed,
+}
+
+/// Which way something goes, or which side it is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    ToServer,
+    ToClient,
+    Both,
+}
+
+impl Way {
+    fn includes(self, other: Self) -> bool {
+        self == Self::Both || self == other
+    }
 }
 
 #[derive(Debug, Clone, Copy)]
 struct State {
     weather: Weather,
-    /// Connections made before are cut.
+    /// Connections made before are cut, on both sides or on one of them: then the other one is told nothing.
     era: u64,
+    server_era: u64,
+    client_era: u64,
+}
+
+impl State {
+    /// On which side a connection that was made in `born` is cut.
+    fn cut_since(&self, born: &Self) -> Option<Way> {
+        match self {
+            _ if self.era != born.era => Some(Way::Both),
+            _ if self.server_era != born.server_era => Some(Way::ToServer),
+            _ if self.client_era != born.client_era => Some(Way::ToClient),
+            _ => None,
+        }
+    }
 }
 
 pub struct Proxy {
@@ -36,7 +66,8 @@ impl Proxy {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a free port");
         let address = listener.local_addr().expect("a bound listener");
         let target = server.port();
-        let state = Arc::new(watch::Sender::new(State { weather: Weather::Fine, era: 0 }));
+        let fine = State { weather: Weather::Fine, era: 0, server_era: 0, client_era: 0 };
+        let state = Arc::new(watch::Sender::new(fine));
         let accepting = tokio::spawn({
             let state = Arc::clone(&state);
             async move {
@@ -45,8 +76,8 @@ impl Proxy {
                     if state.borrow().weather == Weather::Closed {
                         continue;
                     }
-                    let Ok(outer) = TcpStream::connect(("127.0.0.1", target)).await else { continue };
-                    tokio::spawn(carry(inner, outer, state.subscribe()));
+                    // It is connected to later if the server does not accept now.
+                    tokio::spawn(carry(inner, target, state.subscribe()));
                 }
             }
         });
@@ -59,16 +90,29 @@ impl Proxy {
 
     /// Ends every connection.
     pub fn cut(&self) {
-        self.state.send_modify(|state| state.era += 1);
+        self.cut_at(Way::Both);
+    }
+
+    /// Resets every connection on one side, or on both.
+    pub fn cut_at(&self, side: Way) {
+        self.state.send_modify(|state| match side {
+            Way::Both => state.era += 1,
+            Way::ToServer => state.server_era += 1,
+            Way::ToClient => state.client_era += 1,
+        });
     }
 
     /// Ends every connection and lets nobody in.
     pub fn close(&self) {
-        self.state.send_modify(|state| *state = State { weather: Weather::Closed, era: state.era + 1 });
+        self.state.send_modify(|state| (state.weather, state.era) = (Weather::Closed, state.era + 1));
     }
 
     pub fn freeze(&self) {
-        self.state.send_modify(|state| state.weather = Weather::Frozen);
+        self.freeze_way(Way::Both);
+    }
+
+    pub fn freeze_way(&self, way: Way) {
+        self.state.send_modify(|state| state.weather = Weather::Frozen(way));
     }
 
     pub fn clear_up(&self) {
@@ -83,28 +127,39 @@ impl Drop for Proxy {
     }
 }
 
-async fn carry(inner: TcpStream, outer: TcpStream, mut state: watch::Receiver<State>) {
-    let era = state.borrow_and_update().era;
-    let (inner_read, inner_write) = inner.into_split();
-    let (outer_read, outer_write) = outer.into_split();
-    let (there, back) = (state.clone(), state.clone());
-    tokio::select! {
-        () = one_way(inner_read, outer_write, there) => {}
-        () = one_way(outer_read, inner_write, back) => {}
-        _ = state.wait_for(|state| state.era != era) => {}
-    }
+async fn carry(mut inner: TcpStream, target: u16, mut state: watch::Receiver<State>) {
+    let born = *state.borrow_and_update();
+    let Ok(mut outer) = TcpStream::connect(("127.0.0.1", target)).await else { return };
+    // Both sides are closed by a reset, as by a machine that knows of no connection.
+    let _ = (inner.set_zero_linger(), outer.set_zero_linger());
+    let cut = {
+        let ((inner_read, inner_write), (outer_read, outer_write)) = (inner.split(), outer.split());
+        let (there, back) = (state.clone(), state.clone());
+        tokio::select! {
+            () = one_way(inner_read, outer_write, Way::ToServer, there) => Way::Both,
+            () = one_way(outer_read, inner_write, Way::ToClient, back) => Way::Both,
+            cut = state.wait_for(|state| state.cut_since(&born).is_some()) => {
+                cut.ok().and_then(|state| state.cut_since(&born)).unwrap_or(Way::Both)
+            }
+        }
+    };
+    let kept = match cut {
+        Way::Both => return,
+        Way::ToServer => inner,
+        Way::ToClient => outer,
+    };
+    // The other side learns nothing until everything is cut.
+    let _ = state.wait_for(|state| state.era != born.era).await;
+    drop(kept);
 }
 
 /// Until one side ends; what is read during a frost arrives after it.
-async fn one_way(
-    mut from: tokio::net::tcp::OwnedReadHalf,
-    mut to: tokio::net::tcp::OwnedWriteHalf,
-    mut state: watch::Receiver<State>,
-) {
+async fn one_way(mut from: ReadHalf<'_>, mut to: WriteHalf<'_>, way: Way, mut state: watch::Receiver<State>) {
     let mut bytes = vec![0; 16 * 1024];
     loop {
         let read = from.read(&mut bytes).await.unwrap_or(0);
-        let _ = state.wait_for(|state| state.weather != Weather::Frozen).await;
+        let is_frozen = |state: &State| matches!(state.weather, Weather::Frozen(frozen) if frozen.includes(way));
+        let _ = state.wait_for(|state| !is_frozen(state)).await;
         if read == 0 || to.write_all(&bytes[..read]).await.is_err() {
             return;
         }

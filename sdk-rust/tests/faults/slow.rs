@@ -90,7 +90,7 @@ async fn called_meanwhile(client: &Client) -> Vec<(&'static str, Option<Code>, D
 async fn calls_come_back(stall: Stall) {
     let server = std::sync::Arc::new(Server::fresh());
     let client = client(&server).await;
-    let kept = client.lock("kept").lease(ms(20_000)).try_acquire().await.expect("free");
+    let kept = client.lock("kept").lease(ms(20_000)).grace(ms(20_000)).try_acquire().await.expect("free");
     let fence = kept.fence();
     let stalling = tokio::task::spawn_blocking({
         let server = std::sync::Arc::clone(&server);
@@ -118,7 +118,7 @@ async fn calls_come_back(stall: Stall) {
     stalling.join().expect("stalled");
     let took = becomes(&client, Status::Healthy).await;
     assert!(took < ms(1_500), "the same connection speaks again: {took:?}");
-    assert!(kept.is_held() && kept.fence() == fence, "a stall shorter than the lease loses nothing");
+    assert!(kept.is_held() && kept.fence() == fence, "a stall shorter than the grace loses nothing");
     eventually("it is asked again", async || kept.check().await == Ok(true)).await;
     for name in ["a", "w"] {
         eventually("nothing is left behind", async || {

@@ -79,10 +79,11 @@ async fn a_lock_is_not_believed_beyond_its_deadline_when_the_server_is_killed() 
 }
 
 #[tokio::test]
-async fn a_lock_survives_a_restart_that_is_shorter_than_its_lease() {
+async fn a_lock_survives_a_restart_that_is_shorter_than_its_grace() {
     let mut server = careful();
     let client = client(&server).await;
-    let guard = client.lock("orders").lease(Duration::from_secs(20)).try_acquire().await.expect("free");
+    let guard = client.lock("orders").lease(Duration::from_secs(20)).grace(Duration::from_secs(15));
+    let guard = guard.try_acquire().await.expect("free");
     let (fence, deadline) = (guard.fence(), guard.deadline());
     server.kill9();
     server.start_again();
@@ -94,18 +95,21 @@ async fn a_lock_survives_a_restart_that_is_shorter_than_its_lease() {
 }
 
 #[tokio::test]
-async fn a_bound_lock_whose_connection_is_cut_is_told_soon_and_an_unbound_one_is_kept() {
+async fn a_bound_lock_whose_connection_is_cut_is_taken_back_and_bound_to_the_next() {
     let server = Server::fresh();
     let client = client(&server).await;
-    let bound = client.lock("bound").lease(Duration::from_secs(60)).try_acquire().await.expect("free");
-    let unbound = client.lock("unbound").unbound().lease(Duration::from_secs(60)).try_acquire().await.expect("free");
-    assert!(client.lock("bound").info().await.expect("info").holders[0].is_bound);
-    ok(&mut server.connect(), &["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
-    let told = tokio::time::timeout(Duration::from_secs(5), bound.lost().cancelled()).await;
-    told.expect("long before the lease is over");
-    assert_eq!(bound.held().why_lost(), Some("closed"));
-    assert!(unbound.is_held());
-    assert_eq!(unbound.check().await, Ok(true));
+    let guard = client.lock("orders").lease(Duration::from_secs(60)).try_acquire().await.expect("free");
+    let fence = guard.fence();
+    let is_bound = async || client.lock("orders").info().await.is_ok_and(|info| info.holders[0].is_bound);
+    assert!(is_bound().await);
+    for _ in 0..3 {
+        ok(&mut server.connect(), &["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+        eventually("bound again", Duration::from_secs(5), is_bound).await;
+        assert!(guard.is_held() && guard.fence() == fence);
+    }
+    tokio::time::sleep(ms(3_500)).await;
+    assert!(guard.is_held() && !guard.lost().is_cancelled(), "beyond the grace of the last cut");
+    assert_eq!(guard.check().await, Ok(true));
 }
 
 #[tokio::test]

@@ -189,7 +189,7 @@ fn check_breaker(ask: BreakerAsk, reply: &Reply) -> Result<(), String> {
         }
         (BreakerAsk::Force, [Bulk(state), Integer(0..)]) => require(is_state(state), "a state"),
         (BreakerAsk::Done, [Integer(0 | 1)]) => Ok(()),
-        (BreakerAsk::State, pairs) => require(pairs.len() == 40, "twenty fields"),
+        (BreakerAsk::State, pairs) => require(pairs.len() == 42, "twenty-one fields"),
         _ => Err("another shape was expected".into()),
     }
 }

@@ -41,7 +41,11 @@ pub struct Tally {
 
 impl Fuzz {
     pub fn start(rng: Rng) -> Self {
-        let options = Options::default().module_args(["test-clock", "yes"]);
+        Self::start_with(rng, Options::default())
+    }
+
+    pub fn start_with(rng: Rng, options: Options) -> Self {
+        let options = options.module_args(["test-clock", "yes"]);
         let primary = Server::start(options.clone());
         let replica = Server::replica_of(&primary, options);
         let client = Client::new(&primary);

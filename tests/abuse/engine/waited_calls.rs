@@ -290,7 +290,11 @@ impl Generator {
                 let id = id.to_string().into_bytes();
                 call.extend([self.cased("BOUNDTO"), id]);
             }
-            _ => {}
+            _ => return,
+        }
+        if self.rng.u32(0..2) == 0 {
+            let grace_us = self.spread(WAIT_MAX_US);
+            call.extend([self.cased("GRACE"), self.duration(grace_us).into_bytes()]);
         }
     }
 

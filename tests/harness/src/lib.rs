@@ -13,6 +13,7 @@
 //! 2. Every wait has a bound; when it passes, the panic says what was awaited and shows the server's log.
 //! 3. No server outlives its test: it dies on drop, and with the test process however that ends.
 //! 4. A server that crashes fails the test that owns it, even if no assertion noticed.
+//! 5. Every server fills freed memory with junk, so that a use of it crashes. Measurements set `RESIL_ALLOCATOR=plain`.
 //!
 //! Which server: `RESIL_SERVER` names a folder of `target/servers` (default `redis-7.0`).
 //! Which module: `RESIL_MODULE`, else `release/libresil.so` of the cargo target folder.
@@ -23,6 +24,7 @@ mod cluster;
 mod command;
 mod flavor;
 mod lifecycle;
+mod memory;
 mod options;
 mod process;
 mod replication;

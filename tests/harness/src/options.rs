@@ -30,6 +30,8 @@ pub struct Options {
     config: Vec<(String, String)>,
     pub(crate) dir: Option<PathBuf>,
     pub(crate) is_cluster: bool,
+    pub(crate) is_under_valgrind: bool,
+    pub(crate) is_measured: bool,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -94,6 +96,20 @@ impl Options {
     pub fn cluster(mut self) -> Self {
         self.is_cluster = true;
         self
+    }
+
+    /// Leaves freed memory unfilled: for measurements.
+    pub fn measured(mut self) -> Self {
+        self.is_measured = true;
+        self
+    }
+
+    /// Checks every access to memory, about thirty times slower. An error fails the test when the server is dropped.
+    ///
+    /// Snapshots are not compressed: the server's compressor reads its hash table before it writes it, on purpose.
+    pub fn under_valgrind(mut self) -> Self {
+        self.is_under_valgrind = true;
+        self.config("rdbcompression", "no")
     }
 
     pub(crate) fn chosen_flavor(&self) -> Flavor {

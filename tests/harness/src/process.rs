@@ -4,6 +4,7 @@
 //! forked: tests run in threads that end long before the process does. So one thread, which lives as long
 //! as the process, forks for everybody.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::io;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -32,11 +33,21 @@ pub(crate) enum Signal {
 }
 
 impl Process {
-    /// Starts `program`; whatever it prints goes to the end of `output`.
-    pub(crate) fn spawn(program: &Path, args: &[String], output: &Path) -> io::Result<Self> {
+    /// Starts `program` with these environment variables; whatever it prints goes to the end of `output`.
+    pub(crate) fn spawn(
+        program: &Path,
+        args: &[OsString],
+        variables: &[(&str, &str)],
+        output: &Path,
+    ) -> io::Result<Self> {
         let output = File::options().create(true).append(true).open(output)?;
         let mut command = Command::new(program);
-        command.args(args).stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
+        command
+            .args(args)
+            .envs(variables.iter().copied())
+            .stdin(Stdio::null())
+            .stdout(output.try_clone()?)
+            .stderr(output);
         // Its own group: the fork that writes a snapshot is killed along, and a Ctrl-C at the terminal
         // reaches the tests, which then decide.
         command.process_group(0);

@@ -1,5 +1,6 @@
 //! A server of one's own: started, asked until it answers, and gone on drop.
 
+use std::ffi::OsString;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -9,11 +10,13 @@ use redis::{Client, Connection, RedisResult};
 use tempfile::TempDir;
 
 use crate::flavor::Flavor;
+use crate::memory;
 use crate::options::{Options, quoted};
 use crate::process::Process;
 
 /// A server answers within milliseconds; the rest is for a loaded machine.
 const READY_BOUND: Duration = Duration::from_secs(20);
+const VALGRIND_READY_BOUND: Duration = Duration::from_secs(120);
 /// No command of a test blocks longer than this on purpose.
 const READ_BOUND: Duration = Duration::from_secs(30);
 const CONNECT_BOUND: Duration = Duration::from_secs(5);
@@ -30,6 +33,8 @@ pub struct Server {
     folder: Folder,
     ports: Ports,
     is_cluster: bool,
+    is_under_valgrind: bool,
+    is_measured: bool,
     /// Absent between a stop and the next start.
     pub(crate) process: Option<Process>,
 }
@@ -64,7 +69,9 @@ impl Server {
             Some(path) => Folder::Given(path.canonicalize().unwrap_or_else(|e| panic!("{}: {e}", path.display()))),
             None => Folder::Own(TempDir::with_prefix("resil-").expect("a folder for the server")),
         };
-        let mut server = Self { flavor, folder, ports: Ports::free(), is_cluster: options.is_cluster, process: None };
+        let Options { is_cluster, is_under_valgrind, is_measured, .. } = options;
+        let mut server =
+            Self { flavor, folder, ports: Ports::free(), is_cluster, is_under_valgrind, is_measured, process: None };
         fs::write(server.config_path(), server.config_text(&options)).expect("the folder is writable");
         server.launch();
         server
@@ -104,6 +111,11 @@ impl Server {
     pub fn log(&self) -> String {
         let bytes = fs::read(self.log_path()).unwrap_or_default();
         String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// The errors that valgrind found so far; empty for a server that it does not watch.
+    pub fn found_by_valgrind(&self) -> String {
+        if self.is_under_valgrind { memory::found_by_valgrind(self.dir()) } else { String::new() }
     }
 
     /// A second way in beside the port, unless the folder's path is too long for one.
@@ -168,16 +180,25 @@ impl Server {
             args.extend(["--cluster-port".into(), self.ports.cluster_bus.to_string()]);
         }
         let program = self.flavor.program();
-        let process = Process::spawn(program, &args, &self.log_path())
-            .map_err(|error| Trouble::Other(format!("{} did not start: {error}", program.display())))?;
-        let deadline = Instant::now() + READY_BOUND;
+        let process = if self.is_under_valgrind {
+            let args = memory::under_valgrind(program, args, self.dir());
+            Process::spawn(Path::new("valgrind"), &args, memory::fill(), &self.log_path())
+        } else {
+            let args: Vec<OsString> = args.into_iter().map(OsString::from).collect();
+            let fill = if self.is_measured { &[] } else { memory::fill() };
+            Process::spawn(program, &args, fill, &self.log_path())
+        };
+        let process =
+            process.map_err(|error| Trouble::Other(format!("{} did not start: {error}", program.display())))?;
+        let bound = if self.is_under_valgrind { VALGRIND_READY_BOUND } else { READY_BOUND };
+        let deadline = Instant::now() + bound;
         while !self.answers(&process) {
             if let Some(status) = process.ended() {
                 let clash = self.log().get(logged_before..).is_some_and(|new| new.contains("Address already in use"));
                 return Err(if clash { Trouble::PortTaken } else { Trouble::Other(format!("ended with {status}")) });
             }
             if Instant::now() > deadline {
-                return Err(Trouble::Other(format!("did not answer within {READY_BOUND:?}")));
+                return Err(Trouble::Other(format!("did not answer within {bound:?}")));
             }
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -239,6 +260,11 @@ impl Drop for Server {
             eprintln!("{}", self.log_tail());
         } else if crashed {
             self.fail("the server crashed during this test");
+        }
+        let found = self.found_by_valgrind();
+        if !found.is_empty() {
+            let text = format!("{}: valgrind found errors\n{found}", self.label());
+            if std::thread::panicking() { eprintln!("{text}") } else { panic!("{text}") }
         }
     }
 }

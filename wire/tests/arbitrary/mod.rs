@@ -76,7 +76,9 @@ fn ttl() -> impl Strategy<Value = Span> {
 }
 
 fn bind() -> impl Strategy<Value = Bind> {
-    prop_oneof![Just(Bind::None), Just(Bind::Here), spread(1, i64::MAX).prop_map(|id| Bind::To(id as u64))]
+    let bind = prop_oneof![Just(Bind::None), Just(Bind::HERE), spread(1, i64::MAX).prop_map(|id| Bind::to(id as u64))];
+    let grace = prop_oneof![Just(Span::ZERO), span(Span::ZERO, LEASE_CEILING)];
+    (bind, grace).prop_map(|(bind, grace)| bind.with_grace(grace))
 }
 
 pub fn fence() -> impl Strategy<Value = u64> {
@@ -88,8 +90,14 @@ pub fn generation() -> impl Strategy<Value = u64> {
 }
 
 pub fn permit() -> impl Strategy<Value = Permit> {
-    (any::<u64>(), 0..=i64::MAX, any::<u64>(), option::of(any::<u32>())).prop_map(
-        |(generation, issued_us, caller, probe)| Permit { generation, issued_us, caller: Caller(caller), probe },
+    (any::<u64>(), 0..=i64::MAX, any::<u64>(), option::of(any::<u32>()), any::<u32>()).prop_map(
+        |(generation, issued_us, caller, probe, seal)| Permit {
+            generation,
+            issued_us,
+            caller: Caller(caller),
+            probe,
+            seal,
+        },
     )
 }
 

@@ -57,7 +57,8 @@ impl Store {
 
     pub fn breaker_state(&self, key: &[u8], when: When) -> Result<Answer, Error> {
         self.on(key, when, |breaker: &mut Box<Breaker>, now| {
-            let map = Value::written(|sink| write_state(&view(breaker, now), now, sink));
+            let map =
+                Value::written(|sink| write_state(&view(breaker, now), **breaker != Breaker::default(), now, sink));
             Ok((Answer::Map(map), Touch::Unchanged))
         })
     }

@@ -254,7 +254,7 @@ impl Store {
             let holders = alive().take(call.limit).map(|holder| HolderRow {
                 holder,
                 remaining: now.until(holder.ends_for(None, now)),
-                bound: false,
+                bound: None,
             });
             let line = waited.queue().into_iter().flat_map(|queue| queue.waiters());
             let waiters = line.take(call.limit).map(|waiter| WaiterRow {

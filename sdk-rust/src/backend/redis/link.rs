@@ -146,7 +146,7 @@ async fn open_server(info: &ConnectionInfo, generation: u64, alarm: &Arc<Notify>
         }
     };
     greeting.is_of_use()?;
-    let bind = greeting.id.map_or(Bind::None, Bind::To);
+    let bind = greeting.id.map_or(Bind::None, Bind::to);
     Ok(Session { generation, link, door: Door::Server(client), bind })
 }
 

@@ -15,7 +15,7 @@
 //! # The map
 //! [`address`]: what a URL says. [`link`]: making a connection and trusting it. [`lane`]: the one that everybody shares, and
 //! [`resp`]: what is spoken over it. [`supervisor`]: keeping it. [`waiting`]:
-//! blocking waits. [`slots`]: which node of a cluster waits go to. [`speech`]: words and values. [`trouble`]: errors.
+//! blocking waits. [`subscription`]: what the server publishes. [`slots`]: which node of a cluster waits go to. [`speech`]: words and values. [`trouble`]: errors.
 
 mod address;
 mod lane;
@@ -23,6 +23,7 @@ mod link;
 mod resp;
 mod slots;
 mod speech;
+pub(crate) mod subscription;
 mod supervisor;
 #[cfg(test)]
 mod tests;
@@ -30,6 +31,7 @@ mod trouble;
 mod waiting;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use resil_wire::answer::Answer;
@@ -89,7 +91,13 @@ impl Redis {
     }
 
     pub async fn call(&self, command: &Command<'_>) -> Result<Answer, Error> {
-        if is_in_a_runtime() { self.call_here(command).await } else { self.outside(self.call_here(command)).await }
+        self.call_within(command, self.shared.command_timeout).await
+    }
+
+    /// The same for what is worth nothing after `bound`.
+    pub async fn call_within(&self, command: &Command<'_>, bound: Duration) -> Result<Answer, Error> {
+        let asking = self.call_here(command, bound);
+        if is_in_a_runtime() { asking.await } else { self.outside(asking).await }
     }
 
     pub async fn wait(&self, command: &Command<'_>) -> Result<Answer, Error> {
@@ -101,9 +109,9 @@ impl Redis {
         TokioContext::new(future, self.shared.runtime.clone())
     }
 
-    async fn call_here(&self, command: &Command<'_>) -> Result<Answer, Error> {
+    async fn call_here(&self, command: &Command<'_>, bound: Duration) -> Result<Answer, Error> {
         let mut link = self.shared.link()?;
-        let trouble = match timeout(self.shared.command_timeout, link.ask(command)).await {
+        let trouble = match timeout(bound.min(self.shared.command_timeout), link.ask(command)).await {
             Ok(Ok(value)) => {
                 self.shared.answered();
                 return read(command, value);
@@ -117,7 +125,7 @@ impl Redis {
 
     async fn wait_here(&self, command: &Command<'_>) -> Result<Answer, Error> {
         match command.waits() {
-            None => self.call_here(command).await,
+            None => self.call_here(command, self.shared.command_timeout).await,
             Some(wait) => self.wait_for(command, wait).await,
         }
     }

@@ -129,6 +129,34 @@ impl Redis {
 }
 
 impl Redis {
+    /// The command, on a connection that waits are made on. In a cluster over the shared ones: they are made anew by themselves.
+    pub async fn call_apart(&self, command: &Command<'_>, bound: Duration) -> Result<Answer, Error> {
+        let asking = self.call_apart_here(command, bound);
+        if is_in_a_runtime() { asking.await } else { self.outside(asking).await }
+    }
+
+    async fn call_apart_here(&self, command: &Command<'_>, bound: Duration) -> Result<Answer, Error> {
+        let shared = &*self.shared;
+        let session = shared.session()?;
+        if let Door::Cluster(_) = session.door {
+            return self.call(command).await;
+        }
+        let mut asking =
+            Asking { shared, command, deadline: Instant::now() + bound, reach: shared.reach(), place: Place::Owner };
+        let deadline = asking.deadline;
+        let asked = async {
+            let _place = shared.waiting.places.acquire().await.map_err(|_| Trouble::Gone("the client was closed"))?;
+            let (mut connection, node) = asking.connection(&session).await?;
+            let answer = judged(connection.send_packed_command(&packed(command)).await)?;
+            shared.waiting.put_back(connection, session.generation, node);
+            Ok::<_, Trouble>(answer)
+        };
+        match timeout_at(deadline, asked).await.unwrap_or(Err(Trouble::Late)) {
+            Ok(answer) => read(command, understood(answer)),
+            Err(trouble) => Err(trouble.into_error(command.key())),
+        }
+    }
+
     /// The command, and then WAIT on the same connection: it counts what that connection has seen written. How many
     /// replicas have it after at most `patience`.
     pub async fn replicated(
@@ -265,7 +293,7 @@ impl Asking<'_, '_> {
         let left = self.left();
         let span = Span::from_us(i64::try_from(left.as_micros()).unwrap_or(i64::MAX));
         let command = rewritten(self.command, span, session.bind);
-        let is_bound = matches!(bind_of(&command), Bind::To(_));
+        let is_bound = matches!(bind_of(&command), Bind::To { .. });
         let bound = left + self.shared.command_timeout + SLACK;
         let packed = packed(&command);
         let answered = tokio::select! {
@@ -367,8 +395,8 @@ fn rewritten<'a>(command: &Command<'a>, wait: Span, bind: Bind) -> Command<'a> {
         _ => return command,
     };
     *old_wait = wait;
-    if let Bind::To(_) = old_bind {
-        *old_bind = bind;
+    if let Bind::To { grace, .. } = *old_bind {
+        *old_bind = bind.with_grace(grace);
     }
     command
 }

@@ -205,7 +205,18 @@ async fn a_task_that_cannot_send_gives_up_and_the_next_call_sends() {
     assert_eq!(client.inner().tasks.len(), 0);
     server.set(Fate::Arrives);
     succeed(&breaker).await.unwrap();
-    assert_eq!(breaker.state().await.unwrap().calls, 1);
+    assert_eq!(breaker.state().await.unwrap().calls, 2, "the one that could not be sent, and the one after it");
+}
+
+#[tokio::test]
+async fn the_state_right_after_the_failure_that_trips_is_open() {
+    let server = Server::new();
+    let client = server.client();
+    let breaker = client.breaker("b", BreakerOptions::new().consecutive(2)).unwrap();
+    for _ in 0..2 {
+        let _ = breaker.call(async || Err::<(), _>(())).await;
+    }
+    assert_eq!(breaker.state().await.unwrap().state, State::Open);
 }
 
 proptest! {

@@ -45,25 +45,48 @@ fn asked(script: &Scripted) -> Vec<Vec<String>> {
 async fn a_grant_is_trusted_for_its_lease_less_one_percent_and_two_milliseconds() {
     let (client, _, clock) = scripted([granted(10_000, 0)]);
     let sent = clock.now();
-    let guard = client.lock("orders").try_acquire().await.expect("granted");
+    let guard = client.lock("orders").unbound().try_acquire().await.expect("granted");
     assert_eq!(guard.deadline(), sent + ms(10_000 - 100 - 2));
     assert_eq!(guard.fence(), Some(77));
+}
+
+/// The server may have seen its connection close the moment after it was granted.
+#[tokio::test]
+async fn a_bound_grant_is_trusted_for_its_grace_and_for_its_lease_if_that_is_shorter() {
+    for (lease_ms, grace_ms, trusted_ms) in
+        [(10_000, 3_000, 3_000 - 30 - 2), (10_000, 8_000, 8_000 - 80 - 2), (2_000, 3_000, 2_000 - 20 - 2)]
+    {
+        let (client, script, clock) = scripted([granted(lease_ms, 0), renewed(lease_ms)]);
+        let sent = clock.now();
+        let lock = client.lock("orders").lease(ms(lease_ms as u64)).grace(ms(grace_ms));
+        let guard = lock.try_acquire().await.expect("granted");
+        assert_eq!(guard.deadline(), sent + ms(trusted_ms));
+        let acquire = asked(&script)[0].clone();
+        assert!(acquire.ends_with(&["BOUND".into(), "GRACE".into(), format!("{}s", grace_ms / 1_000)]), "{acquire:?}");
+        guard.extend(ms(60_000)).await.expect("extended");
+        let after = trusted_ms.max(grace_ms - grace_ms / 100 - 2).min(lease_ms as u64 - lease_ms as u64 / 100 - 2);
+        assert_eq!(
+            guard.deadline(),
+            clock.now() + ms(after),
+            "as long as the server says, and no longer than the grace"
+        );
+    }
 }
 
 #[tokio::test]
 async fn a_wait_that_is_longer_than_time_has_passed_is_not_believed() {
     // A server whose clock was set forward by an hour while somebody waited.
     let (client, _, clock) = scripted([granted(10_000, 3_600_000)]);
-    let guard = client.lock("orders").acquire().await.expect("granted");
+    let guard = client.lock("orders").unbound().acquire().await.expect("granted");
     assert_eq!(guard.deadline(), clock.now() + ms(9_898));
 }
 
 #[tokio::test]
-async fn a_lock_is_renewed_at_a_third_of_its_lease_by_fence_and_bound_to_the_connection() {
+async fn a_bound_lock_is_renewed_at_a_third_of_its_grace_by_fence_and_bound_anew() {
     let (client, script, clock) = scripted([granted(9_000, 0), renewed(9_000)]);
     let guard = client.lock("orders").lease(ms(9_000)).try_acquire().await.expect("granted");
     settle().await;
-    clock.advance(ms(2_999));
+    clock.advance(ms(999));
     settle().await;
     assert_eq!(asked(&script).len(), 1, "not before a third");
     clock.advance(ms(1));
@@ -71,7 +94,25 @@ async fn a_lock_is_renewed_at_a_third_of_its_lease_by_fence_and_bound_to_the_con
     let asked = asked(&script);
     assert_eq!(asked[1][..3], ["RES.LOCK", "RENEW", "resil:lock:{orders}"]);
     assert_eq!(asked[1][3], asked[0][3], "the same owner");
-    assert!(asked[1].ends_with(&["FENCE".into(), "77".into(), "BOUND".into()]), "{:?}", asked[1]);
+    assert!(
+        asked[1].ends_with(&["FENCE".into(), "77".into(), "BOUND".into(), "GRACE".into(), "3s".into()]),
+        "{:?}",
+        asked[1]
+    );
+    assert_eq!(guard.deadline(), clock.now() + ms(3_000 - 30 - 2));
+}
+
+#[tokio::test]
+async fn an_unbound_lock_is_renewed_at_a_third_of_its_lease() {
+    let (client, script, clock) = scripted([granted(9_000, 0), renewed(9_000)]);
+    let guard = client.lock("orders").lease(ms(9_000)).unbound().try_acquire().await.expect("granted");
+    settle().await;
+    clock.advance(ms(2_999));
+    settle().await;
+    assert_eq!(asked(&script).len(), 1, "not before a third");
+    clock.advance(ms(1));
+    settle().await;
+    assert!(asked(&script)[1].ends_with(&["FENCE".into(), "77".into()]), "{:?}", asked(&script)[1]);
     assert_eq!(guard.deadline(), clock.now() + ms(9_000 - 90 - 2));
 }
 
@@ -92,7 +133,7 @@ async fn what_the_server_says_is_lost_is_lost_at_once_and_with_its_reason() {
 #[tokio::test]
 async fn renewals_that_fail_are_tried_again_soon_and_at_the_deadline_it_is_lost() {
     let (client, script, clock) = scripted([granted(9_000, 0)]);
-    let guard = client.lock("orders").lease(ms(9_000)).try_acquire().await.expect("granted");
+    let guard = client.lock("orders").lease(ms(9_000)).unbound().try_acquire().await.expect("granted");
     let deadline = guard.deadline();
     pass(&clock, ms(4_000)).await;
     let tries = asked(&script).len() - 1;
@@ -220,7 +261,7 @@ async fn a_shorter_lease_counts_from_the_moment_it_is_asked_for() {
 #[tokio::test]
 async fn an_extension_is_the_lease_from_then_on() {
     let (client, script, clock) = scripted([granted(9_000, 0), renewed(30_000), renewed(30_000)]);
-    let guard = client.lock("orders").lease(ms(9_000)).try_acquire().await.expect("granted");
+    let guard = client.lock("orders").lease(ms(9_000)).unbound().try_acquire().await.expect("granted");
     guard.extend(ms(30_000)).await.expect("extended");
     assert_eq!(guard.deadline(), clock.now() + ms(30_000 - 300 - 2));
     pass(&clock, ms(9_900)).await;

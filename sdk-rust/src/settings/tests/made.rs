@@ -55,7 +55,8 @@ fn what_is_shown_is_in_the_words_and_numbers_of_the_language() {
         meta: None,
         is_bound: true,
     };
-    let info = Info { holders: vec![holder], holders_total: 1, waiters: Vec::new(), waiters_total: 0, last_fence: 7 };
+    let (holders, waiters) = (vec![holder], Vec::new());
+    let info = Info { exists: true, holders, holders_total: 1, waiters, waiters_total: 0, last_fence: 7 };
     let shown = PYTHON.show(&info).unwrap();
     assert_eq!((&shown["holders"][0]["remaining"], &shown["holders"][0]["mode"]), (&json!(2.0), &json!("exclusive")));
     assert_eq!(shown["last_fence"], 7);
@@ -66,6 +67,7 @@ fn a_breaker_is_shown_with_its_moments() {
     let at = UNIX_EPOCH + Duration::from_millis(1_700_000_000_250);
     let forced = Forced { by: "ada".to_owned(), reason: "drill".to_owned(), since: at, until: None };
     let snapshot = Snapshot {
+        exists: true,
         state: State::HalfOpen,
         admits: true,
         retry_after: None,

@@ -206,7 +206,7 @@ fn names_that_the_caller_chose_stay_as_they_are() {
 fn what_is_not_known_is_refused_and_so_is_the_other_spelling() {
     let (field, reason) = refused::<SharedBulkheadSettings>(PYTHON, json!({ "max": 1, "whenAway": "open" }));
     assert_eq!(field, "whenAway", "as it was said");
-    assert!(reason.ends_with("known: max, queue, wait, priority, lease, bound, when_away"), "{reason}");
+    assert!(reason.ends_with("known: max, queue, wait, priority, lease, bound, grace, when_away"), "{reason}");
     assert_eq!(refused::<LockSettings>(NODE, json!({ "when_away": "open" })).0, "when_away");
     assert_eq!(refused::<PolicySettings>(NODE, json!({ "retry": { "tries": 3 } })).0, "retry.tries");
     assert_eq!(refused::<LockSettings>(NODE, json!("5s")).0, "settings");

@@ -7,7 +7,7 @@ use resil_harness::{Cluster, Options, wait_for_sync};
 use super::*;
 use crate::error::Code;
 
-fn url(cluster: &Cluster) -> String {
+pub(super) fn url(cluster: &Cluster) -> String {
     let nodes: Vec<_> = cluster.nodes().iter().map(|node| format!("127.0.0.1:{}", node.port())).collect();
     format!("redis+cluster://{}", nodes.join(","))
 }

@@ -22,7 +22,7 @@ async fn a_plain_url_reaches_its_server_in_both_protocols() {
         let redis = connect(&url).await.unwrap();
         works(&redis, "plain").await;
         assert_eq!(*redis.reach().borrow(), Reach::Here);
-        assert!(matches!(redis.bind(), Bind::To(_)));
+        assert!(matches!(redis.bind(), Bind::To { .. }));
         assert!(is_granted(&redis.call(&lock("a", "me", Duration::ZERO)).await));
         assert_eq!(holders_and_waiters(&redis, "a").await, (1, 0), "maps are read");
         redis.close().await;
@@ -165,7 +165,7 @@ async fn nothing_that_is_printed_holds_the_password() {
 }
 
 /// A certificate for localhost, made by the program that most machines have.
-fn certificate(folder: &std::path::Path) -> bool {
+pub(super) fn certificate(folder: &std::path::Path) -> bool {
     let run = Process::new("openssl")
         .args(["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"])
         .args([
@@ -229,7 +229,7 @@ async fn tls_is_spoken_and_certificates_are_checked() {
 /// Set in the second process only.
 const TRUSTED_URL: &str = "RESIL_TEST_TRUSTED_URL";
 
-fn speaks_tls() -> bool {
+pub(super) fn speaks_tls() -> bool {
     let folder = tempfile::tempdir().unwrap();
     let run = Process::new(Flavor::from_env().program())
         .args(["--port", "0", "--tls-port", "0", "--tls-auth-clients", "no", "--daemonize", "no", "--bogus", "x"])
@@ -243,14 +243,14 @@ fn speaks_tls() -> bool {
 }
 
 /// A sentinel of our own, gone on drop.
-struct Sentinel {
+pub(super) struct Sentinel {
     child: Child,
-    port: u16,
+    pub(super) port: u16,
     _folder: tempfile::TempDir,
 }
 
 impl Sentinel {
-    fn watching(primary: &Server) -> Self {
+    pub(super) fn watching(primary: &Server) -> Self {
         let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let folder = tempfile::tempdir().unwrap();
         let config = folder.path().join("sentinel.conf");

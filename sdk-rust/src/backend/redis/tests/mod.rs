@@ -2,6 +2,7 @@
 
 mod clusters;
 mod connecting;
+mod events;
 mod losing;
 mod waits;
 
@@ -114,7 +115,7 @@ fn kill_clients(server: &Server, ids: &[String]) {
 /// The number of the shared connection.
 fn shared_id(redis: &Redis) -> String {
     match redis.bind() {
-        Bind::To(id) => id.to_string(),
+        Bind::To { client: id, .. } => id.to_string(),
         other => panic!("{other:?}"),
     }
 }

@@ -1,0 +1,263 @@
+//! The one timer of the module, and the slices in which it does what nobody asked for.
+//!
+//! A slice does a few of each sort in turn, until its time is used up; then the server has its turn, and the timer comes back.
+//! So no number of keys, holders or waiters holds the server for longer than a slice, and no sort waits for another.
+//!
+//! Nothing is written on a replica, while loading, or while the server asks not to write to its replicas; what is to be done
+//! then stays where it is.
+
+use std::cell::Cell;
+use std::ffi::{c_int, c_void};
+use std::ptr::null_mut;
+use std::time::Duration;
+
+use redis_module::raw;
+use resil_core::limits::CLOCK_JITTER;
+use resil_core::{Instant, Span};
+
+use crate::chores::{self, Chore};
+use crate::cluster::Watch;
+use crate::edge::{api, guard};
+use crate::lines::{self, Name};
+use crate::timers::{self, Taken};
+use crate::{clock, cluster, parked, room, search, sessions};
+
+/// How often what could not be done is tried again, and how often the cluster is looked at.
+const PAUSE: Span = Span::from_ms(10);
+const CLUSTER_PAUSE: Span = Span::from_ms(100);
+
+/// How long a slice takes at most, and how many of each sort are done before the next sort has its turn.
+const SLICE: Duration = Duration::from_micros(1_500);
+const BATCH: usize = 8;
+
+type Timer = (raw::RedisModuleTimerID, Instant);
+
+thread_local! {
+    /// The timer, and when it comes.
+    static TIMER: Cell<Option<Timer>> = const { Cell::new(None) };
+    /// When the clock was last looked at.
+    static SEEN: Cell<Instant> = const { Cell::new(Instant::EPOCH) };
+    /// A context of the module's own, for setting timers where there is no other.
+    static CONTEXT: Cell<*mut raw::RedisModuleCtx> = const { Cell::new(null_mut()) };
+}
+
+pub fn start(ctx: *mut raw::RedisModuleCtx) {
+    // SAFETY: called while loading; kept for as long as the process lives.
+    CONTEXT.set(unsafe { api!(RedisModule_GetDetachedThreadSafeContext)(ctx) });
+    chores::start(is_replica(ctx));
+}
+
+pub fn context() -> *mut raw::RedisModuleCtx {
+    CONTEXT.get()
+}
+
+/// Sets the timer for whatever comes next.
+pub fn plan() {
+    let next = timers::first();
+    if let Some(next) =
+        next.into_iter().chain(sessions::next_due()).chain(sessions::next_lapse()).chain(parked::listens_until()).min()
+    {
+        set_timer(next);
+    }
+}
+
+/// Comes back as soon as the server has done what is at hand.
+pub fn plan_soon() {
+    set_timer(clock::now());
+}
+
+/// One timer, at the earliest instant anybody asked for. While a test holds the clock, only what is due is waited for.
+pub fn set_timer(at: Instant) {
+    let now = clock::now();
+    if clock::is_held() && at > now {
+        return;
+    }
+    let earlier = TIMER.get().is_some_and(|(_, set)| set <= at);
+    if earlier {
+        return;
+    }
+    stop_timer();
+    // SAFETY: the module's own context.
+    let id =
+        unsafe { api!(RedisModule_CreateTimer)(CONTEXT.get(), now.until(at).ceil_ms(), Some(on_timer), null_mut()) };
+    TIMER.set(Some((id, at)));
+}
+
+extern "C" fn on_timer(ctx: *mut raw::RedisModuleCtx, _data: *mut c_void) {
+    guard((), || {
+        TIMER.set(None);
+        let again = run(ctx);
+        plan();
+        if let Some(pause) = again {
+            set_timer(clock::now().plus(pause));
+        }
+    });
+}
+
+/// Does a slice of what is due. Returns after what time it wants to be called again at the latest, if it does.
+fn run(ctx: *mut raw::RedisModuleCtx) -> Option<Span> {
+    const AT_ONCE: Span = Span::ZERO;
+    let now = clock::now();
+    let slice = clock::Stopwatch::start();
+    parked::stop_listening(now);
+    let mut again = parked::answer_more(ctx).then_some(Span::from_ms(1));
+    if is_replica(ctx) {
+        chores::clear();
+        while !matches!(timers::take_gone(), Taken::Nothing) {
+            if slice.elapsed() > SLICE {
+                return Some(AT_ONCE);
+            }
+        }
+        return again;
+    }
+    if !may_write(ctx) {
+        lines::names(None).iter().for_each(|name| room::give_up(ctx, name, now));
+        let idle = chores::is_idle() && timers::is_empty() && !timers::any_gone();
+        return again.or((!idle || sessions::any()).then_some(PAUSE));
+    }
+    match cluster::watch(ctx, now) {
+        Watch::Nothing => {}
+        Watch::Waiting => again = again.or(Some(CLUSTER_PAUSE)),
+        Watch::Gained => search::start(),
+    }
+    let mut waiting = Vec::new();
+    loop {
+        let mut done = 0;
+        for sort in [endings, closed, silent, others, losses, renewals, woken, gone, anew] {
+            done += sort(ctx, now, &mut waiting);
+        }
+        // What a search finds is among the chores: it goes on when those are done.
+        if done == 0 && !search::slice(ctx) {
+            break;
+        }
+        if slice.elapsed() > SLICE {
+            again = Some(AT_ONCE);
+            break;
+        }
+    }
+    if !waiting.is_empty() {
+        // Their slots are on their way.
+        chores::keep(waiting);
+        again = again.or(Some(CLUSTER_PAUSE));
+    }
+    if cluster::enabled() && !lines::is_empty() {
+        for name in lines::names(None) {
+            room::redirect(ctx, &name, now);
+        }
+        again = again.or((!lines::is_empty()).then_some(CLUSTER_PAUSE));
+    }
+    again
+}
+
+/// What has to wait, because its slot is on its way.
+type Waiting = Vec<(Name, Chore)>;
+
+/// Does up to a batch of one sort; returns how many were done.
+fn batch(mut one: impl FnMut() -> bool) -> usize {
+    (0..BATCH).take_while(|_| one()).count()
+}
+
+fn do_or_keep(ctx: *mut raw::RedisModuleCtx, (name, chore): (Name, Chore), now: Instant, waiting: &mut Waiting) {
+    if let Some(chore) = room::do_chore(ctx, &name, chore, now) {
+        waiting.push((name, chore));
+    }
+}
+
+fn endings(ctx: *mut raw::RedisModuleCtx, now: Instant, waiting: &mut Waiting) -> usize {
+    batch(|| chores::next_ending().map(|chore| do_or_keep(ctx, chore, now, waiting)).is_some())
+}
+
+fn others(ctx: *mut raw::RedisModuleCtx, now: Instant, waiting: &mut Waiting) -> usize {
+    batch(|| chores::next().map(|chore| do_or_keep(ctx, chore, now, waiting)).is_some())
+}
+
+fn losses(ctx: *mut raw::RedisModuleCtx, now: Instant, waiting: &mut Waiting) -> usize {
+    batch(|| chores::next_loss().map(|loss| do_or_keep(ctx, loss, now, waiting)).is_some())
+}
+
+/// What hung on connections that have closed.
+fn closed(ctx: *mut raw::RedisModuleCtx, now: Instant, waiting: &mut Waiting) -> usize {
+    batch(|| sessions::take_closed().map(|chore| do_or_keep(ctx, chore, now, waiting)).is_some())
+}
+
+/// Short bound leases whose connections were silent.
+fn silent(_ctx: *mut raw::RedisModuleCtx, now: Instant, _waiting: &mut Waiting) -> usize {
+    let Some(lapsed) = sessions::take_lapsed(now, BATCH) else { return 0 };
+    lapsed.into_iter().for_each(|name| chores::add(name, Chore::Look));
+    1
+}
+
+/// Bound leases whose connections were heard of.
+fn renewals(ctx: *mut raw::RedisModuleCtx, now: Instant, _waiting: &mut Waiting) -> usize {
+    if sessions::next_due().is_none_or(|due| due > now) {
+        return 0;
+    }
+    let due = sessions::take_due(ctx, now, BATCH);
+    due.iter().for_each(|(name, fence, ends)| room::extend(ctx, name, *fence, *ends, now));
+    // Those of closed connections count as well: there may be more behind them.
+    due.len().max(1)
+}
+
+/// Keys whose instant has come.
+fn woken(ctx: *mut raw::RedisModuleCtx, now: Instant, _waiting: &mut Waiting) -> usize {
+    batch(|| timers::take_due(now).map(|name| room::woken(ctx, &name, now)).is_some())
+}
+
+/// Keys that are gone with their holders.
+fn gone(ctx: *mut raw::RedisModuleCtx, now: Instant, _waiting: &mut Waiting) -> usize {
+    batch(|| match timers::take_gone() {
+        Taken::Gone(gone) => {
+            room::gone(ctx, &gone, now);
+            true
+        }
+        Taken::Dropped => true,
+        Taken::Nothing => false,
+    })
+}
+
+/// Keys whose timers mean nothing any more.
+fn anew(ctx: *mut raw::RedisModuleCtx, now: Instant, _waiting: &mut Waiting) -> usize {
+    batch(|| timers::take_anew().map(|name| room::woken(ctx, &name, now)).is_some())
+}
+
+pub fn is_replica(ctx: *mut raw::RedisModuleCtx) -> bool {
+    flags(ctx) & raw::REDISMODULE_CTX_FLAGS_SLAVE as c_int != 0
+}
+
+fn may_write(ctx: *mut raw::RedisModuleCtx) -> bool {
+    let loading = raw::REDISMODULE_CTX_FLAGS_LOADING | raw::REDISMODULE_CTX_FLAGS_ASYNC_LOADING;
+    // SAFETY: takes no argument.
+    flags(ctx) & loading as c_int == 0 && unsafe { api!(RedisModule_AvoidReplicaTraffic)() } == 0
+}
+
+fn flags(ctx: *mut raw::RedisModuleCtx) -> c_int {
+    // SAFETY: the context is that of this callback.
+    unsafe { api!(RedisModule_GetContextFlags)(ctx) }
+}
+
+/// A test set the clock.
+pub fn clock_was_set() {
+    watch_clock();
+    stop_timer();
+    set_timer(clock::now());
+}
+
+/// Notices a clock that was set back. The server's own timers go by that clock as well, so this comes from its cron.
+pub fn watch_clock() {
+    let now = clock::now();
+    let seen = SEEN.replace(now);
+    if now.plus(CLOCK_JITTER) >= seen {
+        return;
+    }
+    timers::look_at_all_anew();
+    sessions::clock_ran_back(now);
+    stop_timer();
+    set_timer(now);
+}
+
+fn stop_timer() {
+    if let Some((id, _)) = TIMER.take() {
+        // SAFETY: the module's own context; a timer that has run has been taken.
+        unsafe { api!(RedisModule_StopTimer)(CONTEXT.get(), id, null_mut()) };
+    }
+}

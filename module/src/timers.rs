@@ -1,0 +1,489 @@
+//! The keys with a timer: those in which a lease, or somebody's patience, will end.
+//!
+//! Each has an entry, its name and its value, in the list of its machine and database. The entry shares the value with the
+//! server: whichever lets go last frees it. So a value can outlive its key, and nothing has to be done in the moment in
+//! which keys leave, however many they are:
+//! ```text
+//!   DEL, expiry, eviction, SET   the key is noted as gone: O(1) for each key
+//!   FLUSHDB, FLUSHALL            its whole list is put aside: O(1) for each machine and database
+//! ```
+//! The one timer then takes them one by one (`take_gone`), announces who lost them, and lets go.
+//!
+//! SWAPDB is O(1) as well: lists are kept by *space*, which is a database's content, and SWAPDB exchanges the spaces of two
+//! databases.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU16, Ordering::AcqRel, Ordering::Relaxed};
+
+use resil_core::Instant;
+use resil_core::lock::Reason;
+use resil_core::wakes::Wakes;
+
+use crate::datatype::waited::Stored;
+use crate::lines::Name;
+use crate::machine::{Kind, Machine, for_kind};
+
+/// What every value begins with: who shares it, and where its timer is. Volatile: it belongs to the key's present name.
+///
+/// Only the main thread touches it, but for `shares`: the server also frees values on other threads.
+#[repr(C)]
+pub struct Header {
+    /// How many share the value, the server among them.
+    shares: AtomicU16,
+    /// Which list has its entry; 0 if none has.
+    era: u16,
+    /// The number of its entry there, and whether the key was noted as gone.
+    number: u32,
+}
+
+const GONE: u32 = 1 << 31;
+
+impl Default for Header {
+    fn default() -> Self {
+        Self { shares: AtomicU16::new(1), era: 0, number: 0 }
+    }
+}
+
+impl Header {
+    fn place(&self) -> (u16, u32) {
+        (self.era, self.number & !GONE)
+    }
+
+    fn is_gone(&self) -> bool {
+        self.number & GONE != 0
+    }
+
+    /// Nobody but the server has the value: it may be moved in memory.
+    pub fn is_unshared(&self) -> bool {
+        self.shares.load(Relaxed) == 1
+    }
+}
+
+/// A share of a value, let go when dropped.
+pub struct Share {
+    kind: Kind,
+    header: NonNull<Header>,
+}
+
+impl Share {
+    fn new(kind: Kind, mut header: NonNull<Header>) -> Self {
+        // SAFETY: callers have a live value.
+        unsafe { header.as_mut() }.shares.fetch_add(1, Relaxed);
+        Self { kind, header }
+    }
+
+    /// The server's own share, which it gives back when it frees the value.
+    ///
+    /// # Safety
+    /// `value` is a live value of `M`, and the server does not use it any more.
+    pub unsafe fn of_server<M: Machine>(value: NonNull<Header>) -> Self {
+        Self { kind: M::KIND, header: value }
+    }
+
+    fn header(&mut self) -> &mut Header {
+        // SAFETY: the share keeps the value alive; only the main thread asks, and never twice at a time.
+        unsafe { self.header.as_mut() }
+    }
+
+    /// The state, which nobody changes any more once its key is gone.
+    pub fn state<M: Machine>(&self) -> &M::State {
+        assert!(self.kind == M::KIND, "a value of another machine");
+        // SAFETY: the share keeps the value alive; it is an M's.
+        unsafe { &self.header.cast::<Stored<M>>().as_ref().state }
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        // SAFETY: the share keeps the value alive until here; the last one frees it.
+        unsafe {
+            if self.header.as_ref().shares.fetch_sub(1, AcqRel) == 1 {
+                for_kind!(self.kind, M => drop(Box::from_raw(self.header.cast::<Stored<M>>().as_ptr())));
+            }
+        }
+    }
+}
+
+/// A key with a timer.
+struct Timed {
+    name: Box<[u8]>,
+    header: NonNull<Header>,
+}
+
+/// The content of a database, wherever SWAPDB has put it.
+type Space = i32;
+
+struct List {
+    era: u16,
+    wakes: Wakes<Timed>,
+    /// Under which instant it stands in `firsts`.
+    filed: Option<Instant>,
+}
+
+/// A key that was noted as gone. Its name is in the entry of its list.
+struct Note {
+    space: Space,
+    at: Instant,
+    reason: Reason,
+    share: Share,
+}
+
+/// Lists that were put aside.
+struct Aside {
+    kind: Kind,
+    space: Space,
+    era: u16,
+    at: Instant,
+    wakes: Wakes<Timed>,
+    /// Whether those who held the keys have lost them.
+    is_lost: bool,
+}
+
+/// A key that is gone with its holders, to be announced.
+pub struct GoneKey {
+    pub name: Name,
+    pub at: Instant,
+    pub reason: Reason,
+    pub share: Share,
+}
+
+pub enum Taken {
+    Gone(GoneKey),
+    /// One that nobody is told of.
+    Dropped,
+    Nothing,
+}
+
+#[derive(Default)]
+struct Timers {
+    lists: BTreeMap<(Space, Kind), List>,
+    firsts: BTreeSet<(Instant, Space, Kind)>,
+    last_era: u16,
+    notes: VecDeque<Note>,
+    aside: VecDeque<Aside>,
+    /// Lists whose entries are to be looked at anew, and how many are left in each.
+    anew: VecDeque<(Space, Kind, u32)>,
+    spaces: BTreeMap<i32, Space>,
+    databases: BTreeMap<Space, i32>,
+}
+
+thread_local! {
+    static TIMERS: RefCell<Timers> = RefCell::new(Timers::default());
+}
+
+fn with<R>(act: impl FnOnce(&mut Timers) -> R) -> R {
+    TIMERS.with_borrow_mut(act)
+}
+
+/// The content that database `db` has now.
+pub fn space_of(db: i32) -> Space {
+    with(|timers| timers.space_of(db))
+}
+
+/// The database that has this content now.
+pub fn database_of(space: Space) -> i32 {
+    with(|timers| timers.database_of(space))
+}
+
+/// Two databases changed places: their keys, and what is noted of them, follow.
+pub fn swap_databases(a: i32, b: i32) {
+    with(|timers| {
+        let (of_a, of_b) = (timers.space_of(a), timers.space_of(b));
+        for (db, space) in [(a, of_b), (b, of_a)] {
+            timers.spaces.insert(db, space);
+            timers.databases.insert(space, db);
+        }
+    });
+}
+
+/// The key is looked at, at `at`, or before that if this was asked for already.
+///
+/// # Safety
+/// `value` is the live value of the key, which is an M's.
+pub unsafe fn set<M: Machine>(db: i32, key: &[u8], value: NonNull<Header>, at: Instant) {
+    with(|timers| {
+        let space = timers.space_of(db);
+        // SAFETY: by contract.
+        let header = unsafe { &mut *value.as_ptr() };
+        if header.is_gone() {
+            // It lives on under another name. The entry of the old one means nothing any more.
+            timers.remove_gone(value);
+        }
+        let list = timers.list(space, M::KIND);
+        if header.era == list.era {
+            if list.wakes.at(header.number).is_some_and(|set| set > at) {
+                list.wakes.move_to(header.number, at);
+            }
+        } else {
+            std::mem::forget(Share::new(M::KIND, value));
+            header.era = list.era;
+            header.number = list.wakes.add(at, Timed { name: key.into(), header: value });
+        }
+        timers.note_first(space, M::KIND);
+    });
+}
+
+/// The instant at which the key was to be looked at means nothing any more.
+///
+/// # Safety
+/// As above.
+pub unsafe fn clear<M: Machine>(db: i32, value: NonNull<Header>) {
+    // SAFETY: by contract.
+    let header = unsafe { &*value.as_ptr() };
+    let (era, number) = header.place();
+    with(|timers| {
+        let space = timers.space_of(db);
+        if era != 0 && timers.list(space, M::KIND).era == era {
+            drop(timers.remove(space, M::KIND, number));
+        }
+    });
+}
+
+/// What became of a value that leaves its key.
+pub enum Noted {
+    /// It has no timer.
+    No,
+    /// It is noted, and taken up by [`take_gone`]: the first of those that are.
+    First,
+    Another,
+}
+
+/// The value leaves its key.
+///
+/// # Safety
+/// As above.
+pub unsafe fn key_left<M: Machine>(db: i32, value: NonNull<Header>, at: Instant) -> Noted {
+    // SAFETY: by contract.
+    let header = unsafe { &mut *value.as_ptr() };
+    if header.era == 0 {
+        return Noted::No;
+    }
+    with(|timers| {
+        let space = timers.space_of(db);
+        let is_here = timers.lists.get(&(space, M::KIND)).is_some_and(|list| list.era == header.era);
+        if !is_here || header.is_gone() {
+            return Noted::No;
+        }
+        header.number |= GONE;
+        let (share, noted) =
+            (Share::new(M::KIND, value), if timers.notes.is_empty() { Noted::First } else { Noted::Another });
+        timers.notes.push_back(Note { space, at, reason: Reason::Absent, share });
+        noted
+    })
+}
+
+/// The key that was noted last was evicted, if it is this one.
+pub fn last_was_evicted(db: i32, key: &[u8]) {
+    with(|timers| {
+        let space = timers.space_of(db);
+        let Some(note) = timers.notes.back_mut().filter(|note| note.space == space) else { return };
+        let (era, number) = note.share.header().place();
+        let list = timers.lists.get(&(space, note.share.kind)).filter(|list| list.era == era);
+        if list.and_then(|list| list.wakes.get(number)).is_some_and(|timed| *timed.name == *key) {
+            note.reason = Reason::Evicted;
+        }
+    });
+}
+
+/// A value that was noted as gone lives on under another name: what it is to its old name is to be decided now.
+///
+/// # Safety
+/// As above.
+pub unsafe fn take_renamed<M: Machine>(value: NonNull<Header>, at: Instant) -> Option<GoneKey> {
+    // SAFETY: by contract.
+    if !unsafe { value.as_ref() }.is_gone() {
+        return None;
+    }
+    let (space, key, share) = with(|timers| timers.remove_gone(value))?;
+    Some(GoneKey { name: Name { db: database_of(space), kind: M::KIND, key }, at, reason: Reason::Absent, share })
+}
+
+/// A database, or all of them, is flushed: the keys with timers are put aside, and their holders will be told.
+pub fn flush(db: Option<i32>, at: Instant) {
+    with(|timers| {
+        let space = db.map(|db| timers.space_of(db));
+        timers.put_aside(space, at, true);
+    });
+}
+
+/// Nobody here has a timer any more, and nobody has lost anything: the server is a replica.
+pub fn forget_all(at: Instant) {
+    with(|timers| {
+        timers.aside.iter_mut().for_each(|aside| aside.is_lost = false);
+        timers.put_aside(None, at, false);
+        timers.anew.clear();
+    });
+}
+
+/// A key that is gone, to be announced or only to be dropped; `Taken::Nothing` if there is none.
+pub fn take_gone() -> Taken {
+    with(|timers| match timers.notes.pop_front() {
+        Some(note) => timers.gone_by(note).map_or(Taken::Dropped, Taken::Gone),
+        None => timers.take_aside(),
+    })
+}
+
+/// True while keys that are gone have not been announced.
+pub fn any_gone() -> bool {
+    with(|timers| !timers.notes.is_empty() || timers.aside.iter().any(|aside| aside.is_lost))
+}
+
+/// When the first key wants to be looked at.
+pub fn first() -> Option<Instant> {
+    with(|timers| timers.firsts.first().map(|(at, ..)| *at))
+}
+
+pub fn is_empty() -> bool {
+    with(|timers| timers.firsts.is_empty())
+}
+
+/// Takes a key that is due. It has no timer any more.
+pub fn take_due(now: Instant) -> Option<Name> {
+    with(|timers| {
+        let (_, space, kind) = *timers.firsts.first().filter(|(at, ..)| *at <= now)?;
+        let number = timers.lists.get(&(space, kind))?.wakes.first_number()?;
+        let (name, _share) = timers.remove(space, kind, number)?;
+        Some(Name { db: timers.database_of(space), kind, key: name })
+    })
+}
+
+/// Every key with a timer is to be looked at, whenever that was to be.
+pub fn look_at_all_anew() {
+    with(|timers| {
+        timers.anew =
+            timers.lists.iter().map(|((space, kind), list)| (*space, *kind, list.wakes.len() as u32)).collect();
+    });
+}
+
+/// Takes one of them. Entries are taken from the end, where new ones and those that fill gaps come to lie.
+pub fn take_anew() -> Option<Name> {
+    with(|timers| {
+        loop {
+            let (space, kind, left) = timers.anew.front_mut()?;
+            let (space, kind) = (*space, *kind);
+            if *left == 0 {
+                timers.anew.pop_front();
+                continue;
+            }
+            *left -= 1;
+            let number = *left;
+            if let Some((name, _share)) = timers.remove(space, kind, number) {
+                return Some(Name { db: timers.database_of(space), kind, key: name });
+            }
+        }
+    })
+}
+
+impl Timers {
+    fn space_of(&self, db: i32) -> Space {
+        self.spaces.get(&db).copied().unwrap_or(db)
+    }
+
+    fn database_of(&self, space: Space) -> i32 {
+        self.databases.get(&space).copied().unwrap_or(space)
+    }
+
+    fn list(&mut self, space: Space, kind: Kind) -> &mut List {
+        let last_era = &mut self.last_era;
+        self.lists.entry((space, kind)).or_insert_with(|| {
+            *last_era = last_era.checked_add(1).unwrap_or(1);
+            List { era: *last_era, wakes: Wakes::default(), filed: None }
+        })
+    }
+
+    /// Files the list under the instant of its first entry.
+    fn note_first(&mut self, space: Space, kind: Kind) {
+        let Some(list) = self.lists.get_mut(&(space, kind)) else { return };
+        let first = list.wakes.first();
+        if list.filed == first {
+            return;
+        }
+        if let Some(before) = std::mem::replace(&mut list.filed, first) {
+            self.firsts.remove(&(before, space, kind));
+        }
+        if let Some(first) = first {
+            self.firsts.insert((first, space, kind));
+        }
+    }
+
+    /// Takes an entry out of its list.
+    fn remove(&mut self, space: Space, kind: Kind, number: u32) -> Option<(Box<[u8]>, Share)> {
+        let list = self.lists.get_mut(&(space, kind))?;
+        let era = list.era;
+        let timed = list.wakes.remove(number, |moved| {
+            // SAFETY: an entry shares its value.
+            let header = unsafe { &mut *moved.header.as_ptr() };
+            header.number = header.number & GONE | number;
+        })?;
+        self.note_first(space, kind);
+        Some(taken(timed, kind, era))
+    }
+
+    fn put_aside(&mut self, space: Option<Space>, at: Instant, is_lost: bool) {
+        let chosen = |(of, _): &(Space, Kind)| space.is_none_or(|space| space == *of);
+        let keys: Vec<(Space, Kind)> = self.lists.keys().copied().filter(chosen).collect();
+        for (space, kind) in keys {
+            if let Some(List { era, wakes, filed }) = self.lists.remove(&(space, kind)) {
+                if let Some(first) = filed {
+                    self.firsts.remove(&(first, space, kind));
+                }
+                self.aside.push_back(Aside { kind, space, era, at, wakes, is_lost });
+            }
+        }
+    }
+
+    /// Takes out the entry of a value that is noted as gone. None if its list was put aside meanwhile.
+    fn remove_gone(&mut self, mut value: NonNull<Header>) -> Option<(Space, Box<[u8]>, Share)> {
+        // SAFETY: callers have a live value.
+        let header = unsafe { value.as_mut() };
+        let (era, number) = header.place();
+        let found = self.lists.iter().find(|(_, list)| list.era == era).map(|(key, _)| *key);
+        let Some((space, kind)) = found else {
+            (header.era, header.number) = (0, 0);
+            return None;
+        };
+        let (key, share) = self.remove(space, kind, number)?;
+        Some((space, key, share))
+    }
+
+    /// What a note says; nothing if the value lives on, or if its list was put aside, where the entry is found again.
+    fn gone_by(&mut self, mut note: Note) -> Option<GoneKey> {
+        let (kind, header) = (note.share.kind, note.share.header());
+        let (is_gone, (era, number)) = (header.is_gone(), header.place());
+        if !is_gone || self.lists.get(&(note.space, kind)).is_none_or(|list| list.era != era) {
+            return None;
+        }
+        let (key, _entry) = self.remove(note.space, kind, number)?;
+        let name = Name { db: self.database_of(note.space), kind, key };
+        Some(GoneKey { name, at: note.at, reason: note.reason, share: note.share })
+    }
+
+    fn take_aside(&mut self) -> Taken {
+        let Some(aside) = self.aside.front_mut() else { return Taken::Nothing };
+        let Some(timed) = aside.wakes.take_any() else {
+            self.aside.pop_front();
+            return Taken::Dropped;
+        };
+        let (kind, space, at, is_lost) = (aside.kind, aside.space, aside.at, aside.is_lost);
+        // SAFETY: an entry shares its value.
+        let is_its_own = unsafe { timed.header.as_ref() }.era == aside.era;
+        let (key, share) = taken(timed, kind, aside.era);
+        if !is_lost || !is_its_own {
+            return Taken::Dropped;
+        }
+        let name = Name { db: self.database_of(space), kind, key };
+        Taken::Gone(GoneKey { name, at, reason: Reason::Absent, share })
+    }
+}
+
+/// The name of an entry and its share. The value has no timer any more.
+fn taken(timed: Timed, kind: Kind, era: u16) -> (Box<[u8]>, Share) {
+    let mut share = Share { kind, header: timed.header };
+    let header = share.header();
+    if header.era == era {
+        (header.era, header.number) = (0, 0);
+    }
+    (timed.name, share)
+}

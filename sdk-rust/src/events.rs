@@ -1,0 +1,246 @@
+//! What the server publishes about what this process has in use: losses of what it holds, and changes of its breakers.
+//!
+//! # The promise
+//! - Whoever holds something learns that it is lost, and every breaker that its circuit was changed, as soon as the message
+//!   arrives: within milliseconds, not at the next renewal or when the open time is over.
+//! - Nothing depends on it. A message may be lost with its connection; leases, deadlines and `trust` hold as without it.
+//! - After a subscription, also the first, whatever it is about is asked for once: what happened before was not heard.
+//!
+//! # What is subscribed to
+//! `resil:lost:<client>` while something is held for longer than a [moment](crate::holding::watchdog), and
+//! `resil:events:<key>` for each breaker that was asked. So a process hears only of what it uses, on one connection, which is
+//! opened with the first of them and closed when none is left. A user who may not subscribe is warned once.
+//!
+//! # The task
+//! One for each client while anything is subscribed to, on its background runtime. It keeps the client only while it has
+//! something to do. Breakers ask on the runtime they are used on, because they may call listeners of their users.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use resil_core::lock::Reason;
+use serde::Deserialize;
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+
+use crate::backend::Backend;
+use crate::backend::redis::subscription::{Ended, Message, Subscription, Subscriptions};
+use crate::breaker::Core;
+use crate::client::{Client, WeakClient};
+
+/// How long losses are listened for after the last holding: locks come and go.
+const LINGER: Duration = Duration::from_secs(30);
+
+#[derive(Debug, Default)]
+pub(crate) struct Events {
+    wanted: Mutex<Wanted>,
+    changed: Notify,
+    has_warned: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Wanted {
+    /// Since when nothing was held, if losses are listened for.
+    losses: Option<Idle>,
+    /// By channel. One name may have several, with other options.
+    breakers: HashMap<String, Vec<Listening>>,
+    is_running: bool,
+}
+
+/// A breaker, and the runtime it was first used on.
+#[derive(Debug, Clone)]
+struct Listening {
+    breaker: Weak<Core>,
+    runtime: Option<Handle>,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Idle {
+    No,
+    Since(Instant),
+}
+
+/// A loss, as it is published.
+#[derive(Deserialize)]
+struct Lost {
+    owner: String,
+    fence: u64,
+    reason: String,
+}
+
+impl Client {
+    /// Something is held for longer than a moment.
+    pub(crate) fn listen_for_losses(&self) {
+        self.listen(|wanted| {
+            let is_new = wanted.losses.is_none();
+            wanted.losses = Some(Idle::No);
+            is_new
+        });
+    }
+
+    /// `breaker` is in use.
+    pub(crate) fn listen_to(&self, breaker: &Arc<Core>) {
+        let channel = format!("resil:events:{}", String::from_utf8_lossy(&breaker.key));
+        let listening = Listening { breaker: Arc::downgrade(breaker), runtime: Handle::try_current().ok() };
+        self.listen(|wanted| {
+            wanted.breakers.entry(channel).or_default().push(listening);
+            true
+        });
+    }
+
+    fn listen(&self, want: impl FnOnce(&mut Wanted) -> bool) {
+        let Backend::Redis(redis) = self.backend() else { return };
+        let events = &self.inner().events;
+        let mut wanted = events.wanted.lock();
+        if !want(&mut wanted) {
+            return;
+        }
+        if wanted.is_running {
+            return events.changed.notify_one();
+        }
+        // Where no task can run nothing can be heard.
+        let Some(runtime) = self.background() else { return };
+        wanted.is_running = true;
+        drop(wanted);
+        let running = Running { events: Arc::clone(events), has_ended: false };
+        runtime.spawn(attend(self.downgrade(), redis.subscriptions(), running));
+    }
+}
+
+impl Events {
+    /// The channels in use; none: the task may end, and nobody counts on it from then on.
+    fn channels(&self, client: &Client) -> HashSet<String> {
+        let mut wanted = self.wanted.lock();
+        if let Some(idle) = wanted.losses {
+            wanted.losses = match idle {
+                _ if client.inner().holdings.holds_anything() => Some(Idle::No),
+                Idle::No => Some(Idle::Since(Instant::now())),
+                Idle::Since(since) if since.elapsed() >= LINGER => None,
+                still => Some(still),
+            };
+        }
+        wanted.breakers.retain(|_, breakers| {
+            breakers.retain(|listening| listening.breaker.strong_count() > 0);
+            !breakers.is_empty()
+        });
+        let losses = wanted.losses.map(|_| losses_channel(client));
+        let channels: HashSet<String> = wanted.breakers.keys().cloned().chain(losses).collect();
+        wanted.is_running = !channels.is_empty();
+        channels
+    }
+
+    /// Whatever the breakers of `channel` know may not be true any more. False if there are none.
+    fn refresh(&self, channel: &str) -> bool {
+        let breakers = self.wanted.lock().breakers.get(channel).cloned().unwrap_or_default();
+        for Listening { breaker, runtime } in &breakers {
+            let Some(breaker) = breaker.upgrade() else { continue };
+            // At once, also if the runtime has ended: then the next call asks.
+            breaker.forget();
+            if let Some(runtime) = runtime.clone().or_else(|| breaker.client.background()) {
+                runtime.spawn(breaker.refresh());
+            }
+        }
+        !breakers.is_empty()
+    }
+}
+
+fn losses_channel(client: &Client) -> String {
+    format!("resil:lost:{}", client.inner().holdings.owners_of(&client.inner().options.name))
+}
+
+/// Sees to it that a task that is dropped with its runtime is not counted on.
+struct Running {
+    events: Arc<Events>,
+    has_ended: bool,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            self.events.wanted.lock().is_running = false;
+        }
+    }
+}
+
+async fn attend(client: WeakClient, mut source: Subscriptions, mut running: Running) {
+    while let Some(subscription) = source.next().await {
+        let events = Arc::clone(&running.events);
+        match listen_on(&client, &events, subscription, &mut source).await {
+            Ok(()) => {
+                running.has_ended = true;
+                return;
+            }
+            Err(Ended::Broken) => {}
+            Err(Ended::Refused) => {
+                if !events.has_warned.swap(true, Ordering::Relaxed) {
+                    tracing::warn!(
+                        "this user may not subscribe to resil:*: losses and changes of breakers are noticed later; \
+                         the ACL rule is: +subscribe +unsubscribe &resil:*"
+                    );
+                }
+                source.was_refused().await;
+            }
+        }
+    }
+}
+
+/// Returns when nothing is to be listened to any more.
+async fn listen_on(
+    client: &WeakClient,
+    events: &Events,
+    mut subscription: Subscription,
+    source: &mut Subscriptions,
+) -> Result<(), Ended> {
+    let mut subscribed = HashSet::new();
+    let mut is_due = true;
+    loop {
+        if is_due {
+            let Some(client) = client.upgrade() else { return Ok(()) };
+            let wanted = events.channels(&client);
+            if wanted.is_empty() {
+                return Ok(());
+            }
+            let fresh: Vec<String> = wanted.difference(&subscribed).cloned().collect();
+            let over: Vec<String> = subscribed.difference(&wanted).cloned().collect();
+            if !fresh.is_empty() {
+                subscription.subscribe(&fresh).await?;
+                source.went_well();
+            }
+            if !over.is_empty() {
+                subscription.unsubscribe(&over).await?;
+            }
+            if fresh.contains(&losses_channel(&client)) {
+                client.inner().holdings.renew_all();
+            }
+            for channel in &fresh {
+                events.refresh(channel);
+            }
+            subscribed = wanted;
+        }
+        tokio::select! {
+            message = subscription.hear() => {
+                let message = message?;
+                is_due = message.is_none();
+                if let Some(message) = message {
+                    pass_on(client, events, &message);
+                }
+            }
+            () = events.changed.notified() => is_due = true,
+        }
+    }
+}
+
+fn pass_on(client: &WeakClient, events: &Events, message: &Message) {
+    if events.refresh(&message.channel) {
+        return;
+    }
+    if let Some(client) = client.upgrade()
+        && let Ok(Lost { owner, fence, reason }) = serde_json::from_slice(&message.payload)
+        && let Some(reason) = Reason::from_text(reason.as_bytes())
+    {
+        client.inner().holdings.was_lost(&owner, fence, reason);
+    }
+}

@@ -1,0 +1,134 @@
+//! A server under valgrind: an access to memory that was freed, or never written, fails the test, whether it crashes or not.
+
+use std::thread::sleep;
+use std::time::Duration;
+
+use resil_harness::{Options, Server, eventually, wait_for_sync};
+
+use crate::driven::{SOON, Say};
+use crate::engine::fuzzing::Fuzz;
+use crate::engine::seed::{say, seeded};
+use crate::machines::ALL;
+use crate::scene::{Caller, Scene};
+
+/// Longer than the module listens to the server's event loop after a hand-over.
+const A_WHILE: Duration = Duration::from_millis(1_200);
+/// Calls of the long run: every command, by chance, with callers that wait, close and are killed in between.
+const CALLS: usize = 60_000;
+
+fn watched() -> Options {
+    Options::default().under_valgrind()
+}
+
+/// Fails with what valgrind found, if it found something.
+fn is_clean(server: &Server) {
+    let found = server.found_by_valgrind();
+    assert!(found.is_empty(), "valgrind found errors:\n{found}");
+}
+
+#[test]
+fn hand_overs_closes_promotions_and_flushes_touch_no_freed_memory() {
+    let mut scene = Scene::with(watched());
+    let replica = Server::replica_of(&scene.server, watched());
+    hand_over(&mut scene);
+    close_and_kill(&mut scene);
+    take_keys_away(&mut scene);
+    sleep(A_WHILE);
+    hand_over(&mut scene);
+    is_clean(&scene.server);
+    wait_for_sync(&scene.server, &replica);
+    swap_roles(&mut scene, &replica);
+    is_clean(&scene.server);
+    is_clean(&replica);
+}
+
+fn hand_over(scene: &mut Scene) {
+    for machine in &ALL {
+        scene.ask(&machine.hold("given", "first"));
+        let mut next = scene.waits(&machine.wait("given", "second"));
+        scene.ask(&machine.let_go("given", "first"));
+        assert_eq!(next.verdict(), machine.granted, "{}", machine.name);
+        scene.ask(&machine.let_go("given", "second"));
+    }
+}
+
+/// Connections end in every way a waiter or the holder of a bound lease can lose its own.
+fn close_and_kill(scene: &mut Scene) {
+    for machine in &ALL {
+        let mut holder = Caller::new(&scene.server);
+        holder.send(&format!("{} BOUND", machine.hold("closed", "holder")));
+        assert_eq!(holder.verdict(), machine.granted, "{}", machine.name);
+        let killed = scene.waits(&machine.wait("closed", "killed"));
+        let closed = scene.waits(&machine.wait("closed", "closed"));
+        let mut unblocked = scene.waits(&machine.wait("closed", "unblocked"));
+        let untold = scene.waits(&machine.wait("closed", "untold"));
+        let mut last = scene.waits(&machine.wait("closed", "last"));
+        scene.ask(&format!("CLIENT KILL ID {}", killed.id));
+        drop(closed);
+        scene.ask(&format!("CLIENT UNBLOCK {}", unblocked.id));
+        unblocked.answer();
+        // The grant to `untold` and its end come together: it is taken back, and the next has it.
+        let end = format!("CLIENT KILL ID {}", untold.id);
+        scene.at_once(&[&format!("CLIENT KILL ID {}", holder.id), &end]);
+        assert_eq!(last.verdict(), machine.granted, "{}", machine.name);
+        scene.ask(&machine.let_go("closed", "last"));
+    }
+    scene.nobody_waits();
+}
+
+/// Keys leave under those who hold them and those who wait for them.
+fn take_keys_away(scene: &mut Scene) {
+    let ways = ["DEL KEY", "UNLINK KEY", "SET KEY text", "RENAME KEY other", "SWAPDB 0 1", "FLUSHDB", "FLUSHALL ASYNC"];
+    for way in ways {
+        let mut callers = Vec::new();
+        for machine in &ALL {
+            scene.ask(&format!("{} BOUND", machine.hold("taken", "holder")));
+            callers.push(scene.waits(&machine.wait("taken", "waiter")));
+            if way.contains("KEY") {
+                scene.ask(&way.replace("KEY", &machine.key("taken")));
+            }
+        }
+        if !way.contains("KEY") {
+            scene.ask(way);
+        }
+        for mut caller in callers {
+            assert_ne!(caller.answer(), "nothing", "{way}");
+        }
+        scene.nobody_waits();
+        scene.ask("FLUSHALL");
+    }
+}
+
+/// The replica becomes the primary, and the primary its replica, with holders and waiters there.
+fn swap_roles(scene: &mut Scene, replica: &Server) {
+    let mut callers = Vec::new();
+    for machine in &ALL {
+        scene.ask(&format!("{} BOUND", machine.hold("roles", "holder")));
+        callers.push(scene.waits(&machine.wait("roles", "waiter")));
+    }
+    wait_for_sync(&scene.server, replica);
+    let mut promoted = replica.connect();
+    promoted.say("REPLICAOF NO ONE");
+    scene.ask(&format!("REPLICAOF 127.0.0.1 {}", replica.port()));
+    for mut caller in callers {
+        assert_ne!(caller.answer(), "nothing", "a waiter is answered when its server is no primary any more");
+    }
+    for machine in &ALL {
+        promoted.say(&machine.let_go("roles", "holder"));
+        promoted.say(&machine.hold("roles", "next"));
+    }
+    promoted.say("DEBUG RELOAD");
+    eventually("the old primary follows", SOON, || promoted.info_number("replication", "connected_slaves") == 1);
+}
+
+#[test]
+fn no_command_and_no_walk_touches_freed_memory() {
+    if std::env::var_os("RESIL_SOAK").is_none() {
+        return say("valgrind: the long run is part of `make soak`; set RESIL_SOAK=1 to run it");
+    }
+    let mut fuzz = Fuzz::start_with(seeded("valgrind"), watched());
+    fuzz.run(CALLS);
+    fuzz.everybody_leaves();
+    say(&format!("valgrind: {:?}", fuzz.tally));
+    fuzz.reload();
+}

@@ -1,0 +1,97 @@
+//! Many callers hold one key, or wait for it.
+
+use std::io::Write;
+use std::net::TcpStream;
+
+use redis::Connection;
+use resil_harness::{Server, eventually};
+
+use crate::driven::{SOON, Say};
+use crate::pinger::{all_lost, during, each, our_server, plain_keys, plain_server};
+use crate::{compare, size};
+
+/// Each waiter is a connection: a file of ours, and a file of the server's.
+fn allow_many_files() {
+    // SAFETY: both calls only read or write the structure they are given.
+    unsafe {
+        let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit);
+        limit.rlim_cur = limit.rlim_max;
+        libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
+    }
+}
+
+fn waiters(server: &Server, count: usize, line: impl Fn(usize) -> String) -> Vec<TcpStream> {
+    let waiting = (0..count).map(|number| {
+        let mut stream = server.raw();
+        stream.write_all(format!("{}\r\n", line(number)).as_bytes()).expect("an open connection");
+        stream
+    });
+    let waiting = waiting.collect();
+    let mut main = server.connect();
+    eventually("all of them wait", SOON * 3, || main.info_number("resil", "blocked_waiters") == count as i64);
+    waiting
+}
+
+fn nobody_waits(connection: &mut Connection) {
+    eventually("nobody waits", SOON, || connection.info_number("resil", "blocked_waiters") == 0);
+}
+
+/// What as many plain keys take to be deleted one by one in a single command.
+fn plain_deletion(count: usize) -> std::time::Duration {
+    let server = plain_server();
+    plain_keys(&server, count);
+    let names: Vec<String> = (0..count).map(|number| format!("k{number}")).collect();
+    during(&server, |connection| drop(connection.say(&format!("DEL {}", names.join(" ")))))
+}
+
+#[test]
+fn breaking_a_lock_of_many_readers_is_no_stall() {
+    let count = size(20_000, 100_000);
+    let ours = || {
+        let server = our_server();
+        each(&mut server.connect(), count, |number| format!("RES.LOCK ACQUIRE k reader{number} 10000s SHARED"));
+        during(&server, |connection| {
+            connection.say("RES.LOCK BREAK k");
+            all_lost(connection, count);
+        })
+    };
+    compare("BREAK", || plain_deletion(count), ours);
+}
+
+#[test]
+fn a_release_that_wakes_many_is_no_stall() {
+    allow_many_files();
+    let count = size(2_000, 18_000);
+    let ours = || {
+        let server = our_server();
+        server.connect().say("RES.LOCK ACQUIRE k writer 10000s");
+        let waiting =
+            waiters(&server, count, |number| format!("RES.LOCK ACQUIRE k reader{number} 10000s WAIT 500s SHARED"));
+        let longest = during(&server, |connection| {
+            connection.say("RES.LOCK RELEASE k writer");
+            nobody_waits(connection);
+        });
+        drop(waiting);
+        longest
+    };
+    compare("RELEASE", || plain_deletion(count), ours);
+}
+
+#[test]
+fn a_text_over_a_key_with_many_waiters_is_no_stall() {
+    allow_many_files();
+    let count = size(2_000, 18_000);
+    let ours = || {
+        let server = our_server();
+        server.connect().say("RES.LOCK ACQUIRE k writer 10000s");
+        let waiting = waiters(&server, count, |number| format!("RES.LOCK ACQUIRE k w{number} 10000s WAIT 500s"));
+        let longest = during(&server, |connection| {
+            connection.say("SET k text");
+            nobody_waits(connection);
+        });
+        drop(waiting);
+        longest
+    };
+    compare("SET", || plain_deletion(count), ours);
+}

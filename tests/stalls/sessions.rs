@@ -1,0 +1,56 @@
+//! Many leases hang on one connection.
+
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use resil_harness::Server;
+
+use crate::driven::Say;
+use crate::pinger::{all_lost, during, each, on_cpu, our_server, plain_keys, plain_server};
+use crate::{compare, size};
+
+/// Whether the server takes less than this share of a core for `time`.
+fn share_of_a_core(server: &Server, time: Duration) -> f64 {
+    let (began, before) = (Instant::now(), on_cpu(server.pid()));
+    sleep(time);
+    (on_cpu(server.pid()) - before).as_secs_f64() / began.elapsed().as_secs_f64()
+}
+
+#[test]
+fn the_close_of_a_connection_with_many_leases_is_no_stall() {
+    let count = size(40_000, 200_000);
+    // As many plain keys, let go by their owner at once.
+    let plain = || {
+        let server = plain_server();
+        plain_keys(&server, count);
+        let names: Vec<String> = (0..count).map(|number| format!("k{number}")).collect();
+        during(&server, |connection| drop(connection.say(&format!("UNLINK {}", names.join(" ")))))
+    };
+    let ours = || {
+        let server = our_server();
+        let mut holder = server.connect();
+        each(&mut holder, count, |number| format!("RES.LOCK ACQUIRE k{number} owner 10000s BOUND"));
+        during(&server, |connection| {
+            drop(holder);
+            all_lost(connection, count);
+        })
+    };
+    compare("the close of a connection", plain, ours);
+}
+
+#[test]
+fn many_short_bound_leases_of_a_living_connection_cost_little() {
+    let count = size(20_000, 20_000);
+    let server = our_server();
+    let (mut holder, mut main) = (server.connect(), server.connect());
+    main.say("RES.LOCK ACQUIRE gate somebody 10000s");
+    each(&mut holder, count, |number| format!("RES.LOCK ACQUIRE k{number} owner 30s BOUND"));
+    each(&mut holder, count, |number| format!("RES.LOCK RENEW k{number} owner 30ms BOUND"));
+    // It waits in a call, and so it is there all the time.
+    crate::scene::send(&mut holder, "RES.LOCK ACQUIRE gate owner 10s WAIT 100s");
+    sleep(Duration::from_millis(500));
+    let share = share_of_a_core(&server, Duration::from_secs(2));
+    println!("{count} bound leases of 30 ms take {:.0} % of a core", share * 100.0);
+    assert_eq!(main.info_number("resil", "bound"), count as i64, "all of them are still held");
+    assert!(share < 0.25, "{count} bound leases of 30 ms take {:.0} % of a core", share * 100.0);
+}
