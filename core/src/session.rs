@@ -361,18 +361,17 @@ impl<K: Copy> Sessions<K> {
         Some(client)
     }
 
-    /// Up to `most` short leases of a connection that ended in silence: they are lost, and their keys are to be looked at.
-    pub fn lapsed(&mut self, client: ClientId, now: Instant, most: usize) -> Vec<(Place, K)> {
-        let Some(session) = self.sessions.get(&client) else { return Vec::new() };
-        let silence = session.heard.map_or(Span::ZERO, |heard| heard.until(now));
-        let over = session.by_lease.iter().take_while(|(lease, _)| *lease < SHORT && *lease <= silence).take(most);
-        let over: Vec<(Place, K)> =
-            over.filter_map(|(_, place)| Some((place.clone(), self.bound.get(place)?.kind))).collect();
-        for (place, _) in &over {
-            self.lose(place, Reason::Expired);
-        }
-        self.watch(client);
-        over
+    /// The short leases of a connection that was silent for as long: their keys are to be looked at, and end what is over.
+    /// They stay bound until then; a sign of life that comes meanwhile is too late for them ([`Self::heard`]).
+    pub fn lapsed(&mut self, client: ClientId, now: Instant) -> Vec<(Place, K)> {
+        let Some(session) = self.sessions.get_mut(&client) else { return Vec::new() };
+        let Some(heard) = session.heard else { return Vec::new() };
+        let silence = heard.until(now);
+        let next = session.by_lease.iter().map(|(lease, _)| *lease).find(|lease| *lease > silence);
+        session.lapse = next.filter(|lease| *lease < SHORT).map(|lease| heard.plus(lease));
+        self.lapses.extend(session.lapse.map(|at| (at, client)));
+        let over = session.by_lease.iter().take_while(|(lease, _)| *lease < SHORT && *lease <= silence);
+        over.filter_map(|(_, place)| Some((place.clone(), self.bound.get(place)?.kind))).collect()
     }
 
     /// Until when a short lease lasts because its connection was heard of.

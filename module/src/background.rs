@@ -182,7 +182,7 @@ fn closed(ctx: *mut raw::RedisModuleCtx, now: Instant, waiting: &mut Waiting) ->
 
 /// Short bound leases whose connections were silent.
 fn silent(_ctx: *mut raw::RedisModuleCtx, now: Instant, _waiting: &mut Waiting) -> usize {
-    let Some(lapsed) = sessions::take_lapsed(now, BATCH) else { return 0 };
+    let Some(lapsed) = sessions::take_lapsed(now) else { return 0 };
     lapsed.into_iter().for_each(|name| chores::add(name, Chore::Look));
     1
 }

@@ -193,9 +193,8 @@ pub unsafe fn key_left<M: Machine>(db: i32, key: &[u8], value: *mut c_void) {
     if REPLICA.load(Relaxed) {
         return;
     }
-    let now = clock::now();
     // SAFETY: by contract.
-    match NonNull::new(value).map(|value| unsafe { timers::key_left::<M>(db, value.cast(), now) }) {
+    match NonNull::new(value).map(|value| unsafe { timers::key_left::<M>(db, value.cast(), clock::now) }) {
         Some(Noted::First) => return plan_soon(),
         // The timer is set already.
         Some(Noted::Another) => return,
@@ -203,6 +202,7 @@ pub unsafe fn key_left<M: Machine>(db: i32, key: &[u8], value: *mut c_void) {
     }
     // SAFETY: by contract.
     let state = unsafe { &Waited::<M>::get(value).state };
+    let now = clock::now();
     let name = || Name::new(M::KIND, db, key);
     let mut any = !lines::is_empty_of::<M>() && lines::waits(&name());
     for (owner, fence) in M::holders(state, fences::promoted_at(), now) {

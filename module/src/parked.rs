@@ -143,29 +143,27 @@ pub fn park(call: &Call<'_>, id: WaiterId, name: Name) -> bool {
 /// Many answers at once would hold the server, and many large ones would fill its memory: what goes beyond a turn's share
 /// is put off, in its order, and given by the timer.
 pub fn answer(id: WaiterId, told: Told, granted: Option<Granted>, bytes: usize) {
-    let now = clock::now();
-    let is_put_off = ROOM.with_borrow_mut(|room| {
-        let Some(parked) = room.parked.get_mut(&id) else { return false };
+    let (is_put_off, is_first) = ROOM.with_borrow_mut(|room| {
+        let is_first = room.put_off.is_empty() && room.large.is_empty();
+        let Some(parked) = room.parked.get_mut(&id) else { return (false, false) };
         let fence = granted.as_ref().map(|granted| granted.fence);
         parked.answer = Some(Answer { told, fence, bytes });
         room.grants.extend(granted.map(|granted| (granted.fence, granted.name)));
-        if room.turn.is_none_or(|turn| turn.until(now) >= TURN_LASTS || turn > now) {
-            (room.given, room.turn) = (0, Some(now));
-        }
-        if bytes <= SMALL {
-            let may_go = room.put_off.is_empty() && room.given < TURN;
-            room.put_off.extend((!may_go).then_some(id));
-            !may_go
-        } else {
+        let may_go = if bytes > SMALL {
             let may_go = room.large.is_empty() && room.has_room_for(bytes);
             room.large.extend((!may_go).then_some(id));
-            !may_go
-        }
+            may_go
+        } else {
+            let may_go = room.put_off.is_empty() && room.has_a_turn_left();
+            room.put_off.extend((!may_go).then_some(id));
+            may_go
+        };
+        (!may_go, is_first)
     });
-    if is_put_off {
-        background::plan_soon();
-    } else {
+    if !is_put_off {
         give(id);
+    } else if is_first {
+        background::plan_soon();
     }
 }
 
@@ -224,6 +222,15 @@ fn look_who_has_taken(ctx: *mut raw::RedisModuleCtx) {
 impl Room {
     fn has_room_for(&self, bytes: usize) -> bool {
         self.slice.is_empty() || self.slice_bytes.saturating_add(bytes) <= config::wake_budget()
+    }
+
+    /// True if one more may be answered in this turn.
+    fn has_a_turn_left(&mut self) -> bool {
+        let now = clock::now();
+        if self.turn.is_none_or(|turn| turn.until(now) >= TURN_LASTS || turn > now) {
+            (self.given, self.turn) = (0, Some(now));
+        }
+        self.given < TURN
     }
 
     /// The next small answer that this turn has room for.

@@ -159,14 +159,14 @@ pub fn next_lapse() -> Option<Instant> {
     if any() { SESSIONS.with_borrow(|sessions| sessions.next_lapse()) } else { None }
 }
 
-/// Keys with short leases that ended in the silence of their connection, up to `most`; `None` if none is to be looked at.
-pub fn take_lapsed(now: Instant, most: usize) -> Option<Vec<Name>> {
+/// Keys with short leases whose connection was silent for as long; `None` if no connection is to be looked at.
+pub fn take_lapsed(now: Instant) -> Option<Vec<Name>> {
     next_lapse().filter(|at| *at <= now)?;
     let client = with(|sessions| sessions.take_lapse(now))?;
     if parked::waits(client) {
         with(|sessions| sessions.was_there(client, now));
     }
-    let lapsed = with(|sessions| sessions.lapsed(client, now, most));
+    let lapsed = with(|sessions| sessions.lapsed(client, now));
     Some(lapsed.into_iter().map(|(place, kind)| name_of(place.db, kind, place.key)).collect())
 }
 

@@ -68,9 +68,9 @@ pub struct Share {
 }
 
 impl Share {
-    fn new(kind: Kind, mut header: NonNull<Header>) -> Self {
+    fn new(kind: Kind, header: NonNull<Header>) -> Self {
         // SAFETY: callers have a live value.
-        unsafe { header.as_mut() }.shares.fetch_add(1, Relaxed);
+        unsafe { header.as_ref() }.shares.fetch_add(1, Relaxed);
         Self { kind, header }
     }
 
@@ -206,18 +206,21 @@ pub unsafe fn set<M: Machine>(db: i32, key: &[u8], value: NonNull<Header>, at: I
     with(|timers| {
         let space = timers.space_of(db);
         // SAFETY: by contract.
-        let header = unsafe { &mut *value.as_ptr() };
-        if header.is_gone() {
+        if unsafe { value.as_ref() }.is_gone() {
             // It lives on under another name. The entry of the old one means nothing any more.
             timers.remove_gone(value);
         }
         let list = timers.list(space, M::KIND);
-        if header.era == list.era {
-            if list.wakes.at(header.number).is_some_and(|set| set > at) {
-                list.wakes.move_to(header.number, at);
+        // SAFETY: by contract.
+        let (era, number) = unsafe { value.as_ref() }.place();
+        if era == list.era {
+            if list.wakes.at(number).is_some_and(|set| set > at) {
+                list.wakes.move_to(number, at);
             }
         } else {
             std::mem::forget(Share::new(M::KIND, value));
+            // SAFETY: by contract; no other reference is alive.
+            let header = unsafe { &mut *value.as_ptr() };
             header.era = list.era;
             header.number = list.wakes.add(at, Timed { name: key.into(), header: value });
         }
@@ -254,7 +257,7 @@ pub enum Noted {
 ///
 /// # Safety
 /// As above.
-pub unsafe fn key_left<M: Machine>(db: i32, value: NonNull<Header>, at: Instant) -> Noted {
+pub unsafe fn key_left<M: Machine>(db: i32, value: NonNull<Header>, now: impl FnOnce() -> Instant) -> Noted {
     // SAFETY: by contract.
     let header = unsafe { &mut *value.as_ptr() };
     if header.era == 0 {
@@ -267,8 +270,12 @@ pub unsafe fn key_left<M: Machine>(db: i32, value: NonNull<Header>, at: Instant)
             return Noted::No;
         }
         header.number |= GONE;
-        let (share, noted) =
-            (Share::new(M::KIND, value), if timers.notes.is_empty() { Noted::First } else { Noted::Another });
+        // Of many that leave together the first asks for the time: a lease that ended meanwhile is announced all the same.
+        let (at, noted) = match timers.notes.back() {
+            Some(note) => (note.at, Noted::Another),
+            None => (now(), Noted::First),
+        };
+        let share = Share::new(M::KIND, value);
         timers.notes.push_back(Note { space, at, reason: Reason::Absent, share });
         noted
     })

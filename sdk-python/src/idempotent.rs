@@ -117,6 +117,15 @@ impl Kept {
         doing.done(&key, outcome.map_err(flat)?)
     }
 
+    /// What is final is not tried again.
+    fn class(&self, class: Class, error: &PyErr) -> Class {
+        let is_final = |finals: &Arc<Final>| Python::attach(|py| finals.is_final(py, error));
+        match class.is_retryable() && self.remember.as_ref().is_some_and(is_final) {
+            true => Class::Permanent,
+            false => class,
+        }
+    }
+
     /// The same with a policy inside: all its attempts are one run.
     pub async fn run_through(
         self: Arc<Self>,
@@ -131,7 +140,7 @@ impl Kept {
         let classify = |failure: &Failure<PyErr>| match doing.unwritten.get() {
             // What was called did its part.
             Some(_) => Class::Ignore,
-            None => classify_failure(&|error: &PyErr| judge.classify(&work, error), failure),
+            None => classify_failure(&|error: &PyErr| self.class(judge.classify(&work, error), error), failure),
         };
         let once = |run| async {
             let written = doing.run(run).await?;

@@ -31,11 +31,15 @@ impl Final {
         Ok(Arc::new(Self(classes.unbind())))
     }
 
+    pub fn is_final(&self, py: Python<'_>, error: &PyErr) -> bool {
+        error.value(py).is_instance(self.0.bind(py)).unwrap_or(false)
+    }
+
     fn recorded(&self, py: Python<'_>, error: &PyErr) -> Option<RecordedError> {
-        let value = error.value(py);
-        if !value.is_instance(self.0.bind(py)).unwrap_or(false) {
+        if !self.is_final(py, error) {
             return None;
         }
+        let value = error.value(py);
         let (name, message) = (value.get_type().name().ok()?.to_string(), value.str().ok()?.to_string());
         let mut recorded = RecordedError::new(name, message);
         recorded.args = written("arguments", value);
@@ -54,7 +58,7 @@ impl Final {
         let args = recorded.args.as_ref().and_then(|args| serde_json::to_string(args).ok());
         let properties = recorded.properties.as_ref().and_then(|properties| serde_json::to_string(properties).ok());
         let revive = REVIVE.import(py, "resil._serializers", "revived");
-        let made = revive.and_then(|revive| revive.call1((class, &recorded.message, args, properties)));
+        let made = revive.and_then(|revive| revive.call1((class, &recorded.message, args, &recorded.code, properties)));
         Some(made.map_or_else(|error| error, PyErr::from_value))
     }
 }

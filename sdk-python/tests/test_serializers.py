@@ -14,6 +14,7 @@ from typing import Any, Dict, List, Optional, Tuple
 import pydantic
 import pytest
 import resil
+from resil.testing import raw
 
 
 class Colour(enum.Enum):
@@ -319,3 +320,46 @@ def test_a_policy_that_is_done_once_remembers_too(client: resil.Client) -> None:
             bank.call_once(payments, "order", pay)
         assert raised.value.card == 17
     assert len(runs) == 1
+
+
+def test_what_is_final_is_not_tried_again(client: resil.Client) -> None:
+    bank, runs = client.policy("bank", retry={"max_attempts": 3}, on=Exception), []
+    payments = client.idempotent("payments", remember=Simple)
+
+    def pay() -> None:
+        runs.append(1)
+        raise Simple("no money")
+
+    with pytest.raises(Simple, match="no money"):
+        bank.call_once(payments, "order", pay)
+    assert len(runs) == 1
+
+
+def test_an_exception_is_kept_in_the_form_that_all_languages_read(client: resil.Client) -> None:
+    payments = client.idempotent("payments", remember=Declined)
+
+    def fail() -> None:
+        error = Declined(17)
+        error.request = object()  # type: ignore[attr-defined]
+        raise error
+
+    with pytest.raises(Declined):
+        payments.run("order", fail)
+    known = payments.get("order").wait()
+    assert known["is_error"]
+    assert json.loads(known["result"] or b"") == {
+        "name": "Declined",
+        "message": "card 17 was declined: no money",
+        "properties": {"card": 17, "reason": "no money"},
+    }
+
+
+def test_an_exception_of_another_language_is_raised_as_the_class_of_its_name(client: resil.Client) -> None:
+    recorded = {"name": "Declined", "message": "no", "args": ["no"], "code": "51", "properties": {"card": 17}}
+    for key, written in [("order", recorded), ("other", {**recorded, "name": "CardError"})]:
+        raw(client, ["RES.IDEMP", "BEGIN", f"resil:idemp:payments:{{{key}}}", "t", "10s"]).wait()
+        words = ["RES.IDEMP", "COMMIT", f"resil:idemp:payments:{{{key}}}", "t", "1d", json.dumps(written), "ERROR"]
+        raw(client, words).wait()
+        with pytest.raises(Declined, match="^no$") as raised:
+            client.idempotent("payments", remember=(Declined, Simple)).run(key, lambda: "never")
+        assert (raised.value.card, raised.value.code) == (17, "51")  # type: ignore[attr-defined]

@@ -423,3 +423,35 @@ def test_the_trace_of_a_call_goes_along_with_what_is_reported(server: Any, run: 
         while not all(f"{each:032x}".encode() in b"".join(heard) for each in ids):
             assert time.monotonic() < deadline, heard
             heard.append(listening.recv(65536))
+
+
+# ---- names --------------------------------------------------------------------------------------------------------------------
+
+
+def test_handles_of_one_name_share_what_they_know(servers: Any, run: Any) -> None:
+    server = servers.start()
+    client = resil.connect_sync(server.url, command_timeout="300ms")
+
+    def prices() -> resil.Cached:
+        return client.cached("price", ttl=60, local_ttl=60, when_away="local")
+
+    first, second = prices(), prices()
+    assert first.get("tea", lambda key: 420).wait() == 420
+    server.kill()
+    assert second.get("tea", lambda key: "never").wait() == 420, "the local tier is the name's"
+    loads: list[int] = []
+
+    async def load(key: str = "") -> int:
+        loads.append(1)
+        await asyncio.sleep(0.2)
+        return len(loads)
+
+    async def main() -> None:
+        got = await asyncio.gather(*(prices().get("coffee", load) for _ in range(9)))
+        assert (got, len(loads)) == ([1] * 9, 1), "one load for all while the server is away"
+        runs = [client.idempotent("orders", when_away="open").run("k", load) for _ in range(9)]
+        values = [outcome.value for outcome in await asyncio.gather(*runs)]
+        assert (values, len(loads)) == ([2] * 9, 2), "one run for all while the server is away"
+
+    run(main())
+    server.stop()

@@ -14,6 +14,9 @@ use crate::limits::{GRACE, HOLDERS_MAX};
 use crate::queue::{Queue, Waiter, WaiterId, Waiting};
 use crate::time::{Instant, Span};
 
+/// How many of those who wait one step answers: a bound on how long it takes.
+const ANSWERS_AT_ONCE: usize = 1_000;
+
 /// A key and its line.
 #[derive(Debug)]
 pub struct Room<'a> {
@@ -220,7 +223,7 @@ impl<'a, 's, 'f> Work<'a, 's, 'f> {
     /// The line is served; whoever must not wait any longer is told, and may have stood in the way of others.
     fn end<V>(mut self, verdict: V) -> Outcome<V> {
         self.serve();
-        while self.patience_is_over() {
+        while self.answers.len() < ANSWERS_AT_ONCE && self.patience_is_over() {
             self.time_out();
             self.serve();
         }
@@ -233,7 +236,8 @@ impl<'a, 's, 'f> Work<'a, 's, 'f> {
 
     fn outcome<V>(self, verdict: V) -> Outcome<V> {
         let first_end = self.holders.first_end().map(|(end, _)| end);
-        let wake_at = first_end.into_iter().chain(self.queue.first_deadline()).min();
+        let rest = self.head_fits().then(|| self.now());
+        let wake_at = first_end.into_iter().chain(self.queue.first_deadline()).chain(rest).min();
         let Self { edits, answers, endings, .. } = self;
         Outcome { verdict, edits, answers, endings, wake_at }
     }
@@ -274,18 +278,20 @@ impl<'a, 's, 'f> Work<'a, 's, 'f> {
         }
     }
 
-    /// Grants to the head of the line for as long as it fits.
+    /// Grants to the head of the queue for as long as it fits. Of very many, the rest is served by the next step, which is
+    /// asked for at once: until then nobody overtakes them.
     fn serve(&mut self) {
-        while let Some(head) = self.queue.head() {
-            if !self.fits(head.ask.claim) {
-                return;
-            }
+        while self.answers.len() < ANSWERS_AT_ONCE && self.head_fits() {
             let Some(waiter) = self.queue.take_head() else { return };
             let fence = self.hand_to(&waiter.owner, &waiter.ask);
             let grant = self.grant(fence, waiter.waited(self.now()));
             let owner = Box::from(&*waiter.owner);
             self.answers.push(Answer::Granted { id: waiter.id, owner, grant, bind_to: waiter.ask.bind_to });
         }
+    }
+
+    fn head_fits(&self) -> bool {
+        self.queue.head().is_some_and(|head| self.fits(head.ask.claim))
     }
 
     fn fits(&self, claim: Claim) -> bool {

@@ -268,17 +268,23 @@ def arguments(error: BaseException) -> str | None:
 
 
 def properties(error: BaseException) -> str | None:
-    """What an exception has besides, as JSON; None if that is nothing, or if JSON does not have it."""
-    try:
-        return to_json(vars(error)).decode() if vars(error) else None
-    except TypeError:
-        return None
+    """Of the attributes of an exception those that JSON has, as JSON; None if there are none."""
+    kept = {}
+    for name, value in vars(error).items():
+        try:
+            to_json(value)
+            kept[name] = value
+        except TypeError:
+            pass  # a socket, a request: of one process
+    return to_json(kept).decode() if kept else None
 
 
-def revived(kind: type[Exception], message: str, args: str | None, properties: str | None) -> Exception:
+def revived(
+    kind: type[Exception], message: str, args: str | None, code: str | None, properties: str | None
+) -> Exception:
     """The same exception again. Its class is not asked: what it made of its arguments is here already."""
     given = (message,) if args is None else tuple(json.loads(args))
     made = kind.__new__(kind, *given)
     made.args = given
-    made.__dict__.update(json.loads(properties) if properties else {})
+    made.__dict__.update(({} if code is None else {"code": code}), **(json.loads(properties) if properties else {}))
     return made

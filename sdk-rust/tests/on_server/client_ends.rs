@@ -16,7 +16,7 @@ async fn client(server: &Server) -> Client {
 }
 
 /// Polls on this thread, outside of any runtime.
-fn alone<F: Future>(future: F) -> F::Output {
+pub fn alone<F: Future>(future: F) -> F::Output {
     struct Unpark(std::thread::Thread);
     impl std::task::Wake for Unpark {
         fn wake(self: std::sync::Arc<Self>) {

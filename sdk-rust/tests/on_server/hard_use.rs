@@ -10,6 +10,8 @@ use resil::clock::Clock;
 use resil::limiter::Limit;
 use resil::{Client, Code, ConnectOptions, Error, Failure};
 
+use crate::client_ends::alone;
+
 /// What a future comes to that needs nobody to wake it; there is no runtime here.
 fn at_once<T>(future: impl Future<Output = T>) -> T {
     future.now_or_never().expect("nothing to wait for")
@@ -21,10 +23,13 @@ fn memory() -> Client {
 
 #[cfg(feature = "redis")]
 #[test]
-fn connecting_to_a_server_outside_of_a_runtime_is_an_error_and_no_panic() {
-    let refused = at_once(resil::connect("redis://127.0.0.1:1")).expect_err("no runtime");
-    assert_eq!(refused.code(), Code::InvalidArgument);
-    assert!(refused.to_string().contains("tokio runtime"), "{refused}");
+fn connecting_to_a_server_works_outside_of_a_runtime() {
+    let server = resil_harness::Server::fresh();
+    let client = alone(resil::connect(&server.url())).expect("a server that is there");
+    alone(client.wait_ready(Duration::from_secs(5))).expect("ready");
+    let required = ConnectOptions::new("redis://127.0.0.1:1").require_server();
+    let refused = alone(required.connect()).map(drop).expect_err("nobody is there");
+    assert_eq!(refused.code(), Code::BackendUnavailable);
 }
 
 #[test]
