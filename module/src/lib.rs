@@ -27,6 +27,7 @@ mod parked;
 mod room;
 mod search;
 mod sessions;
+mod share;
 mod timers;
 mod vendor;
 

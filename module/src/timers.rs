@@ -15,96 +15,14 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU16, Ordering::AcqRel, Ordering::Relaxed};
 
-use resil_core::Instant;
 use resil_core::lock::Reason;
 use resil_core::wakes::Wakes;
+use resil_core::{Instant, Span};
 
-use crate::datatype::waited::Stored;
 use crate::lines::Name;
-use crate::machine::{Kind, Machine, for_kind};
-
-/// What every value begins with: who shares it, and where its timer is. Volatile: it belongs to the key's present name.
-///
-/// Only the main thread touches it, but for `shares`: the server also frees values on other threads.
-#[repr(C)]
-pub struct Header {
-    /// How many share the value, the server among them.
-    shares: AtomicU16,
-    /// Which list has its entry; 0 if none has.
-    era: u16,
-    /// The number of its entry there, and whether the key was noted as gone.
-    number: u32,
-}
-
-const GONE: u32 = 1 << 31;
-
-impl Default for Header {
-    fn default() -> Self {
-        Self { shares: AtomicU16::new(1), era: 0, number: 0 }
-    }
-}
-
-impl Header {
-    fn place(&self) -> (u16, u32) {
-        (self.era, self.number & !GONE)
-    }
-
-    fn is_gone(&self) -> bool {
-        self.number & GONE != 0
-    }
-
-    /// Nobody but the server has the value: it may be moved in memory.
-    pub fn is_unshared(&self) -> bool {
-        self.shares.load(Relaxed) == 1
-    }
-}
-
-/// A share of a value, let go when dropped.
-pub struct Share {
-    kind: Kind,
-    header: NonNull<Header>,
-}
-
-impl Share {
-    fn new(kind: Kind, header: NonNull<Header>) -> Self {
-        // SAFETY: callers have a live value.
-        unsafe { header.as_ref() }.shares.fetch_add(1, Relaxed);
-        Self { kind, header }
-    }
-
-    /// The server's own share, which it gives back when it frees the value.
-    ///
-    /// # Safety
-    /// `value` is a live value of `M`, and the server does not use it any more.
-    pub unsafe fn of_server<M: Machine>(value: NonNull<Header>) -> Self {
-        Self { kind: M::KIND, header: value }
-    }
-
-    fn header(&mut self) -> &mut Header {
-        // SAFETY: the share keeps the value alive; only the main thread asks, and never twice at a time.
-        unsafe { self.header.as_mut() }
-    }
-
-    /// The state, which nobody changes any more once its key is gone.
-    pub fn state<M: Machine>(&self) -> &M::State {
-        assert!(self.kind == M::KIND, "a value of another machine");
-        // SAFETY: the share keeps the value alive; it is an M's.
-        unsafe { &self.header.cast::<Stored<M>>().as_ref().state }
-    }
-}
-
-impl Drop for Share {
-    fn drop(&mut self) {
-        // SAFETY: the share keeps the value alive until here; the last one frees it.
-        unsafe {
-            if self.header.as_ref().shares.fetch_sub(1, AcqRel) == 1 {
-                for_kind!(self.kind, M => drop(Box::from_raw(self.header.cast::<Stored<M>>().as_ptr())));
-            }
-        }
-    }
-}
+use crate::machine::{Kind, Machine};
+use crate::share::{GONE, Header, Share};
 
 /// A key with a timer.
 struct Timed {
@@ -120,6 +38,14 @@ struct List {
     wakes: Wakes<Timed>,
     /// Under which instant it stands in `firsts`.
     filed: Option<Instant>,
+}
+
+impl List {
+    /// True if the key of this entry was noted as gone.
+    fn is_gone(&self, number: u32) -> bool {
+        // SAFETY: an entry shares its value.
+        self.wakes.get(number).is_some_and(|timed| unsafe { timed.header.as_ref() }.is_gone())
+    }
 }
 
 /// A key that was noted as gone. Its name is in the entry of its list.
@@ -346,13 +272,23 @@ pub fn is_empty() -> bool {
     with(|timers| timers.firsts.is_empty())
 }
 
-/// Takes a key that is due. It has no timer any more.
+/// Takes a key that is due. It has no timer any more. One that is noted as gone is put off: its note comes first, and
+/// takes it out.
 pub fn take_due(now: Instant) -> Option<Name> {
+    const A_WHILE: Span = Span::from_secs(1);
     with(|timers| {
-        let (_, space, kind) = *timers.firsts.first().filter(|(at, ..)| *at <= now)?;
-        let number = timers.lists.get(&(space, kind))?.wakes.first_number()?;
-        let (name, _share) = timers.remove(space, kind, number)?;
-        Some(Name { db: timers.database_of(space), kind, key: name })
+        loop {
+            let (_, space, kind) = *timers.firsts.first().filter(|(at, ..)| *at <= now)?;
+            let list = timers.lists.get_mut(&(space, kind))?;
+            let number = list.wakes.first_number()?;
+            if list.is_gone(number) {
+                list.wakes.move_to(number, now.plus(A_WHILE));
+                timers.note_first(space, kind);
+                continue;
+            }
+            let (name, _share) = timers.remove(space, kind, number)?;
+            return Some(Name { db: timers.database_of(space), kind, key: name });
+        }
     })
 }
 
@@ -376,7 +312,8 @@ pub fn take_anew() -> Option<Name> {
             }
             *left -= 1;
             let number = *left;
-            if let Some((name, _share)) = timers.remove(space, kind, number) {
+            let is_gone = timers.lists.get(&(space, kind)).is_some_and(|list| list.is_gone(number));
+            if let Some((name, _share)) = if is_gone { None } else { timers.remove(space, kind, number) } {
                 return Some(Name { db: timers.database_of(space), kind, key: name });
             }
         }

@@ -3,7 +3,7 @@
 
 use resil_harness::eventually;
 
-use crate::driven::{SOON, Say};
+use crate::driven::{SOON, START_US, Say};
 use crate::scene::{Caller, Scene, send};
 
 fn scene_with_two_waiting() -> (Scene, Caller, Caller) {
@@ -127,4 +127,15 @@ fn a_permit_given_and_unblocked() {
         first.is_in_step();
         assert_eq!(second.verdict(), "GRANTED", "{how}");
     }
+}
+
+#[test]
+fn a_key_deleted_in_the_instant_its_lease_ends_is_handed_on() {
+    let mut scene = Scene::driven();
+    scene.ask("RES.LOCK ACQUIRE k a 1s");
+    let mut next = scene.waits("RES.LOCK ACQUIRE k b 1h WAIT 1m");
+    // Its timer is due before the deletion is looked at.
+    scene.at_once(&["DEL k", &format!("RES._CLOCK {}", START_US + 1_000_000)]);
+    assert_eq!(next.verdict(), "GRANTED");
+    assert_eq!(scene.main.info_number("resil", "lock_lost"), 1, "a has lost it, and that is told once");
 }

@@ -40,7 +40,7 @@ fn a_flush_in_the_background_of_many_leases_is_no_stall() {
 
 #[test]
 fn a_deletion_of_many_leases_is_no_stall() {
-    let count = size(20_000, 100_000);
+    let count = size(10_000, 100_000);
     let names: Vec<String> = (0..count).map(|number| format!("k{number}")).collect();
     let line = format!("DEL {}", names.join(" "));
     with_keys("DEL", count, true, |connection| drop(connection.say(&line)));

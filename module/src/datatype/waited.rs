@@ -13,7 +13,7 @@ use crate::chores::{self, Chore};
 use crate::fences;
 use crate::lines::Name;
 use crate::machine::Machine;
-use crate::timers::{Header, Share};
+use crate::share::{Header, Share};
 
 /// What is stored: who shares it and when it is looked at, and the state.
 #[repr(C)]

@@ -1,0 +1,91 @@
+//! A value that the server and the entry of its timer share: whichever lets go last frees it, on whatever thread.
+
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU16, Ordering::AcqRel, Ordering::Relaxed};
+
+use crate::datatype::waited::Stored;
+use crate::machine::{Kind, Machine, for_kind};
+
+/// What every value begins with: who shares it, and where its timer is. Volatile: it belongs to the key's present name.
+///
+/// Only the main thread touches it, but for `shares`: the server also frees values on other threads.
+#[repr(C)]
+pub struct Header {
+    /// How many share the value, the server among them.
+    shares: AtomicU16,
+    /// Which list has its entry; 0 if none has.
+    pub era: u16,
+    /// The number of its entry there, and whether the key was noted as gone.
+    pub number: u32,
+}
+
+/// The bit of `number` that says so.
+pub const GONE: u32 = 1 << 31;
+
+impl Default for Header {
+    fn default() -> Self {
+        Self { shares: AtomicU16::new(1), era: 0, number: 0 }
+    }
+}
+
+impl Header {
+    /// Its list, and its number there.
+    pub fn place(&self) -> (u16, u32) {
+        (self.era, self.number & !GONE)
+    }
+
+    /// True if the key was noted as gone.
+    pub fn is_gone(&self) -> bool {
+        self.number & GONE != 0
+    }
+
+    /// Nobody but the server has the value: it may be moved in memory.
+    pub fn is_unshared(&self) -> bool {
+        self.shares.load(Relaxed) == 1
+    }
+}
+
+/// A share of a value, let go when dropped.
+pub struct Share {
+    pub kind: Kind,
+    pub header: NonNull<Header>,
+}
+
+impl Share {
+    pub fn new(kind: Kind, header: NonNull<Header>) -> Self {
+        // SAFETY: callers have a live value.
+        unsafe { header.as_ref() }.shares.fetch_add(1, Relaxed);
+        Self { kind, header }
+    }
+
+    /// The server's own share, which it gives back when it frees the value.
+    ///
+    /// # Safety
+    /// `value` is a live value of `M`, and the server does not use it any more.
+    pub unsafe fn of_server<M: Machine>(value: NonNull<Header>) -> Self {
+        Self { kind: M::KIND, header: value }
+    }
+
+    pub fn header(&mut self) -> &mut Header {
+        // SAFETY: the share keeps the value alive; only the main thread asks, and never twice at a time.
+        unsafe { self.header.as_mut() }
+    }
+
+    /// The state, which nobody changes any more once its key is gone.
+    pub fn state<M: Machine>(&self) -> &M::State {
+        assert!(self.kind == M::KIND, "a value of another machine");
+        // SAFETY: the share keeps the value alive; it is an M's.
+        unsafe { &self.header.cast::<Stored<M>>().as_ref().state }
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        // SAFETY: the share keeps the value alive until here; the last one frees it.
+        unsafe {
+            if self.header.as_ref().shares.fetch_sub(1, AcqRel) == 1 {
+                for_kind!(self.kind, M => drop(Box::from_raw(self.header.cast::<Stored<M>>().as_ptr())));
+            }
+        }
+    }
+}
