@@ -280,6 +280,20 @@ async fn a_limiter_tells_the_rate_of_the_tier_that_was_named_first() {
     assert_eq!(exact.quota(), (7, Duration::from_millis(1_500)));
 }
 
+#[test]
+fn no_key_reaches_the_answers_of_another_scope() {
+    let key = |text: &str| IdempotencyKey::required(Some(text.as_bytes())).expect("a key");
+    for tenant in [None, Some(""), Some("ann"), Some("%"), Some("ann:k1")] {
+        let theirs = key("k1").scoped(tenant);
+        for scope in [None, Some(""), Some("ann"), Some("%"), Some("%25"), Some("ann%3Ak1")] {
+            for tried in ["k1", "ann:k1", ":k1", "%:k1", &theirs] {
+                let is_same = scope == tenant && tried == "k1";
+                assert_eq!(key(tried).scoped(scope) == theirs, is_same, "{tried} of {scope:?} and k1 of {tenant:?}");
+            }
+        }
+    }
+}
+
 #[tokio::test]
 async fn headers_of_several_tiers_name_them_all_and_the_one_that_binds() {
     let (clock, url) = (Clock::driven(), "memory://");
