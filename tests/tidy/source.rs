@@ -53,7 +53,7 @@ pub const SHIPPED: [(&str, &str); 6] = [
 pub fn each_item(items: &[Item], see: &mut impl FnMut(&Item)) {
     for item in items {
         if let Item::Mod(ItemMod { attrs, content, .. }) = item {
-            if attrs.iter().any(|attribute| is_test(attribute)) {
+            if attrs.iter().any(is_test) {
                 continue;
             }
             if let Some((_, items)) = content {
