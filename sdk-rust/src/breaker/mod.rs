@@ -208,8 +208,8 @@ impl Breaker {
         &self.0.client
     }
 
-    /// Calls `listener` once for each transition this process sees: with the answer to a call of its own, so late by as
-    /// much as it is idle. It must not block.
+    /// Calls `listener` once for each transition this process sees: in the reply to a call of its own, or in the message of the
+    /// server, milliseconds after it. It must not block: it runs beside the calls of this breaker.
     pub fn on_transition(&self, listener: impl Fn(&Transition) + Send + Sync + 'static) {
         self.0.listeners.lock().push(Arc::new(listener));
     }
