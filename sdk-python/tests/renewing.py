@@ -1,4 +1,4 @@
-"""One of the two processes of ``test_renewal.py``: ``renewing.py URL KIND SECONDS PRIMITIVE...``.
+"""One of the two processes of ``test_renewal.py``: ``renewing.py URL KIND SECONDS LEASE PRIMITIVE...``.
 
 All primitives are tried at once, each in a thread of its own. Each piece of work that was done is a line: primitive, begin, end.
 """
@@ -16,8 +16,8 @@ from typing import Any, Callable
 
 import resil
 
-url, kind, seconds, *primitives = sys.argv[1:]
-WORK, LEASE, WAIT = float(seconds), 0.5, 60.0
+url, kind, seconds, lease, *primitives = sys.argv[1:]
+WORK, LEASE, WAIT = float(seconds), float(lease), 60.0
 client = resil.connect_sync(url)
 IS_COROUTINE = kind in ("blocking", "awaiting")
 #: Calls C functions without letting go of the interpreter's lock.

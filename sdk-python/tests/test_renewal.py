@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-#: The work, beside a lease of 0.5 seconds.
-WORK = 2.0
+#: The work and its lease, in seconds. Twelve processes that keep the interpreter's lock need a moment to start beside each other.
+WORK = {"plain": (2.0, 0.5), "blocking": (2.0, 0.5), "awaiting": (2.0, 0.5), "greedy": (4.0, 1.0)}
 KINDS = {
     "plain": "a plain function that sleeps",
     "blocking": "a coroutine that blocks its loop",
@@ -39,7 +39,7 @@ def worked(servers: Any) -> Any:
     def of(kind: str) -> dict[str, list[tuple[float, float]]]:
         if kind not in done:
             done[kind] = {}
-            command = [sys.executable, str(HERE / "renewing.py"), server.url, kind, str(WORK)]
+            command = [sys.executable, str(HERE / "renewing.py"), server.url, kind, *map(str, WORK[kind])]
             groups = [[primitive] for primitive in GREEDY] if kind == "greedy" else [[*ONCE, *ALONE]]
             commands = [[*command, *group] for group in groups for _ in range(2)]
             processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for command in commands]
@@ -58,7 +58,7 @@ def worked(servers: Any) -> Any:
 def test_work_that_outlives_its_lease_is_done_once(worked: Any, kind: str, primitive: str) -> None:
     runs = worked(kind)[primitive]
     assert len(runs) == 1, f"{primitive} of {KINDS[kind]} ran {len(runs)} times: {runs}"
-    assert runs[0][1] - runs[0][0] >= WORK
+    assert runs[0][1] - runs[0][0] >= WORK[kind][0]
 
 
 @pytest.mark.parametrize(("kind", "primitive"), [case for case in CASES if case[1] in ALONE])
