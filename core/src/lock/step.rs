@@ -236,7 +236,7 @@ impl<'a, 's, 'f> Work<'a, 's, 'f> {
 
     fn outcome<V>(self, verdict: V) -> Outcome<V> {
         let first_end = self.holders.first_end().map(|(end, _)| end);
-        let rest = self.head_fits().then(|| self.now());
+        let rest = (self.answers.len() >= ANSWERS_AT_ONCE && self.head_fits()).then(|| self.now());
         let wake_at = first_end.into_iter().chain(self.queue.first_deadline()).chain(rest).min();
         let Self { edits, answers, endings, .. } = self;
         Outcome { verdict, edits, answers, endings, wake_at }
