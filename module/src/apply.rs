@@ -2,6 +2,9 @@
 //!
 //! What is replicated is never the request but its resolved outcome, `RES._APPLY key version bytes`, and only when
 //! durable state changed. The expiry is not sent: it is a pure function of the state, on every server the same.
+//!
+//! A key that is new here is sent whole, so that a copy takes it whatever it still has there: a server can drop an expired
+//! key without a word to its file and its replicas (`DEBUG RELOAD` does). Every later change is sent as edits.
 
 use std::ffi::{CStr, c_void};
 
@@ -13,11 +16,11 @@ use resil_core::window::{Change as LogChange, Window};
 use smallvec::SmallVec;
 
 use crate::call::{Call, Failure};
-use crate::datatype::Bytes;
 use crate::datatype::breaker::Circuit;
 use crate::datatype::tiers::Tiers;
 use crate::datatype::waited::Waited;
 use crate::datatype::window::Log;
+use crate::datatype::{Bytes, NativeType};
 use crate::edge::api;
 use crate::key::Key;
 use crate::listeners;
@@ -138,13 +141,17 @@ pub fn edit_state<M: Machine>(key: &mut Key<'_>, value: Option<*mut c_void>, edi
 }
 
 /// Replicates what a step did to such a state, and tells watchers and listeners.
-pub fn publish_edits_of<M: Machine>(call: &Call<'_>, key: &Key<'_>, state: &M::State, edits: &[M::Edit]) {
+pub fn publish_edits_of<M: Machine>(call: &Call<'_>, key: &Key<'_>, state: &M::State, edits: &[M::Edit], is_new: bool) {
     // Whoever is told below may change the key: the state is looked at before.
     let events: SmallVec<[&CStr; 2]> = edits.iter().filter_map(|edit| M::event(state, edit)).collect();
     // A timer has no request that the server could count as a change.
     if listeners::anybody() || call.is_timers() {
         let mut bytes = Bytes::new();
-        M::encode_edits(state, edits, &mut bytes);
+        if is_new {
+            M::encode(state, &mut bytes);
+        } else {
+            M::encode_edits(state, edits, &mut bytes);
+        }
         replicate(call, key, &bytes);
     } else {
         mark_dirty(call);
@@ -176,10 +183,12 @@ pub fn publish_tiers(call: &Call<'_>, key: &Key<'_>, tiers: &TierSet, event: &CS
 }
 
 /// Replicates a change of a log, and tells watchers and listeners.
-pub fn publish_log_change(call: &Call<'_>, key: &Key<'_>, change: &LogChange, event: &CStr) {
+pub fn publish_log_change(call: &Call<'_>, key: &Key<'_>, change: &LogChange, is_new: bool, event: &CStr) {
     if listeners::anybody() {
         let mut bytes = Bytes::new();
-        codec::encode_log_change(change, &mut bytes);
+        if !(is_new && encode_whole::<Log>(key, &mut bytes)) {
+            codec::encode_log_change(change, &mut bytes);
+        }
         replicate(call, key, &bytes);
     } else {
         mark_dirty(call);
@@ -188,15 +197,25 @@ pub fn publish_log_change(call: &Call<'_>, key: &Key<'_>, change: &LogChange, ev
 }
 
 /// Replicates what a step did to a breaker, and tells watchers. Its transitions are announced by [`crate::announce`].
-pub fn publish_edits(call: &Call<'_>, key: &Key<'_>, edits: &[Edit]) {
+pub fn publish_edits(call: &Call<'_>, key: &Key<'_>, edits: &[Edit], is_new: bool) {
     if listeners::anybody() {
         let mut bytes = Bytes::new();
-        encode_edits(edits, &mut bytes);
+        if !(is_new && encode_whole::<Circuit>(key, &mut bytes)) {
+            encode_edits(edits, &mut bytes);
+        }
         replicate(call, key, &bytes);
     } else {
         mark_dirty(call);
     }
     signal_modified(call, key);
+}
+
+/// The value of the key as a snapshot has it. False if there is none.
+fn encode_whole<T: NativeType>(key: &Key<'_>, out: &mut Bytes) -> bool {
+    let Ok(Some(value)) = key.value::<T>() else { return false };
+    // SAFETY: the value of the open key; callers have no reference into it.
+    unsafe { T::encode(value, out) };
+    true
 }
 
 /// Replicates several keys' tiers as one command, so that a replica never sees half of them.

@@ -144,7 +144,7 @@ impl<'c, M: Machine> Opened<'c, M> {
             // SAFETY: the value of the open key, which the step has left there or has just put there.
             let state = self.value.map(|value| unsafe { &Waited::<M>::get(value).state });
             if let Some(state) = state {
-                publish_edits_of::<M>(call, &self.key, state, &outcome.edits);
+                publish_edits_of::<M>(call, &self.key, state, &outcome.edits, was_due.is_none());
             }
         }
         self.arm(outcome.wake_at);

@@ -207,6 +207,7 @@ fn a_file_with_garbage_changes_is_loaded_without_them() {
         words(["SET", "string", "text"]),
         // Of another type than the change needs.
         apply("string", &states::log_change(HOUR_US, 1 << 53, FAR_US, 1)),
+        apply("string", &states::log_change(HOUR_US, 1 << 53, FAR_US, 1)),
         apply("also-good", &bytes),
     ];
     let dir = tempfile::tempdir().expect("a folder");
@@ -224,7 +225,8 @@ fn a_file_with_garbage_changes_is_loaded_without_them() {
     assert_eq!(keys, ["also-good", "good", "string"]);
     assert_eq!(client.typed("GET string").text(), "text");
     assert_eq!(counter(&mut client, "apply_unknown_version"), 1);
-    assert_eq!(counter(&mut client, "apply_refused"), 7, "each refusal is counted");
+    assert_eq!(counter(&mut client, "apply_refused"), 8, "each refusal is counted");
+    assert_eq!(server.log().matches("its key holds another type").count(), 1, "the first of its sort is logged");
     assert_no_internal_errors(&mut client);
 }
 

@@ -78,6 +78,54 @@ fn a_rewritten_file_with_preamble_brings_every_shape_back() {
     });
 }
 
+/// How a key of each type begins, for an owner or a caller.
+const BEGINNINGS: [(&str, &str); 7] = [
+    ("lock", "RES.LOCK ACQUIRE {key} {owner} 1h"),
+    ("bulkhead", "RES.BULKHEAD ENTER {key} {owner} 5 1h"),
+    ("idempotency", "RES.IDEMP BEGIN {key} {owner} 1h"),
+    ("flight", "RES.SFLIGHT JOIN {key} {owner} 1h"),
+    ("breaker", "RES.BREAKER TALLY {key} 0 {owner} 1 OK 1 FAIL 1"),
+    ("window", "RES.WINDOW {key} 10 1h"),
+    ("gcra", "RES.GCRA {key} 10 1h"),
+];
+
+fn begin(connection: &mut Connection, how: &str, key: &str, owner: &str) {
+    connection.say(&how.replace("{key}", key).replace("{owner}", owner));
+}
+
+/// A reload drops keys that have expired, and tells neither the file nor the replicas. What begins in their place is
+/// no change of what they still have.
+#[test]
+fn every_change_in_a_file_of_our_own_is_taken_again_where_a_reload_dropped_keys() {
+    let primary = Server::start(with_file("no"));
+    let replica = Server::replica_of(&primary, Options::default());
+    let mut connection = primary.connect();
+    connection.say("DEBUG SET-ACTIVE-EXPIRE 0");
+    for (kind, how) in BEGINNINGS {
+        connection.say(&format!("SET {kind}-on-a-string text PX 1"));
+        begin(&mut connection, how, &format!("{kind}-on-its-own"), "old");
+        connection.say(&format!("PEXPIRE {kind}-on-its-own 1"));
+    }
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    connection.say("DEBUG RELOAD");
+    assert_eq!(connection.integer("DBSIZE"), 0, "all have expired, and are dropped");
+    wait_for_sync(&primary, &replica);
+    assert_eq!(replica.connect().integer("DBSIZE"), 2 * BEGINNINGS.len() as i64, "the replica does not know");
+    for (kind, how) in BEGINNINGS {
+        for place in ["a-string", "its-own"] {
+            begin(&mut connection, how, &format!("{kind}-on-{place}"), "new");
+        }
+    }
+    let before = seen(&mut connection);
+    assert_eq!(before.len(), 2 * BEGINNINGS.len());
+    wait_for_sync(&primary, &replica);
+    assert_eq!(seen(&mut replica.connect()), before, "on the replica");
+    assert_eq!(replica.connect().info_number("resil", "apply_refused"), 0);
+    connection.say("DEBUG LOADAOF");
+    assert_eq!(seen(&mut connection), before, "from the file");
+    assert_eq!(connection.info_number("resil", "apply_refused"), 0);
+}
+
 #[test]
 fn replica_and_its_replica_are_equal_in_every_shape() {
     let primary = Server::fresh();

@@ -1,5 +1,7 @@
 //! `RES._APPLY`: a resolved change, from the primary or from a file. Nothing is decided here and no clock is read.
 
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
 use resil_core::codec::Change;
 use resil_core::idempotency::Record;
 use resil_core::lock::Kind;
@@ -46,8 +48,9 @@ impl Command for Apply {
             let mut key = Key::open_to_write(call, call.string(index * 3)?);
             match applied {
                 Applied::Change(change) => {
-                    if !apply(&mut key, change) {
+                    if let Err(why) = apply(&mut key, change) {
                         counters().apply_refused.add(1);
+                        log_first_refusal(call, why);
                         continue;
                     }
                 }
@@ -72,9 +75,24 @@ impl Command for Apply {
     }
 }
 
-/// A whole state replaces whatever is there; what only changes a state needs that state, or nothing, to be there: false
-/// if something else is.
-fn apply(key: &mut Key<'_>, change: Change) -> bool {
+/// A copy that differs can refuse every change that follows: one line tells the operator, the counter has the rest.
+fn log_first_refusal(call: &Call<'_>, why: &str) {
+    static LOGGED: AtomicBool = AtomicBool::new(false);
+    if !LOGGED.swap(true, Relaxed) {
+        let db = call.db();
+        let message = format!(
+            "a replicated change in database {db} was not applied: {why}. Further ones are only counted, in \
+             resil_apply_refused"
+        );
+        log(call.ctx, c"warning", &message);
+    }
+}
+
+const SOMETHING_ELSE: &str = "its key holds another type here than where the change was made";
+
+/// A whole state replaces whatever is there; what only changes a state needs that state, or nothing, to be there. Or why
+/// the change cannot be made.
+fn apply(key: &mut Key<'_>, change: Change) -> Result<(), &'static str> {
     match change {
         Change::Tiers(tiers) => {
             let value = key.value::<Tiers>().ok().flatten();
@@ -83,24 +101,24 @@ fn apply(key: &mut Key<'_>, change: Change) -> bool {
         Change::Log(window) => store_log(key, key.value::<Log>().ok().flatten(), window),
         Change::LogChange(change) => match key.value::<Log>() {
             Ok(value) => change_log(key, value, &change),
-            Err(_) => return false,
+            Err(_) => return Err(SOMETHING_ELSE),
         },
         Change::Breaker(breaker) => store_breaker(key, key.value::<Circuit>().ok().flatten(), *breaker),
         Change::BreakerEdits(edits) => match key.value::<Circuit>() {
             Ok(value) => edit_breaker(key, value, &edits),
-            Err(_) => return false,
+            Err(_) => return Err(SOMETHING_ELSE),
         },
         Change::Holders(Kind::Lock, holders) => replace_state::<Locks>(key, *holders),
         Change::Holders(Kind::Bulkhead, holders) => replace_state::<Bulkheads>(key, *holders),
         Change::HolderEdits(Kind::Lock, edits) => return change_state::<Locks>(key, edits),
         Change::HolderEdits(Kind::Bulkhead, edits) => return change_state::<Bulkheads>(key, edits),
         // No step leaves nothing behind, so nobody sends it.
-        Change::Record(record) if *record == Record::Nothing => return false,
+        Change::Record(record) if *record == Record::Nothing => return Err("it leaves nothing behind"),
         Change::Record(record) => replace_state::<Idempotency>(key, *record),
         Change::Flight(flight) => replace_state::<Flights>(key, *flight),
         Change::FlightEdits(edits) => return change_state::<Flights>(key, edits),
     }
-    true
+    Ok(())
 }
 
 fn replace_state<M: Machine>(key: &mut Key<'_>, state: M::State) {
@@ -108,11 +126,11 @@ fn replace_state<M: Machine>(key: &mut Key<'_>, state: M::State) {
     store_state::<M>(key, key.value::<Waited<M>>().ok().flatten(), state);
 }
 
-fn change_state<M: Machine>(key: &mut Key<'_>, edits: SmallVec<[M::Edit; 1]>) -> bool {
+fn change_state<M: Machine>(key: &mut Key<'_>, edits: SmallVec<[M::Edit; 1]>) -> Result<(), &'static str> {
     edits.iter().filter_map(M::granted_fence).for_each(fences::heard_of);
     match key.value::<Waited<M>>() {
         Ok(value) => edit_state::<M>(key, value, edits),
-        Err(_) => return false,
+        Err(_) => return Err(SOMETHING_ELSE),
     }
-    true
+    Ok(())
 }

@@ -58,7 +58,8 @@ fn stepped<V>(
     step: impl FnOnce(&mut Breaker) -> Result<Outcome<V>, Refused>,
 ) -> Result<V, Failure> {
     let mut key = Key::open_to_write(call, call.string(0)?);
-    let outcome = match key.value::<Circuit>()? {
+    let stored = key.value::<Circuit>()?;
+    let outcome = match stored {
         Some(value) => {
             // SAFETY: the value of the open key; nothing else refers to it while this does.
             let breaker = unsafe { Circuit::get(value) };
@@ -81,7 +82,7 @@ fn stepped<V>(
         }
     };
     if !outcome.edits.is_empty() {
-        publish_edits(call, &key, &outcome.edits);
+        publish_edits(call, &key, &outcome.edits, stored.is_none());
     }
     for transition in &outcome.transitions {
         counters().breaker.transitions.add(1);

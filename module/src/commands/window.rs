@@ -33,7 +33,7 @@ impl Command for Take {
                 call.require_memory()?;
             }
             change_log(&mut key, value, &change);
-            publish_log_change(call, &key, &change, c"res.window.take");
+            publish_log_change(call, &key, &change, value.is_none(), c"res.window.take");
         }
         count(&counters().window, request.ask, &step.verdict);
         write_reply(&step.verdict, &mut call.reply());
