@@ -129,8 +129,9 @@ fn unsealed(reply: Value) -> Value {
         Value::Array(items) => Value::Array(items.into_iter().map(unsealed).collect()),
         Value::BulkString(bytes) => {
             let text = String::from_utf8_lossy(&bytes);
-            let permit =
-                text.rsplit_once('-').filter(|(permit, seal)| permit.matches('.').count() == 2 && seal.len() == 8);
+            let permit = text
+                .rsplit_once('-')
+                .filter(|(permit, seal)| permit.matches('.').count() >= 2 && u32::from_str_radix(seal, 16).is_ok());
             Value::BulkString(permit.map_or(bytes.clone(), |(permit, _)| permit.as_bytes().to_vec()))
         }
         other => other,
