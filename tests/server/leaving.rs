@@ -4,7 +4,7 @@ use redis::{Connection, ConnectionLike, Value};
 use resil_harness::{Server, eventually, ok};
 
 use crate::driven::{SOON, START_US, info_number, integer, numbers, say, set_clock, start_driven};
-use crate::samples::{Sample, fill_all};
+use crate::samples::{Sample, fill_all, unsealed};
 
 /// No value is left in memory: the gauges count every value that was made and not freed.
 #[track_caller]
@@ -23,8 +23,8 @@ fn assert_fresh_after(leave: impl Fn(&mut Connection, &Sample)) {
     for sample in fill_all(&mut connection) {
         leave(&mut connection, &sample);
         assert_eq!(integer(&mut connection, &format!("EXISTS {}", sample.key)), 0, "{}", sample.kind.name);
-        let again = say(&mut connection, &sample.kind.ask.replace("{}", &sample.key));
-        let fresh = say(&mut connection, &sample.kind.ask.replace("{}", "fresh"));
+        let again = unsealed(say(&mut connection, &sample.kind.ask.replace("{}", &sample.key)));
+        let fresh = unsealed(say(&mut connection, &sample.kind.ask.replace("{}", "fresh")));
         assert_eq!(again, fresh, "{}", sample.kind.name);
         say(&mut connection, &format!("DEL {} fresh", sample.key));
     }

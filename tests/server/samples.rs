@@ -124,7 +124,7 @@ fn fill_one(connection: &mut Connection, kind: &'static Kind, prefix: &str) -> S
 }
 
 /// A reply without the seals of its permits, which are the key's and the process' own.
-fn unsealed(reply: Value) -> Value {
+pub fn unsealed(reply: Value) -> Value {
     match reply {
         Value::Array(items) => Value::Array(items.into_iter().map(unsealed).collect()),
         Value::BulkString(bytes) => {
