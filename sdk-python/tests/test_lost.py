@@ -35,3 +35,28 @@ def test_a_loss_cancels_the_block_and_is_told_in_its_place(run: Any) -> None:
         await asyncio.sleep(0.05)
 
     run(main())
+
+
+def test_what_is_not_held_any_more_is_lost_in_the_same_moment() -> None:
+    client = resil.connect("memory://").wait()
+    for _ in range(20):
+        held = client.lock("stock", lease=0.02, watchdog=False).acquire().wait()
+        lost = held.lost
+        while held.is_held:
+            assert not lost.is_set() or not held.is_held
+        assert lost.is_set(), "is_held is False, and it was not let go"
+        assert lost.wait(0) is True
+        with pytest.raises(resil.LockLostError):
+            held.ensure()
+        with pytest.raises(resil.LockLostError):
+            held.release().wait()
+
+
+def test_what_was_let_go_is_not_lost_and_not_held() -> None:
+    client = resil.connect("memory://").wait()
+    held = client.lock("stock", lease=0.05).acquire().wait()
+    held.release().wait()
+    time.sleep(0.1)
+    assert not held.is_held and not held.lost.is_set() and held.remaining == 0
+    with pytest.raises(RuntimeError, match="let go before"):
+        held.ensure()
