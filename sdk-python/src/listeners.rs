@@ -13,6 +13,8 @@ use pyo3::sync::PyOnceLock;
 use resil::Notice;
 use resil::breaker::Transition;
 
+use crate::event_loop::Waiter;
+
 /// Listeners that do not return do not fill the memory.
 const WAITING_MAX: usize = 10_000;
 
@@ -31,6 +33,7 @@ struct Waiting {
 enum Seen {
     Transition(Arc<Py<PyAny>>, Transition),
     Notice(Notice),
+    Abandoned(Arc<Waiter>),
 }
 
 static LINE: AtomicPtr<Line> = AtomicPtr::new(std::ptr::null_mut());
@@ -84,6 +87,11 @@ pub fn hear(notice: &Notice) {
     put(Seen::Notice(notice.clone()));
 }
 
+/// Who waits on a loop that was closed. On any thread, with or without the GIL.
+pub fn abandon(waiter: Arc<Waiter>) {
+    put(Seen::Abandoned(waiter));
+}
+
 fn put(seen: Seen) {
     let line = line();
     let mut waiting = line.waiting.lock();
@@ -94,7 +102,7 @@ fn put(seen: Seen) {
 }
 
 /// As `resil._listeners` takes it: who is called, and with what.
-fn shown(py: Python<'_>, seen: &Seen) -> PyResult<Py<PyAny>> {
+fn shown(py: Python<'_>, seen: Seen) -> PyResult<Py<PyAny>> {
     static AWAY: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     static BACK: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let told = match seen {
@@ -107,6 +115,7 @@ fn shown(py: Python<'_>, seen: &Seen) -> PyResult<Py<PyAny>> {
         Seen::Notice(Notice::Back { address }) => {
             (BACK.import(py, "resil._listeners", "log_back")?, (address,)).into_pyobject(py)?
         }
+        Seen::Abandoned(waiter) => (Py::new(py, Abandoned(waiter))?, ()).into_pyobject(py)?,
     };
     Ok(told.into_any().unbind())
 }
@@ -127,7 +136,17 @@ pub fn next_transition(py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
             line.moved.wait(&mut waiting);
         }
     });
-    next.map(|seen| shown(py, &seen)).transpose()
+    next.map(|seen| shown(py, seen)).transpose()
+}
+
+#[pyclass(frozen)]
+struct Abandoned(Arc<Waiter>);
+
+#[pymethods]
+impl Abandoned {
+    fn __call__(&self, py: Python<'_>) {
+        self.0.abandon(py);
+    }
 }
 
 /// No listener is called from now on: the interpreter ends. What is left for the log is handed over.
@@ -140,5 +159,5 @@ pub fn close_transitions(py: Python<'_>) -> PyResult<Vec<Py<PyAny>>> {
         std::mem::take(&mut waiting.seen)
     };
     line.moved.notify_all();
-    left.iter().filter(|seen| matches!(seen, Seen::Notice(_))).map(|seen| shown(py, seen)).collect()
+    left.into_iter().filter(|seen| matches!(seen, Seen::Notice(_))).map(|seen| shown(py, seen)).collect()
 }

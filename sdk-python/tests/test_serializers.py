@@ -180,7 +180,7 @@ def test_a_declared_result_that_cannot_be_kept_is_refused_before_it_runs(client:
         client.idempotent("raw", serializer="bytes").by("order")(annotated(dict))
 
 
-@pytest.mark.parametrize("returned", [dict, "dict[str, int]", "Optional[Order]", List[int], "not.there", 7, "None"])
+@pytest.mark.parametrize("returned", [dict, "dict[str, int]", "Optional[str]", List[int], "not.there", 7, "None"])
 def test_other_annotations_are_no_reason_to_refuse(client: resil.Client, returned: Any) -> None:
     def work() -> Any:
         return {"paid": 1}
@@ -503,3 +503,37 @@ def test_a_signal_while_a_result_is_written_never_makes_it_unrecordable(client: 
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
     print(f"{interrupted} of 30 interrupted")
+
+
+# ---- results that are declared ------------------------------------------------------------------------------------------------
+
+DECLARED = [Optional[Line], List[datetime.datetime], Dict[str, Decimal], Dict[int, str], List[Dict[str, Optional[uuid.UUID]]],
+            Tuple[int, Colour], "Optional[Line]", "List[Line]"]  # fmt: skip
+
+
+@pytest.mark.parametrize("declared", DECLARED, ids=str)
+def test_a_declared_result_that_has_inside_what_json_does_not_is_refused_before_it_runs(
+    client: resil.Client, declared: Any
+) -> None:
+    runs: list[int] = []
+
+    def work() -> Any:
+        runs.append(1)
+
+    work.__annotations__["return"] = declared
+    payments = client.idempotent("payments")
+    for use in (lambda: payments.run("order", work), lambda: payments.by("order")(work)):
+        with pytest.raises(TypeError, match="^fn returns .*choose another with serializer="):
+            use()
+    assert runs == []
+
+
+@pytest.mark.parametrize(
+    "declared", [Optional[str], List[int], Dict[str, List[float]], Tuple[int, ...], Any, "Unknown", "List[Unknown]", object]
+)
+def test_a_declared_result_that_json_may_have_is_let_through(client: resil.Client, declared: Any) -> None:
+    def work() -> Any:
+        return None
+
+    work.__annotations__["return"] = declared
+    assert client.idempotent("payments").run("order", work).value is None

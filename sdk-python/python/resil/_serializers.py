@@ -7,7 +7,7 @@ returns, else after it, by a :class:`resil.ResultUnrecordedError` to the one who
 from __future__ import annotations
 
 import base64
-import builtins
+import collections.abc
 import dataclasses
 import datetime
 import decimal
@@ -225,29 +225,44 @@ _NOT_IN_JSON = (
 def refuse_declared(serializer: Serializer, function: Any) -> None:
     """Refuses a function whose declared result cannot be written, before it has done anything."""
     declared = _declared(function)
-    if declared is None:
-        return
     if serializer.form == "json":
-        is_refused = issubclass(declared, _NOT_IN_JSON) or dataclasses.is_dataclass(declared)
-        is_refused = is_refused or hasattr(declared, "model_dump_json")
+        refused = _not_in_json(declared)
     else:
-        is_refused = serializer.dumps is _bytes and issubclass(declared, (str, int, float, dict, list, tuple))
-    if is_refused:
-        raise TypeError(f"fn returns {declared.__name__}, which this serializer cannot write: choose another with serializer=")
+        is_refused = serializer.dumps is _bytes and isinstance(declared, type)
+        refused = declared if is_refused and issubclass(declared, (str, int, float, dict, list, tuple)) else None
+    if refused is not None:
+        name = getattr(refused, "__name__", refused)
+        raise TypeError(f"fn returns {name}, which this serializer cannot write: choose another with serializer=")
 
 
-def _declared(function: Any) -> type | None:
-    """The class that a function says it returns; None if it does not, or if that is no class."""
+def _not_in_json(hint: Any) -> Any:
+    """What a declared type has in it that JSON does not; None if there is nothing that is known."""
+    origin = typing.get_origin(hint)
+    if origin is typing.Literal or origin is collections.abc.Callable:
+        return None
+    if origin is not None:
+        arguments = typing.get_args(hint)
+        is_mapping = isinstance(origin, type) and issubclass(origin, collections.abc.Mapping) and len(arguments) == 2
+        if is_mapping and isinstance(arguments[0], type) and not issubclass(arguments[0], str):
+            return hint  # keys come back as text
+        found = (_not_in_json(part) for part in (origin, *arguments))
+        return next((part for part in found if part is not None), None)
+    if not isinstance(hint, type):
+        return None
+    is_refused = issubclass(hint, _NOT_IN_JSON) or dataclasses.is_dataclass(hint) or hasattr(hint, "model_dump_json")
+    is_refused = is_refused or (issubclass(hint, enum.Enum) and not issubclass(hint, (str, int, float)))
+    return hint if is_refused else None
+
+
+def _declared(function: Any) -> Any:
+    """What a function says it returns; None if it does not, or if that cannot be found."""
     try:
         declared = function.__annotations__.get("return")
         if isinstance(declared, str):
-            first, *rest = declared.split(".")
-            declared = function.__globals__.get(first, getattr(builtins, first, None))
-            for name in rest:
-                declared = getattr(declared, name)
+            declared = eval(declared, function.__globals__)  # what typing.get_type_hints does, of one annotation
     except Exception:
         return None
-    return declared if isinstance(declared, type) else None
+    return declared
 
 
 def unrecorded(error: Exception, result: Any) -> ResultUnrecordedError:
