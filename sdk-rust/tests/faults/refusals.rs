@@ -198,6 +198,32 @@ async fn a_user_who_may_no_longer_use_the_commands_is_as_good_as_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn health_does_not_flap_where_only_some_commands_are_refused() {
+    let server = Server::fresh();
+    let mut admin = server.connect();
+    ok(&mut admin, &["ACL", "SETUSER", "app", "on", ">secret", "~*", "&*", "+@all", "-res.lock"]);
+    let url = server.url().replace("redis://", "redis://app:secret@");
+    let client = options(&url).connect().await.expect("a server that is there");
+    let limiter = client.limiter("steady", Limit::per_second(1_000)).expect("valid");
+    is_refused(client.lock("l").try_acquire().await.err().map(|error| error.code()));
+    let since = client.health().since.expect("since when");
+    for _ in 0..10 {
+        for _ in 0..3 {
+            let verdict = limiter.check("ann").await.expect("granted");
+            assert_eq!(verdict.decided_by, DecidedBy::Server);
+            assert_ne!(client.health().overall, Status::Healthy, "what succeeds says nothing about what is refused");
+            tokio::time::sleep(ms(20)).await;
+        }
+        is_refused(client.lock("l").try_acquire().await.err().map(|error| error.code()));
+        assert_eq!(client.health().since, Some(since), "it is one and the same time");
+    }
+    ok(&mut admin, &["ACL", "SETUSER", "app", "+@all"]);
+    let back = Instant::now();
+    eventually("it is well again", async || is_of_use(&client).await).await;
+    assert!(back.elapsed() < RECOVERY + SLACK, "{:?}", back.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_loads_its_data_is_as_good_as_an_absence() {
     let server = Server::start(Options::default().config("loading-process-events-interval-bytes", "1024"));
     let (client, mut admin) = connected(&server).await;
