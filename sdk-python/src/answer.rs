@@ -27,6 +27,7 @@ use self::given_up::Others;
 use crate::drive::{Running, drive, poll_caught, refuse_to_block};
 use crate::event_loop::Waiter;
 use crate::pending::in_destructor;
+use crate::runtime::Generation;
 use crate::stage::{Resume, Stage};
 use crate::{held_here, runtime};
 
@@ -51,6 +52,7 @@ pub struct Answer {
     cancelled_by_us: Option<Others>,
     what: &'static str,
     is_begun: bool,
+    generation: Generation,
 }
 
 impl Answer {
@@ -68,6 +70,7 @@ impl Answer {
             cancelled_by_us: None,
             what,
             is_begun: false,
+            generation: Generation::now(),
         }
     }
 
@@ -85,6 +88,9 @@ impl Answer {
 
     /// Drops what runs, where it can still spawn what it has to say.
     fn drop_running(&mut self) {
+        if !self.generation.is_here() {
+            return std::mem::forget(self.running.get_mut().take());
+        }
         if self.running.get_mut().is_some() {
             let _inside = runtime::enter();
             *self.running.get_mut() = None;
@@ -95,6 +101,7 @@ impl Answer {
     fn step(slf: &Bound<'_, Self>, resume: Resume) -> PyResult<Py<PyAny>> {
         let py = slf.py();
         let mut this = slf.try_borrow_mut().map_err(|_| PyRuntimeError::new_err("already being awaited"))?;
+        this.generation.check()?;
         if !std::mem::replace(&mut this.is_begun, true)
             && let Some(running) = this.running.get_mut().take()
         {
@@ -180,6 +187,7 @@ impl Answer {
         refuse_to_block(py, "await it")?;
         let (running, what) = {
             let mut this = slf.try_borrow_mut().map_err(|_| PyRuntimeError::new_err("already being awaited"))?;
+            this.generation.check()?;
             let is_first = !std::mem::replace(&mut this.is_begun, true);
             (this.running.get_mut().take().filter(|_| is_first), this.what)
         };
@@ -241,7 +249,7 @@ impl Answer {
 impl Drop for Answer {
     fn drop(&mut self) {
         self.drop_running();
-        if !self.is_begun {
+        if !self.is_begun && self.generation.is_here() {
             let text = format!("{} was never awaited, nor waited for: it did not happen", self.what);
             in_destructor(|py| {
                 let Ok(text) = std::ffi::CString::new(text) else { return };

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use parking_lot::Mutex;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -22,6 +21,7 @@ use crate::judge::Judge;
 use crate::listeners::Listener;
 use crate::runtime::Generation;
 use crate::settings::{read, shown, spelled};
+use crate::slot::{IsGone, Slot};
 use crate::trace::traced;
 use crate::work::{Work, failure};
 
@@ -60,6 +60,10 @@ impl Enters for Arc<Circuit> {
 
     fn leave(&self, py: Python<'_>, error: &Bound<'_, PyAny>) -> PyResult<Option<Running>> {
         let permit = self.entered.pop(Who::is_here(py)?)?;
+        if let Err(forked) = self.generation.check() {
+            std::mem::forget(permit);
+            return if error.is_none() { Err(forked) } else { Ok(None) };
+        }
         let ended = if error.is_none() { Ok(()) } else { Err(failure(py, PyErr::from_value(error.clone())).0) };
         // Asked here, where there is somebody to tell if the function that judges fails.
         let class = match &ended {
@@ -124,7 +128,7 @@ impl PyBreaker {
         let breaker = self.0.breaker.clone();
         Ok(Answer::new("breaker.admit()", async move {
             let permit = raised_later(breaker.admit().await)?;
-            Python::attach(|py| Ok(Py::new(py, PyPermit(Mutex::new(Some(permit))))?.into_any()))
+            Python::attach(|py| Ok(Py::new(py, PyPermit(Slot::new(permit)))?.into_any()))
         }))
     }
 
@@ -190,6 +194,7 @@ impl PyBreaker {
     /// Calls `listener(previous, new, generation)` for each transition this process sees, in a thread that all listeners share.
     /// It lives as long as the breaker.
     fn on_transition(&self, listener: Bound<'_, PyAny>) -> PyResult<()> {
+        self.0.generation.check()?;
         if !listener.is_callable() {
             return Err(wrong_type("listener", "callable", &listener));
         }
@@ -205,15 +210,16 @@ impl PyBreaker {
 
 /// Leave to make one call. Forgotten without a word, the call was cancelled.
 #[pyclass(module = "resil", name = "Permit", frozen)]
-pub struct PyPermit(Mutex<Option<Permit>>);
+pub struct PyPermit(Arc<Slot<Permit>>);
 
 impl PyPermit {
     fn report<F>(&self, py: Python<'_>, what: &'static str, report: impl FnOnce(Permit) -> F) -> PyResult<Answer>
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        let permit = self.0.lock().take();
-        let permit = permit.ok_or_else(|| PyRuntimeError::new_err("what came of this permit was reported before"))?;
+        self.0.generation().check()?;
+        let permit =
+            self.0.take().ok_or_else(|| PyRuntimeError::new_err("what came of this permit was reported before"))?;
         let reporting = report(permit);
         let running = Box::pin(async move {
             reporting.await;

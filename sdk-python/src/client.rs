@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use resil::Client;
+use resil::{Client, ConnectOptions};
 
 use crate::answer::Answer;
 use crate::breaker::{self, PyBreaker};
@@ -14,6 +14,7 @@ use crate::drive::{Running, drive, refuse_to_block};
 use crate::errors::{raised_later, wrong_type};
 use crate::idempotent::{self, PyIdempotent};
 use crate::limiter::{self, PyLimiter};
+use crate::listeners;
 use crate::lock::{self, PyLock};
 use crate::policies::{self, PyPolicies};
 use crate::policy::{self, PyPolicy, Said};
@@ -55,6 +56,7 @@ impl PyClient {
 #[pyfunction]
 #[pyo3(signature = (url, *, clock=None, **settings))]
 pub fn connect(
+    py: Python<'_>,
     url: &Bound<'_, PyAny>,
     clock: Option<&Bound<'_, PyAny>>,
     settings: Option<&Bound<'_, PyDict>>,
@@ -62,8 +64,12 @@ pub fn connect(
     let url = if is_testing() { "memory://".to_owned() } else { text("url", url)? };
     let settings: resil::settings::ConnectSettings = read(settings)?;
     let (clock, runtime) = (PyClock::read(clock)?, crate::runtime::handle()?);
+    if !url.starts_with("memory:") {
+        listeners::begin(py)?;
+    }
     Ok(Answer::new("connect()", async move {
-        let client = raised_later(settings.connect_on(&url, runtime, clock).await)?;
+        let options = raised_later(settings.options(&url))?.runtime(runtime).on_notice(listeners::hear);
+        let client = raised_later(clock.into_iter().fold(options, ConnectOptions::clock).connect().await)?;
         Python::attach(|py| Ok(Py::new(py, PyClient { client, generation: Generation::now() })?.into_any()))
     }))
 }

@@ -21,6 +21,8 @@ struct Serializer {
     dumps: Py<PyAny>,
     loads: Py<PyAny>,
     is_json: bool,
+    /// What it raises for a value that it cannot write. Anything else came from elsewhere: a signal, say.
+    refusals: Py<PyAny>,
 }
 
 impl Codec {
@@ -32,8 +34,9 @@ impl Codec {
             None => choose.call1(("json",))?,
         };
         let is_json = chosen.getattr("form")?.extract::<String>()? != "bytes";
+        let refusals = chosen.getattr("refusals")?.unbind();
         let (dumps, loads) = (chosen.getattr("dumps")?.unbind(), chosen.getattr("loads")?.unbind());
-        Ok(Self(Arc::new(Serializer { chosen: chosen.unbind(), dumps, loads, is_json })))
+        Ok(Self(Arc::new(Serializer { chosen: chosen.unbind(), dumps, loads, is_json, refusals })))
     }
 
     /// Whether what is written is JSON, whatever it says.
@@ -46,6 +49,11 @@ impl Codec {
         static REFUSE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         REFUSE.import(func.py(), "resil._serializers", "refuse_declared")?.call1((&self.0.chosen, func))?;
         Ok(())
+    }
+
+    /// Whether an error of `write` says that the value cannot be written.
+    pub fn is_refusal(&self, py: Python<'_>, error: &PyErr) -> bool {
+        error.matches(py, self.0.refusals.bind(py)).unwrap_or(false)
     }
 
     pub fn write(&self, value: &Bound<'_, PyAny>) -> PyResult<Bytes> {

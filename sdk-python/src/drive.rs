@@ -10,7 +10,8 @@ use std::time::Duration;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
-use crate::{event_loop, held_here, runtime};
+use crate::runtime::{self, Generation};
+use crate::{event_loop, held_here};
 
 /// A future of the SDK with its result already made a Python object.
 pub type Running = Pin<Box<dyn Future<Output = PyResult<Py<PyAny>>> + Send>>;
@@ -21,12 +22,17 @@ const LOOK_FOR_SIGNALS: Duration = Duration::from_millis(50);
 /// Runs to the end on this thread, which sleeps without the GIL while there is nothing to do.
 pub fn drive(py: Python<'_>, running: Running) -> PyResult<Py<PyAny>> {
     let mut running = held_here::around(py, running)?;
-    let _inside = runtime::enter()?;
+    let (_inside, generation) = (runtime::enter()?, Generation::now());
     if let Poll::Ready(result) = poll_caught(&mut running, Waker::noop()) {
         return result;
     }
     let waker = Waker::from(Arc::new(Sleeper(std::thread::current())));
     loop {
+        if let Err(forked) = generation.check() {
+            // The function forked, and this is the child: what is left of the call is the parent's.
+            std::mem::forget(running);
+            return Err(forked);
+        }
         if let Poll::Ready(result) = poll_caught(&mut running, &waker) {
             return result;
         }

@@ -19,6 +19,7 @@ use pyo3::types::{PyWeakrefMethods, PyWeakrefReference};
 use resil::CancellationToken;
 
 use crate::answer::Answer;
+use crate::listeners;
 use crate::pending::call_method1;
 
 /// How long a loop may take from cancelling its tasks to its end.
@@ -148,7 +149,11 @@ impl EventLoop {
             self.ended.cancel();
             std::mem::take(&mut *queue)
         };
-        drop(dropped);
+        for woken in dropped {
+            if let Woken::Waiter(waiter) = woken {
+                listeners::abandon(waiter);
+            }
+        }
     }
 
     fn push(&self, woken: Woken) {
@@ -156,7 +161,11 @@ impl EventLoop {
             let mut queue = self.queue.lock();
             if self.ended.is_cancelled() {
                 drop(queue);
-                return drop(woken);
+                return match woken {
+                    // What it waited for may be there (a lock), and nobody comes for it.
+                    Woken::Waiter(waiter) => listeners::abandon(waiter),
+                    Woken::Job(job) => drop(job),
+                };
             }
             queue.push(woken);
         }
@@ -268,6 +277,15 @@ impl Waiter {
     pub fn nothing(&self) {
         let former = std::mem::replace(&mut *self.on.lock(), WaitsOn::Nothing);
         drop(former);
+    }
+
+    /// Its loop was closed: the task that waits is let go, and gives back what it waited for.
+    pub fn abandon(&self, py: Python<'_>) {
+        let on = std::mem::replace(&mut *self.on.lock(), WaitsOn::Nothing);
+        if let WaitsOn::Future(future) = on {
+            // It has no loop to call the task with, and says so; but it forgets the task.
+            let _ = future.call_method0(py, intern!(py, "cancel"));
+        }
     }
 
     fn go_on(&self, py: Python<'_>) {

@@ -45,6 +45,7 @@ impl PyHeld {
 
     /// Raises LockLostError if it is not held any more: to be asked before each step that must not be done without it.
     fn ensure(&self, py: Python<'_>) -> PyResult<()> {
+        self.slot.generation().check()?;
         if self.slot.is_gone() {
             return Err(PyRuntimeError::new_err("it was let go before"));
         }
@@ -54,12 +55,12 @@ impl PyHeld {
     /// Seconds until it has to be heard of again.
     #[getter]
     fn remaining(&self) -> f64 {
-        self.held.remaining().as_secs_f64()
+        if !self.slot.generation().is_here() { 0.0 } else { self.held.remaining().as_secs_f64() }
     }
 
     /// Set when it is lost.
     #[getter]
     fn lost(&self) -> Lost {
-        Lost(self.held.lost())
+        Lost::of_held(self.held.clone(), self.slot.generation())
     }
 }

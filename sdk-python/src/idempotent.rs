@@ -73,7 +73,10 @@ impl Doing {
 
     /// What is kept for duplicates.
     async fn run(&self, run: Run) -> Result<Bytes, Failure<PyErr>> {
-        let run = self.with_run.then(|| Python::attach(|py| Py::new(py, PyRun(run)))).transpose();
+        let run = self
+            .with_run
+            .then(|| Python::attach(|py| Py::new(py, PyRun { run, generation: Generation::now() })))
+            .transpose();
         let attempt = match run.map_err(Failure::Inner)? {
             Some(run) => self.work.attempt_with(run.into_any()),
             None => self.work.attempt(),
@@ -81,10 +84,15 @@ impl Doing {
         let value = attempt.await?;
         let written = Python::attach(|py| {
             self.codec.write(value.bind(py)).map_err(|error| {
-                let reason = error.value(py).str().map_or_else(|_| String::new(), |words| words.to_string());
-                // The work is done once, and so is this.
-                let _ = self.unwritten.set(reason);
-                let error = unrecorded(py, error, &value);
+                let error = if self.codec.is_refusal(py, &error) {
+                    let reason = error.value(py).str().map_or_else(|_| String::new(), |words| words.to_string());
+                    // The work is done once, and so is this.
+                    let _ = self.unwritten.set(reason);
+                    unrecorded(py, error, &value)
+                } else {
+                    // Ctrl-C, and what other handlers of signals raise, ends the run as it would have inside of the function.
+                    error
+                };
                 let ended: Ended = self.work.judged(py, Err(error));
                 ended.err().unwrap_or(Failure::Resil(Error::Internal("a result could not be written".to_owned())))
             })

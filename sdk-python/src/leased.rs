@@ -16,7 +16,7 @@ use crate::held_here::Mark;
 use crate::lost::Watch;
 use crate::runtime::Generation;
 use crate::settings::shown;
-use crate::slot::Slot;
+use crate::slot::{IsGone, Slot};
 
 /// Something that is held for a time, and on which terms.
 pub trait Leased: Clone + Send + Sync + 'static {
@@ -86,6 +86,7 @@ impl<L: Leased> Leases<L> {
 
 /// Lets go by hand.
 pub fn let_go<L: Leased>(what: &'static str, slot: &Slot<L::Guard>, gone: &'static str) -> PyResult<Answer> {
+    slot.generation().check()?;
     let guard = slot.take().ok_or_else(|| PyRuntimeError::new_err(gone))?;
     Ok(Answer::new(what, async move {
         let held = raised_later(L::let_go(guard).await)?.map(|held| held.as_secs_f64());
@@ -113,7 +114,13 @@ impl<L: Leased> Enters for Arc<Leases<L>> {
     }
 
     fn leave(&self, py: Python<'_>, error: &Bound<'_, PyAny>) -> PyResult<Option<Running>> {
-        let Hold { slot, watch, .. } = self.entered.pop(Who::is_here(py)?)?;
+        let hold = self.entered.pop(Who::is_here(py)?)?;
+        if let Err(forked) = hold.slot.generation().check() {
+            // A block that was entered before a fork: the parent holds it, and lets go of it.
+            std::mem::forget(hold);
+            return if error.is_none() { Err(forked) } else { Ok(None) };
+        }
+        let Hold { slot, watch, .. } = hold;
         let is_ours = watch.map_or(Ok(false), |watch| watch.end(py, error))?;
         // Whoever was not cancelled is told at the end; an error of the block itself comes first.
         let tells = is_ours || (error.is_none() && !self.keeps_running);

@@ -1,4 +1,4 @@
-//! Transitions on their way to listeners.
+//! Transitions on their way to listeners, and notices of the connection on their way to the log.
 //!
 //! They are seen on threads of the runtime, which must never wait for the GIL, least of all while the interpreter ends. So
 //! what is seen is put in a line, from which a thread of Python's takes it (`resil._listeners`).
@@ -10,7 +10,10 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use parking_lot::{Condvar, Mutex};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
+use resil::Notice;
 use resil::breaker::Transition;
+
+use crate::event_loop::Waiter;
 
 /// Listeners that do not return do not fill the memory.
 const WAITING_MAX: usize = 10_000;
@@ -23,8 +26,14 @@ struct Line {
 
 #[derive(Default)]
 struct Waiting {
-    seen: VecDeque<(Arc<Py<PyAny>>, Transition)>,
+    seen: VecDeque<Seen>,
     is_closed: bool,
+}
+
+enum Seen {
+    Transition(Arc<Py<PyAny>>, Transition),
+    Notice(Notice),
+    Abandoned(Arc<Waiter>),
 }
 
 static LINE: AtomicPtr<Line> = AtomicPtr::new(std::ptr::null_mut());
@@ -57,20 +66,58 @@ pub struct Listener(Arc<Py<PyAny>>);
 
 impl Listener {
     pub fn new(listener: Bound<'_, PyAny>) -> PyResult<Self> {
-        static BEGIN: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-        BEGIN.import(listener.py(), "resil._listeners", "begin")?.call0()?;
+        begin(listener.py())?;
         Ok(Self(Arc::new(listener.unbind())))
     }
 
     /// On any thread, without the GIL.
     pub fn tell(&self, seen: &Transition) {
-        let line = line();
-        let mut waiting = line.waiting.lock();
-        if !waiting.is_closed && waiting.seen.len() < WAITING_MAX {
-            waiting.seen.push_back((Arc::clone(&self.0), *seen));
-            line.moved.notify_one();
-        }
+        put(Seen::Transition(Arc::clone(&self.0), *seen));
     }
+}
+
+/// Starts the thread that takes them.
+pub fn begin(py: Python<'_>) -> PyResult<()> {
+    static BEGIN: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    BEGIN.import(py, "resil._listeners", "begin")?.call0().map(drop)
+}
+
+/// What happens to a connection. On any thread, without the GIL.
+pub fn hear(notice: &Notice) {
+    put(Seen::Notice(notice.clone()));
+}
+
+/// Who waits on a loop that was closed. On any thread, with or without the GIL.
+pub fn abandon(waiter: Arc<Waiter>) {
+    put(Seen::Abandoned(waiter));
+}
+
+fn put(seen: Seen) {
+    let line = line();
+    let mut waiting = line.waiting.lock();
+    if !waiting.is_closed && waiting.seen.len() < WAITING_MAX {
+        waiting.seen.push_back(seen);
+        line.moved.notify_one();
+    }
+}
+
+/// As `resil._listeners` takes it: who is called, and with what.
+fn shown(py: Python<'_>, seen: Seen) -> PyResult<Py<PyAny>> {
+    static AWAY: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    static BACK: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let told = match seen {
+        Seen::Transition(listener, seen) => {
+            (listener.bind(py), (seen.previous.text(), seen.new.text(), seen.generation)).into_pyobject(py)?
+        }
+        Seen::Notice(Notice::Away { address, reason }) => {
+            (AWAY.import(py, "resil._listeners", "log_away")?, (address, reason)).into_pyobject(py)?
+        }
+        Seen::Notice(Notice::Back { address }) => {
+            (BACK.import(py, "resil._listeners", "log_back")?, (address,)).into_pyobject(py)?
+        }
+        Seen::Abandoned(waiter) => (Py::new(py, Abandoned(waiter))?, ()).into_pyobject(py)?,
+    };
+    Ok(told.into_any().unbind())
 }
 
 /// What is told next, waited for without the GIL: the listener and its arguments; None once the line is closed.
@@ -89,15 +136,28 @@ pub fn next_transition(py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
             line.moved.wait(&mut waiting);
         }
     });
-    let Some((listener, seen)) = next else { return Ok(None) };
-    let told = (listener.clone_ref(py), seen.previous.text(), seen.new.text(), seen.generation);
-    Ok(Some(told.into_pyobject(py)?.into_any().unbind()))
+    next.map(|seen| shown(py, seen)).transpose()
 }
 
-/// Nobody is told from now on: the interpreter ends.
+#[pyclass(frozen)]
+struct Abandoned(Arc<Waiter>);
+
+#[pymethods]
+impl Abandoned {
+    fn __call__(&self, py: Python<'_>) {
+        self.0.abandon(py);
+    }
+}
+
+/// No listener is called from now on: the interpreter ends. What is left for the log is handed over.
 #[pyfunction]
-pub fn close_transitions() {
+pub fn close_transitions(py: Python<'_>) -> PyResult<Vec<Py<PyAny>>> {
     let line = line();
-    line.waiting.lock().is_closed = true;
+    let left = {
+        let mut waiting = line.waiting.lock();
+        waiting.is_closed = true;
+        std::mem::take(&mut waiting.seen)
+    };
     line.moved.notify_all();
+    left.into_iter().filter(|seen| matches!(seen, Seen::Notice(_))).map(|seen| shown(py, seen)).collect()
 }

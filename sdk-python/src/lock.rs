@@ -19,7 +19,7 @@ use crate::held_here::Mark;
 use crate::leased::{Leased, Leases, let_go};
 use crate::runtime::Generation;
 use crate::settings::{read, spelled};
-use crate::slot::{Lent, Slot};
+use crate::slot::{IsGone, Lent, Slot};
 use crate::work::{Work, flat};
 
 impl Leased for Lock {
@@ -170,6 +170,7 @@ const RELEASED: &str = "this guard was released before";
 
 impl PyLockGuard {
     fn lend(&self) -> PyResult<Lent<LockGuard>> {
+        self.slot.generation().check()?;
         self.slot.lend().ok_or_else(|| PyRuntimeError::new_err(RELEASED))
     }
 }

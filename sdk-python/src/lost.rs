@@ -1,58 +1,98 @@
 //! The signal that something held was lost, as an event; and what it does to a block of `async with`.
 
+use std::pin::Pin;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use pyo3::prelude::*;
 use resil::CancellationToken;
+use resil::lock::Held;
 
 use crate::answer::Answer;
 use crate::convert::optional_seconds;
 use crate::drive::{drive, refuse_to_block};
 use crate::event_loop::EventLoop;
-use crate::runtime;
+use crate::runtime::{self, Generation};
 
 /// Set when what was held is lost: because the server said so, or because the deadline passed. `await lost`, or
 /// `lost.wait(timeout)` in a thread.
 #[pyclass(module = "resil", frozen)]
-pub struct Lost(pub CancellationToken);
+pub struct Lost {
+    of: Of,
+    generation: Generation,
+}
+
+/// Who knows of it.
+enum Of {
+    Held(Held),
+    Run(CancellationToken),
+}
+
+impl Lost {
+    /// Of what was held since `generation`.
+    pub fn of_held(held: Held, generation: Generation) -> Self {
+        Self { of: Of::Held(held), generation }
+    }
+
+    pub fn of_run(lost: CancellationToken, generation: Generation) -> Self {
+        Self { of: Of::Run(lost), generation }
+    }
+
+    /// Ready when it is lost. A child of a fork never had it.
+    fn until_set(&self) -> impl Future<Output = ()> + Send + 'static {
+        let until_lost: Option<Pin<Box<dyn Future<Output = ()> + Send>>> = match &self.of {
+            _ if !self.generation.is_here() => None,
+            Of::Held(held) => Some(Box::pin(held.until_lost())),
+            Of::Run(lost) => Some(Box::pin(lost.clone().cancelled_owned())),
+        };
+        async move {
+            if let Some(until_lost) = until_lost {
+                until_lost.await;
+            }
+        }
+    }
+}
 
 #[pymethods]
 impl Lost {
+    /// By the clock, now: what is not held any more, and was not let go, is lost.
     fn is_set(&self) -> bool {
-        self.0.is_cancelled()
+        match &self.of {
+            _ if !self.generation.is_here() => true,
+            Of::Held(held) => held.loss().is_some(),
+            Of::Run(lost) => lost.is_cancelled(),
+        }
     }
 
     /// Waits until it is lost, for at most `timeout` seconds. Whether it is.
     #[pyo3(signature = (timeout=None))]
     fn wait(&self, py: Python<'_>, timeout: Option<&Bound<'_, PyAny>>) -> PyResult<bool> {
-        let (lost, timeout) = (self.0.clone(), optional_seconds("timeout", timeout)?);
+        let (lost, timeout) = (self.until_set(), optional_seconds("timeout", timeout)?);
         refuse_to_block(py, "await it")?;
-        let set = self.0.clone();
         let waiting = async move {
             match timeout {
-                None => lost.cancelled().await,
-                Some(timeout) => drop(tokio::time::timeout(timeout, lost.cancelled()).await),
+                None => lost.await,
+                Some(timeout) => drop(tokio::time::timeout(timeout, lost).await),
             }
             Python::attach(|py| Ok(py.None()))
         };
         drive(py, Box::pin(waiting))?;
-        Ok(set.is_cancelled())
+        Ok(self.is_set())
     }
 
     fn __await__(&self, py: Python<'_>) -> PyResult<Py<Answer>> {
-        let lost = self.0.clone();
+        let lost = self.until_set();
         Py::new(
             py,
             Answer::new("lost", async move {
-                lost.cancelled().await;
+                lost.await;
                 Python::attach(|py| Ok(py.None()))
             }),
         )
     }
 
     fn __repr__(&self) -> &'static str {
-        if self.0.is_cancelled() { "<resil.Lost: set>" } else { "<resil.Lost: not set>" }
+        if self.is_set() { "<resil.Lost: set>" } else { "<resil.Lost: not set>" }
     }
 }
 

@@ -6,35 +6,39 @@ use pyo3::{PyTraverseError, PyVisit};
 use resil::idempotency::{Known, Outcome, Run};
 
 use crate::lost::Lost;
+use crate::runtime::Generation;
 
 /// What a function is told about its run, if it asks for it (`with_run=True`).
 #[pyclass(module = "resil", name = "Run", frozen)]
-pub struct PyRun(pub Run);
+pub struct PyRun {
+    pub run: Run,
+    pub generation: Generation,
+}
 
 #[pymethods]
 impl PyRun {
     /// Goes to the store of the effect, which refuses numbers below the highest it has seen.
     #[getter]
     fn fence(&self) -> Option<u64> {
-        self.0.fence()
+        self.run.fence()
     }
 
     /// 1 the first time. Above it, an earlier run fell silent, and may have had its effect: look before doing it again.
     #[getter]
     fn attempt(&self) -> Option<u32> {
-        self.0.attempt()
+        self.run.attempt()
     }
 
     /// Whether the server vouches that nobody has begun this work before.
     #[getter]
     fn is_first(&self) -> bool {
-        self.0.is_first()
+        self.run.is_first()
     }
 
     /// Set when the lease is lost.
     #[getter]
     fn lost(&self) -> Lost {
-        Lost(self.0.lost().clone())
+        Lost::of_run(self.run.lost().clone(), self.generation)
     }
 }
 

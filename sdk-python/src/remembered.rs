@@ -42,23 +42,45 @@ impl Final {
         let value = error.value(py);
         let (name, message) = (value.get_type().name().ok()?.to_string(), value.str().ok()?.to_string());
         let mut recorded = RecordedError::new(name, message);
+        recorded.bases = self.bases(py, value, &recorded.name);
         recorded.args = written("arguments", value);
         recorded.properties = written("properties", value);
         Some(recorded)
     }
 
-    fn raised(&self, py: Python<'_>, recorded: &RecordedError) -> Option<PyErr> {
+    /// Which of the classes it falls under, the nearest first; None if its own name says so.
+    fn bases(&self, py: Python<'_>, error: &Bound<'_, PyAny>, name: &str) -> Option<Vec<String>> {
         let classes = self.0.bind(py);
-        let named = |class: &Bound<'_, PyAny>| {
-            class.cast::<PyType>().is_ok_and(|class| class.name().is_ok_and(|name| name == recorded.name.as_str()))
+        let is_named = |base: &Bound<'_, PyType>| classes.iter().any(|class| class.is(base));
+        let line = error.get_type().mro();
+        let named = line.iter().filter_map(|base| base.cast_into::<PyType>().ok()).filter(is_named);
+        let names: Vec<String> = named.filter_map(|base| base.name().ok()).map(|name| name.to_string()).collect();
+        (names.first().map(String::as_str) != Some(name) && !names.is_empty()).then_some(names)
+    }
+
+    /// The class that is named, or else the nearest that it fell under; or the only one there is.
+    fn class<'py>(&self, py: Python<'py>, recorded: &RecordedError) -> Option<Bound<'py, PyAny>> {
+        let classes = self.0.bind(py);
+        let called = |wanted: &String| {
+            let is_it = |class: &Bound<'_, PyAny>| {
+                class.cast::<PyType>().is_ok_and(|class| class.name().is_ok_and(|name| name == wanted.as_str()))
+            };
+            classes.iter().find(is_it)
         };
-        // A class that is not named here comes back as the first that is.
-        let class = classes.iter().find(named).or_else(|| classes.iter().next())?;
+        let only = || classes.iter().next().filter(|_| classes.len() == 1);
+        let names = std::iter::once(&recorded.name).chain(recorded.bases.iter().flatten());
+        names.map(called).find_map(|class| class).or_else(only)
+    }
+
+    fn raised(&self, py: Python<'_>, recorded: &RecordedError) -> Option<PyErr> {
         static REVIVE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         let args = recorded.args.as_ref().and_then(|args| serde_json::to_string(args).ok());
         let properties = recorded.properties.as_ref().and_then(|properties| serde_json::to_string(properties).ok());
         let revive = REVIVE.import(py, "resil._serializers", "revived");
-        let made = revive.and_then(|revive| revive.call1((class, &recorded.message, args, &recorded.code, properties)));
+        let made = revive.and_then(|revive| {
+            let class = self.class(py, recorded);
+            revive.call1((class, &recorded.name, &recorded.message, args, &recorded.code, properties))
+        });
         Some(made.map_or_else(|error| error, PyErr::from_value))
     }
 }

@@ -24,10 +24,17 @@ impl Generation {
         Self(FORKS.load(Ordering::Relaxed))
     }
 
+    /// Whether what was made then belongs to this process. What a child inherits is never dropped either: a lock of the parent's
+    /// other threads would be held in it for ever.
+    #[inline]
+    pub fn is_here(self) -> bool {
+        self == Self::now()
+    }
+
     /// Refuses what was made in another process.
     #[inline]
     pub fn check(self) -> PyResult<()> {
-        if self == Self::now() { Ok(()) } else { Err(forked()) }
+        if self.is_here() { Ok(()) } else { Err(forked()) }
     }
 }
 

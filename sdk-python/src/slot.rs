@@ -4,7 +4,12 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-pub struct Slot<G>(Mutex<Place<G>>);
+use crate::runtime::Generation;
+
+pub struct Slot<G> {
+    place: Mutex<Place<G>>,
+    generation: Generation,
+}
 
 enum Place<G> {
     Here(G),
@@ -14,23 +19,31 @@ enum Place<G> {
 
 /// Whether it was let go, whatever it is.
 pub trait IsGone: Send + Sync {
+    /// Also in a child of a fork, which holds nothing of its parent's.
     fn is_gone(&self) -> bool;
+
+    /// Since when it is held.
+    fn generation(&self) -> Generation;
 }
 
 impl<G: Send> IsGone for Slot<G> {
     fn is_gone(&self) -> bool {
-        matches!(*self.0.lock(), Place::Gone)
+        !self.generation.is_here() || matches!(*self.place.lock(), Place::Gone)
+    }
+
+    fn generation(&self) -> Generation {
+        self.generation
     }
 }
 
 impl<G> Slot<G> {
     pub fn new(guard: G) -> Arc<Self> {
-        Arc::new(Self(Mutex::new(Place::Here(guard))))
+        Arc::new(Self { place: Mutex::new(Place::Here(guard)), generation: Generation::now() })
     }
 
     /// For good; `None` if it is not here.
     pub fn take(&self) -> Option<G> {
-        let mut place = self.0.lock();
+        let mut place = self.place.lock();
         match std::mem::replace(&mut *place, Place::Gone) {
             Place::Here(guard) => Some(guard),
             elsewhere => {
@@ -42,7 +55,7 @@ impl<G> Slot<G> {
 
     /// For good; one that is lent is let go in the background when it comes back.
     pub fn give_up(&self) -> Option<G> {
-        match std::mem::replace(&mut *self.0.lock(), Place::Gone) {
+        match std::mem::replace(&mut *self.place.lock(), Place::Gone) {
             Place::Here(guard) => Some(guard),
             Place::Lent | Place::Gone => None,
         }
@@ -50,13 +63,21 @@ impl<G> Slot<G> {
 
     /// Until what is lent is dropped.
     pub fn lend(self: &Arc<Self>) -> Option<Lent<G>> {
-        let mut place = self.0.lock();
+        let mut place = self.place.lock();
         match std::mem::replace(&mut *place, Place::Lent) {
             Place::Here(guard) => Some(Lent { home: Arc::clone(self), guard: Some(guard) }),
             elsewhere => {
                 *place = elsewhere;
                 None
             }
+        }
+    }
+}
+
+impl<G> Drop for Slot<G> {
+    fn drop(&mut self) {
+        if !self.generation.is_here() {
+            std::mem::forget(std::mem::replace(self.place.get_mut(), Place::Gone));
         }
     }
 }
@@ -76,7 +97,7 @@ impl<G> Lent<G> {
 
 impl<G> Drop for Lent<G> {
     fn drop(&mut self) {
-        let mut place = self.home.0.lock();
+        let mut place = self.home.place.lock();
         if matches!(*place, Place::Lent)
             && let Some(guard) = self.guard.take()
         {

@@ -579,6 +579,109 @@ def test_a_client_that_hangs_up_does_not_cut_its_order_in_half(run: Any) -> None
     run(main())
 
 
+def test_a_client_that_hangs_up_does_not_cut_a_stream_in_half(run: Any, url: str) -> None:
+    async def main() -> None:
+        shop = Shop()
+        async with served(shop.app(await resil.connect(url))) as (http,):
+            async with http.stream("POST", "/stream", headers=key("k")) as answer:
+                assert await anext_of(answer.aiter_bytes()) == b"first"
+            # The client has left; a framework that heard of it would cancel its stream before this.
+            await asyncio.sleep(0.3)
+            shop.go_on.set()
+            again = await http.post("/stream", headers=key("k"))
+            assert (again.status_code, again.content, shop.orders) == (200, b"firstsecond", 1)
+
+    async def anext_of(parts: AsyncIterator[bytes]) -> bytes:
+        return await parts.__anext__()
+
+    run(main())
+
+
+async def asked(middleware: Any, sent: list[Any], receive_more: Any = None, send: Any = None) -> None:
+    """One request, as a server puts it."""
+    first = [{"type": "http.request", "body": b"", "more_body": False}]
+
+    async def receive() -> Any:
+        return first.pop() if first else await receive_more()
+
+    async def keep(message: Any) -> None:
+        sent.append(message)
+        if send is not None:
+            await send(message)
+
+    scope = {"type": "http", "method": "POST", "path": "/", "headers": [(b"idempotency-key", b"k")]}
+    await middleware(scope, receive, keep)
+
+
+@pytest.mark.parametrize("breaks_off", ["in its stream", "before it has begun", "after its head"])
+def test_an_application_that_ends_without_the_end_of_its_answer_has_failed_and_the_next_runs(
+    run: Any, breaks_off: str
+) -> None:
+    tries: list[int] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        tries.append(1)
+        if breaks_off == "before it has begun" and len(tries) == 1:
+            return
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        if breaks_off == "after its head" and len(tries) == 1:
+            return
+        await send({"type": "http.response.body", "body": b"first", "more_body": True})
+        if len(tries) > 1:
+            await send({"type": "http.response.body", "body": b"second"})
+
+    async def main() -> None:
+        client = await resil.connect("memory://")
+        middleware = IdempotencyMiddleware(app, client, "orders", tenant=lambda request: "ann")
+        whole, replayed, broken = [], [], []  # type: ignore[var-annotated]
+        await asked(middleware, broken)
+        ends = [message for message in broken if message["type"] == "http.response.body" and not message.get("more_body")]
+        assert ends == [], "its server is to see that it is not whole"
+        await asked(middleware, whole)
+        await asked(middleware, replayed)
+        assert len(tries) == 2
+        for answer in (whole, replayed):
+            assert b"".join(message.get("body", b"") for message in answer) == b"firstsecond"
+            assert not answer[-1].get("more_body", False)
+
+    run(main())
+
+
+def test_an_application_hears_that_its_client_has_left_when_its_answer_is_complete_and_not_before(run: Any) -> None:
+    heard: list[str] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        listening = asyncio.ensure_future(receive())
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        for part in (b"one", b"two", b"three"):
+            await send({"type": "http.response.body", "body": part, "more_body": True})
+            await asyncio.sleep(0.01)
+            assert not listening.done(), "while its answer is to be kept"
+        await send({"type": "http.response.body", "body": b"!"})
+        heard.append((await asyncio.wait_for(listening, PATIENCE))["type"])
+
+    async def main() -> None:
+        client = await resil.connect("memory://")
+        middleware = IdempotencyMiddleware(app, client, "orders", tenant=lambda request: "ann")
+
+        async def has_left() -> Any:
+            return {"type": "http.disconnect"}
+
+        async def fails(message: Any) -> None:
+            raise BrokenPipeError("the client has left")
+
+        first, again = [], []  # type: ignore[var-annotated]
+        await asked(middleware, first, has_left, fails)
+        assert heard == ["http.disconnect"]
+        assert len(first) == 1, "nothing is sent to who has left"
+        await asked(middleware, again)
+        assert again[1]["body"] == b"onetwothree!"
+        assert heard == ["http.disconnect"], "it was not run again"
+
+    run(main())
+
+
 def test_a_request_that_its_server_cancels_is_worked_on_to_the_end(run: Any) -> None:
     async def main() -> None:
         begun, go_on, done = asyncio.Event(), asyncio.Event(), asyncio.Event()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import queue
+import socket
 import subprocess
 import sys
 import textwrap
 import threading
-from typing import Any
+import time
+from typing import Any, Callable
 
 import pytest
 import resil
@@ -117,3 +120,67 @@ def test_a_program_ends_while_transitions_fly(server: Any, how: str) -> None:
                 check=False,
             )
             assert (ran.returncode, ran.stderr) == (0, ""), (url, ran)
+
+
+# ---- what happens to connections ---------------------------------------------------------------------------------------------
+
+
+def until(is_true: Callable[[], bool]) -> None:
+    end = time.monotonic() + 30
+    while not is_true():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def free_port() -> int:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        return int(listening.getsockname()[1])
+
+
+def test_a_server_that_cannot_be_reached_is_one_warning_with_its_address_and_no_password(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    port = free_port()
+    with caplog.at_level(logging.INFO, "resil"):
+        client = resil.connect(f"redis://ann:geheim@127.0.0.1:{port}").wait()
+        # It is tried again about once a second.
+        with pytest.raises(resil.BackendUnavailableError):
+            client.wait_ready(2.5).wait()
+        client.shutdown(1).wait()
+    said = [record for record in caplog.records if record.name == "resil"]
+    assert [record.levelname for record in said] == ["WARNING"]
+    assert f"127.0.0.1:{port}" in said[0].getMessage() and "refused" in said[0].getMessage()
+    assert "geheim" not in caplog.text
+    assert said[0].threadName == "resil-listeners", "no thread of the runtime waits for the interpreter"
+
+
+def test_a_server_that_goes_and_comes_back_is_one_line_each(caplog: pytest.LogCaptureFixture, server: Any) -> None:
+    with caplog.at_level(logging.INFO, "resil"):
+        client = resil.connect(server.url).wait()
+        assert not caplog.records, "nothing is said while all is well"
+        server.kill()
+        until(lambda: len(caplog.records) == 1)
+        server.restart()
+        client.wait_ready(30).wait()
+        until(lambda: len(caplog.records) == 2)
+        client.shutdown(1).wait()
+    assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
+    assert "is away" in caplog.records[0].getMessage() and "is back" in caplog.records[1].getMessage()
+
+
+def test_a_program_that_mistyped_its_host_is_told_on_its_standard_error_however_short_it_is() -> None:
+    program = """
+        import resil, sys
+        client = resil.connect_sync(sys.argv[1])
+    """
+    ran = subprocess.run(
+        [sys.executable, "-W", "error", "-c", textwrap.dedent(program), f"redis://ann:geheim@127.0.0.1:{free_port()}"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (ran.returncode, ran.stdout) == (0, "")
+    assert len(ran.stderr.splitlines()) == 1, ran.stderr
+    assert "is away" in ran.stderr and "geheim" not in ran.stderr

@@ -96,6 +96,138 @@ def test_a_child_is_told_that_its_client_was_connected_before_the_fork() -> None
     assert in_a_process(program) == "well\n"
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.parametrize("where", ["memory", "server"])
+def test_a_child_holds_nothing_of_its_parents_and_everything_it_inherited_says_so_at_once(
+    where: str, request: pytest.FixtureRequest
+) -> None:
+    url = "memory://" if where == "memory" else str(request.getfixturevalue("server").url)
+    program = """
+        import asyncio, gc, os, resil, sys, time, warnings
+        warnings.simplefilter("ignore", DeprecationWarning)
+        client = resil.connect(sys.argv[1]).wait()
+        lock, breaker = client.lock("stock"), client.breaker("bank")
+        held, place = lock.acquire().wait(), client.shared_bulkhead("reports", 2).enter().wait()
+        lost, permit = held.lost, breaker.admit().wait()
+        pending, awaited = client.limiter("api", limit=1, period=1).check("k"), client.limiter("api", limit=1, period=1).check("k")
+        forgotten, forgotten_lock = client.lock("c").acquire(), client.lock("d").acquire().wait()
+        told = []
+        def work(run):
+            told.append(run)
+            if os.fork() == 0:
+                return "the child returns into the call of its parent"
+            assert os.waitstatus_to_exitcode(os.wait()[1]) == 0
+            return "done"
+
+        def refused(use):
+            since = time.monotonic()
+            try:
+                use()
+            except RuntimeError as error:
+                assert "connected before the process forked" in str(error), error
+                assert time.monotonic() - since < 0.5, "at once"
+            else:
+                raise AssertionError(f"not refused: {use.__code__.co_firstlineno}")
+
+        def in_child(check):
+            child = os.fork()
+            if child == 0:
+                try:
+                    check()
+                    os._exit(0)
+                except BaseException:
+                    import traceback
+                    traceback.print_exc()
+                    os._exit(1)
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+        def look():
+            global forgotten, forgotten_lock
+            for guard in (held, place):
+                assert guard.is_held is False and guard.remaining == 0 and guard.lost.is_set()
+                assert guard.lost.wait(30) is True
+                refused(guard.ensure)
+            assert lost.is_set() and "not set" not in repr(lost)
+            refused(lambda: held.release().wait())
+            refused(lambda: held.check().wait())
+            refused(lambda: held.extend(1).wait())
+            refused(lambda: place.leave().wait())
+            for report in (permit.success, permit.failure, permit.ignore, permit.cancel):
+                refused(lambda: report().wait())
+            refused(lambda: breaker.on_transition(print))
+            refused(lambda: pending.wait())
+            async def main():
+                await lost
+                await awaited
+            refused(lambda: asyncio.run(main()))
+            # Dropped, they release nothing, wait for nothing and complain of nothing.
+            del forgotten, forgotten_lock
+            gc.collect()
+
+        in_child(look)
+        with client.lock("e") as inside:
+            def leave():
+                assert not inside.is_held
+                refused(lambda: client.lock("e"))
+            in_child(leave)
+        block = client.lock("f")
+        entered = block.__enter__()
+        in_child(lambda: refused(lambda: block.__exit__(None, None, None)))
+        breaker.__enter__()
+        in_child(lambda: refused(lambda: breaker.__exit__(None, None, None)))
+        assert entered.is_held and entered.check().wait()
+        block.__exit__(None, None, None)
+        breaker.__exit__(None, None, None)
+
+        before = os.getpid()
+        try:
+            value = client.idempotent("orders").run("k", work, with_run=True).value
+        except RuntimeError as error:
+            well = os.getpid() != before and "connected before the process forked" in str(error) and told[0].lost.is_set()
+            os._exit(0 if well else 1)
+        if os.getpid() != before:
+            # The state of a fork is a copy of its own, in memory.
+            os._exit(0 if sys.argv[1] == "memory://" else 1)
+        assert value == "done"
+
+        assert held.is_held and held.check().wait() and not lost.is_set(), "the parent goes on as before"
+        held.ensure()
+        assert forgotten_lock.check().wait()
+        assert pending.wait() and permit.success().wait() is None
+        assert held.release().wait() > 0 and place.leave().wait() > 0
+        awaited.close(), forgotten.close()
+        client.shutdown(5).wait()
+        print("well")
+    """
+    assert in_a_process(program, url) == "well\n"
+
+
+def test_a_sub_interpreter_is_refused_by_name_and_the_main_one_goes_on() -> None:
+    program = r"""
+        import os, sys, warnings
+        warnings.simplefilter("ignore")
+        try:
+            import _interpreters as interpreters
+        except ImportError:
+            import _xxsubinterpreters as interpreters
+        reading, writing = os.pipe()
+        code = (
+            f"import os, sys; sys.path[:0] = {sys.path!r}\n"
+            f"try: import resil; said = 'not refused'\n"
+            f"except ImportError as error: said = str(error)\n"
+            f"os.write({writing}, said.encode())\n"
+        )
+        for _ in range(2):
+            one = interpreters.create()
+            interpreters.run_string(one, code)
+            interpreters.destroy(one)
+            print("sub-interpreter" in os.read(reading, 1000).decode())
+            import resil
+            print(resil.connect("memory://").wait().health()["overall"])
+    """
+    assert in_a_process(program) == "True\nhealthy\nTrue\nhealthy\n"
+
+
 def test_a_fork_right_after_the_import_is_as_if_there_was_none() -> None:
     program = """
         import multiprocessing, resil

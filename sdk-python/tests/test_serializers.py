@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import builtins
 import datetime
 import enum
 import json
 import pickle
+import signal
 import uuid
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import pydantic
 import pytest
@@ -178,7 +180,7 @@ def test_a_declared_result_that_cannot_be_kept_is_refused_before_it_runs(client:
         client.idempotent("raw", serializer="bytes").by("order")(annotated(dict))
 
 
-@pytest.mark.parametrize("returned", [dict, "dict[str, int]", "Optional[Order]", List[int], "not.there", 7, "None"])
+@pytest.mark.parametrize("returned", [dict, "dict[str, int]", "Optional[str]", List[int], "not.there", 7, "None"])
 def test_other_annotations_are_no_reason_to_refuse(client: resil.Client, returned: Any) -> None:
     def work() -> Any:
         return {"paid": 1}
@@ -354,12 +356,184 @@ def test_an_exception_is_kept_in_the_form_that_all_languages_read(client: resil.
     }
 
 
+def record(client: resil.Client, key: str, written: dict[str, Any]) -> None:
+    """As another language would."""
+    raw(client, ["RES.IDEMP", "BEGIN", f"resil:idemp:payments:{{{key}}}", "t", "10s"]).wait()
+    words = ["RES.IDEMP", "COMMIT", f"resil:idemp:payments:{{{key}}}", "t", "1d", json.dumps(written), "ERROR"]
+    raw(client, words).wait()
+
+
+RECORDED = {"name": "Declined", "message": "no", "args": ["no"], "code": "51", "properties": {"card": 17}}
+
+
 def test_an_exception_of_another_language_is_raised_as_the_class_of_its_name(client: resil.Client) -> None:
-    recorded = {"name": "Declined", "message": "no", "args": ["no"], "code": "51", "properties": {"card": 17}}
-    for key, written in [("order", recorded), ("other", {**recorded, "name": "CardError"})]:
-        raw(client, ["RES.IDEMP", "BEGIN", f"resil:idemp:payments:{{{key}}}", "t", "10s"]).wait()
-        words = ["RES.IDEMP", "COMMIT", f"resil:idemp:payments:{{{key}}}", "t", "1d", json.dumps(written), "ERROR"]
-        raw(client, words).wait()
+    record(client, "order", RECORDED)
+    record(client, "other", {**RECORDED, "name": "CardError"})
+    for key, remember in [("order", (Simple, Declined)), ("other", (Declined,))]:
         with pytest.raises(Declined, match="^no$") as raised:
-            client.idempotent("payments", remember=(Declined, Simple)).run(key, lambda: "never")
+            client.idempotent("payments", remember=remember).run(key, lambda: "never")
         assert (raised.value.card, raised.value.code) == (17, "51")  # type: ignore[attr-defined]
+
+
+def test_an_exception_of_a_name_that_nobody_knows_is_none_of_the_classes(client: resil.Client) -> None:
+    record(client, "order", {**RECORDED, "name": "CardError"})
+    with pytest.raises(resil.ResilError, match="CardError: no$") as raised:
+        client.idempotent("payments", remember=(Declined, Simple)).run("order", lambda: "never")
+    details = {"name": "CardError", "message": "no", "args": ["no"], "code": "51", "properties": {"card": 17}}
+    assert raised.value.details == details
+    assert pickle.loads(pickle.dumps(raised.value)).details == details
+
+
+class Expired(Declined):
+    pass
+
+
+@pytest.mark.parametrize("remember", [(KeyError, Declined), (Declined, KeyError), (Exception, Declined, KeyError)])
+def test_a_subclass_comes_back_as_the_class_it_was_remembered_as(client: resil.Client, remember: Any) -> None:
+    payments = client.idempotent("payments", remember=remember)
+
+    def fail() -> None:
+        raise Expired(17)
+
+    with pytest.raises(Expired):
+        payments.run("order", fail)
+    with pytest.raises(Declined, match="^card 17 was declined: no money$") as raised:
+        payments.run("order", fail)
+    assert raised.value.card == 17
+
+
+def not_text() -> None:
+    b"\xff".decode()
+
+
+def no_file() -> None:
+    raise FileNotFoundError(2, "nope", "/f")
+
+
+def no_group() -> None:
+    raise builtins.ExceptionGroup("several", [ValueError("one")])  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("fail", [not_text, no_file] + ([no_group] if hasattr(builtins, "ExceptionGroup") else []))
+def test_an_exception_whose_constructor_cannot_take_what_was_kept_says_the_same(
+    client: resil.Client, fail: Callable[[], None]
+) -> None:
+    try:
+        fail()
+    except Exception as error:
+        original = error
+    payments = client.idempotent("payments", remember=(type(original), Simple))
+    for _ in range(2):
+        with pytest.raises(resil.ResilError if fail is no_group and _ else type(original)) as raised:
+            payments.run("order", fail)
+        assert str(original) in str(raised.value)
+    assert str(pickle.loads(pickle.dumps(raised.value))) == str(raised.value)
+
+
+# ---- what interrupts a serializer ---------------------------------------------------------------------------------------------
+
+
+class Alarm(Exception):
+    """Raised by a handler of signals."""
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, Alarm])
+@pytest.mark.parametrize("kind", ["json", "own"])
+def test_what_interrupts_a_serializer_passes_and_frees_the_key(client: resil.Client, error: type, kind: str) -> None:
+    if kind == "own" and error is Alarm:
+        pytest.skip("code of the user's may raise what it likes for what it cannot write")
+    runs: list[int] = []
+
+    def interrupt() -> None:
+        raise error
+
+    class Interrupting(dict):  # type: ignore[type-arg]
+        """As if the signal came while it is written."""
+
+        def items(self) -> Any:
+            interrupt()
+
+    def own(value: Any) -> bytes:
+        if isinstance(value, Interrupting):
+            interrupt()
+        return json.dumps(value).encode()
+
+    payments = client.idempotent("payments", serializer=(own, json.loads) if kind == "own" else "json")
+
+    def pay() -> Any:
+        runs.append(1)
+        return Interrupting(a=1) if len(runs) == 1 else {"paid": 7}
+
+    with pytest.raises(error):
+        payments.run("order", pay)
+    assert payments.get("order").wait()["state"] == "nothing"
+    assert payments.run("order", pay).value == {"paid": 7}
+    assert payments.run("order", pay).replayed and len(runs) == 2
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timers of signals here")
+def test_a_signal_while_a_result_is_written_never_makes_it_unrecordable(client: resil.Client) -> None:
+    payments = client.idempotent("payments")
+    rows = [{"row": number, "text": "x" * 20} for number in range(20_000)]
+    interrupted = 0
+
+    def strike(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, strike)
+    try:
+        for number in range(30):
+            runs: list[int] = []
+
+            def work(number: int = number, runs: list[int] = runs) -> Any:
+                runs.append(1)
+                if len(runs) == 1:
+                    signal.setitimer(signal.ITIMER_REAL, 0.0005 * (number + 1))
+                return rows
+
+            try:
+                try:
+                    payments.run(str(number), work)
+                finally:
+                    signal.setitimer(signal.ITIMER_REAL, 0)
+            except KeyboardInterrupt:
+                interrupted += 1
+            assert payments.run(str(number), work).value == rows, "recorded, or done again: never refused"
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    print(f"{interrupted} of 30 interrupted")
+
+
+# ---- results that are declared ------------------------------------------------------------------------------------------------
+
+DECLARED = [Optional[Line], List[datetime.datetime], Dict[str, Decimal], Dict[int, str], List[Dict[str, Optional[uuid.UUID]]],
+            Tuple[int, Colour], "Optional[Line]", "List[Line]"]  # fmt: skip
+
+
+@pytest.mark.parametrize("declared", DECLARED, ids=str)
+def test_a_declared_result_that_has_inside_what_json_does_not_is_refused_before_it_runs(
+    client: resil.Client, declared: Any
+) -> None:
+    runs: list[int] = []
+
+    def work() -> Any:
+        runs.append(1)
+
+    work.__annotations__["return"] = declared
+    payments = client.idempotent("payments")
+    for use in (lambda: payments.run("order", work), lambda: payments.by("order")(work)):
+        with pytest.raises(TypeError, match="^fn returns .*choose another with serializer="):
+            use()
+    assert runs == []
+
+
+@pytest.mark.parametrize(
+    "declared", [Optional[str], List[int], Dict[str, List[float]], Tuple[int, ...], Any, "Unknown", "List[Unknown]", object]
+)
+def test_a_declared_result_that_json_may_have_is_let_through(client: resil.Client, declared: Any) -> None:
+    def work() -> Any:
+        return None
+
+    work.__annotations__["return"] = declared
+    assert client.idempotent("payments").run("order", work).value is None

@@ -41,6 +41,7 @@ from __future__ import annotations
 import os as _os
 from typing import TYPE_CHECKING
 
+from . import _interpreter as _interpreter  # first of all: it refuses where the native module must not be loaded
 from ._native import (
     Answer,
     Around,

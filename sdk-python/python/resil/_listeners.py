@@ -1,4 +1,5 @@
-"""The thread that calls listeners: threads of the runtime must not, since they would wait for the interpreter.
+"""The thread that calls listeners, and logs what happens to connections: threads of the runtime must not, since they would wait
+for the interpreter.
 
 It has left the native module before the interpreter ends, or is inside of a listener, where it can be stopped like any daemon.
 """
@@ -6,6 +7,7 @@ It has left the native module before the interpreter ends, or is inside of a lis
 from __future__ import annotations
 
 import atexit
+import logging
 import sys
 import threading
 from types import SimpleNamespace
@@ -16,6 +18,7 @@ from ._native import close_transitions, next_transition
 #: How long the end of the program waits for a listener that is being called.
 _PATIENCE = 1.0
 _begins = threading.Lock()
+_log = logging.getLogger("resil")
 _thread: Optional[threading.Thread] = None
 
 
@@ -32,9 +35,9 @@ def begin() -> None:
 
 def _call_listeners() -> None:
     while (told := next_transition()) is not None:
-        listener, previous, new, generation = told
+        listener, said = told
         try:
-            listener(previous, new, generation)
+            listener(*said)
         except BaseException:
             kind, error, traceback = sys.exc_info()
             sys.unraisablehook(
@@ -47,10 +50,21 @@ def _call_listeners() -> None:
                 )
             )
         # Nothing is kept while it waits for the next one.
-        del told, listener
+        del told, listener, said
+
+
+def log_away(address: str, reason: str) -> None:
+    _log.warning("the server %s is away, and is tried again: %s", address, reason)
+
+
+def log_back(address: str) -> None:
+    _log.info("the server %s is back", address)
 
 
 def _end() -> None:
-    close_transitions()
+    left = close_transitions()
     if _thread is not None:
         _thread.join(_PATIENCE)
+    # A program may be over before the thread came to it: who mistyped the host is told all the same.
+    for log, said in left:
+        log(*said)

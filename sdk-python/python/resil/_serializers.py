@@ -7,7 +7,7 @@ returns, else after it, by a :class:`resil.ResultUnrecordedError` to the one who
 from __future__ import annotations
 
 import base64
-import builtins
+import collections.abc
 import dataclasses
 import datetime
 import decimal
@@ -18,7 +18,7 @@ import typing
 import uuid
 from typing import Any, Callable, NamedTuple
 
-from .errors import ResultUnrecordedError
+from .errors import ResilError, ResultUnrecordedError
 
 
 class Serializer(NamedTuple):
@@ -27,6 +27,9 @@ class Serializer(NamedTuple):
     form: str
     dumps: Callable[[Any], bytes]
     loads: Callable[[bytes], Any]
+    #: What ``dumps`` raises for a value that it cannot write. Code of the user's may raise anything; ours does not, so that what a
+    #: handler of signals raises meanwhile is not taken for it.
+    refusals: tuple[type[Exception], ...] = (Exception,)
 
 
 def chosen(given: Any) -> Serializer:
@@ -53,6 +56,7 @@ def chosen(given: Any) -> Serializer:
 # --- JSON ---
 
 _ATOMS = frozenset((str, int, float, bool, type(None)))
+_REFUSALS = (TypeError, ValueError, OverflowError, RecursionError)
 
 
 def to_json(value: Any) -> bytes:
@@ -60,7 +64,7 @@ def to_json(value: Any) -> bytes:
     try:
         text = json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
         written = text.encode()
-    except (TypeError, ValueError, RecursionError) as error:
+    except _REFUSALS as error:
         raise TypeError(f"JSON does not have it: {error}") from error
     # Most values are equal to what is read back. Of the others only tuples are let through: they come back as lists.
     if type(value) not in _ATOMS and json.loads(text) != value:
@@ -196,8 +200,8 @@ def _bytes(value: Any) -> bytes:
 
 
 _NAMED = {
-    "json": Serializer("json", to_json, from_json),
-    "bytes": Serializer("bytes", _bytes, bytes),
+    "json": Serializer("json", to_json, from_json, _REFUSALS),
+    "bytes": Serializer("bytes", _bytes, bytes, _REFUSALS),
     "pickle": Serializer("bytes", pickle.dumps, pickle.loads),
 }
 
@@ -221,29 +225,44 @@ _NOT_IN_JSON = (
 def refuse_declared(serializer: Serializer, function: Any) -> None:
     """Refuses a function whose declared result cannot be written, before it has done anything."""
     declared = _declared(function)
-    if declared is None:
-        return
     if serializer.form == "json":
-        is_refused = issubclass(declared, _NOT_IN_JSON) or dataclasses.is_dataclass(declared)
-        is_refused = is_refused or hasattr(declared, "model_dump_json")
+        refused = _not_in_json(declared)
     else:
-        is_refused = serializer.dumps is _bytes and issubclass(declared, (str, int, float, dict, list, tuple))
-    if is_refused:
-        raise TypeError(f"fn returns {declared.__name__}, which this serializer cannot write: choose another with serializer=")
+        is_refused = serializer.dumps is _bytes and isinstance(declared, type)
+        refused = declared if is_refused and issubclass(declared, (str, int, float, dict, list, tuple)) else None
+    if refused is not None:
+        name = getattr(refused, "__name__", refused)
+        raise TypeError(f"fn returns {name}, which this serializer cannot write: choose another with serializer=")
 
 
-def _declared(function: Any) -> type | None:
-    """The class that a function says it returns; None if it does not, or if that is no class."""
+def _not_in_json(hint: Any) -> Any:
+    """What a declared type has in it that JSON does not; None if there is nothing that is known."""
+    origin = typing.get_origin(hint)
+    if origin is typing.Literal or origin is collections.abc.Callable:
+        return None
+    if origin is not None:
+        arguments = typing.get_args(hint)
+        is_mapping = isinstance(origin, type) and issubclass(origin, collections.abc.Mapping) and len(arguments) == 2
+        if is_mapping and isinstance(arguments[0], type) and not issubclass(arguments[0], str):
+            return hint  # keys come back as text
+        found = (_not_in_json(part) for part in (origin, *arguments))
+        return next((part for part in found if part is not None), None)
+    if not isinstance(hint, type):
+        return None
+    is_refused = issubclass(hint, _NOT_IN_JSON) or dataclasses.is_dataclass(hint) or hasattr(hint, "model_dump_json")
+    is_refused = is_refused or (issubclass(hint, enum.Enum) and not issubclass(hint, (str, int, float)))
+    return hint if is_refused else None
+
+
+def _declared(function: Any) -> Any:
+    """What a function says it returns; None if it does not, or if that cannot be found."""
     try:
         declared = function.__annotations__.get("return")
         if isinstance(declared, str):
-            first, *rest = declared.split(".")
-            declared = function.__globals__.get(first, getattr(builtins, first, None))
-            for name in rest:
-                declared = getattr(declared, name)
+            declared = eval(declared, function.__globals__)  # what typing.get_type_hints does, of one annotation
     except Exception:
         return None
-    return declared if isinstance(declared, type) else None
+    return declared
 
 
 def unrecorded(error: Exception, result: Any) -> ResultUnrecordedError:
@@ -280,11 +299,46 @@ def properties(error: BaseException) -> str | None:
 
 
 def revived(
-    kind: type[Exception], message: str, args: str | None, code: str | None, properties: str | None
+    kind: type[Exception] | None, name: str, message: str, args: str | None, code: str | None, properties: str | None
 ) -> Exception:
-    """The same exception again. Its class is not asked: what it made of its arguments is here already."""
+    """The same exception again. Its class is not asked: what it made of its arguments is here already.
+
+    Without a class (another language recorded it, or a program that remembers others), it is a :class:`resil.ResilError` with what
+    is known in its ``details``.
+    """
     given = (message,) if args is None else tuple(json.loads(args))
-    made = kind.__new__(kind, *given)
-    made.args = given
-    made.__dict__.update(({} if code is None else {"code": code}), **(json.loads(properties) if properties else {}))
+    has = json.loads(properties) if properties else {}
+    if kind is None:
+        unknown = ResilError(f"the work has failed for good, by {name}: {message}", name=name, code=code, properties=has)
+        unknown.details.update(message=message, args=list(given))
+        return unknown
+    made = _made(kind, given, code, has)
+    if made is not None and _says(made) == message:
+        return made
+    # What it says comes of what was not kept (bytes, fields of a class in C): a subclass says it in its place.
+    again = (kind, name, message, args, code, properties)
+    members = {
+        "__module__": kind.__module__,
+        "__qualname__": kind.__qualname__,
+        "__str__": lambda error: message,
+        "__reduce__": lambda error: (revived, again),
+    }
+    return _made(type(kind.__name__, (kind,), members), given, code, has) or revived(None, *again[1:])
+
+
+def _made(kind: type[Exception], given: tuple[Any, ...], code: str | None, properties: dict[str, Any]) -> Exception | None:
+    """None if the class does not let itself be made so."""
+    try:
+        made = kind.__new__(kind, *given)
+        made.args = given
+        made.__dict__.update(({} if code is None else {"code": code}), **properties)
+    except Exception:
+        return None
     return made
+
+
+def _says(error: Exception) -> str | None:
+    try:
+        return str(error)
+    except Exception:
+        return None

@@ -160,9 +160,10 @@ class IdempotencyMiddleware:
       all are kept but those that may be otherwise the next time: 401, 403, 408, 425, 429 and 5xx. After those, and after an
       exception, the next request runs again.
     - An answer reaches the client when it is recorded. A stream (more than one part) reaches it as it comes, and is recorded at its
-      end. Of an answer with more than ``max_answer`` bytes, headers included, it is recorded that there was one: duplicates learn
+      end; an application that ends without the end of its answer has failed. Of an answer with more than ``max_answer`` bytes, headers included, it is recorded that there was one: duplicates learn
       that by 409. Bodies of requests with more than ``max_body`` bytes are 413.
-    - A client that hangs up does not cut the work in half.
+    - A client that hangs up does not cut the work in half: the application hears of it when its answer is complete, and not before.
+      A stream that would end only because its client has left is no work to do once.
 
     Requests without a key, with other ``methods``, and websockets are passed.
     """
@@ -254,7 +255,11 @@ class IdempotencyMiddleware:
 
         async def receive_again() -> Message:
             message = next(given, None)
-            return message if message is not None else await receive()
+            if message is not None:
+                return message
+            # All that may come is that the client has left. Frameworks cancel their streams then.
+            await kept.is_complete.wait()
+            return await receive()
 
         async def work(run: Run) -> bytes:
             scope = {**request.scope, RUN: run}
@@ -262,13 +267,17 @@ class IdempotencyMiddleware:
                 await self._app(scope, receive_again, kept.send)
             except Exception as error:
                 raise _Raised(error) from error
-            return kept.record()
+            try:
+                return kept.record()
+            finally:
+                kept.is_complete.set()  # whoever it left behind may hear of it
 
         try:
             outcome = await self._idempotent(client).run(key, work, fingerprint=fingerprint, with_run=True)
         except _Raised as raised:
             raise raised.error
-        except _NotFinal:
+        except (_NotFinal, _Unfinished):
+            # What is missing of an answer is for the server to say, as without us.
             return await kept.pass_on()
         except ResultUnrecordedError:
             # Larger than the server keeps: by a setting of its own.
@@ -297,6 +306,10 @@ class _NotFinal(Exception):
     """An answer that may be another the next time."""
 
 
+class _Unfinished(Exception):
+    """The application ended without the end of its answer."""
+
+
 class _Kept:
     """The answer of the application, held back until it is recorded, so that nobody hears what is not.
 
@@ -314,15 +327,17 @@ class _Kept:
         self._parts: list[bytes] | None = []
         self._length = 0
         self.is_passed_on = False
+        self.is_complete = asyncio.Event()
+        self._is_hung_up = False
 
     async def send(self, message: Message) -> None:
         self._copy(message)
         if self.is_passed_on:
             is_last = message["type"] == "http.response.body" and not message.get("more_body", False)
             if not is_last:
-                return await self._send(message)
+                return await self._tell(message)
             # Its end is told when it is recorded: whoever has heard all of it may ask again.
-            await self._send({**message, "more_body": True})
+            await self._tell({**message, "more_body": True})
             message = {"type": "http.response.body", "body": b"", "more_body": False}
         self._held.append(message)
         if self.is_passed_on:
@@ -344,6 +359,18 @@ class _Kept:
             self._parts = None  # an extension of the server: a file to send, a push
         if self._length > self._max_answer:
             self._parts = None
+        ends = ("http.response.body", "http.response.pathsend", "http.response.zerocopysend")
+        if message["type"] in ends and not message.get("more_body", False):
+            self.is_complete.set()
+
+    async def _tell(self, message: Message) -> None:
+        """A server may raise OSError once the client has left: nobody listens, and the work goes on."""
+        if self._is_hung_up:
+            return
+        try:
+            await self._send(message)
+        except OSError:
+            self._is_hung_up = True
 
     def _is_stream(self, message: Message) -> bool:
         """Whether more is to come than what was said. Frameworks send whole answers in two parts, the second of them empty."""
@@ -356,13 +383,15 @@ class _Kept:
         held, self._held = self._held, []
         self.is_passed_on = True
         for message in held:
-            await self._send(message)
+            await self._tell(message)
 
     def record(self) -> bytes:
         """What to keep; of an answer that is too large nothing but that there was one."""
+        if not self.is_complete.is_set():
+            raise _Unfinished
         if not self._keeps(self._status):
             raise _NotFinal
-        if self._parts is None or self._status == 0:
+        if self._parts is None:
             return b""
         return record_answer(self._status, self._headers, b"".join(self._parts))
 

@@ -48,7 +48,9 @@ class ResilError(Exception):
 
 
 def _again(kind: type[ResilError], message: str, retry_after: float | None, details: dict[str, Any]) -> ResilError:
-    return kind(message, retry_after=retry_after, **details)
+    made = kind(message, retry_after=retry_after)
+    made.details.update(details)
+    return made
 
 
 class CircuitOpenError(ResilError):

@@ -4,7 +4,7 @@
 //! {"name":"CardDeclined","message":"no funds","args":["no funds",7],"code":"51"}
 //! ```
 //!
-//! `name` is the class in Python, `error.name` in Node and whatever a Rust program calls it; `args`, `code` and `properties` are there if the error has
+//! `name` is the class in Python, `error.name` in Node and whatever a Rust program calls it; `bases`, `args`, `code` and `properties` are there if the error has
 //! them. A language that knows no such class raises what it has for such cases, with the same words.
 
 use bytes::Bytes;
@@ -30,6 +30,9 @@ pub struct RecordedError {
     pub name: String,
     #[serde(default)]
     pub message: String,
+    /// Other names it goes by, the nearest first: classes that it is derived from, where who reads it may know those alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bases: Option<Vec<String>>,
     /// What it was made with, as far as that is JSON.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub args: Option<Vec<Value>>,
@@ -42,7 +45,7 @@ pub struct RecordedError {
 
 impl RecordedError {
     pub fn new(name: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { name: name.into(), message: message.into(), args: None, code: None, properties: None }
+        Self { name: name.into(), message: message.into(), bases: None, args: None, code: None, properties: None }
     }
 
     pub fn args(mut self, args: impl IntoIterator<Item = impl Into<Value>>) -> Self {
