@@ -11,6 +11,8 @@ let lastKept = 0;
 /** Who is told of events, by their numbers: held weakly, so that listening keeps nothing alive. */
 const listeners = new Map();
 let lastListener = 0;
+/** Of targets that are gone nobody will say that their numbers are free. */
+const gone = new FinalizationRegistry((number) => listeners.delete(number));
 
 function nextNumber(last, taken) {
   let number = last;
@@ -26,8 +28,18 @@ function keep(value) {
 
 function listen(target, method) {
   lastListener = nextNumber(lastListener, listeners);
-  listeners.set(lastListener, { target: new WeakRef(target), method });
+  const listener = { target: new WeakRef(target), method };
+  listeners.set(lastListener, listener);
+  gone.register(target, lastListener, listener);
   return lastListener;
 }
 
-module.exports = { calls, keep, kept, listen, listeners };
+/** Nothing will happen any more that is told under this number. */
+function unlisten(number) {
+  const listener = listeners.get(number);
+  if (listener === undefined) return;
+  listeners.delete(number);
+  gone.unregister(listener);
+}
+
+module.exports = { calls, keep, kept, listen, listeners, unlisten };

@@ -182,7 +182,7 @@ fn told<'env>(env: &'env Env, detail: &Detail) -> napi::Result<Object<'env>> {
         object.set("fence", bigint(fence))?;
     }
     if let Some(held) = &detail.held {
-        object.set("held", Held(held.clone()))?;
+        object.set("held", Held::of(held.clone()))?;
     }
     if detail.attempt > 0 {
         object.set("attempt", detail.attempt)?;
