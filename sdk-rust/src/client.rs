@@ -21,7 +21,7 @@ use crate::backend::{Backend, Reach, memory::Memory};
 use crate::cache::Caches;
 use crate::clock::Clock;
 use crate::error::Error;
-use crate::health::{Health, Registry};
+use crate::health::{Health, Notice, OnNotice, Registry};
 use crate::holding::watchdog::Holdings;
 use crate::idempotency::sharing::Sharing;
 use crate::leases::Leases;
@@ -50,6 +50,7 @@ pub struct ConnectOptions {
     pub(crate) needs_server: bool,
     /// Where the connection is kept; see `background`.
     pub(crate) runtime: Option<Handle>,
+    pub(crate) on_notice: Option<Arc<OnNotice>>,
 }
 
 /// Without the URL, which may hold a password.
@@ -95,6 +96,7 @@ impl ConnectOptions {
             random: Arc::default(),
             needs_server: false,
             runtime: None,
+            on_notice: None,
         }
     }
 
@@ -140,6 +142,13 @@ impl ConnectOptions {
     /// could not be renewed meanwhile.
     pub fn runtime(mut self, runtime: Handle) -> Self {
         self.runtime = Some(runtime);
+        self
+    }
+
+    /// Calls `hear` when the server is away, and when it is back: once each, beside the line in the log. It must not block: it runs
+    /// where leases are renewed.
+    pub fn on_notice(mut self, hear: impl Fn(&Notice) + Send + Sync + 'static) -> Self {
+        self.on_notice = Some(Arc::new(hear));
         self
     }
 

@@ -46,6 +46,18 @@ pub struct Health {
     pub since: Option<SystemTime>,
 }
 
+/// What happens to the connection, for those who want it elsewhere than in the log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Notice {
+    /// The server cannot be reached, or cannot help. The address has no password in it.
+    Away { address: String, reason: String },
+    /// The server is used again.
+    Back { address: String },
+}
+
+/// What [`ConnectOptions::on_notice`](crate::ConnectOptions::on_notice) takes.
+pub(crate) type OnNotice = dyn Fn(&Notice) + Send + Sync;
+
 /// So many are shown by their names. The others of a kind are one, `limit:*`: names may be made of ids, and have no end.
 const NAMED_MAX: usize = 1_000;
 

@@ -165,7 +165,7 @@ pub use tokio_util::sync::CancellationToken;
 
 pub use client::{Client, ConnectOptions, connect};
 pub use error::{Code, Error, Failure, Leased};
-pub use health::{Away, Health, Status};
+pub use health::{Away, Health, Notice, Status};
 pub use shutdown::ShutdownReport;
 
 /// The pages of the repository that show Rust: their code is run by the tests.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use resil::{ConnectOptions, Status};
+use resil::{ConnectOptions, Notice, Status};
 use resil_harness::{Options, Server};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
@@ -55,7 +55,10 @@ fn a_server_that_is_away_is_one_warning_with_its_address_and_its_return_one_line
     server.kill9();
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
-    let client = runtime.block_on(ConnectOptions::new(url).connect()).expect("it may come later");
+    let notices = Arc::new(Mutex::new(Vec::new()));
+    let heard = Arc::clone(&notices);
+    let options = ConnectOptions::new(url).on_notice(move |notice| heard.lock().push(notice.clone()));
+    let client = runtime.block_on(options.connect()).expect("it may come later");
     std::thread::sleep(Duration::from_secs(3));
     let said = lines.0.lock().clone();
     assert_eq!(said.len(), 1, "once, however often it is tried: {said:?}");
@@ -73,6 +76,16 @@ fn a_server_that_is_away_is_one_warning_with_its_address_and_its_return_one_line
     let said = lines.0.lock().clone();
     assert_eq!(said.len(), 2, "{said:?}");
     assert!(said[1].starts_with("INFO") && said[1].contains("is back") && said[1].contains(&port), "{said:?}");
+
+    let notices = notices.lock().clone();
+    let [Notice::Away { address, reason }, Notice::Back { address: back }] = &notices[..] else {
+        panic!("{notices:?}")
+    };
+    assert!(
+        address.contains(&port) && address == back && reason.contains("refused"),
+        "the same, to a listener: {notices:?}"
+    );
+    assert!(!format!("{notices:?}").contains("geheim"), "no secrets: {notices:?}");
 
     // A program that ends: its runtime goes first, then whatever it holds, and nobody called `shutdown`.
     drop(runtime);

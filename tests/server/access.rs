@@ -15,7 +15,10 @@ const DANGEROUS: [&str; 4] = [
     "RES.LOCK BREAK resil:lock:{l}",
 ];
 
-const WORK: [&str; 12] = [
+const WORK: [&str; 15] = [
+    "SELECT 1",
+    "SELECT 0",
+    "CLIENT ID",
     "RES.GCRA resil:limit:{g} 10 60s",
     "RES.MGCRA 1 resil:limit:{g} 10 60s 1",
     "RES.WINDOW resil:limit:{w} 10 60s",
@@ -75,6 +78,7 @@ fn a_worker_works_and_forces_nothing() {
     may(&mut worker, &LOOKS);
     may_not(&mut worker, &DANGEROUS);
     may_not(&mut worker, &["DEL resil:lock:{l}", "RES.LOCK ACQUIRE other me 1s", "FLUSHALL"]);
+    may_not(&mut worker, &["CLIENT KILL TYPE normal SKIPME yes", "CLIENT PAUSE 1", "CLIENT UNBLOCK 1"]);
 }
 
 #[test]

@@ -78,11 +78,8 @@ impl Redis {
             Err(trouble) => {
                 let error = trouble.into_error(None);
                 // Once, with the address: a mistyped host would be silent otherwise.
-                tracing::warn!(
-                    address = %shared.address,
-                    reason = error.why_away(),
-                    "the server cannot be reached; it is tried again about once a second"
-                );
+                let reason = error.why_away();
+                shared.say_away(&reason, "the server cannot be reached; it is tried again about once a second");
                 shared.publish(Standing::Away(error));
             }
         }

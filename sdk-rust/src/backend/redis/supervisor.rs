@@ -45,6 +45,7 @@ use super::waiting::Waiting;
 use crate::backend::{Reach, WhyAway};
 use crate::client::ConnectOptions;
 use crate::error::Error;
+use crate::health::{Notice, OnNotice};
 use crate::policy::Random;
 
 /// Also keeps holdings bound to the connection alive, if their lease is three seconds or more.
@@ -63,6 +64,15 @@ pub(super) enum Standing {
     Away(Error),
 }
 
+/// A server that is there and refused a command.
+struct Refusal {
+    why: WhyAway,
+    last: Instant,
+}
+
+/// For how long nothing must be refused before the server counts as well again.
+const STEADY: Duration = Duration::from_secs(1);
+
 /// What calls, waits and the supervisor share.
 pub(super) struct Shared {
     pub address: Address,
@@ -77,8 +87,9 @@ pub(super) struct Shared {
     alarm: Arc<Notify>,
     generations: AtomicU64,
     away_since: Mutex<Option<SystemTime>>,
+    on_notice: Option<Arc<OnNotice>>,
     /// The last refusal, until a command is answered; the flag says whether there is one.
-    refusal: Mutex<Option<WhyAway>>,
+    refusal: Mutex<Option<Refusal>>,
     is_refused: AtomicBool,
 }
 
@@ -108,6 +119,7 @@ impl Shared {
             alarm: Arc::new(Notify::new()),
             generations: AtomicU64::new(0),
             away_since: Mutex::new(Some(SystemTime::now())),
+            on_notice: options.on_notice.clone(),
             refusal: Mutex::default(),
             is_refused: AtomicBool::new(false),
         }
@@ -136,7 +148,7 @@ impl Shared {
     /// Why the server is no help, if it is none.
     pub fn why_away(&self) -> Option<WhyAway> {
         match &**self.standing.load() {
-            Standing::Here(_) => self.refusal.lock().clone(),
+            Standing::Here(_) => self.refusal.lock().as_ref().map(|refusal| refusal.why.clone()),
             Standing::Away(error) => {
                 Some(WhyAway { error: error.clone(), since: self.away_since.lock().unwrap_or_else(SystemTime::now) })
             }
@@ -158,17 +170,21 @@ impl Shared {
 
     fn refused(&self, error: Error) {
         let mut refusal = self.refusal.lock();
-        let since = refusal.as_ref().map_or_else(SystemTime::now, |before| before.since);
-        *refusal = Some(WhyAway { error, since });
+        let since = refusal.as_ref().map_or_else(SystemTime::now, |before| before.why.since);
+        *refusal = Some(Refusal { why: WhyAway { error, since }, last: Instant::now() });
         self.is_refused.store(true, Relaxed);
     }
 
-    /// A command was answered.
+    /// A command was answered. That ends a refusal once none has come for [`STEADY`]: where only some commands are refused, the
+    /// others must not make it look well in between.
     #[inline]
     pub fn answered(&self) {
         if self.is_refused.load(Relaxed) {
-            self.is_refused.store(false, Relaxed);
-            *self.refusal.lock() = None;
+            let mut refusal = self.refusal.lock();
+            if refusal.as_ref().is_none_or(|refusal| refusal.last.elapsed() >= STEADY) {
+                self.is_refused.store(false, Relaxed);
+                *refusal = None;
+            }
         }
     }
 
@@ -205,6 +221,24 @@ impl Shared {
         self.reach.send_replace(reach);
     }
 
+    /// Once for each time: with the address, and never a password.
+    pub fn say_away(&self, reason: &str, what: &str) {
+        tracing::warn!(address = %self.address, reason, "{what}");
+        self.pass_on(&Notice::Away { address: self.address.to_string(), reason: reason.to_owned() });
+    }
+
+    fn say_back(&self) {
+        tracing::info!(address = %self.address, "the server is back");
+        self.pass_on(&Notice::Back { address: self.address.to_string() });
+    }
+
+    fn pass_on(&self, notice: &Notice) {
+        if let Some(hear) = &self.on_notice {
+            // A fault of the listener is not the connection's.
+            let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| hear(notice)));
+        }
+    }
+
     /// Runs until the client is closed.
     pub async fn supervise(self: Arc<Self>) {
         let supervised = Supervised(self);
@@ -218,14 +252,14 @@ impl Shared {
                 Ok(session) => {
                     let trouble = self.watch_over(&session).await;
                     let reason = trouble.clone().into_error(None).why_away();
-                    tracing::warn!(address = %self.address, reason, "the server is away");
+                    self.say_away(&reason, "the server is away");
                     let is_silent = trouble == Trouble::Late;
                     self.publish(Standing::Away(trouble.into_error(None)));
                     is_silent.then_some(session)
                 }
             };
             let session = self.come_back(silent).await;
-            tracing::info!(address = %self.address, "the server is back");
+            self.say_back();
             self.publish(Standing::Here(session));
         }
     }
