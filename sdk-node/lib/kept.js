@@ -10,6 +10,8 @@ const kept = new Map();
 let lastKept = 0;
 /** Who is told of events, by their numbers: held weakly, so that listening keeps nothing alive. */
 const listeners = new Map();
+/** Under this number the native half tells of servers that are away. */
+const NOTICES = 0;
 let lastListener = 0;
 /** Of targets that are gone nobody will say that their numbers are free. */
 const gone = new FinalizationRegistry((number) => listeners.delete(number));
@@ -42,4 +44,9 @@ function unlisten(number) {
   gone.unregister(listener);
 }
 
-module.exports = { calls, keep, kept, listen, listeners, unlisten };
+/** `target` is told of what has a number of its own, for good. */
+function listenAt(number, target, method) {
+  listeners.set(number, { target: { deref: () => target }, method });
+}
+
+module.exports = { calls, keep, kept, listen, listenAt, listeners, unlisten, NOTICES };

@@ -235,5 +235,11 @@ fn happened<'env>(env: &'env Env, event: Event) -> napi::Result<Object<'env>> {
             Ok(object)
         }
         Event::Lost(error) => parts(env, &error),
+        Event::Away { address, reason } => {
+            let mut object = Object::new(env)?;
+            object.set("address", address)?;
+            object.set("reason", reason)?;
+            Ok(object)
+        }
     }
 }
