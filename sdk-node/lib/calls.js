@@ -39,6 +39,8 @@ class Shape {
   classes(call, error) { return NO_CLASSES; }
   /** What is made of a value of the native half; of numbers, from where on. */
   value(what, from) { return what; }
+  /** Whether functions work under a lease: their signals are aborted once it is given back. */
+  get isLeased() { return false; }
   /** How an error that is final is recorded. */
   recorded(call, error) { return undefined; }
   /** Whether a shutdown of this client gives such calls up. Others are given up natively. */
@@ -119,7 +121,7 @@ class Call {
     this.key = key;
     if (key >= 0) calls[key] = this;
     this.started = 1;
-    const attempt = { context, isAborted: false, settled, isError };
+    const attempt = { context, isAborted: false, isEnded: false, settled, isError };
     this.running = new Map([[1, attempt]]);
     return attempt;
   }
@@ -196,10 +198,11 @@ class Call {
   }
 
   start(id, detail) {
+    if (this.shape.isLeased) this.releaseEnded();
     this.started += 1;
     this.lastOwn = undefined;
     const context = new Context(detail?.attempt ?? this.started, detail?.fence, () => this.look());
-    const attempt = { context, isAborted: false, settled: undefined, isError: false };
+    const attempt = { context, isAborted: false, isEnded: false, settled: undefined, isError: false };
     (this.running ??= new Map()).set(id, attempt);
     let promise;
     try {
@@ -226,6 +229,7 @@ class Call {
     }
     if (attempt.isAborted || this.isOver) return;
     endTurn();
+    attempt.isEnded = true;
     attempt.settled = isError ? error : value;
     attempt.isError = isError;
     let word;
@@ -310,11 +314,18 @@ class Call {
   succeed(value) {
     this.over();
     this.resolve(value);
+    if (this.shape.isLeased) this.releaseEnded();
   }
 
   fail(error) {
     this.over();
     this.reject(error);
+    if (this.shape.isLeased) this.releaseEnded();
+  }
+
+  /** Attempts that ended worked under a lease that is given back, or is another attempt's. */
+  releaseEnded() {
+    for (const attempt of this.running?.values() ?? []) if (attempt.isEnded) Context.release(attempt.context);
   }
 
   over() {

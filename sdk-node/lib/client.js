@@ -8,6 +8,7 @@ const { ask } = require('./errors.js');
 const given = require('./arguments.js');
 const { ours } = require('./calls.js');
 const { behind } = require('./guard.js');
+const { listenAt, NOTICES } = require('./kept.js');
 const { cutOff } = require('./quick.js');
 const { clockOf } = require('./policies.js');
 const { Limiter, checkAll } = require('./limiter.js');
@@ -90,6 +91,14 @@ class Client {
 
   async [Symbol.asyncDispose]() { await this.shutdown(); }
 }
+
+/** A server that is away is no error, and a mistyped host looks the same: it is said once each time. */
+const notices = {
+  away({ address, reason }) {
+    process.emitWarning(`the server at ${address} is away (${reason}): calls are decided without it, as whenAway says, until it is back`, { type: 'ResilWarning', code: 'RESIL_AWAY' });
+  },
+};
+listenAt(NOTICES, notices, 'away');
 
 async function connect(url, options) {
   given.atMost('connect', arguments, 2);

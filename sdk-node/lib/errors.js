@@ -114,10 +114,15 @@ function messageOf(error) {
   }
 }
 
+/** Why the signal of what was let go of, or of a call under it that is over, is aborted. */
+function released() {
+  return new classes.CancelledError('what this worked under was released', { code: 'CANCELLED' });
+}
+
 /** What the native half has to know of an error of ours. */
 function ownParts(error) {
   if (!(error instanceof ResilError)) return undefined;
   return { code: error.code, message: messageOf(error), name: error.resource, retryAfterMs: error.retryAfterMs };
 }
 
-module.exports = { ...classes, made, messageOf, ownParts, thrown, ask, wrongType, shown, classes };
+module.exports = { ...classes, made, messageOf, ownParts, released, thrown, ask, wrongType, shown, classes };

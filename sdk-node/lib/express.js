@@ -8,6 +8,25 @@ const { Once, keyHeaderOf, runOf } = require('./middleware/once.js');
 const { bodyOf, discard, HungUp } = require('./middleware/body.js');
 const { answerOf, headersOf, flat, OF_THE_BODY } = require('./middleware/answers.js');
 
+/** What ends the recording of a request whose handler fails. */
+const failing = new WeakMap();
+/** Apps whose errors are heard. */
+const heard = new WeakSet();
+
+/**
+ * Express tells middleware nothing of an error in a later handler; of an answer that has begun it only cuts the connection, as a client
+ * would. So the first request of an app puts an error handler behind all of its others, which hears of the error and passes it on.
+ */
+function hear(app) {
+  if (typeof app?.use !== 'function' || heard.has(app)) return;
+  heard.add(app);
+  // Four arguments: that is how Express knows it by.
+  app.use((error, request, response, next) => {
+    failing.get(request)?.();
+    next(error);
+  });
+}
+
 function send(response, { status, headers, body }) {
   for (const name of OF_THE_BODY) response.removeHeader(name);
   response.statusCode = status;
@@ -62,20 +81,22 @@ function idempotency(options) {
       return false;
     }
     mine.watch(response);
-    record(response, mine);
+    hear(request.app);
+    failing.set(request, record(response, mine));
     return true;
   });
 }
 
-const TAKEN_OVER = ['writeHead', 'flushHeaders', 'write', 'end'];
+const TAKEN_OVER = ['writeHead', 'flushHeaders', 'write', 'end', 'destroy'];
 
 /**
  * Records the answer while it is given. One that is made at once is held back until it is recorded, and replaced if it cannot be. One that comes
- * in parts goes out as it comes; its end is held back, and never comes if it could not be recorded.
+ * in parts goes out as it comes; its end is held back, and never comes if it could not be recorded. If the handler fails in the middle, the
+ * key is free at once. What says so is returned; so does whoever destroys the response with an error (`stream.pipeline` does).
  */
 function record(response, mine) {
   const own = TAKEN_OVER.map((name) => [name, Object.getOwnPropertyDescriptor(response, name)]);
-  const { write, end } = response;
+  const { write, end, destroy } = response;
   const recording = mine.recording();
   let isStreamed = false;
   let isEnded = false;
@@ -99,6 +120,17 @@ function record(response, mine) {
     return typeof chunk === 'string' ? Buffer.from(chunk, typeof encoding === 'string' ? encoding : 'utf8') : Buffer.from(chunk);
   };
 
+  /** The handler failed. An answer that has not begun is another one then, and is recorded as that. */
+  const fail = () => {
+    if (!isStreamed || isEnded) return;
+    isEnded = true;
+    void recording.fail();
+  };
+  response.destroy = (error) => {
+    // After the client has left, whoever writes to it learns that by an error, too.
+    if (error && response.socket !== null && !response.socket.destroyed && !response.socket.readableEnded) fail();
+    return destroy.call(response, error);
+  };
   response.writeHead = (status, ...rest) => {
     response.statusCode = status;
     if (typeof rest[0] === 'string') response.statusMessage = rest.shift();
@@ -133,6 +165,7 @@ function record(response, mine) {
     });
     return response;
   };
+  return fail;
 }
 
 module.exports = { rateLimit, idempotency, runOf };

@@ -25,8 +25,12 @@ function tell(reply, { status, headers }) {
   for (const [name, value] of headersOf(headers)) reply.header(name, value);
 }
 
+/** Answers that say nothing of their type: Fastify would. */
+const untyped = new WeakSet();
+
 function send(reply, answer) {
   tell(reply, answer);
+  if (!reply.hasHeader('content-type')) untyped.add(reply);
   reply.send(answer.body);
   return reply;
 }
@@ -83,6 +87,7 @@ const idempotency = plugin('resil-idempotency', (fastify, options) => {
   }));
 
   fastify.addHook('onSend', async (request, reply, payload) => {
+    if (untyped.has(reply)) reply.removeHeader('content-type');
     const mine = mines.get(request);
     if (mine === undefined) return payload;
     mines.delete(request);

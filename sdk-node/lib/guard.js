@@ -78,8 +78,10 @@ class GuardShape extends Shape {
     super();
     this.layers = layers;
     this.hasJudges = layers.some((layer) => layer.judge !== undefined);
+    this._isLeased = layers.some((layer) => layer.isLeased === true);
   }
 
+  get isLeased() { return this._isLeased; }
   isOf(client) { return this.layers.some((layer) => layer.client === client); }
 
   run(call, context, detail) {
@@ -114,7 +116,7 @@ function wayOf(inner, layers) {
 const TIMED = 64;
 
 class Guard {
-  /** Not for users: `layers` are `{judge, instead, when, client}`, outermost first, as behind `inner`. */
+  /** Not for users: `layers` are `{judge, instead, when, client, isLeased}`, outermost first, as behind `inner`. */
   constructor(inner, layers) {
     this._inner = inner;
     this._number = inner.number;

@@ -4,11 +4,11 @@
  */
 require('./symbols.js');
 const { EventEmitter } = require('node:events');
-const { ask, made, wrongType } = require('./errors.js');
+const { ask, made, wrongType, released } = require('./errors.js');
 const given = require('./arguments.js');
 const { ours } = require('./calls.js');
 const { Guard, behind, guarded } = require('./guard.js');
-const { listen } = require('./kept.js');
+const { listen, unlisten } = require('./kept.js');
 const { lookingSignal } = require('./signals.js');
 
 // As it was when this was loaded, whatever a test puts in its place.
@@ -33,14 +33,23 @@ class Loss {
   constructor(held) {
     this.held = held;
     this.error = undefined;
+    this.isReleased = false;
     this.controller = undefined;
   }
 
   /** Looks, natively and now. */
   look() {
-    if (this.error !== undefined) return;
+    if (this.error !== undefined || this.isReleased || this.held.isHeld) return;
     const parts = this.held.loss();
     if (parts !== null) this.happened(parts);
+    else this.released();
+  }
+
+  /** It was let go of: nothing protects who still works under it. */
+  released() {
+    if (this.error !== undefined || this.isReleased) return;
+    this.isReleased = true;
+    this.controller?.abort(released());
   }
 
   /** The error is the same for all who ask. */
@@ -55,6 +64,7 @@ class Loss {
       this.controller = new AbortController();
       lookingSignal(this.controller, () => this.look());
       if (this.error !== undefined) this.controller.abort(this.error);
+      else if (this.isReleased) this.controller.abort(released());
     }
     this.look();
     return this.controller.signal;
@@ -66,29 +76,61 @@ class Holding extends EventEmitter {
   constructor(name, inner) {
     super();
     const held = inner.held();
-    behind(this, { _inner: inner, _held: held, _name: name, _loss: new Loss(held), _isWatched: false, _wasEmitted: false });
+    behind(this, { _inner: inner, _held: held, _name: name, _loss: new Loss(held), _watch: 0, _isOver: false, _isReleased: false, _wasEmitted: false });
     this.on('newListener', (event, listener) => {
       if (event !== 'lost') return;
       // Who comes after the event is told all the same.
       if (this._wasEmitted) queueMicrotask(() => listener.call(this, this._loss.error));
-      else this._watch();
+      else this._beginWatch();
     });
   }
 
-  _watch() {
-    if (this._isWatched) return;
-    this._isWatched = true;
-    this._held.watch(listen(this, '_lost'));
+  _beginWatch() {
+    if (this._watch !== 0 || this._isOver) return;
+    this._watch = listen(this, '_lost');
+    this._held.watch(this._watch);
+  }
+
+  /** It is lost or let go of: there is nothing to watch any more, and nothing is kept for it. */
+  _endWatch() {
+    this._isOver = true;
+    if (this._watch === 0) return;
+    this._held.unwatch();
+    unlisten(this._watch);
+    this._watch = 0;
   }
 
   _lost(parts) {
-    const error = this._loss.happened(parts);
+    this._tell(this._loss.happened(parts));
+  }
+
+  _tell(error) {
+    this._endWatch();
+    if (this._wasEmitted) return;
     this._wasEmitted = true;
     this.emit('lost', error);
   }
 
+  /** Lets go, by `begin`. The signal is aborted from here on, but for a guard that is still held because `begin` was refused. */
+  async _letGo(begin) {
+    this._loss.look();
+    const isWatched = this._watch !== 0;
+    const done = ours(undefined, begin);
+    if (this._inner.isReleased) {
+      this._isReleased = true;
+      this._endWatch();
+      this._loss.released();
+    }
+    try {
+      return { heldMs: await done };
+    } catch (error) {
+      if (isWatched && error?.code === 'LOCK_LOST') this._tell(this._loss.error ?? error);
+      throw error;
+    }
+  }
+
   get signal() {
-    this._watch();
+    this._beginWatch();
     return this._loss.signal;
   }
 
@@ -110,10 +152,7 @@ class LockGuard extends Holding {
 
   async check() { return ours(undefined, () => this._inner.check()); }
 
-  async release() {
-    this._isReleased = true;
-    return { heldMs: await ours(undefined, () => this._inner.release()) };
-  }
+  async release() { return this._letGo(() => this._inner.release()); }
 
   /** Of what was released before there is nothing to do; that it was lost is for the holder to look at, not for the end. */
   async [Symbol.asyncDispose]() {
@@ -122,10 +161,7 @@ class LockGuard extends Holding {
 }
 
 class BulkheadGuard extends Holding {
-  async leave() {
-    this._isReleased = true;
-    return { heldMs: await ours(undefined, () => this._inner.leave()) };
-  }
+  async leave() { return this._letGo(() => this._inner.leave()); }
 
   async [Symbol.asyncDispose]() {
     if (!this._isReleased) await this.leave().catch(unlessLost);
@@ -141,7 +177,7 @@ class Lock {
     given.nonEmpty('name', name);
     const json = given.settings('options', options);
     const inner = ask(() => client.lock(name, json));
-    behind(this, { _inner: inner, _guard: new Guard(inner.guard(), [{}]), _name: name });
+    behind(this, { _inner: inner, _guard: new Guard(inner.guard(), [{ isLeased: true }]), _name: name });
   }
 
   get name() { return this._name; }
@@ -181,7 +217,7 @@ class SharedBulkhead {
     if (options === undefined) throw wrongType('options', 'a number, or an object with max', options);
     const json = given.settings('options', typeof options === 'number' ? { max: options } : options);
     const inner = ask(() => client.sharedBulkhead(name, json));
-    behind(this, { _inner: inner, _guard: new Guard(inner.guard(), [{}]), _name: name });
+    behind(this, { _inner: inner, _guard: new Guard(inner.guard(), [{ isLeased: true }]), _name: name });
   }
 
   get name() { return this._name; }

@@ -10,7 +10,11 @@ const kept = new Map();
 let lastKept = 0;
 /** Who is told of events, by their numbers: held weakly, so that listening keeps nothing alive. */
 const listeners = new Map();
+/** Under this number the native half tells of servers that are away. */
+const NOTICES = 0;
 let lastListener = 0;
+/** Of targets that are gone nobody will say that their numbers are free. */
+const gone = new FinalizationRegistry((number) => listeners.delete(number));
 
 function nextNumber(last, taken) {
   let number = last;
@@ -26,8 +30,23 @@ function keep(value) {
 
 function listen(target, method) {
   lastListener = nextNumber(lastListener, listeners);
-  listeners.set(lastListener, { target: new WeakRef(target), method });
+  const listener = { target: new WeakRef(target), method };
+  listeners.set(lastListener, listener);
+  gone.register(target, lastListener, listener);
   return lastListener;
 }
 
-module.exports = { calls, keep, kept, listen, listeners };
+/** Nothing will happen any more that is told under this number. */
+function unlisten(number) {
+  const listener = listeners.get(number);
+  if (listener === undefined) return;
+  listeners.delete(number);
+  gone.unregister(listener);
+}
+
+/** `target` is told of what has a number of its own, for good. */
+function listenAt(number, target, method) {
+  listeners.set(number, { target: { deref: () => target }, method });
+}
+
+module.exports = { calls, keep, kept, listen, listenAt, listeners, unlisten, NOTICES };

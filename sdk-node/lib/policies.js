@@ -109,6 +109,7 @@ class Fallback {
   constructor(instead, options) {
     const { when } = given.only('options', options, ['when']);
     if (when !== undefined) given.func('when', when);
+    if (typeof instead === 'function') given.func('instead', instead);
     behind(this, { _guard: new Guard(native.makeFallback(), [{ instead, when }]) });
   }
 }

@@ -7,6 +7,7 @@
  */
 const v8 = require('node:v8');
 const { wrongType, shown, InvalidArgumentError } = require('./errors.js');
+const { parseExactly } = require('./exact.js');
 
 /** Of any realm: test runners have objects of their own. */
 function isPlainObject(value) {
@@ -19,8 +20,14 @@ function isPlainArray(value) {
   return Array.isArray(value) && Array.isArray(Object.getPrototypeOf(value));
 }
 
+/** Generators have no constructor with a name. */
+function classOf(value) {
+  const names = [Object.getPrototypeOf(value)?.constructor?.name, value[Symbol.toStringTag]];
+  return names.find((name) => typeof name === 'string' && name !== '') ?? 'object';
+}
+
 function refused(at, value, why) {
-  const what = typeof value === 'object' && value !== null ? `a ${Object.getPrototypeOf(value)?.constructor?.name ?? 'object'}` : shown(value);
+  const what = typeof value === 'object' && value !== null ? `a ${classOf(value)}` : shown(value);
   return new InvalidArgumentError(`${at} is ${what}, ${why}`);
 }
 
@@ -37,8 +44,13 @@ function refuseOutsideOfJson(value, at, around) {
       if (value === null) return;
       if (around.includes(value)) throw new InvalidArgumentError(`${at} contains itself, ${NOT_JSON}`);
       around.push(value);
+      const [symbol] = Object.getOwnPropertySymbols(value).filter((key) => Object.prototype.propertyIsEnumerable.call(value, key));
+      if (symbol !== undefined) throw new InvalidArgumentError(`${at} has ${String(symbol)} as a key, ${NOT_JSON}`);
       if (isPlainArray(value)) {
         for (let index = 0; index < value.length; index += 1) refuseOutsideOfJson(value[index], `${at}[${index}]`, around);
+        // There are no holes, so that every key beyond the indices is one more.
+        const keys = Object.keys(value);
+        if (keys.length > value.length) throw new InvalidArgumentError(`${at}.${keys[value.length]} is a property of an array, ${NOT_JSON}`);
       } else if (!Array.isArray(value) && isPlainObject(value)) {
         for (const key of Object.keys(value)) refuseOutsideOfJson(value[key], `${at}.${key}`, around);
       } else {
@@ -81,7 +93,7 @@ const serializers = {
       refuseOutsideOfJson(value, 'the value', []);
       return Buffer.from(JSON.stringify(value));
     },
-    read: (bytes) => (bytes.length === 0 ? undefined : JSON.parse(bytes.toString('utf8'))),
+    read: (bytes) => (bytes.length === 0 ? undefined : parseExactly(bytes.toString('utf8'))),
   },
   bytes: {
     write(value) {

@@ -7,6 +7,7 @@ const { ask, messageOf, thrown, InternalError, ResultUnrecordedError } = require
 const given = require('./arguments.js');
 const { Shape, ours, through } = require('./calls.js');
 const { behind } = require('./guard.js');
+const { parseExactly, InexactNumber } = require('./exact.js');
 const { fingerprint, refuseOutsideOfJson, serializerOf, serializers } = require('./serializers.js');
 
 /** What is recorded where a result could not be. The same in every language, and read natively. */
@@ -36,13 +37,15 @@ class RunShape extends Shape {
     return native.settleBytes(call.key, id, bytes);
   }
 
+  get isLeased() { return true; }
+
   recorded(call, error) {
     if (this.remember?.isFinal(error) !== true) return undefined;
     return json(this.remember.write === undefined ? parts(error) : this.remember.write(error));
   }
 
   revive(call, recorded) {
-    const said = JSON.parse(recorded.toString('utf8'));
+    const said = readBack({ read: (bytes) => parseExactly(bytes.toString('utf8')) }, recorded, ResultUnrecordedError);
     return this.remember?.read === undefined ? revived(said) : this.remember.read(said);
   }
 }
@@ -102,13 +105,15 @@ async function outcomeOf(shape, fn, signal, begin, judge) {
   // To JSON nothing is `null`, for who ran as for everybody else.
   if (!replayed) return { value: shape.serializer === serializers.json ? own?.value ?? null : own?.value, replayed, attempt, ageMs, recorded };
   if (value === undefined || value === null) throw new ResultUnrecordedError('the work is done, and its result was not recorded: it was too large for the server');
-  return { value: readBack(shape.serializer, value), replayed, attempt, ageMs, recorded };
+  return { value: readBack(shape.serializer, value, ResultUnrecordedError), replayed, attempt, ageMs, recorded };
 }
 
-function readBack(serializer, bytes) {
+/** What was written. `Inexact`: the class of the error if it has a number that JavaScript does not. */
+function readBack(serializer, bytes, Inexact = InternalError) {
   try {
     return serializer.read(bytes);
   } catch (cause) {
+    if (cause instanceof InexactNumber) throw new Inexact(`what another language wrote cannot be read here: ${cause.message}`, { cause });
     throw new InternalError(`what was recorded cannot be read by this serializer: ${messageOf(cause)}`, { cause });
   }
 }

@@ -182,7 +182,7 @@ fn told<'env>(env: &'env Env, detail: &Detail) -> napi::Result<Object<'env>> {
         object.set("fence", bigint(fence))?;
     }
     if let Some(held) = &detail.held {
-        object.set("held", Held(held.clone()))?;
+        object.set("held", Held::of(held.clone()))?;
     }
     if detail.attempt > 0 {
         object.set("attempt", detail.attempt)?;
@@ -235,5 +235,11 @@ fn happened<'env>(env: &'env Env, event: Event) -> napi::Result<Object<'env>> {
             Ok(object)
         }
         Event::Lost(error) => parts(env, &error),
+        Event::Away { address, reason } => {
+            let mut object = Object::new(env)?;
+            object.set("address", address)?;
+            object.set("reason", reason)?;
+            Ok(object)
+        }
     }
 }

@@ -2,12 +2,16 @@
 
 use napi::bindgen_prelude::Env;
 use napi_derive::napi;
-use resil::Error;
 use resil::settings::ConnectSettings;
+use resil::{ConnectOptions, Error, Notice};
 
 use crate::convert::{now, ours, settings, shown, span};
-use crate::executor::Word;
+use crate::executor::mailbox::{Event, Letter};
+use crate::executor::{Word, mailbox};
 use crate::testing::TestClock;
+
+/// Under this number JavaScript hears of servers that are away.
+const NOTICES: u32 = 0;
 
 #[napi]
 pub struct Client(pub(crate) resil::Client);
@@ -16,11 +20,19 @@ pub struct Client(pub(crate) resil::Client);
 pub fn connect(env: Env, url: String, said: String, clock: Option<&TestClock>) -> napi::Result<Word> {
     let settings: ConnectSettings = now(&env, settings(&said))?;
     let clock = clock.map(|clock| clock.0.clone());
+    let mailbox = mailbox()?;
     ours(async move {
         let Some(runtime) = crate::runtime::runtime() else {
             return Err(Error::Internal("no threads can be started".to_owned()));
         };
-        settings.connect_on(&url, runtime.handle().clone(), clock).await.map(Client)
+        let hear = move |notice: &Notice| {
+            if let Notice::Away { address, reason } = notice {
+                let event = Event::Away { address: address.clone(), reason: reason.clone() };
+                mailbox.post(Letter::Event(NOTICES, event));
+            }
+        };
+        let options = settings.options(&url)?.runtime(runtime.handle().clone()).on_notice(hear);
+        clock.into_iter().fold(options, ConnectOptions::clock).connect().await.map(Client)
     })
 }
 

@@ -10,6 +10,7 @@ use resil::Error;
 use resil::lock::{self, Released};
 use resil::settings::{LockSettings, SharedBulkheadSettings};
 use resil::shared_bulkhead;
+use tokio::task::AbortHandle;
 
 use crate::client::Client;
 use crate::convert::{bigint, millis, now, number, optional_span, ours, settings, shown, span};
@@ -112,9 +113,21 @@ impl SharedBulkhead {
     }
 }
 
-/// What is held, as those who work under it see it.
+/// What is held, as those who work under it see it, and the task that watches it.
 #[napi]
-pub struct Held(pub(crate) lock::Held);
+pub struct Held(pub(crate) lock::Held, Mutex<Option<AbortHandle>>);
+
+impl Held {
+    pub fn of(held: lock::Held) -> Self {
+        Self(held, Mutex::default())
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.unwatch();
+    }
+}
 
 #[napi]
 impl Held {
@@ -154,18 +167,29 @@ impl Held {
         self.0.loss().map(|error| parts(env, &error)).transpose()
     }
 
-    /// When it is lost, that is an event of this number.
+    /// When it is lost, that is an event of this number. The watch ends with `unwatch`, or when this is collected: what was
+    /// released is never lost, so that the watch would not end by itself.
     #[napi]
     pub fn watch(&self, number: u32) -> napi::Result<()> {
         let (mailbox, held) = (mailbox()?, self.0.clone());
         let Some(runtime) = crate::runtime::runtime() else { return Ok(()) };
-        runtime.spawn(async move {
+        let task = runtime.spawn(async move {
             held.lost().cancelled().await;
             if let Some(error) = held.loss() {
                 mailbox.post(Letter::Event(number, Event::Lost(Box::new(error))));
             }
         });
+        if let Some(before) = self.1.lock().replace(task.abort_handle()) {
+            before.abort();
+        }
         Ok(())
+    }
+
+    #[napi]
+    pub fn unwatch(&self) {
+        if let Some(task) = self.1.lock().take() {
+            task.abort();
+        }
     }
 }
 
@@ -194,7 +218,7 @@ fn released() -> Error {
 impl HeldLock {
     #[napi]
     pub fn held(&self) -> Held {
-        Held(self.held.clone())
+        Held::of(self.held.clone())
     }
 
     #[napi]
@@ -208,6 +232,11 @@ impl HeldLock {
     pub fn check(&self, env: Env) -> napi::Result<Word> {
         let guard = now(&env, self.guard())?;
         ours(async move { guard.check().await })
+    }
+
+    #[napi(getter)]
+    pub fn is_released(&self) -> bool {
+        self.guard.lock().is_none()
     }
 
     /// How long it was held, in milliseconds.
@@ -248,7 +277,12 @@ impl HeldPlace {
 impl HeldPlace {
     #[napi]
     pub fn held(&self) -> Held {
-        Held(self.held.clone())
+        Held::of(self.held.clone())
+    }
+
+    #[napi(getter)]
+    pub fn is_released(&self) -> bool {
+        self.guard.lock().is_none()
     }
 
     #[napi]

@@ -11,6 +11,12 @@ use crate::client::Client;
 use crate::convert::{millis, now, ours, span};
 use crate::executor::Word;
 
+/// How many tasks live on the threads of the SDK: what watches, renews and connects.
+#[napi]
+pub fn live_tasks() -> u32 {
+    crate::runtime::runtime().map_or(0, |runtime| runtime.metrics().num_alive_tasks() as u32)
+}
+
 #[napi]
 pub struct TestClock(pub(crate) Clock);
 

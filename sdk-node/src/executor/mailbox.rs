@@ -23,6 +23,8 @@ pub enum Event {
     Transition(&'static str, &'static str, u64),
     /// What was held is lost, and why.
     Lost(Box<resil::Error>),
+    /// A server is away, and why. The address has no password in it.
+    Away { address: String, reason: String },
 }
 
 pub enum Letter {

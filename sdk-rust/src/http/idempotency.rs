@@ -155,8 +155,19 @@ fn refused(reason: &str) -> Error {
 /// What makes a request this request: 64 hexadecimal digits (SHA-256) of method, path and body, the same in every process
 /// and version. Requests under one key that differ in it are a mismatch.
 ///
-/// The path is taken as it is: with the query, if that makes a difference.
+/// The path is taken as it is: with the query, if that makes a difference. An empty query is none, because some servers do not
+/// tell `/a?` from `/a`:
+///
+/// ```
+/// # use resil::http::fingerprint;
+/// assert_eq!(fingerprint("GET", "/a?", b""), fingerprint("GET", "/a", b""));
+/// assert_ne!(fingerprint("GET", "/a??", b""), fingerprint("GET", "/a", b""));
+/// ```
 pub fn fingerprint(method: &str, path: &str, body: &[u8]) -> String {
+    let path = match path.split_once('?') {
+        Some((before, "")) => before,
+        _ => path,
+    };
     let mut hash = Sha256::new();
     // Lengths first: "POST" "/a" and "POST/" "a" are different requests.
     for part in [method.as_bytes(), path.as_bytes(), body] {

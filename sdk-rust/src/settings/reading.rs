@@ -3,6 +3,8 @@
 //! serde tells which structure it expects and which fields that has: so a key is known to be a field's name, and not a
 //! name that the caller chose, and is matched in the dialect's spelling and in no other.
 
+use std::time::Duration;
+
 use serde::de::value::{MapDeserializer, SeqDeserializer};
 use serde::de::{self, Deserializer, Expected, IntoDeserializer, Unexpected, Visitor};
 use serde::forward_to_deserialize_any;
@@ -89,7 +91,8 @@ impl Said {
     fn duration(&self) -> Result<String, Wrong> {
         let numbers = self.dialect.numbers;
         let duration = match &self.value {
-            Value::String(text) => span_text::read(text),
+            // Nothing is nothing in every unit.
+            Value::String(text) => super::duration(text).or_else(|| span_text::read(text).filter(Duration::is_zero)),
             Value::Number(number) => number.as_f64().and_then(|number| numbers.duration(number)),
             _ => None,
         };
