@@ -172,7 +172,7 @@ fn an_owner_never_gets_back_what_the_close_of_a_crowd_is_about_to_end() {
     let answers: Vec<Value> = pipe.query(&mut other).expect("answers");
     assert!(shown(&answers[1]).starts_with("[LOST "), "{answers:?}");
     assert!(fence(&shown(&answers[2])) > first, "a new grant: {answers:?}");
-    assert!(shown(&answers[3]).starts_with("[DENIED "), "{answers:?}");
+    assert!(shown(&answers[3]).starts_with("[TAKEN "), "{answers:?}");
     eventually("the rest has ended", SOON, || scene.main.info_number("resil", "lock_lost") == COUNT as i64);
     assert_eq!(scene.who("k").0, [format!("o{last}")]);
     assert_eq!(scene.ask(&format!("RES.LOCK CHECK k o{last}")), "1");
