@@ -60,17 +60,41 @@ struct Bound<K> {
     kind: K,
     lease: Span,
     due: Instant,
+    /// How many silences its connection had had when it was bound.
+    silences: u32,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Session {
     heard: Option<Instant>,
-    places: BTreeSet<Place>,
-    /// The shortest lease first: a silence ends those that are not longer.
+    /// What hangs on it, the shortest lease first: a silence ends those that are not longer.
     by_lease: BTreeSet<(Span, Place)>,
+    /// What ended in a silence: put aside as a whole, and lost one by one, because it can be a lot.
+    lapsed: VecDeque<BTreeSet<(Span, Place)>>,
+    /// The silences of `lapsed`, after as many earlier ones.
+    silences: VecDeque<Span>,
+    earlier_silences: u32,
     losses: VecDeque<Loss>,
     /// When it is looked at whether a short lease has ended in silence.
     lapse: Option<Instant>,
+}
+
+impl Session {
+    /// True if nothing is left of it.
+    fn is_over(&self) -> bool {
+        self.by_lease.is_empty() && self.lapsed.is_empty() && self.losses.is_empty()
+    }
+
+    /// How many silences it has had.
+    fn silences(&self) -> u32 {
+        self.earlier_silences + self.silences.len() as u32
+    }
+
+    /// True if a lease that was bound after so many silences ended in one of the later ones.
+    fn has_lapsed(&self, lease: Span, silences: u32) -> bool {
+        let earlier = silences.saturating_sub(self.earlier_silences) as usize;
+        self.silences.iter().skip(earlier).any(|silence| lease <= *silence)
+    }
 }
 
 /// A bound holding that was lost.
@@ -113,6 +137,11 @@ pub struct Sessions<K = Kind> {
     sessions: BTreeMap<ClientId, Session>,
     bound: BTreeMap<Place, Bound<K>>,
     by_due: BTreeSet<(Instant, Place)>,
+    /// What was in `by_due` when the clock was set back: due at once.
+    due_anew: BTreeSet<(Instant, Place)>,
+    set_back_to: Instant,
+    /// Connections with leases that ended in a silence. Some are not there any more.
+    losing: VecDeque<ClientId>,
     closing: VecDeque<Closing>,
     closed_at: BTreeMap<ClientId, Instant>,
     /// Sessions with short leases. Some are not there any more.
@@ -125,6 +154,9 @@ impl<K> Default for Sessions<K> {
             sessions: BTreeMap::new(),
             bound: BTreeMap::new(),
             by_due: BTreeSet::new(),
+            due_anew: BTreeSet::new(),
+            set_back_to: Instant::EPOCH,
+            losing: VecDeque::new(),
             closing: VecDeque::new(),
             closed_at: BTreeMap::new(),
             lapses: BTreeSet::new(),
@@ -153,22 +185,21 @@ impl<K: Copy> Sessions<K> {
         self.heard(client, now);
         let session = self.sessions.entry(client).or_default();
         session.heard = session.heard.max(Some(now));
-        session.places.insert(place.clone());
+        let silences = session.silences();
         session.by_lease.insert((lease, place.clone()));
         let due = now.plus(period(lease));
         self.by_due.insert((due, place.clone()));
-        self.bound.insert(place, Bound { client, grace, kind, lease, due });
+        self.bound.insert(place, Bound { client, grace, kind, lease, due, silences });
         self.watch(client);
     }
 
     /// `place` hangs on nobody any more. Returns on whom it did.
     pub fn unbind(&mut self, place: &Place) -> Option<ClientId> {
         let Bound { client, due, lease, .. } = self.bound.remove(place)?;
-        self.by_due.remove(&(due, place.clone()));
+        self.forget_due(due, place);
         if let Some(session) = self.sessions.get_mut(&client) {
-            session.places.remove(place);
             session.by_lease.remove(&(lease, place.clone()));
-            if session.places.is_empty() && session.losses.is_empty() {
+            if session.is_over() {
                 self.sessions.remove(&client);
             }
         }
@@ -209,15 +240,55 @@ impl<K: Copy> Sessions<K> {
         let Some(session) = self.sessions.get_mut(&client) else { return };
         let silence = session.heard.map_or(Span::ZERO, |heard| heard.until(at));
         session.heard = session.heard.max(Some(at));
-        let lapsed: Vec<Place> = session
-            .by_lease
-            .iter()
-            .take_while(|(lease, _)| *lease <= silence)
-            .map(|(_, place)| place.clone())
-            .collect();
-        for place in lapsed {
-            self.lose(&place, Reason::Expired);
+        if session.by_lease.first().is_none_or(|(lease, _)| *lease > silence) {
+            return;
         }
+        let longer =
+            (Span::from_us(silence.as_us().saturating_add(1)), Place { db: i32::MIN, key: Box::default(), fence: 0 });
+        let rest = session.by_lease.split_off(&longer);
+        session.lapsed.push_back(core::mem::replace(&mut session.by_lease, rest));
+        session.silences.push_back(silence);
+        self.losing.push_back(client);
+        for _ in 0..LOSSES_REMEMBERED {
+            if !self.lose_next() {
+                return;
+            }
+        }
+    }
+
+    /// True while leases that ended in a silence are still to be lost. They count as lost already.
+    pub fn is_losing(&self) -> bool {
+        !self.losing.is_empty()
+    }
+
+    /// Loses a holding whose lease ended in a silence. False if there is none.
+    pub fn lose_next(&mut self) -> bool {
+        let Some(client) = self.losing.front().copied() else { return false };
+        if let Some(session) = self.sessions.get_mut(&client)
+            && let Some(lapsed) = session.lapsed.front_mut()
+        {
+            if let Some((_, place)) = lapsed.pop_first() {
+                // It may have been bound anew meanwhile, or have ended in another way.
+                let bound = self.bound.get(&place).filter(|bound| bound.client == client);
+                if bound.is_some_and(|bound| self.is_over(bound)) {
+                    self.lose(&place, Reason::Expired);
+                }
+                return true;
+            }
+            session.lapsed.pop_front();
+            session.silences.pop_front();
+            session.earlier_silences += 1;
+            if session.is_over() {
+                self.sessions.remove(&client);
+            }
+        }
+        self.losing.pop_front();
+        true
+    }
+
+    /// True if a lease ended in a silence of its connection.
+    fn is_over(&self, bound: &Bound<K>) -> bool {
+        self.sessions.get(&bound.client).is_some_and(|session| session.has_lapsed(bound.lease, bound.silences))
     }
 
     /// The connection was there all the time until `at`: it waits in one of our calls.
@@ -231,21 +302,28 @@ impl<K: Copy> Sessions<K> {
         self.sessions.get(&client)?.heard
     }
 
+    /// Until when a holding lasts by what was heard of `client`; `None` if it does not hang on it any more.
+    pub fn lasts_until(&self, place: &Place, client: ClientId) -> Option<Instant> {
+        let bound = self.lives(place).filter(|bound| bound.client == client)?;
+        Some(self.last_heard(client)?.plus(bound.lease))
+    }
+
     /// How many hang on the connection, and what it has lost since it was last told.
     pub fn heartbeat(&mut self, client: ClientId, now: Instant) -> (usize, Vec<Loss>) {
         self.heard(client, now);
         let Some(session) = self.sessions.get_mut(&client) else { return (0, Vec::new()) };
         let losses = core::mem::take(&mut session.losses).into();
-        let bound = session.places.len();
-        if bound == 0 {
+        let bound = session.by_lease.len();
+        if session.is_over() {
             self.sessions.remove(&client);
         }
         (bound, losses)
     }
 
-    /// A holding that hangs on a connection which has not closed.
+    /// A holding that hangs on a connection which has not closed, and was not silent for too long.
     fn lives(&self, place: &Place) -> Option<&Bound<K>> {
-        self.bound.get(place).filter(|bound| !self.closed_at.contains_key(&bound.client))
+        let bound = self.bound.get(place)?;
+        (!self.closed_at.contains_key(&bound.client) && !self.is_over(bound)).then_some(bound)
     }
 
     /// The connection closed at `at`. What hung on it is taken by [`Self::take_closed`] and [`Self::closed_in`].
@@ -266,9 +344,9 @@ impl<K: Copy> Sessions<K> {
         loop {
             let Closing { client, session } = self.closing.front_mut()?;
             let client = *client;
-            session.by_lease.pop_first();
-            match session.places.pop_first() {
-                Some(place) => {
+            let next = session.by_lease.pop_first();
+            match next.or_else(|| session.lapsed.iter_mut().find_map(BTreeSet::pop_first)) {
+                Some((_, place)) => {
                     if let Some(closed) = self.take_if_of(&place, client) {
                         return Some(closed);
                     }
@@ -281,12 +359,19 @@ impl<K: Copy> Sessions<K> {
         }
     }
 
-    /// Takes what hung on closed connections under `(db, key)`.
-    pub fn closed_in(&mut self, db: i32, key: &[u8]) -> Vec<Closed<K>> {
+    /// Takes a holding whose connection has closed, if it is one.
+    pub fn take_closed_at(&mut self, place: &Place) -> Option<Closed<K>> {
+        let client = self.bound.get(place)?.client;
+        self.take_if_of(place, client)
+    }
+
+    /// Takes up to `most` of what hung on closed connections under `(db, key)`.
+    pub fn closed_in(&mut self, db: i32, key: &[u8], most: usize) -> Vec<Closed<K>> {
         let from = Place { db, key: key.into(), fence: 0 };
         let here = self.bound.range(from..).take_while(|(place, _)| place.db == db && *place.key == *key);
         let closed = here.filter(|(_, bound)| self.closed_at.contains_key(&bound.client));
-        let closed: Vec<(Place, ClientId)> = closed.map(|(place, bound)| (place.clone(), bound.client)).collect();
+        let closed = closed.take(most).map(|(place, bound)| (place.clone(), bound.client));
+        let closed: Vec<(Place, ClientId)> = closed.collect();
         closed.into_iter().filter_map(|(place, client)| self.take_if_of(&place, client)).collect()
     }
 
@@ -295,35 +380,39 @@ impl<K: Copy> Sessions<K> {
         let at = *self.closed_at.get(&client)?;
         self.bound.get(place).filter(|bound| bound.client == client)?;
         let Bound { kind, due, grace, .. } = self.bound.remove(place)?;
-        self.by_due.remove(&(due, place.clone()));
+        self.forget_due(due, place);
         Some(Closed { place: place.clone(), kind, grace, at })
-    }
-
-    /// What hung on whom under `(db, key)`: the key is gone.
-    pub fn of_key(&self, db: i32, key: &[u8]) -> Vec<Place> {
-        let from = Place { db, key: key.into(), fence: 0 };
-        self.bound
-            .range(from..)
-            .map(|(place, _)| place)
-            .take_while(|place| place.db == db && *place.key == *key)
-            .cloned()
-            .collect()
     }
 
     /// When the next lease is to be looked at.
     pub fn next_due(&self) -> Option<Instant> {
-        self.by_due.first().map(|(due, _)| *due)
+        let anew = self.due_anew.first().map(|_| self.set_back_to);
+        self.by_due.first().map(|(due, _)| *due).into_iter().chain(anew).min()
+    }
+
+    fn forget_due(&mut self, due: Instant, place: &Place) {
+        let entry = (due, place.clone());
+        if !self.by_due.remove(&entry) {
+            self.due_anew.remove(&entry);
+        }
+    }
+
+    /// Takes the next of what is to be looked at by now.
+    fn next_place_due(&mut self, now: Instant) -> Option<Place> {
+        if let Some((_, place)) = self.due_anew.pop_first() {
+            return Some(place);
+        }
+        self.by_due.first().filter(|(at, _)| *at <= now)?;
+        self.by_due.pop_first().map(|(_, place)| place)
     }
 
     /// Up to `most` of what is to be looked at by now; each is due again a third of its lease later, or of a second.
     pub fn take_due(&mut self, now: Instant, most: usize) -> Vec<Due<K>> {
         let mut all = Vec::new();
-        while all.len() < most
-            && let Some((at, place)) = self.by_due.first().filter(|(at, _)| *at <= now).cloned()
-        {
-            self.by_due.remove(&(at, place.clone()));
-            if let Some(bound) = self.bound.get_mut(&place).filter(|bound| !self.closed_at.contains_key(&bound.client))
-            {
+        for _ in 0..most {
+            let Some(place) = self.next_place_due(now) else { break };
+            let lives = self.lives(&place).is_some();
+            if let Some(bound) = self.bound.get_mut(&place).filter(|_| lives) {
                 bound.due = now.plus(period(bound.lease));
                 self.by_due.insert((bound.due, place.clone()));
                 all.push(Due { place, kind: bound.kind, client: bound.client, lease: bound.lease });
@@ -383,11 +472,11 @@ impl<K: Copy> Sessions<K> {
 
     /// The clock was set back, or the server changed its role: whatever is bound is due at once.
     pub fn look_at_all(&mut self, now: Instant) {
-        self.by_due.clear();
-        for (place, bound) in &mut self.bound {
-            bound.due = now;
-            self.by_due.insert((now, place.clone()));
-        }
+        // Put aside as a whole: it can be a lot. What is still aside from the last time goes along.
+        let due = core::mem::take(&mut self.by_due);
+        let before = core::mem::replace(&mut self.due_anew, due);
+        self.due_anew.extend(before);
+        self.set_back_to = now;
         self.lapses.clear();
         for (client, session) in &mut self.sessions {
             session.heard = session.heard.map(|heard| heard.min(now));

@@ -30,6 +30,9 @@ const CLUSTER_PAUSE: Span = Span::from_ms(100);
 const SLICE: Duration = Duration::from_micros(1_500);
 const BATCH: usize = 8;
 
+/// How long a batch takes at most, if more than one is done: some are larger than others.
+const BATCH_TIME: Duration = Duration::from_micros(300);
+
 type Timer = (raw::RedisModuleTimerID, Instant);
 
 thread_local! {
@@ -134,7 +137,7 @@ fn run(ctx: *mut raw::RedisModuleCtx) -> Option<Span> {
     let mut waiting = Vec::new();
     loop {
         let mut done = 0;
-        for sort in [endings, closed, silent, others, losses, renewals, woken, gone, anew] {
+        for sort in [endings, closed, silent, lapsed, others, losses, renewals, woken, gone, anew] {
             done += sort(ctx, now, &mut waiting);
         }
         // What a search finds is among the chores: it goes on when those are done.
@@ -165,7 +168,8 @@ type Waiting = Vec<(Name, Chore)>;
 
 /// Does up to a batch of one sort; returns how many were done.
 fn batch(mut one: impl FnMut() -> bool) -> usize {
-    (0..BATCH).take_while(|_| one()).count()
+    let time = clock::Stopwatch::start();
+    (0..BATCH).take_while(|_| time.elapsed() < BATCH_TIME && one()).count()
 }
 
 fn do_or_keep(ctx: *mut raw::RedisModuleCtx, (name, chore): (Name, Chore), now: Instant, waiting: &mut Waiting) {
@@ -196,6 +200,11 @@ fn silent(_ctx: *mut raw::RedisModuleCtx, now: Instant, _waiting: &mut Waiting) 
     let Some(lapsed) = sessions::take_lapsed(now) else { return 0 };
     lapsed.into_iter().for_each(|name| chores::add(name, Chore::Look));
     1
+}
+
+/// Bound leases that ended in a silence.
+fn lapsed(_ctx: *mut raw::RedisModuleCtx, _now: Instant, _waiting: &mut Waiting) -> usize {
+    batch(sessions::lose_next)
 }
 
 /// Bound leases whose connections were heard of.

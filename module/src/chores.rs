@@ -44,9 +44,26 @@ pub enum Chore {
 /// Further fields of an announcement, shared by all that come from one command.
 pub type Details = Option<Rc<[(Box<str>, Box<[u8]>)]>>;
 
+pub fn details_of(details: &[(&str, &[u8])]) -> Details {
+    let owned: Vec<_> = details.iter().map(|(name, text)| (Box::from(*name), Box::from(*text))).collect();
+    (!owned.is_empty()).then(|| Rc::from(owned))
+}
+
+pub fn borrowed(details: &Details) -> Vec<(&str, &[u8])> {
+    details.iter().flat_map(|details| details.iter()).map(|(name, text)| (&**name, &**text)).collect()
+}
+
 impl Chore {
     fn is_ending(&self) -> bool {
         matches!(self, Self::Close(_) | Self::Cut { .. } | Self::TakeBack(_))
+    }
+
+    /// The holding that an ending ends.
+    fn fence(&self) -> Option<u64> {
+        match self {
+            Self::Close(fence) | Self::Cut { fence, .. } | Self::TakeBack(fence) => Some(*fence),
+            Self::Look | Self::Rearm | Self::Lost { .. } => None,
+        }
     }
 }
 
@@ -66,7 +83,7 @@ pub struct Losses {
 struct Desk {
     chores: VecDeque<(Name, Chore)>,
     losses: VecDeque<Losses>,
-    endings: HashMap<Name, Vec<Chore>>,
+    endings: HashMap<Name, VecDeque<Chore>>,
     /// The names of `endings` in the order they came; some are no longer there.
     ending_names: VecDeque<Name>,
 }
@@ -120,7 +137,7 @@ impl Desk {
     fn add(&mut self, name: Name, chore: Chore) {
         if chore.is_ending() {
             self.ending_names.push_back(name.clone());
-            self.endings.entry(name).or_default().push(chore);
+            self.endings.entry(name).or_default().push_back(chore);
         } else {
             self.chores.push_back((name, chore));
         }
@@ -130,11 +147,13 @@ impl Desk {
         loop {
             let name = self.ending_names.pop_front()?;
             if let Some(chores) = self.endings.get_mut(&name) {
-                let chore = chores.remove(0);
+                let chore = chores.pop_front();
                 if chores.is_empty() {
                     self.endings.remove(&name);
                 }
-                return Some((name, chore));
+                if let Some(chore) = chore {
+                    return Some((name, chore));
+                }
             }
         }
     }
@@ -169,10 +188,33 @@ pub fn announce(losses: Losses) {
 }
 
 /// Endings that are still to be made in this key, in their order: they come before whatever is asked of it now.
-pub fn take_endings(name: &Name) -> Vec<Chore> {
-    let mut endings = sessions::closed_in(name);
-    endings.extend(DESK.with_borrow_mut(|desk| desk.endings.remove(name)).into_iter().flatten());
+/// `most` of them: the timer comes to the rest.
+pub fn take_endings(name: &Name, most: usize) -> Vec<Chore> {
+    let mut endings = sessions::closed_in(name, most);
+    let left = most - endings.len();
+    DESK.with_borrow_mut(|desk| {
+        let Some(chores) = desk.endings.get_mut(name) else { return };
+        endings.extend(chores.drain(..left.min(chores.len())));
+        if chores.is_empty() {
+            desk.endings.remove(name);
+        }
+    });
     endings
+}
+
+/// The ending of one holding, if it is still to be made.
+pub fn take_ending_of(name: &Name, fence: u64) -> Option<Chore> {
+    sessions::closed_at(name, fence).or_else(|| {
+        DESK.with_borrow_mut(|desk| {
+            let chores = desk.endings.get_mut(name)?;
+            let place = chores.iter().position(|chore| chore.fence() == Some(fence))?;
+            let ending = chores.remove(place);
+            if chores.is_empty() {
+                desk.endings.remove(name);
+            }
+            ending
+        })
+    })
 }
 
 /// True while holders that lost a key may not have been told.

@@ -5,7 +5,6 @@
 
 use std::ffi::c_void;
 use std::ptr::NonNull;
-use std::rc::Rc;
 
 use redis_module::raw;
 use resil_core::lock::{End, Ending, Reason, Setting};
@@ -15,7 +14,7 @@ use resil_core::{Instant, Span};
 
 use crate::apply::{publish_edits_of, store_state};
 use crate::call::{Call, Failure};
-use crate::chores::{self, Chore, Details, Losses};
+use crate::chores::{self, Chore, Losses, borrowed, details_of};
 use crate::cluster::{self, Standing};
 use crate::datatype::waited::{Stored, Waited};
 use crate::edge::{api, bytes_of};
@@ -29,6 +28,9 @@ use crate::{announce, background, clock, fences, sessions};
 
 /// What waiters of a key that is no longer here are told: ask again, wherever it is now.
 const TRY_AGAIN: &str = "TRYAGAIN the key is no longer here; ask again";
+
+/// How many endings are made in a key before a command, or a slice of the timer, goes on.
+const ENDINGS_AT_ONCE: usize = 32;
 
 pub struct Opened<'c, M: Machine> {
     key: Key<'c>,
@@ -73,34 +75,46 @@ impl<'c, M: Machine> Opened<'c, M> {
         details: &[(&str, &[u8])],
         step: impl FnOnce(Room<'_, M>, &mut Setting<'_>) -> Stepped<M, V>,
     ) -> V {
+        self.catch_up(call, now);
+        self.take_step(call, now, details, step)
+    }
+
+    fn catch_up(&mut self, call: &Call<'_>, now: Instant) {
         if !chores::no_endings() {
             self.do_endings(call, now);
         }
         if sessions::any() {
             self.hear_the_overdue(call, now);
         }
-        self.take_step(call, now, details, step)
     }
 
-    /// Connections that closed, and grants that could not be told, come before whoever asks now: they happened before.
+    /// Connections that closed, and grants that could not be told, come before whoever asks now: they happened before. Of
+    /// very many in one key only some: for whoever asks, the rest still holds until the timer comes to it.
     fn do_endings(&mut self, call: &Call<'_>, now: Instant) {
-        for chore in chores::take_endings(&self.name()) {
-            match chore {
-                Chore::Close(fence) => {
-                    self.take_step(call, now, &[], |room, setting| M::close(room, fence, setting));
-                }
-                Chore::Cut { fence, grace, at } => {
-                    self.take_step(call, now, &[], |room, setting| M::cut(room, fence, grace, at, setting));
-                }
-                Chore::TakeBack(fence) => self.take_back(call, fence, now),
-                Chore::Look | Chore::Rearm | Chore::Lost { .. } => {}
-            }
+        let endings = chores::take_endings(&self.name(), ENDINGS_AT_ONCE);
+        endings.into_iter().for_each(|ending| self.end(call, ending, now));
+    }
+
+    /// The same for one holding: its own owner asks, and must not be granted what is about to end.
+    pub fn do_ending_of(&mut self, call: &Call<'_>, fence: u64, now: Instant) {
+        if let Some(ending) = chores::take_ending_of(&self.name(), fence) {
+            self.end(call, ending, now);
         }
     }
 
-    fn take_back(&mut self, call: &Call<'_>, fence: u64, now: Instant) {
-        if self.take_step(call, now, &[], |room, setting| M::take_back(room, fence, setting)) {
-            counters().taken_back.add(1);
+    fn end(&mut self, call: &Call<'_>, ending: Chore, now: Instant) {
+        match ending {
+            Chore::Close(fence) => {
+                self.take_step(call, now, &[], |room, setting| M::close(room, fence, setting));
+            }
+            Chore::Cut { fence, grace, at } => {
+                self.take_step(call, now, &[], |room, setting| M::cut(room, fence, grace, at, setting));
+            }
+            Chore::TakeBack(fence) => {
+                let taken = self.take_step(call, now, &[], |room, setting| M::take_back(room, fence, setting));
+                counters().taken_back.add(u64::from(taken));
+            }
+            Chore::Look | Chore::Rearm | Chore::Lost { .. } => {}
         }
     }
 
@@ -246,15 +260,6 @@ fn lost(
     announce::lost(call, name, owner, fence, reason, now, details);
 }
 
-fn details_of(details: &[(&str, &[u8])]) -> Details {
-    let owned: Vec<_> = details.iter().map(|(name, text)| (Box::from(*name), Box::from(*text))).collect();
-    (!owned.is_empty()).then(|| Rc::from(owned))
-}
-
-fn borrowed(details: &Details) -> Vec<(&str, &[u8])> {
-    details.iter().flat_map(|details| details.iter()).map(|(name, text)| (&**name, &**text)).collect()
-}
-
 /// Answers everybody in `line` with an error.
 fn turn_away<A>(line: &mut Queue<A>, text: &str) {
     while let Some(waiter) = line.take_head() {
@@ -389,11 +394,9 @@ pub fn do_chore(ctx: *mut raw::RedisModuleCtx, name: &Name, chore: Chore, now: I
                         opened.step(call, now, &[], M::tick);
                     }
                 }
-                Chore::Close(fence) => {
-                    opened.step(call, now, &[], |room, setting| M::close(room, fence, setting));
-                }
-                Chore::Cut { fence, grace, at } => {
-                    opened.step(call, now, &[], |room, setting| M::cut(room, fence, grace, at, setting));
+                Chore::Close(_) | Chore::Cut { .. } | Chore::TakeBack(_) => {
+                    opened.catch_up(call, now);
+                    opened.end(call, chore, now);
                 }
                 Chore::Rearm => {
                     if let Some(value) = opened.value.and_then(NonNull::new) {
@@ -402,7 +405,6 @@ pub fn do_chore(ctx: *mut raw::RedisModuleCtx, name: &Name, chore: Chore, now: I
                         opened.step(call, now, &[], M::tick);
                     }
                 }
-                Chore::TakeBack(fence) => opened.take_back(call, fence, now),
                 Chore::Lost { owner, fence, reason, at, details } => {
                     // It may have come back under the same name: restored, or reloaded.
                     if !M::holds(opened.state(), fence) {

@@ -63,6 +63,7 @@ pub fn bind(binding: Binding, name: &Name, fence: u64, lease: Span, now: Instant
         return chores::add(name.clone(), of_close(fence, binding.grace, now));
     }
     with(|sessions| sessions.bind(binding, place(name, fence), name.kind, lease, now));
+    lose_soon();
     background::plan();
 }
 
@@ -98,11 +99,26 @@ pub fn grace(name: &Name, fence: u64) -> Option<Span> {
 pub fn heard(call: &Call<'_>) {
     if any() {
         with(|sessions| sessions.heard(call.client(), clock::now()));
+        lose_soon();
     }
 }
 
 pub fn heartbeat(client: ClientId, now: Instant) -> (usize, Vec<Loss>) {
-    with(|sessions| sessions.heartbeat(client, now))
+    let told = with(|sessions| sessions.heartbeat(client, now));
+    lose_soon();
+    told
+}
+
+/// What very many leases ended in one silence leave to do is done by the timer.
+fn lose_soon() {
+    if SESSIONS.with_borrow(Sessions::is_losing) {
+        background::plan_soon();
+    }
+}
+
+/// Takes note of one holding that ended in a silence; false if there is none.
+pub fn lose_next() -> bool {
+    any() && with(Sessions::lose_next)
 }
 
 /// A connection closed: what hung on it ends, or is cut to its grace, as soon as something may be written.
@@ -130,12 +146,21 @@ pub fn take_closed() -> Option<(Name, Chore)> {
     Some((name_of(place.db, kind, place.key), of_close(place.fence, grace, at)))
 }
 
-/// The same for one key.
-pub fn closed_in(name: &Name) -> Vec<Chore> {
+/// The same for one holding.
+pub fn closed_at(name: &Name, fence: u64) -> Option<Chore> {
+    if !is_closing() {
+        return None;
+    }
+    let Closed { grace, at, .. } = with(|sessions| sessions.take_closed_at(&place(name, fence)))?;
+    Some(of_close(fence, grace, at))
+}
+
+/// The same for one key, `most` of them.
+pub fn closed_in(name: &Name, most: usize) -> Vec<Chore> {
     if !is_closing() {
         return Vec::new();
     }
-    let closed = with(|sessions| sessions.closed_in(timers::space_of(name.db), &name.key));
+    let closed = with(|sessions| sessions.closed_in(timers::space_of(name.db), &name.key, most));
     closed.into_iter().map(|Closed { place, grace, at, .. }| of_close(place.fence, grace, at)).collect()
 }
 
@@ -147,7 +172,7 @@ fn name_of(space: i32, kind: Kind, key: Box<[u8]>) -> Name {
 pub fn heard_until(ctx: *mut raw::RedisModuleCtx, name: &Name, fence: u64, now: Instant) -> Option<Instant> {
     let due = with(|sessions| sessions.bound_as(&place(name, fence)))?;
     listen(ctx, std::slice::from_ref(&due), now);
-    with(|sessions| sessions.last_heard(due.client)).map(|heard| heard.plus(due.lease))
+    with(|sessions| sessions.lasts_until(&due.place, due.client))
 }
 
 pub fn next_due() -> Option<Instant> {
@@ -181,9 +206,9 @@ pub fn keeps(name: &Name, fence: u64, now: Instant) -> Option<Instant> {
 pub fn take_due(ctx: *mut raw::RedisModuleCtx, now: Instant, most: usize) -> Vec<(Name, u64, Instant)> {
     let due = with(|sessions| sessions.take_due(now, most));
     listen(ctx, &due, now);
-    let renewal = |Due { place, kind, client, lease }: Due<Kind>| {
-        let heard = with(|sessions| sessions.last_heard(client))?;
-        Some((name_of(place.db, kind, place.key), place.fence, heard.plus(lease)))
+    let renewal = |Due { place, kind, client, .. }: Due<Kind>| {
+        let until = with(|sessions| sessions.lasts_until(&place, client))?;
+        Some((name_of(place.db, kind, place.key), place.fence, until))
     };
     due.into_iter().filter_map(renewal).collect()
 }
@@ -208,6 +233,7 @@ fn listen(ctx: *mut raw::RedisModuleCtx, due: &[Due<Kind>], now: Instant) {
         let ago = Span::from_secs(listed.idle_secs.saturating_add(1));
         with(|sessions| sessions.heard(listed.id, now.minus(ago)));
     }
+    lose_soon();
 }
 
 /// The clock was set back to `now`.

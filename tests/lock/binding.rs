@@ -1,9 +1,10 @@
 //! BOUND: what hangs on a connection goes with it. The last binding decides, and only one's own user can be bound to.
 
+use redis::Value;
 use resil_harness::eventually;
 
 use crate::driven::{SOON, Say};
-use crate::scene::{Caller, Scene, verdict};
+use crate::scene::{Caller, Scene, fence, shown, verdict};
 
 #[test]
 fn everything_that_hangs_on_a_connection_ends_when_it_closes() {
@@ -146,4 +147,33 @@ fn a_heartbeat_tells_each_loss_once() {
     assert!(told.starts_with("[0 [") && told.matches(" absent]").count() == 2, "{told}");
     holder.send("RES.HEARTBEAT");
     assert_eq!(holder.answer(), "[0 []]");
+}
+
+/// The close of a connection with very many holdings in one key is made in parts. Nobody sees one of its own that is about to
+/// end, and nobody is granted too much meanwhile.
+#[test]
+fn an_owner_never_gets_back_what_the_close_of_a_crowd_is_about_to_end() {
+    const COUNT: usize = 5_000;
+    let mut scene = Scene::driven();
+    let mut holder = Caller::new(&scene.server);
+    let mut first = 0;
+    for n in 0..COUNT {
+        holder.send(&format!("RES.LOCK ACQUIRE k o{n} 1h SHARED BOUND"));
+        first = fence(&holder.answer());
+    }
+    // One turn of the server: the close, and then what the last owner asks.
+    let (id, last) = (holder.id, COUNT - 1);
+    let mut other = scene.server.connect();
+    let mut pipe = redis::pipe();
+    pipe.cmd("CLIENT").arg("KILL").arg("ID").arg(id);
+    pipe.cmd("RES.LOCK").arg("RENEW").arg("k").arg(format!("o{last}")).arg("1h");
+    pipe.cmd("RES.LOCK").arg("ACQUIRE").arg("k").arg(format!("o{last}")).arg("1h").arg("SHARED");
+    pipe.cmd("RES.LOCK").arg("ACQUIRE").arg("k").arg("writer").arg("1h");
+    let answers: Vec<Value> = pipe.query(&mut other).expect("answers");
+    assert!(shown(&answers[1]).starts_with("[LOST "), "{answers:?}");
+    assert!(fence(&shown(&answers[2])) > first, "a new grant: {answers:?}");
+    assert!(shown(&answers[3]).starts_with("[TAKEN "), "{answers:?}");
+    eventually("the rest has ended", SOON, || scene.main.info_number("resil", "lock_lost") == COUNT as i64);
+    assert_eq!(scene.who("k").0, [format!("o{last}")]);
+    assert_eq!(scene.ask(&format!("RES.LOCK CHECK k o{last}")), "1");
 }

@@ -1,11 +1,13 @@
 //! Heard: a bound lease is renewed while its connection is heard within the lease, and by nothing else.
 
+use std::collections::BTreeSet;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use resil_harness::eventually;
 
 use crate::driven::{SOON, Say};
+use crate::hearing::{Hearing, json};
 use crate::scene::{Caller, Scene};
 
 #[test]
@@ -108,4 +110,27 @@ fn plain_leases_are_carried_by_nothing() {
     }
     scene.main.clock_at_ms(1_000);
     assert_eq!(scene.verdict("RES.LOCK ACQUIRE k b 1s"), "GRANTED");
+}
+
+/// The server hears of other traffic only when it looks. A sign of life that comes after a whole lease of silence moves no
+/// lease: those that were looked at first end like all others.
+#[test]
+fn a_silence_ends_all_leases_of_a_connection_in_the_session_and_in_their_keys() {
+    const COUNT: usize = 200;
+    let mut scene = Scene::driven();
+    let mut hearing = Hearing::to(&scene.server, "resil:events");
+    let mut holder = Caller::new(&scene.server);
+    for n in 0..COUNT {
+        holder.connection.say(&format!("RES.LOCK ACQUIRE k{n} a 10m BOUND"));
+    }
+    scene.main.clock_at_ms(3_600_000);
+    let lost = hearing.exactly(COUNT);
+    let keys: BTreeSet<String> = lost.iter().map(|(_, event)| json(event)["key"].to_string()).collect();
+    assert_eq!(keys.len(), COUNT, "each is announced once");
+    for n in 0..COUNT {
+        assert_eq!(scene.ask(&format!("RES.LOCK CHECK k{n} a")), "0", "k{n}");
+    }
+    holder.send("RES.HEARTBEAT");
+    let told = holder.answer();
+    assert_eq!((told.matches(" expired]").count(), told.starts_with("[0 ")), (COUNT, true), "{told}");
 }

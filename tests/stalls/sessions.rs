@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use resil_harness::Server;
 
-use crate::driven::Say;
+use crate::driven::{Say, driven};
 use crate::pinger::{all_lost, during, each, on_cpu, our_server, plain_keys, plain_server};
 use crate::{compare, size};
 
@@ -53,4 +53,39 @@ fn many_short_bound_leases_of_a_living_connection_cost_little() {
     println!("{count} bound leases of 30 ms take {:.0} % of a core", share * 100.0);
     assert_eq!(main.info_number("resil", "bound"), count as i64, "all of them are still held");
     assert!(share < 0.25, "{count} bound leases of 30 ms take {:.0} % of a core", share * 100.0);
+}
+
+#[test]
+fn the_close_of_a_connection_with_many_readers_of_one_lock_is_no_stall() {
+    let count = size(20_000, 50_000);
+    for grace in ["", " GRACE 50ms"] {
+        let ours = || {
+            let server = our_server();
+            let mut holder = server.connect();
+            each(&mut holder, count, |number| format!("RES.LOCK ACQUIRE k o{number} 10000s SHARED BOUND{grace}"));
+            during(&server, |connection| {
+                drop(holder);
+                all_lost(connection, count);
+                assert_eq!(connection.say("RES.LOCK CHECK k o0"), redis::Value::Int(0));
+            })
+        };
+        compare(&format!("the close of a crowd of readers{grace}"), || Duration::ZERO, ours);
+    }
+}
+
+#[test]
+fn a_clock_that_jumps_over_many_bound_leases_is_no_stall() {
+    let count = size(40_000, 200_000);
+    let ours = || {
+        let server = Server::start(driven().measured());
+        let mut holder = server.connect();
+        server.connect().clock_at_ms(0);
+        each(&mut holder, count, |number| format!("RES.LOCK ACQUIRE k{number} owner 10m BOUND"));
+        during(&server, |connection| {
+            connection.clock_at_ms(3_600_000);
+            all_lost(connection, count);
+            assert_eq!(connection.info_number("resil", "bound"), 0);
+        })
+    };
+    compare("a jump of the clock", || Duration::ZERO, ours);
 }

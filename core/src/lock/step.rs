@@ -17,6 +17,10 @@ use crate::time::{Instant, Span};
 /// How many of those who wait one step answers: a bound on how long it takes.
 const ANSWERS_AT_ONCE: usize = 1_000;
 
+/// How many leases one step lets end by time, for the same reason. The caller's own ends in any case; for everybody else a
+/// lease that waits for the next step, which is asked for at once, still counts as held: nobody is granted too much.
+const ENDINGS_AT_ONCE: usize = 500;
+
 /// A key and its line.
 #[derive(Debug)]
 pub struct Room<'a> {
@@ -44,7 +48,7 @@ pub fn acquire(
     waiting: Option<Waiting>,
     setting: &mut Setting<'_>,
 ) -> Outcome<Acquired> {
-    let mut work = Work::begin(room, setting);
+    let mut work = Work::begin_for(owner, room, setting);
     work.take_over_max(ask.claim);
     let verdict = match work.holders.by_owner(owner).map(|holder| (holder.fence, holder.mode())) {
         Some((fence, mode)) => work.ask_again(fence, mode, &ask),
@@ -72,7 +76,7 @@ pub fn renew(
     lease: Span,
     setting: &mut Setting<'_>,
 ) -> Outcome<Renewed> {
-    let mut work = Work::begin(room, setting);
+    let mut work = Work::begin_for(owner, room, setting);
     let verdict = match work.held_by(owner, fence) {
         Some(fence) => {
             work.time(fence, lease, work.now().plus(lease));
@@ -85,7 +89,7 @@ pub fn renew(
 
 /// `owner` lets go. One that still waits leaves the line, and whoever stood behind it moves up.
 pub fn release(room: &mut Room<'_>, owner: &[u8], fence: Option<u64>, setting: &mut Setting<'_>) -> Outcome<Released> {
-    let mut work = Work::begin(room, setting);
+    let mut work = Work::begin_for(owner, room, setting);
     let verdict = match work.held_by(owner, fence) {
         Some(fence) => {
             let held = work.finish(fence, work.now(), End::Released);
@@ -214,6 +218,18 @@ impl<'a, 's, 'f> Work<'a, 's, 'f> {
         work
     }
 
+    /// The same for a call of `owner`, whose own lease has ended even if very many ended before it.
+    fn begin_for(owner: &[u8], room: &'a mut Room<'_>, setting: &'s mut Setting<'f>) -> Self {
+        let mut work = Self::begin(room, setting);
+        let now = work.now();
+        let over = work.holders.by_owner(owner).filter(|holder| holder.ends <= now);
+        if let Some((fence, ends)) = over.map(|holder| (holder.fence, holder.ends)) {
+            work.finish(fence, ends, End::Expired);
+            work.serve();
+        }
+        work
+    }
+
     fn catch_up_all(&mut self) {
         self.mend();
         self.serve();
@@ -223,7 +239,8 @@ impl<'a, 's, 'f> Work<'a, 's, 'f> {
     /// The line is served; whoever must not wait any longer is told, and may have stood in the way of others.
     fn end<V>(mut self, verdict: V) -> Outcome<V> {
         self.serve();
-        while self.answers.len() < ANSWERS_AT_ONCE && self.patience_is_over() {
+        // A lease that has ended comes first: it may be what the waiter waits for.
+        while self.answers.len() < ANSWERS_AT_ONCE && !self.any_lease_is_over() && self.patience_is_over() {
             self.time_out();
             self.serve();
         }
@@ -232,6 +249,10 @@ impl<'a, 's, 'f> Work<'a, 's, 'f> {
 
     fn patience_is_over(&self) -> bool {
         self.queue.first_deadline().is_some_and(|deadline| deadline <= self.now())
+    }
+
+    fn any_lease_is_over(&self) -> bool {
+        self.holders.first_end().is_some_and(|(end, _)| end <= self.now())
     }
 
     fn outcome<V>(self, verdict: V) -> Outcome<V> {
@@ -263,7 +284,7 @@ impl<'a, 's, 'f> Work<'a, 's, 'f> {
     /// Ends of leases and of patience, in the order of time. At the same instant the lease ends first.
     fn catch_up(&mut self) {
         let now = self.now();
-        loop {
+        while self.endings.len() < ENDINGS_AT_ONCE {
             let lease_end = self.holders.first_end().filter(|(end, _)| *end <= now);
             let deadline = self.queue.first_deadline().filter(|deadline| *deadline < now);
             match (lease_end, deadline) {

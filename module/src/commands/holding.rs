@@ -1,9 +1,9 @@
 //! What `RES.LOCK` and `RES.BULKHEAD` do alike: asking, renewing, letting go, showing.
 
-use resil_core::Span;
 use resil_core::lock::{Acquired, Ask, Busy, Claim, Edit, Grant, Holders, Released, Renewed, lives};
 use resil_core::lock::{Answer, acquire, could_take, release, renew};
 use resil_core::queue::Waiting;
+use resil_core::{Instant, Span};
 use resil_wire::Refused;
 use resil_wire::holding::{
     Bind, HolderRow, InfoCall, InfoView, OwnedCall, RenewCall, Standing, WaiterRow, write_info, write_released,
@@ -17,7 +17,7 @@ use crate::lines::{self, Name};
 use crate::machine::Machine;
 use crate::machines::holding::{Flavour, Holding, room};
 use crate::room::Opened;
-use crate::{clock, config, fences, parked, sessions};
+use crate::{chores, clock, config, fences, parked, sessions};
 
 /// A machine of holders: locks or bulkheads.
 pub trait HoldingMachine: Machine<State = Holders, Ask = Ask, Edit = Edit, Answer = Answer> {
@@ -42,6 +42,20 @@ pub struct Request<'a> {
     pub bind: Bind,
 }
 
+/// If the caller's own holding ends because its connection closed, it has ended before the caller asks, however many others
+/// end with it.
+fn end_own<F: Flavour>(opened: &mut Opened<'_, Holding<F>>, call: &Call<'_>, owner: &[u8], now: Instant)
+where
+    Holding<F>: HoldingMachine,
+{
+    if chores::no_endings() {
+        return;
+    }
+    if let Some(fence) = opened.state().by_owner(owner).map(|holder| holder.fence) {
+        opened.do_ending_of(call, fence, now);
+    }
+}
+
 /// Asks, and writes the reply, unless the caller waits for it.
 pub fn ask<F: Flavour>(
     call: &Call<'_>,
@@ -57,6 +71,7 @@ where
     let bind_to = sessions::target(call, bind)?;
     let now = clock::now();
     let mut opened = Opened::<Holding<F>>::open(call, call.string(0)?)?;
+    end_own(&mut opened, call, owner, now);
     let waiting = waiting(call, wait, most_waiters);
     if call.is_short_of_memory() && opened.state().by_owner(owner).is_none() {
         // A denial needs no memory; a grant, or a place in line, does.
@@ -101,7 +116,8 @@ where
     let request = RenewCall::parse(&args, bounds(), usage)?;
     let bind_to = sessions::target(call, request.bind)?;
     let now = clock::now();
-    let opened = Opened::<Holding<F>>::open(call, call.string(0)?)?;
+    let mut opened = Opened::<Holding<F>>::open(call, call.string(0)?)?;
+    end_own(&mut opened, call, request.owner, now);
     let name = (bind_to.is_some() || parked::is_telling()).then(|| opened.name());
     let renewed = opened
         .step(call, now, &[], |at, setting| renew(&mut room(at), request.owner, request.fence, request.lease, setting));
@@ -122,9 +138,11 @@ where
 {
     let args = call.args();
     let request = OwnedCall::parse(&args, usage)?;
-    let opened = Opened::<Holding<F>>::open(call, call.string(0)?)?;
-    let released = opened
-        .step(call, clock::now(), &[], |at, setting| release(&mut room(at), request.owner, request.fence, setting));
+    let now = clock::now();
+    let mut opened = Opened::<Holding<F>>::open(call, call.string(0)?)?;
+    end_own(&mut opened, call, request.owner, now);
+    let released =
+        opened.step(call, now, &[], |at, setting| release(&mut room(at), request.owner, request.fence, setting));
     if matches!(released, Released::Lost(_)) {
         Holding::<F>::counters().stale.add(1);
     }
