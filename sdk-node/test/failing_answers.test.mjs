@@ -7,7 +7,7 @@ import { after, test } from 'node:test';
 import express from 'express';
 import { connect, requestFingerprint } from 'resil';
 import { idempotency } from 'resil/express';
-import { ask, frameworks, order } from './middleware_apps.mjs';
+import { frameworks, order } from './middleware_apps.mjs';
 import { until } from './waiting.mjs';
 
 const BOUND = { timeout: 30_000 };
@@ -112,21 +112,27 @@ for (const [framework, start] of Object.entries(frameworks)) {
   test(`an answer that says nothing of its type is replayed without one (${framework})`, BOUND, async () => {
     const app = await start({ orders: ordersOf(`untyped ${framework}`), work: async (_body, _run, request) => {
       request.res?.removeHeader('content-type');
-      return { status: 204 };
+      return { status: 200 };
     } });
     apps.push(app);
     const [first, replayed] = [await order(app.url, 'k', 'tea'), await order(app.url, 'k', 'tea')];
-    assert.deepEqual([first.status, first.headers.get('content-type')], [204, null]);
-    assert.deepEqual([replayed.status, replayed.headers.get('content-type'), replayed.headers.get('idempotency-replayed')], [204, null, 'true']);
+    assert.deepEqual([first.status, first.headers.get('content-type')], [200, null]);
+    assert.deepEqual([replayed.status, replayed.headers.get('content-type'), replayed.headers.get('idempotency-replayed')], [200, null, 'true']);
   });
 
   test(`an empty query is none (${framework})`, BOUND, async () => {
     const app = await start({ orders: ordersOf(`queries ${framework}`), work: async () => ({ body: 'done' }) });
     apps.push(app);
-    const post = (path) => ask(`${app.url}${path}`, { method: 'POST', body: 'tea', headers: { 'content-type': 'text/plain', 'idempotency-key': 'k', 'x-user': 'ann' } });
-    assert.equal((await post('/count?')).status, 200);
-    assert.equal((await post('/count')).headers.get('idempotency-replayed'), 'true');
-    assert.equal((await post('/count?a')).status, 422);
+    // Not by fetch, which leaves an empty query out.
+    const post = async (path) => {
+      const headers = { 'content-type': 'text/plain', 'idempotency-key': 'k', 'x-user': 'ann' };
+      const [response] = await once(ask1({ host: '127.0.0.1', port: new URL(app.url).port, path, method: 'POST', headers }).end('tea'), 'response');
+      response.resume();
+      return [response.statusCode, response.headers['idempotency-replayed']];
+    };
+    assert.deepEqual(await post('/count?'), [200, undefined]);
+    assert.deepEqual(await post('/count'), [200, 'true']);
+    assert.deepEqual(await post('/count?a'), [422, undefined]);
   });
 }
 

@@ -94,7 +94,8 @@ onBoth(test, 'what was released is not lost, whenever its signal is read', async
   const { signal } = guard;
   await guard.release();
   busy(150);
-  assert.deepEqual([signal.aborted, guard.signal.aborted, guard.isHeld], [false, false, false]);
+  assert.deepEqual([signal.aborted, guard.signal.aborted, guard.isHeld], [true, true, false]);
+  assert.ok(signal.reason.code === 'CANCELLED' && !(signal.reason instanceof LockLostError));
 });
 
 onBoth(test, 'a listener that comes after the loss is told, too', async (client, name) => {

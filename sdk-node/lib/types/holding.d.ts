@@ -28,7 +28,7 @@ export interface HoldingEvents { lost: [error: LockLostError] }
 /** What is held. Keep it while it is needed: one that nobody has any more is given back when it is collected. */
 export class Holding extends EventEmitter<HoldingEvents> implements AsyncDisposable {
   protected constructor();
-  /** Aborted when it is lost; the reason is a `LockLostError`. */
+  /** Aborted when it is lost (the reason is a `LockLostError`), and when it was released (a `CancelledError`). */
   readonly signal: AbortSignal;
   readonly isHeld: boolean;
   readonly remainingMs: number;
