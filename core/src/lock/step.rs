@@ -15,7 +15,7 @@ use crate::queue::{Queue, Waiter, WaiterId, Waiting};
 use crate::time::{Instant, Span};
 
 /// How many of those who wait one step answers: a bound on how long it takes.
-const ANSWERS_AT_ONCE: usize = 1_000;
+const ANSWERS_AT_ONCE: usize = 500;
 
 /// How many leases one step lets end by time, for the same reason. The caller's own ends in any case; for everybody else a
 /// lease that waits for the next step, which is asked for at once, still counts as held: nobody is granted too much.
