@@ -19,7 +19,7 @@ const ANSWERS_AT_ONCE: usize = 500;
 
 /// How many leases one step lets end by time, for the same reason. The caller's own ends in any case; for everybody else a
 /// lease that waits for the next step, which is asked for at once, still counts as held: nobody is granted too much.
-const ENDINGS_AT_ONCE: usize = 500;
+const ENDINGS_AT_ONCE: usize = 100;
 
 /// A key and its line.
 #[derive(Debug)]
