@@ -321,6 +321,22 @@ async fn a_server_that_refuses_writes_is_as_good_as_an_absence() {
     .await;
 }
 
+/// A service that its health took out of service makes no calls any more, and must come back all the same.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn health_recovers_without_any_call() {
+    let server = Server::fresh();
+    let (client, mut admin) = connected(&server).await;
+    ok(&mut admin, &["CONFIG", "SET", "min-replicas-to-write", "1"]);
+    is_refused(client.lock("l").try_acquire().await.err().map(|error| error.code()));
+    assert_eq!(client.health().overall, Status::Unhealthy);
+    ok(&mut admin, &["CONFIG", "SET", "min-replicas-to-write", "0"]);
+    eventually("it is healthy", async || client.health().overall == Status::Healthy).await;
+    ok(&mut admin, &["CONFIG", "SET", "min-replicas-to-write", "1"]);
+    let again = std::time::SystemTime::now();
+    is_refused(client.lock("l").try_acquire().await.err().map(|error| error.code()));
+    assert!(client.health().since.is_some_and(|since| since >= again), "another time: {:?}", client.health());
+}
+
 /// One attempt a second, more or less, for each client.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_whose_server_is_gone_tries_about_once_a_second() {

@@ -73,6 +73,16 @@ struct Refusal {
 /// For how long nothing must be refused before the server counts as well again.
 const STEADY: Duration = Duration::from_secs(1);
 
+/// For so long a refusal counts if no command follows it: a service taken out of service by its health makes no calls, and
+/// would never be well again.
+const REFUSAL_FORGOTTEN: Duration = Duration::from_secs(5);
+
+impl Refusal {
+    fn is_recent(&self) -> bool {
+        self.last.elapsed() < REFUSAL_FORGOTTEN
+    }
+}
+
 /// What calls, waits and the supervisor share.
 pub(super) struct Shared {
     pub address: Address,
@@ -148,7 +158,9 @@ impl Shared {
     /// Why the server is no help, if it is none.
     pub fn why_away(&self) -> Option<WhyAway> {
         match &**self.standing.load() {
-            Standing::Here(_) => self.refusal.lock().as_ref().map(|refusal| refusal.why.clone()),
+            Standing::Here(_) => {
+                self.refusal.lock().as_ref().filter(|refusal| refusal.is_recent()).map(|refusal| refusal.why.clone())
+            }
             Standing::Away(error) => {
                 Some(WhyAway { error: error.clone(), since: self.away_since.lock().unwrap_or_else(SystemTime::now) })
             }
@@ -170,7 +182,8 @@ impl Shared {
 
     fn refused(&self, error: Error) {
         let mut refusal = self.refusal.lock();
-        let since = refusal.as_ref().map_or_else(SystemTime::now, |before| before.why.since);
+        let before = refusal.as_ref().filter(|before| before.is_recent());
+        let since = before.map_or_else(SystemTime::now, |before| before.why.since);
         *refusal = Some(Refusal { why: WhyAway { error, since }, last: Instant::now() });
         self.is_refused.store(true, Relaxed);
     }
