@@ -63,9 +63,8 @@ use parking_lot::Mutex;
 use resil_core::Span;
 use resil_core::circuit_breaker::Report;
 use resil_core::limits::TEXT_MAX;
-use resil_wire::answer::Answer;
 use resil_wire::breaker::{ConfigCall, ForceCall};
-use resil_wire::command::Command;
+use resil_wire::command::{Command, Reply};
 
 pub use self::admission::Admission;
 pub use self::admissions::Admissions;
@@ -244,7 +243,7 @@ impl Breaker {
         let command = Command::BreakerForce(ForceCall { key: &core.key, force: force.core(), length, actor, reason });
         let question = core.view.question(core.client.clock().now());
         match core.client.backend().call(&command).await? {
-            Answer::Forced { state, generation } => {
+            Reply::Forced(resil_wire::breaker::Forced { state, generation }) => {
                 let state = State::from(state);
                 // It does not say until when; the next call asks.
                 let news = News { state, generation, retry_after_ms: 0, from: Source::Other };
@@ -275,9 +274,9 @@ impl Breaker {
     }
 }
 
-fn number(answer: &Answer) -> Result<bool, Error> {
+fn number(answer: &Reply) -> Result<bool, Error> {
     match answer {
-        Answer::Number(number) => Ok(*number != 0),
+        Reply::Number(number) => Ok(*number != 0),
         other => Err(Error::Internal(format!("a number was expected, not {other:?}"))),
     }
 }
