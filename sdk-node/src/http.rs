@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use napi::bindgen_prelude::{Buffer, Env};
 use napi_derive::napi;
 use resil::http::{IdempotencyKey, Limited, Problem, RateLimit, Reset, Shown, fingerprint};
-use resil::{Code, Error};
+use resil::Error;
 
 use crate::convert::now;
 use crate::errors::{OwnError, own};
@@ -74,14 +74,4 @@ pub fn http_idempotency_key(env: Env, header: Option<String>, required: bool) ->
 #[napi]
 pub fn http_fingerprint(method: String, path: String, body: Buffer) -> String {
     fingerprint(&method, &path, &body)
-}
-
-/// Every code with its HTTP status, whether it is retryable and what it means: `[code, status, retryable, meaning]`.
-#[napi]
-pub fn codes() -> Vec<Vec<String>> {
-    let row = |code: Code| {
-        let retryable = code.is_retryable().to_string();
-        vec![code.text().to_owned(), code.http().to_string(), retryable, code.meaning().to_owned()]
-    };
-    Code::all().map(row).collect()
 }

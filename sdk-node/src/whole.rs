@@ -144,7 +144,7 @@ impl Dispatcher {
             let results = dispatcher.run_local(0..count, work).await;
             let status = |result: Result<_, ItemError<_>>| match result {
                 Ok(_) => 0,
-                Err(ItemError::Failed(_) | ItemError::Panicked(_)) => 1,
+                Err(ItemError::Failed(_) | ItemError::Crashed(_)) => 1,
                 Err(ItemError::Cancelled) => 2,
                 Err(ItemError::NotRun) => 3,
             };

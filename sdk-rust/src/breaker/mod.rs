@@ -297,7 +297,7 @@ pub(crate) fn judge<E>(classify: &impl Classify<E>, failure: &Failure<E>) -> Rep
             Class::Retry | Class::RetryAfter(_) | Class::Permanent => Report::Fail,
         },
         Failure::Resil(error) => match error {
-            Error::Timeout { .. } | Error::Panicked(_) | Error::LoadFailed { .. } => Report::Fail,
+            Error::Timeout { .. } | Error::Crashed(_) | Error::LoadFailed { .. } => Report::Fail,
             // Comes from another language, which cannot tell how the last attempt failed; but it was made.
             Error::RetryExhausted { .. } => Report::Fail,
             // Refused before it was made, or given up for reasons of ours.

@@ -274,7 +274,7 @@ where
                 Came::Error(landing, message)
             }
             Ok(Err(Trouble::Ours(error))) => Came::GaveUp(Landing::Failed(error)),
-            Err(panic) => Came::GaveUp(Landing::Failed(Error::Panicked(words_of(&*panic)))),
+            Err(panic) => Came::GaveUp(Landing::Failed(Error::Crashed(words_of(&*panic)))),
         }
     }
 

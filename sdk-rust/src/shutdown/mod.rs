@@ -204,7 +204,7 @@ impl Client {
 async fn release_one(hook: held::Hook) -> Result<(), Error> {
     match isolate::run(&CancellationToken::new(), hook).await {
         Ended::Returned(outcome) => outcome,
-        Ended::Panicked(text) => Err(Error::Panicked(text)),
+        Ended::Panicked(text) => Err(Error::Crashed(text)),
         Ended::Cancelled => Err(Error::Cancelled),
     }
 }

@@ -7,6 +7,7 @@
 //! It uses nothing of the workspace, so that it also runs while the rest does not compile.
 
 mod docs;
+mod errors;
 mod page;
 mod rust_pages;
 
@@ -47,6 +48,8 @@ fn generated() -> Result<Files, String> {
     let pages = pages()?;
     let mut files = docs::files(&pages);
     files.insert("wire/src/pages.rs".into(), rust_pages::file(&pages));
+    let rows: Vec<errors::ErrorRow> = read_json(&workspace().join("commands/errors.json"))?;
+    files.extend(errors::files(&rows)?);
     Ok(files)
 }
 
