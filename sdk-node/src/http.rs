@@ -4,8 +4,8 @@ use std::time::{Duration, SystemTime};
 
 use napi::bindgen_prelude::{Buffer, Env};
 use napi_derive::napi;
-use resil::http::{IdempotencyKey, Limited, Problem, RateLimit, Reset, Shown, fingerprint};
 use resil::Error;
+use resil::http::{IdempotencyKey, Limited, Problem, RateLimit, Reset, Shown, fingerprint};
 
 use crate::convert::now;
 use crate::errors::{OwnError, own};
