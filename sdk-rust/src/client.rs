@@ -26,7 +26,7 @@ use crate::holding::watchdog::Holdings;
 use crate::idempotency::sharing::Sharing;
 use crate::leases::Leases;
 use crate::policy::Random;
-use crate::shutdown::{Gate, HeldRegistry, Shutdown};
+use crate::shutdown::{Gate, Shutdown};
 
 /// Nobody waits longer for one command, and every sum of times stays one.
 pub(crate) const COMMAND_TIMEOUT_MAX: Duration = Duration::from_secs(3_600);
@@ -230,8 +230,6 @@ pub(crate) struct Inner {
     pub stopped: CancellationToken,
     /// Through which every call comes in, so that a shutdown knows whom to wait for.
     pub gate: Gate,
-    /// What is to be given back before the connections close.
-    pub held: HeldRegistry,
     pub shutdown: Shutdown,
 }
 
@@ -254,7 +252,6 @@ impl Client {
             closing: CancellationToken::new(),
             stopped: CancellationToken::new(),
             gate: Gate::default(),
-            held: HeldRegistry::default(),
             shutdown: Shutdown::default(),
         }))
     }

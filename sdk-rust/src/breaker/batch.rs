@@ -131,22 +131,6 @@ impl Unsent {
         }
     }
 
-    /// So many successes at once, if that is all they are: there is something unsent before them, and less than `full` with
-    /// them. False: they are to be recorded one by one.
-    pub fn record_ok(&self, tag: Tag, count: u64, full: u64) -> bool {
-        let mut word = self.word();
-        loop {
-            if word.tag() != tag || word.calls() == 0 || word.calls() + count >= full.min(FULL) {
-                return false;
-            }
-            let next = Word((word.0 & !(FIELD << (3 * FIELD_BITS))) + count);
-            match self.word.compare_exchange_weak(word.0, next.0, Ordering::SeqCst, Ordering::SeqCst) {
-                Ok(_) => return true,
-                Err(now) => word = Word(now),
-            }
-        }
-    }
-
     /// Makes room in the word.
     pub fn spill(&self) {
         let mut spilled = self.spilled.lock();

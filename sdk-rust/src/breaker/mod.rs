@@ -39,8 +39,6 @@
 //! # }
 //! ```
 
-mod admission;
-mod admissions;
 mod batch;
 mod core;
 pub(crate) mod finish;
@@ -67,11 +65,8 @@ use resil_wire::answer::Answer;
 use resil_wire::breaker::{ConfigCall, ForceCall};
 use resil_wire::command::Command;
 
-pub use self::admission::Admission;
-pub use self::admissions::Admissions;
 pub(crate) use self::core::Core;
 pub use self::options::{BreakerOptions, Mode};
-use self::permit::Leave;
 pub use self::permit::Permit;
 pub use self::state::{Force, Forced, Snapshot, State, Transition};
 use self::view::{News, Source};
@@ -175,16 +170,9 @@ impl Breaker {
         Fut: Future<Output = Result<T, Failure<E>>>,
     {
         let _pass = self.0.client.inner().gate.enter()?;
-        let Some((tag, started)) = self.0.admit_here() else {
-            let permit = self.0.admit().await?;
-            let result = call().await;
-            permit.report(report_of(&classify, &result)).await;
-            return result;
-        };
-        // Made where it stays: moving it would cost more than all the rest.
-        let mut leave = Leave::new(&self.0, tag, started);
+        let permit = self.0.admit().await?;
         let result = call().await;
-        leave.report(report_of(&classify, &result));
+        permit.report(report_of(&classify, &result)).await;
         result
     }
 

@@ -24,8 +24,6 @@
 //! # Ok::<(), resil::Error>(()) }).unwrap();
 //! ```
 
-mod places;
-
 use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;
 use std::pin::Pin;
@@ -42,7 +40,6 @@ use metrics::{Counter, Gauge};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-pub use self::places::BulkheadPlaces;
 use super::span_text::{self, check_number, check_span};
 use super::timeout::MAX_TIMEOUT;
 use crate::clock::{Clock, Sleep};
@@ -349,21 +346,12 @@ impl Compartment {
     }
 
     fn leave(&self) {
-        self.leave_many(1, 1);
-    }
-
-    /// Gives back places, of which so many had a call.
-    #[inline]
-    fn leave_many(&self, places: u32, completed: u32) {
-        if places == 0 {
-            return;
-        }
-        let nobody_waits = |state| (queued(state) == 0).then(|| state - u64::from(places) * ONE_ACTIVE);
+        let nobody_waits = |state| (queued(state) == 0).then(|| state - ONE_ACTIVE);
         if self.state.fetch_update(AcqRel, Acquire, nobody_waits).is_err() {
-            (0..places).for_each(|_| self.hand_on());
+            self.hand_on();
         }
-        self.active_gauge.decrement(f64::from(places));
-        self.completed.fetch_add(completed.into(), Relaxed);
+        self.active_gauge.decrement(1.0);
+        self.completed.fetch_add(1, Relaxed);
     }
 
     /// Gives the place of somebody who leaves to the first in line.

@@ -61,9 +61,7 @@ pub mod timeout;
 pub use backoff::{Backoff, Jitter, Random};
 pub use budget::{Budget, BudgetSettings};
 pub use builder::PolicyBuilder;
-pub use bulkhead::{
-    BulkheadMetrics, BulkheadPermit, BulkheadPlaces, BulkheadSettings, LocalBulkhead, PartitionSettings,
-};
+pub use bulkhead::{BulkheadMetrics, BulkheadPermit, BulkheadSettings, LocalBulkhead, PartitionSettings};
 pub use chain::{CallOptions, Policy};
 pub use classify::{Class, Classifier, Classify, retry_all, retry_none};
 pub use fallback::Fallback;
@@ -72,4 +70,4 @@ pub use retry::{Retry, RetryBuilder, RetrySettings};
 pub use settings::{PolicyFile, PolicySettings};
 pub use shared_settings::{BreakerSettings, LimitKind, RateLimitSettings, SharedBulkheadSettings, TierSettings};
 pub use stage::Stage;
-pub use timeout::{Deadline, Timeout, TimeoutSettings, effective};
+pub use timeout::{Timeout, TimeoutSettings, effective};

@@ -163,16 +163,6 @@ impl Timeout {
         self.limit(operation()).await
     }
 
-    /// The two steps by hand, for who runs the call elsewhere: the time begins now.
-    pub fn begin(&self) -> Deadline {
-        Deadline(self.clock.sleep(self.after))
-    }
-
-    /// A call was not over in time, by the [`Deadline`] of this: counts it, and says so.
-    pub fn overdue(&self) -> Error {
-        self.fire(self.after)
-    }
-
     pub(crate) fn limit<T, E, Fut>(&self, inner: Fut) -> Limited<'_, Fut>
     where
         Fut: Future<Output = Result<T, Failure<E>>>,
@@ -193,18 +183,6 @@ impl Timeout {
         self.fired.increment(1);
         tracing::debug!(name: "resil.timeout", policy = &*self.name, scope = self.scope.text(), ?after, "timed out");
         Error::Timeout { after }
-    }
-}
-
-/// Until when something has to be over. Dropped, nobody waits for it any more.
-#[derive(Debug)]
-#[must_use = "it is waited for, or it was not needed"]
-pub struct Deadline(Sleep);
-
-impl Deadline {
-    /// When the time is over.
-    pub async fn passed(self) {
-        self.0.await;
     }
 }
 
