@@ -55,7 +55,7 @@ pub enum Notice {
     Back { address: String },
 }
 
-/// What [`ConnectOptions::on_notice`](crate::ConnectOptions::on_notice) takes.
+/// What [`ConnectSettings::on_notice`](crate::ConnectSettings::on_notice) takes.
 pub(crate) type OnNotice = dyn Fn(&Notice) + Send + Sync;
 
 /// So many are shown by their names. The others of a kind are one, `limit:*`: names may be made of ids, and have no end.

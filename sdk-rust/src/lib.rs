@@ -122,7 +122,7 @@
 //! # Runtime
 //! Tokio. Connections are kept and leases are renewed on a thread of their own, named `resil`, which all clients of the process share:
 //! code that blocks its thread, or its whole runtime, loses no lease by it, and a client outlives the runtime it was connected in.
-//! [`ConnectOptions::runtime`] names another runtime for that. Loads of [`cache`] run on the runtime of the caller. Handles are cheap to
+//! [`ConnectSettings::runtime`] names another runtime for that. Loads of [`cache`] run on the runtime of the caller. Handles are cheap to
 //! clone, and can be used from every task. Any future may be dropped at any await.
 #![forbid(unsafe_code)]
 
@@ -163,7 +163,7 @@ pub mod tower;
 pub use bytes::Bytes;
 pub use tokio_util::sync::CancellationToken;
 
-pub use client::{Client, ConnectOptions, connect};
+pub use client::{Client, ConnectSettings, connect};
 pub use error::{Code, Error, Failure, Leased};
 pub use health::{Away, Health, Notice, Status};
 pub use shutdown::ShutdownReport;

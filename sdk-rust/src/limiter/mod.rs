@@ -15,7 +15,7 @@
 //! # While the server is away
 //! [`Away::Open`] grants everything, [`Away::Closed`] fails with [`Error::BackendUnavailable`], [`Away::Local`] (unless
 //! said) lets the same machine decide here, with this process' part of the limit: see
-//! [`instances`](crate::ConnectOptions::instances). What was granted here is not held against anybody afterwards.
+//! [`instances`](crate::ConnectSettings::instances). What was granted here is not held against anybody afterwards.
 //!
 //! ```
 //! # fn main() -> Result<(), resil::Error> {
@@ -51,9 +51,9 @@ use resil_wire::command::Command;
 use smallvec::SmallVec;
 
 use self::denied::{Denial, Denied};
-pub use self::limit::Limit;
 pub(crate) use self::limit::span;
 use self::limit::{Checked, Shape};
+pub use self::limit::{Limit, LimitKind, LimitTier};
 pub use self::several::Verdicts;
 pub use self::verdict::{DecidedBy, Tier, Verdict};
 use crate::backend::Backend;
@@ -99,7 +99,7 @@ impl Client {
     /// A limit under a name. Everybody who names it the same, with the same limit, shares it.
     pub fn limiter(&self, name: &str, limit: Limit) -> Result<Limiter, Error> {
         keys::check_name(name)?;
-        let limit = limit.check(self.inner().options.instances)?;
+        let limit = limit.check(self.inner().options.instances.unwrap_or(1))?;
         let name: Arc<str> = name.into();
         self.inner().health.add(format!("limit:{name}").into(), limit.when_away);
         if limit.when_away == Away::Local {

@@ -22,8 +22,8 @@ use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 use serde::{Deserialize, Serialize};
 
-use super::span_text::{check_number, check_span};
 use crate::error::Error;
+use crate::settings::span_text::{check_number, check_span};
 
 /// The longest delay that can be asked for.
 pub(crate) const MAX_DELAY: Duration = Duration::from_secs(3600);
@@ -116,15 +116,13 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// `field` is what the settings are called in messages, for example `retry`.
-    pub(crate) fn validate(&self, field: &str) -> Result<(), Error> {
-        let of = |name: &str| format!("{field}.{name}");
-        check_span(&of("initialBackoff"), self.initial, Duration::from_micros(1), MAX_DELAY)?;
-        check_span(&of("maxBackoff"), self.max, self.initial, MAX_DELAY)?;
-        check_span(&of("minBackoff"), self.min, Duration::ZERO, self.max)?;
-        check_number(&of("backoffMultiplier"), self.multiplier, 1.0, 100.0)?;
+    pub(crate) fn validate(&self) -> Result<(), Error> {
+        check_span("initialBackoff", self.initial, Duration::from_micros(1), MAX_DELAY)?;
+        check_span("maxBackoff", self.max, self.initial, MAX_DELAY)?;
+        check_span("minBackoff", self.min, Duration::ZERO, self.max)?;
+        check_number("backoffMultiplier", self.multiplier, 1.0, 100.0)?;
         if let Jitter::PlusMinus(percent) = self.jitter {
-            check_number(&of("jitter"), percent, 0, 100)?;
+            check_number("jitter", percent, 0, 100)?;
         }
         Ok(())
     }

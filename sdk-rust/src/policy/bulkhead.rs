@@ -40,10 +40,10 @@ use metrics::{Counter, Gauge};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-use super::span_text::{self, check_number, check_span};
 use super::timeout::MAX_TIMEOUT;
 use crate::clock::{Clock, Sleep};
 use crate::error::{Error, Failure};
+use crate::settings::span_text::{self, check_number, check_span};
 use crate::telemetry;
 
 const MAX_CALLS: u32 = 1_000_000;
@@ -85,11 +85,11 @@ impl Default for BulkheadSettings {
 
 impl BulkheadSettings {
     pub fn validate(&self) -> Result<(), Error> {
-        check_number("bulkhead.maxConcurrentCalls", self.max_concurrent_calls, 1, MAX_CALLS)?;
-        check_number("bulkhead.maxQueue", self.max_queue, 0, MAX_CALLS)?;
-        check_span("bulkhead.maxWait", self.max_wait, Duration::ZERO, MAX_TIMEOUT)?;
+        check_number("maxConcurrentCalls", self.max_concurrent_calls, 1, MAX_CALLS)?;
+        check_number("maxQueue", self.max_queue, 0, MAX_CALLS)?;
+        check_span("maxWait", self.max_wait, Duration::ZERO, MAX_TIMEOUT)?;
         for (name, partition) in &self.partitions {
-            let of = |field: &str| format!("bulkhead.partitions.{name}.{field}");
+            let of = |field: &str| format!("partitions.{name}.{field}");
             check_number(&of("maxConcurrentCalls"), partition.max_concurrent_calls, 1, MAX_CALLS)?;
             check_number(&of("maxQueue"), partition.max_queue, 0, MAX_CALLS)?;
         }

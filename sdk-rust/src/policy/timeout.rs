@@ -31,9 +31,9 @@ use metrics::Counter;
 use pin_project_lite::pin_project;
 use serde::{Deserialize, Serialize};
 
-use super::span_text::{check_span, optional};
 use crate::clock::{Clock, Sleep};
 use crate::error::{Error, Failure};
+use crate::settings::span_text::{check_span, optional};
 use crate::telemetry;
 
 /// The longest timeout that can be asked for.
@@ -42,7 +42,7 @@ pub const MAX_TIMEOUT: Duration = Duration::from_secs(300);
 /// By how much a timeout may be late on the machine's clock: the timer's grain of 1 ms, rounded up, and a wake-up.
 pub const SLACK: Duration = Duration::from_millis(5);
 
-const MIN_TIMEOUT: Duration = Duration::from_micros(1);
+pub(super) const MIN_TIMEOUT: Duration = Duration::from_micros(1);
 
 /// Which timeouts there are. Both may be left out.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,7 +63,7 @@ impl TimeoutSettings {
         }
         if let Some(total) = self.total {
             Scope::Total.check(total)?;
-            check_span("timeout.total", total, self.attempt.unwrap_or(MIN_TIMEOUT), MAX_TIMEOUT)?;
+            check_span("total", total, self.attempt.unwrap_or(MIN_TIMEOUT), MAX_TIMEOUT)?;
         }
         Ok(())
     }
@@ -94,11 +94,7 @@ impl Scope {
     }
 
     fn check(self, after: Duration) -> Result<(), Error> {
-        let field = match self {
-            Self::Attempt => "timeout.attempt",
-            Self::Total => "timeout.total",
-        };
-        check_span(field, after, MIN_TIMEOUT, MAX_TIMEOUT)
+        check_span(self.text(), after, MIN_TIMEOUT, MAX_TIMEOUT)
     }
 }
 

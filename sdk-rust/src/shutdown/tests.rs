@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use crate::client::{Client, ConnectOptions};
+use crate::client::{Client, ConnectSettings};
 use crate::clock::Clock;
 
 const LONG: Duration = Duration::from_secs(10);
 
 async fn driven() -> (Client, Clock) {
     let clock = Clock::driven();
-    (ConnectOptions::new("memory://").clock(clock.clone()).connect().await.unwrap(), clock)
+    (ConnectSettings::new("memory://").clock(clock.clone()).connect().await.unwrap(), clock)
 }
 
 #[tokio::test]

@@ -18,7 +18,7 @@ use super::{Breaker, BreakerOptions, Force, Mode, State, Transition};
 use crate::backend::Backend;
 use crate::backend::memory::Memory;
 use crate::backend::scripted::{Answering, Scripted};
-use crate::client::{Client, ConnectOptions};
+use crate::client::{Client, ConnectSettings};
 use crate::clock::Clock;
 use crate::error::{Code, Error, Failure};
 use crate::health::{Away, Status};
@@ -63,7 +63,7 @@ impl Server {
     }
 
     fn client(&self) -> Client {
-        let options = ConnectOptions::new("memory://").clock(self.clock.clone()).name("tester");
+        let options = ConnectSettings::new("memory://").clock(self.clock.clone()).name("tester");
         Client::with_backend(Backend::Scripted(self.scripted.clone()), options)
     }
 

@@ -148,12 +148,12 @@ impl GrpcLayerBuilder {
         let throttle = config.retry_throttling.as_ref().map(BudgetSettings::from);
         let throttle = throttle.map(|settings| Budget::with_clock(&settings, clock.clone())).transpose()?;
         let retries = |settings: &RetrySettings, budget: &Option<Budget>| {
-            let retry = Retry::builder(settings).name(&name).clock(clock.clone());
-            budget.iter().fold(retry, |retry, budget| retry.budget(budget.clone())).build()
+            let retry = Retry::new(settings)?.named(&name).with_clock(clock.clone());
+            Ok::<_, Error>(budget.iter().cloned().fold(retry, Retry::with_budget))
         };
         let hedges = |settings: &HedgeSettings, budget: &Option<Budget>| {
-            let hedge = Hedge::builder(settings).name(&name).clock(clock.clone());
-            budget.iter().fold(hedge, |hedge, budget| hedge.budget(budget.clone())).build()
+            let hedge = Hedge::new(settings)?.named(&name).with_clock(clock.clone());
+            Ok::<_, Error>(budget.iter().cloned().fold(hedge, Hedge::with_budget))
         };
         let mut methods = Vec::new();
         for method in config.method_configs() {

@@ -19,7 +19,7 @@ const LOCK: &str = "resil:lock:{stock}";
 const BREAKER: &str = "resil:breaker:{payments}";
 
 async fn client(url: &str) -> Client {
-    ConnectOptions::new(url).name("shop").connect().await.expect("a server that is there")
+    ConnectSettings::new(url).name("shop").connect().await.expect("a server that is there")
 }
 
 /// What is subscribed to at any of the servers.
