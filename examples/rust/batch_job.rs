@@ -18,6 +18,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::StreamExt;
+use resil::shared_bulkhead::SharedBulkheadSettings;
+use resil::dispatcher::DispatcherSettings;
 use resil::dispatcher::{Dispatcher, ItemError};
 use resil::limiter::{Limit, Limiter};
 use resil::policy::{BudgetSettings, Class, Retry, RetrySettings};
@@ -92,9 +94,9 @@ impl Job {
             ..RetrySettings::default()
         };
         Ok(Self {
-            retry: Retry::builder(&settings).name("invoices").build()?,
+            retry: Retry::new(&settings)?.named("invoices"),
             limiter: client.limiter("partner", Limit::per_second(200).burst(20))?,
-            places: client.shared_bulkhead("partner", AT_ONCE).queue(100).wait(PATIENCE),
+            places: client.shared_bulkhead("partner", SharedBulkheadSettings::new(AT_ONCE).max_queue(100).max_wait(PATIENCE))?,
             client,
             partner: Arc::clone(partner),
         })
@@ -124,7 +126,7 @@ impl Job {
     ) -> Tally {
         let source = futures_util::stream::iter(invoices).take_until(stop.clone().cancelled_owned());
         let job = self.clone();
-        let results = Dispatcher::new(16).stream_unordered(source, move |invoice| {
+        let results = Dispatcher::new(DispatcherSettings::new(16))?.stream_unordered(source, move |invoice| {
             let job = job.clone();
             async move { job.send(invoice).await.map(|()| invoice) }
         });

@@ -102,7 +102,7 @@ impl Away {
     pub(crate) fn not_local(self, what: &str) -> Result<Self, Error> {
         match self {
             Self::Local => Err(Error::invalid(
-                "when_away",
+                "whenAway",
                 format!("cannot be local for {what}: each process would think it is alone; allowed: open, closed"),
             )),
             other => Ok(other),

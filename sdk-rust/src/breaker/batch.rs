@@ -235,17 +235,6 @@ mod tests {
     }
 
     #[test]
-    fn successes_at_once_are_the_same_as_one_by_one() {
-        let unsent = Unsent::default();
-        assert!(!unsent.record_ok(0, 3, 100), "the first one is attended to");
-        unsent.record(0, FAILED);
-        assert!(!unsent.record_ok(1, 3, 100), "another generation");
-        assert!(!unsent.record_ok(0, 99, 100), "the one that fills the batch is attended to");
-        assert!(unsent.record_ok(0, 98, 100));
-        assert_eq!(unsent.take(|| {}), (0, Counts { ok: 98, failures: 1, slow: 0, run: 0 }));
-    }
-
-    #[test]
     fn an_outcome_of_another_generation_is_not_counted() {
         let unsent = Unsent::default();
         unsent.record(0, FAILED);

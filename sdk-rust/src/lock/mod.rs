@@ -126,12 +126,19 @@ impl Default for LockSettings {
 }
 
 setters! {
-    LockSettings { lease: Duration, wait: Duration, grace: Duration, replicas: u32, when_away: Away } { meta: String }
+    LockSettings { lease: Duration, wait: Duration, grace: Duration, replicas: u32, when_away: Away }
 }
 
 impl LockSettings {
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Sets [`meta`](Self#structfield.meta).
+    #[must_use]
+    pub fn meta(mut self, text: &str) -> Self {
+        self.meta = Some(text.to_owned());
+        self
     }
 
     /// Asks as one of many [readers](Self#structfield.shared).

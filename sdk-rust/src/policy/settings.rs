@@ -260,8 +260,8 @@ impl PolicyBuilder {
         if let Some(shared) = &settings.shared_bulkhead {
             let when_away = shared.when_away.or(settings.when_away.filter(|away| *away != Away::Local));
             let (name, own) = (own_name(&shared.name), SharedBulkheadSettings { when_away, ..shared.clone() });
-            builder =
-                builder.shared_bulkhead(client.shared_bulkhead(&name, own).in_part("sharedBulkhead")?.labelled(&name));
+            let bulkhead = client.shared_bulkhead(&name, own).in_part("sharedBulkhead")?;
+            builder = builder.shared_bulkhead(bulkhead.labelled(&name));
         }
         Ok(builder)
     }

@@ -33,6 +33,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::clock::{Clock, Sleep};
 use crate::error::{Error, Failure};
+use crate::settings::InPart;
 use crate::settings::span_text::{check_span, optional};
 use crate::telemetry;
 
@@ -120,7 +121,7 @@ impl Timeout {
     }
 
     fn new(after: Duration, scope: Scope) -> Result<Self, Error> {
-        scope.check(after)?;
+        scope.check(after).in_part("timeout")?;
         let name = telemetry::UNNAMED.into();
         let fired = telemetry::timeouts(&name, scope.text());
         Ok(Self { after, scope, clock: Clock::system(), name, fired })
@@ -246,35 +247,5 @@ where
         this.inner.set(None);
         this.timer.set(Timer::Unset);
         Poll::Ready(Err(Failure::Resil(this.timeout.fire(after))))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use futures_util::FutureExt;
-
-    use super::*;
-
-    #[test]
-    fn a_deadline_passes_when_the_time_is_over_and_not_a_moment_before() {
-        let (clock, after) = (Clock::driven(), Duration::from_millis(20));
-        let timeout = Timeout::attempt(after).unwrap().with_clock(clock.clone());
-        let mut passed = Box::pin(timeout.begin().passed());
-        clock.advance(after - Duration::from_nanos(1));
-        assert_eq!((&mut passed).now_or_never(), None);
-        clock.advance(Duration::from_nanos(1));
-        assert_eq!((&mut passed).now_or_never(), Some(()));
-        assert_eq!(timeout.overdue(), Error::Timeout { after });
-    }
-
-    #[test]
-    fn a_deadline_that_nobody_waits_for_leaves_no_sleeper() {
-        let clock = Clock::driven();
-        let timeout = Timeout::attempt(Duration::from_secs(1)).unwrap().with_clock(clock.clone());
-        let mut passed = Box::pin(timeout.begin().passed());
-        assert_eq!((&mut passed).now_or_never(), None);
-        assert!(clock.next_wake().is_some());
-        drop(passed);
-        assert_eq!(clock.next_wake(), None);
     }
 }

@@ -167,6 +167,7 @@ macro_rules! in_flight {
         struct InFlight($atomic);
 
         impl InFlight {
+            #[cfg_attr(test, allow(dead_code, reason = "not by the model"))]
             fn sign(&self) -> usize {
                 self.0.load(Ordering::Relaxed) & SIGN
             }

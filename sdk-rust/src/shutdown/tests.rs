@@ -6,6 +6,7 @@ use tokio::time::timeout;
 
 use crate::client::{Client, ConnectSettings};
 use crate::clock::Clock;
+use crate::lock::LockSettings;
 
 const LONG: Duration = Duration::from_secs(10);
 
@@ -17,7 +18,7 @@ async fn driven() -> (Client, Clock) {
 #[tokio::test]
 async fn calls_end_before_watchdogs_stop_and_before_anything_is_released() {
     let (client, _clock) = driven().await;
-    let guard = client.lock("orders").acquire().await.unwrap();
+    let guard = client.lock("orders", LockSettings::new()).unwrap().acquire().await.unwrap();
     let pass = client.inner().gate.enter().unwrap();
     let (ending, closing) = (
         tokio::spawn({
@@ -57,7 +58,7 @@ async fn a_watchdog_that_does_not_stop_is_counted_and_not_waited_for() {
 #[tokio::test]
 async fn a_shutdown_that_nobody_waits_for_any_more_still_releases() {
     let (client, _clock) = driven().await;
-    let guard = client.lock("orders").acquire().await.unwrap();
+    let guard = client.lock("orders", LockSettings::new()).unwrap().acquire().await.unwrap();
     let pass = client.inner().gate.enter().unwrap();
     {
         let mut abandoned = std::pin::pin!(client.shutdown(LONG));

@@ -6,7 +6,9 @@ use std::time::Duration;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use resil::breaker::{BreakerOptions, Mode};
+use resil::lock::LockSettings;
+use resil::shared_bulkhead::SharedBulkheadSettings;
+use resil::breaker::{BreakerSettings, Mode};
 use resil::{Client, Failure};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -38,15 +40,15 @@ impl Ask {
     pub async fn perform(self, client: &Client, stage: &Arc<Stage>, tag: u64) -> Result<Value, &'static str> {
         match self {
             Self::Lock { name } => {
-                let lock = client.lock(&name).wait(PATIENCE);
+                let lock = client.lock(&name, LockSettings::new().wait(PATIENCE)).unwrap();
                 lock.with_lock(|held| stage.inside(tag, json!({ "fence": held.fence() }))).await.map_err(code)
             }
             Self::Bulkhead { name, max } => {
-                let bulkhead = client.shared_bulkhead(&name, max).wait(PATIENCE).queue(1_000);
+                let bulkhead = client.shared_bulkhead(&name, SharedBulkheadSettings::new(max).max_wait(PATIENCE).max_queue(1_000)).unwrap();
                 bulkhead.run(|| stage.inside(tag, json!({}))).await.map_err(code)
             }
             Self::Breaker { name, consecutive } => {
-                let options = BreakerOptions::new().consecutive(consecutive).open_for(PATIENCE).mode(Mode::Exact);
+                let options = BreakerSettings::new().consecutive_failures(consecutive).open_for(PATIENCE).mode(Mode::Exact);
                 let breaker = client.breaker(&name, options).map_err(|error| error.code().text())?;
                 breaker.call(|| stage.inside(tag, json!({}))).await.map_err(code)
             }

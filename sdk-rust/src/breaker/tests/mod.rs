@@ -14,7 +14,7 @@ use resil_wire::command::Command;
 use tokio::sync::Semaphore;
 
 use super::permit::Way;
-use super::{Breaker, BreakerOptions, Force, Mode, State, Transition};
+use super::{Breaker, BreakerSettings, CountingMode, Force, State, Transition};
 use crate::backend::Backend;
 use crate::backend::memory::Memory;
 use crate::backend::scripted::{Answering, Scripted};
@@ -67,7 +67,7 @@ impl Server {
         Client::with_backend(Backend::Scripted(self.scripted.clone()), options)
     }
 
-    fn breaker(&self, options: BreakerOptions) -> Breaker {
+    fn breaker(&self, options: BreakerSettings) -> Breaker {
         self.client().breaker("b", options).unwrap()
     }
 
@@ -103,10 +103,10 @@ async fn succeed(breaker: &Breaker) -> Result<(), Failure<&'static str>> {
     breaker.call(async || Ok(())).await
 }
 
-fn trips_at(failures: u32) -> BreakerOptions {
-    BreakerOptions::new().consecutive(failures).open_for(Duration::from_secs(10))
+fn trips_at(failures: u32) -> BreakerSettings {
+    BreakerSettings::new().consecutive_failures(failures).open_for(Duration::from_secs(10))
 }
 
-fn never_trips() -> BreakerOptions {
-    BreakerOptions::new().consecutive(0).failure_rate(100).min_calls(1_000_000).window_calls(10_000)
+fn never_trips() -> BreakerSettings {
+    BreakerSettings::new().consecutive_failures(0).failure_rate(100).min_calls(1_000_000).window_calls(10_000)
 }

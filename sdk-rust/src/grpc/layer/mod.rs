@@ -57,6 +57,7 @@ use crate::breaker::Breaker;
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::policy::{Budget, BudgetSettings, Hedge, HedgeSettings, Retry, RetrySettings, TimeoutSettings};
+use crate::settings::InPart;
 use crate::telemetry;
 
 /// The layer. Cheap to clone; clones, and the services made with them, share everything.
@@ -143,7 +144,7 @@ impl GrpcLayerBuilder {
 
     pub fn build(self) -> Result<GrpcLayer, Error> {
         let Self { name, config, retry, hedge, timeouts, breaker, clock } = self;
-        timeouts.validate()?;
+        timeouts.validate().in_part("timeout")?;
         // One throttle for all methods, as in gRPC: it is about the server, not about one of its methods.
         let throttle = config.retry_throttling.as_ref().map(BudgetSettings::from);
         let throttle = throttle.map(|settings| Budget::with_clock(&settings, clock.clone())).transpose()?;
@@ -166,7 +167,7 @@ impl GrpcLayerBuilder {
                     Attempts::Hedge(hedges(&HedgeSettings::try_from(policy)?, &throttle)?, policy.into())
                 }
             };
-            TimeoutSettings { attempt: None, total: method.timeout }.validate()?;
+            TimeoutSettings { attempt: None, total: method.timeout }.validate().in_part("timeout")?;
             methods.push(Method { attempts, timeout: method.timeout });
         }
         let attempts = match (&retry, &hedge) {
