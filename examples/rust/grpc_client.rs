@@ -121,7 +121,8 @@ struct PriceClient {
 impl PriceClient {
     fn new(client: &Client, channel: Channel, breaker: &str) -> Result<Self, resil::Error> {
         let hedging = HedgeSettings { hedging_delay: Duration::from_millis(100), ..HedgeSettings::default() };
-        let breaker = client.breaker(breaker, BreakerSettings::new().consecutive_failures(5).open_for(Duration::from_secs(3)))?;
+        let breaker =
+            client.breaker(breaker, BreakerSettings::new().consecutive_failures(5).open_for(Duration::from_secs(3)))?;
         let layer = GrpcLayer::builder("prices")
             // After which statuses the other of the two calls goes on: UNAVAILABLE, say, and not NOT_FOUND.
             .hedge(&hedging, RetryStatuses::default())

@@ -80,8 +80,15 @@ struct Catalogue {
 
 impl Catalogue {
     fn new(client: &Client, store: &Arc<Store>) -> Result<Self, resil::Error> {
-        let cached = client
-            .cached("product", CacheSettings::new().ttl(Duration::from_secs(60)).stale(Duration::from_secs(600)).negative_ttl(Duration::from_secs(30)).error_ttl(Duration::from_secs(30)).load_timeout(Duration::from_secs(10)))?;
+        let cached = client.cached(
+            "product",
+            CacheSettings::new()
+                .ttl(Duration::from_secs(60))
+                .stale(Duration::from_secs(600))
+                .negative_ttl(Duration::from_secs(30))
+                .error_ttl(Duration::from_secs(30))
+                .load_timeout(Duration::from_secs(10)),
+        )?;
         Ok(Self { cached, store: Arc::clone(store) })
     }
 

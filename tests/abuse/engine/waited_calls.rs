@@ -5,8 +5,6 @@ use super::generator::{Call, DAY_US, Generator};
 use super::resp::{Reply, Words, words};
 use super::waited_asked::WaitedAsk;
 
-use resil::lock::LockSettings;
-
 /// The longest anybody waits, by the clock that the test drives.
 pub const WAIT_MAX_US: i64 = 10_000_000;
 const OWNERS: u32 = 8;
@@ -16,7 +14,7 @@ impl Generator {
     /// One of the subcommands. `may_wait`: not for calls whose connection must not be blocked.
     pub(super) fn waited(&mut self, may_wait: bool) -> Call {
         match self.rng.u32(0..20) {
-            0..6 => self.lock(may_wait, LockSettings::new()).unwrap(),
+            0..6 => self.lock(may_wait),
             6..10 => self.bulkhead(may_wait),
             10..14 => self.idempotency(may_wait),
             14..19 => self.flight(may_wait),

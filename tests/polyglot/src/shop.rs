@@ -12,9 +12,9 @@ use axum::body::{Body, Bytes};
 use axum::extract::State;
 use axum::http::{HeaderMap, Method, Response, Uri};
 use axum::routing::{get, post};
-use resil::idempotency::IdempotencySettings;
 use resil::Failure;
 use resil::http::{IdempotencyKey, Problem, REPLAYED_HEADER, RecordedAnswer, fingerprint, is_final};
+use resil::idempotency::IdempotencySettings;
 use resil::idempotency::Idempotent;
 
 #[derive(Clone)]
