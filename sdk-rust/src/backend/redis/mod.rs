@@ -13,12 +13,12 @@
 //! may start before its Redis.
 //!
 //! # The map
-//! [`address`]: what a URL says. [`link`]: making a connection and trusting it. [`lane`]: the one that everybody shares, and
+//! [`address`]: what a URL says. [`link`]: making a connection and trusting it. [`connection`]: the one that everybody shares, and
 //! [`resp`]: what is spoken over it. [`supervisor`]: keeping it. [`waiting`]:
 //! blocking waits. [`subscription`]: what the server publishes. [`slots`]: which node of a cluster waits go to. [`speech`]: words and values. [`trouble`]: errors.
 
 mod address;
-mod lane;
+mod connection;
 mod link;
 mod resp;
 mod slots;
