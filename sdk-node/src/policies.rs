@@ -4,10 +4,10 @@ use napi::bindgen_prelude::Env;
 use napi_derive::napi;
 use resil::Error;
 use resil::clock::Clock;
-use resil::policy::{self, BulkheadPermit, LocalBulkhead, Retry, Timeout};
+use resil::policy::{self, LocalBulkhead, Retry, Timeout};
 use resil::settings::{BulkheadSettings, HedgeSettings, RetrySettings};
 
-use crate::convert::{millis, now, ours, settings, span};
+use crate::convert::{duration, millis, now, run, settings};
 use crate::executor::Word;
 use crate::guard::{Guard, Layer};
 use crate::testing::TestClock;
@@ -37,7 +37,7 @@ pub fn make_retry(
     now(&env, make()).map(|retry| Guard::of(vec![Layer::Retry(retry)]))
 }
 
-/// `after` is the JSON of a span.
+/// `after` is the JSON of a duration.
 #[napi]
 pub fn make_timeout(
     env: Env,
@@ -46,7 +46,7 @@ pub fn make_timeout(
     given_clock: Option<&TestClock>,
 ) -> napi::Result<Guard> {
     let make = || {
-        let after = span("after", &after)?;
+        let after = duration("after", &after)?;
         let timeout = Timeout::attempt(after).map_err(|error| match error {
             Error::InvalidPolicy { reason, .. } => Error::InvalidPolicy { field: "after".to_owned(), reason },
             other => other,
@@ -86,7 +86,7 @@ pub fn make_fallback() -> Guard {
 impl Guard {
     /// Of a timeout: how long it is. Of a hedge: how long it waits at present.
     #[napi(getter)]
-    pub fn span_ms(&self) -> Option<f64> {
+    pub fn duration_ms(&self) -> Option<f64> {
         match self.first() {
             Some(Layer::Timeout(timeout)) => Some(millis(timeout.after())),
             Some(Layer::Hedge(hedge)) => Some(millis(hedge.delay())),
@@ -134,21 +134,21 @@ impl Bulkhead {
     #[napi]
     pub fn acquire(&self) -> napi::Result<Word> {
         let bulkhead = self.0.clone();
-        ours(async move { bulkhead.acquire().await.map(|permit| Place(Some(permit))) })
+        run(async move { bulkhead.acquire().await.map(|permit| BulkheadPermit(Some(permit))) })
     }
 
     #[napi]
-    pub fn try_acquire(&self, env: Env) -> napi::Result<Place> {
-        now(&env, self.0.try_acquire()).map(|permit| Place(Some(permit)))
+    pub fn try_acquire(&self, env: Env) -> napi::Result<BulkheadPermit> {
+        now(&env, self.0.try_acquire()).map(|permit| BulkheadPermit(Some(permit)))
     }
 }
 
-/// A place in a bulkhead.
+/// A permit of a bulkhead.
 #[napi]
-pub struct Place(Option<BulkheadPermit>);
+pub struct BulkheadPermit(Option<policy::BulkheadPermit>);
 
 #[napi]
-impl Place {
+impl BulkheadPermit {
     #[napi]
     pub fn release(&mut self) {
         self.0.take();

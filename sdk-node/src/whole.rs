@@ -8,9 +8,9 @@ use resil::policy::{self, Stage};
 use resil::settings::{CallSettings, DispatcherSettings, PolicyFile, PolicySettings};
 
 use crate::client::Client;
-use crate::convert::{now, ours_with, settings};
+use crate::convert::{now, run_with, settings};
 use crate::executor::Word;
-use crate::executor::desk::Detail;
+use crate::executor::attempt::Detail;
 use crate::guard::{Guard, Layer};
 use crate::idempotent::{Came, Idempotent, attempt, remember};
 use crate::thrown::Thrown;
@@ -103,17 +103,16 @@ impl Policy {
     #[napi]
     pub fn call_once(
         &self,
-        env: Env,
         idempotent: &Idempotent,
         key: String,
         fingerprint: Buffer,
         said: String,
     ) -> napi::Result<Word> {
-        let particular: CallSettings = now(&env, settings(&said))?;
         let (policy, idempotent, fingerprint) = (self.0.clone(), idempotent.0.clone(), fingerprint.to_vec());
-        ours_with(|desk| async move {
+        run_with(|call| async move {
+            let particular: CallSettings = settings(&said)?;
             let work = |run: Run| {
-                let attempt = attempt(&desk, &run);
+                let attempt = attempt(call, &run);
                 async move { attempt.await.map(|done| done.bytes.unwrap_or_default()) }
             };
             let (options, remember) = (particular.options(), remember());
@@ -139,8 +138,8 @@ impl Dispatcher {
     #[napi]
     pub fn run(&self, count: u32) -> napi::Result<Word> {
         let dispatcher = self.0.clone();
-        ours_with(|desk| async move {
-            let work = |item| desk.attempt_with(Detail { item: Some(item), ..Detail::default() });
+        run_with(|call| async move {
+            let work = |item| call.attempt(Some(Detail { item: Some(item), ..Detail::default() }));
             let results = dispatcher.run_local(0..count, work).await;
             let status = |result: Result<_, ItemError<_>>| match result {
                 Ok(_) => 0,
