@@ -27,11 +27,8 @@ pub struct Breaker {
 impl Client {
     #[napi]
     pub fn breaker(&self, env: Env, name: String, said: String) -> napi::Result<Breaker> {
-        let make = || {
-            let options = settings::<BreakerSettings>(&said)?.options(None)?;
-            self.0.breaker(&name, options)
-        };
-        now(&env, make()).map(|breaker| Breaker { breaker, listening: None })
+        let made = settings::<BreakerSettings>(&said).and_then(|settings| self.0.breaker(&name, settings));
+        now(&env, made).map(|breaker| Breaker { breaker, listening: None })
     }
 }
 
@@ -99,7 +96,7 @@ impl Breaker {
     #[napi]
     pub fn configure(&self, said: String) -> napi::Result<Word> {
         let breaker = self.breaker.clone();
-        run(async move { breaker.configure(&settings::<BreakerSettings>(&said)?.options(None)?).await })
+        run(async move { breaker.configure(&settings::<BreakerSettings>(&said)?).await })
     }
 }
 

@@ -31,14 +31,13 @@ pub struct VersionedCached(cache::VersionedCached);
 impl Client {
     #[napi]
     pub fn cached(&self, env: Env, name: String, said: String) -> napi::Result<Cached> {
-        let make = || settings::<CacheSettings>(&said)?.cached(&self.0, &name);
-        now(&env, make()).map(Cached)
+        now(&env, settings(&said).and_then(|settings: CacheSettings| self.0.cached(&name, settings))).map(Cached)
     }
 
     #[napi]
     pub fn versioned(&self, env: Env, name: String, said: String) -> napi::Result<VersionedCached> {
-        let make = || settings::<CacheSettings>(&said)?.versioned(&self.0, &name);
-        now(&env, make()).map(VersionedCached)
+        let make = |settings: CacheSettings| self.0.versioned_cached(&name, settings);
+        now(&env, settings(&said).and_then(make)).map(VersionedCached)
     }
 }
 

@@ -2,8 +2,7 @@
 
 use napi::bindgen_prelude::Env;
 use napi_derive::napi;
-use resil::settings::ConnectSettings;
-use resil::{ConnectOptions, Error, Notice};
+use resil::{ConnectSettings, Error, Notice};
 
 use crate::convert::{duration, now, run, settings, shown};
 use crate::executor::queue::{Message, Notification};
@@ -31,8 +30,8 @@ pub fn connect(url: String, said: String, clock: Option<&TestClock>) -> napi::Re
                 queue.post(Message::Notify(NOTICES, away));
             }
         };
-        let options = settings.options(&url)?.runtime(runtime.handle().clone()).on_notice(hear);
-        clock.into_iter().fold(options, ConnectOptions::clock).connect().await.map(Client)
+        let settings = settings.url(url).runtime(runtime.handle().clone()).on_notice(hear);
+        clock.into_iter().fold(settings, ConnectSettings::clock).connect().await.map(Client)
     })
 }
 

@@ -34,8 +34,7 @@ pub fn duration(name: &str, text: &str) -> Result<Duration, Error> {
     let said = serde_json::from_str::<Value>(text).unwrap_or_default();
     // Read as a duration in settings is.
     match DIALECT.read::<CacheSettings>(json!({ "ttl": said })) {
-        Ok(CacheSettings { ttl: Some(duration), .. }) => Ok(duration),
-        Ok(_) => Err(Error::InvalidPolicy { field: name.to_owned(), reason: "must be a duration".to_owned() }),
+        Ok(CacheSettings { ttl, .. }) => Ok(ttl),
         Err(Error::InvalidPolicy { reason, .. }) => Err(Error::InvalidPolicy { field: name.to_owned(), reason }),
         Err(other) => Err(other),
     }

@@ -10,8 +10,7 @@ use std::sync::Arc;
 use napi_derive::napi;
 use resil::limiter::Limiter;
 use resil::lock::{Held, Lock};
-use resil::policy::{CallOptions, Fallback, Hedge, LocalBulkhead, Policy, Retry, Timeout};
-use resil::settings::CallSettings;
+use resil::policy::{CallSettings, Fallback, Hedge, LocalBulkhead, Policy, Retry, Timeout};
 use resil::shared_bulkhead::SharedBulkhead;
 use resil::{Error, Failure};
 
@@ -52,7 +51,7 @@ pub struct Guard {
     layers: Arc<[Layer]>,
     interrupts: bool,
     /// The settings of a call that has none of its own.
-    plain: Arc<CallSettings>,
+    plain: Arc<CallSettings<'static>>,
 }
 
 impl Guard {
@@ -77,7 +76,7 @@ impl Guard {
     /// Begins a call. `said`: the settings of this call, as JSON.
     #[napi]
     pub fn begin(&self, said: Option<String>) -> napi::Result<Word> {
-        let own = said.map(|said| settings::<CallSettings>(&said));
+        let own = said.map(|said| settings::<CallSettings<'static>>(&said));
         let interrupts = self.interrupts || own.is_some();
         begin(interrupts, |call| match own.transpose() {
             Ok(own) => {
@@ -102,7 +101,13 @@ fn attempt(call: Call, held: Option<&Held>) -> Attempt {
 }
 
 /// The layers from `index` on.
-fn nested(layers: Arc<[Layer]>, index: usize, call: Call, settings: Arc<CallSettings>, held: Option<Held>) -> Boxed {
+fn nested(
+    layers: Arc<[Layer]>,
+    index: usize,
+    call: Call,
+    settings: Arc<CallSettings<'static>>,
+    held: Option<Held>,
+) -> Boxed {
     let Some(layer) = layers.get(index).cloned() else { return Box::pin(attempt(call, held.as_ref())) };
     let inside = Arc::clone(&settings);
     enclose(layer, index, call, settings, move |inner| {
@@ -115,7 +120,7 @@ fn enclose(
     layer: Layer,
     index: usize,
     call: Call,
-    settings: Arc<CallSettings>,
+    settings: Arc<CallSettings<'static>>,
     operation: impl Fn(Option<Held>) -> Boxed + 'static,
 ) -> Boxed {
     let classify = move |thrown: &Thrown| thrown.class(index);
@@ -145,10 +150,10 @@ fn enclose(
         }
         Layer::Lock(lock) => Box::pin(async move { lock.with_lock(|held| operation(Some(held))).await.map_err(flat) }),
         Layer::Breaker(breaker) => {
-            Box::pin(async move { breaker.around_with(CallOptions::new(), classify, || operation(None)).await })
+            Box::pin(async move { breaker.around_with(CallSettings::new(), classify, || operation(None)).await })
         }
         Layer::Policy(policy) => {
-            Box::pin(async move { policy.around_with(settings.options(), classify, || operation(None)).await })
+            Box::pin(async move { policy.around_with(settings.by_ref(), classify, || operation(None)).await })
         }
         Layer::Fallback => Box::pin(async move {
             let failed = match operation(None).await {

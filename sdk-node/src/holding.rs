@@ -28,13 +28,13 @@ pub struct SharedBulkhead(shared_bulkhead::SharedBulkhead);
 impl Client {
     #[napi]
     pub fn lock(&self, env: Env, name: String, said: String) -> napi::Result<Lock> {
-        now(&env, settings::<LockSettings>(&said).and_then(|settings| settings.lock(&self.0, &name))).map(Lock)
+        now(&env, settings(&said).and_then(|settings: LockSettings| self.0.lock(&name, settings))).map(Lock)
     }
 
     #[napi]
     pub fn shared_bulkhead(&self, env: Env, name: String, said: String) -> napi::Result<SharedBulkhead> {
-        let make = || settings::<SharedBulkheadSettings>(&said)?.shared_bulkhead(&self.0, &name);
-        now(&env, make()).map(SharedBulkhead)
+        let make = |settings: SharedBulkheadSettings| self.0.shared_bulkhead(&name, settings);
+        now(&env, settings(&said).and_then(make)).map(SharedBulkhead)
     }
 }
 

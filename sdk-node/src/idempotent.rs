@@ -21,8 +21,8 @@ pub struct Idempotent(pub(crate) idempotency::Idempotent);
 impl Client {
     #[napi]
     pub fn idempotent(&self, env: Env, name: String, said: String) -> napi::Result<Idempotent> {
-        let make = || settings::<IdempotencySettings>(&said)?.idempotent(&self.0, &name);
-        now(&env, make()).map(Idempotent)
+        let make = |settings: IdempotencySettings| self.0.idempotent(&name, settings);
+        now(&env, settings(&said).and_then(make)).map(Idempotent)
     }
 }
 

@@ -5,8 +5,7 @@ use std::time::Duration;
 use napi::bindgen_prelude::Env;
 use napi_derive::napi;
 use resil::Error;
-use resil::limiter::{self, DecidedBy, Tier, Verdict};
-use resil::settings::RateLimitSettings;
+use resil::limiter::{self, DecidedBy, Limit, Tier, Verdict};
 
 use crate::client::Client;
 use crate::convert::{millis, now, run, settings};
@@ -20,11 +19,7 @@ pub struct Limiter(pub(crate) limiter::Limiter);
 impl Client {
     #[napi]
     pub fn limiter(&self, env: Env, name: String, said: String) -> napi::Result<Limiter> {
-        let make = || {
-            let limit = settings::<RateLimitSettings>(&said)?.limit(None)?;
-            self.0.limiter(&name, limit)
-        };
-        now(&env, make()).map(Limiter)
+        now(&env, settings(&said).and_then(|limit: Limit| self.0.limiter(&name, limit))).map(Limiter)
     }
 
     /// `keys` are those of `limiters`, in their order.

@@ -24,17 +24,11 @@ pub fn make_retry(
     given_clock: Option<&TestClock>,
     seed: Option<u32>,
 ) -> napi::Result<Guard> {
-    let make = || {
-        let mut builder = Retry::builder(&settings::<RetrySettings>(&said)?).clock(clock(given_clock));
-        if let Some(name) = &name {
-            builder = builder.name(name);
-        }
-        if let Some(seed) = seed {
-            builder = builder.seed(seed.into());
-        }
-        builder.build()
-    };
-    now(&env, make()).map(|retry| Guard::of(vec![Layer::Retry(retry)]))
+    let retry = settings(&said).and_then(|settings: RetrySettings| Retry::new(&settings));
+    let retry = now(&env, retry)?.with_clock(clock(given_clock));
+    let retry = name.iter().fold(retry, |retry, name| retry.named(name));
+    let retry = seed.into_iter().fold(retry, |retry, seed| retry.with_seed(seed.into()));
+    Ok(Guard::of(vec![Layer::Retry(retry)]))
 }
 
 /// `after` is the JSON of a duration.
@@ -67,14 +61,9 @@ pub fn make_hedge(
     name: Option<String>,
     given_clock: Option<&TestClock>,
 ) -> napi::Result<Guard> {
-    let make = || {
-        let mut builder = policy::Hedge::builder(&settings::<HedgeSettings>(&said)?).clock(clock(given_clock));
-        if let Some(name) = &name {
-            builder = builder.name(name);
-        }
-        builder.build()
-    };
-    now(&env, make()).map(|hedge| Guard::of(vec![Layer::Hedge(hedge)]))
+    let hedge = settings(&said).and_then(|settings: HedgeSettings| policy::Hedge::new(&settings));
+    let hedge = now(&env, hedge)?.with_clock(clock(given_clock));
+    Ok(Guard::of(vec![Layer::Hedge(name.iter().fold(hedge, |hedge, name| hedge.named(name)))]))
 }
 
 #[napi]

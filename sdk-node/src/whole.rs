@@ -5,7 +5,7 @@ use napi_derive::napi;
 use resil::dispatcher::{self, ItemError};
 use resil::idempotency::Run;
 use resil::policy::{self, Stage};
-use resil::settings::{CallSettings, DispatcherSettings, PolicyFile, PolicySettings};
+use resil::settings::{CallSettings, PolicyFile, PolicySettings};
 
 use crate::client::Client;
 use crate::convert::{now, run_with, settings};
@@ -110,12 +110,12 @@ impl Policy {
     ) -> napi::Result<Word> {
         let (policy, idempotent, fingerprint) = (self.0.clone(), idempotent.0.clone(), fingerprint.to_vec());
         run_with(|call| async move {
-            let particular: CallSettings = settings(&said)?;
+            let particular: CallSettings<'static> = settings(&said)?;
             let work = |run: Run| {
                 let attempt = attempt(call, &run);
                 async move { attempt.await.map(|done| done.bytes.unwrap_or_default()) }
             };
-            let (options, remember) = (particular.options(), remember());
+            let (options, remember) = (particular.by_ref(), remember());
             let classify = |thrown: &Thrown| thrown.class(0);
             let outcome = policy.around_once(&idempotent, &key, &fingerprint, options, classify, &remember, work).await;
             outcome.map(Came::of)
@@ -129,7 +129,7 @@ pub struct Dispatcher(dispatcher::Dispatcher);
 
 #[napi]
 pub fn make_dispatcher(env: Env, said: String) -> napi::Result<Dispatcher> {
-    now(&env, settings::<DispatcherSettings>(&said).and_then(|settings| settings.dispatcher())).map(Dispatcher)
+    now(&env, settings(&said).and_then(dispatcher::Dispatcher::new)).map(Dispatcher)
 }
 
 #[napi]
@@ -143,9 +143,9 @@ impl Dispatcher {
             let results = dispatcher.run_local(0..count, work).await;
             let status = |result: Result<_, ItemError<_>>| match result {
                 Ok(_) => 0,
-                Err(ItemError::Failed(_) | ItemError::Panicked(_)) => 1,
                 Err(ItemError::Cancelled) => 2,
                 Err(ItemError::NotRun) => 3,
+                Err(_) => 1,
             };
             Ok(results.into_iter().map(status).collect::<Vec<u32>>())
         })
