@@ -5,10 +5,10 @@ use std::time::{Duration, SystemTime};
 
 use napi::bindgen_prelude::{Buffer, Env};
 use napi_derive::napi;
+use resil::Error;
 use resil::http::{
     IdempotencyKey, Limited, Problem, REPLAYED_HEADER, RateLimit, RecordedAnswer, Reset, Shown, fingerprint, is_final,
 };
-use resil::{Code, Error};
 
 use crate::convert::{now, run};
 use crate::errors::{OwnError, own};
