@@ -16,6 +16,7 @@ mod describe;
 mod edge;
 mod events;
 mod fences;
+mod gone;
 mod info;
 mod key;
 mod lines;

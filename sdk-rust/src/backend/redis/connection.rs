@@ -3,9 +3,9 @@
 //!
 //! # The promise
 //! - Answers come in the order of the questions, one for each; a question is written whole or not at all.
-//! - Nothing is sent twice. A question whose asker has gone before it was sent is not sent; one that was sent may have had
+//! - Nothing is sent twice. A question whose caller has gone before it was sent is not sent; one that was sent may have had
 //!   its effect, whoever has gone.
-//! - What is not sent yet stays bounded, however long a server stalls: see [`room`].
+//! - What is not sent yet stays bounded, however long a server stalls: see [`capacity`].
 //! - When the connection ends, for whatever reason, everybody who waits is told so, and the alarm rings. When the last
 //!   handle is dropped, the connection ends.
 //!
@@ -21,8 +21,9 @@
 //! Whoever is answered usually asks again. If all were answered before anything is sent, the server would wait while they run,
 //! and they would all wait for the server afterwards. So some are answered, what they ask is sent, and then the next.
 
-mod room;
+mod capacity;
 mod stream;
+mod tls;
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -34,11 +35,11 @@ use futures_util::task::AtomicWaker;
 use parking_lot::{Mutex, MutexGuard};
 use redis::ConnectionInfo;
 use resil_wire::reply::Value;
-use tokio::io::ReadBuf;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::{Notify, oneshot};
 use tokio::task::AbortHandle;
 
-use self::room::Room;
+use self::capacity::Capacity;
 use self::stream::Stream;
 use super::resp::{self, Said, Unread};
 use super::trouble::Trouble;
@@ -56,10 +57,10 @@ type Answered = Result<Value, Trouble>;
 
 /// A handle to the connection.
 #[derive(Clone)]
-pub(super) struct Lane(Arc<Handle>);
+pub(super) struct Connection(Arc<Handle>);
 
 struct Handle {
-    desk: Arc<Desk>,
+    submissions: Arc<Submissions>,
     task: AbortHandle,
 }
 
@@ -71,85 +72,86 @@ impl Drop for Handle {
 
 /// Where questions are handed in.
 #[derive(Default)]
-struct Desk {
-    papers: Mutex<Papers>,
+struct Submissions {
+    pending: Mutex<Pending>,
     task: AtomicWaker,
-    room: Room,
+    capacity: Capacity,
 }
 
 #[derive(Default)]
-struct Papers {
+struct Pending {
     /// What is not sent yet.
     outbox: Vec<u8>,
-    unsent: VecDeque<Question>,
-    full_at: room::FullAt,
+    unsent: VecDeque<PendingCommand>,
+    full_at: capacity::FullAt,
     is_over: bool,
 }
 
-struct Question {
-    asker: oneshot::Sender<Answered>,
+struct PendingCommand {
+    caller: oneshot::Sender<Answered>,
     /// How many bytes of the outbox it is.
     length: usize,
 }
 
-impl Lane {
+impl Connection {
     /// Connects and greets. `alarm` rings when the connection ends.
     pub async fn open(info: &ConnectionInfo, alarm: &Arc<Notify>) -> Result<Self, Trouble> {
-        let stream = Stream::connect(info).await?;
+        let stream = stream::connect(info).await?;
         Ok(Self::over(stream, alarm))
     }
 
     fn over(stream: Stream, alarm: &Arc<Notify>) -> Self {
-        let desk = Arc::new(Desk::default());
+        let submissions = Arc::new(Submissions::default());
         let alarm = Arc::clone(alarm);
         let (inbox, outgoing, sent) = (Inbox::default(), Outgoing::default(), VecDeque::new());
-        let driver = Driver { stream, desk: Arc::clone(&desk), inbox, outgoing, sent, let_others: false, alarm };
+        let driver =
+            Driver { stream, submissions: Arc::clone(&submissions), inbox, outgoing, sent, let_others: false, alarm };
         let task = tokio::spawn(driver).abort_handle();
-        Self(Arc::new(Handle { desk, task }))
+        Self(Arc::new(Handle { submissions, task }))
     }
 
     /// Writes a question where it is sent from. The answer comes to whoever awaits what is returned. None if what is not
-    /// sent yet leaves no room: then it has to be [asked in turn](Self::ask_in_turn).
+    /// sent yet leaves no capacity: then it has to be [asked in turn](Self::ask_when_there_is_capacity).
     #[inline]
-    pub fn ask(&self, write: impl FnOnce(&mut Vec<u8>)) -> Option<Asked> {
-        let desk = &self.0.desk;
-        let papers = desk.papers.lock();
-        if papers.outbox.len() >= papers.full_at.bytes {
+    pub fn ask(&self, write: impl FnOnce(&mut Vec<u8>)) -> Option<PendingReply> {
+        let submissions = &self.0.submissions;
+        let pending = submissions.pending.lock();
+        if pending.outbox.len() >= pending.full_at.bytes {
             return None;
         }
-        Some(desk.hand_in(papers, write))
+        Some(submissions.hand_in(pending, write))
     }
 
-    /// The same, whether there is room or not: for the few questions that tell whether somebody is still there.
-    pub fn ask_anyway(&self, write: impl FnOnce(&mut Vec<u8>)) -> Asked {
-        let desk = &self.0.desk;
-        desk.hand_in(desk.papers.lock(), write)
+    /// The same, whether there is capacity or not: for the few questions that tell whether somebody is still there.
+    pub fn ask_anyway(&self, write: impl FnOnce(&mut Vec<u8>)) -> PendingReply {
+        let submissions = &self.0.submissions;
+        submissions.hand_in(submissions.pending.lock(), write)
     }
 }
 
-impl Desk {
+impl Submissions {
     #[inline]
-    fn hand_in(&self, mut papers: MutexGuard<'_, Papers>, write: impl FnOnce(&mut Vec<u8>)) -> Asked {
-        let (asker, answer) = oneshot::channel();
-        if !papers.is_over {
-            let before = papers.outbox.len();
-            write(&mut papers.outbox);
-            let length = papers.outbox.len() - before;
-            papers.unsent.push_back(Question { asker, length });
-            let is_first = papers.unsent.len() == 1;
-            drop(papers);
+    fn hand_in(&self, mut pending: MutexGuard<'_, Pending>, write: impl FnOnce(&mut Vec<u8>)) -> PendingReply {
+        let (caller, answer) = oneshot::channel();
+        if !pending.is_over {
+            let before = pending.outbox.len();
+            write(&mut pending.outbox);
+            let length = pending.outbox.len() - before;
+            pending.unsent.push_back(PendingCommand { caller, length });
+            let is_first = pending.unsent.len() == 1;
+            drop(pending);
             if is_first {
                 self.task.wake();
             }
         }
-        Asked(answer)
+        PendingReply(answer)
     }
 }
 
-/// See [`Lane::ask`].
-pub(super) struct Asked(oneshot::Receiver<Answered>);
+/// See [`Connection::ask`].
+pub(super) struct PendingReply(oneshot::Receiver<Answered>);
 
-impl Future for Asked {
+impl Future for PendingReply {
     type Output = Answered;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Answered> {
@@ -163,7 +165,7 @@ pub(super) const BROKE: &str = "the connection broke";
 /// The task: it ends with the connection.
 struct Driver {
     stream: Stream,
-    desk: Arc<Desk>,
+    submissions: Arc<Submissions>,
     inbox: Inbox,
     outgoing: Outgoing,
     /// Who waits for an answer to what was sent, the oldest first.
@@ -190,14 +192,14 @@ struct Inbox {
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        let mut papers = self.desk.papers.lock();
-        papers.is_over = true;
-        papers.outbox = Vec::new();
-        let unsent = std::mem::take(&mut papers.unsent);
-        drop(papers);
+        let mut pending = self.submissions.pending.lock();
+        pending.is_over = true;
+        pending.outbox = Vec::new();
+        let unsent = std::mem::take(&mut pending.unsent);
+        drop(pending);
         // Whoever asked is told by his question being dropped, and whoever waits in line finds that it is over.
         drop(unsent);
-        self.desk.room.is_made();
+        self.submissions.capacity.has_grown();
         self.sent.clear();
         self.alarm.notify_one();
     }
@@ -208,7 +210,7 @@ impl Future for Driver {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let driver = &mut *self;
-        driver.desk.task.register(context.waker());
+        driver.submissions.task.register(context.waker());
         match driver.go_on(context) {
             Ok(()) => Poll::Pending,
             Err(Over) => Poll::Ready(()),
@@ -232,7 +234,7 @@ impl Driver {
             }
             match self.inbox.fill(&mut self.stream, context) {
                 Poll::Ready(arrived) => arrived?,
-                // Whoever was answered made room for another question.
+                // Whoever was answered made capacity for another question.
                 Poll::Pending => return self.send(context),
             }
         }
@@ -250,26 +252,26 @@ impl Driver {
 
     /// Moves what is unsent to what is being sent. False if nothing is to be sent now.
     fn take_up(&mut self, context: &mut Context<'_>) -> bool {
-        let mut papers = self.desk.papers.lock();
-        let papers = &mut *papers;
-        if papers.unsent.is_empty() || self.sent.len() >= UNANSWERED_MAX {
+        let mut pending = self.submissions.pending.lock();
+        let pending = &mut *pending;
+        if pending.unsent.is_empty() || self.sent.len() >= UNANSWERED_MAX {
             self.let_others = false;
             return false;
         }
-        let is_alone = papers.unsent.len() == 1 && self.sent.is_empty();
+        let is_alone = pending.unsent.len() == 1 && self.sent.is_empty();
         if !is_alone && !self.let_others {
             self.let_others = true;
             context.waker().wake_by_ref();
             return false;
         }
         self.let_others = false;
-        if papers.unsent.iter().any(|question| question.asker.is_closed()) {
-            papers.drop_who_has_gone();
+        if pending.unsent.iter().any(|question| question.caller.is_closed()) {
+            pending.drop_cancelled();
         }
-        std::mem::swap(&mut papers.outbox, &mut self.outgoing.bytes);
-        self.sent.extend(papers.unsent.drain(..).map(|question| question.asker));
-        if papers.full_at.is_waited_for() {
-            self.desk.room.is_made();
+        std::mem::swap(&mut pending.outbox, &mut self.outgoing.bytes);
+        self.sent.extend(pending.unsent.drain(..).map(|question| question.caller));
+        if pending.full_at.is_waited_for() {
+            self.submissions.capacity.has_grown();
         }
         true
     }
@@ -285,9 +287,9 @@ impl Driver {
             match resp::read(&mut rest) {
                 Ok(Said::Push) => {}
                 Ok(Said::Reply(answer)) => {
-                    let Some(asker) = self.sent.pop_front() else { break Err(Over) };
+                    let Some(caller) = self.sent.pop_front() else { break Err(Over) };
                     // He may have gone.
-                    let _ = asker.send(answer);
+                    let _ = caller.send(answer);
                     answered += 1;
                 }
                 Err(Unread::Incomplete) => break Ok(Handed::All),
@@ -307,16 +309,16 @@ enum Handed {
     Enough,
 }
 
-impl Papers {
+impl Pending {
     #[cold]
-    fn drop_who_has_gone(&mut self) {
+    fn drop_cancelled(&mut self) {
         let mut kept = Vec::with_capacity(self.outbox.len());
         let mut start = 0;
         let outbox = &self.outbox;
         self.unsent.retain(|question| {
             let bytes = &outbox[start..start + question.length];
             start += question.length;
-            if !question.asker.is_closed() {
+            if !question.caller.is_closed() {
                 kept.extend_from_slice(bytes);
                 return true;
             }
@@ -334,10 +336,14 @@ impl Outgoing {
     /// Writes all of it, or what can be written now.
     fn write(&mut self, stream: &mut Stream, context: &mut Context<'_>) -> Poll<Result<(), Over>> {
         while self.written < self.bytes.len() {
-            match ready!(stream.poll_write(context, &self.bytes[self.written..])) {
+            match ready!(Pin::new(&mut *stream).poll_write(context, &self.bytes[self.written..])) {
                 Ok(0) | Err(_) => return Poll::Ready(Err(Over)),
                 Ok(written) => self.written += written,
             }
+        }
+        // TLS keeps what the socket did not take.
+        if ready!(Pin::new(&mut *stream).poll_flush(context)).is_err() {
+            return Poll::Ready(Err(Over));
         }
         self.written = 0;
         self.bytes.clear();
@@ -358,16 +364,16 @@ impl Inbox {
             }
         }
         if self.bytes.len() - self.end < READ_AT_ONCE / 2 {
-            // The beginning of a reply that is not whole goes to the front; if that is not enough there must be more room.
+            // The beginning of a reply that is not whole goes to the front; if that is not enough there must be more capacity.
             self.bytes.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end - self.start);
             if self.bytes.len() - self.end < READ_AT_ONCE / 2 {
-                let room = (self.bytes.len() * 2).max(READ_AT_ONCE);
-                self.bytes.resize(room, 0);
+                let capacity = (self.bytes.len() * 2).max(READ_AT_ONCE);
+                self.bytes.resize(capacity, 0);
             }
         }
         let mut buffer = ReadBuf::new(&mut self.bytes[self.end..]);
-        match ready!(stream.poll_read(context, &mut buffer)) {
+        match ready!(Pin::new(&mut *stream).poll_read(context, &mut buffer)) {
             Ok(()) if !buffer.filled().is_empty() => {
                 self.end += buffer.filled().len();
                 Poll::Ready(Ok(()))

@@ -1,4 +1,4 @@
-//! A lane against a peer that says what the test wants, over a pair of sockets.
+//! A connection against a peer that says what the test wants, over a pair of sockets.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::*;
 const BOUND: Duration = Duration::from_secs(20);
 
 struct Scene {
-    lane: Lane,
+    connection: Connection,
     peer: UnixStream,
     alarm: Arc<Notify>,
 }
@@ -20,7 +20,7 @@ struct Scene {
 fn scene() -> Scene {
     let (ours, peer) = UnixStream::pair().expect("a pair of sockets");
     let alarm = Arc::new(Notify::new());
-    Scene { lane: Lane::over(Stream::Unix(ours), &alarm), peer, alarm }
+    Scene { connection: Connection::over(Box::new(ours), &alarm), peer, alarm }
 }
 
 fn word(word: &str) -> impl FnOnce(&mut Vec<u8>) {
@@ -39,14 +39,14 @@ async fn expect(peer: &mut UnixStream, bytes: &[u8]) {
     assert_eq!(String::from_utf8_lossy(&seen), String::from_utf8_lossy(bytes));
 }
 
-async fn answered(asked: Asked) -> Answered {
+async fn answered(asked: PendingReply) -> Answered {
     timeout(BOUND, asked).await.expect("in time")
 }
 
 #[tokio::test]
 async fn each_question_gets_its_own_answer_whatever_comes_in_between() {
-    let Scene { lane, mut peer, .. } = scene();
-    let asked: Vec<_> = ["a", "b", "c"].map(|each| lane.ask_anyway(word(each))).into_iter().collect();
+    let Scene { connection, mut peer, .. } = scene();
+    let asked: Vec<_> = ["a", "b", "c"].map(|each| connection.ask_anyway(word(each))).into_iter().collect();
     expect(&mut peer, &[written("a"), written("b"), written("c")].concat()).await;
     peer.write_all(b":1\r\n>1\r\n+news\r\n-READONLY x\r\n:3\r\n").await.unwrap();
     let answers: Vec<_> = join_all(asked.into_iter().map(answered)).await;
@@ -55,11 +55,11 @@ async fn each_question_gets_its_own_answer_whatever_comes_in_between() {
 
 #[tokio::test]
 async fn who_has_gone_before_his_question_was_sent_is_not_asked_for() {
-    let Scene { lane, mut peer, .. } = scene();
+    let Scene { connection, mut peer, .. } = scene();
     // Nothing is sent before this task waits for something.
-    let first = lane.ask_anyway(word("first"));
-    drop(lane.ask_anyway(word("gone")));
-    let last = lane.ask_anyway(word("last"));
+    let first = connection.ask_anyway(word("first"));
+    drop(connection.ask_anyway(word("gone")));
+    let last = connection.ask_anyway(word("last"));
     expect(&mut peer, &[written("first"), written("last")].concat()).await;
     peer.write_all(b":1\r\n:2\r\n").await.unwrap();
     assert_eq!(answered(first).await, Ok(Value::Integer(1)));
@@ -68,11 +68,11 @@ async fn who_has_gone_before_his_question_was_sent_is_not_asked_for() {
 
 #[tokio::test]
 async fn the_answer_to_who_has_gone_since_goes_to_nobody_else() {
-    let Scene { lane, mut peer, .. } = scene();
-    let gone = lane.ask_anyway(word("gone"));
+    let Scene { connection, mut peer, .. } = scene();
+    let gone = connection.ask_anyway(word("gone"));
     expect(&mut peer, &written("gone")).await;
     drop(gone);
-    let next = lane.ask_anyway(word("next"));
+    let next = connection.ask_anyway(word("next"));
     expect(&mut peer, &written("next")).await;
     peer.write_all(b":1\r\n:2\r\n").await.unwrap();
     assert_eq!(answered(next).await, Ok(Value::Integer(2)));
@@ -81,8 +81,8 @@ async fn the_answer_to_who_has_gone_since_goes_to_nobody_else() {
 #[tokio::test]
 async fn when_the_connection_ends_everybody_is_told_and_the_alarm_rings() {
     for last_words in [&b""[..], b"$5\r\nhal", b"not the protocol", b":1\r\n:2\r\n:3\r\n"] {
-        let Scene { lane, mut peer, alarm } = scene();
-        let sent = [lane.ask_anyway(word("sent")), lane.ask_anyway(word("sent"))];
+        let Scene { connection, mut peer, alarm } = scene();
+        let sent = [connection.ask_anyway(word("sent")), connection.ask_anyway(word("sent"))];
         expect(&mut peer, &[written("sent"), written("sent")].concat()).await;
         peer.write_all(last_words).await.unwrap();
         drop(peer);
@@ -91,17 +91,17 @@ async fn when_the_connection_ends_everybody_is_told_and_the_alarm_rings() {
             let answer = answered(asked).await;
             assert!(matches!(answer, Err(Trouble::Gone(_)) | Ok(Value::Integer(_))), "{answer:?}");
         }
-        assert_eq!(answered(lane.ask_anyway(word("late"))).await, Err(Trouble::Gone(BROKE)));
+        assert_eq!(answered(connection.ask_anyway(word("late"))).await, Err(Trouble::Gone(BROKE)));
     }
 }
 
 #[tokio::test]
 async fn the_connection_ends_with_the_last_handle() {
-    let Scene { lane, mut peer, .. } = scene();
-    drop(lane.clone());
-    let asked = lane.ask_anyway(word("asked"));
+    let Scene { connection, mut peer, .. } = scene();
+    drop(connection.clone());
+    let asked = connection.ask_anyway(word("asked"));
     expect(&mut peer, &written("asked")).await;
-    drop(lane);
+    drop(connection);
     assert_eq!(answered(asked).await, Err(Trouble::Gone(BROKE)));
     let read = timeout(BOUND, peer.read(&mut [0; 8])).await.expect("in time");
     assert!(matches!(read, Ok(0)), "{read:?}");
@@ -109,9 +109,9 @@ async fn the_connection_ends_with_the_last_handle() {
 
 #[tokio::test]
 async fn questions_and_answers_larger_than_any_buffer_go_through_in_pieces() {
-    let Scene { lane, mut peer, .. } = scene();
+    let Scene { connection, mut peer, .. } = scene();
     let text = "x".repeat(3 << 20);
-    let asked = [lane.ask_anyway(word(&text)), lane.ask_anyway(word("small"))];
+    let asked = [connection.ask_anyway(word(&text)), connection.ask_anyway(word("small"))];
     let question = [written(&text), written("small")].concat();
     expect(&mut peer, &question).await;
     let answer = format!("${}\r\n{text}\r\n:7\r\n", text.len());
@@ -123,7 +123,7 @@ async fn questions_and_answers_larger_than_any_buffer_go_through_in_pieces() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
 async fn many_tasks_at_once_are_each_answered_with_what_they_asked() {
-    let Scene { lane, mut peer, .. } = scene();
+    let Scene { connection, mut peer, .. } = scene();
     // Says everything back that it is told.
     let echo = tokio::spawn(async move {
         let (mut bytes, mut buffer) = (Vec::new(), vec![0; 4_096]);
@@ -142,52 +142,52 @@ async fn many_tasks_at_once_are_each_answered_with_what_they_asked() {
         }
     });
     let tasks = (0..50).map(|task| {
-        let lane = lane.clone();
+        let connection = connection.clone();
         tokio::spawn(async move {
             for turn in 0..200 {
                 let text = format!("{task}:{turn}");
-                assert_eq!(answered(lane.ask_anyway(word(&text))).await, Ok(Value::Text(text.into_bytes())));
+                assert_eq!(answered(connection.ask_anyway(word(&text))).await, Ok(Value::Text(text.into_bytes())));
             }
         })
     });
     for task in join_all(tasks).await {
         task.unwrap();
     }
-    drop(lane);
+    drop(connection);
     timeout(BOUND, echo).await.expect("in time").unwrap();
 }
 
-/// Asks until there is no room, and what was asked.
-fn fill(lane: &Lane) -> (Vec<Asked>, Vec<u8>) {
+/// Asks until there is no capacity, and what was asked.
+fn fill(connection: &Connection) -> (Vec<PendingReply>, Vec<u8>) {
     let (mut all, mut bytes) = (Vec::new(), Vec::new());
     let text = "x".repeat(64 << 10);
-    while let Some(asked) = lane.ask(word(&text)) {
+    while let Some(asked) = connection.ask(word(&text)) {
         all.push(asked);
         bytes.extend(written(&text));
-        assert!(bytes.len() < 2 * room::OUTBOX_MAX, "there is no end to it");
+        assert!(bytes.len() < 2 * capacity::OUTBOX_MAX, "there is no end to it");
     }
     (all, bytes)
 }
 
 #[tokio::test]
 async fn who_finds_no_room_is_sent_in_turn_and_nobody_overtakes() {
-    let Scene { lane, mut peer, .. } = scene();
-    let (early, bytes) = fill(&lane);
-    let in_line = ["a", "gone", "b"].map(|each| {
-        let lane = lane.clone();
-        Box::pin(async move { lane.ask_in_turn(word(each)).await })
+    let Scene { connection, mut peer, .. } = scene();
+    let (early, bytes) = fill(&connection);
+    let queued = ["a", "gone", "b"].map(|each| {
+        let connection = connection.clone();
+        Box::pin(async move { connection.ask_when_there_is_capacity(word(each)).await })
     });
-    let [mut a, mut gone, mut b] = in_line;
+    let [mut a, mut gone, mut b] = queued;
     for waiting in [&mut a, &mut gone, &mut b] {
         assert!(futures_util::poll!(waiting).is_pending());
     }
     drop(gone);
-    // Something is sent now, so that there is room; but there is a line, too.
+    // Something is sent now, so that there is capacity; but there is a line, too.
     expect(&mut peer, &bytes).await;
-    assert!(lane.ask(word("overtaking")).is_none());
+    assert!(connection.ask(word("overtaking")).is_none());
     let line = tokio::spawn(async move { tokio::join!(a, b) });
     expect(&mut peer, &[written("a"), written("b")].concat()).await;
-    let last = lane.ask(word("last")).expect("the line is gone");
+    let last = connection.ask(word("last")).expect("the line is gone");
     expect(&mut peer, &written("last")).await;
     let answers: String = (0..early.len() + 3).map(|number| format!(":{number}\r\n")).collect();
     peer.write_all(answers.as_bytes()).await.unwrap();
@@ -198,17 +198,17 @@ async fn who_finds_no_room_is_sent_in_turn_and_nobody_overtakes() {
 
 #[tokio::test]
 async fn who_waits_for_room_is_told_when_the_connection_ends() {
-    let Scene { lane, peer, .. } = scene();
-    let (early, _) = fill(&lane);
-    let in_line: Vec<_> = (0..3)
+    let Scene { connection, peer, .. } = scene();
+    let (early, _) = fill(&connection);
+    let queued: Vec<_> = (0..3)
         .map(|_| {
-            let lane = lane.clone();
-            tokio::spawn(async move { lane.ask_in_turn(word("late")).await })
+            let connection = connection.clone();
+            tokio::spawn(async move { connection.ask_when_there_is_capacity(word("late")).await })
         })
         .collect();
     tokio::task::yield_now().await;
     drop(peer);
-    for waiting in in_line {
+    for waiting in queued {
         assert_eq!(timeout(BOUND, waiting).await.unwrap().unwrap(), Err(Trouble::Gone(BROKE)));
     }
     for asked in early {
@@ -218,15 +218,15 @@ async fn who_waits_for_room_is_told_when_the_connection_ends() {
 
 #[tokio::test]
 async fn a_peer_that_reads_and_says_nothing_is_not_told_everything() {
-    let Scene { lane, mut peer, .. } = scene();
+    let Scene { connection, mut peer, .. } = scene();
     let mut bytes = Vec::new();
     let mut asked = Vec::new();
     while asked.len() < UNANSWERED_MAX {
-        asked.push(lane.ask(word("x")).expect("there is room"));
+        asked.push(connection.ask(word("x")).expect("there is capacity"));
         bytes.extend(written("x"));
     }
     expect(&mut peer, &bytes).await;
-    let next = lane.ask(word("next")).expect("there is room");
+    let next = connection.ask(word("next")).expect("there is capacity");
     let silence = timeout(Duration::from_millis(50), peer.read(&mut [0; 8])).await;
     assert!(silence.is_err(), "{silence:?}");
     peer.write_all(b":1\r\n").await.unwrap();
