@@ -4,7 +4,7 @@ use bytes::Bytes;
 use napi::bindgen_prelude::{Buffer, Env};
 use napi_derive::napi;
 use resil::Failure;
-use resil::idempotency::{self, Known, Outcome, Remember, Run};
+use resil::idempotency::{self, Outcome, RecordedState, Remember, Run};
 use resil::settings::IdempotencySettings;
 
 use crate::client::Client;
@@ -98,21 +98,21 @@ impl Idempotent {
         let idempotent = self.0.clone();
         run(async move {
             Ok(match idempotent.get(&key).await? {
-                Known::Nothing => KnownState { state: "unknown", ..KnownState::default() },
-                Known::Running { attempt, remaining } => KnownState {
+                RecordedState::Nothing => KnownState { state: "unknown", ..KnownState::default() },
+                RecordedState::Running { attempt, remaining } => KnownState {
                     state: "running",
                     attempt: Some(attempt),
                     remaining_ms: Some(millis(remaining)),
                     ..KnownState::default()
                 },
-                Known::Done { result, is_error, age } => KnownState {
+                RecordedState::Done { result, is_error, age } => KnownState {
                     state: "done",
                     result: result.map(|bytes| Buffer::from(bytes.to_vec())),
                     is_error: Some(is_error),
                     age_ms: Some(millis(age)),
                     ..KnownState::default()
                 },
-                Known::Held { attempt } => {
+                RecordedState::Held { attempt } => {
                     KnownState { state: "held", attempt: Some(attempt), ..KnownState::default() }
                 }
             })

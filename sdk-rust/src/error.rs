@@ -210,7 +210,7 @@ impl Error {
         }
     }
 
-    /// Whether it says that the server is no help, so that whoever got it decides without it: it cannot be reached, or it is there and
+    /// Whether it says that the server is no help, so that the caller decides without it: it cannot be reached, or it is there and
     /// lets nobody in, or lacks the module.
     pub(crate) fn says_away(&self) -> bool {
         matches!(

@@ -2,7 +2,7 @@
 //!
 //! # The promise
 //! Each who is inside has a permit with a lease. It is renewed while the guard lives; a process that crashed frees its
-//! permits, after the grace of 3 s where they are bound to its connection, else when their leases are over. Whoever waits is served by
+//! permits, after the grace of 3 s where they are bound to its connection, else when their leases are over. Waiters are served by
 //! priority, and in the order of arrival within one. Like a lock it is a lease, not mutual exclusion: [`Held::lost`] says
 //! when a permit is gone.
 //!
@@ -44,7 +44,7 @@ use crate::error::{Error, Failure};
 use crate::health::Away;
 use crate::holding::ask::{Claim, DEFAULT_GRACE, DEFAULT_LEASE, Want, ask};
 use crate::holding::release::{LetGo, let_go};
-use crate::holding::{Binding, Holding, Kind, Renewal};
+use crate::holding::{Binding, Holding, HoldingKind, Renewal};
 use crate::keys;
 use crate::settings::setters;
 use crate::settings::span_text::{check_span, optional};
@@ -150,16 +150,17 @@ impl Client {
         settings.validate()?;
         let (client, want) = (self.clone(), settings.want(name));
         want.check(self.backend())?;
-        let (wait, meters) = (settings.max_wait.unwrap_or_default(), self.inner().holdings.meters(Kind::Bulkhead));
+        let (wait, meters) =
+            (settings.max_wait.unwrap_or_default(), self.inner().holdings.meters(HoldingKind::Bulkhead));
         Ok(SharedBulkhead { client, want, wait, meters: Arc::clone(meters) })
     }
 }
 
 impl SharedBulkhead {
-    /// What it is called in metrics; `default` unless said, because its name may be made of ids. Make such a bulkhead once,
+    /// What it is called in metrics; by default `default`, because its name may be made of ids. Make such a bulkhead once,
     /// and clone it: see [`telemetry`](crate::telemetry).
     pub fn labelled(mut self, label: &str) -> Self {
-        self.meters = Arc::new(HoldingMeters::new(Kind::Bulkhead, &label.into()));
+        self.meters = Arc::new(HoldingMeters::new(HoldingKind::Bulkhead, &label.into()));
         self
     }
 

@@ -53,7 +53,7 @@ pub const FILE_VERSION: u32 = 1;
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct PolicySettings {
-    /// In a file its key, unless said.
+    /// In a file its key by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Another order than the usual one, outermost first.
