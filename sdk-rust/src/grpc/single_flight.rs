@@ -160,7 +160,7 @@ impl GrpcPolicy {
         let lead = CallLead { flights: Arc::clone(&self.flights), key: key.clone(), number };
         let policy = self.clone();
         let flight: Flight<T> = Box::pin(async move {
-            let _seat = lead;
+            let _lead = lead;
             let made = AssertUnwindSafe(policy.make(call)).catch_unwind().await;
             made.unwrap_or_else(|payload| Err(Error::Crashed(panic_text(payload)).into()))
         });
