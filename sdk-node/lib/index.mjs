@@ -8,6 +8,6 @@ export const {
   PermissionDeniedError, CancelledError, ShuttingDownError, PanickedError, InternalError, connect, wrap, retry,
   timeout, hedge, bulkhead, fallback, dispatcher, handleAll, handleNone, perSecond, perMinute, perHour, perDay,
   problem, rateLimitHeaders, idempotencyKey, requestFingerprint, Client, Limiter, Breaker, Permit, Lock, LockGuard,
-  SharedBulkhead, BulkheadGuard, Holding, Idempotent, Cached, VersionedCached, Retry, Timeout, Hedge, Bulkhead,
+  SharedBulkhead, BulkheadGuard, Held, Idempotent, Cached, VersionedCached, Retry, Timeout, Hedge, Bulkhead,
   BulkheadPermit, Fallback, Policy, Policies, Dispatcher,
 } = resil;

@@ -1,5 +1,5 @@
 /** For tests: a clock to drive, a script to play, and raw commands. `memory://` is often all that a test needs. */
-import type { Client, Clock as AnyClock, ResilError, Span } from './index.js';
+import type { Client, Clock as AnyClock, ResilError, Duration } from './index.js';
 
 /** The machine's clock, or one that stands still until it is told to go on. */
 export class Clock implements AnyClock {
@@ -8,7 +8,7 @@ export class Clock implements AnyClock {
   static system(): Clock;
   readonly nowMs: number;
   /** Drives it on; whoever slept until then wakes. */
-  advance(span: Span): void;
+  advance(duration: Duration): void;
   /** When the first sleeper wakes. */
   readonly nextWakeMs: number | null;
 }

@@ -1,5 +1,5 @@
 /** Functions through policies: what every policy has. */
-import type { Span } from './common.js';
+import type { Duration } from './common.js';
 
 /** What a function is told when it is called through a policy. */
 export interface Context {
@@ -22,8 +22,8 @@ export interface CallOptions {
   /** Which partition of a local bulkhead. */
   partition?: string | undefined;
   /** In place of the policy's. Whole policies only. */
-  attemptTimeout?: Span | undefined;
-  totalTimeout?: Span | undefined;
+  attemptTimeout?: Duration | undefined;
+  totalTimeout?: Duration | undefined;
 }
 
 /** Not there at run time: by which the compiler knows what a guard may answer in place of a failure. */
