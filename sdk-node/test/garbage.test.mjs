@@ -79,7 +79,7 @@ const SURFACE = {
   'lock.call': [lock.call.bind(lock), fn, {}],
   'lock.acquire': [lock.acquire.bind(lock), { wait: 0 }],
   'lock.tryAcquire': [lock.tryAcquire.bind(lock), {}],
-  'lock.break': [client.lock('none').break.bind(client.lock('none')), 'a', 'r'],
+  'lock.breakLock': [client.lock('none').breakLock.bind(client.lock('none')), 'a', 'r'],
   'lock.check': [lock.check.bind(lock), 'owner', 1],
   'held.extend': [held.extend.bind(held), 10_000],
   'places.call': [places.call.bind(places), fn, {}],

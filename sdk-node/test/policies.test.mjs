@@ -316,3 +316,18 @@ function withResolvers() {
   const promise = new Promise((done) => { resolve = done; });
   return { promise, resolve };
 }
+
+test('an error shows the frames of its caller, through every policy', async () => {
+  const client = await connect('memory://');
+  const guards = {
+    retry: retry({ on: handleAll, maxAttempts: 2, initialBackoff: 1, reraise: true }), timeout: timeout('10s'), fallback: fallback(1, { when: () => false }),
+    bulkhead: bulkhead({ maxConcurrentCalls: 1 }), breaker: client.breaker('frames'), lock: client.lock('frames'), shared: client.sharedBulkhead('frames', 1),
+    policy: client.policy('frames', { timeout: { total: '10s' } }), several: wrap(timeout('10s'), retry({ on: handleNone })),
+  };
+  for (const [name, guard] of Object.entries(guards)) {
+    async function theCaller() { return await guard.call(async () => { await new Promise((resolve) => { setTimeout(resolve, 1); }); throw new Error('deep'); }); }
+    const error = await theCaller().catch((caught) => caught);
+    assert.match(error.stack, /at async theCaller/, name);
+  }
+  await client.shutdown();
+});
