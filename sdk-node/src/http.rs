@@ -5,10 +5,10 @@ use std::time::{Duration, SystemTime};
 
 use napi::bindgen_prelude::{Buffer, Env};
 use napi_derive::napi;
+use resil::Error;
 use resil::http::{
     IdempotencyKey, Limited, Problem, REPLAYED_HEADER, RateLimit, RecordedAnswer, Reset, Shown, fingerprint, is_final,
 };
-use resil::{Code, Error};
 
 use crate::convert::{now, run};
 use crate::errors::{OwnError, own};
@@ -155,14 +155,4 @@ pub fn http_replay(recorded: Option<&[u8]>) -> HttpResponse {
 #[napi]
 pub fn http_body_too_large(bytes_max: f64) -> HttpResponse {
     Problem::body_too_large(bytes_max.max(0.0) as usize).into()
-}
-
-/// Every code with its HTTP status, whether it is retryable and what it means: `[code, status, retryable, meaning]`.
-#[napi]
-pub fn codes() -> Vec<Vec<String>> {
-    let row = |code: Code| {
-        let retryable = code.is_retryable().to_string();
-        vec![code.text().to_owned(), code.http().to_string(), retryable, code.meaning().to_owned()]
-    };
-    Code::all().map(row).collect()
 }
