@@ -9,7 +9,7 @@ const { Once, keyHeaderOf, runOf } = require('./middleware/once.js');
 const { discard } = require('./middleware/body.js');
 const { answerOf, headersOf, flat, OF_THE_BODY } = require('./middleware/answers.js');
 
-/** A plugin whose hooks are for whoever registers it, not only for what is registered inside of it. */
+/** A plugin whose hooks apply to the app that registers it, not only inside of the plugin. */
 function plugin(name, register) {
   const made = async (fastify, options) => register(fastify, options);
   made[Symbol.for('skip-override')] = true;

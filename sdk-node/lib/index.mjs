@@ -1,4 +1,4 @@
-/** The same as index.js, for `import`: one package, whichever way it is loaded. A test sees that no name is missing. */
+/** The same as index.js, for `import`: one package for both. A test checks that no name is missing. */
 import resil from './index.js';
 
 export * from './errors.mjs';

@@ -16,7 +16,7 @@ function readBefore(request) {
   return Buffer.from(typeof known === 'string' ? known : JSON.stringify(known) ?? '');
 }
 
-/** The body; `undefined` if it has more than `bytesMax` bytes. Whoever reads the request next finds it untouched. */
+/** The body; `undefined` if it has more than `bytesMax` bytes. The next reader of the request finds it untouched. */
 function bodyOf(request, bytesMax) {
   if (Number(request.headers['content-length'] ?? 0) > bytesMax) return Promise.resolve(undefined);
   if (request.readableEnded || request.readableDidRead) {

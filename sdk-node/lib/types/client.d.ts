@@ -8,11 +8,11 @@ import type { Limit, Limiter, Verdicts } from './limiter.js';
 import type { Policies, Policy, PolicyOptions } from './policies.js';
 
 export interface ConnectOptions {
-  /** Who this process is to the others. Random unless said. */
+  /** The name of this process, which others see. Random by default. */
   name?: string;
   /** How long a command may take before the server counts as not answering. */
   commandTimeout?: Duration;
-  /** How many processes share the limits, for while the server is away. */
+  /** How many processes share the limits while the server is away. */
   instances?: number;
   /** Whether connecting fails, and says why, if the server cannot be reached. By default the client is away until it can. */
   requireServer?: boolean;

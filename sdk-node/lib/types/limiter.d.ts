@@ -60,7 +60,7 @@ export interface Limiter extends Guard {}
 export class Limiter {
   private constructor();
   readonly name: string;
-  /** Takes `cost` cells (one unless said), or none. A refusal is a verdict, not an error. */
+  /** Takes `cost` cells (1 by default), or none. A refusal is a verdict, not an error. */
   check(key: string, cost?: number, options?: CheckOptions): Promise<Verdict>;
   /** The same, or fails with a `RateLimitExceededError`. */
   acquire(key: string, cost?: number, options?: CheckOptions): Promise<void>;

@@ -9,7 +9,7 @@ import type { Limit } from './limiter.js';
 export interface BudgetOptions { ttl?: Duration; minPerSecond?: number; percent?: number }
 
 export interface RetryOptions {
-  /** Which errors are worth another attempt. Has to be said. */
+  /** Which errors are worth another attempt. Required. */
   on: On;
   name?: string;
   /** Attempts in all, the first included. */
@@ -42,7 +42,7 @@ export class Timeout { private constructor(); readonly afterMs: number }
 export function timeout(after: Duration | TimeoutOptions): Timeout;
 
 export interface HedgeOptions {
-  /** Which errors are worth waiting for the other attempt. Has to be said. */
+  /** After which errors the other attempt is awaited. Required. */
   on: On;
   name?: string;
   hedgingDelay?: Duration;
@@ -54,7 +54,7 @@ export interface HedgeOptions {
 }
 export interface Hedge extends Guard {}
 export class Hedge { private constructor(); readonly delayMs: number }
-/** A second attempt when the first is slow; whoever is first wins, the other is aborted. For calls that may be made twice. */
+/** Starts a second attempt when the first is slow. The first result wins, and the other attempt is aborted. For calls that may be made twice. */
 export function hedge(options: HedgeOptions): Hedge;
 
 export interface BulkheadOptions {
@@ -71,9 +71,9 @@ export class Bulkhead {
   private constructor();
   readonly name: string;
   readonly metrics: BulkheadMetrics;
-  /** A place to hold while something else is done. */
+  /** Waits for a permit. */
   acquire(options?: { signal?: AbortSignal; partition?: string }): Promise<BulkheadPermit>;
-  /** A place if there is one now. */
+  /** A permit, if there is one now. */
   tryAcquire(): BulkheadPermit;
   partition(name: string): Bulkhead;
 }
@@ -87,7 +87,7 @@ export class BulkheadPermit implements Disposable, AsyncDisposable {
 export function bulkhead(options: BulkheadOptions): Bulkhead;
 
 export interface FallbackOptions {
-  /** To which failures it applies. To all but `INVALID_*` unless said. */
+  /** Which failures it replaces. By default all but `INVALID_*`. */
   when?: (error: unknown) => boolean;
 }
 export interface Fallback<Alt> extends Guard<Alt> {}
