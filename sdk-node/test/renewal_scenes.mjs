@@ -21,8 +21,8 @@ export const oneAtATime = {
     held.ensure();
     await held.release();
   },
-  'sharedBulkhead.call': (client, name, work) => client.sharedBulkhead(name, { max: 1, lease: LEASE_MS, wait: WAIT_MS }).call(work),
-  'sharedBulkhead.wrap': (client, name, work) => client.sharedBulkhead(name, { max: 1, lease: LEASE_MS, wait: WAIT_MS }).wrap(work)(),
+  'sharedBulkhead.call': (client, name, work) => client.sharedBulkhead(name, { maxConcurrentCalls: 1, lease: LEASE_MS, maxWait: WAIT_MS }).call(work),
+  'sharedBulkhead.wrap': (client, name, work) => client.sharedBulkhead(name, { maxConcurrentCalls: 1, lease: LEASE_MS, maxWait: WAIT_MS }).wrap(work)(),
   'a whole policy': (client, name, work) => client.policy('p', { sharedBulkhead: { name, maxConcurrentCalls: 1, lease: LEASE_MS, maxWait: WAIT_MS } }).call(work),
   'a lock inside of a retry': (client, name, work) => wrap(retry({ on: handleAll }), client.lock(name, { lease: LEASE_MS, wait: WAIT_MS })).call(work),
 };
