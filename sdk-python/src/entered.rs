@@ -2,12 +2,7 @@
 
 use std::collections::HashMap;
 
-use parking_lot::Mutex;
-use pyo3::exceptions::PyRuntimeError;
-use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
-
-use crate::event_loop;
+use crate::prelude::*;
 
 /// A task, or a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -26,8 +21,7 @@ impl Who {
         if event_loop::running(py)?.is_none() {
             return Ok((Self::Thread(std::thread::current().id()), None));
         }
-        static CURRENT: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-        let task = CURRENT.import(py, "asyncio", "current_task")?.call0()?;
+        let task = imported!(py, "asyncio", "current_task")?.call0()?;
         Ok((Self::Task(task.as_ptr() as usize), Some(task)))
     }
 }

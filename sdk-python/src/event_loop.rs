@@ -5,22 +5,16 @@
 //! at once. A loop that cannot watch a socket (Windows' proactor) is told by a thread that may wait.
 
 use std::cell::RefCell;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Wake;
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use pyo3::exceptions::PyNotImplementedError;
-use pyo3::intern;
-use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyWeakrefMethods, PyWeakrefReference};
 use resil::CancellationToken;
 
-use crate::answer::Answer;
-use crate::listeners;
-use crate::pending::call_method1;
+use crate::edge::call_method1;
+use crate::prelude::*;
 
 /// How long a loop may take from cancelling its tasks to its end.
 const ENDING: Duration = Duration::from_secs(1);
@@ -54,21 +48,19 @@ enum Signal {
 
 thread_local! {
     /// The loop that ran on this thread last.
-    static LAST: RefCell<Option<(Py<PyAny>, Arc<EventLoop>)>> = const { RefCell::new(None) };
+    static LAST: RefCell<Option<(Object, Arc<EventLoop>)>> = const { RefCell::new(None) };
 }
 
 /// The loop that runs on this thread, if one does.
 pub fn running(py: Python<'_>) -> PyResult<Option<Bound<'_, PyAny>>> {
-    static GET: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    let found = GET.import(py, "asyncio", "_get_running_loop")?.call0()?;
+    let found = imported!(py, "asyncio", "_get_running_loop")?.call0()?;
     Ok((!found.is_none()).then_some(found))
 }
 
 impl EventLoop {
     /// The one that runs on this thread; the error of asyncio if none does.
     pub fn current(py: Python<'_>) -> PyResult<(Bound<'_, PyAny>, Arc<Self>)> {
-        static GET: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-        let running = GET.import(py, "asyncio", "get_running_loop")?.call0()?;
+        let running = imported!(py, "asyncio", "get_running_loop")?.call0()?;
         let known = LAST.with_borrow(|last| match last {
             Some((of, event_loop)) if of.is(&running) => Some(Arc::clone(event_loop)),
             _ => None,
@@ -82,7 +74,12 @@ impl EventLoop {
         Ok((running, made))
     }
 
-    fn watched_by(running: &Bound<'_, PyAny>) -> PyResult<Arc<Self>> {
+    /// Where functions of this kind run: the loop that runs here for a coroutine function, a thread for any other.
+    pub fn of(py: Python<'_>, kind: Kind) -> PyResult<Option<Arc<Self>>> {
+        (kind == Kind::Coroutine).then(|| Ok(Self::current(py)?.1)).transpose()
+    }
+
+    fn watched_by(running: Arg<'_>) -> PyResult<Arc<Self>> {
         #[cfg(unix)]
         match Self::with_socket(running) {
             Err(error) if error.is_instance_of::<PyNotImplementedError>(running.py()) => {}
@@ -101,7 +98,7 @@ impl EventLoop {
     }
 
     #[cfg(unix)]
-    fn with_socket(running: &Bound<'_, PyAny>) -> PyResult<Arc<Self>> {
+    fn with_socket(running: Arg<'_>) -> PyResult<Arc<Self>> {
         use std::os::fd::AsRawFd;
         let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
         ours.set_nonblocking(true)?;
@@ -114,7 +111,7 @@ impl EventLoop {
         Ok(made)
     }
 
-    fn with_thread(running: &Bound<'_, PyAny>) -> PyResult<Arc<Self>> {
+    fn with_thread(running: Arg<'_>) -> PyResult<Arc<Self>> {
         let (tell, told) = std::sync::mpsc::channel();
         let made = Self::new(Signal::Thread(tell));
         let (event_loop, drain) = (running.clone().unbind(), Py::new(running.py(), Drain(Arc::clone(&made)))?);
@@ -208,14 +205,14 @@ impl Drain {
     fn __call__(&self, py: Python<'_>) {
         for woken in self.0.take() {
             match woken {
-                Woken::Waiter(waiter) => waiter.go_on(py),
+                Woken::Waiter(waiter) => waiter.resume(py),
                 Woken::Job(job) => job(py),
             }
         }
     }
 }
 
-/// Who waits on a loop for one answer.
+/// Who waits on a loop for one pending call.
 pub struct Waiter {
     home: Arc<EventLoop>,
     /// Woken since it was last polled.
@@ -227,7 +224,7 @@ pub struct Waiter {
 enum WaitsOn {
     Nothing,
     /// A future of asyncio that is resolved by a wake.
-    Future(Py<PyAny>),
+    Future(Object),
     /// What a coroutine of the user's waits on: it is looked whether that is still wanted.
     Theirs(Py<PyWeakrefReference>),
 }
@@ -266,10 +263,10 @@ impl Waiter {
         Ok(future)
     }
 
-    /// By reference only: an answer that nobody wants any more must be able to go.
-    pub fn theirs(&self, answer: &Bound<'_, Answer>) -> PyResult<()> {
-        let answer = PyWeakrefReference::new(answer)?.unbind();
-        let former = std::mem::replace(&mut *self.on.lock(), WaitsOn::Theirs(answer));
+    /// By reference only: a call that nobody wants any more must be able to go.
+    pub fn theirs(&self, pending: &Bound<'_, Pending>) -> PyResult<()> {
+        let pending = PyWeakrefReference::new(pending)?.unbind();
+        let former = std::mem::replace(&mut *self.on.lock(), WaitsOn::Theirs(pending));
         drop(former);
         Ok(())
     }
@@ -288,7 +285,7 @@ impl Waiter {
         }
     }
 
-    fn go_on(&self, py: Python<'_>) {
+    fn resume(&self, py: Python<'_>) {
         self.is_queued.store(false, Ordering::Release);
         let on = std::mem::replace(&mut *self.on.lock(), WaitsOn::Nothing);
         match on {
@@ -297,9 +294,9 @@ impl Waiter {
                 // It may have been cancelled meanwhile: then nobody waits.
                 let _ = future.call_method1(py, intern!(py, "set_result"), (py.None(),));
             }
-            WaitsOn::Theirs(answer) => {
-                if let Ok(Some(answer)) = answer.bind(py).upgrade_as::<Answer>() {
-                    Answer::look_again(&answer);
+            WaitsOn::Theirs(pending) => {
+                if let Ok(Some(pending)) = pending.bind(py).upgrade_as::<Pending>() {
+                    Pending::look_again(&pending);
                 }
             }
         }

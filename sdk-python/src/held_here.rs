@@ -4,28 +4,25 @@
 //! holder. Whatever is awaited or waited for is looked at once, when it begins: a task that waits leaves no block meanwhile.
 
 use std::collections::HashMap;
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{LazyLock, Weak};
 
-use parking_lot::Mutex;
-use pyo3::prelude::*;
 use pyo3::types::{PyWeakrefMethods, PyWeakrefReference};
-use resil::lock::{Held, LockGuard};
+use resil::lock::Held;
 
-use crate::drive::Running;
-use crate::entered::Who;
-use crate::slot::{IsGone, Slot};
+use crate::leased::Presence;
+use crate::prelude::*;
 
-struct Inside {
+struct MarkedBlock {
     id: u64,
     held: Held,
     /// A guard that was released by hand holds nothing for the rest of its block.
-    guard: Weak<Slot<LockGuard>>,
+    presence: Presence,
     /// The address of a task that ended is given to another one.
     task: Option<Py<PyWeakrefReference>>,
 }
 
-static INSIDE: LazyLock<Mutex<HashMap<Who, Vec<Inside>>>> = LazyLock::new(Mutex::default);
+static MARKED: LazyLock<Mutex<HashMap<Who, Vec<MarkedBlock>>>> = LazyLock::new(Mutex::default);
 /// Most of the time none, and then nobody looks any further.
 static BLOCKS: AtomicUsize = AtomicUsize::new(0);
 
@@ -37,12 +34,12 @@ pub struct Mark {
 
 impl Mark {
     /// For the task or thread that runs here.
-    pub fn new(py: Python<'_>, held: Held, guard: Weak<Slot<LockGuard>>) -> PyResult<Self> {
+    pub fn new(py: Python<'_>, held: Held, presence: Presence) -> PyResult<Self> {
         static LAST: AtomicU64 = AtomicU64::new(0);
         let (who, task) = Who::with_task(py)?;
         let task = task.map(|task| PyWeakrefReference::new(&task).map(Bound::unbind)).transpose()?;
         let id = LAST.fetch_add(1, Ordering::Relaxed);
-        INSIDE.lock().entry(who).or_default().push(Inside { id, held, guard, task });
+        MARKED.lock().entry(who).or_default().push(MarkedBlock { id, held, presence, task });
         BLOCKS.fetch_add(1, Ordering::Release);
         Ok(Self { who, id })
     }
@@ -51,7 +48,7 @@ impl Mark {
 impl Drop for Mark {
     fn drop(&mut self) {
         BLOCKS.fetch_sub(1, Ordering::Release);
-        let mut inside = INSIDE.lock();
+        let mut inside = MARKED.lock();
         let Some(blocks) = inside.get_mut(&self.who) else { return };
         blocks.retain(|block| block.id != self.id);
         if blocks.is_empty() {
@@ -60,7 +57,7 @@ impl Drop for Mark {
     }
 }
 
-/// What runs here, inside of the blocks of whoever runs it.
+/// What runs here, inside of the blocks of the task or thread that runs it.
 #[inline]
 pub fn around(py: Python<'_>, running: Running) -> PyResult<Running> {
     if BLOCKS.load(Ordering::Acquire) == 0 {
@@ -73,13 +70,13 @@ pub fn around(py: Python<'_>, running: Running) -> PyResult<Running> {
 #[cold]
 fn held(py: Python<'_>) -> PyResult<Vec<Held>> {
     let (who, task) = Who::with_task(py)?;
-    let inside = INSIDE.lock();
-    let is_its = |block: &&Inside| match (&block.task, &task) {
+    let inside = MARKED.lock();
+    let is_its = |block: &&MarkedBlock| match (&block.task, &task) {
         (None, None) => true,
         (Some(block), Some(task)) => block.bind(py).upgrade().is_some_and(|block| block.is(task)),
         _ => false,
     };
-    let is_there = |block: &&Inside| block.guard.upgrade().is_some_and(|guard| !guard.is_gone());
+    let is_there = |block: &&MarkedBlock| !block.presence.is_gone();
     let blocks = inside.get(&who).map_or(&[][..], Vec::as_slice);
     Ok(blocks.iter().filter(is_its).filter(is_there).map(|block| block.held.clone()).collect())
 }

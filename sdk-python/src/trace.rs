@@ -3,14 +3,12 @@
 //!
 //! OpenTelemetry is not needed, and not imported: whoever has a current span has imported it.
 
-use pyo3::intern;
-use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use resil::correlation::correlated;
 
-use crate::drive::Running;
+use crate::prelude::*;
 
-static CURRENT: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+static CURRENT: PyOnceLock<Object> = PyOnceLock::new();
 
 /// `running` under the trace of whoever calls here.
 pub fn traced(py: Python<'_>, running: Running) -> Running {
@@ -31,9 +29,8 @@ fn trace_id(py: Python<'_>) -> Option<String> {
 }
 
 /// `None` until somebody has imported OpenTelemetry.
-fn found(py: Python<'_>) -> Option<&Py<PyAny>> {
-    static MODULES: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    let modules = MODULES.import(py, "sys", "modules").ok()?;
+fn found(py: Python<'_>) -> Option<&Object> {
+    let modules = imported!(py, "sys", "modules").ok()?;
     modules.contains(intern!(py, "opentelemetry.trace")).ok().filter(|is_there| *is_there)?;
     CURRENT.import(py, "resil._functions", "trace_id").ok()?;
     CURRENT.get(py)

@@ -125,7 +125,7 @@ problems: list[BaseException] = []
 def try_it(primitive: str) -> None:
     try:
         used = use(primitive)
-        if isinstance(used, resil.Answer) and not IS_COROUTINE:
+        if isinstance(used, resil.Pending) and not IS_COROUTINE:
             used.wait()
         elif IS_COROUTINE:
             asyncio.run(awaited(used))

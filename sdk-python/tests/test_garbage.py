@@ -107,7 +107,7 @@ def fresh() -> dict[str, Any]:
         "Timeout": resil.Timeout(5),
         "Hedge": resil.Hedge(),
         "Bulkhead": resil.Bulkhead("b", partitions={"p": {"max_concurrent_calls": 1}}),
-        "BulkheadPlace": resil.Bulkhead("b").acquire().wait(),
+        "BulkheadPermit": resil.Bulkhead("b").acquire().wait(),
         "Fallback": resil.Fallback("x"),
         "Policy": resil.Policy("p", shed=9),
         "Policies": client.policies(text='{"version": 1, "policies": {"p": {}}}'),
@@ -147,7 +147,7 @@ RIGHT: dict[str, Any] = {
     "actor": "a",
     "reason": "r",
     "state": "closed",
-    "length": 1,
+    "duration": 1,
     "listener": noop,
     "loader": noop,
     "at_least": 1,
@@ -214,7 +214,7 @@ WAITS = {"Lost.wait.timeout", "Client.shutdown.deadline"}
 #: Only one of them may be there.
 NOT_TOGETHER = {"Client.policies": ["path"], "Limiter.by": ["max_wait"], "Fallback": ["value"], "Policy": ["settings"]}
 ABSTRACT = {"Around", "Block", "Held"}
-MADE_BY_OTHERS = {"Run", "Answer", "Attempt", "Attempts"}
+MADE_BY_OTHERS = {"Run", "Pending", "Attempt", "Attempts"}
 
 
 def surface() -> Iterator[tuple[str, Callable[[dict[str, Any]], Any]]]:
@@ -280,7 +280,7 @@ def call(name: str, found: Any, ones: dict[str, Any], wrong: str, garbage: Any) 
     values[wrong] = garbage
     in_order = [values.pop(argument) for argument in positional if argument in values]
     result = found(*in_order, **values)
-    if isinstance(result, resil.Answer):
+    if isinstance(result, resil.Pending):
         try:
             return result.wait()
         finally:
@@ -295,7 +295,7 @@ ALSO = {
     "consecutive_failures": "consecutive",
     "cost": "cells",
     "most": "cells",
-    "length": "the time",
+    "duration": "the time",
     "text": "file",
     "words": "command",
     "name": "there is no policy|has no partition",

@@ -113,7 +113,7 @@ def test_a_breaker_in_every_shape(client: resil.Client, run: Any) -> None:
     state = breaker.state().wait()
     assert (state["state"], state["admits"]) == ("open", False)
     assert breaker.reset().wait()
-    assert breaker.force("disabled", length=60, reason="drill").wait() == "disabled"
+    assert breaker.force("disabled", duration=60, reason="drill").wait() == "disabled"
     forced = breaker.state().wait()["forced"]
     assert forced is not None and forced["reason"] == "drill"
     assert breaker.force("auto").wait() == "closed"
