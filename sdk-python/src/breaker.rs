@@ -80,10 +80,10 @@ impl PyBreaker {
         client: &resil::Client,
         name: &str,
         ignore: OptArg<'_>,
-        settings: &BreakerSettings,
+        settings: BreakerSettings,
     ) -> PyResult<Py<Self>> {
         let judge = Judge::read(None, ignore)?;
-        let breaker = spelled(settings.options(None).and_then(|options| client.breaker(name, options)))?;
+        let breaker = spelled(client.breaker(name, settings))?;
         let circuit = Arc::new(Circuit { breaker: Owned::new(breaker), judge, entered: Arc::default() });
         let around = Around::shared("a call through a breaker", Arc::clone(&circuit));
         let block = Block::around("async with breaker", Arc::clone(&circuit), around);
@@ -145,8 +145,7 @@ impl PyBreaker {
     #[pyo3(signature = (**settings))]
     fn configure(&self, settings: Option<Kwargs<'_>>) -> PyResult<Pending> {
         let (breaker, settings) = (self.0.breaker.get()?, read::<BreakerSettings>(settings)?);
-        let options = spelled(settings.options(None))?;
-        Ok(Pending::ask("breaker.configure()", async move { breaker.configure(&options).await }))
+        Ok(Pending::ask("breaker.configure()", async move { breaker.configure(&settings).await }))
     }
 
     /// Calls `listener(previous, new, generation)` for each transition this process sees, in a thread that all listeners share.

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use resil::settings::ConnectSettings;
-use resil::{Client, ConnectOptions};
+use resil::{Client, ConnectSettings};
 
 use crate::breaker::PyBreaker;
 use crate::cached::{PyCached, PyVersionedCached};
@@ -50,8 +49,8 @@ pub fn connect(py: Python<'_>, url: Arg<'_>, clock: OptArg<'_>, settings: Option
         listeners::begin(py)?;
     }
     Ok(Pending::ask("connect()", async move {
-        let options = settings.options(&url)?.runtime(runtime).on_notice(listeners::hear);
-        let client = clock.into_iter().fold(options, ConnectOptions::clock).connect().await?;
+        let settings = settings.url(url).runtime(runtime).on_notice(listeners::hear);
+        let client = clock.into_iter().fold(settings, ConnectSettings::clock).connect().await?;
         Ok(PyClient(Owned::new(client)))
     }))
 }
@@ -61,7 +60,7 @@ impl PyClient {
     /// A rate limit under a name: so many cells per period, for each key.
     #[pyo3(signature = (name, **settings))]
     fn limiter(&self, name: Arg<'_>, settings: Option<Kwargs<'_>>) -> PyResult<PyLimiter> {
-        PyLimiter::make(&self.0.get()?, &text("name", name)?, &read(settings)?)
+        PyLimiter::make(&self.0.get()?, &text("name", name)?, read(settings)?)
     }
 
     /// A circuit breaker under a name, for all who name it the same.
@@ -73,27 +72,27 @@ impl PyClient {
         ignore: OptArg<'_>,
         settings: Option<Kwargs<'_>>,
     ) -> PyResult<Py<PyBreaker>> {
-        PyBreaker::make(py, &self.0.get()?, &text("name", name)?, ignore, &read(settings)?)
+        PyBreaker::make(py, &self.0.get()?, &text("name", name)?, ignore, read(settings)?)
     }
 
     /// A lock under a name, for all who use the same server.
     #[pyo3(signature = (name, **settings))]
     fn lock(&self, py: Python<'_>, name: Arg<'_>, settings: Option<Kwargs<'_>>) -> PyResult<Py<PyLock>> {
-        PyLock::make(py, &self.0.get()?, &text("name", name)?, &read(settings)?)
+        PyLock::make(py, &self.0.get()?, &text("name", name)?, read(settings)?)
     }
 
-    /// A bulkhead under a name, with at most `max` inside at once, of all who use the same server.
-    #[pyo3(signature = (name, max, **settings))]
+    /// A bulkhead under a name, with at most `max_concurrent_calls` inside at once, of all who use the same server.
+    #[pyo3(signature = (name, max_concurrent_calls, **settings))]
     fn shared_bulkhead(
         &self,
         py: Python<'_>,
         name: Arg<'_>,
-        max: Arg<'_>,
+        max_concurrent_calls: Arg<'_>,
         settings: Option<Kwargs<'_>>,
     ) -> PyResult<Py<PySharedBulkhead>> {
         let settings = settings.map_or_else(|| Ok(PyDict::new(py)), |settings| settings.copy())?;
-        settings.set_item("max", max)?;
-        PySharedBulkhead::make(py, &self.0.get()?, &text("name", name)?, &read(Some(&settings))?)
+        settings.set_item("max_concurrent_calls", max_concurrent_calls)?;
+        PySharedBulkhead::make(py, &self.0.get()?, &text("name", name)?, read(Some(&settings))?)
     }
 
     /// Work that is done once; `name` says what kind of work. Results are kept as JSON, or as `serializer` says: "bytes", "pickle",
@@ -118,7 +117,7 @@ impl PyClient {
 
     /// The same with versions, for sources that lag behind a commit: what is known is never replaced by something older.
     #[pyo3(signature = (name, *, serializer=None, **settings))]
-    fn versioned(
+    fn versioned_cached(
         &self,
         name: Arg<'_>,
         serializer: OptArg<'_>,

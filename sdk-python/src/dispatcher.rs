@@ -64,7 +64,7 @@ impl PyDispatcher {
             settings.set_item("on_error", on_error)?;
         }
         let settings: resil::settings::DispatcherSettings = read(Some(&settings))?;
-        spelled(settings.dispatcher()).map(Self)
+        spelled(Dispatcher::new(settings)).map(Self)
     }
 
     /// Runs `fn(item)` on every item. The results are in the order of the items: a list, or for a coroutine function

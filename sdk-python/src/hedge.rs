@@ -49,10 +49,9 @@ impl PyHedge {
         settings: Option<Kwargs<'_>>,
     ) -> PyResult<PyClassInitializer<Self>> {
         let (judge, settings): (_, HedgeSettings) = (Judge::read(on, None)?, read(settings)?);
-        let builder =
-            optional_text("name", name)?.iter().fold(Hedge::builder(&settings), |builder, name| builder.name(name));
-        let builder = PyClock::read(clock)?.into_iter().fold(builder, |builder, clock| builder.clock(clock));
-        let hedge = spelled(builder.build())?;
+        let hedge = spelled(Hedge::new(&settings))?;
+        let hedge = optional_text("name", name)?.iter().fold(hedge, |hedge, name| hedge.named(name));
+        let hedge = PyClock::read(clock)?.into_iter().fold(hedge, Hedge::with_clock);
         Ok(Around::local("a hedged call", Hedged { hedge: hedge.clone(), judge }).alone(Self(hedge)))
     }
 

@@ -5,8 +5,7 @@ use std::sync::OnceLock;
 use bytes::Bytes;
 use resil::idempotency::{Idempotent, Outcome, Run};
 use resil::policy::classify::classify_failure;
-use resil::policy::{Class, Policy};
-use resil::settings::{CallSettings, IdempotencySettings};
+use resil::policy::{CallSettings, Class, Policy};
 use serde_json::value::RawValue;
 
 use crate::outcome::{PyOutcome, PyRun, known};
@@ -112,7 +111,7 @@ impl Once {
     pub async fn run_through(
         self: Arc<Self>,
         policy: Policy,
-        options: Arc<CallSettings>,
+        options: Arc<CallSettings<'static>>,
         request: Request,
         judge: Arc<Judge>,
         work: Arc<Work>,
@@ -131,7 +130,7 @@ impl Once {
             RawValue::from_string(text.unwrap_or_else(|| "null".to_owned())).map_err(unwritten)
         };
         let remember = remember(self.remember.clone(), Arc::clone(&doing.unwritten));
-        let (idempotent, options) = (&self.idempotent, options.options());
+        let (idempotent, options) = (&self.idempotent, options.by_ref());
         let calling = policy.call_once_remembering(idempotent, &key, &fingerprint, &remember, options, classify, once);
         let Outcome { value, replayed, attempt, age, recorded } = calling.await.map_err(flat)?;
         let value = value.map(|value: Box<RawValue>| Bytes::from(String::from(Box::<str>::from(value))));
@@ -175,7 +174,7 @@ impl PyIdempotent {
     ) -> PyResult<Self> {
         let (codec, name) = (Codec::read(name.py(), serializer)?, text("name", name)?);
         let remember = remember.map(Final::read).transpose()?;
-        let idempotent = spelled(read::<IdempotencySettings>(settings)?.idempotent(client, &name))?;
+        let idempotent = spelled(client.idempotent(&name, read(settings)?))?;
         Ok(Self(Owned::new(Arc::new(Once { idempotent, codec, remember }))))
     }
 

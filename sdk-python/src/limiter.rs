@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use resil::Client;
-use resil::limiter::Limiter;
-use resil::settings::RateLimitSettings;
+use resil::limiter::{Limit, Limiter};
 
 use crate::prelude::*;
 use crate::verdict::{PyVerdict, PyVerdicts};
@@ -46,9 +45,8 @@ fn cells(name: &str, given: OptArg<'_>) -> PyResult<u32> {
 pub struct PyLimiter(pub Owned<Limiter>);
 
 impl PyLimiter {
-    pub fn make(client: &Client, name: &str, settings: &RateLimitSettings) -> PyResult<Self> {
-        spelled(settings.limit(None).and_then(|limit| client.limiter(name, limit)))
-            .map(|limiter| Self(Owned::new(limiter)))
+    pub fn make(client: &Client, name: &str, limit: Limit) -> PyResult<Self> {
+        spelled(client.limiter(name, limit)).map(|limiter| Self(Owned::new(limiter)))
     }
 
     fn with(&self, key: Arg<'_>) -> PyResult<(Limiter, Vec<u8>)> {

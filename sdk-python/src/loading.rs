@@ -1,7 +1,7 @@
 //! Loads that one caller of the fleet does: where the loader runs, and what caches with and without versions have in common.
 
-use resil::cache::{Cached, Loaded, Versioned, VersionedCached};
-use resil::settings::CacheSettings;
+use resil::cache::{CacheSettings, Cached, Loaded, Versioned, VersionedCached};
+use resil::Client;
 
 use crate::prelude::*;
 
@@ -14,12 +14,12 @@ pub enum Cache {
 }
 
 impl Cache {
-    pub fn plain(client: &resil::Client, name: &str, settings: &CacheSettings) -> Result<Self, Error> {
-        settings.cached(client, name).map(Self::Plain)
+    pub fn plain(client: &Client, name: &str, settings: CacheSettings) -> Result<Self, Error> {
+        client.cached(name, settings).map(Self::Plain)
     }
 
-    pub fn versioned(client: &resil::Client, name: &str, settings: &CacheSettings) -> Result<Self, Error> {
-        settings.versioned(client, name).map(|cached| Self::Versioned(cached, 0))
+    pub fn versioned(client: &Client, name: &str, settings: CacheSettings) -> Result<Self, Error> {
+        client.versioned_cached(name, settings).map(|cached| Self::Versioned(cached, 0))
     }
 
     /// What a loader brought, which is not None. Without versions it has none to speak of.
@@ -167,14 +167,14 @@ pub struct Store {
 
 impl Store {
     pub fn make(
-        client: &resil::Client,
+        client: &Client,
         name: Arg<'_>,
         serializer: OptArg<'_>,
         settings: Option<Kwargs<'_>>,
-        make: fn(&resil::Client, &str, &CacheSettings) -> Result<Cache, Error>,
+        make: fn(&Client, &str, CacheSettings) -> Result<Cache, Error>,
     ) -> PyResult<Owned<Self>> {
         let (codec, name) = (Codec::read(name.py(), serializer)?, text("name", name)?);
-        Ok(Owned::new(Self { cache: spelled(make(client, &name, &read(settings)?))?, codec }))
+        Ok(Owned::new(Self { cache: spelled(make(client, &name, read(settings)?))?, codec }))
     }
 
     pub fn at_least(mut self, given: OptArg<'_>) -> PyResult<Self> {

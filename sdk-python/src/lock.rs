@@ -63,9 +63,10 @@ impl Runs for Lock {
 pub struct PyLock(Owned<Lock>);
 
 impl PyLock {
-    pub fn make(py: Python<'_>, client: &resil::Client, name: &str, settings: &LockSettings) -> PyResult<Py<Self>> {
-        let lock = spelled(settings.lock(client, name))?;
-        let leases = Leases::new(lock.clone(), settings.keep_running_when_lost == Some(true));
+    pub fn make(py: Python<'_>, client: &resil::Client, name: &str, settings: LockSettings) -> PyResult<Py<Self>> {
+        let keeps_running = settings.keep_running_when_lost;
+        let lock = spelled(client.lock(name, settings))?;
+        let leases = Leases::new(lock.clone(), keeps_running);
         let block = Block::around("async with lock", leases, Around::shared("a call under a lock", lock.clone()));
         Py::new(py, block.add_subclass(Self(Owned::new(lock))))
     }

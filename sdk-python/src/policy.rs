@@ -4,8 +4,7 @@ use std::path::PathBuf;
 
 use resil::Client;
 use resil::clock::Clock;
-use resil::policy::{Policy, PolicyBuilder, PolicyFile, PolicySettings, Stage};
-use resil::settings::CallSettings;
+use resil::policy::{CallSettings, Policy, PolicyBuilder, PolicyFile, PolicySettings, Stage};
 
 use crate::idempotent::{PyIdempotent, Request, running};
 use crate::prelude::*;
@@ -13,7 +12,7 @@ use crate::prelude::*;
 struct Whole {
     policy: Mode<Policy>,
     judge: Arc<Judge>,
-    options: Arc<CallSettings>,
+    options: Arc<CallSettings<'static>>,
     is_shared: bool,
 }
 
@@ -21,7 +20,7 @@ impl Runs for Arc<Whole> {
     fn run(&self, py: Python<'_>, work: Arc<Work>) -> PyResult<Running> {
         let (policy, judge, options) = (self.policy.get(), Arc::clone(&self.judge), Arc::clone(&self.options));
         let running = work.running(|work| async move {
-            policy.around_with(options.options(), judge.of(&work), || work.attempt()).await
+            policy.around_with(options.by_ref(), judge.of(&work), || work.attempt()).await
         });
         Ok(traced(py, running))
     }

@@ -80,9 +80,9 @@ impl PyRetry {
         let (name, clock) = (optional_text("name", name)?, PyClock::read(clock)?);
         let seed: Option<u64> = seed.map(|seed| whole("seed", seed)).transpose()?;
         let build = move |settings: &RetrySettings| {
-            let builder = name.iter().fold(Retry::builder(settings), |builder, name| builder.name(name));
-            let builder = clock.iter().fold(builder, |builder, clock| builder.clock(clock.clone()));
-            seed.iter().fold(builder, |builder, seed| builder.seed(*seed)).build()
+            let retry = name.iter().fold(Retry::new(settings)?, |retry, name| retry.named(name));
+            let retry = clock.iter().cloned().fold(retry, Retry::with_clock);
+            Ok(seed.into_iter().fold(retry, Retry::with_seed))
         };
         let (usual, max_attempts) = (spelled(build(&settings))?, settings.max_attempts);
         let retry = Mode::of(usual, move |attempts| build(&settings.at_once(attempts)).ok());

@@ -56,9 +56,9 @@ impl PySharedBulkhead {
         py: Python<'_>,
         client: &resil::Client,
         name: &str,
-        settings: &SharedBulkheadSettings,
+        settings: SharedBulkheadSettings,
     ) -> PyResult<Py<Self>> {
-        let bulkhead = spelled(settings.shared_bulkhead(client, name))?;
+        let bulkhead = spelled(client.shared_bulkhead(name, settings))?;
         let around = Around::shared("a call in a bulkhead", bulkhead.clone());
         let block = Block::around("async with bulkhead", Leases::new(bulkhead.clone(), false), around);
         Py::new(py, block.add_subclass(Self(Owned::new(bulkhead))))

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
-use resil::breaker::{Breaker, BreakerOptions};
+use resil::breaker::{Breaker, BreakerSettings};
 use resil::limiter::{Limit, Limiter};
 use resil_harness::Server;
 
@@ -60,7 +60,7 @@ impl Way {
             Self::Gcra => "redis-rs: RES.GCRA, what the limiter sends",
             Self::Check => "SDK: Limiter::check",
             Self::Protected => "SDK: Breaker around redis-rs' GET",
-            Self::Exact => "SDK: the same, Mode::Exact (two commands more)",
+            Self::Exact => "SDK: the same, CountingMode::Exact (two commands more)",
         }
     }
 
@@ -175,8 +175,10 @@ async fn means(server: &Server) -> Means {
     Means {
         connection,
         limiter: client.limiter("api", Limit::per_second(PER_SECOND)).expect("valid"),
-        breaker: client.breaker("store", BreakerOptions::new()).expect("valid"),
-        exact: client.breaker("exact", BreakerOptions::new().mode(resil::breaker::Mode::Exact)).expect("valid"),
+        breaker: client.breaker("store", BreakerSettings::new()).expect("valid"),
+        exact: client
+            .breaker("exact", BreakerSettings::new().mode(resil::breaker::CountingMode::Exact))
+            .expect("valid"),
         keys,
     }
 }

@@ -15,9 +15,9 @@ use tokio::sync::Notify;
 
 use super::batch::{Tag, Unsent};
 use super::finish::{Finishing, in_background};
-use super::options::{BreakerOptions, Mode};
 use super::permit::{Permit, Way};
 use super::sending::Sender;
+use super::settings::{Checked, CountingMode};
 use super::state::{Snapshot, Transition};
 use super::view::{Gate, News, Question, Source, View};
 use crate::backend::Backend;
@@ -37,7 +37,7 @@ pub(crate) struct Core {
     pub key: Box<[u8]>,
     /// Who this is to the server: no two breakers of any process are the same, so that none takes the other's numbers.
     pub caller: Box<[u8]>,
-    pub options: BreakerOptions,
+    pub(super) options: Checked,
     pub wire: Option<Options>,
     pub is_memory: bool,
     /// How many outcomes are sent together.
@@ -78,7 +78,7 @@ impl Core {
     /// [`Word::is_in_a_rush`]. The answer to their batch, due within the flush interval, renews the trust or ends it.
     #[inline]
     pub fn admit_here(&self) -> Option<(Tag, Moment)> {
-        if self.options.mode != Mode::Batched {
+        if self.options.mode != CountingMode::Batched {
             return None;
         }
         // In this order: a failure that is no longer unsent has closed the gate before it went.
@@ -124,7 +124,7 @@ impl Core {
     }
 
     async fn admit_by_asking(self: &Arc<Self>) -> Result<Permit, Error> {
-        if self.options.mode == Mode::Batched {
+        if self.options.mode == CountingMode::Batched {
             match self.settle().await {
                 Ok(()) => {}
                 Err(error) if error.says_away() => return self.admit_away(error),
@@ -164,7 +164,7 @@ impl Core {
         let tag = self.hear(News { state, generation, retry_after_ms, from: Source::Admit }, question);
         let Some(permit) = permit else { return Err(self.open(millis(retry_after_ms))) };
         let way = match tag {
-            Some(tag) if state.admits_all() && self.options.mode == Mode::Batched => Way::Here(tag),
+            Some(tag) if state.admits_all() && self.options.mode == CountingMode::Batched => Way::Here(tag),
             _ => Way::Server(permit),
         };
         Ok(self.permit(way, self.client.clock().now()))

@@ -78,13 +78,6 @@ impl Core {
         self.attend_to(recorded, tag, outcome);
     }
 
-    /// Counts calls that were admitted here and went well, none of them slow.
-    pub(super) fn record_ok(self: &Arc<Self>, tag: Tag, calls: u32) {
-        if !self.unsent.record_ok(tag, calls.into(), self.batch) {
-            (0..calls).for_each(|_| self.record(tag, Outcome { is_failure: false, is_slow: false }));
-        }
-    }
-
     /// What there is to be done about an outcome that is not one success among many.
     #[inline(never)]
     fn attend_to(self: &Arc<Self>, mut recorded: Recorded, tag: Tag, outcome: Outcome) {

@@ -24,7 +24,7 @@ use super::meters::Load;
 use super::table::{Landing, Seat, Source};
 use super::tier::Rule;
 use super::versioned::{too_old, version_of};
-use super::{Core, OnError};
+use super::{Core, OnLoadError};
 use crate::clock::Moment;
 use crate::error::Error;
 use crate::health::Away;
@@ -199,7 +199,7 @@ where
         let client = &self.core.client;
         let command = self.join_command(patience);
         let waiting = client.backend().wait(&command);
-        match self.core.settings.away {
+        match self.core.settings.when_away {
             Away::Closed => waiting.await,
             Away::Local | Away::Open => tokio::select! {
                 biased;
@@ -216,7 +216,7 @@ where
     /// The server does not answer, or refuses.
     async fn without_server(&self, seat: &Seat, error: Error) -> Landing {
         tracing::debug!(%error, key = self.key, "a cached value is loaded without the server");
-        match self.core.settings.away {
+        match self.core.settings.when_away {
             Away::Closed => Landing::Failed(error),
             Away::Open => Landing::EachAlone,
             Away::Local => {
@@ -340,14 +340,14 @@ where
             }
             Came::Error(landing, message) => {
                 match settings.on_error {
-                    OnError::Share => {
+                    OnLoadError::Share => {
                         let text = match shortened(&message, TEXT_MAX) {
                             "" => "unknown error",
                             text => text,
                         };
                         self.publish(settings.error_ttl, Brought::Error { text: text.as_bytes() }).await;
                     }
-                    OnError::PassOn => self.abandon().await,
+                    OnLoadError::Propagate => self.abandon().await,
                 }
                 landing
             }

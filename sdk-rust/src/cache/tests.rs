@@ -26,11 +26,11 @@ type Got = Result<Loaded, Failure<Arc<String>>>;
 impl Scene {
     fn new(
         answers: impl IntoIterator<Item = Result<Answer, Error>>,
-        tune: impl FnOnce(CachedBuilder) -> CachedBuilder,
+        tune: impl FnOnce(CacheSettings) -> CacheSettings,
     ) -> Self {
         let (clock, script, client) = scripted(answers);
         // A lease that outlasts the loads here: nothing is renewed meanwhile.
-        let users = tune(client.cached("user").lease(5 * SECOND)).build().unwrap();
+        let users = client.cached("user", tune(CacheSettings::new().lease(5 * SECOND))).unwrap();
         Self { clock, script, users, loads: Arc::default() }
     }
 

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::{from_ms, unexpected};
 use crate::error::Error;
-use crate::policy::span_text;
+use crate::settings::span_text;
 
 /// A lock or a shared bulkhead, as the server sees it: the first hundred of each list, and how many there are.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -53,7 +53,7 @@ pub struct Waiter {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "kebab-case")]
 pub enum Mode {
     Exclusive,
     Shared,

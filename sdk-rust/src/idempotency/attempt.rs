@@ -9,7 +9,7 @@
 //!   server's line. It was asked for on another connection, so that the ABORT can overtake the question itself. Then the
 //!   server knows nothing of it yet, and it is said again.
 //! - Running: **nobody knows what the function did**. The lease is left to lapse, so that the next runner is told attempt 2
-//!   and can look first. With [`OnCancel::Abort`] the author vouches that a function cut short has had no effect: ABORT.
+//!   and can look first. With [`abort_on_cancel`](super::IdempotencySettings::abort_on_cancel) the author vouches that a function cut short has had no effect: ABORT.
 //! - Committing: the work is done and its result is known: it is committed all the same.
 //! - Aborting: ABORT.
 
@@ -21,8 +21,8 @@ use resil_wire::command::Command;
 use resil_wire::holding::Bind;
 use resil_wire::idempotency::{BeginCall, CommitCall, RenewCall, TokenCall};
 
+use super::IdempotencySettings;
 use super::token::{from_ms, odd, span};
-use super::{OnCancel, Settings};
 use crate::client::Client;
 use crate::clock::Moment;
 use crate::error::{Error, Leased};
@@ -57,7 +57,7 @@ pub(super) struct Ending {
 
 pub(super) struct Attempt<'a> {
     client: &'a Client,
-    settings: &'a Settings,
+    settings: &'a IdempotencySettings,
     key: &'a str,
     pub token: String,
     stage: Stage,
@@ -65,7 +65,7 @@ pub(super) struct Attempt<'a> {
 }
 
 impl<'a> Attempt<'a> {
-    pub fn new(client: &'a Client, settings: &'a Settings, key: &'a str) -> Self {
+    pub fn new(client: &'a Client, settings: &'a IdempotencySettings, key: &'a str) -> Self {
         let token = super::token::fresh_token(client);
         Self { client, settings, key, token, stage: Stage::Asking, has_waited: false }
     }
@@ -175,7 +175,7 @@ impl Drop for Attempt<'_> {
         let stage = std::mem::replace(&mut self.stage, Stage::Over);
         let ending = match &stage {
             Stage::Over => return,
-            Stage::Running if self.settings.on_cancel == OnCancel::Lapse => return,
+            Stage::Running if !self.settings.abort_on_cancel => return,
             Stage::Committing(ending) => Some(ending.clone()),
             Stage::Asking | Stage::Running | Stage::Aborting => None,
         };

@@ -26,10 +26,10 @@ struct Scene {
 impl Scene {
     fn new(
         answers: impl IntoIterator<Item = Result<Answer, Error>>,
-        tune: impl FnOnce(IdempotentBuilder) -> IdempotentBuilder,
+        tune: impl FnOnce(IdempotencySettings) -> IdempotencySettings,
     ) -> Self {
         let (clock, script, client) = scripted(answers);
-        let work = tune(client.idempotent("pay").lease(LEASE)).build().unwrap();
+        let work = client.idempotent("pay", tune(IdempotencySettings::new().lease(LEASE))).unwrap();
         Self { clock, script, work }
     }
 

@@ -14,7 +14,7 @@ const NAME_BYTES_MAX: usize = 128;
 
 /// One attempt's name: who, and a number nobody else draws.
 pub(crate) fn fresh_token(client: &Client) -> String {
-    let name = shortened(&client.inner().options.name, NAME_BYTES_MAX);
+    let name = shortened(&client.inner().name, NAME_BYTES_MAX);
     format!("{name}:{:032x}", rand::random::<u128>())
 }
 

@@ -9,11 +9,11 @@ use serde::Serialize;
 
 use super::limit::Shape;
 use super::millis;
-use crate::policy::span_text;
+use crate::settings::span_text;
 
 /// Who said so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "kebab-case")]
 pub enum DecidedBy {
     Server,
     /// The server had denied it, and the time it named is not over.

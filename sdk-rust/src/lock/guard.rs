@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::holding::ask::check_lease;
 use crate::holding::release::{LetGo, let_go};
 use crate::holding::{Held, Holding, unexpected};
-use crate::policy::span_text;
+use crate::settings::span_text;
 
 /// A lock that is held. Dropping it releases it in the background, also outside of a runtime and after a cancellation;
 /// [`release`](Self::release) does so and says how it went.
@@ -29,7 +29,7 @@ pub struct LockGuard {
 
 /// What a release came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "kebab-case")]
 pub enum Released {
     /// It is free, or the next one's.
     Freed {

@@ -16,7 +16,7 @@ use resil_wire::reply::Value;
 
 use crate::backend::scripted::{Answering, Scripted};
 use crate::backend::{Backend, Reach};
-use crate::client::{Client, ConnectOptions};
+use crate::client::{Client, ConnectSettings};
 use crate::clock::Clock;
 use crate::error::Error;
 
@@ -145,7 +145,7 @@ impl Script {
 
     /// A client of this server, as many as one likes.
     pub fn connect(&self) -> Client {
-        let options = ConnectOptions::new("memory://").clock(self.clock.clone());
+        let options = ConnectSettings::new("memory://").clock(self.clock.clone());
         Client::with_backend(Backend::Scripted(self.server.clone()), options)
     }
 

@@ -32,13 +32,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use resil_core::Instant;
-use resil_core::rate_limit::{Ask, Quota, Reading, Verdict as LimitVerdict};
+use resil_core::rate_limit::{Ask, Quota, Verdict as LimitVerdict};
 use resil_wire::answer::{Answer, Heartbeat};
 use resil_wire::command::Command;
 use tokio::sync::watch;
 
 use self::holdings::{OfBulkheads, OfLocks};
-pub(crate) use self::name::Prefix;
 use self::store::{Store, When};
 use super::Reach;
 use crate::clock::Clock;
@@ -72,24 +71,12 @@ impl Memory {
         self.call_when(command, When::Now)
     }
 
-    /// What names begin with that are asked for by [`take_usual`](Self::take_usual).
-    pub fn prefix(&self, bytes: &[u8]) -> Prefix {
-        self.store.prefix(bytes)
-    }
-
     /// RES.GCRA without a command, for whoever has checked what it asks for: what is granted, and what the binding tier reads.
     pub fn take(&self, key: &[u8], quotas: &[Quota], ask: Ask) -> Result<LimitVerdict, Error> {
         if self.closed.load(Relaxed) {
             return Err(closed());
         }
         self.store.take(key, quotas, ask, When::Now)
-    }
-
-    /// The same for the usual case of a key that is `<prefix><inside>}`: one tier, which grants. `None`: it is not, and
-    /// nothing was taken.
-    #[inline(always)]
-    pub fn take_usual(&self, prefix: &Prefix, inside: &[u8], quota: &Quota, cells: u32) -> Option<Reading> {
-        if self.closed.load(Relaxed) { None } else { self.store.take_usual(prefix, inside, quota, cells) }
     }
 
     /// The same at another instant than the clock's, for those who play what happened at given instants.

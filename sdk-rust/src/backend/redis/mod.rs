@@ -48,7 +48,7 @@ use self::address::Address;
 use self::supervisor::{Shared, Standing};
 use self::trouble::Trouble;
 use super::{Reach, WhyAway};
-use crate::client::ConnectOptions;
+use crate::client::ConnectSettings;
 use crate::error::Error;
 
 pub(crate) struct Redis {
@@ -64,7 +64,7 @@ impl std::fmt::Debug for Redis {
 }
 
 impl Redis {
-    pub async fn connect(options: &ConnectOptions) -> Result<Self, Error> {
+    pub async fn connect(options: &ConnectSettings) -> Result<Self, Error> {
         let address = Address::parse(&options.url)?;
         let Some(runtime) = options.background() else {
             return Err(Error::BackendUnavailable("no thread could be started for the connection"));
@@ -74,7 +74,7 @@ impl Redis {
         match shared.spawn(async move { first.open().await }).await {
             Ok(session) => shared.publish(Standing::Here(session)),
             Err(trouble) if trouble.is_final() => return Err(trouble.into_error(None)),
-            Err(trouble) if options.needs_server => return Err(trouble.into_error(None)),
+            Err(trouble) if options.require_server => return Err(trouble.into_error(None)),
             Err(trouble) => {
                 let error = trouble.into_error(None);
                 // Once, with the address: a mistyped host would be silent otherwise.

@@ -22,14 +22,14 @@ use smallvec::smallvec;
 use super::Redis;
 use super::speech::field;
 use crate::backend::Reach;
-use crate::client::ConnectOptions;
+use crate::client::ConnectSettings;
 use crate::error::Error;
 
 /// Longer than anything here takes, on a machine that has much else to do.
 const BOUND: Duration = Duration::from_secs(30);
 
 async fn connect(url: &str) -> Result<Redis, Error> {
-    Redis::connect(&ConnectOptions::new(url)).await
+    Redis::connect(&ConnectSettings::new(url)).await
 }
 
 async fn connected(server: &Server) -> Redis {

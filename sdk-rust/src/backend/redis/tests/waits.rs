@@ -7,7 +7,7 @@ use super::*;
 use crate::error::Code;
 
 async fn with_waiting(server: &Server, connections: usize) -> Arc<Redis> {
-    let options = ConnectOptions::new(server.url()).waiting_connections(connections);
+    let options = ConnectSettings::new(server.url()).waiting_connections(connections);
     Arc::new(Redis::connect(&options).await.unwrap())
 }
 

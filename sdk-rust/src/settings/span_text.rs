@@ -3,7 +3,7 @@
 //! They are always written as text in the coarsest unit that says them exactly, so what was written once is written the
 //! same way again. Settings keep whole microseconds: what is below is cut off when they are written.
 //!
-//! To serde they are a newtype called [`SPAN`]: formats look through it, and a [`Dialect`](crate::settings::Dialect) knows by
+//! To serde that reads they are a newtype called [`SPAN`]: formats look through it, and a [`Dialect`](crate::settings::Dialect) knows by
 //! it what is a duration, so that its own numbers stand for them.
 
 use std::time::Duration;
@@ -11,8 +11,9 @@ use std::time::Duration;
 use resil_core::Span;
 use resil_wire::duration::{Shown, parse};
 use serde::de::{Unexpected, Visitor};
-use serde::{Deserializer, Serializer};
+use serde::{Deserializer, Serialize, Serializer};
 
+use super::showing::numbers;
 use crate::error::Error;
 
 /// What a duration is called to serde.
@@ -56,7 +57,10 @@ impl<'de> Visitor<'de> for Text {
 }
 
 pub(crate) fn serialize<S: Serializer>(span: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_newtype_struct(SPAN, &shown(*span))
+    match numbers() {
+        Some(numbers) => numbers.shown(*span).serialize(serializer),
+        None => serializer.serialize_str(&shown(*span)),
+    }
 }
 
 pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
