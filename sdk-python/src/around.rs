@@ -76,19 +76,21 @@ impl<'a> Call<'a> {
 pub struct Around {
     runs: Box<dyn Runs>,
     what: &'static str,
+    /// What its repr says of it.
+    label: String,
     /// Of the client it was made from, if it was.
     generation: Option<Generation>,
 }
 
 impl Around {
     /// A policy of this process, which a child of a fork may use as well.
-    pub fn local(what: &'static str, runs: impl Runs) -> Self {
-        Self { runs: Box::new(runs), what, generation: None }
+    pub fn local(what: &'static str, label: String, runs: impl Runs) -> Self {
+        Self { runs: Box::new(runs), what, label, generation: None }
     }
 
     /// One that was made from a client, and is refused in a child of a fork.
-    pub fn shared(what: &'static str, runs: impl Runs) -> Self {
-        Self { runs: Box::new(runs), what, generation: Some(Generation::now()) }
+    pub fn shared(what: &'static str, label: String, runs: impl Runs) -> Self {
+        Self { generation: Some(Generation::now()), ..Self::local(what, label, runs) }
     }
 
     /// With nothing to add to it.
@@ -137,6 +139,10 @@ impl Around {
     /// What decorated coroutine functions await.
     fn _run_async(&self, func: Arg<'_>, args: Args<'_>, kwargs: Option<Kwargs<'_>>) -> PyResult<Object> {
         self.go(Call { kind: Kind::Coroutine, func, args, kwargs })
+    }
+
+    fn __repr__(slf: &Bound<'_, Self>) -> PyResult<String> {
+        Ok(format!("<resil.{} {}>", slf.get_type().name()?, slf.get().label))
     }
 
     // There is no `__clear__`: it cannot be changed, so every circle it is in has something in it that can.

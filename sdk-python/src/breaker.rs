@@ -4,7 +4,6 @@ use resil::breaker::{Breaker, Force, Permit};
 use resil::policy::Class;
 use resil::settings::BreakerSettings;
 
-use crate::listeners::Listener;
 use crate::prelude::*;
 
 struct Circuit {
@@ -85,7 +84,7 @@ impl PyBreaker {
         let judge = Judge::read(None, ignore)?;
         let breaker = spelled(client.breaker(name, settings))?;
         let circuit = Arc::new(Circuit { breaker: Owned::new(breaker), judge, entered: Arc::default() });
-        let around = Around::shared("a call through a breaker", Arc::clone(&circuit));
+        let around = Around::shared("a call through a breaker", format!("{name:?}"), Arc::clone(&circuit));
         let block = Block::around("async with breaker", Arc::clone(&circuit), around);
         Py::new(py, block.add_subclass(Self(circuit)))
     }
@@ -120,14 +119,8 @@ impl PyBreaker {
     /// it: for a time, or until it is lifted.
     #[pyo3(signature = (state, *, duration=None, reason=None))]
     fn force(&self, state: Arg<'_>, duration: OptArg<'_>, reason: OptArg<'_>) -> PyResult<Pending> {
-        let force = match text("state", state)?.as_str() {
-            "open" => Force::Open,
-            "closed" => Force::Closed,
-            "disabled" => Force::Disabled,
-            "metrics" => Force::Metrics,
-            "auto" => Force::Auto,
-            _ => return Err(wrong_value("state", "must be open, closed, disabled, metrics or auto")),
-        };
+        let force: Result<Force, _> = serde_json::from_value(text("state", state)?.into());
+        let force = force.map_err(|_| wrong_value("state", "must be open, closed, disabled, metrics or auto"))?;
         let (breaker, duration) = (self.0.breaker.get()?, optional_seconds("duration", duration)?);
         let reason = optional_text("reason", reason)?.unwrap_or_default();
         Ok(Pending::ask("breaker.force()", async move {
@@ -150,18 +143,15 @@ impl PyBreaker {
 
     /// Calls `listener(previous, new, generation)` for each transition this process sees, in a thread that all listeners share.
     /// It lives as long as the breaker.
-    fn on_transition(&self, listener: Bound<'_, PyAny>) -> PyResult<()> {
+    fn on_transition(&self, listener: Arg<'_>) -> PyResult<()> {
         let breaker = self.0.breaker.get()?;
         if !listener.is_callable() {
-            return Err(wrong_type("listener", "callable", &listener));
+            return Err(wrong_type("listener", "callable", listener));
         }
-        let listener = Listener::new(listener)?;
-        breaker.on_transition(move |seen| listener.tell(seen));
+        listeners::begin(listener.py())?;
+        let listener = Arc::new(listener.clone().unbind());
+        breaker.on_transition(move |seen| listeners::tell(&listener, seen));
         Ok(())
-    }
-
-    fn __repr__(&self) -> String {
-        format!("<resil.Breaker {:?}>", self.name())
     }
 }
 

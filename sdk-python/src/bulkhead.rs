@@ -42,7 +42,7 @@ impl Enters for Permits {
 pub struct PyBulkhead(LocalBulkhead);
 
 fn around(bulkhead: LocalBulkhead) -> PyClassInitializer<PyBulkhead> {
-    let around = Around::local("a call in a bulkhead", bulkhead.clone());
+    let around = Around::local("a call in a bulkhead", format!("{:?}", bulkhead.name()), bulkhead.clone());
     let permits = Permits { bulkhead: bulkhead.clone(), entered: Arc::default() };
     Block::around("async with bulkhead", permits, around).add_subclass(PyBulkhead(bulkhead))
 }
@@ -79,10 +79,6 @@ impl PyBulkhead {
         Pending::ask("bulkhead.acquire()", async move {
             bulkhead.acquire().await.map(|permit| PyBulkheadPermit(Mutex::new(Some(permit))))
         })
-    }
-
-    fn __repr__(&self) -> String {
-        format!("<resil.Bulkhead {:?}>", self.0.name())
     }
 }
 

@@ -1,6 +1,6 @@
 //! Values that are loaded once: one caller of the fleet loads, everybody else gets what it loaded. With versions, or without.
 
-use crate::loading::{PyKeyedCached, Store, value, versioned_value, with_details};
+use crate::loading::{Invalidation, PyKeyedCached, Store, value, versioned_value, with_details};
 use crate::prelude::*;
 
 /// Values that are loaded once; `client.cached(...)` makes it.
@@ -38,12 +38,12 @@ impl PyCached {
 
     /// What was loaded before is not returned to anybody who asks from now on. Whether there was anything.
     fn invalidate(&self, key: Arg<'_>) -> PyResult<Pending> {
-        self.0.get()?.invalidate("cached.invalidate()", key)
+        self.0.get()?.invalidate("cached.invalidate()", key, Invalidation::Hard)
     }
 
     /// The same; the old value is served as stale while it is loaded anew.
     fn invalidate_soft(&self, key: Arg<'_>) -> PyResult<Pending> {
-        self.0.get()?.invalidate_soft("cached.invalidate_soft()", key)
+        self.0.get()?.invalidate("cached.invalidate_soft()", key, Invalidation::Soft)
     }
 }
 
@@ -86,11 +86,11 @@ impl PyVersionedCached {
 
     /// What was loaded before is not returned to anybody who asks from now on. Whether there was anything.
     fn invalidate(&self, key: Arg<'_>) -> PyResult<Pending> {
-        self.0.get()?.invalidate("versioned.invalidate()", key)
+        self.0.get()?.invalidate("versioned.invalidate()", key, Invalidation::Hard)
     }
 
     /// The same; the old value is served as stale while it is loaded anew.
     fn invalidate_soft(&self, key: Arg<'_>) -> PyResult<Pending> {
-        self.0.get()?.invalidate_soft("versioned.invalidate_soft()", key)
+        self.0.get()?.invalidate("versioned.invalidate_soft()", key, Invalidation::Soft)
     }
 }

@@ -23,7 +23,7 @@ const LOOK_FOR_SIGNALS: Duration = Duration::from_millis(50);
 
 /// Runs to the end on this thread, which sleeps without the GIL while there is nothing to do.
 pub fn drive(py: Python<'_>, running: Running) -> PyResult<Object> {
-    let mut running = held_here::around(py, running)?;
+    let mut running = entered::within_blocks(py, running)?;
     let (_inside, generation) = (runtime::enter()?, Generation::now());
     if let Poll::Ready(result) = poll_caught(&mut running, Waker::noop()) {
         return result;
@@ -47,10 +47,6 @@ struct Sleeper(std::thread::Thread);
 
 impl std::task::Wake for Sleeper {
     fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
-
-    fn wake_by_ref(self: &Arc<Self>) {
         self.0.unpark();
     }
 }

@@ -21,7 +21,6 @@ impl<T: Send + Sync + 'static> PerProcess<T> {
         Self(AtomicPtr::new(std::ptr::null_mut()))
     }
 
-    #[inline]
     pub fn get_or_make<E>(&self, make: impl FnOnce() -> Result<T, E>) -> Result<&'static T, E> {
         let mut found = self.0.load(Ordering::Acquire);
         if found.is_null() {
@@ -31,7 +30,6 @@ impl<T: Send + Sync + 'static> PerProcess<T> {
         Ok(unsafe { &*found })
     }
 
-    #[cold]
     fn store(&self, made: Box<T>) -> *mut T {
         let ours = Box::into_raw(made);
         match self.0.compare_exchange(std::ptr::null_mut(), ours, Ordering::AcqRel, Ordering::Acquire) {

@@ -13,28 +13,10 @@ fn made(py: Python<'_>, code: Code, message: String, wait: Option<Duration>, fie
     Ok(PyErr::from_value(class.call((message,), Some(fields))?))
 }
 
-/// What it is about, if it has a name.
-fn name(error: &Error) -> Option<&Arc<str>> {
-    match error {
-        Error::CircuitOpen { name, .. }
-        | Error::RateLimitExceeded { name, .. }
-        | Error::BulkheadFull { name, .. }
-        | Error::LockTimeout { name, .. }
-        | Error::LockLost { name, .. }
-        | Error::Deadlock { name }
-        | Error::IdempotencyBusy { name, .. }
-        | Error::IdempotencyMismatch { name }
-        | Error::IdempotencyHeld { name, .. }
-        | Error::ResultUnrecorded { name, .. }
-        | Error::LoadFailed { name, .. } => Some(name),
-        _ => None,
-    }
-}
-
 pub fn exception(py: Python<'_>, error: &Error) -> PyErr {
     let fields = PyDict::new(py);
-    let named = match (name(error), error) {
-        (Some(name), _) => fields.set_item("name", &**name),
+    let named = match (error.name(), error) {
+        (Some(name), _) => fields.set_item("name", name),
         (None, Error::InvalidPolicy { field, .. }) => fields.set_item("field", field),
         _ => Ok(()),
     };

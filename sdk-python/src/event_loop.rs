@@ -20,7 +20,7 @@ use crate::prelude::*;
 const ENDING: Duration = Duration::from_secs(1);
 
 /// What the loop's own thread is asked to do.
-pub type Job = Box<dyn FnOnce(Python<'_>) + Send>;
+type Job = Box<dyn FnOnce(Python<'_>) + Send>;
 
 enum Woken {
     Waiter(Arc<Waiter>),
@@ -34,17 +34,12 @@ pub struct EventLoop {
     ended: CancellationToken,
     /// Whether the loop was told and has not come yet.
     is_told: AtomicBool,
-    signal: Signal,
+    tell: Signal,
+    /// What was told has been heard.
+    hear: Signal,
 }
 
-enum Signal {
-    #[cfg(unix)]
-    Socket {
-        ours: std::os::unix::net::UnixStream,
-        theirs: std::os::unix::net::UnixStream,
-    },
-    Thread(std::sync::mpsc::Sender<()>),
-}
+type Signal = Box<dyn Fn() + Send + Sync>;
 
 thread_local! {
     /// The loop that ran on this thread last.
@@ -88,13 +83,9 @@ impl EventLoop {
         Self::with_thread(running)
     }
 
-    fn new(signal: Signal) -> Arc<Self> {
-        Arc::new(Self {
-            queue: Mutex::default(),
-            ended: CancellationToken::new(),
-            is_told: AtomicBool::new(false),
-            signal,
-        })
+    fn new(tell: Signal, hear: Signal) -> Arc<Self> {
+        let (queue, ended, is_told) = (Mutex::default(), CancellationToken::new(), AtomicBool::new(false));
+        Arc::new(Self { queue, ended, is_told, tell, hear })
     }
 
     #[cfg(unix)]
@@ -104,7 +95,13 @@ impl EventLoop {
         ours.set_nonblocking(true)?;
         theirs.set_nonblocking(true)?;
         let watched = theirs.as_raw_fd();
-        let made = Self::new(Signal::Socket { ours, theirs });
+        // A full socket has been heard, too; a closed one has nobody behind it.
+        let tell = move || drop(std::io::Write::write(&mut &ours, &[1]));
+        let hear = move || {
+            let mut bytes = [0; 64];
+            while matches!(std::io::Read::read(&mut &theirs, &mut bytes), Ok(read) if read == bytes.len()) {}
+        };
+        let made = Self::new(Box::new(tell), Box::new(hear));
         // The loop keeps the drain, and with it the sockets, for as long as it watches.
         let drain = Py::new(running.py(), Drain(Arc::clone(&made)))?;
         running.call_method1("add_reader", (watched, drain))?;
@@ -113,7 +110,7 @@ impl EventLoop {
 
     fn with_thread(running: Arg<'_>) -> PyResult<Arc<Self>> {
         let (tell, told) = std::sync::mpsc::channel();
-        let made = Self::new(Signal::Thread(tell));
+        let made = Self::new(Box::new(move || _ = tell.send(())), Box::new(|| ()));
         let (event_loop, drain) = (running.clone().unbind(), Py::new(running.py(), Drain(Arc::clone(&made)))?);
         std::thread::Builder::new().name("resil-wake".to_owned()).spawn(move || {
             while told.recv().is_ok() {
@@ -139,7 +136,7 @@ impl EventLoop {
         tokio::time::timeout(ENDING, self.ended.cancelled()).await.is_ok()
     }
 
-    /// What waits to be done is dropped, and whoever waits for it learns that.
+    /// What waits to be done is dropped, and those who wait for it learn that.
     fn end(&self) {
         let dropped = {
             let mut queue = self.queue.lock();
@@ -167,24 +164,13 @@ impl EventLoop {
             queue.push(woken);
         }
         if !self.is_told.swap(true, Ordering::AcqRel) {
-            match &self.signal {
-                #[cfg(unix)]
-                Signal::Socket { ours, .. } => {
-                    // A full socket has been heard, too; a closed one has nobody behind it.
-                    let _ = std::io::Write::write(&mut &*ours, &[1]);
-                }
-                Signal::Thread(tell) => drop(tell.send(())),
-            }
+            (self.tell)();
         }
     }
 
     fn take(&self) -> Vec<Woken> {
-        #[cfg(unix)]
-        if let Signal::Socket { theirs, .. } = &self.signal {
-            let mut bytes = [0; 64];
-            while matches!(std::io::Read::read(&mut &*theirs, &mut bytes), Ok(read) if read == bytes.len()) {}
-        }
-        // Whoever pushes from here on tells the loop again.
+        (self.hear)();
+        // What is pushed from here on tells the loop again.
         self.is_told.store(false, Ordering::Release);
         std::mem::take(&mut *self.queue.lock())
     }
@@ -258,28 +244,28 @@ impl Waiter {
         let (running, _) = EventLoop::current(py)?;
         let future = running.call_method0(intern!(py, "create_future"))?;
         future.setattr(intern!(py, "_asyncio_future_blocking"), true)?;
-        let former = std::mem::replace(&mut *self.on.lock(), WaitsOn::Future(future.clone().unbind()));
-        drop(former);
+        self.wait_on(WaitsOn::Future(future.clone().unbind()));
         Ok(future)
     }
 
     /// By reference only: a call that nobody wants any more must be able to go.
     pub fn theirs(&self, pending: &Bound<'_, Pending>) -> PyResult<()> {
-        let pending = PyWeakrefReference::new(pending)?.unbind();
-        let former = std::mem::replace(&mut *self.on.lock(), WaitsOn::Theirs(pending));
-        drop(former);
+        self.wait_on(WaitsOn::Theirs(PyWeakrefReference::new(pending)?.unbind()));
         Ok(())
     }
 
     pub fn nothing(&self) {
-        let former = std::mem::replace(&mut *self.on.lock(), WaitsOn::Nothing);
-        drop(former);
+        self.wait_on(WaitsOn::Nothing);
+    }
+
+    /// What it waited on before; dropped without the lock.
+    fn wait_on(&self, on: WaitsOn) -> WaitsOn {
+        std::mem::replace(&mut *self.on.lock(), on)
     }
 
     /// Its loop was closed: the task that waits is let go, and gives back what it waited for.
     pub fn abandon(&self, py: Python<'_>) {
-        let on = std::mem::replace(&mut *self.on.lock(), WaitsOn::Nothing);
-        if let WaitsOn::Future(future) = on {
+        if let WaitsOn::Future(future) = self.wait_on(WaitsOn::Nothing) {
             // It has no loop to call the task with, and says so; but it forgets the task.
             let _ = future.call_method0(py, intern!(py, "cancel"));
         }
@@ -287,8 +273,7 @@ impl Waiter {
 
     fn resume(&self, py: Python<'_>) {
         self.is_queued.store(false, Ordering::Release);
-        let on = std::mem::replace(&mut *self.on.lock(), WaitsOn::Nothing);
-        match on {
+        match self.wait_on(WaitsOn::Nothing) {
             WaitsOn::Nothing => {}
             WaitsOn::Future(future) => {
                 // It may have been cancelled meanwhile: then nobody waits.

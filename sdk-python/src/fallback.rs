@@ -120,10 +120,6 @@ impl PyFallback {
         };
         let on = on.map(|on| Which::read("on", on)).transpose()?;
         let plan = Plan { instead, on, name: optional_text("name", name)? };
-        Ok(Around::local("a call with a fallback", Arc::new(plan)).alone(Self))
-    }
-
-    fn __repr__(&self) -> &'static str {
-        "<resil.Fallback>"
+        Ok(Around::local("a call with a fallback", format!("name={:?}", plan.name), Arc::new(plan)).alone(Self))
     }
 }

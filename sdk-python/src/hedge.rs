@@ -52,16 +52,17 @@ impl PyHedge {
         let hedge = spelled(Hedge::new(&settings))?;
         let hedge = optional_text("name", name)?.iter().fold(hedge, |hedge, name| hedge.named(name));
         let hedge = PyClock::read(clock)?.into_iter().fold(hedge, Hedge::with_clock);
-        Ok(Around::local("a hedged call", Hedged { hedge: hedge.clone(), judge }).alone(Self(hedge)))
+        Ok(Around::local(
+            "a hedged call",
+            format!("delay={}", hedge.delay().as_secs_f64()),
+            Hedged { hedge: hedge.clone(), judge },
+        )
+        .alone(Self(hedge)))
     }
 
     /// How long a call may take before another call is made, in seconds.
     #[getter]
     fn delay(&self) -> f64 {
         self.0.delay().as_secs_f64()
-    }
-
-    fn __repr__(&self) -> String {
-        format!("<resil.Hedge delay={}>", self.delay())
     }
 }

@@ -13,27 +13,21 @@ use crate::verdict::PyVerdict;
 /// can be had at once, in the time in which that fills again; `limit` and `period` say another.
 #[pyfunction]
 #[pyo3(signature = (policy, verdict, *, limit=None, period=None))]
-pub fn rate_limit_headers(
-    policy: Arg<'_>,
-    verdict: Arg<'_>,
-    limit: OptArg<'_>,
-    period: OptArg<'_>,
-) -> PyResult<Vec<(String, String)>> {
+pub fn rate_limit_headers(policy: Arg<'_>, verdict: Arg<'_>, limit: OptArg<'_>, period: OptArg<'_>) -> PyResult<Named> {
     let policy = text("policy", policy)?;
     let verdict = verdict.cast::<PyVerdict>().map_err(|_| wrong_type("verdict", "a resil.Verdict", verdict))?;
-    let mut told = RateLimit::of(&policy, &verdict.get().0);
+    let mut shown = RateLimit::of(&policy, &verdict.get().0);
     if let Some(period) = period {
-        told.window = Some(seconds("period", period)?);
+        shown.window = Some(seconds("period", period)?);
     }
-    told.limit = limit.map_or(Ok(told.limit), |limit| whole("limit", limit))?;
-    let headers = told.headers(Reset::After);
-    Ok(headers.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
+    shown.limit = limit.map_or(Ok(shown.limit), |limit| whole("limit", limit))?;
+    Ok(shown.headers(Reset::After))
 }
 
 /// A whole response for a ResilError: status, headers and a problem body. `policies` names the limits that were exceeded.
 #[pyfunction]
 #[pyo3(signature = (error, *, policies=None))]
-pub fn problem<'py>(error: &Bound<'py, PyAny>, policies: Option<&Bound<'py, PyAny>>) -> PyResult<Bound<'py, PyDict>> {
+pub fn problem(error: Arg<'_>, policies: OptArg<'_>) -> PyResult<Py<PyDict>> {
     let py = error.py();
     let is_exception = error.is_instance_of::<pyo3::exceptions::PyBaseException>();
     let own = is_exception.then(|| ours(py, &PyErr::from_value(error.clone()))).flatten();
@@ -80,21 +74,20 @@ pub fn request_fingerprint(method: Arg<'_>, path: Arg<'_>, body: Arg<'_>) -> PyR
 /// Headers of ours.
 type Named = Vec<(&'static str, String)>;
 /// Headers of theirs.
-type Headers<'py> = Vec<(Bound<'py, PyBytes>, Bound<'py, PyBytes>)>;
+type Headers = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// What a verdict does to a response: the headers to add, and if it is a refusal, the whole response. Clients know the limit by
 /// `name`, or else by the limiter's own.
 #[pyfunction]
-pub fn limited_response<'py>(
-    limiter: &Bound<'py, PyLimiter>,
-    verdict: &Bound<'py, PyVerdict>,
-    name: Option<&Bound<'py, PyAny>>,
-) -> PyResult<(Named, Option<Bound<'py, PyDict>>)> {
-    let limiter = limiter.get().0.peek();
-    let name = name.map_or_else(|| Ok(limiter.name().to_owned()), |name| text("name", name))?;
-    let limited = Limited::of(&name, &verdict.get().0, Shown::All, Reset::After);
-    let refusal = limited.refusal.map(|refusal| response(verdict.py(), &refusal)).transpose()?;
-    Ok((limited.headers, refusal))
+pub fn limited_response(
+    py: Python<'_>,
+    limiter: &PyLimiter,
+    verdict: &PyVerdict,
+    name: OptArg<'_>,
+) -> PyResult<(Named, Option<Py<PyDict>>)> {
+    let name = name.map_or_else(|| Ok(limiter.0.peek().name().to_owned()), |name| text("name", name))?;
+    let limited = Limited::of(&name, &verdict.0, Shown::All, Reset::After);
+    Ok((limited.headers, limited.refusal.map(|refusal| response(py, &refusal)).transpose()?))
 }
 
 /// Whether a response with this status is the end of the matter, to be given to every duplicate. What may be otherwise the next time
@@ -106,44 +99,36 @@ pub fn is_final(status: u16) -> bool {
 
 /// A response as bytes to keep; `resil.asgi` keeps them under the key of the request.
 #[pyfunction]
-pub fn record_response<'py>(
-    py: Python<'py>,
-    status: u16,
-    headers: Headers<'py>,
-    body: &Bound<'py, PyBytes>,
-) -> Bound<'py, PyBytes> {
-    let headers = headers.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes()));
-    PyBytes::new(py, &RecordedAnswer::new(status, headers, body.as_bytes().to_vec()).to_bytes())
+pub fn record_response(status: u16, headers: Headers, body: Vec<u8>) -> Vec<u8> {
+    let headers = headers.iter().map(|(name, value)| (&name[..], &value[..]));
+    RecordedAnswer::new(status, headers, body).to_bytes().into()
 }
 
 /// The response to a duplicate: status, headers and body of what was kept, and a header that says so. If nothing was, a problem.
 #[pyfunction]
-pub fn replayed_response<'py>(
-    py: Python<'py>,
-    kept: Option<&Bound<'py, PyBytes>>,
-) -> (u16, Headers<'py>, Bound<'py, PyBytes>) {
-    let header = |name: &[u8], value: &[u8]| (PyBytes::new(py, name), PyBytes::new(py, value));
-    let Some(answer) = kept.and_then(|kept| RecordedAnswer::read(kept.as_bytes())) else {
+pub fn replayed_response(kept: Option<&[u8]>) -> (u16, Headers, Vec<u8>) {
+    let header = |name: &[u8], value: &[u8]| (name.to_vec(), value.to_vec());
+    let Some(kept) = kept.and_then(RecordedAnswer::read) else {
         let problem = Problem::answer_not_kept();
         let headers = problem.headers.iter().map(|(name, value)| header(name.as_bytes(), value.as_bytes()));
-        return (problem.status, headers.collect(), PyBytes::new(py, problem.body().as_bytes()));
+        return (problem.status, headers.collect(), problem.body().into());
     };
-    let mut headers: Headers<'py> = answer.headers().iter().map(|(name, value)| header(name, value)).collect();
     let (name, value) = REPLAYED_HEADER;
+    let mut headers: Headers = kept.headers().iter().map(|(name, value)| header(name, value)).collect();
     headers.push(header(name.as_bytes(), value.as_bytes()));
-    (answer.status(), headers, PyBytes::new(py, answer.body()))
+    (kept.status(), headers, kept.body().to_vec())
 }
 
 /// A whole response to a request whose body is longer than what is read.
 #[pyfunction]
-pub fn body_too_large(py: Python<'_>, bytes_max: usize) -> PyResult<Bound<'_, PyDict>> {
+pub fn body_too_large(py: Python<'_>, bytes_max: usize) -> PyResult<Py<PyDict>> {
     response(py, &Problem::body_too_large(bytes_max))
 }
 
-fn response<'py>(py: Python<'py>, problem: &Problem) -> PyResult<Bound<'py, PyDict>> {
+fn response(py: Python<'_>, problem: &Problem) -> PyResult<Py<PyDict>> {
     let dict = PyDict::new(py);
     dict.set_item("status", problem.status)?;
     dict.set_item("headers", problem.headers.iter().map(|(name, value)| (*name, value.as_str())).collect::<Vec<_>>())?;
     dict.set_item("body", PyBytes::new(py, problem.body().as_bytes()))?;
-    Ok(dict)
+    Ok(dict.unbind())
 }

@@ -182,7 +182,7 @@ impl PyIdempotent {
     pub fn kept_as_json(&self, func: Arg<'_>) -> PyResult<Arc<Once>> {
         let once = self.0.get()?;
         once.codec.check(func)?;
-        if !once.codec.is_json() {
+        if !once.codec.is_json(func.py())? {
             return Err(wrong_value("idempotent", "must keep JSON: results of a policy are no bytes"));
         }
         Ok(once)
@@ -219,7 +219,11 @@ impl PyIdempotent {
         let (once, key) = (self.0.get()?, OfCall::read("key", key, text)?);
         let fingerprint = fingerprint.map(|given| OfCall::read("fingerprint", given, self::key)).transpose()?;
         let fingerprint = fingerprint.unwrap_or(OfCall::Is(Vec::new()));
-        let around = Around::shared("a call that is made once", KeyedOnce { once, key, fingerprint });
+        let around = Around::shared(
+            "a call that is made once",
+            "of a kind of work".to_owned(),
+            KeyedOnce { once, key, fingerprint },
+        );
         Py::new(py, around.alone(PyKeyedIdempotent))
     }
 

@@ -42,7 +42,6 @@ impl Kind {
     }
 }
 
-#[cold]
 fn generator() -> PyErr {
     PyTypeError::new_err(
         "fn is a generator function: calling it runs nothing of it, so nothing would be protected. Put the policy around \

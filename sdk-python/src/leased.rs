@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use resil::lock::Held;
 
-use crate::held_here::Mark;
+use crate::entered::Mark;
 use crate::prelude::*;
 
 /// Whether a guard is still held by this process; shared by all who ask.

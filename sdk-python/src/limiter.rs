@@ -110,7 +110,8 @@ impl PyLimiter {
         let (cost, max_wait) = (cells("cost", cost)?, optional_seconds("max_wait", max_wait)?);
         let key = OfCall::read("key", key, self::key)?;
         let keyed = Arc::new(KeyedLimit { limiter: self.0.get()?, key, cost, max_wait });
-        let around = Around::shared("a call under a limit", Arc::clone(&keyed));
+        let around =
+            Around::shared("a call under a limit", format!("of {:?}", keyed.limiter.name()), Arc::clone(&keyed));
         Py::new(py, Block::around("async with limiter", keyed, around).add_subclass(PyKeyedLimiter))
     }
 

@@ -46,18 +46,9 @@ pub fn after_fork() {
     QUEUE.leave_behind();
 }
 
-pub struct Listener(Arc<Object>);
-
-impl Listener {
-    pub fn new(listener: Bound<'_, PyAny>) -> PyResult<Self> {
-        begin(listener.py())?;
-        Ok(Self(Arc::new(listener.unbind())))
-    }
-
-    /// On any thread, without the GIL.
-    pub fn tell(&self, seen: &Transition) {
-        put(Seen::Transition(Arc::clone(&self.0), *seen));
-    }
+/// For a listener. On any thread, without the GIL.
+pub fn tell(listener: &Arc<Object>, seen: &Transition) {
+    put(Seen::Transition(Arc::clone(listener), *seen));
 }
 
 /// Starts the thread that takes them.
@@ -70,7 +61,7 @@ pub fn hear(notice: &Notice) {
     put(Seen::Notice(notice.clone()));
 }
 
-/// Who waits on a loop that was closed. On any thread, with or without the GIL.
+/// A waiter on a loop that was closed. On any thread, with or without the GIL.
 pub fn abandon(waiter: Arc<Waiter>) {
     put(Seen::Abandoned(waiter));
 }

@@ -1,7 +1,7 @@
 //! Loads that one caller of the fleet does: where the loader runs, and what caches with and without versions have in common.
 
-use resil::cache::{CacheSettings, Cached, Loaded, Versioned, VersionedCached};
 use resil::Client;
+use resil::cache::{CacheSettings, Cached, Loaded, Versioned, VersionedCached};
 
 use crate::prelude::*;
 
@@ -221,28 +221,26 @@ impl Store {
     /// Around a function, which is the loader.
     pub fn by(self, key: Arg<'_>, give: Give) -> PyResult<Py<PyKeyedCached>> {
         let keyed = KeyedStore { store: self, key: OfCall::read("key", key, text)?, give };
-        Py::new(key.py(), Around::shared("a cached call", keyed).alone(PyKeyedCached))
+        Py::new(key.py(), Around::shared("a cached call", "of a cache".to_owned(), keyed).alone(PyKeyedCached))
     }
 
-    pub fn invalidate(self, what: &'static str, key: Arg<'_>) -> PyResult<Pending> {
+    pub fn invalidate(self, what: &'static str, key: Arg<'_>, how: Invalidation) -> PyResult<Pending> {
         let key = text("key", key)?;
         Ok(Pending::ask(what, async move {
-            match self.cache {
-                Cache::Plain(cached) => cached.invalidate(&key).await,
-                Cache::Versioned(cached, _) => cached.invalidate(&key).await,
+            match (self.cache, how) {
+                (Cache::Plain(cached), Invalidation::Hard) => cached.invalidate(&key).await,
+                (Cache::Plain(cached), Invalidation::Soft) => cached.invalidate_soft(&key).await,
+                (Cache::Versioned(cached, _), Invalidation::Hard) => cached.invalidate(&key).await,
+                (Cache::Versioned(cached, _), Invalidation::Soft) => cached.invalidate_soft(&key).await,
             }
         }))
     }
+}
 
-    pub fn invalidate_soft(self, what: &'static str, key: Arg<'_>) -> PyResult<Pending> {
-        let key = text("key", key)?;
-        Ok(Pending::ask(what, async move {
-            match self.cache {
-                Cache::Plain(cached) => cached.invalidate_soft(&key).await,
-                Cache::Versioned(cached, _) => cached.invalidate_soft(&key).await,
-            }
-        }))
-    }
+/// Whether the old value is served as stale meanwhile.
+pub enum Invalidation {
+    Hard,
+    Soft,
 }
 
 /// A cache around a function, which is the loader.

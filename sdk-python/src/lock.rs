@@ -67,7 +67,11 @@ impl PyLock {
         let keeps_running = settings.keep_running_when_lost;
         let lock = spelled(client.lock(name, settings))?;
         let leases = Leases::new(lock.clone(), keeps_running);
-        let block = Block::around("async with lock", leases, Around::shared("a call under a lock", lock.clone()));
+        let block = Block::around(
+            "async with lock",
+            leases,
+            Around::shared("a call under a lock", format!("{name:?}"), lock.clone()),
+        );
         Py::new(py, block.add_subclass(Self(Owned::new(lock))))
     }
 }
@@ -121,10 +125,6 @@ impl PyLock {
         let (lock, owner) = (self.0.get()?, text("owner", owner)?);
         let fence = fence.map(|fence| whole("fence", fence)).transpose()?;
         Ok(Pending::ask("lock.check()", async move { lock.check(&owner, fence).await }))
-    }
-
-    fn __repr__(&self) -> String {
-        format!("<resil.Lock {:?}>", self.name())
     }
 }
 

@@ -81,17 +81,9 @@ impl Pending {
     }
 
     pub fn on_stage(what: &'static str, stage: Option<SharedStage>, running: Running) -> Self {
-        Self {
-            running: Mutex::new(Some(running)),
-            stage,
-            waiter: None,
-            ended: None,
-            waits_on: None,
-            cancelled_by_us: None,
-            what,
-            is_begun: false,
-            generation: Generation::now(),
-        }
+        let (running, generation) = (Mutex::new(Some(running)), Generation::now());
+        let (waiter, ended, waits_on, cancelled_by_us, is_begun) = (None, None, None, None, false);
+        Self { running, stage, waiter, ended, waits_on, cancelled_by_us, what, is_begun, generation }
     }
 
     fn poll(&mut self, waker: &Waker) -> PyResult<Poll<PyResult<Object>>> {
@@ -125,7 +117,7 @@ impl Pending {
         if !std::mem::replace(&mut this.is_begun, true)
             && let Some(running) = this.running.get_mut().take()
         {
-            *this.running.get_mut() = Some(held_here::around(py, running)?);
+            *this.running.get_mut() = Some(entered::within_blocks(py, running)?);
         }
         if let Some(waiter) = &this.waiter {
             waiter.nothing();

@@ -72,19 +72,17 @@ impl Whole {
     fn around(self) -> PyClassInitializer<PyPolicy> {
         let make = if self.is_shared { Around::shared } else { Around::local };
         let whole = Arc::new(self);
-        make("a call through a policy", Arc::clone(&whole)).alone(PyPolicy(whole))
+        make("a call through a policy", format!("{:?}", whole.policy.usual().name()), Arc::clone(&whole))
+            .alone(PyPolicy(whole))
     }
 }
 
 /// A dict, and keywords beside it.
 pub fn settings_of(name: Arg<'_>, settings: OptArg<'_>, more: Option<Kwargs<'_>>) -> PyResult<PolicySettings> {
+    let settings = settings.map(|given| given.cast::<PyDict>().map_err(|_| wrong_type("settings", "dict", given)));
     let given = PyDict::new(name.py());
-    if let Some(settings) = settings {
-        let settings = settings.cast::<PyDict>().map_err(|_| wrong_type("settings", "dict", settings))?;
-        given.update(settings.as_mapping())?;
-    }
-    if let Some(more) = more {
-        given.update(more.as_mapping())?;
+    for part in settings.transpose()?.into_iter().chain(more) {
+        given.update(part.as_mapping())?;
     }
     given.set_item("name", text("name", name)?)?;
     read(Some(&given))
@@ -185,10 +183,6 @@ impl PyPolicy {
         Call::of(r#fn, args, kwargs)?.through("policy.call_once()", self.0.needs(), |work| {
             Ok(traced(py, running(work, |work| once.run_through(policy, options, request, judge, work))))
         })
-    }
-
-    fn __repr__(&self) -> String {
-        format!("<resil.Policy {:?}>", self.name())
     }
 }
 

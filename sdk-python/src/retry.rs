@@ -87,7 +87,8 @@ impl PyRetry {
         let (usual, max_attempts) = (spelled(build(&settings))?, settings.max_attempts);
         let retry = Mode::of(usual, move |attempts| build(&settings.at_once(attempts)).ok());
         let again = Arc::new(Again { retry, judge });
-        Ok(Around::local("a call that is retried", Arc::clone(&again)).alone(Self { max_attempts, again }))
+        Ok(Around::local("a call that is retried", format!("max_attempts={max_attempts}"), Arc::clone(&again))
+            .alone(Self { max_attempts, again }))
     }
 
     fn __iter__(&self, py: Python<'_>) -> PyAttempts {
@@ -96,10 +97,6 @@ impl PyRetry {
 
     fn __aiter__(&self, py: Python<'_>) -> PyAttempts {
         self.__iter__(py)
-    }
-
-    fn __repr__(&self) -> String {
-        format!("<resil.Retry max_attempts={}>", self.max_attempts)
     }
 }
 

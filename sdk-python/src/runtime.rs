@@ -27,15 +27,14 @@ impl Generation {
 
     /// Whether what was made then belongs to this process. What a child inherits is never dropped either: a lock of the parent's
     /// other threads would be held in it for ever.
-    #[inline]
     pub fn is_here(self) -> bool {
         self == Self::now()
     }
 
     /// Refuses what was made in another process.
-    #[inline]
     pub fn check(self) -> PyResult<()> {
-        if self.is_here() { Ok(()) } else { Err(forked()) }
+        let text = "this client was connected before the process forked; connect again in the child";
+        self.is_here().then_some(()).ok_or_else(|| PyRuntimeError::new_err(text))
     }
 }
 
@@ -63,11 +62,6 @@ impl<T: Clone> Owned<T> {
     }
 }
 
-#[cold]
-fn forked() -> PyErr {
-    PyRuntimeError::new_err("this client was connected before the process forked; connect again in the child")
-}
-
 /// Called by `os.register_at_fork` in the child.
 #[pyfunction]
 pub fn after_fork() {
@@ -77,7 +71,6 @@ pub fn after_fork() {
 }
 
 /// Timers, spawned tasks and connections made while this lives belong to the runtime.
-#[inline]
 pub fn enter() -> PyResult<EnterGuard<'static>> {
     Ok(runtime()?.enter())
 }
@@ -86,7 +79,6 @@ pub fn handle() -> PyResult<Handle> {
     Ok(runtime()?.handle().clone())
 }
 
-#[inline]
 fn runtime() -> PyResult<&'static Runtime> {
     RUNTIME.get_or_make(|| {
         let built = Builder::new_multi_thread().worker_threads(WORKERS).thread_name("resil").enable_all().build();

@@ -59,7 +59,7 @@ impl PySharedBulkhead {
         settings: SharedBulkheadSettings,
     ) -> PyResult<Py<Self>> {
         let bulkhead = spelled(client.shared_bulkhead(name, settings))?;
-        let around = Around::shared("a call in a bulkhead", bulkhead.clone());
+        let around = Around::shared("a call in a bulkhead", format!("{name:?}"), bulkhead.clone());
         let block = Block::around("async with bulkhead", Leases::new(bulkhead.clone(), false), around);
         Py::new(py, block.add_subclass(Self(Owned::new(bulkhead))))
     }
@@ -94,10 +94,6 @@ impl PySharedBulkhead {
     fn info(&self) -> PyResult<Pending> {
         let bulkhead = self.0.get()?;
         Ok(Pending::shown("bulkhead.info()", async move { bulkhead.info().await }))
-    }
-
-    fn __repr__(&self) -> String {
-        format!("<resil.SharedBulkhead {:?}>", self.name())
     }
 }
 

@@ -68,34 +68,25 @@ pub async fn in_thread<T: Send + 'static>(
 /// A coroutine as a task of a loop. Dropped, the task is cancelled.
 pub struct LoopTask<T> {
     home: Arc<EventLoop>,
-    shared: Arc<Mutex<Shared>>,
+    task: Arc<Mutex<Option<Object>>>,
     result: oneshot::Receiver<T>,
     is_over: bool,
-}
-
-#[derive(Default)]
-struct Shared {
-    task: Option<Object>,
-    is_unwanted: bool,
 }
 
 impl<T: Send + 'static> LoopTask<T> {
     /// Begins as soon as the loop comes to it.
     pub fn start(home: &Arc<EventLoop>, prepared: Arc<Prepared>, look: Look<T>) -> Self {
         let (tell, result) = oneshot::channel();
-        let shared = Arc::new(Mutex::new(Shared::default()));
-        let theirs = Arc::clone(&shared);
+        let task: Arc<Mutex<Option<Object>>> = Arc::default();
+        let theirs = Arc::clone(&task);
         home.later(move |py| {
-            if theirs.lock().is_unwanted {
-                return;
-            }
             let done = move |py: Python<'_>, result: PyResult<Object>| drop(tell.send(look(py, result)));
             match begin(py, &prepared, Box::new(done)) {
-                Ok(task) => theirs.lock().task = Some(task),
+                Ok(task) => *theirs.lock() = Some(task),
                 Err(error) => error.write_unraisable(py, None),
             }
         });
-        Self { home: Arc::clone(home), shared, result, is_over: false }
+        Self { home: Arc::clone(home), task, result, is_over: false }
     }
 }
 
@@ -134,16 +125,11 @@ impl<T> Drop for LoopTask<T> {
         if self.is_over {
             return;
         }
-        let shared = Arc::clone(&self.shared);
+        // The loop does what it is asked in order: the task was begun before this.
+        let task = Arc::clone(&self.task);
         self.home.later(move |py| {
-            let task = {
-                let mut shared = shared.lock();
-                shared.is_unwanted = true;
-                shared.task.take()
-            };
-            if let Some(task) = task {
-                let _ = task.call_method0(py, "cancel");
-            }
+            let task = task.lock().take();
+            let _ = task.map(|task| task.call_method0(py, "cancel"));
         });
     }
 }

@@ -49,7 +49,8 @@ impl PyTimeout {
         }))?;
         let timeout = optional_text("name", name)?.iter().fold(timeout, |timeout, name| timeout.named(name));
         let timeout = PyClock::read(clock)?.into_iter().fold(timeout, Timeout::with_clock);
-        let around = Around::local("a call in time", timeout.clone());
+        let around =
+            Around::local("a call in time", format!("after={}", timeout.after().as_secs_f64()), timeout.clone());
         Ok(around.alone(Self { timeout, entered: Entered::default() }))
     }
 
@@ -77,9 +78,5 @@ impl PyTimeout {
             "async with timeout",
             async move { if is_over { Err(Error::Timeout { after }) } else { Ok(()) } },
         ))
-    }
-
-    fn __repr__(&self) -> String {
-        format!("<resil.Timeout after={}>", self.after())
     }
 }

@@ -1,6 +1,6 @@
 //! What came of asking limits.
 
-use resil::limiter::{DecidedBy, Verdict, Verdicts};
+use resil::limiter::{Verdict, Verdicts};
 
 use crate::prelude::*;
 
@@ -74,13 +74,8 @@ impl PyVerdict {
 
     /// Who decided: "server", "deny-cache", "local" or "away-open".
     #[getter]
-    fn decided_by(&self) -> &'static str {
-        match self.0.decided_by {
-            DecidedBy::Server => "server",
-            DecidedBy::DenyCache => "deny-cache",
-            DecidedBy::Local => "local",
-            DecidedBy::AwayOpen => "away-open",
-        }
+    fn decided_by(&self, py: Python<'_>) -> PyResult<Object> {
+        shown(py, &self.0.decided_by)
     }
 
     /// Whether anything was granted.

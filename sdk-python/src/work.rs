@@ -12,6 +12,7 @@ use std::future::Future;
 
 use pyo3::exceptions::PyException;
 
+pub use self::attempt::{Resume, SharedStage};
 use crate::edge::call;
 use crate::prelude::*;
 

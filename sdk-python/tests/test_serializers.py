@@ -212,7 +212,7 @@ def test_a_serializer_gives_duplicates_what_the_function_returned(client: resil.
     if value is not None:
         users = client.cached("user", serializer=serializer)
         assert [users.get("k", lambda key: value).wait() for _ in range(2)] == [value, value]
-        rows = client.versioned("row", serializer=serializer)
+        rows = client.versioned_cached("row", serializer=serializer)
         assert [rows.get("k", lambda key: (3, value)).wait() for _ in range(2)] == [(3, value), (3, value)]
 
 

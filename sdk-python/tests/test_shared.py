@@ -319,7 +319,7 @@ def test_a_shared_bulkhead_in_every_shape(client: resil.Client, run: Any) -> Non
             await asyncio.sleep(0.001)
             inside -= 1
 
-        line = client.shared_bulkhead("line", 2, wait=20, queue=50)
+        line = client.shared_bulkhead("line", 2, max_wait=20, max_queue=50)
         await asyncio.gather(*(line.call(work) for _ in range(20)))
         async with line:
             pass

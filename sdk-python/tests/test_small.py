@@ -72,7 +72,7 @@ def arounds(client: resil.Client) -> dict[str, Any]:
         "shared bulkhead": client.shared_bulkhead("s", 1),
         "idempotent": client.idempotent("i").by("k"),
         "cached": client.cached("c").by("k"),
-        "versioned": client.versioned("v").by("k"),
+        "versioned": client.versioned_cached("v").by("k"),
     }
 
 

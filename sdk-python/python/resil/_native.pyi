@@ -16,9 +16,9 @@ from .settings import (
     ConnectSettings,
     HedgeSettings,
     IdempotencySettings,
+    Limit,
     LockSettings,
     PolicySettings,
-    RateLimitSettings,
     RetrySettings,
     SharedBulkheadSettings,
 )
@@ -79,10 +79,10 @@ def connect(url: str, *, clock: Clock | None = None, **settings: Unpack[ConnectS
 
 @final
 class Client:
-    def limiter(self, name: str, **settings: Unpack[RateLimitSettings]) -> Limiter: ...
+    def limiter(self, name: str, **settings: Unpack[Limit]) -> Limiter: ...
     def breaker(self, name: str, *, ignore: _Ignore | None = None, **settings: Unpack[BreakerSettings]) -> Breaker: ...
     def lock(self, name: str, **settings: Unpack[LockSettings]) -> Lock: ...
-    def shared_bulkhead(self, name: str, max: int, **settings: Unpack[SharedBulkheadSettings]) -> SharedBulkhead: ...
+    def shared_bulkhead(self, name: str, max_concurrent_calls: int, **settings: Unpack[SharedBulkheadSettings]) -> SharedBulkhead: ...
     def idempotent(
         self,
         name: str,
@@ -94,7 +94,7 @@ class Client:
     def cached(
         self, name: str, *, serializer: _Serializer | None = None, **settings: Unpack[CacheSettings]
     ) -> Cached: ...
-    def versioned(
+    def versioned_cached(
         self, name: str, *, serializer: _Serializer | None = None, **settings: Unpack[CacheSettings]
     ) -> VersionedCached: ...
     def policy(
@@ -529,7 +529,7 @@ class ItemResults(Generic[_T_co]):
 @final
 class Dispatcher:
     def __new__(
-        cls, workers: int, *, on_error: Literal["go_on", "begin_no_more", "cancel_others"] | None = None
+        cls, workers: int, *, on_error: Literal["continue", "stop", "cancel"] | None = None
     ) -> Self: ...
     @overload
     def run(  # type: ignore[overload-overlap]  # a coroutine function is a function, too: the first that fits counts
