@@ -16,6 +16,7 @@
 //! - [`single_flight`]: one caller loads, everybody gets what it loaded.
 //! - [`queue`], [`lease`], [`fence`], [`wakes`], [`session`]: what waits, what ends, what only grows, and what hangs on a connection.
 //! - [`codec`]: state and changes as versioned bytes; every decoded value is checked against its invariants.
+//! - [`batch`]: work in parts that end when their time is used up.
 //! - [`limits`]: every maximum in one table.
 //!
 //! # What this crate does not do
@@ -25,6 +26,7 @@
 
 extern crate alloc;
 
+pub mod batch;
 pub mod circuit_breaker;
 pub mod codec;
 pub mod fence;

@@ -142,7 +142,7 @@ impl Job {
                     done(invoice);
                 }
                 Err(ItemError::Failed(Failure::Inner(SendError::NoSuchCustomer))) => tally.refused += 1,
-                Err(ItemError::Panicked(_)) => tally.panicked += 1,
+                Err(ItemError::Crashed(_)) => tally.panicked += 1,
                 Err(_) => tally.failed += 1,
             }
         }

@@ -117,7 +117,7 @@ impl PyItemResult {
         let error = match result {
             Ok(value) => return Self { is_ok: true, value: Some(value), error: None, was_begun },
             Err(ItemError::Failed(error)) => error,
-            Err(ItemError::Panicked(text)) => PyRuntimeError::new_err(text),
+            Err(ItemError::Crashed(text)) => PyRuntimeError::new_err(text),
             Err(ItemError::Cancelled | ItemError::NotRun) => exception(py, &Error::Cancelled),
         };
         Self { is_ok: false, value: None, error: Some(error.into_value(py).into_any()), was_begun }

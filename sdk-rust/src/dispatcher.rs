@@ -49,8 +49,8 @@ pub enum ItemError<E> {
     #[error("{0}")]
     Failed(E),
     /// It ran and panicked, with this text.
-    #[error("the item panicked: {0}")]
-    Panicked(String),
+    #[error("the item crashed: {0}")]
+    Crashed(String),
     /// It was running when the batch was stopped. What it did until then is done.
     #[error("the item was cancelled while it was running")]
     Cancelled,
@@ -70,7 +70,7 @@ impl<E> From<ItemError<E>> for Failure<E> {
     fn from(error: ItemError<E>) -> Self {
         match error {
             ItemError::Failed(error) => Self::Inner(error),
-            ItemError::Panicked(text) => Self::Resil(Error::Panicked(text)),
+            ItemError::Crashed(text) => Self::Resil(Error::Crashed(text)),
             ItemError::Cancelled | ItemError::NotRun => Self::Resil(Error::Cancelled),
         }
     }
@@ -366,7 +366,7 @@ impl Batch {
             Ended::Returned(Ok(result)) => return Ok(result),
             Ended::Cancelled => return Err(ItemError::Cancelled),
             Ended::Returned(Err(error)) => ItemError::Failed(error),
-            Ended::Panicked(text) => ItemError::Panicked(text),
+            Ended::Panicked(text) => ItemError::Crashed(text),
         };
         match self.on_error {
             OnError::Continue => {}

@@ -6,12 +6,12 @@ use resil_core::queue::Waiting;
 use resil_core::{Instant, Span};
 use resil_wire::Refused;
 use resil_wire::holding::{
-    Bind, HolderRow, InfoCall, InfoView, OwnedCall, RenewCall, Standing, WaiterRow, write_info, write_released,
-    write_renewed,
+    Bind, HolderRow, InfoCall, InfoView, OwnedCall, Released as ReleasedReply, RenewCall, Renewed as RenewedReply,
+    Standing, WaiterRow, write_info,
 };
 
-use super::waiting::{bounds, read, settle_grant, wait_for_answer, waiting};
-use crate::call::{Call, Failure, ReplySink};
+use super::waiting::{read, settle_grant, wait_for_answer, waiting};
+use crate::call::{Call, Command, Failure, ReplySink, parse};
 use crate::edge::bytes_of;
 use crate::lines::{self, Name};
 use crate::machine::Machine;
@@ -57,11 +57,12 @@ where
 }
 
 /// Asks, and writes the reply, unless the caller waits for it.
-pub fn ask<F: Flavour>(
+pub fn ask<F: Flavour, R>(
     call: &Call<'_>,
     request: Request<'_>,
-    write_granted: impl FnOnce(&Grant, &mut ReplySink),
-    write_refused: impl FnOnce(&Busy, &mut ReplySink),
+    granted: impl FnOnce(Grant) -> R,
+    refused: impl FnOnce(Busy) -> R,
+    write: impl FnOnce(&R, &mut ReplySink),
 ) -> Result<(), Failure>
 where
     Holding<F>: HoldingMachine,
@@ -75,8 +76,8 @@ where
     let waiting = waiting(call, wait, most_waiters);
     if call.is_short_of_memory() && opened.state().by_owner(owner).is_none() {
         // A denial needs no memory; a grant, or a place in line, does.
-        let granted = opened.with_room(|at| could_take(&room(at), claim));
-        if granted || waiting.is_some() {
+        let takes = opened.with_room(|at| could_take(&room(at), claim));
+        if takes || waiting.is_some() {
             return Err(Failure::OutOfMemory);
         }
     }
@@ -88,11 +89,11 @@ where
         Acquired::Granted(grant) => {
             counters.granted.add(1);
             settle_grant(name.as_ref(), bind_to, grant.fence, lease, now);
-            write_granted(&grant, &mut call.reply());
+            write(&granted(grant), &mut call.reply());
         }
         Acquired::Refused(busy) => {
             counters.denied.add(1);
-            write_refused(&busy, &mut call.reply());
+            write(&refused(busy), &mut call.reply());
         }
         Acquired::Queued => {
             counters.waited.add(1);
@@ -108,12 +109,12 @@ where
     Ok(())
 }
 
-pub fn renew_holding<F: Flavour>(call: &Call<'_>, usage: &'static str) -> Result<(), Failure>
+pub fn renew_holding<C: Command, F: Flavour>(call: &Call<'_>) -> Result<(), Failure>
 where
     Holding<F>: HoldingMachine,
 {
     let args = call.args();
-    let request = RenewCall::parse(&args, bounds(), usage)?;
+    let request: RenewCall<'_> = parse::<C, _>(&args)?;
     let bind_to = sessions::target(call, request.bind)?;
     let now = clock::now();
     let mut opened = Opened::<Holding<F>>::open(call, call.string(0)?)?;
@@ -128,16 +129,16 @@ where
         }
         Renewed::Lost(_) => Holding::<F>::counters().stale.add(1),
     }
-    write_renewed(&renewed, &mut call.reply());
+    RenewedReply::from(renewed).write(&mut call.reply());
     Ok(())
 }
 
-pub fn release_holding<F: Flavour>(call: &Call<'_>, usage: &'static str) -> Result<(), Failure>
+pub fn release_holding<C: Command, F: Flavour>(call: &Call<'_>) -> Result<(), Failure>
 where
     Holding<F>: HoldingMachine,
 {
     let args = call.args();
-    let request = OwnedCall::parse(&args, usage)?;
+    let request: OwnedCall<'_> = parse::<C, _>(&args)?;
     let now = clock::now();
     let mut opened = Opened::<Holding<F>>::open(call, call.string(0)?)?;
     end_own(&mut opened, call, request.owner, now);
@@ -146,16 +147,16 @@ where
     if matches!(released, Released::Lost(_)) {
         Holding::<F>::counters().stale.add(1);
     }
-    write_released(&released, &mut call.reply());
+    ReleasedReply::from(released).write(&mut call.reply());
     Ok(())
 }
 
-pub fn show_holding<F: Flavour>(call: &Call<'_>, usage: &'static str) -> Result<(), Failure>
+pub fn show_holding<C: Command, F: Flavour>(call: &Call<'_>) -> Result<(), Failure>
 where
     Holding<F>: HoldingMachine,
 {
     let args = call.args();
-    let request = InfoCall::parse(&args, usage)?;
+    let request: InfoCall<'_> = parse::<C, _>(&args)?;
     let now = clock::now();
     // SAFETY: the string lives as long as the call.
     let name = Name::new(Holding::<F>::KIND, call.db(), unsafe { bytes_of(call.string(0)?) });

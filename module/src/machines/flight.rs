@@ -7,7 +7,7 @@ use resil_core::lock::{End, Reason, Setting};
 use resil_core::queue::Queue;
 use resil_core::single_flight::{self, Answer, Ask, Edit, Flight, Seen, Way, busy, decode_flight, encode_flight};
 use resil_core::{Instant, Span};
-use resil_wire::single_flight::{write_lead, write_seen};
+use resil_wire::single_flight::Joined as JoinedReply;
 
 use super::statics;
 use crate::datatype::Bytes;
@@ -144,7 +144,7 @@ impl Machine for Flights {
             Answer::Lead { id, lead, bind_to } => {
                 let bytes = lead.stale.as_ref().map_or(0, |bytes| bytes.len());
                 let granted = Some(Grant { fence: lead.fence, lease: lead.lease, waited: lead.waited, bind_to });
-                let told = Told::verdict(move |sink| write_lead(&lead, sink));
+                let told = Told::verdict(move |sink| JoinedReply::from(lead).write(sink));
                 Delivery { id, told, granted, timed_out: false, bytes: bytes + 64 }
             }
             Answer::Seen { id, seen } => {
@@ -154,7 +154,7 @@ impl Machine for Flights {
                     Seen::Empty { .. } | Seen::Busy { .. } | Seen::Miss => 0,
                 };
                 let timed_out = matches!(seen, Seen::Busy { .. });
-                let told = Told::verdict(move |sink| write_seen(&seen, sink));
+                let told = Told::verdict(move |sink| JoinedReply::from(seen).write(sink));
                 Delivery { id, told, granted: None, timed_out, bytes: bytes + 64 }
             }
             Answer::Superseded { id } => superseded(id),
@@ -163,6 +163,6 @@ impl Machine for Flights {
 
     fn timeout(state: &Flight, _line: &Queue<Ask>, now: Instant) -> Told {
         let seen = busy(state, now);
-        Told::verdict(move |sink| write_seen(&seen, sink))
+        Told::verdict(move |sink| JoinedReply::from(seen).write(sink))
     }
 }

@@ -9,7 +9,8 @@ use resil_core::lock::{
 };
 use resil_core::queue::Queue;
 use resil_core::{Instant, Span};
-use resil_wire::{bulkhead, lock as lock_wire};
+use resil_wire::bulkhead::Entered;
+use resil_wire::lock::Acquired as AcquiredReply;
 
 use super::statics;
 use crate::datatype::Bytes;
@@ -34,11 +35,11 @@ impl Flavour for OfLocks {
     const HOLDERS: HoldersKind = HoldersKind::Lock;
 
     fn told_grant(grant: LockGrant) -> Told {
-        Told::verdict(move |sink| lock_wire::write_granted(&grant, sink))
+        Told::verdict(move |sink| AcquiredReply::from(grant).write(sink))
     }
 
     fn told_timeout(busy: Busy) -> Told {
-        Told::verdict(move |sink| lock_wire::write_timeout(&busy, sink))
+        Told::verdict(move |sink| AcquiredReply::Timeout(busy.into()).write(sink))
     }
 }
 
@@ -46,11 +47,11 @@ impl Flavour for OfBulkheads {
     const HOLDERS: HoldersKind = HoldersKind::Bulkhead;
 
     fn told_grant(grant: LockGrant) -> Told {
-        Told::verdict(move |sink| bulkhead::write_granted(&grant, sink))
+        Told::verdict(move |sink| Entered::from(grant).write(sink))
     }
 
     fn told_timeout(busy: Busy) -> Told {
-        Told::verdict(move |sink| bulkhead::write_timeout(&busy, sink))
+        Told::verdict(move |sink| Entered::timeout(&busy).write(sink))
     }
 }
 

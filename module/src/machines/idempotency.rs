@@ -9,7 +9,7 @@ use resil_core::lease::ends_for;
 use resil_core::lock::Setting;
 use resil_core::queue::Queue;
 use resil_core::{Instant, Span};
-use resil_wire::idempotency::{write_run, write_settled};
+use resil_wire::idempotency::Begun as BegunReply;
 
 use super::statics;
 use crate::datatype::Bytes;
@@ -150,7 +150,7 @@ impl Machine for Idempotency {
         match answer {
             Answer::Run { id, run, bind_to } => {
                 let granted = Some(Grant { fence: run.fence, lease: run.lease, waited: run.waited, bind_to });
-                let told = Told::verdict(move |sink| write_run(&run, sink));
+                let told = Told::verdict(move |sink| BegunReply::from(run).write(sink));
                 Delivery { id, told, granted, timed_out: false, bytes: 64 }
             }
             Answer::Settled { id, settled } => {
@@ -159,7 +159,7 @@ impl Machine for Idempotency {
                     _ => 0,
                 };
                 let timed_out = matches!(settled, Settled::Busy { .. });
-                let told = Told::verdict(move |sink| write_settled(&settled, sink));
+                let told = Told::verdict(move |sink| BegunReply::from(settled).write(sink));
                 Delivery { id, told, granted: None, timed_out, bytes: bytes + 64 }
             }
             Answer::Superseded { id } => superseded(id),
@@ -170,6 +170,6 @@ impl Machine for Idempotency {
         let promoted_at = fences::promoted_at();
         let settled = state.work_for(promoted_at, now).and_then(|work| lookup(work, promoted_at, now));
         let settled = settled.unwrap_or(Settled::Busy { remaining: Span::ZERO, attempt: 0 });
-        Told::verdict(move |sink| write_settled(&settled, sink))
+        Told::verdict(move |sink| BegunReply::from(settled).write(sink))
     }
 }

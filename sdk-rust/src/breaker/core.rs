@@ -8,9 +8,8 @@ use arc_swap::ArcSwapOption;
 use metrics::Counter;
 use parking_lot::Mutex;
 use resil_core::circuit_breaker::{Permit as ServerPermit, Report};
-use resil_wire::answer::{Admitted, Answer, Counted};
-use resil_wire::breaker::{Admit, Options, ReportCall};
-use resil_wire::command::Command;
+use resil_wire::breaker::{Admit, Admitted, Counted, Options, ReportCall};
+use resil_wire::command::{Command, Reply};
 use tokio::sync::Notify;
 
 use super::batch::{Tag, Unsent};
@@ -152,7 +151,7 @@ impl Core {
         let question = self.view.question(sent);
         let admit = Command::BreakerAdmit(Admit { key: &self.key, caller: Some(&self.caller), options: self.wire });
         let admitted = match self.client.backend().call(&admit).await {
-            Ok(Answer::Admitted(admitted)) => admitted,
+            Ok(Reply::Admitted(admitted)) => admitted,
             Ok(other) => return Err(Error::Internal(format!("an admission was answered {other:?}"))),
             Err(error) if error.says_away() => return self.admit_away(error),
             Err(error) => return Err(error),
@@ -180,7 +179,7 @@ impl Core {
 
     pub(super) async fn snapshot(&self) -> Result<Snapshot, Error> {
         match self.client.backend().call(&Command::BreakerState(&self.key)).await? {
-            Answer::Map(map) => Snapshot::read(&map),
+            Reply::Map(map) => Snapshot::read(&map),
             other => Err(Error::Internal(format!("the state of a breaker was answered {other:?}"))),
         }
     }
@@ -219,8 +218,8 @@ impl Core {
             Away::Local => {
                 let admit = Admit { key: &self.key, caller: Some(&self.caller), options: self.wire };
                 match self.local().call(&Command::BreakerAdmit(admit))? {
-                    Answer::Admitted(Admitted { permit: Some(permit), .. }) => Ok(self.permit(Way::Local(permit), now)),
-                    Answer::Admitted(refused) => Err(self.open(millis(refused.retry_after_ms))),
+                    Reply::Admitted(Admitted { permit: Some(permit), .. }) => Ok(self.permit(Way::Local(permit), now)),
+                    Reply::Admitted(refused) => Err(self.open(millis(refused.retry_after_ms))),
                     other => Err(Error::Internal(format!("an admission was answered {other:?}"))),
                 }
             }
@@ -275,7 +274,7 @@ impl Core {
         let question = self.view.question(self.client.clock().now());
         let call = self.report_call(permit, report, took, about.as_deref());
         // A report that is lost costs a count, or a probe's place until its lease ends: nothing is done about it.
-        if let Ok(Answer::Counted(counted)) = self.client.backend().call(&call).await {
+        if let Ok(Reply::Counted(counted)) = self.client.backend().call(&call).await {
             let Counted { state, generation, retry_after_ms, .. } = counted;
             self.hear(News { state: state.into(), generation, retry_after_ms, from: Source::Other }, question);
         }

@@ -61,9 +61,8 @@ use parking_lot::Mutex;
 use resil_core::Span;
 use resil_core::circuit_breaker::Report;
 use resil_core::limits::TEXT_MAX;
-use resil_wire::answer::Answer;
 use resil_wire::breaker::{ConfigCall, ForceCall};
-use resil_wire::command::Command;
+use resil_wire::command::{Command, Reply};
 
 pub(crate) use self::core::Core;
 pub use self::permit::Permit;
@@ -233,7 +232,7 @@ impl Breaker {
         let command = Command::BreakerForce(ForceCall { key: &core.key, force: force.core(), length, actor, reason });
         let question = core.view.question(core.client.clock().now());
         match core.client.backend().call(&command).await? {
-            Answer::Forced { state, generation } => {
+            Reply::Forced(resil_wire::breaker::Forced { state, generation }) => {
                 let state = State::from(state);
                 // It does not say until when; the next call asks.
                 let news = News { state, generation, retry_after_ms: 0, from: Source::Other };
@@ -263,9 +262,9 @@ impl Breaker {
     }
 }
 
-fn number(answer: &Answer) -> Result<bool, Error> {
+fn number(answer: &Reply) -> Result<bool, Error> {
     match answer {
-        Answer::Number(number) => Ok(*number != 0),
+        Reply::Number(number) => Ok(*number != 0),
         other => Err(Error::Internal(format!("a number was expected, not {other:?}"))),
     }
 }
@@ -286,7 +285,7 @@ pub(crate) fn judge<E>(classify: &impl Classify<E>, failure: &Failure<E>) -> Rep
             Class::Retry | Class::RetryAfter(_) | Class::Permanent => Report::Fail,
         },
         Failure::Resil(error) => match error {
-            Error::Timeout { .. } | Error::Panicked(_) | Error::LoadFailed { .. } => Report::Fail,
+            Error::Timeout { .. } | Error::Crashed(_) | Error::LoadFailed { .. } => Report::Fail,
             // Comes from another language, which cannot tell how the last attempt failed; but it was made.
             Error::RetryExhausted { .. } => Report::Fail,
             // Refused before it was made, or given up for reasons of ours.

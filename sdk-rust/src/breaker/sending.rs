@@ -15,9 +15,8 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use resil_core::circuit_breaker::Batch;
-use resil_wire::answer::Answer;
 use resil_wire::breaker::TallyCall;
-use resil_wire::command::Command;
+use resil_wire::command::{Command, Reply};
 
 use super::batch::{Outcome, Recorded, Tag};
 use super::core::Core;
@@ -188,7 +187,7 @@ impl Core {
             self.client.backend().call(&tally).await
         };
         let counted = match answer {
-            Ok(Answer::Counted(counted)) => counted,
+            Ok(Reply::Counted(counted)) => counted,
             Ok(other) => {
                 sender.drop_all();
                 self.view.release();

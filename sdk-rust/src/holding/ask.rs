@@ -17,11 +17,10 @@ use std::time::Duration;
 
 use resil_core::Span;
 use resil_core::limits::{HOLDERS_MAX, LEASE_CEILING, LEASE_LEAST, OWNER_MAX, WAIT_DEFAULT_MAX, WAITERS_CEILING};
-use resil_wire::answer::{Acquired, Answer, Entered, Taken};
-use resil_wire::bulkhead::EnterCall;
-use resil_wire::command::Command;
+use resil_wire::bulkhead::{EnterCall, Entered};
+use resil_wire::command::{Command, Reply};
 use resil_wire::holding::Bind;
-use resil_wire::lock::AcquireCall;
+use resil_wire::lock::{AcquireCall, Acquired, Taken};
 
 use super::line::{Came, LineKey, Turn};
 use super::release::{Pending, Release};
@@ -99,7 +98,7 @@ enum Verdict {
 }
 
 enum Heard {
-    Answer(Result<Answer, Error>),
+    Reply(Result<Reply, Error>),
     TimeOver,
     Closing,
 }
@@ -190,17 +189,17 @@ fn duration(span: Span) -> Duration {
     Duration::from_micros(span.as_us().unsigned_abs())
 }
 
-fn read(answer: Answer) -> Result<Verdict, Error> {
+fn read(answer: Reply) -> Result<Verdict, Error> {
     let granted =
         |fence, lease_ms, waited_ms| Verdict::Granted { fence, lease: from_ms(lease_ms), waited: from_ms(waited_ms) };
     let remaining = |taken: &Taken| Some(from_ms(taken.remaining_ms));
     Ok(match answer {
-        Answer::Acquired(Acquired::Granted { fence, lease_ms, waited_ms }) => granted(Some(fence), lease_ms, waited_ms),
-        Answer::Acquired(Acquired::Taken(taken)) => Verdict::Taken(remaining(&taken)),
-        Answer::Acquired(Acquired::Timeout(taken)) => Verdict::TimeOver(remaining(&taken)),
-        Answer::Entered(Entered::Granted { lease_ms, waited_ms, .. }) => granted(None, lease_ms, waited_ms),
-        Answer::Entered(Entered::Full { retry_after_ms, .. }) => Verdict::Taken(Some(from_ms(retry_after_ms))),
-        Answer::Entered(Entered::Timeout { retry_after_ms, .. }) => Verdict::TimeOver(Some(from_ms(retry_after_ms))),
+        Reply::Acquired(Acquired::Granted { fence, lease_ms, waited_ms }) => granted(Some(fence), lease_ms, waited_ms),
+        Reply::Acquired(Acquired::Taken(taken)) => Verdict::Taken(remaining(&taken)),
+        Reply::Acquired(Acquired::Timeout(taken)) => Verdict::TimeOver(remaining(&taken)),
+        Reply::Entered(Entered::Granted { lease_ms, waited_ms, .. }) => granted(None, lease_ms, waited_ms),
+        Reply::Entered(Entered::Full { retry_after_ms, .. }) => Verdict::Taken(Some(from_ms(retry_after_ms))),
+        Reply::Entered(Entered::Timeout { retry_after_ms, .. }) => Verdict::TimeOver(Some(from_ms(retry_after_ms))),
         other => return Err(super::unexpected(&other)),
     })
 }
@@ -301,12 +300,12 @@ impl Asking<'_> {
             } else {
                 let command = want.command(&owner, Duration::ZERO, backend.bind_here(), grace);
                 match backend.call_now(&command) {
-                    Some(answer) => Heard::Answer(answer),
+                    Some(answer) => Heard::Reply(answer),
                     None => self.hear(backend.call(&command), bound).await,
                 }
             };
             let answer = match heard {
-                Heard::Answer(answer) => answer,
+                Heard::Reply(answer) => answer,
                 Heard::TimeOver => return Err(self.refused(None)),
                 Heard::Closing => return Err(Error::ShuttingDown),
             };
@@ -357,7 +356,7 @@ impl Asking<'_> {
     }
 
     /// The answer, unless the time is over before.
-    async fn hear(&self, question: impl Future<Output = Result<Answer, Error>>, bound: Option<Duration>) -> Heard {
+    async fn hear(&self, question: impl Future<Output = Result<Reply, Error>>, bound: Option<Duration>) -> Heard {
         let time_over = async {
             match bound {
                 Some(bound) => self.client.clock().sleep(bound).await,
@@ -366,7 +365,7 @@ impl Asking<'_> {
         };
         tokio::select! {
             biased;
-            answer = question => Heard::Answer(answer),
+            answer = question => Heard::Reply(answer),
             () = self.client.patience().cancelled() => Heard::Closing,
             () = time_over => Heard::TimeOver,
         }

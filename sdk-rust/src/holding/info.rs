@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use resil_wire::answer::Answer;
+use resil_wire::command::Reply;
 use resil_wire::reply::{Unexpected, Value};
 use serde::Serialize;
 
@@ -60,8 +60,8 @@ pub enum Mode {
 }
 
 impl Info {
-    pub(crate) fn read(answer: Answer) -> Result<Self, Error> {
-        let Answer::Map(value) = answer else { return Err(unexpected(&answer)) };
+    pub(crate) fn read(answer: Reply) -> Result<Self, Error> {
+        let Reply::Map(value) = answer else { return Err(unexpected(&answer)) };
         Self::from_value(&value).map_err(|error| Error::Internal(error.to_string()))
     }
 

@@ -61,9 +61,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::TryFutureExt;
 use futures_util::future::MapOk;
-use resil_wire::answer::{Answer, Begun};
-use resil_wire::command::Command;
-use resil_wire::idempotency::{GetCall, OnceCall};
+use resil_wire::command::{Command, Reply};
+use resil_wire::idempotency::{Begun, GetCall, OnceCall};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -322,7 +321,7 @@ impl Idempotent {
         let token = token.or(drawn.as_deref()).unwrap_or_default().as_bytes();
         let command = Command::IdempOnce(OnceCall { key: key.as_bytes(), ttl: span(ttl), token });
         match self.0.ask(&command).await {
-            Ok(Answer::Number(first)) => {
+            Ok(Reply::Number(first)) => {
                 let answer = if first == 1 { &meters.first } else { &meters.again };
                 answer.increment(1);
                 Ok(first == 1)
@@ -338,14 +337,14 @@ impl Idempotent {
         let key = self.0.server_key(key);
         let command = Command::IdempGet(GetCall { key: key.as_bytes(), fingerprint: &[] });
         match self.0.ask(&command).await? {
-            Answer::Begun(Begun::Miss) => Ok(Known::Nothing),
-            Answer::Begun(Begun::Busy { remaining_ms, attempt }) => {
+            Reply::Begun(Begun::Miss) => Ok(Known::Nothing),
+            Reply::Begun(Begun::Busy { remaining_ms, attempt }) => {
                 Ok(Known::Running { attempt, remaining: from_ms(remaining_ms) })
             }
-            Answer::Begun(Begun::Replay { failed, result, age_ms }) => {
+            Reply::Begun(Begun::Replay { failed, result, age_ms }) => {
                 Ok(Known::Done { result: result.map(Bytes::from_owner), is_error: failed, age: from_ms(age_ms) })
             }
-            Answer::Begun(Begun::Held { attempt }) => Ok(Known::Held { attempt }),
+            Reply::Begun(Begun::Held { attempt }) => Ok(Known::Held { attempt }),
             other => Err(odd(&other)),
         }
     }
@@ -367,7 +366,7 @@ impl Inner {
     }
 
     /// Asks what may be asked twice: once more if nothing answers.
-    async fn ask(&self, command: &Command<'_>) -> Result<Answer, Error> {
+    async fn ask(&self, command: &Command<'_>) -> Result<Reply, Error> {
         match self.client.backend().call(command).await {
             Err(error) if error.says_away() => self.client.backend().call(command).await,
             answer => answer,

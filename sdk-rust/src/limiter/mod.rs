@@ -46,8 +46,7 @@ use std::time::Duration;
 use metrics::Counter;
 use resil_core::limits::COST_MAX;
 use resil_core::rate_limit::{Ask, Quota};
-use resil_wire::answer::Answer;
-use resil_wire::command::Command;
+use resil_wire::command::{Command, Reply};
 use smallvec::SmallVec;
 
 use self::denied::{Denial, Denied};
@@ -316,7 +315,7 @@ impl Limiter {
         tiers[binding].speaks(granted, DecidedBy::AwayOpen, if tiers.len() > 1 { tiers } else { Vec::new() }, binding)
     }
 
-    fn local(&self, command: &Command<'_>) -> Result<Answer, Error> {
+    fn local(&self, command: &Command<'_>) -> Result<Reply, Error> {
         let client = &self.0.client;
         client.inner().limits.local.get_or_init(|| Memory::new(client.clock().clone())).call(command)
     }
@@ -334,9 +333,9 @@ impl Drop for Forget<'_> {
     }
 }
 
-fn read(answer: &Answer, shape: &Shape, decided_by: DecidedBy) -> Result<Verdict, Error> {
+fn read(answer: &Reply, shape: &Shape, decided_by: DecidedBy) -> Result<Verdict, Error> {
     match answer {
-        Answer::Limit(reply) => Ok(Verdict::read(reply, shape, decided_by)),
+        Reply::Limit(reply) => Ok(Verdict::read(reply, shape, decided_by)),
         other => Err(Error::Internal(format!("a limit was answered {other:?}"))),
     }
 }

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use resil_wire::answer::Answer;
-use resil_wire::command::Command;
+use resil_wire::command::{Command, Reply};
 use resil_wire::holding::OwnedCall;
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
@@ -94,7 +93,7 @@ impl LockGuard {
         }
         let call = OwnedCall { key: holding.key.as_bytes(), owner: &holding.owner, fence: holding.fence };
         match holding.client.backend().call(&Command::LockCheck(call)).await? {
-            Answer::Number(number) => Ok(number == 1),
+            Reply::Number(number) => Ok(number == 1),
             other => Err(unexpected(&other)),
         }
     }

@@ -53,8 +53,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use resil_core::limits::{INFO_LIMIT_DEFAULT, TEXT_MAX};
-use resil_wire::answer::Answer;
-use resil_wire::command::Command;
+use resil_wire::command::{Command, Reply};
 use resil_wire::holding::{InfoCall, OwnedCall};
 use resil_wire::lock::BreakCall;
 use serde::{Deserialize, Serialize};
@@ -307,7 +306,7 @@ impl Lock {
 
     async fn number(&self, command: &Command<'_>) -> Result<i64, Error> {
         match self.client.backend().call(command).await? {
-            Answer::Number(number) => Ok(number),
+            Reply::Number(number) => Ok(number),
             other => Err(unexpected(&other)),
         }
     }

@@ -10,8 +10,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use resil_wire::answer::Answer;
-use resil_wire::command::Command;
+use resil_wire::command::{Command, Reply as WireReply};
 use resil_wire::reply::Value;
 
 use crate::backend::scripted::{Answering, Scripted};
@@ -161,10 +160,10 @@ impl Script {
     }
 }
 
-fn read(command: &Command<'_>, reply: Value) -> Result<Answer, Error> {
+fn read(command: &Command<'_>, reply: Value) -> Result<WireReply, Error> {
     match (command, &reply) {
         // Where replicas are waited for, how many have it is one more line.
-        (Command::Heartbeat, Value::Integer(number)) => Ok(Answer::Number(*number)),
+        (Command::Heartbeat(_), Value::Integer(number)) => Ok(WireReply::Number(*number)),
         _ => command.read(reply).map_err(|unexpected| Error::Internal(unexpected.to_string())),
     }
 }

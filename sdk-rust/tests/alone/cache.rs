@@ -275,7 +275,7 @@ async fn a_loader_that_panics_is_an_error_and_others_may_load() {
     let other = spawn_get(&there, &source);
     drive(&clock, SECOND).await;
     for task in tasks {
-        assert_eq!(task.await.unwrap().unwrap_err(), Failure::Resil(Error::Panicked("out of ink".to_owned())));
+        assert_eq!(task.await.unwrap().unwrap_err(), Failure::Resil(Error::Crashed("out of ink".to_owned())));
     }
     assert_eq!(text(other.await.unwrap()), "load 1");
 }

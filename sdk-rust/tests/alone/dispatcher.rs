@@ -91,7 +91,7 @@ fn expected(index: usize, fate: Fate) -> ItemResult<usize, usize> {
     match fate {
         Fate::Return => Ok(index),
         Fate::Fail => Err(ItemError::Failed(index)),
-        Fate::Panic => Err(ItemError::Panicked(format!("item {index}"))),
+        Fate::Panic => Err(ItemError::Crashed(format!("item {index}"))),
     }
 }
 
@@ -139,7 +139,7 @@ impl Way {
 fn number(result: &ItemResult<usize, usize>) -> usize {
     match result {
         Ok(index) | Err(ItemError::Failed(index)) => *index,
-        Err(ItemError::Panicked(text)) => text.strip_prefix("item ").unwrap().parse().unwrap(),
+        Err(ItemError::Crashed(text)) => text.strip_prefix("item ").unwrap().parse().unwrap(),
         Err(_) => usize::MAX,
     }
 }
@@ -198,7 +198,7 @@ proptest! {
                 Some(first) => {
                     prop_assert!(results[..first].iter().all(|result| !matches!(result, Err(ItemError::NotRun))));
                     prop_assert!(results.iter().any(|result| matches!(
-                        result, Err(ItemError::Failed(_) | ItemError::Panicked(_)))));
+                        result, Err(ItemError::Failed(_) | ItemError::Crashed(_)))));
                 }
             }
             Ok(())
@@ -219,7 +219,7 @@ fn with_one_worker_nothing_after_the_first_error_is_begun() {
                     .await;
                 assert_eq!(watch.begun(), [1, 1, 1, 1, 0, 0, 0, 0, 0, 0], "{way:?}");
                 assert_eq!(results[..3], [Ok(0), Ok(1), Ok(2)]);
-                assert_eq!(results[3], Err(ItemError::Panicked("item 3".to_owned())));
+                assert_eq!(results[3], Err(ItemError::Crashed("item 3".to_owned())));
                 let rest = &results[4..];
                 match way {
                     Way::Run | Way::Local => assert_eq!(rest, vec![Err(ItemError::NotRun); 6]),
@@ -425,8 +425,8 @@ fn local_work_may_borrow_and_need_not_be_sent() {
 fn an_item_error_is_a_failure_of_the_usual_kind() {
     assert_eq!(Failure::from(ItemError::Failed(7)), Failure::Inner(7));
     assert_eq!(
-        Failure::<u8>::from(ItemError::Panicked("oh".to_owned())),
-        Failure::Resil(Error::Panicked("oh".to_owned()))
+        Failure::<u8>::from(ItemError::Crashed("oh".to_owned())),
+        Failure::Resil(Error::Crashed("oh".to_owned()))
     );
     assert_eq!(Failure::<u8>::from(ItemError::NotRun), Failure::Resil(Error::Cancelled));
 }

@@ -260,7 +260,7 @@ fn no_answer_tells_what_only_the_service_may_know() {
         Error::LoadFailed { name, message: secret.to_owned() },
         Error::BackendUnavailable(secret),
         Error::PermissionDenied(secret),
-        Error::Panicked(secret.to_owned()),
+        Error::Crashed(secret.to_owned()),
         Error::Internal(secret.to_owned()),
     ];
     for error in errors {

@@ -8,8 +8,8 @@ use resil_core::single_flight::{
     self, Abandoned, Answer as Told, Ask, Edit, Flight, Joined, Publication, Published, abandon, hit, invalidate, join,
     look, publish, renew,
 };
-use resil_wire::answer::Answer;
-use resil_wire::idempotency::RenewCall;
+use resil_wire::command::Reply;
+use resil_wire::idempotency::TokenRenewCall;
 use resil_wire::reply::Value;
 use resil_wire::single_flight::{AbandonCall, Brought, InvalidateCall, JoinCall, PublishCall, write_info};
 
@@ -66,9 +66,9 @@ impl Machine for Flights {
         match answer {
             Told::Lead { id, lead, .. } => {
                 let fence = Some(lead.fence);
-                Delivery { id, answer: Ok(Answer::Joined(lead.into())), fence }
+                Delivery { id, answer: Ok(Reply::Joined(lead.into())), fence }
             }
-            Told::Seen { id, seen } => Delivery { id, answer: Ok(Answer::Joined(seen.into())), fence: None },
+            Told::Seen { id, seen } => Delivery { id, answer: Ok(Reply::Joined(seen.into())), fence: None },
             Told::Superseded { id } => Delivery::superseded(id),
         }
     }
@@ -90,16 +90,16 @@ impl Verdict for Joined {
 impl Verdict for Published {}
 impl Verdict for Abandoned {}
 
-fn answer(joined: Joined) -> Result<Answer, Error> {
+fn answer(joined: Joined) -> Result<Reply, Error> {
     match joined {
-        Joined::Lead(lead) => Ok(Answer::Joined(lead.into())),
-        Joined::Seen(seen) => Ok(Answer::Joined(seen.into())),
+        Joined::Lead(lead) => Ok(Reply::Joined(lead.into())),
+        Joined::Seen(seen) => Ok(Reply::Joined(seen.into())),
         Joined::Queued => Err(Error::Internal("a call that waits has no answer yet".to_owned())),
     }
 }
 
 impl Memory {
-    pub async fn wait_for_value(&self, call: &JoinCall<'_>) -> Result<Answer, Error> {
+    pub async fn wait_for_value(&self, call: &JoinCall<'_>) -> Result<Reply, Error> {
         if let Some(seen) = self.store.hit(call.key, When::Now)? {
             return Ok(seen);
         }
@@ -110,10 +110,10 @@ impl Memory {
 
 impl Store {
     /// Nearly every call is a hit, and a hit changes nothing.
-    fn hit(&self, key: &[u8], when: When) -> Result<Option<Answer>, Error> {
+    fn hit(&self, key: &[u8], when: When) -> Result<Option<Reply>, Error> {
         self.on(key, when, |waited: &mut Waited<Flights>, now| {
             let seen = hit(waited.state(), now);
-            Ok((seen.map(|seen| Answer::Joined(seen.into())), Touch::Unchanged))
+            Ok((seen.map(|seen| Reply::Joined(seen.into())), Touch::Unchanged))
         })
     }
 
@@ -124,21 +124,21 @@ impl Store {
         self.ask(call.key, when, id, |at, setting| join(&mut room(at), call.token, ask, waiting, setting))
     }
 
-    pub fn try_to_lead(&self, call: &JoinCall<'_>, when: When) -> Result<Answer, Error> {
+    pub fn try_to_lead(&self, call: &JoinCall<'_>, when: When) -> Result<Reply, Error> {
         match self.hit(call.key, when)? {
             Some(seen) => Ok(seen),
             None => answer(self.ask_to_lead(call, None, when)?.verdict),
         }
     }
 
-    pub fn look_at_value(&self, key: &[u8], when: When) -> Result<Answer, Error> {
+    pub fn look_at_value(&self, key: &[u8], when: When) -> Result<Reply, Error> {
         self.on(key, when, |waited: &mut Waited<Flights>, now| {
             let seen = look(waited.state(), now);
-            Ok((Answer::Joined(seen.into()), Touch::Unchanged))
+            Ok((Reply::Joined(seen.into()), Touch::Unchanged))
         })
     }
 
-    pub fn publish(&self, call: &PublishCall<'_>, when: When) -> Result<Answer, Error> {
+    pub fn publish(&self, call: &PublishCall<'_>, when: When) -> Result<Reply, Error> {
         let publication = match call.brought {
             Brought::Value { bytes, stale } => Publication::Value { bytes: bytes.into(), stale },
             Brought::Empty => Publication::Empty,
@@ -146,30 +146,30 @@ impl Store {
         };
         let published = self
             .step(call.key, when, |at, setting| publish(&mut room(at), call.token, call.ttl, publication, setting))?;
-        Ok(Answer::Published(published.into()))
+        Ok(Reply::Published(published.into()))
     }
 
-    pub fn abandon(&self, call: &AbandonCall<'_>, when: When) -> Result<Answer, Error> {
+    pub fn abandon(&self, call: &AbandonCall<'_>, when: When) -> Result<Reply, Error> {
         let abandoned =
             self.step(call.key, when, |at, setting| abandon(&mut room(at), call.token, call.retry, setting))?;
         Ok(abandoned.into())
     }
 
-    pub fn renew_lead(&self, call: &RenewCall<'_>, when: When) -> Result<Answer, Error> {
+    pub fn renew_lead(&self, call: &TokenRenewCall<'_>, when: When) -> Result<Reply, Error> {
         let renewed = self.step(call.key, when, |at, setting| renew(&mut room(at), call.token, call.lease, setting))?;
-        Ok(Answer::Renewed(renewed.into()))
+        Ok(Reply::Renewed(renewed.into()))
     }
 
-    pub fn invalidate(&self, call: &InvalidateCall<'_>, when: When) -> Result<Answer, Error> {
+    pub fn invalidate(&self, call: &InvalidateCall<'_>, when: When) -> Result<Reply, Error> {
         let anything = self.step(call.key, when, |at, setting| invalidate(&mut room(at), call.soft, setting))?;
-        Ok(Answer::Number(i64::from(anything)))
+        Ok(Reply::Number(i64::from(anything)))
     }
 
-    pub fn show_flight(&self, key: &[u8], when: When) -> Result<Answer, Error> {
+    pub fn show_flight(&self, key: &[u8], when: When) -> Result<Reply, Error> {
         self.on(key, when, |waited: &mut Waited<Flights>, now| {
             let followers = waited.waiters();
             let map = Value::written(|sink| write_info(waited.state(), followers, None, now, sink));
-            Ok((Answer::Map(map), Touch::Unchanged))
+            Ok((Reply::Map(map), Touch::Unchanged))
         })
     }
 }

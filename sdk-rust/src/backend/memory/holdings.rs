@@ -9,10 +9,10 @@ use resil_core::lock::{
     break_all, check, lives, release, renew,
 };
 use resil_core::queue::{WaiterId, Waiting};
-use resil_wire::answer::{self, Answer};
-use resil_wire::bulkhead::EnterCall;
+use resil_wire::bulkhead::{EnterCall, Entered};
+use resil_wire::command::Reply;
 use resil_wire::holding::{HolderRow, InfoCall, InfoView, OwnedCall, RenewCall, Standing, WaiterRow, write_info};
-use resil_wire::lock::{AcquireCall, BreakCall};
+use resil_wire::lock::{self as wire_lock, AcquireCall, BreakCall};
 use resil_wire::reply::Value;
 
 use super::Memory;
@@ -25,9 +25,9 @@ pub(super) trait Flavour: Sized + 'static {
     const KIND: Kind;
     fn of(state: &mut State) -> Option<&mut Waited<Holding<Self>>>;
     fn into_state(waited: Waited<Holding<Self>>) -> State;
-    fn granted(grant: Grant) -> Answer;
-    fn refused(busy: Busy) -> Answer;
-    fn timed_out(busy: Busy) -> Answer;
+    fn granted(grant: Grant) -> Reply;
+    fn refused(busy: Busy) -> Reply;
+    fn timed_out(busy: Busy) -> Reply;
 }
 
 pub(super) struct OfLocks;
@@ -50,16 +50,16 @@ impl Flavour for OfLocks {
         State::Lock(waited)
     }
 
-    fn granted(grant: Grant) -> Answer {
-        Answer::Acquired(grant.into())
+    fn granted(grant: Grant) -> Reply {
+        Reply::Acquired(grant.into())
     }
 
-    fn refused(busy: Busy) -> Answer {
-        Answer::Acquired(answer::Acquired::Taken(busy.into()))
+    fn refused(busy: Busy) -> Reply {
+        Reply::Acquired(wire_lock::Acquired::Taken(busy.into()))
     }
 
-    fn timed_out(busy: Busy) -> Answer {
-        Answer::Acquired(answer::Acquired::Timeout(busy.into()))
+    fn timed_out(busy: Busy) -> Reply {
+        Reply::Acquired(wire_lock::Acquired::Timeout(busy.into()))
     }
 }
 
@@ -77,16 +77,16 @@ impl Flavour for OfBulkheads {
         State::Bulkhead(waited)
     }
 
-    fn granted(grant: Grant) -> Answer {
-        Answer::Entered(grant.into())
+    fn granted(grant: Grant) -> Reply {
+        Reply::Entered(grant.into())
     }
 
-    fn refused(busy: Busy) -> Answer {
-        Answer::Entered(answer::Entered::full(&busy))
+    fn refused(busy: Busy) -> Reply {
+        Reply::Entered(Entered::full(&busy))
     }
 
-    fn timed_out(busy: Busy) -> Answer {
-        Answer::Entered(answer::Entered::timeout(&busy))
+    fn timed_out(busy: Busy) -> Reply {
+        Reply::Entered(Entered::timeout(&busy))
     }
 }
 
@@ -173,7 +173,7 @@ fn bulkhead_ask(call: &EnterCall<'_>) -> Ask {
     Ask { claim, lease: call.lease, meta: Box::default(), bind_to: None }
 }
 
-fn answer<F: Flavour>(acquired: Acquired, key: &[u8]) -> Result<Answer, Error> {
+fn answer<F: Flavour>(acquired: Acquired, key: &[u8]) -> Result<Reply, Error> {
     match acquired {
         Acquired::Granted(grant) => Ok(F::granted(grant)),
         Acquired::Refused(busy) => Ok(F::refused(busy)),
@@ -183,14 +183,14 @@ fn answer<F: Flavour>(acquired: Acquired, key: &[u8]) -> Result<Answer, Error> {
 }
 
 impl Memory {
-    pub async fn wait_for_lock(&self, call: &AcquireCall<'_>) -> Result<Answer, Error> {
+    pub async fn wait_for_lock(&self, call: &AcquireCall<'_>) -> Result<Reply, Error> {
         let (key, owner) = (call.key, call.owner);
         let ask = |waiting| self.store.acquire::<OfLocks>(key, owner, lock_ask(call), Some(waiting), When::Now);
         let answer = |acquired: Acquired| answer::<OfLocks>(acquired, key);
         self.stand_in_line::<Locks, _>((key, call.wait, WAITERS_CEILING), ask, answer).await
     }
 
-    pub async fn wait_for_permit(&self, call: &EnterCall<'_>) -> Result<Answer, Error> {
+    pub async fn wait_for_permit(&self, call: &EnterCall<'_>) -> Result<Reply, Error> {
         let (key, owner) = (call.key, call.owner);
         let ask = |waiting| self.store.acquire::<OfBulkheads>(key, owner, bulkhead_ask(call), Some(waiting), When::Now);
         let answer = |acquired: Acquired| answer::<OfBulkheads>(acquired, key);
@@ -211,43 +211,43 @@ impl Store {
         self.ask::<Holding<F>, _>(key, when, id, |at, setting| acquire(&mut room(at), owner, ask, waiting, setting))
     }
 
-    pub fn try_lock(&self, call: &AcquireCall<'_>, when: When) -> Result<Answer, Error> {
+    pub fn try_lock(&self, call: &AcquireCall<'_>, when: When) -> Result<Reply, Error> {
         let asked = self.acquire::<OfLocks>(call.key, call.owner, lock_ask(call), None, when)?;
         answer::<OfLocks>(asked.verdict, call.key)
     }
 
-    pub fn try_enter(&self, call: &EnterCall<'_>, when: When) -> Result<Answer, Error> {
+    pub fn try_enter(&self, call: &EnterCall<'_>, when: When) -> Result<Reply, Error> {
         let asked = self.acquire::<OfBulkheads>(call.key, call.owner, bulkhead_ask(call), None, when)?;
         answer::<OfBulkheads>(asked.verdict, call.key)
     }
 
-    pub fn renew_holding<F: Flavour>(&self, call: &RenewCall<'_>, when: When) -> Result<Answer, Error> {
+    pub fn renew_holding<F: Flavour>(&self, call: &RenewCall<'_>, when: When) -> Result<Reply, Error> {
         let renewed = self.step::<Holding<F>, _>(call.key, when, |at, setting| {
             renew(&mut room(at), call.owner, call.fence, call.lease, setting)
         })?;
-        Ok(Answer::Renewed(renewed.into()))
+        Ok(Reply::Renewed(renewed.into()))
     }
 
-    pub fn release_holding<F: Flavour>(&self, call: &OwnedCall<'_>, when: When) -> Result<Answer, Error> {
+    pub fn release_holding<F: Flavour>(&self, call: &OwnedCall<'_>, when: When) -> Result<Reply, Error> {
         let released = self.step::<Holding<F>, _>(call.key, when, |at, setting| {
             release(&mut room(at), call.owner, call.fence, setting)
         })?;
-        Ok(Answer::Released(released.into()))
+        Ok(Reply::Released(released.into()))
     }
 
-    pub fn check_lock(&self, call: &OwnedCall<'_>, when: When) -> Result<Answer, Error> {
+    pub fn check_lock(&self, call: &OwnedCall<'_>, when: When) -> Result<Reply, Error> {
         self.on(call.key, when, |waited: &mut Waited<Locks>, now| {
             let holds = check(waited.state(), call.owner, call.fence, None, now);
-            Ok((Answer::Number(i64::from(holds)), Touch::Unchanged))
+            Ok((Reply::Number(i64::from(holds)), Touch::Unchanged))
         })
     }
 
-    pub fn break_lock(&self, call: &BreakCall<'_>, when: When) -> Result<Answer, Error> {
+    pub fn break_lock(&self, call: &BreakCall<'_>, when: When) -> Result<Reply, Error> {
         let broken = self.step::<Locks, _>(call.key, when, |at, setting| break_all(&mut room(at), setting))?;
-        Ok(Answer::Number(i64::try_from(broken).unwrap_or(i64::MAX)))
+        Ok(Reply::Number(i64::try_from(broken).unwrap_or(i64::MAX)))
     }
 
-    pub fn show_holding<F: Flavour>(&self, call: &InfoCall<'_>, when: When) -> Result<Answer, Error> {
+    pub fn show_holding<F: Flavour>(&self, call: &InfoCall<'_>, when: When) -> Result<Reply, Error> {
         self.on(call.key, when, |waited: &mut Waited<Holding<F>>, now| {
             let held = waited.state();
             let alive = || held.iter().filter(|holder| lives(holder, None, now));
@@ -272,7 +272,7 @@ impl Store {
                 waiters_total: waited.waiters(),
                 last_fence: held.last_fence(),
             };
-            Ok((Answer::Map(Value::written(|sink| write_info(&view, now, sink))), Touch::Unchanged))
+            Ok((Reply::Map(Value::written(|sink| write_info(&view, now, sink))), Touch::Unchanged))
         })
     }
 }

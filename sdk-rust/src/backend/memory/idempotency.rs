@@ -10,8 +10,8 @@ use resil_core::idempotency::{
 use resil_core::limits::{RESULT_DEFAULT_MAX, WAITERS_CEILING};
 use resil_core::lock::{Reason, Setting};
 use resil_core::queue::{WaiterId, Waiting};
-use resil_wire::answer::Answer;
-use resil_wire::idempotency::{BeginCall, CommitCall, GetCall, OnceCall, RenewCall, TokenCall, write_info};
+use resil_wire::command::Reply;
+use resil_wire::idempotency::{BeginCall, CommitCall, GetCall, OnceCall, TokenCall, TokenRenewCall, write_info};
 use resil_wire::reply::Value;
 
 use super::Memory;
@@ -65,8 +65,8 @@ impl Machine for Idempotency {
 
     fn deliver(answer: Told) -> Delivery {
         match answer {
-            Told::Run { id, run, .. } => Delivery { id, answer: Ok(Answer::Begun(run.into())), fence: Some(run.fence) },
-            Told::Settled { id, settled } => Delivery { id, answer: Ok(Answer::Begun(settled.into())), fence: None },
+            Told::Run { id, run, .. } => Delivery { id, answer: Ok(Reply::Begun(run.into())), fence: Some(run.fence) },
+            Told::Settled { id, settled } => Delivery { id, answer: Ok(Reply::Begun(settled.into())), fence: None },
             Told::Superseded { id } => Delivery::superseded(id),
         }
     }
@@ -93,17 +93,17 @@ fn wrong_phase(has: &str, wants: &str) -> Error {
     Error::InvalidArgument(format!("PHASE the key belongs to {has}; {wants} needs a key of its own"))
 }
 
-fn answer(begun: Begun) -> Result<Answer, Error> {
+fn answer(begun: Begun) -> Result<Reply, Error> {
     match begun {
-        Begun::Run(run) => Ok(Answer::Begun(run.into())),
-        Begun::Settled(settled) => Ok(Answer::Begun(settled.into())),
+        Begun::Run(run) => Ok(Reply::Begun(run.into())),
+        Begun::Settled(settled) => Ok(Reply::Begun(settled.into())),
         Begun::WrongPhase => Err(wrong_phase("ONCE", "BEGIN")),
         Begun::Queued => Err(Error::Internal("a call that waits has no answer yet".to_owned())),
     }
 }
 
 impl Memory {
-    pub async fn wait_for_run(&self, call: &BeginCall<'_>) -> Result<Answer, Error> {
+    pub async fn wait_for_run(&self, call: &BeginCall<'_>) -> Result<Reply, Error> {
         if let Some(settled) = self.store.replayed(call, When::Now)? {
             return Ok(settled);
         }
@@ -114,10 +114,10 @@ impl Memory {
 
 impl Store {
     /// A duplicate of what is done changes nothing.
-    fn replayed(&self, call: &BeginCall<'_>, when: When) -> Result<Option<Answer>, Error> {
+    fn replayed(&self, call: &BeginCall<'_>, when: When) -> Result<Option<Reply>, Error> {
         self.on(call.key, when, |waited: &mut Waited<Idempotency>, now| {
             let settled = replay(waited.state(), call.fingerprint, now);
-            Ok((settled.map(|settled| Answer::Begun(settled.into())), Touch::Unchanged))
+            Ok((settled.map(|settled| Reply::Begun(settled.into())), Touch::Unchanged))
         })
     }
 
@@ -129,33 +129,33 @@ impl Store {
         self.ask(call.key, when, id, |at, setting| begin(&mut room(at), token, ask, waiting, setting))
     }
 
-    pub fn try_to_run(&self, call: &BeginCall<'_>, when: When) -> Result<Answer, Error> {
+    pub fn try_to_run(&self, call: &BeginCall<'_>, when: When) -> Result<Reply, Error> {
         match self.replayed(call, when)? {
             Some(settled) => Ok(settled),
             None => answer(self.ask_to_run(call, None, when)?.verdict),
         }
     }
 
-    pub fn commit(&self, call: &CommitCall<'_>, when: When) -> Result<Answer, Error> {
+    pub fn commit(&self, call: &CommitCall<'_>, when: When) -> Result<Reply, Error> {
         // That the work is done is always recorded; the result only if it is not too large.
         let kept: Option<Arc<[u8]>> = (call.result.len() <= RESULT_DEFAULT_MAX).then(|| call.result.into());
         let committed = self.step::<Idempotency, _>(call.key, when, |at, setting| {
             commit(&mut room(at), call.token, call.ttl, (kept, call.failed), setting)
         })?;
-        Ok(Answer::Committed(committed.into()))
+        Ok(Reply::Committed(committed.into()))
     }
 
-    pub fn abort(&self, call: &TokenCall<'_>, when: When) -> Result<Answer, Error> {
+    pub fn abort(&self, call: &TokenCall<'_>, when: When) -> Result<Reply, Error> {
         let lost = self.step(call.key, when, |at, setting| abort(&mut room(at), call.token, setting))?;
-        Ok(Answer::Aborted(lost))
+        Ok(Reply::Aborted(lost))
     }
 
-    pub fn renew_run(&self, call: &RenewCall<'_>, when: When) -> Result<Answer, Error> {
+    pub fn renew_run(&self, call: &TokenRenewCall<'_>, when: When) -> Result<Reply, Error> {
         let renewed = self.step(call.key, when, |at, setting| renew(&mut room(at), call.token, call.lease, setting))?;
-        Ok(Answer::Renewed(renewed.into()))
+        Ok(Reply::Renewed(renewed.into()))
     }
 
-    pub fn once(&self, call: &OnceCall<'_>, when: When) -> Result<Answer, Error> {
+    pub fn once(&self, call: &OnceCall<'_>, when: When) -> Result<Reply, Error> {
         let seen = self.on(call.key, when, |waited: &mut Waited<Idempotency>, now| {
             Ok((seen_before(waited.state(), call.token, now), Touch::Unchanged))
         })?;
@@ -166,21 +166,21 @@ impl Store {
                 .step(call.key, when, |at, setting| once(&mut room(at), call.token, call.ttl, setting))?
                 .map_err(|()| wrong_phase("BEGIN", "ONCE"))?,
         };
-        Ok(Answer::Number(i64::from(first)))
+        Ok(Reply::Number(i64::from(first)))
     }
 
-    pub fn look_at_run(&self, call: &GetCall<'_>, when: When) -> Result<Answer, Error> {
+    pub fn look_at_run(&self, call: &GetCall<'_>, when: When) -> Result<Reply, Error> {
         self.on(call.key, when, |waited: &mut Waited<Idempotency>, now| {
             let settled = look(waited.state(), call.fingerprint, None, now);
-            Ok((Answer::Begun(settled.into()), Touch::Unchanged))
+            Ok((Reply::Begun(settled.into()), Touch::Unchanged))
         })
     }
 
-    pub fn show_record(&self, key: &[u8], when: When) -> Result<Answer, Error> {
+    pub fn show_record(&self, key: &[u8], when: When) -> Result<Reply, Error> {
         self.on(key, when, |waited: &mut Waited<Idempotency>, now| {
             let waiters = waited.waiters();
             let map = Value::written(|sink| write_info(waited.state(), waiters, None, now, sink));
-            Ok((Answer::Map(map), Touch::Unchanged))
+            Ok((Reply::Map(map), Touch::Unchanged))
         })
     }
 }

@@ -9,9 +9,7 @@
 //! - `store`: the keys, in shards, under a `name` each; `fences`: one counter for all of them; `registry`: stores that are shared by name.
 //! - `limits`, `breakers`, `holdings`, `idempotency`, `flights`: the commands.
 //! - `room`: a key and its line; `waiting`: a call that waits; `keeper`: who wakes keys when nobody asks.
-//! - `bounds`: what a server would refuse.
 
-mod bounds;
 mod breakers;
 mod fences;
 mod flights;
@@ -33,8 +31,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use resil_core::Instant;
 use resil_core::rate_limit::{Ask, Quota, Verdict as LimitVerdict};
-use resil_wire::answer::{Answer, Heartbeat};
-use resil_wire::command::Command;
+use resil_wire::command::{Allowed, Command, Reply};
+use resil_wire::heartbeat::Heartbeat;
 use tokio::sync::watch;
 
 use self::holdings::{OfBulkheads, OfLocks};
@@ -67,7 +65,7 @@ impl Memory {
     }
 
     /// Answers at once: WAIT means try once, as in a transaction on a server.
-    pub fn call(&self, command: &Command<'_>) -> Result<Answer, Error> {
+    pub fn call(&self, command: &Command<'_>) -> Result<Reply, Error> {
         self.call_when(command, When::Now)
     }
 
@@ -80,12 +78,12 @@ impl Memory {
     }
 
     /// The same at another instant than the clock's, for those who play what happened at given instants.
-    pub fn call_at(&self, command: &Command<'_>, at: Instant) -> Result<Answer, Error> {
+    pub fn call_at(&self, command: &Command<'_>, at: Instant) -> Result<Reply, Error> {
         self.call_when(command, When::At(at))
     }
 
     /// Answers when there is an answer. Whoever drops this has left the line.
-    pub async fn wait(&self, command: &Command<'_>) -> Result<Answer, Error> {
+    pub async fn wait(&self, command: &Command<'_>) -> Result<Reply, Error> {
         if command.waits().is_none() {
             return self.call(command);
         }
@@ -104,10 +102,10 @@ impl Memory {
         if self.closed.load(Relaxed) {
             return Err(closed());
         }
-        bounds::check(command)
+        command.check(&Allowed::DEFAULT).map_err(refused)
     }
 
-    fn call_when(&self, command: &Command<'_>, when: When) -> Result<Answer, Error> {
+    fn call_when(&self, command: &Command<'_>, when: When) -> Result<Reply, Error> {
         self.admit(command)?;
         let store = &*self.store;
         match command {
@@ -146,7 +144,7 @@ impl Memory {
             Command::FlightRenew(call) => store.renew_lead(call, when),
             Command::FlightInvalidate(call) => store.invalidate(call, when),
             Command::FlightInfo(key) => store.show_flight(key, when),
-            Command::Heartbeat => Ok(Answer::Heartbeat(Heartbeat { bound: 0, losses: Vec::new() })),
+            Command::Heartbeat(_) => Ok(Reply::Heartbeat(Heartbeat { bound: 0, losses: Vec::new() })),
         }
     }
 

@@ -22,7 +22,7 @@ use resil_core::Instant;
 use resil_core::lock::Setting;
 use resil_core::queue::{Queue, WaiterId};
 use resil_core::step::Outcome;
-use resil_wire::answer::Answer;
+use resil_wire::command::Reply;
 use smallvec::SmallVec;
 use tokio::sync::oneshot::{self, Receiver, Sender};
 
@@ -62,7 +62,7 @@ pub(super) type Stepped<M, V> = Outcome<V, <M as Machine>::Edit, <M as Machine>:
 /// What one who waits is told.
 pub(super) struct Delivery {
     pub id: WaiterId,
-    pub answer: Result<Answer, Error>,
+    pub answer: Result<Reply, Error>,
     /// The fence it is granted, if it is granted something.
     pub fence: Option<u64>,
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use resil_core::Span;
 use resil_core::limits::WAITERS_DEFAULT;
 use resil_core::queue::{WaiterId, Waiting};
-use resil_wire::answer::Answer;
+use resil_wire::command::Reply;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot::Receiver;
 
@@ -46,8 +46,8 @@ impl Memory {
         &self,
         (key, wait, most): (&[u8], Span, u32),
         ask: impl FnOnce(Waiting) -> Result<Asked<V>, Error>,
-        answer: impl FnOnce(V) -> Result<Answer, Error>,
-    ) -> Result<Answer, Error> {
+        answer: impl FnOnce(V) -> Result<Reply, Error>,
+    ) -> Result<Reply, Error> {
         let store = &self.store;
         if Handle::try_current().is_err() {
             return Err(Error::Internal("waiting needs a tokio runtime".to_owned()));

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use resil_core::lock::Reason;
-use resil_wire::answer::{Acquired, Answer, Released, Renewed, Taken};
+use resil_wire::command::Reply;
+use resil_wire::holding::{Released, Renewed};
+use resil_wire::lock::{Acquired, Taken};
 
 use super::{client_of, finish, ms, pass, settle, text};
 use crate::backend::Backend;
@@ -16,26 +18,26 @@ use crate::lock::LockSettings;
 
 const AWAY: Error = Error::BackendUnavailable("cut");
 
-fn scripted(answers: impl IntoIterator<Item = Result<Answer, Error>>) -> (Client, Scripted, Clock) {
+fn scripted(answers: impl IntoIterator<Item = Result<Reply, Error>>) -> (Client, Scripted, Clock) {
     let (clock, script) = (Clock::driven(), Scripted::new());
     script.lines.lock().answers = answers.into_iter().collect();
     (client_of(Backend::Scripted(script.clone()), &clock), script, clock)
 }
 
-fn granted(lease_ms: i64, waited_ms: i64) -> Result<Answer, Error> {
-    Ok(Answer::Acquired(Acquired::Granted { fence: 77, lease_ms, waited_ms }))
+fn granted(lease_ms: i64, waited_ms: i64) -> Result<Reply, Error> {
+    Ok(Reply::Acquired(Acquired::Granted { fence: 77, lease_ms, waited_ms }))
 }
 
-fn renewed(lease_ms: i64) -> Result<Answer, Error> {
-    Ok(Answer::Renewed(Renewed::Granted { fence: 77, lease_ms }))
+fn renewed(lease_ms: i64) -> Result<Reply, Error> {
+    Ok(Reply::Renewed(Renewed::Granted { fence: 77, lease_ms }))
 }
 
 fn taken(remaining_ms: i64) -> Taken {
     Taken { holder: Some(b"other".to_vec()), remaining_ms, waiters: 1 }
 }
 
-fn released() -> Result<Answer, Error> {
-    Ok(Answer::Released(Released::Released { held_ms: 5 }))
+fn released() -> Result<Reply, Error> {
+    Ok(Reply::Released(Released::Released { held_ms: 5 }))
 }
 
 fn asked(script: &Scripted) -> Vec<Vec<String>> {
@@ -125,7 +127,7 @@ async fn an_unbound_lock_is_renewed_at_a_third_of_its_lease() {
 
 #[tokio::test]
 async fn what_the_server_says_is_lost_is_lost_at_once_and_with_its_reason() {
-    let lost = Ok(Answer::Renewed(Renewed::Lost(Reason::Broken)));
+    let lost = Ok(Reply::Renewed(Renewed::Lost(Reason::Broken)));
     let (client, script, clock) = scripted([granted(9_000, 0), lost]);
     let guard =
         client.lock("orders", LockSettings::new().lease(ms(9_000))).unwrap().try_acquire().await.expect("granted");
@@ -207,7 +209,7 @@ async fn two_acquisitions_never_have_the_same_owner() {
 
 #[tokio::test]
 async fn a_refusal_says_when_to_come_again() {
-    let (client, script, _) = scripted([Ok(Answer::Acquired(Acquired::Taken(taken(234))))]);
+    let (client, script, _) = scripted([Ok(Reply::Acquired(Acquired::Taken(taken(234))))]);
     let refused = client.lock("orders", LockSettings::new()).unwrap().try_acquire().await.map(drop).expect_err("taken");
     assert_eq!(refused.retry_after(), Some(ms(234)));
     assert_eq!(refused.code(), Code::LockTimeout);
@@ -217,8 +219,8 @@ async fn a_refusal_says_when_to_come_again() {
 
 #[tokio::test]
 async fn who_finds_it_taken_waits_in_the_server_for_the_time_that_is_left() {
-    let timeout = Ok(Answer::Acquired(Acquired::Timeout(taken(10))));
-    let (client, script, _) = scripted([Ok(Answer::Acquired(Acquired::Taken(taken(1)))), granted(10_000, 0), timeout]);
+    let timeout = Ok(Reply::Acquired(Acquired::Timeout(taken(10))));
+    let (client, script, _) = scripted([Ok(Reply::Acquired(Acquired::Taken(taken(1)))), granted(10_000, 0), timeout]);
     let _guard = client.lock("orders", LockSettings::new().wait(ms(5_000))).unwrap().acquire().await.expect("granted");
     let asked = asked(&script);
     assert!(!asked[0].contains(&"WAIT".to_owned()), "{:?}", asked[0]);
@@ -255,7 +257,7 @@ async fn while_the_server_is_away_closed_is_an_error_and_local_is_refused_by_nam
 
 #[tokio::test]
 async fn too_few_replicas_give_the_lock_back() {
-    let (client, script, _) = scripted([granted(10_000, 0), renewed(10_000), Ok(Answer::Number(1)), released()]);
+    let (client, script, _) = scripted([granted(10_000, 0), renewed(10_000), Ok(Reply::Number(1)), released()]);
     let refused = client
         .lock("orders", LockSettings::new().replicas(2))
         .unwrap()
@@ -270,7 +272,7 @@ async fn too_few_replicas_give_the_lock_back() {
 
 #[tokio::test]
 async fn enough_replicas_make_it_a_grant() {
-    let (client, ..) = scripted([granted(10_000, 0), renewed(10_000), Ok(Answer::Number(2))]);
+    let (client, ..) = scripted([granted(10_000, 0), renewed(10_000), Ok(Reply::Number(2))]);
     let guard = client.lock("orders", LockSettings::new().replicas(2)).unwrap().try_acquire().await.expect("granted");
     assert!(guard.is_held());
 }
