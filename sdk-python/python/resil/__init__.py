@@ -88,8 +88,34 @@ from ._native import (
 from ._native import (
     after_fork as _after_fork,
 )
-from .errors import *  # noqa: F403
-from .errors import __all__ as _error_names
+
+# Imports of errors, generated: `cargo run -p resil-harness --bin generate`.
+from .errors import (
+    BackendUnavailableError,
+    BulkheadFullError,
+    CancelledError,
+    CircuitOpenError,
+    CrashedError,
+    DeadlockError,
+    IdempotencyBusyError,
+    IdempotencyHeldError,
+    IdempotencyMismatchError,
+    InternalError,
+    InvalidArgumentError,
+    InvalidPolicyError,
+    LoadFailedError,
+    LockLostError,
+    LockTimeoutError,
+    ModuleMissingError,
+    PermissionDeniedError,
+    RateLimitExceededError,
+    ResilError,
+    ResultUnrecordedError,
+    RetryExhaustedError,
+    ShuttingDownError,
+    TimeoutError,
+)
+# End of what is generated.
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -153,4 +179,30 @@ __all__ = [
     "is_testing",
     "set_testing",
 ]
-__all__ += _error_names
+# Exports of errors, generated: `cargo run -p resil-harness --bin generate`.
+__all__ += [
+    "BackendUnavailableError",
+    "BulkheadFullError",
+    "CancelledError",
+    "CircuitOpenError",
+    "CrashedError",
+    "DeadlockError",
+    "IdempotencyBusyError",
+    "IdempotencyHeldError",
+    "IdempotencyMismatchError",
+    "InternalError",
+    "InvalidArgumentError",
+    "InvalidPolicyError",
+    "LoadFailedError",
+    "LockLostError",
+    "LockTimeoutError",
+    "ModuleMissingError",
+    "PermissionDeniedError",
+    "RateLimitExceededError",
+    "ResilError",
+    "ResultUnrecordedError",
+    "RetryExhaustedError",
+    "ShuttingDownError",
+    "TimeoutError",
+]
+# End of what is generated.
