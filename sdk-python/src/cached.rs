@@ -48,14 +48,14 @@ impl PyCached {
 }
 
 /// Values that are loaded once, with versions: whole numbers that grow with every change, a row's counter for example.
-/// `client.versioned(...)` makes it.
+/// `client.versioned_cached(...)` makes it.
 ///
 /// A loader brings `(version, value)`, or None. A caller that knows which version to expect says so with `at_least`, and gets that
 /// or a newer one: what is older is loaded anew, and is LoadFailedError if the source still lags behind.
 ///
 /// >>> import resil
 /// >>> client = resil.connect("memory://").wait()
-/// >>> users = client.versioned("user", ttl=60)
+/// >>> users = client.versioned_cached("user", ttl=60)
 /// >>> users.get("42", lambda key: (7, {"name": "Ada"})).wait()
 /// (7, {'name': 'Ada'})
 /// >>> users.get("42", lambda key: (8, {"name": "Ada L."}), at_least=8).wait()

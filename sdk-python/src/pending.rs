@@ -32,7 +32,7 @@ use crate::prelude::*;
 /// False
 #[pyclass(module = "resil", weakref, generic)]
 pub struct Pending {
-    /// Never locked: only what is lent for writing is polled.
+    /// Never locked: it is polled only through an exclusive borrow.
     running: Mutex<Option<Running>>,
     /// Where a function of the user's runs, if one does.
     stage: Option<SharedStage>,

@@ -250,7 +250,7 @@ def test_a_loader_that_brings_what_cannot_be_kept_fails_loudly(client: resil.Cli
 
 @pytest.mark.parametrize("garbage", ["yaml", int, 7, (json.dumps,), (json.dumps, 7), dict])
 def test_what_is_no_serializer_is_refused_by_name(client: resil.Client, garbage: Any) -> None:
-    for make in (client.idempotent, client.cached, client.versioned):
+    for make in (client.idempotent, client.cached, client.versioned_cached):
         with pytest.raises((TypeError, ValueError), match="^serializer must be"):
             make("name", serializer=garbage)
 

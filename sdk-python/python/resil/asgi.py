@@ -100,7 +100,7 @@ class Tier:
     limiter: Limiter
     key: str | bytes
     cost: int = 1
-    #: What clients know the limit as; the limiter's own name unless said.
+    #: What clients know the limit as; the limiter's own name by default.
     name: str | None = None
 
 
@@ -270,7 +270,7 @@ class IdempotencyMiddleware:
             try:
                 return kept.record()
             finally:
-                kept.is_complete.set()  # whoever it left behind may hear of it
+                kept.is_complete.set()  # tasks that it left behind may hear of it
 
         try:
             outcome = await self._idempotent(client).run(key, work, fingerprint=fingerprint, with_run=True)
@@ -336,7 +336,7 @@ class _Kept:
             is_last = message["type"] == "http.response.body" and not message.get("more_body", False)
             if not is_last:
                 return await self._tell(message)
-            # Its end is told when it is recorded: whoever has heard all of it may ask again.
+            # Its end is told when it is recorded: a client that has read all of it may ask again.
             await self._tell({**message, "more_body": True})
             message = {"type": "http.response.body", "body": b"", "more_body": False}
         self._held.append(message)
