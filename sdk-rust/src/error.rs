@@ -185,6 +185,24 @@ impl Error {
         self.code().is_retryable()
     }
 
+    /// The name of the limit, breaker, lock or other resource that the error is about, if it is about one.
+    pub fn name(&self) -> Option<&str> {
+        match self {
+            Self::CircuitOpen { name, .. }
+            | Self::RateLimitExceeded { name, .. }
+            | Self::BulkheadFull { name, .. }
+            | Self::LockTimeout { name, .. }
+            | Self::LockLost { name, .. }
+            | Self::Deadlock { name }
+            | Self::IdempotencyBusy { name, .. }
+            | Self::IdempotencyMismatch { name }
+            | Self::IdempotencyHeld { name, .. }
+            | Self::ResultUnrecorded { name, .. }
+            | Self::LoadFailed { name, .. } => Some(name),
+            _ => None,
+        }
+    }
+
     /// How long to wait before the same call may succeed, if that is known.
     ///
     /// What somebody holds is free when its lease ends, which is what the field of the error says, but nearly always long
