@@ -4,7 +4,7 @@ use bytes::Bytes;
 use napi::bindgen_prelude::Buffer;
 use napi_derive::napi;
 use resil::Failure;
-use resil::idempotency::{self, RecordedState, Outcome, Remember, Run};
+use resil::idempotency::{self, Outcome, RecordedState, Remember, Run};
 
 use crate::convert::{duration, methods, millis, run_with};
 use crate::executor::Word;

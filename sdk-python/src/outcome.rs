@@ -1,6 +1,6 @@
 //! What a function knows of its run, and how the work came out.
 
-use resil::idempotency::{Known, Outcome, Run};
+use resil::idempotency::{Outcome, RecordedState, Run};
 
 use crate::prelude::*;
 
@@ -59,22 +59,22 @@ impl PyOutcome {
 }
 
 /// What is known of a key, as a dict.
-pub fn known(py: Python<'_>, known: Known) -> PyResult<Object> {
+pub fn known(py: Python<'_>, known: RecordedState) -> PyResult<Object> {
     let dict = PyDict::new(py);
     match known {
-        Known::Nothing => dict.set_item("state", "nothing")?,
-        Known::Running { attempt, remaining } => {
+        RecordedState::Nothing => dict.set_item("state", "nothing")?,
+        RecordedState::Running { attempt, remaining } => {
             dict.set_item("state", "running")?;
             dict.set_item("attempt", attempt)?;
             dict.set_item("remaining", remaining.as_secs_f64())?;
         }
-        Known::Done { result, is_error, age } => {
+        RecordedState::Done { result, is_error, age } => {
             dict.set_item("state", "done")?;
             dict.set_item("result", result.map(|result| PyBytes::new(py, &result)))?;
             dict.set_item("is_error", is_error)?;
             dict.set_item("age", age.as_secs_f64())?;
         }
-        Known::Held { attempt } => {
+        RecordedState::Held { attempt } => {
             dict.set_item("state", "held")?;
             dict.set_item("attempt", attempt)?;
         }
