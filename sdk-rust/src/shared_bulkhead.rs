@@ -33,13 +33,11 @@ use resil_wire::bulkhead::PRIORITY_DEFAULT;
 use resil_wire::command::Command;
 use resil_wire::holding::InfoCall;
 use serde::{Deserialize, Serialize};
-use tokio_util::sync::CancellationToken;
 
 pub use crate::holding::info::{Holder, Info, Waiter};
 pub use crate::holding::{Held, UntilLost};
 
 use crate::client::Client;
-use crate::clock::Moment;
 use crate::error::{Error, Failure};
 use crate::health::Away;
 use crate::holding::ask::{Claim, DEFAULT_GRACE, DEFAULT_LEASE, Want, ask};
@@ -235,26 +233,6 @@ impl BulkheadGuard {
         self.held.clone()
     }
 
-    /// See [`Held::lost`].
-    pub fn lost(&self) -> CancellationToken {
-        self.held.lost()
-    }
-
-    /// See [`Held::is_held`].
-    pub fn is_held(&self) -> bool {
-        self.held.is_held()
-    }
-
-    /// See [`Held::deadline`].
-    pub fn deadline(&self) -> Moment {
-        self.held.deadline()
-    }
-
-    /// See [`Held::remaining`].
-    pub fn remaining(&self) -> Duration {
-        self.held.remaining()
-    }
-
     pub(crate) fn lost_error(&self) -> Error {
         self.held.0.lost_error()
     }
@@ -269,6 +247,15 @@ impl BulkheadGuard {
             LetGo::Nothing if !holding.is_open => Err(holding.lost_error()),
             LetGo::Nothing | LetGo::StillHeld => Ok(holding.client.clock().now().saturating_sub(holding.since)),
         }
+    }
+}
+
+/// What is held: [`Held::is_held`], [`Held::lost`] and the rest.
+impl std::ops::Deref for BulkheadGuard {
+    type Target = Held;
+
+    fn deref(&self) -> &Held {
+        &self.held
     }
 }
 
