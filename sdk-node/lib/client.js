@@ -56,7 +56,7 @@ const MADE = {
   sharedBulkhead: (...said) => new SharedBulkhead(...said),
   idempotent: (...said) => new Idempotent(...said),
   cached: (...said) => new Cached(...said),
-  versioned: (...said) => new VersionedCached(...said),
+  versionedCached: (...said) => new VersionedCached(...said),
   policy,
   policies,
   checkAll,

@@ -14,7 +14,7 @@ const lock = client.lock('k', { wait: 0 });
 const places = client.sharedBulkhead('s', 2);
 const idempotent = client.idempotent('i');
 const cached = client.cached('c');
-const versioned = client.versioned('v');
+const versioned = client.versionedCached('v');
 const policy = client.policy('p', { shed: 3 });
 const file = client.policies({ version: 1, policies: { a: { shed: 3 } } });
 const room = resil.bulkhead({ maxConcurrentCalls: 100_000 });
@@ -61,7 +61,7 @@ const SURFACE = {
   'client.sharedBulkhead': [client.sharedBulkhead.bind(client), 's', 1],
   'client.idempotent': [client.idempotent.bind(client), 'i', {}],
   'client.cached': [client.cached.bind(client), 'c', {}],
-  'client.versioned': [client.versioned.bind(client), 'v', {}],
+  'client.versionedCached': [client.versionedCached.bind(client), 'v', {}],
   'client.policy': [client.policy.bind(client), 'p', {}],
   'client.policies': [client.policies.bind(client), 'version: 1\npolicies: {}'],
   'client.checkAll': [client.checkAll.bind(client), [[limiter, 'a']], 1, {}],

@@ -50,7 +50,7 @@ export class Client implements AsyncDisposable {
   cached(name: string, options: CachedOptions & { serializer: 'bytes' }): Cached<Uint8Array>;
   cached<T = unknown>(name: string, options?: CachedOptions): Cached<T>;
   /** Values that carry versions, so that a source that lags behind replaces nothing newer. */
-  versioned<T = unknown>(name: string, options?: CachedOptions): VersionedCached<T>;
+  versionedCached<T = unknown>(name: string, options?: CachedOptions): VersionedCached<T>;
   policy(name: string, settings: PolicyOptions): Policy;
   /** Policies by name: settings, the text of a JSON or YAML file, or its path. */
   policies(file: string | URL | { version: 1; defaults?: PolicyOptions; policies: Record<string, PolicyOptions> }): Policies;
