@@ -102,7 +102,7 @@ where
             }
         }
         Acquired::Deadlock => {
-            let text = "a SHARED holder cannot become exclusive while others hold or wait: it would wait for itself";
+            let text = "a SHARED holder cannot become exclusive while others hold or wait; release the lock first";
             return Err(Refused::with_code("DEADLOCK", text).into());
         }
     }

@@ -11,12 +11,14 @@ use resil_core::limits::{RESULT_DEFAULT_MAX, WAITERS_CEILING};
 use resil_core::lock::{Reason, Setting};
 use resil_core::queue::{WaiterId, Waiting};
 use resil_wire::command::Reply;
-use resil_wire::idempotency::{BeginCall, CommitCall, GetCall, OnceCall, TokenCall, TokenRenewCall, write_info};
+use resil_wire::idempotency::{
+    BeginCall, CommitCall, GetCall, OnceCall, TokenCall, TokenRenewCall, write_info, wrong_phase,
+};
 use resil_wire::reply::Value;
 
-use super::Memory;
 use super::room::{Asked, Delivery, Machine, Room, Stepped, Verdict, Waited};
 use super::store::{State, Store, Touch, When};
+use super::{Memory, refused};
 use crate::error::Error;
 
 pub(super) struct Idempotency;
@@ -89,15 +91,11 @@ impl Verdict for Committed {}
 impl Verdict for Option<Reason> {}
 impl Verdict for Result<bool, ()> {}
 
-fn wrong_phase(has: &str, wants: &str) -> Error {
-    Error::InvalidArgument(format!("PHASE the key belongs to {has}; {wants} needs a key of its own"))
-}
-
 fn answer(begun: Begun) -> Result<Reply, Error> {
     match begun {
         Begun::Run(run) => Ok(Reply::Begun(run.into())),
         Begun::Settled(settled) => Ok(Reply::Begun(settled.into())),
-        Begun::WrongPhase => Err(wrong_phase("ONCE", "BEGIN")),
+        Begun::WrongPhase => Err(refused(wrong_phase("ONCE", "BEGIN"))),
         Begun::Queued => Err(Error::Internal("a call that waits has no answer yet".to_owned())),
     }
 }
@@ -164,7 +162,7 @@ impl Store {
             Some(first) => first,
             None => self
                 .step(call.key, when, |at, setting| once(&mut room(at), call.token, call.ttl, setting))?
-                .map_err(|()| wrong_phase("BEGIN", "ONCE"))?,
+                .map_err(|()| refused(wrong_phase("BEGIN", "ONCE")))?,
         };
         Ok(Reply::Number(i64::from(first)))
     }

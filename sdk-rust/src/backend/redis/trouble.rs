@@ -152,7 +152,7 @@ mod tests {
             ("ERR", "unknown command 'RES.GCRA', with args beginning with: ", Code::ModuleMissing),
             ("ERR", "limit must be a whole number from 1 to 9, got '0'", Code::InvalidArgument),
             ("WRONGTYPE", "Operation against a key holding the wrong kind of value", Code::InvalidArgument),
-            ("PHASE", "the key belongs to ONCE", Code::InvalidArgument),
+            ("PHASE", "this key is used by ONCE", Code::InvalidArgument),
             ("CROSSSLOT", "Keys in request don't hash to the same slot", Code::InvalidArgument),
             ("NOPERM", "this user has no permissions to run the 'res.gcra' command", Code::PermissionDenied),
             ("NOAUTH", "Authentication required.", Code::PermissionDenied),

@@ -59,7 +59,7 @@ fn write_help(page: &Page, text: &mut String) {
         format!("{} HELP", page.name),
         format!("{} HELP", page.name),
     );
-    let _ = write!(text, "pub const {name}_HELP_LINES: &[&str] = &[\n");
+    let _ = writeln!(text, "pub const {name}_HELP_LINES: &[&str] = &[");
     lines.iter().for_each(|line| {
         let _ = writeln!(text, "    {line:?},");
     });
