@@ -19,7 +19,7 @@ pub(super) enum Trouble {
     Moved { slot: u16, node: String },
     /// The slot is on its way elsewhere; this once, ask there.
     Ask { node: String },
-    /// The server is a replica now: whoever is the primary, it is another one.
+    /// The server is a replica now: another server is the primary.
     Demoted,
     /// Not now, but the connection is fine.
     Later(&'static str),
