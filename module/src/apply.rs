@@ -24,7 +24,7 @@ use crate::datatype::{Bytes, NativeType};
 use crate::edge::api;
 use crate::key::Key;
 use crate::listeners;
-use crate::machine::Machine;
+use crate::machines::ServerMachine;
 
 /// The version as the text that travels.
 const VERSION_TEXT: &CStr = c"1";
@@ -106,8 +106,8 @@ pub fn edit_breaker(key: &mut Key<'_>, value: Option<*mut c_void>, edits: &[Edit
 }
 
 /// Stores the state of a machine that can be waited for in `key`, whole. Returns the value.
-pub fn store_state<M: Machine>(key: &mut Key<'_>, value: Option<*mut c_void>, state: M::State) -> *mut c_void {
-    let due = M::gc_at(&state, key.salt());
+pub fn store_state<M: ServerMachine>(key: &mut Key<'_>, value: Option<*mut c_void>, state: M::State) -> *mut c_void {
+    let due = M::collect_at(&state, key.salt());
     let new = Waited::<M>::new_value(state);
     // Something else may have been there, and an expiry with it.
     let was_empty = key.is_empty();
@@ -123,27 +123,38 @@ pub fn store_state<M: Machine>(key: &mut Key<'_>, value: Option<*mut c_void>, st
     new
 }
 
-/// Makes `edits` to the state in `key`, which is created if there is none.
-pub fn edit_state<M: Machine>(key: &mut Key<'_>, value: Option<*mut c_void>, edits: impl IntoIterator<Item = M::Edit>) {
+/// Makes `edits` to the state in `key`, which is created if there is none. Returns its last fence.
+pub fn edit_state<M: ServerMachine>(
+    key: &mut Key<'_>,
+    value: Option<*mut c_void>,
+    edits: impl IntoIterator<Item = M::Edit>,
+) -> u64 {
     let Some(value) = value else {
         let mut state = M::State::default();
         edits.into_iter().for_each(|edit| M::apply(&mut state, edit));
+        let fence = M::last_fence(&state);
         store_state::<M>(key, None, state);
-        return;
+        return fence;
     };
     // SAFETY: `value` is the live value of `key`, and this is the only reference to it.
     let state = unsafe { &mut Waited::<M>::get(value).state };
     let salt = key.salt();
-    let was_due = M::gc_at(state, salt);
+    let was_due = M::collect_at(state, salt);
     edits.into_iter().for_each(|edit| M::apply(state, edit));
-    let due = M::gc_at(state, salt);
+    let (due, fence) = (M::collect_at(state, salt), M::last_fence(state));
     key.collect_at::<Waited<M>>(Some(was_due), due);
+    fence
 }
 
 /// Replicates what a step did to such a state, and tells watchers and listeners.
-pub fn publish_edits_of<M: Machine>(call: &Call<'_>, key: &Key<'_>, state: &M::State, edits: &[M::Edit], is_new: bool) {
-    // Whoever is told below may change the key: the state is looked at before.
-    let events: SmallVec<[&CStr; 2]> = edits.iter().filter_map(|edit| M::event(state, edit)).collect();
+pub fn publish_edits_of<M: ServerMachine>(
+    call: &Call<'_>,
+    key: &Key<'_>,
+    state: &M::State,
+    edits: &[M::Report],
+    is_new: bool,
+) {
+    let events: SmallVec<[&CStr; 2]> = edits.iter().filter_map(M::event).collect();
     // A timer has no request that the server could count as a change.
     if listeners::anybody() || call.is_timers() {
         let mut bytes = Bytes::new();

@@ -3,9 +3,10 @@
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 
-use crate::lease::ends_for;
-use crate::limits::{CLOCK_JITTER, GRACE};
+use crate::limits::GRACE;
 use crate::time::{Instant, Span};
+use crate::waited::Lease;
+use crate::waited::lease::ends_for;
 
 /// What happens when a runner's lease ends without a word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -117,26 +118,31 @@ impl Record {
         }
     }
 
-    /// The clock was set back: what began later than now began now. True if anything did.
-    pub(super) fn mend(&mut self, now: Instant) -> bool {
-        let (at, until) = match self {
-            Self::Once(once) => (&mut once.at, Some(&mut once.until)),
-            Self::Work(work) => match &mut work.phase {
-                // A lease has its own rule.
-                Phase::Running { .. } => return false,
-                Phase::Idle { at, .. } => (at, None),
-                Phase::Done { at, until, .. } => (at, Some(until)),
+    /// The run, if there is one, as a lease.
+    pub(super) fn lease(&self) -> Option<Lease<'_>> {
+        let Self::Work(work) = self else { return None };
+        let Phase::Running { since, lease, ends } = work.phase else { return None };
+        Some(Lease { owner: &work.token, fence: work.fence, since, length: lease, ends })
+    }
+
+    /// When an event, or the end of a run, was written down.
+    pub(super) fn written_at(&self) -> Option<Instant> {
+        match self {
+            Self::Nothing => None,
+            Self::Once(once) => Some(once.at),
+            Self::Work(work) => match work.phase {
+                Phase::Running { .. } => None,
+                Phase::Idle { at, .. } | Phase::Done { at, .. } => Some(at),
             },
-            Self::Nothing => return false,
-        };
-        if *at <= now.plus(CLOCK_JITTER) {
-            return false;
         }
-        if let Some(until) = until {
-            *until = until.minus(now.until(*at)).max(Instant::EPOCH);
+    }
+
+    /// In debug builds, after every step.
+    pub(super) fn check_invariants(&self) {
+        if let Self::Work(work) = self {
+            debug_assert!(work.attempt > 0 && work.fence > 0 && !work.token.is_empty(), "{work:?}");
+            debug_assert!(!matches!(work.phase, Phase::Running { lease, .. } if lease.is_zero()), "{work:?}");
         }
-        *at = now;
-        true
     }
 
     /// When nothing in here can matter any more.

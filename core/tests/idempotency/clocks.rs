@@ -80,7 +80,7 @@ proptest! {
 impl Key {
     fn told_or_run(&mut self, token: &str) -> Option<Settled> {
         match self.begin(token, work()) {
-            resil_core::idempotency::Begun::Settled(settled) => Some(settled),
+            super::key::Begun::Refused(settled) => Some(settled),
             _ => None,
         }
     }

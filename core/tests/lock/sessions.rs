@@ -3,8 +3,9 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
-use resil_core::lock::{Kind, Reason};
-use resil_core::session::{Binding, ClientId, Closed, Due, Loss, Place, Sessions};
+use resil_core::lock::Kind;
+use resil_core::waited::Reason;
+use resil_core::waited::session::{Binding, ClientId, Closed, Due, Loss, Place, Sessions};
 use resil_core::{Instant, Span};
 
 use super::key::{HOUR, MS, SECOND, START};

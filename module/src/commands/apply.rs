@@ -3,8 +3,9 @@
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use resil_core::codec::Change;
-use resil_core::idempotency::Record;
-use resil_core::lock::Kind;
+use resil_core::idempotency::{Idempotency, Record};
+use resil_core::lock::{Bulkheads, Kind, Locks};
+use resil_core::single_flight::Flights;
 use resil_wire::Refused;
 use resil_wire::apply::{Applied, parse};
 use smallvec::SmallVec;
@@ -21,11 +22,8 @@ use crate::datatype::window::Log;
 use crate::edge::{api, log};
 use crate::info::counters;
 use crate::key::Key;
-use crate::machine::Machine;
-use crate::machines::flight::Flights;
-use crate::machines::holding::{Bulkheads, Locks};
-use crate::machines::idempotency::Idempotency;
-use crate::{chores, fences};
+use crate::machines::ServerMachine;
+use crate::{fences, pending};
 
 pub struct Apply;
 
@@ -63,7 +61,7 @@ impl Command for Apply {
             }
             if call.is_on_primary() && !fences::is_loading() {
                 // A slot comes as a whole.
-                chores::key_arrived();
+                pending::key_arrived();
             }
             counters().applied.add(1);
             signal_modified(call, &key);
@@ -121,16 +119,13 @@ fn apply(key: &mut Key<'_>, change: Change) -> Result<(), &'static str> {
     Ok(())
 }
 
-fn replace_state<M: Machine>(key: &mut Key<'_>, state: M::State) {
+fn replace_state<M: ServerMachine>(key: &mut Key<'_>, state: M::State) {
     fences::heard_of(M::last_fence(&state));
     store_state::<M>(key, key.value::<Waited<M>>().ok().flatten(), state);
 }
 
-fn change_state<M: Machine>(key: &mut Key<'_>, edits: SmallVec<[M::Edit; 1]>) -> Result<(), &'static str> {
-    edits.iter().filter_map(M::granted_fence).for_each(fences::heard_of);
-    match key.value::<Waited<M>>() {
-        Ok(value) => edit_state::<M>(key, value, edits),
-        Err(_) => return Err(SOMETHING_ELSE),
-    }
+fn change_state<M: ServerMachine>(key: &mut Key<'_>, edits: SmallVec<[M::Edit; 1]>) -> Result<(), &'static str> {
+    let value = key.value::<Waited<M>>().map_err(|_| SOMETHING_ELSE)?;
+    fences::heard_of(edit_state::<M>(key, value, edits));
     Ok(())
 }

@@ -1,12 +1,11 @@
 //! `RES.BULKHEAD` and its subcommands.
 
-use resil_core::lock::Claim;
+use resil_core::lock::{BULKHEAD, Claim};
 use resil_wire::bulkhead::{EnterCall, HELP, INFO_USAGE, LEAVE_USAGE, RENEW_USAGE, write_full, write_granted};
 
 use super::holding::{Request, ask, release_holding, renew_holding, show_holding};
 use super::waiting::{bounds, help};
 use crate::call::{Call, Command, Failure};
-use crate::machines::holding::OfBulkheads;
 
 pub const PAGE: &str = include_str!("../../../commands/res.bulkhead.json");
 
@@ -21,7 +20,7 @@ impl Command for Enter {
         let EnterCall { owner, max, lease, wait, queue, priority, bind, .. } = EnterCall::parse(&args, bounds())?;
         let claim = Claim::Permit { max, priority };
         let request = Request { owner, claim, lease, meta: b"", wait, most_waiters: queue, bind };
-        ask::<OfBulkheads>(call, request, write_granted, write_full)
+        ask::<BULKHEAD>(call, request, write_granted, write_full)
     }
 }
 
@@ -32,7 +31,7 @@ impl Command for Renew {
     const WORDS: usize = 2;
 
     fn run(call: &Call<'_>) -> Result<(), Failure> {
-        renew_holding::<OfBulkheads>(call, RENEW_USAGE)
+        renew_holding::<BULKHEAD>(call, RENEW_USAGE)
     }
 }
 
@@ -43,7 +42,7 @@ impl Command for Leave {
     const WORDS: usize = 2;
 
     fn run(call: &Call<'_>) -> Result<(), Failure> {
-        release_holding::<OfBulkheads>(call, LEAVE_USAGE)
+        release_holding::<BULKHEAD>(call, LEAVE_USAGE)
     }
 }
 
@@ -54,7 +53,7 @@ impl Command for Info {
     const WORDS: usize = 2;
 
     fn run(call: &Call<'_>) -> Result<(), Failure> {
-        show_holding::<OfBulkheads>(call, INFO_USAGE)
+        show_holding::<BULKHEAD>(call, INFO_USAGE)
     }
 }
 

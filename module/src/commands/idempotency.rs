@@ -3,11 +3,10 @@
 use std::sync::Arc;
 
 use resil_core::idempotency::{
-    Ask, Begun, Committed, Settled, abort, begin, commit, look, once, renew, replay, seen_before,
+    Committed, Idempotency, RunRequest, Settled, abort, begin, commit, look, once, renew, replay, seen_before,
 };
 use resil_core::limits::WAITERS_CEILING;
-use resil_core::lock::Reason;
-use resil_core::queue::Waiting;
+use resil_core::waited::{Decision, Reason, Waiting};
 use resil_wire::Refused;
 use resil_wire::breaker::parse_key;
 use resil_wire::idempotency::{
@@ -16,14 +15,13 @@ use resil_wire::idempotency::{
 };
 use resil_wire::reply::Sink;
 
-use super::waiting::{bounds, help, read, renew_token, settle_grant, wait_for_answer, waiting};
+use super::waiting::{bounds, help, read, renew_token, settle_grant, wait_for_reply, waiting};
 use crate::call::{Call, Command, Failure};
 use crate::info::counters;
-use crate::lines;
-use crate::machine::Machine;
-use crate::machines::idempotency::{Idempotency, room};
-use crate::room::Opened;
-use crate::{clock, config, fences, parked, sessions};
+use crate::machines::ServerMachine;
+use crate::queues;
+use crate::waited_key::Opened;
+use crate::{blocked_clients, clock, config, fences, sessions};
 
 pub const PAGE: &str = include_str!("../../../commands/res.idemp.json");
 
@@ -51,26 +49,27 @@ impl Command for Begin {
             call.require_memory()?;
         }
         let waiting = waiting(call, wait, WAITERS_CEILING);
-        let name = (bind_to.is_some() || waiting.is_some() || parked::is_telling()).then(|| opened.name());
-        let ask = Ask { fingerprint: fingerprint.into(), lease, keep, on_lapse, bind_to };
-        let begun = opened.step(call, now, &[], |at, setting| begin(&mut room(at), token, ask, waiting, setting));
+        let name =
+            (bind_to.is_some() || waiting.is_some() || blocked_clients::any_undelivered()).then(|| opened.name());
+        let request = RunRequest { fingerprint: fingerprint.into(), lease, keep, on_lapse, bind_to };
+        let begun = opened.step(call, now, &[], |key, setting| begin(key, token, request, waiting, setting));
         match begun {
-            Begun::Run(run) => {
+            Decision::Granted(run) => {
                 Idempotency::counters().granted.add(1);
                 settle_grant(name.as_ref(), bind_to, run.fence, lease, now);
                 write_run(&run, &mut call.reply());
             }
-            Begun::Settled(settled) => {
+            Decision::Refused(settled) => {
                 count(&settled);
                 write_settled(&settled, &mut call.reply());
             }
-            Begun::Queued => {
+            Decision::Queued => {
                 Idempotency::counters().waited.add(1);
                 if let (Some(Waiting { id, .. }), Some(name)) = (waiting, name) {
-                    wait_for_answer(call, id, name);
+                    wait_for_reply(call, id, name);
                 }
             }
-            Begun::WrongPhase => return Err(wrong_phase("ONCE", "BEGIN")),
+            Decision::Conflict => return Err(wrong_phase("ONCE", "BEGIN")),
         }
         Ok(())
     }
@@ -108,8 +107,8 @@ impl Command for Commit {
         // That the work is done is always recorded; the result only if there is room for it.
         let room_for_it = result.len() <= config::max_result() && (result.is_empty() || !call.is_short_of_memory());
         let kept: Option<Arc<[u8]>> = room_for_it.then(|| result.into());
-        let committed = opened
-            .step(call, clock::now(), &[], |at, setting| commit(&mut room(at), token, ttl, (kept, failed), setting));
+        let committed =
+            opened.step(call, clock::now(), &[], |key, setting| commit(key, token, ttl, (kept, failed), setting));
         match committed {
             Committed::Committed { stored } => {
                 counters().committed.add(1);
@@ -132,7 +131,7 @@ impl Command for Abort {
         let args = call.args();
         let TokenCall { token, .. } = TokenCall::parse(&args, ABORT_USAGE)?;
         let opened = Opened::<Idempotency>::open(call, call.string(0)?)?;
-        let lost = opened.step(call, clock::now(), &[], |at, setting| abort(&mut room(at), token, setting));
+        let lost = opened.step(call, clock::now(), &[], |key, setting| abort(key, token, setting));
         count_lost(lost);
         write_aborted(lost, &mut call.reply());
         Ok(())
@@ -146,9 +145,7 @@ impl Command for Renew {
     const WORDS: usize = 2;
 
     fn run(call: &Call<'_>) -> Result<(), Failure> {
-        renew_token::<Idempotency>(call, RENEW_USAGE, |at, token, lease, setting| {
-            renew(&mut room(at), token, lease, setting)
-        })
+        renew_token::<Idempotency>(call, RENEW_USAGE, renew)
     }
 }
 
@@ -169,7 +166,7 @@ impl Command for Once {
             Some(first) => first,
             None => {
                 call.require_memory()?;
-                let first = opened.step(call, now, &[], |at, setting| once(&mut room(at), token, ttl, setting));
+                let first = opened.step(call, now, &[], |key, setting| once(key, token, ttl, setting));
                 first.map_err(|()| wrong_phase("BEGIN", "ONCE"))?
             }
         };
@@ -206,7 +203,7 @@ impl Command for Info {
         let args = call.args();
         let key = parse_key(&args, INFO_USAGE)?;
         let (now, promoted_at) = (clock::now(), fences::promoted_at());
-        let waiters = lines::look::<Idempotency, _>(call.db(), key, |line| line.len());
+        let waiters = queues::look::<Idempotency, _>(call.db(), key, |queue| queue.len());
         read::<Idempotency, _>(call, |record| write_info(record, waiters, promoted_at, now, &mut call.reply()))
     }
 }

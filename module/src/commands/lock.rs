@@ -1,7 +1,7 @@
 //! `RES.LOCK` and its subcommands, and `RES.HEARTBEAT`.
 
 use resil_core::limits::WAITERS_CEILING;
-use resil_core::lock::{Claim, break_all, check};
+use resil_core::lock::{Claim, LOCK, Locks, break_all, check};
 use resil_wire::argv::Argv;
 use resil_wire::holding::OwnedCall;
 use resil_wire::lock::{
@@ -13,8 +13,7 @@ use resil_wire::reply::Sink;
 use super::holding::{Request, ask, release_holding, renew_holding, show_holding};
 use super::waiting::{bounds, help, read};
 use crate::call::{Call, Command, Failure};
-use crate::machines::holding::{Locks, OfLocks, room};
-use crate::room::Opened;
+use crate::waited_key::Opened;
 use crate::{clock, fences, sessions};
 
 pub const PAGE: &str = include_str!("../../../commands/res.lock.json");
@@ -30,7 +29,7 @@ impl Command for Acquire {
         let AcquireCall { owner, lease, wait, shared, bind, meta, .. } = AcquireCall::parse(&args, bounds())?;
         let claim = if shared { Claim::Shared } else { Claim::Exclusive };
         let request = Request { owner, claim, lease, meta, wait, most_waiters: WAITERS_CEILING, bind };
-        ask::<OfLocks>(call, request, write_granted, write_taken)
+        ask::<LOCK>(call, request, write_granted, write_taken)
     }
 }
 
@@ -41,7 +40,7 @@ impl Command for Renew {
     const WORDS: usize = 2;
 
     fn run(call: &Call<'_>) -> Result<(), Failure> {
-        renew_holding::<OfLocks>(call, RENEW_USAGE)
+        renew_holding::<LOCK>(call, RENEW_USAGE)
     }
 }
 
@@ -52,7 +51,7 @@ impl Command for Release {
     const WORDS: usize = 2;
 
     fn run(call: &Call<'_>) -> Result<(), Failure> {
-        release_holding::<OfLocks>(call, RELEASE_USAGE)
+        release_holding::<LOCK>(call, RELEASE_USAGE)
     }
 }
 
@@ -84,7 +83,7 @@ impl Command for Break {
         let said = [("actor", request.actor), ("note", request.reason)];
         let details: Vec<(&str, &[u8])> = said.into_iter().filter_map(|(name, text)| Some((name, text?))).collect();
         let opened = Opened::<Locks>::open(call, call.string(0)?)?;
-        let broken = opened.step(call, clock::now(), &details, |at, setting| break_all(&mut room(at), setting));
+        let broken = opened.step(call, clock::now(), &details, |key, setting| break_all(key, setting));
         call.reply().integer(broken as i64);
         Ok(())
     }
@@ -97,7 +96,7 @@ impl Command for Info {
     const WORDS: usize = 2;
 
     fn run(call: &Call<'_>) -> Result<(), Failure> {
-        show_holding::<OfLocks>(call, INFO_USAGE)
+        show_holding::<LOCK>(call, INFO_USAGE)
     }
 }
 

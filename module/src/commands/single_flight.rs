@@ -2,10 +2,10 @@
 
 use resil_core::Span;
 use resil_core::limits::WAITERS_CEILING;
-use resil_core::queue::Waiting;
 use resil_core::single_flight::{
-    Abandoned, Ask, Joined, Publication, Published, Seen, abandon, hit, invalidate, join, look, publish, renew,
+    Abandoned, Flights, LeadRequest, Publication, Published, Seen, abandon, hit, invalidate, join, look, publish, renew,
 };
+use resil_core::waited::{Decision, Waiting};
 use resil_wire::breaker::parse_key;
 use resil_wire::reply::Sink;
 use resil_wire::single_flight::{
@@ -13,13 +13,12 @@ use resil_wire::single_flight::{
     write_abandoned, write_info, write_lead, write_published, write_seen,
 };
 
-use super::waiting::{bounds, help, read, renew_token, settle_grant, wait_for_answer, waiting};
+use super::waiting::{bounds, help, read, renew_token, settle_grant, wait_for_reply, waiting};
 use crate::call::{Call, Command, Failure};
 use crate::info::counters;
-use crate::machine::Machine;
-use crate::machines::flight::{Flights, room};
-use crate::room::Opened;
-use crate::{clock, config, fences, lines, parked, sessions};
+use crate::machines::ServerMachine;
+use crate::waited_key::Opened;
+use crate::{blocked_clients, clock, config, fences, queues, sessions};
 
 pub const PAGE: &str = include_str!("../../../commands/res.sflight.json");
 
@@ -45,23 +44,26 @@ impl Command for Join {
             call.require_memory()?;
         }
         let waiting = waiting(call, wait, WAITERS_CEILING);
-        let name = (bind_to.is_some() || waiting.is_some() || parked::is_telling()).then(|| opened.name());
-        let ask = Ask { lease, bind_to };
-        let joined = opened.step(call, now, &[], |at, setting| join(&mut room(at), token, ask, waiting, setting));
+        let name =
+            (bind_to.is_some() || waiting.is_some() || blocked_clients::any_undelivered()).then(|| opened.name());
+        let request = LeadRequest { lease, bind_to };
+        let joined = opened.step(call, now, &[], |key, setting| join(key, token, request, waiting, setting));
         match joined {
-            Joined::Lead(lead) => {
+            Decision::Granted(lead) => {
                 Flights::counters().granted.add(1);
                 settle_grant(name.as_ref(), bind_to, lead.fence, lease, now);
                 write_lead(&lead, &mut call.reply());
             }
-            Joined::Seen(seen) => {
+            Decision::Refused(seen) => {
                 count(&seen);
                 write_seen(&seen, &mut call.reply());
             }
-            Joined::Queued => {
+            // Every request fits a flight.
+            Decision::Conflict => {}
+            Decision::Queued => {
                 Flights::counters().waited.add(1);
                 if let (Some(Waiting { id, .. }), Some(name)) = (waiting, name) {
-                    wait_for_answer(call, id, name);
+                    wait_for_reply(call, id, name);
                 }
             }
         }
@@ -113,8 +115,8 @@ impl Command for Publish {
         // from loading in vain, one after another.
         let is_small = matches!(publication, Publication::Error { .. });
         let ttl = if !is_small && call.is_short_of_memory() { Span::ZERO } else { ttl };
-        let published = opened
-            .step(call, clock::now(), &[], |at, setting| publish(&mut room(at), token, ttl, publication, setting));
+        let published =
+            opened.step(call, clock::now(), &[], |key, setting| publish(key, token, ttl, publication, setting));
         match published {
             Published::Published { .. } => counters().published.add(1),
             Published::Lost(_) => Flights::counters().stale.add(1),
@@ -134,8 +136,7 @@ impl Command for Abandon {
         let args = call.args();
         let AbandonCall { token, retry, .. } = AbandonCall::parse(&args)?;
         let opened = Opened::<Flights>::open(call, call.string(0)?)?;
-        let abandoned =
-            opened.step(call, clock::now(), &[], |at, setting| abandon(&mut room(at), token, retry, setting));
+        let abandoned = opened.step(call, clock::now(), &[], |key, setting| abandon(key, token, retry, setting));
         if matches!(abandoned, Abandoned::Lost(_)) {
             Flights::counters().stale.add(1);
         }
@@ -151,9 +152,7 @@ impl Command for Renew {
     const WORDS: usize = 2;
 
     fn run(call: &Call<'_>) -> Result<(), Failure> {
-        renew_token::<Flights>(call, RENEW_USAGE, |at, token, lease, setting| {
-            renew(&mut room(at), token, lease, setting)
-        })
+        renew_token::<Flights>(call, RENEW_USAGE, renew)
     }
 }
 
@@ -167,7 +166,7 @@ impl Command for Invalidate {
         let args = call.args();
         let InvalidateCall { soft, .. } = InvalidateCall::parse(&args)?;
         let opened = Opened::<Flights>::open(call, call.string(0)?)?;
-        let anything = opened.step(call, clock::now(), &[], |at, setting| invalidate(&mut room(at), soft, setting));
+        let anything = opened.step(call, clock::now(), &[], |key, setting| invalidate(key, soft, setting));
         counters().invalidated.add(u64::from(anything));
         call.reply().integer(i64::from(anything));
         Ok(())
@@ -184,7 +183,7 @@ impl Command for Info {
         let args = call.args();
         let key = parse_key(&args, INFO_USAGE)?;
         let (now, promoted_at) = (clock::now(), fences::promoted_at());
-        let followers = lines::look::<Flights, _>(call.db(), key, |line| line.len());
+        let followers = queues::look::<Flights, _>(call.db(), key, |queue| queue.len());
         read::<Flights, _>(call, |flight| write_info(flight, followers, promoted_at, now, &mut call.reply()))
     }
 }

@@ -9,20 +9,20 @@ use std::sync::atomic::AtomicPtr;
 use redis_module::raw;
 
 use super::{Bytes, NativeType, malloc_size};
-use crate::chores::{self, Chore};
 use crate::fences;
-use crate::lines::Name;
-use crate::machine::Machine;
+use crate::machines::ServerMachine;
+use crate::pending::{self, Task};
+use crate::queues::KeyName;
 use crate::share::{Header, Share};
 
 /// What is stored: who shares it and when it is looked at, and the state.
 #[repr(C)]
-pub struct Stored<M: Machine> {
+pub struct Stored<M: ServerMachine> {
     pub header: Header,
     pub state: M::State,
 }
 
-impl<M: Machine> Default for Stored<M> {
+impl<M: ServerMachine> Default for Stored<M> {
     fn default() -> Self {
         Self { header: Header::default(), state: M::State::default() }
     }
@@ -30,7 +30,7 @@ impl<M: Machine> Default for Stored<M> {
 
 pub struct Waited<M>(PhantomData<M>);
 
-impl<M: Machine> Waited<M> {
+impl<M: ServerMachine> Waited<M> {
     pub fn new_value(state: M::State) -> *mut c_void {
         M::keys().raise(1);
         Box::into_raw(Box::new(Stored::<M> { header: Header::default(), state })).cast()
@@ -44,7 +44,7 @@ impl<M: Machine> Waited<M> {
     }
 }
 
-impl<M: Machine> NativeType for Waited<M> {
+impl<M: ServerMachine> NativeType for Waited<M> {
     const NAME: &'static CStr = M::TYPE_NAME;
     const HAS_AUX: bool = M::CARRIES_FENCES;
 
@@ -87,13 +87,13 @@ impl<M: Machine> NativeType for Waited<M> {
 
     unsafe fn unlinked(value: *mut c_void, db: i32, name: &[u8]) {
         // SAFETY: by contract.
-        unsafe { chores::key_left::<M>(db, name, value) };
+        unsafe { pending::key_left::<M>(db, name, value) };
     }
 
     unsafe fn arrived(_value: *mut c_void, db: i32, name: &[u8]) {
         // A file's keys are searched for when all of it is there.
         if !fences::is_loading() {
-            chores::add(Name::new(M::KIND, db, name), Chore::Look);
+            pending::add(KeyName::new(M::KIND, db, name), Task::Serve);
         }
     }
 

@@ -17,18 +17,18 @@ use indexmap::map::RawEntryApiV1;
 use parking_lot::{Mutex, MutexGuard};
 use resil_core::Instant;
 use resil_core::circuit_breaker::Breaker;
-use resil_core::queue::WaiterId;
+use resil_core::idempotency::Idempotency;
+use resil_core::lock::{Bulkheads, Locks};
 use resil_core::rate_limit::{Quota, Reading, TierSet};
+use resil_core::single_flight::Flights;
+use resil_core::waited::WaiterId;
 use resil_core::window::Window;
 use smallvec::SmallVec;
 
 use super::fences::Fences;
-use super::flights::Flights;
-use super::holdings::{Bulkheads, Locks};
-use super::idempotency::Idempotency;
 use super::keeper::Keeper;
 use super::name::{self, Name, Prefix};
-use super::room::Waited;
+use super::waited::Waited;
 use crate::clock::Clock;
 use crate::error::Error;
 
@@ -50,7 +50,7 @@ pub(super) enum State {
     Lock(Waited<Locks>),
     Bulkhead(Waited<Bulkheads>),
     Record(Waited<Idempotency>),
-    Flight(Waited<Flights>),
+    Flight(Box<Waited<Flights>>),
 }
 
 /// What can be kept under a key. Its default is what a missing key means.

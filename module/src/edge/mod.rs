@@ -3,6 +3,13 @@
 //! `redis-module` binds the server's functions as `Option`s that are filled at load. [`check`] refuses to load where
 //! a required one is missing, so that [`api!`] may take them without asking again on every call.
 
+pub mod blocking;
+pub mod call;
+pub mod clients;
+pub mod key;
+pub mod share;
+pub mod vendor;
+
 use std::ffi::{CStr, CString, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::null_mut;

@@ -20,8 +20,9 @@ use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
+use super::ending::Reason;
 use crate::limits::LOSSES_REMEMBERED;
-use crate::lock::{Kind, Reason};
+use crate::lock::Kind;
 use crate::time::{Instant, Span};
 
 /// A connection.

@@ -67,8 +67,7 @@ pub extern "C" fn entry<C: Command>(
         true
     });
     if !answered {
-        // SAFETY: the context is that of this very call.
-        unsafe { api!(RedisModule_ReplyWithError)(ctx, c"ERR internal error; it is in the server's log".as_ptr()) };
+        ReplySink(ctx).error(c"ERR internal error; it is in the server's log");
     }
     OK
 }
@@ -118,6 +117,12 @@ impl<'a> Call<'a> {
         self.argv.get(self.words + index).copied().ok_or_else(|| Refused::new("missing key").into())
     }
 
+    /// Its bytes: the name of a key.
+    pub fn key_name(&self, index: usize) -> Result<&'a [u8], Failure> {
+        // SAFETY: the string lives as long as the call.
+        self.string(index).map(|string| unsafe { bytes_of(string) })
+    }
+
     pub fn is_from_primary_or_file(&self) -> bool {
         let trusted = raw::REDISMODULE_CTX_FLAGS_REPLICATED | raw::REDISMODULE_CTX_FLAGS_LOADING;
         self.flags() & trusted as c_int != 0
@@ -162,15 +167,13 @@ impl<'a> Call<'a> {
                 return self.fail_with(refused.text());
             }
         };
-        // SAFETY: the context is that of this call, and the server copies the text.
-        unsafe { api!(RedisModule_ReplyWithError)(self.ctx, text.as_ptr()) };
+        self.reply().error(text);
     }
 
     fn fail_with(&self, text: &str) {
         // Error texts quote what was given in printable form, so there is no NUL in them.
         let text = CString::new(text).unwrap_or_else(|_| c"ERR malformed request".to_owned());
-        // SAFETY: as above.
-        unsafe { api!(RedisModule_ReplyWithError)(self.ctx, text.as_ptr()) };
+        self.reply().error(&text);
     }
 }
 
@@ -178,9 +181,14 @@ impl<'a> Call<'a> {
 pub struct ReplySink(*mut raw::RedisModuleCtx);
 
 impl ReplySink {
-    /// To the client of a context that is no call's: one that was parked.
+    /// To the client of a context that is no call's: one that was blocked.
     pub fn of(ctx: *mut raw::RedisModuleCtx) -> Self {
         Self(ctx)
+    }
+
+    pub fn error(&mut self, text: &CStr) {
+        // SAFETY: the context is that of the running call; the server copies the text.
+        unsafe { api!(RedisModule_ReplyWithError)(self.0, text.as_ptr()) };
     }
 }
 

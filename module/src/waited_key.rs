@@ -1,38 +1,40 @@
-//! A key of a machine that can be waited for, opened: its state and the line before it, stepped together.
+//! A key that can be waited for, opened: its state and its queue, stepped together.
 //!
-//! Commands and chores come through here alike. What a step did is settled in one place: stored, replicated, announced;
-//! whoever waited is answered; whatever was bound is unbound; the key is woken again when the step asks for it.
+//! Commands and background tasks come through here alike. What a step did is settled in one place: stored, replicated,
+//! announced; waiters get their replies; leases that ended are unbound; the timer is set when the step asks for it.
 
 use std::ffi::c_void;
 use std::ptr::NonNull;
 
 use redis_module::raw;
-use resil_core::lock::{End, Ending, Reason, Setting};
-use resil_core::queue::Queue;
-use resil_core::session::SHORT;
+use resil_core::waited::session::SHORT;
+use resil_core::waited::{End, Ending, Machine, Queue, Reason, Reply, Setting, Stepped, Terms, WaitedKey, WaiterId};
 use resil_core::{Instant, Span};
 
 use crate::apply::{publish_edits_of, store_state};
+use crate::blocked_clients::{self, ClientReply};
 use crate::call::{Call, Failure};
-use crate::chores::{self, Chore, Losses, borrowed, details_of};
 use crate::cluster::{self, Standing};
 use crate::datatype::waited::{Stored, Waited};
 use crate::edge::{api, bytes_of};
 use crate::info::counters;
 use crate::key::Key;
-use crate::lines::{self, Name};
-use crate::machine::{Delivery, Machine, Room, Stepped, for_kind};
-use crate::parked::{self, Granted, Told};
+use crate::machines::{ServerMachine, for_kind};
+use crate::pending::{self, Losses, Task, borrowed, details_of};
+use crate::queues::{self, KeyName};
 use crate::timers::{self, GoneKey};
 use crate::{announce, background, clock, fences, sessions};
 
 /// What waiters of a key that is no longer here are told: ask again, wherever it is now.
 const TRY_AGAIN: &str = "TRYAGAIN the key is no longer here; ask again";
 
+/// The error for a call whose owner asked again elsewhere, or let go.
+const SUPERSEDED: &str = "SUPERSEDED the same owner asked again, and has the place with that call, or let go";
+
 /// How many endings are made in a key before a command, or a slice of the timer, goes on.
 const ENDINGS_AT_ONCE: usize = 32;
 
-pub struct Opened<'c, M: Machine> {
+pub struct Opened<'c, M: ServerMachine> {
     key: Key<'c>,
     value: Option<*mut c_void>,
     fresh: Stored<M>,
@@ -40,7 +42,7 @@ pub struct Opened<'c, M: Machine> {
     db: i32,
 }
 
-impl<'c, M: Machine> Opened<'c, M> {
+impl<'c, M: ServerMachine> Opened<'c, M> {
     pub fn open(call: &'c Call<'_>, name: *mut raw::RedisModuleString) -> Result<Self, Failure> {
         let key = Key::open_to_write(call, name);
         let value = key.value::<Waited<M>>()?;
@@ -61,8 +63,8 @@ impl<'c, M: Machine> Opened<'c, M> {
         &self.stored().state
     }
 
-    pub fn name(&self) -> Name {
-        Name::new(M::KIND, self.db, self.name)
+    pub fn name(&self) -> KeyName {
+        KeyName::new(M::KIND, self.db, self.name)
     }
 
     /// Takes a step and settles what it did. `details` go into the announcements of what is broken.
@@ -73,14 +75,14 @@ impl<'c, M: Machine> Opened<'c, M> {
         call: &Call<'_>,
         now: Instant,
         details: &[(&str, &[u8])],
-        step: impl FnOnce(Room<'_, M>, &mut Setting<'_>) -> Stepped<M, V>,
+        step: impl FnOnce(&mut WaitedKey<'_, M>, &mut Setting<'_>) -> Stepped<M, V>,
     ) -> V {
         self.catch_up(call, now);
         self.take_step(call, now, details, step)
     }
 
     fn catch_up(&mut self, call: &Call<'_>, now: Instant) {
-        if !chores::no_endings() {
+        if !pending::no_endings() {
             self.do_endings(call, now);
         }
         if sessions::any() {
@@ -91,30 +93,30 @@ impl<'c, M: Machine> Opened<'c, M> {
     /// Connections that closed, and grants that could not be told, come before whoever asks now: they happened before. Of
     /// very many in one key only some: for whoever asks, the rest still holds until the timer comes to it.
     fn do_endings(&mut self, call: &Call<'_>, now: Instant) {
-        let endings = chores::take_endings(&self.name(), ENDINGS_AT_ONCE);
+        let endings = pending::take_endings(&self.name(), ENDINGS_AT_ONCE);
         endings.into_iter().for_each(|ending| self.end(call, ending, now));
     }
 
     /// The same for one holding: its own owner asks, and must not be granted what is about to end.
     pub fn do_ending_of(&mut self, call: &Call<'_>, fence: u64, now: Instant) {
-        if let Some(ending) = chores::take_ending_of(&self.name(), fence) {
+        if let Some(ending) = pending::take_ending_of(&self.name(), fence) {
             self.end(call, ending, now);
         }
     }
 
-    fn end(&mut self, call: &Call<'_>, ending: Chore, now: Instant) {
+    fn end(&mut self, call: &Call<'_>, ending: Task, now: Instant) {
         match ending {
-            Chore::Close(fence) => {
-                self.take_step(call, now, &[], |room, setting| M::close(room, fence, setting));
+            Task::Close(fence) => {
+                self.take_step(call, now, &[], |key, setting| M::close(key, fence, setting));
             }
-            Chore::Cut { fence, grace, at } => {
-                self.take_step(call, now, &[], |room, setting| M::cut(room, fence, grace, at, setting));
+            Task::Cut { fence, grace, at } => {
+                self.take_step(call, now, &[], |key, setting| M::cut(key, fence, grace, at, setting));
             }
-            Chore::TakeBack(fence) => {
-                let taken = self.take_step(call, now, &[], |room, setting| M::take_back(room, fence, setting));
+            Task::TakeBack(fence) => {
+                let taken = self.take_step(call, now, &[], |key, setting| M::take_back(key, fence, setting));
                 counters().taken_back.add(u64::from(taken));
             }
-            Chore::Look | Chore::Rearm | Chore::Lost { .. } => {}
+            Task::Serve | Task::Rearm | Task::Lost { .. } => {}
         }
     }
 
@@ -122,7 +124,7 @@ impl<'c, M: Machine> Opened<'c, M> {
         while let Some(fence) = M::overdue(&self.stored().state, now) {
             let until = sessions::heard_until(call.ctx, &self.name(), fence, now).filter(|until| *until > now);
             let Some(until) = until else { return };
-            self.take_step(call, now, &[], |room, setting| M::extend(room, fence, until, setting));
+            self.take_step(call, now, &[], |key, setting| M::extend(key, fence, until, setting));
         }
     }
 
@@ -131,23 +133,24 @@ impl<'c, M: Machine> Opened<'c, M> {
         call: &Call<'_>,
         now: Instant,
         details: &[(&str, &[u8])],
-        step: impl FnOnce(Room<'_, M>, &mut Setting<'_>) -> Stepped<M, V>,
+        step: impl FnOnce(&mut WaitedKey<'_, M>, &mut Setting<'_>) -> Stepped<M, V>,
     ) -> V {
-        let mut line = lines::take::<M>(self.db, self.name);
-        if self.value.is_none() && !line.is_empty() && cluster::enabled() {
+        let mut queue = queues::take::<M>(self.db, self.name);
+        if self.value.is_none() && !queue.is_empty() && cluster::enabled() {
             // It may live on another node by now: nobody is granted anything from memory.
-            turn_away(&mut line, TRY_AGAIN);
+            turn_away(&mut queue, TRY_AGAIN);
         }
         let salt = self.key.salt();
-        let was_due = self.value.map(|_| M::gc_at(&self.stored().state, salt));
+        let was_due = self.value.map(|_| M::collect_at(&self.stored().state, salt));
         let state = &mut self.stored().state;
-        let outcome = fences::with_setting(now, |setting| step(Room { state, line: &mut line }, setting));
-        lines::put::<M>(self.db, self.name, line);
+        let mut key = WaitedKey { state, queue: &mut queue };
+        let outcome = fences::with_setting(now, |setting| step(&mut key, setting));
+        queues::put::<M>(self.db, self.name, queue);
         if !outcome.edits.is_empty() {
             match was_due {
                 // The step has already edited it in place.
                 Some(was_due) => {
-                    let due = M::gc_at(&self.stored().state, salt);
+                    let due = M::collect_at(&self.stored().state, salt);
                     self.key.collect_at::<Waited<M>>(Some(was_due), due);
                 }
                 None => {
@@ -161,12 +164,12 @@ impl<'c, M: Machine> Opened<'c, M> {
                 publish_edits_of::<M>(call, &self.key, state, &outcome.edits, was_due.is_none());
             }
         }
-        self.arm(outcome.wake_at);
+        self.arm(outcome.timer_at);
         if !outcome.endings.is_empty() {
             self.settle_endings(call, outcome.endings, now, details);
         }
-        if !outcome.answers.is_empty() {
-            self.settle_answers(outcome.answers, now);
+        if !outcome.replies.is_empty() {
+            self.send(outcome.replies, now);
         }
         outcome.verdict
     }
@@ -184,18 +187,18 @@ impl<'c, M: Machine> Opened<'c, M> {
     /// When to look again at a key whose one holder has a short lease that its connection keeps: nothing has to be written
     /// before the connection falls silent, which its own timer notices.
     fn is_kept_until(&mut self, now: Instant) -> Option<Instant> {
-        if !sessions::any() || !M::has_one_holder(&self.stored().state) {
+        if !sessions::any() || M::leases(&self.stored().state).nth(1).is_some() {
             return None;
         }
         let fence = M::overdue(&self.stored().state, now)?;
         sessions::keeps(&self.name(), fence, now)?;
-        let deadline = lines::look::<M, _>(self.db, self.name, Queue::first_deadline);
+        let deadline = queues::look::<M, _>(self.db, self.name, Queue::first_deadline);
         let later = deadline.into_iter().chain([now.plus(SHORT)]).min();
         later.filter(|later| *later > now)
     }
 
     fn settle_endings(&self, call: &Call<'_>, endings: Vec<Ending>, now: Instant, details: &[(&str, &[u8])]) {
-        let (name, many) = (self.name(), endings.len() > chores::MANY);
+        let (name, many) = (self.name(), endings.len() > pending::MANY);
         let mut later = Vec::new();
         let mut is_broken = false;
         for Ending { owner, fence, held, how } in endings {
@@ -215,40 +218,56 @@ impl<'c, M: Machine> Opened<'c, M> {
         }
         if !later.is_empty() {
             let details = if is_broken { details_of(details) } else { None };
-            chores::announce(Losses { name, lost: later.into_iter(), at: now, details });
+            pending::announce(Losses { name, lost: later.into_iter(), at: now, details });
         }
     }
 
-    /// Could one who asks be granted it at once? For those who must not ask in vain.
-    pub fn with_room<R>(&mut self, look: impl FnOnce(Room<'_, M>) -> R) -> R {
-        let mut line = lines::take::<M>(self.db, self.name);
-        let seen = look(Room { state: &mut self.stored().state, line: &mut line });
-        lines::put::<M>(self.db, self.name, line);
+    /// Looks at state and queue, and changes nothing.
+    pub fn look<R>(&mut self, look: impl FnOnce(&WaitedKey<'_, M>) -> R) -> R {
+        let mut queue = queues::take::<M>(self.db, self.name);
+        let seen = look(&WaitedKey { state: &mut self.stored().state, queue: &mut queue });
+        queues::put::<M>(self.db, self.name, queue);
         seen
     }
 
-    fn settle_answers(&self, answers: Vec<M::Answer>, now: Instant) {
-        for answer in answers {
-            let Delivery { id, told, granted, timed_out, bytes } = M::deliver(answer);
-            M::counters().timed_out.add(u64::from(timed_out));
-            let granted = granted.map(|grant| {
-                M::counters().granted.add(1);
-                M::counters().wait.add(grant.waited);
-                let name = self.name();
-                if let Some(binding) = grant.bind_to {
-                    sessions::bind(binding, &name, grant.fence, grant.lease, now);
+    /// Sends the replies to those who waited. A grant is bound first, if that was asked for, and is taken back if its client
+    /// turns out to be gone.
+    fn send(&self, replies: Vec<Reply<M::Grant, M::Refusal>>, now: Instant) {
+        for reply in replies {
+            match reply {
+                Reply::Granted { id, grant, bind_to, .. } => {
+                    let Terms { fence, lease, waited } = M::terms(&grant);
+                    M::counters().granted.add(1);
+                    M::counters().wait.add(waited);
+                    let name = self.name();
+                    if let Some(binding) = bind_to {
+                        sessions::bind(binding, &name, fence, lease, now);
+                    }
+                    let bytes = M::grant_bytes(&grant);
+                    let reply = ClientReply::verdict(move |sink| M::write_grant(&grant, sink));
+                    blocked_clients::reply(id, reply, Some((fence, name)), bytes);
                 }
-                Granted { name, fence: grant.fence }
-            });
-            parked::answer(id, told, granted, bytes);
+                Reply::Refused { id, refusal } => refuse::<M>(id, refusal),
+                Reply::TimedOut { id, refusal } => {
+                    M::counters().timed_out.add(1);
+                    refuse::<M>(id, refusal);
+                }
+                Reply::Superseded { id } => blocked_clients::fail(id, SUPERSEDED),
+            }
         }
     }
+}
+
+fn refuse<M: ServerMachine>(id: WaiterId, refusal: M::Refusal) {
+    let bytes = M::refusal_bytes(&refusal);
+    let reply = ClientReply::verdict(move |sink| M::write_refusal(&refusal, sink));
+    blocked_clients::reply(id, reply, None, bytes);
 }
 
 /// A holder lost what it held: its connection and the world are told.
 fn lost(
     call: &Call<'_>,
-    name: &Name,
+    name: &KeyName,
     owner: &[u8],
     fence: u64,
     reason: Reason,
@@ -260,29 +279,32 @@ fn lost(
     announce::lost(call, name, owner, fence, reason, now, details);
 }
 
-/// Answers everybody in `line` with an error.
-fn turn_away<A>(line: &mut Queue<A>, text: &str) {
-    while let Some(waiter) = line.take_head() {
-        parked::answer(waiter.id, Told::error(text), None, text.len());
+/// Everybody in the queue gets an error.
+fn turn_away<A>(queue: &mut Queue<A>, text: &str) {
+    while let Some(waiter) = queue.take_head() {
+        blocked_clients::fail(waiter.id, text);
     }
 }
 
-fn turn_all_away(name: &Name, text: &str) {
-    for_kind!(name.kind, M => turn_away(&mut lines::take::<M>(name.db, &name.key), text));
+fn turn_all_away(name: &KeyName, text: &str) {
+    for_kind!(name.kind, M => turn_away(&mut queues::take::<M>(name.db, &name.key), text));
 }
 
-/// What a client that is unblocked by hand is told. The context is that client's, in its own database.
-pub fn timeout(ctx: *mut raw::RedisModuleCtx, name: &Name) -> Told {
-    fn told<M: Machine>(call: &Call<'_>, string: *mut raw::RedisModuleString, name: &Name) -> Told {
+/// The reply to a client that is unblocked by hand. The context is that client's, in its own database.
+pub fn timeout(ctx: *mut raw::RedisModuleCtx, name: &KeyName) -> ClientReply {
+    fn reply<M: ServerMachine>(call: &Call<'_>, string: *mut raw::RedisModuleString, name: &KeyName) -> ClientReply {
         let key = Key::open_to_read(call, string);
         let missing = Stored::<M>::default();
         let value = key.value::<Waited<M>>().ok().flatten();
         // SAFETY: the value of the open key, only read.
         let stored = value.map_or(&missing, |value| unsafe { &*Waited::<M>::get(value) });
         M::counters().timed_out.add(1);
-        lines::look::<M, _>(name.db, &name.key, |line| M::timeout(&stored.state, line, clock::now()))
+        let refusal = queues::look::<M, _>(name.db, &name.key, |queue| {
+            M::timed_out(&stored.state, queue, None, fences::promoted_at(), clock::now())
+        });
+        ClientReply::verdict(move |sink| M::write_refusal(&refusal, sink))
     }
-    with_string(ctx, &name.key, |call, string| for_kind!(name.kind, M => told::<M>(call, string, name)))
+    with_string(ctx, &name.key, |call, string| for_kind!(name.kind, M => reply::<M>(call, string, name)))
 }
 
 fn with_string<R>(
@@ -301,11 +323,11 @@ fn with_string<R>(
 
 /// Something to do with a key, whichever machine's it is.
 trait Work {
-    fn on<M: Machine>(self, call: &Call<'_>, opened: Result<Opened<'_, M>, Failure>);
+    fn on<M: ServerMachine>(self, call: &Call<'_>, opened: Result<Opened<'_, M>, Failure>);
 }
 
 /// Opens the key in its database and does `work`. Only for timers: the context's database is changed.
-fn work_on(ctx: *mut raw::RedisModuleCtx, name: &Name, work: impl Work) {
+fn work_on(ctx: *mut raw::RedisModuleCtx, name: &KeyName, work: impl Work) {
     // SAFETY: the context is a timer's.
     unsafe { api!(RedisModule_SelectDb)(ctx, name.db) };
     with_string(ctx, &name.key, |call, string| {
@@ -314,7 +336,7 @@ fn work_on(ctx: *mut raw::RedisModuleCtx, name: &Name, work: impl Work) {
 }
 
 /// May a timer write to this key now? If not, whoever waits is sent where it belongs, or waits a little more.
-fn is_ours(ctx: *mut raw::RedisModuleCtx, name: &Name, now: Instant) -> bool {
+fn is_ours(ctx: *mut raw::RedisModuleCtx, name: &KeyName, now: Instant) -> bool {
     match cluster::standing(ctx, &name.key, now) {
         Standing::Ours => true,
         Standing::Moving => {
@@ -329,13 +351,13 @@ fn is_ours(ctx: *mut raw::RedisModuleCtx, name: &Name, now: Instant) -> bool {
 }
 
 /// Sends waiters away whose slot has left.
-pub fn redirect(ctx: *mut raw::RedisModuleCtx, name: &Name, now: Instant) {
-    if is_ours(ctx, name, now) || !lines::waits(name) {
+pub fn redirect(ctx: *mut raw::RedisModuleCtx, name: &KeyName, now: Instant) {
+    if is_ours(ctx, name, now) || !queues::waits(name) {
         return;
     }
     struct TurnAwayIfGone;
     impl Work for TurnAwayIfGone {
-        fn on<M: Machine>(self, _call: &Call<'_>, opened: Result<Opened<'_, M>, Failure>) {
+        fn on<M: ServerMachine>(self, _call: &Call<'_>, opened: Result<Opened<'_, M>, Failure>) {
             if let Ok(opened) = opened
                 && opened.value.is_none()
             {
@@ -347,7 +369,7 @@ pub fn redirect(ctx: *mut raw::RedisModuleCtx, name: &Name, now: Instant) {
 }
 
 /// The instant that the key asked for has come.
-pub fn woken(ctx: *mut raw::RedisModuleCtx, name: &Name, now: Instant) {
+pub fn woken(ctx: *mut raw::RedisModuleCtx, name: &KeyName, now: Instant) {
     /// How soon a key is looked at again whose slot is on its way.
     const SOON: Span = Span::from_ms(100);
     struct Woken {
@@ -355,7 +377,7 @@ pub fn woken(ctx: *mut raw::RedisModuleCtx, name: &Name, now: Instant) {
         ours: bool,
     }
     impl Work for Woken {
-        fn on<M: Machine>(self, call: &Call<'_>, opened: Result<Opened<'_, M>, Failure>) {
+        fn on<M: ServerMachine>(self, call: &Call<'_>, opened: Result<Opened<'_, M>, Failure>) {
             let Self { now, ours } = self;
             let Ok(mut opened) = opened else { return };
             if opened.value.is_none() {
@@ -375,55 +397,55 @@ pub fn woken(ctx: *mut raw::RedisModuleCtx, name: &Name, now: Instant) {
 }
 
 /// Does what was left to do with a key; gives it back if that has to wait.
-pub fn do_chore(ctx: *mut raw::RedisModuleCtx, name: &Name, chore: Chore, now: Instant) -> Option<Chore> {
-    struct Do<'a>(&'a Name, Chore, Instant);
+pub fn run_task(ctx: *mut raw::RedisModuleCtx, name: &KeyName, task: Task, now: Instant) -> Option<Task> {
+    struct Do<'a>(&'a KeyName, Task, Instant);
     impl Work for Do<'_> {
-        fn on<M: Machine>(self, call: &Call<'_>, opened: Result<Opened<'_, M>, Failure>) {
-            let Self(name, chore, now) = self;
+        fn on<M: ServerMachine>(self, call: &Call<'_>, opened: Result<Opened<'_, M>, Failure>) {
+            let Self(name, task, now) = self;
             let Ok(mut opened) = opened else {
                 // Something else has the name now.
                 turn_all_away(name, TRY_AGAIN);
-                if let Chore::Lost { owner, fence, reason, at, details } = chore {
+                if let Task::Lost { owner, fence, reason, at, details } = task {
                     lost(call, name, &owner, fence, reason, at, &borrowed(&details));
                 }
                 return;
             };
-            match chore {
-                Chore::Look => {
-                    if opened.value.is_some() || lines::waits(name) {
+            match task {
+                Task::Serve => {
+                    if opened.value.is_some() || queues::waits(name) {
                         opened.step(call, now, &[], M::tick);
                     }
                 }
-                Chore::Close(_) | Chore::Cut { .. } | Chore::TakeBack(_) => {
+                Task::Close(_) | Task::Cut { .. } | Task::TakeBack(_) => {
                     opened.catch_up(call, now);
-                    opened.end(call, chore, now);
+                    opened.end(call, task, now);
                 }
-                Chore::Rearm => {
+                Task::Rearm => {
                     if let Some(value) = opened.value.and_then(NonNull::new) {
                         // SAFETY: the value of the open key.
                         unsafe { timers::clear::<M>(opened.db, value.cast()) };
                         opened.step(call, now, &[], M::tick);
                     }
                 }
-                Chore::Lost { owner, fence, reason, at, details } => {
+                Task::Lost { owner, fence, reason, at, details } => {
                     // It may have come back under the same name: restored, or reloaded.
-                    if !M::holds(opened.state(), fence) {
+                    if M::lease(opened.state(), fence).is_none() {
                         lost(call, name, &owner, fence, reason, at, &borrowed(&details));
                     }
                 }
             }
         }
     }
-    match (cluster::standing(ctx, &name.key, now), chore) {
-        (Standing::Ours, chore) => work_on(ctx, name, Do(name, chore, now)),
+    match (cluster::standing(ctx, &name.key, now), task) {
+        (Standing::Ours, task) => work_on(ctx, name, Do(name, task, now)),
         // It has moved, or is moving, with its key: it is not lost, only no longer bound here.
-        (_, Chore::Lost { fence, reason, .. }) => sessions::lose(name, fence, reason),
-        (Standing::Moving, chore) => {
+        (_, Task::Lost { fence, reason, .. }) => sessions::lose(name, fence, reason),
+        (Standing::Moving, task) => {
             redirect(ctx, name, now);
-            return Some(chore);
+            return Some(task);
         }
-        (Standing::Moved(text), chore) => {
-            if matches!(chore, Chore::Look) {
+        (Standing::Moved(text), task) => {
+            if matches!(task, Task::Serve) {
                 cluster::key_arrived(now);
             }
             turn_all_away(name, &text);
@@ -433,22 +455,22 @@ pub fn do_chore(ctx: *mut raw::RedisModuleCtx, name: &Name, chore: Chore, now: I
 }
 
 /// The server is a replica now: whoever still waits is told what servers tell in such a case.
-pub fn unblock(name: &Name) {
+pub fn unblock(name: &KeyName) {
     let text = "UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)";
     turn_all_away(name, text);
 }
 
 /// A bound holder was heard of: its lease runs until `until`.
-pub fn extend(ctx: *mut raw::RedisModuleCtx, name: &Name, fence: u64, until: Instant, now: Instant) {
+pub fn extend(ctx: *mut raw::RedisModuleCtx, name: &KeyName, fence: u64, until: Instant, now: Instant) {
     struct Extend(u64, Instant, Instant);
     impl Work for Extend {
-        fn on<M: Machine>(self, call: &Call<'_>, opened: Result<Opened<'_, M>, Failure>) {
+        fn on<M: ServerMachine>(self, call: &Call<'_>, opened: Result<Opened<'_, M>, Failure>) {
             let Self(fence, until, now) = self;
             let Ok(opened) = opened else { return };
             let name = opened.name();
             let holds = opened.value.is_some()
-                && opened.step(call, now, &[], |room, setting| M::extend(room, fence, until, setting));
-            if !holds && !chores::losses_pending() {
+                && opened.step(call, now, &[], |key, setting| M::extend(key, fence, until, setting));
+            if !holds && !pending::losses_pending() {
                 // Its end was announced when it came; here nothing is left to renew.
                 sessions::unbind(&name, fence);
             }
@@ -460,19 +482,19 @@ pub fn extend(ctx: *mut raw::RedisModuleCtx, name: &Name, fence: u64, until: Ins
 }
 
 /// Nothing may be written: only patience can end.
-pub fn give_up(ctx: *mut raw::RedisModuleCtx, name: &Name, now: Instant) {
+pub fn give_up(ctx: *mut raw::RedisModuleCtx, name: &KeyName, now: Instant) {
     struct GiveUp(Instant);
     impl Work for GiveUp {
-        fn on<M: Machine>(self, _call: &Call<'_>, opened: Result<Opened<'_, M>, Failure>) {
+        fn on<M: ServerMachine>(self, _call: &Call<'_>, opened: Result<Opened<'_, M>, Failure>) {
             let Ok(mut opened) = opened else { return };
-            let mut line = lines::take::<M>(opened.db, opened.name);
-            let state = &mut opened.stored().state;
-            let outcome = fences::with_setting(self.0, |setting| M::give_up(Room { state, line: &mut line }, setting));
-            lines::put::<M>(opened.db, opened.name, line);
-            opened.settle_answers(outcome.answers, self.0);
+            let mut queue = queues::take::<M>(opened.db, opened.name);
+            let mut key = WaitedKey { state: &mut opened.stored().state, queue: &mut queue };
+            let outcome = fences::with_setting(self.0, |setting| M::give_up(&mut key, setting));
+            queues::put::<M>(opened.db, opened.name, queue);
+            opened.send(outcome.replies, self.0);
         }
     }
-    if lines::waits(name) {
+    if queues::waits(name) {
         work_on(ctx, name, GiveUp(now));
     }
 }
@@ -481,16 +503,16 @@ pub fn give_up(ctx: *mut raw::RedisModuleCtx, name: &Name, now: Instant) {
 pub fn gone(ctx: *mut raw::RedisModuleCtx, gone: &GoneKey, now: Instant) {
     let GoneKey { name, at, reason, share } = gone;
     let holders = for_kind!(name.kind, M => M::holders(share.state::<M>(), fences::promoted_at(), *at));
-    if holders.len() > chores::MANY {
+    if holders.len() > pending::MANY {
         let lost: Vec<_> = holders.into_iter().map(|(owner, fence)| (owner, fence, *reason)).collect();
-        chores::announce(Losses { name: name.clone(), lost: lost.into_iter(), at: *at, details: None });
+        pending::announce(Losses { name: name.clone(), lost: lost.into_iter(), at: *at, details: None });
     } else {
         for (owner, fence) in holders {
-            let lost = Chore::Lost { owner, fence, reason: *reason, at: *at, details: None };
-            do_chore(ctx, name, lost, now);
+            let lost = Task::Lost { owner, fence, reason: *reason, at: *at, details: None };
+            run_task(ctx, name, lost, now);
         }
     }
-    if lines::waits(name) {
-        chores::add(name.clone(), Chore::Look);
+    if queues::waits(name) {
+        pending::add(name.clone(), Task::Serve);
     }
 }
