@@ -16,6 +16,7 @@
 //! - [`idempotency`]: work that is done once, and its result for everybody who asks again.
 //! - [`single_flight`]: one caller loads, everybody gets what it loaded.
 //! - [`codec`]: state and changes as versioned bytes; every decoded value is checked against its invariants.
+//! - [`batch`]: work in parts that end when their time is used up.
 //! - [`limits`]: every maximum in one table.
 //!
 //! # What this crate does not do
@@ -25,6 +26,7 @@
 
 extern crate alloc;
 
+pub mod batch;
 pub mod circuit_breaker;
 pub mod codec;
 pub mod idempotency;

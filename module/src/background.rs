@@ -171,9 +171,9 @@ fn run(ctx: *mut raw::RedisModuleCtx) -> Option<Span> {
 type Waiting = Vec<(KeyName, Task)>;
 
 /// Does up to a batch of one sort; returns how many were done.
-fn batch(mut one: impl FnMut() -> bool) -> usize {
+fn batch(one: impl FnMut() -> bool) -> usize {
     let time = clock::Stopwatch::start();
-    (0..BATCH).take_while(|_| time.elapsed() < BATCH_TIME && one()).count()
+    resil_core::batch::run(BATCH, || time.elapsed() >= BATCH_TIME, one)
 }
 
 fn do_or_keep(ctx: *mut raw::RedisModuleCtx, (name, task): (KeyName, Task), now: Instant, waiting: &mut Waiting) {

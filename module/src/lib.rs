@@ -25,7 +25,7 @@ mod sessions;
 mod timers;
 mod waited_key;
 
-pub(crate) use edge::{call, clients, key, share, vendor};
+pub(crate) use edge::{call, clients, gone, key, share, vendor};
 
 use std::ffi::{CString, c_int};
 

@@ -231,7 +231,7 @@ pub fn no_endings() -> bool {
 ///
 /// # Safety
 /// `value` is the live value that leaves, an M's.
-pub unsafe fn key_left<M: ServerMachine>(db: i32, key: &[u8], value: *mut c_void) {
+pub unsafe fn key_left<'n, M: ServerMachine>(db: i32, key: impl FnOnce() -> &'n [u8], value: *mut c_void) {
     if REPLICA.load(Relaxed) {
         return;
     }
@@ -244,7 +244,7 @@ pub unsafe fn key_left<M: ServerMachine>(db: i32, key: &[u8], value: *mut c_void
     }
     // SAFETY: by contract.
     let state = unsafe { &Waited::<M>::get(value).state };
-    let now = clock::now();
+    let (now, key) = (clock::now(), key());
     let name = || KeyName::new(M::KIND, db, key);
     let mut any = !queues::is_empty_of::<M>() && queues::waits(&name());
     for (owner, fence) in M::holders(state, fences::promoted_at(), now) {

@@ -20,6 +20,7 @@ use resil_core::waited::Reason;
 use resil_core::waited::timers::TimerHeap;
 use resil_core::{Instant, Span};
 
+use crate::gone::{Common, Notes};
 use crate::machines::{Kind, ServerMachine};
 use crate::queues::KeyName;
 use crate::share::{GONE, Header, Share};
@@ -31,7 +32,7 @@ struct Timed {
 }
 
 /// The content of a database, wherever SWAPDB has put it.
-type Space = i32;
+pub type Space = i32;
 
 struct List {
     era: u16,
@@ -46,14 +47,6 @@ impl List {
         // SAFETY: an entry shares its value.
         self.heap.get(number).is_some_and(|timed| unsafe { timed.header.as_ref() }.is_gone())
     }
-}
-
-/// A key that was noted as gone. Its name is in the entry of its list.
-struct Note {
-    space: Space,
-    at: Instant,
-    reason: Reason,
-    share: Share,
 }
 
 /// Lists that were put aside.
@@ -87,7 +80,8 @@ struct Timers {
     lists: BTreeMap<(Space, Kind), List>,
     firsts: BTreeSet<(Instant, Space, Kind)>,
     last_era: u16,
-    notes: VecDeque<Note>,
+    /// The keys that were noted as gone. Their names are in the entries of their lists.
+    notes: Notes,
     aside: VecDeque<Aside>,
     /// Lists whose entries are to be looked at anew, and how many are left in each.
     anew: VecDeque<(Space, Kind, u32)>,
@@ -121,6 +115,7 @@ pub fn swap_databases(a: i32, b: i32) {
             timers.spaces.insert(db, space);
             timers.databases.insert(space, db);
         }
+        timers.notes.close();
     });
 }
 
@@ -185,24 +180,26 @@ pub enum Noted {
 /// As above.
 pub unsafe fn key_left<M: ServerMachine>(db: i32, value: NonNull<Header>, now: impl FnOnce() -> Instant) -> Noted {
     // SAFETY: by contract.
-    let header = unsafe { &mut *value.as_ptr() };
+    let header = unsafe { value.as_ref() };
     if header.era == 0 {
         return Noted::No;
     }
     with(|timers| {
+        if timers.notes.add_alike(db, M::KIND, value) {
+            return Noted::Another;
+        }
         let space = timers.space_of(db);
         let is_here = timers.lists.get(&(space, M::KIND)).is_some_and(|list| list.era == header.era);
         if !is_here || header.is_gone() {
             return Noted::No;
         }
-        header.number |= GONE;
         // Of many that leave together the first asks for the time: a lease that ended meanwhile is announced all the same.
-        let (at, noted) = match timers.notes.back() {
-            Some(note) => (note.at, Noted::Another),
+        let (at, noted) = match timers.notes.last_at() {
+            Some(at) => (at, Noted::Another),
             None => (now(), Noted::First),
         };
-        let share = Share::new(M::KIND, value);
-        timers.notes.push_back(Note { space, at, reason: Reason::Absent, share });
+        let common = Common { db, space, kind: M::KIND, era: header.era, at, reason: Reason::Absent };
+        timers.notes.add(common, value);
         noted
     })
 }
@@ -211,11 +208,12 @@ pub unsafe fn key_left<M: ServerMachine>(db: i32, value: NonNull<Header>, now: i
 pub fn last_was_evicted(db: i32, key: &[u8]) {
     with(|timers| {
         let space = timers.space_of(db);
-        let Some(note) = timers.notes.back_mut().filter(|note| note.space == space) else { return };
-        let (era, number) = note.share.header().place();
-        let list = timers.lists.get(&(space, note.share.kind)).filter(|list| list.era == era);
+        let Some((common, value)) = timers.notes.last().filter(|(common, _)| common.space == space) else { return };
+        // SAFETY: a note shares its value.
+        let (era, number) = unsafe { value.as_ref() }.place();
+        let list = timers.lists.get(&(space, common.kind)).filter(|list| list.era == era);
         if list.and_then(|list| list.heap.get(number)).is_some_and(|timed| *timed.name == *key) {
-            note.reason = Reason::Evicted;
+            timers.notes.say_of_last(Reason::Evicted);
         }
     });
 }
@@ -252,8 +250,8 @@ pub fn forget_all(at: Instant) {
 
 /// A key that is gone, to be announced or only to be dropped; `Taken::Nothing` if there is none.
 pub fn take_gone() -> Taken {
-    with(|timers| match timers.notes.pop_front() {
-        Some(note) => timers.gone_by(note).map_or(Taken::Dropped, Taken::Gone),
+    with(|timers| match timers.notes.take() {
+        Some((common, share)) => timers.gone_by(common, share).map_or(Taken::Dropped, Taken::Gone),
         None => timers.take_aside(),
     })
 }
@@ -366,6 +364,7 @@ impl Timers {
     }
 
     fn put_aside(&mut self, space: Option<Space>, at: Instant, is_lost: bool) {
+        self.notes.close();
         let chosen = |(of, _): &(Space, Kind)| space.is_none_or(|space| space == *of);
         let keys: Vec<(Space, Kind)> = self.lists.keys().copied().filter(chosen).collect();
         for (space, kind) in keys {
@@ -393,15 +392,15 @@ impl Timers {
     }
 
     /// What a note says; nothing if the value lives on, or if its list was put aside, where the entry is found again.
-    fn gone_by(&mut self, mut note: Note) -> Option<GoneKey> {
-        let (kind, header) = (note.share.kind, note.share.header());
+    fn gone_by(&mut self, common: Common, mut share: Share) -> Option<GoneKey> {
+        let Common { space, kind, at, reason, .. } = common;
+        let header = share.header();
         let (is_gone, (era, number)) = (header.is_gone(), header.place());
-        if !is_gone || self.lists.get(&(note.space, kind)).is_none_or(|list| list.era != era) {
+        if !is_gone || self.lists.get(&(space, kind)).is_none_or(|list| list.era != era) {
             return None;
         }
-        let (key, _entry) = self.remove(note.space, kind, number)?;
-        let name = KeyName { db: self.database_of(note.space), kind, key };
-        Some(GoneKey { name, at: note.at, reason: note.reason, share: note.share })
+        let (key, _entry) = self.remove(space, kind, number)?;
+        Some(GoneKey { name: KeyName { db: self.database_of(space), kind, key }, at, reason, share })
     }
 
     fn take_aside(&mut self) -> Taken {

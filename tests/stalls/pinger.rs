@@ -7,7 +7,7 @@ use std::thread::{JoinHandle, spawn};
 use std::time::Duration;
 
 use redis::Connection;
-use resil_harness::{Options, Server, eventually, ok};
+use resil_harness::{Options, Server, becomes_true, eventually, ok};
 
 use crate::driven::{SOON, Say};
 
@@ -105,7 +105,10 @@ pub fn leases(server: &Server, count: usize) {
 
 /// Waits until so many were announced as lost.
 pub fn all_lost(connection: &mut Connection, count: usize) {
-    eventually("all losses are announced", SOON * 10, || {
-        connection.info_number("resil", "lock_lost") >= i64::try_from(count).unwrap_or(i64::MAX)
+    let mut lost = 0;
+    let all = becomes_true(SOON * 10, || {
+        lost = connection.info_number("resil", "lock_lost");
+        lost >= i64::try_from(count).unwrap_or(i64::MAX)
     });
+    assert!(all, "{lost} of {count} losses were announced");
 }

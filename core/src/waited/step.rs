@@ -15,8 +15,8 @@ use super::reply::{Decision, Outcome, Reply};
 use super::{Asked, Machine, Setting, Stepped, Turn, WaitedKey};
 use crate::time::{Instant, Span};
 
-/// How many waiters get their reply in one step: a bound on how long it takes. The rest is served by the next step, which is
-/// asked for at once: until then nobody overtakes them.
+/// How many waiters are granted a lease or time out in one step: a bound on how long it takes. The rest is served by the next
+/// step, which is asked for at once: until then nobody overtakes them. A result for everybody is not held up.
 const REPLIES_AT_ONCE: usize = 500;
 
 /// How many leases one step lets end by time, for the same reason. The caller's own ends in any case; for everybody else a
@@ -196,10 +196,9 @@ impl<'a, M: Machine> OpenStep<'a, M> {
 
     /// Replies to the head of the queue for as long as the machine has something for it, by what was known at `at`.
     pub fn serve(&mut self, at: Instant) {
-        while self.replies.len() < REPLIES_AT_ONCE {
-            let Some(head) = self.queue.head() else { return };
+        while let Some(head) = self.queue.head() {
             let turn = M::turn(self, head, at);
-            if matches!(turn, Turn::Wait) {
+            if matches!(turn, Turn::Wait) || matches!(turn, Turn::Grant) && self.replies.len() >= REPLIES_AT_ONCE {
                 return;
             }
             let Some(Waiter { id, owner, since, request, .. }) = self.queue.take_head() else { return };

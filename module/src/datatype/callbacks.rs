@@ -141,11 +141,10 @@ extern "C" fn free_effort<T: NativeType>(_key: *mut raw::RedisModuleString, valu
 extern "C" fn unlink<T: NativeType>(key: *mut raw::RedisModuleKeyOptCtx, value: *const c_void) {
     // SAFETY: the server passes a value that T made, and the key it leaves.
     guard((), || unsafe {
-        let db = api!(RedisModule_GetDbIdFromOptCtx)(key);
-        let name = api!(RedisModule_GetKeyNameFromOptCtx)(key);
-        if !name.is_null() {
-            T::unlinked(plain(value.cast_mut()), db, bytes_of(name.cast_mut()));
-        }
+        T::unlinked(plain(value.cast_mut()), api!(RedisModule_GetDbIdFromOptCtx)(key), || {
+            let name = api!(RedisModule_GetKeyNameFromOptCtx)(key);
+            if name.is_null() { &[] } else { bytes_of(name.cast_mut()) }
+        });
     });
 }
 

@@ -47,7 +47,7 @@ pub trait NativeType {
     ///
     /// # Safety
     /// As above.
-    unsafe fn unlinked(_value: *mut c_void, _db: i32, _name: &[u8]) {}
+    unsafe fn unlinked<'n>(_value: *mut c_void, _db: i32, _name: impl FnOnce() -> &'n [u8]) {}
 
     /// The value was read from a file, or a payload, for the key `name` of database `db`. Nothing may be written here.
     ///

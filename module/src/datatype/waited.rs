@@ -85,7 +85,7 @@ impl<M: ServerMachine> NativeType for Waited<M> {
         }
     }
 
-    unsafe fn unlinked(value: *mut c_void, db: i32, name: &[u8]) {
+    unsafe fn unlinked<'n>(value: *mut c_void, db: i32, name: impl FnOnce() -> &'n [u8]) {
         // SAFETY: by contract.
         unsafe { pending::key_left::<M>(db, name, value) };
     }

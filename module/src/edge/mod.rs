@@ -6,6 +6,7 @@
 pub mod blocking;
 pub mod call;
 pub mod clients;
+pub mod gone;
 pub mod key;
 pub mod share;
 pub mod vendor;

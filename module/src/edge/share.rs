@@ -39,6 +39,10 @@ impl Header {
         self.number & GONE != 0
     }
 
+    pub fn mark_gone(&mut self) {
+        self.number |= GONE;
+    }
+
     /// Nobody but the server has the value: it may be moved in memory.
     pub fn is_unshared(&self) -> bool {
         self.shares.load(Relaxed) == 1
@@ -53,8 +57,10 @@ pub struct Share {
 
 impl Share {
     pub fn new(kind: Kind, header: NonNull<Header>) -> Self {
-        // SAFETY: callers have a live value.
-        unsafe { header.as_ref() }.shares.fetch_add(1, Relaxed);
+        // SAFETY: callers have a live value, whose key is still there: no other thread frees it, so that nothing changes the
+        // number between the two steps.
+        let shares = unsafe { &header.as_ref().shares };
+        shares.store(shares.load(Relaxed) + 1, Relaxed);
         Self { kind, header }
     }
 

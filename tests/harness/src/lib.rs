@@ -37,4 +37,4 @@ pub use flavor::{Flavor, flavors, module_path};
 pub use options::Options;
 pub use replication::wait_for_sync;
 pub use server::Server;
-pub use wait::eventually;
+pub use wait::{becomes_true, eventually};

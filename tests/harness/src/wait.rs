@@ -12,7 +12,7 @@ pub fn eventually(what: &str, bound: Duration, holds: impl FnMut() -> bool) {
 }
 
 /// Asks until the answer is yes; says no when `bound` passes first. Always asks at least once.
-pub(crate) fn becomes_true(bound: Duration, mut holds: impl FnMut() -> bool) -> bool {
+pub fn becomes_true(bound: Duration, mut holds: impl FnMut() -> bool) -> bool {
     let deadline = Instant::now() + bound;
     loop {
         if holds() {
