@@ -267,8 +267,7 @@ impl<'a, M: Machine> OpenStep<'a, M> {
         let lease_end = M::first_lease(self.state).map(|lease| lease.ends);
         let pause_end = M::pause_end(self.state).filter(|end| *end > self.now && !self.queue.is_empty());
         let rest = (self.replies.len() >= REPLIES_AT_ONCE && self.head_can_be_served()).then_some(self.now);
-        let all = [lease_end, self.queue.first_deadline(), pause_end, rest];
-        let timer_at = all.into_iter().flatten().min();
+        let timer_at = lease_end.into_iter().chain(self.queue.first_deadline()).chain(pause_end).chain(rest).min();
         if cfg!(debug_assertions) {
             M::check_invariants(self.state);
             self.queue.check_invariants();
