@@ -2,7 +2,7 @@
 //! in the code, the server describes itself alike, and the demo runs.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -11,6 +11,7 @@ use resil_core::Span;
 use resil_core::circuit_breaker::{Config, WindowKind, bounds};
 use resil_core::limits;
 use resil_harness::{Options, Server, ok};
+use resil_tests::pages;
 use resil_wire::duration::Shown;
 use serde_json::{Value as Json, json};
 
@@ -23,75 +24,8 @@ fn read(path: impl AsRef<Path>) -> String {
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Every page of commands/, in order.
-fn pages() -> Vec<Json> {
-    let folder = workspace().join("commands");
-    let mut files: Vec<PathBuf> = std::fs::read_dir(folder).expect("commands/").flatten().map(|f| f.path()).collect();
-    // The list of errors lies beside the pages and describes no command.
-    files.retain(|path| !path.ends_with("errors.json"));
-    files.sort();
-    files.iter().map(|path| serde_json::from_str(&read(path)).expect("JSON")).collect()
-}
-
 fn text<'a>(page: &'a Json, field: &str) -> &'a str {
     page[field].as_str().unwrap_or_else(|| panic!("{} has no {field}", page["name"]))
-}
-
-#[test]
-fn the_pages_are_what_the_json_says() {
-    let output = Command::new(env!("CARGO_BIN_EXE_command_docs")).arg("--check").output().expect("it starts");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-}
-
-#[test]
-fn the_syntax_on_a_page_is_the_usage_in_an_error() {
-    use resil_wire::{apply, breaker, bulkhead, gcra, idempotency, lock, mgcra, single_flight, throttle, window};
-    let usages = [
-        ("RES.GCRA", gcra::USAGE),
-        ("RES.GCRA.PEEK", gcra::PEEK_USAGE),
-        ("RES.MGCRA", mgcra::USAGE),
-        ("RES.WINDOW", window::USAGE),
-        ("RES.WINDOW.PEEK", window::PEEK_USAGE),
-        ("CL.THROTTLE", throttle::USAGE),
-        ("RES._APPLY", apply::USAGE),
-        ("RES.BREAKER|ADMIT", breaker::ADMIT_USAGE),
-        ("RES.BREAKER|REPORT", breaker::REPORT_USAGE),
-        ("RES.BREAKER|TALLY", breaker::TALLY_USAGE),
-        ("RES.BREAKER|STATE", breaker::STATE_USAGE),
-        ("RES.BREAKER|FORCE", breaker::FORCE_USAGE),
-        ("RES.BREAKER|RESET", breaker::RESET_USAGE),
-        ("RES.BREAKER|CONFIG", breaker::CONFIG_USAGE),
-        ("RES.LOCK|ACQUIRE", lock::ACQUIRE_USAGE),
-        ("RES.LOCK|RENEW", lock::RENEW_USAGE),
-        ("RES.LOCK|RELEASE", lock::RELEASE_USAGE),
-        ("RES.LOCK|CHECK", lock::CHECK_USAGE),
-        ("RES.LOCK|BREAK", lock::BREAK_USAGE),
-        ("RES.LOCK|INFO", lock::INFO_USAGE),
-        ("RES.HEARTBEAT", lock::HEARTBEAT_USAGE),
-        ("RES.BULKHEAD|ENTER", bulkhead::ENTER_USAGE),
-        ("RES.BULKHEAD|RENEW", bulkhead::RENEW_USAGE),
-        ("RES.BULKHEAD|LEAVE", bulkhead::LEAVE_USAGE),
-        ("RES.BULKHEAD|INFO", bulkhead::INFO_USAGE),
-        ("RES.IDEMP|BEGIN", idempotency::BEGIN_USAGE),
-        ("RES.IDEMP|COMMIT", idempotency::COMMIT_USAGE),
-        ("RES.IDEMP|ABORT", idempotency::ABORT_USAGE),
-        ("RES.IDEMP|RENEW", idempotency::RENEW_USAGE),
-        ("RES.IDEMP|ONCE", idempotency::ONCE_USAGE),
-        ("RES.IDEMP|GET", idempotency::GET_USAGE),
-        ("RES.IDEMP|INFO", idempotency::INFO_USAGE),
-        ("RES.SFLIGHT|JOIN", single_flight::JOIN_USAGE),
-        ("RES.SFLIGHT|GET", single_flight::GET_USAGE),
-        ("RES.SFLIGHT|PUBLISH", single_flight::PUBLISH_USAGE),
-        ("RES.SFLIGHT|ABANDON", single_flight::ABANDON_USAGE),
-        ("RES.SFLIGHT|RENEW", single_flight::RENEW_USAGE),
-        ("RES.SFLIGHT|INVALIDATE", single_flight::INVALIDATE_USAGE),
-        ("RES.SFLIGHT|INFO", single_flight::INFO_USAGE),
-    ];
-    let pages = pages();
-    for (name, usage) in usages {
-        let page = pages.iter().find(|page| page["name"] == name).unwrap_or_else(|| panic!("no page for {name}"));
-        assert_eq!(text(page, "syntax"), usage, "{name}");
-    }
 }
 
 /// A server whose clock stands still, near the real one by which it expires keys.
@@ -127,7 +61,7 @@ fn without_fences(reply: Json) -> Json {
 fn every_example_gives_the_reply_it_shows() {
     let (_server, mut connection) = stopped_server();
     let mut examples = 0;
-    for page in pages().iter().filter(|page| !page["example"].is_null()) {
+    for page in pages().values().filter(|page| !page["example"].is_null()) {
         ok(&mut connection, &["FLUSHALL"]);
         let call: Vec<&str> = page["example"]["call"].as_str().expect("a call").split(' ').collect();
         let reply = without_fences(as_json(&ok(&mut connection, &call)));
@@ -150,7 +84,7 @@ fn pairs(value: Value) -> BTreeMap<String, Value> {
 #[test]
 fn the_server_describes_each_command_as_its_page_does() {
     let (_server, mut connection) = stopped_server();
-    for page in pages() {
+    for page in pages().into_values() {
         let name = text(&page, "name").to_lowercase();
         let docs = pairs(ok(&mut connection, &["COMMAND", "DOCS", &name]));
         let docs = pairs(docs.into_values().next().unwrap_or_else(|| panic!("the server does not know {name}")));
@@ -279,7 +213,7 @@ fn the_demo_runs_and_shows_every_command() {
     let shown = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{shown}\n{}", String::from_utf8_lossy(&output.stderr));
     let pages = pages();
-    let commands = pages.iter().map(|page| text(page, "name").replace('|', " "));
+    let commands = pages.keys().map(|name| name.replace('|', " "));
     for command in commands.filter(|name| !name.starts_with("RES._")) {
         assert!(shown.contains(&command), "{command} is missing in:\n{shown}");
     }

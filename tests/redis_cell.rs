@@ -17,6 +17,9 @@ use redis_cell::cell::{Rate, RateLimiter, RateQuota};
 use redis_cell::error::CellError;
 use resil_core::rate_limit::{TierSet, step};
 use resil_core::{Instant, Step};
+use resil_wire::argv::Argv;
+use resil_wire::command::{Allowed, Arguments};
+use resil_wire::pages;
 use resil_wire::throttle::ClThrottle;
 
 const START_US: i64 = 1_800_000_000_000_000;
@@ -141,7 +144,8 @@ fn we_say(tiers: &mut TierSet, limit: &Limit, quantity: Option<i64>, now_us: i64
     let numbers = [limit.max_burst, limit.count, limit.period_seconds].into_iter().chain(quantity);
     let numbers: Vec<String> = numbers.map(|number| number.to_string()).collect();
     let words: Vec<&[u8]> = ["key"].into_iter().chain(numbers.iter().map(String::as_str)).map(str::as_bytes).collect();
-    let ClThrottle { throttle, .. } = ClThrottle::parse(&words).expect("a call");
+    let ClThrottle { throttle, .. } =
+        ClThrottle::parse(Argv::new(&words, &pages::THROTTLE), &Allowed::DEFAULT).expect("a call");
     let Step { verdict, change, .. } =
         step(tiers, &[throttle.quota], throttle.ask, Instant::from_us(now_us)).expect("a step");
     if let Some(change) = change {

@@ -9,8 +9,11 @@ use resil_core::codec;
 use resil_core::rate_limit::{Ask, Packed, Quota, TierSet, step};
 use resil_core::window::{self, Rule, Window};
 use resil_core::{Instant, Span};
+use resil_wire::argv::Argv;
+use resil_wire::command::{Allowed, Arguments};
 use resil_wire::gcra::Gcra;
 use resil_wire::mgcra::Mgcra;
+use resil_wire::pages;
 
 const NOW: Instant = Instant::from_us(1_794_000_000_000_000);
 
@@ -116,10 +119,12 @@ fn wire(criterion: &mut Criterion) {
     let three = words("key:0000000001 100 60s AND 1000 1h AND 10000 1d COST 2");
     let many = words("1 {k}a 100 60s 100 {k}b 1000 1h 1000 {k}c 10000 1d 10000");
     let wrong = words("key:0000000001 100 60x");
-    group.bench_function("RES.GCRA", |bencher| bencher.iter(|| Gcra::parse(black_box(&one))));
-    group.bench_function("RES.GCRA, three tiers", |bencher| bencher.iter(|| Gcra::parse(black_box(&three))));
-    group.bench_function("RES.GCRA, refused", |bencher| bencher.iter(|| Gcra::parse(black_box(&wrong))));
-    group.bench_function("RES.MGCRA, three keys", |bencher| bencher.iter(|| Mgcra::parse(black_box(&many))));
+    let gcra = |args| Gcra::parse(Argv::new(args, &pages::GCRA), &Allowed::DEFAULT);
+    let mgcra = |args| Mgcra::parse(Argv::new(args, &pages::MGCRA), &Allowed::DEFAULT);
+    group.bench_function("RES.GCRA", |bencher| bencher.iter(|| gcra(black_box(&one)).map(drop)));
+    group.bench_function("RES.GCRA, three tiers", |bencher| bencher.iter(|| gcra(black_box(&three)).map(drop)));
+    group.bench_function("RES.GCRA, refused", |bencher| bencher.iter(|| gcra(black_box(&wrong)).map(drop)));
+    group.bench_function("RES.MGCRA, three keys", |bencher| bencher.iter(|| mgcra(black_box(&many)).map(drop)));
     group.finish();
 }
 

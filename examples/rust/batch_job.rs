@@ -18,10 +18,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::StreamExt;
+use resil::dispatcher::DispatcherSettings;
 use resil::dispatcher::{Dispatcher, ItemError};
 use resil::limiter::{Limit, Limiter};
 use resil::policy::{BudgetSettings, Class, Retry, RetrySettings};
 use resil::shared_bulkhead::SharedBulkhead;
+use resil::shared_bulkhead::SharedBulkheadSettings;
 use resil::{CancellationToken, Client, Failure, ShutdownReport};
 use resil_examples::{Problem, connect, url};
 
@@ -92,9 +94,10 @@ impl Job {
             ..RetrySettings::default()
         };
         Ok(Self {
-            retry: Retry::builder(&settings).name("invoices").build()?,
+            retry: Retry::new(&settings)?.named("invoices"),
             limiter: client.limiter("partner", Limit::per_second(200).burst(20))?,
-            places: client.shared_bulkhead("partner", AT_ONCE).queue(100).wait(PATIENCE),
+            places: client
+                .shared_bulkhead("partner", SharedBulkheadSettings::new(AT_ONCE).max_queue(100).max_wait(PATIENCE))?,
             client,
             partner: Arc::clone(partner),
         })
@@ -124,10 +127,13 @@ impl Job {
     ) -> Tally {
         let source = futures_util::stream::iter(invoices).take_until(stop.clone().cancelled_owned());
         let job = self.clone();
-        let results = Dispatcher::new(16).stream_unordered(source, move |invoice| {
-            let job = job.clone();
-            async move { job.send(invoice).await.map(|()| invoice) }
-        });
+        let results = Dispatcher::new(DispatcherSettings::new(16)).expect("valid settings").stream_unordered(
+            source,
+            move |invoice| {
+                let job = job.clone();
+                async move { job.send(invoice).await.map(|()| invoice) }
+            },
+        );
         let (mut results, mut tally) = (std::pin::pin!(results), Tally::default());
         while let Some(result) = results.next().await {
             match result {
@@ -136,7 +142,7 @@ impl Job {
                     done(invoice);
                 }
                 Err(ItemError::Failed(Failure::Inner(SendError::NoSuchCustomer))) => tally.refused += 1,
-                Err(ItemError::Panicked(_)) => tally.panicked += 1,
+                Err(ItemError::Crashed(_)) => tally.panicked += 1,
                 Err(_) => tally.failed += 1,
             }
         }

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use resil::breaker::{Breaker, BreakerOptions, State};
+use resil::breaker::{Breaker, BreakerSettings, State};
 use resil::grpc::{CODE_KEY, GrpcLayer, GrpcService, RetryStatuses};
 use resil::policy::{Fallback, HedgeSettings, TimeoutSettings};
 use resil::{Client, Code, Failure};
@@ -121,7 +121,8 @@ struct PriceClient {
 impl PriceClient {
     fn new(client: &Client, channel: Channel, breaker: &str) -> Result<Self, resil::Error> {
         let hedging = HedgeSettings { hedging_delay: Duration::from_millis(100), ..HedgeSettings::default() };
-        let breaker = client.breaker(breaker, BreakerOptions::new().consecutive(5).open_for(Duration::from_secs(3)))?;
+        let breaker =
+            client.breaker(breaker, BreakerSettings::new().consecutive_failures(5).open_for(Duration::from_secs(3)))?;
         let layer = GrpcLayer::builder("prices")
             // After which statuses the other of the two calls goes on: UNAVAILABLE, say, and not NOT_FOUND.
             .hedge(&hedging, RetryStatuses::default())

@@ -23,6 +23,7 @@ use axum::routing::{get, post};
 use http_body_util::{BodyExt, Full};
 use hyper_util::rt::TokioIo;
 use resil::http::{Header, IdempotencyKey, Problem as ErrorAnswer, RateLimit, Reset, fingerprint};
+use resil::idempotency::IdempotencySettings;
 use resil::idempotency::Idempotent;
 use resil::limiter::{Limit, Limiter};
 use resil::{Client, Error, Failure};
@@ -69,7 +70,7 @@ impl Api {
             // A burst of ten, a hundred a minute, and not more than two thousand a day.
             pro: client.limiter("pro", Limit::per_minute(100).burst(10).and(Limit::per_day(2_000)))?,
             // Duplicates are told to come back instead of being kept waiting.
-            orders: client.idempotent("orders").wait(Duration::ZERO).build()?,
+            orders: client.idempotent("orders", IdempotencySettings::new().wait(Duration::ZERO))?,
             client,
             warehouse,
         })

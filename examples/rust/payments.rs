@@ -12,7 +12,9 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
+use resil::idempotency::IdempotencySettings;
 use resil::idempotency::{Idempotent, Outcome, Run};
+use resil::lock::LockSettings;
 use resil::{Client, Code, Failure};
 use resil_examples::{Problem, connect, url};
 use serde::{Deserialize, Serialize};
@@ -105,7 +107,7 @@ struct Service {
 impl Service {
     async fn start(url: &str, process: &str, ledger: &Arc<Ledger>) -> Result<Self, resil::Error> {
         let client = connect(url, "payments", process).await?;
-        let orders = client.idempotent("orders").lease(LEASE).wait(PATIENCE).build()?;
+        let orders = client.idempotent("orders", IdempotencySettings::new().lease(LEASE).wait(PATIENCE))?;
         Ok(Self { client, orders, ledger: Arc::clone(ledger) })
     }
 
@@ -122,7 +124,10 @@ impl Service {
             .run_json(order, &request, async |run: Run| {
                 // A process that is swapped out renews nothing. In this story only one thread sleeps, and leases are renewed on
                 // another: so not this one.
-                let account = self.client.lock("account:ann").lease(LEASE).wait(PATIENCE).without_watchdog();
+                let account = self
+                    .client
+                    .lock("account:ann", LockSettings::new().lease(LEASE).wait(PATIENCE).without_watchdog())
+                    .map_err(PayError::Resil)?;
                 let paid = account.with_lock(async |held| {
                     before();
                     // There is a fence unless one asked to go on while the server is away, which this service did not.

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use resil::cache::CacheSettings;
 use resil::cache::{Cached, Loaded};
 use resil::{Client, Code, Failure};
 use resil_examples::{Problem, connect, url};
@@ -79,14 +80,15 @@ struct Catalogue {
 
 impl Catalogue {
     fn new(client: &Client, store: &Arc<Store>) -> Result<Self, resil::Error> {
-        let cached = client
-            .cached("product")
-            .ttl(Duration::from_secs(60))
-            .stale(Duration::from_secs(600))
-            .negative_ttl(Duration::from_secs(30))
-            .error_ttl(Duration::from_secs(30))
-            .load_timeout(Duration::from_secs(10))
-            .build()?;
+        let cached = client.cached(
+            "product",
+            CacheSettings::new()
+                .ttl(Duration::from_secs(60))
+                .stale(Duration::from_secs(600))
+                .negative_ttl(Duration::from_secs(30))
+                .error_ttl(Duration::from_secs(30))
+                .load_timeout(Duration::from_secs(10)),
+        )?;
         Ok(Self { cached, store: Arc::clone(store) })
     }
 

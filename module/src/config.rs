@@ -27,6 +27,8 @@ use resil_core::limits::{
 };
 use resil_wire::Refused;
 use resil_wire::argv::{Argv, quoted};
+use resil_wire::bound::Number as NumberBound;
+use resil_wire::command::{Allowed, Page};
 
 use crate::call::Failure;
 use crate::clock;
@@ -91,24 +93,27 @@ static FLAGS: [&Flag; 3] = [&CELL_COMPAT, &PROMOTION_GRACE, &REQUIRE_NOEVICTION]
 static NUMBERS: [&Number; 8] =
     [&WINDOW_LIMIT_MAX, &MAX_LEASE, &MAX_WAIT, &MAX_WAITERS, &FENCE_JUMP, &MAX_RESULT, &MAX_VALUE, &WAKE_BUDGET];
 
-const USAGE: &str = "loadmodule libresil.so [cell-compat yes|no] [window-limit-max n] [max-lease ms] [max-wait ms] \
+/// What is read like a command: the line that loads the module.
+const LOAD: Page = Page {
+    name: "loadmodule",
+    usage: "loadmodule libresil.so [cell-compat yes|no] [window-limit-max n] [max-lease ms] [max-wait ms] \
                      [max-waiters n] [fence-jump ms] [max-result bytes] [max-value bytes] [wake-budget bytes] [promotion-grace yes|no] [require-noeviction yes|no] \
-                     [test-clock yes|no|microseconds]";
+                     [test-clock yes|no|microseconds]",
+    is_read_only: false,
+};
 
 pub fn cell_compat() -> bool {
     CELL_COMPAT.get()
 }
 
-pub fn window_limit_max() -> u32 {
-    WINDOW_LIMIT_MAX.get() as u32
-}
-
-pub fn max_lease() -> Span {
-    Span::from_ms(MAX_LEASE.get())
-}
-
-pub fn max_wait() -> Span {
-    Span::from_ms(MAX_WAIT.get())
+/// What the parsers of commands allow.
+pub fn allowed() -> Allowed {
+    Allowed {
+        lease_max: Span::from_ms(MAX_LEASE.get()),
+        wait_max: Span::from_ms(MAX_WAIT.get()),
+        window_limit_max: WINDOW_LIMIT_MAX.get() as u32,
+        value_max: MAX_VALUE.get() as usize,
+    }
 }
 
 pub fn max_waiters() -> u32 {
@@ -117,10 +122,6 @@ pub fn max_waiters() -> u32 {
 
 pub fn max_result() -> usize {
     MAX_RESULT.get() as usize
-}
-
-pub fn max_value() -> usize {
-    MAX_VALUE.get() as usize
 }
 
 pub fn wake_budget() -> usize {
@@ -150,7 +151,7 @@ pub fn refuse_if_evictable() -> Result<(), Failure> {
 
 /// Takes over `name value` pairs from the load line; they become the defaults of the directives below.
 pub fn read_arguments(args: &[&[u8]]) -> Result<(), Refused> {
-    let mut argv = Argv::new(args, USAGE);
+    let mut argv = Argv::new(args, &LOAD);
     while let Some(word) = argv.word() {
         if word.is(&text(TEST_CLOCK.name)) {
             read_test_clock(argv.bytes("test-clock")?)?;
@@ -158,7 +159,8 @@ pub fn read_arguments(args: &[&[u8]]) -> Result<(), Refused> {
             let name = text(flag.name);
             flag.value.store(yes_or_no(argv.bytes(&name)?, &name)?, Relaxed);
         } else if let Some(number) = NUMBERS.iter().find(|number| word.is(&text(number.name))) {
-            number.value.store(argv.number(&text(number.name), number.least..=number.most)?, Relaxed);
+            let bound = NumberBound::new(number.name.to_str().unwrap_or_default(), number.least..=number.most);
+            number.value.store(bound.take(&mut argv)?, Relaxed);
         } else {
             return Err(argv.unexpected(word.0));
         }

@@ -6,13 +6,13 @@ use std::ptr::{null, null_mut};
 use redis_module::raw;
 use serde::Deserialize;
 
-use crate::call::{Command, entry};
+use crate::call::Entry;
 use crate::edge::{OK, api};
 
-/// A page, as far as the server wants to know it.
+/// A page, as far as the server wants to know it. `PARENT|CHILD` is the name of a subcommand.
 #[derive(Deserialize)]
-struct Page {
-    name: String,
+pub struct Page {
+    pub name: String,
     summary: String,
     complexity: String,
     since: String,
@@ -20,6 +20,12 @@ struct Page {
     acl_categories: Vec<String>,
     keys: Keys,
     arguments: Vec<Argument>,
+    #[serde(default)]
+    pub subcommands: Vec<Page>,
+}
+
+pub fn parse(page: &str) -> Result<Page, String> {
+    serde_json::from_str(page).map_err(|error| format!("a command page is malformed: {error}"))
 }
 
 /// Keys are at `first`, then every `step`, up to `last` (negative: counted from the end). No keys: all zero.
@@ -120,21 +126,12 @@ fn argument_type(kind: &str) -> raw::RedisModuleCommandArgType {
     }
 }
 
-/// Registers `C` under the name on its page; `PARENT|CHILD` is a subcommand of a container.
-pub fn register<C: Command>(ctx: *mut raw::RedisModuleCtx) -> Result<Registered, String> {
-    create(ctx, C::PAGE, Some(entry::<C>))
-}
-
-/// Registers a command that only has subcommands.
-pub fn register_container(ctx: *mut raw::RedisModuleCtx, page: &str) -> Result<Registered, String> {
-    create(ctx, page, None)
-}
-
-fn create(ctx: *mut raw::RedisModuleCtx, page: &str, run: raw::RedisModuleCmdFunc) -> Result<Registered, String> {
-    let page: Page = serde_json::from_str(page).map_err(|error| format!("a command page is malformed: {error}"))?;
+/// Registers a command; one that only has subcommands is not run itself.
+pub fn register(ctx: *mut raw::RedisModuleCtx, page: &Page, run: Option<Entry>) -> Result<Registered, String> {
+    let run: raw::RedisModuleCmdFunc = run.map(|run| run as _);
     let name = CString::new(page.name.as_str()).unwrap_or_default();
     let flags = CString::new(page.flags.join(" ")).unwrap_or_default();
-    let Keys { first, last, step, .. } = page.keys;
+    let &Keys { first, last, step, .. } = &page.keys;
     // SAFETY: called while loading; the server copies name and flags.
     unsafe {
         let created = match page.name.split_once('|') {
@@ -150,10 +147,10 @@ fn create(ctx: *mut raw::RedisModuleCtx, page: &str, run: raw::RedisModuleCmdFun
             return Ok(Registered::NameTaken);
         }
         let command = api!(RedisModule_GetCommand)(ctx, name.as_ptr());
-        if command.is_null() || !describe(command, &page) {
+        if command.is_null() || !describe(command, page) {
             return Err(format!("{} could not be described", page.name));
         }
-        categorise(command, &page);
+        categorise(command, page);
     }
     Ok(Registered::Yes)
 }

@@ -32,8 +32,6 @@ use std::ffi::{CString, c_int};
 use redis_module::alloc::RedisAlloc;
 use redis_module::raw;
 
-use crate::call::Command;
-use crate::describe::Registered;
 use crate::edge::{ERR, OK, api, bytes_of, guard, log};
 
 #[global_allocator]
@@ -88,61 +86,7 @@ fn load(ctx: *mut raw::RedisModuleCtx, arguments: &[&[u8]]) -> Result<(), ()> {
     }
     config::register(ctx)?;
     add_acl_category(ctx);
-    command::<commands::gcra::Take>(ctx)?;
-    command::<commands::gcra::Peek>(ctx)?;
-    command::<commands::mgcra::TakeAll>(ctx)?;
-    command::<commands::window::Take>(ctx)?;
-    command::<commands::window::Peek>(ctx)?;
-    container(ctx, commands::breaker::PAGE)?;
-    command::<commands::breaker::Admit>(ctx)?;
-    command::<commands::breaker::Report>(ctx)?;
-    command::<commands::breaker::Tally>(ctx)?;
-    command::<commands::breaker::State>(ctx)?;
-    command::<commands::breaker::Force>(ctx)?;
-    command::<commands::breaker::Reset>(ctx)?;
-    command::<commands::breaker::Config>(ctx)?;
-    command::<commands::breaker::Help>(ctx)?;
-    container(ctx, commands::lock::PAGE)?;
-    command::<commands::lock::Acquire>(ctx)?;
-    command::<commands::lock::Renew>(ctx)?;
-    command::<commands::lock::Release>(ctx)?;
-    command::<commands::lock::Check>(ctx)?;
-    command::<commands::lock::Break>(ctx)?;
-    command::<commands::lock::Info>(ctx)?;
-    command::<commands::lock::Help>(ctx)?;
-    container(ctx, commands::bulkhead::PAGE)?;
-    command::<commands::bulkhead::Enter>(ctx)?;
-    command::<commands::bulkhead::Renew>(ctx)?;
-    command::<commands::bulkhead::Leave>(ctx)?;
-    command::<commands::bulkhead::Info>(ctx)?;
-    command::<commands::bulkhead::Help>(ctx)?;
-    command::<commands::lock::Heartbeat>(ctx)?;
-    container(ctx, commands::idempotency::PAGE)?;
-    command::<commands::idempotency::Begin>(ctx)?;
-    command::<commands::idempotency::Commit>(ctx)?;
-    command::<commands::idempotency::Abort>(ctx)?;
-    command::<commands::idempotency::Renew>(ctx)?;
-    command::<commands::idempotency::Once>(ctx)?;
-    command::<commands::idempotency::Get>(ctx)?;
-    command::<commands::idempotency::Info>(ctx)?;
-    command::<commands::idempotency::Help>(ctx)?;
-    container(ctx, commands::single_flight::PAGE)?;
-    command::<commands::single_flight::Join>(ctx)?;
-    command::<commands::single_flight::Get>(ctx)?;
-    command::<commands::single_flight::Publish>(ctx)?;
-    command::<commands::single_flight::Abandon>(ctx)?;
-    command::<commands::single_flight::Renew>(ctx)?;
-    command::<commands::single_flight::Invalidate>(ctx)?;
-    command::<commands::single_flight::Info>(ctx)?;
-    command::<commands::single_flight::Help>(ctx)?;
-    command::<commands::apply::Apply>(ctx)?;
-    if config::cell_compat() {
-        compatible_command(ctx)?;
-    }
-    if config::test_clock() {
-        log(ctx, c"warning", "test-clock is on: RES._CLOCK can stop the clock of this server's limits");
-        command::<commands::clock::Clock>(ctx)?;
-    }
+    commands::register(ctx)?;
     // SAFETY: the callback has the signature asked for.
     unsafe { api!(RedisModule_RegisterInfoFunc)(ctx, Some(info::report)) };
     cluster::look(ctx);
@@ -150,44 +94,6 @@ fn load(ctx: *mut raw::RedisModuleCtx, arguments: &[&[u8]]) -> Result<(), ()> {
     fences::resume();
     events::watch(ctx);
     Ok(())
-}
-
-fn command<C: Command>(ctx: *mut raw::RedisModuleCtx) -> Result<(), ()> {
-    required(ctx, describe::register::<C>(ctx))
-}
-
-/// A command that only has subcommands.
-fn container(ctx: *mut raw::RedisModuleCtx, page: &str) -> Result<(), ()> {
-    required(ctx, describe::register_container(ctx, page))
-}
-
-fn required(ctx: *mut raw::RedisModuleCtx, registered: Result<Registered, String>) -> Result<(), ()> {
-    match registered {
-        Ok(Registered::Yes) => Ok(()),
-        Ok(Registered::NameTaken) => {
-            log(ctx, c"warning", "another module already has one of our commands; is resil loaded twice?");
-            Err(())
-        }
-        Err(problem) => {
-            log(ctx, c"warning", &problem);
-            Err(())
-        }
-    }
-}
-
-/// CL.THROTTLE is somebody else's name: where redis-cell itself is loaded, it keeps it.
-fn compatible_command(ctx: *mut raw::RedisModuleCtx) -> Result<(), ()> {
-    match describe::register::<commands::throttle::Throttle>(ctx) {
-        Ok(Registered::Yes) => Ok(()),
-        Ok(Registered::NameTaken) => {
-            log(ctx, c"notice", "CL.THROTTLE belongs to another module and stays there");
-            Ok(())
-        }
-        Err(problem) => {
-            log(ctx, c"warning", &problem);
-            Err(())
-        }
-    }
 }
 
 fn add_acl_category(ctx: *mut raw::RedisModuleCtx) {

@@ -12,8 +12,11 @@ use resil_core::idempotency::{Idempotency, RecordEvent, Run, Settled};
 use resil_core::lock::{Busy, HolderEdit, Holding, LockRequest};
 use resil_core::single_flight::{FlightEdit, Flights, Lead, Seen, Way};
 use resil_core::waited::{End, Grant, Machine};
+use resil_wire::bulkhead::Entered;
+use resil_wire::idempotency::Begun;
+use resil_wire::lock::Acquired;
 use resil_wire::reply::Sink;
-use resil_wire::{bulkhead, idempotency, lock, single_flight};
+use resil_wire::single_flight::Joined;
 
 use crate::info::{Gauge, Holdings, counters};
 use crate::queues::Queues;
@@ -84,8 +87,8 @@ pub trait ServerMachine: Machine {
     fn event(edit: &Self::Report) -> Option<&'static CStr>;
 
     /// The replies to a call that waited.
-    fn write_grant(grant: &Self::Grant, sink: &mut dyn Sink);
-    fn write_refusal(refusal: &Self::Refusal, sink: &mut dyn Sink);
+    fn write_grant(grant: Self::Grant, sink: &mut dyn Sink);
+    fn write_refusal(refusal: Self::Refusal, sink: &mut dyn Sink);
     /// About how long they are.
     fn grant_bytes(_grant: &Self::Grant) -> usize {
         SHORT_REPLY
@@ -162,12 +165,12 @@ impl<const L: bool> ServerMachine for Holding<L> {
         }
     }
 
-    fn write_grant(grant: &Grant, sink: &mut dyn Sink) {
-        if L { lock::write_granted(grant, sink) } else { bulkhead::write_granted(grant, sink) }
+    fn write_grant(grant: Grant, sink: &mut dyn Sink) {
+        if L { Acquired::from(grant).write(sink) } else { Entered::from(grant).write(sink) }
     }
 
-    fn write_refusal(busy: &Busy, sink: &mut dyn Sink) {
-        if L { lock::write_timeout(busy, sink) } else { bulkhead::write_timeout(busy, sink) }
+    fn write_refusal(busy: Busy, sink: &mut dyn Sink) {
+        if L { Acquired::Timeout(busy.into()).write(sink) } else { Entered::timeout(&busy).write(sink) }
     }
 }
 
@@ -187,12 +190,12 @@ impl ServerMachine for Idempotency {
         }
     }
 
-    fn write_grant(run: &Run, sink: &mut dyn Sink) {
-        idempotency::write_run(run, sink);
+    fn write_grant(run: Run, sink: &mut dyn Sink) {
+        Begun::from(run).write(sink);
     }
 
-    fn write_refusal(settled: &Settled, sink: &mut dyn Sink) {
-        idempotency::write_settled(settled, sink);
+    fn write_refusal(settled: Settled, sink: &mut dyn Sink) {
+        Begun::from(settled).write(sink);
     }
 
     fn refusal_bytes(settled: &Settled) -> usize {
@@ -226,12 +229,12 @@ impl ServerMachine for Flights {
         }
     }
 
-    fn write_grant(lead: &Lead, sink: &mut dyn Sink) {
-        single_flight::write_lead(lead, sink);
+    fn write_grant(lead: Lead, sink: &mut dyn Sink) {
+        Joined::from(lead).write(sink);
     }
 
-    fn write_refusal(seen: &Seen, sink: &mut dyn Sink) {
-        single_flight::write_seen(seen, sink);
+    fn write_refusal(seen: Seen, sink: &mut dyn Sink) {
+        Joined::from(seen).write(sink);
     }
 
     fn grant_bytes(lead: &Lead) -> usize {

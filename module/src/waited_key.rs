@@ -244,7 +244,7 @@ impl<'c, M: ServerMachine> Opened<'c, M> {
                         sessions::bind(binding, &name, fence, lease, now);
                     }
                     let bytes = M::grant_bytes(&grant);
-                    let reply = ClientReply::verdict(move |sink| M::write_grant(&grant, sink));
+                    let reply = ClientReply::verdict(move |sink| M::write_grant(grant, sink));
                     blocked_clients::reply(id, reply, Some((fence, name)), bytes);
                 }
                 Reply::Refused { id, refusal } => refuse::<M>(id, refusal),
@@ -260,7 +260,7 @@ impl<'c, M: ServerMachine> Opened<'c, M> {
 
 fn refuse<M: ServerMachine>(id: WaiterId, refusal: M::Refusal) {
     let bytes = M::refusal_bytes(&refusal);
-    let reply = ClientReply::verdict(move |sink| M::write_refusal(&refusal, sink));
+    let reply = ClientReply::verdict(move |sink| M::write_refusal(refusal, sink));
     blocked_clients::reply(id, reply, None, bytes);
 }
 
@@ -302,7 +302,7 @@ pub fn timeout(ctx: *mut raw::RedisModuleCtx, name: &KeyName) -> ClientReply {
         let refusal = queues::look::<M, _>(name.db, &name.key, |queue| {
             M::timed_out(&stored.state, queue, None, fences::promoted_at(), clock::now())
         });
-        ClientReply::verdict(move |sink| M::write_refusal(&refusal, sink))
+        ClientReply::verdict(move |sink| M::write_refusal(refusal, sink))
     }
     with_string(ctx, &name.key, |call, string| for_kind!(name.kind, M => reply::<M>(call, string, name)))
 }

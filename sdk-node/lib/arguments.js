@@ -125,14 +125,14 @@ function settings(name, given) {
   return json('', options(name, given));
 }
 
-/** The JSON of a span. */
-function span(name, given) {
+/** The JSON of a duration. */
+function duration(name, given) {
   if (typeof given !== 'number' && typeof given !== 'string') throw wrongType(name, 'a number of milliseconds, or text such as "250ms"', given);
   return json(name, given);
 }
 
-function optionalSpan(name, given) {
-  return given === undefined || given === null ? undefined : span(name, given);
+function optionalDuration(name, given) {
+  return given === undefined || given === null ? undefined : duration(name, given);
 }
 
-module.exports = { atMost, isGenerator, finite, text, nonEmpty, optionalText, func, whole, counter, options, only, signal, json, settings, span, optionalSpan };
+module.exports = { atMost, isGenerator, finite, text, nonEmpty, optionalText, func, whole, counter, options, only, signal, json, settings, duration, optionalDuration };

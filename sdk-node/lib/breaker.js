@@ -1,12 +1,12 @@
 'use strict';
 /**
- * Circuit breakers, and leave to make one call.
+ * Circuit breakers, and permits for one call.
  */
 require('./symbols.js');
 const { EventEmitter } = require('node:events');
 const { ask, wrongType } = require('./errors.js');
 const given = require('./arguments.js');
-const { ours } = require('./calls.js');
+const { run } = require('./calls.js');
 const { Guard, behind, guarded, ignoringOf } = require('./guard.js');
 const { listen } = require('./kept.js');
 
@@ -31,11 +31,11 @@ class Breaker extends EventEmitter {
     given.text('name', name);
     const { ignore, ...settings } = given.options('options', options);
     if ('name' in settings) throw wrongType('options.name', 'left out: it is said apart', settings.name);
-    const layer = { judge: ignoringOf('ignore', ignore), client };
+    const layer = { judge: ignoringOf('ignore', ignore) };
     const json = given.settings('options', settings);
     const inner = ask(() => client.breaker(name, json));
-    behind(this, { _inner: inner, _guard: new Guard(inner.guard(), [layer]), _name: name, _isListening: false });
-    // Only who has listeners is told.
+    behind(this, { _inner: inner, _guard: new Guard(ask(() => inner.guard()), [layer]), _name: name, _isListening: false });
+    // Nothing is sent while nobody listens.
     this.on('newListener', (event) => {
       if (event !== 'transition' || this._isListening) return;
       this._isListening = true;
@@ -51,30 +51,30 @@ class Breaker extends EventEmitter {
   async admit(options) {
     given.atMost('admit', arguments, 1);
     const { signal } = given.only('options', options, ['signal']);
-    return new Permit(await ours(given.signal(signal), () => this._inner.admit()));
+    return new Permit(await run(given.signal(signal), () => this._inner.admit()));
   }
 
   async state() {
-    return snapshot(await ours(undefined, () => this._inner.state()));
+    return snapshot(await run(undefined, () => this._inner.state()));
   }
 
   async force(state, options) {
     given.atMost('force', arguments, 2);
     given.text('state', state);
-    const { for: length, reason = '' } = given.only('options', options, ['for', 'reason']);
-    const span = given.optionalSpan('for', length);
+    const { duration, reason = '' } = given.only('options', options, ['duration', 'reason']);
+    const json = given.optionalDuration('duration', duration);
     given.text('reason', reason);
-    return ours(undefined, () => this._inner.force(state, span, reason));
+    return run(undefined, () => this._inner.force(state, json, reason));
   }
 
   async reset() {
-    return ours(undefined, () => this._inner.reset());
+    return run(undefined, () => this._inner.reset());
   }
 
   async configure(options) {
     if (options === undefined) throw wrongType('options', 'an object', options);
     const json = given.settings('options', options);
-    return ours(undefined, () => this._inner.configure(json));
+    return run(undefined, () => this._inner.configure(json));
   }
 }
 guarded(Breaker);
@@ -84,13 +84,13 @@ const FAILURE = 1;
 const IGNORE = 2;
 const CANCEL = 3;
 
-/** Leave to make one call. Only the first report counts; disposed of without one, the call was cancelled. */
+/** A permit for one call. Only the first report counts; disposed of without one, the call was cancelled. */
 class Permit {
   constructor(inner) { behind(this, { _inner: inner }); }
-  async success() { await ours(undefined, () => this._inner.report(SUCCESS)); }
-  async failure() { await ours(undefined, () => this._inner.report(FAILURE)); }
-  async ignore() { await ours(undefined, () => this._inner.report(IGNORE)); }
-  async cancel() { await ours(undefined, () => this._inner.report(CANCEL)); }
+  async success() { await run(undefined, () => this._inner.report(SUCCESS)); }
+  async failure() { await run(undefined, () => this._inner.report(FAILURE)); }
+  async ignore() { await run(undefined, () => this._inner.report(IGNORE)); }
+  async cancel() { await run(undefined, () => this._inner.report(CANCEL)); }
   async [Symbol.asyncDispose]() { await this.cancel(); }
 }
 

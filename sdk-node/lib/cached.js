@@ -2,12 +2,11 @@
 /**
  * Values that are loaded once for all who ask.
  */
-const native = require('./native.js');
 const { ask } = require('./errors.js');
 const given = require('./arguments.js');
-const { ours } = require('./calls.js');
+const { run } = require('./calls.js');
 const { behind } = require('./guard.js');
-const { keep, kept } = require('./kept.js');
+const { keep } = require('./kept.js');
 const { serializerOf, serializers } = require('./serializers.js');
 const { readBack } = require('./stored.js');
 
@@ -29,22 +28,18 @@ class Loads {
     given.func('loader', loader);
     const signal = given.signal(given.only('options', options, known).signal);
     const number = keep({ key, loader, write: (value) => (value === undefined || value === null ? undefined : write(value)) });
-    try {
-      return (await ours(signal, () => begin(number))) ?? undefined;
-    } finally {
-      // A load may outlive its call; the native half knows which loaders nobody can start any more.
-      for (const forgotten of native.forgotten()) kept.delete(forgotten);
-    }
+    // A load may outlive its call: the native half says when nobody can start the loader any more.
+    return (await run(signal, () => begin(number))) ?? undefined;
   }
 
   async invalidate(key) {
     given.text('key', key);
-    return ours(undefined, () => this._inner.invalidate(key));
+    return run(undefined, () => this._inner.invalidate(key, false));
   }
 
   async invalidateSoft(key) {
     given.text('key', key);
-    return ours(undefined, () => this._inner.invalidateSoft(key));
+    return run(undefined, () => this._inner.invalidate(key, true));
   }
 }
 

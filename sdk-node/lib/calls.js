@@ -1,52 +1,78 @@
 'use strict';
 /**
- * Runs functions as the native half orders, and keeps their values.
+ * Runs functions when the native half says so, and keeps their values.
  *
- * A call is begun natively and answers with a word: wait, run an attempt, done, or "take the orders". Functions run here, their
- * promises are awaited here, and how they ended is told natively; the value itself never leaves JavaScript. What wakes a
- * call from elsewhere (a timer, the server) arrives as news, once for all calls.
+ * A call begins natively, which answers with a word: wait, run an attempt, done, or "take the events". Functions run here, and
+ * their outcomes go to the native half; values never leave JavaScript. What wakes a call from elsewhere (a timer, the server)
+ * arrives as events, once for all calls.
+ *
+ * Stack traces keep the caller's frames: V8 follows a promise to who awaits it, through `await` and through a `then` with the two
+ * functions of a promise. So each attempt is an async function, and settles the promise of its call by such a `then`.
  */
 const native = require('./native.js');
-const { made, messageOf, ownParts, thrown, CancelledError, ResilError, RetryExhaustedError } = require('./errors.js');
+const { made, messageOf, ownParts, thrown, CancelledError, ResilError, RetryExhaustedError, TimeoutError } = require('./errors.js');
 const { Context } = require('./context.js');
 const { beginHere } = require('./inside.js');
-const { calls, kept, listeners } = require('./kept.js');
-const { startLoad } = require('./loads.js');
-const { endTurn } = require('./turn.js');
+const { keep, kept, listeners } = require('./kept.js');
 
-// As it was when this was loaded, whatever a test puts in its place.
+// Captured when this was loaded: a test may replace it.
 const { queueMicrotask } = globalThis;
 
+/** Words: a code, and above it the number of the call that began, or of an attempt. */
+const CODE_BITS = 3;
+const CODE = 7;
 const WAIT = 0;
 const RUN = 1;
 const DONE = 2;
-const FAILED = 4;
-const QUICK = 5;
-const TOLD = 6;
-const LENT = 7;
-const FIRST_IS_DONE = (1 << 3) | DONE;
+const FAILED = 3;
 
-/** Where the native half puts verdicts: how many, then of each its key and its numbers; or the numbers of one. */
-const OF_A_CALL = 10;
-const tray = new Float64Array(1 + 256 * OF_A_CALL);
-/** How a function is run and judged: what differs between policies, batches and stored results. */
+/** Kinds of events, and how many values each has. */
+const START = 0;
+const ABORT = 1;
+const WARN = 2;
+const END_ATTEMPT = 3;
+const END_FAILURE = 4;
+const END_VALUE = 5;
+const NOTIFY = 6;
+const OF_AN_EVENT = 4;
+
+const NO_CLASSES = [];
+
+/** Calls under way, by their numbers. */
+const calls = new Map();
+
+/** How a function is run and its errors are judged: what differs between policies, batches, loads and stored results. */
 class Shape {
-  /** What the function is called with. */
+  /** Calls the function. */
   run(call, context, detail) { return call.fn(context); }
-  /** What is told natively about a value: nothing, or its bytes. */
-  settle(call, id, value) { return native.settleOk(call.key, id); }
+  /** The bytes of a value that is stored. */
+  bytes(call, value) { return undefined; }
   /** What an error means to each layer. */
   classes(call, error) { return NO_CLASSES; }
-  /** What is made of a value of the native half; of numbers, from where on. */
-  value(what, from) { return what; }
-  /** Whether functions work under a lease: their signals are aborted once it is given back. */
+  /** What the caller gets for a value of the native half. */
+  value(what) { return what; }
+  /** Whether functions work under a lease: their signals are aborted once it is released. */
   get isLeased() { return false; }
-  /** How an error that is final is recorded. */
+  /** The bytes of an error that is final. */
   recorded(call, error) { return undefined; }
-  /** Whether a shutdown of this client gives such calls up. Others are given up natively. */
-  isOf(client) { return false; }
+  /** The parts of an error of ours, which the native half judges itself. */
+  ownParts(error) { return ownParts(error); }
+  /** The number under which an error is kept for others. */
+  keep(error) { return undefined; }
+  /** Why the signal of an attempt is aborted that nobody waits for. */
+  abandoned() { return new CancelledError('nobody waits for this attempt any more', { code: 'CANCELLED' }); }
 }
-const NO_CLASSES = [];
+
+/** A load of a cache: a call of nobody, because it goes on when the caller who started it gives up. */
+class LoadShape extends Shape {
+  run(call, context) { return call.fn.loader(call.fn.key, context); }
+  bytes(call, value) { return call.fn.write(value); }
+  keep(error) { return keep(error); }
+  abandoned() { return new TimeoutError('the load took too long', { code: 'TIMEOUT' }); }
+}
+
+const PLAIN = new Shape();
+const LOAD = new LoadShape();
 
 /** One call under way. */
 class Call {
@@ -54,225 +80,123 @@ class Call {
     this.shape = shape;
     this.fn = fn;
     this.signal = signal;
-    this.key = -1;
-    this.running = undefined;
-    this.ended = undefined;
+    this.number = 0;
+    this.attempts = [];
     this.started = 0;
     this.lastOwn = undefined;
     this.isOver = false;
+    this.failure = undefined;
     this.onAbort = undefined;
-    this.onOver = undefined;
     this.promise = new Promise((resolve, reject) => {
       this.resolve = resolve;
       this.reject = reject;
     });
   }
 
-  /** Takes over a call that was begun with this word. */
+  /** Takes over a call that began with this word. */
   adopt(word) {
-    this.key = word >>> 3;
-    calls[this.key] = this;
+    this.number = word >>> CODE_BITS;
+    calls.set(this.number, this);
     if (this.signal !== undefined) {
       this.onAbort = () => this.cancel(this.signal.reason);
       this.signal.addEventListener('abort', this.onAbort, { once: true });
     }
-    const code = word & 7;
+    const code = word & CODE;
     if (code === RUN) this.start(1, undefined);
-    else if (code !== WAIT) this.takeOrders();
+    else if (code !== WAIT) obey(native.takeEvents());
     return this.promise;
-  }
-
-  /** Takes over a call whose first attempt brought this value, and which is not done with that. */
-  goOnAfterValue(word, context, value, next) {
-    this.takeOver(word >>> 3, context, value, false);
-    this.follow(next);
-    return this.promise;
-  }
-
-  /** The same of one that threw. */
-  goOnAfterError(word, context, error) {
-    const attempt = this.takeOver(word >>> 3, context, error, true);
-    this.settledWith(1, attempt, undefined, error, true, false);
-    return this.promise;
-  }
-
-  /** Takes over from the short way, which ended with this error; `say` tells it. From here on there is a key, unless this was all. */
-  goOnAfterShort(context, error, say) {
-    const attempt = this.takeOver(-1, context, error, true);
-    let word;
-    try {
-      word = this.tell(attempt, error, (classes, own) => say(classes, messageOf(attempt.settled), own));
-    } catch (raised) {
-      this.fail(thrown(raised));
-      return this.promise;
-    }
-    if ((word & 7) === FAILED) {
-      this.fail(attempt.settled);
-      return this.promise;
-    }
-    this.key = word >>> 3;
-    calls[this.key] = this;
-    if ((word & 7) === RUN) this.start(2, undefined);
-    else if ((word & 7) !== WAIT) this.takeOrders();
-    return this.promise;
-  }
-
-  takeOver(key, context, settled, isError) {
-    this.key = key;
-    if (key >= 0) calls[key] = this;
-    this.started = 1;
-    const attempt = { context, isAborted: false, isEnded: false, settled, isError };
-    this.running = new Map([[1, attempt]]);
-    return attempt;
-  }
-
-  /** Judges an error and says it. A judge that throws is the error then. */
-  tell(attempt, error, say) {
-    const own = ownParts(error);
-    if (own !== undefined) {
-      this.lastOwn = error;
-      return say(NO_CLASSES, own);
-    }
-    let classes;
-    try {
-      classes = this.shape.classes(this, error);
-    } catch (raised) {
-      attempt.settled = raised;
-      classes = NO_CLASSES;
-    }
-    return say(classes, undefined);
   }
 
   /** Does what a later word says. */
   follow(word) {
-    if (this.isOver) return;
-    const id = word >>> 3;
-    switch (word & 7) {
+    const attempt = word >>> CODE_BITS;
+    switch (word & CODE) {
       case WAIT: return;
-      case RUN: this.start(id, undefined); return;
-      case DONE: this.succeed(this.valueOf(id)); return;
-      case FAILED: this.fail(this.errorOf(id)); return;
-      default: this.takeOrders();
+      case RUN: this.start(attempt, undefined); return;
+      case DONE: this.succeed(this.settledOf(attempt)); return;
+      case FAILED: this.fail(this.settledOf(attempt)); return;
+      default: obey(native.takeEvents());
     }
-  }
-
-  takeOrders() {
-    const [orders, answer] = native.takeOrders(this.key);
-    this.obey(orders, answer);
-  }
-
-  /** One of its functions asks whether it is still waited for. */
-  look() {
-    if (this.isOver) return;
-    const news = native.look(this.key);
-    if (news !== null) this.obey(...news);
-  }
-
-  obey(orders, answer) {
-    let aborted;
-    for (const [kind, id, detail] of orders) {
-      if (kind === 0) this.start(id, detail);
-      else if (kind === 2) this.warn(id);
-      else (aborted ??= []).push(id);
-    }
-    if (answer === undefined) {
-      for (const id of aborted ?? []) this.abort(id, undefined);
-      return;
-    }
-    // The key is somebody else's from here on.
-    this.isOver = true;
-    if (calls[this.key] === this) calls[this.key] = undefined;
-    const [kind, what] = answer;
-    let failure;
-    if (kind === 1) {
-      try {
-        failure = this.failureOf(what);
-      } catch (raised) {
-        failure = raised;
-      }
-    }
-    for (const id of aborted ?? []) this.abort(id, failure);
-    if (kind === 0) this.succeed(this.valueOf(what));
-    else if (kind === 1) this.fail(failure);
-    else this.succeed(this.shape.value(what, 0));
   }
 
   start(id, detail) {
+    if (this.isOver) return;
     if (this.shape.isLeased) this.releaseEnded();
     this.started += 1;
     this.lastOwn = undefined;
-    const context = new Context(detail?.attempt ?? this.started, detail?.fence, () => this.look());
-    const attempt = { context, isAborted: false, isEnded: false, settled: undefined, isError: false };
-    (this.running ??= new Map()).set(id, attempt);
-    let promise;
+    const context = new Context(detail?.attempt ?? this.started, detail?.fence ?? undefined, () => this.look());
+    const attempt = { context, isAborted: false, isEnded: false, settled: undefined };
+    this.attempts[id] = attempt;
+    this.run(id, attempt, detail).then(this.resolve, this.reject);
+  }
+
+  /** Runs an attempt. What it returns settles the call: the promise of the call itself, as long as it is not over. */
+  async run(id, attempt, detail) {
+    let isEarly = true;
+    let value;
     try {
-      promise = this.shape.run(this, context, detail);
+      const running = this.shape.run(this, attempt.context, detail);
+      isEarly = false;
+      value = await running;
     } catch (error) {
-      this.settledWith(id, attempt, undefined, error, true, true);
-      return;
+      // Not inside of the events that started it: those come first.
+      if (isEarly) await undefined;
+      if (!attempt.isAborted && !this.isOver) this.settleError(id, attempt, error);
+      return this.promise;
     }
-    if (promise !== null && (typeof promise === 'object' || typeof promise === 'function') && typeof promise.then === 'function') {
-      Promise.resolve(promise).then(
-        (value) => this.settledWith(id, attempt, value, undefined, false, false),
-        (error) => this.settledWith(id, attempt, undefined, error, true, false),
-      );
-    } else {
-      this.settledWith(id, attempt, promise, undefined, false, true);
-    }
+    if (!attempt.isAborted && !this.isOver) this.settleValue(id, attempt, value);
+    return this.isOver ? value : this.promise;
   }
 
-  /** An attempt ended. `isEarly`: inside of the orders that started it, which have to be obeyed first. */
-  settledWith(id, attempt, value, error, isError, isEarly) {
-    if (isEarly) {
-      queueMicrotask(() => this.settledWith(id, attempt, value, error, isError, false));
-      return;
-    }
-    if (attempt.isAborted || this.isOver) return;
-    endTurn();
-    attempt.isEnded = true;
-    attempt.settled = isError ? error : value;
-    attempt.isError = isError;
-    let word;
+  settleValue(id, attempt, value) {
+    let bytes;
     try {
-      word = isError ? this.settleError(id, error) : this.shape.settle(this, id, value);
+      bytes = this.shape.bytes(this, value, attempt);
     } catch (raised) {
-      // What the user gave to judge or to write it threw: that is the error then.
-      attempt.settled = raised;
-      attempt.isError = true;
-      word = native.settleFailed(this.key, id, NO_CLASSES, messageOf(raised), undefined, undefined, undefined);
+      this.settleError(id, attempt, raised);
+      return;
     }
-    this.follow(word);
+    attempt.isEnded = true;
+    attempt.settled = value;
+    this.follow(native.settle(this.number, id, bytes));
   }
 
-  settleError(id, error) {
-    const own = ownParts(error);
-    if (own !== undefined) {
-      this.lastOwn = error;
-      return native.settleFailed(this.key, id, NO_CLASSES, messageOf(error), own, undefined, undefined);
-    }
-    const classes = this.shape.classes(this, error);
-    const recorded = this.shape.recorded(this, error);
-    return native.settleFailed(this.key, id, classes, messageOf(error), undefined, recorded, undefined);
-  }
-
-  /** Of an attempt that brought a value which is none: this is its error. */
-  failAttempt(id, error) {
-    const attempt = this.running?.get(id);
-    if (attempt === undefined) return;
+  settleError(id, attempt, error) {
+    attempt.isEnded = true;
     attempt.settled = error;
-    attempt.isError = true;
+    const own = this.shape.ownParts(error);
+    let classes = NO_CLASSES;
+    let recorded;
+    if (own === undefined) {
+      try {
+        classes = this.shape.classes(this, error);
+        recorded = this.shape.recorded(this, error);
+      } catch (raised) {
+        // A judge of the user that throws: that is the error then.
+        attempt.settled = raised;
+        classes = NO_CLASSES;
+      }
+    } else {
+      this.lastOwn = error;
+    }
+    this.follow(native.settleFailed(this.number, id, classes, messageOf(attempt.settled), own, recorded, this.shape.keep(attempt.settled)));
   }
 
-  valueOf(id) { return this.running?.get(id)?.settled; }
-  errorOf(id) { return this.running?.get(id)?.settled; }
+  /** One of its functions asks whether somebody still waits for it. */
+  look() {
+    if (!this.isOver) obey(native.look(this.number), true);
+  }
+
+  /** The value or the error of an attempt. */
+  settledOf(id) { return this.attempts[id]?.settled; }
 
   /** The error that a native failure is. */
   failureOf(failure) {
-    if (failure.attempt !== undefined) return this.errorOf(failure.attempt);
+    if (failure.attempt !== undefined) return this.settledOf(failure.attempt);
     if (failure.kept !== undefined) return kept.get(failure.kept);
     if (failure.recorded !== undefined) return this.shape.revive(this, failure.recorded);
     if (failure.error !== undefined) {
-      // One of ours that the function threw is that very object.
+      // An error of ours that the function threw is that very object.
       return this.lastOwn?.code === failure.error.code ? this.lastOwn : made(failure.error);
     }
     const last = this.failureOf(failure.last);
@@ -281,34 +205,28 @@ class Call {
     return new RetryExhaustedError(message, { code: 'RETRY_EXHAUSTED', attempts: failure.attempts, cause: last, retryAfterMs });
   }
 
-  /** Nobody waits for this attempt any more. */
-  abort(id, failure) {
-    const attempt = this.running?.get(id);
+  /** Nobody waits for this attempt any more. `reason`: the parts of an error, if the native half knows. */
+  abort(id, reason) {
+    const attempt = this.attempts[id];
     if (attempt === undefined || attempt.isAborted) return;
     attempt.isAborted = true;
-    this.running.delete(id);
-    const reason = failure instanceof ResilError ? failure : abandoned();
-    Context.abort(attempt.context, reason);
+    this.attempts[id] = undefined;
+    if (this.failure instanceof ResilError) Context.abort(attempt.context, this.failure);
+    else Context.abort(attempt.context, reason ? made(reason) : this.shape.abandoned());
   }
 
-  /** What this attempt works under is lost; it is still waited for. */
+  /** What this attempt works under is lost; its result still counts. */
   warn(id) {
-    const attempt = this.running?.get(id);
-    if (attempt !== undefined) Context.abort(attempt.context, lostReason());
+    const attempt = this.attempts[id];
+    if (attempt !== undefined) Context.abort(attempt.context, made({ code: 'LOCK_LOST', message: 'what this works under was lost' }));
   }
 
   cancel(reason) {
-    this.giveUp(new CancelledError('the caller gave up', { code: 'CANCELLED', cause: reason }));
-  }
-
-  /** Nobody waits for it any more, because of `error`. */
-  giveUp(error) {
     if (this.isOver) return;
     this.isOver = true;
-    const [orders, forgotten] = native.cancelCall(this.key);
-    for (const number of forgotten) kept.delete(number);
-    for (const [, id] of orders) this.abort(id, error);
-    this.fail(error);
+    this.failure = cancelled(reason);
+    obey(native.cancelCall(this.number));
+    this.fail(this.failure);
   }
 
   succeed(value) {
@@ -318,77 +236,101 @@ class Call {
   }
 
   fail(error) {
+    this.failure = error;
     this.over();
     this.reject(error);
     if (this.shape.isLeased) this.releaseEnded();
   }
 
-  /** Attempts that ended worked under a lease that is given back, or is another attempt's. */
+  /** Attempts that ended worked under a lease that is released, or that another attempt has. */
   releaseEnded() {
-    for (const attempt of this.running?.values() ?? []) if (attempt.isEnded) Context.release(attempt.context);
+    for (const attempt of this.attempts) if (attempt?.isEnded) Context.release(attempt.context);
   }
 
   over() {
     this.isOver = true;
-    if (calls[this.key] === this) calls[this.key] = undefined;
+    calls.delete(this.number);
     if (this.onAbort !== undefined) this.signal.removeEventListener('abort', this.onAbort);
-    this.onOver?.();
   }
 }
 
-function abandoned() {
-  return new CancelledError('nobody waits for this attempt any more', { code: 'CANCELLED' });
+function cancelled(reason) {
+  return new CancelledError('the caller gave up', { code: 'CANCELLED', cause: reason });
 }
 
-function lostReason() {
-  return made({ code: 'LOCK_LOST', message: 'what this works under was lost' });
+function ofLoad(number, detail) {
+  const call = new Call(LOAD, kept.get(detail.kept), undefined);
+  call.number = number;
+  calls.set(number, call);
+  call.promise.catch(() => {});
+  return call;
 }
 
-/** Everything that came in from elsewhere. */
-function onWake() {
-  endTurn();
-  const others = native.readNews(tray);
-  const count = tray[0];
-  for (let at = 1; at <= count * OF_A_CALL; at += OF_A_CALL) {
-    const call = calls[tray[at]];
-    call?.succeed(call.shape.value(tray, at + 1));
-  }
-  for (const [kind, number, what, answer] of others) {
+function begin(number, id, detail) {
+  const call = calls.get(number) ?? (detail?.kept ? ofLoad(number, detail) : undefined);
+  call?.start(id, detail);
+}
+
+function notify(number, what) {
+  const listener = listeners.get(number);
+  const target = listener?.target.deref();
+  if (target === undefined) listeners.delete(number);
+  else target[listener.method](what);
+}
+
+/** Does what the native half says. `isInside`: inside of a function, so that nothing starts before that function goes on. */
+function obey(events, isInside = false) {
+  const aborted = [];
+  for (let at = 0; at < events.length; at += OF_AN_EVENT) {
+    const [kind, number, what, detail] = events.slice(at, at + OF_AN_EVENT);
+    const call = calls.get(number);
     switch (kind) {
-      case 0: calls[number]?.obey(what, answer); break;
-      case 1: startLoad(number, what); break;
-      case 2: {
-        const listener = listeners.get(number);
-        const target = listener?.target.deref();
-        if (target === undefined) listeners.delete(number);
-        else target[listener.method](what);
+      case START:
+        if (isInside) queueMicrotask(() => begin(number, what, detail));
+        else begin(number, what, detail);
         break;
-      }
+      // When it is known how the call ended: that is the reason.
+      case ABORT: aborted.push([call, what, detail]); break;
+      case WARN: call?.warn(what); break;
+      case END_ATTEMPT: call?.succeed(call.settledOf(what)); break;
+      case END_FAILURE: if (call !== undefined) end(call, () => { throw call.failureOf(what); }); break;
+      case END_VALUE: if (call !== undefined) end(call, () => call.shape.value(what)); break;
+      case NOTIFY: notify(number, what); break;
       default: kept.delete(number);
     }
   }
+  for (const [call, id, reason] of aborted) call?.abort(id, reason);
 }
 
-native.openThread(onWake);
-
-const OURS = new Shape();
-
-/** Waits for something of the native half that runs no function. `begin` gives its first word. */
-function ours(signal, begin) {
-  return through(OURS, undefined, signal, begin);
+/** Ends a call with what `make` returns or throws: functions of the user may be asked. */
+function end(call, make) {
+  let value;
+  try {
+    value = make();
+  } catch (error) {
+    call.fail(error);
+    return;
+  }
+  call.succeed(value);
 }
 
-/** Runs `fn` as `shape` says. Whatever is wrong at once is a rejection, too; what is there at once is no promise. */
-function through(shape, fn, signal, begin) {
-  if (signal?.aborted) return Promise.reject(new CancelledError('the caller gave up', { code: 'CANCELLED', cause: signal.reason }));
-  endTurn();
+native.openThread(() => obey(native.receive()));
+
+/** Runs `fn` as `shape` says. `beginning` begins it natively; what is wrong at once is a rejection, too. */
+function through(shape, fn, signal, beginning) {
+  if (signal?.aborted) return Promise.reject(cancelled(signal.reason));
   let word;
   try {
-    word = beginHere(begin);
+    word = beginHere(beginning);
   } catch (raised) {
     return Promise.reject(thrown(raised));
   }
-  return word === TOLD ? shape.value(tray, 0) : new Call(shape, fn, signal).adopt(word);
+  return new Call(shape, fn, signal).adopt(word);
 }
 
-module.exports = { Call, Shape, ours, tray, through, FIRST_IS_DONE, LENT, QUICK, RUN, WAIT };
+/** Waits for something of the native half that calls no function. */
+function run(signal, beginning) {
+  return through(PLAIN, undefined, signal, beginning);
+}
+
+module.exports = { Shape, run, through };

@@ -6,10 +6,9 @@ require('./symbols.js');
 const native = require('./native.js');
 const { ask } = require('./errors.js');
 const given = require('./arguments.js');
-const { ours } = require('./calls.js');
+const { run } = require('./calls.js');
 const { behind } = require('./guard.js');
 const { listenAt, NOTICES } = require('./kept.js');
-const { cutOff } = require('./quick.js');
 const { clockOf } = require('./policies.js');
 const { Limiter, checkAll } = require('./limiter.js');
 const { Breaker } = require('./breaker.js');
@@ -74,17 +73,15 @@ class Client {
 
   async waitReady(within = READY_WITHIN) {
     given.atMost('waitReady', arguments, 1);
-    const span = given.span('within', within);
-    await ours(undefined, () => this._inner.waitReady(span));
+    const span = given.duration('within', within);
+    await run(undefined, () => this._inner.waitReady(span));
   }
 
   get isShuttingDown() { return this._inner.isShuttingDown; }
 
   async shutdown(deadline = DISPOSE_DEADLINE) {
-    const span = given.span('deadline', deadline);
-    // Comes when what is in flight is given up, or nothing is any more.
-    ours(undefined, () => this._inner.cutOff()).catch((error) => cutOff(this._inner, error));
-    const [json, isClean] = await ours(undefined, () => this._inner.shutdown(span));
+    const span = given.duration('deadline', deadline);
+    const [json, isClean] = await run(undefined, () => this._inner.shutdown(span));
     const { unreleased, ...report } = JSON.parse(json);
     return { ...report, unreleased: unreleased.map(([name, reason]) => ({ name, reason })), isClean: isClean === 'true' };
   }
@@ -106,7 +103,7 @@ async function connect(url, options) {
   const { clock, signal, ...settings } = given.options('options', options);
   const json = given.settings('options', settings);
   const behindClock = clockOf(clock);
-  return new Client(await ours(given.signal(signal), () => native.connect(url, json, behindClock)));
+  return new Client(await run(given.signal(signal), () => native.connect(url, json, behindClock)));
 }
 
 module.exports = { Client, connect };

@@ -5,15 +5,15 @@
  * Whatever Resil says is an instance of ResilError, also of another copy of this package: a mark decides, not the class. What
  * is wrong with arguments is a TypeError or a RangeError as well.
  */
-const native = require('./native.js');
+const table = require('./error_table.js');
 
 const MARK = Symbol.for('resil.error');
 
-/** Every code with its status, and whether the same call may succeed later: told by the native half. */
-const CODES = new Map(native.codes().map(([code, status, retryable]) => [code, { status: Number(status), retryable: retryable === 'true' }]));
+/** What is known of each code. */
+const ROWS = new Map(table.map((row) => [row.code, row]));
 
 function describe(error, code, parts) {
-  const row = CODES.get(code);
+  const row = ROWS.get(code);
   const define = (name, value) => Object.defineProperty(error, name, { value, enumerable: value !== undefined, configurable: true, writable: true });
   define('code', code);
   define('retryable', row.retryable);
@@ -22,7 +22,7 @@ function describe(error, code, parts) {
   if (parts.field !== undefined) define('field', parts.field);
   if (parts.attempts !== undefined) define('attempts', parts.attempts);
   if (parts.afterMs !== undefined) define('afterMs', parts.afterMs);
-  Object.defineProperty(error, 'httpStatus', { value: row.status, configurable: true });
+  Object.defineProperty(error, 'httpStatus', { value: row.httpStatus, configurable: true });
 }
 
 class ResilError extends Error {
@@ -41,17 +41,8 @@ class ResilError extends Error {
 const classes = { ResilError };
 const byCode = new Map();
 
-/** `RATE_LIMIT_EXCEEDED` is RateLimitExceededError. */
-function nameOf(code) {
-  return `${code.split('_').map((word) => word[0] + word.slice(1).toLowerCase()).join('')}Error`;
-}
-
-/** Wrong arguments are what the language calls them, too. */
-const BASES = { INVALID_ARGUMENT: TypeError, INVALID_POLICY: RangeError };
-
-for (const code of CODES.keys()) {
-  const name = nameOf(code);
-  const base = BASES[code];
+// Wrong arguments are what the language calls them, too: such a row has a base.
+for (const { code, name, base } of table) {
   const Class = base === undefined
     ? { [name]: class extends ResilError {} }[name]
     : { [name]: class extends base {

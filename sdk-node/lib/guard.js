@@ -2,19 +2,12 @@
 /**
  * Whatever a function can be called through. One class for all policies: they differ in what is behind them natively, and
  * in how they judge errors.
- *
- * The way of nearly every call is short: see quick.js. Everything else (a retry, a wait for the server, a signal) is a Call of
- * calls.js.
  */
 const native = require('./native.js');
-const { Call, Shape, RUN, FIRST_IS_DONE, through } = require('./calls.js');
-const { Context } = require('./context.js');
-const { thrown, wrongType } = require('./errors.js');
+const { Shape, through } = require('./calls.js');
+const { wrongType } = require('./errors.js');
 const given = require('./arguments.js');
 const { inside } = require('./inside.js');
-const { Deadline, briefly, followed } = require('./quick.js');
-const { traceId } = require('./trace.js');
-const { endTurn, join } = require('./turn.js');
 
 /** What an error means, as the native half is told. */
 const PERMANENT = -1;
@@ -82,14 +75,12 @@ class GuardShape extends Shape {
   }
 
   get isLeased() { return this._isLeased; }
-  isOf(client) { return this.layers.some((layer) => layer.client === client); }
 
   run(call, context, detail) {
-    const failure = detail?.failure;
-    if (detail?.held !== undefined) return inside(detail.held, () => call.fn(context));
-    if (failure === undefined) return call.fn(context);
+    if (detail?.held) return inside(detail.held, () => call.fn(context));
+    if (!detail?.failure) return call.fn(context);
     // A fallback: the function is the layer's own, of the error as it would have been thrown.
-    const error = call.failureOf(failure);
+    const error = call.failureOf(detail.failure);
     const { instead, when } = this.layers[detail.layer];
     if (when !== undefined && !when(error)) throw error;
     return typeof instead === 'function' ? answering(instead, error, context) : instead;
@@ -100,96 +91,26 @@ class GuardShape extends Shape {
   }
 }
 
-/** How a guard runs functions. */
-const FULLY = 0;
-const PLAINLY = 1;
-const BRIEFLY = 2;
-const FOLLOWED = 3;
-
-function wayOf(inner, layers) {
-  const isOfClient = layers.some((layer) => layer.client !== undefined);
-  if (inner.isQuick) return inner.isTimed || isOfClient ? FOLLOWED : BRIEFLY;
-  return inner.interrupts || isOfClient ? FULLY : PLAINLY;
-}
-
-/** So many calls that are over are kept in the list of those to be timed before they are taken out. */
-const TIMED = 64;
-
 class Guard {
-  /** Not for users: `layers` are `{judge, instead, when, client, isLeased}`, outermost first, as behind `inner`. */
+  /** Not for users: `layers` are `{judge, instead, when, isLeased}`, outermost first, as behind `inner`. */
   constructor(inner, layers) {
     this._inner = inner;
-    this._number = inner.number;
     this._layers = layers;
     this._shape = new GuardShape(layers);
-    this._way = wayOf(inner, layers);
-    this._isTimed = inner.isTimed;
-    // What was lent in this turn: the loan (-1: none), the leaves that are left, and calls that ended well and were not told.
-    this._loan = -1;
-    this._leaves = 0;
-    this._ok = 0;
-    this._isInTurn = false;
-    // Calls that began in this turn, to be timed when it ends.
-    this._timed = [];
-    this._timedMost = TIMED;
+    this._begin = () => inner.begin();
   }
 
   call(fn, options) {
-    if (options !== undefined || typeof fn !== 'function' || given.isGenerator(fn) || traceId() !== undefined) return this._callFully(fn, options);
-    switch (this._way) {
-      case BRIEFLY: return briefly(this, fn);
-      case FOLLOWED: return followed(this, fn);
-      case PLAINLY: return plainly(this, fn);
-      default: return this._callFully(fn, undefined);
-    }
-  }
-
-  _joinTurn() {
-    if (this._isInTurn) return;
-    this._isInTurn = true;
-    join(this);
-  }
-
-  _forgetLoan() {
-    this._loan = -1;
-    this._leaves = 0;
-  }
-
-  _giveBack() {
-    this._isInTurn = false;
-    const loan = this._loan;
-    const leaves = this._leaves;
-    const ok = this._ok;
-    this._forgetLoan();
-    this._ok = 0;
-    if (loan >= 0) native.endTurn(this._number, ok, leaves);
-  }
-
-  _setDeadline() {
-    if (this._timed.length === 0) return;
-    const timed = this._timed.filter((quick) => !quick.isOver);
-    this._timed = [];
-    this._timedMost = TIMED;
-    if (timed.length > 0) new Deadline(this, timed);
-  }
-
-  /** If this call still runs when the turn ends, it is timed from there. */
-  _time(quick) {
-    this._joinTurn();
-    if (this._timed.push(quick) < this._timedMost) return;
-    this._timed = this._timed.filter((each) => !each.isOver);
-    this._timedMost = Math.max(TIMED, this._timed.length * 2);
-  }
-
-  _callFully(fn, options) {
     let signal;
-    let begin;
+    let begin = this._begin;
     try {
       given.func('fn', fn);
-      const { signal: said, ...particular } = given.only('options', options, PARTICULAR);
-      signal = given.signal(said);
-      const json = Object.keys(particular).length === 0 ? undefined : given.settings('options', particular);
-      begin = json === undefined ? () => native.beginCall(this._number) : () => native.beginCallWith(this._number, json);
+      if (options !== undefined) {
+        const { signal: own, ...settings } = given.only('options', options, PARTICULAR);
+        signal = given.signal(own);
+        const json = given.settings('options', settings);
+        if (json !== '{}') begin = () => this._inner.begin(json);
+      }
     } catch (error) {
       return Promise.reject(error);
     }
@@ -209,28 +130,6 @@ class Guard {
     Object.defineProperty(wrapped, 'length', { value: fn.length, configurable: true });
     return wrapped;
   }
-}
-
-/** For guards that have to be asked each time, and often answer at once. */
-async function plainly(guard, fn) {
-  endTurn();
-  let word;
-  try {
-    word = native.beginCall(guard._number);
-  } catch (raised) {
-    throw thrown(raised);
-  }
-  if ((word & 7) !== RUN) return new Call(guard._shape, fn, undefined).adopt(word);
-  const context = new Context(1, undefined);
-  let value;
-  try {
-    value = await fn(context);
-  } catch (error) {
-    return new Call(guard._shape, fn, undefined).goOnAfterError(word, context, error);
-  }
-  endTurn();
-  const next = native.settleOk(word >>> 3, 1);
-  return next === FIRST_IS_DONE ? value : new Call(guard._shape, fn, undefined).goOnAfterValue(word, context, value, next);
 }
 
 /** Guards around each other, outermost first; with a function last, that function through them. */

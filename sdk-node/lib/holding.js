@@ -6,7 +6,7 @@ require('./symbols.js');
 const { EventEmitter } = require('node:events');
 const { ask, made, wrongType, released } = require('./errors.js');
 const given = require('./arguments.js');
-const { ours } = require('./calls.js');
+const { run } = require('./calls.js');
 const { Guard, behind, guarded } = require('./guard.js');
 const { listen, unlisten } = require('./kept.js');
 const { lookingSignal } = require('./signals.js');
@@ -115,7 +115,7 @@ class Holding extends EventEmitter {
   async _letGo(begin) {
     this._loss.look();
     const isWatched = this._watch !== 0;
-    const done = ours(undefined, begin);
+    const done = run(undefined, begin);
     if (this._inner.isReleased) {
       this._isReleased = true;
       this._endWatch();
@@ -146,11 +146,11 @@ class LockGuard extends Holding {
   get fence() { return this._held.fence ?? null; }
 
   async extend(lease) {
-    const span = given.span('lease', lease);
-    await ours(undefined, () => this._inner.extend(span));
+    const span = given.duration('lease', lease);
+    await run(undefined, () => this._inner.extend(span));
   }
 
-  async check() { return ours(undefined, () => this._inner.check()); }
+  async check() { return run(undefined, () => this._inner.check()); }
 
   async release() { return this._letGo(() => this._inner.release()); }
 
@@ -161,7 +161,7 @@ class LockGuard extends Holding {
 }
 
 class BulkheadGuard extends Holding {
-  async leave() { return this._letGo(() => this._inner.leave()); }
+  async leave() { return this._letGo(() => this._inner.release()); }
 
   async [Symbol.asyncDispose]() {
     if (!this._isReleased) await this.leave().catch(unlessLost);
@@ -185,9 +185,9 @@ class Lock {
   async acquire(options) {
     given.atMost('acquire', arguments, 1);
     const { wait, signal } = given.only('options', options, ['wait', 'signal']);
-    const span = wait === 'forever' ? undefined : given.optionalSpan('wait', wait);
+    const span = wait === 'forever' ? undefined : given.optionalDuration('wait', wait);
     const begin = wait === 'forever' ? () => this._inner.untilAcquired() : () => this._inner.acquire(span);
-    return new LockGuard(this._name, await ours(given.signal(signal), begin));
+    return new LockGuard(this._name, await run(given.signal(signal), begin));
   }
 
   async tryAcquire(options) {
@@ -196,18 +196,18 @@ class Lock {
     return this.acquire({ wait: 0, signal });
   }
 
-  async info() { return info(await ours(undefined, () => this._inner.info())); }
+  async info() { return info(await run(undefined, () => this._inner.info())); }
 
   async break(actor = '', reason = '') {
     given.text('actor', actor);
     given.text('reason', reason);
-    return ours(undefined, () => this._inner.breakLock(actor, reason));
+    return run(undefined, () => this._inner.breakLock(actor, reason));
   }
 
   async check(owner, fence) {
     given.text('owner', owner);
     const number = fence === undefined || fence === null ? undefined : given.counter('fence', fence);
-    return ours(undefined, () => this._inner.check(owner, number));
+    return run(undefined, () => this._inner.check(owner, number));
   }
 }
 
@@ -225,8 +225,8 @@ class SharedBulkhead {
   async enter(options) {
     given.atMost('enter', arguments, 1);
     const { wait, signal } = given.only('options', options, ['wait', 'signal']);
-    const span = given.optionalSpan('wait', wait);
-    return new BulkheadGuard(this._name, await ours(given.signal(signal), () => this._inner.enter(span)));
+    const span = given.optionalDuration('wait', wait);
+    return new BulkheadGuard(this._name, await run(given.signal(signal), () => this._inner.enter(span)));
   }
 
   async tryEnter(options) {
@@ -235,7 +235,7 @@ class SharedBulkhead {
     return this.enter({ wait: 0, signal });
   }
 
-  async info() { return info(await ours(undefined, () => this._inner.info())); }
+  async info() { return info(await run(undefined, () => this._inner.info())); }
 }
 [Lock, SharedBulkhead].forEach(guarded);
 

@@ -18,7 +18,7 @@ function problem(error) {
     ? { code: error.code, message: String(error.message), retryAfterMs: error.retryAfterMs }
     : { code: 'INTERNAL', message: '' };
   const { status, headers, body } = native.httpProblem(parts);
-  return { status, headers: paired(headers), body };
+  return { status, headers: paired(headers), body: body.toString() };
 }
 
 /** A verdict as the native half wrote it. */
@@ -46,7 +46,7 @@ function rateLimitHeaders(policy, verdict, options) {
 /** The key of the header `Idempotency-Key`; `undefined` if it is not there and need not be. */
 function idempotencyKey(header, options) {
   const { required = false } = given.only('options', options, ['required']);
-  return ask(() => native.httpIdempotencyKey(given.optionalText('header', header), required === true)) ?? undefined;
+  return ask(() => native.httpIdempotencyKey(given.optionalText('header', header), required === true, undefined)) ?? undefined;
 }
 
 /** What makes a request this request: method, path and body. */

@@ -1,11 +1,10 @@
 /** The same as index.js, for `import`: one package, whichever way it is loaded. A test sees that no name is missing. */
 import resil from './index.js';
 
+export * from './errors.mjs';
+
 export const {
-  ResilError, CircuitOpenError, RateLimitExceededError, TimeoutError, BulkheadFullError, RetryExhaustedError,
-  InvalidPolicyError, InvalidArgumentError, LockTimeoutError, LockLostError, DeadlockError, IdempotencyBusyError,
-  IdempotencyMismatchError, IdempotencyHeldError, ResultUnrecordedError, LoadFailedError, BackendUnavailableError, ModuleMissingError,
-  PermissionDeniedError, CancelledError, ShuttingDownError, PanickedError, InternalError, connect, wrap, retry,
+  connect, wrap, retry,
   timeout, hedge, bulkhead, fallback, dispatcher, handleAll, handleNone, perSecond, perMinute, perHour, perDay,
   problem, rateLimitHeaders, idempotencyKey, requestFingerprint, Client, Limiter, Breaker, Permit, Lock, LockGuard,
   SharedBulkhead, BulkheadGuard, Holding, Idempotent, Cached, VersionedCached, Retry, Timeout, Hedge, Bulkhead,

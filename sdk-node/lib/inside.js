@@ -49,14 +49,12 @@ function beginHere(begin) {
   const held = insiders === 0 ? undefined : storage.getStore();
   const trace = traceId();
   if (held === undefined && trace === undefined) return begin();
-  native.stepInside(held ?? NONE);
-  native.correlate(trace);
+  native.enterScope(held ?? NONE, trace);
   try {
     return begin();
   } finally {
-    // Of a call that was refused before it began.
-    native.stepInside(NONE);
-    native.correlate(undefined);
+    // A call may be refused before it begins.
+    native.leaveScope();
   }
 }
 

@@ -3,8 +3,6 @@
  * What JavaScript keeps under numbers, because a number is the cheapest thing to hand over.
  */
 
-/** Calls under way, by their keys. */
-const calls = [];
 /** Loaders that were not started yet, and errors that several calls share, by their numbers. */
 const kept = new Map();
 let lastKept = 0;
@@ -49,4 +47,4 @@ function listenAt(number, target, method) {
   listeners.set(number, { target: { deref: () => target }, method });
 }
 
-module.exports = { calls, keep, kept, listen, listenAt, listeners, unlisten, NOTICES };
+module.exports = { keep, kept, listen, listenAt, listeners, unlisten, NOTICES };

@@ -4,10 +4,10 @@
  */
 const { ask, wrongType } = require('./errors.js');
 const given = require('./arguments.js');
-const { Shape, ours, through, tray } = require('./calls.js');
+const { Shape, run, through } = require('./calls.js');
 const { Guard, behind, guarded } = require('./guard.js');
 
-const DECIDED_BY = ['server', 'denyCache', 'local', 'awayOpen'];
+const DECIDED_BY = ['server', 'deny-cache', 'local', 'away-open'];
 
 /** So many numbers are a verdict; behind them which tier binds, and of each so many. */
 const OF_A_VERDICT = 9;
@@ -16,16 +16,11 @@ const NO_TIERS = Object.freeze([]);
 
 const waitOf = (ms) => (ms < 0 ? null : ms);
 
-function verdict(numbers, from) {
-  const granted = numbers[from];
-  const capacity = numbers[from + 1];
-  const remaining = numbers[from + 2];
-  const retryAfterMs = numbers[from + 3];
-  const resetAfterMs = numbers[from + 4];
-  const hasTiers = from === 0 && Array.isArray(numbers) && numbers.length > OF_A_VERDICT;
+function verdict(numbers) {
+  const [granted, capacity, remaining, wait, resetAfterMs, decidedBy, limit, periodMs, windowMs, binding = 0] = numbers;
   return {
-    granted, isGranted: granted > 0, limit: numbers[from + 6], periodMs: numbers[from + 7], capacity, remaining, retryAfterMs: waitOf(retryAfterMs), resetAfterMs,
-    windowMs: numbers[from + 8], decidedBy: DECIDED_BY[numbers[from + 5]], binding: hasTiers ? numbers[OF_A_VERDICT] : 0, tiers: hasTiers ? tiersOf(numbers) : NO_TIERS,
+    granted, isGranted: granted > 0, limit, periodMs, capacity, remaining, retryAfterMs: waitOf(wait), resetAfterMs,
+    windowMs, decidedBy: DECIDED_BY[decidedBy], binding, tiers: numbers.length > OF_A_VERDICT ? tiersOf(numbers) : NO_TIERS,
   };
 }
 
@@ -40,7 +35,7 @@ function tiersOf(numbers) {
 
 /** Questions that are answered with a verdict. */
 class Asking extends Shape {
-  value(numbers, from) { return verdict(numbers, from); }
+  value(numbers) { return verdict(numbers); }
 }
 const ASKING = new Asking();
 
@@ -65,34 +60,34 @@ class Limiter {
     given.atMost('check', arguments, 3);
     given.text('key', key);
     given.whole('cost', cost);
-    return await through(ASKING, undefined, signalOf(options), () => this._inner.check(key, cost, tray));
+    return await through(ASKING, undefined, signalOf(options), () => this._inner.check(key, cost));
   }
 
   async acquire(key, cost = 1, options) {
     given.atMost('acquire', arguments, 3);
     given.text('key', key);
     given.whole('cost', cost);
-    await ours(signalOf(options), () => this._inner.acquire(key, cost));
+    await run(signalOf(options), () => this._inner.acquire(key, cost));
   }
 
   async upTo(key, most, options) {
     given.atMost('upTo', arguments, 3);
     given.text('key', key);
     given.whole('most', most);
-    return await through(ASKING, undefined, signalOf(options), () => this._inner.upTo(key, most, tray));
+    return await through(ASKING, undefined, signalOf(options), () => this._inner.upTo(key, most));
   }
 
   async peek(key, options) {
     given.atMost('peek', arguments, 2);
     given.text('key', key);
-    return await through(ASKING, undefined, signalOf(options), () => this._inner.peek(key, tray));
+    return await through(ASKING, undefined, signalOf(options), () => this._inner.peek(key));
   }
 
   async refund(key, cells, options) {
     given.atMost('refund', arguments, 3);
     given.text('key', key);
     given.whole('cells', cells);
-    return await through(ASKING, undefined, signalOf(options), () => this._inner.refund(key, cells, tray));
+    return await through(ASKING, undefined, signalOf(options), () => this._inner.refund(key, cells));
   }
 }
 guarded(Limiter);
@@ -107,8 +102,8 @@ async function checkAll(client, limits, cost = 1, options) {
   });
   given.whole('cost', cost);
   const signal = given.signal(given.only('options', options, WATCHED).signal);
-  const [[granted, refusedBy], binding, ...each] = await ours(signal, () => client.checkAll(all.map(([limiter]) => limiter._inner), all.map(([, key]) => key), cost));
-  return { granted, isGranted: granted > 0, refusedBy: refusedBy < 0 ? null : refusedBy, binding: verdict(binding, 0), each: each.map((numbers) => verdict(numbers, 0)) };
+  const [[granted, refusedBy], binding, ...each] = await run(signal, () => client.checkAll(all.map(([limiter]) => limiter._inner), all.map(([, key]) => key), cost));
+  return { granted, isGranted: granted > 0, refusedBy: refusedBy < 0 ? null : refusedBy, binding: verdict(binding), each: each.map(verdict) };
 }
 
 const per = (period) => (limit, more) => {

@@ -6,9 +6,8 @@ require('./symbols.js');
 const native = require('./native.js');
 const { ask, wrongType } = require('./errors.js');
 const given = require('./arguments.js');
-const { ours } = require('./calls.js');
+const { run } = require('./calls.js');
 const { Guard, behind, guarded, judgeOf } = require('./guard.js');
-const { endTurn } = require('./turn.js');
 
 /** The native clock behind one of `resil/testing`. */
 function clockOf(said) {
@@ -17,9 +16,9 @@ function clockOf(said) {
   return said._inner;
 }
 
-/** `on` has to be said: whoever calls twice has to know that it may. */
+/** `on` is required: a call that is made twice has to be one that may be. */
 function judge(on) {
-  if (on === undefined) throw wrongType('on', 'said: which errors may go away (handleAll, classes, or a function)', on);
+  if (on === undefined) throw wrongType('on', 'given: which errors are temporary (handleAll, classes, or a function)', on);
   return judgeOf('on', on);
 }
 
@@ -36,13 +35,13 @@ class Retry {
 
 class Timeout {
   constructor(after) {
-    const { after: span, name, clock } = typeof after === 'object' && after !== null ? given.only('options', after, ['after', 'name', 'clock']) : { after };
-    const json = given.span('after', span);
+    const { after: duration, name, clock } = typeof after === 'object' && after !== null ? given.only('options', after, ['after', 'name', 'clock']) : { after };
+    const json = given.duration('after', duration);
     const inner = ask(() => native.makeTimeout(json, given.optionalText('name', name), clockOf(clock)));
     behind(this, { _guard: new Guard(inner, [{}]) });
   }
 
-  get afterMs() { return this._guard._inner.spanMs; }
+  get afterMs() { return this._guard._inner.durationMs; }
 }
 
 class Hedge {
@@ -54,10 +53,10 @@ class Hedge {
     behind(this, { _guard: new Guard(inner, [layer]) });
   }
 
-  get delayMs() { return this._guard._inner.spanMs; }
+  get delayMs() { return this._guard._inner.durationMs; }
 }
 
-/** What is made and not told by `new`. */
+/** Marks a bulkhead that is made of a native one. */
 const MADE = Symbol('made');
 
 class Bulkhead {
@@ -75,7 +74,6 @@ class Bulkhead {
   get name() { return this._inner.name; }
 
   get metrics() {
-    endTurn();
     const [active, queued, available, completed, rejected, abandoned] = this._inner.metrics;
     return { active, queued, available, completed, rejected, abandoned };
   }
@@ -88,16 +86,15 @@ class Bulkhead {
   async acquire(options) {
     const { signal, partition } = given.only('options', options, ['signal', 'partition']);
     const here = partition === undefined ? this : this.partition(partition);
-    return new BulkheadPermit(await ours(given.signal(signal), () => here._inner.acquire()));
+    return new BulkheadPermit(await run(given.signal(signal), () => here._inner.acquire()));
   }
 
   tryAcquire() {
-    endTurn();
     return new BulkheadPermit(ask(() => this._inner.tryAcquire()));
   }
 }
 
-/** A place in a bulkhead, until it is released. */
+/** A permit of a bulkhead, until it is released. */
 class BulkheadPermit {
   constructor(inner) { behind(this, { _inner: inner }); }
   release() { this._inner.release(); }

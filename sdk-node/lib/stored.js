@@ -2,45 +2,50 @@
 /**
  * Work that is done once: its result, or the error that is final, is recorded for every duplicate.
  */
-const native = require('./native.js');
 const { ask, messageOf, thrown, InternalError, ResultUnrecordedError } = require('./errors.js');
 const given = require('./arguments.js');
-const { Shape, ours, through } = require('./calls.js');
+const { Shape, run, through } = require('./calls.js');
 const { behind } = require('./guard.js');
 const { parseExactly, InexactNumber } = require('./exact.js');
 const { fingerprint, refuseOutsideOfJson, serializerOf, serializers } = require('./serializers.js');
 
 /** What is recorded where a result could not be. The same in every language, and read natively. */
 const UNRECORDED = { name: 'ResultUnrecorded', code: 'RESULT_UNRECORDED' };
-const NO_CLASSES = [];
 
-/** A run whose value is recorded, and whose final errors are. */
+/** One run, whose value is recorded, and whose final errors are. */
 class RunShape extends Shape {
-  constructor(serializer, remember) {
+  /** `judge`: what errors mean to the policy around it. */
+  constructor({ serializer, remember }, judge) {
     super();
     this.serializer = serializer;
     this.remember = remember;
-  }
-
-  /** The work is done: if what it brought cannot be written, everybody is told so, and nobody does it again. */
-  settle(call, id, value) {
-    let bytes;
-    try {
-      bytes = this.serializer.write(value);
-    } catch (raised) {
-      const cause = thrown(raised);
-      call.failAttempt(id, unrecorded(cause, value));
-      const record = json({ ...UNRECORDED, message: messageOf(cause) });
-      return native.settleFailed(call.key, id, NO_CLASSES, messageOf(cause), undefined, record, undefined);
-    }
-    call.own = { value };
-    return native.settleBytes(call.key, id, bytes);
+    this.judge = judge;
+    this.own = undefined;
+    this.unrecorded = undefined;
   }
 
   get isLeased() { return true; }
 
+  /** The work is done: if its result cannot be written, everybody is told so, and nobody does it again. */
+  bytes(call, value) {
+    try {
+      this.own = value;
+      return this.serializer.write(value);
+    } catch (raised) {
+      throw this.unrecorded = unrecorded(thrown(raised), value);
+    }
+  }
+
+  ownParts(error) { return error === this.unrecorded ? undefined : super.ownParts(error); }
+
+  isFinal(error) { return error === this.unrecorded || this.remember?.isFinal(error) === true; }
+
+  /** What is final is not tried again. */
+  classes(call, error) { return this.judge === undefined || this.isFinal(error) ? [] : [this.judge(error)]; }
+
   recorded(call, error) {
-    if (this.remember?.isFinal(error) !== true) return undefined;
+    if (error === this.unrecorded) return json({ ...UNRECORDED, message: messageOf(error.cause) });
+    if (!this.isFinal(error)) return undefined;
     return json(this.remember.write === undefined ? parts(error) : this.remember.write(error));
   }
 
@@ -93,17 +98,12 @@ function revived(said) {
   return error;
 }
 
-/** The outcome of a run, with the value that the runner itself has. */
-async function outcomeOf(shape, fn, signal, begin, judge) {
-  let own;
-  const run = Object.create(shape, {
-    settle: { value(call, id, value) { const word = shape.settle.call(this, call, id, value); own = call.own; return word; } },
-    // What is final is not tried again.
-    classes: { value: (call, error) => (judge === undefined || shape.remember?.isFinal(error) === true ? [] : [judge(error)]) },
-  });
-  const { value, replayed, attempt, ageMs, recorded } = await through(run, fn, signal, begin);
-  // To JSON nothing is `null`, for who ran as for everybody else.
-  if (!replayed) return { value: shape.serializer === serializers.json ? own?.value ?? null : own?.value, replayed, attempt, ageMs, recorded };
+/** The outcome of a run, with the value that the runner itself has. `stored`: an Idempotent. */
+async function outcomeOf(stored, fn, signal, begin, judge) {
+  const shape = new RunShape(stored._results, judge);
+  const { value, replayed, attempt, ageMs, recorded } = await through(shape, fn, signal, begin);
+  // To JSON nothing is `null`, for the runner as for everybody else.
+  if (!replayed) return { value: shape.serializer === serializers.json ? shape.own ?? null : shape.own, replayed, attempt, ageMs, recorded };
   if (value === undefined || value === null) throw new ResultUnrecordedError('the work is done, and its result was not recorded: it was too large for the server');
   return { value: readBack(shape.serializer, value, ResultUnrecordedError), replayed, attempt, ageMs, recorded };
 }
@@ -128,9 +128,9 @@ class Idempotent {
       if (write !== undefined) given.func('remember.write', write);
       if (read !== undefined) given.func('remember.read', read);
     }
-    const shape = new RunShape(serializerOf(serializer), remember);
+    const results = { serializer: serializerOf(serializer), remember };
     const json = given.settings('options', settings);
-    behind(this, { _inner: ask(() => client.idempotent(name, json)), _name: name, _shape: shape });
+    behind(this, { _inner: ask(() => client.idempotent(name, json)), _name: name, _results: results });
   }
 
   get name() { return this._name; }
@@ -141,20 +141,20 @@ class Idempotent {
     const print = fingerprint(request);
     given.func('work', work);
     const { signal } = given.only('options', options, ['signal']);
-    return outcomeOf(this._shape, work, given.signal(signal), () => this._inner.run(key, print));
+    return outcomeOf(this, work, given.signal(signal), () => this._inner.run(key, print));
   }
 
   async once(key, ttl, token) {
     given.atMost('once', arguments, 3);
     given.text('key', key);
-    const span = given.span('ttl', ttl);
-    return ours(undefined, () => this._inner.once(key, span, given.optionalText('token', token)));
+    const span = given.duration('ttl', ttl);
+    return run(undefined, () => this._inner.once(key, span, given.optionalText('token', token)));
   }
 
   async get(key) {
     given.atMost('get', arguments, 1);
     given.text('key', key);
-    const { state, attempt, remainingMs, result, isError, ageMs } = await ours(undefined, () => this._inner.get(key));
+    const { state, attempt, remainingMs, result, isError, ageMs } = await run(undefined, () => this._inner.get(key));
     switch (state) {
       case 'running': return { state, attempt, remainingMs };
       case 'done': return { state, result: result ?? null, isError, ageMs };
@@ -164,4 +164,4 @@ class Idempotent {
   }
 }
 
-module.exports = { Idempotent, RunShape, fingerprint, outcomeOf, readBack };
+module.exports = { Idempotent, fingerprint, outcomeOf, readBack };

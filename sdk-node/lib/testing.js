@@ -5,11 +5,10 @@
 const native = require('./native.js');
 const { ask, ownParts, wrongType, ResilError } = require('./errors.js');
 const given = require('./arguments.js');
-const { ours } = require('./calls.js');
+const { run } = require('./calls.js');
 const { behind } = require('./guard.js');
 const { Client } = require('./client.js');
 const { clockOf } = require('./policies.js');
-const { endTurn } = require('./turn.js');
 
 class Clock {
   constructor(inner) {
@@ -22,14 +21,12 @@ class Clock {
 
   get nowMs() { return this._inner.nowMs; }
   get nextWakeMs() {
-    endTurn();
     return this._inner.nextWakeMs ?? null;
   }
 
   advance(span) {
-    const json = given.span('span', span);
+    const json = given.duration('span', span);
     // Whatever began until now began before.
-    endTurn();
     ask(() => this._inner.advance(json));
   }
 }
@@ -47,7 +44,7 @@ function said(client, words) {
 
 async function raw(client, words) {
   const all = said(client, words);
-  return ours(undefined, () => native.rawCommand(client._inner, all));
+  return run(undefined, () => native.rawCommand(client._inner, all));
 }
 
 function rawAt(client, words, atUs) {

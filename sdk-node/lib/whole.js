@@ -30,7 +30,7 @@ class Policy {
     const { signal, ...particular } = given.only('options', options, PARTICULAR);
     const json = given.settings('options', particular);
     const begin = () => this._inner.callOnce(idempotent._inner, key, print, json);
-    return outcomeOf(idempotent._shape, fn, given.signal(signal), begin, this._judge);
+    return outcomeOf(idempotent, fn, given.signal(signal), begin, this._judge);
   }
 }
 guarded(Policy);

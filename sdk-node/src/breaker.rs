@@ -7,18 +7,19 @@ use napi_derive::napi;
 use parking_lot::Mutex;
 use resil::Error;
 use resil::breaker::{self, Force};
+use resil::policy::Policy;
 use resil::settings::BreakerSettings;
 
 use crate::client::Client;
-use crate::convert::{now, optional_span, ours, settings, shown};
-use crate::executor::mailbox::{Event, Letter};
-use crate::executor::{Word, mailbox};
+use crate::convert::{now, optional_duration, run, settings, shown};
+use crate::executor::queue::{Message, Notification};
+use crate::executor::{Word, queue};
 use crate::guard::{Guard, Layer};
 
 #[napi]
 pub struct Breaker {
     breaker: breaker::Breaker,
-    /// Who listens here; gone with this.
+    /// Gone with this handle, and the listener with it.
     listening: Option<Arc<()>>,
 }
 
@@ -26,19 +27,17 @@ pub struct Breaker {
 impl Client {
     #[napi]
     pub fn breaker(&self, env: Env, name: String, said: String) -> napi::Result<Breaker> {
-        let make = || {
-            let options = settings::<BreakerSettings>(&said)?.options(None)?;
-            self.0.breaker(&name, options)
-        };
-        now(&env, make()).map(|breaker| Breaker { breaker, listening: None })
+        let made = settings::<BreakerSettings>(&said).and_then(|settings| self.0.breaker(&name, settings));
+        now(&env, made).map(|breaker| Breaker { breaker, listening: None })
     }
 }
 
 #[napi]
 impl Breaker {
     #[napi]
-    pub fn guard(&self) -> Guard {
-        Guard::of(vec![Layer::Breaker(self.breaker.clone())])
+    pub fn guard(&self, env: Env) -> napi::Result<Guard> {
+        let policy = Policy::builder(self.breaker.name()).breaker(self.breaker.clone()).build();
+        now(&env, policy).map(|policy| Guard::of(vec![Layer::Breaker(policy)]))
     }
 
     #[napi(getter)]
@@ -46,17 +45,17 @@ impl Breaker {
         self.breaker.last_known_state().map(breaker::State::text)
     }
 
-    /// From now on transitions are events of this number, for as long as this is there.
+    /// From now on this listener hears of transitions, for as long as this handle exists.
     #[napi]
-    pub fn listen(&mut self, number: u32) -> napi::Result<()> {
-        let mailbox = mailbox()?;
+    pub fn listen(&mut self, listener: u32) -> napi::Result<()> {
+        let queue = queue()?;
         let token = Arc::new(());
         let alive: Weak<()> = Arc::downgrade(&token);
         self.listening = Some(token);
         self.breaker.on_transition(move |transition| {
             if alive.strong_count() > 0 {
                 let (previous, new) = (transition.previous.text(), transition.new.text());
-                mailbox.post(Letter::Event(number, Event::Transition(previous, new, transition.generation)));
+                queue.post(Message::Notify(listener, Notification::Transition(previous, new, transition.generation)));
             }
         });
         Ok(())
@@ -65,45 +64,43 @@ impl Breaker {
     #[napi]
     pub fn admit(&self) -> napi::Result<Word> {
         let breaker = self.breaker.clone();
-        ours(async move { breaker.admit().await.map(|permit| Permit(Mutex::new(Some(permit)))) })
+        run(async move { breaker.admit().await.map(|permit| Permit(Mutex::new(Some(permit)))) })
     }
 
     /// As JSON.
     #[napi]
     pub fn state(&self) -> napi::Result<Word> {
         let breaker = self.breaker.clone();
-        ours(async move { shown(&breaker.state().await?) })
+        run(async move { shown(&breaker.state().await?) })
     }
 
     #[napi]
-    pub fn force(&self, env: Env, to: String, length: Option<String>, reason: String) -> napi::Result<Word> {
-        let read = || {
+    pub fn force(&self, to: String, duration: Option<String>, reason: String) -> napi::Result<Word> {
+        let breaker = self.breaker.clone();
+        run(async move {
             let force: Force = serde_json::from_value(to.clone().into()).map_err(|_| {
                 let allowed = "allowed: open, closed, disabled, metrics, auto";
                 Error::InvalidArgument(format!("state cannot be {to:?}; {allowed}"))
             })?;
-            Ok((force, optional_span("for", length.as_deref())?))
-        };
-        let (force, length) = now(&env, read())?;
-        let breaker = self.breaker.clone();
-        ours(async move { breaker.force(force, length, &reason).await.map(breaker::State::text) })
+            let duration = optional_duration("duration", duration.as_deref())?;
+            breaker.force(force, duration, &reason).await.map(breaker::State::text)
+        })
     }
 
     #[napi]
     pub fn reset(&self) -> napi::Result<Word> {
         let breaker = self.breaker.clone();
-        ours(async move { breaker.reset().await })
+        run(async move { breaker.reset().await })
     }
 
     #[napi]
-    pub fn configure(&self, env: Env, said: String) -> napi::Result<Word> {
-        let options = now(&env, settings::<BreakerSettings>(&said).and_then(|settings| settings.options(None)))?;
+    pub fn configure(&self, said: String) -> napi::Result<Word> {
         let breaker = self.breaker.clone();
-        ours(async move { breaker.configure(&options).await })
+        run(async move { breaker.configure(&settings::<BreakerSettings>(&said)?).await })
     }
 }
 
-/// Leave to make one call.
+/// A permit for one call.
 #[napi]
 pub struct Permit(Mutex<Option<breaker::Permit>>);
 
@@ -113,7 +110,7 @@ impl Permit {
     #[napi]
     pub fn report(&self, outcome: u32) -> napi::Result<Word> {
         let permit = self.0.lock().take();
-        ours(async move {
+        run(async move {
             if let Some(permit) = permit {
                 match outcome {
                     0 => permit.success().await,

@@ -1,8 +1,7 @@
 //! Values that are loaded once.
 //!
-//! A load runs in a task of the runtime, so that no caller's end is its end; its function runs on the thread of
-//! JavaScript, which is told by letter. JavaScript keeps the function under a number until it is started, or until
-//! nobody can start it any more.
+//! A load belongs to a task of the runtime, because it goes on when the caller who started it gives up. Its function runs as a
+//! call of its own on the thread of JavaScript, which keeps the function under a number until nobody can start it any more.
 
 use std::sync::Arc;
 
@@ -13,12 +12,13 @@ use resil::cache::{self, Loaded, Versioned};
 use resil::settings::CacheSettings;
 use resil::{Error, Failure};
 use serde_json::value::RawValue;
+use tokio::sync::oneshot;
 
 use crate::client::Client;
-use crate::convert::{bigint, millis, now, number, ours, ours_with, settings};
-use crate::executor::desk::{Desk, Detail};
-use crate::executor::mailbox::Mailbox;
-use crate::executor::{Word, mailbox};
+use crate::convert::{bigint, millis, now, number, run, run_with, settings};
+use crate::executor::attempt::{Call, Detail, Settled};
+use crate::executor::queue::Message;
+use crate::executor::{Outcome, Word, queue};
 use crate::thrown::{Kept, Thrown};
 
 #[napi]
@@ -31,14 +31,13 @@ pub struct VersionedCached(cache::VersionedCached);
 impl Client {
     #[napi]
     pub fn cached(&self, env: Env, name: String, said: String) -> napi::Result<Cached> {
-        let make = || settings::<CacheSettings>(&said)?.cached(&self.0, &name);
-        now(&env, make()).map(Cached)
+        now(&env, settings(&said).and_then(|settings: CacheSettings| self.0.cached(&name, settings))).map(Cached)
     }
 
     #[napi]
     pub fn versioned(&self, env: Env, name: String, said: String) -> napi::Result<VersionedCached> {
-        let make = || settings::<CacheSettings>(&said)?.versioned(&self.0, &name);
-        now(&env, make()).map(VersionedCached)
+        let make = |settings: CacheSettings| self.0.versioned_cached(&name, settings);
+        now(&env, settings(&said).and_then(make)).map(VersionedCached)
     }
 }
 
@@ -55,12 +54,22 @@ pub struct Found {
 /// How a load fails: by its function, or by ours.
 type LoadFailure = Failure<Thrown>;
 
-/// Runs the function that JavaScript keeps.
-async fn load(mailbox: Arc<Mailbox>, kept: Kept) -> Result<Option<Bytes>, LoadFailure> {
-    let attempt = Desk::of_load(&mailbox).attempt_with(Detail { kept: Some(kept.number), ..Detail::default() });
-    let done = attempt.await;
-    drop(kept);
-    done.map(|done| done.bytes)
+/// Has JavaScript run the loader that it keeps. Dropped, that is aborted.
+async fn load(kept: Kept) -> Result<Option<Bytes>, LoadFailure> {
+    let (done, loaded) = oneshot::channel();
+    kept.queue.post(Message::Load(kept.number, done));
+    loaded.await.unwrap_or(Err(Failure::Resil(Error::Cancelled))).map(|done| done.bytes)
+}
+
+/// A load, as a call of its own on the thread of JavaScript.
+pub async fn run_load(call: Call, number: u32, mut done: oneshot::Sender<Settled>) -> Outcome {
+    let attempt = call.attempt(Some(Detail { kept: Some(number), ..Detail::default() }));
+    tokio::select! {
+        biased;
+        settled = attempt => drop(done.send(settled)),
+        () = done.closed() => {}
+    }
+    Outcome::Attempt(0)
 }
 
 /// All who share a load share its failure.
@@ -89,18 +98,19 @@ fn json(bytes: &Bytes) -> Result<Box<RawValue>, LoadFailure> {
         .map_err(|error| Failure::Resil(Error::Internal(format!("a value is not JSON: {error}"))))
 }
 
+/// The loader that JavaScript keeps under this number.
+fn kept(number: u32) -> napi::Result<Kept> {
+    Ok(Kept { number, queue: queue()? })
+}
+
 #[napi]
 impl Cached {
     /// As JSON, which is checked when it comes back. `number`: under which JavaScript keeps the loader.
     #[napi]
     pub fn get_json(&self, key: String, number: u32) -> napi::Result<Word> {
-        let (cached, mailbox) = (self.0.clone(), mailbox()?);
-        let kept = Kept { number, mailbox: Arc::clone(&mailbox) };
-        ours_with(|_| async move {
-            let loader = move |_| async move {
-                let bytes = load(mailbox, kept).await?;
-                bytes.map(|bytes| json(&bytes)).transpose()
-            };
+        let (cached, kept) = (self.0.clone(), kept(number)?);
+        run_with(|_| async move {
+            let loader = move |_| async move { load(kept).await?.map(|bytes| json(&bytes)).transpose() };
             let loaded = cached.get_json(&key, loader).await.map_err(shared)?;
             let text = |value: Box<RawValue>| (Bytes::from(String::from(Box::<str>::from(value))), None);
             Ok(found(loaded, text))
@@ -109,28 +119,22 @@ impl Cached {
 
     #[napi]
     pub fn get_bytes(&self, key: String, number: u32) -> napi::Result<Word> {
-        let (cached, mailbox) = (self.0.clone(), mailbox()?);
-        let kept = Kept { number, mailbox: Arc::clone(&mailbox) };
-        ours_with(|_| async move {
-            let loaded = cached.get(&key, move |_| load(mailbox, kept)).await.map_err(shared)?;
+        let (cached, kept) = (self.0.clone(), kept(number)?);
+        run_with(|_| async move {
+            let loaded = cached.get(&key, move |_| load(kept)).await.map_err(shared)?;
             Ok(found(loaded, |bytes| (bytes, None)))
         })
     }
 
+    /// `softly`: it is still served as stale.
     #[napi]
-    pub fn invalidate(&self, key: String) -> napi::Result<Word> {
+    pub fn invalidate(&self, key: String, softly: bool) -> napi::Result<Word> {
         let cached = self.0.clone();
-        ours(async move { cached.invalidate(&key).await })
-    }
-
-    #[napi]
-    pub fn invalidate_soft(&self, key: String) -> napi::Result<Word> {
-        let cached = self.0.clone();
-        ours(async move { cached.invalidate_soft(&key).await })
+        run(async move { if softly { cached.invalidate_soft(&key).await } else { cached.invalidate(&key).await } })
     }
 }
 
-/// Eight bytes of version, the highest first, then the value: as JavaScript hands it over.
+/// Eight bytes of version, the highest first, then the value: as JavaScript writes it.
 fn versioned(mut bytes: Bytes) -> Option<Versioned> {
     let version = u64::from_be_bytes(*bytes.first_chunk()?);
     Some(Versioned { version, bytes: bytes.split_off(size_of::<u64>()) })
@@ -139,29 +143,19 @@ fn versioned(mut bytes: Bytes) -> Option<Versioned> {
 #[napi]
 impl VersionedCached {
     #[napi]
-    pub fn get(&self, env: Env, key: String, least: BigInt, number_: u32) -> napi::Result<Word> {
-        let least = now(&env, number("atLeast", &least))?;
-        let (cached, mailbox) = (self.0.clone(), mailbox()?);
-        let kept = Kept { number: number_, mailbox: Arc::clone(&mailbox) };
-        ours_with(|_| async move {
-            let loader = move |_| async move {
-                let bytes = load(mailbox, kept).await?;
-                Ok::<_, LoadFailure>(bytes.and_then(versioned))
-            };
+    pub fn get(&self, key: String, least: BigInt, loader: u32) -> napi::Result<Word> {
+        let (cached, kept) = (self.0.clone(), kept(loader)?);
+        run_with(|_| async move {
+            let least = number("atLeast", &least)?;
+            let loader = move |_| async move { load(kept).await.map(|bytes| bytes.and_then(versioned)) };
             let loaded = cached.get_at_least(&key, least, loader).await.map_err(shared)?;
             Ok(found(loaded, |value| (value.bytes, Some(value.version))))
         })
     }
 
     #[napi]
-    pub fn invalidate(&self, key: String) -> napi::Result<Word> {
+    pub fn invalidate(&self, key: String, softly: bool) -> napi::Result<Word> {
         let cached = self.0.clone();
-        ours(async move { cached.invalidate(&key).await })
-    }
-
-    #[napi]
-    pub fn invalidate_soft(&self, key: String) -> napi::Result<Word> {
-        let cached = self.0.clone();
-        ours(async move { cached.invalidate_soft(&key).await })
+        run(async move { if softly { cached.invalidate_soft(&key).await } else { cached.invalidate(&key).await } })
     }
 }

@@ -2,12 +2,11 @@
 
 use napi::bindgen_prelude::Env;
 use napi_derive::napi;
-use resil::settings::ConnectSettings;
-use resil::{ConnectOptions, Error, Notice};
+use resil::{ConnectSettings, Error, Notice};
 
-use crate::convert::{now, ours, settings, shown, span};
-use crate::executor::mailbox::{Event, Letter};
-use crate::executor::{Word, mailbox};
+use crate::convert::{duration, now, run, settings, shown};
+use crate::executor::queue::{Message, Notification};
+use crate::executor::{Word, queue};
 use crate::testing::TestClock;
 
 /// Under this number JavaScript hears of servers that are away.
@@ -17,22 +16,22 @@ const NOTICES: u32 = 0;
 pub struct Client(pub(crate) resil::Client);
 
 #[napi]
-pub fn connect(env: Env, url: String, said: String, clock: Option<&TestClock>) -> napi::Result<Word> {
-    let settings: ConnectSettings = now(&env, settings(&said))?;
+pub fn connect(url: String, said: String, clock: Option<&TestClock>) -> napi::Result<Word> {
     let clock = clock.map(|clock| clock.0.clone());
-    let mailbox = mailbox()?;
-    ours(async move {
+    let queue = queue()?;
+    run(async move {
+        let settings: ConnectSettings = settings(&said)?;
         let Some(runtime) = crate::runtime::runtime() else {
             return Err(Error::Internal("no threads can be started".to_owned()));
         };
         let hear = move |notice: &Notice| {
             if let Notice::Away { address, reason } = notice {
-                let event = Event::Away { address: address.clone(), reason: reason.clone() };
-                mailbox.post(Letter::Event(NOTICES, event));
+                let away = Notification::Away { address: address.clone(), reason: reason.clone() };
+                queue.post(Message::Notify(NOTICES, away));
             }
         };
-        let options = settings.options(&url)?.runtime(runtime.handle().clone()).on_notice(hear);
-        clock.into_iter().fold(options, ConnectOptions::clock).connect().await.map(Client)
+        let settings = settings.url(url).runtime(runtime.handle().clone()).on_notice(hear);
+        clock.into_iter().fold(settings, ConnectSettings::clock).connect().await.map(Client)
     })
 }
 
@@ -46,10 +45,9 @@ impl Client {
 
     /// Until the server can be reached.
     #[napi]
-    pub fn wait_ready(&self, env: Env, within: String) -> napi::Result<Word> {
-        let within = now(&env, span("within", &within))?;
+    pub fn wait_ready(&self, within: String) -> napi::Result<Word> {
         let client = self.0.clone();
-        ours(async move { client.wait_ready(within).await })
+        run(async move { client.wait_ready(duration("within", &within)?).await })
     }
 
     #[napi(getter)]
@@ -57,23 +55,12 @@ impl Client {
         self.0.is_shutting_down()
     }
 
-    /// Fails when a shutdown gives up what is still in flight.
-    #[napi]
-    pub fn cut_off(&self) -> napi::Result<Word> {
-        let client = self.0.clone();
-        ours(async move {
-            client.cut_off().await;
-            Err::<(), _>(Error::ShuttingDown)
-        })
-    }
-
     /// Its report as JSON, and whether it is clean.
     #[napi]
-    pub fn shutdown(&self, env: Env, deadline: String) -> napi::Result<Word> {
-        let deadline = now(&env, span("deadline", &deadline))?;
+    pub fn shutdown(&self, deadline: String) -> napi::Result<Word> {
         let client = self.0.clone();
-        ours(async move {
-            let report = client.shutdown(deadline).await;
+        run(async move {
+            let report = client.shutdown(duration("deadline", &deadline)?).await;
             Ok(vec![shown(&report)?, report.is_clean().to_string()])
         })
     }

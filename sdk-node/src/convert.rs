@@ -1,8 +1,7 @@
-//! Values on their way between Rust and JavaScript: spans as milliseconds, counters as bigints, settings as JSON.
+//! Values on their way between Rust and JavaScript: durations as milliseconds, counters as bigints, settings as JSON.
 //!
-//! What JavaScript was told stays JSON until the SDK's own structures read it: nothing is declared here a second time.
+//! Settings stay JSON until the SDK's own structures read them: nothing is declared here a second time.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use napi::bindgen_prelude::{BigInt, Env, ToNapiValue};
@@ -11,12 +10,13 @@ use resil::{Error, Failure};
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use crate::edge::to_js;
 use crate::errors::refuse;
-use crate::executor::desk::Desk;
-use crate::executor::{Answer, Converted, Running, Word, begin};
+use crate::executor::attempt::Call;
+use crate::executor::{Outcome, Word, begin};
 use crate::thrown::Thrown;
 
-/// How JavaScript says settings.
+/// How JavaScript spells settings.
 pub const DIALECT: Dialect = Dialect { spelling: Spelling::Camel, numbers: Numbers::Milliseconds };
 
 /// These may pass 2^53: they go as text, and become bigints.
@@ -29,26 +29,25 @@ pub fn settings<T: Settings>(text: &str) -> Result<T, Error> {
     DIALECT.read(said)
 }
 
-/// A span of a JSON text: a number of milliseconds, or such as `"250ms"`. `name` is what it is called.
-pub fn span(name: &str, text: &str) -> Result<Duration, Error> {
+/// A duration of a JSON text: a number of milliseconds, or such as `"250ms"`. `name`: of the argument.
+pub fn duration(name: &str, text: &str) -> Result<Duration, Error> {
     let said = serde_json::from_str::<Value>(text).unwrap_or_default();
-    // Whatever reads spans of settings reads this one.
+    // Read as a duration in settings is.
     match DIALECT.read::<CacheSettings>(json!({ "ttl": said })) {
-        Ok(CacheSettings { ttl: Some(span), .. }) => Ok(span),
-        Ok(_) => Err(Error::InvalidPolicy { field: name.to_owned(), reason: "must be a duration".to_owned() }),
+        Ok(CacheSettings { ttl, .. }) => Ok(ttl),
         Err(Error::InvalidPolicy { reason, .. }) => Err(Error::InvalidPolicy { field: name.to_owned(), reason }),
         Err(other) => Err(other),
     }
 }
 
-/// The same, which may not be there.
-pub fn optional_span(name: &str, text: Option<&str>) -> Result<Option<Duration>, Error> {
-    text.map(|text| span(name, text)).transpose()
+/// The same for an argument that may be omitted.
+pub fn optional_duration(name: &str, text: Option<&str>) -> Result<Option<Duration>, Error> {
+    text.map(|text| duration(name, text)).transpose()
 }
 
 /// Milliseconds, with what is finer behind the point.
-pub fn millis(span: Duration) -> f64 {
-    span.as_secs_f64() * 1_000.0
+pub fn millis(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1_000.0
 }
 
 /// A number that may pass 2^53.
@@ -56,7 +55,7 @@ pub fn bigint(number: u64) -> BigInt {
     BigInt::from(number)
 }
 
-/// What a bigint of JavaScript says, if it fits.
+/// A bigint of JavaScript, if it fits.
 pub fn number(name: &str, given: &BigInt) -> Result<u64, Error> {
     match given.get_u64() {
         (false, number, true) => Ok(number),
@@ -64,7 +63,7 @@ pub fn number(name: &str, given: &BigInt) -> Result<u64, Error> {
     }
 }
 
-/// Something that is shown, as JSON in JavaScript's dialect.
+/// A value of the SDK as JSON, spelled as JavaScript spells it.
 pub fn shown(value: &(impl Serialize + ?Sized)) -> Result<String, Error> {
     let mut value = DIALECT.show(value)?;
     counters_as_text(&mut value);
@@ -88,42 +87,33 @@ fn counters_as_text(value: &mut Value) {
     }
 }
 
-/// A value of ours as one of JavaScript.
-pub fn value<T: ToNapiValue + 'static>(value: T) -> Answer {
-    let convert: Converted = Box::new(move |env: &Env| {
-        // SAFETY: called on the thread of `env`, inside of a call.
-        unsafe { T::to_napi_value(env.raw(), value) }
-    });
-    Answer::Value(convert)
-}
-
-/// Runs what ends with a value of ours, as a call without a function.
-pub fn ours<T, F>(future: F) -> napi::Result<Word>
+/// Runs a future that calls no function of JavaScript.
+pub fn run<T, F>(future: F) -> napi::Result<Word>
 where
     T: ToNapiValue + 'static,
     F: Future<Output = Result<T, Error>> + 'static,
 {
-    ours_with(|_| async move { future.await.map_err(Failure::Resil) })
+    run_with(|_| async move { future.await.map_err(Failure::Resil) })
 }
 
-/// The same for what also runs functions.
-pub fn ours_with<T, F>(make: impl FnOnce(Arc<Desk>) -> F) -> napi::Result<Word>
+/// The same for one that does.
+pub fn run_with<T, F>(make: impl FnOnce(Call) -> F) -> napi::Result<Word>
 where
     T: ToNapiValue + 'static,
     F: Future<Output = Result<T, Failure<Thrown>>> + 'static,
 {
-    begin(true, |desk| {
-        let future = make(desk);
-        Running::Ours(Box::pin(async move {
+    begin(true, |call| {
+        let future = make(call);
+        Box::pin(async move {
             match future.await {
-                Ok(done) => value(done),
-                Err(failure) => Answer::Failed(failure),
+                Ok(value) => Outcome::Value(Box::new(move |env| to_js(env, value))),
+                Err(failure) => Outcome::Failed(failure),
             }
-        }))
+        })
     })
 }
 
-/// What is said at once: a value, or the error thrown.
+/// The result of something that does not wait: a value, or the error thrown.
 pub fn now<T>(env: &Env, result: Result<T, Error>) -> napi::Result<T> {
-    result.map_err(|error| refuse(env, &DIALECT.spell_error(error)))
+    result.map_err(|error| refuse(env, &error))
 }

@@ -5,11 +5,11 @@
 
 use std::time::Duration;
 
-use napi::bindgen_prelude::{Buffer, Env, Object, ToNapiValue};
-use napi::sys;
+use napi::bindgen_prelude::{Buffer, Env, Object};
 use resil::{Code, Error, Failure};
 
-use crate::convert::millis;
+use crate::convert::{DIALECT, millis};
+use crate::edge::{throw, to_js};
 use crate::thrown::Thrown;
 
 /// An error of ours as JavaScript gives it back.
@@ -23,6 +23,7 @@ pub struct OwnError {
 
 /// The parts of `error` as an object.
 pub fn parts<'env>(env: &'env Env, error: &Error) -> napi::Result<Object<'env>> {
+    let error = &DIALECT.spell_error(error.clone());
     let mut object = Object::new(env)?;
     object.set("code", error.code().text())?;
     object.set("message", error.to_string())?;
@@ -68,18 +69,9 @@ pub fn failure<'env>(env: &'env Env, failure: &Failure<Thrown>) -> napi::Result<
     Ok(object)
 }
 
-/// Thrown at once: `{resil: parts}` as the message would lose the rest, so the parts are the error.
+/// An error that is thrown at once: its parts, from which JavaScript makes the class.
 pub fn refuse(env: &Env, error: &Error) -> napi::Error {
-    let raised = || -> napi::Result<napi::Error> {
-        let object = parts(env, error)?;
-        // SAFETY: `env` is of the call that is under way, and so is the object.
-        unsafe {
-            let value = ToNapiValue::to_napi_value(env.raw(), object)?;
-            sys::napi_throw(env.raw(), value);
-        }
-        Ok(napi::Error::new(napi::Status::PendingException, String::new()))
-    };
-    raised().unwrap_or_else(|error| error)
+    parts(env, error).and_then(|parts| to_js(env, parts)).map_or_else(|failed| failed, |parts| throw(env, parts))
 }
 
 /// The error that JavaScript gives back; `None` if it is none of ours.

@@ -1,7 +1,6 @@
 //! Locks, shared bulkheads, and what is held of them.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use napi::bindgen_prelude::{BigInt, Env, Object};
 use napi_derive::napi;
@@ -13,10 +12,10 @@ use resil::shared_bulkhead;
 use tokio::task::AbortHandle;
 
 use crate::client::Client;
-use crate::convert::{bigint, millis, now, number, optional_span, ours, settings, shown, span};
+use crate::convert::{bigint, duration, millis, now, number, optional_duration, run, settings, shown};
 use crate::errors::parts;
-use crate::executor::mailbox::{Event, Letter};
-use crate::executor::{Word, mailbox};
+use crate::executor::queue::{Message, Notification};
+use crate::executor::{Word, queue};
 use crate::guard::{Guard, Layer};
 
 #[napi]
@@ -29,13 +28,13 @@ pub struct SharedBulkhead(shared_bulkhead::SharedBulkhead);
 impl Client {
     #[napi]
     pub fn lock(&self, env: Env, name: String, said: String) -> napi::Result<Lock> {
-        now(&env, settings::<LockSettings>(&said).and_then(|settings| settings.lock(&self.0, &name))).map(Lock)
+        now(&env, settings(&said).and_then(|settings: LockSettings| self.0.lock(&name, settings))).map(Lock)
     }
 
     #[napi]
     pub fn shared_bulkhead(&self, env: Env, name: String, said: String) -> napi::Result<SharedBulkhead> {
-        let make = || settings::<SharedBulkheadSettings>(&said)?.shared_bulkhead(&self.0, &name);
-        now(&env, make()).map(SharedBulkhead)
+        let make = |settings: SharedBulkheadSettings| self.0.shared_bulkhead(&name, settings);
+        now(&env, settings(&said).and_then(make)).map(SharedBulkhead)
     }
 }
 
@@ -46,15 +45,14 @@ impl Lock {
         Guard::of(vec![Layer::Lock(self.0.clone())])
     }
 
-    /// `wait`: the JSON of a span; not there: as the lock has it.
+    /// `wait`: the JSON of a duration; omitted: the lock's own.
     #[napi]
-    pub fn acquire(&self, env: Env, wait: Option<String>) -> napi::Result<Word> {
-        let wait = now(&env, optional_span("wait", wait.as_deref()))?;
+    pub fn acquire(&self, wait: Option<String>) -> napi::Result<Word> {
         let lock = self.0.clone();
-        ours(async move {
-            match wait {
-                None => lock.acquire().await.map(HeldLock::new),
-                Some(wait) => lock.acquire_within(wait).await.map(HeldLock::new),
+        run(async move {
+            match optional_duration("wait", wait.as_deref())? {
+                None => lock.acquire().await.map(HeldGuard::of_lock),
+                Some(wait) => lock.acquire_within(wait).await.map(HeldGuard::of_lock),
             }
         })
     }
@@ -62,27 +60,29 @@ impl Lock {
     #[napi]
     pub fn until_acquired(&self) -> napi::Result<Word> {
         let lock = self.0.clone();
-        ours(async move { lock.until_acquired().await.map(HeldLock::new) })
+        run(async move { lock.until_acquired().await.map(HeldGuard::of_lock) })
     }
 
     /// As JSON.
     #[napi]
     pub fn info(&self) -> napi::Result<Word> {
         let lock = self.0.clone();
-        ours(async move { shown(&lock.info().await?) })
+        run(async move { shown(&lock.info().await?) })
     }
 
     #[napi]
     pub fn break_lock(&self, actor: String, reason: String) -> napi::Result<Word> {
         let lock = self.0.clone();
-        ours(async move { lock.break_lock(&actor, &reason).await.map(|holders| holders as f64) })
+        run(async move { lock.break_lock(&actor, &reason).await.map(|holders| holders as f64) })
     }
 
     #[napi]
-    pub fn check(&self, env: Env, owner: String, fence: Option<BigInt>) -> napi::Result<Word> {
-        let fence = now(&env, fence.as_ref().map(|fence| number("fence", fence)).transpose())?;
+    pub fn check(&self, owner: String, fence: Option<BigInt>) -> napi::Result<Word> {
         let lock = self.0.clone();
-        ours(async move { lock.check(&owner, fence).await })
+        run(async move {
+            let fence = fence.as_ref().map(|fence| number("fence", fence)).transpose()?;
+            lock.check(&owner, fence).await
+        })
     }
 }
 
@@ -94,13 +94,12 @@ impl SharedBulkhead {
     }
 
     #[napi]
-    pub fn enter(&self, env: Env, wait: Option<String>) -> napi::Result<Word> {
-        let wait = now(&env, optional_span("wait", wait.as_deref()))?;
+    pub fn enter(&self, wait: Option<String>) -> napi::Result<Word> {
         let bulkhead = self.0.clone();
-        ours(async move {
-            match wait {
-                None => bulkhead.enter().await.map(HeldPlace::new),
-                Some(wait) => bulkhead.enter_within(wait).await.map(HeldPlace::new),
+        run(async move {
+            match optional_duration("wait", wait.as_deref())? {
+                None => bulkhead.enter().await.map(HeldGuard::of_permit),
+                Some(wait) => bulkhead.enter_within(wait).await.map(HeldGuard::of_permit),
             }
         })
     }
@@ -109,7 +108,7 @@ impl SharedBulkhead {
     #[napi]
     pub fn info(&self) -> napi::Result<Word> {
         let bulkhead = self.0.clone();
-        ours(async move { shown(&bulkhead.info().await?) })
+        run(async move { shown(&bulkhead.info().await?) })
     }
 }
 
@@ -167,16 +166,16 @@ impl Held {
         self.0.loss().map(|error| parts(env, &error)).transpose()
     }
 
-    /// When it is lost, that is an event of this number. The watch ends with `unwatch`, or when this is collected: what was
-    /// released is never lost, so that the watch would not end by itself.
+    /// The listener hears when it is lost. The watch ends with `unwatch`, or when this is collected: what was released is never
+    /// lost, so the watch would not end by itself.
     #[napi]
-    pub fn watch(&self, number: u32) -> napi::Result<()> {
-        let (mailbox, held) = (mailbox()?, self.0.clone());
+    pub fn watch(&self, listener: u32) -> napi::Result<()> {
+        let (queue, held) = (queue()?, self.0.clone());
         let Some(runtime) = crate::runtime::runtime() else { return Ok(()) };
         let task = runtime.spawn(async move {
             held.lost().cancelled().await;
             if let Some(error) = held.loss() {
-                mailbox.post(Letter::Event(number, Event::Lost(Box::new(error))));
+                queue.post(Message::Notify(listener, Notification::Lost(Box::new(error))));
             }
         });
         if let Some(before) = self.1.lock().replace(task.abort_handle()) {
@@ -193,20 +192,41 @@ impl Held {
     }
 }
 
-#[napi]
-pub struct HeldLock {
-    held: lock::Held,
-    /// `None` once it was let go.
-    guard: Mutex<Option<Arc<lock::LockGuard>>>,
+/// What a guard holds, and lets go of when it is dropped.
+enum Kind {
+    Lock(Arc<lock::LockGuard>),
+    Permit(shared_bulkhead::BulkheadGuard),
 }
 
-impl HeldLock {
-    fn new(guard: lock::LockGuard) -> Self {
-        Self { held: guard.held(), guard: Mutex::new(Some(Arc::new(guard))) }
+#[napi]
+pub struct HeldGuard {
+    held: lock::Held,
+    /// `None` once it was released.
+    kind: Mutex<Option<Kind>>,
+}
+
+impl HeldGuard {
+    fn of_lock(guard: lock::LockGuard) -> Self {
+        Self { held: guard.held(), kind: Mutex::new(Some(Kind::Lock(Arc::new(guard)))) }
     }
 
-    fn guard(&self) -> Result<Arc<lock::LockGuard>, Error> {
-        self.guard.lock().clone().ok_or_else(released)
+    fn of_permit(guard: shared_bulkhead::BulkheadGuard) -> Self {
+        Self { held: guard.held(), kind: Mutex::new(Some(Kind::Permit(guard))) }
+    }
+
+    fn lock(&self) -> Result<Arc<lock::LockGuard>, Error> {
+        match &*self.kind.lock() {
+            Some(Kind::Lock(guard)) => Ok(Arc::clone(guard)),
+            _ => Err(released()),
+        }
+    }
+
+    fn take(&self) -> Result<Kind, Error> {
+        let mut kind = self.kind.lock();
+        if matches!(&*kind, Some(Kind::Lock(guard)) if Arc::strong_count(guard) > 1) {
+            return Err(Error::InvalidArgument("it is being extended or checked: release it after that".to_owned()));
+        }
+        kind.take().ok_or_else(released)
     }
 }
 
@@ -215,79 +235,41 @@ fn released() -> Error {
 }
 
 #[napi]
-impl HeldLock {
+impl HeldGuard {
     #[napi]
     pub fn held(&self) -> Held {
         Held::of(self.held.clone())
     }
 
     #[napi]
-    pub fn extend(&self, env: Env, lease: String) -> napi::Result<Word> {
-        let lease: Duration = now(&env, span("lease", &lease))?;
-        let guard = now(&env, self.guard())?;
-        ours(async move { guard.extend(lease).await })
+    pub fn extend(&self, lease: String) -> napi::Result<Word> {
+        let guard = self.lock();
+        run(async move { guard?.extend(duration("lease", &lease)?).await })
     }
 
     #[napi]
-    pub fn check(&self, env: Env) -> napi::Result<Word> {
-        let guard = now(&env, self.guard())?;
-        ours(async move { guard.check().await })
+    pub fn check(&self) -> napi::Result<Word> {
+        let guard = self.lock();
+        run(async move { guard?.check().await })
     }
 
     #[napi(getter)]
     pub fn is_released(&self) -> bool {
-        self.guard.lock().is_none()
+        self.kind.lock().is_none()
     }
 
     /// How long it was held, in milliseconds.
     #[napi]
-    pub fn release(&self, env: Env) -> napi::Result<Word> {
-        let taken = self.guard.lock().take();
-        let guard = match taken.map(Arc::try_unwrap) {
-            Some(Ok(guard)) => Ok(guard),
-            None => Err(released()),
-            Some(Err(busy)) => {
-                *self.guard.lock() = Some(busy);
-                Err(Error::InvalidArgument("it is being extended or checked: release it after that".to_owned()))
+    pub fn release(&self) -> napi::Result<Word> {
+        let taken = self.take();
+        run(async move {
+            match taken? {
+                Kind::Permit(guard) => guard.leave().await.map(millis),
+                Kind::Lock(guard) => match Arc::try_unwrap(guard).map_err(|_| released())?.release().await? {
+                    Released::Freed { held } => Ok(millis(held)),
+                    Released::StillHeld => Ok(0.0),
+                },
             }
-        };
-        let guard = now(&env, guard)?;
-        ours(async move {
-            guard.release().await.map(|released| match released {
-                Released::Freed { held } => millis(held),
-                Released::StillHeld => 0.0,
-            })
         })
-    }
-}
-
-#[napi]
-pub struct HeldPlace {
-    held: lock::Held,
-    guard: Mutex<Option<shared_bulkhead::BulkheadGuard>>,
-}
-
-impl HeldPlace {
-    fn new(guard: shared_bulkhead::BulkheadGuard) -> Self {
-        Self { held: guard.held(), guard: Mutex::new(Some(guard)) }
-    }
-}
-
-#[napi]
-impl HeldPlace {
-    #[napi]
-    pub fn held(&self) -> Held {
-        Held::of(self.held.clone())
-    }
-
-    #[napi(getter)]
-    pub fn is_released(&self) -> bool {
-        self.guard.lock().is_none()
-    }
-
-    #[napi]
-    pub fn leave(&self, env: Env) -> napi::Result<Word> {
-        let guard = now(&env, self.guard.lock().take().ok_or_else(released))?;
-        ours(async move { guard.leave().await.map(millis) })
     }
 }

@@ -1,34 +1,57 @@
-//! What an HTTP service says about limits, repeated requests and failures.
+//! What an HTTP service says about limits, repeated requests and failures; and the parts of the middleware. The words are the
+//! SDK's. Headers are name and value, in turn; each character is a byte, as Node has it.
 
 use std::time::{Duration, SystemTime};
 
 use napi::bindgen_prelude::{Buffer, Env};
 use napi_derive::napi;
-use resil::http::{IdempotencyKey, Limited, Problem, RateLimit, Reset, Shown, fingerprint};
-use resil::{Code, Error};
+use resil::Error;
+use resil::http::{
+    IdempotencyKey, Limited, Problem, REPLAYED_HEADER, RateLimit, RecordedAnswer, Reset, Shown, fingerprint, is_final,
+};
 
-use crate::convert::now;
+use crate::convert::{now, run};
 use crate::errors::{OwnError, own};
-use crate::limiter::verdict_of;
+use crate::executor::Word;
+use crate::limiter::{Limiter, verdict_of};
 
 #[napi(object, object_from_js = false)]
-pub struct HttpAnswer {
+pub struct HttpResponse {
     pub status: u32,
-    /// Name and value, in turn.
     pub headers: Vec<String>,
-    pub body: String,
+    pub body: Buffer,
 }
 
-/// An error as a whole answer. One that is none of ours is an internal one, without its words.
+impl From<Problem> for HttpResponse {
+    fn from(problem: Problem) -> Self {
+        let body = problem.body().into_bytes().into();
+        Self { status: problem.status.into(), headers: in_turn(problem.headers), body }
+    }
+}
+
+#[napi(object, object_from_js = false)]
+pub struct LimitedResponse {
+    pub headers: Vec<String>,
+    /// The response to a caller who is refused.
+    pub refusal: Option<HttpResponse>,
+}
+
+fn in_turn(headers: impl IntoIterator<Item = (&'static str, String)>) -> Vec<String> {
+    headers.into_iter().flat_map(|(name, value)| [name.to_owned(), value]).collect()
+}
+
+/// `is_at`: `X-RateLimit-Reset` counts from 1970.
+fn reset(is_at: bool) -> Reset {
+    if is_at { Reset::At(SystemTime::now()) } else { Reset::After }
+}
+
+/// An error as a whole response. One that is none of ours is an internal one, without its message.
 #[napi]
-pub fn http_problem(error: OwnError) -> HttpAnswer {
-    let error = own(&error).unwrap_or(Error::Internal(String::new()));
-    let problem = Problem::of(&error);
-    let headers = problem.headers.iter().flat_map(|(name, value)| [(*name).to_owned(), value.clone()]).collect();
-    HttpAnswer { status: problem.status.into(), headers, body: problem.body() }
+pub fn http_problem(error: OwnError) -> HttpResponse {
+    Problem::of(&own(&error).unwrap_or(Error::Internal(String::new()))).into()
 }
 
-/// The headers of a verdict, name and value in turn. `reset_at`: `X-RateLimit-Reset` counts from 1970.
+/// The headers of a verdict.
 #[napi]
 #[allow(clippy::too_many_arguments)]
 pub fn http_rate_limit(
@@ -40,48 +63,96 @@ pub fn http_rate_limit(
     reset_after_ms: f64,
     reset_at: bool,
 ) -> Vec<String> {
-    let span = |ms: f64| Duration::try_from_secs_f64(ms / 1_000.0).unwrap_or_default();
+    let duration = |ms: f64| Duration::try_from_secs_f64(ms / 1_000.0).unwrap_or_default();
     let verdict = RateLimit {
         policy: &policy,
         limit: limit as u64,
-        window: window_ms.map(span),
+        window: window_ms.map(duration),
         remaining: remaining as u64,
-        retry_after: retry_after_ms.map(span),
-        reset_after: span(reset_after_ms),
+        retry_after: retry_after_ms.map(duration),
+        reset_after: duration(reset_after_ms),
     };
-    let reset = if reset_at { Reset::At(SystemTime::now()) } else { Reset::After };
-    verdict.headers(reset).into_iter().flat_map(|(name, value)| [name.to_owned(), value]).collect()
+    in_turn(verdict.headers(reset(reset_at)))
 }
 
-/// The headers of a verdict by its numbers, with every tier of its limit. Name and value in turn.
+/// The headers of a verdict by its numbers, with every tier of its limit.
 #[napi]
 pub fn http_limited(env: Env, policy: String, numbers: Vec<f64>, reset_at: bool) -> napi::Result<Vec<String>> {
-    let odd = || Error::InvalidArgument("verdict must be what a limiter said".to_owned());
+    let odd = || Error::InvalidArgument("verdict must be the verdict of a limiter".to_owned());
     let verdict = now(&env, verdict_of(&numbers).ok_or_else(odd))?;
-    let reset = if reset_at { Reset::At(SystemTime::now()) } else { Reset::After };
-    let limited = Limited::of(&policy, &verdict, Shown::All, reset);
-    Ok(limited.headers.into_iter().flat_map(|(name, value)| [name.to_owned(), value]).collect())
+    Ok(in_turn(Limited::of(&policy, &verdict, Shown::All, reset(reset_at)).headers))
 }
 
-/// The key of the header `Idempotency-Key`; `null` if it is not there and need not be.
+/// Takes `cost` cells, and says what that means for the response.
 #[napi]
-pub fn http_idempotency_key(env: Env, header: Option<String>, required: bool) -> napi::Result<Option<String>> {
+pub fn http_check(
+    limiter: &Limiter,
+    key: String,
+    cost: u32,
+    policy: String,
+    shown: String,
+    reset_at: bool,
+) -> napi::Result<Word> {
+    let limiter = limiter.0.clone();
+    run(async move {
+        let shown = Shown::named(&shown)?;
+        let verdict = limiter.check_n(&key, cost).await?;
+        let limited = Limited::of(&policy, &verdict, shown, reset(reset_at));
+        Ok(LimitedResponse { headers: in_turn(limited.headers), refusal: limited.refusal.map(HttpResponse::from) })
+    })
+}
+
+/// The key of the header `Idempotency-Key`, as one of `tenant` if there is one; `null` if it is absent and may be.
+#[napi]
+pub fn http_idempotency_key(
+    env: Env,
+    header: Option<String>,
+    required: bool,
+    tenant: Option<String>,
+) -> napi::Result<Option<String>> {
     let header = header.as_deref().map(str::as_bytes);
     let key = if required { IdempotencyKey::required(header).map(Some) } else { IdempotencyKey::optional(header) };
-    now(&env, key).map(|key| key.map(|key| key.as_str().to_owned()))
-}
-
-#[napi]
-pub fn http_fingerprint(method: String, path: String, body: Buffer) -> String {
-    fingerprint(&method, &path, &body)
-}
-
-/// Every code with its HTTP status, whether it is retryable and what it means: `[code, status, retryable, meaning]`.
-#[napi]
-pub fn codes() -> Vec<Vec<String>> {
-    let row = |code: Code| {
-        let retryable = code.is_retryable().to_string();
-        vec![code.text().to_owned(), code.http().to_string(), retryable, code.meaning().to_owned()]
+    let spelled = |key: IdempotencyKey| match &tenant {
+        Some(tenant) => key.of_tenant(tenant),
+        None => key.as_str().to_owned(),
     };
-    Code::all().map(row).collect()
+    now(&env, key).map(|key| key.map(spelled))
+}
+
+#[napi]
+pub fn http_fingerprint(method: String, target: String, body: &[u8]) -> String {
+    fingerprint(&method, &target, body)
+}
+
+/// Whether a response with this status is recorded.
+#[napi]
+pub fn http_is_final(status: u32) -> bool {
+    u16::try_from(status).is_ok_and(is_final)
+}
+
+/// A response as bytes to record.
+#[napi]
+pub fn http_record(status: u32, headers: Vec<String>, body: &[u8]) -> Buffer {
+    let bytes = |text: &String| text.chars().filter_map(|character| u8::try_from(character).ok()).collect::<Vec<u8>>();
+    let headers: Vec<Vec<u8>> = headers.iter().map(bytes).collect();
+    let pairs = headers.chunks_exact(2).map(|pair| (&*pair[0], &*pair[1]));
+    let status = u16::try_from(status).unwrap_or(500);
+    Buffer::from(RecordedAnswer::new(status, pairs, body.to_vec()).to_bytes().to_vec())
+}
+
+/// The response to a duplicate: the recorded one, and a header that says so. If nothing was recorded, a problem.
+#[napi]
+pub fn http_replay(recorded: Option<&[u8]>) -> HttpResponse {
+    let Some(response) = recorded.and_then(RecordedAnswer::read) else { return Problem::answer_not_kept().into() };
+    let text = |bytes: Vec<u8>| bytes.into_iter().map(char::from).collect::<String>();
+    let mut headers: Vec<String> =
+        response.headers().into_iter().flat_map(|(name, value)| [text(name), text(value)]).collect();
+    headers.extend([REPLAYED_HEADER.0, REPLAYED_HEADER.1].map(str::to_owned));
+    HttpResponse { status: response.status().into(), headers, body: Buffer::from(response.body().to_vec()) }
+}
+
+/// The response to a request whose body is too long.
+#[napi]
+pub fn http_body_too_large(bytes_max: f64) -> HttpResponse {
+    Problem::body_too_large(bytes_max.max(0.0) as usize).into()
 }

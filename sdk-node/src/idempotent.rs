@@ -8,12 +8,11 @@ use resil::idempotency::{self, Known, Outcome, Remember, Run};
 use resil::settings::IdempotencySettings;
 
 use crate::client::Client;
-use crate::convert::{millis, now, ours, ours_with, settings, span};
+use crate::convert::{duration, millis, now, run, run_with, settings};
 use crate::executor::Word;
-use crate::executor::desk::{Attempt, Desk, Detail};
+use crate::executor::attempt::{Attempt, Call, Detail};
 use crate::guard::flat;
 use crate::thrown::Thrown;
-use std::sync::Arc;
 
 #[napi]
 pub struct Idempotent(pub(crate) idempotency::Idempotent);
@@ -22,8 +21,8 @@ pub struct Idempotent(pub(crate) idempotency::Idempotent);
 impl Client {
     #[napi]
     pub fn idempotent(&self, env: Env, name: String, said: String) -> napi::Result<Idempotent> {
-        let make = || settings::<IdempotencySettings>(&said)?.idempotent(&self.0, &name);
-        now(&env, make()).map(Idempotent)
+        let make = |settings: IdempotencySettings| self.0.idempotent(&name, settings);
+        now(&env, settings(&said).and_then(make)).map(Idempotent)
     }
 }
 
@@ -50,9 +49,9 @@ impl Came {
 }
 
 /// One run of the function, which is told its fence, and warned when its lease is lost.
-pub fn attempt(desk: &Arc<Desk>, run: &Run) -> Attempt {
+pub fn attempt(call: Call, run: &Run) -> Attempt {
     let detail = Detail { fence: run.fence(), attempt: run.attempt().unwrap_or_default(), ..Detail::default() };
-    desk.attempt_with(detail).warned_by(run.lost().clone().cancelled_owned())
+    call.attempt(Some(detail)).warned_by(run.lost().clone().cancelled_owned())
 }
 
 /// Final errors are those that JavaScript has written down.
@@ -77,9 +76,9 @@ impl Idempotent {
     pub fn run(&self, key: String, fingerprint: Buffer) -> napi::Result<Word> {
         let idempotent = self.0.clone();
         let fingerprint = fingerprint.to_vec();
-        ours_with(|desk| async move {
+        run_with(|call| async move {
             let work = |run: Run| {
-                let attempt = attempt(&desk, &run);
+                let attempt = attempt(call, &run);
                 async move { attempt.await.map(|done| done.bytes.unwrap_or_default()) }
             };
             let remember = remember();
@@ -89,16 +88,15 @@ impl Idempotent {
     }
 
     #[napi]
-    pub fn once(&self, env: Env, key: String, ttl: String, token: Option<String>) -> napi::Result<Word> {
-        let ttl = now(&env, span("ttl", &ttl))?;
+    pub fn once(&self, key: String, ttl: String, token: Option<String>) -> napi::Result<Word> {
         let idempotent = self.0.clone();
-        ours(async move { idempotent.once(&key, ttl, token.as_deref()).await })
+        run(async move { idempotent.once(&key, duration("ttl", &ttl)?, token.as_deref()).await })
     }
 
     #[napi]
     pub fn get(&self, key: String) -> napi::Result<Word> {
         let idempotent = self.0.clone();
-        ours(async move {
+        run(async move {
             Ok(match idempotent.get(&key).await? {
                 Known::Nothing => KnownState { state: "unknown", ..KnownState::default() },
                 Known::Running { attempt, remaining } => KnownState {

@@ -1,28 +1,25 @@
-//! The Node SDK's native half: it converts, calls `resil`, converts. Everything that is decided is decided there.
+//! The native half of the Node SDK: it converts, calls `resil`, and converts back. All decisions are made there.
 //!
 //! | | |
 //! | --- | --- |
 //! | `executor/` | polls the futures of calls on the thread of JavaScript |
-//! | `calls` | what JavaScript says about calls under way |
-//! | `quick` | the few functions that every call goes through |
-//! | `inside`, `correlation` | locks that a call begins inside of, and its trace |
-//! | `loans` | leave that is given in advance, for a turn of the loop |
+//! | `calls` | what goes between JavaScript and the executor: outcomes in, events out |
+//! | `scope` | the locks and the trace that a call begins inside of |
 //! | `guard` | policies around a function, around each other |
 //! | `errors`, `thrown`, `convert` | values on their way |
+//! | `edge` | the only unsafe code |
 //! | the others | one file for each thing of the SDK |
 //!
-//! The public face, with its types, is `lib/`: it runs the functions, keeps their values, and makes error classes.
+//! The public face, with its types, is `lib/`: it runs the functions, keeps their values, and makes the error classes.
 
 mod calls;
 mod convert;
-mod correlation;
+mod edge;
 mod errors;
 mod executor;
 mod guard;
-mod inside;
-mod loans;
-mod quick;
 mod runtime;
+mod scope;
 mod thrown;
 
 mod breaker;
@@ -30,10 +27,8 @@ mod cached;
 mod client;
 mod holding;
 mod http;
-mod http_answers;
 mod idempotent;
 mod limiter;
 mod policies;
-mod script;
 mod testing;
 mod whole;

@@ -2,15 +2,14 @@
 
 use std::time::Duration;
 
-use napi::bindgen_prelude::{Env, Float64ArraySlice};
+use napi::bindgen_prelude::Env;
 use napi_derive::napi;
-use resil::limiter::{self, DecidedBy, Tier, Verdict};
-use resil::settings::RateLimitSettings;
-use resil::{Error, Failure};
+use resil::Error;
+use resil::limiter::{self, DecidedBy, Limit, Tier, Verdict};
 
 use crate::client::Client;
-use crate::convert::{millis, now, ours, settings, value};
-use crate::executor::{Answer, Numbers, Running, TOLD, Word, begin, take_numbers};
+use crate::convert::{millis, now, run, settings};
+use crate::executor::Word;
 use crate::guard::{Guard, Layer};
 
 #[napi]
@@ -20,11 +19,7 @@ pub struct Limiter(pub(crate) limiter::Limiter);
 impl Client {
     #[napi]
     pub fn limiter(&self, env: Env, name: String, said: String) -> napi::Result<Limiter> {
-        let make = || {
-            let limit = settings::<RateLimitSettings>(&said)?.limit(None)?;
-            self.0.limiter(&name, limit)
-        };
-        now(&env, make()).map(Limiter)
+        now(&env, settings(&said).and_then(|limit: Limit| self.0.limiter(&name, limit))).map(Limiter)
     }
 
     /// `keys` are those of `limiters`, in their order.
@@ -32,26 +27,30 @@ impl Client {
     pub fn check_all(&self, limiters: Vec<&Limiter>, keys: Vec<String>, cost: u32) -> napi::Result<Word> {
         let limiters: Vec<limiter::Limiter> = limiters.iter().map(|limiter| limiter.0.clone()).collect();
         let client = self.0.clone();
-        ours(async move {
+        run(async move {
             let limits: Vec<_> = limiters.iter().zip(&keys).collect();
             let verdicts = client.check_all(&limits, cost).await?;
             let refused_by = verdicts.refused_by.map_or(-1.0, |index| index as f64);
-            let mut all = vec![vec![f64::from(verdicts.granted), refused_by], with_tiers(&verdicts.binding)];
-            all.extend(verdicts.each.iter().map(with_tiers));
+            let mut all = vec![vec![f64::from(verdicts.granted), refused_by], numbers(&verdicts.binding)];
+            all.extend(verdicts.each.iter().map(numbers));
             Ok(all)
         })
     }
 }
 
-/// A verdict as `lib/limiter.js` reads it.
-fn numbers(verdict: &Verdict) -> Numbers {
+/// So many numbers are a verdict, and so many each tier behind them.
+const OF_A_VERDICT: usize = 9;
+const OF_A_TIER: usize = 6;
+
+/// A verdict as `lib/limiter.js` reads it; of a limit with several tiers also which one binds, and the numbers of each.
+fn numbers(verdict: &Verdict) -> Vec<f64> {
     let decided_by = match verdict.decided_by {
         DecidedBy::Server => 0.0,
         DecidedBy::DenyCache => 1.0,
         DecidedBy::Local => 2.0,
         DecidedBy::AwayOpen => 3.0,
     };
-    [
+    let mut all = vec![
         verdict.granted.into(),
         verdict.capacity.into(),
         verdict.remaining.into(),
@@ -61,12 +60,7 @@ fn numbers(verdict: &Verdict) -> Numbers {
         verdict.limit.into(),
         millis(verdict.period),
         millis(verdict.window()),
-    ]
-}
-
-/// The same, and of a limit with several tiers which one binds, and six numbers of each.
-fn with_tiers(verdict: &Verdict) -> Vec<f64> {
-    let mut all = numbers(verdict).to_vec();
+    ];
     if verdict.tiers.is_empty() {
         return all;
     }
@@ -81,7 +75,7 @@ fn with_tiers(verdict: &Verdict) -> Vec<f64> {
 
 /// The verdict of which these are the numbers, as JavaScript gives them back.
 pub fn verdict_of(numbers: &[f64]) -> Option<Verdict> {
-    let (own, rest) = numbers.split_first_chunk::<{ size_of::<Numbers>() / size_of::<f64>() }>()?;
+    let (own, rest) = numbers.split_first_chunk::<OF_A_VERDICT>()?;
     let [granted, capacity, remaining, wait, reset, _, limit, period, _] = own;
     let span = |ms: f64| Duration::try_from_secs_f64(ms / 1_000.0);
     let wait_of = |ms: f64| (ms >= 0.0).then(|| span(ms).ok()).flatten();
@@ -106,33 +100,14 @@ pub fn verdict_of(numbers: &[f64]) -> Option<Verdict> {
         retry_after: wait_of(*wait),
         reset_after: span(*reset).ok()?,
         decided_by: DecidedBy::Server,
-        tiers: tiers.chunks(6).map(tier).collect::<Option<_>>()?,
+        tiers: tiers.chunks(OF_A_TIER).map(tier).collect::<Option<_>>()?,
         binding,
     })
 }
 
-/// Asks for a verdict. One that is there at once is put on the tray, and that is the word.
-fn ask(
-    mut tray: Float64ArraySlice<'_>,
-    future: impl Future<Output = Result<Verdict, Error>> + 'static,
-) -> napi::Result<Word> {
-    let word = begin(true, |_| {
-        Running::Ours(Box::pin(async move {
-            match future.await {
-                Ok(verdict) if verdict.tiers.is_empty() => Answer::Numbers(numbers(&verdict)),
-                Ok(verdict) => value(with_tiers(&verdict)),
-                Err(error) => Answer::Failed(Failure::Resil(error)),
-            }
-        }))
-    })?;
-    // SAFETY: nothing of JavaScript runs before this returns, so nobody else looks at it.
-    match (take_numbers(word)?, unsafe { tray.as_mut() }.first_chunk_mut()) {
-        (Some(numbers), Some(place)) => {
-            *place = numbers;
-            Ok(TOLD)
-        }
-        _ => Ok(word),
-    }
+/// Asks for a verdict.
+fn ask(future: impl Future<Output = Result<Verdict, Error>> + 'static) -> napi::Result<Word> {
+    run(async move { future.await.map(|verdict| numbers(&verdict)) })
 }
 
 #[napi]
@@ -143,32 +118,32 @@ impl Limiter {
     }
 
     #[napi]
-    pub fn check(&self, key: String, cost: u32, tray: Float64ArraySlice<'_>) -> napi::Result<Word> {
+    pub fn check(&self, key: String, cost: u32) -> napi::Result<Word> {
         let limiter = self.0.clone();
-        ask(tray, async move { limiter.check_n(key, cost).await })
+        ask(async move { limiter.check_n(key, cost).await })
     }
 
     #[napi]
     pub fn acquire(&self, key: String, cost: u32) -> napi::Result<Word> {
         let limiter = self.0.clone();
-        ours(async move { limiter.acquire_n(key, cost).await })
+        run(async move { limiter.acquire_n(key, cost).await })
     }
 
     #[napi]
-    pub fn up_to(&self, key: String, most: u32, tray: Float64ArraySlice<'_>) -> napi::Result<Word> {
+    pub fn up_to(&self, key: String, most: u32) -> napi::Result<Word> {
         let limiter = self.0.clone();
-        ask(tray, async move { limiter.up_to(key, most).await })
+        ask(async move { limiter.up_to(key, most).await })
     }
 
     #[napi]
-    pub fn peek(&self, key: String, tray: Float64ArraySlice<'_>) -> napi::Result<Word> {
+    pub fn peek(&self, key: String) -> napi::Result<Word> {
         let limiter = self.0.clone();
-        ask(tray, async move { limiter.peek(key).await })
+        ask(async move { limiter.peek(key).await })
     }
 
     #[napi]
-    pub fn refund(&self, key: String, cells: u32, tray: Float64ArraySlice<'_>) -> napi::Result<Word> {
+    pub fn refund(&self, key: String, cells: u32) -> napi::Result<Word> {
         let limiter = self.0.clone();
-        ask(tray, async move { limiter.refund(key, cells).await })
+        ask(async move { limiter.refund(key, cells).await })
     }
 }

@@ -4,10 +4,10 @@ use napi::bindgen_prelude::Env;
 use napi_derive::napi;
 use resil::Error;
 use resil::clock::Clock;
-use resil::policy::{self, BulkheadPermit, LocalBulkhead, Retry, Timeout};
+use resil::policy::{self, LocalBulkhead, Retry, Timeout};
 use resil::settings::{BulkheadSettings, HedgeSettings, RetrySettings};
 
-use crate::convert::{millis, now, ours, settings, span};
+use crate::convert::{duration, millis, now, run, settings};
 use crate::executor::Word;
 use crate::guard::{Guard, Layer};
 use crate::testing::TestClock;
@@ -24,20 +24,14 @@ pub fn make_retry(
     given_clock: Option<&TestClock>,
     seed: Option<u32>,
 ) -> napi::Result<Guard> {
-    let make = || {
-        let mut builder = Retry::builder(&settings::<RetrySettings>(&said)?).clock(clock(given_clock));
-        if let Some(name) = &name {
-            builder = builder.name(name);
-        }
-        if let Some(seed) = seed {
-            builder = builder.seed(seed.into());
-        }
-        builder.build()
-    };
-    now(&env, make()).map(|retry| Guard::of(vec![Layer::Retry(retry)]))
+    let retry = settings(&said).and_then(|settings: RetrySettings| Retry::new(&settings));
+    let retry = now(&env, retry)?.with_clock(clock(given_clock));
+    let retry = name.iter().fold(retry, |retry, name| retry.named(name));
+    let retry = seed.into_iter().fold(retry, |retry, seed| retry.with_seed(seed.into()));
+    Ok(Guard::of(vec![Layer::Retry(retry)]))
 }
 
-/// `after` is the JSON of a span.
+/// `after` is the JSON of a duration.
 #[napi]
 pub fn make_timeout(
     env: Env,
@@ -46,7 +40,7 @@ pub fn make_timeout(
     given_clock: Option<&TestClock>,
 ) -> napi::Result<Guard> {
     let make = || {
-        let after = span("after", &after)?;
+        let after = duration("after", &after)?;
         let timeout = Timeout::attempt(after).map_err(|error| match error {
             Error::InvalidPolicy { reason, .. } => Error::InvalidPolicy { field: "after".to_owned(), reason },
             other => other,
@@ -67,14 +61,9 @@ pub fn make_hedge(
     name: Option<String>,
     given_clock: Option<&TestClock>,
 ) -> napi::Result<Guard> {
-    let make = || {
-        let mut builder = policy::Hedge::builder(&settings::<HedgeSettings>(&said)?).clock(clock(given_clock));
-        if let Some(name) = &name {
-            builder = builder.name(name);
-        }
-        builder.build()
-    };
-    now(&env, make()).map(|hedge| Guard::of(vec![Layer::Hedge(hedge)]))
+    let hedge = settings(&said).and_then(|settings: HedgeSettings| policy::Hedge::new(&settings));
+    let hedge = now(&env, hedge)?.with_clock(clock(given_clock));
+    Ok(Guard::of(vec![Layer::Hedge(name.iter().fold(hedge, |hedge, name| hedge.named(name)))]))
 }
 
 #[napi]
@@ -86,7 +75,7 @@ pub fn make_fallback() -> Guard {
 impl Guard {
     /// Of a timeout: how long it is. Of a hedge: how long it waits at present.
     #[napi(getter)]
-    pub fn span_ms(&self) -> Option<f64> {
+    pub fn duration_ms(&self) -> Option<f64> {
         match self.first() {
             Some(Layer::Timeout(timeout)) => Some(millis(timeout.after())),
             Some(Layer::Hedge(hedge)) => Some(millis(hedge.delay())),
@@ -134,21 +123,21 @@ impl Bulkhead {
     #[napi]
     pub fn acquire(&self) -> napi::Result<Word> {
         let bulkhead = self.0.clone();
-        ours(async move { bulkhead.acquire().await.map(|permit| Place(Some(permit))) })
+        run(async move { bulkhead.acquire().await.map(|permit| BulkheadPermit(Some(permit))) })
     }
 
     #[napi]
-    pub fn try_acquire(&self, env: Env) -> napi::Result<Place> {
-        now(&env, self.0.try_acquire()).map(|permit| Place(Some(permit)))
+    pub fn try_acquire(&self, env: Env) -> napi::Result<BulkheadPermit> {
+        now(&env, self.0.try_acquire()).map(|permit| BulkheadPermit(Some(permit)))
     }
 }
 
-/// A place in a bulkhead.
+/// A permit of a bulkhead.
 #[napi]
-pub struct Place(Option<BulkheadPermit>);
+pub struct BulkheadPermit(Option<policy::BulkheadPermit>);
 
 #[napi]
-impl Place {
+impl BulkheadPermit {
     #[napi]
     pub fn release(&mut self) {
         self.0.take();

@@ -1,17 +1,18 @@
-//! For tests: a clock to drive, and raw commands.
+//! For tests: a clock to drive, a scripted server, and raw commands.
 
-use napi::bindgen_prelude::{Array, BigInt, Buffer, Either, Env, JsValue, Null, Object, ToNapiValue, Unknown};
-use napi::sys;
+use napi::bindgen_prelude::{Array, BigInt, Buffer, Either, Env, Null, Object, Unknown};
 use napi_derive::napi;
 use resil::Error;
 use resil::clock::Clock;
-use resil::testing::{Value, raw, raw_at};
+use resil::testing::{self, Value, raw, raw_at};
 
 use crate::client::Client;
-use crate::convert::{millis, now, ours, span};
-use crate::executor::Word;
+use crate::convert::{duration, millis, now};
+use crate::edge::to_js;
+use crate::errors::{OwnError, own};
+use crate::executor::{Outcome, Word, begin};
 
-/// How many tasks live on the threads of the SDK: what watches, renews and connects.
+/// How many tasks live on the threads of the SDK: those that watch, renew and connect.
 #[napi]
 pub fn live_tasks() -> u32 {
     crate::runtime::runtime().map_or(0, |runtime| runtime.metrics().num_alive_tasks() as u32)
@@ -39,7 +40,7 @@ impl TestClock {
 
     #[napi]
     pub fn advance(&self, env: Env, by: String) -> napi::Result<()> {
-        self.0.advance(now(&env, span("span", &by))?);
+        self.0.advance(now(&env, duration("duration", &by))?);
         Ok(())
     }
 
@@ -49,48 +50,34 @@ impl TestClock {
     }
 }
 
-/// A reply on its way to JavaScript.
-pub struct Reply(Value);
-
 /// Whole numbers up to this are exact as numbers of JavaScript.
 const SAFE: u64 = (1 << 53) - 1;
 
-impl ToNapiValue for Reply {
-    unsafe fn to_napi_value(env: sys::napi_env, reply: Self) -> napi::Result<sys::napi_value> {
-        converted(&Env::from_raw(env), &reply.0).map(|value| value.raw())
-    }
-}
-
+/// A reply as a value of JavaScript.
 fn converted<'env>(env: &'env Env, value: &Value) -> napi::Result<Unknown<'env>> {
-    // SAFETY: everything is made by this environment, in the call that is under way.
-    let unknown = |raw: napi::Result<sys::napi_value>| Ok(unsafe { Unknown::from_raw_unchecked(env.raw(), raw?) });
-    let raw = env.raw();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     match value {
-        Value::Integer(number) if number.unsigned_abs() <= SAFE => {
-            unknown(unsafe { ToNapiValue::to_napi_value(raw, *number as f64) })
-        }
-        Value::Integer(number) => unknown(unsafe { ToNapiValue::to_napi_value(raw, BigInt::from(*number)) }),
-        Value::Text(bytes) => {
-            unknown(unsafe { ToNapiValue::to_napi_value(raw, String::from_utf8_lossy(bytes).into_owned()) })
-        }
-        Value::Null => unknown(unsafe { ToNapiValue::to_napi_value(raw, Null) }),
+        Value::Integer(number) if number.unsigned_abs() <= SAFE => to_js(env, *number as f64),
+        Value::Integer(number) => to_js(env, BigInt::from(*number)),
+        Value::Text(bytes) => to_js(env, text(bytes)),
+        Value::Null => to_js(env, Null),
         Value::Array(elements) => {
             let mut array: Array<'env> = env.create_array(0)?;
             for element in elements {
                 array.insert(converted(env, element)?)?;
             }
-            unknown(unsafe { ToNapiValue::to_napi_value(raw, array) })
+            to_js(env, array)
         }
         Value::Map(pairs) => {
             let mut object = Object::new(env)?;
             for (name, value) in pairs {
                 let name = match name {
-                    Value::Text(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+                    Value::Text(bytes) => text(bytes),
                     other => format!("{other:?}"),
                 };
                 object.set(name, converted(env, value)?)?;
             }
-            unknown(unsafe { ToNapiValue::to_napi_value(raw, object) })
+            to_js(env, object)
         }
     }
 }
@@ -106,16 +93,23 @@ fn words_of(words: Vec<Either<String, Buffer>>) -> Vec<Vec<u8>> {
 #[napi]
 pub fn raw_command(client: &Client, words: Vec<Either<String, Buffer>>) -> napi::Result<Word> {
     let (client, words) = (client.0.clone(), words_of(words));
-    ours(async move { raw(&client, &words).await.map(Reply) })
+    begin(true, |_| {
+        Box::pin(async move {
+            match raw(&client, &words).await {
+                Ok(reply) => Outcome::Value(Box::new(move |env| converted(env, &reply))),
+                Err(error) => Outcome::Failed(error.into()),
+            }
+        })
+    })
 }
 
 #[napi]
-pub fn raw_command_at(
-    env: Env,
+pub fn raw_command_at<'env>(
+    env: &'env Env,
     client: &Client,
     words: Vec<Either<String, Buffer>>,
     at_us: BigInt,
-) -> napi::Result<Reply> {
+) -> napi::Result<Unknown<'env>> {
     let ask = || {
         let (at_us, fits) = at_us.get_i64();
         if !fits {
@@ -123,5 +117,86 @@ pub fn raw_command_at(
         }
         raw_at(&client.0, &words_of(words), at_us)
     };
-    now(&env, ask()).map(Reply)
+    now(env, ask()).and_then(|reply| converted(env, &reply))
+}
+
+#[napi]
+pub struct Script(testing::Script);
+
+#[napi]
+impl Script {
+    #[napi(factory)]
+    pub fn make(clock: Option<&TestClock>) -> Self {
+        let script = testing::Script::new();
+        Self(match clock {
+            Some(clock) => script.clock(&clock.0),
+            None => script,
+        })
+    }
+
+    /// The reply to the next command, as JSON.
+    #[napi]
+    pub fn answer(&self, env: Env, reply: String) -> napi::Result<()> {
+        let json = serde_json::from_str(&reply).map_err(|error| Error::InvalidArgument(format!("reply: {error}")));
+        let reply = now(&env, json.and_then(value))?;
+        // Clones share one script.
+        drop(self.0.clone().answer(testing::Reply::from(reply)));
+        Ok(())
+    }
+
+    #[napi]
+    pub fn fail(&self, error: OwnError) {
+        let error = own(&error).unwrap_or(Error::Internal(error.message));
+        drop(self.0.clone().fail(error));
+    }
+
+    /// The next command finds no server.
+    #[napi]
+    pub fn away(&self) {
+        drop(self.0.clone().away());
+    }
+
+    #[napi]
+    pub fn go_away(&self) {
+        self.0.go_away();
+    }
+
+    #[napi]
+    pub fn come_back(&self) {
+        self.0.come_back();
+    }
+
+    #[napi]
+    pub fn connect(&self) -> Client {
+        Client(self.0.connect())
+    }
+
+    #[napi(getter)]
+    pub fn asked(&self) -> Vec<Vec<String>> {
+        self.0.asked()
+    }
+
+    #[napi(getter)]
+    pub fn left(&self) -> u32 {
+        self.0.left() as u32
+    }
+}
+
+fn value(json: serde_json::Value) -> Result<Value, Error> {
+    use serde_json::Value as Json;
+    let odd = |given: &dyn std::fmt::Display| {
+        let allowed = "whole numbers of 64 bits, texts, null, lists and maps";
+        Error::InvalidArgument(format!("reply must be made of {allowed}, got {given}"))
+    };
+    Ok(match json {
+        Json::Null => Value::Null,
+        Json::String(text) => Value::Text(text.into_bytes()),
+        Json::Number(number) => Value::Integer(number.as_i64().ok_or_else(|| odd(&number))?),
+        Json::Array(elements) => Value::Array(elements.into_iter().map(value).collect::<Result<_, _>>()?),
+        Json::Object(pairs) => {
+            let pair = |(name, of): (String, Json)| Ok((Value::Text(name.into_bytes()), value(of)?));
+            Value::Map(pairs.into_iter().map(pair).collect::<Result<_, Error>>()?)
+        }
+        Json::Bool(given) => return Err(odd(&given)),
+    })
 }

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use resil::policy::Class;
 use smallvec::SmallVec;
 
-use crate::executor::mailbox::{Letter, Mailbox};
+use crate::executor::queue::Queue;
 
 #[derive(Debug, Clone)]
 pub struct Thrown {
@@ -30,6 +30,11 @@ impl Thrown {
     /// Of which nothing more has to be known.
     pub fn of_attempt(id: u32) -> Self {
         Self { id, classes: SmallVec::new(), message: Box::default(), recorded: None, kept: None }
+    }
+
+    /// Whether the number of its attempt says all.
+    pub fn is_plain(&self) -> bool {
+        self.kept.is_none() && self.id > 0
     }
 
     pub fn class(&self, layer: usize) -> Class {
@@ -58,7 +63,7 @@ impl fmt::Display for Thrown {
 /// Something JavaScript keeps for as long as this is there: a loader, or the error it ended with.
 pub struct Kept {
     pub number: u32,
-    pub mailbox: Arc<Mailbox>,
+    pub queue: Arc<Queue>,
 }
 
 impl fmt::Debug for Kept {
@@ -69,8 +74,6 @@ impl fmt::Debug for Kept {
 
 impl Drop for Kept {
     fn drop(&mut self) {
-        if !crate::executor::forget_here(self.number) {
-            self.mailbox.post(Letter::Forget(self.number));
-        }
+        crate::executor::forget(&self.queue, self.number);
     }
 }

@@ -5,12 +5,12 @@ use napi_derive::napi;
 use resil::dispatcher::{self, ItemError};
 use resil::idempotency::Run;
 use resil::policy::{self, Stage};
-use resil::settings::{CallSettings, DispatcherSettings, PolicyFile, PolicySettings};
+use resil::settings::{CallSettings, PolicyFile, PolicySettings};
 
 use crate::client::Client;
-use crate::convert::{now, ours_with, settings};
+use crate::convert::{now, run_with, settings};
 use crate::executor::Word;
-use crate::executor::desk::Detail;
+use crate::executor::attempt::Detail;
 use crate::guard::{Guard, Layer};
 use crate::idempotent::{Came, Idempotent, attempt, remember};
 use crate::thrown::Thrown;
@@ -103,20 +103,19 @@ impl Policy {
     #[napi]
     pub fn call_once(
         &self,
-        env: Env,
         idempotent: &Idempotent,
         key: String,
         fingerprint: Buffer,
         said: String,
     ) -> napi::Result<Word> {
-        let particular: CallSettings = now(&env, settings(&said))?;
         let (policy, idempotent, fingerprint) = (self.0.clone(), idempotent.0.clone(), fingerprint.to_vec());
-        ours_with(|desk| async move {
+        run_with(|call| async move {
+            let particular: CallSettings<'static> = settings(&said)?;
             let work = |run: Run| {
-                let attempt = attempt(&desk, &run);
+                let attempt = attempt(call, &run);
                 async move { attempt.await.map(|done| done.bytes.unwrap_or_default()) }
             };
-            let (options, remember) = (particular.options(), remember());
+            let (options, remember) = (particular.by_ref(), remember());
             let classify = |thrown: &Thrown| thrown.class(0);
             let outcome = policy.around_once(&idempotent, &key, &fingerprint, options, classify, &remember, work).await;
             outcome.map(Came::of)
@@ -130,7 +129,7 @@ pub struct Dispatcher(dispatcher::Dispatcher);
 
 #[napi]
 pub fn make_dispatcher(env: Env, said: String) -> napi::Result<Dispatcher> {
-    now(&env, settings::<DispatcherSettings>(&said).and_then(|settings| settings.dispatcher())).map(Dispatcher)
+    now(&env, settings(&said).and_then(dispatcher::Dispatcher::new)).map(Dispatcher)
 }
 
 #[napi]
@@ -139,14 +138,14 @@ impl Dispatcher {
     #[napi]
     pub fn run(&self, count: u32) -> napi::Result<Word> {
         let dispatcher = self.0.clone();
-        ours_with(|desk| async move {
-            let work = |item| desk.attempt_with(Detail { item: Some(item), ..Detail::default() });
+        run_with(|call| async move {
+            let work = |item| call.attempt(Some(Detail { item: Some(item), ..Detail::default() }));
             let results = dispatcher.run_local(0..count, work).await;
             let status = |result: Result<_, ItemError<_>>| match result {
                 Ok(_) => 0,
-                Err(ItemError::Failed(_) | ItemError::Panicked(_)) => 1,
                 Err(ItemError::Cancelled) => 2,
                 Err(ItemError::NotRun) => 3,
+                Err(_) => 1,
             };
             Ok(results.into_iter().map(status).collect::<Vec<u32>>())
         })

@@ -35,7 +35,7 @@ function isFine(error) {
   if (error?.message?.includes('thrown by garbage')) return true;
   if (error instanceof TypeError || error instanceof RangeError) return error.message.length > 0;
   // A name that is none of a policy, a path that is no file, a key that is not there: these are answers.
-  return error instanceof resil.ResilError ? error.code !== 'INTERNAL' && error.code !== 'PANICKED' : error?.code === 'ENOENT' || error?.code === 'ENAMETOOLONG' || error?.code === 'ERR_INVALID_ARG_VALUE';
+  return error instanceof resil.ResilError ? error.code !== 'INTERNAL' && error.code !== 'CRASHED' : error?.code === 'ENOENT' || error?.code === 'ENAMETOOLONG' || error?.code === 'ERR_INVALID_ARG_VALUE';
 }
 
 const fn = () => 1;

@@ -124,7 +124,7 @@ onBoth(test, 'a breaker can be asked and told by hand, and forced', async (clien
   }
   await (await breaker.admit()).failure();
   await until(async () => (await breaker.state()).state === 'open');
-  assert.equal(await breaker.force('closed', { reason: 'maintenance', for: '1h' }), 'forced-closed');
+  assert.equal(await breaker.force('closed', { reason: 'maintenance', duration: '1h' }), 'forced-closed');
   const { forced } = await breaker.state();
   assert.equal(forced.reason, 'maintenance');
   assert.ok(forced.until > forced.since);

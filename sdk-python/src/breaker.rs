@@ -108,7 +108,7 @@ pub fn make(
 ) -> PyResult<Py<PyBreaker>> {
     let judge = Judge::read(None, ignore)?;
     let settings: resil::settings::BreakerSettings = read(settings)?;
-    let breaker = spelled(client.breaker(name, spelled(settings.options(None))?))?;
+    let breaker = spelled(client.breaker(name, settings))?;
     let circuit = Arc::new(Circuit { breaker, generation, judge, entered: Arc::default() });
     let around = Around::new("a call through a breaker", Arc::clone(&circuit));
     let block = Block::around("async with breaker", Arc::clone(&circuit), around);
@@ -187,8 +187,8 @@ impl PyBreaker {
     fn configure(&self, settings: Option<&Bound<'_, PyDict>>) -> PyResult<Answer> {
         self.0.generation.check()?;
         let settings: resil::settings::BreakerSettings = read(settings)?;
-        let (breaker, options) = (self.0.breaker.clone(), spelled(settings.options(None))?);
-        Ok(Answer::new("breaker.configure()", async move { flag(raised_later(breaker.configure(&options).await)?) }))
+        let breaker = self.0.breaker.clone();
+        Ok(Answer::new("breaker.configure()", async move { flag(raised_later(breaker.configure(&settings).await)?) }))
     }
 
     /// Calls `listener(previous, new, generation)` for each transition this process sees, in a thread that all listeners share.

@@ -66,7 +66,7 @@ pub fn make(
 ) -> PyResult<PyCached> {
     let (codec, name) = (Codec::read(name.py(), serializer)?, text("name", name)?);
     let settings: resil::settings::CacheSettings = read(settings)?;
-    Ok(PyCached(Store { shelf: spelled(settings.cached(client, &name))?, codec, generation }))
+    Ok(PyCached(Store { shelf: spelled(client.cached(&name, settings))?, codec, generation }))
 }
 
 #[pymethods]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use resil::{Client, ConnectOptions};
+use resil::{Client, ConnectSettings};
 
 use crate::answer::Answer;
 use crate::breaker::{self, PyBreaker};
@@ -68,8 +68,8 @@ pub fn connect(
         listeners::begin(py)?;
     }
     Ok(Answer::new("connect()", async move {
-        let options = raised_later(settings.options(&url))?.runtime(runtime).on_notice(listeners::hear);
-        let client = raised_later(clock.into_iter().fold(options, ConnectOptions::clock).connect().await)?;
+        let settings = settings.url(url).runtime(runtime).on_notice(listeners::hear);
+        let client = raised_later(clock.into_iter().fold(settings, ConnectSettings::clock).connect().await)?;
         Python::attach(|py| Ok(Py::new(py, PyClient { client, generation: Generation::now() })?.into_any()))
     }))
 }

@@ -92,7 +92,7 @@ impl PyDispatcher {
             settings.insert("on_error".to_owned(), said("on_error", on_error)?);
         }
         let settings: DispatcherSettings = spelled(PYTHON.read(settings.into()))?;
-        Ok(Self(spelled(settings.dispatcher())?))
+        Ok(Self(spelled(Dispatcher::new(settings))?))
     }
 
     /// Runs `fn(item)` on every item. The results are in the order of the items: a list, or for a coroutine function

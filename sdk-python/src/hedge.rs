@@ -64,14 +64,9 @@ impl PyHedge {
     ) -> PyResult<PyClassInitializer<Self>> {
         let judge = Judge::read(on, None)?;
         let settings: HedgeSettings = read(settings)?;
-        let mut builder = Hedge::builder(&settings);
-        if let Some(name) = optional_text("name", name)? {
-            builder = builder.name(&name);
-        }
-        if let Some(clock) = PyClock::read(clock)? {
-            builder = builder.clock(clock);
-        }
-        let hedge = spelled(builder.build())?;
+        let hedge = spelled(Hedge::new(&settings))?;
+        let hedge = optional_text("name", name)?.iter().fold(hedge, |hedge, name| hedge.named(name));
+        let hedge = PyClock::read(clock)?.into_iter().fold(hedge, Hedge::with_clock);
         let hedged = Hedged { hedge: hedge.clone(), judge };
         Ok(PyClassInitializer::from(Around::new("a hedged call", hedged)).add_subclass(Self(hedge)))
     }

@@ -9,7 +9,7 @@ use pyo3::types::{PyDict, PyTuple};
 use pyo3::{PyTraverseError, PyVisit};
 use resil::idempotency::{Idempotent, Outcome, Run};
 use resil::policy::classify::classify_failure;
-use resil::policy::{CallOptions, Class, Policy};
+use resil::policy::{CallSettings, Class, Policy};
 use resil::{Error, Failure};
 use serde_json::value::RawValue;
 
@@ -138,7 +138,7 @@ impl Kept {
     pub async fn run_through(
         self: Arc<Self>,
         policy: Policy,
-        options: CallOptions<'_>,
+        options: CallSettings<'_>,
         request: Request,
         judge: Arc<Judge>,
         work: Arc<Work>,
@@ -201,7 +201,7 @@ pub fn make(
     let (codec, name) = (Codec::read(name.py(), serializer)?, text("name", name)?);
     let remember = remember.map(Final::read).transpose()?;
     let settings: resil::settings::IdempotencySettings = read(settings)?;
-    let idempotent = spelled(settings.idempotent(client, &name))?;
+    let idempotent = spelled(client.idempotent(&name, settings))?;
     Ok(PyIdempotent(Arc::new(Kept { idempotent, codec, generation, remember })))
 }
 

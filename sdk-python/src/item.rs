@@ -19,7 +19,7 @@ impl PyItemResult {
         let was_begun = result.as_ref().err().is_none_or(ItemError::was_begun);
         let result = result.map_err(|error| match error {
             ItemError::Failed(error) => error,
-            ItemError::Panicked(text) => PyRuntimeError::new_err(text),
+            ItemError::Crashed(text) => PyRuntimeError::new_err(text),
             ItemError::Cancelled | ItemError::NotRun => exception(py, &resil::Error::Cancelled),
         });
         Py::new(py, Self { result, was_begun })

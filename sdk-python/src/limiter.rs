@@ -255,7 +255,6 @@ pub fn make(
     name: &str,
     settings: Option<&Bound<'_, PyDict>>,
 ) -> PyResult<PyLimiter> {
-    let settings: resil::settings::RateLimitSettings = crate::settings::read(settings)?;
-    let limit = crate::settings::spelled(settings.limit(None))?;
+    let limit: resil::limiter::Limit = crate::settings::read(settings)?;
     Ok(PyLimiter { limiter: crate::settings::spelled(client.limiter(name, limit))?, generation })
 }

@@ -94,8 +94,8 @@ pub fn make(
     settings: Option<&Bound<'_, PyDict>>,
 ) -> PyResult<Py<PyLock>> {
     let settings: resil::settings::LockSettings = read(settings)?;
-    let lock = spelled(settings.lock(client, name))?;
-    let leases = Leases::new(lock, generation, settings.keep_running_when_lost == Some(true));
+    let keeps_running = settings.keep_running_when_lost;
+    let leases = Leases::new(spelled(client.lock(name, settings))?, generation, keeps_running);
     let around = Around::new("a call under a lock", Locked(Arc::clone(&leases)));
     let block = Block::around("async with lock", Arc::clone(&leases), around);
     Py::new(py, block.add_subclass(PyLock(leases)))

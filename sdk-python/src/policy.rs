@@ -26,7 +26,7 @@ use crate::work::Work;
 struct Whole {
     policy: Mode<Policy>,
     judge: Arc<Judge>,
-    options: Arc<CallSettings>,
+    options: Arc<CallSettings<'static>>,
     /// Of the client, if it has one.
     generation: Option<Generation>,
 }
@@ -37,7 +37,7 @@ impl Runs for Arc<Whole> {
         let (policy, judge, options) = (self.policy.get(), Arc::clone(&self.judge), Arc::clone(&self.options));
         let running = Arc::clone(&work).running(async move {
             let classify = |error: &PyErr| judge.classify(&work, error);
-            policy.around_with(options.options(), classify, || work.attempt()).await
+            policy.around_with(options.by_ref(), classify, || work.attempt()).await
         });
         Ok(traced(py, running))
     }
@@ -227,7 +227,7 @@ impl PyPolicy {
         let (policy, judge, options) = (self.0.policy.get(), Arc::clone(&self.0.judge), Arc::clone(&self.0.options));
         Call::of(r#fn, args, kwargs)?.through(py, "policy.call_once()", self.0.needs(), |work| {
             let running = running(Arc::clone(&work), async move {
-                kept.run_through(policy, options.options(), request, judge, work).await
+                kept.run_through(policy, options.by_ref(), request, judge, work).await
             });
             Ok(traced(py, running))
         })

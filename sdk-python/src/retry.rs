@@ -90,17 +90,9 @@ impl PyRetry {
         let clock = PyClock::read(clock)?;
         let seed = seed.map(|seed| whole("seed", seed)).transpose()?;
         let build = move |settings: &RetrySettings| {
-            let mut builder = Retry::builder(settings);
-            if let Some(name) = &name {
-                builder = builder.name(name);
-            }
-            if let Some(clock) = &clock {
-                builder = builder.clock(clock.clone());
-            }
-            if let Some(seed) = seed {
-                builder = builder.seed(seed);
-            }
-            builder.build()
+            let retry = name.iter().fold(Retry::new(settings)?, |retry, name| retry.named(name));
+            let retry = clock.iter().cloned().fold(retry, Retry::with_clock);
+            Ok(seed.into_iter().fold(retry, Retry::with_seed))
         };
         let (usual, kept) = (spelled(build(&settings))?, settings.clone());
         let retry = Mode::of(usual, move |attempts| build(&kept.at_once(attempts)).ok());

@@ -77,9 +77,9 @@ pub fn make(
     settings: Option<&Bound<'_, PyDict>>,
 ) -> PyResult<Py<PySharedBulkhead>> {
     let said = settings.map_or_else(|| Ok(PyDict::new(py)), |settings| settings.copy())?;
-    said.set_item("max", max)?;
+    said.set_item("max_concurrent_calls", max)?;
     let settings: resil::settings::SharedBulkheadSettings = read(Some(&said))?;
-    let bulkhead = spelled(settings.shared_bulkhead(client, name))?;
+    let bulkhead = spelled(client.shared_bulkhead(name, settings))?;
     let leases = Leases::new(bulkhead, generation, false);
     let around = Around::new("a call in a bulkhead", Inside(Arc::clone(&leases)));
     let block = Block::around("async with bulkhead", Arc::clone(&leases), around);

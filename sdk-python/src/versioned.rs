@@ -77,7 +77,7 @@ pub fn make(
 ) -> PyResult<PyVersionedCached> {
     let (codec, name) = (Codec::read(name.py(), serializer)?, text("name", name)?);
     let settings: resil::settings::CacheSettings = read(settings)?;
-    let shelf = Versions { cached: spelled(settings.versioned(client, &name))?, at_least: 0 };
+    let shelf = Versions { cached: spelled(client.versioned_cached(&name, settings))?, at_least: 0 };
     Ok(PyVersionedCached(Store { shelf, codec, generation }))
 }
 

@@ -6,7 +6,7 @@
 //! `resil`, with a runtime of its own. It is started when it is first needed, and ends with the process.
 //!
 //! Two cases have another runtime:
-//! - [`ConnectOptions::runtime`](crate::ConnectOptions::runtime) names one. The SDKs of other languages do: they know about forks.
+//! - [`ConnectSettings::runtime`](crate::ConnectSettings::runtime) names one. The SDKs of other languages do: they know about forks.
 //! - A driven clock belongs to a test, which expects its own runtime to run whatever the clock woke.
 
 use std::future::pending;
@@ -14,7 +14,7 @@ use std::sync::OnceLock;
 
 use tokio::runtime::{Builder, Handle};
 
-use crate::client::{Client, ConnectOptions};
+use crate::client::{Client, ConnectSettings};
 
 const THREAD_NAME: &str = "resil";
 
@@ -31,7 +31,7 @@ fn shared() -> Option<&'static Handle> {
     SHARED.get_or_init(start).as_ref()
 }
 
-impl ConnectOptions {
+impl ConnectSettings {
     /// Where the connection is kept and leases are renewed. `None` only where no thread can be started and no runtime runs.
     pub(crate) fn background(&self) -> Option<Handle> {
         let here = || Handle::try_current().ok();
@@ -44,7 +44,7 @@ impl ConnectOptions {
 }
 
 impl Client {
-    /// See [`ConnectOptions::background`].
+    /// See [`ConnectSettings::background`].
     pub(crate) fn background(&self) -> Option<Handle> {
         self.inner().options.background()
     }

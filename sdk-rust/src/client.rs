@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -26,53 +27,91 @@ use crate::holding::watchdog::Holdings;
 use crate::idempotency::sharing::Sharing;
 use crate::leases::Leases;
 use crate::policy::Random;
-use crate::shutdown::{Gate, HeldRegistry, Shutdown};
+use crate::settings::setters;
+use crate::settings::span_text::{self, check_number, check_span};
+use crate::shutdown::{Gate, Shutdown};
 
 /// Nobody waits longer for one command, and every sum of times stays one.
 pub(crate) const COMMAND_TIMEOUT_MAX: Duration = Duration::from_secs(3_600);
 
-/// What to connect to, and how.
-#[derive(Clone)]
-pub struct ConnectOptions {
+/// More connections than this are a mistake.
+const WAITING_CONNECTIONS_MAX: usize = 10_000;
+/// A name is part of every owner, which the server takes up to 512 bytes of.
+const NAME_MAX: usize = 256;
+
+/// What to connect to, and how. Omitted fields have their defaults. In files and other languages the URL is given apart, because it may
+/// hold a password.
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub struct ConnectSettings {
+    /// How the other processes know this one, 1 to 256 bytes: part of every owner, and the caller of breakers. A random one by default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// How long a command may take before the server counts as not answering: 1 ms to 1 h; 1 s by default.
+    #[serde(with = "span_text")]
+    pub command_timeout: Duration,
+    /// How many processes share the quotas: while the server is away, each grants its part of them. 1 by default, which lets
+    /// each grant the whole; a limit that is `Local` then warns of it, once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub instances: Option<u32>,
+    /// How many connections may wait for locks and loads at once, 1 to 10,000; further waits wait in this process. 64 by default.
+    pub waiting_connections: usize,
+    /// [`connect`](Self::connect) fails, and says why, if the server cannot be reached. By default the client is away until it can.
+    pub require_server: bool,
+    #[serde(skip)]
     pub(crate) url: String,
-    /// Who this process is to the others: part of every owner, and the CALLER of breakers.
-    pub(crate) name: Arc<str>,
-    /// How long a command may take before the backend counts as not answering.
-    pub(crate) command_timeout: Duration,
-    /// How many processes share a quota: what is left of one while the server is away is divided by it.
-    pub(crate) instances: u32,
-    pub(crate) instances_are_said: bool,
-    /// How many connections may wait at once.
-    pub(crate) waiting_connections: usize,
+    #[serde(skip)]
     pub(crate) clock: Clock,
     /// Where the pauses before another attempt come from.
+    #[serde(skip)]
     pub(crate) random: Arc<Random>,
-    pub(crate) needs_server: bool,
     /// Where the connection is kept; see `background`.
+    #[serde(skip)]
     pub(crate) runtime: Option<Handle>,
+    #[serde(skip)]
     pub(crate) on_notice: Option<Arc<OnNotice>>,
 }
 
+impl Default for ConnectSettings {
+    fn default() -> Self {
+        Self {
+            name: None,
+            command_timeout: Duration::from_secs(1),
+            instances: None,
+            waiting_connections: 64,
+            require_server: false,
+            url: String::new(),
+            clock: Clock::system(),
+            random: Arc::default(),
+            runtime: None,
+            on_notice: None,
+        }
+    }
+}
+
 /// Without the URL, which may hold a password.
-impl std::fmt::Debug for ConnectOptions {
+impl std::fmt::Debug for ConnectSettings {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { name, command_timeout, instances, waiting_connections, clock, .. } = self;
-        f.debug_struct("ConnectOptions")
+        let Self { name, command_timeout, instances, waiting_connections, require_server, clock, .. } = self;
+        f.debug_struct("ConnectSettings")
             .field("name", name)
             .field("command_timeout", command_timeout)
             .field("instances", instances)
             .field("waiting_connections", waiting_connections)
+            .field("require_server", require_server)
             .field("clock", clock)
             .finish_non_exhaustive()
     }
 }
 
-/// Connects with the usual options, as [`ConnectOptions::connect`] does. See [`ConnectOptions::new`] for what `url` may be.
+setters! { ConnectSettings { command_timeout: Duration, waiting_connections: usize } { instances: u32 } }
+
+/// Connects with the default settings, as [`ConnectSettings::connect`] does. See [`ConnectSettings::new`] for what `url` may be.
 pub async fn connect(url: &str) -> Result<Client, Error> {
-    ConnectOptions::new(url).connect().await
+    ConnectSettings::new(url).connect().await
 }
 
-impl ConnectOptions {
+impl ConnectSettings {
     /// Where to:
     /// - `memory://`: the same state machines in this process; `memory://name` is shared by all who name it.
     /// - `redis://[user[:password]@]host[:port][/db]`, or `rediss://` over TLS.
@@ -85,43 +124,20 @@ impl ConnectOptions {
     /// (`SSL_CERT_FILE` and `SSL_CERT_DIR` are honoured); `#insecure` at the end of the URL trusts anybody, for tests.
     /// `?protocol=resp2` asks for the older protocol. A user needs the commands he uses, and HELLO.
     pub fn new(url: impl Into<String>) -> Self {
-        Self {
-            url: url.into(),
-            name: format!("{:016x}", rand::random::<u64>()).into(),
-            command_timeout: Duration::from_secs(1),
-            instances: 1,
-            instances_are_said: false,
-            waiting_connections: 64,
-            clock: Clock::system(),
-            random: Arc::default(),
-            needs_server: false,
-            runtime: None,
-            on_notice: None,
-        }
+        Self { url: url.into(), ..Self::default() }
     }
 
-    /// Who this process is to the others. Without it, a random name.
+    /// Another URL: see [`new`](Self::new).
+    #[must_use]
+    pub fn url(mut self, url: impl Into<String>) -> Self {
+        self.url = url.into();
+        self
+    }
+
+    /// Sets [`name`](Self#structfield.name).
+    #[must_use]
     pub fn name(mut self, name: &str) -> Self {
-        self.name = name.into();
-        self
-    }
-
-    /// How long a command may take before the server counts as not answering. One second unless said, an hour at most.
-    pub fn command_timeout(mut self, timeout: Duration) -> Self {
-        self.command_timeout = timeout.min(COMMAND_TIMEOUT_MAX);
-        self
-    }
-
-    /// How many processes share the quotas: while the server is away, each grants its part of them. 1 unless said, which lets
-    /// each grant the whole; a limit that is `Local` then warns of it, once.
-    pub fn instances(mut self, instances: u32) -> Self {
-        (self.instances, self.instances_are_said) = (instances.max(1), true);
-        self
-    }
-
-    /// How many connections may wait for locks and loads at once; more waits than that wait here. 64 unless said.
-    pub fn waiting_connections(mut self, connections: usize) -> Self {
-        self.waiting_connections = connections.max(1);
+        self.name = Some(name.to_owned());
         self
     }
 
@@ -131,9 +147,10 @@ impl ConnectOptions {
         self
     }
 
-    /// [`connect`](Self::connect) fails, and says why, if the server cannot be reached. By default the client is away until it can.
+    /// See the [field](Self#structfield.require_server).
+    #[must_use]
     pub fn require_server(mut self) -> Self {
-        self.needs_server = true;
+        self.require_server = true;
         self
     }
 
@@ -158,6 +175,15 @@ impl ConnectOptions {
         self
     }
 
+    pub fn validate(&self) -> Result<(), Error> {
+        if self.name.as_ref().is_some_and(|name| !(1..=NAME_MAX).contains(&name.len())) {
+            return Err(Error::invalid("name", format!("must have from 1 to {NAME_MAX} bytes")));
+        }
+        check_span("commandTimeout", self.command_timeout, Duration::from_millis(1), COMMAND_TIMEOUT_MAX)?;
+        check_number("instances", self.instances.unwrap_or(1), 1, u32::MAX)?;
+        check_number("waitingConnections", self.waiting_connections, 1, WAITING_CONNECTIONS_MAX)
+    }
+
     /// Makes one attempt, of at most three seconds. A URL that cannot be used, a wrong password, a certificate that is not
     /// trusted and a server without the module are errors. If the server is away this is no error, unless
     /// [`require_server`](Self::require_server): the client is away, too (see [`Client::health`]), and connects as soon as the server is
@@ -167,6 +193,7 @@ impl ConnectOptions {
     /// others about a second apart, spread at random. Meanwhile calls fail at once, or do what they are told to do while the server is
     /// away; that covers every reason for which the server is no help, such as a changed password or a missing module.
     pub async fn connect(self) -> Result<Client, Error> {
+        self.validate()?;
         let scheme = self.url.split("://").next().unwrap_or_default();
         let backend = match scheme {
             "memory" => {
@@ -205,7 +232,9 @@ impl WeakClient {
 #[derive(Debug)]
 pub(crate) struct Inner {
     pub backend: Backend,
-    pub options: ConnectOptions,
+    pub options: ConnectSettings,
+    /// How the other processes know this one.
+    pub name: Arc<str>,
     pub health: Registry,
     has_warned_of_instances: AtomicBool,
     /// What limiters share: who was denied, and the limits that are kept here while the server is away.
@@ -230,16 +259,16 @@ pub(crate) struct Inner {
     pub stopped: CancellationToken,
     /// Through which every call comes in, so that a shutdown knows whom to wait for.
     pub gate: Gate,
-    /// What is to be given back before the connections close.
-    pub held: HeldRegistry,
     pub shutdown: Shutdown,
 }
 
 impl Client {
-    pub(crate) fn with_backend(backend: Backend, options: ConnectOptions) -> Self {
+    pub(crate) fn with_backend(backend: Backend, options: ConnectSettings) -> Self {
+        let name = options.name.clone().unwrap_or_else(|| format!("{:016x}", rand::random::<u64>()));
         Self(Arc::new(Inner {
             backend,
             options,
+            name: name.into(),
             health: Registry::default(),
             has_warned_of_instances: AtomicBool::new(false),
             limits: crate::limiter::Shared::default(),
@@ -254,7 +283,6 @@ impl Client {
             closing: CancellationToken::new(),
             stopped: CancellationToken::new(),
             gate: Gate::default(),
-            held: HeldRegistry::default(),
             shutdown: Shutdown::default(),
         }))
     }
@@ -289,10 +317,10 @@ impl Client {
     /// A quota is granted here while the server is away, and nobody said among how many processes it is to be divided.
     pub(crate) fn warn_of_whole_quotas(&self) {
         let Inner { backend, options, has_warned_of_instances, .. } = &*self.0;
-        let is_known = options.instances_are_said || matches!(backend, Backend::Memory(_));
+        let is_known = options.instances.is_some() || matches!(backend, Backend::Memory(_));
         if !is_known && !has_warned_of_instances.swap(true, Ordering::Relaxed) {
             tracing::warn!(
-                "while the server is away each process grants whole quotas: say ConnectOptions::instances, or when_away closed"
+                "while the server is away each process grants whole quotas: say ConnectSettings::instances, or when_away closed"
             );
         }
     }

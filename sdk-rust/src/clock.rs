@@ -4,7 +4,6 @@
 //! is, with a thread of its own: see `outside`. A driven one
 //! (see [`testing`](crate::testing)) stands still until it is told to go on, and wakes whoever slept until then.
 
-mod counter;
 mod outside;
 
 use std::collections::BTreeMap;
@@ -56,11 +55,10 @@ struct Beginning {
     epoch_us: u64,
 }
 
-/// In 64 bits that is enough until the year 2554.
-fn since_epoch_ns() -> u64 {
+fn since_epoch_us() -> u64 {
     let beginning = beginning();
-    let since_beginning = u64::try_from(beginning.at.elapsed().as_nanos()).unwrap_or(u64::MAX);
-    since_beginning.saturating_add(beginning.epoch_us.saturating_mul(1_000))
+    let since_beginning = u64::try_from(beginning.at.elapsed().as_micros()).unwrap_or(u64::MAX);
+    since_beginning.saturating_add(beginning.epoch_us)
 }
 
 impl Driven {
@@ -95,7 +93,7 @@ impl Clock {
     #[inline(always)]
     pub(crate) fn core_now(&self) -> CoreInstant {
         let us = match &self.0 {
-            None => counter::now_ns(since_epoch_ns) / 1_000,
+            None => since_epoch_us(),
             Some(driven) => driven.since_epoch_us(),
         };
         CoreInstant::from_us(i64::try_from(us).unwrap_or(i64::MAX))

@@ -9,7 +9,7 @@
 //!
 //! ```
 //! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
-//! use resil::breaker::BreakerOptions;
+//! use resil::breaker::BreakerSettings;
 //! use resil::correlation::{correlated, trace_id};
 //!
 //! // With OpenTelemetry: resil::correlation::correlation_source(|| {
@@ -17,7 +17,7 @@
 //! //     context.is_valid().then(|| context.trace_id().to_string())
 //! // });
 //! let client = resil::connect("memory://").await?;
-//! let bank = client.breaker("bank", BreakerOptions::new())?;
+//! let bank = client.breaker("bank", BreakerSettings::new())?;
 //! let header = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"; // traceparent of the request
 //! let call = bank.call(async || Ok::<_, std::io::Error>("paid"));
 //! let paid = match trace_id(header) {

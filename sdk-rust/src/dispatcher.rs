@@ -15,14 +15,14 @@
 //!
 //! ```
 //! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
-//! use resil::dispatcher::{Dispatcher, ItemError};
+//! use resil::dispatcher::{Dispatcher, DispatcherSettings, ItemError};
 //!
-//! let results = Dispatcher::new(4)
+//! let results = Dispatcher::new(DispatcherSettings::new(4))?
 //!     .run(["1", "2", "three"], |text| async move { text.parse::<u32>() })
 //!     .await;
 //! assert_eq!(results[..2], [Ok(1), Ok(2)]);
 //! assert!(matches!(results[2], Err(ItemError::Failed(_))));
-//! # });
+//! # Ok::<(), resil::Error>(()) }).unwrap();
 //! ```
 
 use std::future::Future;
@@ -39,6 +39,8 @@ use tracing::Instrument;
 
 use crate::error::{Error, Failure};
 use crate::isolate::{self, Ended};
+use crate::settings::setters;
+use crate::settings::span_text::check_number;
 
 /// Why there is no result of an item.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -47,8 +49,8 @@ pub enum ItemError<E> {
     #[error("{0}")]
     Failed(E),
     /// It ran and panicked, with this text.
-    #[error("the item panicked: {0}")]
-    Panicked(String),
+    #[error("the item crashed: {0}")]
+    Crashed(String),
     /// It was running when the batch was stopped. What it did until then is done.
     #[error("the item was cancelled while it was running")]
     Cancelled,
@@ -68,23 +70,45 @@ impl<E> From<ItemError<E>> for Failure<E> {
     fn from(error: ItemError<E>) -> Self {
         match error {
             ItemError::Failed(error) => Self::Inner(error),
-            ItemError::Panicked(text) => Self::Resil(Error::Panicked(text)),
+            ItemError::Crashed(text) => Self::Resil(Error::Crashed(text)),
             ItemError::Cancelled | ItemError::NotRun => Self::Resil(Error::Cancelled),
         }
     }
 }
 
-/// What becomes of the others when an item fails or panics.
+/// What becomes of the others when an item fails or crashes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "kebab-case")]
 pub enum OnError {
     /// They run.
     #[default]
-    GoOn,
+    Continue,
     /// Nothing more is begun; what is running runs to its end.
-    BeginNoMore,
+    Stop,
     /// Nothing more is begun, and what is running is cancelled.
-    CancelOthers,
+    Cancel,
+}
+
+/// How many items run at once, and what becomes of the others when one fails.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct DispatcherSettings {
+    /// 1 to 1,000,000.
+    pub workers: usize,
+    #[serde(default)]
+    pub on_error: OnError,
+}
+
+setters! { DispatcherSettings { on_error: OnError } }
+
+impl DispatcherSettings {
+    pub fn new(workers: usize) -> Self {
+        Self { workers, on_error: OnError::default() }
+    }
+
+    pub fn validate(&self) -> Result<(), Error> {
+        check_number("workers", self.workers, 1, 1_000_000)
+    }
 }
 
 /// What one item came to.
@@ -93,23 +117,15 @@ pub type ItemResult<R, E> = Result<R, ItemError<E>>;
 /// Runs items, a few at a time. Cheap to clone; has no tasks of its own between runs.
 #[derive(Debug, Clone)]
 pub struct Dispatcher {
-    workers: usize,
-    on_error: OnError,
+    settings: DispatcherSettings,
     cancel: CancellationToken,
-    begin_no_more: CancellationToken,
+    stop: CancellationToken,
 }
 
 impl Dispatcher {
-    /// At most `workers` items at once; at least one.
-    pub fn new(workers: usize) -> Self {
-        let (cancel, begin_no_more) = (CancellationToken::new(), CancellationToken::new());
-        Self { workers: workers.max(1), on_error: OnError::GoOn, cancel, begin_no_more }
-    }
-
-    /// What becomes of the others when an item fails. They run, unless said.
-    pub fn on_error(mut self, on_error: OnError) -> Self {
-        self.on_error = on_error;
-        self
+    pub fn new(settings: DispatcherSettings) -> Result<Self, Error> {
+        settings.validate()?;
+        Ok(Self { settings, cancel: CancellationToken::new(), stop: CancellationToken::new() })
     }
 
     /// When `token` is cancelled, running items are cancelled and no more are begun.
@@ -121,7 +137,7 @@ impl Dispatcher {
     /// When `token` is cancelled, no more items are begun; those that are running run to their end. For a graceful stop:
     /// items that were not begun say so, and a stream takes nothing more from its source.
     pub fn stop_with(mut self, token: &CancellationToken) -> Self {
-        self.begin_no_more = token.clone();
+        self.stop = token.clone();
         self
     }
 
@@ -190,7 +206,7 @@ impl Dispatcher {
         let mut items = items.into_iter().enumerate();
         let taken = std::iter::from_fn(|| if batch.is_stopped() { None } else { items.next() });
         let running = taken.map(|(index, item)| async move { (index, batch.run_unless_stopped(|| work(item)).await) });
-        let mut results: Vec<_> = stream::iter(running).buffer_unordered(self.workers).collect().await;
+        let mut results: Vec<_> = stream::iter(running).buffer_unordered(self.settings.workers).collect().await;
         results.extend(items.map(|(index, _)| (index, Err(ItemError::NotRun))));
         in_order(results)
     }
@@ -213,7 +229,7 @@ impl Dispatcher {
         E: Send + 'static,
         Fut: Future<Output = Result<R, E>> + Send + 'static,
     {
-        self.spawn_each(items, work).buffered(self.workers)
+        self.spawn_each(items, work).buffered(self.settings.workers)
     }
 
     /// The same in the order of completion: a slow item holds back nobody.
@@ -230,7 +246,7 @@ impl Dispatcher {
         E: Send + 'static,
         Fut: Future<Output = Result<R, E>> + Send + 'static,
     {
-        self.spawn_each(items, work).buffer_unordered(self.workers)
+        self.spawn_each(items, work).buffer_unordered(self.settings.workers)
     }
 
     /// One task per item, begun when the item is taken from the source.
@@ -286,7 +302,7 @@ impl Dispatcher {
         let _cancel_when_dropped: DropGuard = shared.batch.cancel.clone().drop_guard();
         let mut workers = JoinSet::new();
         // Without a runtime nothing begins, and every item says so.
-        let tasks = if Handle::try_current().is_ok() { self.workers.min(count) } else { 0 };
+        let tasks = if Handle::try_current().is_ok() { self.settings.workers.min(count) } else { 0 };
         for _ in 0..tasks {
             let shared = Arc::clone(&shared);
             workers.spawn(async move { shared.work_until_empty().await }.in_current_span());
@@ -302,7 +318,7 @@ impl Dispatcher {
     fn begin(&self) -> Batch {
         let cancel = self.cancel.child_token();
         let stop = cancel.child_token();
-        Batch { on_error: self.on_error, stop, begin_no_more: self.begin_no_more.clone(), cancel }
+        Batch { on_error: self.settings.on_error, stop, stop_from_outside: self.stop.clone(), cancel }
     }
 }
 
@@ -312,24 +328,24 @@ struct Batch {
     on_error: OnError,
     /// Nothing more is begun. A child of `cancel`.
     stop: CancellationToken,
-    /// The same, said from outside.
-    begin_no_more: CancellationToken,
+    /// The same, by [`Dispatcher::stop_with`].
+    stop_from_outside: CancellationToken,
     /// What is running is dropped.
     cancel: CancellationToken,
 }
 
 impl Batch {
     fn is_stopped(&self) -> bool {
-        self.stop.is_cancelled() || self.begin_no_more.is_cancelled()
+        self.stop.is_cancelled() || self.stop_from_outside.is_cancelled()
     }
 
     /// Returns when nothing more is to be begun.
     fn stopped(&self) -> impl Future<Output = ()> + Send + use<> {
-        let (stop, begin_no_more) = (self.stop.clone(), self.begin_no_more.clone());
+        let (stop, stop_from_outside) = (self.stop.clone(), self.stop_from_outside.clone());
         async move {
             tokio::select! {
                 () = stop.cancelled() => {}
-                () = begin_no_more.cancelled() => {}
+                () = stop_from_outside.cancelled() => {}
             }
         }
     }
@@ -350,12 +366,12 @@ impl Batch {
             Ended::Returned(Ok(result)) => return Ok(result),
             Ended::Cancelled => return Err(ItemError::Cancelled),
             Ended::Returned(Err(error)) => ItemError::Failed(error),
-            Ended::Panicked(text) => ItemError::Panicked(text),
+            Ended::Panicked(text) => ItemError::Crashed(text),
         };
         match self.on_error {
-            OnError::GoOn => {}
-            OnError::BeginNoMore => self.stop.cancel(),
-            OnError::CancelOthers => self.cancel.cancel(),
+            OnError::Continue => {}
+            OnError::Stop => self.stop.cancel(),
+            OnError::Cancel => self.cancel.cancel(),
         }
         Err(error)
     }

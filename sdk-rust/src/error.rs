@@ -3,38 +3,15 @@
 //! [`Error`] is what Resil itself has to say. Whatever runs a function of yours returns [`Failure`], which is either
 //! that or your own error, untouched. Messages never contain addresses, secrets or stack traces.
 
+#[rustfmt::skip] // as it is generated
+mod codes;
 mod told;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The stable names of errors, the same in every language; `commands/errors.json` is their list.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Code {
-    CircuitOpen,
-    RateLimitExceeded,
-    Timeout,
-    BulkheadFull,
-    RetryExhausted,
-    InvalidPolicy,
-    InvalidArgument,
-    LockTimeout,
-    LockLost,
-    Deadlock,
-    IdempotencyBusy,
-    IdempotencyMismatch,
-    IdempotencyHeld,
-    ResultUnrecorded,
-    LoadFailed,
-    BackendUnavailable,
-    ModuleMissing,
-    PermissionDenied,
-    Cancelled,
-    ShuttingDown,
-    Panicked,
-    Internal,
-}
+pub use self::codes::Code;
+use self::codes::TABLE;
 
 impl serde::Serialize for Code {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -42,8 +19,15 @@ impl serde::Serialize for Code {
     }
 }
 
-/// One row of the table: code, its text, gRPC status, HTTP status, whether the same call may succeed later.
-type Row = (Code, &'static str, Grpc, u16, bool);
+/// What is known of a code.
+pub(super) struct Row {
+    code: Code,
+    text: &'static str,
+    grpc: Grpc,
+    http: u16,
+    is_retryable: bool,
+    meaning: &'static str,
+}
 
 /// Status codes of gRPC, by their numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,87 +43,37 @@ pub enum Grpc {
     Unavailable = 14,
 }
 
-const TABLE: [Row; 22] = [
-    (Code::CircuitOpen, "CIRCUIT_OPEN", Grpc::Unavailable, 503, true),
-    (Code::RateLimitExceeded, "RATE_LIMIT_EXCEEDED", Grpc::ResourceExhausted, 429, true),
-    (Code::Timeout, "TIMEOUT", Grpc::DeadlineExceeded, 504, true),
-    (Code::BulkheadFull, "BULKHEAD_FULL", Grpc::ResourceExhausted, 503, true),
-    (Code::RetryExhausted, "RETRY_EXHAUSTED", Grpc::Unavailable, 503, false),
-    (Code::InvalidPolicy, "INVALID_POLICY", Grpc::InvalidArgument, 400, false),
-    (Code::InvalidArgument, "INVALID_ARGUMENT", Grpc::InvalidArgument, 400, false),
-    (Code::LockTimeout, "LOCK_TIMEOUT", Grpc::Aborted, 409, true),
-    (Code::LockLost, "LOCK_LOST", Grpc::Aborted, 409, false),
-    (Code::Deadlock, "DEADLOCK", Grpc::FailedPrecondition, 409, false),
-    (Code::IdempotencyBusy, "IDEMPOTENCY_BUSY", Grpc::Aborted, 409, true),
-    (Code::IdempotencyMismatch, "IDEMPOTENCY_MISMATCH", Grpc::FailedPrecondition, 422, false),
-    (Code::IdempotencyHeld, "IDEMPOTENCY_HELD", Grpc::FailedPrecondition, 409, false),
-    (Code::ResultUnrecorded, "RESULT_UNRECORDED", Grpc::FailedPrecondition, 409, false),
-    (Code::LoadFailed, "LOAD_FAILED", Grpc::Unavailable, 503, true),
-    (Code::BackendUnavailable, "BACKEND_UNAVAILABLE", Grpc::Unavailable, 503, true),
-    (Code::ModuleMissing, "MODULE_MISSING", Grpc::FailedPrecondition, 500, false),
-    (Code::PermissionDenied, "PERMISSION_DENIED", Grpc::PermissionDenied, 403, false),
-    (Code::Cancelled, "CANCELLED", Grpc::Cancelled, 499, false),
-    (Code::ShuttingDown, "SHUTTING_DOWN", Grpc::Unavailable, 503, true),
-    (Code::Panicked, "PANICKED", Grpc::Internal, 500, false),
-    (Code::Internal, "INTERNAL", Grpc::Internal, 500, false),
-];
-
 impl Code {
     /// Every code there is.
     pub fn all() -> impl Iterator<Item = Self> {
-        TABLE.iter().map(|row| row.0)
+        TABLE.iter().map(|row| row.code)
     }
 
     fn row(self) -> &'static Row {
-        // The table is in the order of the variants; a test sees to it.
+        // The table is in the order of the variants.
         &TABLE[self as usize]
     }
 
     pub fn text(self) -> &'static str {
-        self.row().1
+        self.row().text
     }
 
     pub fn grpc(self) -> Grpc {
-        self.row().2
+        self.row().grpc
     }
 
     pub fn http(self) -> u16 {
-        self.row().3
+        self.row().http
     }
 
     /// Whether the same call may succeed if it is made again, later.
     pub fn is_retryable(self) -> bool {
-        self.row().4
+        self.row().is_retryable
     }
 
-    /// What it means, in one sentence that names nothing and nobody: fit for any caller's eyes.
+    /// What it means, in one sentence that names nothing and nobody: any caller may see it.
     pub fn meaning(self) -> &'static str {
-        match self {
-            Self::CircuitOpen => "The circuit breaker is open; no call is made until it closes.",
-            Self::RateLimitExceeded => "The rate limit is used up for now.",
-            Self::Timeout => "There was no answer in time.",
-            Self::BulkheadFull => "Too many calls are running, and no more may wait.",
-            Self::RetryExhausted => "Every attempt failed.",
-            Self::InvalidPolicy => "A policy has a field that cannot be used.",
-            Self::InvalidArgument => "An argument cannot be used.",
-            Self::LockTimeout => "The lock could not be had in time.",
-            Self::LockLost => "The lock, permit or lease under which the work was done was lost meanwhile.",
-            Self::Deadlock => "A reader asked to write while others read or wait: neither could ever go on.",
-            Self::IdempotencyBusy => "The same request is being worked on.",
-            Self::IdempotencyMismatch => "The same key was used with another request before.",
-            Self::IdempotencyHeld => "The outcome of earlier attempts is not known; somebody has to decide.",
-            Self::ResultUnrecorded => {
-                "The work is done, and its result could not be recorded; it must not be done again."
-            }
-            Self::LoadFailed => "What was asked for could not be loaded.",
-            Self::BackendUnavailable => "The server that keeps the shared state cannot be reached.",
-            Self::ModuleMissing => "The server does not have the Resil module loaded.",
-            Self::PermissionDenied => "The server does not allow this user to do that.",
-            Self::Cancelled => "The caller gave up.",
-            Self::ShuttingDown => "The service is shutting down and takes no new work.",
-            Self::Panicked => "The work panicked.",
-            Self::Internal => "Something happened that should not happen.",
-        }
+        self.row().meaning
     }
 }
 
@@ -213,8 +147,8 @@ pub enum Error {
     Cancelled,
     #[error("shutting down: no new work is taken")]
     ShuttingDown,
-    #[error("a task panicked: {0}")]
-    Panicked(String),
+    #[error("a task crashed: {0}")]
+    Crashed(String),
     #[error("unexpected: {0}")]
     Internal(String),
 }
@@ -242,7 +176,7 @@ impl Error {
             Self::PermissionDenied(_) => Code::PermissionDenied,
             Self::Cancelled => Code::Cancelled,
             Self::ShuttingDown => Code::ShuttingDown,
-            Self::Panicked(_) => Code::Panicked,
+            Self::Crashed(_) => Code::Crashed,
             Self::Internal(_) => Code::Internal,
         }
     }

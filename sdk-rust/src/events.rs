@@ -148,7 +148,7 @@ impl Events {
 }
 
 fn losses_channel(client: &Client) -> String {
-    format!("resil:lost:{}", client.inner().holdings.owners_of(&client.inner().options.name))
+    format!("resil:lost:{}", client.inner().holdings.owners_of(&client.inner().name))
 }
 
 /// Sees to it that a task that is dropped with its runtime is not counted on.

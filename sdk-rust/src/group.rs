@@ -18,7 +18,7 @@
 //!
 //! let mut group = Group::<(), Error>::new();
 //! group.spawn(async { panic!("no such table") });
-//! assert_eq!(group.wait().await.unwrap_err().code(), Some(Code::Panicked));
+//! assert_eq!(group.wait().await.unwrap_err().code(), Some(Code::Crashed));
 //! # });
 //! ```
 
@@ -145,7 +145,7 @@ impl<T: Send + 'static, E: Send + 'static> Group<T, E> {
                 Ended::Cancelled => Err(Error::Cancelled.into()),
                 Ended::Panicked(text) => {
                     tell(on_panic.as_ref(), &text);
-                    Err(Error::Panicked(text).into())
+                    Err(Error::Crashed(text).into())
                 }
             };
             (index, outcome)

@@ -55,7 +55,7 @@ pub enum Notice {
     Back { address: String },
 }
 
-/// What [`ConnectOptions::on_notice`](crate::ConnectOptions::on_notice) takes.
+/// What [`ConnectSettings::on_notice`](crate::ConnectSettings::on_notice) takes.
 pub(crate) type OnNotice = dyn Fn(&Notice) + Send + Sync;
 
 /// So many are shown by their names. The others of a kind are one, `limit:*`: names may be made of ids, and have no end.
@@ -102,7 +102,7 @@ impl Away {
     pub(crate) fn not_local(self, what: &str) -> Result<Self, Error> {
         match self {
             Self::Local => Err(Error::invalid(
-                "when_away",
+                "whenAway",
                 format!("cannot be local for {what}: each process would think it is alone; allowed: open, closed"),
             )),
             other => Ok(other),

@@ -24,10 +24,9 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use parking_lot::{Mutex, MutexGuard};
-use resil_wire::answer::{Answer, Renewed};
-use resil_wire::command::Command;
-use resil_wire::holding::Bind;
-use resil_wire::idempotency::RenewCall;
+use resil_wire::command::{Command, Reply};
+use resil_wire::holding::{Bind, Renewed};
+use resil_wire::idempotency::TokenRenewCall;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -88,9 +87,10 @@ impl Lease {
     }
 
     /// Asks the server for the whole length from now.
-    async fn renew(&self, client: &Client) -> Result<Answer, Error> {
+    async fn renew(&self, client: &Client) -> Result<Reply, Error> {
         let bind = if self.kind == Kind::Flight { client.backend().bind() } else { Bind::None };
-        let call = RenewCall { key: self.key.as_bytes(), token: self.token.as_bytes(), lease: span(self.length), bind };
+        let call =
+            TokenRenewCall { key: self.key.as_bytes(), token: self.token.as_bytes(), lease: span(self.length), bind };
         let command = match self.kind {
             Kind::Idempotency => Command::IdempRenew(call),
             Kind::Flight => Command::FlightRenew(call),
@@ -238,18 +238,18 @@ impl Leases {
     }
 
     /// A renewal that was sent at `sent` is over.
-    fn renewed(&self, id: u64, sent: Moment, now: Moment, answer: Result<Answer, Error>) {
+    fn renewed(&self, id: u64, sent: Moment, now: Moment, answer: Result<Reply, Error>) {
         let mut table = self.table.lock();
         let Some(entry) = table.kept.get_mut(&id) else { return };
         entry.is_renewing = false;
         let lease = Arc::clone(&entry.lease);
         let due = match answer {
-            Ok(Answer::Renewed(Renewed::Lost(reason))) => {
+            Ok(Reply::Renewed(Renewed::Lost(reason))) => {
                 table.remove(id);
                 drop(table);
                 return lease.lose(reason.text());
             }
-            Ok(Answer::Renewed(Renewed::Granted { .. })) if now < lease.until() => {
+            Ok(Reply::Renewed(Renewed::Granted { .. })) if now < lease.until() => {
                 lease.until_ns.store(as_ns(trusted_until(sent, lease.length)), Ordering::Release);
                 sent.saturating_add(lease.length / 3)
             }

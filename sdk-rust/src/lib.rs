@@ -42,9 +42,9 @@
 //! ```
 //! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
 //! # let client = resil::connect("memory://").await?;
-//! use resil::breaker::BreakerOptions;
+//! use resil::breaker::BreakerSettings;
 //!
-//! let bank = client.breaker("bank", BreakerOptions::new().consecutive(5))?;
+//! let bank = client.breaker("bank", BreakerSettings::new().consecutive_failures(5))?;
 //! let paid = bank.call(async || Ok::<_, std::io::Error>("paid")).await;
 //! assert_eq!(paid.unwrap(), "paid");
 //! # Ok::<(), resil::Error>(()) }).unwrap();
@@ -55,7 +55,7 @@
 //! ```
 //! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
 //! # let client = resil::connect("memory://").await?;
-//! let stock = client.lock("stock:42");
+//! let stock = client.lock("stock:42", LockSettings::new())?;
 //! let fence = stock.with_lock(|held| async move { Ok::<_, std::io::Error>(held.fence()) }).await;
 //! assert!(fence.unwrap().is_some());
 //! # Ok::<(), resil::Error>(()) }).unwrap();
@@ -66,7 +66,7 @@
 //! ```
 //! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
 //! # let client = resil::connect("memory://").await?;
-//! let reports = client.shared_bulkhead("reports", 1);
+//! let reports = client.shared_bulkhead("reports", SharedBulkheadSettings::new(1))?;
 //! let inside = reports.enter().await?;
 //! assert_eq!(reports.enter().await.unwrap_err().code(), resil::Code::BulkheadFull);
 //! inside.leave().await?;
@@ -78,7 +78,7 @@
 //! ```
 //! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
 //! # let client = resil::connect("memory://").await?;
-//! let payments = client.idempotent("payments").build()?;
+//! let payments = client.idempotent("payments", IdempotencySettings::new())?;
 //! for is_replay in [false, true] {
 //!     let receipt = payments.run("order-42", b"7 EUR", async |_run| Ok::<_, std::io::Error>("receipt-17")).await.unwrap();
 //!     assert_eq!((receipt.value.as_deref(), receipt.replayed), (Some(&b"receipt-17"[..]), is_replay));
@@ -91,7 +91,7 @@
 //! ```
 //! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
 //! # let client = resil::connect("memory://").await?;
-//! let users = client.cached("user").build()?;
+//! let users = client.cached("user", CacheSettings::new())?;
 //! let ada = users.get("42", async |_id| Ok::<_, std::io::Error>(Some("Ada".into()))).await.unwrap();
 //! assert_eq!(ada.into_value().as_deref(), Some(&b"Ada"[..]));
 //! # Ok::<(), resil::Error>(()) }).unwrap();
@@ -122,7 +122,7 @@
 //! # Runtime
 //! Tokio. Connections are kept and leases are renewed on a thread of their own, named `resil`, which all clients of the process share:
 //! code that blocks its thread, or its whole runtime, loses no lease by it, and a client outlives the runtime it was connected in.
-//! [`ConnectOptions::runtime`] names another runtime for that. Loads of [`cache`] run on the runtime of the caller. Handles are cheap to
+//! [`ConnectSettings::runtime`] names another runtime for that. Loads of [`cache`] run on the runtime of the caller. Handles are cheap to
 //! clone, and can be used from every task. Any future may be dropped at any await.
 #![forbid(unsafe_code)]
 
@@ -163,7 +163,7 @@ pub mod tower;
 pub use bytes::Bytes;
 pub use tokio_util::sync::CancellationToken;
 
-pub use client::{Client, ConnectOptions, connect};
+pub use client::{Client, ConnectSettings, connect};
 pub use error::{Code, Error, Failure, Leased};
 pub use health::{Away, Health, Notice, Status};
 pub use shutdown::ShutdownReport;

@@ -2,20 +2,20 @@
 
 use std::time::Duration;
 
-use resil_wire::answer::Answer;
+use resil_wire::command::Reply;
 
 use crate::backend::Backend;
 use crate::backend::scripted::Scripted;
-use crate::client::{Client, ConnectOptions};
+use crate::client::{Client, ConnectSettings};
 use crate::clock::Clock;
 use crate::error::Error;
 
 const STEP: Duration = Duration::from_millis(100);
 
-pub(crate) fn scripted(answers: impl IntoIterator<Item = Result<Answer, Error>>) -> (Clock, Scripted, Client) {
+pub(crate) fn scripted(answers: impl IntoIterator<Item = Result<Reply, Error>>) -> (Clock, Scripted, Client) {
     let (clock, script) = (Clock::driven(), Scripted::new());
     script.lines.lock().answers.extend(answers);
-    let options = ConnectOptions::new("memory://").clock(clock.clone());
+    let options = ConnectSettings::new("memory://").clock(clock.clone());
     let client = Client::with_backend(Backend::Scripted(script.clone()), options);
     (clock, script, client)
 }

@@ -11,8 +11,10 @@
 //!
 //! ```
 //! # async fn example() -> Result<(), resil::Failure<std::io::Error>> {
+//! use resil::shared_bulkhead::SharedBulkheadSettings;
+//!
 //! let client = resil::connect("memory://").await?;
-//! let reports = client.shared_bulkhead("reports", 2);
+//! let reports = client.shared_bulkhead("reports", SharedBulkheadSettings::new(2))?;
 //!
 //! let pages = reports.run(|| async { Ok(3) }).await?;
 //! assert_eq!(pages, 3);
@@ -30,6 +32,7 @@ use resil_core::limits::INFO_LIMIT_DEFAULT;
 use resil_wire::bulkhead::PRIORITY_DEFAULT;
 use resil_wire::command::Command;
 use resil_wire::holding::InfoCall;
+use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
 pub use crate::holding::info::{Holder, Info, Waiter};
@@ -39,108 +42,124 @@ use crate::client::Client;
 use crate::clock::Moment;
 use crate::error::{Error, Failure};
 use crate::health::Away;
-use crate::holding::ask::{Claim, DEFAULT_GRACE, Want, ask};
+use crate::holding::ask::{Claim, DEFAULT_GRACE, DEFAULT_LEASE, Want, ask};
 use crate::holding::release::{LetGo, let_go};
 use crate::holding::{Binding, Holding, Kind, Renewal};
 use crate::keys;
+use crate::settings::setters;
+use crate::settings::span_text::{check_span, optional};
 use crate::telemetry::HoldingMeters;
 
-/// The lease of a permit unless said.
-pub const DEFAULT_LEASE: Duration = Duration::from_secs(10);
+/// How a shared bulkhead is entered. Omitted fields have their defaults.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct SharedBulkheadSettings {
+    /// In a policy: which bulkhead it is, by default the one of the policy's name. Policies that name the same one share it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Calls at once in the whole fleet: 1 to 100,000.
+    pub max_concurrent_calls: u32,
+    /// How many calls may wait: so many in the server, and so many of each priority in this process. As many as
+    /// `max_concurrent_calls` by default; with 0 no call waits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_queue: Option<u32>,
+    /// How long [`SharedBulkhead::enter`] waits when the bulkhead is full: up to 10 min. By default it does not wait.
+    #[serde(default, with = "optional", skip_serializing_if = "Option::is_none")]
+    pub max_wait: Option<Duration>,
+    /// How long a permit is held without a renewal: 10 ms to the server's `max-lease`. 10 s by default.
+    #[serde(default, with = "optional", skip_serializing_if = "Option::is_none")]
+    pub lease: Option<Duration>,
+    /// 0 is served first, 9 last; 5 by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority: Option<u8>,
+    /// See [`LockSettings::bound`](crate::lock::LockSettings#structfield.bound).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bound: Option<bool>,
+    /// See [`LockSettings::grace`](crate::lock::LockSettings#structfield.grace).
+    #[serde(default, with = "optional", skip_serializing_if = "Option::is_none")]
+    pub grace: Option<Duration>,
+    /// While the server is away: `Closed` (the default) refuses, `Open` lets everybody in. `Local` is refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub when_away: Option<Away>,
+}
 
-/// A bulkhead, and on which terms it is entered. Cheap to clone; it holds nothing.
+setters! {
+    SharedBulkheadSettings {}
+    { max_queue: u32, max_wait: Duration, lease: Duration, priority: u8, grace: Duration, when_away: Away }
+}
+
+impl SharedBulkheadSettings {
+    pub fn new(max_concurrent_calls: u32) -> Self {
+        Self {
+            name: None,
+            max_concurrent_calls,
+            max_queue: None,
+            max_wait: None,
+            lease: None,
+            priority: None,
+            bound: None,
+            grace: None,
+            when_away: None,
+        }
+    }
+
+    /// Not bound to the connection: a permit lasts for its lease even if that closes.
+    #[must_use]
+    pub fn unbound(mut self) -> Self {
+        self.bound = Some(false);
+        self
+    }
+
+    pub fn validate(&self) -> Result<(), Error> {
+        if self.name.as_deref() == Some("") {
+            return Err(Error::invalid("name", "must not be empty"));
+        }
+        check_span("maxWait", self.max_wait.unwrap_or_default(), Duration::ZERO, Duration::from_secs(600))?;
+        self.want("any").check_terms()
+    }
+
+    fn want(&self, name: &str) -> Want {
+        let (max, priority) = (self.max_concurrent_calls, self.priority.unwrap_or(PRIORITY_DEFAULT));
+        Want {
+            claim: Claim::Permit { max, queue: self.max_queue.unwrap_or(max), priority },
+            name: name.into(),
+            key: keys::named("bulkhead", name).into(),
+            lease: self.lease.unwrap_or(DEFAULT_LEASE),
+            meta: None,
+            binding: if self.bound == Some(false) { Binding::Unbound } else { Binding::Bound },
+            grace: self.grace.unwrap_or(DEFAULT_GRACE),
+            renewal: Renewal::ByWatchdog,
+            replicas: 0,
+            away: self.when_away.unwrap_or(Away::Closed),
+        }
+    }
+}
+
+/// A bulkhead, and how it is entered. Cheap to clone; it holds nothing.
 #[derive(Debug, Clone)]
 pub struct SharedBulkhead {
     client: Client,
-    pub(crate) want: Want,
+    want: Want,
     wait: Duration,
-    max: u32,
-    queue: Option<u32>,
-    priority: u8,
     meters: Arc<HoldingMeters>,
 }
 
 impl Client {
-    /// The bulkhead `name`, in which at most `max` are inside at once, of all who use the same server. As with
-    /// [locks](Client::lock), what cannot be is refused by the name of its field when it is entered.
-    pub fn shared_bulkhead(&self, name: &str, max: u32) -> SharedBulkhead {
-        let (client, want) = (self.clone(), want(name, max));
-        let (wait, queue, priority) = (Duration::ZERO, None, PRIORITY_DEFAULT);
-        let meters = Arc::clone(self.inner().holdings.meters(Kind::Bulkhead));
-        SharedBulkhead { client, want, wait, max, queue, priority, meters }
-    }
-}
-
-/// On the usual terms.
-pub(crate) fn want(name: &str, max: u32) -> Want {
-    Want {
-        claim: Claim::Permit { max, queue: max, priority: PRIORITY_DEFAULT },
-        name: name.into(),
-        key: keys::named("bulkhead", name).into(),
-        lease: DEFAULT_LEASE,
-        meta: None,
-        binding: Binding::Bound,
-        grace: DEFAULT_GRACE,
-        renewal: Renewal::ByWatchdog,
-        replicas: 0,
-        away: Away::Closed,
+    /// The bulkhead `name`, for all clients of the same server.
+    pub fn shared_bulkhead(&self, name: &str, settings: SharedBulkheadSettings) -> Result<SharedBulkhead, Error> {
+        settings.validate()?;
+        let (client, want) = (self.clone(), settings.want(name));
+        want.check(self.backend())?;
+        let (wait, meters) = (settings.max_wait.unwrap_or_default(), self.inner().holdings.meters(Kind::Bulkhead));
+        Ok(SharedBulkhead { client, want, wait, meters: Arc::clone(meters) })
     }
 }
 
 impl SharedBulkhead {
-    /// How many may wait: so many in the server, and so many of each priority in this process. `max` unless said; 0: nobody.
-    pub fn queue(mut self, places: u32) -> Self {
-        self.queue = Some(places);
-        self.claim()
-    }
-
-    /// How long [`enter`](Self::enter) waits when it is full. Zero unless said: not at all.
-    pub fn wait(mut self, wait: Duration) -> Self {
-        self.wait = wait;
-        self
-    }
-
-    /// 0 is served first, 9 last; 5 unless said.
-    pub fn priority(mut self, priority: u8) -> Self {
-        self.priority = priority;
-        self.claim()
-    }
-
-    /// How long a permit is held without being heard of. 10 s unless said.
-    pub fn lease(mut self, lease: Duration) -> Self {
-        self.want.lease = lease;
-        self
-    }
-
-    /// How long this process has to take its permits back when its connection closes. From 100 ms to 1 day; the default is 3 s.
-    /// See [`Lock::grace`](crate::lock::Lock::grace).
-    pub fn grace(mut self, grace: Duration) -> Self {
-        self.want.grace = grace;
-        self
-    }
-
-    /// Not bound to the connection: a permit lasts for its lease even if that closes.
-    pub fn unbound(mut self) -> Self {
-        self.want.binding = Binding::Unbound;
-        self
-    }
-
-    /// While the server is away: `Closed` (unless said) refuses, `Open` lets everybody in. `Local` is refused.
-    pub fn when_away(mut self, away: Away) -> Self {
-        self.want.away = away;
-        self
-    }
-
     /// What it is called in metrics; `default` unless said, because its name may be made of ids. Make such a bulkhead once,
     /// and clone it: see [`telemetry`](crate::telemetry).
     pub fn labelled(mut self, label: &str) -> Self {
         self.meters = Arc::new(HoldingMeters::new(Kind::Bulkhead, &label.into()));
-        self
-    }
-
-    fn claim(mut self) -> Self {
-        let (max, queue, priority) = (self.max, self.queue.unwrap_or(self.max), self.priority);
-        self.want.claim = Claim::Permit { max, queue, priority };
         self
     }
 
@@ -157,7 +176,7 @@ impl SharedBulkhead {
         ask(&self.client, &self.want, &self.meters, self.wait).await.map(BulkheadGuard::new)
     }
 
-    /// Goes in, or waits for that as long as [`wait`](Self::wait) says; else [`Error::BulkheadFull`].
+    /// Goes in, or waits for that as long as [`max_wait`](SharedBulkheadSettings::max_wait) says; else [`Error::BulkheadFull`].
     pub async fn enter(&self) -> Result<BulkheadGuard, Error> {
         self.enter_within(self.wait).await
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use resil::{ConnectOptions, Notice, Status};
+use resil::{ConnectSettings, Notice, Status};
 use resil_harness::{Options, Server};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
@@ -57,7 +57,7 @@ fn a_server_that_is_away_is_one_warning_with_its_address_and_its_return_one_line
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
     let notices = Arc::new(Mutex::new(Vec::new()));
     let heard = Arc::clone(&notices);
-    let options = ConnectOptions::new(url).on_notice(move |notice| heard.lock().push(notice.clone()));
+    let options = ConnectSettings::new(url).on_notice(move |notice| heard.lock().push(notice.clone()));
     let client = runtime.block_on(options.connect()).expect("it may come later");
     std::thread::sleep(Duration::from_secs(3));
     let said = lines.0.lock().clone();

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use resil::limiter::Limit;
 use resil::policy::Timeout;
-use resil::{Away, Code, ConnectOptions};
+use resil::{Away, Code, ConnectSettings};
 use resil_harness::Server;
 use tokio::task::JoinSet;
 
@@ -46,7 +46,7 @@ const MOST_BYTES: usize = 3 * TASKS * KEY_BYTES + (40 << 20);
 async fn a_stopped_server_under_load_costs_a_bounded_amount_of_memory_and_nobody_more_than_his_time() {
     let server = Arc::new(Server::fresh());
     // Nobody is told for a long time that the server is away: only the callers' own time limits end their calls.
-    let options = ConnectOptions::new(server.url()).command_timeout(Duration::from_secs(60));
+    let options = ConnectSettings::new(server.url()).command_timeout(Duration::from_secs(60));
     let client = options.connect().await.expect("a server that is there");
     let limit = Limit::per_second(1_000_000).when_away(Away::Closed);
     let limiter = client.limiter("api", limit).expect("valid");

@@ -6,7 +6,7 @@ use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use resil::breaker::BreakerOptions;
+use resil::breaker::BreakerSettings;
 use resil::policy::{LocalBulkhead, Policy, RetrySettings, TimeoutSettings, retry_all};
 
 struct Counting;
@@ -38,7 +38,7 @@ async fn a_chain_of_retry_timeout_bulkhead_and_breaker_allocates_nothing_for_a_c
     let policy = Policy::builder("cost")
         .timeout(TimeoutSettings { attempt: Some(Duration::from_secs(1)), total: None })
         .retry(&RetrySettings::default())
-        .breaker(client.breaker("cost", BreakerOptions::new()).unwrap())
+        .breaker(client.breaker("cost", BreakerSettings::new()).unwrap())
         .bulkhead(LocalBulkhead::new("cost", 10, 0).unwrap())
         .build()
         .unwrap();

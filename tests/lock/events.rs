@@ -56,6 +56,34 @@ fn every_loss_is_told_once_with_its_reason() {
     assert_eq!(scene.main.info_number("resil", "bulkhead_lost"), 1);
 }
 
+/// What leaves between two turns of the timer is noted in runs of what is alike.
+#[test]
+fn keys_that_leave_together_are_lost_each_for_its_own_reason() {
+    let mut scene = Scene::driven();
+    for key in ["a", "b", "c", "d"] {
+        scene.ask(&format!("RES.LOCK ACQUIRE {key} {key} 1h"));
+    }
+    scene.ask("RES.BULKHEAD ENTER e e 2 1h");
+    scene.main.say("CONFIG SET maxmemory-policy allkeys-lru");
+    let mut hearing = Hearing::to(&scene.server, "resil:events");
+    let mut together = redis::pipe();
+    for line in ["DEL a", "DEL e", "SWAPDB 0 1", "SELECT 1", "DEL b", "CONFIG SET maxmemory 1", "PING", "PING"] {
+        let mut words = line.split(' ');
+        let command = together.cmd(words.next().unwrap_or_default());
+        for word in words {
+            command.arg(word);
+        }
+        command.ignore();
+    }
+    together.cmd("CONFIG").arg("SET").arg("maxmemory").arg(0).ignore();
+    together.query::<()>(&mut scene.server.connect()).expect("every line succeeds");
+    let mut lost: Vec<_> = hearing.exactly(5).iter().map(|(_, message)| parsed(message)).collect();
+    lost.sort_by_key(|loss| loss["key"].to_string());
+    let seen = lost.iter().map(|loss| format!("{} {} {}", loss["kind"], loss["key"], loss["reason"]).replace('"', ""));
+    let wanted = ["lock a absent", "lock b absent", "lock c evicted", "lock d evicted", "bulkhead e absent"];
+    assert_eq!(seen.collect::<Vec<_>>(), wanted);
+}
+
 /// An owner named `client:n` belongs to `client`, which hears all its losses on one channel.
 #[test]
 fn a_client_hears_the_losses_of_all_its_owners_on_one_channel() {

@@ -1,29 +1,13 @@
 //! What the server says of our commands is what their pages in `commands/` say.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::collections::BTreeSet;
 
 use redis::{Connection, Value};
 use resil_harness::{Server, ok};
+use resil_tests::pages;
 use serde_json::{Value as Json, json};
 
 use crate::driven::{driven, outcome, refusal, say, start_driven};
-
-/// Every page by the name of its command.
-pub fn pages() -> BTreeMap<String, Json> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../commands");
-    let files = std::fs::read_dir(folder).expect("the pages").map(|entry| entry.unwrap().path());
-    let pages = files.filter(|path| path.extension().is_some_and(|ending| ending == "json")).filter_map(|path| {
-        let page: Json = serde_json::from_slice(&std::fs::read(&path).unwrap())
-            .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-        // The list of errors lies beside the pages and describes no command.
-        let name = page.get("syntax").and(page["name"].as_str())?.to_owned();
-        let file = path.file_stem().unwrap().to_string_lossy().into_owned();
-        assert_eq!(file, name.to_lowercase().replace('|', "."), "a page is called like its command");
-        Some((name, page))
-    });
-    pages.collect()
-}
 
 /// The commands this server has from us.
 fn registered(connection: &mut Connection) -> BTreeSet<String> {

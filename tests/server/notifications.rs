@@ -2,9 +2,9 @@
 
 use resil_harness::{Server, wait_for_sync};
 
-use crate::documents::pages;
 use crate::driven::{SECOND_US, START_US, driven, numbers, say, set_clock, start_driven};
 use crate::listener::Listener;
+use resil_tests::pages;
 
 /// A call and the `(event, key)`s it must be heard as.
 const HEARD: &[(&str, &[(&str, &str)])] = &[

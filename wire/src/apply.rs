@@ -6,9 +6,10 @@
 use resil_core::codec::{self, Change, VERSION};
 
 use crate::argv::{Argv, Refused};
+use crate::bound::Number;
+use crate::pages;
 
-pub const NAME: &str = "RES._APPLY";
-pub const USAGE: &str = "RES._APPLY key version bytes [key version bytes ...]";
+const VERSIONS: Number = Number::new("version", 1..=i64::MAX);
 
 /// One key's change, decoded.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,11 +21,11 @@ pub enum Applied {
 
 /// Parses what follows `RES._APPLY`: each key with its change, in order.
 pub fn parse<'a>(args: &'a [&'a [u8]]) -> Result<Vec<(&'a [u8], Applied)>, Refused> {
-    let mut argv = Argv::new(args, USAGE);
+    let mut argv = Argv::new(args, &pages::APPLY);
     let mut changes = Vec::with_capacity(args.len() / 3);
     loop {
         let key = argv.bytes("key")?;
-        let version = argv.number("version", 1..=i64::MAX)?;
+        let version = VERSIONS.take(&mut argv)?;
         let bytes = argv.bytes("bytes")?;
         let applied = if version == VERSION as i64 {
             Applied::Change(codec::decode(bytes).map_err(Refused::new)?)

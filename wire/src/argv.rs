@@ -1,11 +1,8 @@
-//! A cursor over a command's arguments. Whatever is wrong is said with the argument's name; nothing may be left over.
+//! A cursor over a command's arguments. Every refusal names the argument; nothing may be left over.
 
 use std::fmt::{self, Display};
-use std::ops::RangeInclusive;
 
-use resil_core::Span;
-
-use crate::duration;
+use crate::command::Page;
 
 /// Why a call was refused, as it goes to the client: an error code and a sentence.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,12 +34,17 @@ impl std::error::Error for Refused {}
 /// The arguments of one call, the command's name left out.
 pub struct Argv<'a> {
     rest: &'a [&'a [u8]],
-    usage: &'static str,
+    page: &'static Page,
 }
 
 impl<'a> Argv<'a> {
-    pub fn new(args: &'a [&'a [u8]], usage: &'static str) -> Self {
-        Self { rest: args, usage }
+    pub fn new(args: &'a [&'a [u8]], page: &'static Page) -> Self {
+        Self { rest: args, page }
+    }
+
+    /// The page of the command whose arguments these are.
+    pub fn page(&self) -> &'static Page {
+        self.page
     }
 
     pub fn is_empty(&self) -> bool {
@@ -53,49 +55,6 @@ impl<'a> Argv<'a> {
         let (first, rest) = self.rest.split_first().ok_or_else(|| self.missing(name))?;
         self.rest = rest;
         Ok(first)
-    }
-
-    /// A whole number within `bounds`.
-    pub fn number(&mut self, name: &str, bounds: RangeInclusive<i64>) -> Result<i64, Refused> {
-        let given = self.bytes(name)?;
-        match parse_integer(given) {
-            Some(number) if bounds.contains(&number) => Ok(number),
-            _ => Err(Refused::new(format_args!(
-                "{name} must be a whole number from {} to {}, got {}",
-                bounds.start(),
-                bounds.end(),
-                quoted(given)
-            ))),
-        }
-    }
-
-    /// A whole number from 1 to `max`.
-    pub fn count(&mut self, name: &str, max: u32) -> Result<u32, Refused> {
-        self.number(name, 1..=max as i64).map(|number| number as u32)
-    }
-
-    /// A duration from `least` to `most`.
-    pub fn duration(&mut self, name: &str, least: Span, most: Span) -> Result<Span, Refused> {
-        let given = self.bytes(name)?;
-        match duration::parse(given) {
-            Some(span) if (least..=most).contains(&span) => Ok(span),
-            _ => Err(Refused::new(format_args!(
-                "{name} must be a duration from {} to {} (an integer is milliseconds; suffixes us ms s m h d), got {}",
-                duration::Shown(least),
-                duration::Shown(most),
-                quoted(given)
-            ))),
-        }
-    }
-
-    /// A text of at least one and at most `max` bytes.
-    pub fn text(&mut self, name: &str, max: usize) -> Result<&'a [u8], Refused> {
-        let given = self.bytes(name)?;
-        if given.is_empty() || given.len() > max {
-            let len = given.len();
-            return Err(Refused::new(format_args!("{name} must have from 1 to {max} bytes, got {len}")));
-        }
-        Ok(given)
     }
 
     /// The next argument, if there is one, as an upper-case-insensitive word.
@@ -125,17 +84,22 @@ impl<'a> Argv<'a> {
     }
 
     pub fn unexpected(&self, given: &[u8]) -> Refused {
-        Refused::new(format_args!("unexpected argument {}; usage: {}", quoted(given), self.usage))
+        Refused::new(format_args!("unexpected argument {}; usage: {}", quoted(given), self.page.usage))
     }
 
     fn missing(&self, name: &str) -> Refused {
-        Refused::new(format_args!("missing {name}; usage: {}", self.usage))
+        missing(name, self.page)
     }
 }
 
-/// Puts `value` into `place`, which an option may fill once.
-pub fn once<T>(place: &mut Option<T>, name: &str, value: T) -> Result<(), Refused> {
-    match place.replace(value) {
+#[cold]
+pub(crate) fn missing(name: &str, page: &Page) -> Refused {
+    Refused::new(format_args!("missing {name}; usage: {}", page.usage))
+}
+
+/// Puts `value` into `slot`, which an option may fill once.
+pub fn once<T>(slot: &mut Option<T>, name: &str, value: T) -> Result<(), Refused> {
+    match slot.replace(value) {
         None => Ok(()),
         Some(_) => Err(Refused::new(format_args!("{name} is given twice"))),
     }

@@ -1,36 +1,22 @@
-//! `RES.BULKHEAD` and its subcommands. What is parsed is what follows the subcommand's name.
+//! `RES.BULKHEAD`: ENTER; [`holding`](crate::holding) has the subcommands it shares with `RES.LOCK`.
 
 use resil_core::Span;
 use resil_core::limits::{HOLDERS_MAX, WAITERS_CEILING};
 use resil_core::lock::{Busy, Grant};
 
 use crate::argv::{Argv, Refused, once};
-use crate::holding::{Bind, Bounds, lease, owner, wait};
-use crate::reply::Sink;
-use crate::words::{Words, named_duration, named_number, unless_zero};
+use crate::bound::{Named, Number};
+use crate::command::{Allowed, Arguments};
+use crate::holding::{Bind, OWNER, lease, wait};
+use crate::reply::{Sink, Unexpected, Value};
+use crate::words::{Words, named_duration, unless_zero};
 
-pub const NAME: &str = "RES.BULKHEAD";
-pub const ENTER_USAGE: &str =
-    "RES.BULKHEAD ENTER key owner max lease [WAIT d] [QUEUE n] [PRIORITY p] [<BOUND | BOUNDTO client-id> [GRACE d]]";
-pub const RENEW_USAGE: &str = "RES.BULKHEAD RENEW key owner lease [FENCE f] [<BOUND | BOUNDTO client-id> [GRACE d]]";
-pub const LEAVE_USAGE: &str = "RES.BULKHEAD LEAVE key owner [FENCE f]";
-pub const INFO_USAGE: &str = "RES.BULKHEAD INFO key [LIMIT n]";
-
-/// The priority of one who does not say: 0 is served first, 9 last.
+/// The priority of a caller who names none: 0 is served first, 9 last.
 pub const PRIORITY_DEFAULT: u8 = 5;
 
-/// What HELP says.
-pub const HELP: [&str; 9] = [
-    ENTER_USAGE,
-    "    [GRANTED, active, queued, lease_ms, waited_ms] or [FULL|TIMEOUT, active, queued, retry_after_ms]",
-    RENEW_USAGE,
-    "    The lease ends that much from now. [GRANTED, fence, lease_ms, 0] or [LOST, reason]",
-    LEAVE_USAGE,
-    "    Lets go; the next in line enters. [RELEASED, held_ms] or [LOST, reason]",
-    INFO_USAGE,
-    "    Who is inside and who waits, as a map; changes nothing and works on replicas.",
-    "A duration is an integer of milliseconds, or has one of the suffixes us ms s m h d.",
-];
+const MAX: Number = Number::count("max", HOLDERS_MAX as u32);
+const QUEUE: Number = Number::new("QUEUE", 0..=WAITERS_CEILING as i64);
+const PRIORITY: Number = Number::new("PRIORITY", 0..=9);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EnterCall<'a> {
@@ -44,21 +30,20 @@ pub struct EnterCall<'a> {
     pub bind: Bind,
 }
 
-impl<'a> EnterCall<'a> {
-    pub fn parse(args: &'a [&'a [u8]], bounds: Bounds) -> Result<Self, Refused> {
-        let mut argv = Argv::new(args, ENTER_USAGE);
-        let (key, owner) = (argv.bytes("key")?, owner(&mut argv)?);
-        let max = argv.count("max", HOLDERS_MAX as u32)?;
-        let lease = lease(&mut argv, bounds)?;
+impl<'a> Arguments<'a> for EnterCall<'a> {
+    fn parse(mut argv: Argv<'a>, allowed: &Allowed) -> Result<Self, Refused> {
+        let (key, owner) = (argv.bytes("key")?, OWNER.take(&mut argv)?);
+        let max = MAX.take_u32(&mut argv)?;
+        let lease = lease(allowed).take(&mut argv)?;
         let (mut given_wait, mut queue, mut priority, mut bind) = (None, None, None, None);
         while let Some(word) = argv.word() {
             if word.is("WAIT") {
-                once(&mut given_wait, "WAIT", wait(&mut argv, bounds)?)?;
+                wait(allowed).take_once(&mut given_wait, &mut argv)?;
             } else if word.is("QUEUE") {
-                once(&mut queue, "QUEUE", argv.number("QUEUE", 0..=WAITERS_CEILING as i64)? as u32)?;
+                QUEUE.take_once(&mut queue, &mut argv)?;
             } else if word.is("PRIORITY") {
-                once(&mut priority, "PRIORITY", argv.number("PRIORITY", 0..=9)? as u8)?;
-            } else if !Bind::take(&mut bind, word, &mut argv, bounds)? {
+                once(&mut priority, "PRIORITY", PRIORITY.take(&mut argv)? as u8)?;
+            } else if !Bind::take(&mut bind, word, &mut argv, allowed)? {
                 return Err(argv.unexpected(word.0));
             }
         }
@@ -74,43 +59,109 @@ impl<'a> EnterCall<'a> {
         })
     }
 
-    pub fn encode(&self, words: &mut impl Words) {
+    fn check(&self, allowed: &Allowed) -> Result<(), Refused> {
+        OWNER.check(self.owner)?;
+        MAX.check(self.max.into())?;
+        lease(allowed).check(self.lease)?;
+        wait(allowed).check(self.wait)?;
+        QUEUE.check(self.queue.into())?;
+        PRIORITY.check(self.priority.into())?;
+        self.bind.check(allowed)
+    }
+
+    fn encode(&self, words: &mut impl Words) {
         words.word(self.key);
         words.word(self.owner);
         words.number(self.max.into());
         words.duration(self.lease);
         named_duration(words, "WAIT", unless_zero(self.wait));
-        // As many may wait as may be inside, unless it says otherwise.
-        named_number(words, "QUEUE", (self.queue != self.max).then_some(self.queue));
-        named_number(words, "PRIORITY", (self.priority != PRIORITY_DEFAULT).then_some(self.priority));
+        // As many may wait as may be inside, by default.
+        QUEUE.write_given((self.queue != self.max).then_some(self.queue), words);
+        PRIORITY.write_given((self.priority != PRIORITY_DEFAULT).then_some(u32::from(self.priority)), words);
         self.bind.encode(words);
+    }
+
+    fn key(&self) -> Option<&'a [u8]> {
+        Some(self.key)
+    }
+
+    fn wait(&self) -> Span {
+        self.wait
     }
 }
 
-/// `["GRANTED", active, queued, lease_ms, waited_ms]`.
-pub fn write_granted(grant: &Grant, sink: &mut (impl Sink + ?Sized)) {
-    sink.array(5);
-    sink.text(b"GRANTED");
-    sink.integer(grant.active as i64);
-    sink.integer(grant.queued as i64);
-    sink.integer(grant.lease.floor_ms());
-    sink.integer(grant.waited.floor_ms());
+/// ENTER: `["GRANTED", active, queued, lease_ms, waited_ms]`, or `["FULL" | "TIMEOUT", active, queued, retry_after_ms]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Entered {
+    Granted {
+        active: i64,
+        queued: i64,
+        lease_ms: i64,
+        waited_ms: i64,
+    },
+    /// It did not wait, or the queue was full.
+    Full {
+        active: i64,
+        queued: i64,
+        retry_after_ms: i64,
+    },
+    /// It waited in vain.
+    Timeout {
+        active: i64,
+        queued: i64,
+        retry_after_ms: i64,
+    },
 }
 
-/// `["FULL", active, queued, retry_after_ms]`: it did not wait, or the line was full.
-pub fn write_full(busy: &Busy, sink: &mut (impl Sink + ?Sized)) {
-    write_busy(b"FULL", busy, sink);
+impl From<Grant> for Entered {
+    /// Time a caller may rely on, or has spent, rounds down.
+    fn from(grant: Grant) -> Self {
+        Self::Granted {
+            active: grant.active as i64,
+            queued: grant.queued as i64,
+            lease_ms: grant.lease.floor_ms(),
+            waited_ms: grant.waited.floor_ms(),
+        }
+    }
 }
 
-/// `["TIMEOUT", active, queued, retry_after_ms]`.
-pub fn write_timeout(busy: &Busy, sink: &mut (impl Sink + ?Sized)) {
-    write_busy(b"TIMEOUT", busy, sink);
-}
+impl Entered {
+    /// It did not wait, or the queue was full. Time to wait rounds up.
+    pub fn full(busy: &Busy) -> Self {
+        let (active, queued) = (busy.active as i64, busy.queued as i64);
+        Self::Full { active, queued, retry_after_ms: busy.retry_after.ceil_ms() }
+    }
 
-fn write_busy(verdict: &[u8], busy: &Busy, sink: &mut (impl Sink + ?Sized)) {
-    sink.array(4);
-    sink.text(verdict);
-    sink.integer(busy.active as i64);
-    sink.integer(busy.queued as i64);
-    sink.integer(busy.retry_after.ceil_ms());
+    /// It waited in vain.
+    pub fn timeout(busy: &Busy) -> Self {
+        let (active, queued) = (busy.active as i64, busy.queued as i64);
+        Self::Timeout { active, queued, retry_after_ms: busy.retry_after.ceil_ms() }
+    }
+
+    pub fn write(&self, sink: &mut (impl Sink + ?Sized)) {
+        match self {
+            Self::Granted { active, queued, lease_ms, waited_ms } => {
+                sink.verdict("GRANTED", &[*active, *queued, *lease_ms, *waited_ms]);
+            }
+            Self::Full { active, queued, retry_after_ms } => {
+                sink.verdict("FULL", &[*active, *queued, *retry_after_ms]);
+            }
+            Self::Timeout { active, queued, retry_after_ms } => {
+                sink.verdict("TIMEOUT", &[*active, *queued, *retry_after_ms]);
+            }
+        }
+    }
+
+    pub fn read(value: Value) -> Result<Self, Unexpected> {
+        let mut fields = value.into_fields()?;
+        let word = fields.text()?;
+        let (active, queued) = (fields.integer()?, fields.integer()?);
+        let entered = match word.as_slice() {
+            b"GRANTED" => Self::Granted { active, queued, lease_ms: fields.integer()?, waited_ms: fields.integer()? },
+            b"FULL" => Self::Full { active, queued, retry_after_ms: fields.integer()? },
+            b"TIMEOUT" => Self::Timeout { active, queued, retry_after_ms: fields.integer()? },
+            _ => return Err(Unexpected("GRANTED, FULL or TIMEOUT")),
+        };
+        fields.finish(entered)
+    }
 }

@@ -1,73 +1,117 @@
-//! Every command an SDK can send, as one type: what a backend takes, whether it is a server or memory.
+//! Every command an SDK can send as one type, and its reply as another: what a backend takes and gives, a server or
+//! memory alike. The list at the end names each command once, with its arguments, its page and its reply.
 //!
-//! # The promise
-//! [`Command::parse`] of what [`Command::encode`] wrote is the same command. What was not valid to begin with (a limit
-//! above its maximum, a CONFIG without options) is written as it is, and refused by whoever parses it.
+//! # The promises
+//! - [`Command::parse`] of what [`Command::encode`] wrote is the same command. What is not valid (a limit above its
+//!   maximum) is written as it is, and refused by the parser.
+//! - [`Command::check`] refuses what the parser refuses, in the same sentence, without words.
+//! - [`Command::read`] of what [`Reply::write`] wrote is the same reply.
 
 use resil_core::Span;
 use resil_core::limits::{
     LEASE_CEILING, LEASE_DEFAULT_MAX, RESULT_CEILING, VALUE_DEFAULT_MAX, WAIT_CEILING, WAIT_DEFAULT_MAX,
     WINDOW_LIMIT_CEILING, WINDOW_LIMIT_DEFAULT,
 };
-use resil_core::rate_limit::Ask;
+use resil_core::lock::Reason;
 
 use crate::argv::{Argv, Refused, Word, quoted};
-use crate::breaker::{self, Admit, ConfigCall, ForceCall, ReportCall, TallyCall, parse_key};
-use crate::bulkhead::{self, EnterCall};
-use crate::gcra::{self, Gcra};
-use crate::holding::{Bounds, InfoCall, OwnedCall, RenewCall};
-use crate::idempotency::{self, BeginCall, CommitCall, GetCall, OnceCall, RenewCall as TokenRenewCall, TokenCall};
-use crate::lock::{self, AcquireCall, BreakCall};
-use crate::mgcra::{self, Mgcra};
-use crate::single_flight::{self, AbandonCall, InvalidateCall, JoinCall, PublishCall};
-use crate::throttle::{self, ClThrottle};
-use crate::window::{self, Windowed};
+use crate::breaker::{Admit, Admitted, ConfigCall, Counted, ForceCall, Forced, ReportCall, TallyCall};
+use crate::bulkhead::{EnterCall, Entered};
+use crate::gcra::{Gcra, LimitReply};
+use crate::heartbeat::{Heartbeat, HeartbeatCall};
+use crate::holding::{InfoCall, OwnedCall, Released, RenewCall, Renewed, read_given_up, write_given_up};
+use crate::idempotency::{BeginCall, Begun, CommitCall, Committed, GetCall, OnceCall, TokenCall, TokenRenewCall};
+use crate::lock::{AcquireCall, Acquired, BreakCall};
+use crate::mgcra::{LimitsReply, Mgcra};
+use crate::pages;
+use crate::reply::{Sink, Unexpected, Value};
+use crate::single_flight::{AbandonCall, InvalidateCall, JoinCall, Joined, PublishCall, Published};
+use crate::throttle::{ClThrottle, write_numbers};
+use crate::window::Windowed;
 use crate::words::Words;
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Command<'a> {
-    Gcra(Gcra<'a>),
-    Mgcra(Mgcra<'a>),
-    Window(Windowed<'a>),
-    Throttle(ClThrottle<'a>),
-    BreakerAdmit(Admit<'a>),
-    BreakerReport(ReportCall<'a>),
-    BreakerTally(TallyCall<'a>),
-    BreakerState(&'a [u8]),
-    BreakerForce(ForceCall<'a>),
-    BreakerReset(&'a [u8]),
-    BreakerConfig(ConfigCall<'a>),
-    LockAcquire(AcquireCall<'a>),
-    LockRenew(RenewCall<'a>),
-    LockRelease(OwnedCall<'a>),
-    LockCheck(OwnedCall<'a>),
-    LockBreak(BreakCall<'a>),
-    LockInfo(InfoCall<'a>),
-    BulkheadEnter(EnterCall<'a>),
-    BulkheadRenew(RenewCall<'a>),
-    BulkheadLeave(OwnedCall<'a>),
-    BulkheadInfo(InfoCall<'a>),
-    IdempBegin(BeginCall<'a>),
-    IdempCommit(CommitCall<'a>),
-    IdempAbort(TokenCall<'a>),
-    IdempRenew(TokenRenewCall<'a>),
-    IdempOnce(OnceCall<'a>),
-    IdempGet(GetCall<'a>),
-    IdempInfo(&'a [u8]),
-    FlightJoin(JoinCall<'a>),
-    FlightGet(&'a [u8]),
-    FlightPublish(PublishCall<'a>),
-    FlightAbandon(AbandonCall<'a>),
-    FlightRenew(TokenRenewCall<'a>),
-    FlightInvalidate(InvalidateCall<'a>),
-    FlightInfo(&'a [u8]),
-    Heartbeat,
+/// What is known of a command without its arguments; [`pages`] has all of them, made from `commands/*.json`.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Page {
+    /// With its subcommand: `RES.LOCK ACQUIRE`.
+    pub name: &'static str,
+    pub usage: &'static str,
+    /// A replica may reply: it is flagged `readonly`, and changes nothing.
+    pub is_read_only: bool,
 }
 
-/// What the one who parses is configured to allow. The default is what a server allows unless it is told otherwise.
+impl Page {
+    /// Its name, and the subcommand if it is one.
+    pub fn words(&self) -> (&'static str, Option<&'static str>) {
+        match self.name.split_once(' ') {
+            None => (self.name, None),
+            Some((family, subcommand)) => (family, Some(subcommand)),
+        }
+    }
+
+    /// What follows the name, if `words` begin with it. Names are the same in any case.
+    fn follows<'a>(&self, words: &'a [&'a [u8]]) -> Option<&'a [&'a [u8]]> {
+        match (self.words(), words) {
+            ((name, None), [first, args @ ..]) if Word(first).is(name) => Some(args),
+            ((family, Some(name)), [first, second, args @ ..]) if Word(first).is(family) && Word(second).is(name) => {
+                Some(args)
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The arguments of a command. Its file has all of this side by side, with the reply.
+pub trait Arguments<'a>: Sized {
+    /// Reads what follows the command's name.
+    fn parse(argv: Argv<'a>, allowed: &Allowed) -> Result<Self, Refused>;
+
+    /// Refuses what `parse` refuses, for a call that never was words.
+    fn check(&self, allowed: &Allowed) -> Result<(), Refused>;
+
+    /// Writes what follows the command's name.
+    fn encode(&self, words: &mut impl Words);
+
+    /// The first key: in a cluster it says where the command goes.
+    fn key(&self) -> Option<&'a [u8]>;
+
+    /// How long the call may wait in the server.
+    fn wait(&self) -> Span {
+        Span::ZERO
+    }
+
+    /// True for the command's PEEK, if it has one.
+    fn is_peek(&self) -> bool {
+        false
+    }
+}
+
+/// The arguments of what needs nothing but a key.
+impl<'a> Arguments<'a> for &'a [u8] {
+    fn parse(mut argv: Argv<'a>, _: &Allowed) -> Result<Self, Refused> {
+        let key = argv.bytes("key")?;
+        argv.finish()?;
+        Ok(key)
+    }
+
+    fn check(&self, _: &Allowed) -> Result<(), Refused> {
+        Ok(())
+    }
+
+    fn encode(&self, words: &mut impl Words) {
+        words.word(self);
+    }
+
+    fn key(&self) -> Option<&'a [u8]> {
+        Some(self)
+    }
+}
+
+/// What a server is configured to allow. The default is that of a server without configuration.
 #[derive(Debug, Clone, Copy)]
 pub struct Allowed {
-    pub holding: Bounds,
+    pub lease_max: Span,
+    pub wait_max: Span,
     pub window_limit_max: u32,
     pub value_max: usize,
 }
@@ -75,23 +119,163 @@ pub struct Allowed {
 impl Allowed {
     /// The most that any server can be configured to allow.
     pub const CEILING: Self = Self {
-        holding: Bounds { lease_max: LEASE_CEILING, wait_max: WAIT_CEILING },
+        lease_max: LEASE_CEILING,
+        wait_max: WAIT_CEILING,
         window_limit_max: WINDOW_LIMIT_CEILING,
         value_max: RESULT_CEILING,
+    };
+    pub const DEFAULT: Self = Self {
+        lease_max: LEASE_DEFAULT_MAX,
+        wait_max: WAIT_DEFAULT_MAX,
+        window_limit_max: WINDOW_LIMIT_DEFAULT,
+        value_max: VALUE_DEFAULT_MAX,
     };
 }
 
 impl Default for Allowed {
     fn default() -> Self {
-        Self {
-            holding: Bounds { lease_max: LEASE_DEFAULT_MAX, wait_max: WAIT_DEFAULT_MAX },
-            window_limit_max: WINDOW_LIMIT_DEFAULT,
-            value_max: VALUE_DEFAULT_MAX,
+        Self::DEFAULT
+    }
+}
+
+/// The reply to a [`Command`] that is not refused, durations in whole milliseconds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reply {
+    /// GCRA, WINDOW and their PEEKs.
+    Limit(LimitReply),
+    /// MGCRA.
+    Limits(LimitsReply),
+    /// CL.THROTTLE.
+    Throttle([i64; 5]),
+    Admitted(Admitted),
+    /// REPORT and TALLY.
+    Counted(Counted),
+    Forced(Forced),
+    /// RESET, CONFIG, CHECK, BREAK, ONCE and INVALIDATE.
+    Number(i64),
+    Acquired(Acquired),
+    Entered(Entered),
+    /// Every RENEW.
+    Renewed(Renewed),
+    /// RELEASE and LEAVE.
+    Released(Released),
+    /// BEGIN, and GET of an idempotency key.
+    Begun(Begun),
+    Committed(Committed),
+    /// ABORT: `Some` is why it was lost.
+    Aborted(Option<Reason>),
+    /// ABANDON: `Some` is why it was lost.
+    Abandoned(Option<Reason>),
+    /// JOIN, and GET of a single-flight key.
+    Joined(Joined),
+    Published(Published),
+    Heartbeat(Heartbeat),
+    /// STATE and INFO.
+    Map(Value),
+}
+
+impl Reply {
+    /// Writes it as a server does.
+    pub fn write(&self, sink: &mut (impl Sink + ?Sized)) {
+        match self {
+            Self::Limit(reply) => reply.write(sink),
+            Self::Limits(reply) => reply.write(sink),
+            Self::Throttle(numbers) => write_numbers(*numbers, sink),
+            Self::Admitted(reply) => reply.write(sink),
+            Self::Counted(reply) => reply.write(sink),
+            Self::Forced(reply) => reply.write(sink),
+            Self::Number(number) => sink.integer(*number),
+            Self::Acquired(reply) => reply.write(sink),
+            Self::Entered(reply) => reply.write(sink),
+            Self::Renewed(reply) => reply.write(sink),
+            Self::Released(reply) => reply.write(sink),
+            Self::Begun(reply) => reply.write(sink),
+            Self::Committed(reply) => reply.write(sink),
+            Self::Aborted(lost) => write_given_up("ABORTED", *lost, sink),
+            Self::Abandoned(lost) => write_given_up("ABANDONED", *lost, sink),
+            Self::Joined(reply) => reply.write(sink),
+            Self::Published(reply) => reply.write(sink),
+            Self::Heartbeat(reply) => reply.write(sink),
+            Self::Map(value) => value.write(sink),
         }
     }
 }
 
-impl<'a> Command<'a> {
+/// Makes everything that is the same for each command from the list below.
+macro_rules! commands {
+    ($($variant:ident($arguments:ty) = $page:ident $(| $peek:ident)?, $reply:ident = $read:expr;)*) => {
+        #[derive(Debug, Clone, PartialEq, Eq)]
+        pub enum Command<'a> {
+            $($variant($arguments),)*
+        }
+
+        /// The page of every command in the list.
+        pub const PAGES: &[&Page] = &[$(&pages::$page, $(&pages::$peek,)?)*];
+
+        impl<'a> Command<'a> {
+            /// Reads a command, its name first.
+            pub fn parse(words: &'a [&'a [u8]], allowed: Allowed) -> Result<Self, Refused> {
+                $(for page in [&pages::$page, $(&pages::$peek)?] {
+                    if let Some(args) = page.follows(words) {
+                        return <$arguments>::parse(Argv::new(args, page), &allowed).map(Self::$variant);
+                    }
+                })*
+                Err(unknown(words))
+            }
+
+            /// Refuses what the parser refuses, in the same sentence.
+            pub fn check(&self, allowed: &Allowed) -> Result<(), Refused> {
+                match self {
+                    $(Self::$variant(arguments) => arguments.check(allowed),)*
+                }
+            }
+
+            pub fn page(&self) -> &'static Page {
+                match self {
+                    $(Self::$variant(arguments) => match arguments.is_peek() {
+                        $(true => &pages::$peek,)?
+                        _ => &pages::$page,
+                    })*
+                }
+            }
+
+            /// Writes what follows the command's name.
+            fn encode_arguments(&self, words: &mut impl Words) {
+                match self {
+                    $(Self::$variant(arguments) => arguments.encode(words),)*
+                }
+            }
+
+            /// The first key it names: in a cluster it says where the command goes.
+            pub fn key(&self) -> Option<&'a [u8]> {
+                match self {
+                    $(Self::$variant(arguments) => arguments.key(),)*
+                }
+            }
+
+            /// The WAIT it carries; `None` if the reply comes at once.
+            pub fn waits(&self) -> Option<Span> {
+                let wait = match self {
+                    $(Self::$variant(arguments) => arguments.wait(),)*
+                };
+                (!wait.is_zero()).then_some(wait)
+            }
+
+            /// Reads a server's reply to this command. Strict: a reply of another shape, or with an unknown word, is
+            /// [`Unexpected`].
+            pub fn read(&self, value: Value) -> Result<Reply, Unexpected> {
+                match self {
+                    $(Self::$variant(arguments) => {
+                        let read: fn(Value, &$arguments) -> Result<_, Unexpected> = $read;
+                        read(value, arguments).map(Reply::$reply)
+                    })*
+                }
+            }
+        }
+    };
+}
+
+impl Command<'_> {
     /// The command as words, its name first.
     pub fn words(&self) -> Vec<Vec<u8>> {
         let mut words = Vec::with_capacity(8);
@@ -101,288 +285,82 @@ impl<'a> Command<'a> {
 
     /// Writes the command, its name first.
     pub fn encode(&self, words: &mut impl Words) {
-        let name = self.name();
-        match name.split_once(' ') {
-            None => words.word(name.as_bytes()),
-            Some((family, subcommand)) => {
-                words.word(family.as_bytes());
-                words.word(subcommand.as_bytes());
-            }
+        let (name, subcommand) = self.page().words();
+        words.word(name.as_bytes());
+        if let Some(subcommand) = subcommand {
+            words.word(subcommand.as_bytes());
         }
-        match self {
-            Self::Gcra(call) => call.encode(words),
-            Self::Mgcra(call) => call.encode(words),
-            Self::Window(call) => call.encode(words),
-            Self::Throttle(call) => call.encode(words),
-            Self::BreakerAdmit(call) => call.encode(words),
-            Self::BreakerReport(call) => call.encode(words),
-            Self::BreakerTally(call) => call.encode(words),
-            Self::BreakerForce(call) => call.encode(words),
-            Self::BreakerConfig(call) => call.encode(words),
-            Self::LockAcquire(call) => call.encode(words),
-            Self::LockRenew(call) | Self::BulkheadRenew(call) => call.encode(words),
-            Self::LockRelease(call) | Self::LockCheck(call) | Self::BulkheadLeave(call) => call.encode(words),
-            Self::LockBreak(call) => call.encode(words),
-            Self::LockInfo(call) | Self::BulkheadInfo(call) => call.encode(words),
-            Self::BulkheadEnter(call) => call.encode(words),
-            Self::IdempBegin(call) => call.encode(words),
-            Self::IdempCommit(call) => call.encode(words),
-            Self::IdempAbort(call) => call.encode(words),
-            Self::IdempRenew(call) | Self::FlightRenew(call) => call.encode(words),
-            Self::IdempOnce(call) => call.encode(words),
-            Self::IdempGet(call) => call.encode(words),
-            Self::FlightJoin(call) => call.encode(words),
-            Self::FlightPublish(call) => call.encode(words),
-            Self::FlightAbandon(call) => call.encode(words),
-            Self::FlightInvalidate(call) => call.encode(words),
-            Self::BreakerState(key)
-            | Self::BreakerReset(key)
-            | Self::IdempInfo(key)
-            | Self::FlightGet(key)
-            | Self::FlightInfo(key) => words.word(key),
-            Self::Heartbeat => {}
-        }
+        self.encode_arguments(words);
     }
 
-    /// Reads a command, its name first. Names are the same in any case.
-    pub fn parse(words: &'a [&'a [u8]], allowed: Allowed) -> Result<Self, Refused> {
-        let (name, args) = words.split_first().ok_or_else(|| Refused::new("no command"))?;
-        let is = |known: &str| Word(name).is(known);
-        if is(gcra::NAME) {
-            Gcra::parse(args).map(Self::Gcra)
-        } else if is(gcra::PEEK_NAME) {
-            Gcra::parse_peek(args).map(Self::Gcra)
-        } else if is(mgcra::NAME) {
-            Mgcra::parse(args).map(Self::Mgcra)
-        } else if is(window::NAME) {
-            Windowed::parse(args, allowed.window_limit_max).map(Self::Window)
-        } else if is(window::PEEK_NAME) {
-            Windowed::parse_peek(args, allowed.window_limit_max).map(Self::Window)
-        } else if is(throttle::NAME) {
-            ClThrottle::parse(args).map(Self::Throttle)
-        } else if is(lock::HEARTBEAT_NAME) {
-            Argv::new(args, lock::HEARTBEAT_USAGE).finish().map(|()| Self::Heartbeat)
-        } else {
-            let parse = if is(breaker::NAME) {
-                Self::parse_breaker
-            } else if is(lock::NAME) {
-                Self::parse_lock
-            } else if is(bulkhead::NAME) {
-                Self::parse_bulkhead
-            } else if is(idempotency::NAME) {
-                Self::parse_idempotency
-            } else if is(single_flight::NAME) {
-                Self::parse_flight
-            } else {
-                return Err(Refused::new(format_args!("unknown command {}", quoted(name))));
-            };
-            let Some((subcommand, args)) = args.split_first() else {
-                return Err(Refused::new(format_args!("{} needs a subcommand", name.escape_ascii())));
-            };
-            parse(Word(subcommand), args, allowed).unwrap_or_else(|| {
-                let (name, subcommand) = (name.escape_ascii(), quoted(subcommand));
-                Err(Refused::new(format_args!("unknown subcommand {subcommand} of {name}")))
-            })
-        }
-    }
-
-    /// `None` if there is no such subcommand; so are the others.
-    fn parse_breaker(name: Word<'_>, args: &'a [&'a [u8]], _: Allowed) -> Option<Result<Self, Refused>> {
-        Some(if name.is("ADMIT") {
-            Admit::parse(args).map(Self::BreakerAdmit)
-        } else if name.is("REPORT") {
-            ReportCall::parse(args).map(Self::BreakerReport)
-        } else if name.is("TALLY") {
-            TallyCall::parse(args).map(Self::BreakerTally)
-        } else if name.is("STATE") {
-            parse_key(args, breaker::STATE_USAGE).map(Self::BreakerState)
-        } else if name.is("FORCE") {
-            ForceCall::parse(args).map(Self::BreakerForce)
-        } else if name.is("RESET") {
-            parse_key(args, breaker::RESET_USAGE).map(Self::BreakerReset)
-        } else if name.is("CONFIG") {
-            ConfigCall::parse(args).map(Self::BreakerConfig)
-        } else {
-            return None;
-        })
-    }
-
-    fn parse_lock(name: Word<'_>, args: &'a [&'a [u8]], allowed: Allowed) -> Option<Result<Self, Refused>> {
-        Some(if name.is("ACQUIRE") {
-            AcquireCall::parse(args, allowed.holding).map(Self::LockAcquire)
-        } else if name.is("RENEW") {
-            RenewCall::parse(args, allowed.holding, lock::RENEW_USAGE).map(Self::LockRenew)
-        } else if name.is("RELEASE") {
-            OwnedCall::parse(args, lock::RELEASE_USAGE).map(Self::LockRelease)
-        } else if name.is("CHECK") {
-            OwnedCall::parse(args, lock::CHECK_USAGE).map(Self::LockCheck)
-        } else if name.is("BREAK") {
-            BreakCall::parse(args).map(Self::LockBreak)
-        } else if name.is("INFO") {
-            InfoCall::parse(args, lock::INFO_USAGE).map(Self::LockInfo)
-        } else {
-            return None;
-        })
-    }
-
-    fn parse_bulkhead(name: Word<'_>, args: &'a [&'a [u8]], allowed: Allowed) -> Option<Result<Self, Refused>> {
-        Some(if name.is("ENTER") {
-            EnterCall::parse(args, allowed.holding).map(Self::BulkheadEnter)
-        } else if name.is("RENEW") {
-            RenewCall::parse(args, allowed.holding, bulkhead::RENEW_USAGE).map(Self::BulkheadRenew)
-        } else if name.is("LEAVE") {
-            OwnedCall::parse(args, bulkhead::LEAVE_USAGE).map(Self::BulkheadLeave)
-        } else if name.is("INFO") {
-            InfoCall::parse(args, bulkhead::INFO_USAGE).map(Self::BulkheadInfo)
-        } else {
-            return None;
-        })
-    }
-
-    fn parse_idempotency(name: Word<'_>, args: &'a [&'a [u8]], allowed: Allowed) -> Option<Result<Self, Refused>> {
-        Some(if name.is("BEGIN") {
-            BeginCall::parse(args, allowed.holding).map(Self::IdempBegin)
-        } else if name.is("COMMIT") {
-            CommitCall::parse(args).map(Self::IdempCommit)
-        } else if name.is("ABORT") {
-            TokenCall::parse(args, idempotency::ABORT_USAGE).map(Self::IdempAbort)
-        } else if name.is("RENEW") {
-            TokenRenewCall::parse(args, allowed.holding, idempotency::RENEW_USAGE).map(Self::IdempRenew)
-        } else if name.is("ONCE") {
-            OnceCall::parse(args).map(Self::IdempOnce)
-        } else if name.is("GET") {
-            GetCall::parse(args).map(Self::IdempGet)
-        } else if name.is("INFO") {
-            parse_key(args, idempotency::INFO_USAGE).map(Self::IdempInfo)
-        } else {
-            return None;
-        })
-    }
-
-    fn parse_flight(name: Word<'_>, args: &'a [&'a [u8]], allowed: Allowed) -> Option<Result<Self, Refused>> {
-        Some(if name.is("JOIN") {
-            JoinCall::parse(args, allowed.holding).map(Self::FlightJoin)
-        } else if name.is("GET") {
-            parse_key(args, single_flight::GET_USAGE).map(Self::FlightGet)
-        } else if name.is("PUBLISH") {
-            PublishCall::parse(args, allowed.value_max).map(Self::FlightPublish)
-        } else if name.is("ABANDON") {
-            AbandonCall::parse(args).map(Self::FlightAbandon)
-        } else if name.is("RENEW") {
-            TokenRenewCall::parse(args, allowed.holding, single_flight::RENEW_USAGE).map(Self::FlightRenew)
-        } else if name.is("INVALIDATE") {
-            InvalidateCall::parse(args).map(Self::FlightInvalidate)
-        } else if name.is("INFO") {
-            parse_key(args, single_flight::INFO_USAGE).map(Self::FlightInfo)
-        } else {
-            return None;
-        })
-    }
-
-    /// What it is called, with its subcommand.
+    /// Its name, with its subcommand.
     pub fn name(&self) -> &'static str {
-        match self {
-            Self::Gcra(call) => call.name(),
-            Self::Mgcra(_) => mgcra::NAME,
-            Self::Window(call) => call.name(),
-            Self::Throttle(_) => throttle::NAME,
-            Self::BreakerAdmit(_) => "RES.BREAKER ADMIT",
-            Self::BreakerReport(_) => "RES.BREAKER REPORT",
-            Self::BreakerTally(_) => "RES.BREAKER TALLY",
-            Self::BreakerState(_) => "RES.BREAKER STATE",
-            Self::BreakerForce(_) => "RES.BREAKER FORCE",
-            Self::BreakerReset(_) => "RES.BREAKER RESET",
-            Self::BreakerConfig(_) => "RES.BREAKER CONFIG",
-            Self::LockAcquire(_) => "RES.LOCK ACQUIRE",
-            Self::LockRenew(_) => "RES.LOCK RENEW",
-            Self::LockRelease(_) => "RES.LOCK RELEASE",
-            Self::LockCheck(_) => "RES.LOCK CHECK",
-            Self::LockBreak(_) => "RES.LOCK BREAK",
-            Self::LockInfo(_) => "RES.LOCK INFO",
-            Self::BulkheadEnter(_) => "RES.BULKHEAD ENTER",
-            Self::BulkheadRenew(_) => "RES.BULKHEAD RENEW",
-            Self::BulkheadLeave(_) => "RES.BULKHEAD LEAVE",
-            Self::BulkheadInfo(_) => "RES.BULKHEAD INFO",
-            Self::IdempBegin(_) => "RES.IDEMP BEGIN",
-            Self::IdempCommit(_) => "RES.IDEMP COMMIT",
-            Self::IdempAbort(_) => "RES.IDEMP ABORT",
-            Self::IdempRenew(_) => "RES.IDEMP RENEW",
-            Self::IdempOnce(_) => "RES.IDEMP ONCE",
-            Self::IdempGet(_) => "RES.IDEMP GET",
-            Self::IdempInfo(_) => "RES.IDEMP INFO",
-            Self::FlightJoin(_) => "RES.SFLIGHT JOIN",
-            Self::FlightGet(_) => "RES.SFLIGHT GET",
-            Self::FlightPublish(_) => "RES.SFLIGHT PUBLISH",
-            Self::FlightAbandon(_) => "RES.SFLIGHT ABANDON",
-            Self::FlightRenew(_) => "RES.SFLIGHT RENEW",
-            Self::FlightInvalidate(_) => "RES.SFLIGHT INVALIDATE",
-            Self::FlightInfo(_) => "RES.SFLIGHT INFO",
-            Self::Heartbeat => lock::HEARTBEAT_NAME,
-        }
+        self.page().name
     }
 
-    /// The first key it names: in a cluster the one that says where it goes.
-    pub fn key(&self) -> Option<&'a [u8]> {
-        Some(match self {
-            Self::Gcra(call) => call.key,
-            Self::Mgcra(call) => call.limits.first()?.0,
-            Self::Window(call) => call.key,
-            Self::Throttle(call) => call.key,
-            Self::BreakerAdmit(call) => call.key,
-            Self::BreakerReport(call) => call.key,
-            Self::BreakerTally(call) => call.key,
-            Self::BreakerForce(call) => call.key,
-            Self::BreakerConfig(call) => call.key,
-            Self::LockAcquire(call) => call.key,
-            Self::LockRenew(call) | Self::BulkheadRenew(call) => call.key,
-            Self::LockRelease(call) | Self::LockCheck(call) | Self::BulkheadLeave(call) => call.key,
-            Self::LockBreak(call) => call.key,
-            Self::LockInfo(call) | Self::BulkheadInfo(call) => call.key,
-            Self::BulkheadEnter(call) => call.key,
-            Self::IdempBegin(call) => call.key,
-            Self::IdempCommit(call) => call.key,
-            Self::IdempAbort(call) => call.key,
-            Self::IdempRenew(call) | Self::FlightRenew(call) => call.key,
-            Self::IdempOnce(call) => call.key,
-            Self::IdempGet(call) => call.key,
-            Self::FlightJoin(call) => call.key,
-            Self::FlightPublish(call) => call.key,
-            Self::FlightAbandon(call) => call.key,
-            Self::FlightInvalidate(call) => call.key,
-            Self::BreakerState(key)
-            | Self::BreakerReset(key)
-            | Self::IdempInfo(key)
-            | Self::FlightGet(key)
-            | Self::FlightInfo(key) => key,
-            Self::Heartbeat => return None,
-        })
-    }
-
-    /// The WAIT it carries; `None` if it is answered at once.
-    pub fn waits(&self) -> Option<Span> {
-        let wait = match self {
-            Self::LockAcquire(call) => call.wait,
-            Self::BulkheadEnter(call) => call.wait,
-            Self::IdempBegin(call) => call.wait,
-            Self::FlightJoin(call) => call.wait,
-            _ => return None,
-        };
-        (!wait.is_zero()).then_some(wait)
-    }
-
-    /// Whether a replica may answer it: it is flagged `readonly`, and changes nothing.
     pub fn is_read_only(&self) -> bool {
-        match self {
-            Self::Gcra(Gcra { ask, .. }) | Self::Window(Windowed { ask, .. }) => *ask == Ask::Peek,
-            Self::BreakerState(_)
-            | Self::LockCheck(_)
-            | Self::LockInfo(_)
-            | Self::BulkheadInfo(_)
-            | Self::IdempGet(_)
-            | Self::IdempInfo(_)
-            | Self::FlightGet(_)
-            | Self::FlightInfo(_) => true,
-            _ => false,
-        }
+        self.page().is_read_only
     }
+}
+
+#[cold]
+fn unknown(words: &[&[u8]]) -> Refused {
+    let Some((name, args)) = words.split_first() else {
+        return Refused::new("no command was given");
+    };
+    let is_family = PAGES.iter().any(|page| matches!(page.words(), (family, Some(_)) if Word(name).is(family)));
+    match args.first() {
+        Some(subcommand) if is_family => {
+            let (name, subcommand) = (name.escape_ascii(), quoted(subcommand));
+            Refused::new(format_args!("unknown subcommand {subcommand} of {name}"))
+        }
+        None if is_family => Refused::new(format_args!("{} needs a subcommand", name.escape_ascii())),
+        _ => Refused::new(format_args!("unknown command {}", quoted(name))),
+    }
+}
+
+// The list. A command: its arguments = its page (| that of its PEEK), its reply = how a client reads it.
+commands! {
+    Gcra(Gcra<'a>) = GCRA | GCRA_PEEK, Limit = |value, call| LimitReply::read(value, call.quotas.len());
+    Mgcra(Mgcra<'a>) = MGCRA, Limits = |value, call| LimitsReply::read(value, call.limits.len());
+    Window(Windowed<'a>) = WINDOW | WINDOW_PEEK, Limit = |value, _| LimitReply::read(value, 1);
+    Throttle(ClThrottle<'a>) = THROTTLE, Throttle = |value, _| value.integers();
+
+    BreakerAdmit(Admit<'a>) = BREAKER_ADMIT, Admitted = |value, _| Admitted::read(value);
+    BreakerReport(ReportCall<'a>) = BREAKER_REPORT, Counted = |value, _| Counted::read(value);
+    BreakerTally(TallyCall<'a>) = BREAKER_TALLY, Counted = |value, _| Counted::read(value);
+    BreakerState(&'a [u8]) = BREAKER_STATE, Map = |value, _| value.into_map();
+    BreakerForce(ForceCall<'a>) = BREAKER_FORCE, Forced = |value, _| Forced::read(value);
+    BreakerReset(&'a [u8]) = BREAKER_RESET, Number = |value, _| value.integer();
+    BreakerConfig(ConfigCall<'a>) = BREAKER_CONFIG, Number = |value, _| value.integer();
+
+    LockAcquire(AcquireCall<'a>) = LOCK_ACQUIRE, Acquired = |value, _| Acquired::read(value);
+    LockRenew(RenewCall<'a>) = LOCK_RENEW, Renewed = |value, _| Renewed::read(value);
+    LockRelease(OwnedCall<'a>) = LOCK_RELEASE, Released = |value, _| Released::read(value);
+    LockCheck(OwnedCall<'a>) = LOCK_CHECK, Number = |value, _| value.integer();
+    LockBreak(BreakCall<'a>) = LOCK_BREAK, Number = |value, _| value.integer();
+    LockInfo(InfoCall<'a>) = LOCK_INFO, Map = |value, _| value.into_map();
+
+    BulkheadEnter(EnterCall<'a>) = BULKHEAD_ENTER, Entered = |value, _| Entered::read(value);
+    BulkheadRenew(RenewCall<'a>) = BULKHEAD_RENEW, Renewed = |value, _| Renewed::read(value);
+    BulkheadLeave(OwnedCall<'a>) = BULKHEAD_LEAVE, Released = |value, _| Released::read(value);
+    BulkheadInfo(InfoCall<'a>) = BULKHEAD_INFO, Map = |value, _| value.into_map();
+
+    IdempBegin(BeginCall<'a>) = IDEMP_BEGIN, Begun = |value, _| Begun::read_begin(value);
+    IdempCommit(CommitCall<'a>) = IDEMP_COMMIT, Committed = |value, _| Committed::read(value);
+    IdempAbort(TokenCall<'a>) = IDEMP_ABORT, Aborted = |value, _| read_given_up("ABORTED", value);
+    IdempRenew(TokenRenewCall<'a>) = IDEMP_RENEW, Renewed = |value, _| Renewed::read(value);
+    IdempOnce(OnceCall<'a>) = IDEMP_ONCE, Number = |value, _| value.integer();
+    IdempGet(GetCall<'a>) = IDEMP_GET, Begun = |value, _| Begun::read_get(value);
+    IdempInfo(&'a [u8]) = IDEMP_INFO, Map = |value, _| value.into_map();
+
+    FlightJoin(JoinCall<'a>) = SFLIGHT_JOIN, Joined = |value, _| Joined::read_join(value);
+    FlightGet(&'a [u8]) = SFLIGHT_GET, Joined = |value, _| Joined::read_get(value);
+    FlightPublish(PublishCall<'a>) = SFLIGHT_PUBLISH, Published = |value, _| Published::read(value);
+    FlightAbandon(AbandonCall<'a>) = SFLIGHT_ABANDON, Abandoned = |value, _| read_given_up("ABANDONED", value);
+    FlightRenew(TokenRenewCall<'a>) = SFLIGHT_RENEW, Renewed = |value, _| Renewed::read(value);
+    FlightInvalidate(InvalidateCall<'a>) = SFLIGHT_INVALIDATE, Number = |value, _| value.integer();
+    FlightInfo(&'a [u8]) = SFLIGHT_INFO, Map = |value, _| value.into_map();
+
+    Heartbeat(HeartbeatCall) = HEARTBEAT, Heartbeat = |value, _| Heartbeat::read(value);
 }

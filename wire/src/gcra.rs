@@ -1,20 +1,25 @@
-//! `RES.GCRA` and `RES.GCRA.PEEK`: the grammar, the arguments, the reply.
+//! `RES.GCRA` and `RES.GCRA.PEEK`: the grammar, the arguments, their bounds, the reply.
 
 use resil_core::Span;
 use resil_core::limits::{CELLS_MAX, COST_MAX, PERIOD_MAX, RESERVE_MAX, TIERS_NAMED_MAX, duration_bounds};
 use resil_core::rate_limit::{Ask, Quota, Reading, Verdict};
 use smallvec::SmallVec;
 
-use crate::argv::{Argv, Refused};
+use crate::argv::{Argv, Refused, missing};
+use crate::bound::{Length, Named, Number};
+use crate::command::{Allowed, Arguments};
 use crate::duration::Shown;
+use crate::pages;
 use crate::reply::{self, Sink, Unexpected, Value};
-use crate::words::{Words, named_duration, named_number};
+use crate::words::Words;
 
-pub const NAME: &str = "RES.GCRA";
-pub const PEEK_NAME: &str = "RES.GCRA.PEEK";
-pub const USAGE: &str = "RES.GCRA key limit period [BURST n] [AND limit period [BURST n] ...] \
-                         [COST n | UPTO n | RESERVE max | REFUND n]";
-pub const PEEK_USAGE: &str = "RES.GCRA.PEEK key limit period [BURST n] [AND limit period [BURST n] ...]";
+const LIMIT: Number = Number::count("limit", CELLS_MAX);
+const BURST: Number = Number::count("BURST", CELLS_MAX);
+pub(crate) const PERIOD: Length = Length::new("period", duration_bounds(PERIOD_MAX));
+pub(crate) const COST: Number = Number::count("COST", COST_MAX);
+pub(crate) const UPTO: Number = Number::count("UPTO", COST_MAX);
+const REFUND: Number = Number::count("REFUND", COST_MAX);
+const RESERVE: Length = Length::new("RESERVE", duration_bounds(RESERVE_MAX));
 
 /// The tiers a call names, in its order.
 pub type Quotas = SmallVec<[Quota; 3]>;
@@ -27,18 +32,10 @@ pub struct Gcra<'a> {
     pub ask: Ask,
 }
 
-impl<'a> Gcra<'a> {
-    /// Parses what follows `RES.GCRA`.
-    pub fn parse(args: &'a [&'a [u8]]) -> Result<Self, Refused> {
-        Self::parse_words(Argv::new(args, USAGE), None)
-    }
-
-    /// Parses what follows `RES.GCRA.PEEK`.
-    pub fn parse_peek(args: &'a [&'a [u8]]) -> Result<Self, Refused> {
-        Self::parse_words(Argv::new(args, PEEK_USAGE), Some(Ask::Peek))
-    }
-
-    fn parse_words(mut argv: Argv<'a>, fixed: Option<Ask>) -> Result<Self, Refused> {
+impl<'a> Arguments<'a> for Gcra<'a> {
+    fn parse(mut argv: Argv<'a>, _: &Allowed) -> Result<Self, Refused> {
+        // PEEK is the one that changes nothing, and takes no word about what to take.
+        let fixed = argv.page().is_read_only.then_some(Ask::Peek);
         let key = argv.bytes("key")?;
         let mut quotas = Quotas::new();
         let mut tier = NamedTier::parse(&mut argv)?;
@@ -53,14 +50,13 @@ impl<'a> Gcra<'a> {
                 return Err(argv.unexpected(word.0));
             } else {
                 let asked = if word.is("COST") {
-                    Ask::Take(argv.count("COST", COST_MAX)?)
+                    Ask::Take(COST.take_u32(&mut argv)?)
                 } else if word.is("UPTO") {
-                    Ask::UpTo(argv.count("UPTO", COST_MAX)?)
+                    Ask::UpTo(UPTO.take_u32(&mut argv)?)
                 } else if word.is("REFUND") {
-                    Ask::Refund(argv.count("REFUND", COST_MAX)?)
+                    Ask::Refund(REFUND.take_u32(&mut argv)?)
                 } else if word.is("RESERVE") {
-                    let (least, most) = duration_bounds(RESERVE_MAX);
-                    Ask::Reserve(argv.duration("RESERVE", least, most)?)
+                    Ask::Reserve(RESERVE.take(&mut argv)?)
                 } else {
                     return Err(argv.unexpected(word.0));
                 };
@@ -73,13 +69,20 @@ impl<'a> Gcra<'a> {
         Ok(Self { key, quotas, ask: ask.unwrap_or(Ask::Take(1)) })
     }
 
-    /// Which of the two commands it is.
-    pub fn name(&self) -> &'static str {
-        if self.ask == Ask::Peek { PEEK_NAME } else { NAME }
+    fn check(&self, _: &Allowed) -> Result<(), Refused> {
+        // A quota is within its bounds by construction.
+        match self.quotas.as_slice() {
+            [] => return Err(missing("limit", if self.is_peek() { &pages::GCRA_PEEK } else { &pages::GCRA })),
+            [_] => {}
+            several => {
+                let mut named = Quotas::new();
+                several.iter().try_for_each(|quota| push(&mut named, *quota))?;
+            }
+        }
+        check_ask(self.ask)
     }
 
-    /// Writes what follows the command's name.
-    pub fn encode(&self, words: &mut impl Words) {
+    fn encode(&self, words: &mut impl Words) {
         words.word(self.key);
         for (index, quota) in self.quotas.iter().enumerate() {
             if index > 0 {
@@ -87,15 +90,33 @@ impl<'a> Gcra<'a> {
             }
             words.number(quota.limit().into());
             words.duration(quota.period());
-            named_number(words, "BURST", (quota.capacity() != quota.limit()).then_some(quota.capacity()));
+            BURST.write_given((quota.capacity() != quota.limit()).then_some(quota.capacity()), words);
         }
         match self.ask {
             Ask::Take(1) | Ask::Peek => {}
-            Ask::Take(cells) => named_number(words, "COST", Some(cells)),
-            Ask::UpTo(cells) => named_number(words, "UPTO", Some(cells)),
-            Ask::Refund(cells) => named_number(words, "REFUND", Some(cells)),
-            Ask::Reserve(ahead) => named_duration(words, "RESERVE", Some(ahead)),
+            Ask::Take(cells) => COST.write_given(Some(cells), words),
+            Ask::UpTo(cells) => UPTO.write_given(Some(cells), words),
+            Ask::Refund(cells) => REFUND.write_given(Some(cells), words),
+            Ask::Reserve(ahead) => RESERVE.write_given(Some(ahead), words),
         }
+    }
+
+    fn key(&self) -> Option<&'a [u8]> {
+        Some(self.key)
+    }
+
+    fn is_peek(&self) -> bool {
+        self.ask == Ask::Peek
+    }
+}
+
+pub(crate) fn check_ask(ask: Ask) -> Result<(), Refused> {
+    match ask {
+        Ask::Take(cells) => COST.check(cells.into()),
+        Ask::UpTo(cells) => UPTO.check(cells.into()),
+        Ask::Refund(cells) => REFUND.check(cells.into()),
+        Ask::Reserve(ahead) => RESERVE.check(ahead),
+        Ask::Peek => Ok(()),
     }
 }
 
@@ -108,12 +129,11 @@ struct NamedTier {
 
 impl NamedTier {
     fn parse(argv: &mut Argv<'_>) -> Result<Self, Refused> {
-        let limit = argv.count("limit", CELLS_MAX)?;
-        Ok(Self { limit, period: period(argv)?, burst: None })
+        Ok(Self { limit: LIMIT.take_u32(argv)?, period: PERIOD.take(argv)?, burst: None })
     }
 
     fn parse_burst(&mut self, argv: &mut Argv<'_>) -> Result<(), Refused> {
-        match self.burst.replace(argv.count("BURST", CELLS_MAX)?) {
+        match self.burst.replace(BURST.take_u32(argv)?) {
             None => Ok(()),
             Some(_) => Err(Refused::new("BURST is given twice for one tier")),
         }
@@ -124,46 +144,21 @@ impl NamedTier {
     }
 }
 
-pub(crate) fn period(argv: &mut Argv<'_>) -> Result<Span, Refused> {
-    let (least, most) = duration_bounds(PERIOD_MAX);
-    argv.duration("period", least, most)
-}
-
 fn push(quotas: &mut Quotas, quota: Quota) -> Result<(), Refused> {
     if quotas.len() == TIERS_NAMED_MAX {
         return Err(Refused::new(format_args!("AND can name at most {TIERS_NAMED_MAX} tiers")));
     }
     if quotas.iter().any(|other| other.period() == quota.period()) {
         let period = Shown(quota.period());
-        return Err(Refused::new(format_args!("AND names the period {period} twice; tiers are told apart by it")));
+        return Err(Refused::new(format_args!(
+            "AND names the period {period} twice; each tier needs a period of its own"
+        )));
     }
     quotas.push(quota);
     Ok(())
 }
 
-/// `[granted, capacity, remaining, retry_after_ms, reset_after_ms]`, and with AND a sixth element, the tiers.
-pub fn write_reply(verdict: &Verdict, sink: &mut (impl Sink + ?Sized)) {
-    let several = verdict.tiers.len() > 1;
-    sink.array(5 + several as usize);
-    sink.integer(verdict.granted as i64);
-    write_numbers(&verdict.binding(), sink);
-    if several {
-        sink.array(verdict.tiers.len());
-        for reading in &verdict.tiers {
-            sink.array(4);
-            write_numbers(reading, sink);
-        }
-    }
-}
-
-pub(crate) fn write_numbers(reading: &Reading, sink: &mut (impl Sink + ?Sized)) {
-    sink.integer(reading.capacity as i64);
-    sink.integer(reading.remaining as i64);
-    sink.integer(reading.retry_after.ms());
-    sink.integer(reading.reset_after.ceil_ms());
-}
-
-/// `[capacity, remaining, retry_after_ms, reset_after_ms]` as a client sees it.
+/// `[capacity, remaining, retry_after_ms, reset_after_ms]` of one tier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Numbers {
     pub capacity: i64,
@@ -173,7 +168,35 @@ pub struct Numbers {
     pub reset_after_ms: i64,
 }
 
+impl From<&Reading> for Numbers {
+    /// Time to wait rounds up.
+    fn from(reading: &Reading) -> Self {
+        Self {
+            capacity: reading.capacity.into(),
+            remaining: reading.remaining.into(),
+            retry_after_ms: reading.retry_after.ms(),
+            reset_after_ms: reading.reset_after.ceil_ms(),
+        }
+    }
+}
+
 impl Numbers {
+    fn write(&self, sink: &mut (impl Sink + ?Sized)) {
+        sink.integer(self.capacity);
+        sink.integer(self.remaining);
+        sink.integer(self.retry_after_ms);
+        sink.integer(self.reset_after_ms);
+    }
+
+    /// An array of the numbers of each.
+    pub(crate) fn write_each(several: &[Self], sink: &mut (impl Sink + ?Sized)) {
+        sink.array(several.len());
+        for numbers in several {
+            sink.array(4);
+            numbers.write(sink);
+        }
+    }
+
     pub(crate) fn read(value: &Value) -> Result<Self, Unexpected> {
         value.integers().map(Self::from_array)
     }
@@ -183,27 +206,51 @@ impl Numbers {
     }
 }
 
-/// The reply as a client sees it. `tiers` is empty unless AND was used.
+/// `[granted, capacity, remaining, retry_after_ms, reset_after_ms]`, and with AND a sixth element, the tiers.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reply {
+pub struct LimitReply {
     pub granted: i64,
     pub binding: Numbers,
+    /// Empty unless AND was used.
     pub tiers: SmallVec<[Numbers; 3]>,
 }
 
-impl Reply {
-    pub fn read(value: Value) -> Result<Self, Unexpected> {
+impl From<&Verdict> for LimitReply {
+    fn from(verdict: &Verdict) -> Self {
+        let named: &[Reading] = if verdict.tiers.len() > 1 { &verdict.tiers } else { &[] };
+        Self {
+            granted: verdict.granted.into(),
+            binding: Numbers::from(&verdict.binding()),
+            tiers: named.iter().map(Numbers::from).collect(),
+        }
+    }
+}
+
+impl LimitReply {
+    pub fn write(&self, sink: &mut (impl Sink + ?Sized)) {
+        let several = !self.tiers.is_empty();
+        sink.array(5 + usize::from(several));
+        sink.integer(self.granted);
+        self.binding.write(sink);
+        if several {
+            Numbers::write_each(&self.tiers, sink);
+        }
+    }
+
+    /// The reply to a call that named so many `quotas`: each tier has its numbers if there are several.
+    pub fn read(value: Value, quotas: usize) -> Result<Self, Unexpected> {
         let shape = Unexpected("five elements or six");
         let (numbers, tiers) = value.array()?.split_at_checked(5).ok_or(shape.clone())?;
         let [granted, binding @ ..]: [i64; 5] = reply::integers(numbers)?;
-        let tiers = match tiers {
+        let tiers: SmallVec<[Numbers; 3]> = match tiers {
             [] => SmallVec::new(),
-            [tiers] => match tiers.array()? {
-                [] | [_] => return Err(Unexpected("several tiers or none")),
-                several => several.iter().map(Numbers::read).collect::<Result<_, _>>()?,
-            },
+            [tiers] => tiers.array()?.iter().map(Numbers::read).collect::<Result<_, _>>()?,
             _ => return Err(shape),
         };
+        let promised = if quotas > 1 { quotas } else { 0 };
+        if tiers.len() != promised || value.array()?.len() != 5 + usize::from(promised > 0) {
+            return Err(Unexpected("every tier that was named"));
+        }
         Ok(Self { granted, binding: Numbers::from_array(binding), tiers })
     }
 }

@@ -1,18 +1,31 @@
 //! What `RES.LOCK` and `RES.BULKHEAD` have in common: owners, leases, waiting, binding, renewing, letting go, INFO.
 
 use resil_core::limits::{FENCE_MAX, INFO_LIMIT_DEFAULT, INFO_LIMIT_MAX, LEASE_LEAST, OWNER_MAX};
-use resil_core::lock::{Holder, Reason, Released, Renewed};
+use resil_core::lock::{self, Holder, Reason};
 use resil_core::{Instant, Span};
 
-use crate::argv::{Argv, Refused, Word, once};
-use crate::reply::Sink;
-use crate::words::{Words, named_number};
+use crate::argv::{Argv, Refused, Word};
+use crate::bound::{Length, Named, Number, Text};
+use crate::command::{Allowed, Arguments};
+use crate::reply::{Fields, Sink, Unexpected, Value};
+use crate::words::Words;
 
-/// What the server is configured to allow.
-#[derive(Debug, Clone, Copy)]
-pub struct Bounds {
-    pub lease_max: Span,
-    pub wait_max: Span,
+pub(crate) const OWNER: Text = Text::new("owner", OWNER_MAX);
+const FENCE: Number = Number::new("FENCE", 1..=FENCE_MAX as i64);
+const LIMIT: Number = Number::new("LIMIT", 0..=INFO_LIMIT_MAX as i64);
+const BOUNDTO: Number = Number::new("BOUNDTO", 1..=i64::MAX);
+
+pub(crate) fn lease(allowed: &Allowed) -> Length {
+    Length::new("lease", (LEASE_LEAST, allowed.lease_max))
+}
+
+/// `WAIT 0` means: try once.
+pub(crate) fn wait(allowed: &Allowed) -> Length {
+    Length::new("WAIT", (Span::ZERO, allowed.wait_max))
+}
+
+fn grace(allowed: &Allowed) -> Length {
+    Length::new("GRACE", (Span::ZERO, allowed.lease_max))
 }
 
 /// Which connection a grant hangs on, and the grace it has once that connection has closed: zero for none.
@@ -56,51 +69,40 @@ impl Bind {
         bind: &mut Option<Self>,
         word: Word<'_>,
         argv: &mut Argv<'_>,
-        bounds: Bounds,
+        allowed: &Allowed,
     ) -> Result<bool, Refused> {
         let given = if word.is("BOUND") {
             Self::HERE
         } else if word.is("BOUNDTO") {
-            Self::to(argv.number("BOUNDTO", 1..=i64::MAX)? as u64)
+            Self::to(BOUNDTO.read(argv)?)
         } else {
             return Ok(false);
         };
-        let grace =
-            if argv.take_word("GRACE") { argv.duration("GRACE", Span::ZERO, bounds.lease_max)? } else { Span::ZERO };
-        match bind.replace(given.with_grace(grace)) {
+        let given = if argv.take_word("GRACE") { given.with_grace(grace(allowed).take(argv)?) } else { given };
+        match bind.replace(given) {
             None => Ok(true),
             Some(_) => Err(Refused::new("BOUND or BOUNDTO is given twice")),
         }
+    }
+
+    pub(crate) fn check(self, allowed: &Allowed) -> Result<(), Refused> {
+        if let Self::To { client, .. } = self {
+            Named::check(BOUNDTO, client)?;
+        }
+        grace(allowed).check(self.grace())
     }
 
     pub(crate) fn encode(self, words: &mut impl Words) {
         match self {
             Self::None => return,
             Self::Here { .. } => words.word(b"BOUND"),
-            Self::To { client, .. } => named_number(words, "BOUNDTO", Some(client.cast_signed())),
+            Self::To { client, .. } => BOUNDTO.write_given(Some(client), words),
         }
         if !self.grace().is_zero() {
             words.word(b"GRACE");
             words.duration(self.grace());
         }
     }
-}
-
-pub(crate) fn owner<'a>(argv: &mut Argv<'a>) -> Result<&'a [u8], Refused> {
-    argv.text("owner", OWNER_MAX)
-}
-
-pub(crate) fn lease(argv: &mut Argv<'_>, bounds: Bounds) -> Result<Span, Refused> {
-    argv.duration("lease", LEASE_LEAST, bounds.lease_max)
-}
-
-/// `WAIT 0` means: try once.
-pub(crate) fn wait(argv: &mut Argv<'_>, bounds: Bounds) -> Result<Span, Refused> {
-    argv.duration("WAIT", Span::ZERO, bounds.wait_max)
-}
-
-fn fence(argv: &mut Argv<'_>) -> Result<u64, Refused> {
-    argv.number("FENCE", 1..=FENCE_MAX as i64).map(|fence| fence as u64)
 }
 
 /// `RENEW key owner lease [FENCE f] [<BOUND | BOUNDTO client-id> [GRACE d]]`
@@ -113,27 +115,38 @@ pub struct RenewCall<'a> {
     pub bind: Bind,
 }
 
-impl<'a> RenewCall<'a> {
-    pub fn parse(args: &'a [&'a [u8]], bounds: Bounds, usage: &'static str) -> Result<Self, Refused> {
-        let mut argv = Argv::new(args, usage);
-        let (key, owner, lease) = (argv.bytes("key")?, owner(&mut argv)?, lease(&mut argv, bounds)?);
-        let (mut given_fence, mut bind) = (None, None);
+impl<'a> Arguments<'a> for RenewCall<'a> {
+    fn parse(mut argv: Argv<'a>, allowed: &Allowed) -> Result<Self, Refused> {
+        let (key, owner) = (argv.bytes("key")?, OWNER.take(&mut argv)?);
+        let lease = lease(allowed).take(&mut argv)?;
+        let (mut fence, mut bind) = (None, None);
         while let Some(word) = argv.word() {
             if word.is("FENCE") {
-                once(&mut given_fence, "FENCE", fence(&mut argv)?)?;
-            } else if !Bind::take(&mut bind, word, &mut argv, bounds)? {
+                FENCE.take_once(&mut fence, &mut argv)?;
+            } else if !Bind::take(&mut bind, word, &mut argv, allowed)? {
                 return Err(argv.unexpected(word.0));
             }
         }
-        Ok(Self { key, owner, lease, fence: given_fence, bind: bind.unwrap_or_default() })
+        Ok(Self { key, owner, lease, fence, bind: bind.unwrap_or_default() })
     }
 
-    pub fn encode(&self, words: &mut impl Words) {
+    fn check(&self, allowed: &Allowed) -> Result<(), Refused> {
+        OWNER.check(self.owner)?;
+        lease(allowed).check(self.lease)?;
+        FENCE.check_given(self.fence)?;
+        self.bind.check(allowed)
+    }
+
+    fn encode(&self, words: &mut impl Words) {
         words.word(self.key);
         words.word(self.owner);
         words.duration(self.lease);
-        named_number(words, "FENCE", self.fence.map(u64::cast_signed));
+        FENCE.write_given(self.fence, words);
         self.bind.encode(words);
+    }
+
+    fn key(&self) -> Option<&'a [u8]> {
+        Some(self.key)
     }
 }
 
@@ -145,24 +158,32 @@ pub struct OwnedCall<'a> {
     pub fence: Option<u64>,
 }
 
-impl<'a> OwnedCall<'a> {
-    pub fn parse(args: &'a [&'a [u8]], usage: &'static str) -> Result<Self, Refused> {
-        let mut argv = Argv::new(args, usage);
-        let (key, owner) = (argv.bytes("key")?, owner(&mut argv)?);
-        let mut given_fence = None;
+impl<'a> Arguments<'a> for OwnedCall<'a> {
+    fn parse(mut argv: Argv<'a>, _: &Allowed) -> Result<Self, Refused> {
+        let (key, owner) = (argv.bytes("key")?, OWNER.take(&mut argv)?);
+        let mut fence = None;
         while let Some(word) = argv.word() {
             if !word.is("FENCE") {
                 return Err(argv.unexpected(word.0));
             }
-            once(&mut given_fence, "FENCE", fence(&mut argv)?)?;
+            FENCE.take_once(&mut fence, &mut argv)?;
         }
-        Ok(Self { key, owner, fence: given_fence })
+        Ok(Self { key, owner, fence })
     }
 
-    pub fn encode(&self, words: &mut impl Words) {
+    fn check(&self, _: &Allowed) -> Result<(), Refused> {
+        OWNER.check(self.owner)?;
+        FENCE.check_given(self.fence)
+    }
+
+    fn encode(&self, words: &mut impl Words) {
         words.word(self.key);
         words.word(self.owner);
-        named_number(words, "FENCE", self.fence.map(u64::cast_signed));
+        FENCE.write_given(self.fence, words);
+    }
+
+    fn key(&self) -> Option<&'a [u8]> {
+        Some(self.key)
     }
 }
 
@@ -173,61 +194,141 @@ pub struct InfoCall<'a> {
     pub limit: usize,
 }
 
-impl<'a> InfoCall<'a> {
-    pub fn parse(args: &'a [&'a [u8]], usage: &'static str) -> Result<Self, Refused> {
-        let mut argv = Argv::new(args, usage);
+impl<'a> Arguments<'a> for InfoCall<'a> {
+    fn parse(mut argv: Argv<'a>, _: &Allowed) -> Result<Self, Refused> {
         let key = argv.bytes("key")?;
         let mut limit = None;
         while let Some(word) = argv.word() {
             if !word.is("LIMIT") {
                 return Err(argv.unexpected(word.0));
             }
-            once(&mut limit, "LIMIT", argv.number("LIMIT", 0..=INFO_LIMIT_MAX as i64)?)?;
+            LIMIT.take_once(&mut limit, &mut argv)?;
         }
-        Ok(Self { key, limit: limit.map_or(INFO_LIMIT_DEFAULT as usize, |limit| limit as usize) })
+        Ok(Self { key, limit: limit.unwrap_or(INFO_LIMIT_DEFAULT) as usize })
     }
 
-    pub fn encode(&self, words: &mut impl Words) {
+    fn check(&self, _: &Allowed) -> Result<(), Refused> {
+        LIMIT.check(self.limit as i64)
+    }
+
+    fn encode(&self, words: &mut impl Words) {
         words.word(self.key);
-        let limit = self.limit.min(INFO_LIMIT_MAX as usize) as u32;
-        named_number(words, "LIMIT", (limit != INFO_LIMIT_DEFAULT).then_some(limit));
+        let limit = (self.limit != INFO_LIMIT_DEFAULT as usize).then_some(self.limit as u64);
+        LIMIT.write_given(limit, words);
+    }
+
+    fn key(&self) -> Option<&'a [u8]> {
+        Some(self.key)
     }
 }
 
-/// `["GRANTED", fence, lease_ms, 0]` or `["LOST", reason]`.
-pub fn write_renewed(renewed: &Renewed, sink: &mut (impl Sink + ?Sized)) {
-    match renewed {
-        Renewed::Granted(grant) => {
-            sink.array(4);
-            sink.text(b"GRANTED");
-            sink.integer(grant.fence as i64);
-            sink.integer(grant.lease.floor_ms());
-            sink.integer(0);
+/// Every RENEW: `["GRANTED", fence, lease_ms, 0]` or `["LOST", reason]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Renewed {
+    Granted { fence: u64, lease_ms: i64 },
+    Lost(Reason),
+}
+
+impl From<lock::Renewed> for Renewed {
+    /// Time a caller may rely on rounds down.
+    fn from(renewed: lock::Renewed) -> Self {
+        match renewed {
+            lock::Renewed::Granted(grant) => Self::Granted { fence: grant.fence, lease_ms: grant.lease.floor_ms() },
+            lock::Renewed::Lost(reason) => Self::Lost(reason),
         }
-        Renewed::Lost(reason) => write_lost(*reason, sink),
     }
 }
 
-/// `["RELEASED", held_ms]` or `["LOST", reason]`.
-pub fn write_released(released: &Released, sink: &mut (impl Sink + ?Sized)) {
-    match released {
-        Released::Released { held } => {
-            sink.array(2);
-            sink.text(b"RELEASED");
-            sink.integer(held.floor_ms());
+impl Renewed {
+    pub fn write(&self, sink: &mut (impl Sink + ?Sized)) {
+        match self {
+            Self::Granted { fence, lease_ms } => sink.verdict("GRANTED", &[fence.cast_signed(), *lease_ms, 0]),
+            Self::Lost(reason) => write_lost(*reason, sink),
         }
-        Released::Lost(reason) => write_lost(*reason, sink),
+    }
+
+    pub fn read(value: Value) -> Result<Self, Unexpected> {
+        let mut fields = value.into_fields()?;
+        let renewed = match fields.text()?.as_slice() {
+            b"GRANTED" => {
+                let (fence, lease_ms) = (fields.number()?, fields.integer()?);
+                if fields.integer()? != 0 {
+                    return Err(Unexpected("no time to have been waited for"));
+                }
+                Self::Granted { fence, lease_ms }
+            }
+            b"LOST" => Self::Lost(read_reason(&mut fields)?),
+            _ => return Err(Unexpected("GRANTED or LOST")),
+        };
+        fields.finish(renewed)
+    }
+}
+
+/// RELEASE and LEAVE: `["RELEASED", held_ms]` or `["LOST", reason]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Released {
+    Released { held_ms: i64 },
+    Lost(Reason),
+}
+
+impl From<lock::Released> for Released {
+    fn from(released: lock::Released) -> Self {
+        match released {
+            lock::Released::Released { held } => Self::Released { held_ms: held.floor_ms() },
+            lock::Released::Lost(reason) => Self::Lost(reason),
+        }
+    }
+}
+
+impl Released {
+    pub fn write(&self, sink: &mut (impl Sink + ?Sized)) {
+        match self {
+            Self::Released { held_ms } => sink.verdict("RELEASED", &[*held_ms]),
+            Self::Lost(reason) => write_lost(*reason, sink),
+        }
+    }
+
+    pub fn read(value: Value) -> Result<Self, Unexpected> {
+        let mut fields = value.into_fields()?;
+        let released = match fields.text()?.as_slice() {
+            b"RELEASED" => Self::Released { held_ms: fields.integer()? },
+            b"LOST" => Self::Lost(read_reason(&mut fields)?),
+            _ => return Err(Unexpected("RELEASED or LOST")),
+        };
+        fields.finish(released)
     }
 }
 
 /// `["LOST", reason]`.
-pub fn write_lost(reason: Reason, sink: &mut (impl Sink + ?Sized)) {
+pub(crate) fn write_lost(reason: Reason, sink: &mut (impl Sink + ?Sized)) {
     sink.array(2);
     sink.text(b"LOST");
     sink.text(reason.text().as_bytes());
 }
 
-/// One who holds, for INFO.
+pub(crate) fn read_reason(fields: &mut Fields) -> Result<Reason, Unexpected> {
+    fields.word(Reason::from_text, "the name of a reason")
+}
+
+/// ABORT and ABANDON: `[word]`, or `["LOST", reason]`.
+pub fn write_given_up(word: &str, lost: Option<Reason>, sink: &mut (impl Sink + ?Sized)) {
+    match lost {
+        None => sink.verdict(word, &[]),
+        Some(reason) => write_lost(reason, sink),
+    }
+}
+
+pub(crate) fn read_given_up(word: &str, value: Value) -> Result<Option<Reason>, Unexpected> {
+    let mut fields = value.into_fields()?;
+    let lost = match fields.text()?.as_slice() {
+        given if given == word.as_bytes() => None,
+        b"LOST" => Some(read_reason(&mut fields)?),
+        _ => return Err(Unexpected("that it was given up, or LOST")),
+    };
+    fields.finish(lost)
+}
+
+/// A holder, for INFO.
 #[derive(Debug)]
 pub struct HolderRow<'a> {
     pub holder: &'a Holder,
@@ -236,7 +337,7 @@ pub struct HolderRow<'a> {
     pub bound: Option<Span>,
 }
 
-/// One who waits, for INFO.
+/// A waiter, for INFO.
 #[derive(Debug)]
 pub struct WaiterRow<'a> {
     pub owner: &'a [u8],

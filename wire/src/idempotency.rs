@@ -1,51 +1,24 @@
-//! `RES.IDEMP` and its subcommands. What is parsed is what follows the subcommand's name.
+//! `RES.IDEMP` and its subcommands: the arguments, their bounds, the replies.
 
-use resil_core::idempotency::{Committed, OnLapse, Phase, Record, Run, Settled, lookup};
+use std::sync::Arc;
+
+use resil_core::idempotency::{self, OnLapse, Phase, Record, Run, Settled, lookup};
 use resil_core::limits::{KEEP_DEFAULT, OWNER_MAX, TTL_MAX};
 use resil_core::lock::Reason;
 use resil_core::{Instant, Span};
 
 use crate::argv::{Argv, Refused, Word, once, quoted};
-use crate::holding::{Bind, Bounds, lease, wait, write_lost};
-use crate::reply::Sink;
-use crate::words::{Words, named_duration, named_text, unless_empty, unless_zero};
+use crate::bound::{Length, Named, Text};
+use crate::command::{Allowed, Arguments};
+use crate::holding::{Bind, lease, read_reason, wait, write_lost};
+use crate::reply::{Sink, Unexpected, Value};
+use crate::words::{Words, named_duration, unless_empty, unless_zero};
 
-pub const NAME: &str = "RES.IDEMP";
-pub const BEGIN_USAGE: &str = "RES.IDEMP BEGIN key token lease [FINGERPRINT f] [WAIT d] [KEEP d] [ONLAPSE RUN|HOLD] \
-                               [<BOUND | BOUNDTO client-id> [GRACE d]]";
-pub const COMMIT_USAGE: &str = "RES.IDEMP COMMIT key token ttl result [ERROR]";
-pub const ABORT_USAGE: &str = "RES.IDEMP ABORT key token";
-pub const RENEW_USAGE: &str = "RES.IDEMP RENEW key token lease [<BOUND | BOUNDTO client-id> [GRACE d]]";
-pub const ONCE_USAGE: &str = "RES.IDEMP ONCE key ttl [TOKEN t]";
-pub const GET_USAGE: &str = "RES.IDEMP GET key [FINGERPRINT f]";
-pub const INFO_USAGE: &str = "RES.IDEMP INFO key";
-
-/// What HELP says.
-pub const HELP: [&str; 15] = [
-    BEGIN_USAGE,
-    "    [RUN, fence, attempt, waited_ms], [REPLAY, ok|error, result, age_ms], [BUSY, remaining_ms, attempt], [MISMATCH]",
-    "    or [HELD, attempt]",
-    COMMIT_USAGE,
-    "    The work is done, and this is its result. [COMMITTED, stored|dropped] or [LOST, reason]",
-    ABORT_USAGE,
-    "    Nothing happened: whoever asks next runs. [ABORTED] or [LOST, reason]",
-    RENEW_USAGE,
-    "    The lease ends that much from now. [GRANTED, fence, lease_ms, 0] or [LOST, reason]",
-    ONCE_USAGE,
-    "    1 the first time, 0 for a duplicate; the same token gets 1 again.",
-    GET_USAGE,
-    "    [REPLAY, ...], [BUSY, ...], [HELD, ...], [MISMATCH] or [MISS]; changes nothing and works on replicas.",
-    INFO_USAGE,
-    "    Everything about the key, as a map; changes nothing and works on replicas.",
-];
-
-fn token<'a>(argv: &mut Argv<'a>) -> Result<&'a [u8], Refused> {
-    argv.text("token", OWNER_MAX)
-}
-
-fn ttl(argv: &mut Argv<'_>, name: &str) -> Result<Span, Refused> {
-    argv.duration(name, Span::from_ms(1), TTL_MAX)
-}
+pub(crate) const TOKEN: Text = Text::new("token", OWNER_MAX);
+const TOKEN_OPTION: Text = Text::new("TOKEN", OWNER_MAX);
+const FINGERPRINT: Text = Text::new("FINGERPRINT", OWNER_MAX);
+const TTL: Length = Length::new("ttl", (Span::from_ms(1), TTL_MAX));
+const KEEP: Length = Length::new("KEEP", (Span::from_ms(1), TTL_MAX));
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BeginCall<'a> {
@@ -59,21 +32,21 @@ pub struct BeginCall<'a> {
     pub bind: Bind,
 }
 
-impl<'a> BeginCall<'a> {
-    pub fn parse(args: &'a [&'a [u8]], bounds: Bounds) -> Result<Self, Refused> {
-        let mut argv = Argv::new(args, BEGIN_USAGE);
-        let (key, token, lease) = (argv.bytes("key")?, token(&mut argv)?, lease(&mut argv, bounds)?);
+impl<'a> Arguments<'a> for BeginCall<'a> {
+    fn parse(mut argv: Argv<'a>, allowed: &Allowed) -> Result<Self, Refused> {
+        let (key, token) = (argv.bytes("key")?, TOKEN.take(&mut argv)?);
+        let lease = lease(allowed).take(&mut argv)?;
         let (mut fingerprint, mut given_wait, mut keep, mut on_lapse, mut bind) = (None, None, None, None, None);
         while let Some(word) = argv.word() {
             if word.is("FINGERPRINT") {
-                once(&mut fingerprint, "FINGERPRINT", argv.text("FINGERPRINT", OWNER_MAX)?)?;
+                FINGERPRINT.take_once(&mut fingerprint, &mut argv)?;
             } else if word.is("WAIT") {
-                once(&mut given_wait, "WAIT", wait(&mut argv, bounds)?)?;
+                wait(allowed).take_once(&mut given_wait, &mut argv)?;
             } else if word.is("KEEP") {
-                once(&mut keep, "KEEP", ttl(&mut argv, "KEEP")?)?;
+                KEEP.take_once(&mut keep, &mut argv)?;
             } else if word.is("ONLAPSE") {
                 once(&mut on_lapse, "ONLAPSE", on_lapse_word(&mut argv)?)?;
-            } else if !Bind::take(&mut bind, word, &mut argv, bounds)? {
+            } else if !Bind::take(&mut bind, word, &mut argv, allowed)? {
                 return Err(argv.unexpected(word.0));
             }
         }
@@ -89,17 +62,35 @@ impl<'a> BeginCall<'a> {
         })
     }
 
-    pub fn encode(&self, words: &mut impl Words) {
+    fn check(&self, allowed: &Allowed) -> Result<(), Refused> {
+        TOKEN.check(self.token)?;
+        lease(allowed).check(self.lease)?;
+        FINGERPRINT.check_given(unless_empty(self.fingerprint))?;
+        wait(allowed).check(self.wait)?;
+        KEEP.check(self.keep)?;
+        self.bind.check(allowed)
+    }
+
+    fn encode(&self, words: &mut impl Words) {
         words.word(self.key);
         words.word(self.token);
         words.duration(self.lease);
-        named_text(words, "FINGERPRINT", unless_empty(self.fingerprint));
+        FINGERPRINT.write_given(unless_empty(self.fingerprint), words);
         named_duration(words, "WAIT", unless_zero(self.wait));
-        named_duration(words, "KEEP", (self.keep != KEEP_DEFAULT).then_some(self.keep));
+        KEEP.write_given((self.keep != KEEP_DEFAULT).then_some(self.keep), words);
         if self.on_lapse == OnLapse::Hold {
-            named_text(words, "ONLAPSE", Some(b"HOLD"));
+            words.word(b"ONLAPSE");
+            words.word(b"HOLD");
         }
         self.bind.encode(words);
+    }
+
+    fn key(&self) -> Option<&'a [u8]> {
+        Some(self.key)
+    }
+
+    fn wait(&self) -> Span {
+        self.wait
     }
 }
 
@@ -123,21 +114,21 @@ pub struct CommitCall<'a> {
     pub failed: bool,
 }
 
-impl<'a> CommitCall<'a> {
-    pub fn parse(args: &'a [&'a [u8]]) -> Result<Self, Refused> {
-        let mut argv = Argv::new(args, COMMIT_USAGE);
-        let (key, token, ttl) = (argv.bytes("key")?, token(&mut argv)?, ttl(&mut argv, "ttl")?);
+impl<'a> Arguments<'a> for CommitCall<'a> {
+    fn parse(mut argv: Argv<'a>, _: &Allowed) -> Result<Self, Refused> {
+        let (key, token, ttl) = (argv.bytes("key")?, TOKEN.take(&mut argv)?, TTL.take(&mut argv)?);
         let result = argv.bytes("result")?;
-        let failed = match argv.word() {
-            None => false,
-            Some(word) if word.is("ERROR") => true,
-            Some(word) => return Err(argv.unexpected(word.0)),
-        };
+        let failed = argv.take_word("ERROR");
         argv.finish()?;
         Ok(Self { key, token, ttl, result, failed })
     }
 
-    pub fn encode(&self, words: &mut impl Words) {
+    fn check(&self, _: &Allowed) -> Result<(), Refused> {
+        TOKEN.check(self.token)?;
+        TTL.check(self.ttl)
+    }
+
+    fn encode(&self, words: &mut impl Words) {
         words.word(self.key);
         words.word(self.token);
         words.duration(self.ttl);
@@ -145,6 +136,10 @@ impl<'a> CommitCall<'a> {
         if self.failed {
             words.word(b"ERROR");
         }
+    }
+
+    fn key(&self) -> Option<&'a [u8]> {
+        Some(self.key)
     }
 }
 
@@ -155,47 +150,64 @@ pub struct TokenCall<'a> {
     pub token: &'a [u8],
 }
 
-impl<'a> TokenCall<'a> {
-    pub fn parse(args: &'a [&'a [u8]], usage: &'static str) -> Result<Self, Refused> {
-        let mut argv = Argv::new(args, usage);
-        let (key, token) = (argv.bytes("key")?, token(&mut argv)?);
+impl<'a> Arguments<'a> for TokenCall<'a> {
+    fn parse(mut argv: Argv<'a>, _: &Allowed) -> Result<Self, Refused> {
+        let (key, token) = (argv.bytes("key")?, TOKEN.take(&mut argv)?);
         argv.finish()?;
         Ok(Self { key, token })
     }
 
-    pub fn encode(&self, words: &mut impl Words) {
+    fn check(&self, _: &Allowed) -> Result<(), Refused> {
+        TOKEN.check(self.token)
+    }
+
+    fn encode(&self, words: &mut impl Words) {
         words.word(self.key);
         words.word(self.token);
+    }
+
+    fn key(&self) -> Option<&'a [u8]> {
+        Some(self.key)
     }
 }
 
 /// `key token lease [<BOUND | BOUNDTO client-id> [GRACE d]]`: RENEW.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RenewCall<'a> {
+pub struct TokenRenewCall<'a> {
     pub key: &'a [u8],
     pub token: &'a [u8],
     pub lease: Span,
     pub bind: Bind,
 }
 
-impl<'a> RenewCall<'a> {
-    pub fn parse(args: &'a [&'a [u8]], bounds: Bounds, usage: &'static str) -> Result<Self, Refused> {
-        let mut argv = Argv::new(args, usage);
-        let (key, token, lease) = (argv.bytes("key")?, token(&mut argv)?, lease(&mut argv, bounds)?);
+impl<'a> Arguments<'a> for TokenRenewCall<'a> {
+    fn parse(mut argv: Argv<'a>, allowed: &Allowed) -> Result<Self, Refused> {
+        let (key, token) = (argv.bytes("key")?, TOKEN.take(&mut argv)?);
+        let lease = lease(allowed).take(&mut argv)?;
         let mut bind = None;
         while let Some(word) = argv.word() {
-            if !Bind::take(&mut bind, word, &mut argv, bounds)? {
+            if !Bind::take(&mut bind, word, &mut argv, allowed)? {
                 return Err(argv.unexpected(word.0));
             }
         }
         Ok(Self { key, token, lease, bind: bind.unwrap_or_default() })
     }
 
-    pub fn encode(&self, words: &mut impl Words) {
+    fn check(&self, allowed: &Allowed) -> Result<(), Refused> {
+        TOKEN.check(self.token)?;
+        lease(allowed).check(self.lease)?;
+        self.bind.check(allowed)
+    }
+
+    fn encode(&self, words: &mut impl Words) {
         words.word(self.key);
         words.word(self.token);
         words.duration(self.lease);
         self.bind.encode(words);
+    }
+
+    fn key(&self) -> Option<&'a [u8]> {
+        Some(self.key)
     }
 }
 
@@ -206,24 +218,32 @@ pub struct OnceCall<'a> {
     pub token: &'a [u8],
 }
 
-impl<'a> OnceCall<'a> {
-    pub fn parse(args: &'a [&'a [u8]]) -> Result<Self, Refused> {
-        let mut argv = Argv::new(args, ONCE_USAGE);
-        let (key, ttl) = (argv.bytes("key")?, ttl(&mut argv, "ttl")?);
+impl<'a> Arguments<'a> for OnceCall<'a> {
+    fn parse(mut argv: Argv<'a>, _: &Allowed) -> Result<Self, Refused> {
+        let (key, ttl) = (argv.bytes("key")?, TTL.take(&mut argv)?);
         let mut token = None;
         while let Some(word) = argv.word() {
             if !word.is("TOKEN") {
                 return Err(argv.unexpected(word.0));
             }
-            once(&mut token, "TOKEN", argv.text("TOKEN", OWNER_MAX)?)?;
+            TOKEN_OPTION.take_once(&mut token, &mut argv)?;
         }
         Ok(Self { key, ttl, token: token.unwrap_or_default() })
     }
 
-    pub fn encode(&self, words: &mut impl Words) {
+    fn check(&self, _: &Allowed) -> Result<(), Refused> {
+        TTL.check(self.ttl)?;
+        TOKEN_OPTION.check_given(unless_empty(self.token))
+    }
+
+    fn encode(&self, words: &mut impl Words) {
         words.word(self.key);
         words.duration(self.ttl);
-        named_text(words, "TOKEN", unless_empty(self.token));
+        TOKEN_OPTION.write_given(unless_empty(self.token), words);
+    }
+
+    fn key(&self) -> Option<&'a [u8]> {
+        Some(self.key)
     }
 }
 
@@ -233,91 +253,178 @@ pub struct GetCall<'a> {
     pub fingerprint: &'a [u8],
 }
 
-impl<'a> GetCall<'a> {
-    pub fn parse(args: &'a [&'a [u8]]) -> Result<Self, Refused> {
-        let mut argv = Argv::new(args, GET_USAGE);
+impl<'a> Arguments<'a> for GetCall<'a> {
+    fn parse(mut argv: Argv<'a>, _: &Allowed) -> Result<Self, Refused> {
         let key = argv.bytes("key")?;
         let mut fingerprint = None;
         while let Some(word) = argv.word() {
             if !word.is("FINGERPRINT") {
                 return Err(argv.unexpected(word.0));
             }
-            once(&mut fingerprint, "FINGERPRINT", argv.text("FINGERPRINT", OWNER_MAX)?)?;
+            FINGERPRINT.take_once(&mut fingerprint, &mut argv)?;
         }
         Ok(Self { key, fingerprint: fingerprint.unwrap_or_default() })
     }
 
-    pub fn encode(&self, words: &mut impl Words) {
+    fn check(&self, _: &Allowed) -> Result<(), Refused> {
+        FINGERPRINT.check_given(unless_empty(self.fingerprint))
+    }
+
+    fn encode(&self, words: &mut impl Words) {
         words.word(self.key);
-        named_text(words, "FINGERPRINT", unless_empty(self.fingerprint));
+        FINGERPRINT.write_given(unless_empty(self.fingerprint), words);
+    }
+
+    fn key(&self) -> Option<&'a [u8]> {
+        Some(self.key)
     }
 }
 
-/// `["RUN", fence, attempt, waited_ms]`.
-pub fn write_run(run: &Run, sink: &mut (impl Sink + ?Sized)) {
-    sink.array(4);
-    sink.text(b"RUN");
-    sink.integer(run.fence as i64);
-    sink.integer(i64::from(run.attempt));
-    sink.integer(run.waited.floor_ms());
+/// BEGIN and GET: `["RUN", fence, attempt, waited_ms]`, `["REPLAY", "ok" | "error", result or nil, age_ms]`,
+/// `["BUSY", remaining_ms, attempt]`, `["MISMATCH"]`, `["HELD", attempt]` or `["MISS"]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Begun {
+    /// Only BEGIN.
+    Run {
+        fence: u64,
+        attempt: u32,
+        waited_ms: i64,
+    },
+    /// `result` is `None` if it was too large to be kept.
+    Replay {
+        failed: bool,
+        result: Option<Arc<[u8]>>,
+        age_ms: i64,
+    },
+    Busy {
+        remaining_ms: i64,
+        attempt: u32,
+    },
+    Mismatch,
+    Held {
+        attempt: u32,
+    },
+    /// Only GET.
+    Miss,
 }
 
-/// `["REPLAY", "ok"|"error", result or nil, age_ms]`, `["BUSY", remaining_ms, attempt]`, `["MISMATCH"]`,
-/// `["HELD", attempt]` or `["MISS"]`.
-pub fn write_settled(settled: &Settled, sink: &mut (impl Sink + ?Sized)) {
-    match settled {
-        Settled::Replay(replay) => {
-            sink.array(4);
-            sink.text(b"REPLAY");
-            sink.text(if replay.failed { b"error" } else { b"ok" });
-            match &replay.result {
-                Some(result) => sink.text(result),
-                None => sink.null(),
+impl From<Run> for Begun {
+    fn from(run: Run) -> Self {
+        Self::Run { fence: run.fence, attempt: run.attempt, waited_ms: run.waited.floor_ms() }
+    }
+}
+
+impl From<Settled> for Begun {
+    fn from(settled: Settled) -> Self {
+        match settled {
+            Settled::Replay(replay) => {
+                Self::Replay { failed: replay.failed, result: replay.result, age_ms: replay.age.floor_ms() }
             }
-            sink.integer(replay.age.floor_ms());
-        }
-        Settled::Busy { remaining, attempt } => {
-            sink.array(3);
-            sink.text(b"BUSY");
-            sink.integer(remaining.ceil_ms());
-            sink.integer(i64::from(*attempt));
-        }
-        Settled::Mismatch => {
-            sink.array(1);
-            sink.text(b"MISMATCH");
-        }
-        Settled::Held { attempt } => {
-            sink.array(2);
-            sink.text(b"HELD");
-            sink.integer(i64::from(*attempt));
-        }
-        Settled::Miss => {
-            sink.array(1);
-            sink.text(b"MISS");
+            Settled::Busy { remaining, attempt } => Self::Busy { remaining_ms: remaining.ceil_ms(), attempt },
+            Settled::Mismatch => Self::Mismatch,
+            Settled::Held { attempt } => Self::Held { attempt },
+            Settled::Miss => Self::Miss,
         }
     }
 }
 
-/// `["COMMITTED", "stored"|"dropped"]` or `["LOST", reason]`.
-pub fn write_committed(committed: &Committed, sink: &mut (impl Sink + ?Sized)) {
-    match committed {
-        Committed::Committed { stored } => {
-            sink.array(2);
-            sink.text(b"COMMITTED");
-            sink.text(if *stored { b"stored" } else { b"dropped" });
+impl Begun {
+    pub fn write(&self, sink: &mut (impl Sink + ?Sized)) {
+        match self {
+            Self::Run { fence, attempt, waited_ms } => {
+                sink.verdict("RUN", &[fence.cast_signed(), i64::from(*attempt), *waited_ms]);
+            }
+            Self::Replay { failed, result, age_ms } => {
+                sink.array(4);
+                sink.text(b"REPLAY");
+                sink.text(if *failed { b"error" } else { b"ok" });
+                sink.text_or_null(result.as_deref());
+                sink.integer(*age_ms);
+            }
+            Self::Busy { remaining_ms, attempt } => sink.verdict("BUSY", &[*remaining_ms, i64::from(*attempt)]),
+            Self::Mismatch => sink.verdict("MISMATCH", &[]),
+            Self::Held { attempt } => sink.verdict("HELD", &[i64::from(*attempt)]),
+            Self::Miss => sink.verdict("MISS", &[]),
         }
-        Committed::Lost(reason) => write_lost(*reason, sink),
+    }
+
+    pub fn read_begin(value: Value) -> Result<Self, Unexpected> {
+        match Self::read(value)? {
+            Self::Miss => Err(Unexpected("a reply of BEGIN")),
+            begun => Ok(begun),
+        }
+    }
+
+    pub fn read_get(value: Value) -> Result<Self, Unexpected> {
+        match Self::read(value)? {
+            Self::Run { .. } => Err(Unexpected("a reply of GET")),
+            begun => Ok(begun),
+        }
+    }
+
+    fn read(value: Value) -> Result<Self, Unexpected> {
+        let mut fields = value.into_fields()?;
+        let begun = match fields.text()?.as_slice() {
+            b"RUN" => Self::Run { fence: fields.number()?, attempt: fields.number()?, waited_ms: fields.integer()? },
+            b"REPLAY" => {
+                let failed = match fields.text()?.as_slice() {
+                    b"ok" => false,
+                    b"error" => true,
+                    _ => return Err(Unexpected("ok or error")),
+                };
+                let result = fields.text_or_null()?.map(Into::into);
+                Self::Replay { failed, result, age_ms: fields.integer()? }
+            }
+            b"BUSY" => Self::Busy { remaining_ms: fields.integer()?, attempt: fields.number()? },
+            b"MISMATCH" => Self::Mismatch,
+            b"HELD" => Self::Held { attempt: fields.number()? },
+            b"MISS" => Self::Miss,
+            _ => return Err(Unexpected("RUN, REPLAY, BUSY, MISMATCH, HELD or MISS")),
+        };
+        fields.finish(begun)
     }
 }
 
-/// `["ABORTED"]` or `["LOST", reason]`.
-pub fn write_aborted(lost: Option<Reason>, sink: &mut (impl Sink + ?Sized)) {
-    match lost {
-        None => {
-            sink.array(1);
-            sink.text(b"ABORTED");
+/// COMMIT: `["COMMITTED", "stored" | "dropped"]` or `["LOST", reason]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Committed {
+    Committed { stored: bool },
+    Lost(Reason),
+}
+
+impl From<idempotency::Committed> for Committed {
+    fn from(committed: idempotency::Committed) -> Self {
+        match committed {
+            idempotency::Committed::Committed { stored } => Self::Committed { stored },
+            idempotency::Committed::Lost(reason) => Self::Lost(reason),
         }
-        Some(reason) => write_lost(reason, sink),
+    }
+}
+
+impl Committed {
+    pub fn write(&self, sink: &mut (impl Sink + ?Sized)) {
+        match self {
+            Self::Committed { stored } => {
+                sink.array(2);
+                sink.text(b"COMMITTED");
+                sink.text(if *stored { b"stored" } else { b"dropped" });
+            }
+            Self::Lost(reason) => write_lost(*reason, sink),
+        }
+    }
+
+    pub fn read(value: Value) -> Result<Self, Unexpected> {
+        let mut fields = value.into_fields()?;
+        let committed = match fields.text()?.as_slice() {
+            b"COMMITTED" => match fields.text()?.as_slice() {
+                b"stored" => Self::Committed { stored: true },
+                b"dropped" => Self::Committed { stored: false },
+                _ => return Err(Unexpected("stored or dropped")),
+            },
+            b"LOST" => Self::Lost(read_reason(&mut fields)?),
+            _ => return Err(Unexpected("COMMITTED or LOST")),
+        };
+        fields.finish(committed)
     }
 }
 

@@ -1,39 +1,19 @@
-//! `RES.LOCK` and its subcommands. What is parsed is what follows the subcommand's name.
+//! `RES.LOCK`: ACQUIRE and BREAK; [`holding`](crate::holding) has the subcommands it shares with `RES.BULKHEAD`.
 
 use resil_core::Span;
 use resil_core::limits::{OWNER_MAX, TEXT_MAX};
 use resil_core::lock::{Busy, Grant};
 
 use crate::argv::{Argv, Refused, once};
-use crate::holding::{Bind, Bounds, lease, owner, wait};
-use crate::reply::Sink;
-use crate::words::{Words, named_duration, named_text, unless_empty, unless_zero};
+use crate::bound::{Named, Text};
+use crate::command::{Allowed, Arguments};
+use crate::holding::{Bind, OWNER, lease, wait};
+use crate::reply::{Fields, Sink, Unexpected, Value};
+use crate::words::{Words, named_duration, unless_empty, unless_zero};
 
-pub const NAME: &str = "RES.LOCK";
-pub const ACQUIRE_USAGE: &str =
-    "RES.LOCK ACQUIRE key owner lease [WAIT d] [SHARED] [<BOUND | BOUNDTO client-id> [GRACE d]] [META text]";
-pub const RENEW_USAGE: &str = "RES.LOCK RENEW key owner lease [FENCE f] [<BOUND | BOUNDTO client-id> [GRACE d]]";
-pub const RELEASE_USAGE: &str = "RES.LOCK RELEASE key owner [FENCE f]";
-pub const CHECK_USAGE: &str = "RES.LOCK CHECK key owner [FENCE f]";
-pub const BREAK_USAGE: &str = "RES.LOCK BREAK key [ACTOR a] [REASON r]";
-pub const INFO_USAGE: &str = "RES.LOCK INFO key [LIMIT n]";
-
-/// What HELP says.
-pub const HELP: [&str; 13] = [
-    ACQUIRE_USAGE,
-    "    [GRANTED, fence, lease_ms, waited_ms] or [TAKEN|TIMEOUT, holder, remaining_ms, waiters]",
-    RENEW_USAGE,
-    "    The lease ends that much from now. [GRANTED, fence, lease_ms, 0] or [LOST, reason]",
-    RELEASE_USAGE,
-    "    Lets go; the next in line has it. [RELEASED, held_ms] or [LOST, reason]",
-    CHECK_USAGE,
-    "    1 if the owner holds, else 0; changes nothing and works on replicas and in scripts.",
-    BREAK_USAGE,
-    "    Ends whatever is held, by hand. How many held.",
-    INFO_USAGE,
-    "    Who holds and who waits, as a map; changes nothing and works on replicas.",
-    "A duration is an integer of milliseconds, or has one of the suffixes us ms s m h d.",
-];
+const META: Text = Text::new("META", OWNER_MAX);
+const ACTOR: Text = Text::new("ACTOR", TEXT_MAX);
+const REASON: Text = Text::new("REASON", TEXT_MAX);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AcquireCall<'a> {
@@ -46,19 +26,19 @@ pub struct AcquireCall<'a> {
     pub meta: &'a [u8],
 }
 
-impl<'a> AcquireCall<'a> {
-    pub fn parse(args: &'a [&'a [u8]], bounds: Bounds) -> Result<Self, Refused> {
-        let mut argv = Argv::new(args, ACQUIRE_USAGE);
-        let (key, owner, lease) = (argv.bytes("key")?, owner(&mut argv)?, lease(&mut argv, bounds)?);
+impl<'a> Arguments<'a> for AcquireCall<'a> {
+    fn parse(mut argv: Argv<'a>, allowed: &Allowed) -> Result<Self, Refused> {
+        let (key, owner) = (argv.bytes("key")?, OWNER.take(&mut argv)?);
+        let lease = lease(allowed).take(&mut argv)?;
         let (mut given_wait, mut shared, mut bind, mut meta) = (None, None, None, None);
         while let Some(word) = argv.word() {
             if word.is("WAIT") {
-                once(&mut given_wait, "WAIT", wait(&mut argv, bounds)?)?;
+                wait(allowed).take_once(&mut given_wait, &mut argv)?;
             } else if word.is("SHARED") {
                 once(&mut shared, "SHARED", ())?;
             } else if word.is("META") {
-                once(&mut meta, "META", argv.text("META", OWNER_MAX)?)?;
-            } else if !Bind::take(&mut bind, word, &mut argv, bounds)? {
+                META.take_once(&mut meta, &mut argv)?;
+            } else if !Bind::take(&mut bind, word, &mut argv, allowed)? {
                 return Err(argv.unexpected(word.0));
             }
         }
@@ -73,7 +53,15 @@ impl<'a> AcquireCall<'a> {
         })
     }
 
-    pub fn encode(&self, words: &mut impl Words) {
+    fn check(&self, allowed: &Allowed) -> Result<(), Refused> {
+        OWNER.check(self.owner)?;
+        lease(allowed).check(self.lease)?;
+        wait(allowed).check(self.wait)?;
+        self.bind.check(allowed)?;
+        META.check_given(unless_empty(self.meta))
+    }
+
+    fn encode(&self, words: &mut impl Words) {
         words.word(self.key);
         words.word(self.owner);
         words.duration(self.lease);
@@ -82,10 +70,97 @@ impl<'a> AcquireCall<'a> {
             words.word(b"SHARED");
         }
         self.bind.encode(words);
-        named_text(words, "META", unless_empty(self.meta));
+        META.write_given(unless_empty(self.meta), words);
+    }
+
+    fn key(&self) -> Option<&'a [u8]> {
+        Some(self.key)
+    }
+
+    fn wait(&self) -> Span {
+        self.wait
     }
 }
 
+/// ACQUIRE: `["GRANTED", fence, lease_ms, waited_ms]`, or `["TAKEN" | "TIMEOUT", holder, remaining_ms, waiters]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Acquired {
+    Granted {
+        fence: u64,
+        lease_ms: i64,
+        waited_ms: i64,
+    },
+    /// It did not wait, or the queue was full.
+    Taken(Taken),
+    /// It waited in vain.
+    Timeout(Taken),
+}
+
+/// What is in the way.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Taken {
+    /// `None` if only the queue is in the way.
+    pub holder: Option<Vec<u8>>,
+    pub remaining_ms: i64,
+    pub waiters: i64,
+}
+
+impl From<Grant> for Acquired {
+    /// Time a caller may rely on, or has spent, rounds down.
+    fn from(grant: Grant) -> Self {
+        let (lease_ms, waited_ms) = (grant.lease.floor_ms(), grant.waited.floor_ms());
+        Self::Granted { fence: grant.fence, lease_ms, waited_ms }
+    }
+}
+
+impl From<Busy> for Taken {
+    /// Time to wait rounds up.
+    fn from(busy: Busy) -> Self {
+        let holder = (!busy.holder.is_empty()).then(|| busy.holder.into_vec());
+        Self { holder, remaining_ms: busy.remaining.ceil_ms(), waiters: busy.queued as i64 }
+    }
+}
+
+impl Acquired {
+    pub fn write(&self, sink: &mut (impl Sink + ?Sized)) {
+        match self {
+            Self::Granted { fence, lease_ms, waited_ms } => {
+                sink.verdict("GRANTED", &[fence.cast_signed(), *lease_ms, *waited_ms]);
+            }
+            Self::Taken(taken) => taken.write(b"TAKEN", sink),
+            Self::Timeout(taken) => taken.write(b"TIMEOUT", sink),
+        }
+    }
+
+    pub fn read(value: Value) -> Result<Self, Unexpected> {
+        let mut fields = value.into_fields()?;
+        let acquired = match fields.text()?.as_slice() {
+            b"GRANTED" => {
+                Self::Granted { fence: fields.number()?, lease_ms: fields.integer()?, waited_ms: fields.integer()? }
+            }
+            b"TAKEN" => Self::Taken(Taken::read(&mut fields)?),
+            b"TIMEOUT" => Self::Timeout(Taken::read(&mut fields)?),
+            _ => return Err(Unexpected("GRANTED, TAKEN or TIMEOUT")),
+        };
+        fields.finish(acquired)
+    }
+}
+
+impl Taken {
+    fn write(&self, word: &[u8], sink: &mut (impl Sink + ?Sized)) {
+        sink.array(4);
+        sink.text(word);
+        sink.text_or_null(self.holder.as_deref());
+        sink.integer(self.remaining_ms);
+        sink.integer(self.waiters);
+    }
+
+    fn read(fields: &mut Fields) -> Result<Self, Unexpected> {
+        Ok(Self { holder: fields.text_or_null()?, remaining_ms: fields.integer()?, waiters: fields.integer()? })
+    }
+}
+
+/// The reply is the number of holders there were.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BreakCall<'a> {
     pub key: &'a [u8],
@@ -93,15 +168,14 @@ pub struct BreakCall<'a> {
     pub reason: Option<&'a [u8]>,
 }
 
-impl<'a> BreakCall<'a> {
-    pub fn parse(args: &'a [&'a [u8]]) -> Result<Self, Refused> {
-        let mut argv = Argv::new(args, BREAK_USAGE);
+impl<'a> Arguments<'a> for BreakCall<'a> {
+    fn parse(mut argv: Argv<'a>, _: &Allowed) -> Result<Self, Refused> {
         let mut call = Self { key: argv.bytes("key")?, actor: None, reason: None };
         while let Some(word) = argv.word() {
             if word.is("ACTOR") {
-                once(&mut call.actor, "ACTOR", argv.text("ACTOR", TEXT_MAX)?)?;
+                ACTOR.take_once(&mut call.actor, &mut argv)?;
             } else if word.is("REASON") {
-                once(&mut call.reason, "REASON", argv.text("REASON", TEXT_MAX)?)?;
+                REASON.take_once(&mut call.reason, &mut argv)?;
             } else {
                 return Err(argv.unexpected(word.0));
             }
@@ -109,56 +183,18 @@ impl<'a> BreakCall<'a> {
         Ok(call)
     }
 
-    pub fn encode(&self, words: &mut impl Words) {
+    fn check(&self, _: &Allowed) -> Result<(), Refused> {
+        ACTOR.check_given(self.actor)?;
+        REASON.check_given(self.reason)
+    }
+
+    fn encode(&self, words: &mut impl Words) {
         words.word(self.key);
-        named_text(words, "ACTOR", self.actor);
-        named_text(words, "REASON", self.reason);
+        ACTOR.write_given(self.actor, words);
+        REASON.write_given(self.reason, words);
     }
-}
 
-/// `["GRANTED", fence, lease_ms, waited_ms]`.
-pub fn write_granted(grant: &Grant, sink: &mut (impl Sink + ?Sized)) {
-    sink.array(4);
-    sink.text(b"GRANTED");
-    sink.integer(grant.fence as i64);
-    sink.integer(grant.lease.floor_ms());
-    sink.integer(grant.waited.floor_ms());
-}
-
-/// `["TAKEN", holder, remaining_ms, waiters]`: it was not waited for, or not for long enough.
-pub fn write_taken(busy: &Busy, sink: &mut (impl Sink + ?Sized)) {
-    write_busy(b"TAKEN", busy, sink);
-}
-
-/// `["TIMEOUT", holder, remaining_ms, waiters]`.
-pub fn write_timeout(busy: &Busy, sink: &mut (impl Sink + ?Sized)) {
-    write_busy(b"TIMEOUT", busy, sink);
-}
-
-fn write_busy(verdict: &[u8], busy: &Busy, sink: &mut (impl Sink + ?Sized)) {
-    sink.array(4);
-    sink.text(verdict);
-    match &*busy.holder {
-        [] => sink.null(),
-        holder => sink.text(holder),
-    }
-    sink.integer(busy.remaining.ceil_ms());
-    sink.integer(busy.queued as i64);
-}
-
-/// `RES.HEARTBEAT` has no arguments.
-pub const HEARTBEAT_NAME: &str = "RES.HEARTBEAT";
-pub const HEARTBEAT_USAGE: &str = "RES.HEARTBEAT";
-
-/// `[number bound, [[key, fence, reason], ...]]`.
-pub fn write_heartbeat(bound: usize, losses: &[resil_core::session::Loss], sink: &mut (impl Sink + ?Sized)) {
-    sink.array(2);
-    sink.integer(bound as i64);
-    sink.array(losses.len());
-    for loss in losses {
-        sink.array(3);
-        sink.text(&loss.key);
-        sink.integer(loss.fence as i64);
-        sink.text(loss.reason.text().as_bytes());
+    fn key(&self) -> Option<&'a [u8]> {
+        Some(self.key)
     }
 }

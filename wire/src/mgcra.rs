@@ -1,50 +1,55 @@
 //! `RES.MGCRA`: one cost against several keys, all or none.
 
 use resil_core::limits::{CELLS_MAX, COST_MAX, MGCRA_KEYS_MAX};
-use resil_core::rate_limit::{Quota, Reading};
+use resil_core::rate_limit::{ManyVerdict, Quota};
 use smallvec::SmallVec;
 
-use crate::argv::{Argv, Refused, quoted};
-use crate::gcra::{Numbers, period, write_numbers};
+use crate::argv::{Argv, Refused, missing, quoted};
+use crate::bound::Number;
+use crate::command::{Allowed, Arguments};
+use crate::gcra::{Numbers, PERIOD};
+use crate::pages;
 use crate::reply::{Sink, Unexpected, Value};
 use crate::words::Words;
 
-pub const NAME: &str = "RES.MGCRA";
-pub const USAGE: &str = "RES.MGCRA cost key limit period burst [key limit period burst ...]";
+const COST: Number = Number::count("cost", COST_MAX);
+const LIMIT: Number = Number::count("limit", CELLS_MAX);
+const BURST: Number = Number::count("burst", CELLS_MAX);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mgcra<'a> {
     pub cost: u32,
-    pub limits: SmallVec<[(&'a [u8], Quota); 4]>,
+    pub limits: Limits<'a>,
 }
 
-impl<'a> Mgcra<'a> {
-    /// Parses what follows `RES.MGCRA`.
-    pub fn parse(args: &'a [&'a [u8]]) -> Result<Self, Refused> {
-        let mut argv = Argv::new(args, USAGE);
-        let cost = argv.count("cost", COST_MAX)?;
+type Limits<'a> = SmallVec<[(&'a [u8], Quota); 4]>;
+
+impl<'a> Arguments<'a> for Mgcra<'a> {
+    fn parse(mut argv: Argv<'a>, _: &Allowed) -> Result<Self, Refused> {
+        let cost = COST.take_u32(&mut argv)?;
         let mut limits = SmallVec::new();
         loop {
             let key = argv.bytes("key")?;
-            let limit = argv.count("limit", CELLS_MAX)?;
-            let period = period(&mut argv)?;
-            let burst = argv.count("burst", CELLS_MAX)?;
-            let quota = Quota::new(limit, period, burst).map_err(Refused::new)?;
-            if limits.len() == MGCRA_KEYS_MAX {
-                return Err(Refused::new(format_args!("RES.MGCRA takes at most {MGCRA_KEYS_MAX} keys")));
-            }
-            if limits.iter().any(|(other, _)| *other == key) {
-                return Err(Refused::new(format_args!("key {} is named twice", quoted(key))));
-            }
-            limits.push((key, quota));
+            let limit = LIMIT.take_u32(&mut argv)?;
+            let period = PERIOD.take(&mut argv)?;
+            let burst = BURST.take_u32(&mut argv)?;
+            push(&mut limits, key, Quota::new(limit, period, burst).map_err(Refused::new)?)?;
             if argv.is_empty() {
                 return Ok(Self { cost, limits });
             }
         }
     }
 
-    /// Writes what follows `RES.MGCRA`.
-    pub fn encode(&self, words: &mut impl Words) {
+    fn check(&self, _: &Allowed) -> Result<(), Refused> {
+        COST.check(self.cost.into())?;
+        if self.limits.is_empty() {
+            return Err(missing("key", &pages::MGCRA));
+        }
+        let mut named = SmallVec::new();
+        self.limits.iter().try_for_each(|(key, quota)| push(&mut named, key, *quota))
+    }
+
+    fn encode(&self, words: &mut impl Words) {
         words.number(self.cost.into());
         for (key, quota) in &self.limits {
             words.word(key);
@@ -53,41 +58,66 @@ impl<'a> Mgcra<'a> {
             words.number(quota.capacity().into());
         }
     }
-}
 
-/// `[granted, index of the first key that refused or -1, [[capacity, remaining, retry_after_ms, reset_after_ms], ...]]`.
-pub fn write_reply(granted: u32, refused_by: Option<usize>, readings: &[Reading], sink: &mut (impl Sink + ?Sized)) {
-    sink.array(3);
-    sink.integer(granted as i64);
-    sink.integer(refused_by.map_or(-1, |index| index as i64));
-    sink.array(readings.len());
-    for reading in readings {
-        sink.array(4);
-        write_numbers(reading, sink);
+    fn key(&self) -> Option<&'a [u8]> {
+        self.limits.first().map(|(key, _)| *key)
     }
 }
 
-/// The reply as a client sees it: `refused_by` is an index into `keys`.
+fn push<'a>(limits: &mut Limits<'a>, key: &'a [u8], quota: Quota) -> Result<(), Refused> {
+    if limits.len() == MGCRA_KEYS_MAX {
+        return Err(Refused::new(format_args!("RES.MGCRA takes at most {MGCRA_KEYS_MAX} keys")));
+    }
+    if limits.iter().any(|(other, _)| *other == key) {
+        return Err(Refused::new(format_args!("key {} is named twice", quoted(key))));
+    }
+    limits.push((key, quota));
+    Ok(())
+}
+
+/// `[granted, index of the first key that refused or -1, [[capacity, remaining, retry_after_ms, reset_after_ms], ...]]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reply {
+pub struct LimitsReply {
     pub granted: i64,
+    /// An index into `keys`.
     pub refused_by: Option<usize>,
     pub keys: SmallVec<[Numbers; 4]>,
 }
 
-impl Reply {
-    pub fn read(value: Value) -> Result<Self, Unexpected> {
-        let [granted, refused_by, keys] = value.array()? else {
+impl From<&ManyVerdict> for LimitsReply {
+    fn from(verdict: &ManyVerdict) -> Self {
+        Self {
+            granted: verdict.granted.into(),
+            refused_by: verdict.refused_by,
+            keys: verdict.readings.iter().map(Numbers::from).collect(),
+        }
+    }
+}
+
+impl LimitsReply {
+    pub fn write(&self, sink: &mut (impl Sink + ?Sized)) {
+        sink.array(3);
+        sink.integer(self.granted);
+        sink.integer(self.refused_by.map_or(-1, |index| index as i64));
+        Numbers::write_each(&self.keys, sink);
+    }
+
+    /// The reply to a call that named so many `keys`.
+    pub fn read(value: Value, keys: usize) -> Result<Self, Unexpected> {
+        let [granted, refused_by, numbers] = value.array()? else {
             return Err(Unexpected("three elements"));
         };
-        let keys: SmallVec<[Numbers; 4]> = keys.array()?.iter().map(Numbers::read).collect::<Result<_, _>>()?;
+        let numbers: SmallVec<[Numbers; 4]> = numbers.array()?.iter().map(Numbers::read).collect::<Result<_, _>>()?;
+        if numbers.len() != keys {
+            return Err(Unexpected("every key that was named"));
+        }
         let refused_by = match refused_by.integer()? {
             -1 => None,
             index => match usize::try_from(index) {
-                Ok(index) if index < keys.len() => Some(index),
+                Ok(index) if index < keys => Some(index),
                 _ => return Err(Unexpected("the index of a key, or -1")),
             },
         };
-        Ok(Self { granted: granted.integer()?, refused_by, keys })
+        Ok(Self { granted: granted.integer()?, refused_by, keys: numbers })
     }
 }

@@ -10,6 +10,22 @@ pub trait Sink {
     fn integer(&mut self, number: i64);
     fn text(&mut self, bytes: &[u8]);
     fn null(&mut self);
+
+    fn text_or_null(&mut self, bytes: Option<&[u8]>) {
+        match bytes {
+            Some(bytes) => self.text(bytes),
+            None => self.null(),
+        }
+    }
+
+    /// An array of a word and numbers: `["GRANTED", 7, 30000, 0]`.
+    fn verdict(&mut self, word: &str, numbers: &[i64]) {
+        self.array(1 + numbers.len());
+        self.text(word.as_bytes());
+        for number in numbers {
+            self.integer(*number);
+        }
+    }
 }
 
 /// A reply as a value.
@@ -86,6 +102,55 @@ impl Value {
         }
     }
 
+    /// Writes it as a server does.
+    pub fn write(&self, sink: &mut (impl Sink + ?Sized)) {
+        match self {
+            Self::Integer(number) => sink.integer(*number),
+            Self::Text(bytes) => sink.text(bytes),
+            Self::Null => sink.null(),
+            Self::Array(elements) => {
+                sink.array(elements.len());
+                elements.iter().for_each(|element| element.write(sink));
+            }
+            Self::Map(pairs) => {
+                sink.map(pairs.len());
+                for (key, value) in pairs {
+                    key.write(sink);
+                    value.write(sink);
+                }
+            }
+        }
+    }
+
+    /// A map whose keys are texts. From an older protocol it is an array of keys and values in turn, and so are the
+    /// maps inside it, which are known by their names.
+    pub fn into_map(self) -> Result<Self, Unexpected> {
+        let pairs = match self {
+            Self::Map(pairs) => pairs,
+            Self::Array(flat) if flat.len().is_multiple_of(2) => {
+                let mut pairs = Vec::with_capacity(flat.len() / 2);
+                let mut flat = flat.into_iter();
+                while let (Some(key), Some(value)) = (flat.next(), flat.next()) {
+                    let value = match (&key, value) {
+                        (Self::Text(name), value) if name == b"config" => value.into_map()?,
+                        (Self::Text(name), Self::Array(rows)) if name == b"holders" || name == b"waiters" => {
+                            Self::Array(rows.into_iter().map(Self::into_map).collect::<Result<_, _>>()?)
+                        }
+                        (_, value) => value,
+                    };
+                    pairs.push((key, value));
+                }
+                pairs
+            }
+            _ => return Err(Unexpected("a map")),
+        };
+        if pairs.iter().all(|(key, _)| matches!(key, Self::Text(_))) {
+            Ok(Self::Map(pairs))
+        } else {
+            Err(Unexpected("a map of texts"))
+        }
+    }
+
     /// The elements of an array, to be taken one by one.
     pub fn into_fields(self) -> Result<Fields, Unexpected> {
         self.into_array().map(|elements| Fields(elements.into_iter()))
@@ -139,6 +204,11 @@ impl Fields {
             Value::Null => Ok(None),
             value => value.into_text().map(Some),
         }
+    }
+
+    /// One of the words that `from_text` knows: a state, a reason.
+    pub fn word<T>(&mut self, from_text: fn(&[u8]) -> Option<T>, what: &'static str) -> Result<T, Unexpected> {
+        from_text(&self.text()?).ok_or(Unexpected(what))
     }
 
     /// `read`, if nothing is left.

@@ -1,45 +1,28 @@
-//! `RES.SFLIGHT` and its subcommands. What is parsed is what follows the subcommand's name.
+//! `RES.SFLIGHT` and its subcommands: the arguments, their bounds, the replies.
+
+use std::sync::Arc;
 
 use resil_core::lease::ends_for;
-use resil_core::limits::{OWNER_MAX, TEXT_MAX, TTL_MAX};
-use resil_core::single_flight::{Abandoned, Flight, Lead, Published, Seen, look};
+use resil_core::limits::{TEXT_MAX, TTL_MAX};
+use resil_core::lock::Reason;
+use resil_core::single_flight::{self, Abandoned, Flight, Lead, Seen, look};
 use resil_core::{Instant, Span};
 
-use crate::argv::{Argv, Refused, Word, once, quoted};
-use crate::holding::{Bind, Bounds, lease, wait, write_lost};
-use crate::reply::Sink;
-use crate::words::{Words, named_duration, named_text, unless_zero};
+use crate::argv::{Argv, Refused, Word, quoted};
+use crate::bound::{Length, Named, Text};
+use crate::command::{Allowed, Arguments, Reply};
+use crate::holding::{Bind, lease, read_reason, wait, write_lost};
+use crate::idempotency::TOKEN;
+use crate::reply::{Sink, Unexpected, Value};
+use crate::words::{Words, named_duration, unless_zero};
 
-pub const NAME: &str = "RES.SFLIGHT";
-pub const JOIN_USAGE: &str = "RES.SFLIGHT JOIN key token lease [WAIT d] [<BOUND | BOUNDTO client-id> [GRACE d]]";
-pub const GET_USAGE: &str = "RES.SFLIGHT GET key";
-pub const PUBLISH_USAGE: &str = "RES.SFLIGHT PUBLISH key token ttl VALUE bytes [STALE d] | EMPTY | ERROR text";
-pub const ABANDON_USAGE: &str = "RES.SFLIGHT ABANDON key token [RETRY d]";
-pub const RENEW_USAGE: &str = "RES.SFLIGHT RENEW key token lease [<BOUND | BOUNDTO client-id> [GRACE d]]";
-pub const INVALIDATE_USAGE: &str = "RES.SFLIGHT INVALIDATE key [SOFT]";
-pub const INFO_USAGE: &str = "RES.SFLIGHT INFO key";
+const TTL: Length = Length::new("ttl", (Span::ZERO, TTL_MAX));
+const STALE: Length = Length::new("STALE", (Span::ZERO, TTL_MAX));
+const RETRY: Length = Length::new("RETRY", (Span::from_ms(1), TTL_MAX));
+const ERROR: Text = Text::new("ERROR", TEXT_MAX);
 
-/// What HELP says.
-pub const HELP: [&str; 15] = [
-    JOIN_USAGE,
-    "    [LEAD, fence, stale value or nil, waited_ms], [VALUE, bytes, age_ms, fresh_ms], [STALE, bytes, age_ms],",
-    "    [EMPTY, age_ms], [ERROR, text] or [BUSY, remaining_ms]",
-    GET_USAGE,
-    "    [VALUE, ...], [STALE, ...], [EMPTY, ...], [ERROR, ...] or [MISS]; changes nothing and works on replicas.",
-    PUBLISH_USAGE,
-    "    What the leader loaded; all followers get it. [PUBLISHED, followers] or [LOST, reason]",
-    ABANDON_USAGE,
-    "    The leader gives up, and the next follower leads. [ABANDONED] or [LOST, reason]",
-    RENEW_USAGE,
-    "    The lease ends that much from now. [GRANTED, fence, lease_ms, 0] or [LOST, reason]",
-    INVALIDATE_USAGE,
-    "    What is known, or being loaded, is out of date. 1 if there was anything, else 0.",
-    INFO_USAGE,
-    "    Everything about the key, as a map; changes nothing and works on replicas.",
-];
-
-fn token<'a>(argv: &mut Argv<'a>) -> Result<&'a [u8], Refused> {
-    argv.text("token", OWNER_MAX)
+fn value_text(allowed: &Allowed) -> Text {
+    Text::or_empty("VALUE", allowed.value_max)
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,27 +34,42 @@ pub struct JoinCall<'a> {
     pub bind: Bind,
 }
 
-impl<'a> JoinCall<'a> {
-    pub fn parse(args: &'a [&'a [u8]], bounds: Bounds) -> Result<Self, Refused> {
-        let mut argv = Argv::new(args, JOIN_USAGE);
-        let (key, token, lease) = (argv.bytes("key")?, token(&mut argv)?, lease(&mut argv, bounds)?);
+impl<'a> Arguments<'a> for JoinCall<'a> {
+    fn parse(mut argv: Argv<'a>, allowed: &Allowed) -> Result<Self, Refused> {
+        let (key, token) = (argv.bytes("key")?, TOKEN.take(&mut argv)?);
+        let lease = lease(allowed).take(&mut argv)?;
         let (mut given_wait, mut bind) = (None, None);
         while let Some(word) = argv.word() {
             if word.is("WAIT") {
-                once(&mut given_wait, "WAIT", wait(&mut argv, bounds)?)?;
-            } else if !Bind::take(&mut bind, word, &mut argv, bounds)? {
+                wait(allowed).take_once(&mut given_wait, &mut argv)?;
+            } else if !Bind::take(&mut bind, word, &mut argv, allowed)? {
                 return Err(argv.unexpected(word.0));
             }
         }
         Ok(Self { key, token, lease, wait: given_wait.unwrap_or_default(), bind: bind.unwrap_or_default() })
     }
 
-    pub fn encode(&self, words: &mut impl Words) {
+    fn check(&self, allowed: &Allowed) -> Result<(), Refused> {
+        TOKEN.check(self.token)?;
+        lease(allowed).check(self.lease)?;
+        wait(allowed).check(self.wait)?;
+        self.bind.check(allowed)
+    }
+
+    fn encode(&self, words: &mut impl Words) {
         words.word(self.key);
         words.word(self.token);
         words.duration(self.lease);
         named_duration(words, "WAIT", unless_zero(self.wait));
         self.bind.encode(words);
+    }
+
+    fn key(&self) -> Option<&'a [u8]> {
+        Some(self.key)
+    }
+
+    fn wait(&self) -> Span {
+        self.wait
     }
 }
 
@@ -91,29 +89,18 @@ pub struct PublishCall<'a> {
     pub brought: Brought<'a>,
 }
 
-impl<'a> PublishCall<'a> {
-    /// `value_max`: the largest value the server takes.
-    pub fn parse(args: &'a [&'a [u8]], value_max: usize) -> Result<Self, Refused> {
-        let mut argv = Argv::new(args, PUBLISH_USAGE);
-        let (key, token) = (argv.bytes("key")?, token(&mut argv)?);
-        let ttl = argv.duration("ttl", Span::ZERO, TTL_MAX)?;
+impl<'a> Arguments<'a> for PublishCall<'a> {
+    fn parse(mut argv: Argv<'a>, allowed: &Allowed) -> Result<Self, Refused> {
+        let (key, token, ttl) = (argv.bytes("key")?, TOKEN.take(&mut argv)?, TTL.take(&mut argv)?);
         let kind = argv.bytes("VALUE, EMPTY or ERROR")?;
         let brought = if Word(kind).is("VALUE") {
-            let bytes = argv.bytes("VALUE")?;
-            if bytes.len() > value_max {
-                let len = bytes.len();
-                return Err(Refused::new(format_args!("VALUE can have at most {value_max} bytes, got {len}")));
-            }
-            let stale = match argv.word() {
-                None => Span::ZERO,
-                Some(word) if word.is("STALE") => argv.duration("STALE", Span::ZERO, TTL_MAX)?,
-                Some(word) => return Err(argv.unexpected(word.0)),
-            };
+            let bytes = value_text(allowed).take(&mut argv)?;
+            let stale = if argv.take_word("STALE") { STALE.take(&mut argv)? } else { Span::ZERO };
             Brought::Value { bytes, stale }
         } else if Word(kind).is("EMPTY") {
             Brought::Empty
         } else if Word(kind).is("ERROR") {
-            Brought::Error { text: argv.text("ERROR", TEXT_MAX)? }
+            Brought::Error { text: ERROR.take(&mut argv)? }
         } else {
             return Err(Refused::new(format_args!("expected VALUE, EMPTY or ERROR, got {}", quoted(kind))));
         };
@@ -121,18 +108,36 @@ impl<'a> PublishCall<'a> {
         Ok(Self { key, token, ttl, brought })
     }
 
-    pub fn encode(&self, words: &mut impl Words) {
+    fn check(&self, allowed: &Allowed) -> Result<(), Refused> {
+        TOKEN.check(self.token)?;
+        TTL.check(self.ttl)?;
+        match self.brought {
+            Brought::Value { bytes, stale } => {
+                value_text(allowed).check(bytes)?;
+                STALE.check(stale)
+            }
+            Brought::Empty => Ok(()),
+            Brought::Error { text } => ERROR.check(text),
+        }
+    }
+
+    fn encode(&self, words: &mut impl Words) {
         words.word(self.key);
         words.word(self.token);
         words.duration(self.ttl);
         match self.brought {
             Brought::Value { bytes, stale } => {
-                named_text(words, "VALUE", Some(bytes));
-                named_duration(words, "STALE", unless_zero(stale));
+                words.word(b"VALUE");
+                words.word(bytes);
+                STALE.write_given(unless_zero(stale), words);
             }
             Brought::Empty => words.word(b"EMPTY"),
-            Brought::Error { text } => named_text(words, "ERROR", Some(text)),
+            Brought::Error { text } => ERROR.write_given(Some(text), words),
         }
+    }
+
+    fn key(&self) -> Option<&'a [u8]> {
+        Some(self.key)
     }
 }
 
@@ -143,124 +148,230 @@ pub struct AbandonCall<'a> {
     pub retry: Option<Span>,
 }
 
-impl<'a> AbandonCall<'a> {
-    pub fn parse(args: &'a [&'a [u8]]) -> Result<Self, Refused> {
-        let mut argv = Argv::new(args, ABANDON_USAGE);
-        let (key, token) = (argv.bytes("key")?, token(&mut argv)?);
+impl<'a> Arguments<'a> for AbandonCall<'a> {
+    fn parse(mut argv: Argv<'a>, _: &Allowed) -> Result<Self, Refused> {
+        let (key, token) = (argv.bytes("key")?, TOKEN.take(&mut argv)?);
         let mut retry = None;
         while let Some(word) = argv.word() {
             if !word.is("RETRY") {
                 return Err(argv.unexpected(word.0));
             }
-            once(&mut retry, "RETRY", argv.duration("RETRY", Span::from_ms(1), TTL_MAX)?)?;
+            RETRY.take_once(&mut retry, &mut argv)?;
         }
         Ok(Self { key, token, retry })
     }
 
-    pub fn encode(&self, words: &mut impl Words) {
+    fn check(&self, _: &Allowed) -> Result<(), Refused> {
+        TOKEN.check(self.token)?;
+        RETRY.check_given(self.retry)
+    }
+
+    fn encode(&self, words: &mut impl Words) {
         words.word(self.key);
         words.word(self.token);
-        named_duration(words, "RETRY", self.retry);
+        RETRY.write_given(self.retry, words);
+    }
+
+    fn key(&self) -> Option<&'a [u8]> {
+        Some(self.key)
     }
 }
 
+/// The reply is 1 if there was anything to invalidate, else 0.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InvalidateCall<'a> {
     pub key: &'a [u8],
     pub soft: bool,
 }
 
-impl<'a> InvalidateCall<'a> {
-    pub fn parse(args: &'a [&'a [u8]]) -> Result<Self, Refused> {
-        let mut argv = Argv::new(args, INVALIDATE_USAGE);
+impl<'a> Arguments<'a> for InvalidateCall<'a> {
+    fn parse(mut argv: Argv<'a>, _: &Allowed) -> Result<Self, Refused> {
         let key = argv.bytes("key")?;
-        let soft = match argv.word() {
-            None => false,
-            Some(word) if word.is("SOFT") => true,
-            Some(word) => return Err(argv.unexpected(word.0)),
-        };
+        let soft = argv.take_word("SOFT");
         argv.finish()?;
         Ok(Self { key, soft })
     }
 
-    pub fn encode(&self, words: &mut impl Words) {
+    fn check(&self, _: &Allowed) -> Result<(), Refused> {
+        Ok(())
+    }
+
+    fn encode(&self, words: &mut impl Words) {
         words.word(self.key);
         if self.soft {
             words.word(b"SOFT");
         }
     }
-}
 
-/// `["LEAD", fence, stale value or nil, waited_ms]`.
-pub fn write_lead(lead: &Lead, sink: &mut (impl Sink + ?Sized)) {
-    sink.array(4);
-    sink.text(b"LEAD");
-    sink.integer(lead.fence as i64);
-    match &lead.stale {
-        Some(bytes) => sink.text(bytes),
-        None => sink.null(),
-    }
-    sink.integer(lead.waited.floor_ms());
-}
-
-/// Whatever a follower, or GET, sees.
-pub fn write_seen(seen: &Seen, sink: &mut (impl Sink + ?Sized)) {
-    match seen {
-        Seen::Value { bytes, age, fresh } => {
-            sink.array(4);
-            sink.text(b"VALUE");
-            sink.text(bytes);
-            sink.integer(age.floor_ms());
-            sink.integer(fresh.floor_ms());
-        }
-        Seen::Stale { bytes, age } => {
-            sink.array(3);
-            sink.text(b"STALE");
-            sink.text(bytes);
-            sink.integer(age.floor_ms());
-        }
-        Seen::Empty { age } => {
-            sink.array(2);
-            sink.text(b"EMPTY");
-            sink.integer(age.floor_ms());
-        }
-        Seen::Error { text } => {
-            sink.array(2);
-            sink.text(b"ERROR");
-            sink.text(text);
-        }
-        Seen::Busy { remaining } => {
-            sink.array(2);
-            sink.text(b"BUSY");
-            sink.integer(remaining.ceil_ms());
-        }
-        Seen::Miss => {
-            sink.array(1);
-            sink.text(b"MISS");
-        }
+    fn key(&self) -> Option<&'a [u8]> {
+        Some(self.key)
     }
 }
 
-/// `["PUBLISHED", followers]` or `["LOST", reason]`.
-pub fn write_published(published: &Published, sink: &mut (impl Sink + ?Sized)) {
-    match published {
-        Published::Published { followers } => {
-            sink.array(2);
-            sink.text(b"PUBLISHED");
-            sink.integer(*followers as i64);
-        }
-        Published::Lost(reason) => write_lost(*reason, sink),
+/// JOIN and GET: `["LEAD", fence, stale value or nil, waited_ms]`, `["VALUE", bytes, age_ms, fresh_ms]`,
+/// `["STALE", bytes, age_ms]`, `["EMPTY", age_ms]`, `["ERROR", text]`, `["BUSY", remaining_ms]` or `["MISS"]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Joined {
+    /// Only JOIN.
+    Lead {
+        fence: u64,
+        stale: Option<Arc<[u8]>>,
+        waited_ms: i64,
+    },
+    Value {
+        bytes: Arc<[u8]>,
+        age_ms: i64,
+        fresh_ms: i64,
+    },
+    Stale {
+        bytes: Arc<[u8]>,
+        age_ms: i64,
+    },
+    Empty {
+        age_ms: i64,
+    },
+    Error {
+        text: Arc<[u8]>,
+    },
+    Busy {
+        remaining_ms: i64,
+    },
+    /// Only GET.
+    Miss,
+}
+
+impl From<Lead> for Joined {
+    fn from(lead: Lead) -> Self {
+        Self::Lead { fence: lead.fence, stale: lead.stale, waited_ms: lead.waited.floor_ms() }
     }
 }
 
-/// `["ABANDONED"]` or `["LOST", reason]`.
-pub fn write_abandoned(abandoned: &Abandoned, sink: &mut (impl Sink + ?Sized)) {
-    match abandoned {
-        Abandoned::Abandoned => {
-            sink.array(1);
-            sink.text(b"ABANDONED");
+impl From<Seen> for Joined {
+    fn from(seen: Seen) -> Self {
+        match seen {
+            Seen::Value { bytes, age, fresh } => {
+                Self::Value { bytes, age_ms: age.floor_ms(), fresh_ms: fresh.floor_ms() }
+            }
+            Seen::Stale { bytes, age } => Self::Stale { bytes, age_ms: age.floor_ms() },
+            Seen::Empty { age } => Self::Empty { age_ms: age.floor_ms() },
+            Seen::Error { text } => Self::Error { text },
+            Seen::Busy { remaining } => Self::Busy { remaining_ms: remaining.ceil_ms() },
+            Seen::Miss => Self::Miss,
         }
-        Abandoned::Lost(reason) => write_lost(*reason, sink),
+    }
+}
+
+impl Joined {
+    pub fn write(&self, sink: &mut (impl Sink + ?Sized)) {
+        match self {
+            Self::Lead { fence, stale, waited_ms } => {
+                sink.array(4);
+                sink.text(b"LEAD");
+                sink.integer(fence.cast_signed());
+                sink.text_or_null(stale.as_deref());
+                sink.integer(*waited_ms);
+            }
+            Self::Value { bytes, age_ms, fresh_ms } => {
+                sink.array(4);
+                sink.text(b"VALUE");
+                sink.text(bytes);
+                sink.integer(*age_ms);
+                sink.integer(*fresh_ms);
+            }
+            Self::Stale { bytes, age_ms } => {
+                sink.array(3);
+                sink.text(b"STALE");
+                sink.text(bytes);
+                sink.integer(*age_ms);
+            }
+            Self::Empty { age_ms } => sink.verdict("EMPTY", &[*age_ms]),
+            Self::Error { text } => {
+                sink.array(2);
+                sink.text(b"ERROR");
+                sink.text(text);
+            }
+            Self::Busy { remaining_ms } => sink.verdict("BUSY", &[*remaining_ms]),
+            Self::Miss => sink.verdict("MISS", &[]),
+        }
+    }
+
+    pub fn read_join(value: Value) -> Result<Self, Unexpected> {
+        match Self::read(value)? {
+            Self::Miss => Err(Unexpected("a reply of JOIN")),
+            joined => Ok(joined),
+        }
+    }
+
+    pub fn read_get(value: Value) -> Result<Self, Unexpected> {
+        match Self::read(value)? {
+            Self::Lead { .. } => Err(Unexpected("a reply of GET")),
+            joined => Ok(joined),
+        }
+    }
+
+    fn read(value: Value) -> Result<Self, Unexpected> {
+        let mut fields = value.into_fields()?;
+        let joined = match fields.text()?.as_slice() {
+            b"LEAD" => Self::Lead {
+                fence: fields.number()?,
+                stale: fields.text_or_null()?.map(Into::into),
+                waited_ms: fields.integer()?,
+            },
+            b"VALUE" => {
+                Self::Value { bytes: fields.text()?.into(), age_ms: fields.integer()?, fresh_ms: fields.integer()? }
+            }
+            b"STALE" => Self::Stale { bytes: fields.text()?.into(), age_ms: fields.integer()? },
+            b"EMPTY" => Self::Empty { age_ms: fields.integer()? },
+            b"ERROR" => Self::Error { text: fields.text()?.into() },
+            b"BUSY" => Self::Busy { remaining_ms: fields.integer()? },
+            b"MISS" => Self::Miss,
+            _ => return Err(Unexpected("LEAD, VALUE, STALE, EMPTY, ERROR, BUSY or MISS")),
+        };
+        fields.finish(joined)
+    }
+}
+
+/// PUBLISH: `["PUBLISHED", followers]` or `["LOST", reason]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Published {
+    Published { followers: i64 },
+    Lost(Reason),
+}
+
+impl From<single_flight::Published> for Published {
+    fn from(published: single_flight::Published) -> Self {
+        match published {
+            single_flight::Published::Published { followers } => Self::Published { followers: followers as i64 },
+            single_flight::Published::Lost(reason) => Self::Lost(reason),
+        }
+    }
+}
+
+impl Published {
+    pub fn write(&self, sink: &mut (impl Sink + ?Sized)) {
+        match self {
+            Self::Published { followers } => sink.verdict("PUBLISHED", &[*followers]),
+            Self::Lost(reason) => write_lost(*reason, sink),
+        }
+    }
+
+    pub fn read(value: Value) -> Result<Self, Unexpected> {
+        let mut fields = value.into_fields()?;
+        let published = match fields.text()?.as_slice() {
+            b"PUBLISHED" => Self::Published { followers: fields.integer()? },
+            b"LOST" => Self::Lost(read_reason(&mut fields)?),
+            _ => return Err(Unexpected("PUBLISHED or LOST")),
+        };
+        fields.finish(published)
+    }
+}
+
+impl From<Abandoned> for Reply {
+    fn from(abandoned: Abandoned) -> Self {
+        Self::Abandoned(match abandoned {
+            Abandoned::Abandoned => None,
+            Abandoned::Lost(reason) => Some(reason),
+        })
     }
 }
 

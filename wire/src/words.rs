@@ -27,22 +27,6 @@ impl Words for Vec<Vec<u8>> {
     }
 }
 
-/// `NAME bytes`, if there are any.
-pub(crate) fn named_text(words: &mut impl Words, name: &str, text: Option<&[u8]>) {
-    if let Some(text) = text {
-        words.word(name.as_bytes());
-        words.word(text);
-    }
-}
-
-/// `NAME number`, if there is one.
-pub(crate) fn named_number(words: &mut impl Words, name: &str, number: Option<impl Into<i64>>) {
-    if let Some(number) = number {
-        words.word(name.as_bytes());
-        words.number(number.into());
-    }
-}
-
 /// `NAME duration`, if there is one.
 pub(crate) fn named_duration(words: &mut impl Words, name: &str, span: Option<Span>) {
     if let Some(span) = span {

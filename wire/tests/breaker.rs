@@ -16,38 +16,44 @@ use resil_core::circuit_breaker::{
 };
 use resil_core::{Instant, Span};
 use resil_wire::Refused;
-use resil_wire::breaker::{
-    Admit, ConfigCall, ForceCall, HELP, RESET_USAGE, ReportCall, STATE_USAGE, TallyCall, parse_key, write_admission,
-    write_reported,
+use resil_wire::argv::Argv;
+use resil_wire::breaker::state::write_state;
+use resil_wire::breaker::{Admit, Admitted, ConfigCall, Counted, ForceCall, ReportCall, TallyCall};
+use resil_wire::command::{Allowed, Arguments, Page};
+use resil_wire::pages::{
+    BREAKER_ADMIT, BREAKER_CONFIG, BREAKER_FORCE, BREAKER_HELP_LINES, BREAKER_REPORT, BREAKER_RESET, BREAKER_STATE,
+    BREAKER_TALLY,
 };
-use resil_wire::breaker_state::write_state;
 use resil_wire::reply::Value;
 
 const NOW: Instant = Instant::from_us(1_800_000_000_000_000);
 const SUBCOMMANDS: [&str; 7] = ["ADMIT", "REPORT", "TALLY", "STATE", "FORCE", "RESET", "CONFIG"];
+
+fn parse<'a, A: Arguments<'a>>(args: &'a [&'a [u8]], page: &'static Page) -> Result<A, Refused> {
+    A::parse(Argv::new(args, page), &Allowed::DEFAULT)
+}
 
 /// Parses, and does what is asked to a breaker nobody configured.
 fn run(subcommand: &str, args: &[&[u8]]) -> Result<(), Refused> {
     let mut breaker = Breaker::default();
     let before = breaker.clone();
     let result = match subcommand {
-        "ADMIT" => Admit::parse(args).and_then(|call| {
+        "ADMIT" => parse(args, &BREAKER_ADMIT).and_then(|call: Admit<'_>| {
             let options = call.options.as_ref().map(|options| (&options.patch, options.version));
             admit(&mut breaker, call.caller(), options, 0, NOW).map(drop).map_err(Refused::new)
         }),
-        "CONFIG" => ConfigCall::parse(args).and_then(|call| {
+        "CONFIG" => parse(args, &BREAKER_CONFIG).and_then(|call: ConfigCall<'_>| {
             configure(&mut breaker, &call.options.patch, call.options.version, NOW).map(drop).map_err(Refused::new)
         }),
-        "REPORT" => {
-            ReportCall::parse(args).map(|call| drop(report(&mut breaker, call.permit, call.report, call.duration, NOW)))
-        }
-        "TALLY" => TallyCall::parse(args).map(|call| drop(tally(&mut breaker, call.tally(), NOW))),
-        "FORCE" => ForceCall::parse(args).map(|call| {
+        "REPORT" => parse(args, &BREAKER_REPORT)
+            .map(|call: ReportCall<'_>| drop(report(&mut breaker, call.permit, call.report, call.duration, NOW))),
+        "TALLY" => parse(args, &BREAKER_TALLY).map(|call: TallyCall<'_>| drop(tally(&mut breaker, call.tally(), NOW))),
+        "FORCE" => parse(args, &BREAKER_FORCE).map(|call: ForceCall<'_>| {
             let said = (call.actor.unwrap_or_default(), call.reason.unwrap_or_default());
             drop(force(&mut breaker, call.force, call.length, said, NOW));
         }),
-        "STATE" => parse_key(args, STATE_USAGE).map(drop),
-        "RESET" => parse_key(args, RESET_USAGE).map(drop),
+        "STATE" => parse::<&[u8]>(args, &BREAKER_STATE).map(drop),
+        "RESET" => parse::<&[u8]>(args, &BREAKER_RESET).map(drop),
         other => panic!("no subcommand {other}"),
     };
     assert!(result.is_ok() || breaker == before, "{subcommand} was refused, but changed something");
@@ -262,7 +268,10 @@ fn texts_are_at_most_512_bytes() {
 #[test]
 fn help_names_every_subcommand() {
     for subcommand in SUBCOMMANDS {
-        assert!(HELP.iter().any(|line| line.starts_with(&format!("RES.BREAKER {subcommand} key"))), "{subcommand}");
+        assert!(
+            BREAKER_HELP_LINES.iter().any(|line| line.starts_with(&format!("RES.BREAKER {subcommand} key"))),
+            "{subcommand}"
+        );
     }
 }
 
@@ -275,7 +284,7 @@ fn replies_have_the_promised_shape() {
     let mut breaker = Breaker::default();
     let asked = admit(&mut breaker, Caller::default(), None, 0, NOW).expect("no options").verdict;
     let permit = asked.permit.expect("closed").text();
-    let reply = Value::written(|sink| write_admission(&asked, sink));
+    let reply = Value::written(|sink| Admitted::from(asked).write(sink));
     let (one, zero) = (Value::Integer(1), Value::Integer(0));
     let given = Value::Text(permit.as_bytes().to_vec());
     assert_eq!(reply, Value::Array(vec![one.clone(), text("closed"), given, zero.clone(), zero.clone()]));
@@ -284,23 +293,23 @@ fn replies_have_the_promised_shape() {
     let told = Tally { generation: 0, caller: Caller::named(b"me"), seq: 1, batch };
     let told = tally(&mut breaker, told, NOW).verdict;
     let generation = Value::Integer(NOW.as_us());
-    let reply = Value::written(|sink| write_reported(&told, sink));
+    let reply = Value::written(|sink| Counted::from(told).write(sink));
     let open_ms = Value::Integer(30_000);
     assert_eq!(reply, Value::Array(vec![one, text("open"), generation.clone(), open_ms.clone(), text("counted")]));
 
     let denied = admit(&mut breaker, Caller::default(), None, 0, NOW).expect("no options").verdict;
-    let reply = Value::written(|sink| write_admission(&denied, sink));
+    let reply = Value::written(|sink| Admitted::from(denied).write(sink));
     assert_eq!(reply, Value::Array(vec![zero.clone(), text("open"), Value::Null, open_ms, generation.clone()]));
 
     let permit = resil_core::circuit_breaker::Permit::parse(permit.as_bytes());
     let late = report(&mut breaker, permit, Report::Ok, None, NOW).verdict;
-    let reply = Value::written(|sink| write_reported(&late, sink));
+    let reply = Value::written(|sink| Counted::from(late).write(sink));
     let left = Value::Integer(30_000);
     assert_eq!(reply, Value::Array(vec![zero, text("open"), generation, left, text("stale")]));
 
     force(&mut breaker, Some(Force::Open), None, (b"ann", b"drill"), NOW);
     let denied = admit(&mut breaker, Caller::default(), None, 0, NOW).expect("no options").verdict;
-    let reply = Value::written(|sink| write_admission(&denied, sink));
+    let reply = Value::written(|sink| Admitted::from(denied).write(sink));
     assert_eq!(reply.array().expect("an array")[3], Value::Integer(-1));
 }
 
@@ -340,7 +349,7 @@ fn state_says_everything_and_its_options_are_taken_by_config() {
         }
     }
     let args: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
-    let call = ConfigCall::parse(&args).expect("what STATE shows");
+    let call = parse::<ConfigCall<'_>>(&args, &BREAKER_CONFIG).expect("what STATE shows");
     let mut copy = Breaker::default();
     configure(&mut copy, &call.options.patch, None, NOW).expect("a configuration");
     assert_eq!(copy.config(), breaker.config());

@@ -17,50 +17,8 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 use resil_core::Span;
-use resil_wire::command::{Allowed, Command};
-use resil_wire::{breaker, bulkhead, gcra, idempotency, lock, mgcra, single_flight, throttle, window};
-
-/// The usage of every command there is.
-const USAGES: [&str; 38] = [
-    gcra::USAGE,
-    gcra::PEEK_USAGE,
-    mgcra::USAGE,
-    window::USAGE,
-    window::PEEK_USAGE,
-    throttle::USAGE,
-    breaker::ADMIT_USAGE,
-    breaker::REPORT_USAGE,
-    breaker::TALLY_USAGE,
-    breaker::STATE_USAGE,
-    breaker::FORCE_USAGE,
-    breaker::RESET_USAGE,
-    breaker::CONFIG_USAGE,
-    lock::ACQUIRE_USAGE,
-    lock::RENEW_USAGE,
-    lock::RELEASE_USAGE,
-    lock::CHECK_USAGE,
-    lock::BREAK_USAGE,
-    lock::INFO_USAGE,
-    bulkhead::ENTER_USAGE,
-    bulkhead::RENEW_USAGE,
-    bulkhead::LEAVE_USAGE,
-    bulkhead::INFO_USAGE,
-    idempotency::BEGIN_USAGE,
-    idempotency::COMMIT_USAGE,
-    idempotency::ABORT_USAGE,
-    idempotency::RENEW_USAGE,
-    idempotency::ONCE_USAGE,
-    idempotency::GET_USAGE,
-    idempotency::INFO_USAGE,
-    single_flight::JOIN_USAGE,
-    single_flight::GET_USAGE,
-    single_flight::PUBLISH_USAGE,
-    single_flight::ABANDON_USAGE,
-    single_flight::RENEW_USAGE,
-    single_flight::INVALIDATE_USAGE,
-    single_flight::INFO_USAGE,
-    lock::HEARTBEAT_USAGE,
-];
+use resil_wire::command::{Allowed, Command, PAGES};
+use resil_wire::pages::BREAKER_OPTIONS;
 
 /// Words as a server has them. Leaked, as everything is that a command borrows here.
 fn slices(words: Vec<Vec<u8>>) -> &'static [&'static [u8]] {
@@ -138,11 +96,11 @@ fn every_command_and_every_word_of_its_usage_is_exercised() {
         said.entry(command.name()).or_default().extend(words);
     }
     let mut words_checked = 0;
-    for usage in USAGES {
-        let name = said.keys().filter(|name| usage.starts_with(*name)).max_by_key(|name| name.len());
-        let name = *name.unwrap_or_else(|| panic!("no command for {usage}"));
+    for page in PAGES {
+        let (name, usage) = (page.name, page.usage);
+        assert!(said.contains_key(name), "no command for {usage}");
         let usage = match usage.split_once("options") {
-            Some((usage, _)) => format!("{usage}{}", breaker::OPTIONS),
+            Some((usage, _)) => format!("{usage}{}", BREAKER_OPTIONS),
             None => usage.to_owned(),
         };
         let words = usage.strip_prefix(name).expect("its name").split(|letter: char| !letter.is_ascii_alphabetic());
@@ -153,7 +111,7 @@ fn every_command_and_every_word_of_its_usage_is_exercised() {
             words_checked += 1;
         }
     }
-    assert_eq!(said.len(), USAGES.len());
+    assert_eq!(said.len(), PAGES.len());
     assert!(words_checked > 90, "{words_checked}");
     assert!(said["CL.THROTTLE"].contains(b"0".as_slice()), "a quantity");
 }
@@ -210,18 +168,6 @@ fn options_are_written_in_words_that_people_write() {
 }
 
 #[test]
-fn a_replica_is_asked_exactly_what_is_flagged_readonly() {
-    let pages = concat!(env!("CARGO_MANIFEST_DIR"), "/../commands/");
-    let mut names = BTreeSet::new();
-    for command in samples().filter(|command| names.insert(command.name())) {
-        let path = format!("{pages}{}.json", command.name().to_lowercase().replace(' ', "."));
-        let page = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
-        assert_eq!(page.contains("\"readonly\""), command.is_read_only(), "{}", command.name());
-    }
-    assert_eq!(names.len(), USAGES.len());
-}
-
-#[test]
 fn what_is_no_command_is_refused_by_name() {
     let refuses = |line: &str, part: &str| check(line, &typed(line).expect_err(line), 450, &[part]);
     assert!(Command::parse(&[], Allowed::default()).is_err());
@@ -237,11 +183,8 @@ fn what_is_no_command_is_refused_by_name() {
 
 #[test]
 fn what_a_server_is_configured_to_allow_is_held_against_every_command() {
-    let tight = Allowed {
-        holding: resil_wire::holding::Bounds { lease_max: Span::from_secs(10), wait_max: Span::from_secs(1) },
-        window_limit_max: 10,
-        value_max: 3,
-    };
+    let tight =
+        Allowed { lease_max: Span::from_secs(10), wait_max: Span::from_secs(1), window_limit_max: 10, value_max: 3 };
     for (line, fits) in [
         ("RES.WINDOW k 10 1s", true),
         ("RES.WINDOW k 11 1s", false),

@@ -11,28 +11,20 @@ mod presentable;
 
 use presentable::{check, is_presentable};
 use proptest::prelude::*;
-use resil_core::limits::WINDOW_LIMIT_DEFAULT;
 use resil_wire::apply;
-use resil_wire::gcra::Gcra;
-use resil_wire::mgcra::Mgcra;
-use resil_wire::throttle::{ClThrottle, parse_tat_ns};
-use resil_wire::window::Windowed;
+use resil_wire::command::{Allowed, Command};
+use resil_wire::throttle::parse_tat_ns;
 use resil_wire::{Refused, duration};
 
 const COMMANDS: [&str; 7] =
     ["RES.GCRA", "RES.GCRA.PEEK", "RES.MGCRA", "RES.WINDOW", "RES.WINDOW.PEEK", "CL.THROTTLE", "RES._APPLY"];
 
 fn parse(command: &str, args: &[&[u8]]) -> Result<(), Refused> {
-    match command {
-        "RES.GCRA" => Gcra::parse(args).map(drop),
-        "RES.GCRA.PEEK" => Gcra::parse_peek(args).map(drop),
-        "RES.MGCRA" => Mgcra::parse(args).map(drop),
-        "RES.WINDOW" => Windowed::parse(args, WINDOW_LIMIT_DEFAULT).map(drop),
-        "RES.WINDOW.PEEK" => Windowed::parse_peek(args, WINDOW_LIMIT_DEFAULT).map(drop),
-        "CL.THROTTLE" => ClThrottle::parse(args).map(drop),
-        "RES._APPLY" => apply::parse(args).map(drop),
-        other => panic!("no command {other}"),
+    if command == "RES._APPLY" {
+        return apply::parse(args).map(drop);
     }
+    let words = [&[command.as_bytes()], args].concat();
+    Command::parse(&words, Allowed::DEFAULT).map(drop)
 }
 
 /// A call as one types it: words apart by spaces.
@@ -222,10 +214,10 @@ fn bytes_that_are_no_text_and_a_megabyte_are_refused_on_a_short_line() {
             }
         }
     }
-    let refused = Gcra::parse(&[b"k", &megabyte, b"1s"]).expect_err("too large");
+    let refused = parse("RES.GCRA", &[b"k", &megabyte, b"1s"]).expect_err("too large");
     assert!(refused.text().contains("(1048576 bytes)"), "{refused}");
-    assert!(Gcra::parse(&[&megabyte, b"10", b"1s"]).is_ok(), "a key may be anything");
-    assert!(Gcra::parse(&[b"", b"10", b"1s"]).is_ok(), "a key may be empty");
+    assert!(parse("RES.GCRA", &[&megabyte, b"10", b"1s"]).is_ok(), "a key may be anything");
+    assert!(parse("RES.GCRA", &[b"", b"10", b"1s"]).is_ok(), "a key may be empty");
 }
 
 #[test]

@@ -12,13 +12,17 @@ use resil_core::limits::{
     CELLS_MAX, COST_MAX, FILL_MAX, PERIOD_MAX, RESERVE_MAX, WINDOW_LIMIT_CEILING, WINDOW_LIMIT_DEFAULT,
 };
 use resil_core::rate_limit::cell::{MAX_BURST_MAX, Throttle};
-use resil_core::rate_limit::{Ask, Quota, Reading, Verdict, Wait};
+use resil_core::rate_limit::{Ask, ManyVerdict, Quota, Reading, Verdict, Wait};
 use resil_core::window::Rule;
 use resil_core::{Instant, Span, codec};
+use resil_wire::Refused;
 use resil_wire::apply::{self, Applied};
+use resil_wire::argv::Argv;
+use resil_wire::command::{Allowed, Arguments, Command, Page};
 use resil_wire::duration::Shown;
-use resil_wire::gcra::{self, Gcra, Numbers};
-use resil_wire::mgcra::{self, Mgcra};
+use resil_wire::gcra::{Gcra, LimitReply, Numbers};
+use resil_wire::mgcra::{LimitsReply, Mgcra};
+use resil_wire::pages;
 use resil_wire::reply::Value;
 use resil_wire::throttle::{self, ClThrottle};
 use resil_wire::window::Windowed;
@@ -102,6 +106,10 @@ fn recased(mut encoded: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
     encoded
 }
 
+fn parse<'a, A: Arguments<'a>>(args: &'a [&'a [u8]], page: &'static Page) -> Result<A, Refused> {
+    A::parse(Argv::new(args, page), &Allowed::CEILING)
+}
+
 proptest! {
     #![proptest_config(seed::config())]
 
@@ -112,10 +120,11 @@ proptest! {
         quotas.dedup_by_key(|quota| quota.period());
         let call = Gcra { key: &key, quotas: quotas.into_iter().rev().collect(), ask };
         let encoded = encoded(|words| call.encode(words));
-        prop_assert_eq!(call.name(), if ask == Ask::Peek { gcra::PEEK_NAME } else { gcra::NAME });
+        let page = if ask == Ask::Peek { &pages::GCRA_PEEK } else { &pages::GCRA };
+        prop_assert_eq!(Command::Gcra(call.clone()).page(), page);
         for words in [encoded.clone(), recased(encoded)] {
             let args = arguments(&words);
-            let parsed = if ask == Ask::Peek { Gcra::parse_peek(&args) } else { Gcra::parse(&args) };
+            let parsed: Result<Gcra<'_>, _> = parse(&args, page);
             prop_assert!(parsed.as_ref() == Ok(&call), "{:?} instead of {:?}", parsed, call);
         }
     }
@@ -128,7 +137,7 @@ proptest! {
         let limits: Vec<(&[u8], Quota)> = limits.iter().map(|(key, quota)| (key.as_slice(), *quota)).collect();
         let encoded = encoded(|words| Mgcra { cost, limits: limits.iter().copied().collect() }.encode(words));
         let args = arguments(&encoded);
-        let parsed = Mgcra::parse(&args).expect("it was encoded here");
+        let parsed = parse::<Mgcra<'_>>(&args, &pages::MGCRA).expect("it was encoded here");
         prop_assert_eq!((parsed.cost, parsed.limits.to_vec()), (cost, limits));
     }
 
@@ -144,13 +153,11 @@ proptest! {
         let call = Windowed { key: &key, rule: Rule { limit, period }, ask };
         let encoded = encoded(|words| call.encode(words));
         let args = arguments(&encoded);
-        let parse = |limit_max| match ask {
-            Ask::Peek => Windowed::parse_peek(&args, limit_max),
-            _ => Windowed::parse(&args, limit_max),
-        };
-        let parsed = parse(WINDOW_LIMIT_CEILING);
+        let page = if ask == Ask::Peek { &pages::WINDOW_PEEK } else { &pages::WINDOW };
+        let parse = |allowed| Windowed::parse(Argv::new(&args, page), allowed);
+        let parsed = parse(&Allowed::CEILING);
         prop_assert!(parsed.as_ref() == Ok(&call), "{:?} instead of {:?}", parsed, call);
-        prop_assert_eq!(parse(WINDOW_LIMIT_DEFAULT).is_ok(), limit <= WINDOW_LIMIT_DEFAULT);
+        prop_assert_eq!(parse(&Allowed::DEFAULT).is_ok(), limit <= WINDOW_LIMIT_DEFAULT);
     }
 
     #[test]
@@ -163,7 +170,7 @@ proptest! {
         words.extend([max_burst as i64, count as i64, seconds].into_iter().chain(quantity).map(|n| n.to_string().into_bytes()));
         let args: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
         let expected = Throttle::new(max_burst, count, Span::from_secs(seconds), quantity.unwrap_or(1));
-        let parsed = ClThrottle::parse(&args);
+        let parsed: Result<ClThrottle<'_>, _> = parse(&args, &pages::THROTTLE);
         prop_assert_eq!(parsed.as_ref().ok().map(|call| call.throttle), expected.ok());
         prop_assert!(parsed.is_err() || parsed.is_ok_and(|call| call.key == key));
         prop_assert!(max_burst <= MAX_BURST_MAX);
@@ -195,10 +202,10 @@ proptest! {
     #[test]
     fn a_client_reads_the_reply_that_was_written(granted in 0..=CELLS_MAX, tiers in vec(reading(), 1..=8)) {
         let verdict = Verdict { granted, tiers: tiers.iter().copied().collect() };
-        let value = Value::written(|sink| gcra::write_reply(&verdict, sink));
+        let value = Value::written(|sink| LimitReply::from(&verdict).write(sink));
         let several = if tiers.len() > 1 { tiers.iter().map(numbers).collect() } else { Default::default() };
         let binding = numbers(&verdict.binding());
-        prop_assert_eq!(gcra::Reply::read(value), Ok(gcra::Reply { granted: granted as i64, binding, tiers: several }));
+        prop_assert_eq!(LimitReply::read(value, tiers.len()), Ok(LimitReply { granted: granted as i64, binding, tiers: several }));
     }
 
     #[test]
@@ -208,14 +215,15 @@ proptest! {
         readings in vec(reading(), 1..=20),
     ) {
         let refused_by = refused_by.map(|index| index.index(readings.len()));
-        let value = Value::written(|sink| mgcra::write_reply(granted, refused_by, &readings, sink));
+        let many = ManyVerdict { granted, refused_by, readings: readings.clone().into() };
+        let value = Value::written(|sink| LimitsReply::from(&many).write(sink));
         let keys = readings.iter().map(numbers).collect();
-        prop_assert_eq!(mgcra::Reply::read(value), Ok(mgcra::Reply { granted: granted as i64, refused_by, keys }));
+        prop_assert_eq!(LimitsReply::read(value, readings.len()), Ok(LimitsReply { granted: granted as i64, refused_by, keys }));
     }
 
     #[test]
     fn a_throttle_reply_is_five_integers(reply in any::<[i64; 5]>()) {
-        let value = Value::written(|sink| throttle::write_reply(reply, sink));
+        let value = Value::written(|sink| throttle::write_numbers(reply, sink));
         prop_assert_eq!(value.integers::<5>(), Ok(reply));
     }
 

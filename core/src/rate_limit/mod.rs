@@ -53,7 +53,6 @@ mod many;
 mod packed;
 mod quota;
 mod tier;
-mod usual;
 
 pub use gcra::{Ask, Reading, TierSet, TooManyTiers, Verdict, Wait, gc_at, step};
 pub use many::{ManyChange, ManyVerdict, step_many};

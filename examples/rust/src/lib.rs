@@ -4,7 +4,7 @@
 //! argument it runs on `memory://`, the same state machines inside the program. With a URL (`make run` starts a server
 //! on `redis://127.0.0.1:6379`), or with one in `RESIL_URL`, it runs there.
 
-use resil::{Client, ConnectOptions};
+use resil::{Client, ConnectSettings};
 
 /// Whatever went wrong, for people to read.
 pub type Problem = Box<dyn std::error::Error + Send + Sync>;
@@ -18,5 +18,5 @@ pub fn url() -> String {
 /// name is shared by all in this program, so the example gives it its own.
 pub async fn connect(url: &str, example: &str, process: &str) -> Result<Client, resil::Error> {
     let url = if url == "memory://" { format!("memory://{example}") } else { url.to_owned() };
-    ConnectOptions::new(url).name(process).connect().await
+    ConnectSettings::new(url).name(process).connect().await
 }

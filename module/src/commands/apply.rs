@@ -8,6 +8,8 @@ use resil_core::lock::{Bulkheads, Kind, Locks};
 use resil_core::single_flight::Flights;
 use resil_wire::Refused;
 use resil_wire::apply::{Applied, parse};
+use resil_wire::command::Page;
+use resil_wire::pages;
 use smallvec::SmallVec;
 
 use super::gcra::read_tiers;
@@ -28,7 +30,7 @@ use crate::{fences, pending};
 pub struct Apply;
 
 impl Command for Apply {
-    const PAGE: &'static str = include_str!("../../../commands/res._apply.json");
+    const PAGE: &'static Page = &pages::APPLY;
 
     fn run(call: &Call<'_>) -> Result<(), Failure> {
         if !call.is_from_primary_or_file() {

@@ -8,24 +8,22 @@ use resil_core::circuit_breaker::{
     view,
 };
 use resil_wire::Refused;
-use resil_wire::argv::Argv;
+use resil_wire::breaker::state::write_state;
 use resil_wire::breaker::{
-    Admit as AdmitCall, ConfigCall, ForceCall, RESET_USAGE, ReportCall, STATE_USAGE, TallyCall, parse_key,
-    write_admission, write_reported,
+    Admit as AdmitCall, Admitted, ConfigCall, Counted, ForceCall, Forced, ReportCall, TallyCall,
 };
-use resil_wire::breaker_state::write_state;
+use resil_wire::command::Page;
+use resil_wire::pages;
 use resil_wire::reply::Sink;
 
 use crate::announce;
 use crate::apply::{publish_edits, store_breaker};
-use crate::call::{Call, Command, Failure};
+use crate::call::{Call, Command, Failure, parse};
 use crate::clock;
 use crate::datatype::breaker::Circuit;
 use crate::edge::api;
 use crate::info::counters;
 use crate::key::Key;
-
-pub const PAGE: &str = include_str!("../../../commands/res.breaker.json");
 
 /// As [`stepped`], for what an operator does: it is announced to those who use the breaker even if its state stays.
 fn stepped_by_operator<V>(
@@ -95,12 +93,11 @@ fn stepped<V>(
 pub struct Admit;
 
 impl Command for Admit {
-    const PAGE: &'static str = include_str!("../../../commands/res.breaker.admit.json");
-    const WORDS: usize = 2;
+    const PAGE: &'static Page = &pages::BREAKER_ADMIT;
 
     fn run(call: &Call<'_>) -> Result<(), Failure> {
         let args = call.args();
-        let request = AdmitCall::parse(&args)?;
+        let request: AdmitCall<'_> = parse::<Self, _>(&args)?;
         let now = clock::now();
         let mut admission = stepped(call, now, &[], |breaker| {
             let chance = if matches!(breaker.phase(), Phase::Ramping { .. }) { draw_chance() } else { 0 };
@@ -113,7 +110,7 @@ impl Command for Admit {
         if let Some(permit) = &mut admission.permit {
             permit.seal = seal(request.key, permit);
         }
-        write_admission(&admission, &mut call.reply());
+        Admitted::from(admission).write(&mut call.reply());
         Ok(())
     }
 }
@@ -144,12 +141,11 @@ fn draw_chance() -> u32 {
 pub struct Report;
 
 impl Command for Report {
-    const PAGE: &'static str = include_str!("../../../commands/res.breaker.report.json");
-    const WORDS: usize = 2;
+    const PAGE: &'static Page = &pages::BREAKER_REPORT;
 
     fn run(call: &Call<'_>) -> Result<(), Failure> {
         let args = call.args();
-        let request = ReportCall::parse(&args)?;
+        let request: ReportCall<'_> = parse::<Self, _>(&args)?;
         let now = clock::now();
         let correlation = request.correlation.map(|correlation| ("correlation", correlation));
         let reported = stepped(call, now, correlation.as_slice(), |breaker| {
@@ -157,7 +153,7 @@ impl Command for Report {
             Ok(report(breaker, permit, request.report, request.duration, now))
         })?;
         count(&reported);
-        write_reported(&reported, &mut call.reply());
+        Counted::from(reported).write(&mut call.reply());
         Ok(())
     }
 }
@@ -165,17 +161,16 @@ impl Command for Report {
 pub struct Tally;
 
 impl Command for Tally {
-    const PAGE: &'static str = include_str!("../../../commands/res.breaker.tally.json");
-    const WORDS: usize = 2;
+    const PAGE: &'static Page = &pages::BREAKER_TALLY;
 
     fn run(call: &Call<'_>) -> Result<(), Failure> {
         let args = call.args();
-        let request = TallyCall::parse(&args)?;
+        let request: TallyCall<'_> = parse::<Self, _>(&args)?;
         let now = clock::now();
         let correlation = request.correlation.map(|correlation| ("correlation", correlation));
         let reported = stepped(call, now, correlation.as_slice(), |breaker| Ok(tally(breaker, request.tally(), now)))?;
         count(&reported);
-        write_reported(&reported, &mut call.reply());
+        Counted::from(reported).write(&mut call.reply());
         Ok(())
     }
 }
@@ -193,12 +188,11 @@ fn count(reported: &Reported) {
 pub struct State;
 
 impl Command for State {
-    const PAGE: &'static str = include_str!("../../../commands/res.breaker.state.json");
-    const WORDS: usize = 2;
+    const PAGE: &'static Page = &pages::BREAKER_STATE;
 
     fn run(call: &Call<'_>) -> Result<(), Failure> {
         let args = call.args();
-        parse_key(&args, STATE_USAGE)?;
+        parse::<Self, &[u8]>(&args)?;
         let now = clock::now();
         let key = Key::open_to_read(call, call.string(0)?);
         let missing = Breaker::default();
@@ -213,12 +207,11 @@ impl Command for State {
 pub struct Force;
 
 impl Command for Force {
-    const PAGE: &'static str = include_str!("../../../commands/res.breaker.force.json");
-    const WORDS: usize = 2;
+    const PAGE: &'static Page = &pages::BREAKER_FORCE;
 
     fn run(call: &Call<'_>) -> Result<(), Failure> {
         let args = call.args();
-        let request = ForceCall::parse(&args)?;
+        let request: ForceCall<'_> = parse::<Self, _>(&args)?;
         let now = clock::now();
         let (actor, reason) = (request.actor.unwrap_or_default(), request.reason.unwrap_or_default());
         let said = [("actor", request.actor), ("note", request.reason)];
@@ -229,10 +222,7 @@ impl Command for Force {
             generation = breaker.generation();
             Ok(outcome)
         })?;
-        let mut reply = call.reply();
-        reply.array(2);
-        reply.text(state.text().as_bytes());
-        reply.integer(generation as i64);
+        Forced { state, generation }.write(&mut call.reply());
         Ok(())
     }
 }
@@ -240,12 +230,11 @@ impl Command for Force {
 pub struct Reset;
 
 impl Command for Reset {
-    const PAGE: &'static str = include_str!("../../../commands/res.breaker.reset.json");
-    const WORDS: usize = 2;
+    const PAGE: &'static Page = &pages::BREAKER_RESET;
 
     fn run(call: &Call<'_>) -> Result<(), Failure> {
         let args = call.args();
-        parse_key(&args, RESET_USAGE)?;
+        parse::<Self, &[u8]>(&args)?;
         let now = clock::now();
         let anything = stepped_by_operator(call, now, "reset", &[], |breaker| Ok(reset(breaker, now)))?;
         call.reply().integer(anything as i64);
@@ -256,33 +245,16 @@ impl Command for Reset {
 pub struct Config;
 
 impl Command for Config {
-    const PAGE: &'static str = include_str!("../../../commands/res.breaker.config.json");
-    const WORDS: usize = 2;
+    const PAGE: &'static Page = &pages::BREAKER_CONFIG;
 
     fn run(call: &Call<'_>) -> Result<(), Failure> {
         let args = call.args();
-        let request = ConfigCall::parse(&args)?;
+        let request: ConfigCall<'_> = parse::<Self, _>(&args)?;
         let now = clock::now();
         let changed = stepped_by_operator(call, now, "configured", &[], |breaker| {
             configure(breaker, &request.options.patch, request.options.version, now).map_err(Refused::new)
         })?;
         call.reply().integer(changed as i64);
-        Ok(())
-    }
-}
-
-pub struct Help;
-
-impl Command for Help {
-    const PAGE: &'static str = include_str!("../../../commands/res.breaker.help.json");
-    const WORDS: usize = 2;
-
-    fn run(call: &Call<'_>) -> Result<(), Failure> {
-        Argv::new(&call.args(), "RES.BREAKER HELP").finish()?;
-        let lines = resil_wire::breaker::HELP;
-        let mut reply = call.reply();
-        reply.array(lines.len());
-        lines.iter().for_each(|line| reply.text(line.as_bytes()));
         Ok(())
     }
 }

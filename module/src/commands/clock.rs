@@ -1,6 +1,9 @@
 //! `RES._CLOCK`: sets the module's clock. It exists only with the load argument `test-clock`.
 
 use resil_wire::argv::Argv;
+use resil_wire::bound::Number;
+use resil_wire::command::Page;
+use resil_wire::pages;
 
 use crate::call::{Call, Command, Failure};
 use crate::{background, clock};
@@ -8,12 +11,12 @@ use crate::{background, clock};
 pub struct Clock;
 
 impl Command for Clock {
-    const PAGE: &'static str = include_str!("../../../commands/res._clock.json");
+    const PAGE: &'static Page = &pages::CLOCK;
 
     fn run(call: &Call<'_>) -> Result<(), Failure> {
         let args = call.args();
-        let mut argv = Argv::new(&args, "RES._CLOCK microseconds (0: the real clock)");
-        let us = argv.number("microseconds", 0..=clock::LATEST_US)?;
+        let mut argv = Argv::new(&args, Self::PAGE);
+        let us = Number::new("microseconds", 0..=clock::LATEST_US).take(&mut argv)?;
         argv.finish()?;
         clock::set(us);
         background::clock_was_set();

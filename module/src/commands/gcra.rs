@@ -4,10 +4,12 @@ use std::ffi::{CStr, c_void};
 
 use resil_core::rate_limit::{Ask, TierSet, Verdict, step};
 use resil_wire::Refused;
-use resil_wire::gcra::{Gcra, write_reply};
+use resil_wire::command::Page;
+use resil_wire::gcra::{Gcra, LimitReply};
+use resil_wire::pages;
 
 use crate::apply::{publish_tiers, require_memory_for_new, store_tiers};
-use crate::call::{Call, Command, Failure};
+use crate::call::{Call, Command, Failure, parse};
 use crate::clock;
 use crate::datatype::tiers::Tiers;
 use crate::info::{Limiter, counters};
@@ -16,11 +18,11 @@ use crate::key::Key;
 pub struct Take;
 
 impl Command for Take {
-    const PAGE: &'static str = include_str!("../../../commands/res.gcra.json");
+    const PAGE: &'static Page = &pages::GCRA;
 
     fn run(call: &Call<'_>) -> Result<(), Failure> {
         let args = call.args();
-        let request = Gcra::parse(&args)?;
+        let request: Gcra<'_> = parse::<Self, _>(&args)?;
         let now = clock::now();
         let mut key = Key::open_to_write(call, call.string(0)?);
         let value = key.value::<Tiers>()?;
@@ -32,7 +34,7 @@ impl Command for Take {
             publish_tiers(call, &key, &tiers, event_of(request.ask));
         }
         count(&counters().gcra, request.ask, &step.verdict);
-        write_reply(&step.verdict, &mut call.reply());
+        LimitReply::from(&step.verdict).write(&mut call.reply());
         Ok(())
     }
 }
@@ -40,17 +42,17 @@ impl Command for Take {
 pub struct Peek;
 
 impl Command for Peek {
-    const PAGE: &'static str = include_str!("../../../commands/res.gcra.peek.json");
+    const PAGE: &'static Page = &pages::GCRA_PEEK;
 
     fn run(call: &Call<'_>) -> Result<(), Failure> {
         let args = call.args();
-        let request = Gcra::parse_peek(&args)?;
+        let request: Gcra<'_> = parse::<Self, _>(&args)?;
         let now = clock::now();
         let key = Key::open_to_read(call, call.string(0)?);
         let tiers = read_tiers(key.value::<Tiers>()?);
         let step = step(&tiers, &request.quotas, Ask::Peek, now).map_err(Refused::new)?;
         count(&counters().gcra, Ask::Peek, &step.verdict);
-        write_reply(&step.verdict, &mut call.reply());
+        LimitReply::from(&step.verdict).write(&mut call.reply());
         Ok(())
     }
 }

@@ -5,12 +5,12 @@ use resil_core::waited::{Decision, Grant, Renewed, Waiting};
 use resil_core::{Instant, Span};
 use resil_wire::Refused;
 use resil_wire::holding::{
-    Bind, HolderRow, InfoCall, InfoView, OwnedCall, RenewCall, Standing, WaiterRow, write_info, write_released,
-    write_renewed,
+    Bind, HolderRow, InfoCall, InfoView, OwnedCall, Released as ReleasedReply, RenewCall, Renewed as RenewedReply,
+    Standing, WaiterRow, write_info,
 };
 
-use super::waiting::{bounds, read, settle_grant, wait_for_reply, waiting};
-use crate::call::{Call, Failure, ReplySink};
+use super::waiting::{read, settle_grant, wait_for_reply, waiting};
+use crate::call::{Call, Command, Failure, ReplySink, parse};
 use crate::machines::ServerMachine;
 use crate::queues::{self, KeyName};
 use crate::waited_key::Opened;
@@ -39,11 +39,12 @@ fn end_own<const L: bool>(opened: &mut Opened<'_, Holding<L>>, call: &Call<'_>, 
 }
 
 /// Asks, and writes the reply, unless the caller waits for it.
-pub fn ask<const L: bool>(
+pub fn ask<const L: bool, R>(
     call: &Call<'_>,
     request: Request<'_>,
-    write_granted: impl FnOnce(&Grant, &mut ReplySink),
-    write_refused: impl FnOnce(&Busy, &mut ReplySink),
+    granted: impl FnOnce(Grant) -> R,
+    refused: impl FnOnce(Busy) -> R,
+    write: impl FnOnce(&R, &mut ReplySink),
 ) -> Result<(), Failure> {
     config::refuse_if_evictable()?;
     let Request { owner, claim, lease, meta, wait, most_waiters, bind } = request;
@@ -54,8 +55,8 @@ pub fn ask<const L: bool>(
     let waiting = waiting(call, wait, most_waiters);
     if call.is_short_of_memory() && opened.state().by_owner(owner).is_none() {
         // A denial needs no memory; a grant, or a position in the queue, does.
-        let granted = opened.look(|key| could_take(key, claim));
-        if granted || waiting.is_some() {
+        let takes = opened.look(|key| could_take(key, claim));
+        if takes || waiting.is_some() {
             return Err(Failure::OutOfMemory);
         }
     }
@@ -67,11 +68,11 @@ pub fn ask<const L: bool>(
         Decision::Granted(grant) => {
             counters.granted.add(1);
             settle_grant(name.as_ref(), bind_to, grant.fence, lease, now);
-            write_granted(&grant, &mut call.reply());
+            write(&granted(grant), &mut call.reply());
         }
         Decision::Refused(busy) => {
             counters.denied.add(1);
-            write_refused(&busy, &mut call.reply());
+            write(&refused(busy), &mut call.reply());
         }
         Decision::Queued => {
             counters.waited.add(1);
@@ -87,9 +88,9 @@ pub fn ask<const L: bool>(
     Ok(())
 }
 
-pub fn renew_holding<const L: bool>(call: &Call<'_>, usage: &'static str) -> Result<(), Failure> {
+pub fn renew_holding<C: Command, const L: bool>(call: &Call<'_>) -> Result<(), Failure> {
     let args = call.args();
-    let request = RenewCall::parse(&args, bounds(), usage)?;
+    let request: RenewCall<'_> = parse::<C, _>(&args)?;
     let bind_to = sessions::target(call, request.bind)?;
     let now = clock::now();
     let mut opened = Opened::<Holding<L>>::open(call, call.string(0)?)?;
@@ -104,13 +105,13 @@ pub fn renew_holding<const L: bool>(call: &Call<'_>, usage: &'static str) -> Res
         }
         Renewed::Lost(_) => Holding::<L>::counters().stale.add(1),
     }
-    write_renewed(&renewed, &mut call.reply());
+    RenewedReply::from(renewed).write(&mut call.reply());
     Ok(())
 }
 
-pub fn release_holding<const L: bool>(call: &Call<'_>, usage: &'static str) -> Result<(), Failure> {
+pub fn release_holding<C: Command, const L: bool>(call: &Call<'_>) -> Result<(), Failure> {
     let args = call.args();
-    let request = OwnedCall::parse(&args, usage)?;
+    let request: OwnedCall<'_> = parse::<C, _>(&args)?;
     let now = clock::now();
     let mut opened = Opened::<Holding<L>>::open(call, call.string(0)?)?;
     end_own(&mut opened, call, request.owner, now);
@@ -118,13 +119,13 @@ pub fn release_holding<const L: bool>(call: &Call<'_>, usage: &'static str) -> R
     if matches!(released, Released::Lost(_)) {
         Holding::<L>::counters().stale.add(1);
     }
-    write_released(&released, &mut call.reply());
+    ReleasedReply::from(released).write(&mut call.reply());
     Ok(())
 }
 
-pub fn show_holding<const L: bool>(call: &Call<'_>, usage: &'static str) -> Result<(), Failure> {
+pub fn show_holding<C: Command, const L: bool>(call: &Call<'_>) -> Result<(), Failure> {
     let args = call.args();
-    let request = InfoCall::parse(&args, usage)?;
+    let request: InfoCall<'_> = parse::<C, _>(&args)?;
     let now = clock::now();
     let name = KeyName::new(<Holding<L> as ServerMachine>::KIND, call.db(), call.key_name(0)?);
     read::<Holding<L>, _>(call, |held| {

@@ -8,40 +8,37 @@ use resil_core::idempotency::{
 use resil_core::limits::WAITERS_CEILING;
 use resil_core::waited::{Decision, Reason, Waiting};
 use resil_wire::Refused;
-use resil_wire::breaker::parse_key;
+use resil_wire::command::Page;
+use resil_wire::holding::write_given_up;
 use resil_wire::idempotency::{
-    ABORT_USAGE, BeginCall, CommitCall, GetCall, HELP, INFO_USAGE, OnceCall, RENEW_USAGE, TokenCall, write_aborted,
-    write_committed, write_info, write_run, write_settled,
+    BeginCall, Begun as BegunReply, CommitCall, Committed as CommittedReply, GetCall, OnceCall, TokenCall, write_info,
 };
+use resil_wire::pages;
 use resil_wire::reply::Sink;
 
-use super::waiting::{bounds, help, read, renew_token, settle_grant, wait_for_reply, waiting};
-use crate::call::{Call, Command, Failure};
+use super::waiting::{read, renew_token, settle_grant, wait_for_reply, waiting};
+use crate::call::{Call, Command, Failure, parse};
 use crate::info::counters;
 use crate::machines::ServerMachine;
 use crate::queues;
 use crate::waited_key::Opened;
 use crate::{blocked_clients, clock, config, fences, sessions};
 
-pub const PAGE: &str = include_str!("../../../commands/res.idemp.json");
-
 pub struct Begin;
 
 impl Command for Begin {
-    const PAGE: &'static str = include_str!("../../../commands/res.idemp.begin.json");
-    const WORDS: usize = 2;
+    const PAGE: &'static Page = &pages::IDEMP_BEGIN;
 
     fn run(call: &Call<'_>) -> Result<(), Failure> {
         let args = call.args();
-        let BeginCall { token, lease, fingerprint, wait, keep, on_lapse, bind, .. } =
-            BeginCall::parse(&args, bounds())?;
+        let BeginCall { token, lease, fingerprint, wait, keep, on_lapse, bind, .. } = parse::<Self, _>(&args)?;
         config::refuse_if_evictable()?;
         let now = clock::now();
         let mut opened = Opened::<Idempotency>::open(call, call.string(0)?)?;
         // A duplicate of what is done changes nothing.
         if let Some(settled) = replay(opened.state(), fingerprint, now) {
             count(&settled);
-            write_settled(&settled, &mut call.reply());
+            BegunReply::from(settled).write(&mut call.reply());
             return Ok(());
         }
         let bind_to = sessions::target(call, bind)?;
@@ -57,11 +54,11 @@ impl Command for Begin {
             Decision::Granted(run) => {
                 Idempotency::counters().granted.add(1);
                 settle_grant(name.as_ref(), bind_to, run.fence, lease, now);
-                write_run(&run, &mut call.reply());
+                BegunReply::from(run).write(&mut call.reply());
             }
             Decision::Refused(settled) => {
                 count(&settled);
-                write_settled(&settled, &mut call.reply());
+                BegunReply::from(settled).write(&mut call.reply());
             }
             Decision::Queued => {
                 Idempotency::counters().waited.add(1);
@@ -97,16 +94,15 @@ fn count_lost(reason: Option<Reason>) {
 pub struct Commit;
 
 impl Command for Commit {
-    const PAGE: &'static str = include_str!("../../../commands/res.idemp.commit.json");
-    const WORDS: usize = 2;
+    const PAGE: &'static Page = &pages::IDEMP_COMMIT;
 
     fn run(call: &Call<'_>) -> Result<(), Failure> {
         let args = call.args();
-        let CommitCall { token, ttl, result, failed, .. } = CommitCall::parse(&args)?;
+        let CommitCall { token, ttl, result, failed, .. } = parse::<Self, _>(&args)?;
         let opened = Opened::<Idempotency>::open(call, call.string(0)?)?;
-        // That the work is done is always recorded; the result only if there is room for it.
-        let room_for_it = result.len() <= config::max_result() && (result.is_empty() || !call.is_short_of_memory());
-        let kept: Option<Arc<[u8]>> = room_for_it.then(|| result.into());
+        // That the work is done is always recorded; the result only if there is memory for it.
+        let fits = result.len() <= config::max_result() && (result.is_empty() || !call.is_short_of_memory());
+        let kept: Option<Arc<[u8]>> = fits.then(|| result.into());
         let committed =
             opened.step(call, clock::now(), &[], |key, setting| commit(key, token, ttl, (kept, failed), setting));
         match committed {
@@ -116,7 +112,7 @@ impl Command for Commit {
             }
             Committed::Lost(reason) => count_lost(Some(reason)),
         }
-        write_committed(&committed, &mut call.reply());
+        CommittedReply::from(committed).write(&mut call.reply());
         Ok(())
     }
 }
@@ -124,16 +120,15 @@ impl Command for Commit {
 pub struct Abort;
 
 impl Command for Abort {
-    const PAGE: &'static str = include_str!("../../../commands/res.idemp.abort.json");
-    const WORDS: usize = 2;
+    const PAGE: &'static Page = &pages::IDEMP_ABORT;
 
     fn run(call: &Call<'_>) -> Result<(), Failure> {
         let args = call.args();
-        let TokenCall { token, .. } = TokenCall::parse(&args, ABORT_USAGE)?;
+        let TokenCall { token, .. } = parse::<Self, _>(&args)?;
         let opened = Opened::<Idempotency>::open(call, call.string(0)?)?;
         let lost = opened.step(call, clock::now(), &[], |key, setting| abort(key, token, setting));
         count_lost(lost);
-        write_aborted(lost, &mut call.reply());
+        write_given_up("ABORTED", lost, &mut call.reply());
         Ok(())
     }
 }
@@ -141,23 +136,21 @@ impl Command for Abort {
 pub struct Renew;
 
 impl Command for Renew {
-    const PAGE: &'static str = include_str!("../../../commands/res.idemp.renew.json");
-    const WORDS: usize = 2;
+    const PAGE: &'static Page = &pages::IDEMP_RENEW;
 
     fn run(call: &Call<'_>) -> Result<(), Failure> {
-        renew_token::<Idempotency>(call, RENEW_USAGE, renew)
+        renew_token::<Self, Idempotency>(call, renew)
     }
 }
 
 pub struct Once;
 
 impl Command for Once {
-    const PAGE: &'static str = include_str!("../../../commands/res.idemp.once.json");
-    const WORDS: usize = 2;
+    const PAGE: &'static Page = &pages::IDEMP_ONCE;
 
     fn run(call: &Call<'_>) -> Result<(), Failure> {
         let args = call.args();
-        let OnceCall { token, ttl, .. } = OnceCall::parse(&args)?;
+        let OnceCall { token, ttl, .. } = parse::<Self, _>(&args)?;
         config::refuse_if_evictable()?;
         let now = clock::now();
         let mut opened = Opened::<Idempotency>::open(call, call.string(0)?)?;
@@ -180,15 +173,14 @@ impl Command for Once {
 pub struct Get;
 
 impl Command for Get {
-    const PAGE: &'static str = include_str!("../../../commands/res.idemp.get.json");
-    const WORDS: usize = 2;
+    const PAGE: &'static Page = &pages::IDEMP_GET;
 
     fn run(call: &Call<'_>) -> Result<(), Failure> {
         let args = call.args();
-        let GetCall { fingerprint, .. } = GetCall::parse(&args)?;
+        let GetCall { fingerprint, .. } = parse::<Self, _>(&args)?;
         let (now, promoted_at) = (clock::now(), fences::promoted_at());
         let settled = read::<Idempotency, _>(call, |record| look(record, fingerprint, promoted_at, now))?;
-        write_settled(&settled, &mut call.reply());
+        BegunReply::from(settled).write(&mut call.reply());
         Ok(())
     }
 }
@@ -196,25 +188,13 @@ impl Command for Get {
 pub struct Info;
 
 impl Command for Info {
-    const PAGE: &'static str = include_str!("../../../commands/res.idemp.info.json");
-    const WORDS: usize = 2;
+    const PAGE: &'static Page = &pages::IDEMP_INFO;
 
     fn run(call: &Call<'_>) -> Result<(), Failure> {
         let args = call.args();
-        let key = parse_key(&args, INFO_USAGE)?;
+        let key: &[u8] = parse::<Self, _>(&args)?;
         let (now, promoted_at) = (clock::now(), fences::promoted_at());
         let waiters = queues::look::<Idempotency, _>(call.db(), key, |queue| queue.len());
         read::<Idempotency, _>(call, |record| write_info(record, waiters, promoted_at, now, &mut call.reply()))
-    }
-}
-
-pub struct Help;
-
-impl Command for Help {
-    const PAGE: &'static str = include_str!("../../../commands/res.idemp.help.json");
-    const WORDS: usize = 2;
-
-    fn run(call: &Call<'_>) -> Result<(), Failure> {
-        help(call, "RES.IDEMP HELP", &HELP)
     }
 }

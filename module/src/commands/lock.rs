@@ -2,68 +2,61 @@
 
 use resil_core::limits::WAITERS_CEILING;
 use resil_core::lock::{Claim, LOCK, Locks, break_all, check};
-use resil_wire::argv::Argv;
+use resil_wire::command::Page;
+use resil_wire::heartbeat::{Heartbeat as HeartbeatReply, HeartbeatCall};
 use resil_wire::holding::OwnedCall;
-use resil_wire::lock::{
-    AcquireCall, BreakCall, CHECK_USAGE, HEARTBEAT_USAGE, HELP, INFO_USAGE, RELEASE_USAGE, RENEW_USAGE, write_granted,
-    write_heartbeat, write_taken,
-};
+use resil_wire::lock::{AcquireCall, Acquired, BreakCall};
+use resil_wire::pages;
 use resil_wire::reply::Sink;
 
 use super::holding::{Request, ask, release_holding, renew_holding, show_holding};
-use super::waiting::{bounds, help, read};
-use crate::call::{Call, Command, Failure};
+use super::waiting::read;
+use crate::call::{Call, Command, Failure, parse};
 use crate::waited_key::Opened;
 use crate::{clock, fences, sessions};
-
-pub const PAGE: &str = include_str!("../../../commands/res.lock.json");
 
 pub struct Acquire;
 
 impl Command for Acquire {
-    const PAGE: &'static str = include_str!("../../../commands/res.lock.acquire.json");
-    const WORDS: usize = 2;
+    const PAGE: &'static Page = &pages::LOCK_ACQUIRE;
 
     fn run(call: &Call<'_>) -> Result<(), Failure> {
         let args = call.args();
-        let AcquireCall { owner, lease, wait, shared, bind, meta, .. } = AcquireCall::parse(&args, bounds())?;
+        let AcquireCall { owner, lease, wait, shared, bind, meta, .. } = parse::<Self, _>(&args)?;
         let claim = if shared { Claim::Shared } else { Claim::Exclusive };
         let request = Request { owner, claim, lease, meta, wait, most_waiters: WAITERS_CEILING, bind };
-        ask::<LOCK>(call, request, write_granted, write_taken)
+        ask::<LOCK, _>(call, request, Acquired::from, |busy| Acquired::Taken(busy.into()), Acquired::write)
     }
 }
 
 pub struct Renew;
 
 impl Command for Renew {
-    const PAGE: &'static str = include_str!("../../../commands/res.lock.renew.json");
-    const WORDS: usize = 2;
+    const PAGE: &'static Page = &pages::LOCK_RENEW;
 
     fn run(call: &Call<'_>) -> Result<(), Failure> {
-        renew_holding::<LOCK>(call, RENEW_USAGE)
+        renew_holding::<Self, LOCK>(call)
     }
 }
 
 pub struct Release;
 
 impl Command for Release {
-    const PAGE: &'static str = include_str!("../../../commands/res.lock.release.json");
-    const WORDS: usize = 2;
+    const PAGE: &'static Page = &pages::LOCK_RELEASE;
 
     fn run(call: &Call<'_>) -> Result<(), Failure> {
-        release_holding::<LOCK>(call, RELEASE_USAGE)
+        release_holding::<Self, LOCK>(call)
     }
 }
 
 pub struct Check;
 
 impl Command for Check {
-    const PAGE: &'static str = include_str!("../../../commands/res.lock.check.json");
-    const WORDS: usize = 2;
+    const PAGE: &'static Page = &pages::LOCK_CHECK;
 
     fn run(call: &Call<'_>) -> Result<(), Failure> {
         let args = call.args();
-        let OwnedCall { owner, fence, .. } = OwnedCall::parse(&args, CHECK_USAGE)?;
+        let OwnedCall { owner, fence, .. } = parse::<Self, _>(&args)?;
         let (now, promoted_at) = (clock::now(), fences::promoted_at());
         let holds = read::<Locks, _>(call, |held| check(held, owner, fence, promoted_at, now))?;
         call.reply().integer(i64::from(holds));
@@ -74,16 +67,15 @@ impl Command for Check {
 pub struct Break;
 
 impl Command for Break {
-    const PAGE: &'static str = include_str!("../../../commands/res.lock.break.json");
-    const WORDS: usize = 2;
+    const PAGE: &'static Page = &pages::LOCK_BREAK;
 
     fn run(call: &Call<'_>) -> Result<(), Failure> {
         let args = call.args();
-        let request = BreakCall::parse(&args)?;
+        let request: BreakCall<'_> = parse::<Self, _>(&args)?;
         let said = [("actor", request.actor), ("note", request.reason)];
         let details: Vec<(&str, &[u8])> = said.into_iter().filter_map(|(name, text)| Some((name, text?))).collect();
         let opened = Opened::<Locks>::open(call, call.string(0)?)?;
-        let broken = opened.step(call, clock::now(), &details, |key, setting| break_all(key, setting));
+        let broken = opened.step(call, clock::now(), &details, break_all);
         call.reply().integer(broken as i64);
         Ok(())
     }
@@ -92,34 +84,21 @@ impl Command for Break {
 pub struct Info;
 
 impl Command for Info {
-    const PAGE: &'static str = include_str!("../../../commands/res.lock.info.json");
-    const WORDS: usize = 2;
+    const PAGE: &'static Page = &pages::LOCK_INFO;
 
     fn run(call: &Call<'_>) -> Result<(), Failure> {
-        show_holding::<LOCK>(call, INFO_USAGE)
-    }
-}
-
-pub struct Help;
-
-impl Command for Help {
-    const PAGE: &'static str = include_str!("../../../commands/res.lock.help.json");
-    const WORDS: usize = 2;
-
-    fn run(call: &Call<'_>) -> Result<(), Failure> {
-        help(call, "RES.LOCK HELP", &HELP)
+        show_holding::<Self, LOCK>(call)
     }
 }
 
 pub struct Heartbeat;
 
 impl Command for Heartbeat {
-    const PAGE: &'static str = include_str!("../../../commands/res.heartbeat.json");
+    const PAGE: &'static Page = &pages::HEARTBEAT;
 
     fn run(call: &Call<'_>) -> Result<(), Failure> {
-        Argv::new(&call.args(), HEARTBEAT_USAGE).finish()?;
-        let (bound, losses) = sessions::heartbeat(call.client(), clock::now());
-        write_heartbeat(bound, &losses, &mut call.reply());
+        parse::<Self, HeartbeatCall>(&call.args())?;
+        HeartbeatReply::from(sessions::heartbeat(call.client(), clock::now())).write(&mut call.reply());
         Ok(())
     }
 }

@@ -4,12 +4,14 @@ use std::ffi::c_void;
 
 use resil_core::rate_limit::{Quota, TierSet, step_many};
 use resil_wire::Refused;
-use resil_wire::mgcra::{Mgcra, write_reply};
+use resil_wire::command::Page;
+use resil_wire::mgcra::{LimitsReply, Mgcra};
+use resil_wire::pages;
 use smallvec::SmallVec;
 
 use super::gcra::read_tiers;
 use crate::apply::{publish_many, require_memory_for_new, store_tiers};
-use crate::call::{Call, Command, Failure};
+use crate::call::{Call, Command, Failure, parse};
 use crate::clock;
 use crate::datatype::tiers::Tiers;
 use crate::info::counters;
@@ -22,11 +24,11 @@ const FIRST_KEY: usize = 1;
 const KEY_STEP: usize = 4;
 
 impl Command for TakeAll {
-    const PAGE: &'static str = include_str!("../../../commands/res.mgcra.json");
+    const PAGE: &'static Page = &pages::MGCRA;
 
     fn run(call: &Call<'_>) -> Result<(), Failure> {
         let args = call.args();
-        let request = Mgcra::parse(&args)?;
+        let request: Mgcra<'_> = parse::<Self, _>(&args)?;
         let now = clock::now();
         let mut keys: SmallVec<[(Key<'_>, Option<*mut c_void>); 4]> = SmallVec::new();
         let mut states: SmallVec<[(TierSet, Quota); 4]> = SmallVec::new();
@@ -55,7 +57,7 @@ impl Command for TakeAll {
         let limiter = &counters().mgcra;
         if verdict.granted > 0 { &limiter.granted } else { &limiter.denied }.add(1);
         limiter.cells.add(verdict.granted as u64 * keys.len() as u64);
-        write_reply(verdict.granted, verdict.refused_by, &verdict.readings, &mut call.reply());
+        LimitsReply::from(verdict).write(&mut call.reply());
         Ok(())
     }
 }

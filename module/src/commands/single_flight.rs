@@ -6,37 +6,36 @@ use resil_core::single_flight::{
     Abandoned, Flights, LeadRequest, Publication, Published, Seen, abandon, hit, invalidate, join, look, publish, renew,
 };
 use resil_core::waited::{Decision, Waiting};
-use resil_wire::breaker::parse_key;
+use resil_wire::command::Page;
+use resil_wire::holding::write_given_up;
+use resil_wire::pages;
 use resil_wire::reply::Sink;
 use resil_wire::single_flight::{
-    AbandonCall, Brought, GET_USAGE, HELP, INFO_USAGE, InvalidateCall, JoinCall, PublishCall, RENEW_USAGE,
-    write_abandoned, write_info, write_lead, write_published, write_seen,
+    AbandonCall, Brought, InvalidateCall, JoinCall, Joined as JoinedReply, PublishCall, Published as PublishedReply,
+    write_info,
 };
 
-use super::waiting::{bounds, help, read, renew_token, settle_grant, wait_for_reply, waiting};
-use crate::call::{Call, Command, Failure};
+use super::waiting::{read, renew_token, settle_grant, wait_for_reply, waiting};
+use crate::call::{Call, Command, Failure, parse};
 use crate::info::counters;
 use crate::machines::ServerMachine;
 use crate::waited_key::Opened;
-use crate::{blocked_clients, clock, config, fences, queues, sessions};
-
-pub const PAGE: &str = include_str!("../../../commands/res.sflight.json");
+use crate::{blocked_clients, clock, fences, queues, sessions};
 
 pub struct Join;
 
 impl Command for Join {
-    const PAGE: &'static str = include_str!("../../../commands/res.sflight.join.json");
-    const WORDS: usize = 2;
+    const PAGE: &'static Page = &pages::SFLIGHT_JOIN;
 
     fn run(call: &Call<'_>) -> Result<(), Failure> {
         let args = call.args();
-        let JoinCall { token, lease, wait, bind, .. } = JoinCall::parse(&args, bounds())?;
+        let JoinCall { token, lease, wait, bind, .. } = parse::<Self, _>(&args)?;
         let now = clock::now();
         let mut opened = Opened::<Flights>::open(call, call.string(0)?)?;
         // Nearly every call is a hit, and a hit changes nothing.
         if let Some(seen) = hit(opened.state(), now) {
             count(&seen);
-            write_seen(&seen, &mut call.reply());
+            JoinedReply::from(seen).write(&mut call.reply());
             return Ok(());
         }
         let bind_to = sessions::target(call, bind)?;
@@ -52,11 +51,11 @@ impl Command for Join {
             Decision::Granted(lead) => {
                 Flights::counters().granted.add(1);
                 settle_grant(name.as_ref(), bind_to, lead.fence, lease, now);
-                write_lead(&lead, &mut call.reply());
+                JoinedReply::from(lead).write(&mut call.reply());
             }
             Decision::Refused(seen) => {
                 count(&seen);
-                write_seen(&seen, &mut call.reply());
+                JoinedReply::from(seen).write(&mut call.reply());
             }
             // Every request fits a flight.
             Decision::Conflict => {}
@@ -82,16 +81,15 @@ fn count(seen: &Seen) {
 pub struct Get;
 
 impl Command for Get {
-    const PAGE: &'static str = include_str!("../../../commands/res.sflight.get.json");
-    const WORDS: usize = 2;
+    const PAGE: &'static Page = &pages::SFLIGHT_GET;
 
     fn run(call: &Call<'_>) -> Result<(), Failure> {
         let args = call.args();
-        parse_key(&args, GET_USAGE)?;
+        parse::<Self, &[u8]>(&args)?;
         let now = clock::now();
         let seen = read::<Flights, _>(call, |flight| look(flight, now))?;
         count(&seen);
-        write_seen(&seen, &mut call.reply());
+        JoinedReply::from(seen).write(&mut call.reply());
         Ok(())
     }
 }
@@ -99,12 +97,11 @@ impl Command for Get {
 pub struct Publish;
 
 impl Command for Publish {
-    const PAGE: &'static str = include_str!("../../../commands/res.sflight.publish.json");
-    const WORDS: usize = 2;
+    const PAGE: &'static Page = &pages::SFLIGHT_PUBLISH;
 
     fn run(call: &Call<'_>) -> Result<(), Failure> {
         let args = call.args();
-        let PublishCall { token, ttl, brought, .. } = PublishCall::parse(&args, config::max_value())?;
+        let PublishCall { token, ttl, brought, .. } = parse::<Self, _>(&args)?;
         let publication = match brought {
             Brought::Value { bytes, stale } => Publication::Value { bytes: bytes.into(), stale },
             Brought::Empty => Publication::Empty,
@@ -121,7 +118,7 @@ impl Command for Publish {
             Published::Published { .. } => counters().published.add(1),
             Published::Lost(_) => Flights::counters().stale.add(1),
         }
-        write_published(&published, &mut call.reply());
+        PublishedReply::from(published).write(&mut call.reply());
         Ok(())
     }
 }
@@ -129,18 +126,19 @@ impl Command for Publish {
 pub struct Abandon;
 
 impl Command for Abandon {
-    const PAGE: &'static str = include_str!("../../../commands/res.sflight.abandon.json");
-    const WORDS: usize = 2;
+    const PAGE: &'static Page = &pages::SFLIGHT_ABANDON;
 
     fn run(call: &Call<'_>) -> Result<(), Failure> {
         let args = call.args();
-        let AbandonCall { token, retry, .. } = AbandonCall::parse(&args)?;
+        let AbandonCall { token, retry, .. } = parse::<Self, _>(&args)?;
         let opened = Opened::<Flights>::open(call, call.string(0)?)?;
         let abandoned = opened.step(call, clock::now(), &[], |key, setting| abandon(key, token, retry, setting));
-        if matches!(abandoned, Abandoned::Lost(_)) {
-            Flights::counters().stale.add(1);
-        }
-        write_abandoned(&abandoned, &mut call.reply());
+        let lost = match abandoned {
+            Abandoned::Abandoned => None,
+            Abandoned::Lost(reason) => Some(reason),
+        };
+        Flights::counters().stale.add(lost.is_some().into());
+        write_given_up("ABANDONED", lost, &mut call.reply());
         Ok(())
     }
 }
@@ -148,23 +146,21 @@ impl Command for Abandon {
 pub struct Renew;
 
 impl Command for Renew {
-    const PAGE: &'static str = include_str!("../../../commands/res.sflight.renew.json");
-    const WORDS: usize = 2;
+    const PAGE: &'static Page = &pages::SFLIGHT_RENEW;
 
     fn run(call: &Call<'_>) -> Result<(), Failure> {
-        renew_token::<Flights>(call, RENEW_USAGE, renew)
+        renew_token::<Self, Flights>(call, renew)
     }
 }
 
 pub struct Invalidate;
 
 impl Command for Invalidate {
-    const PAGE: &'static str = include_str!("../../../commands/res.sflight.invalidate.json");
-    const WORDS: usize = 2;
+    const PAGE: &'static Page = &pages::SFLIGHT_INVALIDATE;
 
     fn run(call: &Call<'_>) -> Result<(), Failure> {
         let args = call.args();
-        let InvalidateCall { soft, .. } = InvalidateCall::parse(&args)?;
+        let InvalidateCall { soft, .. } = parse::<Self, _>(&args)?;
         let opened = Opened::<Flights>::open(call, call.string(0)?)?;
         let anything = opened.step(call, clock::now(), &[], |key, setting| invalidate(key, soft, setting));
         counters().invalidated.add(u64::from(anything));
@@ -176,25 +172,13 @@ impl Command for Invalidate {
 pub struct Info;
 
 impl Command for Info {
-    const PAGE: &'static str = include_str!("../../../commands/res.sflight.info.json");
-    const WORDS: usize = 2;
+    const PAGE: &'static Page = &pages::SFLIGHT_INFO;
 
     fn run(call: &Call<'_>) -> Result<(), Failure> {
         let args = call.args();
-        let key = parse_key(&args, INFO_USAGE)?;
+        let key: &[u8] = parse::<Self, _>(&args)?;
         let (now, promoted_at) = (clock::now(), fences::promoted_at());
         let followers = queues::look::<Flights, _>(call.db(), key, |queue| queue.len());
         read::<Flights, _>(call, |flight| write_info(flight, followers, promoted_at, now, &mut call.reply()))
-    }
-}
-
-pub struct Help;
-
-impl Command for Help {
-    const PAGE: &'static str = include_str!("../../../commands/res.sflight.help.json");
-    const WORDS: usize = 2;
-
-    fn run(call: &Call<'_>) -> Result<(), Failure> {
-        help(call, "RES.SFLIGHT HELP", &HELP)
     }
 }

@@ -2,11 +2,13 @@
 
 use resil_core::rate_limit::{Tier, TierSet, step};
 use resil_wire::Refused;
-use resil_wire::throttle::{ClThrottle, parse_tat_ns, write_reply};
+use resil_wire::command::Page;
+use resil_wire::pages;
+use resil_wire::throttle::{ClThrottle, parse_tat_ns, write_numbers};
 
 use super::gcra::{count, event_of, read_tiers};
 use crate::apply::{publish_tiers, require_memory_for_new, store_tiers};
-use crate::call::{Call, Command, Failure};
+use crate::call::{Call, Command, Failure, parse};
 use crate::clock;
 use crate::datatype::tiers::Tiers;
 use crate::info::counters;
@@ -15,11 +17,11 @@ use crate::key::Key;
 pub struct Throttle;
 
 impl Command for Throttle {
-    const PAGE: &'static str = include_str!("../../../commands/cl.throttle.json");
+    const PAGE: &'static Page = &pages::THROTTLE;
 
     fn run(call: &Call<'_>) -> Result<(), Failure> {
         let args = call.args();
-        let ClThrottle { throttle, .. } = ClThrottle::parse(&args)?;
+        let ClThrottle { throttle, .. } = parse::<Self, _>(&args)?;
         let now = clock::now();
         let mut key = Key::open_to_write(call, call.string(0)?);
         let adopted = key.text().map(|text| parse_tat_ns(text).ok_or(Failure::WrongType)).transpose()?;
@@ -38,7 +40,7 @@ impl Command for Throttle {
             publish_tiers(call, &key, &tiers, event_of(throttle.ask));
         }
         count(&counters().throttle, throttle.ask, &step.verdict);
-        write_reply(throttle.reply(&step.verdict), &mut call.reply());
+        write_numbers(throttle.reply(&step.verdict), &mut call.reply());
         Ok(())
     }
 }

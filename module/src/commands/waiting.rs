@@ -1,23 +1,17 @@
-//! What every command does alike whose callers may wait: bounds, waiting, binding, reading, HELP.
+//! What every command does alike whose callers may wait: waiting, binding, reading.
 
 use resil_core::waited::{Binding, Queue, Renewed, Setting, Stepped, WaitedKey, WaiterId, Waiting};
 use resil_core::{Instant, Span};
-use resil_wire::argv::Argv;
-use resil_wire::holding::{Bounds, write_renewed};
-use resil_wire::idempotency::RenewCall;
-use resil_wire::reply::Sink;
+use resil_wire::holding::Renewed as RenewedReply;
+use resil_wire::idempotency::TokenRenewCall;
 
-use crate::call::{Call, Failure};
+use crate::call::{Call, Command, Failure, parse};
 use crate::datatype::waited::{Stored, Waited};
 use crate::key::Key;
 use crate::machines::ServerMachine;
 use crate::queues::{self, KeyName};
 use crate::waited_key::Opened;
 use crate::{blocked_clients, clock, config, fences, sessions, waited_key};
-
-pub fn bounds() -> Bounds {
-    Bounds { lease_max: config::max_lease(), wait_max: config::max_wait() }
-}
 
 /// How this call waits, if it wants to and may: inside MULTI and scripts WAIT means try once.
 pub fn waiting(call: &Call<'_>, wait: Span, most: u32) -> Option<Waiting> {
@@ -70,13 +64,12 @@ fn kept<M: ServerMachine>(call: &Call<'_>, state: &M::State) -> Result<Option<M:
 }
 
 /// `RENEW key token lease [<BOUND | BOUNDTO client-id> [GRACE d]]` of a machine whose holders are named by a token.
-pub fn renew_token<M: ServerMachine>(
+pub fn renew_token<C: Command, M: ServerMachine>(
     call: &Call<'_>,
-    usage: &'static str,
     renew: impl FnOnce(&mut WaitedKey<'_, M>, &[u8], Span, &mut Setting<'_>) -> Stepped<M, Renewed>,
 ) -> Result<(), Failure> {
     let args = call.args();
-    let RenewCall { token, lease, bind, .. } = RenewCall::parse(&args, bounds(), usage)?;
+    let TokenRenewCall { token, lease, bind, .. } = parse::<C, _>(&args)?;
     let bind_to = sessions::target(call, bind)?;
     let now = clock::now();
     let opened = Opened::<M>::open(call, call.string(0)?)?;
@@ -89,14 +82,6 @@ pub fn renew_token<M: ServerMachine>(
         }
         Renewed::Lost(_) => M::counters().stale.add(1),
     }
-    write_renewed(&renewed, &mut call.reply());
-    Ok(())
-}
-
-pub fn help(call: &Call<'_>, usage: &'static str, lines: &[&str]) -> Result<(), Failure> {
-    Argv::new(&call.args(), usage).finish()?;
-    let mut reply = call.reply();
-    reply.array(lines.len());
-    lines.iter().for_each(|line| reply.text(line.as_bytes()));
+    RenewedReply::from(renewed).write(&mut call.reply());
     Ok(())
 }

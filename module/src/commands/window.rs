@@ -3,25 +3,27 @@
 use std::ffi::c_void;
 
 use resil_core::window::{Window, step};
-use resil_wire::gcra::write_reply;
+use resil_wire::command::Page;
+use resil_wire::gcra::LimitReply;
+use resil_wire::pages;
 use resil_wire::window::Windowed;
 
 use super::gcra::count;
 use crate::apply::{change_log, publish_log_change};
-use crate::call::{Call, Command, Failure};
+use crate::call::{Call, Command, Failure, parse};
+use crate::clock;
 use crate::datatype::window::Log;
 use crate::info::counters;
 use crate::key::Key;
-use crate::{clock, config};
 
 pub struct Take;
 
 impl Command for Take {
-    const PAGE: &'static str = include_str!("../../../commands/res.window.json");
+    const PAGE: &'static Page = &pages::WINDOW;
 
     fn run(call: &Call<'_>) -> Result<(), Failure> {
         let args = call.args();
-        let request = Windowed::parse(&args, config::window_limit_max())?;
+        let request: Windowed<'_> = parse::<Self, _>(&args)?;
         let now = clock::now();
         let mut key = Key::open_to_write(call, call.string(0)?);
         let value = key.value::<Log>()?;
@@ -36,7 +38,7 @@ impl Command for Take {
             publish_log_change(call, &key, &change, value.is_none(), c"res.window.take");
         }
         count(&counters().window, request.ask, &step.verdict);
-        write_reply(&step.verdict, &mut call.reply());
+        LimitReply::from(&step.verdict).write(&mut call.reply());
         Ok(())
     }
 }
@@ -44,17 +46,17 @@ impl Command for Take {
 pub struct Peek;
 
 impl Command for Peek {
-    const PAGE: &'static str = include_str!("../../../commands/res.window.peek.json");
+    const PAGE: &'static Page = &pages::WINDOW_PEEK;
 
     fn run(call: &Call<'_>) -> Result<(), Failure> {
         let args = call.args();
-        let request = Windowed::parse_peek(&args, config::window_limit_max())?;
+        let request: Windowed<'_> = parse::<Self, _>(&args)?;
         let now = clock::now();
         let key = Key::open_to_read(call, call.string(0)?);
         let empty = Window::default();
         let step = step(log_or(key.value::<Log>()?, &empty), request.rule, request.ask, now);
         count(&counters().window, request.ask, &step.verdict);
-        write_reply(&step.verdict, &mut call.reply());
+        LimitReply::from(&step.verdict).write(&mut call.reply());
         Ok(())
     }
 }

@@ -6,12 +6,14 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use redis_module::raw;
 use resil_wire::Refused;
+use resil_wire::argv::Argv;
+use resil_wire::command::{Arguments, Page};
 use resil_wire::reply::Sink;
 use smallvec::SmallVec;
 
 use crate::edge::{OK, api, bytes_of, guard};
 use crate::info::counters;
-use crate::sessions;
+use crate::{config, sessions};
 
 /// Why a command answers with an error.
 #[derive(Debug)]
@@ -29,15 +31,30 @@ impl From<Refused> for Failure {
     }
 }
 
-/// A command of the module: its page in `commands/` and what it does.
+/// A command of the module: its page, and what it does.
 pub trait Command {
-    /// The JSON that registers and documents it.
-    const PAGE: &'static str;
+    const PAGE: &'static Page;
 
     /// How many words its name has: two for a subcommand.
-    const WORDS: usize = 1;
+    const WORDS: usize = if has_space(Self::PAGE.name) { 2 } else { 1 };
 
     fn run(call: &Call<'_>) -> Result<(), Failure>;
+}
+
+const fn has_space(text: &str) -> bool {
+    let mut rest = text.as_bytes();
+    while let [byte, after @ ..] = rest {
+        if *byte == b' ' {
+            return true;
+        }
+        rest = after;
+    }
+    false
+}
+
+/// Parses the arguments of command `C`.
+pub fn parse<'a, C: Command, A: Arguments<'a>>(args: &'a [&'a [u8]]) -> Result<A, Refused> {
+    A::parse(Argv::new(args, C::PAGE), &config::allowed())
 }
 
 /// The arguments of a call; the words of the command's name are not among them.
@@ -49,6 +66,9 @@ pub struct Call<'a> {
     words: usize,
     _strings: PhantomData<&'a [u8]>,
 }
+
+/// What the server calls.
+pub type Entry = extern "C" fn(*mut raw::RedisModuleCtx, *mut *mut raw::RedisModuleString, c_int) -> c_int;
 
 /// The function the server calls for command `C`.
 pub extern "C" fn entry<C: Command>(

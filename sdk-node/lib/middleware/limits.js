@@ -5,7 +5,7 @@
 const native = require('../native.js');
 const given = require('../arguments.js');
 const { wrongType } = require('../errors.js');
-const { ours } = require('../calls.js');
+const { run } = require('../calls.js');
 const { Limiter } = require('../limiter.js');
 const { ofTheService } = require('./answers.js');
 
@@ -26,7 +26,7 @@ function limits(options) {
     given.text('tier.key', key);
     given.whole('tier.cost', cost, 1);
     const policy = given.optionalText('tier.name', name) ?? limiter.name;
-    return ours(undefined, () => native.httpCheck(limiter._inner, key, cost, policy, headers, reset === 'at'));
+    return run(undefined, () => native.httpCheck(limiter._inner, key, cost, policy, headers, reset === 'at'));
   });
 }
 

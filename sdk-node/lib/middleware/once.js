@@ -177,7 +177,7 @@ class Once {
     const tenant = await ofTheService(async () => given.text('tenant', await this.tenant(request)));
     const required = await this.isRequired(request);
     if (Array.isArray(header)) throw new InvalidArgumentError('the header Idempotency-Key was sent more than once');
-    return ask(() => native.httpKeyOfTenant(header, required, tenant));
+    return ask(() => native.httpIdempotencyKey(header, required, tenant));
   }
 
   tooLarge() {
@@ -186,7 +186,7 @@ class Once {
 
   /** `{mine}` for the first, `{answer}` for everybody else. */
   begin(request, key, method, target, body) {
-    const print = native.httpFingerprintOf(method, target, body);
+    const print = native.httpFingerprint(method, target, body);
     const leaving = new AbortController();
     return new Promise((resolve) => {
       const work = (run) => new Promise((done, fail) => {

@@ -1,49 +1,43 @@
-//! Runs the futures of calls in place: on the thread of JavaScript, without a task and without a switch.
+//! Runs the futures of calls on the thread of JavaScript, without a task and without a thread switch.
 //!
-//! A call is polled when it is begun, when an attempt of it is settled, and when something woke it. Whatever comes of a
-//! poll is a [`Word`], one small number for JavaScript: nothing yet, run attempt n, done with the value of attempt n, or
-//! "take the orders" for all that is seldom. No poll ever calls into JavaScript, so nothing here is entered twice.
+//! A call is polled when it begins, when one of its attempts is settled, and when something woke it. What JavaScript has to
+//! do after a poll are [`Event`]s, in their order. The most common one fits into a [`Word`]; the others are taken by
+//! `take_events`. No poll calls into JavaScript, so nothing here is entered twice.
 //!
-//! A call that nobody waits for in JavaScript has been cancelled: its future is dropped, which gives back what it held.
+//! A call that JavaScript cancels is dropped, which releases what it held.
 
-pub mod desk;
-pub mod mailbox;
-pub mod news;
+pub mod attempt;
+pub mod queue;
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Poll, Waker};
 
-use napi::bindgen_prelude::Env;
-use napi::sys;
+use napi::bindgen_prelude::{Env, Unknown};
 use resil::{Error, Failure};
+use smallvec::SmallVec;
 
-use self::desk::{Desk, Order, Settled};
-use self::mailbox::Mailbox;
+use self::attempt::{Call, Detail, Settled, Stage};
+use self::queue::{CallWaker, Message, Notification, Queue};
+use crate::edge::Signal;
 use crate::thrown::Thrown;
 
 /// Makes a value of JavaScript, on its thread.
-pub type Converted = Box<dyn FnOnce(&Env) -> napi::Result<sys::napi_value>>;
+pub type Convert = Box<dyn for<'env> FnOnce(&'env Env) -> napi::Result<Unknown<'env>>>;
 
 /// How a call ended.
-pub enum Answer {
-    /// With the value of an attempt.
+pub enum Outcome {
+    /// With the value of this attempt.
     Attempt(u32),
-    /// With the failure of one, or of our own.
     Failed(Failure<Thrown>),
-    /// With a value of ours.
-    Value(Converted),
-    /// With a few numbers of ours, which fit onto the tray.
-    Numbers(Numbers),
+    Value(Convert),
 }
 
-/// What a verdict is made of.
-pub type Numbers = [f64; 9];
-
-impl From<Settled> for Answer {
+impl From<Settled> for Outcome {
     fn from(settled: Settled) -> Self {
         match settled {
             Ok(done) => Self::Attempt(done.id),
@@ -52,136 +46,139 @@ impl From<Settled> for Answer {
     }
 }
 
-/// A call under way: of a function, or of ours alone.
-pub enum Running {
-    Attempts(Pin<Box<dyn Future<Output = Settled>>>),
-    Ours(Pin<Box<dyn Future<Output = Answer>>>),
+pub type Running = Pin<Box<dyn Future<Output = Outcome>>>;
+
+/// What JavaScript has to do. First the number of the call, then that of the attempt.
+pub enum Event {
+    Start(u32, u32, Option<Box<Detail>>),
+    /// Nobody waits for it any more, for this reason if it is known.
+    Abort(u32, u32, Option<Error>),
+    /// What it works under is lost; its result still counts.
+    Warn(u32, u32),
+    End(u32, Outcome),
+    /// For the listener of this number.
+    Notify(u32, Notification),
+    /// What JavaScript keeps under this number is not needed any more.
+    Forget(u32),
 }
 
-impl Running {
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Answer> {
-        match self {
-            Self::Attempts(future) => future.as_mut().poll(context).map(Answer::from),
-            Self::Ours(future) => future.as_mut().poll(context),
-        }
-    }
-}
-
-/// A word to JavaScript: a code in the lowest three bits, a number above.
+/// A code in the lowest three bits. Above it: the call if it has just begun, else an attempt.
 pub type Word = u32;
 
-/// Nothing to do; somebody will wake it. Above: its key if it has just begun.
+const CODE_BITS: u32 = 3;
+/// Nothing to do until it is woken.
 const WAIT: Word = 0;
-/// Run the first attempt. Above: the key of the call.
+/// Start an attempt of which nothing more is to be told; the first one, if the call has just begun.
 const RUN: Word = 1;
-/// It is done with the value of the attempt above.
+/// The call ended with the value of the attempt.
 const DONE: Word = 2;
-/// There is more to do than fits: take the orders. Above: its key if it has just begun.
-const ORDERS: Word = 3;
-/// It failed with the error of the attempt above.
-pub const FAILED: Word = 4;
-/// Run the function: the call is on its short way, under the loan above. See `quick`.
-pub const QUICK: Word = 5;
-/// It ended at once, and what with is on the tray.
-pub const TOLD: Word = 6;
-/// The same as `QUICK`, and there is leave for more calls. See `loans`.
-pub const LENT: Word = 7;
-/// End the turn and ask again.
-pub const AGAIN: Word = Word::MAX;
+/// The call ended with the error of the attempt.
+const FAILED: Word = 3;
+/// Take the events.
+const EVENTS: Word = 4;
+/// The largest number of a call that fits into a word.
+const CALL_MAX: u32 = u32::MAX >> CODE_BITS;
 
 struct Slot {
-    desk: Arc<Desk>,
-    /// `None` of a load, and while it is polled.
-    running: Option<Running>,
-    answer: Option<Answer>,
-    is_counted: bool,
-    /// Whether something of it may end an attempt that is running: then it keeps the process here even while all it waits
-    /// for is a function of JavaScript.
+    /// `None` while it is polled.
+    future: Option<Running>,
+    waker: Waker,
+    attempts: SmallVec<[(u32, Stage); 1]>,
+    last_attempt: u32,
+    /// Whether it may end an attempt that is running: then it keeps the process alive even while it waits for nothing but that.
     interrupts: bool,
+    is_counted: bool,
 }
 
 pub struct Executor {
-    mailbox: Arc<Mailbox>,
-    env: sys::napi_env,
-    slots: Vec<Option<Slot>>,
-    free: Vec<u32>,
-    /// Desks of calls that ended, to be used again.
-    desks: Vec<Arc<Desk>>,
-    /// How many calls wait for something that is not a function of JavaScript.
+    queue: Arc<Queue>,
+    env: Env,
+    /// Numbers are not used again soon: JavaScript may not have read yet that a call ended.
+    calls: BTreeMap<u32, Slot>,
+    last_call: u32,
+    events: Vec<Event>,
+    /// How many calls wait for something other than a function of JavaScript.
     waiting: usize,
 }
 
 thread_local! {
     static EXECUTOR: RefCell<Option<Executor>> = const { RefCell::new(None) };
-    /// What was let go of on this thread, for JavaScript to forget.
-    static FORGOTTEN: RefCell<Vec<u32>> = const { RefCell::new(Vec::new()) };
-    static IS_OPEN: Cell<bool> = const { Cell::new(false) };
 }
 
 /// This thread runs calls from now on.
-pub fn open(env: sys::napi_env, on_wake: sys::napi_value) -> napi::Result<()> {
+pub fn open(env: Env, signal: Signal) -> napi::Result<()> {
     if !crate::runtime::enter_for_good() {
         return Err(napi::Error::from_reason("no threads could be started"));
     }
-    let mailbox = Mailbox::new(env, on_wake)?;
-    let (slots, free, desks) = (Vec::new(), Vec::new(), Vec::new());
-    EXECUTOR.with_borrow_mut(|executor| *executor = Some(Executor { mailbox, env, slots, free, desks, waiting: 0 }));
-    IS_OPEN.set(true);
+    let queue = Arc::new(Queue::new(signal));
+    let kept = Arc::clone(&queue);
+    env.add_env_cleanup_hook(kept, |queue| {
+        let closed = catch_unwind(AssertUnwindSafe(|| {
+            queue.signal().close();
+            drop(queue.drain());
+            let executor = EXECUTOR.with_borrow_mut(Option::take);
+            drop(executor);
+        }));
+        drop(closed);
+    })?;
+    let (calls, events) = (BTreeMap::new(), Vec::new());
+    let executor = Executor { queue, env, calls, last_call: 0, events, waiting: 0 };
+    EXECUTOR.with_borrow_mut(|opened| *opened = Some(executor));
     Ok(())
 }
 
-/// The thread goes away: everything it was running is dropped.
-fn close() {
-    IS_OPEN.set(false);
-    crate::loans::close();
-    let executor = EXECUTOR.with_borrow_mut(Option::take);
-    drop(executor);
-}
-
-/// The mailbox of this thread.
-pub fn mailbox() -> napi::Result<Arc<Mailbox>> {
-    with(|executor| Arc::clone(&executor.mailbox))
-}
-
-/// Whether this is a thread of JavaScript, which then forgets it with the next answer.
-pub fn forget_here(number: u32) -> bool {
-    if !IS_OPEN.try_with(Cell::get).unwrap_or(false) {
-        return false;
-    }
-    FORGOTTEN.try_with(|forgotten| forgotten.borrow_mut().push(number)).is_ok()
-}
-
-pub fn take_forgotten() -> Vec<u32> {
-    FORGOTTEN.with_borrow_mut(std::mem::take)
-}
-
+/// Fails on a thread that is closing, and if the executor is in use further up.
 fn with<R>(run: impl FnOnce(&mut Executor) -> R) -> napi::Result<R> {
-    EXECUTOR.with_borrow_mut(|executor| {
-        let executor = executor.as_mut().ok_or_else(|| napi::Error::from_reason("this thread is closing"))?;
-        Ok(run(executor))
-    })
+    let closing = || napi::Error::from_reason("this thread is closing");
+    let ran = EXECUTOR.try_with(|executor| Some(run(executor.try_borrow_mut().ok()?.as_mut()?)));
+    ran.ok().flatten().ok_or_else(closing)
+}
+
+/// The queue of this thread.
+pub fn queue() -> napi::Result<Arc<Queue>> {
+    with(|executor| Arc::clone(&executor.queue))
+}
+
+/// JavaScript, on the thread of `queue`, may forget what it keeps under `number`.
+pub fn forget(queue: &Arc<Queue>, number: u32) {
+    let is_here = with(|executor| {
+        let is_here = Arc::ptr_eq(&executor.queue, queue);
+        if is_here {
+            executor.events.push(Event::Forget(number));
+        }
+        is_here
+    });
+    if !is_here.unwrap_or(false) {
+        queue.post(Message::Forget(number));
+    }
 }
 
 impl Executor {
-    fn insert(&mut self, desk: impl FnOnce(&mut Self, u32) -> Arc<Desk>, interrupts: bool) -> (u32, Arc<Desk>) {
-        let key = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(None);
-            (self.slots.len() - 1) as u32
-        });
-        let desk = desk(self, key);
-        let kept = Arc::clone(&desk);
-        self.slots[key as usize] =
-            Some(Slot { desk: kept, running: None, answer: None, is_counted: false, interrupts });
-        (key, desk)
+    fn insert(&mut self, interrupts: bool) -> Call {
+        while {
+            self.last_call = if self.last_call < CALL_MAX { self.last_call + 1 } else { 1 };
+            self.calls.contains_key(&self.last_call)
+        } {}
+        let call = self.last_call;
+        let waker = Waker::from(Arc::new(CallWaker { queue: Arc::clone(&self.queue), call }));
+        let attempts = SmallVec::new();
+        let slot = Slot { future: None, waker, attempts, last_attempt: 0, interrupts, is_counted: false };
+        self.calls.insert(call, slot);
+        Call(call)
     }
 
-    fn slot(&mut self, key: u32) -> Option<&mut Slot> {
-        self.slots.get_mut(key as usize)?.as_mut()
+    fn put_back(&mut self, call: u32, future: Running) {
+        let Some(slot) = self.calls.get_mut(&call) else { return };
+        slot.future = Some(future);
+        let counts = slot.interrupts || slot.attempts.is_empty();
+        if counts != slot.is_counted {
+            slot.is_counted = counts;
+            self.count(counts);
+        }
     }
 
-    fn remove(&mut self, key: u32) -> Option<Slot> {
-        let slot = self.slots.get_mut(key as usize)?.take()?;
-        self.free.push(key);
+    fn remove(&mut self, call: u32) -> Option<Slot> {
+        let slot = self.calls.remove(&call)?;
         if slot.is_counted {
             self.count(false);
         }
@@ -193,201 +190,122 @@ impl Executor {
         let before = self.waiting;
         self.waiting = if more { before + 1 } else { before - 1 };
         if before == 0 || self.waiting == 0 {
-            self.mailbox.keep_alive(self.env, self.waiting > 0);
+            self.queue.signal().keep_alive(&self.env, self.waiting > 0);
         }
     }
 
-    /// One that was used before, or a new one.
-    fn desk(&mut self, key: u32) -> Arc<Desk> {
-        match self.desks.pop() {
-            Some(desk) => {
-                desk.set_key(key);
-                desk
+    /// What JavaScript has to do after `call` was polled.
+    fn word(&mut self, call: u32) -> Word {
+        let word = match self.events.as_slice() {
+            [] => return WAIT,
+            [Event::Start(of, attempt, None)] if *of == call => attempt << CODE_BITS | RUN,
+            [Event::End(of, Outcome::Attempt(attempt))] if *of == call => attempt << CODE_BITS | DONE,
+            [Event::End(of, Outcome::Failed(Failure::Inner(thrown)))] if *of == call && thrown.is_plain() => {
+                thrown.id << CODE_BITS | FAILED
             }
-            None => Desk::new(&self.mailbox, key),
-        }
+            _ => return EVENTS,
+        };
+        self.events.clear();
+        word
     }
 }
 
 /// Begins what `make` makes, and polls it.
-pub fn begin(interrupts: bool, make: impl FnOnce(Arc<Desk>) -> Running) -> napi::Result<Word> {
-    let (key, desk) = with(|executor| executor.insert(Executor::desk, interrupts))?;
-    let running = match catch_unwind(AssertUnwindSafe(|| make(Arc::clone(&desk)))) {
-        Ok(running) => crate::correlation::around(crate::inside::around(running)),
-        Err(panic) => Running::Ours(Box::pin(std::future::ready(panicked(panic)))),
+pub fn begin(interrupts: bool, make: impl FnOnce(Call) -> Running) -> napi::Result<Word> {
+    let call = with(|executor| executor.insert(interrupts))?;
+    let running = match catch_unwind(AssertUnwindSafe(|| make(call))) {
+        Ok(running) => crate::scope::around(running),
+        Err(panic) => Box::pin(std::future::ready(crashed(panic))),
     };
-    let code = poll_with(key, desk, running, Fits::Nothing)? & 7;
-    Ok(key << 3 | code)
+    poll_with(call.0, running)?;
+    with(|executor| call.0 << CODE_BITS | executor.word(call.0) & ((1 << CODE_BITS) - 1))
 }
 
-fn panicked(panic: Box<dyn std::any::Any + Send>) -> Answer {
+fn crashed(panic: Box<dyn std::any::Any + Send>) -> Outcome {
     // The hook has reported the place; a payload may panic when it is dropped.
     std::mem::forget(panic);
-    Answer::Failed(Failure::Resil(Error::Internal("a call panicked".to_owned())))
+    Outcome::Failed(Failure::Resil(Error::Internal("a call panicked".to_owned())))
 }
 
-/// Whether a word may tell how a call ended.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Fits {
-    Ending,
-    /// It carries the key of the call already.
-    Nothing,
-}
-
-/// Polls a call that is out of its slot, puts it back if it goes on, and says what to do.
-fn poll_with(key: u32, desk: Arc<Desk>, mut running: Running, fits: Fits) -> napi::Result<Word> {
-    let waker = Waker::from(Arc::clone(&desk));
-    let mut context = Context::from_waker(&waker);
-    let polled = catch_unwind(AssertUnwindSafe(|| running.poll(&mut context)));
-    let answer = match polled {
-        Ok(Poll::Pending) => {
-            let (word, is_running) = desk.pending();
-            with(|executor| {
-                if let Some(slot) = executor.slot(key) {
-                    slot.running = Some(running);
-                    let counts = slot.interrupts || !is_running;
-                    if counts != slot.is_counted {
-                        slot.is_counted = counts;
-                        executor.count(counts);
-                    }
-                }
-            })?;
-            return Ok(word);
-        }
-        Ok(Poll::Ready(answer)) => answer,
-        Err(panic) => panicked(panic),
+/// Polls a call; if it goes on, it is put back.
+fn poll_with(call: u32, mut running: Running) -> napi::Result<()> {
+    let Some(waker) = with(|executor| executor.calls.get(&call).map(|slot| slot.waker.clone()))? else { return Ok(()) };
+    let polled = catch_unwind(AssertUnwindSafe(|| running.as_mut().poll(&mut Context::from_waker(&waker))));
+    let outcome = match polled {
+        Ok(Poll::Pending) => return with(|executor| executor.put_back(call, running)),
+        Ok(Poll::Ready(outcome)) => outcome,
+        Err(panic) => crashed(panic),
     };
-    // Before the answer: what it held is given back, and what still ran is aborted.
+    // Before the end: what it held is released, and what still runs is aborted.
+    drop_quietly(running);
+    let slot = with(|executor| {
+        executor.events.push(Event::End(call, outcome));
+        executor.remove(call)
+    });
+    slot.map(drop)
+}
+
+fn drop_quietly(running: impl Sized) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(running))) {
         std::mem::forget(panic);
     }
-    drop(waker);
-    let word = match &answer {
-        _ if fits == Fits::Nothing || desk.has_orders() => ORDERS,
-        Answer::Attempt(id) => id << 3 | DONE,
-        Answer::Failed(Failure::Inner(thrown)) if thrown.kept.is_none() && thrown.id > 0 => thrown.id << 3 | FAILED,
-        _ => ORDERS,
-    };
-    drop(desk);
-    with(|executor| {
-        if word & 7 == ORDERS {
-            if let Some(slot) = executor.slot(key) {
-                slot.answer = Some(answer);
-                if std::mem::take(&mut slot.is_counted) {
-                    executor.count(false);
-                }
-            }
-        } else {
-            executor.retire(key);
+}
+
+fn poll(call: u32) -> napi::Result<()> {
+    match with(|executor| executor.calls.get_mut(&call)?.future.take())? {
+        Some(running) => poll_with(call, running),
+        None => Ok(()),
+    }
+}
+
+/// What came of an attempt. Its call is polled.
+pub fn settle(call: u32, attempt: u32, settled: Settled) -> napi::Result<Word> {
+    let other = with(|executor| {
+        let slot = executor.calls.get_mut(&call)?;
+        let (_, stage) = slot.attempts.iter_mut().find(|(id, _)| *id == attempt)?;
+        match std::mem::replace(stage, Stage::Settled(settled)) {
+            // The call itself is polled below.
+            Stage::Running(waker) if !waker.will_wake(&slot.waker) => Some(waker),
+            _ => None,
         }
     })?;
-    Ok(word)
+    if let Some(waker) = other {
+        waker.wake();
+    }
+    poll(call)?;
+    with(|executor| executor.word(call))
 }
 
-impl Executor {
-    /// The call is over; its desk is used again if nobody else has it.
-    fn retire(&mut self, key: u32) {
-        let Some(slot) = self.remove(key) else { return };
-        let mut desk = slot.desk;
-        if let Some(own) = Arc::get_mut(&mut desk)
-            && !own.is_load()
-        {
-            own.clear();
-            self.desks.push(desk);
-        }
-    }
-}
-
-/// Polls a call again.
-pub fn poll(key: u32) -> napi::Result<Word> {
-    let found = with(|executor| {
-        let slot = executor.slot(key)?;
-        Some((Arc::clone(&slot.desk), slot.running.take()?))
-    })?;
-    match found {
-        Some((desk, running)) => poll_with(key, desk, running, Fits::Ending),
-        None => Ok(WAIT),
-    }
-}
-
-/// Polls a call from inside of one of its functions, which wants to know whether it is still waited for. Only what ends
-/// attempts is told; what starts some is left for when nothing of JavaScript is running.
-pub fn look(key: u32) -> napi::Result<(Vec<Order>, Option<Answer>)> {
-    let word = poll(key)?;
-    let (id, desk) = (word >> 3, with(|executor| executor.slot(key).map(|slot| Arc::clone(&slot.desk)))?);
-    let answer = match word & 7 {
-        DONE => Some(Answer::Attempt(id)),
-        FAILED => Some(Answer::Failed(Failure::Inner(Thrown::of_attempt(id)))),
-        _ => None,
-    };
-    let Some(desk) = desk else { return Ok((Vec::new(), answer)) };
-    if word & 7 == RUN {
-        desk.put_back(Order::Start(id, None));
-    }
-    if with(|executor| executor.slot(key).is_some_and(|slot| slot.answer.is_some()))? {
-        return take(key);
-    }
-    let ends = desk.take_ends();
-    if desk.has_orders() {
-        desk.wake_by_ref();
-    }
-    Ok((ends, answer))
-}
-
-/// Whether nobody waits for this load any more.
-pub fn is_aborting(key: u32, id: u32) -> napi::Result<bool> {
-    with(|executor| executor.slot(key).is_some_and(|slot| slot.desk.is_aborting(id)))
-}
-
-/// What came of an attempt; the call is polled.
-pub fn settle(key: u32, id: u32, settled: Settled) -> napi::Result<Word> {
-    let found = with(|executor| {
-        let slot = executor.slot(key)?;
-        let (desk, running) = (Arc::clone(&slot.desk), slot.running.take());
-        if running.is_none() && desk.is_load() {
-            executor.remove(key);
-        }
-        Some((desk, running))
-    })?;
-    let Some((desk, running)) = found else { return Ok(WAIT) };
-    desk.settle(id, settled);
-    match running {
-        Some(running) => poll_with(key, desk, running, Fits::Ending),
-        None => Ok(WAIT),
-    }
+/// Polls a call from inside of one of its functions, which has to know whether somebody still waits for it.
+pub fn look(call: u32) -> napi::Result<Vec<Event>> {
+    poll(call)?;
+    take_events()
 }
 
 /// Drops a call that nobody waits for any more.
-pub fn cancel(key: u32) -> napi::Result<Vec<Order>> {
-    let Some(mut slot) = with(|executor| executor.remove(key))? else { return Ok(Vec::new()) };
-    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(slot.running.take()))) {
-        std::mem::forget(panic);
-    }
-    Ok(slot.desk.take_orders().into_vec())
+pub fn cancel(call: u32) -> napi::Result<Vec<Event>> {
+    let running = with(|executor| executor.calls.get_mut(&call)?.future.take())?;
+    drop_quietly(running);
+    drop(with(|executor| executor.remove(call))?);
+    take_events()
 }
 
-/// The orders of a call, and its answer if it is over.
-pub fn take(key: u32) -> napi::Result<(Vec<Order>, Option<Answer>)> {
-    with(|executor| {
-        let Some(slot) = executor.slot(key) else { return (Vec::new(), None) };
-        let (orders, answer) = (slot.desk.take_orders().into_vec(), slot.answer.take());
-        if answer.is_some() {
-            executor.retire(key);
+/// Reads all messages from other threads, and polls the calls they wake.
+pub fn receive() -> napi::Result<Vec<Event>> {
+    for message in queue()?.drain() {
+        match message {
+            Message::Poll(call) => poll(call)?,
+            Message::Load(number, done) => {
+                let call = with(|executor| executor.insert(false))?;
+                poll_with(call.0, Box::pin(crate::cached::run_load(call, number, done)))?;
+            }
+            Message::Notify(listener, what) => with(|executor| executor.events.push(Event::Notify(listener, what)))?,
+            Message::Forget(number) => with(|executor| executor.events.push(Event::Forget(number)))?,
         }
-        (orders, answer)
-    })
+    }
+    take_events()
 }
 
-/// The numbers that a call ended with when it was begun. It is over then.
-pub fn take_numbers(word: Word) -> napi::Result<Option<Numbers>> {
-    if word & 7 != ORDERS {
-        return Ok(None);
-    }
-    let key = word >> 3;
-    with(|executor| {
-        let slot = executor.slot(key)?;
-        let Some(Answer::Numbers(numbers)) = slot.answer else { return None };
-        executor.retire(key);
-        Some(numbers)
-    })
+pub fn take_events() -> napi::Result<Vec<Event>> {
+    with(|executor| std::mem::take(&mut executor.events))
 }

@@ -1,8 +1,8 @@
-"""What can go wrong, as one family: a stable code, an answer to "may I retry?", and how long to wait before.
+"""What can go wrong, as one family: a stable code, whether to retry, and how long to wait before.
 
-Every class has the code of ``commands/errors.json`` in its name: ``CIRCUIT_OPEN`` is :class:`CircuitOpenError`. An exception
-of your own function is never wrapped: it comes out as it went in. Only when retries were given up
-:class:`RetryExhaustedError` is raised *from* the last one (``error.__cause__``).
+Every class has its code in its name: ``CIRCUIT_OPEN`` is :class:`CircuitOpenError`. An exception of your own function is
+never wrapped: it is raised as it is. Only when retries were given up :class:`RetryExhaustedError` is raised *from* the
+last one (``error.__cause__``).
 
 >>> import resil
 >>> client = resil.connect("memory://").wait()
@@ -13,84 +13,56 @@ of your own function is never wrapped: it comes out as it went in. Only when ret
 ... except resil.RateLimitExceededError as refused:
 ...     print(refused.code, refused.retryable, refused.retry_after > 50)
 RATE_LIMIT_EXCEEDED True True
+
+Generated from commands/errors.json by `cargo run -p resil-harness --bin generate`. Do not edit.
 """
 
 from __future__ import annotations
 
 import builtins
-from typing import Any, ClassVar
+from typing import Any
 
-
-class ResilError(Exception):
-    """What Resil itself has to say. Pickles, so that it survives process pools and queues."""
-
-    #: The stable name, the same in every language.
-    code: ClassVar[str] = "INTERNAL"
-    #: Whether the same call may succeed if it is made again, later.
-    retryable: ClassVar[bool] = False
-    #: For an answer over HTTP.
-    http_status: ClassVar[int] = 500
-    #: For an answer over gRPC, by its name.
-    grpc_status: ClassVar[str] = "INTERNAL"
-    #: One sentence that names nothing and nobody: fit for any caller's eyes.
-    meaning: ClassVar[str] = "Something happened that should not happen."
-
-    def __init__(self, message: str, *, retry_after: float | None = None, **details: Any) -> None:
-        super().__init__(message)
-        self.message = message
-        #: Seconds after which the same call may succeed, if that is known.
-        self.retry_after = retry_after
-        #: The policy, lock or limit it is about; of :class:`RetryExhaustedError` also ``attempts``.
-        self.details: dict[str, Any] = details
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _again, (type(self), self.message, self.retry_after, self.details)
-
-
-def _again(kind: type[ResilError], message: str, retry_after: float | None, details: dict[str, Any]) -> ResilError:
-    made = kind(message, retry_after=retry_after)
-    made.details.update(details)
-    return made
+from ._resil_error import ResilError
 
 
 class CircuitOpenError(ResilError):
-    """The circuit breaker is open; no call is made until it closes."""
+    """The circuit breaker is open. Calls are rejected until it closes."""
 
     code = "CIRCUIT_OPEN"
     retryable = True
     http_status = 503
     grpc_status = "UNAVAILABLE"
-    meaning = "The circuit breaker is open; no call is made until it closes."
+    meaning = "The circuit breaker is open. Calls are rejected until it closes."
 
 
 class RateLimitExceededError(ResilError):
-    """The rate limit is used up for now."""
+    """The rate limit is exceeded."""
 
     code = "RATE_LIMIT_EXCEEDED"
     retryable = True
     http_status = 429
     grpc_status = "RESOURCE_EXHAUSTED"
-    meaning = "The rate limit is used up for now."
+    meaning = "The rate limit is exceeded."
 
 
 class TimeoutError(ResilError, builtins.TimeoutError):
-    """There was no answer in time."""
+    """The call did not finish in time."""
 
     code = "TIMEOUT"
     retryable = True
     http_status = 504
     grpc_status = "DEADLINE_EXCEEDED"
-    meaning = "There was no answer in time."
+    meaning = "The call did not finish in time."
 
 
 class BulkheadFullError(ResilError):
-    """Too many calls are running, and no more may wait."""
+    """Too many calls are in progress, and no more can wait."""
 
     code = "BULKHEAD_FULL"
     retryable = True
     http_status = 503
     grpc_status = "RESOURCE_EXHAUSTED"
-    meaning = "Too many calls are running, and no more may wait."
+    meaning = "Too many calls are in progress, and no more can wait."
 
 
 class RetryExhaustedError(ResilError):
@@ -104,115 +76,115 @@ class RetryExhaustedError(ResilError):
 
 
 class InvalidPolicyError(ResilError, ValueError):
-    """A policy has a field that cannot be used."""
+    """A setting of a policy is not valid."""
 
     code = "INVALID_POLICY"
     retryable = False
     http_status = 400
     grpc_status = "INVALID_ARGUMENT"
-    meaning = "A policy has a field that cannot be used."
+    meaning = "A setting of a policy is not valid."
 
 
 class InvalidArgumentError(ResilError, ValueError):
-    """An argument cannot be used."""
+    """An argument is not valid."""
 
     code = "INVALID_ARGUMENT"
     retryable = False
     http_status = 400
     grpc_status = "INVALID_ARGUMENT"
-    meaning = "An argument cannot be used."
+    meaning = "An argument is not valid."
 
 
 class LockTimeoutError(ResilError):
-    """The lock could not be had in time."""
+    """The lock could not be acquired in time."""
 
     code = "LOCK_TIMEOUT"
     retryable = True
     http_status = 409
     grpc_status = "ABORTED"
-    meaning = "The lock could not be had in time."
+    meaning = "The lock could not be acquired in time."
 
 
 class LockLostError(ResilError):
-    """The lock, permit or lease under which the work was done was lost meanwhile."""
+    """The lock, permit or lease was lost while the work was in progress."""
 
     code = "LOCK_LOST"
     retryable = False
     http_status = 409
     grpc_status = "ABORTED"
-    meaning = "The lock, permit or lease under which the work was done was lost meanwhile."
+    meaning = "The lock, permit or lease was lost while the work was in progress."
 
 
 class DeadlockError(ResilError):
-    """A reader asked to write while others read or wait: neither could ever go on."""
+    """A reader asked to write while others read or wait, which would deadlock."""
 
     code = "DEADLOCK"
     retryable = False
     http_status = 409
     grpc_status = "FAILED_PRECONDITION"
-    meaning = "A reader asked to write while others read or wait: neither could ever go on."
+    meaning = "A reader asked to write while others read or wait, which would deadlock."
 
 
 class IdempotencyBusyError(ResilError):
-    """The same request is being worked on."""
+    """The same request is already in progress."""
 
     code = "IDEMPOTENCY_BUSY"
     retryable = True
     http_status = 409
     grpc_status = "ABORTED"
-    meaning = "The same request is being worked on."
+    meaning = "The same request is already in progress."
 
 
 class IdempotencyMismatchError(ResilError):
-    """The same key was used with another request before."""
+    """The idempotency key was used before with a different request."""
 
     code = "IDEMPOTENCY_MISMATCH"
     retryable = False
     http_status = 422
     grpc_status = "FAILED_PRECONDITION"
-    meaning = "The same key was used with another request before."
+    meaning = "The idempotency key was used before with a different request."
 
 
 class IdempotencyHeldError(ResilError):
-    """The outcome of earlier attempts is not known; somebody has to decide."""
+    """The outcome of an earlier attempt is unknown. An operator has to decide."""
 
     code = "IDEMPOTENCY_HELD"
     retryable = False
     http_status = 409
     grpc_status = "FAILED_PRECONDITION"
-    meaning = "The outcome of earlier attempts is not known; somebody has to decide."
+    meaning = "The outcome of an earlier attempt is unknown. An operator has to decide."
 
 
 class ResultUnrecordedError(ResilError):
-    """The work is done, and its result could not be recorded; it must not be done again."""
+    """The work is done, but its result could not be recorded. Do not repeat it."""
 
     code = "RESULT_UNRECORDED"
     retryable = False
     http_status = 409
     grpc_status = "FAILED_PRECONDITION"
-    meaning = "The work is done, and its result could not be recorded; it must not be done again."
-    #: What the function returned, for the one who called it. None for duplicates.
+    meaning = "The work is done, but its result could not be recorded. Do not repeat it."
+    #: What the function returned, for its caller; missing for duplicates.
     result: Any = None
 
 
 class LoadFailedError(ResilError):
-    """What was asked for could not be loaded."""
+    """The value could not be loaded."""
 
     code = "LOAD_FAILED"
     retryable = True
     http_status = 503
     grpc_status = "UNAVAILABLE"
-    meaning = "What was asked for could not be loaded."
+    meaning = "The value could not be loaded."
 
 
 class BackendUnavailableError(ResilError, ConnectionError):
-    """The server that keeps the shared state cannot be reached."""
+    """The server with the shared state cannot be reached."""
 
     code = "BACKEND_UNAVAILABLE"
     retryable = True
     http_status = 503
     grpc_status = "UNAVAILABLE"
-    meaning = "The server that keeps the shared state cannot be reached."
+    meaning = "The server with the shared state cannot be reached."
 
 
 class ModuleMissingError(ResilError):
@@ -226,90 +198,87 @@ class ModuleMissingError(ResilError):
 
 
 class PermissionDeniedError(ResilError, PermissionError):
-    """The server does not allow this user to do that."""
+    """The server does not allow this user to run the command."""
 
     code = "PERMISSION_DENIED"
     retryable = False
     http_status = 403
     grpc_status = "PERMISSION_DENIED"
-    meaning = "The server does not allow this user to do that."
+    meaning = "The server does not allow this user to run the command."
 
 
 class CancelledError(ResilError):
-    """The caller gave up."""
+    """The caller cancelled the call."""
 
     code = "CANCELLED"
     retryable = False
     http_status = 499
     grpc_status = "CANCELLED"
-    meaning = "The caller gave up."
+    meaning = "The caller cancelled the call."
 
 
 class ShuttingDownError(ResilError):
-    """The service is shutting down and takes no new work."""
+    """The service is shutting down and accepts no new work."""
 
     code = "SHUTTING_DOWN"
     retryable = True
     http_status = 503
     grpc_status = "UNAVAILABLE"
-    meaning = "The service is shutting down and takes no new work."
+    meaning = "The service is shutting down and accepts no new work."
 
 
-class PanickedError(ResilError):
-    """The work panicked."""
+class CrashedError(ResilError):
+    """The work crashed."""
 
-    code = "PANICKED"
+    code = "CRASHED"
     retryable = False
     http_status = 500
     grpc_status = "INTERNAL"
-    meaning = "The work panicked."
+    meaning = "The work crashed."
 
 
 class InternalError(ResilError):
-    """Something happened that should not happen."""
+    """An internal error occurred."""
 
     code = "INTERNAL"
     retryable = False
     http_status = 500
     grpc_status = "INTERNAL"
-    meaning = "Something happened that should not happen."
+    meaning = "An internal error occurred."
 
 
 #: Every class by its code.
 BY_CODE: dict[str, type[ResilError]] = {
-    kind.code: kind
-    for kind in (
-        CircuitOpenError,
-        RateLimitExceededError,
-        TimeoutError,
-        BulkheadFullError,
-        RetryExhaustedError,
-        InvalidPolicyError,
-        InvalidArgumentError,
-        LockTimeoutError,
-        LockLostError,
-        DeadlockError,
-        IdempotencyBusyError,
-        IdempotencyMismatchError,
-        IdempotencyHeldError,
-        ResultUnrecordedError,
-        LoadFailedError,
-        BackendUnavailableError,
-        ModuleMissingError,
-        PermissionDeniedError,
-        CancelledError,
-        ShuttingDownError,
-        PanickedError,
-        InternalError,
-    )
+    "CIRCUIT_OPEN": CircuitOpenError,
+    "RATE_LIMIT_EXCEEDED": RateLimitExceededError,
+    "TIMEOUT": TimeoutError,
+    "BULKHEAD_FULL": BulkheadFullError,
+    "RETRY_EXHAUSTED": RetryExhaustedError,
+    "INVALID_POLICY": InvalidPolicyError,
+    "INVALID_ARGUMENT": InvalidArgumentError,
+    "LOCK_TIMEOUT": LockTimeoutError,
+    "LOCK_LOST": LockLostError,
+    "DEADLOCK": DeadlockError,
+    "IDEMPOTENCY_BUSY": IdempotencyBusyError,
+    "IDEMPOTENCY_MISMATCH": IdempotencyMismatchError,
+    "IDEMPOTENCY_HELD": IdempotencyHeldError,
+    "RESULT_UNRECORDED": ResultUnrecordedError,
+    "LOAD_FAILED": LoadFailedError,
+    "BACKEND_UNAVAILABLE": BackendUnavailableError,
+    "MODULE_MISSING": ModuleMissingError,
+    "PERMISSION_DENIED": PermissionDeniedError,
+    "CANCELLED": CancelledError,
+    "SHUTTING_DOWN": ShuttingDownError,
+    "CRASHED": CrashedError,
+    "INTERNAL": InternalError,
 }
 
 __all__ = [
-    "BY_CODE",
     "BackendUnavailableError",
     "BulkheadFullError",
     "CancelledError",
     "CircuitOpenError",
+    "CrashedError",
     "DeadlockError",
     "IdempotencyBusyError",
     "IdempotencyHeldError",
@@ -321,7 +290,6 @@ __all__ = [
     "LockLostError",
     "LockTimeoutError",
     "ModuleMissingError",
-    "PanickedError",
     "PermissionDeniedError",
     "RateLimitExceededError",
     "ResilError",

@@ -1,6 +1,6 @@
 //! Where commands go: a server, the state machines in this process, or a script of a test.
 //!
-//! A backend takes a typed [`Command`] and gives a typed [`Answer`]; which one it is makes no difference to whoever asks.
+//! A backend takes a typed [`Command`] and gives a typed [`Reply`]; which one it is makes no difference to whoever asks.
 
 pub(crate) mod memory;
 #[cfg(feature = "redis")]
@@ -9,8 +9,8 @@ pub(crate) mod scripted;
 
 use std::time::{Duration, SystemTime};
 
-use resil_wire::answer::Answer;
-use resil_wire::command::Command;
+use resil_wire::command::{Command, Reply};
+use resil_wire::heartbeat::HeartbeatCall;
 use resil_wire::holding::Bind;
 use tokio::sync::watch;
 
@@ -49,7 +49,7 @@ pub(crate) enum Backend {
 
 impl Backend {
     /// A command that is answered at once: it has no WAIT. On the shared connection.
-    pub async fn call(&self, command: &Command<'_>) -> Result<Answer, Error> {
+    pub async fn call(&self, command: &Command<'_>) -> Result<Reply, Error> {
         match self {
             Self::Memory(memory) => memory.call(command),
             #[cfg(feature = "redis")]
@@ -61,7 +61,7 @@ impl Backend {
     }
 
     /// The same for what is worth nothing after `bound`.
-    pub async fn call_within(&self, command: &Command<'_>, bound: Duration) -> Result<Answer, Error> {
+    pub async fn call_within(&self, command: &Command<'_>, bound: Duration) -> Result<Reply, Error> {
         match self {
             #[cfg(feature = "redis")]
             Self::Redis(redis) => redis.call_within(command, bound).await,
@@ -70,7 +70,7 @@ impl Backend {
     }
 
     /// The same on another connection than the shared one, which may only seem to be there.
-    pub async fn call_apart(&self, command: &Command<'_>, bound: Duration) -> Result<Answer, Error> {
+    pub async fn call_apart(&self, command: &Command<'_>, bound: Duration) -> Result<Reply, Error> {
         match self {
             #[cfg(feature = "redis")]
             Self::Redis(redis) => Box::pin(redis.call_apart(command, bound)).await,
@@ -80,7 +80,7 @@ impl Backend {
 
     /// A command that may wait, on a connection that nobody else needs meanwhile. Whoever drops this future has left the
     /// line; a grant that was on its way is given back.
-    pub async fn wait(&self, command: &Command<'_>) -> Result<Answer, Error> {
+    pub async fn wait(&self, command: &Command<'_>) -> Result<Reply, Error> {
         match self {
             Self::Memory(memory) => memory.wait(command).await,
             #[cfg(feature = "redis")]
@@ -93,7 +93,7 @@ impl Backend {
     }
 
     /// The answer to [`call`](Self::call), if it is to be had without waiting for anything.
-    pub fn call_now(&self, command: &Command<'_>) -> Option<Result<Answer, Error>> {
+    pub fn call_now(&self, command: &Command<'_>) -> Option<Result<Reply, Error>> {
         match self {
             Self::Memory(memory) => Some(memory.call(command)),
             _ => None,
@@ -125,15 +125,15 @@ impl Backend {
         command: &Command<'_>,
         replicas: u32,
         timeout: Duration,
-    ) -> Result<(Answer, u32), Error> {
+    ) -> Result<(Reply, u32), Error> {
         match self {
             Self::Memory(_) => Err(Error::invalid("replicas", "must be 0 in memory: there are none")),
             #[cfg(feature = "redis")]
             Self::Redis(redis) => Box::pin(redis.replicated(command, replicas, timeout)).await,
             Self::Scripted(scripted) => {
                 let answer = scripted.call(command).await?;
-                match scripted.call(&Command::Heartbeat).await? {
-                    Answer::Number(number) => Ok((answer, u32::try_from(number).unwrap_or(0))),
+                match scripted.call(&Command::Heartbeat(HeartbeatCall)).await? {
+                    Reply::Number(number) => Ok((answer, u32::try_from(number).unwrap_or(0))),
                     other => Err(Error::Internal(format!("not a number of replicas: {other:?}"))),
                 }
             }

@@ -4,8 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use resil_wire::answer::Answer;
-use resil_wire::command::Command;
+use resil_wire::command::{Command, Reply};
 use tokio::sync::{Semaphore, watch};
 
 use super::Reach;
@@ -17,10 +16,10 @@ pub(crate) struct Scripted {
     reach: Arc<watch::Sender<Reach>>,
 }
 
-type Reply = dyn FnMut(&Command<'_>) -> Result<Answer, Error> + Send;
+type Respond = dyn FnMut(&Command<'_>) -> Result<Reply, Error> + Send;
 
-/// Answers by looking at what is asked.
-pub(crate) struct Answering(pub Box<Reply>);
+/// Replies by looking at what is asked.
+pub(crate) struct Answering(pub Box<Respond>);
 
 impl std::fmt::Debug for Answering {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -31,7 +30,7 @@ impl std::fmt::Debug for Answering {
 #[derive(Debug, Default)]
 pub(crate) struct Lines {
     /// What is to be said; when nothing is left, the backend is away.
-    pub answers: VecDeque<Result<Answer, Error>>,
+    pub answers: VecDeque<Result<Reply, Error>>,
     /// Who answers instead of the script.
     pub by: Option<Answering>,
     /// Each answer takes one before it is given; while there is none it is on its way.
@@ -45,7 +44,7 @@ impl Scripted {
         Self { lines: Arc::default(), reach: Arc::new(watch::Sender::new(Reach::Here)) }
     }
 
-    pub async fn call(&self, command: &Command<'_>) -> Result<Answer, Error> {
+    pub async fn call(&self, command: &Command<'_>) -> Result<Reply, Error> {
         let (answer, deliveries) = {
             let mut lines = self.lines.lock();
             lines.asked.push(command.words());

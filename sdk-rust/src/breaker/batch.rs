@@ -131,22 +131,6 @@ impl Unsent {
         }
     }
 
-    /// So many successes at once, if that is all they are: there is something unsent before them, and less than `full` with
-    /// them. False: they are to be recorded one by one.
-    pub fn record_ok(&self, tag: Tag, count: u64, full: u64) -> bool {
-        let mut word = self.word();
-        loop {
-            if word.tag() != tag || word.calls() == 0 || word.calls() + count >= full.min(FULL) {
-                return false;
-            }
-            let next = Word((word.0 & !(FIELD << (3 * FIELD_BITS))) + count);
-            match self.word.compare_exchange_weak(word.0, next.0, Ordering::SeqCst, Ordering::SeqCst) {
-                Ok(_) => return true,
-                Err(now) => word = Word(now),
-            }
-        }
-    }
-
     /// Makes room in the word.
     pub fn spill(&self) {
         let mut spilled = self.spilled.lock();
@@ -248,17 +232,6 @@ mod tests {
         }
         assert_eq!(unsent.take(|| {}), (0, Counts { ok: 1, failures: 4, slow: 1, run: 2 }));
         assert!(unsent.is_empty());
-    }
-
-    #[test]
-    fn successes_at_once_are_the_same_as_one_by_one() {
-        let unsent = Unsent::default();
-        assert!(!unsent.record_ok(0, 3, 100), "the first one is attended to");
-        unsent.record(0, FAILED);
-        assert!(!unsent.record_ok(1, 3, 100), "another generation");
-        assert!(!unsent.record_ok(0, 99, 100), "the one that fills the batch is attended to");
-        assert!(unsent.record_ok(0, 98, 100));
-        assert_eq!(unsent.take(|| {}), (0, Counts { ok: 98, failures: 1, slow: 0, run: 0 }));
     }
 
     #[test]

@@ -8,16 +8,15 @@ use arc_swap::ArcSwapOption;
 use metrics::Counter;
 use parking_lot::Mutex;
 use resil_core::circuit_breaker::{Permit as ServerPermit, Report};
-use resil_wire::answer::{Admitted, Answer, Counted};
-use resil_wire::breaker::{Admit, Options, ReportCall};
-use resil_wire::command::Command;
+use resil_wire::breaker::{Admit, Admitted, Counted, Options, ReportCall};
+use resil_wire::command::{Command, Reply};
 use tokio::sync::Notify;
 
 use super::batch::{Tag, Unsent};
 use super::finish::{Finishing, in_background};
-use super::options::{BreakerOptions, Mode};
 use super::permit::{Permit, Way};
 use super::sending::Sender;
+use super::settings::{Checked, CountingMode};
 use super::state::{Snapshot, Transition};
 use super::view::{Gate, News, Question, Source, View};
 use crate::backend::Backend;
@@ -37,7 +36,7 @@ pub(crate) struct Core {
     pub key: Box<[u8]>,
     /// Who this is to the server: no two breakers of any process are the same, so that none takes the other's numbers.
     pub caller: Box<[u8]>,
-    pub options: BreakerOptions,
+    pub(super) options: Checked,
     pub wire: Option<Options>,
     pub is_memory: bool,
     /// How many outcomes are sent together.
@@ -78,7 +77,7 @@ impl Core {
     /// [`Word::is_in_a_rush`]. The answer to their batch, due within the flush interval, renews the trust or ends it.
     #[inline]
     pub fn admit_here(&self) -> Option<(Tag, Moment)> {
-        if self.options.mode != Mode::Batched {
+        if self.options.mode != CountingMode::Batched {
             return None;
         }
         // In this order: a failure that is no longer unsent has closed the gate before it went.
@@ -124,7 +123,7 @@ impl Core {
     }
 
     async fn admit_by_asking(self: &Arc<Self>) -> Result<Permit, Error> {
-        if self.options.mode == Mode::Batched {
+        if self.options.mode == CountingMode::Batched {
             match self.settle().await {
                 Ok(()) => {}
                 Err(error) if error.says_away() => return self.admit_away(error),
@@ -152,7 +151,7 @@ impl Core {
         let question = self.view.question(sent);
         let admit = Command::BreakerAdmit(Admit { key: &self.key, caller: Some(&self.caller), options: self.wire });
         let admitted = match self.client.backend().call(&admit).await {
-            Ok(Answer::Admitted(admitted)) => admitted,
+            Ok(Reply::Admitted(admitted)) => admitted,
             Ok(other) => return Err(Error::Internal(format!("an admission was answered {other:?}"))),
             Err(error) if error.says_away() => return self.admit_away(error),
             Err(error) => return Err(error),
@@ -164,7 +163,7 @@ impl Core {
         let tag = self.hear(News { state, generation, retry_after_ms, from: Source::Admit }, question);
         let Some(permit) = permit else { return Err(self.open(millis(retry_after_ms))) };
         let way = match tag {
-            Some(tag) if state.admits_all() && self.options.mode == Mode::Batched => Way::Here(tag),
+            Some(tag) if state.admits_all() && self.options.mode == CountingMode::Batched => Way::Here(tag),
             _ => Way::Server(permit),
         };
         Ok(self.permit(way, self.client.clock().now()))
@@ -180,7 +179,7 @@ impl Core {
 
     pub(super) async fn snapshot(&self) -> Result<Snapshot, Error> {
         match self.client.backend().call(&Command::BreakerState(&self.key)).await? {
-            Answer::Map(map) => Snapshot::read(&map),
+            Reply::Map(map) => Snapshot::read(&map),
             other => Err(Error::Internal(format!("the state of a breaker was answered {other:?}"))),
         }
     }
@@ -219,8 +218,8 @@ impl Core {
             Away::Local => {
                 let admit = Admit { key: &self.key, caller: Some(&self.caller), options: self.wire };
                 match self.local().call(&Command::BreakerAdmit(admit))? {
-                    Answer::Admitted(Admitted { permit: Some(permit), .. }) => Ok(self.permit(Way::Local(permit), now)),
-                    Answer::Admitted(refused) => Err(self.open(millis(refused.retry_after_ms))),
+                    Reply::Admitted(Admitted { permit: Some(permit), .. }) => Ok(self.permit(Way::Local(permit), now)),
+                    Reply::Admitted(refused) => Err(self.open(millis(refused.retry_after_ms))),
                     other => Err(Error::Internal(format!("an admission was answered {other:?}"))),
                 }
             }
@@ -275,7 +274,7 @@ impl Core {
         let question = self.view.question(self.client.clock().now());
         let call = self.report_call(permit, report, took, about.as_deref());
         // A report that is lost costs a count, or a probe's place until its lease ends: nothing is done about it.
-        if let Ok(Answer::Counted(counted)) = self.client.backend().call(&call).await {
+        if let Ok(Reply::Counted(counted)) = self.client.backend().call(&call).await {
             let Counted { state, generation, retry_after_ms, .. } = counted;
             self.hear(News { state: state.into(), generation, retry_after_ms, from: Source::Other }, question);
         }

@@ -15,14 +15,14 @@ impl Permit {
 
 #[cfg(test)]
 mod tests {
-    use crate::breaker::BreakerOptions;
+    use crate::breaker::BreakerSettings;
     use crate::error::{Error, Failure};
     use crate::policy::Class;
 
     /// Whether one call that came to this opens a circuit that the first failure opens.
     async fn opens(class: Class, result: Result<(), Failure<()>>) -> bool {
         let client = crate::connect("memory://").await.unwrap();
-        let breaker = client.breaker("bank", BreakerOptions::new().consecutive(1)).unwrap();
+        let breaker = client.breaker("bank", BreakerSettings::new().consecutive_failures(1)).unwrap();
         breaker.admit().await.unwrap().finish(|_: &()| class, &result).await;
         breaker.admit().await.is_err()
     }

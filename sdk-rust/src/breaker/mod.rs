@@ -24,11 +24,11 @@
 //! ```
 //! # fn main() -> Result<(), resil::Error> {
 //! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
-//! use resil::breaker::BreakerOptions;
+//! use resil::breaker::BreakerSettings;
 //! use resil::{Code, Failure};
 //!
 //! let client = resil::connect("memory://").await?;
-//! let breaker = client.breaker("payments", BreakerOptions::new().consecutive(2))?;
+//! let breaker = client.breaker("payments", BreakerSettings::new().consecutive_failures(2))?;
 //! for _ in 0..2 {
 //!     let failed = breaker.call(async || Err::<(), _>("down")).await;
 //!     assert_eq!(failed, Err(Failure::Inner("down")));
@@ -39,15 +39,13 @@
 //! # }
 //! ```
 
-mod admission;
-mod admissions;
 mod batch;
 mod core;
 pub(crate) mod finish;
 mod judged;
-mod options;
 mod permit;
 mod sending;
+mod settings;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -63,16 +61,13 @@ use parking_lot::Mutex;
 use resil_core::Span;
 use resil_core::circuit_breaker::Report;
 use resil_core::limits::TEXT_MAX;
-use resil_wire::answer::Answer;
 use resil_wire::breaker::{ConfigCall, ForceCall};
-use resil_wire::command::Command;
+use resil_wire::command::{Command, Reply};
 
-pub use self::admission::Admission;
-pub use self::admissions::Admissions;
 pub(crate) use self::core::Core;
-pub use self::options::{BreakerOptions, Mode};
-use self::permit::Leave;
 pub use self::permit::Permit;
+use self::settings::Checked;
+pub use self::settings::{BreakerSettings, CountingMode};
 pub use self::state::{Force, Forced, Snapshot, State, Transition};
 use self::view::{News, Source};
 use crate::client::Client;
@@ -91,11 +86,11 @@ pub struct Breaker(Arc<Core>);
 
 impl Client {
     /// A breaker under a name. Everybody who names it the same shares it.
-    pub fn breaker(&self, name: &str, options: BreakerOptions) -> Result<Breaker, Error> {
+    pub fn breaker(&self, name: &str, settings: BreakerSettings) -> Result<Breaker, Error> {
         if name.is_empty() {
             return Err(Error::invalid("name", "must not be empty"));
         }
-        options.check()?;
+        let options = settings.check()?;
         let mut breakers = self.inner().breakers.0.lock();
         if let Some(core) = breakers.get(name).and_then(Weak::upgrade)
             && core.options == options
@@ -110,8 +105,8 @@ impl Client {
         Ok(Breaker(core))
     }
 
-    fn new_breaker(&self, name: Arc<str>, options: BreakerOptions) -> Core {
-        let own_name = self.inner().options.name.as_bytes();
+    fn new_breaker(&self, name: Arc<str>, options: Checked) -> Core {
+        let own_name = self.inner().name.as_bytes();
         let mut caller = own_name[..own_name.len().min(TEXT_MAX / 2)].to_vec();
         caller.extend_from_slice(format!(":{:016x}", rand::random::<u64>()).as_bytes());
         Core {
@@ -175,16 +170,9 @@ impl Breaker {
         Fut: Future<Output = Result<T, Failure<E>>>,
     {
         let _pass = self.0.client.inner().gate.enter()?;
-        let Some((tag, started)) = self.0.admit_here() else {
-            let permit = self.0.admit().await?;
-            let result = call().await;
-            permit.report(report_of(&classify, &result)).await;
-            return result;
-        };
-        // Made where it stays: moving it would cost more than all the rest.
-        let mut leave = Leave::new(&self.0, tag, started);
+        let permit = self.0.admit().await?;
         let result = call().await;
-        leave.report(report_of(&classify, &result));
+        permit.report(report_of(&classify, &result)).await;
         result
     }
 
@@ -227,24 +215,24 @@ impl Breaker {
 
     /// Puts the breaker into a state by hand, for all who share it: for a time, or until [`Force::Auto`]. The server
     /// remembers who (this client's name) and why.
-    pub async fn force(&self, force: Force, length: Option<Duration>, reason: &str) -> Result<State, Error> {
-        if force == Force::Auto && length.is_some() {
+    pub async fn force(&self, force: Force, duration: Option<Duration>, reason: &str) -> Result<State, Error> {
+        if force == Force::Auto && duration.is_some() {
             return Err(Error::InvalidArgument("a time does not go with Force::Auto".to_owned()));
         }
         if reason.len() > TEXT_MAX {
             return Err(Error::InvalidArgument(format!("the reason can have at most {TEXT_MAX} bytes")));
         }
-        let length = length.map(span);
+        let length = duration.map(span);
         if length.is_some_and(|length| length < Span::from_ms(1) || length > Span::from_days(366)) {
             return Err(Error::InvalidArgument("the time must be from 1 ms to 366 days".to_owned()));
         }
         let core = &self.0;
-        let actor = core.client.inner().options.name.as_bytes();
+        let actor = core.client.inner().name.as_bytes();
         let (actor, reason) = (Some(&actor[..actor.len().min(TEXT_MAX)]), Some(reason.as_bytes()));
         let command = Command::BreakerForce(ForceCall { key: &core.key, force: force.core(), length, actor, reason });
         let question = core.view.question(core.client.clock().now());
         match core.client.backend().call(&command).await? {
-            Answer::Forced { state, generation } => {
+            Reply::Forced(resil_wire::breaker::Forced { state, generation }) => {
                 let state = State::from(state);
                 // It does not say until when; the next call asks.
                 let news = News { state, generation, retry_after_ms: 0, from: Source::Other };
@@ -263,11 +251,10 @@ impl Breaker {
         number(&answer)
     }
 
-    /// Changes the options that `options` name, for all who share the breaker. They last, and win over those that breakers
+    /// Changes what `settings` name, for all who share the breaker. It lasts, and wins over what breakers
     /// are made with. Says whether anything changed.
-    pub async fn configure(&self, options: &BreakerOptions) -> Result<bool, Error> {
-        options.check()?;
-        let Some(options) = options.wire() else {
+    pub async fn configure(&self, settings: &BreakerSettings) -> Result<bool, Error> {
+        let Some(options) = settings.check()?.wire() else {
             return Err(Error::InvalidArgument("the options name nothing to change".to_owned()));
         };
         let command = Command::BreakerConfig(ConfigCall { key: &self.0.key, options });
@@ -275,9 +262,9 @@ impl Breaker {
     }
 }
 
-fn number(answer: &Answer) -> Result<bool, Error> {
+fn number(answer: &Reply) -> Result<bool, Error> {
     match answer {
-        Answer::Number(number) => Ok(*number != 0),
+        Reply::Number(number) => Ok(*number != 0),
         other => Err(Error::Internal(format!("a number was expected, not {other:?}"))),
     }
 }
@@ -298,7 +285,7 @@ pub(crate) fn judge<E>(classify: &impl Classify<E>, failure: &Failure<E>) -> Rep
             Class::Retry | Class::RetryAfter(_) | Class::Permanent => Report::Fail,
         },
         Failure::Resil(error) => match error {
-            Error::Timeout { .. } | Error::Panicked(_) | Error::LoadFailed { .. } => Report::Fail,
+            Error::Timeout { .. } | Error::Crashed(_) | Error::LoadFailed { .. } => Report::Fail,
             // Comes from another language, which cannot tell how the last attempt failed; but it was made.
             Error::RetryExhausted { .. } => Report::Fail,
             // Refused before it was made, or given up for reasons of ours.

@@ -129,38 +129,6 @@ impl Core {
     }
 }
 
-/// Leave given by this process, for a call that borrows the breaker: the same as [`Way::Here`] without counting a
-/// reference.
-pub(super) struct Leave<'a> {
-    core: &'a Arc<Core>,
-    tag: Tag,
-    started: Moment,
-    is_done: bool,
-}
-
-impl<'a> Leave<'a> {
-    #[inline]
-    pub fn new(core: &'a Arc<Core>, tag: Tag, started: Moment) -> Self {
-        Self { core, tag, started, is_done: false }
-    }
-
-    #[inline]
-    pub fn report(&mut self, report: Report) {
-        self.is_done = true;
-        self.core.count(self.tag, self.started, report);
-    }
-}
-
-impl Drop for Leave<'_> {
-    #[inline]
-    fn drop(&mut self) {
-        // A call that is cancelled counts neither way.
-        if !self.is_done && std::thread::panicking() {
-            self.core.count(self.tag, self.started, Report::Fail);
-        }
-    }
-}
-
 impl Drop for Permit {
     fn drop(&mut self) {
         if !self.is_done {

@@ -15,9 +15,8 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use resil_core::circuit_breaker::Batch;
-use resil_wire::answer::Answer;
 use resil_wire::breaker::TallyCall;
-use resil_wire::command::Command;
+use resil_wire::command::{Command, Reply};
 
 use super::batch::{Outcome, Recorded, Tag};
 use super::core::Core;
@@ -76,13 +75,6 @@ impl Core {
             return;
         }
         self.attend_to(recorded, tag, outcome);
-    }
-
-    /// Counts calls that were admitted here and went well, none of them slow.
-    pub(super) fn record_ok(self: &Arc<Self>, tag: Tag, calls: u32) {
-        if !self.unsent.record_ok(tag, calls.into(), self.batch) {
-            (0..calls).for_each(|_| self.record(tag, Outcome { is_failure: false, is_slow: false }));
-        }
     }
 
     /// What there is to be done about an outcome that is not one success among many.
@@ -195,7 +187,7 @@ impl Core {
             self.client.backend().call(&tally).await
         };
         let counted = match answer {
-            Ok(Answer::Counted(counted)) => counted,
+            Ok(Reply::Counted(counted)) => counted,
             Ok(other) => {
                 sender.drop_all();
                 self.view.release();

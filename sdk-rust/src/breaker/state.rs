@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use crate::error::Error;
 use crate::limiter::millis;
-use crate::policy::span_text;
 use crate::settings::moment_text;
+use crate::settings::span_text;
 
 /// Where a breaker stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
@@ -76,7 +76,7 @@ impl From<StateName> for State {
 
 /// What an operator can put a breaker into.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "kebab-case")]
 pub enum Force {
     Open,
     Closed,

@@ -16,15 +16,14 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use parking_lot::Mutex;
 use resil_core::limits::TEXT_MAX;
-use resil_wire::answer::{Answer, Joined, Published};
-use resil_wire::command::Command;
-use resil_wire::single_flight::{AbandonCall, Brought, InvalidateCall, JoinCall, PublishCall};
+use resil_wire::command::{Command, Reply};
+use resil_wire::single_flight::{AbandonCall, Brought, InvalidateCall, JoinCall, Joined, PublishCall, Published};
 
 use super::meters::Load;
 use super::table::{Landing, Seat, Source};
 use super::tier::Rule;
 use super::versioned::{too_old, version_of};
-use super::{Core, OnError};
+use super::{Core, OnLoadError};
 use crate::clock::Moment;
 use crate::error::Error;
 use crate::health::Away;
@@ -100,8 +99,8 @@ impl<L> Flight<L> {
     }
 
     /// What a caller gets of an answer that needs nothing more to be done.
-    pub fn hit(&self, seat: &Seat, answer: &Answer, source: Source) -> Option<Landing> {
-        let Answer::Joined(joined) = answer else { return None };
+    pub fn hit(&self, seat: &Seat, answer: &Reply, source: Source) -> Option<Landing> {
+        let Reply::Joined(joined) = answer else { return None };
         let now = self.core.client.clock().now();
         match joined {
             Joined::Value { bytes, age_ms, fresh_ms } if seat.rule.takes(bytes) => {
@@ -134,7 +133,7 @@ where
     E: Display + Send + Sync + 'static,
 {
     /// `first` is the answer to JOIN if it is known already.
-    pub async fn fly(self, seat: Seat, first: Option<Result<Answer, Error>>) {
+    pub async fn fly(self, seat: Seat, first: Option<Result<Reply, Error>>) {
         let landing = match self.approach(&seat, first).await {
             Ok(landing) => landing,
             Err(error) => self.without_server(&seat, error).await,
@@ -143,7 +142,7 @@ where
     }
 
     /// `Err` if the server is no help.
-    async fn approach(&self, seat: &Seat, first: Option<Result<Answer, Error>>) -> Result<Landing, Error> {
+    async fn approach(&self, seat: &Seat, first: Option<Result<Reply, Error>>) -> Result<Landing, Error> {
         let (client, clock) = (&self.core.client, self.core.client.clock());
         let (mut has_repeated, mut has_renewed) = (false, false);
         let mut deadline = clock.now().saturating_add(self.core.settings.load_timeout);
@@ -156,7 +155,7 @@ where
             };
             let patience = deadline.saturating_sub(clock.now());
             let mut source = Source::Known;
-            if matches!(answer, Ok(Answer::Joined(Joined::Busy { .. }))) && !patience.is_zero() {
+            if matches!(answer, Ok(Reply::Joined(Joined::Busy { .. }))) && !patience.is_zero() {
                 source = Source::Load;
                 sent = clock.now();
                 answer = self.wait_for_another(patience).await;
@@ -174,32 +173,32 @@ where
                 return Ok(landing);
             }
             match answer {
-                Answer::Joined(Joined::Lead { stale, waited_ms, .. }) => {
+                Reply::Joined(Joined::Lead { stale, waited_ms, .. }) => {
                     let granted_at = sent.saturating_add(from_ms(waited_ms));
                     return Ok(self.lead(seat, stale.map(Bytes::from_owner), granted_at).await);
                 }
-                Answer::Joined(Joined::Busy { .. }) => {
+                Reply::Joined(Joined::Busy { .. }) => {
                     return Ok(Landing::Failed(Error::Timeout { after: self.core.settings.load_timeout }));
                 }
                 // An older version than the caller knows of.
-                Answer::Joined(Joined::Value { .. } | Joined::Stale { .. }) if !has_renewed => {
+                Reply::Joined(Joined::Value { .. } | Joined::Stale { .. }) if !has_renewed => {
                     has_renewed = true;
                     deadline = clock.now().saturating_add(self.core.settings.load_timeout);
                     let call = InvalidateCall { key: self.key.as_bytes(), soft: false };
                     client.backend().call(&Command::FlightInvalidate(call)).await?;
                 }
-                Answer::Joined(Joined::Value { .. } | Joined::Stale { .. }) => return Ok(self.too_old()),
+                Reply::Joined(Joined::Value { .. } | Joined::Stale { .. }) => return Ok(self.too_old()),
                 other => return Err(odd(&other)),
             }
         }
     }
 
     /// What another process loads. Whoever can load by itself does not wait for a server that is gone to come back.
-    async fn wait_for_another(&self, patience: Duration) -> Result<Answer, Error> {
+    async fn wait_for_another(&self, patience: Duration) -> Result<Reply, Error> {
         let client = &self.core.client;
         let command = self.join_command(patience);
         let waiting = client.backend().wait(&command);
-        match self.core.settings.away {
+        match self.core.settings.when_away {
             Away::Closed => waiting.await,
             Away::Local | Away::Open => tokio::select! {
                 biased;
@@ -216,7 +215,7 @@ where
     /// The server does not answer, or refuses.
     async fn without_server(&self, seat: &Seat, error: Error) -> Landing {
         tracing::debug!(%error, key = self.key, "a cached value is loaded without the server");
-        match self.core.settings.away {
+        match self.core.settings.when_away {
             Away::Closed => Landing::Failed(error),
             Away::Open => Landing::EachAlone,
             Away::Local => {
@@ -275,7 +274,7 @@ where
                 Came::Error(landing, message)
             }
             Ok(Err(Trouble::Ours(error))) => Came::GaveUp(Landing::Failed(error)),
-            Err(panic) => Came::GaveUp(Landing::Failed(Error::Panicked(words_of(&*panic)))),
+            Err(panic) => Came::GaveUp(Landing::Failed(Error::Crashed(words_of(&*panic)))),
         }
     }
 
@@ -340,14 +339,14 @@ where
             }
             Came::Error(landing, message) => {
                 match settings.on_error {
-                    OnError::Share => {
+                    OnLoadError::Share => {
                         let text = match shortened(&message, TEXT_MAX) {
                             "" => "unknown error",
                             text => text,
                         };
                         self.publish(settings.error_ttl, Brought::Error { text: text.as_bytes() }).await;
                     }
-                    OnError::PassOn => self.abandon().await,
+                    OnLoadError::Propagate => self.abandon().await,
                 }
                 landing
             }
@@ -366,8 +365,8 @@ where
             answer = self.core.client.backend().call(&command).await;
         }
         match answer {
-            Ok(Answer::Published(Published::Published { .. })) => Standing::Stands,
-            Ok(Answer::Published(Published::Lost(reason))) => {
+            Ok(Reply::Published(Published::Published { .. })) => Standing::Stands,
+            Ok(Reply::Published(Published::Lost(reason))) => {
                 tracing::debug!(key = self.key, reason = reason.text(), "a load was not published");
                 Standing::Lost
             }

@@ -4,8 +4,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use futures_util::{Stream, StreamExt};
-use resil_wire::answer::Answer;
-use resil_wire::command::Command;
+use resil_wire::command::{Command, Reply};
 use resil_wire::single_flight::InvalidateCall;
 use tokio::task::JoinHandle;
 
@@ -52,7 +51,7 @@ impl Cached {
         }
         core.table.forget(key);
         match answer? {
-            Answer::Number(number) => Ok(number == 1),
+            Reply::Number(number) => Ok(number == 1),
             other => Err(odd(&other)),
         }
     }

@@ -3,10 +3,10 @@
 //! ```
 //! # async fn example() -> Result<(), resil::Failure<std::sync::Arc<std::io::Error>>> {
 //! use std::time::Duration;
-//! use resil::cache::Loaded;
+//! use resil::cache::{CacheSettings, Loaded};
 //!
 //! let client = resil::connect("memory://").await?;
-//! let users = client.cached("user").ttl(Duration::from_secs(60)).stale(Duration::from_secs(300)).build()?;
+//! let users = client.cached("user", CacheSettings::new().stale(Duration::from_secs(300)))?;
 //!
 //! let ada = users.get("42", async |_key| Ok::<_, std::io::Error>(Some("Ada".into()))).await?;
 //! assert_eq!(ada.into_value().as_deref(), Some(&b"Ada"[..]));
@@ -23,10 +23,10 @@
 //! - All callers of a key in one process share one flight: one command, however many they are. In the fleet one process
 //!   loads; the others wait in the server and get the value in the reply they wait for. Bytes are shared, not copied.
 //! - The load runs in a task of its own, with its own timeout. A caller that is cancelled ends nobody's load.
-//! - A loader that fails, panics or takes too long fails those who wait for it, once: with [`error_ttl`](CachedBuilder::error_ttl) and
-//!   [`retry`](CachedBuilder::retry) nobody tries again for a while, so that a source that is down is not asked by every follower in
+//! - A loader that fails, panics or takes too long fails those who wait for it, once: with [`error_ttl`](CacheSettings::error_ttl) and
+//!   [`retry`](CacheSettings::retry) nobody tries again for a while, so that a source that is down is not asked by every follower in
 //!   turn. A process that dies while it loads fails nobody: the next one loads.
-//! - Past its ttl a value is served as stale for [`stale`](CachedBuilder::stale) more and not a moment longer, while one process loads it anew.
+//! - Past its ttl a value is served as stale for [`stale`](CacheSettings::stale) more and not a moment longer, while one process loads it anew.
 //! - What was loaded before an [`invalidate`](Cached::invalidate) is not returned to a get that began after it. Callers that shared the
 //!   voided load ask anew.
 //! - A server that is away never fails a get, unless told to: each process then loads for itself, still once per key.
@@ -36,7 +36,7 @@
 //! with an effect is not a load: use [`idempotency`](crate::idempotency).
 //!
 //! On the server a key is `resil:cache:<name>:{<key>}`. The words of a loader's error are sent to the other processes, unless
-//! [`OnError::PassOn`].
+//! [`OnLoadError::Propagate`].
 
 mod flight;
 mod invalidation;
@@ -69,8 +69,9 @@ pub use self::versioned::{Versioned, VersionedCached};
 use crate::client::Client;
 use crate::error::{Error, Failure};
 use crate::health::Away;
-use crate::idempotency::within;
 use crate::keys;
+use crate::settings::setters;
+use crate::settings::span_text::{self, check_number, check_span};
 
 /// How often a flight may vanish under a caller (its task was killed) before the caller gives up.
 const VANISHED_MAX: u32 = 3;
@@ -78,31 +79,56 @@ const DAY: Duration = Duration::from_secs(86_400);
 
 /// What the others hear of a loader's error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum OnError {
+#[serde(rename_all = "kebab-case")]
+pub enum OnLoadError {
     /// Its words: all who wait get them, and so does everybody who comes within the error's ttl.
     #[default]
     Share,
-    /// Nothing: after [`CachedBuilder::retry`] one of them tries.
-    PassOn,
+    /// Nothing: after [`CacheSettings::retry`] one of them tries.
+    Propagate,
 }
 
-#[derive(Debug, Clone)]
-pub(crate) struct Settings {
+/// How long values are kept, and who loads them. Omitted fields have their defaults.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub struct CacheSettings {
+    /// How long a value is fresh. 60 s by default. With zero, those who wait get it and nothing is kept.
+    #[serde(with = "span_text")]
     pub ttl: Duration,
+    /// How long it is known that there is no such value. 30 s by default.
+    #[serde(with = "span_text")]
     pub negative_ttl: Duration,
+    /// How long past its ttl a value is served while one caller loads it anew. Zero by default.
+    #[serde(with = "span_text")]
     pub stale: Duration,
+    /// How long after an error no caller tries again (callers get the stale value, or the error). 1 s by default. With zero,
+    /// those who wait get the error and the next caller tries.
+    #[serde(with = "span_text")]
     pub error_ttl: Duration,
+    /// How long after a load that crashed, timed out, or failed under [`OnLoadError::Propagate`] no caller tries again. 1 s by
+    /// default; with zero, the next one tries at once.
+    #[serde(with = "span_text")]
     pub retry: Duration,
-    pub on_error: OnError,
+    pub on_error: OnLoadError,
+    /// How long a load may take, and how long a caller waits for another process' load. 1 ms to 10 min; 3 s by default.
+    #[serde(with = "span_text")]
     pub load_timeout: Duration,
+    /// How long a process that fell silent while it loads is waited for: 10 ms to 1 day. It is renewed meanwhile. 2 s by default:
+    /// less than callers wait, so that a lead whose leader never heard of it fails nobody.
+    #[serde(with = "span_text")]
     pub lease: Duration,
+    /// Serves values for that long without asking the server: invalidations by other processes are not seen meanwhile. Zero, the
+    /// default, turns this off.
+    #[serde(with = "span_text")]
     pub local_ttl: Duration,
+    /// How many values the local tier holds at most. 1,024 by default.
     pub local_size: usize,
-    pub away: Away,
+    /// While the server cannot be reached: `Local` (the default) loads once per key and process, `Open` lets every caller load,
+    /// `Closed` refuses.
+    pub when_away: Away,
 }
 
-impl Default for Settings {
+impl Default for CacheSettings {
     fn default() -> Self {
         Self {
             ttl: Duration::from_secs(60),
@@ -110,141 +136,62 @@ impl Default for Settings {
             stale: Duration::ZERO,
             error_ttl: Duration::from_secs(1),
             retry: Duration::from_secs(1),
-            on_error: OnError::default(),
+            on_error: OnLoadError::default(),
             load_timeout: Duration::from_secs(3),
             lease: Duration::from_secs(2),
             local_ttl: Duration::ZERO,
             local_size: 1_024,
-            away: Away::Local,
+            when_away: Away::Local,
         }
     }
 }
 
-impl Settings {
-    pub fn check(&self) -> Result<(), Error> {
-        let (zero, year) = (Duration::ZERO, 366 * DAY);
+setters! {
+    CacheSettings {
+        ttl: Duration, negative_ttl: Duration, stale: Duration, error_ttl: Duration, retry: Duration, on_error: OnLoadError,
+        load_timeout: Duration, lease: Duration, local_ttl: Duration, local_size: usize, when_away: Away,
+    }
+}
+
+impl CacheSettings {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    pub fn validate(&self) -> Result<(), Error> {
         for (field, given) in [
             ("ttl", self.ttl),
-            ("negative_ttl", self.negative_ttl),
+            ("negativeTtl", self.negative_ttl),
             ("stale", self.stale),
-            ("error_ttl", self.error_ttl),
+            ("errorTtl", self.error_ttl),
             ("retry", self.retry),
-            ("local_ttl", self.local_ttl),
+            ("localTtl", self.local_ttl),
         ] {
-            within(field, given, zero, year)?;
+            check_span(field, given, Duration::ZERO, 366 * DAY)?;
         }
-        within("load_timeout", self.load_timeout, Duration::from_millis(1), Duration::from_secs(600))?;
-        within("lease", self.lease, Duration::from_millis(10), DAY)?;
-        if self.local_size == 0 {
-            return Err(Error::invalid("local_size", "must be at least 1"));
-        }
-        Ok(())
+        check_span("loadTimeout", self.load_timeout, Duration::from_millis(1), Duration::from_secs(600))?;
+        check_span("lease", self.lease, Duration::from_millis(10), DAY)?;
+        check_number("localSize", self.local_size, 1, usize::MAX)
     }
-}
-
-/// See [`Client::cached`].
-#[derive(Debug, Clone)]
-#[must_use]
-pub struct CachedBuilder {
-    client: Client,
-    name: String,
-    pub(crate) settings: Settings,
 }
 
 impl Client {
     /// Values that are loaded once; `name` says what they are, and is part of every key.
-    pub fn cached(&self, name: impl Into<String>) -> CachedBuilder {
-        CachedBuilder { client: self.clone(), name: name.into(), settings: Settings::default() }
-    }
-}
-
-impl CachedBuilder {
-    /// How long a value is fresh. 60 s unless said; zero: those who wait get it, and nothing is kept.
-    pub fn ttl(mut self, ttl: Duration) -> Self {
-        self.settings.ttl = ttl;
-        self
+    pub fn cached(&self, name: &str, settings: CacheSettings) -> Result<Cached, Error> {
+        self.cached_as("cache", name, settings)
     }
 
-    /// How long it is known that there is no such thing. 30 s unless said.
-    pub fn negative_ttl(mut self, ttl: Duration) -> Self {
-        self.settings.negative_ttl = ttl;
-        self
+    /// The same for values that carry versions: see [`VersionedCached`].
+    pub fn versioned_cached(&self, name: &str, settings: CacheSettings) -> Result<VersionedCached, Error> {
+        self.cached_as("vcache", name, settings).map(VersionedCached)
     }
 
-    /// How long past its ttl a value is served while one caller loads it anew. Not at all unless said.
-    pub fn stale(mut self, stale: Duration) -> Self {
-        self.settings.stale = stale;
-        self
-    }
-
-    /// How long after an error nobody tries again (callers get the stale value, or the error). 1 s unless said; zero: those
-    /// who wait get the error, whoever comes next tries.
-    pub fn error_ttl(mut self, ttl: Duration) -> Self {
-        self.settings.error_ttl = ttl;
-        self
-    }
-
-    /// How long after a load that panicked, timed out, or failed under [`OnError::PassOn`] nobody tries again. 1 s unless
-    /// said; zero: the next one tries at once.
-    pub fn retry(mut self, retry: Duration) -> Self {
-        self.settings.retry = retry;
-        self
-    }
-
-    pub fn on_error(mut self, on_error: OnError) -> Self {
-        self.settings.on_error = on_error;
-        self
-    }
-
-    /// How long a load may take, and how long one waits for another process' load. 3 s unless said.
-    pub fn load_timeout(mut self, timeout: Duration) -> Self {
-        self.settings.load_timeout = timeout;
-        self
-    }
-
-    /// How long a process that fell silent while it loads is waited for. It is renewed meanwhile. 2 s unless said: less than
-    /// anybody waits, so that a lead whose leader never heard of it fails nobody.
-    pub fn lease(mut self, lease: Duration) -> Self {
-        self.settings.lease = lease;
-        self
-    }
-
-    /// Serves values for that long without asking the server: invalidations by other processes are not seen meanwhile. Off
-    /// unless said.
-    pub fn local_ttl(mut self, ttl: Duration) -> Self {
-        self.settings.local_ttl = ttl;
-        self
-    }
-
-    /// How many values the local tier holds at most. 1,024 unless said.
-    pub fn local_size(mut self, values: usize) -> Self {
-        self.settings.local_size = values;
-        self
-    }
-
-    /// While the server cannot be reached: `Local` (unless said) loads once per key and process, `Open` lets every caller load,
-    /// `Closed` refuses.
-    pub fn when_away(mut self, away: Away) -> Self {
-        self.settings.away = away;
-        self
-    }
-
-    pub fn build(self) -> Result<Cached, Error> {
-        self.build_as("cache")
-    }
-
-    /// A cache whose values carry versions: see [`VersionedCached`].
-    pub fn build_versioned(self) -> Result<VersionedCached, Error> {
-        self.build_as("vcache").map(VersionedCached)
-    }
-
-    fn build_as(self, kind: &'static str) -> Result<Cached, Error> {
-        let Self { client, name, settings } = self;
-        keys::check_name(&name)?;
-        settings.check()?;
-        client.inner().health.add(format!("cached:{name}").into(), settings.away);
-        let (meters, table) = (Meters::new(&name), client.inner().caches.table(kind, &name));
-        Ok(Cached(Arc::new(Core { client, kind, name, settings, table, meters })))
+    fn cached_as(&self, kind: &'static str, name: &str, settings: CacheSettings) -> Result<Cached, Error> {
+        keys::check_name(name)?;
+        settings.validate()?;
+        self.inner().health.add(format!("cached:{name}").into(), settings.when_away);
+        let (meters, table) = (Meters::new(name), self.inner().caches.table(kind, name));
+        Ok(Cached(Arc::new(Core { client: self.clone(), kind, name: name.to_owned(), settings, table, meters })))
     }
 }
 
@@ -259,7 +206,7 @@ pub(crate) struct Core {
     /// For its keys.
     kind: &'static str,
     name: String,
-    settings: Settings,
+    settings: CacheSettings,
     table: Arc<Table>,
     meters: Meters,
 }

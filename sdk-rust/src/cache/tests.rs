@@ -3,7 +3,8 @@
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
 use resil_core::lock::Reason;
-use resil_wire::answer::{Answer, Joined, Published};
+use resil_wire::command::Reply;
+use resil_wire::single_flight::{Joined, Published};
 use tokio::task::JoinHandle;
 
 use super::*;
@@ -25,12 +26,12 @@ type Got = Result<Loaded, Failure<Arc<String>>>;
 
 impl Scene {
     fn new(
-        answers: impl IntoIterator<Item = Result<Answer, Error>>,
-        tune: impl FnOnce(CachedBuilder) -> CachedBuilder,
+        answers: impl IntoIterator<Item = Result<Reply, Error>>,
+        tune: impl FnOnce(CacheSettings) -> CacheSettings,
     ) -> Self {
         let (clock, script, client) = scripted(answers);
         // A lease that outlasts the loads here: nothing is renewed meanwhile.
-        let users = tune(client.cached("user").lease(5 * SECOND)).build().unwrap();
+        let users = client.cached("user", tune(CacheSettings::new().lease(5 * SECOND))).unwrap();
         Self { clock, script, users, loads: Arc::default() }
     }
 
@@ -65,24 +66,24 @@ impl Scene {
     }
 }
 
-fn value() -> Result<Answer, Error> {
+fn value() -> Result<Reply, Error> {
     let bytes: Arc<[u8]> = Arc::from(&b"known"[..]);
-    Ok(Answer::Joined(Joined::Value { bytes, age_ms: 1, fresh_ms: 1_000 }))
+    Ok(Reply::Joined(Joined::Value { bytes, age_ms: 1, fresh_ms: 1_000 }))
 }
 
-fn lead() -> Result<Answer, Error> {
-    Ok(Answer::Joined(Joined::Lead { fence: 1, stale: None, waited_ms: 0 }))
+fn lead() -> Result<Reply, Error> {
+    Ok(Reply::Joined(Joined::Lead { fence: 1, stale: None, waited_ms: 0 }))
 }
 
-fn busy() -> Result<Answer, Error> {
-    Ok(Answer::Joined(Joined::Busy { remaining_ms: 1_000 }))
+fn busy() -> Result<Reply, Error> {
+    Ok(Reply::Joined(Joined::Busy { remaining_ms: 1_000 }))
 }
 
-fn published() -> Result<Answer, Error> {
-    Ok(Answer::Published(Published::Published { followers: 0 }))
+fn published() -> Result<Reply, Error> {
+    Ok(Reply::Published(Published::Published { followers: 0 }))
 }
 
-fn silence() -> Result<Answer, Error> {
+fn silence() -> Result<Reply, Error> {
     Err(Error::BackendUnavailable("cut"))
 }
 
@@ -188,14 +189,14 @@ async fn what_was_loaded_while_the_server_went_away_is_returned() {
 #[tokio::test]
 async fn a_value_the_server_does_not_take_is_returned_and_the_lead_given_up() {
     let refusal = Err(Error::InvalidArgument("VALUE can have at most 1 bytes".to_owned()));
-    let scene = Scene::new([lead(), refusal, Ok(Answer::Abandoned(None))], |builder| builder);
+    let scene = Scene::new([lead(), refusal, Ok(Reply::Abandoned(None))], |builder| builder);
     assert_eq!(text(scene.get().await), "load 1");
     assert_eq!(scene.names(), ["JOIN", "PUBLISH", "ABANDON"]);
 }
 
 #[tokio::test]
 async fn a_load_that_lost_its_lead_is_only_for_who_began_it() {
-    let lost = Ok(Answer::Published(Published::Lost(Reason::Invalidated)));
+    let lost = Ok(Reply::Published(Published::Lost(Reason::Invalidated)));
     let scene = Scene::new([lead(), lost, value()], |builder| builder.local_ttl(60 * SECOND));
     let began = scene.spawn_get();
     settle().await;
@@ -222,7 +223,7 @@ async fn who_comes_while_a_load_is_being_published_asks_the_server() {
 
 #[tokio::test]
 async fn events_are_insisted_on_while_the_server_is_away() {
-    let answers = [silence(), silence(), silence(), silence(), Ok(Answer::Number(1))];
+    let answers = [silence(), silence(), silence(), silence(), Ok(Reply::Number(1))];
     let scene = Scene::new(answers, |builder| builder);
     let task = scene.users.invalidate_on(futures_util::stream::iter(["42".to_owned()]));
     scene.drive(SECOND).await;

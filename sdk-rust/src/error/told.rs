@@ -36,7 +36,7 @@ impl Error {
             Code::PermissionDenied => Self::PermissionDenied("that"),
             Code::Cancelled => Self::Cancelled,
             Code::ShuttingDown => Self::ShuttingDown,
-            Code::Panicked => Self::Panicked(message),
+            Code::Crashed => Self::Crashed(message),
             Code::Internal => Self::Internal(message),
         }
     }

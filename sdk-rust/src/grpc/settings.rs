@@ -11,6 +11,7 @@ use std::time::Duration;
 use super::service_config::{HedgingPolicy, MethodConfig, RetryPolicy, RetryThrottling, ServiceConfig};
 use crate::error::Error;
 use crate::policy::{BudgetSettings, HedgeSettings, Jitter, RetrySettings, TimeoutSettings};
+use crate::settings::InPart;
 
 /// The shortest delay our hedging has. gRPC's zero sends all attempts at once; so, nearly, does this.
 const AT_ONCE: Duration = Duration::from_micros(1);
@@ -40,7 +41,7 @@ impl ServiceConfig {
             hedge.budget = budget;
         }
         let timeouts = TimeoutSettings { total: method.timeout, ..TimeoutSettings::default() };
-        timeouts.validate()?;
+        timeouts.validate().in_part("timeout")?;
         Ok(MethodSettings { retry, hedge, timeouts })
     }
 }
@@ -59,7 +60,7 @@ impl TryFrom<&RetryPolicy> for RetrySettings {
             budget: None,
             ..Self::default()
         };
-        settings.validate()?;
+        settings.validate().in_part("retry")?;
         Ok(settings)
     }
 }
@@ -73,7 +74,7 @@ impl TryFrom<&HedgingPolicy> for HedgeSettings {
             max_hedges: policy.max_attempts.saturating_sub(1),
             ..Self::default()
         };
-        settings.validate()?;
+        settings.validate().in_part("hedge")?;
         Ok(settings)
     }
 }

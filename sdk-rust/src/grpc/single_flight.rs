@@ -162,7 +162,7 @@ impl GrpcPolicy {
         let flight: Flight<T> = Box::pin(async move {
             let _seat = seat;
             let made = AssertUnwindSafe(policy.make(call)).catch_unwind().await;
-            made.unwrap_or_else(|payload| Err(Error::Panicked(panic_text(payload)).into()))
+            made.unwrap_or_else(|payload| Err(Error::Crashed(panic_text(payload)).into()))
         });
         let flight = flight.shared();
         if let Some(weak) = flight.downgrade() {

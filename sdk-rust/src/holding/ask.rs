@@ -15,12 +15,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use resil_core::Span;
 use resil_core::limits::{HOLDERS_MAX, LEASE_CEILING, LEASE_LEAST, OWNER_MAX, WAIT_DEFAULT_MAX, WAITERS_CEILING};
-use resil_wire::answer::{Acquired, Answer, Entered, Taken};
-use resil_wire::bulkhead::EnterCall;
-use resil_wire::command::Command;
+use resil_wire::bulkhead::{EnterCall, Entered};
+use resil_wire::command::{Command, Reply};
 use resil_wire::holding::Bind;
-use resil_wire::lock::AcquireCall;
+use resil_wire::lock::{AcquireCall, Acquired, Taken};
 
 use super::line::{Came, LineKey, Turn};
 use super::release::{Pending, Release};
@@ -30,13 +30,19 @@ use crate::client::Client;
 use crate::clock::Moment;
 use crate::error::Error;
 use crate::health::Away;
+use crate::settings::span_text::{check_number, check_span};
 use crate::telemetry::HoldingMeters;
 
+/// The default lease of locks and permits.
+pub(crate) const DEFAULT_LEASE: Duration = Duration::from_secs(10);
 /// The default grace: time for a reconnection, and what a crash costs the others.
 pub(crate) const DEFAULT_GRACE: Duration = Duration::from_secs(3);
 /// Below this a holding would be renewed all the time; above, an unbound one says the same.
 const GRACE_LEAST: Duration = Duration::from_millis(100);
 const GRACE_MOST: Duration = Duration::from_secs(24 * 3_600);
+
+/// 0 is served first.
+const PRIORITY_LAST: u8 = 9;
 
 /// How much longer than its time a call waits for the server's last word.
 pub(crate) const SLACK: Duration = Duration::from_millis(50);
@@ -92,7 +98,7 @@ enum Verdict {
 }
 
 enum Heard {
-    Answer(Result<Answer, Error>),
+    Reply(Result<Reply, Error>),
     TimeOver,
     Closing,
 }
@@ -124,23 +130,14 @@ impl Want {
             return Err(Error::invalid("name", "must not be empty"));
         }
         check_lease(self.lease)?;
-        if !(GRACE_LEAST..=GRACE_MOST).contains(&self.grace) {
-            return Err(Error::invalid("grace", format!("must be from 100 ms to 1 day, got {:?}", self.grace)));
-        }
+        check_span("grace", self.grace, GRACE_LEAST, GRACE_MOST)?;
         if self.meta.as_ref().is_some_and(|meta| meta.is_empty() || meta.len() > OWNER_MAX) {
             return Err(Error::invalid("meta", format!("must have from 1 to {OWNER_MAX} bytes")));
         }
         let Claim::Permit { max, queue, priority } = self.claim else { return Ok(()) };
-        if max == 0 || max as usize > HOLDERS_MAX {
-            return Err(Error::invalid("max", format!("must be from 1 to {HOLDERS_MAX}, got {max}")));
-        }
-        if queue > WAITERS_CEILING {
-            return Err(Error::invalid("queue", format!("must be at most {WAITERS_CEILING}, got {queue}")));
-        }
-        if priority > 9 {
-            return Err(Error::invalid("priority", format!("must be from 0 (first) to 9 (last), got {priority}")));
-        }
-        Ok(())
+        check_number("maxConcurrentCalls", max, 1, HOLDERS_MAX as u32)?;
+        check_number("maxQueue", queue, 0, WAITERS_CEILING)?;
+        check_number("priority", priority, 0, PRIORITY_LAST)
     }
 
     /// The grace of what is granted at `backend`; `None` if it is not bound there. What nobody renews is not bound: it lasts
@@ -185,23 +182,24 @@ impl Want {
 
 /// What no server takes is not even asked for: a renewal that is sent counts as one that may have arrived.
 pub(crate) fn check_lease(lease: Duration) -> Result<(), Error> {
-    if (LEASE_LEAST..=LEASE_CEILING).contains(&span(lease)) {
-        return Ok(());
-    }
-    Err(Error::invalid("lease", format!("must be from 10 ms to 30 days, got {lease:?}")))
+    check_span("lease", lease, duration(LEASE_LEAST), duration(LEASE_CEILING))
 }
 
-fn read(answer: Answer) -> Result<Verdict, Error> {
+fn duration(span: Span) -> Duration {
+    Duration::from_micros(span.as_us().unsigned_abs())
+}
+
+fn read(answer: Reply) -> Result<Verdict, Error> {
     let granted =
         |fence, lease_ms, waited_ms| Verdict::Granted { fence, lease: from_ms(lease_ms), waited: from_ms(waited_ms) };
     let remaining = |taken: &Taken| Some(from_ms(taken.remaining_ms));
     Ok(match answer {
-        Answer::Acquired(Acquired::Granted { fence, lease_ms, waited_ms }) => granted(Some(fence), lease_ms, waited_ms),
-        Answer::Acquired(Acquired::Taken(taken)) => Verdict::Taken(remaining(&taken)),
-        Answer::Acquired(Acquired::Timeout(taken)) => Verdict::TimeOver(remaining(&taken)),
-        Answer::Entered(Entered::Granted { lease_ms, waited_ms, .. }) => granted(None, lease_ms, waited_ms),
-        Answer::Entered(Entered::Full { retry_after_ms, .. }) => Verdict::Taken(Some(from_ms(retry_after_ms))),
-        Answer::Entered(Entered::Timeout { retry_after_ms, .. }) => Verdict::TimeOver(Some(from_ms(retry_after_ms))),
+        Reply::Acquired(Acquired::Granted { fence, lease_ms, waited_ms }) => granted(Some(fence), lease_ms, waited_ms),
+        Reply::Acquired(Acquired::Taken(taken)) => Verdict::Taken(remaining(&taken)),
+        Reply::Acquired(Acquired::Timeout(taken)) => Verdict::TimeOver(remaining(&taken)),
+        Reply::Entered(Entered::Granted { lease_ms, waited_ms, .. }) => granted(None, lease_ms, waited_ms),
+        Reply::Entered(Entered::Full { retry_after_ms, .. }) => Verdict::Taken(Some(from_ms(retry_after_ms))),
+        Reply::Entered(Entered::Timeout { retry_after_ms, .. }) => Verdict::TimeOver(Some(from_ms(retry_after_ms))),
         other => return Err(super::unexpected(&other)),
     })
 }
@@ -285,7 +283,7 @@ impl Asking<'_> {
         let (backend, clock) = (client.backend(), client.clock());
         let grace = want.grace_on(backend);
         let mut waits = turn.as_ref().is_some_and(|turn| turn.came == Came::Later);
-        let (id, owner) = client.inner().holdings.new_owner(&client.inner().options.name);
+        let (id, owner) = client.inner().holdings.new_owner(&client.inner().name);
         let mut unknown = Pending::new(Release::of_unknown(client, want, &owner));
         let mut pause = FIRST_PAUSE;
         let mut failures = 0;
@@ -297,17 +295,17 @@ impl Asking<'_> {
             let heard = if waits {
                 unknown.may_come_late();
                 // Longer waits than a server allows are begun anew.
-                let wait = left.min(Duration::from_micros(WAIT_DEFAULT_MAX.as_us().unsigned_abs()));
+                let wait = left.min(duration(WAIT_DEFAULT_MAX));
                 self.hear(backend.wait(&want.command(&owner, wait, backend.bind(), grace)), bound).await
             } else {
                 let command = want.command(&owner, Duration::ZERO, backend.bind_here(), grace);
                 match backend.call_now(&command) {
-                    Some(answer) => Heard::Answer(answer),
+                    Some(answer) => Heard::Reply(answer),
                     None => self.hear(backend.call(&command), bound).await,
                 }
             };
             let answer = match heard {
-                Heard::Answer(answer) => answer,
+                Heard::Reply(answer) => answer,
                 Heard::TimeOver => return Err(self.refused(None)),
                 Heard::Closing => return Err(Error::ShuttingDown),
             };
@@ -358,7 +356,7 @@ impl Asking<'_> {
     }
 
     /// The answer, unless the time is over before.
-    async fn hear(&self, question: impl Future<Output = Result<Answer, Error>>, bound: Option<Duration>) -> Heard {
+    async fn hear(&self, question: impl Future<Output = Result<Reply, Error>>, bound: Option<Duration>) -> Heard {
         let time_over = async {
             match bound {
                 Some(bound) => self.client.clock().sleep(bound).await,
@@ -367,7 +365,7 @@ impl Asking<'_> {
         };
         tokio::select! {
             biased;
-            answer = question => Heard::Answer(answer),
+            answer = question => Heard::Reply(answer),
             () = self.client.patience().cancelled() => Heard::Closing,
             () = time_over => Heard::TimeOver,
         }

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use resil_wire::answer::Answer;
+use resil_wire::command::Reply;
 use resil_wire::reply::{Unexpected, Value};
 use serde::Serialize;
 
 use super::{from_ms, unexpected};
 use crate::error::Error;
-use crate::policy::span_text;
+use crate::settings::span_text;
 
 /// A lock or a shared bulkhead, as the server sees it: the first hundred of each list, and how many there are.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -53,15 +53,15 @@ pub struct Waiter {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "kebab-case")]
 pub enum Mode {
     Exclusive,
     Shared,
 }
 
 impl Info {
-    pub(crate) fn read(answer: Answer) -> Result<Self, Error> {
-        let Answer::Map(value) = answer else { return Err(unexpected(&answer)) };
+    pub(crate) fn read(answer: Reply) -> Result<Self, Error> {
+        let Reply::Map(value) = answer else { return Err(unexpected(&answer)) };
         Self::from_value(&value).map_err(|error| Error::Internal(error.to_string()))
     }
 

@@ -44,9 +44,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use resil_core::Span;
-use resil_wire::answer::{Answer, Renewed};
-use resil_wire::command::Command;
-use resil_wire::holding::{Bind, RenewCall};
+use resil_wire::command::{Command, Reply};
+use resil_wire::holding::{Bind, RenewCall, Renewed};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use crate::client::Client;
@@ -348,10 +347,10 @@ impl Holding {
         }
     }
 
-    pub fn renewed(&self, answer: Answer, under_way: UnderWay<'_>) -> Result<(), Error> {
+    pub fn renewed(&self, answer: Reply, under_way: UnderWay<'_>) -> Result<(), Error> {
         match answer {
-            Answer::Renewed(Renewed::Granted { lease_ms, .. }) => under_way.granted(from_ms(lease_ms)),
-            Answer::Renewed(Renewed::Lost(reason)) => {
+            Reply::Renewed(Renewed::Granted { lease_ms, .. }) => under_way.granted(from_ms(lease_ms)),
+            Reply::Renewed(Renewed::Lost(reason)) => {
                 self.lose_as(Loss { reason: reason.text(), by_server: true });
                 Err(self.lost_error())
             }
@@ -364,7 +363,7 @@ impl Holding {
     }
 }
 
-pub(crate) fn unexpected(answer: &Answer) -> Error {
+pub(crate) fn unexpected(answer: &Reply) -> Error {
     Error::Internal(format!("an answer of another kind: {answer:?}"))
 }
 

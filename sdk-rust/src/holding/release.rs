@@ -12,9 +12,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use resil_wire::answer::{Answer, Released as WireReleased};
-use resil_wire::command::Command;
-use resil_wire::holding::OwnedCall;
+use resil_wire::command::{Command, Reply};
+use resil_wire::holding::{OwnedCall, Released as WireReleased};
 
 use super::{Holding, Kind, from_ms, unexpected};
 use crate::client::Client;
@@ -92,8 +91,8 @@ impl Release {
     /// Says it once. `Ok` is how long it was held.
     pub async fn say(&self) -> Result<Duration, Error> {
         match self.client.backend().call(&self.command()).await? {
-            Answer::Released(WireReleased::Released { held_ms }) => Ok(from_ms(held_ms)),
-            Answer::Released(WireReleased::Lost(reason)) => Err(self.kind.lost(&self.name, reason.text())),
+            Reply::Released(WireReleased::Released { held_ms }) => Ok(from_ms(held_ms)),
+            Reply::Released(WireReleased::Lost(reason)) => Err(self.kind.lost(&self.name, reason.text())),
             other => Err(unexpected(&other)),
         }
     }

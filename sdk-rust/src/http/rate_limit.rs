@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::{Header, retry_after_seconds};
 use crate::limiter::Verdict;
-use crate::policy::span_text;
+use crate::settings::span_text;
 
 /// The largest integer of a structured field.
 const INTEGER_MAX: u64 = 999_999_999_999_999;

@@ -9,20 +9,19 @@
 //!   server's line. It was asked for on another connection, so that the ABORT can overtake the question itself. Then the
 //!   server knows nothing of it yet, and it is said again.
 //! - Running: **nobody knows what the function did**. The lease is left to lapse, so that the next runner is told attempt 2
-//!   and can look first. With [`OnCancel::Abort`] the author vouches that a function cut short has had no effect: ABORT.
+//!   and can look first. With [`abort_on_cancel`](super::IdempotencySettings::abort_on_cancel) the author vouches that a function cut short has had no effect: ABORT.
 //! - Committing: the work is done and its result is known: it is committed all the same.
 //! - Aborting: ABORT.
 
 use std::time::Duration;
 
 use bytes::Bytes;
-use resil_wire::answer::{Answer, Begun, Committed, Renewed};
-use resil_wire::command::Command;
-use resil_wire::holding::Bind;
-use resil_wire::idempotency::{BeginCall, CommitCall, RenewCall, TokenCall};
+use resil_wire::command::{Command, Reply};
+use resil_wire::holding::{Bind, Renewed};
+use resil_wire::idempotency::{BeginCall, Begun, CommitCall, Committed, TokenCall, TokenRenewCall};
 
+use super::IdempotencySettings;
 use super::token::{from_ms, odd, span};
-use super::{OnCancel, Settings};
 use crate::client::Client;
 use crate::clock::Moment;
 use crate::error::{Error, Leased};
@@ -57,7 +56,7 @@ pub(super) struct Ending {
 
 pub(super) struct Attempt<'a> {
     client: &'a Client,
-    settings: &'a Settings,
+    settings: &'a IdempotencySettings,
     key: &'a str,
     pub token: String,
     stage: Stage,
@@ -65,7 +64,7 @@ pub(super) struct Attempt<'a> {
 }
 
 impl<'a> Attempt<'a> {
-    pub fn new(client: &'a Client, settings: &'a Settings, key: &'a str) -> Self {
+    pub fn new(client: &'a Client, settings: &'a IdempotencySettings, key: &'a str) -> Self {
         let token = super::token::fresh_token(client);
         Self { client, settings, key, token, stage: Stage::Asking, has_waited: false }
     }
@@ -81,13 +80,13 @@ impl<'a> Attempt<'a> {
             let mut sent = clock.now();
             let mut answer = client.backend().call(&self.begin_command(fingerprint, Duration::ZERO)).await;
             let patience = deadline.saturating_sub(clock.now());
-            if matches!(answer, Ok(Answer::Begun(Begun::Busy { .. }))) && !patience.is_zero() {
+            if matches!(answer, Ok(Reply::Begun(Begun::Busy { .. }))) && !patience.is_zero() {
                 self.has_waited = true;
                 sent = clock.now();
                 answer = client.backend().wait(&self.begin_command(fingerprint, patience)).await;
             }
             match answer {
-                Ok(Answer::Begun(begun)) => {
+                Ok(Reply::Begun(begun)) => {
                     let waited = match &begun {
                         Begun::Run { waited_ms, .. } => from_ms(*waited_ms),
                         _ => Duration::ZERO,
@@ -131,16 +130,16 @@ impl<'a> Attempt<'a> {
     pub async fn confirm(&mut self, replicas: u32) -> Result<Moment, Error> {
         let (backend, sent) = (self.client.backend(), self.client.clock().now());
         let (key, token) = (self.key.as_bytes(), self.token.as_bytes());
-        let call = RenewCall { key, token, lease: span(self.settings.lease), bind: Bind::None };
+        let call = TokenRenewCall { key, token, lease: span(self.settings.lease), bind: Bind::None };
         // Nothing has happened yet: whoever is dropped here has had no effect.
         self.stage = Stage::Asking;
         let patience = self.client.inner().options.command_timeout;
         let short = match backend.replicated(&Command::IdempRenew(call), replicas, patience).await {
-            Ok((Answer::Renewed(Renewed::Granted { .. }), have_it)) if have_it >= replicas => {
+            Ok((Reply::Renewed(Renewed::Granted { .. }), have_it)) if have_it >= replicas => {
                 self.stage = Stage::Running;
                 return Ok(sent);
             }
-            Ok((Answer::Renewed(Renewed::Lost(reason)), _)) => {
+            Ok((Reply::Renewed(Renewed::Lost(reason)), _)) => {
                 Error::LockLost { what: Leased::Work, name: self.key.into(), reason: reason.text() }
             }
             Ok(_) => Error::BackendUnavailable("too few replicas know of the work; it was given back"),
@@ -175,7 +174,7 @@ impl Drop for Attempt<'_> {
         let stage = std::mem::replace(&mut self.stage, Stage::Over);
         let ending = match &stage {
             Stage::Over => return,
-            Stage::Running if self.settings.on_cancel == OnCancel::Lapse => return,
+            Stage::Running if !self.settings.abort_on_cancel => return,
             Stage::Committing(ending) => Some(ending.clone()),
             Stage::Asking | Stage::Running | Stage::Aborting => None,
         };
@@ -222,7 +221,7 @@ async fn bring(client: &Client, key: &str, token: &str, keep: Duration, ending: 
     loop {
         tries += 1;
         match client.backend().call(&command).await {
-            Ok(Answer::Committed(committed)) => return Ok(committed),
+            Ok(Reply::Committed(committed)) => return Ok(committed),
             Ok(other) => return Err(odd(&other)),
             Err(error) if error.says_away() && (tries < COMMIT_TRIES || client.clock().now() < *until) => {
                 if tries > 1 {
@@ -244,7 +243,7 @@ async fn give_up(client: &Client, key: &str, token: &str) -> bool {
                 tracing::debug!(%error, "an abort was refused");
                 return false;
             }
-            Ok(answer) => return matches!(answer, Answer::Aborted(None)),
+            Ok(answer) => return matches!(answer, Reply::Aborted(None)),
         }
     }
     false

@@ -3,8 +3,10 @@
 //! ```
 //! # use std::time::Duration;
 //! # async fn example() -> Result<(), resil::Failure<std::io::Error>> {
+//! use resil::idempotency::IdempotencySettings;
+//!
 //! let client = resil::connect("memory://").await?;
-//! let payments = client.idempotent("payments").keep(Duration::from_secs(86_400)).build()?;
+//! let payments = client.idempotent("payments", IdempotencySettings::new().keep(Duration::from_secs(86_400)))?;
 //!
 //! let first = payments.run("order-42", b"amount=7", async |_run| Ok::<_, std::io::Error>("receipt-17")).await?;
 //! let again = payments.run("order-42", b"amount=7", async |_run| Ok("never made")).await?;
@@ -27,7 +29,7 @@
 //! A runner that dies, is cancelled or panics after its effect and before its commit has done the work, and nobody knows. The next
 //! runner is told [`Run::attempt`] 2 and has to look first; or the store of the effect takes the key and
 //! [`Run::fence`]; or [`OnLapse::Hold`] stops everybody until a person has looked. A cancelled run is therefore not
-//! aborted, unless the author says that it may be ([`IdempotentBuilder::abort_on_cancel`]).
+//! aborted, unless the author says that it may be ([`IdempotencySettings::abort_on_cancel`]).
 //!
 //! If the commit finds that the lease was lost, the caller gets `LOCK_LOST`: its work is done, and may have been done by
 //! another as well; the other's result is the one that duplicates see. If nothing answers the commit, the caller gets its
@@ -59,9 +61,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::TryFutureExt;
 use futures_util::future::MapOk;
-use resil_wire::answer::{Answer, Begun};
-use resil_wire::command::Command;
-use resil_wire::idempotency::{GetCall, OnceCall};
+use resil_wire::command::{Command, Reply};
+use resil_wire::idempotency::{Begun, GetCall, OnceCall};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -75,10 +76,12 @@ use crate::client::Client;
 use crate::error::{Error, Failure};
 use crate::health::Away;
 use crate::keys;
+use crate::settings::setters;
+use crate::settings::span_text::{self, check_span};
 
 /// What happens when a runner's lease ends without a word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "kebab-case")]
 pub enum OnLapse {
     /// The next caller runs, and is told attempt 2.
     #[default]
@@ -98,7 +101,7 @@ impl From<OnLapse> for resil_core::idempotency::OnLapse {
 
 /// What happens to the function when its lease is lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "kebab-case")]
 pub enum OnLost {
     /// It is dropped where it is.
     #[default]
@@ -107,27 +110,33 @@ pub enum OnLost {
     Finish,
 }
 
-/// What happens when the caller drops the call after the function began.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum OnCancel {
-    #[default]
-    Lapse,
-    Abort,
-}
-
-#[derive(Debug, Clone)]
-pub(crate) struct Settings {
+/// How idempotent work is run and recorded. Omitted fields have their defaults.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub struct IdempotencySettings {
+    /// How long a runner that fell silent is waited for: 10 ms to 1 day. It is renewed while the function runs. 30 s by default.
+    #[serde(with = "span_text")]
     pub lease: Duration,
+    /// How long results are kept: longer than any client retries. 1 ms to 366 days; a day by default.
+    #[serde(with = "span_text")]
     pub keep: Duration,
+    /// How long a duplicate waits for the one that runs: up to 10 min. 5 s by default; with zero, it does not wait.
+    #[serde(with = "span_text")]
     pub wait: Duration,
     pub on_lapse: OnLapse,
     pub on_lost: OnLost,
-    pub on_cancel: OnCancel,
+    /// A function that is cut short has had no effect (it works in a transaction, say): the next caller may run at once.
+    pub abort_on_cancel: bool,
+    /// Runs only once so many replicas know that it does; else it is given back with
+    /// [`Error::BackendUnavailable`]. A failover to one of them then lets nobody in beside the runner. Replicas are not waited
+    /// for when the result is committed: that cannot be given back. 0 by default; refused in memory.
     pub replicas: u32,
-    pub away: Away,
+    /// While the server cannot be reached: `Closed` (the default) refuses, `Open` runs without a fence and records nothing.
+    /// `Local` is refused.
+    pub when_away: Away,
 }
 
-impl Default for Settings {
+impl Default for IdempotencySettings {
     fn default() -> Self {
         Self {
             lease: Duration::from_secs(30),
@@ -135,106 +144,51 @@ impl Default for Settings {
             wait: Duration::from_secs(5),
             on_lapse: OnLapse::default(),
             on_lost: OnLost::default(),
-            on_cancel: OnCancel::default(),
+            abort_on_cancel: false,
             replicas: 0,
-            away: Away::Closed,
+            when_away: Away::Closed,
         }
     }
 }
 
-impl Settings {
-    pub fn check(&self) -> Result<(), Error> {
-        within("lease", self.lease, Duration::from_millis(10), Duration::from_secs(86_400))?;
-        within("keep", self.keep, Duration::from_millis(1), Duration::from_secs(366 * 86_400))?;
-        within("wait", self.wait, Duration::ZERO, Duration::from_secs(600))?;
-        self.away.not_local("idempotent work").map(drop)
+setters! {
+    IdempotencySettings {
+        lease: Duration, keep: Duration, wait: Duration, on_lapse: OnLapse, on_lost: OnLost, replicas: u32, when_away: Away,
     }
 }
 
-/// See [`Client::idempotent`].
-#[derive(Debug, Clone)]
-#[must_use]
-pub struct IdempotentBuilder {
-    client: Client,
-    name: String,
-    pub(crate) settings: Settings,
+impl IdempotencySettings {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// See the [field](Self#structfield.abort_on_cancel).
+    #[must_use]
+    pub fn abort_on_cancel(mut self) -> Self {
+        self.abort_on_cancel = true;
+        self
+    }
+
+    pub fn validate(&self) -> Result<(), Error> {
+        check_span("lease", self.lease, Duration::from_millis(10), Duration::from_secs(86_400))?;
+        check_span("keep", self.keep, Duration::from_millis(1), Duration::from_secs(366 * 86_400))?;
+        check_span("wait", self.wait, Duration::ZERO, Duration::from_secs(600))?;
+        self.when_away.not_local("idempotent work").map(drop)
+    }
 }
 
 impl Client {
     /// Work that is done once; `name` says what kind of work, and is part of every key.
-    pub fn idempotent(&self, name: impl Into<String>) -> IdempotentBuilder {
-        IdempotentBuilder { client: self.clone(), name: name.into(), settings: Settings::default() }
-    }
-}
-
-impl IdempotentBuilder {
-    /// How long a runner that fell silent is waited for. It is renewed while the function runs. 30 s unless said.
-    pub fn lease(mut self, lease: Duration) -> Self {
-        self.settings.lease = lease;
-        self
-    }
-
-    /// How long results are kept: longer than any client retries. A day unless said.
-    pub fn keep(mut self, keep: Duration) -> Self {
-        self.settings.keep = keep;
-        self
-    }
-
-    /// How long a duplicate waits for the one that runs. 5 s unless said; zero: not at all.
-    pub fn wait(mut self, wait: Duration) -> Self {
-        self.settings.wait = wait;
-        self
-    }
-
-    pub fn on_lapse(mut self, on_lapse: OnLapse) -> Self {
-        self.settings.on_lapse = on_lapse;
-        self
-    }
-
-    pub fn on_lost(mut self, on_lost: OnLost) -> Self {
-        self.settings.on_lost = on_lost;
-        self
-    }
-
-    /// A function that is cut short has had no effect (it works in a transaction, say): whoever asks next may run at once.
-    pub fn abort_on_cancel(mut self) -> Self {
-        self.settings.on_cancel = OnCancel::Abort;
-        self
-    }
-
-    /// Runs only once so many replicas know that it does; else it is given back and the answer is
-    /// [`Error::BackendUnavailable`]. A failover to one of them then lets nobody in beside the runner. What COMMIT says is
-    /// not waited for: it cannot be given back. 0 unless said; refused in memory.
-    pub fn replicas(mut self, replicas: u32) -> Self {
-        self.settings.replicas = replicas;
-        self
-    }
-
-    /// While the server cannot be reached: `Closed` (unless said) refuses, `Open` runs without a fence and records nothing.
-    /// `Local` is refused by [`build`](Self::build).
-    pub fn when_away(mut self, away: Away) -> Self {
-        self.settings.away = away;
-        self
-    }
-
-    pub fn build(self) -> Result<Idempotent, Error> {
-        let Self { client, name, settings } = self;
-        keys::check_name(&name)?;
-        settings.check()?;
-        if settings.replicas > 0 && matches!(client.backend(), Backend::Memory(_)) {
+    pub fn idempotent(&self, name: &str, settings: IdempotencySettings) -> Result<Idempotent, Error> {
+        keys::check_name(name)?;
+        settings.validate()?;
+        if settings.replicas > 0 && matches!(self.backend(), Backend::Memory(_)) {
             return Err(Error::invalid("replicas", "must be 0 in memory: there are none"));
         }
-        client.inner().health.add(format!("idempotent:{name}").into(), settings.away);
-        let meters = Meters::new(&name);
-        Ok(Idempotent(Arc::new(Inner { client, name, settings, meters })))
+        self.inner().health.add(format!("idempotent:{name}").into(), settings.when_away);
+        let meters = Meters::new(name);
+        Ok(Idempotent(Arc::new(Inner { client: self.clone(), name: name.to_owned(), settings, meters })))
     }
-}
-
-pub(crate) fn within(field: &str, given: Duration, least: Duration, most: Duration) -> Result<(), Error> {
-    if (least..=most).contains(&given) {
-        return Ok(());
-    }
-    Err(Error::invalid(field, format!("must be from {least:?} to {most:?}, got {given:?}")))
 }
 
 /// Work that is done once. Cheap to clone; all of one client that have one name share their waits.
@@ -245,7 +199,7 @@ pub struct Idempotent(Arc<Inner>);
 struct Inner {
     client: Client,
     name: String,
-    settings: Settings,
+    settings: IdempotencySettings,
     meters: Meters,
 }
 
@@ -367,13 +321,13 @@ impl Idempotent {
         let token = token.or(drawn.as_deref()).unwrap_or_default().as_bytes();
         let command = Command::IdempOnce(OnceCall { key: key.as_bytes(), ttl: span(ttl), token });
         match self.0.ask(&command).await {
-            Ok(Answer::Number(first)) => {
+            Ok(Reply::Number(first)) => {
                 let answer = if first == 1 { &meters.first } else { &meters.again };
                 answer.increment(1);
                 Ok(first == 1)
             }
             Ok(other) => Err(odd(&other)),
-            Err(error) if error.says_away() && settings.away == Away::Open => Ok(true),
+            Err(error) if error.says_away() && settings.when_away == Away::Open => Ok(true),
             Err(error) => Err(error),
         }
     }
@@ -383,14 +337,14 @@ impl Idempotent {
         let key = self.0.server_key(key);
         let command = Command::IdempGet(GetCall { key: key.as_bytes(), fingerprint: &[] });
         match self.0.ask(&command).await? {
-            Answer::Begun(Begun::Miss) => Ok(Known::Nothing),
-            Answer::Begun(Begun::Busy { remaining_ms, attempt }) => {
+            Reply::Begun(Begun::Miss) => Ok(Known::Nothing),
+            Reply::Begun(Begun::Busy { remaining_ms, attempt }) => {
                 Ok(Known::Running { attempt, remaining: from_ms(remaining_ms) })
             }
-            Answer::Begun(Begun::Replay { failed, result, age_ms }) => {
+            Reply::Begun(Begun::Replay { failed, result, age_ms }) => {
                 Ok(Known::Done { result: result.map(Bytes::from_owner), is_error: failed, age: from_ms(age_ms) })
             }
-            Answer::Begun(Begun::Held { attempt }) => Ok(Known::Held { attempt }),
+            Reply::Begun(Begun::Held { attempt }) => Ok(Known::Held { attempt }),
             other => Err(odd(&other)),
         }
     }
@@ -412,7 +366,7 @@ impl Inner {
     }
 
     /// Asks what may be asked twice: once more if nothing answers.
-    async fn ask(&self, command: &Command<'_>) -> Result<Answer, Error> {
+    async fn ask(&self, command: &Command<'_>) -> Result<Reply, Error> {
         match self.client.backend().call(command).await {
             Err(error) if error.says_away() => self.client.backend().call(command).await,
             answer => answer,

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use resil_wire::answer::{Begun, Committed};
+use resil_wire::idempotency::{Begun, Committed};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
@@ -169,7 +169,7 @@ impl Inner {
             Ok((Begun::Mismatch, _)) => Settled::Mismatch,
             Ok((Begun::Held { attempt }, _)) => Settled::Held { attempt },
             Ok((Begun::Miss, _)) => return Err(Error::Internal("BEGIN was answered MISS".to_owned()).into()),
-            Err(error) if error.says_away() && self.settings.away == Away::Open => {
+            Err(error) if error.says_away() && self.settings.when_away == Away::Open => {
                 tracing::debug!(%error, key = &**key, "idempotent work runs unrecorded");
                 // If the server took the question after all, nobody aborts it: the effect is about to happen.
                 attempt.leave();

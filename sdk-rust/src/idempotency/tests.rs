@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use resil_core::lock::Reason;
-use resil_wire::answer::{Answer, Begun, Committed, Renewed};
+use resil_wire::command::Reply;
+use resil_wire::holding::Renewed;
+use resil_wire::idempotency::{Begun, Committed};
 
 use super::*;
 use crate::backend::scripted::Scripted;
@@ -25,11 +27,11 @@ struct Scene {
 
 impl Scene {
     fn new(
-        answers: impl IntoIterator<Item = Result<Answer, Error>>,
-        tune: impl FnOnce(IdempotentBuilder) -> IdempotentBuilder,
+        answers: impl IntoIterator<Item = Result<Reply, Error>>,
+        tune: impl FnOnce(IdempotencySettings) -> IdempotencySettings,
     ) -> Self {
         let (clock, script, client) = scripted(answers);
-        let work = tune(client.idempotent("pay").lease(LEASE)).build().unwrap();
+        let work = client.idempotent("pay", tune(IdempotencySettings::new().lease(LEASE))).unwrap();
         Self { clock, script, work }
     }
 
@@ -51,15 +53,15 @@ impl Scene {
     }
 }
 
-fn run() -> Result<Answer, Error> {
-    Ok(Answer::Begun(Begun::Run { fence: 7, attempt: 1, waited_ms: 0 }))
+fn run() -> Result<Reply, Error> {
+    Ok(Reply::Begun(Begun::Run { fence: 7, attempt: 1, waited_ms: 0 }))
 }
 
-fn committed() -> Result<Answer, Error> {
-    Ok(Answer::Committed(Committed::Committed { stored: true }))
+fn committed() -> Result<Reply, Error> {
+    Ok(Reply::Committed(Committed::Committed { stored: true }))
 }
 
-fn silence() -> Result<Answer, Error> {
+fn silence() -> Result<Reply, Error> {
     Err(Error::Timeout { after: SECOND })
 }
 
@@ -120,7 +122,7 @@ async fn every_attempt_has_its_own_token() {
 
 #[tokio::test]
 async fn a_commit_that_finds_the_lease_lost_is_an_error_that_says_so() {
-    let lost = Ok(Answer::Committed(Committed::Lost(Reason::Taken)));
+    let lost = Ok(Reply::Committed(Committed::Lost(Reason::Taken)));
     let scene = Scene::new([run(), lost], |builder| builder);
     let Failure::Resil(Error::LockLost { reason, .. }) = scene.pay().await.unwrap_err() else { panic!() };
     assert_eq!(reason, "taken");
@@ -157,7 +159,7 @@ async fn endless(work: Idempotent, dropped: Arc<AtomicBool>) -> Result<Outcome<B
 
 #[tokio::test]
 async fn a_lost_lease_cancels_the_work() {
-    let lost = Ok(Answer::Renewed(Renewed::Lost(Reason::Taken)));
+    let lost = Ok(Reply::Renewed(Renewed::Lost(Reason::Taken)));
     let scene = Scene::new([run(), lost], |builder| builder);
     let dropped = Arc::new(AtomicBool::new(false));
     let running = tokio::spawn(endless(scene.work.clone(), Arc::clone(&dropped)));
@@ -184,7 +186,7 @@ async fn a_lease_nobody_confirms_is_not_trusted_to_its_end() {
 
 #[tokio::test]
 async fn renewals_that_were_missed_once_are_made_up_for() {
-    let renewed = || Ok(Answer::Renewed(Renewed::Granted { fence: 7, lease_ms: 9_000 }));
+    let renewed = || Ok(Reply::Renewed(Renewed::Granted { fence: 7, lease_ms: 9_000 }));
     let answers = [run(), silence(), renewed(), silence(), silence(), renewed(), renewed(), committed()];
     let scene = Scene::new(answers, |builder| builder);
     let (work, clock) = (scene.work.clone(), scene.clock.clone());
@@ -201,7 +203,7 @@ async fn renewals_that_were_missed_once_are_made_up_for() {
 
 #[tokio::test]
 async fn work_that_may_finish_sees_that_the_lease_is_lost_and_may_still_commit() {
-    let lost = Ok(Answer::Renewed(Renewed::Lost(Reason::Expired)));
+    let lost = Ok(Reply::Renewed(Renewed::Lost(Reason::Expired)));
     let scene = Scene::new([run(), lost, committed()], |builder| builder.on_lost(OnLost::Finish));
     let work = scene.work.clone();
     let running = tokio::spawn(async move {

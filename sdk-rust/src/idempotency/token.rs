@@ -3,7 +3,7 @@
 //! A token names one attempt, never a process: asking again with it is asking for the same answer again, so a lost reply
 //! costs nothing. Its lease is kept by [`leases`](crate::leases).
 
-use resil_wire::answer::Answer;
+use resil_wire::command::Reply;
 
 use crate::client::Client;
 use crate::error::Error;
@@ -14,7 +14,7 @@ const NAME_BYTES_MAX: usize = 128;
 
 /// One attempt's name: who, and a number nobody else draws.
 pub(crate) fn fresh_token(client: &Client) -> String {
-    let name = shortened(&client.inner().options.name, NAME_BYTES_MAX);
+    let name = shortened(&client.inner().name, NAME_BYTES_MAX);
     format!("{name}:{:032x}", rand::random::<u128>())
 }
 
@@ -28,6 +28,6 @@ pub(crate) fn shortened(text: &str, bytes_max: usize) -> &str {
 }
 
 /// What a server says that answers something else than it was asked.
-pub(crate) fn odd(answer: &Answer) -> Error {
+pub(crate) fn odd(answer: &Reply) -> Error {
     Error::Internal(format!("the server answered something else: {}", shortened(&format!("{answer:?}"), 80)))
 }

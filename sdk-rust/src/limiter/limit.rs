@@ -9,40 +9,79 @@ use resil_core::window::Rule;
 use resil_wire::command::Command;
 use resil_wire::gcra::{Gcra, Quotas};
 use resil_wire::window::Windowed;
+use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
 use crate::error::Error;
 use crate::health::Away;
+use crate::keys;
+use crate::settings::InPart;
+use crate::settings::span_text::{self, check_number};
+
+/// How a rate is limited.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LimitKind {
+    /// It fills evenly, and holds a burst.
+    #[default]
+    Bucket,
+    /// Never more than the limit in any period, at the price of memory for each call.
+    Window,
+}
 
 /// How many calls per how long.
 ///
-/// A limit made by [`new`](Self::new) or `per_…` is a bucket: it fills evenly, and holds `burst` cells (as many as the
-/// limit unless said). One made by [`window`](Self::window) is exact: never more than `limit` in any period, at the price
-/// of remembering each call.
+/// A limit made by [`new`](Self::new) or `per_…` is a bucket: it fills evenly, and holds `burst` cells. One made by
+/// [`window`](Self::window) is exact: never more than `limit` in any period, at the price of remembering each call.
 ///
 /// ```
 /// use resil::limiter::Limit;
 /// // Ten a second with bursts of twenty, and never more than a thousand an hour.
 /// let limit = Limit::per_second(10).burst(20).and(Limit::per_hour(1_000));
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Limit {
-    tiers: Vec<Tier>,
-    when_away: Away,
+    /// In a policy: which limiter it is, by default the one of the policy's name. Policies that name the same one share it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    #[serde(default, skip_serializing_if = "is_bucket")]
+    pub kind: LimitKind,
+    /// Cells per `period`.
+    pub limit: u32,
+    #[serde(with = "span_text")]
+    pub period: Duration,
+    /// How many cells the bucket holds; as many as `limit` by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub burst: Option<u32>,
+    /// Further limits that must all agree, each with a period of its own.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tiers: Vec<LimitTier>,
+    /// What happens while the server cannot be reached. [`Away::Local`] by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub when_away: Option<Away>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Tier {
-    limit: u32,
-    period: Duration,
-    burst: Option<u32>,
-    is_window: bool,
+/// A further tier of a limit.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct LimitTier {
+    pub limit: u32,
+    #[serde(with = "span_text")]
+    pub period: Duration,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub burst: Option<u32>,
+}
+
+fn is_bucket(kind: &LimitKind) -> bool {
+    *kind == LimitKind::Bucket
 }
 
 impl Limit {
     /// `limit` cells per `period`.
     pub fn new(limit: u32, period: Duration) -> Self {
-        Self::of(Tier { limit, period, burst: None, is_window: false })
+        let (name, kind, tiers) = (None, LimitKind::Bucket, Vec::new());
+        Self { name, kind, limit, period, burst: None, tiers, when_away: None }
     }
 
     pub fn per_second(limit: u32) -> Self {
@@ -64,30 +103,31 @@ impl Limit {
     /// Exactly: never more than `limit` in any `period`, wherever it begins. Takes memory for each call, knows no burst,
     /// no further tiers and no refund.
     pub fn window(limit: u32, period: Duration) -> Self {
-        Self::of(Tier { limit, period, burst: None, is_window: true })
-    }
-
-    fn of(tier: Tier) -> Self {
-        Self { tiers: vec![tier], when_away: Away::Local }
+        Self { kind: LimitKind::Window, ..Self::new(limit, period) }
     }
 
     /// How many cells the bucket holds: of the tier named last.
+    #[must_use]
     pub fn burst(mut self, cells: u32) -> Self {
-        if let Some(tier) = self.tiers.last_mut() {
-            tier.burst = Some(cells);
-        }
+        let burst = self.tiers.last_mut().map_or(&mut self.burst, |tier| &mut tier.burst);
+        *burst = Some(cells);
         self
     }
 
     /// Both must grant, or none is taken from. Tiers are told apart by their periods.
+    #[must_use]
     pub fn and(mut self, other: Self) -> Self {
+        // Two kinds in one limit are refused when it is checked.
+        self.kind = if other.kind == LimitKind::Window { LimitKind::Window } else { self.kind };
+        self.tiers.push(LimitTier { limit: other.limit, period: other.period, burst: other.burst });
         self.tiers.extend(other.tiers);
         self
     }
 
-    /// What happens while the server cannot be reached. [`Away::Local`] unless said.
+    /// See the [field](Self#structfield.when_away).
+    #[must_use]
     pub fn when_away(mut self, away: Away) -> Self {
-        self.when_away = away;
+        self.when_away = Some(away);
         self
     }
 }
@@ -174,47 +214,55 @@ impl Shape {
 }
 
 impl Limit {
+    pub fn validate(&self) -> Result<(), Error> {
+        self.check(1).map(drop)
+    }
+
     /// Checks every number, naming the one that is wrong.
     pub(crate) fn check(&self, instances: u32) -> Result<Checked, Error> {
+        if let Some(name) = &self.name {
+            keys::check_name(name)?;
+        }
         let shape = self.shape()?;
         let part = shape.divided(instances.max(1))?;
-        Ok(Checked { shape, part, when_away: self.when_away })
+        Ok(Checked { shape, part, when_away: self.when_away.unwrap_or(Away::Local) })
     }
 
     fn shape(&self) -> Result<Shape, Error> {
-        if let [Tier { limit, period, burst, is_window: true }] = self.tiers[..] {
-            if burst.is_some() {
+        let (limit, period) = (self.limit, span(self.period));
+        if self.kind == LimitKind::Window {
+            if !self.tiers.is_empty() {
+                return Err(Error::invalid("tiers", "do not go with an exact window: it has one tier"));
+            }
+            if self.burst.is_some() {
                 return Err(Error::invalid("burst", "does not go with an exact window: nothing is saved up there"));
             }
-            if !(1..=WINDOW_LIMIT_CEILING).contains(&limit) {
-                return Err(Error::invalid("limit", format!("must be from 1 to {WINDOW_LIMIT_CEILING}, got {limit}")));
-            }
-            let period = span(period);
+            check_number("limit", limit, 1, WINDOW_LIMIT_CEILING)?;
             // Whatever else a period has to be, it has to be for a bucket too.
             Quota::new(1, period, 1).map_err(|reason| Error::invalid("period", reason.to_string()))?;
             return Ok(Shape::Window { limit, period });
         }
-        if self.tiers.iter().any(|tier| tier.is_window) {
-            return Err(Error::invalid("and", "does not go with an exact window: it has one tier"));
+        if self.tiers.len() >= TIERS_NAMED_MAX {
+            return Err(Error::invalid("tiers", format!("can be at most {} more", TIERS_NAMED_MAX - 1)));
         }
-        if self.tiers.len() > TIERS_NAMED_MAX {
-            return Err(Error::invalid("and", format!("can name at most {TIERS_NAMED_MAX} tiers")));
-        }
-        let mut quotas = Quotas::new();
-        for tier in &self.tiers {
-            let quota =
-                Quota::new(tier.limit, span(tier.period), tier.burst.unwrap_or(tier.limit)).map_err(|reason| {
-                    let reason = reason.to_string();
-                    let (field, rest) = reason.split_once(' ').unwrap_or(("limit", &reason));
-                    Error::invalid(field, rest)
-                })?;
+        let mut quotas: Quotas = smallvec::smallvec![quota(limit, self.period, self.burst)?];
+        for (index, tier) in self.tiers.iter().enumerate() {
+            let quota = quota(tier.limit, tier.period, tier.burst).in_part(&format!("tiers[{index}]"))?;
             if quotas.iter().any(|other| other.period() == quota.period()) {
-                return Err(Error::invalid("and", "names a period twice; tiers are told apart by it"));
+                return Err(Error::invalid("tiers", "names a period twice; tiers are told apart by it"));
             }
             quotas.push(quota);
         }
         Ok(Shape::Bucket(quotas))
     }
+}
+
+fn quota(limit: u32, period: Duration, burst: Option<u32>) -> Result<Quota, Error> {
+    Quota::new(limit, span(period), burst.unwrap_or(limit)).map_err(|reason| {
+        let reason = reason.to_string();
+        let (field, rest) = reason.split_once(' ').unwrap_or(("limit", &reason));
+        Error::invalid(field, rest)
+    })
 }
 
 /// Microseconds; what is finer is cut off.
@@ -241,8 +289,8 @@ mod tests {
         assert_eq!(refused(&Limit::window(1, Duration::ZERO)), "period");
         assert_eq!(refused(&Limit::window(0, Duration::from_secs(1))), "limit");
         assert_eq!(refused(&Limit::window(1, Duration::from_secs(1)).burst(2)), "burst");
-        assert_eq!(refused(&Limit::per_second(1).and(Limit::per_second(2))), "and");
-        assert_eq!(refused(&Limit::per_second(1).and(Limit::window(2, Duration::from_secs(9)))), "and");
+        assert_eq!(refused(&Limit::per_second(1).and(Limit::per_second(2))), "tiers");
+        assert_eq!(refused(&Limit::per_second(1).and(Limit::window(2, Duration::from_secs(9)))), "tiers");
     }
 
     #[test]

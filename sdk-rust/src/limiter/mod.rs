@@ -15,7 +15,7 @@
 //! # While the server is away
 //! [`Away::Open`] grants everything, [`Away::Closed`] fails with [`Error::BackendUnavailable`], [`Away::Local`] (unless
 //! said) lets the same machine decide here, with this process' part of the limit: see
-//! [`instances`](crate::ConnectOptions::instances). What was granted here is not held against anybody afterwards.
+//! [`instances`](crate::ConnectSettings::instances). What was granted here is not held against anybody afterwards.
 //!
 //! ```
 //! # fn main() -> Result<(), resil::Error> {
@@ -46,18 +46,17 @@ use std::time::Duration;
 use metrics::Counter;
 use resil_core::limits::COST_MAX;
 use resil_core::rate_limit::{Ask, Quota};
-use resil_wire::answer::Answer;
-use resil_wire::command::Command;
+use resil_wire::command::{Command, Reply};
 use smallvec::SmallVec;
 
 use self::denied::{Denial, Denied};
-pub use self::limit::Limit;
 pub(crate) use self::limit::span;
 use self::limit::{Checked, Shape};
+pub use self::limit::{Limit, LimitKind, LimitTier};
 pub use self::several::Verdicts;
 pub use self::verdict::{DecidedBy, Tier, Verdict};
 use crate::backend::Backend;
-use crate::backend::memory::{Memory, Prefix};
+use crate::backend::memory::Memory;
 use crate::client::Client;
 use crate::error::Error;
 use crate::health::Away;
@@ -81,8 +80,6 @@ struct Inner {
     name: Arc<str>,
     /// `resil:limit:<name>:{`
     key_prefix: Box<[u8]>,
-    /// The same for the memory it asks, if it asks one for a bucket of one tier.
-    in_memory: Option<(Prefix, Quota)>,
     limit: Checked,
     shape_id: u64,
     rejections: Counter,
@@ -101,7 +98,7 @@ impl Client {
     /// A limit under a name. Everybody who names it the same, with the same limit, shares it.
     pub fn limiter(&self, name: &str, limit: Limit) -> Result<Limiter, Error> {
         keys::check_name(name)?;
-        let limit = limit.check(self.inner().options.instances)?;
+        let limit = limit.check(self.inner().options.instances.unwrap_or(1))?;
         let name: Arc<str> = name.into();
         self.inner().health.add(format!("limit:{name}").into(), limit.when_away);
         if limit.when_away == Away::Local {
@@ -110,13 +107,7 @@ impl Client {
         let shape_id = self.inner().limits.denied.shape_id(&limit.shape);
         let rejections = telemetry::rejections(&name, "limiter");
         let key_prefix: Box<[u8]> = format!("resil:limit:{name}:{{").into_bytes().into();
-        let in_memory = match (self.backend(), &limit.shape) {
-            (Backend::Memory(memory), Shape::Bucket(quotas)) if quotas.len() == 1 => {
-                Some((memory.prefix(&key_prefix), quotas[0]))
-            }
-            _ => None,
-        };
-        Ok(Limiter(Arc::new(Inner { client: self.clone(), name, key_prefix, in_memory, limit, shape_id, rejections })))
+        Ok(Limiter(Arc::new(Inner { client: self.clone(), name, key_prefix, limit, shape_id, rejections })))
     }
 }
 
@@ -132,20 +123,12 @@ impl Limiter {
 
     /// Takes one cell if there is one. A refusal is a verdict, not an error.
     pub async fn check(&self, key: impl AsRef<[u8]>) -> Result<Verdict, Error> {
-        let key = key.as_ref();
-        match self.take_usual(key, 1) {
-            Some(verdict) => Ok(verdict),
-            None => self.ask(key, Ask::Take(1)).await,
-        }
+        self.ask(key.as_ref(), Ask::Take(1)).await
     }
 
     /// Takes `cost` cells, or none.
     pub async fn check_n(&self, key: impl AsRef<[u8]>, cost: u32) -> Result<Verdict, Error> {
-        let (key, cells) = (key.as_ref(), cells(cost)?);
-        match self.take_usual_apart(key, cells) {
-            Some(verdict) => Ok(verdict),
-            None => self.ask(key, Ask::Take(cells)).await,
-        }
+        self.ask(key.as_ref(), Ask::Take(cells(cost)?)).await
     }
 
     /// Takes one cell, or fails with [`Error::RateLimitExceeded`].
@@ -161,11 +144,7 @@ impl Limiter {
 
     /// For a call that came in at the gate already.
     pub(crate) async fn acquire_inside(&self, key: &[u8], cost: u32) -> Result<(), Error> {
-        let cost = cells(cost)?;
-        if self.take_usual_apart(key, cost).is_some() {
-            return Ok(());
-        }
-        let verdict = self.ask_inside(key, Ask::Take(cost)).await?;
+        let verdict = self.ask_inside(key, Ask::Take(cells(cost)?)).await?;
         if verdict.is_granted() { Ok(()) } else { Err(self.exceeded(verdict.retry_after)) }
     }
 
@@ -240,24 +219,6 @@ impl Limiter {
             // On the heap: moving a future of this size costs more.
             _ => Box::pin(self.ask_server(key, ask)).await,
         }
-    }
-
-    /// What memory grants at once, as it nearly always does: one future less. `None`: ask.
-    ///
-    /// In place where calls are most: a verdict that is moved after it was written in parts stalls the processor.
-    #[inline(always)]
-    fn take_usual(&self, key: &[u8], cells: u32) -> Option<Verdict> {
-        let client = self.0.client.inner();
-        let (Backend::Memory(memory), Some((prefix, quota))) = (&client.backend, &self.0.in_memory) else {
-            return None;
-        };
-        client.gate.look().ok()?;
-        memory.take_usual(prefix, key, quota, cells).map(|reading| Verdict::of(cells, quota, &reading))
-    }
-
-    #[inline(never)]
-    fn take_usual_apart(&self, key: &[u8], cells: u32) -> Option<Verdict> {
-        self.take_usual(key, cells)
     }
 
     /// Memory answers at once: there is nothing to be gained by remembering what it denied, nor by writing a command.
@@ -354,7 +315,7 @@ impl Limiter {
         tiers[binding].speaks(granted, DecidedBy::AwayOpen, if tiers.len() > 1 { tiers } else { Vec::new() }, binding)
     }
 
-    fn local(&self, command: &Command<'_>) -> Result<Answer, Error> {
+    fn local(&self, command: &Command<'_>) -> Result<Reply, Error> {
         let client = &self.0.client;
         client.inner().limits.local.get_or_init(|| Memory::new(client.clock().clone())).call(command)
     }
@@ -372,9 +333,9 @@ impl Drop for Forget<'_> {
     }
 }
 
-fn read(answer: &Answer, shape: &Shape, decided_by: DecidedBy) -> Result<Verdict, Error> {
+fn read(answer: &Reply, shape: &Shape, decided_by: DecidedBy) -> Result<Verdict, Error> {
     match answer {
-        Answer::Limit(reply) => Ok(Verdict::read(reply, shape, decided_by)),
+        Reply::Limit(reply) => Ok(Verdict::read(reply, shape, decided_by)),
         other => Err(Error::Internal(format!("a limit was answered {other:?}"))),
     }
 }

@@ -4,9 +4,8 @@ use std::time::Duration;
 
 use resil_core::limits::MGCRA_KEYS_MAX;
 use resil_core::rate_limit::Quota;
-use resil_wire::answer::Answer;
-use resil_wire::command::Command;
-use resil_wire::mgcra::{Mgcra, Reply};
+use resil_wire::command::{Command, Reply};
+use resil_wire::mgcra::{LimitsReply, Mgcra};
 use serde::Serialize;
 use smallvec::SmallVec;
 
@@ -145,8 +144,8 @@ fn decide_away(asks: &[Named<'_>], cost: u32, error: Error) -> Result<Verdicts, 
     }
 }
 
-fn read(answer: &Answer, quotas: impl Iterator<Item = Quota>, decided_by: DecidedBy) -> Result<Verdicts, Error> {
-    let Answer::Limits(Reply { granted, refused_by, keys }) = answer else {
+fn read(answer: &Reply, quotas: impl Iterator<Item = Quota>, decided_by: DecidedBy) -> Result<Verdicts, Error> {
+    let Reply::Limits(LimitsReply { granted, refused_by, keys }) = answer else {
         return Err(Error::Internal(format!("several limits were answered {answer:?}")));
     };
     let rate = |quota: Quota| (quota.limit(), Duration::from_micros(quota.period().as_us().unsigned_abs()));

@@ -11,7 +11,7 @@ use super::{DecidedBy, Limit, Limiter};
 use crate::backend::Backend;
 use crate::backend::memory::Memory;
 use crate::backend::scripted::{Answering, Scripted};
-use crate::client::{Client, ConnectOptions};
+use crate::client::{Client, ConnectSettings};
 use crate::clock::Clock;
 use crate::error::{Code, Error};
 use crate::health::{Away, Status};
@@ -39,7 +39,7 @@ impl Server {
             if *line.lock() { Err(GONE) } else { memory.call(command) }
         };
         scripted.lines.lock().by = Some(Answering(Box::new(answer)));
-        let options = ConnectOptions::new("memory://").clock(clock.clone()).instances(instances);
+        let options = ConnectSettings::new("memory://").clock(clock.clone()).instances(instances);
         let client = Client::with_backend(Backend::Scripted(scripted.clone()), options);
         Self { scripted, is_away, clock, client }
     }

@@ -4,16 +4,16 @@ use std::time::Duration;
 
 use resil_core::rate_limit::Quota;
 use resil_core::rate_limit::Reading;
-use resil_wire::gcra::{Numbers, Reply};
+use resil_wire::gcra::{LimitReply, Numbers};
 use serde::Serialize;
 
 use super::limit::Shape;
 use super::millis;
-use crate::policy::span_text;
+use crate::settings::span_text;
 
 /// Who said so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "kebab-case")]
 pub enum DecidedBy {
     Server,
     /// The server had denied it, and the time it named is not over.
@@ -110,7 +110,7 @@ impl Verdict {
     }
 
     /// What was answered to who asked for a limit of this `shape`.
-    pub(super) fn read(reply: &Reply, shape: &Shape, decided_by: DecidedBy) -> Self {
+    pub(super) fn read(reply: &LimitReply, shape: &Shape, decided_by: DecidedBy) -> Self {
         // The numbers of the reply are those of the first tier that has them: of equals the first one binds.
         let binding = reply.tiers.iter().position(|tier| *tier == reply.binding).unwrap_or(0);
         let tiers = reply.tiers.iter().enumerate().map(|(index, numbers)| Tier::read(numbers, shape.rate(index)));

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use resil_wire::answer::Answer;
-use resil_wire::command::Command;
+use resil_wire::command::{Command, Reply};
 use resil_wire::holding::OwnedCall;
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
@@ -15,7 +14,7 @@ use crate::error::Error;
 use crate::holding::ask::check_lease;
 use crate::holding::release::{LetGo, let_go};
 use crate::holding::{Held, Holding, unexpected};
-use crate::policy::span_text;
+use crate::settings::span_text;
 
 /// A lock that is held. Dropping it releases it in the background, also outside of a runtime and after a cancellation;
 /// [`release`](Self::release) does so and says how it went.
@@ -29,7 +28,7 @@ pub struct LockGuard {
 
 /// What a release came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "kebab-case")]
 pub enum Released {
     /// It is free, or the next one's.
     Freed {
@@ -94,7 +93,7 @@ impl LockGuard {
         }
         let call = OwnedCall { key: holding.key.as_bytes(), owner: &holding.owner, fence: holding.fence };
         match holding.client.backend().call(&Command::LockCheck(call)).await? {
-            Answer::Number(number) => Ok(number == 1),
+            Reply::Number(number) => Ok(number == 1),
             other => Err(unexpected(&other)),
         }
     }

@@ -12,10 +12,10 @@
 //! [`Held::fence`] along with each write, and let the store refuse a number below the highest it has seen.
 //!
 //! A lock is *bound* where there is a server: it belongs to the connection of this process. When the server sees that close,
-//! it cuts the lease to the [grace](Lock::grace), so a process that crashed costs the others 3 s. If only the connection was
+//! it cuts the lease to the [grace](LockSettings::grace), so a process that crashed costs the others 3 s. If only the connection was
 //! cut, this process takes the lock back over the next one, and nothing was lost; if it cannot reach the server within the
 //! grace, it stops believing before anybody else is granted the lock. That also holds for a server that stalls for longer than
-//! the grace. [`Lock::unbound`] keeps the lock for its whole lease instead.
+//! the grace. [`LockSettings::unbound`] keeps the lock for its whole lease instead.
 //!
 //! # Fairness
 //! The server serves in the order of arrival. Of the tasks of one process one at a time waits there, and the others stand
@@ -27,8 +27,10 @@
 //!
 //! ```
 //! # async fn example() -> Result<(), resil::Failure<std::io::Error>> {
+//! use resil::lock::LockSettings;
+//!
 //! let client = resil::connect("memory://").await?;
-//! let stock = client.lock("stock:42");
+//! let stock = client.lock("stock:42", LockSettings::new())?;
 //!
 //! let sold = stock.with_lock(|held| async move {
 //!     let _fence = held.fence(); // goes along with the write
@@ -51,10 +53,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use resil_core::limits::{INFO_LIMIT_DEFAULT, TEXT_MAX};
-use resil_wire::answer::Answer;
-use resil_wire::command::Command;
+use resil_wire::command::{Command, Reply};
 use resil_wire::holding::{InfoCall, OwnedCall};
 use resil_wire::lock::BreakCall;
+use serde::{Deserialize, Serialize};
 
 pub use crate::holding::info::{Holder, Info, Mode, Waiter};
 pub use crate::holding::{Held, UntilLost};
@@ -63,126 +65,152 @@ pub use guard::{LockGuard, Released};
 use crate::client::Client;
 use crate::error::{Error, Failure};
 use crate::health::Away;
-use crate::holding::ask::{Claim, DEFAULT_GRACE, Want, ask};
+use crate::holding::ask::{Claim, DEFAULT_GRACE, DEFAULT_LEASE, Want, ask};
 use crate::holding::{Binding, Kind, Renewal, unexpected};
 use crate::keys;
+use crate::settings::{setters, span_text};
 use crate::telemetry::HoldingMeters;
 
-/// The lease unless said: long enough for a pause of the process, short enough to wait for.
-pub const DEFAULT_LEASE: Duration = Duration::from_secs(10);
-
-/// How long [`Lock::acquire`] waits unless said: as long as a holder that crashed may keep it.
-pub const DEFAULT_WAIT: Duration = Duration::from_secs(10);
-
-/// A lock, and on which terms it is asked for. Cheap to clone; it holds nothing.
-#[derive(Debug, Clone)]
-pub struct Lock {
-    client: Client,
-    pub(crate) want: Want,
-    wait: Duration,
-    when_lost: WhenLost,
-    meters: Arc<HoldingMeters>,
+/// How a lock is asked for, and what becomes of it. Omitted fields have their defaults.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub struct LockSettings {
+    /// How long the lock is held without a renewal: 10 ms to the server's `max-lease`. 10 s by default: long enough for a pause of
+    /// the process, short enough to wait for.
+    #[serde(with = "span_text")]
+    pub lease: Duration,
+    /// How long [`Lock::acquire`] waits; zero asks once. 10 s by default: as long as a holder that crashed may keep the lock.
+    #[serde(with = "span_text")]
+    pub wait: Duration,
+    /// As one of many readers: beside other readers, never beside a writer.
+    pub shared: bool,
+    /// A text that [`Lock::info`] shows of the holder: 1 to 512 bytes.
+    pub meta: Option<String>,
+    /// Whether the lock belongs to the connection of this process. An unbound lock is held for its lease even if the connection
+    /// closes, also by a process that has crashed.
+    pub bound: bool,
+    /// How long this process has to take a bound lock back when its connection closes: what a cut, or a server that stalls,
+    /// may last without costing the lock, and what a crash costs the others. Each lock that is held costs a renewal every
+    /// third of it. 100 ms to 1 day; 3 s by default.
+    #[serde(with = "span_text")]
+    pub grace: Duration,
+    /// Whether the lock is renewed. A lock that is not is not bound either: it is lost when its lease ends, unless
+    /// [`LockGuard::extend`] is called.
+    pub watchdog: bool,
+    /// Granted only once so many replicas have it; else it is given back with
+    /// [`Error::BackendUnavailable`]. Asking them takes up to a command timeout more. 0 by default; refused in memory.
+    pub replicas: u32,
+    /// While the server is away: `Closed` (the default) refuses, `Open` lets callers through *without a lock and without a fence*.
+    /// `Local` is refused: each process would think it is alone.
+    pub when_away: Away,
+    /// The function of [`Lock::with_lock`] runs on when the lock is lost, and has to look at [`Held`] itself.
+    pub keep_running_when_lost: bool,
 }
 
-/// What becomes of a function whose lock is lost.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum WhenLost {
-    Drop,
-    KeepRunning,
-}
-
-impl Client {
-    /// The lock `name`, for all who use the same server. Nothing is checked before it is asked for; what cannot be is then
-    /// [`Error::InvalidPolicy`], which names the field. To have it checked at once, make it from
-    /// [`LockSettings`](crate::settings::LockSettings).
-    pub fn lock(&self, name: &str) -> Lock {
-        let meters = Arc::clone(self.inner().holdings.meters(Kind::Lock));
-        Lock { client: self.clone(), want: want(name), wait: DEFAULT_WAIT, when_lost: WhenLost::Drop, meters }
+impl Default for LockSettings {
+    fn default() -> Self {
+        Self {
+            lease: DEFAULT_LEASE,
+            wait: Duration::from_secs(10),
+            shared: false,
+            meta: None,
+            bound: true,
+            grace: DEFAULT_GRACE,
+            watchdog: true,
+            replicas: 0,
+            when_away: Away::Closed,
+            keep_running_when_lost: false,
+        }
     }
 }
 
-/// On the usual terms.
-pub(crate) fn want(name: &str) -> Want {
-    Want {
-        claim: Claim::Exclusive,
-        name: name.into(),
-        key: keys::named("lock", name).into(),
-        lease: DEFAULT_LEASE,
-        meta: None,
-        binding: Binding::Bound,
-        grace: DEFAULT_GRACE,
-        renewal: Renewal::ByWatchdog,
-        replicas: 0,
-        away: Away::Closed,
+setters! {
+    LockSettings { lease: Duration, wait: Duration, grace: Duration, replicas: u32, when_away: Away }
+}
+
+impl LockSettings {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets [`meta`](Self#structfield.meta).
+    #[must_use]
+    pub fn meta(mut self, text: &str) -> Self {
+        self.meta = Some(text.to_owned());
+        self
+    }
+
+    /// Asks as one of many [readers](Self#structfield.shared).
+    #[must_use]
+    pub fn shared(mut self) -> Self {
+        self.shared = true;
+        self
+    }
+
+    /// Not [bound](Self#structfield.bound) to the connection.
+    #[must_use]
+    pub fn unbound(mut self) -> Self {
+        self.bound = false;
+        self
+    }
+
+    /// Not renewed by the [watchdog](Self#structfield.watchdog).
+    #[must_use]
+    pub fn without_watchdog(mut self) -> Self {
+        self.watchdog = false;
+        self
+    }
+
+    /// See the [field](Self#structfield.keep_running_when_lost).
+    #[must_use]
+    pub fn keep_running_when_lost(mut self) -> Self {
+        self.keep_running_when_lost = true;
+        self
+    }
+
+    pub fn validate(&self) -> Result<(), Error> {
+        // The name is given when the lock is made.
+        self.want("any").check_terms()
+    }
+
+    fn want(&self, name: &str) -> Want {
+        Want {
+            claim: if self.shared { Claim::Shared } else { Claim::Exclusive },
+            name: name.into(),
+            key: keys::named("lock", name).into(),
+            lease: self.lease,
+            meta: self.meta.as_deref().map(Into::into),
+            binding: if self.bound { Binding::Bound } else { Binding::Unbound },
+            grace: self.grace,
+            renewal: if self.watchdog { Renewal::ByWatchdog } else { Renewal::ByHand },
+            replicas: self.replicas,
+            away: self.when_away,
+        }
+    }
+}
+
+/// A lock, and how it is asked for. Cheap to clone; it holds nothing.
+#[derive(Debug, Clone)]
+pub struct Lock {
+    client: Client,
+    want: Want,
+    wait: Duration,
+    keep_running_when_lost: bool,
+    meters: Arc<HoldingMeters>,
+}
+
+impl Client {
+    /// The lock `name`, for all clients of the same server.
+    pub fn lock(&self, name: &str, settings: LockSettings) -> Result<Lock, Error> {
+        let want = settings.want(name);
+        want.check(self.backend())?;
+        let meters = Arc::clone(self.inner().holdings.meters(Kind::Lock));
+        let LockSettings { wait, keep_running_when_lost, .. } = settings;
+        Ok(Lock { client: self.clone(), want, wait, keep_running_when_lost, meters })
     }
 }
 
 impl Lock {
-    /// How long it is held without being heard of. 10 ms to the server's `max-lease`; 10 s unless said.
-    pub fn lease(mut self, lease: Duration) -> Self {
-        self.want.lease = lease;
-        self
-    }
-
-    /// How long [`acquire`](Self::acquire) waits; zero is once. 10 s unless said.
-    pub fn wait(mut self, wait: Duration) -> Self {
-        self.wait = wait;
-        self
-    }
-
-    /// As one of many readers: beside other readers, never beside a writer.
-    pub fn shared(mut self) -> Self {
-        self.want.claim = Claim::Shared;
-        self
-    }
-
-    /// A text for whoever asks who holds it. At most 512 bytes.
-    pub fn meta(mut self, text: &str) -> Self {
-        self.want.meta = Some(text.into());
-        self
-    }
-
-    /// How long this process has to take a bound lock back when its connection closes: what a cut, or a server that stalls,
-    /// may last without costing the lock, and what a crash costs the others. Each lock that is held costs a renewal every
-    /// third of it. From 100 ms to 1 day; the default is 3 s.
-    pub fn grace(mut self, grace: Duration) -> Self {
-        self.want.grace = grace;
-        self
-    }
-
-    /// Not bound to the connection: held for its lease even if that closes, also by a process that has crashed.
-    pub fn unbound(mut self) -> Self {
-        self.want.binding = Binding::Unbound;
-        self
-    }
-
-    /// Not renewed, and so not [bound](Self::unbound) either: it is lost when its lease is over, unless
-    /// [`LockGuard::extend`] is called.
-    pub fn without_watchdog(mut self) -> Self {
-        self.want.renewal = Renewal::ByHand;
-        self
-    }
-
-    /// Granted only once so many replicas have it; else it is given back and the answer is
-    /// [`Error::BackendUnavailable`]. Asking them takes up to a command timeout more. 0 unless said; refused in memory.
-    pub fn replicas(mut self, replicas: u32) -> Self {
-        self.want.replicas = replicas;
-        self
-    }
-
-    /// While the server is away: `Closed` (unless said) refuses, `Open` lets through *without a lock and without a fence*.
-    /// `Local` is refused: each process would think it is alone.
-    pub fn when_away(mut self, away: Away) -> Self {
-        self.want.away = away;
-        self
-    }
-
-    /// The function of [`with_lock`](Self::with_lock) runs on when the lock is lost, and has to look at [`Held`] itself.
-    pub fn keep_running_when_lost(mut self) -> Self {
-        self.when_lost = WhenLost::KeepRunning;
-        self
-    }
-
     /// What it is called in metrics; `default` unless said, because names of locks are often made of ids. Make such a lock
     /// once, and clone it: see [`telemetry`](crate::telemetry).
     pub fn labelled(mut self, label: &str) -> Self {
@@ -199,7 +227,7 @@ impl Lock {
         self.acquire_within(Duration::ZERO).await
     }
 
-    /// Waits for as long as [`wait`](Self::wait) says.
+    /// Waits for as long as [`wait`](LockSettings#structfield.wait) says.
     pub async fn acquire(&self) -> Result<LockGuard, Error> {
         self.acquire_within(self.wait).await
     }
@@ -237,13 +265,14 @@ impl Lock {
         let held = guard.held();
         let lost = held.until_lost();
         let work = guard.reentrant(function(held));
-        let done = match self.when_lost {
-            WhenLost::KeepRunning => work.await.map_err(Failure::Inner),
-            WhenLost::Drop => tokio::select! {
+        let done = if self.keep_running_when_lost {
+            work.await.map_err(Failure::Inner)
+        } else {
+            tokio::select! {
                 biased;
                 () = lost => Err(Failure::Resil(guard.held().0.lost_error())),
                 done = work => done.map_err(Failure::Inner),
-            },
+            }
         };
         // What the work came to does not depend on it: an unanswered release goes on in the background.
         let _ = guard.release().await;
@@ -277,7 +306,7 @@ impl Lock {
 
     async fn number(&self, command: &Command<'_>) -> Result<i64, Error> {
         match self.client.backend().call(command).await? {
-            Answer::Number(number) => Ok(number),
+            Reply::Number(number) => Ok(number),
             other => Err(unexpected(&other)),
         }
     }

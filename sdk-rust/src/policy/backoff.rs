@@ -22,8 +22,8 @@ use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 use serde::{Deserialize, Serialize};
 
-use super::span_text::{check_number, check_span};
 use crate::error::Error;
+use crate::settings::span_text::{check_number, check_span};
 
 /// The longest delay that can be asked for.
 pub(crate) const MAX_DELAY: Duration = Duration::from_secs(3600);
@@ -116,15 +116,13 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// `field` is what the settings are called in messages, for example `retry`.
-    pub(crate) fn validate(&self, field: &str) -> Result<(), Error> {
-        let of = |name: &str| format!("{field}.{name}");
-        check_span(&of("initialBackoff"), self.initial, Duration::from_micros(1), MAX_DELAY)?;
-        check_span(&of("maxBackoff"), self.max, self.initial, MAX_DELAY)?;
-        check_span(&of("minBackoff"), self.min, Duration::ZERO, self.max)?;
-        check_number(&of("backoffMultiplier"), self.multiplier, 1.0, 100.0)?;
+    pub(crate) fn validate(&self) -> Result<(), Error> {
+        check_span("initialBackoff", self.initial, Duration::from_micros(1), MAX_DELAY)?;
+        check_span("maxBackoff", self.max, self.initial, MAX_DELAY)?;
+        check_span("minBackoff", self.min, Duration::ZERO, self.max)?;
+        check_number("backoffMultiplier", self.multiplier, 1.0, 100.0)?;
         if let Jitter::PlusMinus(percent) = self.jitter {
-            check_number(&of("jitter"), percent, 0, 100)?;
+            check_number("jitter", percent, 0, 100)?;
         }
         Ok(())
     }
@@ -273,7 +271,7 @@ mod tests {
     proptest! {
         #[test]
         fn a_delay_stays_within_the_bounds_of_its_jitter(backoff in any_backoff(), n in 0u32..200, unit in 0.0f64..1.0) {
-            prop_assert_eq!(backoff.validate("retry"), Ok(()));
+            prop_assert_eq!(backoff.validate(), Ok(()));
             let exact = (backoff.initial.as_secs_f64() * backoff.multiplier.powi(n as i32)).min(backoff.max.as_secs_f64());
             let without_min = Backoff { min: Duration::ZERO, ..backoff };
             let (delay, rounding) = (without_min.delay(n, backoff.initial, unit).as_secs_f64(), 1e-8 + exact * 1e-12);

@@ -19,9 +19,9 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-use super::span_text::{self, check_number, check_span};
 use crate::clock::{Clock, Moment};
 use crate::error::Error;
+use crate::settings::span_text::{self, check_number, check_span};
 
 const SLOTS: u64 = 10;
 
@@ -49,13 +49,9 @@ impl Default for BudgetSettings {
 
 impl BudgetSettings {
     pub fn validate(&self) -> Result<(), Error> {
-        self.validate_as("budget")
-    }
-
-    pub(crate) fn validate_as(&self, field: &str) -> Result<(), Error> {
-        check_span(&format!("{field}.ttl"), self.ttl, Duration::from_secs(1), Duration::from_secs(60))?;
-        check_number(&format!("{field}.minPerSecond"), self.min_per_second, 0, 10_000)?;
-        check_number(&format!("{field}.percent"), self.percent, 0, 1_000)
+        check_span("ttl", self.ttl, Duration::from_secs(1), Duration::from_secs(60))?;
+        check_number("minPerSecond", self.min_per_second, 0, 10_000)?;
+        check_number("percent", self.percent, 0, 1_000)
     }
 }
 
@@ -129,16 +125,25 @@ impl Budget {
 
     pub fn with_clock(settings: &BudgetSettings, clock: Clock) -> Result<Self, Error> {
         settings.validate()?;
+        Ok(Self::new_by(settings.clone(), clock))
+    }
+
+    fn new_by(settings: BudgetSettings, clock: Clock) -> Self {
         let slot_ns = u64::try_from(settings.ttl.as_nanos()).unwrap_or(u64::MAX) / SLOTS;
-        Ok(Self(Arc::new(Inner {
-            settings: settings.clone(),
+        Self(Arc::new(Inner {
+            settings,
             slot_ns,
             clock,
             unsorted: AtomicU64::new(0),
             calls: Ring::default(),
             extra: Ring::default(),
             waiting: Mutex::new(0),
-        })))
+        }))
+    }
+
+    /// A new one with the same settings, by another clock.
+    pub(super) fn anew(&self, clock: Clock) -> Self {
+        Self::new_by(self.0.settings.clone(), clock)
     }
 
     pub fn settings(&self) -> &BudgetSettings {

@@ -17,6 +17,7 @@ use crate::client::Client;
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::limiter::Limiter;
+use crate::settings::InPart;
 use crate::shared_bulkhead::SharedBulkhead;
 
 /// Makes a [`Policy`]. What is not named is not there; without anything a policy only counts.
@@ -168,7 +169,7 @@ impl PolicyBuilder {
         if self.name.is_empty() {
             return Err(Error::invalid("name", "must not be empty"));
         }
-        self.timeout.validate()?;
+        self.timeout.validate().in_part("timeout")?;
         let clients = self.clients();
         let clock = self.clock.clone().or_else(|| clients.first().map(|client| client.clock().clone()));
         let clock = clock.unwrap_or_default();
@@ -180,16 +181,12 @@ impl PolicyBuilder {
         }
         let timeout = |made: Result<Timeout, Error>| made.map(|made| made.named(&name).with_clock(clock.clone()));
         let retry = self.retry.map(|settings| {
-            let mut builder = Retry::builder(&settings).name(&name).clock(clock.clone());
-            if let Some(budget) = self.budget {
-                builder = builder.budget(budget);
-            }
-            match self.seed {
-                Some(seed) => builder.seed(seed).build(),
-                None => builder.build(),
-            }
+            let retry = Retry::new(&settings).in_part("retry")?.named(&name).with_clock(clock.clone());
+            let retry = self.budget.into_iter().fold(retry, Retry::with_budget);
+            Ok(self.seed.into_iter().fold(retry, Retry::with_seed))
         });
-        let hedge = self.hedge.map(|settings| Hedge::builder(&settings).name(&name).clock(clock.clone()).build());
+        let hedge = |settings| Ok(Hedge::new(&settings).in_part("hedge")?.named(&name).with_clock(clock.clone()));
+        let hedge = self.hedge.map(hedge);
         let shed = self.shed.map(|max| shed(&name, max, &clock));
         Ok(Policy(Arc::new(Parts {
             total: timeout(Timeout::total(self.timeout.total.unwrap_or(MAX_TIMEOUT)))?,
@@ -245,7 +242,7 @@ impl PolicyBuilder {
 }
 
 fn shed(name: &str, max: u32, clock: &Clock) -> Result<LocalBulkhead, Error> {
-    super::span_text::check_number("shed", max, 1, 1_000_000)?;
+    crate::settings::span_text::check_number("shed", max, 1, 1_000_000)?;
     let settings = BulkheadSettings { max_concurrent_calls: max, ..BulkheadSettings::default() };
     LocalBulkhead::from_settings(&format!("{name}/shed"), &settings, clock.clone())
 }

@@ -24,8 +24,6 @@
 //! # Ok::<(), resil::Error>(()) }).unwrap();
 //! ```
 
-mod places;
-
 use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;
 use std::pin::Pin;
@@ -42,11 +40,10 @@ use metrics::{Counter, Gauge};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-pub use self::places::BulkheadPlaces;
-use super::span_text::{self, check_number, check_span};
 use super::timeout::MAX_TIMEOUT;
 use crate::clock::{Clock, Sleep};
 use crate::error::{Error, Failure};
+use crate::settings::span_text::{self, check_number, check_span};
 use crate::telemetry;
 
 const MAX_CALLS: u32 = 1_000_000;
@@ -88,11 +85,11 @@ impl Default for BulkheadSettings {
 
 impl BulkheadSettings {
     pub fn validate(&self) -> Result<(), Error> {
-        check_number("bulkhead.maxConcurrentCalls", self.max_concurrent_calls, 1, MAX_CALLS)?;
-        check_number("bulkhead.maxQueue", self.max_queue, 0, MAX_CALLS)?;
-        check_span("bulkhead.maxWait", self.max_wait, Duration::ZERO, MAX_TIMEOUT)?;
+        check_number("maxConcurrentCalls", self.max_concurrent_calls, 1, MAX_CALLS)?;
+        check_number("maxQueue", self.max_queue, 0, MAX_CALLS)?;
+        check_span("maxWait", self.max_wait, Duration::ZERO, MAX_TIMEOUT)?;
         for (name, partition) in &self.partitions {
-            let of = |field: &str| format!("bulkhead.partitions.{name}.{field}");
+            let of = |field: &str| format!("partitions.{name}.{field}");
             check_number(&of("maxConcurrentCalls"), partition.max_concurrent_calls, 1, MAX_CALLS)?;
             check_number(&of("maxQueue"), partition.max_queue, 0, MAX_CALLS)?;
         }
@@ -349,21 +346,12 @@ impl Compartment {
     }
 
     fn leave(&self) {
-        self.leave_many(1, 1);
-    }
-
-    /// Gives back places, of which so many had a call.
-    #[inline]
-    fn leave_many(&self, places: u32, completed: u32) {
-        if places == 0 {
-            return;
-        }
-        let nobody_waits = |state| (queued(state) == 0).then(|| state - u64::from(places) * ONE_ACTIVE);
+        let nobody_waits = |state| (queued(state) == 0).then(|| state - ONE_ACTIVE);
         if self.state.fetch_update(AcqRel, Acquire, nobody_waits).is_err() {
-            (0..places).for_each(|_| self.hand_on());
+            self.hand_on();
         }
-        self.active_gauge.decrement(f64::from(places));
-        self.completed.fetch_add(completed.into(), Relaxed);
+        self.active_gauge.decrement(1.0);
+        self.completed.fetch_add(1, Relaxed);
     }
 
     /// Gives the place of somebody who leaves to the first in line.

@@ -19,7 +19,7 @@
 //!
 //! ```
 //! use std::time::Duration;
-//! use resil::breaker::BreakerOptions;
+//! use resil::breaker::BreakerSettings;
 //! use resil::policy::{Policy, RetrySettings, TimeoutSettings, retry_all};
 //! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
 //! let client = resil::connect("memory://").await?;
@@ -27,21 +27,22 @@
 //! let payments = Policy::builder("payments")
 //!     .timeout(TimeoutSettings { attempt: Some(Duration::from_millis(250)), total: second })
 //!     .retry(&RetrySettings::default())
-//!     .breaker(client.breaker("payments", BreakerOptions::new())?)
+//!     .breaker(client.breaker("payments", BreakerSettings::new())?)
 //!     .build()?;
 //! let answer = payments.call(retry_all, || async { Ok::<_, std::io::Error>("paid") }).await;
 //! assert_eq!(answer.unwrap(), "paid");
 //! # Ok::<(), resil::Error>(()) }).unwrap();
 //! ```
 
+use std::borrow::Cow;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::TryFutureExt;
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
 use super::builder::{Parts, PolicyBuilder};
 use super::bulkhead::Place;
@@ -50,64 +51,89 @@ use super::fallback::Fallback;
 use super::guarded::Holds;
 use super::in_flight::Arrival;
 use super::stage::Stage;
-use super::timeout::{TimeoutSettings, effective};
+use super::timeout::{MAX_TIMEOUT, MIN_TIMEOUT, effective};
 use crate::clock::Moment;
 use crate::error::{Error, Failure};
 use crate::idempotency::{Idempotent, Outcome, Remember, Run};
+use crate::settings::span_text::{check_number, check_span, optional};
 
 /// A whole policy. Cheap to clone; clones share everything. See the [module](self).
 #[derive(Debug, Clone)]
 pub struct Policy(pub(super) Arc<Parts>);
 
-/// What is particular to one call.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct CallOptions<'a> {
-    pub(super) key: Option<&'a str>,
-    pub(super) cost: Option<u32>,
-    pub(super) partition: Option<&'a str>,
-    pub(super) attempt: Option<Duration>,
-    pub(super) total: Option<Duration>,
+/// What is particular to one call. Omitted fields are as the policy has them.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub struct CallSettings<'a> {
+    /// Whose rate limit: a user, a tenant. The policy's name by default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key: Option<Cow<'a, str>>,
+    /// How many cells of the rate limit each attempt takes. One by default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cost: Option<u32>,
+    /// Which partition of the local bulkhead.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub partition: Option<Cow<'a, str>>,
+    /// For each attempt of this call, in place of the policy's.
+    #[serde(with = "optional", skip_serializing_if = "Option::is_none")]
+    pub attempt_timeout: Option<Duration>,
+    /// For all of this call, in place of the policy's.
+    #[serde(with = "optional", skip_serializing_if = "Option::is_none")]
+    pub total_timeout: Option<Duration>,
 }
 
-impl<'a> CallOptions<'a> {
+impl<'a> CallSettings<'a> {
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Whose rate limit: a user, a tenant. The policy's name unless said.
-    pub fn key(mut self, key: &'a str) -> Self {
-        self.key = Some(key);
+    /// Sets [`key`](Self#structfield.key).
+    pub fn key(mut self, key: impl Into<Cow<'a, str>>) -> Self {
+        self.key = Some(key.into());
         self
     }
 
-    /// How many cells of the rate limit each attempt takes. One unless said.
+    /// Sets [`cost`](Self#structfield.cost).
     pub fn cost(mut self, cells: u32) -> Self {
         self.cost = Some(cells);
         self
     }
 
-    /// Which partition of the local bulkhead.
-    pub fn partition(mut self, name: &'a str) -> Self {
-        self.partition = Some(name);
+    /// Sets [`partition`](Self#structfield.partition).
+    pub fn partition(mut self, name: impl Into<Cow<'a, str>>) -> Self {
+        self.partition = Some(name.into());
         self
     }
 
-    /// For each attempt of this call, in place of the policy's.
+    /// Sets [`attempt_timeout`](Self#structfield.attempt_timeout).
     pub fn attempt_timeout(mut self, after: Duration) -> Self {
-        self.attempt = Some(after);
+        self.attempt_timeout = Some(after);
         self
     }
 
-    /// For all of this call, in place of the policy's.
+    /// Sets [`total_timeout`](Self#structfield.total_timeout).
     pub fn total_timeout(mut self, after: Duration) -> Self {
-        self.total = Some(after);
+        self.total_timeout = Some(after);
         self
+    }
+
+    /// The same, borrowed: for settings that are kept and used for many calls.
+    pub fn by_ref(&self) -> CallSettings<'_> {
+        let (key, partition) = (self.key.as_deref().map(Cow::Borrowed), self.partition.as_deref().map(Cow::Borrowed));
+        CallSettings { key, partition, ..*self }
+    }
+
+    pub fn validate(&self) -> Result<(), Error> {
+        for (field, after) in [("attemptTimeout", self.attempt_timeout), ("totalTimeout", self.total_timeout)] {
+            after.map_or(Ok(()), |after| check_span(field, after, MIN_TIMEOUT, MAX_TIMEOUT))?;
+        }
+        check_number("cost", self.cost.unwrap_or(1), 1, u32::MAX)
     }
 }
 
 /// A call under way.
 pub(super) struct Call<'a, C> {
-    pub options: &'a CallOptions<'a>,
+    pub options: &'a CallSettings<'a>,
     pub classify: &'a C,
     pub total: Option<Duration>,
     pub attempt: Option<Duration>,
@@ -154,13 +180,13 @@ impl Policy {
     where
         Fut: Future<Output = Result<T, E>>,
     {
-        self.call_with(CallOptions::new(), classify, operation)
+        self.call_with(CallSettings::new(), classify, operation)
     }
 
     /// The same with what is particular to this call.
     pub fn call_with<T, E, Fut>(
         &self,
-        options: CallOptions<'_>,
+        options: CallSettings<'_>,
         classify: impl Classify<E>,
         operation: impl Fn() -> Fut,
     ) -> impl Future<Output = Result<T, Failure<E>>>
@@ -173,7 +199,7 @@ impl Policy {
     /// The same around what already gives a [`Failure`]: another policy, an idempotent run, a lock.
     pub async fn around_with<T, E, Fut>(
         &self,
-        options: CallOptions<'_>,
+        options: CallSettings<'_>,
         classify: impl Classify<E>,
         operation: impl Fn() -> Fut,
     ) -> Result<T, Failure<E>>
@@ -195,7 +221,7 @@ impl Policy {
     pub async fn call_or<T: 'static, E: 'static, Fut>(
         &self,
         fallback: &Fallback<T, E>,
-        options: CallOptions<'_>,
+        options: CallSettings<'_>,
         classify: impl Classify<E>,
         operation: impl Fn() -> Fut,
     ) -> Result<T, Failure<E>>
@@ -225,7 +251,7 @@ impl Policy {
         idempotent: &Idempotent,
         key: &str,
         fingerprint: &[u8],
-        options: CallOptions<'_>,
+        options: CallSettings<'_>,
         classify: impl Classify<E>,
         operation: impl Fn(Run) -> Fut,
     ) -> Result<Outcome<T>, Failure<E>>
@@ -245,7 +271,7 @@ impl Policy {
         key: &str,
         fingerprint: &[u8],
         remember: &Remember<E>,
-        options: CallOptions<'_>,
+        options: CallSettings<'_>,
         classify: impl Classify<E>,
         operation: impl Fn(Run) -> Fut,
     ) -> Result<Outcome<T>, Failure<E>>
@@ -264,7 +290,7 @@ impl Policy {
         key: &str,
         fingerprint: &[u8],
         remember: Option<&Remember<Failure<E>>>,
-        options: CallOptions<'_>,
+        options: CallSettings<'_>,
         classify: impl Classify<E>,
         operation: impl Fn(Run) -> Fut,
     ) -> Result<Outcome<T>, Failure<E>>
@@ -297,7 +323,7 @@ impl Policy {
         idempotent: &Idempotent,
         key: &str,
         fingerprint: &[u8],
-        options: CallOptions<'_>,
+        options: CallSettings<'_>,
         classify: impl Classify<E>,
         remember: &Remember<Failure<E>>,
         operation: impl Fn(Run) -> Fut,
@@ -328,19 +354,15 @@ impl Parts {
     fn begin<'a, C>(
         &'a self,
         arrival: &mut Arrival<'_>,
-        options: &'a CallOptions<'a>,
+        options: &'a CallSettings<'a>,
         classify: &'a C,
     ) -> Result<(Call<'a, C>, Option<Place<'a>>), Error> {
         if let Some(error) = arrival.refused.take() {
             return Err(error);
         }
-        if options.attempt.is_some() || options.total.is_some() {
-            // Each by itself: an operation's total may well be below the policy's attempt.
-            TimeoutSettings { attempt: options.attempt, total: None }.validate()?;
-            TimeoutSettings { attempt: None, total: options.total }.validate()?;
-        }
-        let total = effective(options.total, self.timeouts.total);
-        let attempt = effective(options.attempt, self.timeouts.attempt);
+        options.validate()?;
+        let total = effective(options.total_timeout, self.timeouts.total);
+        let attempt = effective(options.attempt_timeout, self.timeouts.attempt);
         let deadline = total.map(|total| arrival.began.saturating_add(total));
         let place = match &self.shed {
             Some(shed) if self.plan.sheds_first => Some(shed.place_now()?),

@@ -111,7 +111,7 @@ pub fn classify_own(error: &Error) -> Class {
         | Error::PermissionDenied(_)
         | Error::Cancelled
         | Error::ShuttingDown
-        | Error::Panicked(_)
+        | Error::Crashed(_)
         | Error::Internal(_) => Class::Permanent,
     }
 }
@@ -164,7 +164,7 @@ mod tests {
             Error::IdempotencyHeld { name, attempt: 2 },
             Error::ShuttingDown,
             Error::Cancelled,
-            Error::Panicked("a".into()),
+            Error::Crashed("a".into()),
             Error::RetryExhausted { attempts: 2 },
         ] {
             assert_eq!(classify_own(&error), Class::Permanent, "{error}");

@@ -45,14 +45,14 @@ impl Parts {
                 }
                 Stage::RateLimit => {
                     if let Some(limiter) = &self.limiter {
-                        let key = call.options.key.unwrap_or(&self.name);
+                        let key = call.options.key.as_deref().unwrap_or(&self.name);
                         let cost = call.options.cost.unwrap_or(1);
                         Box::pin(limiter.acquire_inside(key.as_bytes(), cost)).await?;
                     }
                 }
                 Stage::Bulkhead => {
                     if let Some(bulkhead) = &self.bulkhead {
-                        holds.place = Some(bulkhead.place(call.options.partition).await?);
+                        holds.place = Some(bulkhead.place(call.options.partition.as_deref()).await?);
                     }
                 }
                 Stage::Shed => {

@@ -39,10 +39,11 @@ use serde::{Deserialize, Serialize};
 use super::budget::{Budget, BudgetSettings};
 use super::classify::{Classify, classify_failure};
 use super::latency::Latencies;
-use super::span_text::{self, check_number, check_span};
 use super::timeout::MAX_TIMEOUT;
 use crate::clock::{Clock, Sleep};
 use crate::error::{Error, Failure};
+use crate::settings::InPart;
+use crate::settings::span_text::{self, check_number, check_span};
 use crate::telemetry;
 
 /// How to hedge.
@@ -78,13 +79,13 @@ impl Default for HedgeSettings {
 
 impl HedgeSettings {
     pub fn validate(&self) -> Result<(), Error> {
-        check_span("hedge.hedgingDelay", self.hedging_delay, Duration::from_micros(1), MAX_TIMEOUT)?;
+        check_span("hedgingDelay", self.hedging_delay, Duration::from_micros(1), MAX_TIMEOUT)?;
         if let Some(percentile) = self.percentile {
-            check_number("hedge.percentile", percentile, 1.0, 99.99)?;
+            check_number("percentile", percentile, 1.0, 99.99)?;
         }
-        check_number("hedge.warmUp", self.warm_up, 1, 100_000)?;
-        check_number("hedge.maxHedges", self.max_hedges, 1, 10)?;
-        self.budget.validate_as("hedge.budget")
+        check_number("warmUp", self.warm_up, 1, 100_000)?;
+        check_number("maxHedges", self.max_hedges, 1, 10)?;
+        self.budget.validate().in_part("budget")
     }
 }
 
@@ -92,67 +93,68 @@ impl HedgeSettings {
 #[derive(Debug, Clone)]
 pub struct Hedge(Arc<Inner>);
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Inner {
     settings: HedgeSettings,
-    latencies: Option<Latencies>,
+    latencies: Option<Arc<Latencies>>,
     budget: Budget,
+    shares_budget: bool,
     clock: Clock,
     name: Arc<str>,
     hedges: Counter,
     won: Counter,
 }
 
-/// What a [`Hedge`] is made of, apart from its settings.
-#[derive(Debug)]
-pub struct HedgeBuilder {
-    settings: HedgeSettings,
-    budget: Option<Budget>,
-    clock: Clock,
-    name: Arc<str>,
-}
+impl Hedge {
+    pub fn new(settings: &HedgeSettings) -> Result<Self, Error> {
+        settings.validate()?;
+        let percentile = |percentile| Latencies::new(percentile, settings.warm_up).map(Arc::new);
+        let latencies = settings.percentile.map(percentile).transpose()?;
+        let (clock, name) = (Clock::system(), Arc::<str>::from(telemetry::UNNAMED));
+        let budget = Budget::with_clock(&settings.budget, clock.clone())?;
+        let (hedges, won) = (telemetry::hedges(&name), telemetry::hedges_won(&name));
+        Ok(Self(Arc::new(Inner {
+            settings: settings.clone(),
+            latencies,
+            budget,
+            shares_budget: false,
+            clock,
+            name,
+            hedges,
+            won,
+        })))
+    }
 
-impl HedgeBuilder {
+    fn with(self, change: impl FnOnce(&mut Inner)) -> Self {
+        let mut inner = Arc::unwrap_or_clone(self.0);
+        change(&mut inner);
+        Self(Arc::new(inner))
+    }
+
     /// What it is called in metrics and events.
-    pub fn name(mut self, name: &str) -> Self {
-        self.name = name.into();
-        self
+    #[must_use]
+    pub fn named(self, name: &str) -> Self {
+        self.with(|inner| {
+            inner.name = name.into();
+            (inner.hedges, inner.won) = (telemetry::hedges(&inner.name), telemetry::hedges_won(&inner.name));
+        })
     }
 
     /// A budget shared with others, in place of one of its own.
-    pub fn budget(mut self, budget: Budget) -> Self {
-        self.budget = Some(budget);
-        self
+    #[must_use]
+    pub fn with_budget(self, budget: Budget) -> Self {
+        self.with(|inner| (inner.budget, inner.shares_budget) = (budget, true))
     }
 
-    /// Another clock than the machine's, for tests.
-    pub fn clock(mut self, clock: Clock) -> Self {
-        self.clock = clock;
-        self
-    }
-
-    pub fn build(self) -> Result<Hedge, Error> {
-        let Self { settings, budget, clock, name } = self;
-        settings.validate()?;
-        let latencies =
-            settings.percentile.map(|percentile| Latencies::new(percentile, settings.warm_up)).transpose()?;
-        let budget = match budget {
-            Some(shared) => shared,
-            None => Budget::with_clock(&settings.budget, clock.clone())?,
-        };
-        let (hedges, won) = (telemetry::hedges(&name), telemetry::hedges_won(&name));
-        Ok(Hedge(Arc::new(Inner { settings, latencies, budget, clock, name, hedges, won })))
-    }
-}
-
-impl Hedge {
-    pub fn new(settings: &HedgeSettings) -> Result<Self, Error> {
-        Self::builder(settings).build()
-    }
-
-    pub fn builder(settings: &HedgeSettings) -> HedgeBuilder {
-        let (clock, name) = (Clock::system(), telemetry::UNNAMED.into());
-        HedgeBuilder { settings: settings.clone(), budget: None, clock, name }
+    /// Another clock than the machine's, for tests. A budget of its own begins anew.
+    #[must_use]
+    pub fn with_clock(self, clock: Clock) -> Self {
+        self.with(|inner| {
+            if !inner.shares_budget {
+                inner.budget = inner.budget.anew(clock.clone());
+            }
+            inner.clock = clock;
+        })
     }
 
     pub fn settings(&self) -> &HedgeSettings {
@@ -161,7 +163,7 @@ impl Hedge {
 
     /// How long an answer may take now before another call is made.
     pub fn delay(&self) -> Duration {
-        let known = self.0.latencies.as_ref().and_then(Latencies::quantile);
+        let known = self.0.latencies.as_ref().and_then(|latencies| latencies.quantile());
         known.unwrap_or(self.0.settings.hedging_delay)
     }
 

@@ -53,23 +53,18 @@ mod in_flight;
 mod latency;
 pub mod retry;
 pub mod settings;
-mod shared_settings;
-pub(crate) mod span_text;
 mod stage;
 pub mod timeout;
 
 pub use backoff::{Backoff, Jitter, Random};
 pub use budget::{Budget, BudgetSettings};
 pub use builder::PolicyBuilder;
-pub use bulkhead::{
-    BulkheadMetrics, BulkheadPermit, BulkheadPlaces, BulkheadSettings, LocalBulkhead, PartitionSettings,
-};
-pub use chain::{CallOptions, Policy};
+pub use bulkhead::{BulkheadMetrics, BulkheadPermit, BulkheadSettings, LocalBulkhead, PartitionSettings};
+pub use chain::{CallSettings, Policy};
 pub use classify::{Class, Classifier, Classify, retry_all, retry_none};
 pub use fallback::Fallback;
-pub use hedge::{Hedge, HedgeBuilder, HedgeSettings};
-pub use retry::{Retry, RetryBuilder, RetrySettings};
+pub use hedge::{Hedge, HedgeSettings};
+pub use retry::{Retry, RetrySettings};
 pub use settings::{PolicyFile, PolicySettings};
-pub use shared_settings::{BreakerSettings, LimitKind, RateLimitSettings, SharedBulkheadSettings, TierSettings};
 pub use stage::Stage;
-pub use timeout::{Deadline, Timeout, TimeoutSettings, effective};
+pub use timeout::{Timeout, TimeoutSettings, effective};

@@ -34,9 +34,10 @@ use serde::{Deserialize, Serialize};
 use super::backoff::{Backoff, Delays, Jitter, MAX_DELAY, Random};
 use super::budget::{Budget, BudgetSettings, Grant};
 use super::classify::{Class, Classify, classify_failure};
-use super::span_text::{self, check_number, check_span, optional};
 use crate::clock::{Clock, Moment};
 use crate::error::{Error, Failure};
+use crate::settings::InPart;
+use crate::settings::span_text::{self, check_number, check_span, optional};
 use crate::telemetry;
 
 /// How to retry.
@@ -90,13 +91,13 @@ impl Default for RetrySettings {
 
 impl RetrySettings {
     pub fn validate(&self) -> Result<(), Error> {
-        check_number("retry.maxAttempts", self.max_attempts, 1, 100)?;
-        self.backoff().validate("retry")?;
-        check_span("retry.retryAfterMax", self.retry_after_max, Duration::ZERO, MAX_DELAY)?;
+        check_number("maxAttempts", self.max_attempts, 1, 100)?;
+        self.backoff().validate()?;
+        check_span("retryAfterMax", self.retry_after_max, Duration::ZERO, MAX_DELAY)?;
         if let Some(max_elapsed) = self.max_elapsed {
-            check_span("retry.maxElapsed", max_elapsed, Duration::from_micros(1), MAX_DELAY)?;
+            check_span("maxElapsed", max_elapsed, Duration::from_micros(1), MAX_DELAY)?;
         }
-        self.budget.as_ref().map_or(Ok(()), |budget| budget.validate_as("retry.budget"))
+        self.budget.as_ref().map_or(Ok(()), |budget| budget.validate().in_part("budget"))
     }
 
     pub fn backoff(&self) -> Backoff {
@@ -114,24 +115,37 @@ impl RetrySettings {
 #[derive(Debug, Clone)]
 pub struct Retry(Arc<Inner>);
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Inner {
     settings: RetrySettings,
     backoff: Backoff,
     budget: Option<Budget>,
+    shares_budget: bool,
     clock: Clock,
-    random: Random,
+    random: Arc<Random>,
     name: Arc<str>,
     retries: Counter,
     given_up: GivenUp,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct GivenUp {
     attempts: Counter,
     budget: Counter,
     deadline: Counter,
     retry_after: Counter,
+}
+
+impl GivenUp {
+    fn new(name: &Arc<str>) -> Self {
+        let counter = |reason| telemetry::retries_given_up(name, reason);
+        Self {
+            attempts: counter("attempts"),
+            budget: counter("budget"),
+            deadline: counter("deadline"),
+            retry_after: counter("retry_after"),
+        }
+    }
 }
 
 /// What to do before the next attempt.
@@ -140,73 +154,62 @@ struct Pause {
     grant: Option<Grant>,
 }
 
-/// What a [`Retry`] is made of, apart from its settings.
-#[derive(Debug)]
-pub struct RetryBuilder {
-    settings: RetrySettings,
-    budget: Option<Budget>,
-    clock: Clock,
-    random: Random,
-    name: Arc<str>,
-}
+impl Retry {
+    pub fn new(settings: &RetrySettings) -> Result<Self, Error> {
+        settings.validate()?;
+        let (clock, name) = (Clock::system(), Arc::<str>::from(telemetry::UNNAMED));
+        let budget = settings.budget.as_ref().map(|own| Budget::with_clock(own, clock.clone())).transpose()?;
+        let (retries, given_up) = (telemetry::retries(&name), GivenUp::new(&name));
+        let (settings, backoff, random) = (settings.clone(), settings.backoff(), Arc::default());
+        Ok(Self(Arc::new(Inner {
+            settings,
+            backoff,
+            budget,
+            shares_budget: false,
+            clock,
+            random,
+            name,
+            retries,
+            given_up,
+        })))
+    }
 
-impl RetryBuilder {
+    fn with(self, change: impl FnOnce(&mut Inner)) -> Self {
+        let mut inner = Arc::unwrap_or_clone(self.0);
+        change(&mut inner);
+        Self(Arc::new(inner))
+    }
+
     /// What it is called in metrics and events.
-    pub fn name(mut self, name: &str) -> Self {
-        self.name = name.into();
-        self
+    #[must_use]
+    pub fn named(self, name: &str) -> Self {
+        self.with(|inner| {
+            inner.name = name.into();
+            (inner.retries, inner.given_up) = (telemetry::retries(&inner.name), GivenUp::new(&inner.name));
+        })
     }
 
     /// A budget shared with others, in place of one of its own.
-    pub fn budget(mut self, budget: Budget) -> Self {
-        self.budget = Some(budget);
-        self
+    #[must_use]
+    pub fn with_budget(self, budget: Budget) -> Self {
+        self.with(|inner| (inner.budget, inner.shares_budget) = (Some(budget), true))
     }
 
-    /// Another clock than the machine's, for tests.
-    pub fn clock(mut self, clock: Clock) -> Self {
-        self.clock = clock;
-        self
+    /// Another clock than the machine's, for tests. A budget of its own begins anew.
+    #[must_use]
+    pub fn with_clock(self, clock: Clock) -> Self {
+        self.with(|inner| {
+            if !inner.shares_budget {
+                inner.budget = inner.budget.take().map(|budget| budget.anew(clock.clone()));
+            }
+            inner.clock = clock;
+        })
     }
 
     /// Jitter that repeats itself, for tests.
-    pub fn seed(mut self, seed: u64) -> Self {
-        self.random = Random::seeded(seed);
-        self
-    }
-
-    pub fn build(self) -> Result<Retry, Error> {
-        let Self { settings, budget, clock, random, name } = self;
-        settings.validate()?;
-        let budget = match (budget, &settings.budget) {
-            (Some(shared), _) => Some(shared),
-            (None, Some(own)) => Some(Budget::with_clock(own, clock.clone())?),
-            (None, None) => None,
-        };
-        let given_up = GivenUp {
-            attempts: telemetry::retries_given_up(&name, "attempts"),
-            budget: telemetry::retries_given_up(&name, "budget"),
-            deadline: telemetry::retries_given_up(&name, "deadline"),
-            retry_after: telemetry::retries_given_up(&name, "retry_after"),
-        };
-        let (backoff, retries) = (settings.backoff(), telemetry::retries(&name));
-        Ok(Retry(Arc::new(Inner { settings, backoff, budget, clock, random, name, retries, given_up })))
-    }
-}
-
-impl Retry {
-    pub fn new(settings: &RetrySettings) -> Result<Self, Error> {
-        Self::builder(settings).build()
-    }
-
-    pub fn builder(settings: &RetrySettings) -> RetryBuilder {
-        RetryBuilder {
-            settings: settings.clone(),
-            budget: None,
-            clock: Clock::system(),
-            random: Random::default(),
-            name: telemetry::UNNAMED.into(),
-        }
+    #[must_use]
+    pub fn with_seed(self, seed: u64) -> Self {
+        self.with(|inner| inner.random = Arc::new(Random::seeded(seed)))
     }
 
     pub fn settings(&self) -> &RetrySettings {

@@ -34,14 +34,17 @@ use super::bulkhead::{BulkheadSettings, LocalBulkhead};
 use super::chain::Policy;
 use super::hedge::HedgeSettings;
 use super::retry::RetrySettings;
-use super::shared_settings::{BreakerSettings, RateLimitSettings, SharedBulkheadSettings};
-use super::span_text::check_number;
 use super::stage::Stage;
 use super::timeout::TimeoutSettings;
+use crate::breaker::BreakerSettings;
 use crate::client::Client;
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::health::Away;
+use crate::limiter::Limit;
+use crate::settings::InPart;
+use crate::settings::span_text::check_number;
+use crate::shared_bulkhead::SharedBulkheadSettings;
 
 /// The version of files that this reads and writes.
 pub const FILE_VERSION: u32 = 1;
@@ -68,7 +71,7 @@ pub struct PolicySettings {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub breaker: Option<BreakerSettings>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub rate_limit: Option<RateLimitSettings>,
+    pub rate_limit: Option<Limit>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bulkhead: Option<BulkheadSettings>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -106,14 +109,17 @@ impl PolicySettings {
             return Err(Error::invalid("name", "must not be empty"));
         }
         super::stage::arrange(self.order.as_deref(), |stage| self.has(stage))?;
-        self.timeout.validate()?;
+        self.timeout.validate().in_part("timeout")?;
         check_number("shed", self.shed.unwrap_or(1), 1, 1_000_000)?;
-        self.retry.as_ref().map_or(Ok(()), RetrySettings::validate)?;
-        self.hedge.as_ref().map_or(Ok(()), HedgeSettings::validate)?;
-        self.breaker.as_ref().map_or(Ok(()), BreakerSettings::validate)?;
-        self.rate_limit.as_ref().map_or(Ok(()), RateLimitSettings::validate)?;
-        self.bulkhead.as_ref().map_or(Ok(()), BulkheadSettings::validate)?;
-        self.shared_bulkhead.as_ref().map_or(Ok(()), SharedBulkheadSettings::validate)
+        fn check<T>(part: Option<&T>, name: &str, check: impl FnOnce(&T) -> Result<(), Error>) -> Result<(), Error> {
+            part.map_or(Ok(()), check).in_part(name)
+        }
+        check(self.retry.as_ref(), "retry", RetrySettings::validate)?;
+        check(self.hedge.as_ref(), "hedge", HedgeSettings::validate)?;
+        check(self.breaker.as_ref(), "breaker", BreakerSettings::validate)?;
+        check(self.rate_limit.as_ref(), "rateLimit", Limit::validate)?;
+        check(self.bulkhead.as_ref(), "bulkhead", BulkheadSettings::validate)?;
+        check(self.shared_bulkhead.as_ref(), "sharedBulkhead", SharedBulkheadSettings::validate)
     }
 
     fn has(&self, stage: Stage) -> bool {
@@ -190,14 +196,13 @@ impl PolicyFile {
             }
             // Stages of the policies may be missing in the order here.
             let alone = PolicySettings { order: None, ..defaults.clone() };
-            alone.validate().map_err(|error| error.of_field(|field| format!("defaults.{field}")))?;
+            alone.validate().in_part("defaults")?;
         }
         for (name, settings) in &self.policies {
-            let named = |error: Error| error.of_field(|field| format!("policies.{name}.{field}"));
             if name.is_empty() {
                 return Err(Error::invalid("policies", "must not have an empty name"));
             }
-            settings.with_name(name, self.defaults.as_ref()).validate().map_err(named)?;
+            settings.with_name(name, self.defaults.as_ref()).validate().in_part(&format!("policies.{name}"))?;
         }
         Ok(())
     }
@@ -215,8 +220,7 @@ impl PolicyFile {
 
     /// Makes one of the policies.
     pub fn policy(&self, client: &Client, name: &str) -> Result<Policy, Error> {
-        let made = Policy::from_settings(client, &self.settings(name)?);
-        made.map_err(|error| error.of_field(|field| format!("policies.{name}.{field}")))
+        Policy::from_settings(client, &self.settings(name)?).in_part(&format!("policies.{name}"))
     }
 }
 
@@ -246,27 +250,28 @@ impl PolicyBuilder {
         let mut builder = Self::by_itself(settings, client.clock())?.client(client);
         let own_name = |own: &Option<String>| own.as_ref().or(settings.name.as_ref()).cloned().unwrap_or_default();
         if let Some(breaker) = &settings.breaker {
-            let options = breaker.options(settings.when_away)?;
-            builder = builder.breaker(client.breaker(&own_name(&breaker.name), options)?);
+            let own = BreakerSettings { when_away: breaker.when_away.or(settings.when_away), ..breaker.clone() };
+            builder = builder.breaker(client.breaker(&own_name(&breaker.name), own).in_part("breaker")?);
         }
-        if let Some(rate_limit) = &settings.rate_limit {
-            let limiter = client.limiter(&own_name(&rate_limit.name), rate_limit.limit(settings.when_away)?);
-            builder = builder.limiter(limiter.map_err(|error| error.of_field(|field| format!("rateLimit.{field}")))?);
+        if let Some(limit) = &settings.rate_limit {
+            let own = Limit { when_away: limit.when_away.or(settings.when_away), ..limit.clone() };
+            builder = builder.limiter(client.limiter(&own_name(&limit.name), own).in_part("rateLimit")?);
         }
         if let Some(shared) = &settings.shared_bulkhead {
-            let away = shared.when_away.or(settings.when_away.filter(|away| *away != Away::Local));
-            let name = own_name(&shared.name);
-            builder = builder.shared_bulkhead(shared.terms(away).shared_bulkhead(client, &name)?.labelled(&name));
+            let when_away = shared.when_away.or(settings.when_away.filter(|away| *away != Away::Local));
+            let (name, own) = (own_name(&shared.name), SharedBulkheadSettings { when_away, ..shared.clone() });
+            let bulkhead = client.shared_bulkhead(&name, own).in_part("sharedBulkhead")?;
+            builder = builder.shared_bulkhead(bulkhead.labelled(&name));
         }
         Ok(builder)
     }
 
     /// The same without a client: refuses what a fleet shares.
     pub fn local(settings: &PolicySettings, clock: Clock) -> Result<Self, Error> {
-        for stage in [Stage::Breaker, Stage::RateLimit, Stage::SharedBulkhead] {
-            if settings.has(stage) {
-                return Err(Error::invalid(stage.text(), "is shared by a fleet: it needs a client"));
-            }
+        let shared =
+            [(Stage::Breaker, "breaker"), (Stage::RateLimit, "rateLimit"), (Stage::SharedBulkhead, "sharedBulkhead")];
+        if let Some((_, field)) = shared.into_iter().find(|(stage, _)| settings.has(*stage)) {
+            return Err(Error::invalid(field, "is shared by a fleet: it needs a client"));
         }
         Ok(Self::by_itself(settings, &clock)?.clock(clock))
     }
@@ -291,7 +296,8 @@ impl PolicyBuilder {
             builder = builder.hedge(hedge);
         }
         if let Some(bulkhead) = &settings.bulkhead {
-            builder = builder.bulkhead(LocalBulkhead::from_settings(name, bulkhead, clock.clone())?);
+            builder =
+                builder.bulkhead(LocalBulkhead::from_settings(name, bulkhead, clock.clone()).in_part("bulkhead")?);
         }
         Ok(builder)
     }

@@ -12,7 +12,7 @@ use crate::error::Error;
 
 /// A stage of a policy. See [`Stage::DEFAULT_ORDER`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "kebab-case")]
 pub enum Stage {
     /// The deadline of everything.
     Total,
@@ -51,9 +51,9 @@ impl Stage {
             Self::Retry => "retry",
             Self::Hedge => "hedge",
             Self::Breaker => "breaker",
-            Self::RateLimit => "rateLimit",
+            Self::RateLimit => "rate-limit",
             Self::Bulkhead => "bulkhead",
-            Self::SharedBulkhead => "sharedBulkhead",
+            Self::SharedBulkhead => "shared-bulkhead",
             Self::Attempt => "attempt",
         }
     }

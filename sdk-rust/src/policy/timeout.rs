@@ -31,9 +31,10 @@ use metrics::Counter;
 use pin_project_lite::pin_project;
 use serde::{Deserialize, Serialize};
 
-use super::span_text::{check_span, optional};
 use crate::clock::{Clock, Sleep};
 use crate::error::{Error, Failure};
+use crate::settings::InPart;
+use crate::settings::span_text::{check_span, optional};
 use crate::telemetry;
 
 /// The longest timeout that can be asked for.
@@ -42,7 +43,7 @@ pub const MAX_TIMEOUT: Duration = Duration::from_secs(300);
 /// By how much a timeout may be late on the machine's clock: the timer's grain of 1 ms, rounded up, and a wake-up.
 pub const SLACK: Duration = Duration::from_millis(5);
 
-const MIN_TIMEOUT: Duration = Duration::from_micros(1);
+pub(super) const MIN_TIMEOUT: Duration = Duration::from_micros(1);
 
 /// Which timeouts there are. Both may be left out.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,7 +64,7 @@ impl TimeoutSettings {
         }
         if let Some(total) = self.total {
             Scope::Total.check(total)?;
-            check_span("timeout.total", total, self.attempt.unwrap_or(MIN_TIMEOUT), MAX_TIMEOUT)?;
+            check_span("total", total, self.attempt.unwrap_or(MIN_TIMEOUT), MAX_TIMEOUT)?;
         }
         Ok(())
     }
@@ -94,11 +95,7 @@ impl Scope {
     }
 
     fn check(self, after: Duration) -> Result<(), Error> {
-        let field = match self {
-            Self::Attempt => "timeout.attempt",
-            Self::Total => "timeout.total",
-        };
-        check_span(field, after, MIN_TIMEOUT, MAX_TIMEOUT)
+        check_span(self.text(), after, MIN_TIMEOUT, MAX_TIMEOUT)
     }
 }
 
@@ -124,7 +121,7 @@ impl Timeout {
     }
 
     fn new(after: Duration, scope: Scope) -> Result<Self, Error> {
-        scope.check(after)?;
+        scope.check(after).in_part("timeout")?;
         let name = telemetry::UNNAMED.into();
         let fired = telemetry::timeouts(&name, scope.text());
         Ok(Self { after, scope, clock: Clock::system(), name, fired })
@@ -163,16 +160,6 @@ impl Timeout {
         self.limit(operation()).await
     }
 
-    /// The two steps by hand, for who runs the call elsewhere: the time begins now.
-    pub fn begin(&self) -> Deadline {
-        Deadline(self.clock.sleep(self.after))
-    }
-
-    /// A call was not over in time, by the [`Deadline`] of this: counts it, and says so.
-    pub fn overdue(&self) -> Error {
-        self.fire(self.after)
-    }
-
     pub(crate) fn limit<T, E, Fut>(&self, inner: Fut) -> Limited<'_, Fut>
     where
         Fut: Future<Output = Result<T, Failure<E>>>,
@@ -193,18 +180,6 @@ impl Timeout {
         self.fired.increment(1);
         tracing::debug!(name: "resil.timeout", policy = &*self.name, scope = self.scope.text(), ?after, "timed out");
         Error::Timeout { after }
-    }
-}
-
-/// Until when something has to be over. Dropped, nobody waits for it any more.
-#[derive(Debug)]
-#[must_use = "it is waited for, or it was not needed"]
-pub struct Deadline(Sleep);
-
-impl Deadline {
-    /// When the time is over.
-    pub async fn passed(self) {
-        self.0.await;
     }
 }
 
@@ -272,35 +247,5 @@ where
         this.inner.set(None);
         this.timer.set(Timer::Unset);
         Poll::Ready(Err(Failure::Resil(this.timeout.fire(after))))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use futures_util::FutureExt;
-
-    use super::*;
-
-    #[test]
-    fn a_deadline_passes_when_the_time_is_over_and_not_a_moment_before() {
-        let (clock, after) = (Clock::driven(), Duration::from_millis(20));
-        let timeout = Timeout::attempt(after).unwrap().with_clock(clock.clone());
-        let mut passed = Box::pin(timeout.begin().passed());
-        clock.advance(after - Duration::from_nanos(1));
-        assert_eq!((&mut passed).now_or_never(), None);
-        clock.advance(Duration::from_nanos(1));
-        assert_eq!((&mut passed).now_or_never(), Some(()));
-        assert_eq!(timeout.overdue(), Error::Timeout { after });
-    }
-
-    #[test]
-    fn a_deadline_that_nobody_waits_for_leaves_no_sleeper() {
-        let clock = Clock::driven();
-        let timeout = Timeout::attempt(Duration::from_secs(1)).unwrap().with_clock(clock.clone());
-        let mut passed = Box::pin(timeout.begin().passed());
-        assert_eq!((&mut passed).now_or_never(), None);
-        assert!(clock.next_wake().is_some());
-        drop(passed);
-        assert_eq!(clock.next_wake(), None);
     }
 }

@@ -3,7 +3,8 @@
 //! Two things differ between languages: how names of fields are spelled, and what a bare number means where a duration is
 //! asked for. All else is the same everywhere, also the words of an error; its field is named as the caller wrote it.
 //!
-//! Only names of fields and of choices are respelled. What the caller named itself (a partition, a policy) stays as it is.
+//! Only names of fields are respelled. Values (`half-open`) are the same in every language, and what the caller named itself (a
+//! partition, a policy) stays as it is.
 
 use std::time::Duration;
 
@@ -11,9 +12,8 @@ use serde::Serialize;
 use serde_json::Value;
 use serde_path_to_error::{Path, Segment};
 
-use super::Settings;
 use super::reading::{Said, Wrong};
-use super::showing::Show;
+use super::{Settings, showing};
 use crate::error::Error;
 
 /// A way to say settings.
@@ -40,26 +40,20 @@ pub enum Numbers {
 }
 
 /// After these comes a name that the caller chose.
-const NAMED_BY_THE_CALLER: [&str; 2] = ["partitions", "policies"];
+pub(super) const NAMED_BY_THE_CALLER: [&str; 3] = ["partitions", "policies", "config"];
 
 impl Dialect {
     /// What was said, checked. Null is what is not there.
     pub fn read<T: Settings>(&self, said: Value) -> Result<T, Error> {
         let read = serde_path_to_error::deserialize::<_, T>(Said { value: said, dialect: *self });
         let settings = read.map_err(|error| self.wrong_at(&field_of(error.path()), error.into_inner()))?;
-        settings.validate().map_err(|error| {
-            let error = error.of_field(|field| match field.strip_prefix(T::PART) {
-                Some(own) if !T::PART.is_empty() => own.trim_start_matches('.').to_owned(),
-                _ => field.to_owned(),
-            });
-            self.spell_error(error)
-        })?;
+        settings.validate().map_err(|error| self.spell_error(error))?;
         Ok(settings)
     }
 
     /// A value as plain objects, lists, texts and numbers: names in this spelling, durations and moments in these numbers.
     pub fn show(&self, value: &(impl Serialize + ?Sized)) -> Result<Value, Error> {
-        value.serialize(Show(*self)).map_err(|error| Error::Internal(error.to_string()))
+        showing::show(*self, value).map_err(|error| Error::Internal(error.to_string()))
     }
 
     /// The same error, with the names of fields in this spelling: for what was found to be wrong when something was made.
@@ -176,7 +170,7 @@ impl Numbers {
         }
     }
 
-    pub(super) fn shown(self, duration: Duration) -> Value {
+    pub(crate) fn shown(self, duration: Duration) -> Value {
         let us = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
         match self {
             Self::Seconds => Value::from(us as f64 / 1e6),

@@ -1,15 +1,17 @@
-//! Moments of the wall clock in what is shown: milliseconds since the epoch, under a name by which a dialect knows them.
+//! Moments of the wall clock in what is shown: milliseconds since the epoch, or numbers of a dialect.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use serde::Serializer;
+use serde::{Serialize, Serializer};
 
-/// What a moment is called to serde.
-pub(crate) const MOMENT: &str = "resil::Moment";
+use super::showing::numbers;
 
 pub(crate) fn serialize<S: Serializer>(moment: &SystemTime, serializer: S) -> Result<S::Ok, S::Error> {
     let since = moment.duration_since(UNIX_EPOCH).unwrap_or_default();
-    serializer.serialize_newtype_struct(MOMENT, &u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+    match numbers() {
+        Some(numbers) => numbers.shown(since).serialize(serializer),
+        None => serializer.serialize_u64(u64::try_from(since.as_millis()).unwrap_or(u64::MAX)),
+    }
 }
 
 /// The same for what may not be there.

@@ -11,10 +11,13 @@ use serde::forward_to_deserialize_any;
 use serde_json::{Number, Value};
 
 use super::dialect::Dialect;
-use crate::policy::span_text::{self, SPAN};
+use crate::settings::span_text::{self, SPAN};
 
 /// Whole numbers up to this are exact as floats too.
 const WHOLE_FLOAT_MAX: f64 = 9_007_199_254_740_992.0;
+
+/// Of these fields null says that there is none, and leaving them out that there is the usual one.
+const NULL_IS_NONE: [&str; 1] = ["budget"];
 
 /// A value of a dialect.
 pub(super) struct Said {
@@ -162,6 +165,8 @@ impl<'de> Deserializer<'de> for Said {
         let (dialect, mut known) = (self.dialect, Vec::with_capacity(entries.len()));
         for (key, value) in entries {
             match fields.iter().find(|field| dialect.spelling.spell(field) == key) {
+                // Null is an omitted field, but where it says something else than the default.
+                Some(field) if value.is_null() && !NULL_IS_NONE.contains(field) => {}
                 Some(field) => known.push((*field, Self { value, dialect })),
                 None => return Err(Wrong::Unknown { name: key, known: fields }),
             }
@@ -185,8 +190,7 @@ impl<'de> Deserializer<'de> for Said {
         variants: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, Wrong> {
-        let spelling = self.dialect.spelling;
-        let chosen = self.value.as_str().and_then(|text| variants.iter().find(|known| spelling.spell(known) == text));
+        let chosen = self.value.as_str().and_then(|text| variants.iter().find(|known| **known == text));
         match chosen {
             Some(variant) => visitor.visit_enum((*variant).into_deserializer()),
             None => {

@@ -1,27 +1,27 @@
 //! Where calls come in, and how a shutdown knows whom to wait for.
 //!
-//! A sign says whether the gate is open, closing (only those may come in who are inside already) or shut (nobody may). Whoever
-//! comes in is counted first, see [`crowd`](super::crowd), and reads the sign afterwards. Whoever closes writes the sign first,
-//! waits until that and every coming in before it has been seen, and counts afterwards. So a call came in before the gate closed
-//! and is counted, or it reads the sign and is refused.
+//! One number says everything: how many calls are in flight, and whether the gate is open, closing (only calls from inside of calls
+//! in flight are let in) or shut (nothing is let in). A call adds itself and reads the sign in one step; closing sets the sign and
+//! reads the count in one step. So every call came in before the gate closed and is counted, or sees the sign and is refused.
 
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering, fence};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use smallvec::SmallVec;
 use tokio::sync::Notify;
 use tokio::task::futures::TaskLocalFuture;
 use tokio_util::sync::CancellationToken;
 
-use super::crowd::{Crowd, SEEN_BY_ALL};
 use crate::error::Error;
 
-const OPEN: u8 = 0;
 /// Nothing new may come in.
-const CLOSING: u8 = 1;
+const CLOSING: usize = 1;
 /// Nothing at all may come in, not even from inside.
-const SHUT: u8 = 2;
+const SHUT: usize = 2;
+const SIGN: usize = CLOSING | SHUT;
+/// Above the sign: how many calls are in flight.
+const ONE_CALL: usize = 4;
 
 /// The gates a task is inside of. Few: one per client, nested.
 pub(crate) type Inside = SmallVec<[usize; 2]>;
@@ -40,14 +40,13 @@ pub(crate) fn inside() -> Inside {
     INSIDE.try_with(SmallVec::clone).unwrap_or_default()
 }
 
-/// Where calls come in. A few plain writes and reads a call.
+/// Where calls come in. One atomic addition on the way in, one on the way out.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Gate(Arc<GateState>);
 
 #[derive(Debug, Default)]
 struct GateState {
-    sign: AtomicU8,
-    crowd: Crowd,
+    in_flight: InFlight,
     emptied: Notify,
     cut_off: CancellationToken,
 }
@@ -59,14 +58,6 @@ impl Gate {
         self.count_in().map(|entry| match entry {
             Entry::Counted => Pass(Some(&self.0)),
             Entry::Inside => Pass(None),
-        })
-    }
-
-    /// The same for a call that outlives the borrow.
-    pub fn enter_owned(&self) -> Result<OwnedPass, Error> {
-        self.count_in().map(|entry| match entry {
-            Entry::Counted => OwnedPass(Some(Arc::clone(&self.0))),
-            Entry::Inside => OwnedPass(None),
         })
     }
 
@@ -84,20 +75,19 @@ impl Gate {
         }
     }
 
-    /// For a call that never waits for anything: nobody has to wait for it either, so it is not counted.
+    /// For a call that never waits for anything: a shutdown need not wait for it either, so it is not counted.
     #[inline]
     pub fn look(&self) -> Result<(), Error> {
-        match self.0.sign.load(Ordering::Relaxed) {
-            OPEN => Ok(()),
+        match self.0.in_flight.sign() {
+            0 => Ok(()),
             sign => self.refuse(sign).map(drop),
         }
     }
 
     #[inline(always)]
     fn count_in(&self) -> Result<Entry, Error> {
-        self.0.crowd.come_in();
-        match self.0.sign.load(Ordering::Acquire) {
-            OPEN => Ok(Entry::Counted),
+        match self.0.in_flight.enter() {
+            0 => Ok(Entry::Counted),
             sign => {
                 self.0.count_out();
                 self.refuse(sign)
@@ -106,9 +96,9 @@ impl Gate {
     }
 
     #[cold]
-    fn refuse(&self, sign: u8) -> Result<Entry, Error> {
-        // Whoever is inside is counted already.
-        if sign != SHUT && self.is_inside() { Ok(Entry::Inside) } else { Err(Error::ShuttingDown) }
+    fn refuse(&self, sign: usize) -> Result<Entry, Error> {
+        // What is inside is counted already.
+        if sign & SHUT == 0 && self.is_inside() { Ok(Entry::Inside) } else { Err(Error::ShuttingDown) }
     }
 
     /// Whether this task is inside, by [`pass_through`](Self::pass_through).
@@ -130,24 +120,16 @@ impl Gate {
         Arc::as_ptr(&self.0) as usize
     }
 
-    /// From now on nothing new comes in. How many are in flight. Takes a millisecond, unless it is closed already.
+    /// From now on nothing new comes in. How many calls are in flight.
     pub fn close(&self) -> usize {
-        self.put_up(CLOSING)
+        self.0.in_flight.close(CLOSING)
     }
 
-    /// Cuts off whatever is still in flight. How many those are.
+    /// Cuts off whatever is still in flight. How many calls those are.
     pub fn shut(&self) -> usize {
-        let left = self.put_up(SHUT);
+        let left = self.0.in_flight.close(CLOSING | SHUT);
         self.0.cut_off.cancel();
         left
-    }
-
-    fn put_up(&self, sign: u8) -> usize {
-        if self.0.sign.fetch_max(sign, Ordering::SeqCst) == OPEN {
-            // Once in the life of a client, and shorter than a task may keep its thread.
-            std::thread::sleep(SEEN_BY_ALL);
-        }
-        self.0.crowd.inside()
     }
 
     /// When nothing is in flight. Only to be asked of a gate that is closed.
@@ -155,7 +137,7 @@ impl Gate {
         loop {
             let mut emptied = std::pin::pin!(self.0.emptied.notified());
             emptied.as_mut().enable();
-            if self.0.crowd.inside() == 0 {
+            if self.0.in_flight.count() == 0 {
                 return;
             }
             emptied.await;
@@ -172,68 +154,50 @@ enum Entry {
 impl GateState {
     #[inline]
     fn count_out(&self) {
-        self.crowd.go_out();
-        if self.sign.load(Ordering::Acquire) != OPEN {
-            self.tell();
+        if self.in_flight.leave() {
+            self.emptied.notify_waiters();
         }
-    }
-
-    #[cold]
-    fn tell(&self) {
-        // What this thread wrote is seen by whoever is woken.
-        fence(Ordering::SeqCst);
-        self.emptied.notify_waiters();
     }
 }
 
-/// Several calls in flight, as many as it has passes.
-#[derive(Debug)]
-#[must_use = "the calls count as in flight for as long as their passes are held"]
-pub(crate) struct OwnedPasses {
-    gate: Gate,
-    count: u32,
-}
+/// The count and the sign, over std's atomic, or in a test over the one of loom.
+macro_rules! in_flight {
+    ($atomic:ty) => {
+        #[derive(Debug, Default)]
+        struct InFlight($atomic);
 
-impl OwnedPasses {
-    /// None yet.
-    pub fn new(gate: &Gate) -> Self {
-        Self { gate: gate.clone(), count: 0 }
-    }
+        impl InFlight {
+            #[cfg_attr(test, allow(dead_code, reason = "not by the model"))]
+            fn sign(&self) -> usize {
+                self.0.load(Ordering::Relaxed) & SIGN
+            }
 
-    pub fn len(&self) -> u32 {
-        self.count
-    }
+            fn count(&self) -> usize {
+                self.0.load(Ordering::Acquire) / ONE_CALL
+            }
 
-    /// For so many calls that begin, or for none.
-    pub fn more(&mut self, calls: u32) -> u32 {
-        self.gate.0.crowd.many_come_in(calls as usize);
-        self.count += calls;
-        if self.gate.0.sign.load(Ordering::Acquire) == OPEN {
-            return calls;
-        }
-        self.less(calls);
-        0
-    }
+            /// Adds a call; the sign that it found.
+            #[inline(always)]
+            fn enter(&self) -> usize {
+                self.0.fetch_add(ONE_CALL, Ordering::Relaxed) & SIGN
+            }
 
-    /// Up to so many are over. How many.
-    pub fn less(&mut self, calls: u32) -> u32 {
-        let calls = calls.min(self.count);
-        self.count -= calls;
-        if calls > 0 {
-            self.gate.0.crowd.many_go_out(calls as usize);
-            if self.gate.0.sign.load(Ordering::Acquire) != OPEN {
-                self.gate.0.tell();
+            /// Takes a call away. True if the gate is closed and that was the last one. What the call did happens before that is seen.
+            #[inline]
+            fn leave(&self) -> bool {
+                let before = self.0.fetch_sub(ONE_CALL, Ordering::Release);
+                before & SIGN != 0 && before / ONE_CALL == 1
+            }
+
+            /// Puts up a sign; how many calls are in flight.
+            fn close(&self, sign: usize) -> usize {
+                self.0.fetch_or(sign, Ordering::AcqRel) / ONE_CALL
             }
         }
-        calls
-    }
+    };
 }
 
-impl Drop for OwnedPasses {
-    fn drop(&mut self) {
-        self.less(self.count);
-    }
-}
+in_flight!(AtomicUsize);
 
 /// A call in flight.
 #[derive(Debug)]
@@ -249,20 +213,6 @@ impl Drop for Pass<'_> {
     }
 }
 
-/// See [`Gate::enter_owned`].
-#[derive(Debug)]
-#[must_use = "the call counts as in flight for as long as its pass is held"]
-#[allow(dead_code, reason = "for calls that are spawned")]
-pub(crate) struct OwnedPass(Option<Arc<GateState>>);
-
-impl Drop for OwnedPass {
-    fn drop(&mut self) {
-        if let Some(gate) = &self.0 {
-            gate.count_out();
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::AtomicBool;
@@ -272,7 +222,7 @@ mod tests {
     #[test]
     fn who_came_in_is_counted_until_the_pass_is_dropped() {
         let gate = Gate::default();
-        let (first, second) = (gate.enter().unwrap(), gate.enter_owned().unwrap());
+        let (first, second) = (gate.enter().unwrap(), gate.enter().unwrap());
         assert_eq!(gate.close(), 2);
         drop(first);
         assert_eq!(gate.close(), 1);
@@ -281,35 +231,39 @@ mod tests {
     }
 
     #[test]
-    fn several_passes_are_as_many_calls_and_a_closing_gate_gives_none() {
-        let gate = Gate::default();
-        let mut passes = OwnedPasses::new(&gate);
-        assert_eq!((passes.more(5), passes.more(2)), (5, 2));
-        assert_eq!((passes.less(3), passes.len()), (3, 4));
-        assert_eq!(gate.close(), 4);
-        assert_eq!((passes.more(1), passes.len()), (0, 4));
-        assert_eq!(passes.less(9), 4);
-        assert_eq!(gate.close(), 0);
-        drop(passes);
-        assert_eq!(gate.close(), 0);
-    }
+    fn whatever_the_order_a_call_is_counted_or_refused() {
+        mod modelled {
+            use super::super::{ONE_CALL, SIGN};
+            use std::sync::atomic::Ordering;
 
-    #[tokio::test]
-    async fn several_passes_empty_the_gate_when_the_last_is_given_back() {
-        let gate = Gate::default();
-        let mut passes = OwnedPasses::new(&gate);
-        passes.more(2);
-        gate.close();
-        let waiting = tokio::spawn({
-            let gate = gate.clone();
-            async move { gate.emptied().await }
-        });
-        tokio::task::yield_now().await;
-        passes.less(1);
-        tokio::task::yield_now().await;
-        assert!(!waiting.is_finished());
-        drop(passes);
-        tokio::time::timeout(std::time::Duration::from_secs(10), waiting).await.expect("it is emptied").unwrap();
+            in_flight!(loom::sync::atomic::AtomicUsize);
+
+            pub fn run() {
+                use loom::sync::Arc;
+                use loom::sync::atomic::AtomicBool;
+
+                let (gate, effect) = (Arc::new(InFlight::default()), Arc::new(AtomicBool::new(false)));
+                let caller = loom::thread::spawn({
+                    let (gate, effect) = (Arc::clone(&gate), Arc::clone(&effect));
+                    move || {
+                        let is_let_in = gate.enter() == 0;
+                        if is_let_in {
+                            effect.store(true, Ordering::Relaxed);
+                        }
+                        gate.leave();
+                        is_let_in
+                    }
+                });
+                gate.close(super::super::CLOSING);
+                let is_empty = gate.count() == 0;
+                let seen = effect.load(Ordering::Relaxed);
+                let was_let_in = caller.join().unwrap();
+                assert!(!(is_empty && was_let_in && !seen), "it was in flight, or its effect is seen");
+                assert_eq!(gate.count(), 0);
+                assert_ne!(gate.enter(), 0, "nothing is let in after");
+            }
+        }
+        loom::model(modelled::run);
     }
 
     #[tokio::test]

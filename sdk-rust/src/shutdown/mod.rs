@@ -17,28 +17,21 @@
 //! waiting (a limit in memory) only looks whether it is open. A request of a service is often many calls. [`Client::in_flight`] makes them one: it is waited for as a whole, and
 //! the calls it makes are let in while the rest of it is waited for.
 
-mod crowd;
 pub(crate) mod gate;
-mod held;
 
 use std::future::Future;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use futures_util::stream::{FuturesUnordered, StreamExt};
 use serde::Serialize;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
-use tokio_util::sync::CancellationToken;
 
 use crate::client::Client;
 use crate::clock::Moment;
 use crate::error::Error;
-use crate::isolate::{self, Ended};
 
 pub(crate) use gate::Gate;
-pub(crate) use held::HeldRegistry;
 
 /// What a shutdown came to.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -121,12 +114,6 @@ impl Client {
         self.inner().gate.pass_through(|| future).await
     }
 
-    /// When a shutdown drops whatever is still in flight: at its deadline, or when nothing is. For who runs calls where they
-    /// cannot be dropped.
-    pub async fn cut_off(&self) {
-        self.inner().gate.cut_off().cancelled().await;
-    }
-
     /// Whether a shutdown has begun. For readiness probes.
     pub fn is_shutting_down(&self) -> bool {
         self.inner().closing.is_cancelled()
@@ -148,9 +135,7 @@ impl Client {
         let stragglers = inner.tasks.len();
 
         let (mut released, mut unreleased) = (Vec::new(), Vec::new());
-        let hooks = self.release(grace).await;
-        let hooks = hooks.into_iter().map(|(name, outcome)| (name.to_string(), outcome));
-        for (name, outcome) in holdings.into_iter().chain(hooks) {
+        for (name, outcome) in holdings {
             match outcome {
                 Ok(()) => released.push(name),
                 Err(error) => unreleased.push((name, error.to_string())),
@@ -175,37 +160,12 @@ impl Client {
         }
     }
 
-    /// Gives back everything at once, in the order in which it was taken in the answer.
-    async fn release(&self, grace: Duration) -> Vec<(Arc<str>, Result<(), Error>)> {
-        let hooks = self.inner().held.close();
-        let mut outcomes: Vec<_> =
-            hooks.iter().map(|(name, _)| (Arc::clone(name), Err(Error::Timeout { after: grace }))).collect();
-        let mut releases: FuturesUnordered<_> =
-            hooks.into_iter().enumerate().map(async |(index, (_, hook))| (index, release_one(hook).await)).collect();
-        self.within(grace, async {
-            while let Some((index, outcome)) = releases.next().await {
-                outcomes[index].1 = outcome;
-            }
-        })
-        .await;
-        outcomes
-    }
-
     async fn within(&self, span: Duration, future: impl Future<Output = ()>) {
         tokio::select! {
             biased;
             () = future => {}
             () = self.clock().sleep(span) => {}
         }
-    }
-}
-
-/// A hook is code of somebody else: if it panics, the others still run.
-async fn release_one(hook: held::Hook) -> Result<(), Error> {
-    match isolate::run(&CancellationToken::new(), hook).await {
-        Ended::Returned(outcome) => outcome,
-        Ended::Panicked(text) => Err(Error::Panicked(text)),
-        Ended::Cancelled => Err(Error::Cancelled),
     }
 }
 

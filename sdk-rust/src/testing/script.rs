@@ -10,13 +10,12 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use resil_wire::answer::Answer;
-use resil_wire::command::Command;
+use resil_wire::command::{Command, Reply as WireReply};
 use resil_wire::reply::Value;
 
 use crate::backend::scripted::{Answering, Scripted};
 use crate::backend::{Backend, Reach};
-use crate::client::{Client, ConnectOptions};
+use crate::client::{Client, ConnectSettings};
 use crate::clock::Clock;
 use crate::error::Error;
 
@@ -145,7 +144,7 @@ impl Script {
 
     /// A client of this server, as many as one likes.
     pub fn connect(&self) -> Client {
-        let options = ConnectOptions::new("memory://").clock(self.clock.clone());
+        let options = ConnectSettings::new("memory://").clock(self.clock.clone());
         Client::with_backend(Backend::Scripted(self.server.clone()), options)
     }
 
@@ -161,10 +160,10 @@ impl Script {
     }
 }
 
-fn read(command: &Command<'_>, reply: Value) -> Result<Answer, Error> {
+fn read(command: &Command<'_>, reply: Value) -> Result<WireReply, Error> {
     match (command, &reply) {
         // Where replicas are waited for, how many have it is one more line.
-        (Command::Heartbeat, Value::Integer(number)) => Ok(Answer::Number(*number)),
+        (Command::Heartbeat(_), Value::Integer(number)) => Ok(WireReply::Number(*number)),
         _ => command.read(reply).map_err(|unexpected| Error::Internal(unexpected.to_string())),
     }
 }

@@ -58,7 +58,7 @@ pub use self::fallback::FallbackLayer;
 pub use self::guarded::{Around, CallFuture, Guard, Guarded, Innermost, Nesting, Wrapped};
 pub use self::hedge::HedgeLayer;
 pub use self::lock::LockLayer;
-pub use self::policy::{OptionsOf, PolicyLayer, RequestOptions, SameForAll};
+pub use self::policy::{PolicyLayer, SameForAll, SettingsOf};
 pub use self::rate_limit::RateLimitLayer;
 pub use self::response::{ClassifyResponse, EveryResponseIsGood};
 pub use self::retry::RetryLayer;

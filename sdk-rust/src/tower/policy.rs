@@ -1,7 +1,6 @@
 //! A whole [`Policy`] around a service. Requests are cloned, one for each attempt.
 
 use std::marker::PhantomData;
-use std::time::Duration;
 
 use parking_lot::Mutex;
 
@@ -9,7 +8,7 @@ use super::guarded::{Guard, Innermost, Nesting, Wrapped};
 use super::layer::layer;
 use super::response::{ClassifyResponse, EveryResponseIsGood, ask_judged, judged, settle};
 use crate::error::Failure;
-use crate::policy::{CallOptions, Class, Classify, Policy};
+use crate::policy::{CallSettings, Class, Classify, Policy};
 
 /// All stages of a policy as one layer. One of these costs less than a stack of single layers.
 #[derive(Debug, Clone)]
@@ -17,54 +16,17 @@ pub struct PolicyLayer<C, R = EveryResponseIsGood, O = SameForAll, N = Innermost
     policy: Policy,
     classify: C,
     responses: R,
-    options: O,
+    settings: O,
     nesting: PhantomData<N>,
 }
 
-/// What is particular to one request, as [`CallOptions`] are to one call.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct RequestOptions {
-    /// Whose rate limit: a user, a tenant. The policy's name unless said.
-    pub key: Option<String>,
-    /// How many cells of the rate limit each attempt takes. One unless said.
-    pub cost: Option<u32>,
-    /// Which partition of the local bulkhead.
-    pub partition: Option<String>,
-    /// For each attempt, in place of the policy's.
-    pub attempt_timeout: Option<Duration>,
-    /// For all of it, in place of the policy's.
-    pub total_timeout: Option<Duration>,
+/// Says what is particular to a request. Every `Fn(&Req) -> CallSettings<'static>` does.
+pub trait SettingsOf<Req> {
+    fn settings_of(&self, request: &Req) -> CallSettings<'static>;
 }
 
-impl RequestOptions {
-    fn as_call_options(&self) -> CallOptions<'_> {
-        let mut options = CallOptions::new();
-        if let Some(key) = &self.key {
-            options = options.key(key);
-        }
-        if let Some(cost) = self.cost {
-            options = options.cost(cost);
-        }
-        if let Some(partition) = &self.partition {
-            options = options.partition(partition);
-        }
-        if let Some(after) = self.attempt_timeout {
-            options = options.attempt_timeout(after);
-        }
-        if let Some(after) = self.total_timeout {
-            options = options.total_timeout(after);
-        }
-        options
-    }
-}
-
-/// Says what is particular to a request. Every `Fn(&Req) -> RequestOptions` does.
-pub trait OptionsOf<Req> {
-    fn options_of(&self, request: &Req) -> RequestOptions;
-}
-
-impl<Req, F: Fn(&Req) -> RequestOptions> OptionsOf<Req> for F {
-    fn options_of(&self, request: &Req) -> RequestOptions {
+impl<Req, F: Fn(&Req) -> CallSettings<'static>> SettingsOf<Req> for F {
+    fn settings_of(&self, request: &Req) -> CallSettings<'static> {
         self(request)
     }
 }
@@ -73,16 +35,16 @@ impl<Req, F: Fn(&Req) -> RequestOptions> OptionsOf<Req> for F {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SameForAll;
 
-impl<Req> OptionsOf<Req> for SameForAll {
-    fn options_of(&self, _request: &Req) -> RequestOptions {
-        RequestOptions::default()
+impl<Req> SettingsOf<Req> for SameForAll {
+    fn settings_of(&self, _request: &Req) -> CallSettings<'static> {
+        CallSettings::default()
     }
 }
 
 layer!(
     PolicyLayer<C; R = EveryResponseIsGood, O = SameForAll>,
     "; `classify` says what the errors of the service itself mean.",
-    (policy: Policy, classify: C) { responses: EveryResponseIsGood, options: SameForAll }
+    (policy: Policy, classify: C) { responses: EveryResponseIsGood, settings: SameForAll }
 );
 
 impl<C, R, O, N> PolicyLayer<C, R, O, N> {
@@ -91,17 +53,17 @@ impl<C, R, O, N> PolicyLayer<C, R, O, N> {
     where
         F: Fn(&Res) -> Option<Class>,
     {
-        let Self { policy, classify, options, .. } = self;
-        PolicyLayer { policy, classify, responses, options, nesting: PhantomData }
+        let Self { policy, classify, settings, .. } = self;
+        PolicyLayer { policy, classify, responses, settings, nesting: PhantomData }
     }
 
-    /// What is particular to a request: `|request: &Request| RequestOptions { key: ..., ..Default::default() }`.
-    pub fn options_by<Req, F>(self, options: F) -> PolicyLayer<C, R, F, N>
+    /// What is particular to a request: `|request: &Request| CallSettings::new().key(...)`.
+    pub fn settings_by<Req, F>(self, settings: F) -> PolicyLayer<C, R, F, N>
     where
-        F: Fn(&Req) -> RequestOptions,
+        F: Fn(&Req) -> CallSettings<'static>,
     {
         let Self { policy, classify, responses, .. } = self;
-        PolicyLayer { policy, classify, responses, options, nesting: PhantomData }
+        PolicyLayer { policy, classify, responses, settings, nesting: PhantomData }
     }
 }
 
@@ -111,13 +73,13 @@ where
     N: Nesting<S::Error>,
     C: Classify<N::Own> + Send + Sync + 'static,
     R: ClassifyResponse<S::Response> + Send + Sync + 'static,
-    O: OptionsOf<Req> + Send + Sync + 'static,
+    O: SettingsOf<Req> + Send + Sync + 'static,
     Req: Clone + Send + 'static,
 {
     type Own = N::Own;
 
     async fn guard(&self, service: S, request: Req) -> Result<S::Response, Failure<N::Own>> {
-        let options = self.options.options_of(&request);
+        let settings = self.settings.settings_of(&request);
         let responses = &self.responses;
         // Not shared by anybody; the lock only spares services and requests from having to be `Sync`.
         let original = Mutex::new((service, request));
@@ -125,6 +87,6 @@ where
             let (service, request) = original.lock().clone();
             ask_judged::<N, S, Req>(responses, service, request)
         };
-        settle(self.policy.around_with(options.as_call_options(), judged(&self.classify), call).await)
+        settle(self.policy.around_with(settings, judged(&self.classify), call).await)
     }
 }

@@ -4,17 +4,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use resil::breaker::{Breaker, BreakerOptions, Mode, State};
+use resil::breaker::{Breaker, BreakerSettings, CountingMode, State};
 use resil::clock::Clock;
 use resil::correlation::correlated;
 use resil::testing::{Reply, Script};
-use resil::{Client, Code, ConnectOptions};
+use resil::{Client, Code, ConnectSettings};
 
 async fn client(url: &str, clock: &Clock) -> Client {
-    ConnectOptions::new(url).clock(clock.clone()).connect().await.unwrap()
+    ConnectSettings::new(url).clock(clock.clone()).connect().await.unwrap()
 }
 
-async fn fleet(name: &str, callers: usize, clock: &Clock, options: &BreakerOptions) -> Vec<Breaker> {
+async fn fleet(name: &str, callers: usize, clock: &Clock, options: &BreakerSettings) -> Vec<Breaker> {
     let mut breakers = Vec::new();
     for _ in 0..callers {
         let client = client(&format!("memory://{name}"), clock).await;
@@ -31,9 +31,9 @@ async fn let_tasks_run() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn fifty_callers_of_a_dead_dependency_make_five_doomed_calls_and_those_in_flight() {
-    for mode in [Mode::Batched, Mode::Exact] {
+    for mode in [CountingMode::Batched, CountingMode::Exact] {
         let clock = Clock::driven();
-        let options = BreakerOptions::new().consecutive(5).mode(mode);
+        let options = BreakerSettings::new().consecutive_failures(5).mode(mode);
         let name = format!("fleet-{mode:?}");
         let breakers = fleet(&name, 50, &clock, &options).await;
         let doomed = Arc::new(AtomicU32::new(0));
@@ -71,7 +71,8 @@ async fn fifty_callers_of_a_dead_dependency_make_five_doomed_calls_and_those_in_
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn thirty_callers_at_the_moment_of_half_open_get_exactly_the_probes() {
     let clock = Clock::driven();
-    let options = BreakerOptions::new().consecutive(1).open_for(Duration::from_secs(1)).probes(2).successes(2);
+    let options =
+        BreakerSettings::new().consecutive_failures(1).open_for(Duration::from_secs(1)).probes(2).successes(2);
     let breakers = fleet("half-open", 30, &clock, &options).await;
     breakers[0].admit().await.unwrap().failure().await;
     clock.advance(Duration::from_secs(1));
@@ -95,7 +96,7 @@ async fn thirty_callers_at_the_moment_of_half_open_get_exactly_the_probes() {
 #[tokio::test]
 async fn a_dropped_call_frees_its_probe_at_once() {
     let clock = Clock::driven();
-    let options = BreakerOptions::new().consecutive(1).open_for(Duration::from_secs(1)).probes(1);
+    let options = BreakerSettings::new().consecutive_failures(1).open_for(Duration::from_secs(1)).probes(1);
     let breaker = client("memory://", &clock).await.breaker("b", options).unwrap();
     breaker.admit().await.unwrap().failure().await;
     clock.advance(Duration::from_secs(1));
@@ -113,8 +114,8 @@ async fn a_dropped_call_frees_its_probe_at_once() {
 #[tokio::test]
 async fn ramping_admits_a_part_and_one_failure_opens_it_again() {
     let clock = Clock::driven();
-    let options = BreakerOptions::new()
-        .consecutive(1)
+    let options = BreakerSettings::new()
+        .consecutive_failures(1)
         .open_for(Duration::from_secs(1))
         .successes(1)
         .ramp(Duration::from_secs(30));
@@ -138,8 +139,11 @@ async fn ramping_admits_a_part_and_one_failure_opens_it_again() {
 #[tokio::test]
 async fn an_open_time_that_grows_is_answered_locally_for_as_long() {
     let clock = Clock::driven();
-    let options =
-        BreakerOptions::new().consecutive(1).open_for(Duration::from_secs(1)).open_grows(3.0, Duration::from_secs(60));
+    let options = BreakerSettings::new()
+        .consecutive_failures(1)
+        .open_for(Duration::from_secs(1))
+        .open_factor(3.0)
+        .open_max(Duration::from_secs(60));
     let breaker = client("memory://", &clock).await.breaker("b", options).unwrap();
     for expected_secs in [1, 3, 9, 27, 60, 60] {
         breaker.admit().await.unwrap().failure().await;
@@ -152,10 +156,11 @@ async fn an_open_time_that_grows_is_answered_locally_for_as_long() {
 #[tokio::test]
 async fn a_reset_closes_it_and_new_options_take_effect() {
     let clock = Clock::driven();
-    let breaker = client("memory://", &clock).await.breaker("b", BreakerOptions::new().consecutive(1)).unwrap();
+    let breaker =
+        client("memory://", &clock).await.breaker("b", BreakerSettings::new().consecutive_failures(1)).unwrap();
     breaker.admit().await.unwrap().failure().await;
     assert!(breaker.reset().await.unwrap());
-    assert!(breaker.configure(&BreakerOptions::new().consecutive(3)).await.unwrap());
+    assert!(breaker.configure(&BreakerSettings::new().consecutive_failures(3)).await.unwrap());
     for _ in 0..3 {
         breaker.admit().await.expect("two are not enough any more").failure().await;
     }
@@ -176,7 +181,7 @@ async fn a_report_says_which_request_it_is_about() {
     let counted = || Reply::array([1.into(), "closed".into(), 1.into(), 0.into(), "counted".into()]);
     let script = Script::new();
     let script = (0..2).fold(script, |script, _| script.answer(admitted()).answer(counted()));
-    let breaker = script.connect().breaker("bank", BreakerOptions::new().mode(Mode::Exact)).unwrap();
+    let breaker = script.connect().breaker("bank", BreakerSettings::new().mode(CountingMode::Exact)).unwrap();
     let _ = correlated("0af7651916cd43dd8448eb211c80319c", breaker.call(async || Err::<(), _>("down"))).await;
     let _ = breaker.call(async || Err::<(), _>("down")).await;
     let reports: Vec<_> =
@@ -192,7 +197,7 @@ async fn a_batch_says_which_request_its_last_failure_is_about() {
     let admitted = Reply::array([1.into(), "closed".into(), "1.1.1".into(), 0.into(), 1.into()]);
     let counted = || Reply::array([1.into(), "closed".into(), 1.into(), 0.into(), "counted".into()]);
     let script = Script::new().answer(admitted).answer(counted()).answer(counted());
-    let breaker = script.connect().breaker("bank", BreakerOptions::new()).unwrap();
+    let breaker = script.connect().breaker("bank", BreakerSettings::new()).unwrap();
     for about in ["first", "second"] {
         let _ = correlated(about, breaker.call(async || Err::<(), _>("down"))).await;
         // The next call waits until the failure before it is answered.

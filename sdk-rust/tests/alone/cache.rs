@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::time::Duration;
 
 use bytes::Bytes;
-use resil::cache::{Cached, CachedBuilder, Loaded, OnError, Versioned};
+use resil::cache::{CacheSettings, Cached, Loaded, OnLoadError, Versioned, VersionedCached};
 use resil::clock::Clock;
 use resil::testing::raw;
-use resil::{Client, Code, ConnectOptions, Error, Failure};
+use resil::{Client, Code, ConnectSettings, Error, Failure};
 use tokio::task::JoinHandle;
 
 use crate::drive::tasks::{drive_tasks as drive, settle};
@@ -17,11 +17,17 @@ use crate::drive::tasks::{drive_tasks as drive, settle};
 const SECOND: Duration = Duration::from_secs(1);
 
 async fn client(store: &str, clock: &Clock) -> Client {
-    ConnectOptions::new(format!("memory://{store}")).clock(clock.clone()).connect().await.unwrap()
+    ConnectSettings::new(format!("memory://{store}")).clock(clock.clone()).connect().await.unwrap()
 }
 
-async fn users(store: &str, clock: &Clock) -> CachedBuilder {
-    client(store, clock).await.cached("user").ttl(60 * SECOND).load_timeout(10 * SECOND)
+async fn users(store: &str, clock: &Clock, tune: impl FnOnce(CacheSettings) -> CacheSettings) -> Cached {
+    let settings = CacheSettings::new().ttl(60 * SECOND).load_timeout(10 * SECOND);
+    client(store, clock).await.cached("user", tune(settings)).unwrap()
+}
+
+async fn versioned_users(clock: &Clock, stale: Duration) -> VersionedCached {
+    let settings = CacheSettings::new().ttl(60 * SECOND).load_timeout(10 * SECOND).stale(stale);
+    client("", clock).await.versioned_cached("user", settings).unwrap()
 }
 
 /// A slow source that counts how often it was asked.
@@ -78,7 +84,7 @@ fn text(got: Got) -> String {
 #[tokio::test]
 async fn ten_thousand_callers_are_one_load_and_share_its_bytes() {
     let clock = Clock::driven();
-    let (users, source) = (users("", &clock).await.build().unwrap(), Source::new(&clock, SECOND));
+    let (users, source) = (users("", &clock, |settings| settings).await, Source::new(&clock, SECOND));
     let tasks: Vec<_> = (0..10_000).map(|_| spawn_get(&users, &source)).collect();
     // So many tasks take many turns until the load begins.
     for _ in 0..1_000 {
@@ -101,7 +107,7 @@ async fn callers_in_many_processes_are_one_load() {
     let source = Source::new(&clock, SECOND);
     let mut tasks = Vec::new();
     for _ in 0..4 {
-        let users = users("many", &clock).await.build().unwrap();
+        let users = users("many", &clock, |settings| settings).await;
         tasks.extend((0..50).map(|_| spawn_get(&users, &source)));
     }
     drive(&clock, SECOND).await;
@@ -115,7 +121,7 @@ async fn callers_in_many_processes_are_one_load() {
 #[tokio::test]
 async fn a_caller_that_is_cancelled_ends_nobodys_load() {
     let clock = Clock::driven();
-    let (users, source) = (users("", &clock).await.build().unwrap(), Source::new(&clock, 2 * SECOND));
+    let (users, source) = (users("", &clock, |settings| settings).await, Source::new(&clock, 2 * SECOND));
     let first = spawn_get(&users, &source);
     settle().await;
     let second = spawn_get(&users, &source);
@@ -135,7 +141,7 @@ async fn a_caller_that_is_cancelled_ends_nobodys_load() {
 #[tokio::test]
 async fn that_there_is_no_such_thing_is_kept_for_its_own_time() {
     let clock = Clock::driven();
-    let users = users("", &clock).await.negative_ttl(5 * SECOND).build().unwrap();
+    let users = users("", &clock, |settings| settings.negative_ttl(5 * SECOND)).await;
     let nobody = async |_| Ok::<_, Infallible>(None);
     assert_eq!(users.get("43", nobody).await.unwrap(), Loaded::NotFound);
     clock.advance(4 * SECOND);
@@ -149,7 +155,7 @@ async fn that_there_is_no_such_thing_is_kept_for_its_own_time() {
 async fn a_stale_value_is_served_at_once_within_its_time_while_one_loads_anew() {
     let clock = Clock::driven();
     let source = Source::new(&clock, SECOND);
-    let build = async || users("stale", &clock).await.stale(30 * SECOND).build().unwrap();
+    let build = async || users("stale", &clock, |settings| settings.stale(30 * SECOND)).await;
     let (here, there) = (build().await, build().await);
     let first = spawn_get(&here, &source);
     drive(&clock, SECOND).await;
@@ -172,7 +178,7 @@ async fn a_stale_value_is_served_at_once_within_its_time_while_one_loads_anew() 
 async fn a_stale_value_is_not_served_a_moment_longer() {
     let clock = Clock::driven();
     let source = Source::new(&clock, 5 * SECOND);
-    let users = users("", &clock).await.stale(3 * SECOND).build().unwrap();
+    let users = users("", &clock, |settings| settings.stale(3 * SECOND)).await;
     let first = spawn_get(&users, &source);
     drive(&clock, 5 * SECOND).await;
     first.await.unwrap().unwrap();
@@ -192,7 +198,7 @@ async fn a_stale_value_is_not_served_a_moment_longer() {
 async fn a_load_that_fails_fails_all_who_wait_once_and_nobody_tries_for_its_time() {
     let clock = Clock::driven();
     let source = Source::new(&clock, SECOND);
-    let build = async || users("fails", &clock).await.error_ttl(5 * SECOND).build().unwrap();
+    let build = async || users("fails", &clock, |settings| settings.error_ttl(5 * SECOND)).await;
     let (here, there) = (build().await, build().await);
     let mut tasks: Vec<_> = (0..20).map(|_| spawn_fail(&here, &source)).collect();
     settle().await;
@@ -218,7 +224,7 @@ async fn a_load_that_fails_fails_all_who_wait_once_and_nobody_tries_for_its_time
 async fn a_stale_value_outlives_loads_that_fail() {
     let clock = Clock::driven();
     let source = Source::new(&clock, Duration::ZERO);
-    let users = users("", &clock).await.stale(60 * SECOND).error_ttl(5 * SECOND).build().unwrap();
+    let users = users("", &clock, |settings| settings.stale(60 * SECOND).error_ttl(5 * SECOND)).await;
     get(&users, &source).await.unwrap();
     clock.advance(61 * SECOND);
     assert!(spawn_fail(&users, &source).await.unwrap().unwrap().is_stale());
@@ -234,7 +240,8 @@ async fn a_stale_value_outlives_loads_that_fail() {
 async fn an_error_that_is_passed_on_lets_another_process_try_after_a_while_and_tells_nobody_its_words() {
     let clock = Clock::driven();
     let source = Source::new(&clock, SECOND);
-    let build = async || users("pass", &clock).await.on_error(OnError::PassOn).retry(2 * SECOND).build().unwrap();
+    let build =
+        async || users("pass", &clock, |settings| settings.on_error(OnLoadError::Propagate).retry(2 * SECOND)).await;
     let (here, there) = (build().await, build().await);
     let failing = spawn_fail(&here, &source);
     settle().await;
@@ -251,7 +258,7 @@ async fn an_error_that_is_passed_on_lets_another_process_try_after_a_while_and_t
 async fn a_loader_that_panics_is_an_error_and_others_may_load() {
     let clock = Clock::driven();
     let source = Source::new(&clock, Duration::ZERO);
-    let build = async || users("panics", &clock).await.retry(Duration::ZERO).build().unwrap();
+    let build = async || users("panics", &clock, |settings| settings.retry(Duration::ZERO)).await;
     let (here, there) = (build().await, build().await);
     let panicking = |users: &Cached| {
         let (users, clock) = (users.clone(), clock.clone());
@@ -268,7 +275,7 @@ async fn a_loader_that_panics_is_an_error_and_others_may_load() {
     let other = spawn_get(&there, &source);
     drive(&clock, SECOND).await;
     for task in tasks {
-        assert_eq!(task.await.unwrap().unwrap_err(), Failure::Resil(Error::Panicked("out of ink".to_owned())));
+        assert_eq!(task.await.unwrap().unwrap_err(), Failure::Resil(Error::Crashed("out of ink".to_owned())));
     }
     assert_eq!(text(other.await.unwrap()), "load 1");
 }
@@ -277,8 +284,8 @@ async fn a_loader_that_panics_is_an_error_and_others_may_load() {
 async fn a_load_ends_with_its_own_timeout_and_the_next_one_leads() {
     let clock = Clock::driven();
     let (slow, quick) = (Source::new(&clock, 100 * SECOND), Source::new(&clock, Duration::ZERO));
-    let here = users("slow", &clock).await.retry(Duration::ZERO).load_timeout(3 * SECOND).build().unwrap();
-    let there = users("slow", &clock).await.build().unwrap();
+    let here = users("slow", &clock, |settings| settings.retry(Duration::ZERO).load_timeout(3 * SECOND)).await;
+    let there = users("slow", &clock, |settings| settings).await;
     let waiting = spawn_get(&here, &slow);
     settle().await;
     let next = spawn_get(&there, &quick);
@@ -291,7 +298,7 @@ async fn a_load_ends_with_its_own_timeout_and_the_next_one_leads() {
 async fn a_load_longer_than_the_lease_keeps_it() {
     let clock = Clock::driven();
     let source = Source::new(&clock, 9 * SECOND);
-    let build = async || users("keeps", &clock).await.lease(2 * SECOND).build().unwrap();
+    let build = async || users("keeps", &clock, |settings| settings.lease(2 * SECOND)).await;
     let (here, there) = (build().await, build().await);
     let tasks = [spawn_get(&here, &source), spawn_get(&there, &source)];
     drive(&clock, 9 * SECOND).await;
@@ -308,9 +315,9 @@ fn a_process_that_dies_while_it_loads_fails_nobody() {
     let dying = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let living = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     // The living process comes first to the store: whoever looks after it must not die.
-    let there = living.block_on(async { users("dies", &clock).await.lease(5 * SECOND).build().unwrap() });
+    let there = living.block_on(async { users("dies", &clock, |settings| settings.lease(5 * SECOND)).await });
     dying.block_on(async {
-        let here = users("dies", &clock).await.lease(5 * SECOND).build().unwrap();
+        let here = users("dies", &clock, |settings| settings.lease(5 * SECOND)).await;
         drop(spawn_get(&here, &source));
         settle().await;
     });
@@ -333,7 +340,8 @@ fn a_process_that_dies_while_it_loads_fails_nobody() {
 async fn what_was_loaded_before_an_invalidation_is_not_returned_to_who_began_after_it() {
     let clock = Clock::driven();
     let source = Source::new(&clock, 2 * SECOND);
-    let (here, there) = (users("void", &clock).await.build().unwrap(), users("void", &clock).await.build().unwrap());
+    let (here, there) =
+        (users("void", &clock, |settings| settings).await, users("void", &clock, |settings| settings).await);
     // In the same process: the new caller does not join the old flight.
     let before = spawn_get(&here, &source);
     drive(&clock, SECOND).await;
@@ -363,7 +371,7 @@ async fn what_was_loaded_before_an_invalidation_is_not_returned_to_who_began_aft
 async fn a_soft_invalidation_leaves_the_value_as_a_stale_one() {
     let clock = Clock::driven();
     let source = Source::new(&clock, Duration::ZERO);
-    let users = users("", &clock).await.stale(30 * SECOND).build().unwrap();
+    let users = users("", &clock, |settings| settings.stale(30 * SECOND)).await;
     get(&users, &source).await.unwrap();
     assert!(users.invalidate_soft("42").await.unwrap());
     assert!(get(&users, &source).await.unwrap().is_stale());
@@ -376,7 +384,7 @@ async fn a_soft_invalidation_leaves_the_value_as_a_stale_one() {
 async fn events_invalidate_what_they_name() {
     let clock = Clock::driven();
     let source = Source::new(&clock, Duration::ZERO);
-    let users = users("", &clock).await.build().unwrap();
+    let users = users("", &clock, |settings| settings).await;
     get(&users, &source).await.unwrap();
     let task = users.invalidate_on(futures_util::stream::iter(["41".to_owned(), "42".to_owned()]));
     assert_eq!(task.await.unwrap(), 2);
@@ -387,8 +395,8 @@ async fn events_invalidate_what_they_name() {
 async fn the_local_tier_asks_nobody_for_its_time_and_forgets_what_this_process_invalidates() {
     let clock = Clock::driven();
     let source = Source::new(&clock, Duration::ZERO);
-    let here = users("tier", &clock).await.local_ttl(5 * SECOND).build().unwrap();
-    let there = users("tier", &clock).await.build().unwrap();
+    let here = users("tier", &clock, |settings| settings.local_ttl(5 * SECOND)).await;
+    let there = users("tier", &clock, |settings| settings).await;
     assert_eq!(text(get(&here, &source).await), "load 1");
     there.invalidate("42").await.unwrap();
     clock.advance(4 * SECOND);
@@ -404,7 +412,7 @@ async fn the_local_tier_asks_nobody_for_its_time_and_forgets_what_this_process_i
 async fn two_handles_of_one_name_share_their_loads_and_their_local_tier() {
     let clock = Clock::driven();
     let (client, source) = (client("handles", &clock).await, Source::new(&clock, SECOND));
-    let handle = |local| client.cached("user").ttl(60 * SECOND).local_ttl(local).build().unwrap();
+    let handle = |local| client.cached("user", CacheSettings::new().ttl(60 * SECOND).local_ttl(local)).unwrap();
     let gets: Vec<_> = (0..20).map(|_| spawn_get(&handle(5 * SECOND), &source)).collect();
     drive(&clock, SECOND).await;
     for got in gets {
@@ -416,7 +424,7 @@ async fn two_handles_of_one_name_share_their_loads_and_their_local_tier() {
     let again = spawn_get(&here, &source);
     drive(&clock, SECOND).await;
     assert_eq!(text(again.await.unwrap()), "load 2", "what one handle invalidates no other serves");
-    let elsewhere = users("handles", &clock).await.build().unwrap();
+    let elsewhere = users("handles", &clock, |settings| settings).await;
     elsewhere.invalidate("42").await.unwrap();
     assert_eq!(text(get(&there, &source).await), "load 2", "kept here for a while");
     let asked = spawn_get(&careful, &source);
@@ -428,7 +436,7 @@ async fn two_handles_of_one_name_share_their_loads_and_their_local_tier() {
 async fn the_local_tier_never_outlives_what_the_server_calls_fresh() {
     let clock = Clock::driven();
     let source = Source::new(&clock, Duration::ZERO);
-    let build = async || users("fresh", &clock).await.local_ttl(50 * SECOND).build().unwrap();
+    let build = async || users("fresh", &clock, |settings| settings.local_ttl(50 * SECOND)).await;
     let (here, there) = (build().await, build().await);
     get(&here, &source).await.unwrap();
     clock.advance(40 * SECOND);
@@ -441,7 +449,7 @@ async fn the_local_tier_never_outlives_what_the_server_calls_fresh() {
 async fn json_is_written_read_and_loaded_anew_when_it_cannot_be_read() {
     let clock = Clock::driven();
     let client = client("json", &clock).await;
-    let users = client.cached("user").build().unwrap();
+    let users = client.cached("user", CacheSettings::new()).unwrap();
     let loaded = users.get_json("42", async |_| Ok::<_, Infallible>(Some(("Ada".to_owned(), 36)))).await.unwrap();
     assert_eq!(loaded.into_value(), Some(("Ada".to_owned(), 36)));
     let kept = users.get_json("42", async |_| Ok::<_, Infallible>(None::<(String, u32)>)).await.unwrap();
@@ -454,7 +462,7 @@ async fn json_is_written_read_and_loaded_anew_when_it_cannot_be_read() {
 #[tokio::test]
 async fn callers_with_other_types_of_errors_get_its_words() {
     let clock = Clock::driven();
-    let (users, source) = (users("", &clock).await.build().unwrap(), Source::new(&clock, SECOND));
+    let (users, source) = (users("", &clock, |settings| settings).await, Source::new(&clock, SECOND));
     let first = spawn_fail(&users, &source);
     settle().await;
     let other = tokio::spawn({
@@ -469,7 +477,7 @@ async fn callers_with_other_types_of_errors_get_its_words() {
 #[tokio::test]
 async fn who_knows_a_version_gets_it_or_a_newer_one() {
     let clock = Clock::driven();
-    let users = users("", &clock).await.build_versioned().unwrap();
+    let users = versioned_users(&clock, Duration::ZERO).await;
     let load =
         |version| move |_: String| async move { Ok::<_, String>(Some(Versioned { version, bytes: "x".into() })) };
     let version = |got: Loaded<Versioned>| got.into_value().unwrap().version;
@@ -484,7 +492,7 @@ async fn who_knows_a_version_gets_it_or_a_newer_one() {
 #[tokio::test]
 async fn a_source_that_lags_does_not_push_out_a_newer_version() {
     let clock = Clock::driven();
-    let users = users("", &clock).await.stale(60 * SECOND).build_versioned().unwrap();
+    let users = versioned_users(&clock, 60 * SECOND).await;
     let load =
         |version| move |_: String| async move { Ok::<_, String>(Some(Versioned { version, bytes: "x".into() })) };
     users.get("42", load(7)).await.unwrap();
@@ -504,7 +512,7 @@ async fn a_source_that_lags_does_not_push_out_a_newer_version() {
 async fn a_follower_that_waits_in_vain_is_told_so() {
     let clock = Clock::driven();
     let client = client("vain", &clock).await;
-    let users = client.cached("user").load_timeout(3 * SECOND).build().unwrap();
+    let users = client.cached("user", CacheSettings::new().load_timeout(3 * SECOND)).unwrap();
     raw(&client, &["RES.SFLIGHT", "JOIN", "resil:cache:user:{42}", "another", "60s"]).await.unwrap();
     let waiting = spawn_get(&users, &Source::new(&clock, SECOND));
     drive(&clock, 2 * SECOND).await;
@@ -516,7 +524,8 @@ async fn a_follower_that_waits_in_vain_is_told_so() {
 #[tokio::test]
 async fn a_ttl_of_zero_shares_the_load_and_keeps_nothing() {
     let clock = Clock::driven();
-    let (users, source) = (users("", &clock).await.ttl(Duration::ZERO).build().unwrap(), Source::new(&clock, SECOND));
+    let (users, source) =
+        (users("", &clock, |settings| settings.ttl(Duration::ZERO)).await, Source::new(&clock, SECOND));
     let tasks = [spawn_get(&users, &source), spawn_get(&users, &source)];
     drive(&clock, SECOND).await;
     for task in tasks {
@@ -530,10 +539,10 @@ async fn a_ttl_of_zero_shares_the_load_and_keeps_nothing() {
 #[tokio::test]
 async fn what_cannot_be_right_is_refused_by_name() {
     let client = client("", &Clock::driven()).await;
-    let refusal = |builder: CachedBuilder| builder.build().unwrap_err().to_string();
-    assert!(refusal(client.cached("a").ttl(Duration::MAX)).starts_with("ttl "));
-    assert!(refusal(client.cached("a").stale(Duration::MAX)).starts_with("stale "));
-    assert!(refusal(client.cached("a").lease(Duration::ZERO)).starts_with("lease "));
-    assert!(refusal(client.cached("a").load_timeout(Duration::ZERO)).starts_with("load_timeout "));
-    assert!(refusal(client.cached("a").local_size(0)).starts_with("local_size "));
+    let refusal = |settings: CacheSettings| client.cached("a", settings).unwrap_err().to_string();
+    assert!(refusal(CacheSettings::new().ttl(Duration::MAX)).starts_with("ttl "));
+    assert!(refusal(CacheSettings::new().stale(Duration::MAX)).starts_with("stale "));
+    assert!(refusal(CacheSettings::new().lease(Duration::ZERO)).starts_with("lease "));
+    assert!(refusal(CacheSettings::new().load_timeout(Duration::ZERO)).starts_with("loadTimeout "));
+    assert!(refusal(CacheSettings::new().local_size(0)).starts_with("localSize "));
 }

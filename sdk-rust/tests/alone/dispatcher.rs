@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt};
 use proptest::prelude::*;
+use resil::dispatcher::DispatcherSettings;
 use resil::dispatcher::{Dispatcher, ItemError, ItemResult, OnError};
 use resil::{Error, Failure};
 use tokio::sync::{Barrier, Semaphore, oneshot};
@@ -90,7 +91,7 @@ fn expected(index: usize, fate: Fate) -> ItemResult<usize, usize> {
     match fate {
         Fate::Return => Ok(index),
         Fate::Fail => Err(ItemError::Failed(index)),
-        Fate::Panic => Err(ItemError::Panicked(format!("item {index}"))),
+        Fate::Panic => Err(ItemError::Crashed(format!("item {index}"))),
     }
 }
 
@@ -138,7 +139,7 @@ impl Way {
 fn number(result: &ItemResult<usize, usize>) -> usize {
     match result {
         Ok(index) | Err(ItemError::Failed(index)) => *index,
-        Err(ItemError::Panicked(text)) => text.strip_prefix("item ").unwrap().parse().unwrap(),
+        Err(ItemError::Crashed(text)) => text.strip_prefix("item ").unwrap().parse().unwrap(),
         Err(_) => usize::MAX,
     }
 }
@@ -148,14 +149,14 @@ proptest! {
 
     #[test]
     fn every_item_runs_exactly_once_in_its_place_and_never_more_than_the_workers_at_once(
-        workers in 0usize..9,
+        workers in 1usize..9,
         way in way(),
         plans in prop::collection::vec((0u8..4, fate()), 0..60),
     ) {
         block_on(async {
             let items: Vec<_> = plans.iter().enumerate().map(|(index, (steps, fate))| (index, *steps, *fate)).collect();
             let watch = Watch::new(items.len());
-            let results = way.go(&Dispatcher::new(workers), items.clone(), &watch).await;
+            let results = way.go(&Dispatcher::new(DispatcherSettings::new(workers)).unwrap(), items.clone(), &watch).await;
             let wanted: Vec<_> = items.iter().map(|(index, _, fate)| expected(*index, *fate)).collect();
             prop_assert_eq!(results, wanted);
             prop_assert_eq!(watch.begun(), vec![1; items.len()]);
@@ -175,8 +176,8 @@ proptest! {
         block_on(async {
             let items: Vec<_> = plans.iter().enumerate().map(|(index, (steps, fate))| (index, *steps, *fate)).collect();
             let watch = Watch::new(items.len());
-            let on_error = if cancels { OnError::CancelOthers } else { OnError::BeginNoMore };
-            let dispatcher = Dispatcher::new(workers).on_error(on_error);
+            let on_error = if cancels { OnError::Cancel } else { OnError::Stop };
+            let dispatcher = Dispatcher::new(DispatcherSettings::new(workers).on_error(on_error)).unwrap();
             let way = if local { Way::Local } else { Way::Run };
             let results = way.go(&dispatcher, items.clone(), &watch).await;
             prop_assert_eq!(results.len(), items.len());
@@ -197,7 +198,7 @@ proptest! {
                 Some(first) => {
                     prop_assert!(results[..first].iter().all(|result| !matches!(result, Err(ItemError::NotRun))));
                     prop_assert!(results.iter().any(|result| matches!(
-                        result, Err(ItemError::Failed(_) | ItemError::Panicked(_)))));
+                        result, Err(ItemError::Failed(_) | ItemError::Crashed(_)))));
                 }
             }
             Ok(())
@@ -208,15 +209,17 @@ proptest! {
 #[test]
 fn with_one_worker_nothing_after_the_first_error_is_begun() {
     for way in [Way::Run, Way::Local, Way::Stream, Way::StreamUnordered] {
-        for on_error in [OnError::BeginNoMore, OnError::CancelOthers] {
+        for on_error in [OnError::Stop, OnError::Cancel] {
             block_on(async {
                 let items =
                     (0..10).map(|index| (index, 1, if index == 3 { Fate::Panic } else { Fate::Return })).collect();
                 let watch = Watch::new(10);
-                let results = way.go(&Dispatcher::new(1).on_error(on_error), items, &watch).await;
+                let results = way
+                    .go(&Dispatcher::new(DispatcherSettings::new(1).on_error(on_error)).unwrap(), items, &watch)
+                    .await;
                 assert_eq!(watch.begun(), [1, 1, 1, 1, 0, 0, 0, 0, 0, 0], "{way:?}");
                 assert_eq!(results[..3], [Ok(0), Ok(1), Ok(2)]);
-                assert_eq!(results[3], Err(ItemError::Panicked("item 3".to_owned())));
+                assert_eq!(results[3], Err(ItemError::Crashed("item 3".to_owned())));
                 let rest = &results[4..];
                 match way {
                     Way::Run | Way::Local => assert_eq!(rest, vec![Err(ItemError::NotRun); 6]),
@@ -231,7 +234,7 @@ fn with_one_worker_nothing_after_the_first_error_is_begun() {
 fn an_error_cancels_the_others_if_that_is_asked_for() {
     block_on(async {
         let all_begun = Arc::new(Barrier::new(3));
-        let dispatcher = Dispatcher::new(3).on_error(OnError::CancelOthers);
+        let dispatcher = Dispatcher::new(DispatcherSettings::new(3).on_error(OnError::Cancel)).unwrap();
         let results = dispatcher
             .run(0..5, move |item| {
                 let all_begun = Arc::clone(&all_begun);
@@ -252,15 +255,18 @@ fn results_without_an_order_come_as_they_are_done() {
         let (first_may_end, told) = oneshot::channel::<()>();
         let told = Arc::new(slot::Slot::new(told));
         let source = stream::iter(0..3);
-        let mut results = std::pin::pin!(Dispatcher::new(2).stream_unordered(source, move |item| {
-            let told = told.take_if(item == 0);
-            async move {
-                if let Some(told) = told {
-                    told.await.unwrap();
+        let mut results = std::pin::pin!(Dispatcher::new(DispatcherSettings::new(2)).unwrap().stream_unordered(
+            source,
+            move |item| {
+                let told = told.take_if(item == 0);
+                async move {
+                    if let Some(told) = told {
+                        told.await.unwrap();
+                    }
+                    Ok::<_, ()>(item)
                 }
-                Ok::<_, ()>(item)
             }
-        }));
+        ));
         assert_eq!(results.next().await, Some(Ok(1)));
         assert_eq!(results.next().await, Some(Ok(2)));
         first_may_end.send(()).unwrap();
@@ -296,13 +302,14 @@ fn a_stream_takes_no_more_from_its_source_than_there_are_workers() {
         });
         let gate = Arc::new(Semaphore::new(0));
         let opened = Arc::clone(&gate);
-        let mut results = std::pin::pin!(Dispatcher::new(4).stream(source, move |item| {
-            let gate = Arc::clone(&gate);
-            async move {
-                gate.acquire().await.unwrap().forget();
-                Ok::<_, ()>(item)
-            }
-        }));
+        let mut results =
+            std::pin::pin!(Dispatcher::new(DispatcherSettings::new(4)).unwrap().stream(source, move |item| {
+                let gate = Arc::clone(&gate);
+                async move {
+                    gate.acquire().await.unwrap().forget();
+                    Ok::<_, ()>(item)
+                }
+            }));
         assert_eq!(taken.load(Ordering::SeqCst), 0, "nothing happens before somebody asks");
         assert!(futures_util::poll!(results.next()).is_pending());
         assert_eq!(taken.load(Ordering::SeqCst), 4);
@@ -322,7 +329,7 @@ fn dropping_a_batch_or_a_stream_cancels_what_is_in_flight() {
         for way in [Way::Run, Way::Local, Way::StreamUnordered] {
             let watch = Watch::new(8);
             let items: Vec<_> = (0..8).map(|index| (index, u8::MAX, Fate::Return)).collect();
-            let dispatcher = Dispatcher::new(4);
+            let dispatcher = Dispatcher::new(DispatcherSettings::new(4)).unwrap();
             let watched = Arc::clone(&watch);
             let stuck = move |(index, _, _)| {
                 let inside = watched.enter(index);
@@ -356,7 +363,7 @@ fn dropping_a_batch_or_a_stream_cancels_what_is_in_flight() {
 fn a_token_from_outside_stops_the_batch() {
     block_on(async {
         let token = CancellationToken::new();
-        let dispatcher = Dispatcher::new(2).cancel_with(&token);
+        let dispatcher = Dispatcher::new(DispatcherSettings::new(2)).unwrap().cancel_with(&token);
         let stop = token.clone();
         let results = dispatcher
             .run(0..5, move |item| {
@@ -382,7 +389,7 @@ fn the_token_of_an_item_is_cancelled_when_the_batch_is_dropped() {
     block_on(async {
         let (sender, receiver) = oneshot::channel::<CancellationToken>();
         let sender = Arc::new(slot::Slot::new(sender));
-        let dispatcher = Dispatcher::new(1);
+        let dispatcher = Dispatcher::new(DispatcherSettings::new(1)).unwrap();
         let token = {
             let mut running = std::pin::pin!(dispatcher.run_with_token([()], move |(), token| {
                 sender.take_if(true).unwrap().send(token).unwrap();
@@ -402,7 +409,8 @@ fn local_work_may_borrow_and_need_not_be_sent() {
     block_on(async {
         let sum = Cell::new(0);
         let sum_ref = &sum;
-        let results = Dispatcher::new(3)
+        let results = Dispatcher::new(DispatcherSettings::new(3))
+            .unwrap()
             .run_local(1..=10, |item| async move {
                 tokio::task::yield_now().await;
                 sum_ref.set(sum_ref.get() + item);
@@ -417,8 +425,8 @@ fn local_work_may_borrow_and_need_not_be_sent() {
 fn an_item_error_is_a_failure_of_the_usual_kind() {
     assert_eq!(Failure::from(ItemError::Failed(7)), Failure::Inner(7));
     assert_eq!(
-        Failure::<u8>::from(ItemError::Panicked("oh".to_owned())),
-        Failure::Resil(Error::Panicked("oh".to_owned()))
+        Failure::<u8>::from(ItemError::Crashed("oh".to_owned())),
+        Failure::Resil(Error::Crashed("oh".to_owned()))
     );
     assert_eq!(Failure::<u8>::from(ItemError::NotRun), Failure::Resil(Error::Cancelled));
 }
@@ -434,7 +442,7 @@ fn items_that_never_wait_let_others_run() {
             tokio::task::yield_now().await;
             others_ran.store(true, Ordering::SeqCst);
         };
-        let dispatcher = Dispatcher::new(1);
+        let dispatcher = Dispatcher::new(DispatcherSettings::new(1)).unwrap();
         let batch = dispatcher.run(0..10_000, move |_| {
             let seen = seen.load(Ordering::SeqCst);
             async move { Ok::<_, ()>(seen) }
@@ -449,7 +457,7 @@ fn items_that_never_wait_let_others_run() {
 fn a_graceful_stop_lets_what_runs_end_and_begins_no_more() {
     block_on(async {
         let (stop, gate, begun) = (CancellationToken::new(), Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
-        let dispatcher = Dispatcher::new(2).stop_with(&stop);
+        let dispatcher = Dispatcher::new(DispatcherSettings::new(2)).unwrap().stop_with(&stop);
         let work = {
             let (gate, begun) = (Arc::clone(&gate), Arc::clone(&begun));
             move |item: usize| {

@@ -70,7 +70,7 @@ proptest! {
             let wanted: Vec<Result<usize, Failure<usize>>> = fates.iter().enumerate().map(|(index, (fate, _))| match fate {
                 0 => Ok(index),
                 1 => Err(Failure::Inner(index)),
-                _ => Err(Error::Panicked(format!("task {index}")).into()),
+                _ => Err(Error::Crashed(format!("task {index}")).into()),
             }).collect();
             prop_assert_eq!(outcomes, wanted);
             prop_assert!(most.load(Ordering::SeqCst) <= limit);
@@ -127,7 +127,7 @@ fn a_task_that_listens_to_the_token_is_waited_for() {
         });
         group.spawn(async { panic!("first") });
         let failure = group.wait().await.unwrap_err();
-        assert_eq!(failure, Error::Panicked("first".to_owned()).into(), "the first error, not the last");
+        assert_eq!(failure, Error::Crashed("first".to_owned()).into(), "the first error, not the last");
         assert_eq!(tidied.load(Ordering::SeqCst), 1);
     });
 }
@@ -168,7 +168,7 @@ fn a_panic_calls_back_with_its_text_and_a_callback_that_panics_harms_nobody() {
         group.spawn(async { Ok(()) });
         let outcomes = group.wait_all().await;
         assert_eq!(*heard.lock().unwrap_or_else(std::sync::PoisonError::into_inner), ["number 7"]);
-        assert_eq!(outcomes[0].as_ref().unwrap_err().code(), Some(Code::Panicked));
+        assert_eq!(outcomes[0].as_ref().unwrap_err().code(), Some(Code::Crashed));
         assert_eq!(outcomes[1], Ok(()));
     });
 }

@@ -55,7 +55,7 @@ fn every_code_has_the_status_of_its_table() {
 fn a_status_does_not_tell_what_a_panic_or_a_loader_said() {
     let secret = "swordfish";
     for error in [
-        Error::Panicked(secret.to_owned()),
+        Error::Crashed(secret.to_owned()),
         Error::Internal(secret.to_owned()),
         Error::LoadFailed { name: "user".into(), message: secret.to_owned() },
     ] {

@@ -260,7 +260,7 @@ fn no_answer_tells_what_only_the_service_may_know() {
         Error::LoadFailed { name, message: secret.to_owned() },
         Error::BackendUnavailable(secret),
         Error::PermissionDenied(secret),
-        Error::Panicked(secret.to_owned()),
+        Error::Crashed(secret.to_owned()),
         Error::Internal(secret.to_owned()),
     ];
     for error in errors {
@@ -297,7 +297,7 @@ fn no_key_reaches_the_answers_of_another_scope() {
 #[tokio::test]
 async fn headers_of_several_tiers_name_them_all_and_the_one_that_binds() {
     let (clock, url) = (Clock::driven(), "memory://");
-    let client = resil::ConnectOptions::new(url).clock(clock.clone()).connect().await.unwrap();
+    let client = resil::ConnectSettings::new(url).clock(clock.clone()).connect().await.unwrap();
     let limit = Limit::per_second(2).burst(4).and(Limit::per_minute(5));
     let api = client.limiter("api", limit).unwrap();
     let mut seen = Vec::new();

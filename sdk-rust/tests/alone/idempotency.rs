@@ -7,8 +7,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use proptest::prelude::*;
 use resil::clock::Clock;
-use resil::idempotency::{Idempotent, IdempotentBuilder, Known, OnLapse, RecordedError, Remember};
-use resil::{Client, Code, ConnectOptions, Failure};
+use resil::idempotency::{IdempotencySettings, Idempotent, Known, OnLapse, RecordedError, Remember};
+use resil::{Client, Code, ConnectSettings, Failure};
 use serde::{Deserialize, Serialize};
 
 use crate::drive::tasks::{drive_tasks as drive, settle};
@@ -16,11 +16,12 @@ use crate::drive::tasks::{drive_tasks as drive, settle};
 const SECOND: Duration = Duration::from_secs(1);
 
 async fn client(store: &str, clock: &Clock) -> Client {
-    ConnectOptions::new(format!("memory://{store}")).clock(clock.clone()).connect().await.unwrap()
+    ConnectSettings::new(format!("memory://{store}")).clock(clock.clone()).connect().await.unwrap()
 }
 
-async fn work(store: &str, clock: &Clock) -> IdempotentBuilder {
-    client(store, clock).await.idempotent("pay").lease(10 * SECOND).wait(5 * SECOND)
+async fn work(store: &str, clock: &Clock, tune: impl FnOnce(IdempotencySettings) -> IdempotencySettings) -> Idempotent {
+    let settings = IdempotencySettings::new().lease(10 * SECOND).wait(5 * SECOND);
+    client(store, clock).await.idempotent("pay", tune(settings)).unwrap()
 }
 
 async fn pay(work: &Idempotent, key: &str) -> Result<(Option<Bytes>, u32), Failure<String>> {
@@ -33,7 +34,7 @@ async fn duplicates_in_two_processes_run_once_and_all_get_the_result() {
     let clock = Clock::driven();
     let runs = Arc::new(AtomicU32::new(0));
     let mut tasks = Vec::new();
-    let works = [work("twice", &clock).await.build().unwrap(), work("twice", &clock).await.build().unwrap()];
+    let works = [work("twice", &clock, |settings| settings).await, work("twice", &clock, |settings| settings).await];
     for number in 0..200 {
         let (work, runs, clock) = (works[number % 2].clone(), Arc::clone(&runs), clock.clone());
         tasks.push(tokio::spawn(async move {
@@ -57,7 +58,8 @@ async fn duplicates_in_two_processes_run_once_and_all_get_the_result() {
 #[tokio::test]
 async fn the_same_key_with_another_request_is_refused_in_every_phase() {
     let clock = Clock::driven();
-    let (here, there) = (work("other", &clock).await.build().unwrap(), work("other", &clock).await.build().unwrap());
+    let (here, there) =
+        (work("other", &clock, |settings| settings).await, work("other", &clock, |settings| settings).await);
     let long = vec![7_u8; 10_000];
     let mut longer = long.clone();
     longer[9_999] = 8;
@@ -89,7 +91,8 @@ async fn the_same_key_with_another_request_is_refused_in_every_phase() {
 #[tokio::test]
 async fn a_duplicate_waits_for_its_own_patience_and_is_told_when_to_come_again() {
     let clock = Clock::driven();
-    let (here, there) = (work("slow", &clock).await.build().unwrap(), work("slow", &clock).await.build().unwrap());
+    let (here, there) =
+        (work("slow", &clock, |settings| settings).await, work("slow", &clock, |settings| settings).await);
     let spawn = |work: &Idempotent| {
         let (work, clock) = (work.clone(), clock.clone());
         tokio::spawn(async move {
@@ -120,7 +123,8 @@ async fn a_duplicate_waits_for_its_own_patience_and_is_told_when_to_come_again()
 #[tokio::test]
 async fn the_lease_is_renewed_for_as_long_as_the_work_takes() {
     let clock = Clock::driven();
-    let (here, there) = (work("long", &clock).await.build().unwrap(), work("long", &clock).await.build().unwrap());
+    let (here, there) =
+        (work("long", &clock, |settings| settings).await, work("long", &clock, |settings| settings).await);
     let running = tokio::spawn({
         let clock = clock.clone();
         async move {
@@ -145,7 +149,8 @@ async fn the_lease_is_renewed_for_as_long_as_the_work_takes() {
 #[tokio::test]
 async fn an_error_frees_the_key_at_once_and_the_next_one_is_told() {
     let clock = Clock::driven();
-    let (here, there) = (work("free", &clock).await.build().unwrap(), work("free", &clock).await.build().unwrap());
+    let (here, there) =
+        (work("free", &clock, |settings| settings).await, work("free", &clock, |settings| settings).await);
     let failed = here.run("42", b"", async |run| Err::<Bytes, _>(format!("attempt {:?}", run.attempt()))).await;
     assert_eq!(failed.unwrap_err(), Failure::Inner("attempt Some(1)".to_owned()));
     assert_eq!(pay(&there, "42").await.unwrap(), (Some("paid".into()), 2));
@@ -160,7 +165,8 @@ enum Declined {
 #[tokio::test]
 async fn an_error_that_is_final_is_replayed_to_every_duplicate() {
     let clock = Clock::driven();
-    let (here, there) = (work("final", &clock).await.build().unwrap(), work("final", &clock).await.build().unwrap());
+    let (here, there) =
+        (work("final", &clock, |settings| settings).await, work("final", &clock, |settings| settings).await);
     let remember = Remember::json(|error| *error == Declined::NoMoney);
     let paying = |error| async move |_| Err::<u32, _>(error);
     let first = here.run_json_remembering("42", b"", &remember, paying(Declined::NoNetwork)).await;
@@ -177,7 +183,8 @@ async fn an_error_that_is_final_is_replayed_to_every_duplicate() {
 #[tokio::test]
 async fn a_run_that_is_cut_short_is_not_aborted_because_nobody_knows_what_it_did() {
     let clock = Clock::driven();
-    let (here, there) = (work("cut", &clock).await.build().unwrap(), work("cut", &clock).await.build().unwrap());
+    let (here, there) =
+        (work("cut", &clock, |settings| settings).await, work("cut", &clock, |settings| settings).await);
     let running =
         tokio::spawn(
             async move { here.run("42", b"", async |_| Ok::<Bytes, String>(std::future::pending().await)).await },
@@ -200,7 +207,7 @@ async fn a_run_that_is_cut_short_is_not_aborted_because_nobody_knows_what_it_did
 #[tokio::test]
 async fn a_run_that_panics_is_like_one_that_was_cut_short() {
     let clock = Clock::driven();
-    let here = work("panic", &clock).await.build().unwrap();
+    let here = work("panic", &clock, |settings| settings).await;
     let running = tokio::spawn({
         let here = here.clone();
         async move { here.run("42", b"", async |_| -> Result<Bytes, String> { panic!("out of ink") }).await }
@@ -215,8 +222,8 @@ async fn a_run_that_panics_is_like_one_that_was_cut_short() {
 #[tokio::test]
 async fn a_run_that_may_be_aborted_frees_the_key_when_it_is_cut_short() {
     let clock = Clock::driven();
-    let here = work("abort", &clock).await.abort_on_cancel().build().unwrap();
-    let there = work("abort", &clock).await.build().unwrap();
+    let here = work("abort", &clock, |settings| settings.abort_on_cancel()).await;
+    let there = work("abort", &clock, |settings| settings).await;
     let running =
         tokio::spawn(
             async move { here.run("42", b"", async |_| Ok::<Bytes, String>(std::future::pending().await)).await },
@@ -231,9 +238,9 @@ async fn a_run_that_may_be_aborted_frees_the_key_when_it_is_cut_short() {
 async fn a_duplicate_that_leaves_while_it_waits_costs_nobody_a_run() {
     let clock = Clock::driven();
     let works = [
-        work("leave", &clock).await.build().unwrap(),
-        work("leave", &clock).await.build().unwrap(),
-        work("leave", &clock).await.build().unwrap(),
+        work("leave", &clock, |settings| settings).await,
+        work("leave", &clock, |settings| settings).await,
+        work("leave", &clock, |settings| settings).await,
     ];
     let failing = tokio::spawn({
         let (work, clock) = (works[0].clone(), clock.clone());
@@ -269,7 +276,7 @@ async fn a_duplicate_that_leaves_while_it_waits_costs_nobody_a_run() {
 #[tokio::test]
 async fn local_duplicates_go_on_when_the_first_of_them_is_cancelled() {
     let clock = Clock::driven();
-    let here = work("first", &clock).await.abort_on_cancel().build().unwrap();
+    let here = work("first", &clock, |settings| settings.abort_on_cancel()).await;
     let first = tokio::spawn({
         let here = here.clone();
         async move { here.run("42", b"", async |_| Ok::<Bytes, String>(std::future::pending().await)).await }
@@ -298,7 +305,7 @@ async fn local_duplicates_go_on_when_the_first_of_them_is_cancelled() {
 #[tokio::test]
 async fn work_that_fell_silent_under_hold_waits_for_a_person() {
     let clock = Clock::driven();
-    let here = work("hold", &clock).await.on_lapse(OnLapse::Hold).build().unwrap();
+    let here = work("hold", &clock, |settings| settings.on_lapse(OnLapse::Hold)).await;
     let running = tokio::spawn({
         let here = here.clone();
         async move { here.run("42", b"", async |_| Ok::<Bytes, String>(std::future::pending().await)).await }
@@ -313,7 +320,7 @@ async fn work_that_fell_silent_under_hold_waits_for_a_person() {
 #[tokio::test]
 async fn results_are_kept_for_their_time_and_their_age_is_told() {
     let clock = Clock::driven();
-    let here = work("keep", &clock).await.keep(60 * SECOND).build().unwrap();
+    let here = work("keep", &clock, |settings| settings.keep(60 * SECOND)).await;
     assert_eq!(here.get("42").await.unwrap(), Known::Nothing);
     let done = here.run_json("42", b"", async |run| Ok::<_, String>((run.is_first(), run.fence().is_some()))).await;
     assert_eq!(done.unwrap().value, Some((true, true)));
@@ -327,7 +334,7 @@ async fn results_are_kept_for_their_time_and_their_age_is_told() {
 #[tokio::test]
 async fn a_result_too_large_to_be_kept_is_still_done() {
     let clock = Clock::driven();
-    let here = work("large", &clock).await.build().unwrap();
+    let here = work("large", &clock, |settings| settings).await;
     let large = || vec![7_u8; 2 << 20];
     let first = here.run("42", b"", async |_| Ok::<_, String>(large())).await.unwrap();
     assert_eq!(first.value.map(|value| value.len()), Some(2 << 20));
@@ -345,7 +352,8 @@ enum Odd {
 #[tokio::test]
 async fn a_result_that_cannot_be_recorded_fails_loudly_for_everybody_and_is_not_done_again() {
     let clock = Clock::driven();
-    let (here, there) = (work("odd", &clock).await.build().unwrap(), work("odd", &clock).await.build().unwrap());
+    let (here, there) =
+        (work("odd", &clock, |settings| settings).await, work("odd", &clock, |settings| settings).await);
     for (key, odd) in [("map", Odd::Map([(vec![1], 2)].into())), ("nan", Odd::Number(f64::NAN))] {
         let runs = AtomicU32::new(0);
         for work in [&here, &here, &there] {
@@ -368,7 +376,7 @@ async fn a_result_that_cannot_be_recorded_fails_loudly_for_everybody_and_is_not_
 #[tokio::test]
 async fn an_error_that_is_final_is_kept_in_the_form_that_all_languages_share() {
     let clock = Clock::driven();
-    let work = work("declined", &clock).await.build().unwrap();
+    let work = work("declined", &clock, |settings| settings).await;
     let remember = Remember::recorded(
         |error: &RecordedError| (error.name == "CardDeclined").then(|| error.clone()),
         |recorded| recorded,
@@ -398,7 +406,7 @@ async fn two_handles_of_one_name_share_one_run() {
     let tasks: Vec<_> = (0..50)
         .map(|_| {
             // Without patience: whoever asked the server would be told that it is busy.
-            let work = client.idempotent("pay").wait(SECOND).build().unwrap();
+            let work = client.idempotent("pay", IdempotencySettings::new().wait(SECOND)).unwrap();
             let (runs, clock) = (Arc::clone(&runs), clock.clone());
             tokio::spawn(async move {
                 let paying = async |_| {
@@ -423,7 +431,8 @@ async fn two_handles_of_one_name_share_one_run() {
 #[tokio::test]
 async fn an_event_is_new_once_and_again_only_to_the_same_consumer() {
     let clock = Clock::driven();
-    let (here, there) = (work("once", &clock).await.build().unwrap(), work("once", &clock).await.build().unwrap());
+    let (here, there) =
+        (work("once", &clock, |settings| settings).await, work("once", &clock, |settings| settings).await);
     assert!(here.once("event-1", 60 * SECOND, None).await.unwrap());
     assert!(!here.once("event-1", 60 * SECOND, None).await.unwrap());
     assert!(!there.once("event-1", 60 * SECOND, Some("consumer")).await.unwrap());
@@ -438,11 +447,11 @@ async fn an_event_is_new_once_and_again_only_to_the_same_consumer() {
 #[tokio::test]
 async fn what_cannot_be_right_is_refused_by_name() {
     let client = client("", &Clock::driven()).await;
-    let refusal = |builder: IdempotentBuilder| builder.build().unwrap_err().to_string();
-    assert!(refusal(client.idempotent("a").lease(Duration::ZERO)).starts_with("lease "));
-    assert!(refusal(client.idempotent("a").keep(Duration::ZERO)).starts_with("keep "));
-    assert!(refusal(client.idempotent("a").wait(601 * SECOND)).starts_with("wait "));
-    assert!(refusal(client.idempotent("a").when_away(resil::Away::Local)).starts_with("when_away "));
+    let refusal = |settings: IdempotencySettings| client.idempotent("a", settings).unwrap_err().to_string();
+    assert!(refusal(IdempotencySettings::new().lease(Duration::ZERO)).starts_with("lease "));
+    assert!(refusal(IdempotencySettings::new().keep(Duration::ZERO)).starts_with("keep "));
+    assert!(refusal(IdempotencySettings::new().wait(601 * SECOND)).starts_with("wait "));
+    assert!(refusal(IdempotencySettings::new().when_away(resil::Away::Local)).starts_with("whenAway "));
 }
 
 /// What one caller does.
@@ -485,7 +494,7 @@ proptest! {
             let store = format!("random-{}", rand::random::<u64>());
             let mut works = Vec::new();
             for _ in 0..3 {
-                works.push(work(&store, &clock).await.wait(60 * SECOND).build().unwrap());
+                works.push(work(&store, &clock, |settings| settings.wait(60 * SECOND)).await);
             }
             let running = Arc::new(AtomicU32::new(0));
             let done = Arc::new(AtomicU32::new(0));

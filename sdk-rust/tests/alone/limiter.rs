@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use resil::ConnectOptions;
+use resil::ConnectSettings;
 use resil::clock::Clock;
 use resil::limiter::{Limit, Limiter};
 
 async fn fleet(url: &str, processes: usize, clock: &Clock, limit: &Limit) -> Vec<Limiter> {
     let mut limiters = Vec::new();
     for _ in 0..processes {
-        let client = ConnectOptions::new(url).clock(clock.clone()).connect().await.unwrap();
+        let client = ConnectSettings::new(url).clock(clock.clone()).connect().await.unwrap();
         limiters.push(client.limiter("api", limit.clone()).unwrap());
     }
     limiters

@@ -7,8 +7,9 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use proptest::prelude::*;
 use resil::clock::Clock;
+use resil::lock::LockSettings;
 use resil::lock::{Mode, Released};
-use resil::{Away, Client, Code, ConnectOptions, Error, Failure};
+use resil::{Away, Client, Code, ConnectSettings, Error, Failure};
 
 use crate::one_lock;
 
@@ -17,7 +18,7 @@ fn ms(ms: u64) -> Duration {
 }
 
 async fn client(clock: &Clock) -> Client {
-    ConnectOptions::new("memory://").name("service").clock(clock.clone()).connect().await.expect("memory is there")
+    ConnectSettings::new("memory://").name("service").clock(clock.clone()).connect().await.expect("memory is there")
 }
 
 async fn settle() {
@@ -29,7 +30,7 @@ async fn settle() {
 #[tokio::test]
 async fn one_at_a_time_holds_it_and_a_guard_that_is_dropped_lets_go() {
     let client = client(&Clock::driven()).await;
-    let lock = client.lock("orders").meta("nightly run");
+    let lock = client.lock("orders", LockSettings::new().meta("nightly run")).unwrap();
     let guard = lock.try_acquire().await.expect("free");
     assert_eq!(lock.try_acquire().await.map(drop).expect_err("taken").code(), Code::LockTimeout);
 
@@ -57,7 +58,13 @@ async fn who_was_kept_from_running_beyond_the_deadline_learns_of_it_first() {
 
     for _ in 0..200 {
         let clock = Clock::driven();
-        let guard = client(&clock).await.lock("orders").lease(ms(1_000)).acquire().await.expect("free");
+        let guard = client(&clock)
+            .await
+            .lock("orders", LockSettings::new().lease(ms(1_000)))
+            .unwrap()
+            .acquire()
+            .await
+            .expect("free");
         let held = guard.held();
         assert_eq!((held.loss(), held.until_lost().now_or_never()), (None, None));
         clock.advance(ms(1_000));
@@ -65,7 +72,13 @@ async fn who_was_kept_from_running_beyond_the_deadline_learns_of_it_first() {
         assert_eq!(held.loss().map(|error| error.code()), Some(Code::LockLost));
     }
     let clock = Clock::driven();
-    let guard = client(&clock).await.lock("orders").lease(ms(1_000)).acquire().await.expect("free");
+    let guard = client(&clock)
+        .await
+        .lock("orders", LockSettings::new().lease(ms(1_000)))
+        .unwrap()
+        .acquire()
+        .await
+        .expect("free");
     let held = guard.held();
     guard.release().await.expect("released");
     clock.advance(ms(2_000));
@@ -75,7 +88,10 @@ async fn who_was_kept_from_running_beyond_the_deadline_learns_of_it_first() {
 #[tokio::test]
 async fn readers_share_and_one_that_wants_to_write_inside_is_told_that_it_would_wait_for_itself() {
     let client = client(&Clock::driven()).await;
-    let (reader, writer) = (client.lock("orders").shared(), client.lock("orders"));
+    let (reader, writer) = (
+        client.lock("orders", LockSettings::new().shared()).unwrap(),
+        client.lock("orders", LockSettings::new()).unwrap(),
+    );
     let (one, _two) = (reader.try_acquire().await.expect("free"), reader.try_acquire().await.expect("shared"));
     assert!(writer.try_acquire().await.is_err());
     let inside = one.reentrant(writer.try_acquire()).await.map(drop);
@@ -87,7 +103,7 @@ async fn readers_share_and_one_that_wants_to_write_inside_is_told_that_it_would_
 async fn a_lock_outlives_its_lease_many_times_while_its_guard_lives() {
     let clock = Clock::driven();
     let client = client(&clock).await;
-    let guard = client.lock("orders").lease(ms(900)).try_acquire().await.expect("free");
+    let guard = client.lock("orders", LockSettings::new().lease(ms(900))).unwrap().try_acquire().await.expect("free");
     for _ in 0..100 {
         clock.advance(ms(100));
         settle().await;
@@ -99,7 +115,7 @@ async fn a_lock_outlives_its_lease_many_times_while_its_guard_lives() {
 #[tokio::test]
 async fn the_same_task_enters_again_without_asking_and_the_outermost_releases() {
     let client = client(&Clock::driven()).await;
-    let lock = client.lock("orders");
+    let lock = client.lock("orders", LockSettings::new()).unwrap();
     let done: Result<(), Failure<Error>> = lock
         .with_lock(|held| {
             let lock = lock.clone();
@@ -129,7 +145,7 @@ async fn the_same_task_enters_again_without_asking_and_the_outermost_releases() 
 #[tokio::test]
 async fn two_branches_of_one_task_do_not_hold_each_others_locks() {
     let client = client(&Clock::driven()).await;
-    let lock = client.lock("orders");
+    let lock = client.lock("orders", LockSettings::new()).unwrap();
     let inside = AtomicUsize::new(0);
     let work = || {
         lock.with_lock(|_| async {
@@ -147,7 +163,7 @@ async fn two_branches_of_one_task_do_not_hold_each_others_locks() {
 async fn a_function_may_ask_to_run_on_when_its_lock_is_lost() {
     let clock = Clock::driven();
     let client = client(&clock).await;
-    let lock = client.lock("orders").lease(ms(900)).keep_running_when_lost();
+    let lock = client.lock("orders", LockSettings::new().lease(ms(900)).keep_running_when_lost()).unwrap();
     let working = tokio::spawn({
         let lock = lock.clone();
         async move {
@@ -170,7 +186,7 @@ async fn a_function_may_ask_to_run_on_when_its_lock_is_lost() {
 #[tokio::test]
 async fn errors_of_the_function_are_its_own_and_the_lock_is_released() {
     let client = client(&Clock::driven()).await;
-    let lock = client.lock("orders");
+    let lock = client.lock("orders", LockSettings::new()).unwrap();
     let failed = lock.with_lock(|_| async { Err::<(), _>("mine") }).await.expect_err("it failed");
     assert_eq!(failed.into_inner(), Some("mine"));
     assert_eq!(lock.info().await.expect("info").holders_total, 0);
@@ -179,19 +195,18 @@ async fn errors_of_the_function_are_its_own_and_the_lock_is_released() {
 #[tokio::test]
 async fn what_cannot_be_is_refused_by_name() {
     let client = client(&Clock::driven()).await;
-    let lock = client.lock("orders");
-    let long = "x".repeat(513);
+    let (new, long) = (LockSettings::new, "x".repeat(513));
     let cases = [
-        ("lease", lock.clone().lease(ms(9))),
-        ("lease", lock.clone().lease(Duration::from_secs(31 * 86_400))),
-        ("meta", lock.clone().meta(&long)),
-        ("meta", lock.clone().meta("")),
-        ("replicas", lock.clone().replicas(1)),
-        ("when_away", lock.clone().when_away(Away::Local)),
-        ("name", client.lock("")),
+        ("lease", new().lease(ms(9))),
+        ("lease", new().lease(Duration::from_secs(31 * 86_400))),
+        ("meta", new().meta(&long)),
+        ("meta", new().meta("")),
+        ("replicas", new().replicas(1)),
+        ("whenAway", new().when_away(Away::Local)),
     ];
-    for (name, lock) in cases {
-        let refused = lock.acquire().await.map(drop).expect_err(name);
+    assert!(client.lock("", new()).is_err());
+    for (name, settings) in cases {
+        let refused = client.lock("orders", settings).map(drop).expect_err(name);
         assert!(matches!(&refused, Error::InvalidPolicy { field, .. } if field == name), "{refused:?}");
     }
 }
@@ -200,7 +215,7 @@ async fn what_cannot_be_is_refused_by_name() {
 async fn a_wait_has_the_lock_the_moment_it_is_free_or_is_told_that_its_time_is_over() {
     let clock = Clock::driven();
     let client = client(&clock).await;
-    let lock = client.lock("orders");
+    let lock = client.lock("orders", LockSettings::new()).unwrap();
     let guard = lock.try_acquire().await.expect("free");
     let short = tokio::spawn({
         let lock = lock.clone();
@@ -226,7 +241,7 @@ async fn a_wait_has_the_lock_the_moment_it_is_free_or_is_told_that_its_time_is_o
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_thousand_tasks_on_one_lock_are_all_served() {
     let client = resil::connect("memory://").await.expect("memory is there");
-    let lock = client.lock("orders").wait(Duration::from_secs(120));
+    let lock = client.lock("orders", LockSettings::new().wait(Duration::from_secs(120))).unwrap();
     let first = lock.try_acquire().await.expect("free");
     let (mut tasks, served) = one_lock::wanted_by_all(&lock);
     first.release().await.expect("released");
@@ -244,7 +259,7 @@ proptest! {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         runtime.block_on(async move {
             let client = client(&Clock::driven()).await;
-            let lock = client.lock("orders");
+            let lock = client.lock("orders", LockSettings::new()).unwrap();
             let first = lock.try_acquire().await.expect("free");
             let order = Arc::new(Mutex::new(Vec::new()));
             let mut tasks = Vec::new();

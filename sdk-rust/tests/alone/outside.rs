@@ -8,9 +8,11 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
+use resil::dispatcher::DispatcherSettings;
 use resil::dispatcher::{Dispatcher, ItemError};
 use resil::group::Group;
 use resil::limiter::Limit;
+use resil::lock::LockSettings;
 use resil::policy::{Retry, RetrySettings, Timeout, retry_all};
 use resil::testing::Clock;
 use resil::{Client, Code, Failure};
@@ -77,7 +79,7 @@ fn a_wait_for_a_turn_or_a_lock_ends() {
     for _ in 0..3 {
         alone(limiter.until_ready("ann", BOUND)).0.expect("its turn comes");
     }
-    let lock = client.lock("orders").wait(ms(20));
+    let lock = client.lock("orders", LockSettings::new().wait(ms(20))).unwrap();
     let (held, _) = alone(lock.acquire());
     assert!(held.expect("free").is_held());
     let _held = alone(lock.acquire()).0.expect("free again");
@@ -87,7 +89,11 @@ fn a_wait_for_a_turn_or_a_lock_ends() {
 
 #[test]
 fn what_needs_tasks_says_that_it_needs_a_runtime() {
-    let (ran, _) = alone(Dispatcher::new(2).run([1, 2, 3], |item| async move { Ok::<_, String>(item) }));
+    let (ran, _) = alone(
+        Dispatcher::new(DispatcherSettings::new(2))
+            .unwrap()
+            .run([1, 2, 3], |item| async move { Ok::<_, String>(item) }),
+    );
     assert!(ran.iter().all(|item| matches!(item, Err(ItemError::NotRun))), "{ran:?}");
     for is_all in [false, true] {
         let mut group = Group::<u32, String>::new();

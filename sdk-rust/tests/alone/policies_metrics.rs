@@ -18,7 +18,7 @@ const SECOND: Duration = Duration::from_secs(1);
 
 fn retry(seen: &Seen, clock: &Clock, settings: RetrySettings) -> Retry {
     let settings = RetrySettings { jitter: Jitter::None, ..settings };
-    with_local_recorder(seen, || Retry::builder(&settings).name("orders").clock(clock.clone()).build()).expect("valid")
+    with_local_recorder(seen, || Retry::new(&settings).expect("valid").named("orders").with_clock(clock.clone()))
 }
 
 #[test]
@@ -48,8 +48,7 @@ fn timeouts_hedges_and_fallbacks_are_counted() {
     let (clock, seen) = (Clock::driven(), Seen::default());
     let (timeout, hedge, fallback) = with_local_recorder(&seen, || {
         let timeout = Timeout::total(SECOND).expect("valid").named("orders").with_clock(clock.clone());
-        let hedge =
-            Hedge::builder(&HedgeSettings::default()).name("orders").clock(clock.clone()).build().expect("valid");
+        let hedge = Hedge::new(&HedgeSettings::default()).expect("valid").named("orders").with_clock(clock.clone());
         (timeout, hedge, Fallback::value(()).named("orders"))
     });
     drive(&clock, fallback.around(|| timeout.call(pending::<Result<(), ()>>))).expect("the fallback answers");

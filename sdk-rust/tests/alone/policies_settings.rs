@@ -182,92 +182,83 @@ fn bad_settings_are_refused_by_the_name_of_the_field() {
         BulkheadSettings { partitions: BTreeMap::from([("batch".to_owned(), partition)]), ..bulkhead() }
     };
     let cases = [
-        (RetrySettings { max_attempts: 0, ..retry() }.validate(), "retry.maxAttempts must be from 1 to 100, got 0"),
-        (RetrySettings { max_attempts: 101, ..retry() }.validate(), "retry.maxAttempts must be from 1 to 100, got 101"),
+        (RetrySettings { max_attempts: 0, ..retry() }.validate(), "maxAttempts must be from 1 to 100, got 0"),
+        (RetrySettings { max_attempts: 101, ..retry() }.validate(), "maxAttempts must be from 1 to 100, got 101"),
         (
             RetrySettings { initial_backoff: Duration::ZERO, ..retry() }.validate(),
-            "retry.initialBackoff must be from 1us to 1h, got 0",
+            "initialBackoff must be from 1us to 1h, got 0",
         ),
         (
             RetrySettings { max_backoff: Duration::from_millis(99), ..retry() }.validate(),
-            "retry.maxBackoff must be from 100ms to 1h, got 99ms",
+            "maxBackoff must be from 100ms to 1h, got 99ms",
         ),
-        (
-            RetrySettings { min_backoff: second * 11, ..retry() }.validate(),
-            "retry.minBackoff must be from 0 to 10s, got 11s",
-        ),
+        (RetrySettings { min_backoff: second * 11, ..retry() }.validate(), "minBackoff must be from 0 to 10s, got 11s"),
         (
             RetrySettings { backoff_multiplier: 0.5, ..retry() }.validate(),
-            "retry.backoffMultiplier must be from 1 to 100, got 0.5",
+            "backoffMultiplier must be from 1 to 100, got 0.5",
         ),
         (
             RetrySettings { backoff_multiplier: f64::NAN, ..retry() }.validate(),
-            "retry.backoffMultiplier must be from 1 to 100, got NaN",
+            "backoffMultiplier must be from 1 to 100, got NaN",
         ),
         (
             RetrySettings { jitter: Jitter::PlusMinus(101), ..retry() }.validate(),
-            "retry.jitter must be from 0 to 100, got 101",
+            "jitter must be from 0 to 100, got 101",
         ),
         (
             RetrySettings { retry_after_max: hour * 2, ..retry() }.validate(),
-            "retry.retryAfterMax must be from 0 to 1h, got 2h",
+            "retryAfterMax must be from 0 to 1h, got 2h",
         ),
         (
             RetrySettings { max_elapsed: Some(Duration::ZERO), ..retry() }.validate(),
-            "retry.maxElapsed must be from 1us to 1h, got 0",
+            "maxElapsed must be from 1us to 1h, got 0",
         ),
         (
             RetrySettings { budget: Some(BudgetSettings { ttl: second / 2, ..budget() }), ..retry() }.validate(),
-            "retry.budget.ttl must be from 1s to 1m, got 500ms",
+            "budget.ttl must be from 1s to 1m, got 500ms",
         ),
         (
             BudgetSettings { min_per_second: 10_001, ..budget() }.validate(),
-            "budget.minPerSecond must be from 0 to 10000, got 10001",
+            "minPerSecond must be from 0 to 10000, got 10001",
         ),
-        (BudgetSettings { percent: 1_001, ..budget() }.validate(), "budget.percent must be from 0 to 1000, got 1001"),
+        (BudgetSettings { percent: 1_001, ..budget() }.validate(), "percent must be from 0 to 1000, got 1001"),
         (
             TimeoutSettings { attempt: Some(Duration::ZERO), total: None }.validate(),
-            "timeout.attempt must be from 1us to 5m, got 0",
+            "attempt must be from 1us to 5m, got 0",
         ),
         (
             TimeoutSettings { attempt: None, total: Some(second * 301) }.validate(),
-            "timeout.total must be from 1us to 5m, got 301s",
+            "total must be from 1us to 5m, got 301s",
         ),
         (
             TimeoutSettings { attempt: Some(second * 2), total: Some(second) }.validate(),
-            "timeout.total must be from 2s to 5m, got 1s",
+            "total must be from 2s to 5m, got 1s",
         ),
         (
             HedgeSettings { hedging_delay: Duration::ZERO, ..hedge() }.validate(),
-            "hedge.hedgingDelay must be from 1us to 5m, got 0",
+            "hedgingDelay must be from 1us to 5m, got 0",
         ),
         (
             HedgeSettings { percentile: Some(100.0), ..hedge() }.validate(),
-            "hedge.percentile must be from 1 to 99.99, got 100",
+            "percentile must be from 1 to 99.99, got 100",
         ),
-        (HedgeSettings { warm_up: 0, ..hedge() }.validate(), "hedge.warmUp must be from 1 to 100000, got 0"),
-        (HedgeSettings { max_hedges: 11, ..hedge() }.validate(), "hedge.maxHedges must be from 1 to 10, got 11"),
+        (HedgeSettings { warm_up: 0, ..hedge() }.validate(), "warmUp must be from 1 to 100000, got 0"),
+        (HedgeSettings { max_hedges: 11, ..hedge() }.validate(), "maxHedges must be from 1 to 10, got 11"),
         (
             HedgeSettings { budget: BudgetSettings { ttl: second * 61, ..budget() }, ..hedge() }.validate(),
-            "hedge.budget.ttl must be from 1s to 1m, got 61s",
+            "budget.ttl must be from 1s to 1m, got 61s",
         ),
         (
             BulkheadSettings { max_concurrent_calls: 0, ..bulkhead() }.validate(),
-            "bulkhead.maxConcurrentCalls must be from 1 to 1000000, got 0",
+            "maxConcurrentCalls must be from 1 to 1000000, got 0",
         ),
         (
             BulkheadSettings { max_queue: 1_000_001, ..bulkhead() }.validate(),
-            "bulkhead.maxQueue must be from 0 to 1000000, got 1000001",
+            "maxQueue must be from 0 to 1000000, got 1000001",
         ),
-        (BulkheadSettings { max_wait: hour, ..bulkhead() }.validate(), "bulkhead.maxWait must be from 0 to 5m, got 1h"),
-        (
-            with_partition(0, 0).validate(),
-            "bulkhead.partitions.batch.maxConcurrentCalls must be from 1 to 1000000, got 0",
-        ),
-        (
-            with_partition(1, 1_000_001).validate(),
-            "bulkhead.partitions.batch.maxQueue must be from 0 to 1000000, got 1000001",
-        ),
+        (BulkheadSettings { max_wait: hour, ..bulkhead() }.validate(), "maxWait must be from 0 to 5m, got 1h"),
+        (with_partition(0, 0).validate(), "partitions.batch.maxConcurrentCalls must be from 1 to 1000000, got 0"),
+        (with_partition(1, 1_000_001).validate(), "partitions.batch.maxQueue must be from 0 to 1000000, got 1000001"),
     ];
     for (found, message) in cases {
         let error = found.expect_err(message);

@@ -7,9 +7,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use metrics::with_local_recorder;
+use resil::cache::CacheSettings;
 use resil::clock::Clock;
+use resil::idempotency::IdempotencySettings;
 use resil::idempotency::OnLapse;
-use resil::{Client, Code, ConnectOptions};
+use resil::lock::LockSettings;
+use resil::shared_bulkhead::SharedBulkheadSettings;
+use resil::{Client, Code, ConnectSettings};
 
 use crate::counted::Seen;
 use crate::drive::tasks::settle;
@@ -18,7 +22,7 @@ use crate::drive::{drive, poll_now};
 const SECOND: Duration = Duration::from_secs(1);
 
 async fn client(clock: &Clock) -> Client {
-    ConnectOptions::new("memory://").clock(clock.clone()).connect().await.expect("memory is there")
+    ConnectSettings::new("memory://").clock(clock.clone()).connect().await.expect("memory is there")
 }
 
 #[tokio::test]
@@ -27,8 +31,13 @@ async fn locks_and_permits_are_counted_from_the_question_to_the_end() {
     let client = client(&clock).await;
     let seen = Seen::with_histograms();
     let (stock, ids, reports) = with_local_recorder(&seen, || {
-        let stock = client.lock("stock:42").labelled("stock").lease(10 * SECOND).unbound();
-        (stock, client.lock("order:17"), client.shared_bulkhead("reports", 1).labelled("reports"))
+        let stock =
+            client.lock("stock:42", LockSettings::new().lease(10 * SECOND).unbound()).unwrap().labelled("stock");
+        (
+            stock,
+            client.lock("order:17", LockSettings::new()).unwrap(),
+            client.shared_bulkhead("reports", SharedBulkheadSettings::new(1)).unwrap().labelled("reports"),
+        )
     });
 
     let held = stock.try_acquire().await.expect("free");
@@ -76,7 +85,9 @@ async fn idempotent_calls_are_counted_once_each_by_how_they_ended() {
     let clock = Clock::driven();
     let client = client(&clock).await;
     let seen = Seen::with_histograms();
-    let pay = with_local_recorder(&seen, || client.idempotent("pay").lease(10 * SECOND).wait(Duration::ZERO).build());
+    let pay = with_local_recorder(&seen, || {
+        client.idempotent("pay", IdempotencySettings::new().lease(10 * SECOND).wait(Duration::ZERO))
+    });
     let pay = pay.expect("valid");
     let paid = async |_| {
         clock.sleep(2 * SECOND).await;
@@ -90,8 +101,8 @@ async fn idempotent_calls_are_counted_once_each_by_how_they_ended() {
     {
         let mut running = pin!(pay.run("3", b"", async |_| pending::<Result<&str, String>>().await));
         assert!(poll_now(running.as_mut()).is_pending());
-        let other = client.idempotent("pay").wait(Duration::ZERO);
-        let other = with_local_recorder(&seen, || other.build()).expect("valid");
+        let settings = IdempotencySettings::new().wait(Duration::ZERO);
+        let other = with_local_recorder(&seen, || client.idempotent("pay", settings)).expect("valid");
         other.run("3", b"", paid).await.expect_err("another runs");
     }
     assert!(pay.once("event", SECOND, None).await.expect("asked"));
@@ -114,7 +125,9 @@ async fn work_that_fell_silent_and_work_whose_lease_was_lost_are_told_apart() {
     let clock = Clock::driven();
     let client = client(&clock).await;
     let seen = Seen::default();
-    let build = || client.idempotent("pay").lease(SECOND).wait(Duration::ZERO).on_lapse(OnLapse::Hold).build();
+    let build = || {
+        client.idempotent("pay", IdempotencySettings::new().lease(SECOND).wait(Duration::ZERO).on_lapse(OnLapse::Hold))
+    };
     let pay = with_local_recorder(&seen, build).expect("valid");
     {
         let mut running = pin!(pay.run("1", b"", async |_| pending::<Result<&str, String>>().await));
@@ -135,9 +148,11 @@ async fn gets_are_counted_by_where_the_answer_came_from_and_loads_by_what_they_b
     let clock = Clock::driven();
     let client = client(&clock).await;
     let seen = Seen::with_histograms();
-    let build = || client.cached("user").ttl(60 * SECOND).stale(60 * SECOND).load_timeout(3 * SECOND).build();
+    let build =
+        || client.cached("user", CacheSettings::new().ttl(60 * SECOND).stale(60 * SECOND).load_timeout(3 * SECOND));
     let users = with_local_recorder(&seen, build).expect("valid");
-    let tiered = with_local_recorder(&seen, || client.cached("user").local_ttl(10 * SECOND).build()).expect("valid");
+    let tiered = with_local_recorder(&seen, || client.cached("user", CacheSettings::new().local_ttl(10 * SECOND)))
+        .expect("valid");
     let source = clock.clone();
     let slow = move |_: String| async move {
         source.sleep(SECOND).await;

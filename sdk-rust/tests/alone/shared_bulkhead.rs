@@ -7,14 +7,15 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use proptest::prelude::*;
 use resil::clock::Clock;
-use resil::{Away, Client, Code, ConnectOptions, Error};
+use resil::shared_bulkhead::SharedBulkheadSettings;
+use resil::{Away, Client, Code, ConnectSettings, Error};
 
 fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
 async fn client(clock: &Clock) -> Client {
-    ConnectOptions::new("memory://").clock(clock.clone()).connect().await.expect("memory is there")
+    ConnectSettings::new("memory://").clock(clock.clone()).connect().await.expect("memory is there")
 }
 
 async fn settle() {
@@ -26,7 +27,7 @@ async fn settle() {
 #[tokio::test]
 async fn no_more_than_max_are_inside_and_who_leaves_makes_room() {
     let client = client(&Clock::driven()).await;
-    let reports = client.shared_bulkhead("reports", 2);
+    let reports = client.shared_bulkhead("reports", SharedBulkheadSettings::new(2)).unwrap();
     let (one, two) = (reports.enter().await.expect("room"), reports.enter().await.expect("room"));
     let full = reports.enter().await.map(drop).expect_err("full");
     assert_eq!(full.code(), Code::BulkheadFull);
@@ -44,7 +45,12 @@ async fn no_more_than_max_are_inside_and_who_leaves_makes_room() {
 async fn a_permit_is_renewed_while_its_guard_lives() {
     let clock = Clock::driven();
     let client = client(&clock).await;
-    let guard = client.shared_bulkhead("reports", 1).lease(ms(900)).enter().await.expect("room");
+    let guard = client
+        .shared_bulkhead("reports", SharedBulkheadSettings::new(1).lease(ms(900)))
+        .unwrap()
+        .enter()
+        .await
+        .expect("room");
     for _ in 0..50 {
         clock.advance(ms(100));
         settle().await;
@@ -57,7 +63,8 @@ async fn a_permit_is_renewed_while_its_guard_lives() {
 async fn who_waits_too_long_is_told_and_so_is_who_finds_the_line_full() {
     let clock = Clock::driven();
     let client = client(&clock).await;
-    let reports = client.shared_bulkhead("reports", 1).queue(2).wait(ms(500));
+    let settings = SharedBulkheadSettings::new(1).max_queue(2).max_wait(ms(500));
+    let reports = client.shared_bulkhead("reports", settings.clone()).unwrap();
     let _inside = reports.enter().await.expect("room");
     let waiting: Vec<_> = (0..2)
         .map(|_| {
@@ -73,20 +80,22 @@ async fn who_waits_too_long_is_told_and_so_is_who_finds_the_line_full() {
         assert!(waiting.is_finished());
         assert_eq!(waiting.await.expect("no panic").expect_err("in vain").code(), Code::BulkheadFull);
     }
-    let nobody_waits = reports.clone().queue(0);
+    let nobody_waits = client.shared_bulkhead("reports", settings.max_queue(0)).unwrap();
     assert!(nobody_waits.enter().await.is_err(), "at once, although it would wait");
 }
 
 #[tokio::test]
 async fn priorities_are_served_in_their_order() {
     let client = client(&Clock::driven()).await;
-    let reports = client.shared_bulkhead("reports", 1).queue(100).wait(ms(60_000));
+    let settings = SharedBulkheadSettings::new(1).max_queue(100).max_wait(ms(60_000));
+    let reports = client.shared_bulkhead("reports", settings.clone()).unwrap();
     let inside = reports.enter().await.expect("room");
     let order = Arc::new(Mutex::new(Vec::new()));
     let tasks: Vec<_> = [(9, "c"), (5, "b"), (0, "a")]
         .into_iter()
         .map(|(priority, name)| {
-            let (reports, order) = (reports.clone().priority(priority), Arc::clone(&order));
+            let (reports, order) =
+                (client.shared_bulkhead("reports", settings.clone().priority(priority)).unwrap(), Arc::clone(&order));
             tokio::spawn(async move {
                 let guard = reports.enter().await.expect("room");
                 order.lock().push(name);
@@ -104,7 +113,7 @@ async fn priorities_are_served_in_their_order() {
 #[tokio::test]
 async fn a_function_runs_inside_and_leaves_in_every_case() {
     let client = client(&Clock::driven()).await;
-    let reports = client.shared_bulkhead("reports", 1);
+    let reports = client.shared_bulkhead("reports", SharedBulkheadSettings::new(1)).unwrap();
     assert_eq!(reports.run(|| async { Ok::<_, Error>(3) }).await.expect("done"), 3);
     let failed = reports.run(|| async { Err::<(), _>("mine") }).await.expect_err("failed");
     assert_eq!(failed.into_inner(), Some("mine"));
@@ -121,16 +130,15 @@ async fn a_function_runs_inside_and_leaves_in_every_case() {
 #[tokio::test]
 async fn what_cannot_be_is_refused_by_name() {
     let client = client(&Clock::driven()).await;
-    let reports = client.shared_bulkhead("reports", 1);
     let cases = [
-        ("max", client.shared_bulkhead("reports", 0)),
-        ("priority", reports.clone().priority(10)),
-        ("queue", reports.clone().queue(u32::MAX)),
-        ("lease", reports.clone().lease(ms(1))),
-        ("when_away", reports.clone().when_away(Away::Local)),
+        ("maxConcurrentCalls", SharedBulkheadSettings::new(0)),
+        ("priority", SharedBulkheadSettings::new(1).priority(10)),
+        ("maxQueue", SharedBulkheadSettings::new(1).max_queue(u32::MAX)),
+        ("lease", SharedBulkheadSettings::new(1).lease(ms(1))),
+        ("whenAway", SharedBulkheadSettings::new(1).when_away(Away::Local)),
     ];
-    for (name, bulkhead) in cases {
-        let refused = bulkhead.enter().await.map(drop).expect_err(name);
+    for (name, settings) in cases {
+        let refused = client.shared_bulkhead("reports", settings).map(drop).expect_err(name);
         assert!(matches!(&refused, Error::InvalidPolicy { field, .. } if field == name), "{refused:?}");
     }
 }
@@ -144,7 +152,7 @@ proptest! {
         runtime.block_on(async move {
             let clock = Clock::driven();
             let client = client(&clock).await;
-            let reports = client.shared_bulkhead("reports", max).queue(1_000).wait(ms(60_000));
+            let reports = client.shared_bulkhead("reports", SharedBulkheadSettings::new(max).max_queue(1_000).max_wait(ms(60_000))).unwrap();
             let (inside, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
             let handles: Vec<_> = (0..tasks)
                 .map(|_| {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
-use resil::client::ConnectOptions;
+use resil::client::ConnectSettings;
 use resil::clock::Clock;
 use resil::{Client, Error, ShutdownReport};
 use tokio::sync::oneshot;
@@ -20,7 +20,7 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
 
 async fn driven() -> (Client, Clock) {
     let clock = Clock::driven();
-    (ConnectOptions::new("memory://").clock(clock.clone()).connect().await.unwrap(), clock)
+    (ConnectSettings::new("memory://").clock(clock.clone()).connect().await.unwrap(), clock)
 }
 
 /// Lets everybody who can run do so.

@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
-use resil::breaker::{BreakerOptions, Mode};
+use resil::breaker::{BreakerSettings, CountingMode};
+use resil::idempotency::IdempotencySettings;
 use resil::limiter::Limit;
 use resil::policy::{LocalBulkhead, Policy, RetrySettings, TimeoutSettings, retry_all};
+use resil::shared_bulkhead::SharedBulkheadSettings;
 use resil::testing::{Clock, Reply, Script};
 use resil::{Error, Failure, Status};
 
@@ -17,7 +19,7 @@ fn names(script: &Script) -> Vec<String> {
 async fn a_script_is_said_in_its_order_and_then_the_server_is_away() {
     let script = Script::new().answer(1).away().fail(Error::PermissionDenied("to do that"));
     let client = script.connect();
-    let idempotent = client.idempotent("orders").build().unwrap();
+    let idempotent = client.idempotent("orders", IdempotencySettings::new()).unwrap();
     assert_eq!(idempotent.once("a", Duration::from_secs(1), Some("me")).await, Ok(true));
     // Silence is asked about once more.
     assert_eq!(
@@ -62,10 +64,10 @@ async fn the_stages_of_a_policy_ask_in_their_order_once_per_attempt() {
     let policy = Policy::builder("chain")
         .timeout(total)
         .retry(&RetrySettings { max_attempts: 1, ..RetrySettings::default() })
-        .breaker(client.breaker("chain", BreakerOptions::new().mode(Mode::Exact)).unwrap())
+        .breaker(client.breaker("chain", BreakerSettings::new().mode(CountingMode::Exact)).unwrap())
         .limiter(client.limiter("chain", Limit::per_second(10)).unwrap())
         .bulkhead(LocalBulkhead::new("chain", 1, 0).unwrap())
-        .shared_bulkhead(client.shared_bulkhead("chain", 1))
+        .shared_bulkhead(client.shared_bulkhead("chain", SharedBulkheadSettings::new(1)).unwrap())
         .build()
         .unwrap();
     // The shared bulkhead finds nobody, and refuses: it is the last to be asked.

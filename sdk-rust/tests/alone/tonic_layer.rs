@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use futures_util::{Stream, StreamExt, stream};
 use parking_lot::Mutex;
-use resil::breaker::BreakerOptions;
+use resil::breaker::BreakerSettings;
 use resil::clock::Clock;
 use resil::grpc::{GrpcLayer, GrpcLayerBuilder, GrpcPolicy, GrpcService, RetryStatuses, ServiceConfig};
 use resil::policy::{RetrySettings, TimeoutSettings};
@@ -330,7 +330,7 @@ async fn an_open_circuit_answers_unavailable_without_calling_and_statuses_about_
     let resil = resil::connect("memory://").await.expect("memory");
     for (status, is_open) in [(Status::internal("broken"), true), (Status::not_found("no"), false)] {
         let name = format!("{:?}", status.code());
-        let breaker = resil.breaker(&name, BreakerOptions::new().consecutive(3)).expect("valid");
+        let breaker = resil.breaker(&name, BreakerSettings::new().consecutive_failures(3)).expect("valid");
         let layer = layer().breaker(breaker).build().expect("valid");
         let shop = Shop::failing(9, status.clone());
         let client = ShopClient::new(shop.start().await, &layer);
@@ -348,7 +348,7 @@ async fn an_open_circuit_answers_unavailable_without_calling_and_statuses_about_
 #[tokio::test]
 async fn the_breaker_stands_inside_of_retries_and_an_open_circuit_ends_them() {
     let resil = resil::connect("memory://").await.expect("memory");
-    let breaker = resil.breaker("c", BreakerOptions::new().consecutive(2)).expect("valid");
+    let breaker = resil.breaker("c", BreakerSettings::new().consecutive_failures(2)).expect("valid");
     let layer = layer().service_config(retrying(5, "")).breaker(breaker).build().expect("valid");
     let shop = Shop::failing(9, Status::unavailable(""));
     let client = ShopClient::new(shop.start().await, &layer);
@@ -360,7 +360,7 @@ async fn the_breaker_stands_inside_of_retries_and_an_open_circuit_ends_them() {
 #[tokio::test]
 async fn what_only_the_trailers_say_reaches_the_breaker_too() {
     let resil = resil::connect("memory://").await.expect("memory");
-    let breaker = resil.breaker("c", BreakerOptions::new().consecutive(2)).expect("valid");
+    let breaker = resil.breaker("c", BreakerSettings::new().consecutive_failures(2)).expect("valid");
     let layer = layer().breaker(breaker).build().expect("valid");
     let shop = Shop::listing(|| stream::iter([Err(Status::internal("half-way"))]));
     let client = ShopClient::new(shop.start().await, &layer);
@@ -376,7 +376,7 @@ async fn what_only_the_trailers_say_reaches_the_breaker_too() {
 #[tokio::test]
 async fn a_deadline_ends_in_deadline_exceeded_is_told_to_the_server_and_is_a_failure_to_the_breaker() {
     let resil = resil::connect("memory://").await.expect("memory");
-    let breaker = resil.breaker("c", BreakerOptions::new().consecutive(1)).expect("valid");
+    let breaker = resil.breaker("c", BreakerSettings::new().consecutive_failures(1)).expect("valid");
     let told = Arc::new(Mutex::new(None));
     let seen_timeout = Arc::clone(&told);
     let shop = Shop::new(move |seen| {

@@ -8,8 +8,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use crate::drive::{drive, poll_now};
-use resil::ConnectOptions;
-use resil::breaker::BreakerOptions;
+use resil::ConnectSettings;
+use resil::breaker::BreakerSettings;
 use resil::clock::Clock;
 use resil::grpc::GrpcPolicy;
 use tokio::sync::Notify;
@@ -123,8 +123,8 @@ fn a_call_nobody_answers_is_over_after_the_timeout_and_held_against_the_server()
     let clock = Clock::driven();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let _inside = runtime.enter();
-    let client = drive(&clock, ConnectOptions::new("memory://").clock(clock.clone()).connect()).expect("memory");
-    let breaker = client.breaker("c", BreakerOptions::new().consecutive(1)).expect("valid");
+    let client = drive(&clock, ConnectSettings::new("memory://").clock(clock.clone()).connect()).expect("memory");
+    let breaker = client.breaker("c", BreakerSettings::new().consecutive_failures(1)).expect("valid");
     let policy = GrpcPolicy::new().breaker(breaker).timeout(Duration::from_secs(2)).clock(clock.clone());
     let remote = Remote::default();
     let began = clock.now();

@@ -10,18 +10,20 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use crate::drive::{drive, poll_now};
-use resil::breaker::BreakerOptions;
+use resil::breaker::BreakerSettings;
 use resil::clock::Clock;
 use resil::limiter::Limit;
+use resil::lock::LockSettings;
 use resil::policy::{
-    BulkheadSettings, Class, Fallback, Hedge, HedgeSettings, LocalBulkhead, PartitionSettings, Policy, Retry,
-    RetrySettings, Timeout, TimeoutSettings, retry_all, retry_none,
+    BulkheadSettings, CallSettings, Class, Fallback, Hedge, HedgeSettings, LocalBulkhead, PartitionSettings, Policy,
+    Retry, RetrySettings, Timeout, TimeoutSettings, retry_all, retry_none,
 };
+use resil::shared_bulkhead::SharedBulkheadSettings;
 use resil::tower::{
-    BreakerLayer, BulkheadLayer, FallbackLayer, HedgeLayer, LockLayer, PolicyLayer, RateLimitLayer, RequestOptions,
-    RetryLayer, SharedBulkheadLayer, TimeoutLayer,
+    BreakerLayer, BulkheadLayer, FallbackLayer, HedgeLayer, LockLayer, PolicyLayer, RateLimitLayer, RetryLayer,
+    SharedBulkheadLayer, TimeoutLayer,
 };
-use resil::{Client, Code, ConnectOptions, Failure};
+use resil::{Client, Code, ConnectSettings, Failure};
 use tower::{Layer, Service, ServiceBuilder, ServiceExt, service_fn};
 
 const MS: Duration = Duration::from_millis(1);
@@ -98,12 +100,12 @@ impl Service<&'static str> for Scripted {
 }
 
 fn client(clock: &Clock) -> Client {
-    drive(clock, ConnectOptions::new("memory://").clock(clock.clone()).connect()).expect("memory")
+    drive(clock, ConnectSettings::new("memory://").clock(clock.clone()).connect()).expect("memory")
 }
 
 fn retry(attempts: u32, clock: &Clock) -> Retry {
     let settings = RetrySettings { max_attempts: attempts, budget: None, ..RetrySettings::default() };
-    Retry::builder(&settings).clock(clock.clone()).build().expect("valid")
+    Retry::new(&settings).expect("valid").with_clock(clock.clone())
 }
 
 fn bulkhead(max: u32, clock: &Clock) -> LocalBulkhead {
@@ -167,7 +169,7 @@ fn a_timeout_also_counts_the_time_until_the_service_is_ready() {
 #[test]
 fn a_hedge_is_made_when_the_answer_is_late_and_the_loser_is_dropped() {
     let clock = Clock::driven();
-    let hedge = Hedge::builder(&HedgeSettings::default()).clock(clock.clone()).build().expect("valid");
+    let hedge = Hedge::new(&HedgeSettings::default()).expect("valid").with_clock(clock.clone());
     let bulkhead = bulkhead(2, &clock);
     let inner = Scripted::new(&[Does::Hang, Does::Answer(2)]);
     let service = ServiceBuilder::new()
@@ -236,7 +238,7 @@ fn an_open_circuit_answers_at_once_even_if_the_service_is_never_ready() {
     let clock = Clock::driven();
     on_runtime(async {
         let client = client(&clock);
-        let breaker = client.breaker("c", BreakerOptions::new().consecutive(2)).expect("valid");
+        let breaker = client.breaker("c", BreakerSettings::new().consecutive_failures(2)).expect("valid");
         let layer = BreakerLayer::new(breaker, retry_all::<&'static str>);
         let failing = Scripted::new(&[Does::Fail("down")]);
         for _ in 0..2 {
@@ -260,7 +262,7 @@ fn answers_that_are_failures_open_the_circuit_and_those_to_be_ignored_do_not() {
             _ => None,
         };
         for (status, is_open) in [(503, true), (404, false), (200, false)] {
-            let options = BreakerOptions::new().consecutive(2);
+            let options = BreakerSettings::new().consecutive_failures(2);
             let breaker = client.breaker(&format!("answers {status}"), options).expect("valid");
             let layer = BreakerLayer::new(breaker, retry_all::<&'static str>).classify_response(judge);
             let service = layer.layer(Scripted::new(&[Does::Answer(status)]));
@@ -276,7 +278,7 @@ fn answers_that_are_failures_open_the_circuit_and_those_to_be_ignored_do_not() {
 fn an_error_of_readiness_is_a_failure_of_the_call_and_counts_for_the_breaker() {
     let clock = Clock::driven();
     on_runtime(async {
-        let breaker = client(&clock).breaker("c", BreakerOptions::new().consecutive(1)).expect("valid");
+        let breaker = client(&clock).breaker("c", BreakerSettings::new().consecutive_failures(1)).expect("valid");
         let mut service =
             BreakerLayer::new(breaker, retry_all::<&'static str>).layer(Scripted::new(&[]).with(Readiness::Fails));
         service.ready().await.expect("always ready");
@@ -308,7 +310,7 @@ fn the_rate_limit_counts_by_the_key_of_the_request() {
 fn a_shared_bulkhead_is_full_for_every_service_that_names_it_and_dropping_a_call_leaves_it() {
     on_runtime(async {
         let client = resil::connect("memory://").await.expect("memory");
-        let layer = SharedBulkheadLayer::new(client.shared_bulkhead("s", 1));
+        let layer = SharedBulkheadLayer::new(client.shared_bulkhead("s", SharedBulkheadSettings::new(1)).unwrap());
         let (mut one, mut other) =
             (layer.layer(Scripted::new(&[Does::Hang])), layer.layer(Scripted::new(&[Does::Answer(1)])));
         let mut first = one.call("x");
@@ -336,7 +338,8 @@ fn requests_with_the_same_lock_come_one_after_the_other_and_others_beside_them()
                 Ok::<_, &'static str>(())
             }
         });
-        let service = LockLayer::new(move |request: &&'static str| client.lock(request)).layer(work);
+        let service =
+            LockLayer::new(move |request: &&'static str| client.lock(request, LockSettings::new())).layer(work);
         let calls =
             |names: [&'static str; 8]| futures_util::future::join_all(names.map(|name| service.clone().oneshot(name)));
         assert!(calls(["a"; 8]).await.iter().all(Result::is_ok));
@@ -372,7 +375,7 @@ fn the_first_layer_of_a_builder_is_the_outermost() {
         budget: None,
         ..RetrySettings::default()
     };
-    let retry = Retry::builder(&settings).clock(clock.clone()).build().expect("valid");
+    let retry = Retry::new(&settings).expect("valid").with_clock(clock.clone());
     let (inside, outside) = (Scripted::new(&[Does::Fail("x")]), Scripted::new(&[Does::Fail("x"), Does::Answer(1)]));
     let limited = ServiceBuilder::new()
         .layer(TimeoutLayer::around(timeout.clone()))
@@ -391,7 +394,8 @@ fn the_first_layer_of_a_builder_is_the_outermost() {
 fn a_buffer_outlives_every_refusal() {
     on_runtime(async {
         let client = resil::connect("memory://").await.expect("memory");
-        let breaker = client.breaker("c", BreakerOptions::new().consecutive(1).open_for(Duration::from_secs(1)));
+        let breaker =
+            client.breaker("c", BreakerSettings::new().consecutive_failures(1).open_for(Duration::from_secs(1)));
         let breaker = breaker.expect("valid");
         let inner = Scripted::new(&[Does::Fail("down"), Does::Answer(3)]);
         let stack = ServiceBuilder::new()
@@ -442,11 +446,7 @@ fn a_whole_policy_is_one_layer_with_options_by_request_and_answers_that_are_fail
             .expect("valid");
         let layer = PolicyLayer::new(policy, retry_all::<&'static str>)
             .classify_response(|status: &u32| (*status >= 500).then_some(Class::Retry))
-            .options_by(|request: &&'static str| RequestOptions {
-                key: Some((*request).to_owned()),
-                cost: Some(2),
-                ..RequestOptions::default()
-            });
+            .settings_by(|request: &&'static str| CallSettings::new().key(*request).cost(2));
         let inner = Scripted::new(&[Does::Answer(503), Does::Answer(200), Does::Hang]);
         let mut service = layer.layer(inner.clone());
         assert_eq!(drive(&clock, service.call("a")), Ok(200));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use resil::limiter::Limit;
-use resil::{Away, Client, ConnectOptions};
+use resil::{Away, Client, ConnectSettings};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
@@ -32,8 +32,8 @@ impl Subscriber for Warnings {
 }
 
 /// Nobody listens there: the client is away, which is no error.
-async fn away(options: impl FnOnce(ConnectOptions) -> ConnectOptions) -> Client {
-    options(ConnectOptions::new("redis://127.0.0.1:1")).connect().await.expect("it may come later")
+async fn away(options: impl FnOnce(ConnectSettings) -> ConnectSettings) -> Client {
+    options(ConnectSettings::new("redis://127.0.0.1:1")).connect().await.expect("it may come later")
 }
 
 fn warnings_of(make: impl FnOnce()) -> usize {

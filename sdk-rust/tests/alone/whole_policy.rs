@@ -4,20 +4,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::time::Duration;
 
-use resil::breaker::{BreakerOptions, Mode, State};
+use resil::breaker::{BreakerSettings, CountingMode, State};
 use resil::clock::Clock;
+use resil::idempotency::IdempotencySettings;
 use resil::idempotency::Remember;
 use resil::limiter::Limit;
+use resil::lock::LockSettings;
 use resil::policy::{
-    CallOptions, Class, Fallback, HedgeSettings, Jitter, LocalBulkhead, Policy, RetrySettings, Stage, TimeoutSettings,
+    CallSettings, Class, Fallback, HedgeSettings, Jitter, LocalBulkhead, Policy, RetrySettings, Stage, TimeoutSettings,
     retry_all, retry_none,
 };
-use resil::{Client, Code, ConnectOptions, Error, Failure};
+use resil::shared_bulkhead::SharedBulkheadSettings;
+use resil::{Client, Code, ConnectSettings, Error, Failure};
 
 const MS: Duration = Duration::from_millis(1);
 
 async fn client(clock: &Clock) -> Client {
-    ConnectOptions::new("memory://").clock(clock.clone()).connect().await.unwrap()
+    ConnectSettings::new("memory://").clock(clock.clone()).connect().await.unwrap()
 }
 
 fn three_attempts() -> RetrySettings {
@@ -37,10 +40,10 @@ async fn a_call_through_every_stage_gives_its_answer_and_can_be_sent_to_another_
         .shed(10)
         .retry(&three_attempts())
         .hedge(&HedgeSettings::default())
-        .breaker(client.breaker("all", BreakerOptions::new()).unwrap())
+        .breaker(client.breaker("all", BreakerSettings::new()).unwrap())
         .limiter(client.limiter("all", Limit::per_second(10)).unwrap())
         .bulkhead(LocalBulkhead::new("all", 1, 0).unwrap())
-        .shared_bulkhead(client.shared_bulkhead("all", 1))
+        .shared_bulkhead(client.shared_bulkhead("all", SharedBulkheadSettings::new(1)).unwrap())
         .build()
         .unwrap();
     assert_eq!(policy.order(), Stage::DEFAULT_ORDER);
@@ -70,7 +73,7 @@ impl Failing {
 async fn an_open_circuit_makes_no_attempt_and_is_not_retried_and_takes_neither_cell_nor_place() {
     let clock = Clock::driven();
     let client = client(&clock).await;
-    let breaker = client.breaker("b", BreakerOptions::new().consecutive(1)).unwrap();
+    let breaker = client.breaker("b", BreakerSettings::new().consecutive_failures(1)).unwrap();
     let limiter = client.limiter("b", Limit::per_second(10)).unwrap();
     let bulkhead = LocalBulkhead::new("b", 5, 0).unwrap();
     let policy = Policy::builder("b")
@@ -99,7 +102,7 @@ async fn what_is_refused_inside_of_the_breaker_is_cancelled_to_it_and_neither_su
     let clock = Clock::driven();
     let client = client(&clock).await;
     // Exact, and one failure trips it: if a refusal counted as one, the circuit would open.
-    let options = BreakerOptions::new().mode(Mode::Exact).consecutive(1);
+    let options = BreakerSettings::new().mode(CountingMode::Exact).consecutive_failures(1);
     let breaker = client.breaker("inner", options).unwrap();
     let limiter = client.limiter("inner", Limit::per_hour(1)).unwrap();
     let limited = Policy::builder("inner").breaker(breaker.clone()).limiter(limiter).build().unwrap();
@@ -122,7 +125,7 @@ async fn what_is_refused_inside_of_the_breaker_is_cancelled_to_it_and_neither_su
 async fn attempts_that_time_out_trip_the_breaker() {
     let clock = Clock::driven();
     let client = client(&clock).await;
-    let breaker = client.breaker("slow", BreakerOptions::new().consecutive(2)).unwrap();
+    let breaker = client.breaker("slow", BreakerSettings::new().consecutive_failures(2)).unwrap();
     let policy = Policy::builder("slow")
         .timeout(TimeoutSettings { attempt: Some(50 * MS), total: None })
         .breaker(breaker.clone())
@@ -162,22 +165,23 @@ fn what_a_call_says_about_time_beats_the_policy_in_both_directions() {
     let with = Policy::builder("with").clock(clock.clone()).timeout(settings).build().unwrap();
     let without = Policy::builder("without").clock(clock.clone()).build().unwrap();
     for (policy, options, expected) in [
-        (&with, CallOptions::new(), 50 * MS),
-        (&with, CallOptions::new().attempt_timeout(10 * MS), 10 * MS),
-        (&with, CallOptions::new().total_timeout(20 * MS), 20 * MS),
-        (&with, CallOptions::new().attempt_timeout(300 * MS).total_timeout(200 * MS), 200 * MS),
-        (&with, CallOptions::new().attempt_timeout(300 * MS), 100 * MS),
-        (&without, CallOptions::new().attempt_timeout(300 * MS), 300 * MS),
+        (&with, CallSettings::new(), 50 * MS),
+        (&with, CallSettings::new().attempt_timeout(10 * MS), 10 * MS),
+        (&with, CallSettings::new().total_timeout(20 * MS), 20 * MS),
+        (&with, CallSettings::new().attempt_timeout(300 * MS).total_timeout(200 * MS), 200 * MS),
+        (&with, CallSettings::new().attempt_timeout(300 * MS), 100 * MS),
+        (&without, CallSettings::new().attempt_timeout(300 * MS), 300 * MS),
     ] {
         let began = clock.now();
-        let call = policy.call_with(options, retry_all, std::future::pending::<Result<(), ()>>);
+        let call = policy.call_with(options.clone(), retry_all, std::future::pending::<Result<(), ()>>);
         let ended = crate::drive::drive(&clock, call);
         assert_eq!(ended, Err(Error::Timeout { after: expected }.into()), "{options:?}");
         assert_eq!(clock.now() - began, expected, "{options:?}");
     }
-    for options in [CallOptions::new().attempt_timeout(Duration::ZERO), CallOptions::new().total_timeout(301_000 * MS)]
+    for options in
+        [CallSettings::new().attempt_timeout(Duration::ZERO), CallSettings::new().total_timeout(301_000 * MS)]
     {
-        let refused = crate::drive::drive(&clock, with.call_with(options, retry_all, async || Ok::<_, ()>(())));
+        let refused = crate::drive::drive(&clock, with.call_with(options.clone(), retry_all, async || Ok::<_, ()>(())));
         assert_eq!(refused.unwrap_err().code(), Some(Code::InvalidPolicy), "{options:?}");
     }
 }
@@ -186,9 +190,9 @@ fn what_a_call_says_about_time_beats_the_policy_in_both_directions() {
 async fn a_fallback_answers_for_whatever_the_stages_came_to() {
     let policy = Policy::builder("p").retry(&RetrySettings { max_attempts: 1, ..three_attempts() }).build().unwrap();
     let fallback = Fallback::value(7);
-    let answer = policy.call_or(&fallback, CallOptions::new(), retry_all, async || Err::<i32, _>("down")).await;
+    let answer = policy.call_or(&fallback, CallSettings::new(), retry_all, async || Err::<i32, _>("down")).await;
     assert_eq!(answer, Ok(7));
-    let answer = policy.call_or(&fallback, CallOptions::new(), retry_all, async || Ok::<_, &str>(1)).await;
+    let answer = policy.call_or(&fallback, CallSettings::new(), retry_all, async || Ok::<_, &str>(1)).await;
     assert_eq!(answer, Ok(1));
 }
 
@@ -217,11 +221,11 @@ async fn the_key_of_the_limit_and_the_partition_of_the_bulkhead_are_the_calls_to
     let limiter = client.limiter("p", Limit::per_hour(3)).unwrap();
     let policy = Policy::builder("p").limiter(limiter).bulkhead(bulkhead.clone()).build().unwrap();
     let call = async |options| policy.call_with(options, retry_none, async || Ok::<_, ()>(())).await;
-    assert_eq!(call(CallOptions::new().key("alice").cost(3)).await, Ok(()));
-    assert_eq!(call(CallOptions::new().key("alice")).await.unwrap_err().code(), Some(Code::RateLimitExceeded));
-    assert_eq!(call(CallOptions::new().key("bob").partition("gold")).await, Ok(()));
+    assert_eq!(call(CallSettings::new().key("alice").cost(3)).await, Ok(()));
+    assert_eq!(call(CallSettings::new().key("alice")).await.unwrap_err().code(), Some(Code::RateLimitExceeded));
+    assert_eq!(call(CallSettings::new().key("bob").partition("gold")).await, Ok(()));
     assert_eq!(bulkhead.partition("gold").unwrap().metrics().completed, 1);
-    let nowhere = call(CallOptions::new().key("bob").partition("lead")).await;
+    let nowhere = call(CallSettings::new().key("bob").partition("lead")).await;
     assert_eq!(nowhere.unwrap_err().code(), Some(Code::InvalidArgument));
 }
 
@@ -229,7 +233,7 @@ async fn the_key_of_the_limit_and_the_partition_of_the_bulkhead_are_the_calls_to
 async fn an_idempotent_call_is_made_once_and_all_its_attempts_are_one_run() {
     let clock = Clock::driven();
     let client = client(&clock).await;
-    let idempotent = client.idempotent("payments").build().unwrap();
+    let idempotent = client.idempotent("payments", IdempotencySettings::new()).unwrap();
     let retry = RetrySettings { initial_backoff: Duration::from_micros(1), ..three_attempts() };
     let total = TimeoutSettings { attempt: None, total: Some(1_000 * MS) };
     for (name, order) in [("usual", None), ("odd", Some([Stage::Total, Stage::Retry, Stage::Shed]))] {
@@ -244,7 +248,7 @@ async fn an_idempotent_call_is_made_once_and_all_its_attempts_are_one_run() {
                 fences.lock().unwrap().push(run.fence());
                 if runs.fetch_add(1, SeqCst) < 2 { Err("down") } else { Ok(17) }
             };
-            policy.call_once(&idempotent, name, b"7", CallOptions::new(), retry_all, work).await
+            policy.call_once(&idempotent, name, b"7", CallSettings::new(), retry_all, work).await
         };
         let first = pay().await.unwrap();
         assert_eq!((first.value, first.replayed, runs.load(SeqCst)), (Some(17), false, 3));
@@ -257,7 +261,7 @@ async fn an_idempotent_call_is_made_once_and_all_its_attempts_are_one_run() {
 #[tokio::test]
 async fn an_idempotent_call_remembers_the_errors_that_are_final() {
     let clock = Clock::driven();
-    let idempotent = client(&clock).await.idempotent("payments").build().unwrap();
+    let idempotent = client(&clock).await.idempotent("payments", IdempotencySettings::new()).unwrap();
     let retry = RetrySettings { initial_backoff: Duration::from_micros(1), ..three_attempts() };
     let policy = Policy::builder("pay").clock(Clock::system()).retry(&retry).build().unwrap();
     let remember = Remember::json(|error: &String| error == "declined");
@@ -270,7 +274,7 @@ async fn an_idempotent_call_remembers_the_errors_that_are_final() {
                 runs.fetch_add(1, SeqCst);
                 Err::<u32, _>(error.to_owned())
             };
-            let options = CallOptions::new();
+            let options = CallSettings::new();
             let failed = policy
                 .call_once_remembering(&idempotent, key, b"7", &remember, options, classify, work)
                 .await
@@ -285,7 +289,7 @@ async fn an_idempotent_call_remembers_the_errors_that_are_final() {
 async fn a_shutdown_waits_for_every_call_in_flight_and_lets_in_what_they_ask_and_refuses_new_ones() {
     const CALLS: u32 = 20;
     let client = resil::connect("memory://").await.unwrap();
-    let breaker = client.breaker("d", BreakerOptions::new().consecutive(0).min_calls(1_000)).unwrap();
+    let breaker = client.breaker("d", BreakerSettings::new().consecutive_failures(0).min_calls(1_000)).unwrap();
     let limiter = client.limiter("d", Limit::per_second(1_000)).unwrap();
     let retry = RetrySettings { initial_backoff: Duration::from_micros(1), ..three_attempts() };
     let policy = Policy::builder("d").retry(&retry).breaker(breaker).limiter(limiter.clone()).build().unwrap();
@@ -304,8 +308,8 @@ async fn a_shutdown_waits_for_every_call_in_flight_and_lets_in_what_they_ask_and
                         return Err(());
                     }
                     client
-                        .lock("d")
-                        .wait(Duration::from_secs(5))
+                        .lock("d", LockSettings::new().wait(Duration::from_secs(5)))
+                        .unwrap()
                         .with_lock(async |_| Ok::<_, ()>(()))
                         .await
                         .map_err(drop)
@@ -345,7 +349,7 @@ async fn a_shutdown_cuts_off_calls_at_its_deadline_and_releases_locks_that_are_h
         let policy = policy.clone();
         async move { policy.call(retry_all, std::future::pending::<Result<(), ()>>).await }
     });
-    let guard = client.lock("orders").try_acquire().await.unwrap();
+    let guard = client.lock("orders", LockSettings::new()).unwrap().try_acquire().await.unwrap();
     tokio::task::yield_now().await;
     let ending = tokio::spawn({
         let client = client.clone();
@@ -372,15 +376,15 @@ fn an_order_that_is_odd_is_warned_about() {
         (&[Retry, Attempt], &["retry has no total"]),
         (&[Hedge], &["hedge has no timeout"]),
         (&[Total, Breaker, Retry], &["breaker is outside of retry"]),
-        (&[Total, RateLimit, Retry], &["rateLimit is outside of retry"]),
+        (&[Total, RateLimit, Retry], &["rate-limit is outside of retry"]),
         (&[Total, Bulkhead, Retry], &["bulkhead is outside of retry"]),
-        (&[Total, SharedBulkhead, Retry], &["sharedBulkhead is outside of retry"]),
+        (&[Total, SharedBulkhead, Retry], &["shared-bulkhead is outside of retry"]),
         (&[Total, Retry, Shed], &["retry is outside of shed"]),
         (&[Total, Breaker, Hedge], &["breaker is outside of hedge"]),
-        (&[RateLimit, Breaker], &["rateLimit is outside of breaker"]),
+        (&[RateLimit, Breaker], &["rate-limit is outside of breaker"]),
         (&[Bulkhead, Breaker], &["bulkhead is outside of breaker"]),
-        (&[SharedBulkhead, Bulkhead], &["sharedBulkhead is outside of bulkhead"]),
-        (&[Total, Breaker, RateLimit, Retry], &["breaker is outside of retry", "rateLimit is outside of retry"]),
+        (&[SharedBulkhead, Bulkhead], &["shared-bulkhead is outside of bulkhead"]),
+        (&[Total, Breaker, RateLimit, Retry], &["breaker is outside of retry", "rate-limit is outside of retry"]),
     ];
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let client = runtime.block_on(resil::connect("memory://")).unwrap();
@@ -400,10 +404,12 @@ fn an_order_that_is_odd_is_warned_about() {
                 Shed => builder.shed(5),
                 Retry => builder.retry(&three_attempts()),
                 Hedge => builder.hedge(&HedgeSettings::default()),
-                Breaker => builder.breaker(client.breaker("odd", BreakerOptions::new()).unwrap()),
+                Breaker => builder.breaker(client.breaker("odd", BreakerSettings::new()).unwrap()),
                 RateLimit => builder.limiter(client.limiter("odd", Limit::per_second(1_000)).unwrap()),
                 Bulkhead => builder.bulkhead(LocalBulkhead::new("odd", 1, 0).unwrap()),
-                SharedBulkhead => builder.shared_bulkhead(client.shared_bulkhead("odd", 1)),
+                SharedBulkhead => {
+                    builder.shared_bulkhead(client.shared_bulkhead("odd", SharedBulkheadSettings::new(1)).unwrap())
+                }
             };
         }
         let policy = builder.timeout(timeout).build().unwrap();
@@ -437,7 +443,7 @@ fn an_order_that_is_odd_is_warned_about() {
 async fn another_order_does_what_it_says() {
     let clock = Clock::driven();
     let client = client(&clock).await;
-    let breaker = client.breaker("outside", BreakerOptions::new().consecutive(2)).unwrap();
+    let breaker = client.breaker("outside", BreakerSettings::new().consecutive_failures(2)).unwrap();
     let policy = Policy::builder("p")
         .retry(&RetrySettings { initial_backoff: Duration::from_micros(1), ..three_attempts() })
         .clock(Clock::system())
@@ -479,10 +485,10 @@ proptest::proptest! {
             .shed(10)
             .retry(&RetrySettings { max_attempts, budget: None, ..RetrySettings::default() })
             .hedge(&HedgeSettings::default())
-            .breaker(client.breaker("all", BreakerOptions::new().consecutive(0).min_calls(1_000)).unwrap())
+            .breaker(client.breaker("all", BreakerSettings::new().consecutive_failures(0).min_calls(1_000)).unwrap())
             .limiter(client.limiter("all", Limit::per_second(1_000)).unwrap())
             .bulkhead(LocalBulkhead::new("all", 1, 0).unwrap())
-            .shared_bulkhead(client.shared_bulkhead("all", 1))
+            .shared_bulkhead(client.shared_bulkhead("all", SharedBulkheadSettings::new(1)).unwrap())
             .build()
             .unwrap();
         let made = AtomicU32::new(0);

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use resil::breaker::Mode;
-use resil::policy::{
-    BreakerSettings, BulkheadSettings, HedgeSettings, LimitKind, Policy, PolicyFile, PolicySettings, RateLimitSettings,
-    RetrySettings, SharedBulkheadSettings, Stage, TierSettings, TimeoutSettings, retry_all,
+use resil::breaker::CountingMode;
+use resil::policy::{Policy, Stage, retry_all};
+use resil::settings::{
+    BreakerSettings, BulkheadSettings, HedgeSettings, Limit, LimitKind, LimitTier, PolicyFile, PolicySettings,
+    RetrySettings, SharedBulkheadSettings, TimeoutSettings,
 };
 use resil::{Away, Code};
 
@@ -37,7 +38,7 @@ prop_compose! {
         name in maybe(name()), calls in maybe(1u32..=10_000), failure_rate in maybe(1u32..=100), open_for in maybe(ms(1, 1_000)),
         slow in maybe((ms(1, 10_000), 0u32..=100)), grows in maybe((1_001u32..=100_000, ms(100_000, 80_000_000))),
         probes in maybe(1u32..=100), quorum in maybe(1u32..=64), version in maybe(1u64..=i64::MAX as u64), ramp in maybe(ms(0, 86_400_000)),
-        mode in maybe(prop::sample::select(vec![Mode::Batched, Mode::Exact])), when_away in maybe(away()),
+        mode in maybe(prop::sample::select(vec![CountingMode::Batched, CountingMode::Exact])), when_away in maybe(away()),
         batch in maybe(1u32..=1_000), trust in maybe(ms(1, 60_000)),
     ) -> BreakerSettings {
         BreakerSettings {
@@ -54,11 +55,11 @@ prop_compose! {
     fn any_limit()(
         name in maybe("[a-z]{1,8}"), limit in 1u32..=1_000_000, period in ms(1, 59_000), burst in maybe(1u32..=1_000_000),
         tier in maybe((1u32..=1_000_000, ms(60_000, 86_400_000))), is_window in any::<bool>(), when_away in maybe(away()),
-    ) -> RateLimitSettings {
-        let tier = tier.map(|(limit, period)| TierSettings { limit, period, burst: None });
+    ) -> Limit {
+        let tier = tier.map(|(limit, period)| LimitTier { limit, period, burst: None });
         match is_window {
-            true => RateLimitSettings { name, kind: LimitKind::Window, limit, period, burst: None, tiers: vec![], when_away },
-            false => RateLimitSettings {
+            true => Limit { name, kind: LimitKind::Window, limit, period, burst: None, tiers: vec![], when_away },
+            false => Limit {
                 name, kind: LimitKind::Bucket, limit, period, burst, tiers: tier.into_iter().collect(), when_away,
             },
         }
@@ -71,7 +72,7 @@ prop_compose! {
         max_wait in maybe(ms(0, 600_000)), lease in maybe(ms(10, 86_400_000)), priority in maybe(0u8..=9),
         when_away in maybe(prop::sample::select(vec![Away::Open, Away::Closed])),
     ) -> SharedBulkheadSettings {
-        SharedBulkheadSettings { name, max_concurrent_calls, max_queue, max_wait, lease, priority, when_away }
+        SharedBulkheadSettings { name, max_queue, max_wait, lease, priority, when_away, ..SharedBulkheadSettings::new(max_concurrent_calls) }
     }
 }
 

@@ -5,8 +5,12 @@ use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::time::Duration;
 
 use bytes::Bytes;
-use resil::breaker::BreakerOptions;
+use resil::breaker::BreakerSettings;
+use resil::cache::CacheSettings;
+use resil::idempotency::IdempotencySettings;
 use resil::limiter::{DecidedBy, Limit};
+use resil::lock::LockSettings;
+use resil::shared_bulkhead::SharedBulkheadSettings;
 use resil::{Away, Client, Code, Error, Failure, Status};
 use resil_harness::Server;
 
@@ -55,8 +59,9 @@ async fn a_limit_grants_all_or_none_or_its_part_while_the_server_is_killed() {
 #[tokio::test]
 async fn a_breaker_lets_through_or_refuses_or_trips_by_itself_while_the_server_is_killed() {
     let (_server, client) = orphan(|_| {}).await;
-    let breaker =
-        |name, away| client.breaker(name, BreakerOptions::new().consecutive(3).when_away(away)).expect("valid");
+    let breaker = |name, away| {
+        client.breaker(name, BreakerSettings::new().consecutive_failures(3).when_away(away)).expect("valid")
+    };
     let (open, closed, local) =
         (breaker("open", Away::Open), breaker("closed", Away::Closed), breaker("local", Away::Local));
     let (made, mut refused) = (AtomicU32::new(0), 0);
@@ -84,16 +89,20 @@ async fn a_breaker_lets_through_or_refuses_or_trips_by_itself_while_the_server_i
 #[tokio::test]
 async fn locks_and_bulkheads_refuse_or_let_through_unprotected_while_the_server_is_killed() {
     let (_server, client) = orphan(|_| {}).await;
-    let (got, took) = timed("a closed lock", client.lock("a").try_acquire()).await;
+    let (got, took) = timed("a closed lock", client.lock("a", LockSettings::new()).unwrap().try_acquire()).await;
     is_unavailable(got, took);
-    let (got, took) = timed("a closed lock that waits", client.lock("a").acquire_within(ms(700))).await;
+    let (got, took) =
+        timed("a closed lock that waits", client.lock("a", LockSettings::new()).unwrap().acquire_within(ms(700))).await;
     is_unavailable(got, took.saturating_sub(ms(700)));
-    let guard = client.lock("a").when_away(Away::Open).acquire().await.expect("let through");
+    let guard =
+        client.lock("a", LockSettings::new().when_away(Away::Open)).unwrap().acquire().await.expect("let through");
     assert!(guard.held().is_unprotected() && guard.fence().is_none());
     guard.release().await.expect("there is nothing to release");
-    let (got, took) = timed("a closed bulkhead", client.shared_bulkhead("b", 1).try_enter()).await;
+    let (got, took) =
+        timed("a closed bulkhead", client.shared_bulkhead("b", SharedBulkheadSettings::new(1)).unwrap().try_enter())
+            .await;
     is_unavailable(got, took);
-    let let_in = client.shared_bulkhead("b", 1).when_away(Away::Open);
+    let let_in = client.shared_bulkhead("b", SharedBulkheadSettings::new(1).when_away(Away::Open)).unwrap();
     let (first, second) = (let_in.enter().await.expect("let in"), let_in.enter().await.expect("let in"));
     assert!(first.held().is_unprotected() && second.held().is_unprotected());
 }
@@ -106,11 +115,11 @@ async fn idempotent_work_is_refused_or_run_unrecorded_while_the_server_is_killed
         ran.fetch_add(1, SeqCst);
         Ok::<_, String>("done")
     };
-    let closed = client.idempotent("closed").build().expect("valid");
+    let closed = client.idempotent("closed", IdempotencySettings::new()).expect("valid");
     let (got, took) = timed("closed work", closed.run("k", b"", work)).await;
     assert_eq!(got.expect_err("refused").code(), Some(Code::BackendUnavailable));
     assert!(took < AT_ONCE && ran.load(SeqCst) == 0, "{took:?}");
-    let open = client.idempotent("open").when_away(Away::Open).build().expect("valid");
+    let open = client.idempotent("open", IdempotencySettings::new().when_away(Away::Open)).expect("valid");
     let outcome = open.run("k", b"", work).await.expect("run");
     assert!(!outcome.recorded && !outcome.replayed && ran.load(SeqCst) == 1);
 }
@@ -119,7 +128,7 @@ async fn idempotent_work_is_refused_or_run_unrecorded_while_the_server_is_killed
 async fn a_cached_load_is_refused_or_each_one_s_own_or_shared_here_while_the_server_is_killed() {
     let (_server, client) = orphan(|_| {}).await;
     for (away, wanted) in [(Away::Closed, 0), (Away::Open, 50), (Away::Local, 1)] {
-        let cached = client.cached(format!("{away:?}")).when_away(away).build().expect("valid");
+        let cached = client.cached(&format!("{away:?}"), CacheSettings::new().when_away(away)).expect("valid");
         let loads = Arc::new(AtomicU32::new(0));
         let gets = (0..50).map(|_| {
             let loads = Arc::clone(&loads);
@@ -145,9 +154,14 @@ async fn a_cached_load_is_refused_or_each_one_s_own_or_shared_here_while_the_ser
 async fn local_is_refused_by_name_for_what_must_not_be_decided_twice() {
     let server = Server::fresh();
     let client = client(&server).await;
-    let lock = client.lock("a").when_away(Away::Local).try_acquire().await.map(drop);
-    let bulkhead = client.shared_bulkhead("a", 1).when_away(Away::Local).try_enter().await.map(drop);
-    let work = client.idempotent("a").when_away(Away::Local).build().map(drop);
+    let lock = client.lock("a", LockSettings::new().when_away(Away::Local)).unwrap().try_acquire().await.map(drop);
+    let bulkhead = client
+        .shared_bulkhead("a", SharedBulkheadSettings::new(1).when_away(Away::Local))
+        .unwrap()
+        .try_enter()
+        .await
+        .map(drop);
+    let work = client.idempotent("a", IdempotencySettings::new().when_away(Away::Local)).map(drop);
     for refused in [lock, bulkhead, work] {
         let Err(Error::InvalidPolicy { field, reason }) = &refused else { panic!("{refused:?}") };
         assert!(field == "when_away" && reason.contains("local"), "{refused:?}");
@@ -161,10 +175,10 @@ async fn health_tells_degraded_from_unhealthy_for_each_policy_and_comes_back_wit
     let (mut server, client) = orphan(|client| {
         for (name, away) in [("open", Away::Open), ("closed", Away::Closed), ("local", Away::Local)] {
             drop(client.limiter(name, Limit::per_second(1).when_away(away)).expect("valid"));
-            drop(client.breaker(name, BreakerOptions::new().when_away(away)).expect("valid"));
-            drop(client.cached(name).when_away(away).build().expect("valid"));
+            drop(client.breaker(name, BreakerSettings::new().when_away(away)).expect("valid"));
+            drop(client.cached(name, CacheSettings::new().when_away(away)).expect("valid"));
             if away != Away::Local {
-                drop(client.idempotent(name).when_away(away).build().expect("valid"));
+                drop(client.idempotent(name, IdempotencySettings::new().when_away(away)).expect("valid"));
             }
         }
     })
@@ -193,10 +207,10 @@ async fn a_client_that_only_has_what_goes_on_is_degraded_and_one_that_has_nothin
         assert_eq!(client.health().overall, Status::Degraded, "{away:?}");
     }
     let (_server, client) = orphan(|_| {}).await;
-    drop(client.lock("a").when_away(Away::Open).acquire().await.expect("let through"));
+    drop(client.lock("a", LockSettings::new().when_away(Away::Open)).unwrap().acquire().await.expect("let through"));
     assert_eq!(client.health().overall, Status::Degraded, "{:?}", client.health());
-    drop(client.lock("b").try_acquire().await.expect_err("refused"));
-    drop(client.shared_bulkhead("b", 1).try_enter().await.expect_err("refused"));
+    drop(client.lock("b", LockSettings::new()).unwrap().try_acquire().await.expect_err("refused"));
+    drop(client.shared_bulkhead("b", SharedBulkheadSettings::new(1)).unwrap().try_enter().await.expect_err("refused"));
     assert_eq!(client.health().overall, Status::Unhealthy, "{:?}", client.health());
     let seen: Vec<_> = client.health().policies.into_iter().collect();
     let wanted = [("lock", Status::Unhealthy), ("lock:open", Status::Degraded), ("shared_bulkhead", Status::Unhealthy)];

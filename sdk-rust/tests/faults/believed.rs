@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use resil::lock::LockSettings;
 use resil::{Code, Status};
 use resil_harness::ok;
 use tokio::task::JoinSet;
@@ -31,8 +32,11 @@ async fn beliefs_never_meet_and_fences_rise_while_the_server_is_killed_and_conne
     let mut tasks = JoinSet::new();
     for (number, client) in clients.iter().enumerate() {
         for task in 0..2_u64 {
-            let (lock, journal, over) =
-                (client.lock("orders").unbound().lease(ms(500)), Arc::clone(&journal), Arc::clone(&over));
+            let (lock, journal, over) = (
+                client.lock("orders", LockSettings::new().unbound().lease(ms(500))).unwrap(),
+                Arc::clone(&journal),
+                Arc::clone(&over),
+            );
             tasks.spawn(async move {
                 for round in 0_u64.. {
                     if over.load(SeqCst) {
@@ -94,12 +98,22 @@ async fn a_holder_that_is_cut_off_stops_believing_before_the_next_one_begins() {
     let server = careful();
     let proxy = Proxy::to(&server).await;
     let (holder, other) = (options(&proxy.url()).connect().await.expect("there"), client(&server).await);
-    let guard = holder.lock("orders").unbound().lease(ms(1_500)).try_acquire().await.expect("free");
+    let guard = holder
+        .lock("orders", LockSettings::new().unbound().lease(ms(1_500)))
+        .unwrap()
+        .try_acquire()
+        .await
+        .expect("free");
     let held = guard.held();
     proxy.close();
     let deadline = Instant::now() + guard.remaining();
     let next = tokio::spawn(async move {
-        let next = other.lock("orders").unbound().acquire_within(ms(10_000)).await.expect("the lease ends");
+        let next = other
+            .lock("orders", LockSettings::new().unbound())
+            .unwrap()
+            .acquire_within(ms(10_000))
+            .await
+            .expect("the lease ends");
         // The holder's own view, at the moment the next one has it.
         (held.is_held(), Instant::now(), next)
     });

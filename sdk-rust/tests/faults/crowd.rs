@@ -11,6 +11,9 @@ use tokio::task::JoinSet;
 
 use crate::scene::{BOUND, all_end, blocked, connections, eventually, ms, options};
 
+use resil::cache::CacheSettings;
+use resil::shared_bulkhead::SharedBulkheadSettings;
+
 /// The shared connection, one that waits, and one to spare, for each of two processes.
 const HANDFUL: usize = 6;
 
@@ -26,7 +29,7 @@ async fn ten_thousand_callers_of_one_key_over_two_processes_are_one_load_on_a_ha
     let mut clients = Vec::new();
     for _ in 0..2 {
         let client = patient(&server).await;
-        let cached = client.cached("user").load_timeout(BOUND).build().expect("valid");
+        let cached = client.cached("user", CacheSettings::new().load_timeout(BOUND)).expect("valid");
         for _ in 0..5_000 {
             let (cached, loads, gate) = (cached.clone(), Arc::clone(&loads), Arc::clone(&gate));
             tasks.spawn(async move {
@@ -63,7 +66,9 @@ async fn two_thousand_tasks_share_ten_places_over_two_processes_on_a_handful_of_
     let clients = [patient(&server).await, patient(&server).await];
     let begun = Instant::now();
     for number in 0..2_000 {
-        let bulkhead = clients[number % 2].shared_bulkhead("reports", 10).queue(2_000).wait(2 * BOUND);
+        let bulkhead = clients[number % 2]
+            .shared_bulkhead("reports", SharedBulkheadSettings::new(10).max_queue(2_000).max_wait(2 * BOUND))
+            .unwrap();
         let (inside, most_inside, served) = (Arc::clone(&inside), Arc::clone(&most_inside), Arc::clone(&served));
         tasks.spawn(async move {
             let guard = bulkhead.enter().await.expect("entered");
@@ -85,6 +90,7 @@ async fn two_thousand_tasks_share_ten_places_over_two_processes_on_a_handful_of_
     assert!(served.load(SeqCst) == 2_000 && most_inside <= 10);
     assert!(most_inside > 5, "the places are used: {most_inside}");
     assert!(most <= HANDFUL, "{most} connections");
-    let info = clients[0].shared_bulkhead("reports", 10).info().await.expect("info");
+    let info =
+        clients[0].shared_bulkhead("reports", SharedBulkheadSettings::new(10)).unwrap().info().await.expect("info");
     assert_eq!((info.holders_total, info.waiters_total), (0, 0));
 }

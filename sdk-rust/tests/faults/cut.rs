@@ -1,6 +1,9 @@
 //! Connections cut in the middle of a wait: the lock is had all the same, or the error is clear, and nothing stays behind.
 
 use bytes::Bytes;
+use resil::cache::CacheSettings;
+use resil::idempotency::IdempotencySettings;
+use resil::lock::LockSettings;
 use resil::lock::{Lock, LockGuard};
 use resil::{Away, Client, Code, Error, Status};
 use resil_harness::{Server, ok};
@@ -15,7 +18,12 @@ async fn held_and_wanted(
     server: &Server,
     wanting: &Lock,
 ) -> (LockGuard, JoinHandle<Result<LockGuard, Error>>) {
-    let guard = holder.lock("orders").unbound().lease(ms(60_000)).try_acquire().await.expect("free");
+    let guard = holder
+        .lock("orders", LockSettings::new().unbound().lease(ms(60_000)))
+        .unwrap()
+        .try_acquire()
+        .await
+        .expect("free");
     let lock = wanting.clone();
     let waiting = tokio::spawn(async move { lock.acquire().await });
     eventually("it waits", async || blocked(server).len() == 1).await;
@@ -34,7 +42,7 @@ async fn comes_to(lock: &Lock, holders: u64, waiters: u64) {
 async fn a_wait_whose_connection_is_killed_waits_on_and_is_granted() {
     let server = Server::fresh();
     let (holder, other) = (client(&server).await, client(&server).await);
-    let lock = other.lock("orders").wait(ms(20_000));
+    let lock = other.lock("orders", LockSettings::new().wait(ms(20_000))).unwrap();
     let (guard, waiting) = held_and_wanted(&holder, &server, &lock).await;
     for _ in 0..3 {
         let [id] = &blocked(&server)[..] else { panic!("one waits") };
@@ -53,7 +61,7 @@ async fn a_wait_whose_connection_is_killed_waits_on_and_is_granted() {
 async fn a_wait_of_which_every_connection_is_killed_waits_on_and_is_granted_a_lock_that_lasts() {
     let server = Server::fresh();
     let (holder, other) = (client(&server).await, client(&server).await);
-    let lock = other.lock("orders").wait(ms(20_000));
+    let lock = other.lock("orders", LockSettings::new().wait(ms(20_000))).unwrap();
     let (guard, waiting) = held_and_wanted(&holder, &server, &lock).await;
     ok(&mut server.connect(), &["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
     comes_to(&lock, 1, 1).await;
@@ -74,10 +82,10 @@ async fn a_wait_over_a_network_that_is_cut_waits_on_and_is_granted() {
     let proxy = Proxy::to(&server).await;
     let holder = client(&server).await;
     let other = options(&proxy.url()).connect().await.expect("there");
-    let lock = other.lock("orders").wait(ms(20_000));
+    let lock = other.lock("orders", LockSettings::new().wait(ms(20_000))).unwrap();
     let (guard, waiting) = held_and_wanted(&holder, &server, &lock).await;
     proxy.cut();
-    comes_to(&holder.lock("orders"), 1, 1).await;
+    comes_to(&holder.lock("orders", LockSettings::new()).unwrap(), 1, 1).await;
     guard.release().await.expect("released");
     let granted = waiting.await.expect("no panic").expect("granted");
     granted.release().await.expect("released");
@@ -90,14 +98,14 @@ async fn a_wait_over_a_network_that_stays_closed_says_so_in_its_time_and_leaves_
     let proxy = Proxy::to(&server).await;
     let holder = client(&server).await;
     let other = options(&proxy.url()).connect().await.expect("there");
-    let lock = other.lock("orders").wait(ms(1_500));
+    let lock = other.lock("orders", LockSettings::new().wait(ms(1_500))).unwrap();
     let (guard, waiting) = held_and_wanted(&holder, &server, &lock).await;
     proxy.close();
     let (refused, took) = timed("a wait", waiting).await;
     let code = refused.expect("no panic").map(drop).expect_err("nobody let go").code();
     assert!(matches!(code, Code::BackendUnavailable | Code::LockTimeout), "{code:?}");
     assert!(took < ms(1_500) + SLACK, "{took:?}");
-    comes_to(&holder.lock("orders"), 1, 0).await;
+    comes_to(&holder.lock("orders", LockSettings::new()).unwrap(), 1, 0).await;
     guard.release().await.expect("released");
     proxy.clear_up();
     becomes(&other, Status::Healthy).await;
@@ -111,21 +119,22 @@ async fn a_grant_that_is_lost_in_a_frozen_network_is_given_back_when_it_thaws() 
     let proxy = Proxy::to(&server).await;
     let holder = client(&server).await;
     let other = options(&proxy.url()).connect().await.expect("there");
-    let lock = other.lock("orders").wait(ms(1_000)).lease(ms(60_000));
+    let lock = other.lock("orders", LockSettings::new().wait(ms(1_000)).lease(ms(60_000))).unwrap();
     let (guard, waiting) = held_and_wanted(&holder, &server, &lock).await;
     proxy.freeze();
     guard.release().await.expect("released");
-    comes_to(&holder.lock("orders"), 1, 0).await;
+    comes_to(&holder.lock("orders", LockSettings::new()).unwrap(), 1, 0).await;
     let (refused, took) = timed("a wait", waiting).await;
     let code = refused.expect("no panic").map(drop).expect_err("it never heard").code();
     assert!(matches!(code, Code::BackendUnavailable | Code::LockTimeout), "{code:?}");
     assert!(took < ms(1_000) + SLACK, "{took:?}");
     proxy.clear_up();
     // Long before the lease is over.
-    let (next, took) = timed("the next", holder.lock("orders").acquire_within(ms(20_000))).await;
+    let (next, took) =
+        timed("the next", holder.lock("orders", LockSettings::new()).unwrap().acquire_within(ms(20_000))).await;
     next.expect("given back").release().await.expect("released");
     assert!(took < ms(10_000), "{took:?}");
-    comes_to(&holder.lock("orders"), 0, 0).await;
+    comes_to(&holder.lock("orders", LockSettings::new()).unwrap(), 0, 0).await;
 }
 
 #[tokio::test]
@@ -133,7 +142,7 @@ async fn who_waits_for_another_process_s_work_or_load_gets_it_although_the_conne
     let server = Server::fresh();
     let (here, there) = (client(&server).await, client(&server).await);
     let gate = std::sync::Arc::new(tokio::sync::Semaphore::new(0));
-    let work = |client: &Client| client.idempotent("pay").wait(ms(20_000)).build().expect("valid");
+    let work = |client: &Client| client.idempotent("pay", IdempotencySettings::new().wait(ms(20_000))).expect("valid");
     let first = tokio::spawn({
         let (work, gate) = (work(&here), gate.clone());
         async move {
@@ -167,8 +176,9 @@ async fn who_waits_for_another_s_load_loads_by_itself_the_moment_the_server_dies
     for away in [Away::Local, Away::Open] {
         let mut server = Server::fresh();
         let (here, there) = (client(&server).await, client(&server).await);
-        let users =
-            |client: &Client| client.cached("user").load_timeout(ms(20_000)).when_away(away).build().expect("valid");
+        let users = |client: &Client| {
+            client.cached("user", CacheSettings::new().load_timeout(ms(20_000)).when_away(away)).expect("valid")
+        };
         let slow = tokio::spawn({
             let users = users(&here);
             async move { users.get("42", |_| std::future::pending::<Result<Option<Bytes>, String>>()).await }

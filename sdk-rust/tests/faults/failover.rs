@@ -6,9 +6,12 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use resil::breaker::{BreakerOptions, Mode};
+use resil::breaker::{BreakerSettings, CountingMode};
+use resil::cache::CacheSettings;
 use resil::limiter::{DecidedBy, Limit};
 use resil::lock::LockGuard;
+use resil::lock::LockSettings;
+use resil::shared_bulkhead::SharedBulkheadSettings;
 use resil::{Away, Client, Status};
 use resil_harness::{Cluster, Options, Server, ok, reply, wait_for_sync};
 
@@ -113,10 +116,10 @@ async fn everything_works(client: &Client, round: &str) -> Result<(), String> {
     if verdict.decided_by != DecidedBy::Server {
         return Err(format!("limit: {verdict:?}"));
     }
-    let exact = BreakerOptions::new().mode(Mode::Exact).when_away(Away::Closed);
+    let exact = BreakerSettings::new().mode(CountingMode::Exact).when_away(Away::Closed);
     let breaker = client.breaker("a", exact).expect("valid");
     breaker.call(async || Ok::<_, String>(())).await.map_err(|failure| format!("breaker: {failure}"))?;
-    let cached = client.cached("user").when_away(Away::Closed).build().expect("valid");
+    let cached = client.cached("user", CacheSettings::new().when_away(Away::Closed)).expect("valid");
     let value = Bytes::from(round.to_owned());
     cached.invalidate("a").await.map_err(|error| format!("invalidate: {error}"))?;
     let got = cached
@@ -130,7 +133,7 @@ async fn everything_works(client: &Client, round: &str) -> Result<(), String> {
     if again.into_value().as_deref() != Some(round.as_bytes()) {
         return Err("hit: another value".to_owned());
     }
-    let bulkhead = client.shared_bulkhead("a", 2);
+    let bulkhead = client.shared_bulkhead("a", SharedBulkheadSettings::new(2)).unwrap();
     let guard = bulkhead.enter_within(ms(2_000)).await.map_err(|error| format!("enter: {error}"))?;
     guard.leave().await.map(drop).map_err(|error| format!("leave: {error}"))
 }
@@ -154,10 +157,10 @@ async fn held_and_waited_for(scene: &Scene) -> (LockGuard, Waiting) {
     let client = &scene.client;
     works_again(client, "before").await;
     // A failover takes longer than the default grace.
-    let lock = client.lock("a").lease(ms(30_000)).grace(ms(30_000));
+    let lock = client.lock("a", LockSettings::new().lease(ms(30_000)).grace(ms(30_000))).unwrap();
     let held = lock.acquire().await.expect("free");
     let waiting = tokio::spawn({
-        let lock = client.lock("a").wait(ms(25_000));
+        let lock = client.lock("a", LockSettings::new().wait(ms(25_000))).unwrap();
         async move { lock.acquire().await }
     });
     eventually("it waits", async || blocked(scene.primary()).len() == 1).await;
@@ -174,7 +177,7 @@ async fn passes_on(client: &Client, held: LockGuard, waiting: Waiting) {
     next.release().await.expect("released");
     // Until the replica was elected commands were refused. Health forgets that a second later, when it is asked again.
     eventually("it is healthy", async || {
-        let info = client.lock("a").info().await.expect("info");
+        let info = client.lock("a", LockSettings::new()).unwrap().info().await.expect("info");
         assert_eq!((info.holders_total, info.waiters_total), (0, 0));
         client.health().overall == Status::Healthy
     })

@@ -10,9 +10,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use resil::breaker::BreakerOptions;
+use resil::breaker::BreakerSettings;
+use resil::cache::CacheSettings;
+use resil::idempotency::IdempotencySettings;
 use resil::limiter::{DecidedBy, Limit};
+use resil::lock::LockSettings;
 use resil::policy::{Policy, TimeoutSettings, retry_none};
+use resil::shared_bulkhead::SharedBulkheadSettings;
 use resil::{Away, Client, Code, Status};
 use tokio::task::JoinSet;
 
@@ -113,7 +117,7 @@ fn limits(client: &Client, load: &Arc<Load>, tasks: &mut JoinSet<()>) {
 fn breakers(client: &Client, load: &Arc<Load>, tasks: &mut JoinSet<()>) {
     for (kind, away) in [("breaker open", Away::Open), ("breaker closed", Away::Closed), ("breaker local", Away::Local)]
     {
-        let breaker = client.breaker(kind, BreakerOptions::new().when_away(away)).expect("valid");
+        let breaker = client.breaker(kind, BreakerSettings::new().when_away(away)).expect("valid");
         load.spawn(tasks, kind, 3, |_| {
             let breaker = breaker.clone();
             move |_| -> Called {
@@ -128,7 +132,7 @@ fn breakers(client: &Client, load: &Arc<Load>, tasks: &mut JoinSet<()>) {
 }
 
 fn holdings(client: &Client, load: &Arc<Load>, tasks: &mut JoinSet<()>) {
-    let lock = client.lock("shared").lease(ms(2_000)).wait(ms(1_000));
+    let lock = client.lock("shared", LockSettings::new().lease(ms(2_000)).wait(ms(1_000))).unwrap();
     load.spawn(tasks, "lock closed", 4, |_| {
         let lock = lock.clone();
         move |_| -> Called {
@@ -138,13 +142,15 @@ fn holdings(client: &Client, load: &Arc<Load>, tasks: &mut JoinSet<()>) {
     });
     load.spawn(tasks, "lock open", 3, |task| {
         // Nobody else wants it: only a grant that got lost can be in the way, and its owner lets go of it.
-        let lock = client.lock(&format!("own{task}")).when_away(Away::Open).wait(ms(5_000));
+        let lock =
+            client.lock(&format!("own{task}"), LockSettings::new().when_away(Away::Open).wait(ms(5_000))).unwrap();
         move |_| -> Called {
             let lock = lock.clone();
             Box::pin(async move { lock.acquire().await.map(drop).map_err(|error| error.code()) })
         }
     });
-    let bulkhead = client.shared_bulkhead("room", 3).wait(ms(1_000)).queue(100);
+    let bulkhead =
+        client.shared_bulkhead("room", SharedBulkheadSettings::new(3).max_wait(ms(1_000)).max_queue(100)).unwrap();
     load.spawn(tasks, "bulkhead", 8, |_| {
         let (bulkhead, load) = (bulkhead.clone(), Arc::clone(load));
         move |_| -> Called {
@@ -164,7 +170,7 @@ fn holdings(client: &Client, load: &Arc<Load>, tasks: &mut JoinSet<()>) {
 
 fn work_and_loads(client: &Client, load: &Arc<Load>, tasks: &mut JoinSet<()>) {
     for (kind, away) in [("work closed", Away::Closed), ("work open", Away::Open)] {
-        let work = client.idempotent(kind).when_away(away).build().expect("valid");
+        let work = client.idempotent(kind, IdempotencySettings::new().when_away(away)).expect("valid");
         load.spawn(tasks, kind, 3, |_| {
             let work = work.clone();
             move |number: u64| -> Called {
@@ -184,7 +190,7 @@ fn work_and_loads(client: &Client, load: &Arc<Load>, tasks: &mut JoinSet<()>) {
         });
     }
     for (kind, away) in [("load closed", Away::Closed), ("load open", Away::Open), ("load local", Away::Local)] {
-        let cached = client.cached(kind).when_away(away).ttl(ms(20)).build().expect("valid");
+        let cached = client.cached(kind, CacheSettings::new().when_away(away).ttl(ms(20))).expect("valid");
         load.spawn(tasks, kind, 4, |_| {
             let cached = cached.clone();
             move |_| -> Called {
@@ -205,9 +211,9 @@ fn policies(client: &Client, load: &Arc<Load>, tasks: &mut JoinSet<()>) {
     for (kind, away) in [("policy open", Away::Open), ("policy closed", Away::Closed)] {
         let policy = Policy::builder(kind)
             .timeout(TimeoutSettings { attempt: None, total: Some(ms(1_000)) })
-            .breaker(client.breaker(kind, BreakerOptions::new().when_away(Away::Local)).expect("valid"))
+            .breaker(client.breaker(kind, BreakerSettings::new().when_away(Away::Local)).expect("valid"))
             .limiter(client.limiter(kind, Limit::per_second(1_000_000).when_away(away)).expect("valid"))
-            .shared_bulkhead(client.shared_bulkhead(kind, 100).when_away(away))
+            .shared_bulkhead(client.shared_bulkhead(kind, SharedBulkheadSettings::new(100).when_away(away)).unwrap())
             .build()
             .expect("valid");
         load.spawn(tasks, kind, 3, |_| {
@@ -287,7 +293,10 @@ async fn killed_and_restarted_under_load_each_does_what_it_says_and_nobody_is_st
     assert!(load.server_grants.load(SeqCst) <= 3 * 40);
     // Nothing is left behind.
     eventually("nobody holds or waits", async || {
-        let (lock, room) = (client.lock("shared").info().await, client.shared_bulkhead("room", 3).info().await);
+        let (lock, room) = (
+            client.lock("shared", LockSettings::new()).unwrap().info().await,
+            client.shared_bulkhead("room", SharedBulkheadSettings::new(3)).unwrap().info().await,
+        );
         [lock, room].into_iter().all(|info| info.is_ok_and(|info| info.holders_total + info.waiters_total == 0))
     })
     .await;

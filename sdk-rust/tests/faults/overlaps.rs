@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use resil::lock::LockSettings;
 use resil::policy::Random;
 use resil_harness::{Server, reply};
 use tokio::task::JoinSet;
@@ -97,7 +98,7 @@ async fn nobody_believes_beside_another(seed: u64, terms: &Terms) -> usize {
     let mut tasks = JoinSet::new();
     for (number, network) in scene.networks.iter().enumerate() {
         let client = options(&network.url()).connect().await.expect("there");
-        let lock = client.lock("orders").lease(terms.lease).grace(terms.grace);
+        let lock = client.lock("orders", LockSettings::new().lease(terms.lease).grace(terms.grace)).unwrap();
         let (journal, over, random, grace) =
             (Arc::clone(&journal), Arc::clone(&over), Random::seeded(seed + 1 + number as u64), terms.grace);
         tasks.spawn(async move {
@@ -183,7 +184,7 @@ async fn a_half_open_connection_does_not_cost_the_lock() {
     let proxy = Proxy::to(&server).await;
     // What waits for the shared connection to be given up would wait for too long.
     let client = options(&proxy.url()).command_timeout(ms(2_000)).connect().await.expect("there");
-    let guard = client.lock("orders").try_acquire().await.expect("free");
+    let guard = client.lock("orders", LockSettings::new()).unwrap().try_acquire().await.expect("free");
     let fence = guard.fence();
     for side in [Way::ToServer, Way::ToServer, Way::ToClient] {
         proxy.cut_at(side);
@@ -265,7 +266,7 @@ impl Drop for Holder {
 async fn holder() {
     let Ok(url) = std::env::var(HOLDER_URL) else { return };
     let client = options(&url).connect().await.expect("there");
-    let guard = client.lock("orders").lease(ms(4_000)).try_acquire().await.expect("free");
+    let guard = client.lock("orders", LockSettings::new().lease(ms(4_000))).unwrap().try_acquire().await.expect("free");
     println!("held:{}", guard.is_held());
     let asking = tokio::task::spawn_blocking(move || {
         for _ in std::io::stdin().lines() {
@@ -287,7 +288,8 @@ async fn a_process_that_was_stopped_over_its_deadline_knows_it_when_it_looks() {
         holder.stop().await;
         holder.ask();
         // Its connection is still open: it costs the others what is left of its lease.
-        let (next, took) = timed("the next", other.lock("orders").acquire_within(ms(15_000))).await;
+        let (next, took) =
+            timed("the next", other.lock("orders", LockSettings::new()).unwrap().acquire_within(ms(15_000))).await;
         let next = next.expect("the lease ends");
         assert!(took < ms(5_000), "{took:?}");
         holder.signal("-CONT");
@@ -304,7 +306,8 @@ async fn a_process_that_is_killed_costs_the_others_at_most_the_grace() {
     let mut holder = Holder::of(&server);
     tokio::time::sleep(ms(1_500)).await;
     holder.child.kill().expect("killed");
-    let (next, took) = timed("the next", other.lock("orders").acquire_within(ms(15_000))).await;
+    let (next, took) =
+        timed("the next", other.lock("orders", LockSettings::new()).unwrap().acquire_within(ms(15_000))).await;
     next.expect("freed").release().await.expect("released");
     println!("a kill cost {took:?}");
     assert!(took < ms(3_000) + crate::scene::SLACK, "{took:?}");

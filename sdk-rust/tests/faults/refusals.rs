@@ -7,8 +7,12 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use redis::Connection;
-use resil::breaker::BreakerOptions;
+use resil::breaker::BreakerSettings;
+use resil::cache::CacheSettings;
+use resil::idempotency::IdempotencySettings;
 use resil::limiter::{DecidedBy, Limit};
+use resil::lock::LockSettings;
+use resil::shared_bulkhead::SharedBulkheadSettings;
 use resil::{Away, Client, Code, Failure, Status};
 use resil_harness::{Options, Server, ok};
 
@@ -58,7 +62,7 @@ async fn limits_hold(client: &Client, away: Away) {
 }
 
 async fn breakers_hold(client: &Client, away: Away) {
-    let options = BreakerOptions::new().consecutive(2).when_away(away);
+    let options = BreakerSettings::new().consecutive_failures(2).when_away(away);
     let breaker = client.breaker(&fresh("breaker", away), options).expect("valid");
     for call in 0..3 {
         let failed = breaker.call(async || Err::<(), _>("down")).await.expect_err("it fails");
@@ -72,7 +76,7 @@ async fn breakers_hold(client: &Client, away: Away) {
 }
 
 async fn loads_hold(client: &Client, away: Away) {
-    let cached = client.cached(fresh("cached", away)).when_away(away).build().expect("valid");
+    let cached = client.cached(&fresh("cached", away), CacheSettings::new().when_away(away)).expect("valid");
     let loads = Arc::new(AtomicU32::new(0));
     let gets = (0..4).map(|_| {
         let loads = Arc::clone(&loads);
@@ -98,9 +102,10 @@ async fn loads_hold(client: &Client, away: Away) {
 
 async fn leases_hold(client: &Client, away: Away) {
     let (lock, bulkhead, work) = (fresh("lock", away), fresh("bulkhead", away), fresh("work", away));
-    let lock = client.lock(&lock).when_away(away).try_acquire().await;
-    let bulkhead = client.shared_bulkhead(&bulkhead, 1).when_away(away).try_enter().await;
-    let work = client.idempotent(work).when_away(away).build().expect("valid");
+    let lock = client.lock(&lock, LockSettings::new().when_away(away)).unwrap().try_acquire().await;
+    let bulkhead =
+        client.shared_bulkhead(&bulkhead, SharedBulkheadSettings::new(1).when_away(away)).unwrap().try_enter().await;
+    let work = client.idempotent(&work, IdempotencySettings::new().when_away(away)).expect("valid");
     let ran = work.run("k", b"", async |_| Ok::<_, String>("done")).await;
     if away == Away::Open {
         assert!(lock.expect("let through").held().is_unprotected());
@@ -205,7 +210,7 @@ async fn health_does_not_flap_where_only_some_commands_are_refused() {
     let url = server.url().replace("redis://", "redis://app:secret@");
     let client = options(&url).connect().await.expect("a server that is there");
     let limiter = client.limiter("steady", Limit::per_second(1_000)).expect("valid");
-    is_refused(client.lock("l").try_acquire().await.err().map(|error| error.code()));
+    is_refused(client.lock("l", LockSettings::new()).unwrap().try_acquire().await.err().map(|error| error.code()));
     let since = client.health().since.expect("since when");
     for _ in 0..10 {
         for _ in 0..3 {
@@ -214,7 +219,7 @@ async fn health_does_not_flap_where_only_some_commands_are_refused() {
             assert_ne!(client.health().overall, Status::Healthy, "what succeeds says nothing about what is refused");
             tokio::time::sleep(ms(20)).await;
         }
-        is_refused(client.lock("l").try_acquire().await.err().map(|error| error.code()));
+        is_refused(client.lock("l", LockSettings::new()).unwrap().try_acquire().await.err().map(|error| error.code()));
         assert_eq!(client.health().since, Some(since), "it is one and the same time");
     }
     ok(&mut admin, &["ACL", "SETUSER", "app", "+@all"]);
@@ -327,13 +332,13 @@ async fn health_recovers_without_any_call() {
     let server = Server::fresh();
     let (client, mut admin) = connected(&server).await;
     ok(&mut admin, &["CONFIG", "SET", "min-replicas-to-write", "1"]);
-    is_refused(client.lock("l").try_acquire().await.err().map(|error| error.code()));
+    is_refused(client.lock("l", LockSettings::new()).unwrap().try_acquire().await.err().map(|error| error.code()));
     assert_eq!(client.health().overall, Status::Unhealthy);
     ok(&mut admin, &["CONFIG", "SET", "min-replicas-to-write", "0"]);
     eventually("it is healthy", async || client.health().overall == Status::Healthy).await;
     ok(&mut admin, &["CONFIG", "SET", "min-replicas-to-write", "1"]);
     let again = std::time::SystemTime::now();
-    is_refused(client.lock("l").try_acquire().await.err().map(|error| error.code()));
+    is_refused(client.lock("l", LockSettings::new()).unwrap().try_acquire().await.err().map(|error| error.code()));
     assert!(client.health().since.is_some_and(|since| since >= again), "another time: {:?}", client.health());
 }
 

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::hash::{BuildHasher, RandomState};
 use std::time::{Duration, Instant};
 
-use resil::{Client, ConnectOptions, Status};
+use resil::{Client, ConnectSettings, Status};
 use resil_harness::{Options, Server, ok};
 
 /// Longer than anything here takes, on a machine that has much else to do.
@@ -22,12 +22,12 @@ pub fn careful() -> Server {
     Server::start(Options::default().config("appendonly", "yes").config("appendfsync", "always"))
 }
 
-pub fn options(url: &str) -> ConnectOptions {
-    seeded(ConnectOptions::new(url)).command_timeout(ms(500))
+pub fn options(url: &str) -> ConnectSettings {
+    seeded(ConnectSettings::new(url)).command_timeout(ms(500))
 }
 
 /// Its pauses are drawn from `RESIL_SEED`, or from a new seed. Printed, so that a test that fails shows it.
-pub fn seeded(options: ConnectOptions) -> ConnectOptions {
+pub fn seeded(options: ConnectSettings) -> ConnectSettings {
     let seed = match std::env::var("RESIL_SEED") {
         Ok(text) => text.parse().unwrap_or_else(|_| panic!("RESIL_SEED must be a number, got {text:?}")),
         Err(_) => RandomState::new().hash_one(()),

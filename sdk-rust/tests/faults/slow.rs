@@ -3,9 +3,13 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use resil::breaker::{BreakerOptions, Mode};
+use resil::breaker::{BreakerSettings, CountingMode};
+use resil::cache::CacheSettings;
+use resil::idempotency::IdempotencySettings;
 use resil::limiter::Limit;
+use resil::lock::LockSettings;
 use resil::policy::{Policy, RetrySettings, Timeout, TimeoutSettings, retry_all};
+use resil::shared_bulkhead::SharedBulkheadSettings;
 use resil::{Away, Client, Code, Status};
 use resil_harness::{Server, reply};
 
@@ -46,13 +50,14 @@ impl Stall {
 /// Every primitive at once, from the moment the server stalls: what each came to and how long it took.
 async fn called_meanwhile(client: &Client) -> Vec<(&'static str, Option<Code>, Duration)> {
     let limiter = client.limiter("api", Limit::per_second(9).when_away(Away::Closed)).expect("valid");
-    let exact = BreakerOptions::new().mode(Mode::Exact).when_away(Away::Closed);
+    let exact = BreakerSettings::new().mode(CountingMode::Exact).when_away(Away::Closed);
     let breaker = client.breaker("a", exact).expect("valid");
-    let batched = client.breaker("b", BreakerOptions::new().when_away(Away::Closed)).expect("valid");
-    let work = client.idempotent("work").build().expect("valid");
-    let cached = client.cached("user").when_away(Away::Closed).build().expect("valid");
-    let (lock, waiting) = (client.lock("a"), client.lock("w").wait(ms(700)));
-    let bulkhead = client.shared_bulkhead("a", 1);
+    let batched = client.breaker("b", BreakerSettings::new().when_away(Away::Closed)).expect("valid");
+    let work = client.idempotent("work", IdempotencySettings::new()).expect("valid");
+    let cached = client.cached("user", CacheSettings::new().when_away(Away::Closed)).expect("valid");
+    let (lock, waiting) =
+        (client.lock("a", LockSettings::new()).unwrap(), client.lock("w", LockSettings::new().wait(ms(700))).unwrap());
+    let bulkhead = client.shared_bulkhead("a", SharedBulkheadSettings::new(1)).unwrap();
     let resil = |error: resil::Error| error.code();
     let ((limited, t1), (exact, t2), (batched, t3), (locked, t4), (waited, t5), (entered, t6), (ran, t7), (got, t8)) = tokio::join!(
         timed("a limit", async { limiter.check("a").await.map(drop).map_err(resil).err() }),
@@ -90,7 +95,12 @@ async fn called_meanwhile(client: &Client) -> Vec<(&'static str, Option<Code>, D
 async fn calls_come_back(stall: Stall) {
     let server = std::sync::Arc::new(Server::fresh());
     let client = client(&server).await;
-    let kept = client.lock("kept").lease(ms(20_000)).grace(ms(20_000)).try_acquire().await.expect("free");
+    let kept = client
+        .lock("kept", LockSettings::new().lease(ms(20_000)).grace(ms(20_000)))
+        .unwrap()
+        .try_acquire()
+        .await
+        .expect("free");
     let fence = kept.fence();
     let stalling = tokio::task::spawn_blocking({
         let server = std::sync::Arc::clone(&server);
@@ -112,7 +122,7 @@ async fn calls_come_back(stall: Stall) {
     }
     eventually("it is seen to be away", async || client.health().overall == Status::Unhealthy).await;
     assert!(begun.elapsed() < STALL, "before it is over: {:?}", begun.elapsed());
-    let (refused, took) = timed("a lock", client.lock("a").try_acquire()).await;
+    let (refused, took) = timed("a lock", client.lock("a", LockSettings::new()).unwrap().try_acquire()).await;
     assert_eq!(refused.map(drop).expect_err("away").code(), Code::BackendUnavailable);
     assert!(took < ms(100), "once it is known nobody waits for it: {took:?}");
     stalling.join().expect("stalled");
@@ -122,7 +132,12 @@ async fn calls_come_back(stall: Stall) {
     eventually("it is asked again", async || kept.check().await == Ok(true)).await;
     for name in ["a", "w"] {
         eventually("nothing is left behind", async || {
-            client.lock(name).info().await.is_ok_and(|info| info.holders_total + info.waiters_total == 0)
+            client
+                .lock(name, LockSettings::new())
+                .unwrap()
+                .info()
+                .await
+                .is_ok_and(|info| info.holders_total + info.waiters_total == 0)
         })
         .await;
     }
@@ -144,7 +159,7 @@ async fn a_total_timeout_is_honoured_whatever_is_waited_for_inside() {
     let client = client(&server).await;
     let total = Timeout::total(ms(250)).expect("valid");
     let limiter = client.limiter("api", Limit::per_second(9).when_away(Away::Closed)).expect("valid");
-    let work = client.idempotent("work").build().expect("valid");
+    let work = client.idempotent("work", IdempotencySettings::new()).expect("valid");
     let policy = Policy::builder("whole")
         .timeout(TimeoutSettings { attempt: None, total: Some(ms(250)) })
         .retry(&RetrySettings::default())
@@ -153,7 +168,7 @@ async fn a_total_timeout_is_honoured_whatever_is_waited_for_inside() {
         .expect("valid");
     server.pause();
     let whole = policy.call(retry_all, || async { Ok::<_, String>(()) });
-    let locks = total.call(async || client.lock("a").acquire().await.map(drop));
+    let locks = total.call(async || client.lock("a", LockSettings::new()).unwrap().acquire().await.map(drop));
     let limits = total.call(async || limiter.check("a").await.map(drop));
     let works = total.call(async || work.run("k", b"", async |_| Ok::<_, String>("")).await.map(drop));
     let ((lock, t1), (limit, t2), (done, t3), (whole, t4)) = tokio::join!(
@@ -175,7 +190,12 @@ async fn a_total_timeout_is_honoured_whatever_is_waited_for_inside() {
     }
     becomes(&client, Status::Healthy).await;
     eventually("what was given up is let go", async || {
-        client.lock("a").info().await.is_ok_and(|info| info.holders_total + info.waiters_total == 0)
+        client
+            .lock("a", LockSettings::new())
+            .unwrap()
+            .info()
+            .await
+            .is_ok_and(|info| info.holders_total + info.waiters_total == 0)
     })
     .await;
     // Nothing had begun, so nothing is in the way of the next.

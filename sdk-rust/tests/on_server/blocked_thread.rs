@@ -7,8 +7,12 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use futures_util::future::BoxFuture;
+use resil::cache::CacheSettings;
+use resil::idempotency::IdempotencySettings;
+use resil::lock::LockSettings;
 use resil::policy::{Policy, retry_all};
-use resil::{Client, ConnectOptions};
+use resil::shared_bulkhead::SharedBulkheadSettings;
+use resil::{Client, ConnectSettings};
 use resil_harness::Server;
 use tokio::runtime::{Builder, Runtime};
 
@@ -35,7 +39,7 @@ impl Threads {
 }
 
 async fn client(url: &str) -> Client {
-    ConnectOptions::new(url).connect().await.expect("a server that is there")
+    ConnectSettings::new(url).connect().await.expect("a server that is there")
 }
 
 /// What the two processes do: it counts how often the work began, and whether two were ever at it at once.
@@ -94,7 +98,8 @@ fn everywhere(job: Job, wanted: u32) {
 fn idempotent_work_that_blocks_its_thread_runs_once() {
     let job: Job = |client, work| {
         Box::pin(async move {
-            let charge = client.idempotent("charge").lease(LEASE).wait(PATIENCE).build().expect("valid");
+            let charge =
+                client.idempotent("charge", IdempotencySettings::new().lease(LEASE).wait(PATIENCE)).expect("valid");
             let done = charge
                 .run("1", b"", async |run| {
                     work.block();
@@ -113,7 +118,7 @@ fn idempotent_work_that_blocks_its_thread_runs_once() {
 fn a_load_that_blocks_its_thread_runs_once() {
     let job: Job = |client, work| {
         Box::pin(async move {
-            let users = client.cached("user").lease(LEASE).load_timeout(PATIENCE).build().expect("valid");
+            let users = client.cached("user", CacheSettings::new().lease(LEASE).load_timeout(PATIENCE)).expect("valid");
             let loader = async move |_: String| {
                 work.block();
                 Ok::<_, String>(Some("Ada".into()))
@@ -129,7 +134,12 @@ fn a_load_that_blocks_its_thread_runs_once() {
 fn a_lock_is_kept_by_who_blocks_its_thread() {
     let job: Job = |client, work| {
         Box::pin(async move {
-            let guard = client.lock("orders").lease(LEASE).wait(PATIENCE).acquire().await.expect("its turn");
+            let guard = client
+                .lock("orders", LockSettings::new().lease(LEASE).wait(PATIENCE))
+                .unwrap()
+                .acquire()
+                .await
+                .expect("its turn");
             work.block();
             assert!(guard.is_held(), "its lease was kept");
             guard.release().await.expect("released");
@@ -142,7 +152,9 @@ fn a_lock_is_kept_by_who_blocks_its_thread() {
 fn a_place_of_a_shared_bulkhead_is_kept_by_who_blocks_its_thread() {
     let job: Job = |client, work| {
         Box::pin(async move {
-            let bulkhead = client.shared_bulkhead("reports", 1).lease(LEASE).queue(1).wait(PATIENCE);
+            let bulkhead = client
+                .shared_bulkhead("reports", SharedBulkheadSettings::new(1).lease(LEASE).max_queue(1).max_wait(PATIENCE))
+                .unwrap();
             let guard = bulkhead.enter().await.expect("its turn");
             work.block();
             assert!(guard.is_held(), "its lease was kept");
@@ -156,7 +168,9 @@ fn a_place_of_a_shared_bulkhead_is_kept_by_who_blocks_its_thread() {
 fn a_whole_policy_keeps_its_place_while_a_call_blocks_its_thread() {
     let job: Job = |client, work| {
         Box::pin(async move {
-            let bulkhead = client.shared_bulkhead("reports", 1).lease(LEASE).queue(1).wait(PATIENCE);
+            let bulkhead = client
+                .shared_bulkhead("reports", SharedBulkheadSettings::new(1).lease(LEASE).max_queue(1).max_wait(PATIENCE))
+                .unwrap();
             let policy = Policy::builder("reports").shared_bulkhead(bulkhead).build().expect("valid");
             let call = || async {
                 work.block();
@@ -173,7 +187,8 @@ fn a_whole_policy_keeps_its_place_while_a_call_blocks_its_thread() {
 fn who_blocks_its_thread_is_told_of_a_lost_lease_at_its_deadline() {
     let server = Server::fresh();
     Threads::One.runtime().block_on(async {
-        let charge = client(&server.url()).await.idempotent("charge").lease(LEASE).build().expect("valid");
+        let charge =
+            client(&server.url()).await.idempotent("charge", IdempotencySettings::new().lease(LEASE)).expect("valid");
         let begun = Instant::now();
         let lost_after = charge
             .run("1", b"", async |run| {

@@ -5,8 +5,10 @@ use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::time::Duration;
 
 use bytes::Bytes;
+use resil::cache::CacheSettings;
 use resil::cache::{Cached, Loaded};
-use resil::{ConnectOptions, Error, Failure};
+use resil::idempotency::IdempotencySettings;
+use resil::{ConnectSettings, Error, Failure};
 use resil_harness::{Options, Server, wait_for_sync};
 use tokio::task::JoinHandle;
 
@@ -16,8 +18,8 @@ const BOUND: Duration = Duration::from_secs(60);
 type Got = Result<Loaded, Failure<Arc<String>>>;
 
 async fn users(server: &Server) -> Cached {
-    let options = ConnectOptions::new(server.url()).command_timeout(Duration::from_secs(10));
-    options.connect().await.unwrap().cached("user").load_timeout(Duration::from_secs(20)).build().unwrap()
+    let options = ConnectSettings::new(server.url()).command_timeout(Duration::from_secs(10));
+    options.connect().await.unwrap().cached("user", CacheSettings::new().load_timeout(Duration::from_secs(20))).unwrap()
 }
 
 /// A load that takes as long as `gate` is closed.
@@ -107,7 +109,7 @@ async fn duplicates_over_four_processes_run_once() {
     let mut tasks = Vec::new();
     for _ in 0..4 {
         let client = resil::connect(&server.url()).await.unwrap();
-        let payments = client.idempotent("pay").wait(BOUND).build().unwrap();
+        let payments = client.idempotent("pay", IdempotencySettings::new().wait(BOUND)).unwrap();
         for _ in 0..50 {
             let (payments, runs) = (payments.clone(), Arc::clone(&runs));
             tasks.push(tokio::spawn(async move {
@@ -137,14 +139,14 @@ async fn work_runs_only_if_enough_replicas_know_of_it() {
         runs.fetch_add(1, SeqCst);
         Ok::<_, String>("paid")
     };
-    let demanding = client.idempotent("pay").replicas(2).build().unwrap();
+    let demanding = client.idempotent("pay", IdempotencySettings::new().replicas(2)).unwrap();
     let short = demanding.run("42", b"", paying).await.map(drop);
     assert!(matches!(short, Err(Failure::Resil(Error::BackendUnavailable(_)))), "{short:?}");
     assert_eq!(runs.load(SeqCst), 0, "it was given back before it began");
-    let modest = client.idempotent("pay").replicas(1).build().unwrap();
+    let modest = client.idempotent("pay", IdempotencySettings::new().replicas(1)).unwrap();
     let outcome = modest.run("42", b"", paying).await.expect("one has it, and nobody else is at it");
     assert_eq!((outcome.value.as_deref(), runs.load(SeqCst)), (Some(&b"paid"[..]), 1));
     let memory = resil::connect("memory://").await.unwrap();
-    let refused = memory.idempotent("pay").replicas(1).build().map(drop);
+    let refused = memory.idempotent("pay", IdempotencySettings::new().replicas(1)).map(drop);
     assert!(matches!(&refused, Err(Error::InvalidPolicy { field, .. }) if field == "replicas"), "{refused:?}");
 }

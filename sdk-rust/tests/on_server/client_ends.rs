@@ -2,9 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use resil::breaker::BreakerOptions;
+use resil::breaker::BreakerSettings;
+use resil::cache::CacheSettings;
+use resil::idempotency::IdempotencySettings;
 use resil::limiter::Limit;
-use resil::{Client, Code, ConnectOptions, Status};
+use resil::lock::LockSettings;
+use resil::{Client, Code, ConnectSettings, Status};
 use resil_harness::Server;
 
 fn ms(ms: u64) -> Duration {
@@ -12,7 +15,7 @@ fn ms(ms: u64) -> Duration {
 }
 
 async fn client(server: &Server) -> Client {
-    ConnectOptions::new(server.url()).command_timeout(ms(2_000)).connect().await.expect("a server that is there")
+    ConnectSettings::new(server.url()).command_timeout(ms(2_000)).connect().await.expect("a server that is there")
 }
 
 /// Polls on this thread, outside of any runtime.
@@ -57,15 +60,15 @@ async fn dropping_the_last_handle_closes_every_connection_and_ends_every_task() 
         let limiter = client.limiter("api", Limit::per_second(1)).expect("valid");
         limiter.check("ann").await.expect("answered");
         limiter.until_ready("bob", ms(500)).await.expect("its turn");
-        let breaker = client.breaker("payments", BreakerOptions::new()).expect("valid");
+        let breaker = client.breaker("payments", BreakerSettings::new()).expect("valid");
         let _ = breaker.call(|| async { Err::<(), _>("down") }).await;
         breaker.call(|| async { Ok::<_, &str>(()) }).await.expect("closed");
-        let lock = client.lock("orders");
+        let lock = client.lock("orders", LockSettings::new()).unwrap();
         let guard = lock.acquire().await.expect("free");
         tokio::time::timeout(ms(50), lock.acquire()).await.expect_err("it is taken");
-        let users = client.cached("user").build().expect("valid");
+        let users = client.cached("user", CacheSettings::new()).expect("valid");
         users.get("42", |_| async { Ok::<_, String>(None) }).await.expect("loaded");
-        let work = client.idempotent("charge").build().expect("valid");
+        let work = client.idempotent("charge", IdempotencySettings::new()).expect("valid");
         work.run("1", b"", |_| async { Ok::<_, String>("done") }).await.expect("done");
         assert!(connections(&server) >= 1);
         drop(guard);
@@ -83,7 +86,7 @@ fn a_client_outlives_the_runtime_it_was_connected_in() {
     let first = runtime();
     let client = first.block_on(client(&server));
     let limiter = client.limiter("api", Limit::per_second(10).when_away(resil::Away::Closed)).expect("valid");
-    let lock = client.lock("orders").wait(ms(200));
+    let lock = client.lock("orders", LockSettings::new().wait(ms(200))).unwrap();
     let guard = first.block_on(lock.acquire()).expect("free");
     first.block_on(limiter.check("ann")).expect("granted");
     drop(first);
@@ -95,7 +98,7 @@ fn a_client_outlives_the_runtime_it_was_connected_in() {
     runtime().block_on(async {
         tokio::time::timeout(ms(5_000), limiter.check("ann")).await.expect("told").expect("granted");
         assert_eq!(client.health().overall, Status::Healthy);
-        drop(lock.wait(ms(2_000)).acquire().await.expect("what was dropped outside was released"));
+        drop(lock.acquire_within(ms(2_000)).await.expect("what was dropped outside was released"));
         tokio::time::timeout(ms(10_000), client.shutdown(ms(10))).await.expect("an end");
     });
 }
@@ -106,7 +109,7 @@ fn a_client_whose_named_runtime_ended_says_so_and_nothing_panics() {
     let runtime =
         || tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
     let first = runtime();
-    let options = ConnectOptions::new(server.url()).runtime(first.handle().clone());
+    let options = ConnectSettings::new(server.url()).runtime(first.handle().clone());
     let client = first.block_on(options.connect()).expect("a server that is there");
     let limiter = client.limiter("api", Limit::per_second(10).when_away(resil::Away::Closed)).expect("valid");
     first.block_on(limiter.check("ann")).expect("granted");
@@ -116,7 +119,12 @@ fn a_client_whose_named_runtime_ended_says_so_and_nothing_panics() {
         assert_eq!(refused.code(), Code::BackendUnavailable);
         assert!(refused.to_string().contains("has ended"), "{refused}");
         assert_eq!(client.health().overall, Status::Unhealthy, "whoever looks after the connection is gone");
-        let lock = tokio::time::timeout(ms(5_000), client.lock("orders").wait(ms(200)).acquire()).await.expect("told");
+        let lock = tokio::time::timeout(
+            ms(5_000),
+            client.lock("orders", LockSettings::new().wait(ms(200))).unwrap().acquire(),
+        )
+        .await
+        .expect("told");
         let lock = lock.expect_err("gone");
         assert_eq!(lock.code(), Code::BackendUnavailable);
         assert_eq!(lock.to_string(), refused.to_string(), "the cause is named by whatever is called");
@@ -127,9 +135,9 @@ fn a_client_whose_named_runtime_ended_says_so_and_nothing_panics() {
 #[tokio::test]
 async fn a_client_that_is_endlessly_patient_can_wait() {
     let server = Server::fresh();
-    let options = ConnectOptions::new(server.url()).command_timeout(Duration::MAX);
+    let options = ConnectSettings::new(server.url()).command_timeout(Duration::from_secs(3_600));
     let client = options.connect().await.expect("a server that is there");
-    let lock = client.lock("orders").wait(ms(100));
+    let lock = client.lock("orders", LockSettings::new().wait(ms(100))).unwrap();
     let _guard = lock.acquire().await.expect("free");
     assert_eq!(lock.acquire().await.expect_err("taken").code(), Code::LockTimeout);
 }
@@ -140,7 +148,10 @@ async fn a_wait_that_is_dropped_at_the_moment_of_the_grant_leaves_no_holder() {
     const ROUNDS: u64 = 400;
     let server = Server::fresh();
     let (ours, theirs) = (client(&server).await, client(&server).await);
-    let (lock, other) = (ours.lock("orders"), theirs.lock("orders").wait(Duration::from_secs(3)));
+    let (lock, other) = (
+        ours.lock("orders", LockSettings::new()).unwrap(),
+        theirs.lock("orders", LockSettings::new().wait(Duration::from_secs(3))).unwrap(),
+    );
     let mut cancelled = 0;
     for round in 0..ROUNDS {
         let guard = other.acquire().await.unwrap_or_else(|error| panic!("round {round}: {error}"));
@@ -171,8 +182,10 @@ async fn a_duplicate_that_is_dropped_as_it_is_told_to_run_leaves_no_runner() {
     const ROUNDS: u64 = 400;
     let server = Server::fresh();
     let (ours, theirs) = (client(&server).await, client(&server).await);
-    let (work, other) =
-        (ours.idempotent("charge").build().expect("valid"), theirs.idempotent("charge").build().expect("valid"));
+    let (work, other) = (
+        ours.idempotent("charge", IdempotencySettings::new()).expect("valid"),
+        theirs.idempotent("charge", IdempotencySettings::new()).expect("valid"),
+    );
     for round in 0..ROUNDS {
         let (begin, begun) = tokio::sync::oneshot::channel();
         let (fail, failed) = tokio::sync::oneshot::channel();

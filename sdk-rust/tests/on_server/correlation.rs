@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use resil::breaker::{BreakerOptions, Mode};
+use resil::breaker::{BreakerSettings, CountingMode};
 use resil::correlation::correlated;
 use resil_harness::Server;
 
@@ -12,13 +12,13 @@ const BOUND: Duration = Duration::from_secs(10);
 async fn the_event_of_a_trip_names_the_request_that_tripped_it() {
     let server = Server::fresh();
     let client = resil::connect(&server.url()).await.expect("a server that is there");
-    for mode in [Mode::Batched, Mode::Exact] {
+    for mode in [CountingMode::Batched, CountingMode::Exact] {
         let mut events = server.connect();
         events.set_read_timeout(Some(BOUND)).expect("a bound");
         let mut events = events.as_pubsub();
         events.subscribe("resil:events").expect("subscribed");
         let id = format!("trace-{mode:?}");
-        let options = BreakerOptions::new().consecutive(1).mode(mode);
+        let options = BreakerSettings::new().consecutive_failures(1).mode(mode);
         let breaker = client.breaker(&format!("bank-{mode:?}"), options).expect("valid");
         let _ = correlated(&id, breaker.call(async || Err::<(), _>("down"))).await;
         let told = tokio::task::block_in_place(|| {

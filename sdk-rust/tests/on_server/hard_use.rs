@@ -5,10 +5,15 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
+use resil::cache::CacheSettings;
 use resil::cache::Loaded;
 use resil::clock::Clock;
+use resil::dispatcher::DispatcherSettings;
+use resil::idempotency::IdempotencySettings;
 use resil::limiter::Limit;
-use resil::{Client, Code, ConnectOptions, Error, Failure};
+use resil::lock::LockSettings;
+use resil::shared_bulkhead::SharedBulkheadSettings;
+use resil::{Client, Code, ConnectSettings, Error, Failure};
 
 use crate::client_ends::alone;
 
@@ -27,7 +32,7 @@ fn connecting_to_a_server_works_outside_of_a_runtime() {
     let server = resil_harness::Server::fresh();
     let client = alone(resil::connect(&server.url())).expect("a server that is there");
     alone(client.wait_ready(Duration::from_secs(5))).expect("ready");
-    let required = ConnectOptions::new("redis://127.0.0.1:1").require_server();
+    let required = ConnectSettings::new("redis://127.0.0.1:1").require_server();
     let refused = alone(required.connect()).map(drop).expect_err("nobody is there");
     assert_eq!(refused.code(), Code::BackendUnavailable);
 }
@@ -35,11 +40,11 @@ fn connecting_to_a_server_works_outside_of_a_runtime() {
 #[test]
 fn a_lock_in_memory_that_is_dropped_outside_of_a_runtime_is_free_at_once() {
     let client = memory();
-    let lock = client.lock("orders");
+    let lock = client.lock("orders", LockSettings::new()).unwrap();
     for _ in 0..3 {
         drop(at_once(lock.try_acquire()).expect("free"));
     }
-    let bulkhead = client.shared_bulkhead("reports", 1);
+    let bulkhead = client.shared_bulkhead("reports", SharedBulkheadSettings::new(1)).unwrap();
     for _ in 0..3 {
         drop(at_once(bulkhead.try_enter()).expect("room"));
     }
@@ -47,7 +52,7 @@ fn a_lock_in_memory_that_is_dropped_outside_of_a_runtime_is_free_at_once() {
 
 #[test]
 fn a_value_that_must_be_loaded_outside_of_a_runtime_is_an_error_and_no_panic() {
-    let users = memory().cached("user").build().expect("valid");
+    let users = memory().cached("user", CacheSettings::new()).expect("valid");
     let got: Result<Loaded, Failure<Arc<String>>> =
         at_once(users.get("42", |_| async { Ok(Some(Bytes::from("ann"))) }));
     let refused = got.expect_err("nobody can run the loader");
@@ -92,7 +97,7 @@ fn a_shutdown_whose_runtime_ends_is_taken_over_by_whoever_asks_next() {
 #[tokio::test]
 async fn whoever_would_wait_for_ever_for_a_window_waits_and_does_not_panic() {
     let clock = Clock::driven();
-    let client = ConnectOptions::new("memory://").clock(clock.clone()).connect().await.expect("memory");
+    let client = ConnectSettings::new("memory://").clock(clock.clone()).connect().await.expect("memory");
     let limiter = client.limiter("api", Limit::window(1, Duration::from_secs(1))).expect("valid");
     limiter.until_ready("ann", Duration::MAX).await.expect("the first");
     let mut second = Box::pin(limiter.until_ready("ann", Duration::MAX));
@@ -104,7 +109,7 @@ async fn whoever_would_wait_for_ever_for_a_window_waits_and_does_not_panic() {
 #[tokio::test]
 async fn a_lease_that_cannot_be_is_refused_and_costs_nobody_his_lock() {
     let client = resil::connect("memory://").await.expect("memory");
-    let guard = client.lock("orders").acquire().await.expect("free");
+    let guard = client.lock("orders", LockSettings::new()).unwrap().acquire().await.expect("free");
     for lease in [Duration::ZERO, Duration::from_millis(9), Duration::MAX] {
         let refused = guard.extend(lease).await.expect_err("no lease");
         assert!(matches!(refused, Error::InvalidPolicy { .. } | Error::InvalidArgument(_)), "{refused:?}");
@@ -120,7 +125,7 @@ async fn health_does_not_grow_with_names_that_are_made_of_ids() {
     let client = resil::connect("memory://").await.expect("memory");
     for id in 0..20_000 {
         client.limiter(&format!("tenant-{id}"), Limit::per_second(1)).expect("valid");
-        client.breaker(&format!("host-{id}"), resil::breaker::BreakerOptions::new()).expect("valid");
+        client.breaker(&format!("host-{id}"), resil::breaker::BreakerSettings::new()).expect("valid");
     }
     let health = client.health();
     assert!(health.policies.len() <= 2_100, "{}", health.policies.len());
@@ -155,7 +160,7 @@ async fn every_future_can_be_sent_and_every_handle_shared(client: Client) -> Res
     is_send(limiter.until_ready("k", span));
     is_send(client.check_all(&[(&limiter, "k")], 1));
 
-    let breaker = client.breaker("b", resil::breaker::BreakerOptions::new())?;
+    let breaker = client.breaker("b", resil::breaker::BreakerSettings::new())?;
     is_handle(&breaker);
     is_send(breaker.call(|| async { Ok::<_, Error>(()) }));
     is_send(breaker.call_classified(resil::policy::retry_all, || async { Ok::<_, Error>(()) }));
@@ -163,11 +168,11 @@ async fn every_future_can_be_sent_and_every_handle_shared(client: Client) -> Res
     is_send(breaker.state());
     is_send(breaker.force(resil::breaker::Force::Auto, None, ""));
     is_send(breaker.reset());
-    is_send(breaker.configure(&resil::breaker::BreakerOptions::new()));
+    is_send(breaker.configure(&resil::breaker::BreakerSettings::new()));
     let permit = is_send(breaker.admit()).await?;
     is_send(permit.success());
 
-    let lock = client.lock("k");
+    let lock = client.lock("k", LockSettings::new()).unwrap();
     is_handle(&lock);
     is_send(lock.try_acquire());
     is_send(lock.until_acquired());
@@ -183,27 +188,27 @@ async fn every_future_can_be_sent_and_every_handle_shared(client: Client) -> Res
     is_send(guard.reentrant(async {}));
     is_send(guard.release());
 
-    let bulkhead = client.shared_bulkhead("b", 1);
+    let bulkhead = client.shared_bulkhead("b", SharedBulkheadSettings::new(1)).unwrap();
     is_handle(&bulkhead);
     is_send(bulkhead.try_enter());
     is_send(bulkhead.run(|| async { Ok::<_, Error>(()) }));
     is_send(bulkhead.info());
     is_send(is_send(bulkhead.enter()).await?.leave());
 
-    let work = client.idempotent("w").build()?;
+    let work = client.idempotent("w", IdempotencySettings::new())?;
     is_handle(&work);
     is_send(work.run("k", b"", |_| async { Ok::<_, Error>("") }));
     is_send(work.run_json("k", b"", |_| async { Ok::<_, Error>(1) }));
     is_send(work.once("k", span, None));
     is_send(work.get("k"));
 
-    let cached = client.cached("c").build()?;
+    let cached = client.cached("c", CacheSettings::new())?;
     is_handle(&cached);
     is_send(cached.get("k", |_| async { Ok::<_, Error>(None) }));
     is_send(cached.get_json::<u8, _, _, _>("k", |_| async { Ok::<_, Error>(None) }));
     is_send(cached.invalidate("k"));
     is_send(cached.invalidate_soft("k"));
-    let versioned = client.cached("c").build_versioned()?;
+    let versioned = client.versioned_cached("c", CacheSettings::new())?;
     is_handle(&versioned);
     is_send(versioned.get("k", |_| async { Ok::<_, Error>(None) }));
     is_send(versioned.get_at_least("k", 1, |_| async { Ok::<_, Error>(None) }));
@@ -225,7 +230,7 @@ async fn every_future_can_be_sent_and_every_handle_shared(client: Client) -> Res
     let fallback = resil::policy::Fallback::<(), Error>::value(());
     is_handle(&fallback);
     is_send(fallback.call(|| async { Ok::<_, Error>(()) }));
-    let dispatcher = resil::dispatcher::Dispatcher::new(1);
+    let dispatcher = resil::dispatcher::Dispatcher::new(DispatcherSettings::new(1)).unwrap();
     is_handle(&dispatcher);
     is_send(dispatcher.run([1], |_| async { Ok::<_, Error>(()) }));
     is_send(resil::group::Group::<(), Error>::new().wait());

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use resil::lock::Held;
-use resil::{Client, ConnectOptions, Error};
+use resil::lock::LockSettings;
+use resil::{Client, ConnectSettings, Error};
 use resil_harness::{Options, Server, ok, wait_for_sync};
 
 use crate::one_lock;
@@ -16,7 +17,7 @@ fn ms(ms: u64) -> Duration {
 }
 
 async fn client(server: &Server) -> Client {
-    ConnectOptions::new(server.url()).command_timeout(ms(2_000)).connect().await.expect("a server that is there")
+    ConnectSettings::new(server.url()).command_timeout(ms(2_000)).connect().await.expect("a server that is there")
 }
 
 /// One that forgets nothing it has told.
@@ -42,7 +43,7 @@ fn connections(server: &Server) -> usize {
 async fn ten_thousand_tasks_on_one_lock_need_a_handful_of_connections() {
     let server = Server::fresh();
     let client = client(&server).await;
-    let lock = client.lock("orders").wait(Duration::from_secs(300));
+    let lock = client.lock("orders", LockSettings::new().wait(Duration::from_secs(300))).unwrap();
     let first = lock.try_acquire().await.expect("free");
     let (mut tasks, served) = one_lock::wanted_by_all(&lock);
     eventually("one waits for all", ms(10_000), async || lock.info().await.is_ok_and(|info| info.waiters_total == 1))
@@ -69,7 +70,7 @@ async fn ten_thousand_tasks_on_one_lock_need_a_handful_of_connections() {
 async fn a_lock_is_not_believed_beyond_its_deadline_when_the_server_is_killed() {
     let mut server = careful();
     let client = client(&server).await;
-    let guard = client.lock("orders").lease(ms(1_500)).try_acquire().await.expect("free");
+    let guard = client.lock("orders", LockSettings::new().lease(ms(1_500))).unwrap().try_acquire().await.expect("free");
     server.kill9();
     let deadline = Instant::now() + guard.remaining();
     guard.lost().cancelled().await;
@@ -82,7 +83,9 @@ async fn a_lock_is_not_believed_beyond_its_deadline_when_the_server_is_killed() 
 async fn a_lock_survives_a_restart_that_is_shorter_than_its_grace() {
     let mut server = careful();
     let client = client(&server).await;
-    let guard = client.lock("orders").lease(Duration::from_secs(20)).grace(Duration::from_secs(15));
+    let guard = client
+        .lock("orders", LockSettings::new().lease(Duration::from_secs(20)).grace(Duration::from_secs(15)))
+        .unwrap();
     let guard = guard.try_acquire().await.expect("free");
     let (fence, deadline) = (guard.fence(), guard.deadline());
     server.kill9();
@@ -90,7 +93,7 @@ async fn a_lock_survives_a_restart_that_is_shorter_than_its_grace() {
     eventually("renewed on the new connection", Duration::from_secs(15), async || guard.deadline() > deadline).await;
     assert!(guard.is_held() && guard.fence() == fence);
     assert_eq!(guard.check().await, Ok(true));
-    let info = client.lock("orders").info().await.expect("info");
+    let info = client.lock("orders", LockSettings::new()).unwrap().info().await.expect("info");
     assert!(info.holders[0].is_bound, "and bound to it");
 }
 
@@ -98,9 +101,16 @@ async fn a_lock_survives_a_restart_that_is_shorter_than_its_grace() {
 async fn a_bound_lock_whose_connection_is_cut_is_taken_back_and_bound_to_the_next() {
     let server = Server::fresh();
     let client = client(&server).await;
-    let guard = client.lock("orders").lease(Duration::from_secs(60)).try_acquire().await.expect("free");
+    let guard = client
+        .lock("orders", LockSettings::new().lease(Duration::from_secs(60)))
+        .unwrap()
+        .try_acquire()
+        .await
+        .expect("free");
     let fence = guard.fence();
-    let is_bound = async || client.lock("orders").info().await.is_ok_and(|info| info.holders[0].is_bound);
+    let is_bound = async || {
+        client.lock("orders", LockSettings::new()).unwrap().info().await.is_ok_and(|info| info.holders[0].is_bound)
+    };
     assert!(is_bound().await);
     for _ in 0..3 {
         ok(&mut server.connect(), &["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
@@ -116,8 +126,8 @@ async fn a_bound_lock_whose_connection_is_cut_is_taken_back_and_bound_to_the_nex
 async fn who_waits_and_is_cancelled_leaves_the_server_at_once() {
     let server = Server::fresh();
     let (client, other) = (client(&server).await, client(&server).await);
-    let lock = client.lock("orders");
-    let guard = other.lock("orders").try_acquire().await.expect("free");
+    let lock = client.lock("orders", LockSettings::new()).unwrap();
+    let guard = other.lock("orders", LockSettings::new()).unwrap().try_acquire().await.expect("free");
     let waiting = tokio::spawn({
         let lock = lock.clone();
         async move { lock.acquire().await }
@@ -136,11 +146,12 @@ async fn a_lock_is_granted_only_if_enough_replicas_have_it() {
     let replica = Server::replica_of(&primary, Options::default());
     wait_for_sync(&primary, &replica);
     let client = client(&primary).await;
-    let guard = client.lock("orders").replicas(1).try_acquire().await.expect("one has it");
+    let guard =
+        client.lock("orders", LockSettings::new().replicas(1)).unwrap().try_acquire().await.expect("one has it");
     guard.release().await.expect("released");
-    let short = client.lock("orders").replicas(2).try_acquire().await.map(drop);
+    let short = client.lock("orders", LockSettings::new().replicas(2)).unwrap().try_acquire().await.map(drop);
     assert!(matches!(short, Err(Error::BackendUnavailable(_))), "{short:?}");
-    let lock = client.lock("orders");
+    let lock = client.lock("orders", LockSettings::new()).unwrap();
     eventually("given back", ms(5_000), async || lock.info().await.is_ok_and(|info| info.holders_total == 0)).await;
 }
 
@@ -156,7 +167,7 @@ async fn never_two_believe_while_the_server_is_killed_and_connections_are_cut() 
             let (client, believers) = (client.clone(), Arc::clone(&believers));
             let (over, grants) = (Arc::clone(&over), Arc::clone(&grants));
             tasks.spawn(async move {
-                let lock = client.lock("orders").unbound().lease(ms(400));
+                let lock = client.lock("orders", LockSettings::new().unbound().lease(ms(400))).unwrap();
                 while !over.load(Ordering::SeqCst) {
                     let Ok(guard) = lock.acquire_within(ms(1_000)).await else { continue };
                     grants.fetch_add(1, Ordering::SeqCst);

@@ -6,7 +6,11 @@ use std::time::Duration;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use resil::breaker::{BreakerOptions, Mode};
+use resil::breaker::{BreakerSettings, CountingMode};
+use resil::cache::CacheSettings;
+use resil::idempotency::IdempotencySettings;
+use resil::lock::LockSettings;
+use resil::shared_bulkhead::SharedBulkheadSettings;
 use resil::{Client, Failure};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -38,23 +42,28 @@ impl Ask {
     pub async fn perform(self, client: &Client, stage: &Arc<Stage>, tag: u64) -> Result<Value, &'static str> {
         match self {
             Self::Lock { name } => {
-                let lock = client.lock(&name).wait(PATIENCE);
+                let lock = client.lock(&name, LockSettings::new().wait(PATIENCE)).unwrap();
                 lock.with_lock(|held| stage.inside(tag, json!({ "fence": held.fence() }))).await.map_err(code)
             }
             Self::Bulkhead { name, max } => {
-                let bulkhead = client.shared_bulkhead(&name, max).wait(PATIENCE).queue(1_000);
+                let bulkhead = client
+                    .shared_bulkhead(&name, SharedBulkheadSettings::new(max).max_wait(PATIENCE).max_queue(1_000))
+                    .unwrap();
                 bulkhead.run(|| stage.inside(tag, json!({}))).await.map_err(code)
             }
             Self::Breaker { name, consecutive } => {
-                let options = BreakerOptions::new().consecutive(consecutive).open_for(PATIENCE).mode(Mode::Exact);
+                let options = BreakerSettings::new()
+                    .consecutive_failures(consecutive)
+                    .open_for(PATIENCE)
+                    .mode(CountingMode::Exact);
                 let breaker = client.breaker(&name, options).map_err(|error| error.code().text())?;
                 breaker.call(|| stage.inside(tag, json!({}))).await.map_err(code)
             }
             Self::Cached { name, key, codec } => cached(client, stage.clone(), tag, &name, &key, codec).await,
             Self::Idempotent { name, key, codec, lease_ms } => {
                 let lease = Duration::from_millis(lease_ms);
-                let builder = client.idempotent(name).lease(lease).wait(PATIENCE);
-                let payments = builder.build().map_err(|error| error.code().text())?;
+                let settings = IdempotencySettings::new().lease(lease).wait(PATIENCE);
+                let payments = client.idempotent(&name, settings).map_err(|error| error.code().text())?;
                 let seen = |run: &resil::idempotency::Run| json!({ "attempt": run.attempt() });
                 match codec {
                     Codec::Json => {
@@ -80,8 +89,8 @@ async fn cached(
     codec: Codec,
 ) -> Result<Value, &'static str> {
     // A load waits for a word, which a test may hold back for longer than a source would take.
-    let builder = client.cached(name).ttl(Duration::from_secs(60)).load_timeout(PATIENCE);
-    let cached = builder.build().map_err(|error| error.code().text())?;
+    let settings = CacheSettings::new().load_timeout(PATIENCE);
+    let cached = client.cached(name, settings).map_err(|error| error.code().text())?;
     match codec {
         Codec::Json => {
             let load = move |_| async move { stage.inside(tag, json!({})).await.map(Some) };

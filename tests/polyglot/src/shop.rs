@@ -14,6 +14,7 @@ use axum::http::{HeaderMap, Method, Response, Uri};
 use axum::routing::{get, post};
 use resil::Failure;
 use resil::http::{IdempotencyKey, Problem, REPLAYED_HEADER, RecordedAnswer, fingerprint, is_final};
+use resil::idempotency::IdempotencySettings;
 use resil::idempotency::Idempotent;
 
 #[derive(Clone)]
@@ -107,7 +108,7 @@ async fn order(State(shop): State<Shop>, method: Method, uri: Uri, headers: Head
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let url = std::env::args().nth(1).ok_or("usage: polyglot-shop URL")?;
-    let orders = resil::connect(&url).await?.idempotent("shop").build()?;
+    let orders = resil::connect(&url).await?.idempotent("shop", IdempotencySettings::new())?;
     let shop = Shop { orders, made: Arc::default() };
     let made = shop.made.clone();
     let how_many = get(async move || made.load(Ordering::SeqCst).to_string());

@@ -21,8 +21,9 @@ use resil_wire::breaker::{Admit, ConfigCall, ForceCall, Options, ReportCall, Tal
 use resil_wire::bulkhead::{EnterCall, PRIORITY_DEFAULT};
 use resil_wire::command::Command;
 use resil_wire::gcra::Gcra;
+use resil_wire::heartbeat::HeartbeatCall;
 use resil_wire::holding::{Bind, InfoCall, OwnedCall, RenewCall};
-use resil_wire::idempotency::{BeginCall, CommitCall, GetCall, OnceCall, RenewCall as TokenRenewCall, TokenCall};
+use resil_wire::idempotency::{BeginCall, CommitCall, GetCall, OnceCall, TokenCall, TokenRenewCall};
 use resil_wire::lock::{AcquireCall, BreakCall};
 use resil_wire::mgcra::Mgcra;
 use resil_wire::single_flight::{AbandonCall, Brought, InvalidateCall, JoinCall, PublishCall};
@@ -340,7 +341,7 @@ fn works_and_flights() -> Vec<BoxedStrategy<Command<'static>>> {
         renew().prop_map(Command::FlightRenew).boxed(),
         invalidate.boxed(),
         key().prop_map(Command::FlightInfo).boxed(),
-        Just(Command::Heartbeat).boxed(),
+        Just(Command::Heartbeat(HeartbeatCall)).boxed(),
     ]
 }
 

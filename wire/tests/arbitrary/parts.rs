@@ -1,4 +1,4 @@
-//! Parts of verdicts and of answers.
+//! Parts of verdicts and of replies.
 
 use std::sync::Arc;
 
@@ -9,13 +9,13 @@ use resil_core::Span;
 use resil_core::circuit_breaker::{StateName, Why};
 use resil_core::limits::TTL_MAX;
 use resil_core::lock::Reason;
-use resil_wire::answer::Answer;
+use resil_wire::command::Reply;
 use resil_wire::reply::Value;
 
 use super::span;
 
-pub fn written(answer: &Answer) -> Value {
-    Value::written(|sink| answer.write(sink))
+pub fn written(reply: &Reply) -> Value {
+    Value::written(|sink| reply.write(sink))
 }
 
 pub fn bytes() -> impl Strategy<Value = Vec<u8>> {

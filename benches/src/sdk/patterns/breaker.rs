@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use failsafe::futures::CircuitBreaker as _;
 use recloser::{AsyncRecloser, Recloser};
-use resil::breaker::BreakerOptions;
+use resil::breaker::BreakerSettings;
 use tower::{Layer, Service, ServiceExt};
 use tower_resilience_circuitbreaker::CircuitBreakerLayer;
 
@@ -15,9 +15,9 @@ use crate::row;
 const OPEN: Duration = Duration::from_secs(30);
 
 pub fn contest() -> Contest {
-    let breaker = memory().breaker("bench", BreakerOptions::new()).expect("valid");
-    let by_hand = memory().breaker("bench", BreakerOptions::new()).expect("valid");
-    let slow = BreakerOptions::new().slow_calls(Duration::from_secs(1), 50);
+    let breaker = memory().breaker("bench", BreakerSettings::new()).expect("valid");
+    let by_hand = memory().breaker("bench", BreakerSettings::new()).expect("valid");
+    let slow = BreakerSettings::new().slow_call_duration(Duration::from_secs(1)).slow_call_rate(50);
     let slow = memory().breaker("bench", slow).expect("valid");
     let recloser = Recloser::custom().error_rate(0.5).closed_len(100).half_open_len(10).open_wait(OPEN).build();
     let recloser = AsyncRecloser::from(recloser);

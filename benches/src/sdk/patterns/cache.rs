@@ -4,6 +4,7 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
+use resil::cache::CacheSettings;
 use resil::cache::Cached;
 
 use super::memory;
@@ -17,8 +18,8 @@ fn get(cached: &Cached) -> impl Future<Output = Result<resil::cache::Loaded, imp
 }
 
 pub fn contest() -> Contest {
-    let with_tier = memory().cached("user").ttl(TTL).local_ttl(TTL).build().expect("valid");
-    let without = memory().cached("user").ttl(TTL).build().expect("valid");
+    let with_tier = memory().cached("user", CacheSettings::new().ttl(TTL).local_ttl(TTL)).expect("valid");
+    let without = memory().cached("user", CacheSettings::new().ttl(TTL)).expect("valid");
     let moka: moka::future::Cache<String, u64> =
         moka::future::Cache::builder().max_capacity(1_024).time_to_live(TTL).build();
     let quick: quick_cache::sync::Cache<String, u64> = quick_cache::sync::Cache::new(1_024);

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use resil::breaker::BreakerOptions;
+use resil::breaker::BreakerSettings;
 use resil::limiter::Limit;
 use resil::policy::{LocalBulkhead, Policy, RetrySettings, Timeout, TimeoutSettings, retry_all};
 use tower::{Service, ServiceBuilder, ServiceExt};
@@ -24,7 +24,7 @@ const BAR_NS: f64 = 2_000.0;
 pub fn contest() -> Contest {
     let bulkhead = || LocalBulkhead::new("bench", PLACES, 100).expect("valid");
     let client = memory();
-    let breaker = client.breaker("bench", BreakerOptions::new()).expect("valid");
+    let breaker = client.breaker("bench", BreakerSettings::new()).expect("valid");
     let attempt = TimeoutSettings { attempt: Some(AFTER), total: None };
     let both = TimeoutSettings { attempt: Some(AFTER), total: Some(10 * AFTER) };
     let builder = |timeout| {

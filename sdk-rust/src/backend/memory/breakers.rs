@@ -2,9 +2,9 @@
 
 use resil_core::Instant;
 use resil_core::circuit_breaker::{Breaker, Outcome, Phase, admit, configure, force, report, reset, tally, view};
-use resil_wire::answer::Answer;
-use resil_wire::breaker::{Admit, ConfigCall, ForceCall, ReportCall, TallyCall};
-use resil_wire::breaker_state::write_state;
+use resil_wire::breaker::state::write_state;
+use resil_wire::breaker::{Admit, ConfigCall, ForceCall, Forced, ReportCall, TallyCall};
+use resil_wire::command::Reply;
 use resil_wire::reply::Value;
 
 use super::refused;
@@ -33,37 +33,37 @@ impl Kept for Box<Breaker> {
 }
 
 impl Store {
-    pub fn admit(&self, call: &Admit<'_>, when: When) -> Result<Answer, Error> {
+    pub fn admit(&self, call: &Admit<'_>, when: When) -> Result<Reply, Error> {
         let admission = self.on_breaker(call.key, when, |breaker, now| {
             let ramps = matches!(breaker.phase(), Phase::Ramping { .. });
             let chance = if ramps { rand::random_range(0..100) } else { 0 };
             let options = call.options.as_ref().map(|options| (&options.patch, options.version));
             admit(breaker, call.caller(), options, chance, now).map_err(refused)
         })?;
-        Ok(Answer::Admitted(admission.into()))
+        Ok(Reply::Admitted(admission.into()))
     }
 
-    pub fn report(&self, call: &ReportCall<'_>, when: When) -> Result<Answer, Error> {
+    pub fn report(&self, call: &ReportCall<'_>, when: When) -> Result<Reply, Error> {
         let reported = self.on_breaker(call.key, when, |breaker, now| {
             Ok(report(breaker, call.permit, call.report, call.duration, now))
         })?;
-        Ok(Answer::Counted(reported.into()))
+        Ok(Reply::Counted(reported.into()))
     }
 
-    pub fn tally(&self, call: &TallyCall<'_>, when: When) -> Result<Answer, Error> {
+    pub fn tally(&self, call: &TallyCall<'_>, when: When) -> Result<Reply, Error> {
         let reported = self.on_breaker(call.key, when, |breaker, now| Ok(tally(breaker, call.tally(), now)))?;
-        Ok(Answer::Counted(reported.into()))
+        Ok(Reply::Counted(reported.into()))
     }
 
-    pub fn breaker_state(&self, key: &[u8], when: When) -> Result<Answer, Error> {
+    pub fn breaker_state(&self, key: &[u8], when: When) -> Result<Reply, Error> {
         self.on(key, when, |breaker: &mut Box<Breaker>, now| {
             let map =
                 Value::written(|sink| write_state(&view(breaker, now), **breaker != Breaker::default(), now, sink));
-            Ok((Answer::Map(map), Touch::Unchanged))
+            Ok((Reply::Map(map), Touch::Unchanged))
         })
     }
 
-    pub fn force(&self, call: &ForceCall<'_>, when: When) -> Result<Answer, Error> {
+    pub fn force(&self, call: &ForceCall<'_>, when: When) -> Result<Reply, Error> {
         let (actor, reason) = (call.actor.unwrap_or_default(), call.reason.unwrap_or_default());
         let mut generation = 0;
         let state = self.on_breaker(call.key, when, |breaker, now| {
@@ -71,19 +71,19 @@ impl Store {
             generation = breaker.generation();
             Ok(outcome)
         })?;
-        Ok(Answer::Forced { state, generation })
+        Ok(Reply::Forced(Forced { state, generation }))
     }
 
-    pub fn reset(&self, key: &[u8], when: When) -> Result<Answer, Error> {
+    pub fn reset(&self, key: &[u8], when: When) -> Result<Reply, Error> {
         let anything = self.on_breaker(key, when, |breaker, now| Ok(reset(breaker, now)))?;
-        Ok(Answer::Number(i64::from(anything)))
+        Ok(Reply::Number(i64::from(anything)))
     }
 
-    pub fn configure(&self, call: &ConfigCall<'_>, when: When) -> Result<Answer, Error> {
+    pub fn configure(&self, call: &ConfigCall<'_>, when: When) -> Result<Reply, Error> {
         let changed = self.on_breaker(call.key, when, |breaker, now| {
             configure(breaker, &call.options.patch, call.options.version, now).map_err(refused)
         })?;
-        Ok(Answer::Number(i64::from(changed)))
+        Ok(Reply::Number(i64::from(changed)))
     }
 
     /// A breaker is stored only once a step has changed it.

@@ -5,8 +5,8 @@ use resil_core::single_flight::{
     Flights, Lead, LeadRequest, Publication, Seen, abandon, hit, invalidate, join, look, publish, renew,
 };
 use resil_core::waited::{Asked, Decision, Waiting};
-use resil_wire::answer::Answer;
-use resil_wire::idempotency::RenewCall;
+use resil_wire::command::Reply;
+use resil_wire::idempotency::TokenRenewCall;
 use resil_wire::reply::Value;
 use resil_wire::single_flight::{AbandonCall, Brought, InvalidateCall, JoinCall, PublishCall, write_info};
 
@@ -27,25 +27,25 @@ impl MemoryMachine for Flights {
         State::Flight(Box::new(waited))
     }
 
-    fn granted(lead: Lead) -> Answer {
-        Answer::Joined(lead.into())
+    fn granted(lead: Lead) -> Reply {
+        Reply::Joined(lead.into())
     }
 
-    fn refused(seen: Seen) -> Answer {
-        Answer::Joined(seen.into())
+    fn refused(seen: Seen) -> Reply {
+        Reply::Joined(seen.into())
     }
 }
 
-fn answer(joined: Asked<Flights>) -> Result<Answer, Error> {
+fn answer(joined: Asked<Flights>) -> Result<Reply, Error> {
     match joined {
-        Decision::Granted(lead) => Ok(Answer::Joined(lead.into())),
-        Decision::Refused(seen) => Ok(Answer::Joined(seen.into())),
+        Decision::Granted(lead) => Ok(Reply::Joined(lead.into())),
+        Decision::Refused(seen) => Ok(Reply::Joined(seen.into())),
         Decision::Queued | Decision::Conflict => Err(Error::Internal("a call that waits has no answer yet".to_owned())),
     }
 }
 
 impl Memory {
-    pub async fn wait_for_value(&self, call: &JoinCall<'_>) -> Result<Answer, Error> {
+    pub async fn wait_for_value(&self, call: &JoinCall<'_>) -> Result<Reply, Error> {
         if let Some(seen) = self.store.hit(call.key, When::Now)? {
             return Ok(seen);
         }
@@ -56,10 +56,10 @@ impl Memory {
 
 impl Store {
     /// Nearly every call is a hit, and a hit changes nothing.
-    fn hit(&self, key: &[u8], when: When) -> Result<Option<Answer>, Error> {
+    fn hit(&self, key: &[u8], when: When) -> Result<Option<Reply>, Error> {
         self.on(key, when, |waited: &mut Waited<Flights>, now| {
             let seen = hit(waited.state(), now);
-            Ok((seen.map(|seen| Answer::Joined(seen.into())), Touch::Unchanged))
+            Ok((seen.map(|seen| Reply::Joined(seen.into())), Touch::Unchanged))
         })
     }
 
@@ -75,21 +75,21 @@ impl Store {
         self.ask(call.key, when, id, |key, setting| join(key, call.token, request, waiting, setting))
     }
 
-    pub fn try_to_lead(&self, call: &JoinCall<'_>, when: When) -> Result<Answer, Error> {
+    pub fn try_to_lead(&self, call: &JoinCall<'_>, when: When) -> Result<Reply, Error> {
         match self.hit(call.key, when)? {
             Some(seen) => Ok(seen),
             None => answer(self.ask_to_lead(call, None, when)?.verdict),
         }
     }
 
-    pub fn look_at_value(&self, key: &[u8], when: When) -> Result<Answer, Error> {
+    pub fn look_at_value(&self, key: &[u8], when: When) -> Result<Reply, Error> {
         self.on(key, when, |waited: &mut Waited<Flights>, now| {
             let seen = look(waited.state(), now);
-            Ok((Answer::Joined(seen.into()), Touch::Unchanged))
+            Ok((Reply::Joined(seen.into()), Touch::Unchanged))
         })
     }
 
-    pub fn publish(&self, call: &PublishCall<'_>, when: When) -> Result<Answer, Error> {
+    pub fn publish(&self, call: &PublishCall<'_>, when: When) -> Result<Reply, Error> {
         let publication = match call.brought {
             Brought::Value { bytes, stale } => Publication::Value { bytes: bytes.into(), stale },
             Brought::Empty => Publication::Empty,
@@ -97,29 +97,29 @@ impl Store {
         };
         let published =
             self.step(call.key, when, |key, setting| publish(key, call.token, call.ttl, publication, setting))?;
-        Ok(Answer::Published(published.into()))
+        Ok(Reply::Published(published.into()))
     }
 
-    pub fn abandon(&self, call: &AbandonCall<'_>, when: When) -> Result<Answer, Error> {
+    pub fn abandon(&self, call: &AbandonCall<'_>, when: When) -> Result<Reply, Error> {
         let abandoned = self.step(call.key, when, |key, setting| abandon(key, call.token, call.retry, setting))?;
         Ok(abandoned.into())
     }
 
-    pub fn renew_lead(&self, call: &RenewCall<'_>, when: When) -> Result<Answer, Error> {
+    pub fn renew_lead(&self, call: &TokenRenewCall<'_>, when: When) -> Result<Reply, Error> {
         let renewed = self.step(call.key, when, |key, setting| renew(key, call.token, call.lease, setting))?;
-        Ok(Answer::Renewed(renewed.into()))
+        Ok(Reply::Renewed(renewed.into()))
     }
 
-    pub fn invalidate(&self, call: &InvalidateCall<'_>, when: When) -> Result<Answer, Error> {
+    pub fn invalidate(&self, call: &InvalidateCall<'_>, when: When) -> Result<Reply, Error> {
         let anything = self.step(call.key, when, |key, setting| invalidate(key, call.soft, setting))?;
-        Ok(Answer::Number(i64::from(anything)))
+        Ok(Reply::Number(i64::from(anything)))
     }
 
-    pub fn show_flight(&self, key: &[u8], when: When) -> Result<Answer, Error> {
+    pub fn show_flight(&self, key: &[u8], when: When) -> Result<Reply, Error> {
         self.on(key, when, |waited: &mut Waited<Flights>, now| {
             let followers = waited.len();
             let map = Value::written(|sink| write_info(waited.state(), followers, None, now, sink));
-            Ok((Answer::Map(map), Touch::Unchanged))
+            Ok((Reply::Map(map), Touch::Unchanged))
         })
     }
 }

@@ -6,10 +6,10 @@ use resil_core::lock::{
     check, lives, release, renew,
 };
 use resil_core::waited::{Decision, Grant, Waiting};
-use resil_wire::answer::{self, Answer};
-use resil_wire::bulkhead::EnterCall;
+use resil_wire::bulkhead::{EnterCall, Entered};
+use resil_wire::command::Reply;
 use resil_wire::holding::{HolderRow, InfoCall, InfoView, OwnedCall, RenewCall, Standing, WaiterRow, write_info};
-use resil_wire::lock::{AcquireCall, BreakCall};
+use resil_wire::lock::{AcquireCall, Acquired as AcquiredReply, BreakCall};
 use resil_wire::reply::Value;
 
 use super::Memory;
@@ -29,16 +29,16 @@ impl MemoryMachine for Locks {
         State::Lock(waited)
     }
 
-    fn granted(grant: Grant) -> Answer {
-        Answer::Acquired(grant.into())
+    fn granted(grant: Grant) -> Reply {
+        Reply::Acquired(grant.into())
     }
 
-    fn refused(busy: Busy) -> Answer {
-        Answer::Acquired(answer::Acquired::Taken(busy.into()))
+    fn refused(busy: Busy) -> Reply {
+        Reply::Acquired(AcquiredReply::Taken(busy.into()))
     }
 
-    fn timed_out(busy: Busy) -> Answer {
-        Answer::Acquired(answer::Acquired::Timeout(busy.into()))
+    fn timed_out(busy: Busy) -> Reply {
+        Reply::Acquired(AcquiredReply::Timeout(busy.into()))
     }
 }
 
@@ -54,16 +54,16 @@ impl MemoryMachine for Bulkheads {
         State::Bulkhead(waited)
     }
 
-    fn granted(grant: Grant) -> Answer {
-        Answer::Entered(grant.into())
+    fn granted(grant: Grant) -> Reply {
+        Reply::Entered(grant.into())
     }
 
-    fn refused(busy: Busy) -> Answer {
-        Answer::Entered(answer::Entered::full(&busy))
+    fn refused(busy: Busy) -> Reply {
+        Reply::Entered(Entered::full(&busy))
     }
 
-    fn timed_out(busy: Busy) -> Answer {
-        Answer::Entered(answer::Entered::timeout(&busy))
+    fn timed_out(busy: Busy) -> Reply {
+        Reply::Entered(Entered::timeout(&busy))
     }
 }
 
@@ -96,7 +96,7 @@ fn permit_request(call: &EnterCall<'_>) -> LockRequest {
     LockRequest { claim, lease: call.lease, meta: Box::default(), bind_to: None }
 }
 
-fn answer<M: HoldingMachine>(acquired: Acquired, key: &[u8]) -> Result<Answer, Error> {
+fn answer<M: HoldingMachine>(acquired: Acquired, key: &[u8]) -> Result<Reply, Error> {
     match acquired {
         Acquired::Granted(grant) => Ok(M::granted(grant)),
         Acquired::Refused(busy) => Ok(M::refused(busy)),
@@ -106,14 +106,14 @@ fn answer<M: HoldingMachine>(acquired: Acquired, key: &[u8]) -> Result<Answer, E
 }
 
 impl Memory {
-    pub async fn wait_for_lock(&self, call: &AcquireCall<'_>) -> Result<Answer, Error> {
+    pub async fn wait_for_lock(&self, call: &AcquireCall<'_>) -> Result<Reply, Error> {
         let (key, owner) = (call.key, call.owner);
         let ask = |waiting| self.store.acquire::<LOCK>(key, owner, lock_request(call), Some(waiting), When::Now);
         let answer = |acquired: Acquired| answer::<Locks>(acquired, key);
         self.wait_in_queue::<Locks>((key, call.wait, WAITERS_CEILING), ask, answer).await
     }
 
-    pub async fn wait_for_permit(&self, call: &EnterCall<'_>) -> Result<Answer, Error> {
+    pub async fn wait_for_permit(&self, call: &EnterCall<'_>) -> Result<Reply, Error> {
         let (key, owner) = (call.key, call.owner);
         let ask = |waiting| self.store.acquire::<BULKHEAD>(key, owner, permit_request(call), Some(waiting), When::Now);
         let answer = |acquired: Acquired| answer::<Bulkheads>(acquired, key);
@@ -137,48 +137,48 @@ impl Store {
         self.ask::<Holding<L>>(key, when, id, |key, setting| acquire(key, owner, request, waiting, setting))
     }
 
-    pub fn try_lock(&self, call: &AcquireCall<'_>, when: When) -> Result<Answer, Error> {
+    pub fn try_lock(&self, call: &AcquireCall<'_>, when: When) -> Result<Reply, Error> {
         let asked = self.acquire::<LOCK>(call.key, call.owner, lock_request(call), None, when)?;
         answer::<Locks>(asked.verdict, call.key)
     }
 
-    pub fn try_enter(&self, call: &EnterCall<'_>, when: When) -> Result<Answer, Error> {
+    pub fn try_enter(&self, call: &EnterCall<'_>, when: When) -> Result<Reply, Error> {
         let asked = self.acquire::<BULKHEAD>(call.key, call.owner, permit_request(call), None, when)?;
         answer::<Bulkheads>(asked.verdict, call.key)
     }
 
-    pub fn renew_holding<const L: bool>(&self, call: &RenewCall<'_>, when: When) -> Result<Answer, Error>
+    pub fn renew_holding<const L: bool>(&self, call: &RenewCall<'_>, when: When) -> Result<Reply, Error>
     where
         Holding<L>: HoldingMachine,
     {
         let renewed = self.step::<Holding<L>, _>(call.key, when, |key, setting| {
             renew(key, call.owner, call.fence, call.lease, setting)
         })?;
-        Ok(Answer::Renewed(renewed.into()))
+        Ok(Reply::Renewed(renewed.into()))
     }
 
-    pub fn release_holding<const L: bool>(&self, call: &OwnedCall<'_>, when: When) -> Result<Answer, Error>
+    pub fn release_holding<const L: bool>(&self, call: &OwnedCall<'_>, when: When) -> Result<Reply, Error>
     where
         Holding<L>: HoldingMachine,
     {
         let released =
             self.step::<Holding<L>, _>(call.key, when, |key, setting| release(key, call.owner, call.fence, setting))?;
-        Ok(Answer::Released(released.into()))
+        Ok(Reply::Released(released.into()))
     }
 
-    pub fn check_lock(&self, call: &OwnedCall<'_>, when: When) -> Result<Answer, Error> {
+    pub fn check_lock(&self, call: &OwnedCall<'_>, when: When) -> Result<Reply, Error> {
         self.on(call.key, when, |waited: &mut Waited<Locks>, now| {
             let holds = check(waited.state(), call.owner, call.fence, None, now);
-            Ok((Answer::Number(i64::from(holds)), Touch::Unchanged))
+            Ok((Reply::Number(i64::from(holds)), Touch::Unchanged))
         })
     }
 
-    pub fn break_lock(&self, call: &BreakCall<'_>, when: When) -> Result<Answer, Error> {
+    pub fn break_lock(&self, call: &BreakCall<'_>, when: When) -> Result<Reply, Error> {
         let broken = self.step::<Locks, _>(call.key, when, break_all)?;
-        Ok(Answer::Number(i64::try_from(broken).unwrap_or(i64::MAX)))
+        Ok(Reply::Number(i64::try_from(broken).unwrap_or(i64::MAX)))
     }
 
-    pub fn show_holding<const L: bool>(&self, call: &InfoCall<'_>, when: When) -> Result<Answer, Error>
+    pub fn show_holding<const L: bool>(&self, call: &InfoCall<'_>, when: When) -> Result<Reply, Error>
     where
         Holding<L>: HoldingMachine,
     {
@@ -206,7 +206,7 @@ impl Store {
                 waiters_total: waited.len(),
                 last_fence: held.last_fence(),
             };
-            Ok((Answer::Map(Value::written(|sink| write_info(&view, now, sink))), Touch::Unchanged))
+            Ok((Reply::Map(Value::written(|sink| write_info(&view, now, sink))), Touch::Unchanged))
         })
     }
 }

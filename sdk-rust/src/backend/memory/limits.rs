@@ -3,7 +3,7 @@
 use resil_core::rate_limit::{Ask, Quota, TierSet, Verdict, gc_at, step, step_many};
 use resil_core::window::{self, Window};
 use resil_core::{Instant, Step};
-use resil_wire::answer::Answer;
+use resil_wire::command::Reply;
 use resil_wire::gcra::Gcra;
 use resil_wire::mgcra::Mgcra;
 use resil_wire::throttle::ClThrottle;
@@ -57,13 +57,13 @@ impl Kept for Window {
 }
 
 impl Store {
-    pub fn gcra(&self, call: &Gcra<'_>, when: When) -> Result<Answer, Error> {
-        self.take(call.key, &call.quotas, call.ask, when).map(|verdict| Answer::Limit((&verdict).into()))
+    pub fn gcra(&self, call: &Gcra<'_>, when: When) -> Result<Reply, Error> {
+        self.take(call.key, &call.quotas, call.ask, when).map(|verdict| Reply::Limit((&verdict).into()))
     }
 
-    pub fn throttle(&self, call: &ClThrottle<'_>, when: When) -> Result<Answer, Error> {
+    pub fn throttle(&self, call: &ClThrottle<'_>, when: When) -> Result<Reply, Error> {
         let verdict = self.take(call.key, &[call.throttle.quota], call.throttle.ask, when)?;
-        Ok(Answer::Throttle(call.throttle.reply(&verdict)))
+        Ok(Reply::Throttle(call.throttle.reply(&verdict)))
     }
 
     pub fn take(&self, key: &[u8], quotas: &[Quota], ask: Ask, when: When) -> Result<Verdict, Error> {
@@ -73,7 +73,7 @@ impl Store {
         })
     }
 
-    pub fn mgcra(&self, call: &Mgcra<'_>, when: When) -> Result<Answer, Error> {
+    pub fn mgcra(&self, call: &Mgcra<'_>, when: When) -> Result<Reply, Error> {
         let names: SmallVec<[&[u8]; 4]> = call.limits.iter().map(|(key, _)| *key).collect();
         let verdict = self.on_all(&names, when, |tiers: &mut [TierSet], now| {
             let limits = call.limits.iter().map(|(_, quota)| *quota);
@@ -84,10 +84,10 @@ impl Store {
             }
             Ok(verdict)
         })?;
-        Ok(Answer::Limits((&verdict).into()))
+        Ok(Reply::Limits((&verdict).into()))
     }
 
-    pub fn window(&self, call: &Windowed<'_>, when: When) -> Result<Answer, Error> {
+    pub fn window(&self, call: &Windowed<'_>, when: When) -> Result<Reply, Error> {
         let verdict = self.on(call.key, when, |log: &mut Window, now| {
             let Step { verdict, change, .. } = window::step(log, call.rule, call.ask, now);
             let touch = change.map_or(Touch::Unchanged, |change| {
@@ -96,7 +96,7 @@ impl Store {
             });
             Ok((verdict, touch))
         })?;
-        Ok(Answer::Limit((&verdict).into()))
+        Ok(Reply::Limit((&verdict).into()))
     }
 }
 

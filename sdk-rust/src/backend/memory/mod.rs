@@ -9,9 +9,7 @@
 //! - `store`: the keys, in shards, under a `name` each; `fences`: one counter for all of them; `registry`: stores that are shared by name.
 //! - `limits`, `breakers`, `holdings`, `idempotency`, `flights`: the commands.
 //! - `waited`: a key and its waiters; `waiting`: a call that waits; `keeper`: the task that wakes keys.
-//! - `bounds`: what a server would refuse.
 
-mod bounds;
 mod breakers;
 mod fences;
 mod flights;
@@ -33,12 +31,11 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use resil_core::Instant;
 use resil_core::lock::{BULKHEAD, LOCK};
-use resil_core::rate_limit::{Ask, Quota, Reading, Verdict as LimitVerdict};
-use resil_wire::answer::{Answer, Heartbeat};
-use resil_wire::command::Command;
+use resil_core::rate_limit::{Ask, Quota, Verdict as LimitVerdict};
+use resil_wire::command::{Allowed, Command, Reply};
+use resil_wire::heartbeat::Heartbeat;
 use tokio::sync::watch;
 
-pub(crate) use self::name::Prefix;
 use self::store::{Store, When};
 use super::Reach;
 use crate::clock::Clock;
@@ -68,13 +65,8 @@ impl Memory {
     }
 
     /// Answers at once: WAIT means try once, as in a transaction on a server.
-    pub fn call(&self, command: &Command<'_>) -> Result<Answer, Error> {
+    pub fn call(&self, command: &Command<'_>) -> Result<Reply, Error> {
         self.call_when(command, When::Now)
-    }
-
-    /// What names begin with that are asked for by [`take_usual`](Self::take_usual).
-    pub fn prefix(&self, bytes: &[u8]) -> Prefix {
-        self.store.prefix(bytes)
     }
 
     /// RES.GCRA without a command, for whoever has checked what it asks for: what is granted, and what the binding tier reads.
@@ -85,20 +77,13 @@ impl Memory {
         self.store.take(key, quotas, ask, When::Now)
     }
 
-    /// The same for the usual case of a key that is `<prefix><inside>}`: one tier, which grants. `None`: it is not, and
-    /// nothing was taken.
-    #[inline(always)]
-    pub fn take_usual(&self, prefix: &Prefix, inside: &[u8], quota: &Quota, cells: u32) -> Option<Reading> {
-        if self.closed.load(Relaxed) { None } else { self.store.take_usual(prefix, inside, quota, cells) }
-    }
-
     /// The same at another instant than the clock's, for those who play what happened at given instants.
-    pub fn call_at(&self, command: &Command<'_>, at: Instant) -> Result<Answer, Error> {
+    pub fn call_at(&self, command: &Command<'_>, at: Instant) -> Result<Reply, Error> {
         self.call_when(command, When::At(at))
     }
 
     /// Answers when there is an answer. Whoever drops this has left the line.
-    pub async fn wait(&self, command: &Command<'_>) -> Result<Answer, Error> {
+    pub async fn wait(&self, command: &Command<'_>) -> Result<Reply, Error> {
         if command.waits().is_none() {
             return self.call(command);
         }
@@ -117,10 +102,10 @@ impl Memory {
         if self.closed.load(Relaxed) {
             return Err(closed());
         }
-        bounds::check(command)
+        command.check(&Allowed::DEFAULT).map_err(refused)
     }
 
-    fn call_when(&self, command: &Command<'_>, when: When) -> Result<Answer, Error> {
+    fn call_when(&self, command: &Command<'_>, when: When) -> Result<Reply, Error> {
         self.admit(command)?;
         let store = &*self.store;
         match command {
@@ -159,7 +144,7 @@ impl Memory {
             Command::FlightRenew(call) => store.renew_lead(call, when),
             Command::FlightInvalidate(call) => store.invalidate(call, when),
             Command::FlightInfo(key) => store.show_flight(key, when),
-            Command::Heartbeat => Ok(Answer::Heartbeat(Heartbeat { bound: 0, losses: Vec::new() })),
+            Command::Heartbeat(_) => Ok(Reply::Heartbeat(Heartbeat { bound: 0, losses: Vec::new() })),
         }
     }
 

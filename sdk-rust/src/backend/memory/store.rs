@@ -5,8 +5,7 @@
 //! 2. A key that nobody needs any more (its machine says when) is not seen from then on, and is taken out soon after: when
 //!    it is asked for, or by the sweep, a few keys for every so many calls, whichever keys these ask for.
 //! 3. A key with waiters stays.
-//! 4. The clock is read while the shard is held: for one key time does not run back. (But by a microsecond between threads, and by
-//!    as long as somebody waits for a shard in [`Store::take_usual`], where an older moment only owes more.)
+//! 4. The clock is read while the shard is held: for one key time does not run back.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -19,7 +18,7 @@ use resil_core::Instant;
 use resil_core::circuit_breaker::Breaker;
 use resil_core::idempotency::Idempotency;
 use resil_core::lock::{Bulkheads, Locks};
-use resil_core::rate_limit::{Quota, Reading, TierSet};
+use resil_core::rate_limit::TierSet;
 use resil_core::single_flight::Flights;
 use resil_core::waited::WaiterId;
 use resil_core::window::Window;
@@ -27,7 +26,7 @@ use smallvec::SmallVec;
 
 use super::fences::Fences;
 use super::keeper::Keeper;
-use super::name::{self, Name, Prefix};
+use super::name::{self, Name};
 use super::waited::Waited;
 use crate::clock::Clock;
 use crate::error::Error;
@@ -131,11 +130,6 @@ impl Store {
         })
     }
 
-    /// What many names begin with, hashed once. See [`take_usual`](Self::take_usual).
-    pub fn prefix(&self, bytes: &[u8]) -> Prefix {
-        Prefix::new(bytes, &self.hasher)
-    }
-
     /// A number for a call that may have to wait.
     pub fn next_waiter(&self) -> WaiterId {
         self.last_waiter.fetch_add(1, Relaxed) + 1
@@ -176,28 +170,6 @@ impl Store {
             self.count_call(keys);
         }
         result
-    }
-
-    /// The usual call of a limit: a key with one tier, asked for by its own quota, and granted. `None`: take the long way,
-    /// [`on`](Self::on); nothing was done.
-    #[inline(always)]
-    pub fn take_usual(&self, prefix: &Prefix, inside: &[u8], quota: &Quota, cells: u32) -> Option<Reading> {
-        // Before the shard is held, so that the processor can do both at once. Whoever is late by that owes no less.
-        let now = self.clock.core_now();
-        let hash = prefix.hash(inside);
-        let mut keys = self.shards[shard_of(hash)].0.lock();
-        let index = keys.map.raw_entry_v1().index_from_hash(hash, |name| prefix.makes(name, inside))?;
-        let (name, entry) = keys.map.get_index_mut(index)?;
-        let State::Tiers(tiers) = &mut entry.state else { return None };
-        let ([tier], false) = (&mut tiers[..], entry.due.is_none_or(|due| due <= now)) else { return None };
-        let (taken, reading) = tier.take(quota, cells, now)?;
-        *tier = taken;
-        // A grant owes more than was owed before: if it is gone by then, that is still the next point of the grid.
-        if entry.due.is_none_or(|due| !taken.is_drained_by(due)) {
-            entry.due = tiers.due(salt_of(name.bytes()));
-        }
-        self.count_call(keys);
-        Some(reading)
     }
 
     /// Does `work` with several keys at once; nobody sees half of it. Whatever is left in them is kept.

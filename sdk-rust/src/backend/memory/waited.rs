@@ -20,9 +20,9 @@ use resil_core::idempotency::Idempotency;
 use resil_core::lock::{Bulkheads, Locks};
 use resil_core::single_flight::Flights;
 use resil_core::waited::{
-    Asked, Decision, Machine, Outcome, Queue, Reply, Setting, Stepped, Undelivered, WaitedKey, WaiterId,
+    Asked, Decision, Machine, Outcome, Queue, Reply as WaiterReply, Setting, Stepped, Undelivered, WaitedKey, WaiterId,
 };
-use resil_wire::answer::Answer;
+use resil_wire::command::Reply;
 use smallvec::SmallVec;
 use tokio::sync::oneshot::{self, Receiver, Sender};
 
@@ -34,9 +34,9 @@ use crate::error::Error;
 pub(super) trait MemoryMachine: Machine {
     fn of(state: &mut State) -> Option<&mut Waited<Self>>;
     fn into_state(waited: Waited<Self>) -> State;
-    fn granted(grant: Self::Grant) -> Answer;
-    fn refused(refusal: Self::Refusal) -> Answer;
-    fn timed_out(refusal: Self::Refusal) -> Answer {
+    fn granted(grant: Self::Grant) -> Reply;
+    fn refused(refusal: Self::Refusal) -> Reply;
+    fn timed_out(refusal: Self::Refusal) -> Reply {
         Self::refused(refusal)
     }
 }
@@ -44,22 +44,22 @@ pub(super) trait MemoryMachine: Machine {
 /// What a waiter gets.
 pub(super) struct Delivery {
     pub id: WaiterId,
-    pub answer: Result<Answer, Error>,
+    pub answer: Result<Reply, Error>,
     /// The fence it is granted, if it is granted something.
     pub fence: Option<u64>,
 }
 
 impl Delivery {
-    fn of<M: MemoryMachine>(reply: Reply<M::Grant, M::Refusal>) -> Self {
+    fn of<M: MemoryMachine>(reply: WaiterReply<M::Grant, M::Refusal>) -> Self {
         let (id, mut fence) = (reply.id(), None);
         let answer = match reply {
-            Reply::Granted { grant, .. } => {
+            WaiterReply::Granted { grant, .. } => {
                 fence = Some(M::terms(&grant).fence);
                 Ok(M::granted(grant))
             }
-            Reply::Refused { refusal, .. } => Ok(M::refused(refusal)),
-            Reply::TimedOut { refusal, .. } => Ok(<M as MemoryMachine>::timed_out(refusal)),
-            Reply::Superseded { .. } => {
+            WaiterReply::Refused { refusal, .. } => Ok(M::refused(refusal)),
+            WaiterReply::TimedOut { refusal, .. } => Ok(<M as MemoryMachine>::timed_out(refusal)),
+            WaiterReply::Superseded { .. } => {
                 let text = "SUPERSEDED the same owner asked again, and has the place with that call, or let go";
                 Err(Error::InvalidArgument(text.to_owned()))
             }

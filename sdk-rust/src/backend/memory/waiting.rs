@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use resil_core::Span;
 use resil_core::limits::WAITERS_DEFAULT;
 use resil_core::waited::{Asked, WaiterId, Waiting};
-use resil_wire::answer::Answer;
+use resil_wire::command::Reply;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot::Receiver;
 
@@ -46,8 +46,8 @@ impl Memory {
         &self,
         (key, wait, most): (&[u8], Span, u32),
         ask: impl FnOnce(Waiting) -> Result<Told<Asked<M>>, Error>,
-        answer: impl FnOnce(Asked<M>) -> Result<Answer, Error>,
-    ) -> Result<Answer, Error> {
+        answer: impl FnOnce(Asked<M>) -> Result<Reply, Error>,
+    ) -> Result<Reply, Error> {
         let store = &self.store;
         if Handle::try_current().is_err() {
             return Err(Error::Internal("waiting needs a tokio runtime".to_owned()));

@@ -22,7 +22,7 @@ use redis::cluster_async::ClusterConnection;
 use redis::cluster_routing::{
     MultipleNodeRoutingInfo, ResponsePolicy, Route, RoutingInfo, SingleNodeRoutingInfo, SlotAddr,
 };
-use redis::{AsyncConnectionConfig, Cmd, ConnectionAddr, ConnectionInfo, ProtocolVersion, PushInfo, PushKind, Value};
+use redis::{AsyncConnectionConfig, Cmd, ConnectionInfo, Value};
 use resil_wire::command::Command;
 use resil_wire::holding::Bind;
 use resil_wire::reply::Value as Understood;
@@ -30,7 +30,7 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use super::address::{Address, Sentinels, at, without_database};
-use super::lane::Lane;
+use super::connection::Connection;
 use super::resp;
 use super::speech::{field, packed, understood};
 use super::trouble::{Trouble, judged};
@@ -47,9 +47,7 @@ const MODULE: &[u8] = b"resil";
 /// A connection over which many commands go at once.
 #[derive(Clone)]
 pub(super) enum Link {
-    Lane(Lane),
-    /// Over TLS.
-    Server(MultiplexedConnection),
+    Server(Connection),
     Cluster(ClusterConnection),
 }
 
@@ -79,12 +77,11 @@ struct Greeting {
 impl Link {
     pub async fn ask(&mut self, command: &Command<'_>) -> Result<Understood, Trouble> {
         match self {
-            Self::Lane(lane) => match lane.ask(|outbox| resp::write(command, outbox)) {
+            Self::Server(connection) => match connection.ask(|outbox| resp::write(command, outbox)) {
                 Some(asked) => asked.await,
                 // On the heap: it is seldom, and futures of callers stay small.
-                None => Box::pin(lane.ask_in_turn(|outbox| resp::write(command, outbox))).await,
+                None => Box::pin(connection.ask_when_there_is_capacity(|outbox| resp::write(command, outbox))).await,
             },
-            Self::Server(connection) => judged(connection.send_packed_command(&packed(command)).await).map(understood),
             Self::Cluster(_) => self.send(packed(command), command.key()).await.map(understood),
         }
     }
@@ -102,8 +99,7 @@ impl Link {
     /// Whether there is a server behind it that may be written to. Waits for as long as it takes.
     pub async fn look(&self) -> Result<(), Trouble> {
         match self.clone() {
-            Self::Lane(lane) => greet_over(&lane).await.and_then(|greeting| greeting.is_of_use()),
-            Self::Server(mut connection) => greet(&mut connection).await.and_then(|greeting| greeting.is_of_use()),
+            Self::Server(connection) => greet_over(&connection).await.and_then(|greeting| greeting.is_of_use()),
             // One primary that answers is enough: the keys of the others are their own trouble.
             Self::Cluster(mut connection) => {
                 let anybody = (MultipleNodeRoutingInfo::AllMasters, Some(ResponsePolicy::OneSucceeded));
@@ -133,39 +129,11 @@ pub(super) async fn open(
 
 async fn open_server(info: &ConnectionInfo, generation: u64, alarm: &Arc<Notify>) -> Result<Session, Trouble> {
     let client = redis::Client::open(info.clone())?;
-    let (link, greeting) = match info.addr() {
-        ConnectionAddr::Tcp(..) | ConnectionAddr::Unix(_) => {
-            let lane = Lane::open(info, alarm).await?;
-            let greeting = greet_over(&lane).await?;
-            (Link::Lane(lane), greeting)
-        }
-        _ => {
-            let mut connection = connect_tls(&client, info, alarm).await?;
-            let greeting = greet(&mut connection).await?;
-            (Link::Server(connection), greeting)
-        }
-    };
+    let connection = Connection::open(info, alarm).await?;
+    let greeting = greet_over(&connection).await?;
     greeting.is_of_use()?;
     let bind = greeting.id.map_or(Bind::None, Bind::to);
-    Ok(Session { generation, link, door: Door::Server(client), bind })
-}
-
-async fn connect_tls(
-    client: &redis::Client,
-    info: &ConnectionInfo,
-    alarm: &Arc<Notify>,
-) -> Result<MultiplexedConnection, Trouble> {
-    let mut config = untimed();
-    if info.redis_settings().protocol() != ProtocolVersion::RESP2 {
-        let alarm = Arc::clone(alarm);
-        config = config.set_push_sender(move |push: PushInfo| {
-            if push.kind == PushKind::Disconnection {
-                alarm.notify_one();
-            }
-            Ok::<(), redis::aio::SendError>(())
-        });
-    }
-    Ok(client.get_multiplexed_async_connection_with_config(&config).await?)
+    Ok(Session { generation, link: Link::Server(connection), door: Door::Server(client), bind })
 }
 
 /// What is sent over it is timed by whoever sends.
@@ -243,9 +211,9 @@ async fn greet(connection: &mut MultiplexedConnection) -> Result<Greeting, Troub
     judged(greeting).map(|greeting| Greeting::read(&understood(greeting)))
 }
 
-async fn greet_over(lane: &Lane) -> Result<Greeting, Trouble> {
-    let pong = lane.ask_anyway(|outbox| resp::write_plain(&["PING"], outbox));
-    let greeting = lane.ask_anyway(|outbox| resp::write_plain(&["HELLO"], outbox));
+async fn greet_over(connection: &Connection) -> Result<Greeting, Trouble> {
+    let pong = connection.ask_anyway(|outbox| resp::write_plain(&["PING"], outbox));
+    let greeting = connection.ask_anyway(|outbox| resp::write_plain(&["HELLO"], outbox));
     alive(pong.await)?;
     greeting.await.map(|greeting| Greeting::read(&greeting))
 }

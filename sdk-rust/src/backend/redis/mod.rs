@@ -13,12 +13,12 @@
 //! may start before its Redis.
 //!
 //! # The map
-//! [`address`]: what a URL says. [`link`]: making a connection and trusting it. [`lane`]: the one that everybody shares, and
+//! [`address`]: what a URL says. [`link`]: making a connection and trusting it. [`connection`]: the one that everybody shares, and
 //! [`resp`]: what is spoken over it. [`supervisor`]: keeping it. [`waiting`]:
 //! blocking waits. [`subscription`]: what the server publishes. [`slots`]: which node of a cluster waits go to. [`speech`]: words and values. [`trouble`]: errors.
 
 mod address;
-mod lane;
+mod connection;
 mod link;
 mod resp;
 mod slots;
@@ -34,8 +34,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use resil_wire::answer::Answer;
-use resil_wire::command::Command;
+use resil_wire::command::{Command, Reply};
 use resil_wire::holding::Bind;
 use resil_wire::reply::Value;
 use tokio::runtime::Handle;
@@ -48,7 +47,7 @@ use self::address::Address;
 use self::supervisor::{Shared, Standing};
 use self::trouble::Trouble;
 use super::{Reach, WhyAway};
-use crate::client::ConnectOptions;
+use crate::client::ConnectSettings;
 use crate::error::Error;
 
 pub(crate) struct Redis {
@@ -64,7 +63,7 @@ impl std::fmt::Debug for Redis {
 }
 
 impl Redis {
-    pub async fn connect(options: &ConnectOptions) -> Result<Self, Error> {
+    pub async fn connect(options: &ConnectSettings) -> Result<Self, Error> {
         let address = Address::parse(&options.url)?;
         let Some(runtime) = options.background() else {
             return Err(Error::BackendUnavailable("no thread could be started for the connection"));
@@ -74,7 +73,7 @@ impl Redis {
         match shared.spawn(async move { first.open().await }).await {
             Ok(session) => shared.publish(Standing::Here(session)),
             Err(trouble) if trouble.is_final() => return Err(trouble.into_error(None)),
-            Err(trouble) if options.needs_server => return Err(trouble.into_error(None)),
+            Err(trouble) if options.require_server => return Err(trouble.into_error(None)),
             Err(trouble) => {
                 let error = trouble.into_error(None);
                 // Once, with the address: a mistyped host would be silent otherwise.
@@ -87,17 +86,17 @@ impl Redis {
         Ok(Self { shared, supervisor: Mutex::new(Some(supervisor)) })
     }
 
-    pub async fn call(&self, command: &Command<'_>) -> Result<Answer, Error> {
+    pub async fn call(&self, command: &Command<'_>) -> Result<Reply, Error> {
         self.call_within(command, self.shared.command_timeout).await
     }
 
     /// The same for what is worth nothing after `bound`.
-    pub async fn call_within(&self, command: &Command<'_>, bound: Duration) -> Result<Answer, Error> {
+    pub async fn call_within(&self, command: &Command<'_>, bound: Duration) -> Result<Reply, Error> {
         let asking = self.call_here(command, bound);
         if is_in_a_runtime() { asking.await } else { self.outside(asking).await }
     }
 
-    pub async fn wait(&self, command: &Command<'_>) -> Result<Answer, Error> {
+    pub async fn wait(&self, command: &Command<'_>) -> Result<Reply, Error> {
         if is_in_a_runtime() { self.wait_here(command).await } else { self.outside(self.wait_here(command)).await }
     }
 
@@ -106,7 +105,7 @@ impl Redis {
         TokioContext::new(future, self.shared.runtime.clone())
     }
 
-    async fn call_here(&self, command: &Command<'_>, bound: Duration) -> Result<Answer, Error> {
+    async fn call_here(&self, command: &Command<'_>, bound: Duration) -> Result<Reply, Error> {
         let mut link = self.shared.link()?;
         let trouble = match timeout(bound.min(self.shared.command_timeout), link.ask(command)).await {
             Ok(Ok(value)) => {
@@ -120,7 +119,7 @@ impl Redis {
         Err(trouble.into_error(command.key()))
     }
 
-    async fn wait_here(&self, command: &Command<'_>) -> Result<Answer, Error> {
+    async fn wait_here(&self, command: &Command<'_>) -> Result<Reply, Error> {
         match command.waits() {
             None => self.call_here(command, self.shared.command_timeout).await,
             Some(wait) => self.wait_for(command, wait).await,
@@ -161,6 +160,6 @@ fn is_in_a_runtime() -> bool {
     Handle::try_current().is_ok()
 }
 
-fn read(command: &Command<'_>, value: Value) -> Result<Answer, Error> {
+fn read(command: &Command<'_>, value: Value) -> Result<Reply, Error> {
     command.read(value).map_err(|unexpected| Error::Internal(unexpected.to_string()))
 }

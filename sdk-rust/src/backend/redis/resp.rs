@@ -1,4 +1,4 @@
-//! The protocol as far as a [`lane`](super::lane) needs it: commands are written where they are sent from, and replies
+//! The protocol as far as a [`connection`](super::connection) needs it: commands are written where they are sent from, and replies
 //! are read where they arrive, in both versions of the protocol.
 //!
 //! A reader of its own, and not redis-rs': that one suspends and resumes in the middle of a value, which costs more for five

@@ -43,7 +43,7 @@ use super::link::{Link, Session, open, untimed};
 use super::trouble::{AWAY_AT_FIRST, CLOSED, RUNTIME_ENDED, RUNTIME_ENDED_TEXT, Trouble};
 use super::waiting::Waiting;
 use crate::backend::{Reach, WhyAway};
-use crate::client::ConnectOptions;
+use crate::client::ConnectSettings;
 use crate::error::Error;
 use crate::health::{Notice, OnNotice};
 use crate::policy::Random;
@@ -116,7 +116,7 @@ impl Drop for Supervised {
 }
 
 impl Shared {
-    pub fn new(address: Address, options: &ConnectOptions, runtime: Handle) -> Self {
+    pub fn new(address: Address, options: &ConnectSettings, runtime: Handle) -> Self {
         Self {
             address,
             command_timeout: options.command_timeout,

@@ -19,8 +19,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use redis::aio::MultiplexedConnection;
 use resil_core::Span;
-use resil_wire::answer::Answer;
-use resil_wire::command::Command;
+use resil_wire::command::{Command, Reply};
 use resil_wire::holding::Bind;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
@@ -109,7 +108,7 @@ enum Outcome {
 }
 
 impl Redis {
-    pub(super) async fn wait_for(&self, command: &Command<'_>, wait: Span) -> Result<Answer, Error> {
+    pub(super) async fn wait_for(&self, command: &Command<'_>, wait: Span) -> Result<Reply, Error> {
         let shared = &*self.shared;
         let deadline = Instant::now() + Duration::from_micros(u64::try_from(wait.as_us()).unwrap_or_default());
         shared.session()?;
@@ -130,12 +129,12 @@ impl Redis {
 
 impl Redis {
     /// The command, on a connection that waits are made on. In a cluster over the shared ones: they are made anew by themselves.
-    pub async fn call_apart(&self, command: &Command<'_>, bound: Duration) -> Result<Answer, Error> {
+    pub async fn call_apart(&self, command: &Command<'_>, bound: Duration) -> Result<Reply, Error> {
         let asking = self.call_apart_here(command, bound);
         if is_in_a_runtime() { asking.await } else { self.outside(asking).await }
     }
 
-    async fn call_apart_here(&self, command: &Command<'_>, bound: Duration) -> Result<Answer, Error> {
+    async fn call_apart_here(&self, command: &Command<'_>, bound: Duration) -> Result<Reply, Error> {
         let shared = &*self.shared;
         let session = shared.session()?;
         if let Door::Cluster(_) = session.door {
@@ -164,7 +163,7 @@ impl Redis {
         command: &Command<'_>,
         replicas: u32,
         patience: Duration,
-    ) -> Result<(Answer, u32), Error> {
+    ) -> Result<(Reply, u32), Error> {
         let asking = self.replicated_here(command, replicas, patience);
         if is_in_a_runtime() { asking.await } else { self.outside(asking).await }
     }
@@ -174,7 +173,7 @@ impl Redis {
         command: &Command<'_>,
         replicas: u32,
         patience: Duration,
-    ) -> Result<(Answer, u32), Error> {
+    ) -> Result<(Reply, u32), Error> {
         let shared = &*self.shared;
         let session = shared.session()?;
         let deadline = Instant::now() + patience + shared.command_timeout + SLACK;
@@ -216,7 +215,7 @@ struct Asking<'a, 'c> {
 }
 
 impl Asking<'_, '_> {
-    async fn until_answered(mut self) -> Result<Answer, Error> {
+    async fn until_answered(mut self) -> Result<Reply, Error> {
         let mut in_trouble_since: Option<Instant> = None;
         let mut pause_max = PAUSE_BASE;
         // Kept, not read: see above.

@@ -85,7 +85,7 @@ async fn a_dropped_probe_is_cancelled_in_the_background_and_a_panic_is_a_failure
 #[tokio::test]
 async fn a_call_that_was_refused_further_in_is_cancelled_and_one_that_is_ignored_counts_neither_way() {
     let server = Server::new();
-    let breaker = server.breaker(trips_at(1).probes(1).mode(Mode::Exact));
+    let breaker = server.breaker(trips_at(1).probes(1).mode(CountingMode::Exact));
     let name: Arc<str> = "inner".into();
     for error in [
         Error::RateLimitExceeded { name: name.clone(), retry_after: None },
@@ -116,8 +116,8 @@ proptest! {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
             let server = Server::new();
-            let mode = if exact { Mode::Exact } else { Mode::Batched };
-            let options = BreakerOptions::new().consecutive(1).open_for(Duration::from_millis(open_ms)).mode(mode);
+            let mode = if exact { CountingMode::Exact } else { CountingMode::Batched };
+            let options = BreakerSettings::new().consecutive_failures(1).open_for(Duration::from_millis(open_ms)).mode(mode);
             let breaker = server.breaker(options);
             let begun = server.clock.now();
             fail(&breaker).await.unwrap_err();

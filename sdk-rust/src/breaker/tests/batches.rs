@@ -5,7 +5,7 @@ use super::*;
 #[tokio::test]
 async fn while_closed_a_thousand_calls_take_one_question_and_twenty_batches() {
     let server = Server::new();
-    let breaker = server.breaker(BreakerOptions::new());
+    let breaker = server.breaker(BreakerSettings::new());
     for _ in 0..1_000 {
         succeed(&breaker).await.unwrap();
         // As somebody who does something else in between.
@@ -21,7 +21,7 @@ async fn while_closed_a_thousand_calls_take_one_question_and_twenty_batches() {
 async fn a_success_is_sent_within_the_flush_interval_and_then_nothing_runs() {
     let server = Server::new();
     let client = server.client();
-    let breaker = client.breaker("b", BreakerOptions::new()).unwrap();
+    let breaker = client.breaker("b", BreakerSettings::new()).unwrap();
     succeed(&breaker).await.unwrap();
     let_tasks_run().await;
     assert_eq!(server.asked(), ["ADMIT"]);
@@ -39,7 +39,7 @@ async fn a_success_is_sent_within_the_flush_interval_and_then_nothing_runs() {
 #[tokio::test]
 async fn a_failure_is_sent_at_once_also_if_no_call_follows() {
     let server = Server::new();
-    let breaker = server.breaker(BreakerOptions::new());
+    let breaker = server.breaker(BreakerSettings::new());
     fail(&breaker).await.unwrap_err();
     let_tasks_run().await;
     let asked = server.asked_words();
@@ -212,7 +212,7 @@ async fn a_task_that_cannot_send_gives_up_and_the_next_call_sends() {
 async fn the_state_right_after_the_failure_that_trips_is_open() {
     let server = Server::new();
     let client = server.client();
-    let breaker = client.breaker("b", BreakerOptions::new().consecutive(2)).unwrap();
+    let breaker = client.breaker("b", BreakerSettings::new().consecutive_failures(2)).unwrap();
     for _ in 0..2 {
         let _ = breaker.call(async || Err::<(), _>(())).await;
     }

@@ -14,11 +14,11 @@ use resil_wire::command::Command;
 use tokio::sync::Semaphore;
 
 use super::permit::Way;
-use super::{Breaker, BreakerOptions, Force, Mode, State, Transition};
+use super::{Breaker, BreakerSettings, CountingMode, Force, State, Transition};
 use crate::backend::Backend;
 use crate::backend::memory::Memory;
 use crate::backend::scripted::{Answering, Scripted};
-use crate::client::{Client, ConnectOptions};
+use crate::client::{Client, ConnectSettings};
 use crate::clock::Clock;
 use crate::error::{Code, Error, Failure};
 use crate::health::{Away, Status};
@@ -63,11 +63,11 @@ impl Server {
     }
 
     fn client(&self) -> Client {
-        let options = ConnectOptions::new("memory://").clock(self.clock.clone()).name("tester");
+        let options = ConnectSettings::new("memory://").clock(self.clock.clone()).name("tester");
         Client::with_backend(Backend::Scripted(self.scripted.clone()), options)
     }
 
-    fn breaker(&self, options: BreakerOptions) -> Breaker {
+    fn breaker(&self, options: BreakerSettings) -> Breaker {
         self.client().breaker("b", options).unwrap()
     }
 
@@ -103,10 +103,10 @@ async fn succeed(breaker: &Breaker) -> Result<(), Failure<&'static str>> {
     breaker.call(async || Ok(())).await
 }
 
-fn trips_at(failures: u32) -> BreakerOptions {
-    BreakerOptions::new().consecutive(failures).open_for(Duration::from_secs(10))
+fn trips_at(failures: u32) -> BreakerSettings {
+    BreakerSettings::new().consecutive_failures(failures).open_for(Duration::from_secs(10))
 }
 
-fn never_trips() -> BreakerOptions {
-    BreakerOptions::new().consecutive(0).failure_rate(100).min_calls(1_000_000).window_calls(10_000)
+fn never_trips() -> BreakerSettings {
+    BreakerSettings::new().consecutive_failures(0).failure_rate(100).min_calls(1_000_000).window_calls(10_000)
 }

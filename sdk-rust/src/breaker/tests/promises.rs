@@ -5,7 +5,9 @@ use super::*;
 #[tokio::test]
 async fn exact_asks_and_reports_every_call_with_its_duration() {
     let server = Server::new();
-    let breaker = server.breaker(BreakerOptions::new().mode(Mode::Exact).slow_calls(Duration::from_secs(1), 100));
+    let breaker = server.breaker(
+        BreakerSettings::new().mode(CountingMode::Exact).slow_call_duration(Duration::from_secs(1)).slow_call_rate(100),
+    );
     let clock = server.clock.clone();
     for slow in [false, true] {
         let call = async || {
@@ -22,7 +24,7 @@ async fn exact_asks_and_reports_every_call_with_its_duration() {
 #[tokio::test]
 async fn slow_calls_are_counted_in_batches_too() {
     let server = Server::new();
-    let breaker = server.breaker(never_trips().slow_calls(Duration::from_secs(1), 100));
+    let breaker = server.breaker(never_trips().slow_call_duration(Duration::from_secs(1)).slow_call_rate(100));
     let clock = server.clock.clone();
     let call = async || {
         clock.advance(Duration::from_secs(1));
@@ -41,7 +43,7 @@ async fn slow_calls_are_counted_in_batches_too() {
 async fn one_process_is_one_caller_to_a_quorum_however_it_reports() {
     let server = Server::new();
     let options = || trips_at(2).quorum(2);
-    let (here, there) = (server.breaker(options()), server.breaker(options().mode(Mode::Exact)));
+    let (here, there) = (server.breaker(options()), server.breaker(options().mode(CountingMode::Exact)));
     for _ in 0..5 {
         fail(&here).await.unwrap_err();
     }
@@ -54,7 +56,7 @@ async fn one_process_is_one_caller_to_a_quorum_however_it_reports() {
 #[tokio::test]
 async fn an_operator_is_heard_within_a_second_both_ways() {
     let server = Server::new();
-    let (here, operator) = (server.breaker(BreakerOptions::new()), server.breaker(BreakerOptions::new()));
+    let (here, operator) = (server.breaker(BreakerSettings::new()), server.breaker(BreakerSettings::new()));
     succeed(&here).await.unwrap();
     operator.force(Force::Open, None, "maintenance").await.unwrap();
     server.clock.advance(Duration::from_millis(1_001));
@@ -163,7 +165,7 @@ async fn options_are_brought_back_to_a_key_that_was_lost() {
 fn a_permit_can_be_dropped_where_there_is_no_runtime() {
     let server = Server::new();
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    let breaker = runtime.block_on(async { server.breaker(trips_at(1).mode(Mode::Exact)) });
+    let breaker = runtime.block_on(async { server.breaker(trips_at(1).mode(CountingMode::Exact)) });
     let permit = runtime.block_on(breaker.admit()).unwrap();
     drop(runtime);
     drop(permit);

@@ -57,6 +57,7 @@ use crate::breaker::Breaker;
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::policy::{Budget, BudgetSettings, Hedge, HedgeSettings, Retry, RetrySettings, TimeoutSettings};
+use crate::settings::InPart;
 use crate::telemetry;
 
 /// The layer. Cheap to clone; clones, and the services made with them, share everything.
@@ -143,17 +144,17 @@ impl GrpcLayerBuilder {
 
     pub fn build(self) -> Result<GrpcLayer, Error> {
         let Self { name, config, retry, hedge, timeouts, breaker, clock } = self;
-        timeouts.validate()?;
+        timeouts.validate().in_part("timeout")?;
         // One throttle for all methods, as in gRPC: it is about the server, not about one of its methods.
         let throttle = config.retry_throttling.as_ref().map(BudgetSettings::from);
         let throttle = throttle.map(|settings| Budget::with_clock(&settings, clock.clone())).transpose()?;
         let retries = |settings: &RetrySettings, budget: &Option<Budget>| {
-            let retry = Retry::builder(settings).name(&name).clock(clock.clone());
-            budget.iter().fold(retry, |retry, budget| retry.budget(budget.clone())).build()
+            let retry = Retry::new(settings)?.named(&name).with_clock(clock.clone());
+            Ok::<_, Error>(budget.iter().cloned().fold(retry, Retry::with_budget))
         };
         let hedges = |settings: &HedgeSettings, budget: &Option<Budget>| {
-            let hedge = Hedge::builder(settings).name(&name).clock(clock.clone());
-            budget.iter().fold(hedge, |hedge, budget| hedge.budget(budget.clone())).build()
+            let hedge = Hedge::new(settings)?.named(&name).with_clock(clock.clone());
+            Ok::<_, Error>(budget.iter().cloned().fold(hedge, Hedge::with_budget))
         };
         let mut methods = Vec::new();
         for method in config.method_configs() {
@@ -166,7 +167,7 @@ impl GrpcLayerBuilder {
                     Attempts::Hedge(hedges(&HedgeSettings::try_from(policy)?, &throttle)?, policy.into())
                 }
             };
-            TimeoutSettings { attempt: None, total: method.timeout }.validate()?;
+            TimeoutSettings { attempt: None, total: method.timeout }.validate().in_part("timeout")?;
             methods.push(Method { attempts, timeout: method.timeout });
         }
         let attempts = match (&retry, &hedge) {

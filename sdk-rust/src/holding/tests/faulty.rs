@@ -9,8 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use resil_wire::answer::Answer;
-use resil_wire::command::{Allowed, Command};
+use resil_wire::command::{Allowed, Command, Reply};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::backend::Reach;
@@ -52,7 +51,7 @@ pub(crate) struct Faulty {
     pub waits: Arc<(AtomicUsize, AtomicUsize)>,
 }
 
-type Said = Result<Answer, Error>;
+type Said = Result<Reply, Error>;
 
 type Sent = (Words, Fate, oneshot::Sender<Said>);
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::backend::Backend;
 use crate::backend::memory::Memory;
-use crate::client::{Client, ConnectOptions};
+use crate::client::{Client, ConnectSettings};
 use crate::clock::Clock;
 use faulty::{Fate, Fates, Faulty};
 
@@ -50,7 +50,7 @@ pub(super) async fn finish<T>(clock: &Clock, task: tokio::task::JoinHandle<T>, w
 }
 
 pub(super) fn client_of(backend: Backend, clock: &Clock) -> Client {
-    Client::with_backend(backend, ConnectOptions::new("memory://").name("service").clock(clock.clone()))
+    Client::with_backend(backend, ConnectSettings::new("memory://").name("service").clock(clock.clone()))
 }
 
 /// Clients of one server, each behind a network of its own.

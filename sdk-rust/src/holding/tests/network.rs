@@ -9,6 +9,7 @@ use super::faulty::{Fate, Lost};
 use super::{Fleet, finish, is, ms, pass, settle};
 use crate::backend::Reach;
 use crate::error::{Code, Error, Failure};
+use crate::lock::LockSettings;
 
 #[tokio::test]
 async fn the_lease_counts_from_the_moment_it_was_asked_for_not_from_the_answer() {
@@ -16,7 +17,8 @@ async fn the_lease_counts_from_the_moment_it_was_asked_for_not_from_the_answer()
     let slow = |_: &[Vec<u8>]| Fate { there: ms(300), back: ms(400), lost: Lost::Nothing };
     let (client, _) = fleet.client(Box::new(slow));
     let sent = fleet.clock.now();
-    let acquiring = tokio::spawn(async move { client.lock("orders").unbound().try_acquire().await });
+    let acquiring =
+        tokio::spawn(async move { client.lock("orders", LockSettings::new().unbound()).unwrap().try_acquire().await });
     let guard = finish(&fleet.clock, acquiring, ms(800)).await.expect("granted");
     assert!(fleet.clock.now() - sent >= ms(700));
     assert_eq!(guard.deadline(), sent + ms(10_000 - 102));
@@ -27,8 +29,9 @@ async fn what_the_server_waited_is_added() {
     let fleet = Fleet::new();
     let (client, _) = fleet.good_client();
     let (other, _) = fleet.good_client();
-    let first = other.lock("orders").unbound().try_acquire().await.expect("granted");
-    let acquiring = tokio::spawn(async move { client.lock("orders").unbound().acquire().await });
+    let first = other.lock("orders", LockSettings::new().unbound()).unwrap().try_acquire().await.expect("granted");
+    let acquiring =
+        tokio::spawn(async move { client.lock("orders", LockSettings::new().unbound()).unwrap().acquire().await });
     pass(&fleet.clock, ms(2_500)).await;
     first.release().await.expect("released");
     let guard = finish(&fleet.clock, acquiring, ms(0)).await.expect("granted");
@@ -40,7 +43,8 @@ async fn what_the_server_waited_is_added() {
 async fn the_token_fires_by_the_deadline_although_the_network_hangs() {
     let fleet = Fleet::new();
     let (client, faulty) = fleet.good_client();
-    let guard = client.lock("orders").lease(ms(3_000)).try_acquire().await.expect("granted");
+    let guard =
+        client.lock("orders", LockSettings::new().lease(ms(3_000))).unwrap().try_acquire().await.expect("granted");
     faulty.set_fates(Box::new(|_| Fate { lost: Lost::Hangs, ..Fate::default() }));
     let deadline = guard.deadline();
     while fleet.clock.now() < deadline - ms(1) {
@@ -62,7 +66,9 @@ async fn a_grant_that_is_old_when_it_arrives_is_renewed_before_it_is_handed_over
         Fate { back, ..Fate::default() }
     };
     let (client, faulty) = fleet.client(Box::new(slow));
-    let acquiring = tokio::spawn(async move { client.lock("orders").lease(ms(1_000)).try_acquire().await });
+    let acquiring = tokio::spawn(async move {
+        client.lock("orders", LockSettings::new().lease(ms(1_000))).unwrap().try_acquire().await
+    });
     let guard = finish(&fleet.clock, acquiring, ms(700)).await.expect("granted");
     assert!(guard.remaining() > ms(900), "{:?}", guard.remaining());
     assert!(faulty.asked.lock().iter().any(|words| is(words, "RENEW")));
@@ -72,7 +78,7 @@ async fn a_grant_that_is_old_when_it_arrives_is_renewed_before_it_is_handed_over
 async fn a_new_connection_is_bound_at_once() {
     let fleet = Fleet::new();
     let (client, faulty) = fleet.good_client();
-    let _guard = client.lock("orders").try_acquire().await.expect("granted");
+    let _guard = client.lock("orders", LockSettings::new()).unwrap().try_acquire().await.expect("granted");
     settle().await;
     let before = faulty.asked.lock().len();
     faulty.reach.send_replace(Reach::Away);
@@ -86,13 +92,14 @@ async fn a_new_connection_is_bound_at_once() {
 async fn a_thousand_tasks_on_one_lock_need_one_waiting_connection_and_are_served_in_order() {
     let fleet = Fleet::new();
     let (client, faulty) = fleet.good_client();
-    let first = client.lock("orders").try_acquire().await.expect("granted");
+    let first = client.lock("orders", LockSettings::new()).unwrap().try_acquire().await.expect("granted");
     let (order, inside) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicUsize::new(0)));
     let mut tasks = Vec::new();
     for number in 0..1_000 {
         let (client, order, inside) = (client.clone(), Arc::clone(&order), Arc::clone(&inside));
         tasks.push(tokio::spawn(async move {
-            let guard = client.lock("orders").wait(ms(60_000)).acquire().await.expect("granted");
+            let guard =
+                client.lock("orders", LockSettings::new().wait(ms(60_000))).unwrap().acquire().await.expect("granted");
             assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "alone");
             order.lock().push(number);
             tokio::task::yield_now().await;
@@ -101,7 +108,7 @@ async fn a_thousand_tasks_on_one_lock_need_one_waiting_connection_and_are_served
         }));
     }
     settle().await;
-    let info = client.lock("orders").info().await.expect("info");
+    let info = client.lock("orders", LockSettings::new()).unwrap().info().await.expect("info");
     assert_eq!(info.waiters_total, 1, "one stands for all of them");
     first.release().await.expect("released");
     for task in tasks {
@@ -115,7 +122,7 @@ async fn a_thousand_tasks_on_one_lock_need_one_waiting_connection_and_are_served
 async fn the_next_one_waits_in_the_server_as_soon_as_the_one_before_it_was_granted() {
     let fleet = Fleet::new();
     let (client, _) = fleet.good_client();
-    let lock = client.lock("orders");
+    let lock = client.lock("orders", LockSettings::new()).unwrap();
     let _held = lock.try_acquire().await.expect("granted");
     let waiting = tokio::spawn({
         let lock = lock.clone();
@@ -132,7 +139,7 @@ async fn the_next_one_waits_in_the_server_as_soon_as_the_one_before_it_was_grant
 async fn who_never_comes_to_the_head_of_the_line_is_told_in_time() {
     let fleet = Fleet::new();
     let (client, _) = fleet.good_client();
-    let lock = client.lock("orders").wait(ms(60_000));
+    let lock = client.lock("orders", LockSettings::new().wait(ms(60_000))).unwrap();
     let _held = lock.try_acquire().await.expect("granted");
     let _head = tokio::spawn({
         let lock = lock.clone();
@@ -150,13 +157,15 @@ async fn who_never_comes_to_the_head_of_the_line_is_told_in_time() {
 async fn a_wait_on_a_network_that_hangs_ends_in_its_time() {
     let fleet = Fleet::new();
     let (other, _) = fleet.good_client();
-    let _held = other.lock("orders").try_acquire().await.expect("granted");
+    let _held = other.lock("orders", LockSettings::new()).unwrap().try_acquire().await.expect("granted");
     let hangs = |words: &[Vec<u8>]| {
         let waits = words.iter().any(|word| word == b"WAIT");
         Fate { lost: if waits { Lost::Hangs } else { Lost::Nothing }, ..Fate::default() }
     };
     let (client, _) = fleet.client(Box::new(hangs));
-    let waiting = tokio::spawn(async move { client.lock("orders").acquire_within(ms(900)).await.map(drop) });
+    let waiting = tokio::spawn(async move {
+        client.lock("orders", LockSettings::new()).unwrap().acquire_within(ms(900)).await.map(drop)
+    });
     let told = finish(&fleet.clock, waiting, ms(952)).await.expect_err("in vain");
     assert_eq!(told.code(), Code::LockTimeout);
 }
@@ -171,7 +180,7 @@ async fn a_function_whose_lock_is_lost_is_dropped_and_the_lock_is_released_in_ev
     }
     let fleet = Fleet::new();
     let (client, _) = fleet.good_client();
-    let lock = client.lock("orders").lease(ms(900));
+    let lock = client.lock("orders", LockSettings::new().lease(ms(900))).unwrap();
     let dropped = Arc::new(AtomicUsize::new(0));
     let working = tokio::spawn({
         let (lock, dropped) = (lock.clone(), Dropped(Arc::clone(&dropped)));

@@ -10,6 +10,7 @@ use super::faulty::{Fate, Lost};
 use super::{Fleet, ms, pass, settle};
 use crate::holding::ask::SLACK;
 use crate::lock::Held;
+use crate::lock::LockSettings;
 
 fn run(work: impl Future<Output = ()>) {
     tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime").block_on(work);
@@ -73,7 +74,7 @@ proptest! {
                 let believers = Arc::clone(&believers);
                 tasks.push(tokio::spawn(async move {
                     clock.sleep(plan.begins).await;
-                    let lock = client.lock("orders").lease(plan.lease).unbound();
+                    let lock = client.lock("orders", LockSettings::new().lease(plan.lease).unbound()).unwrap();
                     if let Ok(guard) = lock.acquire_within(plan.wait).await {
                         believers.lock().push(guard.held());
                         clock.sleep(plan.holds).await;
@@ -113,7 +114,7 @@ proptest! {
                     // Asked once is bounded by the backend; here it is the line that counts.
                     let wait = plan.wait.max(ms(1));
                     let begun = clock.now();
-                    let acquired = client.lock("orders").lease(plan.lease).acquire_within(wait).await;
+                    let acquired = client.lock("orders", LockSettings::new().lease(plan.lease)).unwrap().acquire_within(wait).await;
                     let took = clock.now() - begun;
                     assert!(took <= wait + SLACK + ms(2), "{took:?} for {wait:?}, and then {acquired:?}");
                     clock.sleep(plan.holds).await;
@@ -146,7 +147,7 @@ proptest! {
                 let (client, clock) = (clients[plan.client].clone(), fleet.clock.clone());
                 let task = async move {
                     clock.sleep(plan.begins).await;
-                    let lock = client.lock("orders").lease(plan.lease);
+                    let lock = client.lock("orders", LockSettings::new().lease(plan.lease)).unwrap();
                     let Ok(guard) = lock.acquire_within(plan.wait).await else { return };
                     clock.sleep(plan.holds).await;
                     let _ = guard.release().await;
@@ -174,7 +175,7 @@ proptest! {
             }
             settle().await;
             let (reader, _) = fleet.good_client();
-            let info = reader.lock("orders").info().await.expect("info");
+            let info = reader.lock("orders", LockSettings::new()).unwrap().info().await.expect("info");
             assert_eq!((info.holders_total, info.waiters_total), (0, 0), "{info:?}");
             assert!(good.0.inner().holdings.lines.is_empty() && bad.0.inner().holdings.lines.is_empty());
             assert_eq!(good.0.inner().holdings.held() + bad.0.inner().holdings.held(), 0);

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use resil_core::lock::Reason;
-use resil_wire::answer::{Acquired, Answer, Released, Renewed, Taken};
+use resil_wire::command::Reply;
+use resil_wire::holding::{Released, Renewed};
+use resil_wire::lock::{Acquired, Taken};
 
 use super::{client_of, finish, ms, pass, settle, text};
 use crate::backend::Backend;
@@ -12,29 +14,30 @@ use crate::client::Client;
 use crate::clock::Clock;
 use crate::error::{Code, Error};
 use crate::health::Away;
+use crate::lock::LockSettings;
 
 const AWAY: Error = Error::BackendUnavailable("cut");
 
-fn scripted(answers: impl IntoIterator<Item = Result<Answer, Error>>) -> (Client, Scripted, Clock) {
+fn scripted(answers: impl IntoIterator<Item = Result<Reply, Error>>) -> (Client, Scripted, Clock) {
     let (clock, script) = (Clock::driven(), Scripted::new());
     script.lines.lock().answers = answers.into_iter().collect();
     (client_of(Backend::Scripted(script.clone()), &clock), script, clock)
 }
 
-fn granted(lease_ms: i64, waited_ms: i64) -> Result<Answer, Error> {
-    Ok(Answer::Acquired(Acquired::Granted { fence: 77, lease_ms, waited_ms }))
+fn granted(lease_ms: i64, waited_ms: i64) -> Result<Reply, Error> {
+    Ok(Reply::Acquired(Acquired::Granted { fence: 77, lease_ms, waited_ms }))
 }
 
-fn renewed(lease_ms: i64) -> Result<Answer, Error> {
-    Ok(Answer::Renewed(Renewed::Granted { fence: 77, lease_ms }))
+fn renewed(lease_ms: i64) -> Result<Reply, Error> {
+    Ok(Reply::Renewed(Renewed::Granted { fence: 77, lease_ms }))
 }
 
 fn taken(remaining_ms: i64) -> Taken {
     Taken { holder: Some(b"other".to_vec()), remaining_ms, waiters: 1 }
 }
 
-fn released() -> Result<Answer, Error> {
-    Ok(Answer::Released(Released::Released { held_ms: 5 }))
+fn released() -> Result<Reply, Error> {
+    Ok(Reply::Released(Released::Released { held_ms: 5 }))
 }
 
 fn asked(script: &Scripted) -> Vec<Vec<String>> {
@@ -45,7 +48,7 @@ fn asked(script: &Scripted) -> Vec<Vec<String>> {
 async fn a_grant_is_trusted_for_its_lease_less_one_percent_and_two_milliseconds() {
     let (client, _, clock) = scripted([granted(10_000, 0)]);
     let sent = clock.now();
-    let guard = client.lock("orders").unbound().try_acquire().await.expect("granted");
+    let guard = client.lock("orders", LockSettings::new().unbound()).unwrap().try_acquire().await.expect("granted");
     assert_eq!(guard.deadline(), sent + ms(10_000 - 100 - 2));
     assert_eq!(guard.fence(), Some(77));
 }
@@ -58,7 +61,7 @@ async fn a_bound_grant_is_trusted_for_its_grace_and_for_its_lease_if_that_is_sho
     {
         let (client, script, clock) = scripted([granted(lease_ms, 0), renewed(lease_ms)]);
         let sent = clock.now();
-        let lock = client.lock("orders").lease(ms(lease_ms as u64)).grace(ms(grace_ms));
+        let lock = client.lock("orders", LockSettings::new().lease(ms(lease_ms as u64)).grace(ms(grace_ms))).unwrap();
         let guard = lock.try_acquire().await.expect("granted");
         assert_eq!(guard.deadline(), sent + ms(trusted_ms));
         let acquire = asked(&script)[0].clone();
@@ -77,14 +80,15 @@ async fn a_bound_grant_is_trusted_for_its_grace_and_for_its_lease_if_that_is_sho
 async fn a_wait_that_is_longer_than_time_has_passed_is_not_believed() {
     // A server whose clock was set forward by an hour while somebody waited.
     let (client, _, clock) = scripted([granted(10_000, 3_600_000)]);
-    let guard = client.lock("orders").unbound().acquire().await.expect("granted");
+    let guard = client.lock("orders", LockSettings::new().unbound()).unwrap().acquire().await.expect("granted");
     assert_eq!(guard.deadline(), clock.now() + ms(9_898));
 }
 
 #[tokio::test]
 async fn a_bound_lock_is_renewed_at_a_third_of_its_grace_by_fence_and_bound_anew() {
     let (client, script, clock) = scripted([granted(9_000, 0), renewed(9_000)]);
-    let guard = client.lock("orders").lease(ms(9_000)).try_acquire().await.expect("granted");
+    let guard =
+        client.lock("orders", LockSettings::new().lease(ms(9_000))).unwrap().try_acquire().await.expect("granted");
     settle().await;
     clock.advance(ms(999));
     settle().await;
@@ -105,7 +109,12 @@ async fn a_bound_lock_is_renewed_at_a_third_of_its_grace_by_fence_and_bound_anew
 #[tokio::test]
 async fn an_unbound_lock_is_renewed_at_a_third_of_its_lease() {
     let (client, script, clock) = scripted([granted(9_000, 0), renewed(9_000)]);
-    let guard = client.lock("orders").lease(ms(9_000)).unbound().try_acquire().await.expect("granted");
+    let guard = client
+        .lock("orders", LockSettings::new().lease(ms(9_000)).unbound())
+        .unwrap()
+        .try_acquire()
+        .await
+        .expect("granted");
     settle().await;
     clock.advance(ms(2_999));
     settle().await;
@@ -118,9 +127,10 @@ async fn an_unbound_lock_is_renewed_at_a_third_of_its_lease() {
 
 #[tokio::test]
 async fn what_the_server_says_is_lost_is_lost_at_once_and_with_its_reason() {
-    let lost = Ok(Answer::Renewed(Renewed::Lost(Reason::Broken)));
+    let lost = Ok(Reply::Renewed(Renewed::Lost(Reason::Broken)));
     let (client, script, clock) = scripted([granted(9_000, 0), lost]);
-    let guard = client.lock("orders").lease(ms(9_000)).try_acquire().await.expect("granted");
+    let guard =
+        client.lock("orders", LockSettings::new().lease(ms(9_000))).unwrap().try_acquire().await.expect("granted");
     pass(&clock, ms(3_000)).await;
     assert!(guard.lost().is_cancelled() && !guard.is_held());
     assert_eq!(guard.held().why_lost(), Some("broken"));
@@ -133,7 +143,12 @@ async fn what_the_server_says_is_lost_is_lost_at_once_and_with_its_reason() {
 #[tokio::test]
 async fn renewals_that_fail_are_tried_again_soon_and_at_the_deadline_it_is_lost() {
     let (client, script, clock) = scripted([granted(9_000, 0)]);
-    let guard = client.lock("orders").lease(ms(9_000)).unbound().try_acquire().await.expect("granted");
+    let guard = client
+        .lock("orders", LockSettings::new().lease(ms(9_000)).unbound())
+        .unwrap()
+        .try_acquire()
+        .await
+        .expect("granted");
     let deadline = guard.deadline();
     pass(&clock, ms(4_000)).await;
     let tries = asked(&script).len() - 1;
@@ -149,7 +164,12 @@ async fn renewals_that_fail_are_tried_again_soon_and_at_the_deadline_it_is_lost(
 #[tokio::test]
 async fn without_a_watchdog_nothing_is_renewed_and_the_token_still_fires() {
     let (client, script, clock) = scripted([granted(9_000, 0)]);
-    let guard = client.lock("orders").lease(ms(9_000)).without_watchdog().try_acquire().await.expect("granted");
+    let guard = client
+        .lock("orders", LockSettings::new().lease(ms(9_000)).without_watchdog())
+        .unwrap()
+        .try_acquire()
+        .await
+        .expect("granted");
     pass(&clock, ms(9_000)).await;
     assert!(guard.lost().is_cancelled());
     assert_eq!(asked(&script).len(), 1);
@@ -158,7 +178,7 @@ async fn without_a_watchdog_nothing_is_renewed_and_the_token_still_fires() {
 #[tokio::test]
 async fn a_lost_reply_is_asked_for_again_as_the_same_owner() {
     let (client, script, clock) = scripted([Err(AWAY), Err(AWAY), granted(10_000, 0)]);
-    let lock = client.lock("orders");
+    let lock = client.lock("orders", LockSettings::new()).unwrap();
     let acquiring = tokio::spawn(async move { lock.acquire().await });
     let guard = finish(&clock, acquiring, ms(500)).await.expect("granted in the end");
     let asked = asked(&script);
@@ -170,7 +190,7 @@ async fn a_lost_reply_is_asked_for_again_as_the_same_owner() {
 #[tokio::test]
 async fn what_was_given_up_without_an_answer_is_released_by_its_owner() {
     let (client, script, _) = scripted([Err(AWAY), released()]);
-    assert_eq!(client.lock("orders").try_acquire().await.map(drop), Err(AWAY));
+    assert_eq!(client.lock("orders", LockSettings::new()).unwrap().try_acquire().await.map(drop), Err(AWAY));
     settle().await;
     let asked = asked(&script);
     assert_eq!(asked[1], ["RES.LOCK", "RELEASE", "resil:lock:{orders}", &asked[0][3]]);
@@ -179,7 +199,7 @@ async fn what_was_given_up_without_an_answer_is_released_by_its_owner() {
 #[tokio::test]
 async fn two_acquisitions_never_have_the_same_owner() {
     let (client, script, _) = scripted([granted(10_000, 0), released(), granted(10_000, 0)]);
-    let lock = client.lock("orders");
+    let lock = client.lock("orders", LockSettings::new()).unwrap();
     lock.try_acquire().await.expect("granted").release().await.expect("released");
     let _guard = lock.try_acquire().await.expect("granted");
     let asked = asked(&script);
@@ -189,8 +209,8 @@ async fn two_acquisitions_never_have_the_same_owner() {
 
 #[tokio::test]
 async fn a_refusal_says_when_to_come_again() {
-    let (client, script, _) = scripted([Ok(Answer::Acquired(Acquired::Taken(taken(234))))]);
-    let refused = client.lock("orders").try_acquire().await.map(drop).expect_err("taken");
+    let (client, script, _) = scripted([Ok(Reply::Acquired(Acquired::Taken(taken(234))))]);
+    let refused = client.lock("orders", LockSettings::new()).unwrap().try_acquire().await.map(drop).expect_err("taken");
     assert_eq!(refused.retry_after(), Some(ms(234)));
     assert_eq!(refused.code(), Code::LockTimeout);
     settle().await;
@@ -199,9 +219,9 @@ async fn a_refusal_says_when_to_come_again() {
 
 #[tokio::test]
 async fn who_finds_it_taken_waits_in_the_server_for_the_time_that_is_left() {
-    let timeout = Ok(Answer::Acquired(Acquired::Timeout(taken(10))));
-    let (client, script, _) = scripted([Ok(Answer::Acquired(Acquired::Taken(taken(1)))), granted(10_000, 0), timeout]);
-    let _guard = client.lock("orders").wait(ms(5_000)).acquire().await.expect("granted");
+    let timeout = Ok(Reply::Acquired(Acquired::Timeout(taken(10))));
+    let (client, script, _) = scripted([Ok(Reply::Acquired(Acquired::Taken(taken(1)))), granted(10_000, 0), timeout]);
+    let _guard = client.lock("orders", LockSettings::new().wait(ms(5_000))).unwrap().acquire().await.expect("granted");
     let asked = asked(&script);
     assert!(!asked[0].contains(&"WAIT".to_owned()), "{:?}", asked[0]);
     assert!(asked[1].windows(2).any(|pair| pair[0] == "WAIT" && pair[1].starts_with('5')), "{:?}", asked[1]);
@@ -211,7 +231,8 @@ async fn who_finds_it_taken_waits_in_the_server_for_the_time_that_is_left() {
 async fn while_the_server_is_away_open_lets_through_without_a_fence() {
     let (client, script, clock) = scripted([Err(AWAY), released()]);
     script.set_reach(crate::backend::Reach::Away);
-    let guard = client.lock("orders").when_away(Away::Open).acquire().await.expect("let through");
+    let guard =
+        client.lock("orders", LockSettings::new().when_away(Away::Open)).unwrap().acquire().await.expect("let through");
     assert_eq!(guard.fence(), None);
     assert!(guard.held().is_unprotected() && guard.is_held());
     pass(&clock, ms(60_000)).await;
@@ -223,21 +244,27 @@ async fn while_the_server_is_away_open_lets_through_without_a_fence() {
 async fn while_the_server_is_away_closed_is_an_error_and_local_is_refused_by_name() {
     let (client, script, clock) = scripted([]);
     script.set_reach(crate::backend::Reach::Away);
-    let lock = client.lock("orders").wait(ms(300));
+    let lock = client.lock("orders", LockSettings::new().wait(ms(300))).unwrap();
     let acquiring = tokio::spawn({
         let lock = lock.clone();
         async move { lock.acquire().await.map(drop) }
     });
     let told = finish(&clock, acquiring, ms(301)).await;
     assert!(matches!(told, Err(Error::BackendUnavailable(_))));
-    let local = lock.when_away(Away::Local).try_acquire().await.map(drop).expect_err("refused");
-    assert!(matches!(local, Error::InvalidPolicy { ref field, .. } if field == "when_away"), "{local}");
+    let local = client.lock("orders", LockSettings::new().when_away(Away::Local)).map(drop).expect_err("refused");
+    assert!(matches!(local, Error::InvalidPolicy { ref field, .. } if field == "whenAway"), "{local}");
 }
 
 #[tokio::test]
 async fn too_few_replicas_give_the_lock_back() {
-    let (client, script, _) = scripted([granted(10_000, 0), renewed(10_000), Ok(Answer::Number(1)), released()]);
-    let refused = client.lock("orders").replicas(2).try_acquire().await.map(drop).expect_err("one is not two");
+    let (client, script, _) = scripted([granted(10_000, 0), renewed(10_000), Ok(Reply::Number(1)), released()]);
+    let refused = client
+        .lock("orders", LockSettings::new().replicas(2))
+        .unwrap()
+        .try_acquire()
+        .await
+        .map(drop)
+        .expect_err("one is not two");
     assert_eq!(refused.code(), Code::BackendUnavailable);
     settle().await;
     assert_eq!(asked(&script)[3][..3], ["RES.LOCK", "RELEASE", "resil:lock:{orders}"]);
@@ -245,15 +272,16 @@ async fn too_few_replicas_give_the_lock_back() {
 
 #[tokio::test]
 async fn enough_replicas_make_it_a_grant() {
-    let (client, ..) = scripted([granted(10_000, 0), renewed(10_000), Ok(Answer::Number(2))]);
-    let guard = client.lock("orders").replicas(2).try_acquire().await.expect("granted");
+    let (client, ..) = scripted([granted(10_000, 0), renewed(10_000), Ok(Reply::Number(2))]);
+    let guard = client.lock("orders", LockSettings::new().replicas(2)).unwrap().try_acquire().await.expect("granted");
     assert!(guard.is_held());
 }
 
 #[tokio::test]
 async fn a_shorter_lease_counts_from_the_moment_it_is_asked_for() {
     let (client, _, clock) = scripted([granted(60_000, 0), Err(AWAY)]);
-    let guard = client.lock("orders").lease(ms(60_000)).try_acquire().await.expect("granted");
+    let guard =
+        client.lock("orders", LockSettings::new().lease(ms(60_000))).unwrap().try_acquire().await.expect("granted");
     assert_eq!(guard.extend(ms(1_000)).await, Err(AWAY), "whether it arrived is not known");
     assert_eq!(guard.deadline(), clock.now() + ms(1_000 - 10 - 2));
 }
@@ -261,7 +289,12 @@ async fn a_shorter_lease_counts_from_the_moment_it_is_asked_for() {
 #[tokio::test]
 async fn an_extension_is_the_lease_from_then_on() {
     let (client, script, clock) = scripted([granted(9_000, 0), renewed(30_000), renewed(30_000)]);
-    let guard = client.lock("orders").lease(ms(9_000)).unbound().try_acquire().await.expect("granted");
+    let guard = client
+        .lock("orders", LockSettings::new().lease(ms(9_000)).unbound())
+        .unwrap()
+        .try_acquire()
+        .await
+        .expect("granted");
     guard.extend(ms(30_000)).await.expect("extended");
     assert_eq!(guard.deadline(), clock.now() + ms(30_000 - 300 - 2));
     pass(&clock, ms(9_900)).await;
@@ -273,7 +306,7 @@ async fn an_extension_is_the_lease_from_then_on() {
 #[tokio::test]
 async fn shutting_down_releases_everything_and_tells_who_held_it() {
     let (client, script, _) = scripted([granted(9_000, 0), released()]);
-    let guard = client.lock("orders").try_acquire().await.expect("granted");
+    let guard = client.lock("orders", LockSettings::new()).unwrap().try_acquire().await.expect("granted");
     client.inner().closing.cancel();
     let released = client.inner().holdings.release_all(ms(1_000)).await;
     assert_eq!(released, [("lock:orders".to_owned(), Ok(()))]);
@@ -281,7 +314,10 @@ async fn shutting_down_releases_everything_and_tells_who_held_it() {
     drop(guard);
     settle().await;
     assert_eq!(asked(&script).len(), 2, "released once");
-    assert_eq!(client.lock("orders").try_acquire().await.map(drop), Err(Error::ShuttingDown));
+    assert_eq!(
+        client.lock("orders", LockSettings::new()).unwrap().try_acquire().await.map(drop),
+        Err(Error::ShuttingDown)
+    );
     settle().await;
     assert_eq!(client.inner().tasks.len(), 0, "and the watchdog has gone");
 }
@@ -289,7 +325,15 @@ async fn shutting_down_releases_everything_and_tells_who_held_it() {
 #[tokio::test]
 async fn the_watchdog_stays_a_second_after_the_last_release_and_then_goes() {
     let (client, _, clock) = scripted([granted(9_000, 0), released()]);
-    client.lock("orders").try_acquire().await.expect("granted").release().await.expect("released");
+    client
+        .lock("orders", LockSettings::new())
+        .unwrap()
+        .try_acquire()
+        .await
+        .expect("granted")
+        .release()
+        .await
+        .expect("released");
     settle().await;
     assert_eq!(client.inner().tasks.len(), 1);
     pass(&clock, ms(2_100)).await;
@@ -300,7 +344,7 @@ async fn the_watchdog_stays_a_second_after_the_last_release_and_then_goes() {
 fn a_guard_may_be_dropped_where_there_is_no_runtime() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let (client, script, _) = scripted([granted(9_000, 0), released()]);
-    let guard = runtime.block_on(client.lock("orders").try_acquire()).expect("granted");
+    let guard = runtime.block_on(client.lock("orders", LockSettings::new()).unwrap().try_acquire()).expect("granted");
     drop(guard);
     runtime.block_on(settle());
     assert_eq!(asked(&script)[1][1], "RELEASE");
@@ -309,7 +353,7 @@ fn a_guard_may_be_dropped_where_there_is_no_runtime() {
 #[tokio::test]
 async fn a_release_that_is_cancelled_goes_on_in_the_background() {
     let (client, script, clock) = scripted([granted(9_000, 0), Err(AWAY), Err(AWAY), released()]);
-    let guard = client.lock("orders").try_acquire().await.expect("granted");
+    let guard = client.lock("orders", LockSettings::new()).unwrap().try_acquire().await.expect("granted");
     assert_eq!(guard.release().await, Err(AWAY));
     pass(&clock, ms(1_000)).await;
     assert_eq!(asked(&script).iter().filter(|words| words[1] == "RELEASE").count(), 3);

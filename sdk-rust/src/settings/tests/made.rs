@@ -8,6 +8,7 @@ use super::super::*;
 use super::{NODE, PYTHON};
 use crate::breaker::{Forced, Snapshot, State};
 use crate::client::Client;
+use crate::dispatcher::Dispatcher;
 use crate::health::{Health, Status};
 use crate::limiter::{DecidedBy, Verdict};
 use crate::lock::{Holder, Info, Mode};
@@ -29,11 +30,11 @@ fn what_is_shown_is_in_the_words_and_numbers_of_the_language() {
     };
     let python = json!({
         "granted": 0, "limit": 10, "period": 1.0, "capacity": 10, "remaining": 0, "retry_after": 1.5, "reset_after": 0.0025,
-        "decided_by": "deny_cache", "binding": 0,
+        "decided_by": "deny-cache", "binding": 0,
     });
     let node = json!({
         "granted": 0, "limit": 10, "period": 1_000, "capacity": 10, "remaining": 0, "retryAfter": 1_500, "resetAfter": 2.5,
-        "decidedBy": "denyCache", "binding": 0,
+        "decidedBy": "deny-cache", "binding": 0,
     });
     assert_eq!(PYTHON.show(&verdict).unwrap(), python);
     assert_eq!(NODE.show(&verdict).unwrap(), node);
@@ -99,47 +100,47 @@ fn a_breaker_is_shown_with_its_moments() {
 }
 
 async fn memory() -> Client {
-    ConnectSettings::default().connect("memory://").await.unwrap()
+    ConnectSettings::new("memory://").connect().await.unwrap()
 }
 
 #[tokio::test]
 async fn what_is_made_keeps_to_its_settings_and_names_and_replicas_are_checked_at_once() {
     let client = memory().await;
     let lock: LockSettings = NODE.read(json!({ "lease": 60_000, "meta": "nightly", "wait": 0 })).unwrap();
-    let lock = lock.lock(&client, "stock").unwrap();
+    let lock = client.lock("stock", lock).unwrap();
     let guard = lock.acquire().await.unwrap();
     assert!(guard.remaining() > Duration::from_secs(50));
     assert_eq!(lock.info().await.unwrap().holders[0].meta.as_deref(), Some("nightly"));
     assert_eq!(lock.acquire().await.unwrap_err().code(), crate::Code::LockTimeout, "it waits for nobody");
 
-    let twins = LockSettings { replicas: Some(1), ..LockSettings::default() };
+    let twins = LockSettings::new().replicas(1);
     let field = |error: Error| match error {
         Error::InvalidPolicy { field, .. } => field,
         other => panic!("{other:?}"),
     };
-    assert_eq!(field(twins.lock(&client, "stock").unwrap_err()), "replicas");
-    assert_eq!(field(LockSettings::default().lock(&client, "").unwrap_err()), "name");
-    assert_eq!(field(CacheSettings::default().cached(&client, "a{b").unwrap_err()), "name");
-    assert_eq!(field(IdempotencySettings::default().idempotent(&client, "").unwrap_err()), "name");
+    assert_eq!(field(client.lock("stock", twins).unwrap_err()), "replicas");
+    assert_eq!(field(client.lock("", LockSettings::new()).unwrap_err()), "name");
+    assert_eq!(field(client.cached("a{b", CacheSettings::new()).unwrap_err()), "name");
+    assert_eq!(field(client.idempotent("", IdempotencySettings::new()).unwrap_err()), "name");
 
-    let bulkhead: SharedBulkheadSettings = PYTHON.read(json!({ "max": 1, "wait": 0.01 })).unwrap();
-    let bulkhead = bulkhead.shared_bulkhead(&client, "reports").unwrap();
+    let bulkhead: SharedBulkheadSettings = PYTHON.read(json!({ "max_concurrent_calls": 1, "max_wait": 0.01 })).unwrap();
+    let bulkhead = client.shared_bulkhead("reports", bulkhead).unwrap();
     let inside = bulkhead.enter().await.unwrap();
     assert_eq!(bulkhead.enter().await.unwrap_err().code(), crate::Code::BulkheadFull);
     drop(inside);
 
     let once: IdempotencySettings = PYTHON.read(json!({ "keep": 3600, "abort_on_cancel": true })).unwrap();
-    let once = once.idempotent(&client, "payments").unwrap();
+    let once = client.idempotent("payments", once).unwrap();
     let paid = once.run("1", b"", async |_run| Ok::<_, Error>("receipt")).await.unwrap();
     assert_eq!(paid.value.as_deref(), Some(&b"receipt"[..]));
 
     let cache: CacheSettings = PYTHON.read(json!({ "ttl": 0, "local_size": 5 })).unwrap();
-    let cache = cache.cached(&client, "user").unwrap();
+    let cache = client.cached("user", cache).unwrap();
     let ada = cache.get("1", async |_key| Ok::<_, Error>(Some("Ada".into()))).await.unwrap();
     assert_eq!(ada.into_value().as_deref(), Some(&b"Ada"[..]));
 
-    let one_by_one: DispatcherSettings = NODE.read(json!({ "workers": 1, "onError": "beginNoMore" })).unwrap();
-    let results = one_by_one.dispatcher().unwrap().run([0, 1], |_| async { Err::<(), _>("broken") }).await;
+    let one_by_one: DispatcherSettings = NODE.read(json!({ "workers": 1, "onError": "stop" })).unwrap();
+    let results = Dispatcher::new(one_by_one).unwrap().run([0, 1], |_| async { Err::<(), _>("broken") }).await;
     assert!(!results[1].as_ref().unwrap_err().was_begun());
 }
 

@@ -9,7 +9,12 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::cache::CacheSettings;
+use crate::dispatcher::DispatcherSettings;
+use crate::idempotency::IdempotencySettings;
+use crate::lock::LockSettings;
 use crate::policy::Stage;
+use crate::shared_bulkhead::SharedBulkheadSettings;
 
 const PYTHON: Dialect = Dialect { spelling: Spelling::Snake, numbers: Numbers::Seconds };
 const NODE: Dialect = Dialect { spelling: Spelling::Camel, numbers: Numbers::Milliseconds };
@@ -41,16 +46,20 @@ fn names<T: Settings + Debug>(said: Value, field: &str) {
 
 fn is_read_again<T>(said: Value)
 where
-    T: Settings + Serialize + PartialEq + Debug,
+    T: Settings + Serialize + Debug,
 {
-    let settings: T = NODE.read(said.clone()).unwrap();
-    assert_eq!(serde_json::to_value(&settings).unwrap(), said, "nothing is added and nothing is lost");
-    assert_eq!(serde_json::from_value::<T>(said.clone()).unwrap(), settings, "a plain file says the same");
-    let in_python = in_snake_case(said);
-    assert_eq!(PYTHON.read::<T>(in_python).unwrap(), settings);
+    let written = |settings: T| serde_json::to_value(settings).unwrap();
+    let settings = written(NODE.read(said.clone()).unwrap());
+    for (field, value) in said.as_object().unwrap() {
+        assert_eq!(settings[field], *value, "nothing is lost");
+    }
+    assert_eq!(written(serde_json::from_value(said.clone()).unwrap()), settings, "a plain file says the same");
+    assert_eq!(written(serde_json::from_value(settings.clone()).unwrap()), settings, "what was written is read again");
+    assert_eq!(written(PYTHON.read(in_snake_case(said.clone())).unwrap()), settings);
     for dialect in [PYTHON, NODE] {
-        let shown = dialect.show(&settings).unwrap();
-        assert_eq!(dialect.read::<T>(shown.clone()).unwrap(), settings, "{shown}");
+        let shown =
+            dialect.show(&dialect.read::<T>(dialect.show(&NODE.read::<T>(said.clone()).unwrap()).unwrap()).unwrap());
+        assert_eq!(written(dialect.read(shown.unwrap()).unwrap()), settings);
     }
 }
 
@@ -61,7 +70,7 @@ fn what_was_written_is_read_again_in_every_dialect() {
         "replicas": 1, "whenAway": "open", "keepRunningWhenLost": true,
     }));
     is_read_again::<SharedBulkheadSettings>(json!({
-        "max": 5, "queue": 7, "wait": "1s", "priority": 9, "lease": "20s", "bound": false, "whenAway": "closed",
+        "maxConcurrentCalls": 5, "maxQueue": 7, "maxWait": "1s", "priority": 9, "lease": "20s", "bound": false, "whenAway": "closed",
     }));
     is_read_again::<IdempotencySettings>(json!({
         "lease": "10s", "keep": "2d", "wait": "0", "onLapse": "hold", "onLost": "finish", "abortOnCancel": true,
@@ -91,11 +100,11 @@ fn every_field_that_is_out_of_bounds_is_named_as_it_was_said() {
     names::<LockSettings>(json!({ "meta": "" }), "meta");
     names::<LockSettings>(json!({ "whenAway": "local" }), "whenAway");
 
-    names::<SharedBulkheadSettings>(json!({ "max": 0 }), "max");
-    names::<SharedBulkheadSettings>(json!({ "max": 1, "queue": 4_000_000_000_u32 }), "queue");
-    names::<SharedBulkheadSettings>(json!({ "max": 1, "priority": 10 }), "priority");
-    names::<SharedBulkheadSettings>(json!({ "max": 1, "lease": "31d" }), "lease");
-    names::<SharedBulkheadSettings>(json!({ "max": 1, "whenAway": "local" }), "whenAway");
+    names::<SharedBulkheadSettings>(json!({ "maxConcurrentCalls": 0 }), "maxConcurrentCalls");
+    names::<SharedBulkheadSettings>(json!({ "maxConcurrentCalls": 1, "maxQueue": 4_000_000_000_u32 }), "maxQueue");
+    names::<SharedBulkheadSettings>(json!({ "maxConcurrentCalls": 1, "priority": 10 }), "priority");
+    names::<SharedBulkheadSettings>(json!({ "maxConcurrentCalls": 1, "lease": "31d" }), "lease");
+    names::<SharedBulkheadSettings>(json!({ "maxConcurrentCalls": 1, "whenAway": "local" }), "whenAway");
 
     names::<IdempotencySettings>(json!({ "lease": "1ms" }), "lease");
     names::<IdempotencySettings>(json!({ "keep": 0 }), "keep");
@@ -135,8 +144,8 @@ fn every_field_of_another_kind_is_named_as_it_was_said() {
         &["lease", "wait", "shared", "meta", "bound", "watchdog", "replicas", "whenAway", "keepRunningWhenLost"],
     );
     none_is_a_list::<SharedBulkheadSettings>(
-        json!({ "max": 1 }),
-        &["max", "queue", "wait", "priority", "lease", "bound", "whenAway"],
+        json!({ "maxConcurrentCalls": 1 }),
+        &["maxConcurrentCalls", "maxQueue", "maxWait", "priority", "lease", "bound", "whenAway"],
     );
     none_is_a_list::<IdempotencySettings>(
         json!({}),
@@ -173,10 +182,7 @@ fn parts_of_policies_are_named_without_the_part_and_wholes_with_it() {
     names::<TimeoutSettings>(json!({ "attempt": 0 }), "attempt");
     names::<BreakerSettings>(json!({ "slowCallDuration": "1s" }), "slowCallRate");
     names::<BreakerSettings>(json!({ "windowCalls": 0 }), "windowCalls");
-    names::<RateLimitSettings>(
-        json!({ "limit": 1, "period": "1s", "tiers": [{ "limit": 0, "period": "1m" }] }),
-        "tiers[0].limit",
-    );
+    names::<Limit>(json!({ "limit": 1, "period": "1s", "tiers": [{ "limit": 0, "period": "1m" }] }), "tiers[0].limit");
     names::<PolicySettings>(json!({ "rateLimit": { "limit": 0, "period": "1s" } }), "rateLimit.limit");
     names::<PolicySettings>(
         json!({ "sharedBulkhead": { "maxConcurrentCalls": 0 } }),
@@ -204,9 +210,15 @@ fn names_that_the_caller_chose_stay_as_they_are() {
 
 #[test]
 fn what_is_not_known_is_refused_and_so_is_the_other_spelling() {
-    let (field, reason) = refused::<SharedBulkheadSettings>(PYTHON, json!({ "max": 1, "whenAway": "open" }));
+    let (field, reason) =
+        refused::<SharedBulkheadSettings>(PYTHON, json!({ "max_concurrent_calls": 1, "whenAway": "open" }));
     assert_eq!(field, "whenAway", "as it was said");
-    assert!(reason.ends_with("known: max, queue, wait, priority, lease, bound, grace, when_away"), "{reason}");
+    assert!(
+        reason.ends_with(
+            "known: name, max_concurrent_calls, max_queue, max_wait, lease, priority, bound, grace, when_away"
+        ),
+        "{reason}"
+    );
     assert_eq!(refused::<LockSettings>(NODE, json!({ "when_away": "open" })).0, "when_away");
     assert_eq!(refused::<PolicySettings>(NODE, json!({ "retry": { "tries": 3 } })).0, "retry.tries");
     assert_eq!(refused::<LockSettings>(NODE, json!("5s")).0, "settings");
@@ -214,7 +226,7 @@ fn what_is_not_known_is_refused_and_so_is_the_other_spelling() {
 
 #[test]
 fn what_has_to_be_said_is_asked_for() {
-    names::<SharedBulkheadSettings>(json!({}), "max");
+    names::<SharedBulkheadSettings>(json!({}), "maxConcurrentCalls");
     names::<DispatcherSettings>(json!({}), "workers");
     let (field, reason) = refused::<PolicySettings>(PYTHON, json!({ "shared_bulkhead": {} }));
     assert_eq!((field.as_str(), reason.as_str()), ("shared_bulkhead.max_concurrent_calls", "must be there"));
@@ -223,14 +235,14 @@ fn what_has_to_be_said_is_asked_for() {
 #[test]
 fn a_number_is_seconds_in_one_language_and_milliseconds_in_another_and_text_is_the_same_in_both() {
     let lease = |dialect: Dialect, said: Value| dialect.read::<LockSettings>(json!({ "lease": said })).unwrap().lease;
-    assert_eq!(lease(PYTHON, json!(2)), Some(Duration::from_secs(2)));
-    assert_eq!(lease(PYTHON, json!(0.1)), Some(Duration::from_millis(100)), "exactly");
-    assert_eq!(lease(NODE, json!(2_500)), Some(Duration::from_millis(2_500)));
-    assert_eq!(lease(NODE, json!(2_500.0)), Some(Duration::from_millis(2_500)));
-    assert_eq!(lease(NODE, json!(20.5)), Some(Duration::from_micros(20_500)));
-    assert_eq!(lease(NODE, Value::Null), None, "null is what is not said");
+    assert_eq!(lease(PYTHON, json!(2)), Duration::from_secs(2));
+    assert_eq!(lease(PYTHON, json!(0.1)), Duration::from_millis(100), "exactly");
+    assert_eq!(lease(NODE, json!(2_500)), Duration::from_millis(2_500));
+    assert_eq!(lease(NODE, json!(2_500.0)), Duration::from_millis(2_500));
+    assert_eq!(lease(NODE, json!(20.5)), Duration::from_micros(20_500));
+    assert_eq!(lease(NODE, Value::Null), Duration::from_secs(10), "null is an omitted field");
     for dialect in [PYTHON, NODE] {
-        assert_eq!(lease(dialect, json!("250ms")), Some(Duration::from_millis(250)));
+        assert_eq!(lease(dialect, json!("250ms")), Duration::from_millis(250));
         for wrong in [json!(-1), json!(-0.5), json!(1e300), json!("soon"), json!("1e3s"), json!(true), json!({})] {
             let (field, reason) = refused::<LockSettings>(dialect, json!({ "lease": wrong }));
             assert_eq!(field, "lease");
@@ -253,27 +265,32 @@ fn whole_numbers_may_come_as_floats_and_others_may_not() {
 }
 
 #[test]
-fn choices_are_spelled_like_fields() {
+fn values_are_the_same_in_every_dialect() {
     let read: PolicySettings = PYTHON
-        .read(json!({ "order": ["total", "rate_limit"], "timeout": { "total": 1 }, "rate_limit": { "limit": 1, "period": 1 } }))
+        .read(json!({ "order": ["total", "rate-limit"], "timeout": { "total": 1 }, "rate_limit": { "limit": 1, "period": 1 } }))
         .unwrap();
     assert_eq!(read.order.as_deref(), Some(&[Stage::Total, Stage::RateLimit][..]));
+    for (dialect, field) in [(PYTHON, "on_lapse"), (NODE, "onLapse")] {
+        let read: IdempotencySettings = dialect.read(json!({ field: "hold" })).unwrap();
+        assert_eq!(read.on_lapse, crate::idempotency::OnLapse::Hold);
+    }
+    let (field, reason) = refused::<CacheSettings>(PYTHON, json!({ "on_error": "Share" }));
     assert_eq!(
-        PYTHON.read::<CacheSettings>(json!({ "on_error": "pass_on" })).unwrap().on_error,
-        Some(crate::cache::OnError::PassOn)
+        (field.as_str(), reason.as_str()),
+        ("on_error", "must be one of share, propagate, got string \"Share\"")
     );
-    assert_eq!(
-        NODE.read::<CacheSettings>(json!({ "onError": "passOn" })).unwrap().on_error,
-        Some(crate::cache::OnError::PassOn)
-    );
-    let (field, reason) = refused::<CacheSettings>(PYTHON, json!({ "on_error": "passOn" }));
-    assert_eq!((field.as_str(), reason.as_str()), ("on_error", "must be one of share, pass_on, got string \"passOn\""));
+}
+
+#[test]
+fn null_is_an_omitted_field_but_for_the_budget_of_retries() {
+    let read: RetrySettings = NODE.read(json!({ "maxAttempts": null, "budget": null })).unwrap();
+    assert_eq!((read.max_attempts, read.budget), (RetrySettings::default().max_attempts, None));
 }
 
 #[test]
 fn plain_files_read_whole_numbers_as_milliseconds_and_no_fractions() {
     let read = |text: &str| serde_json::from_str::<LockSettings>(text);
-    assert_eq!(read(r#"{"lease": 20}"#).unwrap().lease, Some(Duration::from_millis(20)));
+    assert_eq!(read(r#"{"lease": 20}"#).unwrap().lease, Duration::from_millis(20));
     assert!(read(r#"{"lease": 0.5}"#).is_err());
     assert!(read(r#"{"lease": -1}"#).is_err());
 }

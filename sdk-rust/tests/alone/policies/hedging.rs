@@ -73,7 +73,7 @@ proptest! {
         // No two things happen at once: call `n` ends at a moment that ends in the digit n + 1.
         let calls: Vec<_> = calls.into_iter().enumerate().map(|(n, (tens, outcome))| (tens * 10 + n as u64 + 1, outcome)).collect();
         let clock = Clock::driven();
-        let hedge = Hedge::builder(&settings(calls.len() as u32 - 1)).clock(clock.clone()).build().expect("valid");
+        let hedge = Hedge::new(&settings(calls.len() as u32 - 1)).expect("valid").with_clock(clock.clone());
         let (alive, begun, began) = (Arc::new(AtomicU32::new(0)), Cell::new(0), clock.now());
         let outcome = drive(&clock, hedge.call(classify, || {
             let (took_ms, outcome) = calls[begun.get()];
@@ -115,7 +115,7 @@ fn extra_load_is_capped_by_its_percentage() {
     let clock = Clock::driven();
     let budget = BudgetSettings { min_per_second: 0, percent: 10, ..BudgetSettings::default() };
     let settings = HedgeSettings { hedging_delay: ms(1), budget, ..HedgeSettings::default() };
-    let hedge = Hedge::builder(&settings).clock(clock.clone()).build().expect("valid");
+    let hedge = Hedge::new(&settings).expect("valid").with_clock(clock.clone());
     assert_eq!(hedges_of(&hedge, &clock, 300), 30);
 }
 
@@ -125,8 +125,8 @@ fn a_budget_shared_with_retry_is_one_budget() {
     let shared = BudgetSettings { min_per_second: 1, percent: 0, ..BudgetSettings::default() };
     let budget = Budget::with_clock(&shared, clock.clone()).expect("valid");
     let settings = HedgeSettings { hedging_delay: ms(1), ..HedgeSettings::default() };
-    let hedge = Hedge::builder(&settings).clock(clock.clone()).budget(budget.clone()).build().expect("valid");
-    let retry = Retry::builder(&plain_retry(5)).clock(clock.clone()).budget(budget).build().expect("valid");
+    let hedge = Hedge::new(&settings).expect("valid").with_clock(clock.clone()).with_budget(budget.clone());
+    let retry = Retry::new(&plain_retry(5)).expect("valid").with_clock(clock.clone()).with_budget(budget);
     assert_eq!(hedges_of(&hedge, &clock, 8), 8);
     let outcome: Result<(), _> = drive(&clock, retry.call(retry_all, || ready(Err(()))));
     assert_eq!(outcome, Err(exhausted(3, Failure::Inner(()))), "two of ten were left");
@@ -136,7 +136,7 @@ fn a_budget_shared_with_retry_is_one_budget() {
 fn a_percentile_replaces_the_fixed_delay_after_the_warm_up() {
     let clock = Clock::driven();
     let settings = HedgeSettings { percentile: Some(90.0), warm_up: 100, ..settings(1) };
-    let hedge = Hedge::builder(&settings).clock(clock.clone()).build().expect("valid");
+    let hedge = Hedge::new(&settings).expect("valid").with_clock(clock.clone());
     for n in 1..=100u64 {
         assert_eq!(hedge.delay(), ms(1_000), "not warm after {n} calls");
         drive(
@@ -155,7 +155,7 @@ fn a_percentile_replaces_the_fixed_delay_after_the_warm_up() {
 fn failures_do_not_count_as_latencies() {
     let clock = Clock::driven();
     let settings = HedgeSettings { percentile: Some(50.0), warm_up: 1, ..settings(1) };
-    let hedge = Hedge::builder(&settings).clock(clock.clone()).build().expect("valid");
+    let hedge = Hedge::new(&settings).expect("valid").with_clock(clock.clone());
     drive(&clock, hedge.call(retry_none, || ready(Err::<(), _>(())))).expect_err("it fails");
     assert_eq!(hedge.delay(), ms(1_000));
 }
@@ -163,7 +163,7 @@ fn failures_do_not_count_as_latencies() {
 #[test]
 fn a_dropped_call_drops_all_of_its_calls() {
     let clock = Clock::driven();
-    let hedge = Hedge::builder(&settings(1)).clock(clock.clone()).build().expect("valid");
+    let hedge = Hedge::new(&settings(1)).expect("valid").with_clock(clock.clone());
     let alive = Arc::new(AtomicU32::new(0));
     {
         let mut call = pin!(hedge.call(retry_all, || {

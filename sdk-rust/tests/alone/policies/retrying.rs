@@ -50,7 +50,7 @@ proptest! {
     ) {
         let clock = Clock::driven();
         let settings = RetrySettings { max_elapsed: max_elapsed.map(ms), ..plain_retry(max_attempts) };
-        let retry = Retry::builder(&settings).clock(clock.clone()).build().expect("valid");
+        let retry = Retry::new(&settings).expect("valid").with_clock(clock.clone());
         let (began, mut attempts) = (clock.now(), 0u32);
         let outcome = drive(&clock, retry.call(classify, || {
             attempts += 1;
@@ -63,7 +63,7 @@ proptest! {
     #[test]
     fn exhausted_retries_report_their_attempts_and_the_last_error(max_attempts in 2u32..=100) {
         let clock = Clock::driven();
-        let retry = Retry::builder(&plain_retry(max_attempts)).clock(clock.clone()).build().expect("valid");
+        let retry = Retry::new(&plain_retry(max_attempts)).expect("valid").with_clock(clock.clone());
         let mut attempts = 0;
         let outcome: Result<(), _> = drive(&clock, retry.call(retry_all, || {
             attempts += 1;
@@ -78,7 +78,7 @@ proptest! {
         let clock = Clock::driven();
         for jitter in [Jitter::Full, Jitter::Equal, Jitter::Decorrelated, Jitter::PlusMinus(100)] {
             let settings = RetrySettings { jitter, min_backoff: ms(min_ms), max_backoff: ms(2_000), ..plain_retry(8) };
-            let retry = Retry::builder(&settings).clock(clock.clone()).seed(seed).build().expect("valid");
+            let retry = Retry::new(&settings).expect("valid").with_clock(clock.clone()).with_seed(seed);
             let moments = RefCell::new(Vec::new());
             let outcome: Result<(), _> = drive(&clock, retry.call(retry_all, || {
                 moments.borrow_mut().push(clock.now());
@@ -96,7 +96,7 @@ proptest! {
 #[test]
 fn an_open_circuit_is_asked_once_and_returned_as_it_is() {
     let clock = Clock::driven();
-    let retry = Retry::builder(&plain_retry(10)).clock(clock.clone()).build().expect("valid");
+    let retry = Retry::new(&plain_retry(10)).expect("valid").with_clock(clock.clone());
     let open = Failure::Resil(Error::CircuitOpen { name: "orders".into(), retry_after: Some(ms(1)) });
     let mut asked = 0;
     let outcome: Result<(), Failure<Answer>> = drive(
@@ -112,7 +112,7 @@ fn an_open_circuit_is_asked_once_and_returned_as_it_is() {
 #[test]
 fn a_refusal_is_retried_when_it_says_and_the_policies_own_words_need_no_classifier() {
     let clock = Clock::driven();
-    let retry = Retry::builder(&plain_retry(2)).clock(clock.clone()).build().expect("valid");
+    let retry = Retry::new(&plain_retry(2)).expect("valid").with_clock(clock.clone());
     let limited = Failure::Resil(Error::RateLimitExceeded { name: "orders".into(), retry_after: Some(ms(700)) });
     let mut answers = [Err(limited), Ok(())].into_iter();
     let began = clock.now();
@@ -131,7 +131,7 @@ fn an_empty_budget_ends_it_at_once_and_a_crowd_in_backoff_does_not_overdraw_it()
         max_backoff: Duration::from_secs(60),
         ..plain_retry(5)
     };
-    let retry = Retry::builder(&settings).clock(clock.clone()).budget(budget.clone()).build().expect("valid");
+    let retry = Retry::new(&settings).expect("valid").with_clock(clock.clone()).with_budget(budget.clone());
     let call = || retry.call(retry_all, || ready(Err::<(), _>("down")));
     let mut crowd: Vec<_> = (0..10).map(|_| Box::pin(call())).collect();
     assert!(crowd.iter_mut().all(|call| poll_now(call.as_mut()).is_pending()));
@@ -144,7 +144,7 @@ fn an_empty_budget_ends_it_at_once_and_a_crowd_in_backoff_does_not_overdraw_it()
 #[test]
 fn an_attempt_is_dropped_before_the_delay_and_needs_to_be_neither_send_nor_static() {
     let clock = Clock::driven();
-    let retry = Retry::builder(&plain_retry(3)).clock(clock.clone()).build().expect("valid");
+    let retry = Retry::new(&plain_retry(3)).expect("valid").with_clock(clock.clone());
     let held = Rc::new(());
     let count = Cell::new(0);
     {
@@ -165,7 +165,7 @@ fn an_attempt_is_dropped_before_the_delay_and_needs_to_be_neither_send_nor_stati
 #[test]
 fn a_kept_classifier_serves_many_calls() {
     let clock = Clock::driven();
-    let retry = Retry::builder(&plain_retry(2)).clock(clock.clone()).build().expect("valid");
+    let retry = Retry::new(&plain_retry(2)).expect("valid").with_clock(clock.clone());
     let kept = Classifier::new(classify);
     for _ in 0..2 {
         let outcome: Result<(), _> = drive(&clock, retry.call(&kept, || ready(Err(Answer::Busy))));
@@ -179,7 +179,7 @@ fn with_reraise_the_last_failure_comes_as_it_is() {
     for (reraise, wanted) in [(false, exhausted(3, Failure::Inner(Answer::Busy))), (true, Failure::Inner(Answer::Busy))]
     {
         let settings = RetrySettings { reraise, ..plain_retry(3) };
-        let retry = Retry::builder(&settings).clock(clock.clone()).build().expect("valid");
+        let retry = Retry::new(&settings).expect("valid").with_clock(clock.clone());
         let failure = drive(&clock, retry.call(classify, || ready(Err::<u8, _>(Answer::Busy)))).expect_err("it fails");
         assert_eq!(failure, wanted);
         assert_eq!(failure.into_inner(), Some(Answer::Busy), "to be had either way");

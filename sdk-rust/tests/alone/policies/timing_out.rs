@@ -111,7 +111,7 @@ fn around_and_inside_of_retry_the_failures_do_not_nest() {
     let clock = Clock::driven();
     let attempt = Timeout::attempt(ms(50)).expect("valid").with_clock(clock.clone());
     let total = Timeout::total(ms(400)).expect("valid").with_clock(clock.clone());
-    let retry = Retry::builder(&plain_retry(3)).clock(clock.clone()).build().expect("valid");
+    let retry = Retry::new(&plain_retry(3)).expect("valid").with_clock(clock.clone());
     let attempts = Cell::new(0);
     let slow = || {
         attempts.set(attempts.get() + 1);

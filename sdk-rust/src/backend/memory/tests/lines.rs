@@ -167,7 +167,7 @@ async fn a_run_that_was_not_read_goes_to_the_next() {
 
 #[tokio::test]
 async fn followers_share_the_published_bytes() {
-    use resil_wire::answer::Joined;
+    use resil_wire::single_flight::Joined;
     let (memory, _clock) = driven();
     assert!(reply(&memory, "RES.SFLIGHT JOIN k t1 10s").starts_with("LEAD "));
     let followers = [
@@ -178,12 +178,12 @@ async fn followers_share_the_published_bytes() {
     let mut seen = Vec::new();
     for follower in followers {
         match follower.await {
-            Ok(Answer::Joined(Joined::Value { bytes, .. })) => seen.push(bytes),
+            Ok(Reply::Joined(Joined::Value { bytes, .. })) => seen.push(bytes),
             other => panic!("{other:?}"),
         }
     }
     match call(&memory, "RES.SFLIGHT GET k") {
-        Ok(Answer::Joined(Joined::Value { bytes, .. })) => seen.push(bytes),
+        Ok(Reply::Joined(Joined::Value { bytes, .. })) => seen.push(bytes),
         other => panic!("{other:?}"),
     }
     assert_eq!(&*seen[0], b"bytes");

@@ -9,15 +9,15 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use resil_wire::answer::{Acquired, Answer};
-use resil_wire::command::{Allowed, Command};
+use resil_wire::command::{Allowed, Command, Reply};
+use resil_wire::lock::Acquired;
 use resil_wire::reply::Value;
 
 use super::Memory;
 use crate::clock::Clock;
 use crate::error::Error;
 
-type Answering = Pin<Box<dyn Future<Output = Result<Answer, Error>> + Send>>;
+type Answering = Pin<Box<dyn Future<Output = Result<Reply, Error>> + Send>>;
 
 /// A command as words with spaces between them.
 fn words(text: &str) -> Vec<Vec<u8>> {
@@ -29,7 +29,7 @@ fn with_command<R>(words: &[Vec<u8>], act: impl FnOnce(&Command<'_>) -> R) -> R 
     act(&Command::parse(&words, Allowed::default()).expect("a command"))
 }
 
-fn call(memory: &Memory, text: &str) -> Result<Answer, Error> {
+fn call(memory: &Memory, text: &str) -> Result<Reply, Error> {
     with_command(&words(text), |command| memory.call(command))
 }
 
@@ -38,7 +38,7 @@ fn reply(memory: &Memory, text: &str) -> String {
     call(memory, text).map_or_else(|error| error.to_string(), |answer| shown(&answer))
 }
 
-fn shown(answer: &Answer) -> String {
+fn shown(answer: &Reply) -> String {
     fn show(value: &Value) -> String {
         match value {
             Value::Integer(number) => number.to_string(),
@@ -82,9 +82,9 @@ async fn answered(answering: Answering) -> String {
     answer.map_or_else(|error| error.to_string(), |answer| shown(&answer))
 }
 
-fn fence_of(answer: &Answer) -> u64 {
+fn fence_of(answer: &Reply) -> u64 {
     match answer {
-        Answer::Acquired(Acquired::Granted { fence, .. }) => *fence,
+        Reply::Acquired(Acquired::Granted { fence, .. }) => *fence,
         other => panic!("not granted: {other:?}"),
     }
 }

@@ -86,7 +86,7 @@ async fn a_failover_moves_calls_and_waits_to_the_new_primary() {
     until("who waited waits there", || async { !clients(&replica, 'b').is_empty() }).await;
     until("calls find it", || async {
         let call = OwnedCall { key: b"a", owner: b"me", fence: None };
-        matches!(redis.call(&Command::LockRelease(call)).await, Ok(Answer::Released(_)))
+        matches!(redis.call(&Command::LockRelease(call)).await, Ok(Reply::Released(_)))
     })
     .await;
     assert!(is_granted(&you.await.unwrap()), "and is granted by the new primary");

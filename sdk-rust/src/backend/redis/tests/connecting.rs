@@ -158,7 +158,7 @@ async fn a_client_that_was_closed_says_so_and_leaves_no_connection() {
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_that_is_printed_holds_the_password() {
     let server = Server::start(Options::default().config("requirepass", "hunter2"));
-    let options = ConnectOptions::new(format!("redis://:hunter2@127.0.0.1:{}", server.port()));
+    let options = ConnectSettings::new(format!("redis://:hunter2@127.0.0.1:{}", server.port()));
     let redis = Redis::connect(&options).await.unwrap();
     let shown = format!("{options:?} {redis:?}");
     assert!(!shown.contains("hunter2") && !shown.contains("127.0.0.1"), "{shown}");

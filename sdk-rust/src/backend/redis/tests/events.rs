@@ -5,9 +5,10 @@ use resil_harness::{Cluster, Options, reply};
 use super::clusters;
 use super::connecting::{Sentinel, certificate, speaks_tls};
 use super::*;
-use crate::breaker::{Breaker, BreakerOptions};
+use crate::breaker::{Breaker, BreakerSettings};
 use crate::client::Client;
 use crate::error::Code;
+use crate::lock::LockSettings;
 
 /// Locks that would be renewed after twenty seconds, and a circuit that would stay open for an hour: whatever is heard
 /// before was published.
@@ -19,7 +20,7 @@ const LOCK: &str = "resil:lock:{stock}";
 const BREAKER: &str = "resil:breaker:{payments}";
 
 async fn client(url: &str) -> Client {
-    ConnectOptions::new(url).name("shop").connect().await.expect("a server that is there")
+    ConnectSettings::new(url).name("shop").connect().await.expect("a server that is there")
 }
 
 /// What is subscribed to at any of the servers.
@@ -34,7 +35,7 @@ fn channels(servers: &[&Server]) -> Vec<String> {
 
 /// A breaker that has tripped, and knows it.
 async fn tripped(client: &Client) -> Breaker {
-    let options = BreakerOptions::new().consecutive(1).open_for(OPEN);
+    let options = BreakerSettings::new().consecutive_failures(1).open_for(OPEN);
     let breaker = client.breaker("payments", options).expect("valid");
     let _ = breaker.call(async || Err::<(), _>(())).await;
     assert_eq!(breaker.admit().await.map(drop).expect_err("open").code(), Code::CircuitOpen);
@@ -69,7 +70,7 @@ async fn all_is_heard_at_once(mode: &str, url: &str, servers: &[&Server], tries:
         let has = |server: &&&Server| reply(&mut server.connect(), &["EXISTS", key]) == Ok(redis::Value::Int(1));
         servers.iter().find(has).expect("one of them has it").connect()
     };
-    let lock = client.lock("stock").lease(LEASE);
+    let lock = client.lock("stock", LockSettings::new().lease(LEASE)).unwrap();
     let first = lock.acquire().await.expect("free");
     let breaker = tripped(&client).await;
     until("it listens", || async { channels(servers).len() == 2 }).await;
@@ -160,7 +161,7 @@ async fn they_are_heard_from_every_node_of_a_cluster_and_where_sentinels_lead() 
 async fn what_was_missed_while_the_subscription_was_cut_is_asked_for() {
     let server = Server::fresh();
     let client = client(&server.url()).await;
-    let lock = client.lock("stock").lease(LEASE).unbound();
+    let lock = client.lock("stock", LockSettings::new().lease(LEASE).unbound()).unwrap();
     let guard = lock.acquire().await.expect("free");
     let breaker = tripped(&client).await;
     until("it listens", || async { channels(&[&server]).len() == 2 }).await;
@@ -181,12 +182,20 @@ async fn only_what_is_in_use_is_subscribed_to_and_nothing_when_the_client_is_gon
     let server = Server::fresh();
     let client = client(&server.url()).await;
     for _ in 0..20 {
-        client.lock("brief").acquire().await.expect("free").release().await.expect("released");
+        client
+            .lock("brief", LockSettings::new())
+            .unwrap()
+            .acquire()
+            .await
+            .expect("free")
+            .release()
+            .await
+            .expect("released");
     }
     assert_eq!(channels(&[&server]), Vec::<String>::new(), "a lock that is let go at once needs nobody to listen");
-    let breaker = client.breaker("payments", BreakerOptions::new()).expect("valid");
+    let breaker = client.breaker("payments", BreakerSettings::new()).expect("valid");
     assert!(is_admitted(&breaker).await);
-    let guard = client.lock("stock").acquire().await.expect("free");
+    let guard = client.lock("stock", LockSettings::new()).unwrap().acquire().await.expect("free");
     let owners = guard.held().owner().rsplit_once(':').expect("client and number").0.to_owned();
     let wanted = vec![format!("resil:events:{BREAKER}"), format!("resil:lost:{owners}")];
     until("both are listened to", || async { channels(&[&server]) == wanted }).await;
@@ -204,8 +213,13 @@ async fn a_user_who_may_not_subscribe_goes_on_as_without() {
     let server = Server::fresh();
     ok(&mut server.connect(), &["ACL", "SETUSER", "app", "on", ">secret", "~*", "+@all", "resetchannels"]);
     let client = client(&format!("redis://app:secret@127.0.0.1:{}", server.port())).await;
-    let guard = client.lock("stock").lease(Duration::from_millis(600)).acquire().await.expect("free");
-    let breaker = client.breaker("payments", BreakerOptions::new()).expect("valid");
+    let guard = client
+        .lock("stock", LockSettings::new().lease(Duration::from_millis(600)))
+        .unwrap()
+        .acquire()
+        .await
+        .expect("free");
+    let breaker = client.breaker("payments", BreakerSettings::new()).expect("valid");
     assert!(is_admitted(&breaker).await);
     tokio::time::sleep(Duration::from_millis(700)).await;
     assert!(guard.is_held(), "it is renewed");

@@ -116,7 +116,7 @@ async fn a_killed_shared_connection_is_replaced_and_its_number_with_it() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stalled_server_is_away_and_keeps_what_hangs_on_the_connection() {
     let server = Server::fresh();
-    let options = ConnectOptions::new(server.url()).command_timeout(Duration::from_millis(300));
+    let options = ConnectSettings::new(server.url()).command_timeout(Duration::from_millis(300));
     let redis = Arc::new(Redis::connect(&options).await.unwrap());
     let bound = Command::LockAcquire(AcquireCall { bind: redis.bind(), ..acquire("a", "me", Duration::ZERO) });
     assert!(is_granted(&redis.call(&bound).await));

@@ -11,25 +11,24 @@ use std::time::{Duration, Instant};
 use resil_core::Span;
 use resil_core::rate_limit::{Ask, Quota};
 use resil_harness::{Server, ok};
-use resil_wire::answer::{Acquired, Answer};
-use resil_wire::command::Command;
+use resil_wire::command::{Command, Reply};
 use resil_wire::gcra::Gcra;
 use resil_wire::holding::{Bind, InfoCall, OwnedCall};
-use resil_wire::lock::AcquireCall;
+use resil_wire::lock::{AcquireCall, Acquired};
 use resil_wire::reply::Value;
 use smallvec::smallvec;
 
 use super::Redis;
 use super::speech::field;
 use crate::backend::Reach;
-use crate::client::ConnectOptions;
+use crate::client::ConnectSettings;
 use crate::error::Error;
 
 /// Longer than anything here takes, on a machine that has much else to do.
 const BOUND: Duration = Duration::from_secs(30);
 
 async fn connect(url: &str) -> Result<Redis, Error> {
-    Redis::connect(&ConnectOptions::new(url)).await
+    Redis::connect(&ConnectSettings::new(url)).await
 }
 
 async fn connected(server: &Server) -> Redis {
@@ -43,7 +42,7 @@ fn take(key: &[u8]) -> Command<'_> {
 
 async fn works(redis: &Redis, key: &str) {
     let answer = redis.call(&take(key.as_bytes())).await;
-    assert!(matches!(&answer, Ok(Answer::Limit(reply)) if reply.granted == 1), "{answer:?}");
+    assert!(matches!(&answer, Ok(Reply::Limit(reply)) if reply.granted == 1), "{answer:?}");
 }
 
 fn acquire<'a>(key: &'a str, owner: &'a str, wait: Duration) -> AcquireCall<'a> {
@@ -62,20 +61,20 @@ fn lock<'a>(key: &'a str, owner: &'a str, wait: Duration) -> Command<'a> {
     Command::LockAcquire(acquire(key, owner, wait))
 }
 
-fn is_granted(answer: &Result<Answer, Error>) -> bool {
-    matches!(answer, Ok(Answer::Acquired(Acquired::Granted { .. })))
+fn is_granted(answer: &Result<Reply, Error>) -> bool {
+    matches!(answer, Ok(Reply::Acquired(Acquired::Granted { .. })))
 }
 
 async fn release(redis: &Redis, key: &str, owner: &str) {
     let call = OwnedCall { key: key.as_bytes(), owner: owner.as_bytes(), fence: None };
     let answer = redis.call(&Command::LockRelease(call)).await;
-    assert!(matches!(answer, Ok(Answer::Released(_))), "{answer:?}");
+    assert!(matches!(answer, Ok(Reply::Released(_))), "{answer:?}");
 }
 
 /// How many hold the lock, and how many wait for it.
 async fn holders_and_waiters(redis: &Redis, key: &str) -> (i64, i64) {
     let answer = redis.call(&Command::LockInfo(InfoCall { key: key.as_bytes(), limit: 100 })).await;
-    let Ok(Answer::Map(map)) = answer else { panic!("{answer:?}") };
+    let Ok(Reply::Map(map)) = answer else { panic!("{answer:?}") };
     let number = |name| field(&map, name).and_then(|value: Value| value.integer().ok()).expect("INFO has it");
     (number("holders_total"), number("waiters_total"))
 }

@@ -7,7 +7,7 @@ use super::*;
 use crate::error::Code;
 
 async fn with_waiting(server: &Server, connections: usize) -> Arc<Redis> {
-    let options = ConnectOptions::new(server.url()).waiting_connections(connections);
+    let options = ConnectSettings::new(server.url()).waiting_connections(connections);
     Arc::new(Redis::connect(&options).await.unwrap())
 }
 
@@ -16,7 +16,7 @@ fn waiting(
     key: &'static str,
     owner: &'static str,
     wait: Duration,
-) -> tokio::task::JoinHandle<Result<Answer, Error>> {
+) -> tokio::task::JoinHandle<Result<Reply, Error>> {
     let redis = redis.clone();
     tokio::spawn(async move {
         let call = AcquireCall { bind: redis.bind(), ..acquire(key, owner, wait) };
@@ -24,7 +24,7 @@ fn waiting(
     })
 }
 
-async fn held_with_one_in_line(redis: &Arc<Redis>) -> tokio::task::JoinHandle<Result<Answer, Error>> {
+async fn held_with_one_in_line(redis: &Arc<Redis>) -> tokio::task::JoinHandle<Result<Reply, Error>> {
     assert!(is_granted(&redis.call(&lock("a", "me", Duration::ZERO)).await));
     let you = waiting(redis, "a", "you", BOUND);
     until("one waits", || async { holders_and_waiters(redis, "a").await == (1, 1) }).await;
@@ -41,7 +41,7 @@ async fn a_wait_does_not_hold_up_calls_and_is_granted_in_its_turn() {
     assert!(is_granted(&you.await.unwrap()));
     assert_eq!(holders_and_waiters(&redis, "a").await, (1, 0));
     let short = redis.wait(&lock("a", "them", Duration::from_millis(50))).await;
-    assert!(matches!(short, Ok(Answer::Acquired(Acquired::Timeout(_)))), "{short:?}");
+    assert!(matches!(short, Ok(Reply::Acquired(Acquired::Timeout(_)))), "{short:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -204,7 +204,7 @@ async fn who_gets_no_connection_in_his_time_is_told_who_is_in_the_way() {
     let you = held_with_one_in_line(&redis).await;
     let begun = Instant::now();
     let late = redis.wait(&lock("a", "them", Duration::from_millis(100))).await;
-    let Ok(Answer::Acquired(Acquired::Taken(taken))) = late else { panic!("{late:?}") };
+    let Ok(Reply::Acquired(Acquired::Taken(taken))) = late else { panic!("{late:?}") };
     assert_eq!((taken.holder.as_deref(), taken.waiters), (Some(b"me".as_slice()), 1));
     assert!(begun.elapsed() >= Duration::from_millis(100));
     let free = redis.wait(&lock("b", "them", Duration::from_millis(100))).await;

@@ -1,0 +1,26 @@
+'use strict';
+/** Every error. Generated from commands/errors.json by `cargo run -p resil-harness --bin generate`. Do not edit. */
+module.exports = [
+  { code: 'CIRCUIT_OPEN', name: 'CircuitOpenError', httpStatus: 503, grpcStatus: 'UNAVAILABLE', retryable: true, meaning: 'The circuit breaker is open. Calls are rejected until it closes.' },
+  { code: 'RATE_LIMIT_EXCEEDED', name: 'RateLimitExceededError', httpStatus: 429, grpcStatus: 'RESOURCE_EXHAUSTED', retryable: true, meaning: 'The rate limit is exceeded.' },
+  { code: 'TIMEOUT', name: 'TimeoutError', httpStatus: 504, grpcStatus: 'DEADLINE_EXCEEDED', retryable: true, meaning: 'The call did not finish in time.' },
+  { code: 'BULKHEAD_FULL', name: 'BulkheadFullError', httpStatus: 503, grpcStatus: 'RESOURCE_EXHAUSTED', retryable: true, meaning: 'Too many calls are in progress, and no more can wait.' },
+  { code: 'RETRY_EXHAUSTED', name: 'RetryExhaustedError', httpStatus: 503, grpcStatus: 'UNAVAILABLE', retryable: false, meaning: 'Every attempt failed.' },
+  { code: 'INVALID_POLICY', name: 'InvalidPolicyError', httpStatus: 400, grpcStatus: 'INVALID_ARGUMENT', retryable: false, meaning: 'A setting of a policy is not valid.', base: RangeError },
+  { code: 'INVALID_ARGUMENT', name: 'InvalidArgumentError', httpStatus: 400, grpcStatus: 'INVALID_ARGUMENT', retryable: false, meaning: 'An argument is not valid.', base: TypeError },
+  { code: 'LOCK_TIMEOUT', name: 'LockTimeoutError', httpStatus: 409, grpcStatus: 'ABORTED', retryable: true, meaning: 'The lock could not be acquired in time.' },
+  { code: 'LOCK_LOST', name: 'LockLostError', httpStatus: 409, grpcStatus: 'ABORTED', retryable: false, meaning: 'The lock, permit or lease was lost while the work was in progress.' },
+  { code: 'DEADLOCK', name: 'DeadlockError', httpStatus: 409, grpcStatus: 'FAILED_PRECONDITION', retryable: false, meaning: 'A reader asked to write while others read or wait, which would deadlock.' },
+  { code: 'IDEMPOTENCY_BUSY', name: 'IdempotencyBusyError', httpStatus: 409, grpcStatus: 'ABORTED', retryable: true, meaning: 'The same request is already in progress.' },
+  { code: 'IDEMPOTENCY_MISMATCH', name: 'IdempotencyMismatchError', httpStatus: 422, grpcStatus: 'FAILED_PRECONDITION', retryable: false, meaning: 'The idempotency key was used before with a different request.' },
+  { code: 'IDEMPOTENCY_HELD', name: 'IdempotencyHeldError', httpStatus: 409, grpcStatus: 'FAILED_PRECONDITION', retryable: false, meaning: 'The outcome of an earlier attempt is unknown. An operator has to decide.' },
+  { code: 'RESULT_UNRECORDED', name: 'ResultUnrecordedError', httpStatus: 409, grpcStatus: 'FAILED_PRECONDITION', retryable: false, meaning: 'The work is done, but its result could not be recorded. Do not repeat it.' },
+  { code: 'LOAD_FAILED', name: 'LoadFailedError', httpStatus: 503, grpcStatus: 'UNAVAILABLE', retryable: true, meaning: 'The value could not be loaded.' },
+  { code: 'BACKEND_UNAVAILABLE', name: 'BackendUnavailableError', httpStatus: 503, grpcStatus: 'UNAVAILABLE', retryable: true, meaning: 'The server with the shared state cannot be reached.' },
+  { code: 'MODULE_MISSING', name: 'ModuleMissingError', httpStatus: 500, grpcStatus: 'FAILED_PRECONDITION', retryable: false, meaning: 'The server does not have the Resil module loaded.' },
+  { code: 'PERMISSION_DENIED', name: 'PermissionDeniedError', httpStatus: 403, grpcStatus: 'PERMISSION_DENIED', retryable: false, meaning: 'The server does not allow this user to run the command.' },
+  { code: 'CANCELLED', name: 'CancelledError', httpStatus: 499, grpcStatus: 'CANCELLED', retryable: false, meaning: 'The caller cancelled the call.' },
+  { code: 'SHUTTING_DOWN', name: 'ShuttingDownError', httpStatus: 503, grpcStatus: 'UNAVAILABLE', retryable: true, meaning: 'The service is shutting down and accepts no new work.' },
+  { code: 'CRASHED', name: 'CrashedError', httpStatus: 500, grpcStatus: 'INTERNAL', retryable: false, meaning: 'The work crashed.' },
+  { code: 'INTERNAL', name: 'InternalError', httpStatus: 500, grpcStatus: 'INTERNAL', retryable: false, meaning: 'An internal error occurred.' },
+];

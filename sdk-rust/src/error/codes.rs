@@ -1,0 +1,233 @@
+//! Generated from commands/errors.json by `cargo run -p resil-harness --bin generate`. Do not edit.
+
+use super::{Grpc, Row};
+
+/// The stable names of errors, the same in every language.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Code {
+    /// The circuit breaker is open. Calls are rejected until it closes.
+    CircuitOpen,
+    /// The rate limit is exceeded.
+    RateLimitExceeded,
+    /// The call did not finish in time.
+    Timeout,
+    /// Too many calls are in progress, and no more can wait.
+    BulkheadFull,
+    /// Every attempt failed.
+    RetryExhausted,
+    /// A setting of a policy is not valid.
+    InvalidPolicy,
+    /// An argument is not valid.
+    InvalidArgument,
+    /// The lock could not be acquired in time.
+    LockTimeout,
+    /// The lock, permit or lease was lost while the work was in progress.
+    LockLost,
+    /// A reader asked to write while others read or wait, which would deadlock.
+    Deadlock,
+    /// The same request is already in progress.
+    IdempotencyBusy,
+    /// The idempotency key was used before with a different request.
+    IdempotencyMismatch,
+    /// The outcome of an earlier attempt is unknown. An operator has to decide.
+    IdempotencyHeld,
+    /// The work is done, but its result could not be recorded. Do not repeat it.
+    ResultUnrecorded,
+    /// The value could not be loaded.
+    LoadFailed,
+    /// The server with the shared state cannot be reached.
+    BackendUnavailable,
+    /// The server does not have the Resil module loaded.
+    ModuleMissing,
+    /// The server does not allow this user to run the command.
+    PermissionDenied,
+    /// The caller cancelled the call.
+    Cancelled,
+    /// The service is shutting down and accepts no new work.
+    ShuttingDown,
+    /// The work crashed.
+    Crashed,
+    /// An internal error occurred.
+    Internal,
+}
+
+/// Every code with what is known of it, in the order of the variants.
+pub(super) const TABLE: [Row; 22] = [
+    Row {
+        code: Code::CircuitOpen,
+        text: "CIRCUIT_OPEN",
+        grpc: Grpc::Unavailable,
+        http: 503,
+        is_retryable: true,
+        meaning: "The circuit breaker is open. Calls are rejected until it closes.",
+    },
+    Row {
+        code: Code::RateLimitExceeded,
+        text: "RATE_LIMIT_EXCEEDED",
+        grpc: Grpc::ResourceExhausted,
+        http: 429,
+        is_retryable: true,
+        meaning: "The rate limit is exceeded.",
+    },
+    Row {
+        code: Code::Timeout,
+        text: "TIMEOUT",
+        grpc: Grpc::DeadlineExceeded,
+        http: 504,
+        is_retryable: true,
+        meaning: "The call did not finish in time.",
+    },
+    Row {
+        code: Code::BulkheadFull,
+        text: "BULKHEAD_FULL",
+        grpc: Grpc::ResourceExhausted,
+        http: 503,
+        is_retryable: true,
+        meaning: "Too many calls are in progress, and no more can wait.",
+    },
+    Row {
+        code: Code::RetryExhausted,
+        text: "RETRY_EXHAUSTED",
+        grpc: Grpc::Unavailable,
+        http: 503,
+        is_retryable: false,
+        meaning: "Every attempt failed.",
+    },
+    Row {
+        code: Code::InvalidPolicy,
+        text: "INVALID_POLICY",
+        grpc: Grpc::InvalidArgument,
+        http: 400,
+        is_retryable: false,
+        meaning: "A setting of a policy is not valid.",
+    },
+    Row {
+        code: Code::InvalidArgument,
+        text: "INVALID_ARGUMENT",
+        grpc: Grpc::InvalidArgument,
+        http: 400,
+        is_retryable: false,
+        meaning: "An argument is not valid.",
+    },
+    Row {
+        code: Code::LockTimeout,
+        text: "LOCK_TIMEOUT",
+        grpc: Grpc::Aborted,
+        http: 409,
+        is_retryable: true,
+        meaning: "The lock could not be acquired in time.",
+    },
+    Row {
+        code: Code::LockLost,
+        text: "LOCK_LOST",
+        grpc: Grpc::Aborted,
+        http: 409,
+        is_retryable: false,
+        meaning: "The lock, permit or lease was lost while the work was in progress.",
+    },
+    Row {
+        code: Code::Deadlock,
+        text: "DEADLOCK",
+        grpc: Grpc::FailedPrecondition,
+        http: 409,
+        is_retryable: false,
+        meaning: "A reader asked to write while others read or wait, which would deadlock.",
+    },
+    Row {
+        code: Code::IdempotencyBusy,
+        text: "IDEMPOTENCY_BUSY",
+        grpc: Grpc::Aborted,
+        http: 409,
+        is_retryable: true,
+        meaning: "The same request is already in progress.",
+    },
+    Row {
+        code: Code::IdempotencyMismatch,
+        text: "IDEMPOTENCY_MISMATCH",
+        grpc: Grpc::FailedPrecondition,
+        http: 422,
+        is_retryable: false,
+        meaning: "The idempotency key was used before with a different request.",
+    },
+    Row {
+        code: Code::IdempotencyHeld,
+        text: "IDEMPOTENCY_HELD",
+        grpc: Grpc::FailedPrecondition,
+        http: 409,
+        is_retryable: false,
+        meaning: "The outcome of an earlier attempt is unknown. An operator has to decide.",
+    },
+    Row {
+        code: Code::ResultUnrecorded,
+        text: "RESULT_UNRECORDED",
+        grpc: Grpc::FailedPrecondition,
+        http: 409,
+        is_retryable: false,
+        meaning: "The work is done, but its result could not be recorded. Do not repeat it.",
+    },
+    Row {
+        code: Code::LoadFailed,
+        text: "LOAD_FAILED",
+        grpc: Grpc::Unavailable,
+        http: 503,
+        is_retryable: true,
+        meaning: "The value could not be loaded.",
+    },
+    Row {
+        code: Code::BackendUnavailable,
+        text: "BACKEND_UNAVAILABLE",
+        grpc: Grpc::Unavailable,
+        http: 503,
+        is_retryable: true,
+        meaning: "The server with the shared state cannot be reached.",
+    },
+    Row {
+        code: Code::ModuleMissing,
+        text: "MODULE_MISSING",
+        grpc: Grpc::FailedPrecondition,
+        http: 500,
+        is_retryable: false,
+        meaning: "The server does not have the Resil module loaded.",
+    },
+    Row {
+        code: Code::PermissionDenied,
+        text: "PERMISSION_DENIED",
+        grpc: Grpc::PermissionDenied,
+        http: 403,
+        is_retryable: false,
+        meaning: "The server does not allow this user to run the command.",
+    },
+    Row {
+        code: Code::Cancelled,
+        text: "CANCELLED",
+        grpc: Grpc::Cancelled,
+        http: 499,
+        is_retryable: false,
+        meaning: "The caller cancelled the call.",
+    },
+    Row {
+        code: Code::ShuttingDown,
+        text: "SHUTTING_DOWN",
+        grpc: Grpc::Unavailable,
+        http: 503,
+        is_retryable: true,
+        meaning: "The service is shutting down and accepts no new work.",
+    },
+    Row {
+        code: Code::Crashed,
+        text: "CRASHED",
+        grpc: Grpc::Internal,
+        http: 500,
+        is_retryable: false,
+        meaning: "The work crashed.",
+    },
+    Row {
+        code: Code::Internal,
+        text: "INTERNAL",
+        grpc: Grpc::Internal,
+        http: 500,
+        is_retryable: false,
+        meaning: "An internal error occurred.",
+    },
+];

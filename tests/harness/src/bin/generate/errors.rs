@@ -1,0 +1,247 @@
+//! What every language knows of the errors: codes and statuses in Rust, classes in Python and Node, docs/errors.md.
+
+use std::fmt::Write as _;
+
+use serde::Deserialize;
+
+use crate::Files;
+use crate::page::COMMAND;
+
+/// A row of commands/errors.json.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ErrorRow {
+    /// The stable name, the same in every language.
+    code: String,
+    class: String,
+    http: u16,
+    /// As gRPC spells it.
+    grpc: String,
+    /// Whether the same call may succeed if it is made again, later.
+    retryable: bool,
+    /// One sentence that names nothing and nobody: any caller may see it.
+    meaning: String,
+    /// An exception of Python that it also is.
+    python_base: Option<String>,
+    /// An error of JavaScript that it also is.
+    node_base: Option<String>,
+    /// What an error has beyond what all have.
+    #[serde(default)]
+    fields: Vec<Field>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Field {
+    python: Option<String>,
+    node: Option<String>,
+    text: String,
+}
+
+pub fn files(rows: &[ErrorRow]) -> Result<Files, String> {
+    for row in rows {
+        if row.class != format!("{}Error", camel(&row.code)) {
+            return Err(format!("errors.json: the class of {} should be named after it", row.code));
+        }
+    }
+    Ok(Files::from([
+        ("docs/errors.md".into(), page(rows)),
+        ("sdk-rust/src/error/codes.rs".into(), rust(rows)),
+        ("sdk-python/python/resil/errors.py".into(), python(rows)),
+        ("sdk-node/lib/error_table.js".into(), node(rows)),
+        ("sdk-node/lib/errors.mjs".into(), node_exports(rows)),
+        ("sdk-node/lib/types/errors.d.ts".into(), node_types(rows)),
+    ]))
+}
+
+/// `CircuitOpen` for `CIRCUIT_OPEN`.
+fn camel(code: &str) -> String {
+    let word = |word: &str| word[..1].to_owned() + &word[1..].to_lowercase();
+    code.split('_').map(word).collect()
+}
+
+fn head() -> String {
+    format!("Generated from commands/errors.json by `{COMMAND}`. Do not edit.")
+}
+
+fn page(rows: &[ErrorRow]) -> String {
+    let mut text = format!(
+        "<!-- {} -->\n\n\
+         # Errors\n\n\
+         One family for every language. A code never changes its name or its meaning. `retry` says whether the same call may \
+         succeed if it is made again, later; if it is known when, the error says so (`retry_after`).\n\n\
+         An error of your own function is never one of these: it is returned as it is.\n\n\
+         | code | class in Python and Node | meaning | retry | HTTP | gRPC |\n| --- | --- | --- | --- | --- | --- |\n",
+        head()
+    );
+    for ErrorRow { code, class, http, grpc, meaning, retryable, .. } in rows {
+        let retry = if *retryable { "yes" } else { "no" };
+        let _ = writeln!(text, "| `{code}` | `{class}` | {meaning} | {retry} | {http} | {grpc} |");
+    }
+    text
+}
+
+fn rust(rows: &[ErrorRow]) -> String {
+    let mut text = format!(
+        "//! {}\n\n\
+         use super::{{Grpc, Row}};\n\n\
+         /// The stable names of errors, the same in every language.\n\
+         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]\n\
+         #[non_exhaustive]\n\
+         pub enum Code {{\n",
+        head()
+    );
+    for row in rows {
+        let _ = writeln!(text, "    /// {}\n    {},", row.meaning, camel(&row.code));
+    }
+    let _ = write!(
+        text,
+        "}}\n\n\
+         /// Every code with what is known of it, in the order of the variants.\n\
+         pub(super) const TABLE: [Row; {}] = [\n",
+        rows.len()
+    );
+    for ErrorRow { code, http, grpc, meaning, retryable, .. } in rows {
+        let _ = write!(
+            text,
+            "    Row {{\n        code: Code::{},\n        text: {code:?},\n        grpc: Grpc::{},\n        \
+             http: {http},\n        is_retryable: {retryable},\n        meaning: {meaning:?},\n    }},\n",
+            camel(code),
+            camel(grpc),
+        );
+    }
+    text.push_str("];\n");
+    text
+}
+
+fn python(rows: &[ErrorRow]) -> String {
+    let mut text = format!(
+        "\"\"\"What can go wrong, as one family: a stable code, whether to retry, and how long to wait before.\n\n\
+         Every class has its code in its name: ``CIRCUIT_OPEN`` is :class:`CircuitOpenError`. An exception of your own function is\n\
+         never wrapped: it is raised as it is. Only when retries were given up :class:`RetryExhaustedError` is raised *from* the\n\
+         last one (``error.__cause__``).\n\n\
+         >>> import resil\n\
+         >>> client = resil.connect(\"memory://\").wait()\n\
+         >>> logins = client.limiter(\"logins\", limit=1, period=60)\n\
+         >>> logins.acquire(\"ann\").wait()\n\
+         >>> try:\n\
+         ...     logins.acquire(\"ann\").wait()\n\
+         ... except resil.RateLimitExceededError as refused:\n\
+         ...     print(refused.code, refused.retryable, refused.retry_after > 50)\n\
+         RATE_LIMIT_EXCEEDED True True\n\n\
+         {}\n\
+         \"\"\"\n\n\
+         from __future__ import annotations\n\n\
+         import builtins\n\
+         from typing import Any\n\n\
+         from ._resil_error import ResilError\n",
+        head()
+    );
+    for row in rows {
+        let bases = row.python_base.as_ref().map_or("ResilError".to_owned(), |base| format!("ResilError, {base}"));
+        let _ = write!(
+            text,
+            "\n\nclass {}({bases}):\n    \"\"\"{}\"\"\"\n\n    code = {:?}\n    retryable = {}\n    http_status = {}\n    \
+             grpc_status = {:?}\n    meaning = {:?}\n",
+            row.class,
+            row.meaning,
+            row.code,
+            if row.retryable { "True" } else { "False" },
+            row.http,
+            row.grpc,
+            row.meaning,
+        );
+        for (field, text_of) in row.fields.iter().filter_map(|field| Some((field.python.as_ref()?, &field.text))) {
+            let _ = write!(text, "    #: {text_of}\n    {field}\n");
+        }
+    }
+    text.push_str("\n\n#: Every class by its code.\nBY_CODE: dict[str, type[ResilError]] = {\n");
+    for row in rows {
+        let _ = writeln!(text, "    {:?}: {},", row.code, row.class);
+    }
+    text.push_str("}\n\n__all__ = [\n");
+    for class in sorted_classes(rows) {
+        let _ = writeln!(text, "    {class:?},");
+    }
+    text.push_str("]\n");
+    text
+}
+
+fn sorted_classes(rows: &[ErrorRow]) -> Vec<&str> {
+    let mut classes: Vec<&str> = rows.iter().map(|row| row.class.as_str()).chain(["ResilError"]).collect();
+    classes.sort_unstable();
+    classes
+}
+
+fn node(rows: &[ErrorRow]) -> String {
+    let mut text = format!("'use strict';\n/** Every error. {} */\nmodule.exports = [\n", head());
+    for row in rows {
+        let base = row.node_base.as_ref().map_or(String::new(), |base| format!(", base: {base}"));
+        let _ = writeln!(
+            text,
+            "  {{ code: '{}', name: '{}', httpStatus: {}, grpcStatus: '{}', retryable: {}, meaning: '{}'{base} }},",
+            row.code,
+            row.class,
+            row.http,
+            row.grpc,
+            row.retryable,
+            row.meaning.replace('\'', "\\'"),
+        );
+    }
+    text.push_str("];\n");
+    text
+}
+
+fn node_exports(rows: &[ErrorRow]) -> String {
+    let mut text = format!(
+        "/** The classes of errors, for `import`. {} */\nimport errors from './errors.js';\n\nexport const {{\n",
+        head()
+    );
+    for class in sorted_classes(rows) {
+        let _ = writeln!(text, "  {class},");
+    }
+    text.push_str("} = errors;\n");
+    text
+}
+
+fn node_types(rows: &[ErrorRow]) -> String {
+    let mut text = format!(
+        "/** What Resil itself reports: one family of errors. {} */\n\
+         import type {{ ItemResult }} from './policies.js';\n\n\
+         /** The stable names of errors, the same in every language. */\n\
+         export type Code =\n",
+        head()
+    );
+    for (index, row) in rows.iter().enumerate() {
+        let end = if index + 1 == rows.len() { ";" } else { "" };
+        let _ = writeln!(text, "  | '{}'{end}", row.code);
+    }
+    text.push_str(
+        "\n/** What Resil itself reports. What your own functions throw comes through as the same object. */\n\
+         export class ResilError extends Error {\n\
+         \x20 readonly code: Code;\n\
+         \x20 /** Whether the same call may succeed if it is made again, later. */\n\
+         \x20 readonly retryable: boolean;\n\
+         \x20 /** How long to wait before, if that is known. */\n\
+         \x20 readonly retryAfterMs: number | undefined;\n\
+         \x20 /** The status to reply with over HTTP. */\n\
+         \x20 readonly httpStatus: number;\n\
+         \x20 /** The name of the limit, breaker, lock or key it is about, if it is about one. */\n\
+         \x20 readonly resource: string | undefined;\n\
+         }\n",
+    );
+    for row in rows {
+        let implements = row.node_base.as_ref().map_or(String::new(), |base| format!(" implements {base}"));
+        let also = row.node_base.as_ref().map_or(String::new(), |base| format!(" Also a `{base}`."));
+        let _ = write!(
+            text,
+            "\n/** {}{also} */\nexport class {} extends ResilError{implements} {{\n  readonly code: '{}';\n",
+            row.meaning, row.class, row.code
+        );
+        for (field, text_of) in row.fields.iter().filter_map(|field| Some((field.node.as_ref()?, &field.text))) {
+            let _ = write!(text, "  /** {text_of} */\n  {field};\n");
+        }
+        text.push_str("}\n");
+    }
+    text
+}

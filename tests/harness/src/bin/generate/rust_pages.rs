@@ -1,0 +1,67 @@
+//! wire/src/pages.rs: what the commands' code wants to know of their pages.
+
+use std::fmt::Write as _;
+
+use crate::page::{COMMAND, Page};
+
+/// Ends every HELP.
+const LAST: &str = "A duration is an integer of milliseconds, or has one of the suffixes us ms s m h d.";
+
+pub fn file(pages: &[Page]) -> String {
+    let mut text = format!(
+        "//! Generated from commands/*.json by `{COMMAND}`. Do not edit.\n\n\
+         use crate::command::Page;\n"
+    );
+    for page in pages {
+        if page.subcommands.is_empty() {
+            write_page(page, &mut text);
+        }
+        page.subcommands.iter().filter(|page| !page.is_help()).for_each(|page| write_page(page, &mut text));
+        if !page.subcommands.is_empty() {
+            write_help(page, &mut text);
+        }
+    }
+    text
+}
+
+/// `RES.LOCK|ACQUIRE` is `LOCK_ACQUIRE`.
+fn constant(page: &Page) -> String {
+    let name = page.name.trim_start_matches("RES.").trim_start_matches("CL.").trim_start_matches('_');
+    name.replace(['|', '.'], "_")
+}
+
+fn write_page(page: &Page, text: &mut String) {
+    let (name, usage, read_only) = (page.title(), page.syntax(), page.is_read_only());
+    let _ = write!(
+        text,
+        "\npub const {}: Page = Page {{\n    name: {name:?},\n    usage: {usage:?},\n    is_read_only: {read_only},\n}};\n",
+        constant(page)
+    );
+}
+
+/// The usage of every subcommand, what it does, and what it replies.
+fn write_help(page: &Page, text: &mut String) {
+    let mut lines = Vec::new();
+    for subcommand in page.subcommands.iter().filter(|page| !page.is_help()) {
+        lines.push(subcommand.syntax().to_owned());
+        lines.push(format!("    {}", subcommand.summary));
+        lines.extend(subcommand.shape().map(|shape| format!("    Reply: {shape}.")));
+    }
+    if let Some(options) = page.options() {
+        let _ = write!(text, "\npub const {}_OPTIONS: &str = {options:?};\n", constant(page));
+        lines.extend(["options:".to_owned(), options.to_owned()]);
+    }
+    lines.push(LAST.to_owned());
+    let name = constant(page);
+    let _ = write!(
+        text,
+        "\npub const {name}_HELP: Page = Page {{\n    name: {:?},\n    usage: {:?},\n    is_read_only: false,\n}};\n",
+        format!("{} HELP", page.name),
+        format!("{} HELP", page.name),
+    );
+    let _ = write!(text, "pub const {name}_HELP_LINES: &[&str] = &[\n");
+    lines.iter().for_each(|line| {
+        let _ = writeln!(text, "    {line:?},");
+    });
+    text.push_str("];\n");
+}
