@@ -27,7 +27,7 @@ use crate::lock::{self, HolderEdits, Holders, Kind, decode_holders};
 use crate::rate_limit::{Tier, TierSet};
 use crate::single_flight::{self, Flight, FlightEdits, decode_flight};
 use crate::time::{Instant, Span};
-use crate::window::{Change as WindowChange, Window};
+use crate::window::{Window, WindowChange};
 
 /// The version of everything this file writes.
 pub const VERSION: u32 = 1;

@@ -12,7 +12,7 @@ use redis_module::raw;
 use resil_core::circuit_breaker::{Breaker, Edit, encode_edits};
 use resil_core::codec::{self, VERSION};
 use resil_core::rate_limit::{TierSet, gc_at};
-use resil_core::window::{Change as LogChange, Window};
+use resil_core::window::{Window, WindowChange};
 use smallvec::SmallVec;
 
 use crate::call::{Call, Failure};
@@ -57,7 +57,7 @@ pub fn store_log(key: &mut Key<'_>, value: Option<*mut c_void>, window: Window) 
 }
 
 /// Applies `change` to the log in `key`, which is created if there is none.
-pub fn change_log(key: &mut Key<'_>, value: Option<*mut c_void>, change: &LogChange) {
+pub fn change_log(key: &mut Key<'_>, value: Option<*mut c_void>, change: &WindowChange) {
     let Some(value) = value else {
         let mut window = Window::default();
         window.apply(change);
@@ -194,7 +194,7 @@ pub fn publish_tiers(call: &Call<'_>, key: &Key<'_>, tiers: &TierSet, event: &CS
 }
 
 /// Replicates a change of a log, and tells watchers and listeners.
-pub fn publish_log_change(call: &Call<'_>, key: &Key<'_>, change: &LogChange, is_new: bool, event: &CStr) {
+pub fn publish_log_change(call: &Call<'_>, key: &Key<'_>, change: &WindowChange, is_new: bool, event: &CStr) {
     if listeners::anybody() {
         let mut bytes = Bytes::new();
         if !(is_new && encode_whole::<Log>(key, &mut bytes)) {

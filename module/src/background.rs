@@ -20,7 +20,7 @@ use crate::edge::{api, guard};
 use crate::pending::{self, Task};
 use crate::queues::{self, KeyName};
 use crate::timers::{self, Taken};
-use crate::{blocked_clients, clock, cluster, search, sessions, waited_key};
+use crate::{blocked_clients, clock, cluster, key_tasks, search, sessions};
 
 /// How often what could not be done is tried again, and how often the cluster is looked at.
 const PAUSE: Span = Span::from_ms(10);
@@ -129,7 +129,7 @@ fn run(ctx: *mut raw::RedisModuleCtx) -> Option<Span> {
         return again;
     }
     if !may_write(ctx) {
-        queues::names(None).iter().for_each(|name| waited_key::give_up(ctx, name, now));
+        queues::names(None).iter().for_each(|name| key_tasks::give_up(ctx, name, now));
         let idle = pending::is_idle() && timers::is_empty() && !timers::any_gone();
         return again.or((!idle || sessions::any()).then_some(PAUSE));
     }
@@ -160,7 +160,7 @@ fn run(ctx: *mut raw::RedisModuleCtx) -> Option<Span> {
     }
     if cluster::enabled() && !queues::is_empty() {
         for name in queues::names(None) {
-            waited_key::redirect(ctx, &name, now);
+            key_tasks::redirect(ctx, &name, now);
         }
         again = again.or((!queues::is_empty()).then_some(CLUSTER_PAUSE));
     }
@@ -177,7 +177,7 @@ fn batch(one: impl FnMut() -> bool) -> usize {
 }
 
 fn do_or_keep(ctx: *mut raw::RedisModuleCtx, (name, task): (KeyName, Task), now: Instant, waiting: &mut Waiting) {
-    if let Some(task) = waited_key::run_task(ctx, &name, task, now) {
+    if let Some(task) = key_tasks::run_task(ctx, &name, task, now) {
         waiting.push((name, task));
     }
 }
@@ -217,21 +217,21 @@ fn renewals(ctx: *mut raw::RedisModuleCtx, now: Instant, _waiting: &mut Waiting)
         return 0;
     }
     let due = sessions::take_due(ctx, now, BATCH);
-    due.iter().for_each(|(name, fence, ends)| waited_key::extend(ctx, name, *fence, *ends, now));
+    due.iter().for_each(|(name, fence, ends)| key_tasks::extend(ctx, name, *fence, *ends, now));
     // Those of closed connections count as well: there may be more behind them.
     due.len().max(1)
 }
 
 /// Keys whose instant has come.
 fn woken(ctx: *mut raw::RedisModuleCtx, now: Instant, _waiting: &mut Waiting) -> usize {
-    batch(|| timers::take_due(now).map(|name| waited_key::woken(ctx, &name, now)).is_some())
+    batch(|| timers::take_due(now).map(|name| key_tasks::woken(ctx, &name, now)).is_some())
 }
 
 /// Keys that are gone with their holders.
 fn gone(ctx: *mut raw::RedisModuleCtx, now: Instant, _waiting: &mut Waiting) -> usize {
     batch(|| match timers::take_gone() {
         Taken::Gone(gone) => {
-            waited_key::gone(ctx, &gone, now);
+            key_tasks::gone(ctx, &gone, now);
             true
         }
         Taken::Dropped => true,
@@ -241,7 +241,7 @@ fn gone(ctx: *mut raw::RedisModuleCtx, now: Instant, _waiting: &mut Waiting) -> 
 
 /// Keys whose timers mean nothing any more.
 fn anew(ctx: *mut raw::RedisModuleCtx, now: Instant, _waiting: &mut Waiting) -> usize {
-    batch(|| timers::take_anew().map(|name| waited_key::woken(ctx, &name, now)).is_some())
+    batch(|| timers::take_anew().map(|name| key_tasks::woken(ctx, &name, now)).is_some())
 }
 
 pub fn is_replica(ctx: *mut raw::RedisModuleCtx) -> bool {

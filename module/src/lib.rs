@@ -15,6 +15,7 @@ mod edge;
 mod events;
 mod fences;
 mod info;
+mod key_tasks;
 mod listeners;
 mod machines;
 mod neighbours;

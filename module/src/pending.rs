@@ -22,12 +22,12 @@ use crate::datatype::waited::Waited;
 use crate::machines::ServerMachine;
 use crate::queues::{self, KeyName};
 use crate::timers::Noted;
-use crate::{clock, cluster, fences, search, sessions, timers, waited_key};
+use crate::{clock, cluster, fences, key_tasks, search, sessions, timers};
 
 /// What is left to do with a key.
 #[derive(Debug, Clone)]
 pub enum Task {
-    /// Something changed: serve whoever can be served.
+    /// Something changed: serve the waiters that can be served.
     Serve,
     /// The clock was set back: the instant at which the key wanted to be looked at means nothing any more.
     Rearm,
@@ -80,8 +80,8 @@ pub struct Losses {
 }
 
 #[derive(Default)]
-struct Desk {
-    pending: VecDeque<(KeyName, Task)>,
+struct Pending {
+    tasks: VecDeque<(KeyName, Task)>,
     losses: VecDeque<Losses>,
     endings: HashMap<KeyName, VecDeque<Task>>,
     /// The names of `endings` in the order they came; some are no longer there.
@@ -92,7 +92,7 @@ struct Desk {
 static REPLICA: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
-    static DESK: RefCell<Desk> = RefCell::new(Desk::default());
+    static PENDING: RefCell<Pending> = RefCell::new(Pending::default());
 }
 
 /// The module was loaded.
@@ -101,54 +101,54 @@ pub fn start(is_replica: bool) {
 }
 
 pub fn next_ending() -> Option<(KeyName, Task)> {
-    DESK.with_borrow_mut(Desk::next_ending)
+    PENDING.with_borrow_mut(Pending::next_ending)
 }
 
 /// The next of what is not an ending.
 pub fn next() -> Option<(KeyName, Task)> {
-    DESK.with_borrow_mut(|desk| desk.pending.pop_front())
+    PENDING.with_borrow_mut(|pending| pending.tasks.pop_front())
 }
 
 pub fn next_loss() -> Option<(KeyName, Task)> {
-    DESK.with_borrow_mut(Desk::next_loss)
+    PENDING.with_borrow_mut(Pending::next_loss)
 }
 
 /// Takes back what could not be done yet.
-pub fn keep(pending: Vec<(KeyName, Task)>) {
-    DESK.with_borrow_mut(|desk| pending.into_iter().for_each(|(name, task)| desk.add(name, task)));
+pub fn keep(tasks: Vec<(KeyName, Task)>) {
+    PENDING.with_borrow_mut(|pending| tasks.into_iter().for_each(|(name, task)| pending.add(name, task)));
 }
 
 pub fn is_idle() -> bool {
-    DESK.with_borrow(Desk::is_idle)
+    PENDING.with_borrow(Pending::is_idle)
 }
 
 /// Nothing is left to do: the server is a replica.
 pub fn clear() {
-    DESK.with_borrow_mut(Desk::clear);
+    PENDING.with_borrow_mut(Pending::clear);
 }
 
 /// Leaves something to be done as soon as something may be written.
 pub fn add(name: KeyName, task: Task) {
-    DESK.with_borrow_mut(|desk| desk.add(name, task));
+    PENDING.with_borrow_mut(|pending| pending.add(name, task));
     plan_soon();
 }
 
-impl Desk {
+impl Pending {
     fn add(&mut self, name: KeyName, task: Task) {
         if task.is_ending() {
             self.ending_names.push_back(name.clone());
             self.endings.entry(name).or_default().push_back(task);
         } else {
-            self.pending.push_back((name, task));
+            self.tasks.push_back((name, task));
         }
     }
 
     fn next_ending(&mut self) -> Option<(KeyName, Task)> {
         loop {
             let name = self.ending_names.pop_front()?;
-            if let Some(pending) = self.endings.get_mut(&name) {
-                let task = pending.pop_front();
-                if pending.is_empty() {
+            if let Some(tasks) = self.endings.get_mut(&name) {
+                let task = tasks.pop_front();
+                if tasks.is_empty() {
                     self.endings.remove(&name);
                 }
                 if let Some(task) = task {
@@ -159,11 +159,11 @@ impl Desk {
     }
 
     fn is_idle(&self) -> bool {
-        self.pending.is_empty() && self.losses.is_empty() && self.endings.is_empty()
+        self.tasks.is_empty() && self.losses.is_empty() && self.endings.is_empty()
     }
 
     fn clear(&mut self) {
-        self.pending.clear();
+        self.tasks.clear();
         self.losses.clear();
         self.endings.clear();
         self.ending_names.clear();
@@ -183,7 +183,7 @@ impl Desk {
 
 /// Announces many losses, a few at a time.
 pub fn announce(losses: Losses) {
-    DESK.with_borrow_mut(|desk| desk.losses.push_back(losses));
+    PENDING.with_borrow_mut(|pending| pending.losses.push_back(losses));
     plan_soon();
 }
 
@@ -192,11 +192,11 @@ pub fn announce(losses: Losses) {
 pub fn take_endings(name: &KeyName, most: usize) -> Vec<Task> {
     let mut endings = sessions::closed_in(name, most);
     let left = most - endings.len();
-    DESK.with_borrow_mut(|desk| {
-        let Some(pending) = desk.endings.get_mut(name) else { return };
-        endings.extend(pending.drain(..left.min(pending.len())));
-        if pending.is_empty() {
-            desk.endings.remove(name);
+    PENDING.with_borrow_mut(|pending| {
+        let Some(tasks) = pending.endings.get_mut(name) else { return };
+        endings.extend(tasks.drain(..left.min(tasks.len())));
+        if tasks.is_empty() {
+            pending.endings.remove(name);
         }
     });
     endings
@@ -205,12 +205,12 @@ pub fn take_endings(name: &KeyName, most: usize) -> Vec<Task> {
 /// The ending of one holding, if it is still to be made.
 pub fn take_ending_of(name: &KeyName, fence: u64) -> Option<Task> {
     sessions::closed_at(name, fence).or_else(|| {
-        DESK.with_borrow_mut(|desk| {
-            let pending = desk.endings.get_mut(name)?;
-            let place = pending.iter().position(|task| task.fence() == Some(fence))?;
-            let ending = pending.remove(place);
-            if pending.is_empty() {
-                desk.endings.remove(name);
+        PENDING.with_borrow_mut(|pending| {
+            let tasks = pending.endings.get_mut(name)?;
+            let place = tasks.iter().position(|task| task.fence() == Some(fence))?;
+            let ending = tasks.remove(place);
+            if tasks.is_empty() {
+                pending.endings.remove(name);
             }
             ending
         })
@@ -219,15 +219,15 @@ pub fn take_ending_of(name: &KeyName, fence: u64) -> Option<Task> {
 
 /// True while holders that lost a key may not have been told.
 pub fn losses_pending() -> bool {
-    timers::any_gone() || DESK.with_borrow(|desk| !desk.pending.is_empty() || !desk.losses.is_empty())
+    timers::any_gone() || PENDING.with_borrow(|pending| !pending.tasks.is_empty() || !pending.losses.is_empty())
 }
 
 /// True if no ending is to be made, in whatever key: asked by every command.
 pub fn no_endings() -> bool {
-    DESK.with_borrow(|desk| desk.endings.is_empty()) && !sessions::is_closing()
+    PENDING.with_borrow(|pending| pending.endings.is_empty()) && !sessions::is_closing()
 }
 
-/// A value leaves its key, in whatever way: its holders may have lost it, and whoever waits can have it.
+/// A value leaves its key, in whatever way: its holders may have lost it, and the next waiter can have it.
 ///
 /// # Safety
 /// `value` is the live value that leaves, an M's.
@@ -250,7 +250,7 @@ pub unsafe fn key_left<'n, M: ServerMachine>(db: i32, key: impl FnOnce() -> &'n 
     for (owner, fence) in M::holders(state, fences::promoted_at(), now) {
         any = true;
         let lost = Task::Lost { owner, fence, reason: Reason::Absent, at: now, details: None };
-        DESK.with_borrow_mut(|desk| desk.pending.push_back((name(), lost)));
+        PENDING.with_borrow_mut(|pending| pending.tasks.push_back((name(), lost)));
     }
     if any {
         add(name(), Task::Serve);
@@ -285,8 +285,8 @@ pub fn key_arrived() {
 /// The server says that the key which left just now was evicted.
 pub fn key_evicted(db: i32, key: &[u8]) {
     timers::last_was_evicted(db, key);
-    DESK.with_borrow_mut(|desk| {
-        let last = desk.pending.iter_mut().rev().take_while(|(name, _)| name.db == db && *name.key == *key);
+    PENDING.with_borrow_mut(|pending| {
+        let last = pending.tasks.iter_mut().rev().take_while(|(name, _)| name.db == db && *name.key == *key);
         for (_, task) in last {
             if let Task::Lost { reason, .. } = task {
                 *reason = Reason::Evicted;
@@ -302,39 +302,39 @@ pub fn flush_begins(ctx: *mut raw::RedisModuleCtx, db: Option<i32>) {
     }
 }
 
-/// It is flushed: whoever waits can have it.
+/// It is flushed: waiters can have its keys.
 pub fn flush_ended(db: Option<i32>) {
     queues::names(db).into_iter().for_each(|name| add(name, Task::Serve));
     plan_soon();
 }
 
-/// Two databases changed places: timers, sessions and pending follow the keys, who waits stays.
+/// Two databases changed places: timers, sessions and pending tasks follow the keys, waiters stay.
 pub fn databases_swapped(a: i32, b: i32) {
     timers::swap_databases(a, b);
     let swap = |name: &mut KeyName| {
         let db = name.db;
         name.db = [(a, b), (b, a)].into_iter().find(|(from, _)| *from == db).map_or(db, |(_, to)| to);
     };
-    DESK.with_borrow_mut(|desk| {
-        desk.pending.iter_mut().for_each(|(name, _)| swap(name));
-        desk.ending_names.iter_mut().for_each(swap);
-        desk.losses.iter_mut().for_each(|losses| swap(&mut losses.name));
-        let endings = std::mem::take(&mut desk.endings).into_iter();
-        let moved = endings.map(|(mut name, pending)| {
+    PENDING.with_borrow_mut(|pending| {
+        pending.tasks.iter_mut().for_each(|(name, _)| swap(name));
+        pending.ending_names.iter_mut().for_each(swap);
+        pending.losses.iter_mut().for_each(|losses| swap(&mut losses.name));
+        let endings = std::mem::take(&mut pending.endings).into_iter();
+        let moved = endings.map(|(mut name, tasks)| {
             swap(&mut name);
-            (name, pending)
+            (name, tasks)
         });
-        desk.endings = moved.collect();
+        pending.endings = moved.collect();
     });
     for db in [a, b] {
         queues::names(Some(db)).into_iter().for_each(|name| add(name, Task::Serve));
     }
 }
 
-/// The server is a replica now. Most servers answer and close whoever waited; where one does not, it is done here.
+/// The server is a replica now. Most servers reply to waiters and close them; where one does not, it is done here.
 pub fn demoted() {
     REPLICA.store(true, Relaxed);
-    queues::names(None).iter().for_each(waited_key::unblock);
+    queues::names(None).iter().for_each(key_tasks::unblock);
     sessions::clear();
     timers::forget_all(clock::now());
     clear();

@@ -1,7 +1,7 @@
-//! The keys with a timer: those in which a lease, or somebody's patience, will end.
+//! The keys with a timer: those in which a lease, or a wait, will end.
 //!
 //! Each has an entry, its name and its value, in the list of its machine and database. The entry shares the value with the
-//! server: whichever lets go last frees it. So a value can outlive its key, and nothing has to be done in the moment in
+//! server: the last to let go frees it. So a value can outlive its key, and nothing has to be done in the moment in
 //! which keys leave, however many they are:
 //! ```text
 //!   DEL, expiry, eviction, SET   the key is noted as gone: O(1) for each key

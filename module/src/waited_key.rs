@@ -7,26 +7,26 @@ use std::ffi::c_void;
 use std::ptr::NonNull;
 
 use redis_module::raw;
+use resil_core::Instant;
 use resil_core::waited::session::SHORT;
-use resil_core::waited::{End, Ending, Machine, Queue, Reason, Reply, Setting, Stepped, Terms, WaitedKey, WaiterId};
-use resil_core::{Instant, Span};
+use resil_core::waited::{End, Ending, Queue, Reason, Reply, Setting, Stepped, Terms, WaitedKey, WaiterId};
 
 use crate::apply::{publish_edits_of, store_state};
 use crate::blocked_clients::{self, ClientReply};
 use crate::call::{Call, Failure};
-use crate::cluster::{self, Standing};
+use crate::cluster;
 use crate::datatype::waited::{Stored, Waited};
 use crate::edge::{api, bytes_of};
 use crate::info::counters;
 use crate::key::Key;
 use crate::machines::{ServerMachine, for_kind};
-use crate::pending::{self, Losses, Task, borrowed, details_of};
+use crate::pending::{self, Losses, Task, details_of};
 use crate::queues::{self, KeyName};
-use crate::timers::{self, GoneKey};
+use crate::timers;
 use crate::{announce, background, clock, fences, sessions};
 
 /// What waiters of a key that is no longer here are told: ask again, wherever it is now.
-const TRY_AGAIN: &str = "TRYAGAIN the key is no longer here; ask again";
+pub(crate) const TRY_AGAIN: &str = "TRYAGAIN the key is no longer here; ask again";
 
 /// The error for a call whose owner asked again elsewhere, or let go.
 const SUPERSEDED: &str = "SUPERSEDED the same owner asked again, and has the place with that call, or let go";
@@ -36,7 +36,7 @@ const ENDINGS_AT_ONCE: usize = 32;
 
 pub struct Opened<'c, M: ServerMachine> {
     key: Key<'c>,
-    value: Option<*mut c_void>,
+    pub(crate) value: Option<*mut c_void>,
     fresh: Stored<M>,
     name: &'c [u8],
     db: i32,
@@ -81,7 +81,7 @@ impl<'c, M: ServerMachine> Opened<'c, M> {
         self.take_step(call, now, details, step)
     }
 
-    fn catch_up(&mut self, call: &Call<'_>, now: Instant) {
+    pub(crate) fn catch_up(&mut self, call: &Call<'_>, now: Instant) {
         if !pending::no_endings() {
             self.do_endings(call, now);
         }
@@ -90,8 +90,8 @@ impl<'c, M: ServerMachine> Opened<'c, M> {
         }
     }
 
-    /// Connections that closed, and grants that could not be told, come before whoever asks now: they happened before. Of
-    /// very many in one key only some: for whoever asks, the rest still holds until the timer comes to it.
+    /// Connections that closed, and grants that could not be told, come before the caller: they happened before. Of very
+    /// many in one key only some: for the caller, the rest still holds until the timer comes to it.
     fn do_endings(&mut self, call: &Call<'_>, now: Instant) {
         let endings = pending::take_endings(&self.name(), ENDINGS_AT_ONCE);
         endings.into_iter().for_each(|ending| self.end(call, ending, now));
@@ -104,7 +104,7 @@ impl<'c, M: ServerMachine> Opened<'c, M> {
         }
     }
 
-    fn end(&mut self, call: &Call<'_>, ending: Task, now: Instant) {
+    pub(crate) fn end(&mut self, call: &Call<'_>, ending: Task, now: Instant) {
         match ending {
             Task::Close(fence) => {
                 self.take_step(call, now, &[], |key, setting| M::close(key, fence, setting));
@@ -175,7 +175,7 @@ impl<'c, M: ServerMachine> Opened<'c, M> {
     }
 
     /// Asks to be woken at `at`, unless that was asked for already, or something earlier.
-    fn arm(&mut self, at: Option<Instant>) {
+    pub(crate) fn arm(&mut self, at: Option<Instant>) {
         let (db, name) = (self.db, self.name);
         if let (Some(at), Some(value)) = (at, self.value.and_then(NonNull::new)) {
             // SAFETY: the value of the open key.
@@ -184,9 +184,26 @@ impl<'c, M: ServerMachine> Opened<'c, M> {
         }
     }
 
+    /// The instant at which it was to be stepped means nothing any more. False if there is no key.
+    pub(crate) fn disarm(&mut self) -> bool {
+        let Some(value) = self.value.and_then(NonNull::new) else { return false };
+        // SAFETY: the value of the open key.
+        unsafe { timers::clear::<M>(self.db, value.cast()) };
+        true
+    }
+
+    /// Nothing may be written: only waits can end.
+    pub(crate) fn give_up(&mut self, now: Instant) {
+        let mut queue = queues::take::<M>(self.db, self.name);
+        let mut key = WaitedKey { state: &mut self.stored().state, queue: &mut queue };
+        let outcome = fences::with_setting(now, |setting| M::give_up(&mut key, setting));
+        queues::put::<M>(self.db, self.name, queue);
+        self.send(outcome.replies, now);
+    }
+
     /// When to look again at a key whose one holder has a short lease that its connection keeps: nothing has to be written
     /// before the connection falls silent, which its own timer notices.
-    fn is_kept_until(&mut self, now: Instant) -> Option<Instant> {
+    pub(crate) fn is_kept_until(&mut self, now: Instant) -> Option<Instant> {
         if !sessions::any() || M::leases(&self.stored().state).nth(1).is_some() {
             return None;
         }
@@ -265,7 +282,7 @@ fn refuse<M: ServerMachine>(id: WaiterId, refusal: M::Refusal) {
 }
 
 /// A holder lost what it held: its connection and the world are told.
-fn lost(
+pub(crate) fn lost(
     call: &Call<'_>,
     name: &KeyName,
     owner: &[u8],
@@ -286,7 +303,7 @@ fn turn_away<A>(queue: &mut Queue<A>, text: &str) {
     }
 }
 
-fn turn_all_away(name: &KeyName, text: &str) {
+pub(crate) fn turn_all_away(name: &KeyName, text: &str) {
     for_kind!(name.kind, M => turn_away(&mut queues::take::<M>(name.db, &name.key), text));
 }
 
@@ -307,7 +324,7 @@ pub fn timeout(ctx: *mut raw::RedisModuleCtx, name: &KeyName) -> ClientReply {
     with_string(ctx, &name.key, |call, string| for_kind!(name.kind, M => reply::<M>(call, string, name)))
 }
 
-fn with_string<R>(
+pub(crate) fn with_string<R>(
     ctx: *mut raw::RedisModuleCtx,
     key: &[u8],
     act: impl FnOnce(&Call<'_>, *mut raw::RedisModuleString) -> R,
@@ -318,201 +335,5 @@ fn with_string<R>(
         let result = act(&Call::of_timer(ctx), string);
         api!(RedisModule_FreeString)(ctx, string);
         result
-    }
-}
-
-/// Something to do with a key, whichever machine's it is.
-trait Work {
-    fn on<M: ServerMachine>(self, call: &Call<'_>, opened: Result<Opened<'_, M>, Failure>);
-}
-
-/// Opens the key in its database and does `work`. Only for timers: the context's database is changed.
-fn work_on(ctx: *mut raw::RedisModuleCtx, name: &KeyName, work: impl Work) {
-    // SAFETY: the context is a timer's.
-    unsafe { api!(RedisModule_SelectDb)(ctx, name.db) };
-    with_string(ctx, &name.key, |call, string| {
-        for_kind!(name.kind, M => work.on::<M>(call, Opened::open(call, string)));
-    });
-}
-
-/// May a timer write to this key now? If not, whoever waits is sent where it belongs, or waits a little more.
-fn is_ours(ctx: *mut raw::RedisModuleCtx, name: &KeyName, now: Instant) -> bool {
-    match cluster::standing(ctx, &name.key, now) {
-        Standing::Ours => true,
-        Standing::Moving => {
-            give_up(ctx, name, now);
-            false
-        }
-        Standing::Moved(text) => {
-            turn_all_away(name, &text);
-            false
-        }
-    }
-}
-
-/// Sends waiters away whose slot has left.
-pub fn redirect(ctx: *mut raw::RedisModuleCtx, name: &KeyName, now: Instant) {
-    if is_ours(ctx, name, now) || !queues::waits(name) {
-        return;
-    }
-    struct TurnAwayIfGone;
-    impl Work for TurnAwayIfGone {
-        fn on<M: ServerMachine>(self, _call: &Call<'_>, opened: Result<Opened<'_, M>, Failure>) {
-            if let Ok(opened) = opened
-                && opened.value.is_none()
-            {
-                turn_all_away(&opened.name(), TRY_AGAIN);
-            }
-        }
-    }
-    work_on(ctx, name, TurnAwayIfGone);
-}
-
-/// The instant that the key asked for has come.
-pub fn woken(ctx: *mut raw::RedisModuleCtx, name: &KeyName, now: Instant) {
-    /// How soon a key is looked at again whose slot is on its way.
-    const SOON: Span = Span::from_ms(100);
-    struct Woken {
-        now: Instant,
-        ours: bool,
-    }
-    impl Work for Woken {
-        fn on<M: ServerMachine>(self, call: &Call<'_>, opened: Result<Opened<'_, M>, Failure>) {
-            let Self { now, ours } = self;
-            let Ok(mut opened) = opened else { return };
-            if opened.value.is_none() {
-                return;
-            }
-            if !ours {
-                opened.arm(Some(now.plus(SOON)));
-            } else if let Some(later) = opened.is_kept_until(now) {
-                opened.arm(Some(later));
-            } else {
-                opened.step(call, now, &[], M::tick);
-            }
-        }
-    }
-    let ours = is_ours(ctx, name, now);
-    work_on(ctx, name, Woken { now, ours });
-}
-
-/// Does what was left to do with a key; gives it back if that has to wait.
-pub fn run_task(ctx: *mut raw::RedisModuleCtx, name: &KeyName, task: Task, now: Instant) -> Option<Task> {
-    struct Do<'a>(&'a KeyName, Task, Instant);
-    impl Work for Do<'_> {
-        fn on<M: ServerMachine>(self, call: &Call<'_>, opened: Result<Opened<'_, M>, Failure>) {
-            let Self(name, task, now) = self;
-            let Ok(mut opened) = opened else {
-                // Something else has the name now.
-                turn_all_away(name, TRY_AGAIN);
-                if let Task::Lost { owner, fence, reason, at, details } = task {
-                    lost(call, name, &owner, fence, reason, at, &borrowed(&details));
-                }
-                return;
-            };
-            match task {
-                Task::Serve => {
-                    if opened.value.is_some() || queues::waits(name) {
-                        opened.step(call, now, &[], M::tick);
-                    }
-                }
-                Task::Close(_) | Task::Cut { .. } | Task::TakeBack(_) => {
-                    opened.catch_up(call, now);
-                    opened.end(call, task, now);
-                }
-                Task::Rearm => {
-                    if let Some(value) = opened.value.and_then(NonNull::new) {
-                        // SAFETY: the value of the open key.
-                        unsafe { timers::clear::<M>(opened.db, value.cast()) };
-                        opened.step(call, now, &[], M::tick);
-                    }
-                }
-                Task::Lost { owner, fence, reason, at, details } => {
-                    // It may have come back under the same name: restored, or reloaded.
-                    if M::lease(opened.state(), fence).is_none() {
-                        lost(call, name, &owner, fence, reason, at, &borrowed(&details));
-                    }
-                }
-            }
-        }
-    }
-    match (cluster::standing(ctx, &name.key, now), task) {
-        (Standing::Ours, task) => work_on(ctx, name, Do(name, task, now)),
-        // It has moved, or is moving, with its key: it is not lost, only no longer bound here.
-        (_, Task::Lost { fence, reason, .. }) => sessions::lose(name, fence, reason),
-        (Standing::Moving, task) => {
-            redirect(ctx, name, now);
-            return Some(task);
-        }
-        (Standing::Moved(text), task) => {
-            if matches!(task, Task::Serve) {
-                cluster::key_arrived(now);
-            }
-            turn_all_away(name, &text);
-        }
-    }
-    None
-}
-
-/// The server is a replica now: whoever still waits is told what servers tell in such a case.
-pub fn unblock(name: &KeyName) {
-    let text = "UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)";
-    turn_all_away(name, text);
-}
-
-/// A bound holder was heard of: its lease runs until `until`.
-pub fn extend(ctx: *mut raw::RedisModuleCtx, name: &KeyName, fence: u64, until: Instant, now: Instant) {
-    struct Extend(u64, Instant, Instant);
-    impl Work for Extend {
-        fn on<M: ServerMachine>(self, call: &Call<'_>, opened: Result<Opened<'_, M>, Failure>) {
-            let Self(fence, until, now) = self;
-            let Ok(opened) = opened else { return };
-            let name = opened.name();
-            let holds = opened.value.is_some()
-                && opened.step(call, now, &[], |key, setting| M::extend(key, fence, until, setting));
-            if !holds && !pending::losses_pending() {
-                // Its end was announced when it came; here nothing is left to renew.
-                sessions::unbind(&name, fence);
-            }
-        }
-    }
-    if is_ours(ctx, name, now) {
-        work_on(ctx, name, Extend(fence, until, now));
-    }
-}
-
-/// Nothing may be written: only patience can end.
-pub fn give_up(ctx: *mut raw::RedisModuleCtx, name: &KeyName, now: Instant) {
-    struct GiveUp(Instant);
-    impl Work for GiveUp {
-        fn on<M: ServerMachine>(self, _call: &Call<'_>, opened: Result<Opened<'_, M>, Failure>) {
-            let Ok(mut opened) = opened else { return };
-            let mut queue = queues::take::<M>(opened.db, opened.name);
-            let mut key = WaitedKey { state: &mut opened.stored().state, queue: &mut queue };
-            let outcome = fences::with_setting(self.0, |setting| M::give_up(&mut key, setting));
-            queues::put::<M>(opened.db, opened.name, queue);
-            opened.send(outcome.replies, self.0);
-        }
-    }
-    if queues::waits(name) {
-        work_on(ctx, name, GiveUp(now));
-    }
-}
-
-/// A key is gone with its holders: they have lost it, and whoever waits can have it.
-pub fn gone(ctx: *mut raw::RedisModuleCtx, gone: &GoneKey, now: Instant) {
-    let GoneKey { name, at, reason, share } = gone;
-    let holders = for_kind!(name.kind, M => M::holders(share.state::<M>(), fences::promoted_at(), *at));
-    if holders.len() > pending::MANY {
-        let lost: Vec<_> = holders.into_iter().map(|(owner, fence)| (owner, fence, *reason)).collect();
-        pending::announce(Losses { name: name.clone(), lost: lost.into_iter(), at: *at, details: None });
-    } else {
-        for (owner, fence) in holders {
-            let lost = Task::Lost { owner, fence, reason: *reason, at: *at, details: None };
-            run_task(ctx, name, lost, now);
-        }
-    }
-    if queues::waits(name) {
-        pending::add(name.clone(), Task::Serve);
     }
 }

@@ -5,7 +5,7 @@
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 
-use super::record::{Idle, Once, Phase, Record, Work};
+use super::record::{Idle, Once, Record, Work, WorkPhase};
 use crate::time::{Instant, Span};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,13 +65,13 @@ impl Record {
             (RecordEdit::Ran(work), record) => *record = Self::Work(work),
             (RecordEdit::Mended { now }, record) => record.mend(now),
             (RecordEdit::Timed { lease, ends }, Self::Work(work)) => {
-                if let Phase::Running { since, .. } = work.phase {
-                    work.phase = Phase::Running { since, lease, ends };
+                if let WorkPhase::Running { since, .. } = work.phase {
+                    work.phase = WorkPhase::Running { since, lease, ends };
                 }
             }
-            (RecordEdit::Stopped { at, why }, Self::Work(work)) => work.phase = Phase::Idle { at, why },
+            (RecordEdit::Stopped { at, why }, Self::Work(work)) => work.phase = WorkPhase::Idle { at, why },
             (RecordEdit::Committed { at, until, failed, result }, Self::Work(work)) => {
-                work.phase = Phase::Done { at, until, failed, result };
+                work.phase = WorkPhase::Done { at, until, failed, result };
             }
             (_, Self::Nothing | Self::Once(_)) => {}
         }
@@ -82,9 +82,9 @@ impl Record {
             Self::Once(once) => (&mut once.at, Some(&mut once.until)),
             Self::Work(work) => match &mut work.phase {
                 // A lease has its own rule.
-                Phase::Running { .. } => return,
-                Phase::Idle { at, .. } => (at, None),
-                Phase::Done { at, until, .. } => (at, Some(until)),
+                WorkPhase::Running { .. } => return,
+                WorkPhase::Idle { at, .. } => (at, None),
+                WorkPhase::Done { at, until, .. } => (at, Some(until)),
             },
             Self::Nothing => return,
         };

@@ -51,6 +51,6 @@ mod step;
 pub use crate::waited::Waiting;
 pub use edit::{RecordEdit, RecordEvent};
 pub use encoding::{decode_record, encode_record};
-pub use record::{Idle, OnLapse, Once, Phase, Record, Work};
+pub use record::{Idle, OnLapse, Once, Record, Work, WorkPhase};
 pub use request::{Committed, Replay, Run, RunRequest, Settled};
 pub use step::{Idempotency, abort, begin, commit, look, lookup, once, renew, replay, seen_before};

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use super::edit::{RecordEdit, RecordEvent};
 use super::encoding::{decode_record, encode_record};
-use super::record::{Idle, Once, Phase, Record, Work};
+use super::record::{Idle, Once, Record, Work, WorkPhase};
 use super::request::{Committed, Replay, Run, RunRequest, Settled};
 use crate::codec::Buffer;
 use crate::limits::CLOCK_JITTER;
@@ -49,9 +49,9 @@ pub fn commit(
     let now = step.now;
     let verdict = match step.state().work(now) {
         Some(work) if *work.token == *token => match &work.phase {
-            Phase::Done { result, .. } => Committed::Committed { stored: result.is_some() },
-            Phase::Idle { why: Idle::Aborted, .. } => Committed::Lost(Reason::Aborted),
-            Phase::Running { .. } | Phase::Idle { .. } => {
+            WorkPhase::Done { result, .. } => Committed::Committed { stored: result.is_some() },
+            WorkPhase::Idle { why: Idle::Aborted, .. } => Committed::Lost(Reason::Aborted),
+            WorkPhase::Running { .. } | WorkPhase::Idle { .. } => {
                 step.note_end(work.fence, now, End::Released);
                 let stored = result.is_some();
                 step.edit(RecordEdit::Committed { at: now, until: now.plus(ttl), failed, result });
@@ -69,9 +69,9 @@ pub fn abort(key: &mut Key<'_>, token: &[u8], setting: &mut Setting<'_>) -> Step
     let now = step.now;
     let verdict = match step.state().work(now) {
         Some(work) if *work.token == *token => match &work.phase {
-            Phase::Idle { why: Idle::Aborted, .. } => None,
-            Phase::Done { .. } => Some(Reason::Committed),
-            Phase::Running { .. } | Phase::Idle { .. } => {
+            WorkPhase::Idle { why: Idle::Aborted, .. } => None,
+            WorkPhase::Done { .. } => Some(Reason::Committed),
+            WorkPhase::Running { .. } | WorkPhase::Idle { .. } => {
                 step.note_end(work.fence, now, End::Released);
                 step.edit(RecordEdit::Stopped { at: now, why: Idle::Aborted });
                 None
@@ -90,14 +90,14 @@ pub fn renew(key: &mut Key<'_>, token: &[u8], lease: Span, setting: &mut Setting
     let mut step = OpenStep::begin(key, setting);
     let verdict = match step.state().work(step.now) {
         Some(work) if *work.token == *token => match work.phase {
-            Phase::Running { .. } => {
+            WorkPhase::Running { .. } => {
                 let fence = work.fence;
                 step.time(fence, lease, step.now.plus(lease));
                 step.tell(fence);
                 Renewed::Granted(Grant { fence, lease, waited: Span::ZERO, active: 1, queued: step.queue.len() })
             }
-            Phase::Idle { why, .. } => Renewed::Lost(why.into()),
-            Phase::Done { .. } => Renewed::Lost(Reason::Committed),
+            WorkPhase::Idle { why, .. } => Renewed::Lost(why.into()),
+            WorkPhase::Done { .. } => Renewed::Lost(Reason::Committed),
         },
         other => Renewed::Lost(why_lost(other)),
     };
@@ -139,7 +139,7 @@ fn is_same_caller(seen: &Once, token: &[u8]) -> bool {
 pub fn replay(record: &Record, fingerprint: &[u8], now: Instant) -> Option<Settled> {
     let work = record.work(now).filter(|work| !differs(work, fingerprint))?;
     match &work.phase {
-        Phase::Done { at, .. } if *at <= now.plus(CLOCK_JITTER) => lookup(work, None, now),
+        WorkPhase::Done { at, .. } if *at <= now.plus(CLOCK_JITTER) => lookup(work, None, now),
         _ => None,
     }
 }
@@ -159,13 +159,13 @@ pub fn look(record: &Record, fingerprint: &[u8], promoted_at: Option<Instant>, n
 /// What somebody who may not run is told; `None` if nothing is in the way.
 pub fn lookup(work: &Work, promoted_at: Option<Instant>, now: Instant) -> Option<Settled> {
     match &work.phase {
-        Phase::Running { lease, ends, .. } => {
+        WorkPhase::Running { lease, ends, .. } => {
             let ends = ends_for(*ends, *lease, promoted_at, now);
             (ends > now).then(|| Settled::Busy { remaining: now.until(ends), attempt: work.attempt })
         }
-        Phase::Idle { .. } if work.is_held() => Some(Settled::Held { attempt: work.attempt }),
-        Phase::Idle { .. } => None,
-        Phase::Done { at, failed, result, .. } => {
+        WorkPhase::Idle { .. } if work.is_held() => Some(Settled::Held { attempt: work.attempt }),
+        WorkPhase::Idle { .. } => None,
+        WorkPhase::Done { at, failed, result, .. } => {
             Some(Settled::Replay(Replay { failed: *failed, result: result.clone(), age: at.until(now) }))
         }
     }
@@ -196,7 +196,7 @@ fn ask(step: &mut Under<'_>, token: &[u8], request: RunRequest, waiting: Option<
         return Decision::Conflict;
     }
     if let Record::Work(work) = step.state()
-        && let Phase::Running { lease, ends, .. } = work.phase
+        && let WorkPhase::Running { lease, ends, .. } = work.phase
         && *work.token == *token
         && !differs(work, &request.fingerprint)
     {
@@ -347,7 +347,7 @@ impl Machine for Idempotency {
         let attempt = before.map_or(1, |work| work.attempt.saturating_add(1));
         let known = before.map(|work| &work.fingerprint).filter(|known| !known.is_empty());
         let fingerprint = known.unwrap_or(&request.fingerprint).clone();
-        let phase = Phase::Running { since: now, lease, ends: now.plus(lease) };
+        let phase = WorkPhase::Running { since: now, lease, ends: now.plus(lease) };
         let (keep, on_lapse) = (request.keep, request.on_lapse);
         let work = Work { fingerprint, token: token.into(), fence, attempt, keep, on_lapse, phase };
         step.edit(RecordEdit::Ran(Box::new(work)));

@@ -2,7 +2,7 @@
 
 use super::key::{Begun, RunReply};
 use proptest::prelude::*;
-use resil_core::idempotency::{Committed, Idle, OnLapse, Phase, Record, Run, Settled};
+use resil_core::idempotency::{Committed, Idle, OnLapse, Record, Run, Settled, WorkPhase};
 use resil_core::waited::{End, Renewed};
 
 use super::gaps::{JUMP, Upheaval};
@@ -258,22 +258,22 @@ fn kept(record: &Record) -> Kept {
     }
 }
 
-fn phase(phase: &Phase) -> model::Phase {
+fn phase(phase: &WorkPhase) -> model::WorkPhase {
     match phase {
-        Phase::Running { since, lease, ends } => {
-            model::Phase::Running { since: since.as_us(), lease: lease.as_us(), end: ends.as_us() }
+        WorkPhase::Running { since, lease, ends } => {
+            model::WorkPhase::Running { since: since.as_us(), lease: lease.as_us(), end: ends.as_us() }
         }
-        Phase::Idle { at, why } => {
+        WorkPhase::Idle { at, why } => {
             let why = match why {
                 Idle::Aborted => "aborted",
                 Idle::Lapsed => "expired",
                 Idle::Closed => "closed",
             };
-            model::Phase::Idle { at: at.as_us(), why }
+            model::WorkPhase::Idle { at: at.as_us(), why }
         }
-        Phase::Done { at, until, failed, result } => {
+        WorkPhase::Done { at, until, failed, result } => {
             let result = result.as_ref().map(|result| result.to_vec());
-            model::Phase::Done { at: at.as_us(), until: until.as_us(), failed: *failed, result }
+            model::WorkPhase::Done { at: at.as_us(), until: until.as_us(), failed: *failed, result }
         }
     }
 }

@@ -4,7 +4,7 @@
 
 use resil_core::codec::to_vec;
 use resil_core::idempotency::{
-    self, Committed, Idempotency, OnLapse, Phase, Record, Run, RunRequest, Settled, decode_record, encode_record,
+    self, Committed, Idempotency, OnLapse, Record, Run, RunRequest, Settled, WorkPhase, decode_record, encode_record,
 };
 use resil_core::waited::fence::Floor;
 use resil_core::waited::queue::Queue;
@@ -147,8 +147,8 @@ impl Key {
     pub fn lease_end(&self) -> Option<i64> {
         match &self.record {
             Record::Work(work) => match work.phase {
-                Phase::Running { ends, .. } => Some(ends.as_us()),
-                Phase::Idle { .. } | Phase::Done { .. } => None,
+                WorkPhase::Running { ends, .. } => Some(ends.as_us()),
+                WorkPhase::Idle { .. } | WorkPhase::Done { .. } => None,
             },
             Record::Nothing | Record::Once(_) => None,
         }

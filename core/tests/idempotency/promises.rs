@@ -6,7 +6,7 @@ use super::key::RunReply;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
-use resil_core::idempotency::{Phase, Record};
+use resil_core::idempotency::{Record, WorkPhase};
 
 use super::driver::{Call, Driver};
 use super::key::Key;
@@ -108,7 +108,7 @@ proptest! {
         let mut driver = Driver::default();
         let mut kept_until = 0;
         for event in &events {
-            let done = matches!(&driver.key.record, Record::Work(work) if matches!(work.phase, Phase::Done { .. }));
+            let done = matches!(&driver.key.record, Record::Work(work) if matches!(work.phase, WorkPhase::Done { .. }));
             let (call, said) = driver.play(event);
             let begun = runs(&driver.key, &said);
             prop_assert!(begun.is_empty() || kept_until <= driver.key.now, "{:?}", begun);

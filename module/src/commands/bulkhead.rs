@@ -22,9 +22,9 @@ impl Command for Enter {
     }
 }
 
-pub struct Renew;
+pub struct RenewPermit;
 
-impl Command for Renew {
+impl Command for RenewPermit {
     const PAGE: &'static Page = &pages::BULKHEAD_RENEW;
 
     fn run(call: &Call<'_>) -> Result<(), Failure> {
@@ -42,9 +42,9 @@ impl Command for Leave {
     }
 }
 
-pub struct Info;
+pub struct BulkheadInfo;
 
-impl Command for Info {
+impl Command for BulkheadInfo {
     const PAGE: &'static Page = &pages::BULKHEAD_INFO;
 
     fn run(call: &Call<'_>) -> Result<(), Failure> {

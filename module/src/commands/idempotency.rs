@@ -133,9 +133,9 @@ impl Command for Abort {
     }
 }
 
-pub struct Renew;
+pub struct RenewRun;
 
-impl Command for Renew {
+impl Command for RenewRun {
     const PAGE: &'static Page = &pages::IDEMP_RENEW;
 
     fn run(call: &Call<'_>) -> Result<(), Failure> {
@@ -170,9 +170,9 @@ impl Command for Once {
     }
 }
 
-pub struct Get;
+pub struct GetResult;
 
-impl Command for Get {
+impl Command for GetResult {
     const PAGE: &'static Page = &pages::IDEMP_GET;
 
     fn run(call: &Call<'_>) -> Result<(), Failure> {
@@ -185,9 +185,9 @@ impl Command for Get {
     }
 }
 
-pub struct Info;
+pub struct RecordInfo;
 
-impl Command for Info {
+impl Command for RecordInfo {
     const PAGE: &'static Page = &pages::IDEMP_INFO;
 
     fn run(call: &Call<'_>) -> Result<(), Failure> {

@@ -29,9 +29,9 @@ impl Command for Acquire {
     }
 }
 
-pub struct Renew;
+pub struct RenewLock;
 
-impl Command for Renew {
+impl Command for RenewLock {
     const PAGE: &'static Page = &pages::LOCK_RENEW;
 
     fn run(call: &Call<'_>) -> Result<(), Failure> {
@@ -81,9 +81,9 @@ impl Command for Break {
     }
 }
 
-pub struct Info;
+pub struct LockInfo;
 
-impl Command for Info {
+impl Command for LockInfo {
     const PAGE: &'static Page = &pages::LOCK_INFO;
 
     fn run(call: &Call<'_>) -> Result<(), Failure> {

@@ -78,9 +78,9 @@ fn count(seen: &Seen) {
     }
 }
 
-pub struct Get;
+pub struct GetValue;
 
-impl Command for Get {
+impl Command for GetValue {
     const PAGE: &'static Page = &pages::SFLIGHT_GET;
 
     fn run(call: &Call<'_>) -> Result<(), Failure> {
@@ -143,9 +143,9 @@ impl Command for Abandon {
     }
 }
 
-pub struct Renew;
+pub struct RenewLead;
 
-impl Command for Renew {
+impl Command for RenewLead {
     const PAGE: &'static Page = &pages::SFLIGHT_RENEW;
 
     fn run(call: &Call<'_>) -> Result<(), Failure> {
@@ -169,9 +169,9 @@ impl Command for Invalidate {
     }
 }
 
-pub struct Info;
+pub struct FlightInfo;
 
-impl Command for Info {
+impl Command for FlightInfo {
     const PAGE: &'static Page = &pages::SFLIGHT_INFO;
 
     fn run(call: &Call<'_>) -> Result<(), Failure> {

@@ -1,4 +1,4 @@
-//! A value that the server and the entry of its timer share: whichever lets go last frees it, on whatever thread.
+//! A value that the server and the entry of its timer share: the last to let go frees it, on any thread.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU16, Ordering::AcqRel, Ordering::Relaxed};
