@@ -20,8 +20,8 @@ use resil_core::waited::Reason;
 use serde_json::{Value, json};
 use smallvec::SmallVec;
 
-use crate::apply::notify;
 use crate::call::Call;
+use crate::edge::replication::notify;
 use crate::edge::{api, bytes_of};
 use crate::key::Key;
 use crate::queues::KeyName;

@@ -10,9 +10,7 @@ mod cluster;
 mod commands;
 mod config;
 mod datatype;
-mod describe;
 mod edge;
-mod events;
 mod fences;
 mod info;
 mod key_tasks;
@@ -21,12 +19,11 @@ mod machines;
 mod neighbours;
 mod pending;
 mod queues;
-mod search;
 mod sessions;
 mod timers;
 mod waited_key;
 
-pub(crate) use edge::{call, clients, gone, key, share, vendor};
+pub(crate) use edge::{call, clients, describe, events, gone, key, search, share, vendor};
 
 use std::ffi::{CString, c_int};
 

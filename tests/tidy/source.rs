@@ -79,7 +79,7 @@ fn is_of_tests(file: &Path) -> bool {
 /// The unsafe code of the module lives at its edge, and that of each binding in one file.
 #[test]
 fn unsafe_code_is_where_it_belongs() {
-    let allowed = |file: &Path| file.starts_with("module/src/edge.rs") || file.starts_with("module/src/datatype");
+    let allowed = |file: &Path| file.starts_with("module/src/edge") || file.starts_with("module/src/datatype");
     let mut elsewhere = BTreeMap::new();
     for (_, folder) in SHIPPED {
         for file in files(&[folder], &[".rs"]) {

@@ -13,15 +13,14 @@ use resil_wire::pages;
 use smallvec::SmallVec;
 
 use super::gcra::read_tiers;
-use crate::apply::{
-    change_log, edit_breaker, edit_state, signal_modified, store_breaker, store_log, store_state, store_tiers,
-};
+use crate::apply::{change_log, edit_breaker, edit_state, store_breaker, store_log, store_state, store_tiers};
 use crate::call::{Call, Command, Failure};
 use crate::datatype::breaker::Circuit;
 use crate::datatype::tiers::Tiers;
 use crate::datatype::waited::Waited;
 use crate::datatype::window::Log;
-use crate::edge::{api, log};
+use crate::edge::log;
+use crate::edge::replication::{mark_dirty, signal_modified};
 use crate::info::counters;
 use crate::key::Key;
 use crate::machines::ServerMachine;
@@ -68,8 +67,8 @@ impl Command for Apply {
             counters().applied.add(1);
             signal_modified(call, &key);
         }
-        // SAFETY: the context is that of this call. What came is passed on to this server's own file.
-        unsafe { api!(RedisModule_ReplicateVerbatim)(call.ctx) };
+        // What came is passed on to this server's own file.
+        mark_dirty(call);
         call.reply_ok();
         Ok(())
     }

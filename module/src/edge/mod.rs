@@ -6,8 +6,12 @@
 pub mod blocking;
 pub mod call;
 pub mod clients;
+pub mod describe;
+pub mod events;
 pub mod gone;
 pub mod key;
+pub mod replication;
+pub mod search;
 pub mod share;
 pub mod vendor;
 
