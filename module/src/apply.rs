@@ -17,7 +17,7 @@ use smallvec::SmallVec;
 use crate::call::{Call, Failure};
 use crate::datatype::breaker::Circuit;
 use crate::datatype::tiers::Tiers;
-use crate::datatype::waited::Waited;
+use crate::datatype::waited::{Live, Waited};
 use crate::datatype::window::Log;
 use crate::datatype::{Bytes, NativeType};
 use crate::edge::replication::{mark_dirty, notify, replicate, replicate_deletion, replicate_many, signal_modified};
@@ -101,38 +101,37 @@ pub fn edit_breaker(key: &mut Key<'_>, value: Option<*mut c_void>, edits: &[Edit
 }
 
 /// Stores the state of a machine that can be waited for in `key`, whole. Returns the value.
-pub fn store_state<M: ServerMachine>(key: &mut Key<'_>, value: Option<*mut c_void>, state: M::State) -> *mut c_void {
+pub fn store_state<M: ServerMachine>(key: &mut Key<'_>, value: Option<Live<M>>, state: M::State) -> Option<Live<M>> {
     let due = M::collect_at(&state, key.salt());
-    let new = Waited::<M>::new_value(state);
+    let new = Live::<M>::new(state)?;
     // Something else may have been there, and an expiry with it.
     let was_empty = key.is_empty();
     match value {
-        Some(_) => key.replace::<Waited<M>>(new),
-        None => key.set::<Waited<M>>(new),
+        Some(_) => key.replace::<Waited<M>>(new.as_raw()),
+        None => key.set::<Waited<M>>(new.as_raw()),
     }
     if was_empty {
         key.collect_new_at(due);
     } else {
         key.collect_at::<Waited<M>>(None, due);
     }
-    new
+    Some(new)
 }
 
 /// Makes `edits` to the state in `key`, which is created if there is none. Returns its last fence.
 pub fn edit_state<M: ServerMachine>(
     key: &mut Key<'_>,
-    value: Option<*mut c_void>,
+    value: Option<Live<M>>,
     edits: impl IntoIterator<Item = M::Edit>,
 ) -> u64 {
-    let Some(value) = value else {
+    let Some(mut value) = value else {
         let mut state = M::State::default();
         edits.into_iter().for_each(|edit| M::apply(&mut state, edit));
         let fence = M::last_fence(&state);
         store_state::<M>(key, None, state);
         return fence;
     };
-    // SAFETY: `value` is the live value of `key`, and this is the only reference to it.
-    let state = unsafe { &mut Waited::<M>::get(value).state };
+    let state = value.state_mut();
     let salt = key.salt();
     let was_due = M::collect_at(state, salt);
     edits.into_iter().for_each(|edit| M::apply(state, edit));

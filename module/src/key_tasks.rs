@@ -4,14 +4,13 @@ use redis_module::raw;
 use resil_core::waited::Machine;
 use resil_core::{Instant, Span};
 
-use crate::call::{Call, Failure};
+use crate::call::{Call, Failure, with_string_in};
 use crate::cluster::{self, Standing};
-use crate::edge::api;
 use crate::machines::{ServerMachine, for_kind};
 use crate::pending::{self, Losses, Task, borrowed};
 use crate::queues::{self, KeyName};
 use crate::timers::GoneKey;
-use crate::waited_key::{Opened, TRY_AGAIN, lost, turn_all_away, with_string};
+use crate::waited_key::{Opened, TRY_AGAIN, lost, turn_all_away};
 use crate::{fences, sessions};
 
 /// Something to do with a key of any machine.
@@ -21,9 +20,7 @@ trait Work {
 
 /// Opens the key in its database and does `work`. Only for timers: the context's database is changed.
 fn work_on(ctx: *mut raw::RedisModuleCtx, name: &KeyName, work: impl Work) {
-    // SAFETY: the context is a timer's.
-    unsafe { api!(RedisModule_SelectDb)(ctx, name.db) };
-    with_string(ctx, &name.key, |call, string| {
+    with_string_in(ctx, name.db, &name.key, |call, string| {
         for_kind!(name.kind, M => work.on::<M>(call, Opened::open(call, string)));
     });
 }

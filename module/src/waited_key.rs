@@ -3,9 +3,6 @@
 //! Commands and background tasks come through here alike. What a step did is settled in one place: stored, replicated,
 //! announced; waiters get their replies; leases that ended are unbound; the timer is set when the step asks for it.
 
-use std::ffi::c_void;
-use std::ptr::NonNull;
-
 use redis_module::raw;
 use resil_core::Instant;
 use resil_core::waited::session::SHORT;
@@ -13,16 +10,14 @@ use resil_core::waited::{End, Ending, Queue, Reason, Reply, Setting, Stepped, Te
 
 use crate::apply::{publish_edits_of, store_state};
 use crate::blocked_clients::{self, ClientReply};
-use crate::call::{Call, Failure};
+use crate::call::{Call, Failure, with_string};
 use crate::cluster;
-use crate::datatype::waited::{Stored, Waited};
-use crate::edge::{api, bytes_of};
+use crate::datatype::waited::{Live, Waited};
 use crate::info::counters;
 use crate::key::Key;
 use crate::machines::{ServerMachine, for_kind};
 use crate::pending::{self, Losses, Task, details_of};
 use crate::queues::{self, KeyName};
-use crate::timers;
 use crate::{announce, background, clock, fences, sessions};
 
 /// What waiters of a key that is no longer here are told: ask again, wherever it is now.
@@ -36,8 +31,8 @@ const ENDINGS_AT_ONCE: usize = 32;
 
 pub struct Opened<'c, M: ServerMachine> {
     key: Key<'c>,
-    pub(crate) value: Option<*mut c_void>,
-    fresh: Stored<M>,
+    pub(crate) value: Option<Live<M>>,
+    fresh: M::State,
     name: &'c [u8],
     db: i32,
 }
@@ -45,22 +40,17 @@ pub struct Opened<'c, M: ServerMachine> {
 impl<'c, M: ServerMachine> Opened<'c, M> {
     pub fn open(call: &'c Call<'_>, name: *mut raw::RedisModuleString) -> Result<Self, Failure> {
         let key = Key::open_to_write(call, name);
-        let value = key.value::<Waited<M>>()?;
-        // SAFETY: the string lives as long as the call.
-        let name = unsafe { bytes_of(name) };
-        Ok(Self { key, value, fresh: Stored::default(), name, db: call.db() })
+        let value = Live::of(&key)?;
+        let name = key.name();
+        Ok(Self { key, value, fresh: M::State::default(), name, db: call.db() })
     }
 
-    fn stored(&mut self) -> &mut Stored<M> {
-        match self.value {
-            // SAFETY: the value of the open key; the reference ends before the key is used again.
-            Some(value) => unsafe { Waited::<M>::get(value) },
-            None => &mut self.fresh,
-        }
+    pub fn state(&self) -> &M::State {
+        self.value.as_ref().map_or(&self.fresh, Live::state)
     }
 
-    pub fn state(&mut self) -> &M::State {
-        &self.stored().state
+    fn state_mut(&mut self) -> &mut M::State {
+        self.value.as_mut().map_or(&mut self.fresh, Live::state_mut)
     }
 
     pub fn name(&self) -> KeyName {
@@ -122,7 +112,7 @@ impl<'c, M: ServerMachine> Opened<'c, M> {
 
     fn hear_the_overdue(&mut self, call: &Call<'_>, now: Instant) {
         let (name, mut asked) = (self.name(), None);
-        while let Some(fence) = M::overdue(&self.stored().state, now) {
+        while let Some(fence) = M::overdue(self.state(), now) {
             let until = sessions::heard_until(call.ctx, &name, fence, now, &mut asked).filter(|until| *until > now);
             let Some(until) = until else { return };
             self.take_step(call, now, &[], |key, setting| M::extend(key, fence, until, setting));
@@ -142,8 +132,8 @@ impl<'c, M: ServerMachine> Opened<'c, M> {
             turn_away(&mut queue, TRY_AGAIN);
         }
         let salt = self.key.salt();
-        let was_due = self.value.map(|_| M::collect_at(&self.stored().state, salt));
-        let state = &mut self.stored().state;
+        let was_due = self.value.as_ref().map(|value| M::collect_at(value.state(), salt));
+        let state = self.state_mut();
         let mut key = WaitedKey { state, queue: &mut queue };
         let outcome = fences::with_setting(now, |setting| step(&mut key, setting));
         queues::put::<M>(self.db, self.name, queue);
@@ -151,17 +141,15 @@ impl<'c, M: ServerMachine> Opened<'c, M> {
             match was_due {
                 // The step has already edited it in place.
                 Some(was_due) => {
-                    let due = M::collect_at(&self.stored().state, salt);
+                    let due = M::collect_at(self.state(), salt);
                     self.key.collect_at::<Waited<M>>(Some(was_due), due);
                 }
                 None => {
-                    let state = std::mem::take(&mut self.fresh.state);
-                    self.value = Some(store_state::<M>(&mut self.key, None, state));
+                    let state = std::mem::take(&mut self.fresh);
+                    self.value = store_state::<M>(&mut self.key, None, state);
                 }
             }
-            // SAFETY: the value of the open key, which the step has left there or has just put there.
-            let state = self.value.map(|value| unsafe { &Waited::<M>::get(value).state });
-            if let Some(state) = state {
+            if let Some(state) = self.value.as_ref().map(Live::state) {
                 publish_edits_of::<M>(call, &self.key, state, &outcome.edits, was_due.is_none());
             }
         }
@@ -177,26 +165,23 @@ impl<'c, M: ServerMachine> Opened<'c, M> {
 
     /// Asks to be woken at `at`, unless that was asked for already, or something earlier.
     pub(crate) fn arm(&mut self, at: Option<Instant>) {
-        let (db, name) = (self.db, self.name);
-        if let (Some(at), Some(value)) = (at, self.value.and_then(NonNull::new)) {
-            // SAFETY: the value of the open key.
-            unsafe { timers::set::<M>(db, name, value.cast(), at) };
+        if let (Some(at), Some(value)) = (at, &self.value) {
+            value.set_timer(self.db, self.name, at);
             background::set_timer(at);
         }
     }
 
     /// The instant at which it was to be stepped means nothing any more. False if there is no key.
     pub(crate) fn disarm(&mut self) -> bool {
-        let Some(value) = self.value.and_then(NonNull::new) else { return false };
-        // SAFETY: the value of the open key.
-        unsafe { timers::clear::<M>(self.db, value.cast()) };
+        let Some(value) = &self.value else { return false };
+        value.clear_timer(self.db);
         true
     }
 
     /// Nothing may be written: only waits can end.
     pub(crate) fn give_up(&mut self, now: Instant) {
         let mut queue = queues::take::<M>(self.db, self.name);
-        let mut key = WaitedKey { state: &mut self.stored().state, queue: &mut queue };
+        let mut key = WaitedKey { state: self.state_mut(), queue: &mut queue };
         let outcome = fences::with_setting(now, |setting| M::give_up(&mut key, setting));
         queues::put::<M>(self.db, self.name, queue);
         self.send(outcome.replies, now);
@@ -205,10 +190,10 @@ impl<'c, M: ServerMachine> Opened<'c, M> {
     /// When to look again at a key whose one holder has a short lease that its connection keeps: nothing has to be written
     /// before the connection falls silent, which its own timer notices.
     pub(crate) fn is_kept_until(&mut self, now: Instant) -> Option<Instant> {
-        if !sessions::any() || M::leases(&self.stored().state).nth(1).is_some() {
+        if !sessions::any() || M::leases(self.state()).nth(1).is_some() {
             return None;
         }
-        let fence = M::overdue(&self.stored().state, now)?;
+        let fence = M::overdue(self.state(), now)?;
         sessions::keeps(&self.name(), fence, now)?;
         let deadline = queues::look::<M, _>(self.db, self.name, Queue::first_deadline);
         let later = deadline.into_iter().chain([now.plus(SHORT)]).min();
@@ -243,7 +228,7 @@ impl<'c, M: ServerMachine> Opened<'c, M> {
     /// Looks at state and queue, and changes nothing.
     pub fn look<R>(&mut self, look: impl FnOnce(&WaitedKey<'_, M>) -> R) -> R {
         let mut queue = queues::take::<M>(self.db, self.name);
-        let seen = look(&WaitedKey { state: &mut self.stored().state, queue: &mut queue });
+        let seen = look(&WaitedKey { state: self.state_mut(), queue: &mut queue });
         queues::put::<M>(self.db, self.name, queue);
         seen
     }
@@ -312,29 +297,13 @@ pub(crate) fn turn_all_away(name: &KeyName, text: &str) {
 pub fn timeout(ctx: *mut raw::RedisModuleCtx, name: &KeyName) -> ClientReply {
     fn reply<M: ServerMachine>(call: &Call<'_>, string: *mut raw::RedisModuleString, name: &KeyName) -> ClientReply {
         let key = Key::open_to_read(call, string);
-        let missing = Stored::<M>::default();
-        let value = key.value::<Waited<M>>().ok().flatten();
-        // SAFETY: the value of the open key, only read.
-        let stored = value.map_or(&missing, |value| unsafe { &*Waited::<M>::get(value) });
+        let (value, missing) = (Live::<M>::of(&key).ok().flatten(), M::State::default());
+        let state = value.as_ref().map_or(&missing, Live::state);
         M::counters().timed_out.add(1);
         let refusal = queues::look::<M, _>(name.db, &name.key, |queue| {
-            M::timed_out(&stored.state, queue, None, fences::promoted_at(), clock::now())
+            M::timed_out(state, queue, None, fences::promoted_at(), clock::now())
         });
         ClientReply::verdict(move |sink| M::write_refusal(refusal, sink))
     }
     with_string(ctx, &name.key, |call, string| for_kind!(name.kind, M => reply::<M>(call, string, name)))
-}
-
-pub(crate) fn with_string<R>(
-    ctx: *mut raw::RedisModuleCtx,
-    key: &[u8],
-    act: impl FnOnce(&Call<'_>, *mut raw::RedisModuleString) -> R,
-) -> R {
-    // SAFETY: the server copies the bytes; the string is freed after it was used.
-    unsafe {
-        let string = api!(RedisModule_CreateString)(ctx, key.as_ptr().cast(), key.len());
-        let result = act(&Call::of_timer(ctx), string);
-        api!(RedisModule_FreeString)(ctx, string);
-        result
-    }
 }

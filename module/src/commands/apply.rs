@@ -17,7 +17,7 @@ use crate::apply::{change_log, edit_breaker, edit_state, store_breaker, store_lo
 use crate::call::{Call, Command, Failure};
 use crate::datatype::breaker::Circuit;
 use crate::datatype::tiers::Tiers;
-use crate::datatype::waited::Waited;
+use crate::datatype::waited::Live;
 use crate::datatype::window::Log;
 use crate::edge::log;
 use crate::edge::replication::{mark_dirty, signal_modified};
@@ -122,11 +122,11 @@ fn apply(key: &mut Key<'_>, change: Change) -> Result<(), &'static str> {
 
 fn replace_state<M: ServerMachine>(key: &mut Key<'_>, state: M::State) {
     fences::heard_of(M::last_fence(&state));
-    store_state::<M>(key, key.value::<Waited<M>>().ok().flatten(), state);
+    store_state::<M>(key, Live::of(key).ok().flatten(), state);
 }
 
 fn change_state<M: ServerMachine>(key: &mut Key<'_>, edits: SmallVec<[M::Edit; 1]>) -> Result<(), &'static str> {
-    let value = key.value::<Waited<M>>().map_err(|_| SOMETHING_ELSE)?;
+    let value = Live::of(key).map_err(|_| SOMETHING_ELSE)?;
     fences::heard_of(edit_state::<M>(key, value, edits));
     Ok(())
 }

@@ -34,7 +34,7 @@ impl Command for Begin {
         let BeginCall { token, lease, fingerprint, wait, keep, on_lapse, bind, .. } = parse::<Self, _>(&args)?;
         config::refuse_if_evictable()?;
         let now = clock::now();
-        let mut opened = Opened::<Idempotency>::open(call, call.string(0)?)?;
+        let opened = Opened::<Idempotency>::open(call, call.string(0)?)?;
         // A duplicate of what is done changes nothing.
         if let Some(settled) = replay(opened.state(), fingerprint, now) {
             count(&settled);
@@ -153,7 +153,7 @@ impl Command for Once {
         let OnceCall { token, ttl, .. } = parse::<Self, _>(&args)?;
         config::refuse_if_evictable()?;
         let now = clock::now();
-        let mut opened = Opened::<Idempotency>::open(call, call.string(0)?)?;
+        let opened = Opened::<Idempotency>::open(call, call.string(0)?)?;
         let first = match seen_before(opened.state(), token, now) {
             // A duplicate changes nothing.
             Some(first) => first,

@@ -31,7 +31,7 @@ impl Command for Join {
         let args = call.args();
         let JoinCall { token, lease, wait, bind, .. } = parse::<Self, _>(&args)?;
         let now = clock::now();
-        let mut opened = Opened::<Flights>::open(call, call.string(0)?)?;
+        let opened = Opened::<Flights>::open(call, call.string(0)?)?;
         // Nearly every call is a hit, and a hit changes nothing.
         if let Some(seen) = hit(opened.state(), now) {
             count(&seen);

@@ -6,7 +6,7 @@ use resil_wire::holding::Renewed as RenewedReply;
 use resil_wire::idempotency::TokenRenewCall;
 
 use crate::call::{Call, Command, Failure, parse};
-use crate::datatype::waited::{Stored, Waited};
+use crate::datatype::waited::Live;
 use crate::key::Key;
 use crate::machines::ServerMachine;
 use crate::queues::{self, KeyName};
@@ -43,11 +43,10 @@ pub fn wait_for_reply(call: &Call<'_>, id: WaiterId, name: KeyName) {
 /// Reads the state of a key, on a primary or a replica.
 pub fn read<M: ServerMachine, R>(call: &Call<'_>, read: impl FnOnce(&M::State) -> R) -> Result<R, Failure> {
     let key = Key::open_to_read(call, call.string(0)?);
-    let missing = Stored::<M>::default();
-    // SAFETY: the value of the open key, only read.
-    let stored = key.value::<Waited<M>>()?.map_or(&missing, |value| unsafe { &*Waited::<M>::get(value) });
-    let kept = kept::<M>(call, &stored.state)?;
-    Ok(read(kept.as_ref().unwrap_or(&stored.state)))
+    let (value, missing) = (Live::<M>::of(&key)?, M::State::default());
+    let state = value.as_ref().map_or(&missing, Live::state);
+    let kept = kept::<M>(call, state)?;
+    Ok(read(kept.as_ref().unwrap_or(state)))
 }
 
 /// The state as it would be written down if a short lease in it were, which its connection keeps beyond the end that the

@@ -7,13 +7,16 @@ use std::ptr::NonNull;
 use std::sync::atomic::AtomicPtr;
 
 use redis_module::raw;
+use resil_core::Instant;
 
 use super::{Bytes, NativeType, malloc_size};
-use crate::fences;
+use crate::call::Failure;
+use crate::key::Key;
 use crate::machines::ServerMachine;
 use crate::pending::{self, Task};
 use crate::queues::KeyName;
 use crate::share::{Header, Share};
+use crate::{fences, timers};
 
 /// What is stored: who shares it and when it is looked at, and the state.
 #[repr(C)]
@@ -41,6 +44,46 @@ impl<M: ServerMachine> Waited<M> {
     pub unsafe fn get<'a>(value: *mut c_void) -> &'a mut Stored<M> {
         // SAFETY: by contract.
         unsafe { &mut *value.cast::<Stored<M>>() }
+    }
+}
+
+/// The value of a key that a command or a timer has open. It is not kept beyond the key, and nothing else refers to it
+/// meanwhile: [`Opened`](crate::waited_key::Opened) and `apply` have it together with the key.
+pub struct Live<M: ServerMachine>(NonNull<Stored<M>>);
+
+impl<M: ServerMachine> Live<M> {
+    /// A value to be put into a key.
+    pub fn new(state: M::State) -> Option<Self> {
+        NonNull::new(Waited::<M>::new_value(state).cast()).map(Self)
+    }
+
+    /// The value of `key`; `None` if there is no key, WRONGTYPE for anything else.
+    pub fn of(key: &Key<'_>) -> Result<Option<Self>, Failure> {
+        Ok(key.value::<Waited<M>>()?.and_then(|value| NonNull::new(value.cast())).map(Self))
+    }
+
+    pub fn as_raw(&self) -> *mut c_void {
+        self.0.as_ptr().cast()
+    }
+
+    pub fn state(&self) -> &M::State {
+        // SAFETY: the value lives as long as its key is open.
+        unsafe { &self.0.as_ref().state }
+    }
+
+    pub fn state_mut(&mut self) -> &mut M::State {
+        // SAFETY: as above; this is the only reference to it.
+        unsafe { &mut self.0.as_mut().state }
+    }
+
+    pub fn set_timer(&self, db: i32, name: &[u8], at: Instant) {
+        // SAFETY: as above.
+        unsafe { timers::set::<M>(db, name, self.0.cast(), at) };
+    }
+
+    pub fn clear_timer(&self, db: i32) {
+        // SAFETY: as above.
+        unsafe { timers::clear::<M>(db, self.0.cast()) };
     }
 }
 

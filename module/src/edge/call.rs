@@ -238,3 +238,30 @@ impl Sink for ReplySink {
         unsafe { api!(RedisModule_ReplyWithNull)(self.0) };
     }
 }
+
+/// Runs `act` as a timer would, with `key` as a string of the server.
+pub fn with_string<R>(
+    ctx: *mut raw::RedisModuleCtx,
+    key: &[u8],
+    act: impl FnOnce(&Call<'_>, *mut raw::RedisModuleString) -> R,
+) -> R {
+    // SAFETY: the server copies the bytes; the string is freed after it was used.
+    unsafe {
+        let string = api!(RedisModule_CreateString)(ctx, key.as_ptr().cast(), key.len());
+        let result = act(&Call::of_timer(ctx), string);
+        api!(RedisModule_FreeString)(ctx, string);
+        result
+    }
+}
+
+/// The same in database `db`. Only for timers: the context's database is changed.
+pub fn with_string_in<R>(
+    ctx: *mut raw::RedisModuleCtx,
+    db: i32,
+    key: &[u8],
+    act: impl FnOnce(&Call<'_>, *mut raw::RedisModuleString) -> R,
+) -> R {
+    // SAFETY: the context is a timer's.
+    unsafe { api!(RedisModule_SelectDb)(ctx, db) };
+    with_string(ctx, key, act)
+}

@@ -55,7 +55,7 @@ impl Memory {
     }
 
     /// What `memory://name` names: the same store for all in this process who name it, for as long as anybody has it. The
-    /// clock is that of whoever came first. Without a name, one of its own.
+    /// clock is that of the first. Without a name, one of its own.
     pub fn named(name: &str, clock: Clock) -> Self {
         if name.is_empty() { Self::new(clock) } else { Self::with_store(registry::shared(name, clock)) }
     }
@@ -69,7 +69,7 @@ impl Memory {
         self.call_when(command, When::Now)
     }
 
-    /// RES.GCRA without a command, for whoever has checked what it asks for: what is granted, and what the binding tier reads.
+    /// RES.GCRA without a command, for callers that have checked what they ask for: what is granted, and what the binding tier reads.
     pub fn take(&self, key: &[u8], quotas: &[Quota], ask: Ask) -> Result<LimitVerdict, Error> {
         if self.closed.load(Relaxed) {
             return Err(closed());

@@ -3,7 +3,7 @@
 //! # Invariants
 //! 1. A key has one kind for as long as it is there. Asking it for another is refused, as on a server.
 //! 2. A key that nobody needs any more (its machine says when) is not seen from then on, and is taken out soon after: when
-//!    it is asked for, or by the sweep, a few keys for every so many calls, whichever keys these ask for.
+//!    it is asked for, or by the sweep, a few keys for every so many calls, of any keys.
 //! 3. A key with waiters stays.
 //! 4. The clock is read while the shard is held: for one key time does not run back.
 
@@ -100,7 +100,7 @@ struct Keys {
     calls: u32,
 }
 
-/// On cache lines of its own: whoever locks one does not slow down the next.
+/// On cache lines of its own: a lock of one does not slow down the next.
 #[repr(align(128))]
 struct Shard(Mutex<Keys>);
 
