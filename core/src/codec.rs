@@ -23,11 +23,11 @@ use crate::idempotency::{Record, decode_record};
 use crate::limits::{
     FENCE_MAX, INSTANT_MAX_US, LEASE_CEILING, OWNER_MAX, PERIOD_MAX, TIERS_STORED_MAX, WINDOW_LIMIT_CEILING,
 };
-use crate::lock::{self, Edits as HolderEdits, Holders, Kind, decode_holders};
+use crate::lock::{self, HolderEdits, Holders, Kind, decode_holders};
 use crate::rate_limit::{Tier, TierSet};
-use crate::single_flight::{self, Edits as FlightEdits, Flight, decode_flight};
+use crate::single_flight::{self, Flight, FlightEdits, decode_flight};
 use crate::time::{Instant, Span};
-use crate::window::{Change as WindowChange, Window};
+use crate::window::{Window, WindowChange};
 
 /// The version of everything this file writes.
 pub const VERSION: u32 = 1;

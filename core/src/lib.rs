@@ -11,10 +11,10 @@
 //! - [`rate_limit`]: GCRA with up to eight tiers per key, and the replies redis-cell gives.
 //! - [`window`]: the exact sliding window.
 //! - [`circuit_breaker`]: one breaker for a whole fleet, with leased probes and generations.
-//! - [`lock`]: locks and bulkheads: holders with leases, a line of waiters, fences.
+//! - [`waited`]: the one engine for everything that can be waited for: queue, leases, fences, sessions, timers.
+//! - [`lock`]: locks and bulkheads: holders with leases, a queue of waiters, fences.
 //! - [`idempotency`]: work that is done once, and its result for everybody who asks again.
 //! - [`single_flight`]: one caller loads, everybody gets what it loaded.
-//! - [`queue`], [`lease`], [`fence`], [`wakes`], [`session`]: what waits, what ends, what only grows, and what hangs on a connection.
 //! - [`codec`]: state and changes as versioned bytes; every decoded value is checked against its invariants.
 //! - [`batch`]: work in parts that end when their time is used up.
 //! - [`limits`]: every maximum in one table.
@@ -29,19 +29,16 @@ extern crate alloc;
 pub mod batch;
 pub mod circuit_breaker;
 pub mod codec;
-pub mod fence;
 pub mod idempotency;
-pub mod lease;
 pub mod limits;
 pub mod lock;
-pub mod queue;
 pub mod rate_limit;
-pub mod session;
 pub mod single_flight;
 pub mod step;
 pub mod time;
-pub mod wakes;
+pub mod waited;
 pub mod window;
 
 pub use step::Step;
 pub use time::{Instant, Span};
+pub use waited::{lease, session};

@@ -54,7 +54,7 @@ pub struct Rule {
 
 /// What a step does to the log, with absolute values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Change {
+pub struct WindowChange {
     pub period_us: i64,
     /// Entries later than this are moved to it: the clock was set back.
     pub cut_to_us: i64,
@@ -65,7 +65,7 @@ pub struct Change {
 }
 
 /// How the log reads at an instant.
-struct View<'a> {
+struct LogView<'a> {
     window: &'a Window,
     rule: Rule,
     /// The instant that counts as now: never before the newest entry.
@@ -77,8 +77,8 @@ struct View<'a> {
 }
 
 /// Decides `ask` (Take, UpTo or Peek) under `rule`. A missing key is an empty window.
-pub fn step(window: &Window, rule: Rule, ask: Ask, now: Instant) -> Step<Verdict, Change> {
-    let view = View::read(window, rule, now);
+pub fn step(window: &Window, rule: Rule, ask: Ask, now: Instant) -> Step<Verdict, WindowChange> {
+    let view = LogView::read(window, rule, now);
     let free = rule.limit.saturating_sub(view.used());
     let (cells, wanted) = match ask {
         Ask::Take(cells) => (if cells <= free { cells } else { 0 }, cells),
@@ -103,7 +103,7 @@ pub fn step(window: &Window, rule: Rule, ask: Ask, now: Instant) -> Step<Verdict
     Step::changed(view.verdict(cells, free - cells, retry_after, reset_after), view.change(cells))
 }
 
-impl<'a> View<'a> {
+impl<'a> LogView<'a> {
     fn read(window: &'a Window, rule: Rule, now: Instant) -> Self {
         let newest_us = window.live().last().map_or(i64::MIN, |entry| entry.at_us);
         let bound_us = now.plus(CLOCK_JITTER).as_us();
@@ -158,8 +158,8 @@ impl<'a> View<'a> {
         Verdict { granted, tiers: core::iter::once(reading).collect() }
     }
 
-    fn change(&self, cells: u32) -> Change {
-        Change { period_us: self.rule.period.as_us(), cut_to_us: self.cut_to_us, at_us: self.now_us, cells }
+    fn change(&self, cells: u32) -> WindowChange {
+        WindowChange { period_us: self.rule.period.as_us(), cut_to_us: self.cut_to_us, at_us: self.now_us, cells }
     }
 }
 
@@ -188,7 +188,7 @@ impl Window {
     }
 
     /// Whether applying `change` may need a larger log: there is no room at the end, nor enough at the front.
-    pub fn would_grow(&self, change: &Change) -> bool {
+    pub fn would_grow(&self, change: &WindowChange) -> bool {
         let left_us = change.at_us.saturating_sub(change.period_us);
         let gone = self.head + self.live().partition_point(|entry| entry.at_us <= left_us);
         let len = self.entries.len();
@@ -204,7 +204,7 @@ impl Window {
     }
 
     /// The only mutation: the same on the server that decided and on its replicas.
-    pub fn apply(&mut self, change: &Change) {
+    pub fn apply(&mut self, change: &WindowChange) {
         self.period_us = change.period_us;
         self.cut_to(change.cut_to_us);
         self.drop_until(change.at_us.saturating_sub(change.period_us));

@@ -16,15 +16,15 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use resil_core::Instant;
 use resil_core::circuit_breaker::{StateName, Transition};
-use resil_core::lock::Reason;
+use resil_core::waited::Reason;
 use serde_json::{Value, json};
 use smallvec::SmallVec;
 
-use crate::apply::notify;
 use crate::call::Call;
+use crate::edge::replication::notify;
 use crate::edge::{api, bytes_of};
 use crate::key::Key;
-use crate::lines::Name;
+use crate::queues::KeyName;
 
 const CHANNEL: &[u8] = b"resil:events";
 
@@ -85,7 +85,7 @@ fn of_breaker(
 /// Announces that a holder lost what it held: to everybody, to its owner, and to the client the owner belongs to.
 pub fn lost(
     call: &Call<'_>,
-    name: &Name,
+    name: &KeyName,
     owner: &[u8],
     fence: u64,
     reason: Reason,

@@ -8,27 +8,22 @@
 
 use std::ffi::{CStr, c_void};
 
-use redis_module::raw;
 use resil_core::circuit_breaker::{Breaker, Edit, encode_edits};
-use resil_core::codec::{self, VERSION};
+use resil_core::codec;
 use resil_core::rate_limit::{TierSet, gc_at};
-use resil_core::window::{Change as LogChange, Window};
+use resil_core::window::{Window, WindowChange};
 use smallvec::SmallVec;
 
 use crate::call::{Call, Failure};
 use crate::datatype::breaker::Circuit;
 use crate::datatype::tiers::Tiers;
-use crate::datatype::waited::Waited;
+use crate::datatype::waited::{Live, Waited};
 use crate::datatype::window::Log;
 use crate::datatype::{Bytes, NativeType};
-use crate::edge::api;
+use crate::edge::replication::{mark_dirty, notify, replicate, replicate_deletion, replicate_many, signal_modified};
 use crate::key::Key;
 use crate::listeners;
-use crate::machine::Machine;
-
-/// The version as the text that travels.
-const VERSION_TEXT: &CStr = c"1";
-const _: () = assert!(VERSION == 1, "VERSION_TEXT must say the codec's version");
+use crate::machines::ServerMachine;
 
 /// Stores `tiers` in `key`, whose present value of that type is `value` and holds `old`. No tiers: the key goes.
 pub fn store_tiers(key: &mut Key<'_>, value: Option<*mut c_void>, old: &TierSet, tiers: &TierSet) {
@@ -57,7 +52,7 @@ pub fn store_log(key: &mut Key<'_>, value: Option<*mut c_void>, window: Window) 
 }
 
 /// Applies `change` to the log in `key`, which is created if there is none.
-pub fn change_log(key: &mut Key<'_>, value: Option<*mut c_void>, change: &LogChange) {
+pub fn change_log(key: &mut Key<'_>, value: Option<*mut c_void>, change: &WindowChange) {
     let Some(value) = value else {
         let mut window = Window::default();
         window.apply(change);
@@ -106,44 +101,54 @@ pub fn edit_breaker(key: &mut Key<'_>, value: Option<*mut c_void>, edits: &[Edit
 }
 
 /// Stores the state of a machine that can be waited for in `key`, whole. Returns the value.
-pub fn store_state<M: Machine>(key: &mut Key<'_>, value: Option<*mut c_void>, state: M::State) -> *mut c_void {
-    let due = M::gc_at(&state, key.salt());
-    let new = Waited::<M>::new_value(state);
+pub fn store_state<M: ServerMachine>(key: &mut Key<'_>, value: Option<Live<M>>, state: M::State) -> Option<Live<M>> {
+    let due = M::collect_at(&state, key.salt());
+    let new = Live::<M>::new(state)?;
     // Something else may have been there, and an expiry with it.
     let was_empty = key.is_empty();
     match value {
-        Some(_) => key.replace::<Waited<M>>(new),
-        None => key.set::<Waited<M>>(new),
+        Some(_) => key.replace::<Waited<M>>(new.as_raw()),
+        None => key.set::<Waited<M>>(new.as_raw()),
     }
     if was_empty {
         key.collect_new_at(due);
     } else {
         key.collect_at::<Waited<M>>(None, due);
     }
-    new
+    Some(new)
 }
 
-/// Makes `edits` to the state in `key`, which is created if there is none.
-pub fn edit_state<M: Machine>(key: &mut Key<'_>, value: Option<*mut c_void>, edits: impl IntoIterator<Item = M::Edit>) {
-    let Some(value) = value else {
+/// Makes `edits` to the state in `key`, which is created if there is none. Returns its last fence.
+pub fn edit_state<M: ServerMachine>(
+    key: &mut Key<'_>,
+    value: Option<Live<M>>,
+    edits: impl IntoIterator<Item = M::Edit>,
+) -> u64 {
+    let Some(mut value) = value else {
         let mut state = M::State::default();
         edits.into_iter().for_each(|edit| M::apply(&mut state, edit));
+        let fence = M::last_fence(&state);
         store_state::<M>(key, None, state);
-        return;
+        return fence;
     };
-    // SAFETY: `value` is the live value of `key`, and this is the only reference to it.
-    let state = unsafe { &mut Waited::<M>::get(value).state };
+    let state = value.state_mut();
     let salt = key.salt();
-    let was_due = M::gc_at(state, salt);
+    let was_due = M::collect_at(state, salt);
     edits.into_iter().for_each(|edit| M::apply(state, edit));
-    let due = M::gc_at(state, salt);
+    let (due, fence) = (M::collect_at(state, salt), M::last_fence(state));
     key.collect_at::<Waited<M>>(Some(was_due), due);
+    fence
 }
 
 /// Replicates what a step did to such a state, and tells watchers and listeners.
-pub fn publish_edits_of<M: Machine>(call: &Call<'_>, key: &Key<'_>, state: &M::State, edits: &[M::Edit], is_new: bool) {
-    // Whoever is told below may change the key: the state is looked at before.
-    let events: SmallVec<[&CStr; 2]> = edits.iter().filter_map(|edit| M::event(state, edit)).collect();
+pub fn publish_edits_of<M: ServerMachine>(
+    call: &Call<'_>,
+    key: &Key<'_>,
+    state: &M::State,
+    edits: &[M::Report],
+    is_new: bool,
+) {
+    let events: SmallVec<[&CStr; 2]> = edits.iter().filter_map(M::event).collect();
     // A timer has no request that the server could count as a change.
     if listeners::anybody() || call.is_timers() {
         let mut bytes = Bytes::new();
@@ -172,8 +177,7 @@ pub fn publish_tiers(call: &Call<'_>, key: &Key<'_>, tiers: &TierSet, event: &CS
     if !listeners::anybody() {
         mark_dirty(call);
     } else if tiers.is_empty() {
-        // SAFETY: context and key name are those of the running call.
-        unsafe { api!(RedisModule_Replicate)(call.ctx, c"DEL".as_ptr(), c"s".as_ptr(), key.name) };
+        replicate_deletion(call, key);
     } else {
         let mut bytes = Bytes::new();
         codec::encode_tiers(tiers, &mut bytes);
@@ -183,7 +187,7 @@ pub fn publish_tiers(call: &Call<'_>, key: &Key<'_>, tiers: &TierSet, event: &CS
 }
 
 /// Replicates a change of a log, and tells watchers and listeners.
-pub fn publish_log_change(call: &Call<'_>, key: &Key<'_>, change: &LogChange, is_new: bool, event: &CStr) {
+pub fn publish_log_change(call: &Call<'_>, key: &Key<'_>, change: &WindowChange, is_new: bool, event: &CStr) {
     if listeners::anybody() {
         let mut bytes = Bytes::new();
         if !(is_new && encode_whole::<Log>(key, &mut bytes)) {
@@ -230,71 +234,8 @@ pub fn publish_many(call: &Call<'_>, changed: &[(&Key<'_>, &TierSet)], event: &C
     }
 }
 
-fn replicate_many(call: &Call<'_>, changed: &[(&Key<'_>, &TierSet)]) {
-    let mut arguments: Vec<*mut raw::RedisModuleString> = Vec::with_capacity(changed.len() * 3);
-    for (key, tiers) in changed {
-        let mut bytes = Bytes::new();
-        codec::encode_tiers(tiers, &mut bytes);
-        let version = VERSION_TEXT.to_bytes();
-        // SAFETY: the server copies the bytes; both strings are freed below.
-        unsafe {
-            arguments.push(key.name);
-            arguments.push(api!(RedisModule_CreateString)(call.ctx, version.as_ptr().cast(), version.len()));
-            arguments.push(api!(RedisModule_CreateString)(call.ctx, bytes.as_ptr().cast(), bytes.len()));
-        }
-    }
-    // SAFETY: `v` takes an array of strings with its length; the server holds its own references afterwards.
-    unsafe {
-        api!(RedisModule_Replicate)(
-            call.ctx,
-            c"RES._APPLY".as_ptr(),
-            c"v".as_ptr(),
-            arguments.as_mut_ptr(),
-            arguments.len(),
-        );
-        for triple in arguments.chunks_exact(3) {
-            api!(RedisModule_FreeString)(call.ctx, triple[1]);
-            api!(RedisModule_FreeString)(call.ctx, triple[2]);
-        }
-    }
-}
-
-/// Nobody listens: the server only learns that the data set changed. It passes the request on to no one.
-fn mark_dirty(call: &Call<'_>) {
-    // SAFETY: the context is that of the running call.
-    unsafe { api!(RedisModule_ReplicateVerbatim)(call.ctx) };
-}
-
-fn replicate(call: &Call<'_>, key: &Key<'_>, bytes: &[u8]) {
-    // SAFETY: a server string, a C string and a buffer with its length, as the format says.
-    unsafe {
-        api!(RedisModule_Replicate)(
-            call.ctx,
-            c"RES._APPLY".as_ptr(),
-            c"scb".as_ptr(),
-            key.name,
-            VERSION_TEXT.as_ptr(),
-            bytes.as_ptr(),
-            bytes.len(),
-        );
-    }
-}
-
 /// Breaks WATCH, invalidates client-side caches, and sends the keyspace notification.
 fn announce(call: &Call<'_>, key: &Key<'_>, event: &CStr) {
     signal_modified(call, key);
     notify(call, key, event);
-}
-
-/// Sends a keyspace notification.
-pub fn notify(call: &Call<'_>, key: &Key<'_>, event: &CStr) {
-    // SAFETY: context and key name are those of the running call; the event is a C string.
-    unsafe {
-        api!(RedisModule_NotifyKeyspaceEvent)(call.ctx, raw::REDISMODULE_NOTIFY_MODULE, event.as_ptr(), key.name)
-    };
-}
-
-pub fn signal_modified(call: &Call<'_>, key: &Key<'_>) {
-    // SAFETY: context and key name are those of the running call.
-    unsafe { api!(RedisModule_SignalModifiedKey)(call.ctx, key.name) };
 }

@@ -6,7 +6,7 @@
 //! Nothing is written on a replica, while loading, or while the server asks not to write to its replicas; what is to be done
 //! then stays where it is.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
 use std::time::Duration;
@@ -15,12 +15,12 @@ use redis_module::raw;
 use resil_core::limits::CLOCK_JITTER;
 use resil_core::{Instant, Span};
 
-use crate::chores::{self, Chore};
 use crate::cluster::Watch;
 use crate::edge::{api, guard};
-use crate::lines::{self, Name};
+use crate::pending::{self, Task};
+use crate::queues::{self, KeyName};
 use crate::timers::{self, Taken};
-use crate::{clock, cluster, parked, room, search, sessions};
+use crate::{blocked_clients, clock, cluster, key_tasks, search, sessions};
 
 /// How often what could not be done is tried again, and how often the cluster is looked at.
 const PAUSE: Span = Span::from_ms(10);
@@ -40,6 +40,8 @@ thread_local! {
     static TIMER: Cell<Option<Timer>> = const { Cell::new(None) };
     /// When the clock was last looked at.
     static SEEN: Cell<Instant> = const { Cell::new(Instant::EPOCH) };
+    /// Keys whose waiters may have to go to another node.
+    static REDIRECTS: RefCell<Vec<KeyName>> = const { RefCell::new(Vec::new()) };
     /// A context of the module's own, for setting timers where there is no other.
     static CONTEXT: Cell<*mut raw::RedisModuleCtx> = const { Cell::new(null_mut()) };
 }
@@ -47,7 +49,7 @@ thread_local! {
 pub fn start(ctx: *mut raw::RedisModuleCtx) {
     // SAFETY: called while loading; kept for as long as the process lives.
     CONTEXT.set(unsafe { api!(RedisModule_GetDetachedThreadSafeContext)(ctx) });
-    chores::start(is_replica(ctx));
+    pending::start(is_replica(ctx));
 }
 
 pub fn context() -> *mut raw::RedisModuleCtx {
@@ -57,8 +59,12 @@ pub fn context() -> *mut raw::RedisModuleCtx {
 /// Sets the timer for whatever comes next.
 pub fn plan() {
     let next = timers::first();
-    if let Some(next) =
-        next.into_iter().chain(sessions::next_due()).chain(sessions::next_lapse()).chain(parked::listens_until()).min()
+    if let Some(next) = next
+        .into_iter()
+        .chain(sessions::next_due())
+        .chain(sessions::next_lapse())
+        .chain(blocked_clients::listens_until())
+        .min()
     {
         set_timer(next);
     }
@@ -113,10 +119,10 @@ fn run(ctx: *mut raw::RedisModuleCtx) -> Option<Span> {
     const AT_ONCE: Span = Span::ZERO;
     let now = clock::now();
     let slice = clock::Stopwatch::start();
-    parked::stop_listening(now);
-    let mut again = parked::answer_more(ctx).then_some(Span::from_ms(1));
+    blocked_clients::stop_listening(now);
+    let mut again = blocked_clients::send_more(ctx).then_some(Span::from_ms(1));
     if is_replica(ctx) {
-        chores::clear();
+        pending::clear();
         while !matches!(timers::take_gone(), Taken::Nothing) {
             if slice.elapsed() > SLICE {
                 return Some(AT_ONCE);
@@ -125,8 +131,13 @@ fn run(ctx: *mut raw::RedisModuleCtx) -> Option<Span> {
         return again;
     }
     if !may_write(ctx) {
-        lines::names(None).iter().for_each(|name| room::give_up(ctx, name, now));
-        let idle = chores::is_idle() && timers::is_empty() && !timers::any_gone();
+        for name in queues::names_due(now) {
+            key_tasks::give_up(ctx, &name, now);
+            if slice.elapsed() > SLICE {
+                return Some(AT_ONCE);
+            }
+        }
+        let idle = pending::is_idle() && timers::is_empty() && !timers::any_gone();
         return again.or((!idle || sessions::any()).then_some(PAUSE));
     }
     match cluster::watch(ctx, now) {
@@ -140,7 +151,7 @@ fn run(ctx: *mut raw::RedisModuleCtx) -> Option<Span> {
         for sort in [endings, closed, silent, lapsed, others, losses, renewals, woken, gone, anew] {
             done += sort(ctx, now, &mut waiting);
         }
-        // What a search finds is among the chores: it goes on when those are done.
+        // What a search finds is among the pending: it goes on when those are done.
         if done == 0 && !search::slice(ctx) {
             break;
         }
@@ -151,20 +162,34 @@ fn run(ctx: *mut raw::RedisModuleCtx) -> Option<Span> {
     }
     if !waiting.is_empty() {
         // Their slots are on their way.
-        chores::keep(waiting);
+        pending::keep(waiting);
         again = again.or(Some(CLUSTER_PAUSE));
     }
-    if cluster::enabled() && !lines::is_empty() {
-        for name in lines::names(None) {
-            room::redirect(ctx, &name, now);
-        }
-        again = again.or((!lines::is_empty()).then_some(CLUSTER_PAUSE));
+    if cluster::enabled() && !queues::is_empty() {
+        again = again.or(Some(redirect_some(ctx, now, &slice)));
     }
     again
 }
 
+/// Sends waiters to where their keys have moved. Returns when to go on.
+fn redirect_some(ctx: *mut raw::RedisModuleCtx, now: Instant, slice: &clock::Stopwatch) -> Span {
+    let mut names = REDIRECTS.take();
+    if names.is_empty() {
+        names = queues::names(None);
+    }
+    while let Some(name) = names.pop() {
+        key_tasks::redirect(ctx, &name, now);
+        if slice.elapsed() > SLICE {
+            break;
+        }
+    }
+    let pause = if names.is_empty() { CLUSTER_PAUSE } else { Span::ZERO };
+    REDIRECTS.set(names);
+    pause
+}
+
 /// What has to wait, because its slot is on its way.
-type Waiting = Vec<(Name, Chore)>;
+type Waiting = Vec<(KeyName, Task)>;
 
 /// Does up to a batch of one sort; returns how many were done.
 fn batch(one: impl FnMut() -> bool) -> usize {
@@ -172,33 +197,33 @@ fn batch(one: impl FnMut() -> bool) -> usize {
     resil_core::batch::run(BATCH, || time.elapsed() >= BATCH_TIME, one)
 }
 
-fn do_or_keep(ctx: *mut raw::RedisModuleCtx, (name, chore): (Name, Chore), now: Instant, waiting: &mut Waiting) {
-    if let Some(chore) = room::do_chore(ctx, &name, chore, now) {
-        waiting.push((name, chore));
+fn do_or_keep(ctx: *mut raw::RedisModuleCtx, (name, task): (KeyName, Task), now: Instant, waiting: &mut Waiting) {
+    if let Some(task) = key_tasks::run_task(ctx, &name, task, now) {
+        waiting.push((name, task));
     }
 }
 
 fn endings(ctx: *mut raw::RedisModuleCtx, now: Instant, waiting: &mut Waiting) -> usize {
-    batch(|| chores::next_ending().map(|chore| do_or_keep(ctx, chore, now, waiting)).is_some())
+    batch(|| pending::next_ending().map(|task| do_or_keep(ctx, task, now, waiting)).is_some())
 }
 
 fn others(ctx: *mut raw::RedisModuleCtx, now: Instant, waiting: &mut Waiting) -> usize {
-    batch(|| chores::next().map(|chore| do_or_keep(ctx, chore, now, waiting)).is_some())
+    batch(|| pending::next().map(|task| do_or_keep(ctx, task, now, waiting)).is_some())
 }
 
 fn losses(ctx: *mut raw::RedisModuleCtx, now: Instant, waiting: &mut Waiting) -> usize {
-    batch(|| chores::next_loss().map(|loss| do_or_keep(ctx, loss, now, waiting)).is_some())
+    batch(|| pending::next_loss().map(|loss| do_or_keep(ctx, loss, now, waiting)).is_some())
 }
 
 /// What hung on connections that have closed.
 fn closed(ctx: *mut raw::RedisModuleCtx, now: Instant, waiting: &mut Waiting) -> usize {
-    batch(|| sessions::take_closed().map(|chore| do_or_keep(ctx, chore, now, waiting)).is_some())
+    batch(|| sessions::take_closed().map(|task| do_or_keep(ctx, task, now, waiting)).is_some())
 }
 
 /// Short bound leases whose connections were silent.
 fn silent(_ctx: *mut raw::RedisModuleCtx, now: Instant, _waiting: &mut Waiting) -> usize {
-    let Some(lapsed) = sessions::take_lapsed(now) else { return 0 };
-    lapsed.into_iter().for_each(|name| chores::add(name, Chore::Look));
+    let Some(lapsed) = sessions::take_lapsed(now, BATCH) else { return 0 };
+    lapsed.into_iter().for_each(|name| pending::add(name, Task::Serve));
     1
 }
 
@@ -213,21 +238,21 @@ fn renewals(ctx: *mut raw::RedisModuleCtx, now: Instant, _waiting: &mut Waiting)
         return 0;
     }
     let due = sessions::take_due(ctx, now, BATCH);
-    due.iter().for_each(|(name, fence, ends)| room::extend(ctx, name, *fence, *ends, now));
+    due.iter().for_each(|(name, fence, ends)| key_tasks::extend(ctx, name, *fence, *ends, now));
     // Those of closed connections count as well: there may be more behind them.
     due.len().max(1)
 }
 
 /// Keys whose instant has come.
 fn woken(ctx: *mut raw::RedisModuleCtx, now: Instant, _waiting: &mut Waiting) -> usize {
-    batch(|| timers::take_due(now).map(|name| room::woken(ctx, &name, now)).is_some())
+    batch(|| timers::take_due(now).map(|name| key_tasks::woken(ctx, &name, now)).is_some())
 }
 
 /// Keys that are gone with their holders.
 fn gone(ctx: *mut raw::RedisModuleCtx, now: Instant, _waiting: &mut Waiting) -> usize {
     batch(|| match timers::take_gone() {
         Taken::Gone(gone) => {
-            room::gone(ctx, &gone, now);
+            key_tasks::gone(ctx, &gone, now);
             true
         }
         Taken::Dropped => true,
@@ -237,7 +262,7 @@ fn gone(ctx: *mut raw::RedisModuleCtx, now: Instant, _waiting: &mut Waiting) -> 
 
 /// Keys whose timers mean nothing any more.
 fn anew(ctx: *mut raw::RedisModuleCtx, now: Instant, _waiting: &mut Waiting) -> usize {
-    batch(|| timers::take_anew().map(|name| room::woken(ctx, &name, now)).is_some())
+    batch(|| timers::take_anew().map(|name| key_tasks::woken(ctx, &name, now)).is_some())
 }
 
 pub fn is_replica(ctx: *mut raw::RedisModuleCtx) -> bool {

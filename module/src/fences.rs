@@ -5,9 +5,9 @@ use std::ffi::c_int;
 use std::ptr::null_mut;
 
 use redis_module::raw;
-use resil_core::fence::Floor;
 use resil_core::limits::FENCE_AHEAD_MAX;
-use resil_core::lock::Setting;
+use resil_core::waited::Setting;
+use resil_core::waited::fence::Floor;
 use resil_core::{Instant, Span};
 
 use crate::edge::api;

@@ -4,33 +4,26 @@
 mod announce;
 mod apply;
 mod background;
-mod call;
-mod chores;
-mod clients;
+mod blocked_clients;
 mod clock;
 mod cluster;
 mod commands;
 mod config;
 mod datatype;
-mod describe;
 mod edge;
-mod events;
 mod fences;
-mod gone;
 mod info;
-mod key;
-mod lines;
+mod key_tasks;
 mod listeners;
-mod machine;
 mod machines;
 mod neighbours;
-mod parked;
-mod room;
-mod search;
+mod pending;
+mod queues;
 mod sessions;
-mod share;
 mod timers;
-mod vendor;
+mod waited_key;
+
+pub(crate) use edge::{call, clients, describe, events, gone, key, search, share, vendor};
 
 use std::ffi::{CString, c_int};
 
@@ -86,8 +79,8 @@ fn load(ctx: *mut raw::RedisModuleCtx, arguments: &[&[u8]]) -> Result<(), ()> {
     datatype::callbacks::register::<datatype::tiers::Tiers>(ctx)?;
     datatype::callbacks::register::<datatype::window::Log>(ctx)?;
     datatype::callbacks::register::<datatype::breaker::Circuit>(ctx)?;
-    for kind in machine::Kind::ALL {
-        machine::for_kind!(kind, M => datatype::callbacks::register::<datatype::waited::Waited<M>>(ctx)?);
+    for kind in machines::Kind::ALL {
+        machines::for_kind!(kind, M => datatype::callbacks::register::<datatype::waited::Waited<M>>(ctx)?);
     }
     config::register(ctx)?;
     add_acl_category(ctx);

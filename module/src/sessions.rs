@@ -4,18 +4,18 @@ use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use redis_module::raw;
-use resil_core::lock::Reason;
-use resil_core::session::{Binding, ClientId, Closed, Due, Loss, Place, Sessions};
+use resil_core::waited::Reason;
+use resil_core::waited::session::{Binding, ClientId, Closed, Due, Loss, Place, Sessions};
 use resil_core::{Instant, Span};
 use resil_wire::Refused;
 use resil_wire::holding::Bind;
 
 use crate::call::{Call, Failure};
-use crate::chores::{self, Chore};
 use crate::info::counters;
-use crate::lines::Name;
-use crate::machine::Kind;
-use crate::{background, clients, clock, parked, timers};
+use crate::machines::Kind;
+use crate::pending::{self, Task};
+use crate::queues::KeyName;
+use crate::{background, blocked_clients, clients, clock, timers};
 
 thread_local! {
     static SESSIONS: RefCell<Sessions<Kind>> = RefCell::new(Sessions::default());
@@ -56,11 +56,11 @@ pub fn target(call: &Call<'_>, bind: Bind) -> Result<Option<Binding>, Failure> {
 }
 
 /// Hangs a holding on a connection. If that one is gone already, the holding ends at once, or has its grace.
-pub fn bind(binding: Binding, name: &Name, fence: u64, lease: Span, now: Instant) {
+pub fn bind(binding: Binding, name: &KeyName, fence: u64, lease: Span, now: Instant) {
     if !clients::is_connected(binding.client) {
         // An earlier binding decides no more.
         unbind(name, fence);
-        return chores::add(name.clone(), of_close(fence, binding.grace, now));
+        return pending::add(name.clone(), of_close(fence, binding.grace, now));
     }
     with(|sessions| sessions.bind(binding, place(name, fence), name.kind, lease, now));
     lose_soon();
@@ -68,30 +68,30 @@ pub fn bind(binding: Binding, name: &Name, fence: u64, lease: Span, now: Instant
 }
 
 /// What the close of a connection at `at` leaves to do with a holding that hung on it.
-fn of_close(fence: u64, grace: Span, at: Instant) -> Chore {
-    if grace.is_zero() { Chore::Close(fence) } else { Chore::Cut { fence, grace, at } }
+fn of_close(fence: u64, grace: Span, at: Instant) -> Task {
+    if grace.is_zero() { Task::Close(fence) } else { Task::Cut { fence, grace, at } }
 }
 
-fn place(name: &Name, fence: u64) -> Place {
+fn place(name: &KeyName, fence: u64) -> Place {
     Place { db: timers::space_of(name.db), key: name.key.clone(), fence }
 }
 
 /// A holding ended by its owner's will.
-pub fn unbind(name: &Name, fence: u64) {
+pub fn unbind(name: &KeyName, fence: u64) {
     if any() {
         with(|sessions| sessions.unbind(&place(name, fence)));
     }
 }
 
 /// A holding was lost.
-pub fn lose(name: &Name, fence: u64, reason: Reason) {
+pub fn lose(name: &KeyName, fence: u64, reason: Reason) {
     if any() {
         with(|sessions| sessions.lose(&place(name, fence), reason));
     }
 }
 
 /// The grace of a holding, if it hangs on a connection.
-pub fn grace(name: &Name, fence: u64) -> Option<Span> {
+pub fn grace(name: &KeyName, fence: u64) -> Option<Span> {
     if any() { with(|sessions| sessions.grace(&place(name, fence))) } else { None }
 }
 
@@ -138,7 +138,7 @@ pub fn is_closing() -> bool {
 }
 
 /// The next of what is to be done for connections that have closed.
-pub fn take_closed() -> Option<(Name, Chore)> {
+pub fn take_closed() -> Option<(KeyName, Task)> {
     if !is_closing() {
         return None;
     }
@@ -147,7 +147,7 @@ pub fn take_closed() -> Option<(Name, Chore)> {
 }
 
 /// The same for one holding.
-pub fn closed_at(name: &Name, fence: u64) -> Option<Chore> {
+pub fn closed_at(name: &KeyName, fence: u64) -> Option<Task> {
     if !is_closing() {
         return None;
     }
@@ -156,7 +156,7 @@ pub fn closed_at(name: &Name, fence: u64) -> Option<Chore> {
 }
 
 /// The same for one key, `most` of them.
-pub fn closed_in(name: &Name, most: usize) -> Vec<Chore> {
+pub fn closed_in(name: &KeyName, most: usize) -> Vec<Task> {
     if !is_closing() {
         return Vec::new();
     }
@@ -164,13 +164,23 @@ pub fn closed_in(name: &Name, most: usize) -> Vec<Chore> {
     closed.into_iter().map(|Closed { place, grace, at, .. }| of_close(place.fence, grace, at)).collect()
 }
 
-fn name_of(space: i32, kind: Kind, key: Box<[u8]>) -> Name {
-    Name { db: timers::database_of(space), kind, key }
+fn name_of(space: i32, kind: Kind, key: Box<[u8]>) -> KeyName {
+    KeyName { db: timers::database_of(space), kind, key }
 }
 
-/// Until when a bound holding lasts, by when its connection was last heard of; `None` if it is not bound.
-pub fn heard_until(ctx: *mut raw::RedisModuleCtx, name: &Name, fence: u64, now: Instant) -> Option<Instant> {
-    let due = with(|sessions| sessions.bound_as(&place(name, fence)))?;
+/// Until when a bound holding lasts, by when its connection was last heard of; `None` if it is not bound. `asked` is the
+/// connection that was asked for last: of many that hang on it the first asks.
+pub fn heard_until(
+    ctx: *mut raw::RedisModuleCtx,
+    name: &KeyName,
+    fence: u64,
+    now: Instant,
+    asked: &mut Option<ClientId>,
+) -> Option<Instant> {
+    let due = SESSIONS.with_borrow(|sessions| sessions.bound_as(&place(name, fence)))?;
+    if asked.replace(due.client) == Some(due.client) {
+        return SESSIONS.with_borrow(|sessions| sessions.last_heard(due.client)).map(|heard| heard.plus(due.lease));
+    }
     listen(ctx, std::slice::from_ref(&due), now);
     with(|sessions| sessions.lasts_until(&due.place, due.client))
 }
@@ -184,26 +194,26 @@ pub fn next_lapse() -> Option<Instant> {
     if any() { SESSIONS.with_borrow(|sessions| sessions.next_lapse()) } else { None }
 }
 
-/// Keys with short leases whose connection was silent for as long; `None` if no connection is to be looked at.
-pub fn take_lapsed(now: Instant) -> Option<Vec<Name>> {
+/// Up to `most` keys with short leases whose connection was silent for as long; `None` if no connection is to be looked at.
+pub fn take_lapsed(now: Instant, most: usize) -> Option<Vec<KeyName>> {
     next_lapse().filter(|at| *at <= now)?;
     let client = with(|sessions| sessions.take_lapse(now))?;
-    if parked::waits(client) {
+    if blocked_clients::waits(client) {
         with(|sessions| sessions.was_there(client, now));
     }
-    let lapsed = with(|sessions| sessions.lapsed(client, now));
+    let lapsed = with(|sessions| sessions.lapsed(client, now, most));
     Some(lapsed.into_iter().map(|(place, kind)| name_of(place.db, kind, place.key)).collect())
 }
 
 /// Until when a short lease counts as held because its connection was heard of, whatever its key says.
-pub fn keeps(name: &Name, fence: u64, now: Instant) -> Option<Instant> {
+pub fn keeps(name: &KeyName, fence: u64, now: Instant) -> Option<Instant> {
     let (client, until, lease) = SESSIONS.with_borrow(|sessions| sessions.keeps(&place(name, fence)))?;
-    let until = if parked::waits(client) { now.plus(lease) } else { until };
+    let until = if blocked_clients::waits(client) { now.plus(lease) } else { until };
     (until > now).then_some(until)
 }
 
 /// Holdings whose leases are to be moved, each with the instant its connection was last heard of.
-pub fn take_due(ctx: *mut raw::RedisModuleCtx, now: Instant, most: usize) -> Vec<(Name, u64, Instant)> {
+pub fn take_due(ctx: *mut raw::RedisModuleCtx, now: Instant, most: usize) -> Vec<(KeyName, u64, Instant)> {
     let due = with(|sessions| sessions.take_due(now, most));
     listen(ctx, &due, now);
     let renewal = |Due { place, kind, client, .. }: Due<Kind>| {
@@ -218,7 +228,7 @@ fn listen(ctx: *mut raw::RedisModuleCtx, due: &[Due<Kind>], now: Instant) {
     const LEAST_LEASE: Span = Span::from_secs(3);
     let mut silent: Vec<ClientId> = Vec::new();
     for Due { client, lease, .. } in due {
-        if parked::waits(*client) {
+        if blocked_clients::waits(*client) {
             with(|sessions| sessions.was_there(*client, now));
         } else if *lease >= LEAST_LEASE
             && with(|sessions| sessions.last_heard(*client)).is_some_and(|heard| heard.until(now) > lease.third())

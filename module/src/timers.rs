@@ -1,7 +1,7 @@
-//! The keys with a timer: those in which a lease, or somebody's patience, will end.
+//! The keys with a timer: those in which a lease, or a wait, will end.
 //!
 //! Each has an entry, its name and its value, in the list of its machine and database. The entry shares the value with the
-//! server: whichever lets go last frees it. So a value can outlive its key, and nothing has to be done in the moment in
+//! server: the last to let go frees it. So a value can outlive its key, and nothing has to be done in the moment in
 //! which keys leave, however many they are:
 //! ```text
 //!   DEL, expiry, eviction, SET   the key is noted as gone: O(1) for each key
@@ -16,13 +16,13 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ptr::NonNull;
 
-use resil_core::lock::Reason;
-use resil_core::wakes::Wakes;
+use resil_core::waited::Reason;
+use resil_core::waited::timers::TimerHeap;
 use resil_core::{Instant, Span};
 
 use crate::gone::{Common, Notes};
-use crate::lines::Name;
-use crate::machine::{Kind, Machine};
+use crate::machines::{Kind, ServerMachine};
+use crate::queues::KeyName;
 use crate::share::{GONE, Header, Share};
 
 /// A key with a timer.
@@ -36,7 +36,7 @@ pub type Space = i32;
 
 struct List {
     era: u16,
-    wakes: Wakes<Timed>,
+    heap: TimerHeap<Timed>,
     /// Under which instant it stands in `firsts`.
     filed: Option<Instant>,
 }
@@ -45,7 +45,7 @@ impl List {
     /// True if the key of this entry was noted as gone.
     fn is_gone(&self, number: u32) -> bool {
         // SAFETY: an entry shares its value.
-        self.wakes.get(number).is_some_and(|timed| unsafe { timed.header.as_ref() }.is_gone())
+        self.heap.get(number).is_some_and(|timed| unsafe { timed.header.as_ref() }.is_gone())
     }
 }
 
@@ -55,14 +55,14 @@ struct Aside {
     space: Space,
     era: u16,
     at: Instant,
-    wakes: Wakes<Timed>,
+    heap: TimerHeap<Timed>,
     /// Whether those who held the keys have lost them.
     is_lost: bool,
 }
 
 /// A key that is gone with its holders, to be announced.
 pub struct GoneKey {
-    pub name: Name,
+    pub name: KeyName,
     pub at: Instant,
     pub reason: Reason,
     pub share: Share,
@@ -123,7 +123,7 @@ pub fn swap_databases(a: i32, b: i32) {
 ///
 /// # Safety
 /// `value` is the live value of the key, which is an M's.
-pub unsafe fn set<M: Machine>(db: i32, key: &[u8], value: NonNull<Header>, at: Instant) {
+pub unsafe fn set<M: ServerMachine>(db: i32, key: &[u8], value: NonNull<Header>, at: Instant) {
     with(|timers| {
         let space = timers.space_of(db);
         // SAFETY: by contract.
@@ -135,15 +135,15 @@ pub unsafe fn set<M: Machine>(db: i32, key: &[u8], value: NonNull<Header>, at: I
         // SAFETY: by contract.
         let (era, number) = unsafe { value.as_ref() }.place();
         if era == list.era {
-            if list.wakes.at(number).is_some_and(|set| set > at) {
-                list.wakes.move_to(number, at);
+            if list.heap.at(number).is_some_and(|set| set > at) {
+                list.heap.move_to(number, at);
             }
         } else {
             std::mem::forget(Share::new(M::KIND, value));
             // SAFETY: by contract; no other reference is alive.
             let header = unsafe { &mut *value.as_ptr() };
             header.era = list.era;
-            header.number = list.wakes.add(at, Timed { name: key.into(), header: value });
+            header.number = list.heap.add(at, Timed { name: key.into(), header: value });
         }
         timers.note_first(space, M::KIND);
     });
@@ -153,7 +153,7 @@ pub unsafe fn set<M: Machine>(db: i32, key: &[u8], value: NonNull<Header>, at: I
 ///
 /// # Safety
 /// As above.
-pub unsafe fn clear<M: Machine>(db: i32, value: NonNull<Header>) {
+pub unsafe fn clear<M: ServerMachine>(db: i32, value: NonNull<Header>) {
     // SAFETY: by contract.
     let header = unsafe { &*value.as_ptr() };
     let (era, number) = header.place();
@@ -178,7 +178,7 @@ pub enum Noted {
 ///
 /// # Safety
 /// As above.
-pub unsafe fn key_left<M: Machine>(db: i32, value: NonNull<Header>, now: impl FnOnce() -> Instant) -> Noted {
+pub unsafe fn key_left<M: ServerMachine>(db: i32, value: NonNull<Header>, now: impl FnOnce() -> Instant) -> Noted {
     // SAFETY: by contract.
     let header = unsafe { value.as_ref() };
     if header.era == 0 {
@@ -212,7 +212,7 @@ pub fn last_was_evicted(db: i32, key: &[u8]) {
         // SAFETY: a note shares its value.
         let (era, number) = unsafe { value.as_ref() }.place();
         let list = timers.lists.get(&(space, common.kind)).filter(|list| list.era == era);
-        if list.and_then(|list| list.wakes.get(number)).is_some_and(|timed| *timed.name == *key) {
+        if list.and_then(|list| list.heap.get(number)).is_some_and(|timed| *timed.name == *key) {
             timers.notes.say_of_last(Reason::Evicted);
         }
     });
@@ -222,13 +222,13 @@ pub fn last_was_evicted(db: i32, key: &[u8]) {
 ///
 /// # Safety
 /// As above.
-pub unsafe fn take_renamed<M: Machine>(value: NonNull<Header>, at: Instant) -> Option<GoneKey> {
+pub unsafe fn take_renamed<M: ServerMachine>(value: NonNull<Header>, at: Instant) -> Option<GoneKey> {
     // SAFETY: by contract.
     if !unsafe { value.as_ref() }.is_gone() {
         return None;
     }
     let (space, key, share) = with(|timers| timers.remove_gone(value))?;
-    Some(GoneKey { name: Name { db: database_of(space), kind: M::KIND, key }, at, reason: Reason::Absent, share })
+    Some(GoneKey { name: KeyName { db: database_of(space), kind: M::KIND, key }, at, reason: Reason::Absent, share })
 }
 
 /// A database, or all of them, is flushed: the keys with timers are put aside, and their holders will be told.
@@ -272,20 +272,20 @@ pub fn is_empty() -> bool {
 
 /// Takes a key that is due. It has no timer any more. One that is noted as gone is put off: its note comes first, and
 /// takes it out.
-pub fn take_due(now: Instant) -> Option<Name> {
+pub fn take_due(now: Instant) -> Option<KeyName> {
     const A_WHILE: Span = Span::from_secs(1);
     with(|timers| {
         loop {
             let (_, space, kind) = *timers.firsts.first().filter(|(at, ..)| *at <= now)?;
             let list = timers.lists.get_mut(&(space, kind))?;
-            let number = list.wakes.first_number()?;
+            let number = list.heap.first_number()?;
             if list.is_gone(number) {
-                list.wakes.move_to(number, now.plus(A_WHILE));
+                list.heap.move_to(number, now.plus(A_WHILE));
                 timers.note_first(space, kind);
                 continue;
             }
             let (name, _share) = timers.remove(space, kind, number)?;
-            return Some(Name { db: timers.database_of(space), kind, key: name });
+            return Some(KeyName { db: timers.database_of(space), kind, key: name });
         }
     })
 }
@@ -294,12 +294,12 @@ pub fn take_due(now: Instant) -> Option<Name> {
 pub fn look_at_all_anew() {
     with(|timers| {
         timers.anew =
-            timers.lists.iter().map(|((space, kind), list)| (*space, *kind, list.wakes.len() as u32)).collect();
+            timers.lists.iter().map(|((space, kind), list)| (*space, *kind, list.heap.len() as u32)).collect();
     });
 }
 
 /// Takes one of them. Entries are taken from the end, where new ones and those that fill gaps come to lie.
-pub fn take_anew() -> Option<Name> {
+pub fn take_anew() -> Option<KeyName> {
     with(|timers| {
         loop {
             let (space, kind, left) = timers.anew.front_mut()?;
@@ -312,7 +312,7 @@ pub fn take_anew() -> Option<Name> {
             let number = *left;
             let is_gone = timers.lists.get(&(space, kind)).is_some_and(|list| list.is_gone(number));
             if let Some((name, _share)) = if is_gone { None } else { timers.remove(space, kind, number) } {
-                return Some(Name { db: timers.database_of(space), kind, key: name });
+                return Some(KeyName { db: timers.database_of(space), kind, key: name });
             }
         }
     })
@@ -331,14 +331,14 @@ impl Timers {
         let last_era = &mut self.last_era;
         self.lists.entry((space, kind)).or_insert_with(|| {
             *last_era = last_era.checked_add(1).unwrap_or(1);
-            List { era: *last_era, wakes: Wakes::default(), filed: None }
+            List { era: *last_era, heap: TimerHeap::default(), filed: None }
         })
     }
 
     /// Files the list under the instant of its first entry.
     fn note_first(&mut self, space: Space, kind: Kind) {
         let Some(list) = self.lists.get_mut(&(space, kind)) else { return };
-        let first = list.wakes.first();
+        let first = list.heap.first();
         if list.filed == first {
             return;
         }
@@ -354,7 +354,7 @@ impl Timers {
     fn remove(&mut self, space: Space, kind: Kind, number: u32) -> Option<(Box<[u8]>, Share)> {
         let list = self.lists.get_mut(&(space, kind))?;
         let era = list.era;
-        let timed = list.wakes.remove(number, |moved| {
+        let timed = list.heap.remove(number, |moved| {
             // SAFETY: an entry shares its value.
             let header = unsafe { &mut *moved.header.as_ptr() };
             header.number = header.number & GONE | number;
@@ -368,11 +368,11 @@ impl Timers {
         let chosen = |(of, _): &(Space, Kind)| space.is_none_or(|space| space == *of);
         let keys: Vec<(Space, Kind)> = self.lists.keys().copied().filter(chosen).collect();
         for (space, kind) in keys {
-            if let Some(List { era, wakes, filed }) = self.lists.remove(&(space, kind)) {
+            if let Some(List { era, heap, filed }) = self.lists.remove(&(space, kind)) {
                 if let Some(first) = filed {
                     self.firsts.remove(&(first, space, kind));
                 }
-                self.aside.push_back(Aside { kind, space, era, at, wakes, is_lost });
+                self.aside.push_back(Aside { kind, space, era, at, heap, is_lost });
             }
         }
     }
@@ -400,12 +400,12 @@ impl Timers {
             return None;
         }
         let (key, _entry) = self.remove(space, kind, number)?;
-        Some(GoneKey { name: Name { db: self.database_of(space), kind, key }, at, reason, share })
+        Some(GoneKey { name: KeyName { db: self.database_of(space), kind, key }, at, reason, share })
     }
 
     fn take_aside(&mut self) -> Taken {
         let Some(aside) = self.aside.front_mut() else { return Taken::Nothing };
-        let Some(timed) = aside.wakes.take_any() else {
+        let Some(timed) = aside.heap.take_any() else {
             self.aside.pop_front();
             return Taken::Dropped;
         };
@@ -416,7 +416,7 @@ impl Timers {
         if !is_lost || !is_its_own {
             return Taken::Dropped;
         }
-        let name = Name { db: self.database_of(space), kind, key };
+        let name = KeyName { db: self.database_of(space), kind, key };
         Taken::Gone(GoneKey { name, at, reason: Reason::Absent, share })
     }
 }

@@ -84,3 +84,22 @@ fn links_of_pages_lead_somewhere() {
     }
     assert!(broken.is_empty(), "links that lead nowhere:\n{}", broken.join("\n"));
 }
+
+/// docs/architecture.md lists the files on the way of a waiting ACQUIRE, in order: it stays short, and true.
+#[test]
+fn the_way_of_a_waiting_acquire_is_at_most_sixteen_files() {
+    let page = read(Path::new("docs/architecture.md"));
+    let (_, way) = page.split_once("### The way of RES.LOCK ACQUIRE").expect("the page has the way");
+    let way = way.split("\n### ").next().unwrap_or_default();
+    let files: Vec<&str> = way
+        .lines()
+        .filter(|line| line.starts_with(|first: char| first.is_ascii_digit()))
+        .map(|line| line.split('`').nth(1).expect("each step names its file"))
+        .collect();
+    assert!((10..=16).contains(&files.len()), "{} files", files.len());
+    for file in &files {
+        assert!(workspace().join(file).is_file(), "{file} is on the way, and is not there");
+    }
+    let once: BTreeSet<_> = files.iter().collect();
+    assert_eq!(once.len(), files.len(), "no file is passed twice");
+}

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use resil_core::idempotency::{self, OnLapse, Phase, Record, Run, Settled, lookup};
+use resil_core::idempotency::{self, OnLapse, Record, Run, Settled, WorkPhase, lookup};
 use resil_core::limits::{KEEP_DEFAULT, OWNER_MAX, TTL_MAX};
 use resil_core::lock::Reason;
 use resil_core::{Instant, Span};
@@ -459,12 +459,12 @@ pub fn write_info(
         (Some(Settled::Busy { .. }), _) => "running",
         (Some(Settled::Held { .. }), _) => "held",
         (Some(_), _) => "done",
-        (None, Phase::Idle { .. }) => "idle",
+        (None, WorkPhase::Idle { .. }) => "idle",
         (None, _) => "lapsed",
     };
     let (remaining, bytes, failed) = match (&standing, &work.phase) {
         (Some(Settled::Busy { remaining, .. }), _) => (remaining.ceil_ms(), 0, false),
-        (_, Phase::Done { until, failed, result, .. }) => {
+        (_, WorkPhase::Done { until, failed, result, .. }) => {
             (now.until(*until).ceil_ms(), result.as_ref().map_or(-1, |result| result.len() as i64), *failed)
         }
         _ => (now.until(work.kept_until()).ceil_ms(), 0, false),

@@ -3,23 +3,23 @@
 use super::config::WindowKind;
 use super::outcomes::Totals;
 use super::state::Breaker;
-use super::verdict::Reason;
+use super::verdict::TransitionReason;
 use crate::time::Instant;
 
 /// The threshold that is met, if any.
-pub(super) fn verdict(breaker: &Breaker, now: Instant) -> Option<Reason> {
+pub(super) fn verdict(breaker: &Breaker, now: Instant) -> Option<TransitionReason> {
     let config = &breaker.config;
     let reason = if config.consecutive > 0 && breaker.failures_in_a_row >= config.consecutive {
-        Reason::Consecutive
+        TransitionReason::Consecutive
     } else {
         let totals = breaker.outcomes.totals(now);
         if totals.calls < enough_calls(breaker) {
             return None;
         }
         if reaches(totals.failures, totals, config.rate_pct) {
-            Reason::FailureRate
+            TransitionReason::FailureRate
         } else if !config.slow.is_zero() && reaches(totals.slow, totals, config.slow_rate_pct) {
-            Reason::SlowRate
+            TransitionReason::SlowRate
         } else {
             return None;
         }

@@ -57,5 +57,5 @@ pub use outcomes::{Batch, Outcomes, Totals};
 pub use permit::{Caller, Permit, PermitText};
 pub use state::{Breaker, Force, Forced, Keep, Phase, StateName};
 pub use step::{admit, configure, force, report, reset, tally};
-pub use verdict::{Admission, Outcome, Reason, Report, Reported, Tally, Transition, Why};
+pub use verdict::{Admission, BreakerOutcome, Report, Reported, Tally, Transition, TransitionReason, Why};
 pub use view::{View, view};

@@ -11,7 +11,7 @@ use super::judge;
 use super::outcomes::Batch;
 use super::permit::{self, Caller, Permit};
 use super::state::{Breaker, Force, Forced, Phase, StateName};
-use super::verdict::{Admission, Outcome, Reason, Report, Reported, Tally, Transition, Why};
+use super::verdict::{Admission, BreakerOutcome, Report, Reported, Tally, Transition, TransitionReason, Why};
 use crate::limits::{CLOCK_JITTER, INSTANT_MAX_US};
 use crate::rate_limit::Wait;
 use crate::time::{Instant, Span};
@@ -41,10 +41,10 @@ impl<'a> Draft<'a> {
         let now_us = self.now.as_us();
         match &self.breaker.phase {
             Phase::Forced(forced) if forced.until_us.is_some_and(|until_us| until_us <= now_us) => {
-                self.enter(Phase::Closed, Reason::ForceEnded);
+                self.enter(Phase::Closed, TransitionReason::ForceEnded);
             }
             Phase::Ramping { since_us } if now_us - since_us >= self.breaker.config.ramp.as_us() => {
-                self.enter(Phase::Closed, Reason::RampOver);
+                self.enter(Phase::Closed, TransitionReason::RampOver);
             }
             _ => {}
         }
@@ -55,12 +55,12 @@ impl<'a> Draft<'a> {
         self.edits.push(edit);
     }
 
-    fn enter(&mut self, phase: Phase, reason: Reason) {
+    fn enter(&mut self, phase: Phase, reason: TransitionReason) {
         self.enter_after(self.breaker.trips, phase, reason);
     }
 
     /// Every transition goes through here: a new generation, an edit, and the transition to be published.
-    fn enter_after(&mut self, trips: u32, phase: Phase, reason: Reason) {
+    fn enter_after(&mut self, trips: u32, phase: Phase, reason: TransitionReason) {
         let previous = self.breaker.name();
         let now_us = self.now.as_us().max(0) as u64;
         // The ceiling is that of the codec; only forged bytes could come near it.
@@ -71,7 +71,7 @@ impl<'a> Draft<'a> {
     }
 
     /// Opens the circuit, for longer with every trip in a row.
-    fn trip(&mut self, reason: Reason) {
+    fn trip(&mut self, reason: TransitionReason) {
         let config = self.breaker.config;
         let settled = matches!(self.breaker.phase, Phase::Closed)
             && self.now.as_us() - self.breaker.closed_us >= config.open_max.as_us();
@@ -106,16 +106,16 @@ impl<'a> Draft<'a> {
         Permit { generation: self.breaker.generation, issued_us: self.now.as_us(), caller, probe, seal: 0 }
     }
 
-    fn finish<V>(self, verdict: V) -> Outcome<V> {
-        Outcome { verdict, edits: self.edits, transitions: self.transitions }
+    fn finish<V>(self, verdict: V) -> BreakerOutcome<V> {
+        BreakerOutcome { verdict, edits: self.edits, transitions: self.transitions }
     }
 
-    fn admission(self, permit: Option<Permit>, retry_after: Wait) -> Outcome<Admission> {
+    fn admission(self, permit: Option<Permit>, retry_after: Wait) -> BreakerOutcome<Admission> {
         let (state, generation) = (self.breaker.name(), self.breaker.generation);
         self.finish(Admission { permit, state, retry_after, generation })
     }
 
-    fn reported(self, why: Why) -> Outcome<Reported> {
+    fn reported(self, why: Why) -> BreakerOutcome<Reported> {
         let retry_after = match &self.breaker.phase {
             Phase::Open { opened_us, length_us } => Wait::For(self.breaker.open_for(*opened_us, *length_us, self.now)),
             _ => Wait::NONE,
@@ -132,7 +132,7 @@ pub fn admit(
     options: Option<(&Patch, Option<u64>)>,
     chance: u32,
     now: Instant,
-) -> Result<Outcome<Admission>, ConfigError> {
+) -> Result<BreakerOutcome<Admission>, ConfigError> {
     let configured = options.map(|options| offered(breaker, options, now)).transpose()?.flatten();
     let mut draft = Draft::open(breaker, now);
     if let Some((config, version)) = configured {
@@ -148,7 +148,7 @@ pub fn admit(
                 return Ok(draft.admission(None, Wait::For(wait)));
             }
             let half_open = Phase::HalfOpen { successes: 0, issued: 0, probes: Vec::new(), reported: Vec::new() };
-            draft.enter(half_open, Reason::OpenTimeOver);
+            draft.enter(half_open, TransitionReason::OpenTimeOver);
             probe(draft, caller)
         }
         Phase::HalfOpen { .. } => probe(draft, caller),
@@ -189,13 +189,13 @@ fn stored(breaker: &Breaker, now: Instant) -> (Config, u64, bool) {
     if forgotten { (Config::default(), 0, false) } else { (breaker.config, breaker.version, breaker.configured) }
 }
 
-fn admitted(draft: Draft<'_>, caller: Caller) -> Outcome<Admission> {
+fn admitted(draft: Draft<'_>, caller: Caller) -> BreakerOutcome<Admission> {
     let permit = draft.permit(caller, None);
     draft.admission(Some(permit), Wait::NONE)
 }
 
 /// Half-open: a probe if a place is free.
-fn probe(mut draft: Draft<'_>, caller: Caller) -> Outcome<Admission> {
+fn probe(mut draft: Draft<'_>, caller: Caller) -> BreakerOutcome<Admission> {
     let now_us = draft.now.as_us();
     let Phase::HalfOpen { issued, probes, .. } = &draft.breaker.phase else { return admitted(draft, caller) };
     let ends = probes.iter().map(|probe| probe.until_us).filter(|until_us| *until_us > now_us);
@@ -228,7 +228,7 @@ pub fn report(
     report: Report,
     duration: Option<Span>,
     now: Instant,
-) -> Outcome<Reported> {
+) -> BreakerOutcome<Reported> {
     let mut draft = Draft::open(breaker, now);
     let Some(permit) = permit else { return draft.reported(Why::Unknown) };
     let age_us = now.as_us().saturating_sub(permit.issued_us);
@@ -248,7 +248,7 @@ pub fn report(
     };
     let batch = Batch { ok: !failed as u32, failures: failed as u32, slow: slow as u32, run: failed as u32 };
     match &draft.breaker.phase {
-        Phase::Ramping { .. } if failed || counts_as_failure(&draft, slow) => draft.trip(Reason::RampFailed),
+        Phase::Ramping { .. } if failed || counts_as_failure(&draft, slow) => draft.trip(TransitionReason::RampFailed),
         Phase::Closed | Phase::Ramping { .. } => record(&mut draft, permit.caller, batch),
         Phase::Forced(forced) if matches!(forced.force, Force::Closed | Force::Metrics) => {
             record(&mut draft, permit.caller, batch);
@@ -264,7 +264,7 @@ fn counts_as_failure(draft: &Draft<'_>, slow: bool) -> bool {
     slow && draft.breaker.config.slow_rate_pct > 0
 }
 
-fn probe_report(mut draft: Draft<'_>, permit: Permit, report: Report, slow: bool) -> Outcome<Reported> {
+fn probe_report(mut draft: Draft<'_>, permit: Permit, report: Report, slow: bool) -> BreakerOutcome<Reported> {
     let now_us = draft.now.as_us();
     let (Some(number), Phase::HalfOpen { probes, reported, .. }) = (permit.probe, &draft.breaker.phase) else {
         return draft.reported(Why::Unknown);
@@ -283,7 +283,7 @@ fn probe_report(mut draft: Draft<'_>, permit: Permit, report: Report, slow: bool
         Report::Fail => false,
     };
     if !succeeded {
-        draft.trip(Reason::ProbeFailed);
+        draft.trip(TransitionReason::ProbeFailed);
         return draft.reported(Why::Counted);
     }
     draft.edit(Edit::ProbeBack { number, at_us: now_us, succeeded: true });
@@ -291,7 +291,7 @@ fn probe_report(mut draft: Draft<'_>, permit: Permit, report: Report, slow: bool
     if matches!(draft.breaker.phase, Phase::HalfOpen { successes, .. } if successes >= enough) {
         let next =
             if draft.breaker.config.ramp.is_zero() { Phase::Closed } else { Phase::Ramping { since_us: now_us } };
-        draft.enter(next, Reason::ProbesSucceeded);
+        draft.enter(next, TransitionReason::ProbesSucceeded);
     }
     draft.reported(Why::Counted)
 }
@@ -307,7 +307,7 @@ fn record(draft: &mut Draft<'_>, caller: Caller, batch: Batch) {
 }
 
 /// TALLY: a batch; a repeated one is answered and not counted.
-pub fn tally(breaker: &mut Breaker, mut tally: Tally, now: Instant) -> Outcome<Reported> {
+pub fn tally(breaker: &mut Breaker, mut tally: Tally, now: Instant) -> BreakerOutcome<Reported> {
     let mut draft = Draft::open(breaker, now);
     let newest = draft.breaker.tallies.iter().find(|(caller, _)| *caller == tally.caller).map(|(_, seq)| *seq);
     if newest.is_some_and(|newest| tally.seq <= newest) {
@@ -341,10 +341,10 @@ pub fn force(
     length: Option<Span>,
     (actor, reason): (&[u8], &[u8]),
     now: Instant,
-) -> Outcome<StateName> {
+) -> BreakerOutcome<StateName> {
     let mut draft = Draft::open(breaker, now);
     match (force, &draft.breaker.phase) {
-        (None, Phase::Forced(_)) => draft.enter(Phase::Closed, Reason::ForceLifted),
+        (None, Phase::Forced(_)) => draft.enter(Phase::Closed, TransitionReason::ForceLifted),
         (None, _) => {}
         (Some(force), phase) => {
             let until_us = length.map(|length| now.plus(length).as_us());
@@ -357,7 +357,7 @@ pub fn force(
                     let phase = Box::new(Phase::Forced(Box::new(forced)));
                     draft.edit(Edit::Enter { phase, generation, at_us: now.as_us(), trips });
                 }
-                _ => draft.enter(Phase::Forced(Box::new(forced)), Reason::Forced),
+                _ => draft.enter(Phase::Forced(Box::new(forced)), TransitionReason::Forced),
             }
         }
     }
@@ -366,12 +366,12 @@ pub fn force(
 }
 
 /// RESET: closed, with nothing counted; the configuration stays. The verdict says whether there was anything to reset.
-pub fn reset(breaker: &mut Breaker, now: Instant) -> Outcome<bool> {
+pub fn reset(breaker: &mut Breaker, now: Instant) -> BreakerOutcome<bool> {
     let mut draft = Draft::open(breaker, now);
     let Breaker { generation, recorded, failures_in_a_row, .. } = *draft.breaker;
     let anything = generation > 0 || recorded > 0 || failures_in_a_row > 0;
     if anything {
-        draft.enter_after(0, Phase::Closed, Reason::Reset);
+        draft.enter_after(0, Phase::Closed, TransitionReason::Reset);
         draft.transitions.retain(|transition| transition.previous != transition.new);
     }
     draft.finish(anything)
@@ -383,7 +383,7 @@ pub fn configure(
     patch: &Patch,
     version: Option<u64>,
     now: Instant,
-) -> Result<Outcome<bool>, ConfigError> {
+) -> Result<BreakerOutcome<bool>, ConfigError> {
     let (config, stored_version, _) = stored(breaker, now);
     let config = config.patched(patch)?;
     let version = version.unwrap_or(stored_version);

@@ -10,7 +10,7 @@ use crate::rate_limit::Wait;
 
 /// What a step came to. No edits: nothing changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Outcome<V> {
+pub struct BreakerOutcome<V> {
     pub verdict: V,
     pub edits: Edits,
     pub transitions: SmallVec<[Transition; 1]>,
@@ -22,11 +22,11 @@ pub struct Transition {
     pub previous: StateName,
     pub new: StateName,
     pub generation: u64,
-    pub reason: Reason,
+    pub reason: TransitionReason,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reason {
+pub enum TransitionReason {
     Consecutive,
     FailureRate,
     SlowRate,
@@ -41,7 +41,7 @@ pub enum Reason {
     Reset,
 }
 
-impl Reason {
+impl TransitionReason {
     pub fn text(self) -> &'static str {
         match self {
             Self::Consecutive => "consecutive-failures",

@@ -9,7 +9,7 @@
 
 use alloc::boxed::Box;
 
-use super::record::{Idle, OnLapse, Once, Phase, Record, Work};
+use super::record::{Idle, OnLapse, Once, Record, Work, WorkPhase};
 use crate::codec::{Buffer, Malformed, RECORD, Reader, Writer};
 use crate::limits::{OWNER_MAX, RESULT_CEILING, TTL_MAX};
 use crate::time::Span;
@@ -38,20 +38,20 @@ pub fn encode_record(record: &Record, out: &mut impl Buffer) {
     }
 }
 
-fn write_phase(phase: &Phase, out: &mut Writer<'_, impl Buffer>) {
+fn write_phase(phase: &WorkPhase, out: &mut Writer<'_, impl Buffer>) {
     match phase {
-        Phase::Running { since, lease, ends } => {
+        WorkPhase::Running { since, lease, ends } => {
             out.byte(0);
             out.number(since.as_us().cast_unsigned());
             out.number(lease.as_us().cast_unsigned());
             out.number(ends.as_us().cast_unsigned());
         }
-        Phase::Idle { at, why } => {
+        WorkPhase::Idle { at, why } => {
             out.byte(1);
             out.number(at.as_us().cast_unsigned());
             out.byte(*why as u8);
         }
-        Phase::Done { at, until, failed, result } => {
+        WorkPhase::Done { at, until, failed, result } => {
             out.byte(2);
             out.number(at.as_us().cast_unsigned());
             out.number(until.as_us().cast_unsigned());
@@ -92,14 +92,14 @@ pub fn decode_record(bytes: &[u8]) -> Result<Record, Malformed> {
     Ok(record)
 }
 
-fn read_phase(bytes: &mut Reader<'_>) -> Result<Phase, Malformed> {
+fn read_phase(bytes: &mut Reader<'_>) -> Result<WorkPhase, Malformed> {
     Ok(match bytes.bytes(1)?[0] {
         0 => {
             let since = bytes.instant()?;
             let lease = bytes.lease()?;
-            Phase::Running { since, lease, ends: bytes.instant()? }
+            WorkPhase::Running { since, lease, ends: bytes.instant()? }
         }
-        1 => Phase::Idle {
+        1 => WorkPhase::Idle {
             at: bytes.instant()?,
             why: Idle::ALL.get(bytes.bytes(1)?[0] as usize).copied().ok_or(Malformed)?,
         },
@@ -107,7 +107,7 @@ fn read_phase(bytes: &mut Reader<'_>) -> Result<Phase, Malformed> {
             let (at, until) = (bytes.instant()?, bytes.instant()?);
             let failed = bytes.flag()?;
             let result = if bytes.flag()? { Some(bytes.text(RESULT_CEILING)?.into()) } else { None };
-            Phase::Done { at, until, failed, result }
+            WorkPhase::Done { at, until, failed, result }
         }
         _ => return Err(Malformed),
     })

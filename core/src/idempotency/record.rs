@@ -3,9 +3,10 @@
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 
-use crate::lease::ends_for;
-use crate::limits::{CLOCK_JITTER, GRACE};
+use crate::limits::GRACE;
 use crate::time::{Instant, Span};
+use crate::waited::Lease;
+use crate::waited::lease::ends_for;
 
 /// What happens when a runner's lease ends without a word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -54,11 +55,11 @@ pub struct Work {
     pub attempt: u32,
     pub keep: Span,
     pub on_lapse: OnLapse,
-    pub phase: Phase,
+    pub phase: WorkPhase,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Phase {
+pub enum WorkPhase {
     Running { since: Instant, lease: Span, ends: Instant },
     Idle { at: Instant, why: Idle },
     Done { at: Instant, until: Instant, failed: bool, result: Option<Arc<[u8]>> },
@@ -117,26 +118,31 @@ impl Record {
         }
     }
 
-    /// The clock was set back: what began later than now began now. True if anything did.
-    pub(super) fn mend(&mut self, now: Instant) -> bool {
-        let (at, until) = match self {
-            Self::Once(once) => (&mut once.at, Some(&mut once.until)),
-            Self::Work(work) => match &mut work.phase {
-                // A lease has its own rule.
-                Phase::Running { .. } => return false,
-                Phase::Idle { at, .. } => (at, None),
-                Phase::Done { at, until, .. } => (at, Some(until)),
+    /// The run, if there is one, as a lease.
+    pub(super) fn lease(&self) -> Option<Lease<'_>> {
+        let Self::Work(work) = self else { return None };
+        let WorkPhase::Running { since, lease, ends } = work.phase else { return None };
+        Some(Lease { owner: &work.token, fence: work.fence, since, length: lease, ends })
+    }
+
+    /// When an event, or the end of a run, was written down.
+    pub(super) fn written_at(&self) -> Option<Instant> {
+        match self {
+            Self::Nothing => None,
+            Self::Once(once) => Some(once.at),
+            Self::Work(work) => match work.phase {
+                WorkPhase::Running { .. } => None,
+                WorkPhase::Idle { at, .. } | WorkPhase::Done { at, .. } => Some(at),
             },
-            Self::Nothing => return false,
-        };
-        if *at <= now.plus(CLOCK_JITTER) {
-            return false;
         }
-        if let Some(until) = until {
-            *until = until.minus(now.until(*at)).max(Instant::EPOCH);
+    }
+
+    /// In debug builds, after every step.
+    pub(super) fn check_invariants(&self) {
+        if let Self::Work(work) = self {
+            debug_assert!(work.attempt > 0 && work.fence > 0 && !work.token.is_empty(), "{work:?}");
+            debug_assert!(!matches!(work.phase, WorkPhase::Running { lease, .. } if lease.is_zero()), "{work:?}");
         }
-        *at = now;
-        true
     }
 
     /// When nothing in here can matter any more.
@@ -146,8 +152,8 @@ impl Record {
             // Written once and never moved: no grid is needed.
             Self::Once(once) => return Some(once.until),
             Self::Work(work) => match &work.phase {
-                Phase::Done { until, .. } => return Some(*until),
-                Phase::Running { .. } | Phase::Idle { .. } => (work.kept_until(), work.keep()),
+                WorkPhase::Done { until, .. } => return Some(*until),
+                WorkPhase::Running { .. } | WorkPhase::Idle { .. } => (work.kept_until(), work.keep()),
             },
         };
         Some(end.next_on_grid(step_of(length), salt))
@@ -160,7 +166,7 @@ impl Record {
             Self::Once(once) => once.token.len(),
             Self::Work(work) => {
                 let result = match &work.phase {
-                    Phase::Done { result: Some(result), .. } => result.len() + 2 * size_of::<usize>(),
+                    WorkPhase::Done { result: Some(result), .. } => result.len() + 2 * size_of::<usize>(),
                     _ => 0,
                 };
                 size_of::<Work>() + work.fingerprint.len() + work.token.len() + result
@@ -173,29 +179,29 @@ impl Work {
     /// When it is forgotten.
     pub fn kept_until(&self) -> Instant {
         match &self.phase {
-            Phase::Running { ends, .. } => ends.plus(self.keep()),
-            Phase::Idle { at, .. } => at.plus(self.keep()),
-            Phase::Done { until, .. } => *until,
+            WorkPhase::Running { ends, .. } => ends.plus(self.keep()),
+            WorkPhase::Idle { at, .. } => at.plus(self.keep()),
+            WorkPhase::Done { until, .. } => *until,
         }
     }
 
     /// How long it is kept without a runner. If all that ever was is a first attempt that says it did nothing, and there is
     /// no fingerprint to hold others to, only the answer to a second ABORT is left to be remembered.
     fn keep(&self) -> Span {
-        let aborted = matches!(self.phase, Phase::Idle { why: Idle::Aborted, .. });
+        let aborted = matches!(self.phase, WorkPhase::Idle { why: Idle::Aborted, .. });
         let is_blank = aborted && self.attempt == 1 && self.fingerprint.is_empty();
         if is_blank { self.keep.min(GRACE) } else { self.keep }
     }
 
     fn kept_until_for(&self, promoted_at: Option<Instant>, now: Instant) -> Instant {
         match self.phase {
-            Phase::Running { lease, ends, .. } => ends_for(ends, lease, promoted_at, now).plus(self.keep),
+            WorkPhase::Running { lease, ends, .. } => ends_for(ends, lease, promoted_at, now).plus(self.keep),
             _ => self.kept_until(),
         }
     }
 
     /// True if somebody has to decide before anybody runs.
     pub fn is_held(&self) -> bool {
-        self.on_lapse == OnLapse::Hold && matches!(self.phase, Phase::Idle { why: Idle::Lapsed | Idle::Closed, .. })
+        self.on_lapse == OnLapse::Hold && matches!(self.phase, WorkPhase::Idle { why: Idle::Lapsed | Idle::Closed, .. })
     }
 }

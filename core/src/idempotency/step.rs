@@ -1,220 +1,127 @@
-//! The transitions. Each begins by bringing the record up to `now` and ends by answering whoever can be answered.
+//! The machine, and its transitions.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 
 use smallvec::SmallVec;
 
-use super::ask::{Answer, Ask, Became, Begun, Committed, Outcome, Replay, Run, Settled};
-use super::record::{Idle, Once, Phase, Record, Work};
-use crate::lease::{self, ends_for};
+use super::edit::{RecordEdit, RecordEvent};
+use super::encoding::{decode_record, encode_record};
+use super::record::{Idle, Once, Record, Work, WorkPhase};
+use super::request::{Committed, Replay, Run, RunRequest, Settled};
+use crate::codec::Buffer;
 use crate::limits::CLOCK_JITTER;
-use crate::lock::{End, Ending, Grant, Reason, Renewed, Setting};
-use crate::queue::{Queue, Waiter, WaiterId, Waiting};
 use crate::time::{Instant, Span};
+use crate::waited::lease::ends_for;
+use crate::waited::{
+    Asked, Binding, Decision, End, Grant, Lease, Machine, OpenStep, Queue, Reason, Renewed, Setting, Stepped, Terms,
+    Turn, WaitedKey, Waiter, Waiting,
+};
 
-/// A key and its line.
-#[derive(Debug)]
-pub struct Room<'a> {
-    pub record: &'a mut Record,
-    pub queue: &'a mut Queue<Ask>,
-}
+/// The machine of idempotency keys.
+pub struct Idempotency;
 
-/// A step under way.
-struct Job<'a, 's, 'f> {
-    record: &'a mut Record,
-    queue: &'a mut Queue<Ask>,
-    setting: &'s mut Setting<'f>,
-    /// What the record was on the way, if it went through more than one change.
-    passed: SmallVec<[Became; 1]>,
-    changed: bool,
-    answers: Vec<Answer>,
-    endings: Vec<Ending>,
-}
+type Key<'a> = WaitedKey<'a, Idempotency>;
+type Under<'a> = OpenStep<'a, Idempotency>;
 
 /// May `token` run?
 pub fn begin(
-    room: &mut Room<'_>,
+    key: &mut Key<'_>,
     token: &[u8],
-    ask: Ask,
+    request: RunRequest,
     waiting: Option<Waiting>,
     setting: &mut Setting<'_>,
-) -> Outcome<Begun> {
-    let mut job = Job::begin(room, setting);
-    let verdict = job.ask(token, ask, waiting);
-    let mut outcome = job.end(verdict);
-    // The one before it may have just given up.
-    if let Some(waiting) = waiting
-        && let Some(own) = outcome.answers.iter().position(|answer| answer.id() == waiting.id)
-    {
-        match outcome.answers.remove(own) {
-            Answer::Run { run, .. } => outcome.verdict = Begun::Run(run),
-            Answer::Settled { settled, .. } => outcome.verdict = Begun::Settled(settled),
-            Answer::Superseded { .. } => {}
-        }
-    }
-    outcome
+) -> Stepped<Idempotency, Asked<Idempotency>> {
+    let mut step = OpenStep::begin(key, setting);
+    let verdict = ask(&mut step, token, request, waiting);
+    step.end_asked(verdict, waiting)
 }
 
-/// The work is done. `result` is `None` if there is no room for it.
+/// The work is done. `result` is `None` if there is no memory for it.
 pub fn commit(
-    room: &mut Room<'_>,
+    key: &mut Key<'_>,
     token: &[u8],
     ttl: Span,
     (result, failed): (Option<Arc<[u8]>>, bool),
     setting: &mut Setting<'_>,
-) -> Outcome<Committed> {
-    let mut job = Job::begin(room, setting);
-    let now = job.now();
-    let verdict = match job.record.work(now) {
+) -> Stepped<Idempotency, Committed> {
+    let mut step = OpenStep::begin(key, setting);
+    let now = step.now;
+    let verdict = match step.state().work(now) {
         Some(work) if *work.token == *token => match &work.phase {
-            Phase::Done { result, .. } => Committed::Committed { stored: result.is_some() },
-            Phase::Idle { why: Idle::Aborted, .. } => Committed::Lost(Reason::Aborted),
-            Phase::Running { .. } | Phase::Idle { .. } => {
-                job.finish(End::Released, now);
+            WorkPhase::Done { result, .. } => Committed::Committed { stored: result.is_some() },
+            WorkPhase::Idle { why: Idle::Aborted, .. } => Committed::Lost(Reason::Aborted),
+            WorkPhase::Running { .. } | WorkPhase::Idle { .. } => {
+                step.note_end(work.fence, now, End::Released);
                 let stored = result.is_some();
-                job.enter(Phase::Done { at: now, until: now.plus(ttl), failed, result });
+                step.edit(RecordEdit::Committed { at: now, until: now.plus(ttl), failed, result });
                 Committed::Committed { stored }
             }
         },
         other => Committed::Lost(why_lost(other)),
     };
-    job.end(verdict)
+    step.end(verdict)
 }
 
-/// Nothing happened: whoever asks next may run. One that still waits leaves the line. The verdict is why not, if so.
-pub fn abort(room: &mut Room<'_>, token: &[u8], setting: &mut Setting<'_>) -> Outcome<Option<Reason>> {
-    let mut job = Job::begin(room, setting);
-    let now = job.now();
-    let verdict = match job.record.work(now) {
+/// Nothing happened: the next caller may run. If the token still waits, it leaves the queue. The verdict is why not, if so.
+pub fn abort(key: &mut Key<'_>, token: &[u8], setting: &mut Setting<'_>) -> Stepped<Idempotency, Option<Reason>> {
+    let mut step = OpenStep::begin(key, setting);
+    let now = step.now;
+    let verdict = match step.state().work(now) {
         Some(work) if *work.token == *token => match &work.phase {
-            Phase::Idle { why: Idle::Aborted, .. } => None,
-            Phase::Done { .. } => Some(Reason::Committed),
-            Phase::Running { .. } | Phase::Idle { .. } => {
-                job.finish(End::Released, now);
-                job.enter(Phase::Idle { at: now, why: Idle::Aborted });
+            WorkPhase::Idle { why: Idle::Aborted, .. } => None,
+            WorkPhase::Done { .. } => Some(Reason::Committed),
+            WorkPhase::Running { .. } | WorkPhase::Idle { .. } => {
+                step.note_end(work.fence, now, End::Released);
+                step.edit(RecordEdit::Stopped { at: now, why: Idle::Aborted });
                 None
             }
         },
         other => {
             let why = why_lost(other);
-            (!job.leaves(token)).then_some(why)
+            (!step.leaves(token)).then_some(why)
         }
     };
-    job.end(verdict)
+    step.end(verdict)
 }
 
 /// The lease of `token` ends `lease` from now.
-pub fn renew(room: &mut Room<'_>, token: &[u8], lease: Span, setting: &mut Setting<'_>) -> Outcome<Renewed> {
-    let mut job = Job::begin(room, setting);
-    let now = job.now();
-    let verdict = match job.record.work(now) {
+pub fn renew(key: &mut Key<'_>, token: &[u8], lease: Span, setting: &mut Setting<'_>) -> Stepped<Idempotency, Renewed> {
+    let mut step = OpenStep::begin(key, setting);
+    let verdict = match step.state().work(step.now) {
         Some(work) if *work.token == *token => match work.phase {
-            Phase::Running { since, .. } => {
+            WorkPhase::Running { .. } => {
                 let fence = work.fence;
-                job.enter(Phase::Running { since, lease, ends: now.plus(lease) });
-                let queued = job.queue.len();
-                Renewed::Granted(Grant { fence, lease, waited: Span::ZERO, active: 1, queued })
+                step.time(fence, lease, step.now.plus(lease));
+                step.tell(fence);
+                Renewed::Granted(Grant { fence, lease, waited: Span::ZERO, active: 1, queued: step.queue.len() })
             }
-            Phase::Idle { why, .. } => Renewed::Lost(why.into()),
-            Phase::Done { .. } => Renewed::Lost(Reason::Committed),
+            WorkPhase::Idle { why, .. } => Renewed::Lost(why.into()),
+            WorkPhase::Done { .. } => Renewed::Lost(Reason::Committed),
         },
         other => Renewed::Lost(why_lost(other)),
     };
-    job.end(verdict)
+    step.end(verdict)
 }
 
 /// Was this event seen before? `Err` if the key belongs to BEGIN.
-pub fn once(room: &mut Room<'_>, token: &[u8], ttl: Span, setting: &mut Setting<'_>) -> Outcome<Result<bool, ()>> {
-    let mut job = Job::begin(room, setting);
-    let now = job.now();
-    let verdict = if job.record.work(now).is_some() {
+pub fn once(
+    key: &mut Key<'_>,
+    token: &[u8],
+    ttl: Span,
+    setting: &mut Setting<'_>,
+) -> Stepped<Idempotency, Result<bool, ()>> {
+    let mut step = OpenStep::begin(key, setting);
+    let now = step.now;
+    let verdict = if step.state().work(now).is_some() {
         Err(())
-    } else if let Some(seen) = job.record.seen(now) {
+    } else if let Some(seen) = step.state().seen(now) {
         Ok(is_same_caller(seen, token))
     } else {
-        job.set(Record::Once(Once { token: token.into(), at: now, until: now.plus(ttl) }));
+        step.edit(RecordEdit::Seen(Once { token: token.into(), at: now, until: now.plus(ttl) }));
         Ok(true)
     };
-    job.end(verdict)
-}
-
-/// The connection a run was bound to has closed. True if it still ran.
-pub fn close(room: &mut Room<'_>, fence: u64, setting: &mut Setting<'_>) -> Outcome<bool> {
-    stop(room, fence, (Idle::Closed, End::Closed), setting)
-}
-
-/// The connection a run was bound to closed at `at`: its lease ends no later than `grace` after that. True if it still
-/// runs.
-pub fn cut(room: &mut Room<'_>, fence: u64, grace: Span, at: Instant, setting: &mut Setting<'_>) -> Outcome<bool> {
-    let mut job = Job::new(room, setting);
-    let (now, promoted_at) = (job.now(), job.setting.promoted_at);
-    let runs = |job: &Job<'_, '_, '_>| job.running().is_some_and(|(work, _)| work.fence == fence);
-    if runs(&job)
-        && let Record::Work(work) = &*job.record
-        && let Phase::Running { since, lease, ends } = work.phase
-        && let Some((lease, ends)) = lease::cut(lease, ends_for(ends, lease, promoted_at, now), grace, at)
-    {
-        job.enter(Phase::Running { since, lease, ends });
-    }
-    job.catch_up();
-    let runs = runs(&job);
-    job.end(runs)
-}
-
-/// A RUN could not be told: whoever was to run never began.
-pub fn take_back(room: &mut Room<'_>, fence: u64, setting: &mut Setting<'_>) -> Outcome<bool> {
-    stop(room, fence, (Idle::Aborted, End::Released), setting)
-}
-
-fn stop(room: &mut Room<'_>, fence: u64, (why, how): (Idle, End), setting: &mut Setting<'_>) -> Outcome<bool> {
-    let mut job = Job::begin(room, setting);
-    let now = job.now();
-    let runs = job.running().is_some_and(|(work, _)| work.fence == fence);
-    if runs {
-        job.finish(how, now);
-        job.enter(Phase::Idle { at: now, why });
-    }
-    job.end(runs)
-}
-
-/// A bound runner was heard of: its lease runs at least until `until`. It is never cut short. The
-/// caller vouches that it was never silent for a whole lease, so it counts even if nobody wrote it down in time.
-pub fn extend(room: &mut Room<'_>, fence: u64, until: Instant, setting: &mut Setting<'_>) -> Outcome<bool> {
-    let mut job = Job::new(room, setting);
-    let runs = |job: &Job<'_, '_, '_>| job.running().is_some_and(|(work, _)| work.fence == fence);
-    if runs(&job)
-        && let Record::Work(work) = &*job.record
-        && let Phase::Running { since, lease, ends } = work.phase
-    {
-        let until = until.min(job.now().plus(lease));
-        if ends < until {
-            job.enter(Phase::Running { since, lease, ends: until });
-        }
-    }
-    job.catch_up();
-    let runs = runs(&job);
-    job.end(runs)
-}
-
-/// A waiter is gone. True if it still waited.
-pub fn leave(room: &mut Room<'_>, id: WaiterId, setting: &mut Setting<'_>) -> Outcome<bool> {
-    let left = room.queue.leave(id).is_some();
-    Job::begin(room, setting).end(left)
-}
-
-/// Time has passed.
-pub fn tick(room: &mut Room<'_>, setting: &mut Setting<'_>) -> Outcome<()> {
-    Job::begin(room, setting).end(())
-}
-
-/// Time has passed while nothing may be written: only patience can end.
-pub fn give_up(room: &mut Room<'_>, setting: &mut Setting<'_>) -> Outcome<()> {
-    let mut job = Job::new(room, setting);
-    job.queue.follow_clock(job.now());
-    job.time_out(|deadline, now| deadline <= now);
-    job.outcome(())
+    step.end(verdict)
 }
 
 /// What ONCE answers without changing anything, if that is possible: this event was seen.
@@ -232,7 +139,7 @@ fn is_same_caller(seen: &Once, token: &[u8]) -> bool {
 pub fn replay(record: &Record, fingerprint: &[u8], now: Instant) -> Option<Settled> {
     let work = record.work(now).filter(|work| !differs(work, fingerprint))?;
     match &work.phase {
-        Phase::Done { at, .. } if *at <= now.plus(CLOCK_JITTER) => lookup(work, None, now),
+        WorkPhase::Done { at, .. } if *at <= now.plus(CLOCK_JITTER) => lookup(work, None, now),
         _ => None,
     }
 }
@@ -252,13 +159,13 @@ pub fn look(record: &Record, fingerprint: &[u8], promoted_at: Option<Instant>, n
 /// What somebody who may not run is told; `None` if nothing is in the way.
 pub fn lookup(work: &Work, promoted_at: Option<Instant>, now: Instant) -> Option<Settled> {
     match &work.phase {
-        Phase::Running { lease, ends, .. } => {
+        WorkPhase::Running { lease, ends, .. } => {
             let ends = ends_for(*ends, *lease, promoted_at, now);
             (ends > now).then(|| Settled::Busy { remaining: now.until(ends), attempt: work.attempt })
         }
-        Phase::Idle { .. } if work.is_held() => Some(Settled::Held { attempt: work.attempt }),
-        Phase::Idle { .. } => None,
-        Phase::Done { at, failed, result, .. } => {
+        WorkPhase::Idle { .. } if work.is_held() => Some(Settled::Held { attempt: work.attempt }),
+        WorkPhase::Idle { .. } => None,
+        WorkPhase::Done { at, failed, result, .. } => {
             Some(Settled::Replay(Replay { failed: *failed, result: result.clone(), age: at.until(now) }))
         }
     }
@@ -283,210 +190,191 @@ impl From<Idle> for Reason {
     }
 }
 
-impl<'a, 's, 'f> Job<'a, 's, 'f> {
-    fn new(room: &'a mut Room<'_>, setting: &'s mut Setting<'f>) -> Self {
-        let Room { record, queue } = room;
-        Self {
-            record,
-            queue,
-            setting,
-            passed: SmallVec::new(),
-            changed: false,
-            answers: Vec::new(),
-            endings: Vec::new(),
+fn ask(step: &mut Under<'_>, token: &[u8], request: RunRequest, waiting: Option<Waiting>) -> Decision<Run, Settled> {
+    let now = step.now;
+    if step.state().seen(now).is_some() {
+        return Decision::Conflict;
+    }
+    if let Record::Work(work) = step.state()
+        && let WorkPhase::Running { lease, ends, .. } = work.phase
+        && *work.token == *token
+        && !differs(work, &request.fingerprint)
+    {
+        // The same token again: the same run, whose lease never ends earlier than was promised.
+        let (fence, attempt) = (work.fence, work.attempt);
+        let later = now.plus(request.lease);
+        let (lease, ends) = if later > ends { (request.lease, later) } else { (lease, ends) };
+        step.time(fence, lease, ends);
+        return Decision::Granted(Run { fence, attempt, lease: now.until(ends), waited: Span::ZERO });
+    }
+    match settled(step.state(), &request.fingerprint, step.promoted_at, now, now) {
+        None => Decision::Granted(Machine::grant(step, token, &request, Span::ZERO, now)),
+        Some(busy @ Settled::Busy { .. }) => wait(step, token, request, waiting, busy),
+        Some(settled) => Decision::Refused(settled),
+    }
+}
+
+fn wait(
+    step: &mut Under<'_>,
+    token: &[u8],
+    request: RunRequest,
+    waiting: Option<Waiting>,
+    busy: Settled,
+) -> Decision<Run, Settled> {
+    match waiting {
+        None => {
+            step.leaves(token);
+            Decision::Refused(busy)
+        }
+        Some(waiting) if step.queue.len() >= waiting.most && !step.queue.waits(token) => Decision::Refused(busy),
+        Some(waiting) => {
+            step.enqueue(token, request, waiting, 0);
+            Decision::Queued
         }
     }
+}
 
-    /// Everything that was due before now has happened.
-    fn begin(room: &'a mut Room<'_>, setting: &'s mut Setting<'f>) -> Self {
-        let mut job = Self::new(room, setting);
-        job.catch_up();
-        job
+/// What a caller with this fingerprint is told by what was known at `at`; `None` if nothing is in the way.
+fn settled(
+    record: &Record,
+    fingerprint: &[u8],
+    promoted_at: Option<Instant>,
+    at: Instant,
+    now: Instant,
+) -> Option<Settled> {
+    let work = record.work_for(promoted_at, at)?;
+    if differs(work, fingerprint) {
+        return Some(Settled::Mismatch);
+    }
+    lookup(work, promoted_at, now)
+}
+
+impl Machine for Idempotency {
+    type State = Record;
+    type Request = RunRequest;
+    type Edit = RecordEdit;
+    type Report = RecordEvent;
+    type Grant = Run;
+    type Refusal = Settled;
+
+    fn apply(state: &mut Record, edit: RecordEdit) {
+        state.apply(edit);
     }
 
-    fn catch_up(&mut self) {
-        let (now, promoted_at) = (self.now(), self.setting.promoted_at);
-        self.queue.follow_clock(now);
-        self.changed |= self.record.mend(now);
-        let mut at = now;
-        if let Record::Work(work) = &*self.record
-            && let Phase::Running { since, lease, ends } = work.phase
-        {
+    fn report(_state: &Record, edit: &RecordEdit, reports: &mut SmallVec<[RecordEvent; 1]>) {
+        reports.push(edit.event());
+    }
+
+    fn check_invariants(state: &Record) {
+        state.check_invariants();
+    }
+
+    fn encode(state: &Record, out: &mut impl Buffer) {
+        encode_record(state, out);
+    }
+
+    /// The whole record, as it is now.
+    fn encode_edits(state: &Record, _edits: &[RecordEvent], out: &mut impl Buffer) {
+        encode_record(state, out);
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Record> {
+        decode_record(bytes).ok().filter(|record| *record != Record::Nothing)
+    }
+
+    fn is_nothing(state: &Record) -> bool {
+        *state == Record::Nothing
+    }
+
+    fn collect_at(state: &Record, salt: u64) -> Option<Instant> {
+        state.gc_at(salt)
+    }
+
+    fn last_fence(state: &Record) -> u64 {
+        state.last_fence()
+    }
+
+    fn heap_bytes(state: &Record) -> usize {
+        state.heap_bytes()
+    }
+
+    fn leases(state: &Record) -> impl Iterator<Item = Lease<'_>> {
+        state.lease().into_iter()
+    }
+
+    fn mend(state: &mut Record, promoted_at: Option<Instant>, now: Instant) -> SmallVec<[RecordEdit; 1]> {
+        let mut edits = SmallVec::new();
+        if state.written_at().is_some_and(|at| at > now.plus(CLOCK_JITTER)) {
+            edits.push(RecordEdit::Mended { now });
+        }
+        if let Some(Lease { length: lease, ends, .. }) = state.lease() {
             let right = ends_for(ends, lease, promoted_at, now);
-            if right <= now {
-                self.time_out(|deadline, _| deadline < right);
-                self.finish(End::Expired, right);
-                self.enter(Phase::Idle { at: right, why: Idle::Lapsed });
-                // Whoever waited then takes the work as it was then, however late this is.
-                at = right;
-            } else if right != ends {
-                self.enter(Phase::Running { since, lease, ends: right });
+            if right != ends {
+                edits.push(RecordEdit::Timed { lease, ends: right });
             }
         }
-        self.serve(at);
-        self.time_out(|deadline, now| deadline < now);
+        edits
     }
 
-    fn end<V>(mut self, verdict: V) -> Outcome<V> {
-        self.serve(self.now());
-        self.time_out(|deadline, now| deadline <= now);
-        self.outcome(verdict)
+    fn timed(_fence: u64, lease: Span, ends: Instant) -> RecordEdit {
+        RecordEdit::Timed { lease, ends }
     }
 
-    fn outcome<V>(self, verdict: V) -> Outcome<V> {
-        let lease_end = self.running().map(|(_, ends)| ends);
-        let wake_at = lease_end.into_iter().chain(self.queue.first_deadline()).min();
-        let mut edits = self.passed;
-        if self.changed {
-            edits.push(Became::Present);
-        }
-        Outcome { verdict, edits, answers: self.answers, endings: self.endings, wake_at }
-    }
-
-    fn now(&self) -> Instant {
-        self.setting.now
-    }
-
-    fn running(&self) -> Option<(&Work, Instant)> {
-        match &*self.record {
-            Record::Work(work) => match work.phase {
-                Phase::Running { ends, .. } => Some((work, ends)),
-                Phase::Idle { .. } | Phase::Done { .. } => None,
-            },
-            Record::Nothing | Record::Once(_) => None,
-        }
-    }
-
-    fn set(&mut self, record: Record) {
-        let before = core::mem::replace(self.record, record);
-        if self.changed {
-            self.passed.push(Became::Passing(before));
-        }
-        self.changed = true;
-    }
-
-    fn enter(&mut self, phase: Phase) {
-        if let Record::Work(work) = &mut *self.record
-            && work.phase != phase
-        {
-            work.phase = phase;
-            self.changed = true;
-        }
-    }
-
-    /// Notes that a run, if there is one, ends.
-    fn finish(&mut self, how: End, at: Instant) {
-        if let Record::Work(work) = &*self.record
-            && let Phase::Running { since, .. } = work.phase
-        {
-            let (owner, held) = (work.token.clone(), since.until(at));
-            self.endings.push(Ending { owner, fence: work.fence, held, how });
-        }
-    }
-
-    /// Answers whoever waits, as far as that is possible, by what was known at `at`: all of them if it is done or held,
-    /// one if it can run.
-    fn serve(&mut self, at: Instant) {
-        while !matches!(self.settled(&[], at), Some(Settled::Busy { .. })) {
-            let Some(waiter) = self.queue.take_head() else { return };
-            let id = waiter.id;
-            let answer = match self.settled(&waiter.ask.fingerprint, at) {
-                Some(settled) => Answer::Settled { id, settled },
-                None => {
-                    let run = self.run(&waiter.owner, &waiter.ask, waiter.waited(self.now()), at);
-                    Answer::Run { id, run, bind_to: waiter.ask.bind_to }
-                }
-            };
-            self.answers.push(answer);
-        }
-    }
-
-    /// What somebody with this fingerprint is told by what was known at `at`; `None` if nothing is in the way.
-    fn settled(&self, fingerprint: &[u8], at: Instant) -> Option<Settled> {
-        let work = self.record.work_for(self.setting.promoted_at, at)?;
-        if differs(work, fingerprint) {
-            return Some(Settled::Mismatch);
-        }
-        lookup(work, self.setting.promoted_at, self.now())
-    }
-
-    fn time_out(&mut self, is_over: impl Fn(Instant, Instant) -> bool) {
-        let now = self.now();
-        while self.queue.first_deadline().is_some_and(|deadline| is_over(deadline, now)) {
-            let Some(waiter) = self.queue.take_first_deadline() else { return };
-            let attempt = self.running().map_or(0, |(work, _)| work.attempt);
-            let settled = self.settled(&waiter.ask.fingerprint, now);
-            let settled = settled.unwrap_or(Settled::Busy { remaining: Span::ZERO, attempt });
-            self.answers.push(Answer::Settled { id: waiter.id, settled });
-        }
-    }
-
-    /// `token` runs from now on, after what was known at `at`.
-    fn run(&mut self, token: &[u8], ask: &Ask, waited: Span, at: Instant) -> Run {
-        let now = self.now();
-        let fence = self.setting.floor.issue(self.record.last_fence(), now);
-        let (attempt, fingerprint) = match self.record.work(at) {
-            Some(work) => (work.attempt.saturating_add(1), work.fingerprint.clone()),
-            None => (1, Box::default()),
+    fn ended(_fence: u64, at: Instant, how: End) -> RecordEdit {
+        let why = match how {
+            End::Released | End::Broken => Idle::Aborted,
+            End::Expired => Idle::Lapsed,
+            End::Closed => Idle::Closed,
         };
-        let fingerprint = if fingerprint.is_empty() { ask.fingerprint.clone() } else { fingerprint };
-        let phase = Phase::Running { since: now, lease: ask.lease, ends: now.plus(ask.lease) };
-        let (keep, on_lapse) = (ask.keep, ask.on_lapse);
-        self.set(Record::Work(Box::new(Work {
-            fingerprint,
-            token: token.into(),
-            fence,
-            attempt,
-            keep,
-            on_lapse,
-            phase,
-        })));
-        Run { fence, attempt, lease: ask.lease, waited }
+        RecordEdit::Stopped { at, why }
     }
 
-    fn ask(&mut self, token: &[u8], ask: Ask, waiting: Option<Waiting>) -> Begun {
-        let now = self.now();
-        if self.record.seen(now).is_some() {
-            return Begun::WrongPhase;
+    /// Everybody gets the result, or is told that the key is held; one runs if nobody does.
+    fn turn(step: &Under<'_>, head: &Waiter<RunRequest>, at: Instant) -> Turn<Settled> {
+        if step.state().lease().is_some() {
+            return Turn::Wait;
         }
-        if let Some((work, _)) = self.running()
-            && let Phase::Running { since, lease, ends } = work.phase
-            && *work.token == *token
-            && !differs(work, &ask.fingerprint)
-        {
-            // The same token again: the same run, whose lease never ends earlier than was promised.
-            let (fence, attempt) = (work.fence, work.attempt);
-            let later = now.plus(ask.lease);
-            let (lease, ends) = if later > ends { (ask.lease, later) } else { (lease, ends) };
-            self.enter(Phase::Running { since, lease, ends });
-            return Begun::Run(Run { fence, attempt, lease: now.until(ends), waited: Span::ZERO });
-        }
-        match self.settled(&ask.fingerprint, now) {
-            None => Begun::Run(self.run(token, &ask, Span::ZERO, now)),
-            Some(busy @ Settled::Busy { .. }) => self.wait(token, ask, waiting, busy),
-            Some(settled) => Begun::Settled(settled),
+        match settled(step.state(), &head.request.fingerprint, step.promoted_at, at, step.now) {
+            Some(settled) => Turn::Refuse(settled),
+            None => Turn::Grant,
         }
     }
 
-    fn wait(&mut self, token: &[u8], ask: Ask, waiting: Option<Waiting>, busy: Settled) -> Begun {
-        let now = self.now();
-        let Some(Waiting { id, wait, most }) = waiting else {
-            self.leaves(token);
-            return Begun::Settled(busy);
+    fn grant(step: &mut Under<'_>, token: &[u8], request: &RunRequest, waited: Span, at: Instant) -> Run {
+        let (now, lease) = (step.now, request.lease);
+        let fence = step.issue_fence();
+        let before = step.state().work(at);
+        let attempt = before.map_or(1, |work| work.attempt.saturating_add(1));
+        let known = before.map(|work| &work.fingerprint).filter(|known| !known.is_empty());
+        let fingerprint = known.unwrap_or(&request.fingerprint).clone();
+        let phase = WorkPhase::Running { since: now, lease, ends: now.plus(lease) };
+        let (keep, on_lapse) = (request.keep, request.on_lapse);
+        let work = Work { fingerprint, token: token.into(), fence, attempt, keep, on_lapse, phase };
+        step.edit(RecordEdit::Ran(Box::new(work)));
+        Run { fence, attempt, lease, waited }
+    }
+
+    fn timed_out(
+        state: &Record,
+        _queue: &Queue<RunRequest>,
+        request: Option<&RunRequest>,
+        promoted_at: Option<Instant>,
+        now: Instant,
+    ) -> Settled {
+        let fingerprint = request.map_or(&[][..], |request| &request.fingerprint);
+        let attempt = match state {
+            Record::Work(work) if state.lease().is_some() => work.attempt,
+            _ => 0,
         };
-        let waiter = Waiter { id, owner: token.into(), since: now, deadline: now.plus(wait), ask };
-        match self.queue.supersede(waiter) {
-            Ok(former) => self.answers.push(Answer::Superseded { id: former.id }),
-            Err(_) if self.queue.len() >= most => return Begun::Settled(busy),
-            Err(waiter) => self.queue.join(0, waiter),
-        }
-        Begun::Queued
+        let settled = settled(state, fingerprint, promoted_at, now, now);
+        settled.unwrap_or(Settled::Busy { remaining: Span::ZERO, attempt })
     }
 
-    /// Takes `token` out of the line; the call that waited is told. False if it did not wait.
-    fn leaves(&mut self, token: &[u8]) -> bool {
-        let left = self.queue.leave_by_owner(token);
-        self.answers.extend(left.iter().map(|former| Answer::Superseded { id: former.id }));
-        left.is_some()
+    fn terms(run: &Run) -> Terms {
+        Terms { fence: run.fence, lease: run.lease, waited: run.waited }
+    }
+
+    fn bind_to(request: &RunRequest) -> Option<Binding> {
+        request.bind_to
     }
 }

@@ -7,12 +7,13 @@
 
 use alloc::vec::Vec;
 
-use super::edit::{Edit, Edits};
-use super::holder::{End, Ended, Holder, Mode};
+use super::edit::{HolderEdit, HolderEdits};
+use super::holder::{Ended, Holder, Mode};
 use super::holders::Holders;
 use crate::codec::{BULKHEAD, BULKHEAD_EDITS, Buffer, LOCK, LOCK_EDITS, Malformed, Reader, Writer};
 use crate::limits::{ENDS_REMEMBERED, HOLDERS_MAX, INSTANT_MAX_US, OWNER_MAX};
 use crate::time::Span;
+use crate::waited::End;
 
 /// Which of the two machines a state belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -95,46 +96,48 @@ pub fn decode_holders(bytes: &[u8]) -> Result<(Kind, Holders), Malformed> {
     Ok((kind, holders))
 }
 
-pub fn encode_edits(kind: Kind, edits: &[Edit], out: &mut impl Buffer) {
+pub fn encode_edits(kind: Kind, edits: &[HolderEdit], out: &mut impl Buffer) {
     let mut out = Writer::new(out);
     out.byte(kind.edits_tag());
     for edit in edits {
         match edit {
-            Edit::Granted(holder) => {
+            HolderEdit::Granted(holder) => {
                 out.byte(0);
                 write_holder(holder, &mut out);
             }
-            Edit::Timed { fence, lease, ends } => {
+            HolderEdit::Timed { fence, lease, ends } => {
                 out.byte(1);
                 out.number(*fence);
                 out.number(lease.as_us().cast_unsigned());
                 out.number(ends.as_us().cast_unsigned());
             }
-            Edit::Moded { fence, mode } => {
+            HolderEdit::Moded { fence, mode } => {
                 out.byte(2);
                 out.number(*fence);
                 out.byte(*mode as u8);
             }
-            Edit::Ended { fence, at, how } => {
+            HolderEdit::Ended { fence, at, how } => {
                 out.byte(3);
                 out.number(*fence);
                 out.number(at.as_us().cast_unsigned());
                 out.byte(*how as u8);
             }
+            // Reported as an end for each.
+            HolderEdit::AllEnded { .. } => {}
         }
     }
 }
 
-pub fn decode_edits(bytes: &[u8]) -> Result<(Kind, Edits), Malformed> {
+pub fn decode_edits(bytes: &[u8]) -> Result<(Kind, HolderEdits), Malformed> {
     let kind = kind_of(bytes, Kind::edits_tag)?;
     let mut bytes = Reader::tagged(bytes, kind.edits_tag())?;
-    let mut edits = Edits::new();
+    let mut edits = HolderEdits::new();
     while !bytes.is_empty() {
         edits.push(match bytes.bytes(1)?[0] {
-            0 => Edit::Granted(read_holder(kind, &mut bytes)?),
-            1 => Edit::Timed { fence: bytes.fence()?, lease: bytes.lease()?, ends: bytes.instant()? },
-            2 => Edit::Moded { fence: bytes.fence()?, mode: mode(kind, &mut bytes)? },
-            3 => Edit::Ended { fence: bytes.fence()?, at: bytes.instant()?, how: how(&mut bytes)? },
+            0 => HolderEdit::Granted(read_holder(kind, &mut bytes)?),
+            1 => HolderEdit::Timed { fence: bytes.fence()?, lease: bytes.lease()?, ends: bytes.instant()? },
+            2 => HolderEdit::Moded { fence: bytes.fence()?, mode: mode(kind, &mut bytes)? },
+            3 => HolderEdit::Ended { fence: bytes.fence()?, at: bytes.instant()?, how: how(&mut bytes)? },
             _ => return Err(Malformed),
         });
     }

@@ -3,8 +3,9 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use crate::lease::ends_for;
 use crate::time::{Instant, Span};
+use crate::waited::lease::ends_for;
+use crate::waited::{End, Lease};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
@@ -94,6 +95,10 @@ impl Holder {
         ends_for(self.ends, self.lease(), promoted_at, now)
     }
 
+    pub(super) fn as_lease(&self) -> Lease<'_> {
+        Lease { owner: self.owner(), fence: self.fence, since: self.since, length: self.lease(), ends: self.ends }
+    }
+
     pub(super) fn into_owner(self) -> Box<[u8]> {
         let len = self.owner_len();
         if len == self.texts.len() { self.texts } else { self.owner().into() }
@@ -102,23 +107,6 @@ impl Holder {
     pub fn heap_bytes(&self) -> usize {
         self.texts.len()
     }
-}
-
-/// How a holding ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
-    /// By its owner.
-    Released,
-    /// Its lease ran out.
-    Expired,
-    /// By an operator.
-    Broken,
-    /// The connection it was bound to closed.
-    Closed,
-}
-
-impl End {
-    pub const ALL: [Self; 4] = [Self::Released, Self::Expired, Self::Broken, Self::Closed];
 }
 
 /// An end that is remembered for a while, so that its owner can be told.

@@ -9,9 +9,12 @@ use alloc::vec::Vec;
 
 use smallvec::SmallVec;
 
-use super::holder::{End, Ended, Holder, Mode};
+use super::edit::HolderEdit;
+use super::edit::HolderEdits;
+use super::holder::{Ended, Holder, Mode};
 use crate::limits::{CLOCK_JITTER, ENDS_REMEMBERED, GRACE, HOLDERS_MAX};
 use crate::time::{Instant, Span};
+use crate::waited::{CHECKED_IN_FULL, End};
 
 /// How far the collection of a key may lag behind its last possible use. Long beside usual leases, so that taking and
 /// releasing a lock mostly leaves its expiry where it is.
@@ -182,17 +185,13 @@ impl Holders {
         }
     }
 
-    /// The leases that a clock set back, or a promotion, made wrong, with their right ends. Where there are many, they
-    /// are only looked at after one of the two.
-    pub(super) fn wrongly_timed(
-        &mut self,
-        promoted_at: Option<Instant>,
-        now: Instant,
-    ) -> SmallVec<[(u64, Span, Instant); 1]> {
+    /// The edits that right the leases which a clock set back, or a promotion, made wrong. Where there are many, they are only
+    /// looked at after one of the two.
+    pub(super) fn mend(&mut self, promoted_at: Option<Instant>, now: Instant) -> HolderEdits {
         if let Store::Not(Some(many)) = &mut self.store {
             let promoted_at = promoted_at.filter(|promoted| *promoted <= now);
             if many.promoted_at == promoted_at && many.newest <= Some(now.plus(CLOCK_JITTER)) {
-                return SmallVec::new();
+                return HolderEdits::new();
             }
             let starts = many.by_fence.values().map(|holder| holder.ends_for(promoted_at, now).minus(holder.lease()));
             many.newest = starts.max();
@@ -201,7 +200,7 @@ impl Holders {
         self.iter()
             .map(|holder| (holder, holder.ends_for(promoted_at, now)))
             .filter(|(holder, right)| holder.ends != *right)
-            .map(|(holder, right)| (holder.fence, holder.lease(), right))
+            .map(|(holder, right)| HolderEdit::Timed { fence: holder.fence, lease: holder.lease(), ends: right })
             .collect()
     }
 
@@ -250,8 +249,7 @@ impl Holders {
         }
     }
 
-    /// Ends every holding: the same as an edit for each, in the order of their fences.
-    pub(super) fn end_all(&mut self, at: Instant, how: End) -> Vec<Holder> {
+    pub(super) fn end_all(&mut self, at: Instant, how: End) {
         let all: Vec<Holder> = match core::mem::take(&mut self.store) {
             Store::Not(None) => Vec::new(),
             Store::One(holder) => Vec::from([holder]),
@@ -262,7 +260,6 @@ impl Holders {
             let (fence, held, owner) = (holder.fence, holder.held(at), holder.owner().into());
             self.remember(Ended { fence, at, held, how, owner });
         }
-        all
     }
 
     pub(super) fn set_time(&mut self, fence: u64, lease: Span, ends: Instant) {
@@ -288,6 +285,25 @@ impl Holders {
                     many.insert(holder);
                 }
             }
+        }
+    }
+
+    /// In debug builds, after every step. Where there are many, only their number is looked at.
+    pub(super) fn check_invariants(&self) {
+        debug_assert!(self.len() <= HOLDERS_MAX && self.ended().len() <= ENDS_REMEMBERED);
+        if let Store::Not(Some(many)) = &self.store {
+            let len = many.by_fence.len();
+            debug_assert!(
+                len >= 2 && many.by_owner.len() == len && many.by_end.len() == len,
+                "indexes name the holders"
+            );
+        }
+        if self.len() <= CHECKED_IN_FULL {
+            let alone = self.len() == 1 || self.iter().all(|holder| holder.mode() == Mode::Shared);
+            debug_assert!(alone, "an exclusive holder is alone");
+            let known = |holder: &Holder| self.by_owner(holder.owner()).is_some_and(|same| same.fence == holder.fence);
+            debug_assert!(self.iter().all(known), "an owner holds once");
+            debug_assert!(self.iter().all(|holder| holder.fence <= self.last_fence()));
         }
     }
 

@@ -2,11 +2,11 @@
 
 use alloc::boxed::Box;
 
-use super::ask::{Ask, Busy};
 use super::holder::Holder;
 use super::holders::Holders;
-use crate::queue::Queue;
+use super::request::{Busy, LockRequest};
 use crate::time::{Instant, Span};
+use crate::waited::Queue;
 
 /// True if `holder`'s lease has not ended.
 pub fn lives(holder: &Holder, promoted_at: Option<Instant>, now: Instant) -> bool {
@@ -20,8 +20,8 @@ pub fn check(holders: &Holders, owner: &[u8], fence: Option<u64>, promoted_at: O
         .is_some_and(|holder| fence.is_none_or(|fence| holder.fence == fence) && lives(holder, promoted_at, now))
 }
 
-/// What is in the way of one who asks.
-pub fn busy(holders: &Holders, queue: &Queue<Ask>, now: Instant) -> Busy {
+/// What is in the way of a caller.
+pub fn busy(holders: &Holders, queue: &Queue<LockRequest>, now: Instant) -> Busy {
     let last = holders.last_end().and_then(|(_, fence)| holders.by_fence(fence));
     Busy {
         holder: last.map_or(Box::default(), |holder| holder.owner().into()),

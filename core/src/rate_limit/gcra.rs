@@ -289,7 +289,7 @@ fn refund(
     cells: u32,
     now: Instant,
 ) -> Result<Step<Verdict, TierSet>, TooManyTiers> {
-    // Debt is never whole cells for long: whoever gives back what it took a moment ago gave it back, so a started
+    // Debt is never whole cells for long: a caller that gives back what it took a moment ago gave it back, so a started
     // cell counts. That way the cells reported are never fewer than the debt that was forgiven.
     let owed_cells = |a: &Account| div_ceil(a.carried(), a.quota.period_us as u64).min(u32::MAX as u128) as u32;
     let returned = accounts.iter().map(owed_cells).max().unwrap_or(0).min(cells);

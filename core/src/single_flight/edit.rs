@@ -9,7 +9,7 @@ use crate::limits::ENDS_REMEMBERED;
 use crate::time::{Instant, Span};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Edit {
+pub enum FlightEdit {
     Led(Box<Leader>),
     /// The lead has another lease.
     Timed {
@@ -34,23 +34,23 @@ pub enum Edit {
     },
 }
 
-pub type Edits = SmallVec<[Edit; 1]>;
+pub type FlightEdits = SmallVec<[FlightEdit; 1]>;
 
 impl Flight {
-    /// The only mutation. An edit that fits nothing here changes nothing.
-    pub fn apply(&mut self, edit: &Edit) {
+    /// The only writer. An edit that fits nothing here changes nothing.
+    pub fn apply(&mut self, edit: FlightEdit) {
         match edit {
-            Edit::Led(leader) => {
+            FlightEdit::Led(leader) => {
                 self.last_fence = self.last_fence.max(leader.fence);
-                self.leader = Some(leader.clone());
+                self.leader = Some(leader);
             }
-            Edit::Timed { lease, ends } => {
+            FlightEdit::Timed { lease, ends } => {
                 if let Some(leader) = &mut self.leader {
-                    leader.lease = *lease;
-                    leader.ends = *ends;
+                    leader.lease = lease;
+                    leader.ends = ends;
                 }
             }
-            Edit::Ended { at, way } => {
+            FlightEdit::Ended { at, way } => {
                 if let Some(leader) = self.leader.take() {
                     let Leader { token, fence, .. } = *leader;
                     // A token is told its last end; an earlier one would only be in the way.
@@ -58,22 +58,22 @@ impl Flight {
                     if self.ended.len() == ENDS_REMEMBERED {
                         self.ended.remove(0);
                     }
-                    // Nearly always there is one: room for four would be most of a small value.
+                    // Nearly always there is one: capacity for four would be most of a small value.
                     self.ended.reserve_exact(1);
-                    self.ended.push(LeadEnd { token, fence, at: *at, way: *way });
+                    self.ended.push(LeadEnd { token, fence, at, way });
                 }
             }
-            Edit::Kept(value) => self.value = Some(value.clone()),
-            Edit::Dropped => self.value = None,
-            Edit::Softened { stale_until } => {
+            FlightEdit::Kept(value) => self.value = Some(value),
+            FlightEdit::Dropped => self.value = None,
+            FlightEdit::Softened { stale_until } => {
                 if let Some(value) = &mut self.value {
                     value.fresh_until = Instant::EPOCH;
-                    value.stale_until = *stale_until;
+                    value.stale_until = stale_until;
                 }
             }
-            Edit::Paused(pause) => self.pause = Some(pause.clone()),
-            Edit::Resumed => self.pause = None,
-            Edit::Mended { now } => self.mend(*now),
+            FlightEdit::Paused(pause) => self.pause = Some(pause),
+            FlightEdit::Resumed => self.pause = None,
+            FlightEdit::Mended { now } => self.mend(now),
         }
     }
 

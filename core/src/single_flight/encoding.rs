@@ -12,7 +12,7 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use super::edit::{Edit, Edits};
+use super::edit::{FlightEdit, FlightEdits};
 use super::state::{Cached, Flight, LeadEnd, Leader, Pause, Way};
 use crate::codec::{Buffer, FLIGHT, FLIGHT_EDITS, Malformed, Reader, Writer};
 use crate::limits::{ENDS_REMEMBERED, RESULT_CEILING, TEXT_MAX};
@@ -57,40 +57,40 @@ pub fn decode_flight(bytes: &[u8]) -> Result<Flight, Malformed> {
     if highest > Some(flight.last_fence) { Err(Malformed) } else { Ok(flight) }
 }
 
-pub fn encode_edits(edits: &[Edit], out: &mut impl Buffer) {
+pub fn encode_edits(edits: &[FlightEdit], out: &mut impl Buffer) {
     let mut out = Writer::new(out);
     out.byte(FLIGHT_EDITS);
     for edit in edits {
         match edit {
-            Edit::Led(leader) => {
+            FlightEdit::Led(leader) => {
                 out.byte(0);
                 write_leader(leader, &mut out);
             }
-            Edit::Timed { lease, ends } => {
+            FlightEdit::Timed { lease, ends } => {
                 out.byte(1);
                 out.number(lease.as_us().cast_unsigned());
                 write_instant(*ends, &mut out);
             }
-            Edit::Ended { at, way } => {
+            FlightEdit::Ended { at, way } => {
                 out.byte(2);
                 write_instant(*at, &mut out);
                 out.byte(*way as u8);
             }
-            Edit::Kept(value) => {
+            FlightEdit::Kept(value) => {
                 out.byte(3);
                 write_value(value, &mut out);
             }
-            Edit::Dropped => out.byte(4),
-            Edit::Softened { stale_until } => {
+            FlightEdit::Dropped => out.byte(4),
+            FlightEdit::Softened { stale_until } => {
                 out.byte(5);
                 write_instant(*stale_until, &mut out);
             }
-            Edit::Paused(pause) => {
+            FlightEdit::Paused(pause) => {
                 out.byte(6);
                 write_pause(pause, &mut out);
             }
-            Edit::Resumed => out.byte(7),
-            Edit::Mended { now } => {
+            FlightEdit::Resumed => out.byte(7),
+            FlightEdit::Mended { now } => {
                 out.byte(8);
                 write_instant(*now, &mut out);
             }
@@ -98,20 +98,20 @@ pub fn encode_edits(edits: &[Edit], out: &mut impl Buffer) {
     }
 }
 
-pub fn decode_edits(bytes: &[u8]) -> Result<Edits, Malformed> {
+pub fn decode_edits(bytes: &[u8]) -> Result<FlightEdits, Malformed> {
     let mut bytes = Reader::tagged(bytes, FLIGHT_EDITS)?;
-    let mut edits = Edits::new();
+    let mut edits = FlightEdits::new();
     while !bytes.is_empty() {
         edits.push(match bytes.bytes(1)?[0] {
-            0 => Edit::Led(Box::new(read_leader(&mut bytes)?)),
-            1 => Edit::Timed { lease: bytes.lease()?, ends: bytes.instant()? },
-            2 => Edit::Ended { at: bytes.instant()?, way: way(&mut bytes)? },
-            3 => Edit::Kept(read_value(&mut bytes)?),
-            4 => Edit::Dropped,
-            5 => Edit::Softened { stale_until: bytes.instant()? },
-            6 => Edit::Paused(read_pause(&mut bytes)?),
-            7 => Edit::Resumed,
-            8 => Edit::Mended { now: bytes.instant()? },
+            0 => FlightEdit::Led(Box::new(read_leader(&mut bytes)?)),
+            1 => FlightEdit::Timed { lease: bytes.lease()?, ends: bytes.instant()? },
+            2 => FlightEdit::Ended { at: bytes.instant()?, way: way(&mut bytes)? },
+            3 => FlightEdit::Kept(read_value(&mut bytes)?),
+            4 => FlightEdit::Dropped,
+            5 => FlightEdit::Softened { stale_until: bytes.instant()? },
+            6 => FlightEdit::Paused(read_pause(&mut bytes)?),
+            7 => FlightEdit::Resumed,
+            8 => FlightEdit::Mended { now: bytes.instant()? },
             _ => return Err(Malformed),
         });
     }

@@ -11,35 +11,37 @@
 //!              pause   nobody leads until then; with the error that caused it, or without
 //!              leader  token, fence, lease
 //!              ended   how the last few leads ended, for a grace of a minute
-//!   volatile   the line of followers
-//! ```
-//! ```text
-//!   JOIN   fresh value?   ──▶ VALUE or EMPTY
-//!          stale value?   ──▶ STALE, if somebody leads or nobody may; else LEAD, with it
-//!          an error kept? ──▶ ERROR
-//!          a leader, or a pause? ──▶ wait, else BUSY
-//!          nothing?       ──▶ LEAD
-//!   the leader: PUBLISH ──▶ all followers are answered; ABANDON, lapse, close, INVALIDATE ──▶ the first follower leads
+//!   volatile   the queue of followers
 //! ```
 //!
+//! # The transitions
+//! Every row begins by catching up with the time and ends by serving the queue ([`crate::waited`]).
+//!
+//! | event | fresh value | stale value | kept error | leader or pause, nothing else | nothing |
+//! | --- | --- | --- | --- | --- | --- |
+//! | JOIN | value, or empty | leads with it; stale if it may not lead | error | queued, or busy | leads |
+//! | JOIN by the leader | – | the same lead | – | the same lead | – |
+//! | PUBLISH by the leader | all followers get it; it replaces value and pause | the same | the same | the same | lost |
+//! | PUBLISH of an error | all followers get it; it replaces the pause, and keeps a stale value | the same | the same | the same | lost |
+//! | ABANDON by the leader | the first follower leads, after the pause if one is given | the same | the same | the same | lost |
+//! | INVALIDATE | value, pause and lead end; SOFT keeps the value as stale | the same | the same | the same | – |
+//! | the lease ends, the bound connection closes | the first follower leads | the same | the same | the same | – |
+//!
 //! # Invariants
-//! 1. PUBLISH, ABANDON and RENEW are obeyed only from the leading token; ABANDON by one who waits leaves the line.
+//! 1. PUBLISH, ABANDON and RENEW are obeyed only from the leading token; ABANDON by a token that waits leaves the queue.
 //! 2. INVALIDATE ends the lead that began before it, whatever else it does.
 //! 3. An error, or a pause, keeps a stale value.
 //! 4. A follower's patience is its own: its wait ends by its own deadline, whatever happens to others.
 
-mod ask;
 mod edit;
 mod encoding;
+mod request;
 mod state;
 mod step;
 
-pub use crate::queue::Waiting;
-pub use ask::{Abandoned, Answer, Ask, Joined, Lead, Outcome, Publication, Published, Seen};
-pub use edit::{Edit, Edits};
+pub use crate::waited::Waiting;
+pub use edit::{FlightEdit, FlightEdits};
 pub use encoding::{decode_edits, decode_flight, encode_edits, encode_flight};
+pub use request::{Abandoned, Lead, LeadRequest, Publication, Published, Seen};
 pub use state::{Cached, Flight, LeadEnd, Leader, Pause, Way};
-pub use step::{
-    Room, abandon, busy, close, cut, extend, give_up, hit, invalidate, join, leave, look, publish, renew, take_back,
-    tick,
-};
+pub use step::{Flights, abandon, busy, hit, invalidate, join, look, publish, renew};

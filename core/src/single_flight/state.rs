@@ -4,8 +4,9 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use crate::limits::GRACE;
+use crate::limits::{ENDS_REMEMBERED, GRACE};
 use crate::time::{Instant, Span};
+use crate::waited::Lease;
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Flight {
@@ -80,6 +81,19 @@ impl Flight {
 
     pub fn paused(&self, now: Instant) -> Option<&Pause> {
         self.pause.as_ref().filter(|pause| pause.until > now)
+    }
+
+    /// The lead, if there is one, as a lease.
+    pub(super) fn lease(&self) -> Option<Lease<'_>> {
+        let Leader { token, fence, since, lease, ends } = self.leader.as_deref()?;
+        Some(Lease { owner: token, fence: *fence, since: *since, length: *lease, ends: *ends })
+    }
+
+    /// In debug builds, after every step.
+    pub(super) fn check_invariants(&self) {
+        let fences = self.leader.iter().map(|leader| leader.fence).chain(self.ended.iter().map(|end| end.fence));
+        debug_assert!(fences.max().is_none_or(|highest| highest <= self.last_fence), "{self:?}");
+        debug_assert!(self.ended.len() <= ENDS_REMEMBERED, "{self:?}");
     }
 
     pub fn is_nothing(&self) -> bool {

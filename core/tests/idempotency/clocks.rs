@@ -1,7 +1,7 @@
 //! Clocks that are set back, promotions, servers that may not write.
 
 use proptest::prelude::*;
-use resil_core::idempotency::{Phase, Record, Settled};
+use resil_core::idempotency::{Record, Settled, WorkPhase};
 use resil_core::{Instant, Span};
 
 use super::driver::Driver;
@@ -17,9 +17,9 @@ fn left_of(record: &Record, now: i64) -> Option<(i64, i64)> {
         Record::Nothing => None,
         Record::Once(once) => Some((now.until(once.until).as_us(), once.at.until(once.until).as_us())),
         Record::Work(work) => Some(match &work.phase {
-            Phase::Running { lease, ends, .. } => (now.until(*ends).as_us(), lease.as_us()),
-            Phase::Idle { .. } => (now.until(work.kept_until()).as_us(), work.keep.as_us()),
-            Phase::Done { at, until, .. } => (now.until(*until).as_us(), at.until(*until).as_us()),
+            WorkPhase::Running { lease, ends, .. } => (now.until(*ends).as_us(), lease.as_us()),
+            WorkPhase::Idle { .. } => (now.until(work.kept_until()).as_us(), work.keep.as_us()),
+            WorkPhase::Done { at, until, .. } => (now.until(*until).as_us(), at.until(*until).as_us()),
         }),
     }
 }
@@ -80,7 +80,7 @@ proptest! {
 impl Key {
     fn told_or_run(&mut self, token: &str) -> Option<Settled> {
         match self.begin(token, work()) {
-            resil_core::idempotency::Begun::Settled(settled) => Some(settled),
+            super::key::Begun::Refused(settled) => Some(settled),
             _ => None,
         }
     }

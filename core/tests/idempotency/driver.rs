@@ -1,8 +1,9 @@
 //! Plays a schedule on a key and, if wanted, on the model; and compares everything the two say after every step.
 
+use super::key::{Begun, RunReply};
 use proptest::prelude::*;
-use resil_core::idempotency::{Answer, Begun, Committed, Idle, OnLapse, Phase, Record, Run, Settled};
-use resil_core::lock::{End, Renewed};
+use resil_core::idempotency::{Committed, Idle, OnLapse, Record, Run, Settled, WorkPhase};
+use resil_core::waited::{End, Renewed};
 
 use super::gaps::{JUMP, Upheaval};
 use super::key::{Key, Wish, bound_to};
@@ -50,7 +51,7 @@ impl Driver {
         let (call, said) = self.play(event);
         (model.now, model.told, model.ends) = (self.key.now, Vec::new(), Vec::new());
         prop_assert_eq!(&said, &ask_model(model, &call, &self.key), "{:?}", call);
-        prop_assert_eq!(told(&self.key.answers), model.told.clone(), "{:?}", call);
+        prop_assert_eq!(told(&self.key.replies), model.told.clone(), "{:?}", call);
         let ends = self.key.endings.iter().map(|end| (end.owner.to_vec(), end.fence, end.held.as_us(), how(end.how)));
         prop_assert_eq!(ends.collect::<Vec<_>>(), model.ends.clone(), "{:?}", call);
         prop_assert_eq!(kept(&self.key.record), model.kept.clone(), "{:?}", call);
@@ -117,10 +118,10 @@ impl Driver {
         let key = &mut self.key;
         let said = match call {
             Call::Begin(token, wish) => match key.begin(token, *wish) {
-                Begun::Run(run) => ran(run),
-                Begun::Settled(said) => settled(said),
+                Begun::Granted(run) => ran(run),
+                Begun::Refused(said) => settled(said),
                 Begun::Queued => Said::Queued,
-                Begun::WrongPhase => Said::WrongPhase,
+                Begun::Conflict => Said::WrongPhase,
             },
             Call::Commit { token, ttl, result, failed } => {
                 match key.commit_with(token, *ttl, result.as_deref(), *failed) {
@@ -221,11 +222,13 @@ fn settled(settled: Settled) -> Said {
     }
 }
 
-fn told(answers: &[Answer]) -> Vec<(u64, Said, Option<u64>)> {
-    let told = answers.iter().map(|answer| match answer {
-        Answer::Run { id, run, bind_to } => (*id, ran(*run), bind_to.map(bound_to)),
-        Answer::Settled { id, settled: said } => (*id, settled(said.clone()), None),
-        Answer::Superseded { id } => (*id, Said::Superseded, None),
+fn told(replies: &[RunReply]) -> Vec<(u64, Said, Option<u64>)> {
+    let told = replies.iter().map(|answer| match answer {
+        RunReply::Granted { id, grant: run, bind_to, .. } => (*id, ran(*run), bind_to.map(bound_to)),
+        RunReply::Refused { id, refusal: said } | RunReply::TimedOut { id, refusal: said } => {
+            (*id, settled(said.clone()), None)
+        }
+        RunReply::Superseded { id } => (*id, Said::Superseded, None),
     });
     told.collect()
 }
@@ -255,22 +258,22 @@ fn kept(record: &Record) -> Kept {
     }
 }
 
-fn phase(phase: &Phase) -> model::Phase {
+fn phase(phase: &WorkPhase) -> model::WorkPhase {
     match phase {
-        Phase::Running { since, lease, ends } => {
-            model::Phase::Running { since: since.as_us(), lease: lease.as_us(), end: ends.as_us() }
+        WorkPhase::Running { since, lease, ends } => {
+            model::WorkPhase::Running { since: since.as_us(), lease: lease.as_us(), end: ends.as_us() }
         }
-        Phase::Idle { at, why } => {
+        WorkPhase::Idle { at, why } => {
             let why = match why {
                 Idle::Aborted => "aborted",
                 Idle::Lapsed => "expired",
                 Idle::Closed => "closed",
             };
-            model::Phase::Idle { at: at.as_us(), why }
+            model::WorkPhase::Idle { at: at.as_us(), why }
         }
-        Phase::Done { at, until, failed, result } => {
+        WorkPhase::Done { at, until, failed, result } => {
             let result = result.as_ref().map(|result| result.to_vec());
-            model::Phase::Done { at: at.as_us(), until: until.as_us(), failed: *failed, result }
+            model::WorkPhase::Done { at: at.as_us(), until: until.as_us(), failed: *failed, result }
         }
     }
 }

@@ -3,17 +3,20 @@
 //! Every step goes through [`Key::step`], which holds it against what must be true after any step whatsoever.
 
 use resil_core::codec::to_vec;
-use resil_core::fence::Floor;
 use resil_core::idempotency::{
-    self, Answer, Ask, Begun, Committed, OnLapse, Outcome, Phase, Record, Room, Run, Settled, Waiting, decode_record,
-    encode_record,
+    self, Committed, Idempotency, OnLapse, Record, Run, RunRequest, Settled, WorkPhase, decode_record, encode_record,
 };
-use resil_core::lock::{Ending, Reason, Renewed, Setting};
-use resil_core::queue::Queue;
-use resil_core::session::Binding;
+use resil_core::waited::fence::Floor;
+use resil_core::waited::queue::Queue;
+use resil_core::waited::session::Binding;
+use resil_core::waited::{Decision, Machine, Outcome, Reply, Stepped, WaitedKey, Waiting};
+use resil_core::waited::{Ending, Reason, Renewed, Setting};
 use resil_core::{Instant, Span};
 
 use super::gaps::{DAY, JUMP, SECOND, START};
+
+pub type Begun = Decision<Run, Settled>;
+pub type RunReply = Reply<Run, Settled>;
 
 /// How somebody wants to run, and how long it waits for that.
 #[derive(Debug, Clone, Copy)]
@@ -57,14 +60,14 @@ impl Wish {
 #[derive(Debug, Clone)]
 pub struct Key {
     pub record: Record,
-    pub queue: Queue<Ask>,
+    pub queue: Queue<RunRequest>,
     pub floor: Floor,
     pub replica: Record,
     pub replica_floor: Floor,
     pub now: i64,
     pub promoted: Option<i64>,
     /// What the last step told.
-    pub answers: Vec<Answer>,
+    pub replies: Vec<RunReply>,
     pub endings: Vec<Ending>,
     pub wake: Option<i64>,
     /// Calls that wait for their answer.
@@ -82,7 +85,7 @@ impl Default for Key {
             replica_floor: Floor::default(),
             now: START,
             promoted: None,
-            answers: Vec::new(),
+            replies: Vec::new(),
             endings: Vec::new(),
             wake: None,
             open: Vec::new(),
@@ -96,22 +99,24 @@ pub fn bytes_of(record: &Record) -> Vec<u8> {
 }
 
 impl Key {
-    fn step<V>(&mut self, act: impl FnOnce(&mut Room<'_>, &mut Setting<'_>) -> Outcome<V>) -> V {
-        let mut room = Room { record: &mut self.record, queue: &mut self.queue };
+    fn step<V>(
+        &mut self,
+        act: impl FnOnce(&mut WaitedKey<'_, Idempotency>, &mut Setting<'_>) -> Stepped<Idempotency, V>,
+    ) -> V {
+        let mut key = WaitedKey { state: &mut self.record, queue: &mut self.queue };
         let mut setting = Setting {
             now: Instant::from_us(self.now),
             promoted_at: self.promoted.map(Instant::from_us),
             floor: &mut self.floor,
         };
-        let Outcome { verdict, edits, answers, endings, wake_at } = act(&mut room, &mut setting);
-        for became in &edits {
-            let record = became.record(&self.record);
-            self.replica = decode_record(&bytes_of(record)).expect("a record that changed");
+        let Outcome { verdict, edits, replies, endings, timer_at, .. } = act(&mut key, &mut setting);
+        if !edits.is_empty() {
+            self.replica = decode_record(&bytes_of(&self.record)).expect("a record that changed");
             self.replica_floor.heard_of(self.replica.last_fence());
         }
-        self.answers = answers;
+        self.replies = replies;
         self.endings = endings;
-        self.wake = wake_at.map(Instant::as_us);
+        self.wake = timer_at.map(Instant::as_us);
         self.hold_to_account();
         verdict
     }
@@ -120,7 +125,7 @@ impl Key {
         let bytes = bytes_of(&self.record);
         assert_eq!(bytes, bytes_of(&self.replica), "what was told makes the same record elsewhere");
         assert_eq!(decode_record(&bytes).as_ref(), Ok(&self.record), "the record can be stored");
-        for answer in &self.answers {
+        for answer in &self.replies {
             let at = self.open.iter().position(|id| *id == answer.id()).expect("one answer, to a call that waits");
             self.open.remove(at);
         }
@@ -142,8 +147,8 @@ impl Key {
     pub fn lease_end(&self) -> Option<i64> {
         match &self.record {
             Record::Work(work) => match work.phase {
-                Phase::Running { ends, .. } => Some(ends.as_us()),
-                Phase::Idle { .. } | Phase::Done { .. } => None,
+                WorkPhase::Running { ends, .. } => Some(ends.as_us()),
+                WorkPhase::Idle { .. } | WorkPhase::Done { .. } => None,
             },
             Record::Nothing | Record::Once(_) => None,
         }
@@ -161,7 +166,7 @@ impl Key {
     pub fn begin(&mut self, token: &str, wish: Wish) -> Begun {
         self.calls += 1;
         let id = self.calls;
-        let ask = Ask {
+        let ask = RunRequest {
             fingerprint: wish.fingerprint.as_bytes().into(),
             lease: Span::from_us(wish.lease),
             keep: Span::from_us(wish.keep),
@@ -171,7 +176,7 @@ impl Key {
         let waiting = wish.wait.map(|wait| Waiting { id, wait: Span::from_us(wait), most: wish.most });
         // Until the verdict is known the call counts as open: whoever is told at once is not told again.
         self.open.push(id);
-        let verdict = self.step(|room, setting| idempotency::begin(room, token.as_bytes(), ask, waiting, setting));
+        let verdict = self.step(|key, setting| idempotency::begin(key, token.as_bytes(), ask, waiting, setting));
         let open = self.open.pop_if(|open| *open == id).expect("a verdict or an answer, never both");
         if verdict == Begun::Queued {
             self.open.push(open);
@@ -182,7 +187,7 @@ impl Key {
     /// Begins, and is told to run.
     pub fn run(&mut self, token: &str, wish: Wish) -> Run {
         match self.begin(token, wish) {
-            Begun::Run(run) => run,
+            Begun::Granted(run) => run,
             other => panic!("{token} is told {other:?}"),
         }
     }
@@ -190,7 +195,7 @@ impl Key {
     /// Begins, and is told that it may not run.
     pub fn told(&mut self, token: &str, wish: Wish) -> Settled {
         match self.begin(token, wish) {
-            Begun::Settled(settled) => settled,
+            Begun::Refused(settled) => settled,
             other => panic!("{token} is told {other:?}"),
         }
     }
@@ -203,7 +208,7 @@ impl Key {
 
     pub fn commit_with(&mut self, token: &str, ttl: i64, result: Option<&[u8]>, failed: bool) -> Committed {
         let what = (result.map(Into::into), failed);
-        self.step(|room, setting| idempotency::commit(room, token.as_bytes(), Span::from_us(ttl), what, setting))
+        self.step(|key, setting| idempotency::commit(key, token.as_bytes(), Span::from_us(ttl), what, setting))
     }
 
     pub fn commit(&mut self, token: &str, result: &str) -> Committed {
@@ -211,45 +216,45 @@ impl Key {
     }
 
     pub fn abort(&mut self, token: &str) -> Option<Reason> {
-        self.step(|room, setting| idempotency::abort(room, token.as_bytes(), setting))
+        self.step(|key, setting| idempotency::abort(key, token.as_bytes(), setting))
     }
 
     pub fn renew(&mut self, token: &str, lease: i64) -> Renewed {
-        self.step(|room, setting| idempotency::renew(room, token.as_bytes(), Span::from_us(lease), setting))
+        self.step(|key, setting| idempotency::renew(key, token.as_bytes(), Span::from_us(lease), setting))
     }
 
     pub fn once(&mut self, token: &str, ttl: i64) -> Result<bool, ()> {
-        self.step(|room, setting| idempotency::once(room, token.as_bytes(), Span::from_us(ttl), setting))
+        self.step(|key, setting| idempotency::once(key, token.as_bytes(), Span::from_us(ttl), setting))
     }
 
     pub fn close(&mut self, fence: u64) -> bool {
-        self.step(|room, setting| idempotency::close(room, fence, setting))
+        self.step(|key, setting| Idempotency::close(key, fence, setting))
     }
 
     pub fn cut(&mut self, fence: u64, grace: i64, at: i64) -> bool {
         let (grace, at) = (Span::from_us(grace), Instant::from_us(at));
-        self.step(|room, setting| idempotency::cut(room, fence, grace, at, setting))
+        self.step(|key, setting| Idempotency::cut(key, fence, grace, at, setting))
     }
 
     pub fn take_back(&mut self, fence: u64) -> bool {
-        self.step(|room, setting| idempotency::take_back(room, fence, setting))
+        self.step(|key, setting| Idempotency::take_back(key, fence, setting))
     }
 
     pub fn extend(&mut self, fence: u64, until: i64) -> bool {
-        self.step(|room, setting| idempotency::extend(room, fence, Instant::from_us(until), setting))
+        self.step(|key, setting| Idempotency::extend(key, fence, Instant::from_us(until), setting))
     }
 
     pub fn leave(&mut self, id: u64) -> bool {
         self.open.retain(|open| *open != id);
-        self.step(|room, setting| idempotency::leave(room, id, setting))
+        self.step(|key, setting| Idempotency::leave(key, id, setting))
     }
 
     pub fn tick(&mut self) {
-        self.step(idempotency::tick);
+        self.step(Idempotency::tick);
     }
 
     pub fn give_up(&mut self) {
-        self.step(idempotency::give_up);
+        self.step(Idempotency::give_up);
     }
 
     pub fn look(&self, fingerprint: &str) -> Settled {
@@ -280,7 +285,7 @@ impl Key {
     fn start_anew(&mut self, floor: u64) {
         self.queue = Queue::default();
         self.open.clear();
-        self.answers.clear();
+        self.replies.clear();
         self.endings.clear();
         self.floor = Floor::default();
         self.floor.heard_of(floor);
@@ -295,20 +300,20 @@ impl Key {
     }
 
     /// What the call `id` was told in the last step.
-    pub fn answer(&self, id: u64) -> &Answer {
-        self.answers.iter().find(|answer| answer.id() == id).unwrap_or_else(|| panic!("{id} is told nothing"))
+    pub fn answer(&self, id: u64) -> &RunReply {
+        self.replies.iter().find(|answer| answer.id() == id).unwrap_or_else(|| panic!("{id} is told nothing"))
     }
 
     pub fn answered_run(&self, id: u64) -> Run {
         match self.answer(id) {
-            Answer::Run { run, .. } => *run,
+            RunReply::Granted { grant: run, .. } => *run,
             other => panic!("{other:?}"),
         }
     }
 
     pub fn answered(&self, id: u64) -> Settled {
         match self.answer(id) {
-            Answer::Settled { settled, .. } => settled.clone(),
+            RunReply::Refused { refusal: settled, .. } | RunReply::TimedOut { refusal: settled, .. } => settled.clone(),
             other => panic!("{other:?}"),
         }
     }

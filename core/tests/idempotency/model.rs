@@ -19,11 +19,11 @@ pub struct Work {
     pub attempt: u32,
     pub keep: i64,
     pub hold: bool,
-    pub phase: Phase,
+    pub phase: WorkPhase,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Phase {
+pub enum WorkPhase {
     Running { since: i64, lease: i64, end: i64 },
     Idle { at: i64, why: &'static str },
     Done { at: i64, until: i64, failed: bool, result: Option<Vec<u8>> },
@@ -104,11 +104,11 @@ impl Model {
             return Said::WrongPhase;
         }
         if let Some(work) = self.work(now).filter(|work| work.token == token && !work.differs(&wanted.fingerprint))
-            && let Phase::Running { since, lease, end } = work.phase
+            && let WorkPhase::Running { since, lease, end } = work.phase
         {
             let (fence, attempt) = (work.fence, work.attempt);
             let (lease, end) = if now + wanted.lease > end { (wanted.lease, now + wanted.lease) } else { (lease, end) };
-            self.enter(Phase::Running { since, lease, end });
+            self.enter(WorkPhase::Running { since, lease, end });
             return Said::Run { fence, attempt, lease: end - now, waited: 0 };
         }
         match self.answer_for(&wanted.fingerprint, now) {
@@ -149,11 +149,11 @@ impl Model {
         let now = self.now;
         let said = match self.last(token) {
             Err(reason) => Said::Lost(reason),
-            Ok(Phase::Idle { why: "aborted", .. }) => Said::Lost("aborted"),
-            Ok(Phase::Done { result, .. }) => Said::Committed { stored: result.is_some() },
-            Ok(Phase::Running { .. } | Phase::Idle { .. }) => {
+            Ok(WorkPhase::Idle { why: "aborted", .. }) => Said::Lost("aborted"),
+            Ok(WorkPhase::Done { result, .. }) => Said::Committed { stored: result.is_some() },
+            Ok(WorkPhase::Running { .. } | WorkPhase::Idle { .. }) => {
                 let stored = result.is_some();
-                self.stop("released", now, Phase::Done { at: now, until: now + ttl, failed, result });
+                self.stop("released", now, WorkPhase::Done { at: now, until: now + ttl, failed, result });
                 Said::Committed { stored }
             }
         };
@@ -167,10 +167,10 @@ impl Model {
         let said = match self.last(token) {
             Err(_) if self.step_out(token) => Said::Aborted,
             Err(reason) => Said::Lost(reason),
-            Ok(Phase::Done { .. }) => Said::Lost("committed"),
-            Ok(Phase::Idle { why: "aborted", .. }) => Said::Aborted,
-            Ok(Phase::Running { .. } | Phase::Idle { .. }) => {
-                self.stop("released", now, Phase::Idle { at: now, why: "aborted" });
+            Ok(WorkPhase::Done { .. }) => Said::Lost("committed"),
+            Ok(WorkPhase::Idle { why: "aborted", .. }) => Said::Aborted,
+            Ok(WorkPhase::Running { .. } | WorkPhase::Idle { .. }) => {
+                self.stop("released", now, WorkPhase::Idle { at: now, why: "aborted" });
                 Said::Aborted
             }
         };
@@ -182,10 +182,10 @@ impl Model {
         self.bring_up_to_date();
         let said = match self.last(token) {
             Err(reason) => Said::Lost(reason),
-            Ok(Phase::Done { .. }) => Said::Lost("committed"),
-            Ok(Phase::Idle { why, .. }) => Said::Lost(why),
-            Ok(Phase::Running { since, .. }) => {
-                self.enter(Phase::Running { since, lease, end: self.now + lease });
+            Ok(WorkPhase::Done { .. }) => Said::Lost("committed"),
+            Ok(WorkPhase::Idle { why, .. }) => Said::Lost(why),
+            Ok(WorkPhase::Running { since, .. }) => {
+                self.enter(WorkPhase::Running { since, lease, end: self.now + lease });
                 Said::Renewed { fence: self.last_fence(), lease, queued: self.line.len() }
             }
         };
@@ -213,7 +213,7 @@ impl Model {
         self.bring_up_to_date();
         let runs = self.runs(fence).is_some();
         if runs {
-            self.stop(how, self.now, Phase::Idle { at: self.now, why });
+            self.stop(how, self.now, WorkPhase::Idle { at: self.now, why });
         }
         self.settle();
         Said::Was(runs)
@@ -224,7 +224,7 @@ impl Model {
         if let Some((since, lease, end)) = self.runs(fence)
             && at + grace < right_end(end, lease, self.promoted, self.now)
         {
-            self.enter(Phase::Running { since, lease: grace.min(lease), end: at + grace });
+            self.enter(WorkPhase::Running { since, lease: grace.min(lease), end: at + grace });
         }
         self.bring_up_to_date();
         let runs = self.runs(fence).is_some();
@@ -236,7 +236,7 @@ impl Model {
     pub fn extend(&mut self, fence: u64, to: i64) -> Said {
         if let Some((since, lease, end)) = self.runs(fence) {
             let to = to.min(self.now + lease);
-            self.enter(Phase::Running { since, lease, end: end.max(to) });
+            self.enter(WorkPhase::Running { since, lease, end: end.max(to) });
         }
         self.bring_up_to_date();
         let runs = self.runs(fence).is_some();
@@ -273,7 +273,7 @@ impl Model {
 
     pub fn wake(&self) -> Option<i64> {
         let end = match &self.kept {
-            Kept::Work(Work { phase: Phase::Running { end, .. }, .. }) => Some(*end),
+            Kept::Work(Work { phase: WorkPhase::Running { end, .. }, .. }) => Some(*end),
             _ => None,
         };
         end.into_iter().chain(self.line.iter().map(|waiter| waiter.until)).min()
@@ -290,22 +290,22 @@ impl Model {
         self.follow_clock();
         let (now, promoted) = (self.now, self.promoted);
         match &mut self.kept {
-            Kept::Seen { at, until, .. } | Kept::Work(Work { phase: Phase::Done { at, until, .. }, .. })
+            Kept::Seen { at, until, .. } | Kept::Work(Work { phase: WorkPhase::Done { at, until, .. }, .. })
                 if *at > now + JITTER =>
             {
                 (*at, *until) = (now, *until - (*at - now));
             }
-            Kept::Work(Work { phase: Phase::Idle { at, .. }, .. }) if *at > now + JITTER => *at = now,
-            Kept::Work(Work { phase: Phase::Running { lease, end, .. }, .. }) => {
+            Kept::Work(Work { phase: WorkPhase::Idle { at, .. }, .. }) if *at > now + JITTER => *at = now,
+            Kept::Work(Work { phase: WorkPhase::Running { lease, end, .. }, .. }) => {
                 *end = right_end(*end, *lease, promoted, now)
             }
             _ => {}
         }
-        if let Kept::Work(Work { phase: Phase::Running { end, .. }, .. }) = self.kept
+        if let Kept::Work(Work { phase: WorkPhase::Running { end, .. }, .. }) = self.kept
             && end <= now
         {
             self.time_out(end);
-            self.stop("expired", end, Phase::Idle { at: end, why: "expired" });
+            self.stop("expired", end, WorkPhase::Idle { at: end, why: "expired" });
             // Those who waited at that instant take it as it was then, however late this server looks.
             self.serve(end);
         }
@@ -369,13 +369,13 @@ impl Model {
         let Kept::Work(work) = &self.kept else { return None };
         let kept_until = match work.phase {
             // What was alive at a promotion runs on, whether that is written down or not.
-            Phase::Running { lease, end, .. } => right_end(end, lease, self.promoted, self.now) + work.keep,
+            WorkPhase::Running { lease, end, .. } => right_end(end, lease, self.promoted, self.now) + work.keep,
             // A first attempt that did nothing, with nothing to hold others to.
-            Phase::Idle { at, why: "aborted" } if work.attempt == 1 && work.fingerprint.is_empty() => {
+            WorkPhase::Idle { at, why: "aborted" } if work.attempt == 1 && work.fingerprint.is_empty() => {
                 at + work.keep.min(60 * 1_000_000)
             }
-            Phase::Idle { at, .. } => at + work.keep,
-            Phase::Done { until, .. } => until,
+            WorkPhase::Idle { at, .. } => at + work.keep,
+            WorkPhase::Done { until, .. } => until,
         };
         (kept_until > now).then_some(work)
     }
@@ -388,12 +388,12 @@ impl Model {
         }
         let attempt = work.attempt;
         match &work.phase {
-            Phase::Running { lease, end, .. } => {
+            WorkPhase::Running { lease, end, .. } => {
                 let remaining = right_end(*end, *lease, self.promoted, self.now) - self.now;
                 (remaining > 0).then_some(Said::Busy { remaining, attempt })
             }
-            Phase::Idle { why, .. } => (work.hold && *why != "aborted").then_some(Said::Held { attempt }),
-            Phase::Done { at, failed, result, .. } => {
+            WorkPhase::Idle { why, .. } => (work.hold && *why != "aborted").then_some(Said::Held { attempt }),
+            WorkPhase::Done { at, failed, result, .. } => {
                 let age = (self.now - at).max(0);
                 Some(Said::Replay { failed: *failed, result: result.clone(), age })
             }
@@ -401,14 +401,14 @@ impl Model {
     }
 
     /// The phase `token` left it in, if nobody came after it.
-    fn last(&self, token: &[u8]) -> Result<Phase, &'static str> {
+    fn last(&self, token: &[u8]) -> Result<WorkPhase, &'static str> {
         let work = self.work(self.now).ok_or("absent")?;
         if work.token == token { Ok(work.phase.clone()) } else { Err("taken") }
     }
 
     fn runs(&self, fence: u64) -> Option<(i64, i64, i64)> {
         match &self.kept {
-            Kept::Work(Work { fence: own, phase: Phase::Running { since, lease, end }, .. }) if *own == fence => {
+            Kept::Work(Work { fence: own, phase: WorkPhase::Running { since, lease, end }, .. }) if *own == fence => {
                 Some((*since, *lease, *end))
             }
             _ => None,
@@ -424,14 +424,14 @@ impl Model {
 
     // How it changes.
 
-    fn enter(&mut self, phase: Phase) {
+    fn enter(&mut self, phase: WorkPhase) {
         if let Kept::Work(work) = &mut self.kept {
             work.phase = phase;
         }
     }
 
-    fn stop(&mut self, how: &'static str, at: i64, phase: Phase) {
-        if let Kept::Work(Work { token, fence, phase: Phase::Running { since, .. }, .. }) = &self.kept {
+    fn stop(&mut self, how: &'static str, at: i64, phase: WorkPhase) {
+        if let Kept::Work(Work { token, fence, phase: WorkPhase::Running { since, .. }, .. }) = &self.kept {
             self.ends.push((token.clone(), *fence, (at - since).max(0), how));
         }
         self.enter(phase);
@@ -450,7 +450,7 @@ impl Model {
             attempt,
             keep: wanted.keep,
             hold: wanted.hold,
-            phase: Phase::Running { since: self.now, lease, end: self.now + lease },
+            phase: WorkPhase::Running { since: self.now, lease, end: self.now + lease },
         });
         Said::Run { fence, attempt, lease, waited }
     }

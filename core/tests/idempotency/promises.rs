@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use super::key::RunReply;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
-use resil_core::idempotency::{Answer, Phase, Record};
+use resil_core::idempotency::{Record, WorkPhase};
 
 use super::driver::{Call, Driver};
 use super::key::Key;
@@ -26,10 +27,12 @@ fn the_schedules_reach_everything_that_can_happen() {
                 Said::Lost(reason) => reason.to_string(),
                 said => name(&said),
             };
-            let told = driver.key.answers.iter().map(|answer| match answer {
-                Answer::Run { .. } => "told Run".to_string(),
-                Answer::Settled { settled, .. } => format!("told {}", name(settled)),
-                Answer::Superseded { .. } => "told Superseded".to_string(),
+            let told = driver.key.replies.iter().map(|answer| match answer {
+                RunReply::Granted { .. } => "told Run".to_string(),
+                RunReply::Refused { refusal: settled, .. } | RunReply::TimedOut { refusal: settled, .. } => {
+                    format!("told {}", name(settled))
+                }
+                RunReply::Superseded { .. } => "told Superseded".to_string(),
             });
             for what in told.chain([said]) {
                 *seen.entry(what).or_insert(0) += 1;
@@ -51,9 +54,9 @@ fn name(of: &impl std::fmt::Debug) -> String {
 
 /// Whose runs began in this step, by what was said: fence, attempt, lease.
 fn runs(key: &Key, said: &Said) -> Vec<(u64, u32, i64)> {
-    let told = key.answers.iter().filter_map(|answer| match answer {
-        Answer::Run { run, .. } => Some((run.fence, run.attempt, run.lease.as_us())),
-        Answer::Settled { .. } | Answer::Superseded { .. } => None,
+    let told = key.replies.iter().filter_map(|answer| match answer {
+        RunReply::Granted { grant: run, .. } => Some((run.fence, run.attempt, run.lease.as_us())),
+        RunReply::Refused { .. } | RunReply::TimedOut { .. } | RunReply::Superseded { .. } => None,
     });
     let own = match said {
         Said::Run { fence, attempt, lease, .. } => Some((*fence, *attempt, *lease)),
@@ -105,7 +108,7 @@ proptest! {
         let mut driver = Driver::default();
         let mut kept_until = 0;
         for event in &events {
-            let done = matches!(&driver.key.record, Record::Work(work) if matches!(work.phase, Phase::Done { .. }));
+            let done = matches!(&driver.key.record, Record::Work(work) if matches!(work.phase, WorkPhase::Done { .. }));
             let (call, said) = driver.play(event);
             let begun = runs(&driver.key, &said);
             prop_assert!(begun.is_empty() || kept_until <= driver.key.now, "{:?}", begun);
@@ -115,7 +118,7 @@ proptest! {
         }
     }
 
-    /// Exactly one answer each: two are caught where answers are counted, none at all is caught here.
+    /// Exactly one answer each: two are caught where replies are counted, none at all is caught here.
     #[test]
     fn every_blocked_caller_is_answered_by_its_deadline(events in wild()) {
         let mut driver = Driver::default();

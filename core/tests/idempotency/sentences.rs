@@ -1,7 +1,8 @@
 //! What an idempotency key promises, one sentence after the other, each with the smallest story that shows it.
 
-use resil_core::idempotency::{Answer, Begun, Committed, Replay, Settled};
-use resil_core::lock::{End, Reason, Renewed};
+use super::key::{Begun, RunReply};
+use resil_core::idempotency::{Committed, Replay, Settled};
+use resil_core::waited::{End, Reason, Renewed};
 use resil_core::{Instant, Span};
 
 use super::gaps::{DAY, HOUR, MINUTE, MS, SECOND};
@@ -88,10 +89,10 @@ fn a_token_that_asks_again_while_it_waits_moves_its_place_to_the_new_call() {
     let old = key.queue_up("b", work().waits(5 * SECOND));
     key.queue_up("c", work().waits(5 * SECOND));
     let new = key.queue_up("b", work().waits(5 * SECOND));
-    assert_eq!(key.answers, [Answer::Superseded { id: old }]);
+    assert_eq!(key.replies, [RunReply::Superseded { id: old }]);
     key.abort("a");
     assert_eq!(key.answered_run(new).attempt, 2);
-    assert_eq!(key.begin("c", work()), Begun::Settled(busy(10 * SECOND, 2)), "without WAIT it leaves the line");
+    assert_eq!(key.begin("c", work()), Begun::Refused(busy(10 * SECOND, 2)), "without WAIT it leaves the line");
     assert_eq!(key.open, []);
 }
 
@@ -115,7 +116,7 @@ fn an_abort_by_one_who_waits_takes_it_out_of_the_line() {
     let leaves = key.queue_up("b", work().waits(SECOND));
     let stays = key.queue_up("c", work().waits(SECOND));
     assert_eq!(key.abort("b"), None);
-    assert_eq!(*key.answer(leaves), Answer::Superseded { id: leaves });
+    assert_eq!(*key.answer(leaves), RunReply::Superseded { id: leaves });
     assert_eq!(key.abort("b"), Some(Reason::Taken), "it waits no longer");
     key.abort("a");
     assert_eq!(key.answered_run(stays).attempt, 2);
@@ -130,7 +131,7 @@ fn a_lapsed_runners_work_is_taken_by_exactly_one_waiter_as_another_attempt() {
     let run = key.answered_run(second);
     assert_eq!((run.attempt, run.waited.as_us()), (2, 10 * SECOND));
     assert!(run.fence > first.fence);
-    assert_eq!((key.answers.len(), key.open.clone()), (1, vec![third]));
+    assert_eq!((key.replies.len(), key.open.clone()), (1, vec![third]));
     assert_eq!(
         key.endings.iter().map(|end| (end.how, end.held.as_us())).collect::<Vec<_>>(),
         [(End::Expired, 10 * SECOND)]
@@ -208,7 +209,7 @@ fn with_hold_an_abort_by_the_runner_itself_holds_nothing() {
 
 #[test]
 fn a_different_fingerprint_is_a_mismatch_in_every_phase() {
-    let mismatch = Begun::Settled(Settled::Mismatch);
+    let mismatch = Begun::Refused(Settled::Mismatch);
     let asks_in_vain = |key: &mut Key| {
         assert_eq!(key.begin("b", work().of("other").waits(MINUTE)), mismatch);
         assert_eq!(key.begin("a", work().of("other")), mismatch, "the runner's own token, too");
@@ -316,7 +317,7 @@ fn an_event_counts_again_for_the_token_that_counted_it() {
 fn events_and_work_do_not_mix() {
     let mut key = Key::default();
     assert_eq!(key.once("a", MINUTE), Ok(true));
-    assert_eq!(key.begin("a", work().waits(SECOND)), Begun::WrongPhase);
+    assert_eq!(key.begin("a", work().waits(SECOND)), Begun::Conflict);
     assert_eq!(key.commit("a", "paid"), Committed::Lost(Reason::Absent));
     key.now += MINUTE;
     key.run("a", work());

@@ -3,7 +3,7 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 use resil_core::codec::to_vec;
-use resil_core::lock::{Edit, Holders, Kind, Mode, decode_edits, decode_holders, encode_edits, encode_holders};
+use resil_core::lock::{HolderEdit, Holders, Kind, Mode, decode_edits, decode_holders, encode_edits, encode_holders};
 
 use super::damage::damage;
 use super::driver::Driver;
@@ -19,7 +19,7 @@ fn stored(kind: Kind, holders: &Holders) -> Vec<u8> {
 }
 
 /// Some key that can be, and the edits that led to it.
-fn reached(bulkhead: bool, events: &[Event]) -> (Driver, Vec<Vec<Edit>>) {
+fn reached(bulkhead: bool, events: &[Event]) -> (Driver, Vec<Vec<HolderEdit>>) {
     let mut driver = Driver::new(bulkhead);
     let mut history = Vec::new();
     for event in events {
@@ -105,7 +105,7 @@ fn an_edit_that_would_put_a_writer_beside_others_changes_nothing() {
     key.take("a", reader());
     let fence = key.take("b", reader());
     let before = key.holders.clone();
-    key.holders.apply(Edit::Moded { fence, mode: Mode::Exclusive });
+    key.holders.apply(HolderEdit::Moded { fence, mode: Mode::Exclusive });
     assert_eq!(key.holders, before);
     let mut other = Key::lock();
     other.now += 1;

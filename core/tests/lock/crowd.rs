@@ -61,7 +61,7 @@ fn five_hundred_readers_come_and_go_one_by_one_and_the_writer_comes_last() {
     let (last, others) = names.split_last().expect("somebody");
     for name in others {
         key.release(name, None);
-        assert!(key.answers.is_empty());
+        assert!(key.replies.is_empty());
     }
     key.release(last, None);
     assert_eq!((key.served(), key.owners()), (vec!["writer".into()], vec!["writer".into()]));

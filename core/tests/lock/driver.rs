@@ -1,9 +1,11 @@
 //! Plays a schedule on a key and, if wanted, on the model; and compares everything the two say after every step.
 
+use super::key::{Acquired, LockReply};
 use proptest::prelude::*;
 use resil_core::Span;
-use resil_core::lock::{Acquired, Answer, Busy, Claim, End, Grant, Kind, Mode, Released, Renewed};
-use resil_core::session::Binding;
+use resil_core::lock::{Busy, Claim, Kind, Mode, Released};
+use resil_core::waited::session::Binding;
+use resil_core::waited::{End, Grant, Renewed};
 
 use super::key::{JUMP, Key, Wish};
 use super::model::{Full, Got, Held, Model, Over, Said, Told, Want, Wanted};
@@ -51,7 +53,7 @@ impl Driver {
         self.call(&call);
         let said = ask_model(model, &call, &self.key);
         prop_assert_eq!(&self.said, &said, "{:?}", call);
-        prop_assert_eq!(told(&self.key.answers), model.told.clone(), "{:?}", call);
+        prop_assert_eq!(told(&self.key.replies), model.told.clone(), "{:?}", call);
         let ends: Vec<_> = self
             .key
             .endings
@@ -166,7 +168,7 @@ impl Driver {
             }
         };
         for edit in &self.key.edits {
-            if let resil_core::lock::Edit::Granted(holder) = edit {
+            if let resil_core::lock::HolderEdit::Granted(holder) = edit {
                 self.fences.push(holder.fence);
             }
         }
@@ -175,7 +177,7 @@ impl Driver {
 
 /// A server that starts tells nobody anything.
 fn quiet(key: &mut Key) -> Said {
-    key.answers.clear();
+    key.replies.clear();
     key.endings.clear();
     key.edits.clear();
     Said::Nothing
@@ -269,7 +271,7 @@ fn acquired(verdict: Acquired) -> Said {
         Acquired::Granted(grant) => Said::Granted(got(&grant)),
         Acquired::Refused(busy) => Said::Refused(full(&busy)),
         Acquired::Queued => Said::Queued,
-        Acquired::Deadlock => Said::Deadlock,
+        Acquired::Conflict => Said::Deadlock,
     }
 }
 
@@ -299,13 +301,14 @@ fn bound_to(bind_to: Binding) -> u64 {
     bind_to.client
 }
 
-fn told(answers: &[Answer]) -> Vec<Told> {
+fn told(answers: &[LockReply]) -> Vec<Told> {
     let told = answers.iter().map(|answer| match answer {
-        Answer::Granted { id, owner, grant, bind_to } => {
+        LockReply::Granted { id, owner, grant, bind_to } => {
             Told::Granted(*id, owner.to_vec(), got(grant), bind_to.map(bound_to))
         }
-        Answer::TimedOut { id, busy } => Told::TimedOut(*id, full(busy)),
-        Answer::Superseded { id } => Told::Superseded(*id),
+        LockReply::TimedOut { id, refusal } => Told::TimedOut(*id, full(refusal)),
+        LockReply::Refused { .. } => unreachable!("a lock refuses nobody who waits"),
+        LockReply::Superseded { id } => Told::Superseded(*id),
     });
     told.collect()
 }

@@ -2,8 +2,9 @@
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use resil_core::fence::Floor;
-use resil_core::lock::{Reason, Released, Renewed, check};
+use resil_core::lock::{Released, check};
+use resil_core::waited::fence::Floor;
+use resil_core::waited::{Reason, Renewed};
 use resil_core::{Instant, Span};
 
 use super::driver::Driver;

@@ -1,6 +1,6 @@
 //! The grace of a bound holding: what the close of its connection leaves to its owner.
 
-use resil_core::lock::{Reason, Renewed};
+use resil_core::waited::{Reason, Renewed};
 
 use super::key::{HOUR, Key, MINUTE, SECOND, reader, writer};
 

@@ -3,13 +3,14 @@
 //! Every step goes through [`Key::step`], which holds it against what must be true after any step whatsoever.
 
 use resil_core::codec::to_vec;
-use resil_core::fence::Floor;
 use resil_core::lock::{
-    self, Acquired, Answer, Ask, Claim, Edit, Ending, Holders, Kind, Mode, Outcome, Released, Renewed, Room, Setting,
-    Waiting, decode_edits, decode_holders, encode_edits, encode_holders,
+    self, Bulkheads, Busy, Claim, HolderEdit, Holders, Holding, Kind, LockRequest, Locks, Mode, Released, decode_edits,
+    decode_holders, encode_edits, encode_holders,
 };
-use resil_core::queue::Queue;
-use resil_core::session::Binding;
+use resil_core::waited::{
+    Binding, Decision, Ending, Floor, Grant, Machine, Outcome, Queue, Renewed, Reply, Setting, Stepped, WaitedKey,
+    Waiting,
+};
 use resil_core::{Instant, Span};
 
 pub const MS: i64 = 1_000;
@@ -18,6 +19,9 @@ pub const MINUTE: i64 = 60 * SECOND;
 pub const HOUR: i64 = 60 * MINUTE;
 pub const START: i64 = 1_800_000_000 * SECOND;
 pub const JUMP: i64 = MINUTE;
+
+pub type Acquired = Decision<Grant, Busy>;
+pub type LockReply = Reply<Grant, Busy>;
 
 /// What an owner asks for, and how long it waits for it.
 #[derive(Debug, Clone, Copy)]
@@ -65,20 +69,38 @@ impl Wish {
 pub struct Key {
     pub kind: Kind,
     pub holders: Holders,
-    pub queue: Queue<Ask>,
+    pub queue: Queue<LockRequest>,
     pub floor: Floor,
     pub replica: Holders,
     pub replica_floor: Floor,
     pub now: i64,
     pub promoted: Option<i64>,
     /// What the last step told.
-    pub answers: Vec<Answer>,
+    pub replies: Vec<LockReply>,
     pub endings: Vec<Ending>,
-    pub edits: Vec<Edit>,
+    pub edits: Vec<HolderEdit>,
     pub wake: Option<i64>,
     /// Calls that wait for their answer.
     pub open: Vec<u64>,
     pub calls: u64,
+}
+
+/// A step of the machine that the key belongs to, which `$machine` stands for.
+macro_rules! step {
+    ($key:expr, $machine:ident, $act:expr) => {
+        match $key.kind {
+            Kind::Lock => {
+                #[allow(dead_code)]
+                type $machine = Locks;
+                $key.step::<true, _>($act)
+            }
+            Kind::Bulkhead => {
+                #[allow(dead_code)]
+                type $machine = Bulkheads;
+                $key.step::<false, _>($act)
+            }
+        }
+    };
 }
 
 impl Key {
@@ -92,7 +114,7 @@ impl Key {
             replica_floor: Floor::default(),
             now: START,
             promoted: None,
-            answers: Vec::new(),
+            replies: Vec::new(),
             endings: Vec::new(),
             edits: Vec::new(),
             wake: None,
@@ -109,18 +131,21 @@ impl Key {
         Self::of(Kind::Bulkhead)
     }
 
-    pub fn step<V>(&mut self, act: impl FnOnce(&mut Room<'_>, &mut Setting<'_>) -> Outcome<V>) -> V {
-        let mut room = Room { kind: self.kind, holders: &mut self.holders, queue: &mut self.queue };
+    pub fn step<const L: bool, V>(
+        &mut self,
+        act: impl FnOnce(&mut WaitedKey<'_, Holding<L>>, &mut Setting<'_>) -> Stepped<Holding<L>, V>,
+    ) -> V {
+        let mut key = WaitedKey { state: &mut self.holders, queue: &mut self.queue };
         let mut setting = Setting {
             now: Instant::from_us(self.now),
             promoted_at: self.promoted.map(Instant::from_us),
             floor: &mut self.floor,
         };
-        let Outcome { verdict, edits, answers, endings, wake_at } = act(&mut room, &mut setting);
-        self.answers = answers;
+        let Outcome { verdict, edits, replies, endings, timer_at, .. } = act(&mut key, &mut setting);
+        self.replies = replies;
         self.endings = endings;
         self.edits = edits.to_vec();
-        self.wake = wake_at.map(Instant::as_us);
+        self.wake = timer_at.map(Instant::as_us);
         self.replicate();
         self.hold_to_account();
         verdict
@@ -135,7 +160,7 @@ impl Key {
         let (kind, edits) = decode_edits(&bytes).expect("edits of a step");
         assert_eq!((kind, edits.as_slice()), (self.kind, self.edits.as_slice()));
         for edit in edits {
-            if let Edit::Granted(holder) = &edit {
+            if let HolderEdit::Granted(holder) = &edit {
                 self.replica_floor.heard_of(holder.fence);
             }
             self.replica.apply(edit);
@@ -146,7 +171,7 @@ impl Key {
         let bytes = self.bytes();
         assert_eq!(bytes, self.replica_bytes(), "the edits make the same state elsewhere");
         assert_eq!(decode_holders(&bytes).as_ref(), Ok(&(self.kind, self.holders.clone())), "the state can be stored");
-        for answer in &self.answers {
+        for answer in &self.replies {
             let at = self.open.iter().position(|id| *id == answer.id()).expect("one answer, to a call that waits");
             self.open.swap_remove(at);
         }
@@ -174,11 +199,11 @@ impl Key {
     pub fn ask_with(&mut self, owner: &[u8], wish: Wish, meta: &[u8], bind_to: Option<Binding>) -> Acquired {
         self.calls += 1;
         let id = self.calls;
-        let ask = Ask { claim: wish.claim, lease: Span::from_us(wish.lease), meta: meta.into(), bind_to };
+        let ask = LockRequest { claim: wish.claim, lease: Span::from_us(wish.lease), meta: meta.into(), bind_to };
         let waiting = wish.wait.map(|wait| Waiting { id, wait: Span::from_us(wait), most: wish.most });
         // Until the verdict is known the call counts as open; if it does not wait it must not have been answered.
         self.open.push(id);
-        let verdict = self.step(|room, setting| lock::acquire(room, owner, ask, waiting, setting));
+        let verdict = step!(self, M, |key, setting| lock::acquire(key, owner, ask, waiting, setting));
         if verdict != Acquired::Queued {
             let at = self.open.iter().position(|open| *open == id).expect("a verdict or an answer, never both");
             self.open.swap_remove(at);
@@ -201,44 +226,44 @@ impl Key {
     }
 
     pub fn renew(&mut self, owner: &str, fence: Option<u64>, lease: i64) -> Renewed {
-        self.step(|room, setting| lock::renew(room, owner.as_bytes(), fence, Span::from_us(lease), setting))
+        step!(self, M, |key, setting| lock::renew(key, owner.as_bytes(), fence, Span::from_us(lease), setting))
     }
 
     pub fn release(&mut self, owner: &str, fence: Option<u64>) -> Released {
-        self.step(|room, setting| lock::release(room, owner.as_bytes(), fence, setting))
+        step!(self, M, |key, setting| lock::release(key, owner.as_bytes(), fence, setting))
     }
 
     pub fn break_all(&mut self) -> usize {
-        self.step(lock::break_all)
+        step!(self, M, lock::break_all)
     }
 
     pub fn close(&mut self, fence: u64) -> bool {
-        self.step(|room, setting| lock::close(room, fence, setting))
+        step!(self, M, |key, setting| M::close(key, fence, setting))
     }
 
     pub fn cut(&mut self, fence: u64, grace: i64, at: i64) -> bool {
-        self.step(|room, setting| lock::cut(room, fence, Span::from_us(grace), Instant::from_us(at), setting))
+        step!(self, M, |key, setting| M::cut(key, fence, Span::from_us(grace), Instant::from_us(at), setting))
     }
 
     pub fn take_back(&mut self, fence: u64) -> bool {
-        self.step(|room, setting| lock::take_back(room, fence, setting))
+        step!(self, M, |key, setting| M::take_back(key, fence, setting))
     }
 
     pub fn extend(&mut self, fence: u64, ends: i64) -> bool {
-        self.step(|room, setting| lock::extend(room, fence, Instant::from_us(ends), setting))
+        step!(self, M, |key, setting| M::extend(key, fence, Instant::from_us(ends), setting))
     }
 
     pub fn leave(&mut self, id: u64) -> bool {
         self.open.retain(|open| *open != id);
-        self.step(|room, setting| lock::leave(room, id, setting))
+        step!(self, M, |key, setting| M::leave(key, id, setting))
     }
 
     pub fn tick(&mut self) {
-        self.step(lock::tick);
+        step!(self, M, M::tick);
     }
 
     pub fn give_up(&mut self) {
-        self.step(lock::give_up);
+        step!(self, M, M::give_up);
     }
 
     /// The clock shows `by` more, or less; whatever is due happens.
@@ -289,16 +314,16 @@ impl Key {
 
     /// Who was granted a place from the line in the last step.
     pub fn served(&self) -> Vec<String> {
-        let granted = self.answers.iter().filter_map(|answer| match answer {
-            Answer::Granted { owner, .. } => Some(String::from_utf8_lossy(owner).into_owned()),
-            Answer::TimedOut { .. } | Answer::Superseded { .. } => None,
+        let granted = self.replies.iter().filter_map(|answer| match answer {
+            LockReply::Granted { owner, .. } => Some(String::from_utf8_lossy(owner).into_owned()),
+            LockReply::TimedOut { .. } | LockReply::Refused { .. } | LockReply::Superseded { .. } => None,
         });
         granted.collect()
     }
 
     pub fn timed_out(&self) -> Vec<u64> {
-        let late = |answer: &Answer| matches!(answer, Answer::TimedOut { .. }).then_some(answer.id());
-        self.answers.iter().filter_map(late).collect()
+        let late = |answer: &LockReply| matches!(answer, LockReply::TimedOut { .. }).then_some(answer.id());
+        self.replies.iter().filter_map(late).collect()
     }
 
     pub fn end_of(&self, owner: &str) -> i64 {

@@ -1,15 +1,16 @@
 //! The line: who stands in it, who leaves it, and what the call is told that stood there before.
 
+use super::key::{Acquired, LockReply};
 use resil_core::Span;
-use resil_core::lock::{Acquired, Answer, Released};
+use resil_core::lock::Released;
 
 use super::key::{HOUR, Key, MINUTE, SECOND, permit, reader, writer};
 
 /// How long those who were served in the last step have waited.
 fn waited(key: &Key) -> Vec<Span> {
-    let waited = key.answers.iter().filter_map(|answer| match answer {
-        Answer::Granted { grant, .. } => Some(grant.waited),
-        Answer::TimedOut { .. } | Answer::Superseded { .. } => None,
+    let waited = key.replies.iter().filter_map(|answer| match answer {
+        LockReply::Granted { grant, .. } => Some(grant.waited),
+        LockReply::TimedOut { .. } | LockReply::Refused { .. } | LockReply::Superseded { .. } => None,
     });
     waited.collect()
 }
@@ -98,14 +99,14 @@ fn asking_again_moves_the_place_to_the_new_call_and_its_wait_counts_from_there()
     key.queue_up("b", writer().waits(HOUR));
     key.later(9 * SECOND);
     let second = key.queue_up("a", writer().waits(10 * SECOND));
-    assert_eq!(key.answers, [Answer::Superseded { id: first }]);
+    assert_eq!(key.replies, [LockReply::Superseded { id: first }]);
     assert_eq!(key.line(), ["a", "b"], "its place stays");
     key.later(SECOND);
-    assert!(key.answers.is_empty(), "the wait is the new one");
+    assert!(key.replies.is_empty(), "the wait is the new one");
     key.later(2 * SECOND);
     key.release("holder", None);
     assert_eq!((key.served(), waited(&key)), (vec!["a".into()], vec![Span::from_secs(3)]));
-    assert_eq!(key.answers[0].id(), second);
+    assert_eq!(key.replies[0].id(), second);
 }
 
 #[test]
@@ -115,7 +116,7 @@ fn asking_again_without_a_wait_leaves_the_line() {
     let id = key.queue_up("a", writer().waits(MINUTE));
     key.queue_up("b", reader().waits(MINUTE));
     assert!(matches!(key.ask("a", writer()), Acquired::Refused(_)));
-    assert_eq!(key.answers[0], Answer::Superseded { id });
+    assert_eq!(key.replies[0], LockReply::Superseded { id });
     assert_eq!((key.served(), key.line()), (vec!["b".into()], vec![]), "who stood behind it moves up");
 }
 
@@ -126,7 +127,7 @@ fn a_release_by_one_who_waits_leaves_the_line_and_lets_those_behind_it_in() {
     let id = key.queue_up("a", writer().waits(MINUTE));
     key.queue_up("b", reader().waits(MINUTE));
     assert_eq!(key.release("a", None), Released::Released { held: Span::ZERO });
-    assert_eq!(key.answers[0], Answer::Superseded { id });
+    assert_eq!(key.replies[0], LockReply::Superseded { id });
     assert_eq!((key.served(), key.line()), (vec!["b".into()], vec![]));
     assert!(matches!(key.release("a", None), Released::Lost(_)), "it neither holds nor waits");
 }
@@ -148,7 +149,7 @@ fn a_waiting_writer_that_asks_as_a_reader_may_fit_at_once() {
     key.take("holder", reader());
     let id = key.queue_up("a", writer().waits(MINUTE));
     key.take("a", reader().waits(MINUTE));
-    assert_eq!(key.answers, [Answer::Superseded { id }]);
+    assert_eq!(key.replies, [LockReply::Superseded { id }]);
     assert_eq!(key.owners(), ["holder", "a"]);
 }
 
@@ -159,7 +160,7 @@ fn an_owner_served_before_its_second_call_came_has_one_grant_for_both() {
     key.queue_up("a", writer().waits(MINUTE));
     key.now += 10 * SECOND;
     let fence = key.take("a", writer().waits(MINUTE));
-    assert!(matches!(&key.answers[..], [Answer::Granted { grant, .. }] if grant.fence == fence));
+    assert!(matches!(&key.replies[..], [LockReply::Granted { grant, .. }] if grant.fence == fence));
 }
 
 #[test]

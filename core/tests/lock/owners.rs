@@ -1,8 +1,10 @@
 //! What an owner is told of what it has, had and never had.
 
+use super::key::Acquired;
 use proptest::prelude::*;
 use resil_core::Span;
-use resil_core::lock::{Acquired, Reason, Released, Renewed};
+use resil_core::lock::Released;
+use resil_core::waited::{Reason, Renewed};
 
 use super::key::{HOUR, Key, MINUTE, MS, SECOND, permit, reader, writer};
 use super::seed;
@@ -98,12 +100,12 @@ fn a_reader_becomes_the_writer_only_if_it_is_alone_and_nobody_waits() {
     let mut key = Key::lock();
     key.take("a", reader());
     key.take("b", reader());
-    assert_eq!(key.ask("a", writer()), Acquired::Deadlock);
-    assert_eq!(key.ask("a", writer().waits(MINUTE)), Acquired::Deadlock);
+    assert_eq!(key.ask("a", writer()), Acquired::Conflict);
+    assert_eq!(key.ask("a", writer().waits(MINUTE)), Acquired::Conflict);
     assert_eq!((key.writers(), key.edits.len()), (0, 0));
     key.release("b", None);
     let waits = key.queue_up("c", writer().waits(MINUTE));
-    assert_eq!(key.ask("a", writer()), Acquired::Deadlock);
+    assert_eq!(key.ask("a", writer()), Acquired::Conflict);
     key.leave(waits);
     key.take("a", writer());
     assert_eq!(key.writers(), 1);

@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use super::key::{Acquired, LockReply};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
-use resil_core::fence::Floor;
-use resil_core::lock::{Acquired, Answer, Edit, Kind, Released, Renewed};
+use resil_core::lock::{HolderEdit, Kind, Released};
+use resil_core::waited::Renewed;
+use resil_core::waited::fence::Floor;
 
 use super::driver::Driver;
 use super::key::{Key, MS, SECOND, permit, reader, writer};
@@ -45,10 +47,11 @@ fn the_schedules_reach_everything_that_can_happen() {
                 Said::Released(_) => "let go",
                 Said::Broke(_) | Said::Was(_) | Said::Nothing => "done",
             };
-            let told = driver.key.answers.iter().map(|answer| match answer {
-                Answer::Granted { .. } => "served",
-                Answer::TimedOut { .. } => "timed out",
-                Answer::Superseded { .. } => "superseded",
+            let told = driver.key.replies.iter().map(|answer| match answer {
+                LockReply::Granted { .. } => "served",
+                LockReply::TimedOut { .. } => "timed out",
+                LockReply::Refused { .. } => "refused",
+                LockReply::Superseded { .. } => "superseded",
             });
             for what in told.chain([said]) {
                 *seen.entry(what).or_insert(0) += 1;
@@ -127,13 +130,13 @@ proptest! {
             let own = |stood: &Stood| call.is_some_and(|(id, _)| stood.id == id);
             let granted = matches!(driver.said, Said::Granted(_));
             // Who left is gone without an answer.
-            let answered = |id| key.answers.iter().any(|answer| answer.id() == id);
+            let answered = |id| key.replies.iter().any(|answer| answer.id() == id);
             line.retain(|stood| key.open.contains(&stood.id) || answered(stood.id));
-            for answer in &key.answers {
+            for answer in &key.replies {
                 // The call of this step learns of its grant, or that it waited in vain, by its verdict; who stood behind
                 // it comes after.
                 let over = call.is_some_and(|(id, _)| !key.open.contains(&id));
-                if over && !matches!(answer, Answer::Superseded { .. }) && line.first().is_some_and(own) {
+                if over && !matches!(answer, LockReply::Superseded { .. }) && line.first().is_some_and(own) {
                     line.remove(0);
                 }
                 let Some(at) = line.iter().position(|stood| stood.id == answer.id()) else {
@@ -141,8 +144,8 @@ proptest! {
                     continue;
                 };
                 match (answer, call) {
-                    (Answer::Superseded { .. }, Some((id, Request { wait: Some(_), .. }))) => line[at].id = id,
-                    (Answer::Granted { .. }, _) => {
+                    (LockReply::Superseded { .. }, Some((id, Request { wait: Some(_), .. }))) => line[at].id = id,
+                    (LockReply::Granted { .. }, _) => {
                         prop_assert_eq!(at, 0, "the first is served");
                         line.remove(0);
                     }
@@ -200,11 +203,11 @@ proptest! {
             let mut early = driver.key.clone();
             early.now = wake - 1;
             early.tick();
-            prop_assert!(early.edits.is_empty() && early.answers.is_empty(), "nothing was due: {:?}", early.edits);
+            prop_assert!(early.edits.is_empty() && early.replies.is_empty(), "nothing was due: {:?}", early.edits);
             let mut due = driver.key.clone();
             due.now = wake;
             due.tick();
-            prop_assert!(!due.edits.is_empty() || !due.answers.is_empty());
+            prop_assert!(!due.edits.is_empty() || !due.replies.is_empty());
         }
     }
 
@@ -218,7 +221,7 @@ proptest! {
             let before = driver.key.bytes();
             driver.play(&Event { gap: Gap::None, ..*event });
             // Leaving the line can let others in, and so can a patience of nothing.
-            let quiet = driver.key.answers.is_empty();
+            let quiet = driver.key.replies.is_empty();
             if quiet && matches!(driver.said, Said::Refused(_) | Said::Queued | Said::Deadlock | Said::Lost(_)) {
                 prop_assert_eq!(&driver.key.edits, &vec![]);
                 prop_assert_eq!(driver.key.bytes(), before);
@@ -301,9 +304,9 @@ proptest! {
 /// True if the owner got in by this step, and neither from the line nor from its former place in it.
 fn is_new(key: &Key, owner: u8) -> bool {
     let owner = format!("owner {owner}");
-    let got_in = |edit: &Edit| matches!(edit, Edit::Granted(holder) if holder.owner() == owner.as_bytes());
-    let moved = |answer: &Answer| matches!(answer, Answer::Superseded { .. });
-    key.edits.iter().any(got_in) && !key.served().contains(&owner) && !key.answers.iter().any(moved)
+    let got_in = |edit: &HolderEdit| matches!(edit, HolderEdit::Granted(holder) if holder.owner() == owner.as_bytes());
+    let moved = |answer: &LockReply| matches!(answer, LockReply::Superseded { .. });
+    key.edits.iter().any(got_in) && !key.served().contains(&owner) && !key.replies.iter().any(moved)
 }
 
 /// A verdict and its answers without their fences.
@@ -327,10 +330,10 @@ fn small_step(key: &mut Key, owner: u8, what: u8) -> String {
         _ => format!("{:?}", key.tick()),
     };
     let answers: Vec<String> = key
-        .answers
+        .replies
         .iter()
         .map(|answer| match answer {
-            Answer::Granted { id, grant, .. } => format!("{id} granted after {:?}", grant.waited),
+            LockReply::Granted { id, grant, .. } => format!("{id} granted after {:?}", grant.waited),
             other => format!("{other:?}"),
         })
         .collect();

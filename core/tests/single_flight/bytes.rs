@@ -4,7 +4,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use resil_core::Instant;
 use resil_core::codec::to_vec;
-use resil_core::single_flight::{Cached, Edit, Flight, decode_edits, decode_flight, encode_edits};
+use resil_core::single_flight::{Cached, Flight, FlightEdit, decode_edits, decode_flight, encode_edits};
 
 use super::damage::damage;
 use super::driver::Driver;
@@ -53,7 +53,7 @@ proptest! {
         }
     }
 
-    /// Edits that were damaged under way, or that meet another key than theirs, leave one that can be stored.
+    /// FlightEdits that were damaged under way, or that meet another key than theirs, leave one that can be stored.
     #[test]
     fn damaged_edits_are_refused_or_leave_a_flight(
         events in short(),
@@ -69,7 +69,7 @@ proptest! {
             damages.iter().for_each(|damage| damage.to(&mut bytes));
             let Ok(edits) = decode_edits(&bytes) else { continue };
             prop_assert_eq!(&to_vec(|out| encode_edits(&edits, out)), &bytes);
-            edits.iter().for_each(|edit| flight.apply(edit));
+            edits.iter().for_each(|edit| flight.apply(edit.clone()));
             let loaded = decode_flight(&bytes_of(&flight));
             prop_assert_eq!(loaded.as_ref(), Ok(&flight));
         }
@@ -81,6 +81,6 @@ fn a_forged_value_from_the_future_can_still_be_stored_after_it_is_mended() {
     let [early, late] = [1, 2 * START].map(Instant::from_us);
     let value = Cached { content: None, at: late, fresh_until: early, stale_until: early };
     let mut flight = Flight { value: Some(value), ..Flight::default() };
-    flight.apply(&Edit::Mended { now: Instant::from_us(START) });
+    flight.apply(FlightEdit::Mended { now: Instant::from_us(START) });
     assert_eq!(decode_flight(&bytes_of(&flight)).as_ref(), Ok(&flight));
 }

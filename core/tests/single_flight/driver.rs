@@ -1,8 +1,9 @@
 //! Plays a schedule on a key and, if wanted, on the model; and compares everything the two say after every step.
 
+use super::key::{Joined, LeadReply};
 use proptest::prelude::*;
-use resil_core::lock::{End, Reason, Renewed};
-use resil_core::single_flight::{Abandoned, Answer, Edit, Flight, Joined, Lead, Publication, Published, Seen};
+use resil_core::single_flight::{Abandoned, Flight, FlightEdit, Lead, Publication, Published, Seen};
+use resil_core::waited::{End, Reason, Renewed};
 
 use super::gaps::{JUMP, Upheaval};
 use super::key::{Key, Wish, bound_to};
@@ -51,7 +52,7 @@ impl Driver {
         let (call, said) = self.play(event);
         (model.now, model.told, model.ends) = (self.key.now, Vec::new(), Vec::new());
         prop_assert_eq!(&said, &ask_model(model, &call, &self.key), "{:?}", call);
-        prop_assert_eq!(told(&self.key.answers), model.told.clone(), "{:?}", call);
+        prop_assert_eq!(told(&self.key.replies), model.told.clone(), "{:?}", call);
         let ends = self.key.endings.iter().map(|end| (end.owner.to_vec(), end.fence, end.held.as_us(), how(end.how)));
         prop_assert_eq!(ends.collect::<Vec<_>>(), model.ends.clone(), "{:?}", call);
         prop_assert_eq!(stored(&self.key.flight), model.stored.clone(), "{:?}", call);
@@ -123,9 +124,10 @@ impl Driver {
         let lost = |reason: Reason| Said::Lost(reason.text());
         let said = match call {
             Call::Join(token, wish) => match key.join(token, *wish) {
-                Joined::Lead(lead) => led(lead),
-                Joined::Seen(told) => seen(told),
+                Joined::Granted(lead) => led(lead),
+                Joined::Refused(told) => seen(told),
                 Joined::Queued => Said::Queued,
+                Joined::Conflict => unreachable!("every request fits a flight"),
             },
             Call::Publish { token, ttl, brings } => {
                 let publication = match brings.clone() {
@@ -174,7 +176,7 @@ impl Driver {
             }
         };
         self.fences.extend(self.key.edits.iter().filter_map(|edit| match edit {
-            Edit::Led(leader) => Some(leader.fence),
+            FlightEdit::Led(leader) => Some(leader.fence),
             _ => None,
         }));
         said
@@ -235,11 +237,13 @@ fn seen(seen: Seen) -> Said {
     }
 }
 
-fn told(answers: &[Answer]) -> Vec<(u64, Said, Option<u64>)> {
-    let told = answers.iter().map(|answer| match answer {
-        Answer::Lead { id, lead, bind_to } => (*id, led(lead.clone()), bind_to.map(bound_to)),
-        Answer::Seen { id, seen: said } => (*id, seen(said.clone()), None),
-        Answer::Superseded { id } => (*id, Said::Superseded, None),
+fn told(replies: &[LeadReply]) -> Vec<(u64, Said, Option<u64>)> {
+    let told = replies.iter().map(|answer| match answer {
+        LeadReply::Granted { id, grant: lead, bind_to, .. } => (*id, led(lead.clone()), bind_to.map(bound_to)),
+        LeadReply::Refused { id, refusal: said } | LeadReply::TimedOut { id, refusal: said } => {
+            (*id, seen(said.clone()), None)
+        }
+        LeadReply::Superseded { id } => (*id, Said::Superseded, None),
     });
     told.collect()
 }

@@ -3,17 +3,21 @@
 //! Every step goes through [`Key::step`], which holds it against what must be true after any step whatsoever.
 
 use resil_core::codec::to_vec;
-use resil_core::fence::Floor;
-use resil_core::lock::{Ending, Renewed, Setting};
-use resil_core::queue::Queue;
-use resil_core::session::Binding;
 use resil_core::single_flight::{
-    self, Abandoned, Answer, Ask, Edit, Flight, Joined, Lead, Outcome, Publication, Published, Room, Seen, Waiting,
-    decode_edits, decode_flight, encode_edits, encode_flight,
+    self, Abandoned, Flight, FlightEdit, Flights, Lead, LeadRequest, Publication, Published, Seen, decode_edits,
+    decode_flight, encode_edits, encode_flight,
 };
+use resil_core::waited::fence::Floor;
+use resil_core::waited::queue::Queue;
+use resil_core::waited::session::Binding;
+use resil_core::waited::{Decision, Machine, Outcome, Reply, Stepped, WaitedKey, Waiting};
+use resil_core::waited::{Ending, Renewed, Setting};
 use resil_core::{Instant, Span};
 
 use super::gaps::{JUMP, SECOND, START};
+
+pub type Joined = Decision<Lead, Seen>;
+pub type LeadReply = Reply<Lead, Seen>;
 
 /// How somebody would lead, and how long it waits for what another loads.
 #[derive(Debug, Clone, Copy)]
@@ -36,16 +40,16 @@ pub fn waits(wait: i64) -> Wish {
 #[derive(Debug, Clone)]
 pub struct Key {
     pub flight: Flight,
-    pub queue: Queue<Ask>,
+    pub queue: Queue<LeadRequest>,
     pub floor: Floor,
     pub replica: Flight,
     pub replica_floor: Floor,
     pub now: i64,
     pub promoted: Option<i64>,
     /// What the last step told.
-    pub answers: Vec<Answer>,
+    pub replies: Vec<LeadReply>,
     pub endings: Vec<Ending>,
-    pub edits: Vec<Edit>,
+    pub edits: Vec<FlightEdit>,
     pub wake: Option<i64>,
     /// Calls that wait for their answer.
     pub open: Vec<u64>,
@@ -62,7 +66,7 @@ impl Default for Key {
             replica_floor: Floor::default(),
             now: START,
             promoted: None,
-            answers: Vec::new(),
+            replies: Vec::new(),
             endings: Vec::new(),
             edits: Vec::new(),
             wake: None,
@@ -77,18 +81,18 @@ pub fn bytes_of(flight: &Flight) -> Vec<u8> {
 }
 
 impl Key {
-    fn step<V>(&mut self, act: impl FnOnce(&mut Room<'_>, &mut Setting<'_>) -> Outcome<V>) -> V {
-        let mut room = Room { flight: &mut self.flight, queue: &mut self.queue };
+    fn step<V>(&mut self, act: impl FnOnce(&mut WaitedKey<'_, Flights>, &mut Setting<'_>) -> Stepped<Flights, V>) -> V {
+        let mut key = WaitedKey { state: &mut self.flight, queue: &mut self.queue };
         let mut setting = Setting {
             now: Instant::from_us(self.now),
             promoted_at: self.promoted.map(Instant::from_us),
             floor: &mut self.floor,
         };
-        let Outcome { verdict, edits, answers, endings, wake_at } = act(&mut room, &mut setting);
-        self.answers = answers;
+        let Outcome { verdict, edits, replies, endings, timer_at, .. } = act(&mut key, &mut setting);
+        self.replies = replies;
         self.endings = endings;
         self.edits = edits.to_vec();
-        self.wake = wake_at.map(Instant::as_us);
+        self.wake = timer_at.map(Instant::as_us);
         self.replicate();
         self.hold_to_account();
         verdict
@@ -102,10 +106,10 @@ impl Key {
         let edits = decode_edits(&to_vec(|out| encode_edits(&self.edits, out))).expect("edits of a step");
         assert_eq!(edits.as_slice(), self.edits.as_slice());
         for edit in &edits {
-            if let Edit::Led(leader) = edit {
+            if let FlightEdit::Led(leader) = edit {
                 self.replica_floor.heard_of(leader.fence);
             }
-            self.replica.apply(edit);
+            self.replica.apply(edit.clone());
         }
     }
 
@@ -113,7 +117,7 @@ impl Key {
         let bytes = bytes_of(&self.flight);
         assert_eq!(bytes, bytes_of(&self.replica), "the edits make the same flight elsewhere");
         assert_eq!(decode_flight(&bytes).as_ref(), Ok(&self.flight), "the flight can be stored");
-        for answer in &self.answers {
+        for answer in &self.replies {
             let at = self.open.iter().position(|id| *id == answer.id()).expect("one answer, to a call that waits");
             self.open.remove(at);
         }
@@ -137,11 +141,11 @@ impl Key {
     pub fn join(&mut self, token: &str, wish: Wish) -> Joined {
         self.calls += 1;
         let id = self.calls;
-        let ask = Ask { lease: Span::from_us(wish.lease), bind_to: wish.bind_to.map(binding) };
+        let ask = LeadRequest { lease: Span::from_us(wish.lease), bind_to: wish.bind_to.map(binding) };
         let waiting = wish.wait.map(|wait| Waiting { id, wait: Span::from_us(wait), most: wish.most });
         // Until the verdict is known the call counts as open: whoever is told at once is not told again.
         self.open.push(id);
-        let verdict = self.step(|room, setting| single_flight::join(room, token.as_bytes(), ask, waiting, setting));
+        let verdict = self.step(|key, setting| single_flight::join(key, token.as_bytes(), ask, waiting, setting));
         let open = self.open.pop_if(|open| *open == id).expect("a verdict or an answer, never both");
         if verdict == Joined::Queued {
             self.open.push(open);
@@ -152,7 +156,7 @@ impl Key {
     /// Joins, and leads.
     pub fn lead(&mut self, token: &str) -> Lead {
         match self.join(token, now_or_never()) {
-            Joined::Lead(lead) => lead,
+            Joined::Granted(lead) => lead,
             other => panic!("{token} is told {other:?}"),
         }
     }
@@ -160,7 +164,7 @@ impl Key {
     /// Joins without patience, and is told something else than to lead.
     pub fn told(&mut self, token: &str) -> Seen {
         match self.join(token, now_or_never()) {
-            Joined::Seen(seen) => seen,
+            Joined::Refused(seen) => seen,
             other => panic!("{token} is told {other:?}"),
         }
     }
@@ -173,50 +177,50 @@ impl Key {
 
     pub fn publish(&mut self, token: &str, ttl: i64, publication: Publication) -> Published {
         let ttl = Span::from_us(ttl);
-        self.step(|room, setting| single_flight::publish(room, token.as_bytes(), ttl, publication, setting))
+        self.step(|key, setting| single_flight::publish(key, token.as_bytes(), ttl, publication, setting))
     }
 
     pub fn abandon(&mut self, token: &str, retry: Option<i64>) -> Abandoned {
         let retry = retry.map(Span::from_us);
-        self.step(|room, setting| single_flight::abandon(room, token.as_bytes(), retry, setting))
+        self.step(|key, setting| single_flight::abandon(key, token.as_bytes(), retry, setting))
     }
 
     pub fn renew(&mut self, token: &str, lease: i64) -> Renewed {
-        self.step(|room, setting| single_flight::renew(room, token.as_bytes(), Span::from_us(lease), setting))
+        self.step(|key, setting| single_flight::renew(key, token.as_bytes(), Span::from_us(lease), setting))
     }
 
     pub fn invalidate(&mut self, soft: bool) -> bool {
-        self.step(|room, setting| single_flight::invalidate(room, soft, setting))
+        self.step(|key, setting| single_flight::invalidate(key, soft, setting))
     }
 
     pub fn close(&mut self, fence: u64) -> bool {
-        self.step(|room, setting| single_flight::close(room, fence, setting))
+        self.step(|key, setting| Flights::close(key, fence, setting))
     }
 
     pub fn cut(&mut self, fence: u64, grace: i64, at: i64) -> bool {
         let (grace, at) = (Span::from_us(grace), Instant::from_us(at));
-        self.step(|room, setting| single_flight::cut(room, fence, grace, at, setting))
+        self.step(|key, setting| Flights::cut(key, fence, grace, at, setting))
     }
 
     pub fn take_back(&mut self, fence: u64) -> bool {
-        self.step(|room, setting| single_flight::take_back(room, fence, setting))
+        self.step(|key, setting| Flights::take_back(key, fence, setting))
     }
 
     pub fn extend(&mut self, fence: u64, until: i64) -> bool {
-        self.step(|room, setting| single_flight::extend(room, fence, Instant::from_us(until), setting))
+        self.step(|key, setting| Flights::extend(key, fence, Instant::from_us(until), setting))
     }
 
     pub fn leave(&mut self, id: u64) -> bool {
         self.open.retain(|open| *open != id);
-        self.step(|room, setting| single_flight::leave(room, id, setting))
+        self.step(|key, setting| Flights::leave(key, id, setting))
     }
 
     pub fn tick(&mut self) {
-        self.step(single_flight::tick);
+        self.step(Flights::tick);
     }
 
     pub fn give_up(&mut self) {
-        self.step(single_flight::give_up);
+        self.step(Flights::give_up);
     }
 
     pub fn look(&self) -> Seen {
@@ -246,7 +250,7 @@ impl Key {
     fn start_anew(&mut self, floor: u64) {
         self.queue = Queue::default();
         self.open.clear();
-        self.answers.clear();
+        self.replies.clear();
         self.endings.clear();
         self.edits.clear();
         self.floor = Floor::default();
@@ -262,20 +266,20 @@ impl Key {
     }
 
     /// What the call `id` was told in the last step.
-    fn answer(&self, id: u64) -> &Answer {
-        self.answers.iter().find(|answer| answer.id() == id).unwrap_or_else(|| panic!("{id} is told nothing"))
+    fn answer(&self, id: u64) -> &LeadReply {
+        self.replies.iter().find(|answer| answer.id() == id).unwrap_or_else(|| panic!("{id} is told nothing"))
     }
 
     pub fn answered_lead(&self, id: u64) -> Lead {
         match self.answer(id) {
-            Answer::Lead { lead, .. } => lead.clone(),
+            LeadReply::Granted { grant: lead, .. } => lead.clone(),
             other => panic!("{other:?}"),
         }
     }
 
     pub fn answered(&self, id: u64) -> Seen {
         match self.answer(id) {
-            Answer::Seen { seen, .. } => seen.clone(),
+            LeadReply::Refused { refusal: seen, .. } | LeadReply::TimedOut { refusal: seen, .. } => seen.clone(),
             other => panic!("{other:?}"),
         }
     }

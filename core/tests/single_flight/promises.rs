@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use super::key::LeadReply;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
-use resil_core::queue::Queue;
-use resil_core::single_flight::{Answer, Seen};
+use resil_core::single_flight::Seen;
+use resil_core::waited::queue::Queue;
 
 use super::driver::{Call, Driver};
 use super::key::Key;
@@ -27,10 +28,12 @@ fn the_schedules_reach_everything_that_can_happen() {
                 Said::Lost(reason) => reason.to_string(),
                 said => name(&said),
             };
-            let told = driver.key.answers.iter().map(|answer| match answer {
-                Answer::Lead { .. } => "told Lead".to_string(),
-                Answer::Seen { seen, .. } => format!("told {}", name(seen)),
-                Answer::Superseded { .. } => "told Superseded".to_string(),
+            let told = driver.key.replies.iter().map(|answer| match answer {
+                LeadReply::Granted { .. } => "told Lead".to_string(),
+                LeadReply::Refused { refusal: seen, .. } | LeadReply::TimedOut { refusal: seen, .. } => {
+                    format!("told {}", name(seen))
+                }
+                LeadReply::Superseded { .. } => "told Superseded".to_string(),
             });
             for what in told.chain([said]) {
                 *seen.entry(what).or_insert(0) += 1;
@@ -52,9 +55,9 @@ fn name(of: &impl std::fmt::Debug) -> String {
 
 /// Whose leads began in this step, by what was said: fence, lease.
 fn leads(key: &Key, said: &Said) -> Vec<(u64, i64)> {
-    let told = key.answers.iter().filter_map(|answer| match answer {
-        Answer::Lead { lead, .. } => Some((lead.fence, lead.lease.as_us())),
-        Answer::Seen { .. } | Answer::Superseded { .. } => None,
+    let told = key.replies.iter().filter_map(|answer| match answer {
+        LeadReply::Granted { grant: lead, .. } => Some((lead.fence, lead.lease.as_us())),
+        LeadReply::Refused { .. } | LeadReply::TimedOut { .. } | LeadReply::Superseded { .. } => None,
     });
     let own = match said {
         Said::Lead { fence, lease, .. } => Some((*fence, *lease)),
@@ -65,10 +68,12 @@ fn leads(key: &Key, said: &Said) -> Vec<(u64, i64)> {
 
 /// The bytes somebody was shown in this step, fresh or stale.
 fn shown(key: &Key, said: &Said) -> Vec<Vec<u8>> {
-    let told = key.answers.iter().filter_map(|answer| match answer {
-        Answer::Seen { seen: Seen::Value { bytes, .. } | Seen::Stale { bytes, .. }, .. } => Some(bytes.to_vec()),
-        Answer::Lead { lead, .. } => lead.stale.as_ref().map(|bytes| bytes.to_vec()),
-        Answer::Seen { .. } | Answer::Superseded { .. } => None,
+    let told = key.replies.iter().filter_map(|answer| match answer {
+        LeadReply::Refused { refusal: Seen::Value { bytes, .. } | Seen::Stale { bytes, .. }, .. } => {
+            Some(bytes.to_vec())
+        }
+        LeadReply::Granted { grant: lead, .. } => lead.stale.as_ref().map(|bytes| bytes.to_vec()),
+        LeadReply::Refused { .. } | LeadReply::TimedOut { .. } | LeadReply::Superseded { .. } => None,
     });
     let own = match said {
         Said::Value { bytes, .. } | Said::Stale { bytes, .. } => Some(bytes.clone()),
@@ -166,7 +171,7 @@ proptest! {
         }
     }
 
-    /// Exactly one answer each: two are caught where answers are counted, none at all is caught here.
+    /// Exactly one answer each: two are caught where replies are counted, none at all is caught here.
     #[test]
     fn every_blocked_caller_is_answered_by_its_deadline(events in wild()) {
         let mut driver = Driver::default();

@@ -1,8 +1,9 @@
 //! What single flight promises, one sentence after the other, each with the smallest story that shows it.
 
+use super::key::{Joined, LeadReply};
 use resil_core::Span;
-use resil_core::lock::{End, Reason, Renewed};
-use resil_core::single_flight::{Abandoned, Answer, Joined, Publication, Published, Seen};
+use resil_core::single_flight::{Abandoned, Publication, Published, Seen};
+use resil_core::waited::{End, Reason, Renewed};
 
 use super::gaps::{HOUR, MINUTE, SECOND};
 use super::key::{Key, Wish, now_or_never, waits};
@@ -72,7 +73,7 @@ fn join_by_the_leading_token_is_the_same_lead_again() {
     key.now += SECOND;
     let again = key.lead("a");
     assert_eq!((again.fence, again.lease.as_us()), (first.fence, 10 * SECOND));
-    let Joined::Lead(shorter) = key.join("a", Wish { lease: SECOND, ..now_or_never() }) else { panic!("it leads") };
+    let Joined::Granted(shorter) = key.join("a", Wish { lease: SECOND, ..now_or_never() }) else { panic!("it leads") };
     assert_eq!(shorter.lease.as_us(), 10 * SECOND, "a lease never ends earlier than was promised");
 }
 
@@ -109,7 +110,7 @@ fn a_dead_or_cancelled_leader_never_fails_its_followers() {
         let [first, second] = ["b", "c"].map(|token| key.follow(token, MINUTE));
         end(&mut key, fence);
         assert!(key.answered_lead(first).fence > fence);
-        assert_eq!((key.answers.len(), key.open.clone()), (1, vec![second]), "one leads, the other goes on waiting");
+        assert_eq!((key.replies.len(), key.open.clone()), (1, vec![second]), "one leads, the other goes on waiting");
         assert_eq!(key.publish("b", MINUTE, value("one")), published(1));
         assert_eq!(key.answered(second), fresh("one", 0, MINUTE));
     }
@@ -170,7 +171,7 @@ fn past_its_ttl_one_leads_with_the_stale_value_and_the_rest_get_it_at_once() {
     let mut key = loaded();
     key.now += MINUTE;
     assert_eq!(key.lead("b").stale.as_deref(), Some(b"one".as_slice()));
-    assert_eq!(key.join("c", waits(MINUTE)), Joined::Seen(stale("one", MINUTE)));
+    assert_eq!(key.join("c", waits(MINUTE)), Joined::Refused(stale("one", MINUTE)));
     assert_eq!(key.lead("b").stale.as_deref(), Some(b"one".as_slice()));
     key.abandon("b", None);
     assert_eq!(key.lead("c").stale.as_deref(), Some(b"one".as_slice()), "giving up keeps it");
@@ -221,7 +222,7 @@ fn a_kept_error_is_told_to_everybody_and_exactly_one_leads_afterwards() {
     assert_eq!(key.publish("a", 5 * SECOND, error("down")), published(1));
     assert_eq!(key.answered(follows), failed("down"));
     key.now += 5 * SECOND - 1;
-    assert_eq!(key.join("c", waits(MINUTE)), Joined::Seen(failed("down")));
+    assert_eq!(key.join("c", waits(MINUTE)), Joined::Refused(failed("down")));
     key.now += 1;
     assert_eq!(key.look(), Seen::Miss);
     key.lead("c");
@@ -249,7 +250,7 @@ fn after_abandon_retry_nobody_leads_for_that_time_and_then_the_first_follower_do
     assert_eq!(key.told("d"), busy(5 * SECOND));
     assert_eq!(key.wake, Some(key.now + 3 * SECOND));
     key.later(5 * SECOND - 1);
-    assert_eq!((key.answered(impatient), key.answers.len()), (busy(1), 1));
+    assert_eq!((key.answered(impatient), key.replies.len()), (busy(1), 1));
     assert_eq!(key.wake, Some(key.now + 1));
     key.later(1);
     key.answered_lead(first);
@@ -347,7 +348,7 @@ fn an_abandon_by_one_who_waits_takes_it_out_of_the_line() {
     let leaves = key.follow("b", MINUTE);
     let stays = key.follow("c", MINUTE);
     assert_eq!(key.abandon("b", Some(HOUR)), Abandoned::Abandoned);
-    assert_eq!(key.answers, [Answer::Superseded { id: leaves }]);
+    assert_eq!(key.replies, [LeadReply::Superseded { id: leaves }]);
     assert_eq!(key.abandon("b", None), Abandoned::Lost(Reason::Taken), "it waits no longer");
     key.abandon("a", None);
     key.answered_lead(stays);
@@ -361,7 +362,7 @@ fn an_abandon_by_one_who_led_before_and_waits_again_takes_it_out_of_the_line() {
     key.lead("b");
     let leaves = key.follow("a", MINUTE);
     assert_eq!(key.abandon("a", None), Abandoned::Abandoned);
-    assert_eq!(key.answers, [Answer::Superseded { id: leaves }]);
+    assert_eq!(key.replies, [LeadReply::Superseded { id: leaves }]);
     assert_eq!(key.open, []);
     assert_eq!(key.abandon("a", None), Abandoned::Abandoned, "said again");
 }
@@ -373,7 +374,7 @@ fn a_token_that_asks_again_while_it_waits_moves_its_place_to_the_new_call() {
     let old = key.follow("b", MINUTE);
     key.follow("c", MINUTE);
     let new = key.follow("b", MINUTE);
-    assert_eq!(key.answers.iter().map(|answer| answer.id()).collect::<Vec<_>>(), [old]);
+    assert_eq!(key.replies.iter().map(|answer| answer.id()).collect::<Vec<_>>(), [old]);
     key.abandon("a", None);
     key.answered_lead(new);
     assert_eq!(key.told("c"), busy(10 * SECOND), "without WAIT it leaves the line");
@@ -386,7 +387,7 @@ fn no_more_may_wait_than_is_allowed() {
     key.lead("a");
     let two = Wish { most: 2, ..waits(MINUTE) };
     assert_eq!([key.join("b", two), key.join("c", two)], [Joined::Queued, Joined::Queued]);
-    assert_eq!(key.join("d", two), Joined::Seen(busy(10 * SECOND)));
+    assert_eq!(key.join("d", two), Joined::Refused(busy(10 * SECOND)));
     assert!(key.leave(1 + 1));
     assert_eq!(key.join("d", two), Joined::Queued);
 }

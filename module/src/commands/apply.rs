@@ -3,8 +3,9 @@
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use resil_core::codec::Change;
-use resil_core::idempotency::Record;
-use resil_core::lock::Kind;
+use resil_core::idempotency::{Idempotency, Record};
+use resil_core::lock::{Bulkheads, Kind, Locks};
+use resil_core::single_flight::Flights;
 use resil_wire::Refused;
 use resil_wire::apply::{Applied, parse};
 use resil_wire::command::Page;
@@ -12,22 +13,18 @@ use resil_wire::pages;
 use smallvec::SmallVec;
 
 use super::gcra::read_tiers;
-use crate::apply::{
-    change_log, edit_breaker, edit_state, signal_modified, store_breaker, store_log, store_state, store_tiers,
-};
+use crate::apply::{change_log, edit_breaker, edit_state, store_breaker, store_log, store_state, store_tiers};
 use crate::call::{Call, Command, Failure};
 use crate::datatype::breaker::Circuit;
 use crate::datatype::tiers::Tiers;
-use crate::datatype::waited::Waited;
+use crate::datatype::waited::Live;
 use crate::datatype::window::Log;
-use crate::edge::{api, log};
+use crate::edge::log;
+use crate::edge::replication::{mark_dirty, signal_modified};
 use crate::info::counters;
 use crate::key::Key;
-use crate::machine::Machine;
-use crate::machines::flight::Flights;
-use crate::machines::holding::{Bulkheads, Locks};
-use crate::machines::idempotency::Idempotency;
-use crate::{chores, fences};
+use crate::machines::ServerMachine;
+use crate::{fences, pending};
 
 pub struct Apply;
 
@@ -65,13 +62,13 @@ impl Command for Apply {
             }
             if call.is_on_primary() && !fences::is_loading() {
                 // A slot comes as a whole.
-                chores::key_arrived();
+                pending::key_arrived();
             }
             counters().applied.add(1);
             signal_modified(call, &key);
         }
-        // SAFETY: the context is that of this call. What came is passed on to this server's own file.
-        unsafe { api!(RedisModule_ReplicateVerbatim)(call.ctx) };
+        // What came is passed on to this server's own file.
+        mark_dirty(call);
         call.reply_ok();
         Ok(())
     }
@@ -123,16 +120,13 @@ fn apply(key: &mut Key<'_>, change: Change) -> Result<(), &'static str> {
     Ok(())
 }
 
-fn replace_state<M: Machine>(key: &mut Key<'_>, state: M::State) {
+fn replace_state<M: ServerMachine>(key: &mut Key<'_>, state: M::State) {
     fences::heard_of(M::last_fence(&state));
-    store_state::<M>(key, key.value::<Waited<M>>().ok().flatten(), state);
+    store_state::<M>(key, Live::of(key).ok().flatten(), state);
 }
 
-fn change_state<M: Machine>(key: &mut Key<'_>, edits: SmallVec<[M::Edit; 1]>) -> Result<(), &'static str> {
-    edits.iter().filter_map(M::granted_fence).for_each(fences::heard_of);
-    match key.value::<Waited<M>>() {
-        Ok(value) => edit_state::<M>(key, value, edits),
-        Err(_) => return Err(SOMETHING_ELSE),
-    }
+fn change_state<M: ServerMachine>(key: &mut Key<'_>, edits: SmallVec<[M::Edit; 1]>) -> Result<(), &'static str> {
+    let value = Live::of(key).map_err(|_| SOMETHING_ELSE)?;
+    fences::heard_of(edit_state::<M>(key, value, edits));
     Ok(())
 }

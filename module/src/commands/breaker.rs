@@ -4,8 +4,8 @@ use std::hash::{BuildHasher, RandomState};
 
 use resil_core::Instant;
 use resil_core::circuit_breaker::{
-    Breaker, Caller, Outcome, Permit, Phase, Reported, StateName, Why, admit, configure, force, report, reset, tally,
-    view,
+    Breaker, BreakerOutcome, Caller, Permit, Phase, Reported, StateName, Why, admit, configure, force, report, reset,
+    tally, view,
 };
 use resil_wire::Refused;
 use resil_wire::breaker::state::write_state;
@@ -31,7 +31,7 @@ fn stepped_by_operator<V>(
     now: Instant,
     action: &str,
     details: &[(&str, &[u8])],
-    step: impl FnOnce(&mut Breaker) -> Result<Outcome<V>, Refused>,
+    step: impl FnOnce(&mut Breaker) -> Result<BreakerOutcome<V>, Refused>,
 ) -> Result<V, Failure> {
     let mut after = None;
     let verdict = stepped(call, now, details, |breaker| {
@@ -53,7 +53,7 @@ fn stepped<V>(
     call: &Call<'_>,
     now: Instant,
     details: &[(&str, &[u8])],
-    step: impl FnOnce(&mut Breaker) -> Result<Outcome<V>, Refused>,
+    step: impl FnOnce(&mut Breaker) -> Result<BreakerOutcome<V>, Refused>,
 ) -> Result<V, Failure> {
     let mut key = Key::open_to_write(call, call.string(0)?);
     let stored = key.value::<Circuit>()?;

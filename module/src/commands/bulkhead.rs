@@ -1,13 +1,12 @@
 //! `RES.BULKHEAD` and its subcommands.
 
-use resil_core::lock::Claim;
+use resil_core::lock::{BULKHEAD, Claim};
 use resil_wire::bulkhead::{EnterCall, Entered};
 use resil_wire::command::Page;
 use resil_wire::pages;
 
 use super::holding::{Request, ask, release_holding, renew_holding, show_holding};
 use crate::call::{Call, Command, Failure, parse};
-use crate::machines::holding::OfBulkheads;
 
 pub struct Enter;
 
@@ -19,17 +18,17 @@ impl Command for Enter {
         let EnterCall { owner, max, lease, wait, queue, priority, bind, .. } = parse::<Self, _>(&args)?;
         let claim = Claim::Permit { max, priority };
         let request = Request { owner, claim, lease, meta: b"", wait, most_waiters: queue, bind };
-        ask::<OfBulkheads, _>(call, request, Entered::from, |busy| Entered::full(&busy), Entered::write)
+        ask::<BULKHEAD, _>(call, request, Entered::from, |busy| Entered::full(&busy), Entered::write)
     }
 }
 
-pub struct Renew;
+pub struct RenewPermit;
 
-impl Command for Renew {
+impl Command for RenewPermit {
     const PAGE: &'static Page = &pages::BULKHEAD_RENEW;
 
     fn run(call: &Call<'_>) -> Result<(), Failure> {
-        renew_holding::<Self, OfBulkheads>(call)
+        renew_holding::<Self, BULKHEAD>(call)
     }
 }
 
@@ -39,16 +38,16 @@ impl Command for Leave {
     const PAGE: &'static Page = &pages::BULKHEAD_LEAVE;
 
     fn run(call: &Call<'_>) -> Result<(), Failure> {
-        release_holding::<Self, OfBulkheads>(call)
+        release_holding::<Self, BULKHEAD>(call)
     }
 }
 
-pub struct Info;
+pub struct BulkheadInfo;
 
-impl Command for Info {
+impl Command for BulkheadInfo {
     const PAGE: &'static Page = &pages::BULKHEAD_INFO;
 
     fn run(call: &Call<'_>) -> Result<(), Failure> {
-        show_holding::<Self, OfBulkheads>(call)
+        show_holding::<Self, BULKHEAD>(call)
     }
 }

@@ -15,9 +15,9 @@ use crate::datatype::tiers::Tiers;
 use crate::info::{Limiter, counters};
 use crate::key::Key;
 
-pub struct Take;
+pub struct TakeGcra;
 
-impl Command for Take {
+impl Command for TakeGcra {
     const PAGE: &'static Page = &pages::GCRA;
 
     fn run(call: &Call<'_>) -> Result<(), Failure> {
@@ -39,9 +39,9 @@ impl Command for Take {
     }
 }
 
-pub struct Peek;
+pub struct PeekGcra;
 
-impl Command for Peek {
+impl Command for PeekGcra {
     const PAGE: &'static Page = &pages::GCRA_PEEK;
 
     fn run(call: &Call<'_>) -> Result<(), Failure> {

@@ -3,11 +3,10 @@
 use std::sync::Arc;
 
 use resil_core::idempotency::{
-    Ask, Begun, Committed, Settled, abort, begin, commit, look, once, renew, replay, seen_before,
+    Committed, Idempotency, RunRequest, Settled, abort, begin, commit, look, once, renew, replay, seen_before,
 };
 use resil_core::limits::WAITERS_CEILING;
-use resil_core::lock::Reason;
-use resil_core::queue::Waiting;
+use resil_core::waited::{Decision, Reason, Waiting};
 use resil_wire::command::Page;
 use resil_wire::holding::write_given_up;
 use resil_wire::idempotency::{
@@ -17,14 +16,13 @@ use resil_wire::idempotency::{
 use resil_wire::pages;
 use resil_wire::reply::Sink;
 
-use super::waiting::{read, renew_token, settle_grant, wait_for_answer, waiting};
+use super::waiting::{read, renew_token, settle_grant, wait_for_reply, waiting};
 use crate::call::{Call, Command, Failure, parse};
 use crate::info::counters;
-use crate::lines;
-use crate::machine::Machine;
-use crate::machines::idempotency::{Idempotency, room};
-use crate::room::Opened;
-use crate::{clock, config, fences, parked, sessions};
+use crate::machines::ServerMachine;
+use crate::queues;
+use crate::waited_key::Opened;
+use crate::{blocked_clients, clock, config, fences, sessions};
 
 pub struct Begin;
 
@@ -36,7 +34,7 @@ impl Command for Begin {
         let BeginCall { token, lease, fingerprint, wait, keep, on_lapse, bind, .. } = parse::<Self, _>(&args)?;
         config::refuse_if_evictable()?;
         let now = clock::now();
-        let mut opened = Opened::<Idempotency>::open(call, call.string(0)?)?;
+        let opened = Opened::<Idempotency>::open(call, call.string(0)?)?;
         // A duplicate of what is done changes nothing.
         if let Some(settled) = replay(opened.state(), fingerprint, now) {
             count(&settled);
@@ -48,26 +46,27 @@ impl Command for Begin {
             call.require_memory()?;
         }
         let waiting = waiting(call, wait, WAITERS_CEILING);
-        let name = (bind_to.is_some() || waiting.is_some() || parked::is_telling()).then(|| opened.name());
-        let ask = Ask { fingerprint: fingerprint.into(), lease, keep, on_lapse, bind_to };
-        let begun = opened.step(call, now, &[], |at, setting| begin(&mut room(at), token, ask, waiting, setting));
+        let name =
+            (bind_to.is_some() || waiting.is_some() || blocked_clients::any_undelivered()).then(|| opened.name());
+        let request = RunRequest { fingerprint: fingerprint.into(), lease, keep, on_lapse, bind_to };
+        let begun = opened.step(call, now, &[], |key, setting| begin(key, token, request, waiting, setting));
         match begun {
-            Begun::Run(run) => {
+            Decision::Granted(run) => {
                 Idempotency::counters().granted.add(1);
                 settle_grant(name.as_ref(), bind_to, run.fence, lease, now);
                 BegunReply::from(run).write(&mut call.reply());
             }
-            Begun::Settled(settled) => {
+            Decision::Refused(settled) => {
                 count(&settled);
                 BegunReply::from(settled).write(&mut call.reply());
             }
-            Begun::Queued => {
+            Decision::Queued => {
                 Idempotency::counters().waited.add(1);
                 if let (Some(Waiting { id, .. }), Some(name)) = (waiting, name) {
-                    wait_for_answer(call, id, name);
+                    wait_for_reply(call, id, name);
                 }
             }
-            Begun::WrongPhase => return Err(wrong_phase("ONCE", "BEGIN").into()),
+            Decision::Conflict => return Err(wrong_phase("ONCE", "BEGIN").into()),
         }
         Ok(())
     }
@@ -97,11 +96,11 @@ impl Command for Commit {
         let args = call.args();
         let CommitCall { token, ttl, result, failed, .. } = parse::<Self, _>(&args)?;
         let opened = Opened::<Idempotency>::open(call, call.string(0)?)?;
-        // That the work is done is always recorded; the result only if there is room for it.
-        let room_for_it = result.len() <= config::max_result() && (result.is_empty() || !call.is_short_of_memory());
-        let kept: Option<Arc<[u8]>> = room_for_it.then(|| result.into());
-        let committed = opened
-            .step(call, clock::now(), &[], |at, setting| commit(&mut room(at), token, ttl, (kept, failed), setting));
+        // That the work is done is always recorded; the result only if there is memory for it.
+        let fits = result.len() <= config::max_result() && (result.is_empty() || !call.is_short_of_memory());
+        let kept: Option<Arc<[u8]>> = fits.then(|| result.into());
+        let committed =
+            opened.step(call, clock::now(), &[], |key, setting| commit(key, token, ttl, (kept, failed), setting));
         match committed {
             Committed::Committed { stored } => {
                 counters().committed.add(1);
@@ -123,20 +122,20 @@ impl Command for Abort {
         let args = call.args();
         let TokenCall { token, .. } = parse::<Self, _>(&args)?;
         let opened = Opened::<Idempotency>::open(call, call.string(0)?)?;
-        let lost = opened.step(call, clock::now(), &[], |at, setting| abort(&mut room(at), token, setting));
+        let lost = opened.step(call, clock::now(), &[], |key, setting| abort(key, token, setting));
         count_lost(lost);
         write_given_up("ABORTED", lost, &mut call.reply());
         Ok(())
     }
 }
 
-pub struct Renew;
+pub struct RenewRun;
 
-impl Command for Renew {
+impl Command for RenewRun {
     const PAGE: &'static Page = &pages::IDEMP_RENEW;
 
     fn run(call: &Call<'_>) -> Result<(), Failure> {
-        renew_token::<Self, Idempotency>(call, |at, token, lease, setting| renew(&mut room(at), token, lease, setting))
+        renew_token::<Self, Idempotency>(call, renew)
     }
 }
 
@@ -150,13 +149,13 @@ impl Command for Once {
         let OnceCall { token, ttl, .. } = parse::<Self, _>(&args)?;
         config::refuse_if_evictable()?;
         let now = clock::now();
-        let mut opened = Opened::<Idempotency>::open(call, call.string(0)?)?;
+        let opened = Opened::<Idempotency>::open(call, call.string(0)?)?;
         let first = match seen_before(opened.state(), token, now) {
             // A duplicate changes nothing.
             Some(first) => first,
             None => {
                 call.require_memory()?;
-                let first = opened.step(call, now, &[], |at, setting| once(&mut room(at), token, ttl, setting));
+                let first = opened.step(call, now, &[], |key, setting| once(key, token, ttl, setting));
                 first.map_err(|()| wrong_phase("BEGIN", "ONCE"))?
             }
         };
@@ -167,9 +166,9 @@ impl Command for Once {
     }
 }
 
-pub struct Get;
+pub struct GetResult;
 
-impl Command for Get {
+impl Command for GetResult {
     const PAGE: &'static Page = &pages::IDEMP_GET;
 
     fn run(call: &Call<'_>) -> Result<(), Failure> {
@@ -182,16 +181,16 @@ impl Command for Get {
     }
 }
 
-pub struct Info;
+pub struct RecordInfo;
 
-impl Command for Info {
+impl Command for RecordInfo {
     const PAGE: &'static Page = &pages::IDEMP_INFO;
 
     fn run(call: &Call<'_>) -> Result<(), Failure> {
         let args = call.args();
         let key: &[u8] = parse::<Self, _>(&args)?;
         let (now, promoted_at) = (clock::now(), fences::promoted_at());
-        let waiters = lines::look::<Idempotency, _>(call.db(), key, |line| line.len());
+        let waiters = queues::look::<Idempotency, _>(call.db(), key, |queue| queue.len());
         read::<Idempotency, _>(call, |record| write_info(record, waiters, promoted_at, now, &mut call.reply()))
     }
 }

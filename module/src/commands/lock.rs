@@ -1,7 +1,7 @@
 //! `RES.LOCK` and its subcommands, and `RES.HEARTBEAT`.
 
 use resil_core::limits::WAITERS_CEILING;
-use resil_core::lock::{Claim, break_all, check};
+use resil_core::lock::{Claim, LOCK, Locks, break_all, check};
 use resil_wire::command::Page;
 use resil_wire::heartbeat::{Heartbeat as HeartbeatReply, HeartbeatCall};
 use resil_wire::holding::OwnedCall;
@@ -12,8 +12,7 @@ use resil_wire::reply::Sink;
 use super::holding::{Request, ask, release_holding, renew_holding, show_holding};
 use super::waiting::read;
 use crate::call::{Call, Command, Failure, parse};
-use crate::machines::holding::{Locks, OfLocks, room};
-use crate::room::Opened;
+use crate::waited_key::Opened;
 use crate::{clock, fences, sessions};
 
 pub struct Acquire;
@@ -26,17 +25,17 @@ impl Command for Acquire {
         let AcquireCall { owner, lease, wait, shared, bind, meta, .. } = parse::<Self, _>(&args)?;
         let claim = if shared { Claim::Shared } else { Claim::Exclusive };
         let request = Request { owner, claim, lease, meta, wait, most_waiters: WAITERS_CEILING, bind };
-        ask::<OfLocks, _>(call, request, Acquired::from, |busy| Acquired::Taken(busy.into()), Acquired::write)
+        ask::<LOCK, _>(call, request, Acquired::from, |busy| Acquired::Taken(busy.into()), Acquired::write)
     }
 }
 
-pub struct Renew;
+pub struct RenewLock;
 
-impl Command for Renew {
+impl Command for RenewLock {
     const PAGE: &'static Page = &pages::LOCK_RENEW;
 
     fn run(call: &Call<'_>) -> Result<(), Failure> {
-        renew_holding::<Self, OfLocks>(call)
+        renew_holding::<Self, LOCK>(call)
     }
 }
 
@@ -46,7 +45,7 @@ impl Command for Release {
     const PAGE: &'static Page = &pages::LOCK_RELEASE;
 
     fn run(call: &Call<'_>) -> Result<(), Failure> {
-        release_holding::<Self, OfLocks>(call)
+        release_holding::<Self, LOCK>(call)
     }
 }
 
@@ -76,19 +75,19 @@ impl Command for Break {
         let said = [("actor", request.actor), ("note", request.reason)];
         let details: Vec<(&str, &[u8])> = said.into_iter().filter_map(|(name, text)| Some((name, text?))).collect();
         let opened = Opened::<Locks>::open(call, call.string(0)?)?;
-        let broken = opened.step(call, clock::now(), &details, |at, setting| break_all(&mut room(at), setting));
+        let broken = opened.step(call, clock::now(), &details, break_all);
         call.reply().integer(broken as i64);
         Ok(())
     }
 }
 
-pub struct Info;
+pub struct LockInfo;
 
-impl Command for Info {
+impl Command for LockInfo {
     const PAGE: &'static Page = &pages::LOCK_INFO;
 
     fn run(call: &Call<'_>) -> Result<(), Failure> {
-        show_holding::<Self, OfLocks>(call)
+        show_holding::<Self, LOCK>(call)
     }
 }
 

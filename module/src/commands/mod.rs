@@ -51,15 +51,15 @@ macro_rules! handlers {
 }
 
 const HANDLERS: &[(&str, Entry)] = handlers![
-    gcra::{Take, Peek},
+    gcra::{TakeGcra, PeekGcra},
     mgcra::{TakeAll},
-    window::{Take, Peek},
+    window::{TakeWindow, PeekWindow},
     throttle::{Throttle},
     breaker::{Admit, Report, Tally, State, Force, Reset, Config},
-    lock::{Acquire, Renew, Release, Check, Break, Info, Heartbeat},
-    bulkhead::{Enter, Renew, Leave, Info},
-    idempotency::{Begin, Commit, Abort, Renew, Once, Get, Info},
-    single_flight::{Join, Get, Publish, Abandon, Renew, Invalidate, Info},
+    lock::{Acquire, RenewLock, Release, Check, Break, LockInfo, Heartbeat},
+    bulkhead::{Enter, RenewPermit, Leave, BulkheadInfo},
+    idempotency::{Begin, Commit, Abort, RenewRun, Once, GetResult, RecordInfo},
+    single_flight::{Join, GetValue, Publish, Abandon, RenewLead, Invalidate, FlightInfo},
     apply::{Apply},
     clock::{Clock},
     help::{Breaker, Lock, Bulkhead, Idemp, Sflight},

@@ -2,10 +2,10 @@
 
 use resil_core::Span;
 use resil_core::limits::WAITERS_CEILING;
-use resil_core::queue::Waiting;
 use resil_core::single_flight::{
-    Abandoned, Ask, Joined, Publication, Published, Seen, abandon, hit, invalidate, join, look, publish, renew,
+    Abandoned, Flights, LeadRequest, Publication, Published, Seen, abandon, hit, invalidate, join, look, publish, renew,
 };
+use resil_core::waited::{Decision, Waiting};
 use resil_wire::command::Page;
 use resil_wire::holding::write_given_up;
 use resil_wire::pages;
@@ -15,13 +15,12 @@ use resil_wire::single_flight::{
     write_info,
 };
 
-use super::waiting::{read, renew_token, settle_grant, wait_for_answer, waiting};
+use super::waiting::{read, renew_token, settle_grant, wait_for_reply, waiting};
 use crate::call::{Call, Command, Failure, parse};
 use crate::info::counters;
-use crate::machine::Machine;
-use crate::machines::flight::{Flights, room};
-use crate::room::Opened;
-use crate::{clock, fences, lines, parked, sessions};
+use crate::machines::ServerMachine;
+use crate::waited_key::Opened;
+use crate::{blocked_clients, clock, fences, queues, sessions};
 
 pub struct Join;
 
@@ -32,7 +31,7 @@ impl Command for Join {
         let args = call.args();
         let JoinCall { token, lease, wait, bind, .. } = parse::<Self, _>(&args)?;
         let now = clock::now();
-        let mut opened = Opened::<Flights>::open(call, call.string(0)?)?;
+        let opened = Opened::<Flights>::open(call, call.string(0)?)?;
         // Nearly every call is a hit, and a hit changes nothing.
         if let Some(seen) = hit(opened.state(), now) {
             count(&seen);
@@ -44,23 +43,26 @@ impl Command for Join {
             call.require_memory()?;
         }
         let waiting = waiting(call, wait, WAITERS_CEILING);
-        let name = (bind_to.is_some() || waiting.is_some() || parked::is_telling()).then(|| opened.name());
-        let ask = Ask { lease, bind_to };
-        let joined = opened.step(call, now, &[], |at, setting| join(&mut room(at), token, ask, waiting, setting));
+        let name =
+            (bind_to.is_some() || waiting.is_some() || blocked_clients::any_undelivered()).then(|| opened.name());
+        let request = LeadRequest { lease, bind_to };
+        let joined = opened.step(call, now, &[], |key, setting| join(key, token, request, waiting, setting));
         match joined {
-            Joined::Lead(lead) => {
+            Decision::Granted(lead) => {
                 Flights::counters().granted.add(1);
                 settle_grant(name.as_ref(), bind_to, lead.fence, lease, now);
                 JoinedReply::from(lead).write(&mut call.reply());
             }
-            Joined::Seen(seen) => {
+            Decision::Refused(seen) => {
                 count(&seen);
                 JoinedReply::from(seen).write(&mut call.reply());
             }
-            Joined::Queued => {
+            // Every request fits a flight.
+            Decision::Conflict => {}
+            Decision::Queued => {
                 Flights::counters().waited.add(1);
                 if let (Some(Waiting { id, .. }), Some(name)) = (waiting, name) {
-                    wait_for_answer(call, id, name);
+                    wait_for_reply(call, id, name);
                 }
             }
         }
@@ -76,9 +78,9 @@ fn count(seen: &Seen) {
     }
 }
 
-pub struct Get;
+pub struct GetValue;
 
-impl Command for Get {
+impl Command for GetValue {
     const PAGE: &'static Page = &pages::SFLIGHT_GET;
 
     fn run(call: &Call<'_>) -> Result<(), Failure> {
@@ -110,8 +112,8 @@ impl Command for Publish {
         // from loading in vain, one after another.
         let is_small = matches!(publication, Publication::Error { .. });
         let ttl = if !is_small && call.is_short_of_memory() { Span::ZERO } else { ttl };
-        let published = opened
-            .step(call, clock::now(), &[], |at, setting| publish(&mut room(at), token, ttl, publication, setting));
+        let published =
+            opened.step(call, clock::now(), &[], |key, setting| publish(key, token, ttl, publication, setting));
         match published {
             Published::Published { .. } => counters().published.add(1),
             Published::Lost(_) => Flights::counters().stale.add(1),
@@ -130,8 +132,7 @@ impl Command for Abandon {
         let args = call.args();
         let AbandonCall { token, retry, .. } = parse::<Self, _>(&args)?;
         let opened = Opened::<Flights>::open(call, call.string(0)?)?;
-        let abandoned =
-            opened.step(call, clock::now(), &[], |at, setting| abandon(&mut room(at), token, retry, setting));
+        let abandoned = opened.step(call, clock::now(), &[], |key, setting| abandon(key, token, retry, setting));
         let lost = match abandoned {
             Abandoned::Abandoned => None,
             Abandoned::Lost(reason) => Some(reason),
@@ -142,13 +143,13 @@ impl Command for Abandon {
     }
 }
 
-pub struct Renew;
+pub struct RenewLead;
 
-impl Command for Renew {
+impl Command for RenewLead {
     const PAGE: &'static Page = &pages::SFLIGHT_RENEW;
 
     fn run(call: &Call<'_>) -> Result<(), Failure> {
-        renew_token::<Self, Flights>(call, |at, token, lease, setting| renew(&mut room(at), token, lease, setting))
+        renew_token::<Self, Flights>(call, renew)
     }
 }
 
@@ -161,23 +162,23 @@ impl Command for Invalidate {
         let args = call.args();
         let InvalidateCall { soft, .. } = parse::<Self, _>(&args)?;
         let opened = Opened::<Flights>::open(call, call.string(0)?)?;
-        let anything = opened.step(call, clock::now(), &[], |at, setting| invalidate(&mut room(at), soft, setting));
+        let anything = opened.step(call, clock::now(), &[], |key, setting| invalidate(key, soft, setting));
         counters().invalidated.add(u64::from(anything));
         call.reply().integer(i64::from(anything));
         Ok(())
     }
 }
 
-pub struct Info;
+pub struct FlightInfo;
 
-impl Command for Info {
+impl Command for FlightInfo {
     const PAGE: &'static Page = &pages::SFLIGHT_INFO;
 
     fn run(call: &Call<'_>) -> Result<(), Failure> {
         let args = call.args();
         let key: &[u8] = parse::<Self, _>(&args)?;
         let (now, promoted_at) = (clock::now(), fences::promoted_at());
-        let followers = lines::look::<Flights, _>(call.db(), key, |line| line.len());
+        let followers = queues::look::<Flights, _>(call.db(), key, |queue| queue.len());
         read::<Flights, _>(call, |flight| write_info(flight, followers, promoted_at, now, &mut call.reply()))
     }
 }

@@ -1,85 +1,79 @@
 //! What every command does alike whose callers may wait: waiting, binding, reading.
 
-use resil_core::lock::{Renewed, Setting};
-use resil_core::queue::{Queue, WaiterId, Waiting};
-use resil_core::session::Binding;
+use resil_core::waited::{Binding, Queue, Renewed, Setting, Stepped, WaitedKey, WaiterId, Waiting};
 use resil_core::{Instant, Span};
 use resil_wire::holding::Renewed as RenewedReply;
 use resil_wire::idempotency::TokenRenewCall;
 
 use crate::call::{Call, Command, Failure, parse};
-use crate::datatype::waited::{Stored, Waited};
-use crate::edge::bytes_of;
+use crate::datatype::waited::Live;
 use crate::key::Key;
-use crate::lines::{self, Name};
-use crate::machine::{Machine, Room, Stepped};
-use crate::room::Opened;
-use crate::{clock, config, fences, parked, room, sessions};
+use crate::machines::ServerMachine;
+use crate::queues::{self, KeyName};
+use crate::waited_key::Opened;
+use crate::{blocked_clients, clock, config, fences, sessions, waited_key};
 
 /// How this call waits, if it wants to and may: inside MULTI and scripts WAIT means try once.
 pub fn waiting(call: &Call<'_>, wait: Span, most: u32) -> Option<Waiting> {
     (!wait.is_zero() && call.may_wait()).then(|| {
         let most = most.min(config::max_waiters()) as usize;
-        Waiting { id: parked::next_id(), wait, most }
+        Waiting { id: blocked_clients::next_id(), wait, most }
     })
 }
 
 /// The caller is told of its grant: it hangs on a connection if that was asked for, and is not taken back any more if an
 /// earlier call of the same owner could not be told.
-pub fn settle_grant(name: Option<&Name>, bind_to: Option<Binding>, fence: u64, lease: Span, now: Instant) {
+pub fn settle_grant(name: Option<&KeyName>, bind_to: Option<Binding>, fence: u64, lease: Span, now: Instant) {
     let Some(name) = name else { return };
-    parked::told_elsewhere(name, fence);
+    blocked_clients::told_elsewhere(name, fence);
     if let Some(binding) = bind_to {
         sessions::bind(binding, name, fence, lease, now);
     }
 }
 
-/// The step put the call in line: its client waits for the answer. Where the server does not let it, its time is over
-/// at once (Valkey, for a connection with subscriptions).
-pub fn wait_for_answer(call: &Call<'_>, id: WaiterId, name: Name) {
-    if !parked::park(call, id, name.clone()) {
-        lines::leave(&name, id);
-        parked::tell_now(call, room::timeout(call.ctx, &name));
+/// The step queued the call: its client waits for the reply. Where the server does not let it, its time is over at once
+/// (Valkey, for a connection with subscriptions).
+pub fn wait_for_reply(call: &Call<'_>, id: WaiterId, name: KeyName) {
+    if !blocked_clients::block(call, id, name.clone()) {
+        queues::leave(&name, id);
+        blocked_clients::reply_now(call, waited_key::timeout(call.ctx, &name));
     }
 }
 
 /// Reads the state of a key, on a primary or a replica.
-pub fn read<M: Machine, R>(call: &Call<'_>, read: impl FnOnce(&M::State) -> R) -> Result<R, Failure> {
+pub fn read<M: ServerMachine, R>(call: &Call<'_>, read: impl FnOnce(&M::State) -> R) -> Result<R, Failure> {
     let key = Key::open_to_read(call, call.string(0)?);
-    let missing = Stored::<M>::default();
-    // SAFETY: the value of the open key, only read.
-    let stored = key.value::<Waited<M>>()?.map_or(&missing, |value| unsafe { &*Waited::<M>::get(value) });
-    let kept = kept::<M>(call, &stored.state)?;
-    Ok(read(kept.as_ref().unwrap_or(&stored.state)))
+    let (value, missing) = (Live::<M>::of(&key)?, M::State::default());
+    let state = value.as_ref().map_or(&missing, Live::state);
+    let kept = kept::<M>(call, state)?;
+    Ok(read(kept.as_ref().unwrap_or(state)))
 }
 
 /// The state as it would be written down if a short lease in it were, which its connection keeps beyond the end that the
 /// key says.
-fn kept<M: Machine>(call: &Call<'_>, state: &M::State) -> Result<Option<M::State>, Failure> {
+fn kept<M: ServerMachine>(call: &Call<'_>, state: &M::State) -> Result<Option<M::State>, Failure> {
     let now = clock::now();
     let Some(fence) = M::overdue(state, now).filter(|_| sessions::any()) else { return Ok(None) };
-    // SAFETY: the string lives as long as the call.
-    let name = Name::new(M::KIND, call.db(), unsafe { bytes_of(call.string(0)?) });
+    let name = KeyName::new(M::KIND, call.db(), call.key_name(0)?);
     let Some(until) = sessions::keeps(&name, fence, now) else { return Ok(None) };
     let mut state = state.clone();
-    fences::with_setting(now, |setting| {
-        M::extend(Room { state: &mut state, line: &mut Queue::default() }, fence, until, setting)
-    });
+    let mut key = WaitedKey { state: &mut state, queue: &mut Queue::default() };
+    fences::with_setting(now, |setting| M::extend(&mut key, fence, until, setting));
     Ok(Some(state))
 }
 
 /// `RENEW key token lease [<BOUND | BOUNDTO client-id> [GRACE d]]` of a machine whose holders are named by a token.
-pub fn renew_token<C: Command, M: Machine>(
+pub fn renew_token<C: Command, M: ServerMachine>(
     call: &Call<'_>,
-    renew: impl FnOnce(Room<'_, M>, &[u8], Span, &mut Setting<'_>) -> Stepped<M, Renewed>,
+    renew: impl FnOnce(&mut WaitedKey<'_, M>, &[u8], Span, &mut Setting<'_>) -> Stepped<M, Renewed>,
 ) -> Result<(), Failure> {
     let args = call.args();
     let TokenRenewCall { token, lease, bind, .. } = parse::<C, _>(&args)?;
     let bind_to = sessions::target(call, bind)?;
     let now = clock::now();
     let opened = Opened::<M>::open(call, call.string(0)?)?;
-    let name = (bind_to.is_some() || parked::is_telling()).then(|| opened.name());
-    let renewed = opened.step(call, now, &[], |at, setting| renew(at, token, lease, setting));
+    let name = (bind_to.is_some() || blocked_clients::any_undelivered()).then(|| opened.name());
+    let renewed = opened.step(call, now, &[], |key, setting| renew(key, token, lease, setting));
     match &renewed {
         Renewed::Granted(grant) => {
             M::counters().renewed.add(1);

@@ -16,9 +16,9 @@ use crate::datatype::window::Log;
 use crate::info::counters;
 use crate::key::Key;
 
-pub struct Take;
+pub struct TakeWindow;
 
-impl Command for Take {
+impl Command for TakeWindow {
     const PAGE: &'static Page = &pages::WINDOW;
 
     fn run(call: &Call<'_>) -> Result<(), Failure> {
@@ -43,9 +43,9 @@ impl Command for Take {
     }
 }
 
-pub struct Peek;
+pub struct PeekWindow;
 
-impl Command for Peek {
+impl Command for PeekWindow {
     const PAGE: &'static Page = &pages::WINDOW_PEEK;
 
     fn run(call: &Call<'_>) -> Result<(), Failure> {

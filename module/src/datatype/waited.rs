@@ -7,22 +7,25 @@ use std::ptr::NonNull;
 use std::sync::atomic::AtomicPtr;
 
 use redis_module::raw;
+use resil_core::Instant;
 
 use super::{Bytes, NativeType, malloc_size};
-use crate::chores::{self, Chore};
-use crate::fences;
-use crate::lines::Name;
-use crate::machine::Machine;
+use crate::call::Failure;
+use crate::key::Key;
+use crate::machines::ServerMachine;
+use crate::pending::{self, Task};
+use crate::queues::KeyName;
 use crate::share::{Header, Share};
+use crate::{fences, timers};
 
 /// What is stored: who shares it and when it is looked at, and the state.
 #[repr(C)]
-pub struct Stored<M: Machine> {
+pub struct Stored<M: ServerMachine> {
     pub header: Header,
     pub state: M::State,
 }
 
-impl<M: Machine> Default for Stored<M> {
+impl<M: ServerMachine> Default for Stored<M> {
     fn default() -> Self {
         Self { header: Header::default(), state: M::State::default() }
     }
@@ -30,7 +33,7 @@ impl<M: Machine> Default for Stored<M> {
 
 pub struct Waited<M>(PhantomData<M>);
 
-impl<M: Machine> Waited<M> {
+impl<M: ServerMachine> Waited<M> {
     pub fn new_value(state: M::State) -> *mut c_void {
         M::keys().raise(1);
         Box::into_raw(Box::new(Stored::<M> { header: Header::default(), state })).cast()
@@ -44,7 +47,47 @@ impl<M: Machine> Waited<M> {
     }
 }
 
-impl<M: Machine> NativeType for Waited<M> {
+/// The value of a key that a command or a timer has open. It is not kept beyond the key, and nothing else refers to it
+/// meanwhile: [`Opened`](crate::waited_key::Opened) and `apply` have it together with the key.
+pub struct Live<M: ServerMachine>(NonNull<Stored<M>>);
+
+impl<M: ServerMachine> Live<M> {
+    /// A value to be put into a key.
+    pub fn new(state: M::State) -> Option<Self> {
+        NonNull::new(Waited::<M>::new_value(state).cast()).map(Self)
+    }
+
+    /// The value of `key`; `None` if there is no key, WRONGTYPE for anything else.
+    pub fn of(key: &Key<'_>) -> Result<Option<Self>, Failure> {
+        Ok(key.value::<Waited<M>>()?.and_then(|value| NonNull::new(value.cast())).map(Self))
+    }
+
+    pub fn as_raw(&self) -> *mut c_void {
+        self.0.as_ptr().cast()
+    }
+
+    pub fn state(&self) -> &M::State {
+        // SAFETY: the value lives as long as its key is open.
+        unsafe { &self.0.as_ref().state }
+    }
+
+    pub fn state_mut(&mut self) -> &mut M::State {
+        // SAFETY: as above; this is the only reference to it.
+        unsafe { &mut self.0.as_mut().state }
+    }
+
+    pub fn set_timer(&self, db: i32, name: &[u8], at: Instant) {
+        // SAFETY: as above.
+        unsafe { timers::set::<M>(db, name, self.0.cast(), at) };
+    }
+
+    pub fn clear_timer(&self, db: i32) {
+        // SAFETY: as above.
+        unsafe { timers::clear::<M>(db, self.0.cast()) };
+    }
+}
+
+impl<M: ServerMachine> NativeType for Waited<M> {
     const NAME: &'static CStr = M::TYPE_NAME;
     const HAS_AUX: bool = M::CARRIES_FENCES;
 
@@ -87,13 +130,13 @@ impl<M: Machine> NativeType for Waited<M> {
 
     unsafe fn unlinked<'n>(value: *mut c_void, db: i32, name: impl FnOnce() -> &'n [u8]) {
         // SAFETY: by contract.
-        unsafe { chores::key_left::<M>(db, name, value) };
+        unsafe { pending::key_left::<M>(db, name, value) };
     }
 
     unsafe fn arrived(_value: *mut c_void, db: i32, name: &[u8]) {
         // A file's keys are searched for when all of it is there.
         if !fences::is_loading() {
-            chores::add(Name::new(M::KIND, db, name), Chore::Look);
+            pending::add(KeyName::new(M::KIND, db, name), Task::Serve);
         }
     }
 

@@ -123,7 +123,7 @@ pub fn after(state: Option<&[u8]>, change: Change) -> Option<Vec<u8>> {
         Change::Flight(flight) => to_vec(|out| encode_flight(&flight, out)),
         Change::FlightEdits(edits) => {
             let mut flight = state.map(|state| decode_flight(state).expect("a flight")).unwrap_or_default();
-            edits.iter().for_each(|edit| flight.apply(edit));
+            edits.iter().for_each(|edit| flight.apply(edit.clone()));
             to_vec(|out| encode_flight(&flight, out))
         }
         _ => return None,

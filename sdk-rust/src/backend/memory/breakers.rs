@@ -1,7 +1,9 @@
 //! Breakers.
 
 use resil_core::Instant;
-use resil_core::circuit_breaker::{Breaker, Outcome, Phase, admit, configure, force, report, reset, tally, view};
+use resil_core::circuit_breaker::{
+    Breaker, BreakerOutcome, Phase, admit, configure, force, report, reset, tally, view,
+};
 use resil_wire::breaker::state::write_state;
 use resil_wire::breaker::{Admit, ConfigCall, ForceCall, Forced, ReportCall, TallyCall};
 use resil_wire::command::Reply;
@@ -91,7 +93,7 @@ impl Store {
         &self,
         key: &[u8],
         when: When,
-        step: impl FnOnce(&mut Breaker, Instant) -> Result<Outcome<V>, Error>,
+        step: impl FnOnce(&mut Breaker, Instant) -> Result<BreakerOutcome<V>, Error>,
     ) -> Result<V, Error> {
         self.on(key, when, |breaker: &mut Box<Breaker>, now| {
             let outcome = step(breaker, now)?;

@@ -1,36 +1,21 @@
 //! Single flights.
 
-use resil_core::Instant;
 use resil_core::limits::WAITERS_CEILING;
-use resil_core::lock::Setting;
-use resil_core::queue::{WaiterId, Waiting};
 use resil_core::single_flight::{
-    self, Abandoned, Answer as Told, Ask, Edit, Flight, Joined, Publication, Published, abandon, hit, invalidate, join,
-    look, publish, renew,
+    Flights, Lead, LeadRequest, Publication, Seen, abandon, hit, invalidate, join, look, publish, renew,
 };
+use resil_core::waited::{Asked, Decision, Waiting};
 use resil_wire::command::Reply;
 use resil_wire::idempotency::TokenRenewCall;
 use resil_wire::reply::Value;
 use resil_wire::single_flight::{AbandonCall, Brought, InvalidateCall, JoinCall, PublishCall, write_info};
 
 use super::Memory;
-use super::room::{Asked, Delivery, Machine, Room, Stepped, Verdict, Waited};
 use super::store::{State, Store, Touch, When};
+use super::waited::{MemoryMachine, Told, Waited};
 use crate::error::Error;
 
-pub(super) struct Flights;
-
-/// The room as core knows it.
-fn room(room: Room<'_, Flights>) -> single_flight::Room<'_> {
-    single_flight::Room { flight: room.state, queue: room.queue }
-}
-
-impl Machine for Flights {
-    type State = Box<Flight>;
-    type Ask = Ask;
-    type Edit = Edit;
-    type Answer = Told;
-
+impl MemoryMachine for Flights {
     fn of(state: &mut State) -> Option<&mut Waited<Self>> {
         match state {
             State::Flight(waited) => Some(waited),
@@ -39,62 +24,23 @@ impl Machine for Flights {
     }
 
     fn into_state(waited: Waited<Self>) -> State {
-        State::Flight(waited)
+        State::Flight(Box::new(waited))
     }
 
-    fn due(state: &Box<Flight>, salt: u64) -> Option<Instant> {
-        Some(state.gc_at(salt))
+    fn granted(lead: Lead) -> Reply {
+        Reply::Joined(lead.into())
     }
 
-    fn is_nothing(state: &Box<Flight>) -> bool {
-        state.is_nothing()
-    }
-
-    fn tick(at: Room<'_, Self>, setting: &mut Setting<'_>) -> Stepped<Self, ()> {
-        single_flight::tick(&mut room(at), setting)
-    }
-
-    fn leave(at: Room<'_, Self>, id: WaiterId, setting: &mut Setting<'_>) -> Stepped<Self, bool> {
-        single_flight::leave(&mut room(at), id, setting)
-    }
-
-    fn take_back(at: Room<'_, Self>, fence: u64, setting: &mut Setting<'_>) -> Stepped<Self, bool> {
-        single_flight::take_back(&mut room(at), fence, setting)
-    }
-
-    fn deliver(answer: Told) -> Delivery {
-        match answer {
-            Told::Lead { id, lead, .. } => {
-                let fence = Some(lead.fence);
-                Delivery { id, answer: Ok(Reply::Joined(lead.into())), fence }
-            }
-            Told::Seen { id, seen } => Delivery { id, answer: Ok(Reply::Joined(seen.into())), fence: None },
-            Told::Superseded { id } => Delivery::superseded(id),
-        }
+    fn refused(seen: Seen) -> Reply {
+        Reply::Joined(seen.into())
     }
 }
 
-impl Verdict for Joined {
-    fn is_queued(&self) -> bool {
-        matches!(self, Self::Queued)
-    }
-
-    fn told(&self) -> Option<u64> {
-        match self {
-            Self::Lead(lead) => Some(lead.fence),
-            _ => None,
-        }
-    }
-}
-
-impl Verdict for Published {}
-impl Verdict for Abandoned {}
-
-fn answer(joined: Joined) -> Result<Reply, Error> {
+fn answer(joined: Asked<Flights>) -> Result<Reply, Error> {
     match joined {
-        Joined::Lead(lead) => Ok(Reply::Joined(lead.into())),
-        Joined::Seen(seen) => Ok(Reply::Joined(seen.into())),
-        Joined::Queued => Err(Error::Internal("a call that waits has no answer yet".to_owned())),
+        Decision::Granted(lead) => Ok(Reply::Joined(lead.into())),
+        Decision::Refused(seen) => Ok(Reply::Joined(seen.into())),
+        Decision::Queued | Decision::Conflict => Err(Error::Internal("a call that waits has no answer yet".to_owned())),
     }
 }
 
@@ -104,7 +50,7 @@ impl Memory {
             return Ok(seen);
         }
         let ask = |waiting| self.store.ask_to_lead(call, Some(waiting), When::Now);
-        self.stand_in_line::<Flights, _>((call.key, call.wait, WAITERS_CEILING), ask, answer).await
+        self.wait_in_queue::<Flights>((call.key, call.wait, WAITERS_CEILING), ask, answer).await
     }
 }
 
@@ -117,11 +63,16 @@ impl Store {
         })
     }
 
-    fn ask_to_lead(&self, call: &JoinCall<'_>, waiting: Option<Waiting>, when: When) -> Result<Asked<Joined>, Error> {
+    fn ask_to_lead(
+        &self,
+        call: &JoinCall<'_>,
+        waiting: Option<Waiting>,
+        when: When,
+    ) -> Result<Told<Asked<Flights>>, Error> {
         // Nothing disconnects in here, so what is to be bound to a connection is only leased.
-        let ask = Ask { lease: call.lease, bind_to: None };
+        let request = LeadRequest { lease: call.lease, bind_to: None };
         let id = waiting.map(|waiting| waiting.id);
-        self.ask(call.key, when, id, |at, setting| join(&mut room(at), call.token, ask, waiting, setting))
+        self.ask(call.key, when, id, |key, setting| join(key, call.token, request, waiting, setting))
     }
 
     pub fn try_to_lead(&self, call: &JoinCall<'_>, when: When) -> Result<Reply, Error> {
@@ -144,30 +95,29 @@ impl Store {
             Brought::Empty => Publication::Empty,
             Brought::Error { text } => Publication::Error { text: text.into() },
         };
-        let published = self
-            .step(call.key, when, |at, setting| publish(&mut room(at), call.token, call.ttl, publication, setting))?;
+        let published =
+            self.step(call.key, when, |key, setting| publish(key, call.token, call.ttl, publication, setting))?;
         Ok(Reply::Published(published.into()))
     }
 
     pub fn abandon(&self, call: &AbandonCall<'_>, when: When) -> Result<Reply, Error> {
-        let abandoned =
-            self.step(call.key, when, |at, setting| abandon(&mut room(at), call.token, call.retry, setting))?;
+        let abandoned = self.step(call.key, when, |key, setting| abandon(key, call.token, call.retry, setting))?;
         Ok(abandoned.into())
     }
 
     pub fn renew_lead(&self, call: &TokenRenewCall<'_>, when: When) -> Result<Reply, Error> {
-        let renewed = self.step(call.key, when, |at, setting| renew(&mut room(at), call.token, call.lease, setting))?;
+        let renewed = self.step(call.key, when, |key, setting| renew(key, call.token, call.lease, setting))?;
         Ok(Reply::Renewed(renewed.into()))
     }
 
     pub fn invalidate(&self, call: &InvalidateCall<'_>, when: When) -> Result<Reply, Error> {
-        let anything = self.step(call.key, when, |at, setting| invalidate(&mut room(at), call.soft, setting))?;
+        let anything = self.step(call.key, when, |key, setting| invalidate(key, call.soft, setting))?;
         Ok(Reply::Number(i64::from(anything)))
     }
 
     pub fn show_flight(&self, key: &[u8], when: When) -> Result<Reply, Error> {
         self.on(key, when, |waited: &mut Waited<Flights>, now| {
-            let followers = waited.waiters();
+            let followers = waited.len();
             let map = Value::written(|sink| write_info(waited.state(), followers, None, now, sink));
             Ok((Reply::Map(map), Touch::Unchanged))
         })

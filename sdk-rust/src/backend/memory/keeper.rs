@@ -10,7 +10,7 @@
 //!
 //! # Invariants
 //! 1. While somebody waits for a key, a wake of that key is in the heap, or a task is looking at the key.
-//! 2. A task leaves the list of runtimes only when the heap is empty, or with its runtime. Then whoever still waits is
+//! 2. A task leaves the list of runtimes only when the heap is empty, or with its runtime. Then the rest of the waiters is
 //!    nudged, and starts another.
 
 use std::cmp::Reverse;

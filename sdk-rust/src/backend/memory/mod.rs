@@ -8,7 +8,7 @@
 //! # The map
 //! - `store`: the keys, in shards, under a `name` each; `fences`: one counter for all of them; `registry`: stores that are shared by name.
 //! - `limits`, `breakers`, `holdings`, `idempotency`, `flights`: the commands.
-//! - `room`: a key and its line; `waiting`: a call that waits; `keeper`: who wakes keys when nobody asks.
+//! - `waited`: a key and its waiters; `waiting`: a call that waits; `keeper`: the task that wakes keys.
 
 mod breakers;
 mod fences;
@@ -19,10 +19,10 @@ mod keeper;
 mod limits;
 mod name;
 mod registry;
-mod room;
 mod store;
 #[cfg(test)]
 mod tests;
+mod waited;
 mod waiting;
 
 use std::fmt::{self, Display};
@@ -30,12 +30,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use resil_core::Instant;
+use resil_core::lock::{BULKHEAD, LOCK};
 use resil_core::rate_limit::{Ask, Quota, Verdict as LimitVerdict};
 use resil_wire::command::{Allowed, Command, Reply};
 use resil_wire::heartbeat::Heartbeat;
 use tokio::sync::watch;
 
-use self::holdings::{OfBulkheads, OfLocks};
 use self::store::{Store, When};
 use super::Reach;
 use crate::clock::Clock;
@@ -55,7 +55,7 @@ impl Memory {
     }
 
     /// What `memory://name` names: the same store for all in this process who name it, for as long as anybody has it. The
-    /// clock is that of whoever came first. Without a name, one of its own.
+    /// clock is that of the first. Without a name, one of its own.
     pub fn named(name: &str, clock: Clock) -> Self {
         if name.is_empty() { Self::new(clock) } else { Self::with_store(registry::shared(name, clock)) }
     }
@@ -69,7 +69,7 @@ impl Memory {
         self.call_when(command, When::Now)
     }
 
-    /// RES.GCRA without a command, for whoever has checked what it asks for: what is granted, and what the binding tier reads.
+    /// RES.GCRA without a command, for callers that have checked what they ask for: what is granted, and what the binding tier reads.
     pub fn take(&self, key: &[u8], quotas: &[Quota], ask: Ask) -> Result<LimitVerdict, Error> {
         if self.closed.load(Relaxed) {
             return Err(closed());
@@ -121,15 +121,15 @@ impl Memory {
             Command::BreakerReset(key) => store.reset(key, when),
             Command::BreakerConfig(call) => store.configure(call, when),
             Command::LockAcquire(call) => store.try_lock(call, when),
-            Command::LockRenew(call) => store.renew_holding::<OfLocks>(call, when),
-            Command::LockRelease(call) => store.release_holding::<OfLocks>(call, when),
+            Command::LockRenew(call) => store.renew_holding::<LOCK>(call, when),
+            Command::LockRelease(call) => store.release_holding::<LOCK>(call, when),
             Command::LockCheck(call) => store.check_lock(call, when),
             Command::LockBreak(call) => store.break_lock(call, when),
-            Command::LockInfo(call) => store.show_holding::<OfLocks>(call, when),
+            Command::LockInfo(call) => store.show_holding::<LOCK>(call, when),
             Command::BulkheadEnter(call) => store.try_enter(call, when),
-            Command::BulkheadRenew(call) => store.renew_holding::<OfBulkheads>(call, when),
-            Command::BulkheadLeave(call) => store.release_holding::<OfBulkheads>(call, when),
-            Command::BulkheadInfo(call) => store.show_holding::<OfBulkheads>(call, when),
+            Command::BulkheadRenew(call) => store.renew_holding::<BULKHEAD>(call, when),
+            Command::BulkheadLeave(call) => store.release_holding::<BULKHEAD>(call, when),
+            Command::BulkheadInfo(call) => store.show_holding::<BULKHEAD>(call, when),
             Command::IdempBegin(call) => store.try_to_run(call, when),
             Command::IdempCommit(call) => store.commit(call, when),
             Command::IdempAbort(call) => store.abort(call, when),

@@ -3,7 +3,7 @@
 //! # Invariants
 //! 1. A key has one kind for as long as it is there. Asking it for another is refused, as on a server.
 //! 2. A key that nobody needs any more (its machine says when) is not seen from then on, and is taken out soon after: when
-//!    it is asked for, or by the sweep, a few keys for every so many calls, whichever keys these ask for.
+//!    it is asked for, or by the sweep, a few keys for every so many calls, of any keys.
 //! 3. A key with waiters stays.
 //! 4. The clock is read while the shard is held: for one key time does not run back.
 
@@ -16,18 +16,18 @@ use indexmap::map::RawEntryApiV1;
 use parking_lot::{Mutex, MutexGuard};
 use resil_core::Instant;
 use resil_core::circuit_breaker::Breaker;
-use resil_core::queue::WaiterId;
+use resil_core::idempotency::Idempotency;
+use resil_core::lock::{Bulkheads, Locks};
 use resil_core::rate_limit::TierSet;
+use resil_core::single_flight::Flights;
+use resil_core::waited::WaiterId;
 use resil_core::window::Window;
 use smallvec::SmallVec;
 
 use super::fences::Fences;
-use super::flights::Flights;
-use super::holdings::{Bulkheads, Locks};
-use super::idempotency::Idempotency;
 use super::keeper::Keeper;
 use super::name::{self, Name};
-use super::room::Waited;
+use super::waited::Waited;
 use crate::clock::Clock;
 use crate::error::Error;
 
@@ -49,7 +49,7 @@ pub(super) enum State {
     Lock(Waited<Locks>),
     Bulkhead(Waited<Bulkheads>),
     Record(Waited<Idempotency>),
-    Flight(Waited<Flights>),
+    Flight(Box<Waited<Flights>>),
 }
 
 /// What can be kept under a key. Its default is what a missing key means.
@@ -100,7 +100,7 @@ struct Keys {
     calls: u32,
 }
 
-/// On cache lines of its own: whoever locks one does not slow down the next.
+/// On cache lines of its own: a lock of one does not slow down the next.
 #[repr(align(128))]
 struct Shard(Mutex<Keys>);
 

@@ -1,38 +1,38 @@
-//! A call that waits. Whoever drops it has left the line; a grant it had not read goes to the next.
+//! A call that waits. If it is dropped, it leaves the queue; a grant it had not read goes to the next.
 
 use std::marker::PhantomData;
 use std::sync::atomic::Ordering::Relaxed;
 
 use resil_core::Span;
 use resil_core::limits::WAITERS_DEFAULT;
-use resil_core::queue::{WaiterId, Waiting};
+use resil_core::waited::{Asked, WaiterId, Waiting};
 use resil_wire::command::Reply;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot::Receiver;
 
 use super::Memory;
-use super::room::{Asked, Delivery, Machine};
 use super::store::Store;
+use super::waited::{Delivery, MemoryMachine, Told};
 use crate::error::Error;
 
-/// A place in line.
-struct Place<'a, M: Machine> {
+/// A position in the queue.
+struct Queued<'a, M: MemoryMachine> {
     store: &'a Store,
     key: &'a [u8],
     id: WaiterId,
-    answer: Receiver<Delivery>,
-    is_answered: bool,
+    reply: Receiver<Delivery>,
+    has_reply: bool,
     machine: PhantomData<fn() -> M>,
 }
 
-impl<M: Machine> Drop for Place<'_, M> {
+impl<M: MemoryMachine> Drop for Queued<'_, M> {
     fn drop(&mut self) {
-        if self.is_answered {
+        if self.has_reply {
             return;
         }
-        // Nothing can be sent from here on: whoever tries takes it back.
-        self.answer.close();
-        match self.answer.try_recv() {
+        // Nothing can be sent from here on: a sender that tries takes it back.
+        self.reply.close();
+        match self.reply.try_recv() {
             Ok(Delivery { fence: Some(fence), .. }) => self.store.take_back::<M>(self.key, fence),
             Ok(_) => {}
             Err(_) => self.store.leave::<M>(self.key, self.id),
@@ -41,12 +41,12 @@ impl<M: Machine> Drop for Place<'_, M> {
 }
 
 impl Memory {
-    /// Asks, and waits for the answer if it has to. `most`: how many may wait.
-    pub(super) async fn stand_in_line<M: Machine, V>(
+    /// Asks, and waits for the reply if it has to. `most`: how many may wait.
+    pub(super) async fn wait_in_queue<M: MemoryMachine>(
         &self,
         (key, wait, most): (&[u8], Span, u32),
-        ask: impl FnOnce(Waiting) -> Result<Asked<V>, Error>,
-        answer: impl FnOnce(V) -> Result<Reply, Error>,
+        ask: impl FnOnce(Waiting) -> Result<Told<Asked<M>>, Error>,
+        answer: impl FnOnce(Asked<M>) -> Result<Reply, Error>,
     ) -> Result<Reply, Error> {
         let store = &self.store;
         if Handle::try_current().is_err() {
@@ -56,18 +56,18 @@ impl Memory {
         let mut nudged = std::pin::pin!(nudge.notified());
         let id = store.next_waiter();
         let most = most.min(WAITERS_DEFAULT) as usize;
-        let asked = ask(Waiting { id, wait, most })?;
-        let Some(receiver) = asked.answer else { return answer(asked.verdict) };
-        let mut place = Place::<M> { store, key, id, answer: receiver, is_answered: false, machine: PhantomData };
+        let told = ask(Waiting { id, wait, most })?;
+        let Some(reply) = told.reply else { return answer(told.verdict) };
+        let mut queued = Queued::<M> { store, key, id, reply, has_reply: false, machine: PhantomData };
         loop {
-            // The one that polls this now: it may be another than before.
+            // The runtime that polls this now may be another than before.
             if let Ok(runtime) = Handle::try_current() {
                 store.keeper.run_on(&runtime, store);
             }
             tokio::select! {
                 biased;
-                delivery = &mut place.answer => {
-                    place.is_answered = true;
+                delivery = &mut queued.reply => {
+                    queued.has_reply = true;
                     let gone = || Error::Internal("the store is gone".to_owned());
                     return delivery.map_err(|_| gone())?.answer;
                 }

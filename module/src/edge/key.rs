@@ -83,10 +83,15 @@ impl<'c> Key<'c> {
         unsafe { api!(RedisModule_KeyType)(self.raw) as isize }
     }
 
+    /// Its name, as long as the call lives.
+    pub fn name(&self) -> &'c [u8] {
+        // SAFETY: the name lives as long as the call.
+        unsafe { bytes_of(self.name) }
+    }
+
     /// A number of this key's own, to spread expiries: the same on every server.
     pub fn salt(&self) -> u64 {
-        // SAFETY: the name lives as long as the call.
-        salt_of(unsafe { bytes_of(self.name) })
+        salt_of(self.name())
     }
 
     /// Puts `value` in place of whatever the key held.

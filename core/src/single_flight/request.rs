@@ -1,27 +1,16 @@
-//! What is asked of a single-flight key, and what it answers.
+//! What is asked of a single-flight key, and what it says.
 
 use alloc::sync::Arc;
 
-use super::edit::Edit;
-use crate::lock::Reason;
-use crate::queue::WaiterId;
-use crate::session::Binding;
 use crate::time::Span;
+use crate::waited::{Binding, Reason};
 
-/// How somebody would lead.
+/// How a caller would lead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ask {
+pub struct LeadRequest {
     pub lease: Span,
     /// What to bind the lead to. The machine only passes it on.
     pub bind_to: Option<Binding>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Joined {
-    Lead(Lead),
-    Seen(Seen),
-    /// It waits, under the id it gave.
-    Queued,
 }
 
 /// The caller is to load.
@@ -33,7 +22,7 @@ pub struct Lead {
     pub waited: Span,
 }
 
-/// An answer that does not make the caller load.
+/// A reply that does not make the caller load.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Seen {
     Value { bytes: Arc<[u8]>, age: Span, fresh: Span },
@@ -63,14 +52,3 @@ pub enum Abandoned {
     Abandoned,
     Lost(Reason),
 }
-
-/// An answer for a call that waits.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Answer {
-    Lead { id: WaiterId, lead: Lead, bind_to: Option<Binding> },
-    Seen { id: WaiterId, seen: Seen },
-    Superseded { id: WaiterId },
-}
-
-/// What one step did.
-pub type Outcome<V> = crate::step::Outcome<V, Edit, Answer>;

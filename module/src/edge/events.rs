@@ -4,16 +4,16 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 
 use redis_module::raw;
 
-use crate::chores::{self, Chore};
 use crate::datatype::breaker::Circuit;
 use crate::datatype::tiers::Tiers;
 use crate::datatype::waited::Waited;
 use crate::datatype::window::Log;
 use crate::edge::{OK, api, bytes_of, guard};
 use crate::key::{Key, salt_of};
-use crate::lines::Name;
-use crate::machine::{Kind, for_kind};
-use crate::{background, config, fences, key, listeners, neighbours, parked, sessions, vendor};
+use crate::machines::{Kind, for_kind};
+use crate::pending::{self, Task};
+use crate::queues::KeyName;
+use crate::{background, blocked_clients, config, fences, key, listeners, neighbours, sessions, vendor};
 
 /// Subscribes to all that concerns us, after looking at how things stand.
 pub fn watch(ctx: *mut raw::RedisModuleCtx) {
@@ -71,7 +71,7 @@ extern "C" fn on_key_event(
         });
     } else if event == c"evicted" {
         // SAFETY: context and name are those of this event.
-        guard((), || unsafe { chores::key_evicted(api!(RedisModule_GetSelectedDb)(ctx), bytes_of(name)) });
+        guard((), || unsafe { pending::key_evicted(api!(RedisModule_GetSelectedDb)(ctx), bytes_of(name)) });
     }
     OK
 }
@@ -91,9 +91,9 @@ fn look_at(ctx: *mut raw::RedisModuleCtx, key: &Key<'_>, name: *mut raw::RedisMo
     if let Some(kind) = Kind::ALL.into_iter().find(is) {
         for_kind!(kind, M => if let Ok(Some(value)) = key.value::<Waited<M>>() {
             // SAFETY: the value of the open key.
-            unsafe { chores::key_renamed::<M>(value) };
+            unsafe { pending::key_renamed::<M>(value) };
         });
-        chores::add(Name::new(kind, db, name), Chore::Look);
+        pending::add(KeyName::new(kind, db, name), Task::Serve);
     }
 }
 
@@ -114,14 +114,14 @@ extern "C" fn on_event(ctx: *mut raw::RedisModuleCtx, event: raw::RedisModuleEve
             if sub == raw::REDISMODULE_SUBEVENT_CLIENT_CHANGE_DISCONNECTED {
                 // SAFETY: the data of this very event.
                 let client = unsafe { (*data.cast::<raw::RedisModuleClientInfo>()).id };
-                parked::closed(client);
+                blocked_clients::closed(client);
                 sessions::closed(client);
             }
         }
         raw::REDISMODULE_EVENT_CRON_LOOP => background::watch_clock(),
         raw::REDISMODULE_EVENT_EVENTLOOP => {
             if sub == raw::REDISMODULE_SUBEVENT_EVENTLOOP_AFTER_SLEEP {
-                parked::slept();
+                blocked_clients::slept();
             }
         }
         raw::REDISMODULE_EVENT_FLUSHDB => {
@@ -129,18 +129,18 @@ extern "C" fn on_event(ctx: *mut raw::RedisModuleCtx, event: raw::RedisModuleEve
             let db = unsafe { (*data.cast::<raw::RedisModuleFlushInfo>()).dbnum };
             let db = (db >= 0).then_some(db);
             if sub == raw::REDISMODULE_SUBEVENT_FLUSHDB_START {
-                chores::flush_begins(ctx, db);
+                pending::flush_begins(ctx, db);
             } else {
                 if db.is_none() {
                     neighbours::clear();
                 }
-                chores::flush_ended(db);
+                pending::flush_ended(db);
             }
         }
         raw::REDISMODULE_EVENT_SWAPDB => {
             // SAFETY: the data of this very event.
             let swap = unsafe { &*data.cast::<raw::RedisModuleSwapDbInfo>() };
-            chores::databases_swapped(swap.dbnum_first, swap.dbnum_second);
+            pending::databases_swapped(swap.dbnum_first, swap.dbnum_second);
         }
         raw::REDISMODULE_EVENT_CONFIG => {
             listeners::look(ctx);
@@ -151,16 +151,16 @@ extern "C" fn on_event(ctx: *mut raw::RedisModuleCtx, event: raw::RedisModuleEve
             listeners::look(ctx);
             if sub == raw::REDISMODULE_EVENT_REPLROLECHANGED_NOW_MASTER {
                 fences::promoted();
-                chores::promoted();
+                pending::promoted();
             } else {
-                chores::demoted();
+                pending::demoted();
             }
         }
         raw::REDISMODULE_EVENT_LOADING => {
             listeners::look(ctx);
             if sub == raw::REDISMODULE_SUBEVENT_LOADING_ENDED {
                 fences::resume();
-                chores::search_all();
+                pending::search_all();
             }
         }
         _ => listeners::look(ctx),

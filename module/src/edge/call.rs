@@ -87,8 +87,7 @@ pub extern "C" fn entry<C: Command>(
         true
     });
     if !answered {
-        // SAFETY: the context is that of this very call.
-        unsafe { api!(RedisModule_ReplyWithError)(ctx, c"ERR internal error; it is in the server's log".as_ptr()) };
+        ReplySink(ctx).error(c"ERR internal error; it is in the server's log");
     }
     OK
 }
@@ -138,6 +137,12 @@ impl<'a> Call<'a> {
         self.argv.get(self.words + index).copied().ok_or_else(|| Refused::new("missing key").into())
     }
 
+    /// Its bytes: the name of a key.
+    pub fn key_name(&self, index: usize) -> Result<&'a [u8], Failure> {
+        // SAFETY: the string lives as long as the call.
+        self.string(index).map(|string| unsafe { bytes_of(string) })
+    }
+
     pub fn is_from_primary_or_file(&self) -> bool {
         let trusted = raw::REDISMODULE_CTX_FLAGS_REPLICATED | raw::REDISMODULE_CTX_FLAGS_LOADING;
         self.flags() & trusted as c_int != 0
@@ -182,15 +187,13 @@ impl<'a> Call<'a> {
                 return self.fail_with(refused.text());
             }
         };
-        // SAFETY: the context is that of this call, and the server copies the text.
-        unsafe { api!(RedisModule_ReplyWithError)(self.ctx, text.as_ptr()) };
+        self.reply().error(text);
     }
 
     fn fail_with(&self, text: &str) {
         // Error texts quote what was given in printable form, so there is no NUL in them.
         let text = CString::new(text).unwrap_or_else(|_| c"ERR malformed request".to_owned());
-        // SAFETY: as above.
-        unsafe { api!(RedisModule_ReplyWithError)(self.ctx, text.as_ptr()) };
+        self.reply().error(&text);
     }
 }
 
@@ -198,9 +201,14 @@ impl<'a> Call<'a> {
 pub struct ReplySink(*mut raw::RedisModuleCtx);
 
 impl ReplySink {
-    /// To the client of a context that is no call's: one that was parked.
+    /// To the client of a context that is no call's: one that was blocked.
     pub fn of(ctx: *mut raw::RedisModuleCtx) -> Self {
         Self(ctx)
+    }
+
+    pub fn error(&mut self, text: &CStr) {
+        // SAFETY: the context is that of the running call; the server copies the text.
+        unsafe { api!(RedisModule_ReplyWithError)(self.0, text.as_ptr()) };
     }
 }
 
@@ -229,4 +237,31 @@ impl Sink for ReplySink {
         // SAFETY: as above.
         unsafe { api!(RedisModule_ReplyWithNull)(self.0) };
     }
+}
+
+/// Runs `act` as a timer would, with `key` as a string of the server.
+pub fn with_string<R>(
+    ctx: *mut raw::RedisModuleCtx,
+    key: &[u8],
+    act: impl FnOnce(&Call<'_>, *mut raw::RedisModuleString) -> R,
+) -> R {
+    // SAFETY: the server copies the bytes; the string is freed after it was used.
+    unsafe {
+        let string = api!(RedisModule_CreateString)(ctx, key.as_ptr().cast(), key.len());
+        let result = act(&Call::of_timer(ctx), string);
+        api!(RedisModule_FreeString)(ctx, string);
+        result
+    }
+}
+
+/// The same in database `db`. Only for timers: the context's database is changed.
+pub fn with_string_in<R>(
+    ctx: *mut raw::RedisModuleCtx,
+    db: i32,
+    key: &[u8],
+    act: impl FnOnce(&Call<'_>, *mut raw::RedisModuleString) -> R,
+) -> R {
+    // SAFETY: the context is a timer's.
+    unsafe { api!(RedisModule_SelectDb)(ctx, db) };
+    with_string(ctx, key, act)
 }

@@ -1,10 +1,10 @@
-//! A value that the server and the entry of its timer share: whichever lets go last frees it, on whatever thread.
+//! A value that the server and the entry of its timer share: the last to let go frees it, on any thread.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU16, Ordering::AcqRel, Ordering::Relaxed};
 
 use crate::datatype::waited::Stored;
-use crate::machine::{Kind, Machine, for_kind};
+use crate::machines::{Kind, ServerMachine, for_kind};
 
 /// What every value begins with: who shares it, and where its timer is. Volatile: it belongs to the key's present name.
 ///
@@ -68,7 +68,7 @@ impl Share {
     ///
     /// # Safety
     /// `value` is a live value of `M`, and the server does not use it any more.
-    pub unsafe fn of_server<M: Machine>(value: NonNull<Header>) -> Self {
+    pub unsafe fn of_server<M: ServerMachine>(value: NonNull<Header>) -> Self {
         Self { kind: M::KIND, header: value }
     }
 
@@ -78,7 +78,7 @@ impl Share {
     }
 
     /// The state, which nobody changes any more once its key is gone.
-    pub fn state<M: Machine>(&self) -> &M::State {
+    pub fn state<M: ServerMachine>(&self) -> &M::State {
         assert!(self.kind == M::KIND, "a value of another machine");
         // SAFETY: the share keeps the value alive; it is an M's.
         unsafe { &self.header.cast::<Stored<M>>().as_ref().state }

@@ -3,6 +3,18 @@
 //! `redis-module` binds the server's functions as `Option`s that are filled at load. [`check`] refuses to load where
 //! a required one is missing, so that [`api!`] may take them without asking again on every call.
 
+pub mod blocking;
+pub mod call;
+pub mod clients;
+pub mod describe;
+pub mod events;
+pub mod gone;
+pub mod key;
+pub mod replication;
+pub mod search;
+pub mod share;
+pub mod vendor;
+
 use std::ffi::{CStr, CString, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::null_mut;

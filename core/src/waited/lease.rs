@@ -29,3 +29,20 @@ pub fn ends_for(ends: Instant, lease: Span, promoted_at: Option<Instant>, now: I
         _ => ends,
     }
 }
+
+/// A lease, as every machine can show the ones it has granted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lease<'a> {
+    pub owner: &'a [u8],
+    pub fence: u64,
+    pub since: Instant,
+    pub length: Span,
+    pub ends: Instant,
+}
+
+impl Lease<'_> {
+    /// True if it has not ended for a server that was promoted at `promoted_at`, if it was.
+    pub fn lives(&self, promoted_at: Option<Instant>, now: Instant) -> bool {
+        ends_for(self.ends, self.length, promoted_at, now) > now
+    }
+}

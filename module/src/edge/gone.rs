@@ -8,9 +8,9 @@ use std::collections::VecDeque;
 use std::ptr::NonNull;
 
 use resil_core::Instant;
-use resil_core::lock::Reason;
+use resil_core::waited::Reason;
 
-use crate::machine::Kind;
+use crate::machines::Kind;
 use crate::share::{Header, Share};
 use crate::timers::Space;
 

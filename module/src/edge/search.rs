@@ -6,12 +6,12 @@ use std::ffi::{c_int, c_void};
 
 use redis_module::raw;
 
-use crate::chores::{self, Chore};
 use crate::datatype::handle_of;
 use crate::datatype::waited::Waited;
 use crate::edge::{ERR, api, bytes_of, guard};
-use crate::lines::Name;
-use crate::machine::{Kind, Machine, for_kind};
+use crate::machines::{Kind, ServerMachine, for_kind};
+use crate::pending::{self, Task};
+use crate::queues::KeyName;
 
 /// Buckets of the key space in one slice: well below a millisecond.
 const BUCKETS: usize = 1_000;
@@ -92,6 +92,6 @@ fn note(key: *mut raw::RedisModuleKey, name: *mut raw::RedisModuleString, db: c_
     }
     let ours = Kind::ALL.into_iter().find(|ours| for_kind!(*ours, M => handle_of::<Waited<M>>() == kind));
     if let Some(ours) = ours {
-        chores::add(Name::new(ours, db, name), Chore::Rearm);
+        pending::add(KeyName::new(ours, db, name), Task::Rearm);
     }
 }

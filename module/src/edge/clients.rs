@@ -3,7 +3,7 @@
 use std::ffi::CStr;
 
 use redis_module::raw;
-use resil_core::session::ClientId;
+use resil_core::waited::session::ClientId;
 
 use crate::edge::{OK, api, bytes_of};
 

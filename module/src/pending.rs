@@ -14,21 +14,21 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use redis_module::raw;
-use resil_core::lock::Reason;
+use resil_core::waited::Reason;
 use resil_core::{Instant, Span};
 
 use crate::background::{is_replica, plan_soon};
 use crate::datatype::waited::Waited;
-use crate::lines::{self, Name};
-use crate::machine::Machine;
+use crate::machines::ServerMachine;
+use crate::queues::{self, KeyName};
 use crate::timers::Noted;
-use crate::{clock, cluster, fences, room, search, sessions, timers};
+use crate::{clock, cluster, fences, key_tasks, search, sessions, timers};
 
 /// What is left to do with a key.
 #[derive(Debug, Clone)]
-pub enum Chore {
-    /// Something changed: serve whoever can be served.
-    Look,
+pub enum Task {
+    /// Something changed: serve the waiters that can be served.
+    Serve,
     /// The clock was set back: the instant at which the key wanted to be looked at means nothing any more.
     Rearm,
     /// The connection a holding was bound to has closed.
@@ -53,7 +53,7 @@ pub fn borrowed(details: &Details) -> Vec<(&str, &[u8])> {
     details.iter().flat_map(|details| details.iter()).map(|(name, text)| (&**name, &**text)).collect()
 }
 
-impl Chore {
+impl Task {
     fn is_ending(&self) -> bool {
         matches!(self, Self::Close(_) | Self::Cut { .. } | Self::TakeBack(_))
     }
@@ -62,7 +62,7 @@ impl Chore {
     fn fence(&self) -> Option<u64> {
         match self {
             Self::Close(fence) | Self::Cut { fence, .. } | Self::TakeBack(fence) => Some(*fence),
-            Self::Look | Self::Rearm | Self::Lost { .. } => None,
+            Self::Serve | Self::Rearm | Self::Lost { .. } => None,
         }
     }
 }
@@ -72,7 +72,7 @@ pub const MANY: usize = 64;
 
 /// Many holders that lost one key in one step.
 pub struct Losses {
-    pub name: Name,
+    pub name: KeyName,
     /// Owner, fence, and why.
     pub lost: std::vec::IntoIter<(Box<[u8]>, u64, Reason)>,
     pub at: Instant,
@@ -80,19 +80,19 @@ pub struct Losses {
 }
 
 #[derive(Default)]
-struct Desk {
-    chores: VecDeque<(Name, Chore)>,
+struct Pending {
+    tasks: VecDeque<(KeyName, Task)>,
     losses: VecDeque<Losses>,
-    endings: HashMap<Name, VecDeque<Chore>>,
+    endings: HashMap<KeyName, VecDeque<Task>>,
     /// The names of `endings` in the order they came; some are no longer there.
-    ending_names: VecDeque<Name>,
+    ending_names: VecDeque<KeyName>,
 }
 
 /// Whether the server is a replica, as far as events told.
 static REPLICA: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
-    static DESK: RefCell<Desk> = RefCell::new(Desk::default());
+    static PENDING: RefCell<Pending> = RefCell::new(Pending::default());
 }
 
 /// The module was loaded.
@@ -100,80 +100,80 @@ pub fn start(is_replica: bool) {
     REPLICA.store(is_replica, Relaxed);
 }
 
-pub fn next_ending() -> Option<(Name, Chore)> {
-    DESK.with_borrow_mut(Desk::next_ending)
+pub fn next_ending() -> Option<(KeyName, Task)> {
+    PENDING.with_borrow_mut(Pending::next_ending)
 }
 
 /// The next of what is not an ending.
-pub fn next() -> Option<(Name, Chore)> {
-    DESK.with_borrow_mut(|desk| desk.chores.pop_front())
+pub fn next() -> Option<(KeyName, Task)> {
+    PENDING.with_borrow_mut(|pending| pending.tasks.pop_front())
 }
 
-pub fn next_loss() -> Option<(Name, Chore)> {
-    DESK.with_borrow_mut(Desk::next_loss)
+pub fn next_loss() -> Option<(KeyName, Task)> {
+    PENDING.with_borrow_mut(Pending::next_loss)
 }
 
 /// Takes back what could not be done yet.
-pub fn keep(chores: Vec<(Name, Chore)>) {
-    DESK.with_borrow_mut(|desk| chores.into_iter().for_each(|(name, chore)| desk.add(name, chore)));
+pub fn keep(tasks: Vec<(KeyName, Task)>) {
+    PENDING.with_borrow_mut(|pending| tasks.into_iter().for_each(|(name, task)| pending.add(name, task)));
 }
 
 pub fn is_idle() -> bool {
-    DESK.with_borrow(Desk::is_idle)
+    PENDING.with_borrow(Pending::is_idle)
 }
 
 /// Nothing is left to do: the server is a replica.
 pub fn clear() {
-    DESK.with_borrow_mut(Desk::clear);
+    PENDING.with_borrow_mut(Pending::clear);
 }
 
 /// Leaves something to be done as soon as something may be written.
-pub fn add(name: Name, chore: Chore) {
-    DESK.with_borrow_mut(|desk| desk.add(name, chore));
+pub fn add(name: KeyName, task: Task) {
+    PENDING.with_borrow_mut(|pending| pending.add(name, task));
     plan_soon();
 }
 
-impl Desk {
-    fn add(&mut self, name: Name, chore: Chore) {
-        if chore.is_ending() {
+impl Pending {
+    fn add(&mut self, name: KeyName, task: Task) {
+        if task.is_ending() {
             self.ending_names.push_back(name.clone());
-            self.endings.entry(name).or_default().push_back(chore);
+            self.endings.entry(name).or_default().push_back(task);
         } else {
-            self.chores.push_back((name, chore));
+            self.tasks.push_back((name, task));
         }
     }
 
-    fn next_ending(&mut self) -> Option<(Name, Chore)> {
+    fn next_ending(&mut self) -> Option<(KeyName, Task)> {
         loop {
             let name = self.ending_names.pop_front()?;
-            if let Some(chores) = self.endings.get_mut(&name) {
-                let chore = chores.pop_front();
-                if chores.is_empty() {
+            if let Some(tasks) = self.endings.get_mut(&name) {
+                let task = tasks.pop_front();
+                if tasks.is_empty() {
                     self.endings.remove(&name);
                 }
-                if let Some(chore) = chore {
-                    return Some((name, chore));
+                if let Some(task) = task {
+                    return Some((name, task));
                 }
             }
         }
     }
 
     fn is_idle(&self) -> bool {
-        self.chores.is_empty() && self.losses.is_empty() && self.endings.is_empty()
+        self.tasks.is_empty() && self.losses.is_empty() && self.endings.is_empty()
     }
 
     fn clear(&mut self) {
-        self.chores.clear();
+        self.tasks.clear();
         self.losses.clear();
         self.endings.clear();
         self.ending_names.clear();
     }
 
-    fn next_loss(&mut self) -> Option<(Name, Chore)> {
+    fn next_loss(&mut self) -> Option<(KeyName, Task)> {
         loop {
             let Losses { name, lost, at, details } = self.losses.front_mut()?;
             if let Some((owner, fence, reason)) = lost.next() {
-                let lost = Chore::Lost { owner, fence, reason, at: *at, details: details.clone() };
+                let lost = Task::Lost { owner, fence, reason, at: *at, details: details.clone() };
                 return Some((name.clone(), lost));
             }
             self.losses.pop_front();
@@ -183,34 +183,34 @@ impl Desk {
 
 /// Announces many losses, a few at a time.
 pub fn announce(losses: Losses) {
-    DESK.with_borrow_mut(|desk| desk.losses.push_back(losses));
+    PENDING.with_borrow_mut(|pending| pending.losses.push_back(losses));
     plan_soon();
 }
 
 /// Endings that are still to be made in this key, in their order: they come before whatever is asked of it now.
 /// `most` of them: the timer comes to the rest.
-pub fn take_endings(name: &Name, most: usize) -> Vec<Chore> {
+pub fn take_endings(name: &KeyName, most: usize) -> Vec<Task> {
     let mut endings = sessions::closed_in(name, most);
     let left = most - endings.len();
-    DESK.with_borrow_mut(|desk| {
-        let Some(chores) = desk.endings.get_mut(name) else { return };
-        endings.extend(chores.drain(..left.min(chores.len())));
-        if chores.is_empty() {
-            desk.endings.remove(name);
+    PENDING.with_borrow_mut(|pending| {
+        let Some(tasks) = pending.endings.get_mut(name) else { return };
+        endings.extend(tasks.drain(..left.min(tasks.len())));
+        if tasks.is_empty() {
+            pending.endings.remove(name);
         }
     });
     endings
 }
 
 /// The ending of one holding, if it is still to be made.
-pub fn take_ending_of(name: &Name, fence: u64) -> Option<Chore> {
+pub fn take_ending_of(name: &KeyName, fence: u64) -> Option<Task> {
     sessions::closed_at(name, fence).or_else(|| {
-        DESK.with_borrow_mut(|desk| {
-            let chores = desk.endings.get_mut(name)?;
-            let place = chores.iter().position(|chore| chore.fence() == Some(fence))?;
-            let ending = chores.remove(place);
-            if chores.is_empty() {
-                desk.endings.remove(name);
+        PENDING.with_borrow_mut(|pending| {
+            let tasks = pending.endings.get_mut(name)?;
+            let place = tasks.iter().position(|task| task.fence() == Some(fence))?;
+            let ending = tasks.remove(place);
+            if tasks.is_empty() {
+                pending.endings.remove(name);
             }
             ending
         })
@@ -219,19 +219,19 @@ pub fn take_ending_of(name: &Name, fence: u64) -> Option<Chore> {
 
 /// True while holders that lost a key may not have been told.
 pub fn losses_pending() -> bool {
-    timers::any_gone() || DESK.with_borrow(|desk| !desk.chores.is_empty() || !desk.losses.is_empty())
+    timers::any_gone() || PENDING.with_borrow(|pending| !pending.tasks.is_empty() || !pending.losses.is_empty())
 }
 
 /// True if no ending is to be made, in whatever key: asked by every command.
 pub fn no_endings() -> bool {
-    DESK.with_borrow(|desk| desk.endings.is_empty()) && !sessions::is_closing()
+    PENDING.with_borrow(|pending| pending.endings.is_empty()) && !sessions::is_closing()
 }
 
-/// A value leaves its key, in whatever way: its holders may have lost it, and whoever waits can have it.
+/// A value leaves its key, in whatever way: its holders may have lost it, and the next waiter can have it.
 ///
 /// # Safety
 /// `value` is the live value that leaves, an M's.
-pub unsafe fn key_left<'n, M: Machine>(db: i32, key: impl FnOnce() -> &'n [u8], value: *mut c_void) {
+pub unsafe fn key_left<'n, M: ServerMachine>(db: i32, key: impl FnOnce() -> &'n [u8], value: *mut c_void) {
     if REPLICA.load(Relaxed) {
         return;
     }
@@ -245,15 +245,15 @@ pub unsafe fn key_left<'n, M: Machine>(db: i32, key: impl FnOnce() -> &'n [u8], 
     // SAFETY: by contract.
     let state = unsafe { &Waited::<M>::get(value).state };
     let (now, key) = (clock::now(), key());
-    let name = || Name::new(M::KIND, db, key);
-    let mut any = !lines::is_empty_of::<M>() && lines::waits(&name());
+    let name = || KeyName::new(M::KIND, db, key);
+    let mut any = !queues::is_empty_of::<M>() && queues::waits(&name());
     for (owner, fence) in M::holders(state, fences::promoted_at(), now) {
         any = true;
-        let lost = Chore::Lost { owner, fence, reason: Reason::Absent, at: now, details: None };
-        DESK.with_borrow_mut(|desk| desk.chores.push_back((name(), lost)));
+        let lost = Task::Lost { owner, fence, reason: Reason::Absent, at: now, details: None };
+        PENDING.with_borrow_mut(|pending| pending.tasks.push_back((name(), lost)));
     }
     if any {
-        add(name(), Chore::Look);
+        add(name(), Task::Serve);
     }
 }
 
@@ -261,17 +261,17 @@ pub unsafe fn key_left<'n, M: Machine>(db: i32, key: impl FnOnce() -> &'n [u8], 
 ///
 /// # Safety
 /// `value` is the live value of a key, an M's.
-pub unsafe fn key_renamed<M: Machine>(value: *mut c_void) {
+pub unsafe fn key_renamed<M: ServerMachine>(value: *mut c_void) {
     let now = clock::now();
     // SAFETY: by contract.
     let gone = NonNull::new(value).and_then(|value| unsafe { timers::take_renamed::<M>(value.cast(), now) });
     let Some(gone) = gone else { return };
     for (owner, fence) in M::holders(gone.share.state::<M>(), fences::promoted_at(), now) {
-        let lost = Chore::Lost { owner, fence, reason: Reason::Absent, at: now, details: None };
+        let lost = Task::Lost { owner, fence, reason: Reason::Absent, at: now, details: None };
         add(gone.name.clone(), lost);
     }
-    if lines::waits(&gone.name) {
-        add(gone.name.clone(), Chore::Look);
+    if queues::waits(&gone.name) {
+        add(gone.name.clone(), Task::Serve);
     }
 }
 
@@ -285,10 +285,10 @@ pub fn key_arrived() {
 /// The server says that the key which left just now was evicted.
 pub fn key_evicted(db: i32, key: &[u8]) {
     timers::last_was_evicted(db, key);
-    DESK.with_borrow_mut(|desk| {
-        let last = desk.chores.iter_mut().rev().take_while(|(name, _)| name.db == db && *name.key == *key);
-        for (_, chore) in last {
-            if let Chore::Lost { reason, .. } = chore {
+    PENDING.with_borrow_mut(|pending| {
+        let last = pending.tasks.iter_mut().rev().take_while(|(name, _)| name.db == db && *name.key == *key);
+        for (_, task) in last {
+            if let Task::Lost { reason, .. } = task {
                 *reason = Reason::Evicted;
             }
         }
@@ -302,39 +302,39 @@ pub fn flush_begins(ctx: *mut raw::RedisModuleCtx, db: Option<i32>) {
     }
 }
 
-/// It is flushed: whoever waits can have it.
+/// It is flushed: waiters can have its keys.
 pub fn flush_ended(db: Option<i32>) {
-    lines::names(db).into_iter().for_each(|name| add(name, Chore::Look));
+    queues::names(db).into_iter().for_each(|name| add(name, Task::Serve));
     plan_soon();
 }
 
-/// Two databases changed places: timers, sessions and chores follow the keys, who waits stays.
+/// Two databases changed places: timers, sessions and pending tasks follow the keys, waiters stay.
 pub fn databases_swapped(a: i32, b: i32) {
     timers::swap_databases(a, b);
-    let swap = |name: &mut Name| {
+    let swap = |name: &mut KeyName| {
         let db = name.db;
         name.db = [(a, b), (b, a)].into_iter().find(|(from, _)| *from == db).map_or(db, |(_, to)| to);
     };
-    DESK.with_borrow_mut(|desk| {
-        desk.chores.iter_mut().for_each(|(name, _)| swap(name));
-        desk.ending_names.iter_mut().for_each(swap);
-        desk.losses.iter_mut().for_each(|losses| swap(&mut losses.name));
-        let endings = std::mem::take(&mut desk.endings).into_iter();
-        let moved = endings.map(|(mut name, chores)| {
+    PENDING.with_borrow_mut(|pending| {
+        pending.tasks.iter_mut().for_each(|(name, _)| swap(name));
+        pending.ending_names.iter_mut().for_each(swap);
+        pending.losses.iter_mut().for_each(|losses| swap(&mut losses.name));
+        let endings = std::mem::take(&mut pending.endings).into_iter();
+        let moved = endings.map(|(mut name, tasks)| {
             swap(&mut name);
-            (name, chores)
+            (name, tasks)
         });
-        desk.endings = moved.collect();
+        pending.endings = moved.collect();
     });
     for db in [a, b] {
-        lines::names(Some(db)).into_iter().for_each(|name| add(name, Chore::Look));
+        queues::names(Some(db)).into_iter().for_each(|name| add(name, Task::Serve));
     }
 }
 
-/// The server is a replica now. Most servers answer and close whoever waited; where one does not, it is done here.
+/// The server is a replica now. Most servers reply to waiters and close them; where one does not, it is done here.
 pub fn demoted() {
     REPLICA.store(true, Relaxed);
-    lines::names(None).iter().for_each(room::unblock);
+    queues::names(None).iter().for_each(key_tasks::unblock);
     sessions::clear();
     timers::forget_all(clock::now());
     clear();

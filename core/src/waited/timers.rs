@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 use crate::time::Instant;
 
 #[derive(Debug, Clone)]
-struct Entry<T> {
+struct TimerEntry<T> {
     item: T,
     at_ms: i64,
     /// Where the heap has it.
@@ -17,23 +17,23 @@ struct Entry<T> {
 }
 
 #[derive(Debug, Clone)]
-pub struct Wakes<T> {
-    entries: Vec<Entry<T>>,
+pub struct TimerHeap<T> {
+    entries: Vec<TimerEntry<T>>,
     /// Numbers of entries, the earliest first.
     heap: Vec<u32>,
 }
 
-impl<T> Default for Wakes<T> {
+impl<T> Default for TimerHeap<T> {
     fn default() -> Self {
         Self { entries: Vec::new(), heap: Vec::new() }
     }
 }
 
-impl<T> Wakes<T> {
+impl<T> TimerHeap<T> {
     /// `item` wants to be looked at, at `at` (rounded up to the millisecond). Returns its number.
     pub fn add(&mut self, at: Instant, item: T) -> u32 {
         let number = self.entries.len() as u32;
-        self.entries.push(Entry { item, at_ms: at.ceil_ms(), place: number });
+        self.entries.push(TimerEntry { item, at_ms: at.ceil_ms(), place: number });
         self.heap.push(number);
         self.rise(number as usize);
         number
@@ -158,24 +158,24 @@ mod tests {
         Instant::from_us(ms * 1_000)
     }
 
-    /// Wakes whose items know their numbers, and what must be in them.
+    /// TimerHeap whose items know their numbers, and what must be in them.
     #[derive(Default)]
     struct Kept {
-        wakes: Wakes<u64>,
+        heap: TimerHeap<u64>,
         numbers: BTreeMap<u64, u32>,
         wanted: BTreeMap<u64, i64>,
     }
 
     impl Kept {
         fn add(&mut self, item: u64, ms: i64) {
-            self.numbers.insert(item, self.wakes.add(at(ms), item));
+            self.numbers.insert(item, self.heap.add(at(ms), item));
             self.wanted.insert(item, ms);
         }
 
         fn remove(&mut self, item: u64) {
             let number = self.numbers.remove(&item).expect("it is there");
             let numbers = &mut self.numbers;
-            let removed = self.wakes.remove(number, |moved| {
+            let removed = self.heap.remove(number, |moved| {
                 numbers.insert(*moved, number);
             });
             assert_eq!(removed, Some(item));
@@ -183,20 +183,20 @@ mod tests {
         }
 
         fn check(&self) {
-            assert_eq!(self.wakes.first(), self.wanted.values().min().map(|ms| at(*ms)));
-            assert_eq!(self.wakes.len(), self.wanted.len());
+            assert_eq!(self.heap.first(), self.wanted.values().min().map(|ms| at(*ms)));
+            assert_eq!(self.heap.len(), self.wanted.len());
             for (item, number) in &self.numbers {
-                assert_eq!(self.wakes.get(*number), Some(item));
-                assert_eq!(self.wakes.at(*number), Some(at(self.wanted[item])));
+                assert_eq!(self.heap.get(*number), Some(item));
+                assert_eq!(self.heap.at(*number), Some(at(self.wanted[item])));
             }
         }
     }
 
     #[test]
     fn never_earlier_than_asked_for() {
-        let mut wakes = Wakes::default();
-        wakes.add(Instant::from_us(10_001), ());
-        assert_eq!(wakes.first(), Some(Instant::from_us(11_000)));
+        let mut heap = TimerHeap::default();
+        heap.add(Instant::from_us(10_001), ());
+        assert_eq!(heap.first(), Some(Instant::from_us(11_000)));
     }
 
     #[test]
@@ -210,11 +210,11 @@ mod tests {
             match (what, some) {
                 (0..=1, Some(some)) if item > 5_000 || kept.wanted.len() > 500 => kept.remove(some),
                 (2..=3, Some(some)) => {
-                    kept.wakes.move_to(kept.numbers[&some], at(ms));
+                    kept.heap.move_to(kept.numbers[&some], at(ms));
                     kept.wanted.insert(some, ms);
                 }
                 (4, Some(_)) => {
-                    let first = kept.wakes.first_number().and_then(|number| kept.wakes.get(number).copied());
+                    let first = kept.heap.first_number().and_then(|number| kept.heap.get(number).copied());
                     kept.remove(first.expect("there is one"));
                 }
                 _ => kept.add(item, ms),
@@ -227,6 +227,6 @@ mod tests {
             kept.remove(item);
         }
         kept.check();
-        assert!(kept.wakes.entries.capacity() <= 64, "it takes no room for long");
+        assert!(kept.heap.entries.capacity() <= 64, "it takes no room for long");
     }
 }

@@ -1,0 +1,282 @@
+//! A step under way: it catches up with the time, lets the machine decide, and serves the queue.
+//!
+//! The state is private here. A machine reads it with [`OpenStep::state`] and changes it with [`OpenStep::edit`], which applies the
+//! edit and keeps its report for replicas.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use smallvec::SmallVec;
+
+use super::ending::{End, Ending};
+use super::fence::Floor;
+use super::queue::{Queue, Waiter, Waiting};
+use super::reply::{Decision, Outcome, Reply};
+use super::{Asked, Machine, Setting, Stepped, Turn, WaitedKey};
+use crate::time::{Instant, Span};
+
+/// How many waiters are granted a lease or time out in one step: a bound on how long it takes. The rest is served by the next
+/// step, which is asked for at once: until then nobody overtakes them. A result for everybody is not held up.
+const REPLIES_AT_ONCE: usize = 500;
+
+/// How many leases one step lets end by time, for the same reason. The caller's own ends in any case; for everybody else a
+/// lease that waits for the next step, which is asked for at once, still counts as held: nobody is granted too much.
+const ENDINGS_AT_ONCE: usize = 100;
+
+pub struct OpenStep<'a, M: Machine> {
+    state: &'a mut M::State,
+    pub queue: &'a mut Queue<M::Request>,
+    pub now: Instant,
+    pub promoted_at: Option<Instant>,
+    floor: &'a mut Floor,
+    edits: SmallVec<[M::Report; 1]>,
+    replies: Vec<Reply<M::Grant, M::Refusal>>,
+    endings: Vec<Ending>,
+    told: Option<u64>,
+}
+
+impl<'a, M: Machine> OpenStep<'a, M> {
+    pub(super) fn new(key: &'a mut WaitedKey<'_, M>, setting: &'a mut Setting<'_>) -> Self {
+        let Setting { now, promoted_at, floor } = setting;
+        Self {
+            state: key.state,
+            queue: key.queue,
+            now: *now,
+            promoted_at: *promoted_at,
+            floor,
+            edits: SmallVec::new(),
+            replies: Vec::new(),
+            endings: Vec::new(),
+            told: None,
+        }
+    }
+
+    /// Everything that was due before now has happened.
+    pub fn begin(key: &'a mut WaitedKey<'_, M>, setting: &'a mut Setting<'_>) -> Self {
+        let mut step = Self::new(key, setting);
+        step.catch_up();
+        step
+    }
+
+    pub fn state(&self) -> &M::State {
+        self.state
+    }
+
+    pub fn edit(&mut self, edit: M::Edit) {
+        M::report(self.state, &edit, &mut self.edits);
+        M::apply(self.state, edit);
+    }
+
+    /// A fence above every earlier one.
+    pub fn issue_fence(&mut self) -> u64 {
+        self.floor.issue(M::last_fence(self.state), self.now)
+    }
+
+    /// The caller itself is told that it has this grant.
+    pub fn tell(&mut self, fence: u64) {
+        self.told = Some(fence);
+    }
+
+    /// Gives a lease another length and end, if they are not the same already.
+    pub fn time(&mut self, fence: u64, length: Span, ends: Instant) {
+        let same = M::lease(self.state, fence).is_some_and(|lease| lease.length == length && lease.ends == ends);
+        if !same {
+            self.edit(M::timed(fence, length, ends));
+        }
+    }
+
+    /// Ends a lease; returns how long it lasted.
+    pub fn finish(&mut self, fence: u64, at: Instant, how: End) -> Option<Span> {
+        let held = self.note_end(fence, at, how)?;
+        self.edit(M::ended(fence, at, how));
+        Some(held)
+    }
+
+    /// Notes that a lease, if there is one, is about to be ended by an edit of the machine's own. Returns how long it lasted.
+    pub fn note_end(&mut self, fence: u64, at: Instant, how: End) -> Option<Span> {
+        let lease = M::lease(self.state, fence)?;
+        let (owner, held) = (Box::from(lease.owner), lease.since.until(at));
+        self.endings.push(Ending { owner, fence, held, how });
+        Some(held)
+    }
+
+    /// The same for every lease. Returns how many there were.
+    pub fn note_end_of_all(&mut self, at: Instant, how: End) -> usize {
+        let before = self.endings.len();
+        self.endings.extend(M::leases(self.state).map(|lease| {
+            let (owner, held) = (Box::from(lease.owner), lease.since.until(at));
+            Ending { owner, fence: lease.fence, held, how }
+        }));
+        self.endings.len() - before
+    }
+
+    /// Ends the lease, if it is still held, and the step. The verdict is whether it was.
+    pub(super) fn end_lease(mut self, fence: u64, how: End) -> Stepped<M, bool> {
+        let held = self.finish(fence, self.now, how).is_some();
+        self.end(held)
+    }
+
+    /// Puts the caller in the queue. Another call of the same owner gives its position up.
+    pub fn enqueue(&mut self, owner: &[u8], request: M::Request, Waiting { id, wait, .. }: Waiting, priority: u8) {
+        let (since, deadline) = (self.now, self.now.plus(wait));
+        match self.queue.supersede(Waiter { id, owner: owner.into(), since, deadline, request }) {
+            Ok(former) => self.replies.push(Reply::Superseded { id: former.id }),
+            Err(waiter) => self.queue.join(priority, waiter),
+        }
+    }
+
+    /// Takes `owner` out of the queue; the call that waited gets its reply. False if it did not wait.
+    pub fn leaves(&mut self, owner: &[u8]) -> bool {
+        let left = self.queue.leave_by_owner(owner);
+        self.replies.extend(left.iter().map(|former| Reply::Superseded { id: former.id }));
+        left.is_some()
+    }
+
+    /// Everybody who waits gets this reply. Returns how many there were.
+    pub fn refuse_all(&mut self, refusal: &M::Refusal) -> usize
+    where
+        M::Refusal: Clone,
+    {
+        let waiters = self.queue.len();
+        while let Some(waiter) = self.queue.take_head() {
+            self.replies.push(Reply::Refused { id: waiter.id, refusal: refusal.clone() });
+        }
+        waiters
+    }
+
+    pub(super) fn catch_up(&mut self) {
+        self.mend();
+        self.resume();
+        self.serve(self.now);
+        self.end_what_is_over();
+    }
+
+    /// A waiter whose time was over before a pause ended is not served by the end of the pause.
+    fn resume(&mut self) {
+        if let Some(resumed) = M::pause_end(self.state)
+            && resumed <= self.now
+            && M::first_lease(self.state).is_none()
+        {
+            while self.queue.first_deadline().is_some_and(|deadline| deadline < resumed) {
+                self.time_out();
+            }
+        }
+    }
+
+    /// Puts right what a clock set back, or a promotion, left behind.
+    pub(super) fn mend(&mut self) {
+        self.queue.follow_clock(self.now);
+        for edit in M::mend(self.state, self.promoted_at, self.now) {
+            self.edit(edit);
+        }
+    }
+
+    /// Ends of leases and of waits, in the order of time. At the same instant the lease ends first.
+    fn end_what_is_over(&mut self) {
+        while self.endings.len() < ENDINGS_AT_ONCE {
+            let over = M::first_lease(self.state).filter(|lease| lease.ends <= self.now);
+            let over = over.map(|lease| (lease.ends, lease.fence));
+            let deadline = self.queue.first_deadline().filter(|deadline| *deadline < self.now);
+            let served_at = match (over, deadline) {
+                (Some((ends, fence)), deadline) if deadline.is_none_or(|deadline| ends <= deadline) => {
+                    self.finish(fence, ends, End::Expired);
+                    self.resume();
+                    // The next waiter takes over what was there then, however late this is.
+                    ends
+                }
+                (_, Some(_)) => {
+                    self.time_out();
+                    self.now
+                }
+                (_, None) => return,
+            };
+            self.serve(served_at);
+        }
+    }
+
+    /// Replies to the head of the queue for as long as the machine has something for it, by what was known at `at`.
+    pub fn serve(&mut self, at: Instant) {
+        while let Some(head) = self.queue.head() {
+            let turn = M::turn(self, head, at);
+            if matches!(turn, Turn::Wait) || matches!(turn, Turn::Grant) && self.replies.len() >= REPLIES_AT_ONCE {
+                return;
+            }
+            let Some(Waiter { id, owner, since, request, .. }) = self.queue.take_head() else { return };
+            let reply = match turn {
+                Turn::Refuse(refusal) => Reply::Refused { id, refusal },
+                Turn::Grant | Turn::Wait => {
+                    let grant = M::grant(self, &owner, &request, since.until(self.now), at);
+                    Reply::Granted { id, owner, grant, bind_to: M::bind_to(&request) }
+                }
+            };
+            self.replies.push(reply);
+        }
+    }
+
+    fn time_out(&mut self) {
+        if let Some(Waiter { id, request, .. }) = self.queue.take_first_deadline() {
+            let refusal = M::timed_out(self.state, self.queue, Some(&request), self.promoted_at, self.now);
+            self.replies.push(Reply::TimedOut { id, refusal });
+        }
+    }
+
+    /// Every wait whose time is over.
+    pub(super) fn time_out_all(&mut self) {
+        while self.wait_is_over() {
+            self.time_out();
+        }
+    }
+
+    fn wait_is_over(&self) -> bool {
+        self.queue.first_deadline().is_some_and(|deadline| deadline <= self.now)
+    }
+
+    fn lease_is_over(&self) -> bool {
+        M::first_lease(self.state).is_some_and(|lease| lease.ends <= self.now)
+    }
+
+    /// The queue is served; waits whose time is over time out, and may have been in the way of others.
+    pub fn end<V>(mut self, verdict: V) -> Stepped<M, V> {
+        self.serve(self.now);
+        // A lease that has ended comes first: it may be what the waiter waits for.
+        while self.replies.len() < REPLIES_AT_ONCE && self.wait_is_over() && !self.lease_is_over() {
+            self.time_out();
+            self.serve(self.now);
+        }
+        self.outcome(verdict)
+    }
+
+    /// The same for a caller who asked, and who may have been served at the end: its reply is its verdict.
+    pub fn end_asked(self, verdict: Asked<M>, waiting: Option<Waiting>) -> Stepped<M, Asked<M>> {
+        let mut outcome = self.end(verdict);
+        let own = |id| outcome.replies.iter().position(|reply| reply.id() == id);
+        if let Some(own) = waiting.and_then(|waiting| own(waiting.id)) {
+            outcome.verdict = match outcome.replies.remove(own) {
+                Reply::Granted { grant, .. } => Decision::Granted(grant),
+                Reply::Refused { refusal, .. } | Reply::TimedOut { refusal, .. } => Decision::Refused(refusal),
+                Reply::Superseded { .. } => Decision::Queued,
+            };
+        }
+        if let Decision::Granted(grant) = &outcome.verdict {
+            outcome.told = Some(M::terms(grant).fence);
+        }
+        outcome
+    }
+
+    pub(super) fn outcome<V>(self, verdict: V) -> Stepped<M, V> {
+        let lease_end = M::first_lease(self.state).map(|lease| lease.ends);
+        let pause_end = M::pause_end(self.state).filter(|end| *end > self.now && !self.queue.is_empty());
+        let rest = (self.replies.len() >= REPLIES_AT_ONCE && self.head_can_be_served()).then_some(self.now);
+        let timer_at = lease_end.into_iter().chain(self.queue.first_deadline()).chain(pause_end).chain(rest).min();
+        if cfg!(debug_assertions) {
+            M::check_invariants(self.state);
+            self.queue.check_invariants();
+        }
+        let Self { edits, replies, endings, told, .. } = self;
+        Outcome { verdict, edits, replies, endings, timer_at, told }
+    }
+
+    fn head_can_be_served(&self) -> bool {
+        self.queue.head().is_some_and(|head| !matches!(M::turn(self, head, self.now), Turn::Wait))
+    }
+}

@@ -1,0 +1,252 @@
+//! The machines that can be waited for, as the server needs to know them: names, counters, notifications, replies.
+//! Everything else is `resil_core::waited`.
+
+use std::cell::RefCell;
+use std::ffi::CStr;
+use std::ptr::null_mut;
+use std::sync::atomic::AtomicPtr;
+use std::thread::LocalKey;
+
+use redis_module::raw;
+use resil_core::idempotency::{Idempotency, RecordEvent, Run, Settled};
+use resil_core::lock::{Busy, HolderEdit, Holding, LockRequest};
+use resil_core::single_flight::{FlightEdit, Flights, Lead, Seen, Way};
+use resil_core::waited::{End, Grant, Machine};
+use resil_wire::bulkhead::Entered;
+use resil_wire::idempotency::Begun;
+use resil_wire::lock::Acquired;
+use resil_wire::reply::Sink;
+use resil_wire::single_flight::Joined;
+
+use crate::info::{Gauge, Holdings, counters};
+use crate::queues::Queues;
+
+/// Which machine a key belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    Lock,
+    Bulkhead,
+    Idempotency,
+    Flight,
+}
+
+/// Runs `$body` with `$machine` standing for the machine of `$kind`.
+macro_rules! for_kind {
+    ($kind:expr, $machine:ident => $body:expr) => {
+        match $kind {
+            $crate::machines::Kind::Lock => {
+                type $machine = resil_core::lock::Locks;
+                $body
+            }
+            $crate::machines::Kind::Bulkhead => {
+                type $machine = resil_core::lock::Bulkheads;
+                $body
+            }
+            $crate::machines::Kind::Idempotency => {
+                type $machine = resil_core::idempotency::Idempotency;
+                $body
+            }
+            $crate::machines::Kind::Flight => {
+                type $machine = resil_core::single_flight::Flights;
+                $body
+            }
+        }
+    };
+}
+pub(crate) use for_kind;
+
+impl Kind {
+    pub const ALL: [Self; 4] = [Self::Lock, Self::Bulkhead, Self::Idempotency, Self::Flight];
+
+    /// As events name it.
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::Lock => "lock",
+            Self::Bulkhead => "bulkhead",
+            Self::Idempotency => "idempotency",
+            Self::Flight => "flight",
+        }
+    }
+}
+
+/// About how long a reply without bytes of its own is.
+const SHORT_REPLY: usize = 64;
+
+pub trait ServerMachine: Machine {
+    const KIND: Kind;
+    /// The native type: nine characters; `SCAN ... TYPE` finds keys by it.
+    const TYPE_NAME: &'static CStr;
+    /// Fences are the server's, not a type's: one of the types carries them in snapshots.
+    const CARRIES_FENCES: bool = false;
+    fn type_handle() -> &'static AtomicPtr<raw::RedisModuleType>;
+    fn queues() -> &'static LocalKey<RefCell<Queues<Self::Request>>>;
+    fn keys() -> &'static Gauge;
+    fn counters() -> &'static Holdings;
+
+    /// The keyspace notification of an edit, if it is worth one.
+    fn event(edit: &Self::Report) -> Option<&'static CStr>;
+
+    /// The replies to a call that waited.
+    fn write_grant(grant: Self::Grant, sink: &mut dyn Sink);
+    fn write_refusal(refusal: Self::Refusal, sink: &mut dyn Sink);
+    /// About how long they are.
+    fn grant_bytes(_grant: &Self::Grant) -> usize {
+        SHORT_REPLY
+    }
+    fn refusal_bytes(_refusal: &Self::Refusal) -> usize {
+        SHORT_REPLY
+    }
+}
+
+/// Statics of its own for each machine, and its counters.
+macro_rules! statics {
+    ($machine:ty, $keys:ident, $counters:ident) => {
+        fn type_handle() -> &'static AtomicPtr<raw::RedisModuleType> {
+            static HANDLE: AtomicPtr<raw::RedisModuleType> = AtomicPtr::new(null_mut());
+            &HANDLE
+        }
+
+        fn queues() -> &'static LocalKey<RefCell<Queues<Self::Request>>> {
+            thread_local! {
+                static QUEUES: RefCell<Queues<<$machine as Machine>::Request>> = RefCell::new(Queues::default());
+            }
+            &QUEUES
+        }
+
+        fn keys() -> &'static Gauge {
+            &counters().$keys
+        }
+
+        fn counters() -> &'static Holdings {
+            &counters().$counters
+        }
+    };
+}
+
+/// The notifications of both: granted, released, lost.
+const HOLDING_EVENTS: [[&CStr; 3]; 2] = [
+    [c"res.bulkhead.granted", c"res.bulkhead.released", c"res.bulkhead.lost"],
+    [c"res.lock.granted", c"res.lock.released", c"res.lock.lost"],
+];
+
+impl<const L: bool> ServerMachine for Holding<L> {
+    const KIND: Kind = if L { Kind::Lock } else { Kind::Bulkhead };
+    const TYPE_NAME: &'static CStr = if L { c"resil-lck" } else { c"resil-blk" };
+    const CARRIES_FENCES: bool = L;
+
+    fn type_handle() -> &'static AtomicPtr<raw::RedisModuleType> {
+        static HANDLES: [AtomicPtr<raw::RedisModuleType>; 2] = [const { AtomicPtr::new(null_mut()) }; 2];
+        &HANDLES[usize::from(L)]
+    }
+
+    fn queues() -> &'static LocalKey<RefCell<Queues<LockRequest>>> {
+        thread_local! {
+            static LOCKS: RefCell<Queues<LockRequest>> = RefCell::new(Queues::default());
+            static BULKHEADS: RefCell<Queues<LockRequest>> = RefCell::new(Queues::default());
+        }
+        if L { &LOCKS } else { &BULKHEADS }
+    }
+
+    fn keys() -> &'static Gauge {
+        if L { &counters().lock_keys } else { &counters().bulkhead_keys }
+    }
+
+    fn counters() -> &'static Holdings {
+        if L { &counters().lock } else { &counters().bulkhead }
+    }
+
+    fn event(edit: &HolderEdit) -> Option<&'static CStr> {
+        let [granted, released, lost] = HOLDING_EVENTS[usize::from(L)];
+        match edit {
+            HolderEdit::Granted(_) => Some(granted),
+            HolderEdit::Ended { how: End::Released, .. } => Some(released),
+            HolderEdit::Ended { .. } | HolderEdit::AllEnded { .. } => Some(lost),
+            HolderEdit::Timed { .. } | HolderEdit::Moded { .. } => None,
+        }
+    }
+
+    fn write_grant(grant: Grant, sink: &mut dyn Sink) {
+        if L { Acquired::from(grant).write(sink) } else { Entered::from(grant).write(sink) }
+    }
+
+    fn write_refusal(busy: Busy, sink: &mut dyn Sink) {
+        if L { Acquired::Timeout(busy.into()).write(sink) } else { Entered::timeout(&busy).write(sink) }
+    }
+}
+
+impl ServerMachine for Idempotency {
+    const KIND: Kind = Kind::Idempotency;
+    const TYPE_NAME: &'static CStr = c"resil-idm";
+    statics!(Idempotency, idempotency_keys, idempotency);
+
+    fn event(event: &RecordEvent) -> Option<&'static CStr> {
+        match event {
+            RecordEvent::Seen => Some(c"res.idemp.seen"),
+            RecordEvent::Running => Some(c"res.idemp.running"),
+            RecordEvent::Aborted => Some(c"res.idemp.aborted"),
+            RecordEvent::Lost => Some(c"res.idemp.lost"),
+            RecordEvent::Committed => Some(c"res.idemp.committed"),
+            RecordEvent::Mended => None,
+        }
+    }
+
+    fn write_grant(run: Run, sink: &mut dyn Sink) {
+        Begun::from(run).write(sink);
+    }
+
+    fn write_refusal(settled: Settled, sink: &mut dyn Sink) {
+        Begun::from(settled).write(sink);
+    }
+
+    fn refusal_bytes(settled: &Settled) -> usize {
+        match settled {
+            Settled::Replay(replay) => replay.result.as_ref().map_or(0, |result| result.len()) + SHORT_REPLY,
+            _ => SHORT_REPLY,
+        }
+    }
+}
+
+impl ServerMachine for Flights {
+    const KIND: Kind = Kind::Flight;
+    const TYPE_NAME: &'static CStr = c"resil-sfl";
+    statics!(Flights, flight_keys, flight);
+
+    fn event(edit: &FlightEdit) -> Option<&'static CStr> {
+        match edit {
+            FlightEdit::Led(_) => Some(c"res.sflight.led"),
+            FlightEdit::Ended { way, .. } => Some(match way {
+                Way::Published => c"res.sflight.published",
+                Way::Abandoned => c"res.sflight.abandoned",
+                Way::Expired | Way::Closed => c"res.sflight.lost",
+                Way::Invalidated => c"res.sflight.invalidated",
+            }),
+            FlightEdit::Dropped | FlightEdit::Softened { .. } => Some(c"res.sflight.invalidated"),
+            FlightEdit::Timed { .. }
+            | FlightEdit::Kept(_)
+            | FlightEdit::Paused(_)
+            | FlightEdit::Resumed
+            | FlightEdit::Mended { .. } => None,
+        }
+    }
+
+    fn write_grant(lead: Lead, sink: &mut dyn Sink) {
+        Joined::from(lead).write(sink);
+    }
+
+    fn write_refusal(seen: Seen, sink: &mut dyn Sink) {
+        Joined::from(seen).write(sink);
+    }
+
+    fn grant_bytes(lead: &Lead) -> usize {
+        lead.stale.as_ref().map_or(0, |bytes| bytes.len()) + SHORT_REPLY
+    }
+
+    fn refusal_bytes(seen: &Seen) -> usize {
+        SHORT_REPLY
+            + match seen {
+                Seen::Value { bytes, .. } | Seen::Stale { bytes, .. } => bytes.len(),
+                Seen::Error { text } => text.len(),
+                Seen::Empty { .. } | Seen::Busy { .. } | Seen::Miss => 0,
+            }
+    }
+}

@@ -1,0 +1,309 @@
+//! A key that can be waited for, opened: its state and its queue, stepped together.
+//!
+//! Commands and background tasks come through here alike. What a step did is settled in one place: stored, replicated,
+//! announced; waiters get their replies; leases that ended are unbound; the timer is set when the step asks for it.
+
+use redis_module::raw;
+use resil_core::Instant;
+use resil_core::waited::session::SHORT;
+use resil_core::waited::{End, Ending, Queue, Reason, Reply, Setting, Stepped, Terms, WaitedKey, WaiterId};
+
+use crate::apply::{publish_edits_of, store_state};
+use crate::blocked_clients::{self, ClientReply};
+use crate::call::{Call, Failure, with_string};
+use crate::cluster;
+use crate::datatype::waited::{Live, Waited};
+use crate::info::counters;
+use crate::key::Key;
+use crate::machines::{ServerMachine, for_kind};
+use crate::pending::{self, Losses, Task, details_of};
+use crate::queues::{self, KeyName};
+use crate::{announce, background, clock, fences, sessions};
+
+/// What waiters of a key that is no longer here are told: ask again, wherever it is now.
+pub(crate) const TRY_AGAIN: &str = "TRYAGAIN the key is no longer here; ask again";
+
+/// The error for a call whose owner asked again elsewhere, or let go.
+const SUPERSEDED: &str = "SUPERSEDED the same owner asked again, and has the place with that call, or let go";
+
+/// How many endings are made in a key before a command, or a slice of the timer, goes on.
+const ENDINGS_AT_ONCE: usize = 32;
+
+pub struct Opened<'c, M: ServerMachine> {
+    key: Key<'c>,
+    pub(crate) value: Option<Live<M>>,
+    fresh: M::State,
+    name: &'c [u8],
+    db: i32,
+}
+
+impl<'c, M: ServerMachine> Opened<'c, M> {
+    pub fn open(call: &'c Call<'_>, name: *mut raw::RedisModuleString) -> Result<Self, Failure> {
+        let key = Key::open_to_write(call, name);
+        let value = Live::of(&key)?;
+        let name = key.name();
+        Ok(Self { key, value, fresh: M::State::default(), name, db: call.db() })
+    }
+
+    pub fn state(&self) -> &M::State {
+        self.value.as_ref().map_or(&self.fresh, Live::state)
+    }
+
+    fn state_mut(&mut self) -> &mut M::State {
+        self.value.as_mut().map_or(&mut self.fresh, Live::state_mut)
+    }
+
+    pub fn name(&self) -> KeyName {
+        KeyName::new(M::KIND, self.db, self.name)
+    }
+
+    /// Takes a step and settles what it did. `details` go into the announcements of what is broken.
+    ///
+    /// A bound lease whose end has come is moved first, if its connection was heard of in time.
+    pub fn step<V>(
+        mut self,
+        call: &Call<'_>,
+        now: Instant,
+        details: &[(&str, &[u8])],
+        step: impl FnOnce(&mut WaitedKey<'_, M>, &mut Setting<'_>) -> Stepped<M, V>,
+    ) -> V {
+        self.catch_up(call, now);
+        self.take_step(call, now, details, step)
+    }
+
+    pub(crate) fn catch_up(&mut self, call: &Call<'_>, now: Instant) {
+        if !pending::no_endings() {
+            self.do_endings(call, now);
+        }
+        if sessions::any() {
+            self.hear_the_overdue(call, now);
+        }
+    }
+
+    /// Connections that closed, and grants that could not be told, come before the caller: they happened before. Of very
+    /// many in one key only some: for the caller, the rest still holds until the timer comes to it.
+    fn do_endings(&mut self, call: &Call<'_>, now: Instant) {
+        let endings = pending::take_endings(&self.name(), ENDINGS_AT_ONCE);
+        endings.into_iter().for_each(|ending| self.end(call, ending, now));
+    }
+
+    /// The same for one holding: its own owner asks, and must not be granted what is about to end.
+    pub fn do_ending_of(&mut self, call: &Call<'_>, fence: u64, now: Instant) {
+        if let Some(ending) = pending::take_ending_of(&self.name(), fence) {
+            self.end(call, ending, now);
+        }
+    }
+
+    pub(crate) fn end(&mut self, call: &Call<'_>, ending: Task, now: Instant) {
+        match ending {
+            Task::Close(fence) => {
+                self.take_step(call, now, &[], |key, setting| M::close(key, fence, setting));
+            }
+            Task::Cut { fence, grace, at } => {
+                self.take_step(call, now, &[], |key, setting| M::cut(key, fence, grace, at, setting));
+            }
+            Task::TakeBack(fence) => {
+                let taken = self.take_step(call, now, &[], |key, setting| M::take_back(key, fence, setting));
+                counters().taken_back.add(u64::from(taken));
+            }
+            Task::Serve | Task::Rearm | Task::Lost { .. } => {}
+        }
+    }
+
+    fn hear_the_overdue(&mut self, call: &Call<'_>, now: Instant) {
+        let (name, mut asked) = (self.name(), None);
+        while let Some(fence) = M::overdue(self.state(), now) {
+            let until = sessions::heard_until(call.ctx, &name, fence, now, &mut asked).filter(|until| *until > now);
+            let Some(until) = until else { return };
+            self.take_step(call, now, &[], |key, setting| M::extend(key, fence, until, setting));
+        }
+    }
+
+    fn take_step<V>(
+        &mut self,
+        call: &Call<'_>,
+        now: Instant,
+        details: &[(&str, &[u8])],
+        step: impl FnOnce(&mut WaitedKey<'_, M>, &mut Setting<'_>) -> Stepped<M, V>,
+    ) -> V {
+        let mut queue = queues::take::<M>(self.db, self.name);
+        if self.value.is_none() && !queue.is_empty() && cluster::enabled() {
+            // It may live on another node by now: nobody is granted anything from memory.
+            turn_away(&mut queue, TRY_AGAIN);
+        }
+        let salt = self.key.salt();
+        let was_due = self.value.as_ref().map(|value| M::collect_at(value.state(), salt));
+        let state = self.state_mut();
+        let mut key = WaitedKey { state, queue: &mut queue };
+        let outcome = fences::with_setting(now, |setting| step(&mut key, setting));
+        queues::put::<M>(self.db, self.name, queue);
+        if !outcome.edits.is_empty() {
+            match was_due {
+                // The step has already edited it in place.
+                Some(was_due) => {
+                    let due = M::collect_at(self.state(), salt);
+                    self.key.collect_at::<Waited<M>>(Some(was_due), due);
+                }
+                None => {
+                    let state = std::mem::take(&mut self.fresh);
+                    self.value = store_state::<M>(&mut self.key, None, state);
+                }
+            }
+            if let Some(state) = self.value.as_ref().map(Live::state) {
+                publish_edits_of::<M>(call, &self.key, state, &outcome.edits, was_due.is_none());
+            }
+        }
+        self.arm(outcome.timer_at);
+        if !outcome.endings.is_empty() {
+            self.settle_endings(call, outcome.endings, now, details);
+        }
+        if !outcome.replies.is_empty() {
+            self.send(outcome.replies, now);
+        }
+        outcome.verdict
+    }
+
+    /// Asks to be woken at `at`, unless that was asked for already, or something earlier.
+    pub(crate) fn arm(&mut self, at: Option<Instant>) {
+        if let (Some(at), Some(value)) = (at, &self.value) {
+            value.set_timer(self.db, self.name, at);
+            background::set_timer(at);
+        }
+    }
+
+    /// The instant at which it was to be stepped means nothing any more. False if there is no key.
+    pub(crate) fn disarm(&mut self) -> bool {
+        let Some(value) = &self.value else { return false };
+        value.clear_timer(self.db);
+        true
+    }
+
+    /// Nothing may be written: only waits can end.
+    pub(crate) fn give_up(&mut self, now: Instant) {
+        let mut queue = queues::take::<M>(self.db, self.name);
+        let mut key = WaitedKey { state: self.state_mut(), queue: &mut queue };
+        let outcome = fences::with_setting(now, |setting| M::give_up(&mut key, setting));
+        queues::put::<M>(self.db, self.name, queue);
+        self.send(outcome.replies, now);
+    }
+
+    /// When to look again at a key whose one holder has a short lease that its connection keeps: nothing has to be written
+    /// before the connection falls silent, which its own timer notices.
+    pub(crate) fn is_kept_until(&mut self, now: Instant) -> Option<Instant> {
+        if !sessions::any() || M::leases(self.state()).nth(1).is_some() {
+            return None;
+        }
+        let fence = M::overdue(self.state(), now)?;
+        sessions::keeps(&self.name(), fence, now)?;
+        let deadline = queues::look::<M, _>(self.db, self.name, Queue::first_deadline);
+        let later = deadline.into_iter().chain([now.plus(SHORT)]).min();
+        later.filter(|later| *later > now)
+    }
+
+    fn settle_endings(&self, call: &Call<'_>, endings: Vec<Ending>, now: Instant, details: &[(&str, &[u8])]) {
+        let (name, many) = (self.name(), endings.len() > pending::MANY);
+        let mut later = Vec::new();
+        let mut is_broken = false;
+        for Ending { owner, fence, held, how } in endings {
+            M::counters().hold.add(held);
+            if how == End::Released {
+                M::counters().released.add(1);
+                if sessions::any() {
+                    sessions::unbind(&name, fence);
+                }
+            } else if many {
+                is_broken |= how == End::Broken;
+                later.push((owner, fence, M::reason(how)));
+            } else {
+                let details = if how == End::Broken { details } else { &[] };
+                lost(call, &name, &owner, fence, M::reason(how), now, details);
+            }
+        }
+        if !later.is_empty() {
+            let details = if is_broken { details_of(details) } else { None };
+            pending::announce(Losses { name, lost: later.into_iter(), at: now, details });
+        }
+    }
+
+    /// Looks at state and queue, and changes nothing.
+    pub fn look<R>(&mut self, look: impl FnOnce(&WaitedKey<'_, M>) -> R) -> R {
+        let mut queue = queues::take::<M>(self.db, self.name);
+        let seen = look(&WaitedKey { state: self.state_mut(), queue: &mut queue });
+        queues::put::<M>(self.db, self.name, queue);
+        seen
+    }
+
+    /// Sends the replies to those who waited. A grant is bound first, if that was asked for, and is taken back if its client
+    /// turns out to be gone.
+    fn send(&self, replies: Vec<Reply<M::Grant, M::Refusal>>, now: Instant) {
+        for reply in replies {
+            match reply {
+                Reply::Granted { id, grant, bind_to, .. } => {
+                    let Terms { fence, lease, waited } = M::terms(&grant);
+                    M::counters().granted.add(1);
+                    M::counters().wait.add(waited);
+                    let name = self.name();
+                    if let Some(binding) = bind_to {
+                        sessions::bind(binding, &name, fence, lease, now);
+                    }
+                    let bytes = M::grant_bytes(&grant);
+                    let reply = ClientReply::verdict(move |sink| M::write_grant(grant, sink));
+                    blocked_clients::reply(id, reply, Some((fence, name)), bytes);
+                }
+                Reply::Refused { id, refusal } => refuse::<M>(id, refusal),
+                Reply::TimedOut { id, refusal } => {
+                    M::counters().timed_out.add(1);
+                    refuse::<M>(id, refusal);
+                }
+                Reply::Superseded { id } => blocked_clients::fail(id, SUPERSEDED),
+            }
+        }
+    }
+}
+
+fn refuse<M: ServerMachine>(id: WaiterId, refusal: M::Refusal) {
+    let bytes = M::refusal_bytes(&refusal);
+    let reply = ClientReply::verdict(move |sink| M::write_refusal(refusal, sink));
+    blocked_clients::reply(id, reply, None, bytes);
+}
+
+/// A holder lost what it held: its connection and the world are told.
+pub(crate) fn lost(
+    call: &Call<'_>,
+    name: &KeyName,
+    owner: &[u8],
+    fence: u64,
+    reason: Reason,
+    now: Instant,
+    details: &[(&str, &[u8])],
+) {
+    for_kind!(name.kind, M => M::counters().lost.add(1));
+    sessions::lose(name, fence, reason);
+    announce::lost(call, name, owner, fence, reason, now, details);
+}
+
+/// Everybody in the queue gets an error.
+fn turn_away<A>(queue: &mut Queue<A>, text: &str) {
+    while let Some(waiter) = queue.take_head() {
+        blocked_clients::fail(waiter.id, text);
+    }
+}
+
+pub(crate) fn turn_all_away(name: &KeyName, text: &str) {
+    for_kind!(name.kind, M => turn_away(&mut queues::take::<M>(name.db, &name.key), text));
+}
+
+/// The reply to a client that is unblocked by hand. The context is that client's, in its own database.
+pub fn timeout(ctx: *mut raw::RedisModuleCtx, name: &KeyName) -> ClientReply {
+    fn reply<M: ServerMachine>(call: &Call<'_>, string: *mut raw::RedisModuleString, name: &KeyName) -> ClientReply {
+        let key = Key::open_to_read(call, string);
+        let (value, missing) = (Live::<M>::of(&key).ok().flatten(), M::State::default());
+        let state = value.as_ref().map_or(&missing, Live::state);
+        M::counters().timed_out.add(1);
+        let refusal = queues::look::<M, _>(name.db, &name.key, |queue| {
+            M::timed_out(state, queue, None, fences::promoted_at(), clock::now())
+        });
+        ClientReply::verdict(move |sink| M::write_refusal(refusal, sink))
+    }
+    with_string(ctx, &name.key, |call, string| for_kind!(name.kind, M => reply::<M>(call, string, name)))
+}
