@@ -42,6 +42,7 @@
 //! After each step: store the state and replicate `edits`; send `replies`, and `take_back` a grant whose client is gone; tell
 //! those who lost their lease (`endings`); step the key again at `timer_at`. The drivers are the module and `memory://`.
 
+mod binding;
 pub mod ending;
 pub mod fence;
 pub mod lease;

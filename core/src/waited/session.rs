@@ -21,13 +21,11 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use core::ops::Bound;
 
+pub use super::binding::{Binding, ClientId, Closed, Due, Loss, Place};
 use super::ending::Reason;
 use crate::limits::LOSSES_REMEMBERED;
 use crate::lock::Kind;
 use crate::time::{Instant, Span};
-
-/// A connection.
-pub type ClientId = u64;
 
 /// Leases below this are short: watched by the timer of their connection, and written down every third of *this*.
 pub const SHORT: Span = Span::from_secs(1);
@@ -38,21 +36,6 @@ const VERY_SHORT: Span = Span::from_ms(100);
 /// How often a lease is written down.
 fn period(lease: Span) -> Span {
     if lease < VERY_SHORT { SHORT } else { lease.max(SHORT).third() }
-}
-
-/// The connection a holding is bound to, and the grace it has once that connection has closed. Zero: none.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Binding {
-    pub client: ClientId,
-    pub grace: Span,
-}
-
-/// A holding: the key it is in, and its fence. `db` is whatever number stays with a key: sessions only compare it.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
-    pub db: i32,
-    pub key: Box<[u8]>,
-    pub fence: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -99,33 +82,6 @@ impl Session {
         let earlier = silences.saturating_sub(self.earlier_silences) as usize;
         self.silences.iter().skip(earlier).any(|silence| lease <= *silence)
     }
-}
-
-/// A bound holding that was lost.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Loss {
-    pub key: Box<[u8]>,
-    pub fence: u64,
-    pub reason: Reason,
-}
-
-/// A bound holding whose lease is to be looked at.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Due<K = Kind> {
-    pub place: Place,
-    pub kind: K,
-    pub client: ClientId,
-    pub lease: Span,
-}
-
-/// A holding whose connection has closed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Closed<K = Kind> {
-    pub place: Place,
-    pub kind: K,
-    pub grace: Span,
-    /// When it closed.
-    pub at: Instant,
 }
 
 /// A connection that has closed, and what hung on it: taken apart one by one, because it can be a lot.
