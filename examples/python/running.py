@@ -19,7 +19,7 @@ def url() -> str:
     return sys.argv[1] if len(sys.argv) > 1 else os.environ.get("RESIL_URL", "memory://")
 
 
-def connect(url: str, example: str, process: str) -> resil.Answer[resil.Client]:
+def connect(url: str, example: str, process: str) -> resil.Pending[resil.Client]:
     """A client as a process called `process` would have it.
 
     Plain ``memory://`` would be a store of its own for each; one that has a name is shared by all in this program, so the

@@ -6,7 +6,7 @@
 //! Nothing is written on a replica, while loading, or while the server asks not to write to its replicas; what is to be done
 //! then stays where it is.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
 use std::time::Duration;
@@ -40,6 +40,8 @@ thread_local! {
     static TIMER: Cell<Option<Timer>> = const { Cell::new(None) };
     /// When the clock was last looked at.
     static SEEN: Cell<Instant> = const { Cell::new(Instant::EPOCH) };
+    /// Keys whose waiters may have to go to another node.
+    static REDIRECTS: RefCell<Vec<KeyName>> = const { RefCell::new(Vec::new()) };
     /// A context of the module's own, for setting timers where there is no other.
     static CONTEXT: Cell<*mut raw::RedisModuleCtx> = const { Cell::new(null_mut()) };
 }
@@ -129,7 +131,12 @@ fn run(ctx: *mut raw::RedisModuleCtx) -> Option<Span> {
         return again;
     }
     if !may_write(ctx) {
-        queues::names(None).iter().for_each(|name| key_tasks::give_up(ctx, name, now));
+        for name in queues::names_due(now) {
+            key_tasks::give_up(ctx, &name, now);
+            if slice.elapsed() > SLICE {
+                return Some(AT_ONCE);
+            }
+        }
         let idle = pending::is_idle() && timers::is_empty() && !timers::any_gone();
         return again.or((!idle || sessions::any()).then_some(PAUSE));
     }
@@ -159,12 +166,26 @@ fn run(ctx: *mut raw::RedisModuleCtx) -> Option<Span> {
         again = again.or(Some(CLUSTER_PAUSE));
     }
     if cluster::enabled() && !queues::is_empty() {
-        for name in queues::names(None) {
-            key_tasks::redirect(ctx, &name, now);
-        }
-        again = again.or((!queues::is_empty()).then_some(CLUSTER_PAUSE));
+        again = again.or(Some(redirect_some(ctx, now, &slice)));
     }
     again
+}
+
+/// Sends waiters to where their keys have moved. Returns when to go on.
+fn redirect_some(ctx: *mut raw::RedisModuleCtx, now: Instant, slice: &clock::Stopwatch) -> Span {
+    let mut names = REDIRECTS.take();
+    if names.is_empty() {
+        names = queues::names(None);
+    }
+    while let Some(name) = names.pop() {
+        key_tasks::redirect(ctx, &name, now);
+        if slice.elapsed() > SLICE {
+            break;
+        }
+    }
+    let pause = if names.is_empty() { CLUSTER_PAUSE } else { Span::ZERO };
+    REDIRECTS.set(names);
+    pause
 }
 
 /// What has to wait, because its slot is on its way.
@@ -201,7 +222,7 @@ fn closed(ctx: *mut raw::RedisModuleCtx, now: Instant, waiting: &mut Waiting) ->
 
 /// Short bound leases whose connections were silent.
 fn silent(_ctx: *mut raw::RedisModuleCtx, now: Instant, _waiting: &mut Waiting) -> usize {
-    let Some(lapsed) = sessions::take_lapsed(now) else { return 0 };
+    let Some(lapsed) = sessions::take_lapsed(now, BATCH) else { return 0 };
     lapsed.into_iter().for_each(|name| pending::add(name, Task::Serve));
     1
 }

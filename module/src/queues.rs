@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use resil_core::Instant;
 use resil_core::waited::queue::{Queue, WaiterId};
 
 use crate::machines::{Kind, ServerMachine, for_kind};
@@ -83,12 +84,22 @@ pub fn is_empty() -> bool {
 
 /// Every key that somebody waits for, in one database or in all.
 pub fn names(db: Option<i32>) -> Vec<KeyName> {
-    Kind::ALL.into_iter().flat_map(|kind| for_kind!(kind, M => names_of::<M>(db))).collect()
+    Kind::ALL.into_iter().flat_map(|kind| for_kind!(kind, M => names_of::<M>(db, |_| true))).collect()
 }
 
-fn names_of<M: ServerMachine>(db: Option<i32>) -> Vec<KeyName> {
+/// The keys that somebody has waited for long enough.
+pub fn names_due(now: Instant) -> Vec<KeyName> {
+    fn is_due<A>(queue: &Queue<A>, now: Instant) -> bool {
+        queue.first_deadline().is_some_and(|deadline| deadline <= now)
+    }
+    let all = Kind::ALL.into_iter();
+    all.flat_map(|kind| for_kind!(kind, M => names_of::<M>(None, |queue| is_due(queue, now)))).collect()
+}
+
+fn names_of<M: ServerMachine>(db: Option<i32>, wanted: impl Fn(&Queue<M::Request>) -> bool) -> Vec<KeyName> {
     M::queues().with_borrow(|Queues(queues)| {
-        let wanted = queues.iter().filter(|(of, _)| db.is_none_or(|db| db == **of));
-        wanted.flat_map(|(db, keys)| keys.keys().map(|key| KeyName::new(M::KIND, *db, key))).collect()
+        let here = queues.iter().filter(|(of, _)| db.is_none_or(|db| db == **of));
+        let all = here.flat_map(|(db, keys)| keys.iter().map(move |(key, queue)| (*db, key, queue)));
+        all.filter(|(.., queue)| wanted(queue)).map(|(db, key, _)| KeyName::new(M::KIND, db, key)).collect()
     })
 }

@@ -168,9 +168,19 @@ fn name_of(space: i32, kind: Kind, key: Box<[u8]>) -> KeyName {
     KeyName { db: timers::database_of(space), kind, key }
 }
 
-/// Until when a bound holding lasts, by when its connection was last heard of; `None` if it is not bound.
-pub fn heard_until(ctx: *mut raw::RedisModuleCtx, name: &KeyName, fence: u64, now: Instant) -> Option<Instant> {
-    let due = with(|sessions| sessions.bound_as(&place(name, fence)))?;
+/// Until when a bound holding lasts, by when its connection was last heard of; `None` if it is not bound. `asked` is the
+/// connection that was asked for last: of many that hang on it the first asks.
+pub fn heard_until(
+    ctx: *mut raw::RedisModuleCtx,
+    name: &KeyName,
+    fence: u64,
+    now: Instant,
+    asked: &mut Option<ClientId>,
+) -> Option<Instant> {
+    let due = SESSIONS.with_borrow(|sessions| sessions.bound_as(&place(name, fence)))?;
+    if asked.replace(due.client) == Some(due.client) {
+        return SESSIONS.with_borrow(|sessions| sessions.last_heard(due.client)).map(|heard| heard.plus(due.lease));
+    }
     listen(ctx, std::slice::from_ref(&due), now);
     with(|sessions| sessions.lasts_until(&due.place, due.client))
 }
@@ -184,14 +194,14 @@ pub fn next_lapse() -> Option<Instant> {
     if any() { SESSIONS.with_borrow(|sessions| sessions.next_lapse()) } else { None }
 }
 
-/// Keys with short leases whose connection was silent for as long; `None` if no connection is to be looked at.
-pub fn take_lapsed(now: Instant) -> Option<Vec<KeyName>> {
+/// Up to `most` keys with short leases whose connection was silent for as long; `None` if no connection is to be looked at.
+pub fn take_lapsed(now: Instant, most: usize) -> Option<Vec<KeyName>> {
     next_lapse().filter(|at| *at <= now)?;
     let client = with(|sessions| sessions.take_lapse(now))?;
     if blocked_clients::waits(client) {
         with(|sessions| sessions.was_there(client, now));
     }
-    let lapsed = with(|sessions| sessions.lapsed(client, now));
+    let lapsed = with(|sessions| sessions.lapsed(client, now, most));
     Some(lapsed.into_iter().map(|(place, kind)| name_of(place.db, kind, place.key)).collect())
 }
 

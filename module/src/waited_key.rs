@@ -111,8 +111,9 @@ impl<'c, M: ServerMachine> Opened<'c, M> {
     }
 
     fn hear_the_overdue(&mut self, call: &Call<'_>, now: Instant) {
+        let (name, mut asked) = (self.name(), None);
         while let Some(fence) = M::overdue(self.state(), now) {
-            let until = sessions::heard_until(call.ctx, &self.name(), fence, now).filter(|until| *until > now);
+            let until = sessions::heard_until(call.ctx, &name, fence, now, &mut asked).filter(|until| *until > now);
             let Some(until) = until else { return };
             self.take_step(call, now, &[], |key, setting| M::extend(key, fence, until, setting));
         }

@@ -91,33 +91,26 @@ function signal(given) {
   return given;
 }
 
-/** The JSON of settings. Unlike JSON.stringify it loses nothing: what cannot be said is refused by its name. */
-function json(name, given, depth = 0) {
-  switch (typeof given) {
-    case 'string':
-      if (/\p{Surrogate}/u.test(given)) throw wrongType(name, 'well-formed text', given);
-      return JSON.stringify(given);
-    case 'boolean': return JSON.stringify(given);
-    case 'bigint': return given.toString();
-    case 'number':
-      if (!Number.isFinite(given)) throw wrongType(name, 'a finite number', given);
-      return JSON.stringify(given);
-    case 'object': {
-      if (given === null) return 'null';
-      if (depth > DEPTH_MAX) throw new InvalidArgumentError(`${name} is nested too deeply`);
-      if (Array.isArray(given)) return `[${given.map((item, at) => json(`${name}[${at}]`, item, depth + 1)).join(',')}]`;
-      const prototype = Object.getPrototypeOf(given);
-      if (prototype !== null && prototype !== Object.prototype && Object.getPrototypeOf(prototype) !== null) {
-        throw wrongType(name, 'a plain object', given);
-      }
-      const fields = [];
-      for (const [key, value] of Object.entries(given)) {
-        if (value !== undefined) fields.push(`${JSON.stringify(key)}:${json(name === '' ? key : `${name}.${key}`, value, depth + 1)}`);
-      }
-      return `{${fields.join(',')}}`;
-    }
-    default: throw wrongType(name, 'a plain value', given);
+/** Refuses what JSON would change. */
+function ofSettings(name, given) {
+  if (typeof given === 'string' && /\p{Surrogate}/u.test(given)) throw wrongType(name, 'well-formed text', given);
+  if (typeof given === 'number' && !Number.isFinite(given)) throw wrongType(name, 'a finite number', given);
+  if (!['string', 'boolean', 'bigint', 'number'].includes(typeof given)) throw wrongType(name, 'a plain value', given);
+}
+
+/** JSON. Unlike JSON.stringify it loses nothing: what cannot be written is refused by its name. `check` refuses single values. */
+function json(name, given, check = ofSettings, depth = 0) {
+  if (given === null) return 'null';
+  if (typeof given !== 'object') {
+    check(name, given);
+    return typeof given === 'bigint' ? given.toString() : JSON.stringify(given);
   }
+  if (depth > DEPTH_MAX) throw new InvalidArgumentError(`${name} is nested too deeply`);
+  if (Array.isArray(given)) return `[${given.map((item, at) => json(`${name}[${at}]`, item, check, depth + 1)).join(',')}]`;
+  const prototype = Object.getPrototypeOf(given);
+  if (prototype !== null && Object.getPrototypeOf(prototype) !== null) throw wrongType(name, 'a plain object', given);
+  const fields = Object.entries(given).filter(([, value]) => value !== undefined);
+  return `{${fields.map(([key, value]) => `${JSON.stringify(key)}:${json(name === '' ? key : `${name}.${key}`, value, check, depth + 1)}`).join(',')}}`;
 }
 
 /** Settings of an object. */

@@ -34,12 +34,12 @@ class Loads {
 
   async invalidate(key) {
     given.text('key', key);
-    return run(undefined, () => this._inner.invalidate(key, false));
+    return run(undefined, () => this._inner.invalidate(key));
   }
 
   async invalidateSoft(key) {
     given.text('key', key);
-    return run(undefined, () => this._inner.invalidate(key, true));
+    return run(undefined, () => this._inner.invalidateSoft(key));
   }
 }
 
@@ -62,7 +62,7 @@ class Cached extends Loads {
 }
 
 class VersionedCached extends Loads {
-  constructor(client, name, options) { super(name, options, (json) => client.versioned(name, json)); }
+  constructor(client, name, options) { super(name, options, (json) => client.versionedCached(name, json)); }
 
   async get(key, loader, options) {
     given.atMost('get', arguments, 3);

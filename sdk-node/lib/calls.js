@@ -130,35 +130,36 @@ class Call {
     this.run(id, attempt, detail).then(this.resolve, this.reject);
   }
 
-  /** Runs an attempt. What it returns settles the call: the promise of the call itself, as long as it is not over. */
+  /** Runs an attempt. The call ends with what this returns or throws, if it ends with this attempt; else this never ends. */
   async run(id, attempt, detail) {
     let isEarly = true;
-    let value;
+    let word = WAIT;
     try {
       const running = this.shape.run(this, attempt.context, detail);
       isEarly = false;
-      value = await running;
+      attempt.settled = await running;
+      if (!attempt.isAborted && !this.isOver) word = this.settleValue(id, attempt);
     } catch (error) {
       // Not inside of the events that started it: those come first.
       if (isEarly) await undefined;
-      if (!attempt.isAborted && !this.isOver) this.settleError(id, attempt, error);
-      return this.promise;
+      if (!attempt.isAborted && !this.isOver) word = this.settleError(id, attempt, error);
     }
-    if (!attempt.isAborted && !this.isOver) this.settleValue(id, attempt, value);
-    return this.isOver ? value : this.promise;
+    if (word >>> CODE_BITS === id && (word & CODE) === DONE) {
+      this.over();
+      return attempt.settled;
+    }
+    if (word >>> CODE_BITS === id && (word & CODE) === FAILED) {
+      this.over();
+      throw attempt.settled;
+    }
+    this.follow(word);
+    return new Promise(() => {});
   }
 
-  settleValue(id, attempt, value) {
-    let bytes;
-    try {
-      bytes = this.shape.bytes(this, value, attempt);
-    } catch (raised) {
-      this.settleError(id, attempt, raised);
-      return;
-    }
+  settleValue(id, attempt) {
+    const bytes = this.shape.bytes(this, attempt.settled);
     attempt.isEnded = true;
-    attempt.settled = value;
-    this.follow(native.settle(this.number, id, bytes));
+    return native.settle(this.number, id, bytes);
   }
 
   settleError(id, attempt, error) {
@@ -179,7 +180,7 @@ class Call {
     } else {
       this.lastOwn = error;
     }
-    this.follow(native.settleFailed(this.number, id, classes, messageOf(attempt.settled), own, recorded, this.shape.keep(attempt.settled)));
+    return native.settleFailed(this.number, id, classes, messageOf(attempt.settled), own, recorded, this.shape.keep(attempt.settled));
   }
 
   /** One of its functions asks whether somebody still waits for it. */
@@ -232,14 +233,12 @@ class Call {
   succeed(value) {
     this.over();
     this.resolve(value);
-    if (this.shape.isLeased) this.releaseEnded();
   }
 
   fail(error) {
     this.failure = error;
     this.over();
     this.reject(error);
-    if (this.shape.isLeased) this.releaseEnded();
   }
 
   /** Attempts that ended worked under a lease that is released, or that another attempt has. */
@@ -251,6 +250,7 @@ class Call {
     this.isOver = true;
     calls.delete(this.number);
     if (this.onAbort !== undefined) this.signal.removeEventListener('abort', this.onAbort);
+    if (this.shape.isLeased) this.releaseEnded();
   }
 }
 
@@ -314,6 +314,12 @@ function end(call, make) {
   call.succeed(value);
 }
 
+/** What a listener has not heard yet, at the end of the process. */
+function notifications(listener) {
+  const events = native.receive();
+  return events.filter((_, at) => at % OF_AN_EVENT === 2 && events[at - 2] === NOTIFY && events[at - 1] === listener);
+}
+
 native.openThread(() => obey(native.receive()));
 
 /** Runs `fn` as `shape` says. `beginning` begins it natively; what is wrong at once is a rejection, too. */
@@ -333,4 +339,4 @@ function run(signal, beginning) {
   return through(PLAIN, undefined, signal, beginning);
 }
 
-module.exports = { Shape, run, through };
+module.exports = { Shape, notifications, run, through };

@@ -6,7 +6,7 @@ require('./symbols.js');
 const native = require('./native.js');
 const { ask } = require('./errors.js');
 const given = require('./arguments.js');
-const { run } = require('./calls.js');
+const { notifications, run } = require('./calls.js');
 const { behind } = require('./guard.js');
 const { listenAt, NOTICES } = require('./kept.js');
 const { clockOf } = require('./policies.js');
@@ -24,47 +24,6 @@ const READY_WITHIN = '10s';
 
 class Client {
   constructor(inner) { behind(this, { _inner: inner }); }
-
-  limiter(name, limit) {
-    given.atMost('limiter', arguments, 2);
-    return new Limiter(this._inner, name, limit);
-  }
-  breaker(name, options) {
-    given.atMost('breaker', arguments, 2);
-    return new Breaker(this._inner, name, options);
-  }
-  lock(name, options) {
-    given.atMost('lock', arguments, 2);
-    return new Lock(this._inner, name, options);
-  }
-  sharedBulkhead(name, options) {
-    given.atMost('sharedBulkhead', arguments, 2);
-    return new SharedBulkhead(this._inner, name, options);
-  }
-  idempotent(name, options) {
-    given.atMost('idempotent', arguments, 2);
-    return new Idempotent(this._inner, name, options);
-  }
-  cached(name, options) {
-    given.atMost('cached', arguments, 2);
-    return new Cached(this._inner, name, options);
-  }
-  versioned(name, options) {
-    given.atMost('versioned', arguments, 2);
-    return new VersionedCached(this._inner, name, options);
-  }
-  policy(name, settings) {
-    given.atMost('policy', arguments, 2);
-    return policy(this._inner, name, settings);
-  }
-  policies(file) {
-    given.atMost('policies', arguments, 1);
-    return policies(this._inner, file);
-  }
-  checkAll(limits, cost, options) {
-    given.atMost('checkAll', arguments, 3);
-    return checkAll(this._inner, limits, cost, options);
-  }
 
   health() {
     const { since, ...health } = JSON.parse(ask(() => this._inner.health()));
@@ -89,13 +48,36 @@ class Client {
   async [Symbol.asyncDispose]() { await this.shutdown(); }
 }
 
-/** A server that is away is no error, and a mistyped host looks the same: it is said once each time. */
-const notices = {
-  away({ address, reason }) {
-    process.emitWarning(`the server at ${address} is away (${reason}): calls are decided without it, as whenAway says, until it is back`, { type: 'ResilWarning', code: 'RESIL_AWAY' });
-  },
+/** What a client makes, of a name and options. */
+const MADE = {
+  limiter: (...said) => new Limiter(...said),
+  breaker: (...said) => new Breaker(...said),
+  lock: (...said) => new Lock(...said),
+  sharedBulkhead: (...said) => new SharedBulkhead(...said),
+  idempotent: (...said) => new Idempotent(...said),
+  cached: (...said) => new Cached(...said),
+  versionedCached: (...said) => new VersionedCached(...said),
+  policy,
+  policies,
+  checkAll,
 };
-listenAt(NOTICES, notices, 'away');
+const ARGUMENTS_MOST = { policies: 1, checkAll: 3 };
+
+for (const [name, make] of Object.entries(MADE)) {
+  Client.prototype[name] = function (...said) {
+    given.atMost(name, said, ARGUMENTS_MOST[name] ?? 2);
+    return make(this._inner, ...said);
+  };
+}
+
+/** A server that is away is no error, and a mistyped host looks the same: each time there is one warning. */
+function away({ address, reason }) {
+  const warning = new Error(`the server at ${address} is away (${reason}): until it is back, whenAway decides what happens to calls`);
+  return Object.assign(warning, { name: 'ResilWarning', code: 'RESIL_AWAY' });
+}
+listenAt(NOTICES, { away: (what) => process.emitWarning(away(what)) }, 'away');
+// A short script ends before its event loop turns again: the warning that waits is shown all the same, and without a next turn.
+process.once('exit', () => notifications(NOTICES).forEach((what) => process.emit('warning', away(what))));
 
 async function connect(url, options) {
   given.atMost('connect', arguments, 2);

@@ -11,7 +11,7 @@ export type { IdempotencyOptions, RateLimitOptions, Tier } from './middleware.js
 export type Middleware<Request extends IncomingMessage> =
   (request: Request, response: ServerResponse, next: (error?: unknown) => void) => void;
 
-/** Answers 429 for who has used up the limit of their tier; every answer says what is left. */
+/** Returns 429 when the limit of the caller's tier is exhausted; every response says what is left. */
 export function rateLimit<Request extends IncomingMessage = IncomingMessage>(options: RateLimitOptions<Request>): Middleware<Request>;
 /**
  * Does what is asked under an `Idempotency-Key` once, and gives every duplicate the first answer. Before a body parser it sees

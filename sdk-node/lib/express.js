@@ -92,7 +92,7 @@ const TAKEN_OVER = ['writeHead', 'flushHeaders', 'write', 'end', 'destroy'];
 /**
  * Records the answer while it is given. One that is made at once is held back until it is recorded, and replaced if it cannot be. One that comes
  * in parts goes out as it comes; its end is held back, and never comes if it could not be recorded. If the handler fails in the middle, the
- * key is free at once. What says so is returned; so does whoever destroys the response with an error (`stream.pipeline` does).
+ * key is free at once. The function that is returned says so; so does `response.destroy(error)` (`stream.pipeline` calls it).
  */
 function record(response, mine) {
   const own = TAKEN_OVER.map((name) => [name, Object.getOwnPropertyDescriptor(response, name)]);
@@ -127,7 +127,7 @@ function record(response, mine) {
     void recording.fail();
   };
   response.destroy = (error) => {
-    // After the client has left, whoever writes to it learns that by an error, too.
+    // After the client has left, writing to it is an error, too.
     if (error && response.socket !== null && !response.socket.destroyed && !response.socket.readableEnded) fail();
     return destroy.call(response, error);
   };

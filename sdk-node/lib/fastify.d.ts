@@ -16,7 +16,7 @@ export interface FastifyLikeRequest {
 }
 export type Plugin<Options> = (fastify: any, options: Options) => Promise<void>;
 
-/** Answers 429 for who has used up the limit of their tier; every answer says what is left. A hook of `onRequest`. */
+/** Returns 429 when the limit of the caller's tier is exhausted; every response says what is left. A hook of `onRequest`. */
 export const rateLimit: Plugin<RateLimitOptions<any>>;
 /** Does what is asked under an `Idempotency-Key` once. Hooks of `preParsing`, `preHandler` and `onSend`: authenticate before. */
 export const idempotency: Plugin<IdempotencyOptions<any>>;

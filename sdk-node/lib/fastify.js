@@ -2,16 +2,14 @@
 /**
  * Plugins for Fastify: `app.register(rateLimit, { tier })`, `app.register(idempotency, { client, name, tenant })`.
  */
-// As they were when this was loaded, whatever a test puts in their place.
-const { setTimeout, clearTimeout } = require('node:timers');
 const { Readable } = require('node:stream');
 const { ResilError } = require('./errors.js');
 const { limits } = require('./middleware/limits.js');
 const { Once, keyHeaderOf, runOf } = require('./middleware/once.js');
-const { DISCARD_MS } = require('./middleware/body.js');
+const { discard } = require('./middleware/body.js');
 const { answerOf, headersOf, flat, OF_THE_BODY } = require('./middleware/answers.js');
 
-/** A plugin whose hooks are for whoever registers it, not only for what is registered inside of it. */
+/** A plugin whose hooks apply to the app that registers it, not only inside of the plugin. */
 function plugin(name, register) {
   const made = async (fastify, options) => register(fastify, options);
   made[Symbol.for('skip-override')] = true;
@@ -63,9 +61,15 @@ const idempotency = plugin('resil-idempotency', (fastify, options) => {
   // The bytes as they came; the parsers get them again.
   fastify.addHook('preParsing', async (request, reply, payload) => {
     if (keyHeaderOf(request.raw) === undefined || !once.methods.has(request.method)) return payload;
-    const { chunks, rest } = await collected(payload, once.maxBody);
-    if (rest !== undefined) {
-      void discard(rest, request.raw);
+    const chunks = [];
+    let length = 0;
+    for await (const chunk of payload.iterator({ destroyOnReturn: false })) {
+      chunks.push(Buffer.from(chunk));
+      length += chunk.length;
+      if (length > once.maxBody) break;
+    }
+    if (length > once.maxBody) {
+      discard(request.raw, payload);
       return send(reply, once.tooLarge());
     }
     const body = Buffer.concat(chunks);
@@ -108,13 +112,9 @@ function isStream(payload) {
   return payload !== null && typeof payload === 'object' && !(payload instanceof Uint8Array);
 }
 
-function sourceOf(payload) {
-  return (typeof payload[Symbol.asyncIterator] === 'function' ? payload : Readable.from(payload))[Symbol.asyncIterator]();
-}
-
 /** An answer in parts, as it comes. It ends when it is recorded; if it cannot be, it breaks off. */
 async function* recorded(payload, recording) {
-  const source = sourceOf(payload);
+  const source = (typeof payload[Symbol.asyncIterator] === 'function' ? payload : Readable.from(payload))[Symbol.asyncIterator]();
   let isRead = false;
   const next = async () => {
     try {
@@ -137,43 +137,6 @@ async function* recorded(payload, recording) {
     // The client has left: the work is not cut in half because of that.
     if (!isRead) void (async () => { while ((await next()) !== undefined); await recording.end(); })().catch(() => {});
   }
-}
-
-/** Reads what is left of a body that nobody wants: before that its connection is of no use to the next request. */
-async function discard(rest, request) {
-  const cut = setTimeout(() => request.destroy(), DISCARD_MS);
-  cut.unref();
-  try {
-    for await (const chunk of rest) void chunk;
-  } catch {
-    // It was cut off.
-  } finally {
-    clearTimeout(cut);
-  }
-}
-
-/** All of it; or, if it is more than `bytesMax`, what was read and what follows as `rest`. */
-async function collected(payload, bytesMax) {
-  if (payload === null || payload === undefined) return { chunks: [] };
-  if (typeof payload === 'string' || payload instanceof Uint8Array) {
-    const whole = Buffer.from(payload);
-    return whole.length > bytesMax ? { chunks: [], rest: [whole] } : { chunks: [whole] };
-  }
-  const source = sourceOf(payload);
-  const chunks = [];
-  let length = 0;
-  for (let next = await source.next(); !next.done; next = await source.next()) {
-    const chunk = Buffer.from(next.value);
-    chunks.push(chunk);
-    length += chunk.length;
-    if (length > bytesMax) return { chunks, rest: following(chunks, source) };
-  }
-  return { chunks };
-}
-
-async function* following(chunks, source) {
-  yield* chunks;
-  for (let next = await source.next(); !next.done; next = await source.next()) yield next.value;
 }
 
 module.exports = { rateLimit, idempotency, runOf };

@@ -97,7 +97,9 @@ class Guard {
     this._inner = inner;
     this._layers = layers;
     this._shape = new GuardShape(layers);
-    this._begin = () => inner.begin();
+    const { number } = inner;
+    this._number = number;
+    this._begin = () => native.beginCall(number);
   }
 
   call(fn, options) {
@@ -109,7 +111,7 @@ class Guard {
         const { signal: own, ...settings } = given.only('options', options, PARTICULAR);
         signal = given.signal(own);
         const json = given.settings('options', settings);
-        if (json !== '{}') begin = () => this._inner.begin(json);
+        if (json !== '{}') begin = () => native.beginCall(this._number, json);
       }
     } catch (error) {
       return Promise.reject(error);

@@ -72,7 +72,7 @@ class Loss {
 }
 
 /** What is held. It is watched only if somebody looks: by a listener, or through its signal. */
-class Holding extends EventEmitter {
+class Held extends EventEmitter {
   constructor(name, inner) {
     super();
     const held = inner.held();
@@ -142,7 +142,7 @@ class Holding extends EventEmitter {
   ensure() { ask(() => this._held.ensure()); }
 }
 
-class LockGuard extends Holding {
+class LockGuard extends Held {
   get fence() { return this._held.fence ?? null; }
 
   async extend(lease) {
@@ -160,7 +160,7 @@ class LockGuard extends Holding {
   }
 }
 
-class BulkheadGuard extends Holding {
+class BulkheadGuard extends Held {
   async leave() { return this._letGo(() => this._inner.release()); }
 
   async [Symbol.asyncDispose]() {
@@ -198,7 +198,7 @@ class Lock {
 
   async info() { return info(await run(undefined, () => this._inner.info())); }
 
-  async break(actor = '', reason = '') {
+  async breakLock(actor = '', reason = '') {
     given.text('actor', actor);
     given.text('reason', reason);
     return run(undefined, () => this._inner.breakLock(actor, reason));
@@ -214,8 +214,8 @@ class Lock {
 class SharedBulkhead {
   constructor(client, name, options) {
     given.nonEmpty('name', name);
-    if (options === undefined) throw wrongType('options', 'a number, or an object with max', options);
-    const json = given.settings('options', typeof options === 'number' ? { max: options } : options);
+    if (options === undefined) throw wrongType('options', 'a number, or an object with maxConcurrentCalls', options);
+    const json = given.settings('options', typeof options === 'number' ? { maxConcurrentCalls: options } : options);
     const inner = ask(() => client.sharedBulkhead(name, json));
     behind(this, { _inner: inner, _guard: new Guard(inner.guard(), [{ isLeased: true }]), _name: name });
   }
@@ -239,4 +239,4 @@ class SharedBulkhead {
 }
 [Lock, SharedBulkhead].forEach(guarded);
 
-module.exports = { Holding, LockGuard, BulkheadGuard, Lock, SharedBulkhead };
+module.exports = { Held, LockGuard, BulkheadGuard, Lock, SharedBulkhead };

@@ -1,6 +1,6 @@
 'use strict';
 /**
- * What an HTTP service says about limits, repeated requests and failures. For the middleware, and for whoever writes their own.
+ * What an HTTP service says about limits, repeated requests and failures. For the middleware, and for middleware of your own.
  */
 const native = require('./native.js');
 const { ask, wrongType, ResilError } = require('./errors.js');

@@ -2,7 +2,7 @@
  * Resil for Node: limits, breakers, locks, idempotency and cached loads that a whole fleet shares, and the policies around
  * them. Everything runs on `memory://` without a server, and with the same verdicts on a server.
  *
- * Spans are numbers of milliseconds, or text such as `"250ms"` (units: us, ms, s, m, h, d).
+ * Durations are numbers of milliseconds, or text such as `"250ms"` (units: us, ms, s, m, h, d).
  * What comes back is in milliseconds, and says so in its name. Counters that may pass 2^53 are bigints.
  */
 export * from './types/common.js';

@@ -8,7 +8,7 @@ const policies = require('./policies.js');
 const { Client, connect } = require('./client.js');
 const { Limiter, perSecond, perMinute, perHour, perDay } = require('./limiter.js');
 const { Breaker, Permit } = require('./breaker.js');
-const { Holding, LockGuard, BulkheadGuard, Lock, SharedBulkhead } = require('./holding.js');
+const { Held, LockGuard, BulkheadGuard, Lock, SharedBulkhead } = require('./holding.js');
 const { Cached, VersionedCached } = require('./cached.js');
 const { Idempotent } = require('./stored.js');
 const { Policy, Policies, Dispatcher, dispatcher } = require('./whole.js');
@@ -20,6 +20,6 @@ module.exports = {
   ...classes,
   connect, wrap, retry, timeout, hedge, bulkhead, fallback, dispatcher, handleAll, handleNone,
   perSecond, perMinute, perHour, perDay, ...http,
-  Client, Limiter, Breaker, Permit, Lock, LockGuard, SharedBulkhead, BulkheadGuard, Holding, Idempotent, Cached, VersionedCached,
+  Client, Limiter, Breaker, Permit, Lock, LockGuard, SharedBulkhead, BulkheadGuard, Held, Idempotent, Cached, VersionedCached,
   Retry, Timeout, Hedge, Bulkhead, BulkheadPermit, Fallback, Policy, Policies, Dispatcher,
 };

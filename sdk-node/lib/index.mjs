@@ -1,4 +1,4 @@
-/** The same as index.js, for `import`: one package, whichever way it is loaded. A test sees that no name is missing. */
+/** The same as index.js, for `import`: one package for both. A test checks that no name is missing. */
 import resil from './index.js';
 
 export * from './errors.mjs';
@@ -7,6 +7,6 @@ export const {
   connect, wrap, retry,
   timeout, hedge, bulkhead, fallback, dispatcher, handleAll, handleNone, perSecond, perMinute, perHour, perDay,
   problem, rateLimitHeaders, idempotencyKey, requestFingerprint, Client, Limiter, Breaker, Permit, Lock, LockGuard,
-  SharedBulkhead, BulkheadGuard, Holding, Idempotent, Cached, VersionedCached, Retry, Timeout, Hedge, Bulkhead,
+  SharedBulkhead, BulkheadGuard, Held, Idempotent, Cached, VersionedCached, Retry, Timeout, Hedge, Bulkhead,
   BulkheadPermit, Fallback, Policy, Policies, Dispatcher,
 } = resil;

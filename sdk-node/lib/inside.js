@@ -19,16 +19,12 @@ let isWatched = false;
 const NONE = [];
 
 /** Runs `work` inside of what is `held`, natively. */
-function inside(held, work) {
+async function inside(held, work) {
   insiders += 1;
   try {
-    // A promise from here on: what begins when `then` is called begins once.
-    const outcome = Promise.resolve(storage.run([...(storage.getStore() ?? NONE), held], work));
-    outcome.then(leave, leave);
-    return outcome;
-  } catch (error) {
+    return await storage.run([...(storage.getStore() ?? NONE), held], work);
+  } finally {
     leave();
-    throw error;
   }
 }
 

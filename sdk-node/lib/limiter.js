@@ -4,6 +4,7 @@
  */
 const { ask, wrongType } = require('./errors.js');
 const given = require('./arguments.js');
+const native = require('./native.js');
 const { Shape, run, through } = require('./calls.js');
 const { Guard, behind, guarded } = require('./guard.js');
 
@@ -38,12 +39,9 @@ class Asking extends Shape {
   value(numbers) { return verdict(numbers); }
 }
 const ASKING = new Asking();
+const PLAIN = new Shape();
 
 const WATCHED = ['signal'];
-
-function signalOf(options) {
-  return options === undefined ? undefined : given.signal(given.only('options', options, WATCHED).signal);
-}
 
 class Limiter {
   constructor(client, name, limit) {
@@ -56,38 +54,19 @@ class Limiter {
 
   get name() { return this._name; }
 
-  async check(key, cost = 1, options) {
-    given.atMost('check', arguments, 3);
-    given.text('key', key);
-    given.whole('cost', cost);
-    return await through(ASKING, undefined, signalOf(options), () => this._inner.check(key, cost));
-  }
+  async check(key, cost = 1, ...rest) { return this._ask('check', key, 'cost', cost, rest); }
+  async upTo(key, most, ...rest) { return this._ask('upTo', key, 'most', most, rest); }
+  async refund(key, cells, ...rest) { return this._ask('refund', key, 'cells', cells, rest); }
+  async peek(key, ...rest) { return this._ask('peek', key, undefined, 0, rest); }
+  async acquire(key, cost = 1, ...rest) { await this._ask('acquire', key, 'cost', cost, rest); }
 
-  async acquire(key, cost = 1, options) {
-    given.atMost('acquire', arguments, 3);
+  /** `what` is the name of the number; what comes after it are the options. */
+  _ask(method, key, what, cells, rest) {
+    if (rest.length > 1) given.atMost(method, [key, ...(what === undefined ? [] : [cells]), ...rest], what === undefined ? 2 : 3);
     given.text('key', key);
-    given.whole('cost', cost);
-    await run(signalOf(options), () => this._inner.acquire(key, cost));
-  }
-
-  async upTo(key, most, options) {
-    given.atMost('upTo', arguments, 3);
-    given.text('key', key);
-    given.whole('most', most);
-    return await through(ASKING, undefined, signalOf(options), () => this._inner.upTo(key, most));
-  }
-
-  async peek(key, options) {
-    given.atMost('peek', arguments, 2);
-    given.text('key', key);
-    return await through(ASKING, undefined, signalOf(options), () => this._inner.peek(key));
-  }
-
-  async refund(key, cells, options) {
-    given.atMost('refund', arguments, 3);
-    given.text('key', key);
-    given.whole('cells', cells);
-    return await through(ASKING, undefined, signalOf(options), () => this._inner.refund(key, cells));
+    if (what !== undefined) given.whole(what, cells);
+    const signal = rest[0] === undefined ? undefined : given.signal(given.only('options', rest[0], WATCHED).signal);
+    return through(method === 'acquire' ? PLAIN : ASKING, undefined, signal, () => this._inner[method](key, cells));
   }
 }
 guarded(Limiter);
@@ -102,7 +81,7 @@ async function checkAll(client, limits, cost = 1, options) {
   });
   given.whole('cost', cost);
   const signal = given.signal(given.only('options', options, WATCHED).signal);
-  const [[granted, refusedBy], binding, ...each] = await run(signal, () => client.checkAll(all.map(([limiter]) => limiter._inner), all.map(([, key]) => key), cost));
+  const [[granted, refusedBy], binding, ...each] = await run(signal, () => native.checkAll(client, all.map(([limiter]) => limiter._inner), all.map(([, key]) => key), cost));
   return { granted, isGranted: granted > 0, refusedBy: refusedBy < 0 ? null : refusedBy, binding: verdict(binding), each: each.map(verdict) };
 }
 

@@ -7,18 +7,18 @@ export type { Run } from './index.js';
 export interface Tier {
   limiter: Limiter;
   key: string;
-  /** How many cells; one unless said. */
+  /** How many cells. 1 by default. */
   cost?: number;
-  /** What clients know the limit as; the limiter's own name unless said. */
+  /** The name of the limit in headers. By default the limiter's own name. */
   name?: string;
 }
 
 export interface RateLimitOptions<Request> {
   /** `undefined` and `null`: not limited. */
   tier(request: Request): Tier | null | undefined | Promise<Tier | null | undefined>;
-  /** `RateLimit` and `RateLimit-Policy` (ietf), `X-RateLimit-*` (legacy), all of them unless said. */
+  /** `RateLimit` and `RateLimit-Policy` (ietf), `X-RateLimit-*` (legacy), or all of them (default). */
   headers?: 'all' | 'ietf' | 'legacy' | 'none';
-  /** Whether `X-RateLimit-Reset` is in seconds from now (unless said), or since 1970. */
+  /** Whether `X-RateLimit-Reset` is in seconds from now (default), or since 1970. */
   reset?: 'after' | 'at';
 }
 
@@ -27,13 +27,13 @@ export interface IdempotencyOptions<Request> extends Omit<IdempotentOptions, 'se
   client: Client;
   /** Of the keys, on the server. */
   name: string;
-  /** Who asks, as they were authenticated: nobody can name the keys, and get the answers, of another. What is no text is refused. */
+  /** The authenticated caller: nobody can use the keys, and get the responses, of another. Anything but text is refused. */
   tenant(request: Request): string | Promise<string>;
-  /** Whether a request without a key is 400. Not unless said. */
+  /** Whether a request without a key is 400. No by default. */
   required?: boolean | ((request: Request) => boolean | Promise<boolean>);
-  /** `POST` and `PATCH` unless said. */
+  /** `POST` and `PATCH` by default. */
   methods?: readonly string[];
-  /** Bytes of a request's body; above it, it is 413. 1 MiB unless said. */
+  /** The longest body of a request, in bytes; a longer one is 413. 1 MiB by default. */
   maxBody?: number;
   /** Bytes of an answer that is kept, headers included; of a larger one duplicates learn by 409 that it is done. 1 MiB by default. */
   maxAnswer?: number;
@@ -42,6 +42,6 @@ export interface IdempotencyOptions<Request> extends Omit<IdempotentOptions, 'se
    * 408, 425, 429 and 5xx. After those the next request runs again.
    */
   keepAnswers?: ((status: number) => boolean) | Iterable<number>;
-  /** How long a handler that has not answered is waited for after its client has left. A minute unless said. */
+  /** How long to wait for a handler after its client has left. One minute by default. */
   afterHangUpMs?: number;
 }

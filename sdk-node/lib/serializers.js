@@ -1,6 +1,6 @@
 'use strict';
 /**
- * How results and values are written, so that others read the same: `serializer` of `idempotent`, `cached` and `versioned`.
+ * How results and values are written, so that others read the same: `serializer` of `idempotent`, `cached` and `versionedCached`.
  *
  * What would come back as something else is refused, never lost in silence. JSON is compact and in UTF-8, the same bytes as in every other
  * language. And what makes a request this request, which is only compared and never read back.

@@ -1,14 +1,14 @@
 /** For tests: a clock to drive, a script to play, and raw commands. `memory://` is often all that a test needs. */
-import type { Client, Clock as AnyClock, ResilError, Span } from './index.js';
+import type { Client, Clock as AnyClock, ResilError, Duration } from './index.js';
 
-/** The machine's clock, or one that stands still until it is told to go on. */
+/** The clock of the machine, or one that stands still until you advance it. */
 export class Clock implements AnyClock {
   private constructor();
   static driven(): Clock;
   static system(): Clock;
   readonly nowMs: number;
-  /** Drives it on; whoever slept until then wakes. */
-  advance(span: Span): void;
+  /** Moves it forward, and wakes all that slept until then. */
+  advance(duration: Duration): void;
   /** When the first sleeper wakes. */
   readonly nextWakeMs: number | null;
 }

@@ -54,33 +54,10 @@ function rawAt(client, words, atUs) {
   return ask(() => native.rawCommandAt(client._inner, all, instant));
 }
 
-/** A reply as JSON, with its bigints. */
-function written(reply, at) {
-  if (reply === null) return 'null';
-  switch (typeof reply) {
-    case 'string': return JSON.stringify(reply);
-    case 'bigint': return String(reply);
-    case 'number':
-      if (Number.isSafeInteger(reply)) return String(reply);
-      break;
-    case 'object':
-      if (Array.isArray(reply)) return `[${reply.map((element, index) => written(element, `${at}[${index}]`)).join(',')}]`;
-      if ([Object.prototype, null].includes(Object.getPrototypeOf(reply))) {
-        return `{${Object.entries(reply).map(([name, value]) => `${JSON.stringify(name)}:${written(value, `${at}.${name}`)}`).join(',')}}`;
-      }
-      break;
-    default:
-  }
-  throw wrongType(at, 'made of whole numbers, bigints, texts, null, lists and maps', reply);
-}
-
-/** How deep a reply may be: those of the server are never. */
-const DEPTH_MAX = 16;
-
-function checkDepth(reply, left) {
-  if (typeof reply !== 'object' || reply === null) return;
-  if (left === 0) throw wrongType('reply', `at most ${DEPTH_MAX} deep`, reply);
-  for (const value of Object.values(reply)) checkDepth(value, left - 1);
+/** Refuses what no reply has. */
+function ofAReply(at, value) {
+  const isWhole = typeof value === 'bigint' || Number.isSafeInteger(value);
+  if (!isWhole && typeof value !== 'string') throw wrongType(at, 'made of whole numbers, bigints, texts, null, lists and maps', value);
 }
 
 class Script {
@@ -90,8 +67,7 @@ class Script {
   }
 
   answer(reply) {
-    checkDepth(reply, DEPTH_MAX);
-    const json = written(reply, 'reply');
+    const json = given.json('reply', reply, ofAReply);
     ask(() => this._inner.answer(json));
     return this;
   }

@@ -91,7 +91,7 @@ class BatchShape extends Shape {
 
   /** What was done when it was given up. */
   soFar() {
-    return this.items.map((_, at) => this.results[at] ?? { status: this.begun.has(at) ? 'cancelled' : 'notRun' });
+    return this.items.map((_, at) => this.results[at] ?? { status: this.begun.has(at) ? 'cancelled' : 'not-run' });
   }
 }
 
@@ -118,7 +118,7 @@ class Dispatcher {
       if (error instanceof CancelledError) error.results = shape.soFar();
       throw error;
     }
-    return statuses.map((status, at) => (status < CANCELLED ? results[at] : { status: status === CANCELLED ? 'cancelled' : 'notRun' }));
+    return statuses.map((status, at) => (status < CANCELLED ? results[at] : { status: status === CANCELLED ? 'cancelled' : 'not-run' }));
   }
 }
 

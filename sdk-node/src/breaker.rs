@@ -10,39 +10,29 @@ use resil::breaker::{self, Force};
 use resil::policy::Policy;
 use resil::settings::BreakerSettings;
 
-use crate::client::Client;
-use crate::convert::{now, optional_duration, run, settings, shown};
+use crate::convert::{methods, now, optional_duration, run, settings, shown};
 use crate::executor::queue::{Message, Notification};
 use crate::executor::{Word, queue};
 use crate::guard::{Guard, Layer};
 
 #[napi]
-pub struct Breaker {
-    breaker: breaker::Breaker,
+pub struct Breaker(
+    pub(crate) breaker::Breaker,
     /// Gone with this handle, and the listener with it.
-    listening: Option<Arc<()>>,
-}
-
-#[napi]
-impl Client {
-    #[napi]
-    pub fn breaker(&self, env: Env, name: String, said: String) -> napi::Result<Breaker> {
-        let made = settings::<BreakerSettings>(&said).and_then(|settings| self.0.breaker(&name, settings));
-        now(&env, made).map(|breaker| Breaker { breaker, listening: None })
-    }
-}
+    pub(crate) Option<Arc<()>>,
+);
 
 #[napi]
 impl Breaker {
     #[napi]
     pub fn guard(&self, env: Env) -> napi::Result<Guard> {
-        let policy = Policy::builder(self.breaker.name()).breaker(self.breaker.clone()).build();
+        let policy = Policy::builder(self.0.name()).breaker(self.0.clone()).build();
         now(&env, policy).map(|policy| Guard::of(vec![Layer::Breaker(policy)]))
     }
 
     #[napi(getter)]
     pub fn last_known_state(&self) -> Option<&'static str> {
-        self.breaker.last_known_state().map(breaker::State::text)
+        self.0.last_known_state().map(breaker::State::text)
     }
 
     /// From now on this listener hears of transitions, for as long as this handle exists.
@@ -51,8 +41,8 @@ impl Breaker {
         let queue = queue()?;
         let token = Arc::new(());
         let alive: Weak<()> = Arc::downgrade(&token);
-        self.listening = Some(token);
-        self.breaker.on_transition(move |transition| {
+        self.1 = Some(token);
+        self.0.on_transition(move |transition| {
             if alive.strong_count() > 0 {
                 let (previous, new) = (transition.previous.text(), transition.new.text());
                 queue.post(Message::Notify(listener, Notification::Transition(previous, new, transition.generation)));
@@ -60,45 +50,23 @@ impl Breaker {
         });
         Ok(())
     }
-
-    #[napi]
-    pub fn admit(&self) -> napi::Result<Word> {
-        let breaker = self.breaker.clone();
-        run(async move { breaker.admit().await.map(|permit| Permit(Mutex::new(Some(permit)))) })
-    }
-
-    /// As JSON.
-    #[napi]
-    pub fn state(&self) -> napi::Result<Word> {
-        let breaker = self.breaker.clone();
-        run(async move { shown(&breaker.state().await?) })
-    }
-
-    #[napi]
-    pub fn force(&self, to: String, duration: Option<String>, reason: String) -> napi::Result<Word> {
-        let breaker = self.breaker.clone();
-        run(async move {
-            let force: Force = serde_json::from_value(to.clone().into()).map_err(|_| {
-                let allowed = "allowed: open, closed, disabled, metrics, auto";
-                Error::InvalidArgument(format!("state cannot be {to:?}; {allowed}"))
-            })?;
-            let duration = optional_duration("duration", duration.as_deref())?;
-            breaker.force(force, duration, &reason).await.map(breaker::State::text)
-        })
-    }
-
-    #[napi]
-    pub fn reset(&self) -> napi::Result<Word> {
-        let breaker = self.breaker.clone();
-        run(async move { breaker.reset().await })
-    }
-
-    #[napi]
-    pub fn configure(&self, said: String) -> napi::Result<Word> {
-        let breaker = self.breaker.clone();
-        run(async move { breaker.configure(&settings::<BreakerSettings>(&said)?).await })
-    }
 }
+
+methods! { Breaker(breaker) {
+    admit() => breaker.admit().await.map(|permit| Permit(Mutex::new(Some(permit))));
+    /// As JSON.
+    state() => shown(&breaker.state().await?);
+    force(to: String, duration: Option<String>, reason: String) => {
+        let force: Force = serde_json::from_value(to.clone().into()).map_err(|_| {
+            let allowed = "allowed: open, closed, disabled, metrics, auto";
+            Error::InvalidArgument(format!("state cannot be {to:?}; {allowed}"))
+        })?;
+        let duration = optional_duration("duration", duration.as_deref())?;
+        breaker.force(force, duration, &reason).await.map(breaker::State::text)
+    };
+    reset() => breaker.reset().await;
+    configure(said: String) => breaker.configure(&settings::<BreakerSettings>(&said)?).await;
+} }
 
 /// A permit for one call.
 #[napi]

@@ -6,40 +6,24 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use napi::bindgen_prelude::{BigInt, Buffer, Env};
+use napi::bindgen_prelude::{BigInt, Buffer};
 use napi_derive::napi;
 use resil::cache::{self, Loaded, Versioned};
-use resil::settings::CacheSettings;
 use resil::{Error, Failure};
 use serde_json::value::RawValue;
 use tokio::sync::oneshot;
 
-use crate::client::Client;
-use crate::convert::{bigint, millis, now, number, run, run_with, settings};
+use crate::convert::{bigint, methods, millis, number, run_with};
 use crate::executor::attempt::{Call, Detail, Settled};
 use crate::executor::queue::Message;
 use crate::executor::{Outcome, Word, queue};
 use crate::thrown::{Kept, Thrown};
 
 #[napi]
-pub struct Cached(cache::Cached);
+pub struct Cached(pub(crate) cache::Cached);
 
 #[napi]
-pub struct VersionedCached(cache::VersionedCached);
-
-#[napi]
-impl Client {
-    #[napi]
-    pub fn cached(&self, env: Env, name: String, said: String) -> napi::Result<Cached> {
-        now(&env, settings(&said).and_then(|settings: CacheSettings| self.0.cached(&name, settings))).map(Cached)
-    }
-
-    #[napi]
-    pub fn versioned(&self, env: Env, name: String, said: String) -> napi::Result<VersionedCached> {
-        let make = |settings: CacheSettings| self.0.versioned_cached(&name, settings);
-        now(&env, settings(&said).and_then(make)).map(VersionedCached)
-    }
-}
+pub struct VersionedCached(pub(crate) cache::VersionedCached);
 
 /// What was found.
 #[napi(object, object_from_js = false)]
@@ -125,14 +109,12 @@ impl Cached {
             Ok(found(loaded, |bytes| (bytes, None)))
         })
     }
-
-    /// `softly`: it is still served as stale.
-    #[napi]
-    pub fn invalidate(&self, key: String, softly: bool) -> napi::Result<Word> {
-        let cached = self.0.clone();
-        run(async move { if softly { cached.invalidate_soft(&key).await } else { cached.invalidate(&key).await } })
-    }
 }
+
+methods! { Cached(cached) {
+    invalidate(key: String) => cached.invalidate(&key).await;
+    invalidate_soft(key: String) => cached.invalidate_soft(&key).await;
+} }
 
 /// Eight bytes of version, the highest first, then the value: as JavaScript writes it.
 fn versioned(mut bytes: Bytes) -> Option<Versioned> {
@@ -152,10 +134,9 @@ impl VersionedCached {
             Ok(found(loaded, |value| (value.bytes, Some(value.version))))
         })
     }
-
-    #[napi]
-    pub fn invalidate(&self, key: String, softly: bool) -> napi::Result<Word> {
-        let cached = self.0.clone();
-        run(async move { if softly { cached.invalidate_soft(&key).await } else { cached.invalidate(&key).await } })
-    }
 }
+
+methods! { VersionedCached(cached) {
+    invalidate(key: String) => cached.invalidate(&key).await;
+    invalidate_soft(key: String) => cached.invalidate_soft(&key).await;
+} }

@@ -2,11 +2,18 @@
 
 use napi::bindgen_prelude::Env;
 use napi_derive::napi;
+use resil::limiter::Limit;
+use resil::settings::{BreakerSettings, CacheSettings, IdempotencySettings, LockSettings, SharedBulkheadSettings};
 use resil::{ConnectSettings, Error, Notice};
 
-use crate::convert::{duration, now, run, settings, shown};
+use crate::breaker::Breaker;
+use crate::cached::{Cached, VersionedCached};
+use crate::convert::{duration, methods, now, run, settings, shown};
 use crate::executor::queue::{Message, Notification};
 use crate::executor::{Word, queue};
+use crate::holding::{Lock, SharedBulkhead};
+use crate::idempotent::Idempotent;
+use crate::limiter::Limiter;
 use crate::testing::TestClock;
 
 /// Under this number JavaScript hears of servers that are away.
@@ -43,25 +50,43 @@ impl Client {
         now(&env, shown(&self.0.health()))
     }
 
-    /// Until the server can be reached.
-    #[napi]
-    pub fn wait_ready(&self, within: String) -> napi::Result<Word> {
-        let client = self.0.clone();
-        run(async move { client.wait_ready(duration("within", &within)?).await })
-    }
-
     #[napi(getter)]
     pub fn is_shutting_down(&self) -> bool {
         self.0.is_shutting_down()
     }
+}
 
+methods! { Client(client) {
+    /// Until the server can be reached.
+    wait_ready(within: String) => client.wait_ready(duration("within", &within)?).await;
     /// Its report as JSON, and whether it is clean.
-    #[napi]
-    pub fn shutdown(&self, deadline: String) -> napi::Result<Word> {
-        let client = self.0.clone();
-        run(async move {
-            let report = client.shutdown(duration("deadline", &deadline)?).await;
-            Ok(vec![shown(&report)?, report.is_clean().to_string()])
-        })
-    }
+    shutdown(deadline: String) => {
+        let report = client.shutdown(duration("deadline", &deadline)?).await;
+        Ok(vec![shown(&report)?, report.is_clean().to_string()])
+    };
+} }
+
+/// What a client makes of a name and settings.
+macro_rules! makes {
+    ($($name:ident($settings:ident) -> $class:ident = $wrap:expr;)*) => {
+        #[napi]
+        impl Client {
+            $(
+                #[napi]
+                pub fn $name(&self, env: Env, name: String, said: String) -> napi::Result<$class> {
+                    now(&env, settings(&said).and_then(|said: $settings| self.0.$name(&name, said))).map($wrap)
+                }
+            )*
+        }
+    };
+}
+
+makes! {
+    limiter(Limit) -> Limiter = Limiter;
+    breaker(BreakerSettings) -> Breaker = |breaker| Breaker(breaker, None);
+    lock(LockSettings) -> Lock = Lock;
+    shared_bulkhead(SharedBulkheadSettings) -> SharedBulkhead = SharedBulkhead;
+    idempotent(IdempotencySettings) -> Idempotent = Idempotent;
+    cached(CacheSettings) -> Cached = Cached;
+    versioned_cached(CacheSettings) -> VersionedCached = VersionedCached;
 }

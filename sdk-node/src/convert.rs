@@ -113,6 +113,27 @@ where
     })
 }
 
+/// The methods of a class that wait: each is one call of the SDK, on a clone of the handle.
+macro_rules! methods {
+    ($class:ident($handle:ident) { $(
+        $(#[doc = $doc:literal])*
+        $name:ident($($arg:ident: $type:ident $(<$of:ident>)?),*) => $call:expr;
+    )* }) => {
+        #[napi]
+        impl $class {
+            $(
+                $(#[doc = $doc])*
+                #[napi]
+                pub fn $name(&self, $($arg: $type $(<$of>)?),*) -> napi::Result<$crate::executor::Word> {
+                    let $handle = self.0.clone();
+                    $crate::convert::run(async move { $call })
+                }
+            )*
+        }
+    };
+}
+pub(crate) use methods;
+
 /// The result of something that does not wait: a value, or the error thrown.
 pub fn now<T>(env: &Env, result: Result<T, Error>) -> napi::Result<T> {
     result.map_err(|error| refuse(env, &error))

@@ -3,6 +3,7 @@
 //! Each layer is a handle of the SDK. A call asks the outermost one, whose operation is the next layer; the operation of the
 //! last layer is an attempt: the user's function.
 
+use std::cell::RefCell;
 use std::future::{Future, ready};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -45,23 +46,54 @@ impl Layer {
     }
 }
 
-#[napi]
 #[derive(Clone)]
-pub struct Guard {
-    layers: Arc<[Layer]>,
+struct Layers {
+    all: Arc<[Layer]>,
     interrupts: bool,
     /// The settings of a call that has none of its own.
     plain: Arc<CallSettings<'static>>,
 }
 
+thread_local! {
+    /// The layers of every guard of this thread, by number: Node-API takes a number four times faster than an object.
+    static GUARDS: RefCell<Vec<Option<Layers>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Layers under a number, which is free again when this is dropped.
+#[napi]
+pub struct Guard {
+    number: usize,
+    all: Arc<[Layer]>,
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        let freed = GUARDS.try_with(|guards| guards.borrow_mut().get_mut(self.number).and_then(Option::take));
+        // Not while the table is borrowed: its last handle may end anything.
+        drop(freed);
+    }
+}
+
 impl Guard {
     pub fn of(layers: Vec<Layer>) -> Self {
         let interrupts = layers.iter().any(Layer::interrupts);
-        Self { layers: layers.into(), interrupts, plain: Arc::default() }
+        let all: Arc<[Layer]> = layers.into();
+        let layers = Some(Layers { all: Arc::clone(&all), interrupts, plain: Arc::default() });
+        let number = GUARDS.with_borrow_mut(|guards| match guards.iter().position(Option::is_none) {
+            Some(free) => {
+                guards[free] = layers;
+                free
+            }
+            None => {
+                guards.push(layers);
+                guards.len() - 1
+            }
+        });
+        Self { number, all }
     }
 
     pub fn first(&self) -> Option<&Layer> {
-        self.layers.first()
+        self.all.first()
     }
 }
 
@@ -70,23 +102,29 @@ impl Guard {
     /// These around each other, outermost first.
     #[napi(factory)]
     pub fn wrap(guards: Vec<&Guard>) -> Self {
-        Self::of(guards.iter().flat_map(|guard| guard.layers.iter().cloned()).collect())
+        Self::of(guards.iter().flat_map(|guard| guard.all.iter().cloned()).collect())
     }
 
-    /// Begins a call. `said`: the settings of this call, as JSON.
-    #[napi]
-    pub fn begin(&self, said: Option<String>) -> napi::Result<Word> {
-        let own = said.map(|said| settings::<CallSettings<'static>>(&said));
-        let interrupts = self.interrupts || own.is_some();
-        begin(interrupts, |call| match own.transpose() {
-            Ok(own) => {
-                let settings = own.map_or_else(|| Arc::clone(&self.plain), Arc::new);
-                let settled = nested(Arc::clone(&self.layers), 0, call, settings, None);
-                Box::pin(async move { settled.await.into() })
-            }
-            Err(error) => Box::pin(ready(Outcome::Failed(Failure::Resil(error)))),
-        })
+    #[napi(getter)]
+    pub fn number(&self) -> u32 {
+        self.number as u32
     }
+}
+
+/// Begins a call through the guard of this number. `said`: the settings of this call, as JSON.
+#[napi]
+pub fn begin_call(guard: u32, said: Option<String>) -> napi::Result<Word> {
+    let layers = GUARDS.with_borrow(|guards| guards.get(guard as usize).cloned().flatten());
+    let layers = layers.ok_or_else(|| napi::Error::from_reason("there is no such guard"))?;
+    let own = said.map(|said| settings::<CallSettings<'static>>(&said));
+    let interrupts = layers.interrupts || own.is_some();
+    begin(interrupts, |call| match own.transpose() {
+        Ok(own) => {
+            let settled = nested(layers.all, 0, call, own.map_or(layers.plain, Arc::new), None);
+            Box::pin(async move { settled.await.into() })
+        }
+        Err(error) => Box::pin(ready(Outcome::Failed(Failure::Resil(error)))),
+    })
 }
 
 type Boxed = Pin<Box<dyn Future<Output = Settled>>>;

@@ -7,36 +7,20 @@ use napi_derive::napi;
 use parking_lot::Mutex;
 use resil::Error;
 use resil::lock::{self, Released};
-use resil::settings::{LockSettings, SharedBulkheadSettings};
 use resil::shared_bulkhead;
 use tokio::task::AbortHandle;
 
-use crate::client::Client;
-use crate::convert::{bigint, duration, millis, now, number, optional_duration, run, settings, shown};
+use crate::convert::{bigint, duration, methods, millis, now, number, optional_duration, run, shown};
 use crate::errors::parts;
 use crate::executor::queue::{Message, Notification};
 use crate::executor::{Word, queue};
 use crate::guard::{Guard, Layer};
 
 #[napi]
-pub struct Lock(lock::Lock);
+pub struct Lock(pub(crate) lock::Lock);
 
 #[napi]
-pub struct SharedBulkhead(shared_bulkhead::SharedBulkhead);
-
-#[napi]
-impl Client {
-    #[napi]
-    pub fn lock(&self, env: Env, name: String, said: String) -> napi::Result<Lock> {
-        now(&env, settings(&said).and_then(|settings: LockSettings| self.0.lock(&name, settings))).map(Lock)
-    }
-
-    #[napi]
-    pub fn shared_bulkhead(&self, env: Env, name: String, said: String) -> napi::Result<SharedBulkhead> {
-        let make = |settings: SharedBulkheadSettings| self.0.shared_bulkhead(&name, settings);
-        now(&env, settings(&said).and_then(make)).map(SharedBulkhead)
-    }
-}
+pub struct SharedBulkhead(pub(crate) shared_bulkhead::SharedBulkhead);
 
 #[napi]
 impl Lock {
@@ -44,47 +28,22 @@ impl Lock {
     pub fn guard(&self) -> Guard {
         Guard::of(vec![Layer::Lock(self.0.clone())])
     }
-
-    /// `wait`: the JSON of a duration; omitted: the lock's own.
-    #[napi]
-    pub fn acquire(&self, wait: Option<String>) -> napi::Result<Word> {
-        let lock = self.0.clone();
-        run(async move {
-            match optional_duration("wait", wait.as_deref())? {
-                None => lock.acquire().await.map(HeldGuard::of_lock),
-                Some(wait) => lock.acquire_within(wait).await.map(HeldGuard::of_lock),
-            }
-        })
-    }
-
-    #[napi]
-    pub fn until_acquired(&self) -> napi::Result<Word> {
-        let lock = self.0.clone();
-        run(async move { lock.until_acquired().await.map(HeldGuard::of_lock) })
-    }
-
-    /// As JSON.
-    #[napi]
-    pub fn info(&self) -> napi::Result<Word> {
-        let lock = self.0.clone();
-        run(async move { shown(&lock.info().await?) })
-    }
-
-    #[napi]
-    pub fn break_lock(&self, actor: String, reason: String) -> napi::Result<Word> {
-        let lock = self.0.clone();
-        run(async move { lock.break_lock(&actor, &reason).await.map(|holders| holders as f64) })
-    }
-
-    #[napi]
-    pub fn check(&self, owner: String, fence: Option<BigInt>) -> napi::Result<Word> {
-        let lock = self.0.clone();
-        run(async move {
-            let fence = fence.as_ref().map(|fence| number("fence", fence)).transpose()?;
-            lock.check(&owner, fence).await
-        })
-    }
 }
+
+methods! { Lock(lock) {
+    /// `wait`: the JSON of a duration; omitted: the lock's own.
+    acquire(wait: Option<String>) => match optional_duration("wait", wait.as_deref())? {
+        None => lock.acquire().await.map(HeldGuard::of_lock),
+        Some(wait) => lock.acquire_within(wait).await.map(HeldGuard::of_lock),
+    };
+    until_acquired() => lock.until_acquired().await.map(HeldGuard::of_lock);
+    /// As JSON.
+    info() => shown(&lock.info().await?);
+    break_lock(actor: String, reason: String) => lock.break_lock(&actor, &reason).await.map(|holders| holders as f64);
+    check(owner: String, fence: Option<BigInt>) => {
+        lock.check(&owner, fence.as_ref().map(|fence| number("fence", fence)).transpose()?).await
+    };
+} }
 
 #[napi]
 impl SharedBulkhead {
@@ -92,25 +51,16 @@ impl SharedBulkhead {
     pub fn guard(&self) -> Guard {
         Guard::of(vec![Layer::SharedBulkhead(self.0.clone())])
     }
-
-    #[napi]
-    pub fn enter(&self, wait: Option<String>) -> napi::Result<Word> {
-        let bulkhead = self.0.clone();
-        run(async move {
-            match optional_duration("wait", wait.as_deref())? {
-                None => bulkhead.enter().await.map(HeldGuard::of_permit),
-                Some(wait) => bulkhead.enter_within(wait).await.map(HeldGuard::of_permit),
-            }
-        })
-    }
-
-    /// As JSON.
-    #[napi]
-    pub fn info(&self) -> napi::Result<Word> {
-        let bulkhead = self.0.clone();
-        run(async move { shown(&bulkhead.info().await?) })
-    }
 }
+
+methods! { SharedBulkhead(bulkhead) {
+    enter(wait: Option<String>) => match optional_duration("wait", wait.as_deref())? {
+        None => bulkhead.enter().await.map(HeldGuard::of_permit),
+        Some(wait) => bulkhead.enter_within(wait).await.map(HeldGuard::of_permit),
+    };
+    /// As JSON.
+    info() => shown(&bulkhead.info().await?);
+} }
 
 /// What is held, as those who work under it see it, and the task that watches it.
 #[napi]

@@ -1,14 +1,12 @@
 //! Work that is done once.
 
 use bytes::Bytes;
-use napi::bindgen_prelude::{Buffer, Env};
+use napi::bindgen_prelude::Buffer;
 use napi_derive::napi;
 use resil::Failure;
-use resil::idempotency::{self, Known, Outcome, Remember, Run};
-use resil::settings::IdempotencySettings;
+use resil::idempotency::{self, Outcome, RecordedState, Remember, Run};
 
-use crate::client::Client;
-use crate::convert::{duration, millis, now, run, run_with, settings};
+use crate::convert::{duration, methods, millis, run_with};
 use crate::executor::Word;
 use crate::executor::attempt::{Attempt, Call, Detail};
 use crate::guard::flat;
@@ -16,15 +14,6 @@ use crate::thrown::Thrown;
 
 #[napi]
 pub struct Idempotent(pub(crate) idempotency::Idempotent);
-
-#[napi]
-impl Client {
-    #[napi]
-    pub fn idempotent(&self, env: Env, name: String, said: String) -> napi::Result<Idempotent> {
-        let make = |settings: IdempotencySettings| self.0.idempotent(&name, settings);
-        now(&env, settings(&said).and_then(make)).map(Idempotent)
-    }
-}
 
 /// What came of it: `value` is what is recorded; who ran has its own.
 #[napi(object, object_from_js = false)]
@@ -86,37 +75,31 @@ impl Idempotent {
             outcome.map(Came::of).map_err(flat)
         })
     }
+}
 
-    #[napi]
-    pub fn once(&self, key: String, ttl: String, token: Option<String>) -> napi::Result<Word> {
-        let idempotent = self.0.clone();
-        run(async move { idempotent.once(&key, duration("ttl", &ttl)?, token.as_deref()).await })
-    }
+methods! { Idempotent(idempotent) {
+    once(key: String, ttl: String, token: Option<String>) => {
+        idempotent.once(&key, duration("ttl", &ttl)?, token.as_deref()).await
+    };
+    get(key: String) => idempotent.get(&key).await.map(KnownState::from);
+} }
 
-    #[napi]
-    pub fn get(&self, key: String) -> napi::Result<Word> {
-        let idempotent = self.0.clone();
-        run(async move {
-            Ok(match idempotent.get(&key).await? {
-                Known::Nothing => KnownState { state: "unknown", ..KnownState::default() },
-                Known::Running { attempt, remaining } => KnownState {
-                    state: "running",
-                    attempt: Some(attempt),
-                    remaining_ms: Some(millis(remaining)),
-                    ..KnownState::default()
-                },
-                Known::Done { result, is_error, age } => KnownState {
-                    state: "done",
-                    result: result.map(|bytes| Buffer::from(bytes.to_vec())),
-                    is_error: Some(is_error),
-                    age_ms: Some(millis(age)),
-                    ..KnownState::default()
-                },
-                Known::Held { attempt } => {
-                    KnownState { state: "held", attempt: Some(attempt), ..KnownState::default() }
-                }
-            })
-        })
+impl From<RecordedState> for KnownState {
+    fn from(known: RecordedState) -> Self {
+        let of = |state| Self { state, ..Self::default() };
+        match known {
+            RecordedState::Nothing => of("unknown"),
+            RecordedState::Held { attempt } => Self { attempt: Some(attempt), ..of("held") },
+            RecordedState::Running { attempt, remaining } => {
+                Self { attempt: Some(attempt), remaining_ms: Some(millis(remaining)), ..of("running") }
+            }
+            RecordedState::Done { result, is_error, age } => Self {
+                result: result.map(|bytes| Buffer::from(bytes.to_vec())),
+                is_error: Some(is_error),
+                age_ms: Some(millis(age)),
+                ..of("done")
+            },
+        }
     }
 }
 

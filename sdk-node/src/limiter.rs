@@ -2,40 +2,30 @@
 
 use std::time::Duration;
 
-use napi::bindgen_prelude::Env;
 use napi_derive::napi;
-use resil::Error;
-use resil::limiter::{self, DecidedBy, Limit, Tier, Verdict};
+use resil::limiter::{self, DecidedBy, Tier, Verdict};
 
 use crate::client::Client;
-use crate::convert::{millis, now, run, settings};
+use crate::convert::{methods, millis, run};
 use crate::executor::Word;
 use crate::guard::{Guard, Layer};
 
 #[napi]
 pub struct Limiter(pub(crate) limiter::Limiter);
 
+/// Takes from every limit, or from none. `keys` are those of `limiters`, in their order.
 #[napi]
-impl Client {
-    #[napi]
-    pub fn limiter(&self, env: Env, name: String, said: String) -> napi::Result<Limiter> {
-        now(&env, settings(&said).and_then(|limit: Limit| self.0.limiter(&name, limit))).map(Limiter)
-    }
-
-    /// `keys` are those of `limiters`, in their order.
-    #[napi]
-    pub fn check_all(&self, limiters: Vec<&Limiter>, keys: Vec<String>, cost: u32) -> napi::Result<Word> {
-        let limiters: Vec<limiter::Limiter> = limiters.iter().map(|limiter| limiter.0.clone()).collect();
-        let client = self.0.clone();
-        run(async move {
-            let limits: Vec<_> = limiters.iter().zip(&keys).collect();
-            let verdicts = client.check_all(&limits, cost).await?;
-            let refused_by = verdicts.refused_by.map_or(-1.0, |index| index as f64);
-            let mut all = vec![vec![f64::from(verdicts.granted), refused_by], numbers(&verdicts.binding)];
-            all.extend(verdicts.each.iter().map(numbers));
-            Ok(all)
-        })
-    }
+pub fn check_all(client: &Client, limiters: Vec<&Limiter>, keys: Vec<String>, cost: u32) -> napi::Result<Word> {
+    let limiters: Vec<limiter::Limiter> = limiters.iter().map(|limiter| limiter.0.clone()).collect();
+    let client = client.0.clone();
+    run(async move {
+        let limits: Vec<_> = limiters.iter().zip(&keys).collect();
+        let verdicts = client.check_all(&limits, cost).await?;
+        let refused_by = verdicts.refused_by.map_or(-1.0, |index| index as f64);
+        let mut all = vec![vec![f64::from(verdicts.granted), refused_by], numbers(&verdicts.binding)];
+        all.extend(verdicts.each.iter().map(numbers));
+        Ok(all)
+    })
 }
 
 /// So many numbers are a verdict, and so many each tier behind them.
@@ -105,45 +95,18 @@ pub fn verdict_of(numbers: &[f64]) -> Option<Verdict> {
     })
 }
 
-/// Asks for a verdict.
-fn ask(future: impl Future<Output = Result<Verdict, Error>> + 'static) -> napi::Result<Word> {
-    run(async move { future.await.map(|verdict| numbers(&verdict)) })
-}
-
 #[napi]
 impl Limiter {
     #[napi]
     pub fn guard(&self) -> Guard {
         Guard::of(vec![Layer::Limiter(self.0.clone())])
     }
-
-    #[napi]
-    pub fn check(&self, key: String, cost: u32) -> napi::Result<Word> {
-        let limiter = self.0.clone();
-        ask(async move { limiter.check_n(key, cost).await })
-    }
-
-    #[napi]
-    pub fn acquire(&self, key: String, cost: u32) -> napi::Result<Word> {
-        let limiter = self.0.clone();
-        run(async move { limiter.acquire_n(key, cost).await })
-    }
-
-    #[napi]
-    pub fn up_to(&self, key: String, most: u32) -> napi::Result<Word> {
-        let limiter = self.0.clone();
-        ask(async move { limiter.up_to(key, most).await })
-    }
-
-    #[napi]
-    pub fn peek(&self, key: String) -> napi::Result<Word> {
-        let limiter = self.0.clone();
-        ask(async move { limiter.peek(key).await })
-    }
-
-    #[napi]
-    pub fn refund(&self, key: String, cells: u32) -> napi::Result<Word> {
-        let limiter = self.0.clone();
-        ask(async move { limiter.refund(key, cells).await })
-    }
 }
+
+methods! { Limiter(limiter) {
+    check(key: String, cost: u32) => limiter.check_n(key, cost).await.map(|verdict| numbers(&verdict));
+    up_to(key: String, most: u32) => limiter.up_to(key, most).await.map(|verdict| numbers(&verdict));
+    peek(key: String) => limiter.peek(key).await.map(|verdict| numbers(&verdict));
+    refund(key: String, cells: u32) => limiter.refund(key, cells).await.map(|verdict| numbers(&verdict));
+    acquire(key: String, cost: u32) => limiter.acquire_n(key, cost).await;
+} }

@@ -7,8 +7,7 @@ use resil::clock::Clock;
 use resil::policy::{self, LocalBulkhead, Retry, Timeout};
 use resil::settings::{BulkheadSettings, HedgeSettings, RetrySettings};
 
-use crate::convert::{duration, millis, now, run, settings};
-use crate::executor::Word;
+use crate::convert::{duration, methods, millis, now, settings};
 use crate::guard::{Guard, Layer};
 use crate::testing::TestClock;
 
@@ -121,16 +120,14 @@ impl Bulkhead {
     }
 
     #[napi]
-    pub fn acquire(&self) -> napi::Result<Word> {
-        let bulkhead = self.0.clone();
-        run(async move { bulkhead.acquire().await.map(|permit| BulkheadPermit(Some(permit))) })
-    }
-
-    #[napi]
     pub fn try_acquire(&self, env: Env) -> napi::Result<BulkheadPermit> {
         now(&env, self.0.try_acquire()).map(|permit| BulkheadPermit(Some(permit)))
     }
 }
+
+methods! { Bulkhead(bulkhead) {
+    acquire() => bulkhead.acquire().await.map(|permit| BulkheadPermit(Some(permit)));
+} }
 
 /// A permit of a bulkhead.
 #[napi]

@@ -14,7 +14,7 @@ const lock = client.lock('k', { wait: 0 });
 const places = client.sharedBulkhead('s', 2);
 const idempotent = client.idempotent('i');
 const cached = client.cached('c');
-const versioned = client.versioned('v');
+const versioned = client.versionedCached('v');
 const policy = client.policy('p', { shed: 3 });
 const file = client.policies({ version: 1, policies: { a: { shed: 3 } } });
 const room = resil.bulkhead({ maxConcurrentCalls: 100_000 });
@@ -61,7 +61,7 @@ const SURFACE = {
   'client.sharedBulkhead': [client.sharedBulkhead.bind(client), 's', 1],
   'client.idempotent': [client.idempotent.bind(client), 'i', {}],
   'client.cached': [client.cached.bind(client), 'c', {}],
-  'client.versioned': [client.versioned.bind(client), 'v', {}],
+  'client.versionedCached': [client.versionedCached.bind(client), 'v', {}],
   'client.policy': [client.policy.bind(client), 'p', {}],
   'client.policies': [client.policies.bind(client), 'version: 1\npolicies: {}'],
   'client.checkAll': [client.checkAll.bind(client), [[limiter, 'a']], 1, {}],
@@ -79,7 +79,7 @@ const SURFACE = {
   'lock.call': [lock.call.bind(lock), fn, {}],
   'lock.acquire': [lock.acquire.bind(lock), { wait: 0 }],
   'lock.tryAcquire': [lock.tryAcquire.bind(lock), {}],
-  'lock.break': [client.lock('none').break.bind(client.lock('none')), 'a', 'r'],
+  'lock.breakLock': [client.lock('none').breakLock.bind(client.lock('none')), 'a', 'r'],
   'lock.check': [lock.check.bind(lock), 'owner', 1],
   'held.extend': [held.extend.bind(held), 10_000],
   'places.call': [places.call.bind(places), fn, {}],
@@ -129,7 +129,7 @@ const FIELDS = {
   limiter: [(options) => client.limiter('g', { limit: 1, period: 1000, ...options }), ['limit', 'period', 'burst', 'kind', 'tiers', 'whenAway', 'unknown']],
   breaker: [(options) => client.breaker('g', options), ['windowCalls', 'windowTime', 'failureRate', 'slowCallDuration', 'slowCallRate', 'consecutiveFailures', 'minCalls', 'openFor', 'openFactor', 'openMax', 'probes', 'successes', 'probeLease', 'quorum', 'ramp', 'idle', 'version', 'mode', 'whenAway', 'flushInterval', 'batch', 'trust', 'ignore', 'unknown']],
   lock: [(options) => client.lock('g', options), ['lease', 'wait', 'shared', 'meta', 'bound', 'watchdog', 'replicas', 'whenAway', 'keepRunningWhenLost', 'unknown']],
-  sharedBulkhead: [(options) => client.sharedBulkhead('g', { max: 1, ...options }), ['max', 'queue', 'wait', 'priority', 'lease', 'bound', 'whenAway', 'unknown']],
+  sharedBulkhead: [(options) => client.sharedBulkhead('g', { maxConcurrentCalls: 1, ...options }), ['maxConcurrentCalls', 'maxQueue', 'maxWait', 'priority', 'lease', 'bound', 'whenAway', 'unknown']],
   idempotent: [(options) => client.idempotent('g', options), ['lease', 'keep', 'wait', 'onLapse', 'onLost', 'abortOnCancel', 'replicas', 'whenAway', 'serializer', 'remember', 'unknown']],
   cached: [(options) => client.cached('g', options), ['ttl', 'negativeTtl', 'stale', 'errorTtl', 'retry', 'onError', 'loadTimeout', 'lease', 'localTtl', 'localSize', 'whenAway', 'serializer', 'unknown']],
   retry: [(options) => retry({ on: handleAll, ...options }), ['on', 'name', 'maxAttempts', 'initialBackoff', 'maxBackoff', 'backoffMultiplier', 'jitter', 'minBackoff', 'retryAfterMax', 'maxElapsed', 'budget', 'reraise', 'clock', 'seed', 'unknown']],

@@ -268,12 +268,12 @@ test('a batch runs a few at a time, and one that fails takes nobody along', asyn
 
 test('a batch that stops at an error aborts what runs and begins no more', async () => {
   const signals = [];
-  const results = await dispatcher({ workers: 2, onError: 'cancelOthers' }).run([1, 2, 3], async (item, { signal }) => {
+  const results = await dispatcher({ workers: 2, onError: 'cancel' }).run([1, 2, 3], async (item, { signal }) => {
     signals.push(signal);
     if (item === 2) { await turn(); throw new Error('two'); }
     return never();
   });
-  assert.deepEqual(results.map((result) => result.status), ['cancelled', 'rejected', 'notRun']);
+  assert.deepEqual(results.map((result) => result.status), ['cancelled', 'rejected', 'not-run']);
   assert.ok(signals[0].aborted);
 });
 
@@ -289,7 +289,7 @@ test('a batch that is given up says what was done until then', async () => {
   }, { signal: controller.signal });
   const error = await settled(batch.catch((caught) => caught));
   assert.ok(error instanceof CancelledError);
-  assert.deepEqual(error.results.map((result) => result.status), ['fulfilled', 'rejected', 'cancelled', 'cancelled', 'notRun']);
+  assert.deepEqual(error.results.map((result) => result.status), ['fulfilled', 'rejected', 'cancelled', 'cancelled', 'not-run']);
   assert.equal(error.results[0].value, 10);
   assert.ok(signals[2].aborted && signals[3].aborted);
 });
@@ -316,3 +316,18 @@ function withResolvers() {
   const promise = new Promise((done) => { resolve = done; });
   return { promise, resolve };
 }
+
+test('an error shows the frames of its caller, through every policy', async () => {
+  const client = await connect('memory://');
+  const guards = {
+    retry: retry({ on: handleAll, maxAttempts: 2, initialBackoff: 1, reraise: true }), timeout: timeout('10s'), fallback: fallback(1, { when: () => false }),
+    bulkhead: bulkhead({ maxConcurrentCalls: 1 }), breaker: client.breaker('frames'), lock: client.lock('frames'), shared: client.sharedBulkhead('frames', 1),
+    policy: client.policy('frames', { timeout: { total: '10s' } }), several: wrap(timeout('10s'), retry({ on: handleNone })),
+  };
+  for (const [name, guard] of Object.entries(guards)) {
+    async function theCaller() { return await guard.call(async () => { await new Promise((resolve) => { setTimeout(resolve, 1); }); throw new Error('deep'); }); }
+    const error = await theCaller().catch((caught) => caught);
+    assert.match(error.stack, /at async theCaller/, name);
+  }
+  await client.shutdown();
+});

@@ -22,7 +22,7 @@ const WAYS = {
   'a lock that was lost': async (client, name) => {
     const held = await client.lock(name).acquire();
     held.once('lost', () => {});
-    await client.lock(name).break();
+    await client.lock(name).breakLock();
     await assert.rejects(held.release(), LockLostError);
   },
 };
@@ -69,7 +69,7 @@ onBoth(test, 'a guard that was lost says lost, and not released', async (client,
   const held = await client.lock(name).acquire();
   const told = [];
   held.on('lost', (error) => told.push(error));
-  await client.lock(name).break();
+  await client.lock(name).breakLock();
   await assert.rejects(held.release(), LockLostError);
   await until(() => told.length > 0);
   assert.ok(told[0] instanceof LockLostError && held.signal.aborted);

@@ -21,8 +21,8 @@ export const oneAtATime = {
     held.ensure();
     await held.release();
   },
-  'sharedBulkhead.call': (client, name, work) => client.sharedBulkhead(name, { max: 1, lease: LEASE_MS, wait: WAIT_MS }).call(work),
-  'sharedBulkhead.wrap': (client, name, work) => client.sharedBulkhead(name, { max: 1, lease: LEASE_MS, wait: WAIT_MS }).wrap(work)(),
+  'sharedBulkhead.call': (client, name, work) => client.sharedBulkhead(name, { maxConcurrentCalls: 1, lease: LEASE_MS, maxWait: WAIT_MS }).call(work),
+  'sharedBulkhead.wrap': (client, name, work) => client.sharedBulkhead(name, { maxConcurrentCalls: 1, lease: LEASE_MS, maxWait: WAIT_MS }).wrap(work)(),
   'a whole policy': (client, name, work) => client.policy('p', { sharedBulkhead: { name, maxConcurrentCalls: 1, lease: LEASE_MS, maxWait: WAIT_MS } }).call(work),
   'a lock inside of a retry': (client, name, work) => wrap(retry({ on: handleAll }), client.lock(name, { lease: LEASE_MS, wait: WAIT_MS })).call(work),
 };
@@ -32,7 +32,7 @@ export const once = {
   'policy.callOnce': (client, name, work) => client.policy('q', { on: handleAll, retry: { maxAttempts: 2 } })
     .callOnce(client.idempotent('renewal', { lease: LEASE_MS, wait: WAIT_MS }), name, undefined, work),
   'cached.get': (client, name, work) => client.cached('renewal', { lease: LEASE_MS, loadTimeout: WAIT_MS }).get(name, work),
-  'versioned.get': (client, name, work) => client.versioned('renewal', { lease: LEASE_MS, loadTimeout: WAIT_MS }).get(name, async () => { await work(); return { version: 1, value: 1 }; }),
+  'versioned.get': (client, name, work) => client.versionedCached('renewal', { lease: LEASE_MS, loadTimeout: WAIT_MS }).get(name, async () => { await work(); return { version: 1, value: 1 }; }),
 };
 export const scenes = { ...oneAtATime, ...once };
 

@@ -48,7 +48,7 @@ for (const [what, [value, at]] of Object.entries(NOT_JSON)) {
 }
 
 onBoth(test, 'a value of a load that JSON does not have is refused, and the next one is not', async (client, name) => {
-  const [cached, versioned] = [client.cached('refused', { errorTtl: 0 }), client.versioned('refusedToo', { errorTtl: 0 })];
+  const [cached, versioned] = [client.cached('refused', { errorTtl: 0 }), client.versionedCached('refusedToo', { errorTtl: 0 })];
   for (const [at, value] of [new Map(), { at: new Date(0) }, [NaN], 10n].entries()) {
     for (const load of [() => cached.get(`${name}${at}`, () => value), () => versioned.get(`${name}${at}`, () => ({ version: 1, value }))]) {
       await assert.rejects(load(), (error) => error instanceof InvalidArgumentError && /the value/.test(error.message));

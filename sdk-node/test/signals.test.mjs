@@ -12,14 +12,14 @@ const LEASE_MS = 10_000;
 /** What can be lost, each as a function that holds it and hands over its signal. */
 const held = {
   lock: async (client) => client.lock('l', { lease: LEASE_MS }).acquire(),
-  'shared bulkhead': async (client) => client.sharedBulkhead('s', { max: 1, lease: LEASE_MS }).enter(),
+  'shared bulkhead': async (client) => client.sharedBulkhead('s', { maxConcurrentCalls: 1, lease: LEASE_MS }).enter(),
 };
 const under = {
   'lock.call': (client, work) => client.lock('l', { lease: LEASE_MS }).call(work),
   'lock.wrap': (client, work) => client.lock('l', { lease: LEASE_MS }).wrap(work, { context: true })(),
   'a lock that keeps running': (client, work) => client.lock('l', { lease: LEASE_MS, keepRunningWhenLost: true }).call(work),
-  'sharedBulkhead.call': (client, work) => client.sharedBulkhead('s', { max: 1, lease: LEASE_MS }).call(work),
-  'several around each other': (client, work) => wrap(retry({ on: handleAll, maxAttempts: 1 }), client.sharedBulkhead('s', { max: 1, lease: LEASE_MS })).call(work),
+  'sharedBulkhead.call': (client, work) => client.sharedBulkhead('s', { maxConcurrentCalls: 1, lease: LEASE_MS }).call(work),
+  'several around each other': (client, work) => wrap(retry({ on: handleAll, maxAttempts: 1 }), client.sharedBulkhead('s', { maxConcurrentCalls: 1, lease: LEASE_MS })).call(work),
   'a whole policy': (client, work) => client.policy('p', { sharedBulkhead: { maxConcurrentCalls: 1, lease: LEASE_MS } }).call(work),
 };
 
@@ -84,7 +84,7 @@ onBoth(test, 'a lock that is broken while the thread is busy reads as lost when 
   const lock = client.lock(name, { lease: 600 });
   const guard = await lock.acquire();
   const { signal } = guard;
-  void lock.break('ann', 'test');
+  void lock.breakLock('ann', 'test');
   busy(900);
   assert.deepEqual([signal.aborted, signal.reason instanceof LockLostError], [true, true]);
 });
@@ -102,7 +102,7 @@ onBoth(test, 'a listener that comes after the loss is told, too', async (client,
   const lock = client.lock(name, { lease: 600 });
   const guard = await lock.acquire();
   assert.equal(guard.signal.aborted, false);
-  await lock.break();
+  await lock.breakLock();
   await until(() => guard.signal.aborted);
   const told = [];
   guard.on('lost', (error) => told.push(error));

@@ -1,7 +1,4 @@
-/**
- * Calls in a rush: many in one turn of the event loop, of which most do not ask. Nothing of what is promised may be seen to
- * differ. `rush` first brings a guard to where it lends.
- */
+/** Many calls in one turn of the event loop: all are counted, none exceeds a limit, and timeouts and shutdowns end what still runs. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { setImmediate as nextTurn } from 'node:timers/promises';
@@ -12,7 +9,7 @@ import { never, settled, until } from './waiting.mjs';
 
 const noop = async () => 1;
 
-/** So many calls one after the other within one turn: after the first few the guard lends. */
+/** So many calls one after the other within one turn. */
 async function rush(guard, calls = 40) {
   for (let at = 0; at < calls; at += 1) await guard.call(noop);
 }
@@ -86,7 +83,7 @@ test('a bulkhead is never exceeded by calls of one turn, and its numbers are exa
   assert.deepEqual({ ...narrow.metrics }, { active: 0, queued: 0, available: most, completed: 700, rejected: 0, abandoned: 0 });
 });
 
-test('a guard lends what all of its layers have, and the others get the rest back', async () => {
+test('calls through several bulkheads are counted by each', async () => {
   const client = await connect('memory://');
   const [wide, narrow] = [bulkhead({ maxConcurrentCalls: 100 }), bulkhead({ maxConcurrentCalls: 3 })];
   await rush(wrap(wide, client.breaker('between'), narrow), 200);
@@ -97,7 +94,7 @@ test('a guard lends what all of its layers have, and the others get the rest bac
   assert.deepEqual([report.drained, report.cutOff], [0, 0]);
 });
 
-test('places that are lent and not used are free for whoever asks', async () => {
+test('permits are free for others as soon as calls end', async () => {
   const narrow = bulkhead({ maxConcurrentCalls: 4 });
   const other = wrap(retry({ on: handleAll }), narrow);
   await rush(narrow);
@@ -116,7 +113,7 @@ test('places that are lent and not used are free for whoever asks', async () => 
   assert.equal(narrow.metrics.rejected, 2);
 });
 
-test('who waits for a place gets it in the turn in which one becomes free', async () => {
+test('a waiter gets the permit in the turn in which it is released', async () => {
   const narrow = bulkhead({ maxConcurrentCalls: 2, maxQueue: 10 });
   await rush(narrow);
   const held = gate();
@@ -128,7 +125,7 @@ test('who waits for a place gets it in the turn in which one becomes free', asyn
   await Promise.all(calls);
 });
 
-test('a call that outlives its turn gives its place back, also in the middle of another rush', async () => {
+test('a call that outlives its turn releases its permit in the middle of others', async () => {
   const narrow = bulkhead({ maxConcurrentCalls: 10 });
   await rush(narrow);
   const held = gate();
@@ -151,7 +148,7 @@ test('a retry in a rush goes on after a failure as any other', async () => {
   await assert.rejects(policy.call(() => { throw new Error('x'); }), RetryExhaustedError);
 });
 
-test('calls in flight are in flight for a shutdown, and leaves that nobody used are not', async () => {
+test('a shutdown waits for the calls in flight and for no others', async () => {
   const client = await connect('memory://');
   const breaker = client.breaker('drained');
   await rush(breaker);
@@ -168,10 +165,10 @@ test('calls in flight are in flight for a shutdown, and leaves that nobody used 
 });
 
 for (const [way, make] of Object.entries({
-  'on the short way': (client) => client.breaker('cut'),
+  'alone': (client) => client.breaker('cut'),
   'with a timeout': (client) => wrap(client.breaker('cut'), timeout('5m')),
   'with a retry': (client) => wrap(retry({ on: handleAll }), client.breaker('cut')),
-  'on the long way': (client) => wrap(timeout('5m'), retry({ on: handleAll }), client.breaker('cut')),
+  'with a timeout and a retry': (client) => wrap(timeout('5m'), retry({ on: handleAll }), client.breaker('cut')),
 })) {
   test(`a call ${way} that is not over at the deadline of a shutdown is given up, and its function is told`, async () => {
     const client = await connect('memory://');

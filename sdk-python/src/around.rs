@@ -1,18 +1,6 @@
 //! What can be put around a function, in the shapes that all of them share: `policy.call(fn, ...)` and `@policy`.
 
-use std::sync::Arc;
-
-use pyo3::exceptions::PyTypeError;
-use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyDict, PyTuple};
-use pyo3::{PyTraverseError, PyVisit};
-
-use crate::answer::Answer;
-use crate::drive::{Running, drive};
-use crate::kind::Kind;
-use crate::stage::Stage;
-use crate::work::{How, Work};
+use crate::prelude::*;
 
 /// What a policy needs of the functions in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,7 +22,7 @@ pub trait Runs: Send + Sync + 'static {
     }
 
     /// Refuses a function that cannot be put in it, when it is decorated.
-    fn check(&self, _func: &Bound<'_, PyAny>) -> PyResult<()> {
+    fn check(&self, _func: Arg<'_>) -> PyResult<()> {
         Ok(())
     }
 
@@ -45,42 +33,37 @@ pub trait Runs: Send + Sync + 'static {
 }
 
 /// A function of the user's with its arguments, and whether it is a coroutine function.
-pub struct Call<'py> {
-    pub kind: Kind,
-    pub func: Bound<'py, PyAny>,
-    pub args: Bound<'py, PyTuple>,
-    pub kwargs: Option<Bound<'py, PyDict>>,
+pub struct Call<'a> {
+    kind: Kind,
+    func: Arg<'a>,
+    args: Args<'a>,
+    kwargs: Option<Kwargs<'a>>,
 }
 
-impl<'py> Call<'py> {
-    pub fn of(
-        func: Bound<'py, PyAny>,
-        args: Bound<'py, PyTuple>,
-        kwargs: Option<Bound<'py, PyDict>>,
-    ) -> PyResult<Self> {
-        Ok(Self { kind: Kind::of(&func)?, func, args, kwargs })
+impl<'a> Call<'a> {
+    pub fn of(func: Arg<'a>, args: Args<'a>, kwargs: Option<Kwargs<'a>>) -> PyResult<Self> {
+        Ok(Self { kind: Kind::of(func)?, func, args, kwargs })
     }
 
     /// Runs it through something that needs this of it: the result, or something to await.
     pub fn through(
         self,
-        py: Python<'py>,
         what: &'static str,
         needs: Needs,
         run: impl FnOnce(Arc<Work>) -> PyResult<Running>,
-    ) -> PyResult<Py<PyAny>> {
+    ) -> PyResult<Object> {
         let Self { kind, func, args, kwargs } = self;
-        let stage = (kind == Kind::Coroutine && needs != Needs::Several).then(|| Arc::new(Stage::default()));
+        let py = func.py();
+        let stage = (kind == Kind::Coroutine && needs != Needs::Several).then(SharedStage::default);
         let how = match (kind, &stage) {
             (Kind::Plain, _) if needs == Needs::Nothing => How::Here,
-            (Kind::Plain, _) => How::InThread,
-            (Kind::Coroutine, None) => How::AsTask,
-            (Kind::Coroutine, Some(stage)) => How::Inside(Arc::clone(stage)),
+            (_, Some(stage)) => How::Inside(Arc::clone(stage)),
+            (kind, None) => How::Beside(kind),
         };
         let running = run(Work::new(func, args, kwargs, how))?;
         match kind {
             Kind::Plain => drive(py, running),
-            Kind::Coroutine => Ok(Py::new(py, Answer::on_stage(what, stage, running))?.into_any()),
+            Kind::Coroutine => Pending::on_stage(what, stage, running).into_py_any(py),
         }
     }
 }
@@ -91,17 +74,38 @@ impl<'py> Call<'py> {
 /// function gives something to await.
 #[pyclass(module = "resil", subclass, frozen)]
 pub struct Around {
-    pub runs: Box<dyn Runs>,
+    runs: Box<dyn Runs>,
     what: &'static str,
+    /// What its repr says of it.
+    label: String,
+    /// Of the client it was made from, if it was.
+    generation: Option<Generation>,
 }
 
 impl Around {
-    pub fn new(what: &'static str, runs: impl Runs) -> Self {
-        Self { runs: Box::new(runs), what }
+    /// A policy of this process, which a child of a fork may use as well.
+    pub fn local(what: &'static str, label: String, runs: impl Runs) -> Self {
+        Self { runs: Box::new(runs), what, label, generation: None }
     }
 
-    fn go<'py>(&self, py: Python<'py>, call: Call<'py>) -> PyResult<Py<PyAny>> {
-        call.through(py, self.what, self.runs.needs(), |work| self.runs.run(py, work))
+    /// One that was made from a client, and is refused in a child of a fork.
+    pub fn shared(what: &'static str, label: String, runs: impl Runs) -> Self {
+        Self { generation: Some(Generation::now()), ..Self::local(what, label, runs) }
+    }
+
+    /// With nothing to add to it.
+    pub fn alone<T: PyClass<BaseType = Self>>(self, class: T) -> PyClassInitializer<T> {
+        PyClassInitializer::from(self).add_subclass(class)
+    }
+
+    pub fn check_process(&self) -> PyResult<()> {
+        self.generation.map_or(Ok(()), Generation::check)
+    }
+
+    fn go(&self, call: Call<'_>) -> PyResult<Object> {
+        self.check_process()?;
+        let py = call.func.py();
+        call.through(self.what, self.runs.needs(), |work| self.runs.run(py, work))
     }
 }
 
@@ -109,42 +113,36 @@ impl Around {
 impl Around {
     /// Runs `fn(*args, **kwargs)` through this policy: its result, or for a coroutine function something to await.
     #[pyo3(signature = (r#fn, /, *args, **kwargs))]
-    fn call<'py>(
-        &self,
-        py: Python<'py>,
-        r#fn: Bound<'py, PyAny>,
-        args: Bound<'py, PyTuple>,
-        kwargs: Option<Bound<'py, PyDict>>,
-    ) -> PyResult<Py<PyAny>> {
-        self.go(py, Call::of(r#fn, args, kwargs)?)
+    fn call(&self, r#fn: Arg<'_>, args: Args<'_>, kwargs: Option<Kwargs<'_>>) -> PyResult<Object> {
+        self.go(Call::of(r#fn, args, kwargs)?)
     }
 
     /// As a decorator: the same function with this policy around it.
     fn __call__<'py>(slf: &Bound<'py, Self>, r#fn: Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         slf.get().runs.check(&r#fn)?;
-        decorated(slf.as_any(), &r#fn)
+        if !r#fn.is_callable() {
+            return Err(wrong_type("fn", "callable", &r#fn));
+        }
+        // Still a function, with its name, its signature and its kind.
+        let decorate = match Kind::of(&r#fn)? {
+            Kind::Plain => imported!(slf.py(), "resil._functions", "decorate")?,
+            Kind::Coroutine => imported!(slf.py(), "resil._functions", "decorate_async")?,
+        };
+        decorate.call1((slf, r#fn))
     }
 
-    /// What decorated plain functions do.
-    fn _run<'py>(
-        &self,
-        py: Python<'py>,
-        func: Bound<'py, PyAny>,
-        args: Bound<'py, PyTuple>,
-        kwargs: Option<Bound<'py, PyDict>>,
-    ) -> PyResult<Py<PyAny>> {
-        self.go(py, Call { kind: Kind::Plain, func, args, kwargs })
+    /// What decorated plain functions call.
+    fn _run(&self, func: Arg<'_>, args: Args<'_>, kwargs: Option<Kwargs<'_>>) -> PyResult<Object> {
+        self.go(Call { kind: Kind::Plain, func, args, kwargs })
     }
 
     /// What decorated coroutine functions await.
-    fn _run_async<'py>(
-        &self,
-        py: Python<'py>,
-        func: Bound<'py, PyAny>,
-        args: Bound<'py, PyTuple>,
-        kwargs: Option<Bound<'py, PyDict>>,
-    ) -> PyResult<Py<PyAny>> {
-        self.go(py, Call { kind: Kind::Coroutine, func, args, kwargs })
+    fn _run_async(&self, func: Arg<'_>, args: Args<'_>, kwargs: Option<Kwargs<'_>>) -> PyResult<Object> {
+        self.go(Call { kind: Kind::Coroutine, func, args, kwargs })
+    }
+
+    fn __repr__(slf: &Bound<'_, Self>) -> PyResult<String> {
+        Ok(format!("<resil.{} {}>", slf.get_type().name()?, slf.get().label))
     }
 
     // There is no `__clear__`: it cannot be changed, so every circle it is in has something in it that can.
@@ -153,17 +151,35 @@ impl Around {
     }
 }
 
-/// A function with something of ours around it: still a function, with its name, its signature and its kind.
-pub fn decorated<'py>(policy: &Bound<'py, PyAny>, func: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-    let py = policy.py();
-    static PLAIN: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    static COROUTINE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    if !func.is_callable() {
-        return Err(PyTypeError::new_err(format!("fn must be callable, not {}", func.get_type().name()?)));
+/// Something as it was given, or as a function of a call's arguments says.
+pub enum OfCall<T> {
+    Is(T),
+    Function(Object),
+}
+
+/// How an argument of this name is read.
+pub type Read<T> = fn(&str, Arg<'_>) -> PyResult<T>;
+
+impl<T: Clone> OfCall<T> {
+    pub fn read(name: &str, given: Arg<'_>, read: Read<T>) -> PyResult<Self> {
+        match read(name, given) {
+            Ok(value) => Ok(Self::Is(value)),
+            Err(_) if given.is_callable() => Ok(Self::Function(given.clone().unbind())),
+            Err(error) => Err(error),
+        }
     }
-    let decorate = match Kind::of(func)? {
-        Kind::Plain => PLAIN.import(py, "resil._functions", "decorate")?,
-        Kind::Coroutine => COROUTINE.import(py, "resil._functions", "decorate_async")?,
-    };
-    decorate.call1((policy, func))
+
+    pub fn of(&self, py: Python<'_>, name: &str, work: &Work, read: Read<T>) -> PyResult<T> {
+        match self {
+            Self::Is(value) => Ok(value.clone()),
+            Self::Function(function) => read(&format!("what {name}= returned"), &work.asked(py, function)?),
+        }
+    }
+
+    pub fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        match self {
+            Self::Is(_) => Ok(()),
+            Self::Function(function) => visit.call(function),
+        }
+    }
 }

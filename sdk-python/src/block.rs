@@ -1,12 +1,8 @@
 //! What can also be put around a block: `with policy:` and `async with policy:`.
 
-use pyo3::prelude::*;
+use crate::prelude::*;
 
-use crate::answer::Answer;
-use crate::around::Around;
-use crate::drive::{Running, drive, refuse_to_block};
-
-/// Who goes in: a coroutine can be cancelled there.
+/// Who enters: a coroutine can be cancelled there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Entrant {
     Thread,
@@ -19,7 +15,7 @@ pub trait Enters: Send + Sync + 'static {
     fn enter(&self, py: Python<'_>, entrant: Entrant) -> PyResult<Running>;
 
     /// `error` is what the block raised, or None. `None` if there is nothing to wait for.
-    fn leave(&self, py: Python<'_>, error: &Bound<'_, PyAny>) -> PyResult<Option<Running>>;
+    fn leave(&self, py: Python<'_>, error: Arg<'_>) -> PyResult<Option<Running>>;
 }
 
 /// Something that can be put around a function or a block.
@@ -35,44 +31,32 @@ impl Block {
     pub fn around(what: &'static str, enters: impl Enters, around: Around) -> PyClassInitializer<Self> {
         PyClassInitializer::from(around).add_subclass(Self { enters: Box::new(enters), what })
     }
+
+    fn enter(slf: &Bound<'_, Self>, entrant: Entrant) -> PyResult<Running> {
+        slf.as_super().get().check_process()?;
+        slf.get().enters.enter(slf.py(), entrant)
+    }
 }
 
 #[pymethods]
 impl Block {
-    fn __enter__(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        refuse_to_block(py, "use async with")?;
-        drive(py, self.enters.enter(py, Entrant::Thread)?)
+    fn __enter__(slf: &Bound<'_, Self>) -> PyResult<Object> {
+        refuse_to_block(slf.py(), "use async with")?;
+        drive(slf.py(), Self::enter(slf, Entrant::Thread)?)
     }
 
     #[pyo3(signature = (_type, value, _traceback, /))]
-    fn __exit__(
-        &self,
-        py: Python<'_>,
-        _type: Bound<'_, PyAny>,
-        value: Bound<'_, PyAny>,
-        _traceback: Bound<'_, PyAny>,
-    ) -> PyResult<()> {
-        self.enters.leave(py, &value)?.map_or(Ok(()), |leaving| drive(py, leaving).map(drop))
+    fn __exit__(&self, py: Python<'_>, _type: Arg<'_>, value: Arg<'_>, _traceback: Arg<'_>) -> PyResult<()> {
+        self.enters.leave(py, value)?.map_or(Ok(()), |leaving| drive(py, leaving).map(drop))
     }
 
-    fn __aenter__(&self, py: Python<'_>) -> PyResult<Answer> {
-        Ok(Answer::on_stage(self.what, None, self.enters.enter(py, Entrant::Task)?))
+    fn __aenter__(slf: &Bound<'_, Self>) -> PyResult<Pending> {
+        Ok(Pending::on_stage(slf.get().what, None, Self::enter(slf, Entrant::Task)?))
     }
 
     #[pyo3(signature = (_type, value, _traceback, /))]
-    fn __aexit__(
-        &self,
-        py: Python<'_>,
-        _type: Bound<'_, PyAny>,
-        value: Bound<'_, PyAny>,
-        _traceback: Bound<'_, PyAny>,
-    ) -> PyResult<Answer> {
-        let leaving = self.enters.leave(py, &value)?;
-        Ok(Answer::on_stage(self.what, None, leaving.unwrap_or_else(nothing)))
+    fn __aexit__(&self, py: Python<'_>, _type: Arg<'_>, value: Arg<'_>, _traceback: Arg<'_>) -> PyResult<Pending> {
+        let leaving = self.enters.leave(py, value)?;
+        Ok(Pending::on_stage(self.what, None, leaving.unwrap_or_else(|| Box::pin(async { none() }))))
     }
-}
-
-/// None, at once.
-pub fn nothing() -> Running {
-    Box::pin(async { Python::attach(|py| Ok(py.None())) })
 }

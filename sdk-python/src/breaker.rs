@@ -1,45 +1,21 @@
 //! One circuit breaker for the whole fleet.
 
-use std::sync::Arc;
-
-use pyo3::exceptions::PyRuntimeError;
-use pyo3::prelude::*;
-use pyo3::types::PyDict;
-use pyo3::{PyTraverseError, PyVisit};
-use resil::Failure;
 use resil::breaker::{Breaker, Force, Permit};
 use resil::policy::Class;
+use resil::settings::BreakerSettings;
 
-use crate::answer::Answer;
-use crate::around::{Around, Runs};
-use crate::block::{Block, Enters, Entrant};
-use crate::convert::{flag, optional_seconds, optional_text, text};
-use crate::drive::Running;
-use crate::entered::{Entered, Who};
-use crate::errors::{raised_later, wrong_type, wrong_value};
-use crate::judge::Judge;
-use crate::listeners::Listener;
-use crate::runtime::Generation;
-use crate::settings::{read, shown, spelled};
-use crate::slot::{IsGone, Slot};
-use crate::trace::traced;
-use crate::work::{Work, failure};
+use crate::prelude::*;
 
 struct Circuit {
-    breaker: Breaker,
-    generation: Generation,
+    breaker: Owned<Breaker>,
     judge: Arc<Judge>,
     entered: Arc<Entered<Permit>>,
 }
 
 impl Runs for Arc<Circuit> {
     fn run(&self, py: Python<'_>, work: Arc<Work>) -> PyResult<Running> {
-        self.generation.check()?;
-        let (breaker, judge) = (self.breaker.clone(), Arc::clone(&self.judge));
-        let running = Arc::clone(&work).running(async move {
-            let classify = |error: &PyErr| judge.classify(&work, error);
-            breaker.around(classify, || work.attempt()).await
-        });
+        let (breaker, judge) = (self.breaker.get()?, Arc::clone(&self.judge));
+        let running = work.running(|work| async move { breaker.around(judge.of(&work), || work.attempt()).await });
         Ok(traced(py, running))
     }
 
@@ -50,17 +26,16 @@ impl Runs for Arc<Circuit> {
 
 impl Enters for Arc<Circuit> {
     fn enter(&self, py: Python<'_>, _entrant: Entrant) -> PyResult<Running> {
-        self.generation.check()?;
-        let (who, breaker, entered) = (Who::is_here(py)?, self.breaker.clone(), Arc::clone(&self.entered));
+        let (who, breaker, entered) = (Who::is_here(py)?, self.breaker.get()?, Arc::clone(&self.entered));
         Ok(Box::pin(async move {
             entered.push(who, raised_later(breaker.admit().await)?);
-            Python::attach(|py| Ok(py.None()))
+            none()
         }))
     }
 
-    fn leave(&self, py: Python<'_>, error: &Bound<'_, PyAny>) -> PyResult<Option<Running>> {
+    fn leave(&self, py: Python<'_>, error: Arg<'_>) -> PyResult<Option<Running>> {
         let permit = self.entered.pop(Who::is_here(py)?)?;
-        if let Err(forked) = self.generation.check() {
+        if let Err(forked) = self.breaker.get() {
             std::mem::forget(permit);
             return if error.is_none() { Err(forked) } else { Ok(None) };
         }
@@ -72,7 +47,7 @@ impl Enters for Arc<Circuit> {
         };
         let leaving = Box::pin(async move {
             permit.finish(|_: &PyErr| class, &ended).await;
-            Python::attach(|py| Ok(py.None()))
+            none()
         });
         Ok(Some(traced(py, leaving)))
     }
@@ -98,156 +73,125 @@ impl Enters for Arc<Circuit> {
 #[pyclass(module = "resil", name = "Breaker", extends = Block, frozen)]
 pub struct PyBreaker(Arc<Circuit>);
 
-pub fn make(
-    py: Python<'_>,
-    client: &resil::Client,
-    generation: Generation,
-    name: &str,
-    ignore: Option<&Bound<'_, PyAny>>,
-    settings: Option<&Bound<'_, PyDict>>,
-) -> PyResult<Py<PyBreaker>> {
-    let judge = Judge::read(None, ignore)?;
-    let settings: resil::settings::BreakerSettings = read(settings)?;
-    let breaker = spelled(client.breaker(name, settings))?;
-    let circuit = Arc::new(Circuit { breaker, generation, judge, entered: Arc::default() });
-    let around = Around::new("a call through a breaker", Arc::clone(&circuit));
-    let block = Block::around("async with breaker", Arc::clone(&circuit), around);
-    Py::new(py, block.add_subclass(PyBreaker(circuit)))
+impl PyBreaker {
+    pub fn make(
+        py: Python<'_>,
+        client: &resil::Client,
+        name: &str,
+        ignore: OptArg<'_>,
+        settings: BreakerSettings,
+    ) -> PyResult<Py<Self>> {
+        let judge = Judge::read(None, ignore)?;
+        let breaker = spelled(client.breaker(name, settings))?;
+        let circuit = Arc::new(Circuit { breaker: Owned::new(breaker), judge, entered: Arc::default() });
+        let around = Around::shared("a call through a breaker", format!("{name:?}"), Arc::clone(&circuit));
+        let block = Block::around("async with breaker", Arc::clone(&circuit), around);
+        Py::new(py, block.add_subclass(Self(circuit)))
+    }
 }
 
 #[pymethods]
 impl PyBreaker {
     #[getter]
     fn name(&self) -> &str {
-        self.0.breaker.name()
+        self.0.breaker.peek().name()
     }
 
     /// The two steps by hand: may a call be made? Raises CircuitOpenError if not. Report what came of it to the permit.
-    fn admit(&self) -> PyResult<Answer> {
-        self.0.generation.check()?;
-        let breaker = self.0.breaker.clone();
-        Ok(Answer::new("breaker.admit()", async move {
-            let permit = raised_later(breaker.admit().await)?;
-            Python::attach(|py| Ok(Py::new(py, PyPermit(Slot::new(permit)))?.into_any()))
-        }))
+    fn admit(&self) -> PyResult<Pending> {
+        let breaker = self.0.breaker.get()?;
+        Ok(Pending::ask("breaker.admit()", async move { breaker.admit().await.map(GuardCell::new).map(PyPermit) }))
     }
 
-    /// Where the circuit stood when this process last heard of it; None before the first call.
+    /// The state of the circuit when this process last heard of it; None before the first call.
     #[getter]
     fn last_known_state(&self) -> Option<&'static str> {
-        self.0.breaker.last_known_state().map(|state| state.text())
+        self.0.breaker.peek().last_known_state().map(|state| state.text())
     }
 
     /// Everything the server knows.
-    fn state(&self) -> PyResult<Answer> {
-        self.0.generation.check()?;
-        let breaker = self.0.breaker.clone();
-        Ok(Answer::new("breaker.state()", async move {
-            let state = raised_later(breaker.state().await)?;
-            Python::attach(|py| shown(py, &state))
-        }))
+    fn state(&self) -> PyResult<Pending> {
+        let breaker = self.0.breaker.get()?;
+        Ok(Pending::shown("breaker.state()", async move { breaker.state().await }))
     }
 
     /// Puts the breaker into a state by hand ("open", "closed", "disabled", "metrics", or "auto" again), for all who share
     /// it: for a time, or until it is lifted.
-    #[pyo3(signature = (state, *, length=None, reason=None))]
-    fn force(
-        &self,
-        state: &Bound<'_, PyAny>,
-        length: Option<&Bound<'_, PyAny>>,
-        reason: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<Answer> {
-        self.0.generation.check()?;
-        let force = match text("state", state)?.as_str() {
-            "open" => Force::Open,
-            "closed" => Force::Closed,
-            "disabled" => Force::Disabled,
-            "metrics" => Force::Metrics,
-            "auto" => Force::Auto,
-            _ => return Err(wrong_value("state", "must be open, closed, disabled, metrics or auto")),
-        };
-        let length = optional_seconds("length", length)?;
+    #[pyo3(signature = (state, *, duration=None, reason=None))]
+    fn force(&self, state: Arg<'_>, duration: OptArg<'_>, reason: OptArg<'_>) -> PyResult<Pending> {
+        let force: Result<Force, _> = serde_json::from_value(text("state", state)?.into());
+        let force = force.map_err(|_| wrong_value("state", "must be open, closed, disabled, metrics or auto"))?;
+        let (breaker, duration) = (self.0.breaker.get()?, optional_seconds("duration", duration)?);
         let reason = optional_text("reason", reason)?.unwrap_or_default();
-        let breaker = self.0.breaker.clone();
-        Ok(Answer::new("breaker.force()", async move {
-            let state = raised_later(breaker.force(force, length, &reason).await)?;
-            Python::attach(|py| Ok(state.text().into_pyobject(py)?.into_any().unbind()))
+        Ok(Pending::ask("breaker.force()", async move {
+            breaker.force(force, duration, &reason).await.map(|state| state.text())
         }))
     }
 
     /// Closes the circuit, with nothing counted. Whether there was anything to reset.
-    fn reset(&self) -> PyResult<Answer> {
-        self.0.generation.check()?;
-        let breaker = self.0.breaker.clone();
-        Ok(Answer::new("breaker.reset()", async move { flag(raised_later(breaker.reset().await)?) }))
+    fn reset(&self) -> PyResult<Pending> {
+        let breaker = self.0.breaker.get()?;
+        Ok(Pending::ask("breaker.reset()", async move { breaker.reset().await }))
     }
 
     /// Changes the options that are named, for all who share the breaker. Whether anything changed.
     #[pyo3(signature = (**settings))]
-    fn configure(&self, settings: Option<&Bound<'_, PyDict>>) -> PyResult<Answer> {
-        self.0.generation.check()?;
-        let settings: resil::settings::BreakerSettings = read(settings)?;
-        let breaker = self.0.breaker.clone();
-        Ok(Answer::new("breaker.configure()", async move { flag(raised_later(breaker.configure(&settings).await)?) }))
+    fn configure(&self, settings: Option<Kwargs<'_>>) -> PyResult<Pending> {
+        let (breaker, settings) = (self.0.breaker.get()?, read::<BreakerSettings>(settings)?);
+        Ok(Pending::ask("breaker.configure()", async move { breaker.configure(&settings).await }))
     }
 
     /// Calls `listener(previous, new, generation)` for each transition this process sees, in a thread that all listeners share.
     /// It lives as long as the breaker.
-    fn on_transition(&self, listener: Bound<'_, PyAny>) -> PyResult<()> {
-        self.0.generation.check()?;
+    fn on_transition(&self, listener: Arg<'_>) -> PyResult<()> {
+        let breaker = self.0.breaker.get()?;
         if !listener.is_callable() {
-            return Err(wrong_type("listener", "callable", &listener));
+            return Err(wrong_type("listener", "callable", listener));
         }
-        let listener = Listener::new(listener)?;
-        self.0.breaker.on_transition(move |seen| listener.tell(seen));
+        listeners::begin(listener.py())?;
+        let listener = Arc::new(listener.clone().unbind());
+        breaker.on_transition(move |seen| listeners::tell(&listener, seen));
         Ok(())
-    }
-
-    fn __repr__(&self) -> String {
-        format!("<resil.Breaker {:?}>", self.0.breaker.name())
     }
 }
 
-/// Leave to make one call. Forgotten without a word, the call was cancelled.
+/// Permission to make one call. Forgotten without a report, the call counts as cancelled.
 #[pyclass(module = "resil", name = "Permit", frozen)]
-pub struct PyPermit(Arc<Slot<Permit>>);
+pub struct PyPermit(Arc<GuardCell<Permit>>);
 
 impl PyPermit {
-    fn report<F>(&self, py: Python<'_>, what: &'static str, report: impl FnOnce(Permit) -> F) -> PyResult<Answer>
+    fn report<F>(&self, py: Python<'_>, what: &'static str, report: impl FnOnce(Permit) -> F) -> PyResult<Pending>
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        self.0.generation().check()?;
-        let permit =
-            self.0.take().ok_or_else(|| PyRuntimeError::new_err("what came of this permit was reported before"))?;
-        let reporting = report(permit);
+        let reporting = report(self.0.take("what came of this permit was reported before")?);
         let running = Box::pin(async move {
             reporting.await;
-            Python::attach(|py| Ok(py.None()))
+            none()
         });
-        Ok(Answer::on_stage(what, None, traced(py, running)))
+        Ok(Pending::on_stage(what, None, traced(py, running)))
     }
 }
 
 #[pymethods]
 impl PyPermit {
     /// The call succeeded.
-    fn success(&self, py: Python<'_>) -> PyResult<Answer> {
+    fn success(&self, py: Python<'_>) -> PyResult<Pending> {
         self.report(py, "permit.success()", Permit::success)
     }
 
     /// The call failed.
-    fn failure(&self, py: Python<'_>) -> PyResult<Answer> {
+    fn failure(&self, py: Python<'_>) -> PyResult<Pending> {
         self.report(py, "permit.failure()", Permit::failure)
     }
 
     /// The call says nothing about the health of what was called.
-    fn ignore(&self, py: Python<'_>) -> PyResult<Answer> {
+    fn ignore(&self, py: Python<'_>) -> PyResult<Pending> {
         self.report(py, "permit.ignore()", Permit::ignore)
     }
 
     /// The call was not made after all.
-    fn cancel(&self, py: Python<'_>) -> PyResult<Answer> {
+    fn cancel(&self, py: Python<'_>) -> PyResult<Pending> {
         self.report(py, "permit.cancel()", Permit::cancel)
     }
 }

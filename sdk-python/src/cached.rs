@@ -1,47 +1,7 @@
-//! Values that are loaded once: one caller of the fleet loads, everybody else gets what it loaded.
+//! Values that are loaded once: one caller of the fleet loads, everybody else gets what it loaded. With versions, or without.
 
-use std::sync::Arc;
-
-use bytes::Bytes;
-use pyo3::prelude::*;
-use pyo3::types::PyDict;
-use resil::cache::{Cached, Loaded};
-use resil::{Error, Failure};
-
-use crate::answer::Answer;
-use crate::codec::Codec;
-use crate::convert::text;
-use crate::loading::{PyKeyedCached, Shelf, Store, Trouble, value, whole};
-use crate::runtime::Generation;
-use crate::settings::{read, spelled};
-
-impl Shelf for Cached {
-    type Kept = Bytes;
-
-    async fn get<L, Fut>(&self, key: &str, loader: L) -> Result<Loaded<Bytes>, Failure<Arc<Trouble>>>
-    where
-        L: FnOnce(String) -> Fut + Send + 'static,
-        Fut: Future<Output = Result<Option<Bytes>, Trouble>> + Send + 'static,
-    {
-        Cached::get(self, key, loader).await
-    }
-
-    fn write(codec: &Codec, brought: &Bound<'_, PyAny>) -> PyResult<Bytes> {
-        codec.write(brought)
-    }
-
-    fn read(codec: &Codec, py: Python<'_>, kept: &Bytes) -> PyResult<(Py<PyAny>, Option<u64>)> {
-        Ok((codec.read_back(py, kept)?, None))
-    }
-
-    async fn invalidate(&self, key: &str) -> Result<bool, Error> {
-        Cached::invalidate(self, key).await
-    }
-
-    async fn invalidate_soft(&self, key: &str) -> Result<bool, Error> {
-        Cached::invalidate_soft(self, key).await
-    }
-}
+use crate::loading::{Invalidation, PyKeyedCached, Store, value, versioned_value, with_details};
+use crate::prelude::*;
 
 /// Values that are loaded once; `client.cached(...)` makes it.
 ///
@@ -55,46 +15,82 @@ impl Shelf for Cached {
 /// >>> users.invalidate("42").wait()
 /// True
 #[pyclass(module = "resil", name = "Cached", frozen)]
-pub struct PyCached(Store<Cached>);
-
-pub fn make(
-    client: &resil::Client,
-    generation: Generation,
-    name: &Bound<'_, PyAny>,
-    serializer: Option<&Bound<'_, PyAny>>,
-    settings: Option<&Bound<'_, PyDict>>,
-) -> PyResult<PyCached> {
-    let (codec, name) = (Codec::read(name.py(), serializer)?, text("name", name)?);
-    let settings: resil::settings::CacheSettings = read(settings)?;
-    Ok(PyCached(Store { shelf: spelled(client.cached(&name, settings))?, codec, generation }))
-}
+pub struct PyCached(pub Owned<Store>);
 
 #[pymethods]
 impl PyCached {
     /// The value of `key`: the known one, or what `loader(key)` brings; None if there is no such thing.
     ///
     /// A plain loader runs in a thread, a coroutine function as a task of the loop that awaits.
-    fn get(&self, key: &Bound<'_, PyAny>, loader: &Bound<'_, PyAny>) -> PyResult<Answer> {
-        self.0.ask("cached.get()", key, loader, value)
+    fn get(&self, key: Arg<'_>, loader: Arg<'_>) -> PyResult<Pending> {
+        self.0.get()?.ask("cached.get()", key, loader, value)
     }
 
     /// The same, with how old it is.
-    fn lookup(&self, key: &Bound<'_, PyAny>, loader: &Bound<'_, PyAny>) -> PyResult<Answer> {
-        self.0.ask("cached.lookup()", key, loader, whole)
+    fn lookup(&self, key: Arg<'_>, loader: Arg<'_>) -> PyResult<Pending> {
+        self.0.get()?.ask("cached.lookup()", key, loader, with_details)
     }
 
     /// As a decorator: the function is the loader of `key`, which is text or a function of its arguments.
-    fn by(&self, key: &Bound<'_, PyAny>) -> PyResult<Py<PyKeyedCached>> {
-        self.0.by(key, value)
+    fn by(&self, key: Arg<'_>) -> PyResult<Py<PyKeyedCached>> {
+        self.0.get()?.by(key, value)
     }
 
     /// What was loaded before is not returned to anybody who asks from now on. Whether there was anything.
-    fn invalidate(&self, key: &Bound<'_, PyAny>) -> PyResult<Answer> {
-        self.0.invalidated("cached.invalidate()", key)
+    fn invalidate(&self, key: Arg<'_>) -> PyResult<Pending> {
+        self.0.get()?.invalidate("cached.invalidate()", key, Invalidation::Hard)
     }
 
     /// The same; the old value is served as stale while it is loaded anew.
-    fn invalidate_soft(&self, key: &Bound<'_, PyAny>) -> PyResult<Answer> {
-        self.0.invalidated_softly("cached.invalidate_soft()", key)
+    fn invalidate_soft(&self, key: Arg<'_>) -> PyResult<Pending> {
+        self.0.get()?.invalidate("cached.invalidate_soft()", key, Invalidation::Soft)
+    }
+}
+
+/// Values that are loaded once, with versions: whole numbers that grow with every change, a row's counter for example.
+/// `client.versioned_cached(...)` makes it.
+///
+/// A loader brings `(version, value)`, or None. A caller that knows which version to expect says so with `at_least`, and gets that
+/// or a newer one: what is older is loaded anew, and is LoadFailedError if the source still lags behind.
+///
+/// >>> import resil
+/// >>> client = resil.connect("memory://").wait()
+/// >>> users = client.versioned_cached("user", ttl=60)
+/// >>> users.get("42", lambda key: (7, {"name": "Ada"})).wait()
+/// (7, {'name': 'Ada'})
+/// >>> users.get("42", lambda key: (8, {"name": "Ada L."}), at_least=8).wait()
+/// (8, {'name': 'Ada L.'})
+#[pyclass(module = "resil", name = "VersionedCached", frozen)]
+pub struct PyVersionedCached(pub Owned<Store>);
+
+#[pymethods]
+impl PyVersionedCached {
+    /// `(version, value)` of `key`: the known ones, or what `loader(key)` brings; None if there is no such thing.
+    ///
+    /// A plain loader runs in a thread, a coroutine function as a task of the loop that awaits.
+    #[pyo3(signature = (key, loader, *, at_least=None))]
+    fn get(&self, key: Arg<'_>, loader: Arg<'_>, at_least: OptArg<'_>) -> PyResult<Pending> {
+        self.0.get()?.at_least(at_least)?.ask("versioned.get()", key, loader, versioned_value)
+    }
+
+    /// The same, with how old it is.
+    #[pyo3(signature = (key, loader, *, at_least=None))]
+    fn lookup(&self, key: Arg<'_>, loader: Arg<'_>, at_least: OptArg<'_>) -> PyResult<Pending> {
+        self.0.get()?.at_least(at_least)?.ask("versioned.lookup()", key, loader, with_details)
+    }
+
+    /// As a decorator: the function is the loader of `key`, which is text or a function of its arguments.
+    fn by(&self, key: Arg<'_>) -> PyResult<Py<PyKeyedCached>> {
+        self.0.get()?.by(key, versioned_value)
+    }
+
+    /// What was loaded before is not returned to anybody who asks from now on. Whether there was anything.
+    fn invalidate(&self, key: Arg<'_>) -> PyResult<Pending> {
+        self.0.get()?.invalidate("versioned.invalidate()", key, Invalidation::Hard)
+    }
+
+    /// The same; the old value is served as stale while it is loaded anew.
+    fn invalidate_soft(&self, key: Arg<'_>) -> PyResult<Pending> {
+        self.0.get()?.invalidate("versioned.invalidate_soft()", key, Invalidation::Soft)
     }
 }

@@ -1,34 +1,46 @@
-//! Arguments as the SDK wants them, each error with the argument's name; and results as Python objects.
+//! Arguments and settings as the SDK wants them, each error with the argument's name; and results as Python objects.
+//!
+//! Python says names with underscores and durations as seconds. The SDK reads settings, and knows every default.
 
 use std::time::Duration;
 
-use pyo3::IntoPyObjectExt;
-use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyBytes, PyDelta, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
+use pyo3::types::{PyBool, PyDelta, PyFloat, PyInt, PyList, PyString};
+use resil::settings::{Dialect, Numbers, Settings, Spelling};
 use serde_json::{Map, Number, Value};
 
-use crate::errors::{wrong_type, wrong_value};
+use crate::prelude::*;
 
-/// So deep a structure is a mistake (or a circle).
+/// An argument as it was given.
+pub type Arg<'a> = &'a Bound<'a, PyAny>;
+/// One that may be left out, or None.
+pub type OptArg<'a> = Option<Arg<'a>>;
+/// Positional arguments of a function of the user's.
+pub type Args<'a> = &'a Bound<'a, PyTuple>;
+/// Keyword arguments: settings, or those of a function of the user's.
+pub type Kwargs<'a> = &'a Bound<'a, PyDict>;
+
+pub const PYTHON: Dialect = Dialect { spelling: Spelling::Snake, numbers: Numbers::Seconds };
+
+/// A structure deeper than this is a mistake (or a circle).
 const DEPTH_MAX: usize = 32;
 
 /// Seconds as a number, a timedelta, or text such as "250ms".
-pub fn seconds(name: &str, given: &Bound<'_, PyAny>) -> PyResult<Duration> {
+pub fn seconds(name: &str, given: Arg<'_>) -> PyResult<Duration> {
     if given.is_instance_of::<PyString>() {
-        let said = text(name, given)?;
+        let given = text(name, given)?;
         let allowed = "must be a duration such as \"250ms\" (units: us, ms, s, m, h, d)";
-        return resil::settings::duration(&said).ok_or_else(|| wrong_value(name, format!("{allowed}, got {said:?}")));
+        return resil::settings::duration(&given).ok_or_else(|| wrong_value(name, format!("{allowed}, got {given:?}")));
     }
     let expected = "a number of seconds, a timedelta, or text such as \"250ms\"";
     let number = seconds_of(given)?.ok_or_else(|| wrong_type(name, expected, given))?;
     Duration::try_from_secs_f64(number).map_err(|_| wrong_value(name, format!("must not be {number} seconds")))
 }
 
-pub fn optional_seconds(name: &str, given: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Duration>> {
+pub fn optional_seconds(name: &str, given: OptArg<'_>) -> PyResult<Option<Duration>> {
     given.map(|given| seconds(name, given)).transpose()
 }
 
-fn seconds_of(given: &Bound<'_, PyAny>) -> PyResult<Option<f64>> {
+fn seconds_of(given: Arg<'_>) -> PyResult<Option<f64>> {
     if given.is_instance_of::<PyDelta>() {
         return given.call_method0("total_seconds")?.extract().map(Some);
     }
@@ -41,7 +53,7 @@ fn seconds_of(given: &Bound<'_, PyAny>) -> PyResult<Option<f64>> {
 }
 
 /// A key: text, or bytes as they are.
-pub fn key(name: &str, given: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
+pub fn key(name: &str, given: Arg<'_>) -> PyResult<Vec<u8>> {
     if given.is_instance_of::<PyString>() {
         return text(name, given).map(String::into_bytes);
     }
@@ -51,17 +63,17 @@ pub fn key(name: &str, given: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
     }
 }
 
-pub fn text(name: &str, given: &Bound<'_, PyAny>) -> PyResult<String> {
+pub fn text(name: &str, given: Arg<'_>) -> PyResult<String> {
     let text = given.cast::<PyString>().map_err(|_| wrong_type(name, "str", given))?;
     text.extract().map_err(|_| wrong_value(name, "must be text without surrogates"))
 }
 
-pub fn optional_text(name: &str, given: Option<&Bound<'_, PyAny>>) -> PyResult<Option<String>> {
+pub fn optional_text(name: &str, given: OptArg<'_>) -> PyResult<Option<String>> {
     given.map(|given| text(name, given)).transpose()
 }
 
 /// A whole number; `bool` is none.
-pub fn whole<N: TryFrom<i64> + TryFrom<u64>>(name: &str, given: &Bound<'_, PyAny>) -> PyResult<N> {
+pub fn whole<N: TryFrom<i64> + TryFrom<u64>>(name: &str, given: Arg<'_>) -> PyResult<N> {
     if given.is_instance_of::<PyBool>() || !given.is_instance_of::<PyInt>() {
         return Err(wrong_type(name, "int", given));
     }
@@ -70,18 +82,14 @@ pub fn whole<N: TryFrom<i64> + TryFrom<u64>>(name: &str, given: &Bound<'_, PyAny
     small.or_else(large).ok_or_else(|| wrong_value(name, format!("is out of range: {given}")))
 }
 
-/// True or false, and nothing that is only taken for it.
-pub fn truth(name: &str, given: Option<&Bound<'_, PyAny>>) -> PyResult<bool> {
+/// True or false, and nothing that only counts as such.
+pub fn truth(name: &str, given: OptArg<'_>) -> PyResult<bool> {
     let Some(given) = given else { return Ok(false) };
     Ok(given.cast::<PyBool>().map_err(|_| wrong_type(name, "bool", given))?.is_true())
 }
 
-/// What was said, for serde to read: durations are seconds as numbers.
-pub fn said(path: &str, given: &Bound<'_, PyAny>) -> PyResult<Value> {
-    said_within(path, given, 0)
-}
-
-fn said_within(path: &str, given: &Bound<'_, PyAny>, depth: usize) -> PyResult<Value> {
+/// For serde to read: durations are seconds as numbers.
+fn given_within(path: &str, given: Arg<'_>, depth: usize) -> PyResult<Value> {
     if depth > DEPTH_MAX {
         return Err(wrong_value(path, "is nested too deeply"));
     }
@@ -101,13 +109,13 @@ fn said_within(path: &str, given: &Bound<'_, PyAny>, depth: usize) -> PyResult<V
         let mut object = Map::new();
         for (name, value) in dict.iter() {
             let name = text(&format!("a name in {}", if path.is_empty() { "the settings" } else { path }), &name)?;
-            let value = said_within(&inside(&name), &value, depth + 1)?;
+            let value = given_within(&inside(&name), &value, depth + 1)?;
             object.insert(name, value);
         }
         Ok(Value::Object(object))
     } else if given.is_instance_of::<PyList>() || given.is_instance_of::<PyTuple>() {
         let element = |(index, value): (usize, PyResult<Bound<'_, PyAny>>)| {
-            said_within(&inside(&index.to_string()), &value?, depth + 1)
+            given_within(&inside(&index.to_string()), &value?, depth + 1)
         };
         given.try_iter()?.enumerate().map(element).collect::<PyResult<Vec<_>>>().map(Value::Array)
     } else {
@@ -115,40 +123,19 @@ fn said_within(path: &str, given: &Bound<'_, PyAny>, depth: usize) -> PyResult<V
     }
 }
 
-/// Keyword arguments, for serde to read.
-pub fn said_by(kwargs: Option<&Bound<'_, PyDict>>) -> PyResult<Value> {
-    match kwargs {
-        Some(kwargs) => said("", kwargs.as_any()),
-        None => Ok(Value::Object(Map::new())),
-    }
+/// Settings from keyword arguments.
+pub fn read<T: Settings>(kwargs: Option<Kwargs<'_>>) -> PyResult<T> {
+    let given = kwargs.map_or_else(|| Ok(Value::Object(Map::new())), |kwargs| given_within("", kwargs.as_any(), 0))?;
+    spelled(PYTHON.read(given))
 }
 
-/// What serde wrote, as plain Python objects.
-pub fn plain(py: Python<'_>, value: &Value) -> PyResult<Py<PyAny>> {
-    match value {
-        Value::Null => Ok(py.None()),
-        Value::Bool(flag) => flag.into_py_any(py),
-        Value::Number(number) => match (number.as_i64(), number.as_u64(), number.as_f64()) {
-            (Some(number), ..) => number.into_py_any(py),
-            (_, Some(number), _) => number.into_py_any(py),
-            (.., number) => number.unwrap_or(f64::NAN).into_py_any(py),
-        },
-        Value::String(text) => text.into_py_any(py),
-        Value::Array(elements) => {
-            let elements = elements.iter().map(|element| plain(py, element)).collect::<PyResult<Vec<_>>>()?;
-            elements.into_py_any(py)
-        }
-        Value::Object(fields) => {
-            let dict = PyDict::new(py);
-            for (name, value) in fields {
-                dict.set_item(name, plain(py, value)?)?;
-            }
-            dict.into_py_any(py)
-        }
-    }
+/// An error with its field as it is called here.
+pub fn spelled<T>(result: Result<T, Error>) -> PyResult<T> {
+    result.map_err(|error| Python::attach(|py| exception(py, &PYTHON.spell_error(error))))
 }
 
-/// Inside of a future.
-pub fn flag(flag: bool) -> PyResult<Py<PyAny>> {
-    Python::attach(|py| Ok(flag.into_pyobject(py)?.to_owned().into_any().unbind()))
+/// Something of the SDK's as dicts, lists, numbers and texts.
+pub fn shown(py: Python<'_>, value: &impl serde::Serialize) -> PyResult<Object> {
+    let written = spelled(PYTHON.show(value))?.to_string();
+    imported!(py, "json", "loads")?.call1((written,)).map(Bound::unbind)
 }

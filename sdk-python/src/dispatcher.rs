@@ -1,23 +1,11 @@
 //! Many pieces of the same work, a few at a time.
 
-use std::sync::Arc;
+use resil::dispatcher::{Dispatcher, ItemError, ItemResult};
 
-use pyo3::prelude::*;
-use resil::dispatcher::Dispatcher;
-use resil::settings::DispatcherSettings;
-
-use crate::answer::Answer;
-use crate::convert::said;
-use crate::drive::{Running, drive};
-use crate::errors::wrong_type;
-use crate::event_loop::EventLoop;
-use crate::item::PyItemResult;
 use crate::items::{Order, PyItemResults, Source};
-use crate::kind::Kind;
-use crate::settings::{PYTHON, spelled};
-use crate::task::{Prepared, elsewhere};
+use crate::prelude::*;
 
-/// Runs a function on many items, at most `workers` at once. Whatever one of them does is its own result and nobody else's.
+/// Runs a function on many items, at most `workers` at once. What one of them does is its own result alone.
 ///
 /// >>> import resil
 /// >>> few = resil.Dispatcher(2)
@@ -34,49 +22,33 @@ use crate::task::{Prepared, elsewhere};
 #[pyclass(module = "resil", name = "Dispatcher", frozen)]
 pub struct PyDispatcher(Dispatcher);
 
-/// The function on one item; on the loop that runs here if it is a coroutine function, else in a thread.
-pub async fn run(home: Option<Arc<EventLoop>>, prepared: Arc<Prepared>) -> PyResult<Py<PyAny>> {
-    elsewhere(home, prepared, Box::new(|_, result| result)).await?
-}
-
-/// Where functions of this kind run.
-pub fn home(py: Python<'_>, kind: Kind) -> PyResult<Option<Arc<EventLoop>>> {
-    match kind {
-        Kind::Plain => Ok(None),
-        Kind::Coroutine => Ok(Some(EventLoop::current(py)?.1)),
-    }
-}
-
-/// `fn(item)`, ready to be begun without the GIL.
-pub fn prepared(func: &Bound<'_, PyAny>, item: &Bound<'_, PyAny>) -> PyResult<Arc<Prepared>> {
-    let py = func.py();
-    let bound = py.import("functools")?.call_method1("partial", (func, item))?;
-    Prepared::new(py, bound.unbind())
-}
-
 impl PyDispatcher {
     /// A batch, and what is made of its results.
-    fn batch<'py, F>(
+    fn batch<'py, F, T>(
         &self,
         what: &'static str,
-        items: &Bound<'py, PyAny>,
-        func: &Bound<'py, PyAny>,
+        items: Arg<'py>,
+        func: Arg<'py>,
         run: impl FnOnce(Dispatcher, Option<Arc<EventLoop>>, Vec<Arc<Prepared>>) -> F + Send + 'static,
-    ) -> PyResult<Py<PyAny>>
+        each: impl Fn(Python<'_>, T) -> PyResult<Object> + Send + 'static,
+    ) -> PyResult<Object>
     where
-        F: Future<Output = PyResult<Py<PyAny>>> + Send,
+        F: Future<Output = Vec<T>> + Send,
     {
-        let (py, kind) = (func.py(), Kind::of(func)?);
+        let (py, kind, dispatcher) = (func.py(), Kind::of(func)?, self.0.clone());
         let items = items.try_iter().map_err(|_| wrong_type("items", "something to iterate over", items))?;
-        let items = items.map(|item| prepared(func, &item?)).collect::<PyResult<Vec<_>>>()?;
-        let dispatcher = self.0.clone();
+        let items = items.map(|item| Prepared::with(func, &item?)).collect::<PyResult<Vec<_>>>()?;
         let running: Running = Box::pin(async move {
-            let home = Python::attach(|py| home(py, kind))?;
-            run(dispatcher, home, items).await
+            let home = Python::attach(|py| EventLoop::of(py, kind))?;
+            let results = run(dispatcher, home, items).await;
+            Python::attach(|py| {
+                let results = results.into_iter().map(|result| each(py, result)).collect::<PyResult<Vec<_>>>()?;
+                results.into_py_any(py)
+            })
         });
         match kind {
             Kind::Plain => drive(py, running),
-            Kind::Coroutine => Ok(Py::new(py, Answer::on_stage(what, None, running))?.into_any()),
+            Kind::Coroutine => Pending::on_stage(what, None, running).into_py_any(py),
         }
     }
 }
@@ -85,50 +57,89 @@ impl PyDispatcher {
 impl PyDispatcher {
     #[new]
     #[pyo3(signature = (workers, *, on_error=None))]
-    fn new(workers: &Bound<'_, PyAny>, on_error: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
-        let mut settings = serde_json::Map::new();
-        settings.insert("workers".to_owned(), said("workers", workers)?);
+    fn new(workers: Arg<'_>, on_error: OptArg<'_>) -> PyResult<Self> {
+        let settings = PyDict::new(workers.py());
+        settings.set_item("workers", workers)?;
         if let Some(on_error) = on_error {
-            settings.insert("on_error".to_owned(), said("on_error", on_error)?);
+            settings.set_item("on_error", on_error)?;
         }
-        let settings: DispatcherSettings = spelled(PYTHON.read(settings.into()))?;
-        Ok(Self(spelled(Dispatcher::new(settings))?))
+        let settings: resil::settings::DispatcherSettings = read(Some(&settings))?;
+        spelled(Dispatcher::new(settings)).map(Self)
     }
 
     /// Runs `fn(item)` on every item. The results are in the order of the items: a list, or for a coroutine function
     /// something to await that gives one. Plain functions run in threads.
-    fn run<'py>(&self, items: &Bound<'py, PyAny>, r#fn: &Bound<'py, PyAny>) -> PyResult<Py<PyAny>> {
-        self.batch("dispatcher.run()", items, r#fn, |dispatcher, home, items| async move {
-            let results = dispatcher.run_local(items, |item| run(home.clone(), item)).await;
-            Python::attach(|py| {
-                let told = |result| PyItemResult::told(py, result);
-                let results = results.into_iter().map(told).collect::<PyResult<Vec<_>>>()?;
-                Ok(results.into_pyobject(py)?.into_any().unbind())
-            })
-        })
+    fn run(&self, items: Arg<'_>, r#fn: Arg<'_>) -> PyResult<Object> {
+        let run = |dispatcher: Dispatcher, home: Option<Arc<EventLoop>>, items| async move {
+            dispatcher.run_local(items, |item| task::run(home.clone(), item)).await
+        };
+        self.batch("dispatcher.run()", items, r#fn, run, |py, result| PyItemResult::of(py, result).into_py_any(py))
     }
 
     /// The same in the order of completion: pairs of an item's number, from 0, and its result. Items that were not begun come
     /// last.
-    fn run_unordered<'py>(&self, items: &Bound<'py, PyAny>, r#fn: &Bound<'py, PyAny>) -> PyResult<Py<PyAny>> {
-        self.batch("dispatcher.run_unordered()", items, r#fn, |dispatcher, home, items| async move {
-            let results = dispatcher.run_unordered(items, move |item| run(home.clone(), item)).await;
-            Python::attach(|py| {
-                let told = |(number, result)| Ok((number, PyItemResult::told(py, result)?));
-                let results = results.into_iter().map(told).collect::<PyResult<Vec<_>>>()?;
-                Ok(results.into_pyobject(py)?.into_any().unbind())
-            })
+    fn run_unordered(&self, items: Arg<'_>, r#fn: Arg<'_>) -> PyResult<Object> {
+        let run = |dispatcher: Dispatcher, home: Option<Arc<EventLoop>>, items| async move {
+            dispatcher.run_unordered(items, move |item| task::run(home.clone(), item)).await
+        };
+        self.batch("dispatcher.run_unordered()", items, r#fn, run, |py, (number, result)| {
+            (number, PyItemResult::of(py, result)).into_py_any(py)
         })
     }
 
     /// Runs `fn(item)` on items as they come, from an iterable or an async iterable: results for `for` or `async for`, in the order
     /// of the items. Nothing is taken from `items` unless a worker is free for it.
-    fn stream(&self, items: &Bound<'_, PyAny>, r#fn: &Bound<'_, PyAny>) -> PyResult<PyItemResults> {
+    fn stream(&self, items: Arg<'_>, r#fn: Arg<'_>) -> PyResult<PyItemResults> {
         Ok(PyItemResults::new(self.0.clone(), Source::read(items, r#fn)?, Order::OfItems))
     }
 
     /// The same in the order of completion: a slow item holds back nobody.
-    fn stream_unordered(&self, items: &Bound<'_, PyAny>, r#fn: &Bound<'_, PyAny>) -> PyResult<PyItemResults> {
+    fn stream_unordered(&self, items: Arg<'_>, r#fn: Arg<'_>) -> PyResult<PyItemResults> {
         Ok(PyItemResults::new(self.0.clone(), Source::read(items, r#fn)?, Order::OfCompletion))
+    }
+}
+
+/// What one item came to.
+#[pyclass(module = "resil", name = "ItemResult", frozen, generic, get_all)]
+pub struct PyItemResult {
+    is_ok: bool,
+    /// None if there is none.
+    value: Option<Object>,
+    /// The exception, if it failed; CancelledError if it was cancelled or never begun.
+    error: Option<Object>,
+    /// Whether it may have done something.
+    was_begun: bool,
+}
+
+impl PyItemResult {
+    pub fn of(py: Python<'_>, result: ItemResult<Object, PyErr>) -> Self {
+        let was_begun = result.as_ref().err().is_none_or(ItemError::was_begun);
+        let error = match result {
+            Ok(value) => return Self { is_ok: true, value: Some(value), error: None, was_begun },
+            Err(ItemError::Failed(error)) => error,
+            Err(ItemError::Crashed(text)) => PyRuntimeError::new_err(text),
+            Err(ItemError::Cancelled | ItemError::NotRun) => exception(py, &Error::Cancelled),
+        };
+        Self { is_ok: false, value: None, error: Some(error.into_value(py).into_any()), was_begun }
+    }
+}
+
+#[pymethods]
+impl PyItemResult {
+    /// The value; or its exception is raised.
+    fn unwrap(&self, py: Python<'_>) -> PyResult<Object> {
+        match (&self.value, &self.error) {
+            (_, Some(error)) => Err(PyErr::from_value(error.bind(py).clone())),
+            (value, None) => Ok(value.as_ref().map_or_else(|| py.None(), |value| value.clone_ref(py))),
+        }
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<resil.ItemResult ok={}>", self.is_ok)
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.value)?;
+        visit.call(&self.error)
     }
 }

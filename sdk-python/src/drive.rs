@@ -3,25 +3,27 @@
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use pyo3::exceptions::PyRuntimeError;
-use pyo3::prelude::*;
+use crate::prelude::*;
 
-use crate::runtime::{self, Generation};
-use crate::{event_loop, held_here};
+pub type Object = Py<PyAny>;
+
+/// None, inside of a future.
+pub fn none() -> PyResult<Object> {
+    Python::attach(|py| Ok(py.None()))
+}
 
 /// A future of the SDK with its result already made a Python object.
-pub type Running = Pin<Box<dyn Future<Output = PyResult<Py<PyAny>>> + Send>>;
+pub type Running = Pin<Box<dyn Future<Output = PyResult<Object>> + Send>>;
 
 /// How often a thread that waits looks whether it was interrupted (Ctrl-C).
 const LOOK_FOR_SIGNALS: Duration = Duration::from_millis(50);
 
 /// Runs to the end on this thread, which sleeps without the GIL while there is nothing to do.
-pub fn drive(py: Python<'_>, running: Running) -> PyResult<Py<PyAny>> {
-    let mut running = held_here::around(py, running)?;
+pub fn drive(py: Python<'_>, running: Running) -> PyResult<Object> {
+    let mut running = entered::within_blocks(py, running)?;
     let (_inside, generation) = (runtime::enter()?, Generation::now());
     if let Poll::Ready(result) = poll_caught(&mut running, Waker::noop()) {
         return result;
@@ -47,14 +49,10 @@ impl std::task::Wake for Sleeper {
     fn wake(self: Arc<Self>) {
         self.0.unpark();
     }
-
-    fn wake_by_ref(self: &Arc<Self>) {
-        self.0.unpark();
-    }
 }
 
 /// No panic gets out: it would take the interpreter along.
-pub fn poll_caught(running: &mut Running, waker: &Waker) -> Poll<PyResult<Py<PyAny>>> {
+pub fn poll_caught(running: &mut Running, waker: &Waker) -> Poll<PyResult<Object>> {
     let mut context = Context::from_waker(waker);
     catch_unwind(AssertUnwindSafe(|| running.as_mut().poll(&mut context))).unwrap_or_else(|_| {
         let error = resil::Error::Internal("a panic inside of the SDK".to_owned());

@@ -1,13 +1,20 @@
 //! What `with` and `async with` hold, by who is inside: one object serves many tasks and threads at once.
+//!
+//! # Coming in again
+//! Which locks the task or thread that runs here holds by a block: asking for one of them again is granted at once.
+//!
+//! It follows the task and not its context variables: what a task starts inherits those, and would take itself for the
+//! holder. Whatever is awaited or waited for is looked at once, when it begins: a task that waits leaves no block meanwhile.
 
 use std::collections::HashMap;
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use parking_lot::Mutex;
-use pyo3::exceptions::PyRuntimeError;
-use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyWeakrefMethods, PyWeakrefReference};
+use resil::lock::Held;
 
-use crate::event_loop;
+use crate::leased::Presence;
+use crate::prelude::*;
 
 /// A task, or a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -26,8 +33,7 @@ impl Who {
         if event_loop::running(py)?.is_none() {
             return Ok((Self::Thread(std::thread::current().id()), None));
         }
-        static CURRENT: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-        let task = CURRENT.import(py, "asyncio", "current_task")?.call0()?;
+        let task = imported!(py, "asyncio", "current_task")?.call0()?;
         Ok((Self::Task(task.as_ptr() as usize), Some(task)))
     }
 }
@@ -54,4 +60,70 @@ impl<G> Entered<G> {
         }
         guard.ok_or_else(|| PyRuntimeError::new_err("left without having been entered"))
     }
+}
+
+struct MarkedBlock {
+    id: u64,
+    held: Held,
+    /// A guard that was released by hand holds nothing for the rest of its block.
+    presence: Presence,
+    /// The address of a task that ended is given to another one.
+    task: Option<Py<PyWeakrefReference>>,
+}
+
+static MARKED: LazyLock<Mutex<HashMap<Who, Vec<MarkedBlock>>>> = LazyLock::new(Mutex::default);
+/// Most of the time none, and then nobody looks any further.
+static BLOCKS: AtomicUsize = AtomicUsize::new(0);
+
+/// A block that holds a lock. Dropped, it was left.
+pub struct Mark {
+    who: Who,
+    id: u64,
+}
+
+impl Mark {
+    /// For the task or thread that runs here.
+    pub fn new(py: Python<'_>, held: Held, presence: Presence) -> PyResult<Self> {
+        static LAST: AtomicU64 = AtomicU64::new(0);
+        let (who, task) = Who::with_task(py)?;
+        let task = task.map(|task| PyWeakrefReference::new(&task).map(Bound::unbind)).transpose()?;
+        let id = LAST.fetch_add(1, Ordering::Relaxed);
+        MARKED.lock().entry(who).or_default().push(MarkedBlock { id, held, presence, task });
+        BLOCKS.fetch_add(1, Ordering::Release);
+        Ok(Self { who, id })
+    }
+}
+
+impl Drop for Mark {
+    fn drop(&mut self) {
+        BLOCKS.fetch_sub(1, Ordering::Release);
+        let mut inside = MARKED.lock();
+        let Some(blocks) = inside.get_mut(&self.who) else { return };
+        blocks.retain(|block| block.id != self.id);
+        if blocks.is_empty() {
+            inside.remove(&self.who);
+        }
+    }
+}
+
+/// What runs here, inside of the blocks of the task or thread that runs it.
+pub fn within_blocks(py: Python<'_>, running: Running) -> PyResult<Running> {
+    if BLOCKS.load(Ordering::Acquire) == 0 {
+        return Ok(running);
+    }
+    let inside = |running, held: Held| -> Running { Box::pin(async move { held.reentrant(running).await }) };
+    Ok(held(py)?.into_iter().fold(running, inside))
+}
+
+fn held(py: Python<'_>) -> PyResult<Vec<Held>> {
+    let (who, task) = Who::with_task(py)?;
+    let inside = MARKED.lock();
+    let is_its = |block: &&MarkedBlock| match (&block.task, &task) {
+        (None, None) => true,
+        (Some(block), Some(task)) => block.bind(py).upgrade().is_some_and(|block| block.is(task)),
+        _ => false,
+    };
+    let is_there = |block: &&MarkedBlock| !block.presence.is_gone();
+    let blocks = inside.get(&who).map_or(&[][..], Vec::as_slice);
+    Ok(blocks.iter().filter(is_its).filter(is_there).map(|block| block.held.clone()).collect())
 }

@@ -1,82 +1,43 @@
 //! Errors of the SDK as exceptions of `resil.errors`, and back.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use pyo3::exceptions::{PyTypeError, PyValueError};
-use pyo3::intern;
-use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
-use pyo3::types::PyDict;
-use resil::{Code, Error};
+use pyo3::exceptions::PyValueError;
+use resil::Code;
 
-/// The class of a code.
-fn class<'py>(py: Python<'py>, code: Code) -> PyResult<Bound<'py, PyAny>> {
-    static BY_CODE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    BY_CODE.import(py, "resil.errors", "BY_CODE")?.get_item(code.text())
-}
+use crate::prelude::*;
 
-fn family<'py>(py: Python<'py>) -> PyResult<&'py Bound<'py, PyAny>> {
-    static FAMILY: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    FAMILY.import(py, "resil.errors", "ResilError")
-}
-
-fn made(
-    py: Python<'_>,
-    code: Code,
-    message: String,
-    retry_after: Option<Duration>,
-    detail: Option<(&str, Py<PyAny>)>,
-) -> PyResult<PyErr> {
-    let fields = PyDict::new(py);
-    fields.set_item("retry_after", retry_after.map(|wait| wait.as_secs_f64()))?;
-    if let Some((name, value)) = detail {
-        fields.set_item(name, value)?;
-    }
-    Ok(PyErr::from_value(class(py, code)?.call((message,), Some(&fields))?))
-}
-
-/// What it is about, if it has a name.
-fn name(error: &Error) -> Option<&Arc<str>> {
-    match error {
-        Error::CircuitOpen { name, .. }
-        | Error::RateLimitExceeded { name, .. }
-        | Error::BulkheadFull { name, .. }
-        | Error::LockTimeout { name, .. }
-        | Error::LockLost { name, .. }
-        | Error::Deadlock { name }
-        | Error::IdempotencyBusy { name, .. }
-        | Error::IdempotencyMismatch { name }
-        | Error::IdempotencyHeld { name, .. }
-        | Error::ResultUnrecorded { name, .. }
-        | Error::LoadFailed { name, .. } => Some(name),
-        _ => None,
-    }
+fn made(py: Python<'_>, code: Code, message: String, wait: Option<Duration>, fields: Kwargs<'_>) -> PyResult<PyErr> {
+    fields.set_item("retry_after", wait.map(|wait| wait.as_secs_f64()))?;
+    let class = imported!(py, "resil.errors", "BY_CODE")?.get_item(code.text())?;
+    Ok(PyErr::from_value(class.call((message,), Some(fields))?))
 }
 
 pub fn exception(py: Python<'_>, error: &Error) -> PyErr {
-    let name = name(error).and_then(|name| name.into_pyobject(py).ok()).map(|name| ("name", name.into_any().unbind()));
-    let field = match error {
-        Error::InvalidPolicy { field, .. } => field.into_pyobject(py).ok().map(|it| ("field", it.into_any().unbind())),
-        _ => None,
+    let fields = PyDict::new(py);
+    let named = match (error.name(), error) {
+        (Some(name), _) => fields.set_item("name", name),
+        (None, Error::InvalidPolicy { field, .. }) => fields.set_item("field", field),
+        _ => Ok(()),
     };
-    made(py, error.code(), error.to_string(), error.retry_after(), name.or(field)).unwrap_or_else(|error| error)
+    let made = named.and_then(|()| made(py, error.code(), error.to_string(), error.retry_after(), &fields));
+    made.unwrap_or_else(|error| error)
 }
 
 /// Retries were given up; `cause` is how the last attempt failed.
 pub fn exhausted(py: Python<'_>, attempts: u32, retry_after: Option<Duration>, cause: PyErr) -> PyErr {
-    let message = format!("all {attempts} attempts failed; the last: {}", cause.value(py));
-    let attempts = attempts.into_pyobject(py).ok().map(|attempts| ("attempts", attempts.into_any().unbind()));
-    let error = made(py, Code::RetryExhausted, message, retry_after, attempts).unwrap_or_else(|error| error);
+    let (fields, message) = (PyDict::new(py), format!("all {attempts} attempts failed; the last: {}", cause.value(py)));
+    let made = fields.set_item("attempts", attempts);
+    let made = made.and_then(|()| self::made(py, Code::RetryExhausted, message, retry_after, &fields));
+    let error = made.unwrap_or_else(|error| error);
     error.set_cause(py, Some(cause));
     error
 }
 
 /// An exception of the family as the SDK's own error, so that policies around policies judge it by what it is.
 pub fn ours(py: Python<'_>, error: &PyErr) -> Option<Error> {
-    let family = family(py).ok()?;
     let value = error.value(py);
-    if !value.is_instance(family).unwrap_or(false) {
+    if !value.is_instance(imported!(py, "resil.errors", "ResilError").ok()?).unwrap_or(false) {
         return None;
     }
     let text: String = value.getattr(intern!(py, "code")).ok()?.extract().ok()?;
@@ -99,7 +60,7 @@ pub fn raised_later<T>(result: Result<T, Error>) -> PyResult<T> {
     result.map_err(|error| Python::attach(|py| exception(py, &error)))
 }
 
-pub fn wrong_type(name: &str, expected: &str, got: &Bound<'_, PyAny>) -> PyErr {
+pub fn wrong_type(name: &str, expected: &str, got: Arg<'_>) -> PyErr {
     let got = got.get_type().name().map_or_else(|_| "something else".to_owned(), |name| name.to_string());
     PyTypeError::new_err(format!("{name} must be {expected}, not {got}"))
 }

@@ -5,28 +5,22 @@
 //! at once. A loop that cannot watch a socket (Windows' proactor) is told by a thread that may wait.
 
 use std::cell::RefCell;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Wake;
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use pyo3::exceptions::PyNotImplementedError;
-use pyo3::intern;
-use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyWeakrefMethods, PyWeakrefReference};
 use resil::CancellationToken;
 
-use crate::answer::Answer;
-use crate::listeners;
-use crate::pending::call_method1;
+use crate::edge::call_method1;
+use crate::prelude::*;
 
 /// How long a loop may take from cancelling its tasks to its end.
 const ENDING: Duration = Duration::from_secs(1);
 
 /// What the loop's own thread is asked to do.
-pub type Job = Box<dyn FnOnce(Python<'_>) + Send>;
+type Job = Box<dyn FnOnce(Python<'_>) + Send>;
 
 enum Woken {
     Waiter(Arc<Waiter>),
@@ -40,35 +34,28 @@ pub struct EventLoop {
     ended: CancellationToken,
     /// Whether the loop was told and has not come yet.
     is_told: AtomicBool,
-    signal: Signal,
+    tell: Signal,
+    /// What was told has been heard.
+    hear: Signal,
 }
 
-enum Signal {
-    #[cfg(unix)]
-    Socket {
-        ours: std::os::unix::net::UnixStream,
-        theirs: std::os::unix::net::UnixStream,
-    },
-    Thread(std::sync::mpsc::Sender<()>),
-}
+type Signal = Box<dyn Fn() + Send + Sync>;
 
 thread_local! {
     /// The loop that ran on this thread last.
-    static LAST: RefCell<Option<(Py<PyAny>, Arc<EventLoop>)>> = const { RefCell::new(None) };
+    static LAST: RefCell<Option<(Object, Arc<EventLoop>)>> = const { RefCell::new(None) };
 }
 
 /// The loop that runs on this thread, if one does.
 pub fn running(py: Python<'_>) -> PyResult<Option<Bound<'_, PyAny>>> {
-    static GET: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    let found = GET.import(py, "asyncio", "_get_running_loop")?.call0()?;
+    let found = imported!(py, "asyncio", "_get_running_loop")?.call0()?;
     Ok((!found.is_none()).then_some(found))
 }
 
 impl EventLoop {
     /// The one that runs on this thread; the error of asyncio if none does.
     pub fn current(py: Python<'_>) -> PyResult<(Bound<'_, PyAny>, Arc<Self>)> {
-        static GET: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-        let running = GET.import(py, "asyncio", "get_running_loop")?.call0()?;
+        let running = imported!(py, "asyncio", "get_running_loop")?.call0()?;
         let known = LAST.with_borrow(|last| match last {
             Some((of, event_loop)) if of.is(&running) => Some(Arc::clone(event_loop)),
             _ => None,
@@ -82,7 +69,12 @@ impl EventLoop {
         Ok((running, made))
     }
 
-    fn watched_by(running: &Bound<'_, PyAny>) -> PyResult<Arc<Self>> {
+    /// Where functions of this kind run: the loop that runs here for a coroutine function, a thread for any other.
+    pub fn of(py: Python<'_>, kind: Kind) -> PyResult<Option<Arc<Self>>> {
+        (kind == Kind::Coroutine).then(|| Ok(Self::current(py)?.1)).transpose()
+    }
+
+    fn watched_by(running: Arg<'_>) -> PyResult<Arc<Self>> {
         #[cfg(unix)]
         match Self::with_socket(running) {
             Err(error) if error.is_instance_of::<PyNotImplementedError>(running.py()) => {}
@@ -91,32 +83,34 @@ impl EventLoop {
         Self::with_thread(running)
     }
 
-    fn new(signal: Signal) -> Arc<Self> {
-        Arc::new(Self {
-            queue: Mutex::default(),
-            ended: CancellationToken::new(),
-            is_told: AtomicBool::new(false),
-            signal,
-        })
+    fn new(tell: Signal, hear: Signal) -> Arc<Self> {
+        let (queue, ended, is_told) = (Mutex::default(), CancellationToken::new(), AtomicBool::new(false));
+        Arc::new(Self { queue, ended, is_told, tell, hear })
     }
 
     #[cfg(unix)]
-    fn with_socket(running: &Bound<'_, PyAny>) -> PyResult<Arc<Self>> {
+    fn with_socket(running: Arg<'_>) -> PyResult<Arc<Self>> {
         use std::os::fd::AsRawFd;
         let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
         ours.set_nonblocking(true)?;
         theirs.set_nonblocking(true)?;
         let watched = theirs.as_raw_fd();
-        let made = Self::new(Signal::Socket { ours, theirs });
+        // A full socket has been heard, too; a closed one has nobody behind it.
+        let tell = move || drop(std::io::Write::write(&mut &ours, &[1]));
+        let hear = move || {
+            let mut bytes = [0; 64];
+            while matches!(std::io::Read::read(&mut &theirs, &mut bytes), Ok(read) if read == bytes.len()) {}
+        };
+        let made = Self::new(Box::new(tell), Box::new(hear));
         // The loop keeps the drain, and with it the sockets, for as long as it watches.
         let drain = Py::new(running.py(), Drain(Arc::clone(&made)))?;
         running.call_method1("add_reader", (watched, drain))?;
         Ok(made)
     }
 
-    fn with_thread(running: &Bound<'_, PyAny>) -> PyResult<Arc<Self>> {
+    fn with_thread(running: Arg<'_>) -> PyResult<Arc<Self>> {
         let (tell, told) = std::sync::mpsc::channel();
-        let made = Self::new(Signal::Thread(tell));
+        let made = Self::new(Box::new(move || _ = tell.send(())), Box::new(|| ()));
         let (event_loop, drain) = (running.clone().unbind(), Py::new(running.py(), Drain(Arc::clone(&made)))?);
         std::thread::Builder::new().name("resil-wake".to_owned()).spawn(move || {
             while told.recv().is_ok() {
@@ -142,7 +136,7 @@ impl EventLoop {
         tokio::time::timeout(ENDING, self.ended.cancelled()).await.is_ok()
     }
 
-    /// What waits to be done is dropped, and whoever waits for it learns that.
+    /// What waits to be done is dropped, and those who wait for it learn that.
     fn end(&self) {
         let dropped = {
             let mut queue = self.queue.lock();
@@ -170,24 +164,13 @@ impl EventLoop {
             queue.push(woken);
         }
         if !self.is_told.swap(true, Ordering::AcqRel) {
-            match &self.signal {
-                #[cfg(unix)]
-                Signal::Socket { ours, .. } => {
-                    // A full socket has been heard, too; a closed one has nobody behind it.
-                    let _ = std::io::Write::write(&mut &*ours, &[1]);
-                }
-                Signal::Thread(tell) => drop(tell.send(())),
-            }
+            (self.tell)();
         }
     }
 
     fn take(&self) -> Vec<Woken> {
-        #[cfg(unix)]
-        if let Signal::Socket { theirs, .. } = &self.signal {
-            let mut bytes = [0; 64];
-            while matches!(std::io::Read::read(&mut &*theirs, &mut bytes), Ok(read) if read == bytes.len()) {}
-        }
-        // Whoever pushes from here on tells the loop again.
+        (self.hear)();
+        // What is pushed from here on tells the loop again.
         self.is_told.store(false, Ordering::Release);
         std::mem::take(&mut *self.queue.lock())
     }
@@ -208,14 +191,14 @@ impl Drain {
     fn __call__(&self, py: Python<'_>) {
         for woken in self.0.take() {
             match woken {
-                Woken::Waiter(waiter) => waiter.go_on(py),
+                Woken::Waiter(waiter) => waiter.resume(py),
                 Woken::Job(job) => job(py),
             }
         }
     }
 }
 
-/// Who waits on a loop for one answer.
+/// Who waits on a loop for one pending call.
 pub struct Waiter {
     home: Arc<EventLoop>,
     /// Woken since it was last polled.
@@ -227,7 +210,7 @@ pub struct Waiter {
 enum WaitsOn {
     Nothing,
     /// A future of asyncio that is resolved by a wake.
-    Future(Py<PyAny>),
+    Future(Object),
     /// What a coroutine of the user's waits on: it is looked whether that is still wanted.
     Theirs(Py<PyWeakrefReference>),
 }
@@ -261,45 +244,44 @@ impl Waiter {
         let (running, _) = EventLoop::current(py)?;
         let future = running.call_method0(intern!(py, "create_future"))?;
         future.setattr(intern!(py, "_asyncio_future_blocking"), true)?;
-        let former = std::mem::replace(&mut *self.on.lock(), WaitsOn::Future(future.clone().unbind()));
-        drop(former);
+        self.wait_on(WaitsOn::Future(future.clone().unbind()));
         Ok(future)
     }
 
-    /// By reference only: an answer that nobody wants any more must be able to go.
-    pub fn theirs(&self, answer: &Bound<'_, Answer>) -> PyResult<()> {
-        let answer = PyWeakrefReference::new(answer)?.unbind();
-        let former = std::mem::replace(&mut *self.on.lock(), WaitsOn::Theirs(answer));
-        drop(former);
+    /// By reference only: a call that nobody wants any more must be able to go.
+    pub fn theirs(&self, pending: &Bound<'_, Pending>) -> PyResult<()> {
+        self.wait_on(WaitsOn::Theirs(PyWeakrefReference::new(pending)?.unbind()));
         Ok(())
     }
 
     pub fn nothing(&self) {
-        let former = std::mem::replace(&mut *self.on.lock(), WaitsOn::Nothing);
-        drop(former);
+        self.wait_on(WaitsOn::Nothing);
+    }
+
+    /// What it waited on before; dropped without the lock.
+    fn wait_on(&self, on: WaitsOn) -> WaitsOn {
+        std::mem::replace(&mut *self.on.lock(), on)
     }
 
     /// Its loop was closed: the task that waits is let go, and gives back what it waited for.
     pub fn abandon(&self, py: Python<'_>) {
-        let on = std::mem::replace(&mut *self.on.lock(), WaitsOn::Nothing);
-        if let WaitsOn::Future(future) = on {
+        if let WaitsOn::Future(future) = self.wait_on(WaitsOn::Nothing) {
             // It has no loop to call the task with, and says so; but it forgets the task.
             let _ = future.call_method0(py, intern!(py, "cancel"));
         }
     }
 
-    fn go_on(&self, py: Python<'_>) {
+    fn resume(&self, py: Python<'_>) {
         self.is_queued.store(false, Ordering::Release);
-        let on = std::mem::replace(&mut *self.on.lock(), WaitsOn::Nothing);
-        match on {
+        match self.wait_on(WaitsOn::Nothing) {
             WaitsOn::Nothing => {}
             WaitsOn::Future(future) => {
                 // It may have been cancelled meanwhile: then nobody waits.
                 let _ = future.call_method1(py, intern!(py, "set_result"), (py.None(),));
             }
-            WaitsOn::Theirs(answer) => {
-                if let Ok(Some(answer)) = answer.bind(py).upgrade_as::<Answer>() {
-                    Answer::look_again(&answer);
+            WaitsOn::Theirs(pending) => {
+                if let Ok(Some(pending)) = pending.bind(py).upgrade_as::<Pending>() {
+                    Pending::look_again(&pending);
                 }
             }
         }

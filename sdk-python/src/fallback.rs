@@ -1,27 +1,15 @@
-//! An answer in place of none.
+//! A result in place of a failure.
 
-use std::sync::Arc;
-
-use pyo3::exceptions::PyTypeError;
-use pyo3::prelude::*;
-use pyo3::types::PyTuple;
-use pyo3::{PyTraverseError, PyVisit};
+use resil::Code;
 use resil::policy::Fallback;
 use resil::policy::fallback::all_but_invalid;
-use resil::{Code, Failure};
 
-use crate::around::{Around, Runs};
-use crate::convert::optional_text;
-use crate::drive::Running;
-use crate::errors::wrong_type;
-use crate::judge::Which;
-use crate::kind::Kind;
-use crate::work::{How, Work};
+use crate::prelude::*;
 
 enum Instead {
-    Value(Py<PyAny>),
+    Value(Object),
     /// Of the exception.
-    Function(Py<PyAny>, Kind),
+    Function(Object, Kind),
 }
 
 struct Plan {
@@ -32,31 +20,13 @@ struct Plan {
 
 impl Runs for Arc<Plan> {
     fn run(&self, _py: Python<'_>, work: Arc<Work>) -> PyResult<Running> {
-        let (plan, outer) = (Arc::clone(self), Arc::clone(&work));
-        Ok(Arc::clone(&work).running(async move {
-            let (judged, judging) = (Arc::clone(&plan), Arc::clone(&outer));
+        let (plan, judge) = (Arc::clone(self), Arc::clone(self));
+        Ok(work.running(|work| async move {
+            let (outer, judged) = (Arc::clone(&work), Arc::clone(&work));
             let name = plan.name.clone();
-            let answer = move |failure: Failure<PyErr>| {
-                let (plan, outer) = (Arc::clone(&plan), Arc::clone(&outer));
-                async move {
-                    let (begun, original) = Python::attach(|py| {
-                        let original = outer.peek(py, &failure);
-                        (plan.answer(py, &outer, original.clone_ref(py)), original)
-                    });
-                    match begun {
-                        Ok(Answered::At(value)) => Ok(value),
-                        Ok(Answered::By(work)) => work.attempt().await.map_err(|failure| {
-                            Python::attach(|py| Failure::Inner(while_handling(py, work.error(py, failure), &original)))
-                        }),
-                        Err(error) => Err(Failure::Inner(error)),
-                    }
-                }
-            };
-            let mut fallback = Fallback::async_function(answer).when(move |failure| judged.applies(&judging, failure));
-            if let Some(name) = name {
-                fallback = fallback.named(&name);
-            }
-            fallback.around(|| work.attempt()).await
+            let instead = move |failure| Arc::clone(&plan).instead_of(Arc::clone(&outer), failure);
+            let fallback = Fallback::async_function(instead).when(move |failure| judge.applies(&judged, failure));
+            name.iter().fold(fallback, |fallback, name| fallback.named(name)).around(|| work.attempt()).await
         }))
     }
 
@@ -71,11 +41,6 @@ impl Runs for Arc<Plan> {
     }
 }
 
-enum Answered {
-    At(Py<PyAny>),
-    By(Arc<Work>),
-}
-
 /// As if the fallback had been an `except` block: its own failure names the one it was to answer for.
 fn while_handling(py: Python<'_>, error: PyErr, original: &PyErr) -> PyErr {
     let (raised, handled) = (error.value(py), original.value(py));
@@ -88,13 +53,13 @@ fn while_handling(py: Python<'_>, error: PyErr, original: &PyErr) -> PyErr {
 
 impl Plan {
     fn applies(&self, work: &Work, failure: &Failure<PyErr>) -> bool {
-        // Whoever wants out is let out.
+        // A caller that wants out is let out.
         if failure.code() == Some(Code::Cancelled) {
             return false;
         }
         let Some(on) = &self.on else { return all_but_invalid(failure) };
         Python::attach(|py| {
-            let error = work.peek(py, failure);
+            let error = work.error(py, failure);
             on.matches(py, &error).unwrap_or_else(|broken| {
                 work.break_with(broken);
                 false
@@ -102,25 +67,30 @@ impl Plan {
         })
     }
 
-    fn answer(&self, py: Python<'_>, work: &Arc<Work>, error: PyErr) -> PyResult<Answered> {
-        match &self.instead {
-            Instead::Value(value) => Ok(Answered::At(value.clone_ref(py))),
-            Instead::Function(function, kind) => {
-                let how = match (kind, work.how()) {
-                    (Kind::Coroutine, How::Here | How::InThread) => {
-                        return Err(PyTypeError::new_err("function is a coroutine function, and fn is not"));
-                    }
-                    (Kind::Coroutine, how) => how.clone(),
-                    (Kind::Plain, _) => How::Here,
-                };
-                let args = PyTuple::new(py, [error.value(py)])?;
-                Ok(Answered::By(Work::new(function.bind(py).clone(), args, None, how)))
-            }
+    async fn instead_of(self: Arc<Self>, outer: Arc<Work>, failure: Failure<PyErr>) -> Ended {
+        let begun = Python::attach(|py| {
+            let (function, how) = match (&self.instead, outer.how()) {
+                (Instead::Value(value), _) => return Ok(Err(value.clone_ref(py))),
+                (Instead::Function(function, Kind::Plain), _) => (function, How::Here),
+                (Instead::Function(_, Kind::Coroutine), How::Here | How::Beside(Kind::Plain)) => {
+                    return Err(PyTypeError::new_err("function is a coroutine function, and fn is not"));
+                }
+                (Instead::Function(function, Kind::Coroutine), how) => (function, how.clone()),
+            };
+            let original = outer.error(py, &failure);
+            let args = PyTuple::new(py, [original.value(py)])?;
+            Ok(Ok((Work::new(function.bind(py), &args, None, how), original)))
+        });
+        match begun.map_err(Failure::Inner)? {
+            Err(value) => Ok(value),
+            Ok((work, original)) => work.attempt().await.map_err(|failure| {
+                Python::attach(|py| Failure::Inner(while_handling(py, work.error(py, &failure), &original)))
+            }),
         }
     }
 }
 
-/// Answers with `value`, or with what `function(exception)` returns, when a call fails; only to what `on` names, if it is said.
+/// Returns `value`, or what `function(exception)` returns, when a call fails; with `on`, only for the exceptions it names.
 ///
 /// >>> import resil
 /// >>> @resil.Fallback("nobody", on=LookupError)
@@ -137,10 +107,10 @@ impl PyFallback {
     #[pyo3(signature = (value=None, *, function=None, on=None, name=None))]
     fn new(
         py: Python<'_>,
-        value: Option<Py<PyAny>>,
-        function: Option<&Bound<'_, PyAny>>,
-        on: Option<&Bound<'_, PyAny>>,
-        name: Option<&Bound<'_, PyAny>>,
+        value: Option<Object>,
+        function: OptArg<'_>,
+        on: OptArg<'_>,
+        name: OptArg<'_>,
     ) -> PyResult<PyClassInitializer<Self>> {
         let instead = match (value, function) {
             (Some(_), Some(_)) => return Err(PyTypeError::new_err("value does not go with function")),
@@ -149,11 +119,7 @@ impl PyFallback {
             (value, None) => Instead::Value(value.unwrap_or_else(|| py.None())),
         };
         let on = on.map(|on| Which::read("on", on)).transpose()?;
-        let plan = Arc::new(Plan { instead, on, name: optional_text("name", name)? });
-        Ok(PyClassInitializer::from(Around::new("a call with a fallback", plan)).add_subclass(Self))
-    }
-
-    fn __repr__(&self) -> &'static str {
-        "<resil.Fallback>"
+        let plan = Plan { instead, on, name: optional_text("name", name)? };
+        Ok(Around::local("a call with a fallback", format!("name={:?}", plan.name), Arc::new(plan)).alone(Self))
     }
 }

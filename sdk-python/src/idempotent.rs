@@ -1,36 +1,21 @@
 //! Work that is done once: one caller of the fleet runs it, every duplicate gets its result.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 
 use bytes::Bytes;
-use parking_lot::Mutex;
-use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple};
-use pyo3::{PyTraverseError, PyVisit};
 use resil::idempotency::{Idempotent, Outcome, Run};
 use resil::policy::classify::classify_failure;
 use resil::policy::{CallSettings, Class, Policy};
-use resil::{Error, Failure};
 use serde_json::value::RawValue;
 
-use crate::answer::Answer;
-use crate::around::{Around, Call, Needs, Runs};
-use crate::codec::{Codec, unrecorded};
-use crate::convert::{flag, key, optional_text, seconds, text, truth};
-use crate::drive::Running;
-use crate::errors::{raised_later, wrong_value};
-use crate::judge::Judge;
-use crate::key_of::KeyOf;
 use crate::outcome::{PyOutcome, PyRun, known};
+use crate::prelude::*;
 use crate::remembered::{Final, remember};
-use crate::runtime::Generation;
-use crate::settings::{read, spelled};
-use crate::work::{Ended, Work, flat};
 
-pub struct Kept {
+/// A kind of work, and how its results are kept.
+pub struct Once {
     idempotent: Idempotent,
     codec: Codec,
-    generation: Generation,
     /// Exceptions that are final.
     remember: Option<Arc<Final>>,
 }
@@ -43,25 +28,21 @@ pub struct Request {
 }
 
 impl Request {
-    pub fn read(
-        key: &Bound<'_, PyAny>,
-        fingerprint: Option<&Bound<'_, PyAny>>,
-        with_run: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<Self> {
+    pub fn read(key: Arg<'_>, fingerprint: OptArg<'_>, with_run: OptArg<'_>) -> PyResult<Self> {
         let print = fingerprint.map(|given| self::key("fingerprint", given)).transpose()?.unwrap_or_default();
         Ok(Self { key: text("key", key)?, fingerprint: print, with_run: truth("with_run", with_run)? })
     }
 }
 
-/// The value and how the work came out.
-type Done = Result<(Py<PyAny>, Outcome<()>), Failure<PyErr>>;
+/// How the work came out.
+type Done = Result<PyOutcome, Failure<PyErr>>;
 
-/// The work, as the one who runs it does it: it gets its own result, as it was returned.
+/// The work, as its caller does it: it gets its own result, as it was returned.
 struct Doing {
     work: Arc<Work>,
     codec: Codec,
     with_run: bool,
-    own: Mutex<Option<Py<PyAny>>>,
+    own: Mutex<Option<Object>>,
     /// Why the result cannot be written: the work is done all the same, and every duplicate has to be told.
     unwritten: Arc<OnceLock<String>>,
 }
@@ -73,15 +54,9 @@ impl Doing {
 
     /// What is kept for duplicates.
     async fn run(&self, run: Run) -> Result<Bytes, Failure<PyErr>> {
-        let run = self
-            .with_run
-            .then(|| Python::attach(|py| Py::new(py, PyRun { run, generation: Generation::now() })))
-            .transpose();
-        let attempt = match run.map_err(Failure::Inner)? {
-            Some(run) => self.work.attempt_with(run.into_any()),
-            None => self.work.attempt(),
-        };
-        let value = attempt.await?;
+        let run =
+            self.with_run.then(|| Python::attach(|py| PyRun::of(py, &run))).transpose().map_err(Failure::Inner)?;
+        let value = self.work.attempt_with(run).await?;
         let written = Python::attach(|py| {
             self.codec.write(value.bind(py)).map_err(|error| {
                 let error = if self.codec.is_refusal(py, &error) {
@@ -101,28 +76,26 @@ impl Doing {
         Ok(written)
     }
 
-    fn done(self, name: &str, outcome: Outcome<Bytes>) -> Done {
-        let Outcome { value, replayed, attempt, age, recorded } = outcome;
-        let told = Outcome { value: None, replayed, attempt, age, recorded };
-        if let Some(own) = self.own.into_inner() {
-            return Ok((own, told));
-        }
-        let Some(bytes) = value else {
-            let reason = "it was too large for the server to keep".to_owned();
-            return Err(Failure::Resil(Error::ResultUnrecorded { name: name.into(), reason }));
+    fn done(self, name: &str, outcome: &Outcome<Bytes>) -> Done {
+        let value = match (self.own.into_inner(), &outcome.value) {
+            (Some(own), _) => own,
+            (None, Some(bytes)) => Python::attach(|py| self.codec.read_back(py, bytes)).map_err(Failure::Inner)?,
+            (None, None) => {
+                let reason = "it was too large for the server to keep".to_owned();
+                return Err(Failure::Resil(Error::ResultUnrecorded { name: name.into(), reason }));
+            }
         };
-        let read = Python::attach(|py| self.codec.read_back(py, &bytes));
-        Ok((read.map_err(Failure::Inner)?, told))
+        Ok(PyOutcome::of(value, outcome))
     }
 }
 
-impl Kept {
+impl Once {
     async fn run(self: Arc<Self>, request: Request, work: Arc<Work>) -> Done {
         let Request { key, fingerprint, with_run } = request;
         let doing = Doing::new(work, self.codec.clone(), with_run);
         let remember = remember(self.remember.clone(), Arc::clone(&doing.unwritten));
         let outcome = self.idempotent.run_remembering(&key, &fingerprint, &remember, |run| doing.run(run)).await;
-        doing.done(&key, outcome.map_err(flat)?)
+        doing.done(&key, &outcome.map_err(flat)?)
     }
 
     /// What is final is not tried again.
@@ -138,7 +111,7 @@ impl Kept {
     pub async fn run_through(
         self: Arc<Self>,
         policy: Policy,
-        options: CallSettings<'_>,
+        options: Arc<CallSettings<'static>>,
         request: Request,
         judge: Arc<Judge>,
         work: Arc<Work>,
@@ -157,21 +130,22 @@ impl Kept {
             RawValue::from_string(text.unwrap_or_else(|| "null".to_owned())).map_err(unwritten)
         };
         let remember = remember(self.remember.clone(), Arc::clone(&doing.unwritten));
-        let calling =
-            policy.call_once_remembering(&self.idempotent, &key, &fingerprint, &remember, options, classify, once);
-        let outcome = calling.await;
-        let Outcome { value, replayed, attempt, age, recorded } = outcome.map_err(flat)?;
+        let (idempotent, options) = (&self.idempotent, options.by_ref());
+        let calling = policy.call_once_remembering(idempotent, &key, &fingerprint, &remember, options, classify, once);
+        let Outcome { value, replayed, attempt, age, recorded } = calling.await.map_err(flat)?;
         let value = value.map(|value: Box<RawValue>| Bytes::from(String::from(Box::<str>::from(value))));
-        doing.done(&key, Outcome { value, replayed, attempt, age, recorded })
+        doing.done(&key, &Outcome { value, replayed, attempt, age, recorded })
     }
 }
 
 /// The end of it as the user is to see it: with how it came out.
-pub fn running(work: Arc<Work>, doing: impl Future<Output = Done> + Send + 'static) -> Running {
-    Arc::clone(&work).running(async move {
-        let (value, told) = doing.await?;
-        let outcome = Python::attach(|py| Py::new(py, PyOutcome { value, told })).map_err(Failure::Inner)?;
-        Ok(outcome.into_any())
+pub fn running<F>(work: Arc<Work>, doing: impl FnOnce(Arc<Work>) -> F) -> Running
+where
+    F: Future<Output = Done> + Send + 'static,
+{
+    work.running(|work| {
+        let doing = doing(work);
+        async { doing.await.and_then(|done| Python::attach(|py| done.into_py_any(py)).map_err(Failure::Inner)) }
     })
 }
 
@@ -188,32 +162,30 @@ pub fn running(work: Arc<Work>, doing: impl Future<Output = Done> + Send + 'stat
 /// >>> pay("order-43"), pay("order-43")
 /// ('receipt of order-43', 'receipt of order-43')
 #[pyclass(module = "resil", name = "Idempotent", frozen)]
-pub struct PyIdempotent(Arc<Kept>);
-
-pub fn make(
-    client: &resil::Client,
-    generation: Generation,
-    name: &Bound<'_, PyAny>,
-    serializer: Option<&Bound<'_, PyAny>>,
-    remember: Option<&Bound<'_, PyAny>>,
-    settings: Option<&Bound<'_, PyDict>>,
-) -> PyResult<PyIdempotent> {
-    let (codec, name) = (Codec::read(name.py(), serializer)?, text("name", name)?);
-    let remember = remember.map(Final::read).transpose()?;
-    let settings: resil::settings::IdempotencySettings = read(settings)?;
-    let idempotent = spelled(client.idempotent(&name, settings))?;
-    Ok(PyIdempotent(Arc::new(Kept { idempotent, codec, generation, remember })))
-}
+pub struct PyIdempotent(Owned<Arc<Once>>);
 
 impl PyIdempotent {
+    pub fn make(
+        client: &resil::Client,
+        name: Arg<'_>,
+        serializer: OptArg<'_>,
+        remember: OptArg<'_>,
+        settings: Option<Kwargs<'_>>,
+    ) -> PyResult<Self> {
+        let (codec, name) = (Codec::read(name.py(), serializer)?, text("name", name)?);
+        let remember = remember.map(Final::read).transpose()?;
+        let idempotent = spelled(client.idempotent(&name, read(settings)?))?;
+        Ok(Self(Owned::new(Arc::new(Once { idempotent, codec, remember }))))
+    }
+
     /// For results of `func` that are JSON.
-    pub fn kept_as_json(&self, func: &Bound<'_, PyAny>) -> PyResult<Arc<Kept>> {
-        self.0.generation.check()?;
-        self.0.codec.check(func)?;
-        if !self.0.codec.is_json() {
+    pub fn kept_as_json(&self, func: Arg<'_>) -> PyResult<Arc<Once>> {
+        let once = self.0.get()?;
+        once.codec.check(func)?;
+        if !once.codec.is_json(func.py())? {
             return Err(wrong_value("idempotent", "must keep JSON: results of a policy are no bytes"));
         }
-        Ok(Arc::clone(&self.0))
+        Ok(once)
     }
 }
 
@@ -225,107 +197,76 @@ impl PyIdempotent {
     /// function gets a Run in front of its arguments. An exception frees the key, unless it is one to remember.
     #[pyo3(signature = (key, r#fn, /, *args, fingerprint=None, with_run=None, **kwargs))]
     #[allow(clippy::too_many_arguments)]
-    fn run<'py>(
+    fn run(
         &self,
-        py: Python<'py>,
-        key: &Bound<'py, PyAny>,
-        r#fn: Bound<'py, PyAny>,
-        args: Bound<'py, PyTuple>,
-        fingerprint: Option<&Bound<'py, PyAny>>,
-        with_run: Option<&Bound<'py, PyAny>>,
-        kwargs: Option<Bound<'py, PyDict>>,
-    ) -> PyResult<Py<PyAny>> {
-        self.0.generation.check()?;
-        let (kept, request) = (Arc::clone(&self.0), Request::read(key, fingerprint, with_run)?);
-        kept.codec.check(&r#fn)?;
-        Call::of(r#fn, args, kwargs)?.through(py, "idempotent.run()", Needs::Nothing, |work| {
-            Ok(running(Arc::clone(&work), kept.run(request, work)))
-        })
+        key: Arg<'_>,
+        r#fn: Arg<'_>,
+        args: Args<'_>,
+        fingerprint: OptArg<'_>,
+        with_run: OptArg<'_>,
+        kwargs: Option<Kwargs<'_>>,
+    ) -> PyResult<Object> {
+        let (once, request) = (self.0.get()?, Request::read(key, fingerprint, with_run)?);
+        once.codec.check(r#fn)?;
+        Call::of(r#fn, args, kwargs)?
+            .through("idempotent.run()", Needs::Nothing, |work| Ok(running(work, |work| once.run(request, work))))
     }
 
     /// As a decorator: the function is done once for each `key`, which is text or a function of its arguments; and so is
     /// `fingerprint`. The decorated function gives the value itself.
     #[pyo3(signature = (key, *, fingerprint=None))]
-    fn by(
-        &self,
-        py: Python<'_>,
-        key: &Bound<'_, PyAny>,
-        fingerprint: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<Py<PyKeyedIdempotent>> {
-        let fingerprint = match fingerprint {
-            None => None,
-            Some(given) if given.is_callable() => Some(Print::Of(given.clone().unbind())),
-            Some(given) => Some(Print::Is(self::key("fingerprint", given)?)),
-        };
-        let keyed = Keyed { kept: Arc::clone(&self.0), key: KeyOf::read("key", key)?, fingerprint };
-        let around = Around::new("a call that is made once", keyed);
-        Py::new(py, PyClassInitializer::from(around).add_subclass(PyKeyedIdempotent))
+    fn by(&self, py: Python<'_>, key: Arg<'_>, fingerprint: OptArg<'_>) -> PyResult<Py<PyKeyedIdempotent>> {
+        let (once, key) = (self.0.get()?, OfCall::read("key", key, text)?);
+        let fingerprint = fingerprint.map(|given| OfCall::read("fingerprint", given, self::key)).transpose()?;
+        let fingerprint = fingerprint.unwrap_or(OfCall::Is(Vec::new()));
+        let around = Around::shared(
+            "a call that is made once",
+            "of a kind of work".to_owned(),
+            KeyedOnce { once, key, fingerprint },
+        );
+        Py::new(py, around.alone(PyKeyedIdempotent))
     }
 
     /// Whether this is the first time that `key` is seen within `ttl` seconds: for events that are delivered more than once.
     #[pyo3(signature = (key, ttl, token=None))]
-    fn once(
-        &self,
-        key: &Bound<'_, PyAny>,
-        ttl: &Bound<'_, PyAny>,
-        token: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<Answer> {
-        self.0.generation.check()?;
+    fn once(&self, key: Arg<'_>, ttl: Arg<'_>, token: OptArg<'_>) -> PyResult<Pending> {
+        let once = self.0.get()?;
         let (key, ttl, token) = (text("key", key)?, seconds("ttl", ttl)?, optional_text("token", token)?);
-        let kept = Arc::clone(&self.0);
-        Ok(Answer::new("idempotent.once()", async move {
-            flag(raised_later(kept.idempotent.once(&key, ttl, token.as_deref()).await)?)
-        }))
+        let asking = async move { once.idempotent.once(&key, ttl, token.as_deref()).await };
+        Ok(Pending::ask("idempotent.once()", asking))
     }
 
     /// What is known of `key`, changing nothing.
-    fn get(&self, key: &Bound<'_, PyAny>) -> PyResult<Answer> {
-        self.0.generation.check()?;
-        let (key, kept) = (text("key", key)?, Arc::clone(&self.0));
-        Ok(Answer::new("idempotent.get()", async move {
-            let found = raised_later(kept.idempotent.get(&key).await)?;
+    fn get(&self, key: Arg<'_>) -> PyResult<Pending> {
+        let (once, key) = (self.0.get()?, text("key", key)?);
+        Ok(Pending::new("idempotent.get()", async move {
+            let found = raised_later(once.idempotent.get(&key).await)?;
             Python::attach(|py| known(py, found))
         }))
     }
 }
 
-enum Print {
-    Is(Vec<u8>),
-    Of(Py<PyAny>),
+struct KeyedOnce {
+    once: Arc<Once>,
+    key: OfCall<String>,
+    fingerprint: OfCall<Vec<u8>>,
 }
 
-struct Keyed {
-    kept: Arc<Kept>,
-    key: KeyOf,
-    fingerprint: Option<Print>,
-}
-
-impl Runs for Keyed {
-    fn check(&self, func: &Bound<'_, PyAny>) -> PyResult<()> {
-        self.kept.codec.check(func)
+impl Runs for KeyedOnce {
+    fn check(&self, func: Arg<'_>) -> PyResult<()> {
+        self.once.codec.check(func)
     }
 
     fn run(&self, py: Python<'_>, work: Arc<Work>) -> PyResult<Running> {
-        self.kept.generation.check()?;
-        let fingerprint = match &self.fingerprint {
-            None => Vec::new(),
-            Some(Print::Is(bytes)) => bytes.clone(),
-            Some(Print::Of(function)) => key("what fingerprint= returned", &work.asked(py, function)?)?,
-        };
-        let request = Request { key: self.key.of(py, &work)?, fingerprint, with_run: false };
-        let kept = Arc::clone(&self.kept);
-        Ok(Arc::clone(&work).running(async move {
-            let ended: Ended = kept.run(request, work).await.map(|(value, _)| value);
-            ended
-        }))
+        let fingerprint = self.fingerprint.of(py, "fingerprint", &work, key)?;
+        let request = Request { key: self.key.of(py, "key", &work, text)?, fingerprint, with_run: false };
+        let once = Arc::clone(&self.once);
+        Ok(work.running(|work| async { once.run(request, work).await.map(|done| done.value) }))
     }
 
     fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         self.key.traverse(visit)?;
-        match &self.fingerprint {
-            Some(Print::Of(function)) => visit.call(function),
-            Some(Print::Is(_)) | None => Ok(()),
-        }
+        self.fingerprint.traverse(visit)
     }
 }
 

@@ -1,27 +1,31 @@
-//! Items that are still coming, and their results as they come.
+//! What comes one by one: items that are still coming, and their results as they come.
 
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Poll, Waker};
 
+use futures_util::StreamExt;
 use futures_util::stream::{self, Stream};
-use parking_lot::Mutex;
-use pyo3::exceptions::{PyRuntimeError, PyStopAsyncIteration, PyTypeError};
-use pyo3::prelude::*;
+use pyo3::exceptions::PyStopAsyncIteration;
 use pyo3::types::PyIterator;
 use resil::dispatcher::{Dispatcher, ItemResult};
 
-use crate::answer::Answer;
-use crate::dispatcher::{home, prepared, run};
-use crate::drive::{Running, refuse_to_block};
-use crate::errors::wrong_type;
-use crate::event_loop::EventLoop;
-use crate::item::PyItemResult;
-use crate::iteration::{anext, next};
-use crate::kind::Kind;
-use crate::runtime;
-use crate::task::{LoopTask, Prepared};
+use crate::dispatcher::PyItemResult;
+use crate::prelude::*;
+
+/// The next one of a `for` loop, in a thread. None is the end.
+pub fn next(py: Python<'_>, running: Running) -> PyResult<Option<Object>> {
+    let next = drive(py, running)?;
+    Ok((!next.is_none(py)).then_some(next))
+}
+
+/// The next one of an `async for` loop, in a coroutine.
+pub fn anext(what: &'static str, running: Running) -> Pending {
+    Pending::new(what, async move {
+        let next = running.await?;
+        if Python::attach(|py| next.is_none(py)) { Err(PyStopAsyncIteration::new_err(())) } else { Ok(next) }
+    })
+}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
@@ -32,22 +36,23 @@ pub enum Order {
 enum From {
     Iterable(Py<PyIterator>),
     /// What `__aiter__` gave.
-    AsyncIterable(Py<PyAny>),
+    AsyncIterable(Object),
 }
 
 /// Where items come from, and what is done with each.
 pub struct Source {
     from: From,
-    func: Py<PyAny>,
+    func: Object,
     kind: Kind,
-    /// What it raised. It is told at the end, after the results of what was taken before.
+    /// What it raised: raised at the end, after the results of what was taken before.
     broken: Broken,
 }
 
 type Broken = Arc<Mutex<Option<PyErr>>>;
+type Results = Pin<Box<dyn Stream<Item = ItemResult<Object, PyErr>> + Send>>;
 
 impl Source {
-    pub fn read(items: &Bound<'_, PyAny>, func: &Bound<'_, PyAny>) -> PyResult<Self> {
+    pub fn read(items: Arg<'_>, func: Arg<'_>) -> PyResult<Self> {
         let kind = Kind::of(func)?;
         let expected = "something to iterate over";
         let from = if items.hasattr("__aiter__")? {
@@ -58,7 +63,7 @@ impl Source {
         Ok(Self { from, func: func.clone().unbind(), kind, broken: Broken::default() })
     }
 
-    /// The next one, ready to be begun. It is asked for by whoever asks for results: on its thread, with the GIL.
+    /// The next one, ready to be begun. It is taken by the caller that asks for results: on its thread, with the GIL.
     async fn next(&self) -> PyResult<Option<Arc<Prepared>>> {
         let item = match &self.from {
             From::Iterable(iterator) => Python::attach(|py| {
@@ -68,7 +73,7 @@ impl Source {
             From::AsyncIterable(iterator) => {
                 let asking = Python::attach(|py| {
                     let asking = Prepared::new(py, iterator.getattr(py, "__anext__")?)?;
-                    let look = |py: Python<'_>, result: PyResult<Py<PyAny>>| match result {
+                    let look = |py: Python<'_>, result: PyResult<Object>| match result {
                         Err(error) if error.is_instance_of::<PyStopAsyncIteration>(py) => Ok(None),
                         result => result.map(Some),
                     };
@@ -78,11 +83,18 @@ impl Source {
             }
         };
         let Some(item) = item else { return Ok(None) };
-        Python::attach(|py| prepared(self.func.bind(py), item.bind(py)).map(Some))
+        Python::attach(|py| Prepared::with(self.func.bind(py), item.bind(py)).map(Some))
     }
 
-    fn stream(self) -> impl Stream<Item = Arc<Prepared>> + Send {
-        stream::unfold(self, |source| async move {
+    fn results(self, dispatcher: &Dispatcher, order: Order) -> Results {
+        let home = match Python::attach(|py| EventLoop::of(py, self.kind)) {
+            Ok(home) => home,
+            Err(error) => {
+                *self.broken.lock() = Some(error);
+                return Box::pin(stream::empty());
+            }
+        };
+        let items = stream::unfold(self, |source| async move {
             match source.next().await {
                 Ok(item) => item.map(|item| (item, source)),
                 Err(error) => {
@@ -90,92 +102,59 @@ impl Source {
                     None
                 }
             }
-        })
-    }
-}
-
-type Results = Pin<Box<dyn Stream<Item = ItemResult<Py<PyAny>, PyErr>> + Send>>;
-
-enum State {
-    /// Nothing is taken before somebody asks.
-    New {
-        dispatcher: Dispatcher,
-        source: Source,
-        order: Order,
-    },
-    Running {
-        results: Results,
-        broken: Broken,
-        /// Who asked last, to be told if it is closed meanwhile.
-        asked_by: Option<Waker>,
-    },
-    Over,
-}
-
-impl State {
-    fn begun(self) -> PyResult<Self> {
-        let Self::New { dispatcher, source, order } = self else { return Ok(self) };
-        let home = Python::attach(|py| home(py, source.kind))?;
-        let (broken, items) = (Arc::clone(&source.broken), source.stream());
-        let work = move |item| run(home.clone(), item);
-        let results: Results = match order {
+        });
+        let work = move |item| task::run(home.clone(), item);
+        match order {
             Order::OfItems => Box::pin(dispatcher.stream(items, work)),
             Order::OfCompletion => Box::pin(dispatcher.stream_unordered(items, work)),
-        };
-        Ok(Self::Running { results, broken, asked_by: None })
+        }
     }
+}
+
+/// What is still to come.
+struct Rest {
+    results: Results,
+    /// The last that asked, to be woken if it is closed meanwhile.
+    asked_by: Option<Waker>,
 }
 
 /// The results of a stream of items: to be looped over with `for`, or with `async for` in a coroutine. Closed or forgotten,
 /// what is running is cancelled.
 #[pyclass(module = "resil", name = "ItemResults", frozen, generic)]
 pub struct PyItemResults {
-    state: Arc<Mutex<State>>,
+    rest: Arc<Mutex<Option<Rest>>>,
+    broken: Broken,
     is_async: bool,
 }
 
 impl PyItemResults {
     pub fn new(dispatcher: Dispatcher, source: Source, order: Order) -> Self {
         let is_async = source.kind == Kind::Coroutine || matches!(source.from, From::AsyncIterable(_));
-        Self { state: Arc::new(Mutex::new(State::New { dispatcher, source, order })), is_async }
+        let broken = Arc::clone(&source.broken);
+        // Nothing is taken before somebody asks.
+        let results = stream::once(async move { source.results(&dispatcher, order) }).flatten();
+        Self { rest: Arc::new(Mutex::new(Some(Rest { results: Box::pin(results), asked_by: None }))), broken, is_async }
     }
 
     fn next_result(&self) -> Running {
-        let state = Arc::clone(&self.state);
+        let (rest, broken) = (Arc::clone(&self.rest), Arc::clone(&self.broken));
         Box::pin(poll_fn(move |context| {
             // Waiting for each other would be for ever: one of them has the GIL.
-            let Some(mut state) = state.try_lock() else { return Poll::Ready(Err(elsewhere())) };
-            *state = match std::mem::replace(&mut *state, State::Over).begun() {
-                Ok(begun) => begun,
-                Err(error) => return Poll::Ready(Err(error)),
-            };
-            let State::Running { results, broken, asked_by } = &mut *state else {
-                return Poll::Ready(Python::attach(|py| Ok(py.None())));
-            };
-            let result = match results.as_mut().poll_next(context) {
+            let Some(mut rest) = rest.try_lock() else { return Poll::Ready(Err(elsewhere())) };
+            let Some(running) = &mut *rest else { return Poll::Ready(none()) };
+            Poll::Ready(match running.results.as_mut().poll_next(context) {
                 Poll::Pending => {
-                    *asked_by = Some(context.waker().clone());
+                    running.asked_by = Some(context.waker().clone());
                     return Poll::Pending;
                 }
-                Poll::Ready(Some(result)) => Python::attach(|py| Ok(PyItemResult::told(py, result)?.into_any())),
+                Poll::Ready(Some(result)) => Python::attach(|py| PyItemResult::of(py, result).into_py_any(py)),
                 Poll::Ready(None) => {
+                    *rest = None;
                     let broken = broken.lock().take();
-                    *state = State::Over;
-                    broken.map_or_else(|| Python::attach(|py| Ok(py.None())), Err)
+                    broken.map_or_else(none, Err)
                 }
-            };
-            Poll::Ready(result)
+            })
         }))
-    }
-
-    /// What is running is dropped, where it can still spawn what it has to say.
-    fn end(&self) -> PyResult<()> {
-        let _inside = runtime::enter()?;
-        let former = std::mem::replace(&mut *self.state.try_lock().ok_or_else(elsewhere)?, State::Over);
-        if let State::Running { asked_by: Some(waker), .. } = &former {
-            waker.wake_by_ref();
-        }
-        Ok(())
     }
 }
 
@@ -189,7 +168,7 @@ impl PyItemResults {
         slf
     }
 
-    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Object>> {
         refuse_to_block(py, "use async for")?;
         if self.is_async {
             return Err(PyTypeError::new_err("items or fn are asynchronous: use async for"));
@@ -201,18 +180,24 @@ impl PyItemResults {
         slf
     }
 
-    fn __anext__(&self) -> Answer {
+    fn __anext__(&self) -> Pending {
         anext("async for result in stream", self.next_result())
     }
 
     /// Takes nothing more, and cancels what is running.
     fn close(&self) -> PyResult<()> {
-        self.end()
+        // What is running is dropped where it can still spawn its clean-up.
+        let _inside = runtime::enter()?;
+        let rest = self.rest.try_lock().ok_or_else(elsewhere)?.take();
+        if let Some(Rest { asked_by: Some(waker), .. }) = &rest {
+            waker.wake_by_ref();
+        }
+        Ok(())
     }
 
     /// The same, for `contextlib.aclosing`.
-    fn aclose(&self) -> PyResult<Answer> {
-        self.end()?;
-        Ok(Answer::on_stage("stream.aclose()", None, crate::block::nothing()))
+    fn aclose(&self) -> PyResult<Pending> {
+        self.close()?;
+        Ok(Pending::new("stream.aclose()", async { none() }))
     }
 }

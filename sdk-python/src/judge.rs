@@ -1,28 +1,22 @@
 //! What exceptions mean: `on=` says which may go away by themselves, `ignore=` which say nothing about what was called.
 
-use std::sync::Arc;
-
 use pyo3::exceptions::PyBaseException;
-use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyTuple, PyType};
-use pyo3::{PyTraverseError, PyVisit};
+use pyo3::types::{PyBool, PyType};
 use resil::policy::Class;
 
-use crate::convert::seconds;
-use crate::errors::wrong_type;
-use crate::pending::call;
-use crate::work::Work;
+use crate::edge::call;
+use crate::prelude::*;
 
 /// Exception classes, or a function of the exception.
 pub enum Which {
-    Classes(Py<PyAny>),
+    Classes(Object),
     /// Gives true or false, or the seconds after which to try again.
-    Function(Py<PyAny>),
+    Function(Object),
 }
 
 impl Which {
-    pub fn read(name: &str, given: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let is_class = |given: &Bound<'_, PyAny>| {
+    pub fn read(name: &str, given: Arg<'_>) -> PyResult<Self> {
+        let is_class = |given: Arg<'_>| {
             given.cast::<PyType>().is_ok_and(|class| class.is_subclass_of::<PyBaseException>().unwrap_or(false))
         };
         if is_class(given) {
@@ -82,7 +76,7 @@ pub struct Judge {
 }
 
 impl Judge {
-    pub fn read(on: Option<&Bound<'_, PyAny>>, ignore: Option<&Bound<'_, PyAny>>) -> PyResult<Arc<Self>> {
+    pub fn read(on: OptArg<'_>, ignore: OptArg<'_>) -> PyResult<Arc<Self>> {
         let on = on.map(|on| Which::read("on", on)).transpose()?;
         let ignore = ignore.map(|ignore| Which::read("ignore", ignore)).transpose()?;
         Ok(Arc::new(Self { on, ignore }))
@@ -106,6 +100,11 @@ impl Judge {
             work.break_with(broken);
             Class::Permanent
         })
+    }
+
+    /// For the policies of the SDK.
+    pub fn of<'a>(&'a self, work: &'a Work) -> impl Fn(&PyErr) -> Class + 'a {
+        move |error| self.classify(work, error)
     }
 
     /// Of another object: each holds what it visits.

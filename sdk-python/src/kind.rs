@@ -2,10 +2,7 @@
 //!
 //! Generator functions are refused: to call one runs nothing of it, so whatever is put around the call protects nothing.
 
-use pyo3::exceptions::PyTypeError;
-use pyo3::intern;
-use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
+use crate::prelude::*;
 
 /// Whether a function is a coroutine function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,10 +16,9 @@ impl Kind {
     /// Of generator functions, also those that `types.coroutine` made, and of async generator functions.
     const CO_GENERATORS: u32 = 0x20 | 0x200;
 
-    pub fn of(func: &Bound<'_, PyAny>) -> PyResult<Self> {
+    pub fn of(func: Arg<'_>) -> PyResult<Self> {
         let py = func.py();
-        static FUNCTION: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-        let function = FUNCTION.import(py, "types", "FunctionType")?;
+        let function = imported!(py, "types", "FunctionType")?;
         if func.get_type().is(function) {
             let flags: u32 = func.getattr(intern!(py, "__code__"))?.getattr(intern!(py, "co_flags"))?.extract()?;
             if flags & Self::CO_COROUTINE != 0 {
@@ -35,11 +31,10 @@ impl Kind {
         if !func.is_callable() {
             return Err(PyTypeError::new_err(format!("fn must be callable, not {}", func.get_type().name()?)));
         }
-        static LOOK: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         if func.get_type().is(function) {
             return Ok(Self::Plain);
         }
-        match LOOK.import(py, "resil._functions", "kind_of")?.call1((func,))?.extract::<String>()?.as_str() {
+        match imported!(py, "resil._functions", "kind_of")?.call1((func,))?.extract::<String>()?.as_str() {
             "coroutine" => Ok(Self::Coroutine),
             "generator" => Err(generator()),
             _ => Ok(Self::Plain),
@@ -47,7 +42,6 @@ impl Kind {
     }
 }
 
-#[cold]
 fn generator() -> PyErr {
     PyTypeError::new_err(
         "fn is a generator function: calling it runs nothing of it, so nothing would be protected. Put the policy around \
@@ -56,7 +50,6 @@ fn generator() -> PyErr {
 }
 
 /// Exactly a coroutine: other awaitables make their iterators themselves.
-pub fn is_coroutine(py: Python<'_>, value: &Py<PyAny>) -> PyResult<bool> {
-    static TYPE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    Ok(value.bind(py).get_type().is(TYPE.import(py, "types", "CoroutineType")?))
+pub fn is_coroutine(py: Python<'_>, value: &Object) -> PyResult<bool> {
+    Ok(value.bind(py).get_type().is(imported!(py, "types", "CoroutineType")?))
 }

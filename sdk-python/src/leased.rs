@@ -1,136 +1,226 @@
-//! Blocks around something that is held for a time: a lock, a place in a shared bulkhead.
+//! What is held for a time (a lock, a permit of a shared bulkhead): its guard, its blocks, and what those who work under it see.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use pyo3::exceptions::PyRuntimeError;
-use pyo3::prelude::*;
-use resil::lock::{Held, Info};
+use resil::lock::Held;
 
-use crate::answer::Answer;
-use crate::block::{Enters, Entrant};
-use crate::drive::Running;
-use crate::entered::{Entered, Who};
-use crate::errors::{exception, raised_later};
-use crate::held_here::Mark;
-use crate::lost::Watch;
-use crate::runtime::Generation;
-use crate::settings::shown;
-use crate::slot::{IsGone, Slot};
+use crate::entered::Mark;
+use crate::prelude::*;
+
+/// Whether a guard is still held by this process; shared by all who ask.
+#[derive(Clone)]
+pub struct Presence {
+    is_gone: Arc<AtomicBool>,
+    /// Since when it is held.
+    generation: Generation,
+}
+
+impl Presence {
+    /// Also in a child of a fork, which holds nothing of its parent's.
+    pub fn is_gone(&self) -> bool {
+        !self.generation.is_here() || self.is_gone.load(Ordering::Acquire)
+    }
+}
+
+/// A guard of the SDK's as two share it, the Python object and the block.
+pub struct GuardCell<G> {
+    guard: Mutex<Option<Arc<G>>>,
+    presence: Presence,
+}
+
+impl<G> GuardCell<G> {
+    pub fn new(guard: G) -> Arc<Self> {
+        let presence = Presence { is_gone: Arc::default(), generation: Generation::now() };
+        Arc::new(Self { guard: Mutex::new(Some(Arc::new(guard))), presence })
+    }
+
+    /// For a question about it; it stays here.
+    pub fn get(&self, gone: &'static str) -> PyResult<Arc<G>> {
+        self.presence.generation.check()?;
+        self.guard.lock().clone().ok_or_else(|| PyRuntimeError::new_err(gone))
+    }
+
+    /// For good, unless a question about it is on its way.
+    pub fn take(&self, gone: &'static str) -> PyResult<G> {
+        self.presence.generation.check()?;
+        let mut guard = self.guard.lock();
+        match guard.take().map(Arc::try_unwrap) {
+            Some(Ok(taken)) => {
+                self.presence.is_gone.store(true, Ordering::Release);
+                return Ok(taken);
+            }
+            Some(Err(shared)) => *guard = Some(shared),
+            None => {}
+        }
+        Err(PyRuntimeError::new_err(gone))
+    }
+
+    /// For good. If a question about it is on its way, it is let go in the background after that.
+    fn give_up(&self) -> Option<G> {
+        self.presence.is_gone.store(true, Ordering::Release);
+        self.guard.lock().take().and_then(Arc::into_inner)
+    }
+}
+
+impl<G> Drop for GuardCell<G> {
+    fn drop(&mut self) {
+        self.presence.is_gone.store(true, Ordering::Release);
+        if !self.presence.generation.is_here() {
+            std::mem::forget(self.guard.get_mut().take());
+        }
+    }
+}
 
 /// Something that is held for a time, and on which terms.
 pub trait Leased: Clone + Send + Sync + 'static {
-    type Guard: Send + 'static;
+    type Guard: Send + Sync + 'static;
 
-    fn ask(self) -> impl Future<Output = Result<Self::Guard, resil::Error>> + Send;
+    /// Whether the task or thread inside of a block may come in again.
+    const IS_REENTRANT: bool;
+
+    fn ask(self) -> impl Future<Output = Result<Self::Guard, Error>> + Send;
 
     /// How long it was held; None if it is held still.
-    fn let_go(guard: Self::Guard) -> impl Future<Output = Result<Option<Duration>, resil::Error>> + Send;
+    fn let_go(guard: Self::Guard) -> impl Future<Output = Result<Option<Duration>, Error>> + Send;
 
     fn held(guard: &Self::Guard) -> Held;
 
-    /// Who holds it and who waits.
-    fn info(self) -> impl Future<Output = Result<Info, resil::Error>> + Send;
-
     /// The guard as a Python object.
-    fn shown(py: Python<'_>, slot: &Arc<Slot<Self::Guard>>, held: Held) -> PyResult<Py<PyAny>>;
+    fn shown(py: Python<'_>, cell: &Arc<GuardCell<Self::Guard>>, held: Held) -> PyResult<Object>;
+}
 
-    /// Marks the block, if whoever is inside may come in again.
-    fn mark(_py: Python<'_>, _slot: &Arc<Slot<Self::Guard>>, _held: Held) -> PyResult<Option<Mark>> {
-        Ok(None)
-    }
+/// Asks by hand: a guard to let go of.
+pub fn ask<L: Leased>(
+    what: &'static str,
+    asking: impl Future<Output = Result<L::Guard, Error>> + Send + 'static,
+) -> Pending {
+    Pending::new(what, async move {
+        let guard = raised_later(asking.await)?;
+        let held = L::held(&guard);
+        Python::attach(|py| L::shown(py, &GuardCell::new(guard), held))
+    })
+}
+
+/// Lets go by hand.
+pub fn let_go<L: Leased>(what: &'static str, cell: &GuardCell<L::Guard>, gone: &'static str) -> PyResult<Pending> {
+    let guard = cell.take(gone)?;
+    Ok(Pending::ask(what, async move { Ok(L::let_go(guard).await?.map(|held| held.as_secs_f64())) }))
 }
 
 /// What a block holds.
 struct Hold<G> {
-    slot: Arc<Slot<G>>,
+    cell: Arc<GuardCell<G>>,
     watch: Option<Watch>,
     _mark: Option<Mark>,
 }
 
+/// Blocks around it.
 pub struct Leases<L: Leased> {
-    pub leased: L,
-    pub generation: Generation,
+    leased: L,
     keeps_running: bool,
     entered: Arc<Entered<Hold<L::Guard>>>,
 }
 
 impl<L: Leased> Leases<L> {
-    pub fn new(leased: L, generation: Generation, keeps_running: bool) -> Arc<Self> {
-        Arc::new(Self { leased, generation, keeps_running, entered: Arc::default() })
-    }
-
-    pub fn info(&self, what: &'static str) -> PyResult<Answer> {
-        self.generation.check()?;
-        let asking = self.leased.clone().info();
-        Ok(Answer::new(what, async move {
-            let info = raised_later(asking.await)?;
-            Python::attach(|py| shown(py, &info))
-        }))
-    }
-
-    /// Asks by hand: a guard to let go of.
-    pub fn ask<F>(&self, what: &'static str, asking: impl FnOnce(L) -> F) -> PyResult<Answer>
-    where
-        F: Future<Output = Result<L::Guard, resil::Error>> + Send + 'static,
-    {
-        self.generation.check()?;
-        let asking = asking(self.leased.clone());
-        Ok(Answer::new(what, async move {
-            let guard = raised_later(asking.await)?;
-            let held = L::held(&guard);
-            Python::attach(|py| L::shown(py, &Slot::new(guard), held))
-        }))
+    /// With `keeps_running`, a task that loses it is not cancelled.
+    pub fn new(leased: L, keeps_running: bool) -> Self {
+        Self { leased, keeps_running, entered: Arc::default() }
     }
 }
 
-/// Lets go by hand.
-pub fn let_go<L: Leased>(what: &'static str, slot: &Slot<L::Guard>, gone: &'static str) -> PyResult<Answer> {
-    slot.generation().check()?;
-    let guard = slot.take().ok_or_else(|| PyRuntimeError::new_err(gone))?;
-    Ok(Answer::new(what, async move {
-        let held = raised_later(L::let_go(guard).await)?.map(|held| held.as_secs_f64());
-        Python::attach(|py| Ok(held.into_pyobject(py)?.into_any().unbind()))
-    }))
-}
-
-impl<L: Leased> Enters for Arc<Leases<L>> {
+impl<L: Leased> Enters for Leases<L> {
     fn enter(&self, py: Python<'_>, entrant: Entrant) -> PyResult<Running> {
-        self.generation.check()?;
         let (who, leased, entered) = (Who::is_here(py)?, self.leased.clone(), Arc::clone(&self.entered));
         let watches = entrant == Entrant::Task && !self.keeps_running;
         Ok(Box::pin(async move {
             let guard = raised_later(leased.ask().await)?;
             let held = L::held(&guard);
-            let slot = Slot::new(guard);
+            let cell = GuardCell::new(guard);
             Python::attach(|py| {
-                let watch = watches.then(|| Watch::begin(py, held.lost())).transpose()?;
-                let _mark = L::mark(py, &slot, held.clone())?;
-                let shown = L::shown(py, &slot, held)?;
-                entered.push(who, Hold { slot, watch, _mark });
+                let watch = watches.then(|| Watch::until(py, held.lost().cancelled_owned())).transpose()?;
+                let mark = || Mark::new(py, held.clone(), cell.presence.clone());
+                let _mark = L::IS_REENTRANT.then(mark).transpose()?;
+                let shown = L::shown(py, &cell, held)?;
+                entered.push(who, Hold { cell, watch, _mark });
                 Ok(shown)
             })
         }))
     }
 
-    fn leave(&self, py: Python<'_>, error: &Bound<'_, PyAny>) -> PyResult<Option<Running>> {
+    fn leave(&self, py: Python<'_>, error: Arg<'_>) -> PyResult<Option<Running>> {
         let hold = self.entered.pop(Who::is_here(py)?)?;
-        if let Err(forked) = hold.slot.generation().check() {
+        if let Err(forked) = hold.cell.presence.generation.check() {
             // A block that was entered before a fork: the parent holds it, and lets go of it.
             std::mem::forget(hold);
             return if error.is_none() { Err(forked) } else { Ok(None) };
         }
-        let Hold { slot, watch, .. } = hold;
+        let Hold { cell, watch, .. } = hold;
         let is_ours = watch.map_or(Ok(false), |watch| watch.end(py, error))?;
-        // Whoever was not cancelled is told at the end; an error of the block itself comes first.
+        // A block that was not cancelled learns it at the end; its own error comes first.
         let tells = is_ours || (error.is_none() && !self.keeps_running);
-        let Some(guard) = slot.give_up() else { return Ok(None) };
+        let Some(guard) = cell.give_up() else { return Ok(None) };
         Ok(Some(Box::pin(async move {
             match L::let_go(guard).await {
-                Err(lost @ resil::Error::LockLost { .. }) if tells => Err(Python::attach(|py| exception(py, &lost))),
-                // What is not answered goes on in the background.
-                _ => Python::attach(|py| Ok(py.None())),
+                Err(lost @ Error::LockLost { .. }) if tells => raised_later(Err(lost)),
+                // A release without a reply goes on in the background.
+                _ => none(),
             }
         })))
+    }
+}
+
+/// Something that is held for a time. Forgotten, it is let go in the background.
+#[pyclass(module = "resil", name = "Held", subclass, frozen)]
+pub struct PyHeld {
+    presence: Presence,
+    held: Held,
+}
+
+impl PyHeld {
+    pub fn new<G>(cell: &GuardCell<G>, held: Held) -> PyClassInitializer<Self> {
+        PyClassInitializer::from(Self { presence: cell.presence.clone(), held })
+    }
+}
+
+#[pymethods]
+impl PyHeld {
+    /// Whether this process may believe that it holds it.
+    #[getter]
+    fn is_held(&self) -> bool {
+        !self.presence.is_gone() && self.held.is_held()
+    }
+
+    /// What it is called.
+    #[getter]
+    fn name(&self) -> &str {
+        self.held.name()
+    }
+
+    /// Its owner, as the server knows it: for `lock.check(owner)`, and for tools that look into it.
+    #[getter]
+    fn owner(&self) -> String {
+        self.held.owner()
+    }
+
+    /// Raises LockLostError if it is not held any more: to be asked before each step that must not be done without it.
+    fn ensure(&self, py: Python<'_>) -> PyResult<()> {
+        self.presence.generation.check()?;
+        if self.presence.is_gone() {
+            return Err(PyRuntimeError::new_err("it was let go before"));
+        }
+        raised(py, self.held.ensure())
+    }
+
+    /// Seconds until it has to be heard of again.
+    #[getter]
+    fn remaining(&self) -> f64 {
+        if self.presence.generation.is_here() { self.held.remaining().as_secs_f64() } else { 0.0 }
+    }
+
+    /// Set when it is lost.
+    #[getter]
+    fn lost(&self) -> Lost {
+        Lost::of_held(self.held.clone(), self.presence.generation)
     }
 }

@@ -1,53 +1,52 @@
-//! Loads that one caller of the fleet does: what caches with and without versions have in common.
+//! Loads that one caller of the fleet does: where the loader runs, and what caches with and without versions have in common.
 
-use std::sync::Arc;
+use resil::Client;
+use resil::cache::{CacheSettings, Cached, Loaded, Versioned, VersionedCached};
 
-use pyo3::exceptions::PyRuntimeError;
-use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
-use pyo3::{PyTraverseError, PyVisit};
-use resil::cache::Loaded;
-use resil::{Error, Failure};
+use crate::prelude::*;
 
-use crate::answer::Answer;
-use crate::around::{Around, Runs};
-use crate::codec::Codec;
-use crate::convert::{flag, text};
-use crate::drive::Running;
-use crate::errors::{exception, raised_later, wrong_type};
-use crate::event_loop::EventLoop;
-use crate::key_of::KeyOf;
-use crate::kind::Kind;
-use crate::runtime::Generation;
-use crate::task::{LoopTask, Prepared, Threaded};
-use crate::work::{How, Work};
+/// Where values are kept.
+#[derive(Clone)]
+pub enum Cache {
+    Plain(Cached),
+    /// With versions, of which those from this one on will do.
+    Versioned(VersionedCached, u64),
+}
 
-/// Where values are kept, and in which form.
-pub trait Shelf: Clone + Send + Sync + 'static {
-    type Kept: Send + 'static;
+impl Cache {
+    pub fn plain(client: &Client, name: &str, settings: CacheSettings) -> Result<Self, Error> {
+        client.cached(name, settings).map(Self::Plain)
+    }
 
-    fn get<L, Fut>(
-        &self,
-        key: &str,
-        loader: L,
-    ) -> impl Future<Output = Result<Loaded<Self::Kept>, Failure<Arc<Trouble>>>> + Send
-    where
-        L: FnOnce(String) -> Fut + Send + 'static,
-        Fut: Future<Output = Result<Option<Self::Kept>, Trouble>> + Send + 'static;
+    pub fn versioned(client: &Client, name: &str, settings: CacheSettings) -> Result<Self, Error> {
+        client.versioned_cached(name, settings).map(|cached| Self::Versioned(cached, 0))
+    }
 
-    /// What a loader brought, which is not None.
-    fn write(codec: &Codec, brought: &Bound<'_, PyAny>) -> PyResult<Self::Kept>;
+    /// What a loader brought, which is not None. Without versions it has none to speak of.
+    fn written(&self, codec: &Codec, brought: Arg<'_>) -> PyResult<Versioned> {
+        let Self::Versioned(..) = self else { return Ok(Versioned { version: 0, bytes: codec.write(brought)? }) };
+        let (version, value): (Bound<'_, PyAny>, Bound<'_, PyAny>) =
+            brought.extract().map_err(|_| wrong_type("what loader returned", "(version, value) or None", brought))?;
+        Ok(Versioned { version: whole("the version", &version)?, bytes: codec.write(&value)? })
+    }
 
-    /// The value, and its version if there are versions.
-    fn read(codec: &Codec, py: Python<'_>, kept: &Self::Kept) -> PyResult<(Py<PyAny>, Option<u64>)>;
-
-    fn invalidate(&self, key: &str) -> impl Future<Output = Result<bool, Error>> + Send;
-
-    fn invalidate_soft(&self, key: &str) -> impl Future<Output = Result<bool, Error>> + Send;
+    async fn get(&self, key: &str, loading: Loading) -> Result<Loaded<Versioned>, Failure<Arc<Trouble>>> {
+        let cached = match self {
+            Self::Versioned(cached, at_least) => return cached.get_at_least(key, *at_least, |_| loading.load()).await,
+            Self::Plain(cached) => cached,
+        };
+        let load = |_| async { Ok(loading.load().await?.map(|brought| brought.bytes)) };
+        Ok(match cached.get(key, load).await? {
+            Loaded::NotFound => Loaded::NotFound,
+            Loaded::Found { value, age, stale } => {
+                Loaded::Found { value: Versioned { version: 0, bytes: value }, age, stale }
+            }
+        })
+    }
 }
 
 /// A loader's exception, with its words for the other processes.
-pub struct Trouble {
+struct Trouble {
     error: PyErr,
     words: String,
 }
@@ -63,43 +62,41 @@ impl Trouble {
         let words = error.value(py).str().map_or_else(|_| "an exception".to_owned(), |words| words.to_string());
         Self { error, words }
     }
+
+    fn lost(error: PyErr) -> Self {
+        Self { words: "the loader was lost".to_owned(), error }
+    }
 }
 
-fn written<S: Shelf>(codec: &Codec, py: Python<'_>, result: PyResult<Py<PyAny>>) -> Result<Option<S::Kept>, Trouble> {
-    let brought = result.map_err(|error| Trouble::new(py, error))?;
-    if brought.is_none(py) {
-        return Ok(None);
-    }
-    S::write(codec, brought.bind(py)).map(Some).map_err(|error| Trouble::new(py, error))
-}
+/// What a loader brought.
+type Brought = Result<Option<Versioned>, Trouble>;
 
 /// A load, begun where no thread of the runtime waits for the GIL.
 struct Loading {
     /// Of a coroutine function.
     home: Option<Arc<EventLoop>>,
     prepared: Arc<Prepared>,
-    codec: Codec,
+    store: Store,
 }
 
 /// What came of a load on a loop.
-enum Came<K> {
-    Over(Result<Option<K>, Trouble>),
+enum Came {
+    Over(Brought),
     /// Perhaps by its loop, which is about to end.
     Cancelled(Trouble),
 }
 
 impl Loading {
-    async fn load<S: Shelf>(self) -> Result<Option<S::Kept>, Trouble> {
-        let Self { home, prepared, codec } = self;
-        let lost = |error| Trouble { words: "the loader was lost".to_owned(), error };
-        let theirs = codec.clone();
-        let look = Box::new(move |py: Python<'_>, result| written::<S>(&theirs, py, result));
+    async fn load(self) -> Brought {
+        let Self { home, prepared, store } = self;
+        let there = store.clone();
+        let look = Box::new(move |py: Python<'_>, result| store.brought(py, result));
         let Some(home) = home else {
-            return Threaded::start(prepared, look).map_err(lost)?.await.unwrap_or_else(|error| Err(lost(error)));
+            return task::in_thread(prepared, Prepared::call, look).await.map_err(Trouble::lost)?;
         };
-        let look_there = move |py: Python<'_>, result: PyResult<Py<PyAny>>| match result {
+        let look_there = move |py: Python<'_>, result: PyResult<Object>| match result {
             Err(error) if is_cancelled(py, &error) => Came::Cancelled(Trouble::new(py, error)),
-            result => Came::Over(written::<S>(&codec, py, result)),
+            result => Came::Over(there.brought(py, result)),
         };
         match LoopTask::start(&home, Arc::clone(&prepared), Box::new(look_there)).await {
             Ok(Came::Over(brought)) => return brought,
@@ -108,58 +105,34 @@ impl Loading {
         }
         // The loop ended before the load did, as with an `asyncio.run` for each request. Others may wait for it, and somebody has to
         // load what is stale: it is loaded in a thread, on a loop of its own.
-        Threaded::start_loop(prepared, look).map_err(lost)?.await.unwrap_or_else(|error| Err(lost(error)))
+        task::in_thread(prepared, Prepared::run, look).await.map_err(Trouble::lost)?
     }
 }
 
 fn is_cancelled(py: Python<'_>, error: &PyErr) -> bool {
-    static CANCELLED: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    let class = CANCELLED.import(py, "asyncio", "CancelledError");
+    let class = imported!(py, "asyncio", "CancelledError");
     class.is_ok_and(|class| error.matches(py, class).unwrap_or(false))
 }
 
 /// What was found, if anything.
-#[pyclass(module = "resil", name = "Loaded", frozen, generic)]
+#[pyclass(module = "resil", name = "Loaded", frozen, generic, get_all)]
+#[derive(Default)]
 pub struct PyLoaded {
-    value: Option<Py<PyAny>>,
+    /// None if there is no such thing.
+    value: Option<Object>,
+    is_found: bool,
+    /// Its version, if these values have versions.
     version: Option<u64>,
+    /// Past its ttl; somebody loads it anew.
     is_stale: bool,
+    /// How long ago it was loaded, in seconds, if that is known.
     age: Option<f64>,
 }
 
 #[pymethods]
 impl PyLoaded {
-    /// None if there is no such thing.
-    #[getter]
-    fn value(&self, py: Python<'_>) -> Option<Py<PyAny>> {
-        self.value.as_ref().map(|value| value.clone_ref(py))
-    }
-
-    #[getter]
-    fn is_found(&self) -> bool {
-        self.value.is_some()
-    }
-
-    /// Its version, if these values have versions.
-    #[getter]
-    fn version(&self) -> Option<u64> {
-        self.version
-    }
-
-    /// Past its ttl; somebody loads it anew.
-    #[getter]
-    fn is_stale(&self) -> bool {
-        self.is_stale
-    }
-
-    /// How long ago it was loaded, in seconds, if that is known.
-    #[getter]
-    fn age(&self) -> Option<f64> {
-        self.age
-    }
-
     fn __repr__(&self) -> String {
-        format!("<resil.Loaded found={} stale={}>", self.value.is_some(), self.is_stale)
+        format!("<resil.Loaded found={} stale={}>", self.is_found, self.is_stale)
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
@@ -168,53 +141,66 @@ impl PyLoaded {
 }
 
 /// What is given for what was found.
-pub type Give = fn(Python<'_>, PyLoaded) -> PyResult<Py<PyAny>>;
+pub type Give = fn(Python<'_>, PyLoaded) -> PyResult<Object>;
 
 /// The value alone.
-pub fn value(py: Python<'_>, loaded: PyLoaded) -> PyResult<Py<PyAny>> {
+pub fn value(py: Python<'_>, loaded: PyLoaded) -> PyResult<Object> {
     Ok(loaded.value.unwrap_or_else(|| py.None()))
 }
 
 /// Version and value, as the loader brought them.
-pub fn with_version(py: Python<'_>, loaded: PyLoaded) -> PyResult<Py<PyAny>> {
-    match loaded.value {
-        None => Ok(py.None()),
-        Some(value) => Ok((loaded.version, value).into_pyobject(py)?.into_any().unbind()),
-    }
+pub fn versioned_value(py: Python<'_>, loaded: PyLoaded) -> PyResult<Object> {
+    loaded.value.map_or_else(|| Ok(py.None()), |value| (loaded.version, value).into_py_any(py))
 }
 
 /// Everything.
-pub fn whole(py: Python<'_>, loaded: PyLoaded) -> PyResult<Py<PyAny>> {
-    Ok(Py::new(py, loaded)?.into_any())
+pub fn with_details(py: Python<'_>, loaded: PyLoaded) -> PyResult<Object> {
+    loaded.into_py_any(py)
 }
 
 /// A cache, and how its values are written.
 #[derive(Clone)]
-pub struct Store<S> {
-    pub shelf: S,
-    pub codec: Codec,
-    pub generation: Generation,
+pub struct Store {
+    cache: Cache,
+    codec: Codec,
 }
 
-impl<S: Shelf> Store<S> {
-    /// The same cache on another shelf.
-    pub fn on(&self, shelf: S) -> Self {
-        Self { shelf, ..self.clone() }
+impl Store {
+    pub fn make(
+        client: &Client,
+        name: Arg<'_>,
+        serializer: OptArg<'_>,
+        settings: Option<Kwargs<'_>>,
+        make: fn(&Client, &str, CacheSettings) -> Result<Cache, Error>,
+    ) -> PyResult<Owned<Self>> {
+        let (codec, name) = (Codec::read(name.py(), serializer)?, text("name", name)?);
+        Ok(Owned::new(Self { cache: spelled(make(client, &name, read(settings)?))?, codec }))
     }
 
-    async fn fetch(self, key: String, kind: Kind, prepared: Arc<Prepared>, give: Give) -> PyResult<Py<PyAny>> {
-        let home = match kind {
-            Kind::Plain => None,
-            Kind::Coroutine => Some(Python::attach(|py| EventLoop::current(py).map(|(_, home)| home))?),
-        };
-        let (codec, loading) = (self.codec.clone(), Loading { home, prepared, codec: self.codec.clone() });
-        let loaded = self.shelf.get(&key, |_key| loading.load::<S>()).await;
+    pub fn at_least(mut self, given: OptArg<'_>) -> PyResult<Self> {
+        if let (Cache::Versioned(_, at_least), Some(given)) = (&mut self.cache, given) {
+            *at_least = whole("at_least", given)?;
+        }
+        Ok(self)
+    }
+
+    fn brought(&self, py: Python<'_>, result: PyResult<Object>) -> Brought {
+        let written = result.and_then(|brought| match brought.is_none(py) {
+            true => Ok(None),
+            false => self.cache.written(&self.codec, brought.bind(py)).map(Some),
+        });
+        written.map_err(|error| Trouble::new(py, error))
+    }
+
+    async fn fetch(self, key: String, kind: Kind, prepared: Arc<Prepared>, give: Give) -> PyResult<Object> {
+        let home = Python::attach(|py| EventLoop::of(py, kind))?;
+        let loaded = self.cache.get(&key, Loading { home, prepared, store: self.clone() }).await;
         Python::attach(|py| match loaded {
-            Ok(Loaded::NotFound) => give(py, PyLoaded { value: None, version: None, is_stale: false, age: None }),
-            Ok(Loaded::Found { value, age, stale: is_stale }) => {
-                let (value, version) = S::read(&codec, py, &value)?;
-                let age = age.map(|age| age.as_secs_f64());
-                give(py, PyLoaded { value: Some(value), version, is_stale, age })
+            Ok(Loaded::NotFound) => give(py, PyLoaded::default()),
+            Ok(Loaded::Found { value: Versioned { version, bytes }, age, stale: is_stale }) => {
+                let version = matches!(self.cache, Cache::Versioned(..)).then_some(version);
+                let (value, age) = (Some(self.codec.read_back(py, &bytes)?), age.map(|age| age.as_secs_f64()));
+                give(py, PyLoaded { value, is_found: true, version, is_stale, age })
             }
             Err(Failure::Inner(trouble)) => Err(trouble.error.clone_ref(py)),
             Err(Failure::Resil(error)) => Err(exception(py, &error)),
@@ -223,59 +209,54 @@ impl<S: Shelf> Store<S> {
     }
 
     /// What is known of `key`, or what `loader(key)` brings.
-    pub fn ask(
-        &self,
-        what: &'static str,
-        key: &Bound<'_, PyAny>,
-        loader: &Bound<'_, PyAny>,
-        give: Give,
-    ) -> PyResult<Answer> {
-        let py = key.py();
-        self.generation.check()?;
-        let text = text("key", key)?;
+    pub fn ask(self, what: &'static str, key: Arg<'_>, loader: Arg<'_>, give: Give) -> PyResult<Pending> {
+        let name = text("key", key)?;
         if !loader.is_callable() {
             return Err(wrong_type("loader", "callable", loader));
         }
-        let bound = py.import("functools")?.call_method1("partial", (loader, key))?;
-        let (kind, prepared) = (Kind::of(loader)?, Prepared::new(py, bound.unbind())?);
-        Ok(Answer::new(what, self.clone().fetch(text, kind, prepared, give)))
+        let (kind, prepared) = (Kind::of(loader)?, Prepared::with(loader, key)?);
+        Ok(Pending::new(what, self.fetch(name, kind, prepared, give)))
     }
 
     /// Around a function, which is the loader.
-    pub fn by(&self, key: &Bound<'_, PyAny>, give: Give) -> PyResult<Py<PyKeyedCached>> {
-        let keyed = Keyed { store: self.clone(), key: KeyOf::read("key", key)?, give };
-        let around = Around::new("a cached call", keyed);
-        Py::new(key.py(), PyClassInitializer::from(around).add_subclass(PyKeyedCached))
+    pub fn by(self, key: Arg<'_>, give: Give) -> PyResult<Py<PyKeyedCached>> {
+        let keyed = KeyedStore { store: self, key: OfCall::read("key", key, text)?, give };
+        Py::new(key.py(), Around::shared("a cached call", "of a cache".to_owned(), keyed).alone(PyKeyedCached))
     }
 
-    pub fn invalidated(&self, what: &'static str, key: &Bound<'_, PyAny>) -> PyResult<Answer> {
-        self.generation.check()?;
-        let (shelf, key) = (self.shelf.clone(), text("key", key)?);
-        Ok(Answer::new(what, async move { flag(raised_later(shelf.invalidate(&key).await)?) }))
+    pub fn invalidate(self, what: &'static str, key: Arg<'_>, how: Invalidation) -> PyResult<Pending> {
+        let key = text("key", key)?;
+        Ok(Pending::ask(what, async move {
+            match (self.cache, how) {
+                (Cache::Plain(cached), Invalidation::Hard) => cached.invalidate(&key).await,
+                (Cache::Plain(cached), Invalidation::Soft) => cached.invalidate_soft(&key).await,
+                (Cache::Versioned(cached, _), Invalidation::Hard) => cached.invalidate(&key).await,
+                (Cache::Versioned(cached, _), Invalidation::Soft) => cached.invalidate_soft(&key).await,
+            }
+        }))
     }
+}
 
-    pub fn invalidated_softly(&self, what: &'static str, key: &Bound<'_, PyAny>) -> PyResult<Answer> {
-        self.generation.check()?;
-        let (shelf, key) = (self.shelf.clone(), text("key", key)?);
-        Ok(Answer::new(what, async move { flag(raised_later(shelf.invalidate_soft(&key).await)?) }))
-    }
+/// Whether the old value is served as stale meanwhile.
+pub enum Invalidation {
+    Hard,
+    Soft,
 }
 
 /// A cache around a function, which is the loader.
-struct Keyed<S> {
-    store: Store<S>,
-    key: KeyOf,
+struct KeyedStore {
+    store: Store,
+    key: OfCall<String>,
     give: Give,
 }
 
-impl<S: Shelf> Runs for Keyed<S> {
-    fn check(&self, func: &Bound<'_, PyAny>) -> PyResult<()> {
+impl Runs for KeyedStore {
+    fn check(&self, func: Arg<'_>) -> PyResult<()> {
         self.store.codec.check(func)
     }
 
     fn run(&self, py: Python<'_>, work: Arc<Work>) -> PyResult<Running> {
-        self.store.generation.check()?;
-        let key = self.key.of(py, &work)?;
+        let key = self.key.of(py, "key", &work, text)?;
         let kind = if matches!(work.how(), How::Inside(_)) { Kind::Coroutine } else { Kind::Plain };
         let prepared = Prepared::new(py, work.bound(py, None)?)?;
         Ok(Box::pin(self.store.clone().fetch(key, kind, prepared, self.give)))

@@ -1,66 +1,42 @@
 //! Locks that a whole fleet shares: leases with a fence.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use pyo3::exceptions::PyRuntimeError;
-use pyo3::prelude::*;
-use pyo3::types::PyDict;
-use resil::lock::{Held, Info, Lock, LockGuard, Released};
+use resil::lock::{Held, Lock, LockGuard, Released};
+use resil::settings::LockSettings;
 
-use crate::answer::Answer;
-use crate::around::{Around, Runs};
-use crate::block::Block;
-use crate::convert::{flag, optional_seconds, seconds, text, whole};
-use crate::drive::Running;
-use crate::errors::raised_later;
-use crate::held::PyHeld;
-use crate::held_here::Mark;
-use crate::leased::{Leased, Leases, let_go};
-use crate::runtime::Generation;
-use crate::settings::{read, spelled};
-use crate::slot::{IsGone, Lent, Slot};
-use crate::work::{Work, flat};
+use crate::leased::{ask, let_go};
+use crate::prelude::*;
 
 impl Leased for Lock {
     type Guard = LockGuard;
+    const IS_REENTRANT: bool = true;
 
-    async fn ask(self) -> Result<LockGuard, resil::Error> {
+    async fn ask(self) -> Result<LockGuard, Error> {
         self.acquire().await
     }
 
-    async fn let_go(guard: LockGuard) -> Result<Option<Duration>, resil::Error> {
+    async fn let_go(guard: LockGuard) -> Result<Option<Duration>, Error> {
         Ok(match guard.release().await? {
             Released::Freed { held } => Some(held),
             Released::StillHeld => None,
         })
     }
 
-    async fn info(self) -> Result<Info, resil::Error> {
-        Lock::info(&self).await
-    }
-
     fn held(guard: &LockGuard) -> Held {
         guard.held()
     }
 
-    fn shown(py: Python<'_>, slot: &Arc<Slot<LockGuard>>, held: Held) -> PyResult<Py<PyAny>> {
-        let guard = PyLockGuard { slot: Arc::clone(slot), fence: held.fence() };
-        Ok(Py::new(py, PyHeld::new(slot, held).add_subclass(guard))?.into_any())
-    }
-
-    fn mark(py: Python<'_>, slot: &Arc<Slot<LockGuard>>, held: Held) -> PyResult<Option<Mark>> {
-        Mark::new(py, held, Arc::downgrade(slot)).map(Some)
+    fn shown(py: Python<'_>, cell: &Arc<GuardCell<LockGuard>>, held: Held) -> PyResult<Object> {
+        let guard = PyLockGuard { fence: held.fence(), cell: Arc::clone(cell) };
+        Ok(Py::new(py, PyHeld::new(cell, held).add_subclass(guard))?.into_any())
     }
 }
 
-struct Locked(Arc<Leases<Lock>>);
-
-impl Runs for Locked {
+impl Runs for Lock {
     fn run(&self, _py: Python<'_>, work: Arc<Work>) -> PyResult<Running> {
-        self.0.generation.check()?;
-        let lock = self.0.leased.clone();
-        Ok(Arc::clone(&work).running(async move { lock.with_lock(|_held| work.attempt()).await.map_err(flat) }))
+        let lock = self.clone();
+        Ok(work.running(|work| async move { lock.with_lock(|_held| work.attempt()).await.map_err(flat) }))
     }
 }
 
@@ -84,130 +60,102 @@ impl Runs for Locked {
 /// >>> guard.release().wait() >= 0
 /// True
 #[pyclass(module = "resil", name = "Lock", extends = Block, frozen)]
-pub struct PyLock(Arc<Leases<Lock>>);
+pub struct PyLock(Owned<Lock>);
 
-pub fn make(
-    py: Python<'_>,
-    client: &resil::Client,
-    generation: Generation,
-    name: &str,
-    settings: Option<&Bound<'_, PyDict>>,
-) -> PyResult<Py<PyLock>> {
-    let settings: resil::settings::LockSettings = read(settings)?;
-    let keeps_running = settings.keep_running_when_lost;
-    let leases = Leases::new(spelled(client.lock(name, settings))?, generation, keeps_running);
-    let around = Around::new("a call under a lock", Locked(Arc::clone(&leases)));
-    let block = Block::around("async with lock", Arc::clone(&leases), around);
-    Py::new(py, block.add_subclass(PyLock(leases)))
+impl PyLock {
+    pub fn make(py: Python<'_>, client: &resil::Client, name: &str, settings: LockSettings) -> PyResult<Py<Self>> {
+        let keeps_running = settings.keep_running_when_lost;
+        let lock = spelled(client.lock(name, settings))?;
+        let leases = Leases::new(lock.clone(), keeps_running);
+        let block = Block::around(
+            "async with lock",
+            leases,
+            Around::shared("a call under a lock", format!("{name:?}"), lock.clone()),
+        );
+        Py::new(py, block.add_subclass(Self(Owned::new(lock))))
+    }
 }
 
 #[pymethods]
 impl PyLock {
     #[getter]
     fn name(&self) -> &str {
-        self.0.leased.name()
+        self.0.peek().name()
     }
 
     /// Waits for it, as long as the lock's `wait` says or `wait` here: a guard to release, or LockTimeoutError.
     #[pyo3(signature = (wait=None))]
-    fn acquire(&self, wait: Option<&Bound<'_, PyAny>>) -> PyResult<Answer> {
-        let wait = optional_seconds("wait", wait)?;
-        self.0.ask("lock.acquire()", |lock| async move {
+    fn acquire(&self, wait: OptArg<'_>) -> PyResult<Pending> {
+        let (lock, wait) = (self.0.get()?, optional_seconds("wait", wait)?);
+        Ok(ask::<Lock>("lock.acquire()", async move {
             match wait {
                 Some(wait) => lock.acquire_within(wait).await,
                 None => lock.acquire().await,
             }
-        })
+        }))
     }
 
     /// Asks once, and does not wait.
-    fn try_acquire(&self) -> PyResult<Answer> {
-        self.0.ask("lock.try_acquire()", |lock| async move { lock.try_acquire().await })
+    fn try_acquire(&self) -> PyResult<Pending> {
+        let lock = self.0.get()?;
+        Ok(ask::<Lock>("lock.try_acquire()", async move { lock.try_acquire().await }))
     }
 
     /// Waits however long it takes, also while the server is away.
-    fn until_acquired(&self) -> PyResult<Answer> {
-        self.0.ask("lock.until_acquired()", |lock| async move { lock.until_acquired().await })
+    fn until_acquired(&self) -> PyResult<Pending> {
+        let lock = self.0.get()?;
+        Ok(ask::<Lock>("lock.until_acquired()", async move { lock.until_acquired().await }))
     }
 
-    /// Who holds it and who waits for it.
-    fn info(&self) -> PyResult<Answer> {
-        self.0.info("lock.info()")
+    /// Its holders and its waiters.
+    fn info(&self) -> PyResult<Pending> {
+        let lock = self.0.get()?;
+        Ok(Pending::shown("lock.info()", async move { lock.info().await }))
     }
 
-    /// Takes it from whoever holds it. How many held it.
-    fn break_lock(&self, actor: &Bound<'_, PyAny>, reason: &Bound<'_, PyAny>) -> PyResult<Answer> {
-        self.0.generation.check()?;
-        let (lock, actor, reason) = (self.0.leased.clone(), text("actor", actor)?, text("reason", reason)?);
-        Ok(Answer::new("lock.break_lock()", async move {
-            let held = raised_later(lock.break_lock(&actor, &reason).await)?;
-            Python::attach(|py| Ok(held.into_pyobject(py)?.into_any().unbind()))
-        }))
+    /// Takes it from all its holders. How many there were.
+    fn break_lock(&self, actor: Arg<'_>, reason: Arg<'_>) -> PyResult<Pending> {
+        let (lock, actor, reason) = (self.0.get()?, text("actor", actor)?, text("reason", reason)?);
+        Ok(Pending::ask("lock.break_lock()", async move { lock.break_lock(&actor, &reason).await }))
     }
 
     /// Whether `owner` holds it, and under `fence` if one is named.
     #[pyo3(signature = (owner, fence=None))]
-    fn check(&self, owner: &Bound<'_, PyAny>, fence: Option<&Bound<'_, PyAny>>) -> PyResult<Answer> {
-        self.0.generation.check()?;
-        let (lock, owner) = (self.0.leased.clone(), text("owner", owner)?);
+    fn check(&self, owner: Arg<'_>, fence: OptArg<'_>) -> PyResult<Pending> {
+        let (lock, owner) = (self.0.get()?, text("owner", owner)?);
         let fence = fence.map(|fence| whole("fence", fence)).transpose()?;
-        Ok(Answer::new("lock.check()", async move { flag(raised_later(lock.check(&owner, fence).await)?) }))
-    }
-
-    fn __repr__(&self) -> String {
-        format!("<resil.Lock {:?}>", self.0.leased.name())
+        Ok(Pending::ask("lock.check()", async move { lock.check(&owner, fence).await }))
     }
 }
 
 /// A lock that is held. Forgotten, it is released in the background.
 #[pyclass(module = "resil", name = "LockGuard", extends = PyHeld, frozen)]
 pub struct PyLockGuard {
-    slot: Arc<Slot<LockGuard>>,
+    /// Goes along with each write: the store refuses a number below the highest it has seen. None if the server is away.
+    #[pyo3(get)]
     fence: Option<u64>,
+    cell: Arc<GuardCell<LockGuard>>,
 }
 
 const RELEASED: &str = "this guard was released before";
 
-impl PyLockGuard {
-    fn lend(&self) -> PyResult<Lent<LockGuard>> {
-        self.slot.generation().check()?;
-        self.slot.lend().ok_or_else(|| PyRuntimeError::new_err(RELEASED))
-    }
-}
-
 #[pymethods]
 impl PyLockGuard {
-    /// Goes along with each write: the store refuses a number below the highest it has seen. None if the server is away.
-    #[getter]
-    fn fence(&self) -> Option<u64> {
-        self.fence
-    }
-
     /// The lease ends `lease` seconds from now, and is of that length from now on.
-    fn extend(&self, lease: &Bound<'_, PyAny>) -> PyResult<Answer> {
-        let (lease, lent) = (seconds("lease", lease)?, self.lend()?);
-        Ok(Answer::new("guard.extend()", async move {
-            if let Some(guard) = lent.guard() {
-                raised_later(guard.extend(lease).await)?;
-            }
-            Python::attach(|py| Ok(py.None()))
-        }))
+    fn extend(&self, lease: Arg<'_>) -> PyResult<Pending> {
+        let (lease, guard) = (seconds("lease", lease)?, self.cell.get(RELEASED)?);
+        Ok(Pending::done("guard.extend()", async move { guard.extend(lease).await.map(drop) }))
     }
 
     /// Asks the server whether it is held, under its fence.
-    fn check(&self) -> PyResult<Answer> {
-        let lent = self.lend()?;
-        Ok(Answer::new("guard.check()", async move {
-            match lent.guard() {
-                Some(guard) => flag(raised_later(guard.check().await)?),
-                None => flag(false),
-            }
-        }))
+    fn check(&self) -> PyResult<Pending> {
+        let guard = self.cell.get(RELEASED)?;
+        Ok(Pending::ask("guard.check()", async move { guard.check().await }))
     }
 
     /// Lets go. How long it was held, in seconds; None if the same task holds it still. LockLostError if it was lost.
-    fn release(&self) -> PyResult<Answer> {
-        let_go::<Lock>("guard.release()", &self.slot, RELEASED)
+    fn release(&self) -> PyResult<Pending> {
+        let_go::<Lock>("guard.release()", &self.cell, RELEASED)
     }
 
     fn __repr__(&self) -> String {

@@ -1,88 +1,56 @@
-//! What a function is told about its run, and how the work came out.
+//! What a function knows of its run, and how the work came out.
 
-use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict};
-use pyo3::{PyTraverseError, PyVisit};
-use resil::idempotency::{Known, Outcome, Run};
+use resil::idempotency::{Outcome, RecordedState, Run};
 
-use crate::lost::Lost;
-use crate::runtime::Generation;
+use crate::prelude::*;
 
-/// What a function is told about its run, if it asks for it (`with_run=True`).
-#[pyclass(module = "resil", name = "Run", frozen)]
+/// What a function knows of its run, if it asks for it (`with_run=True`).
+#[pyclass(module = "resil", name = "Run", frozen, get_all)]
 pub struct PyRun {
-    pub run: Run,
-    pub generation: Generation,
+    /// Goes to the store of the effect, which refuses numbers below the highest it has seen.
+    fence: Option<u64>,
+    /// 1 the first time. Above it, an earlier run fell silent, and may have had its effect: look before doing it again.
+    attempt: Option<u32>,
+    /// Whether the server vouches that nobody has begun this work before.
+    is_first: bool,
+    /// Set when the lease is lost.
+    lost: Py<Lost>,
 }
 
-#[pymethods]
 impl PyRun {
-    /// Goes to the store of the effect, which refuses numbers below the highest it has seen.
-    #[getter]
-    fn fence(&self) -> Option<u64> {
-        self.run.fence()
-    }
-
-    /// 1 the first time. Above it, an earlier run fell silent, and may have had its effect: look before doing it again.
-    #[getter]
-    fn attempt(&self) -> Option<u32> {
-        self.run.attempt()
-    }
-
-    /// Whether the server vouches that nobody has begun this work before.
-    #[getter]
-    fn is_first(&self) -> bool {
-        self.run.is_first()
-    }
-
-    /// Set when the lease is lost.
-    #[getter]
-    fn lost(&self) -> Lost {
-        Lost::of_run(self.run.lost().clone(), self.generation)
+    pub fn of(py: Python<'_>, run: &Run) -> PyResult<Object> {
+        let lost = Py::new(py, Lost::of_run(run.lost().clone(), Generation::now()))?;
+        let (fence, attempt, is_first) = (run.fence(), run.attempt(), run.is_first());
+        Self { fence, attempt, is_first, lost }.into_py_any(py)
     }
 }
 
 /// How the work came out.
-#[pyclass(module = "resil", name = "Outcome", frozen, generic)]
+#[pyclass(module = "resil", name = "Outcome", frozen, generic, get_all)]
 pub struct PyOutcome {
-    pub value: Py<PyAny>,
-    pub told: Outcome<()>,
+    /// The result.
+    pub value: Object,
+    /// Whether it was done before, and this is what came of it.
+    replayed: bool,
+    /// Which attempt this was; 0 for a replay.
+    attempt: u32,
+    /// How long ago a replayed result was recorded, in seconds.
+    age: f64,
+    /// False if the work is done but the server could not be told.
+    recorded: bool,
+}
+
+impl PyOutcome {
+    pub fn of<T>(value: Object, outcome: &Outcome<T>) -> Self {
+        let Outcome { replayed, attempt, age, recorded, .. } = *outcome;
+        Self { value, replayed, attempt, age: age.as_secs_f64(), recorded }
+    }
 }
 
 #[pymethods]
 impl PyOutcome {
-    /// The result.
-    #[getter]
-    fn value(&self, py: Python<'_>) -> Py<PyAny> {
-        self.value.clone_ref(py)
-    }
-
-    /// Whether it was done before, and this is what came of it.
-    #[getter]
-    fn replayed(&self) -> bool {
-        self.told.replayed
-    }
-
-    /// Which attempt this was; 0 for a replay.
-    #[getter]
-    fn attempt(&self) -> u32 {
-        self.told.attempt
-    }
-
-    /// How long ago a replayed result was recorded, in seconds.
-    #[getter]
-    fn age(&self) -> f64 {
-        self.told.age.as_secs_f64()
-    }
-
-    /// False if the work is done but the server could not be told.
-    #[getter]
-    fn recorded(&self) -> bool {
-        self.told.recorded
-    }
-
     fn __repr__(&self) -> String {
-        format!("<resil.Outcome replayed={}>", self.told.replayed)
+        format!("<resil.Outcome replayed={}>", self.replayed)
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
@@ -91,22 +59,22 @@ impl PyOutcome {
 }
 
 /// What is known of a key, as a dict.
-pub fn known(py: Python<'_>, known: Known) -> PyResult<Py<PyAny>> {
+pub fn known(py: Python<'_>, known: RecordedState) -> PyResult<Object> {
     let dict = PyDict::new(py);
     match known {
-        Known::Nothing => dict.set_item("state", "nothing")?,
-        Known::Running { attempt, remaining } => {
+        RecordedState::Nothing => dict.set_item("state", "nothing")?,
+        RecordedState::Running { attempt, remaining } => {
             dict.set_item("state", "running")?;
             dict.set_item("attempt", attempt)?;
             dict.set_item("remaining", remaining.as_secs_f64())?;
         }
-        Known::Done { result, is_error, age } => {
+        RecordedState::Done { result, is_error, age } => {
             dict.set_item("state", "done")?;
             dict.set_item("result", result.map(|result| PyBytes::new(py, &result)))?;
             dict.set_item("is_error", is_error)?;
             dict.set_item("age", age.as_secs_f64())?;
         }
-        Known::Held { attempt } => {
+        RecordedState::Held { attempt } => {
             dict.set_item("state", "held")?;
             dict.set_item("attempt", attempt)?;
         }

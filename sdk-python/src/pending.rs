@@ -1,95 +1,274 @@
-//! Python code where it is not expected: in a destructor, and on a thread that outlives the interpreter.
+//! What every method that may have to wait returns: a call that is awaited, or waited for.
 //!
-//! - A destructor runs whenever the last reference goes, also while an exception is on its way. Python code that runs there
-//!   overwrites that exception, or crashes. So the exception is set aside first, and put back afterwards.
-//! - A thread that asks for the GIL while the interpreter ends is unwound by CPython (before 3.14), through Rust frames that
-//!   abort the process. So such a thread sleeps instead, as it does from 3.14 on; the process ends without it.
+//! `await pending` under asyncio, `pending.wait()` in a thread: one object, one path. Nothing happens before that, as with a
+//! coroutine, and like one it complains if it was forgotten.
+//!
+//! # How it is driven
+//! The future of the SDK is polled here, on the thread that asks. Most are ready at once. One that is not gives its task a
+//! future of asyncio, or lets go of the GIL and sleeps. While a coroutine of the user's runs inside, whatever it
+//! waits on goes out to the task as it is: there is no second task, so context variables, cancellation and tracebacks are
+//! as if the policy were not there.
+//!
+//! # When the policy gives up on a coroutine
+//! (A timeout, a lost lock.) The coroutine is cancelled as asyncio does it, by cancelling what it waits on, and has run to
+//! its end before anything else happens.
 
-use pyo3::ffi;
-use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyString, PyTuple};
+mod given_up;
 
-/// The exception that was pending; put back when this is dropped.
-struct Pending {
-    kind: *mut ffi::PyObject,
-    value: *mut ffi::PyObject,
-    traceback: *mut ffi::PyObject,
+use std::future::Future;
+use std::task::{Poll, Waker};
+
+use pyo3::exceptions::{PyRuntimeWarning, PyStopIteration};
+
+use self::given_up::Others;
+use crate::edge::in_destructor;
+use crate::prelude::*;
+
+/// A call to be awaited (`await pending`) or waited for (`pending.wait()`).
+///
+/// >>> import resil
+/// >>> client = resil.connect("memory://").wait()
+/// >>> client.is_shutting_down
+/// False
+#[pyclass(module = "resil", weakref, generic)]
+pub struct Pending {
+    /// Never locked: it is polled only through an exclusive borrow.
+    running: Mutex<Option<Running>>,
+    /// Where a function of the user's runs, if one does.
+    stage: Option<SharedStage>,
+    waiter: Option<Arc<Waiter>>,
+    /// The result, while a coroutine that was given up on runs to its end.
+    ended: Option<PyResult<Object>>,
+    /// What the task was given to wait on for the user's coroutine.
+    waits_on: Option<Object>,
+    /// Whether it is on us that what it waits on was cancelled, and who else cancels since.
+    cancelled_by_us: Option<Others>,
+    what: &'static str,
+    is_begun: bool,
+    generation: Generation,
 }
 
 impl Pending {
-    fn take(_py: Python<'_>) -> Self {
-        let (mut kind, mut value, mut traceback) = (std::ptr::null_mut(), std::ptr::null_mut(), std::ptr::null_mut());
-        // SAFETY: the thread is attached, and the pointers are ours to be written to.
-        unsafe { ffi::PyErr_Fetch(&raw mut kind, &raw mut value, &raw mut traceback) };
-        Self { kind, value, traceback }
+    pub fn new(what: &'static str, running: impl Future<Output = PyResult<Object>> + Send + 'static) -> Self {
+        Self::on_stage(what, None, Box::pin(running))
+    }
+
+    /// A question to the SDK, with its reply as it converts.
+    pub fn ask<T>(what: &'static str, asking: impl Future<Output = Result<T, Error>> + Send + 'static) -> Self
+    where
+        T: for<'py> IntoPyObject<'py>,
+    {
+        Self::new(what, async move {
+            let reply = raised_later(asking.await)?;
+            Python::attach(|py| reply.into_py_any(py))
+        })
+    }
+
+    /// The same where the reply is that it is done: None.
+    pub fn done(what: &'static str, asking: impl Future<Output = Result<(), Error>> + Send + 'static) -> Self {
+        Self::ask(what, async move { asking.await.map(|()| None::<bool>) })
+    }
+
+    /// The same with the reply as a dict.
+    pub fn shown<T: serde::Serialize>(
+        what: &'static str,
+        asking: impl Future<Output = Result<T, Error>> + Send + 'static,
+    ) -> Self {
+        Self::new(what, async move {
+            let reply = raised_later(asking.await)?;
+            Python::attach(|py| shown(py, &reply))
+        })
+    }
+
+    pub fn on_stage(what: &'static str, stage: Option<SharedStage>, running: Running) -> Self {
+        let (running, generation) = (Mutex::new(Some(running)), Generation::now());
+        let (waiter, ended, waits_on, cancelled_by_us, is_begun) = (None, None, None, None, false);
+        Self { running, stage, waiter, ended, waits_on, cancelled_by_us, what, is_begun, generation }
+    }
+
+    fn poll(&mut self, waker: &Waker) -> PyResult<Poll<PyResult<Object>>> {
+        let Some(running) = self.running.get_mut() else {
+            return Err(PyRuntimeError::new_err(format!("{} was awaited before", self.what)));
+        };
+        let _inside = runtime::enter()?;
+        let polled = poll_caught(running, waker);
+        if polled.is_ready() {
+            *self.running.get_mut() = None;
+        }
+        Ok(polled)
+    }
+
+    /// Drops what runs, where it can still spawn what it has to say.
+    fn drop_running(&mut self) {
+        if !self.generation.is_here() {
+            return std::mem::forget(self.running.get_mut().take());
+        }
+        if self.running.get_mut().is_some() {
+            let _inside = runtime::enter();
+            *self.running.get_mut() = None;
+        }
+    }
+
+    /// Goes on until there is a result (`Err(StopIteration)`) or something to wait on.
+    fn step(slf: &Bound<'_, Self>, resume: Resume) -> PyResult<Object> {
+        let py = slf.py();
+        let mut this = slf.try_borrow_mut().map_err(|_| PyRuntimeError::new_err("already being awaited"))?;
+        this.generation.check()?;
+        if !std::mem::replace(&mut this.is_begun, true)
+            && let Some(running) = this.running.get_mut().take()
+        {
+            *this.running.get_mut() = Some(entered::within_blocks(py, running)?);
+        }
+        if let Some(waiter) = &this.waiter {
+            waiter.nothing();
+        }
+        let stage = this.stage.clone();
+        match (&stage, resume) {
+            (Some(stage), resume) if this.waits_on.take().is_some() => {
+                if let Some(yielded) = this.continue_unwinding(py, stage, resume)? {
+                    return Ok(yielded);
+                }
+            }
+            // Nobody of the user's is inside: what runs is dropped where it is.
+            (_, Resume::Throw(error)) => {
+                this.drop_running();
+                this.ended = None;
+                return Err(error);
+            }
+            (_, Resume::Send(_)) => {}
+        }
+        if let Some(ended) = this.ended.take() {
+            return Err(this.finished(py, ended));
+        }
+        loop {
+            let waker = this.waiter.as_ref().map(|waiter| Waker::from(Arc::clone(waiter)));
+            let polled = this.poll(waker.as_ref().unwrap_or(Waker::noop()))?;
+            if let Poll::Ready(result) = polled {
+                this.ended = Some(result);
+            }
+            if let Some(stage) = &stage
+                && let Some(yielded) = this.tell_given_up(py, stage)?
+            {
+                return Ok(yielded);
+            }
+            if let Some(ended) = this.ended.take() {
+                return Err(this.finished(py, ended));
+            }
+            let Some(waiter) = this.waiter.clone() else {
+                // The first time that it is not ready at once: from now on somebody listens.
+                this.waiter = Some(Waiter::new(py)?);
+                continue;
+            };
+            if let Some(yielded) = stage.as_ref().and_then(|stage| stage.lock().yielded.take()) {
+                this.waits_on = Some(yielded.clone_ref(py));
+                waiter.theirs(slf)?;
+                if waiter.take_woken() {
+                    // Something of ours moved while the coroutine ran.
+                    std::task::Wake::wake_by_ref(&waiter);
+                }
+                return Ok(yielded);
+            }
+            if !waiter.take_woken() {
+                return Ok(waiter.future(py)?.unbind());
+            }
+        }
+    }
+
+    fn finished(&mut self, py: Python<'_>, result: PyResult<Object>) -> PyErr {
+        *self.running.get_mut() = None;
+        match result {
+            Ok(value) => stop_iteration(py, value),
+            Err(error) => error,
+        }
+    }
+}
+
+fn stop_iteration(py: Python<'_>, value: Object) -> PyErr {
+    match py.get_type::<PyStopIteration>().call1((value,)) {
+        Ok(stop) => PyErr::from_value(stop),
+        Err(error) => error,
+    }
+}
+
+#[pymethods]
+impl Pending {
+    /// Waits for it on this thread, and gives the value. Other threads run meanwhile. Not under a running event loop: await
+    /// it there.
+    fn wait(slf: &Bound<'_, Self>) -> PyResult<Object> {
+        let py = slf.py();
+        refuse_to_block(py, "await it")?;
+        let (running, what) = {
+            let mut this = slf.try_borrow_mut().map_err(|_| PyRuntimeError::new_err("already being awaited"))?;
+            this.generation.check()?;
+            let is_first = !std::mem::replace(&mut this.is_begun, true);
+            (this.running.get_mut().take().filter(|_| is_first), this.what)
+        };
+        match running {
+            Some(running) => drive(py, running),
+            None => Err(PyRuntimeError::new_err(format!("{what} was awaited before"))),
+        }
+    }
+
+    fn __await__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    fn __iter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    fn __next__(slf: &Bound<'_, Self>) -> PyResult<Object> {
+        Self::step(slf, Resume::Send(slf.py().None()))
+    }
+
+    fn send(slf: &Bound<'_, Self>, value: Object) -> PyResult<Object> {
+        Self::step(slf, Resume::Send(value))
+    }
+
+    #[pyo3(signature = (typ, val=None, tb=None, /))]
+    fn throw(
+        slf: &Bound<'_, Self>,
+        typ: Bound<'_, PyAny>,
+        val: Option<Bound<'_, PyAny>>,
+        tb: Option<Bound<'_, PyAny>>,
+    ) -> PyResult<Object> {
+        let _ = tb;
+        let error = match val {
+            Some(value) if value.is_instance_of::<pyo3::exceptions::PyBaseException>() => PyErr::from_value(value),
+            Some(value) => PyErr::from_value(typ.call1((value,))?),
+            None => PyErr::from_value(typ),
+        };
+        Self::step(slf, Resume::Throw(error))
+    }
+
+    fn close(&mut self) {
+        self.is_begun = true;
+        self.drop_running();
+        self.ended = None;
+        self.waits_on = None;
+    }
+
+    /// A call that nobody waited for says nothing: `if limiter.check(key)` would always be true.
+    fn __bool__(&self) -> PyResult<bool> {
+        Err(PyTypeError::new_err(format!("{} has no answer yet: await it, or call .wait()", self.what)))
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<resil.Pending {}>", self.what)
     }
 }
 
 impl Drop for Pending {
     fn drop(&mut self) {
-        // SAFETY: what was fetched is given back, once, on the thread it came from; nulls clear what is pending.
-        unsafe { ffi::PyErr_Restore(self.kind, self.value, self.traceback) };
-    }
-}
-
-/// Runs Python code in a destructor. Not while the interpreter ends: what it would need may be gone.
-pub fn in_destructor(work: impl FnOnce(Python<'_>)) {
-    // Not attached: the interpreter is gone, and with it whoever would hear of it.
-    let _ = Python::try_attach(|py| {
-        let _pending = Pending::take(py);
-        if !is_finalizing(py) {
-            work(py);
-        }
-    });
-}
-
-/// Whether the interpreter ends.
-fn is_finalizing(py: Python<'_>) -> bool {
-    // SAFETY: what comes back is borrowed from the module `sys`, and null once that is cleared.
-    let found = unsafe { Bound::from_borrowed_ptr_or_opt(py, ffi::PySys_GetObject(c"is_finalizing".as_ptr())) };
-    let asked = found.map(|is_finalizing| is_finalizing.call0().and_then(|answer| answer.is_truthy()));
-    !matches!(asked, Some(Ok(false)))
-}
-
-/// Calls a function of Python's. If the interpreter ends meanwhile, the thread stays inside for ever.
-pub fn call<'py>(
-    func: &Bound<'py, PyAny>,
-    args: &Bound<'py, PyTuple>,
-    kwargs: Option<&Bound<'py, PyDict>>,
-) -> PyResult<Bound<'py, PyAny>> {
-    let kwargs = kwargs.map_or(std::ptr::null_mut(), |kwargs| kwargs.as_ptr());
-    // SAFETY: a function of the C ABI is one that may unwind, too; only under that name does the compiler expect it to.
-    let call: Call = unsafe { std::mem::transmute(ffi::PyObject_Call as CallWithoutUnwinding) };
-    // A compiler that knew which function it is would take it at its first word, and drop the guard's landing pad.
-    let call = std::hint::black_box(call);
-    let guard = Sleep;
-    // SAFETY: the thread is attached, the arguments are borrowed from objects that outlive the call, and kwargs may be null.
-    let returned = unsafe { call(func.as_ptr(), args.as_ptr(), kwargs) };
-    std::mem::forget(guard);
-    // SAFETY: a new reference, or null with an exception set.
-    unsafe { Bound::from_owned_ptr_or_err(func.py(), returned) }
-}
-
-/// The same for a method with one argument.
-pub fn call_method1<'py>(
-    object: &Bound<'py, PyAny>,
-    name: &Bound<'py, PyString>,
-    argument: Py<PyAny>,
-) -> PyResult<Bound<'py, PyAny>> {
-    call(&object.getattr(name)?, &PyTuple::new(object.py(), [argument])?, None)
-}
-
-type Object = *mut ffi::PyObject;
-type Call = unsafe extern "C-unwind" fn(Object, Object, Object) -> Object;
-type CallWithoutUnwinding = unsafe extern "C" fn(Object, Object, Object) -> Object;
-
-struct Sleep;
-
-impl Drop for Sleep {
-    fn drop(&mut self) {
-        // Nothing of ours panics inside, so this is CPython that takes the thread down.
-        loop {
-            std::thread::park();
+        self.drop_running();
+        if !self.is_begun && self.generation.is_here() {
+            let text = format!("{} was never awaited, nor waited for: it did not happen", self.what);
+            in_destructor(|py| {
+                let Ok(text) = std::ffi::CString::new(text) else { return };
+                if let Err(error) = PyErr::warn(py, &py.get_type::<PyRuntimeWarning>(), &text, 1) {
+                    error.write_unraisable(py, None);
+                }
+            });
         }
     }
 }

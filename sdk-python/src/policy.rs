@@ -1,43 +1,26 @@
-//! Whole policies: all stages as one call.
+//! Whole policies: all stages as one call. One by one, or by name from a file that the other languages read as well.
 
-use std::sync::Arc;
+use std::path::PathBuf;
 
-use pyo3::exceptions::PyTypeError;
-use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple};
-use pyo3::{PyTraverseError, PyVisit};
 use resil::Client;
 use resil::clock::Clock;
-use resil::policy::{Policy, PolicyBuilder, PolicySettings, Stage};
-use resil::settings::CallSettings;
+use resil::policy::{CallSettings, Policy, PolicyBuilder, PolicyFile, PolicySettings, Stage};
 
-use crate::around::{Around, Call, Needs, Runs};
-use crate::convert::{said_by, text};
-use crate::drive::Running;
-use crate::errors::wrong_type;
 use crate::idempotent::{PyIdempotent, Request, running};
-use crate::judge::Judge;
-use crate::runtime::Generation;
-use crate::settings::{PYTHON, read, spelled};
-use crate::testing::{Mode, PyClock};
-use crate::trace::traced;
-use crate::work::Work;
+use crate::prelude::*;
 
 struct Whole {
     policy: Mode<Policy>,
     judge: Arc<Judge>,
     options: Arc<CallSettings<'static>>,
-    /// Of the client, if it has one.
-    generation: Option<Generation>,
+    is_shared: bool,
 }
 
 impl Runs for Arc<Whole> {
     fn run(&self, py: Python<'_>, work: Arc<Work>) -> PyResult<Running> {
-        self.generation.map_or(Ok(()), Generation::check)?;
         let (policy, judge, options) = (self.policy.get(), Arc::clone(&self.judge), Arc::clone(&self.options));
-        let running = Arc::clone(&work).running(async move {
-            let classify = |error: &PyErr| judge.classify(&work, error);
-            policy.around_with(options.by_ref(), classify, || work.attempt()).await
+        let running = work.running(|work| async move {
+            policy.around_with(options.by_ref(), judge.of(&work), || work.attempt()).await
         });
         Ok(traced(py, running))
     }
@@ -47,11 +30,10 @@ impl Runs for Arc<Whole> {
     }
 
     fn needs(&self) -> Needs {
-        let policy = self.policy.usual();
+        let (policy, options) = (self.policy.usual(), &self.options);
         if policy.order().contains(&Stage::Hedge) {
             Needs::Several
-        } else if policy.interrupts() || self.options.attempt_timeout.is_some() || self.options.total_timeout.is_some()
-        {
+        } else if policy.interrupts() || options.attempt_timeout.is_some() || options.total_timeout.is_some() {
             Needs::ToLeave
         } else {
             Needs::Nothing
@@ -72,83 +54,59 @@ impl Runs for Arc<Whole> {
 #[pyclass(module = "resil", name = "Policy", extends = Around, frozen)]
 pub struct PyPolicy(Arc<Whole>);
 
-fn around(whole: Whole) -> PyClassInitializer<PyPolicy> {
-    let whole = Arc::new(whole);
-    let around = Around::new("a call through a policy", Arc::clone(&whole));
-    PyClassInitializer::from(around).add_subclass(PyPolicy(whole))
-}
-
-/// What was said, with its name: a dict, and keywords beside it.
-fn settings_of(
-    name: &Bound<'_, PyAny>,
-    settings: Option<&Bound<'_, PyAny>>,
-    more: Option<&Bound<'_, PyDict>>,
-) -> PyResult<PolicySettings> {
-    let said = PyDict::new(name.py());
-    if let Some(settings) = settings {
-        let settings = settings.cast::<PyDict>().map_err(|_| wrong_type("settings", "dict", settings))?;
-        said.update(settings.as_mapping())?;
+impl Whole {
+    fn build(
+        settings: PolicySettings,
+        judge: Arc<Judge>,
+        is_shared: bool,
+        build: impl Fn(&PolicySettings) -> Result<Policy, Error> + Send + Sync + 'static,
+    ) -> PyResult<PyClassInitializer<PyPolicy>> {
+        let usual = spelled(build(&settings))?;
+        let policy = Mode::of(usual, move |attempts| {
+            let retry = settings.retry.as_ref().map(|retry| retry.at_once(attempts));
+            build(&PolicySettings { retry, ..settings.clone() }).ok()
+        });
+        Ok(Self { policy, judge, options: Arc::default(), is_shared }.around())
     }
-    if let Some(more) = more {
-        said.update(more.as_mapping())?;
-    }
-    said.set_item("name", text("name", name)?)?;
-    spelled(PYTHON.read(said_by(Some(&said))?))
-}
 
-fn build(
-    settings: PolicySettings,
-    judge: Arc<Judge>,
-    generation: Option<Generation>,
-    build: impl Fn(&PolicySettings) -> Result<Policy, resil::Error> + Send + Sync + 'static,
-) -> PyResult<PyClassInitializer<PyPolicy>> {
-    let usual = spelled(build(&settings))?;
-    let policy = Mode::of(usual, move |attempts| {
-        let retry = settings.retry.as_ref().map(|retry| retry.at_once(attempts));
-        build(&PolicySettings { retry, ..settings.clone() }).ok()
-    });
-    Ok(around(Whole { policy, judge, options: Arc::default(), generation }))
-}
-
-/// What is said about exceptions.
-#[derive(Clone, Copy)]
-pub struct Said<'a, 'py> {
-    pub on: Option<&'a Bound<'py, PyAny>>,
-    pub ignore: Option<&'a Bound<'py, PyAny>>,
-}
-
-impl Said<'_, '_> {
-    fn judge(self, settings: &PolicySettings) -> PyResult<Arc<Judge>> {
-        if self.on.is_none() && settings.retry.is_some() {
-            return Err(PyTypeError::new_err("on must say which exceptions retry is for"));
-        }
-        Judge::read(self.on, self.ignore)
+    fn around(self) -> PyClassInitializer<PyPolicy> {
+        let make = if self.is_shared { Around::shared } else { Around::local };
+        let whole = Arc::new(self);
+        make("a call through a policy", format!("{:?}", whole.policy.usual().name()), Arc::clone(&whole))
+            .alone(PyPolicy(whole))
     }
 }
 
-/// One of a client.
-pub fn make(
-    py: Python<'_>,
-    client: &Client,
-    generation: Generation,
-    name: &Bound<'_, PyAny>,
-    settings: Option<&Bound<'_, PyAny>>,
-    said: Said<'_, '_>,
-    more: Option<&Bound<'_, PyDict>>,
-) -> PyResult<Py<PyPolicy>> {
-    make_of(py, client, generation, settings_of(name, settings, more)?, said)
+/// A dict, and keywords beside it.
+pub fn settings_of(name: Arg<'_>, settings: OptArg<'_>, more: Option<Kwargs<'_>>) -> PyResult<PolicySettings> {
+    let settings = settings.map(|given| given.cast::<PyDict>().map_err(|_| wrong_type("settings", "dict", given)));
+    let given = PyDict::new(name.py());
+    for part in settings.transpose()?.into_iter().chain(more) {
+        given.update(part.as_mapping())?;
+    }
+    given.set_item("name", text("name", name)?)?;
+    read(Some(&given))
 }
 
-pub fn make_of(
-    py: Python<'_>,
-    client: &Client,
-    generation: Generation,
-    settings: PolicySettings,
-    said: Said<'_, '_>,
-) -> PyResult<Py<PyPolicy>> {
-    let (judge, client) = (said.judge(&settings)?, client.clone());
-    let made = build(settings, judge, Some(generation), move |settings| Policy::from_settings(&client, settings))?;
-    Py::new(py, made)
+fn judge(settings: &PolicySettings, on: OptArg<'_>, ignore: OptArg<'_>) -> PyResult<Arc<Judge>> {
+    if on.is_none() && settings.retry.is_some() {
+        return Err(PyTypeError::new_err("on must say which exceptions retry is for"));
+    }
+    Judge::read(on, ignore)
+}
+
+impl PyPolicy {
+    /// One of a client.
+    pub fn make(
+        py: Python<'_>,
+        client: Client,
+        settings: PolicySettings,
+        on: OptArg<'_>,
+        ignore: OptArg<'_>,
+    ) -> PyResult<Py<Self>> {
+        let judge = judge(&settings, on, ignore)?;
+        Py::new(py, Whole::build(settings, judge, true, move |settings| Policy::from_settings(&client, settings))?)
+    }
 }
 
 #[pymethods]
@@ -157,17 +115,17 @@ impl PyPolicy {
     #[new]
     #[pyo3(signature = (name, settings=None, *, on=None, ignore=None, clock=None, **more))]
     fn new(
-        name: &Bound<'_, PyAny>,
-        settings: Option<&Bound<'_, PyAny>>,
-        on: Option<&Bound<'_, PyAny>>,
-        ignore: Option<&Bound<'_, PyAny>>,
-        clock: Option<&Bound<'_, PyAny>>,
-        more: Option<&Bound<'_, PyDict>>,
+        name: Arg<'_>,
+        settings: OptArg<'_>,
+        on: OptArg<'_>,
+        ignore: OptArg<'_>,
+        clock: OptArg<'_>,
+        more: Option<Kwargs<'_>>,
     ) -> PyResult<PyClassInitializer<Self>> {
         let settings = settings_of(name, settings, more)?;
-        let judge = Said { on, ignore }.judge(&settings)?;
+        let judge = judge(&settings, on, ignore)?;
         let clock = PyClock::read(clock)?.unwrap_or_else(Clock::system);
-        build(settings, judge, None, move |settings| PolicyBuilder::local(settings, clock.clone())?.build())
+        Whole::build(settings, judge, false, move |settings| PolicyBuilder::local(settings, clock.clone())?.build())
     }
 
     #[getter]
@@ -189,10 +147,9 @@ impl PyPolicy {
 
     /// The same policy with what is particular to some calls: whose rate limit, which partition, other timeouts.
     #[pyo3(signature = (**options))]
-    fn with_options(&self, py: Python<'_>, options: Option<&Bound<'_, PyDict>>) -> PyResult<Py<Self>> {
-        let options: CallSettings = read(options)?;
-        let (policy, judge, generation) = (self.0.policy.clone(), self.0.judge.again(py), self.0.generation);
-        Py::new(py, around(Whole { policy, judge, options: Arc::new(options), generation }))
+    fn with_options(&self, py: Python<'_>, options: Option<Kwargs<'_>>) -> PyResult<Py<Self>> {
+        let (policy, judge, options) = (self.0.policy.clone(), self.0.judge.again(py), Arc::new(read(options)?));
+        Py::new(py, Whole { policy, judge, options, is_shared: self.0.is_shared }.around())
     }
 
     /// Runs `fn(*args, **kwargs)` through this policy unless it was done before under `key`; then its result is given back. All
@@ -208,32 +165,76 @@ impl PyPolicy {
     /// [False, True]
     #[pyo3(signature = (idempotent, key, r#fn, /, *args, fingerprint=None, with_run=None, **kwargs))]
     #[allow(clippy::too_many_arguments)]
-    fn call_once<'py>(
+    fn call_once(
         &self,
-        py: Python<'py>,
-        idempotent: &Bound<'py, PyAny>,
-        key: &Bound<'py, PyAny>,
-        r#fn: Bound<'py, PyAny>,
-        args: Bound<'py, PyTuple>,
-        fingerprint: Option<&Bound<'py, PyAny>>,
-        with_run: Option<&Bound<'py, PyAny>>,
-        kwargs: Option<Bound<'py, PyDict>>,
-    ) -> PyResult<Py<PyAny>> {
-        self.0.generation.map_or(Ok(()), Generation::check)?;
+        py: Python<'_>,
+        idempotent: Arg<'_>,
+        key: Arg<'_>,
+        r#fn: Arg<'_>,
+        args: Args<'_>,
+        fingerprint: OptArg<'_>,
+        with_run: OptArg<'_>,
+        kwargs: Option<Kwargs<'_>>,
+    ) -> PyResult<Object> {
         let kept = idempotent.cast::<PyIdempotent>();
-        let kept =
-            kept.map_err(|_| wrong_type("idempotent", "a resil.Idempotent", idempotent))?.get().kept_as_json(&r#fn)?;
-        let request = Request::read(key, fingerprint, with_run)?;
+        let kept = kept.map_err(|_| wrong_type("idempotent", "a resil.Idempotent", idempotent))?;
+        let (once, request) = (kept.get().kept_as_json(r#fn)?, Request::read(key, fingerprint, with_run)?);
         let (policy, judge, options) = (self.0.policy.get(), Arc::clone(&self.0.judge), Arc::clone(&self.0.options));
-        Call::of(r#fn, args, kwargs)?.through(py, "policy.call_once()", self.0.needs(), |work| {
-            let running = running(Arc::clone(&work), async move {
-                kept.run_through(policy, options.by_ref(), request, judge, work).await
-            });
-            Ok(traced(py, running))
+        Call::of(r#fn, args, kwargs)?.through("policy.call_once()", self.0.needs(), |work| {
+            Ok(traced(py, running(work, |work| once.run_through(policy, options, request, judge, work))))
         })
     }
+}
 
-    fn __repr__(&self) -> String {
-        format!("<resil.Policy {:?}>", self.0.policy.usual().name())
+/// Policies by name, as they stand in a file; `client.policies(...)` reads it.
+///
+/// >>> import resil
+/// >>> client = resil.connect("memory://").wait()
+/// >>> policies = client.policies(text="{version: 1, policies: {payments: {timeout: {total: 2s}}}}")
+/// >>> policies.names, policies.policy("payments").order
+/// (['payments'], ['total'])
+#[pyclass(module = "resil", name = "Policies", frozen)]
+pub struct PyPolicies {
+    file: PolicyFile,
+    client: Owned<Client>,
+}
+
+impl PyPolicies {
+    pub fn read(client: Client, path: OptArg<'_>, given: OptArg<'_>) -> PyResult<Self> {
+        let source = match (path, given) {
+            (Some(path), None) => {
+                let path: PathBuf = path.extract().map_err(|_| wrong_type("path", "a path", path))?;
+                std::fs::read_to_string(&path)?
+            }
+            (None, Some(given)) => text("text", given)?,
+            _ => return Err(wrong_value("path", "or text must be there, and not both")),
+        };
+        // Every JSON is YAML, but what is wrong with its fields is better said by its own reader.
+        let is_json = serde_json::from_str::<serde::de::IgnoredAny>(&source).is_ok();
+        let file = if is_json { PolicyFile::from_json(&source) } else { PolicyFile::from_yaml(&source) };
+        Ok(Self { file: raised_later(file)?, client: Owned::new(client) })
+    }
+}
+
+#[pymethods]
+impl PyPolicies {
+    #[getter]
+    fn names(&self) -> Vec<&str> {
+        self.file.policies.keys().map(String::as_str).collect()
+    }
+
+    /// Makes one of them.
+    #[pyo3(signature = (name, *, on=None, ignore=None))]
+    fn policy(&self, py: Python<'_>, name: Arg<'_>, on: OptArg<'_>, ignore: OptArg<'_>) -> PyResult<Py<PyPolicy>> {
+        let (client, settings) = (self.client.get()?, spelled(self.file.settings(&text("name", name)?))?);
+        PyPolicy::make(py, client, settings, on, ignore)
+    }
+
+    fn __contains__(&self, name: Arg<'_>) -> bool {
+        text("name", name).is_ok_and(|name| self.file.policies.contains_key(&name))
+    }
+
+    fn __len__(&self) -> usize {
+        self.file.policies.len()
     }
 }

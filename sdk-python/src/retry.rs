@@ -1,20 +1,18 @@
-//! The same call again, later, while that makes sense.
+//! The same call again, later, while that makes sense: around a function, or around a block with
+//! `for attempt in retry: with attempt: ...`.
+//!
+//! Around a block the policy runs as ever. Its operation hands an attempt to the loop, and waits for how its block ended.
 
-use std::sync::Arc;
+use std::future::poll_fn;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::Poll;
 
-use pyo3::prelude::*;
-use pyo3::types::PyDict;
-use pyo3::{PyTraverseError, PyVisit};
+use pyo3::exceptions::PyException;
 use resil::policy::{Retry, RetrySettings};
+use tokio::sync::oneshot;
 
-use crate::around::{Around, Runs};
-use crate::attempts::PyAttempts;
-use crate::convert::{optional_text, whole};
-use crate::drive::Running;
-use crate::judge::Judge;
-use crate::settings::{read, spelled};
-use crate::testing::{Mode, PyClock};
-use crate::work::Work;
+use crate::items::{anext, next};
+use crate::prelude::*;
 
 struct Again {
     retry: Mode<Retry>,
@@ -24,10 +22,7 @@ struct Again {
 impl Runs for Arc<Again> {
     fn run(&self, _py: Python<'_>, work: Arc<Work>) -> PyResult<Running> {
         let (retry, judge) = (self.retry.get(), Arc::clone(&self.judge));
-        Ok(Arc::clone(&work).running(async move {
-            let classify = |error: &PyErr| judge.classify(&work, error);
-            retry.around(classify, || work.attempt()).await
-        }))
+        Ok(work.running(|work| async move { retry.around(judge.of(&work), || work.attempt()).await }))
     }
 
     fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
@@ -62,14 +57,10 @@ impl Runs for Arc<Again> {
 /// 3
 #[pyclass(module = "resil", name = "Retry", extends = Around, frozen)]
 pub struct PyRetry {
-    settings: RetrySettings,
+    /// Attempts in all, the first included.
+    #[pyo3(get)]
+    max_attempts: u32,
     again: Arc<Again>,
-}
-
-impl PyRetry {
-    fn attempts(&self, py: Python<'_>) -> PyAttempts {
-        PyAttempts::new(py, self.again.retry.get(), Arc::clone(&self.again.judge))
-    }
 }
 
 #[pymethods]
@@ -77,45 +68,131 @@ impl PyRetry {
     #[new]
     #[pyo3(signature = (*, on, ignore=None, name=None, clock=None, seed=None, **settings))]
     fn new(
-        on: &Bound<'_, PyAny>,
-        ignore: Option<&Bound<'_, PyAny>>,
-        name: Option<&Bound<'_, PyAny>>,
-        clock: Option<&Bound<'_, PyAny>>,
-        seed: Option<&Bound<'_, PyAny>>,
-        settings: Option<&Bound<'_, PyDict>>,
+        on: Arg<'_>,
+        ignore: OptArg<'_>,
+        name: OptArg<'_>,
+        clock: OptArg<'_>,
+        seed: OptArg<'_>,
+        settings: Option<Kwargs<'_>>,
     ) -> PyResult<PyClassInitializer<Self>> {
         let judge = Judge::read(Some(on), ignore)?;
         let settings: RetrySettings = read(settings)?;
-        let name = optional_text("name", name)?;
-        let clock = PyClock::read(clock)?;
-        let seed = seed.map(|seed| whole("seed", seed)).transpose()?;
+        let (name, clock) = (optional_text("name", name)?, PyClock::read(clock)?);
+        let seed: Option<u64> = seed.map(|seed| whole("seed", seed)).transpose()?;
         let build = move |settings: &RetrySettings| {
             let retry = name.iter().fold(Retry::new(settings)?, |retry, name| retry.named(name));
             let retry = clock.iter().cloned().fold(retry, Retry::with_clock);
             Ok(seed.into_iter().fold(retry, Retry::with_seed))
         };
-        let (usual, kept) = (spelled(build(&settings))?, settings.clone());
-        let retry = Mode::of(usual, move |attempts| build(&kept.at_once(attempts)).ok());
+        let (usual, max_attempts) = (spelled(build(&settings))?, settings.max_attempts);
+        let retry = Mode::of(usual, move |attempts| build(&settings.at_once(attempts)).ok());
         let again = Arc::new(Again { retry, judge });
-        let around = Around::new("a call that is retried", Arc::clone(&again));
-        Ok(PyClassInitializer::from(around).add_subclass(Self { settings, again }))
-    }
-
-    /// Attempts in all, the first included.
-    #[getter]
-    fn max_attempts(&self) -> u32 {
-        self.settings.max_attempts
+        Ok(Around::local("a call that is retried", format!("max_attempts={max_attempts}"), Arc::clone(&again))
+            .alone(Self { max_attempts, again }))
     }
 
     fn __iter__(&self, py: Python<'_>) -> PyAttempts {
-        self.attempts(py)
+        PyAttempts::new(py, self.again.retry.get(), Arc::clone(&self.again.judge))
     }
 
     fn __aiter__(&self, py: Python<'_>) -> PyAttempts {
-        self.attempts(py)
+        self.__iter__(py)
+    }
+}
+
+/// How the block of an attempt ended.
+type Tell = oneshot::Sender<Ended>;
+
+struct Attempts {
+    running: Mutex<Option<Running>>,
+    /// An attempt that the loop was not given yet.
+    due: Arc<Mutex<Option<Tell>>>,
+    work: Arc<Work>,
+    count: AtomicU32,
+}
+
+/// The attempts of one loop.
+#[pyclass(module = "resil", name = "Attempts", frozen)]
+pub struct PyAttempts(Arc<Attempts>);
+
+impl PyAttempts {
+    fn new(py: Python<'_>, retry: Retry, judge: Arc<Judge>) -> Self {
+        let work = Work::new(py.None().bind(py), &PyTuple::empty(py), None, How::Here);
+        let due: Arc<Mutex<Option<Tell>>> = Arc::default();
+        let offered = Arc::clone(&due);
+        let running = Arc::clone(&work).running(|work| async move {
+            let attempt = || {
+                let (tell, ended) = oneshot::channel();
+                *offered.lock() = Some(tell);
+                async { ended.await.unwrap_or(Err(Failure::Resil(Error::Cancelled))) }
+            };
+            retry.around(judge.of(&work), attempt).await
+        });
+        Self(Arc::new(Attempts { running: Mutex::new(Some(running)), due, work, count: AtomicU32::new(0) }))
     }
 
-    fn __repr__(&self) -> String {
-        format!("<resil.Retry max_attempts={}>", self.settings.max_attempts)
+    /// The next attempt; None if there is none, because the last one was the last.
+    fn next(&self) -> Running {
+        let of = Arc::clone(&self.0);
+        Box::pin(poll_fn(move |context| {
+            // Waiting for each other would be for ever: one of them has the GIL.
+            let Some(mut running) = of.running.try_lock() else {
+                return Poll::Ready(Err(PyRuntimeError::new_err("these attempts are being made in another thread")));
+            };
+            let Some(future) = running.as_mut() else { return Poll::Ready(none()) };
+            if let Poll::Ready(ended) = future.as_mut().poll(context) {
+                *running = None;
+                return Poll::Ready(ended.and_then(|_| none()));
+            }
+            let Some(tell) = of.due.lock().take() else { return Poll::Pending };
+            let number = of.count.fetch_add(1, Ordering::Relaxed) + 1;
+            let attempt = PyAttempt { number, tell: Mutex::new(Some(tell)), work: Arc::clone(&of.work) };
+            Poll::Ready(Python::attach(|py| attempt.into_py_any(py)))
+        }))
+    }
+}
+
+#[pymethods]
+impl PyAttempts {
+    fn __iter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Object>> {
+        next(py, self.next())
+    }
+
+    fn __aiter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    fn __anext__(&self) -> Pending {
+        anext("async for attempt in retry", self.next())
+    }
+}
+
+/// One attempt: a block to be tried. What it raises is judged; if it may not be tried again, the loop raises it.
+#[pyclass(module = "resil", name = "Attempt", frozen)]
+pub struct PyAttempt {
+    /// From 1.
+    #[pyo3(get)]
+    number: u32,
+    tell: Mutex<Option<Tell>>,
+    work: Arc<Work>,
+}
+
+#[pymethods]
+impl PyAttempt {
+    fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    #[pyo3(signature = (_type, value, _traceback, /))]
+    fn __exit__(&self, py: Python<'_>, _type: Arg<'_>, value: Arg<'_>, _traceback: Arg<'_>) -> PyResult<bool> {
+        let result = if value.is_none() { Ok(py.None()) } else { Err(PyErr::from_value(value.clone())) };
+        let tell = self.tell.lock().take().ok_or_else(|| PyRuntimeError::new_err("this attempt ended before"))?;
+        let _ = tell.send(self.work.judged(py, result));
+        // Only an error is for the policy to judge: KeyboardInterrupt and its like leave the loop.
+        Ok(value.is_instance_of::<PyException>())
     }
 }

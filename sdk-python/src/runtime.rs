@@ -3,15 +3,16 @@
 //! It is made when it is first needed, so that importing the package starts no thread. A process that forks loses those
 //! threads: the child gets a runtime of its own, and what was connected before the fork is refused there by name.
 
-use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
-use pyo3::exceptions::PyRuntimeError;
-use pyo3::prelude::*;
 use tokio::runtime::{Builder, EnterGuard, Handle, Runtime};
+
+use crate::edge::PerProcess;
+use crate::prelude::*;
 
 /// How often this process came to be by a fork.
 static FORKS: AtomicU32 = AtomicU32::new(0);
-static RUNTIME: AtomicPtr<Runtime> = AtomicPtr::new(std::ptr::null_mut());
+static RUNTIME: PerProcess<Runtime> = PerProcess::new();
 /// More would only wait for each other: a runtime like this carries commands, not work.
 const WORKERS: usize = 2;
 
@@ -26,34 +27,50 @@ impl Generation {
 
     /// Whether what was made then belongs to this process. What a child inherits is never dropped either: a lock of the parent's
     /// other threads would be held in it for ever.
-    #[inline]
     pub fn is_here(self) -> bool {
         self == Self::now()
     }
 
     /// Refuses what was made in another process.
-    #[inline]
     pub fn check(self) -> PyResult<()> {
-        if self.is_here() { Ok(()) } else { Err(forked()) }
+        let text = "this client was connected before the process forked; connect again in the child";
+        self.is_here().then_some(()).ok_or_else(|| PyRuntimeError::new_err(text))
     }
 }
 
-#[cold]
-fn forked() -> PyErr {
-    PyRuntimeError::new_err("this client was connected before the process forked; connect again in the child")
+/// A handle of the SDK's that works only in the process it was made in.
+#[derive(Clone)]
+pub struct Owned<T> {
+    handle: T,
+    generation: Generation,
+}
+
+impl<T: Clone> Owned<T> {
+    pub fn new(handle: T) -> Self {
+        Self { handle, generation: Generation::now() }
+    }
+
+    /// Refused in another process.
+    pub fn get(&self) -> PyResult<T> {
+        self.generation.check()?;
+        Ok(self.handle.clone())
+    }
+
+    /// For what is the same in every process: a name.
+    pub fn peek(&self) -> &T {
+        &self.handle
+    }
 }
 
 /// Called by `os.register_at_fork` in the child.
 #[pyfunction]
 pub fn after_fork() {
     FORKS.fetch_add(1, Ordering::Relaxed);
-    // The old one's threads are gone with the parent, so it can be neither used nor dropped: it is left where it is.
-    RUNTIME.store(std::ptr::null_mut(), Ordering::Release);
+    RUNTIME.leave_behind();
     crate::listeners::after_fork();
 }
 
 /// Timers, spawned tasks and connections made while this lives belong to the runtime.
-#[inline]
 pub fn enter() -> PyResult<EnterGuard<'static>> {
     Ok(runtime()?.enter())
 }
@@ -62,28 +79,9 @@ pub fn handle() -> PyResult<Handle> {
     Ok(runtime()?.handle().clone())
 }
 
-#[inline]
 fn runtime() -> PyResult<&'static Runtime> {
-    let made = RUNTIME.load(Ordering::Acquire);
-    if made.is_null() {
-        return start();
-    }
-    // SAFETY: what is stored came from `Box::into_raw` and is never freed.
-    Ok(unsafe { &*made })
-}
-
-#[cold]
-fn start() -> PyResult<&'static Runtime> {
-    let built = Builder::new_multi_thread().worker_threads(WORKERS).thread_name("resil").enable_all().build();
-    let runtime = built.map_err(|error| PyRuntimeError::new_err(format!("no threads can be started: {error}")))?;
-    let ours = Box::into_raw(Box::new(runtime));
-    match RUNTIME.compare_exchange(std::ptr::null_mut(), ours, Ordering::AcqRel, Ordering::Acquire) {
-        // SAFETY: as above.
-        Ok(_) => Ok(unsafe { &*ours }),
-        Err(theirs) => {
-            // SAFETY: nobody else has seen ours; theirs came the same way.
-            unsafe { Box::from_raw(ours) }.shutdown_background();
-            Ok(unsafe { &*theirs })
-        }
-    }
+    RUNTIME.get_or_make(|| {
+        let built = Builder::new_multi_thread().worker_threads(WORKERS).thread_name("resil").enable_all().build();
+        built.map_err(|error| PyRuntimeError::new_err(format!("no threads can be started: {error}")))
+    })
 }

@@ -1,56 +1,39 @@
 //! Bulkheads that a whole fleet shares: at most so many are inside at once.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use pyo3::prelude::*;
-use pyo3::types::PyDict;
-use resil::shared_bulkhead::{BulkheadGuard, Held, Info, SharedBulkhead};
+use resil::settings::SharedBulkheadSettings;
+use resil::shared_bulkhead::{BulkheadGuard, Held, SharedBulkhead};
 
-use crate::answer::Answer;
-use crate::around::{Around, Runs};
-use crate::block::Block;
-use crate::convert::optional_seconds;
-use crate::drive::Running;
-use crate::held::PyHeld;
-use crate::leased::{Leased, Leases, let_go};
-use crate::runtime::Generation;
-use crate::settings::{read, spelled};
-use crate::slot::Slot;
-use crate::work::{Work, flat};
+use crate::leased::{ask, let_go};
+use crate::prelude::*;
 
 impl Leased for SharedBulkhead {
     type Guard = BulkheadGuard;
+    const IS_REENTRANT: bool = false;
 
-    async fn ask(self) -> Result<BulkheadGuard, resil::Error> {
+    async fn ask(self) -> Result<BulkheadGuard, Error> {
         self.enter().await
     }
 
-    async fn let_go(guard: BulkheadGuard) -> Result<Option<Duration>, resil::Error> {
+    async fn let_go(guard: BulkheadGuard) -> Result<Option<Duration>, Error> {
         guard.leave().await.map(Some)
-    }
-
-    async fn info(self) -> Result<Info, resil::Error> {
-        SharedBulkhead::info(&self).await
     }
 
     fn held(guard: &BulkheadGuard) -> Held {
         guard.held()
     }
 
-    fn shown(py: Python<'_>, slot: &Arc<Slot<BulkheadGuard>>, held: Held) -> PyResult<Py<PyAny>> {
-        let guard = PyBulkheadGuard(Arc::clone(slot));
-        Ok(Py::new(py, PyHeld::new(slot, held).add_subclass(guard))?.into_any())
+    fn shown(py: Python<'_>, cell: &Arc<GuardCell<BulkheadGuard>>, held: Held) -> PyResult<Object> {
+        let guard = PyBulkheadGuard(Arc::clone(cell));
+        Ok(Py::new(py, PyHeld::new(cell, held).add_subclass(guard))?.into_any())
     }
 }
 
-struct Inside(Arc<Leases<SharedBulkhead>>);
-
-impl Runs for Inside {
+impl Runs for SharedBulkhead {
     fn run(&self, _py: Python<'_>, work: Arc<Work>) -> PyResult<Running> {
-        self.0.generation.check()?;
-        let bulkhead = self.0.leased.clone();
-        Ok(Arc::clone(&work).running(async move { bulkhead.run(|| work.attempt()).await.map_err(flat) }))
+        let bulkhead = self.clone();
+        Ok(work.running(|work| async move { SharedBulkhead::run(&bulkhead, || work.attempt()).await.map_err(flat) }))
     }
 }
 
@@ -66,69 +49,63 @@ impl Runs for Inside {
 /// ...         print(error)
 /// the bulkhead reports is full
 #[pyclass(module = "resil", name = "SharedBulkhead", extends = Block, frozen)]
-pub struct PySharedBulkhead(Arc<Leases<SharedBulkhead>>);
+pub struct PySharedBulkhead(Owned<SharedBulkhead>);
 
-pub fn make(
-    py: Python<'_>,
-    client: &resil::Client,
-    generation: Generation,
-    name: &str,
-    max: &Bound<'_, PyAny>,
-    settings: Option<&Bound<'_, PyDict>>,
-) -> PyResult<Py<PySharedBulkhead>> {
-    let said = settings.map_or_else(|| Ok(PyDict::new(py)), |settings| settings.copy())?;
-    said.set_item("max_concurrent_calls", max)?;
-    let settings: resil::settings::SharedBulkheadSettings = read(Some(&said))?;
-    let bulkhead = spelled(client.shared_bulkhead(name, settings))?;
-    let leases = Leases::new(bulkhead, generation, false);
-    let around = Around::new("a call in a bulkhead", Inside(Arc::clone(&leases)));
-    let block = Block::around("async with bulkhead", Arc::clone(&leases), around);
-    Py::new(py, block.add_subclass(PySharedBulkhead(leases)))
+impl PySharedBulkhead {
+    pub fn make(
+        py: Python<'_>,
+        client: &resil::Client,
+        name: &str,
+        settings: SharedBulkheadSettings,
+    ) -> PyResult<Py<Self>> {
+        let bulkhead = spelled(client.shared_bulkhead(name, settings))?;
+        let around = Around::shared("a call in a bulkhead", format!("{name:?}"), bulkhead.clone());
+        let block = Block::around("async with bulkhead", Leases::new(bulkhead.clone(), false), around);
+        Py::new(py, block.add_subclass(Self(Owned::new(bulkhead))))
+    }
 }
 
 #[pymethods]
 impl PySharedBulkhead {
     #[getter]
     fn name(&self) -> &str {
-        self.0.leased.name()
+        self.0.peek().name()
     }
 
-    /// Goes in, or waits for that as long as the bulkhead's `wait` says or `wait` here; else BulkheadFullError.
+    /// Enters, or waits for that as long as the bulkhead's `wait` says or `wait` here; else BulkheadFullError.
     #[pyo3(signature = (wait=None))]
-    fn enter(&self, wait: Option<&Bound<'_, PyAny>>) -> PyResult<Answer> {
-        let wait = optional_seconds("wait", wait)?;
-        self.0.ask("bulkhead.enter()", |bulkhead| async move {
+    fn enter(&self, wait: OptArg<'_>) -> PyResult<Pending> {
+        let (bulkhead, wait) = (self.0.get()?, optional_seconds("wait", wait)?);
+        Ok(ask::<SharedBulkhead>("bulkhead.enter()", async move {
             match wait {
                 Some(wait) => bulkhead.enter_within(wait).await,
                 None => bulkhead.enter().await,
             }
-        })
+        }))
     }
 
-    /// Goes in if there is room now.
-    fn try_enter(&self) -> PyResult<Answer> {
-        self.0.ask("bulkhead.try_enter()", |bulkhead| async move { bulkhead.try_enter().await })
+    /// Enters if a permit is free now.
+    fn try_enter(&self) -> PyResult<Pending> {
+        let bulkhead = self.0.get()?;
+        Ok(ask::<SharedBulkhead>("bulkhead.try_enter()", async move { bulkhead.try_enter().await }))
     }
 
-    /// Who is inside and who waits.
-    fn info(&self) -> PyResult<Answer> {
-        self.0.info("bulkhead.info()")
-    }
-
-    fn __repr__(&self) -> String {
-        format!("<resil.SharedBulkhead {:?}>", self.0.leased.name())
+    /// Its holders and its waiters.
+    fn info(&self) -> PyResult<Pending> {
+        let bulkhead = self.0.get()?;
+        Ok(Pending::shown("bulkhead.info()", async move { bulkhead.info().await }))
     }
 }
 
-/// A place inside. Forgotten, it is given back in the background.
+/// A permit of the bulkhead. Forgotten, it is given back in the background.
 #[pyclass(module = "resil", name = "BulkheadGuard", extends = PyHeld, frozen)]
-pub struct PyBulkheadGuard(Arc<Slot<BulkheadGuard>>);
+pub struct PyBulkheadGuard(Arc<GuardCell<BulkheadGuard>>);
 
 #[pymethods]
 impl PyBulkheadGuard {
     /// Leaves. How long it was inside, in seconds.
-    fn leave(&self) -> PyResult<Answer> {
-        let_go::<SharedBulkhead>("guard.leave()", &self.0, "this place was left before")
+    fn leave(&self) -> PyResult<Pending> {
+        let_go::<SharedBulkhead>("guard.leave()", &self.0, "this guard was left before")
     }
 
     fn __repr__(&self) -> &'static str {

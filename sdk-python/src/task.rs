@@ -1,47 +1,42 @@
-//! Functions that run beside the one who asked: in a thread of the runtime, or as a task of an event loop.
+//! Functions that run beside their caller: in a thread of the runtime, or as a task of an event loop.
 //!
 //! Both begin without the GIL, so that threads of the runtime can ask for them; what came of them is looked at where they ran.
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use parking_lot::Mutex;
-use pyo3::exceptions::PyRuntimeError;
-use pyo3::intern;
-use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
-use pyo3::types::PyTuple;
 use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
 
-use crate::event_loop::EventLoop;
-use crate::pending::{call, call_method1};
-use crate::runtime;
+use crate::edge::{call, call_method1};
+use crate::prelude::*;
 
-/// A function with its arguments and the context variables of whoever asked.
+/// A function with its arguments and the context variables of the caller.
 pub struct Prepared {
-    func: Py<PyAny>,
-    context: Py<PyAny>,
+    func: Object,
+    context: Object,
 }
 
 impl Prepared {
-    pub fn new(py: Python<'_>, func: Py<PyAny>) -> PyResult<Arc<Self>> {
-        static COPY: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-        let context = COPY.import(py, "contextvars", "copy_context")?.call0()?.unbind();
+    pub fn new(py: Python<'_>, func: Object) -> PyResult<Arc<Self>> {
+        let context = imported!(py, "contextvars", "copy_context")?.call0()?.unbind();
         Ok(Arc::new(Self { func, context }))
     }
 
+    /// `func(argument)`.
+    pub fn with(func: Arg<'_>, argument: Arg<'_>) -> PyResult<Arc<Self>> {
+        let bound = imported!(func.py(), "functools", "partial")?.call1((func, argument))?;
+        Self::new(func.py(), bound.unbind())
+    }
+
     /// A plain function, called here.
-    fn call(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+    pub fn call(&self, py: Python<'_>) -> PyResult<Object> {
         call_method1(self.context.bind(py), intern!(py, "run"), self.func.clone_ref(py)).map(Bound::unbind)
     }
 
     /// A coroutine function, run here to its end, on an event loop of its own.
-    fn run(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        static RUN: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-        let run = RUN.import(py, "resil._functions", "run_on_own_loop")?;
+    pub fn run(&self, py: Python<'_>) -> PyResult<Object> {
+        let run = imported!(py, "resil._functions", "run_on_own_loop")?;
         let context = self.context.bind(py).call_method0(intern!(py, "copy"))?;
         let args = PyTuple::new(py, [run.as_any(), self.func.bind(py)])?;
         call(&context.getattr(intern!(py, "run"))?, &args, None).map(Bound::unbind)
@@ -49,83 +44,54 @@ impl Prepared {
 }
 
 /// What came of it, while the GIL is there to look at it.
-pub type Look<T> = Box<dyn FnOnce(Python<'_>, PyResult<Py<PyAny>>) -> T + Send>;
+pub type Look<T> = Box<dyn FnOnce(Python<'_>, PyResult<Object>) -> T + Send>;
 
 /// Runs a function on that loop; in a thread if there is none.
-pub async fn elsewhere<T: Send + 'static>(
-    home: Option<Arc<EventLoop>>,
+pub async fn run(home: Option<Arc<EventLoop>>, prepared: Arc<Prepared>) -> PyResult<Object> {
+    let look = Box::new(|_: Python<'_>, result| result);
+    match home {
+        Some(home) => LoopTask::start(&home, prepared, look).await?,
+        None => in_thread(prepared, Prepared::call, look).await?,
+    }
+}
+
+/// Runs a function in a thread: a plain one ([`Prepared::call`]), or a coroutine function ([`Prepared::run`]).
+pub async fn in_thread<T: Send + 'static>(
     prepared: Arc<Prepared>,
+    run: fn(&Prepared, Python<'_>) -> PyResult<Object>,
     look: Look<T>,
 ) -> PyResult<T> {
-    match home {
-        Some(home) => LoopTask::start(&home, prepared, look).await,
-        None => Threaded::start(prepared, look)?.await,
-    }
-}
-
-/// A function in a thread.
-pub struct Threaded<T>(JoinHandle<T>);
-
-impl<T: Send + 'static> Threaded<T> {
-    /// A plain function.
-    pub fn start(prepared: Arc<Prepared>, look: Look<T>) -> PyResult<Self> {
-        let run = move || Python::attach(|py| look(py, prepared.call(py)));
-        Ok(Self(runtime::handle()?.spawn_blocking(run)))
-    }
-
-    /// A coroutine function, on an event loop of its own.
-    pub fn start_loop(prepared: Arc<Prepared>, look: Look<T>) -> PyResult<Self> {
-        let run = move || Python::attach(|py| look(py, prepared.run(py)));
-        Ok(Self(runtime::handle()?.spawn_blocking(run)))
-    }
-}
-
-impl<T> Future for Threaded<T> {
-    type Output = PyResult<T>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let gone = |_| PyRuntimeError::new_err("the thread of a function ended without a word");
-        Pin::new(&mut self.0).poll(context).map(|joined| joined.map_err(gone))
-    }
+    let running = runtime::handle()?.spawn_blocking(move || Python::attach(|py| look(py, run(&prepared, py))));
+    running.await.map_err(|_| PyRuntimeError::new_err("the thread of a function ended without a word"))
 }
 
 /// A coroutine as a task of a loop. Dropped, the task is cancelled.
 pub struct LoopTask<T> {
     home: Arc<EventLoop>,
-    shared: Arc<Mutex<Shared>>,
+    task: Arc<Mutex<Option<Object>>>,
     result: oneshot::Receiver<T>,
     is_over: bool,
-}
-
-#[derive(Default)]
-struct Shared {
-    task: Option<Py<PyAny>>,
-    is_unwanted: bool,
 }
 
 impl<T: Send + 'static> LoopTask<T> {
     /// Begins as soon as the loop comes to it.
     pub fn start(home: &Arc<EventLoop>, prepared: Arc<Prepared>, look: Look<T>) -> Self {
         let (tell, result) = oneshot::channel();
-        let shared = Arc::new(Mutex::new(Shared::default()));
-        let theirs = Arc::clone(&shared);
+        let task: Arc<Mutex<Option<Object>>> = Arc::default();
+        let theirs = Arc::clone(&task);
         home.later(move |py| {
-            if theirs.lock().is_unwanted {
-                return;
-            }
-            let done = move |py: Python<'_>, result: PyResult<Py<PyAny>>| drop(tell.send(look(py, result)));
+            let done = move |py: Python<'_>, result: PyResult<Object>| drop(tell.send(look(py, result)));
             match begin(py, &prepared, Box::new(done)) {
-                Ok(task) => theirs.lock().task = Some(task),
+                Ok(task) => *theirs.lock() = Some(task),
                 Err(error) => error.write_unraisable(py, None),
             }
         });
-        Self { home: Arc::clone(home), shared, result, is_over: false }
+        Self { home: Arc::clone(home), task, result, is_over: false }
     }
 }
 
-fn begin(py: Python<'_>, prepared: &Prepared, done: Look<()>) -> PyResult<Py<PyAny>> {
-    static BEGIN: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    let begin = BEGIN.import(py, "resil._functions", "begin_task")?;
+fn begin(py: Python<'_>, prepared: &Prepared, done: Look<()>) -> PyResult<Object> {
+    let begin = imported!(py, "resil._functions", "begin_task")?;
     let task = prepared.context.call_method1(py, "run", (begin, &prepared.func))?;
     task.call_method1(py, "add_done_callback", (Py::new(py, Done(Mutex::new(Some(done))))?,))?;
     Ok(task)
@@ -137,7 +103,7 @@ struct Done(Mutex<Option<Look<()>>>);
 
 #[pymethods]
 impl Done {
-    fn __call__(&self, task: &Bound<'_, PyAny>) {
+    fn __call__(&self, task: Arg<'_>) {
         if let Some(look) = self.0.lock().take() {
             look(task.py(), task.call_method0("result").map(Bound::unbind));
         }
@@ -159,16 +125,11 @@ impl<T> Drop for LoopTask<T> {
         if self.is_over {
             return;
         }
-        let shared = Arc::clone(&self.shared);
+        // The loop does what it is asked in order: the task was begun before this.
+        let task = Arc::clone(&self.task);
         self.home.later(move |py| {
-            let task = {
-                let mut shared = shared.lock();
-                shared.is_unwanted = true;
-                shared.task.take()
-            };
-            if let Some(task) = task {
-                let _ = task.call_method0(py, "cancel");
-            }
+            let task = task.lock().take();
+            let _ = task.map(|task| task.call_method0(py, "cancel"));
         });
     }
 }

@@ -1,28 +1,13 @@
-//! An answer that does not come in time is not waited for.
+//! A call that does not end in time is not waited for.
 
-use std::sync::Arc;
-
-use pyo3::prelude::*;
 use resil::policy::Timeout;
-use resil::{Error, Failure};
 
-use crate::answer::Answer;
-use crate::around::{Around, Needs, Runs};
-use crate::convert::{optional_text, seconds};
-use crate::drive::Running;
-use crate::entered::{Entered, Who};
-use crate::errors::exception;
-use crate::lost::Watch;
-use crate::settings::spelled;
-use crate::testing::PyClock;
-use crate::work::Work;
+use crate::prelude::*;
 
-struct InTime(Timeout);
-
-impl Runs for InTime {
+impl Runs for Timeout {
     fn run(&self, _py: Python<'_>, work: Arc<Work>) -> PyResult<Running> {
-        let timeout = self.0.clone();
-        Ok(Arc::clone(&work).running(async move { timeout.around(|| work.attempt()).await }))
+        let timeout = self.clone();
+        Ok(work.running(|work| async move { timeout.around(|| work.attempt()).await }))
     }
 
     fn needs(&self) -> Needs {
@@ -57,26 +42,16 @@ pub struct PyTimeout {
 impl PyTimeout {
     #[new]
     #[pyo3(signature = (after, *, name=None, clock=None))]
-    fn new(
-        after: &Bound<'_, PyAny>,
-        name: Option<&Bound<'_, PyAny>>,
-        clock: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<PyClassInitializer<Self>> {
-        let mut timeout = Timeout::attempt(seconds("after", after)?).map_err(|error| match error {
-            resil::Error::InvalidPolicy { reason, .. } => {
-                resil::Error::InvalidPolicy { field: "after".to_owned(), reason }
-            }
+    fn new(after: Arg<'_>, name: OptArg<'_>, clock: OptArg<'_>) -> PyResult<PyClassInitializer<Self>> {
+        let timeout = spelled(Timeout::attempt(seconds("after", after)?).map_err(|error| match error {
+            Error::InvalidPolicy { reason, .. } => Error::InvalidPolicy { field: "after".to_owned(), reason },
             other => other,
-        });
-        if let Some(name) = optional_text("name", name)? {
-            timeout = timeout.map(|timeout| timeout.named(&name));
-        }
-        if let Some(clock) = PyClock::read(clock)? {
-            timeout = timeout.map(|timeout| timeout.with_clock(clock));
-        }
-        let timeout = spelled(timeout)?;
-        Ok(PyClassInitializer::from(Around::new("a call in time", InTime(timeout.clone())))
-            .add_subclass(Self { timeout, entered: Entered::default() }))
+        }))?;
+        let timeout = optional_text("name", name)?.iter().fold(timeout, |timeout, name| timeout.named(name));
+        let timeout = PyClock::read(clock)?.into_iter().fold(timeout, Timeout::with_clock);
+        let around =
+            Around::local("a call in time", format!("after={}", timeout.after().as_secs_f64()), timeout.clone());
+        Ok(around.alone(Self { timeout, entered: Entered::default() }))
     }
 
     /// In seconds.
@@ -85,35 +60,23 @@ impl PyTimeout {
         self.timeout.after().as_secs_f64()
     }
 
-    fn __aenter__(&self, py: Python<'_>) -> PyResult<Answer> {
+    fn __aenter__(&self, py: Python<'_>) -> PyResult<Pending> {
         let timeout = self.timeout.clone();
         let watch = Watch::until(py, async move {
             // Nothing else can end it.
             let _: Result<(), Failure<()>> = timeout.call(std::future::pending).await;
         })?;
         self.entered.push(Who::is_here(py)?, watch);
-        Ok(Answer::new("async with timeout", async { Python::attach(|py| Ok(py.None())) }))
+        Ok(Pending::new("async with timeout", async { none() }))
     }
 
     #[pyo3(signature = (_type, value, _traceback, /))]
-    fn __aexit__(
-        &self,
-        py: Python<'_>,
-        _type: Bound<'_, PyAny>,
-        value: Bound<'_, PyAny>,
-        _traceback: Bound<'_, PyAny>,
-    ) -> PyResult<Answer> {
-        let is_over = self.entered.pop(Who::is_here(py)?)?.end(py, &value)?;
+    fn __aexit__(&self, py: Python<'_>, _type: Arg<'_>, value: Arg<'_>, _traceback: Arg<'_>) -> PyResult<Pending> {
+        let is_over = self.entered.pop(Who::is_here(py)?)?.end(py, value)?;
         let after = self.timeout.after();
-        Ok(Answer::new("async with timeout", async move {
-            Python::attach(|py| match is_over {
-                true => Err(exception(py, &Error::Timeout { after })),
-                false => Ok(py.None()),
-            })
-        }))
-    }
-
-    fn __repr__(&self) -> String {
-        format!("<resil.Timeout after={}>", self.timeout.after().as_secs_f64())
+        Ok(Pending::done(
+            "async with timeout",
+            async move { if is_over { Err(Error::Timeout { after }) } else { Ok(()) } },
+        ))
     }
 }

@@ -1,13 +1,12 @@
 //! What came of asking limits.
 
-use pyo3::prelude::*;
-use resil::limiter::{DecidedBy, Verdict, Verdicts};
+use resil::limiter::{Verdict, Verdicts};
 
-use crate::settings::shown;
+use crate::prelude::*;
 
 /// What came of asking a limit.
 #[pyclass(module = "resil", name = "Verdict", frozen, eq)]
-#[derive(PartialEq)]
+#[derive(Clone, PartialEq)]
 pub struct PyVerdict(pub Verdict);
 
 #[pymethods]
@@ -38,7 +37,7 @@ impl PyVerdict {
 
     /// Each tier of the limit, in the order in which they were named.
     #[getter]
-    fn tiers(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+    fn tiers(&self, py: Python<'_>) -> PyResult<Object> {
         shown(py, &self.0.each_tier())
     }
 
@@ -49,7 +48,7 @@ impl PyVerdict {
         self.0.binding
     }
 
-    /// What can be had at once when it is full: the burst, which is the limit if none was said.
+    /// What can be had at once when it is full: the burst, or else the limit.
     #[getter]
     fn capacity(&self) -> u32 {
         self.0.capacity
@@ -73,15 +72,10 @@ impl PyVerdict {
         self.0.reset_after.as_secs_f64()
     }
 
-    /// Who said so: "server", "deny-cache", "local" or "away-open".
+    /// Who decided: "server", "deny-cache", "local" or "away-open".
     #[getter]
-    fn decided_by(&self) -> &'static str {
-        match self.0.decided_by {
-            DecidedBy::Server => "server",
-            DecidedBy::DenyCache => "deny-cache",
-            DecidedBy::Local => "local",
-            DecidedBy::AwayOpen => "away-open",
-        }
+    fn decided_by(&self, py: Python<'_>) -> PyResult<Object> {
+        shown(py, &self.0.decided_by)
     }
 
     /// Whether anything was granted.
@@ -96,43 +90,33 @@ impl PyVerdict {
 }
 
 /// What came of asking several limits at once.
-#[pyclass(module = "resil", name = "Verdicts", frozen)]
-pub struct PyVerdicts(pub Verdicts);
+#[pyclass(module = "resil", name = "Verdicts", frozen, get_all)]
+pub struct PyVerdicts {
+    /// Whether all granted.
+    is_granted: bool,
+    /// Cells taken from each; 0: from none.
+    granted: u32,
+    /// Which of them refused first, counted from 0.
+    refused_by: Option<usize>,
+    /// The one that speaks for all.
+    binding: PyVerdict,
+    /// Each, in the order in which they were asked. Empty if the server was not asked.
+    each: Vec<PyVerdict>,
+}
+
+impl From<Verdicts> for PyVerdicts {
+    fn from(verdicts: Verdicts) -> Self {
+        let is_granted = verdicts.is_granted();
+        let Verdicts { granted, refused_by, binding, each, .. } = verdicts;
+        let each = each.into_iter().map(PyVerdict).collect();
+        Self { is_granted, granted, refused_by, binding: PyVerdict(binding), each }
+    }
+}
 
 #[pymethods]
 impl PyVerdicts {
     /// Whether all granted.
-    #[getter]
-    fn is_granted(&self) -> bool {
-        self.0.is_granted()
-    }
-
-    /// Cells taken from each; 0: from none.
-    #[getter]
-    fn granted(&self) -> u32 {
-        self.0.granted
-    }
-
-    /// Which of them refused first, counted from 0.
-    #[getter]
-    fn refused_by(&self) -> Option<usize> {
-        self.0.refused_by
-    }
-
-    /// The one that speaks for all.
-    #[getter]
-    fn binding(&self) -> PyVerdict {
-        PyVerdict(self.0.binding.clone())
-    }
-
-    /// Each, in the order in which they were asked. Empty if the server was not asked.
-    #[getter]
-    fn each(&self) -> Vec<PyVerdict> {
-        self.0.each.iter().cloned().map(PyVerdict).collect()
-    }
-
-    /// Whether all granted.
     fn __bool__(&self) -> bool {
-        self.0.is_granted()
+        self.is_granted
     }
 }

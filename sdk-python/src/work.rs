@@ -2,45 +2,37 @@
 //!
 //! - A plain function is called and has returned.
 //! - A plain function that may have to be left alone (under a timeout, beside a hedge) runs in a thread. It cannot be
-//!   cancelled: whoever stops waiting for it lets it run to its end.
-//! - A coroutine runs inside of the task that awaits the whole: see [`Answer`](crate::answer::Answer).
+//!   cancelled: a policy that stops waiting for it lets it run to its end.
+//! - A coroutine runs inside of the task that awaits the whole: see [`Pending`](crate::pending::Pending).
 //! - Several coroutines at once (hedges, a dispatcher) are tasks.
 
 mod attempt;
 
 use std::future::Future;
-use std::sync::Arc;
 
-use parking_lot::Mutex;
 use pyo3::exceptions::PyException;
-use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyDict, PyTuple};
-use resil::{Error, Failure};
 
-pub use self::attempt::Attempt;
-use crate::drive::Running;
-use crate::pending::call;
-use crate::stage::Stage;
+pub use self::attempt::{Resume, SharedStage};
+use crate::edge::call;
+use crate::prelude::*;
 
 /// What a function of the user's came to, to the SDK.
-pub type Ended = Result<Py<PyAny>, Failure<PyErr>>;
+pub type Ended = Result<Object, Failure<PyErr>>;
 
 /// How a function is run.
 #[derive(Clone)]
 pub enum How {
     /// Called in place.
     Here,
-    InThread,
+    /// A plain function in a thread, a coroutine function as a task.
+    Beside(Kind),
     /// A coroutine, inside of the awaiting task.
-    Inside(Arc<Stage>),
-    /// A coroutine, in a task of its own.
-    AsTask,
+    Inside(SharedStage),
 }
 
 /// A function of the user's with its arguments.
 pub struct Work {
-    func: Py<PyAny>,
+    func: Object,
     args: Py<PyTuple>,
     kwargs: Option<Py<PyDict>>,
     how: How,
@@ -52,40 +44,40 @@ pub struct Work {
 }
 
 impl Work {
-    pub fn new(
-        func: Bound<'_, PyAny>,
-        args: Bound<'_, PyTuple>,
-        kwargs: Option<Bound<'_, PyDict>>,
-        how: How,
-    ) -> Arc<Self> {
-        let (func, args, kwargs) = (func.unbind(), args.unbind(), kwargs.map(Bound::unbind));
+    pub fn new(func: Arg<'_>, args: Args<'_>, kwargs: Option<Kwargs<'_>>, how: How) -> Arc<Self> {
+        let (func, args) = (func.clone().unbind(), args.clone().unbind());
+        let kwargs = kwargs.map(|kwargs| kwargs.clone().unbind());
         Arc::new(Self { func, args, kwargs, how, seen: Mutex::new(None), broken: Mutex::new(None) })
     }
 
     /// A whole policy around it, with its end as the user is to see it.
-    pub fn running(self: Arc<Self>, policy: impl Future<Output = Ended> + Send + 'static) -> Running {
+    pub fn running<F>(self: Arc<Self>, policy: impl FnOnce(Arc<Self>) -> F) -> Running
+    where
+        F: Future<Output = Ended> + Send + 'static,
+    {
+        let running = policy(Arc::clone(&self));
         Box::pin(async move {
-            let ended = policy.await;
+            let ended = running.await;
             Python::attach(|py| self.finish(py, ended))
         })
     }
 
     /// One attempt at it.
-    pub fn attempt(self: &Arc<Self>) -> Attempt {
-        Attempt::new(Arc::clone(self), None)
+    pub fn attempt(self: &Arc<Self>) -> impl Future<Output = Ended> + Send + use<> {
+        self.attempt_with(None)
     }
 
     /// The same with one more argument in front of the others.
-    pub fn attempt_with(self: &Arc<Self>, first: Py<PyAny>) -> Attempt {
-        Attempt::new(Arc::clone(self), Some(first))
+    pub fn attempt_with(self: &Arc<Self>, first: Option<Object>) -> impl Future<Output = Ended> + Send + use<> {
+        Arc::clone(self).run(first)
     }
 
     /// What another function says to the same arguments.
-    pub fn asked<'py>(&self, py: Python<'py>, function: &Py<PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    pub fn asked<'py>(&self, py: Python<'py>, function: &Object) -> PyResult<Bound<'py, PyAny>> {
         call(function.bind(py), self.args.bind(py), self.kwargs.as_ref().map(|kwargs| kwargs.bind(py)))
     }
 
-    fn call(&self, py: Python<'_>, first: Option<Py<PyAny>>) -> PyResult<Py<PyAny>> {
+    fn call(&self, py: Python<'_>, first: Option<Object>) -> PyResult<Object> {
         let kwargs = self.kwargs.as_ref().map(|kwargs| kwargs.bind(py));
         let func = self.func.bind(py);
         match first {
@@ -99,32 +91,28 @@ impl Work {
     }
 
     /// The function as something a thread or a task can call.
-    pub fn bound(&self, py: Python<'_>, first: Option<Py<PyAny>>) -> PyResult<Py<PyAny>> {
-        static PARTIAL: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    pub fn bound(&self, py: Python<'_>, first: Option<Object>) -> PyResult<Object> {
         let head: Vec<_> = std::iter::once(self.func.clone_ref(py)).chain(first).collect();
         let head = PyTuple::new(py, head)?;
         let args = head.as_sequence().concat(self.args.bind(py).as_sequence())?.to_tuple()?;
         let kwargs = self.kwargs.as_ref().map(|kwargs| kwargs.bind(py));
-        PARTIAL.import(py, "functools", "partial")?.call(args, kwargs).map(Bound::unbind)
+        imported!(py, "functools", "partial")?.call(args, kwargs).map(Bound::unbind)
     }
 
     pub fn how(&self) -> &How {
         &self.how
     }
 
-    /// A failure as an exception, for those who judge it; the whole is not over yet.
-    pub fn peek(&self, py: Python<'_>, failure: &Failure<PyErr>) -> PyErr {
+    /// A failure as an exception.
+    pub fn error(&self, py: Python<'_>, failure: &Failure<PyErr>) -> PyErr {
         match failure {
             Failure::Inner(error) => error.clone_ref(py),
             Failure::Resil(error) => {
-                let seen = self.seen.lock().as_ref().map(|(seen, original)| (seen == error, original.clone_ref(py)));
-                match seen {
-                    Some((true, original)) => original,
-                    _ => crate::errors::exception(py, error),
-                }
+                let seen = self.seen.lock().as_ref().filter(|(seen, _)| seen == error).map(|(_, it)| it.clone_ref(py));
+                seen.unwrap_or_else(|| exception(py, error))
             }
             Failure::Exhausted { attempts, last } => {
-                crate::errors::exhausted(py, *attempts, last.retry_after(), self.peek(py, last))
+                crate::errors::exhausted(py, *attempts, last.retry_after(), self.error(py, last))
             }
         }
     }
@@ -134,48 +122,20 @@ impl Work {
     }
 
     /// What the function came to, as policies are to see it.
-    pub fn judged(&self, py: Python<'_>, result: PyResult<Py<PyAny>>) -> Ended {
-        let error = match result {
-            Ok(value) => return Ok(value),
-            Err(error) => error,
-        };
-        let (failure, original) = failure(py, error);
-        if let (Failure::Resil(ours), Some(original)) = (&failure, original) {
-            *self.seen.lock() = Some((ours.clone(), original));
-        }
-        Err(failure)
+    pub fn judged(&self, py: Python<'_>, result: PyResult<Object>) -> Ended {
+        result.map_err(|error| {
+            let (failure, original) = failure(py, error);
+            if let (Failure::Resil(ours), Some(original)) = (&failure, original) {
+                *self.seen.lock() = Some((ours.clone(), original));
+            }
+            failure
+        })
     }
 
     /// What the whole came to, as the user is to see it.
-    pub fn finish(&self, py: Python<'_>, ended: Ended) -> PyResult<Py<PyAny>> {
+    pub fn finish(&self, py: Python<'_>, ended: Ended) -> PyResult<Object> {
         let broken = self.broken.lock().take();
-        if let Some(broken) = broken {
-            return Err(broken);
-        }
-        let failure = match ended {
-            Ok(value) => return Ok(value),
-            Err(failure) => failure,
-        };
-        Err(self.error(py, failure))
-    }
-
-    /// The same as an exception that is raised.
-    pub fn error(&self, py: Python<'_>, failure: Failure<PyErr>) -> PyErr {
-        match failure {
-            Failure::Inner(error) => error,
-            Failure::Resil(error) => {
-                let seen = self.seen.lock().take();
-                match seen {
-                    Some((seen, original)) if seen == error => original,
-                    _ => crate::errors::exception(py, &error),
-                }
-            }
-            Failure::Exhausted { attempts, last } => {
-                let retry_after = last.retry_after();
-                let cause = self.error(py, *last);
-                crate::errors::exhausted(py, attempts, retry_after, cause)
-            }
-        }
+        broken.map_or_else(|| ended.map_err(|failure| self.error(py, &failure)), Err)
     }
 }
 
@@ -184,7 +144,7 @@ pub fn failure(py: Python<'_>, error: PyErr) -> (Failure<PyErr>, Option<PyErr>) 
     match crate::errors::ours(py, &error) {
         Some(ours) => (Failure::Resil(ours), Some(error)),
         None if error.is_instance_of::<PyException>(py) => (Failure::Inner(error), None),
-        // Not an error of the call: whoever raised it wants out.
+        // Not an error of the call: its caller wants out.
         None => (Failure::Resil(Error::Cancelled), Some(error)),
     }
 }

@@ -106,12 +106,12 @@ def use(primitive: str) -> Any:
         values = client.cached(title, ttl=WAIT, lease=LEASE, load_timeout=WAIT)
         return values.by("k")(work)() if shape == "by" else values.get("k", work)
     if name == "versioned":
-        return client.versioned(title, ttl=WAIT, lease=LEASE, load_timeout=WAIT).get("k", versioned(work))
+        return client.versioned_cached(title, ttl=WAIT, lease=LEASE, load_timeout=WAIT).get("k", versioned(work))
     if name == "lock":
         lock = client.lock(title, lease=LEASE, wait=WAIT)
         return holding(lock, "release", lock.acquire, shape, work)
     if name == "bulkhead":
-        bulkhead = client.shared_bulkhead(title, 1, queue=9, lease=LEASE, wait=WAIT)
+        bulkhead = client.shared_bulkhead(title, 1, max_queue=9, lease=LEASE, max_wait=WAIT)
         return holding(bulkhead, "leave", bulkhead.enter, shape, work)
     if name == "policy":
         settings = {"shared_bulkhead": place, **(in_time if shape else {})}
@@ -125,7 +125,7 @@ problems: list[BaseException] = []
 def try_it(primitive: str) -> None:
     try:
         used = use(primitive)
-        if isinstance(used, resil.Answer) and not IS_COROUTINE:
+        if isinstance(used, resil.Pending) and not IS_COROUTINE:
             used.wait()
         elif IS_COROUTINE:
             asyncio.run(awaited(used))

@@ -161,7 +161,7 @@ class Shop:
 
     orders: int = 0
     begun: asyncio.Event = field(default_factory=asyncio.Event)
-    go_on: asyncio.Event = field(default_factory=asyncio.Event)
+    proceed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def app(self, client: Any, **options: Any) -> fastapi.FastAPI:
         app = fastapi.FastAPI()
@@ -174,7 +174,7 @@ class Shop:
             number, body = self.orders, await request.body()
             if body.startswith(b"slow"):
                 self.begun.set()
-                await asyncio.wait_for(self.go_on.wait(), PATIENCE)
+                await asyncio.wait_for(self.proceed.wait(), PATIENCE)
             response = PlainTextResponse(f"order {number}: ".encode() + body, 201)
             response.headers["location"] = f"/orders/{number}"
             response.set_cookie("a", "1")
@@ -197,7 +197,7 @@ class Shop:
 
             async def parts() -> AsyncIterator[bytes]:
                 yield b"first"
-                await asyncio.wait_for(self.go_on.wait(), PATIENCE)
+                await asyncio.wait_for(self.proceed.wait(), PATIENCE)
                 yield b"second"
 
             return StreamingResponse(parts(), media_type="text/event-stream")
@@ -269,7 +269,7 @@ def test_a_duplicate_of_a_request_in_progress_is_told_to_come_back(run: Any, url
                 busy = await process.post("/orders", headers=key("k"), content=b"slow tea")
                 assert (busy.status_code, busy.json()["code"]) == (409, "IDEMPOTENCY_BUSY")
                 assert int(busy.headers["retry-after"]) >= 1
-            shop.go_on.set()
+            shop.proceed.set()
             assert (await first).status_code == 201
             assert (await two.post("/orders", headers=key("k"), content=b"slow tea")).text == (await first).text
             assert shop.orders == 1
@@ -383,7 +383,7 @@ def test_a_stream_reaches_its_client_as_it_comes_and_is_kept(run: Any, url: str)
                 parts = response.aiter_raw()
                 assert await asyncio.wait_for(parts.__anext__(), PATIENCE) == b"first", "before the second was made"
                 assert (await http.post("/stream", headers=key("k"))).json()["code"] == "IDEMPOTENCY_BUSY"
-                shop.go_on.set()
+                shop.proceed.set()
                 assert b"".join([part async for part in parts]) == b"second", "its end comes when it is recorded"
             again = await http.post("/stream", headers=key("k"))
             assert (again.status_code, again.content) == (200, b"firstsecond")
@@ -398,7 +398,7 @@ def test_a_stream_that_is_too_large_reaches_its_client_and_is_not_kept(run: Any)
     async def main() -> None:
         shop = Shop()
         async with served(shop.app(await resil.connect("memory://"), max_answer=60)) as (http,):
-            shop.go_on.set()
+            shop.proceed.set()
             assert (await http.post("/stream", headers=key("k"))).content == b"firstsecond"
             again = await http.post("/stream", headers=key("k"))
             assert (again.status_code, "not kept" in again.json()["detail"]) == (409, True)
@@ -571,7 +571,7 @@ def test_a_client_that_hangs_up_does_not_cut_its_order_in_half(run: Any) -> None
             with pytest.raises(httpx.ReadTimeout):
                 await http.post("/orders", headers=key("k"), content=b"slow tea", timeout=0.3)
             assert shop.begun.is_set()
-            shop.go_on.set()
+            shop.proceed.set()
             again = await http.post("/orders", headers=key("k"), content=b"slow tea")
             assert (again.status_code, again.headers["location"]) == (201, "/orders/1")
             assert shop.orders == 1
@@ -587,7 +587,7 @@ def test_a_client_that_hangs_up_does_not_cut_a_stream_in_half(run: Any, url: str
                 assert await anext_of(answer.aiter_bytes()) == b"first"
             # The client has left; a framework that heard of it would cancel its stream before this.
             await asyncio.sleep(0.3)
-            shop.go_on.set()
+            shop.proceed.set()
             again = await http.post("/stream", headers=key("k"))
             assert (again.status_code, again.content, shop.orders) == (200, b"firstsecond", 1)
 
@@ -684,12 +684,12 @@ def test_an_application_hears_that_its_client_has_left_when_its_answer_is_comple
 
 def test_a_request_that_its_server_cancels_is_worked_on_to_the_end(run: Any) -> None:
     async def main() -> None:
-        begun, go_on, done = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        begun, proceed, done = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
         async def app(scope: Any, receive: Any, send: Any) -> None:
             assert (await receive())["body"] == b"tea"
             begun.set()
-            await go_on.wait()
+            await proceed.wait()
             await send({"type": "http.response.start", "status": 200, "headers": []})
             await send({"type": "http.response.body", "body": b"done"})
             done.set()
@@ -707,7 +707,7 @@ def test_a_request_that_its_server_cancels_is_worked_on_to_the_end(run: Any) -> 
         request.cancel()
         with pytest.raises(asyncio.CancelledError):
             await request
-        go_on.set()
+        proceed.set()
         await asyncio.wait_for(done.wait(), PATIENCE)
         sent: list[Any] = []
 

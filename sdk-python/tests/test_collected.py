@@ -37,7 +37,7 @@ HOLDERS: dict[str, Callable[[resil.Client, Service], Any]] = {
     "KeyedIdempotent.key": lambda client, service: client.idempotent("i").by(service.key),
     "KeyedIdempotent.fingerprint": lambda client, service: client.idempotent("i").by("k", fingerprint=service.key),
     "KeyedCached.key": lambda client, service: client.cached("c").by(service.key),
-    "versioned.by": lambda client, service: client.versioned("v").by(service.key),
+    "versioned.by": lambda client, service: client.versioned_cached("v").by(service.key),
     "Policy.on": lambda client, service: resil.Policy("p", retry={"max_attempts": 2}, on=service.is_temporary),
     "Policy.with_options": lambda client, service: client.policy("p", on=service.is_temporary).with_options(key="k"),
     "decorated": lambda client, service: resil.Retry(on=service.is_temporary)(service.key),
@@ -93,7 +93,7 @@ def test_calls_in_flight_keep_what_judges_them(run: Any) -> None:
     asked: list[str] = []
 
     async def main() -> None:
-        go_on = asyncio.Event()
+        proceed = asyncio.Event()
 
         class Judge:
             retry: Any
@@ -106,7 +106,7 @@ def test_calls_in_flight_keep_what_judges_them(run: Any) -> None:
         judge.retry = resil.Retry(on=judge.judge)
 
         async def fail() -> None:
-            await go_on.wait()
+            await proceed.wait()
             raise KeyError
 
         calling = asyncio.ensure_future(judge.retry.call(fail))
@@ -114,7 +114,7 @@ def test_calls_in_flight_keep_what_judges_them(run: Any) -> None:
         del judge
         for _ in range(3):
             gc.collect()
-        go_on.set()
+        proceed.set()
         with pytest.raises(KeyError):
             await calling
 

@@ -102,12 +102,12 @@ def fresh() -> dict[str, Any]:
         "KeyedIdempotent": client.idempotent(next(names)).by(lambda *_: next(names)),
         "Cached": client.cached(next(names)),
         "KeyedCached": client.cached(next(names)).by("k"),
-        "VersionedCached": client.versioned(next(names)),
+        "VersionedCached": client.versioned_cached(next(names)),
         "Retry": resil.Retry(on=KeyError, max_attempts=1),
         "Timeout": resil.Timeout(5),
         "Hedge": resil.Hedge(),
         "Bulkhead": resil.Bulkhead("b", partitions={"p": {"max_concurrent_calls": 1}}),
-        "BulkheadPlace": resil.Bulkhead("b").acquire().wait(),
+        "BulkheadPermit": resil.Bulkhead("b").acquire().wait(),
         "Fallback": resil.Fallback("x"),
         "Policy": resil.Policy("p", shed=9),
         "Policies": client.policies(text='{"version": 1, "policies": {"p": {}}}'),
@@ -130,7 +130,7 @@ RIGHT: dict[str, Any] = {
     "fn": noop,
     "limit": 1,
     "period": 1,
-    "max": 1,
+    "max_concurrent_calls": 1,
     "cost": 1,
     "most": 1,
     "cells": 1,
@@ -147,7 +147,7 @@ RIGHT: dict[str, Any] = {
     "actor": "a",
     "reason": "r",
     "state": "closed",
-    "length": 1,
+    "duration": 1,
     "listener": noop,
     "loader": noop,
     "at_least": 1,
@@ -164,7 +164,7 @@ RIGHT: dict[str, Any] = {
     "seed": 1,
     "text": '{"version": 1, "policies": {}}',
     "workers": 1,
-    "on_error": "go_on",
+    "on_error": "continue",
     "items": [1],
     "function": noop,
     "value": 1,
@@ -185,14 +185,14 @@ RIGHT: dict[str, Any] = {
 #: The settings behind ``**settings``.
 SETTINGS: dict[str, Any] = {
     "connect": resil.settings.ConnectSettings,
-    "Client.limiter": resil.settings.RateLimitSettings,
+    "Client.limiter": resil.settings.Limit,
     "Client.breaker": resil.settings.BreakerSettings,
     "Breaker.configure": resil.settings.BreakerSettings,
     "Client.lock": resil.settings.LockSettings,
     "Client.shared_bulkhead": resil.settings.SharedBulkheadSettings,
     "Client.idempotent": resil.settings.IdempotencySettings,
     "Client.cached": resil.settings.CacheSettings,
-    "Client.versioned": resil.settings.CacheSettings,
+    "Client.versioned_cached": resil.settings.CacheSettings,
     "Client.policy": resil.settings.PolicySettings,
     "Policy": resil.settings.PolicySettings,
     "Policy.with_options": resil.settings.CallSettings,
@@ -214,7 +214,7 @@ WAITS = {"Lost.wait.timeout", "Client.shutdown.deadline"}
 #: Only one of them may be there.
 NOT_TOGETHER = {"Client.policies": ["path"], "Limiter.by": ["max_wait"], "Fallback": ["value"], "Policy": ["settings"]}
 ABSTRACT = {"Around", "Block", "Held"}
-MADE_BY_OTHERS = {"Run", "Answer", "Attempt", "Attempts"}
+MADE_BY_OTHERS = {"Run", "Pending", "Attempt", "Attempts"}
 
 
 def surface() -> Iterator[tuple[str, Callable[[dict[str, Any]], Any]]]:
@@ -280,7 +280,7 @@ def call(name: str, found: Any, ones: dict[str, Any], wrong: str, garbage: Any) 
     values[wrong] = garbage
     in_order = [values.pop(argument) for argument in positional if argument in values]
     result = found(*in_order, **values)
-    if isinstance(result, resil.Answer):
+    if isinstance(result, resil.Pending):
         try:
             return result.wait()
         finally:
@@ -295,7 +295,7 @@ ALSO = {
     "consecutive_failures": "consecutive",
     "cost": "cells",
     "most": "cells",
-    "length": "the time",
+    "duration": "the time",
     "text": "file",
     "words": "command",
     "name": "there is no policy|has no partition",

@@ -38,9 +38,9 @@ def test_every_listener_is_told_every_transition_in_order(client: resil.Client) 
 
 
 def test_a_listener_that_blocks_holds_up_nobody_who_calls(client: resil.Client, run: Any) -> None:
-    go_on, called, returned = threading.Event(), threading.Event(), threading.Event()
+    proceed, called, returned = threading.Event(), threading.Event(), threading.Event()
     breaker = client.breaker("bank", consecutive_failures=1, open_for=3600)
-    breaker.on_transition(lambda *_: (called.set(), go_on.wait(20), returned.set()))
+    breaker.on_transition(lambda *_: (called.set(), proceed.wait(20), returned.set()))
     fail(breaker)
     assert called.wait(60)
 
@@ -52,7 +52,7 @@ def test_a_listener_that_blocks_holds_up_nobody_who_calls(client: resil.Client, 
     run(main())
     assert client.limiter("api", limit=1, period=1).check("k").wait()
     assert not returned.is_set()
-    go_on.set()
+    proceed.set()
 
 
 def test_a_listener_that_raises_is_shown_and_the_others_are_told(

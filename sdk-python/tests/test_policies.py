@@ -420,7 +420,7 @@ def test_a_dispatcher_begins_no_more_after_an_error_if_told_so() -> None:
         begun.append(item)
         raise ConnectionError("all fail")
 
-    results = resil.Dispatcher(1, on_error="begin_no_more").run(range(5), work)
+    results = resil.Dispatcher(1, on_error="stop").run(range(5), work)
     assert begun == [0]
     assert [result.was_begun for result in results] == [True, False, False, False, False]
     assert isinstance(results[4].error, resil.CancelledError)

@@ -212,7 +212,7 @@ def test_a_serializer_gives_duplicates_what_the_function_returned(client: resil.
     if value is not None:
         users = client.cached("user", serializer=serializer)
         assert [users.get("k", lambda key: value).wait() for _ in range(2)] == [value, value]
-        rows = client.versioned("row", serializer=serializer)
+        rows = client.versioned_cached("row", serializer=serializer)
         assert [rows.get("k", lambda key: (3, value)).wait() for _ in range(2)] == [(3, value), (3, value)]
 
 
@@ -250,7 +250,7 @@ def test_a_loader_that_brings_what_cannot_be_kept_fails_loudly(client: resil.Cli
 
 @pytest.mark.parametrize("garbage", ["yaml", int, 7, (json.dumps,), (json.dumps, 7), dict])
 def test_what_is_no_serializer_is_refused_by_name(client: resil.Client, garbage: Any) -> None:
-    for make in (client.idempotent, client.cached, client.versioned):
+    for make in (client.idempotent, client.cached, client.versioned_cached):
         with pytest.raises((TypeError, ValueError), match="^serializer must be"):
             make("name", serializer=garbage)
 

@@ -61,7 +61,7 @@ def test_re_entry_versions_and_policies_that_are_done_once_work_on_a_server(serv
                 await other.lock("stock").try_acquire()
         await (await other.lock("stock").try_acquire()).release()
 
-        ours, theirs = client.versioned("row", ttl=60), other.versioned("row", ttl=60)
+        ours, theirs = client.versioned_cached("row", ttl=60), other.versioned_cached("row", ttl=60)
 
         def load(version: int) -> Any:
             async def loader(_: str) -> tuple[int, str]:

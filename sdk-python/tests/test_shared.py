@@ -113,7 +113,7 @@ def test_a_breaker_in_every_shape(client: resil.Client, run: Any) -> None:
     state = breaker.state().wait()
     assert (state["state"], state["admits"]) == ("open", False)
     assert breaker.reset().wait()
-    assert breaker.force("disabled", length=60, reason="drill").wait() == "disabled"
+    assert breaker.force("disabled", duration=60, reason="drill").wait() == "disabled"
     forced = breaker.state().wait()["forced"]
     assert forced is not None and forced["reason"] == "drill"
     assert breaker.force("auto").wait() == "closed"
@@ -319,7 +319,7 @@ def test_a_shared_bulkhead_in_every_shape(client: resil.Client, run: Any) -> Non
             await asyncio.sleep(0.001)
             inside -= 1
 
-        line = client.shared_bulkhead("line", 2, wait=20, queue=50)
+        line = client.shared_bulkhead("line", 2, max_wait=20, max_queue=50)
         await asyncio.gather(*(line.call(work) for _ in range(20)))
         async with line:
             pass

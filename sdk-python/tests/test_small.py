@@ -72,7 +72,7 @@ def arounds(client: resil.Client) -> dict[str, Any]:
         "shared bulkhead": client.shared_bulkhead("s", 1),
         "idempotent": client.idempotent("i").by("k"),
         "cached": client.cached("c").by("k"),
-        "versioned": client.versioned("v").by("k"),
+        "versioned": client.versioned_cached("v").by("k"),
     }
 
 
@@ -236,7 +236,7 @@ def test_durations_are_numbers_timedeltas_or_text_everywhere() -> None:
         client.lock("l", lease=second, wait=second).acquire(second).wait().extend(second).wait()
         client.shared_bulkhead("s", 9, lease=second).enter(wait=second).wait()
         client.idempotent("i", lease=second, keep=second).once("k", second).wait()
-        client.breaker("b", open_for=second).force("open", length=second).wait()
+        client.breaker("b", open_for=second).force("open", duration=second).wait()
         client.cached("c", ttl=second)
         client.policy("p", timeout={"total": second}).with_options(attempt_timeout=second)
         clock.advance(second)

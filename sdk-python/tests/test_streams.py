@@ -134,7 +134,7 @@ def test_what_one_item_does_is_its_own_result(run: Any) -> None:
         assert isinstance(results[1].error, KeyError) and results[1].was_begun
         with pytest.raises(KeyError):
             results[1].unwrap()
-        stopped = resil.Dispatcher(1, on_error="begin_no_more")
+        stopped = resil.Dispatcher(1, on_error="stop")
         assert [result.is_ok async for result in stopped.stream(range(100), picky)] == [True, False]
         pairs = await stopped.run_unordered(range(4), picky)
         assert [(number, result.was_begun) for number, result in pairs] == [(0, True), (1, True), (2, False), (3, False)]
@@ -235,11 +235,11 @@ def test_a_plain_loop_over_what_is_asynchronous_is_refused(run: Any) -> None:
 
 
 def test_whoever_waits_for_a_result_of_a_stream_that_is_closed_is_told(run: Any) -> None:
-    begun, go_on = threading.Event(), threading.Event()
+    begun, proceed = threading.Event(), threading.Event()
 
     def slow(_: int) -> None:
         begun.set()
-        go_on.wait(60)
+        proceed.wait(60)
 
     results = resil.Dispatcher(1).stream([1, 2], slow)
     seen: list[Any] = []
@@ -248,7 +248,7 @@ def test_whoever_waits_for_a_result_of_a_stream_that_is_closed_is_told(run: Any)
     assert begun.wait(60)
     results.close()
     thread.join(60)
-    go_on.set()
+    proceed.set()
     assert not thread.is_alive() and seen == []
 
     async def main() -> None:

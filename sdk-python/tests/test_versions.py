@@ -10,7 +10,7 @@ import resil
 
 
 def test_a_version_comes_with_its_value(client: resil.Client, run: Any) -> None:
-    users = client.versioned("user", ttl=60)
+    users = client.versioned_cached("user", ttl=60)
 
     async def load(key: str) -> tuple[int, dict[str, str]] | None:
         return (7, {"name": key}) if key == "ada" else None
@@ -28,7 +28,7 @@ def test_a_version_comes_with_its_value(client: resil.Client, run: Any) -> None:
 
 
 def test_whoever_knows_the_version_gets_that_or_a_newer_one(client: resil.Client) -> None:
-    users = client.versioned("user", ttl=60)
+    users = client.versioned_cached("user", ttl=60)
     loads: list[str] = []
 
     def load(version: int) -> Any:
@@ -49,7 +49,7 @@ def test_whoever_knows_the_version_gets_that_or_a_newer_one(client: resil.Client
 
 
 def test_a_lagging_source_does_not_replace_what_is_known(client: resil.Client) -> None:
-    users = client.versioned("user", ttl=60, stale=600)
+    users = client.versioned_cached("user", ttl=60, stale=600)
     assert users.get("ada", lambda key: (5, "new")).wait() == (5, "new")
     assert users.invalidate_soft("ada").wait()
     for _ in range(3):
@@ -66,7 +66,7 @@ def test_one_loads_for_many(client: resil.Client, run: Any) -> None:
         return 1, key
 
     async def main() -> list[Any]:
-        users = client.versioned("user", ttl=60)
+        users = client.versioned_cached("user", ttl=60)
         return await asyncio.gather(*(users.get("ada", load) for _ in range(20)))
 
     assert run(main()) == [(1, "ada")] * 20
@@ -74,7 +74,7 @@ def test_one_loads_for_many(client: resil.Client, run: Any) -> None:
 
 
 def test_as_a_decorator_it_gives_what_the_function_would(client: resil.Client, run: Any) -> None:
-    users = client.versioned("user", ttl=60)
+    users = client.versioned_cached("user", ttl=60)
 
     @users.by(lambda user: user)
     async def load(user: str) -> tuple[int, str]:
@@ -87,14 +87,14 @@ def test_as_a_decorator_it_gives_what_the_function_would(client: resil.Client, r
 
 
 def test_bytes_are_kept_as_they_are(client: resil.Client) -> None:
-    users = client.versioned("user", serializer="bytes")
+    users = client.versioned_cached("user", serializer="bytes")
     assert users.get("ada", lambda key: (1, b"\xff\0")).wait() == (1, b"\xff\0")
 
 
 @pytest.mark.parametrize("brought", [7, "text", (1,), (1, 2, 3), ("1", "text"), (-1, "text"), (True, "text"), (2**64, 1)])
 def test_what_is_no_version_with_a_value_is_refused(client: resil.Client, brought: Any) -> None:
     with pytest.raises((TypeError, ValueError), match="version"):
-        client.versioned("user").get("ada", lambda key: brought).wait()
+        client.versioned_cached("user").get("ada", lambda key: brought).wait()
 
 
 def test_the_loaders_own_error_is_raised(client: resil.Client) -> None:
@@ -102,4 +102,4 @@ def test_the_loaders_own_error_is_raised(client: resil.Client) -> None:
         raise KeyError(key)
 
     with pytest.raises(KeyError):
-        client.versioned("user").get("ada", broken).wait()
+        client.versioned_cached("user").get("ada", broken).wait()

@@ -54,7 +54,7 @@ async def types_are_kept() -> None:
 
     assert_type(await users.get("k", load), "int | None")
 
-    rows = client.versioned("row", ttl=60)
+    rows = client.versioned_cached("row", ttl=60)
 
     async def load_row(key: str) -> tuple[int, str] | None:
         return len(key), key

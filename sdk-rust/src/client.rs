@@ -122,7 +122,7 @@ impl ConnectSettings {
     ///
     /// Characters such as `/ # ? @ :` in a password have to be percent-encoded. TLS trusts the roots of the system
     /// (`SSL_CERT_FILE` and `SSL_CERT_DIR` are honoured); `#insecure` at the end of the URL trusts anybody, for tests.
-    /// `?protocol=resp2` asks for the older protocol. A user needs the commands he uses, and HELLO.
+    /// `?protocol=resp2` asks for the older protocol. A user needs the right to the commands that are used, and to HELLO.
     pub fn new(url: impl Into<String>) -> Self {
         Self { url: url.into(), ..Self::default() }
     }
@@ -216,11 +216,11 @@ impl ConnectSettings {
 
 /// The handle from which limiters, breakers, locks and the rest are made. Cheap to clone; all clones are one.
 #[derive(Debug, Clone)]
-pub struct Client(Arc<Inner>);
+pub struct Client(Arc<ClientInner>);
 
 /// The same for a task that must not keep it.
 #[cfg(feature = "redis")]
-pub(crate) struct WeakClient(std::sync::Weak<Inner>);
+pub(crate) struct WeakClient(std::sync::Weak<ClientInner>);
 
 #[cfg(feature = "redis")]
 impl WeakClient {
@@ -230,7 +230,7 @@ impl WeakClient {
 }
 
 #[derive(Debug)]
-pub(crate) struct Inner {
+pub(crate) struct ClientInner {
     pub backend: Backend,
     pub options: ConnectSettings,
     /// How the other processes know this one.
@@ -238,7 +238,7 @@ pub(crate) struct Inner {
     pub health: Registry,
     has_warned_of_instances: AtomicBool,
     /// What limiters share: who was denied, and the limits that are kept here while the server is away.
-    pub limits: crate::limiter::Shared,
+    pub limits: crate::limiter::LimiterShared,
     pub breakers: crate::breaker::Breakers,
     /// What the server publishes about what is in use here.
     #[cfg(feature = "redis")]
@@ -265,13 +265,13 @@ pub(crate) struct Inner {
 impl Client {
     pub(crate) fn with_backend(backend: Backend, options: ConnectSettings) -> Self {
         let name = options.name.clone().unwrap_or_else(|| format!("{:016x}", rand::random::<u64>()));
-        Self(Arc::new(Inner {
+        Self(Arc::new(ClientInner {
             backend,
             options,
             name: name.into(),
             health: Registry::default(),
             has_warned_of_instances: AtomicBool::new(false),
-            limits: crate::limiter::Shared::default(),
+            limits: crate::limiter::LimiterShared::default(),
             breakers: crate::breaker::Breakers::default(),
             #[cfg(feature = "redis")]
             events: Arc::default(),
@@ -287,7 +287,7 @@ impl Client {
         }))
     }
 
-    /// Set when whoever asks now has to stop waiting, because of a shutdown: later for what is part of a call in flight.
+    /// Set when the present caller has to stop waiting, because of a shutdown: later for what is part of a call in flight.
     pub(crate) fn patience(&self) -> &CancellationToken {
         self.0.gate.patience(&self.0.closing)
     }
@@ -297,7 +297,7 @@ impl Client {
         WeakClient(Arc::downgrade(&self.0))
     }
 
-    pub(crate) fn inner(&self) -> &Inner {
+    pub(crate) fn inner(&self) -> &ClientInner {
         &self.0
     }
 
@@ -316,7 +316,7 @@ impl Client {
 
     /// A quota is granted here while the server is away, and nobody said among how many processes it is to be divided.
     pub(crate) fn warn_of_whole_quotas(&self) {
-        let Inner { backend, options, has_warned_of_instances, .. } = &*self.0;
+        let ClientInner { backend, options, has_warned_of_instances, .. } = &*self.0;
         let is_known = options.instances.is_some() || matches!(backend, Backend::Memory(_));
         if !is_known && !has_warned_of_instances.swap(true, Ordering::Relaxed) {
             tracing::warn!(

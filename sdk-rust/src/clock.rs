@@ -2,7 +2,7 @@
 //!
 //! Everything here that waits or measures asks a [`Clock`]. The system's is monotonic and sleeps with tokio, or, where no runtime
 //! is, with a thread of its own: see `outside`. A driven one
-//! (see [`testing`](crate::testing)) stands still until it is told to go on, and wakes whoever slept until then.
+//! (see [`testing`](crate::testing)) stands still until it is advanced, and wakes all that slept until then.
 
 mod outside;
 
@@ -102,10 +102,10 @@ impl Clock {
     pub fn sleep(&self, span: Duration) -> Sleep {
         match &self.0 {
             None if !is_in_a_runtime() => Sleep(Outside::sleep(span)),
-            None => Sleep(Kind::System(Box::pin(tokio::time::sleep(span)))),
+            None => Sleep(SleepKind::System(Box::pin(tokio::time::sleep(span)))),
             Some(driven) => {
                 let until = driven.wheel.lock().now.saturating_add(span);
-                Sleep(Kind::Driven { driven: Arc::clone(driven), until, id: None })
+                Sleep(SleepKind::Driven { driven: Arc::clone(driven), until, id: None })
             }
         }
     }
@@ -119,7 +119,7 @@ impl Clock {
         self.0.is_none() && is_in_a_runtime()
     }
 
-    /// Drives the clock on; whoever slept until then wakes. Does nothing to the machine's.
+    /// Advances the clock; all that slept until then wake. Does nothing to the machine's.
     pub fn advance(&self, span: Duration) {
         let Some(driven) = &self.0 else { return };
         let woken = {
@@ -138,17 +138,17 @@ impl Clock {
     }
 }
 
-/// Whoever is a task is in one; only others have to ask for it, which takes longer.
+/// A task is in one; only other callers have to ask for it, which takes longer.
 fn is_in_a_runtime() -> bool {
     tokio::task::try_id().is_some() || Handle::try_current().is_ok()
 }
 
 /// See [`Clock::sleep`].
 #[derive(Debug)]
-pub struct Sleep(Kind);
+pub struct Sleep(SleepKind);
 
 #[derive(Debug)]
-enum Kind {
+enum SleepKind {
     System(Pin<Box<tokio::time::Sleep>>),
     Driven { driven: Arc<Driven>, until: Moment, id: Option<u64> },
 }
@@ -158,8 +158,8 @@ impl Future for Sleep {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         match &mut self.0 {
-            Kind::System(sleep) => sleep.as_mut().poll(context),
-            Kind::Driven { driven, until, id } => {
+            SleepKind::System(sleep) => sleep.as_mut().poll(context),
+            SleepKind::Driven { driven, until, id } => {
                 let mut wheel = driven.wheel.lock();
                 if wheel.now >= *until {
                     return Poll::Ready(());
@@ -181,7 +181,7 @@ impl Future for Sleep {
 
 impl Drop for Sleep {
     fn drop(&mut self) {
-        if let Kind::Driven { driven, until, id: Some(id) } = &self.0 {
+        if let SleepKind::Driven { driven, until, id: Some(id) } = &self.0 {
             driven.wheel.lock().sleepers.remove(&(*until, *id));
         }
     }

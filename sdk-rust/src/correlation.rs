@@ -1,4 +1,4 @@
-//! What a report to a breaker is about, in the words of whoever traces requests: a trace id.
+//! What a report to a breaker is about, as tracing has it: a trace id.
 //!
 //! The server puts it into the event of the transition that the report led to, so that the event leads to the request that tripped the
 //! circuit. It is sent with each report; a batch of calls carries that of its last failure.

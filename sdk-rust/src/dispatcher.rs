@@ -292,13 +292,13 @@ impl Dispatcher {
         Fut: Future<Output = Result<R, E>> + Send + 'static,
     {
         let count = queue.len();
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(BatchState {
             batch: self.begin(),
             queue: Mutex::new(queue.into_iter().enumerate()),
             results: Mutex::new(Vec::with_capacity(count)),
             work,
         });
-        // Whoever drops this future drops the tasks with it.
+        // Dropping this future drops the tasks with it.
         let _cancel_when_dropped: DropGuard = shared.batch.cancel.clone().drop_guard();
         let mut workers = JoinSet::new();
         // Without a runtime nothing begins, and every item says so.
@@ -378,14 +378,14 @@ impl Batch {
 }
 
 /// What the tasks of one batch share.
-struct Shared<T, R, E, F> {
+struct BatchState<T, R, E, F> {
     batch: Batch,
     queue: Mutex<std::iter::Enumerate<std::vec::IntoIter<T>>>,
     results: Mutex<Vec<(usize, ItemResult<R, E>)>>,
     work: F,
 }
 
-impl<T, R, E, F> Shared<T, R, E, F> {
+impl<T, R, E, F> BatchState<T, R, E, F> {
     async fn work_until_empty<Fut>(&self)
     where
         F: Fn(T, &Batch) -> Fut,

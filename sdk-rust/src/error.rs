@@ -185,6 +185,24 @@ impl Error {
         self.code().is_retryable()
     }
 
+    /// The name of the limit, breaker, lock or other resource that the error is about, if it is about one.
+    pub fn name(&self) -> Option<&str> {
+        match self {
+            Self::CircuitOpen { name, .. }
+            | Self::RateLimitExceeded { name, .. }
+            | Self::BulkheadFull { name, .. }
+            | Self::LockTimeout { name, .. }
+            | Self::LockLost { name, .. }
+            | Self::Deadlock { name }
+            | Self::IdempotencyBusy { name, .. }
+            | Self::IdempotencyMismatch { name }
+            | Self::IdempotencyHeld { name, .. }
+            | Self::ResultUnrecorded { name, .. }
+            | Self::LoadFailed { name, .. } => Some(name),
+            _ => None,
+        }
+    }
+
     /// How long to wait before the same call may succeed, if that is known.
     ///
     /// What somebody holds is free when its lease ends, which is what the field of the error says, but nearly always long
@@ -210,7 +228,7 @@ impl Error {
         }
     }
 
-    /// Whether it says that the server is no help, so that whoever got it decides without it: it cannot be reached, or it is there and
+    /// Whether it says that the server is no help, so that the caller decides without it: it cannot be reached, or it is there and
     /// lets nobody in, or lacks the module.
     pub(crate) fn says_away(&self) -> bool {
         matches!(

@@ -27,7 +27,7 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
 use crate::backend::Backend;
-use crate::backend::redis::subscription::{Ended, Message, Subscription, Subscriptions};
+use crate::backend::redis::subscription::{Message, Subscription, SubscriptionEnd, Subscriptions};
 use crate::breaker::Core;
 use crate::client::{Client, WeakClient};
 
@@ -173,8 +173,8 @@ async fn attend(client: WeakClient, mut source: Subscriptions, mut running: Runn
                 running.has_ended = true;
                 return;
             }
-            Err(Ended::Broken) => {}
-            Err(Ended::Refused) => {
+            Err(SubscriptionEnd::Broken) => {}
+            Err(SubscriptionEnd::Refused) => {
                 if !events.has_warned.swap(true, Ordering::Relaxed) {
                     tracing::warn!(
                         "this user may not subscribe to resil:*: losses and changes of breakers are noticed later; \
@@ -193,7 +193,7 @@ async fn listen_on(
     events: &Events,
     mut subscription: Subscription,
     source: &mut Subscriptions,
-) -> Result<(), Ended> {
+) -> Result<(), SubscriptionEnd> {
     let mut subscribed = HashSet::new();
     let mut is_due = true;
     loop {

@@ -1,4 +1,4 @@
-//! What things are called at the server, in one place: every language, and whoever looks with redis-cli, finds them there.
+//! What things are called at the server, in one place: every language, and an operator with redis-cli, finds them there.
 //!
 //! | what | key |
 //! | --- | --- |

@@ -1,7 +1,7 @@
 //! The leases of idempotent runs and of loads, and the task that renews them while the work is done.
 //!
 //! # The promise
-//! A lease is renewed at a third of its length for as long as its [`Kept`] lives, on the client's background runtime: whatever the
+//! A lease is renewed at a third of its length for as long as its [`LeaseGuard`] lives, on the client's background runtime: whatever the
 //! caller's function does with its own thread, task or loop. It is trusted until `sent + length - drift` by the monotonic clock. When
 //! the server says that it is lost, or that moment passes, its token is cancelled, and it stays lost. A renewal that fails is tried
 //! again soon, until then.
@@ -45,7 +45,7 @@ const LINGER: Duration = Duration::from_secs(1);
 
 /// Which machine holds it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum LeaseKind {
     Idempotency,
     Flight,
 }
@@ -53,7 +53,7 @@ pub(crate) enum Kind {
 /// One lease, as those who work under it see it.
 #[derive(Debug)]
 pub(crate) struct Lease {
-    pub kind: Kind,
+    pub kind: LeaseKind,
     /// As the server knows it.
     pub key: Arc<str>,
     pub token: String,
@@ -66,7 +66,7 @@ pub(crate) struct Lease {
 
 impl Lease {
     /// It was granted at `since`.
-    pub fn new(kind: Kind, key: Arc<str>, token: String, length: Duration, since: Moment) -> Self {
+    pub fn new(kind: LeaseKind, key: Arc<str>, token: String, length: Duration, since: Moment) -> Self {
         let until_ns = AtomicU64::new(as_ns(trusted_until(since, length)));
         Self { kind, key, token, length, lost: CancellationToken::new(), until_ns, why_lost: OnceLock::new() }
     }
@@ -88,12 +88,12 @@ impl Lease {
 
     /// Asks the server for the whole length from now.
     async fn renew(&self, client: &Client) -> Result<Reply, Error> {
-        let bind = if self.kind == Kind::Flight { client.backend().bind() } else { Bind::None };
+        let bind = if self.kind == LeaseKind::Flight { client.backend().bind() } else { Bind::None };
         let call =
             TokenRenewCall { key: self.key.as_bytes(), token: self.token.as_bytes(), lease: span(self.length), bind };
         let command = match self.kind {
-            Kind::Idempotency => Command::IdempRenew(call),
-            Kind::Flight => Command::FlightRenew(call),
+            LeaseKind::Idempotency => Command::IdempRenew(call),
+            LeaseKind::Flight => Command::FlightRenew(call),
         };
         client.backend().call(&command).await
     }
@@ -105,13 +105,13 @@ fn as_ns(moment: Moment) -> u64 {
 
 /// A lease that is renewed for as long as this lives.
 #[derive(Debug)]
-pub(crate) struct Kept {
+pub(crate) struct LeaseGuard {
     client: Client,
     id: u64,
     lease: Arc<Lease>,
 }
 
-impl std::ops::Deref for Kept {
+impl std::ops::Deref for LeaseGuard {
     type Target = Arc<Lease>;
 
     fn deref(&self) -> &Arc<Lease> {
@@ -119,7 +119,7 @@ impl std::ops::Deref for Kept {
     }
 }
 
-impl Kept {
+impl LeaseGuard {
     /// Until it is lost: also by the clock of the moment in which this is polled, so that who was kept from running beyond its end
     /// learns of it first of all.
     pub async fn until_lost(&self) {
@@ -134,7 +134,7 @@ impl Kept {
     }
 }
 
-impl Drop for Kept {
+impl Drop for LeaseGuard {
     fn drop(&mut self) {
         self.client.inner().leases.table.lock().remove(self.id);
     }
@@ -143,13 +143,13 @@ impl Drop for Kept {
 /// Every lease that is kept.
 #[derive(Debug, Default)]
 pub(crate) struct Leases {
-    table: Mutex<Table>,
+    table: Mutex<LeaseTable>,
     wake: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Table {
-    kept: HashMap<u64, Entry>,
+struct LeaseTable {
+    kept: HashMap<u64, WatchedLease>,
     by_due: BTreeSet<(Moment, u64)>,
     last_id: u64,
     is_running: bool,
@@ -158,13 +158,13 @@ struct Table {
 }
 
 #[derive(Debug)]
-struct Entry {
+struct WatchedLease {
     lease: Arc<Lease>,
     due: Moment,
     is_renewing: bool,
 }
 
-impl Table {
+impl LeaseTable {
     /// Looks at `id` again at `due`, and in time to say that it is lost.
     fn schedule(&mut self, id: u64, due: Moment) {
         if let Some(entry) = self.kept.get_mut(&id) {
@@ -174,7 +174,7 @@ impl Table {
         }
     }
 
-    fn remove(&mut self, id: u64) -> Option<Entry> {
+    fn remove(&mut self, id: u64) -> Option<WatchedLease> {
         let entry = self.kept.remove(&id)?;
         self.by_due.remove(&(entry.due, id));
         Some(entry)
@@ -183,28 +183,28 @@ impl Table {
 
 impl Client {
     /// `lease` is renewed from now on, until what is returned is dropped.
-    pub(crate) fn keep(&self, lease: Lease) -> Kept {
+    pub(crate) fn keep(&self, lease: Lease) -> LeaseGuard {
         let (leases, now) = (&self.inner().leases, self.clock().now());
         let lease = Arc::new(lease);
         let mut table = leases.table.lock();
         table.last_id += 1;
         let id = table.last_id;
-        table.kept.insert(id, Entry { lease: Arc::clone(&lease), due: now, is_renewing: false });
+        table.kept.insert(id, WatchedLease { lease: Arc::clone(&lease), due: now, is_renewing: false });
         table.schedule(id, now.saturating_add(lease.length / 3));
         leases.ensure_task(table, self);
-        Kept { client: self.clone(), id, lease }
+        LeaseGuard { client: self.clone(), id, lease }
     }
 }
 
 impl Leases {
     /// The task runs, and looks in time.
-    fn ensure_task(&self, mut table: MutexGuard<'_, Table>, client: &Client) {
+    fn ensure_task(&self, mut table: MutexGuard<'_, LeaseTable>, client: &Client) {
         if !table.is_running {
             // Where no task can run nothing can be sent either, and the lease lapses.
             let Some(runtime) = client.background() else { return };
             (table.is_running, table.looks_at) = (true, Moment::MAX);
             drop(table);
-            let running = Running { client: client.clone(), has_ended: false };
+            let running = RenewalTask { client: client.clone(), has_ended: false };
             client.inner().tasks.spawn_on(renew_all(running), &runtime);
         } else if table.by_due.first().is_some_and(|(due, _)| *due < table.looks_at) {
             drop(table);
@@ -268,12 +268,12 @@ impl Leases {
 }
 
 /// A task that is dropped, with its runtime say, is not counted on any more.
-struct Running {
+struct RenewalTask {
     client: Client,
     has_ended: bool,
 }
 
-impl Drop for Running {
+impl Drop for RenewalTask {
     fn drop(&mut self) {
         if !self.has_ended {
             self.client.inner().leases.table.lock().is_running = false;
@@ -281,7 +281,7 @@ impl Drop for Running {
     }
 }
 
-async fn renew_all(mut running: Running) {
+async fn renew_all(mut running: RenewalTask) {
     let client = running.client.clone();
     let (leases, clock, stopped) = (&client.inner().leases, client.clock(), &client.inner().stopped);
     let mut under_way = FuturesUnordered::new();

@@ -34,7 +34,7 @@ pub(crate) async fn settle() {
     }
 }
 
-/// Time passes, in small steps, and whoever is woken by one goes as far as it can before the next.
+/// Time passes, in small steps, and every task woken by one goes as far as it can before the next.
 pub(crate) async fn drive(clock: &Clock, span: Duration) {
     settle().await;
     let end = clock.now() + span;

@@ -2,7 +2,7 @@
 //!
 //! # The promise
 //! Each who is inside has a permit with a lease. It is renewed while the guard lives; a process that crashed frees its
-//! permits, after the grace of 3 s where they are bound to its connection, else when their leases are over. Whoever waits is served by
+//! permits, after the grace of 3 s where they are bound to its connection, else when their leases are over. Waiters are served by
 //! priority, and in the order of arrival within one. Like a lock it is a lease, not mutual exclusion: [`Held::lost`] says
 //! when a permit is gone.
 //!
@@ -33,18 +33,16 @@ use resil_wire::bulkhead::PRIORITY_DEFAULT;
 use resil_wire::command::Command;
 use resil_wire::holding::InfoCall;
 use serde::{Deserialize, Serialize};
-use tokio_util::sync::CancellationToken;
 
 pub use crate::holding::info::{Holder, Info, Waiter};
 pub use crate::holding::{Held, UntilLost};
 
 use crate::client::Client;
-use crate::clock::Moment;
 use crate::error::{Error, Failure};
 use crate::health::Away;
 use crate::holding::ask::{Claim, DEFAULT_GRACE, DEFAULT_LEASE, Want, ask};
 use crate::holding::release::{LetGo, let_go};
-use crate::holding::{Binding, Holding, Kind, Renewal};
+use crate::holding::{Binding, Holding, HoldingKind, Renewal};
 use crate::keys;
 use crate::settings::setters;
 use crate::settings::span_text::{check_span, optional};
@@ -150,16 +148,17 @@ impl Client {
         settings.validate()?;
         let (client, want) = (self.clone(), settings.want(name));
         want.check(self.backend())?;
-        let (wait, meters) = (settings.max_wait.unwrap_or_default(), self.inner().holdings.meters(Kind::Bulkhead));
+        let (wait, meters) =
+            (settings.max_wait.unwrap_or_default(), self.inner().holdings.meters(HoldingKind::Bulkhead));
         Ok(SharedBulkhead { client, want, wait, meters: Arc::clone(meters) })
     }
 }
 
 impl SharedBulkhead {
-    /// What it is called in metrics; `default` unless said, because its name may be made of ids. Make such a bulkhead once,
+    /// What it is called in metrics; by default `default`, because its name may be made of ids. Make such a bulkhead once,
     /// and clone it: see [`telemetry`](crate::telemetry).
     pub fn labelled(mut self, label: &str) -> Self {
-        self.meters = Arc::new(HoldingMeters::new(Kind::Bulkhead, &label.into()));
+        self.meters = Arc::new(HoldingMeters::new(HoldingKind::Bulkhead, &label.into()));
         self
     }
 
@@ -234,26 +233,6 @@ impl BulkheadGuard {
         self.held.clone()
     }
 
-    /// See [`Held::lost`].
-    pub fn lost(&self) -> CancellationToken {
-        self.held.lost()
-    }
-
-    /// See [`Held::is_held`].
-    pub fn is_held(&self) -> bool {
-        self.held.is_held()
-    }
-
-    /// See [`Held::deadline`].
-    pub fn deadline(&self) -> Moment {
-        self.held.deadline()
-    }
-
-    /// See [`Held::remaining`].
-    pub fn remaining(&self) -> Duration {
-        self.held.remaining()
-    }
-
     pub(crate) fn lost_error(&self) -> Error {
         self.held.0.lost_error()
     }
@@ -268,6 +247,15 @@ impl BulkheadGuard {
             LetGo::Nothing if !holding.is_open => Err(holding.lost_error()),
             LetGo::Nothing | LetGo::StillHeld => Ok(holding.client.clock().now().saturating_sub(holding.since)),
         }
+    }
+}
+
+/// What is held: [`Held::is_held`], [`Held::lost`] and the rest.
+impl std::ops::Deref for BulkheadGuard {
+    type Target = Held;
+
+    fn deref(&self) -> &Held {
+        &self.held
     }
 }
 

@@ -50,7 +50,7 @@ use std::sync::Arc;
 
 use metrics::{Counter, Gauge, Histogram};
 
-use crate::holding::Kind;
+use crate::holding::HoldingKind;
 
 /// What a policy is called in metrics until it is given a name.
 pub(crate) const UNNAMED: &str = "default";
@@ -117,9 +117,9 @@ pub(crate) struct HoldingMeters {
 }
 
 impl HoldingMeters {
-    pub fn new(kind: Kind, name: &Arc<str>) -> Self {
+    pub fn new(kind: HoldingKind, name: &Arc<str>) -> Self {
         let [acquired, refused, lost, unprotected, wait, held] = match kind {
-            Kind::Lock => [
+            HoldingKind::Lock => [
                 "resil_lock_acquired_total",
                 "resil_lock_refused_total",
                 "resil_lock_lost_total",
@@ -127,7 +127,7 @@ impl HoldingMeters {
                 "resil_lock_wait_seconds",
                 "resil_lock_held_seconds",
             ],
-            Kind::Bulkhead => [
+            HoldingKind::Bulkhead => [
                 "resil_shared_bulkhead_acquired_total",
                 "resil_shared_bulkhead_refused_total",
                 "resil_shared_bulkhead_lost_total",

@@ -88,7 +88,7 @@ const CASES: [(&str, &str); 39] = [
     ("RES.BREAKER FORCE", "missing key"),
     ("RES.BREAKER FORCE brk", "missing state"),
     ("RES.BREAKER FORCE brk AJAR", "state must be OPEN, CLOSED, DISABLED, METRICS or AUTO"),
-    ("RES.BREAKER FORCE brk AUTO FOR 1s", "FOR does not go with AUTO"),
+    ("RES.BREAKER FORCE brk AUTO FOR 1s", "FOR cannot be used with AUTO"),
     ("RES.BREAKER FORCE brk OPEN FOR 367d", "FOR"),
 ];
 

@@ -106,7 +106,7 @@ const BAD_CALLS: &[(&str, &str)] = &[
     ("FORCE # OPEN FOR 0", "FOR"),
     ("FORCE # OPEN FOR ever", "FOR"),
     ("FORCE # OPEN FOR 367d", "FOR"),
-    ("FORCE # AUTO FOR 1s", "FOR does not go with AUTO"),
+    ("FORCE # AUTO FOR 1s", "FOR cannot be used with AUTO"),
     ("FORCE # OPEN ACTOR", "missing ACTOR"),
     ("FORCE # OPEN ACTOR a ACTOR a", "ACTOR is given twice"),
     ("FORCE # OPEN BECAUSE", "'BECAUSE'"),

@@ -32,7 +32,7 @@ const asks = {
   lock: ({ tag, name }) => client.lock(name, { wait: PATIENCE }).call(({ fence }) => inside(tag, { fence: Number(fence) })),
 
   bulkhead: ({ tag, name, max }) =>
-    client.sharedBulkhead(name, { max, wait: PATIENCE, queue: 1_000 }).call(() => inside(tag)),
+    client.sharedBulkhead(name, { maxConcurrentCalls: max, maxWait: PATIENCE, maxQueue: 1_000 }).call(() => inside(tag)),
 
   breaker: ({ tag, name, consecutive }) =>
     client.breaker(name, { consecutiveFailures: consecutive, openFor: PATIENCE, mode: "exact" }).call(() => inside(tag)),

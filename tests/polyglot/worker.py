@@ -45,7 +45,7 @@ async def lock(client: resil.Client, stage: Stage, tag: int, name: str) -> Any:
 
 
 async def bulkhead(client: resil.Client, stage: Stage, tag: int, name: str, max: int) -> Any:
-    async with client.shared_bulkhead(name, max, wait=PATIENCE_SECONDS, queue=1_000):
+    async with client.shared_bulkhead(name, max, max_wait=PATIENCE_SECONDS, max_queue=1_000):
         return await stage.inside(tag)
 
 

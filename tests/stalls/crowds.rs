@@ -11,7 +11,7 @@ use crate::pinger::{all_lost, during, each, our_server, plain_keys, plain_server
 use crate::{compare, size};
 
 /// Each waiter is a connection: a file of ours, and a file of the server's.
-fn allow_many_files() {
+pub fn allow_many_files() {
     // SAFETY: both calls only read or write the structure they are given.
     unsafe {
         let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
@@ -21,7 +21,7 @@ fn allow_many_files() {
     }
 }
 
-fn waiters(server: &Server, count: usize, line: impl Fn(usize) -> String) -> Vec<TcpStream> {
+pub fn waiters(server: &Server, count: usize, line: impl Fn(usize) -> String) -> Vec<TcpStream> {
     let waiting = (0..count).map(|number| {
         let mut stream = server.raw();
         stream.write_all(format!("{}\r\n", line(number)).as_bytes()).expect("an open connection");
@@ -33,7 +33,7 @@ fn waiters(server: &Server, count: usize, line: impl Fn(usize) -> String) -> Vec
     waiting
 }
 
-fn nobody_waits(connection: &mut Connection) {
+pub fn nobody_waits(connection: &mut Connection) {
     eventually("nobody waits", SOON, || connection.info_number("resil", "blocked_waiters") == 0);
 }
 

@@ -18,6 +18,7 @@ mod crowds;
 mod keys;
 mod pinger;
 mod sessions;
+mod waits;
 
 use std::time::Duration;
 

@@ -79,7 +79,8 @@ fn is_of_tests(file: &Path) -> bool {
 /// The unsafe code of the module lives at its edge, and that of each binding in one file.
 #[test]
 fn unsafe_code_is_where_it_belongs() {
-    let allowed = |file: &Path| file.starts_with("module/src/edge") || file.starts_with("module/src/datatype");
+    let places = ["module/src/edge", "module/src/datatype", "sdk-python/src/edge.rs", "sdk-node/src/edge.rs"];
+    let allowed = |file: &Path| places.iter().any(|place| file.starts_with(place));
     let mut elsewhere = BTreeMap::new();
     for (_, folder) in SHIPPED {
         for file in files(&[folder], &[".rs"]) {

@@ -217,12 +217,11 @@ pub struct LimitReply {
 
 impl From<&Verdict> for LimitReply {
     fn from(verdict: &Verdict) -> Self {
-        let named: &[Reading] = if verdict.tiers.len() > 1 { &verdict.tiers } else { &[] };
-        Self {
-            granted: verdict.granted.into(),
-            binding: Numbers::from(&verdict.binding()),
-            tiers: named.iter().map(Numbers::from).collect(),
-        }
+        let tiers = match verdict.tiers.as_slice() {
+            [_] => SmallVec::new(),
+            several => several.iter().map(Numbers::from).collect(),
+        };
+        Self { granted: verdict.granted.into(), binding: Numbers::from(&verdict.binding()), tiers }
     }
 }
 

@@ -280,6 +280,11 @@ impl<'a> Arguments<'a> for GetCall<'a> {
     }
 }
 
+/// BEGIN of a key of ONCE, or ONCE of a key of BEGIN.
+pub fn wrong_phase(has: &str, wants: &str) -> Refused {
+    Refused::with_code("PHASE", format_args!("this key is used by {has}; use another key for {wants}"))
+}
+
 /// BEGIN and GET: `["RUN", fence, attempt, waited_ms]`, `["REPLAY", "ok" | "error", result or nil, age_ms]`,
 /// `["BUSY", remaining_ms, attempt]`, `["MISMATCH"]`, `["HELD", attempt]` or `["MISS"]`.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -2,61 +2,16 @@
 
 use crate::command::Page;
 
-pub const THROTTLE: Page = Page {
-    name: "CL.THROTTLE",
-    usage: "CL.THROTTLE key max_burst count period_seconds [quantity]",
-    is_read_only: false,
-};
-
-pub const BREAKER_ADMIT: Page = Page {
-    name: "RES.BREAKER ADMIT",
-    usage: "RES.BREAKER ADMIT key [CALLER id] [VERSION v] [options]",
-    is_read_only: false,
-};
-
-pub const BREAKER_REPORT: Page = Page {
-    name: "RES.BREAKER REPORT",
-    usage: "RES.BREAKER REPORT key permit OK|FAIL|IGNORE|CANCEL [DURATION d] [CORRELATION text]",
-    is_read_only: false,
-};
-
-pub const BREAKER_TALLY: Page = Page {
-    name: "RES.BREAKER TALLY",
-    usage: "RES.BREAKER TALLY key generation caller seq OK n FAIL n [SLOW n] [RUN n] [CORRELATION text]",
-    is_read_only: false,
-};
-
-pub const BREAKER_STATE: Page = Page {
-    name: "RES.BREAKER STATE",
-    usage: "RES.BREAKER STATE key",
-    is_read_only: true,
-};
-
-pub const BREAKER_FORCE: Page = Page {
-    name: "RES.BREAKER FORCE",
-    usage: "RES.BREAKER FORCE key OPEN|CLOSED|DISABLED|METRICS|AUTO [FOR d] [ACTOR a] [REASON r]",
-    is_read_only: false,
-};
-
-pub const BREAKER_RESET: Page = Page {
-    name: "RES.BREAKER RESET",
-    usage: "RES.BREAKER RESET key",
-    is_read_only: false,
-};
-
-pub const BREAKER_CONFIG: Page = Page {
-    name: "RES.BREAKER CONFIG",
-    usage: "RES.BREAKER CONFIG key [VERSION v] options",
-    is_read_only: false,
-};
-
+pub const THROTTLE: Page = Page { name: "CL.THROTTLE", usage: "CL.THROTTLE key max_burst count period_seconds [quantity]", is_read_only: false };
+pub const BREAKER_ADMIT: Page = Page { name: "RES.BREAKER ADMIT", usage: "RES.BREAKER ADMIT key [CALLER id] [VERSION v] [options]", is_read_only: false };
+pub const BREAKER_REPORT: Page = Page { name: "RES.BREAKER REPORT", usage: "RES.BREAKER REPORT key permit OK|FAIL|IGNORE|CANCEL [DURATION d] [CORRELATION text]", is_read_only: false };
+pub const BREAKER_TALLY: Page = Page { name: "RES.BREAKER TALLY", usage: "RES.BREAKER TALLY key generation caller seq OK n FAIL n [SLOW n] [RUN n] [CORRELATION text]", is_read_only: false };
+pub const BREAKER_STATE: Page = Page { name: "RES.BREAKER STATE", usage: "RES.BREAKER STATE key", is_read_only: true };
+pub const BREAKER_FORCE: Page = Page { name: "RES.BREAKER FORCE", usage: "RES.BREAKER FORCE key OPEN|CLOSED|DISABLED|METRICS|AUTO [FOR d] [ACTOR a] [REASON r]", is_read_only: false };
+pub const BREAKER_RESET: Page = Page { name: "RES.BREAKER RESET", usage: "RES.BREAKER RESET key", is_read_only: false };
+pub const BREAKER_CONFIG: Page = Page { name: "RES.BREAKER CONFIG", usage: "RES.BREAKER CONFIG key [VERSION v] options", is_read_only: false };
 pub const BREAKER_OPTIONS: &str = "[WINDOW COUNT n | WINDOW TIME d] [RATE pct] [SLOW d] [SLOWRATE pct] [CONSECUTIVE n] [MINCALLS n] [OPEN d] [FACTOR x] [MAX d] [PROBES n] [SUCCESSES n] [LEASE d] [QUORUM n] [RAMP d] [IDLE d]";
-
-pub const BREAKER_HELP: Page = Page {
-    name: "RES.BREAKER HELP",
-    usage: "RES.BREAKER HELP",
-    is_read_only: false,
-};
+pub const BREAKER_HELP: Page = Page { name: "RES.BREAKER HELP", usage: "RES.BREAKER HELP", is_read_only: false };
 pub const BREAKER_HELP_LINES: &[&str] = &[
     "RES.BREAKER ADMIT key [CALLER id] [VERSION v] [options]",
     "    Asks whether a call may be made.",
@@ -83,36 +38,11 @@ pub const BREAKER_HELP_LINES: &[&str] = &[
     "[WINDOW COUNT n | WINDOW TIME d] [RATE pct] [SLOW d] [SLOWRATE pct] [CONSECUTIVE n] [MINCALLS n] [OPEN d] [FACTOR x] [MAX d] [PROBES n] [SUCCESSES n] [LEASE d] [QUORUM n] [RAMP d] [IDLE d]",
     "A duration is an integer of milliseconds, or has one of the suffixes us ms s m h d.",
 ];
-
-pub const BULKHEAD_ENTER: Page = Page {
-    name: "RES.BULKHEAD ENTER",
-    usage: "RES.BULKHEAD ENTER key owner max lease [WAIT d] [QUEUE n] [PRIORITY p] [<BOUND | BOUNDTO client-id> [GRACE d]]",
-    is_read_only: false,
-};
-
-pub const BULKHEAD_RENEW: Page = Page {
-    name: "RES.BULKHEAD RENEW",
-    usage: "RES.BULKHEAD RENEW key owner lease [FENCE f] [<BOUND | BOUNDTO client-id> [GRACE d]]",
-    is_read_only: false,
-};
-
-pub const BULKHEAD_LEAVE: Page = Page {
-    name: "RES.BULKHEAD LEAVE",
-    usage: "RES.BULKHEAD LEAVE key owner [FENCE f]",
-    is_read_only: false,
-};
-
-pub const BULKHEAD_INFO: Page = Page {
-    name: "RES.BULKHEAD INFO",
-    usage: "RES.BULKHEAD INFO key [LIMIT n]",
-    is_read_only: true,
-};
-
-pub const BULKHEAD_HELP: Page = Page {
-    name: "RES.BULKHEAD HELP",
-    usage: "RES.BULKHEAD HELP",
-    is_read_only: false,
-};
+pub const BULKHEAD_ENTER: Page = Page { name: "RES.BULKHEAD ENTER", usage: "RES.BULKHEAD ENTER key owner max lease [WAIT d] [QUEUE n] [PRIORITY p] [<BOUND | BOUNDTO client-id> [GRACE d]]", is_read_only: false };
+pub const BULKHEAD_RENEW: Page = Page { name: "RES.BULKHEAD RENEW", usage: "RES.BULKHEAD RENEW key owner lease [FENCE f] [<BOUND | BOUNDTO client-id> [GRACE d]]", is_read_only: false };
+pub const BULKHEAD_LEAVE: Page = Page { name: "RES.BULKHEAD LEAVE", usage: "RES.BULKHEAD LEAVE key owner [FENCE f]", is_read_only: false };
+pub const BULKHEAD_INFO: Page = Page { name: "RES.BULKHEAD INFO", usage: "RES.BULKHEAD INFO key [LIMIT n]", is_read_only: true };
+pub const BULKHEAD_HELP: Page = Page { name: "RES.BULKHEAD HELP", usage: "RES.BULKHEAD HELP", is_read_only: false };
 pub const BULKHEAD_HELP_LINES: &[&str] = &[
     "RES.BULKHEAD ENTER key owner max lease [WAIT d] [QUEUE n] [PRIORITY p] [<BOUND | BOUNDTO client-id> [GRACE d]]",
     "    Takes a permit, or waits in the queue for it.",
@@ -128,72 +58,17 @@ pub const BULKHEAD_HELP_LINES: &[&str] = &[
     "    Reply: a map.",
     "A duration is an integer of milliseconds, or has one of the suffixes us ms s m h d.",
 ];
-
-pub const GCRA: Page = Page {
-    name: "RES.GCRA",
-    usage: "RES.GCRA key limit period [BURST n] [AND limit period [BURST n] ...] [COST n | UPTO n | RESERVE max | REFUND n]",
-    is_read_only: false,
-};
-
-pub const GCRA_PEEK: Page = Page {
-    name: "RES.GCRA.PEEK",
-    usage: "RES.GCRA.PEEK key limit period [BURST n] [AND limit period [BURST n] ...]",
-    is_read_only: true,
-};
-
-pub const HEARTBEAT: Page = Page {
-    name: "RES.HEARTBEAT",
-    usage: "RES.HEARTBEAT",
-    is_read_only: false,
-};
-
-pub const IDEMP_BEGIN: Page = Page {
-    name: "RES.IDEMP BEGIN",
-    usage: "RES.IDEMP BEGIN key token lease [FINGERPRINT f] [WAIT d] [KEEP d] [ONLAPSE RUN|HOLD] [<BOUND | BOUNDTO client-id> [GRACE d]]",
-    is_read_only: false,
-};
-
-pub const IDEMP_COMMIT: Page = Page {
-    name: "RES.IDEMP COMMIT",
-    usage: "RES.IDEMP COMMIT key token ttl result [ERROR]",
-    is_read_only: false,
-};
-
-pub const IDEMP_ABORT: Page = Page {
-    name: "RES.IDEMP ABORT",
-    usage: "RES.IDEMP ABORT key token",
-    is_read_only: false,
-};
-
-pub const IDEMP_RENEW: Page = Page {
-    name: "RES.IDEMP RENEW",
-    usage: "RES.IDEMP RENEW key token lease [<BOUND | BOUNDTO client-id> [GRACE d]]",
-    is_read_only: false,
-};
-
-pub const IDEMP_ONCE: Page = Page {
-    name: "RES.IDEMP ONCE",
-    usage: "RES.IDEMP ONCE key ttl [TOKEN t]",
-    is_read_only: false,
-};
-
-pub const IDEMP_GET: Page = Page {
-    name: "RES.IDEMP GET",
-    usage: "RES.IDEMP GET key [FINGERPRINT f]",
-    is_read_only: true,
-};
-
-pub const IDEMP_INFO: Page = Page {
-    name: "RES.IDEMP INFO",
-    usage: "RES.IDEMP INFO key",
-    is_read_only: true,
-};
-
-pub const IDEMP_HELP: Page = Page {
-    name: "RES.IDEMP HELP",
-    usage: "RES.IDEMP HELP",
-    is_read_only: false,
-};
+pub const GCRA: Page = Page { name: "RES.GCRA", usage: "RES.GCRA key limit period [BURST n] [AND limit period [BURST n] ...] [COST n | UPTO n | RESERVE max | REFUND n]", is_read_only: false };
+pub const GCRA_PEEK: Page = Page { name: "RES.GCRA.PEEK", usage: "RES.GCRA.PEEK key limit period [BURST n] [AND limit period [BURST n] ...]", is_read_only: true };
+pub const HEARTBEAT: Page = Page { name: "RES.HEARTBEAT", usage: "RES.HEARTBEAT", is_read_only: false };
+pub const IDEMP_BEGIN: Page = Page { name: "RES.IDEMP BEGIN", usage: "RES.IDEMP BEGIN key token lease [FINGERPRINT f] [WAIT d] [KEEP d] [ONLAPSE RUN|HOLD] [<BOUND | BOUNDTO client-id> [GRACE d]]", is_read_only: false };
+pub const IDEMP_COMMIT: Page = Page { name: "RES.IDEMP COMMIT", usage: "RES.IDEMP COMMIT key token ttl result [ERROR]", is_read_only: false };
+pub const IDEMP_ABORT: Page = Page { name: "RES.IDEMP ABORT", usage: "RES.IDEMP ABORT key token", is_read_only: false };
+pub const IDEMP_RENEW: Page = Page { name: "RES.IDEMP RENEW", usage: "RES.IDEMP RENEW key token lease [<BOUND | BOUNDTO client-id> [GRACE d]]", is_read_only: false };
+pub const IDEMP_ONCE: Page = Page { name: "RES.IDEMP ONCE", usage: "RES.IDEMP ONCE key ttl [TOKEN t]", is_read_only: false };
+pub const IDEMP_GET: Page = Page { name: "RES.IDEMP GET", usage: "RES.IDEMP GET key [FINGERPRINT f]", is_read_only: true };
+pub const IDEMP_INFO: Page = Page { name: "RES.IDEMP INFO", usage: "RES.IDEMP INFO key", is_read_only: true };
+pub const IDEMP_HELP: Page = Page { name: "RES.IDEMP HELP", usage: "RES.IDEMP HELP", is_read_only: false };
 pub const IDEMP_HELP_LINES: &[&str] = &[
     "RES.IDEMP BEGIN key token lease [FINGERPRINT f] [WAIT d] [KEEP d] [ONLAPSE RUN|HOLD] [<BOUND | BOUNDTO client-id> [GRACE d]]",
     "    May this caller do the work?",
@@ -218,48 +93,13 @@ pub const IDEMP_HELP_LINES: &[&str] = &[
     "    Reply: a map.",
     "A duration is an integer of milliseconds, or has one of the suffixes us ms s m h d.",
 ];
-
-pub const LOCK_ACQUIRE: Page = Page {
-    name: "RES.LOCK ACQUIRE",
-    usage: "RES.LOCK ACQUIRE key owner lease [WAIT d] [SHARED] [<BOUND | BOUNDTO client-id> [GRACE d]] [META text]",
-    is_read_only: false,
-};
-
-pub const LOCK_RENEW: Page = Page {
-    name: "RES.LOCK RENEW",
-    usage: "RES.LOCK RENEW key owner lease [FENCE f] [<BOUND | BOUNDTO client-id> [GRACE d]]",
-    is_read_only: false,
-};
-
-pub const LOCK_RELEASE: Page = Page {
-    name: "RES.LOCK RELEASE",
-    usage: "RES.LOCK RELEASE key owner [FENCE f]",
-    is_read_only: false,
-};
-
-pub const LOCK_CHECK: Page = Page {
-    name: "RES.LOCK CHECK",
-    usage: "RES.LOCK CHECK key owner [FENCE f]",
-    is_read_only: true,
-};
-
-pub const LOCK_BREAK: Page = Page {
-    name: "RES.LOCK BREAK",
-    usage: "RES.LOCK BREAK key [ACTOR a] [REASON r]",
-    is_read_only: false,
-};
-
-pub const LOCK_INFO: Page = Page {
-    name: "RES.LOCK INFO",
-    usage: "RES.LOCK INFO key [LIMIT n]",
-    is_read_only: true,
-};
-
-pub const LOCK_HELP: Page = Page {
-    name: "RES.LOCK HELP",
-    usage: "RES.LOCK HELP",
-    is_read_only: false,
-};
+pub const LOCK_ACQUIRE: Page = Page { name: "RES.LOCK ACQUIRE", usage: "RES.LOCK ACQUIRE key owner lease [WAIT d] [SHARED] [<BOUND | BOUNDTO client-id> [GRACE d]] [META text]", is_read_only: false };
+pub const LOCK_RENEW: Page = Page { name: "RES.LOCK RENEW", usage: "RES.LOCK RENEW key owner lease [FENCE f] [<BOUND | BOUNDTO client-id> [GRACE d]]", is_read_only: false };
+pub const LOCK_RELEASE: Page = Page { name: "RES.LOCK RELEASE", usage: "RES.LOCK RELEASE key owner [FENCE f]", is_read_only: false };
+pub const LOCK_CHECK: Page = Page { name: "RES.LOCK CHECK", usage: "RES.LOCK CHECK key owner [FENCE f]", is_read_only: true };
+pub const LOCK_BREAK: Page = Page { name: "RES.LOCK BREAK", usage: "RES.LOCK BREAK key [ACTOR a] [REASON r]", is_read_only: false };
+pub const LOCK_INFO: Page = Page { name: "RES.LOCK INFO", usage: "RES.LOCK INFO key [LIMIT n]", is_read_only: true };
+pub const LOCK_HELP: Page = Page { name: "RES.LOCK HELP", usage: "RES.LOCK HELP", is_read_only: false };
 pub const LOCK_HELP_LINES: &[&str] = &[
     "RES.LOCK ACQUIRE key owner lease [WAIT d] [SHARED] [<BOUND | BOUNDTO client-id> [GRACE d]] [META text]",
     "    Takes a lock, or waits in the queue for it.",
@@ -281,60 +121,15 @@ pub const LOCK_HELP_LINES: &[&str] = &[
     "    Reply: a map.",
     "A duration is an integer of milliseconds, or has one of the suffixes us ms s m h d.",
 ];
-
-pub const MGCRA: Page = Page {
-    name: "RES.MGCRA",
-    usage: "RES.MGCRA cost key limit period burst [key limit period burst ...]",
-    is_read_only: false,
-};
-
-pub const SFLIGHT_JOIN: Page = Page {
-    name: "RES.SFLIGHT JOIN",
-    usage: "RES.SFLIGHT JOIN key token lease [WAIT d] [<BOUND | BOUNDTO client-id> [GRACE d]]",
-    is_read_only: false,
-};
-
-pub const SFLIGHT_GET: Page = Page {
-    name: "RES.SFLIGHT GET",
-    usage: "RES.SFLIGHT GET key",
-    is_read_only: true,
-};
-
-pub const SFLIGHT_PUBLISH: Page = Page {
-    name: "RES.SFLIGHT PUBLISH",
-    usage: "RES.SFLIGHT PUBLISH key token ttl VALUE bytes [STALE d] | EMPTY | ERROR text",
-    is_read_only: false,
-};
-
-pub const SFLIGHT_ABANDON: Page = Page {
-    name: "RES.SFLIGHT ABANDON",
-    usage: "RES.SFLIGHT ABANDON key token [RETRY d]",
-    is_read_only: false,
-};
-
-pub const SFLIGHT_RENEW: Page = Page {
-    name: "RES.SFLIGHT RENEW",
-    usage: "RES.SFLIGHT RENEW key token lease [<BOUND | BOUNDTO client-id> [GRACE d]]",
-    is_read_only: false,
-};
-
-pub const SFLIGHT_INVALIDATE: Page = Page {
-    name: "RES.SFLIGHT INVALIDATE",
-    usage: "RES.SFLIGHT INVALIDATE key [SOFT]",
-    is_read_only: false,
-};
-
-pub const SFLIGHT_INFO: Page = Page {
-    name: "RES.SFLIGHT INFO",
-    usage: "RES.SFLIGHT INFO key",
-    is_read_only: true,
-};
-
-pub const SFLIGHT_HELP: Page = Page {
-    name: "RES.SFLIGHT HELP",
-    usage: "RES.SFLIGHT HELP",
-    is_read_only: false,
-};
+pub const MGCRA: Page = Page { name: "RES.MGCRA", usage: "RES.MGCRA cost key limit period burst [key limit period burst ...]", is_read_only: false };
+pub const SFLIGHT_JOIN: Page = Page { name: "RES.SFLIGHT JOIN", usage: "RES.SFLIGHT JOIN key token lease [WAIT d] [<BOUND | BOUNDTO client-id> [GRACE d]]", is_read_only: false };
+pub const SFLIGHT_GET: Page = Page { name: "RES.SFLIGHT GET", usage: "RES.SFLIGHT GET key", is_read_only: true };
+pub const SFLIGHT_PUBLISH: Page = Page { name: "RES.SFLIGHT PUBLISH", usage: "RES.SFLIGHT PUBLISH key token ttl VALUE bytes [STALE d] | EMPTY | ERROR text", is_read_only: false };
+pub const SFLIGHT_ABANDON: Page = Page { name: "RES.SFLIGHT ABANDON", usage: "RES.SFLIGHT ABANDON key token [RETRY d]", is_read_only: false };
+pub const SFLIGHT_RENEW: Page = Page { name: "RES.SFLIGHT RENEW", usage: "RES.SFLIGHT RENEW key token lease [<BOUND | BOUNDTO client-id> [GRACE d]]", is_read_only: false };
+pub const SFLIGHT_INVALIDATE: Page = Page { name: "RES.SFLIGHT INVALIDATE", usage: "RES.SFLIGHT INVALIDATE key [SOFT]", is_read_only: false };
+pub const SFLIGHT_INFO: Page = Page { name: "RES.SFLIGHT INFO", usage: "RES.SFLIGHT INFO key", is_read_only: true };
+pub const SFLIGHT_HELP: Page = Page { name: "RES.SFLIGHT HELP", usage: "RES.SFLIGHT HELP", is_read_only: false };
 pub const SFLIGHT_HELP_LINES: &[&str] = &[
     "RES.SFLIGHT JOIN key token lease [WAIT d] [<BOUND | BOUNDTO client-id> [GRACE d]]",
     "    Gets a value, or the lead to load it, or waits for it.",
@@ -359,27 +154,7 @@ pub const SFLIGHT_HELP_LINES: &[&str] = &[
     "    Reply: a map.",
     "A duration is an integer of milliseconds, or has one of the suffixes us ms s m h d.",
 ];
-
-pub const WINDOW: Page = Page {
-    name: "RES.WINDOW",
-    usage: "RES.WINDOW key limit period [COST n | UPTO n]",
-    is_read_only: false,
-};
-
-pub const WINDOW_PEEK: Page = Page {
-    name: "RES.WINDOW.PEEK",
-    usage: "RES.WINDOW.PEEK key limit period",
-    is_read_only: true,
-};
-
-pub const APPLY: Page = Page {
-    name: "RES._APPLY",
-    usage: "RES._APPLY key version bytes [key version bytes ...]",
-    is_read_only: false,
-};
-
-pub const CLOCK: Page = Page {
-    name: "RES._CLOCK",
-    usage: "RES._CLOCK microseconds",
-    is_read_only: false,
-};
+pub const WINDOW: Page = Page { name: "RES.WINDOW", usage: "RES.WINDOW key limit period [COST n | UPTO n]", is_read_only: false };
+pub const WINDOW_PEEK: Page = Page { name: "RES.WINDOW.PEEK", usage: "RES.WINDOW.PEEK key limit period", is_read_only: true };
+pub const APPLY: Page = Page { name: "RES._APPLY", usage: "RES._APPLY key version bytes [key version bytes ...]", is_read_only: false };
+pub const CLOCK: Page = Page { name: "RES._CLOCK", usage: "RES._CLOCK microseconds", is_read_only: false };

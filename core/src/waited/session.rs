@@ -19,6 +19,7 @@
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
+use core::ops::Bound;
 
 use super::ending::Reason;
 use crate::limits::LOSSES_REMEMBERED;
@@ -55,7 +56,7 @@ pub struct Place {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Bound<K> {
+struct Bond<K> {
     client: ClientId,
     grace: Span,
     kind: K,
@@ -78,6 +79,8 @@ struct Session {
     losses: VecDeque<Loss>,
     /// When it is looked at whether a short lease has ended in silence.
     lapse: Option<Instant>,
+    /// The last of those that have, while there are more.
+    lapse_after: Option<(Span, Place)>,
 }
 
 impl Session {
@@ -132,11 +135,16 @@ struct Closing {
     session: Session,
 }
 
+/// Before every lease that is longer than `silence`, and behind all others.
+fn longer_than(silence: Span) -> (Span, Place) {
+    (Span::from_us(silence.as_us().saturating_add(1)), Place { db: i32::MIN, key: Box::default(), fence: 0 })
+}
+
 /// `K` is which machine a place belongs to; sessions only pass it on.
 #[derive(Debug, Clone)]
 pub struct Sessions<K = Kind> {
     sessions: BTreeMap<ClientId, Session>,
-    bound: BTreeMap<Place, Bound<K>>,
+    bound: BTreeMap<Place, Bond<K>>,
     by_due: BTreeSet<(Instant, Place)>,
     /// What was in `by_due` when the clock was set back: due at once.
     due_anew: BTreeSet<(Instant, Place)>,
@@ -190,13 +198,13 @@ impl<K: Copy> Sessions<K> {
         session.by_lease.insert((lease, place.clone()));
         let due = now.plus(period(lease));
         self.by_due.insert((due, place.clone()));
-        self.bound.insert(place, Bound { client, grace, kind, lease, due, silences });
+        self.bound.insert(place, Bond { client, grace, kind, lease, due, silences });
         self.watch(client);
     }
 
     /// `place` hangs on nobody any more. Returns on whom it did.
     pub fn unbind(&mut self, place: &Place) -> Option<ClientId> {
-        let Bound { client, due, lease, .. } = self.bound.remove(place)?;
+        let Bond { client, due, lease, .. } = self.bound.remove(place)?;
         self.forget_due(due, place);
         if let Some(session) = self.sessions.get_mut(&client) {
             session.by_lease.remove(&(lease, place.clone()));
@@ -232,7 +240,7 @@ impl<K: Copy> Sessions<K> {
 
     /// How a holding is bound, if it is.
     pub fn bound_as(&self, place: &Place) -> Option<Due<K>> {
-        let Bound { client, kind, lease, .. } = self.lives(place)?;
+        let Bond { client, kind, lease, .. } = self.lives(place)?;
         Some(Due { place: place.clone(), kind: *kind, client: *client, lease: *lease })
     }
 
@@ -244,9 +252,7 @@ impl<K: Copy> Sessions<K> {
         if session.by_lease.first().is_none_or(|(lease, _)| *lease > silence) {
             return;
         }
-        let longer =
-            (Span::from_us(silence.as_us().saturating_add(1)), Place { db: i32::MIN, key: Box::default(), fence: 0 });
-        let rest = session.by_lease.split_off(&longer);
+        let rest = session.by_lease.split_off(&longer_than(silence));
         session.lapsed.push_back(core::mem::replace(&mut session.by_lease, rest));
         session.silences.push_back(silence);
         self.losing.push_back(client);
@@ -288,7 +294,7 @@ impl<K: Copy> Sessions<K> {
     }
 
     /// True if a lease ended in a silence of its connection.
-    fn is_over(&self, bound: &Bound<K>) -> bool {
+    fn is_over(&self, bound: &Bond<K>) -> bool {
         self.sessions.get(&bound.client).is_some_and(|session| session.has_lapsed(bound.lease, bound.silences))
     }
 
@@ -322,7 +328,7 @@ impl<K: Copy> Sessions<K> {
     }
 
     /// A holding that hangs on a connection which has not closed, and was not silent for too long.
-    fn lives(&self, place: &Place) -> Option<&Bound<K>> {
+    fn lives(&self, place: &Place) -> Option<&Bond<K>> {
         let bound = self.bound.get(place)?;
         (!self.closed_at.contains_key(&bound.client) && !self.is_over(bound)).then_some(bound)
     }
@@ -380,7 +386,7 @@ impl<K: Copy> Sessions<K> {
     fn take_if_of(&mut self, place: &Place, client: ClientId) -> Option<Closed<K>> {
         let at = *self.closed_at.get(&client)?;
         self.bound.get(place).filter(|bound| bound.client == client)?;
-        let Bound { kind, due, grace, .. } = self.bound.remove(place)?;
+        let Bond { kind, due, grace, .. } = self.bound.remove(place)?;
         self.forget_due(due, place);
         Some(Closed { place: place.clone(), kind, grace, at })
     }
@@ -451,22 +457,31 @@ impl<K: Copy> Sessions<K> {
         Some(client)
     }
 
-    /// The short leases of a connection that was silent for as long: their keys are to be looked at, and end what is over.
-    /// They stay bound until then; a sign of life that comes meanwhile is too late for them ([`Self::heard`]).
-    pub fn lapsed(&mut self, client: ClientId, now: Instant) -> Vec<(Place, K)> {
+    /// Up to `most` short leases of a connection that was silent for as long: their keys are to be looked at, and end what
+    /// is over. If there are more, the connection is to be looked at again at once. They stay bound until then; a sign of
+    /// life that comes meanwhile is too late for them ([`Self::heard`]).
+    pub fn lapsed(&mut self, client: ClientId, now: Instant, most: usize) -> Vec<(Place, K)> {
         let Some(session) = self.sessions.get_mut(&client) else { return Vec::new() };
         let Some(heard) = session.heard else { return Vec::new() };
         let silence = heard.until(now);
-        let next = session.by_lease.iter().map(|(lease, _)| *lease).find(|lease| *lease > silence);
-        session.lapse = next.filter(|lease| *lease < SHORT).map(|lease| heard.plus(lease));
+        let from = session.lapse_after.take().map_or(Bound::Unbounded, Bound::Excluded);
+        let rest = session.by_lease.range((from, Bound::Unbounded));
+        let mut over = rest.take_while(|(lease, _)| *lease < SHORT && *lease <= silence);
+        let taken: Vec<&(Span, Place)> = over.by_ref().take(most).collect();
+        if over.next().is_some() {
+            session.lapse_after = taken.last().copied().cloned();
+            session.lapse = Some(now);
+        } else {
+            let next = session.by_lease.range(longer_than(silence)..).next().map(|(lease, _)| *lease);
+            session.lapse = next.filter(|lease| *lease < SHORT).map(|lease| heard.plus(lease));
+        }
         self.lapses.extend(session.lapse.map(|at| (at, client)));
-        let over = session.by_lease.iter().take_while(|(lease, _)| *lease < SHORT && *lease <= silence);
-        over.filter_map(|(_, place)| Some((place.clone(), self.bound.get(place)?.kind))).collect()
+        taken.into_iter().filter_map(|(_, place)| Some((place.clone(), self.bound.get(place)?.kind))).collect()
     }
 
     /// Until when a short lease lasts because its connection was heard of.
     pub fn keeps(&self, place: &Place) -> Option<(ClientId, Instant, Span)> {
-        let Bound { client, lease, .. } = self.lives(place).filter(|bound| bound.lease < SHORT)?;
+        let Bond { client, lease, .. } = self.lives(place).filter(|bound| bound.lease < SHORT)?;
         let heard = self.sessions.get(client)?.heard?;
         Some((*client, heard.plus(*lease), *lease))
     }
@@ -481,7 +496,7 @@ impl<K: Copy> Sessions<K> {
         self.lapses.clear();
         for (client, session) in &mut self.sessions {
             session.heard = session.heard.map(|heard| heard.min(now));
-            session.lapse = Some(now);
+            (session.lapse, session.lapse_after) = (Some(now), None);
             self.lapses.insert((now, *client));
         }
     }

@@ -280,19 +280,46 @@ fn a_short_lease_is_kept_by_its_connection_and_lost_in_its_silence() {
     assert_eq!(sessions.keeps(&short), Some((1, at(START + 50 * MS), Span::from_ms(30))));
     // It was heard of in between: nothing has ended.
     assert_eq!(sessions.take_lapse(at(START + 30 * MS)), Some(1));
-    assert_eq!(sessions.lapsed(1, at(START + 30 * MS)), []);
+    assert_eq!(sessions.lapsed(1, at(START + 30 * MS), 100), []);
     assert_eq!((sessions.next_lapse(), sessions.take_lapse(at(START + 49 * MS))), (Some(at(START + 50 * MS)), None));
     assert_eq!(sessions.take_lapse(at(START + 50 * MS)), Some(1));
-    assert_eq!(sessions.lapsed(1, at(START + 50 * MS)), [(short.clone(), Kind::Lock)]);
+    assert_eq!(sessions.lapsed(1, at(START + 50 * MS), 100), [(short.clone(), Kind::Lock)]);
     assert_eq!(sessions.next_lapse(), Some(at(START + 520 * MS)));
     // A sign of life comes before its key was looked at, and too late.
     sessions.heard(1, at(START + 60 * MS));
     assert!(!sessions.is_bound(&short) && sessions.is_bound(&longer));
     assert_eq!(sessions.take_lapse(at(START + 520 * MS)), Some(1));
-    assert_eq!((sessions.lapsed(1, at(START + 520 * MS)), sessions.next_lapse()), (vec![], Some(at(START + 560 * MS))));
+    assert_eq!(
+        (sessions.lapsed(1, at(START + 520 * MS), 100), sessions.next_lapse()),
+        (vec![], Some(at(START + 560 * MS)))
+    );
     assert_eq!(sessions.take_lapse(at(START + 560 * MS)), Some(1));
-    assert_eq!(sessions.lapsed(1, at(START + 560 * MS)), [(longer, Kind::Lock)]);
+    assert_eq!(sessions.lapsed(1, at(START + 560 * MS), 100), [(longer, Kind::Lock)]);
     assert!(sessions.is_bound(&long) && sessions.next_lapse().is_none(), "a long one ends by the timer of its key");
+}
+
+#[test]
+fn very_many_short_leases_lapse_a_few_at_a_time() {
+    let mut sessions = Sessions::default();
+    for fence in 1..=7 {
+        sessions.bind(
+            plainly(1),
+            place(0, "k", fence),
+            Kind::Lock,
+            Span::from_ms(10 + i64::try_from(fence).unwrap_or(0)),
+            at(START),
+        );
+    }
+    sessions.bind(plainly(1), place(0, "k", 8), Kind::Lock, Span::from_ms(500), at(START));
+    let mut seen = Vec::new();
+    let now = at(START + 100 * MS);
+    while let Some(client) = sessions.take_lapse(now) {
+        let some = sessions.lapsed(client, now, 3);
+        assert!(some.len() <= 3 && seen.len() < 9, "{some:?}");
+        seen.extend(some.into_iter().map(|(place, _)| place.fence));
+    }
+    assert_eq!(seen, [1, 2, 3, 4, 5, 6, 7]);
+    assert_eq!(sessions.next_lapse(), Some(at(START + 500 * MS)));
 }
 
 #[test]

@@ -81,7 +81,7 @@ pub fn ask<const L: bool, R>(
             }
         }
         Decision::Conflict => {
-            let text = "a SHARED holder cannot become exclusive while others hold or wait: it would wait for itself";
+            let text = "a SHARED holder cannot become exclusive while others hold or wait; release the lock first";
             return Err(Refused::with_code("DEADLOCK", text).into());
         }
     }

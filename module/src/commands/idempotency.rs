@@ -7,11 +7,11 @@ use resil_core::idempotency::{
 };
 use resil_core::limits::WAITERS_CEILING;
 use resil_core::waited::{Decision, Reason, Waiting};
-use resil_wire::Refused;
 use resil_wire::command::Page;
 use resil_wire::holding::write_given_up;
 use resil_wire::idempotency::{
     BeginCall, Begun as BegunReply, CommitCall, Committed as CommittedReply, GetCall, OnceCall, TokenCall, write_info,
+    wrong_phase,
 };
 use resil_wire::pages;
 use resil_wire::reply::Sink;
@@ -66,7 +66,7 @@ impl Command for Begin {
                     wait_for_reply(call, id, name);
                 }
             }
-            Decision::Conflict => return Err(wrong_phase("ONCE", "BEGIN")),
+            Decision::Conflict => return Err(wrong_phase("ONCE", "BEGIN").into()),
         }
         Ok(())
     }
@@ -79,10 +79,6 @@ fn count(settled: &Settled) {
             Idempotency::counters().denied.add(1);
         }
     }
-}
-
-fn wrong_phase(has: &str, wants: &str) -> Failure {
-    Refused::with_code("PHASE", format_args!("the key belongs to {has}; {wants} needs a key of its own")).into()
 }
 
 fn count_lost(reason: Option<Reason>) {

@@ -16,7 +16,7 @@ function readBefore(request) {
   return Buffer.from(typeof known === 'string' ? known : JSON.stringify(known) ?? '');
 }
 
-/** The body; `undefined` if it has more than `bytesMax` bytes. Whoever reads the request next finds it untouched. */
+/** The body; `undefined` if it has more than `bytesMax` bytes. The next reader of the request finds it untouched. */
 function bodyOf(request, bytesMax) {
   if (Number(request.headers['content-length'] ?? 0) > bytesMax) return Promise.resolve(undefined);
   if (request.readableEnded || request.readableDidRead) {
@@ -58,13 +58,15 @@ function bodyOf(request, bytesMax) {
 const DISCARD_MS = 5_000;
 
 /** Reads what is left of a body that nobody wants: before that its connection is of no use to the next request. */
-function discard(request) {
+function discard(request, body = request) {
   const cut = setTimeout(() => request.destroy(), DISCARD_MS);
   cut.unref();
   request.once('close', () => clearTimeout(cut));
   request.once('end', () => clearTimeout(cut));
   request.on('error', () => {});
-  request.resume();
+  // A listener, because a stream that was iterated over does not resume at once.
+  body.on('data', () => {});
+  body.resume();
 }
 
-module.exports = { bodyOf, discard, DISCARD_MS, HungUp };
+module.exports = { bodyOf, discard, HungUp };

@@ -1,35 +1,35 @@
 /** Circuit breakers. */
 import type { EventEmitter } from 'node:events';
-import type { Away, Span } from './common.js';
+import type { Away, Duration } from './common.js';
 import type { ErrorClass, Guard } from './guard.js';
 
 export interface BreakerOptions {
   windowCalls?: number;
-  windowTime?: Span;
+  windowTime?: Duration;
   /** In percent; 0 is off. */
   failureRate?: number;
   /** Goes with `slowCallRate`. */
-  slowCallDuration?: Span;
+  slowCallDuration?: Duration;
   slowCallRate?: number;
   /** 0 is off. */
   consecutiveFailures?: number;
   minCalls?: number;
-  openFor?: Span;
+  openFor?: Duration;
   /** Goes with `openMax`. */
   openFactor?: number;
-  openMax?: Span;
+  openMax?: Duration;
   probes?: number;
   successes?: number;
-  probeLease?: Span;
+  probeLease?: Duration;
   quorum?: number;
-  ramp?: Span;
-  idle?: Span;
+  ramp?: Duration;
+  idle?: Duration;
   version?: number | bigint;
   mode?: 'batched' | 'exact';
   whenAway?: Away;
-  flushInterval?: Span;
+  flushInterval?: Duration;
   batch?: number;
-  trust?: Span;
+  trust?: Duration;
   /** Errors that say nothing about the health of what was called. */
   ignore?: ((error: unknown) => boolean) | ErrorClass | readonly ErrorClass[];
 }
@@ -53,7 +53,7 @@ export class Breaker extends EventEmitter<BreakerEvents> {
   /** The two steps by hand: may a call be made? */
   admit(options?: { signal?: AbortSignal }): Promise<Permit>;
   state(): Promise<BreakerSnapshot>;
-  force(state: 'open' | 'closed' | 'disabled' | 'metrics' | 'auto', options?: { for?: Span; reason?: string }): Promise<BreakerState>;
+  force(state: 'open' | 'closed' | 'disabled' | 'metrics' | 'auto', options?: { duration?: Duration; reason?: string }): Promise<BreakerState>;
   reset(): Promise<boolean>;
   configure(options: Omit<BreakerOptions, 'ignore'>): Promise<boolean>;
 }

@@ -1,9 +1,9 @@
 /** Values that are loaded once for all who ask. */
-import type { Away, Serializer, Span } from './common.js';
+import type { Away, Serializer, Duration } from './common.js';
 
 export interface CachedOptions {
-  ttl?: Span; negativeTtl?: Span; stale?: Span; errorTtl?: Span; retry?: Span; onError?: 'share' | 'passOn';
-  loadTimeout?: Span; lease?: Span; localTtl?: Span; localSize?: number; whenAway?: Away;
+  ttl?: Duration; negativeTtl?: Duration; stale?: Duration; errorTtl?: Duration; retry?: Duration; onError?: 'share' | 'propagate';
+  loadTimeout?: Duration; lease?: Duration; localTtl?: Duration; localSize?: number; whenAway?: Away;
   /** How values are written. */
   serializer?: Serializer;
 }

@@ -1,18 +1,18 @@
 /** Connecting, and the handle from which everything is made. */
 import type { Breaker, BreakerOptions } from './breaker.js';
 import type { Cached, CachedOptions, VersionedCached } from './cached.js';
-import type { Clock, Span } from './common.js';
+import type { Clock, Duration } from './common.js';
 import type { Lock, LockOptions, SharedBulkhead, SharedBulkheadOptions } from './holding.js';
 import type { Idempotent, IdempotentOptions } from './idempotent.js';
 import type { Limit, Limiter, Verdicts } from './limiter.js';
 import type { Policies, Policy, PolicyOptions } from './policies.js';
 
 export interface ConnectOptions {
-  /** Who this process is to the others. Random unless said. */
+  /** The name of this process, which others see. Random by default. */
   name?: string;
   /** How long a command may take before the server counts as not answering. */
-  commandTimeout?: Span;
-  /** How many processes share the limits, for while the server is away. */
+  commandTimeout?: Duration;
+  /** How many processes share the limits while the server is away. */
   instances?: number;
   /** Whether connecting fails, and says why, if the server cannot be reached. By default the client is away until it can. */
   requireServer?: boolean;
@@ -50,7 +50,7 @@ export class Client implements AsyncDisposable {
   cached(name: string, options: CachedOptions & { serializer: 'bytes' }): Cached<Uint8Array>;
   cached<T = unknown>(name: string, options?: CachedOptions): Cached<T>;
   /** Values that carry versions, so that a source that lags behind replaces nothing newer. */
-  versioned<T = unknown>(name: string, options?: CachedOptions): VersionedCached<T>;
+  versionedCached<T = unknown>(name: string, options?: CachedOptions): VersionedCached<T>;
   policy(name: string, settings: PolicyOptions): Policy;
   /** Policies by name: settings, the text of a JSON or YAML file, or its path. */
   policies(file: string | URL | { version: 1; defaults?: PolicyOptions; policies: Record<string, PolicyOptions> }): Policies;
@@ -58,9 +58,9 @@ export class Client implements AsyncDisposable {
   checkAll(limits: Iterable<readonly [Limiter, string]>, cost?: number, options?: { signal?: AbortSignal }): Promise<Verdicts>;
   health(): Health;
   /** Resolves when the server can be reached, or fails after `within` (10 s by default) with the reason why it cannot. */
-  waitReady(within?: Span): Promise<void>;
+  waitReady(within?: Duration): Promise<void>;
   readonly isShuttingDown: boolean;
   /** Takes no new calls, waits at most so long for those in flight, gives back what is held, closes the connections. */
-  shutdown(deadline?: Span): Promise<ShutdownReport>;
+  shutdown(deadline?: Duration): Promise<ShutdownReport>;
   [Symbol.asyncDispose](): Promise<void>;
 }

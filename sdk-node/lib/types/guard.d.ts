@@ -1,13 +1,13 @@
 /** Functions through policies: what every policy has. */
-import type { Span } from './common.js';
+import type { Duration } from './common.js';
 
-/** What a function is told when it is called through a policy. */
+/** What a function receives when a policy calls it. */
 export interface Context {
   /** Aborted when nobody waits for this attempt any more: it timed out, another was faster, the caller gave up. */
   readonly signal: AbortSignal;
   /** 1 the first time. */
   readonly attempt: number;
-  /** Of a lock around it: the number to send along with each write. */
+  /** Under a lock: send this number with each write. */
   readonly fence: bigint | undefined;
 }
 
@@ -15,21 +15,21 @@ export interface Context {
 export interface CallOptions {
   /** Aborted, the call is given up: what is running is aborted, what is held is given back, and it is a `CancelledError`. */
   signal?: AbortSignal | undefined;
-  /** Whose rate limit: a user, a tenant. The name of the limiter or policy unless said. */
+  /** The key of the rate limit: a user, a tenant. By default the name of the limiter or policy. */
   key?: string | undefined;
-  /** How many cells of the rate limit. One unless said. */
+  /** How many cells of the rate limit. 1 by default. */
   cost?: number | undefined;
   /** Which partition of a local bulkhead. */
   partition?: string | undefined;
   /** In place of the policy's. Whole policies only. */
-  attemptTimeout?: Span | undefined;
-  totalTimeout?: Span | undefined;
+  attemptTimeout?: Duration | undefined;
+  totalTimeout?: Duration | undefined;
 }
 
-/** Not there at run time: by which the compiler knows what a guard may answer in place of a failure. */
+/** For the compiler alone: what a guard may return in place of a failure. */
 declare const ALT: unique symbol;
 
-/** Whatever a function can be called through. `Alt` is what it may answer in place of a failure. */
+/** Anything that can call a function. `Alt` is what it may return in place of a failure. */
 export interface Guard<Alt = never> {
   readonly [ALT]?: () => Alt;
   /** Calls `fn` through it. */

@@ -1,19 +1,19 @@
 /** Locks, shared bulkheads, and what is held of them. */
 import type { EventEmitter } from 'node:events';
-import type { Span } from './common.js';
+import type { Duration } from './common.js';
 import type { LockLostError } from './errors.js';
 import type { Guard } from './guard.js';
 
 export interface LockOptions {
-  lease?: Span;
+  lease?: Duration;
   /** How long `acquire` waits; 0 is once. */
-  wait?: Span;
+  wait?: Duration;
   /** As one of many readers. */
   shared?: boolean;
   meta?: string;
   bound?: boolean;
   /** How long a lock can be taken back after its connection was cut, and what a killed process costs the others. */
-  grace?: Span;
+  grace?: Duration;
   watchdog?: boolean;
   replicas?: number;
   whenAway?: 'open' | 'closed';
@@ -21,12 +21,12 @@ export interface LockOptions {
 }
 export interface WaitOptions {
   /** How long to wait, in place of the lock's own. `'forever'`: until it is had. */
-  wait?: Span | 'forever';
+  wait?: Duration | 'forever';
   signal?: AbortSignal;
 }
-export interface HoldingEvents { lost: [error: LockLostError] }
-/** What is held. Keep it while it is needed: one that nobody has any more is given back when it is collected. */
-export class Holding extends EventEmitter<HoldingEvents> implements AsyncDisposable {
+export interface HeldEvents { lost: [error: LockLostError] }
+/** What is held. Keep a reference while you need it: an object that is garbage-collected is released. */
+export class Held extends EventEmitter<HeldEvents> implements AsyncDisposable {
   protected constructor();
   /** Aborted when it is lost (the reason is a `LockLostError`), and when it was released (a `CancelledError`). */
   readonly signal: AbortSignal;
@@ -40,16 +40,16 @@ export class Holding extends EventEmitter<HoldingEvents> implements AsyncDisposa
   ensure(): void;
   [Symbol.asyncDispose](): Promise<void>;
 }
-export class LockGuard extends Holding {
-  /** The number to send along with each write. `null` if the server was away. */
+export class LockGuard extends Held {
+  /** Send this number with each write. `null` if the server was away. */
   readonly fence: bigint | null;
-  extend(lease: Span): Promise<void>;
+  extend(lease: Duration): Promise<void>;
   /** Asks the server whether it is held. */
   check(): Promise<boolean>;
   /** Lets go. A `LockLostError` if it had been lost before. */
   release(): Promise<{ heldMs: number }>;
 }
-export class BulkheadGuard extends Holding {
+export class BulkheadGuard extends Held {
   leave(): Promise<{ heldMs: number }>;
 }
 export interface Holder { owner: string; fence: bigint; heldMs: number; remainingMs: number; mode: 'exclusive' | 'shared'; meta: string | null; isBound: boolean }
@@ -57,7 +57,7 @@ export interface Waiter { owner: string; mode: 'exclusive' | 'shared' | null; pr
 export interface HoldingInfo { exists: boolean; holders: Holder[]; holdersTotal: number; waiters: Waiter[]; waitersTotal: number; lastFence: bigint }
 /**
  * Calls through it run while the lock is held. Their `signal` is aborted when it is lost, and the answer is a `LockLostError`.
- * Whoever asks for it again from inside of such a call, by its async context and the same client, is granted it at once.
+ * A call from inside of such a call, by its async context and through the same client, is granted the lock at once.
  */
 export interface Lock extends Guard {}
 export class Lock {
@@ -67,18 +67,18 @@ export class Lock {
   /** Asks once, and does not wait. */
   tryAcquire(options?: { signal?: AbortSignal }): Promise<LockGuard>;
   info(): Promise<HoldingInfo>;
-  /** Takes it from whoever holds it. How many did. */
-  break(actor?: string, reason?: string): Promise<number>;
+  /** Takes it from all who hold it. Returns how many did. */
+  breakLock(actor?: string, reason?: string): Promise<number>;
   check(owner: string, fence?: number | bigint): Promise<boolean>;
 }
 export interface SharedBulkheadOptions {
-  max: number; queue?: number; wait?: Span; priority?: number; lease?: Span; bound?: boolean; grace?: Span; whenAway?: 'open' | 'closed';
+  maxConcurrentCalls: number; maxQueue?: number; maxWait?: Duration; priority?: number; lease?: Duration; bound?: boolean; grace?: Duration; whenAway?: 'open' | 'closed';
 }
 export interface SharedBulkhead extends Guard {}
 export class SharedBulkhead {
   private constructor();
   readonly name: string;
-  enter(options?: { wait?: Span; signal?: AbortSignal }): Promise<BulkheadGuard>;
+  enter(options?: { wait?: Duration; signal?: AbortSignal }): Promise<BulkheadGuard>;
   tryEnter(options?: { signal?: AbortSignal }): Promise<BulkheadGuard>;
   info(): Promise<HoldingInfo>;
 }

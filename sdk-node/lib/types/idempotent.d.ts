@@ -1,14 +1,14 @@
 /** Work that is done once. */
-import type { Serializer, Span } from './common.js';
+import type { Serializer, Duration } from './common.js';
 
 /** What the request says: text, bytes, or anything that is JSON. The order of keys says nothing. `undefined`: it is not checked. */
 export type Fingerprint = string | Uint8Array | undefined | null | boolean | number | object;
 export interface IdempotentOptions {
-  lease?: Span;
+  lease?: Duration;
   /** How long results are kept. */
-  keep?: Span;
+  keep?: Duration;
   /** How long a duplicate waits for the one that runs. */
-  wait?: Span;
+  wait?: Duration;
   onLapse?: 'run' | 'hold';
   onLost?: 'cancel' | 'finish';
   abortOnCancel?: boolean;
@@ -53,7 +53,7 @@ export class Idempotent {
   /** Runs `work` unless it was done before; then its result is returned. */
   run<T>(key: string, request: Fingerprint, work: (run: Run) => T, options?: { signal?: AbortSignal }): Promise<Outcome<Awaited<T>>>;
   /** Whether this is the first time that `key` is seen within `ttl`. */
-  once(key: string, ttl: Span, token?: string): Promise<boolean>;
+  once(key: string, ttl: Duration, token?: string): Promise<boolean>;
   /** What is known of `key`, changing nothing. */
   get(key: string): Promise<Known>;
 }

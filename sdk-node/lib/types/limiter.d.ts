@@ -1,8 +1,8 @@
 /** Rate limits. */
-import type { Away, Span } from './common.js';
+import type { Away, Duration } from './common.js';
 import type { Guard } from './guard.js';
 
-export interface Tier { limit: number; period: Span; burst?: number }
+export interface Tier { limit: number; period: Duration; burst?: number }
 export interface Limit extends Tier {
   /** `window`: never more than the limit in any period. */
   kind?: 'bucket' | 'window';
@@ -41,7 +41,7 @@ export interface Verdict {
   resetAfterMs: number;
   /** How long it takes to fill from empty to `capacity`. Without a burst that is the period. */
   windowMs: number;
-  decidedBy: 'server' | 'denyCache' | 'local' | 'awayOpen';
+  decidedBy: 'server' | 'deny-cache' | 'local' | 'away-open';
   /** Each tier of a limit that has several, in the order in which they were named. Empty if it has one. */
   tiers: readonly TierVerdict[];
   /** Which of them binds, counted from 0. */
@@ -60,7 +60,7 @@ export interface Limiter extends Guard {}
 export class Limiter {
   private constructor();
   readonly name: string;
-  /** Takes `cost` cells (one unless said), or none. A refusal is a verdict, not an error. */
+  /** Takes `cost` cells (1 by default), or none. A refusal is a verdict, not an error. */
   check(key: string, cost?: number, options?: CheckOptions): Promise<Verdict>;
   /** The same, or fails with a `RateLimitExceededError`. */
   acquire(key: string, cost?: number, options?: CheckOptions): Promise<void>;

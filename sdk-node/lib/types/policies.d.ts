@@ -1,27 +1,27 @@
 /** What a process does by itself, and whole policies. */
 import type { BreakerOptions } from './breaker.js';
-import type { Away, Clock, Span } from './common.js';
+import type { Away, Clock, Duration } from './common.js';
 import type { CallOptions, Context, Guard, On } from './guard.js';
 import type { Fingerprint, Idempotent, Outcome, Run } from './idempotent.js';
 import type { Limit } from './limiter.js';
 
 /** A limit on extra load. */
-export interface BudgetOptions { ttl?: Span; minPerSecond?: number; percent?: number }
+export interface BudgetOptions { ttl?: Duration; minPerSecond?: number; percent?: number }
 
 export interface RetryOptions {
-  /** Which errors are worth another attempt. Has to be said. */
+  /** Which errors are worth another attempt. Required. */
   on: On;
   name?: string;
   /** Attempts in all, the first included. */
   maxAttempts?: number;
-  initialBackoff?: Span;
-  maxBackoff?: Span;
+  initialBackoff?: Duration;
+  maxBackoff?: Duration;
   backoffMultiplier?: number;
   /** A percentage such as `'20%'`, or `{ plusMinus: 20 }`, is that much up and down. */
   jitter?: 'none' | 'full' | 'equal' | 'decorrelated' | `${number}%` | { plusMinus: number };
-  minBackoff?: Span;
-  retryAfterMax?: Span;
-  maxElapsed?: Span;
+  minBackoff?: Duration;
+  retryAfterMax?: Duration;
+  maxElapsed?: Duration;
   /** `null` for none. */
   budget?: BudgetOptions | null;
   /** For tests. */
@@ -35,17 +35,17 @@ export interface Retry extends Guard {}
 export class Retry { private constructor(); }
 export function retry(options: RetryOptions): Retry;
 
-export interface TimeoutOptions { after: Span; name?: string; clock?: Clock }
+export interface TimeoutOptions { after: Duration; name?: string; clock?: Clock }
 export interface Timeout extends Guard {}
 export class Timeout { private constructor(); readonly afterMs: number }
 /** The function is aborted, and no longer waited for, when the time is over. */
-export function timeout(after: Span | TimeoutOptions): Timeout;
+export function timeout(after: Duration | TimeoutOptions): Timeout;
 
 export interface HedgeOptions {
-  /** Which errors are worth waiting for the other attempt. Has to be said. */
+  /** After which errors the other attempt is awaited. Required. */
   on: On;
   name?: string;
-  hedgingDelay?: Span;
+  hedgingDelay?: Duration;
   percentile?: number;
   warmUp?: number;
   maxHedges?: number;
@@ -54,14 +54,14 @@ export interface HedgeOptions {
 }
 export interface Hedge extends Guard {}
 export class Hedge { private constructor(); readonly delayMs: number }
-/** A second attempt when the first is slow; whoever is first wins, the other is aborted. For calls that may be made twice. */
+/** Starts a second attempt when the first is slow. The first result wins, and the other attempt is aborted. For calls that may be made twice. */
 export function hedge(options: HedgeOptions): Hedge;
 
 export interface BulkheadOptions {
   name?: string;
   maxConcurrentCalls: number;
   maxQueue?: number;
-  maxWait?: Span;
+  maxWait?: Duration;
   partitions?: Record<string, { maxConcurrentCalls: number; maxQueue?: number }>;
   clock?: Clock;
 }
@@ -71,9 +71,9 @@ export class Bulkhead {
   private constructor();
   readonly name: string;
   readonly metrics: BulkheadMetrics;
-  /** A place to hold while something else is done. */
+  /** Waits for a permit. */
   acquire(options?: { signal?: AbortSignal; partition?: string }): Promise<BulkheadPermit>;
-  /** A place if there is one now. */
+  /** A permit, if there is one now. */
   tryAcquire(): BulkheadPermit;
   partition(name: string): Bulkhead;
 }
@@ -87,7 +87,7 @@ export class BulkheadPermit implements Disposable, AsyncDisposable {
 export function bulkhead(options: BulkheadOptions): Bulkhead;
 
 export interface FallbackOptions {
-  /** To which failures it applies. To all but `INVALID_*` unless said. */
+  /** Which failures it replaces. By default all but `INVALID_*`. */
   when?: (error: unknown) => boolean;
 }
 export interface Fallback<Alt> extends Guard<Alt> {}
@@ -96,20 +96,20 @@ export class Fallback<Alt> { private constructor() }
 export function fallback<Alt>(instead: (error: unknown, context: Context) => Alt, options?: FallbackOptions): Fallback<Awaited<Alt>>;
 export function fallback<const Alt>(instead: Alt, options?: FallbackOptions): Fallback<Alt>;
 
-export type Stage = 'total' | 'shed' | 'retry' | 'hedge' | 'breaker' | 'rateLimit' | 'bulkhead' | 'sharedBulkhead' | 'attempt';
+export type Stage = 'total' | 'shed' | 'retry' | 'hedge' | 'breaker' | 'rate-limit' | 'bulkhead' | 'shared-bulkhead' | 'attempt';
 /** All stages as one call, in an order that makes sense. What is left out is not there. */
 export interface PolicyOptions {
   /** Which errors of the function may go away, to retry, hedge and breaker. Needed if there is a retry or a hedge. */
   on?: On;
   order?: Stage[];
-  timeout?: { attempt?: Span; total?: Span };
+  timeout?: { attempt?: Duration; total?: Duration };
   shed?: number;
   retry?: Omit<RetryOptions, 'on' | 'name' | 'clock' | 'seed'>;
   hedge?: Omit<HedgeOptions, 'on' | 'name' | 'clock'>;
   breaker?: Omit<BreakerOptions, 'ignore'> & { name?: string };
   rateLimit?: Limit & { name?: string };
   bulkhead?: Omit<BulkheadOptions, 'name' | 'clock'>;
-  sharedBulkhead?: { name?: string; maxConcurrentCalls: number; maxQueue?: number; maxWait?: Span; lease?: Span; priority?: number; whenAway?: Away };
+  sharedBulkhead?: { name?: string; maxConcurrentCalls: number; maxQueue?: number; maxWait?: Duration; lease?: Duration; priority?: number; whenAway?: Away };
   whenAway?: Away;
 }
 export interface Policy extends Guard {}
@@ -140,8 +140,8 @@ export type ItemResult<T> =
   /** It was running when the batch was stopped. */
   | { status: 'cancelled' }
   /** It never began. */
-  | { status: 'notRun' };
-export interface DispatcherOptions { workers: number; onError?: 'goOn' | 'beginNoMore' | 'cancelOthers' }
+  | { status: 'not-run' };
+export interface DispatcherOptions { workers: number; onError?: 'continue' | 'stop' | 'cancel' }
 export class Dispatcher {
   private constructor();
   /**

@@ -107,15 +107,16 @@ impl Future for Attempt {
                 return Some(Poll::Pending);
             }
             let at = slot.attempts.iter().position(|(id, _)| *id == this.id)?;
-            match slot.attempts.swap_remove(at) {
-                (_, Stage::Settled(settled)) => Some(Poll::Ready(settled)),
-                (id, Stage::Running(_)) => {
-                    slot.attempts.push((id, Stage::Running(context.waker().clone())));
-                    if is_lost {
-                        executor.events.push(Event::Warn(this.call, id));
-                    }
-                    Some(Poll::Pending)
+            if let Stage::Running(waker) = &mut slot.attempts[at].1 {
+                waker.clone_from(context.waker());
+                if is_lost {
+                    executor.events.push(Event::Warn(this.call, this.id));
                 }
+                return Some(Poll::Pending);
+            }
+            match slot.attempts.swap_remove(at).1 {
+                Stage::Settled(settled) => Some(Poll::Ready(settled)),
+                Stage::Running(_) => None,
             }
         });
         // Gone only with its thread.

@@ -15,7 +15,7 @@ machines, with no set-up.
 True
 
 One API, awaited or waited for
-    Every method that may have to wait gives an :class:`Answer`: ``await answer`` under asyncio (uvloop too), ``answer.wait()`` in
+    Every method that may have to wait returns a :class:`Pending`: ``await pending`` under asyncio (uvloop too), ``pending.wait()`` in
     a thread. Nothing happens before that, and one that is forgotten warns. ``with`` and ``async with``, decorators and
     ``call`` need neither: they follow the function or block they are put around.
 
@@ -43,7 +43,6 @@ from typing import TYPE_CHECKING
 
 from . import _interpreter as _interpreter  # first of all: it refuses where the native module must not be loaded
 from ._native import (
-    Answer,
     Around,
     Attempt,
     Attempts,
@@ -51,7 +50,7 @@ from ._native import (
     Breaker,
     Bulkhead,
     BulkheadGuard,
-    BulkheadPlace,
+    BulkheadPermit,
     Cached,
     Client,
     Dispatcher,
@@ -70,6 +69,7 @@ from ._native import (
     LockGuard,
     Lost,
     Outcome,
+    Pending,
     Permit,
     Policies,
     Policy,
@@ -88,8 +88,34 @@ from ._native import (
 from ._native import (
     after_fork as _after_fork,
 )
-from .errors import *  # noqa: F403
-from .errors import __all__ as _error_names
+
+# Imports of errors, generated: `cargo run -p resil-harness --bin generate`.
+from .errors import (
+    BackendUnavailableError,
+    BulkheadFullError,
+    CancelledError,
+    CircuitOpenError,
+    CrashedError,
+    DeadlockError,
+    IdempotencyBusyError,
+    IdempotencyHeldError,
+    IdempotencyMismatchError,
+    InternalError,
+    InvalidArgumentError,
+    InvalidPolicyError,
+    LoadFailedError,
+    LockLostError,
+    LockTimeoutError,
+    ModuleMissingError,
+    PermissionDeniedError,
+    RateLimitExceededError,
+    ResilError,
+    ResultUnrecordedError,
+    RetryExhaustedError,
+    ShuttingDownError,
+    TimeoutError,
+)
+# End of what is generated.
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -111,7 +137,6 @@ def connect_sync(url: str, **settings: Unpack[ConnectSettings]) -> Client:
 
 __all__ = [
     "__version__",
-    "Answer",
     "Around",
     "Attempt",
     "Attempts",
@@ -119,7 +144,7 @@ __all__ = [
     "Breaker",
     "Bulkhead",
     "BulkheadGuard",
-    "BulkheadPlace",
+    "BulkheadPermit",
     "Cached",
     "Client",
     "Dispatcher",
@@ -138,6 +163,7 @@ __all__ = [
     "LockGuard",
     "Lost",
     "Outcome",
+    "Pending",
     "Permit",
     "Policies",
     "Policy",
@@ -153,4 +179,30 @@ __all__ = [
     "is_testing",
     "set_testing",
 ]
-__all__ += _error_names
+# Exports of errors, generated: `cargo run -p resil-harness --bin generate`.
+__all__ += [
+    "BackendUnavailableError",
+    "BulkheadFullError",
+    "CancelledError",
+    "CircuitOpenError",
+    "CrashedError",
+    "DeadlockError",
+    "IdempotencyBusyError",
+    "IdempotencyHeldError",
+    "IdempotencyMismatchError",
+    "InternalError",
+    "InvalidArgumentError",
+    "InvalidPolicyError",
+    "LoadFailedError",
+    "LockLostError",
+    "LockTimeoutError",
+    "ModuleMissingError",
+    "PermissionDeniedError",
+    "RateLimitExceededError",
+    "ResilError",
+    "ResultUnrecordedError",
+    "RetryExhaustedError",
+    "ShuttingDownError",
+    "TimeoutError",
+]
+# End of what is generated.

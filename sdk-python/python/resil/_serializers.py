@@ -276,38 +276,47 @@ def unrecorded(error: Exception, result: Any) -> ResultUnrecordedError:
 # --- Exceptions to remember ---
 
 
-def arguments(error: BaseException) -> str | None:
-    """The arguments of an exception as JSON; None if they are its message alone, or if JSON does not have them."""
-    if error.args == (str(error),):
-        return None
+def recorded(error: BaseException, finals: tuple[type[Exception], ...]) -> bytes:
+    """What is kept of an exception, as JSON in the form that all languages share. What JSON does not have is left out."""
+    name, message = type(error).__name__, str(error)
+    kept: dict[str, Any] = {"name": name, "message": message}
+    # Which of the classes it falls under, the nearest first, where its own name does not say so.
+    bases = [base.__name__ for base in type(error).__mro__ if base in finals]
+    if bases and bases[0] != name:
+        kept["bases"] = bases
+    if error.args != (message,) and _is_json(list(error.args)):
+        kept["args"] = list(error.args)
+    # Not a socket, nor a request: those are of one process.
+    properties = {name: value for name, value in vars(error).items() if _is_json(value)}
+    if properties:
+        kept["properties"] = properties
+    return to_json(kept)
+
+
+def _is_json(value: Any) -> bool:
     try:
-        return to_json(list(error.args)).decode()
+        to_json(value)
     except TypeError:
-        return None
+        return False
+    return True
 
 
-def properties(error: BaseException) -> str | None:
-    """Of the attributes of an exception those that JSON has, as JSON; None if there are none."""
-    kept = {}
-    for name, value in vars(error).items():
-        try:
-            to_json(value)
-            kept[name] = value
-        except TypeError:
-            pass  # a socket, a request: of one process
-    return to_json(kept).decode() if kept else None
+def revived(written: str, finals: tuple[type[Exception], ...]) -> Exception:
+    """The exception again: of the class that is named, or else of the nearest that it fell under, or of the only one there is."""
+    kept = json.loads(written)
+    known = {kind.__name__: kind for kind in reversed(finals)}
+    named = [known[name] for name in (kept["name"], *kept.get("bases", ())) if name in known]
+    return again(next(iter(named), finals[0] if len(finals) == 1 else None), kept)
 
 
-def revived(
-    kind: type[Exception] | None, name: str, message: str, args: str | None, code: str | None, properties: str | None
-) -> Exception:
+def again(kind: type[Exception] | None, kept: dict[str, Any]) -> Exception:
     """The same exception again. Its class is not asked: what it made of its arguments is here already.
 
     Without a class (another language recorded it, or a program that remembers others), it is a :class:`resil.ResilError` with what
     is known in its ``details``.
     """
-    given = (message,) if args is None else tuple(json.loads(args))
-    has = json.loads(properties) if properties else {}
+    name, message, code = kept["name"], kept["message"], kept.get("code")
+    given, has = tuple(kept.get("args", (message,))), kept.get("properties", {})
     if kind is None:
         unknown = ResilError(f"the work has failed for good, by {name}: {message}", name=name, code=code, properties=has)
         unknown.details.update(message=message, args=list(given))
@@ -316,14 +325,13 @@ def revived(
     if made is not None and _says(made) == message:
         return made
     # What it says comes of what was not kept (bytes, fields of a class in C): a subclass says it in its place.
-    again = (kind, name, message, args, code, properties)
     members = {
         "__module__": kind.__module__,
         "__qualname__": kind.__qualname__,
         "__str__": lambda error: message,
-        "__reduce__": lambda error: (revived, again),
+        "__reduce__": lambda error: (again, (kind, kept)),
     }
-    return _made(type(kind.__name__, (kind,), members), given, code, has) or revived(None, *again[1:])
+    return _made(type(kind.__name__, (kind,), members), given, code, has) or again(None, kept)
 
 
 def _made(kind: type[Exception], given: tuple[Any, ...], code: str | None, properties: dict[str, Any]) -> Exception | None:

@@ -31,9 +31,9 @@ from ._native import (
     Run,
     body_too_large,
     is_final,
-    limited_answer,
-    record_answer,
-    replayed_answer,
+    limited_response,
+    record_response,
+    replayed_response,
 )
 from .errors import ResilError, ResultUnrecordedError
 from .http import idempotency_key, problem, request_fingerprint
@@ -100,7 +100,7 @@ class Tier:
     limiter: Limiter
     key: str | bytes
     cost: int = 1
-    #: What clients know the limit as; the limiter's own name unless said.
+    #: What clients know the limit as; the limiter's own name by default.
     name: str | None = None
 
 
@@ -132,7 +132,7 @@ class RateLimitMiddleware:
             verdict = await tier.limiter.check(tier.key, tier.cost)
         except ResilError as error:
             return await _send_problem(send, problem(error))
-        told, refusal = limited_answer(tier.limiter, verdict, tier.name)
+        told, refusal = limited_response(tier.limiter, verdict, tier.name)
         headers = _encoded(told)
 
         async def send_told(message: Message) -> None:
@@ -270,7 +270,7 @@ class IdempotencyMiddleware:
             try:
                 return kept.record()
             finally:
-                kept.is_complete.set()  # whoever it left behind may hear of it
+                kept.is_complete.set()  # tasks that it left behind may hear of it
 
         try:
             outcome = await self._idempotent(client).run(key, work, fingerprint=fingerprint, with_run=True)
@@ -336,7 +336,7 @@ class _Kept:
             is_last = message["type"] == "http.response.body" and not message.get("more_body", False)
             if not is_last:
                 return await self._tell(message)
-            # Its end is told when it is recorded: whoever has heard all of it may ask again.
+            # Its end is told when it is recorded: a client that has read all of it may ask again.
             await self._tell({**message, "more_body": True})
             message = {"type": "http.response.body", "body": b"", "more_body": False}
         self._held.append(message)
@@ -349,7 +349,7 @@ class _Kept:
         if message["type"] == "http.response.start":
             self._status = message["status"]
             self._headers = [(bytes(name), bytes(value)) for name, value in message.get("headers", ())]
-            self._length += len(record_answer(self._status, self._headers, b""))
+            self._length += len(record_response(self._status, self._headers, b""))
         elif message["type"] == "http.response.body":
             part = bytes(message.get("body", b""))
             self._length += len(part)
@@ -393,7 +393,7 @@ class _Kept:
             raise _NotFinal
         if self._parts is None:
             return b""
-        return record_answer(self._status, self._headers, b"".join(self._parts))
+        return record_response(self._status, self._headers, b"".join(self._parts))
 
 
 def _encoded(headers: Iterable[tuple[str, str]]) -> _Headers:
@@ -414,7 +414,7 @@ async def _send_problem(send: Send, answer: Problem) -> None:
 
 
 async def _send_replayed(send: Send, kept: bytes | None) -> None:
-    status, headers, answer = replayed_answer(kept)
+    status, headers, answer = replayed_response(kept)
     await _send(send, status, _with_length(status, headers, answer), answer)
 
 

@@ -1,7 +1,7 @@
-"""What can be said about each primitive and policy, for type checkers and for settings kept as dicts.
+"""The settings of each primitive and policy, for type checkers and for settings kept as dicts.
 
-Durations are seconds as a number, a ``timedelta``, or text such as ``"250ms"``. What is not said is as the SDK has it: no default
-stands here. Unknown names are refused, and what is out of bounds is named.
+Durations are seconds as a number, a ``timedelta``, or text such as ``"250ms"``. Omitted settings use the defaults of the SDK, which
+``docs/sdk-rust.md`` lists. Unknown names are refused, and a value out of bounds is refused by name.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Away = Literal["open", "closed", "local"]
 AwayShared = Literal["open", "closed"]
 
 Stage = Literal[
-    "total", "shed", "retry", "hedge", "breaker", "rateLimit", "bulkhead", "sharedBulkhead", "attempt"
+    "total", "shed", "retry", "hedge", "breaker", "rate-limit", "bulkhead", "shared-bulkhead", "attempt"
 ]
 
 
@@ -42,19 +42,19 @@ class _Tier(TypedDict):
     period: Duration
 
 
-class TierSettings(_Tier, total=False):
+class LimitTier(_Tier, total=False):
     """A further tier of a rate limit."""
 
     burst: int
 
 
-class RateLimitSettings(_Tier, total=False):
+class Limit(_Tier, total=False):
     """A rate limit: a bucket that fills evenly, or an exact window."""
 
     kind: Literal["bucket", "window"]
     burst: int
     #: Further limits that must all agree.
-    tiers: List[TierSettings]
+    tiers: List[LimitTier]
     when_away: Away
 
 
@@ -108,8 +108,8 @@ class LockSettings(TypedDict, total=False):
 class SharedBulkheadSettings(TypedDict, total=False):
     """On which terms a bulkhead of the fleet is entered."""
 
-    queue: int
-    wait: Duration
+    max_queue: int
+    max_wait: Duration
     priority: int
     lease: Duration
     bound: bool
@@ -139,7 +139,7 @@ class CacheSettings(TypedDict, total=False):
     stale: Duration
     error_ttl: Duration
     retry: Duration
-    on_error: Literal["share", "passOn"]
+    on_error: Literal["share", "propagate"]
     load_timeout: Duration
     lease: Duration
     local_ttl: Duration
@@ -193,7 +193,7 @@ class _Partition(TypedDict):
 
 
 class PartitionSettings(_Partition, total=False):
-    """How many places a partition of a local bulkhead has."""
+    """How many permits a partition of a local bulkhead has."""
 
     max_queue: int
 
@@ -208,31 +208,26 @@ class BulkheadSettings(TypedDict, total=False):
 
 
 class PolicyBreakerSettings(BreakerSettings, total=False):
-    """A breaker as part of a whole policy, whose name it has unless it says another."""
+    """A breaker as part of a whole policy, whose name it has by default."""
 
     name: str
 
 
-class PolicyRateLimitSettings(RateLimitSettings, total=False):
-    """A rate limit as part of a whole policy, whose name it has unless it says another."""
+class PolicyLimit(Limit, total=False):
+    """A rate limit as part of a whole policy, whose name it has by default."""
 
     name: str
 
 
-class PolicySharedBulkheadSettings(TypedDict, total=False):
-    """A bulkhead of the fleet, as part of a whole policy."""
+class PolicySharedBulkheadSettings(SharedBulkheadSettings, total=False):
+    """A bulkhead of the fleet as part of a whole policy, whose name it has by default."""
 
     name: str
     max_concurrent_calls: int
-    max_queue: int
-    max_wait: Duration
-    lease: Duration
-    priority: int
-    when_away: AwayShared
 
 
 class PolicySettings(TypedDict, total=False):
-    """A whole policy. What is left out is not there."""
+    """A whole policy. It has the stages that are named."""
 
     #: Another order than the usual one, outermost first.
     order: List[Stage]
@@ -241,7 +236,7 @@ class PolicySettings(TypedDict, total=False):
     retry: RetrySettings
     hedge: HedgeSettings
     breaker: PolicyBreakerSettings
-    rate_limit: PolicyRateLimitSettings
+    rate_limit: PolicyLimit
     bulkhead: BulkheadSettings
     shared_bulkhead: PolicySharedBulkheadSettings
     when_away: Away

@@ -1,135 +1,123 @@
-//! One run of a function of the user's, polled.
+//! One run of a function of the user's. Dropped, it is left alone or cancelled.
 
-use std::future::Future;
-use std::pin::Pin;
-use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::future::poll_fn;
+use std::task::Poll;
 
-use pyo3::exceptions::{PyRuntimeError, PyStopIteration, PyTypeError};
-use pyo3::intern;
-use pyo3::prelude::*;
+use pyo3::exceptions::PyStopIteration;
 
-use super::{Ended, How, Work};
-use crate::event_loop::EventLoop;
-use crate::kind::is_coroutine;
-use crate::stage::Stage;
-use crate::task::{LoopTask, Prepared, Threaded};
+use crate::edge::call_method1;
+use crate::prelude::*;
 
-enum State {
-    New,
-    Inside { stage: Arc<Stage>, coroutine: Py<PyAny> },
-    Elsewhere(Pin<Box<dyn Future<Output = PyResult<Py<PyAny>>> + Send>>),
-    Over,
+/// What a task says to a coroutine.
+pub enum Resume {
+    Send(Object),
+    Throw(PyErr),
 }
 
-/// One run of the function. Dropped, it is left alone or cancelled.
-pub struct Attempt {
-    work: Arc<Work>,
-    first: Option<Py<PyAny>>,
-    state: State,
-}
-
-impl Attempt {
-    pub(super) fn new(work: Arc<Work>, first: Option<Py<PyAny>>) -> Self {
-        Self { work, first, state: State::New }
-    }
-
-    fn begin(&mut self, py: Python<'_>) -> PyResult<Poll<PyResult<Py<PyAny>>>> {
-        let first = self.first.take();
-        match &self.work.how {
-            How::Here => {
-                self.state = State::Over;
-                let value = self.work.call(py, first)?;
-                if is_coroutine(py, &value)? {
-                    let _ = value.call_method0(py, "close");
-                    return Err(PyTypeError::new_err(
-                        "fn returned a coroutine: pass the coroutine function itself, and await what comes back",
-                    ));
-                }
-                Ok(Poll::Ready(Ok(value)))
-            }
-            How::InThread => {
-                let prepared = Prepared::new(py, self.work.bound(py, first)?)?;
-                let threaded = Threaded::start(prepared, Box::new(|_, result| result))?;
-                self.state = State::Elsewhere(Box::pin(async move { threaded.await? }));
-                Ok(Poll::Pending)
-            }
-            How::AsTask => {
-                let prepared = Prepared::new(py, self.work.bound(py, first)?)?;
-                let home = EventLoop::current(py)?.1;
-                let task = LoopTask::start(&home, prepared, Box::new(|_, result| result));
-                self.state = State::Elsewhere(Box::pin(async move { task.await? }));
-                Ok(Poll::Pending)
-            }
-            How::Inside(stage) => {
-                if stage.is_unwinding() {
-                    // The one before is still cleaning up; the answer polls again when it has ended.
-                    self.first = first;
-                    return Ok(Poll::Pending);
-                }
-                let stage = Arc::clone(stage);
-                let awaitable = self.work.call(py, first)?;
-                let coroutine = if is_coroutine(py, &awaitable)? {
-                    awaitable
-                } else {
-                    awaitable.call_method0(py, intern!(py, "__await__"))?
-                };
-                stage.begin(py);
-                self.state = State::Inside { stage, coroutine };
-                Ok(Poll::Pending)
-            }
-        }
+impl Resume {
+    /// What it waits on next; or how it ended.
+    pub fn give_to(self, py: Python<'_>, coroutine: &Object) -> PyResult<Object> {
+        let coroutine = coroutine.bind(py);
+        let next = match self {
+            Self::Send(value) => call_method1(coroutine, intern!(py, "send"), value),
+            Self::Throw(error) => call_method1(coroutine, intern!(py, "throw"), error.into_value(py).into_any()),
+        };
+        next.map(Bound::unbind)
     }
 }
 
-impl Future for Attempt {
-    type Output = Ended;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Ended> {
-        Python::attach(|py| {
-            let this = &mut *self;
-            if matches!(this.state, State::New) {
-                match this.begin(py) {
-                    Ok(Poll::Ready(result)) => return Poll::Ready(this.work.judged(py, result)),
-                    Ok(Poll::Pending) => {}
-                    Err(error) => {
-                        this.state = State::Over;
-                        return Poll::Ready(this.work.judged(py, Err(error)));
-                    }
-                }
-            }
-            let result = match &mut this.state {
-                State::New => return Poll::Pending,
-                State::Over => Err(PyRuntimeError::new_err("a run of the function was polled after its end")),
-                State::Elsewhere(running) => match running.as_mut().poll(context) {
-                    Poll::Pending => return Poll::Pending,
-                    Poll::Ready(result) => result,
-                },
-                State::Inside { stage, coroutine } => {
-                    let Some(resume) = stage.take_resume() else { return Poll::Pending };
-                    match resume.give_to(py, coroutine) {
-                        Ok(yielded) => {
-                            stage.yields(yielded);
-                            return Poll::Pending;
-                        }
-                        Err(error) if error.is_instance_of::<PyStopIteration>(py) => {
-                            error.value(py).getattr(intern!(py, "value")).map(Bound::unbind)
-                        }
-                        Err(error) => Err(error),
-                    }
-                }
-            };
-            this.state = State::Over;
-            Poll::Ready(this.work.judged(py, result))
-        })
-    }
+/// What passes between a pending call and the coroutine that runs inside of it.
+#[derive(Default)]
+pub struct Stage {
+    /// What the coroutine waits on, on its way out.
+    pub yielded: Option<Object>,
+    /// What the task says, on its way in.
+    pub resume: Option<Resume>,
+    /// A coroutine that was begun and given up on.
+    pub unwinding: Option<Object>,
+    /// Whether that one was told.
+    pub is_told: bool,
 }
 
-impl Drop for Attempt {
+pub type SharedStage = Arc<Mutex<Stage>>;
+
+/// A coroutine that was begun. Dropped before its end, it is handed over to be unwound: it has to run to its end.
+struct Begun {
+    stage: SharedStage,
+    coroutine: Option<Object>,
+}
+
+impl Drop for Begun {
     fn drop(&mut self) {
-        if let State::Inside { stage, coroutine } = std::mem::replace(&mut self.state, State::Over) {
-            // It was begun: it has to run to its end.
-            stage.unwind(coroutine);
+        if let Some(coroutine) = self.coroutine.take() {
+            self.stage.lock().unwinding = Some(coroutine);
         }
+    }
+}
+
+impl Begun {
+    /// Goes on if the task said something since: with the result, or with what it waits on next.
+    fn poll(&mut self) -> Poll<PyResult<Object>> {
+        let resume = self.stage.lock().resume.take();
+        let (Some(resume), Some(coroutine)) = (resume, &self.coroutine) else { return Poll::Pending };
+        let result = Python::attach(|py| match resume.give_to(py, coroutine) {
+            Ok(yielded) => {
+                self.stage.lock().yielded = Some(yielded);
+                None
+            }
+            Err(error) if error.is_instance_of::<PyStopIteration>(py) => {
+                Some(error.value(py).getattr(intern!(py, "value")).map(Bound::unbind))
+            }
+            Err(error) => Some(Err(error)),
+        });
+        let Some(result) = result else { return Poll::Pending };
+        self.coroutine = None;
+        Poll::Ready(result)
+    }
+}
+
+impl Work {
+    pub(super) async fn run(self: Arc<Self>, first: Option<Object>) -> Ended {
+        let result = match &self.how {
+            How::Here => Python::attach(|py| self.called(py, first)),
+            How::Beside(kind) => self.beside(*kind, first).await,
+            How::Inside(stage) => self.inside(stage, first).await,
+        };
+        Python::attach(|py| self.judged(py, result))
+    }
+
+    fn called(&self, py: Python<'_>, first: Option<Object>) -> PyResult<Object> {
+        let value = self.call(py, first)?;
+        if is_coroutine(py, &value)? {
+            let _ = value.call_method0(py, "close");
+            let text = "fn returned a coroutine: pass the coroutine function itself, and await what comes back";
+            return Err(PyTypeError::new_err(text));
+        }
+        Ok(value)
+    }
+
+    async fn beside(&self, kind: Kind, first: Option<Object>) -> PyResult<Object> {
+        let (home, prepared) = Python::attach(|py| {
+            Ok::<_, PyErr>((EventLoop::of(py, kind)?, Prepared::new(py, self.bound(py, first)?)?))
+        })?;
+        task::run(home, prepared).await
+    }
+
+    async fn inside(&self, stage: &SharedStage, first: Option<Object>) -> PyResult<Object> {
+        // The one before may still be cleaning up; the pending call polls again when it has ended.
+        let is_free = || stage.lock().unwinding.is_none();
+        poll_fn(|_| if is_free() { Poll::Ready(()) } else { Poll::Pending }).await;
+        let mut begun = Python::attach(|py| {
+            let awaitable = self.call(py, first)?;
+            let coroutine = match is_coroutine(py, &awaitable)? {
+                true => awaitable,
+                false => awaitable.call_method0(py, intern!(py, "__await__"))?,
+            };
+            let mut stage_now = stage.lock();
+            stage_now.is_told = false;
+            stage_now.resume = Some(Resume::Send(py.None()));
+            Ok::<_, PyErr>(Begun { stage: Arc::clone(stage), coroutine: Some(coroutine) })
+        })?;
+        poll_fn(|_| begun.poll()).await
     }
 }

@@ -1,6 +1,6 @@
 //! Where commands go: a server, the state machines in this process, or a script of a test.
 //!
-//! A backend takes a typed [`Command`] and gives a typed [`Reply`]; which one it is makes no difference to whoever asks.
+//! A backend takes a typed [`Command`] and gives a typed [`Reply`]; which one it is makes no difference to the caller.
 
 pub(crate) mod memory;
 #[cfg(feature = "redis")]
@@ -78,7 +78,7 @@ impl Backend {
         }
     }
 
-    /// A command that may wait, on a connection that nobody else needs meanwhile. Whoever drops this future has left the
+    /// A command that may wait, on a connection that nobody else needs meanwhile. Dropping this future leaves the
     /// line; a grant that was on its way is given back.
     pub async fn wait(&self, command: &Command<'_>) -> Result<Reply, Error> {
         match self {
@@ -165,7 +165,7 @@ impl Backend {
         }
     }
 
-    /// Closes every connection. Whoever calls afterwards is told that it cannot be reached.
+    /// Closes every connection. Later calls fail: it cannot be reached.
     pub async fn close(&self) {
         match self {
             Self::Memory(memory) => memory.close(),

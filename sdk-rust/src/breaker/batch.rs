@@ -4,7 +4,7 @@
 //!    63        48 47        36 35        24 23        12 11         0
 //!   |   tag      |    run     |    slow    |  failures  |     ok     |
 //! ```
-//! The tag says which generation the outcomes belong to: whoever was admitted in another one is not counted. `run` is the
+//! The tag says which generation the outcomes belong to: a call that was admitted in another one is not counted. `run` is the
 //! number of failures at the end. A full word is spilled into wider numbers behind a lock, so nothing is lost however long
 //! nothing can be sent; that is not the usual course of things.
 
@@ -48,7 +48,7 @@ pub(super) struct Counts {
 
 /// How a call came out, as far as a batch has to know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Outcome {
+pub(super) struct CountedOutcome {
     pub is_failure: bool,
     pub is_slow: bool,
 }
@@ -93,7 +93,7 @@ impl Word {
         Self(u64::from(tag) << TAG_SHIFT)
     }
 
-    fn with(self, outcome: Outcome) -> Self {
+    fn with(self, outcome: CountedOutcome) -> Self {
         let slow = u64::from(outcome.is_slow) << (2 * FIELD_BITS);
         let one_run = 1 << (3 * FIELD_BITS);
         if outcome.is_failure {
@@ -114,7 +114,7 @@ impl Unsent {
     }
 
     #[inline]
-    pub fn record(&self, tag: Tag, outcome: Outcome) -> Recorded {
+    pub fn record(&self, tag: Tag, outcome: CountedOutcome) -> Recorded {
         let mut word = self.word();
         loop {
             if word.tag() != tag {
@@ -140,7 +140,7 @@ impl Unsent {
     }
 
     /// Takes everything, in the order in which it was counted. `before_failures` runs before a failure leaves the word, so
-    /// that whoever does not see it there sees what that did.
+    /// that a call that does not see it there sees what that did.
     pub fn take(&self, before_failures: impl Fn()) -> (Tag, Counts) {
         let mut spilled = self.spilled.lock();
         if spilled.failures > 0 {
@@ -221,13 +221,13 @@ mod tests {
 
     use super::*;
 
-    const OK: Outcome = Outcome { is_failure: false, is_slow: false };
-    const FAILED: Outcome = Outcome { is_failure: true, is_slow: false };
+    const OK: CountedOutcome = CountedOutcome { is_failure: false, is_slow: false };
+    const FAILED: CountedOutcome = CountedOutcome { is_failure: true, is_slow: false };
 
     #[test]
     fn failures_in_a_row_are_those_at_the_end() {
         let unsent = Unsent::default();
-        for outcome in [FAILED, FAILED, OK, FAILED, Outcome { is_failure: true, is_slow: true }] {
+        for outcome in [FAILED, FAILED, OK, FAILED, CountedOutcome { is_failure: true, is_slow: true }] {
             unsent.record(0, outcome);
         }
         assert_eq!(unsent.take(|| {}), (0, Counts { ok: 1, failures: 4, slow: 1, run: 2 }));
@@ -266,7 +266,7 @@ mod tests {
                 if takes.contains(&index) {
                     total.append(unsent.take(|| {}).1);
                 }
-                let outcome = Outcome { is_failure: *is_failure, is_slow: *is_slow };
+                let outcome = CountedOutcome { is_failure: *is_failure, is_slow: *is_slow };
                 while unsent.record(0, outcome) == Recorded::Full {
                     unsent.spill();
                 }

@@ -16,9 +16,9 @@ use super::batch::{Tag, Unsent};
 use super::finish::{Finishing, in_background};
 use super::permit::{Permit, Way};
 use super::sending::Sender;
-use super::settings::{Checked, CountingMode};
+use super::settings::{CheckedSettings, CountingMode};
 use super::state::{Snapshot, Transition};
-use super::view::{Gate, News, Question, Source, View};
+use super::view::{Belief, News, Question, ReplyOf, View};
 use crate::backend::Backend;
 use crate::backend::memory::Memory;
 use crate::client::Client;
@@ -36,7 +36,7 @@ pub(crate) struct Core {
     pub key: Box<[u8]>,
     /// Who this is to the server: no two breakers of any process are the same, so that none takes the other's numbers.
     pub caller: Box<[u8]>,
-    pub(super) options: Checked,
+    pub(super) options: CheckedSettings,
     pub wire: Option<Options>,
     pub is_memory: bool,
     /// How many outcomes are sent together.
@@ -89,7 +89,7 @@ impl Core {
             return self.view.is_closed().then_some((word.tag(), Moment::ZERO));
         }
         let now = self.client.clock().now();
-        (self.view.gate(now) == Gate::Closed).then_some((word.tag(), now))
+        (self.view.gate(now) == Belief::Closed).then_some((word.tag(), now))
     }
 
     /// May a call be made?
@@ -108,15 +108,17 @@ impl Core {
             return Some(Ok(self.permit(Way::Here(tag), started)));
         }
         match self.view.gate(self.client.clock().now()) {
-            Gate::Open(retry_after) => Some(Err(self.open(retry_after))),
-            Gate::OpenIsOver | Gate::Ask | Gate::Closed => None,
+            Belief::Open(retry_after) => Some(Err(self.open(retry_after))),
+            Belief::OpenIsOver | Belief::Ask | Belief::Closed => None,
         }
     }
 
     /// When it is not.
     pub async fn admit_later(self: &Arc<Self>) -> Result<Permit, Error> {
-        if matches!(self.view.gate(self.client.clock().now()), Gate::OpenIsOver) {
-            let Some(_asking) = Asking::begin(self) else { return Err(self.open(Some(Duration::from_millis(1)))) };
+        if matches!(self.view.gate(self.client.clock().now()), Belief::OpenIsOver) {
+            let Some(_asking) = ProbeQuestion::begin(self) else {
+                return Err(self.open(Some(Duration::from_millis(1))));
+            };
             return self.admit_by_asking().await;
         }
         self.admit_by_asking().await
@@ -133,9 +135,9 @@ impl Core {
             let tag = self.unsent.word().tag();
             match self.view.gate(now) {
                 // What failed since then was begun before.
-                Gate::Closed => return Ok(self.permit(Way::Here(tag), now)),
-                Gate::Open(retry_after) => return Err(self.open(retry_after)),
-                Gate::Ask | Gate::OpenIsOver => {}
+                Belief::Closed => return Ok(self.permit(Way::Here(tag), now)),
+                Belief::Open(retry_after) => return Err(self.open(retry_after)),
+                Belief::Ask | Belief::OpenIsOver => {}
             }
         }
         if self.is_memory {
@@ -160,7 +162,7 @@ impl Core {
         self.listen();
         let Admitted { permit, state, retry_after_ms, generation } = admitted;
         let state = state.into();
-        let tag = self.hear(News { state, generation, retry_after_ms, from: Source::Admit }, question);
+        let tag = self.hear(News { state, generation, retry_after_ms, from: ReplyOf::Admit }, question);
         let Some(permit) = permit else { return Err(self.open(millis(retry_after_ms))) };
         let way = match tag {
             Some(tag) if state.admits_all() && self.options.mode == CountingMode::Batched => Way::Here(tag),
@@ -200,7 +202,7 @@ impl Core {
         self.view.ask();
         if let Ok(Snapshot { state, generation, retry_after, .. }) = snapshot {
             let retry_after_ms = retry_after.map_or(-1, |wait| i64::try_from(wait.as_millis()).unwrap_or(i64::MAX));
-            self.hear(News { state, generation, retry_after_ms, from: Source::State }, question);
+            self.hear(News { state, generation, retry_after_ms, from: ReplyOf::State }, question);
         }
     }
 
@@ -244,7 +246,7 @@ impl Core {
         Error::CircuitOpen { name: Arc::clone(&self.name), retry_after }
     }
 
-    /// Tells the server what a call under its permit came to; seen through whoever waits.
+    /// Tells the server what a call under its permit came to; seen through even if the caller stops waiting.
     pub(super) async fn report(self: &Arc<Self>, permit: ServerPermit, report: Report, took: Duration) {
         // Here, where the call was made: what is seen through may go on elsewhere.
         let about = correlation::current();
@@ -276,7 +278,7 @@ impl Core {
         // A report that is lost costs a count, or a probe's place until its lease ends: nothing is done about it.
         if let Ok(Reply::Counted(counted)) = self.client.backend().call(&call).await {
             let Counted { state, generation, retry_after_ms, .. } = counted;
-            self.hear(News { state: state.into(), generation, retry_after_ms, from: Source::Other }, question);
+            self.hear(News { state: state.into(), generation, retry_after_ms, from: ReplyOf::Other }, question);
         }
     }
 
@@ -335,16 +337,16 @@ impl Core {
 }
 
 /// The one who asks whether an open circuit is over; the next may when it goes.
-struct Asking<'a>(&'a Core);
+struct ProbeQuestion<'a>(&'a Core);
 
-impl<'a> Asking<'a> {
+impl<'a> ProbeQuestion<'a> {
     fn begin(core: &'a Core) -> Option<Self> {
         // Not `then_some`: one that is made and dropped would let the next in.
         (!core.asking.swap(true, Ordering::SeqCst)).then(|| Self(core))
     }
 }
 
-impl Drop for Asking<'_> {
+impl Drop for ProbeQuestion<'_> {
     fn drop(&mut self) {
         self.0.asking.store(false, Ordering::SeqCst);
     }

@@ -15,7 +15,7 @@
 //!
 //! # While the server is away
 //! [`Away::Open`](crate::Away::Open) lets calls through and counts nothing. [`Away::Closed`](crate::Away::Closed) refuses with [`Error::BackendUnavailable`]: it is
-//! not the circuit that is open. [`Away::Local`](crate::Away::Local) (unless said) decides by the same machine with the same options in this
+//! not the circuit that is open. [`Away::Local`](crate::Away::Local) (the default) decides by the same machine with the same options in this
 //! process, from a clean slate; when the server is back its state holds, and what was counted meanwhile is forgotten.
 //!
 //! # Keys
@@ -66,10 +66,10 @@ use resil_wire::command::{Command, Reply};
 
 pub(crate) use self::core::Core;
 pub use self::permit::Permit;
-use self::settings::Checked;
+use self::settings::CheckedSettings;
 pub use self::settings::{BreakerSettings, CountingMode};
 pub use self::state::{Force, Forced, Snapshot, State, Transition};
-use self::view::{News, Source};
+use self::view::{News, ReplyOf};
 use crate::client::Client;
 use crate::error::{Error, Failure};
 use crate::limiter::span;
@@ -105,7 +105,7 @@ impl Client {
         Ok(Breaker(core))
     }
 
-    fn new_breaker(&self, name: Arc<str>, options: Checked) -> Core {
+    fn new_breaker(&self, name: Arc<str>, options: CheckedSettings) -> Core {
         let own_name = self.inner().name.as_bytes();
         let mut caller = own_name[..own_name.len().min(TEXT_MAX / 2)].to_vec();
         caller.extend_from_slice(format!(":{:016x}", rand::random::<u64>()).as_bytes());
@@ -235,7 +235,7 @@ impl Breaker {
             Reply::Forced(resil_wire::breaker::Forced { state, generation }) => {
                 let state = State::from(state);
                 // It does not say until when; the next call asks.
-                let news = News { state, generation, retry_after_ms: 0, from: Source::Other };
+                let news = News { state, generation, retry_after_ms: 0, from: ReplyOf::Other };
                 core.hear(news, question);
                 core.view.ask();
                 Ok(state)

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use resil_core::circuit_breaker::{Permit as ServerPermit, Report};
 
-use super::batch::{Outcome, Tag};
+use super::batch::{CountedOutcome, Tag};
 use super::core::Core;
 use crate::clock::Moment;
 use crate::correlation;
@@ -66,7 +66,7 @@ impl Permit {
         self.report(Report::Cancel).await;
     }
 
-    /// Once this is polled, the report is made, whoever waits for the end of it.
+    /// Once this is polled, the report is made, whether or not its end is awaited.
     pub(crate) async fn report(mut self, report: Report) {
         self.is_done = true;
         match self.way {
@@ -125,7 +125,7 @@ impl Core {
             let took = self.client.clock().now().saturating_sub(started);
             took.as_micros() >= slow.as_us().unsigned_abs().into()
         });
-        self.record(tag, Outcome { is_failure, is_slow });
+        self.record(tag, CountedOutcome { is_failure, is_slow });
     }
 }
 

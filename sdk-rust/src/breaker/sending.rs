@@ -1,7 +1,7 @@
 //! Sending what was counted here.
 //!
 //! One batch is on its way at a time: the server takes batches of a caller in the order of their numbers. A batch that was
-//! not answered keeps its number and is sent again, by whoever comes next; the server counts it once. A number is never
+//! not answered keeps its number and is sent again by the next call; the server counts it once. A number is never
 //! used for another batch.
 //!
 //! A task does the sending: after the flush interval, or at once when it is told to hurry. It lives while something is
@@ -18,10 +18,10 @@ use resil_core::circuit_breaker::Batch;
 use resil_wire::breaker::TallyCall;
 use resil_wire::command::{Command, Reply};
 
-use super::batch::{Outcome, Recorded, Tag};
+use super::batch::{CountedOutcome, Recorded, Tag};
 use super::core::Core;
 use super::finish::in_background;
-use super::view::{News, Source};
+use super::view::{News, ReplyOf};
 use crate::error::Error;
 
 /// How often a task tries to send before it leaves it to the next call: by then the server is away.
@@ -55,7 +55,7 @@ impl Sender {
 
 /// When something unsent is to be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum When {
+enum SendTime {
     /// A failure, or more than should wait.
     Now,
     /// A full batch: at once, unless one has just gone.
@@ -66,7 +66,7 @@ enum When {
 impl Core {
     /// Counts a call that was admitted here.
     #[inline]
-    pub(super) fn record(self: &Arc<Self>, tag: Tag, outcome: Outcome) {
+    pub(super) fn record(self: &Arc<Self>, tag: Tag, outcome: CountedOutcome) {
         let recorded = self.unsent.record(tag, outcome);
         if let Recorded::Counted { calls } = recorded
             && !outcome.is_failure
@@ -79,7 +79,7 @@ impl Core {
 
     /// What there is to be done about an outcome that is not one success among many.
     #[inline(never)]
-    fn attend_to(self: &Arc<Self>, mut recorded: Recorded, tag: Tag, outcome: Outcome) {
+    fn attend_to(self: &Arc<Self>, mut recorded: Recorded, tag: Tag, outcome: CountedOutcome) {
         let calls = loop {
             match recorded {
                 Recorded::Stale => return,
@@ -109,23 +109,23 @@ impl Core {
         if is_due {
             // Of successes only the one that fills the batch says so: those after it find it on its way.
             if outcome.is_failure || calls >= PACED_MAX {
-                self.send(When::Now);
+                self.send(SendTime::Now);
             } else if calls.is_multiple_of(self.batch) {
-                self.send(When::Soon);
+                self.send(SendTime::Soon);
             }
         } else if calls == 1 {
-            self.send(When::InTime);
+            self.send(SendTime::InTime);
         }
     }
 
-    fn send(self: &Arc<Self>, when: When) {
+    fn send(self: &Arc<Self>, when: SendTime) {
         match when {
-            When::Now => {
+            SendTime::Now => {
                 self.urgent.notify_one();
                 self.hurry.notify_one();
             }
-            When::Soon => self.hurry.notify_one(),
-            When::InTime => {}
+            SendTime::Soon => self.hurry.notify_one(),
+            SendTime::InTime => {}
         }
         if !self.flushing.swap(true, Ordering::SeqCst) {
             let flag = Flag(Arc::clone(self));
@@ -133,7 +133,7 @@ impl Core {
         }
     }
 
-    /// Waits until what was failing here is answered; sends it if nobody does. Whoever calls afterwards knows as much as
+    /// Waits until what was failing here is answered; sends it if nobody does. A call made afterwards knows as much as
     /// the server.
     pub(super) async fn settle(&self) -> Result<(), Error> {
         self.flush().await
@@ -213,7 +213,7 @@ impl Core {
             self.view.release();
         }
         let (state, generation) = (counted.state.into(), counted.generation);
-        let news = News { state, generation, retry_after_ms: counted.retry_after_ms, from: Source::Tally };
+        let news = News { state, generation, retry_after_ms: counted.retry_after_ms, from: ReplyOf::Tally };
         self.hear(news, question);
         if self.unsent.word().tag() != sender.tag && !sender.queue.is_empty() {
             sender.drop_all();
@@ -223,7 +223,7 @@ impl Core {
     }
 
     fn has_unsent(&self) -> bool {
-        // Whoever has the lock is sending, and may be dropped before it has sent.
+        // The holder of the lock is sending, and may be dropped before it has sent.
         !self.unsent.is_empty() || self.sender.try_lock().map_or(true, |sender| !sender.queue.is_empty())
     }
 }
@@ -271,7 +271,7 @@ impl Flag {
                 }
                 continue;
             }
-            // Whoever counted something after that look either finds the flag down, or is found here.
+            // A call that counted something after that look either finds the flag down, or is found here.
             drop(flag.take());
             if !core.has_unsent() || core.flushing.swap(true, Ordering::SeqCst) {
                 return;

@@ -116,7 +116,7 @@ setters! {
 
 /// Settings that were checked, as this process uses them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Checked {
+pub(crate) struct CheckedSettings {
     pub patch: Patch,
     version: Option<u64>,
     pub mode: CountingMode,
@@ -136,7 +136,7 @@ impl BreakerSettings {
     }
 
     /// Everything is in bounds, and nothing contradicts anything else.
-    pub(crate) fn check(&self) -> Result<Checked, Error> {
+    pub(crate) fn check(&self) -> Result<CheckedSettings, Error> {
         if self.name.as_deref() == Some("") {
             return Err(Error::invalid("name", "must not be empty"));
         }
@@ -193,7 +193,7 @@ impl BreakerSettings {
             };
             Error::invalid(field, format!("contradicts another option: {error}"))
         })?;
-        Ok(Checked {
+        Ok(CheckedSettings {
             patch,
             version: self.version,
             mode: self.mode.unwrap_or(CountingMode::Batched),
@@ -235,7 +235,7 @@ fn together(one: (&str, bool), other: (&str, bool)) -> Result<(), Error> {
     }
 }
 
-impl Checked {
+impl CheckedSettings {
     /// In memory no other process waits for what was counted here, and a batch takes as long whatever it counts.
     pub(super) fn batch_on(&self, backend: &Backend) -> u64 {
         self.batch.unwrap_or(if matches!(backend, Backend::Memory(_)) { 250 } else { 50 }).into()

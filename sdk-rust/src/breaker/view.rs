@@ -49,7 +49,7 @@ struct Seen {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Gate {
+pub(super) enum Belief {
     Ask,
     Closed,
     /// And when it may be asked again: `None` if nobody knows.
@@ -76,11 +76,11 @@ pub(super) struct News {
     pub state: State,
     pub generation: u64,
     pub retry_after_ms: i64,
-    pub from: Source,
+    pub from: ReplyOf,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Source {
+pub(super) enum ReplyOf {
     Admit,
     /// The answer to the last unsent failure, if there was any.
     Tally,
@@ -90,22 +90,24 @@ pub(super) enum Source {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Heard {
+pub(super) struct Accepted {
     /// What calls that are admitted now count under; `None`: the answer is old, and is not believed.
     pub tag: Option<Tag>,
     pub transition: Option<Transition>,
 }
 
 impl View {
-    pub fn gate(&self, now: Moment) -> Gate {
+    pub fn gate(&self, now: Moment) -> Belief {
         let word = self.gate.load(Ordering::SeqCst);
         let (kind, until_us, now_us) = (word & 3, word >> 2, micros(now));
         match kind {
-            CLOSED if now_us < until_us => Gate::Closed,
-            OPEN if now_us < until_us => Gate::Open(Some(Duration::from_micros(until_us - now_us))),
-            FORCED_OPEN if now_us < until_us => Gate::Open(self.seen.lock().retry_at.map(|at| at.saturating_sub(now))),
-            OPEN | FORCED_OPEN => Gate::OpenIsOver,
-            _ => Gate::Ask,
+            CLOSED if now_us < until_us => Belief::Closed,
+            OPEN if now_us < until_us => Belief::Open(Some(Duration::from_micros(until_us - now_us))),
+            FORCED_OPEN if now_us < until_us => {
+                Belief::Open(self.seen.lock().retry_at.map(|at| at.saturating_sub(now)))
+            }
+            OPEN | FORCED_OPEN => Belief::OpenIsOver,
+            _ => Belief::Ask,
         }
     }
 
@@ -119,7 +121,7 @@ impl View {
     pub fn expire(&self, now: Moment) {
         let word = self.gate.load(Ordering::SeqCst);
         if word & 3 == CLOSED && word >> 2 <= micros(now) {
-            // Whoever changed it meanwhile knows more.
+            // A change made meanwhile knows more.
             let _ = self.gate.compare_exchange(word, ASK, Ordering::SeqCst, Ordering::SeqCst);
         }
     }
@@ -155,11 +157,11 @@ impl View {
         self.seen.lock().state
     }
 
-    pub fn hear(&self, news: News, question: Question, trust: Duration, unsent: &Unsent) -> Heard {
+    pub fn hear(&self, news: News, question: Question, trust: Duration, unsent: &Unsent) -> Accepted {
         let mut seen = self.seen.lock();
         let is_newer = news.generation >= seen.generation || question.heard == seen.heard;
         if !is_newer && seen.state.is_some() {
-            return Heard { tag: None, transition: None };
+            return Accepted { tag: None, transition: None };
         }
         seen.heard += 1;
         let is_new = seen.state.is_none() || news.generation != seen.generation;
@@ -178,7 +180,7 @@ impl View {
         let trusted = question.sent + trust;
         let word = match (news.state, seen.retry_at) {
             // Our options may have gone with what was there before: the next call brings them along.
-            (state, _) if state.admits_all() && is_new && matches!(news.from, Source::Tally | Source::State) => ASK,
+            (state, _) if state.admits_all() && is_new && matches!(news.from, ReplyOf::Tally | ReplyOf::State) => ASK,
             (state, _) if state.admits_all() => micros(trusted) << 2 | CLOSED,
             // A report does not say how long; zero is what an open circuit says whose time is over.
             (State::Open, Some(at)) if at > question.sent => micros(at) << 2 | OPEN,
@@ -195,7 +197,7 @@ impl View {
         if word & 3 == CLOSED && self.holding.load(Ordering::SeqCst) {
             self.ask();
         }
-        Heard { tag: Some(seen.tag), transition }
+        Accepted { tag: Some(seen.tag), transition }
     }
 }
 
@@ -211,34 +213,34 @@ mod tests {
     const NOW: Moment = Duration::from_secs(1_000);
 
     fn news(state: State, generation: u64, retry_after_ms: i64) -> News {
-        News { state, generation, retry_after_ms, from: Source::Admit }
+        News { state, generation, retry_after_ms, from: ReplyOf::Admit }
     }
 
-    fn tell(view: &View, news: News) -> Heard {
+    fn tell(view: &View, news: News) -> Accepted {
         view.hear(news, view.question(NOW), TRUST, &Unsent::default())
     }
 
     #[test]
     fn closed_is_believed_for_as_long_as_it_is_trusted() {
         let view = View::default();
-        assert_eq!(view.gate(NOW), Gate::Ask, "nothing is known at first");
+        assert_eq!(view.gate(NOW), Belief::Ask, "nothing is known at first");
         tell(&view, news(State::Closed, 0, 0));
-        assert_eq!(view.gate(NOW + TRUST - Duration::from_micros(1)), Gate::Closed);
-        assert_eq!(view.gate(NOW + TRUST), Gate::Ask);
+        assert_eq!(view.gate(NOW + TRUST - Duration::from_micros(1)), Belief::Closed);
+        assert_eq!(view.gate(NOW + TRUST), Belief::Ask);
     }
 
     #[test]
     fn open_is_believed_until_it_may_be_asked_and_forced_open_only_for_as_long_as_it_is_trusted() {
         let view = View::default();
         tell(&view, news(State::Open, 7, 30_000));
-        assert_eq!(view.gate(NOW + Duration::from_secs(29)), Gate::Open(Some(Duration::from_secs(1))));
-        assert_eq!(view.gate(NOW + Duration::from_secs(30)), Gate::OpenIsOver);
+        assert_eq!(view.gate(NOW + Duration::from_secs(29)), Belief::Open(Some(Duration::from_secs(1))));
+        assert_eq!(view.gate(NOW + Duration::from_secs(30)), Belief::OpenIsOver);
         tell(&view, news(State::ForcedOpen, 8, -1));
-        assert_eq!(view.gate(NOW), Gate::Open(None));
-        assert_eq!(view.gate(NOW + TRUST), Gate::OpenIsOver);
+        assert_eq!(view.gate(NOW), Belief::Open(None));
+        assert_eq!(view.gate(NOW + TRUST), Belief::OpenIsOver);
         tell(&view, news(State::ForcedOpen, 9, 60_000));
-        assert_eq!(view.gate(NOW), Gate::Open(Some(Duration::from_secs(60))));
-        assert_eq!(view.gate(NOW + TRUST), Gate::OpenIsOver);
+        assert_eq!(view.gate(NOW), Belief::Open(Some(Duration::from_secs(60))));
+        assert_eq!(view.gate(NOW + TRUST), Belief::OpenIsOver);
     }
 
     #[test]
@@ -246,7 +248,7 @@ mod tests {
         for state in [State::HalfOpen, State::Ramping] {
             let view = View::default();
             tell(&view, news(state, 7, 20));
-            assert_eq!(view.gate(NOW), Gate::Ask);
+            assert_eq!(view.gate(NOW), Belief::Ask);
         }
     }
 
@@ -257,11 +259,11 @@ mod tests {
         let early = view.question(NOW);
         tell(&view, news(State::Open, 6, 30_000));
         let late = view.hear(news(State::Closed, 5, 0), early, TRUST, &unsent);
-        assert_eq!(late, Heard { tag: None, transition: None });
-        assert!(matches!(view.gate(NOW), Gate::Open(_)));
+        assert_eq!(late, Accepted { tag: None, transition: None });
+        assert!(matches!(view.gate(NOW), Belief::Open(_)));
         let afterwards = tell(&view, news(State::Closed, 0, 0));
         assert!(afterwards.tag.is_some());
-        assert_eq!(view.gate(NOW), Gate::Closed);
+        assert_eq!(view.gate(NOW), Belief::Closed);
     }
 
     #[test]
@@ -278,11 +280,11 @@ mod tests {
         let view = View::default();
         tell(&view, news(State::Closed, 5, 0));
         view.hold();
-        assert_eq!(view.gate(NOW), Gate::Ask);
+        assert_eq!(view.gate(NOW), Belief::Ask);
         tell(&view, news(State::Closed, 5, 0));
-        assert_eq!(view.gate(NOW), Gate::Ask);
+        assert_eq!(view.gate(NOW), Belief::Ask);
         view.release();
-        tell(&view, News { from: Source::Tally, ..news(State::Closed, 5, 0) });
-        assert_eq!(view.gate(NOW), Gate::Closed);
+        tell(&view, News { from: ReplyOf::Tally, ..news(State::Closed, 5, 0) });
+        assert_eq!(view.gate(NOW), Belief::Closed);
     }
 }

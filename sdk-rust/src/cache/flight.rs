@@ -20,28 +20,28 @@ use resil_wire::command::{Command, Reply};
 use resil_wire::single_flight::{AbandonCall, Brought, InvalidateCall, JoinCall, Joined, PublishCall, Published};
 
 use super::meters::Load;
-use super::table::{Landing, Seat, Source};
+use super::table::{FlightLead, FoundIn, Landing};
 use super::tier::Rule;
 use super::versioned::{too_old, version_of};
-use super::{Core, OnLoadError};
+use super::{CacheCore, OnLoadError};
 use crate::clock::Moment;
 use crate::error::Error;
 use crate::health::Away;
 use crate::idempotency::token::{from_ms, odd, shortened, span};
-use crate::leases::{Kind, Lease};
+use crate::leases::{Lease, LeaseKind};
 
 /// A loader, until somebody uses it.
 pub(super) type Slot<L> = Arc<Mutex<Option<L>>>;
 
 /// How a load can fail.
 #[derive(Debug)]
-pub(super) enum Trouble<E> {
+pub(super) enum LoaderError<E> {
     Theirs(E),
     Ours(Error),
 }
 
 /// What became of a load.
-enum Came {
+enum LoadResult {
     Value(Bytes),
     Nothing,
     /// Tell others this.
@@ -52,13 +52,13 @@ enum Came {
 
 /// Whether what was loaded counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Standing {
+enum LeadState {
     Stands,
     /// The lead was lost: it may have been invalidated meanwhile.
     Lost,
 }
 
-impl Standing {
+impl LeadState {
     fn of(self, landing: Landing) -> Landing {
         match self {
             Self::Stands => landing,
@@ -68,7 +68,7 @@ impl Standing {
 }
 
 pub(super) struct Flight<L> {
-    pub core: Arc<Core>,
+    pub core: Arc<CacheCore>,
     /// The key as the server knows it.
     pub key: String,
     pub token: String,
@@ -76,7 +76,7 @@ pub(super) struct Flight<L> {
 }
 
 impl<L> Flight<L> {
-    pub fn new(core: &Arc<Core>, key: &str, slot: &Slot<L>) -> Self {
+    pub fn new(core: &Arc<CacheCore>, key: &str, slot: &Slot<L>) -> Self {
         let token = crate::idempotency::token::fresh_token(&core.client);
         Self { core: Arc::clone(core), key: core.server_key(key), token, slot: Arc::clone(slot) }
     }
@@ -99,22 +99,22 @@ impl<L> Flight<L> {
     }
 
     /// What a caller gets of an answer that needs nothing more to be done.
-    pub fn hit(&self, seat: &Seat, answer: &Reply, source: Source) -> Option<Landing> {
+    pub fn hit(&self, lead: &FlightLead, answer: &Reply, source: FoundIn) -> Option<Landing> {
         let Reply::Joined(joined) = answer else { return None };
         let now = self.core.client.clock().now();
         match joined {
-            Joined::Value { bytes, age_ms, fresh_ms } if seat.rule.takes(bytes) => {
+            Joined::Value { bytes, age_ms, fresh_ms } if lead.rule.takes(bytes) => {
                 let (bytes, age) = (Bytes::from_owner(Arc::clone(bytes)), from_ms(*age_ms));
-                seat.keep(Some(&bytes), age, from_ms(*fresh_ms), now);
+                lead.keep(Some(&bytes), age, from_ms(*fresh_ms), now);
                 Some(Landing::Found { bytes, age: Some(age), stale: false, source })
             }
-            Joined::Stale { bytes, age_ms } if seat.rule.takes(bytes) => {
+            Joined::Stale { bytes, age_ms } if lead.rule.takes(bytes) => {
                 let bytes = Bytes::from_owner(Arc::clone(bytes));
                 Some(Landing::Found { bytes, age: Some(from_ms(*age_ms)), stale: true, source })
             }
             Joined::Empty { age_ms } => {
                 let age = from_ms(*age_ms);
-                seat.keep(None, age, self.core.settings.negative_ttl.saturating_sub(age), now);
+                lead.keep(None, age, self.core.settings.negative_ttl.saturating_sub(age), now);
                 Some(Landing::Empty { source })
             }
             Joined::Error { text } => {
@@ -129,20 +129,20 @@ impl<L> Flight<L> {
 impl<L, Fut, E> Flight<L>
 where
     L: FnOnce(String) -> Fut + Send,
-    Fut: Future<Output = Result<Option<Bytes>, Trouble<E>>> + Send,
+    Fut: Future<Output = Result<Option<Bytes>, LoaderError<E>>> + Send,
     E: Display + Send + Sync + 'static,
 {
     /// `first` is the answer to JOIN if it is known already.
-    pub async fn fly(self, seat: Seat, first: Option<Result<Reply, Error>>) {
-        let landing = match self.approach(&seat, first).await {
+    pub async fn fly(self, lead: FlightLead, first: Option<Result<Reply, Error>>) {
+        let landing = match self.approach(&lead, first).await {
             Ok(landing) => landing,
-            Err(error) => self.without_server(&seat, error).await,
+            Err(error) => self.without_server(&lead, error).await,
         };
-        seat.land(landing);
+        lead.land(landing);
     }
 
     /// `Err` if the server is no help.
-    async fn approach(&self, seat: &Seat, first: Option<Result<Reply, Error>>) -> Result<Landing, Error> {
+    async fn approach(&self, lead: &FlightLead, first: Option<Result<Reply, Error>>) -> Result<Landing, Error> {
         let (client, clock) = (&self.core.client, self.core.client.clock());
         let (mut has_repeated, mut has_renewed) = (false, false);
         let mut deadline = clock.now().saturating_add(self.core.settings.load_timeout);
@@ -154,9 +154,9 @@ where
                 None => client.backend().call(&self.join_command(Duration::ZERO)).await,
             };
             let patience = deadline.saturating_sub(clock.now());
-            let mut source = Source::Known;
+            let mut source = FoundIn::Known;
             if matches!(answer, Ok(Reply::Joined(Joined::Busy { .. }))) && !patience.is_zero() {
-                source = Source::Load;
+                source = FoundIn::Load;
                 sent = clock.now();
                 answer = self.wait_for_another(patience).await;
             }
@@ -169,13 +169,13 @@ where
                 }
                 Err(error) => return Err(error),
             };
-            if let Some(landing) = self.hit(seat, &answer, source) {
+            if let Some(landing) = self.hit(lead, &answer, source) {
                 return Ok(landing);
             }
             match answer {
                 Reply::Joined(Joined::Lead { stale, waited_ms, .. }) => {
                     let granted_at = sent.saturating_add(from_ms(waited_ms));
-                    return Ok(self.lead(seat, stale.map(Bytes::from_owner), granted_at).await);
+                    return Ok(self.lead(lead, stale.map(Bytes::from_owner), granted_at).await);
                 }
                 Reply::Joined(Joined::Busy { .. }) => {
                     return Ok(Landing::Failed(Error::Timeout { after: self.core.settings.load_timeout }));
@@ -193,7 +193,7 @@ where
         }
     }
 
-    /// What another process loads. Whoever can load by itself does not wait for a server that is gone to come back.
+    /// What another process loads. A caller that can load by itself does not wait for a server that is gone to come back.
     async fn wait_for_another(&self, patience: Duration) -> Result<Reply, Error> {
         let client = &self.core.client;
         let command = self.join_command(patience);
@@ -213,7 +213,7 @@ where
     }
 
     /// The server does not answer, or refuses.
-    async fn without_server(&self, seat: &Seat, error: Error) -> Landing {
+    async fn without_server(&self, lead: &FlightLead, error: Error) -> Landing {
         tracing::debug!(%error, key = self.key, "a cached value is loaded without the server");
         match self.core.settings.when_away {
             Away::Closed => Landing::Failed(error),
@@ -224,72 +224,73 @@ where
                     let timeout = pin!(clock.sleep(self.core.settings.load_timeout));
                     tokio::select! {
                         biased;
-                        came = self.load(&seat.key) => came,
+                        came = self.load(&lead.key) => came,
                         () = timeout => self.timed_out(),
                     }
                 });
                 self.count(&came, begun);
                 match came {
-                    Came::Value(bytes) if !seat.rule.takes(&bytes) => self.too_old(),
-                    Came::Value(bytes) => {
-                        seat.keep(Some(&bytes), Duration::ZERO, self.core.settings.ttl, clock.now());
-                        Landing::Found { bytes, age: Some(Duration::ZERO), stale: false, source: Source::Load }
+                    LoadResult::Value(bytes) if !lead.rule.takes(&bytes) => self.too_old(),
+                    LoadResult::Value(bytes) => {
+                        lead.keep(Some(&bytes), Duration::ZERO, self.core.settings.ttl, clock.now());
+                        Landing::Found { bytes, age: Some(Duration::ZERO), stale: false, source: FoundIn::Load }
                     }
-                    Came::Nothing => {
-                        seat.keep(None, Duration::ZERO, self.core.settings.negative_ttl, clock.now());
-                        Landing::Empty { source: Source::Load }
+                    LoadResult::Nothing => {
+                        lead.keep(None, Duration::ZERO, self.core.settings.negative_ttl, clock.now());
+                        Landing::Empty { source: FoundIn::Load }
                     }
-                    Came::Error(landing, _) | Came::GaveUp(landing) => landing,
+                    LoadResult::Error(landing, _) | LoadResult::GaveUp(landing) => landing,
                 }
             }
         }
     }
 
-    fn count(&self, came: &Came, begun: Moment) {
+    fn count(&self, came: &LoadResult, begun: Moment) {
         let load = match came {
-            Came::Value(_) => Load::Found,
-            Came::Nothing => Load::NotFound,
-            Came::GaveUp(Landing::Failed(Error::Timeout { .. })) => Load::Timeout,
-            Came::Error(..) | Came::GaveUp(_) => Load::Error,
+            LoadResult::Value(_) => Load::Found,
+            LoadResult::Nothing => Load::NotFound,
+            LoadResult::GaveUp(Landing::Failed(Error::Timeout { .. })) => Load::Timeout,
+            LoadResult::Error(..) | LoadResult::GaveUp(_) => Load::Error,
         };
         self.core.meters.loaded(load, self.core.client.clock().now().saturating_sub(begun));
     }
 
-    fn timed_out(&self) -> Came {
-        Came::GaveUp(Landing::Failed(Error::Timeout { after: self.core.settings.load_timeout }))
+    fn timed_out(&self) -> LoadResult {
+        LoadResult::GaveUp(Landing::Failed(Error::Timeout { after: self.core.settings.load_timeout }))
     }
 
     /// Runs the loader; a panic is an error like any other.
-    async fn load(&self, key: &str) -> Came {
+    async fn load(&self, key: &str) -> LoadResult {
         let Some(loader) = self.slot.lock().take() else {
-            return Came::GaveUp(Landing::Failed(Error::Internal("a loader was used twice".to_owned())));
+            return LoadResult::GaveUp(Landing::Failed(Error::Internal("a loader was used twice".to_owned())));
         };
         let key = key.to_owned();
         match AssertUnwindSafe(async move { loader(key).await }).catch_unwind().await {
-            Ok(Ok(Some(bytes))) => Came::Value(bytes),
-            Ok(Ok(None)) => Came::Nothing,
-            Ok(Err(Trouble::Theirs(error))) => {
+            Ok(Ok(Some(bytes))) => LoadResult::Value(bytes),
+            Ok(Ok(None)) => LoadResult::Nothing,
+            Ok(Err(LoaderError::Theirs(error))) => {
                 let message: Arc<str> = error.to_string().into();
                 let landing = Landing::LoadError { error: Arc::new(error), message: Arc::clone(&message) };
-                Came::Error(landing, message)
+                LoadResult::Error(landing, message)
             }
-            Ok(Err(Trouble::Ours(error))) => Came::GaveUp(Landing::Failed(error)),
-            Err(panic) => Came::GaveUp(Landing::Failed(Error::Crashed(words_of(&*panic)))),
+            Ok(Err(LoaderError::Ours(error))) => LoadResult::GaveUp(Landing::Failed(error)),
+            Err(panic) => LoadResult::GaveUp(Landing::Failed(Error::Crashed(words_of(&*panic)))),
         }
     }
 
     /// It is ours to load. `stale` is what was known before.
-    async fn lead(&self, seat: &Seat, stale: Option<Bytes>, granted_at: Duration) -> Landing {
+    async fn lead(&self, lead: &FlightLead, stale: Option<Bytes>, granted_at: Duration) -> Landing {
         let (settings, clock) = (&self.core.settings, self.core.client.clock());
-        if let Some(bytes) = stale.as_ref().filter(|bytes| seat.rule.takes(bytes)) {
-            // Served at once, and loaded anew behind their backs. Whoever comes from now on is told by the server whether
+        if let Some(bytes) = stale.as_ref().filter(|bytes| lead.rule.takes(bytes)) {
+            // Served at once, and loaded anew behind their backs. Later callers learn from the server whether
             // it may still have the stale one: only the server knows how long.
-            seat.land(Landing::Found { bytes: bytes.clone(), age: None, stale: true, source: Source::Known });
+            lead.land(Landing::Found { bytes: bytes.clone(), age: None, stale: true, source: FoundIn::Known });
         }
-        let lease = Lease::new(Kind::Flight, self.key.as_str().into(), self.token.clone(), settings.lease, granted_at);
+        let lease =
+            Lease::new(LeaseKind::Flight, self.key.as_str().into(), self.token.clone(), settings.lease, granted_at);
         let kept = self.core.client.keep(lease);
         let (begun, came) = (clock.now(), {
-            let mut loading = pin!(self.load(&seat.key));
+            let mut loading = pin!(self.load(&lead.key));
             let mut timeout = pin!(clock.sleep(settings.load_timeout));
             let mut is_lost = false;
             loop {
@@ -300,7 +301,7 @@ where
                     () = kept.lost.cancelled(), if !is_lost => {
                         // Perhaps invalidated: those who come from now on are not to see what is being loaded.
                         is_lost = true;
-                        seat.detach();
+                        lead.detach();
                     }
                 }
             }
@@ -308,36 +309,36 @@ where
         drop(kept);
         self.count(&came, begun);
         // Before anything is published: see `table`.
-        seat.detach();
+        lead.detach();
         match came {
-            Came::Value(bytes) => {
-                if let (Rule::AtLeast(_), Some(known)) = (seat.rule, stale)
+            LoadResult::Value(bytes) => {
+                if let (Rule::AtLeast(_), Some(known)) = (lead.rule, stale)
                     && version_of(&known) > version_of(&bytes)
                 {
                     // A source that lags behind does not push out what is newer; that stays for its stale time.
                     self.abandon().await;
-                    return Landing::Found { bytes: known, age: None, stale: true, source: Source::Known };
+                    return Landing::Found { bytes: known, age: None, stale: true, source: FoundIn::Known };
                 }
-                if !seat.rule.takes(&bytes) {
+                if !lead.rule.takes(&bytes) {
                     // Known to be out of date: for those who wait and do not mind, but not to be kept.
                     self.publish(Duration::ZERO, Brought::Value { bytes: &bytes, stale: span(Duration::ZERO) }).await;
                     return self.too_old();
                 }
                 let brought = Brought::Value { bytes: &bytes, stale: span(settings.stale) };
                 let standing = self.publish(settings.ttl, brought).await;
-                if standing == Standing::Stands {
-                    seat.keep(Some(&bytes), Duration::ZERO, settings.ttl, clock.now());
+                if standing == LeadState::Stands {
+                    lead.keep(Some(&bytes), Duration::ZERO, settings.ttl, clock.now());
                 }
-                standing.of(Landing::Found { bytes, age: Some(Duration::ZERO), stale: false, source: Source::Load })
+                standing.of(Landing::Found { bytes, age: Some(Duration::ZERO), stale: false, source: FoundIn::Load })
             }
-            Came::Nothing => {
+            LoadResult::Nothing => {
                 let standing = self.publish(settings.negative_ttl, Brought::Empty).await;
-                if standing == Standing::Stands {
-                    seat.keep(None, Duration::ZERO, settings.negative_ttl, clock.now());
+                if standing == LeadState::Stands {
+                    lead.keep(None, Duration::ZERO, settings.negative_ttl, clock.now());
                 }
-                standing.of(Landing::Empty { source: Source::Load })
+                standing.of(Landing::Empty { source: FoundIn::Load })
             }
-            Came::Error(landing, message) => {
+            LoadResult::Error(landing, message) => {
                 match settings.on_error {
                     OnLoadError::Share => {
                         let text = match shortened(&message, TEXT_MAX) {
@@ -350,14 +351,14 @@ where
                 }
                 landing
             }
-            Came::GaveUp(landing) => {
+            LoadResult::GaveUp(landing) => {
                 self.abandon().await;
                 landing
             }
         }
     }
 
-    async fn publish(&self, ttl: Duration, brought: Brought<'_>) -> Standing {
+    async fn publish(&self, ttl: Duration, brought: Brought<'_>) -> LeadState {
         let (key, token) = (self.key.as_bytes(), self.token.as_bytes());
         let command = Command::FlightPublish(PublishCall { key, token, ttl: span(ttl), brought });
         let mut answer = self.core.client.backend().call(&command).await;
@@ -365,19 +366,19 @@ where
             answer = self.core.client.backend().call(&command).await;
         }
         match answer {
-            Ok(Reply::Published(Published::Published { .. })) => Standing::Stands,
+            Ok(Reply::Published(Published::Published { .. })) => LeadState::Stands,
             Ok(Reply::Published(Published::Lost(reason))) => {
                 tracing::debug!(key = self.key, reason = reason.text(), "a load was not published");
-                Standing::Lost
+                LeadState::Lost
             }
             // Away: this process is on its own. Too large to be kept: the others load by themselves.
-            Ok(_) => Standing::Stands,
+            Ok(_) => LeadState::Stands,
             Err(error) => {
                 tracing::debug!(%error, key = self.key, "a load could not be published");
                 if !error.says_away() {
                     self.tell(&Command::FlightAbandon(AbandonCall { key, token, retry: None })).await;
                 }
-                Standing::Stands
+                LeadState::Stands
             }
         }
     }

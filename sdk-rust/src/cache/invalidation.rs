@@ -26,7 +26,7 @@ impl Cached {
     /// What is known of `key`, or being loaded, is out of date. Call it **after** the change is committed: before, a load can
     /// still read the old. True if anything was known.
     ///
-    /// Whoever calls [`get`](Self::get) in this process after this returned never sees what was loaded before, and the same
+    /// A call of [`get`](Self::get) in this process after this returned never sees what was loaded before, and the same
     /// holds for every process but for replies that were already on their way, and small local tiers, which forget by their own
     /// ttl. An error means that the other processes were not told: their values live on until their ttl.
     pub async fn invalidate(&self, key: &str) -> Result<bool, Error> {
@@ -40,7 +40,7 @@ impl Cached {
 
     async fn invalidate_leaving(&self, key: &str, leaves: Leaves) -> Result<bool, Error> {
         let core = &self.0;
-        // Before: whoever comes while the server is asked does not join what began before. After: nor what began between.
+        // Before: a caller that comes while the server is asked does not join what began before. After: nor what began between.
         core.table.forget(key);
         let server_key = core.server_key(key);
         let call = InvalidateCall { key: server_key.as_bytes(), soft: leaves == Leaves::Stale };

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use metrics::{Counter, Histogram};
 
-use super::table::{Landing, Source};
+use super::table::{FoundIn, Landing};
 use crate::telemetry;
 
 #[derive(Debug)]
-pub(crate) struct Meters {
+pub(crate) struct CacheMeters {
     local: Counter,
     hits: Counter,
     stale: Counter,
@@ -31,7 +31,7 @@ pub(super) enum Load {
     Timeout,
 }
 
-impl Meters {
+impl CacheMeters {
     pub fn new(name: &str) -> Self {
         let name: Arc<str> = name.into();
         let gets = |outcome| telemetry::cache_gets(&name, outcome);
@@ -55,9 +55,9 @@ impl Meters {
         let counter = match landing {
             Landing::Found { stale: true, .. } => &self.stale,
             Landing::Found { source, .. } | Landing::Empty { source } => match source {
-                Source::Tier => &self.local,
-                Source::Known => &self.hits,
-                Source::Load => &self.misses,
+                FoundIn::LocalTier => &self.local,
+                FoundIn::Known => &self.hits,
+                FoundIn::Load => &self.misses,
             },
             Landing::Void(landing) => return self.got(landing),
             // Counted by what its own load brings.

@@ -59,11 +59,11 @@ use serde::{Deserialize, Serialize};
 use tokio::runtime::Handle;
 use tracing::Instrument;
 
-use self::flight::{Flight, Slot, Trouble};
+use self::flight::{Flight, LoaderError, Slot};
 pub use self::loaded::Loaded;
-use self::meters::{Load, Meters};
+use self::meters::{CacheMeters, Load};
 pub(crate) use self::table::Caches;
-use self::table::{Entered, Landing, Source, Table};
+use self::table::{CacheTable, FlightEntry, FoundIn, Landing};
 use self::tier::{Local, Rule};
 pub use self::versioned::{Versioned, VersionedCached};
 use crate::client::Client;
@@ -190,28 +190,28 @@ impl Client {
         keys::check_name(name)?;
         settings.validate()?;
         self.inner().health.add(format!("cached:{name}").into(), settings.when_away);
-        let (meters, table) = (Meters::new(name), self.inner().caches.table(kind, name));
-        Ok(Cached(Arc::new(Core { client: self.clone(), kind, name: name.to_owned(), settings, table, meters })))
+        let (meters, table) = (CacheMeters::new(name), self.inner().caches.table(kind, name));
+        Ok(Cached(Arc::new(CacheCore { client: self.clone(), kind, name: name.to_owned(), settings, table, meters })))
     }
 }
 
 /// Values that are loaded once. Cheap to clone; all of one client that have one name share their
 /// flights and their local tier: give them the same settings.
 #[derive(Debug, Clone)]
-pub struct Cached(Arc<Core>);
+pub struct Cached(Arc<CacheCore>);
 
 #[derive(Debug)]
-pub(crate) struct Core {
+pub(crate) struct CacheCore {
     client: Client,
     /// For its keys.
     kind: &'static str,
     name: String,
     settings: CacheSettings,
-    table: Arc<Table>,
-    meters: Meters,
+    table: Arc<CacheTable>,
+    meters: CacheMeters,
 }
 
-impl Core {
+impl CacheCore {
     fn local(&self) -> Local {
         Local { ttl: self.settings.local_ttl, size: self.settings.local_size }
     }
@@ -238,7 +238,7 @@ impl Cached {
     {
         let loader = |key| {
             let loading = loader(key);
-            async move { loading.await.map_err(Trouble::Theirs) }
+            async move { loading.await.map_err(LoaderError::Theirs) }
         };
         self.fetch(key, Rule::Plain, &slot(loader)).await
     }
@@ -255,11 +255,11 @@ impl Cached {
         let loader = |key| {
             let loading = loader(key);
             async move {
-                let Some(value) = loading.await.map_err(Trouble::Theirs)? else { return Ok(None) };
+                let Some(value) = loading.await.map_err(LoaderError::Theirs)? else { return Ok(None) };
                 let unwritable = |error| Error::Internal(format!("a value cannot be written as JSON: {error}"));
                 serde_json::to_vec(&value)
                     .map(|json| Some(json.into()))
-                    .map_err(|error| Trouble::Ours(unwritable(error)))
+                    .map_err(|error| LoaderError::Ours(unwritable(error)))
             }
         };
         let slot = slot(loader);
@@ -276,7 +276,7 @@ impl Cached {
     async fn fetch<L, Fut, E>(&self, key: &str, rule: Rule, slot: &Slot<L>) -> Result<Loaded, Failure<Arc<E>>>
     where
         L: FnOnce(String) -> Fut + Send + 'static,
-        Fut: Future<Output = Result<Option<Bytes>, Trouble<E>>> + Send + 'static,
+        Fut: Future<Output = Result<Option<Bytes>, LoaderError<E>>> + Send + 'static,
         E: Display + Send + Sync + 'static,
     {
         let core = &self.0;
@@ -287,16 +287,16 @@ impl Cached {
                 return Err(Error::ShuttingDown.into());
             }
             let (began_it, mut flight) = match core.table.enter(key, rule, core.local(), core.client.clock().now()) {
-                Entered::Kept(landing) => return self.landed(key, landing, slot).await,
-                Entered::Join(flight) => (Began::Another, flight),
-                Entered::First(seat, landing) => {
+                FlightEntry::Kept(landing) => return self.landed(key, landing, slot).await,
+                FlightEntry::Join(flight) => (Began::Another, flight),
+                FlightEntry::First(lead, landing) => {
                     let flight = Flight::new(core, key, slot);
                     // In memory the answer is there at once; most are hits, and need no task.
                     let first = core.client.backend().call_now(&flight.join_command(Duration::ZERO));
                     if let Some(Ok(answer)) = &first
-                        && let Some(landing) = flight.hit(&seat, answer, Source::Known)
+                        && let Some(landing) = flight.hit(&lead, answer, FoundIn::Known)
                     {
-                        seat.land(landing.clone());
+                        lead.land(landing.clone());
                         return self.landed(key, landing, slot).await;
                     }
                     let Ok(runtime) = Handle::try_current() else {
@@ -304,7 +304,7 @@ impl Cached {
                         let why = "a value can only be loaded inside of a tokio runtime".to_owned();
                         return Err(Error::InvalidArgument(why).into());
                     };
-                    core.client.inner().tasks.spawn_on(flight.fly(seat, first).in_current_span(), &runtime);
+                    core.client.inner().tasks.spawn_on(flight.fly(lead, first).in_current_span(), &runtime);
                     (Began::This, landing)
                 }
             };
@@ -323,7 +323,7 @@ impl Cached {
     async fn landed<L, Fut, E>(&self, key: &str, landing: Landing, slot: &Slot<L>) -> Result<Loaded, Failure<Arc<E>>>
     where
         L: FnOnce(String) -> Fut,
-        Fut: Future<Output = Result<Option<Bytes>, Trouble<E>>>,
+        Fut: Future<Output = Result<Option<Bytes>, LoaderError<E>>>,
         E: Display + Send + Sync + 'static,
     {
         self.0.meters.got(&landing);
@@ -344,22 +344,22 @@ impl Cached {
     async fn load_alone<L, Fut, E>(&self, key: &str, slot: &Slot<L>) -> Result<Loaded, Failure<Arc<E>>>
     where
         L: FnOnce(String) -> Fut,
-        Fut: Future<Output = Result<Option<Bytes>, Trouble<E>>>,
+        Fut: Future<Output = Result<Option<Bytes>, LoaderError<E>>>,
     {
         let Some(loader) = slot.lock().take() else {
             return Err(Error::Internal("a loader was used twice".to_owned()).into());
         };
-        let Core { settings, client, meters, .. } = &*self.0;
+        let CacheCore { settings, client, meters, .. } = &*self.0;
         let (after, begun) = (settings.load_timeout, client.clock().now());
         let loaded = tokio::select! {
             biased;
             loaded = loader(key.to_owned()) => loaded,
-            () = client.clock().sleep(after) => Err(Trouble::Ours(Error::Timeout { after })),
+            () = client.clock().sleep(after) => Err(LoaderError::Ours(Error::Timeout { after })),
         };
         let load = match &loaded {
             Ok(Some(_)) => Load::Found,
             Ok(None) => Load::NotFound,
-            Err(Trouble::Ours(Error::Timeout { .. })) => Load::Timeout,
+            Err(LoaderError::Ours(Error::Timeout { .. })) => Load::Timeout,
             Err(_) => Load::Error,
         };
         meters.loaded(load, client.clock().now().saturating_sub(begun));
@@ -367,8 +367,8 @@ impl Cached {
         match loaded {
             Ok(Some(value)) => Ok(Loaded::Found { value, age: Some(Duration::ZERO), stale: false }),
             Ok(None) => Ok(Loaded::NotFound),
-            Err(Trouble::Theirs(error)) => Err(Failure::Inner(Arc::new(error))),
-            Err(Trouble::Ours(error)) => Err(error.into()),
+            Err(LoaderError::Theirs(error)) => Err(Failure::Inner(Arc::new(error))),
+            Err(LoaderError::Ours(error)) => Err(error.into()),
         }
     }
 }

@@ -2,7 +2,7 @@
 //! client that have one name share it.
 //!
 //! A flight can be joined as long as it is in the table. It leaves the table **before** its result is published (or its
-//! landing told): whoever joined began before the server checked that nothing was invalidated meanwhile. Whoever comes
+//! landing told): every caller that joined began before the server checked that nothing was invalidated meanwhile. Callers that come
 //! later asks anew. An invalidation takes a key's flights out, too, and what they bring is not kept in the tier.
 
 use std::any::Any;
@@ -15,15 +15,15 @@ use parking_lot::Mutex;
 use smallvec::SmallVec;
 use tokio::sync::watch;
 
-use super::tier::{Local, Rule, Tier};
+use super::tier::{Local, LocalTier, Rule};
 use crate::clock::Moment;
 use crate::error::Error;
 
 /// Where an answer came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Source {
+pub(super) enum FoundIn {
     /// The small tier.
-    Tier,
+    LocalTier,
     /// It was known when it was asked for.
     Known,
     /// It was loaded meanwhile, here or elsewhere.
@@ -37,10 +37,10 @@ pub(super) enum Landing {
         bytes: Bytes,
         age: Option<Duration>,
         stale: bool,
-        source: Source,
+        source: FoundIn,
     },
     Empty {
-        source: Source,
+        source: FoundIn,
     },
     /// The loader's own error, and its words for callers of another type.
     LoadError {
@@ -55,77 +55,77 @@ pub(super) enum Landing {
     EachAlone,
 }
 
-pub(super) type Flights = watch::Receiver<Option<Landing>>;
+pub(super) type LandingReceiver = watch::Receiver<Option<Landing>>;
 
 #[derive(Debug)]
 struct Joinable {
     rule: Rule,
     number: u64,
-    landing: Flights,
+    landing: LandingReceiver,
 }
 
 #[derive(Debug)]
-pub(crate) struct Table(Mutex<Held>);
+pub(crate) struct CacheTable(Mutex<TableState>);
 
 #[derive(Debug)]
-struct Held {
+struct TableState {
     flights: HashMap<Arc<str>, SmallVec<[Joinable; 1]>>,
-    tier: Tier,
+    tier: LocalTier,
     last_number: u64,
     invalidations: u64,
 }
 
 /// The tables of a client, by kind and name, for as long as somebody has a handle.
 #[derive(Debug, Default)]
-pub(crate) struct Caches(Mutex<HashMap<(&'static str, String), Weak<Table>>>);
+pub(crate) struct Caches(Mutex<HashMap<(&'static str, String), Weak<CacheTable>>>);
 
 impl Caches {
-    pub fn table(&self, kind: &'static str, name: &str) -> Arc<Table> {
+    pub fn table(&self, kind: &'static str, name: &str) -> Arc<CacheTable> {
         let mut tables = self.0.lock();
         if let Some(table) = tables.get(&(kind, name.to_owned())).and_then(Weak::upgrade) {
             return table;
         }
         tables.retain(|_, table| table.strong_count() > 0);
-        let table = Table::new();
+        let table = CacheTable::new();
         tables.insert((kind, name.to_owned()), Arc::downgrade(&table));
         table
     }
 }
 
-pub(super) enum Entered {
+pub(super) enum FlightEntry {
     Kept(Landing),
-    Join(Flights),
-    First(Seat, Flights),
+    Join(LandingReceiver),
+    First(FlightLead, LandingReceiver),
 }
 
-impl Table {
+impl CacheTable {
     fn new() -> Arc<Self> {
-        let held = Held { flights: HashMap::new(), tier: Tier::default(), last_number: 0, invalidations: 0 };
+        let held = TableState { flights: HashMap::new(), tier: LocalTier::default(), last_number: 0, invalidations: 0 };
         Arc::new(Self(Mutex::new(held)))
     }
 
-    pub(super) fn enter(self: &Arc<Self>, key: &str, rule: Rule, local: Local, now: Moment) -> Entered {
+    pub(super) fn enter(self: &Arc<Self>, key: &str, rule: Rule, local: Local, now: Moment) -> FlightEntry {
         let mut held = self.0.lock();
         if let Some(entry) = held.tier.get(key, rule, local, now) {
-            return Entered::Kept(match &entry.content {
+            return FlightEntry::Kept(match &entry.content {
                 Some(bytes) => {
                     let (bytes, age) = (bytes.clone(), Some(entry.age(now)));
-                    Landing::Found { bytes, age, stale: false, source: Source::Tier }
+                    Landing::Found { bytes, age, stale: false, source: FoundIn::LocalTier }
                 }
-                None => Landing::Empty { source: Source::Tier },
+                None => Landing::Empty { source: FoundIn::LocalTier },
             });
         }
         let joinable = held.flights.get(key).and_then(|flights| flights.iter().find(|flight| flight.rule == rule));
         if let Some(flight) = joinable {
-            return Entered::Join(flight.landing.clone());
+            return FlightEntry::Join(flight.landing.clone());
         }
         held.last_number += 1;
         let (number, invalidations) = (held.last_number, held.invalidations);
         let (sender, landing) = watch::channel(None);
         let key: Arc<str> = key.into();
         held.flights.entry(Arc::clone(&key)).or_default().push(Joinable { rule, number, landing: landing.clone() });
-        let seat = Seat { table: Arc::clone(self), key, rule, local, number, invalidations, sender };
-        Entered::First(seat, landing)
+        let lead = FlightLead { table: Arc::clone(self), key, rule, local, number, invalidations, sender };
+        FlightEntry::First(lead, landing)
     }
 
     /// `key` is out of date: nobody joins what is under way, and nothing of it is kept here.
@@ -139,8 +139,8 @@ impl Table {
 
 /// A flight's place in the table. Dropping it without a landing tells those who joined to ask anew.
 #[derive(Debug)]
-pub(super) struct Seat {
-    table: Arc<Table>,
+pub(super) struct FlightLead {
+    table: Arc<CacheTable>,
     pub key: Arc<str>,
     pub rule: Rule,
     local: Local,
@@ -150,7 +150,7 @@ pub(super) struct Seat {
     sender: watch::Sender<Option<Landing>>,
 }
 
-impl Seat {
+impl FlightLead {
     /// From now on nobody joins.
     pub fn detach(&self) {
         let mut held = self.table.0.lock();
@@ -180,7 +180,7 @@ impl Seat {
     }
 }
 
-impl Drop for Seat {
+impl Drop for FlightLead {
     fn drop(&mut self) {
         self.detach();
     }

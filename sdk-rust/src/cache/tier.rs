@@ -20,15 +20,15 @@ pub(crate) struct Local {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Tier {
-    entries: HashMap<Arc<str>, Entry>,
+pub(super) struct LocalTier {
+    entries: HashMap<Arc<str>, TierEntry>,
     /// Who came when; what was replaced meanwhile is recognised by its number.
     order: VecDeque<(Arc<str>, u64)>,
     last_number: u64,
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct Entry {
+pub(super) struct TierEntry {
     /// `None`: there is no such thing.
     pub content: Option<Bytes>,
     age: Duration,
@@ -37,7 +37,7 @@ pub(super) struct Entry {
     number: u64,
 }
 
-impl Entry {
+impl TierEntry {
     pub fn age(&self, now: Moment) -> Duration {
         self.age + now.saturating_sub(self.seen_at)
     }
@@ -60,10 +60,10 @@ impl Rule {
     }
 }
 
-impl Tier {
-    pub fn get(&self, key: &str, rule: Rule, local: Local, now: Moment) -> Option<&Entry> {
+impl LocalTier {
+    pub fn get(&self, key: &str, rule: Rule, local: Local, now: Moment) -> Option<&TierEntry> {
         // Also for who wants to know sooner than the one that kept it.
-        let is_recent = |entry: &&Entry| entry.until > now && now.saturating_sub(entry.seen_at) < local.ttl;
+        let is_recent = |entry: &&TierEntry| entry.until > now && now.saturating_sub(entry.seen_at) < local.ttl;
         let entry = self.entries.get(key).filter(is_recent)?;
         let will_do = match (&entry.content, rule) {
             (Some(bytes), _) => rule.takes(bytes),
@@ -90,7 +90,7 @@ impl Tier {
         if ttl.is_zero() {
             return;
         }
-        if let (Rule::AtLeast(_), Some(Entry { content: Some(there), until, .. }), Some(bytes)) =
+        if let (Rule::AtLeast(_), Some(TierEntry { content: Some(there), until, .. }), Some(bytes)) =
             (rule, self.entries.get(key), &content)
             && *until > now
             && version_of(there) > version_of(bytes)
@@ -99,7 +99,7 @@ impl Tier {
         }
         self.last_number += 1;
         let number = self.last_number;
-        let entry = Entry { content, age, seen_at: now, until: now.saturating_add(ttl), number };
+        let entry = TierEntry { content, age, seen_at: now, until: now.saturating_add(ttl), number };
         self.entries.insert(Arc::clone(key), entry);
         self.order.push_back((Arc::clone(key), number));
         while self.entries.len() > local.size
@@ -140,7 +140,7 @@ mod tests {
             puts in prop::collection::vec((0_u8..40, 0_u64..4, 0_u64..5, any::<bool>()), 1..400),
             size in 1_usize..12,
         ) {
-            let (mut tier, local) = (Tier::default(), Local { ttl: 3 * SECOND, size });
+            let (mut tier, local) = (LocalTier::default(), Local { ttl: 3 * SECOND, size });
             let mut model = HashMap::new();
             let mut now = 100 * SECOND;
             for (key, fresh_secs, step, forgets) in puts {
@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn an_older_version_replaces_a_newer_one_only_when_that_is_over() {
-        let (mut tier, local) = (Tier::default(), Local { ttl: 3 * SECOND, size: 8 });
+        let (mut tier, local) = (LocalTier::default(), Local { ttl: 3 * SECOND, size: 8 });
         let (key, rule): (Arc<str>, _) = ("a".into(), Rule::AtLeast(0));
         tier.keep(&key, rule, local, Some(written(7, b"new")), Duration::ZERO, SECOND, SECOND);
         tier.keep(&key, rule, local, Some(written(6, b"old")), Duration::ZERO, SECOND, SECOND);

@@ -11,14 +11,14 @@
 //!
 //! # What does not
 //! Once nothing is known any more (after a hard invalidation, or when the times are over) an old version can come back from
-//! a source that lags. Whoever knows the version to expect should ask for it.
+//! a source that lags. A caller that knows the version to expect should ask for it.
 
 use std::fmt::Display;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 
-use super::flight::Trouble;
+use super::flight::LoaderError;
 use super::tier::Rule;
 use super::{Cached, Loaded};
 use crate::error::{Error, Failure};
@@ -86,7 +86,7 @@ impl VersionedCached {
         let loader = |key| {
             let loading = loader(key);
             async move {
-                let loaded = loading.await.map_err(Trouble::Theirs)?;
+                let loaded = loading.await.map_err(LoaderError::Theirs)?;
                 Ok(loaded.map(|Versioned { version, bytes }| written(version, &bytes)))
             }
         };

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-use super::{Clock, Driven, Kind, Moment};
+use super::{Clock, Driven, Moment, SleepKind};
 
 pub(super) struct Outside {
     wheel: Arc<Driven>,
@@ -16,10 +16,10 @@ pub(super) struct Outside {
 
 impl Outside {
     /// Sleeps for `span`. At once if the system has no thread left: better than never.
-    pub fn sleep(span: Duration) -> Kind {
+    pub fn sleep(span: Duration) -> SleepKind {
         let (outside, is_running) = Self::running();
         let span = if is_running { span } else { Duration::ZERO };
-        Kind::Driven { until: outside.now().saturating_add(span), driven: Arc::clone(&outside.wheel), id: None }
+        SleepKind::Driven { until: outside.now().saturating_add(span), driven: Arc::clone(&outside.wheel), id: None }
     }
 
     fn now(&self) -> Moment {
@@ -39,7 +39,7 @@ impl Outside {
     }
 }
 
-/// For ever: whoever begins to sleep wakes this thread, so that it looks when to wake him.
+/// For ever: a sleep that begins wakes this thread, so that it looks when to end it.
 fn drive(clock: &Clock, begun: Instant) {
     loop {
         clock.advance(begun.elapsed().saturating_sub(clock.now()));

@@ -2,12 +2,12 @@
 //!
 //! # What is promised
 //! - Calls are identical if method and ids are, in whatever order the ids come. Of identical calls under way at the same time one
-//!   is made; all get its answer, or its status. Whoever comes after it ended makes a new one: nothing is kept.
-//! - It belongs to all who wait for it: whoever gives up leaves it to the others, and only when nobody waits is it dropped. It is never
+//!   is made; all get its answer, or its status. A caller that comes after it ended makes a new one: nothing is kept.
+//! - It belongs to all callers that wait for it: a caller that gives up leaves it to the others, and it is dropped only when none waits. It is never
 //!   longer under way than [`timeout`](GrpcPolicy::timeout) says, so that nobody waits for a server that does not answer.
 //! - A call that panics is `INTERNAL` for all who wait.
 //!
-//! Answers are shared by whoever gives the same ids. What else they depend on (the tenant, the user and what they may see) belongs among
+//! Answers are shared by all callers that give the same ids. What else they depend on (the tenant, the user and what they may see) belongs among
 //! the ids.
 //!
 //! # The state
@@ -45,13 +45,13 @@ use crate::clock::Clock;
 use crate::error::{Error, Failure};
 use crate::isolate::panic_text;
 
-/// How long a call may be under way unless said.
+/// How long a call may be under way by default.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What keeps identical calls together. Cheap to clone; clones share the calls under way.
 #[derive(Debug, Clone)]
 pub struct GrpcPolicy {
-    flights: Arc<Flights>,
+    flights: Arc<SharedCalls>,
     breaker: Option<Breaker>,
     statuses: RetryStatuses,
     timeout: Duration,
@@ -59,11 +59,11 @@ pub struct GrpcPolicy {
 }
 
 #[derive(Debug, Default)]
-struct Flights(Mutex<Table>);
+struct SharedCalls(Mutex<CallTable>);
 
 #[derive(Debug, Default)]
-struct Table {
-    by_key: HashMap<Key, Entry>,
+struct CallTable {
+    by_key: HashMap<Key, SharedCall>,
     last_number: u64,
 }
 
@@ -76,7 +76,7 @@ struct Key {
 }
 
 #[derive(Debug)]
-struct Entry {
+struct SharedCall {
     number: u64,
     /// A `WeakShared<Flight<T>>`, with the `T` of the key.
     flight: Box<dyn Any + Send>,
@@ -114,7 +114,7 @@ impl GrpcPolicy {
         self
     }
 
-    /// How long a call may be under way; then its status is `DEADLINE_EXCEEDED`. 5 s unless said.
+    /// How long a call may be under way; then its status is `DEADLINE_EXCEEDED`. 5 s by default.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
@@ -157,16 +157,16 @@ impl GrpcPolicy {
         }
         table.last_number += 1;
         let number = table.last_number;
-        let seat = Seat { flights: Arc::clone(&self.flights), key: key.clone(), number };
+        let lead = CallLead { flights: Arc::clone(&self.flights), key: key.clone(), number };
         let policy = self.clone();
         let flight: Flight<T> = Box::pin(async move {
-            let _seat = seat;
+            let _lead = lead;
             let made = AssertUnwindSafe(policy.make(call)).catch_unwind().await;
             made.unwrap_or_else(|payload| Err(Error::Crashed(panic_text(payload)).into()))
         });
         let flight = flight.shared();
         if let Some(weak) = flight.downgrade() {
-            table.by_key.insert(key, Entry { number, flight: Box::new(weak) });
+            table.by_key.insert(key, SharedCall { number, flight: Box::new(weak) });
         }
         flight
     }
@@ -195,13 +195,13 @@ impl GrpcPolicy {
 }
 
 /// A call's place in the table; it leaves with the call, however that ends.
-struct Seat {
-    flights: Arc<Flights>,
+struct CallLead {
+    flights: Arc<SharedCalls>,
     key: Key,
     number: u64,
 }
 
-impl Drop for Seat {
+impl Drop for CallLead {
     fn drop(&mut self) {
         let mut table = self.flights.0.lock();
         // Another call may have taken the place of one that was dropped.

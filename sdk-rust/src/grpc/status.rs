@@ -1,7 +1,7 @@
 //! Errors as statuses of tonic, and which statuses are worth another attempt.
 //!
 //! A status made from an error carries its code (`resil-code`), and tells gRPC clients when to come back, or not to
-//! (`grpc-retry-pushback-ms`, gRFC A6): whoever exhausted all attempts does not want the next hop to begin with them anew.
+//! (`grpc-retry-pushback-ms`, gRFC A6): a caller that exhausted all attempts does not want the next hop to begin with them anew.
 //! Going the other way, a server that says so is obeyed.
 
 use std::time::Duration;

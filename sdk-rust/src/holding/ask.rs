@@ -1,8 +1,8 @@
 //! Asking for something to hold: one way for locks and for permits.
 //!
 //! # The promise
-//! Whoever asks is told within the time it gave (and [`SLACK`], for the answer that is on its way), wherever it stands. A
-//! reply that was lost is asked for again as the same owner, who gets the same grant. Whoever gives up, or is dropped,
+//! A caller has its answer within the time it gave (and [`SLACK`], for the reply that is on its way), wherever it waits. A
+//! reply that was lost is asked for again as the same owner, who gets the same grant. A caller that gives up, or is dropped,
 //! leaves no holder and no waiter behind: what may have been granted is released in the background.
 //!
 //! # The way
@@ -22,9 +22,9 @@ use resil_wire::command::{Command, Reply};
 use resil_wire::holding::Bind;
 use resil_wire::lock::{AcquireCall, Acquired, Taken};
 
-use super::line::{Came, LineKey, Turn};
-use super::release::{Pending, Release};
-use super::{Binding, Grant, Holding, Kind, Renewal, UnderWay, from_ms, span, trusted_until};
+use super::line::{Arrived, QueueKey, Turn};
+use super::release::{PendingRelease, Release};
+use super::{Binding, Grant, Holding, HoldingKind, PendingRenewal, Renewal, from_ms, span, trusted_until};
 use crate::backend::Backend;
 use crate::client::Client;
 use crate::clock::Moment;
@@ -59,10 +59,10 @@ pub(crate) enum Claim {
 }
 
 impl Claim {
-    pub fn kind(self) -> Kind {
+    pub fn kind(self) -> HoldingKind {
         match self {
-            Self::Exclusive | Self::Shared => Kind::Lock,
-            Self::Permit { .. } => Kind::Bulkhead,
+            Self::Exclusive | Self::Shared => HoldingKind::Lock,
+            Self::Permit { .. } => HoldingKind::Bulkhead,
         }
     }
 }
@@ -84,8 +84,8 @@ pub(crate) struct Want {
     pub away: Away,
 }
 
-/// What the server said, whichever machine it was.
-enum Verdict {
+/// What the server said, for locks and bulkheads alike.
+enum AskVerdict {
     Granted {
         fence: Option<u64>,
         lease: Duration,
@@ -97,7 +97,7 @@ enum Verdict {
     TimeOver(Option<Duration>),
 }
 
-enum Heard {
+enum AskOutcome {
     Reply(Result<Reply, Error>),
     TimeOver,
     Closing,
@@ -122,8 +122,8 @@ impl Want {
     /// What does not depend on where it is asked for.
     pub fn check_terms(&self) -> Result<(), Error> {
         let what = match self.claim.kind() {
-            Kind::Lock => "locks",
-            Kind::Bulkhead => "shared bulkheads",
+            HoldingKind::Lock => "locks",
+            HoldingKind::Bulkhead => "shared bulkheads",
         };
         self.away.not_local(what)?;
         if self.name.is_empty() {
@@ -162,20 +162,20 @@ impl Want {
         }
     }
 
-    fn line(&self) -> (LineKey, usize) {
+    fn line(&self) -> (QueueKey, usize) {
         let (priority, most) = match self.claim {
             Claim::Exclusive | Claim::Shared => (0, usize::MAX),
             Claim::Permit { queue, priority, .. } => (priority, queue as usize),
         };
-        (LineKey { kind: self.claim.kind(), priority, name: Arc::clone(&self.name) }, most)
+        (QueueKey { kind: self.claim.kind(), priority, name: Arc::clone(&self.name) }, most)
     }
 
     /// It was not granted.
     fn refusal(&self, waited: Duration, retry_after: Option<Duration>) -> Error {
         let name = Arc::clone(&self.name);
         match self.claim.kind() {
-            Kind::Lock => Error::LockTimeout { name, waited, retry_after },
-            Kind::Bulkhead => Error::BulkheadFull { name, retry_after },
+            HoldingKind::Lock => Error::LockTimeout { name, waited, retry_after },
+            HoldingKind::Bulkhead => Error::BulkheadFull { name, retry_after },
         }
     }
 }
@@ -189,23 +189,26 @@ fn duration(span: Span) -> Duration {
     Duration::from_micros(span.as_us().unsigned_abs())
 }
 
-fn read(answer: Reply) -> Result<Verdict, Error> {
-    let granted =
-        |fence, lease_ms, waited_ms| Verdict::Granted { fence, lease: from_ms(lease_ms), waited: from_ms(waited_ms) };
+fn read(answer: Reply) -> Result<AskVerdict, Error> {
+    let granted = |fence, lease_ms, waited_ms| AskVerdict::Granted {
+        fence,
+        lease: from_ms(lease_ms),
+        waited: from_ms(waited_ms),
+    };
     let remaining = |taken: &Taken| Some(from_ms(taken.remaining_ms));
     Ok(match answer {
         Reply::Acquired(Acquired::Granted { fence, lease_ms, waited_ms }) => granted(Some(fence), lease_ms, waited_ms),
-        Reply::Acquired(Acquired::Taken(taken)) => Verdict::Taken(remaining(&taken)),
-        Reply::Acquired(Acquired::Timeout(taken)) => Verdict::TimeOver(remaining(&taken)),
+        Reply::Acquired(Acquired::Taken(taken)) => AskVerdict::Taken(remaining(&taken)),
+        Reply::Acquired(Acquired::Timeout(taken)) => AskVerdict::TimeOver(remaining(&taken)),
         Reply::Entered(Entered::Granted { lease_ms, waited_ms, .. }) => granted(None, lease_ms, waited_ms),
-        Reply::Entered(Entered::Full { retry_after_ms, .. }) => Verdict::Taken(Some(from_ms(retry_after_ms))),
-        Reply::Entered(Entered::Timeout { retry_after_ms, .. }) => Verdict::TimeOver(Some(from_ms(retry_after_ms))),
+        Reply::Entered(Entered::Full { retry_after_ms, .. }) => AskVerdict::Taken(Some(from_ms(retry_after_ms))),
+        Reply::Entered(Entered::Timeout { retry_after_ms, .. }) => AskVerdict::TimeOver(Some(from_ms(retry_after_ms))),
         other => return Err(super::unexpected(&other)),
     })
 }
 
 /// One acquisition.
-struct Asking<'a> {
+struct Acquisition<'a> {
     client: &'a Client,
     want: &'a Want,
     begun: Moment,
@@ -234,7 +237,7 @@ async fn ask_uncounted(client: &Client, want: &Want, begun: Moment, wait: Durati
     want.check(client.backend())?;
     // Not before: what is refused was never made, and says nothing about what the others do while the server is away.
     client.note_holder(want.claim.kind(), want.away);
-    let asking = Asking { client, want, begun, until: begun.saturating_add(wait) };
+    let asking = Acquisition { client, want, begun, until: begun.saturating_add(wait) };
     if client.patience().is_cancelled() {
         return Err(Error::ShuttingDown);
     }
@@ -245,7 +248,7 @@ async fn ask_uncounted(client: &Client, want: &Want, begun: Moment, wait: Durati
     asking.as_head(Some(turn)).await
 }
 
-impl Asking<'_> {
+impl Acquisition<'_> {
     fn left(&self) -> Duration {
         self.until.saturating_sub(self.client.clock().now())
     }
@@ -282,9 +285,9 @@ impl Asking<'_> {
         let (client, want) = (self.client, self.want);
         let (backend, clock) = (client.backend(), client.clock());
         let grace = want.grace_on(backend);
-        let mut waits = turn.as_ref().is_some_and(|turn| turn.came == Came::Later);
+        let mut waits = turn.as_ref().is_some_and(|turn| turn.came == Arrived::Later);
         let (id, owner) = client.inner().holdings.new_owner(&client.inner().name);
-        let mut unknown = Pending::new(Release::of_unknown(client, want, &owner));
+        let mut unknown = PendingRelease::new(Release::of_unknown(client, want, &owner));
         let mut pause = FIRST_PAUSE;
         let mut failures = 0;
         loop {
@@ -300,18 +303,18 @@ impl Asking<'_> {
             } else {
                 let command = want.command(&owner, Duration::ZERO, backend.bind_here(), grace);
                 match backend.call_now(&command) {
-                    Some(answer) => Heard::Reply(answer),
+                    Some(answer) => AskOutcome::Reply(answer),
                     None => self.hear(backend.call(&command), bound).await,
                 }
             };
             let answer = match heard {
-                Heard::Reply(answer) => answer,
-                Heard::TimeOver => return Err(self.refused(None)),
-                Heard::Closing => return Err(Error::ShuttingDown),
+                AskOutcome::Reply(answer) => answer,
+                AskOutcome::TimeOver => return Err(self.refused(None)),
+                AskOutcome::Closing => return Err(Error::ShuttingDown),
             };
             let is_last = self.left().is_zero();
             match answer.and_then(read) {
-                Ok(Verdict::Granted { fence, lease, waited }) => {
+                Ok(AskVerdict::Granted { fence, lease, waited }) => {
                     let bounded = if turn.is_some() { Bounded::ByTime } else { Bounded::Not };
                     drop(turn);
                     let now = clock.now();
@@ -323,16 +326,16 @@ impl Asking<'_> {
                     return self.confirm(holding, unknown, bounded).await;
                 }
                 // Nothing is held and nobody waits: there is nothing to be released.
-                Ok(Verdict::Taken(retry_after)) if waits || is_last || turn.is_none() => {
+                Ok(AskVerdict::Taken(retry_after)) if waits || is_last || turn.is_none() => {
                     unknown.settle();
                     return Err(self.refused(retry_after));
                 }
-                Ok(Verdict::Taken(_)) => waits = true,
-                Ok(Verdict::TimeOver(retry_after)) if is_last => {
+                Ok(AskVerdict::Taken(_)) => waits = true,
+                Ok(AskVerdict::TimeOver(retry_after)) if is_last => {
                     unknown.settle();
                     return Err(self.refused(retry_after));
                 }
-                Ok(Verdict::TimeOver(_)) => {}
+                Ok(AskVerdict::TimeOver(_)) => {}
                 Err(error @ Error::BackendUnavailable(_)) => {
                     failures += 1;
                     if want.away == Away::Open && (client.is_away() || is_last || failures > 1) {
@@ -356,7 +359,7 @@ impl Asking<'_> {
     }
 
     /// The answer, unless the time is over before.
-    async fn hear(&self, question: impl Future<Output = Result<Reply, Error>>, bound: Option<Duration>) -> Heard {
+    async fn hear(&self, question: impl Future<Output = Result<Reply, Error>>, bound: Option<Duration>) -> AskOutcome {
         let time_over = async {
             match bound {
                 Some(bound) => self.client.clock().sleep(bound).await,
@@ -365,9 +368,9 @@ impl Asking<'_> {
         };
         tokio::select! {
             biased;
-            answer = question => Heard::Reply(answer),
-            () = self.client.patience().cancelled() => Heard::Closing,
-            () = time_over => Heard::TimeOver,
+            answer = question => AskOutcome::Reply(answer),
+            () = self.client.patience().cancelled() => AskOutcome::Closing,
+            () = time_over => AskOutcome::TimeOver,
         }
     }
 
@@ -382,11 +385,16 @@ impl Asking<'_> {
     }
 
     /// What is left of the lease is worth having, and as many replicas as wanted have it.
-    async fn confirm(&self, holding: Arc<Holding>, unknown: Pending, bounded: Bounded) -> Result<Arc<Holding>, Error> {
+    async fn confirm(
+        &self,
+        holding: Arc<Holding>,
+        unknown: PendingRelease,
+        bounded: Bounded,
+    ) -> Result<Arc<Holding>, Error> {
         let (client, want) = (self.client, self.want);
         if want.replicas > 0 {
             let timeout = client.inner().options.command_timeout;
-            let under_way = UnderWay::begin_unseen(&holding, want.lease);
+            let under_way = PendingRenewal::begin_unseen(&holding, want.lease);
             let command = holding.renew_command(want.lease, holding.bind(client.backend().bind()));
             let (answer, replicas) = client.backend().replicated(&command, want.replicas, timeout).await?;
             holding.renewed(answer, under_way).map_err(|error| self.lost_meanwhile(error))?;

@@ -23,7 +23,7 @@
 //! ```
 //!
 //! # Invariants
-//! 1. The believed deadline is never later than the end of the lease at the server, whichever of the renewals under way
+//! 1. The believed deadline is never later than the end of the lease at the server, no matter which of the renewals under way
 //!    arrived, in whatever order. See [`Terms`].
 //! 2. What was lost or let go is never held again.
 //! 3. A renewal is never sent after the release was begun.
@@ -55,12 +55,12 @@ use crate::telemetry::HoldingMeters;
 
 /// Which machine it is held in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Kind {
+pub(crate) enum HoldingKind {
     Lock,
     Bulkhead,
 }
 
-impl Kind {
+impl HoldingKind {
     fn lost(self, name: &Arc<str>, reason: &'static str) -> Error {
         let what = match self {
             Self::Lock => Leased::Lock,
@@ -100,7 +100,7 @@ pub(crate) fn from_ms(ms: i64) -> Duration {
 
 pub(crate) struct Holding {
     pub client: Client,
-    pub kind: Kind,
+    pub kind: HoldingKind,
     pub name: Arc<str>,
     pub key: Arc<str>,
     pub owner: Arc<[u8]>,
@@ -252,7 +252,7 @@ impl Holding {
         let _ = self.meters.set(Arc::clone(meters));
     }
 
-    /// It was let go, or lost, whichever came first.
+    /// It was released or lost, whatever came first.
     fn count_as_over(&self) {
         let Some(meters) = self.meters.get() else { return };
         if self.is_counted_as_over.swap(true, Ordering::AcqRel) {
@@ -308,12 +308,12 @@ impl Holding {
         if self.is_open {
             return Ok(());
         }
-        self.renew_as(lease, UnderWay::begin(self, lease)).await
+        self.renew_as(lease, PendingRenewal::begin(self, lease)).await
     }
 
     /// The same over a connection apart, because the shared one did not answer in time.
     pub async fn renew_apart(&self, lease: Duration) -> Result<(), Error> {
-        let under_way = UnderWay::begin(self, lease);
+        let under_way = PendingRenewal::begin(self, lease);
         // Not bound: the shared connection may be gone, and this one does not last. The next renewal binds it.
         let command = self.renew_command(lease, Bind::None);
         let answer = self.client.backend().call_apart(&command, self.patience(lease)).await?;
@@ -328,10 +328,10 @@ impl Holding {
 
     /// The same, of what nobody has been told of yet: it is not too late even if the deadline has passed.
     pub async fn renew_unseen(&self, lease: Duration) -> Result<(), Error> {
-        self.renew_as(lease, UnderWay::begin_unseen(self, lease)).await
+        self.renew_as(lease, PendingRenewal::begin_unseen(self, lease)).await
     }
 
-    async fn renew_as(&self, lease: Duration, under_way: UnderWay<'_>) -> Result<(), Error> {
+    async fn renew_as(&self, lease: Duration, under_way: PendingRenewal<'_>) -> Result<(), Error> {
         let backend = self.client.backend();
         let command = self.renew_command(lease, self.bind(backend.bind_here()));
         let answer = backend.call_within(&command, self.patience(lease)).await?;
@@ -342,12 +342,12 @@ impl Holding {
         let call =
             RenewCall { key: self.key.as_bytes(), owner: &self.owner, lease: span(lease), fence: self.fence, bind };
         match self.kind {
-            Kind::Lock => Command::LockRenew(call),
-            Kind::Bulkhead => Command::BulkheadRenew(call),
+            HoldingKind::Lock => Command::LockRenew(call),
+            HoldingKind::Bulkhead => Command::BulkheadRenew(call),
         }
     }
 
-    pub fn renewed(&self, answer: Reply, under_way: UnderWay<'_>) -> Result<(), Error> {
+    pub fn renewed(&self, answer: Reply, under_way: PendingRenewal<'_>) -> Result<(), Error> {
         match answer {
             Reply::Renewed(Renewed::Granted { lease_ms, .. }) => under_way.granted(from_ms(lease_ms)),
             Reply::Renewed(Renewed::Lost(reason)) => {
@@ -373,12 +373,12 @@ fn as_ns(moment: Moment) -> u64 {
 
 /// A renewal that was, or is about to be, sent.
 #[derive(Debug)]
-pub(crate) struct UnderWay<'a> {
+pub(crate) struct PendingRenewal<'a> {
     holding: &'a Holding,
     sent: Moment,
 }
 
-impl<'a> UnderWay<'a> {
+impl<'a> PendingRenewal<'a> {
     pub fn begin(holding: &'a Holding, lease: Duration) -> Self {
         let sent = holding.client.clock().now();
         let end = trusted_until(sent, holding.believed(lease));
@@ -402,7 +402,7 @@ impl<'a> UnderWay<'a> {
     fn granted(self, lease: Duration) -> Result<(), Error> {
         let holding = self.holding;
         let terms = holding.terms.lock();
-        // Too late: whoever asked meanwhile was told that it is not held, and so it stays.
+        // Too late: callers were told meanwhile that it is not held, and so it stays.
         if holding.client.clock().now() >= holding.deadline() {
             drop(terms);
             holding.lose("its lease ended before the answer to a renewal came");
@@ -413,7 +413,7 @@ impl<'a> UnderWay<'a> {
     }
 }
 
-impl Drop for UnderWay<'_> {
+impl Drop for PendingRenewal<'_> {
     fn drop(&mut self) {
         self.holding.terms.lock().under_way -= 1;
     }

@@ -15,7 +15,7 @@ use std::time::Duration;
 use resil_wire::command::{Command, Reply};
 use resil_wire::holding::{OwnedCall, Released as WireReleased};
 
-use super::{Holding, Kind, from_ms, unexpected};
+use super::{Holding, HoldingKind, from_ms, unexpected};
 use crate::client::Client;
 use crate::error::Error;
 
@@ -37,7 +37,7 @@ enum Late {
 #[derive(Debug)]
 pub(crate) struct Release {
     pub client: Client,
-    kind: Kind,
+    kind: HoldingKind,
     name: Arc<str>,
     key: Arc<str>,
     owner: Arc<[u8]>,
@@ -50,7 +50,7 @@ pub(crate) struct Release {
 
 /// A release that is done in the background unless it is settled before.
 #[derive(Debug)]
-pub(crate) struct Pending(Option<Release>);
+pub(crate) struct PendingRelease(Option<Release>);
 
 impl Release {
     pub fn of(holding: &Holding) -> Self {
@@ -83,8 +83,8 @@ impl Release {
     fn command(&self) -> Command<'_> {
         let call = OwnedCall { key: self.key.as_bytes(), owner: &self.owner, fence: self.fence };
         match self.kind {
-            Kind::Lock => Command::LockRelease(call),
-            Kind::Bulkhead => Command::BulkheadLeave(call),
+            HoldingKind::Lock => Command::LockRelease(call),
+            HoldingKind::Bulkhead => Command::BulkheadLeave(call),
         }
     }
 
@@ -128,7 +128,7 @@ impl Release {
     }
 }
 
-impl Pending {
+impl PendingRelease {
     pub fn new(release: Release) -> Self {
         Self(Some(release))
     }
@@ -156,8 +156,8 @@ impl Pending {
     }
 }
 
-impl Pending {
-    /// The same for what was lost before: it stays lost, whatever is answered, and whoever let go is told why.
+impl PendingRelease {
+    /// The same for what was lost before: it stays lost, whatever is answered, and the caller learns why.
     pub async fn say_of_lost(self, holding: &Holding) -> Error {
         match self.say().await {
             Err(lost @ Error::LockLost { .. }) => lost,
@@ -166,7 +166,7 @@ impl Pending {
     }
 }
 
-impl Drop for Pending {
+impl Drop for PendingRelease {
     fn drop(&mut self) {
         if let Some(release) = self.0.take() {
             // In memory it is answered at once, also where no task can run.
@@ -187,7 +187,7 @@ pub(crate) enum LetGo {
     /// The server has nothing of it.
     Nothing,
     /// To be said; dropped, it is said in the background.
-    Last(Pending),
+    Last(PendingRelease),
 }
 
 /// One guard less.
@@ -200,5 +200,5 @@ pub(crate) fn let_go(holding: &Holding) -> LetGo {
     if !is_first || holding.is_open || holding.was_ended_by_server() {
         return LetGo::Nothing;
     }
-    LetGo::Last(Pending::new(Release::of(holding)))
+    LetGo::Last(PendingRelease::new(Release::of(holding)))
 }

@@ -1,4 +1,4 @@
-//! Everything this process holds, and the one task that looks after it.
+//! Everything this process holds, and the one task that renews it.
 //!
 //! # The promise
 //! Each holding is renewed at a third of its lease, or of its grace if it is bound and that is shorter, several at once, for
@@ -26,9 +26,9 @@ use parking_lot::Mutex;
 use resil_core::lock::Reason;
 use tokio::sync::Notify;
 
-use super::line::Lines;
+use super::line::CallerQueues;
 use super::release::Release;
-use super::{Holding, Kind, Loss, Renewal};
+use super::{Holding, HoldingKind, Loss, Renewal};
 use crate::client::Client;
 use crate::clock::Moment;
 use crate::error::Error;
@@ -46,9 +46,9 @@ const LINGER: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub(crate) struct Holdings {
-    table: Mutex<Table>,
+    table: Mutex<HoldingTable>,
     wake: Notify,
-    pub lines: Lines,
+    pub lines: CallerQueues,
     /// Tells apart the owners of processes that have the same name.
     salt: u64,
     last_id: AtomicU64,
@@ -60,8 +60,8 @@ pub(crate) struct Holdings {
 }
 
 #[derive(Debug, Default)]
-struct Table {
-    held: HashMap<u64, Entry>,
+struct HoldingTable {
+    held: HashMap<u64, WatchedHolding>,
     by_due: BTreeSet<(Moment, u64)>,
     releases: Vec<Release>,
     is_running: bool,
@@ -72,7 +72,7 @@ struct Table {
 }
 
 #[derive(Debug)]
-struct Entry {
+struct WatchedHolding {
     holding: Arc<Holding>,
     due: Moment,
     renew_at: Moment,
@@ -80,7 +80,7 @@ struct Entry {
     failures: u32,
 }
 
-impl Entry {
+impl WatchedHolding {
     fn next_due(&self) -> Moment {
         let end = self.holding.deadline().saturating_sub(EARLY);
         if self.is_renewing || self.holding.renewal == Renewal::ByHand { end } else { self.renew_at.min(end) }
@@ -107,7 +107,7 @@ impl Default for Holdings {
         Self {
             table: Mutex::default(),
             wake: Notify::new(),
-            lines: Lines::default(),
+            lines: CallerQueues::default(),
             salt: rand::random(),
             last_id: AtomicU64::new(0),
             noted: AtomicU8::new(0),
@@ -117,7 +117,7 @@ impl Default for Holdings {
     }
 }
 
-impl Table {
+impl HoldingTable {
     fn schedule(&mut self, id: u64) {
         if let Some(entry) = self.held.get_mut(&id) {
             self.by_due.remove(&(entry.due, id));
@@ -126,7 +126,7 @@ impl Table {
         }
     }
 
-    fn remove(&mut self, id: u64) -> Option<Entry> {
+    fn remove(&mut self, id: u64) -> Option<WatchedHolding> {
         let entry = self.held.remove(&id)?;
         self.by_due.remove(&(entry.due, id));
         Some(entry)
@@ -193,26 +193,26 @@ impl Holdings {
     }
 
     /// Who counts holdings of `kind` that were given no label of their own.
-    pub fn meters(&self, kind: Kind) -> &Arc<HoldingMeters> {
+    pub fn meters(&self, kind: HoldingKind) -> &Arc<HoldingMeters> {
         let meters = match kind {
-            Kind::Lock => &self.lock_meters,
-            Kind::Bulkhead => &self.bulkhead_meters,
+            HoldingKind::Lock => &self.lock_meters,
+            HoldingKind::Bulkhead => &self.bulkhead_meters,
         };
         meters.get_or_init(|| Arc::new(HoldingMeters::new(kind, &telemetry::UNNAMED.into())))
     }
 
-    /// `holding` is looked after from now on.
+    /// `holding` is renewed from now on.
     pub fn watch(&self, holding: &Arc<Holding>) {
         let now = holding.client.clock().now();
         let renew_at = now.saturating_add(holding.renew_after());
         let mut table = self.table.lock();
         let holding = Arc::clone(holding);
         let (id, client) = (holding.id, holding.client.clone());
-        let entry = Entry { holding, due: now, renew_at, is_renewing: false, failures: 0 };
+        let entry = WatchedHolding { holding, due: now, renew_at, is_renewing: false, failures: 0 };
         table.held.insert(id, entry);
         table.schedule(id);
         table.listen_at.get_or_insert(now.saturating_add(MOMENT));
-        self.see_to_it(table, &client);
+        self.ensure_task(table, &client);
     }
 
     /// The deadline of `holding` was changed by other than the task.
@@ -221,11 +221,11 @@ impl Holdings {
         if let Some(entry) = table.held.get_mut(&holding.id) {
             entry.renew_at = holding.client.clock().now().saturating_add(holding.renew_after());
             table.schedule(holding.id);
-            self.see_to_it(table, &holding.client);
+            self.ensure_task(table, &holding.client);
         }
     }
 
-    /// `holding` is not looked after any more.
+    /// `holding` is not renewed any more.
     pub fn forget(&self, holding: &Holding) {
         self.table.lock().remove(holding.id);
     }
@@ -235,10 +235,10 @@ impl Holdings {
         let client = release.client.clone();
         let mut table = self.table.lock();
         table.releases.push(release);
-        self.see_to_it(table, &client);
+        self.ensure_task(table, &client);
     }
 
-    /// Releases everything that is held, within `grace` each; whoever held it is told that it is lost. What there was, and
+    /// Releases everything that is held, within `grace` each; the holders learn that it is lost. Returns what there was, and
     /// what came of it.
     pub async fn release_all(&self, grace: Duration) -> Vec<(String, Result<(), Error>)> {
         let held: Vec<Arc<Holding>> = {
@@ -254,8 +254,8 @@ impl Holdings {
             })
             .map(async |holding| {
                 let name = match holding.kind {
-                    Kind::Lock => format!("lock:{}", holding.name),
-                    Kind::Bulkhead => format!("bulkhead:{}", holding.name),
+                    HoldingKind::Lock => format!("lock:{}", holding.name),
+                    HoldingKind::Bulkhead => format!("bulkhead:{}", holding.name),
                 };
                 let release = Release::of(holding);
                 let said = tokio::select! {
@@ -271,7 +271,7 @@ impl Holdings {
             })
             .collect();
         let outcomes = ended.collect().await;
-        // Whoever looks after holdings has nothing left to look after.
+        // The task has nothing left to renew.
         self.wake.notify_one();
         outcomes
     }
@@ -282,7 +282,7 @@ impl Holdings {
     }
 
     /// The task runs, and looks in time.
-    fn see_to_it(&self, mut table: parking_lot::MutexGuard<'_, Table>, client: &Client) {
+    fn ensure_task(&self, mut table: parking_lot::MutexGuard<'_, HoldingTable>, client: &Client) {
         if !table.is_running {
             // Where tasks cannot run there is no connection either, and every lease ends by itself.
             let Some(runtime) = client.background() else {
@@ -291,8 +291,8 @@ impl Holdings {
             };
             (table.is_running, table.looks_at) = (true, Moment::MAX);
             drop(table);
-            let running = Running { client: client.clone(), has_rested: false };
-            client.inner().tasks.spawn_on(look_after(running), &runtime);
+            let running = WatchdogTask { client: client.clone(), has_rested: false };
+            client.inner().tasks.spawn_on(watch_all(running), &runtime);
         } else if !table.releases.is_empty() || table.first_due().is_some_and(|due| due < table.looks_at) {
             drop(table);
             self.wake.notify_one();
@@ -340,7 +340,7 @@ impl Holdings {
         if holding.was_ended_by_server() || !holding.is_held() {
             table.remove(holding.id);
             drop(table);
-            // A deadline that passed unseen is told now; a release has been told to whoever released.
+            // A deadline that passed unseen is told now; a release has been reported to its caller.
             if !holding.ended.load(Ordering::Acquire) {
                 holding.lose("its lease ended before it could be renewed");
             }
@@ -385,12 +385,12 @@ impl Holdings {
 
 impl Client {
     /// Shown by `health`, by kind and not by name: names of locks are often made of ids, and have no end.
-    pub(crate) fn note_holder(&self, kind: Kind, away: Away) {
+    pub(crate) fn note_holder(&self, kind: HoldingKind, away: Away) {
         let (bit, name) = match (kind, away) {
-            (Kind::Lock, Away::Open) => (1, "lock:open"),
-            (Kind::Lock, _) => (2, "lock"),
-            (Kind::Bulkhead, Away::Open) => (4, "shared_bulkhead:open"),
-            (Kind::Bulkhead, _) => (8, "shared_bulkhead"),
+            (HoldingKind::Lock, Away::Open) => (1, "lock:open"),
+            (HoldingKind::Lock, _) => (2, "lock"),
+            (HoldingKind::Bulkhead, Away::Open) => (4, "shared_bulkhead:open"),
+            (HoldingKind::Bulkhead, _) => (8, "shared_bulkhead"),
         };
         let noted = &self.inner().holdings.noted;
         if noted.load(Ordering::Relaxed) & bit == 0 {
@@ -401,12 +401,12 @@ impl Client {
 }
 
 /// Sees to it that a task that is dropped with its runtime is not counted on.
-struct Running {
+struct WatchdogTask {
     client: Client,
     has_rested: bool,
 }
 
-impl Drop for Running {
+impl Drop for WatchdogTask {
     fn drop(&mut self) {
         if !self.has_rested {
             self.client.inner().holdings.table.lock().is_running = false;
@@ -435,7 +435,7 @@ fn conclude(holding: &Holding, since: Moment, renewed: Result<(), Error>) {
     holding.client.inner().holdings.renewed(holding, since, renewed.is_ok());
 }
 
-async fn look_after(mut running: Running) {
+async fn watch_all(mut running: WatchdogTask) {
     let client = running.client.clone();
     let (holdings, clock) = (&client.inner().holdings, client.clock());
     let closing = &client.inner().closing;

@@ -81,7 +81,7 @@ impl IdempotencyKey {
         &self.0
     }
 
-    /// The key in the scope of `tenant`: whoever may not see the answers of another must not be able to name their keys. No two
+    /// The key in the scope of `tenant`: a tenant that may not see the answers of another must not be able to name its keys. No two
     /// tenants share one, whatever they are called, and requests of no tenant have a scope of their own, which no tenant and no
     /// key can name. All three languages keep answers under these keys.
     ///

@@ -39,7 +39,7 @@ impl Shown {
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Limited {
-    /// For the answer, whoever makes it.
+    /// For the answer, however it is made.
     pub headers: Vec<Header>,
     /// The answer, if the request was refused: 429.
     pub refusal: Option<Problem>,

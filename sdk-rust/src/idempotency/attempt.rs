@@ -37,7 +37,7 @@ const PAUSE_LAST: Duration = Duration::from_millis(800);
 const AGAIN_AFTER: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(1)];
 
 #[derive(Debug, Clone)]
-enum Stage {
+enum AttemptStage {
     Asking,
     Running,
     Committing(Ending),
@@ -59,23 +59,23 @@ pub(super) struct Attempt<'a> {
     settings: &'a IdempotencySettings,
     key: &'a str,
     pub token: String,
-    stage: Stage,
+    stage: AttemptStage,
     has_waited: bool,
 }
 
 impl<'a> Attempt<'a> {
     pub fn new(client: &'a Client, settings: &'a IdempotencySettings, key: &'a str) -> Self {
         let token = super::token::fresh_token(client);
-        Self { client, settings, key, token, stage: Stage::Asking, has_waited: false }
+        Self { client, settings, key, token, stage: AttemptStage::Asking, has_waited: false }
     }
 
-    /// Asks for the work, and waits for whoever is at it until `deadline`. With the answer: from when a lease counts.
+    /// Asks for the work, and waits for the present runner until `deadline`. With the answer: from when a lease counts.
     ///
     /// It asks on the shared connection first, which settles most calls; only who has to wait takes a connection for that.
     pub async fn begin(&mut self, fingerprint: &[u8], deadline: Moment) -> Result<(Begun, Moment), Error> {
         let (client, clock) = (self.client, self.client.clock());
         let mut repeats = 0;
-        self.stage = Stage::Asking;
+        self.stage = AttemptStage::Asking;
         loop {
             let mut sent = clock.now();
             let mut answer = client.backend().call(&self.begin_command(fingerprint, Duration::ZERO)).await;
@@ -91,8 +91,9 @@ impl<'a> Attempt<'a> {
                         Begun::Run { waited_ms, .. } => from_ms(*waited_ms),
                         _ => Duration::ZERO,
                     };
-                    // From here on a drop is decided by whoever was answered.
-                    self.stage = if matches!(begun, Begun::Run { .. }) { Stage::Running } else { Stage::Over };
+                    // From here on the caller that was answered decides what a drop means.
+                    self.stage =
+                        if matches!(begun, Begun::Run { .. }) { AttemptStage::Running } else { AttemptStage::Over };
                     return Ok((begun, sent.saturating_add(waited)));
                 }
                 Ok(other) => return Err(odd(&other)),
@@ -131,12 +132,12 @@ impl<'a> Attempt<'a> {
         let (backend, sent) = (self.client.backend(), self.client.clock().now());
         let (key, token) = (self.key.as_bytes(), self.token.as_bytes());
         let call = TokenRenewCall { key, token, lease: span(self.settings.lease), bind: Bind::None };
-        // Nothing has happened yet: whoever is dropped here has had no effect.
-        self.stage = Stage::Asking;
+        // Nothing has happened yet: a call that is dropped here has had no effect.
+        self.stage = AttemptStage::Asking;
         let patience = self.client.inner().options.command_timeout;
         let short = match backend.replicated(&Command::IdempRenew(call), replicas, patience).await {
             Ok((Reply::Renewed(Renewed::Granted { .. }), have_it)) if have_it >= replicas => {
-                self.stage = Stage::Running;
+                self.stage = AttemptStage::Running;
                 return Ok(sent);
             }
             Ok((Reply::Renewed(Renewed::Lost(reason)), _)) => {
@@ -150,39 +151,39 @@ impl<'a> Attempt<'a> {
     }
 
     pub async fn commit(&mut self, ending: Ending) -> Result<Committed, Error> {
-        self.stage = Stage::Committing(ending.clone());
+        self.stage = AttemptStage::Committing(ending.clone());
         let committed = bring(self.client, self.key, &self.token, self.settings.keep, &ending).await;
-        self.stage = Stage::Over;
+        self.stage = AttemptStage::Over;
         committed
     }
 
     /// Frees the key: nothing happened. If the server does not hear of it, the lease lapses.
     pub async fn abort(&mut self) {
-        self.stage = Stage::Aborting;
+        self.stage = AttemptStage::Aborting;
         give_up(self.client, self.key, &self.token).await;
-        self.stage = Stage::Over;
+        self.stage = AttemptStage::Over;
     }
 
     /// Nothing is to be done any more when this is dropped.
     pub fn leave(&mut self) {
-        self.stage = Stage::Over;
+        self.stage = AttemptStage::Over;
     }
 }
 
 impl Drop for Attempt<'_> {
     fn drop(&mut self) {
-        let stage = std::mem::replace(&mut self.stage, Stage::Over);
+        let stage = std::mem::replace(&mut self.stage, AttemptStage::Over);
         let ending = match &stage {
-            Stage::Over => return,
-            Stage::Running if !self.settings.abort_on_cancel => return,
-            Stage::Committing(ending) => Some(ending.clone()),
-            Stage::Asking | Stage::Running | Stage::Aborting => None,
+            AttemptStage::Over => return,
+            AttemptStage::Running if !self.settings.abort_on_cancel => return,
+            AttemptStage::Committing(ending) => Some(ending.clone()),
+            AttemptStage::Asking | AttemptStage::Running | AttemptStage::Aborting => None,
         };
         // Where nothing runs nothing can be sent, and the lease lapses.
         let Some(runtime) = self.client.background() else { return };
         let (client, key, token) = (self.client.clone(), self.key.to_owned(), std::mem::take(&mut self.token));
         let keep = self.settings.keep;
-        let may_come_late = self.has_waited && matches!(stage, Stage::Asking);
+        let may_come_late = self.has_waited && matches!(stage, AttemptStage::Asking);
         let task = async move {
             match ending {
                 None => {

@@ -10,7 +10,7 @@ use crate::telemetry;
 
 /// How a call ended; see [`telemetry`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Ended {
+enum CallEnd {
     Ran,
     Unrecorded,
     Failed,
@@ -24,7 +24,7 @@ enum Ended {
     Cancelled,
 }
 
-/// In the order of [`Ended`].
+/// In the order of [`CallEnd`].
 const TEXTS: [&str; 11] = [
     "ran",
     "unrecorded",
@@ -40,14 +40,14 @@ const TEXTS: [&str; 11] = [
 ];
 
 #[derive(Debug)]
-pub(super) struct Meters {
+pub(super) struct IdempotencyMeters {
     calls: [Counter; TEXTS.len()],
     pub run_seconds: Histogram,
     pub first: Counter,
     pub again: Counter,
 }
 
-impl Meters {
+impl IdempotencyMeters {
     pub fn new(name: &str) -> Self {
         let name: Arc<str> = name.into();
         Self {
@@ -59,33 +59,33 @@ impl Meters {
     }
 
     pub fn begin(&self) -> Tally<'_> {
-        Tally { meters: self, ended: Ended::Cancelled }
+        Tally { meters: self, ended: CallEnd::Cancelled }
     }
 }
 
 /// A call that is counted when this is dropped: as cancelled, unless it ended.
 pub(super) struct Tally<'a> {
-    meters: &'a Meters,
-    ended: Ended,
+    meters: &'a IdempotencyMeters,
+    ended: CallEnd,
 }
 
 impl Tally<'_> {
     /// `ran` says whether its own function was called: if not, its error is one that was recorded before.
     pub fn ended<T, E>(mut self, outcome: &Result<Outcome<T>, Failure<E>>, ran: bool) {
         self.ended = match outcome {
-            Ok(Outcome { replayed: true, .. }) => Ended::Replayed,
-            Ok(Outcome { recorded: true, .. }) => Ended::Ran,
-            Ok(_) => Ended::Unrecorded,
-            Err(Failure::Inner(_)) if ran => Ended::Failed,
-            Err(Failure::Inner(_)) => Ended::Replayed,
-            Err(Failure::Resil(Error::IdempotencyBusy { .. })) => Ended::Busy,
-            Err(Failure::Resil(Error::IdempotencyMismatch { .. })) => Ended::Mismatch,
-            Err(Failure::Resil(Error::IdempotencyHeld { .. })) => Ended::Held,
-            Err(Failure::Resil(Error::ResultUnrecorded { .. })) if ran => Ended::Unrecorded,
-            Err(Failure::Resil(Error::ResultUnrecorded { .. })) => Ended::Replayed,
-            Err(Failure::Resil(Error::LockLost { .. })) => Ended::Lost,
-            Err(Failure::Resil(Error::BackendUnavailable(_))) => Ended::Unavailable,
-            Err(_) => Ended::Error,
+            Ok(Outcome { replayed: true, .. }) => CallEnd::Replayed,
+            Ok(Outcome { recorded: true, .. }) => CallEnd::Ran,
+            Ok(_) => CallEnd::Unrecorded,
+            Err(Failure::Inner(_)) if ran => CallEnd::Failed,
+            Err(Failure::Inner(_)) => CallEnd::Replayed,
+            Err(Failure::Resil(Error::IdempotencyBusy { .. })) => CallEnd::Busy,
+            Err(Failure::Resil(Error::IdempotencyMismatch { .. })) => CallEnd::Mismatch,
+            Err(Failure::Resil(Error::IdempotencyHeld { .. })) => CallEnd::Held,
+            Err(Failure::Resil(Error::ResultUnrecorded { .. })) if ran => CallEnd::Unrecorded,
+            Err(Failure::Resil(Error::ResultUnrecorded { .. })) => CallEnd::Replayed,
+            Err(Failure::Resil(Error::LockLost { .. })) => CallEnd::Lost,
+            Err(Failure::Resil(Error::BackendUnavailable(_))) => CallEnd::Unavailable,
+            Err(_) => CallEnd::Error,
         };
     }
 }

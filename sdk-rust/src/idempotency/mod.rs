@@ -36,9 +36,9 @@
 //! result with [`Outcome::recorded`] false: an error would only make it run again.
 //!
 //! That takes a while, and is meant to: while the server is away nobody else can run either, and what is recorded late is
-//! better than work that is done twice. The commit is brought again and again for a third of the lease (10 s unless said), and at
+//! better than work that is done twice. The commit is brought again and again for a third of the lease (10 s by default), and at
 //! least four times, each for a command timeout at most; only then does the call return. A caller that cannot wait drops the call: the
-//! result is then brought in the background for as long. Whoever needs a bound on the call itself sets a shorter lease, or a timeout
+//! result is then brought in the background for as long. To bound the call itself, set a shorter lease, or a timeout
 //! around it.
 //!
 //! # Keys
@@ -66,8 +66,8 @@ use resil_wire::idempotency::{Begun, GetCall, OnceCall};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use self::meters::Meters;
-pub use self::outcome::{Known, Outcome, Remember, Run};
+use self::meters::IdempotencyMeters;
+pub use self::outcome::{Outcome, RecordedState, Remember, Run};
 pub use self::recorded_error::RecordedError;
 use self::running::Codec;
 use self::token::{fresh_token, from_ms, odd, span};
@@ -186,21 +186,21 @@ impl Client {
             return Err(Error::invalid("replicas", "must be 0 in memory: there are none"));
         }
         self.inner().health.add(format!("idempotent:{name}").into(), settings.when_away);
-        let meters = Meters::new(name);
-        Ok(Idempotent(Arc::new(Inner { client: self.clone(), name: name.to_owned(), settings, meters })))
+        let meters = IdempotencyMeters::new(name);
+        Ok(Idempotent(Arc::new(IdempotentInner { client: self.clone(), name: name.to_owned(), settings, meters })))
     }
 }
 
 /// Work that is done once. Cheap to clone; all of one client that have one name share their waits.
 #[derive(Debug, Clone)]
-pub struct Idempotent(Arc<Inner>);
+pub struct Idempotent(Arc<IdempotentInner>);
 
 #[derive(Debug)]
-struct Inner {
+struct IdempotentInner {
     client: Client,
     name: String,
     settings: IdempotencySettings,
-    meters: Meters,
+    meters: IdempotencyMeters,
 }
 
 impl Idempotent {
@@ -313,7 +313,7 @@ impl Idempotent {
     /// the event is delivered to it again; without one, nobody is. Where an event must not be lost by a consumer that dies,
     /// use [`run`](Self::run). While the server is away: an error, or `true` if told to let through.
     pub async fn once(&self, key: &str, ttl: Duration, token: Option<&str>) -> Result<bool, Error> {
-        let Inner { client, name, settings, meters, .. } = &*self.0;
+        let IdempotentInner { client, name, settings, meters, .. } = &*self.0;
         let _pass = client.inner().gate.enter()?;
         let key = keys::under("once", name, key);
         // There is always a token on the wire, so that a lost reply can be asked for.
@@ -333,18 +333,20 @@ impl Idempotent {
     }
 
     /// What is known of `key`, changing nothing.
-    pub async fn get(&self, key: &str) -> Result<Known, Error> {
+    pub async fn get(&self, key: &str) -> Result<RecordedState, Error> {
         let key = self.0.server_key(key);
         let command = Command::IdempGet(GetCall { key: key.as_bytes(), fingerprint: &[] });
         match self.0.ask(&command).await? {
-            Reply::Begun(Begun::Miss) => Ok(Known::Nothing),
+            Reply::Begun(Begun::Miss) => Ok(RecordedState::Nothing),
             Reply::Begun(Begun::Busy { remaining_ms, attempt }) => {
-                Ok(Known::Running { attempt, remaining: from_ms(remaining_ms) })
+                Ok(RecordedState::Running { attempt, remaining: from_ms(remaining_ms) })
             }
-            Reply::Begun(Begun::Replay { failed, result, age_ms }) => {
-                Ok(Known::Done { result: result.map(Bytes::from_owner), is_error: failed, age: from_ms(age_ms) })
-            }
-            Reply::Begun(Begun::Held { attempt }) => Ok(Known::Held { attempt }),
+            Reply::Begun(Begun::Replay { failed, result, age_ms }) => Ok(RecordedState::Done {
+                result: result.map(Bytes::from_owner),
+                is_error: failed,
+                age: from_ms(age_ms),
+            }),
+            Reply::Begun(Begun::Held { attempt }) => Ok(RecordedState::Held { attempt }),
             other => Err(odd(&other)),
         }
     }
@@ -360,7 +362,7 @@ where
     move |run| work(run).map_ok(Into::into as fn(R) -> Bytes)
 }
 
-impl Inner {
+impl IdempotentInner {
     fn server_key(&self, key: &str) -> Arc<str> {
         keys::under("idemp", &self.name, key).into()
     }

@@ -65,7 +65,7 @@ type Read<E> = dyn Fn(&[u8]) -> Option<E> + Send + Sync;
 
 /// Which errors are final (a card that was declined), and how they are written down for duplicates to get.
 ///
-/// Any other error frees the key at once, and whoever asks next runs.
+/// Any other error frees the key at once, and the next caller runs.
 pub struct Remember<E> {
     write: Arc<Write<E>>,
     read: Arc<Read<E>>,
@@ -134,7 +134,7 @@ impl<E> fmt::Debug for Remember<E> {
 
 /// What is known of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Known {
+pub enum RecordedState {
     Nothing,
     /// Somebody is at it.
     Running {

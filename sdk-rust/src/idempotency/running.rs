@@ -14,14 +14,14 @@ use tokio_util::sync::CancellationToken;
 use super::attempt::{Attempt, Ending};
 use super::outcome::{Outcome, Remember, Run};
 use super::recorded_error::RecordedError;
-use super::sharing::{Entered, Seat, Settled, Waited};
+use super::sharing::{RunEntry, RunLead, Settled, WaitEnd};
 use super::token::from_ms;
-use super::{Inner, OnLost};
+use super::{IdempotentInner, OnLost};
 use crate::clock::Moment;
 use crate::error::{Error, Failure, Leased};
 use crate::health::Away;
 use crate::holding::trusted_until;
-use crate::leases::{Kind, Lease};
+use crate::leases::{Lease, LeaseKind};
 
 /// Requests up to this long are sent as they are; longer ones as a hash.
 const FINGERPRINT_BYTES_MAX: usize = 64;
@@ -61,7 +61,7 @@ impl<'a, T: Serialize + DeserializeOwned, E> Codec<'a, T, E> {
     }
 }
 
-impl Inner {
+impl IdempotentInner {
     pub(super) async fn run<T, E, F, Fut>(
         &self,
         key: &str,
@@ -107,11 +107,11 @@ impl Inner {
                 return Err(Error::ShuttingDown.into());
             }
             match self.client.inner().runs.enter(&key, &fingerprint) {
-                Entered::First(seat) => return self.lead(&key, &fingerprint, deadline, seat, codec, work).await,
-                Entered::Duplicate(waiting) => match waiting.until(clock, deadline).await {
-                    Waited::Settled(settled) => return self.replay(&key, settled, &codec),
-                    Waited::Vacant => {}
-                    Waited::Impatient(retry_after) => {
+                RunEntry::First(lead) => return self.lead(&key, &fingerprint, deadline, lead, codec, work).await,
+                RunEntry::Duplicate(waiting) => match waiting.until(clock, deadline).await {
+                    WaitEnd::Settled(settled) => return self.replay(&key, settled, &codec),
+                    WaitEnd::Vacant => {}
+                    WaitEnd::Impatient(retry_after) => {
                         return Err(Error::IdempotencyBusy { name: key, retry_after }.into());
                     }
                 },
@@ -125,7 +125,7 @@ impl Inner {
         key: &Arc<str>,
         fingerprint: &[u8],
         deadline: Moment,
-        seat: Seat<'_>,
+        lead: RunLead<'_>,
         codec: Codec<'_, T, E>,
         work: F,
     ) -> Result<Outcome<T>, Failure<E>>
@@ -152,9 +152,9 @@ impl Inner {
                     replicas => attempt.confirm(replicas).await?,
                 };
                 let token = attempt.token.clone();
-                let lease = Lease::new(Kind::Idempotency, name(), token, self.settings.lease, granted_at);
+                let lease = Lease::new(LeaseKind::Idempotency, name(), token, self.settings.lease, granted_at);
                 let run = Run { fence: Some(fence), attempt: Some(number), lost: lease.lost.clone() };
-                return self.run_leased(key, run, lease, &mut attempt, seat, codec, work).await;
+                return self.run_leased(key, run, lease, &mut attempt, lead, codec, work).await;
             }
             Ok((Begun::Busy { remaining_ms, .. }, _)) => {
                 let retry_after = Some(from_ms(remaining_ms));
@@ -173,11 +173,11 @@ impl Inner {
                 tracing::debug!(%error, key = &**key, "idempotent work runs unrecorded");
                 // If the server took the question after all, nobody aborts it: the effect is about to happen.
                 attempt.leave();
-                return self.run_alone(seat, codec, work).await;
+                return self.run_alone(lead, codec, work).await;
             }
             Err(error) => return Err(error.into()),
         };
-        seat.settle(settled.clone());
+        lead.settle(settled.clone());
         self.replay(key, settled, &codec)
     }
 
@@ -193,7 +193,7 @@ impl Inner {
         run: Run,
         lease: Lease,
         attempt: &mut Attempt<'_>,
-        seat: Seat<'_>,
+        lead: RunLead<'_>,
         codec: Codec<'_, T, E>,
         work: F,
     ) -> Result<Outcome<T>, Failure<E>>
@@ -203,7 +203,7 @@ impl Inner {
     {
         let number = run.attempt.unwrap_or_default();
         let kept = self.client.keep(lease);
-        seat.runs_under(&kept);
+        lead.runs_under(&kept);
         let came = {
             let mut work = pin!(work(run));
             tokio::select! {
@@ -250,14 +250,14 @@ impl Inner {
             }
         };
         let seen_at = self.client.clock().now();
-        seat.settle(Settled::Done { is_error, result: Some(result), age: Duration::ZERO, seen_at });
+        lead.settle(Settled::Done { is_error, result: Some(result), age: Duration::ZERO, seen_at });
         came.map(|value| ran(value, number, recorded))
     }
 
     /// Without a server: no fence, no record; only this process shares the result.
     async fn run_alone<T, E, F, Fut>(
         &self,
-        seat: Seat<'_>,
+        lead: RunLead<'_>,
         codec: Codec<'_, T, E>,
         work: F,
     ) -> Result<Outcome<T>, Failure<E>>
@@ -272,7 +272,7 @@ impl Inner {
             Err(reason) => (true, RecordedError::unrecorded(&reason).to_bytes()),
         };
         let seen_at = self.client.clock().now();
-        seat.settle(Settled::Done { is_error, result: Some(result), age: Duration::ZERO, seen_at });
+        lead.settle(Settled::Done { is_error, result: Some(result), age: Duration::ZERO, seen_at });
         Ok(ran(value, 0, false))
     }
 

@@ -1,9 +1,9 @@
 //! Duplicates inside one process: the first asks the server, the others wait for what it learns.
 //!
-//! There is one table for each client, whoever made the handle: keys have the name of the work in them. A seat is kept per key and
+//! There is one table for each client, for all its handles: keys have the name of the work in them. A lead is kept per key and
 //! fingerprint (the same key with another request is another question, which only the server
-//! can answer). Whoever has the seat asks and runs; when it has an answer that holds for everybody it settles the seat.
-//! A seat that is left without an answer (its holder was cancelled, ran out of patience, or failed and freed the key) is
+//! can answer). The caller that has the lead asks and runs; when it has an answer that holds for everybody it settles the lead.
+//! A lead that is left without an answer (its holder was cancelled, ran out of patience, or failed and freed the key) is
 //! free again: one of those who waited takes it. Nobody waits longer than its own patience.
 
 use std::collections::HashMap;
@@ -35,7 +35,7 @@ pub(super) enum Settled {
 
 #[derive(Debug, Clone)]
 enum Phase {
-    /// The holder of the seat asks, or waits in the server.
+    /// The holder of the lead asks, or waits in the server.
     Asking,
     /// It runs under this lease.
     Running(Arc<Lease>),
@@ -48,32 +48,32 @@ type Question = (Arc<str>, Bytes);
 #[derive(Debug, Default)]
 pub(crate) struct Sharing(Mutex<HashMap<Question, watch::Receiver<Phase>>>);
 
-pub(super) enum Entered<'a> {
-    First(Seat<'a>),
-    Duplicate(Waiting),
+pub(super) enum RunEntry<'a> {
+    First(RunLead<'a>),
+    Duplicate(DuplicateCall),
 }
 
 impl Sharing {
-    pub(super) fn enter(&self, key: &Arc<str>, fingerprint: &Bytes) -> Entered<'_> {
+    pub(super) fn enter(&self, key: &Arc<str>, fingerprint: &Bytes) -> RunEntry<'_> {
         let question = (Arc::clone(key), fingerprint.clone());
-        let mut seats = self.0.lock();
-        if let Some(receiver) = seats.get(&question) {
-            return Entered::Duplicate(Waiting(receiver.clone()));
+        let mut leads = self.0.lock();
+        if let Some(receiver) = leads.get(&question) {
+            return RunEntry::Duplicate(DuplicateCall(receiver.clone()));
         }
         let (sender, receiver) = watch::channel(Phase::Asking);
-        seats.insert(question.clone(), receiver);
-        Entered::First(Seat { sharing: self, question, sender })
+        leads.insert(question.clone(), receiver);
+        RunEntry::First(RunLead { sharing: self, question, sender })
     }
 }
 
 /// The right to ask for all duplicates. Dropping it frees the question.
-pub(super) struct Seat<'a> {
+pub(super) struct RunLead<'a> {
     sharing: &'a Sharing,
     question: Question,
     sender: watch::Sender<Phase>,
 }
 
-impl Seat<'_> {
+impl RunLead<'_> {
     /// Nobody is woken: it only matters to those who give up.
     pub fn runs_under(&self, lease: &Arc<Lease>) {
         self.sender.send_if_modified(|phase| {
@@ -87,37 +87,37 @@ impl Seat<'_> {
     }
 }
 
-impl Drop for Seat<'_> {
+impl Drop for RunLead<'_> {
     fn drop(&mut self) {
-        // Before the sender goes: whoever wakes because of that finds the seat free.
+        // Before the sender goes: a waiter that wakes because of that finds the lead free.
         self.sharing.0.lock().remove(&self.question);
     }
 }
 
-/// A duplicate's view of the seat.
-pub(super) struct Waiting(watch::Receiver<Phase>);
+/// A duplicate's view of the lead.
+pub(super) struct DuplicateCall(watch::Receiver<Phase>);
 
-pub(super) enum Waited {
+pub(super) enum WaitEnd {
     Settled(Settled),
-    /// The seat is free again.
+    /// The lead is free again.
     Vacant,
     /// Patience is over; how long the runner's lease lasts, if it runs.
     Impatient(Option<Duration>),
 }
 
-impl Waiting {
-    pub async fn until(mut self, clock: &Clock, deadline: Moment) -> Waited {
+impl DuplicateCall {
+    pub async fn until(mut self, clock: &Clock, deadline: Moment) -> WaitEnd {
         let patience = deadline.saturating_sub(clock.now());
         let changed = async {
             loop {
                 if let Phase::Settled(settled) = &*self.0.borrow_and_update() {
-                    return Waited::Settled(settled.clone());
+                    return WaitEnd::Settled(settled.clone());
                 }
                 if self.0.changed().await.is_err() {
                     // It may have settled and left in one go.
                     return match &*self.0.borrow() {
-                        Phase::Settled(settled) => Waited::Settled(settled.clone()),
-                        _ => Waited::Vacant,
+                        Phase::Settled(settled) => WaitEnd::Settled(settled.clone()),
+                        _ => WaitEnd::Vacant,
                     };
                 }
             }
@@ -131,6 +131,6 @@ impl Waiting {
             Phase::Running(lease) => Some(lease.until().saturating_sub(clock.now())),
             _ => None,
         };
-        Waited::Impatient(remaining)
+        WaitEnd::Impatient(remaining)
     }
 }

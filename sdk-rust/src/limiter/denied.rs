@@ -30,11 +30,11 @@ pub(super) const BELIEVED_MAX: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(crate) struct Denied {
     hasher: RandomState,
-    shards: [Mutex<Shard>; SHARDS],
+    shards: [Mutex<DenialShard>; SHARDS],
 }
 
 #[derive(Debug, Default)]
-struct Shard {
+struct DenialShard {
     denials: HashMap<Box<[u8]>, Denial, RandomState>,
     /// How often anything was ended by a refund: a reply that was asked for before is not believed.
     refunds: u64,
@@ -55,7 +55,7 @@ pub(super) struct Denial {
 
 /// Where a question stood among the refunds when it was asked.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Asked(u64);
+pub(super) struct RefundsSeen(u64);
 
 impl Default for Denied {
     fn default() -> Self {
@@ -69,13 +69,13 @@ impl Denied {
         self.hasher.hash_one(shape)
     }
 
-    fn shard(&self, key: &[u8]) -> &Mutex<Shard> {
+    fn shard(&self, key: &[u8]) -> &Mutex<DenialShard> {
         &self.shards[(self.hasher.hash_one(key) >> 40) as usize % SHARDS]
     }
 
     /// The denial of `cost` cells that still holds; or where the question stands that must now be asked.
     #[allow(clippy::result_large_err, reason = "a flood of denied calls is not to allocate")]
-    pub fn look(&self, key: &[u8], shape: u64, cost: u32, now: Moment) -> Result<Asked, Denial> {
+    pub fn look(&self, key: &[u8], shape: u64, cost: u32, now: Moment) -> Result<RefundsSeen, Denial> {
         let mut shard = self.shard(key).lock();
         if !shard.denials.is_empty()
             && let Some(denial) = shard.denials.get(key)
@@ -86,11 +86,11 @@ impl Denied {
                 return Err(denial.clone());
             }
         }
-        Ok(Asked(shard.refunds))
+        Ok(RefundsSeen(shard.refunds))
     }
 
     /// Remembers a denial, unless a refund came in between.
-    pub fn remember(&self, key: &[u8], shape: u64, asked: Asked, denial: Denial) {
+    pub fn remember(&self, key: &[u8], shape: u64, asked: RefundsSeen, denial: Denial) {
         let mut shard = self.shard(key).lock();
         if shard.refunds != asked.0 {
             return;

@@ -134,7 +134,7 @@ impl Limit {
 
 /// A limit that was checked: what is sent, and what is granted here while the server is away.
 #[derive(Debug)]
-pub(crate) struct Checked {
+pub(crate) struct CheckedLimit {
     pub shape: Shape,
     /// This process' part of it.
     pub part: Shape,
@@ -219,13 +219,13 @@ impl Limit {
     }
 
     /// Checks every number, naming the one that is wrong.
-    pub(crate) fn check(&self, instances: u32) -> Result<Checked, Error> {
+    pub(crate) fn check(&self, instances: u32) -> Result<CheckedLimit, Error> {
         if let Some(name) = &self.name {
             keys::check_name(name)?;
         }
         let shape = self.shape()?;
         let part = shape.divided(instances.max(1))?;
-        Ok(Checked { shape, part, when_away: self.when_away.unwrap_or(Away::Local) })
+        Ok(CheckedLimit { shape, part, when_away: self.when_away.unwrap_or(Away::Local) })
     }
 
     fn shape(&self) -> Result<Shape, Error> {

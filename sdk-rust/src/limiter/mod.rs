@@ -2,7 +2,7 @@
 //!
 //! # The promise
 //! Over any interval T no more is granted than `capacity + limit * T / period`, by all processes together. A refusal says
-//! when to come back, and whoever comes back then and is alone is granted.
+//! when to come back, and a caller that comes back then and is alone is granted.
 //!
 //! # Keys
 //! The state of `key` under the limiter `name` is at `resil:limit:<name>:{<key>}`. In a cluster the caller's key decides
@@ -51,7 +51,7 @@ use smallvec::SmallVec;
 
 use self::denied::{Denial, Denied};
 pub(crate) use self::limit::span;
-use self::limit::{Checked, Shape};
+use self::limit::{CheckedLimit, Shape};
 pub use self::limit::{Limit, LimitKind, LimitTier};
 pub use self::several::Verdicts;
 pub use self::verdict::{DecidedBy, Tier, Verdict};
@@ -64,7 +64,7 @@ use crate::{keys, telemetry};
 
 /// What all limiters of a client share.
 #[derive(Debug, Default)]
-pub(crate) struct Shared {
+pub(crate) struct LimiterShared {
     denied: Denied,
     /// Decides while the server is away. Made when it is first needed.
     local: OnceLock<Memory>,
@@ -72,15 +72,15 @@ pub(crate) struct Shared {
 
 /// A limit under a name. Cheap to clone; see the [module](self).
 #[derive(Debug, Clone)]
-pub struct Limiter(Arc<Inner>);
+pub struct Limiter(Arc<LimiterInner>);
 
 #[derive(Debug)]
-struct Inner {
+struct LimiterInner {
     client: Client,
     name: Arc<str>,
     /// `resil:limit:<name>:{`
     key_prefix: Box<[u8]>,
-    limit: Checked,
+    limit: CheckedLimit,
     shape_id: u64,
     rejections: Counter,
 }
@@ -107,7 +107,7 @@ impl Client {
         let shape_id = self.inner().limits.denied.shape_id(&limit.shape);
         let rejections = telemetry::rejections(&name, "limiter");
         let key_prefix: Box<[u8]> = format!("resil:limit:{name}:{{").into_bytes().into();
-        Ok(Limiter(Arc::new(Inner { client: self.clone(), name, key_prefix, limit, shape_id, rejections })))
+        Ok(Limiter(Arc::new(LimiterInner { client: self.clone(), name, key_prefix, limit, shape_id, rejections })))
     }
 }
 
@@ -253,7 +253,7 @@ impl Limiter {
             Ask::Reserve(_) | Ask::Refund(_) | Ask::Peek => return self.decide(&key, ask).await,
         };
         let capacity = self.0.limit.shape.capacity();
-        // What can never be had is not denied for a time only: whoever asks for it is told so.
+        // What can never be had is not denied for a time only: the caller is told so.
         let cost = if least > capacity { 0 } else { least };
         let asked = match self.denied().look(&key, self.0.shape_id, cost, now) {
             Ok(asked) => asked,
@@ -275,7 +275,7 @@ impl Limiter {
         Ok(verdict)
     }
 
-    /// Asks the server, or whoever decides while it is away.
+    /// Asks the server, or decides as configured while it is away.
     async fn decide(&self, key: &[u8], ask: Ask) -> Result<Verdict, Error> {
         let backend = self.0.client.backend();
         match backend.call(&self.0.limit.shape.command(key, ask)).await {

@@ -237,7 +237,7 @@ async fn turns_are_spread_evenly_and_come_in_order() {
 }
 
 #[tokio::test]
-async fn whoever_stops_waiting_gives_the_turn_back_also_before_the_booking_is_answered() {
+async fn a_caller_that_stops_waiting_gives_its_turn_back() {
     for is_answered in [true, false] {
         let server = Server::new();
         let limiter = server.limiter(Limit::per_second(1));

@@ -1,7 +1,7 @@
 //! Waiting for one's turn.
 //!
 //! A bucket books: RESERVE takes the cell now and says when it may be used. Turns are spread evenly and come in the order
-//! in which they were booked, by all processes. Whoever stops waiting gives its booking back, in the background.
+//! in which they were booked, by all processes. A caller that stops waiting gives its booking back, in the background.
 //!
 //! An exact window cannot book. There a waiter asks, sleeps for `retry_after`, and asks again: in no particular order.
 

@@ -32,7 +32,7 @@ pub struct Tier {
     pub limit: u32,
     #[serde(with = "span_text")]
     pub period: Duration,
-    /// What it holds when it is full: its burst, which is the limit unless said.
+    /// What it holds when it is full: its burst, by default the limit.
     pub capacity: u32,
     pub remaining: u32,
     /// As in [`Verdict::retry_after`], as far as this tier is concerned.
@@ -53,7 +53,7 @@ pub struct Verdict {
     pub limit: u32,
     #[serde(with = "span_text")]
     pub period: Duration,
-    /// What can be had at once when it is full: the burst, which is the limit unless said.
+    /// What can be had at once when it is full: the burst, by default the limit.
     pub capacity: u32,
     /// What is left there. Not known to be more than this if nobody was asked.
     pub remaining: u32,

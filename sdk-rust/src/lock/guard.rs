@@ -6,10 +6,8 @@ use std::time::Duration;
 use resil_wire::command::{Command, Reply};
 use resil_wire::holding::OwnedCall;
 use serde::Serialize;
-use tokio_util::sync::CancellationToken;
 
 use super::reentry;
-use crate::clock::Moment;
 use crate::error::Error;
 use crate::holding::ask::check_lease;
 use crate::holding::release::{LetGo, let_go};
@@ -48,31 +46,6 @@ impl LockGuard {
     /// What it is to those who work under it; can be cloned and sent anywhere, and keeps nothing held.
     pub fn held(&self) -> Held {
         self.held.clone()
-    }
-
-    /// See [`Held::fence`].
-    pub fn fence(&self) -> Option<u64> {
-        self.held.fence()
-    }
-
-    /// See [`Held::lost`].
-    pub fn lost(&self) -> CancellationToken {
-        self.held.lost()
-    }
-
-    /// See [`Held::is_held`].
-    pub fn is_held(&self) -> bool {
-        self.held.is_held()
-    }
-
-    /// See [`Held::deadline`].
-    pub fn deadline(&self) -> Moment {
-        self.held.deadline()
-    }
-
-    /// See [`Held::remaining`].
-    pub fn remaining(&self) -> Duration {
-        self.held.remaining()
     }
 
     /// The lease ends `lease` from now, and is of that length from now on. `Err(LockLost)` if there is none any more.
@@ -117,6 +90,15 @@ impl LockGuard {
             LetGo::Last(pending) if was_held => pending.say().await.map(|held| Released::Freed { held }),
             LetGo::Last(pending) => Err(pending.say_of_lost(&holding).await),
         }
+    }
+}
+
+/// What is held: [`Held::is_held`], [`Held::fence`], [`Held::lost`] and the rest.
+impl std::ops::Deref for LockGuard {
+    type Target = Held;
+
+    fn deref(&self) -> &Held {
+        &self.held
     }
 }
 

@@ -1,7 +1,7 @@
 //! Locks that a whole fleet shares: leases with a fence.
 //!
 //! # The promise
-//! Whoever has a [`LockGuard`] had the lock to itself when it was granted, and may believe in it until its local deadline:
+//! The holder of a [`LockGuard`] had the lock to itself when it was granted, and may rely on it until its local deadline:
 //! when the last acknowledged command was sent, plus the grace of 3 s (or the lease, if that is shorter), less a drift of 1 %
 //! and 2 ms, by the monotonic clock. It is renewed at a third of that for as long as the guard lives. When it is lost,
 //! [`Held::lost`] fires: at once when the server publishes it (it was broken, deleted, flushed), or because the deadline
@@ -19,7 +19,7 @@
 //!
 //! # Fairness
 //! The server serves in the order of arrival. Of the tasks of one process one at a time waits there, and the others stand
-//! in a line here: ten thousand tasks on one lock need one waiting connection. Whoever is dropped leaves at once.
+//! in a queue here: ten thousand tasks on one lock need one waiting connection. A task that is dropped leaves at once.
 //!
 //! # Re-entrancy
 //! Inside [`Lock::with_lock`], and inside [`LockGuard::reentrant`], asking for the same lock again is granted at once and
@@ -66,7 +66,7 @@ use crate::client::Client;
 use crate::error::{Error, Failure};
 use crate::health::Away;
 use crate::holding::ask::{Claim, DEFAULT_GRACE, DEFAULT_LEASE, Want, ask};
-use crate::holding::{Binding, Kind, Renewal, unexpected};
+use crate::holding::{Binding, HoldingKind, Renewal, unexpected};
 use crate::keys;
 use crate::settings::{setters, span_text};
 use crate::telemetry::HoldingMeters;
@@ -204,17 +204,17 @@ impl Client {
     pub fn lock(&self, name: &str, settings: LockSettings) -> Result<Lock, Error> {
         let want = settings.want(name);
         want.check(self.backend())?;
-        let meters = Arc::clone(self.inner().holdings.meters(Kind::Lock));
+        let meters = Arc::clone(self.inner().holdings.meters(HoldingKind::Lock));
         let LockSettings { wait, keep_running_when_lost, .. } = settings;
         Ok(Lock { client: self.clone(), want, wait, keep_running_when_lost, meters })
     }
 }
 
 impl Lock {
-    /// What it is called in metrics; `default` unless said, because names of locks are often made of ids. Make such a lock
+    /// What it is called in metrics; by default `default`, because names of locks are often made of ids. Make such a lock
     /// once, and clone it: see [`telemetry`](crate::telemetry).
     pub fn labelled(mut self, label: &str) -> Self {
-        self.meters = Arc::new(HoldingMeters::new(Kind::Lock, &label.into()));
+        self.meters = Arc::new(HoldingMeters::new(HoldingKind::Lock, &label.into()));
         self
     }
 
@@ -285,7 +285,7 @@ impl Lock {
         Info::read(self.client.backend().call(&Command::LockInfo(call)).await?)
     }
 
-    /// Takes it from whoever holds it. They are told that it is broken; the next in line has it. How many held it.
+    /// Takes it from its holders. They learn that it is broken; the next waiter has it. Returns how many held it.
     pub async fn break_lock(&self, actor: &str, reason: &str) -> Result<u64, Error> {
         for (field, text) in [("actor", actor), ("reason", reason)] {
             if text.len() > TEXT_MAX {

@@ -6,21 +6,21 @@
 use std::sync::Arc;
 
 use crate::client::Client;
-use crate::holding::{Holding, Kind};
+use crate::holding::{Holding, HoldingKind};
 
 tokio::task_local! {
-    static INNERMOST: Arc<Frame>;
+    static INNERMOST: Arc<HeldFrame>;
 }
 
-struct Frame {
+struct HeldFrame {
     holding: Arc<Holding>,
-    outer: Option<Arc<Frame>>,
+    outer: Option<Arc<HeldFrame>>,
 }
 
 /// Runs `work`, for which `holding` counts as held.
 pub(super) async fn holding<R: Future>(holding: &Arc<Holding>, work: R) -> R::Output {
     let outer = INNERMOST.try_with(Arc::clone).ok();
-    INNERMOST.scope(Arc::new(Frame { holding: Arc::clone(holding), outer }), work).await
+    INNERMOST.scope(Arc::new(HeldFrame { holding: Arc::clone(holding), outer }), work).await
 }
 
 /// The lock `name`, if this task holds it by the same client.
@@ -28,8 +28,8 @@ pub(super) fn held(client: &Client, name: &str) -> Option<Arc<Holding>> {
     INNERMOST
         .try_with(|innermost| {
             let mut frame = Some(innermost);
-            while let Some(Frame { holding, outer }) = frame.map(|frame| &**frame) {
-                let is_it = holding.kind == Kind::Lock && *holding.name == *name;
+            while let Some(HeldFrame { holding, outer }) = frame.map(|frame| &**frame) {
+                let is_it = holding.kind == HoldingKind::Lock && *holding.name == *name;
                 if is_it && std::ptr::eq(holding.client.inner(), client.inner()) {
                     return Some(Arc::clone(holding));
                 }

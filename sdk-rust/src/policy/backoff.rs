@@ -30,7 +30,7 @@ pub(crate) const MAX_DELAY: Duration = Duration::from_secs(3600);
 
 /// How delays are spread. In settings: `none`, `full`, `equal`, `decorrelated`, or a percentage: `20%`, or `{"plusMinus": 20}`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(try_from = "Said", into = "String")]
+#[serde(try_from = "JitterForm", into = "String")]
 pub enum Jitter {
     None,
     #[default]
@@ -65,7 +65,7 @@ impl FromStr for Jitter {
 /// The two ways to say it.
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "must be text such as full or 20%, or an object such as {plusMinus: 20}")]
-enum Said {
+enum JitterForm {
     Text(String),
     Object(PlusMinus),
 }
@@ -77,13 +77,13 @@ struct PlusMinus {
     percent: f64,
 }
 
-impl TryFrom<Said> for Jitter {
+impl TryFrom<JitterForm> for Jitter {
     type Error = Error;
 
-    fn try_from(said: Said) -> Result<Self, Error> {
+    fn try_from(said: JitterForm) -> Result<Self, Error> {
         match said {
-            Said::Text(text) => text.parse(),
-            Said::Object(PlusMinus { percent }) => {
+            JitterForm::Text(text) => text.parse(),
+            JitterForm::Object(PlusMinus { percent }) => {
                 let is_whole = (0.0..=100.0).contains(&percent) && percent.fract() == 0.0;
                 let refused = || format!("must be a whole percentage from 0 to 100, got {percent}");
                 is_whole.then_some(Self::PlusMinus(percent as u8)).ok_or_else(|| Error::invalid("jitter", refused()))

@@ -1,6 +1,6 @@
 //! A limit on extra load: how many retries and hedges a process may make for the calls it makes.
 //!
-//! Over the recent window (`ttl`, 10 s unless said) at most `min_per_second * ttl + percent * calls` extra calls are
+//! Over the recent window (`ttl`, 10 s by default) at most `min_per_second * ttl + percent * calls` extra calls are
 //! granted. The first part lets a quiet process retry at all; the second keeps three layers of callers from turning one
 //! failure into dozens. Retry and hedging may share one budget: clones are one.
 //!
@@ -56,7 +56,7 @@ impl BudgetSettings {
 }
 
 /// A count for one slot of time: which one in the upper 24 bits, the count below. A count of a slot that has passed
-/// is overwritten by whoever comes first in the next that falls on it.
+/// is overwritten by the first call in the next one that falls on it.
 #[derive(Debug, Default)]
 struct Slot(AtomicU64);
 
@@ -103,10 +103,10 @@ impl Ring {
 
 /// A limit on extra load. See [the module](self).
 #[derive(Debug, Clone)]
-pub struct Budget(Arc<Inner>);
+pub struct Budget(Arc<BudgetInner>);
 
 #[derive(Debug)]
-struct Inner {
+struct BudgetInner {
     settings: BudgetSettings,
     slot_ns: u64,
     clock: Clock,
@@ -130,7 +130,7 @@ impl Budget {
 
     fn new_by(settings: BudgetSettings, clock: Clock) -> Self {
         let slot_ns = u64::try_from(settings.ttl.as_nanos()).unwrap_or(u64::MAX) / SLOTS;
-        Self(Arc::new(Inner {
+        Self(Arc::new(BudgetInner {
             settings,
             slot_ns,
             clock,
@@ -162,19 +162,19 @@ impl Budget {
         self.0.available(self.0.slot(self.0.clock.now()), *self.0.waiting.lock())
     }
 
-    /// Asks for an extra call. It counts from now on; see [`Grant`].
-    pub fn try_take(&self) -> Option<Grant> {
+    /// Asks for an extra call. It counts from now on; see [`BudgetPermit`].
+    pub fn try_take(&self) -> Option<BudgetPermit> {
         let slot = self.0.slot(self.0.clock.now());
         let mut waiting = self.0.waiting.lock();
         if self.0.available(slot, *waiting) == 0 {
             return None;
         }
         *waiting += 1;
-        Some(Grant(Some(Arc::clone(&self.0))))
+        Some(BudgetPermit(Some(Arc::clone(&self.0))))
     }
 }
 
-impl Inner {
+impl BudgetInner {
     fn slot(&self, now: Moment) -> u64 {
         // Nanoseconds of a process fit 64 bits for 584 years.
         now.as_nanos() as u64 / self.slot_ns
@@ -199,9 +199,9 @@ impl Inner {
 /// An extra call that was granted. [`begin`](Self::begin) says that it begins; dropped before, it is given back.
 #[derive(Debug)]
 #[must_use = "an extra call that does not begin is given back"]
-pub struct Grant(Option<Arc<Inner>>);
+pub struct BudgetPermit(Option<Arc<BudgetInner>>);
 
-impl Grant {
+impl BudgetPermit {
     pub fn begin(mut self) {
         let Some(inner) = self.0.take() else { return };
         let slot = inner.slot(inner.clock.now());
@@ -212,7 +212,7 @@ impl Grant {
     }
 }
 
-impl Drop for Grant {
+impl Drop for BudgetPermit {
     fn drop(&mut self) {
         if let Some(inner) = &self.0 {
             *inner.waiting.lock() -= 1;
@@ -258,7 +258,7 @@ mod tests {
     #[test]
     fn a_retry_in_its_backoff_counts_however_long_it_waits_and_is_given_back_if_cancelled() {
         let (budget, clock) = budget(1, 0);
-        let waiting: Vec<Grant> = (0..10).filter_map(|_| budget.try_take()).collect();
+        let waiting: Vec<BudgetPermit> = (0..10).filter_map(|_| budget.try_take()).collect();
         assert_eq!(waiting.len(), 10);
         clock.advance(Duration::from_secs(60));
         assert!(budget.try_take().is_none(), "a crowd that waits cannot be joined");
@@ -307,7 +307,7 @@ mod tests {
                 match kind {
                     0 => { budget.count_call(); calls.push(now); }
                     1 => waiting.extend(budget.try_take()),
-                    2 => if let Some(grant) = waiting.pop() { Grant::begin(grant); begun.push(now); },
+                    2 => if let Some(grant) = waiting.pop() { BudgetPermit::begin(grant); begun.push(now); },
                     _ => clock.advance(Duration::from_millis(ms)),
                 }
                 let now = clock.now();

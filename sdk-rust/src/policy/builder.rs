@@ -10,7 +10,7 @@ use super::chain::Policy;
 use super::hedge::{Hedge, HedgeSettings};
 use super::in_flight::{CallSeconds, is_same};
 use super::retry::{Retry, RetrySettings};
-use super::stage::{self, Plan, Stage};
+use super::stage::{self, Stage, StagePlan};
 use super::timeout::{MAX_TIMEOUT, Timeout, TimeoutSettings};
 use crate::breaker::Breaker;
 use crate::client::Client;
@@ -42,7 +42,7 @@ pub struct PolicyBuilder {
 
 /// Everything of a policy that was built.
 #[derive(Debug)]
-pub(super) struct Parts {
+pub(super) struct PolicyParts {
     pub name: Arc<str>,
     pub timeouts: TimeoutSettings,
     /// There even if the policy has none: a call may ask for one.
@@ -57,7 +57,7 @@ pub(super) struct Parts {
     pub shed: Option<LocalBulkhead>,
     /// The stages that are there.
     pub order: Vec<Stage>,
-    pub plan: Plan,
+    pub plan: StagePlan,
     pub warnings: Vec<String>,
     /// For whom a call is in flight. The first also lets in what the call asks of it while it shuts down.
     pub clients: Vec<Client>,
@@ -188,7 +188,7 @@ impl PolicyBuilder {
         let hedge = |settings| Ok(Hedge::new(&settings).in_part("hedge")?.named(&name).with_clock(clock.clone()));
         let hedge = self.hedge.map(hedge);
         let shed = self.shed.map(|max| shed(&name, max, &clock));
-        Ok(Policy(Arc::new(Parts {
+        Ok(Policy(Arc::new(PolicyParts {
             total: timeout(Timeout::total(self.timeout.total.unwrap_or(MAX_TIMEOUT)))?,
             attempt: timeout(Timeout::attempt(self.timeout.attempt.unwrap_or(MAX_TIMEOUT)))?,
             timeouts: self.timeout,
@@ -199,7 +199,7 @@ impl PolicyBuilder {
             bulkhead: self.bulkhead,
             shared_bulkhead: self.shared_bulkhead,
             shed: shed.transpose()?,
-            plan: Plan::of(&order),
+            plan: StagePlan::of(&order),
             seconds: CallSeconds::new(&name),
             order,
             warnings,

@@ -3,7 +3,7 @@
 //! # What is promised
 //! - Never more than `max` calls active and `queue` waiting; one more is refused at once with [`Error::BulkheadFull`].
 //! - First come, first served. A place that becomes free is handed to the first in line; nobody overtakes.
-//! - Whoever waits for longer than `max_wait` is refused, too. Whoever is cancelled leaves the line; a place that was on
+//! - A call that waits for longer than `max_wait` is refused, too. A call that is cancelled leaves the queue; a permit that was on
 //!   its way is handed on. A place is a guard: it is given back when the call returns, fails, panics or is dropped.
 //! - Partitions have places and lines of their own: one that is full takes nothing from the others.
 //! - Metrics are exact: every call that came is active, queued, completed, rejected or abandoned, and nothing else.
@@ -131,7 +131,7 @@ struct Compartment {
     clock: Clock,
     /// `active` in the lower half, `queued` in the upper.
     state: AtomicU64,
-    line: Mutex<Line>,
+    line: Mutex<WaitQueue>,
     completed: AtomicU64,
     rejected: AtomicU64,
     abandoned: AtomicU64,
@@ -140,14 +140,14 @@ struct Compartment {
     queued_gauge: Gauge,
 }
 
-/// Who waits, in the order of their tickets. Whoever is no longer here was given a place.
+/// Who waits, in the order of their tickets. A ticket that is no longer here was given a permit.
 #[derive(Debug, Default)]
-struct Line {
+struct WaitQueue {
     waiting: VecDeque<(u64, Waker)>,
     last_ticket: u64,
 }
 
-impl Line {
+impl WaitQueue {
     fn position(&self, ticket: u64) -> Result<usize, usize> {
         self.waiting.binary_search_by_key(&ticket, |(ticket, _)| *ticket)
     }
@@ -240,7 +240,7 @@ impl LocalBulkhead {
     }
 
     /// A place here, or in the partition of this name, without counting a reference.
-    pub(crate) async fn place(&self, partition: Option<&str>) -> Result<Place<'_>, Error> {
+    pub(crate) async fn place(&self, partition: Option<&str>) -> Result<CallPermit<'_>, Error> {
         let compartment = match partition {
             None => &self.compartment,
             Some(name) => self.partitions.get(name).ok_or_else(|| self.no_partition(name))?,
@@ -252,7 +252,7 @@ impl LocalBulkhead {
     }
 
     /// A place if there is one now, without counting a reference.
-    pub(crate) fn place_now(&self) -> Result<Place<'_>, Error> {
+    pub(crate) fn place_now(&self) -> Result<CallPermit<'_>, Error> {
         self.compartment.try_enter().ok_or_else(|| self.compartment.reject())
     }
 
@@ -277,16 +277,16 @@ impl Drop for BulkheadPermit {
 }
 
 /// The same without counting a reference, for calls.
-pub(crate) struct Place<'a>(&'a Compartment);
+pub(crate) struct CallPermit<'a>(&'a Compartment);
 
-impl Place<'_> {
+impl CallPermit<'_> {
     fn into_owned(self, compartment: &Arc<Compartment>) -> BulkheadPermit {
         std::mem::forget(self);
         BulkheadPermit(Arc::clone(compartment))
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for CallPermit<'_> {
     fn drop(&mut self) {
         self.0.leave();
     }
@@ -325,11 +325,11 @@ impl Compartment {
 
     /// A place if one is free and nobody waits.
     #[inline]
-    fn try_enter(&self) -> Option<Place<'_>> {
+    fn try_enter(&self) -> Option<CallPermit<'_>> {
         let free = |state| (queued(state) == 0 && active(state) < self.max).then(|| state + ONE_ACTIVE);
         self.state.fetch_update(AcqRel, Acquire, free).ok()?;
         self.active_gauge.increment(1.0);
-        Some(Place(self))
+        Some(CallPermit(self))
     }
 
     #[cold]
@@ -341,8 +341,8 @@ impl Compartment {
     }
 
     /// Waits in line for a place.
-    fn enter(&self) -> Waiting<'_> {
-        Waiting { compartment: self, ticket: None, limit: None }
+    fn enter(&self) -> QueuedCall<'_> {
+        QueuedCall { compartment: self, ticket: None, limit: None }
     }
 
     fn leave(&self) {
@@ -374,16 +374,16 @@ impl Compartment {
 }
 
 /// Somebody who wants a place. Dropped, they leave the line; a place that was theirs already is handed on.
-struct Waiting<'a> {
+struct QueuedCall<'a> {
     compartment: &'a Compartment,
     /// Set while in line.
     ticket: Option<u64>,
     limit: Option<Sleep>,
 }
 
-impl<'a> Waiting<'a> {
+impl<'a> QueuedCall<'a> {
     /// Joins the line, unless there is a place after all, or no room in line.
-    fn join(&mut self, waker: &Waker) -> Poll<Result<Place<'a>, Error>> {
+    fn join(&mut self, waker: &Waker) -> Poll<Result<CallPermit<'a>, Error>> {
         let compartment = self.compartment;
         let mut line = compartment.line.lock();
         // While the lock is held and somebody waits, nothing changes this word; while nobody does, others may.
@@ -399,7 +399,7 @@ impl<'a> Waiting<'a> {
         match outcome {
             Ok(before) if queued(before) == 0 && active(before) < compartment.max => {
                 compartment.active_gauge.increment(1.0);
-                Poll::Ready(Ok(Place(compartment)))
+                Poll::Ready(Ok(CallPermit(compartment)))
             }
             Ok(_) => {
                 line.last_ticket += 1;
@@ -430,8 +430,8 @@ impl<'a> Waiting<'a> {
     }
 }
 
-impl<'a> Future for Waiting<'a> {
-    type Output = Result<Place<'a>, Error>;
+impl<'a> Future for QueuedCall<'a> {
+    type Output = Result<CallPermit<'a>, Error>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
@@ -442,7 +442,7 @@ impl<'a> Future for Waiting<'a> {
                 match line.position(ticket) {
                     Err(_) => {
                         this.ticket = None;
-                        return Poll::Ready(Ok(Place(this.compartment)));
+                        return Poll::Ready(Ok(CallPermit(this.compartment)));
                     }
                     // The former one is dropped after the lock, see `quit`.
                     Ok(position) => std::mem::swap(&mut line.waiting[position].1, &mut waker),
@@ -466,11 +466,11 @@ impl<'a> Future for Waiting<'a> {
         }
         this.ticket = None;
         // A place given at the last moment is a place.
-        Poll::Ready(if this.quit(ticket) { Err(compartment.reject()) } else { Ok(Place(compartment)) })
+        Poll::Ready(if this.quit(ticket) { Err(compartment.reject()) } else { Ok(CallPermit(compartment)) })
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for QueuedCall<'_> {
     fn drop(&mut self) {
         let Some(ticket) = self.ticket else { return };
         if self.quit(ticket) {

@@ -44,8 +44,8 @@ use futures_util::TryFutureExt;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::builder::{Parts, PolicyBuilder};
-use super::bulkhead::Place;
+use super::builder::{PolicyBuilder, PolicyParts};
+use super::bulkhead::CallPermit;
 use super::classify::Classify;
 use super::fallback::Fallback;
 use super::guarded::Holds;
@@ -59,7 +59,7 @@ use crate::settings::span_text::{check_number, check_span, optional};
 
 /// A whole policy. Cheap to clone; clones share everything. See the [module](self).
 #[derive(Debug, Clone)]
-pub struct Policy(pub(super) Arc<Parts>);
+pub struct Policy(pub(super) Arc<PolicyParts>);
 
 /// What is particular to one call. Omitted fields are as the policy has them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -243,7 +243,7 @@ impl Policy {
     /// As [`call_with`](Self::call_with), once for all callers who name the same `key`: see [`Idempotent::run_json`]. The run is
     /// inside of deadline and shed and outside of everything else, so all attempts are one run, with one fence.
     ///
-    /// If it fails in the end, however that is, the key is free again and whoever asks next may run: retry, and this, are for
+    /// If it fails in the end, however that is, the key is free again and the next caller may run: retry, and this, are for
     /// operations that may be made again, or that know by [`Run::fence`] what they did. See
     /// [`call_once_remembering`](Self::call_once_remembering) for errors that are final.
     pub async fn call_once<T, E, Fut>(
@@ -349,14 +349,14 @@ impl Policy {
     }
 }
 
-impl Parts {
+impl PolicyParts {
     /// The call as it is to be made, and its place if calls are shed: all that can be refused without waiting.
     fn begin<'a, C>(
         &'a self,
         arrival: &mut Arrival<'_>,
         options: &'a CallSettings<'a>,
         classify: &'a C,
-    ) -> Result<(Call<'a, C>, Option<Place<'a>>), Error> {
+    ) -> Result<(Call<'a, C>, Option<CallPermit<'a>>), Error> {
         if let Some(error) = arrival.refused.take() {
             return Err(error);
         }

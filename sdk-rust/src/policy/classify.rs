@@ -1,6 +1,6 @@
 //! Which failures are worth another attempt.
 //!
-//! Nothing is retried by default: whoever retries says which errors of theirs may go away by themselves, with a function
+//! Nothing is retried by default: the caller says which of its errors may go away by themselves, with a function
 //! or a [`Classify`] of their own. [`retry_all`] and [`retry_none`] are there as explicit choices.
 //!
 //! What Resil itself has to say is classified here, the same for everybody:

@@ -1,9 +1,9 @@
 //! How stages that hold something are entered and left.
 //!
-//! A list of such stages is entered in turn by one future, however many there are. Whoever is refused half-way gives back what
+//! A list of such stages is entered in turn by one future, however many there are. A call that is refused half-way gives back what
 //! was taken so far; to a breaker that is a cancelled call.
 //!
-//! Types of futures are kept shallow on purpose: whoever calls a policy has them in the type of their own future, and compilers
+//! Types of futures are kept shallow on purpose: the callers of a policy have them in the type of their own future, and compilers
 //! have a limit on how deep that may be. So what asks a server is in a box of its own.
 
 use std::future::Future;
@@ -13,8 +13,8 @@ use std::task::{Context, Poll};
 use pin_project_lite::pin_project;
 use resil_core::circuit_breaker::Report;
 
-use super::builder::Parts;
-use super::bulkhead::Place;
+use super::builder::PolicyParts;
+use super::bulkhead::CallPermit;
 use super::chain::Call;
 use super::classify::Classify;
 use super::stage::Stage;
@@ -28,11 +28,11 @@ use crate::shared_bulkhead::BulkheadGuard;
 pub(super) struct Holds<'a> {
     permit: Option<Permit>,
     shared: Option<BulkheadGuard>,
-    place: Option<Place<'a>>,
-    shed: Option<Place<'a>>,
+    place: Option<CallPermit<'a>>,
+    shed: Option<CallPermit<'a>>,
 }
 
-impl Parts {
+impl PolicyParts {
     /// Enters these stages, one after the other.
     pub(super) async fn enter<C>(&self, stages: &[Stage], call: &Call<'_, C>) -> Result<Holds<'_>, Error> {
         let mut holds = Holds::default();

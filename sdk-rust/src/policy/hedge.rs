@@ -1,4 +1,4 @@
-//! Hedging: if the answer is late, ask a second time and take whichever comes first.
+//! Hedging: if the answer is late, ask a second time and take the first answer.
 //!
 //! Only for calls that may be made twice, and only against slowness that strikes at random: it cuts the tail, and costs
 //! load. Everything happens in the caller's own task; nothing is spawned.
@@ -91,10 +91,10 @@ impl HedgeSettings {
 
 /// The policy. Cheap to clone; clones share latencies and budget.
 #[derive(Debug, Clone)]
-pub struct Hedge(Arc<Inner>);
+pub struct Hedge(Arc<HedgeInner>);
 
 #[derive(Debug, Clone)]
-struct Inner {
+struct HedgeInner {
     settings: HedgeSettings,
     latencies: Option<Arc<Latencies>>,
     budget: Budget,
@@ -113,7 +113,7 @@ impl Hedge {
         let (clock, name) = (Clock::system(), Arc::<str>::from(telemetry::UNNAMED));
         let budget = Budget::with_clock(&settings.budget, clock.clone())?;
         let (hedges, won) = (telemetry::hedges(&name), telemetry::hedges_won(&name));
-        Ok(Self(Arc::new(Inner {
+        Ok(Self(Arc::new(HedgeInner {
             settings: settings.clone(),
             latencies,
             budget,
@@ -125,7 +125,7 @@ impl Hedge {
         })))
     }
 
-    fn with(self, change: impl FnOnce(&mut Inner)) -> Self {
+    fn with(self, change: impl FnOnce(&mut HedgeInner)) -> Self {
         let mut inner = Arc::unwrap_or_clone(self.0);
         change(&mut inner);
         Self(Arc::new(inner))

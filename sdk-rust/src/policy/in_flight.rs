@@ -17,7 +17,7 @@ use tokio_util::sync::WaitForCancellationFuture;
 use tracing::Instrument;
 use tracing::instrument::Instrumented;
 
-use super::builder::Parts;
+use super::builder::PolicyParts;
 use crate::client::Client;
 use crate::clock::Moment;
 use crate::error::{Error, Failure};
@@ -26,7 +26,7 @@ use crate::telemetry;
 
 /// A call that came in, or was refused.
 pub(super) struct Arrival<'a> {
-    parts: &'a Parts,
+    parts: &'a PolicyParts,
     pub began: Moment,
     outcome: CallOutcome,
     first: Option<&'a Client>,
@@ -35,7 +35,7 @@ pub(super) struct Arrival<'a> {
     _passes: SmallVec<[Pass<'a>; 2]>,
 }
 
-impl Parts {
+impl PolicyParts {
     /// A call comes in. `extra` is a client that this call alone brings along.
     pub(super) fn arrive<'a>(&'a self, extra: Option<&'a Client>) -> Arrival<'a> {
         let extra = extra.filter(|extra| !self.clients.iter().any(|known| is_same(known, extra)));

@@ -32,7 +32,7 @@ use metrics::Counter;
 use serde::{Deserialize, Serialize};
 
 use super::backoff::{Backoff, Delays, Jitter, MAX_DELAY, Random};
-use super::budget::{Budget, BudgetSettings, Grant};
+use super::budget::{Budget, BudgetPermit, BudgetSettings};
 use super::classify::{Class, Classify, classify_failure};
 use crate::clock::{Clock, Moment};
 use crate::error::{Error, Failure};
@@ -113,10 +113,10 @@ impl RetrySettings {
 
 /// The policy. Cheap to clone; clones share the budget.
 #[derive(Debug, Clone)]
-pub struct Retry(Arc<Inner>);
+pub struct Retry(Arc<RetryInner>);
 
 #[derive(Debug, Clone)]
-struct Inner {
+struct RetryInner {
     settings: RetrySettings,
     backoff: Backoff,
     budget: Option<Budget>,
@@ -151,7 +151,7 @@ impl GivenUp {
 /// What to do before the next attempt.
 struct Pause {
     delay: Duration,
-    grant: Option<Grant>,
+    grant: Option<BudgetPermit>,
 }
 
 impl Retry {
@@ -161,7 +161,7 @@ impl Retry {
         let budget = settings.budget.as_ref().map(|own| Budget::with_clock(own, clock.clone())).transpose()?;
         let (retries, given_up) = (telemetry::retries(&name), GivenUp::new(&name));
         let (settings, backoff, random) = (settings.clone(), settings.backoff(), Arc::default());
-        Ok(Self(Arc::new(Inner {
+        Ok(Self(Arc::new(RetryInner {
             settings,
             backoff,
             budget,
@@ -174,7 +174,7 @@ impl Retry {
         })))
     }
 
-    fn with(self, change: impl FnOnce(&mut Inner)) -> Self {
+    fn with(self, change: impl FnOnce(&mut RetryInner)) -> Self {
         let mut inner = Arc::unwrap_or_clone(self.0);
         change(&mut inner);
         Self(Arc::new(inner))
@@ -291,7 +291,7 @@ impl Retry {
     }
 }
 
-impl Inner {
+impl RetryInner {
     /// How to go on after an attempt that failed, or the failure to return.
     fn plan<E>(
         &self,

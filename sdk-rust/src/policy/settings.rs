@@ -53,7 +53,7 @@ pub const FILE_VERSION: u32 = 1;
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct PolicySettings {
-    /// In a file its key, unless said.
+    /// In a file its key by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Another order than the usual one, outermost first.
@@ -87,22 +87,6 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 }
 
 impl PolicySettings {
-    pub fn from_json(text: &str) -> Result<Self, Error> {
-        checked(from_json(text)?, Self::validate)
-    }
-
-    pub fn from_yaml(text: &str) -> Result<Self, Error> {
-        checked(from_yaml(text)?, Self::validate)
-    }
-
-    pub fn to_json(&self) -> Result<String, Error> {
-        to_json(self)
-    }
-
-    pub fn to_yaml(&self) -> Result<String, Error> {
-        to_yaml(self)
-    }
-
     /// Refuses what is wrong, by its path.
     pub fn validate(&self) -> Result<(), Error> {
         if self.name.as_deref() == Some("") {
@@ -171,22 +155,6 @@ pub struct PolicyFile {
 }
 
 impl PolicyFile {
-    pub fn from_json(text: &str) -> Result<Self, Error> {
-        checked(from_json(text)?, Self::validate)
-    }
-
-    pub fn from_yaml(text: &str) -> Result<Self, Error> {
-        checked(from_yaml(text)?, Self::validate)
-    }
-
-    pub fn to_json(&self) -> Result<String, Error> {
-        to_json(self)
-    }
-
-    pub fn to_yaml(&self) -> Result<String, Error> {
-        to_yaml(self)
-    }
-
     /// Refuses what is wrong, by its path.
     pub fn validate(&self) -> Result<(), Error> {
         check_number("version", self.version, FILE_VERSION, FILE_VERSION)?;
@@ -303,10 +271,30 @@ impl PolicyBuilder {
     }
 }
 
-fn checked<T>(read: T, check: impl FnOnce(&T) -> Result<(), Error>) -> Result<T, Error> {
-    check(&read)?;
-    Ok(read)
+/// Reads and writes as text.
+macro_rules! text_forms {
+    ($($type:ident),*) => {
+        $(impl $type {
+            pub fn from_json(text: &str) -> Result<Self, Error> {
+                from_json(text).and_then(|read: Self| read.validate().map(|()| read))
+            }
+
+            pub fn from_yaml(text: &str) -> Result<Self, Error> {
+                from_yaml(text).and_then(|read: Self| read.validate().map(|()| read))
+            }
+
+            pub fn to_json(&self) -> Result<String, Error> {
+                serde_json::to_string_pretty(self).map_err(|error| Error::Internal(error.to_string()))
+            }
+
+            pub fn to_yaml(&self) -> Result<String, Error> {
+                serde_saphyr::to_string(self).map_err(|error| Error::Internal(error.to_string()))
+            }
+        })*
+    };
 }
+
+text_forms!(PolicySettings, PolicyFile);
 
 fn from_json<T: DeserializeOwned>(text: &str) -> Result<T, Error> {
     let mut json = serde_json::Deserializer::from_str(text);
@@ -345,12 +333,4 @@ fn field_of(path: &serde_path_to_error::Path) -> String {
         "." => "file".to_owned(),
         path => path.to_owned(),
     }
-}
-
-fn to_json(settings: &impl Serialize) -> Result<String, Error> {
-    serde_json::to_string_pretty(settings).map_err(|error| Error::Internal(error.to_string()))
-}
-
-fn to_yaml(settings: &impl Serialize) -> Result<String, Error> {
-    serde_saphyr::to_string(settings).map_err(|error| Error::Internal(error.to_string()))
 }

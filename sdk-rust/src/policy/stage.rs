@@ -135,7 +135,7 @@ pub(super) type Guards = SmallVec<[Stage; 6]>;
 
 /// Where those stages stand.
 #[derive(Debug, Default)]
-pub(super) struct Plan {
+pub(super) struct StagePlan {
     /// Shed is the first of them all, as usual: it needs no waiting.
     pub sheds_first: bool,
     pub outside_of_retry: Guards,
@@ -143,7 +143,7 @@ pub(super) struct Plan {
     pub innermost: Guards,
 }
 
-impl Plan {
+impl StagePlan {
     pub fn of(order: &[Stage]) -> Self {
         let mut plan = Self::default();
         let has = |rest: &[Stage], stage: Stage| rest.contains(&stage);

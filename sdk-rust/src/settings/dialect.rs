@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde_json::Value;
 use serde_path_to_error::{Path, Segment};
 
-use super::reading::{Said, Wrong};
+use super::reading::{GivenValue, Wrong};
 use super::{Settings, showing};
 use crate::error::Error;
 
@@ -45,7 +45,7 @@ pub(super) const NAMED_BY_THE_CALLER: [&str; 3] = ["partitions", "policies", "co
 impl Dialect {
     /// What was said, checked. Null is what is not there.
     pub fn read<T: Settings>(&self, said: Value) -> Result<T, Error> {
-        let read = serde_path_to_error::deserialize::<_, T>(Said { value: said, dialect: *self });
+        let read = serde_path_to_error::deserialize::<_, T>(GivenValue { value: said, dialect: *self });
         let settings = read.map_err(|error| self.wrong_at(&field_of(error.path()), error.into_inner()))?;
         settings.validate().map_err(|error| self.spell_error(error))?;
         Ok(settings)
@@ -122,7 +122,7 @@ impl Dialect {
 }
 
 impl Spelling {
-    /// A name of ours in this spelling, from whichever it was in.
+    /// A name of ours in this spelling, from either one.
     pub fn spell(self, name: &str) -> String {
         let mut spelled = String::with_capacity(name.len() + 4);
         match self {

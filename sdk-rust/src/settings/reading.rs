@@ -20,12 +20,12 @@ const WHOLE_FLOAT_MAX: f64 = 9_007_199_254_740_992.0;
 const NULL_IS_NONE: [&str; 1] = ["budget"];
 
 /// A value of a dialect.
-pub(super) struct Said {
+pub(super) struct GivenValue {
     pub value: Value,
     pub dialect: Dialect,
 }
 
-/// What is wrong with it. Where is for whoever keeps the path.
+/// What is wrong with it. The caller knows the path.
 #[derive(Debug)]
 pub(super) enum Wrong {
     Because(String),
@@ -74,7 +74,7 @@ impl de::Error for Wrong {
     }
 }
 
-impl Said {
+impl GivenValue {
     fn like(&self, value: Value) -> Self {
         Self { value, dialect: self.dialect }
     }
@@ -122,7 +122,7 @@ fn number<'de, V: Visitor<'de>>(number: &Number, visitor: V) -> Result<V::Value,
     }
 }
 
-impl<'de> IntoDeserializer<'de, Wrong> for Said {
+impl<'de> IntoDeserializer<'de, Wrong> for GivenValue {
     type Deserializer = Self;
 
     fn into_deserializer(self) -> Self {
@@ -130,7 +130,7 @@ impl<'de> IntoDeserializer<'de, Wrong> for Said {
     }
 }
 
-impl<'de> Deserializer<'de> for Said {
+impl<'de> Deserializer<'de> for GivenValue {
     type Error = Wrong;
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Wrong> {

@@ -20,16 +20,16 @@ pub(crate) fn numbers() -> Option<Numbers> {
 }
 
 /// Puts back what was before, also if a value's own code panics.
-struct Reset(Option<Numbers>);
+struct RestoreNumbers(Option<Numbers>);
 
-impl Drop for Reset {
+impl Drop for RestoreNumbers {
     fn drop(&mut self) {
         NUMBERS.set(self.0);
     }
 }
 
 pub(super) fn show(dialect: Dialect, value: &(impl Serialize + ?Sized)) -> Result<Value, Error> {
-    let reset = Reset(NUMBERS.replace(Some(dialect.numbers)));
+    let reset = RestoreNumbers(NUMBERS.replace(Some(dialect.numbers)));
     let shown = serde_json::to_value(value)?;
     drop(reset);
     Ok(respelled(shown, dialect.spelling))

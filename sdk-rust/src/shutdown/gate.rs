@@ -56,8 +56,8 @@ impl Gate {
     #[inline(always)]
     pub fn enter(&self) -> Result<Pass<'_>, Error> {
         self.count_in().map(|entry| match entry {
-            Entry::Counted => Pass(Some(&self.0)),
-            Entry::Inside => Pass(None),
+            GateEntry::Counted => Pass(Some(&self.0)),
+            GateEntry::Inside => Pass(None),
         })
     }
 
@@ -85,9 +85,9 @@ impl Gate {
     }
 
     #[inline(always)]
-    fn count_in(&self) -> Result<Entry, Error> {
+    fn count_in(&self) -> Result<GateEntry, Error> {
         match self.0.in_flight.enter() {
-            0 => Ok(Entry::Counted),
+            0 => Ok(GateEntry::Counted),
             sign => {
                 self.0.count_out();
                 self.refuse(sign)
@@ -96,9 +96,9 @@ impl Gate {
     }
 
     #[cold]
-    fn refuse(&self, sign: usize) -> Result<Entry, Error> {
+    fn refuse(&self, sign: usize) -> Result<GateEntry, Error> {
         // What is inside is counted already.
-        if sign & SHUT == 0 && self.is_inside() { Ok(Entry::Inside) } else { Err(Error::ShuttingDown) }
+        if sign & SHUT == 0 && self.is_inside() { Ok(GateEntry::Inside) } else { Err(Error::ShuttingDown) }
     }
 
     /// Whether this task is inside, by [`pass_through`](Self::pass_through).
@@ -106,7 +106,7 @@ impl Gate {
         INSIDE.try_with(|inside| inside.contains(&self.id())).unwrap_or(false)
     }
 
-    /// Until when whoever asks may wait for something: who is inside until all are cut off, anybody else until `closing`.
+    /// Until when the present caller may wait: a call in flight until all are cut off, any other until `closing`.
     pub fn patience<'a>(&'a self, closing: &'a CancellationToken) -> &'a CancellationToken {
         if self.is_inside() { &self.0.cut_off } else { closing }
     }
@@ -145,7 +145,7 @@ impl Gate {
     }
 }
 
-enum Entry {
+enum GateEntry {
     Counted,
     /// Part of something that is counted.
     Inside,

@@ -2,9 +2,9 @@
 //!
 //! [`Client::shutdown`] goes through these steps, each only once, in this order:
 //!
-//! 1. Nothing new begins: whoever begins a call gets [`Error::ShuttingDown`].
+//! 1. Nothing new begins: new calls get [`Error::ShuttingDown`].
 //! 2. What is in flight is waited for, until the deadline. Whatever is still there then is cut off.
-//! 3. What is held (locks, places in bulkheads) is given back, and whoever holds it is told that it is lost.
+//! 3. What is held (locks, permits of bulkheads) is given back, and its holders learn that it is lost.
 //! 4. Watchdogs and refreshes stop, and what else was left to be given back is.
 //! 5. The connections close.
 //!
@@ -87,7 +87,7 @@ impl Client {
             }
             if !inner.shutdown.is_under_way.swap(true, Ordering::AcqRel) {
                 // A task of its own: if the caller is dropped, what is held is still given back.
-                let under_way = UnderWay(self.clone());
+                let under_way = ShutdownTask(self.clone());
                 runtime.spawn(async move {
                     let report = under_way.0.go_away().await;
                     under_way.0.inner().shutdown.report.send_replace(Some(report));
@@ -177,10 +177,10 @@ pub(crate) struct Shutdown {
     is_under_way: AtomicBool,
 }
 
-/// A shutdown that is under way. If its runtime ends before it, whoever waits for it is told, and begins it again.
-struct UnderWay(Client);
+/// A shutdown that is under way. If its runtime ends before it, those that wait for it notice, and begin it again.
+struct ShutdownTask(Client);
 
-impl Drop for UnderWay {
+impl Drop for ShutdownTask {
     fn drop(&mut self) {
         let shutdown = &self.0.inner().shutdown;
         if shutdown.report.borrow().is_none() {

@@ -11,7 +11,7 @@ use crate::error::Failure;
 use crate::policy::Classify;
 use crate::policy::Hedge;
 
-/// If the answer is late, the same request once more; whichever answer comes first is taken, and the other call dropped.
+/// If the answer is late, the same request once more; the first answer is taken, and the other call dropped.
 #[derive(Debug, Clone)]
 pub struct HedgeLayer<C, R = EveryResponseIsGood, N = Innermost> {
     hedge: Hedge,

@@ -29,7 +29,7 @@
 //! - The service below is made ready within the call, inside of the policy: waiting for it counts against a timeout, its error of
 //!   readiness is a failure like any other. Every call (and attempt) has a clone of the service, made ready for itself:
 //!   readiness that somebody waited for is never given to somebody else.
-//! - Whoever drops the future of a call gives back what it held: a place, a permit, a lock.
+//! - Dropping the future of a call gives back what it held: a permit, a lock.
 //! - A [`Guarded`] is `Clone` and `Send` if the service is. A call costs one allocation, for its future.
 //!
 //! Since they are always ready they pass no backpressure on: how much may wait is for a bulkhead's queue to say.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use proptest::prelude::*;
 use resil::clock::Clock;
-use resil::idempotency::{IdempotencySettings, Idempotent, Known, OnLapse, RecordedError, Remember};
+use resil::idempotency::{IdempotencySettings, Idempotent, OnLapse, RecordedError, RecordedState, Remember};
 use resil::{Client, Code, ConnectSettings, Failure};
 use serde::{Deserialize, Serialize};
 
@@ -139,7 +139,7 @@ async fn the_lease_is_renewed_for_as_long_as_the_work_takes() {
     });
     for _ in 0..18 {
         drive(&clock, 5 * SECOND).await;
-        assert!(matches!(there.get("42").await, Ok(Known::Running { attempt: 1, .. })));
+        assert!(matches!(there.get("42").await, Ok(RecordedState::Running { attempt: 1, .. })));
     }
     drive(&clock, 15 * SECOND).await;
     assert!(running.await.unwrap().unwrap().recorded);
@@ -177,7 +177,7 @@ async fn an_error_that_is_final_is_replayed_to_every_duplicate() {
     assert_eq!(replayed, Err(Failure::Inner(Declined::NoMoney)));
     // Who does not remember errors is told that there is one, and does not run either.
     assert_eq!(pay(&there, "42").await.unwrap_err().code(), Some(Code::Internal));
-    assert!(matches!(there.get("42").await, Ok(Known::Done { is_error: true, .. })));
+    assert!(matches!(there.get("42").await, Ok(RecordedState::Done { is_error: true, .. })));
 }
 
 #[tokio::test]
@@ -214,7 +214,7 @@ async fn a_run_that_panics_is_like_one_that_was_cut_short() {
     });
     settle().await;
     assert!(running.await.unwrap_err().is_panic());
-    assert!(matches!(here.get("42").await, Ok(Known::Running { .. })));
+    assert!(matches!(here.get("42").await, Ok(RecordedState::Running { .. })));
     drive(&clock, 11 * SECOND).await;
     assert_eq!(pay(&here, "42").await.unwrap().1, 2);
 }
@@ -314,14 +314,14 @@ async fn work_that_fell_silent_under_hold_waits_for_a_person() {
     running.abort();
     drive(&clock, 11 * SECOND).await;
     assert_eq!(pay(&here, "42").await.unwrap_err().code(), Some(Code::IdempotencyHeld));
-    assert_eq!(here.get("42").await.unwrap(), Known::Held { attempt: 1 });
+    assert_eq!(here.get("42").await.unwrap(), RecordedState::Held { attempt: 1 });
 }
 
 #[tokio::test]
 async fn results_are_kept_for_their_time_and_their_age_is_told() {
     let clock = Clock::driven();
     let here = work("keep", &clock, |settings| settings.keep(60 * SECOND)).await;
-    assert_eq!(here.get("42").await.unwrap(), Known::Nothing);
+    assert_eq!(here.get("42").await.unwrap(), RecordedState::Nothing);
     let done = here.run_json("42", b"", async |run| Ok::<_, String>((run.is_first(), run.fence().is_some()))).await;
     assert_eq!(done.unwrap().value, Some((true, true)));
     clock.advance(59 * SECOND);
@@ -390,12 +390,14 @@ async fn an_error_that_is_final_is_kept_in_the_form_that_all_languages_share() {
         };
         assert_eq!(error, declined);
     }
-    let Known::Done { result: Some(kept), is_error: true, .. } = work.get("42").await.unwrap() else { panic!() };
+    let RecordedState::Done { result: Some(kept), is_error: true, .. } = work.get("42").await.unwrap() else {
+        panic!()
+    };
     assert_eq!(kept, r#"{"name":"CardDeclined","message":"no funds","args":["no funds",7],"code":"51"}"#);
     let passing =
         work.run_remembering("43", b"", &remember, async |_| Err::<Bytes, _>(RecordedError::new("Busy", ""))).await;
     assert!(passing.is_err());
-    assert_eq!(work.get("43").await.unwrap(), Known::Nothing, "any other error frees the key");
+    assert_eq!(work.get("43").await.unwrap(), RecordedState::Nothing, "any other error frees the key");
 }
 
 #[tokio::test]

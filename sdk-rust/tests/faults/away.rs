@@ -154,17 +154,12 @@ async fn a_cached_load_is_refused_or_each_one_s_own_or_shared_here_while_the_ser
 async fn local_is_refused_by_name_for_what_must_not_be_decided_twice() {
     let server = Server::fresh();
     let client = client(&server).await;
-    let lock = client.lock("a", LockSettings::new().when_away(Away::Local)).unwrap().try_acquire().await.map(drop);
-    let bulkhead = client
-        .shared_bulkhead("a", SharedBulkheadSettings::new(1).when_away(Away::Local))
-        .unwrap()
-        .try_enter()
-        .await
-        .map(drop);
+    let lock = client.lock("a", LockSettings::new().when_away(Away::Local)).map(drop);
+    let bulkhead = client.shared_bulkhead("a", SharedBulkheadSettings::new(1).when_away(Away::Local)).map(drop);
     let work = client.idempotent("a", IdempotencySettings::new().when_away(Away::Local)).map(drop);
     for refused in [lock, bulkhead, work] {
         let Err(Error::InvalidPolicy { field, reason }) = &refused else { panic!("{refused:?}") };
-        assert!(field == "when_away" && reason.contains("local"), "{refused:?}");
+        assert!(field == "whenAway" && reason.contains("local"), "{refused:?}");
     }
     assert_eq!(client.health().overall, Status::Healthy);
     assert!(client.health().policies.is_empty(), "what was refused was not made: {:?}", client.health());

@@ -154,8 +154,10 @@ async fn who_waits_for_another_process_s_work_or_load_gets_it_although_the_conne
         }
     });
     let known = work(&here);
-    eventually("it runs", async || matches!(known.get("42").await, Ok(resil::idempotency::Known::Running { .. })))
-        .await;
+    eventually("it runs", async || {
+        matches!(known.get("42").await, Ok(resil::idempotency::RecordedState::Running { .. }))
+    })
+    .await;
     let second = tokio::spawn({
         let work = work(&there);
         async move { work.run("42", b"", async |_| Ok::<_, String>("two")).await }

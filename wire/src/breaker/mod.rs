@@ -277,7 +277,7 @@ impl<'a> Arguments<'a> for ForceCall<'a> {
         ACTOR.check_given(self.actor)?;
         REASON.check_given(self.reason)?;
         if self.force.is_none() && self.length.is_some() {
-            return Err(Refused::new("FOR does not go with AUTO"));
+            return Err(Refused::new("FOR cannot be used with AUTO; leave it out"));
         }
         Ok(())
     }
@@ -316,7 +316,7 @@ impl<'a> Arguments<'a> for ConfigCall<'a> {
 
     fn check(&self, _: &Allowed) -> Result<(), Refused> {
         if self.options.is_empty() {
-            return Err(Refused::new(format_args!("missing options; they are {}", pages::BREAKER_OPTIONS)));
+            return Err(Refused::new(format_args!("missing options; give at least one of {}", pages::BREAKER_OPTIONS)));
         }
         self.options.check()
     }

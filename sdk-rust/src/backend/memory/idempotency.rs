@@ -8,12 +8,14 @@ use resil_core::idempotency::{
 use resil_core::limits::{RESULT_DEFAULT_MAX, WAITERS_CEILING};
 use resil_core::waited::{Asked, Decision, Waiting};
 use resil_wire::command::Reply;
-use resil_wire::idempotency::{BeginCall, CommitCall, GetCall, OnceCall, TokenCall, TokenRenewCall, write_info};
+use resil_wire::idempotency::{
+    BeginCall, CommitCall, GetCall, OnceCall, TokenCall, TokenRenewCall, write_info, wrong_phase,
+};
 use resil_wire::reply::Value;
 
-use super::Memory;
 use super::store::{State, Store, Touch, When};
 use super::waited::{MemoryMachine, Told, Waited};
+use super::{Memory, refused};
 use crate::error::Error;
 
 impl MemoryMachine for Idempotency {
@@ -37,15 +39,11 @@ impl MemoryMachine for Idempotency {
     }
 }
 
-fn wrong_phase(has: &str, wants: &str) -> Error {
-    Error::InvalidArgument(format!("PHASE the key belongs to {has}; {wants} needs a key of its own"))
-}
-
 fn answer(begun: Asked<Idempotency>) -> Result<Reply, Error> {
     match begun {
         Decision::Granted(run) => Ok(Reply::Begun(run.into())),
         Decision::Refused(settled) => Ok(Reply::Begun(settled.into())),
-        Decision::Conflict => Err(wrong_phase("ONCE", "BEGIN")),
+        Decision::Conflict => Err(refused(wrong_phase("ONCE", "BEGIN"))),
         Decision::Queued => Err(Error::Internal("a call that waits has no answer yet".to_owned())),
     }
 }
@@ -117,7 +115,7 @@ impl Store {
             Some(first) => first,
             None => self
                 .step(call.key, when, |key, setting| once(key, call.token, call.ttl, setting))?
-                .map_err(|()| wrong_phase("BEGIN", "ONCE"))?,
+                .map_err(|()| refused(wrong_phase("BEGIN", "ONCE")))?,
         };
         Ok(Reply::Number(i64::from(first)))
     }

@@ -78,7 +78,7 @@ impl Address {
             "rediss+sentinel" => ("sentinel", true),
             _ => return Err(invalid("its scheme is not known")),
         };
-        let parts = Parts::of(rest, if is_tls { "rediss" } else { "redis" })?;
+        let parts = UrlParts::of(rest, if is_tls { "rediss" } else { "redis" })?;
         if is_tls {
             install_crypto();
         }
@@ -107,7 +107,7 @@ pub(super) fn at(info: &ConnectionInfo, host: &str, port: u16) -> ConnectionInfo
 }
 
 /// `[user[:password]@]host,host[/path][?query][#fragment]`, taken apart but not decoded.
-struct Parts<'a> {
+struct UrlParts<'a> {
     scheme: &'static str,
     user: &'a str,
     hosts: Vec<&'a str>,
@@ -116,7 +116,7 @@ struct Parts<'a> {
     fragment: &'a str,
 }
 
-impl<'a> Parts<'a> {
+impl<'a> UrlParts<'a> {
     fn of(rest: &'a str, scheme: &'static str) -> Result<Self, Error> {
         let (rest, fragment) = rest.split_once('#').unwrap_or((rest, ""));
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
@@ -183,7 +183,7 @@ fn tuned(url: &str, query: &str) -> Result<ConnectionInfo, Error> {
     Ok(info.set_redis_settings(redis).set_tcp_settings(TcpSettings::default().set_nodelay(false)))
 }
 
-fn sentinels(parts: &Parts<'_>) -> Result<Sentinels, Error> {
+fn sentinels(parts: &UrlParts<'_>) -> Result<Sentinels, Error> {
     parts.known_options(&["protocol", "sentinel_user", "sentinel_pass"])?;
     let (service, db) = parts.path.split_once('/').unwrap_or((parts.path, ""));
     if service.is_empty() {
@@ -193,9 +193,9 @@ fn sentinels(parts: &Parts<'_>) -> Result<Sentinels, Error> {
     let (name, secret) = (option("sentinel_user"), option("sentinel_pass"));
     let protocol = option("protocol");
     let query = if protocol.is_empty() { String::new() } else { format!("protocol={protocol}") };
-    let server = Parts { query: &query, hosts: Vec::new(), ..*parts };
+    let server = UrlParts { query: &query, hosts: Vec::new(), ..*parts };
     let user = if secret.is_empty() { name.to_owned() } else { format!("{name}:{secret}") };
-    let sentinel = Parts { user: &user, query: &query, hosts: Vec::new(), ..*parts };
+    let sentinel = UrlParts { user: &user, query: &query, hosts: Vec::new(), ..*parts };
     let each = parts.hosts.iter().map(|host| {
         let info = sentinel.info(host, "")?;
         // A host without a port is at the sentinels' own, not at the servers'.
@@ -214,7 +214,7 @@ fn sentinels(parts: &Parts<'_>) -> Result<Sentinels, Error> {
     })
 }
 
-/// rustls asks the process which cryptography to use. Whoever chose before us is right.
+/// rustls asks the process which cryptography to use. A choice made before us stands.
 fn install_crypto() {
     if rustls::crypto::CryptoProvider::get_default().is_none() {
         // Another thread may be quicker; then it has chosen.

@@ -1,10 +1,10 @@
-//! One connection to a server, for everybody: whoever asks writes his command to the end of what is to be sent, and one
+//! One connection to a server, for all callers: each writes its command to the end of what is to be sent, and one
 //! task sends all that is there at once and hands out what is answered.
 //!
 //! # The promise
 //! - Answers come in the order of the questions, one for each; a question is written whole or not at all.
 //! - Nothing is sent twice. A question whose caller has gone before it was sent is not sent; one that was sent may have had
-//!   its effect, whoever has gone.
+//!   its effect, even if its caller has gone.
 //! - What is not sent yet stays bounded, however long a server stalls: see [`capacity`].
 //! - When the connection ends, for whatever reason, everybody who waits is told so, and the alarm rings. When the last
 //!   handle is dropped, the connection ends.
@@ -15,10 +15,10 @@
 //!
 //! # One packet for many
 //! A task that is woken by a question is the next to run, so it would send every question alone. If others are on their
-//! way it lets those run first that can, once: they may have questions, too. Whoever is alone is sent at once.
+//! way it lets those run first that can, once: they may have commands, too. A lone command is sent at once.
 //!
 //! # Nobody stands still
-//! Whoever is answered usually asks again. If all were answered before anything is sent, the server would wait while they run,
+//! A caller that is answered usually asks again. If all were answered before anything is sent, the server would wait while they run,
 //! and they would all wait for the server afterwards. So some are answered, what they ask is sent, and then the next.
 
 mod capacity;
@@ -41,7 +41,7 @@ use tokio::task::AbortHandle;
 
 use self::capacity::Capacity;
 use self::stream::Stream;
-use super::resp::{self, Said, Unread};
+use super::resp::{self, Frame, Unread};
 use super::trouble::Trouble;
 
 /// What is read at once, unless a reply is larger.
@@ -110,7 +110,7 @@ impl Connection {
         Self(Arc::new(Handle { submissions, task }))
     }
 
-    /// Writes a question where it is sent from. The answer comes to whoever awaits what is returned. None if what is not
+    /// Writes a command where it is sent from. The reply comes to the future that is returned. None if what is not
     /// sent yet leaves no capacity: then it has to be [asked in turn](Self::ask_when_there_is_capacity).
     #[inline]
     pub fn ask(&self, write: impl FnOnce(&mut Vec<u8>)) -> Option<PendingReply> {
@@ -197,7 +197,7 @@ impl Drop for Driver {
         pending.outbox = Vec::new();
         let unsent = std::mem::take(&mut pending.unsent);
         drop(pending);
-        // Whoever asked is told by his question being dropped, and whoever waits in line finds that it is over.
+        // Callers learn it by their senders being dropped, and those that wait for capacity find that it is over.
         drop(unsent);
         self.submissions.capacity.has_grown();
         self.sent.clear();
@@ -211,7 +211,7 @@ impl Future for Driver {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let driver = &mut *self;
         driver.submissions.task.register(context.waker());
-        match driver.go_on(context) {
+        match driver.drive(context) {
             Ok(()) => Poll::Pending,
             Err(Over) => Poll::Ready(()),
         }
@@ -223,7 +223,7 @@ struct Over;
 
 impl Driver {
     /// As far as it goes without waiting. What is asked goes first: the server works on it while others are answered.
-    fn go_on(&mut self, context: &mut Context<'_>) -> Result<(), Over> {
+    fn drive(&mut self, context: &mut Context<'_>) -> Result<(), Over> {
         loop {
             self.send(context)?;
             if self.hand_out()? == Handed::Enough {
@@ -234,7 +234,7 @@ impl Driver {
             }
             match self.inbox.fill(&mut self.stream, context) {
                 Poll::Ready(arrived) => arrived?,
-                // Whoever was answered made capacity for another question.
+                // Each reply made capacity for another command.
                 Poll::Pending => return self.send(context),
             }
         }
@@ -276,7 +276,7 @@ impl Driver {
         true
     }
 
-    /// What is whole goes to whoever asked for it, to some of them at a time.
+    /// Whole replies go to their callers, some at a time.
     fn hand_out(&mut self) -> Result<Handed, Over> {
         let mut rest = &self.inbox.bytes[self.inbox.start..self.inbox.end];
         let mut answered = 0;
@@ -285,10 +285,10 @@ impl Driver {
                 break Ok(Handed::Enough);
             }
             match resp::read(&mut rest) {
-                Ok(Said::Push) => {}
-                Ok(Said::Reply(answer)) => {
+                Ok(Frame::Push) => {}
+                Ok(Frame::Reply(answer)) => {
                     let Some(caller) = self.sent.pop_front() else { break Err(Over) };
-                    // He may have gone.
+                    // The caller may have gone.
                     let _ = caller.send(answer);
                     answered += 1;
                 }

@@ -6,7 +6,7 @@
 //! answers is asked.
 //!
 //! # Sentinels
-//! They are asked in turn, anew for every connection, and whoever they name has to say itself that it is the primary. This
+//! They are asked in turn, anew for every connection, and the server they name has to say itself that it is the primary. This
 //! is done here and not by redis-rs, which asks servers for ROLE, a command that careful users are not given.
 //!
 //! # Clusters
@@ -136,7 +136,7 @@ async fn open_server(info: &ConnectionInfo, generation: u64, alarm: &Arc<Notify>
     Ok(Session { generation, link: Link::Server(connection), door: Door::Server(client), bind })
 }
 
-/// What is sent over it is timed by whoever sends.
+/// What is sent over it is timed by the sender.
 pub(super) fn untimed() -> AsyncConnectionConfig {
     AsyncConnectionConfig::new().set_response_timeout(None).set_connection_timeout(Some(CONNECT_BOUND))
 }

@@ -44,14 +44,14 @@ use tokio::time::timeout;
 use tokio_util::context::TokioContext;
 
 use self::address::Address;
-use self::supervisor::{Shared, Standing};
+use self::supervisor::{ConnectionState, SharedConnection};
 use self::trouble::Trouble;
 use super::{Reach, WhyAway};
 use crate::client::ConnectSettings;
 use crate::error::Error;
 
 pub(crate) struct Redis {
-    shared: Arc<Shared>,
+    shared: Arc<SharedConnection>,
     supervisor: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -68,10 +68,10 @@ impl Redis {
         let Some(runtime) = options.background() else {
             return Err(Error::BackendUnavailable("no thread could be started for the connection"));
         };
-        let shared = Arc::new(Shared::new(address, options, runtime.clone()));
+        let shared = Arc::new(SharedConnection::new(address, options, runtime.clone()));
         let first = Arc::clone(&shared);
         match shared.spawn(async move { first.open().await }).await {
-            Ok(session) => shared.publish(Standing::Here(session)),
+            Ok(session) => shared.publish(ConnectionState::Here(session)),
             Err(trouble) if trouble.is_final() => return Err(trouble.into_error(None)),
             Err(trouble) if options.require_server => return Err(trouble.into_error(None)),
             Err(trouble) => {
@@ -79,7 +79,7 @@ impl Redis {
                 // Once, with the address: a mistyped host would be silent otherwise.
                 let reason = error.why_away();
                 shared.say_away(&reason, "the server cannot be reached; it is tried again about once a second");
-                shared.publish(Standing::Away(error));
+                shared.publish(ConnectionState::Away(error));
             }
         }
         let supervisor = runtime.spawn(Arc::clone(&shared).supervise());

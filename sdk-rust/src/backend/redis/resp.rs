@@ -65,7 +65,7 @@ fn write_length(outbox: &mut Vec<u8>, length: usize) {
 
 /// What a server says.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Said {
+pub(super) enum Frame {
     /// The answer to the oldest question.
     Reply(Result<Value, Trouble>),
     /// News that nobody asked for.
@@ -81,29 +81,29 @@ pub(super) enum Unread {
 }
 
 /// Reads one thing off the front of `bytes`, and moves them on.
-pub(super) fn read(bytes: &mut &[u8]) -> Result<Said, Unread> {
+pub(super) fn read(bytes: &mut &[u8]) -> Result<Frame, Unread> {
     let mut rest = *bytes;
     let said = loop {
         match *rest.first().ok_or(Unread::Incomplete)? {
             b'-' => {
                 rest = &rest[1..];
-                break Said::Reply(Err(trouble(line(&mut rest)?)));
+                break Frame::Reply(Err(trouble(line(&mut rest)?)));
             }
             b'!' => {
                 rest = &rest[1..];
-                break Said::Reply(Err(trouble(blob(&mut rest)?.ok_or(Unread::Garbled)?)));
+                break Frame::Reply(Err(trouble(blob(&mut rest)?.ok_or(Unread::Garbled)?)));
             }
             b'>' => {
                 rest = &rest[1..];
                 elements(&mut rest, 1, 1)?;
-                break Said::Push;
+                break Frame::Push;
             }
             b'|' => {
                 // Something about the reply, which follows.
                 rest = &rest[1..];
                 elements(&mut rest, 2, 1)?;
             }
-            _ => break Said::Reply(Ok(value(&mut rest, 0)?)),
+            _ => break Frame::Reply(Ok(value(&mut rest, 0)?)),
         }
     };
     *bytes = rest;
@@ -236,7 +236,7 @@ mod tests {
     use super::*;
     use crate::error::Error;
 
-    fn said(bytes: &str) -> Said {
+    fn said(bytes: &str) -> Frame {
         let mut rest = bytes.as_bytes();
         let said = read(&mut rest).unwrap_or_else(|unread| panic!("{bytes:?}: {unread:?}"));
         assert!(rest.is_empty(), "{bytes:?} was not read to its end");
@@ -283,17 +283,17 @@ mod tests {
             ("|1\r\n+ttl\r\n:9\r\n:1\r\n", Value::Integer(1)),
             ("*2\r\n-ERR x\r\n:1\r\n", Value::Array(vec![Value::Null, Value::Integer(1)])),
         ] {
-            assert_eq!(said(bytes), Said::Reply(Ok(value)), "{bytes:?}");
+            assert_eq!(said(bytes), Frame::Reply(Ok(value)), "{bytes:?}");
         }
-        assert_eq!(said(">2\r\n+message\r\n:1\r\n"), Said::Push);
+        assert_eq!(said(">2\r\n+message\r\n:1\r\n"), Frame::Push);
     }
 
     #[test]
     fn an_error_is_known_by_its_code() {
-        assert_eq!(said("-READONLY You can't write\r\n"), Said::Reply(Err(Trouble::Demoted)));
-        assert_eq!(said("!10\r\nDEADLOCK x\r\n"), Said::Reply(Err(Trouble::Deadlock)));
+        assert_eq!(said("-READONLY You can't write\r\n"), Frame::Reply(Err(Trouble::Demoted)));
+        assert_eq!(said("!10\r\nDEADLOCK x\r\n"), Frame::Reply(Err(Trouble::Deadlock)));
         let refused = Error::InvalidArgument("no such thing".to_owned());
-        assert_eq!(said("-ERR no such thing\r\n"), Said::Reply(Err(Trouble::Refused(refused))));
+        assert_eq!(said("-ERR no such thing\r\n"), Frame::Reply(Err(Trouble::Refused(refused))));
     }
 
     #[test]
@@ -322,7 +322,7 @@ mod tests {
             let mut rest = bytes.as_bytes();
             for number in numbers {
                 let expected = Value::Array(vec![Value::Integer(number)]);
-                prop_assert_eq!(read(&mut rest), Ok(Said::Reply(Ok(expected))));
+                prop_assert_eq!(read(&mut rest), Ok(Frame::Reply(Ok(expected))));
             }
             prop_assert!(rest.is_empty());
         }

@@ -14,10 +14,10 @@ use super::trouble::Trouble;
 const SLOTS: u16 = 16384;
 
 #[derive(Default)]
-pub(super) struct Slots(Mutex<Known>);
+pub(super) struct Slots(Mutex<SlotMap>);
 
 #[derive(Default)]
-struct Known {
+struct SlotMap {
     /// First slot, last slot, `host:port` of its primary.
     ranges: Vec<(u16, u16, String)>,
     /// What was heard since.
@@ -34,7 +34,7 @@ impl Slots {
         let mut ask = redis::cmd("CLUSTER");
         ask.arg("SLOTS");
         let ranges = parse(link.clone().send(ask, None).await?);
-        *self.0.lock() = Known { ranges, moved: HashMap::new() };
+        *self.0.lock() = SlotMap { ranges, moved: HashMap::new() };
         self.known(slot).ok_or(Trouble::Later("no node of the cluster serves the key"))
     }
 
@@ -43,7 +43,7 @@ impl Slots {
     }
 
     pub fn forget(&self) {
-        *self.0.lock() = Known::default();
+        *self.0.lock() = SlotMap::default();
     }
 
     fn known(&self, slot: u16) -> Option<String> {
@@ -104,7 +104,7 @@ mod tests {
         let range = |first, last, node| Value::Array(vec![Value::Int(first), Value::Int(last), node]);
         let answer = Value::Array(vec![range(0, 8000, node(text("a"), 1)), range(8001, 16383, node(Value::Nil, 2))]);
         let slots = Slots::default();
-        *slots.0.lock() = Known { ranges: parse(answer), moved: HashMap::new() };
+        *slots.0.lock() = SlotMap { ranges: parse(answer), moved: HashMap::new() };
         assert_eq!(slots.known(8000).as_deref(), Some("a:1"));
         assert_eq!(slots.known(8001).as_deref(), Some(":2"));
         slots.learn(8000, "b:3".to_owned());

@@ -44,7 +44,7 @@ pub(super) fn understood(given: Given) -> Value {
     }
 }
 
-/// A field of a map, whichever protocol it came by.
+/// A field of a map, in either protocol.
 pub(super) fn field(map: &Value, name: &str) -> Option<Value> {
     let is_it = |key: &Value| matches!(key, Value::Text(text) if text == name.as_bytes());
     match map {

@@ -15,7 +15,7 @@ use tokio::time::{sleep, timeout};
 use super::Redis;
 use super::address::Address;
 use super::link::{CONNECT_BOUND, Door};
-use super::supervisor::Shared;
+use super::supervisor::SharedConnection;
 use super::trouble::Trouble;
 use crate::backend::Reach;
 
@@ -28,7 +28,7 @@ const REFUSED_PAUSE: Duration = Duration::from_secs(60);
 
 /// Where subscriptions come from. It keeps neither the client nor its connection.
 pub(crate) struct Subscriptions {
-    shared: Arc<Shared>,
+    shared: Arc<SharedConnection>,
     reach: watch::Receiver<Reach>,
     pause: Duration,
 }
@@ -36,7 +36,7 @@ pub(crate) struct Subscriptions {
 pub(crate) struct Subscription {
     sink: PubSubSink,
     messages: PubSubStream,
-    shared: Arc<Shared>,
+    shared: Arc<SharedConnection>,
     reach: watch::Receiver<Reach>,
     generation: u64,
 }
@@ -49,14 +49,14 @@ pub(crate) struct Message {
 
 /// Why there is no subscription (any more).
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Ended {
+pub(crate) enum SubscriptionEnd {
     /// Another one can be opened.
     Broken,
     /// This user may not subscribe.
     Refused,
 }
 
-impl From<Trouble> for Ended {
+impl From<Trouble> for SubscriptionEnd {
     fn from(trouble: Trouble) -> Self {
         if trouble.is_final() { Self::Refused } else { Self::Broken }
     }
@@ -118,18 +118,18 @@ impl Subscriptions {
 }
 
 impl Subscription {
-    pub async fn subscribe(&mut self, channels: &[String]) -> Result<(), Ended> {
+    pub async fn subscribe(&mut self, channels: &[String]) -> Result<(), SubscriptionEnd> {
         let asked = timeout(self.shared.command_timeout, self.sink.subscribe(channels)).await;
         asked.unwrap_or_else(|_| Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into())).map_err(as_ended)
     }
 
-    pub async fn unsubscribe(&mut self, channels: &[String]) -> Result<(), Ended> {
+    pub async fn unsubscribe(&mut self, channels: &[String]) -> Result<(), SubscriptionEnd> {
         let asked = timeout(self.shared.command_timeout, self.sink.unsubscribe(channels)).await;
         asked.unwrap_or_else(|_| Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into())).map_err(as_ended)
     }
 
     /// The next message; `None` if a second passed without any.
-    pub async fn hear(&mut self) -> Result<Option<Message>, Ended> {
+    pub async fn hear(&mut self) -> Result<Option<Message>, SubscriptionEnd> {
         let heard = tokio::select! {
             biased;
             message = self.messages.next() => message,
@@ -137,27 +137,27 @@ impl Subscription {
             () = is_replaced(&self.shared, &mut self.reach, self.generation) => None,
             () = sleep(LOOK_EVERY) => return self.look().await.map(|()| None),
         };
-        let message = heard.ok_or(Ended::Broken)?;
+        let message = heard.ok_or(SubscriptionEnd::Broken)?;
         let channel = message.get_channel_name().to_owned();
         Ok(Some(Message { channel, payload: message.get_payload_bytes().to_vec() }))
     }
 
     /// Whether anybody is there. A user who may not PING is told so by somebody.
-    async fn look(&mut self) -> Result<(), Ended> {
+    async fn look(&mut self) -> Result<(), SubscriptionEnd> {
         match timeout(self.shared.command_timeout, self.sink.ping::<redis::Value>()).await {
             Ok(Ok(_)) => Ok(()),
             Ok(Err(error)) if error.code().is_some() => Ok(()),
-            _ => Err(Ended::Broken),
+            _ => Err(SubscriptionEnd::Broken),
         }
     }
 }
 
-fn as_ended(error: redis::RedisError) -> Ended {
+fn as_ended(error: redis::RedisError) -> SubscriptionEnd {
     Trouble::from(error).into()
 }
 
 /// Returns when the shared connection is another one than that of `generation`.
-async fn is_replaced(shared: &Shared, reach: &mut watch::Receiver<Reach>, generation: u64) {
+async fn is_replaced(shared: &SharedConnection, reach: &mut watch::Receiver<Reach>, generation: u64) {
     while shared.session().map_or(generation, |session| session.generation) == generation {
         if reach.changed().await.is_err() {
             std::future::pending::<()>().await;

@@ -12,7 +12,7 @@
 //! MISCONF, a script that blocks), it is kept, and the last refusal is what `health` shows until a command is answered.
 //!
 //! # How a loss is noticed
-//! By whichever comes first: the end of the connection, which RESP3 connections tell at once; a call that failed or was
+//! By the first of these: the end of the connection, which RESP3 connections tell at once; a call that failed or was
 //! not answered in time; a look at the server every [`LOOK_EVERY`], which also notices that it was demoted.
 //!
 //! # Silence is not the end
@@ -41,7 +41,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::address::Address;
 use super::link::{Link, Session, open, untimed};
 use super::trouble::{AWAY_AT_FIRST, CLOSED, RUNTIME_ENDED, RUNTIME_ENDED_TEXT, Trouble};
-use super::waiting::Waiting;
+use super::waiting::WaitingConnections;
 use crate::backend::{Reach, WhyAway};
 use crate::client::ConnectSettings;
 use crate::error::Error;
@@ -58,7 +58,7 @@ const ATTEMPTS_MAX: usize = 4;
 /// How long the old connection may take to answer once a new one was answered.
 const OLD_ONE_GRACE: Duration = Duration::from_millis(100);
 
-pub(super) enum Standing {
+pub(super) enum ConnectionState {
     Here(Arc<Session>),
     /// Why; this is what calls are told.
     Away(Error),
@@ -84,15 +84,15 @@ impl Refusal {
 }
 
 /// What calls, waits and the supervisor share.
-pub(super) struct Shared {
+pub(super) struct SharedConnection {
     pub address: Address,
     pub command_timeout: Duration,
     pub random: Arc<Random>,
-    pub waiting: Waiting,
+    pub waiting: WaitingConnections,
     pub closing: CancellationToken,
     /// The background runtime of the client: every connection lives there.
     pub runtime: Handle,
-    standing: ArcSwap<Standing>,
+    standing: ArcSwap<ConnectionState>,
     reach: watch::Sender<Reach>,
     alarm: Arc<Notify>,
     generations: AtomicU64,
@@ -103,28 +103,28 @@ pub(super) struct Shared {
     is_refused: AtomicBool,
 }
 
-/// Whoever calls after the supervisor has gone is told so, also if it went with its runtime.
-struct Supervised(Arc<Shared>);
+/// A call after the supervisor has gone fails with that reason, also if it went with its runtime.
+struct Supervised(Arc<SharedConnection>);
 
 impl Drop for Supervised {
     fn drop(&mut self) {
         let Self(shared) = self;
         let why = if shared.closing.is_cancelled() { CLOSED } else { RUNTIME_ENDED };
-        shared.publish(Standing::Away(why));
+        shared.publish(ConnectionState::Away(why));
         shared.waiting.clear();
     }
 }
 
-impl Shared {
+impl SharedConnection {
     pub fn new(address: Address, options: &ConnectSettings, runtime: Handle) -> Self {
         Self {
             address,
             command_timeout: options.command_timeout,
             random: Arc::clone(&options.random),
-            waiting: Waiting::new(options.waiting_connections),
+            waiting: WaitingConnections::new(options.waiting_connections),
             closing: CancellationToken::new(),
             runtime,
-            standing: ArcSwap::from_pointee(Standing::Away(AWAY_AT_FIRST)),
+            standing: ArcSwap::from_pointee(ConnectionState::Away(AWAY_AT_FIRST)),
             reach: watch::Sender::new(Reach::Away),
             alarm: Arc::new(Notify::new()),
             generations: AtomicU64::new(0),
@@ -138,16 +138,16 @@ impl Shared {
     /// The shared connection, or why there is none.
     pub fn session(&self) -> Result<Arc<Session>, Error> {
         match &**self.standing.load() {
-            Standing::Here(session) => Ok(Arc::clone(session)),
-            Standing::Away(error) => Err(error.clone()),
+            ConnectionState::Here(session) => Ok(Arc::clone(session)),
+            ConnectionState::Away(error) => Err(error.clone()),
         }
     }
 
     /// What calls go over, or why there is nothing to go over. Takes no lock.
     pub fn link(&self) -> Result<Link, Error> {
         match &**self.standing.load() {
-            Standing::Here(session) => Ok(session.link.clone()),
-            Standing::Away(error) => Err(error.clone()),
+            ConnectionState::Here(session) => Ok(session.link.clone()),
+            ConnectionState::Away(error) => Err(error.clone()),
         }
     }
 
@@ -158,10 +158,10 @@ impl Shared {
     /// Why the server is no help, if it is none.
     pub fn why_away(&self) -> Option<WhyAway> {
         match &**self.standing.load() {
-            Standing::Here(_) => {
+            ConnectionState::Here(_) => {
                 self.refusal.lock().as_ref().filter(|refusal| refusal.is_recent()).map(|refusal| refusal.why.clone())
             }
-            Standing::Away(error) => {
+            ConnectionState::Away(error) => {
                 Some(WhyAway { error: error.clone(), since: self.away_since.lock().unwrap_or_else(SystemTime::now) })
             }
         }
@@ -221,15 +221,15 @@ impl Shared {
         open(&self.address, generation, self.command_timeout, &self.alarm).await.map(Arc::new)
     }
 
-    pub fn publish(&self, standing: Standing) {
+    pub fn publish(&self, standing: ConnectionState) {
         let reach = match &standing {
-            Standing::Here(_) => Reach::Here,
-            Standing::Away(_) => Reach::Away,
+            ConnectionState::Here(_) => Reach::Here,
+            ConnectionState::Away(_) => Reach::Away,
         };
         let mut since = self.away_since.lock();
         *since = if reach == Reach::Here { None } else { since.or_else(|| Some(SystemTime::now())) };
         drop(since);
-        // First what is, then the news of it: whoever wakes finds it.
+        // First the state, then the notification: a task that wakes finds it.
         self.standing.store(Arc::new(standing));
         self.reach.send_replace(reach);
     }
@@ -267,13 +267,13 @@ impl Shared {
                     let reason = trouble.clone().into_error(None).why_away();
                     self.say_away(&reason, "the server is away");
                     let is_silent = trouble == Trouble::Late;
-                    self.publish(Standing::Away(trouble.into_error(None)));
+                    self.publish(ConnectionState::Away(trouble.into_error(None)));
                     is_silent.then_some(session)
                 }
             };
             let session = self.come_back(silent).await;
             self.say_back();
-            self.publish(Standing::Here(session));
+            self.publish(ConnectionState::Here(session));
         }
     }
 
@@ -320,7 +320,7 @@ impl Shared {
                     Err(trouble) => {
                         let error: Error = Trouble::into_error(trouble, None);
                         tracing::debug!(reason = %error, "an attempt to reach the server failed");
-                        self.standing.store(Arc::new(Standing::Away(error)));
+                        self.standing.store(Arc::new(ConnectionState::Away(error)));
                     }
                 },
                 () = &mut next => {

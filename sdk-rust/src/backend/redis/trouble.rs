@@ -19,7 +19,7 @@ pub(super) enum Trouble {
     Moved { slot: u16, node: String },
     /// The slot is on its way elsewhere; this once, ask there.
     Ask { node: String },
-    /// The server is a replica now: whoever is the primary, it is another one.
+    /// The server is a replica now: another server is the primary.
     Demoted,
     /// Not now, but the connection is fine.
     Later(&'static str),
@@ -152,7 +152,7 @@ mod tests {
             ("ERR", "unknown command 'RES.GCRA', with args beginning with: ", Code::ModuleMissing),
             ("ERR", "limit must be a whole number from 1 to 9, got '0'", Code::InvalidArgument),
             ("WRONGTYPE", "Operation against a key holding the wrong kind of value", Code::InvalidArgument),
-            ("PHASE", "the key belongs to ONCE", Code::InvalidArgument),
+            ("PHASE", "this key is used by ONCE", Code::InvalidArgument),
             ("CROSSSLOT", "Keys in request don't hash to the same slot", Code::InvalidArgument),
             ("NOPERM", "this user has no permissions to run the 'res.gcra' command", Code::PermissionDenied),
             ("NOAUTH", "Authentication required.", Code::PermissionDenied),

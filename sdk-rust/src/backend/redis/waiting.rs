@@ -2,15 +2,15 @@
 //!
 //! # The promise
 //! - At most as many wait at the server as there may be waiting connections. The others wait here, first come first
-//!   served; whoever's time passes here asks once, without waiting, and gets that answer.
-//! - A connection is used again after a clean answer and closed after anything else. Whoever drops a wait closes its
+//!   served; a call whose time passes here asks once, without waiting, and gets that answer.
+//! - A connection is used again after a clean answer and closed after anything else. Dropping a wait closes its
 //!   connection: the server takes the waiter out of the line, or the grant back.
 //! - A wait that is cut off (the connection breaks, a node fails over, a key moves) is asked again for what is left of
 //!   its time. That is safe: every command that waits is, asked again by the same owner, the same question. If the server
 //!   does not come back within [`PATIENCE`] the wait fails; one that begins while it is away fails at once.
 //!
 //! # Holdings that hang on the shared connection
-//! When that connection is replaced, a grant that hangs on the old one ends the moment it is made. So whoever waits then
+//! When that connection is replaced, a grant that hangs on the old one ends the moment it is made. So a call that waits then
 //! asks again, bound to the new one, on another connection; the server moves the place in the line over, which is why
 //! the first connection is kept until the second one is answered. A grant that came in just then is asked for again, too.
 
@@ -28,7 +28,7 @@ use super::address::at;
 use super::link::{Door, Session};
 use super::slots::Slots;
 use super::speech::{packed, understood};
-use super::supervisor::Shared;
+use super::supervisor::SharedConnection;
 use super::trouble::{CLOSED, Trouble, judged};
 use super::{Redis, is_in_a_runtime, read};
 use crate::backend::Reach;
@@ -44,7 +44,7 @@ const PAUSE_MAX: Duration = Duration::from_millis(500);
 const UNUSED_MAX: Duration = Duration::from_secs(30);
 
 /// The connections, and the line for them.
-pub(super) struct Waiting {
+pub(super) struct WaitingConnections {
     places: Semaphore,
     unused: Mutex<Vec<Unused>>,
     pub slots: Slots,
@@ -58,7 +58,7 @@ struct Unused {
     since: Instant,
 }
 
-impl Waiting {
+impl WaitingConnections {
     pub fn new(connections: usize) -> Self {
         let places = Semaphore::new(connections.min(Semaphore::MAX_PERMITS));
         Self { places, unused: Mutex::default(), slots: Slots::default() }
@@ -91,15 +91,15 @@ impl Waiting {
 }
 
 /// Where to ask.
-enum Place {
-    /// Whoever has the key.
+enum Destination {
+    /// The node that has the key.
     Owner,
     /// This once there, since the key is on its way.
     Ask(String),
 }
 
 /// How asking once went.
-enum Outcome {
+enum WaitOutcome {
     Answered(redis::Value),
     Trouble(Trouble),
     /// The shared connection was replaced. This one is still asking.
@@ -117,9 +117,9 @@ impl Redis {
             () = shared.closing.cancelled() => return Err(CLOSED),
         };
         let Ok(Ok(_place)) = place else { return self.call(&rewritten(command, Span::ZERO, self.bind())).await };
-        // Whoever was cut off before had the patience; the whole line need not have it again, one after another.
+        // A wait that was cut off before had the patience; the whole queue need not have it again, one after another.
         shared.session()?;
-        let asking = Asking { shared, command, deadline, reach: shared.reach(), place: Place::Owner };
+        let asking = WaitingCommand { shared, command, deadline, reach: shared.reach(), place: Destination::Owner };
         tokio::select! {
             answer = asking.until_answered() => answer,
             () = shared.closing.cancelled() => Err(CLOSED),
@@ -140,8 +140,13 @@ impl Redis {
         if let Door::Cluster(_) = session.door {
             return self.call(command).await;
         }
-        let mut asking =
-            Asking { shared, command, deadline: Instant::now() + bound, reach: shared.reach(), place: Place::Owner };
+        let mut asking = WaitingCommand {
+            shared,
+            command,
+            deadline: Instant::now() + bound,
+            reach: shared.reach(),
+            place: Destination::Owner,
+        };
         let deadline = asking.deadline;
         let asked = async {
             let _place = shared.waiting.places.acquire().await.map_err(|_| Trouble::Gone("the client was closed"))?;
@@ -182,7 +187,7 @@ impl Redis {
             Ok(Ok(place)) => place,
             _ => return Err(late()),
         };
-        let mut asking = Asking { shared, command, deadline, reach: shared.reach(), place: Place::Owner };
+        let mut asking = WaitingCommand { shared, command, deadline, reach: shared.reach(), place: Destination::Owner };
         let both = async {
             let (mut connection, node) = asking.connection(&session).await?;
             let answer = judged(connection.send_packed_command(&packed(command)).await)?;
@@ -206,15 +211,15 @@ impl Redis {
     }
 }
 
-struct Asking<'a, 'c> {
-    shared: &'a Shared,
+struct WaitingCommand<'a, 'c> {
+    shared: &'a SharedConnection,
     command: &'a Command<'c>,
     deadline: Instant,
     reach: watch::Receiver<Reach>,
-    place: Place,
+    place: Destination,
 }
 
-impl Asking<'_, '_> {
+impl WaitingCommand<'_, '_> {
     async fn until_answered(mut self) -> Result<Reply, Error> {
         let mut in_trouble_since: Option<Instant> = None;
         let mut pause_max = PAUSE_BASE;
@@ -224,16 +229,16 @@ impl Asking<'_, '_> {
             let session = self.session().await?;
             let begun = Instant::now();
             let trouble = match self.ask(&session).await {
-                Outcome::Answered(value) => {
+                WaitOutcome::Answered(value) => {
                     self.shared.answered();
                     return read(self.command, understood(value));
                 }
-                Outcome::Over(error) => return Err(error),
-                Outcome::Rebound(connection) => {
+                WaitOutcome::Over(error) => return Err(error),
+                WaitOutcome::Rebound(connection) => {
                     earlier = Some(connection);
                     continue;
                 }
-                Outcome::Trouble(trouble) => trouble,
+                WaitOutcome::Trouble(trouble) => trouble,
             };
             self.shared.suspect(&trouble);
             let is_cluster = matches!(session.door, Door::Cluster(_));
@@ -242,7 +247,7 @@ impl Asking<'_, '_> {
                     return Err(trouble.into_error(self.command.key()));
                 }
                 Trouble::Moved { slot, node } if is_cluster => self.shared.waiting.slots.learn(*slot, node.clone()),
-                Trouble::Ask { node } if is_cluster => self.place = Place::Ask(node.clone()),
+                Trouble::Ask { node } if is_cluster => self.place = Destination::Ask(node.clone()),
                 Trouble::Moved { .. } | Trouble::Ask { .. } => return Err(trouble.into_error(None)),
                 Trouble::Demoted | Trouble::Unwell(_) | Trouble::Gone(_) | Trouble::Later(_) => {
                     self.shared.waiting.slots.forget();
@@ -283,11 +288,11 @@ impl Asking<'_, '_> {
         }
     }
 
-    async fn ask(&mut self, session: &Session) -> Outcome {
+    async fn ask(&mut self, session: &Session) -> WaitOutcome {
         let (mut connection, node) = match timeout(super::link::CONNECT_BOUND, self.connection(session)).await {
             Ok(Ok(connected)) => connected,
-            Ok(Err(trouble)) => return Outcome::Trouble(trouble),
-            Err(_) => return Outcome::Trouble(Trouble::Gone("no connection for waiting could be made in time")),
+            Ok(Err(trouble)) => return WaitOutcome::Trouble(trouble),
+            Err(_) => return WaitOutcome::Trouble(Trouble::Gone("no connection for waiting could be made in time")),
         };
         let left = self.left();
         let span = Span::from_us(i64::try_from(left.as_micros()).unwrap_or(i64::MAX));
@@ -300,16 +305,16 @@ impl Asking<'_, '_> {
             over = is_over(self.shared, &mut self.reach, session.generation) => Err(over),
         };
         match answered {
-            Err(Ok(())) => Outcome::Rebound(connection),
-            Err(Err(error)) => Outcome::Over(error),
-            Ok(Err(_)) => Outcome::Trouble(Trouble::Late),
+            Err(Ok(())) => WaitOutcome::Rebound(connection),
+            Err(Err(error)) => WaitOutcome::Over(error),
+            Ok(Err(_)) => WaitOutcome::Trouble(Trouble::Late),
             Ok(Ok(answer)) => match judged(answer) {
-                Ok(_) if is_bound && !self.is_current(session) => Outcome::Rebound(connection),
+                Ok(_) if is_bound && !self.is_current(session) => WaitOutcome::Rebound(connection),
                 Ok(value) => {
                     self.shared.waiting.put_back(connection, session.generation, node);
-                    Outcome::Answered(value)
+                    WaitOutcome::Answered(value)
                 }
-                Err(trouble) => Outcome::Trouble(trouble),
+                Err(trouble) => WaitOutcome::Trouble(trouble),
             },
         }
     }
@@ -330,9 +335,11 @@ impl Asking<'_, '_> {
             }
             Door::Cluster(seed) => seed,
         };
-        let (node, is_asking) = match std::mem::replace(&mut self.place, Place::Owner) {
-            Place::Owner => (waiting.slots.owner(self.command.key().unwrap_or_default(), &session.link).await?, false),
-            Place::Ask(node) => (node, true),
+        let (node, is_asking) = match std::mem::replace(&mut self.place, Destination::Owner) {
+            Destination::Owner => {
+                (waiting.slots.owner(self.command.key().unwrap_or_default(), &session.link).await?, false)
+            }
+            Destination::Ask(node) => (node, true),
         };
         let mut connection = match waiting.take(session.generation, &node) {
             Some(connection) => connection,
@@ -360,7 +367,7 @@ impl Asking<'_, '_> {
 }
 
 /// Returns when another shared connection is there than the one of `generation`; fails when there is none for too long.
-async fn is_over(shared: &Shared, reach: &mut watch::Receiver<Reach>, generation: u64) -> Result<(), Error> {
+async fn is_over(shared: &SharedConnection, reach: &mut watch::Receiver<Reach>, generation: u64) -> Result<(), Error> {
     let mut away_since: Option<Instant> = None;
     loop {
         let news = match shared.session() {

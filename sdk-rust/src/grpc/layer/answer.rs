@@ -55,7 +55,7 @@ pub(super) fn status_of<B>(response: &http::Response<B>) -> Option<Status> {
     Some(Status::new(code, ""))
 }
 
-/// What a status says about the health of the server. The report is made when this is polled, whoever waits for its end.
+/// What a status says about the health of the server. The report is made when this is polled, whether or not its end is awaited.
 pub(super) async fn report(permit: Permit, status: &Status) {
     match status.code() {
         Code::Ok => permit.success().await,
@@ -80,12 +80,12 @@ pin_project! {
         #[pin]
         body: Option<B>,
         permit: Option<Permit>,
-        limit: Option<Limit>,
+        limit: Option<TimeLimit>,
     }
 }
 
 #[derive(Debug)]
-struct Limit {
+struct TimeLimit {
     deadline: Deadline,
     clock: Clock,
     fired: Counter,
@@ -107,12 +107,12 @@ impl<B> AnswerBody<B> {
         fired: &Counter,
     ) -> Self {
         let limit =
-            deadline.map(|deadline| Limit { deadline, clock: clock.clone(), fired: fired.clone(), sleep: None });
+            deadline.map(|deadline| TimeLimit { deadline, clock: clock.clone(), fired: fired.clone(), sleep: None });
         Self { body: Some(body), permit, limit }
     }
 }
 
-impl Limit {
+impl TimeLimit {
     fn poll_over(&mut self, context: &mut Context<'_>) -> Poll<Status> {
         let left = self.deadline.at.saturating_sub(self.clock.now());
         let sleep = self.sleep.get_or_insert_with(|| self.clock.sleep(left));

@@ -62,10 +62,10 @@ use crate::telemetry;
 
 /// The layer. Cheap to clone; clones, and the services made with them, share everything.
 #[derive(Debug, Clone)]
-pub struct GrpcLayer(Arc<Parts>);
+pub struct GrpcLayer(Arc<LayerParts>);
 
 #[derive(Debug)]
-struct Parts {
+struct LayerParts {
     config: ServiceConfig,
     /// At the places that the config names.
     methods: Vec<Method>,
@@ -176,7 +176,7 @@ impl GrpcLayerBuilder {
             (None, Some((settings, statuses))) => Attempts::Hedge(hedges(settings, &None)?, *statuses),
             (Some(_), Some(_)) => return Err(Error::invalid("hedge", "does not go with retry; allowed: one of them")),
         };
-        Ok(GrpcLayer(Arc::new(Parts {
+        Ok(GrpcLayer(Arc::new(LayerParts {
             config,
             methods,
             others: Method { attempts, timeout: timeouts.total },
@@ -208,7 +208,7 @@ impl GrpcLayer {
     }
 }
 
-impl Parts {
+impl LayerParts {
     fn method(&self, path: &str) -> &Method {
         self.config.place(path).and_then(|place| self.methods.get(place)).unwrap_or(&self.others)
     }

@@ -18,7 +18,7 @@ use tonic::body::Body;
 /// A flag, and the length in four bytes.
 const PREFIX_LEN: usize = 5;
 
-pub(super) enum Outgoing {
+pub(super) enum OutgoingRequest {
     /// Can be sent any number of times.
     Whole(Whole),
     Stream(http::Request<Body>),
@@ -42,15 +42,15 @@ impl Whole {
 }
 
 /// Asks the body what it has.
-pub(super) async fn look(request: http::Request<Body>) -> Outgoing {
+pub(super) async fn look(request: http::Request<Body>) -> OutgoingRequest {
     let (parts, mut body) = request.into_parts();
     let mut frames = VecDeque::new();
     let is_whole = poll_fn(|context| Poll::Ready(take_ready(&mut body, &mut frames, context))).await;
     if is_whole {
-        return Outgoing::Whole(Whole { parts, message: joined(frames) });
+        return OutgoingRequest::Whole(Whole { parts, message: joined(frames) });
     }
     let body = Rejoined { frames, rest: body };
-    Outgoing::Stream(http::Request::from_parts(parts, Body::new(body)))
+    OutgoingRequest::Stream(http::Request::from_parts(parts, Body::new(body)))
 }
 
 type Given = Result<Frame<Bytes>, Status>;
@@ -132,7 +132,7 @@ mod tests {
         bytes
     }
 
-    async fn look_at(chunks: Vec<Vec<u8>>) -> Outgoing {
+    async fn look_at(chunks: Vec<Vec<u8>>) -> OutgoingRequest {
         let frames = chunks.into_iter().map(|chunk| Ok::<_, Status>(Frame::data(Bytes::from(chunk))));
         look(http::Request::new(Body::new(StreamBody::new(stream::iter(frames))))).await
     }
@@ -146,7 +146,7 @@ mod tests {
         let message = message(9);
         for cut in 0..=message.len() {
             let (front, back) = message.split_at(cut);
-            let Outgoing::Whole(whole) = look_at(vec![front.to_vec(), back.to_vec()]).await else {
+            let OutgoingRequest::Whole(whole) = look_at(vec![front.to_vec(), back.to_vec()]).await else {
                 panic!("cut at {cut} it is a stream")
             };
             assert_eq!(bytes_of(whole.request()).await, message);
@@ -158,7 +158,7 @@ mod tests {
     async fn two_messages_are_a_stream_also_in_one_chunk_and_nothing_of_them_is_lost() {
         let two = [message(3), message(0)];
         for chunks in [two.to_vec(), vec![two.concat()]] {
-            let Outgoing::Stream(request) = look_at(chunks).await else { panic!("it is whole") };
+            let OutgoingRequest::Stream(request) = look_at(chunks).await else { panic!("it is whole") };
             assert_eq!(bytes_of(request).await, two.concat());
         }
     }
@@ -172,7 +172,7 @@ mod tests {
         });
         sender.send(message(2)).expect("open");
         let looked = look(http::Request::new(Body::new(StreamBody::new(Box::pin(frames))))).await;
-        let Outgoing::Stream(request) = looked else { panic!("its end had not come") };
+        let OutgoingRequest::Stream(request) = looked else { panic!("its end had not come") };
         drop(sender);
         assert_eq!(bytes_of(request).await, message(2));
     }
@@ -181,7 +181,7 @@ mod tests {
     async fn a_body_that_fails_is_not_sent_as_if_it_were_whole() {
         let frames = [Ok(Frame::data(Bytes::from(message(1)))), Err(Status::data_loss("gone"))];
         let body = Body::new(StreamBody::new(stream::iter(frames)));
-        let Outgoing::Stream(request) = look(http::Request::new(body)).await else { panic!("it is whole") };
+        let OutgoingRequest::Stream(request) = look(http::Request::new(body)).await else { panic!("it is whole") };
         let error = request.into_body().collect().await.expect_err("it failed");
         assert_eq!(error.code(), tonic::Code::DataLoss);
     }

@@ -15,8 +15,8 @@ use tonic::{Code as TonicCode, Status};
 use tower_service::Service;
 
 use super::answer::{AnswerBody, AnyError, Deadline, report, status_of};
-use super::request::{Outgoing, Whole, look};
-use super::{Attempts, GrpcLayer, Parts, deadline};
+use super::request::{OutgoingRequest, Whole, look};
+use super::{Attempts, GrpcLayer, LayerParts, deadline};
 use crate::error::{Code, Error, Failure};
 use crate::grpc::{CODE_KEY, PUSHBACK_KEY, RetryStatuses};
 use crate::policy::Class;
@@ -71,7 +71,7 @@ struct Refused<B> {
 
 type Attempted<B> = Result<http::Response<AnswerBody<B>>, Failure<Refused<B>>>;
 
-impl Parts {
+impl LayerParts {
     async fn run<S, B>(&self, service: S, request: http::Request<Body>) -> Result<http::Response<AnswerBody<B>>, Status>
     where
         S: Wrapped<http::Request<Body>> + Service<http::Request<Body>, Response = http::Response<B>>,
@@ -84,11 +84,11 @@ impl Parts {
         let deadline = deadline.as_ref();
         let attempts = async {
             match (look(request).await, &method.attempts) {
-                (Outgoing::Stream(request), _) => self.attempt(service, request, 0, deadline).await,
-                (Outgoing::Whole(whole), Attempts::One) => {
+                (OutgoingRequest::Stream(request), _) => self.attempt(service, request, 0, deadline).await,
+                (OutgoingRequest::Whole(whole), Attempts::One) => {
                     self.attempt(service, whole.into_request(), 0, deadline).await
                 }
-                (Outgoing::Whole(whole), Attempts::Retry(retry, statuses)) => {
+                (OutgoingRequest::Whole(whole), Attempts::Retry(retry, statuses)) => {
                     let mut previous = 0;
                     let again = move || {
                         let attempt = self.attempt(service.clone(), whole.request(), previous, deadline);
@@ -97,7 +97,7 @@ impl Parts {
                     };
                     retry.run(by_status(*statuses), deadline.map(|deadline| deadline.at), again).await
                 }
-                (Outgoing::Whole(whole), Attempts::Hedge(hedge, statuses)) => {
+                (OutgoingRequest::Whole(whole), Attempts::Hedge(hedge, statuses)) => {
                     let previous = AtomicU32::new(0);
                     // Not shared by anybody; the lock only spares services from having to be `Sync`.
                     let original = Mutex::new((service, whole));
@@ -243,7 +243,7 @@ fn settle<B>(attempted: Attempted<B>) -> Result<http::Response<AnswerBody<B>>, S
     }
 }
 
-/// Whoever passes the answer on does not want the next hop to begin anew.
+/// A service that passes the answer on does not want the next hop to begin anew.
 fn mark_exhausted(headers: &mut HeaderMap) {
     headers.insert(CODE_KEY, HeaderValue::from_static(Code::RetryExhausted.text()));
     headers.insert(PUSHBACK_KEY, HeaderValue::from_static("-1"));

@@ -25,7 +25,7 @@ pub(super) async fn settle() {
     }
 }
 
-/// Lets time pass, in steps small enough for whoever wakes to be woken in order.
+/// Lets time pass, in steps small enough for sleepers to be woken in order.
 pub(super) async fn pass(clock: &Clock, span: Duration) {
     let step = (span / 200).max(ms(1));
     let mut left = span;

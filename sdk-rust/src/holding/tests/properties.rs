@@ -134,7 +134,7 @@ proptest! {
     }
 
     #[test]
-    fn whoever_is_dropped_leaves_no_holder_and_no_waiter_behind(
+    fn a_dropped_caller_leaves_no_holder_and_no_waiter(
         plans in prop::collection::vec(plan(3_600_000..3_600_001), 2..9),
         fates in (prop::collection::vec(fate(0), 5..40), prop::collection::vec(fate(15), 5..40)),
     ) {

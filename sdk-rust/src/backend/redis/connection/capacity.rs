@@ -3,11 +3,11 @@
 //! # The promise
 //! - What is not sent yet has at most [`OUTBOX_MAX`] bytes and one question more, and what is being sent has no more than
 //!   that. So a server that stalls costs a client a few megabytes, however many call and give up meanwhile.
-//! - Whoever finds no capacity waits for it, first come first served, for as long as he cares to: his own time limit goes on.
-//!   He has written nothing, so he costs nothing, and if he goes, nothing is sent.
+//! - A caller that finds no capacity waits for it, first come first served, within its own time limit.
+//!   It has written nothing, so it costs nothing, and if it goes, nothing is sent.
 //!
 //! # Its price
-//! One comparison, where there is capacity. The first in line holds the door, and he alone is told of capacity; while there is a
+//! One comparison, where there is capacity. The first waiter holds the door, and it alone is told of capacity; while there is a
 //! line the outbox counts as full for everybody else, so nobody overtakes it.
 
 use tokio::sync::{Mutex, Notify};
@@ -53,7 +53,7 @@ impl FullAt {
     }
 }
 
-/// A place in line, from the moment somebody found no capacity until he has written, or gone.
+/// A position in the queue, from the moment a caller found no capacity until it has written, or gone.
 struct QueuePosition<'a>(&'a Submissions);
 
 impl<'a> QueuePosition<'a> {
@@ -72,7 +72,7 @@ impl Drop for QueuePosition<'_> {
 }
 
 impl Pending {
-    /// For whoever is first in line. It is empty when it is over.
+    /// For the first of those that wait. It is empty when the connection is over.
     fn is_full(&self) -> bool {
         self.outbox.len() >= OUTBOX_MAX
     }

@@ -132,7 +132,7 @@ async fn connecting_to_a_server_that_is_silent_is_bounded() {
     assert!(begun.elapsed() < Duration::from_secs(6), "{:?}", begun.elapsed());
     let begun = Instant::now();
     assert_eq!(redis.call(&take(b"k")).await.unwrap_err().code(), Code::BackendUnavailable);
-    assert!(begun.elapsed() < Duration::from_millis(500), "whoever is away says so at once");
+    assert!(begun.elapsed() < Duration::from_millis(500), "a client that is away says so at once");
     server.resume();
     becomes(&redis, Reach::Here).await;
 }

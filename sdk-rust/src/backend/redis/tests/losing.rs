@@ -81,7 +81,7 @@ async fn killed_and_restarted_under_load_it_fails_fast_and_comes_back() {
     let longest = load.end().await;
     assert!(longest < Duration::from_secs(3), "a call took {longest:?}");
     assert!(matches!((first, redis.bind()), (Bind::To { .. }, Bind::To { .. })));
-    // The data is gone with the crash: whoever waited asked again, and has it.
+    // The data is gone with the crash: the waiter asked again, and has it.
     assert!(is_granted(&waiting.await.unwrap()));
 }
 

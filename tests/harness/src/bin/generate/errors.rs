@@ -38,7 +38,10 @@ struct Field {
     text: String,
 }
 
-pub fn files(rows: &[ErrorRow]) -> Result<Files, String> {
+const PYTHON_EXPORTS: &str = "sdk-python/python/resil/__init__.py";
+
+/// `present` is what the file of Python's exports has now: only a part of it is generated.
+pub fn files(rows: &[ErrorRow], present: &dyn Fn(&str) -> Result<String, String>) -> Result<Files, String> {
     for row in rows {
         if row.class != format!("{}Error", camel(&row.code)) {
             return Err(format!("errors.json: the class of {} should be named after it", row.code));
@@ -48,6 +51,7 @@ pub fn files(rows: &[ErrorRow]) -> Result<Files, String> {
         ("docs/errors.md".into(), page(rows)),
         ("sdk-rust/src/error/codes.rs".into(), rust(rows)),
         ("sdk-python/python/resil/errors.py".into(), python(rows)),
+        (PYTHON_EXPORTS.into(), python_exports(rows, &present(PYTHON_EXPORTS)?)?),
         ("sdk-node/lib/error_table.js".into(), node(rows)),
         ("sdk-node/lib/errors.mjs".into(), node_exports(rows)),
         ("sdk-node/lib/types/errors.d.ts".into(), node_types(rows)),
@@ -165,6 +169,23 @@ fn python(rows: &[ErrorRow]) -> String {
     }
     text.push_str("]\n");
     text
+}
+
+/// Type checkers want the exports of a package as a list of texts.
+fn python_exports(rows: &[ErrorRow], present: &str) -> Result<String, String> {
+    let classes = sorted_classes(rows);
+    let names: String = classes.iter().map(|class| format!("    {class},\n")).collect();
+    let with_imports = replaced(present, "Imports of errors", &format!("from .errors import (\n{names})\n"))?;
+    let texts: String = classes.iter().map(|class| format!("    {class:?},\n")).collect();
+    replaced(&with_imports, "Exports of errors", &format!("__all__ += [\n{texts}]\n"))
+}
+
+/// The file with another text between the two lines that stand around a generated part.
+fn replaced(present: &str, what: &str, text: &str) -> Result<String, String> {
+    let (begin, end) = (format!("# {what}, generated: `{COMMAND}`.\n"), "# End of what is generated.\n");
+    let parts = present.split_once(&begin).and_then(|(before, rest)| Some((before, rest.split_once(end)?.1)));
+    let (before, after) = parts.ok_or_else(|| format!("{PYTHON_EXPORTS} has no lines around its {what}"))?;
+    Ok(format!("{before}{begin}{text}{end}{after}"))
 }
 
 fn sorted_classes(rows: &[ErrorRow]) -> Vec<&str> {

@@ -49,7 +49,8 @@ fn generated() -> Result<Files, String> {
     let mut files = docs::files(&pages);
     files.insert("wire/src/pages.rs".into(), rust_pages::file(&pages));
     let rows: Vec<errors::ErrorRow> = read_json(&workspace().join("commands/errors.json"))?;
-    files.extend(errors::files(&rows)?);
+    let present = |path: &str| fs::read_to_string(workspace().join(path)).map_err(|error| format!("{path}: {error}"));
+    files.extend(errors::files(&rows, &present)?);
     Ok(files)
 }
 

@@ -10,7 +10,7 @@ const LAST: &str = "A duration is an integer of milliseconds, or has one of the 
 pub fn file(pages: &[Page]) -> String {
     let mut text = format!(
         "//! Generated from commands/*.json by `{COMMAND}`. Do not edit.\n\n\
-         use crate::command::Page;\n"
+         use crate::command::Page;\n\n"
     );
     for page in pages {
         if page.subcommands.is_empty() {
@@ -32,10 +32,10 @@ fn constant(page: &Page) -> String {
 
 fn write_page(page: &Page, text: &mut String) {
     let (name, usage, read_only) = (page.title(), page.syntax(), page.is_read_only());
-    let _ = write!(
+    let constant = constant(page);
+    let _ = writeln!(
         text,
-        "\npub const {}: Page = Page {{\n    name: {name:?},\n    usage: {usage:?},\n    is_read_only: {read_only},\n}};\n",
-        constant(page)
+        "pub const {constant}: Page = Page {{ name: {name:?}, usage: {usage:?}, is_read_only: {read_only} }};"
     );
 }
 
@@ -48,18 +48,17 @@ fn write_help(page: &Page, text: &mut String) {
         lines.extend(subcommand.shape().map(|shape| format!("    Reply: {shape}.")));
     }
     if let Some(options) = page.options() {
-        let _ = write!(text, "\npub const {}_OPTIONS: &str = {options:?};\n", constant(page));
+        let _ = writeln!(text, "pub const {}_OPTIONS: &str = {options:?};", constant(page));
         lines.extend(["options:".to_owned(), options.to_owned()]);
     }
     lines.push(LAST.to_owned());
     let name = constant(page);
-    let _ = write!(
+    let usage = format!("{} HELP", page.name);
+    let _ = writeln!(
         text,
-        "\npub const {name}_HELP: Page = Page {{\n    name: {:?},\n    usage: {:?},\n    is_read_only: false,\n}};\n",
-        format!("{} HELP", page.name),
-        format!("{} HELP", page.name),
+        "pub const {name}_HELP: Page = Page {{ name: {usage:?}, usage: {usage:?}, is_read_only: false }};"
     );
-    let _ = write!(text, "pub const {name}_HELP_LINES: &[&str] = &[\n");
+    let _ = writeln!(text, "pub const {name}_HELP_LINES: &[&str] = &[");
     lines.iter().for_each(|line| {
         let _ = writeln!(text, "    {line:?},");
     });

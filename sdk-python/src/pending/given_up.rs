@@ -1,31 +1,28 @@
 //! A coroutine that the policy around it gave up on: cancelled as asyncio does it, and run to its end.
 
-use std::sync::Arc;
 use std::task::{Poll, Waker};
 
-use pyo3::intern;
-use pyo3::prelude::*;
+use super::Pending;
+use crate::prelude::*;
 
-use super::Answer;
-use crate::stage::{Resume, Stage};
-
-impl Answer {
+impl Pending {
     /// Hands on what the task says, to the coroutine that runs or to one that was given up on. `Some`: it waits again.
-    pub(super) fn go_on_unwinding(
+    pub(super) fn continue_unwinding(
         &mut self,
         py: Python<'_>,
-        stage: &Stage,
+        stage: &SharedStage,
         resume: Resume,
-    ) -> PyResult<Option<Py<PyAny>>> {
-        let Some(coroutine) = stage.take_unwinding() else {
-            stage.resume(resume);
+    ) -> PyResult<Option<Object>> {
+        let unwinding = stage.lock().unwinding.take();
+        let Some(coroutine) = unwinding else {
+            stage.lock().resume = Some(resume);
             return Ok(None);
         };
+        let was_told = std::mem::replace(&mut stage.lock().is_told, true);
         let resume = match resume {
             // What it waited on was done before it could be cancelled.
-            Resume::Send(_) if self.cancelled_by_us.is_some() && !stage.set_told() => Resume::Throw(cancelled(py)?),
+            Resume::Send(_) if self.cancelled_by_us.is_some() && !was_told => Resume::Throw(cancelled(py)?),
             other => {
-                let was_told = stage.set_told();
                 if let Some(others) = self.cancelled_by_us.as_mut().filter(|_| was_told) {
                     others.hear(py, &other)?;
                 }
@@ -34,7 +31,7 @@ impl Answer {
         };
         match resume.give_to(py, &coroutine) {
             Ok(yielded) => {
-                stage.unwind(coroutine);
+                stage.lock().unwinding = Some(coroutine);
                 self.waits_on = Some(yielded.clone_ref(py));
                 Ok(Some(yielded))
             }
@@ -50,13 +47,13 @@ impl Answer {
     }
 
     /// A coroutine that was given up on just when it was to go on is cancelled in place. `Some`: it waits, to clean up.
-    pub(super) fn tell_given_up(&mut self, py: Python<'_>, stage: &Stage) -> PyResult<Option<Py<PyAny>>> {
-        let Some(coroutine) = stage.take_unwinding() else { return Ok(None) };
-        stage.set_told();
+    pub(super) fn tell_given_up(&mut self, py: Python<'_>, stage: &SharedStage) -> PyResult<Option<Object>> {
+        let Some(coroutine) = stage.lock().unwinding.take() else { return Ok(None) };
+        stage.lock().is_told = true;
         let others = Others::from_now_on(py);
         match Resume::Throw(cancelled(py)?).give_to(py, &coroutine) {
             Ok(yielded) => {
-                stage.unwind(coroutine);
+                stage.lock().unwinding = Some(coroutine);
                 self.cancelled_by_us = Some(others);
                 self.waits_on = Some(yielded.clone_ref(py));
                 Ok(Some(yielded))
@@ -84,7 +81,7 @@ impl Answer {
                 break;
             }
         }
-        if this.ended.is_none() && !stage.is_unwinding() {
+        if this.ended.is_none() && stage.lock().unwinding.is_none() {
             let _ = waiter.theirs(slf);
             return;
         }
