@@ -137,9 +137,10 @@ impl<'a, M: Machine> OpenStep<'a, M> {
     where
         M::Refusal: Clone,
     {
-        let waiters = self.queue.len();
+        let mut waiters = 0;
         while let Some(waiter) = self.queue.take_head() {
             self.replies.push(Reply::Refused { id: waiter.id, refusal: refusal.clone() });
+            waiters += 1;
         }
         waiters
     }
