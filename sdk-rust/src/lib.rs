@@ -53,6 +53,7 @@
 //! A lock, whose fence goes along with what is written:
 //!
 //! ```
+//! use resil::lock::LockSettings;
 //! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
 //! # let client = resil::connect("memory://").await?;
 //! let stock = client.lock("stock:42", LockSettings::new())?;
@@ -64,6 +65,7 @@
 //! A bulkhead of the fleet:
 //!
 //! ```
+//! use resil::shared_bulkhead::SharedBulkheadSettings;
 //! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
 //! # let client = resil::connect("memory://").await?;
 //! let reports = client.shared_bulkhead("reports", SharedBulkheadSettings::new(1))?;
@@ -76,6 +78,7 @@
 //! Work that is done once:
 //!
 //! ```
+//! use resil::idempotency::IdempotencySettings;
 //! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
 //! # let client = resil::connect("memory://").await?;
 //! let payments = client.idempotent("payments", IdempotencySettings::new())?;
@@ -89,6 +92,7 @@
 //! A value that is loaded once:
 //!
 //! ```
+//! use resil::cache::CacheSettings;
 //! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
 //! # let client = resil::connect("memory://").await?;
 //! let users = client.cached("user", CacheSettings::new())?;
