@@ -60,6 +60,13 @@ class Limiter {
   async peek(key, ...rest) { return this._ask('peek', key, undefined, 0, rest); }
   async acquire(key, cost = 1, ...rest) { await this._ask('acquire', key, 'cost', cost, rest); }
 
+  async untilReady(key, maxWait, options) {
+    given.atMost('untilReady', arguments, 3);
+    given.text('key', key);
+    const wait = given.duration('maxWait', maxWait);
+    await run(given.signal(given.only('options', options, WATCHED).signal), () => this._inner.untilReady(key, wait));
+  }
+
   /** `what` is the name of the number; what comes after it are the options. */
   _ask(method, key, what, cells, rest) {
     if (rest.length > 1) given.atMost(method, [key, ...(what === undefined ? [] : [cells]), ...rest], what === undefined ? 2 : 3);

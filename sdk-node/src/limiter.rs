@@ -6,7 +6,7 @@ use napi_derive::napi;
 use resil::limiter::{self, DecidedBy, Tier, Verdict};
 
 use crate::client::Client;
-use crate::convert::{methods, millis, run};
+use crate::convert::{duration, methods, millis, run};
 use crate::executor::Word;
 use crate::guard::{Guard, Layer};
 
@@ -109,4 +109,5 @@ methods! { Limiter(limiter) {
     peek(key: String) => limiter.peek(key).await.map(|verdict| numbers(&verdict));
     refund(key: String, cells: u32) => limiter.refund(key, cells).await.map(|verdict| numbers(&verdict));
     acquire(key: String, cost: u32) => limiter.acquire_n(key, cost).await;
+    until_ready(key: String, max_wait: String) => limiter.until_ready(key, duration("maxWait", &max_wait)?).await;
 } }

@@ -31,6 +31,17 @@ onBoth(test, 'several limits are taken from together or not at all', async (clie
   assert.equal((await all.peek(name)).remaining, 8);
 });
 
+onBoth(test, 'a turn is booked and waited for, unless it comes too late', async (client, name) => {
+  const limiter = client.limiter('turns', { limit: 1, period: '200ms' });
+  await limiter.untilReady(name, '1s');
+  const begun = performance.now();
+  await limiter.untilReady(name, '1s');
+  assert.ok(performance.now() - begun >= 150, `it came after ${performance.now() - begun} ms`);
+  const error = await limiter.untilReady(name, '1ms').catch((caught) => caught);
+  assert.equal(error.code, 'RATE_LIMIT_EXCEEDED');
+  await assert.rejects(limiter.untilReady(name, {}), /maxWait/);
+});
+
 onBoth(test, 'a limiter can be called through, by the key of the call', async (client, name) => {
   const limiter = client.limiter('through', perHour(1));
   assert.equal(await limiter.call(() => 'ran', { key: `${name}a` }), 'ran');

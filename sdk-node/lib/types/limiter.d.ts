@@ -64,6 +64,8 @@ export class Limiter {
   check(key: string, cost?: number, options?: CheckOptions): Promise<Verdict>;
   /** The same, or fails with a `RateLimitExceededError`. */
   acquire(key: string, cost?: number, options?: CheckOptions): Promise<void>;
+  /** Books the next turn and waits for it, `maxWait` at most; fails at once with a `RateLimitExceededError` if it comes later. */
+  untilReady(key: string, maxWait: Duration, options?: CheckOptions): Promise<void>;
   /** As many as there are, up to `most`. */
   upTo(key: string, most: number, options?: CheckOptions): Promise<Verdict>;
   peek(key: string, options?: CheckOptions): Promise<Verdict>;
