@@ -212,9 +212,10 @@ impl Holders {
     }
 
     pub(super) fn insert(&mut self, holder: Holder) {
-        // An owner holds once: what a forged or repeated edit brings replaces what was there.
+        // An owner holds once: what a forged or repeated edit brings replaces what was there, but its fence was granted.
         if let Some(fence) = self.by_owner(holder.owner()).map(|same| same.fence) {
             self.remove(fence);
+            self.remember_fence(fence);
         }
         let crowds = !self.is_empty() && (holder.mode() == Mode::Exclusive || self.is_exclusive());
         if crowds || self.len() == HOLDERS_MAX || self.by_fence(holder.fence).is_some() {

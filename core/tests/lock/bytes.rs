@@ -3,7 +3,10 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 use resil_core::codec::to_vec;
-use resil_core::lock::{HolderEdit, Holders, Kind, Mode, decode_edits, decode_holders, encode_edits, encode_holders};
+use resil_core::lock::{
+    Holder, HolderEdit, Holders, Kind, Mode, decode_edits, decode_holders, encode_edits, encode_holders,
+};
+use resil_core::{Instant, Span};
 
 use super::damage::damage;
 use super::driver::Driver;
@@ -124,4 +127,19 @@ fn a_bulkhead_has_no_writer() {
     assert!(decode_holders(&bytes).is_ok());
     bytes[0] = b'P';
     assert!(decode_holders(&bytes).is_err());
+}
+
+/// A replica applies edits to what it holds in memory, and a restarted one to what it loaded: both must come to the same.
+#[test]
+fn an_owner_that_is_granted_twice_leaves_its_higher_fence_behind() {
+    let (at, lease) = (Instant::from_us(1_000_000), Span::from_secs(9));
+    let granted = |owner: &[u8], fence| {
+        HolderEdit::Granted(Holder::new(owner, b"", fence, (at, at.plus(lease)), lease, Mode::Shared))
+    };
+    let mut held = Holders::default();
+    [granted(b"a", 5), granted(b"b", 8), granted(b"b", 3)].into_iter().for_each(|edit| held.apply(edit));
+    assert_eq!(held.last_fence(), 8, "the highest that was ever granted");
+    let (_, mut loaded) = decode_holders(&stored(Kind::Lock, &held)).expect("a lock");
+    [&mut held, &mut loaded].map(|holders| holders.apply(granted(b"a", 2)));
+    assert_eq!(stored(Kind::Lock, &held), stored(Kind::Lock, &loaded));
 }
