@@ -275,7 +275,14 @@ function notify(number, what) {
   const listener = listeners.get(number);
   const target = listener?.target.deref();
   if (target === undefined) listeners.delete(number);
-  else target[listener.method](what);
+  else {
+    try {
+      target[listener.method](what);
+    } catch (error) {
+      // As from any listener of the event loop: nobody above caught it. What else is to be told is told.
+      process.nextTick(() => { throw error; });
+    }
+  }
 }
 
 /** Does what the native half says. `isInside`: inside of a function, so that nothing starts before that function goes on. */

@@ -264,3 +264,18 @@ test('a quarter of a million calls leave nothing behind', { timeout: 240_000 }, 
     assert.ok(Number(heap) < HEAP_GROWTH_MAX, `${name} left ${heap} bytes of the heap in every round`);
   }
 });
+
+test('an exception in a listener is uncaught, as from any listener, and the other listeners are told', async () => {
+  const { code, out, err } = await run(`${SETUP}
+    process.on('uncaughtException', (error) => console.log('uncaught', error.message));
+    const breakers = ['broken', 'well'].map((name) => client.breaker(name, { consecutiveFailures: 1 }));
+    breakers[0].on('transition', () => { throw new Error('of mine'); });
+    breakers[1].on('transition', ({ new: state }) => console.log('heard', state));
+    for (const breaker of breakers) await breaker.call(() => { throw new Error('down'); }).catch(() => {});
+    await new Promise((resolve) => setTimeout(resolve, 500));
+    await client.shutdown();
+  `);
+  assert.equal(code, 0, err);
+  assert.match(out, /uncaught of mine/);
+  assert.match(out, /heard open/);
+});

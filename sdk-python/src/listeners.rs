@@ -5,8 +5,9 @@
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
+// Not parking_lot's: it keeps the threads that wait in a table of the process, in which a fork leaves those of the parent.
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-use parking_lot::Condvar;
 use resil::Notice;
 use resil::breaker::Transition;
 
@@ -66,9 +67,15 @@ pub fn abandon(waiter: Arc<Waiter>) {
     put(Seen::Abandoned(waiter));
 }
 
+impl Queue {
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 fn put(seen: Seen) {
     let queue = queue();
-    let mut waiting = queue.waiting.lock();
+    let mut waiting = queue.waiting();
     if !waiting.is_closed && waiting.seen.len() < WAITING_MAX {
         waiting.seen.push_back(seen);
         queue.moved.notify_one();
@@ -97,7 +104,7 @@ fn shown(py: Python<'_>, seen: Seen) -> PyResult<Object> {
 pub fn next_transition(py: Python<'_>) -> PyResult<Option<Object>> {
     let next = py.detach(|| {
         let queue = queue();
-        let mut waiting = queue.waiting.lock();
+        let mut waiting = queue.waiting();
         loop {
             if waiting.is_closed {
                 return None;
@@ -105,7 +112,7 @@ pub fn next_transition(py: Python<'_>) -> PyResult<Option<Object>> {
             if let Some(next) = waiting.seen.pop_front() {
                 return Some(next);
             }
-            queue.moved.wait(&mut waiting);
+            waiting = queue.moved.wait(waiting).unwrap_or_else(PoisonError::into_inner);
         }
     });
     next.map(|seen| shown(py, seen)).transpose()
@@ -126,7 +133,7 @@ impl Abandoned {
 pub fn close_transitions(py: Python<'_>) -> PyResult<Vec<Object>> {
     let queue = queue();
     let left = {
-        let mut waiting = queue.waiting.lock();
+        let mut waiting = queue.waiting();
         waiting.is_closed = true;
         std::mem::take(&mut waiting.seen)
     };

@@ -59,7 +59,7 @@ def test_a_listener_that_raises_is_shown_and_the_others_are_told(
     client: resil.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shown: queue.Queue[Any] = queue.Queue()
-    monkeypatch.setattr(sys, "unraisablehook", shown.put)
+    monkeypatch.setattr(threading, "excepthook", shown.put)
     told = threading.Event()
     breaker = client.breaker("bank", consecutive_failures=1, open_for=3600)
 
@@ -70,8 +70,34 @@ def test_a_listener_that_raises_is_shown_and_the_others_are_told(
     breaker.on_transition(lambda *_: told.set())
     fail(breaker)
     ignored = shown.get(timeout=60)
-    assert (ignored.exc_type, ignored.object) == (KeyError, broken)
+    assert (ignored.exc_type, ignored.thread.name) == (KeyError, "resil-listeners")
     assert told.wait(60)
+
+
+def test_a_listener_that_raises_silences_nobody_in_a_program_without_hooks() -> None:
+    program = """
+        import resil, sys, threading
+        told = threading.Semaphore(0)
+        client = resil.connect("memory://").wait()
+        broken, well = (client.breaker(name, consecutive_failures=1) for name in ("broken", "well"))
+        broken.on_transition(lambda *_: 1 / 0)
+        well.on_transition(lambda *_: told.release())
+        for breaker in (broken, well, broken, well):
+            for state in ("open", "closed"):
+                breaker.force(state, reason="drill").wait()
+            breaker.force("auto").wait()
+            try:
+                breaker.call(lambda: 1 / 0)
+            except (ZeroDivisionError, resil.CircuitOpenError):
+                pass
+        assert told.acquire(timeout=60) and told.acquire(timeout=60)
+        assert any(thread.name == "resil-listeners" for thread in threading.enumerate())
+    """
+    ran = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert "ZeroDivisionError" in ran.stderr
 
 
 ENDING = """

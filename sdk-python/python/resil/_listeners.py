@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import atexit
 import logging
-import sys
 import threading
-from types import SimpleNamespace
 from typing import Optional
 
 from ._native import close_transitions, next_transition
@@ -38,17 +36,10 @@ def _call_listeners() -> None:
         listener, said = told
         try:
             listener(*said)
-        except BaseException:
-            kind, error, traceback = sys.exc_info()
-            sys.unraisablehook(
-                SimpleNamespace(
-                    exc_type=kind,
-                    exc_value=error,
-                    exc_traceback=traceback,
-                    err_msg="Exception ignored in a listener of transitions",
-                    object=listener,
-                )
-            )
+        except BaseException as error:
+            # As if the listener had a thread of its own, which has ended: the next ones are called.
+            thread = threading.current_thread()
+            threading.excepthook(threading.ExceptHookArgs((type(error), error, error.__traceback__, thread)))
         # Nothing is kept while it waits for the next one.
         del told, listener, said
 

@@ -187,6 +187,12 @@ class IdempotencyMiddleware:
         self._name = name
         self._tenant = tenant
         self._required = required
+        for field, given in [("methods", methods), ("keep_answers", keep_answers)]:
+            if isinstance(given, (str, bytes)):
+                raise TypeError(f"{field} must be a collection, not a text: {given!r}")
+        for field, size in [("max_body", max_body), ("max_answer", max_answer)]:
+            if not isinstance(size, int) or size < 0:
+                raise TypeError(f"{field} must be a number of bytes: {size!r}")
         self._methods = frozenset(method.upper() for method in methods)
         self._max_body = max_body
         self._max_answer = max_answer
