@@ -178,7 +178,7 @@ impl Pending {
         *self.running.get_mut() = None;
         match result {
             Ok(value) => stop_iteration(py, value),
-            // To whoever awaits, it would be a result: as in a generator, it is an error of its own.
+            // To the caller that awaits, it would be a result. As in a generator, it is an error of its own.
             Err(error) if error.is_instance_of::<PyStopIteration>(py) => {
                 let wrapped = PyRuntimeError::new_err("a function that was called raised StopIteration");
                 wrapped.set_cause(py, Some(error));
