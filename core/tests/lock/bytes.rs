@@ -140,6 +140,6 @@ fn an_owner_that_is_granted_twice_leaves_its_higher_fence_behind() {
     [granted(b"a", 5), granted(b"b", 8), granted(b"b", 3)].into_iter().for_each(|edit| held.apply(edit));
     assert_eq!(held.last_fence(), 8, "the highest that was ever granted");
     let (_, mut loaded) = decode_holders(&stored(Kind::Lock, &held)).expect("a lock");
-    [&mut held, &mut loaded].map(|holders| holders.apply(granted(b"a", 2)));
+    [&mut held, &mut loaded].into_iter().for_each(|holders| holders.apply(granted(b"a", 2)));
     assert_eq!(stored(Kind::Lock, &held), stored(Kind::Lock, &loaded));
 }
