@@ -148,7 +148,7 @@ fn run(ctx: *mut raw::RedisModuleCtx) -> Option<Span> {
     let mut waiting = Vec::new();
     loop {
         let mut done = 0;
-        for sort in [endings, closed, silent, lapsed, others, losses, renewals, woken, gone, anew] {
+        for sort in [endings, closed, left, silent, lapsed, others, losses, renewals, woken, gone, anew] {
             done += sort(ctx, now, &mut waiting);
         }
         // What a search finds is among the pending: it goes on when those are done.
@@ -218,6 +218,11 @@ fn losses(ctx: *mut raw::RedisModuleCtx, now: Instant, waiting: &mut Waiting) ->
 /// What hung on connections that have closed.
 fn closed(ctx: *mut raw::RedisModuleCtx, now: Instant, waiting: &mut Waiting) -> usize {
     batch(|| sessions::take_closed().map(|task| do_or_keep(ctx, task, now, waiting)).is_some())
+}
+
+/// Waits of connections that have closed.
+fn left(_ctx: *mut raw::RedisModuleCtx, _now: Instant, _waiting: &mut Waiting) -> usize {
+    batch(blocked_clients::leave_next)
 }
 
 /// Short bound leases whose connections were silent.

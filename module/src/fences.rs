@@ -22,7 +22,8 @@ thread_local! {
 
 /// Runs `step` with the time and what this server knows of fences.
 pub fn with_setting<R>(now: Instant, step: impl FnOnce(&mut Setting<'_>) -> R) -> R {
-    FLOOR.with_borrow_mut(|floor| step(&mut Setting { now, promoted_at: promoted_at(), floor }))
+    let ageing = config::ageing();
+    FLOOR.with_borrow_mut(|floor| step(&mut Setting { now, promoted_at: promoted_at(), ageing, floor }))
 }
 
 /// When this server became a primary, if leases that lived then start anew.

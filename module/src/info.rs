@@ -108,6 +108,7 @@ pub struct Counters {
     pub idempotency_keys: Gauge,
     pub flight_keys: Gauge,
     pub waiters: Gauge,
+    pub async_waiters: Gauge,
     pub sessions: Gauge,
     pub bound: Gauge,
     pub taken_back: Counter,
@@ -157,6 +158,7 @@ pub extern "C" fn report(ctx: *mut raw::RedisModuleInfoCtx, _for_crash_report: c
         section.gauge("idemp_keys", &counters.idempotency_keys);
         section.gauge("sflight_keys", &counters.flight_keys);
         section.gauge("blocked_waiters", &counters.waiters);
+        section.gauge("async_waiters", &counters.async_waiters);
         section.gauge("sessions", &counters.sessions);
         section.gauge("bound", &counters.bound);
         section.limiter("gcra", &counters.gcra);

@@ -3,6 +3,7 @@
 
 mod announce;
 mod apply;
+mod async_waits;
 mod background;
 mod blocked_clients;
 mod clock;

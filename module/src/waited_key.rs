@@ -158,7 +158,7 @@ impl<'c, M: ServerMachine> Opened<'c, M> {
             self.settle_endings(call, outcome.endings, now, details);
         }
         if !outcome.replies.is_empty() {
-            self.send(outcome.replies, now);
+            blocked_clients::put_off_while(call.is_nested(), || self.send(outcome.replies, now));
         }
         outcome.verdict
     }

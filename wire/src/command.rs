@@ -19,8 +19,9 @@ use crate::breaker::{Admit, Admitted, ConfigCall, Counted, ForceCall, Forced, Re
 use crate::bulkhead::{EnterCall, Entered};
 use crate::gcra::{Gcra, LimitReply};
 use crate::heartbeat::{Heartbeat, HeartbeatCall};
-use crate::holding::{InfoCall, OwnedCall, Released, RenewCall, Renewed, read_given_up, write_given_up};
+use crate::holding::{InfoCall, OwnedCall, Released, RenewCall, Renewed, Wait, read_given_up, write_given_up};
 use crate::idempotency::{BeginCall, Begun, CommitCall, Committed, GetCall, OnceCall, TokenCall, TokenRenewCall};
+use crate::late::{read_queued, write_queued};
 use crate::lock::{AcquireCall, Acquired, BreakCall};
 use crate::mgcra::{LimitsReply, Mgcra};
 use crate::pages;
@@ -75,9 +76,9 @@ pub trait Arguments<'a>: Sized {
     /// The first key: in a cluster it says where the command goes.
     fn key(&self) -> Option<&'a [u8]>;
 
-    /// How long the call may wait in the server.
-    fn wait(&self) -> Span {
-        Span::ZERO
+    /// For how long the call may wait in the server, and how.
+    fn wait(&self) -> Wait {
+        Wait::NONE
     }
 
     /// True for the command's PEEK, if it has one.
@@ -153,6 +154,8 @@ pub enum Reply {
     Forced(Forced),
     /// RESET, CONFIG, CHECK, BREAK, ONCE and INVALIDATE.
     Number(i64),
+    /// To a call that waits asynchronously: its position. The verdict comes later.
+    Queued(u64),
     Acquired(Acquired),
     Entered(Entered),
     /// Every RENEW.
@@ -185,6 +188,7 @@ impl Reply {
             Self::Counted(reply) => reply.write(sink),
             Self::Forced(reply) => reply.write(sink),
             Self::Number(number) => sink.integer(*number),
+            Self::Queued(position) => write_queued(*position, sink),
             Self::Acquired(reply) => reply.write(sink),
             Self::Entered(reply) => reply.write(sink),
             Self::Renewed(reply) => reply.write(sink),
@@ -253,17 +257,18 @@ macro_rules! commands {
                 }
             }
 
-            /// The WAIT it carries; `None` if the reply comes at once.
-            pub fn waits(&self) -> Option<Span> {
-                let wait = match self {
+            fn wait(&self) -> Wait {
+                match self {
                     $(Self::$variant(arguments) => arguments.wait(),)*
-                };
-                (!wait.is_zero()).then_some(wait)
+                }
             }
 
             /// Reads a server's reply to this command. Strict: a reply of another shape, or with an unknown word, is
             /// [`Unexpected`].
             pub fn read(&self, value: Value) -> Result<Reply, Unexpected> {
+                if self.wait().is_async() && let Some(position) = read_queued(&value) {
+                    return Ok(Reply::Queued(position));
+                }
                 match self {
                     $(Self::$variant(arguments) => {
                         let read: fn(Value, &$arguments) -> Result<_, Unexpected> = $read;
@@ -300,6 +305,12 @@ impl Command<'_> {
 
     pub fn is_read_only(&self) -> bool {
         self.page().is_read_only
+    }
+
+    /// For how long its connection is blocked at most; `None` if the reply comes at once.
+    pub fn waits(&self) -> Option<Span> {
+        let blocks = self.wait().blocks();
+        (!blocks.is_zero()).then_some(blocks)
     }
 }
 

@@ -78,6 +78,8 @@ pub struct Setting<'a> {
     pub now: Instant,
     /// When this server became a primary, if leases that lived then start anew.
     pub promoted_at: Option<Instant>,
+    /// After how long a waiter gains a priority; zero: never.
+    pub ageing: Span,
     pub floor: &'a mut Floor,
 }
 

@@ -37,7 +37,8 @@ pub struct OpenStep<'a, M: Machine> {
 
 impl<'a, M: Machine> OpenStep<'a, M> {
     pub(super) fn new(key: &'a mut WaitedKey<'_, M>, setting: &'a mut Setting<'_>) -> Self {
-        let Setting { now, promoted_at, floor } = setting;
+        let Setting { now, promoted_at, ageing, floor } = setting;
+        key.queue.ageing = *ageing;
         Self {
             state: key.state,
             queue: key.queue,
@@ -118,8 +119,7 @@ impl<'a, M: Machine> OpenStep<'a, M> {
 
     /// Puts the caller in the queue. Another call of the same owner gives its position up.
     pub fn enqueue(&mut self, owner: &[u8], request: M::Request, Waiting { id, wait, .. }: Waiting, priority: u8) {
-        let (since, deadline) = (self.now, self.now.plus(wait));
-        match self.queue.supersede(Waiter { id, owner: owner.into(), since, deadline, request }) {
+        match self.queue.supersede(Waiter::new(id, owner.into(), self.now, wait, request)) {
             Ok(former) => self.replies.push(Reply::Superseded { id: former.id }),
             Err(waiter) => self.queue.join(priority, waiter),
         }

@@ -39,8 +39,10 @@ pub struct Stands {
     pub owner: Vec<u8>,
     pub since: i64,
     pub until: i64,
-    /// Of the place, not of the call that has it now.
+    /// Of the place, not of the call that has it now: its priority, when it was taken, and how many were taken before.
     priority: u8,
+    joined: i64,
+    arrival: u64,
     wanted: Wanted,
 }
 
@@ -105,6 +107,7 @@ pub struct Model {
     pub last: u64,
     pub floor: u64,
     seen: i64,
+    arrivals: u64,
     /// What this step told, and whose holding it ended.
     pub told: Vec<Told>,
     pub ends: Vec<(Vec<u8>, u64, i64, &'static str)>,
@@ -122,6 +125,7 @@ impl Model {
             last: 0,
             floor: 0,
             seen: 0,
+            arrivals: 0,
             told: Vec::new(),
             ends: Vec::new(),
         }
@@ -192,9 +196,10 @@ impl Model {
             if !room {
                 return Said::Refused(self.full());
             }
-            let behind = self.line.iter().filter(|waiter| waiter.priority <= wanted.priority).count();
-            let priority = wanted.priority;
-            self.line.insert(behind, Stands { id, owner: owner.into(), since, until, priority, wanted });
+            let (priority, joined, arrival) = (wanted.priority, since, self.arrivals);
+            self.arrivals += 1;
+            self.line.push(Stands { id, owner: owner.into(), since, until, priority, joined, arrival, wanted });
+            self.put_in_order();
         }
         Said::Queued
     }
@@ -360,6 +365,7 @@ impl Model {
     /// Clocks that were set back, and promotions.
     fn mend(&mut self) {
         self.follow_clock();
+        self.put_in_order();
         for held in &mut self.holders {
             if held.end > self.now + held.lease + JITTER {
                 held.end = self.now + held.lease;
@@ -386,14 +392,15 @@ impl Model {
         if back > JITTER {
             for waiter in &mut self.line {
                 waiter.since -= back;
+                waiter.joined -= back;
                 waiter.until -= back;
             }
         }
     }
 
     fn first_to_give_up(&self, by: i64) -> Option<usize> {
-        let first = self.line.iter().map(|waiter| waiter.until).min().filter(|until| *until <= by)?;
-        self.line.iter().position(|waiter| waiter.until == first)
+        let over = self.line.iter().enumerate().filter(|(_, waiter)| waiter.until <= by);
+        over.min_by_key(|(_, waiter)| (waiter.until, waiter.arrival)).map(|(place, _)| place)
     }
 
     fn time_out(&mut self, place: usize) {
@@ -426,7 +433,18 @@ impl Model {
     }
 
     fn nobody_before(&self, priority: u8) -> bool {
-        self.line.iter().all(|waiter| waiter.priority > priority)
+        self.line.iter().all(|waiter| self.class(waiter) > i64::from(priority))
+    }
+
+    /// A waiter gains a priority for every half minute it has stood there.
+    fn class(&self, waiter: &Stands) -> i64 {
+        (i64::from(waiter.priority) - (self.now - waiter.joined).max(0) / 30_000_000).max(0)
+    }
+
+    fn put_in_order(&mut self) {
+        let mut line = std::mem::take(&mut self.line);
+        line.sort_by_key(|waiter| (self.class(waiter), waiter.arrival));
+        self.line = line;
     }
 
     fn fits(&self, want: Want) -> bool {

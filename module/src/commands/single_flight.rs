@@ -42,7 +42,7 @@ impl Command for Join {
         if opened.state().is_nothing() {
             call.require_memory()?;
         }
-        let waiting = waiting(call, wait, WAITERS_CEILING);
+        let waiting = waiting(call, wait, WAITERS_CEILING)?;
         let name =
             (bind_to.is_some() || waiting.is_some() || blocked_clients::any_undelivered()).then(|| opened.name());
         let request = LeadRequest { lease, bind_to };
@@ -62,7 +62,7 @@ impl Command for Join {
             Decision::Queued => {
                 Flights::counters().waited.add(1);
                 if let (Some(Waiting { id, .. }), Some(name)) = (waiting, name) {
-                    wait_for_reply(call, id, name);
+                    wait_for_reply(call, wait, id, name);
                 }
             }
         }

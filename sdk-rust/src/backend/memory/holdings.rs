@@ -190,7 +190,7 @@ impl Store {
                 remaining: now.until(holder.ends_for(None, now)),
                 bound: None,
             });
-            let queued = waited.queue().into_iter().flat_map(|queue| queue.waiters());
+            let queued = waited.queue().into_iter().flat_map(|queue| queue.waiters_at(now));
             let waiters = queued.take(call.limit).map(|waiter| WaiterRow {
                 owner: &waiter.owner,
                 standing: match waiter.request.claim {

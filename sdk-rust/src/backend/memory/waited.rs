@@ -17,6 +17,7 @@ use std::collections::BTreeMap;
 
 use resil_core::Instant;
 use resil_core::idempotency::Idempotency;
+use resil_core::limits::AGEING_DEFAULT;
 use resil_core::lock::{Bulkheads, Locks};
 use resil_core::single_flight::Flights;
 use resil_core::waited::{
@@ -153,9 +154,9 @@ impl<M: MemoryMachine> Waited<M> {
         let queue = self.waiters.as_mut().map_or(&mut fresh, |waiters| &mut waiters.queue);
         let most = 1 + queue.len();
         let mut waited = WaitedKey { state: &mut self.state, queue };
-        let outcome = store
-            .fences
-            .issue_for(most, now, |floor| step(&mut waited, &mut Setting { now, promoted_at: None, floor }));
+        let outcome = store.fences.issue_for(most, now, |floor| {
+            step(&mut waited, &mut Setting { now, promoted_at: None, ageing: AGEING_DEFAULT, floor })
+        });
         let Outcome { verdict, edits, replies, endings, timer_at, told } = outcome;
         if !fresh.is_empty() {
             self.waiters = Some(Box::new(Waiters::new(fresh)));
