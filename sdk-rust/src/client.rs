@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use resil_wire::command::{Command, Reply};
 use serde::{Deserialize, Serialize};
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
@@ -303,6 +304,14 @@ impl Client {
 
     pub(crate) fn backend(&self) -> &Backend {
         &self.0.backend
+    }
+
+    /// A command that may wait, in the server's queue. Dropping this future leaves the queue; a grant that was on its way is
+    /// given back.
+    pub(crate) async fn wait(&self, command: &Command<'_>) -> Result<Reply, Error> {
+        #[cfg(feature = "redis")]
+        self.listen_for_waits();
+        self.backend().wait(command).await
     }
 
     pub(crate) fn clock(&self) -> &Clock {

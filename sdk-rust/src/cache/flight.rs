@@ -17,6 +17,7 @@ use futures_util::FutureExt;
 use parking_lot::Mutex;
 use resil_core::limits::TEXT_MAX;
 use resil_wire::command::{Command, Reply};
+use resil_wire::holding::Wait;
 use resil_wire::single_flight::{AbandonCall, Brought, InvalidateCall, JoinCall, Joined, PublishCall, Published};
 
 use super::meters::Load;
@@ -86,7 +87,7 @@ impl<L> Flight<L> {
             key: self.key.as_bytes(),
             token: self.token.as_bytes(),
             lease: span(self.core.settings.lease),
-            wait: span(wait),
+            wait: Wait::blocked(span(wait)),
             // A process that dies is followed at once. One whose connection is cut loads once in vain.
             bind: self.core.client.backend().bind(),
         })
@@ -197,7 +198,7 @@ where
     async fn wait_for_another(&self, patience: Duration) -> Result<Reply, Error> {
         let client = &self.core.client;
         let command = self.join_command(patience);
-        let waiting = client.backend().wait(&command);
+        let waiting = client.wait(&command);
         match self.core.settings.when_away {
             Away::Closed => waiting.await,
             Away::Local | Away::Open => tokio::select! {

@@ -3,7 +3,7 @@
 //! # The promise
 //! - [`call`](Redis::call) goes over one shared connection, on which any number of calls are under way at once. It is
 //!   answered, or fails, within the command timeout; while the server is away it fails at once.
-//! - [`wait`](Redis::wait) goes over a connection that nobody else needs meanwhile; see [`waiting`].
+//! - [`wait`](Redis::wait) stands in the server's queue, without a connection of its own where that is possible; see [`late`].
 //! - The connection is kept by a task on the client's background runtime; see [`supervisor`]. Nothing is ever asked twice behind a caller's back on
 //!   the shared connection of a single server: a call that failed may have had its effect.
 //!
@@ -15,10 +15,11 @@
 //! # The map
 //! [`address`]: what a URL says. [`link`]: making a connection and trusting it. [`connection`]: the one that everybody shares, and
 //! [`resp`]: what is spoken over it. [`supervisor`]: keeping it. [`waiting`]:
-//! blocking waits. [`subscription`]: what the server publishes. [`slots`]: which node of a cluster waits go to. [`speech`]: words and values. [`trouble`]: errors.
+//! waits, on connections of their own, or without one: [`late`]. [`subscription`]: what the server publishes. [`slots`]: which node of a cluster waits go to. [`speech`]: words and values. [`trouble`]: errors.
 
 mod address;
 mod connection;
+pub(crate) mod late;
 mod link;
 mod resp;
 mod slots;
@@ -44,6 +45,7 @@ use tokio::time::timeout;
 use tokio_util::context::TokioContext;
 
 use self::address::Address;
+use self::late::LateWaits;
 use self::supervisor::{ConnectionState, SharedConnection};
 use self::trouble::Trouble;
 use super::{Reach, WhyAway};
@@ -129,6 +131,11 @@ impl Redis {
     /// The number of the shared connection. None in a cluster, where there is one to every node, and while it is away.
     pub fn bind(&self) -> Bind {
         self.shared.session().map_or(Bind::None, |session| session.bind)
+    }
+
+    /// Waits that need no connection of their own.
+    pub fn late(&self) -> &LateWaits {
+        &self.shared.late
     }
 
     pub fn why_away(&self) -> Option<WhyAway> {

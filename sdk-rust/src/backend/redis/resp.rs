@@ -223,7 +223,7 @@ fn number(bytes: &mut &[u8]) -> Result<i64, Unread> {
 }
 
 /// `CODE and words`
-fn trouble(error: &[u8]) -> Trouble {
+pub(super) fn trouble(error: &[u8]) -> Trouble {
     let text = String::from_utf8_lossy(error);
     let (code, words) = text.split_once(' ').unwrap_or((&text, ""));
     of_server(code, words)

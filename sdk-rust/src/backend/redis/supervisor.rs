@@ -39,6 +39,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::address::Address;
+use super::late::LateWaits;
 use super::link::{Link, Session, open, untimed};
 use super::trouble::{AWAY_AT_FIRST, CLOSED, RUNTIME_ENDED, RUNTIME_ENDED_TEXT, Trouble};
 use super::waiting::WaitingConnections;
@@ -89,6 +90,7 @@ pub(super) struct SharedConnection {
     pub command_timeout: Duration,
     pub random: Arc<Random>,
     pub waiting: WaitingConnections,
+    pub late: LateWaits,
     pub closing: CancellationToken,
     /// The background runtime of the client: every connection lives there.
     pub runtime: Handle,
@@ -122,6 +124,7 @@ impl SharedConnection {
             command_timeout: options.command_timeout,
             random: Arc::clone(&options.random),
             waiting: WaitingConnections::new(options.waiting_connections),
+            late: LateWaits::default(),
             closing: CancellationToken::new(),
             runtime,
             standing: ArcSwap::from_pointee(ConnectionState::Away(AWAY_AT_FIRST)),
@@ -176,7 +179,11 @@ impl SharedConnection {
                 self.alarm.notify_one();
             }
             Trouble::Later(why) => self.refused(Error::BackendUnavailable(why)),
-            Trouble::Refused(_) | Trouble::Deadlock | Trouble::Moved { .. } | Trouble::Ask { .. } => {}
+            Trouble::Refused(_)
+            | Trouble::Deadlock
+            | Trouble::Moved { .. }
+            | Trouble::Ask { .. }
+            | Trouble::AskAgain => {}
         }
     }
 

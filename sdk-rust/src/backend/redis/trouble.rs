@@ -21,6 +21,8 @@ pub(super) enum Trouble {
     Ask { node: String },
     /// The server is a replica now: another server is the primary.
     Demoted,
+    /// The verdict is there, but too large for a message.
+    AskAgain,
     /// Not now, but the connection is fine.
     Later(&'static str),
     /// Not now, and it is worth looking whether the server is still there.
@@ -51,6 +53,7 @@ impl Trouble {
             Self::Demoted => DEMOTED,
             Self::Later(text) | Self::Unwell(text) | Self::Gone(text) => Error::BackendUnavailable(text),
             Self::Late => LATE,
+            Self::AskAgain => Error::BackendUnavailable("the verdict was too large for a message"),
         }
     }
 
@@ -105,6 +108,8 @@ pub(super) fn of_server(code: &str, text: &str) -> Trouble {
     };
     match code {
         "ERR" if text.starts_with("unknown command") => Trouble::Refused(Error::ModuleMissing),
+        "AGAIN" => Trouble::AskAgain,
+        "NOTLISTENING" => Trouble::Later("nobody listens for the verdict of a wait"),
         // It was bound to a connection that was there when the command was made.
         "ERR" if text.starts_with("BOUNDTO ") => Trouble::Later("the connection to bind to was replaced meanwhile"),
         "ERR" if text.starts_with("max number of clients") => Trouble::Unwell("the server takes no more connections"),

@@ -1,4 +1,5 @@
-//! Commands that wait, each on a connection that nobody else needs meanwhile.
+//! Commands that wait: [without a connection](super::late) where somebody can listen, or each on a connection that nobody else
+//! needs meanwhile.
 //!
 //! # The promise
 //! - At most as many wait at the server as there may be waiting connections. The others wait here, first come first
@@ -20,17 +21,18 @@ use parking_lot::Mutex;
 use redis::aio::MultiplexedConnection;
 use resil_core::Span;
 use resil_wire::command::{Command, Reply};
-use resil_wire::holding::Bind;
+use resil_wire::holding::{Bind, Wait};
+use resil_wire::reply::Value;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::address::at;
-use super::link::{Door, Session};
+use super::link::{Door, Link, Session};
 use super::slots::Slots;
 use super::speech::{packed, understood};
 use super::supervisor::SharedConnection;
 use super::trouble::{CLOSED, Trouble, judged};
-use super::{Redis, is_in_a_runtime, read};
+use super::{Redis, is_in_a_runtime, late, read, resp};
 use crate::backend::Reach;
 use crate::error::Error;
 
@@ -92,6 +94,8 @@ impl WaitingConnections {
 
 /// Where to ask.
 enum Destination {
+    /// The shared connection; the verdict comes later.
+    Late,
     /// The node that has the key.
     Owner,
     /// This once there, since the key is on its way.
@@ -100,10 +104,10 @@ enum Destination {
 
 /// How asking once went.
 enum WaitOutcome {
-    Answered(redis::Value),
+    Answered(Value),
     Trouble(Trouble),
-    /// The shared connection was replaced. This one is still asking.
-    Rebound(MultiplexedConnection),
+    /// The shared connection was replaced. This one, if there is one, is still asking.
+    Rebound(Option<MultiplexedConnection>),
     Over(Error),
 }
 
@@ -111,18 +115,52 @@ impl Redis {
     pub(super) async fn wait_for(&self, command: &Command<'_>, wait: Span) -> Result<Reply, Error> {
         let shared = &*self.shared;
         let deadline = Instant::now() + Duration::from_micros(u64::try_from(wait.as_us()).unwrap_or_default());
-        shared.session()?;
+        let session = shared.session()?;
+        if matches!(session.door, Door::Server(_)) && shared.late.are_heard(session.generation).await {
+            return self.wait_late(command, deadline).await;
+        }
         let place = tokio::select! {
             place = timeout_at(deadline, shared.waiting.places.acquire()) => place,
             () = shared.closing.cancelled() => return Err(CLOSED),
         };
-        let Ok(Ok(_place)) = place else { return self.call(&rewritten(command, Span::ZERO, self.bind())).await };
+        let Ok(Ok(_place)) = place else { return self.call(&rewritten(command, Wait::NONE, self.bind())).await };
         // A wait that was cut off before had the patience; the whole queue need not have it again, one after another.
         shared.session()?;
         let asking = WaitingCommand { shared, command, deadline, reach: shared.reach(), place: Destination::Owner };
         tokio::select! {
             answer = asking.until_answered() => answer,
             () = shared.closing.cancelled() => Err(CLOSED),
+        }
+    }
+
+    async fn wait_late(&self, command: &Command<'_>, deadline: Instant) -> Result<Reply, Error> {
+        let shared = &*self.shared;
+        let asking = WaitingCommand { shared, command, deadline, reach: shared.reach(), place: Destination::Late };
+        let mut leaving = Leaving { shared, command: Some(command) };
+        let answer = tokio::select! {
+            answer = asking.until_answered() => answer,
+            () = shared.closing.cancelled() => Err(CLOSED),
+        };
+        if answer.is_ok() {
+            leaving.command = None;
+        }
+        answer
+    }
+}
+
+/// A wait that was not answered: the server is told that nobody waits any more.
+struct Leaving<'a, 'c> {
+    shared: &'a SharedConnection,
+    command: Option<&'a Command<'c>>,
+}
+
+impl Drop for Leaving<'_, '_> {
+    fn drop(&mut self) {
+        if let Some(leaving) = self.command.and_then(late::leaving)
+            && let Ok(Link::Server(connection)) = self.shared.link()
+        {
+            // What nobody waits for is not sent. If the connection breaks first, the server takes the wait out by itself.
+            self.shared.runtime.spawn(connection.ask_anyway(|outbox| resp::write(&leaving, outbox)));
         }
     }
 }
@@ -231,11 +269,11 @@ impl WaitingCommand<'_, '_> {
             let trouble = match self.ask(&session).await {
                 WaitOutcome::Answered(value) => {
                     self.shared.answered();
-                    return read(self.command, understood(value));
+                    return read(self.command, value);
                 }
                 WaitOutcome::Over(error) => return Err(error),
                 WaitOutcome::Rebound(connection) => {
-                    earlier = Some(connection);
+                    earlier = connection;
                     continue;
                 }
                 WaitOutcome::Trouble(trouble) => trouble,
@@ -249,7 +287,7 @@ impl WaitingCommand<'_, '_> {
                 Trouble::Moved { slot, node } if is_cluster => self.shared.waiting.slots.learn(*slot, node.clone()),
                 Trouble::Ask { node } if is_cluster => self.place = Destination::Ask(node.clone()),
                 Trouble::Moved { .. } | Trouble::Ask { .. } => return Err(trouble.into_error(None)),
-                Trouble::Demoted | Trouble::Unwell(_) | Trouble::Gone(_) | Trouble::Later(_) => {
+                Trouble::Demoted | Trouble::Unwell(_) | Trouble::Gone(_) | Trouble::Later(_) | Trouble::AskAgain => {
                     self.shared.waiting.slots.forget();
                 }
             }
@@ -289,14 +327,70 @@ impl WaitingCommand<'_, '_> {
     }
 
     async fn ask(&mut self, session: &Session) -> WaitOutcome {
+        if matches!(self.place, Destination::Late) {
+            self.ask_late(session).await
+        } else {
+            self.ask_apart(session).await
+        }
+    }
+
+    /// Asks on the shared connection, and waits for the verdict that comes later.
+    async fn ask_late(&mut self, session: &Session) -> WaitOutcome {
+        if !self.shared.late.are_heard(session.generation).await {
+            return if self.is_current(session) {
+                WaitOutcome::Trouble(Trouble::Gone("nobody listens for the verdict of a wait"))
+            } else {
+                WaitOutcome::Rebound(None)
+            };
+        }
+        let Some(mut pending) = self.shared.late.begin(self.command) else {
+            return WaitOutcome::Trouble(Trouble::Gone("this command does not wait"));
+        };
+        let (left, mut link) = (self.left(), session.link.clone());
+        let command = rewritten(self.command, Wait::asynchronous(as_span(left)), session.bind);
+        let patience = self.shared.command_timeout + SLACK;
+        let at_once = match timeout(patience, link.ask(&command)).await {
+            Ok(Ok(value)) => value,
+            Ok(Err(trouble)) => return WaitOutcome::Trouble(trouble),
+            Err(_) => return WaitOutcome::Trouble(Trouble::Late),
+        };
+        if !matches!(command.read(at_once.clone()), Ok(Reply::Queued(_))) {
+            return WaitOutcome::Answered(at_once);
+        }
+        let told = tokio::select! {
+            biased;
+            told = timeout(left + patience, pending.verdict()) => told.unwrap_or(Err(Trouble::Late)),
+            over = is_over(self.shared, &mut self.reach, session.generation) => match over {
+                Ok(()) => return WaitOutcome::Rebound(None),
+                Err(error) => return WaitOutcome::Over(error),
+            },
+        };
+        match told {
+            Ok(_) if !matches!(bind_of(&command), Bind::None) && !self.is_current(session) => {
+                WaitOutcome::Rebound(None)
+            }
+            Ok(value) => WaitOutcome::Answered(value),
+            // Too large for a message: it is there now, for who asks.
+            Err(Trouble::AskAgain) => {
+                let command = rewritten(self.command, Wait::NONE, session.bind);
+                match timeout(patience, link.ask(&command)).await {
+                    Ok(Ok(value)) => WaitOutcome::Answered(value),
+                    Ok(Err(trouble)) => WaitOutcome::Trouble(trouble),
+                    Err(_) => WaitOutcome::Trouble(Trouble::Late),
+                }
+            }
+            Err(trouble) => WaitOutcome::Trouble(trouble),
+        }
+    }
+
+    async fn ask_apart(&mut self, session: &Session) -> WaitOutcome {
         let (mut connection, node) = match timeout(super::link::CONNECT_BOUND, self.connection(session)).await {
             Ok(Ok(connected)) => connected,
             Ok(Err(trouble)) => return WaitOutcome::Trouble(trouble),
             Err(_) => return WaitOutcome::Trouble(Trouble::Gone("no connection for waiting could be made in time")),
         };
         let left = self.left();
-        let span = Span::from_us(i64::try_from(left.as_micros()).unwrap_or(i64::MAX));
-        let command = rewritten(self.command, span, session.bind);
+        let command = rewritten(self.command, Wait::blocked(as_span(left)), session.bind);
         let is_bound = matches!(bind_of(&command), Bind::To { .. });
         let bound = left + self.shared.command_timeout + SLACK;
         let packed = packed(&command);
@@ -305,14 +399,14 @@ impl WaitingCommand<'_, '_> {
             over = is_over(self.shared, &mut self.reach, session.generation) => Err(over),
         };
         match answered {
-            Err(Ok(())) => WaitOutcome::Rebound(connection),
+            Err(Ok(())) => WaitOutcome::Rebound(Some(connection)),
             Err(Err(error)) => WaitOutcome::Over(error),
             Ok(Err(_)) => WaitOutcome::Trouble(Trouble::Late),
             Ok(Ok(answer)) => match judged(answer) {
-                Ok(_) if is_bound && !self.is_current(session) => WaitOutcome::Rebound(connection),
+                Ok(_) if is_bound && !self.is_current(session) => WaitOutcome::Rebound(Some(connection)),
                 Ok(value) => {
                     self.shared.waiting.put_back(connection, session.generation, node);
-                    WaitOutcome::Answered(value)
+                    WaitOutcome::Answered(understood(value))
                 }
                 Err(trouble) => WaitOutcome::Trouble(trouble),
             },
@@ -336,7 +430,7 @@ impl WaitingCommand<'_, '_> {
             Door::Cluster(seed) => seed,
         };
         let (node, is_asking) = match std::mem::replace(&mut self.place, Destination::Owner) {
-            Destination::Owner => {
+            Destination::Late | Destination::Owner => {
                 (waiting.slots.owner(self.command.key().unwrap_or_default(), &session.link).await?, false)
             }
             Destination::Ask(node) => (node, true),
@@ -390,8 +484,12 @@ async fn is_over(shared: &SharedConnection, reach: &mut watch::Receiver<Reach>, 
     }
 }
 
+fn as_span(left: Duration) -> Span {
+    Span::from_us(i64::try_from(left.as_micros()).unwrap_or(i64::MAX))
+}
+
 /// The same question, for `wait` and bound to `bind` if it is to be bound at all.
-fn rewritten<'a>(command: &Command<'a>, wait: Span, bind: Bind) -> Command<'a> {
+fn rewritten<'a>(command: &Command<'a>, wait: Wait, bind: Bind) -> Command<'a> {
     let mut command = command.clone();
     let (old_wait, old_bind) = match &mut command {
         Command::LockAcquire(call) => (&mut call.wait, &mut call.bind),
