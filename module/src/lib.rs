@@ -22,6 +22,7 @@ mod pending;
 mod queues;
 mod sessions;
 mod timers;
+mod turns;
 mod waited_key;
 
 pub(crate) use edge::{call, clients, describe, events, gone, key, search, share, vendor};

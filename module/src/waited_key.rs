@@ -129,7 +129,7 @@ impl<'c, M: ServerMachine> Opened<'c, M> {
         let mut queue = queues::take::<M>(self.db, self.name);
         if self.value.is_none() && !queue.is_empty() && cluster::enabled() {
             // It may live on another node by now: nobody is granted anything from memory.
-            turn_away(&mut queue, TRY_AGAIN);
+            blocked_clients::put_off_while(call.is_nested(), || turn_away(&mut queue, TRY_AGAIN));
         }
         let salt = self.key.salt();
         let was_due = self.value.as_ref().map(|value| M::collect_at(value.state(), salt));
