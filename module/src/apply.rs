@@ -126,7 +126,7 @@ pub fn edit_state<M: ServerMachine>(
 ) -> u64 {
     let Some(mut value) = value else {
         let mut state = M::State::default();
-        edits.into_iter().for_each(|edit| M::apply(&mut state, edit));
+        edits.into_iter().for_each(|edit| drop(M::apply(&mut state, edit)));
         let fence = M::last_fence(&state);
         store_state::<M>(key, None, state);
         return fence;
@@ -134,7 +134,7 @@ pub fn edit_state<M: ServerMachine>(
     let state = value.state_mut();
     let salt = key.salt();
     let was_due = M::collect_at(state, salt);
-    edits.into_iter().for_each(|edit| M::apply(state, edit));
+    edits.into_iter().for_each(|edit| drop(M::apply(state, edit)));
     let (due, fence) = (M::collect_at(state, salt), M::last_fence(state));
     key.collect_at::<Waited<M>>(Some(was_due), due);
     fence

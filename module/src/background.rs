@@ -148,7 +148,7 @@ fn run(ctx: *mut raw::RedisModuleCtx) -> Option<Span> {
     let mut waiting = Vec::new();
     loop {
         let mut done = 0;
-        for sort in [endings, closed, silent, lapsed, others, losses, renewals, woken, gone, anew] {
+        for sort in [endings, closed, silent, lapsed, losses, others, renewals, woken, gone, anew] {
             done += sort(ctx, now, &mut waiting);
         }
         // What a search finds is among the pending: it goes on when those are done.
@@ -252,7 +252,7 @@ fn woken(ctx: *mut raw::RedisModuleCtx, now: Instant, _waiting: &mut Waiting) ->
 fn gone(ctx: *mut raw::RedisModuleCtx, now: Instant, _waiting: &mut Waiting) -> usize {
     batch(|| match timers::take_gone() {
         Taken::Gone(gone) => {
-            key_tasks::gone(ctx, &gone, now);
+            key_tasks::gone(ctx, gone, now);
             true
         }
         Taken::Dropped => true,

@@ -6,8 +6,8 @@ use std::ptr::null_mut;
 
 use redis_module::raw;
 use resil_core::limits::FENCE_AHEAD_MAX;
-use resil_core::waited::Setting;
 use resil_core::waited::fence::Floor;
+use resil_core::waited::{Heard, Setting};
 use resil_core::{Instant, Span};
 
 use crate::edge::api;
@@ -20,9 +20,9 @@ thread_local! {
     static PROMOTED_AT: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
-/// Runs `step` with the time and what this server knows of fences.
-pub fn with_setting<R>(now: Instant, step: impl FnOnce(&mut Setting<'_>) -> R) -> R {
-    FLOOR.with_borrow_mut(|floor| step(&mut Setting { now, promoted_at: promoted_at(), floor }))
+/// Runs `step` with the time and what this server knows of fences and connections.
+pub fn with_setting<R>(now: Instant, heard: Option<&Heard<'_>>, step: impl FnOnce(&mut Setting<'_>) -> R) -> R {
+    FLOOR.with_borrow_mut(|floor| step(&mut Setting { now, promoted_at: promoted_at(), floor, heard }))
 }
 
 /// When this server became a primary, if leases that lived then start anew.

@@ -122,7 +122,7 @@ pub fn encode_edits(kind: Kind, edits: &[HolderEdit], out: &mut impl Buffer) {
                 out.number(at.as_us().cast_unsigned());
                 out.byte(*how as u8);
             }
-            // Reported as an end for each.
+            // The whole state is sent instead.
             HolderEdit::AllEnded { .. } => {}
         }
     }

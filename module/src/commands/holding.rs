@@ -131,8 +131,8 @@ pub fn show_holding<C: Command, const L: bool>(call: &Call<'_>) -> Result<(), Fa
     read::<Holding<L>, _>(call, |held| {
         queues::look::<Holding<L>, _>(name.db, &name.key, |queue| {
             let promoted_at = fences::promoted_at();
-            let alive = || held.iter().filter(|holder| lives(holder, promoted_at, now));
-            let holders = alive().take(request.limit).map(|holder| HolderRow {
+            let alive = held.iter().filter(|holder| lives(holder, promoted_at, now));
+            let holders = alive.take(request.limit).map(|holder| HolderRow {
                 holder,
                 remaining: now.until(holder.ends_for(promoted_at, now)),
                 bound: sessions::grace(&name, holder.fence),
@@ -147,7 +147,7 @@ pub fn show_holding<C: Command, const L: bool>(call: &Call<'_>) -> Result<(), Fa
             });
             let view = InfoView {
                 holders: holders.collect(),
-                holders_total: alive().count(),
+                holders_total: held.count_alive(promoted_at, now),
                 waiters: waiters.collect(),
                 waiters_total: queue.len(),
                 last_fence: held.last_fence(),

@@ -12,6 +12,8 @@ use resil_wire::reply::Sink;
 use super::holding::{Request, ask, release_holding, renew_holding, show_holding};
 use super::waiting::read;
 use crate::call::{Call, Command, Failure, parse};
+use crate::machines::ServerMachine;
+use crate::queues::KeyName;
 use crate::waited_key::Opened;
 use crate::{clock, fences, sessions};
 
@@ -58,7 +60,13 @@ impl Command for Check {
         let args = call.args();
         let OwnedCall { owner, fence, .. } = parse::<Self, _>(&args)?;
         let (now, promoted_at) = (clock::now(), fences::promoted_at());
-        let holds = read::<Locks, _>(call, |held| check(held, owner, fence, promoted_at, now))?;
+        let name = || KeyName::new(<Locks as ServerMachine>::KIND, call.db(), call.key_name(0).unwrap_or_default());
+        let is_kept = |held: u64| {
+            sessions::any() && fence.is_none_or(|fence| fence == held) && sessions::keeps(&name(), held, now).is_some()
+        };
+        let holds = read::<Locks, _>(call, |held| {
+            check(held, owner, fence, promoted_at, now) || held.by_owner(owner).is_some_and(|held| is_kept(held.fence))
+        })?;
         call.reply().integer(i64::from(holds));
         Ok(())
     }

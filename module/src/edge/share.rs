@@ -90,8 +90,18 @@ impl Drop for Share {
         // SAFETY: the share keeps the value alive until here; the last one frees it.
         unsafe {
             if self.header.as_ref().shares.fetch_sub(1, AcqRel) == 1 {
-                for_kind!(self.kind, M => drop(Box::from_raw(self.header.cast::<Stored<M>>().as_ptr())));
+                for_kind!(self.kind, M => free(Box::from_raw(self.header.cast::<Stored<M>>().as_ptr())));
             }
         }
+    }
+}
+
+/// More parts than this are freed on another thread: it takes longer than the main thread may be held.
+const MANY_PARTS: usize = 1_000;
+
+fn free<M: ServerMachine>(value: Box<Stored<M>>) {
+    if M::parts(&value.state) > MANY_PARTS {
+        // Without a thread it is freed here.
+        let _freed = std::thread::Builder::new().spawn(move || drop(value));
     }
 }
