@@ -8,8 +8,6 @@
 
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
-use std::ffi::c_void;
-use std::ptr::NonNull;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -20,7 +18,7 @@ use resil_core::{Instant, Span};
 use crate::background::{is_replica, plan_soon};
 use crate::machines::ServerMachine;
 use crate::queues::{self, KeyName};
-use crate::share::{Header, Share};
+use crate::share::{Pointer, Share};
 use crate::timers::{GoneKey, Noted};
 use crate::{clock, cluster, fences, key_tasks, search, sessions, timers};
 
@@ -250,22 +248,16 @@ pub fn no_endings() -> bool {
 }
 
 /// A value leaves its key, in whatever way: its holders may have lost it, and the next waiter can have it.
-///
-/// # Safety
-/// `value` is the live value that leaves, an M's.
-pub unsafe fn key_left<'n, M: ServerMachine>(db: i32, key: impl FnOnce() -> &'n [u8], value: *mut c_void) {
+pub fn key_left<'n, M: ServerMachine>(db: i32, key: impl FnOnce() -> &'n [u8], value: Pointer) {
     if REPLICA.load(Relaxed) {
         return;
     }
-    // SAFETY: by contract.
-    match NonNull::new(value).map(|value| unsafe { timers::key_left::<M>(db, value.cast(), clock::now) }) {
-        Some(Noted::First) => return plan_soon(),
+    match timers::key_left::<M>(db, value, clock::now) {
+        Noted::First => plan_soon(),
         // The timer is set already.
-        Some(Noted::Another) => return,
-        Some(Noted::No) | None => {}
+        Noted::Another => {}
+        Noted::No => announce_all::<M>(KeyName::new(M::KIND, db, key()), value.share(M::KIND), clock::now()),
     }
-    let Some(value) = NonNull::new(value.cast::<Header>()) else { return };
-    announce_all::<M>(KeyName::new(M::KIND, db, key()), Share::new(M::KIND, value), clock::now());
 }
 
 /// Those who hold `share` have lost it under this name.
@@ -280,14 +272,9 @@ fn announce_all<M: ServerMachine>(name: KeyName, share: Share, at: Instant) {
 }
 
 /// A value has a new name: its holders have lost the old one. One that ends before its turn comes is told so under the new name.
-///
-/// # Safety
-/// `value` is the live value of a key, an M's.
-pub unsafe fn key_renamed<M: ServerMachine>(value: *mut c_void) {
+pub fn key_renamed<M: ServerMachine>(value: Pointer) {
     let now = clock::now();
-    // SAFETY: by contract.
-    let gone = NonNull::new(value).and_then(|value| unsafe { timers::take_renamed::<M>(value.cast(), now) });
-    if let Some(GoneKey { name, share, .. }) = gone {
+    if let Some(GoneKey { name, share, .. }) = timers::take_renamed::<M>(value, now) {
         announce_all::<M>(name, share, now);
     }
 }

@@ -121,10 +121,10 @@ fn begin_for<'a, const L: bool>(
 ) -> OpenStep<'a, Holding<L>> {
     let mut step = OpenStep::begin(key, setting);
     let over = step.state().by_owner(owner).filter(|holder| holder.ends <= step.now);
-    if let Some((fence, ends)) = over.map(|holder| (holder.fence, holder.ends)) {
-        if step.expire(fence, ends) {
-            step.serve(step.now);
-        }
+    if let Some((fence, ends)) = over.map(|holder| (holder.fence, holder.ends))
+        && step.expire(fence, ends)
+    {
+        step.serve(step.now);
     }
     step
 }

@@ -93,7 +93,9 @@ fn crowd(key: &mut Key, count: u32, mut come: impl FnMut(&mut Key, &str)) {
 fn breaking_very_many_is_the_same_as_breaking_each() {
     let readers = |count| {
         let mut key = Key::lock();
-        crowd(&mut key, count, |key, name| drop(key.take(name, reader())));
+        crowd(&mut key, count, |key, name| {
+            key.take(name, reader());
+        });
         key.queue_up("writer", writer().waits(MINUTE));
         key.now += SECOND;
         key
@@ -135,7 +137,9 @@ fn very_many_readers_that_were_heard_go_on_in_parts_and_none_ends() {
 fn a_caller_with_a_larger_max_is_not_refused_while_very_many_are_served_before_it() {
     let mut key = Key::bulkhead();
     key.take("holder", permit(1));
-    crowd(&mut key, 700, |key, name| drop(key.queue_up(name, permit(1).waits(MINUTE))));
+    crowd(&mut key, 700, |key, name| {
+        key.queue_up(name, permit(1).waits(MINUTE));
+    });
     // All of them and two callers fit from now on; the first five hundred are served in this very step.
     assert!(matches!(key.ask("caller", permit(703)), Acquired::Granted(_)));
     assert_eq!((key.served().len(), key.line().len()), (500, 200));
@@ -150,7 +154,9 @@ fn a_reader_is_not_refused_while_very_many_readers_are_served_before_it() {
     let served_to = |writer_waits: bool| {
         let mut key = Key::lock();
         key.take("writer", writer());
-        crowd(&mut key, 1_200, |key, name| drop(key.queue_up(name, reader().waits(MINUTE).queue(2_000))));
+        crowd(&mut key, 1_200, |key, name| {
+            key.queue_up(name, reader().waits(MINUTE).queue(2_000));
+        });
         if writer_waits {
             key.queue_up("another writer", writer().waits(MINUTE).queue(2_000));
         }

@@ -17,13 +17,14 @@ use resil_wire::pages;
 use resil_wire::reply::Sink;
 
 use crate::announce;
-use crate::apply::{publish_edits, store_breaker};
+use crate::apply::{publish_edits, store_whole};
 use crate::call::{Call, Command, Failure, parse};
 use crate::clock;
-use crate::datatype::breaker::Circuit;
-use crate::edge::api;
+use crate::datatype::Value;
+use crate::datatype::boxed::Circuit;
 use crate::info::counters;
 use crate::key::Key;
+use crate::server;
 
 /// As [`stepped`], for what an operator does: it is announced to those who use the breaker even if its state stays.
 fn stepped_by_operator<V>(
@@ -58,9 +59,8 @@ fn stepped<V>(
     let mut key = Key::open_to_write(call, call.string(0)?);
     let stored = key.value::<Circuit>()?;
     let outcome = match stored {
-        Some(value) => {
-            // SAFETY: the value of the open key; nothing else refers to it while this does.
-            let breaker = unsafe { Circuit::get(value) };
+        Some(mut value) => {
+            let breaker = value.get_mut();
             let kept = breaker.keep();
             let outcome = step(breaker)?;
             if !outcome.edits.is_empty() {
@@ -74,7 +74,7 @@ fn stepped<V>(
             let outcome = step(&mut breaker)?;
             if !outcome.edits.is_empty() {
                 call.require_memory()?;
-                store_breaker(&mut key, None, breaker);
+                store_whole(&mut key, None, breaker);
             }
             outcome
         }
@@ -132,10 +132,7 @@ fn verified(key: &[u8], permit: Permit) -> Permit {
 
 /// From 0 to 99.
 fn draw_chance() -> u32 {
-    let mut bytes = [0u8; 4];
-    // SAFETY: the server fills the four bytes.
-    unsafe { api!(RedisModule_GetRandomBytes)(bytes.as_mut_ptr(), bytes.len()) };
-    u32::from_ne_bytes(bytes) % 100
+    server::random() % 100
 }
 
 pub struct Report;
@@ -197,8 +194,7 @@ impl Command for State {
         let key = Key::open_to_read(call, call.string(0)?);
         let missing = Breaker::default();
         let stored = key.value::<Circuit>()?;
-        // SAFETY: the value of the open key, only read.
-        let breaker = stored.map_or(&missing, |value| unsafe { Circuit::get(value) });
+        let breaker = stored.as_ref().map_or(&missing, Value::get);
         write_state(&view(breaker, now), stored.is_some(), now, &mut call.reply());
         Ok(())
     }

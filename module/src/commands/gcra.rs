@@ -1,6 +1,6 @@
 //! `RES.GCRA` and `RES.GCRA.PEEK`.
 
-use std::ffi::{CStr, c_void};
+use std::ffi::CStr;
 
 use resil_core::rate_limit::{Ask, TierSet, Verdict, step};
 use resil_wire::Refused;
@@ -11,6 +11,7 @@ use resil_wire::pages;
 use crate::apply::{publish_tiers, require_memory_for_new, store_tiers};
 use crate::call::{Call, Command, Failure, parse};
 use crate::clock;
+use crate::datatype::Value;
 use crate::datatype::tiers::Tiers;
 use crate::info::{Limiter, counters};
 use crate::key::Key;
@@ -58,9 +59,8 @@ impl Command for PeekGcra {
 }
 
 /// The stored tiers; none if there is no key.
-pub fn read_tiers(value: Option<*mut c_void>) -> TierSet {
-    // SAFETY: the value came from a key of this type that is still open.
-    value.map_or_else(TierSet::new, |value| unsafe { Tiers::read(value) })
+pub fn read_tiers(value: Option<Value<Tiers>>) -> TierSet {
+    value.map_or_else(TierSet::new, |value| value.read())
 }
 
 /// The keyspace notification for a change that came from `ask`.

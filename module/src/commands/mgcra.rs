@@ -1,7 +1,5 @@
 //! `RES.MGCRA`: several keys, all or none.
 
-use std::ffi::c_void;
-
 use resil_core::rate_limit::{Quota, TierSet, step_many};
 use resil_wire::Refused;
 use resil_wire::command::Page;
@@ -13,6 +11,7 @@ use super::gcra::read_tiers;
 use crate::apply::{publish_many, require_memory_for_new, store_tiers};
 use crate::call::{Call, Command, Failure, parse};
 use crate::clock;
+use crate::datatype::Value;
 use crate::datatype::tiers::Tiers;
 use crate::info::counters;
 use crate::key::Key;
@@ -30,7 +29,7 @@ impl Command for TakeAll {
         let args = call.args();
         let request: Mgcra<'_> = parse::<Self, _>(&args)?;
         let now = clock::now();
-        let mut keys: SmallVec<[(Key<'_>, Option<*mut c_void>); 4]> = SmallVec::new();
+        let mut keys: SmallVec<[(Key<'_>, Option<Value<Tiers>>); 4]> = SmallVec::new();
         let mut states: SmallVec<[(TierSet, Quota); 4]> = SmallVec::new();
         for (index, (_, quota)) in request.limits.iter().enumerate() {
             let key = Key::open_to_write(call, call.string(FIRST_KEY + index * KEY_STEP)?);

@@ -1,7 +1,5 @@
 //! `RES.WINDOW` and `RES.WINDOW.PEEK`.
 
-use std::ffi::c_void;
-
 use resil_core::window::{Window, step};
 use resil_wire::command::Page;
 use resil_wire::gcra::LimitReply;
@@ -12,7 +10,8 @@ use super::gcra::count;
 use crate::apply::{change_log, publish_log_change};
 use crate::call::{Call, Command, Failure, parse};
 use crate::clock;
-use crate::datatype::window::Log;
+use crate::datatype::Value;
+use crate::datatype::boxed::Log;
 use crate::info::counters;
 use crate::key::Key;
 
@@ -28,7 +27,7 @@ impl Command for TakeWindow {
         let mut key = Key::open_to_write(call, call.string(0)?);
         let value = key.value::<Log>()?;
         let empty = Window::default();
-        let window = log_or(value, &empty);
+        let window = value.as_ref().map_or(&empty, Value::get);
         let step = step(window, request.rule, request.ask, now);
         if let Some(change) = step.change {
             if value.is_none() || window.would_grow(&change) {
@@ -54,14 +53,10 @@ impl Command for PeekWindow {
         let now = clock::now();
         let key = Key::open_to_read(call, call.string(0)?);
         let empty = Window::default();
-        let step = step(log_or(key.value::<Log>()?, &empty), request.rule, request.ask, now);
+        let value = key.value::<Log>()?;
+        let step = step(value.as_ref().map_or(&empty, Value::get), request.rule, request.ask, now);
         count(&counters().window, request.ask, &step.verdict);
         LimitReply::from(&step.verdict).write(&mut call.reply());
         Ok(())
     }
-}
-
-fn log_or(value: Option<*mut c_void>, empty: &Window) -> &Window {
-    // SAFETY: the value came from a key of this type that is still open; it is read before it is changed.
-    value.map_or(empty, |value| unsafe { Log::get(value) })
 }
