@@ -5,7 +5,7 @@ use resil_core::{Instant, Span};
 use resil_wire::holding::Renewed as RenewedReply;
 use resil_wire::idempotency::TokenRenewCall;
 
-use crate::call::{Call, Command, Failure, parse};
+use crate::call::{Call, Failure};
 use crate::datatype::waited::Live;
 use crate::key::Key;
 use crate::machines::ServerMachine;
@@ -64,12 +64,12 @@ fn kept<M: ServerMachine>(call: &Call<'_>, state: &M::State) -> Result<Option<M:
 }
 
 /// `RENEW key token lease [<BOUND | BOUNDTO client-id> [GRACE d]]` of a machine whose holders are named by a token.
-pub fn renew_token<C: Command, M: ServerMachine>(
+pub fn renew_token<M: ServerMachine>(
     call: &Call<'_>,
+    request: TokenRenewCall<'_>,
     renew: impl FnOnce(&mut WaitedKey<'_, M>, &[u8], Span, &mut Setting<'_>) -> Stepped<M, Renewed>,
 ) -> Result<(), Failure> {
-    let args = call.args();
-    let TokenRenewCall { token, lease, bind, .. } = parse::<C, _>(&args)?;
+    let TokenRenewCall { token, lease, bind, .. } = request;
     let bind_to = sessions::target(call, bind)?;
     let now = clock::now();
     let opened = Opened::<M>::open(call, call.string(0)?)?;
