@@ -5,6 +5,7 @@
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
 
 use smallvec::SmallVec;
 
@@ -91,6 +92,25 @@ impl Many {
 }
 
 impl Holders {
+    /// Shared holders, or one, in the order of their fences; `None` if an owner holds twice. Built as a whole: there can be many.
+    pub(super) fn from_sorted(list: Vec<Holder>) -> Option<Self> {
+        let store = match <[Holder; 1]>::try_from(list) {
+            Ok([holder]) => Store::One(holder),
+            Err(list) if list.is_empty() => Store::Not(None),
+            Err(list) => {
+                let many = Many {
+                    by_owner: list.iter().map(|holder| (holder.owner().into(), holder.fence)).collect(),
+                    by_end: list.iter().map(|holder| (holder.ends, holder.fence)).collect(),
+                    newest: list.iter().map(|holder| holder.ends.minus(holder.lease())).max(),
+                    promoted_at: None,
+                    by_fence: list.into_iter().map(|holder| (holder.fence, holder)).collect(),
+                };
+                (many.by_owner.len() == many.by_fence.len()).then(|| Store::Not(Some(Box::new(many))))?
+            }
+        };
+        Some(Self { store, past: None })
+    }
+
     pub fn len(&self) -> usize {
         match &self.store {
             Store::Not(None) => 0,
