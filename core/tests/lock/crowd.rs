@@ -114,7 +114,7 @@ fn breaking_very_many_is_the_same_as_breaking_each() {
 }
 
 #[test]
-fn very_many_readers_that_were_heard_go_on_in_parts_and_none_ends() {
+fn very_many_readers_that_were_heard_are_kept_in_parts_and_none_ends() {
     let mut key = Key::lock();
     crowd(&mut key, 350, |key, name| {
         let fence = key.take(name, reader());
