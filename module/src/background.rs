@@ -118,6 +118,11 @@ fn run(ctx: *mut raw::RedisModuleCtx) -> Option<Span> {
     let slice = clock::Stopwatch::start();
     blocked_clients::stop_listening(now);
     let mut again = blocked_clients::send_more(ctx).then_some(Span::from_ms(1));
+    while pending::turn_next_away() {
+        if slice.elapsed() > SLICE {
+            return Some(AT_ONCE);
+        }
+    }
     if is_replica(ctx) {
         pending::clear();
         while !matches!(timers::take_gone(), Taken::Nothing) {

@@ -13,7 +13,7 @@
 //! the server finds gone before its next sleep has not got it.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::CString;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -84,8 +84,8 @@ struct BlockedClients {
     last_id: WaiterId,
     /// Not hashed: a table that grows would hold the server.
     calls: BTreeMap<WaiterId, WaitingCall>,
-    /// The key that was last waited for: the next call is likely to wait for it, too, and they share its name.
-    last_name: Option<Rc<KeyName>>,
+    /// The keys that are waited for: all waiters of one share its name.
+    names: BTreeSet<Rc<KeyName>>,
     by_handle: HashMap<Handle, WaiterId>,
     by_client: HashMap<ClientId, WaiterId>,
     /// The server has not called back yet.
@@ -235,10 +235,22 @@ pub fn send_more(ctx: *mut raw::RedisModuleCtx) -> bool {
 
 impl BlockedClients {
     fn share(&mut self, name: KeyName) -> Rc<KeyName> {
-        match &self.last_name {
-            Some(last) if **last == name => Rc::clone(last),
-            _ => Rc::clone(self.last_name.insert(Rc::new(name))),
+        if let Some(shared) = self.names.get(&name) {
+            return Rc::clone(shared);
         }
+        let shared = Rc::new(name);
+        self.names.insert(Rc::clone(&shared));
+        shared
+    }
+
+    /// A call no longer waits.
+    fn forget(&mut self, id: WaiterId) -> Option<WaitingCall> {
+        let call = self.calls.remove(&id)?;
+        // Its own, and that of the names.
+        if Rc::strong_count(&call.name) == 2 {
+            self.names.remove(&call.name);
+        }
+        Some(call)
     }
 
     fn next_large(&mut self) -> Option<WaiterId> {
@@ -258,7 +270,7 @@ pub fn waits(client: ClientId) -> bool {
 }
 
 fn remove(id: WaiterId) -> Option<WaitingCall> {
-    let call = with(|clients| clients.calls.remove(&id))?;
+    let call = with(|clients| clients.forget(id))?;
     match call.target {
         Target::Blocked(handle) => {
             with(|clients| {

@@ -281,11 +281,16 @@ pub(crate) fn lost(
     announce::lost(call, name, owner, fence, reason, now, details);
 }
 
-/// Everybody in the queue gets an error.
-fn turn_away<A>(queue: &mut Queue<A>, text: &str) {
-    while let Some(waiter) = queue.take_head() {
+/// Everybody in the queue gets an error; very many a few at a time.
+fn turn_away<A: 'static>(queue: &mut Queue<A>, text: &str) {
+    const AT_ONCE: usize = 500;
+    for _ in 0..AT_ONCE {
+        let Some(waiter) = queue.take_head() else { return };
         blocked_clients::fail(waiter.id, text);
     }
+    let (mut rest, text) = (std::mem::take(queue), text.to_owned());
+    let next = move || rest.take_head().map(|waiter| blocked_clients::fail(waiter.id, &text)).is_some();
+    pending::turn_away(Box::new(next));
 }
 
 pub(crate) fn turn_all_away(name: &KeyName, text: &str) {

@@ -15,9 +15,9 @@ use super::reply::{Decision, Outcome, Reply};
 use super::{Asked, Heard, Machine, Setting, Stepped, Turn, WaitedKey};
 use crate::time::{Instant, Span};
 
-/// How many waiters are granted a lease or time out in one step: a bound on how long it takes. The rest is served by the next
-/// step, which is asked for at once: until then nobody overtakes them. A result for everybody is not held up.
-const REPLIES_AT_ONCE: usize = 500;
+/// How many waiters get their replies in one step: a bound on how long it takes. The rest is served by the next step, which is
+/// asked for at once: until then nobody overtakes them.
+pub(crate) const REPLIES_AT_ONCE: usize = 500;
 
 /// How many leases one step lets end by time, or go on because their connections were heard of, for the same reason. The
 /// caller's own comes in any case; for everybody else a lease that waits for the next step, which is asked for at once, still
@@ -143,17 +143,14 @@ impl<'a, M: Machine> OpenStep<'a, M> {
         left.is_some()
     }
 
-    /// Everybody who waits gets this reply. Returns how many there were.
-    pub fn refuse_all(&mut self, refusal: &M::Refusal) -> usize
+    /// Everybody who waits gets this reply.
+    pub fn refuse_all(&mut self, refusal: &M::Refusal)
     where
         M::Refusal: Clone,
     {
-        let mut waiters = 0;
         while let Some(waiter) = self.queue.take_head() {
             self.replies.push(Reply::Refused { id: waiter.id, refusal: refusal.clone() });
-            waiters += 1;
         }
-        waiters
     }
 
     pub(super) fn catch_up(&mut self) {
@@ -214,7 +211,7 @@ impl<'a, M: Machine> OpenStep<'a, M> {
     pub fn serve(&mut self, at: Instant) {
         while let Some(head) = self.queue.head() {
             let turn = M::turn(self, head, at);
-            if matches!(turn, Turn::Wait) || matches!(turn, Turn::Grant) && self.replies.len() >= REPLIES_AT_ONCE {
+            if matches!(turn, Turn::Wait) || self.replies.len() >= REPLIES_AT_ONCE {
                 return;
             }
             let Some(Waiter { id, owner, since, request, .. }) = self.queue.take_head() else { return };
