@@ -219,10 +219,9 @@ impl ConnectSettings {
 pub struct Client(Arc<ClientInner>);
 
 /// The same for a task that must not keep it.
-#[cfg(feature = "redis")]
+#[derive(Clone)]
 pub(crate) struct WeakClient(std::sync::Weak<ClientInner>);
 
-#[cfg(feature = "redis")]
 impl WeakClient {
     pub fn upgrade(&self) -> Option<Client> {
         self.0.upgrade().map(Client)
@@ -292,7 +291,6 @@ impl Client {
         self.0.gate.patience(&self.0.closing)
     }
 
-    #[cfg(feature = "redis")]
     pub(crate) fn downgrade(&self) -> WeakClient {
         WeakClient(Arc::downgrade(&self.0))
     }

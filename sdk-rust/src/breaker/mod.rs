@@ -196,13 +196,15 @@ impl Breaker {
         &self.0.client
     }
 
-    /// Calls `listener` once for each transition this process sees: in the reply to a call of its own, or in the message of the
-    /// server, milliseconds after it. It must not block: it runs beside the calls of this breaker.
+    /// Calls `listener` once for each transition from now on, whoever caused it: in the reply to a call of this process, or in the message
+    /// of the server, milliseconds after it. It must not block: it runs beside the calls of this breaker. It is called for as long as
+    /// there is a handle of this breaker.
     pub fn on_transition(&self, listener: impl Fn(&Transition) + Send + Sync + 'static) {
-        self.0.listeners.lock().push(Arc::new(listener));
+        self.0.add_listener(Arc::new(listener));
     }
 
-    /// Where the circuit stood when this process last heard of it, without asking; `None` before the first call.
+    /// Where the circuit stood when this process last heard of it, without asking; `None` before the first call, the first
+    /// [`state`](Self::state) and the first listener.
     pub fn last_known_state(&self) -> Option<State> {
         self.0.view.state()
     }
@@ -210,7 +212,8 @@ impl Breaker {
     /// Everything the server knows, and that is all that this process has counted: it is sent before.
     pub async fn state(&self) -> Result<Snapshot, Error> {
         self.0.settle().await?;
-        self.0.snapshot().await
+        self.0.listen();
+        self.0.look().await
     }
 
     /// Puts the breaker into a state by hand, for all who share it: for a time, or until [`Force::Auto`]. The server
