@@ -2,7 +2,7 @@
 /**
  * Work that is done once: its result, or the error that is final, is recorded for every duplicate.
  */
-const { ask, messageOf, thrown, InternalError, ResultUnrecordedError } = require('./errors.js');
+const { atOnce, besides, messageOf, thrown, InternalError, ResultUnrecordedError } = require('./errors.js');
 const given = require('./arguments.js');
 const { Shape, run, through } = require('./calls.js');
 const { behind } = require('./guard.js');
@@ -38,7 +38,10 @@ class RunShape extends Shape {
 
   ownParts(error) { return error === this.unrecorded ? undefined : super.ownParts(error); }
 
-  isFinal(error) { return error === this.unrecorded || this.remember?.isFinal(error) === true; }
+  isFinal(error) {
+    if (error === this.unrecorded) return true;
+    return this.remember !== undefined && atOnce('remember.isFinal', 'a boolean', this.remember.isFinal(error)) === true;
+  }
 
   /** What is final is not tried again. */
   classes(call, error) { return this.judge === undefined || this.isFinal(error) ? [] : [this.judge(error)]; }
@@ -46,12 +49,18 @@ class RunShape extends Shape {
   recorded(call, error) {
     if (error === this.unrecorded) return json({ ...UNRECORDED, message: messageOf(error.cause) });
     if (!this.isFinal(error)) return undefined;
-    return json(this.remember.write === undefined ? parts(error) : this.remember.write(error));
+    const { write } = this.remember;
+    return json(write === undefined ? parts(error) : atOnce('remember.write', 'plain JSON', this.remember.write(error)));
   }
 
   revive(call, recorded) {
     const said = readBack({ read: (bytes) => parseExactly(bytes.toString('utf8')) }, recorded, ResultUnrecordedError);
-    return this.remember?.read === undefined ? revived(said) : this.remember.read(said);
+    if (this.remember?.read === undefined) return revived(said);
+    try {
+      return this.remember.read(said);
+    } catch (raised) {
+      return besides('remember.read', raised, revived(said));
+    }
   }
 }
 
@@ -130,7 +139,8 @@ class Idempotent {
     }
     const results = { serializer: serializerOf(serializer), remember };
     const json = given.settings('options', settings);
-    behind(this, { _inner: ask(() => client.idempotent(name, json)), _name: name, _results: results });
+    const inner = given.reading(['serializer', 'remember'], () => client.idempotent(name, json));
+    behind(this, { _inner: inner, _name: name, _results: results });
   }
 
   get name() { return this._name; }

@@ -40,7 +40,7 @@ function policy(client, name, said) {
   const { on, ...settings } = given.options('settings', said);
   if ('name' in settings) throw wrongType('settings.name', 'left out: it is said apart', settings.name);
   const json = given.settings('settings', settings);
-  return new Policy(ask(() => client.policy(name, json)), on);
+  return new Policy(given.reading(['on'], () => client.policy(name, json)), on);
 }
 
 class Policies {
@@ -97,6 +97,96 @@ class BatchShape extends Shape {
 
 const CANCELLED = 2;
 
+/** What an item came to, of its status. */
+function cameTo(status, result) {
+  return status < CANCELLED ? result : { status: status === CANCELLED ? 'cancelled' : 'not-run' };
+}
+
+/** From the one who gives to the one who takes, one at a time. */
+class Handover {
+  constructor() {
+    this.offered = undefined;
+    this.end = undefined;
+    this.wake = () => {};
+  }
+
+  /** Resolves when it is taken. */
+  offer(result) {
+    return new Promise((taken) => {
+      this.offered = { result, taken };
+      this.wake();
+    });
+  }
+
+  close(end) {
+    this.end = end;
+    this.wake();
+  }
+
+  /** `{result}`, or how it ended. */
+  async take() {
+    while (this.offered === undefined && this.end === undefined) await new Promise((wake) => { this.wake = wake; });
+    if (this.offered === undefined) return this.end;
+    const { result, taken } = this.offered;
+    this.offered = undefined;
+    taken();
+    return { result };
+  }
+}
+
+/** Items that are asked for, worked on and handed over as the native half says. */
+class StreamShape extends Shape {
+  constructor(source, work, handover) {
+    super();
+    this.source = source;
+    this.work = work;
+    this.handover = handover;
+    this.items = new Map();
+    this.results = new Map();
+  }
+
+  async run(call, context, { ask, item, status }) {
+    if (ask === 'next') return this.take(item);
+    if (ask === 'give') return this.give(item, status);
+    try {
+      const value = await this.work(this.items.get(item), context);
+      this.results.set(item, { status: 'fulfilled', value });
+    } catch (reason) {
+      this.results.set(item, { status: 'rejected', reason });
+      throw reason;
+    } finally {
+      this.items.delete(item);
+    }
+    return undefined;
+  }
+
+  /** Whether there is an item of this number. */
+  async take(item) {
+    const { done, value } = await this.source.next();
+    if (done) return undefined;
+    // As `for await` does with an iterable of promises.
+    this.items.set(item, await value);
+    return THERE;
+  }
+
+  async give(item, status) {
+    const result = cameTo(status, this.results.get(item));
+    this.results.delete(item);
+    await this.handover.offer(result);
+  }
+
+  /** Bytes, though none, say that there is an item. */
+  bytes(call, value) { return value; }
+}
+
+const THERE = Buffer.alloc(0);
+
+function sourceOf(items) {
+  const begin = items?.[Symbol.asyncIterator] ?? items?.[Symbol.iterator];
+  if (typeof begin !== 'function') throw wrongType('items', 'something to iterate over', items);
+  return begin.call(items);
+}
+
 class Dispatcher {
   constructor(options) {
     if (options === undefined) throw wrongType('options', 'a number, or an object with workers', options);
@@ -105,6 +195,19 @@ class Dispatcher {
   }
 
   async run(items, work, options) {
+    given.atMost('run', arguments, 3);
+    const begin = (count) => this._inner.run(count);
+    return this._batch(items, work, options, begin, (statuses, results) => statuses.map((status, at) => cameTo(status, results[at])));
+  }
+
+  async runUnordered(items, work, options) {
+    given.atMost('runUnordered', arguments, 3);
+    const begin = (count) => this._inner.runUnordered(count);
+    const pair = (results) => (item, at, all) => (at % 2 === 0 ? [[item, cameTo(all[at + 1], results[item])]] : []);
+    return this._batch(items, work, options, begin, (numbers, results) => numbers.flatMap(pair(results)));
+  }
+
+  async _batch(items, work, options, begin, finish) {
     if (items === null || items === undefined || typeof items[Symbol.iterator] !== 'function') throw wrongType('items', 'something to iterate over', items);
     given.func('work', work);
     const { signal } = given.only('options', options, ['signal']);
@@ -113,13 +216,55 @@ class Dispatcher {
     const shape = new BatchShape(all, work, results);
     let statuses;
     try {
-      statuses = await through(shape, work, given.signal(signal), () => this._inner.run(all.length));
+      statuses = await through(shape, work, given.signal(signal), () => begin(all.length));
     } catch (error) {
       if (error instanceof CancelledError) error.results = shape.soFar();
       throw error;
     }
-    return statuses.map((status, at) => (status < CANCELLED ? results[at] : { status: status === CANCELLED ? 'cancelled' : 'not-run' }));
+    return finish(statuses, results);
   }
+
+  stream(items, work, options) {
+    given.atMost('stream', arguments, 3);
+    return this._stream(items, work, options, true);
+  }
+
+  streamUnordered(items, work, options) {
+    given.atMost('streamUnordered', arguments, 3);
+    return this._stream(items, work, options, false);
+  }
+
+  _stream(items, work, options, isOrdered) {
+    given.func('work', work);
+    const { signal } = given.only('options', options, ['signal']);
+    return streamed(sourceOf(items), work, given.signal(signal), () => this._inner.stream(isOrdered));
+  }
+}
+
+/** Left early, what runs is aborted, and the source is closed. */
+async function* streamed(source, work, signal, begin) {
+  const [handover, leaving] = [new Handover(), new AbortController()];
+  const onAbort = () => leaving.abort(signal.reason);
+  if (signal?.aborted) onAbort();
+  signal?.addEventListener('abort', onAbort, { once: true });
+  const ended = through(new StreamShape(source, work, handover), work, leaving.signal, begin);
+  ended.then(() => handover.close({}), (error) => handover.close({ error }));
+  let end;
+  try {
+    for (;;) {
+      const taken = await handover.take();
+      if (!('result' in taken)) {
+        end = taken;
+        break;
+      }
+      yield taken.result;
+    }
+  } finally {
+    signal?.removeEventListener('abort', onAbort);
+    leaving.abort();
+    if (end === undefined || end.error !== undefined) await source.return?.();
+  }
+  if (end.error !== undefined) throw end.error;
 }
 
 module.exports = { Policy, Policies, Dispatcher, policy, policies, dispatcher(options) { given.atMost('dispatcher', arguments, 1); return new Dispatcher(options); } };

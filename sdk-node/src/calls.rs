@@ -120,6 +120,8 @@ fn described<'env>(env: &'env Env, detail: &Detail) -> napi::Result<Object<'env>
     object.set("held", detail.held.clone().map(Held::of))?;
     object.set("attempt", Some(detail.attempt).filter(|attempt| *attempt > 0))?;
     object.set("item", detail.item)?;
+    object.set("ask", detail.ask)?;
+    object.set("status", detail.status)?;
     object.set("kept", detail.kept)?;
     if let Some(failed) = &detail.failure {
         object.set("failure", failure(env, failed)?)?;

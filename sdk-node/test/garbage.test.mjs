@@ -102,7 +102,7 @@ const SURFACE = {
   'room.partition': [room.partition.bind(room), 'none'],
   'dispatcher.run': [(items, work, options) => resil.dispatcher(2).run(items, work, options), [1], fn, {}],
   'clock.advance': [clock.advance.bind(clock), 1],
-  'script.answer': [(reply) => new testing.Script().answer(reply), 1],
+  'script.reply': [(reply) => new testing.Script().reply(reply), 1],
   'script.fail': [(error) => new testing.Script().fail(error), new resil.TimeoutError('x')],
   Script: [(options) => new testing.Script(options), {}],
   'testing.raw': [testing.raw, client, ['RES.GCRA', 'k', '10', '1s']],

@@ -15,7 +15,7 @@ fn made(py: Python<'_>, code: Code, message: String, wait: Option<Duration>, fie
 
 pub fn exception(py: Python<'_>, error: &Error) -> PyErr {
     let fields = PyDict::new(py);
-    let named = match (error.name(), error) {
+    let named = match (error.resource(), error) {
         (Some(name), _) => fields.set_item("name", name),
         (None, Error::InvalidPolicy { field, .. }) => fields.set_item("field", field),
         _ => Ok(()),

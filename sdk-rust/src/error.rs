@@ -186,7 +186,7 @@ impl Error {
     }
 
     /// The name of the limit, breaker, lock or other resource that the error is about, if it is about one.
-    pub fn name(&self) -> Option<&str> {
+    pub fn resource(&self) -> Option<&str> {
         match self {
             Self::CircuitOpen { name, .. }
             | Self::RateLimitExceeded { name, .. }

@@ -32,3 +32,13 @@ pub(crate) fn check_name(name: &str) -> Result<(), Error> {
     }
     Ok(())
 }
+
+/// The name that stands in settings, for those of a file, is the one that a handle is made with, or is not there.
+pub(crate) fn same_name(name: &str, in_settings: Option<&str>) -> Result<(), Error> {
+    match in_settings {
+        Some(other) if other != name => {
+            Err(Error::invalid("name", format!("must be left out: it is given apart, as {name:?}, got {other:?}")))
+        }
+        _ => Ok(()),
+    }
+}

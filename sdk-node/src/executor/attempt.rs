@@ -23,8 +23,11 @@ pub struct Detail {
     pub held: Option<Held>,
     /// Which attempt it is to the fleet; 0: not known.
     pub attempt: u32,
-    /// Which item of a batch.
+    /// Which item of a batch, and what is asked of it other than its work.
     pub item: Option<u32>,
+    pub ask: Option<&'static str>,
+    /// What an item that is given came to; see `whole::status`.
+    pub status: Option<u32>,
     /// The number under which JavaScript keeps the function to run.
     pub kept: Option<u32>,
     /// The failure that a fallback replaces, and the layer of the fallback.

@@ -181,7 +181,7 @@ async fn a_report_says_which_request_it_is_about() {
     let admitted = || Reply::array([1.into(), "closed".into(), "1.1.1".into(), 0.into(), 1.into()]);
     let counted = || Reply::array([1.into(), "closed".into(), 1.into(), 0.into(), "counted".into()]);
     let script = Script::new();
-    let script = (0..2).fold(script, |script, _| script.answer(admitted()).answer(counted()));
+    let script = (0..2).fold(script, |script, _| script.reply(admitted()).reply(counted()));
     let breaker = script.connect().breaker("bank", BreakerSettings::new().mode(CountingMode::Exact)).unwrap();
     let _ = correlated("0af7651916cd43dd8448eb211c80319c", breaker.call(async || Err::<(), _>("down"))).await;
     let _ = breaker.call(async || Err::<(), _>("down")).await;
@@ -197,7 +197,7 @@ async fn a_report_says_which_request_it_is_about() {
 async fn a_batch_says_which_request_its_last_failure_is_about() {
     let admitted = Reply::array([1.into(), "closed".into(), "1.1.1".into(), 0.into(), 1.into()]);
     let counted = || Reply::array([1.into(), "closed".into(), 1.into(), 0.into(), "counted".into()]);
-    let script = Script::new().answer(admitted).answer(counted()).answer(counted());
+    let script = Script::new().reply(admitted).reply(counted()).reply(counted());
     let breaker = script.connect().breaker("bank", BreakerSettings::new()).unwrap();
     for about in ["first", "second"] {
         let _ = correlated(about, breaker.call(async || Err::<(), _>("down"))).await;

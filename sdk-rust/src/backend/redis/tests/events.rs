@@ -235,7 +235,9 @@ async fn a_listener_hears_of_a_trip_elsewhere_without_a_call_of_its_own() {
     let (watching, calling) = (client(&server.url()).await, client(&server.url()).await);
     let breaker = watching.breaker("payments", BreakerSettings::new()).expect("valid");
     let (heard, told) = std::sync::mpsc::channel();
-    breaker.on_transition(move |transition| drop(heard.send((transition.previous.text(), transition.new.text()))));
+    breaker.on_transition(move |transition| {
+        let _ = heard.send((transition.previous.text(), transition.new.text()));
+    });
     until("it listens, and knows where it stands", || async {
         !channels(&[&server]).is_empty() && breaker.last_known_state().is_some()
     })
