@@ -36,6 +36,7 @@ use resil_wire::command::{Allowed, Command, Reply};
 use resil_wire::heartbeat::Heartbeat;
 use tokio::sync::watch;
 
+pub(crate) use self::registry::after_fork;
 use self::store::{Store, When};
 use super::Reach;
 use crate::clock::Clock;
