@@ -88,7 +88,7 @@ impl From<RecordedState> for KnownState {
     fn from(known: RecordedState) -> Self {
         let of = |state| Self { state, ..Self::default() };
         match known {
-            RecordedState::Nothing => of("unknown"),
+            RecordedState::Unknown => of("unknown"),
             RecordedState::Held { attempt } => Self { attempt: Some(attempt), ..of("held") },
             RecordedState::Running { attempt, remaining } => {
                 Self { attempt: Some(attempt), remaining_ms: Some(millis(remaining)), ..of("running") }

@@ -62,7 +62,7 @@ impl PyOutcome {
 pub fn known(py: Python<'_>, known: RecordedState) -> PyResult<Object> {
     let dict = PyDict::new(py);
     match known {
-        RecordedState::Nothing => dict.set_item("state", "nothing")?,
+        RecordedState::Unknown => dict.set_item("state", "unknown")?,
         RecordedState::Running { attempt, remaining } => {
             dict.set_item("state", "running")?;
             dict.set_item("attempt", attempt)?;

@@ -25,6 +25,11 @@ pub(crate) fn under(kind: &str, name: &str, key: &str) -> String {
     format!("resil:{kind}:{name}:{{{key}}}")
 }
 
+/// A key that somebody names work or an event by.
+pub(crate) fn check_key(key: &str) -> Result<(), Error> {
+    if key.is_empty() { Err(Error::InvalidArgument("key must not be empty".to_owned())) } else { Ok(()) }
+}
+
 /// A name that keys stand under must leave no doubt where they begin.
 pub(crate) fn check_name(name: &str) -> Result<(), Error> {
     if name.is_empty() || name.contains(['{', '}']) {

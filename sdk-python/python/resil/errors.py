@@ -155,6 +155,16 @@ class IdempotencyHeldError(ResilError):
     meaning = "The outcome of an earlier attempt is unknown. An operator has to decide."
 
 
+class IdempotencyFailedError(ResilError):
+    """The work has failed finally in an earlier attempt. Do not repeat it."""
+
+    code = "IDEMPOTENCY_FAILED"
+    retryable = False
+    http_status = 409
+    grpc_status = "FAILED_PRECONDITION"
+    meaning = "The work has failed finally in an earlier attempt. Do not repeat it."
+
+
 class ResultUnrecordedError(ResilError):
     """The work is done, but its result could not be recorded. Do not repeat it."""
 
@@ -262,6 +272,7 @@ BY_CODE: dict[str, type[ResilError]] = {
     "IDEMPOTENCY_BUSY": IdempotencyBusyError,
     "IDEMPOTENCY_MISMATCH": IdempotencyMismatchError,
     "IDEMPOTENCY_HELD": IdempotencyHeldError,
+    "IDEMPOTENCY_FAILED": IdempotencyFailedError,
     "RESULT_UNRECORDED": ResultUnrecordedError,
     "LOAD_FAILED": LoadFailedError,
     "BACKEND_UNAVAILABLE": BackendUnavailableError,
@@ -281,6 +292,7 @@ __all__ = [
     "CrashedError",
     "DeadlockError",
     "IdempotencyBusyError",
+    "IdempotencyFailedError",
     "IdempotencyHeldError",
     "IdempotencyMismatchError",
     "InternalError",

@@ -315,6 +315,7 @@ impl Idempotent {
     pub async fn once(&self, key: &str, ttl: Duration, token: Option<&str>) -> Result<bool, Error> {
         let IdempotentInner { client, name, settings, meters, .. } = &*self.0;
         let _pass = client.inner().gate.enter()?;
+        keys::check_key(key)?;
         let key = keys::under("once", name, key);
         // There is always a token on the wire, so that a lost reply can be asked for.
         let drawn = token.is_none().then(|| fresh_token(client));
@@ -334,10 +335,11 @@ impl Idempotent {
 
     /// What is known of `key`, changing nothing.
     pub async fn get(&self, key: &str) -> Result<RecordedState, Error> {
+        keys::check_key(key)?;
         let key = self.0.server_key(key);
         let command = Command::IdempGet(GetCall { key: key.as_bytes(), fingerprint: &[] });
         match self.0.ask(&command).await? {
-            Reply::Begun(Begun::Miss) => Ok(RecordedState::Nothing),
+            Reply::Begun(Begun::Miss) => Ok(RecordedState::Unknown),
             Reply::Begun(Begun::Busy { remaining_ms, attempt }) => {
                 Ok(RecordedState::Running { attempt, remaining: from_ms(remaining_ms) })
             }

@@ -41,6 +41,7 @@ use resil_wire::heartbeat::Heartbeat;
 use tokio::sync::watch;
 
 pub(crate) use self::channels::Hear;
+pub(crate) use self::registry::after_fork;
 use self::store::{Store, When};
 use super::Reach;
 use crate::clock::Clock;
