@@ -59,6 +59,8 @@ class Shape {
   ownParts(error) { return ownParts(error); }
   /** The number under which an error is kept for others. */
   keep(error) { return undefined; }
+  /** Whether an error says that the function was cut short, so that nobody knows what it did. */
+  isCutShort(error) { return false; }
   /** Why the signal of an attempt is aborted that nobody waits for. */
   abandoned() { return new CancelledError('nobody waits for this attempt any more', { code: 'CANCELLED' }); }
 }
@@ -189,7 +191,7 @@ class Call {
     } else {
       this.lastOwn = error;
     }
-    return native.settleFailed(this.number, id, classes, messageOf(attempt.settled), own, recorded, this.shape.keep(attempt.settled));
+    return native.settleFailed(this.number, id, classes, messageOf(attempt.settled), own, recorded, this.shape.keep(attempt.settled), this.shape.isCutShort(error));
   }
 
   /** One of its functions asks whether somebody still waits for it. */

@@ -2,7 +2,7 @@
 /**
  * Work that is done once: its result, or the error that is final, is recorded for every duplicate.
  */
-const { atOnce, besides, messageOf, thrown, InternalError, ResultUnrecordedError } = require('./errors.js');
+const { atOnce, besides, messageOf, thrown, InternalError, ResilError, ResultUnrecordedError } = require('./errors.js');
 const given = require('./arguments.js');
 const { Shape, run, through } = require('./calls.js');
 const { behind } = require('./guard.js');
@@ -43,6 +43,8 @@ class RunShape extends Shape {
     return this.remember !== undefined && atOnce('remember.isFinal', 'a boolean', this.remember.isFinal(error)) === true;
   }
 
+  isCutShort(error) { return isCutShort(error); }
+
   /** What is final is not tried again. */
   classes(call, error) { return this.judge === undefined || this.isFinal(error) ? [] : [this.judge(error)]; }
 
@@ -61,6 +63,20 @@ class RunShape extends Shape {
     } catch (raised) {
       return besides('remember.read', raised, revived(said));
     }
+  }
+}
+
+const CUT_SHORT = ['CANCELLED', 'TIMEOUT', 'LOCK_LOST', 'SHUTTING_DOWN'];
+/** What the platform throws where its own signals are aborted. */
+const ABORTED = ['AbortError', 'TimeoutError'];
+
+/** A timeout, a cancellation, the loss of a lock it worked under; also as the last of several attempts. */
+function isCutShort(error) {
+  if (error instanceof ResilError) return CUT_SHORT.includes(error.code) || (error.code === 'RETRY_EXHAUSTED' && isCutShort(error.cause));
+  try {
+    return error instanceof Error && ABORTED.includes(error.name);
+  } catch {
+    return false;
   }
 }
 
@@ -147,23 +163,23 @@ class Idempotent {
 
   async run(key, request, work, options) {
     given.atMost('run', arguments, 4);
-    given.text('key', key);
+    given.nonEmpty('key', key);
     const print = fingerprint(request);
     given.func('work', work);
     const { signal } = given.only('options', options, ['signal']);
-    return outcomeOf(this, work, given.signal(signal), () => this._inner.run(key, print));
+    return outcomeOf(this, work, given.signal(signal), () => this._inner.run(key, print, this._results.remember !== undefined));
   }
 
   async once(key, ttl, token) {
     given.atMost('once', arguments, 3);
-    given.text('key', key);
+    given.nonEmpty('key', key);
     const span = given.duration('ttl', ttl);
     return run(undefined, () => this._inner.once(key, span, given.optionalText('token', token)));
   }
 
   async get(key) {
     given.atMost('get', arguments, 1);
-    given.text('key', key);
+    given.nonEmpty('key', key);
     const { state, attempt, remainingMs, result, isError, ageMs } = await run(undefined, () => this._inner.get(key));
     switch (state) {
       case 'running': return { state, attempt, remainingMs };

@@ -24,12 +24,12 @@ class Policy {
   async callOnce(idempotent, key, request, fn, options) {
     given.atMost('callOnce', arguments, 5);
     if (!(idempotent instanceof Idempotent)) throw wrongType('idempotent', 'made by client.idempotent', idempotent);
-    given.text('key', key);
+    given.nonEmpty('key', key);
     const print = fingerprint(request);
     given.func('fn', fn);
     const { signal, ...particular } = given.only('options', options, PARTICULAR);
     const json = given.settings('options', particular);
-    const begin = () => this._inner.callOnce(idempotent._inner, key, print, json);
+    const begin = () => this._inner.callOnce(idempotent._inner, key, print, json, idempotent._results.remember !== undefined);
     return outcomeOf(idempotent, fn, given.signal(signal), begin, this._judge);
   }
 }

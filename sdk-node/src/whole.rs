@@ -114,15 +114,13 @@ impl Policy {
         key: String,
         fingerprint: Buffer,
         said: String,
+        remembers: bool,
     ) -> napi::Result<Word> {
         let (policy, idempotent, fingerprint) = (self.0.clone(), idempotent.0.clone(), fingerprint.to_vec());
         run_with(|call| async move {
             let particular: CallSettings<'static> = settings(&said)?;
-            let work = |run: Run| {
-                let attempt = attempt(call, &run);
-                async move { attempt.await.map(|done| done.bytes.unwrap_or_default()) }
-            };
-            let (options, remember) = (particular.by_ref(), remember());
+            let work = |run: Run| attempt(call, run);
+            let (options, remember) = (particular.by_ref(), remember(remembers));
             let classify = |thrown: &Thrown| thrown.class(0);
             let outcome = policy.around_once(&idempotent, &key, &fingerprint, options, classify, &remember, work).await;
             outcome.map(Came::of)

@@ -2,7 +2,9 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { InvalidArgumentError, InvalidPolicyError, LockLostError, bulkhead, connect, dispatcher, fallback, handleAll, hedge, perHour, perSecond, retry } from 'resil';
+import {
+  IdempotencyFailedError, InvalidArgumentError, InvalidPolicyError, LockLostError, bulkhead, connect, dispatcher, fallback, handleAll, hedge, perHour, perSecond, retry, timeout,
+} from 'resil';
 import { Clock, raw } from 'resil/testing';
 import { onBoth } from './servers.mjs';
 import { never, settled, turn, until } from './waiting.mjs';
@@ -252,4 +254,52 @@ test('a stream ends with the error of its source, and stops as it is told to', a
   assert.equal(error.code, 'CANCELLED');
   assert.equal(error.cause.message, 'enough');
   for (const wrong of [undefined, 5, {}]) assert.throws(() => dispatcher(1).stream(wrong, () => 1), InvalidArgumentError);
+});
+
+onBoth(test, 'work that was cut short keeps its key', async (client, name) => {
+  const work = client.idempotent('cut', { lease: '30s', wait: 0 });
+  const once = client.policy(`${name}p`, { timeout: { attempt: 50 } });
+  const ways = {
+    'an attempt timeout': (key) => once.callOnce(work, key, undefined, () => never()),
+    'an attempt timeout before another error': (key) => {
+      let attempts = 0;
+      const again = client.policy(`${name}q`, { timeout: { attempt: 50 }, retry: { maxAttempts: 2, initialBackoff: 1 }, on: handleAll });
+      return again.callOnce(work, key, undefined, () => { if ((attempts += 1) === 1) return never(); throw new Error('refused'); });
+    },
+    'a total timeout': (key) => once.callOnce(work, key, undefined, () => never(), { totalTimeout: 50, attemptTimeout: 5_000 }),
+    'a timeout inside': (key) => work.run(key, undefined, () => timeout(50).call(() => never())),
+    'a timeout of the platform': (key) => work.run(key, undefined, () => new Promise((_, reject) => {
+      const signal = AbortSignal.timeout(50);
+      signal.addEventListener('abort', () => reject(signal.reason));
+    })),
+    'a signal': (key) => work.run(key, undefined, () => never(), { signal: AbortSignal.timeout(50) }),
+  };
+  for (const [what, run] of Object.entries(ways)) {
+    const key = `${name}${what}`;
+    await assert.rejects(async () => settled(run(key)));
+    assert.equal((await work.get(key)).state, 'running', what);
+  }
+  const free = client.idempotent('free', { wait: 0, abortOnCancel: true });
+  await assert.rejects(async () => settled(once.callOnce(free, name, undefined, () => never())));
+  await until(async () => (await free.get(name)).state === 'unknown');
+  await assert.rejects(work.run(`${name}plain`, undefined, () => { throw new Error('refused'); }), /refused/);
+  assert.equal((await work.get(`${name}plain`)).state, 'unknown', 'an error of the function frees it');
+});
+
+onBoth(test, 'a duplicate that cannot read a final error is told that it is one', async (client, name) => {
+  const knows = client.idempotent('final', { remember: { isFinal: () => true } });
+  await assert.rejects(knows.run(name, undefined, () => { throw new RangeError('declined'); }), RangeError);
+  const error = await client.idempotent('final').run(name, undefined, () => 1).catch((caught) => caught);
+  assert.ok(error instanceof IdempotencyFailedError, `${error}`);
+  assert.equal(error.retryable, false);
+  assert.match(error.message, /RangeError.*declined/);
+  assert.ok(error.resource.includes(name));
+  assert.equal((await knows.run(name, undefined, () => 1).catch((caught) => caught)).name, 'RangeError');
+});
+
+onBoth(test, 'an empty idempotency key is refused', async (client) => {
+  const work = client.idempotent('empty');
+  for (const attempt of [() => work.run('', undefined, () => 1), () => work.once('', '1s'), () => work.get(''), () => client.policy('p', {}).callOnce(work, '', undefined, () => 1)]) {
+    await assert.rejects(attempt, /^InvalidArgumentError: key must be/);
+  }
 });

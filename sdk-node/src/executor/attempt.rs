@@ -59,6 +59,11 @@ impl Call {
         Attempt { call: self.0, id: 0, detail: detail.map(Box::new), lost: None }
     }
 
+    /// Whether an attempt ended with an error that says that it was cut short: nobody knows what it did.
+    pub fn is_cut_short(self) -> bool {
+        with(|executor| executor.calls.get(&self.0).is_some_and(|slot| slot.is_cut_short)).unwrap_or(false)
+    }
+
     /// Says why the attempts were aborted that were dropped in this poll.
     pub fn explain_aborts(self, error: &Error) {
         let explained = with(|executor| {
