@@ -75,7 +75,12 @@ function made(parts, more) {
 
 /** What the native half throws at once are parts, which are no error yet. */
 function thrown(raised) {
-  return typeof raised === 'object' && raised !== null && !(raised instanceof Error) && typeof raised.code === 'string' ? made(raised) : raised;
+  try {
+    return typeof raised === 'object' && raised !== null && !(raised instanceof Error) && typeof raised.code === 'string' ? made(raised) : raised;
+  } catch {
+    // Of the user's making: a proxy, say.
+    return raised;
+  }
 }
 
 /** Runs something of the native half; what it throws is an error of the family. */
@@ -120,20 +125,21 @@ function messageOf(error) {
   }
 }
 
-/**
- * What a function of the user threw while an error was judged: the error itself is its cause. Something that is no error, or that has
- * a cause of its own, is told of by an error that has both.
- */
-function besides(name, raised, error) {
+/** What was raised because of `error` has it as its cause, if it is an error without one and can be changed. */
+function because(raised, error) {
   try {
     if (raised instanceof Error && raised !== error && raised.cause === undefined && Object.isExtensible(raised)) {
-      return Object.defineProperty(raised, 'cause', { value: error, configurable: true, writable: true });
+      Object.defineProperty(raised, 'cause', { value: error, configurable: true, writable: true });
     }
-    if (raised instanceof Error && raised.cause !== undefined) return raised;
   } catch {
     // An object whose properties throw.
   }
-  return Object.assign(new Error(`${name} threw ${thrownText(raised)}`, { cause: error }), { thrown: raised });
+  return raised;
+}
+
+/** What a function of the user threw while it judged `error`, which is the cause; something that is no error is told of by one. */
+function besides(name, raised, error) {
+  return because(asError(name, raised), error);
 }
 
 /** As an error: what is thrown need not be one. */
@@ -177,4 +183,4 @@ function ownParts(error) {
   return { code: error.code, message: messageOf(error), name: error.resource, retryAfterMs: error.retryAfterMs };
 }
 
-module.exports = { ...classes, asError, atOnce, besides, made, messageOf, ownParts, released, thrown, ask, wrongType, shown, classes };
+module.exports = { ...classes, asError, atOnce, because, besides, made, messageOf, ownParts, released, thrown, ask, wrongType, shown, classes };

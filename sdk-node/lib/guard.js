@@ -5,7 +5,7 @@
  */
 const native = require('./native.js');
 const { Shape, through } = require('./calls.js');
-const { atOnce, besides, wrongType } = require('./errors.js');
+const { atOnce, because, besides, wrongType } = require('./errors.js');
 const given = require('./arguments.js');
 const { inside } = require('./inside.js');
 
@@ -60,7 +60,7 @@ async function answering(instead, error, context) {
   try {
     return await instead(error, context);
   } catch (raised) {
-    throw raised === error ? error : besides('the fallback', raised, error);
+    throw because(raised, error);
   }
 }
 

@@ -89,7 +89,7 @@ const SURFACE = {
   'idempotent.once': [idempotent.once.bind(idempotent), 'k', 1_000, 'token'],
   'idempotent.get': [idempotent.get.bind(idempotent), 'k'],
   'cached.get': [cached.get.bind(cached), 'k', fn, {}],
-  'cached.load': [cached.load.bind(cached), 'k', fn, {}],
+  'cached.lookup': [cached.lookup.bind(cached), 'k', fn, {}],
   'cached.invalidate': [cached.invalidate.bind(cached), 'k'],
   'cached.invalidateSoft': [cached.invalidateSoft.bind(cached), 'k'],
   'versioned.get': [versioned.get.bind(versioned), 'k', () => ({ version: 1, value: 1 }), {}],
