@@ -11,7 +11,9 @@ use resil_core::waited::Ending;
 /// What is published on a channel. False: nobody hears it any more.
 pub(crate) type Hear<T> = Arc<dyn Fn(&T) -> bool + Send + Sync>;
 
-pub(super) struct Channels<T>(Mutex<HashMap<Box<[u8]>, Vec<Hear<T>>>>);
+type ByChannel<T> = HashMap<Box<[u8]>, Vec<Hear<T>>>;
+
+pub(super) struct Channels<T>(Mutex<ByChannel<T>>);
 
 impl<T> Default for Channels<T> {
     fn default() -> Self {
