@@ -194,7 +194,7 @@ impl ConnectSettings {
     /// away; that covers every reason for which the server is no help, such as a changed password or a missing module.
     pub async fn connect(self) -> Result<Client, Error> {
         self.validate()?;
-        let scheme = self.url.split("://").next().unwrap_or_default();
+        let scheme = self.url.split_once("://").map_or("", |(scheme, _)| scheme);
         let backend = match scheme {
             "memory" => {
                 let name = self.url.strip_prefix("memory://").unwrap_or_default();
