@@ -157,9 +157,12 @@ impl<L: Leased> Enters for Leases<L> {
         // A block that was not cancelled learns it at the end; its own error comes first.
         let tells = is_ours || (error.is_none() && !self.keeps_running);
         let Some(guard) = cell.give_up() else { return Ok(None) };
+        // Of one that was entered again the inner block may be the first to learn it, and has nothing to release.
+        let lost = L::held(&guard).ensure().err().filter(|_| is_ours);
         Ok(Some(Box::pin(async move {
-            match L::let_go(guard).await {
-                Err(lost @ Error::LockLost { .. }) if tells => raised_later(Err(lost)),
+            match (L::let_go(guard).await, lost) {
+                (Err(lost @ Error::LockLost { .. }), _) if tells => raised_later(Err(lost)),
+                (_, Some(lost)) => raised_later(Err(lost)),
                 // A release without a reply goes on in the background.
                 _ => none(),
             }

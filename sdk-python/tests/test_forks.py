@@ -90,7 +90,8 @@ REFUSED = """
 DROPPED = """
     def work(number):
         global client, limiter, lock, held, threads
-        client = limiter = lock = held = threads = None
+        client = limiter = lock = held = None
+        threads = []
         gc.collect()
     in_children(20, work)
 """

@@ -33,7 +33,7 @@ One API, awaited or waited for
 >>> permit = bank.admit().wait()
 >>> permit.success().wait()
 
-Durations are seconds as numbers, or timedeltas. Errors are one family: see :mod:`resil.errors`.
+Durations are seconds as numbers, timedeltas, or text such as ``"250ms"``. Errors are one family: see :mod:`resil.errors`.
 """
 
 from __future__ import annotations
