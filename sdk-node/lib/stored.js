@@ -12,6 +12,8 @@ const { fingerprint, refuseOutsideOfJson, serializerOf, serializers } = require(
 /** What is recorded where a result could not be. The same in every language, and read natively. */
 const UNRECORDED = { name: 'ResultUnrecorded', code: 'RESULT_UNRECORDED' };
 
+const NOTHING = Symbol('nothing');
+
 /** One run, whose value is recorded, and whose final errors are. */
 class RunShape extends Shape {
   /** `judge`: what errors mean to the policy around it. */
@@ -21,7 +23,8 @@ class RunShape extends Shape {
     this.remember = remember;
     this.judge = judge;
     this.own = undefined;
-    this.unrecorded = undefined;
+    // What says that the result could not be recorded. Not `undefined`, which may be thrown, too.
+    this.unrecorded = NOTHING;
   }
 
   get isLeased() { return true; }

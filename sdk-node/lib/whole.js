@@ -4,7 +4,7 @@
  */
 const fs = require('node:fs');
 const native = require('./native.js');
-const { ask, wrongType, CancelledError } = require('./errors.js');
+const { ask, shown, wrongType, CancelledError } = require('./errors.js');
 const given = require('./arguments.js');
 const { Shape, through } = require('./calls.js');
 const { Guard, PARTICULAR, behind, guarded, judgeOf } = require('./guard.js');
@@ -143,6 +143,18 @@ class StreamShape extends Shape {
     this.handover = handover;
     this.items = new Map();
     this.results = new Map();
+    this.isOpen = true;
+  }
+
+  /** `isQuiet`: there is an error to tell of already. */
+  async close(isQuiet) {
+    if (!this.isOpen) return;
+    this.isOpen = false;
+    try {
+      await this.source.return?.();
+    } catch (error) {
+      if (!isQuiet) throw error;
+    }
   }
 
   async run(call, context, { ask, item, status }) {
@@ -162,11 +174,18 @@ class StreamShape extends Shape {
 
   /** Whether there is an item of this number. */
   async take(item) {
-    const { done, value } = await this.source.next();
-    if (done) return undefined;
-    // As `for await` does with an iterable of promises.
-    this.items.set(item, await value);
-    return THERE;
+    try {
+      const next = await this.source.next();
+      if (typeof next !== 'object' || next === null) throw new TypeError(`items gave ${shown(next)} in place of { done, value }`);
+      if (next.done) this.isOpen = false;
+      // As `for await` does with an iterable of promises.
+      else this.items.set(item, await next.value);
+      return next.done ? undefined : THERE;
+    } catch (error) {
+      // A source that failed is closed.
+      this.isOpen = false;
+      throw error;
+    }
   }
 
   async give(item, status) {
@@ -247,7 +266,8 @@ async function* streamed(source, work, signal, begin) {
   const onAbort = () => leaving.abort(signal.reason);
   if (signal?.aborted) onAbort();
   signal?.addEventListener('abort', onAbort, { once: true });
-  const ended = through(new StreamShape(source, work, handover), work, leaving.signal, begin);
+  const shape = new StreamShape(source, work, handover);
+  const ended = through(shape, work, leaving.signal, begin);
   ended.then(() => handover.close({}), (error) => handover.close({ error }));
   let end;
   try {
@@ -262,7 +282,7 @@ async function* streamed(source, work, signal, begin) {
   } finally {
     signal?.removeEventListener('abort', onAbort);
     leaving.abort();
-    if (end === undefined || end.error !== undefined) await source.return?.();
+    await shape.close(end?.error !== undefined);
   }
   if (end.error !== undefined) throw end.error;
 }

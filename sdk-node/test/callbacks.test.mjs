@@ -109,6 +109,19 @@ test('whatever a function throws comes through, and what it held is released', (
   await client.shutdown(100);
 }));
 
+test('idempotent work that throws whatever it likes frees its key', () => quietly(async () => {
+  const client = await connect('memory://');
+  for (const [what, make] of Object.entries(THROWN)) {
+    for (const options of [{}, { remember: { isFinal: () => false } }]) {
+      const [work, value] = [client.idempotent('w', options), make()];
+      const came = await settled(work.run(what, undefined, () => { throw value; })).then(() => assert.fail('it has to fail'), (caught) => [caught]);
+      assert.ok(Object.is(came[0], value), what);
+      assert.equal((await work.get(what)).state, 'unknown', what);
+    }
+  }
+  await client.shutdown(100);
+}));
+
 test('a signal whose properties throw fails its call and leaves nothing behind', () => quietly(async () => {
   const client = await connect('memory://');
   const lock = client.lock('one', { wait: 0 });

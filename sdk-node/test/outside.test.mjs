@@ -241,6 +241,10 @@ test('a stream ends with the error of its source, and stops as it is told to', a
   const seen = [];
   await assert.rejects(async () => { for await (const result of dispatcher(1).stream(broken(), (item) => item)) seen.push(result.value); }, /no more/);
   assert.deepEqual(seen, [1]);
+  const odd = (iterator) => async () => { for await (const _ of dispatcher(1).stream({ [Symbol.iterator]: () => iterator }, () => 1)) break; };
+  await assert.rejects(odd({ next() { throw new Error('first'); }, return() { throw new Error('second'); } }), /first/);
+  await assert.rejects(odd({ next: () => 5 }), TypeError);
+  await assert.rejects(odd({ next: () => ({ done: false, value: 1 }), return() { throw new Error('close'); } }), /close/);
   const statuses = [];
   for await (const { status } of dispatcher({ workers: 1, onError: 'stop' }).stream([1, 2, 3, 4], (item) => { if (item === 2) throw new Error('x'); })) statuses.push(status);
   assert.deepEqual(statuses.slice(0, 2), ['fulfilled', 'rejected']);

@@ -50,7 +50,7 @@ impl PyOutcome {
 #[pymethods]
 impl PyOutcome {
     fn __repr__(&self) -> String {
-        format!("<resil.Outcome replayed={}>", self.replayed)
+        format!("<resil.Outcome replayed={}>", python_bool(self.replayed))
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {

@@ -113,6 +113,12 @@ impl Client {
 }
 
 impl Limiter {
+    /// Checks a number of cells that is called `name` where it comes from.
+    pub fn cells(name: &str, number: i64) -> Result<u32, Error> {
+        let cells = u32::try_from(number).ok().filter(|cells| (1..=COST_MAX).contains(cells));
+        cells.ok_or_else(|| Error::InvalidArgument(format!("{name} must be from 1 to {COST_MAX}, got {number}")))
+    }
+
     pub fn name(&self) -> &str {
         &self.0.name
     }
@@ -167,6 +173,7 @@ impl Limiter {
     /// were out). An exact window takes nothing back.
     pub async fn refund(&self, key: impl AsRef<[u8]>, cells: u32) -> Result<Verdict, Error> {
         self.not_for_windows("refund")?;
+        let _pass = self.0.client.inner().gate.enter()?;
         let key = self.key(key.as_ref());
         // Also if this is dropped half-way: the refund may have been made.
         let _forget = Forget { denied: self.denied(), key: &key };
@@ -343,8 +350,5 @@ fn read(answer: &Reply, shape: &Shape, decided_by: DecidedBy) -> Result<Verdict,
 
 /// `argument` is what the caller calls it.
 fn cells(argument: &str, number: u32) -> Result<u32, Error> {
-    if (1..=COST_MAX).contains(&number) {
-        return Ok(number);
-    }
-    Err(Error::InvalidArgument(format!("{argument} must be from 1 to {COST_MAX}, got {number}")))
+    Limiter::cells(argument, number.into())
 }

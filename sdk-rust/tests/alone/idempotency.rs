@@ -176,7 +176,7 @@ async fn an_error_that_is_final_is_replayed_to_every_duplicate() {
     let replayed = there.run_json_remembering("42", b"", &remember, async |_| Ok(7)).await;
     assert_eq!(replayed, Err(Failure::Inner(Declined::NoMoney)));
     // Who does not remember errors is told that there is one, and does not run either.
-    assert_eq!(pay(&there, "42").await.unwrap_err().code(), Some(Code::Internal));
+    assert_eq!(pay(&there, "42").await.unwrap_err().code(), Some(Code::IdempotencyFailed));
     assert!(matches!(there.get("42").await, Ok(RecordedState::Done { is_error: true, .. })));
 }
 
