@@ -58,6 +58,12 @@ function whole(name, given, least = 0) {
   return given;
 }
 
+/** A whole number; whether it is in bounds is said natively. */
+function integer(name, given) {
+  if (!Number.isSafeInteger(given)) throw wrongType(name, 'a whole number', given);
+  return given;
+}
+
 /** A number that may pass 2^53. */
 function counter(name, given) {
   const number = typeof given === 'number' && Number.isSafeInteger(given) ? BigInt(given) : given;
@@ -157,4 +163,4 @@ function optionalDuration(name, given) {
   return given === undefined || given === null ? undefined : duration(name, given);
 }
 
-module.exports = { atMost, isGenerator, isWellFormed, knowing, reading, finite, text, nonEmpty, optionalText, func, whole, counter, options, only, signal, json, settings, duration, optionalDuration };
+module.exports = { atMost, isGenerator, isWellFormed, knowing, reading, finite, text, nonEmpty, optionalText, func, integer, whole, counter, options, only, signal, json, settings, duration, optionalDuration };

@@ -13,7 +13,7 @@ use resil::http::{
 use crate::convert::{now, run};
 use crate::errors::{OwnError, own};
 use crate::executor::Word;
-use crate::limiter::{Limiter, verdict_of};
+use crate::limiter::{Limiter, cells, verdict_of};
 
 #[napi(object, object_from_js = false)]
 pub struct HttpResponse {
@@ -88,7 +88,7 @@ pub fn http_limited(env: Env, policy: String, numbers: Vec<f64>, reset_at: bool)
 pub fn http_check(
     limiter: &Limiter,
     key: String,
-    cost: u32,
+    cost: i64,
     policy: String,
     shown: String,
     reset_at: bool,
@@ -96,7 +96,7 @@ pub fn http_check(
     let limiter = limiter.0.clone();
     run(async move {
         let shown = Shown::named(&shown)?;
-        let verdict = limiter.check_n(&key, cost).await?;
+        let verdict = limiter.check_n(&key, cells("tier.cost", cost)?).await?;
         let limited = Limited::of(&policy, &verdict, shown, reset(reset_at));
         Ok(LimitedResponse { headers: in_turn(limited.headers), refusal: limited.refusal.map(HttpResponse::from) })
     })

@@ -131,7 +131,8 @@ test('whatever is out of bounds is told the same bounds', async () => {
   for (const limit of [0, -1, 4_294_967_295, 1e12]) {
     assert.throws(() => client.limiter('l', { limit, period: '1s' }), new RegExp(`^InvalidPolicyError: limit must be from 1 to 1000000000, got ${limit}$`));
   }
-  await assert.rejects(client.limiter('l', perHour(1)).check('k', 0), /^InvalidArgumentError: cost must be from 1 to/);
+  for (const limit of [0, -1]) assert.throws(() => client.limiter('l', perHour(limit)), new RegExp(`^InvalidPolicyError: limit must be from 1 to 1000000000, got ${limit}$`));
+  for (const cost of [0, -1, 1e12]) await assert.rejects(client.limiter('l', perHour(1)).check('k', cost), new RegExp(`^InvalidArgumentError: cost must be from 1 to 1000000000, got ${cost}$`));
   await assert.rejects(client.limiter('l', perHour(1)).upTo('k', 0), /^InvalidArgumentError: most must be from 1 to/);
   await assert.rejects(client.breaker('b').force('open', { duration: 0 }), /^InvalidPolicyError: duration must be from 1ms to 366d, got 0$/);
   await client.shutdown(100);

@@ -24,7 +24,7 @@ function limits(options) {
     const { limiter, key, cost = 1, name } = given.only('tier', chosen, TIER);
     if (!(limiter instanceof Limiter)) throw wrongType('tier.limiter', 'a limiter', limiter);
     given.text('tier.key', key);
-    given.whole('tier.cost', cost, 1);
+    given.integer('tier.cost', cost);
     const policy = given.optionalText('tier.name', name) ?? limiter.name;
     return run(undefined, () => native.httpCheck(limiter._inner, key, cost, policy, headers, reset === 'at'));
   });
