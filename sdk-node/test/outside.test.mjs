@@ -17,11 +17,11 @@ test('a broken lock in memory is told at once', async () => {
   const [holder, operator] = [await connect(url), await connect(url)];
   const held = await holder.lock('stock', { lease: '60s' }).acquire();
   const lost = new Promise((resolve) => { held.once('lost', resolve); });
-  const called = holder.lock('desk', { lease: '60s' }).call(({ signal }) => new Promise((_, reject) => { signal.addEventListener('abort', () => reject(signal.reason)); }));
-  await until(async () => (await operator.lock('desk').info()).holdersTotal === 1);
+  const called = holder.lock('till', { lease: '60s' }).call(({ signal }) => new Promise((_, reject) => { signal.addEventListener('abort', () => reject(signal.reason)); }));
+  await until(async () => (await operator.lock('till').info()).holdersTotal === 1);
   const begun = performance.now();
   await operator.lock('stock').breakLock('ann', 'stuck');
-  await operator.lock('desk').breakLock();
+  await operator.lock('till').breakLock();
   assert.ok(await settled(lost, 2_000) instanceof LockLostError);
   assert.ok(held.signal.aborted);
   assert.ok(await settled(called, 2_000).catch((error) => error) instanceof LockLostError);

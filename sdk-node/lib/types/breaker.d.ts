@@ -45,7 +45,7 @@ export interface BreakerSnapshot {
 }
 export interface BreakerEvents { transition: [transition: Transition] }
 export interface Breaker extends Guard {}
-/** Listeners of `transition` hear every change from when they are added, whoever caused it; they keep the breaker for as long as there is its client. */
+/** Listeners of `transition` hear every change from when they are added, by any process; they keep the breaker for as long as there is its client. */
 export class Breaker extends EventEmitter<BreakerEvents> {
   private constructor();
   readonly name: string;

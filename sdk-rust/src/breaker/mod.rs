@@ -197,7 +197,7 @@ impl Breaker {
         &self.0.client
     }
 
-    /// Calls `listener` once for each transition from now on, whoever caused it: in the reply to a call of this process, or in the message
+    /// Calls `listener` once for each transition from now on, also if another process caused it: in the reply to a call of this process, or in the message
     /// of the server, milliseconds after it. It must not block: it runs beside the calls of this breaker. It is called for as long as
     /// there is a handle of this breaker.
     pub fn on_transition(&self, listener: impl Fn(&Transition) + Send + Sync + 'static) {

@@ -15,7 +15,7 @@
 //! again.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -54,7 +54,7 @@ pub(crate) struct Holdings {
     salt: u64,
     last_id: AtomicU64,
     /// Whether losses in memory are heard.
-    hears: AtomicBool,
+    hears: OnceLock<()>,
     /// Which kinds `health` knows of; see [`Client::note_holder`].
     noted: AtomicU8,
     /// Of those that were given no label of their own; made with the first of their kind.
@@ -113,7 +113,7 @@ impl Default for Holdings {
             lines: CallerQueues::default(),
             salt: rand::random(),
             last_id: AtomicU64::new(0),
-            hears: AtomicBool::new(false),
+            hears: OnceLock::new(),
             noted: AtomicU8::new(0),
             lock_meters: OnceLock::new(),
             bulkhead_meters: OnceLock::new(),
@@ -168,8 +168,8 @@ impl Holdings {
 
     /// The server says that `owner` lost what it held under `fence`.
     pub fn was_lost(&self, owner: &[u8], fence: u64, reason: Reason) {
-        let id = owner.rsplit(|byte| *byte == b':').next().and_then(|id| std::str::from_utf8(id).ok());
-        let id = id.and_then(|id| u64::from_str_radix(id, 16).ok());
+        let id =
+            std::str::from_utf8(owner).ok().and_then(|owner| u64::from_str_radix(owner.rsplit(':').next()?, 16).ok());
         let mut table = self.table.lock();
         let held = id.and_then(|id| table.held.get(&id)).map(|entry| Arc::clone(&entry.holding));
         let is_it = |holding: &Arc<Holding>| *holding.owner == *owner && holding.fence.is_none_or(|held| held == fence);
@@ -182,14 +182,13 @@ impl Holdings {
     /// Memory tells of losses from the first holding on.
     fn hear_in_memory(&self, client: &Client) {
         let Backend::Memory(memory) = client.backend() else { return };
-        if self.hears.load(Ordering::Relaxed) || self.hears.swap(true, Ordering::Relaxed) {
-            return;
-        }
-        let holder = client.downgrade();
-        let hear = move |Ending { owner, fence, how, .. }: &Ending| {
-            holder.upgrade().map(|client| client.inner().holdings.was_lost(owner, *fence, (*how).into())).is_some()
-        };
-        memory.hear_losses(self.owners_of(&client.inner().name).as_bytes(), Arc::new(hear));
+        self.hears.get_or_init(|| {
+            let holder = client.downgrade();
+            let hear = move |Ending { owner, fence, how, .. }: &Ending| {
+                holder.upgrade().map(|client| client.inner().holdings.was_lost(owner, *fence, (*how).into())).is_some()
+            };
+            memory.hear_losses(self.owners_of(&client.inner().name).as_bytes(), Arc::new(hear));
+        });
     }
 
     #[cfg_attr(not(feature = "redis"), allow(dead_code))]

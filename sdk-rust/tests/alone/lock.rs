@@ -306,7 +306,7 @@ async fn a_broken_lock_in_memory_is_told_at_once() {
 
     // What its owner lets go of is no loss, and another's is not one's own.
     let mine = holder.lock("stock", settings()).unwrap().acquire().await.expect("free");
-    let (other, lost) = (operator.lock("desk", settings()).unwrap().acquire().await.expect("free"), mine.held().lost());
+    let (other, lost) = (operator.lock("till", settings()).unwrap().acquire().await.expect("free"), mine.held().lost());
     other.release().await.expect("held");
     mine.release().await.expect("held");
     assert!(!lost.is_cancelled());

@@ -1,6 +1,6 @@
 //! What others of the same store did, told at once: a holding was lost, a breaker was changed. On a server, published messages do that.
 //!
-//! Those who hear are called by whoever made the change, after its key was unlocked. They must not wait for anything.
+//! Those who hear are called by the caller that made the change, after its key was unlocked. They must not wait for anything.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -159,7 +159,7 @@ impl Memory {
         self.store.losses.subscribe(owners, hear);
     }
 
-    /// `hear` is told when the breaker at `key` changes its state, whoever changed it.
+    /// `hear` is told when the breaker at `key` changes its state, by any caller.
     pub fn hear_changes(&self, key: &[u8], hear: Hear<BreakerTransition>) {
         self.store.changes.subscribe(key, hear);
     }

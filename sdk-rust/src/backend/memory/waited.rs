@@ -124,7 +124,7 @@ type Replies = SmallVec<[Addressed; 1]>;
 
 /// What others are told of a step.
 #[derive(Default)]
-struct Outgoing {
+struct ToldOthers {
     replies: Replies,
     /// Holdings that ended, and not by their owners.
     losses: Vec<Ending>,
@@ -156,7 +156,7 @@ impl<M: MemoryMachine> Waited<M> {
         store: &Store,
         key: &[u8],
         now: Instant,
-        sent: &mut Outgoing,
+        sent: &mut ToldOthers,
         step: impl FnOnce(&mut WaitedKey<'_, M>, &mut Setting<'_>) -> Stepped<M, V>,
     ) -> (V, Touch) {
         let mut fresh = Queue::default();
@@ -202,7 +202,7 @@ impl Store {
         when: When,
         step: impl FnOnce(&mut WaitedKey<'_, M>, &mut Setting<'_>) -> Stepped<M, V>,
     ) -> Result<V, Error> {
-        let mut sent = Outgoing::default();
+        let mut sent = ToldOthers::default();
         let verdict =
             self.on(key, when, |waited: &mut Waited<M>, now| Ok(waited.step(self, key, now, &mut sent, step)));
         self.send::<M>(key, sent);
@@ -217,7 +217,7 @@ impl Store {
         id: Option<WaiterId>,
         step: impl FnOnce(&mut WaitedKey<'_, M>, &mut Setting<'_>) -> Stepped<M, Asked<M>>,
     ) -> Result<Told<Asked<M>>, Error> {
-        let mut sent = Outgoing::default();
+        let mut sent = ToldOthers::default();
         let told = self.on(key, when, |waited: &mut Waited<M>, now| {
             let (verdict, touch) = waited.step(self, key, now, &mut sent, step);
             let mut reply = None;
@@ -238,8 +238,8 @@ impl Store {
         key: &[u8],
         is_wanted: impl FnOnce(&mut Waiters<M::Request>) -> bool,
         step: impl FnOnce(&mut WaitedKey<'_, M>, &mut Setting<'_>) -> Stepped<M, V>,
-    ) -> Outgoing {
-        let mut sent = Outgoing::default();
+    ) -> ToldOthers {
+        let mut sent = ToldOthers::default();
         // The key of another kind, or none: it went together with everybody who waited for it.
         let _ = self.on(key, When::Now, |waited: &mut Waited<M>, now| {
             if !waited.waiters.as_mut().is_some_and(|waiters| is_wanted(waiters)) {
@@ -252,7 +252,7 @@ impl Store {
     }
 
     /// Sends what was decided. What is granted to a waiter who is gone is taken back, and may go to the next.
-    fn send<M: MemoryMachine>(&self, key: &[u8], Outgoing { mut replies, mut losses }: Outgoing) {
+    fn send<M: MemoryMachine>(&self, key: &[u8], ToldOthers { mut replies, mut losses }: ToldOthers) {
         while !replies.is_empty() {
             let unread: SmallVec<[u64; 1]> = replies
                 .drain(..)
@@ -269,7 +269,7 @@ impl Store {
         }
     }
 
-    fn taken_back<M: MemoryMachine>(&self, key: &[u8], fence: u64) -> Outgoing {
+    fn taken_back<M: MemoryMachine>(&self, key: &[u8], fence: u64) -> ToldOthers {
         self.step_if::<M, _>(
             key,
             |waiters| waiters.grants.undeliverable(fence).is_some(),
