@@ -3,10 +3,10 @@
  * Circuit breakers, and permits for one call.
  */
 require('./symbols.js');
-const { EventEmitter } = require('node:events');
 const { ask, wrongType } = require('./errors.js');
 const given = require('./arguments.js');
 const { run } = require('./calls.js');
+const { Emitter } = require('./emitter.js');
 const { Guard, behind, guarded, ignoringOf } = require('./guard.js');
 const { listen } = require('./kept.js');
 
@@ -28,7 +28,7 @@ function snapshot(json) {
 /** Breakers that somebody listens to, by client. */
 const heard = new WeakMap();
 
-class Breaker extends EventEmitter {
+class Breaker extends Emitter {
   constructor(client, name, options) {
     super();
     given.text('name', name);
@@ -37,18 +37,21 @@ class Breaker extends EventEmitter {
     const json = given.settings('options', settings);
     const inner = given.reading(['ignore'], () => client.breaker(name, json));
     behind(this, { _inner: inner, _guard: new Guard(ask(() => inner.guard()), [layer]), _name: name, _isListening: false });
-    // Nothing is sent while nobody listens. Who listens keeps the breaker for as long as there is its client: nobody else need have it.
-    this.on('newListener', (event) => {
-      if (event !== 'transition') return;
-      if (!heard.has(client)) heard.set(client, new Set());
-      heard.get(client).add(this);
-      if (this._isListening) return;
-      this._isListening = true;
-      inner.listen(listen(this, '_changed'));
-    });
-    this.on('removeListener', (event) => {
-      if (event === 'transition' && this.listenerCount('transition') === 0) heard.get(client)?.delete(this);
-    });
+    if (!heard.has(client)) heard.set(client, new Set());
+    behind(this, { _heard: new WeakRef(heard.get(client)) });
+  }
+
+  /** Nothing is sent while nobody listens. Who listens keeps the breaker for as long as there is its client: nobody else need have it. */
+  _added(event) {
+    if (event !== 'transition') return;
+    this._heard.deref()?.add(this);
+    if (this._isListening) return;
+    this._isListening = true;
+    this._inner.listen(listen(this, '_changed'));
+  }
+
+  _removed() {
+    if (this.listenerCount('transition') === 0) this._heard.deref()?.delete(this);
   }
 
   get name() { return this._name; }

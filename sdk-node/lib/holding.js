@@ -3,10 +3,10 @@
  * Locks, shared bulkheads, and what is held of them.
  */
 require('./symbols.js');
-const { EventEmitter } = require('node:events');
 const { ask, made, wrongType, released } = require('./errors.js');
 const given = require('./arguments.js');
 const { run } = require('./calls.js');
+const { Emitter } = require('./emitter.js');
 const { Guard, behind, guarded } = require('./guard.js');
 const { listen, unlisten } = require('./kept.js');
 const { lookingSignal } = require('./signals.js');
@@ -72,17 +72,18 @@ class Loss {
 }
 
 /** What is held. It is watched only if somebody looks: by a listener, or through its signal. */
-class Held extends EventEmitter {
+class Held extends Emitter {
   constructor(name, inner) {
     super();
     const held = inner.held();
     behind(this, { _inner: inner, _held: held, _name: name, _loss: new Loss(held), _watch: 0, _isOver: false, _isReleased: false, _wasEmitted: false });
-    this.on('newListener', (event, listener) => {
-      if (event !== 'lost') return;
-      // Who comes after the event is told all the same.
-      if (this._wasEmitted) queueMicrotask(() => listener.call(this, this._loss.error));
-      else this._beginWatch();
-    });
+  }
+
+  _added(event, listener) {
+    if (event !== 'lost') return;
+    // Who comes after the event is told all the same.
+    if (this._wasEmitted) queueMicrotask(() => listener.call(this, this._loss.error));
+    else this._beginWatch();
   }
 
   _beginWatch() {

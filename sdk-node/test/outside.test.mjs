@@ -1,6 +1,8 @@
 /** Promises of the pages that a stranger found broken. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
 
 import {
   IdempotencyFailedError, InvalidArgumentError, InvalidPolicyError, LockLostError, bulkhead, connect, dispatcher, fallback, handleAll, hedge, perHour, perSecond, retry, timeout,
@@ -17,14 +19,14 @@ test('a broken lock in memory is told at once', async () => {
   const [holder, operator] = [await connect(url), await connect(url)];
   const held = await holder.lock('stock', { lease: '60s' }).acquire();
   const lost = new Promise((resolve) => { held.once('lost', resolve); });
-  const called = holder.lock('till', { lease: '60s' }).call(({ signal }) => new Promise((_, reject) => { signal.addEventListener('abort', () => reject(signal.reason)); }));
+  const called = holder.lock('till', { lease: '60s' }).call(({ signal }) => new Promise((_, reject) => { signal.addEventListener('abort', () => reject(signal.reason)); })).catch((error) => error);
   await until(async () => (await operator.lock('till').info()).holdersTotal === 1);
   const begun = performance.now();
   await operator.lock('stock').breakLock('ann', 'stuck');
   await operator.lock('till').breakLock();
   assert.ok(await settled(lost, 2_000) instanceof LockLostError);
   assert.ok(held.signal.aborted);
-  assert.ok(await settled(called, 2_000).catch((error) => error) instanceof LockLostError);
+  assert.ok(await settled(called, 2_000) instanceof LockLostError);
   assert.ok(performance.now() - begun < 1_000, 'not at the next renewal');
   await Promise.all([holder.shutdown(100), operator.shutdown(100)]);
 });
@@ -48,12 +50,32 @@ onBoth(test, 'the last known state includes what state() answered', async (clien
   assert.equal(breaker.lastKnownState, 'closed');
 });
 
+test('listeners that come after all were removed hear as the first did', async () => {
+  const client = await connect('memory://');
+  const [breaker, heard] = [client.breaker('b'), []];
+  breaker.on('transition', () => heard.push('removed'));
+  breaker.removeAllListeners();
+  breaker.once('transition', ({ new: next }) => heard.push(next));
+  const held = await client.lock('k').acquire();
+  held.removeAllListeners();
+  const lost = new Promise((resolve) => { held.once('lost', resolve); });
+  await client.breaker('b', { consecutiveFailures: 3 }).force('open');
+  await client.lock('k').breakLock();
+  await until(() => heard.length > 0);
+  assert.deepEqual(heard, ['forced-open']);
+  assert.equal((await settled(lost)).code, 'LOCK_LOST');
+  assert.equal((await settled(new Promise((resolve) => { held.once('lost', resolve); }))).code, 'LOCK_LOST', 'also after it');
+  assert.equal(held.listenerCount('lost'), 0);
+  await client.shutdown(100);
+});
+
 test('a listener keeps its breaker for as long as there is its client', async () => {
-  if (globalThis.gc === undefined) return;
+  setFlagsFromString('--expose-gc');
+  const collect = runInNewContext('gc');
   const client = await connect('memory://');
   const heard = [];
   client.breaker('b').on('transition', ({ new: next }) => heard.push(next));
-  for (let at = 0; at < 5; at += 1) { globalThis.gc(); await turn(); }
+  for (let at = 0; at < 5; at += 1) { collect(); await turn(); }
   await client.breaker('b', { consecutiveFailures: 3 }).force('open');
   await until(() => heard.length > 0);
   await client.shutdown(100);
