@@ -209,7 +209,7 @@ impl PyIdempotent {
     ) -> PyResult<Self> {
         let (codec, name) = (Codec::read(name.py(), serializer)?, text("name", name)?);
         let remember = remember.map(Final::read).transpose()?;
-        let idempotent = spelled(client.idempotent(&name, read(settings)?))?;
+        let idempotent = spelled(client.idempotent(&name, read_beside(&["serializer", "remember"], settings)?))?;
         Ok(Self(Owned::new(Arc::new(Once { idempotent, codec, remember }))))
     }
 

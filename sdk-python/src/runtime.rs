@@ -58,9 +58,14 @@ impl<T: Clone> Owned<T> {
         Self(OfProcess::new(handle))
     }
 
+    /// Refuses another process.
+    pub fn check(&self) -> PyResult<()> {
+        self.0.generation().check()
+    }
+
     /// Refused in another process.
     pub fn get(&self) -> PyResult<T> {
-        self.0.generation().check()?;
+        self.check()?;
         Ok(self.0.clone_value())
     }
 
