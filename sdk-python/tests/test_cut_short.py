@@ -151,9 +151,9 @@ def test_a_plain_function_that_is_interrupted_keeps_its_lease_and_the_next_is_to
 
 
 def test_a_plain_function_that_is_left_alone_by_a_timeout_keeps_its_lease(client: resil.Client) -> None:
-    payments, go_on = client.idempotent("payments", wait=0), threading.Event()
+    payments, ended = client.idempotent("payments", wait=0), threading.Event()
     bank = client.policy("bank", timeout={"attempt": 0.02})
     with pytest.raises(resil.TimeoutError):
-        bank.call_once(payments, "order", lambda: go_on.wait(30))
+        bank.call_once(payments, "order", lambda: ended.wait(30))
     assert payments.get("order").wait()["state"] == "running"
-    go_on.set()
+    ended.set()

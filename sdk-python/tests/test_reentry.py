@@ -166,7 +166,7 @@ def in_a_thread(function: Any) -> Any:
     lambda client: resil.Bulkhead("reports", max_concurrent_calls=1, max_queue=1),
     lambda client: client.breaker("bank"),
 ])
-def test_a_block_of_an_async_generator_is_left_by_whichever_task_closes_it(client: resil.Client, run: Any, make: Any) -> None:
+def test_a_block_of_an_async_generator_is_left_by_the_task_that_closes_it(client: resil.Client, run: Any, make: Any) -> None:
     """A generator that nobody loops over any more is closed by a task of the loop's own."""
     policy = make(client)
     problems: list[Any] = []
