@@ -44,7 +44,7 @@ def test_what_interrupts_a_serializer_passes_and_the_key_keeps_its_lease(error: 
             interrupt()
         return json.dumps(value).encode()
 
-    clock = Clock()
+    clock = Clock.driven()
     client = resil.connect("memory://", clock=clock).wait()
     payments = client.idempotent("payments", serializer=(own, json.loads) if kind == "own" else "json", wait=0)
 
