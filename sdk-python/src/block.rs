@@ -67,8 +67,12 @@ impl Block {
 
     /// `None` if there is nothing to wait for.
     fn leave(&self, py: Python<'_>, error: Arg<'_>) -> PyResult<Option<Running>> {
+        if let Err(forked) = self.client.as_ref().map_or(Ok(()), Owned::check) {
+            // A block that was entered before a fork: the parent holds it, and lets go of it.
+            return if error.is_none() { Err(forked) } else { Ok(None) };
+        }
         // Also if leaving fails: the block is over.
-        let in_flight = self.in_flight.pop(Who::is_here(py)?).ok();
+        let in_flight = self.in_flight.pop_any(Who::is_here(py)?).ok();
         let Some(leaving) = self.enters.leave(py, error)? else { return Ok(None) };
         Ok(Some(Box::pin(async move {
             let left = leaving.await;

@@ -26,7 +26,7 @@ impl Enters for Permits {
     }
 
     fn leave(&self, py: Python<'_>, _error: Arg<'_>) -> PyResult<Option<Running>> {
-        drop(self.entered.pop(Who::is_here(py)?)?);
+        drop(self.entered.pop_any(Who::is_here(py)?)?);
         Ok(None)
     }
 }
@@ -52,7 +52,7 @@ impl PyBulkhead {
     #[new]
     #[pyo3(signature = (name, *, clock=None, **settings))]
     fn new(name: Arg<'_>, clock: OptArg<'_>, settings: Option<Kwargs<'_>>) -> PyResult<PyClassInitializer<Self>> {
-        let settings: BulkheadSettings = read(settings)?;
+        let settings: BulkheadSettings = read_beside(&["clock"], settings)?;
         let clock = PyClock::read(clock)?.unwrap_or_default();
         Ok(around(spelled(LocalBulkhead::from_settings(&text("name", name)?, &settings, clock))?))
     }

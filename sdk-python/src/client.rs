@@ -45,7 +45,7 @@ impl PyClient {
 #[pyo3(signature = (url, *, clock=None, **settings))]
 pub fn connect(py: Python<'_>, url: Arg<'_>, clock: OptArg<'_>, settings: Option<Kwargs<'_>>) -> PyResult<Pending> {
     let url = if is_testing() { "memory://".to_owned() } else { text("url", url)? };
-    let settings: ConnectSettings = read(settings)?;
+    let settings: ConnectSettings = read_beside(&["clock"], settings)?;
     let (clock, runtime) = (PyClock::read(clock)?, crate::runtime::handle()?);
     if !url.starts_with("memory:") {
         listeners::begin(py)?;
@@ -74,7 +74,7 @@ impl PyClient {
         ignore: OptArg<'_>,
         settings: Option<Kwargs<'_>>,
     ) -> PyResult<Py<PyBreaker>> {
-        PyBreaker::make(py, &self.0.get()?, &text("name", name)?, ignore, read(settings)?)
+        PyBreaker::make(py, &self.0.get()?, &text("name", name)?, ignore, read_beside(&["ignore"], settings)?)
     }
 
     /// A lock under a name, for all who use the same server.

@@ -139,8 +139,19 @@ fn given_within(path: &str, given: Arg<'_>, depth: usize) -> PyResult<Value> {
 
 /// Settings from keyword arguments.
 pub fn read<T: Settings>(kwargs: Option<Kwargs<'_>>) -> PyResult<T> {
+    read_beside(&[], kwargs)
+}
+
+/// The same where the function takes more keywords than those: an unknown one is told of all there are.
+pub fn read_beside<T: Settings>(own: &[&str], kwargs: Option<Kwargs<'_>>) -> PyResult<T> {
     let given = kwargs.map_or_else(|| Ok(Value::Object(Map::new())), |kwargs| given_within("", kwargs.as_any(), 0))?;
-    spelled(PYTHON.read(given))
+    spelled(PYTHON.read(given).map_err(|error| match error {
+        Error::InvalidPolicy { field, reason } if !own.is_empty() && !field.contains('.') => {
+            let reason = reason.replacen("known: ", &format!("known: {}, ", own.join(", ")), 1);
+            Error::InvalidPolicy { field, reason }
+        }
+        other => other,
+    }))
 }
 
 /// An error with its field as it is called here.

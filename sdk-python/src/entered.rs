@@ -54,6 +54,16 @@ impl<G> Entered<G> {
         self.0.lock().entry(who).or_default().push(guard);
     }
 
+    /// The one of this task or thread. Else one of another: an async generator that nobody wants any more is closed by a task of the
+    /// loop's own, and leaves its block there. Nobody else can be inside of a lock then; permits are all alike.
+    pub fn pop_any(&self, who: Who) -> PyResult<G> {
+        let entered = {
+            let inside = self.0.lock();
+            if inside.contains_key(&who) { Some(who) } else { inside.keys().next().copied() }
+        };
+        self.pop(entered.unwrap_or(who))
+    }
+
     pub fn pop(&self, who: Who) -> PyResult<G> {
         let mut inside = self.0.lock();
         let guard = inside.get_mut(&who).and_then(Vec::pop);

@@ -48,7 +48,8 @@ impl PyHedge {
         clock: OptArg<'_>,
         settings: Option<Kwargs<'_>>,
     ) -> PyResult<PyClassInitializer<Self>> {
-        let (judge, settings): (_, HedgeSettings) = (Judge::read(Some(on), None)?, read(settings)?);
+        let (judge, settings): (_, HedgeSettings) =
+            (Judge::read(Some(on), None)?, read_beside(&["on", "name", "clock"], settings)?);
         let hedge = spelled(Hedge::new(&settings))?;
         let hedge = optional_text("name", name)?.iter().fold(hedge, |hedge, name| hedge.named(name));
         let hedge = PyClock::read(clock)?.into_iter().fold(hedge, Hedge::with_clock);

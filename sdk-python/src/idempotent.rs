@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 
 use bytes::Bytes;
-use pyo3::exceptions::PyException;
+use pyo3::exceptions::{PyException, PyTimeoutError};
 use resil::Code;
 use resil::idempotency::{Idempotent, Outcome, Run};
 use resil::policy::classify::classify_failure;
@@ -40,11 +40,18 @@ impl Request {
 /// loss of a lock it worked under; also if it was the last of several attempts.
 fn is_cut_short(py: Python<'_>, error: &PyErr) -> bool {
     match ours(py, error).map(|error| error.code()) {
-        None => !error.is_instance_of::<PyException>(py),
+        None => !error.is_instance_of::<PyException>(py) || is_timeout(py, error),
         Some(Code::Cancelled | Code::Timeout | Code::LockLost | Code::ShuttingDown) => true,
         Some(Code::RetryExhausted) => error.cause(py).is_some_and(|last| is_cut_short(py, &last)),
         Some(_) => false,
     }
+}
+
+/// Python's own: of `asyncio.wait_for` inside of the function, of a socket. Before Python 3.11, asyncio has a class of its own.
+fn is_timeout(py: Python<'_>, error: &PyErr) -> bool {
+    let of_asyncio = imported!(py, "asyncio", "TimeoutError");
+    error.is_instance_of::<PyTimeoutError>(py)
+        || of_asyncio.is_ok_and(|class| error.matches(py, class).unwrap_or(false))
 }
 
 /// How the work came out.
@@ -209,7 +216,7 @@ impl PyIdempotent {
     ) -> PyResult<Self> {
         let (codec, name) = (Codec::read(name.py(), serializer)?, text("name", name)?);
         let remember = remember.map(Final::read).transpose()?;
-        let idempotent = spelled(client.idempotent(&name, read(settings)?))?;
+        let idempotent = spelled(client.idempotent(&name, read_beside(&["serializer", "remember"], settings)?))?;
         Ok(Self(Owned::new(Arc::new(Once { idempotent, codec, remember }))))
     }
 

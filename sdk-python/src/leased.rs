@@ -146,12 +146,7 @@ impl<L: Leased> Enters for Leases<L> {
     }
 
     fn leave(&self, py: Python<'_>, error: Arg<'_>) -> PyResult<Option<Running>> {
-        let hold = self.entered.pop(Who::is_here(py)?)?;
-        if let Err(forked) = hold.cell.presence.generation.check() {
-            // A block that was entered before a fork: the parent holds it, and lets go of it.
-            std::mem::forget(hold);
-            return if error.is_none() { Err(forked) } else { Ok(None) };
-        }
+        let hold = self.entered.pop_any(Who::is_here(py)?)?;
         let Hold { cell, watch, .. } = hold;
         let is_ours = watch.map_or(Ok(false), |watch| watch.end(py, error))?;
         // A block that was not cancelled learns it at the end; its own error comes first.

@@ -13,8 +13,8 @@ pub use crate::around::{Around, Call, Needs, OfCall, Runs};
 pub use crate::block::{Block, Enters, Entrant};
 pub use crate::codec::{Codec, unrecorded};
 pub use crate::convert::{
-    Arg, Args, Kwargs, OptArg, key, optional_seconds, optional_text, python_bool, read, seconds, shown, spelled, text,
-    truth, whole,
+    Arg, Args, Kwargs, OptArg, key, optional_seconds, optional_text, python_bool, read, read_beside, seconds, shown,
+    spelled, text, truth, whole,
 };
 pub use crate::drive::{Object, Running, drive, none, poll_caught, refuse_to_block};
 pub use crate::edge::OfProcess;

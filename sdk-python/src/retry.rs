@@ -76,7 +76,7 @@ impl PyRetry {
         settings: Option<Kwargs<'_>>,
     ) -> PyResult<PyClassInitializer<Self>> {
         let judge = Judge::read(Some(on), ignore)?;
-        let settings: RetrySettings = read(settings)?;
+        let settings: RetrySettings = read_beside(&["on", "ignore", "name", "clock", "seed"], settings)?;
         let (name, clock) = (optional_text("name", name)?, PyClock::read(clock)?);
         let seed: Option<u64> = seed.map(|seed| whole("seed", seed)).transpose()?;
         let build = move |settings: &RetrySettings| {

@@ -5,7 +5,7 @@
 //!
 //! # While the process forks
 //! The threads of the runtime stand still, so that none of them holds a lock which the child would find locked for ever: of the
-//! allocator of parked threads, of pyo3's references, of whatever all runtimes of a process share.
+//! table of threads that wait for locks, of pyo3's references, of whatever all runtimes of a process share.
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -58,9 +58,14 @@ impl<T: Clone> Owned<T> {
         Self(OfProcess::new(handle))
     }
 
+    /// Refuses another process.
+    pub fn check(&self) -> PyResult<()> {
+        self.0.generation().check()
+    }
+
     /// Refused in another process.
     pub fn get(&self) -> PyResult<T> {
-        self.0.generation().check()?;
+        self.check()?;
         Ok(self.0.clone_value())
     }
 
@@ -72,19 +77,19 @@ impl<T: Clone> Owned<T> {
 
 /// Where the threads of the runtime stand still.
 #[derive(Default)]
-struct Rest {
-    state: StdMutex<RestState>,
+struct Standstill {
+    state: StdMutex<StandstillState>,
     moved: Condvar,
 }
 
 #[derive(Default)]
-struct RestState {
+struct StandstillState {
     at_rest: usize,
     is_over: bool,
 }
 
-impl Rest {
-    fn wait(&self, longest: Duration, is_over: impl Fn(&RestState) -> bool) {
+impl Standstill {
+    fn wait(&self, longest: Duration, is_over: impl Fn(&StandstillState) -> bool) {
         let until = Instant::now() + longest;
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         while let (false, Some(left)) = (is_over(&state), until.checked_duration_since(Instant::now())) {
@@ -92,7 +97,7 @@ impl Rest {
         }
     }
 
-    fn change(&self, change: impl FnOnce(&mut RestState)) {
+    fn change(&self, change: impl FnOnce(&mut StandstillState)) {
         change(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner));
         self.moved.notify_all();
     }
@@ -100,14 +105,14 @@ impl Rest {
 
 thread_local! {
     /// While this thread forks.
-    static RESTING: RefCell<Option<OfProcess<Arc<Rest>>>> = const { RefCell::new(None) };
+    static RESTING: RefCell<Option<OfProcess<Arc<Standstill>>>> = const { RefCell::new(None) };
 }
 
 /// Called by `os.register_at_fork`, before.
 #[pyfunction]
 pub fn before_fork() {
     let Some(runtime) = RUNTIME.get() else { return };
-    let rest = Arc::new(Rest::default());
+    let rest = Arc::new(Standstill::default());
     for _ in 0..WORKERS {
         let rest = Arc::clone(&rest);
         // It occupies its thread, so that each comes to another one.

@@ -36,6 +36,13 @@ async def timed_out_inside_of_it(payments: resil.Idempotent, work: Callable[[], 
     await payments.run("order", resil.Timeout(0.02)(work))
 
 
+async def timed_out_by_asyncio_inside_of_it(payments: resil.Idempotent, work: Callable[[], Awaitable[Any]]) -> None:
+    async def call() -> None:
+        await asyncio.wait_for(work(), 0.02)
+
+    await payments.run("order", call)
+
+
 async def timed_out_in_a_block(payments: resil.Idempotent, work: Callable[[], Awaitable[Any]]) -> None:
     async with resil.Timeout(0.02):
         await payments.run("order", work)
@@ -51,6 +58,7 @@ CUTS: list[Cut] = [
     timed_out_by_asyncio,
     timed_out_around_it,
     timed_out_inside_of_it,
+    timed_out_by_asyncio_inside_of_it,
     timed_out_in_a_block,
     retried_inside_of_it,
 ]
@@ -135,7 +143,7 @@ def test_an_error_of_the_function_frees_the_key_as_ever(run: Any) -> None:
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
 def test_a_plain_function_that_is_interrupted_keeps_its_lease_and_the_next_is_told_attempt_two(error: type) -> None:
-    clock = Clock()
+    clock = Clock.driven()
     client = resil.connect("memory://", clock=clock).wait()
     payments = client.idempotent("payments", wait=0, lease=30)
 
@@ -151,9 +159,9 @@ def test_a_plain_function_that_is_interrupted_keeps_its_lease_and_the_next_is_to
 
 
 def test_a_plain_function_that_is_left_alone_by_a_timeout_keeps_its_lease(client: resil.Client) -> None:
-    payments, go_on = client.idempotent("payments", wait=0), threading.Event()
+    payments, ended = client.idempotent("payments", wait=0), threading.Event()
     bank = client.policy("bank", timeout={"attempt": 0.02})
     with pytest.raises(resil.TimeoutError):
-        bank.call_once(payments, "order", lambda: go_on.wait(30))
+        bank.call_once(payments, "order", lambda: ended.wait(30))
     assert payments.get("order").wait()["state"] == "running"
-    go_on.set()
+    ended.set()

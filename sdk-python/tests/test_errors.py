@@ -157,3 +157,20 @@ def test_a_repr_is_in_the_words_of_python(client: resil.Client) -> None:
     assert repr(resil.Fallback(1)) == "<resil.Fallback name=None>"
     assert repr(resil.Fallback(1, name="x")) == '<resil.Fallback name="x">'
     assert repr(client.cached("c").lookup("k", lambda key: 1).wait()) == "<resil.Loaded found=True stale=False>"
+
+
+def test_an_unknown_option_is_told_of_every_one_there_is(client: resil.Client) -> None:
+    for make, known in [
+        (lambda: client.idempotent("a", oops=1), ("serializer", "remember", "lease", "abort_on_cancel")),
+        (lambda: client.cached("a", oops=1), ("serializer", "ttl")),
+        (lambda: client.breaker("a", oops=1), ("ignore", "consecutive_failures")),
+        (lambda: resil.Retry(on=KeyError, oops=1), ("on", "ignore", "name", "clock", "seed", "max_attempts")),
+        (lambda: resil.Hedge(on=KeyError, oops=1), ("on", "name", "clock", "hedging_delay")),
+        (lambda: resil.Bulkhead("a", oops=1), ("clock", "max_concurrent_calls")),
+        (lambda: client.policy("a", oops=1), ("on", "ignore", "timeout")),
+        (lambda: resil.connect("memory://", oops=1), ("clock", "command_timeout")),
+    ]:
+        with pytest.raises(ValueError, match="^oops is not known") as raised:
+            make()
+        told = str(raised.value).partition("known: ")[2].split(", ")
+        assert set(known) <= set(told), told

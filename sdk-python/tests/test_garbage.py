@@ -86,7 +86,7 @@ def fresh() -> dict[str, Any]:
     """One of everything, by the name of its class."""
     client = resil.connect("memory://").wait()
     limiter = client.limiter(next(names), limit=1000, period=1)
-    clock = resil.testing.Clock()
+    clock = resil.testing.Clock.driven()
     return {
         "Client": client,
         "Limiter": limiter,

@@ -74,7 +74,7 @@ def test_attempts_that_are_used_up_say_how_the_last_one_failed(run: Any) -> None
 
 
 def test_a_function_can_judge_and_say_when() -> None:
-    clock = Clock()
+    clock = Clock.driven()
     judged: list[BaseException] = []
 
     def on(error: BaseException) -> float | bool:

@@ -59,7 +59,7 @@ def test_a_limiter_in_every_shape(client: resil.Client, run: Any) -> None:
 
 
 def test_a_turn_is_waited_for(run: Any) -> None:
-    clock = Clock()
+    clock = Clock.driven()
 
     async def main() -> None:
         client = await resil.connect("memory://", clock=clock)

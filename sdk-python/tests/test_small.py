@@ -225,7 +225,7 @@ def test_the_package_says_its_version() -> None:
 
 
 def test_durations_are_numbers_timedeltas_or_text_everywhere() -> None:
-    clock = Clock()
+    clock = Clock.driven()
     client = resil.connect("memory://", clock=clock, command_timeout="250ms").wait()
     for second in ("1s", "1000ms", 1, 1.0, timedelta(seconds=1)):
         assert resil.Timeout(second).after == 1.0
@@ -249,7 +249,7 @@ def test_durations_are_numbers_timedeltas_or_text_everywhere() -> None:
 
 
 def test_a_function_that_judges_may_say_its_wait_as_text() -> None:
-    clock, tries = Clock(), []
+    clock, tries = Clock.driven(), []
 
     def fails_once() -> str:
         tries.append(clock.now)
@@ -277,7 +277,7 @@ def test_a_jitter_that_is_none_is_refused_by_name(jitter: Any) -> None:
 
 
 def test_what_is_stale_is_loaded_though_every_loop_ends_before(client: resil.Client) -> None:
-    clock = Clock()
+    clock = Clock.driven()
     client = resil.connect("memory://", clock=clock).wait()
     prices = client.cached("price", ttl=60, stale=3600)
     loads: list[int] = []

@@ -9,9 +9,10 @@ use parking_lot::Mutex;
 use super::store::Store;
 use crate::clock::Clock;
 
-/// By name, and by how often this process came to be by a fork.
-type Stores = HashMap<(u64, String), Weak<Store>>;
-static STORES: LazyLock<Mutex<Stores>> = LazyLock::new(Mutex::default);
+/// How often this process came to be by a fork, and a name in it.
+type StoreName = (u64, String);
+
+static STORES: LazyLock<Mutex<HashMap<StoreName, Weak<Store>>>> = LazyLock::new(Mutex::default);
 static FORKS: AtomicU64 = AtomicU64::new(0);
 
 /// A child of a fork has stores of its own: a thread of the parent may have locked one of those it inherited.
