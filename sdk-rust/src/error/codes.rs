@@ -32,6 +32,8 @@ pub enum Code {
     IdempotencyMismatch,
     /// The outcome of an earlier attempt is unknown. An operator has to decide.
     IdempotencyHeld,
+    /// The work has failed finally in an earlier attempt. Do not repeat it.
+    IdempotencyFailed,
     /// The work is done, but its result could not be recorded. Do not repeat it.
     ResultUnrecorded,
     /// The value could not be loaded.
@@ -53,7 +55,7 @@ pub enum Code {
 }
 
 /// Every code with what is known of it, in the order of the variants.
-pub(super) const TABLE: [Row; 22] = [
+pub(super) const TABLE: [Row; 23] = [
     Row {
         code: Code::CircuitOpen,
         text: "CIRCUIT_OPEN",
@@ -157,6 +159,14 @@ pub(super) const TABLE: [Row; 22] = [
         http: 409,
         is_retryable: false,
         meaning: "The outcome of an earlier attempt is unknown. An operator has to decide.",
+    },
+    Row {
+        code: Code::IdempotencyFailed,
+        text: "IDEMPOTENCY_FAILED",
+        grpc: Grpc::FailedPrecondition,
+        http: 409,
+        is_retryable: false,
+        meaning: "The work has failed finally in an earlier attempt. Do not repeat it.",
     },
     Row {
         code: Code::ResultUnrecorded,

@@ -106,6 +106,7 @@ pub fn classify_own(error: &Error) -> Class {
         | Error::Deadlock { .. }
         | Error::IdempotencyMismatch { .. }
         | Error::IdempotencyHeld { .. }
+        | Error::IdempotencyFailed { .. }
         | Error::ResultUnrecorded { .. }
         | Error::ModuleMissing
         | Error::PermissionDenied(_)
