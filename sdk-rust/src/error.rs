@@ -12,6 +12,7 @@ use std::time::Duration;
 
 pub use self::codes::Code;
 use self::codes::TABLE;
+use crate::grpc::StatusCode;
 
 impl serde::Serialize for Code {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -23,24 +24,10 @@ impl serde::Serialize for Code {
 pub(super) struct Row {
     code: Code,
     text: &'static str,
-    grpc: Grpc,
+    grpc: StatusCode,
     http: u16,
     is_retryable: bool,
     meaning: &'static str,
-}
-
-/// Status codes of gRPC, by their numbers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Grpc {
-    Cancelled = 1,
-    InvalidArgument = 3,
-    DeadlineExceeded = 4,
-    PermissionDenied = 7,
-    ResourceExhausted = 8,
-    FailedPrecondition = 9,
-    Aborted = 10,
-    Internal = 13,
-    Unavailable = 14,
 }
 
 impl Code {
@@ -58,7 +45,7 @@ impl Code {
         self.row().text
     }
 
-    pub fn grpc(self) -> Grpc {
+    pub fn grpc(self) -> StatusCode {
         self.row().grpc
     }
 
@@ -298,6 +285,15 @@ impl<E> Failure<E> {
             Self::Inner(_) => None,
             Self::Resil(error) => error.retry_after(),
             Self::Exhausted { last, .. } => last.retry_after(),
+        }
+    }
+
+    /// The same with another error in place of the call's own.
+    pub(crate) fn flat_map<F>(self, map: impl FnOnce(E) -> Failure<F>) -> Failure<F> {
+        match self {
+            Self::Inner(error) => map(error),
+            Self::Resil(error) => Failure::Resil(error),
+            Self::Exhausted { attempts, last } => Failure::Exhausted { attempts, last: Box::new(last.flat_map(map)) },
         }
     }
 

@@ -269,8 +269,9 @@ fn number(answer: &Reply) -> Result<bool, Error> {
     }
 }
 
+/// What a breaker is told of a call that came to this.
 #[inline]
-fn report_of<T, E>(classify: &impl Classify<E>, result: &Result<T, Failure<E>>) -> Report {
+pub(crate) fn report_of<T, E>(classify: &impl Classify<E>, result: &Result<T, Failure<E>>) -> Report {
     match result {
         Ok(_) => Report::Ok,
         Err(failure) => judge(classify, failure),
@@ -278,7 +279,7 @@ fn report_of<T, E>(classify: &impl Classify<E>, result: &Result<T, Failure<E>>) 
 }
 
 /// What a failure says about the health of what was called.
-pub(crate) fn judge<E>(classify: &impl Classify<E>, failure: &Failure<E>) -> Report {
+fn judge<E>(classify: &impl Classify<E>, failure: &Failure<E>) -> Report {
     match failure {
         Failure::Inner(error) => match classify.classify(error) {
             Class::Ignore => Report::Ignore,

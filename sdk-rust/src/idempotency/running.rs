@@ -30,15 +30,17 @@ const FINGERPRINT_BYTES_MAX: usize = 64;
 const LATE_ANSWERS_MAX: u32 = 3;
 
 /// How results and errors are written and read.
-pub(super) struct Codec<'a, T, E> {
+pub(crate) struct Codec<'a, T, E> {
     /// Fails, and says why, if it cannot be written so that it can be read again.
     pub write: fn(&T) -> Result<Bytes, String>,
     pub read: fn(Bytes) -> Result<T, Error>,
     pub remember: Option<&'a Remember<E>>,
 }
 
-impl<E> Codec<'_, Bytes, E> {
-    pub const BYTES: Self = Self { write: |bytes| Ok(bytes.clone()), read: Ok, remember: None };
+impl<'a, E> Codec<'a, Bytes, E> {
+    pub fn bytes(remember: Option<&'a Remember<E>>) -> Self {
+        Self { write: |bytes| Ok(bytes.clone()), read: Ok, remember }
+    }
 }
 
 impl<'a, T: Serialize + DeserializeOwned, E> Codec<'a, T, E> {

@@ -55,6 +55,7 @@ pub mod retry;
 pub mod settings;
 mod stage;
 pub mod timeout;
+mod until;
 
 pub use backoff::{Backoff, Jitter, Random};
 pub use budget::{Budget, BudgetSettings};
@@ -67,4 +68,4 @@ pub use hedge::{Hedge, HedgeSettings};
 pub use retry::{Retry, RetrySettings};
 pub use settings::{PolicyFile, PolicySettings};
 pub use stage::Stage;
-pub use timeout::{Timeout, TimeoutSettings, effective};
+pub use timeout::{Timeout, TimeoutSettings};

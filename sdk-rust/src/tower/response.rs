@@ -50,7 +50,7 @@ where
             None => Ok(response),
             Some(class) => Err(Failure::Inner(Bad::Response(response, class))),
         },
-        Err(failure) => Err(as_bad(failure)),
+        Err(failure) => Err(failure.flat_map(|error| Failure::Inner(Bad::Error(error)))),
     }
 }
 
@@ -75,22 +75,7 @@ pub(super) fn settle<Res, E>(result: Result<Res, Failure<Bad<Res, E>>>) -> Resul
     }
 }
 
-fn as_bad<Res, E>(failure: Failure<E>) -> Failure<Bad<Res, E>> {
-    match failure {
-        Failure::Inner(error) => Failure::Inner(Bad::Error(error)),
-        Failure::Resil(error) => Failure::Resil(error),
-        Failure::Exhausted { attempts, last } => Failure::Exhausted { attempts, last: Box::new(as_bad(*last)) },
-    }
-}
-
 /// `around` for policies that only have a `run` for plain errors.
 pub(super) fn flatten<T, E>(result: Result<T, Failure<Failure<E>>>) -> Result<T, Failure<E>> {
-    result.map_err(|failure| match failure {
-        Failure::Inner(inner) => inner,
-        Failure::Resil(error) => Failure::Resil(error),
-        Failure::Exhausted { attempts, last } => match flatten::<(), E>(Err(*last)) {
-            Err(last) => Failure::Exhausted { attempts, last: Box::new(last) },
-            Ok(()) => Failure::Resil(crate::error::Error::RetryExhausted { attempts }),
-        },
-    })
+    result.map_err(|failure| failure.flat_map(|inner| inner))
 }

@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::clock::Moment;
 
 fn budget(min_per_second: u32, percent: u32) -> (Budget, Clock) {
     let clock = Clock::driven();
