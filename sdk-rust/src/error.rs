@@ -349,6 +349,7 @@ impl<E: std::error::Error + 'static> std::error::Error for Failure<E> {
         }
     }
 }
+
 #[cfg(test)]
 #[path = "tests/error.rs"]
 mod tests;

@@ -58,6 +58,7 @@ pub(crate) fn panic_text(payload: Box<dyn Any + Send>) -> String {
     }
     text
 }
+
 #[cfg(test)]
 #[path = "tests/isolate.rs"]
 mod tests;

@@ -153,6 +153,7 @@ pub(crate) mod leases;
 pub mod limiter;
 pub mod lock;
 pub mod policy;
+
 #[cfg(test)]
 #[path = "tests/scripted_scene.rs"]
 pub(crate) mod scripted_scene;

@@ -17,7 +17,7 @@ pub(super) const REPORTED_MAX: usize = 32;
 pub(super) const RECORDED_MAX: u64 = i64::MAX as u64 / 2;
 
 /// The name of a state, as replies and events have it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum StateName {
     Closed,
     Open,

@@ -42,7 +42,6 @@
 mod batch;
 mod core;
 pub(crate) mod finish;
-mod judged;
 mod permit;
 mod sending;
 mod settings;
@@ -116,7 +115,6 @@ impl Client {
             is_memory: Core::is_memory(self.backend()),
             batch: options.batch_on(self.backend()),
             view: Default::default(),
-            unsent: Default::default(),
             about_failure: Default::default(),
             sender: Default::default(),
             flushing: Default::default(),
@@ -233,7 +231,6 @@ impl Breaker {
         let question = core.view.question(core.client.clock().now());
         match core.client.backend().call(&command).await? {
             Reply::Forced(resil_wire::breaker::Forced { state, generation }) => {
-                let state = State::from(state);
                 // It does not say until when; the next call asks.
                 let news = News { state, generation, retry_after_ms: 0, from: ReplyOf::Other };
                 core.hear(news, question);

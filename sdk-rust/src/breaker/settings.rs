@@ -247,6 +247,7 @@ impl CheckedSettings {
         (!options.is_empty()).then_some(options)
     }
 }
+
 #[cfg(test)]
 #[path = "tests/settings.rs"]
 mod tests;

@@ -124,6 +124,7 @@ impl LocalTier {
         (self.entries.len(), self.order.len())
     }
 }
+
 #[cfg(test)]
 #[path = "tests/tier.rs"]
 mod tests;

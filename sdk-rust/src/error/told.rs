@@ -41,6 +41,7 @@ impl Error {
         }
     }
 }
+
 #[cfg(test)]
 #[path = "tests/told.rs"]
 mod tests;

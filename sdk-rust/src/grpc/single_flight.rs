@@ -225,6 +225,7 @@ fn digest<Id: AsRef<[u8]>>(ids: impl IntoIterator<Item = Id>) -> [u8; 16] {
     short.iter_mut().zip(hash.finalize()).for_each(|(place, byte)| *place = byte);
     short
 }
+
 #[cfg(test)]
 #[path = "tests/single_flight.rs"]
 mod tests;

@@ -158,6 +158,7 @@ fn reason_phrase(status: u16) -> &'static str {
         _ => "Internal Server Error",
     }
 }
+
 #[cfg(test)]
 #[path = "tests/problem.rs"]
 mod tests;

@@ -117,6 +117,7 @@ impl RecordedAnswer {
 fn characters(bytes: &[u8]) -> String {
     bytes.iter().copied().map(char::from).collect()
 }
+
 #[cfg(test)]
 #[path = "tests/recorded.rs"]
 mod tests;

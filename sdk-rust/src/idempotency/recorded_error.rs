@@ -77,6 +77,7 @@ impl RecordedError {
         (self.code.as_deref() == Some(Code::ResultUnrecorded.text())).then_some(self.message)
     }
 }
+
 #[cfg(test)]
 #[path = "tests/recorded_error.rs"]
 mod tests;

@@ -126,6 +126,7 @@ impl Denial {
         self.verdict.later(now.saturating_sub(self.asked_at), DecidedBy::DenyCache)
     }
 }
+
 #[cfg(test)]
 #[path = "tests/denied.rs"]
 mod tests;

@@ -269,6 +269,7 @@ fn quota(limit: u32, period: Duration, burst: Option<u32>) -> Result<Quota, Erro
 pub(crate) fn span(duration: Duration) -> Span {
     Span::from_us(i64::try_from(duration.as_micros()).unwrap_or(i64::MAX))
 }
+
 #[cfg(test)]
 #[path = "tests/limit.rs"]
 mod tests;

@@ -10,6 +10,7 @@ impl Held {
         reentry::holding(&self.0, work).await
     }
 }
+
 #[cfg(test)]
 #[path = "tests/inside.rs"]
 mod tests;

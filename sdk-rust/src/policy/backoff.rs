@@ -192,6 +192,7 @@ impl Random {
         }
     }
 }
+
 #[cfg(test)]
 #[path = "tests/backoff.rs"]
 mod tests;

@@ -31,7 +31,7 @@ use std::time::Duration;
 
 use futures_util::TryFutureExt;
 use metrics::{Counter, Gauge};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
@@ -232,8 +232,9 @@ impl Drop for BulkheadPermit {
     fn drop(&mut self) {
         let Some(compartment) = self.0.take() else { return };
         compartment.active_gauge.decrement(1.0);
-        compartment.places.lock().completed += 1;
-        compartment.hand_on();
+        let mut places = compartment.places.lock();
+        places.completed += 1;
+        compartment.hand_on(places);
     }
 }
 
@@ -284,38 +285,24 @@ impl Compartment {
     }
 
     async fn enter(self: &Arc<Self>) -> Result<BulkheadPermit, Error> {
-        let mut queued = match QueuedCall::join(self) {
-            Ok(queued) => queued,
-            Err(free) => return free.ok_or_else(|| self.reject()),
-        };
-        let given = tokio::select! {
-            biased;
-            permit = &mut queued.turn => permit.ok(),
-            // A place given at the last moment is a place.
-            () = self.clock.sleep(self.max_wait) => queued.leave(),
-        };
-        queued.is_over = true;
-        given.ok_or_else(|| self.reject())
+        match QueuedCall::join(self) {
+            // On the heap: most calls never wait, and futures are moved.
+            Ok(queued) => Box::pin(queued.wait()).await,
+            Err(free) => free.ok_or_else(|| self.reject()),
+        }
     }
 
     /// Gives a place that became free to the first in line who still wants it.
-    fn hand_on(self: &Arc<Self>) {
-        loop {
-            let mut places = self.places.lock();
-            let Some((_, waiter)) = places.waiting.pop_front() else {
-                places.active -= 1;
-                return;
-            };
+    fn hand_on<'a>(self: &'a Arc<Self>, mut places: MutexGuard<'a, Places>) {
+        while let Some((_, waiter)) = places.waiting.pop_front() {
             drop(places);
             self.queued_gauge.decrement(1.0);
-            match waiter.send(self.permit()) {
-                Ok(()) => return,
-                Err(mut unheard) => {
-                    unheard.0 = None;
-                    self.active_gauge.decrement(1.0);
-                }
-            }
+            let Err(mut unheard) = waiter.send(self.permit()) else { return };
+            unheard.0 = None;
+            self.active_gauge.decrement(1.0);
+            places = self.places.lock();
         }
+        places.active -= 1;
     }
 }
 
@@ -345,6 +332,18 @@ impl<'a> QueuedCall<'a> {
         drop(places);
         compartment.queued_gauge.increment(1.0);
         Ok(Self { compartment, ticket, turn, is_over: false })
+    }
+
+    async fn wait(mut self) -> Result<BulkheadPermit, Error> {
+        let compartment = self.compartment;
+        let given = tokio::select! {
+            biased;
+            permit = &mut self.turn => permit.ok(),
+            // A place given at the last moment is a place.
+            () = compartment.clock.sleep(compartment.max_wait) => self.leave(),
+        };
+        self.is_over = true;
+        given.ok_or_else(|| compartment.reject())
     }
 
     /// Leaves the line: with a permit, if one was given meanwhile.

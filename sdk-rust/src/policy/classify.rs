@@ -9,7 +9,6 @@
 //! - a timeout, a failed load and a backend that is away are retried;
 //! - everything else is not. Attempts that were already exhausted further in are not multiplied further out.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::{Error, Failure};
@@ -44,39 +43,6 @@ pub trait Classify<E> {
 impl<E, F: Fn(&E) -> Class> Classify<E> for F {
     fn classify(&self, error: &E) -> Class {
         self(error)
-    }
-}
-
-/// A classifier that can be kept: cheap to clone, whatever function is inside.
-pub struct Classifier<E>(Arc<dyn Fn(&E) -> Class + Send + Sync>);
-
-impl<E> Classifier<E> {
-    pub fn new(classify: impl Fn(&E) -> Class + Send + Sync + 'static) -> Self {
-        Self(Arc::new(classify))
-    }
-}
-
-impl<E> Clone for Classifier<E> {
-    fn clone(&self) -> Self {
-        Self(Arc::clone(&self.0))
-    }
-}
-
-impl<E> std::fmt::Debug for Classifier<E> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Classifier")
-    }
-}
-
-impl<E> Classify<E> for Classifier<E> {
-    fn classify(&self, error: &E) -> Class {
-        (self.0)(error)
-    }
-}
-
-impl<E> Classify<E> for &Classifier<E> {
-    fn classify(&self, error: &E) -> Class {
-        (self.0)(error)
     }
 }
 
@@ -124,6 +90,7 @@ pub fn classify_failure<E>(classify: &impl Classify<E>, failure: &Failure<E>) ->
         Failure::Exhausted { .. } => Class::Permanent,
     }
 }
+
 #[cfg(test)]
 #[path = "tests/classify.rs"]
 mod tests;

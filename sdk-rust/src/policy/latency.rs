@@ -83,6 +83,7 @@ impl Latencies {
         }
     }
 }
+
 #[cfg(test)]
 #[path = "tests/latency.rs"]
 mod tests;

@@ -62,7 +62,7 @@ pub use budget::{Budget, BudgetSettings};
 pub use builder::PolicyBuilder;
 pub use bulkhead::{BulkheadMetrics, BulkheadPermit, BulkheadSettings, LocalBulkhead, PartitionSettings};
 pub use chain::{CallSettings, Policy};
-pub use classify::{Class, Classifier, Classify, retry_all, retry_none};
+pub use classify::{Class, Classify, retry_all, retry_none};
 pub use fallback::Fallback;
 pub use hedge::{Hedge, HedgeSettings};
 pub use retry::{Retry, RetrySettings};

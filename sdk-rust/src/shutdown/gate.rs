@@ -212,6 +212,7 @@ impl Drop for Pass<'_> {
         }
     }
 }
+
 #[cfg(test)]
 #[path = "tests/gate.rs"]
 mod tests;

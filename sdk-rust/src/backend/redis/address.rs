@@ -230,6 +230,7 @@ fn invalid(reason: &str) -> Error {
 pub(super) fn without_database(redis: &RedisConnectionInfo) -> RedisConnectionInfo {
     redis.clone().set_db(0)
 }
+
 #[cfg(test)]
 #[path = "tests/address.rs"]
 mod tests;

@@ -228,6 +228,7 @@ fn trouble(error: &[u8]) -> Trouble {
     let (code, words) = text.split_once(' ').unwrap_or((&text, ""));
     of_server(code, words)
 }
+
 #[cfg(test)]
 #[path = "tests/resp.rs"]
 mod tests;

@@ -82,6 +82,7 @@ fn slot_of(key: &[u8]) -> u16 {
     });
     crc % SLOTS
 }
+
 #[cfg(test)]
 #[path = "tests/slots.rs"]
 mod tests;

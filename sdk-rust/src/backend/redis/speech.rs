@@ -53,6 +53,7 @@ pub(super) fn field(map: &Value, name: &str) -> Option<Value> {
         _ => None,
     }
 }
+
 #[cfg(test)]
 #[path = "tests/speech.rs"]
 mod tests;

@@ -140,6 +140,7 @@ fn redirection(code: &str, text: &str) -> Trouble {
         _ => Trouble::Later("a node redirected to nowhere"),
     }
 }
+
 #[cfg(test)]
 #[path = "tests/trouble.rs"]
 mod tests;

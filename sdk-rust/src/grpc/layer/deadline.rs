@@ -39,6 +39,7 @@ pub(super) fn tell(headers: &mut HeaderMap, left: Duration) {
         headers.insert(TIMEOUT_KEY, value);
     }
 }
+
 #[cfg(test)]
 #[path = "tests/deadline.rs"]
 mod tests;

@@ -117,6 +117,7 @@ impl http_body::Body for Rejoined {
         if self.frames.is_empty() { self.rest.size_hint() } else { SizeHint::default() }
     }
 }
+
 #[cfg(test)]
 #[path = "tests/request.rs"]
 mod tests;

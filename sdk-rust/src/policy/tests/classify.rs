@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use super::*;
 use crate::error::{Code, Leased};
 
@@ -50,8 +52,8 @@ fn the_calls_own_errors_are_for_its_classifier_to_judge() {
     let by_number = |error: &u16| if *error >= 500 { Class::Retry } else { Class::Ignore };
     assert_eq!(classify_failure(&by_number, &Failure::Inner(503)), Class::Retry);
     assert_eq!(classify_failure(&by_number, &Failure::Inner(404)), Class::Ignore);
-    let kept = Classifier::new(by_number);
-    assert_eq!(classify_failure(&kept.clone(), &Failure::Inner(503)), Class::Retry);
+    let kept: Box<dyn Fn(&u16) -> Class> = Box::new(by_number);
+    assert_eq!(classify_failure(&kept, &Failure::Inner(503)), Class::Retry);
     assert_eq!(classify_failure(&retry_none, &Failure::Inner(503)), Class::Permanent);
     assert_eq!(
         classify_failure(&retry_none::<u16>, &Error::Timeout { after: Duration::from_secs(1) }.into()),
