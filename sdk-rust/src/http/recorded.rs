@@ -96,11 +96,6 @@ impl RecordedAnswer {
         bytes.into()
     }
 
-    /// The same, if it has at most `bytes_max` bytes: status and headers count like the body.
-    pub fn to_bytes_within(&self, bytes_max: usize) -> Option<Bytes> {
-        Some(self.to_bytes()).filter(|bytes| bytes.len() <= bytes_max)
-    }
-
     /// `None` for what was not written by [`to_bytes`](Self::to_bytes).
     pub fn read(bytes: &[u8]) -> Option<Self> {
         // JSON escapes line ends: the first one is ours.

@@ -64,15 +64,14 @@ impl<'a, T: Serialize + DeserializeOwned, E> Codec<'a, T, E> {
 }
 
 impl IdempotentInner {
-    pub(super) async fn run<T, E, F, Fut>(
+    pub(super) async fn run<T, E, Fut>(
         &self,
         key: &str,
         fingerprint: &[u8],
         codec: Codec<'_, T, E>,
-        work: F,
+        work: impl FnOnce(Run) -> Fut,
     ) -> Result<Outcome<T>, Failure<E>>
     where
-        F: FnOnce(Run) -> Fut,
         Fut: Future<Output = Result<T, E>>,
     {
         let (tally, ran) = (self.meters.begin(), AtomicBool::new(false));
@@ -90,15 +89,14 @@ impl IdempotentInner {
         outcome
     }
 
-    async fn run_uncounted<T, E, F, Fut>(
+    async fn run_uncounted<T, E, Fut>(
         &self,
         key: &str,
         fingerprint: &[u8],
         codec: Codec<'_, T, E>,
-        work: F,
+        work: impl FnOnce(Run) -> Fut,
     ) -> Result<Outcome<T>, Failure<E>>
     where
-        F: FnOnce(Run) -> Fut,
         Fut: Future<Output = Result<T, E>>,
     {
         let clock = self.client.clock();
@@ -122,17 +120,16 @@ impl IdempotentInner {
     }
 
     /// Asks for everybody in this process, and runs if told to.
-    async fn lead<T, E, F, Fut>(
+    async fn lead<T, E, Fut>(
         &self,
         key: &Arc<str>,
         fingerprint: &[u8],
         deadline: Moment,
         lead: RunLead<'_>,
         codec: Codec<'_, T, E>,
-        work: F,
+        work: impl FnOnce(Run) -> Fut,
     ) -> Result<Outcome<T>, Failure<E>>
     where
-        F: FnOnce(Run) -> Fut,
         Fut: Future<Output = Result<T, E>>,
     {
         let mut attempt = Attempt::new(&self.client, &self.settings, key);
@@ -189,7 +186,7 @@ impl IdempotentInner {
     }
 
     #[allow(clippy::too_many_arguments)]
-    async fn run_leased<T, E, F, Fut>(
+    async fn run_leased<T, E, Fut>(
         &self,
         key: &Arc<str>,
         run: Run,
@@ -197,10 +194,9 @@ impl IdempotentInner {
         attempt: &mut Attempt<'_>,
         lead: RunLead<'_>,
         codec: Codec<'_, T, E>,
-        work: F,
+        work: impl FnOnce(Run) -> Fut,
     ) -> Result<Outcome<T>, Failure<E>>
     where
-        F: FnOnce(Run) -> Fut,
         Fut: Future<Output = Result<T, E>>,
     {
         let number = run.attempt.unwrap_or_default();
@@ -257,14 +253,13 @@ impl IdempotentInner {
     }
 
     /// Without a server: no fence, no record; only this process shares the result.
-    async fn run_alone<T, E, F, Fut>(
+    async fn run_alone<T, E, Fut>(
         &self,
         lead: RunLead<'_>,
         codec: Codec<'_, T, E>,
-        work: F,
+        work: impl FnOnce(Run) -> Fut,
     ) -> Result<Outcome<T>, Failure<E>>
     where
-        F: FnOnce(Run) -> Fut,
         Fut: Future<Output = Result<T, E>>,
     {
         let run = Run { fence: None, attempt: None, lost: CancellationToken::new() };

@@ -64,21 +64,8 @@ pub fn classify_own(error: &Error) -> Class {
         | Error::LockTimeout { .. }
         | Error::IdempotencyBusy { .. } => error.retry_after().map_or(Class::Retry, Class::RetryAfter),
         Error::Timeout { .. } | Error::LoadFailed { .. } | Error::BackendUnavailable(_) => Class::Retry,
-        Error::CircuitOpen { .. }
-        | Error::RetryExhausted { .. }
-        | Error::InvalidPolicy { .. }
-        | Error::InvalidArgument(_)
-        | Error::LockLost { .. }
-        | Error::Deadlock { .. }
-        | Error::IdempotencyMismatch { .. }
-        | Error::IdempotencyHeld { .. }
-        | Error::ResultUnrecorded { .. }
-        | Error::ModuleMissing
-        | Error::PermissionDenied(_)
-        | Error::Cancelled
-        | Error::ShuttingDown
-        | Error::Crashed(_)
-        | Error::Internal(_) => Class::Permanent,
+        // An open circuit among them.
+        _ => Class::Permanent,
     }
 }
 

@@ -55,10 +55,13 @@ impl Gate {
     /// For a call that begins. Hold the pass until it ends.
     #[inline(always)]
     pub fn enter(&self) -> Result<Pass<'_>, Error> {
-        self.count_in().map(|entry| match entry {
-            GateEntry::Counted => Pass(Some(&self.0)),
-            GateEntry::Inside => Pass(None),
-        })
+        match self.0.in_flight.enter() {
+            0 => Ok(Pass(Some(&self.0))),
+            sign => {
+                self.0.count_out();
+                self.refuse(sign)
+            }
+        }
     }
 
     /// Runs it as one call, and marks this task as inside meanwhile. Dropped when the gate is shut.
@@ -84,21 +87,10 @@ impl Gate {
         }
     }
 
-    #[inline(always)]
-    fn count_in(&self) -> Result<GateEntry, Error> {
-        match self.0.in_flight.enter() {
-            0 => Ok(GateEntry::Counted),
-            sign => {
-                self.0.count_out();
-                self.refuse(sign)
-            }
-        }
-    }
-
     #[cold]
-    fn refuse(&self, sign: usize) -> Result<GateEntry, Error> {
-        // What is inside is counted already.
-        if sign & SHUT == 0 && self.is_inside() { Ok(GateEntry::Inside) } else { Err(Error::ShuttingDown) }
+    fn refuse(&self, sign: usize) -> Result<Pass<'_>, Error> {
+        // What is inside is part of something that is counted already.
+        if sign & SHUT == 0 && self.is_inside() { Ok(Pass(None)) } else { Err(Error::ShuttingDown) }
     }
 
     /// Whether this task is inside, by [`pass_through`](Self::pass_through).
@@ -143,12 +135,6 @@ impl Gate {
             emptied.await;
         }
     }
-}
-
-enum GateEntry {
-    Counted,
-    /// Part of something that is counted.
-    Inside,
 }
 
 impl GateState {

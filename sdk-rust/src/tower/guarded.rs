@@ -149,13 +149,17 @@ where
 
 /// Makes the service ready and calls it. It is gone before the answer is waited for: whatever readiness reserved is the
 /// call's alone.
-pub(super) async fn ask<N, S, Req>(mut service: S, request: Req) -> Result<S::Response, Failure<N::Own>>
+pub(crate) async fn call_ready<S: Service<Req>, Req>(mut service: S, request: Req) -> Result<S::Response, S::Error> {
+    poll_fn(|context| service.poll_ready(context)).await?;
+    let answer = service.call(request);
+    drop(service);
+    answer.await
+}
+
+pub(super) async fn ask<N, S, Req>(service: S, request: Req) -> Result<S::Response, Failure<N::Own>>
 where
     S: Service<Req>,
     N: Nesting<S::Error>,
 {
-    poll_fn(|context| service.poll_ready(context)).await.map_err(N::failure)?;
-    let answer = service.call(request);
-    drop(service);
-    answer.await.map_err(N::failure)
+    call_ready(service, request).await.map_err(N::failure)
 }

@@ -43,6 +43,8 @@ mod guarded;
 mod judging;
 mod plain;
 
+#[cfg(feature = "tonic")]
+pub(crate) use self::guarded::call_ready;
 pub use self::guarded::{Around, CallFuture, Guard, GuardLayer, Guarded, Innermost, Nesting, Wrapped};
 pub use self::judging::{
     BreakerLayer, ClassifyResponse, EveryResponseIsGood, HedgeLayer, Judging, PolicyLayer, RetryLayer, SameForAll,
