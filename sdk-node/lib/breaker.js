@@ -25,21 +25,29 @@ function snapshot(json) {
   };
 }
 
+/** Breakers that somebody listens to, by client. */
+const heard = new WeakMap();
+
 class Breaker extends EventEmitter {
   constructor(client, name, options) {
     super();
     given.text('name', name);
     const { ignore, ...settings } = given.options('options', options);
-    if ('name' in settings) throw wrongType('options.name', 'left out: it is said apart', settings.name);
     const layer = { judge: ignoringOf('ignore', ignore) };
     const json = given.settings('options', settings);
-    const inner = ask(() => client.breaker(name, json));
+    const inner = given.reading(['ignore'], () => client.breaker(name, json));
     behind(this, { _inner: inner, _guard: new Guard(ask(() => inner.guard()), [layer]), _name: name, _isListening: false });
-    // Nothing is sent while nobody listens.
+    // Nothing is sent while nobody listens. Who listens keeps the breaker for as long as there is its client: nobody else need have it.
     this.on('newListener', (event) => {
-      if (event !== 'transition' || this._isListening) return;
+      if (event !== 'transition') return;
+      if (!heard.has(client)) heard.set(client, new Set());
+      heard.get(client).add(this);
+      if (this._isListening) return;
       this._isListening = true;
       inner.listen(listen(this, '_changed'));
+    });
+    this.on('removeListener', (event) => {
+      if (event === 'transition' && this.listenerCount('transition') === 0) heard.get(client)?.delete(this);
     });
   }
 

@@ -176,7 +176,7 @@ class Lock {
   constructor(client, name, options) {
     given.nonEmpty('name', name);
     const json = given.settings('options', options);
-    const inner = ask(() => client.lock(name, json));
+    const inner = given.reading([], () => client.lock(name, json));
     behind(this, { _inner: inner, _guard: new Guard(inner.guard(), [{ isLeased: true }]), _name: name });
   }
 
@@ -185,9 +185,14 @@ class Lock {
   async acquire(options) {
     given.atMost('acquire', arguments, 1);
     const { wait, signal } = given.only('options', options, ['wait', 'signal']);
-    const span = wait === 'forever' ? undefined : given.optionalDuration('wait', wait);
-    const begin = wait === 'forever' ? () => this._inner.untilAcquired() : () => this._inner.acquire(span);
-    return new LockGuard(this._name, await run(given.signal(signal), begin));
+    const span = given.optionalDuration('wait', wait);
+    return new LockGuard(this._name, await run(given.signal(signal), () => this._inner.acquire(span)));
+  }
+
+  async untilAcquired(options) {
+    given.atMost('untilAcquired', arguments, 1);
+    const { signal } = given.only('options', options, ['signal']);
+    return new LockGuard(this._name, await run(given.signal(signal), () => this._inner.untilAcquired()));
   }
 
   async tryAcquire(options) {
@@ -216,7 +221,7 @@ class SharedBulkhead {
     given.nonEmpty('name', name);
     if (options === undefined) throw wrongType('options', 'a number, or an object with maxConcurrentCalls', options);
     const json = given.settings('options', typeof options === 'number' ? { maxConcurrentCalls: options } : options);
-    const inner = ask(() => client.sharedBulkhead(name, json));
+    const inner = given.reading([], () => client.sharedBulkhead(name, json));
     behind(this, { _inner: inner, _guard: new Guard(inner.guard(), [{ isLeased: true }]), _name: name });
   }
 

@@ -48,8 +48,8 @@ class Limiter {
     given.text('name', name);
     if (limit === undefined) throw wrongType('limit', 'an object such as perSecond(10)', limit);
     const json = given.settings('limit', limit);
-    const inner = ask(() => client.limiter(name, json));
-    behind(this, { _inner: inner, _guard: new Guard(inner.guard(), [{}]), _name: name });
+    const inner = given.reading([], () => client.limiter(name, json));
+    behind(this, { _inner: inner, _guard: new Guard(ask(() => inner.guard()), [{}]), _name: name });
   }
 
   get name() { return this._name; }

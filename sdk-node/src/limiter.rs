@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
+use napi::bindgen_prelude::Env;
 use napi_derive::napi;
-use resil::limiter::{self, DecidedBy, Tier, Verdict};
+use resil::limiter::{self, DecidedBy, TierVerdict, Verdict};
+use resil::policy::Policy;
 
 use crate::client::Client;
-use crate::convert::{duration, methods, millis, run};
+use crate::convert::{duration, methods, millis, now, run};
 use crate::executor::Word;
 use crate::guard::{Guard, Layer};
 
@@ -72,7 +74,7 @@ pub fn verdict_of(numbers: &[f64]) -> Option<Verdict> {
     let (binding, tiers) = rest.split_first().map_or((0, rest), |(binding, tiers)| (*binding as usize, tiers));
     let tier = |tier: &[f64]| {
         let [limit, period, capacity, remaining, wait, reset] = tier.try_into().ok()?;
-        Some(Tier {
+        Some(TierVerdict {
             limit: limit as u32,
             period: span(period).ok()?,
             capacity: capacity as u32,
@@ -98,8 +100,9 @@ pub fn verdict_of(numbers: &[f64]) -> Option<Verdict> {
 #[napi]
 impl Limiter {
     #[napi]
-    pub fn guard(&self) -> Guard {
-        Guard::of(vec![Layer::Limiter(self.0.clone())])
+    pub fn guard(&self, env: Env) -> napi::Result<Guard> {
+        let policy = Policy::builder(self.0.name()).limiter(self.0.clone()).build();
+        now(&env, policy).map(|policy| Guard::of(vec![Layer::Limiter(policy)]))
     }
 }
 

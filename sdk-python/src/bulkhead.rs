@@ -44,7 +44,7 @@ pub struct PyBulkhead(LocalBulkhead);
 fn around(bulkhead: LocalBulkhead) -> PyClassInitializer<PyBulkhead> {
     let around = Around::local("a call in a bulkhead", format!("{:?}", bulkhead.name()), bulkhead.clone());
     let permits = Permits { bulkhead: bulkhead.clone(), entered: Arc::default() };
-    Block::around("async with bulkhead", permits, around).add_subclass(PyBulkhead(bulkhead))
+    Block::around("async with bulkhead", None, permits, around).add_subclass(PyBulkhead(bulkhead))
 }
 
 #[pymethods]
@@ -71,6 +71,11 @@ impl PyBulkhead {
     /// The permits and the queue of a partition.
     fn partition(&self, py: Python<'_>, name: Arg<'_>) -> PyResult<Py<Self>> {
         Py::new(py, around(spelled(self.0.partition(&text("name", name)?))?))
+    }
+
+    /// A permit, to be released, if one is free now; else BulkheadFullError.
+    fn try_acquire(&self, py: Python<'_>) -> PyResult<PyBulkheadPermit> {
+        raised(py, self.0.try_acquire()).map(|permit| PyBulkheadPermit(Mutex::new(Some(permit))))
     }
 
     /// A permit, to be released.

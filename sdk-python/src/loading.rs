@@ -132,7 +132,7 @@ pub struct PyLoaded {
 #[pymethods]
 impl PyLoaded {
     fn __repr__(&self) -> String {
-        format!("<resil.Loaded found={} stale={}>", self.is_found, self.is_stale)
+        format!("<resil.Loaded found={} stale={}>", python_bool(self.is_found), python_bool(self.is_stale))
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {

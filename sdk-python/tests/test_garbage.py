@@ -105,7 +105,7 @@ def fresh() -> dict[str, Any]:
         "VersionedCached": client.versioned_cached(next(names)),
         "Retry": resil.Retry(on=KeyError, max_attempts=1),
         "Timeout": resil.Timeout(5),
-        "Hedge": resil.Hedge(),
+        "Hedge": resil.Hedge(on=ConnectionError),
         "Bulkhead": resil.Bulkhead("b", partitions={"p": {"max_concurrent_calls": 1}}),
         "BulkheadPermit": resil.Bulkhead("b").acquire().wait(),
         "Fallback": resil.Fallback("x"),

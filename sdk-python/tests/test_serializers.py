@@ -16,7 +16,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 import pydantic
 import pytest
 import resil
-from resil.testing import raw
+from resil.testing import Clock, raw
 
 
 class Colour(enum.Enum):
@@ -377,11 +377,12 @@ def test_an_exception_of_another_language_is_raised_as_the_class_of_its_name(cli
 
 def test_an_exception_of_a_name_that_nobody_knows_is_none_of_the_classes(client: resil.Client) -> None:
     record(client, "order", {**RECORDED, "name": "CardError"})
-    with pytest.raises(resil.ResilError, match="CardError: no$") as raised:
-        client.idempotent("payments", remember=(Declined, Simple)).run("order", lambda: "never")
-    details = {"name": "CardError", "message": "no", "args": ["no"], "code": "51", "properties": {"card": 17}}
-    assert raised.value.details == details
-    assert pickle.loads(pickle.dumps(raised.value)).details == details
+    recorded = {"name": "CardError", "message": "no", "args": ["no"], "code": "51", "properties": {"card": 17}}
+    for remember in ({"remember": (Declined, Simple)}, {}):
+        with pytest.raises(resil.IdempotencyFailedError, match="failed finally, by CardError: no$") as raised:
+            client.idempotent("payments", **remember).run("order", lambda: "never")
+        assert raised.value.recorded == recorded and not raised.value.retryable
+        assert pickle.loads(pickle.dumps(raised.value)).recorded == recorded
 
 
 class Expired(Declined):
@@ -439,7 +440,7 @@ class Alarm(Exception):
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, Alarm])
 @pytest.mark.parametrize("kind", ["json", "own"])
-def test_what_interrupts_a_serializer_passes_and_frees_the_key(client: resil.Client, error: type, kind: str) -> None:
+def test_what_interrupts_a_serializer_passes_and_the_key_keeps_its_lease(error: type, kind: str) -> None:
     if kind == "own" and error is Alarm:
         pytest.skip("code of the user's may raise what it likes for what it cannot write")
     runs: list[int] = []
@@ -458,7 +459,9 @@ def test_what_interrupts_a_serializer_passes_and_frees_the_key(client: resil.Cli
             interrupt()
         return json.dumps(value).encode()
 
-    payments = client.idempotent("payments", serializer=(own, json.loads) if kind == "own" else "json")
+    clock = Clock()
+    client = resil.connect("memory://", clock=clock).wait()
+    payments = client.idempotent("payments", serializer=(own, json.loads) if kind == "own" else "json", wait=0)
 
     def pay() -> Any:
         runs.append(1)
@@ -466,14 +469,18 @@ def test_what_interrupts_a_serializer_passes_and_frees_the_key(client: resil.Cli
 
     with pytest.raises(error):
         payments.run("order", pay)
-    assert payments.get("order").wait()["state"] == "nothing"
-    assert payments.run("order", pay).value == {"paid": 7}
+    assert payments.get("order").wait()["state"] == "running", "the work is done, and nobody else is to do it at once"
+    with pytest.raises(resil.IdempotencyBusyError):
+        payments.run("order", pay)
+    clock.advance(31)
+    again = payments.run("order", pay)
+    assert (again.value, again.attempt) == ({"paid": 7}, 2)
     assert payments.run("order", pay).replayed and len(runs) == 2
 
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timers of signals here")
 def test_a_signal_while_a_result_is_written_never_makes_it_unrecordable(client: resil.Client) -> None:
-    payments = client.idempotent("payments")
+    payments = client.idempotent("payments", abort_on_cancel=True)
     rows = [{"row": number, "text": "x" * 20} for number in range(20_000)]
     interrupted = 0
 
@@ -537,3 +544,61 @@ def test_a_declared_result_that_json_may_have_is_let_through(client: resil.Clien
 
     work.__annotations__["return"] = declared
     assert client.idempotent("payments").run("order", work).value is None
+
+
+def test_a_signal_while_a_result_is_written_is_raised_once_it_is_recorded(client: resil.Client) -> None:
+    strikes = [1]
+
+    def dumps(value: Any) -> str:
+        if strikes:
+            strikes.pop()
+            raise KeyboardInterrupt
+        return json.dumps(value)
+
+    payments = client.idempotent("payments", serializer=(dumps, json.loads))
+    with pytest.raises(KeyboardInterrupt):
+        payments.run("order", lambda: 7)
+    again = payments.run("order", lambda: 8)
+    assert (again.value, again.replayed) == (7, True)
+
+
+# ---- serializers that cannot work ---------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Unresolved:
+    number: "NoSuchClass"  # type: ignore[name-defined]  # noqa: F821
+
+
+@dataclass
+class Outer:
+    inner: Optional[List[Unresolved]]
+
+
+@pytest.mark.parametrize("kind", [Unresolved, Outer])
+def test_a_dataclass_whose_types_cannot_be_resolved_is_refused_when_the_handle_is_made(
+    client: resil.Client, kind: type
+) -> None:
+    for make in (client.idempotent, client.cached, client.versioned_cached):
+        with pytest.raises(TypeError, match="serializer cannot be Unresolved: the types of its fields cannot be resolved"):
+            make("payments", serializer=kind)
+
+
+def test_a_final_error_without_remember_is_an_error_of_its_own_class(client: resil.Client, run: Any) -> None:
+    def decline() -> None:
+        raise Simple("no funds")
+
+    with pytest.raises(Simple):
+        client.idempotent("payments", remember=Simple).run("order", decline)
+    elsewhere = client.idempotent("payments")
+
+    async def main() -> None:
+        async def never() -> None:
+            raise AssertionError("the work is done")
+
+        with pytest.raises(resil.IdempotencyFailedError, match="Simple: no funds"):
+            await elsewhere.run("order", never)
+        with pytest.raises(resil.IdempotencyFailedError):
+            await client.policy("p", timeout={"total": 5}).call_once(elsewhere, "order", never)
+
+    run(main())

@@ -348,7 +348,7 @@ def test_work_is_done_once(client: resil.Client, run: Any) -> None:
         payments.run("order-1", pay, 8, currency="€", fingerprint="8")
     known = payments.get("order-1").wait()
     assert (known["state"], known["result"]) == ("done", '{"paid":7,"currency":"€"}'.encode())
-    assert payments.get("order-2").wait() == {"state": "nothing"}
+    assert payments.get("order-2").wait() == {"state": "unknown"}
 
     async def main() -> None:
         async def pay_later(run: resil.Run, amount: int) -> int:

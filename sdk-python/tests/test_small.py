@@ -62,7 +62,7 @@ def arounds(client: resil.Client) -> dict[str, Any]:
     return {
         "retry": resil.Retry(on=KeyError),
         "timeout": resil.Timeout(1),
-        "hedge": resil.Hedge(hedging_delay=0.1),
+        "hedge": resil.Hedge(hedging_delay=0.1, on=ConnectionError),
         "bulkhead": resil.Bulkhead("b", max_concurrent_calls=1),
         "fallback": resil.Fallback(1),
         "policy": resil.Policy("p", {}),
@@ -229,7 +229,7 @@ def test_durations_are_numbers_timedeltas_or_text_everywhere() -> None:
     client = resil.connect("memory://", clock=clock, command_timeout="250ms").wait()
     for second in ("1s", "1000ms", 1, 1.0, timedelta(seconds=1)):
         assert resil.Timeout(second).after == 1.0
-        assert resil.Hedge(hedging_delay=second).delay == 1.0
+        assert resil.Hedge(hedging_delay=second, on=ConnectionError).delay == 1.0
         limiter = client.limiter("a", limit=9, period=second)
         limiter.until_ready("x", second).wait()
         limiter.by("x", max_wait=second)

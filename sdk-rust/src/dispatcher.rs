@@ -204,6 +204,18 @@ impl Dispatcher {
     where
         Fut: Future<Output = Result<R, E>>,
     {
+        in_order(self.run_unordered_local(items, work).await)
+    }
+
+    /// The same as [`run_unordered`](Self::run_unordered) inside the calling task.
+    pub async fn run_unordered_local<T, R, E, Fut>(
+        &self,
+        items: impl IntoIterator<Item = T>,
+        work: impl Fn(T) -> Fut,
+    ) -> Vec<(usize, ItemResult<R, E>)>
+    where
+        Fut: Future<Output = Result<R, E>>,
+    {
         let batch = self.begin();
         let (batch, work) = (&batch, &work);
         let mut items = items.into_iter().enumerate();
@@ -211,7 +223,7 @@ impl Dispatcher {
         let running = taken.map(|(index, item)| async move { (index, batch.run_unless_stopped(|| work(item)).await) });
         let mut results: Vec<_> = stream::iter(running).buffer_unordered(self.settings.workers).collect().await;
         results.extend(items.map(|(index, _)| (index, Err(ItemError::NotRun))));
-        in_order(results)
+        results
     }
 
     /// Runs `work` on items as they come. The results are in the order of the items: a slow one holds back those after
@@ -250,6 +262,45 @@ impl Dispatcher {
         Fut: Future<Output = Result<R, E>> + Send + 'static,
     {
         self.spawn_each(items, work).buffer_unordered(self.settings.workers)
+    }
+
+    /// The same as [`stream`](Self::stream) inside the calling task: what was begun goes on only while results are asked for.
+    pub fn stream_local<T, R, E, Fut>(
+        &self,
+        items: impl Stream<Item = T>,
+        work: impl Fn(T) -> Fut,
+    ) -> impl Stream<Item = ItemResult<R, E>>
+    where
+        Fut: Future<Output = Result<R, E>>,
+    {
+        self.each_local(items, work).buffered(self.settings.workers)
+    }
+
+    /// The same as [`stream_unordered`](Self::stream_unordered) inside the calling task.
+    pub fn stream_unordered_local<T, R, E, Fut>(
+        &self,
+        items: impl Stream<Item = T>,
+        work: impl Fn(T) -> Fut,
+    ) -> impl Stream<Item = ItemResult<R, E>>
+    where
+        Fut: Future<Output = Result<R, E>>,
+    {
+        self.each_local(items, work).buffer_unordered(self.settings.workers)
+    }
+
+    fn each_local<T, R, E, Fut>(
+        &self,
+        items: impl Stream<Item = T>,
+        work: impl Fn(T) -> Fut,
+    ) -> impl Stream<Item = impl Future<Output = ItemResult<R, E>>>
+    where
+        Fut: Future<Output = Result<R, E>>,
+    {
+        let (batch, work) = (Arc::new(self.begin()), Arc::new(work));
+        items.take_until(batch.stopped()).map(move |item| {
+            let (batch, work) = (Arc::clone(&batch), Arc::clone(&work));
+            async move { batch.run_unless_stopped(|| work(item)).await }
+        })
     }
 
     /// One task per item, begun when the item is taken from the source.

@@ -120,6 +120,13 @@ pub enum Error {
         "the work {name} was begun {attempt} times and its outcome is not known; it is held for somebody to decide"
     )]
     IdempotencyHeld { name: Arc<str>, attempt: u32 },
+    #[error("the work {name} has failed finally: {}", final_words(.error, .message))]
+    IdempotencyFailed {
+        name: Arc<str>,
+        /// What the error was called where it happened; empty if what was recorded cannot be read here.
+        error: String,
+        message: String,
+    },
     #[error("the work {name} is done, and its result could not be recorded: {reason}")]
     ResultUnrecorded { name: Arc<str>, reason: String },
     #[error("loading {name} failed: {message}")]
@@ -140,6 +147,14 @@ pub enum Error {
     Internal(String),
 }
 
+fn final_words(error: &str, message: &str) -> String {
+    match (error, message) {
+        ("", "") => "its recorded error cannot be read here".to_owned(),
+        ("", words) | (words, "") => words.to_owned(),
+        (error, message) => format!("{error}: {message}"),
+    }
+}
+
 impl Error {
     pub fn code(&self) -> Code {
         match self {
@@ -156,6 +171,7 @@ impl Error {
             Self::IdempotencyBusy { .. } => Code::IdempotencyBusy,
             Self::IdempotencyMismatch { .. } => Code::IdempotencyMismatch,
             Self::IdempotencyHeld { .. } => Code::IdempotencyHeld,
+            Self::IdempotencyFailed { .. } => Code::IdempotencyFailed,
             Self::ResultUnrecorded { .. } => Code::ResultUnrecorded,
             Self::LoadFailed { .. } => Code::LoadFailed,
             Self::BackendUnavailable(_) => Code::BackendUnavailable,
@@ -173,7 +189,7 @@ impl Error {
     }
 
     /// The name of the limit, breaker, lock or other resource that the error is about, if it is about one.
-    pub fn name(&self) -> Option<&str> {
+    pub fn resource(&self) -> Option<&str> {
         match self {
             Self::CircuitOpen { name, .. }
             | Self::RateLimitExceeded { name, .. }
@@ -184,6 +200,7 @@ impl Error {
             | Self::IdempotencyBusy { name, .. }
             | Self::IdempotencyMismatch { name }
             | Self::IdempotencyHeld { name, .. }
+            | Self::IdempotencyFailed { name, .. }
             | Self::ResultUnrecorded { name, .. }
             | Self::LoadFailed { name, .. } => Some(name),
             _ => None,

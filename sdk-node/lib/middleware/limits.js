@@ -18,7 +18,7 @@ function limits(options) {
   given.func('tier', tier);
   given.text('headers', headers);
   if (reset !== 'after' && reset !== 'at') throw wrongType('reset', "'after' or 'at'", reset);
-  return (request) => ofTheService(async () => {
+  return (request) => ofTheService('tier', async () => {
     const chosen = await tier(request);
     if (chosen === undefined || chosen === null) return undefined;
     const { limiter, key, cost = 1, name } = given.only('tier', chosen, TIER);

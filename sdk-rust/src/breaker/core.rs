@@ -5,11 +5,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
+use futures_util::FutureExt;
 use metrics::Counter;
 use parking_lot::Mutex;
 use resil_core::circuit_breaker::{Permit as ServerPermit, Report};
 use resil_wire::breaker::{Admit, Admitted, Counted, Options, ReportCall};
 use resil_wire::command::{Command, Reply};
+use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
 use super::finish::{Finishing, in_background};
@@ -148,38 +150,64 @@ impl Core {
         Ok(self.permit(way, self.client.clock().now()))
     }
 
-    /// From the first answer on: what nobody here has asked for cannot have become untrue.
-    fn listen(self: &Arc<Self>) {
-        #[cfg(feature = "redis")]
-        if !self.is_listening.load(Ordering::Relaxed) && !self.is_listening.swap(true, Ordering::Relaxed) {
-            self.client.listen_to(self);
+    /// From the first answer or listener on: what nobody here has asked for cannot have become untrue.
+    pub(super) fn listen(self: &Arc<Self>) {
+        if self.is_listening.load(Ordering::Relaxed) || self.is_listening.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        match self.client.backend() {
+            Backend::Memory(memory) => {
+                let (core, runtime) = (Arc::downgrade(self), Handle::try_current().ok());
+                let hear = move |_: &_| core.upgrade().map(|core| core.was_changed(runtime.clone())).is_some();
+                memory.hear_changes(&self.key, Arc::new(hear));
+            }
+            #[cfg(feature = "redis")]
+            Backend::Redis(_) => self.client.listen_to(self),
+            _ => {}
         }
     }
 
-    pub(super) async fn snapshot(&self) -> Result<Snapshot, Error> {
+    /// A listener was added: it hears of what changes from now on, also if this process makes no call.
+    pub(super) fn add_listener(self: &Arc<Self>, listener: Listener) {
+        self.listeners.lock().push(listener);
+        self.listen();
+        // A server is asked once it is subscribed to; memory answers at once.
+        if self.is_memory && self.view.state().is_none() {
+            let _ = self.look().now_or_never();
+        }
+    }
+
+    async fn ask_state(&self) -> Result<Snapshot, Error> {
         match self.client.backend().call(&Command::BreakerState(&self.key)).await? {
             Reply::Map(map) => Snapshot::read(&map),
             other => Err(Error::Internal(format!("the state of a breaker was answered {other:?}"))),
         }
     }
 
-    /// Believes nothing until the server was asked.
-    #[cfg_attr(not(feature = "redis"), allow(dead_code))]
-    pub fn forget(&self) {
-        self.view.ask();
+    /// Asks where it stands, which is then known here, too. It is asked on the connection that all calls go over, so whatever was
+    /// answered before is read before.
+    pub(super) async fn look(&self) -> Result<Snapshot, Error> {
+        let question = self.view.question(self.client.clock().now());
+        let snapshot = self.ask_state().await?;
+        let Snapshot { state, generation, retry_after, .. } = snapshot;
+        let retry_after_ms = retry_after.map_or(-1, |wait| i64::try_from(wait.as_millis()).unwrap_or(i64::MAX));
+        self.hear(News { state, generation, retry_after_ms, from: ReplyOf::State }, question);
+        Ok(snapshot)
     }
 
-    /// The circuit was changed, or may have been: what this process believes is what the server says now. It is asked on the
-    /// connection that all calls go over, so whatever was answered before is read before.
-    #[cfg_attr(not(feature = "redis"), allow(dead_code))]
-    pub async fn refresh(self: Arc<Self>) {
-        let question = self.view.question(self.client.clock().now());
-        let snapshot = self.snapshot().await;
-        // Also if it could not be asked: then the next call has to.
+    /// The circuit was changed, or may have been: what this process believes is what is said now. It is asked on `runtime`, where
+    /// it is used, because listeners of its users may be called.
+    pub fn was_changed(self: Arc<Self>, runtime: Option<Handle>) {
+        // At once, also if the runtime has ended: then the next call asks.
         self.view.ask();
-        if let Ok(Snapshot { state, generation, retry_after, .. }) = snapshot {
-            let retry_after_ms = retry_after.map_or(-1, |wait| i64::try_from(wait.as_millis()).unwrap_or(i64::MAX));
-            self.hear(News { state, generation, retry_after_ms, from: ReplyOf::State }, question);
+        if let Some(runtime) = runtime.or_else(|| self.client.background()) {
+            runtime.spawn(async move {
+                let looked = self.look().await;
+                // If it could not be asked, the next call has to.
+                if looked.is_err() {
+                    self.view.ask();
+                }
+            });
         }
     }
 
@@ -236,7 +264,6 @@ impl Core {
 
     /// The same for who cannot wait.
     pub(super) fn report_in_background(self: &Arc<Self>, permit: ServerPermit, report: Report, took: Duration) {
-        use futures_util::FutureExt;
         let about = correlation::current();
         if self.is_memory {
             // Memory answers at once.

@@ -187,11 +187,17 @@ impl BreakerSettings {
         }
         let patch = self.patch();
         Config::default().patched(&patch).map_err(|error| {
-            let field = match error {
-                ConfigError::MaxBelowOpen | ConfigError::NoRoomToGrow => "openMax",
-                ConfigError::NeverTrips => "failureRate",
+            // By the names of settings; the server says the same by those of its options.
+            let (field, reason) = match error {
+                ConfigError::MaxBelowOpen => ("openMax", "must not be shorter than openFor"),
+                ConfigError::NoRoomToGrow => {
+                    ("openMax", "must be longer than openFor: otherwise openFactor could not grow it")
+                }
+                ConfigError::NeverTrips => {
+                    ("failureRate", "is off, and so are slowCallRate and consecutiveFailures: nothing could trip it")
+                }
             };
-            Error::invalid(field, format!("contradicts another option: {error}"))
+            Error::invalid(field, reason)
         })?;
         Ok(CheckedSettings {
             patch,

@@ -33,6 +33,8 @@ pub enum Code {
     IdempotencyMismatch,
     /// The outcome of an earlier attempt is unknown. An operator has to decide.
     IdempotencyHeld,
+    /// The work has failed finally in an earlier attempt. Do not repeat it.
+    IdempotencyFailed,
     /// The work is done, but its result could not be recorded. Do not repeat it.
     ResultUnrecorded,
     /// The value could not be loaded.
@@ -54,7 +56,7 @@ pub enum Code {
 }
 
 /// Every code with what is known of it, in the order of the variants.
-pub(super) const TABLE: [Row; 22] = [
+pub(super) const TABLE: [Row; 23] = [
     Row { code: Code::CircuitOpen, text: "CIRCUIT_OPEN", grpc: StatusCode::Unavailable, http: 503, is_retryable: true, meaning: "The circuit breaker is open. Calls are rejected until it closes." },
     Row { code: Code::RateLimitExceeded, text: "RATE_LIMIT_EXCEEDED", grpc: StatusCode::ResourceExhausted, http: 429, is_retryable: true, meaning: "The rate limit is exceeded." },
     Row { code: Code::Timeout, text: "TIMEOUT", grpc: StatusCode::DeadlineExceeded, http: 504, is_retryable: true, meaning: "The call did not finish in time." },
@@ -68,6 +70,7 @@ pub(super) const TABLE: [Row; 22] = [
     Row { code: Code::IdempotencyBusy, text: "IDEMPOTENCY_BUSY", grpc: StatusCode::Aborted, http: 409, is_retryable: true, meaning: "The same request is already in progress." },
     Row { code: Code::IdempotencyMismatch, text: "IDEMPOTENCY_MISMATCH", grpc: StatusCode::FailedPrecondition, http: 422, is_retryable: false, meaning: "The idempotency key was used before with a different request." },
     Row { code: Code::IdempotencyHeld, text: "IDEMPOTENCY_HELD", grpc: StatusCode::FailedPrecondition, http: 409, is_retryable: false, meaning: "The outcome of an earlier attempt is unknown. An operator has to decide." },
+    Row { code: Code::IdempotencyFailed, text: "IDEMPOTENCY_FAILED", grpc: StatusCode::FailedPrecondition, http: 409, is_retryable: false, meaning: "The work has failed finally in an earlier attempt. Do not repeat it." },
     Row { code: Code::ResultUnrecorded, text: "RESULT_UNRECORDED", grpc: StatusCode::FailedPrecondition, http: 409, is_retryable: false, meaning: "The work is done, but its result could not be recorded. Do not repeat it." },
     Row { code: Code::LoadFailed, text: "LOAD_FAILED", grpc: StatusCode::Unavailable, http: 503, is_retryable: true, meaning: "The value could not be loaded." },
     Row { code: Code::BackendUnavailable, text: "BACKEND_UNAVAILABLE", grpc: StatusCode::Unavailable, http: 503, is_retryable: true, meaning: "The server with the shared state cannot be reached." },

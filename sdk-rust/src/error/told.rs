@@ -29,6 +29,7 @@ impl Error {
             Code::IdempotencyBusy => Self::IdempotencyBusy { name, retry_after },
             Code::IdempotencyMismatch => Self::IdempotencyMismatch { name },
             Code::IdempotencyHeld => Self::IdempotencyHeld { name, attempt: 0 },
+            Code::IdempotencyFailed => Self::IdempotencyFailed { name, error: String::new(), message },
             Code::ResultUnrecorded => Self::ResultUnrecorded { name, reason: message },
             Code::LoadFailed => Self::LoadFailed { name, message },
             Code::BackendUnavailable => Self::BackendUnavailable("it was away"),

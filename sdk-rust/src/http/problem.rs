@@ -91,7 +91,7 @@ impl Problem {
 
     /// Of a duplicate whose work is done, while the answer was too large, or came as a stream, and was not kept. It has no
     /// `code`: nothing failed.
-    pub fn answer_not_kept() -> Self {
+    pub fn response_not_kept() -> Self {
         let detail = "This request was made before and is done. Its answer was not kept.";
         let mut problem = Self::of(&Error::Cancelled).status(409).with("detail", json!(detail));
         problem.members.remove("code");

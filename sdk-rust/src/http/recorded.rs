@@ -42,16 +42,16 @@ pub fn is_final(status: u16) -> bool {
 /// An answer as it is kept.
 ///
 /// ```
-/// use resil::http::RecordedAnswer;
+/// use resil::http::RecordedResponse;
 ///
 /// let headers = [(&b"Content-Type"[..], &b"text/plain"[..]), (b"Date", b"Mon, 16 Nov 2026 12:00:00 GMT")];
-/// let kept = RecordedAnswer::new(201, headers, "order 7").to_bytes();
-/// let again = RecordedAnswer::read(&kept).unwrap();
+/// let kept = RecordedResponse::new(201, headers, "order 7").to_bytes();
+/// let again = RecordedResponse::read(&kept).unwrap();
 /// assert_eq!((again.status(), again.body().as_ref()), (201, &b"order 7"[..]));
 /// assert_eq!(again.headers(), [(b"content-type".to_vec(), b"text/plain".to_vec())]);
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RecordedAnswer {
+pub struct RecordedResponse {
     head: Head,
     body: Bytes,
 }
@@ -63,7 +63,7 @@ struct Head {
     headers: Vec<(String, String)>,
 }
 
-impl RecordedAnswer {
+impl RecordedResponse {
     pub fn new<'a>(
         status: u16,
         headers: impl IntoIterator<Item = (&'a [u8], &'a [u8])>,

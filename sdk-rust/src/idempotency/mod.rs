@@ -60,6 +60,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::TryFutureExt;
+use resil_core::limits::OWNER_MAX;
 use resil_wire::command::{Command, Reply};
 use resil_wire::idempotency::{Begun, GetCall, OnceCall};
 use serde::de::DeserializeOwned;
@@ -77,6 +78,9 @@ use crate::health::Away;
 use crate::keys;
 use crate::settings::setters;
 use crate::settings::span_text::{self, check_span};
+
+/// For how long anything is kept at most.
+const KEEP_MAX: Duration = Duration::from_secs(366 * 86_400);
 
 /// What happens when a runner's lease ends without a word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -170,7 +174,7 @@ impl IdempotencySettings {
 
     pub fn validate(&self) -> Result<(), Error> {
         check_span("lease", self.lease, Duration::from_millis(10), Duration::from_secs(86_400))?;
-        check_span("keep", self.keep, Duration::from_millis(1), Duration::from_secs(366 * 86_400))?;
+        check_span("keep", self.keep, Duration::from_millis(1), KEEP_MAX)?;
         check_span("wait", self.wait, Duration::ZERO, Duration::from_secs(600))?;
         self.when_away.not_local("idempotent work").map(drop)
     }
@@ -293,6 +297,11 @@ impl Idempotent {
     pub async fn once(&self, key: &str, ttl: Duration, token: Option<&str>) -> Result<bool, Error> {
         let IdempotentInner { client, name, settings, meters, .. } = &*self.0;
         let _pass = client.inner().gate.enter()?;
+        keys::check_key(key)?;
+        check_span("ttl", ttl, Duration::from_millis(1), KEEP_MAX)?;
+        if token.is_some_and(|token| !(1..=OWNER_MAX).contains(&token.len())) {
+            return Err(Error::InvalidArgument(format!("token must have from 1 to {OWNER_MAX} bytes")));
+        }
         let key = keys::under("once", name, key);
         // There is always a token on the wire, so that a lost reply can be asked for.
         let drawn = token.is_none().then(|| fresh_token(client));
@@ -312,10 +321,11 @@ impl Idempotent {
 
     /// What is known of `key`, changing nothing.
     pub async fn get(&self, key: &str) -> Result<RecordedState, Error> {
+        keys::check_key(key)?;
         let key = self.0.server_key(key);
         let command = Command::IdempGet(GetCall { key: key.as_bytes(), fingerprint: &[] });
         match self.0.ask(&command).await? {
-            Reply::Begun(Begun::Miss) => Ok(RecordedState::Nothing),
+            Reply::Begun(Begun::Miss) => Ok(RecordedState::Unknown),
             Reply::Begun(Begun::Busy { remaining_ms, attempt }) => {
                 Ok(RecordedState::Running { attempt, remaining: from_ms(remaining_ms) })
             }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use resil_core::Span;
-use resil_core::limits::{PERIOD_MAX, TIERS_NAMED_MAX, WINDOW_LIMIT_CEILING};
+use resil_core::limits::{COST_MAX, PERIOD_MAX, TIERS_NAMED_MAX, WINDOW_LIMIT_CEILING};
 use resil_core::rate_limit::{Ask, Quota};
 use resil_core::window::Rule;
 use resil_wire::command::Command;
@@ -16,7 +16,7 @@ use crate::error::Error;
 use crate::health::Away;
 use crate::keys;
 use crate::settings::InPart;
-use crate::settings::span_text::{self, check_number};
+use crate::settings::span_text::{self, check_number, check_span};
 
 /// How a rate is limited.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -238,8 +238,7 @@ impl Limit {
                 return Err(Error::invalid("burst", "does not go with an exact window: nothing is saved up there"));
             }
             check_number("limit", limit, 1, WINDOW_LIMIT_CEILING)?;
-            // Whatever else a period has to be, it has to be for a bucket too.
-            Quota::new(1, period, 1).map_err(|reason| Error::invalid("period", reason.to_string()))?;
+            check_period(self.period)?;
             return Ok(Shape::Window { limit, period });
         }
         if self.tiers.len() >= TIERS_NAMED_MAX {
@@ -258,11 +257,19 @@ impl Limit {
 }
 
 fn quota(limit: u32, period: Duration, burst: Option<u32>) -> Result<Quota, Error> {
+    check_number("limit", limit, 1, COST_MAX)?;
+    check_number("burst", burst.unwrap_or(limit), 1, COST_MAX)?;
+    check_period(period)?;
     Quota::new(limit, span(period), burst.unwrap_or(limit)).map_err(|reason| {
         let reason = reason.to_string();
         let (field, rest) = reason.split_once(' ').unwrap_or(("limit", &reason));
         Error::invalid(field, rest)
     })
+}
+
+fn check_period(period: Duration) -> Result<(), Error> {
+    let most = Duration::from_micros(PERIOD_MAX.as_us().unsigned_abs());
+    check_span("period", period, Duration::from_micros(1), most)
 }
 
 /// Microseconds; what is finer is cut off.

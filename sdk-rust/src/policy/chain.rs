@@ -238,8 +238,9 @@ impl Policy {
     /// As [`call_with`](Self::call_with), once for all callers who name the same `key`: see [`Idempotent::run_json`]. The run is
     /// inside of deadline and shed and outside of everything else, so all attempts are one run, with one fence.
     ///
-    /// If it fails in the end, however that is, the key is free again and the next caller may run: retry, and this, are for
-    /// operations that may be made again, or that know by [`Run::fence`] what they did. See
+    /// If it fails in the end, the key is free again and the next caller may run: retry, and this, are for operations that may be made
+    /// again, or that know by [`Run::fence`] what they did. If an attempt was cut short (by a timeout, by a hedge that failed first), nobody
+    /// knows what it did, and the key keeps its lease, unless [`abort_on_cancel`](crate::idempotency::IdempotencySettings#structfield.abort_on_cancel). See
     /// [`call_once_remembering`](Self::call_once_remembering) for errors that are final.
     pub async fn call_once<T, E, Fut>(
         &self,
@@ -317,7 +318,10 @@ impl Policy {
         let parts = &*self.0;
         let mut arrival = parts.arrive(Some(idempotent.client()));
         let (call, _place) = parts.begin(&mut arrival, &options, &classify)?;
-        let work = async |run: Run| parts.inside(&call, &|| operation(run.clone())).await;
+        let work = async |run: Run| {
+            let operation = || run.clone().attempt_of(operation(run.clone()));
+            parts.inside(&call, &operation).await
+        };
         let once = async {
             let outcome = idempotent.run_inside(key, fingerprint, codec, work).await;
             outcome.map_err(|failure| failure.flat_map(|inner| inner))

@@ -64,6 +64,13 @@ impl Gate {
         }
     }
 
+    /// For a call that is no future.
+    pub fn begin(&self) -> Result<CallInFlight, Error> {
+        // The count is taken over from the pass.
+        let is_counted = self.enter()?.0.take().is_some();
+        Ok(CallInFlight { gate: self.clone(), is_counted })
+    }
+
     /// Runs it as one call, and marks this task as inside meanwhile. Dropped when the gate is shut.
     ///
     /// `make` is called here, and not by the caller: a future that is handed over is kept twice, as what came and as what runs.
@@ -184,6 +191,31 @@ macro_rules! in_flight {
 }
 
 in_flight!(AtomicUsize);
+
+/// The same without a lifetime: see [`Client::begin_call`](crate::Client::begin_call).
+#[derive(Debug)]
+#[must_use = "the call counts as in flight for as long as this is held"]
+pub struct CallInFlight {
+    gate: Gate,
+    is_counted: bool,
+}
+
+impl CallInFlight {
+    /// Runs a part of it: what it asks of the client is let in while the rest of the call is waited for.
+    pub fn part<F: Future>(&self, part: F) -> impl Future<Output = F::Output> + use<F> {
+        let mut inside = inside();
+        inside.push(self.gate.id());
+        scope(inside, part)
+    }
+}
+
+impl Drop for CallInFlight {
+    fn drop(&mut self) {
+        if self.is_counted {
+            self.gate.0.count_out();
+        }
+    }
+}
 
 /// A call in flight.
 #[derive(Debug)]

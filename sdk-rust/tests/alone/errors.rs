@@ -83,3 +83,33 @@ fn the_promised_statuses_are_the_promised_ones() {
         assert_eq!((row.grpc.as_str(), row.http), (grpc, http), "{code}");
     }
 }
+
+#[tokio::test]
+async fn a_name_in_settings_that_is_another_is_refused() {
+    use resil::breaker::BreakerSettings;
+    use resil::limiter::Limit;
+    use resil::shared_bulkhead::SharedBulkheadSettings;
+
+    let client = resil::connect("memory://").await.expect("memory");
+    let named = |other: &str| Some(other.to_owned());
+    let limit = |name: &str| Limit { name: named(name), ..Limit::per_second(1) };
+    let breaker = BreakerSettings { name: named("other"), ..BreakerSettings::new() };
+    let bulkhead = SharedBulkheadSettings { name: named("other"), ..SharedBulkheadSettings::new(1) };
+    let refusals = [
+        client.limiter("api", limit("other")).map(drop),
+        client.breaker("api", breaker).map(drop),
+        client.shared_bulkhead("api", bulkhead).map(drop),
+    ];
+    for refused in refusals {
+        assert!(matches!(refused, Err(Error::InvalidPolicy { field, .. }) if field == "name"));
+    }
+    client.limiter("api", limit("api")).expect("the same");
+}
+
+#[tokio::test]
+async fn memory_without_slashes_is_pointed_to_the_url() {
+    for url in ["memory", "memory:", "memory:/", ""] {
+        let error = resil::connect(url).await.expect_err("no URL");
+        assert!(error.code() == Code::InvalidArgument && error.to_string().contains("memory://"), "{url}: {error}");
+    }
+}

@@ -39,6 +39,11 @@ pub(super) const CLOSED: Error = Error::BackendUnavailable("the client was close
 const LATE: Error = Error::BackendUnavailable("the server did not answer in time");
 const DEMOTED: Error = Error::BackendUnavailable("the server is a replica");
 
+const REBOUND_TEXT: &str = "the connection to bind to was replaced meanwhile";
+const ON_ITS_WAY_TEXT: &str = "the key is on its way to another node";
+/// Over by themselves in a moment, and no reason to warn.
+pub(super) const PASSING: [&str; 2] = [REBOUND_TEXT, ON_ITS_WAY_TEXT];
+
 impl Trouble {
     /// `key` is what the command was about.
     pub fn into_error(self, key: Option<&[u8]>) -> Error {
@@ -106,7 +111,7 @@ pub(super) fn of_server(code: &str, text: &str) -> Trouble {
     match code {
         "ERR" if text.starts_with("unknown command") => Trouble::Refused(Error::ModuleMissing),
         // It was bound to a connection that was there when the command was made.
-        "ERR" if text.starts_with("BOUNDTO ") => Trouble::Later("the connection to bind to was replaced meanwhile"),
+        "ERR" if text.starts_with("BOUNDTO ") => Trouble::Later(REBOUND_TEXT),
         "ERR" if text.starts_with("max number of clients") => Trouble::Unwell("the server takes no more connections"),
         "NOPERM" => Trouble::Refused(Error::PermissionDenied("this command or key")),
         "NOAUTH" | "WRONGPASS" => Trouble::Refused(DENIED_ENTRY),
@@ -118,7 +123,7 @@ pub(super) fn of_server(code: &str, text: &str) -> Trouble {
         // By an operator, who meant it; else because the server changed its role.
         "UNBLOCKED" if text.contains("CLIENT UNBLOCK") => Trouble::Refused(Error::Cancelled),
         "UNBLOCKED" => Trouble::Demoted,
-        "TRYAGAIN" => Trouble::Later("the key is on its way to another node"),
+        "TRYAGAIN" => Trouble::Later(ON_ITS_WAY_TEXT),
         "CLUSTERDOWN" => Trouble::Later("the cluster is down"),
         "OOM" => Trouble::Later("the server is out of memory"),
         "MISCONF" => Trouble::Later("the server cannot write to its disk, and refuses changes"),

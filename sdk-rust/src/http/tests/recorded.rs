@@ -4,8 +4,8 @@ use super::*;
 fn an_answer_comes_back_as_it_was_but_for_what_belongs_to_a_connection() {
     let headers: [(&[u8], &[u8]); 4] =
         [(b"X-Odd", b"gr\xfcn\n\""), (b"Transfer-Encoding", b"chunked"), (b"RateLimit", b"r=1"), (b"x-odd", b"2")];
-    let answer = RecordedAnswer::new(422, headers, &b"\n\x00\xff\n"[..]);
-    let again = RecordedAnswer::read(&answer.to_bytes()).unwrap();
+    let answer = RecordedResponse::new(422, headers, &b"\n\x00\xff\n"[..]);
+    let again = RecordedResponse::read(&answer.to_bytes()).unwrap();
     assert_eq!(again, answer);
     assert_eq!((again.status(), &again.body()[..]), (422, &b"\n\x00\xff\n"[..]));
     let kept = [(b"x-odd".to_vec(), b"gr\xfcn\n\"".to_vec()), (b"x-odd".to_vec(), b"2".to_vec())];
@@ -22,7 +22,7 @@ fn what_is_no_answer_is_not_read_as_one() {
         b"{\"status\":201,\"headers\":[[\"\",\"\"]]}\n",
         "{\"status\":201,\"headers\":[[\"a\",\"€\"]]}\n".as_bytes(),
     ] {
-        assert_eq!(RecordedAnswer::read(bytes), None, "{}", String::from_utf8_lossy(bytes));
+        assert_eq!(RecordedResponse::read(bytes), None, "{}", String::from_utf8_lossy(bytes));
     }
 }
 
