@@ -155,7 +155,9 @@ pub(crate) mod leases;
 pub mod limiter;
 pub mod lock;
 pub mod policy;
+
 #[cfg(test)]
+#[path = "tests/scripted_scene.rs"]
 pub(crate) mod scripted_scene;
 pub mod settings;
 pub mod shared_bulkhead;

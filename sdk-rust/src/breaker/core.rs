@@ -14,13 +14,12 @@ use resil_wire::command::{Command, Reply};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
-use super::batch::{Tag, Unsent};
 use super::finish::{Finishing, in_background};
 use super::permit::{Permit, Way};
 use super::sending::Sender;
 use super::settings::{CheckedSettings, CountingMode};
-use super::state::{Snapshot, Transition};
-use super::view::{Belief, News, Question, ReplyOf, View};
+use super::state::{Snapshot, Transition, admits_all};
+use super::view::{Belief, News, Question, ReplyOf, Tag, View};
 use crate::backend::Backend;
 use crate::backend::memory::Memory;
 use crate::client::Client;
@@ -44,8 +43,7 @@ pub(crate) struct Core {
     /// How many outcomes are sent together.
     pub batch: u64,
     pub(super) view: View,
-    pub(super) unsent: Unsent,
-    /// What the failures among them are about: sent along with the next batch that has any.
+    /// What the unsent failures are about: sent along with the next batch that has any.
     pub about_failure: Mutex<Option<Arc<str>>>,
     pub(super) sender: tokio::sync::Mutex<Sender>,
     /// A task is sending, or about to.
@@ -73,27 +71,6 @@ impl std::fmt::Debug for Core {
 }
 
 impl Core {
-    /// May a call be made, as far as this process knows? Two reads while closed and busy.
-    ///
-    /// While calls come thick and fast only some of them look at the clock, unless slow calls count: see
-    /// [`Word::is_in_a_rush`]. The answer to their batch, due within the flush interval, renews the trust or ends it.
-    #[inline]
-    pub fn admit_here(&self) -> Option<(Tag, Moment)> {
-        if self.options.mode != CountingMode::Batched {
-            return None;
-        }
-        // In this order: a failure that is no longer unsent has closed the gate before it went.
-        let word = self.unsent.word();
-        if word.has_failures() {
-            return None;
-        }
-        if word.is_in_a_rush() && self.options.patch.slow.is_none() {
-            return self.view.is_closed().then_some((word.tag(), Moment::ZERO));
-        }
-        let now = self.client.clock().now();
-        (self.view.gate(now) == Belief::Closed).then_some((word.tag(), now))
-    }
-
     /// May a call be made?
     pub async fn admit(self: &Arc<Self>) -> Result<Permit, Error> {
         match self.admit_now() {
@@ -106,12 +83,14 @@ impl Core {
     /// The answer, if it is known here.
     #[inline]
     pub fn admit_now(self: &Arc<Self>) -> Option<Result<Permit, Error>> {
-        if let Some((tag, started)) = self.admit_here() {
+        if self.options.mode == CountingMode::Batched
+            && let Some((tag, started)) = self.view.admit(self.client.clock(), self.options.patch.slow.is_some())
+        {
             return Some(Ok(self.permit(Way::Here(tag), started)));
         }
         match self.view.gate(self.client.clock().now()) {
             Belief::Open(retry_after) => Some(Err(self.open(retry_after))),
-            Belief::OpenIsOver | Belief::Ask | Belief::Closed => None,
+            Belief::OpenIsOver | Belief::Ask | Belief::Closed(_) => None,
         }
     }
 
@@ -134,10 +113,9 @@ impl Core {
                 Err(error) => return Err(error),
             }
             let now = self.client.clock().now();
-            let tag = self.unsent.word().tag();
             match self.view.gate(now) {
                 // What failed since then was begun before.
-                Belief::Closed => return Ok(self.permit(Way::Here(tag), now)),
+                Belief::Closed(tag) => return Ok(self.permit(Way::Here(tag), now)),
                 Belief::Open(retry_after) => return Err(self.open(retry_after)),
                 Belief::Ask | Belief::OpenIsOver => {}
             }
@@ -163,11 +141,10 @@ impl Core {
         *self.admit_asked.lock() = Some(sent);
         self.listen();
         let Admitted { permit, state, retry_after_ms, generation } = admitted;
-        let state = state.into();
         let tag = self.hear(News { state, generation, retry_after_ms, from: ReplyOf::Admit }, question);
         let Some(permit) = permit else { return Err(self.open(millis(retry_after_ms))) };
         let way = match tag {
-            Some(tag) if state.admits_all() && self.options.mode == CountingMode::Batched => Way::Here(tag),
+            Some(tag) if admits_all(state) && self.options.mode == CountingMode::Batched => Way::Here(tag),
             _ => Way::Server(permit),
         };
         Ok(self.permit(way, self.client.clock().now()))
@@ -305,7 +282,7 @@ impl Core {
         // A report that is lost costs a count, or a probe's place until its lease ends: nothing is done about it.
         if let Ok(Reply::Counted(counted)) = self.client.backend().call(&call).await {
             let Counted { state, generation, retry_after_ms, .. } = counted;
-            self.hear(News { state: state.into(), generation, retry_after_ms, from: ReplyOf::Other }, question);
+            self.hear(News { state, generation, retry_after_ms, from: ReplyOf::Other }, question);
         }
     }
 
@@ -331,7 +308,7 @@ impl Core {
         if self.local.load().is_some() {
             self.local.store(None);
         }
-        let heard = self.view.hear(news, question, self.options.trust, &self.unsent);
+        let heard = self.view.hear(news, question, self.options.trust);
         if let Some(transition) = heard.transition {
             self.tell(&transition);
         }

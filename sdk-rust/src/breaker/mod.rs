@@ -42,7 +42,6 @@
 mod batch;
 mod core;
 pub(crate) mod finish;
-mod judged;
 mod permit;
 mod sending;
 mod settings;
@@ -117,7 +116,6 @@ impl Client {
             is_memory: Core::is_memory(self.backend()),
             batch: options.batch_on(self.backend()),
             view: Default::default(),
-            unsent: Default::default(),
             about_failure: Default::default(),
             sender: Default::default(),
             flushing: Default::default(),
@@ -240,7 +238,6 @@ impl Breaker {
         let question = core.view.question(core.client.clock().now());
         match core.client.backend().call(&command).await? {
             Reply::Forced(resil_wire::breaker::Forced { state, generation }) => {
-                let state = State::from(state);
                 // It does not say until when; the next call asks.
                 let news = News { state, generation, retry_after_ms: 0, from: ReplyOf::Other };
                 core.hear(news, question);
@@ -276,8 +273,9 @@ fn number(answer: &Reply) -> Result<bool, Error> {
     }
 }
 
+/// What a breaker is told of a call that came to this.
 #[inline]
-fn report_of<T, E>(classify: &impl Classify<E>, result: &Result<T, Failure<E>>) -> Report {
+pub(crate) fn report_of<T, E>(classify: &impl Classify<E>, result: &Result<T, Failure<E>>) -> Report {
     match result {
         Ok(_) => Report::Ok,
         Err(failure) => judge(classify, failure),
@@ -285,7 +283,7 @@ fn report_of<T, E>(classify: &impl Classify<E>, result: &Result<T, Failure<E>>) 
 }
 
 /// What a failure says about the health of what was called.
-pub(crate) fn judge<E>(classify: &impl Classify<E>, failure: &Failure<E>) -> Report {
+fn judge<E>(classify: &impl Classify<E>, failure: &Failure<E>) -> Report {
     match failure {
         Failure::Inner(error) => match classify.classify(error) {
             Class::Ignore => Report::Ignore,

@@ -31,15 +31,17 @@ const FINGERPRINT_BYTES_MAX: usize = 64;
 const LATE_ANSWERS_MAX: u32 = 3;
 
 /// How results and errors are written and read.
-pub(super) struct Codec<'a, T, E> {
+pub(crate) struct Codec<'a, T, E> {
     /// Fails, and says why, if it cannot be written so that it can be read again.
     pub write: fn(&T) -> Result<Bytes, String>,
     pub read: fn(Bytes) -> Result<T, Error>,
     pub remember: Option<&'a Remember<E>>,
 }
 
-impl<E> Codec<'_, Bytes, E> {
-    pub const BYTES: Self = Self { write: |bytes| Ok(bytes.clone()), read: Ok, remember: None };
+impl<'a, E> Codec<'a, Bytes, E> {
+    pub fn bytes(remember: Option<&'a Remember<E>>) -> Self {
+        Self { write: |bytes| Ok(bytes.clone()), read: Ok, remember }
+    }
 }
 
 impl<'a, T: Serialize + DeserializeOwned, E> Codec<'a, T, E> {
@@ -63,15 +65,14 @@ impl<'a, T: Serialize + DeserializeOwned, E> Codec<'a, T, E> {
 }
 
 impl IdempotentInner {
-    pub(super) async fn run<T, E, F, Fut>(
+    pub(super) async fn run<T, E, Fut>(
         &self,
         key: &str,
         fingerprint: &[u8],
         codec: Codec<'_, T, E>,
-        work: F,
+        work: impl FnOnce(Run) -> Fut,
     ) -> Result<Outcome<T>, Failure<E>>
     where
-        F: FnOnce(Run) -> Fut,
         Fut: Future<Output = Result<T, E>>,
     {
         let (tally, ran) = (self.meters.begin(), AtomicBool::new(false));
@@ -89,15 +90,14 @@ impl IdempotentInner {
         outcome
     }
 
-    async fn run_uncounted<T, E, F, Fut>(
+    async fn run_uncounted<T, E, Fut>(
         &self,
         key: &str,
         fingerprint: &[u8],
         codec: Codec<'_, T, E>,
-        work: F,
+        work: impl FnOnce(Run) -> Fut,
     ) -> Result<Outcome<T>, Failure<E>>
     where
-        F: FnOnce(Run) -> Fut,
         Fut: Future<Output = Result<T, E>>,
     {
         keys::check_key(key)?;
@@ -122,17 +122,16 @@ impl IdempotentInner {
     }
 
     /// Asks for everybody in this process, and runs if told to.
-    async fn lead<T, E, F, Fut>(
+    async fn lead<T, E, Fut>(
         &self,
         key: &Arc<str>,
         fingerprint: &[u8],
         deadline: Moment,
         lead: RunLead<'_>,
         codec: Codec<'_, T, E>,
-        work: F,
+        work: impl FnOnce(Run) -> Fut,
     ) -> Result<Outcome<T>, Failure<E>>
     where
-        F: FnOnce(Run) -> Fut,
         Fut: Future<Output = Result<T, E>>,
     {
         let mut attempt = Attempt::new(&self.client, &self.settings, key);
@@ -189,7 +188,7 @@ impl IdempotentInner {
     }
 
     #[allow(clippy::too_many_arguments)]
-    async fn run_leased<T, E, F, Fut>(
+    async fn run_leased<T, E, Fut>(
         &self,
         key: &Arc<str>,
         run: Run,
@@ -197,10 +196,9 @@ impl IdempotentInner {
         attempt: &mut Attempt<'_>,
         lead: RunLead<'_>,
         codec: Codec<'_, T, E>,
-        work: F,
+        work: impl FnOnce(Run) -> Fut,
     ) -> Result<Outcome<T>, Failure<E>>
     where
-        F: FnOnce(Run) -> Fut,
         Fut: Future<Output = Result<T, E>>,
     {
         let (number, told) = (run.attempt.unwrap_or_default(), run.clone());
@@ -262,14 +260,13 @@ impl IdempotentInner {
     }
 
     /// Without a server: no fence, no record; only this process shares the result.
-    async fn run_alone<T, E, F, Fut>(
+    async fn run_alone<T, E, Fut>(
         &self,
         lead: RunLead<'_>,
         codec: Codec<'_, T, E>,
-        work: F,
+        work: impl FnOnce(Run) -> Fut,
     ) -> Result<Outcome<T>, Failure<E>>
     where
-        F: FnOnce(Run) -> Fut,
         Fut: Future<Output = Result<T, E>>,
     {
         let run = Run::new(None, None, CancellationToken::new());

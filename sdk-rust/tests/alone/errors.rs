@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use resil::error::Grpc;
 use resil::{Code, Error, Leased};
 use serde::Deserialize;
 
@@ -25,21 +24,6 @@ fn rows() -> Vec<Row> {
     serde_json::from_str(&text).expect("a list of codes, each with code, grpc, http, retryable, meaning")
 }
 
-/// As gRPC spells it.
-fn grpc_text(grpc: Grpc) -> &'static str {
-    match grpc {
-        Grpc::Cancelled => "CANCELLED",
-        Grpc::InvalidArgument => "INVALID_ARGUMENT",
-        Grpc::DeadlineExceeded => "DEADLINE_EXCEEDED",
-        Grpc::PermissionDenied => "PERMISSION_DENIED",
-        Grpc::ResourceExhausted => "RESOURCE_EXHAUSTED",
-        Grpc::FailedPrecondition => "FAILED_PRECONDITION",
-        Grpc::Aborted => "ABORTED",
-        Grpc::Internal => "INTERNAL",
-        Grpc::Unavailable => "UNAVAILABLE",
-    }
-}
-
 #[test]
 fn a_loss_says_what_was_lost() {
     let lost = |what| Error::LockLost { what, name: "orders".into(), reason: "broken" }.to_string();
@@ -53,7 +37,7 @@ fn the_list_is_the_enum_in_the_same_order() {
     let from_enum: Vec<Row> = Code::all()
         .map(|code| Row {
             code: code.text().to_owned(),
-            grpc: grpc_text(code.grpc()).to_owned(),
+            grpc: code.grpc().text().to_owned(),
             http: code.http(),
             retryable: code.is_retryable(),
             meaning: code.meaning().to_owned(),
