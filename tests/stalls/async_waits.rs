@@ -106,7 +106,7 @@ fn the_close_of_a_connection_with_ten_thousand_waiters_is_no_stall() {
 
 #[test]
 fn a_release_beside_the_close_of_many_waiters_is_no_stall() {
-    let count = size(20_000, 100_000);
+    let count = size(20_000, 90_000);
     let ours = || {
         let server = our_server();
         server.connect().say("RES.LOCK ACQUIRE k holder 10000s");
