@@ -6,7 +6,7 @@
 //! A key that is new here is sent whole, so that a copy takes it whatever it still has there: a server can drop an expired
 //! key without a word to its file and its replicas (`DEBUG RELOAD` does). Every later change is sent as edits.
 
-use std::ffi::{CStr, c_void};
+use std::ffi::CStr;
 
 use resil_core::circuit_breaker::{Breaker, Edit, encode_edits};
 use resil_core::codec;
@@ -15,89 +15,72 @@ use resil_core::window::{Window, WindowChange};
 use smallvec::SmallVec;
 
 use crate::call::{Call, Failure};
-use crate::datatype::breaker::Circuit;
+use crate::datatype::boxed::{Boxed, BoxedState, Circuit, Log};
 use crate::datatype::tiers::Tiers;
 use crate::datatype::waited::{Live, Waited};
-use crate::datatype::window::Log;
-use crate::datatype::{Bytes, NativeType};
+use crate::datatype::{Bytes, NativeType, Value};
 use crate::edge::replication::{mark_dirty, notify, replicate, replicate_deletion, replicate_many, signal_modified};
 use crate::key::Key;
 use crate::listeners;
 use crate::machines::ServerMachine;
 
 /// Stores `tiers` in `key`, whose present value of that type is `value` and holds `old`. No tiers: the key goes.
-pub fn store_tiers(key: &mut Key<'_>, value: Option<*mut c_void>, old: &TierSet, tiers: &TierSet) {
+pub fn store_tiers(key: &mut Key<'_>, value: Option<Value<Tiers>>, old: &TierSet, tiers: &TierSet) {
     if tiers.is_empty() {
         return key.delete();
     }
     let salt = key.salt();
     let was_due = value.map(|_| Some(gc_at(old, salt)));
     match value {
-        // SAFETY: `value` is the live value of `key`, and nothing else refers into it.
-        Some(value) if unsafe { Tiers::overwrite(value, tiers) } => {}
+        Some(value) if value.overwrite(tiers) => {}
         Some(_) => key.replace::<Tiers>(Tiers::new_value(tiers)),
         None => key.set::<Tiers>(Tiers::new_value(tiers)),
     }
     key.collect_at::<Tiers>(was_due, Some(gc_at(tiers, salt)));
 }
 
-/// Stores a whole log in `key`.
-pub fn store_log(key: &mut Key<'_>, value: Option<*mut c_void>, window: Window) {
-    let due = window.gc_at(key.salt());
+/// Stores a whole state in `key`: a log or a breaker.
+pub fn store_whole<S: BoxedState>(key: &mut Key<'_>, value: Option<Value<Boxed<S>>>, state: S) {
+    let due = state.collect_at(key.salt());
     match value {
-        Some(_) => key.replace::<Log>(Log::new_value(window)),
-        None => key.set::<Log>(Log::new_value(window)),
+        Some(_) => key.replace::<Boxed<S>>(Boxed::new_value(state)),
+        None => key.set::<Boxed<S>>(Boxed::new_value(state)),
     }
-    key.collect_at::<Log>(None, Some(due));
+    key.collect_at::<Boxed<S>>(None, due);
 }
 
-/// Applies `change` to the log in `key`, which is created if there is none.
-pub fn change_log(key: &mut Key<'_>, value: Option<*mut c_void>, change: &WindowChange) {
-    let Some(value) = value else {
-        let mut window = Window::default();
-        window.apply(change);
-        // A mended clock concerns entries, and there are none.
-        if !window.is_empty() {
-            store_log(key, None, window);
+/// Changes the state in `key`, which is created if there is none. A state that `is_nothing` afterwards is not kept.
+fn change_whole<S: BoxedState>(
+    key: &mut Key<'_>,
+    value: Option<Value<Boxed<S>>>,
+    change: impl FnOnce(&mut S),
+    is_nothing: impl Fn(&S) -> bool,
+) {
+    let Some(mut value) = value else {
+        let mut state = S::default();
+        change(&mut state);
+        if !is_nothing(&state) {
+            store_whole(key, None, state);
         }
         return;
     };
-    // SAFETY: `value` is the live value of `key`, and this is the only reference to it.
-    let window = unsafe { Log::get(value) };
-    let salt = key.salt();
-    let was_due = window.gc_at(salt);
-    window.apply(change);
-    if window.is_empty() {
+    let (state, salt) = (value.get_mut(), key.salt());
+    let was_due = state.collect_at(salt);
+    change(state);
+    if is_nothing(state) {
         return key.delete();
     }
-    let due = window.gc_at(salt);
-    key.collect_at::<Log>(Some(Some(was_due)), Some(due));
+    key.collect_at::<Boxed<S>>(Some(was_due), state.collect_at(salt));
 }
 
-/// Stores a whole breaker in `key`.
-pub fn store_breaker(key: &mut Key<'_>, value: Option<*mut c_void>, breaker: Breaker) {
-    let due = breaker.gc_at(key.salt());
-    match value {
-        Some(_) => key.replace::<Circuit>(Circuit::new_value(breaker)),
-        None => key.set::<Circuit>(Circuit::new_value(breaker)),
-    }
-    key.collect_at::<Circuit>(None, due);
+/// Applies `change` to the log in `key`. A mended clock concerns entries, and there may be none.
+pub fn change_log(key: &mut Key<'_>, value: Option<Value<Log>>, change: &WindowChange) {
+    change_whole(key, value, |window: &mut Window| window.apply(change), Window::is_empty);
 }
 
-/// Makes `edits` to the breaker in `key`, which is created if there is none.
-pub fn edit_breaker(key: &mut Key<'_>, value: Option<*mut c_void>, edits: &[Edit]) {
-    let Some(value) = value else {
-        let mut breaker = Breaker::default();
-        edits.iter().for_each(|edit| breaker.apply(edit));
-        return store_breaker(key, None, breaker);
-    };
-    // SAFETY: `value` is the live value of `key`, and this is the only reference to it.
-    let breaker = unsafe { Circuit::get(value) };
-    let salt = key.salt();
-    let was_due = breaker.gc_at(salt);
-    edits.iter().for_each(|edit| breaker.apply(edit));
-    let due = breaker.gc_at(salt);
-    key.collect_at::<Circuit>(Some(was_due), due);
+/// Makes `edits` to the breaker in `key`.
+pub fn edit_breaker(key: &mut Key<'_>, value: Option<Value<Circuit>>, edits: &[Edit]) {
+    change_whole(key, value, |breaker: &mut Breaker| edits.iter().for_each(|edit| breaker.apply(edit)), |_| false);
 }
 
 /// Stores the state of a machine that can be waited for in `key`, whole. Returns the value.
@@ -126,7 +109,7 @@ pub fn edit_state<M: ServerMachine>(
 ) -> u64 {
     let Some(mut value) = value else {
         let mut state = M::State::default();
-        edits.into_iter().for_each(|edit| M::apply(&mut state, edit));
+        edits.into_iter().for_each(|edit| drop(M::apply(&mut state, edit)));
         let fence = M::last_fence(&state);
         store_state::<M>(key, None, state);
         return fence;
@@ -134,7 +117,7 @@ pub fn edit_state<M: ServerMachine>(
     let state = value.state_mut();
     let salt = key.salt();
     let was_due = M::collect_at(state, salt);
-    edits.into_iter().for_each(|edit| M::apply(state, edit));
+    edits.into_iter().for_each(|edit| drop(M::apply(state, edit)));
     let (due, fence) = (M::collect_at(state, salt), M::last_fence(state));
     key.collect_at::<Waited<M>>(Some(was_due), due);
     fence
@@ -150,14 +133,14 @@ pub fn publish_edits_of<M: ServerMachine>(
 ) {
     let events: SmallVec<[&CStr; 2]> = edits.iter().filter_map(M::event).collect();
     // A timer has no request that the server could count as a change.
-    if listeners::anybody() || call.is_timers() {
-        let mut bytes = Bytes::new();
-        if is_new {
-            M::encode(state, &mut bytes);
-        } else {
-            M::encode_edits(state, edits, &mut bytes);
-        }
-        replicate(call, key, &bytes);
+    if call.is_timers() || listeners::anybody() {
+        replicate_with(
+            call,
+            key,
+            |out| {
+                if is_new { M::encode(state, out) } else { M::encode_edits(state, edits, out) }
+            },
+        );
     } else {
         mark_dirty(call);
     }
@@ -168,8 +151,14 @@ pub fn publish_edits_of<M: ServerMachine>(
 }
 
 /// New state needs memory; changing what is there does not.
-pub fn require_memory_for_new(call: &Call<'_>, value: Option<*mut c_void>) -> Result<(), Failure> {
+pub fn require_memory_for_new<T>(call: &Call<'_>, value: Option<Value<T>>) -> Result<(), Failure> {
     if value.is_none() { call.require_memory() } else { Ok(()) }
+}
+
+fn replicate_with(call: &Call<'_>, key: &Key<'_>, encode: impl FnOnce(&mut Bytes)) {
+    let mut bytes = Bytes::new();
+    encode(&mut bytes);
+    replicate(call, key, &bytes);
 }
 
 /// Replicates what `tiers` became, and tells watchers and listeners.
@@ -179,47 +168,33 @@ pub fn publish_tiers(call: &Call<'_>, key: &Key<'_>, tiers: &TierSet, event: &CS
     } else if tiers.is_empty() {
         replicate_deletion(call, key);
     } else {
-        let mut bytes = Bytes::new();
-        codec::encode_tiers(tiers, &mut bytes);
-        replicate(call, key, &bytes);
+        replicate_with(call, key, |out| codec::encode_tiers(tiers, out));
     }
     announce(call, key, event);
 }
 
 /// Replicates a change of a log, and tells watchers and listeners.
 pub fn publish_log_change(call: &Call<'_>, key: &Key<'_>, change: &WindowChange, is_new: bool, event: &CStr) {
-    if listeners::anybody() {
-        let mut bytes = Bytes::new();
-        if !(is_new && encode_whole::<Log>(key, &mut bytes)) {
-            codec::encode_log_change(change, &mut bytes);
-        }
-        replicate(call, key, &bytes);
-    } else {
-        mark_dirty(call);
-    }
+    publish_change::<Log>(call, key, is_new, |out| codec::encode_log_change(change, out));
     announce(call, key, event);
 }
 
 /// Replicates what a step did to a breaker, and tells watchers. Its transitions are announced by [`crate::announce`].
 pub fn publish_edits(call: &Call<'_>, key: &Key<'_>, edits: &[Edit], is_new: bool) {
-    if listeners::anybody() {
-        let mut bytes = Bytes::new();
-        if !(is_new && encode_whole::<Circuit>(key, &mut bytes)) {
-            encode_edits(edits, &mut bytes);
-        }
-        replicate(call, key, &bytes);
-    } else {
-        mark_dirty(call);
-    }
+    publish_change::<Circuit>(call, key, is_new, |out| encode_edits(edits, out));
     signal_modified(call, key);
 }
 
-/// The value of the key as a snapshot has it. False if there is none.
-fn encode_whole<T: NativeType>(key: &Key<'_>, out: &mut Bytes) -> bool {
-    let Ok(Some(value)) = key.value::<T>() else { return false };
-    // SAFETY: the value of the open key; callers have no reference into it.
-    unsafe { T::encode(value, out) };
-    true
+/// Replicates a change, or the whole value if it is new.
+fn publish_change<T: NativeType>(call: &Call<'_>, key: &Key<'_>, is_new: bool, encode: impl FnOnce(&mut Bytes)) {
+    if !listeners::anybody() {
+        return mark_dirty(call);
+    }
+    let whole = if is_new { key.value::<T>().ok().flatten() } else { None };
+    replicate_with(call, key, |out| match whole {
+        Some(value) => value.encode(out),
+        None => encode(out),
+    });
 }
 
 /// Replicates several keys' tiers as one command, so that a replica never sees half of them.

@@ -13,7 +13,7 @@
 //! the server finds gone before its next sleep has not got it.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::CString;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -30,7 +30,8 @@ use crate::edge::call::{Call, ReplySink};
 use crate::info::counters;
 use crate::pending::{self, Task};
 use crate::queues::{self, KeyName};
-use crate::{async_waits, background, clients, clock, config, events, waited_key};
+use crate::turns::Turns;
+use crate::{async_waits, background, clients, clock, events, waited_key};
 
 type Write = dyn FnOnce(&mut dyn Sink);
 
@@ -83,8 +84,8 @@ struct BlockedClients {
     last_id: WaiterId,
     /// Not hashed: a table that grows would hold the server.
     calls: BTreeMap<WaiterId, WaitingCall>,
-    /// The key that was last waited for: the next call is likely to wait for it, too, and they share its name.
-    last_name: Option<Rc<KeyName>>,
+    /// The keys that are waited for: all waiters of one share its name.
+    names: BTreeSet<Rc<KeyName>>,
     by_handle: HashMap<Handle, WaiterId>,
     by_client: HashMap<ClientId, WaiterId>,
     /// The server has not called back yet.
@@ -96,21 +97,9 @@ struct BlockedClients {
     closing: ClientId,
     /// Until when the server's sleep is listened to at least.
     listening_until: Option<Instant>,
-    /// Small replies that are put off, in their order. Some have been sent meanwhile.
-    put_off: VecDeque<WaiterId>,
-    /// The same for large ones, which small ones do not wait for.
-    large: VecDeque<WaiterId>,
     /// Nothing is published now.
     is_nested: bool,
-    /// How many replies were sent in this turn, and when that began.
-    sent_in_turn: usize,
-    turn: Option<Instant>,
-    /// The clients that last got a large reply, and what of those replies is not yet on its way.
-    slice: Vec<ClientId>,
-    slice_bytes: usize,
-    /// Those of them whose reply the server has not written yet.
-    unwritten: HashSet<Handle>,
-    tries: u32,
+    turns: Turns,
 }
 
 thread_local! {
@@ -159,30 +148,23 @@ pub fn wait_async(call: &Call<'_>, id: WaiterId, name: KeyName, owner: Arc<[u8]>
 /// Many replies at once would hold the server, and many large ones would fill its memory: what goes beyond a turn's share
 /// is put off, in its order, and sent by the timer.
 pub fn reply(id: WaiterId, reply: ClientReply, grant: Option<(u64, KeyName)>, bytes: usize) {
-    let (is_put_off, is_first) = with(|clients| {
-        let is_first = clients.put_off.is_empty() && clients.large.is_empty();
-        let Some(call) = clients.calls.get_mut(&id) else { return (false, false) };
+    let (may_go, is_first) = with(|clients| {
+        let Some(call) = clients.calls.get_mut(&id) else { return (true, false) };
         let fence = grant.as_ref().map(|(fence, _)| *fence);
-        let (reply, bytes) = match call.target {
-            Target::Async(_) if bytes > PUBLISHED_MAX => (ClientReply::error(ASK_AGAIN), ASK_AGAIN.len()),
-            _ => (reply, bytes),
+        let is_async = matches!(call.target, Target::Async(_));
+        // Nothing large is published.
+        let (reply, bytes) = match reply {
+            _ if is_async && bytes > PUBLISHED_MAX => (ClientReply::error(ASK_AGAIN), 0),
+            reply => (reply, if is_async { 0 } else { bytes }),
         };
         call.reply = Some(Box::new(PutOff { reply, fence, bytes }));
         if let Some((fence, name)) = grant {
             clients.grants.sent(fence, name);
         }
-        let may_go = if bytes > SMALL {
-            let may_go = clients.large.is_empty() && clients.can_send(bytes);
-            clients.large.extend((!may_go).then_some(id));
-            may_go
-        } else {
-            let may_go = !clients.is_nested && clients.put_off.is_empty() && clients.has_a_turn_left();
-            clients.put_off.extend((!may_go).then_some(id));
-            may_go
-        };
-        (!may_go, is_first)
+        let (is_first, now) = (clients.turns.is_idle(), clients.is_nested && is_async);
+        (!clients.turns.puts_off(id, bytes, now), is_first)
     });
-    if !is_put_off {
+    if may_go {
         send(id);
     } else if is_first {
         background::plan_soon();
@@ -206,20 +188,16 @@ pub fn fail(id: WaiterId, text: &str) {
 fn send(id: WaiterId) {
     let Some(WaitingCall { target, client, name, reply: Some(reply) }) = remove(id) else { return };
     let PutOff { reply, fence, bytes } = *reply;
-    with(|clients| clients.sent_in_turn += 1);
     match target {
         Target::Blocked(handle) => {
             with(|clients| {
-                if bytes > SMALL {
-                    clients.slice.push(client);
-                    clients.unwritten.insert(handle);
-                    clients.slice_bytes += bytes;
-                }
+                clients.turns.sent(client, handle, bytes);
                 clients.sent.insert(handle, Sent { name, fence });
             });
             handle.unblock(Some(reply));
         }
         Target::Async(owner) => {
+            with(|clients| clients.turns.sent_one());
             let is_heard = async_waits::tell(client, &name, &owner, reply);
             match fence {
                 Some(fence) if is_heard => note_written(client, fence),
@@ -236,89 +214,55 @@ fn note_written(client: ClientId, fence: u64) {
     listen();
 }
 
-/// Sends a turn's share of the small replies that were put off. Large ones go as far as the clients before have taken theirs,
-/// or have had a second to do so: those that do not read are then left to the server's own limits. True if there is more to do.
+/// Sends a turn's share of the replies that were put off. True if there is more to do.
 pub fn send_more(ctx: *mut raw::RedisModuleCtx) -> bool {
-    if with(|clients| clients.put_off.is_empty() && clients.large.is_empty()) {
+    if with(|clients| clients.turns.is_idle()) {
         return false;
     }
-    with(|clients| (clients.sent_in_turn, clients.turn) = (0, None));
-    while let Some(id) = with(BlockedClients::next_small) {
+    with(|clients| clients.turns.begin());
+    while let Some(id) = with(|clients| clients.turns.next_small()) {
         send(id);
     }
-    let (any, unwritten) = with(|clients| (!clients.large.is_empty(), !clients.unwritten.is_empty()));
-    if any && !unwritten {
-        see_who_has_taken(ctx);
+    if with(|clients| clients.turns.may_look()) {
+        let unsent = clients::list(ctx, &with(|clients| clients.turns.to_look_at()));
+        with(|clients| clients.turns.have_not_taken(&unsent));
         while let Some(id) = with(BlockedClients::next_large) {
-            with(|clients| clients.tries = 0);
             send(id);
         }
     }
-    with(|clients| !clients.put_off.is_empty() || !clients.large.is_empty())
-}
-
-/// Which of the clients that last got a large reply have not taken it yet.
-fn see_who_has_taken(ctx: *mut raw::RedisModuleCtx) {
-    let slice = with(|clients| clients.slice.clone());
-    let mut unsent = clients::list(ctx, &slice);
-    unsent.retain(|client| client.unsent > 0);
-    with(|clients| {
-        clients.tries += 1;
-        if clients.tries > TRIES {
-            unsent.clear();
-        }
-        clients.slice_bytes = unsent.iter().map(|client| usize::try_from(client.unsent).unwrap_or(usize::MAX)).sum();
-        clients.slice = unsent.iter().map(|client| client.id).collect();
-    });
+    with(|clients| !clients.turns.is_idle())
 }
 
 impl BlockedClients {
     fn share(&mut self, name: KeyName) -> Rc<KeyName> {
-        match &self.last_name {
-            Some(last) if **last == name => Rc::clone(last),
-            _ => Rc::clone(self.last_name.insert(Rc::new(name))),
+        if let Some(shared) = self.names.get(&name) {
+            return Rc::clone(shared);
         }
+        let shared = Rc::new(name);
+        self.names.insert(Rc::clone(&shared));
+        shared
     }
 
-    fn can_send(&self, bytes: usize) -> bool {
-        self.slice.is_empty() || self.slice_bytes.saturating_add(bytes) <= config::wake_budget()
-    }
-
-    /// True if one more reply may be sent in this turn.
-    fn has_a_turn_left(&mut self) -> bool {
-        let now = clock::now();
-        if self.turn.is_none_or(|turn| turn.until(now) >= TURN_LASTS || turn > now) {
-            (self.sent_in_turn, self.turn) = (0, Some(now));
+    /// A call no longer waits.
+    fn forget(&mut self, id: WaiterId) -> Option<WaitingCall> {
+        let call = self.calls.remove(&id)?;
+        // Its own, and that of the names.
+        if Rc::strong_count(&call.name) == 2 {
+            self.names.remove(&call.name);
         }
-        self.sent_in_turn < TURN
+        Some(call)
     }
 
-    /// The next small reply of this turn.
-    fn next_small(&mut self) -> Option<WaiterId> {
-        if self.sent_in_turn >= TURN { None } else { self.put_off.pop_front() }
-    }
-
-    /// The next large reply, if it can be sent. One whose client has left is as good as none.
     fn next_large(&mut self) -> Option<WaiterId> {
-        let id = *self.large.front()?;
-        let bytes = self.calls.get(&id).and_then(|call| call.reply.as_ref()).map_or(0, |reply| reply.bytes);
-        if self.can_send(bytes) { self.large.pop_front() } else { None }
+        let Self { turns, calls, .. } = self;
+        // One whose client has left is as good as none.
+        turns.next_large(|id| calls.get(&id).and_then(|call| call.reply.as_ref()).map_or(0, |reply| reply.bytes))
     }
 }
-
-/// How many replies are sent in a millisecond. The server's own part in each, which writes to a socket, is the larger.
-const TURN: usize = 100;
-const TURN_LASTS: Span = Span::from_ms(1);
-
-/// Replies up to this size are not worth counting.
-const SMALL: usize = 4096;
 
 /// A larger reply is not published: a connection that is behind would keep all of them in the server's memory.
 const PUBLISHED_MAX: usize = 65_536;
 const ASK_AGAIN: &str = "AGAIN the reply is too large to be published; ask again, without WAIT";
-
-/// How often, a millisecond apart, clients are asked whether they have taken their replies.
-const TRIES: u32 = 1_000;
 
 /// True while a call of this connection waits.
 pub fn waits(client: ClientId) -> bool {
@@ -326,7 +270,7 @@ pub fn waits(client: ClientId) -> bool {
 }
 
 fn remove(id: WaiterId) -> Option<WaitingCall> {
-    let call = with(|clients| clients.calls.remove(&id))?;
+    let call = with(|clients| clients.forget(id))?;
     match call.target {
         Target::Blocked(handle) => {
             with(|clients| {
@@ -346,7 +290,7 @@ fn remove(id: WaiterId) -> Option<WaitingCall> {
 /// The server gives a call its client back, to write the reply that was sent.
 pub fn write_sent(ctx: *mut raw::RedisModuleCtx, handle: Handle, client: ClientId, reply: Option<ClientReply>) {
     let fence = with(|clients| {
-        clients.unwritten.remove(&handle);
+        clients.turns.written(&handle);
         clients.sent.remove(&handle).and_then(|sent| sent.fence)
     });
     if let Some(fence) = fence {
@@ -393,7 +337,7 @@ pub fn disconnected(ctx: *mut raw::RedisModuleCtx, handle: Handle, client: Clien
         return;
     }
     let sent = with(|clients| {
-        clients.unwritten.remove(&handle);
+        clients.turns.written(&handle);
         clients.sent.remove(&handle)
     });
     let Some(Sent { name, fence }) = sent else { return };

@@ -9,6 +9,7 @@
 //! # }
 //! ```
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -308,10 +309,15 @@ impl Client {
 
     /// A command that may wait, in the server's queue. Dropping this future leaves the queue; a grant that was on its way is
     /// given back.
-    pub(crate) async fn wait(&self, command: &Command<'_>) -> Result<Reply, Error> {
+    ///
+    /// Its type is erased: it is deep, and callers' futures contain it.
+    pub(crate) fn wait<'a>(
+        &'a self,
+        command: &'a Command<'_>,
+    ) -> Pin<Box<dyn Future<Output = Result<Reply, Error>> + Send + 'a>> {
         #[cfg(feature = "redis")]
         self.listen_for_waits();
-        self.backend().wait(command).await
+        Box::pin(self.backend().wait(command))
     }
 
     pub(crate) fn clock(&self) -> &Clock {

@@ -89,6 +89,7 @@ impl Key {
             promoted_at: self.promoted.map(Instant::from_us),
             ageing: AGEING_DEFAULT,
             floor: &mut self.floor,
+            heard: None,
         };
         let Outcome { verdict, edits, replies, endings, timer_at, .. } = act(&mut key, &mut setting);
         self.replies = replies;

@@ -13,18 +13,17 @@ use resil_wire::pages;
 use smallvec::SmallVec;
 
 use super::gcra::read_tiers;
-use crate::apply::{change_log, edit_breaker, edit_state, store_breaker, store_log, store_state, store_tiers};
+use crate::apply::{change_log, edit_breaker, edit_state, store_state, store_tiers, store_whole};
 use crate::call::{Call, Command, Failure};
-use crate::datatype::breaker::Circuit;
+use crate::datatype::boxed::{Circuit, Log};
 use crate::datatype::tiers::Tiers;
 use crate::datatype::waited::Live;
-use crate::datatype::window::Log;
 use crate::edge::log;
 use crate::edge::replication::{mark_dirty, signal_modified};
 use crate::info::counters;
 use crate::key::Key;
 use crate::machines::ServerMachine;
-use crate::{fences, pending};
+use crate::{fences, pending, server};
 
 pub struct Apply;
 
@@ -60,7 +59,7 @@ impl Command for Apply {
                     continue;
                 }
             }
-            if call.is_on_primary() && !fences::is_loading() {
+            if call.is_on_primary() && !server::is_loading() {
                 // A slot comes as a whole.
                 pending::key_arrived();
             }
@@ -97,12 +96,12 @@ fn apply(key: &mut Key<'_>, change: Change) -> Result<(), &'static str> {
             let value = key.value::<Tiers>().ok().flatten();
             store_tiers(key, value, &read_tiers(value), &tiers);
         }
-        Change::Log(window) => store_log(key, key.value::<Log>().ok().flatten(), window),
+        Change::Log(window) => store_whole(key, key.value::<Log>().ok().flatten(), window),
         Change::LogChange(change) => match key.value::<Log>() {
             Ok(value) => change_log(key, value, &change),
             Err(_) => return Err(SOMETHING_ELSE),
         },
-        Change::Breaker(breaker) => store_breaker(key, key.value::<Circuit>().ok().flatten(), *breaker),
+        Change::Breaker(breaker) => store_whole(key, key.value::<Circuit>().ok().flatten(), *breaker),
         Change::BreakerEdits(edits) => match key.value::<Circuit>() {
             Ok(value) => edit_breaker(key, value, &edits),
             Err(_) => return Err(SOMETHING_ELSE),

@@ -116,7 +116,7 @@ pub fn after(state: Option<&[u8]>, change: Change) -> Option<Vec<u8>> {
         Change::Holders(kind, holders) => to_vec(|out| encode_holders(kind, &holders, out)),
         Change::HolderEdits(kind, edits) => {
             let mut holders = state.map(|state| decode_holders(state).expect("holders").1).unwrap_or_default();
-            edits.into_iter().for_each(|edit| holders.apply(edit));
+            edits.into_iter().for_each(|edit| drop(holders.apply(edit)));
             to_vec(|out| encode_holders(kind, &holders, out))
         }
         Change::Record(record) => to_vec(|out| encode_record(&record, out)),

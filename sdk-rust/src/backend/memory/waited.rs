@@ -155,15 +155,16 @@ impl<M: MemoryMachine> Waited<M> {
         let most = 1 + queue.len();
         let mut waited = WaitedKey { state: &mut self.state, queue };
         let outcome = store.fences.issue_for(most, now, |floor| {
-            step(&mut waited, &mut Setting { now, promoted_at: None, ageing: AGEING_DEFAULT, floor })
+            step(&mut waited, &mut Setting { now, promoted_at: None, ageing: AGEING_DEFAULT, floor, heard: None })
         });
-        let Outcome { verdict, edits, replies, endings, timer_at, told } = outcome;
+        let Outcome { verdict, edits, replies, endings, crowd, timer_at, told } = outcome;
         if !fresh.is_empty() {
             self.waiters = Some(Box::new(Waiters::new(fresh)));
         }
         let touch = if edits.is_empty() && self.waiters.is_none() { Touch::Unchanged } else { Touch::Changed };
         if let Some(waiters) = &mut self.waiters {
-            for fence in endings.iter().map(|ending| ending.fence).chain(told) {
+            let ended = endings.into_iter().chain(crowd.into_iter().flatten());
+            for fence in ended.map(|ending| ending.fence).chain(told) {
                 waiters.grants.delivered(fence);
             }
             for delivery in replies.into_iter().map(Delivery::of::<M>) {

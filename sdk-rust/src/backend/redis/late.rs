@@ -18,17 +18,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use resil_wire::command::Command;
-use resil_wire::holding::OwnedCall;
+use resil_wire::command::{Command, Reply};
+use resil_wire::holding::{Bind, OwnedCall, Wait};
 use resil_wire::idempotency::TokenCall;
 use resil_wire::late::LateVerdict;
 use resil_wire::reply::Value;
 use resil_wire::single_flight::AbandonCall;
 use tokio::sync::{oneshot, watch};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
-use super::resp;
-use super::trouble::Trouble;
+use super::link::{Link, Session};
+use super::supervisor::SharedConnection;
+use super::trouble::{CLOSED, Trouble};
+use super::waiting::{Destination, SLACK, WaitOutcome, WaitingCommand, as_span, bind_of, is_over, rewritten};
+use super::{Redis, resp};
+use crate::error::Error;
 
 /// How long a wait waits for somebody to listen, before it takes a connection of its own.
 const LISTENER_WITHIN: Duration = Duration::from_secs(1);
@@ -172,4 +176,88 @@ pub(super) fn leaving<'a>(command: &Command<'a>) -> Option<Command<'a>> {
         }
         _ => return None,
     })
+}
+
+impl Redis {
+    pub(super) async fn wait_late(&self, command: &Command<'_>, deadline: Instant) -> Result<Reply, Error> {
+        let shared = &*self.shared;
+        let asking = WaitingCommand { shared, command, deadline, reach: shared.reach(), place: Destination::Late };
+        let mut leaving = Leaving { shared, command: Some(command) };
+        let answer = tokio::select! {
+            answer = asking.until_answered() => answer,
+            () = shared.closing.cancelled() => Err(CLOSED),
+        };
+        if answer.is_ok() {
+            leaving.command = None;
+        }
+        answer
+    }
+}
+
+/// A wait that was not answered: the server is told that nobody waits any more.
+struct Leaving<'a, 'c> {
+    shared: &'a SharedConnection,
+    command: Option<&'a Command<'c>>,
+}
+
+impl Drop for Leaving<'_, '_> {
+    fn drop(&mut self) {
+        if let Some(leaving) = self.command.and_then(leaving)
+            && let Ok(Link::Server(connection)) = self.shared.link()
+        {
+            // What nobody waits for is not sent. If the connection breaks first, the server takes the wait out by itself.
+            self.shared.runtime.spawn(connection.ask_anyway(|outbox| resp::write(&leaving, outbox)));
+        }
+    }
+}
+
+impl WaitingCommand<'_, '_> {
+    /// Asks on the shared connection, and waits for the verdict that comes later.
+    pub async fn ask_late(&mut self, session: &Session) -> WaitOutcome {
+        if !self.shared.late.are_heard(session.generation).await {
+            return if self.is_current(session) {
+                WaitOutcome::Trouble(Trouble::Gone("nobody listens for the verdict of a wait"))
+            } else {
+                WaitOutcome::Rebound(None)
+            };
+        }
+        let Some(mut pending) = self.shared.late.begin(self.command) else {
+            return WaitOutcome::Trouble(Trouble::Gone("this command does not wait"));
+        };
+        let (left, mut link) = (self.left(), session.link.clone());
+        let command = rewritten(self.command, Wait::asynchronous(as_span(left)), session.bind);
+        let patience = self.shared.command_timeout + SLACK;
+        let at_once = match timeout(patience, link.ask(&command)).await {
+            Ok(Ok(value)) => value,
+            Ok(Err(trouble)) => return WaitOutcome::Trouble(trouble),
+            Err(_) => return WaitOutcome::Trouble(Trouble::Late),
+        };
+        if !matches!(command.read(at_once.clone()), Ok(Reply::Queued(_))) {
+            return WaitOutcome::Answered(at_once);
+        }
+        let told = tokio::select! {
+            biased;
+            told = timeout(left + patience, pending.verdict()) => told.unwrap_or(Err(Trouble::Late)),
+            over = is_over(self.shared, &mut self.reach, session.generation) => match over {
+                Ok(()) => return WaitOutcome::Rebound(None),
+                Err(error) => return WaitOutcome::Over(error),
+            },
+        };
+        match told {
+            Ok(_) if !matches!(bind_of(&command), Bind::None) && !self.is_current(session) => {
+                WaitOutcome::Rebound(None)
+            }
+            Ok(value) => WaitOutcome::Answered(value),
+            // Too large for a message: it is there now, for who asks.
+            Err(Trouble::AskAgain) => {
+                let command = rewritten(self.command, Wait::NONE, session.bind);
+                match timeout(patience, link.ask(&command)).await {
+                    Ok(Ok(value)) => WaitOutcome::Answered(value),
+                    Ok(Err(trouble)) => WaitOutcome::Trouble(trouble),
+                    Err(_) => WaitOutcome::Trouble(Trouble::Late),
+                }
+            }
+            Err(trouble) => WaitOutcome::Trouble(trouble),
+        }
+    }
 }

@@ -27,19 +27,19 @@ use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::address::at;
-use super::link::{Door, Link, Session};
+use super::link::{Door, Session};
 use super::slots::Slots;
 use super::speech::{packed, understood};
 use super::supervisor::SharedConnection;
 use super::trouble::{CLOSED, Trouble, judged};
-use super::{Redis, is_in_a_runtime, late, read, resp};
+use super::{Redis, is_in_a_runtime, read};
 use crate::backend::Reach;
 use crate::error::Error;
 
 /// How long a wait that was cut off waits for the server to come back.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 /// The server times a WAIT; its answer may be on its way for as long as any other, and a little more.
-const SLACK: Duration = Duration::from_millis(250);
+pub(super) const SLACK: Duration = Duration::from_millis(250);
 const PAUSE_BASE: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
 /// Connections that nobody used for so long are closed.
@@ -93,7 +93,7 @@ impl WaitingConnections {
 }
 
 /// Where to ask.
-enum Destination {
+pub(super) enum Destination {
     /// The shared connection; the verdict comes later.
     Late,
     /// The node that has the key.
@@ -103,7 +103,7 @@ enum Destination {
 }
 
 /// How asking once went.
-enum WaitOutcome {
+pub(super) enum WaitOutcome {
     Answered(Value),
     Trouble(Trouble),
     /// The shared connection was replaced. This one, if there is one, is still asking.
@@ -130,37 +130,6 @@ impl Redis {
         tokio::select! {
             answer = asking.until_answered() => answer,
             () = shared.closing.cancelled() => Err(CLOSED),
-        }
-    }
-
-    async fn wait_late(&self, command: &Command<'_>, deadline: Instant) -> Result<Reply, Error> {
-        let shared = &*self.shared;
-        let asking = WaitingCommand { shared, command, deadline, reach: shared.reach(), place: Destination::Late };
-        let mut leaving = Leaving { shared, command: Some(command) };
-        let answer = tokio::select! {
-            answer = asking.until_answered() => answer,
-            () = shared.closing.cancelled() => Err(CLOSED),
-        };
-        if answer.is_ok() {
-            leaving.command = None;
-        }
-        answer
-    }
-}
-
-/// A wait that was not answered: the server is told that nobody waits any more.
-struct Leaving<'a, 'c> {
-    shared: &'a SharedConnection,
-    command: Option<&'a Command<'c>>,
-}
-
-impl Drop for Leaving<'_, '_> {
-    fn drop(&mut self) {
-        if let Some(leaving) = self.command.and_then(late::leaving)
-            && let Ok(Link::Server(connection)) = self.shared.link()
-        {
-            // What nobody waits for is not sent. If the connection breaks first, the server takes the wait out by itself.
-            self.shared.runtime.spawn(connection.ask_anyway(|outbox| resp::write(&leaving, outbox)));
         }
     }
 }
@@ -249,16 +218,16 @@ impl Redis {
     }
 }
 
-struct WaitingCommand<'a, 'c> {
-    shared: &'a SharedConnection,
-    command: &'a Command<'c>,
-    deadline: Instant,
-    reach: watch::Receiver<Reach>,
-    place: Destination,
+pub(super) struct WaitingCommand<'a, 'c> {
+    pub shared: &'a SharedConnection,
+    pub command: &'a Command<'c>,
+    pub deadline: Instant,
+    pub reach: watch::Receiver<Reach>,
+    pub place: Destination,
 }
 
 impl WaitingCommand<'_, '_> {
-    async fn until_answered(mut self) -> Result<Reply, Error> {
+    pub async fn until_answered(mut self) -> Result<Reply, Error> {
         let mut in_trouble_since: Option<Instant> = None;
         let mut pause_max = PAUSE_BASE;
         // Kept, not read: see above.
@@ -307,7 +276,7 @@ impl WaitingCommand<'_, '_> {
         }
     }
 
-    fn left(&self) -> Duration {
+    pub fn left(&self) -> Duration {
         self.deadline.saturating_duration_since(Instant::now())
     }
 
@@ -331,55 +300,6 @@ impl WaitingCommand<'_, '_> {
             self.ask_late(session).await
         } else {
             self.ask_apart(session).await
-        }
-    }
-
-    /// Asks on the shared connection, and waits for the verdict that comes later.
-    async fn ask_late(&mut self, session: &Session) -> WaitOutcome {
-        if !self.shared.late.are_heard(session.generation).await {
-            return if self.is_current(session) {
-                WaitOutcome::Trouble(Trouble::Gone("nobody listens for the verdict of a wait"))
-            } else {
-                WaitOutcome::Rebound(None)
-            };
-        }
-        let Some(mut pending) = self.shared.late.begin(self.command) else {
-            return WaitOutcome::Trouble(Trouble::Gone("this command does not wait"));
-        };
-        let (left, mut link) = (self.left(), session.link.clone());
-        let command = rewritten(self.command, Wait::asynchronous(as_span(left)), session.bind);
-        let patience = self.shared.command_timeout + SLACK;
-        let at_once = match timeout(patience, link.ask(&command)).await {
-            Ok(Ok(value)) => value,
-            Ok(Err(trouble)) => return WaitOutcome::Trouble(trouble),
-            Err(_) => return WaitOutcome::Trouble(Trouble::Late),
-        };
-        if !matches!(command.read(at_once.clone()), Ok(Reply::Queued(_))) {
-            return WaitOutcome::Answered(at_once);
-        }
-        let told = tokio::select! {
-            biased;
-            told = timeout(left + patience, pending.verdict()) => told.unwrap_or(Err(Trouble::Late)),
-            over = is_over(self.shared, &mut self.reach, session.generation) => match over {
-                Ok(()) => return WaitOutcome::Rebound(None),
-                Err(error) => return WaitOutcome::Over(error),
-            },
-        };
-        match told {
-            Ok(_) if !matches!(bind_of(&command), Bind::None) && !self.is_current(session) => {
-                WaitOutcome::Rebound(None)
-            }
-            Ok(value) => WaitOutcome::Answered(value),
-            // Too large for a message: it is there now, for who asks.
-            Err(Trouble::AskAgain) => {
-                let command = rewritten(self.command, Wait::NONE, session.bind);
-                match timeout(patience, link.ask(&command)).await {
-                    Ok(Ok(value)) => WaitOutcome::Answered(value),
-                    Ok(Err(trouble)) => WaitOutcome::Trouble(trouble),
-                    Err(_) => WaitOutcome::Trouble(Trouble::Late),
-                }
-            }
-            Err(trouble) => WaitOutcome::Trouble(trouble),
         }
     }
 
@@ -413,7 +333,7 @@ impl WaitingCommand<'_, '_> {
         }
     }
 
-    fn is_current(&self, session: &Session) -> bool {
+    pub fn is_current(&self, session: &Session) -> bool {
         self.shared.session().is_ok_and(|now| now.generation == session.generation)
     }
 
@@ -461,7 +381,11 @@ impl WaitingCommand<'_, '_> {
 }
 
 /// Returns when another shared connection is there than the one of `generation`; fails when there is none for too long.
-async fn is_over(shared: &SharedConnection, reach: &mut watch::Receiver<Reach>, generation: u64) -> Result<(), Error> {
+pub(super) async fn is_over(
+    shared: &SharedConnection,
+    reach: &mut watch::Receiver<Reach>,
+    generation: u64,
+) -> Result<(), Error> {
     let mut away_since: Option<Instant> = None;
     loop {
         let news = match shared.session() {
@@ -484,12 +408,12 @@ async fn is_over(shared: &SharedConnection, reach: &mut watch::Receiver<Reach>, 
     }
 }
 
-fn as_span(left: Duration) -> Span {
+pub(super) fn as_span(left: Duration) -> Span {
     Span::from_us(i64::try_from(left.as_micros()).unwrap_or(i64::MAX))
 }
 
 /// The same question, for `wait` and bound to `bind` if it is to be bound at all.
-fn rewritten<'a>(command: &Command<'a>, wait: Wait, bind: Bind) -> Command<'a> {
+pub(super) fn rewritten<'a>(command: &Command<'a>, wait: Wait, bind: Bind) -> Command<'a> {
     let mut command = command.clone();
     let (old_wait, old_bind) = match &mut command {
         Command::LockAcquire(call) => (&mut call.wait, &mut call.bind),
@@ -505,7 +429,7 @@ fn rewritten<'a>(command: &Command<'a>, wait: Wait, bind: Bind) -> Command<'a> {
     command
 }
 
-fn bind_of(command: &Command<'_>) -> Bind {
+pub(super) fn bind_of(command: &Command<'_>) -> Bind {
     match command {
         Command::LockAcquire(call) => call.bind,
         Command::BulkheadEnter(call) => call.bind,
