@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use resil_harness::{Cluster, Options, Server, eventually, ok};
 
 use crate::async_client::AsyncClient;
+use crate::async_walk::walk;
 use crate::driven::{SOON, Say};
 use crate::scene::{Caller, Scene};
 
@@ -399,4 +400,9 @@ fn a_slot_that_moves_sends_asynchronous_waiters_after_it() {
     anew.waits("RES.LOCK ACQUIRE k b 1h WAIT 10m");
     there.say("RES.LOCK RELEASE k a");
     assert_eq!(anew.told(), "b GRANTED");
+}
+
+#[test]
+fn every_wait_of_a_walk_ends_in_one_verdict() {
+    walk(Options::default(), 6_000);
 }

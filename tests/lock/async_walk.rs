@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 use redis::Connection;
-use resil_harness::{Flavor, Options, Server};
+use resil_harness::{Options, Server};
 
 use crate::async_client::AsyncClient;
 use crate::driven::Say;
@@ -271,24 +271,12 @@ impl Walk {
     }
 }
 
-fn walk(options: Options, steps: usize) {
+/// A walk of so many steps.
+pub fn walk(options: Options, steps: usize) {
     let rng = seeded("asynchronous walk");
     let mut walk = Walk::new(Server::start(options), rng);
     for _ in 0..steps {
         walk.step();
     }
     walk.end();
-}
-
-#[test]
-fn every_wait_of_a_walk_ends_in_one_verdict() {
-    walk(Options::default(), 6_000);
-}
-
-#[test]
-fn a_walk_touches_no_freed_memory() {
-    if Flavor::from_env().is_valkey() {
-        return say("valgrind: it does not know the functions by which Valkey frees memory; this is run on Redis");
-    }
-    walk(Options::default().under_valgrind(), 800);
 }

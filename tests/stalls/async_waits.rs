@@ -14,9 +14,12 @@ const CONNECTIONS: usize = 10;
 /// What a waiter may cost in the server beyond its owner and its key.
 const BYTES_MAX: i64 = 400;
 
-/// So many asynchronous waiters, on ten connections; `line` is without ASYNC.
-fn async_waiters(server: &Server, count: usize, line: impl Fn(usize) -> String) -> Vec<AsyncClient> {
-    let mut clients: Vec<AsyncClient> = (0..CONNECTIONS).map(|_| AsyncClient::new(server)).collect();
+fn connections(server: &Server) -> Vec<AsyncClient> {
+    (0..CONNECTIONS).map(|_| AsyncClient::new(server)).collect()
+}
+
+/// Sends so many lines with ASYNC, in pipelines; each is answered with `verdict`.
+fn ask_all(clients: &mut [AsyncClient], count: usize, line: impl Fn(usize) -> String, verdict: &str) {
     for (index, client) in clients.iter_mut().enumerate() {
         let numbers: Vec<usize> = (index..count).step_by(CONNECTIONS).collect();
         for some in numbers.chunks(1_000) {
@@ -24,10 +27,16 @@ fn async_waiters(server: &Server, count: usize, line: impl Fn(usize) -> String) 
             client.send(&lines.join("\r\n"));
             for _ in some {
                 let reply = client.reply();
-                assert!(reply.starts_with("[QUEUED "), "{reply}");
+                assert!(reply.starts_with(&format!("[{verdict} ")), "{reply}");
             }
         }
     }
+}
+
+/// So many asynchronous waiters, on ten connections; `line` is without ASYNC.
+fn async_waiters(server: &Server, count: usize, line: impl Fn(usize) -> String) -> Vec<AsyncClient> {
+    let mut clients = connections(server);
+    ask_all(&mut clients, count, line, "QUEUED");
     clients
 }
 
@@ -63,14 +72,12 @@ fn a_hundred_thousand_waiters_cost_at_most_400_bytes_each() {
         for number in 0..keys {
             main.say(&format!("RES.LOCK ACQUIRE k{number} holder 10000s"));
         }
-        drop(async_waiters(&server, 10_000, |number| {
-            format!("RES.LOCK ACQUIRE k{} w{number} 10s WAIT 500s", number % keys)
-        }));
-        all_ended(&mut main);
+        let line = |number: usize, wait: &str| format!("RES.LOCK ACQUIRE k{} w{number} 10s WAIT {wait}", number % keys);
+        let mut clients = connections(&server);
+        // The buffers of the connections have their size already.
+        ask_all(&mut clients, 10_000, |number| line(number, "0"), "TAKEN");
         let before = main.info_number("memory", "used_memory");
-        let clients = async_waiters(&server, COUNT, |number| {
-            format!("RES.LOCK ACQUIRE k{} w{number} 10s WAIT 500s", number % keys)
-        });
+        ask_all(&mut clients, COUNT, |number| line(number, "500s"), "QUEUED");
         assert_eq!(waiters(&mut main), COUNT as i64);
         let texts = (0..COUNT).map(|number| format!("k{}w{number}", number % keys).len()).sum::<usize>() as i64;
         let each = (main.info_number("memory", "used_memory") - before - texts) / COUNT as i64;
