@@ -86,7 +86,7 @@ mod native {
         pending::Pending,
         policy::{PyPolicies, PyPolicy},
         retry::{PyAttempt, PyAttempts, PyRetry},
-        runtime::after_fork,
+        runtime::{after_fork_in_child, after_fork_in_parent, before_fork},
         shared_bulkhead::{PyBulkheadGuard, PySharedBulkhead},
         testing::{PyClock, is_testing, raw, raw_at, set_testing},
         timeout::PyTimeout,

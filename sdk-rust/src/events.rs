@@ -10,7 +10,7 @@
 //!
 //! # What is subscribed to
 //! `resil:lost:<client>` while something is held for longer than a [moment](crate::holding::watchdog), and
-//! `resil:events:<key>` for each breaker that was asked. So a process hears only of what it uses, on one connection, which is
+//! `resil:events:<key>` for each breaker that was asked, or that has a listener. So a process hears only of what it uses, on one connection, which is
 //! opened with the first of them and closed when none is left. A user who may not subscribe is warned once.
 //!
 //! # The task
@@ -166,11 +166,8 @@ impl Events {
     fn refresh(&self, channel: &str) -> bool {
         let breakers = self.wanted.lock().breakers.get(channel).cloned().unwrap_or_default();
         for Listening { breaker, runtime } in &breakers {
-            let Some(breaker) = breaker.upgrade() else { continue };
-            // At once, also if the runtime has ended: then the next call asks.
-            breaker.forget();
-            if let Some(runtime) = runtime.clone().or_else(|| breaker.client.background()) {
-                runtime.spawn(breaker.refresh());
+            if let Some(breaker) = breaker.upgrade() {
+                breaker.was_changed(runtime.clone());
             }
         }
         !breakers.is_empty()
@@ -285,6 +282,6 @@ fn pass_on(client: &WeakClient, events: &Events, late: &LateWaits, message: &Mes
         && let Ok(Lost { owner, fence, reason }) = serde_json::from_slice(&message.payload)
         && let Some(reason) = Reason::from_text(reason.as_bytes())
     {
-        client.inner().holdings.was_lost(&owner, fence, reason);
+        client.inner().holdings.was_lost(owner.as_bytes(), fence, reason);
     }
 }

@@ -145,6 +145,7 @@ impl Client {
     /// The bulkhead `name`, for all clients of the same server.
     pub fn shared_bulkhead(&self, name: &str, settings: SharedBulkheadSettings) -> Result<SharedBulkhead, Error> {
         settings.validate()?;
+        keys::same_name(name, settings.name.as_deref())?;
         let (client, want) = (self.clone(), settings.want(name));
         want.check(self.backend())?;
         let (wait, meters) =

@@ -1,13 +1,13 @@
 /** Connecting, and the handle from which everything is made. */
-import type { Breaker, BreakerOptions } from './breaker.js';
-import type { Cached, CachedOptions, VersionedCached } from './cached.js';
+import type { Breaker, BreakerSettings } from './breaker.js';
+import type { Cached, CacheSettings, VersionedCached } from './cached.js';
 import type { Clock, Duration } from './common.js';
-import type { Lock, LockOptions, SharedBulkhead, SharedBulkheadOptions } from './holding.js';
-import type { Idempotent, IdempotentOptions } from './idempotent.js';
+import type { Lock, LockSettings, SharedBulkhead, SharedBulkheadSettings } from './holding.js';
+import type { Idempotent, IdempotencySettings } from './idempotent.js';
 import type { Limit, Limiter, Verdicts } from './limiter.js';
-import type { Policies, Policy, PolicyOptions } from './policies.js';
+import type { Policies, Policy, PolicySettings } from './policies.js';
 
-export interface ConnectOptions {
+export interface ConnectSettings {
   /** The name of this process, which others see. Random by default. */
   name?: string;
   /** How long a command may take before the server counts as not answering. */
@@ -26,7 +26,7 @@ export interface ConnectOptions {
  * `memory://`, `redis://`, `rediss://`, `redis+cluster://`, `redis+sentinel://`, `unix://`. A server that is away is no error; a
  * wrong URL, password or certificate, and a server without the module, are.
  */
-export function connect(url: string, options?: ConnectOptions): Promise<Client>;
+export function connect(url: string, options?: ConnectSettings): Promise<Client>;
 
 export type Status = 'healthy' | 'degraded' | 'unhealthy';
 export interface Health {
@@ -43,24 +43,24 @@ export interface ShutdownReport {
 export class Client implements AsyncDisposable {
   private constructor();
   limiter(name: string, limit: Limit): Limiter;
-  breaker(name: string, options?: BreakerOptions): Breaker;
-  lock(name: string, options?: LockOptions): Lock;
-  sharedBulkhead(name: string, options: number | SharedBulkheadOptions): SharedBulkhead;
-  idempotent(name: string, options?: IdempotentOptions): Idempotent;
-  cached(name: string, options: CachedOptions & { serializer: 'bytes' }): Cached<Uint8Array>;
-  cached<T = unknown>(name: string, options?: CachedOptions): Cached<T>;
+  breaker(name: string, options?: BreakerSettings): Breaker;
+  lock(name: string, options?: LockSettings): Lock;
+  sharedBulkhead(name: string, options: number | SharedBulkheadSettings): SharedBulkhead;
+  idempotent(name: string, options?: IdempotencySettings): Idempotent;
+  cached(name: string, options: CacheSettings & { serializer: 'bytes' }): Cached<Uint8Array>;
+  cached<T = unknown>(name: string, options?: CacheSettings): Cached<T>;
   /** Values that carry versions, so that a source that lags behind replaces nothing newer. */
-  versionedCached<T = unknown>(name: string, options?: CachedOptions): VersionedCached<T>;
-  policy(name: string, settings: PolicyOptions): Policy;
+  versionedCached<T = unknown>(name: string, options?: CacheSettings): VersionedCached<T>;
+  policy(name: string, settings: PolicySettings): Policy;
   /** Policies by name: settings, the text of a JSON or YAML file, or its path. */
-  policies(file: string | URL | { version: 1; defaults?: PolicyOptions; policies: Record<string, PolicyOptions> }): Policies;
+  policies(file: string | URL | { version: 1; defaults?: PolicySettings; policies: Record<string, PolicySettings> }): Policies;
   /** Takes `cost` cells from every limit, or from none. */
   checkAll(limits: Iterable<readonly [Limiter, string]>, cost?: number, options?: { signal?: AbortSignal }): Promise<Verdicts>;
   health(): Health;
   /** Resolves when the server can be reached, or fails after `within` (10 s by default) with the reason why it cannot. */
   waitReady(within?: Duration): Promise<void>;
   readonly isShuttingDown: boolean;
-  /** Takes no new calls, waits at most so long for those in flight, gives back what is held, closes the connections. */
+  /** Takes no new calls, waits at most so long (5 s by default) for those in flight, gives back what is held, closes the connections. */
   shutdown(deadline?: Duration): Promise<ShutdownReport>;
   [Symbol.asyncDispose](): Promise<void>;
 }

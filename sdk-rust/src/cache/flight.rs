@@ -5,7 +5,6 @@
 //! The leader renews its lease while it loads. Whatever way the load ends, the server is told: a value, that there is none,
 //! an error, or that somebody else may try.
 
-use std::any::Any;
 use std::fmt::Display;
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
@@ -29,6 +28,7 @@ use crate::clock::Moment;
 use crate::error::Error;
 use crate::health::Away;
 use crate::idempotency::token::{from_ms, odd, shortened, span};
+use crate::isolate::panic_text;
 use crate::leases::{Lease, LeaseKind};
 
 /// A loader, until somebody uses it.
@@ -275,7 +275,7 @@ where
                 LoadResult::Error(landing, message)
             }
             Ok(Err(LoaderError::Ours(error))) => LoadResult::GaveUp(Landing::Failed(error)),
-            Err(panic) => LoadResult::GaveUp(Landing::Failed(Error::Crashed(words_of(&*panic)))),
+            Err(panic) => LoadResult::GaveUp(Landing::Failed(Error::Crashed(panic_text(panic)))),
         }
     }
 
@@ -396,10 +396,4 @@ where
             tracing::debug!(%error, key = self.key, "a lead could not be given up");
         }
     }
-}
-
-/// What a panic said, if it said it in words.
-fn words_of(panic: &(dyn Any + Send)) -> String {
-    let words = panic.downcast_ref::<&str>().map(|words| (*words).to_owned());
-    words.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no words".to_owned())
 }

@@ -15,15 +15,16 @@ use indexmap::IndexMap;
 use indexmap::map::RawEntryApiV1;
 use parking_lot::{Mutex, MutexGuard};
 use resil_core::Instant;
-use resil_core::circuit_breaker::Breaker;
+use resil_core::circuit_breaker::{Breaker, Transition as BreakerTransition};
 use resil_core::idempotency::Idempotency;
 use resil_core::lock::{Bulkheads, Locks};
 use resil_core::rate_limit::TierSet;
 use resil_core::single_flight::Flights;
-use resil_core::waited::WaiterId;
+use resil_core::waited::{Ending, WaiterId};
 use resil_core::window::Window;
 use smallvec::SmallVec;
 
+use super::channels::Channels;
 use super::fences::Fences;
 use super::keeper::Keeper;
 use super::name::{self, Name};
@@ -112,6 +113,10 @@ pub(super) struct Store {
     last_waiter: AtomicU64,
     pub fences: Fences,
     pub keeper: Arc<Keeper>,
+    /// Holdings that were lost, by what their owners begin with.
+    pub losses: Channels<Ending>,
+    /// Breakers that were changed, by their keys.
+    pub changes: Channels<BreakerTransition>,
     pub clock: Clock,
 }
 
@@ -126,6 +131,8 @@ impl Store {
             last_waiter: AtomicU64::new(0),
             fences: Fences::default(),
             keeper: Arc::new(Keeper::default()),
+            losses: Channels::default(),
+            changes: Channels::default(),
             clock,
         })
     }

@@ -8,7 +8,7 @@
 //!   the shared connection of a single server: a call that failed may have had its effect.
 //!
 //! # Connecting
-//! One attempt is made, of at most three seconds. A URL that cannot be used, a wrong password, a certificate that is not
+//! One attempt is made, of at most three seconds; of a single server also of at most three command timeouts, and a second at least. A URL that cannot be used, a wrong password, a certificate that is not
 //! trusted and a server without the module are errors at once. If the server is away, so is the client, and it connects when the server is there, unless a server is required: a service
 //! may start before its Redis.
 //!
@@ -72,7 +72,9 @@ impl Redis {
         };
         let shared = Arc::new(SharedConnection::new(address, options, runtime.clone()));
         let first = Arc::clone(&shared);
-        match shared.spawn(async move { first.open().await }).await {
+        let bound = shared.first_bound();
+        let opening = async move { timeout(bound, first.open()).await.unwrap_or(Err(Trouble::Late)) };
+        match shared.spawn(opening).await {
             Ok(session) => shared.publish(ConnectionState::Here(session)),
             Err(trouble) if trouble.is_final() => return Err(trouble.into_error(None)),
             Err(trouble) if options.require_server => return Err(trouble.into_error(None)),
@@ -111,13 +113,13 @@ impl Redis {
         let mut link = self.shared.link()?;
         let trouble = match timeout(bound.min(self.shared.command_timeout), link.ask(command)).await {
             Ok(Ok(value)) => {
-                self.shared.answered();
+                self.shared.answered(command);
                 return read(command, value);
             }
             Ok(Err(trouble)) => trouble,
             Err(_) => Trouble::Late,
         };
-        self.shared.suspect(&trouble);
+        self.shared.suspect(&trouble, command);
         Err(trouble.into_error(command.key()))
     }
 

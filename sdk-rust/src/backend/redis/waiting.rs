@@ -210,7 +210,7 @@ impl Redis {
             }
             Ok(Ok(_)) => Err(Error::Internal("WAIT is answered by a number".to_owned())),
             Ok(Err(trouble)) => {
-                shared.suspect(&trouble);
+                shared.suspect(&trouble, command);
                 Err(trouble.into_error(command.key()))
             }
             Err(_) => Err(late()),
@@ -237,7 +237,7 @@ impl WaitingCommand<'_, '_> {
             let begun = Instant::now();
             let trouble = match self.ask(&session).await {
                 WaitOutcome::Answered(value) => {
-                    self.shared.answered();
+                    self.shared.answered(self.command);
                     return read(self.command, value);
                 }
                 WaitOutcome::Over(error) => return Err(error),
@@ -247,7 +247,7 @@ impl WaitingCommand<'_, '_> {
                 }
                 WaitOutcome::Trouble(trouble) => trouble,
             };
-            self.shared.suspect(&trouble);
+            self.shared.suspect(&trouble, self.command);
             let is_cluster = matches!(session.door, Door::Cluster(_));
             match &trouble {
                 Trouble::Refused(_) | Trouble::Deadlock | Trouble::Late => {
