@@ -8,17 +8,14 @@
 
 use std::ffi::{CStr, c_void};
 
-use resil_core::circuit_breaker::{Breaker, Edit, encode_edits};
 use resil_core::codec;
 use resil_core::rate_limit::{TierSet, gc_at};
-use resil_core::window::{Window, WindowChange};
 use smallvec::SmallVec;
 
 use crate::call::{Call, Failure};
-use crate::datatype::breaker::Circuit;
+use crate::datatype::boxed::{Boxed, PlainType};
 use crate::datatype::tiers::Tiers;
 use crate::datatype::waited::{Live, Waited};
-use crate::datatype::window::Log;
 use crate::datatype::{Bytes, NativeType};
 use crate::edge::replication::{mark_dirty, notify, replicate, replicate_deletion, replicate_many, signal_modified};
 use crate::key::Key;
@@ -41,63 +38,36 @@ pub fn store_tiers(key: &mut Key<'_>, value: Option<*mut c_void>, old: &TierSet,
     key.collect_at::<Tiers>(was_due, Some(gc_at(tiers, salt)));
 }
 
-/// Stores a whole log in `key`.
-pub fn store_log(key: &mut Key<'_>, value: Option<*mut c_void>, window: Window) {
-    let due = window.gc_at(key.salt());
+/// Stores the state of a machine that nobody waits for in `key`, whole.
+pub fn store_plain<M: PlainType>(key: &mut Key<'_>, value: Option<*mut c_void>, state: M) {
+    let due = M::collect_at(&state, key.salt());
     match value {
-        Some(_) => key.replace::<Log>(Log::new_value(window)),
-        None => key.set::<Log>(Log::new_value(window)),
+        Some(_) => key.replace::<Boxed<M>>(Boxed::new_value(state)),
+        None => key.set::<Boxed<M>>(Boxed::new_value(state)),
     }
-    key.collect_at::<Log>(None, Some(due));
+    key.collect_at::<Boxed<M>>(None, due);
 }
 
-/// Applies `change` to the log in `key`, which is created if there is none.
-pub fn change_log(key: &mut Key<'_>, value: Option<*mut c_void>, change: &WindowChange) {
+/// Makes `edits` to the state in `key`, which is created if there is none. Nothing is left: the key goes.
+pub fn edit_plain<M: PlainType>(key: &mut Key<'_>, value: Option<*mut c_void>, edits: M::Edits) {
     let Some(value) = value else {
-        let mut window = Window::default();
-        window.apply(change);
-        // A mended clock concerns entries, and there are none.
-        if !window.is_empty() {
-            store_log(key, None, window);
+        let mut state = M::default();
+        M::apply_all(&mut state, edits);
+        if !M::is_nothing(&state) {
+            store_plain(key, None, state);
         }
         return;
     };
     // SAFETY: `value` is the live value of `key`, and this is the only reference to it.
-    let window = unsafe { Log::get(value) };
+    let state = unsafe { Boxed::<M>::get(value) };
     let salt = key.salt();
-    let was_due = window.gc_at(salt);
-    window.apply(change);
-    if window.is_empty() {
+    let was_due = M::collect_at(state, salt);
+    M::apply_all(state, edits);
+    if M::is_nothing(state) {
         return key.delete();
     }
-    let due = window.gc_at(salt);
-    key.collect_at::<Log>(Some(Some(was_due)), Some(due));
-}
-
-/// Stores a whole breaker in `key`.
-pub fn store_breaker(key: &mut Key<'_>, value: Option<*mut c_void>, breaker: Breaker) {
-    let due = breaker.gc_at(key.salt());
-    match value {
-        Some(_) => key.replace::<Circuit>(Circuit::new_value(breaker)),
-        None => key.set::<Circuit>(Circuit::new_value(breaker)),
-    }
-    key.collect_at::<Circuit>(None, due);
-}
-
-/// Makes `edits` to the breaker in `key`, which is created if there is none.
-pub fn edit_breaker(key: &mut Key<'_>, value: Option<*mut c_void>, edits: &[Edit]) {
-    let Some(value) = value else {
-        let mut breaker = Breaker::default();
-        edits.iter().for_each(|edit| breaker.apply(edit));
-        return store_breaker(key, None, breaker);
-    };
-    // SAFETY: `value` is the live value of `key`, and this is the only reference to it.
-    let breaker = unsafe { Circuit::get(value) };
-    let salt = key.salt();
-    let was_due = breaker.gc_at(salt);
-    edits.iter().for_each(|edit| breaker.apply(edit));
-    let due = breaker.gc_at(salt);
-    key.collect_at::<Circuit>(Some(was_due), due);
+    let due = M::collect_at(state, salt);
+    key.collect_at::<Boxed<M>>(Some(was_due), due);
 }
 
 /// Stores the state of a machine that can be waited for in `key`, whole. Returns the value.
@@ -186,26 +156,12 @@ pub fn publish_tiers(call: &Call<'_>, key: &Key<'_>, tiers: &TierSet, event: &CS
     announce(call, key, event);
 }
 
-/// Replicates a change of a log, and tells watchers and listeners.
-pub fn publish_log_change(call: &Call<'_>, key: &Key<'_>, change: &WindowChange, is_new: bool, event: &CStr) {
+/// Replicates what a step did to such a state, and breaks WATCH. The caller notifies.
+pub fn publish_plain<M: PlainType>(call: &Call<'_>, key: &Key<'_>, edits: &M::Edits, is_new: bool) {
     if listeners::anybody() {
         let mut bytes = Bytes::new();
-        if !(is_new && encode_whole::<Log>(key, &mut bytes)) {
-            codec::encode_log_change(change, &mut bytes);
-        }
-        replicate(call, key, &bytes);
-    } else {
-        mark_dirty(call);
-    }
-    announce(call, key, event);
-}
-
-/// Replicates what a step did to a breaker, and tells watchers. Its transitions are announced by [`crate::announce`].
-pub fn publish_edits(call: &Call<'_>, key: &Key<'_>, edits: &[Edit], is_new: bool) {
-    if listeners::anybody() {
-        let mut bytes = Bytes::new();
-        if !(is_new && encode_whole::<Circuit>(key, &mut bytes)) {
-            encode_edits(edits, &mut bytes);
+        if !(is_new && encode_whole::<Boxed<M>>(key, &mut bytes)) {
+            M::encode_edits(edits, &mut bytes);
         }
         replicate(call, key, &bytes);
     } else {

@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
 use redis_module::raw;
 use resil_core::Span;
 
+use crate::datatype;
 use crate::edge::{api, guard};
+use crate::machines::{Kind, ServerMachine, for_kind};
 
 /// Counts up. Commands run on one thread, so a plain load and store will do.
 #[derive(Default)]
@@ -23,6 +25,8 @@ impl Counter {
 pub struct Gauge(AtomicI64);
 
 impl Gauge {
+    pub const ZERO: Self = Self(AtomicI64::new(0));
+
     pub fn raise(&self, number: i64) {
         self.0.fetch_add(number, Relaxed);
     }
@@ -99,14 +103,6 @@ pub struct Holdings {
 
 #[derive(Default)]
 pub struct Counters {
-    pub lock: Holdings,
-    pub bulkhead: Holdings,
-    pub idempotency: Holdings,
-    pub flight: Holdings,
-    pub lock_keys: Gauge,
-    pub bulkhead_keys: Gauge,
-    pub idempotency_keys: Gauge,
-    pub flight_keys: Gauge,
     pub waiters: Gauge,
     pub sessions: Gauge,
     pub bound: Gauge,
@@ -132,8 +128,6 @@ pub struct Counters {
     pub refused: Counter,
     pub panics: Counter,
     pub gcra_keys: Gauge,
-    pub window_keys: Gauge,
-    pub breaker_keys: Gauge,
     pub eviction_risk: AtomicBool,
 }
 
@@ -149,13 +143,7 @@ pub extern "C" fn report(ctx: *mut raw::RedisModuleInfoCtx, _for_crash_report: c
         let section = Section(ctx);
         section.open();
         section.flag("eviction_risk", counters.eviction_risk.load(Relaxed));
-        section.gauge("gcra_keys", &counters.gcra_keys);
-        section.gauge("window_keys", &counters.window_keys);
-        section.gauge("breaker_keys", &counters.breaker_keys);
-        section.gauge("lock_keys", &counters.lock_keys);
-        section.gauge("bulkhead_keys", &counters.bulkhead_keys);
-        section.gauge("idemp_keys", &counters.idempotency_keys);
-        section.gauge("sflight_keys", &counters.flight_keys);
+        datatype::for_each_count(|name, keys| section.gauge(&format!("{name}_keys"), keys));
         section.gauge("blocked_waiters", &counters.waiters);
         section.gauge("sessions", &counters.sessions);
         section.gauge("bound", &counters.bound);
@@ -171,15 +159,14 @@ pub extern "C" fn report(ctx: *mut raw::RedisModuleInfoCtx, _for_crash_report: c
         section.counter("breaker_reports_not_counted", &counters.breaker.not_counted);
         section.counter("breaker_trips", &counters.breaker.trips);
         section.counter("breaker_transitions", &counters.breaker.transitions);
-        section.holdings("lock", &counters.lock);
-        section.holdings("bulkhead", &counters.bulkhead);
-        section.holdings("idemp", &counters.idempotency);
+        for kind in Kind::ALL {
+            for_kind!(kind, M => section.holdings(M::INFO_NAME, M::counters()));
+        }
         section.counter("idemp_replayed", &counters.replayed);
         section.counter("idemp_committed", &counters.committed);
         section.counter("idemp_results_dropped", &counters.results_dropped);
         section.counter("idemp_once_first", &counters.once_first);
         section.counter("idemp_once_again", &counters.once_again);
-        section.holdings("sflight", &counters.flight);
         section.counter("sflight_hits", &counters.hits);
         section.counter("sflight_served_stale", &counters.stale_hits);
         section.counter("sflight_published", &counters.published);

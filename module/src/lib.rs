@@ -76,12 +76,7 @@ fn load(ctx: *mut raw::RedisModuleCtx, arguments: &[&[u8]]) -> Result<(), ()> {
     let options = options as c_int | vendor::atomic_slot_migration(ctx);
     // SAFETY: called while loading, as is all that follows.
     unsafe { api!(RedisModule_SetModuleOptions)(ctx, options) };
-    datatype::callbacks::register::<datatype::tiers::Tiers>(ctx)?;
-    datatype::callbacks::register::<datatype::window::Log>(ctx)?;
-    datatype::callbacks::register::<datatype::breaker::Circuit>(ctx)?;
-    for kind in machines::Kind::ALL {
-        machines::for_kind!(kind, M => datatype::callbacks::register::<datatype::waited::Waited<M>>(ctx)?);
-    }
+    datatype::register(ctx)?;
     config::register(ctx)?;
     add_acl_category(ctx);
     commands::register(ctx)?;

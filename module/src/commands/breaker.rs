@@ -1,5 +1,6 @@
 //! `RES.BREAKER` and its subcommands.
 
+use std::ffi::CStr;
 use std::hash::{BuildHasher, RandomState};
 
 use resil_core::Instant;
@@ -17,13 +18,18 @@ use resil_wire::pages;
 use resil_wire::reply::Sink;
 
 use crate::announce;
-use crate::apply::{publish_edits, store_breaker};
+use crate::apply::{publish_plain, store_plain};
 use crate::call::{Call, Command, Failure, parse};
 use crate::clock;
-use crate::datatype::breaker::Circuit;
+use crate::datatype::boxed::{Boxed, PlainType};
 use crate::edge::api;
 use crate::info::counters;
 use crate::key::Key;
+
+impl PlainType for Breaker {
+    const TYPE_NAME: &'static CStr = c"resil-brk";
+    const INFO_NAME: &'static str = "breaker";
+}
 
 /// As [`stepped`], for what an operator does: it is announced to those who use the breaker even if its state stays.
 fn stepped_by_operator<V>(
@@ -56,16 +62,16 @@ fn stepped<V>(
     step: impl FnOnce(&mut Breaker) -> Result<BreakerOutcome<V>, Refused>,
 ) -> Result<V, Failure> {
     let mut key = Key::open_to_write(call, call.string(0)?);
-    let stored = key.value::<Circuit>()?;
+    let stored = key.value::<Boxed<Breaker>>()?;
     let outcome = match stored {
         Some(value) => {
             // SAFETY: the value of the open key; nothing else refers to it while this does.
-            let breaker = unsafe { Circuit::get(value) };
+            let breaker = unsafe { Boxed::<Breaker>::get(value) };
             let kept = breaker.keep();
             let outcome = step(breaker)?;
             if !outcome.edits.is_empty() {
                 let salt = key.salt();
-                key.collect_at::<Circuit>(Some(kept.map(|keep| keep.due(salt))), breaker.gc_at(salt));
+                key.collect_at::<Boxed<Breaker>>(Some(kept.map(|keep| keep.due(salt))), breaker.gc_at(salt));
             }
             outcome
         }
@@ -74,13 +80,13 @@ fn stepped<V>(
             let outcome = step(&mut breaker)?;
             if !outcome.edits.is_empty() {
                 call.require_memory()?;
-                store_breaker(&mut key, None, breaker);
+                store_plain(&mut key, None, breaker);
             }
             outcome
         }
     };
     if !outcome.edits.is_empty() {
-        publish_edits(call, &key, &outcome.edits, stored.is_none());
+        publish_plain::<Breaker>(call, &key, &outcome.edits, stored.is_none());
     }
     for transition in &outcome.transitions {
         counters().breaker.transitions.add(1);
@@ -196,9 +202,9 @@ impl Command for State {
         let now = clock::now();
         let key = Key::open_to_read(call, call.string(0)?);
         let missing = Breaker::default();
-        let stored = key.value::<Circuit>()?;
+        let stored = key.value::<Boxed<Breaker>>()?;
         // SAFETY: the value of the open key, only read.
-        let breaker = stored.map_or(&missing, |value| unsafe { Circuit::get(value) });
+        let breaker = stored.map_or(&missing, |value| unsafe { Boxed::<Breaker>::get(value) });
         write_state(&view(breaker, now), stored.is_some(), now, &mut call.reply());
         Ok(())
     }

@@ -9,10 +9,11 @@ use resil_wire::pages;
 use resil_wire::window::Windowed;
 
 use super::gcra::count;
-use crate::apply::{change_log, publish_log_change};
+use crate::apply::{edit_plain, publish_plain};
 use crate::call::{Call, Command, Failure, parse};
 use crate::clock;
-use crate::datatype::window::Log;
+use crate::datatype::boxed::Boxed;
+use crate::edge::replication::notify;
 use crate::info::counters;
 use crate::key::Key;
 
@@ -26,7 +27,7 @@ impl Command for TakeWindow {
         let request: Windowed<'_> = parse::<Self, _>(&args)?;
         let now = clock::now();
         let mut key = Key::open_to_write(call, call.string(0)?);
-        let value = key.value::<Log>()?;
+        let value = key.value::<Boxed<Window>>()?;
         let empty = Window::default();
         let window = log_or(value, &empty);
         let step = step(window, request.rule, request.ask, now);
@@ -34,8 +35,9 @@ impl Command for TakeWindow {
             if value.is_none() || window.would_grow(&change) {
                 call.require_memory()?;
             }
-            change_log(&mut key, value, &change);
-            publish_log_change(call, &key, &change, value.is_none(), c"res.window.take");
+            edit_plain::<Window>(&mut key, value, change);
+            publish_plain::<Window>(call, &key, &change, value.is_none());
+            notify(call, &key, c"res.window.take");
         }
         count(&counters().window, request.ask, &step.verdict);
         LimitReply::from(&step.verdict).write(&mut call.reply());
@@ -53,8 +55,7 @@ impl Command for PeekWindow {
         let request: Windowed<'_> = parse::<Self, _>(&args)?;
         let now = clock::now();
         let key = Key::open_to_read(call, call.string(0)?);
-        let empty = Window::default();
-        let step = step(log_or(key.value::<Log>()?, &empty), request.rule, request.ask, now);
+        let step = Boxed::look(&key, |window: &Window| step(window, request.rule, request.ask, now))?;
         count(&counters().window, request.ask, &step.verdict);
         LimitReply::from(&step.verdict).write(&mut call.reply());
         Ok(())
@@ -63,5 +64,5 @@ impl Command for PeekWindow {
 
 fn log_or(value: Option<*mut c_void>, empty: &Window) -> &Window {
     // SAFETY: the value came from a key of this type that is still open; it is read before it is changed.
-    value.map_or(empty, |value| unsafe { Log::get(value) })
+    value.map_or(empty, |value| unsafe { Boxed::get(value) })
 }
