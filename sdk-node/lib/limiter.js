@@ -97,4 +97,9 @@ const per = (period) => (limit, more) => {
   return { ...given.options('more', more), limit, period };
 };
 
-module.exports = { Limiter, checkAll, perSecond: per('1s'), perMinute: per('1m'), perHour: per('1h'), perDay: per('1d') };
+checkAll.most = 3;
+
+module.exports = {
+  Limiter, checkAll, perSecond: per('1s'), perMinute: per('1m'), perHour: per('1h'), perDay: per('1d'),
+  made: { limiter: (...said) => new Limiter(...said), checkAll },
+};

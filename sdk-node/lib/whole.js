@@ -122,4 +122,9 @@ class Dispatcher {
   }
 }
 
-module.exports = { Policy, Policies, Dispatcher, policy, policies, dispatcher(options) { given.atMost('dispatcher', arguments, 1); return new Dispatcher(options); } };
+policies.most = 1;
+
+module.exports = {
+  Policy, Policies, Dispatcher, dispatcher(options) { given.atMost('dispatcher', arguments, 1); return new Dispatcher(options); },
+  made: { policy, policies },
+};

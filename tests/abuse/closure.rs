@@ -107,7 +107,7 @@ fn every_change_of_a_log_leaves_a_log_that_can_be_read_back() {
         }
         let bytes = codec::to_vec(|out| codec::encode_log(&window, out));
         let again = codec::decode_log(&bytes).map_err(|_| format!("cannot be read back: {}", bytes.escape_ascii()))?;
-        if again == window { Ok(()) } else { Err("is another when read back".into()) }
+        if again == *window { Ok(()) } else { Err("is another when read back".into()) }
     });
 }
 

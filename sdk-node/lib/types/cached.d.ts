@@ -32,3 +32,12 @@ export class VersionedCached<T> {
   invalidate(key: string): Promise<boolean>;
   invalidateSoft(key: string): Promise<boolean>;
 }
+
+declare module './client.js' {
+  interface Client {
+    cached(name: string, options: CachedOptions & { serializer: 'bytes' }): Cached<Uint8Array>;
+    cached<T = unknown>(name: string, options?: CachedOptions): Cached<T>;
+    /** Values that carry versions, so that a source that lags behind replaces nothing newer. */
+    versionedCached<T = unknown>(name: string, options?: CachedOptions): VersionedCached<T>;
+  }
+}

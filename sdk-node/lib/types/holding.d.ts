@@ -82,3 +82,10 @@ export class SharedBulkhead {
   tryEnter(options?: { signal?: AbortSignal }): Promise<BulkheadGuard>;
   info(): Promise<HoldingInfo>;
 }
+
+declare module './client.js' {
+  interface Client {
+    lock(name: string, options?: LockOptions): Lock;
+    sharedBulkhead(name: string, options: number | SharedBulkheadOptions): SharedBulkhead;
+  }
+}

@@ -57,3 +57,9 @@ export class Idempotent {
   /** What is known of `key`, changing nothing. */
   get(key: string): Promise<Known>;
 }
+
+declare module './client.js' {
+  interface Client {
+    idempotent(name: string, options?: IdempotentOptions): Idempotent;
+  }
+}

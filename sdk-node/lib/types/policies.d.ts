@@ -151,3 +151,11 @@ export class Dispatcher {
   run<T, R>(items: Iterable<T>, work: (item: T, context: Context) => R, options?: { signal?: AbortSignal }): Promise<ItemResult<Awaited<R>>[]>;
 }
 export function dispatcher(options: number | DispatcherOptions): Dispatcher;
+
+declare module './client.js' {
+  interface Client {
+    policy(name: string, settings: PolicyOptions): Policy;
+    /** Policies by name: settings, the text of a JSON or YAML file, or its path. */
+    policies(file: string | URL | { version: 1; defaults?: PolicyOptions; policies: Record<string, PolicyOptions> }): Policies;
+  }
+}

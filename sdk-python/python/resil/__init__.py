@@ -44,19 +44,32 @@ from typing import TYPE_CHECKING
 from . import _interpreter as _interpreter  # first of all: it refuses where the native module must not be loaded
 from ._native import (
     Around,
+    Block,
+    Client,
+    Held,
+    Lost,
+    Pending,
+    __version__,
+    connect,
+    is_testing,
+    set_testing,
+)
+from ._native import (
+    after_fork as _after_fork,
+)
+
+# Imports of handles and errors, generated: `cargo run -p resil-harness --bin generate`.
+from ._native import (
     Attempt,
     Attempts,
-    Block,
     Breaker,
     Bulkhead,
     BulkheadGuard,
     BulkheadPermit,
     Cached,
-    Client,
     Dispatcher,
     Fallback,
     Hedge,
-    Held,
     Idempotent,
     ItemResult,
     ItemResults,
@@ -67,9 +80,7 @@ from ._native import (
     Loaded,
     Lock,
     LockGuard,
-    Lost,
     Outcome,
-    Pending,
     Permit,
     Policies,
     Policy,
@@ -80,16 +91,7 @@ from ._native import (
     Verdict,
     Verdicts,
     VersionedCached,
-    __version__,
-    connect,
-    is_testing,
-    set_testing,
 )
-from ._native import (
-    after_fork as _after_fork,
-)
-
-# Imports of errors, generated: `cargo run -p resil-harness --bin generate`.
 from .errors import (
     BackendUnavailableError,
     BulkheadFullError,
@@ -138,19 +140,28 @@ def connect_sync(url: str, **settings: Unpack[ConnectSettings]) -> Client:
 __all__ = [
     "__version__",
     "Around",
+    "Block",
+    "Client",
+    "Held",
+    "Lost",
+    "Pending",
+    "connect",
+    "connect_sync",
+    "is_testing",
+    "set_testing",
+]
+# Exports of handles and errors, generated: `cargo run -p resil-harness --bin generate`.
+__all__ += [
     "Attempt",
     "Attempts",
-    "Block",
     "Breaker",
     "Bulkhead",
     "BulkheadGuard",
     "BulkheadPermit",
     "Cached",
-    "Client",
     "Dispatcher",
     "Fallback",
     "Hedge",
-    "Held",
     "Idempotent",
     "ItemResult",
     "ItemResults",
@@ -161,9 +172,7 @@ __all__ = [
     "Loaded",
     "Lock",
     "LockGuard",
-    "Lost",
     "Outcome",
-    "Pending",
     "Permit",
     "Policies",
     "Policy",
@@ -174,13 +183,6 @@ __all__ = [
     "Verdict",
     "Verdicts",
     "VersionedCached",
-    "connect",
-    "connect_sync",
-    "is_testing",
-    "set_testing",
-]
-# Exports of errors, generated: `cargo run -p resil-harness --bin generate`.
-__all__ += [
     "BackendUnavailableError",
     "BulkheadFullError",
     "CancelledError",

@@ -6,7 +6,7 @@ use napi_derive::napi;
 use resil::limiter::{self, DecidedBy, Tier, Verdict};
 
 use crate::client::Client;
-use crate::convert::{duration, methods, millis, run};
+use crate::convert::{duration, makes, methods, millis, run};
 use crate::executor::Word;
 use crate::guard::{Guard, Layer};
 
@@ -111,3 +111,7 @@ methods! { Limiter(limiter) {
     acquire(key: String, cost: u32) => limiter.acquire_n(key, cost).await;
     until_ready(key: String, max_wait: String) => limiter.until_ready(key, duration("maxWait", &max_wait)?).await;
 } }
+
+makes! {
+    limiter(limiter::Limit) -> Limiter = Limiter;
+}
