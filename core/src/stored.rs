@@ -10,7 +10,7 @@ use crate::time::Instant;
 pub trait Stored: Sized + 'static {
     type State: Default + Clone;
     /// What a step did to the state, with absolute values.
-    type Edits;
+    type Edits: Clone;
 
     /// The first byte of a whole state.
     const WHOLE: u8;

@@ -8,8 +8,8 @@
 
 use std::ffi::{CStr, c_void};
 
-use resil_core::codec;
 use resil_core::rate_limit::{TierSet, gc_at};
+use resil_core::{Step, codec};
 use smallvec::SmallVec;
 
 use crate::call::{Call, Failure};
@@ -154,6 +154,24 @@ pub fn publish_tiers(call: &Call<'_>, key: &Key<'_>, tiers: &TierSet, event: &CS
         replicate(call, key, &bytes);
     }
     announce(call, key, event);
+}
+
+/// A whole call of such a machine, on the first key: takes the step, stores and replicates what it did, and notifies.
+pub fn step_plain<M: PlainType, V>(
+    call: &Call<'_>,
+    event: &CStr,
+    step: impl FnOnce(&M) -> Step<V, M::Edits>,
+) -> Result<V, Failure> {
+    let mut key = Key::open_to_write(call, call.string(0)?);
+    let value = key.value::<Boxed<M>>()?;
+    let Step { verdict, change, .. } = Boxed::look(&key, step)?;
+    if let Some(edits) = change {
+        require_memory_for_new(call, value)?;
+        edit_plain::<M>(&mut key, value, edits.clone());
+        publish_plain::<M>(call, &key, &edits, value.is_none());
+        notify(call, &key, event);
+    }
+    Ok(verdict)
 }
 
 /// Replicates what a step did to such a state, and breaks WATCH. The caller notifies.

@@ -8,7 +8,7 @@ mod arbitrary;
 mod seed;
 
 use arbitrary::parts::{bytes, reason, shared, state, why, written};
-use arbitrary::{command, fence, generation, permit};
+use arbitrary::{command, fence, generation, pages, permit};
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
@@ -204,6 +204,9 @@ fn reply_to(command: &Command<'_>) -> BoxedStrategy<Reply> {
         | Command::FlightInfo(_) => {
             vec((bytes().prop_map(Value::Text), value()), 0..5).prop_map(|pairs| Reply::Map(Value::Map(pairs))).boxed()
         }
+        // One without a strategy of its own has the reply of its page.
+        #[allow(unreachable_patterns)]
+        command => Just(command.read(pages::shown_reply(command)).expect("what its page shows")).boxed(),
     }
 }
 

@@ -382,7 +382,24 @@ fn main() {
             }
         }
     }
+    show_examples(&mut connection);
     println!("\nEvery argument and reply: docs/commands/README.md. A server to play with: make run");
+}
+
+/// Commands that the tour does not have, each with the example of its page: a new one is shown before it has a story.
+fn show_examples(connection: &mut Connection) {
+    for (name, page) in resil_tests::pages() {
+        let name = name.replace('|', " ");
+        let is_shown = TOUR.iter().any(|(_, call, _)| call.trim_start_matches("& ").starts_with(&name));
+        if is_shown || name.starts_with("RES._") {
+            continue;
+        }
+        let call = page["example"]["call"].as_str().map_or(name, str::to_owned);
+        println!("\n{}\n  > {call}", wrapped(page["summary"].as_str().unwrap_or_default()));
+        if let Ok(value) = reply(connection, &call.split(' ').collect::<Vec<_>>()) {
+            show(&value, &[]);
+        }
+    }
 }
 
 /// Calls on a connection of its own, and leaves it time to get in line.

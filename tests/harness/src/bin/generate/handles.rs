@@ -69,7 +69,7 @@ fn python_sources(names: &Names) -> String {
 /// A stub may have a class `_Makes...` with the methods by which a client makes its handles.
 fn python_stubs(stubs: &[(String, String)]) -> String {
     let mut text = format!(
-        "\"\"\"The types of the native module: those of `_stubs/`, together.\n\n{}\n\"\"\"\n\nfrom typing import final\n\n",
+        "\"\"\"The types of the native module: those of `_stubs/`, together.\n\n{}\n\"\"\"\n\n# ruff: noqa: F403\n\nfrom typing import final\n\n",
         head("resil/_stubs/")
     );
     let mut bases = vec!["_Client".to_owned()];
