@@ -67,14 +67,8 @@ impl Store {
     }
 
     pub fn window(&self, call: &Windowed<'_>, when: When) -> Result<Reply, Error> {
-        let verdict = self.on(call.key, when, |log: &mut Window, now| {
-            let Step { verdict, change, .. } = window::step(log, call.rule, call.ask, now);
-            let touch = change.map_or(Touch::Unchanged, |change| {
-                log.apply(&change);
-                Touch::Changed
-            });
-            Ok((verdict, touch))
-        })?;
+        let step = |log: &Window, now| window::step(log, call.rule, call.ask, now);
+        let verdict = self.step_plain(call.key, when, step)?;
         Ok(Reply::Limit((&verdict).into()))
     }
 }

@@ -16,7 +16,7 @@ use indexmap::map::RawEntryApiV1;
 use parking_lot::{Mutex, MutexGuard};
 use resil_core::rate_limit::TierSet;
 use resil_core::waited::{Machine, WaiterId};
-use resil_core::{Instant, Stored};
+use resil_core::{Instant, Plain, Step, Stored};
 use smallvec::SmallVec;
 
 use super::fences::Fences;
@@ -212,6 +212,23 @@ impl Store {
             self.count_call(keys);
         }
         result
+    }
+
+    /// A whole call of a machine that nobody waits for.
+    pub fn step_plain<M: Kept + Plain, V>(
+        &self,
+        key: &[u8],
+        when: When,
+        step: impl FnOnce(&M, Instant) -> Step<V, M::Edits>,
+    ) -> Result<V, Error> {
+        self.on(key, when, |state: &mut M, now| {
+            let Step { verdict, change, .. } = step(state, now);
+            let touch = change.map_or(Touch::Unchanged, |edits| {
+                M::apply_all(state, edits);
+                Touch::Changed
+            });
+            Ok((verdict, touch))
+        })
     }
 
     /// Does `work` with several keys at once; nobody sees half of it. Whatever is left in them is kept.
