@@ -164,9 +164,15 @@ pub fn step_plain<M: PlainType, V>(
 ) -> Result<V, Failure> {
     let mut key = Key::open_to_write(call, call.string(0)?);
     let value = key.value::<Boxed<M>>()?;
-    let Step { verdict, change, .. } = Boxed::look(&key, step)?;
+    let (Step { verdict, change, .. }, grows) = Boxed::look(&key, |state| {
+        let step = step(state);
+        let grows = step.change.as_ref().is_some_and(|edits| value.is_none() || M::would_grow(state, edits));
+        (step, grows)
+    })?;
+    if grows {
+        call.require_memory()?;
+    }
     if let Some(edits) = change {
-        require_memory_for_new(call, value)?;
         edit_plain::<M>(&mut key, value, edits.clone());
         publish_plain::<M>(call, &key, &edits, value.is_none());
         notify(call, &key, event);

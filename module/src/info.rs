@@ -25,7 +25,9 @@ impl Counter {
 pub struct Gauge(AtomicI64);
 
 impl Gauge {
-    pub const ZERO: Self = Self(AtomicI64::new(0));
+    pub const fn new() -> Self {
+        Self(AtomicI64::new(0))
+    }
 
     pub fn raise(&self, number: i64) {
         self.0.fetch_add(number, Relaxed);

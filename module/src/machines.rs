@@ -114,7 +114,7 @@ macro_rules! statics {
         }
 
         fn keys() -> &'static Gauge {
-            static KEYS: Gauge = Gauge::ZERO;
+            static KEYS: Gauge = Gauge::new();
             &KEYS
         }
 
@@ -152,7 +152,7 @@ impl<const L: bool> ServerMachine for Holding<L> {
     }
 
     fn keys() -> &'static Gauge {
-        static KEYS: [Gauge; 2] = [Gauge::ZERO; 2];
+        static KEYS: [Gauge; 2] = [const { Gauge::new() }; 2];
         &KEYS[usize::from(L)]
     }
 

@@ -18,6 +18,11 @@ pub trait PlainType: Plain + TypeStatics {
     /// As INFO names it: `window_keys` is the number of its keys.
     const INFO_NAME: &'static str;
 
+    /// Whether making `edits` may need more memory than the state has.
+    fn would_grow(_state: &Self, _edits: &Self::Edits) -> bool {
+        false
+    }
+
     /// Bytes beside the box.
     fn heap_bytes(state: &mut Self) -> usize {
         <Self as Stored>::heap_bytes(state)

@@ -92,7 +92,7 @@ macro_rules! native_types {
     (() plain { $($plain:ident: $plain_machine:ty,)* } waited { $($waited:ident: $waited_machine:ty,)* }) => {
         $(impl TypeStatics for $plain_machine {
             fn statics() -> &'static Statics {
-                static STATICS: Statics = Statics { handle: AtomicPtr::new(null_mut()), keys: Gauge::ZERO };
+                static STATICS: Statics = Statics { handle: AtomicPtr::new(null_mut()), keys: Gauge::new() };
                 &STATICS
             }
         })*

@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, c_void};
 
-use resil_core::window::Window;
+use resil_core::window::{Window, WindowChange};
 
 use super::boxed::PlainType;
 use super::{malloc_size, relocate_vec};
@@ -10,6 +10,10 @@ use super::{malloc_size, relocate_vec};
 impl PlainType for Window {
     const TYPE_NAME: &'static CStr = c"resil-win";
     const INFO_NAME: &'static str = "window";
+
+    fn would_grow(window: &Self, change: &WindowChange) -> bool {
+        window.would_grow(change)
+    }
 
     fn heap_bytes(window: &mut Self) -> usize {
         let entries = window.entries_mut();

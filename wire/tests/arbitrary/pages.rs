@@ -80,7 +80,7 @@ pub fn shown_reply(command: &Command<'_>) -> Value {
 fn as_value(json: &Json) -> Value {
     match json {
         Json::Number(number) => Value::Integer(number.as_i64().expect("an integer")),
-        Json::String(text) => Value::Text(text.as_bytes().to_vec().into()),
+        Json::String(text) => Value::Text(text.as_bytes().to_vec()),
         Json::Array(values) => Value::Array(values.iter().map(as_value).collect()),
         _ => Value::Null,
     }
