@@ -3,6 +3,8 @@
 Generated from resil/_stubs/ by `cargo run -p resil-harness --bin generate`. Do not edit.
 """
 
+# ruff: noqa: F403
+
 from typing import final
 
 from ._stubs.around import *
