@@ -8,7 +8,7 @@ use crate::time::Instant;
 
 /// A machine whose state is stored under a key.
 pub trait Stored: Sized + 'static {
-    type State: Default + Clone;
+    type State: Default + Clone + Send;
     /// What a step did to the state, with absolute values.
     type Edits: Clone;
 

@@ -10,11 +10,20 @@
 //!    total:    2     3     7     8          used = 8 - 3 = 5
 //! ```
 //!
+//! # The transitions
+//! | ask | granted | the log afterwards |
+//! | --- | --- | --- |
+//! | TAKE n | n, if used + n <= limit; else nothing | an entry of n at now; what left the window is dropped |
+//! | UPTO n | as many as fit, up to n | the same of those, if there are any |
+//! | PEEK | what could be taken | as it was |
+//!
 //! # Invariants
 //! 1. `at` and `total` strictly increase; every entry has at least one cell.
 //! 2. The log holds at most as many cells as the largest limit it was asked with; a grant drops what has left the
 //!    window, so memory is bounded by the limit.
 //! 3. A refusal changes nothing, unless the clock was set back.
+//!
+//! The first two are checked after every change in debug builds.
 //!
 //! # Time
 //! It never runs backwards for a key: within a second of jitter the newest entry's instant is taken for now. Entries
@@ -216,6 +225,15 @@ impl Window {
         if cells > 0 {
             self.push(change.at_us, cells);
         }
+        self.check_invariants();
+    }
+
+    /// Panics in debug builds if the log is one that must not be. Of a long one the newest entries are looked at.
+    fn check_invariants(&self) {
+        const LOOKED_AT: usize = 64;
+        debug_assert!(self.total() - self.base <= WINDOW_LIMIT_CEILING as u64);
+        let newest = self.live().windows(2).rev().take(LOOKED_AT);
+        debug_assert!(newest.clone().all(|pair| pair[0].at_us < pair[1].at_us && pair[0].total < pair[1].total));
     }
 
     fn push(&mut self, at_us: i64, cells: u32) {

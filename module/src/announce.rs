@@ -22,9 +22,9 @@ use smallvec::SmallVec;
 
 use crate::call::Call;
 use crate::edge::replication::notify;
-use crate::edge::{api, bytes_of};
 use crate::key::Key;
 use crate::queues::KeyName;
+use crate::server;
 
 const CHANNEL: &[u8] = b"resil:events";
 
@@ -36,11 +36,10 @@ const LOST_PREFIX: &[u8] = b"resil:lost:";
 
 /// Announces a breaker's transition. `details` are further fields of the message.
 pub fn transition(call: &Call<'_>, key: &Key<'_>, transition: &Transition, now: Instant, details: &[(&str, &[u8])]) {
-    // SAFETY: the key's name lives as long as the call.
-    let name = unsafe { bytes_of(key.name) };
+    let name = key.name();
     let Transition { previous, new, generation, reason } = *transition;
     let message = of_breaker(name, (previous, new, generation), reason.text(), now, details);
-    publish(call, &message, &[CHANNEL, &[KEY_PREFIX, name].concat()]);
+    server::publish(call.ctx, message.to_string().as_bytes(), &[CHANNEL, &[KEY_PREFIX, name].concat()]);
     if let Ok(event) = CString::new(format!("res.breaker.{}", transition.new.text())) {
         notify(call, key, &event);
     }
@@ -57,7 +56,7 @@ pub fn operator_action(
     details: &[(&str, &[u8])],
 ) {
     let message = of_breaker(name, (state, state, generation), action, now, details);
-    publish(call, &message, &[&[KEY_PREFIX, name].concat()]);
+    server::publish(call.ctx, message.to_string().as_bytes(), &[&[KEY_PREFIX, name].concat()]);
 }
 
 fn of_breaker(
@@ -108,23 +107,11 @@ pub fn lost(
     let client = owner.iter().rposition(|byte| *byte == b':').filter(|length| *length > 0);
     let to_client = client.map(|length| &to_owner[..LOST_PREFIX.len() + length]);
     let channels = [Some(CHANNEL), Some(&to_owner), to_client];
-    publish(call, &message, &channels.into_iter().flatten().collect::<SmallVec<[&[u8]; 3]>>());
-}
-
-/// The same message on each of `channels`.
-fn publish(call: &Call<'_>, message: &Value, channels: &[&[u8]]) {
-    let message = message.to_string();
-    // SAFETY: the server copies the bytes of all strings, which are freed here.
-    unsafe {
-        let string = |text: &[u8]| api!(RedisModule_CreateString)(call.ctx, text.as_ptr().cast(), text.len());
-        let message = string(message.as_bytes());
-        for channel in channels {
-            let channel = string(channel);
-            api!(RedisModule_PublishMessage)(call.ctx, channel, message);
-            api!(RedisModule_FreeString)(call.ctx, channel);
-        }
-        api!(RedisModule_FreeString)(call.ctx, message);
-    }
+    server::publish(
+        call.ctx,
+        message.to_string().as_bytes(),
+        &channels.into_iter().flatten().collect::<SmallVec<[&[u8]; 3]>>(),
+    );
 }
 
 fn text(bytes: &[u8]) -> Value {

@@ -6,7 +6,7 @@
 //! A key that is new here is sent whole, so that a copy takes it whatever it still has there: a server can drop an expired
 //! key without a word to its file and its replicas (`DEBUG RELOAD` does). Every later change is sent as edits.
 
-use std::ffi::{CStr, c_void};
+use std::ffi::CStr;
 
 use resil_core::rate_limit::{TierSet, gc_at};
 use resil_core::{Step, codec};
@@ -16,22 +16,21 @@ use crate::call::{Call, Failure};
 use crate::datatype::boxed::{Boxed, PlainType};
 use crate::datatype::tiers::Tiers;
 use crate::datatype::waited::{Live, Waited};
-use crate::datatype::{Bytes, NativeType};
+use crate::datatype::{Bytes, Value};
 use crate::edge::replication::{mark_dirty, notify, replicate, replicate_deletion, replicate_many, signal_modified};
 use crate::key::Key;
 use crate::listeners;
 use crate::machines::ServerMachine;
 
 /// Stores `tiers` in `key`, whose present value of that type is `value` and holds `old`. No tiers: the key goes.
-pub fn store_tiers(key: &mut Key<'_>, value: Option<*mut c_void>, old: &TierSet, tiers: &TierSet) {
+pub fn store_tiers(key: &mut Key<'_>, value: Option<Value<Tiers>>, old: &TierSet, tiers: &TierSet) {
     if tiers.is_empty() {
         return key.delete();
     }
     let salt = key.salt();
     let was_due = value.map(|_| Some(gc_at(old, salt)));
     match value {
-        // SAFETY: `value` is the live value of `key`, and nothing else refers into it.
-        Some(value) if unsafe { Tiers::overwrite(value, tiers) } => {}
+        Some(value) if value.overwrite(tiers) => {}
         Some(_) => key.replace::<Tiers>(Tiers::new_value(tiers)),
         None => key.set::<Tiers>(Tiers::new_value(tiers)),
     }
@@ -39,7 +38,7 @@ pub fn store_tiers(key: &mut Key<'_>, value: Option<*mut c_void>, old: &TierSet,
 }
 
 /// Stores the state of a machine that nobody waits for in `key`, whole.
-pub fn store_plain<M: PlainType>(key: &mut Key<'_>, value: Option<*mut c_void>, state: M) {
+pub fn store_plain<M: PlainType>(key: &mut Key<'_>, value: Option<Value<Boxed<M>>>, state: M) {
     let due = M::collect_at(&state, key.salt());
     match value {
         Some(_) => key.replace::<Boxed<M>>(Boxed::new_value(state)),
@@ -49,8 +48,8 @@ pub fn store_plain<M: PlainType>(key: &mut Key<'_>, value: Option<*mut c_void>, 
 }
 
 /// Makes `edits` to the state in `key`, which is created if there is none. Nothing is left: the key goes.
-pub fn edit_plain<M: PlainType>(key: &mut Key<'_>, value: Option<*mut c_void>, edits: M::Edits) {
-    let Some(value) = value else {
+pub fn edit_plain<M: PlainType>(key: &mut Key<'_>, value: Option<Value<Boxed<M>>>, edits: M::Edits) {
+    let Some(mut value) = value else {
         let mut state = M::default();
         M::apply_all(&mut state, edits);
         if !M::is_nothing(&state) {
@@ -58,16 +57,13 @@ pub fn edit_plain<M: PlainType>(key: &mut Key<'_>, value: Option<*mut c_void>, e
         }
         return;
     };
-    // SAFETY: `value` is the live value of `key`, and this is the only reference to it.
-    let state = unsafe { Boxed::<M>::get(value) };
-    let salt = key.salt();
+    let (state, salt) = (value.get_mut(), key.salt());
     let was_due = M::collect_at(state, salt);
     M::apply_all(state, edits);
     if M::is_nothing(state) {
         return key.delete();
     }
-    let due = M::collect_at(state, salt);
-    key.collect_at::<Boxed<M>>(Some(was_due), due);
+    key.collect_at::<Boxed<M>>(Some(was_due), M::collect_at(state, salt));
 }
 
 /// Stores the state of a machine that can be waited for in `key`, whole. Returns the value.
@@ -96,7 +92,7 @@ pub fn edit_state<M: ServerMachine>(
 ) -> u64 {
     let Some(mut value) = value else {
         let mut state = M::State::default();
-        edits.into_iter().for_each(|edit| M::apply(&mut state, edit));
+        edits.into_iter().for_each(|edit| drop(M::apply(&mut state, edit)));
         let fence = M::last_fence(&state);
         store_state::<M>(key, None, state);
         return fence;
@@ -104,7 +100,7 @@ pub fn edit_state<M: ServerMachine>(
     let state = value.state_mut();
     let salt = key.salt();
     let was_due = M::collect_at(state, salt);
-    edits.into_iter().for_each(|edit| M::apply(state, edit));
+    edits.into_iter().for_each(|edit| drop(M::apply(state, edit)));
     let (due, fence) = (M::collect_at(state, salt), M::last_fence(state));
     key.collect_at::<Waited<M>>(Some(was_due), due);
     fence
@@ -120,14 +116,14 @@ pub fn publish_edits_of<M: ServerMachine>(
 ) {
     let events: SmallVec<[&CStr; 2]> = edits.iter().filter_map(M::event).collect();
     // A timer has no request that the server could count as a change.
-    if listeners::anybody() || call.is_timers() {
-        let mut bytes = Bytes::new();
-        if is_new {
-            M::encode(state, &mut bytes);
-        } else {
-            M::encode_edits(state, edits, &mut bytes);
-        }
-        replicate(call, key, &bytes);
+    if call.is_timers() || listeners::anybody() {
+        replicate_with(
+            call,
+            key,
+            |out| {
+                if is_new { M::encode(state, out) } else { M::encode_edits(state, edits, out) }
+            },
+        );
     } else {
         mark_dirty(call);
     }
@@ -138,8 +134,14 @@ pub fn publish_edits_of<M: ServerMachine>(
 }
 
 /// New state needs memory; changing what is there does not.
-pub fn require_memory_for_new(call: &Call<'_>, value: Option<*mut c_void>) -> Result<(), Failure> {
+pub fn require_memory_for_new<T>(call: &Call<'_>, value: Option<Value<T>>) -> Result<(), Failure> {
     if value.is_none() { call.require_memory() } else { Ok(()) }
+}
+
+fn replicate_with(call: &Call<'_>, key: &Key<'_>, encode: impl FnOnce(&mut Bytes)) {
+    let mut bytes = Bytes::new();
+    encode(&mut bytes);
+    replicate(call, key, &bytes);
 }
 
 /// Replicates what `tiers` became, and tells watchers and listeners.
@@ -149,14 +151,13 @@ pub fn publish_tiers(call: &Call<'_>, key: &Key<'_>, tiers: &TierSet, event: &CS
     } else if tiers.is_empty() {
         replicate_deletion(call, key);
     } else {
-        let mut bytes = Bytes::new();
-        codec::encode_tiers(tiers, &mut bytes);
-        replicate(call, key, &bytes);
+        replicate_with(call, key, |out| codec::encode_tiers(tiers, out));
     }
     announce(call, key, event);
 }
 
-/// A whole call of such a machine, on the first key: takes the step, stores and replicates what it did, and notifies.
+/// A whole call of a machine that nobody waits for, on the first key: takes the step, stores and replicates what it did, and
+/// notifies.
 pub fn step_plain<M: PlainType, V>(
     call: &Call<'_>,
     event: &CStr,
@@ -180,26 +181,18 @@ pub fn step_plain<M: PlainType, V>(
     Ok(verdict)
 }
 
-/// Replicates what a step did to such a state, and breaks WATCH. The caller notifies.
+/// Replicates what a step did to such a state, or the whole of it if it is new, and breaks WATCH. The caller notifies.
 pub fn publish_plain<M: PlainType>(call: &Call<'_>, key: &Key<'_>, edits: &M::Edits, is_new: bool) {
     if listeners::anybody() {
-        let mut bytes = Bytes::new();
-        if !(is_new && encode_whole::<Boxed<M>>(key, &mut bytes)) {
-            M::encode_edits(edits, &mut bytes);
-        }
-        replicate(call, key, &bytes);
+        let whole = if is_new { key.value::<Boxed<M>>().ok().flatten() } else { None };
+        replicate_with(call, key, |out| match whole {
+            Some(value) => value.encode(out),
+            None => M::encode_edits(edits, out),
+        });
     } else {
         mark_dirty(call);
     }
     signal_modified(call, key);
-}
-
-/// The value of the key as a snapshot has it. False if there is none.
-fn encode_whole<T: NativeType>(key: &Key<'_>, out: &mut Bytes) -> bool {
-    let Ok(Some(value)) = key.value::<T>() else { return false };
-    // SAFETY: the value of the open key; callers have no reference into it.
-    unsafe { T::encode(value, out) };
-    true
 }
 
 /// Replicates several keys' tiers as one command, so that a replica never sees half of them.

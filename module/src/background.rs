@@ -7,7 +7,7 @@
 //! then stays where it is.
 
 use std::cell::{Cell, RefCell};
-use std::ffi::{c_int, c_void};
+use std::ffi::c_void;
 use std::ptr::null_mut;
 use std::time::Duration;
 
@@ -16,11 +16,11 @@ use resil_core::limits::CLOCK_JITTER;
 use resil_core::{Instant, Span};
 
 use crate::cluster::Watch;
-use crate::edge::{api, guard};
+use crate::edge::guard;
 use crate::pending::{self, Task};
 use crate::queues::{self, KeyName};
 use crate::timers::{self, Taken};
-use crate::{blocked_clients, clock, cluster, key_tasks, search, sessions};
+use crate::{blocked_clients, clock, cluster, key_tasks, search, server, sessions};
 
 /// How often what could not be done is tried again, and how often the cluster is looked at.
 const PAUSE: Span = Span::from_ms(10);
@@ -47,8 +47,7 @@ thread_local! {
 }
 
 pub fn start(ctx: *mut raw::RedisModuleCtx) {
-    // SAFETY: called while loading; kept for as long as the process lives.
-    CONTEXT.set(unsafe { api!(RedisModule_GetDetachedThreadSafeContext)(ctx) });
+    CONTEXT.set(server::own_context(ctx));
     pending::start(is_replica(ctx));
 }
 
@@ -98,9 +97,7 @@ fn come_back_after(pause: Span) {
 
 fn start_timer(after: Span, at: Instant) {
     stop_timer();
-    // SAFETY: the module's own context.
-    let id = unsafe { api!(RedisModule_CreateTimer)(CONTEXT.get(), after.ceil_ms(), Some(on_timer), null_mut()) };
-    TIMER.set(Some((id, at)));
+    TIMER.set(Some((server::start_timer(CONTEXT.get(), after.ceil_ms(), on_timer), at)));
 }
 
 extern "C" fn on_timer(ctx: *mut raw::RedisModuleCtx, _data: *mut c_void) {
@@ -130,7 +127,7 @@ fn run(ctx: *mut raw::RedisModuleCtx) -> Option<Span> {
         }
         return again;
     }
-    if !may_write(ctx) {
+    if !may_write() {
         for name in queues::names_due(now) {
             key_tasks::give_up(ctx, &name, now);
             if slice.elapsed() > SLICE {
@@ -148,7 +145,7 @@ fn run(ctx: *mut raw::RedisModuleCtx) -> Option<Span> {
     let mut waiting = Vec::new();
     loop {
         let mut done = 0;
-        for sort in [endings, closed, silent, lapsed, others, losses, renewals, woken, gone, anew] {
+        for sort in [endings, closed, silent, lapsed, losses, others, renewals, woken, gone, anew] {
             done += sort(ctx, now, &mut waiting);
         }
         // What a search finds is among the pending: it goes on when those are done.
@@ -252,7 +249,7 @@ fn woken(ctx: *mut raw::RedisModuleCtx, now: Instant, _waiting: &mut Waiting) ->
 fn gone(ctx: *mut raw::RedisModuleCtx, now: Instant, _waiting: &mut Waiting) -> usize {
     batch(|| match timers::take_gone() {
         Taken::Gone(gone) => {
-            key_tasks::gone(ctx, &gone, now);
+            key_tasks::gone(ctx, gone, now);
             true
         }
         Taken::Dropped => true,
@@ -266,18 +263,11 @@ fn anew(ctx: *mut raw::RedisModuleCtx, now: Instant, _waiting: &mut Waiting) -> 
 }
 
 pub fn is_replica(ctx: *mut raw::RedisModuleCtx) -> bool {
-    flags(ctx) & raw::REDISMODULE_CTX_FLAGS_SLAVE as c_int != 0
+    server::flags(ctx) & raw::REDISMODULE_CTX_FLAGS_SLAVE != 0
 }
 
-fn may_write(ctx: *mut raw::RedisModuleCtx) -> bool {
-    let loading = raw::REDISMODULE_CTX_FLAGS_LOADING | raw::REDISMODULE_CTX_FLAGS_ASYNC_LOADING;
-    // SAFETY: takes no argument.
-    flags(ctx) & loading as c_int == 0 && unsafe { api!(RedisModule_AvoidReplicaTraffic)() } == 0
-}
-
-fn flags(ctx: *mut raw::RedisModuleCtx) -> c_int {
-    // SAFETY: the context is that of this callback.
-    unsafe { api!(RedisModule_GetContextFlags)(ctx) }
+fn may_write() -> bool {
+    !server::is_loading() && !server::avoids_replica_traffic()
 }
 
 /// A test set the clock.
@@ -302,7 +292,7 @@ pub fn watch_clock() {
 
 fn stop_timer() {
     if let Some((id, _)) = TIMER.take() {
-        // SAFETY: the module's own context; a timer that has run has been taken.
-        unsafe { api!(RedisModule_StopTimer)(CONTEXT.get(), id, null_mut()) };
+        // One that has run has been taken.
+        server::stop_timer(CONTEXT.get(), id);
     }
 }

@@ -9,9 +9,10 @@
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use redis_module::raw;
 use resil_core::Instant;
 use resil_core::limits::{FILL_MAX, INSTANT_MAX_US, RESERVE_MAX};
+
+use crate::server;
 
 /// The instant set by a test, or 0 while the real clock runs.
 static SET_US: AtomicI64 = AtomicI64::new(0);
@@ -24,11 +25,7 @@ pub fn now() -> Instant {
     if set_us != 0 {
         return Instant::from_us(set_us);
     }
-    // SAFETY: a read of a binding filled at load, and a call without arguments.
-    let us = match unsafe { raw::RedisModule_CachedMicroseconds } {
-        Some(command_began_us) => unsafe { command_began_us() },
-        None => system_us(),
-    };
+    let us = server::command_began_us().unwrap_or_else(system_us);
     Instant::from_us(us.clamp(0, LATEST_US))
 }
 

@@ -6,7 +6,6 @@
 //! with leases are searched for.
 
 use std::cell::RefCell;
-use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use crc::{CRC_16_XMODEM, Crc};
@@ -14,14 +13,12 @@ use redis_module::raw;
 use resil_core::{Instant, Span};
 
 use crate::clients::ask;
-use crate::edge::api;
+use crate::server;
 
 static ENABLED: AtomicBool = AtomicBool::new(false);
 
 pub fn look(ctx: *mut raw::RedisModuleCtx) {
-    // SAFETY: called while loading.
-    let flags = unsafe { api!(RedisModule_GetContextFlags)(ctx) };
-    ENABLED.store(flags & raw::REDISMODULE_CTX_FLAGS_CLUSTER as c_int != 0, Relaxed);
+    ENABLED.store(server::flags(ctx) & raw::REDISMODULE_CTX_FLAGS_CLUSTER != 0, Relaxed);
 }
 
 pub fn enabled() -> bool {

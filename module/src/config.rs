@@ -15,7 +15,7 @@
 //! | `require-noeviction` | no | RES.LOCK, RES.BULKHEAD and RES.IDEMP refuse while maxmemory-policy could evict their keys |
 //! | `test-clock` | no | load argument only, for tests: `yes` registers `RES._CLOCK`; an instant in microseconds stops the clock there from the load on |
 
-use std::ffi::{CStr, c_char, c_int, c_longlong, c_uint, c_void};
+use std::ffi::CStr;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
 
 use redis_module::raw;
@@ -31,24 +31,9 @@ use resil_wire::bound::Number as NumberBound;
 use resil_wire::command::{Allowed, Page};
 
 use crate::call::Failure;
-use crate::clock;
-use crate::edge::{OK, api};
+use crate::edge::directives::{self, Flag, Number};
 use crate::info::counters;
-
-/// A directive that is yes or no.
-struct Flag {
-    name: &'static CStr,
-    value: AtomicBool,
-    only_at_load: bool,
-}
-
-/// A directive that is a number within bounds.
-struct Number {
-    name: &'static CStr,
-    value: AtomicI64,
-    least: i64,
-    most: i64,
-}
+use crate::{clock, server};
 
 impl Flag {
     const fn new(name: &'static CStr, default: bool, only_at_load: bool) -> Self {
@@ -201,96 +186,13 @@ fn yes_or_no(given: &[u8], name: &str) -> Result<bool, Refused> {
 
 /// Registers the directives and lets the server fill them from its configuration file.
 pub fn register(ctx: *mut raw::RedisModuleCtx) -> Result<(), ()> {
-    // SAFETY: called while loading; names and directives are static, and the callbacks have the signatures asked for.
-    let registered = unsafe {
-        FLAGS.into_iter().all(|flag| {
-            let changes =
-                if flag.only_at_load { raw::REDISMODULE_CONFIG_IMMUTABLE } else { raw::REDISMODULE_CONFIG_DEFAULT };
-            api!(RedisModule_RegisterBoolConfig)(
-                ctx,
-                flag.name.as_ptr(),
-                c_int::from(flag.get()),
-                changes as c_uint,
-                Some(get_flag),
-                Some(set_flag),
-                None,
-                std::ptr::from_ref(flag).cast_mut().cast(),
-            ) == OK
-        }) && NUMBERS.into_iter().all(|number| {
-            api!(RedisModule_RegisterNumericConfig)(
-                ctx,
-                number.name.as_ptr(),
-                number.get() as c_longlong,
-                raw::REDISMODULE_CONFIG_DEFAULT as c_uint,
-                number.least as c_longlong,
-                number.most as c_longlong,
-                Some(get_number),
-                Some(set_number),
-                None,
-                std::ptr::from_ref(number).cast_mut().cast(),
-            ) == OK
-        }) && api!(RedisModule_LoadConfigs)(ctx) == OK
-    };
-    if registered { Ok(()) } else { Err(()) }
+    directives::register(ctx, &FLAGS, &NUMBERS)
 }
 
-extern "C" fn get_flag(_name: *const c_char, flag: *mut c_void) -> c_int {
-    // SAFETY: the flag given at registration, which is static.
-    c_int::from(unsafe { &*flag.cast::<Flag>() }.get())
-}
-
-extern "C" fn set_flag(
-    _name: *const c_char,
-    value: c_int,
-    flag: *mut c_void,
-    _error: *mut *mut raw::RedisModuleString,
-) -> c_int {
-    // SAFETY: as above.
-    unsafe { &*flag.cast::<Flag>() }.value.store(value != 0, Relaxed);
-    OK
-}
-
-extern "C" fn get_number(_name: *const c_char, number: *mut c_void) -> c_longlong {
-    // SAFETY: the number given at registration, which is static.
-    unsafe { &*number.cast::<Number>() }.get() as c_longlong
-}
-
-extern "C" fn set_number(
-    _name: *const c_char,
-    value: c_longlong,
-    number: *mut c_void,
-    _error: *mut *mut raw::RedisModuleString,
-) -> c_int {
-    // SAFETY: as above. The server has held the value against the bounds.
-    unsafe { &*number.cast::<Number>() }.value.store(value, Relaxed);
-    OK
-}
-
-/// The server's configuration changed: `maxmemory-policy` concerns us, as anything but noeviction can take limits away
-/// silently.
-///
-/// # Safety
-/// `data` is what the server passes with its configuration event.
-pub unsafe fn on_change(ctx: *mut raw::RedisModuleCtx, data: *mut c_void) {
-    let change = data.cast::<raw::RedisModuleConfigChange>();
-    // SAFETY: for this event the server passes this structure, with `num_changes` names.
-    let names = unsafe { std::slice::from_raw_parts((*change).config_names, (*change).num_changes as usize) };
-    // SAFETY: each name is a C string.
-    if names.iter().any(|name| unsafe { CStr::from_ptr(*name) } == c"maxmemory-policy") {
-        check_eviction(ctx);
-    }
-}
-
-/// Warns and raises `eviction_risk` if limits can be evicted.
+/// Warns and raises `eviction_risk` if limits can be evicted: anything but noeviction can take them away silently.
 pub fn check_eviction(ctx: *mut raw::RedisModuleCtx) {
-    // SAFETY: the report is freed below, after the policy was compared.
-    let risk = unsafe {
-        let report = api!(RedisModule_GetServerInfo)(ctx, c"memory".as_ptr());
-        let policy: *const c_char = api!(RedisModule_ServerInfoGetFieldC)(report, c"maxmemory_policy".as_ptr());
-        let risk = !policy.is_null() && CStr::from_ptr(policy) != c"noeviction";
-        api!(RedisModule_FreeServerInfo)(ctx, report);
-        risk
-    };
+    let [policy] = server::info(ctx, c"memory", [c"maxmemory_policy"]);
+    let risk = policy.is_some_and(|policy| &*policy != c"noeviction");
     counters().eviction_risk.store(risk, Relaxed);
     if risk {
         let advice =

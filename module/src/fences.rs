@@ -1,16 +1,13 @@
 //! The server's one floor of fences, and since when it is a primary.
 
 use std::cell::{Cell, RefCell};
-use std::ffi::c_int;
-use std::ptr::null_mut;
 
-use redis_module::raw;
 use resil_core::limits::FENCE_AHEAD_MAX;
-use resil_core::waited::Setting;
 use resil_core::waited::fence::Floor;
+use resil_core::waited::{Heard, Setting};
 use resil_core::{Instant, Span};
 
-use crate::edge::api;
+use crate::server::is_loading;
 use crate::{clock, config};
 
 thread_local! {
@@ -20,9 +17,9 @@ thread_local! {
     static PROMOTED_AT: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
-/// Runs `step` with the time and what this server knows of fences.
-pub fn with_setting<R>(now: Instant, step: impl FnOnce(&mut Setting<'_>) -> R) -> R {
-    FLOOR.with_borrow_mut(|floor| step(&mut Setting { now, promoted_at: promoted_at(), floor }))
+/// Runs `step` with the time and what this server knows of fences and connections.
+pub fn with_setting<R>(now: Instant, heard: Option<&Heard<'_>>, step: impl FnOnce(&mut Setting<'_>) -> R) -> R {
+    FLOOR.with_borrow_mut(|floor| step(&mut Setting { now, promoted_at: promoted_at(), floor, heard }))
 }
 
 /// When this server became a primary, if leases that lived then start anew.
@@ -39,13 +36,6 @@ pub fn believe(fence: u64) -> bool {
     }
     let highest = clock::now().plus(FENCE_AHEAD_MAX).as_us().cast_unsigned();
     fence <= highest.max(FLOOR.with_borrow(Floor::highest))
-}
-
-/// True while a file is loaded, or a replica's first copy.
-pub fn is_loading() -> bool {
-    // SAFETY: a null context asks for the server's flags only.
-    let flags = unsafe { api!(RedisModule_GetContextFlags)(null_mut()) };
-    flags & (raw::REDISMODULE_CTX_FLAGS_LOADING | raw::REDISMODULE_CTX_FLAGS_ASYNC_LOADING) as c_int != 0
 }
 
 pub fn heard_of(fence: u64) {

@@ -1,13 +1,14 @@
 //! What `INFO resil` shows: counters since the server started, and gauges of what is there now.
 
-use std::ffi::{CString, c_int};
+use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
 
 use redis_module::raw;
 use resil_core::Span;
 
 use crate::datatype;
-use crate::edge::{api, guard};
+use crate::edge::guard;
+use crate::edge::report::Section;
 use crate::machines::{Kind, ServerMachine, for_kind};
 
 /// Counts up. Commands run on one thread, so a plain load and store will do.
@@ -16,7 +17,11 @@ pub struct Counter(AtomicU64);
 
 impl Counter {
     pub fn add(&self, number: u64) {
-        self.0.store(self.0.load(Relaxed).wrapping_add(number), Relaxed);
+        self.0.store(self.get().wrapping_add(number), Relaxed);
+    }
+
+    fn get(&self) -> u64 {
+        self.0.load(Relaxed)
     }
 }
 
@@ -142,109 +147,86 @@ pub fn counters() -> &'static Counters {
 pub extern "C" fn report(ctx: *mut raw::RedisModuleInfoCtx, _for_crash_report: c_int) {
     guard((), || {
         let counters = counters();
-        let section = Section(ctx);
-        section.open();
-        section.flag("eviction_risk", counters.eviction_risk.load(Relaxed));
-        datatype::for_each_count(|name, keys| section.gauge(&format!("{name}_keys"), keys));
-        section.gauge("blocked_waiters", &counters.waiters);
-        section.gauge("sessions", &counters.sessions);
-        section.gauge("bound", &counters.bound);
-        section.limiter("gcra", &counters.gcra);
-        section.limiter("mgcra", &counters.mgcra);
-        section.limiter("window", &counters.window);
-        section.limiter("throttle", &counters.throttle);
-        section.counter("throttle_adopted", &counters.throttle_adopted);
-        section.counter("breaker_admitted", &counters.breaker.admitted);
-        section.counter("breaker_denied", &counters.breaker.denied);
-        section.counter("breaker_reports_counted", &counters.breaker.counted);
-        section.counter("breaker_reports_stale", &counters.breaker.stale);
-        section.counter("breaker_reports_not_counted", &counters.breaker.not_counted);
-        section.counter("breaker_trips", &counters.breaker.trips);
-        section.counter("breaker_transitions", &counters.breaker.transitions);
+        let section = Section::open(ctx);
+        section.number("eviction_risk", counters.eviction_risk.load(Relaxed) as i64);
+        datatype::for_each_count(|name, keys| section.number(&format!("{name}_keys"), keys.get()));
+        let gauges =
+            [("blocked_waiters", &counters.waiters), ("sessions", &counters.sessions), ("bound", &counters.bound)];
+        gauges.iter().for_each(|(name, gauge)| section.number(name, gauge.get()));
+        let counts = |counts: &[(&str, &Counter)]| {
+            counts.iter().for_each(|(name, counter)| section.count(name, counter.get()));
+        };
+        limiter(&section, "gcra", &counters.gcra);
+        limiter(&section, "mgcra", &counters.mgcra);
+        limiter(&section, "window", &counters.window);
+        limiter(&section, "throttle", &counters.throttle);
+        counts(&[
+            ("throttle_adopted", &counters.throttle_adopted),
+            ("breaker_admitted", &counters.breaker.admitted),
+            ("breaker_denied", &counters.breaker.denied),
+            ("breaker_reports_counted", &counters.breaker.counted),
+            ("breaker_reports_stale", &counters.breaker.stale),
+            ("breaker_reports_not_counted", &counters.breaker.not_counted),
+            ("breaker_trips", &counters.breaker.trips),
+            ("breaker_transitions", &counters.breaker.transitions),
+        ]);
         for kind in Kind::ALL {
-            for_kind!(kind, M => section.holdings(M::INFO_NAME, M::counters()));
+            for_kind!(kind, M => holdings(&section, M::INFO_NAME, M::counters()));
         }
-        section.counter("idemp_replayed", &counters.replayed);
-        section.counter("idemp_committed", &counters.committed);
-        section.counter("idemp_results_dropped", &counters.results_dropped);
-        section.counter("idemp_once_first", &counters.once_first);
-        section.counter("idemp_once_again", &counters.once_again);
-        section.counter("sflight_hits", &counters.hits);
-        section.counter("sflight_served_stale", &counters.stale_hits);
-        section.counter("sflight_published", &counters.published);
-        section.counter("sflight_invalidated", &counters.invalidated);
-        section.counter("grants_taken_back", &counters.taken_back);
-        section.counter("applied", &counters.applied);
-        section.counter("apply_refused", &counters.apply_refused);
-        section.counter("apply_unknown_version", &counters.apply_unknown_version);
-        section.counter("requests_refused", &counters.refused);
-        section.counter("internal_errors", &counters.panics);
+        counts(&[
+            ("idemp_replayed", &counters.replayed),
+            ("idemp_committed", &counters.committed),
+            ("idemp_results_dropped", &counters.results_dropped),
+            ("idemp_once_first", &counters.once_first),
+            ("idemp_once_again", &counters.once_again),
+        ]);
+        counts(&[
+            ("sflight_hits", &counters.hits),
+            ("sflight_served_stale", &counters.stale_hits),
+            ("sflight_published", &counters.published),
+            ("sflight_invalidated", &counters.invalidated),
+            ("grants_taken_back", &counters.taken_back),
+            ("applied", &counters.applied),
+            ("apply_refused", &counters.apply_refused),
+            ("apply_unknown_version", &counters.apply_unknown_version),
+            ("requests_refused", &counters.refused),
+            ("internal_errors", &counters.panics),
+        ]);
     });
 }
 
-struct Section(*mut raw::RedisModuleInfoCtx);
+fn limiter(section: &Section, name: &str, limiter: &Limiter) {
+    let Limiter { granted, denied, peeked, refunded, cells } = limiter;
+    let fields =
+        [("granted", granted), ("denied", denied), ("peeked", peeked), ("refunded", refunded), ("cells", cells)];
+    fields.iter().for_each(|(field, counter)| section.count(&format!("{name}_{field}"), counter.get()));
+}
 
-impl Section {
-    fn open(&self) {
-        // SAFETY: the server's context for this report; an empty name is the module's own section.
-        unsafe { api!(RedisModule_InfoAddSection)(self.0, c"".as_ptr()) };
-    }
+fn holdings(section: &Section, name: &str, holdings: &Holdings) {
+    let Holdings { granted, denied, waited, timed_out, renewed, released, lost, stale, wait, hold } = holdings;
+    let fields = [
+        ("granted", granted),
+        ("denied", denied),
+        ("waited", waited),
+        ("timed_out", timed_out),
+        ("renewed", renewed),
+        ("released", released),
+        ("lost", lost),
+        ("stale", stale),
+    ];
+    fields.iter().for_each(|(field, counter)| section.count(&format!("{name}_{field}"), counter.get()));
+    histogram(section, &format!("{name}_wait_ms"), wait);
+    histogram(section, &format!("{name}_hold_ms"), hold);
+}
 
-    fn limiter(&self, name: &str, limiter: &Limiter) {
-        self.counter(&format!("{name}_granted"), &limiter.granted);
-        self.counter(&format!("{name}_denied"), &limiter.denied);
-        self.counter(&format!("{name}_peeked"), &limiter.peeked);
-        self.counter(&format!("{name}_refunded"), &limiter.refunded);
-        self.counter(&format!("{name}_cells"), &limiter.cells);
-    }
-
-    fn holdings(&self, name: &str, holdings: &Holdings) {
-        self.counter(&format!("{name}_granted"), &holdings.granted);
-        self.counter(&format!("{name}_denied"), &holdings.denied);
-        self.counter(&format!("{name}_waited"), &holdings.waited);
-        self.counter(&format!("{name}_timed_out"), &holdings.timed_out);
-        self.counter(&format!("{name}_renewed"), &holdings.renewed);
-        self.counter(&format!("{name}_released"), &holdings.released);
-        self.counter(&format!("{name}_lost"), &holdings.lost);
-        self.counter(&format!("{name}_stale"), &holdings.stale);
-        self.histogram(&format!("{name}_wait_ms"), &holdings.wait);
-        self.histogram(&format!("{name}_hold_ms"), &holdings.hold);
-    }
-
-    /// `name:count=3,sum=17,le_1=0,...,inf=0`; the buckets are not cumulative.
-    fn histogram(&self, name: &str, histogram: &Histogram) {
-        let Ok(name) = CString::new(name) else { return };
-        // SAFETY: as above; the field is ended before another begins.
-        unsafe { api!(RedisModule_InfoBeginDictField)(self.0, name.as_ptr()) };
-        self.counter("count", &histogram.count);
-        self.counter("sum", &histogram.total_ms);
-        for (bound, bucket) in HISTOGRAM_BOUNDS_MS.iter().zip(&histogram.buckets) {
-            self.counter(&format!("le_{bound}"), bucket);
+/// `name:count=3,sum=17,le_1=0,...,inf=0`; the buckets are not cumulative.
+fn histogram(section: &Section, name: &str, Histogram { buckets, count, total_ms }: &Histogram) {
+    section.dictionary(name, |section| {
+        section.count("count", count.get());
+        section.count("sum", total_ms.get());
+        for (bound, bucket) in HISTOGRAM_BOUNDS_MS.iter().zip(buckets) {
+            section.count(&format!("le_{bound}"), bucket.get());
         }
-        if let Some(rest) = histogram.buckets.last() {
-            self.counter("inf", rest);
-        }
-        // SAFETY: as above.
-        unsafe { api!(RedisModule_InfoEndDictField)(self.0) };
-    }
-
-    fn counter(&self, name: &str, counter: &Counter) {
-        let Ok(name) = CString::new(name) else { return };
-        // SAFETY: as above; the server copies the name.
-        unsafe { api!(RedisModule_InfoAddFieldULongLong)(self.0, name.as_ptr(), counter.0.load(Relaxed)) };
-    }
-
-    fn gauge(&self, name: &str, gauge: &Gauge) {
-        self.number(name, gauge.0.load(Relaxed));
-    }
-
-    fn flag(&self, name: &str, flag: bool) {
-        self.number(name, flag as i64);
-    }
-
-    fn number(&self, name: &str, number: i64) {
-        let Ok(name) = CString::new(name) else { return };
-        // SAFETY: as above.
-        unsafe { api!(RedisModule_InfoAddFieldLongLong)(self.0, name.as_ptr(), number) };
-    }
+        section.count("inf", buckets[HISTOGRAM_BOUNDS_MS.len()].get());
+    });
 }

@@ -1,7 +1,6 @@
 //! What the background does with keys that can be waited for: timers that fire, pending tasks, slots that move.
 
 use redis_module::raw;
-use resil_core::waited::Machine;
 use resil_core::{Instant, Span};
 
 use crate::call::{Call, Failure, with_string_in};
@@ -9,9 +8,9 @@ use crate::cluster::{self, Standing};
 use crate::machines::{ServerMachine, for_kind};
 use crate::pending::{self, Losses, Task, borrowed};
 use crate::queues::{self, KeyName};
+use crate::sessions;
 use crate::timers::GoneKey;
 use crate::waited_key::{Opened, TRY_AGAIN, lost, turn_all_away};
-use crate::{fences, sessions};
 
 /// Something to do with a key of any machine.
 trait Work {
@@ -184,19 +183,19 @@ pub fn give_up(ctx: *mut raw::RedisModuleCtx, name: &KeyName, now: Instant) {
 }
 
 /// A key is gone with its holders: they have lost it, and the next waiter can have it.
-pub fn gone(ctx: *mut raw::RedisModuleCtx, gone: &GoneKey, now: Instant) {
+pub fn gone(ctx: *mut raw::RedisModuleCtx, gone: GoneKey, now: Instant) {
     let GoneKey { name, at, reason, share } = gone;
-    let holders = for_kind!(name.kind, M => M::holders(share.state::<M>(), fences::promoted_at(), *at));
-    if holders.len() > pending::MANY {
-        let lost: Vec<_> = holders.into_iter().map(|(owner, fence)| (owner, fence, *reason)).collect();
-        pending::announce(Losses { name: name.clone(), lost: lost.into_iter(), at: *at, details: None });
-    } else {
-        for (owner, fence) in holders {
-            let lost = Task::Lost { owner, fence, reason: *reason, at: *at, details: None };
-            run_task(ctx, name, lost, now);
-        }
+    let mut holders = for_kind!(name.kind, M => pending::holders_of::<M>(share, name.clone(), at));
+    let mut told = 0;
+    for (owner, fence, own) in holders.by_ref().take(pending::MANY) {
+        let lost = Task::Lost { owner, fence, reason: own.unwrap_or(reason), at, details: None };
+        run_task(ctx, &name, lost, now);
+        told += 1;
     }
-    if queues::waits(name) {
-        pending::add(name.clone(), Task::Serve);
+    if told == pending::MANY {
+        pending::announce(Losses::new(name.clone(), holders, reason, at, None));
+    }
+    if queues::waits(&name) {
+        pending::add(name, Task::Serve);
     }
 }

@@ -8,12 +8,11 @@
 //! forks first (the fork event comes before the next command); a promoted replica already has a backlog (the role
 //! event). In a cluster the answer is always yes, because slots can be migrated by other means.
 
-use std::ffi::{CStr, c_int};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use redis_module::raw;
 
-use crate::edge::api;
+use crate::server;
 
 static LISTENED: AtomicBool = AtomicBool::new(true);
 
@@ -32,16 +31,9 @@ pub fn anybody() -> bool {
 
 /// Looks who listens now.
 pub fn look(ctx: *mut raw::RedisModuleCtx) {
-    let needs_all = (raw::REDISMODULE_CTX_FLAGS_AOF | raw::REDISMODULE_CTX_FLAGS_CLUSTER) as c_int;
-    // SAFETY: the context is that of this callback; the report is freed below.
-    let listened = unsafe {
-        let report = api!(RedisModule_GetServerInfo)(ctx, c"replication".as_ptr());
-        let nothing = [c"connected_slaves", c"repl_backlog_active"].iter().all(|field| {
-            let text = api!(RedisModule_ServerInfoGetFieldC)(report, field.as_ptr());
-            !text.is_null() && CStr::from_ptr(text) == c"0"
-        });
-        api!(RedisModule_FreeServerInfo)(ctx, report);
-        !nothing || api!(RedisModule_GetContextFlags)(ctx) & needs_all != 0
-    };
+    let needs_all = raw::REDISMODULE_CTX_FLAGS_AOF | raw::REDISMODULE_CTX_FLAGS_CLUSTER;
+    let fields = server::info(ctx, c"replication", [c"connected_slaves", c"repl_backlog_active"]);
+    let nobody = fields.iter().all(|field| field.as_deref() == Some(c"0"));
+    let listened = !nobody || server::flags(ctx) & needs_all != 0;
     LISTENED.store(listened || IN_THE_DARK.load(Relaxed), Relaxed);
 }

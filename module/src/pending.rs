@@ -8,8 +8,6 @@
 
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
-use std::ffi::c_void;
-use std::ptr::NonNull;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -18,10 +16,10 @@ use resil_core::waited::Reason;
 use resil_core::{Instant, Span};
 
 use crate::background::{is_replica, plan_soon};
-use crate::datatype::waited::Waited;
 use crate::machines::ServerMachine;
 use crate::queues::{self, KeyName};
-use crate::timers::Noted;
+use crate::share::{Pointer, Share};
+use crate::timers::{GoneKey, Noted};
 use crate::{clock, cluster, fences, key_tasks, search, sessions, timers};
 
 /// What is left to do with a key.
@@ -70,13 +68,34 @@ impl Task {
 /// More endings than this in one step are announced by the timer.
 pub const MANY: usize = 64;
 
-/// Many holders that lost one key in one step.
+/// Who lost: owner, fence, and why, if for a reason of its own.
+type LostHolders = Box<dyn Iterator<Item = (Box<[u8]>, u64, Option<Reason>)>>;
+
+/// Many holders that lost one key at once. They are looked at one by one, when their turn comes.
 pub struct Losses {
-    pub name: KeyName,
-    /// Owner, fence, and why.
-    pub lost: std::vec::IntoIter<(Box<[u8]>, u64, Reason)>,
-    pub at: Instant,
-    pub details: Details,
+    name: KeyName,
+    lost: LostHolders,
+    at: Instant,
+    reason: Reason,
+    details: Details,
+}
+
+impl Losses {
+    pub fn new(name: KeyName, lost: LostHolders, reason: Reason, at: Instant, details: Details) -> Self {
+        Self { name, lost, at, reason, details }
+    }
+}
+
+/// Everybody who holds a value that has left its key at `at`, in the order of their fences. A lease that had ended by then is
+/// lost as well: nobody has told its holder yet.
+pub fn holders_of<M: ServerMachine>(share: Share, name: KeyName, at: Instant) -> LostHolders {
+    let (last, mut after) = (M::last_fence(share.state::<M>()), 0);
+    Box::new(std::iter::from_fn(move || {
+        let lease = M::lease_after(share.state::<M>(), after).filter(|lease| lease.fence <= last)?;
+        after = lease.fence;
+        let lives = lease.lives(fences::promoted_at(), at) || sessions::keeps(&name, after, at).is_some();
+        Some((lease.owner.into(), after, (!lives).then_some(Reason::Expired)))
+    }))
 }
 
 #[derive(Default)]
@@ -171,8 +190,9 @@ impl Pending {
 
     fn next_loss(&mut self) -> Option<(KeyName, Task)> {
         loop {
-            let Losses { name, lost, at, details } = self.losses.front_mut()?;
-            if let Some((owner, fence, reason)) = lost.next() {
+            let Losses { name, lost, at, reason, details } = self.losses.front_mut()?;
+            if let Some((owner, fence, own)) = lost.next() {
+                let reason = own.unwrap_or(*reason);
                 let lost = Task::Lost { owner, fence, reason, at: *at, details: details.clone() };
                 return Some((name.clone(), lost));
             }
@@ -228,50 +248,34 @@ pub fn no_endings() -> bool {
 }
 
 /// A value leaves its key, in whatever way: its holders may have lost it, and the next waiter can have it.
-///
-/// # Safety
-/// `value` is the live value that leaves, an M's.
-pub unsafe fn key_left<'n, M: ServerMachine>(db: i32, key: impl FnOnce() -> &'n [u8], value: *mut c_void) {
+pub fn key_left<'n, M: ServerMachine>(db: i32, key: impl FnOnce() -> &'n [u8], value: Pointer) {
     if REPLICA.load(Relaxed) {
         return;
     }
-    // SAFETY: by contract.
-    match NonNull::new(value).map(|value| unsafe { timers::key_left::<M>(db, value.cast(), clock::now) }) {
-        Some(Noted::First) => return plan_soon(),
+    match timers::key_left::<M>(db, value, clock::now) {
+        Noted::First => plan_soon(),
         // The timer is set already.
-        Some(Noted::Another) => return,
-        Some(Noted::No) | None => {}
-    }
-    // SAFETY: by contract.
-    let state = unsafe { &Waited::<M>::get(value).state };
-    let (now, key) = (clock::now(), key());
-    let name = || KeyName::new(M::KIND, db, key);
-    let mut any = !queues::is_empty_of::<M>() && queues::waits(&name());
-    for (owner, fence) in M::holders(state, fences::promoted_at(), now) {
-        any = true;
-        let lost = Task::Lost { owner, fence, reason: Reason::Absent, at: now, details: None };
-        PENDING.with_borrow_mut(|pending| pending.tasks.push_back((name(), lost)));
-    }
-    if any {
-        add(name(), Task::Serve);
+        Noted::Another => {}
+        Noted::No => announce_all::<M>(KeyName::new(M::KIND, db, key()), value.share(M::KIND), clock::now()),
     }
 }
 
-/// A value has a new name: its holders have lost the old one, as they are now.
-///
-/// # Safety
-/// `value` is the live value of a key, an M's.
-pub unsafe fn key_renamed<M: ServerMachine>(value: *mut c_void) {
-    let now = clock::now();
-    // SAFETY: by contract.
-    let gone = NonNull::new(value).and_then(|value| unsafe { timers::take_renamed::<M>(value.cast(), now) });
-    let Some(gone) = gone else { return };
-    for (owner, fence) in M::holders(gone.share.state::<M>(), fences::promoted_at(), now) {
-        let lost = Task::Lost { owner, fence, reason: Reason::Absent, at: now, details: None };
-        add(gone.name.clone(), lost);
+/// Those who hold `share` have lost it under this name.
+fn announce_all<M: ServerMachine>(name: KeyName, share: Share, at: Instant) {
+    let any = M::first_lease(share.state::<M>()).is_some();
+    if any {
+        announce(Losses::new(name.clone(), holders_of::<M>(share, name.clone(), at), Reason::Absent, at, None));
     }
-    if queues::waits(&gone.name) {
-        add(gone.name.clone(), Task::Serve);
+    if any || queues::waits(&name) {
+        add(name, Task::Serve);
+    }
+}
+
+/// A value has a new name: its holders have lost the old one. One that ends before its turn comes is told so under the new name.
+pub fn key_renamed<M: ServerMachine>(value: Pointer) {
+    let now = clock::now();
+    if let Some(GoneKey { name, share, .. }) = timers::take_renamed::<M>(value, now) {
+        announce_all::<M>(name, share, now);
     }
 }
 
@@ -286,11 +290,9 @@ pub fn key_arrived() {
 pub fn key_evicted(db: i32, key: &[u8]) {
     timers::last_was_evicted(db, key);
     PENDING.with_borrow_mut(|pending| {
-        let last = pending.tasks.iter_mut().rev().take_while(|(name, _)| name.db == db && *name.key == *key);
-        for (_, task) in last {
-            if let Task::Lost { reason, .. } = task {
-                *reason = Reason::Evicted;
-            }
+        let last = pending.losses.back_mut().filter(|last| last.name.db == db && *last.name.key == *key);
+        if let Some(last) = last {
+            last.reason = Reason::Evicted;
         }
     });
 }

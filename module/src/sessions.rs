@@ -1,6 +1,6 @@
 //! Connections and the holdings that hang on them. The rules are `resil_core::session`'s; here they meet the server.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use redis_module::raw;
@@ -175,10 +175,10 @@ pub fn heard_until(
     name: &KeyName,
     fence: u64,
     now: Instant,
-    asked: &mut Option<ClientId>,
+    asked: &Cell<Option<ClientId>>,
 ) -> Option<Instant> {
     let due = SESSIONS.with_borrow(|sessions| sessions.bound_as(&place(name, fence)))?;
-    if asked.replace(due.client) == Some(due.client) {
+    if asked.replace(Some(due.client)) == Some(due.client) {
         return SESSIONS.with_borrow(|sessions| sessions.last_heard(due.client)).map(|heard| heard.plus(due.lease));
     }
     listen(ctx, std::slice::from_ref(&due), now);

@@ -14,7 +14,6 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::ptr::NonNull;
 
 use resil_core::waited::Reason;
 use resil_core::waited::timers::TimerHeap;
@@ -23,12 +22,12 @@ use resil_core::{Instant, Span};
 use crate::gone::{Common, Notes};
 use crate::machines::{Kind, ServerMachine};
 use crate::queues::KeyName;
-use crate::share::{GONE, Header, Share};
+use crate::share::{Pointer, Share};
 
 /// A key with a timer.
 struct Timed {
     name: Box<[u8]>,
-    header: NonNull<Header>,
+    value: Pointer,
 }
 
 /// The content of a database, wherever SWAPDB has put it.
@@ -44,8 +43,7 @@ struct List {
 impl List {
     /// True if the key of this entry was noted as gone.
     fn is_gone(&self, number: u32) -> bool {
-        // SAFETY: an entry shares its value.
-        self.heap.get(number).is_some_and(|timed| unsafe { timed.header.as_ref() }.is_gone())
+        self.heap.get(number).is_some_and(|timed| timed.value.header().is_gone())
     }
 }
 
@@ -120,43 +118,31 @@ pub fn swap_databases(a: i32, b: i32) {
 }
 
 /// The key is looked at, at `at`, or before that if this was asked for already.
-///
-/// # Safety
-/// `value` is the live value of the key, which is an M's.
-pub unsafe fn set<M: ServerMachine>(db: i32, key: &[u8], value: NonNull<Header>, at: Instant) {
+pub fn set<M: ServerMachine>(db: i32, key: &[u8], value: Pointer, at: Instant) {
     with(|timers| {
         let space = timers.space_of(db);
-        // SAFETY: by contract.
-        if unsafe { value.as_ref() }.is_gone() {
+        if value.header().is_gone() {
             // It lives on under another name. The entry of the old one means nothing any more.
             timers.remove_gone(value);
         }
         let list = timers.list(space, M::KIND);
-        // SAFETY: by contract.
-        let (era, number) = unsafe { value.as_ref() }.place();
+        let (era, number) = value.header().place();
         if era == list.era {
             if list.heap.at(number).is_some_and(|set| set > at) {
                 list.heap.move_to(number, at);
             }
         } else {
-            std::mem::forget(Share::new(M::KIND, value));
-            // SAFETY: by contract; no other reference is alive.
-            let header = unsafe { &mut *value.as_ptr() };
-            header.era = list.era;
-            header.number = list.heap.add(at, Timed { name: key.into(), header: value });
+            value.keep(M::KIND);
+            let number = list.heap.add(at, Timed { name: key.into(), value });
+            value.header().set_place(list.era, number);
         }
         timers.note_first(space, M::KIND);
     });
 }
 
 /// The instant at which the key was to be looked at means nothing any more.
-///
-/// # Safety
-/// As above.
-pub unsafe fn clear<M: ServerMachine>(db: i32, value: NonNull<Header>) {
-    // SAFETY: by contract.
-    let header = unsafe { &*value.as_ptr() };
-    let (era, number) = header.place();
+pub fn clear<M: ServerMachine>(db: i32, value: Pointer) {
+    let (era, number) = value.header().place();
     with(|timers| {
         let space = timers.space_of(db);
         if era != 0 && timers.list(space, M::KIND).era == era {
@@ -175,13 +161,10 @@ pub enum Noted {
 }
 
 /// The value leaves its key.
-///
-/// # Safety
-/// As above.
-pub unsafe fn key_left<M: ServerMachine>(db: i32, value: NonNull<Header>, now: impl FnOnce() -> Instant) -> Noted {
-    // SAFETY: by contract.
-    let header = unsafe { value.as_ref() };
-    if header.era == 0 {
+pub fn key_left<M: ServerMachine>(db: i32, value: Pointer, now: impl FnOnce() -> Instant) -> Noted {
+    let header = value.header();
+    let (era, _) = header.place();
+    if era == 0 {
         return Noted::No;
     }
     with(|timers| {
@@ -189,7 +172,7 @@ pub unsafe fn key_left<M: ServerMachine>(db: i32, value: NonNull<Header>, now: i
             return Noted::Another;
         }
         let space = timers.space_of(db);
-        let is_here = timers.lists.get(&(space, M::KIND)).is_some_and(|list| list.era == header.era);
+        let is_here = timers.lists.get(&(space, M::KIND)).is_some_and(|list| list.era == era);
         if !is_here || header.is_gone() {
             return Noted::No;
         }
@@ -198,7 +181,7 @@ pub unsafe fn key_left<M: ServerMachine>(db: i32, value: NonNull<Header>, now: i
             Some(at) => (at, Noted::Another),
             None => (now(), Noted::First),
         };
-        let common = Common { db, space, kind: M::KIND, era: header.era, at, reason: Reason::Absent };
+        let common = Common { db, space, kind: M::KIND, era, at, reason: Reason::Absent };
         timers.notes.add(common, value);
         noted
     })
@@ -209,8 +192,7 @@ pub fn last_was_evicted(db: i32, key: &[u8]) {
     with(|timers| {
         let space = timers.space_of(db);
         let Some((common, value)) = timers.notes.last().filter(|(common, _)| common.space == space) else { return };
-        // SAFETY: a note shares its value.
-        let (era, number) = unsafe { value.as_ref() }.place();
+        let (era, number) = value.header().place();
         let list = timers.lists.get(&(space, common.kind)).filter(|list| list.era == era);
         if list.and_then(|list| list.heap.get(number)).is_some_and(|timed| *timed.name == *key) {
             timers.notes.say_of_last(Reason::Evicted);
@@ -219,12 +201,8 @@ pub fn last_was_evicted(db: i32, key: &[u8]) {
 }
 
 /// A value that was noted as gone lives on under another name: what it is to its old name is to be decided now.
-///
-/// # Safety
-/// As above.
-pub unsafe fn take_renamed<M: ServerMachine>(value: NonNull<Header>, at: Instant) -> Option<GoneKey> {
-    // SAFETY: by contract.
-    if !unsafe { value.as_ref() }.is_gone() {
+pub fn take_renamed<M: ServerMachine>(value: Pointer, at: Instant) -> Option<GoneKey> {
+    if !value.header().is_gone() {
         return None;
     }
     let (space, key, share) = with(|timers| timers.remove_gone(value))?;
@@ -354,11 +332,7 @@ impl Timers {
     fn remove(&mut self, space: Space, kind: Kind, number: u32) -> Option<(Box<[u8]>, Share)> {
         let list = self.lists.get_mut(&(space, kind))?;
         let era = list.era;
-        let timed = list.heap.remove(number, |moved| {
-            // SAFETY: an entry shares its value.
-            let header = unsafe { &mut *moved.header.as_ptr() };
-            header.number = header.number & GONE | number;
-        })?;
+        let timed = list.heap.remove(number, |moved| moved.value.header().renumber(number))?;
         self.note_first(space, kind);
         Some(taken(timed, kind, era))
     }
@@ -378,13 +352,11 @@ impl Timers {
     }
 
     /// Takes out the entry of a value that is noted as gone. None if its list was put aside meanwhile.
-    fn remove_gone(&mut self, mut value: NonNull<Header>) -> Option<(Space, Box<[u8]>, Share)> {
-        // SAFETY: callers have a live value.
-        let header = unsafe { value.as_mut() };
-        let (era, number) = header.place();
+    fn remove_gone(&mut self, value: Pointer) -> Option<(Space, Box<[u8]>, Share)> {
+        let (era, number) = value.header().place();
         let found = self.lists.iter().find(|(_, list)| list.era == era).map(|(key, _)| *key);
         let Some((space, kind)) = found else {
-            (header.era, header.number) = (0, 0);
+            value.header().set_place(0, 0);
             return None;
         };
         let (key, share) = self.remove(space, kind, number)?;
@@ -392,7 +364,7 @@ impl Timers {
     }
 
     /// What a note says; nothing if the value lives on, or if its list was put aside, where the entry is found again.
-    fn gone_by(&mut self, common: Common, mut share: Share) -> Option<GoneKey> {
+    fn gone_by(&mut self, common: Common, share: Share) -> Option<GoneKey> {
         let Common { space, kind, at, reason, .. } = common;
         let header = share.header();
         let (is_gone, (era, number)) = (header.is_gone(), header.place());
@@ -410,8 +382,7 @@ impl Timers {
             return Taken::Dropped;
         };
         let (kind, space, at, is_lost) = (aside.kind, aside.space, aside.at, aside.is_lost);
-        // SAFETY: an entry shares its value.
-        let is_its_own = unsafe { timed.header.as_ref() }.era == aside.era;
+        let is_its_own = timed.value.header().place().0 == aside.era;
         let (key, share) = taken(timed, kind, aside.era);
         if !is_lost || !is_its_own {
             return Taken::Dropped;
@@ -423,10 +394,9 @@ impl Timers {
 
 /// The name of an entry and its share. The value has no timer any more.
 fn taken(timed: Timed, kind: Kind, era: u16) -> (Box<[u8]>, Share) {
-    let mut share = Share { kind, header: timed.header };
-    let header = share.header();
-    if header.era == era {
-        (header.era, header.number) = (0, 0);
+    let share = timed.value.kept(kind);
+    if share.header().place().0 == era {
+        share.header().set_place(0, 0);
     }
     (timed.name, share)
 }

@@ -3,10 +3,12 @@
 //! Commands and background tasks come through here alike. What a step did is settled in one place: stored, replicated,
 //! announced; waiters get their replies; leases that ended are unbound; the timer is set when the step asks for it.
 
+use std::cell::Cell;
+
 use redis_module::raw;
 use resil_core::Instant;
 use resil_core::waited::session::SHORT;
-use resil_core::waited::{End, Ending, Queue, Reason, Reply, Setting, Stepped, Terms, WaitedKey, WaiterId};
+use resil_core::waited::{End, Ending, Heard, Queue, Reason, Reply, Setting, Stepped, Terms, WaitedKey, WaiterId};
 
 use crate::apply::{publish_edits_of, store_state};
 use crate::blocked_clients::{self, ClientReply};
@@ -58,8 +60,6 @@ impl<'c, M: ServerMachine> Opened<'c, M> {
     }
 
     /// Takes a step and settles what it did. `details` go into the announcements of what is broken.
-    ///
-    /// A bound lease whose end has come is moved first, if its connection was heard of in time.
     pub fn step<V>(
         mut self,
         call: &Call<'_>,
@@ -74,9 +74,6 @@ impl<'c, M: ServerMachine> Opened<'c, M> {
     pub(crate) fn catch_up(&mut self, call: &Call<'_>, now: Instant) {
         if !pending::no_endings() {
             self.do_endings(call, now);
-        }
-        if sessions::any() {
-            self.hear_the_overdue(call, now);
         }
     }
 
@@ -110,15 +107,6 @@ impl<'c, M: ServerMachine> Opened<'c, M> {
         }
     }
 
-    fn hear_the_overdue(&mut self, call: &Call<'_>, now: Instant) {
-        let (name, mut asked) = (self.name(), None);
-        while let Some(fence) = M::overdue(self.state(), now) {
-            let until = sessions::heard_until(call.ctx, &name, fence, now, &mut asked).filter(|until| *until > now);
-            let Some(until) = until else { return };
-            self.take_step(call, now, &[], |key, setting| M::extend(key, fence, until, setting));
-        }
-    }
-
     fn take_step<V>(
         &mut self,
         call: &Call<'_>,
@@ -131,11 +119,15 @@ impl<'c, M: ServerMachine> Opened<'c, M> {
             // It may live on another node by now: nobody is granted anything from memory.
             turn_away(&mut queue, TRY_AGAIN);
         }
+        let (db, key_name, asked) = (self.db, self.name, Cell::new(None));
+        let heard =
+            |fence: u64| sessions::heard_until(call.ctx, &KeyName::new(M::KIND, db, key_name), fence, now, &asked);
+        let heard: Option<&Heard<'_>> = if sessions::any() { Some(&heard) } else { None };
         let salt = self.key.salt();
         let was_due = self.value.as_ref().map(|value| M::collect_at(value.state(), salt));
         let state = self.state_mut();
         let mut key = WaitedKey { state, queue: &mut queue };
-        let outcome = fences::with_setting(now, |setting| step(&mut key, setting));
+        let outcome = fences::with_setting(now, heard, |setting| step(&mut key, setting));
         queues::put::<M>(self.db, self.name, queue);
         if !outcome.edits.is_empty() {
             match was_due {
@@ -156,6 +148,13 @@ impl<'c, M: ServerMachine> Opened<'c, M> {
         self.arm(outcome.timer_at);
         if !outcome.endings.is_empty() {
             self.settle_endings(call, outcome.endings, now, details);
+        }
+        if let Some(crowd) = outcome.crowd {
+            let lost = crowd.map(|Ending { owner, fence, held, how }| {
+                M::counters().hold.add(held);
+                (owner, fence, Some(M::reason(how)))
+            });
+            pending::announce(Losses::new(self.name(), Box::new(lost), Reason::Broken, now, details_of(details)));
         }
         if !outcome.replies.is_empty() {
             self.send(outcome.replies, now);
@@ -182,7 +181,7 @@ impl<'c, M: ServerMachine> Opened<'c, M> {
     pub(crate) fn give_up(&mut self, now: Instant) {
         let mut queue = queues::take::<M>(self.db, self.name);
         let mut key = WaitedKey { state: self.state_mut(), queue: &mut queue };
-        let outcome = fences::with_setting(now, |setting| M::give_up(&mut key, setting));
+        let outcome = fences::with_setting(now, None, |setting| M::give_up(&mut key, setting));
         queues::put::<M>(self.db, self.name, queue);
         self.send(outcome.replies, now);
     }
@@ -213,7 +212,7 @@ impl<'c, M: ServerMachine> Opened<'c, M> {
                 }
             } else if many {
                 is_broken |= how == End::Broken;
-                later.push((owner, fence, M::reason(how)));
+                later.push((owner, fence, Some(M::reason(how))));
             } else {
                 let details = if how == End::Broken { details } else { &[] };
                 lost(call, &name, &owner, fence, M::reason(how), now, details);
@@ -221,7 +220,7 @@ impl<'c, M: ServerMachine> Opened<'c, M> {
         }
         if !later.is_empty() {
             let details = if is_broken { details_of(details) } else { None };
-            pending::announce(Losses { name, lost: later.into_iter(), at: now, details });
+            pending::announce(Losses::new(name, Box::new(later.into_iter()), Reason::Expired, now, details));
         }
     }
 

@@ -119,6 +119,23 @@ fn a_flush_tells_each_holder_once_however_often_its_key_was_timed() {
     }
 }
 
+/// The holder must hear of it, whether the timer or the deletion comes first.
+#[test]
+fn a_lease_that_had_ended_when_its_key_left_is_told_as_well() {
+    for leaves in ["DEL k", "FLUSHALL", "RENAME k other", "SET k text"] {
+        for ask in ["RES.LOCK ACQUIRE k a 1s", "RES.BULKHEAD ENTER k a 2 1s"] {
+            let mut scene = Scene::driven();
+            let mut hearing = Hearing::to(&scene.server, "resil:events");
+            scene.ask(ask);
+            let later = format!("RES._CLOCK {}", START_US + 1_500_000);
+            scene.at_once(&[&later, leaves]);
+            let kind = if ask.starts_with("RES.LOCK") { "lock" } else { "bulkhead" };
+            let (_, message) = &hearing.exactly(if leaves.starts_with("RENAME") { 2 } else { 1 })[0];
+            assert_eq!(parsed(message), loss(kind, "k", "a", 0, "expired", 1_500), "{leaves}");
+        }
+    }
+}
+
 /// A lease ended before an operator came: the operator did not end it.
 #[test]
 fn who_breaks_a_lock_is_not_named_for_leases_that_had_ended() {

@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::net::TcpStream;
+use std::time::Duration;
 
 use redis::Connection;
 use resil_harness::{Server, eventually};
@@ -38,7 +39,7 @@ pub fn nobody_waits(connection: &mut Connection) {
 }
 
 /// What as many plain keys take to be deleted one by one in a single command.
-fn plain_deletion(count: usize) -> std::time::Duration {
+fn plain_deletion(count: usize) -> Duration {
     let server = plain_server();
     plain_keys(&server, count);
     let names: Vec<String> = (0..count).map(|number| format!("k{number}")).collect();
@@ -47,16 +48,55 @@ fn plain_deletion(count: usize) -> std::time::Duration {
 
 #[test]
 fn breaking_a_lock_of_many_readers_is_no_stall() {
-    let count = size(20_000, 100_000);
+    with_readers("BREAK", |connection, count| {
+        assert_eq!(connection.integer("RES.LOCK BREAK k"), count as i64);
+        assert_eq!(connection.integer("RES.LOCK CHECK k reader7"), 0, "nobody holds it from then on");
+        connection.say("RES.LOCK ACQUIRE k writer 10000s");
+        all_lost(connection, count);
+        assert_eq!(connection.integer("RES.LOCK CHECK k writer"), 1, "nobody else was ended");
+    });
+}
+
+/// Does something with a lock of very many readers, which is to hold the server no longer than with one.
+fn with_readers(what: &str, act: impl Fn(&mut Connection, usize)) {
+    let count = 100_000;
     let ours = || {
         let server = our_server();
         each(&mut server.connect(), count, |number| format!("RES.LOCK ACQUIRE k reader{number} 10000s SHARED"));
-        during(&server, |connection| {
-            connection.say("RES.LOCK BREAK k");
-            all_lost(connection, count);
-        })
+        during(&server, |connection| act(connection, count))
     };
-    compare("BREAK", || plain_deletion(count), ours);
+    compare(what, || Duration::ZERO, ours);
+}
+
+#[test]
+fn a_lock_of_many_readers_that_is_deleted_is_no_stall() {
+    with_readers("DEL of one key", |connection, count| {
+        connection.say("DEL k");
+        all_lost(connection, count);
+    });
+}
+
+#[test]
+fn a_lock_of_many_readers_that_is_renamed_is_no_stall() {
+    with_readers("RENAME", |connection, count| {
+        connection.say("RENAME k other");
+        assert_eq!(connection.integer("RES.LOCK CHECK other reader7"), 1, "they have it under its new name");
+        all_lost(connection, count);
+    });
+    with_readers("MOVE", |connection, count| {
+        connection.say("MOVE k 1");
+        all_lost(connection, count);
+    });
+}
+
+#[test]
+fn a_part_of_very_many_readers_is_shown_without_a_stall() {
+    with_readers("INFO", |connection, count| {
+        for _ in 0..20 {
+            let shown = crate::scene::shown(&connection.say("RES.LOCK INFO k LIMIT 10"));
+            assert!(shown.contains(&format!("holders_total {count}")), "{shown}");
+        }
+    });
 }
 
 #[test]

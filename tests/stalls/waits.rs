@@ -61,7 +61,7 @@ fn a_cluster_with_many_waiters_is_no_stall() {
 
 #[test]
 fn many_readers_whose_connection_was_heard_are_no_stall() {
-    let count = 10_000;
+    let count = 20_000;
     let ours = || {
         let server = Server::start(driven().measured());
         let mut holder = server.connect();
@@ -117,4 +117,21 @@ fn a_clock_set_back_under_many_waiters_is_no_stall() {
         longest
     };
     compare("a clock that is set back", || Duration::ZERO, ours);
+}
+
+#[test]
+fn a_larger_max_is_not_refused_while_very_many_are_served_before_it() {
+    allow_many_files();
+    let (server, count) = (our_server(), 1_500);
+    let mut main = server.connect();
+    main.say("RES.BULKHEAD ENTER k holder 1 10000s");
+    let waiting =
+        waiters(&server, count, |number| format!("RES.BULKHEAD ENTER k w{number} 1 10000s WAIT 500s QUEUE 5000"));
+    let all = count + 2;
+    let entered = crate::scene::shown(&main.say(&format!("RES.BULKHEAD ENTER k caller {all} 10000s")));
+    assert!(entered.starts_with("[GRANTED "), "{entered}");
+    nobody_waits(&mut main);
+    let entered = crate::scene::shown(&main.say(&format!("RES.BULKHEAD ENTER k another {all} 10000s")));
+    assert!(entered.starts_with("[FULL "), "all of them are in: {entered}");
+    drop(waiting);
 }

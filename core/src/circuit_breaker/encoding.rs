@@ -7,7 +7,9 @@ use super::config::{Config, WindowKind, bounds};
 use super::edit::{Edit, Edits};
 use super::outcomes::{Batch, Outcomes, Ring, SLICES, Slices, Totals};
 use super::permit::Caller;
-use super::state::{Breaker, EVIDENCE_MAX, Force, Forced, Phase, Probe, RECORDED_MAX, REPORTED_MAX, TALLIES_MAX};
+use super::state::{
+    Breaker, EVIDENCE_MAX, Force, Forced, PROBES_MAX, Phase, Probe, RECORDED_MAX, REPORTED_MAX, TALLIES_MAX,
+};
 use crate::codec::{BREAKER, BREAKER_EDITS, Buffer, Malformed, Reader, Writer};
 use crate::limits::{INSTANT_MAX_US, TEXT_MAX};
 use crate::stored::{Plain, Stored};
@@ -15,7 +17,6 @@ use crate::time::{Instant, Span};
 
 /// The most edits one step makes: mend, end of a ramp, forget, configure, heard, record, trip.
 const EDITS_MAX: usize = 8;
-const PROBES_MAX: usize = 100;
 
 impl Stored for Breaker {
     type State = Self;

@@ -13,6 +13,9 @@ pub(super) const EVIDENCE_MAX: usize = 64;
 pub(super) const TALLIES_MAX: usize = 128;
 pub(super) const REPORTED_MAX: usize = 32;
 
+/// Probes that can be out, whatever PROBES says.
+pub(super) const PROBES_MAX: usize = 100;
+
 /// Far beyond what can be recorded; here it stays, so that what forged bytes began can be stored again.
 pub(super) const RECORDED_MAX: u64 = i64::MAX as u64 / 2;
 
@@ -266,6 +269,20 @@ impl Breaker {
         let kept = if self.generation > 0 { self.config.idle.max(permit::LIFE) } else { self.config.idle };
         let end = Instant::from_us(self.busy_until_us().max(forced_until_us)).plus(kept);
         Some(Keep { end, step: Span::from_us(self.config.idle.as_us() / 16) })
+    }
+
+    /// Panics in debug builds if it is one that must not be: the invariants of the top of this folder. After every step.
+    pub fn check_invariants(&self, now: Instant) {
+        debug_assert!(self.outcomes.is(self.config.window), "the window is the configured one");
+        let totals = self.outcomes.totals(now);
+        debug_assert!(totals.failures <= totals.calls && totals.slow <= totals.calls, "{totals:?}");
+        debug_assert!(self.evidence.len() <= EVIDENCE_MAX && self.tallies.len() <= TALLIES_MAX, "memory is bounded");
+        debug_assert!(self.recorded <= RECORDED_MAX && (self.configured || !self.lasting));
+        if let Phase::HalfOpen { probes, reported, .. } = &self.phase {
+            debug_assert!(probes.len() <= PROBES_MAX && reported.len() <= REPORTED_MAX, "memory is bounded");
+            let lease_ends_us = now.plus(self.config.lease).as_us();
+            debug_assert!(probes.iter().all(|probe| probe.until_us <= lease_ends_us), "each ends with its lease");
+        }
     }
 
     /// Whether it is as good as no key: nothing counted, nothing configured, no generation to remember.

@@ -107,6 +107,12 @@ impl<'a> Draft<'a> {
     }
 
     fn finish<V>(self, verdict: V) -> BreakerOutcome<V> {
+        if cfg!(debug_assertions) {
+            self.breaker.check_invariants(self.now);
+            assert!(self.transitions.iter().all(Transition::is_in_table), "{:?}", self.transitions);
+            let grows = |pair: &[Transition]| pair[0].generation < pair[1].generation;
+            assert!(self.transitions.windows(2).all(grows), "{:?}", self.transitions);
+        }
         BreakerOutcome { verdict, edits: self.edits, transitions: self.transitions }
     }
 

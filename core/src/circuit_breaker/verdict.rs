@@ -60,6 +60,28 @@ impl TransitionReason {
     }
 }
 
+impl Transition {
+    /// The table of moves: what leads from where to where.
+    pub fn is_in_table(&self) -> bool {
+        use StateName::{Closed, HalfOpen, Open, Ramping};
+        let is_forced = |state| !matches!(state, Closed | Open | HalfOpen | Ramping);
+        match (self.reason, self.previous, self.new) {
+            (TransitionReason::Consecutive, Closed, Open) => true,
+            (TransitionReason::FailureRate, Closed, Open) => true,
+            (TransitionReason::SlowRate, Closed, Open) => true,
+            (TransitionReason::OpenTimeOver, Open, HalfOpen) => true,
+            (TransitionReason::ProbeFailed, HalfOpen, Open) => true,
+            (TransitionReason::ProbesSucceeded, HalfOpen, Closed | Ramping) => true,
+            (TransitionReason::RampFailed, Ramping, Open) => true,
+            (TransitionReason::RampOver, Ramping, Closed) => true,
+            (TransitionReason::Forced, from, to) => from != to && is_forced(to),
+            (TransitionReason::ForceLifted | TransitionReason::ForceEnded, from, Closed) => is_forced(from),
+            (TransitionReason::Reset, from, Closed) => from != Closed,
+            _ => false,
+        }
+    }
+}
+
 /// The answer to ADMIT.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Admission {

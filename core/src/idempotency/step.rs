@@ -15,8 +15,8 @@ use crate::stored::Stored;
 use crate::time::{Instant, Span};
 use crate::waited::lease::ends_for;
 use crate::waited::{
-    Asked, Binding, Decision, End, Grant, Lease, Machine, OpenStep, Queue, Reason, Renewed, Setting, Stepped, Terms,
-    Turn, WaitedKey, Waiter, Waiting,
+    Asked, Binding, Crowd, Decision, End, Grant, Lease, Machine, OpenStep, Queue, Reason, Renewed, Setting, Stepped,
+    Terms, Turn, WaitedKey, Waiter, Waiting,
 };
 
 /// The machine of idempotency keys.
@@ -289,8 +289,9 @@ impl Machine for Idempotency {
     type Grant = Run;
     type Refusal = Settled;
 
-    fn apply(state: &mut Record, edit: RecordEdit) {
+    fn apply(state: &mut Record, edit: RecordEdit) -> Option<Crowd> {
         state.apply(edit);
+        None
     }
 
     fn report(_state: &Record, edit: &RecordEdit, reports: &mut SmallVec<[RecordEvent; 1]>) {

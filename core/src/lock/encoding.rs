@@ -60,22 +60,19 @@ pub fn encode_holders(kind: Kind, holders: &Holders, out: &mut impl Buffer) {
 pub fn decode_holders(bytes: &[u8]) -> Result<(Kind, Holders), Malformed> {
     let kind = kind_of(bytes, Kind::whole_tag)?;
     let mut bytes = Reader::tagged(bytes, kind.whole_tag())?;
-    let mut holders = Holders::default();
     let last_fence = bytes.last_fence()?;
     let count = bytes.count(HOLDERS_MAX)?;
-    let mut before = 0;
-    for index in 0..count {
+    let mut list: Vec<Holder> = Vec::new();
+    for _ in 0..count {
         let holder = read_holder(kind, &mut bytes)?;
         let alone = holder.mode() == Mode::Shared || count == 1;
-        if !alone || index > 0 && holder.fence <= before || holder.fence > last_fence {
+        let in_order = list.last().is_none_or(|before| before.fence < holder.fence);
+        if !alone || !in_order || holder.fence > last_fence {
             return Err(Malformed);
         }
-        if holders.by_owner(holder.owner()).is_some() {
-            return Err(Malformed);
-        }
-        before = holder.fence;
-        holders.insert(holder);
+        list.push(holder);
     }
+    let mut holders = Holders::from_sorted(list).ok_or(Malformed)?;
     let mut ended: Vec<Ended> = Vec::new();
     for _ in 0..bytes.count(ENDS_REMEMBERED)? {
         let end = Ended {
@@ -122,7 +119,7 @@ pub fn encode_edits(kind: Kind, edits: &[HolderEdit], out: &mut impl Buffer) {
                 out.number(at.as_us().cast_unsigned());
                 out.byte(*how as u8);
             }
-            // Reported as an end for each.
+            // The whole state is sent instead.
             HolderEdit::AllEnded { .. } => {}
         }
     }

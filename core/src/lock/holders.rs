@@ -14,7 +14,7 @@ use super::edit::HolderEdits;
 use super::holder::{Ended, Holder, Mode};
 use crate::limits::{CLOCK_JITTER, ENDS_REMEMBERED, GRACE, HOLDERS_MAX};
 use crate::time::{Instant, Span};
-use crate::waited::{CHECKED_IN_FULL, End};
+use crate::waited::{CHECKED_IN_FULL, Crowd, End, Ending};
 
 /// How far the collection of a key may lag behind its last possible use. Long beside usual leases, so that taking and
 /// releasing a lock mostly leaves its expiry where it is.
@@ -92,6 +92,25 @@ impl Many {
 }
 
 impl Holders {
+    /// Shared holders, or one, in the order of their fences; `None` if an owner holds twice. Built as a whole: there can be many.
+    pub(super) fn from_sorted(list: Vec<Holder>) -> Option<Self> {
+        let store = match <[Holder; 1]>::try_from(list) {
+            Ok([holder]) => Store::One(holder),
+            Err(list) if list.is_empty() => Store::Not(None),
+            Err(list) => {
+                let many = Many {
+                    by_owner: list.iter().map(|holder| (holder.owner().into(), holder.fence)).collect(),
+                    by_end: list.iter().map(|holder| (holder.ends, holder.fence)).collect(),
+                    newest: list.iter().map(|holder| holder.ends.minus(holder.lease())).max(),
+                    promoted_at: None,
+                    by_fence: list.into_iter().map(|holder| (holder.fence, holder)).collect(),
+                };
+                (many.by_owner.len() == many.by_fence.len()).then(|| Store::Not(Some(Box::new(many))))?
+            }
+        };
+        Some(Self { store, past: None })
+    }
+
     pub fn len(&self) -> usize {
         match &self.store {
             Store::Not(None) => 0,
@@ -106,12 +125,29 @@ impl Holders {
 
     /// In the order of their fences, that is, of their grants.
     pub fn iter(&self) -> impl Iterator<Item = &Holder> {
-        let (one, many) = match &self.store {
-            Store::Not(None) => (None, None),
-            Store::One(holder) => (Some(holder), None),
-            Store::Not(Some(many)) => (None, Some(many.by_fence.values())),
+        let (one, many) = self.parted();
+        one.into_iter().chain(many.into_iter().flat_map(BTreeMap::values))
+    }
+
+    /// The holder with the next higher fence.
+    pub(super) fn after(&self, fence: u64) -> Option<&Holder> {
+        let (one, many) = self.parted();
+        let one = one.filter(|holder| holder.fence > fence);
+        one.or_else(|| many?.range(fence.checked_add(1)?..).next().map(|(_, holder)| holder))
+    }
+
+    /// How many leases have not ended. Only those whose end has come are looked at.
+    pub fn count_alive(&self, promoted_at: Option<Instant>, now: Instant) -> usize {
+        let over = |holder: &Holder| holder.ends_for(promoted_at, now) <= now;
+        let over = match &self.store {
+            Store::Not(None) => 0,
+            Store::One(holder) => usize::from(over(holder)),
+            Store::Not(Some(many)) => {
+                let ended = many.by_end.range(..=(now, u64::MAX));
+                ended.filter(|(_, fence)| many.by_fence.get(fence).is_some_and(over)).count()
+            }
         };
-        one.into_iter().chain(many.into_iter().flatten())
+        self.len() - over
     }
 
     /// The highest fence that was ever granted here.
@@ -250,16 +286,35 @@ impl Holders {
         }
     }
 
-    pub(super) fn end_all(&mut self, at: Instant, how: End) {
-        let all: Vec<Holder> = match core::mem::take(&mut self.store) {
-            Store::Not(None) => Vec::new(),
-            Store::One(holder) => Vec::from([holder]),
-            Store::Not(Some(many)) => many.by_fence.into_values().collect(),
-        };
+    /// Ends everybody. They leave as a whole, and are taken apart when they are looked at.
+    pub(super) fn end_all(&mut self, at: Instant, how: End) -> Crowd {
+        let mut all = Self { store: core::mem::take(&mut self.store), past: None };
         // Of more ends than are remembered, only the last ones are.
-        for holder in &all[all.len().saturating_sub(ENDS_REMEMBERED)..] {
+        let last: SmallVec<[&Holder; ENDS_REMEMBERED]> = all.latest().take(ENDS_REMEMBERED).collect();
+        for holder in last.into_iter().rev() {
             let (fence, held, owner) = (holder.fence, holder.held(at), holder.owner().into());
             self.remember(Ended { fence, at, held, how, owner });
+        }
+        Box::new(core::iter::from_fn(move || {
+            let first = all.iter().next()?.fence;
+            let holder = all.remove(first)?;
+            let (fence, held) = (holder.fence, holder.held(at));
+            Some(Ending { owner: holder.into_owner(), fence, held, how })
+        }))
+    }
+
+    /// The latest grants first.
+    fn latest(&self) -> impl Iterator<Item = &Holder> {
+        let (one, many) = self.parted();
+        one.into_iter().chain(many.into_iter().flat_map(|many| many.values().rev()))
+    }
+
+    /// The one, or the many.
+    fn parted(&self) -> (Option<&Holder>, Option<&BTreeMap<u64, Holder>>) {
+        match &self.store {
+            Store::Not(None) => (None, None),
+            Store::One(holder) => (Some(holder), None),
+            Store::Not(Some(many)) => (None, Some(&many.by_fence)),
         }
     }
 

@@ -13,8 +13,8 @@ use crate::limits::{GRACE, HOLDERS_MAX};
 use crate::stored::Stored;
 use crate::time::{Instant, Span};
 use crate::waited::{
-    Asked, Binding, Decision, End, Grant, Lease, Machine, OpenStep, Queue, Reason, Renewed, Setting, Stepped, Terms,
-    Turn, WaitedKey, Waiter, Waiting,
+    Asked, Binding, Crowd, Decision, End, Grant, Lease, Machine, OpenStep, Queue, Reason, Renewed, Setting, Stepped,
+    Terms, Turn, WaitedKey, Waiter, Waiting,
 };
 
 /// The machine of both. They differ in their bytes, and in what they say of a loss.
@@ -97,9 +97,15 @@ pub fn break_all<const L: bool>(
     setting: &mut Setting<'_>,
 ) -> Stepped<Holding<L>, usize> {
     let mut step = OpenStep::begin(key, setting);
-    let (at, how) = (step.now, End::Broken);
-    let broken = step.note_end_of_all(at, how);
-    step.edit(HolderEdit::AllEnded { at, how });
+    let (at, how, broken) = (step.now, End::Broken, step.state().len());
+    if OpenStep::<Holding<L>>::are_too_many(broken) {
+        step.edit(HolderEdit::AllEnded { at, how });
+    } else {
+        let fences: SmallVec<[u64; 1]> = step.state().iter().map(|holder| holder.fence).collect();
+        for fence in fences {
+            step.finish(fence, at, how);
+        }
+    }
     step.end(broken)
 }
 
@@ -116,8 +122,9 @@ fn begin_for<'a, const L: bool>(
 ) -> OpenStep<'a, Holding<L>> {
     let mut step = OpenStep::begin(key, setting);
     let over = step.state().by_owner(owner).filter(|holder| holder.ends <= step.now);
-    if let Some((fence, ends)) = over.map(|holder| (holder.fence, holder.ends)) {
-        step.finish(fence, ends, End::Expired);
+    if let Some((fence, ends)) = over.map(|holder| (holder.fence, holder.ends))
+        && step.expire(fence, ends)
+    {
         step.serve(step.now);
     }
     step
@@ -171,14 +178,14 @@ fn ask<const L: bool>(
     Decision::Queued
 }
 
-/// Grants at once if it fits and nobody is before it.
+/// Grants at once if it fits and takes nothing from those before it.
 fn take_now<const L: bool>(
     step: &mut OpenStep<'_, Holding<L>>,
     owner: &[u8],
     request: &LockRequest,
 ) -> Option<Decision<Grant, Busy>> {
-    let fits = fits(step.state(), request.claim, step.queue.max);
-    if !step.queue.would_lead(request.claim.priority()) || !fits {
+    let is_next = step.queue.would_lead(request.claim.priority()) || fits_beside_all_waiters(step, request.claim);
+    if !is_next || !fits(step.state(), request.claim, step.queue.max) {
         return None;
     }
     Some(Decision::Granted(Machine::grant(step, owner, request, Span::ZERO, step.now)))
@@ -190,6 +197,20 @@ fn fits(holders: &Holders, claim: Claim, newest: Option<u32>) -> bool {
         Claim::Exclusive => holders.is_empty(),
         Claim::Shared => !holders.is_exclusive() && holders.len() < HOLDERS_MAX,
         Claim::Permit { max, .. } => holders.len() < (newest.unwrap_or(max) as usize).min(HOLDERS_MAX),
+    }
+}
+
+/// True if the caller fits even after everybody who waits has been served. That is so while very many are served in parts: they
+/// only wait for their turn, and nobody is overtaken.
+fn fits_beside_all_waiters<const L: bool>(step: &OpenStep<'_, Holding<L>>, claim: Claim) -> bool {
+    let (holders, all) = (step.state(), step.state().len() + step.queue.len());
+    match claim {
+        Claim::Exclusive => false,
+        Claim::Shared => {
+            let is_reader = |waiter: &Waiter<LockRequest>| waiter.request.claim == Claim::Shared;
+            !holders.is_exclusive() && all < HOLDERS_MAX && step.queue.waiters().all(is_reader)
+        }
+        Claim::Permit { max, .. } => all < (step.queue.max.unwrap_or(max) as usize).min(HOLDERS_MAX),
     }
 }
 
@@ -251,7 +272,7 @@ impl<const IS_LOCK: bool> Stored for Holding<IS_LOCK> {
     }
 
     fn apply_all(state: &mut Holders, edits: HolderEdits) {
-        edits.into_iter().for_each(|edit| state.apply(edit));
+        edits.into_iter().for_each(|edit| drop(state.apply(edit)));
     }
 
     fn collect_at(state: &Holders, salt: u64) -> Option<Instant> {
@@ -274,23 +295,24 @@ impl<const IS_LOCK: bool> Machine for Holding<IS_LOCK> {
     type Grant = Grant;
     type Refusal = Busy;
 
-    fn apply(state: &mut Holders, edit: HolderEdit) {
-        state.apply(edit);
+    fn apply(state: &mut Holders, edit: HolderEdit) -> Option<Crowd> {
+        state.apply(edit)
     }
 
-    fn report(state: &Holders, edit: &HolderEdit, reports: &mut SmallVec<[HolderEdit; 1]>) {
-        match edit {
-            HolderEdit::AllEnded { at, how } => reports.extend(state.ends_of_all(*at, *how)),
-            edit => reports.push(edit.clone()),
-        }
+    fn report(_state: &Holders, edit: &HolderEdit, reports: &mut SmallVec<[HolderEdit; 1]>) {
+        reports.push(edit.clone());
     }
 
     fn check_invariants(state: &Holders) {
         state.check_invariants();
     }
 
-    fn encode_edits(_state: &Holders, edits: &[HolderEdit], out: &mut impl Buffer) {
-        encode_edits(Self::STORED_AS, edits, out);
+    fn encode_edits(state: &Holders, edits: &[HolderEdit], out: &mut impl Buffer) {
+        if edits.iter().any(|edit| matches!(edit, HolderEdit::AllEnded { .. })) {
+            encode_holders(Self::STORED_AS, state, out);
+        } else {
+            encode_edits(Self::STORED_AS, edits, out);
+        }
     }
 
     fn last_fence(state: &Holders) -> u64 {
@@ -308,6 +330,10 @@ impl<const IS_LOCK: bool> Machine for Holding<IS_LOCK> {
 
     fn lease(state: &Holders, fence: u64) -> Option<Lease<'_>> {
         state.by_fence(fence).map(Holder::as_lease)
+    }
+
+    fn lease_after(state: &Holders, fence: u64) -> Option<Lease<'_>> {
+        state.after(fence).map(Holder::as_lease)
     }
 
     fn mend(state: &mut Holders, promoted_at: Option<Instant>, now: Instant) -> SmallVec<[HolderEdit; 1]> {

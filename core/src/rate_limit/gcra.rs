@@ -212,13 +212,24 @@ pub fn step(tiers: &[Tier], quotas: &[Quota], ask: Ask, now: Instant) -> Result<
     debug_assert!((1..=TIERS_NAMED_MAX).contains(&quotas.len()));
     debug_assert!(tiers.windows(2).all(|pair| pair[0].quota.period_us < pair[1].quota.period_us));
     let accounts = open_accounts(tiers, quotas, now);
-    match ask {
+    let step = match ask {
         Ask::Take(cells) => take(tiers, &accounts, cells, now),
         Ask::UpTo(cells) => take_up_to(tiers, &accounts, cells, now),
         Ask::Reserve(ahead) => reserve(tiers, &accounts, ahead, now),
         Ask::Refund(cells) => refund(tiers, &accounts, cells, now),
         Ask::Peek => Ok(Step::unchanged(peek(&accounts))),
+    };
+    if let (true, Ok(Step { change: Some(tiers), .. })) = (cfg!(debug_assertions), &step) {
+        check_invariants(tiers, now);
     }
+    step
+}
+
+/// Panics in debug builds if `tiers`, written at `now`, are what must not be: the invariants of the top of this folder.
+fn check_invariants(tiers: &[Tier], now: Instant) {
+    debug_assert!(tiers.len() <= TIERS_STORED_MAX);
+    debug_assert!(tiers.windows(2).all(|pair| pair[0].quota.period_us < pair[1].quota.period_us), "{tiers:?}");
+    debug_assert!(tiers.iter().all(|tier| tier.frac < tier.quota.limit && !tier.debt(now).cut), "{tiers:?}");
 }
 
 /// When a key with these tiers may be collected: after all debt is gone, on a grid so coarse that a busy key's

@@ -22,11 +22,24 @@
 //!   debt(now) = (tat_us - now) * limit + frac      grains, 0 if tat_us < now
 //! ```
 //!
+//! # The transitions
+//! Every row begins by reading the debt of each named tier at `now`. *Fits* is asked of all of them.
+//!
+//! | ask | fits | granted | each named tier afterwards | refused |
+//! | --- | --- | --- | --- | --- |
+//! | TAKE n | debt + n <= capacity | n | debt + n | nothing changes |
+//! | UPTO n | debt + 1 <= capacity | as many as fit, up to n | debt + those | nothing changes |
+//! | RESERVE max | debt + 1 <= capacity, or drains to that within max | 1, for later | debt + 1, which may overhang | nothing changes |
+//! | REFUND n | a cell is owed | what is owed, up to n | debt - those, never below 0 | nothing changes |
+//! | PEEK | – | what could be taken | nothing changes | – |
+//!
 //! # Invariants
 //! 1. `frac < limit`; limit, capacity and period are in the bounds of [`crate::limits`].
 //! 2. At the time of a write, debt <= capacity (RESERVE: + `overhang`, the time the last reservation has to wait).
 //! 3. Tiers of a key are sorted by period, no two have the same; at most 16 are stored, 8 named in one call.
 //! 4. A step that refuses changes nothing, with one exception: see *clock steps*.
+//!
+//! In debug builds every change is held against them before it is handed out.
 //!
 //! # Tiers
 //! A named tier is matched with a stored one by its period. If exactly one named and exactly one stored tier are left

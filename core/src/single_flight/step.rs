@@ -15,8 +15,8 @@ use crate::stored::Stored;
 use crate::time::{Instant, Span};
 use crate::waited::lease::ends_for;
 use crate::waited::{
-    Asked, Binding, Decision, End, Grant, Lease, Machine, OpenStep, Queue, Reason, Renewed, Setting, Stepped, Terms,
-    Turn, WaitedKey, Waiter, Waiting,
+    Asked, Binding, Crowd, Decision, End, Grant, Lease, Machine, OpenStep, Queue, Reason, Renewed, Setting, Stepped,
+    Terms, Turn, WaitedKey, Waiter, Waiting,
 };
 
 /// The machine of single flights.
@@ -327,8 +327,9 @@ impl Machine for Flights {
     type Grant = Lead;
     type Refusal = Seen;
 
-    fn apply(state: &mut Flight, edit: FlightEdit) {
+    fn apply(state: &mut Flight, edit: FlightEdit) -> Option<Crowd> {
         state.apply(edit);
+        None
     }
 
     fn report(_state: &Flight, edit: &FlightEdit, reports: &mut SmallVec<[FlightEdit; 1]>) {

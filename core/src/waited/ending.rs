@@ -30,6 +30,9 @@ pub struct Ending {
     pub how: End,
 }
 
+/// Very many holdings that ended as one: each is looked at, and freed, when its turn comes.
+pub type Crowd = Box<dyn Iterator<Item = Ending> + Send>;
+
 /// Why an owner does not hold (any more).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reason {

@@ -40,7 +40,8 @@
 //!
 //! # What a driver must do
 //! After each step: store the state and replicate `edits`; send `replies`, and `take_back` a grant whose client is gone; tell
-//! those who lost their lease (`endings`); step the key again at `timer_at`. The drivers are the module and `memory://`.
+//! those who lost their lease (`endings`, and `crowd` bit by bit); step the key again at `timer_at`. The drivers are the module
+//! and `memory://`.
 
 mod binding;
 pub mod ending;
@@ -53,15 +54,12 @@ mod step;
 pub mod timers;
 pub mod undelivered;
 
-use alloc::boxed::Box;
-use alloc::vec::Vec;
-
 use smallvec::SmallVec;
 
 use crate::codec::Buffer;
 use crate::stored::Stored;
 use crate::time::{Instant, Span};
-pub use ending::{End, Ending, Reason};
+pub use ending::{Crowd, End, Ending, Reason};
 pub use fence::Floor;
 pub use lease::Lease;
 pub use queue::{Queue, Waiter, WaiterId, Waiting};
@@ -73,13 +71,17 @@ pub use undelivered::Undelivered;
 /// Up to this many holders or waiters are looked at one by one when invariants are checked.
 pub(crate) const CHECKED_IN_FULL: usize = 64;
 
-/// What a step is told of the world: the time, and what this server knows of fences and of its own past.
-#[derive(Debug)]
+/// Until when a lease lasts whose end has come, by its fence, if its connection was heard of.
+pub type Heard<'a> = dyn Fn(u64) -> Option<Instant> + 'a;
+
+/// What a step is told of the world: the time, and what this server knows of fences, of its own past and of connections.
 pub struct Setting<'a> {
     pub now: Instant,
     /// When this server became a primary, if leases that lived then start anew.
     pub promoted_at: Option<Instant>,
     pub floor: &'a mut Floor,
+    /// Asked of every lease whose end has come. `None`: nothing is bound to a connection.
+    pub heard: Option<&'a Heard<'a>>,
 }
 
 /// A key's state and its queue.
@@ -115,8 +117,8 @@ pub trait Machine: Stored<Edits = SmallVec<[<Self as Machine>::Edit; 1]>> {
     /// Any other reply to one who asks.
     type Refusal;
 
-    /// The only writer. An edit that fits nothing here changes nothing.
-    fn apply(state: &mut Self::State, edit: Self::Edit);
+    /// The only writer. An edit that fits nothing here changes nothing. What ended as one comes back, to be told one by one.
+    fn apply(state: &mut Self::State, edit: Self::Edit) -> Option<Crowd>;
     /// Called before the edit is applied.
     fn report(state: &Self::State, edit: &Self::Edit, reports: &mut SmallVec<[Self::Report; 1]>);
     /// Panics in debug builds if the state is one that must not be.
@@ -133,6 +135,10 @@ pub trait Machine: Stored<Edits = SmallVec<[<Self as Machine>::Edit; 1]>> {
     }
     fn lease(state: &Self::State, fence: u64) -> Option<Lease<'_>> {
         Self::leases(state).find(|lease| lease.fence == fence)
+    }
+    /// The lease with the next higher fence.
+    fn lease_after(state: &Self::State, fence: u64) -> Option<Lease<'_>> {
+        Self::leases(state).find(|lease| lease.fence > fence)
     }
     /// The edits that put right what a clock set back, or a promotion, left behind. Only what is not stored may be changed in
     /// place.
@@ -171,12 +177,6 @@ pub trait Machine: Stored<Edits = SmallVec<[<Self as Machine>::Edit; 1]>> {
     fn terms(grant: &Self::Grant) -> Terms;
     /// What to bind the grant to. The machine only passes it on.
     fn bind_to(request: &Self::Request) -> Option<Binding>;
-
-    /// Everybody whose lease has not ended: owner and fence.
-    fn holders(state: &Self::State, promoted_at: Option<Instant>, now: Instant) -> Vec<(Box<[u8]>, u64)> {
-        let alive = Self::leases(state).filter(|lease| lease.lives(promoted_at, now));
-        alive.map(|lease| (lease.owner.into(), lease.fence)).collect()
-    }
 
     /// The fence of a lease that has ended, but has not been ended yet.
     fn overdue(state: &Self::State, now: Instant) -> Option<u64> {

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use smallvec::SmallVec;
 
-use super::ending::{Ending, Reason};
+use super::ending::{Crowd, Ending, Reason};
 use super::queue::WaiterId;
 use super::session::Binding;
 use crate::time::{Instant, Span};
@@ -84,12 +84,13 @@ pub enum Renewed {
 }
 
 /// What one step did. The edits have been applied here; a replica applies the same ones.
-#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome<V, E, R> {
     pub verdict: V,
     pub edits: SmallVec<[E; 1]>,
     pub replies: Vec<R>,
     pub endings: Vec<Ending>,
+    /// Those that ended as one, if they were very many: behind `endings`.
+    pub crowd: Option<Crowd>,
     /// When the key wants to be stepped again without being asked.
     pub timer_at: Option<Instant>,
     /// The fence that the caller itself is told it has: that grant is delivered, even if an earlier reply was not.

@@ -8,19 +8,20 @@ use alloc::vec::Vec;
 
 use smallvec::SmallVec;
 
-use super::ending::{End, Ending};
+use super::ending::{Crowd, End, Ending};
 use super::fence::Floor;
 use super::queue::{Queue, Waiter, Waiting};
 use super::reply::{Decision, Outcome, Reply};
-use super::{Asked, Machine, Setting, Stepped, Turn, WaitedKey};
+use super::{Asked, Heard, Machine, Setting, Stepped, Turn, WaitedKey};
 use crate::time::{Instant, Span};
 
 /// How many waiters are granted a lease or time out in one step: a bound on how long it takes. The rest is served by the next
 /// step, which is asked for at once: until then nobody overtakes them. A result for everybody is not held up.
 const REPLIES_AT_ONCE: usize = 500;
 
-/// How many leases one step lets end by time, for the same reason. The caller's own ends in any case; for everybody else a
-/// lease that waits for the next step, which is asked for at once, still counts as held: nobody is granted too much.
+/// How many leases one step lets end by time, or go on because their connections were heard of, for the same reason. The
+/// caller's own comes in any case; for everybody else a lease that waits for the next step, which is asked for at once, still
+/// counts as held: nobody is granted too much.
 const ENDINGS_AT_ONCE: usize = 100;
 
 pub struct OpenStep<'a, M: Machine> {
@@ -29,24 +30,28 @@ pub struct OpenStep<'a, M: Machine> {
     pub now: Instant,
     pub promoted_at: Option<Instant>,
     floor: &'a mut Floor,
+    heard: Option<&'a Heard<'a>>,
     edits: SmallVec<[M::Report; 1]>,
     replies: Vec<Reply<M::Grant, M::Refusal>>,
     endings: Vec<Ending>,
+    crowd: Option<Crowd>,
     told: Option<u64>,
 }
 
 impl<'a, M: Machine> OpenStep<'a, M> {
     pub(super) fn new(key: &'a mut WaitedKey<'_, M>, setting: &'a mut Setting<'_>) -> Self {
-        let Setting { now, promoted_at, floor } = setting;
+        let Setting { now, promoted_at, floor, heard } = setting;
         Self {
             state: key.state,
             queue: key.queue,
             now: *now,
             promoted_at: *promoted_at,
             floor,
+            heard: *heard,
             edits: SmallVec::new(),
             replies: Vec::new(),
             endings: Vec::new(),
+            crowd: None,
             told: None,
         }
     }
@@ -64,7 +69,9 @@ impl<'a, M: Machine> OpenStep<'a, M> {
 
     pub fn edit(&mut self, edit: M::Edit) {
         M::report(self.state, &edit, &mut self.edits);
-        M::apply(self.state, edit);
+        if let Some(crowd) = M::apply(self.state, edit) {
+            self.crowd = Some(crowd);
+        }
     }
 
     /// A fence above every earlier one.
@@ -100,14 +107,18 @@ impl<'a, M: Machine> OpenStep<'a, M> {
         Some(held)
     }
 
-    /// The same for every lease. Returns how many there were.
-    pub fn note_end_of_all(&mut self, at: Instant, how: End) -> usize {
-        let before = self.endings.len();
-        self.endings.extend(M::leases(self.state).map(|lease| {
-            let (owner, held) = (Box::from(lease.owner), lease.since.until(at));
-            Ending { owner, fence: lease.fence, held, how }
-        }));
-        self.endings.len() - before
+    /// True if so many leases would take too long to be ended one by one.
+    pub fn are_too_many(leases: usize) -> bool {
+        leases > ENDINGS_AT_ONCE
+    }
+
+    /// Ends a lease whose end has come, unless the connection it is bound to was heard of: then it goes on. True if it ended.
+    pub fn expire(&mut self, fence: u64, ends: Instant) -> bool {
+        let until = self.heard.and_then(|heard| heard(fence)).filter(|until| *until > self.now);
+        let Some(until) = until else { return self.finish(fence, ends, End::Expired).is_some() };
+        let Some(length) = M::lease(self.state, fence).map(|lease| lease.length) else { return false };
+        self.time(fence, length, until.min(self.now.plus(length)));
+        false
     }
 
     /// Ends the lease, if it is still held, and the step. The verdict is whether it was.
@@ -174,13 +185,17 @@ impl<'a, M: Machine> OpenStep<'a, M> {
 
     /// Ends of leases and of waits, in the order of time. At the same instant the lease ends first.
     fn end_what_is_over(&mut self) {
-        while self.endings.len() < ENDINGS_AT_ONCE {
+        let mut leases = 0;
+        while leases < ENDINGS_AT_ONCE {
             let over = M::first_lease(self.state).filter(|lease| lease.ends <= self.now);
             let over = over.map(|lease| (lease.ends, lease.fence));
             let deadline = self.queue.first_deadline().filter(|deadline| *deadline < self.now);
             let served_at = match (over, deadline) {
                 (Some((ends, fence)), deadline) if deadline.is_none_or(|deadline| ends <= deadline) => {
-                    self.finish(fence, ends, End::Expired);
+                    leases += 1;
+                    if !self.expire(fence, ends) {
+                        continue;
+                    }
                     self.resume();
                     // The next waiter takes over what was there then, however late this is.
                     ends
@@ -273,8 +288,8 @@ impl<'a, M: Machine> OpenStep<'a, M> {
             M::check_invariants(self.state);
             self.queue.check_invariants();
         }
-        let Self { edits, replies, endings, told, .. } = self;
-        Outcome { verdict, edits, replies, endings, timer_at, told }
+        let Self { edits, replies, endings, crowd, told, .. } = self;
+        Outcome { verdict, edits, replies, endings, crowd, timer_at, told }
     }
 
     fn head_can_be_served(&self) -> bool {

@@ -94,7 +94,7 @@ proptest! {
             let Ok((kind, edits)) = decode_edits(&bytes) else { continue };
             prop_assert_eq!(&to_vec(|out| encode_edits(kind, &edits, out)), &bytes);
             if kind == Kind::Lock {
-                edits.into_iter().for_each(|edit| holders.apply(edit));
+                edits.into_iter().for_each(|edit| drop(holders.apply(edit)));
                 let loaded = decode_holders(&stored(kind, &holders));
                 prop_assert_eq!(loaded.as_ref(), Ok(&(kind, holders.clone())));
             }
@@ -137,9 +137,9 @@ fn an_owner_that_is_granted_twice_leaves_its_higher_fence_behind() {
         HolderEdit::Granted(Holder::new(owner, b"", fence, (at, at.plus(lease)), lease, Mode::Shared))
     };
     let mut held = Holders::default();
-    [granted(b"a", 5), granted(b"b", 8), granted(b"b", 3)].into_iter().for_each(|edit| held.apply(edit));
+    [granted(b"a", 5), granted(b"b", 8), granted(b"b", 3)].into_iter().for_each(|edit| drop(held.apply(edit)));
     assert_eq!(held.last_fence(), 8, "the highest that was ever granted");
     let (_, mut loaded) = decode_holders(&stored(Kind::Lock, &held)).expect("a lock");
-    [&mut held, &mut loaded].into_iter().for_each(|holders| holders.apply(granted(b"a", 2)));
+    [&mut held, &mut loaded].into_iter().for_each(|holders| drop(holders.apply(granted(b"a", 2))));
     assert_eq!(stored(Kind::Lock, &held), stored(Kind::Lock, &loaded));
 }

@@ -6,7 +6,7 @@ use proptest::sample::Index;
 use proptest::test_runner::Config;
 
 use super::driver::Driver;
-use super::key::{Key, MINUTE, SECOND, START, reader, writer};
+use super::key::{Acquired, Key, MINUTE, SECOND, START, permit, reader, writer};
 use super::model::Model;
 use super::schedule::{Event, Gap, Named, Request, What, request};
 use super::seed;
@@ -82,4 +82,89 @@ fn all_readers_of_one_lease_end_together_and_each_is_told() {
         told += key.endings.len();
     }
     assert_eq!((told, key.holders.len()), (300, 0));
+}
+
+/// So many hold, or wait.
+fn crowd(key: &mut Key, count: u32, mut come: impl FnMut(&mut Key, &str)) {
+    (0..count).for_each(|number| come(key, &format!("o{number:03}")));
+}
+
+#[test]
+fn breaking_very_many_is_the_same_as_breaking_each() {
+    let readers = |count| {
+        let mut key = Key::lock();
+        crowd(&mut key, count, |key, name| {
+            key.take(name, reader());
+        });
+        key.queue_up("writer", writer().waits(MINUTE));
+        key.now += SECOND;
+        key
+    };
+    for count in [2, 99, 100, 101, 300] {
+        let (mut broken, owners, last) = (readers(count), readers(count).owners(), readers(count).holders.last_fence());
+        assert_eq!(broken.break_all(), count as usize);
+        let told: Vec<_> = broken.endings.iter().map(|end| String::from_utf8_lossy(&end.owner).into_owned()).collect();
+        assert_eq!((told, broken.served(), broken.owners()), (owners, vec!["writer".into()], vec!["writer".into()]));
+        assert!(broken.endings.iter().all(|end| end.held.as_us() == SECOND));
+        assert!(broken.holders.last_fence() > last, "fences grow");
+        let remembered: Vec<_> = broken.holders.ended().iter().map(|end| end.fence).collect();
+        let told: Vec<_> = broken.endings.iter().map(|end| end.fence).collect();
+        assert!(!remembered.is_empty() && told.ends_with(&remembered), "the last ends are remembered, in their order");
+    }
+}
+
+#[test]
+fn very_many_readers_that_were_heard_are_kept_in_parts_and_none_ends() {
+    let mut key = Key::lock();
+    crowd(&mut key, 350, |key, name| {
+        let fence = key.take(name, reader());
+        key.heard.insert(fence, START + 15 * SECOND);
+    });
+    let silent = key.take("silent", reader().lease(9 * SECOND));
+    key.now += 10 * SECOND;
+    key.take("another", reader());
+    while key.wake.is_some_and(|at| at <= key.now) {
+        let ended: Vec<_> = key.endings.iter().map(|end| end.fence).collect();
+        assert!(ended.is_empty() || ended == [silent], "who was heard of has not lost its lease");
+        assert!(key.edits.len() <= 102, "a step does a part of them");
+        key.tick();
+    }
+    assert_eq!(key.holders.len(), 351);
+    assert_eq!(key.end_of("o349"), START + 15 * SECOND);
+}
+
+#[test]
+fn a_caller_with_a_larger_max_is_not_refused_while_very_many_are_served_before_it() {
+    let mut key = Key::bulkhead();
+    key.take("holder", permit(1));
+    crowd(&mut key, 700, |key, name| {
+        key.queue_up(name, permit(1).waits(MINUTE));
+    });
+    // All of them and two callers fit from now on; the first five hundred are served in this very step.
+    assert!(matches!(key.ask("caller", permit(703)), Acquired::Granted(_)));
+    assert_eq!((key.served().len(), key.line().len()), (500, 200));
+    assert!(matches!(key.ask("waits", permit(703).waits(MINUTE)), Acquired::Granted(_)));
+    key.tick();
+    assert!(matches!(key.ask("too many", permit(703)), Acquired::Refused(_)));
+    assert_eq!((key.line().len(), key.holders.len()), (0, 703));
+}
+
+#[test]
+fn a_reader_is_not_refused_while_very_many_readers_are_served_before_it() {
+    let served_to = |writer_waits: bool| {
+        let mut key = Key::lock();
+        key.take("writer", writer());
+        crowd(&mut key, 1_200, |key, name| {
+            key.queue_up(name, reader().waits(MINUTE).queue(2_000));
+        });
+        if writer_waits {
+            key.queue_up("another writer", writer().waits(MINUTE).queue(2_000));
+        }
+        key.release("writer", None);
+        assert_eq!(key.served().len(), 500);
+        // Its own step serves five hundred more.
+        key.ask("reader", reader())
+    };
+    assert!(matches!(served_to(false), Acquired::Granted(_)));
+    assert!(matches!(served_to(true), Acquired::Refused(_)), "a writer that waits is not overtaken");
 }

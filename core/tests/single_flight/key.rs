@@ -87,6 +87,7 @@ impl Key {
             now: Instant::from_us(self.now),
             promoted_at: self.promoted.map(Instant::from_us),
             floor: &mut self.floor,
+            heard: None,
         };
         let Outcome { verdict, edits, replies, endings, timer_at, .. } = act(&mut key, &mut setting);
         self.replies = replies;

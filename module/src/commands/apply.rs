@@ -20,7 +20,7 @@ use crate::edge::replication::{mark_dirty, signal_modified};
 use crate::info::counters;
 use crate::key::Key;
 use crate::machines::ServerMachine;
-use crate::{fences, pending};
+use crate::{fences, pending, server};
 
 pub struct Apply;
 
@@ -56,7 +56,7 @@ impl Command for Apply {
                     continue;
                 }
             }
-            if call.is_on_primary() && !fences::is_loading() {
+            if call.is_on_primary() && !server::is_loading() {
                 // A slot comes as a whole.
                 pending::key_arrived();
             }

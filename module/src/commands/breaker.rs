@@ -1,6 +1,5 @@
 //! `RES.BREAKER` and its subcommands.
 
-use std::ffi::CStr;
 use std::hash::{BuildHasher, RandomState};
 
 use resil_core::Instant;
@@ -13,23 +12,17 @@ use resil_wire::breaker::state::write_state;
 use resil_wire::breaker::{
     Admit as AdmitCall, Admitted, ConfigCall, Counted, ForceCall, Forced, ReportCall, TallyCall,
 };
-use resil_wire::command::Page;
-use resil_wire::pages;
 use resil_wire::reply::Sink;
 
 use crate::announce;
 use crate::apply::{publish_plain, store_plain};
-use crate::call::{Call, Command, Failure, parse};
+use crate::call::{Call, Failure};
 use crate::clock;
-use crate::datatype::boxed::{Boxed, PlainType};
-use crate::edge::api;
+use crate::datatype::Value;
+use crate::datatype::boxed::Circuit;
 use crate::info::counters;
 use crate::key::Key;
-
-impl PlainType for Breaker {
-    const TYPE_NAME: &'static CStr = c"resil-brk";
-    const INFO_NAME: &'static str = "breaker";
-}
+use crate::server;
 
 /// As [`stepped`], for what an operator does: it is announced to those who use the breaker even if its state stays.
 fn stepped_by_operator<V>(
@@ -62,16 +55,15 @@ fn stepped<V>(
     step: impl FnOnce(&mut Breaker) -> Result<BreakerOutcome<V>, Refused>,
 ) -> Result<V, Failure> {
     let mut key = Key::open_to_write(call, call.string(0)?);
-    let stored = key.value::<Boxed<Breaker>>()?;
+    let stored = key.value::<Circuit>()?;
     let outcome = match stored {
-        Some(value) => {
-            // SAFETY: the value of the open key; nothing else refers to it while this does.
-            let breaker = unsafe { Boxed::<Breaker>::get(value) };
+        Some(mut value) => {
+            let breaker = value.get_mut();
             let kept = breaker.keep();
             let outcome = step(breaker)?;
             if !outcome.edits.is_empty() {
                 let salt = key.salt();
-                key.collect_at::<Boxed<Breaker>>(Some(kept.map(|keep| keep.due(salt))), breaker.gc_at(salt));
+                key.collect_at::<Circuit>(Some(kept.map(|keep| keep.due(salt))), breaker.gc_at(salt));
             }
             outcome
         }
@@ -96,29 +88,20 @@ fn stepped<V>(
     Ok(outcome.verdict)
 }
 
-pub struct Admit;
-
-impl Command for Admit {
-    const PAGE: &'static Page = &pages::BREAKER_ADMIT;
-
-    fn run(call: &Call<'_>) -> Result<(), Failure> {
-        let args = call.args();
-        let request: AdmitCall<'_> = parse::<Self, _>(&args)?;
-        let now = clock::now();
-        let mut admission = stepped(call, now, &[], |breaker| {
-            let chance = if matches!(breaker.phase(), Phase::Ramping { .. }) { draw_chance() } else { 0 };
-            let options = request.options.as_ref().map(|options| (&options.patch, options.version));
-            admit(breaker, request.caller(), options, chance, now).map_err(Refused::new)
-        })?;
-        let counter =
-            if admission.permit.is_some() { &counters().breaker.admitted } else { &counters().breaker.denied };
-        counter.add(1);
-        if let Some(permit) = &mut admission.permit {
-            permit.seal = seal(request.key, permit);
-        }
-        Admitted::from(admission).write(&mut call.reply());
-        Ok(())
+pub fn breaker_admit(call: &Call<'_>, request: AdmitCall<'_>) -> Result<(), Failure> {
+    let now = clock::now();
+    let mut admission = stepped(call, now, &[], |breaker| {
+        let chance = if matches!(breaker.phase(), Phase::Ramping { .. }) { draw_chance() } else { 0 };
+        let options = request.options.as_ref().map(|options| (&options.patch, options.version));
+        admit(breaker, request.caller(), options, chance, now).map_err(Refused::new)
+    })?;
+    let counter = if admission.permit.is_some() { &counters().breaker.admitted } else { &counters().breaker.denied };
+    counter.add(1);
+    if let Some(permit) = &mut admission.permit {
+        permit.seal = seal(request.key, permit);
     }
+    Admitted::from(admission).write(&mut call.reply());
+    Ok(())
 }
 
 /// What this process alone can compute of a permit. It is made with a secret that is drawn when the process starts and
@@ -138,47 +121,28 @@ fn verified(key: &[u8], permit: Permit) -> Permit {
 
 /// From 0 to 99.
 fn draw_chance() -> u32 {
-    let mut bytes = [0u8; 4];
-    // SAFETY: the server fills the four bytes.
-    unsafe { api!(RedisModule_GetRandomBytes)(bytes.as_mut_ptr(), bytes.len()) };
-    u32::from_ne_bytes(bytes) % 100
+    server::random() % 100
 }
 
-pub struct Report;
-
-impl Command for Report {
-    const PAGE: &'static Page = &pages::BREAKER_REPORT;
-
-    fn run(call: &Call<'_>) -> Result<(), Failure> {
-        let args = call.args();
-        let request: ReportCall<'_> = parse::<Self, _>(&args)?;
-        let now = clock::now();
-        let correlation = request.correlation.map(|correlation| ("correlation", correlation));
-        let reported = stepped(call, now, correlation.as_slice(), |breaker| {
-            let permit = request.permit.map(|permit| verified(request.key, permit));
-            Ok(report(breaker, permit, request.report, request.duration, now))
-        })?;
-        count(&reported);
-        Counted::from(reported).write(&mut call.reply());
-        Ok(())
-    }
+pub fn breaker_report(call: &Call<'_>, request: ReportCall<'_>) -> Result<(), Failure> {
+    let now = clock::now();
+    let correlation = request.correlation.map(|correlation| ("correlation", correlation));
+    let reported = stepped(call, now, correlation.as_slice(), |breaker| {
+        let permit = request.permit.map(|permit| verified(request.key, permit));
+        Ok(report(breaker, permit, request.report, request.duration, now))
+    })?;
+    count(&reported);
+    Counted::from(reported).write(&mut call.reply());
+    Ok(())
 }
 
-pub struct Tally;
-
-impl Command for Tally {
-    const PAGE: &'static Page = &pages::BREAKER_TALLY;
-
-    fn run(call: &Call<'_>) -> Result<(), Failure> {
-        let args = call.args();
-        let request: TallyCall<'_> = parse::<Self, _>(&args)?;
-        let now = clock::now();
-        let correlation = request.correlation.map(|correlation| ("correlation", correlation));
-        let reported = stepped(call, now, correlation.as_slice(), |breaker| Ok(tally(breaker, request.tally(), now)))?;
-        count(&reported);
-        Counted::from(reported).write(&mut call.reply());
-        Ok(())
-    }
+pub fn breaker_tally(call: &Call<'_>, request: TallyCall<'_>) -> Result<(), Failure> {
+    let now = clock::now();
+    let correlation = request.correlation.map(|correlation| ("correlation", correlation));
+    let reported = stepped(call, now, correlation.as_slice(), |breaker| Ok(tally(breaker, request.tally(), now)))?;
+    count(&reported);
+    Counted::from(reported).write(&mut call.reply());
+    Ok(())
 }
 
 fn count(reported: &Reported) {
@@ -191,76 +155,43 @@ fn count(reported: &Reported) {
     .add(1);
 }
 
-pub struct State;
-
-impl Command for State {
-    const PAGE: &'static Page = &pages::BREAKER_STATE;
-
-    fn run(call: &Call<'_>) -> Result<(), Failure> {
-        let args = call.args();
-        parse::<Self, &[u8]>(&args)?;
-        let now = clock::now();
-        let key = Key::open_to_read(call, call.string(0)?);
-        let missing = Breaker::default();
-        let stored = key.value::<Boxed<Breaker>>()?;
-        // SAFETY: the value of the open key, only read.
-        let breaker = stored.map_or(&missing, |value| unsafe { Boxed::<Breaker>::get(value) });
-        write_state(&view(breaker, now), stored.is_some(), now, &mut call.reply());
-        Ok(())
-    }
+pub fn breaker_state(call: &Call<'_>, _: &[u8]) -> Result<(), Failure> {
+    let now = clock::now();
+    let key = Key::open_to_read(call, call.string(0)?);
+    let missing = Breaker::default();
+    let stored = key.value::<Circuit>()?;
+    let breaker = stored.as_ref().map_or(&missing, Value::get);
+    write_state(&view(breaker, now), stored.is_some(), now, &mut call.reply());
+    Ok(())
 }
 
-pub struct Force;
-
-impl Command for Force {
-    const PAGE: &'static Page = &pages::BREAKER_FORCE;
-
-    fn run(call: &Call<'_>) -> Result<(), Failure> {
-        let args = call.args();
-        let request: ForceCall<'_> = parse::<Self, _>(&args)?;
-        let now = clock::now();
-        let (actor, reason) = (request.actor.unwrap_or_default(), request.reason.unwrap_or_default());
-        let said = [("actor", request.actor), ("note", request.reason)];
-        let details: Vec<(&str, &[u8])> = said.into_iter().filter_map(|(name, text)| Some((name, text?))).collect();
-        let mut generation = 0;
-        let state = stepped_by_operator(call, now, "forced", &details, |breaker| {
-            let outcome = force(breaker, request.force, request.length, (actor, reason), now);
-            generation = breaker.generation();
-            Ok(outcome)
-        })?;
-        Forced { state, generation }.write(&mut call.reply());
-        Ok(())
-    }
+pub fn breaker_force(call: &Call<'_>, request: ForceCall<'_>) -> Result<(), Failure> {
+    let now = clock::now();
+    let (actor, reason) = (request.actor.unwrap_or_default(), request.reason.unwrap_or_default());
+    let said = [("actor", request.actor), ("note", request.reason)];
+    let details: Vec<(&str, &[u8])> = said.into_iter().filter_map(|(name, text)| Some((name, text?))).collect();
+    let mut generation = 0;
+    let state = stepped_by_operator(call, now, "forced", &details, |breaker| {
+        let outcome = force(breaker, request.force, request.length, (actor, reason), now);
+        generation = breaker.generation();
+        Ok(outcome)
+    })?;
+    Forced { state, generation }.write(&mut call.reply());
+    Ok(())
 }
 
-pub struct Reset;
-
-impl Command for Reset {
-    const PAGE: &'static Page = &pages::BREAKER_RESET;
-
-    fn run(call: &Call<'_>) -> Result<(), Failure> {
-        let args = call.args();
-        parse::<Self, &[u8]>(&args)?;
-        let now = clock::now();
-        let anything = stepped_by_operator(call, now, "reset", &[], |breaker| Ok(reset(breaker, now)))?;
-        call.reply().integer(anything as i64);
-        Ok(())
-    }
+pub fn breaker_reset(call: &Call<'_>, _: &[u8]) -> Result<(), Failure> {
+    let now = clock::now();
+    let anything = stepped_by_operator(call, now, "reset", &[], |breaker| Ok(reset(breaker, now)))?;
+    call.reply().integer(anything as i64);
+    Ok(())
 }
 
-pub struct Config;
-
-impl Command for Config {
-    const PAGE: &'static Page = &pages::BREAKER_CONFIG;
-
-    fn run(call: &Call<'_>) -> Result<(), Failure> {
-        let args = call.args();
-        let request: ConfigCall<'_> = parse::<Self, _>(&args)?;
-        let now = clock::now();
-        let changed = stepped_by_operator(call, now, "configured", &[], |breaker| {
-            configure(breaker, &request.options.patch, request.options.version, now).map_err(Refused::new)
-        })?;
-        call.reply().integer(changed as i64);
-        Ok(())
-    }
+pub fn breaker_config(call: &Call<'_>, request: ConfigCall<'_>) -> Result<(), Failure> {
+    let now = clock::now();
+    let changed = stepped_by_operator(call, now, "configured", &[], |breaker| {
+        configure(breaker, &request.options.patch, request.options.version, now).map_err(Refused::new)
+    })?;
+    call.reply().integer(changed as i64);
+    Ok(())
 }

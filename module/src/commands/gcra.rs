@@ -1,66 +1,48 @@
 //! `RES.GCRA` and `RES.GCRA.PEEK`.
 
-use std::ffi::{CStr, c_void};
+use std::ffi::CStr;
 
 use resil_core::rate_limit::{Ask, TierSet, Verdict, step};
 use resil_wire::Refused;
-use resil_wire::command::Page;
 use resil_wire::gcra::{Gcra, LimitReply};
-use resil_wire::pages;
 
 use crate::apply::{publish_tiers, require_memory_for_new, store_tiers};
-use crate::call::{Call, Command, Failure, parse};
+use crate::call::{Call, Failure};
 use crate::clock;
+use crate::datatype::Value;
 use crate::datatype::tiers::Tiers;
 use crate::info::{Limiter, counters};
 use crate::key::Key;
 
-pub struct TakeGcra;
-
-impl Command for TakeGcra {
-    const PAGE: &'static Page = &pages::GCRA;
-
-    fn run(call: &Call<'_>) -> Result<(), Failure> {
-        let args = call.args();
-        let request: Gcra<'_> = parse::<Self, _>(&args)?;
-        let now = clock::now();
-        let mut key = Key::open_to_write(call, call.string(0)?);
-        let value = key.value::<Tiers>()?;
-        let old = read_tiers(value);
-        let step = step(&old, &request.quotas, request.ask, now).map_err(Refused::new)?;
-        if let Some(tiers) = step.change {
-            require_memory_for_new(call, value)?;
-            store_tiers(&mut key, value, &old, &tiers);
-            publish_tiers(call, &key, &tiers, event_of(request.ask));
-        }
-        count(&counters().gcra, request.ask, &step.verdict);
-        LimitReply::from(&step.verdict).write(&mut call.reply());
-        Ok(())
+pub fn gcra(call: &Call<'_>, request: Gcra<'_>) -> Result<(), Failure> {
+    let now = clock::now();
+    let mut key = Key::open_to_write(call, call.string(0)?);
+    let value = key.value::<Tiers>()?;
+    let old = read_tiers(value);
+    let step = step(&old, &request.quotas, request.ask, now).map_err(Refused::new)?;
+    if let Some(tiers) = step.change {
+        require_memory_for_new(call, value)?;
+        store_tiers(&mut key, value, &old, &tiers);
+        publish_tiers(call, &key, &tiers, event_of(request.ask));
     }
+    count(&counters().gcra, request.ask, &step.verdict);
+    LimitReply::from(&step.verdict).write(&mut call.reply());
+    Ok(())
 }
 
-pub struct PeekGcra;
-
-impl Command for PeekGcra {
-    const PAGE: &'static Page = &pages::GCRA_PEEK;
-
-    fn run(call: &Call<'_>) -> Result<(), Failure> {
-        let args = call.args();
-        let request: Gcra<'_> = parse::<Self, _>(&args)?;
-        let now = clock::now();
-        let key = Key::open_to_read(call, call.string(0)?);
-        let tiers = read_tiers(key.value::<Tiers>()?);
-        let step = step(&tiers, &request.quotas, Ask::Peek, now).map_err(Refused::new)?;
-        count(&counters().gcra, Ask::Peek, &step.verdict);
-        LimitReply::from(&step.verdict).write(&mut call.reply());
-        Ok(())
-    }
+pub fn gcra_peek(call: &Call<'_>, request: Gcra<'_>) -> Result<(), Failure> {
+    let now = clock::now();
+    let key = Key::open_to_read(call, call.string(0)?);
+    let tiers = read_tiers(key.value::<Tiers>()?);
+    let step = step(&tiers, &request.quotas, Ask::Peek, now).map_err(Refused::new)?;
+    count(&counters().gcra, Ask::Peek, &step.verdict);
+    LimitReply::from(&step.verdict).write(&mut call.reply());
+    Ok(())
 }
 
 /// The stored tiers; none if there is no key.
-pub fn read_tiers(value: Option<*mut c_void>) -> TierSet {
-    // SAFETY: the value came from a key of this type that is still open.
-    value.map_or_else(TierSet::new, |value| unsafe { Tiers::read(value) })
+pub fn read_tiers(value: Option<Value<Tiers>>) -> TierSet {
+    value.map_or_else(TierSet::new, |value| value.read())
 }
 
 /// The keyspace notification for a change that came from `ask`.

@@ -10,7 +10,7 @@ use resil_wire::holding::{
 };
 
 use super::waiting::{read, settle_grant, wait_for_reply, waiting};
-use crate::call::{Call, Command, Failure, ReplySink, parse};
+use crate::call::{Call, Failure, ReplySink};
 use crate::machines::ServerMachine;
 use crate::queues::{self, KeyName};
 use crate::waited_key::Opened;
@@ -88,9 +88,7 @@ pub fn ask<const L: bool, R>(
     Ok(())
 }
 
-pub fn renew_holding<C: Command, const L: bool>(call: &Call<'_>) -> Result<(), Failure> {
-    let args = call.args();
-    let request: RenewCall<'_> = parse::<C, _>(&args)?;
+pub fn renew_holding<const L: bool>(call: &Call<'_>, request: RenewCall<'_>) -> Result<(), Failure> {
     let bind_to = sessions::target(call, request.bind)?;
     let now = clock::now();
     let mut opened = Opened::<Holding<L>>::open(call, call.string(0)?)?;
@@ -109,9 +107,7 @@ pub fn renew_holding<C: Command, const L: bool>(call: &Call<'_>) -> Result<(), F
     Ok(())
 }
 
-pub fn release_holding<C: Command, const L: bool>(call: &Call<'_>) -> Result<(), Failure> {
-    let args = call.args();
-    let request: OwnedCall<'_> = parse::<C, _>(&args)?;
+pub fn release_holding<const L: bool>(call: &Call<'_>, request: OwnedCall<'_>) -> Result<(), Failure> {
     let now = clock::now();
     let mut opened = Opened::<Holding<L>>::open(call, call.string(0)?)?;
     end_own(&mut opened, call, request.owner, now);
@@ -123,16 +119,14 @@ pub fn release_holding<C: Command, const L: bool>(call: &Call<'_>) -> Result<(),
     Ok(())
 }
 
-pub fn show_holding<C: Command, const L: bool>(call: &Call<'_>) -> Result<(), Failure> {
-    let args = call.args();
-    let request: InfoCall<'_> = parse::<C, _>(&args)?;
+pub fn show_holding<const L: bool>(call: &Call<'_>, request: InfoCall<'_>) -> Result<(), Failure> {
     let now = clock::now();
     let name = KeyName::new(<Holding<L> as ServerMachine>::KIND, call.db(), call.key_name(0)?);
     read::<Holding<L>, _>(call, |held| {
         queues::look::<Holding<L>, _>(name.db, &name.key, |queue| {
             let promoted_at = fences::promoted_at();
-            let alive = || held.iter().filter(|holder| lives(holder, promoted_at, now));
-            let holders = alive().take(request.limit).map(|holder| HolderRow {
+            let alive = held.iter().filter(|holder| lives(holder, promoted_at, now));
+            let holders = alive.take(request.limit).map(|holder| HolderRow {
                 holder,
                 remaining: now.until(holder.ends_for(promoted_at, now)),
                 bound: sessions::grace(&name, holder.fence),
@@ -147,7 +141,7 @@ pub fn show_holding<C: Command, const L: bool>(call: &Call<'_>) -> Result<(), Fa
             });
             let view = InfoView {
                 holders: holders.collect(),
-                holders_total: alive().count(),
+                holders_total: held.count_alive(promoted_at, now),
                 waiters: waiters.collect(),
                 waiters_total: queue.len(),
                 last_fence: held.last_fence(),

@@ -7,69 +7,61 @@ use resil_core::idempotency::{
 };
 use resil_core::limits::WAITERS_CEILING;
 use resil_core::waited::{Decision, Reason, Waiting};
-use resil_wire::command::Page;
 use resil_wire::holding::write_given_up;
 use resil_wire::idempotency::{
-    BeginCall, Begun as BegunReply, CommitCall, Committed as CommittedReply, GetCall, OnceCall, TokenCall, write_info,
-    wrong_phase,
+    BeginCall, Begun as BegunReply, CommitCall, Committed as CommittedReply, GetCall, OnceCall, TokenCall,
+    TokenRenewCall, write_info, wrong_phase,
 };
-use resil_wire::pages;
 use resil_wire::reply::Sink;
 
 use super::waiting::{read, renew_token, settle_grant, wait_for_reply, waiting};
-use crate::call::{Call, Command, Failure, parse};
+use crate::call::{Call, Failure};
 use crate::info::counters;
 use crate::machines::ServerMachine;
 use crate::queues;
 use crate::waited_key::Opened;
 use crate::{blocked_clients, clock, config, fences, sessions};
 
-pub struct Begin;
-
-impl Command for Begin {
-    const PAGE: &'static Page = &pages::IDEMP_BEGIN;
-
-    fn run(call: &Call<'_>) -> Result<(), Failure> {
-        let args = call.args();
-        let BeginCall { token, lease, fingerprint, wait, keep, on_lapse, bind, .. } = parse::<Self, _>(&args)?;
-        config::refuse_if_evictable()?;
-        let now = clock::now();
-        let opened = Opened::<Idempotency>::open(call, call.string(0)?)?;
-        // A duplicate of what is done changes nothing.
-        if let Some(settled) = replay(opened.state(), fingerprint, now) {
+pub fn idemp_begin(
+    call: &Call<'_>,
+    BeginCall { token, lease, fingerprint, wait, keep, on_lapse, bind, .. }: BeginCall<'_>,
+) -> Result<(), Failure> {
+    config::refuse_if_evictable()?;
+    let now = clock::now();
+    let opened = Opened::<Idempotency>::open(call, call.string(0)?)?;
+    // A duplicate of what is done changes nothing.
+    if let Some(settled) = replay(opened.state(), fingerprint, now) {
+        count(&settled);
+        BegunReply::from(settled).write(&mut call.reply());
+        return Ok(());
+    }
+    let bind_to = sessions::target(call, bind)?;
+    if opened.state().work_for(fences::promoted_at(), now).is_none() {
+        call.require_memory()?;
+    }
+    let waiting = waiting(call, wait, WAITERS_CEILING);
+    let name = (bind_to.is_some() || waiting.is_some() || blocked_clients::any_undelivered()).then(|| opened.name());
+    let request = RunRequest { fingerprint: fingerprint.into(), lease, keep, on_lapse, bind_to };
+    let begun = opened.step(call, now, &[], |key, setting| begin(key, token, request, waiting, setting));
+    match begun {
+        Decision::Granted(run) => {
+            Idempotency::counters().granted.add(1);
+            settle_grant(name.as_ref(), bind_to, run.fence, lease, now);
+            BegunReply::from(run).write(&mut call.reply());
+        }
+        Decision::Refused(settled) => {
             count(&settled);
             BegunReply::from(settled).write(&mut call.reply());
-            return Ok(());
         }
-        let bind_to = sessions::target(call, bind)?;
-        if opened.state().work_for(fences::promoted_at(), now).is_none() {
-            call.require_memory()?;
+        Decision::Queued => {
+            Idempotency::counters().waited.add(1);
+            if let (Some(Waiting { id, .. }), Some(name)) = (waiting, name) {
+                wait_for_reply(call, id, name);
+            }
         }
-        let waiting = waiting(call, wait, WAITERS_CEILING);
-        let name =
-            (bind_to.is_some() || waiting.is_some() || blocked_clients::any_undelivered()).then(|| opened.name());
-        let request = RunRequest { fingerprint: fingerprint.into(), lease, keep, on_lapse, bind_to };
-        let begun = opened.step(call, now, &[], |key, setting| begin(key, token, request, waiting, setting));
-        match begun {
-            Decision::Granted(run) => {
-                Idempotency::counters().granted.add(1);
-                settle_grant(name.as_ref(), bind_to, run.fence, lease, now);
-                BegunReply::from(run).write(&mut call.reply());
-            }
-            Decision::Refused(settled) => {
-                count(&settled);
-                BegunReply::from(settled).write(&mut call.reply());
-            }
-            Decision::Queued => {
-                Idempotency::counters().waited.add(1);
-                if let (Some(Waiting { id, .. }), Some(name)) = (waiting, name) {
-                    wait_for_reply(call, id, name);
-                }
-            }
-            Decision::Conflict => return Err(wrong_phase("ONCE", "BEGIN").into()),
-        }
-        Ok(())
+        Decision::Conflict => return Err(wrong_phase("ONCE", "BEGIN").into()),
     }
+    Ok(())
 }
 
 fn count(settled: &Settled) {
@@ -87,110 +79,67 @@ fn count_lost(reason: Option<Reason>) {
     }
 }
 
-pub struct Commit;
-
-impl Command for Commit {
-    const PAGE: &'static Page = &pages::IDEMP_COMMIT;
-
-    fn run(call: &Call<'_>) -> Result<(), Failure> {
-        let args = call.args();
-        let CommitCall { token, ttl, result, failed, .. } = parse::<Self, _>(&args)?;
-        let opened = Opened::<Idempotency>::open(call, call.string(0)?)?;
-        // That the work is done is always recorded; the result only if there is memory for it.
-        let fits = result.len() <= config::max_result() && (result.is_empty() || !call.is_short_of_memory());
-        let kept: Option<Arc<[u8]>> = fits.then(|| result.into());
-        let committed =
-            opened.step(call, clock::now(), &[], |key, setting| commit(key, token, ttl, (kept, failed), setting));
-        match committed {
-            Committed::Committed { stored } => {
-                counters().committed.add(1);
-                counters().results_dropped.add(u64::from(!stored));
-            }
-            Committed::Lost(reason) => count_lost(Some(reason)),
+pub fn idemp_commit(
+    call: &Call<'_>,
+    CommitCall { token, ttl, result, failed, .. }: CommitCall<'_>,
+) -> Result<(), Failure> {
+    let opened = Opened::<Idempotency>::open(call, call.string(0)?)?;
+    // That the work is done is always recorded; the result only if there is memory for it.
+    let fits = result.len() <= config::max_result() && (result.is_empty() || !call.is_short_of_memory());
+    let kept: Option<Arc<[u8]>> = fits.then(|| result.into());
+    let committed =
+        opened.step(call, clock::now(), &[], |key, setting| commit(key, token, ttl, (kept, failed), setting));
+    match committed {
+        Committed::Committed { stored } => {
+            counters().committed.add(1);
+            counters().results_dropped.add(u64::from(!stored));
         }
-        CommittedReply::from(committed).write(&mut call.reply());
-        Ok(())
+        Committed::Lost(reason) => count_lost(Some(reason)),
     }
+    CommittedReply::from(committed).write(&mut call.reply());
+    Ok(())
 }
 
-pub struct Abort;
-
-impl Command for Abort {
-    const PAGE: &'static Page = &pages::IDEMP_ABORT;
-
-    fn run(call: &Call<'_>) -> Result<(), Failure> {
-        let args = call.args();
-        let TokenCall { token, .. } = parse::<Self, _>(&args)?;
-        let opened = Opened::<Idempotency>::open(call, call.string(0)?)?;
-        let lost = opened.step(call, clock::now(), &[], |key, setting| abort(key, token, setting));
-        count_lost(lost);
-        write_given_up("ABORTED", lost, &mut call.reply());
-        Ok(())
-    }
+pub fn idemp_abort(call: &Call<'_>, TokenCall { token, .. }: TokenCall<'_>) -> Result<(), Failure> {
+    let opened = Opened::<Idempotency>::open(call, call.string(0)?)?;
+    let lost = opened.step(call, clock::now(), &[], |key, setting| abort(key, token, setting));
+    count_lost(lost);
+    write_given_up("ABORTED", lost, &mut call.reply());
+    Ok(())
 }
 
-pub struct RenewRun;
-
-impl Command for RenewRun {
-    const PAGE: &'static Page = &pages::IDEMP_RENEW;
-
-    fn run(call: &Call<'_>) -> Result<(), Failure> {
-        renew_token::<Self, Idempotency>(call, renew)
-    }
+pub fn idemp_renew(call: &Call<'_>, request: TokenRenewCall<'_>) -> Result<(), Failure> {
+    renew_token::<Idempotency>(call, request, renew)
 }
 
-pub struct Once;
-
-impl Command for Once {
-    const PAGE: &'static Page = &pages::IDEMP_ONCE;
-
-    fn run(call: &Call<'_>) -> Result<(), Failure> {
-        let args = call.args();
-        let OnceCall { token, ttl, .. } = parse::<Self, _>(&args)?;
-        config::refuse_if_evictable()?;
-        let now = clock::now();
-        let opened = Opened::<Idempotency>::open(call, call.string(0)?)?;
-        let first = match seen_before(opened.state(), token, now) {
-            // A duplicate changes nothing.
-            Some(first) => first,
-            None => {
-                call.require_memory()?;
-                let first = opened.step(call, now, &[], |key, setting| once(key, token, ttl, setting));
-                first.map_err(|()| wrong_phase("BEGIN", "ONCE"))?
-            }
-        };
-        let counter = if first { &counters().once_first } else { &counters().once_again };
-        counter.add(1);
-        call.reply().integer(i64::from(first));
-        Ok(())
-    }
+pub fn idemp_once(call: &Call<'_>, OnceCall { token, ttl, .. }: OnceCall<'_>) -> Result<(), Failure> {
+    config::refuse_if_evictable()?;
+    let now = clock::now();
+    let opened = Opened::<Idempotency>::open(call, call.string(0)?)?;
+    let first = match seen_before(opened.state(), token, now) {
+        // A duplicate changes nothing.
+        Some(first) => first,
+        None => {
+            call.require_memory()?;
+            let first = opened.step(call, now, &[], |key, setting| once(key, token, ttl, setting));
+            first.map_err(|()| wrong_phase("BEGIN", "ONCE"))?
+        }
+    };
+    let counter = if first { &counters().once_first } else { &counters().once_again };
+    counter.add(1);
+    call.reply().integer(i64::from(first));
+    Ok(())
 }
 
-pub struct GetResult;
-
-impl Command for GetResult {
-    const PAGE: &'static Page = &pages::IDEMP_GET;
-
-    fn run(call: &Call<'_>) -> Result<(), Failure> {
-        let args = call.args();
-        let GetCall { fingerprint, .. } = parse::<Self, _>(&args)?;
-        let (now, promoted_at) = (clock::now(), fences::promoted_at());
-        let settled = read::<Idempotency, _>(call, |record| look(record, fingerprint, promoted_at, now))?;
-        BegunReply::from(settled).write(&mut call.reply());
-        Ok(())
-    }
+pub fn idemp_get(call: &Call<'_>, GetCall { fingerprint, .. }: GetCall<'_>) -> Result<(), Failure> {
+    let (now, promoted_at) = (clock::now(), fences::promoted_at());
+    let settled = read::<Idempotency, _>(call, |record| look(record, fingerprint, promoted_at, now))?;
+    BegunReply::from(settled).write(&mut call.reply());
+    Ok(())
 }
 
-pub struct RecordInfo;
-
-impl Command for RecordInfo {
-    const PAGE: &'static Page = &pages::IDEMP_INFO;
-
-    fn run(call: &Call<'_>) -> Result<(), Failure> {
-        let args = call.args();
-        let key: &[u8] = parse::<Self, _>(&args)?;
-        let (now, promoted_at) = (clock::now(), fences::promoted_at());
-        let waiters = queues::look::<Idempotency, _>(call.db(), key, |queue| queue.len());
-        read::<Idempotency, _>(call, |record| write_info(record, waiters, promoted_at, now, &mut call.reply()))
-    }
+pub fn idemp_info(call: &Call<'_>, key: &[u8]) -> Result<(), Failure> {
+    let (now, promoted_at) = (clock::now(), fences::promoted_at());
+    let waiters = queues::look::<Idempotency, _>(call.db(), key, |queue| queue.len());
+    read::<Idempotency, _>(call, |record| write_info(record, waiters, promoted_at, now, &mut call.reply()))
 }

@@ -18,32 +18,75 @@ pub mod waiting;
 pub mod window;
 
 use redis_module::raw;
+use resil_core::lock::{BULKHEAD, LOCK};
+use resil_wire::command::Page;
 
 use self::pages::{HELP, PAGES};
-use crate::call::{Command, Entry, entry};
+use crate::call::{Call, Command, Entry, Failure, entry, parse};
 use crate::config;
 use crate::describe::{self, Registered};
 use crate::edge::log;
 
-/// What the server calls for each command and subcommand; the page of each says its name.
+/// What the server calls for each command and subcommand: the function that gets the parsed arguments, under its page. Behind
+/// them those that read their arguments themselves.
 macro_rules! handlers {
-    ($($file:ident::{$($command:ident),* $(,)?}),* $(,)?) => {
-        &[$($((<$file::$command as Command>::PAGE.name, entry::<$file::$command>)),*),*]
+    ($($run:expr => $page:ident),*; $($command:ty),* $(,)?) => {
+        &[$({
+            struct Handler;
+
+            impl Command for Handler {
+                const PAGE: &'static Page = &resil_wire::pages::$page;
+
+                fn run(call: &Call<'_>) -> Result<(), Failure> {
+                    $run(call, parse::<Self, _>(&call.args())?)
+                }
+            }
+
+            (resil_wire::pages::$page.name, entry::<Handler> as Entry)
+        },)* $((<$command as Command>::PAGE.name, entry::<$command>)),*]
     };
 }
 
 const HANDLERS: &[(&str, Entry)] = handlers![
-    gcra::{TakeGcra, PeekGcra},
-    mgcra::{TakeAll},
-    window::{TakeWindow, PeekWindow},
-    throttle::{Throttle},
-    breaker::{Admit, Report, Tally, State, Force, Reset, Config},
-    lock::{Acquire, RenewLock, Release, Check, Break, LockInfo, Heartbeat},
-    bulkhead::{Enter, RenewPermit, Leave, BulkheadInfo},
-    idempotency::{Begin, Commit, Abort, RenewRun, Once, GetResult, RecordInfo},
-    single_flight::{Join, GetValue, Publish, Abandon, RenewLead, Invalidate, FlightInfo},
-    apply::{Apply},
-    clock::{Clock},
+    gcra::gcra => GCRA,
+    gcra::gcra_peek => GCRA_PEEK,
+    mgcra::mgcra => MGCRA,
+    window::window => WINDOW,
+    window::window_peek => WINDOW_PEEK,
+    throttle::throttle => THROTTLE,
+    breaker::breaker_admit => BREAKER_ADMIT,
+    breaker::breaker_report => BREAKER_REPORT,
+    breaker::breaker_tally => BREAKER_TALLY,
+    breaker::breaker_state => BREAKER_STATE,
+    breaker::breaker_force => BREAKER_FORCE,
+    breaker::breaker_reset => BREAKER_RESET,
+    breaker::breaker_config => BREAKER_CONFIG,
+    lock::lock_acquire => LOCK_ACQUIRE,
+    holding::renew_holding::<LOCK> => LOCK_RENEW,
+    holding::release_holding::<LOCK> => LOCK_RELEASE,
+    lock::lock_check => LOCK_CHECK,
+    lock::lock_break => LOCK_BREAK,
+    holding::show_holding::<LOCK> => LOCK_INFO,
+    lock::heartbeat => HEARTBEAT,
+    bulkhead::bulkhead_enter => BULKHEAD_ENTER,
+    holding::renew_holding::<BULKHEAD> => BULKHEAD_RENEW,
+    holding::release_holding::<BULKHEAD> => BULKHEAD_LEAVE,
+    holding::show_holding::<BULKHEAD> => BULKHEAD_INFO,
+    idempotency::idemp_begin => IDEMP_BEGIN,
+    idempotency::idemp_commit => IDEMP_COMMIT,
+    idempotency::idemp_abort => IDEMP_ABORT,
+    idempotency::idemp_renew => IDEMP_RENEW,
+    idempotency::idemp_once => IDEMP_ONCE,
+    idempotency::idemp_get => IDEMP_GET,
+    idempotency::idemp_info => IDEMP_INFO,
+    single_flight::sflight_join => SFLIGHT_JOIN,
+    single_flight::sflight_get => SFLIGHT_GET,
+    single_flight::sflight_publish => SFLIGHT_PUBLISH,
+    single_flight::sflight_abandon => SFLIGHT_ABANDON,
+    single_flight::sflight_renew => SFLIGHT_RENEW,
+    single_flight::sflight_invalidate => SFLIGHT_INVALIDATE,
+    single_flight::sflight_info => SFLIGHT_INFO;
+    apply::Apply, clock::Clock,
 ];
 
 /// Registers every command, as its page says.

@@ -2,45 +2,35 @@
 
 use resil_core::rate_limit::{Tier, TierSet, step};
 use resil_wire::Refused;
-use resil_wire::command::Page;
-use resil_wire::pages;
 use resil_wire::throttle::{ClThrottle, parse_tat_ns, write_numbers};
 
 use super::gcra::{count, event_of, read_tiers};
 use crate::apply::{publish_tiers, require_memory_for_new, store_tiers};
-use crate::call::{Call, Command, Failure, parse};
+use crate::call::{Call, Failure};
 use crate::clock;
 use crate::datatype::tiers::Tiers;
 use crate::info::counters;
 use crate::key::Key;
 
-pub struct Throttle;
-
-impl Command for Throttle {
-    const PAGE: &'static Page = &pages::THROTTLE;
-
-    fn run(call: &Call<'_>) -> Result<(), Failure> {
-        let args = call.args();
-        let ClThrottle { throttle, .. } = parse::<Self, _>(&args)?;
-        let now = clock::now();
-        let mut key = Key::open_to_write(call, call.string(0)?);
-        let adopted = key.text().map(|text| parse_tat_ns(text).ok_or(Failure::WrongType)).transpose()?;
-        let value = if adopted.is_some() { None } else { key.value::<Tiers>()? };
-        let old: TierSet = match adopted {
-            Some(tat_ns) => core::iter::once(Tier::adopted(throttle.quota, tat_ns)).collect(),
-            None => read_tiers(value),
-        };
-        let step = step(&old, &[throttle.quota], throttle.ask, now).map_err(Refused::new)?;
-        if let Some(tiers) = step.change {
-            if adopted.is_none() {
-                require_memory_for_new(call, value)?;
-            }
-            counters().throttle_adopted.add(adopted.is_some() as u64);
-            store_tiers(&mut key, value, &old, &tiers);
-            publish_tiers(call, &key, &tiers, event_of(throttle.ask));
+pub fn throttle(call: &Call<'_>, ClThrottle { throttle, .. }: ClThrottle<'_>) -> Result<(), Failure> {
+    let now = clock::now();
+    let mut key = Key::open_to_write(call, call.string(0)?);
+    let adopted = key.text().map(|text| parse_tat_ns(text).ok_or(Failure::WrongType)).transpose()?;
+    let value = if adopted.is_some() { None } else { key.value::<Tiers>()? };
+    let old: TierSet = match adopted {
+        Some(tat_ns) => core::iter::once(Tier::adopted(throttle.quota, tat_ns)).collect(),
+        None => read_tiers(value),
+    };
+    let step = step(&old, &[throttle.quota], throttle.ask, now).map_err(Refused::new)?;
+    if let Some(tiers) = step.change {
+        if adopted.is_none() {
+            require_memory_for_new(call, value)?;
         }
-        count(&counters().throttle, throttle.ask, &step.verdict);
-        write_numbers(throttle.reply(&step.verdict), &mut call.reply());
-        Ok(())
+        counters().throttle_adopted.add(adopted.is_some() as u64);
+        store_tiers(&mut key, value, &old, &tiers);
+        publish_tiers(call, &key, &tiers, event_of(throttle.ask));
     }
+    count(&counters().throttle, throttle.ask, &step.verdict);
+    write_numbers(throttle.reply(&step.verdict), &mut call.reply());
+    Ok(())
 }

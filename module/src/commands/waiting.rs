@@ -5,7 +5,7 @@ use resil_core::{Instant, Span};
 use resil_wire::holding::Renewed as RenewedReply;
 use resil_wire::idempotency::TokenRenewCall;
 
-use crate::call::{Call, Command, Failure, parse};
+use crate::call::{Call, Failure};
 use crate::datatype::waited::Live;
 use crate::key::Key;
 use crate::machines::ServerMachine;
@@ -49,26 +49,27 @@ pub fn read<M: ServerMachine, R>(call: &Call<'_>, read: impl FnOnce(&M::State) -
     Ok(read(kept.as_ref().unwrap_or(state)))
 }
 
-/// The state as it would be written down if a short lease in it were, which its connection keeps beyond the end that the
-/// key says.
+/// The state as it would be written down if the one short lease in it were, which its connection keeps beyond the end that the
+/// key says. Where there are several leases, the timer writes them down at once, and a copy could take long.
 fn kept<M: ServerMachine>(call: &Call<'_>, state: &M::State) -> Result<Option<M::State>, Failure> {
     let now = clock::now();
-    let Some(fence) = M::overdue(state, now).filter(|_| sessions::any()) else { return Ok(None) };
+    let overdue = M::overdue(state, now).filter(|_| sessions::any() && M::leases(state).nth(1).is_none());
+    let Some(fence) = overdue else { return Ok(None) };
     let name = KeyName::new(M::KIND, call.db(), call.key_name(0)?);
     let Some(until) = sessions::keeps(&name, fence, now) else { return Ok(None) };
     let mut state = state.clone();
     let mut key = WaitedKey { state: &mut state, queue: &mut Queue::default() };
-    fences::with_setting(now, |setting| M::extend(&mut key, fence, until, setting));
+    fences::with_setting(now, None, |setting| M::extend(&mut key, fence, until, setting));
     Ok(Some(state))
 }
 
 /// `RENEW key token lease [<BOUND | BOUNDTO client-id> [GRACE d]]` of a machine whose holders are named by a token.
-pub fn renew_token<C: Command, M: ServerMachine>(
+pub fn renew_token<M: ServerMachine>(
     call: &Call<'_>,
+    request: TokenRenewCall<'_>,
     renew: impl FnOnce(&mut WaitedKey<'_, M>, &[u8], Span, &mut Setting<'_>) -> Stepped<M, Renewed>,
 ) -> Result<(), Failure> {
-    let args = call.args();
-    let TokenRenewCall { token, lease, bind, .. } = parse::<C, _>(&args)?;
+    let TokenRenewCall { token, lease, bind, .. } = request;
     let bind_to = sessions::target(call, bind)?;
     let now = clock::now();
     let opened = Opened::<M>::open(call, call.string(0)?)?;

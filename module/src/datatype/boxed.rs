@@ -1,13 +1,15 @@
-//! The native types of machines that nobody waits for: `resil-win`, `resil-brk`. A value is the state, boxed.
+//! The types whose values are their state, boxed: `resil-brk`, a circuit breaker, and `resil-win`, the log of a window.
 
 use std::ffi::{CStr, c_void};
 use std::marker::PhantomData;
 use std::sync::atomic::AtomicPtr;
 
 use redis_module::raw;
-use resil_core::{Plain, Stored};
+use resil_core::Plain;
+use resil_core::circuit_breaker::Breaker;
+use resil_core::window::{Window, WindowChange};
 
-use super::{Bytes, NativeType, TypeStatics, malloc_size};
+use super::{Bytes, NativeType, Relocate, TypeStatics, Value, malloc_size, relocate_vec};
 use crate::call::Failure;
 use crate::key::Key;
 
@@ -23,64 +25,78 @@ pub trait PlainType: Plain + TypeStatics {
         false
     }
 
-    /// Bytes beside the box.
-    fn heap_bytes(state: &mut Self) -> usize {
-        <Self as Stored>::heap_bytes(state)
+    /// Bytes on the heap beyond the box.
+    fn measured(state: &mut Self) -> usize {
+        Self::heap_bytes(state)
     }
 
-    /// Moves allocations beside the box where the server wants them. Small ones may stay where they are.
-    fn defrag(_state: &mut Self, _relocate: &mut dyn FnMut(*mut c_void) -> *mut c_void) {}
+    /// Its buffers move where the server wants them. Small ones may stay.
+    fn relocate(_state: &mut Self, _relocate: Relocate<'_>) {}
 }
 
-pub struct Boxed<M>(PhantomData<M>);
+pub struct Boxed<S>(PhantomData<S>);
+pub type Circuit = Boxed<Breaker>;
 
-impl<M: PlainType> Boxed<M> {
-    pub fn new_value(state: M) -> *mut c_void {
-        M::statics().keys.raise(1);
+impl<S: PlainType> Boxed<S> {
+    pub fn new_value(state: S) -> *mut c_void {
+        S::statics().keys.raise(1);
         Box::into_raw(Box::new(state)).cast()
     }
 
     /// # Safety
     /// `value` is a live value of this type, and no other reference to it exists while this one does.
-    pub unsafe fn get<'a>(value: *mut c_void) -> &'a mut M {
+    unsafe fn get<'a>(value: *mut c_void) -> &'a mut S {
         // SAFETY: by contract.
-        unsafe { &mut *value.cast::<M>() }
+        unsafe { &mut *value.cast::<S>() }
     }
+}
 
+impl<S: PlainType> Boxed<S> {
     /// Does `look` with the state in `key`, or with what a missing key means.
-    pub fn look<R>(key: &Key<'_>, look: impl FnOnce(&M) -> R) -> Result<R, Failure> {
+    pub fn look<R>(key: &Key<'_>, look: impl FnOnce(&S) -> R) -> Result<R, Failure> {
         Ok(match key.value::<Self>()? {
-            // SAFETY: the value of the open key, only read.
-            Some(value) => look(unsafe { Self::get(value) }),
-            None => look(&M::default()),
+            Some(value) => look(value.get()),
+            None => look(&S::default()),
         })
     }
 }
 
-impl<M: PlainType> NativeType for Boxed<M> {
-    const NAME: &'static CStr = M::TYPE_NAME;
+impl<S: PlainType> Value<Boxed<S>> {
+    pub fn get(&self) -> &S {
+        // SAFETY: the value of a key that is open.
+        unsafe { Boxed::get(self.raw) }
+    }
+
+    pub fn get_mut(&mut self) -> &mut S {
+        // SAFETY: as above; nothing else refers to it meanwhile.
+        unsafe { Boxed::get(self.raw) }
+    }
+}
+
+impl<S: PlainType> NativeType for Boxed<S> {
+    const NAME: &'static CStr = S::TYPE_NAME;
 
     fn handle() -> &'static AtomicPtr<raw::RedisModuleType> {
-        &M::statics().handle
+        &S::statics().handle
     }
 
     fn decode(bytes: &[u8]) -> Option<*mut c_void> {
-        M::decode(bytes).ok().map(Self::new_value)
+        S::decode(bytes).ok().map(Self::new_value)
     }
 
     unsafe fn encode(value: *mut c_void, out: &mut Bytes) {
         // SAFETY: by contract.
-        M::encode(unsafe { Self::get(value) }, out);
+        S::encode(unsafe { Self::get(value) }, out);
     }
 
     unsafe fn heap_bytes(value: *mut c_void) -> usize {
         // SAFETY: by contract.
-        unsafe { malloc_size(value) + PlainType::heap_bytes(Self::get(value)) }
+        unsafe { malloc_size(value) + S::measured(Self::get(value)) }
     }
 
     unsafe fn parts(value: *mut c_void) -> usize {
         // SAFETY: by contract.
-        M::parts(unsafe { Self::get(value) })
+        S::parts(unsafe { Self::get(value) })
     }
 
     unsafe fn copy(value: *mut c_void) -> *mut c_void {
@@ -90,13 +106,39 @@ impl<M: PlainType> NativeType for Boxed<M> {
 
     unsafe fn free(value: *mut c_void) {
         // SAFETY: the box is given back once.
-        drop(unsafe { Box::from_raw(value.cast::<M>()) });
-        M::statics().keys.lower(1);
+        drop(unsafe { Box::from_raw(value.cast::<S>()) });
+        S::statics().keys.lower(1);
     }
 
-    unsafe fn defrag(value: *mut c_void, relocate: &mut dyn FnMut(*mut c_void) -> *mut c_void) -> *mut c_void {
+    unsafe fn defrag(value: *mut c_void, relocate: Relocate<'_>) -> *mut c_void {
         // SAFETY: by contract.
-        M::defrag(unsafe { Self::get(value) }, relocate);
+        S::relocate(unsafe { Self::get(value) }, relocate);
         relocate(value)
+    }
+}
+
+impl PlainType for Breaker {
+    const TYPE_NAME: &'static CStr = c"resil-brk";
+    const INFO_NAME: &'static str = "breaker";
+}
+
+impl PlainType for Window {
+    const TYPE_NAME: &'static CStr = c"resil-win";
+    const INFO_NAME: &'static str = "window";
+
+    fn would_grow(window: &Self, change: &WindowChange) -> bool {
+        window.would_grow(change)
+    }
+
+    /// As the allocator has it: the log is one long buffer.
+    fn measured(window: &mut Self) -> usize {
+        let entries = window.entries_mut();
+        // SAFETY: an empty vector has no allocation to measure.
+        if entries.capacity() == 0 { 0 } else { unsafe { malloc_size(entries.as_mut_ptr().cast()) } }
+    }
+
+    fn relocate(window: &mut Self, relocate: Relocate<'_>) {
+        // SAFETY: the server moves the buffer as a whole.
+        unsafe { relocate_vec(window.entries_mut(), relocate) };
     }
 }

@@ -8,9 +8,9 @@ pub mod boxed;
 pub mod callbacks;
 pub mod tiers;
 pub mod waited;
-mod window;
 
 use std::ffi::c_void;
+use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
@@ -26,6 +26,41 @@ use crate::machines::ServerMachine;
 
 /// Bytes for small encodings without the heap.
 pub type Bytes = smallvec::SmallVec<[u8; 96]>;
+
+/// Moves an allocation where the server wants it, if it does.
+pub type Relocate<'a> = &'a mut dyn FnMut(*mut c_void) -> *mut c_void;
+
+/// The value of a key that is open, as [`Key::value`](crate::key::Key::value) found it. It is not kept beyond the key, and
+/// nothing else refers into it meanwhile.
+pub struct Value<T> {
+    raw: *mut c_void,
+    of: PhantomData<T>,
+}
+
+impl<T> Clone for Value<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Value<T> {}
+
+impl<T: NativeType> Value<T> {
+    /// # Safety
+    /// `raw` is a live value of `T`, of a key that is open for as long as this is used.
+    pub unsafe fn new(raw: *mut c_void) -> Self {
+        Self { raw, of: PhantomData }
+    }
+
+    pub fn as_raw(&self) -> *mut c_void {
+        self.raw
+    }
+
+    pub fn encode(&self, out: &mut Bytes) {
+        // SAFETY: it lives, by the contract of `new`.
+        unsafe { T::encode(self.raw, out) };
+    }
+}
 
 /// What the callbacks of a type need to know of its values. A value is a thin pointer that the type itself made.
 pub trait NativeType {
@@ -74,7 +109,7 @@ pub trait NativeType {
     fn load_aux(_numbers: (u64, u64)) {}
 
     /// Moves the value's allocations where the server wants them; returns where the value is now.
-    unsafe fn defrag(value: *mut c_void, relocate: &mut dyn FnMut(*mut c_void) -> *mut c_void) -> *mut c_void;
+    unsafe fn defrag(value: *mut c_void, relocate: Relocate<'_>) -> *mut c_void;
 }
 
 /// What belongs to a native type while the server runs.
@@ -159,7 +194,7 @@ unsafe fn malloc_size(allocation: *mut c_void) -> usize {
 ///
 /// # Safety
 /// `relocate` returns the same buffer or an equal copy in an allocation of the same size, the old one freed.
-unsafe fn relocate_vec<T>(vector: &mut Vec<T>, relocate: &mut dyn FnMut(*mut c_void) -> *mut c_void) {
+unsafe fn relocate_vec<T>(vector: &mut Vec<T>, relocate: Relocate<'_>) {
     if vector.capacity() == 0 {
         return;
     }

@@ -17,7 +17,7 @@ use redis_module::raw;
 use resil_core::codec;
 use resil_core::rate_limit::{Packed, Tier, TierSet};
 
-use super::{Bytes, NativeType, malloc_size, relocate_vec};
+use super::{Bytes, NativeType, Relocate, Value, malloc_size, relocate_vec};
 use crate::info::counters;
 
 pub struct Tiers;
@@ -52,7 +52,7 @@ impl Tiers {
 
     /// # Safety
     /// `value` is a live value of this type, here and below.
-    pub unsafe fn read(value: *mut c_void) -> TierSet {
+    unsafe fn read(value: *mut c_void) -> TierSet {
         // SAFETY: the tag says what the pointer was made from.
         unsafe {
             match value.addr() & TAGS {
@@ -63,11 +63,9 @@ impl Tiers {
         }
     }
 
-    /// Overwrites the value where it is, if `tiers` are of the same form; false if a new value is needed.
-    ///
     /// # Safety
     /// As above, and nobody else holds a reference into it.
-    pub unsafe fn overwrite(value: *mut c_void, tiers: &[Tier]) -> bool {
+    unsafe fn overwrite(value: *mut c_void, tiers: &[Tier]) -> bool {
         // SAFETY: the tag says what the pointer was made from.
         unsafe {
             match (value.addr() & TAGS, tiers) {
@@ -85,6 +83,20 @@ impl Tiers {
             }
         }
         true
+    }
+}
+
+impl Value<Tiers> {
+    /// The stored tiers.
+    pub fn read(&self) -> TierSet {
+        // SAFETY: the value of a key that is open.
+        unsafe { Tiers::read(self.raw) }
+    }
+
+    /// Overwrites the value where it is, if `tiers` are of the same form; false if a new value is needed.
+    pub fn overwrite(self, tiers: &[Tier]) -> bool {
+        // SAFETY: as above; nothing else refers to it.
+        unsafe { Tiers::overwrite(self.raw, tiers) }
     }
 }
 
@@ -137,7 +149,7 @@ impl NativeType for Tiers {
         counters().gcra_keys.lower(1);
     }
 
-    unsafe fn defrag(value: *mut c_void, relocate: &mut dyn FnMut(*mut c_void) -> *mut c_void) -> *mut c_void {
+    unsafe fn defrag(value: *mut c_void, relocate: Relocate<'_>) -> *mut c_void {
         let tag = value.addr() & TAGS;
         if tag == MANY {
             // SAFETY: the buffer is moved as a whole; length and capacity stay.

@@ -9,14 +9,14 @@ use std::sync::atomic::AtomicPtr;
 use redis_module::raw;
 use resil_core::Instant;
 
-use super::{Bytes, NativeType, malloc_size};
+use super::{Bytes, NativeType, Relocate, malloc_size};
 use crate::call::Failure;
 use crate::key::Key;
 use crate::machines::ServerMachine;
 use crate::pending::{self, Task};
 use crate::queues::KeyName;
-use crate::share::{Header, Share};
-use crate::{fences, timers};
+use crate::share::{Header, Pointer};
+use crate::{fences, server, timers};
 
 /// What is stored: who shares it and when it is looked at, and the state.
 #[repr(C)]
@@ -59,7 +59,7 @@ impl<M: ServerMachine> Live<M> {
 
     /// The value of `key`; `None` if there is no key, WRONGTYPE for anything else.
     pub fn of(key: &Key<'_>) -> Result<Option<Self>, Failure> {
-        Ok(key.value::<Waited<M>>()?.and_then(|value| NonNull::new(value.cast())).map(Self))
+        Ok(key.value::<Waited<M>>()?.and_then(|value| NonNull::new(value.as_raw().cast())).map(Self))
     }
 
     pub fn as_raw(&self) -> *mut c_void {
@@ -77,13 +77,16 @@ impl<M: ServerMachine> Live<M> {
     }
 
     pub fn set_timer(&self, db: i32, name: &[u8], at: Instant) {
-        // SAFETY: as above.
-        unsafe { timers::set::<M>(db, name, self.0.cast(), at) };
+        timers::set::<M>(db, name, self.pointer(), at);
     }
 
     pub fn clear_timer(&self, db: i32) {
-        // SAFETY: as above.
-        unsafe { timers::clear::<M>(db, self.0.cast()) };
+        timers::clear::<M>(db, self.pointer());
+    }
+
+    pub fn pointer(&self) -> Pointer {
+        // SAFETY: as above, and it is not null.
+        unsafe { Pointer::new(self.as_raw()).unwrap_unchecked() }
     }
 }
 
@@ -122,20 +125,20 @@ impl<M: ServerMachine> NativeType for Waited<M> {
 
     unsafe fn free(value: *mut c_void) {
         M::keys().lower(1);
-        if let Some(header) = NonNull::new(value.cast::<Header>()) {
-            // SAFETY: by contract; the server gives its share back once.
-            drop(unsafe { Share::of_server::<M>(header) });
-        }
+        // SAFETY: by contract; the server gives its own share back once.
+        drop(unsafe { Pointer::new(value) }.map(|value| value.kept(M::KIND)));
     }
 
     unsafe fn unlinked<'n>(value: *mut c_void, db: i32, name: impl FnOnce() -> &'n [u8]) {
         // SAFETY: by contract.
-        unsafe { pending::key_left::<M>(db, name, value) };
+        if let Some(value) = unsafe { Pointer::new(value) } {
+            pending::key_left::<M>(db, name, value);
+        }
     }
 
     unsafe fn arrived(_value: *mut c_void, db: i32, name: &[u8]) {
         // A file's keys are searched for when all of it is there.
-        if !fences::is_loading() {
+        if !server::is_loading() {
             pending::add(KeyName::new(M::KIND, db, name), Task::Serve);
         }
     }
@@ -148,7 +151,7 @@ impl<M: ServerMachine> NativeType for Waited<M> {
         fences::from_snapshot(highest, ahead_us);
     }
 
-    unsafe fn defrag(value: *mut c_void, relocate: &mut dyn FnMut(*mut c_void) -> *mut c_void) -> *mut c_void {
+    unsafe fn defrag(value: *mut c_void, relocate: Relocate<'_>) -> *mut c_void {
         // The box is nearly all of it; texts and trees stay where they are. A value with a timer stays as well: the
         // timer's entry points to it.
         // SAFETY: by contract.

@@ -5,13 +5,13 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use redis_module::raw;
 
 use crate::datatype;
-use crate::datatype::waited::Waited;
+use crate::datatype::waited::Live;
 use crate::edge::{OK, api, bytes_of, guard};
 use crate::key::{Key, salt_of};
 use crate::machines::{Kind, for_kind};
 use crate::pending::{self, Task};
 use crate::queues::KeyName;
-use crate::{background, blocked_clients, config, fences, key, listeners, neighbours, sessions, vendor};
+use crate::{background, blocked_clients, config, fences, key, listeners, neighbours, server, sessions, vendor};
 
 /// Subscribes to all that concerns us, after looking at how things stand.
 pub fn watch(ctx: *mut raw::RedisModuleCtx) {
@@ -78,13 +78,11 @@ extern "C" fn on_key_event(
 fn look_at(ctx: *mut raw::RedisModuleCtx, key: &Key<'_>, name: *mut raw::RedisModuleString) {
     // SAFETY: context and name are those of this event.
     let (db, name) = unsafe { (api!(RedisModule_GetSelectedDb)(ctx), bytes_of(name)) };
-    let is = |kind: &Kind| for_kind!(*kind, M => key.value::<Waited<M>>().is_ok_and(|value| value.is_some()));
-    if let Some(kind) = Kind::ALL.iter().copied().find(is) {
-        for_kind!(kind, M => if let Ok(Some(value)) = key.value::<Waited<M>>() {
-            // SAFETY: the value of the open key.
-            unsafe { pending::key_renamed::<M>(value) };
+    for kind in Kind::ALL.iter().copied() {
+        for_kind!(kind, M => if let Ok(Some(value)) = Live::<M>::of(key) {
+            pending::key_renamed::<M>(value.pointer());
+            pending::add(KeyName::new(kind, db, name), Task::Serve);
         });
-        pending::add(KeyName::new(kind, db, name), Task::Serve);
     }
 }
 
@@ -136,7 +134,9 @@ extern "C" fn on_event(ctx: *mut raw::RedisModuleCtx, event: raw::RedisModuleEve
         raw::REDISMODULE_EVENT_CONFIG => {
             listeners::look(ctx);
             // SAFETY: the data of this very event.
-            unsafe { config::on_change(ctx, data) };
+            if unsafe { server::has_changed(data, c"maxmemory-policy") } {
+                config::check_eviction(ctx);
+            }
         }
         raw::REDISMODULE_EVENT_REPLICATION_ROLE_CHANGED => {
             listeners::look(ctx);

@@ -5,18 +5,17 @@
 //! one after another.
 
 use std::collections::VecDeque;
-use std::ptr::NonNull;
 
 use resil_core::Instant;
 use resil_core::waited::Reason;
 
 use crate::machines::Kind;
-use crate::share::{Header, Share};
+use crate::share::{Pointer, Share};
 use crate::timers::Space;
 
 struct Run {
     common: Common,
-    values: Vec<NonNull<Header>>,
+    values: Vec<Pointer>,
     /// How many of `values` were taken.
     taken: usize,
 }
@@ -51,22 +50,22 @@ impl Notes {
 
     /// Notes a value like the last one. False if the last one was of another list.
     #[inline]
-    pub fn add_alike(&mut self, db: i32, kind: Kind, value: NonNull<Header>) -> bool {
-        // SAFETY: callers have a live value, and no other reference to it.
-        let header = unsafe { &mut *value.as_ptr() };
+    pub fn add_alike(&mut self, db: i32, kind: Kind, value: Pointer) -> bool {
+        let header = value.header();
         let last = self.runs.back_mut().filter(|_| self.is_open && !header.is_gone());
-        let Some(run) = last.filter(|run| (run.common.db, run.common.kind, run.common.era) == (db, kind, header.era))
+        let Some(run) =
+            last.filter(|run| (run.common.db, run.common.kind, run.common.era) == (db, kind, header.place().0))
         else {
             return false;
         };
         header.mark_gone();
-        std::mem::forget(Share::new(kind, value));
+        value.keep(kind);
         run.values.push(value);
         true
     }
 
     /// Notes a value and what is to be said of it.
-    pub fn add(&mut self, common: Common, value: NonNull<Header>) {
+    pub fn add(&mut self, common: Common, value: Pointer) {
         self.runs.push_back(Run { common, values: Vec::new(), taken: 0 });
         self.is_open = true;
         self.add_alike(common.db, common.kind, value);
@@ -78,7 +77,7 @@ impl Notes {
     }
 
     /// The last one, which is not taken yet.
-    pub fn last(&self) -> Option<(Common, NonNull<Header>)> {
+    pub fn last(&self) -> Option<(Common, Pointer)> {
         let run = self.runs.back()?;
         Some((run.common, *run.values.last()?))
     }
@@ -102,6 +101,6 @@ impl Notes {
         if run.taken == run.values.len() {
             self.runs.pop_front();
         }
-        Some((common, Share { kind: common.kind, header: value }))
+        Some((common, value.kept(common.kind)))
     }
 }

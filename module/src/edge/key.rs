@@ -8,7 +8,7 @@ use redis_module::raw;
 use resil_core::Instant;
 
 use crate::call::{Call, Failure};
-use crate::datatype::{NativeType, doubted, handle_of, is_doubted, plain};
+use crate::datatype::{NativeType, Value, doubted, handle_of, is_doubted, plain};
 use crate::edge::{OK, api, bytes_of};
 use crate::neighbours;
 
@@ -44,9 +44,10 @@ impl<'c> Key<'c> {
     }
 
     /// The value if it is a `T`, `None` if there is no key, WRONGTYPE for anything else.
-    pub fn value<T: NativeType>(&self) -> Result<Option<*mut c_void>, Failure> {
+    pub fn value<T: NativeType>(&self) -> Result<Option<Value<T>>, Failure> {
         match self.stored::<T>() {
-            Some(value) => Ok(Some(plain(value))),
+            // SAFETY: the value of a key that is open.
+            Some(value) => Ok(Some(unsafe { Value::new(plain(value)) })),
             None if self.is_empty() => Ok(None),
             None => Err(Failure::WrongType),
         }

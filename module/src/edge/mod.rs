@@ -7,11 +7,15 @@ pub mod blocking;
 pub mod call;
 pub mod clients;
 pub mod describe;
+pub mod directives;
 pub mod events;
 pub mod gone;
 pub mod key;
+pub mod load;
 pub mod replication;
+pub mod report;
 pub mod search;
+pub mod server;
 pub mod share;
 pub mod vendor;
 

@@ -1,21 +1,15 @@
 //! Where Redis and Valkey differ: which of them this is, what it can do, and which of its faults to avoid.
 
-use std::ffi::{CStr, c_int};
+use std::ffi::c_int;
 
 use redis_module::raw;
 
-use crate::edge::api;
+use super::server;
 
 /// Valkey's version, or `None` on Redis.
 pub fn valkey_version(ctx: *mut raw::RedisModuleCtx) -> Option<(u32, u32, u32)> {
-    // SAFETY: the report is freed after the text was read.
-    unsafe {
-        let report = api!(RedisModule_GetServerInfo)(ctx, c"server".as_ptr());
-        let text = api!(RedisModule_ServerInfoGetFieldC)(report, c"valkey_version".as_ptr());
-        let version = if text.is_null() { None } else { CStr::from_ptr(text).to_str().ok().map(parse) };
-        api!(RedisModule_FreeServerInfo)(ctx, report);
-        version
-    }
+    let [version] = server::info(ctx, c"server", [c"valkey_version"]);
+    version?.to_str().ok().map(parse)
 }
 
 fn parse(text: &str) -> (u32, u32, u32) {

@@ -148,16 +148,17 @@ impl<M: MemoryMachine> Waited<M> {
         let queue = self.waiters.as_mut().map_or(&mut fresh, |waiters| &mut waiters.queue);
         let most = 1 + queue.len();
         let mut waited = WaitedKey { state: &mut self.state, queue };
-        let outcome = store
-            .fences
-            .issue_for(most, now, |floor| step(&mut waited, &mut Setting { now, promoted_at: None, floor }));
-        let Outcome { verdict, edits, replies, endings, timer_at, told } = outcome;
+        let outcome = store.fences.issue_for(most, now, |floor| {
+            step(&mut waited, &mut Setting { now, promoted_at: None, floor, heard: None })
+        });
+        let Outcome { verdict, edits, replies, endings, crowd, timer_at, told } = outcome;
         if !fresh.is_empty() {
             self.waiters = Some(Box::new(Waiters::new(fresh)));
         }
         let touch = if edits.is_empty() && self.waiters.is_none() { Touch::Unchanged } else { Touch::Changed };
         if let Some(waiters) = &mut self.waiters {
-            for fence in endings.iter().map(|ending| ending.fence).chain(told) {
+            let ended = endings.into_iter().chain(crowd.into_iter().flatten());
+            for fence in ended.map(|ending| ending.fence).chain(told) {
                 waiters.grants.delivered(fence);
             }
             for delivery in replies.into_iter().map(Delivery::of::<M>) {
