@@ -52,6 +52,10 @@ pub const WAIT_CEILING: Span = Span::from_days(1);
 pub const WAITERS_DEFAULT: u32 = 100_000;
 pub const WAITERS_CEILING: u32 = 1_000_000;
 
+/// After how long a waiter gains a priority unless configured otherwise (`ageing`), and the longest that can be configured.
+pub const AGEING_DEFAULT: Span = Span::from_secs(30);
+pub const AGEING_CEILING: Span = Span::from_days(1);
+
 /// Holders of one key: readers of a lock, permits of a bulkhead.
 pub const HOLDERS_MAX: usize = 100_000;
 

@@ -48,7 +48,7 @@ class Catalogue {
   }
 
   product(id) {
-    return this.cached.load(id, (wanted) => this.store.load(wanted));
+    return this.cached.lookup(id, (wanted) => this.store.load(wanted));
   }
 
   /** The order matters: what is invalidated before the commit may be loaded again before it, and stays old. */
@@ -87,10 +87,10 @@ export async function story(where) {
   const begun = performance.now();
   const got = await crowd(processes, 50, tea);
   const staleTookMs = performance.now() - begun;
-  const stale = got.filter((each) => each.value?.stale).length;
+  const stale = got.filter((each) => each.value?.isStale).length;
   console.log(`  ${stale} of ${got.length} were served the old one, within ${Math.round(staleTookMs)} ms`);
   // One of them was asked to load it anew, behind its back.
-  while ((await processes[1].product(tea)).stale) await pause(20);
+  while ((await processes[1].product(tea)).isStale) await pause(20);
   const loadsStale = store.loads();
   console.log(`  meanwhile: ${loadsStale} load`);
 
@@ -102,7 +102,7 @@ export async function story(where) {
 
   console.log('A hundred ask for something that is not there, twice:');
   const nobody = [...await crowd(processes, 50, noSuchThing), ...await crowd(processes, 50, noSuchThing)];
-  const unknown = nobody.filter((each) => each.value?.found === false).length;
+  const unknown = nobody.filter((each) => each.value?.isFound === false).length;
   const loadsUnknown = store.loads();
   console.log(`  ${unknown} times "not found", ${loadsUnknown} load`);
 

@@ -118,6 +118,11 @@ fn run(ctx: *mut raw::RedisModuleCtx) -> Option<Span> {
     let slice = clock::Stopwatch::start();
     blocked_clients::stop_listening(now);
     let mut again = blocked_clients::send_more(ctx).then_some(Span::from_ms(1));
+    while pending::turn_next_away() {
+        if slice.elapsed() > SLICE {
+            return Some(AT_ONCE);
+        }
+    }
     if is_replica(ctx) {
         pending::clear();
         while !matches!(timers::take_gone(), Taken::Nothing) {
@@ -145,7 +150,7 @@ fn run(ctx: *mut raw::RedisModuleCtx) -> Option<Span> {
     let mut waiting = Vec::new();
     loop {
         let mut done = 0;
-        for sort in [endings, closed, silent, lapsed, losses, others, renewals, woken, gone, anew] {
+        for sort in [endings, closed, left, silent, lapsed, losses, others, renewals, woken, gone, anew] {
             done += sort(ctx, now, &mut waiting);
         }
         // What a search finds is among the pending: it goes on when those are done.
@@ -215,6 +220,11 @@ fn losses(ctx: *mut raw::RedisModuleCtx, now: Instant, waiting: &mut Waiting) ->
 /// What hung on connections that have closed.
 fn closed(ctx: *mut raw::RedisModuleCtx, now: Instant, waiting: &mut Waiting) -> usize {
     batch(|| sessions::take_closed().map(|task| do_or_keep(ctx, task, now, waiting)).is_some())
+}
+
+/// Waits of connections that have closed.
+fn left(_ctx: *mut raw::RedisModuleCtx, _now: Instant, _waiting: &mut Waiting) -> usize {
+    batch(blocked_clients::leave_next)
 }
 
 /// Short bound leases whose connections were silent.

@@ -7,6 +7,7 @@
 //! | `max-lease` | 86400000 | the longest lease, in milliseconds |
 //! | `max-wait` | 600000 | the longest WAIT, in milliseconds |
 //! | `max-waiters` | 100000 | how many may wait for one key |
+//! | `ageing` | 30000 | after how many milliseconds a waiter gains a priority; 0: never |
 //! | `fence-jump` | 60000 | how far fences jump after a load or a promotion, in milliseconds: by how much clocks may differ |
 //! | `promotion-grace` | yes | a lease that is alive at a promotion starts anew there |
 //! | `max-result` | 1048576 | bytes of a result that RES.IDEMP keeps; a larger one is dropped, not refused |
@@ -21,9 +22,10 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
 use redis_module::raw;
 use resil_core::Span;
 use resil_core::limits::{
-    FENCE_JUMP_CEILING, FENCE_JUMP_DEFAULT, LEASE_CEILING, LEASE_DEFAULT_MAX, LEASE_LEAST, RESULT_CEILING,
-    RESULT_DEFAULT_MAX, VALUE_DEFAULT_MAX, WAIT_CEILING, WAIT_DEFAULT_MAX, WAITERS_CEILING, WAITERS_DEFAULT,
-    WAKE_BUDGET_CEILING, WAKE_BUDGET_DEFAULT, WINDOW_LIMIT_CEILING, WINDOW_LIMIT_DEFAULT,
+    AGEING_CEILING, AGEING_DEFAULT, FENCE_JUMP_CEILING, FENCE_JUMP_DEFAULT, LEASE_CEILING, LEASE_DEFAULT_MAX,
+    LEASE_LEAST, RESULT_CEILING, RESULT_DEFAULT_MAX, VALUE_DEFAULT_MAX, WAIT_CEILING, WAIT_DEFAULT_MAX,
+    WAITERS_CEILING, WAITERS_DEFAULT, WAKE_BUDGET_CEILING, WAKE_BUDGET_DEFAULT, WINDOW_LIMIT_CEILING,
+    WINDOW_LIMIT_DEFAULT,
 };
 use resil_wire::Refused;
 use resil_wire::argv::{Argv, quoted};
@@ -71,18 +73,28 @@ static MAX_WAITERS: Number = Number::new(c"max-waiters", WAITERS_DEFAULT as i64,
 static MAX_RESULT: Number = Number::new(c"max-result", RESULT_DEFAULT_MAX as i64, 0, RESULT_CEILING as i64);
 static MAX_VALUE: Number = Number::new(c"max-value", VALUE_DEFAULT_MAX as i64, 1, RESULT_CEILING as i64);
 static WAKE_BUDGET: Number = Number::new(c"wake-budget", WAKE_BUDGET_DEFAULT as i64, 1, WAKE_BUDGET_CEILING as i64);
+static AGEING: Number = Number::of_ms(c"ageing", AGEING_DEFAULT, 0, AGEING_CEILING);
 static FENCE_JUMP: Number = Number::of_ms(c"fence-jump", FENCE_JUMP_DEFAULT, 0, FENCE_JUMP_CEILING);
 
 /// Those the server knows; `test-clock` is not among them.
 static FLAGS: [&Flag; 3] = [&CELL_COMPAT, &PROMOTION_GRACE, &REQUIRE_NOEVICTION];
-static NUMBERS: [&Number; 8] =
-    [&WINDOW_LIMIT_MAX, &MAX_LEASE, &MAX_WAIT, &MAX_WAITERS, &FENCE_JUMP, &MAX_RESULT, &MAX_VALUE, &WAKE_BUDGET];
+static NUMBERS: [&Number; 9] = [
+    &WINDOW_LIMIT_MAX,
+    &MAX_LEASE,
+    &MAX_WAIT,
+    &MAX_WAITERS,
+    &AGEING,
+    &FENCE_JUMP,
+    &MAX_RESULT,
+    &MAX_VALUE,
+    &WAKE_BUDGET,
+];
 
 /// What is read like a command: the line that loads the module.
 const LOAD: Page = Page {
     name: "loadmodule",
     usage: "loadmodule libresil.so [cell-compat yes|no] [window-limit-max n] [max-lease ms] [max-wait ms] \
-                     [max-waiters n] [fence-jump ms] [max-result bytes] [max-value bytes] [wake-budget bytes] [promotion-grace yes|no] [require-noeviction yes|no] \
+                     [max-waiters n] [ageing ms] [fence-jump ms] [max-result bytes] [max-value bytes] [wake-budget bytes] [promotion-grace yes|no] [require-noeviction yes|no] \
                      [test-clock yes|no|microseconds]",
     is_read_only: false,
 };
@@ -103,6 +115,10 @@ pub fn allowed() -> Allowed {
 
 pub fn max_waiters() -> u32 {
     MAX_WAITERS.get() as u32
+}
+
+pub fn ageing() -> Span {
+    Span::from_ms(AGEING.get())
 }
 
 pub fn max_result() -> usize {

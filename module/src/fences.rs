@@ -19,7 +19,8 @@ thread_local! {
 
 /// Runs `step` with the time and what this server knows of fences and connections.
 pub fn with_setting<R>(now: Instant, heard: Option<&Heard<'_>>, step: impl FnOnce(&mut Setting<'_>) -> R) -> R {
-    FLOOR.with_borrow_mut(|floor| step(&mut Setting { now, promoted_at: promoted_at(), floor, heard }))
+    let ageing = config::ageing();
+    FLOOR.with_borrow_mut(|floor| step(&mut Setting { now, promoted_at: promoted_at(), ageing, floor, heard }))
 }
 
 /// When this server became a primary, if leases that lived then start anew.

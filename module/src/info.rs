@@ -111,6 +111,7 @@ pub struct Holdings {
 #[derive(Default)]
 pub struct Counters {
     pub waiters: Gauge,
+    pub async_waiters: Gauge,
     pub sessions: Gauge,
     pub bound: Gauge,
     pub taken_back: Counter,
@@ -150,8 +151,12 @@ pub extern "C" fn report(ctx: *mut raw::RedisModuleInfoCtx, _for_crash_report: c
         let section = Section::open(ctx);
         section.number("eviction_risk", counters.eviction_risk.load(Relaxed) as i64);
         datatype::for_each_count(|name, keys| section.number(&format!("{name}_keys"), keys.get()));
-        let gauges =
-            [("blocked_waiters", &counters.waiters), ("sessions", &counters.sessions), ("bound", &counters.bound)];
+        let gauges = [
+            ("blocked_waiters", &counters.waiters),
+            ("async_waiters", &counters.async_waiters),
+            ("sessions", &counters.sessions),
+            ("bound", &counters.bound),
+        ];
         gauges.iter().for_each(|(name, gauge)| section.number(name, gauge.get()));
         let counts = |counts: &[(&str, &Counter)]| {
             counts.iter().for_each(|(name, counter)| section.count(name, counter.get()));

@@ -3,6 +3,7 @@
 
 mod announce;
 mod apply;
+mod async_waits;
 mod background;
 mod blocked_clients;
 mod clock;
@@ -21,6 +22,7 @@ mod pending;
 mod queues;
 mod sessions;
 mod timers;
+mod turns;
 mod waited_key;
 
 pub(crate) use edge::{call, clients, describe, events, gone, key, search, server, share, vendor};

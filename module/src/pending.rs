@@ -20,7 +20,7 @@ use crate::machines::ServerMachine;
 use crate::queues::{self, KeyName};
 use crate::share::{Pointer, Share};
 use crate::timers::{GoneKey, Noted};
-use crate::{clock, cluster, fences, key_tasks, search, sessions, timers};
+use crate::{blocked_clients, clock, cluster, fences, key_tasks, search, sessions, timers};
 
 /// What is left to do with a key.
 #[derive(Debug, Clone)]
@@ -107,11 +107,31 @@ struct Pending {
     ending_names: VecDeque<KeyName>,
 }
 
+/// Turns one waiter away; false if there is none left.
+type TurnAway = Box<dyn FnMut() -> bool>;
+
 /// Whether the server is a replica, as far as events told.
 static REPLICA: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
     static PENDING: RefCell<Pending> = RefCell::new(Pending::default());
+    /// Queues of which everybody is turned away. On a replica, too: these are only replies.
+    static TURNED_AWAY: RefCell<VecDeque<TurnAway>> = const { RefCell::new(VecDeque::new()) };
+}
+
+/// Very many are turned away, a few at a time.
+pub fn turn_away(next: TurnAway) {
+    TURNED_AWAY.with_borrow_mut(|all| all.push_back(next));
+    plan_soon();
+}
+
+/// Turns one more away; false if there is none.
+pub fn turn_next_away() -> bool {
+    let Some(mut next) = TURNED_AWAY.with_borrow_mut(VecDeque::pop_front) else { return false };
+    if next() {
+        TURNED_AWAY.with_borrow_mut(|all| all.push_front(next));
+    }
+    true
 }
 
 /// The module was loaded.
@@ -336,7 +356,8 @@ pub fn databases_swapped(a: i32, b: i32) {
 /// The server is a replica now. Most servers reply to waiters and close them; where one does not, it is done here.
 pub fn demoted() {
     REPLICA.store(true, Relaxed);
-    queues::names(None).iter().for_each(key_tasks::unblock);
+    // It may be a command inside EXEC that makes it one.
+    blocked_clients::put_off_while(true, || queues::names(None).iter().for_each(key_tasks::unblock));
     sessions::clear();
     timers::forget_all(clock::now());
     clear();

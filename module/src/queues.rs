@@ -1,6 +1,7 @@
 //! The queues of waiters, by database and key. They are this process's memory: no file and no replica has them.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use resil_core::Instant;
 use resil_core::waited::queue::{Queue, WaiterId};
@@ -61,13 +62,37 @@ pub fn look<M: ServerMachine, R>(db: i32, key: &[u8], look: impl FnOnce(&Queue<M
     })
 }
 
-/// A waiter is gone; nothing is decided here.
-pub fn leave(name: &KeyName, id: WaiterId) {
-    for_kind!(name.kind, M => {
-        let mut queue = take::<M>(name.db, &name.key);
+/// A waiter is gone; nothing is decided here. True if it was the head.
+pub fn leave(name: &KeyName, id: WaiterId) -> bool {
+    for_kind!(name.kind, M => change::<M, _>(name.db, &name.key, |queue| {
+        let was_head = queue.head().is_some_and(|head| head.id == id);
         queue.leave(id);
-        put::<M>(name.db, &name.key, queue);
-    });
+        was_head
+    }).unwrap_or_default())
+}
+
+/// The position of a waiter, where 1 is the head, and its owner.
+pub fn find(name: &KeyName, id: WaiterId) -> Option<(usize, Arc<[u8]>)> {
+    let find = |position: Option<usize>, owner: Option<&Arc<[u8]>>| Some((position?, Arc::clone(owner?)));
+    for_kind!(name.kind, M => {
+        look::<M, _>(name.db, &name.key, |queue| find(queue.position(id), queue.owner_of(id)))
+    })
+}
+
+/// Changes the queue in its place, if there is one.
+fn change<M: ServerMachine, R>(db: i32, key: &[u8], change: impl FnOnce(&mut Queue<M::Request>) -> R) -> Option<R> {
+    M::queues().with_borrow_mut(|Queues(queues)| {
+        let of_db = queues.get_mut(&db)?;
+        let queue = of_db.get_mut(key)?;
+        let result = change(queue);
+        if queue.is_empty() {
+            of_db.remove(key);
+            if of_db.is_empty() {
+                queues.remove(&db);
+            }
+        }
+        Some(result)
+    })
 }
 
 pub fn waits(name: &KeyName) -> bool {

@@ -117,7 +117,7 @@ impl<'c, M: ServerMachine> Opened<'c, M> {
         let mut queue = queues::take::<M>(self.db, self.name);
         if self.value.is_none() && !queue.is_empty() && cluster::enabled() {
             // It may live on another node by now: nobody is granted anything from memory.
-            turn_away(&mut queue, TRY_AGAIN);
+            blocked_clients::put_off_while(call.is_nested(), || turn_away(&mut queue, TRY_AGAIN));
         }
         let (db, key_name, asked) = (self.db, self.name, Cell::new(None));
         let heard =
@@ -157,7 +157,7 @@ impl<'c, M: ServerMachine> Opened<'c, M> {
             pending::announce(Losses::new(self.name(), Box::new(lost), Reason::Broken, now, details_of(details)));
         }
         if !outcome.replies.is_empty() {
-            self.send(outcome.replies, now);
+            blocked_clients::put_off_while(call.is_nested(), || self.send(outcome.replies, now));
         }
         outcome.verdict
     }
@@ -281,11 +281,16 @@ pub(crate) fn lost(
     announce::lost(call, name, owner, fence, reason, now, details);
 }
 
-/// Everybody in the queue gets an error.
-fn turn_away<A>(queue: &mut Queue<A>, text: &str) {
-    while let Some(waiter) = queue.take_head() {
+/// Everybody in the queue gets an error; very many a few at a time.
+fn turn_away<A: 'static>(queue: &mut Queue<A>, text: &str) {
+    const AT_ONCE: usize = 500;
+    for _ in 0..AT_ONCE {
+        let Some(waiter) = queue.take_head() else { return };
         blocked_clients::fail(waiter.id, text);
     }
+    let (mut rest, text) = (std::mem::take(queue), text.to_owned());
+    let next = move || rest.take_head().map(|waiter| blocked_clients::fail(waiter.id, &text)).is_some();
+    pending::turn_away(Box::new(next));
 }
 
 pub(crate) fn turn_all_away(name: &KeyName, text: &str) {

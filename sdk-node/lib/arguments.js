@@ -3,15 +3,21 @@
  * Arguments on their way in: what is of the wrong kind is refused here by its name; what is out of bounds is refused by
  * the SDK's own settings, which get it as JSON.
  */
-const { wrongType, shown, InvalidArgumentError } = require('./errors.js');
+const { made, thrown, wrongType, shown, InvalidArgumentError } = require('./errors.js');
 
 /** Deeper than any settings are. */
 const DEPTH_MAX = 16;
 const U32_MAX = 0xffff_ffff;
 const U64_MAX = 0xffff_ffff_ffff_ffffn;
 
+/** Half of a pair: UTF-8 has no such character, so that different texts would become the same. */
+const isWellFormed = String.prototype.isWellFormed === undefined
+  ? (given) => !/\p{Surrogate}/u.test(given)
+  : (given) => given.isWellFormed();
+
 function text(name, given) {
   if (typeof given !== 'string') throw wrongType(name, 'a string', given);
+  if (!isWellFormed(given)) throw wrongType(name, 'well-formed text, without half of a surrogate pair', given);
   return given;
 }
 
@@ -49,6 +55,12 @@ function whole(name, given, least = 0) {
   if (typeof given !== 'number' || !Number.isInteger(given) || given < least || given > U32_MAX) {
     throw wrongType(name, `a whole number from ${least} to ${U32_MAX}`, given);
   }
+  return given;
+}
+
+/** A whole number; whether it is in bounds is said natively. */
+function integer(name, given) {
+  if (!Number.isSafeInteger(given)) throw wrongType(name, 'a whole number', given);
   return given;
 }
 
@@ -93,7 +105,7 @@ function signal(given) {
 
 /** Refuses what JSON would change. */
 function ofSettings(name, given) {
-  if (typeof given === 'string' && /\p{Surrogate}/u.test(given)) throw wrongType(name, 'well-formed text', given);
+  if (typeof given === 'string') text(name, given);
   if (typeof given === 'number' && !Number.isFinite(given)) throw wrongType(name, 'a finite number', given);
   if (!['string', 'boolean', 'bigint', 'number'].includes(typeof given)) throw wrongType(name, 'a plain value', given);
 }
@@ -118,6 +130,29 @@ function settings(name, given) {
   return json('', options(name, given));
 }
 
+/**
+ * Runs what reads settings natively. `own` are the names that are looked at here: of a name that nobody knows, the caller is told all
+ * that are known.
+ */
+function reading(own, run) {
+  try {
+    return run();
+  } catch (raised) {
+    throw knowing(own, raised);
+  }
+}
+
+const KNOWN = ' is not known; known: ';
+
+function knowing(own, raised) {
+  const error = thrown(raised);
+  const [field, known] = error?.code === 'INVALID_POLICY' ? error.message.split(KNOWN) : [];
+  // Not of a part of the settings, which has none of these names.
+  if (known === undefined || field.includes('.')) return error;
+  const all = [...new Set([...own, ...known.split(', ')])].filter((one) => one !== 'name' || own.includes('name'));
+  return made({ code: error.code, message: `${field}${KNOWN}${all.join(', ')}`, field });
+}
+
 /** The JSON of a duration. */
 function duration(name, given) {
   if (typeof given !== 'number' && typeof given !== 'string') throw wrongType(name, 'a number of milliseconds, or text such as "250ms"', given);
@@ -128,4 +163,4 @@ function optionalDuration(name, given) {
   return given === undefined || given === null ? undefined : duration(name, given);
 }
 
-module.exports = { atMost, isGenerator, finite, text, nonEmpty, optionalText, func, whole, counter, options, only, signal, json, settings, duration, optionalDuration };
+module.exports = { atMost, isGenerator, isWellFormed, knowing, reading, finite, text, nonEmpty, optionalText, func, integer, whole, counter, options, only, signal, json, settings, duration, optionalDuration };

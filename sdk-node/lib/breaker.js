@@ -3,10 +3,10 @@
  * Circuit breakers, and permits for one call.
  */
 require('./symbols.js');
-const { EventEmitter } = require('node:events');
 const { ask, wrongType } = require('./errors.js');
 const given = require('./arguments.js');
 const { run } = require('./calls.js');
+const { Emitter } = require('./emitter.js');
 const { Guard, behind, guarded, ignoringOf } = require('./guard.js');
 const { listen } = require('./kept.js');
 
@@ -25,22 +25,33 @@ function snapshot(json) {
   };
 }
 
-class Breaker extends EventEmitter {
+/** Breakers that somebody listens to, by client. */
+const heard = new WeakMap();
+
+class Breaker extends Emitter {
   constructor(client, name, options) {
     super();
     given.text('name', name);
     const { ignore, ...settings } = given.options('options', options);
-    if ('name' in settings) throw wrongType('options.name', 'left out: it is said apart', settings.name);
     const layer = { judge: ignoringOf('ignore', ignore) };
     const json = given.settings('options', settings);
-    const inner = ask(() => client.breaker(name, json));
+    const inner = given.reading(['ignore'], () => client.breaker(name, json));
     behind(this, { _inner: inner, _guard: new Guard(ask(() => inner.guard()), [layer]), _name: name, _isListening: false });
-    // Nothing is sent while nobody listens.
-    this.on('newListener', (event) => {
-      if (event !== 'transition' || this._isListening) return;
-      this._isListening = true;
-      inner.listen(listen(this, '_changed'));
-    });
+    if (!heard.has(client)) heard.set(client, new Set());
+    behind(this, { _heard: new WeakRef(heard.get(client)) });
+  }
+
+  /** Nothing is sent while nobody listens. Who listens keeps the breaker for as long as there is its client: nobody else need have it. */
+  _added(event) {
+    if (event !== 'transition') return;
+    this._heard.deref()?.add(this);
+    if (this._isListening) return;
+    this._isListening = true;
+    this._inner.listen(listen(this, '_changed'));
+  }
+
+  _removed() {
+    if (this.listenerCount('transition') === 0) this._heard.deref()?.delete(this);
   }
 
   get name() { return this._name; }

@@ -2,13 +2,19 @@
 /**
  * Values that are loaded once for all who ask.
  */
-const { ask } = require('./errors.js');
 const given = require('./arguments.js');
 const { run } = require('./calls.js');
 const { behind } = require('./guard.js');
 const { keep } = require('./kept.js');
 const { serializerOf, serializers } = require('./serializers.js');
 const { readBack } = require('./stored.js');
+
+/** What was found natively, with how old it is. */
+function loaded(serializer, found) {
+  if (found === undefined) return { isFound: false };
+  const { value, ageMs, stale: isStale, version } = found;
+  return { isFound: true, value: readBack(serializer, value), ageMs: ageMs ?? null, isStale, ...(version === undefined || version === null ? {} : { version }) };
+}
 
 /** What is cached under a name, with versions or without. */
 class Loads {
@@ -17,7 +23,7 @@ class Loads {
     given.text('name', name);
     const { serializer, ...settings } = given.options('options', options);
     const json = given.settings('options', settings);
-    behind(this, { _inner: ask(() => make(json)), _name: name, _serializer: serializerOf(serializer) });
+    behind(this, { _inner: given.reading(['serializer'], () => make(json)), _name: name, _serializer: serializerOf(serializer) });
   }
 
   get name() { return this._name; }
@@ -46,26 +52,25 @@ class Loads {
 class Cached extends Loads {
   constructor(client, name, options) { super(name, options, (json) => client.cached(name, json)); }
 
-  async load(key, loader, options) {
-    given.atMost('load', arguments, 3);
+  async lookup(key, loader, options) {
+    given.atMost('lookup', arguments, 3);
     const write = (value) => this._serializer.write(value);
     const begin = this._serializer === serializers.json ? (number) => this._inner.getJson(key, number) : (number) => this._inner.getBytes(key, number);
     const found = await this._loaded(key, loader, write, options, ['signal'], begin);
-    if (found === undefined) return { found: false };
-    return { found: true, value: readBack(this._serializer, found.value), ageMs: found.ageMs ?? null, stale: found.stale };
+    return loaded(this._serializer, found);
   }
 
   async get(key, loader, options) {
     given.atMost('get', arguments, 3);
-    return (await this.load(key, loader, options)).value;
+    return (await this.lookup(key, loader, options)).value;
   }
 }
 
 class VersionedCached extends Loads {
   constructor(client, name, options) { super(name, options, (json) => client.versionedCached(name, json)); }
 
-  async get(key, loader, options) {
-    given.atMost('get', arguments, 3);
+  async lookup(key, loader, options) {
+    given.atMost('lookup', arguments, 3);
     const write = (brought) => {
       const version = Buffer.alloc(8);
       version.writeBigUInt64BE(given.counter('version', brought?.version));
@@ -74,7 +79,13 @@ class VersionedCached extends Loads {
     const { atLeast = 0n } = given.only('options', options, ['signal', 'atLeast']);
     const least = given.counter('atLeast', atLeast);
     const found = await this._loaded(key, loader, write, options, ['signal', 'atLeast'], (number) => this._inner.get(key, least, number));
-    return found === undefined ? undefined : { version: found.version, value: readBack(this._serializer, found.value) };
+    return loaded(this._serializer, found);
+  }
+
+  async get(key, loader, options) {
+    given.atMost('get', arguments, 3);
+    const { isFound, version, value } = await this.lookup(key, loader, options);
+    return isFound ? { version, value } : undefined;
   }
 }
 

@@ -10,7 +10,7 @@
  * functions of a promise. So each attempt is an async function, and settles the promise of its call by such a `then`.
  */
 const native = require('./native.js');
-const { made, messageOf, ownParts, thrown, CancelledError, ResilError, RetryExhaustedError, TimeoutError } = require('./errors.js');
+const { besides, made, messageOf, ownParts, thrown, CancelledError, ResilError, RetryExhaustedError, TimeoutError } = require('./errors.js');
 const { Context } = require('./context.js');
 const { beginHere } = require('./inside.js');
 const { keep, kept, listeners } = require('./kept.js');
@@ -59,6 +59,8 @@ class Shape {
   ownParts(error) { return ownParts(error); }
   /** The number under which an error is kept for others. */
   keep(error) { return undefined; }
+  /** Whether an error says that the function was cut short, so that nobody knows what it did. */
+  isCutShort(error) { return false; }
   /** Why the signal of an attempt is aborted that nobody waits for. */
   abandoned() { return new CancelledError('nobody waits for this attempt any more', { code: 'CANCELLED' }); }
 }
@@ -97,14 +99,23 @@ class Call {
   adopt(word) {
     this.number = word >>> CODE_BITS;
     calls.set(this.number, this);
-    if (this.signal !== undefined) {
-      this.onAbort = () => this.cancel(this.signal.reason);
-      this.signal.addEventListener('abort', this.onAbort, { once: true });
-    }
+    if (this.signal !== undefined && !this.watch()) return this.promise;
     const code = word & CODE;
     if (code === RUN) this.start(1, undefined);
     else if (code !== WAIT) obey(native.takeEvents());
     return this.promise;
+  }
+
+  /** Hears of the caller's signal. One that cannot be listened to ends the call: it could not be given up. */
+  watch() {
+    this.onAbort = () => this.cancel(reasonOf(this.signal));
+    try {
+      this.signal.addEventListener('abort', this.onAbort, { once: true });
+      return true;
+    } catch (raised) {
+      this.cancel(raised);
+      return false;
+    }
   }
 
   /** Does what a later word says. */
@@ -173,14 +184,14 @@ class Call {
         classes = this.shape.classes(this, error);
         recorded = this.shape.recorded(this, error);
       } catch (raised) {
-        // A judge of the user that throws: that is the error then.
-        attempt.settled = raised;
+        // A judge of the user that throws: that is the error then, and what it was to judge is its cause.
+        attempt.settled = besides('a function that judges errors', raised, error);
         classes = NO_CLASSES;
       }
     } else {
       this.lastOwn = error;
     }
-    return native.settleFailed(this.number, id, classes, messageOf(attempt.settled), own, recorded, this.shape.keep(attempt.settled));
+    return native.settleFailed(this.number, id, classes, messageOf(attempt.settled), own, recorded, this.shape.keep(attempt.settled), this.shape.isCutShort(error));
   }
 
   /** One of its functions asks whether somebody still waits for it. */
@@ -249,8 +260,25 @@ class Call {
   over() {
     this.isOver = true;
     calls.delete(this.number);
-    if (this.onAbort !== undefined) this.signal.removeEventListener('abort', this.onAbort);
+    if (this.onAbort !== undefined) unwatch(this.signal, this.onAbort);
     if (this.shape.isLeased) this.releaseEnded();
+  }
+}
+
+/** A signal of the user's making may throw. */
+function reasonOf(signal) {
+  try {
+    return signal.reason;
+  } catch (raised) {
+    return raised;
+  }
+}
+
+function unwatch(signal, onAbort) {
+  try {
+    signal.removeEventListener('abort', onAbort);
+  } catch {
+    // Nothing happens any more when it is called.
   }
 }
 
@@ -331,9 +359,9 @@ native.openThread(() => obey(native.receive()));
 
 /** Runs `fn` as `shape` says. `beginning` begins it natively; what is wrong at once is a rejection, too. */
 function through(shape, fn, signal, beginning) {
-  if (signal?.aborted) return Promise.reject(cancelled(signal.reason));
   let word;
   try {
+    if (signal?.aborted) return Promise.reject(cancelled(reasonOf(signal)));
     word = beginHere(beginning);
   } catch (raised) {
     return Promise.reject(thrown(raised));

@@ -12,11 +12,6 @@ const { listenAt, NOTICES } = require('./kept.js');
 const { clockOf } = require('./policies.js');
 const handles = require('./handles.js');
 
-/** How long `await using` waits for calls in flight. */
-const DISPOSE_DEADLINE = '5s';
-/** How long `waitReady` waits by default. */
-const READY_WITHIN = '10s';
-
 class Client {
   constructor(inner) { behind(this, { _inner: inner }); }
 
@@ -25,16 +20,17 @@ class Client {
     return since === undefined ? health : { ...health, since: new Date(since) };
   }
 
-  async waitReady(within = READY_WITHIN) {
+  async waitReady(within) {
     given.atMost('waitReady', arguments, 1);
-    const span = given.duration('within', within);
+    const span = given.optionalDuration('within', within);
     await run(undefined, () => this._inner.waitReady(span));
   }
 
   get isShuttingDown() { return this._inner.isShuttingDown; }
 
-  async shutdown(deadline = DISPOSE_DEADLINE) {
-    const span = given.duration('deadline', deadline);
+  async shutdown(deadline) {
+    given.atMost('shutdown', arguments, 1);
+    const span = given.optionalDuration('deadline', deadline);
     const [json, isClean] = await run(undefined, () => this._inner.shutdown(span));
     const { unreleased, ...report } = JSON.parse(json);
     return { ...report, unreleased: unreleased.map(([name, reason]) => ({ name, reason })), isClean: isClean === 'true' };
@@ -68,7 +64,8 @@ async function connect(url, options) {
   const { clock, signal, ...settings } = given.options('options', options);
   const json = given.settings('options', settings);
   const behindClock = clockOf(clock);
-  return new Client(await run(given.signal(signal), () => native.connect(url, json, behindClock)));
+  const connected = run(given.signal(signal), () => native.connect(url, json, behindClock));
+  return new Client(await connected.catch((error) => { throw given.knowing(['name', 'clock', 'signal'], error); }));
 }
 
 module.exports = { Client, connect };

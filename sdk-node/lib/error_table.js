@@ -14,6 +14,7 @@ module.exports = [
   { code: 'IDEMPOTENCY_BUSY', name: 'IdempotencyBusyError', httpStatus: 409, grpcStatus: 'ABORTED', retryable: true, meaning: 'The same request is already in progress.' },
   { code: 'IDEMPOTENCY_MISMATCH', name: 'IdempotencyMismatchError', httpStatus: 422, grpcStatus: 'FAILED_PRECONDITION', retryable: false, meaning: 'The idempotency key was used before with a different request.' },
   { code: 'IDEMPOTENCY_HELD', name: 'IdempotencyHeldError', httpStatus: 409, grpcStatus: 'FAILED_PRECONDITION', retryable: false, meaning: 'The outcome of an earlier attempt is unknown. An operator has to decide.' },
+  { code: 'IDEMPOTENCY_FAILED', name: 'IdempotencyFailedError', httpStatus: 409, grpcStatus: 'FAILED_PRECONDITION', retryable: false, meaning: 'The work has failed finally in an earlier attempt. Do not repeat it.' },
   { code: 'RESULT_UNRECORDED', name: 'ResultUnrecordedError', httpStatus: 409, grpcStatus: 'FAILED_PRECONDITION', retryable: false, meaning: 'The work is done, but its result could not be recorded. Do not repeat it.' },
   { code: 'LOAD_FAILED', name: 'LoadFailedError', httpStatus: 503, grpcStatus: 'UNAVAILABLE', retryable: true, meaning: 'The value could not be loaded.' },
   { code: 'BACKEND_UNAVAILABLE', name: 'BackendUnavailableError', httpStatus: 503, grpcStatus: 'UNAVAILABLE', retryable: true, meaning: 'The server with the shared state cannot be reached.' },

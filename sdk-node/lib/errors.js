@@ -25,6 +25,15 @@ function describe(error, code, parts) {
   Object.defineProperty(error, 'httpStatus', { value: row.httpStatus, configurable: true });
 }
 
+/** Whatever was thrown: a proxy, or an object whose properties throw, is none of ours. */
+function isMarked(error) {
+  try {
+    return typeof error === 'object' && error !== null && error[MARK] === true;
+  } catch {
+    return false;
+  }
+}
+
 class ResilError extends Error {
   constructor(message, parts = {}) {
     super(message, 'cause' in parts ? { cause: parts.cause } : undefined);
@@ -32,9 +41,7 @@ class ResilError extends Error {
   }
 
   static [Symbol.hasInstance](error) {
-    return this === ResilError
-      ? typeof error === 'object' && error !== null && error[MARK] === true
-      : Function.prototype[Symbol.hasInstance].call(this, error);
+    return this === ResilError ? isMarked(error) : Function.prototype[Symbol.hasInstance].call(this, error);
   }
 }
 
@@ -68,7 +75,12 @@ function made(parts, more) {
 
 /** What the native half throws at once are parts, which are no error yet. */
 function thrown(raised) {
-  return typeof raised === 'object' && raised !== null && !(raised instanceof Error) && typeof raised.code === 'string' ? made(raised) : raised;
+  try {
+    return typeof raised === 'object' && raised !== null && !(raised instanceof Error) && typeof raised.code === 'string' ? made(raised) : raised;
+  } catch {
+    // Of the user's making: a proxy, say.
+    return raised;
+  }
 }
 
 /** Runs something of the native half; what it throws is an error of the family. */
@@ -92,7 +104,15 @@ function shown(given) {
     case 'bigint': return `${given}n`;
     case 'function': return 'a function';
     case 'symbol': return 'a symbol';
-    default: return Array.isArray(given) ? 'an array' : 'an object';
+    default: return isArray(given) ? 'an array' : 'an object';
+  }
+}
+
+function isArray(given) {
+  try {
+    return Array.isArray(given);
+  } catch {
+    return false;
   }
 }
 
@@ -103,6 +123,53 @@ function messageOf(error) {
   } catch {
     return 'an error without words';
   }
+}
+
+/** What was raised because of `error` has it as its cause, if it is an error without one and can be changed. */
+function because(raised, error) {
+  try {
+    if (raised instanceof Error && raised !== error && raised.cause === undefined && Object.isExtensible(raised)) {
+      Object.defineProperty(raised, 'cause', { value: error, configurable: true, writable: true });
+    }
+  } catch {
+    // An object whose properties throw.
+  }
+  return raised;
+}
+
+/** What a function of the user threw while it judged `error`, which is the cause; something that is no error is told of by one. */
+function besides(name, raised, error) {
+  return because(asError(name, raised), error);
+}
+
+/** As an error: what is thrown need not be one. */
+function asError(name, raised) {
+  try {
+    if (raised instanceof Error) return raised;
+  } catch {
+    // A proxy.
+  }
+  return Object.assign(new Error(`${name} threw ${thrownText(raised)}`), { thrown: raised });
+}
+
+function thrownText(raised) {
+  try {
+    return raised instanceof Error ? messageOf(raised) : shown(raised);
+  } catch {
+    return 'an object';
+  }
+}
+
+/**
+ * What a function of the user returned that is asked without waiting. An async function answers with a promise, which would count as
+ * true; that it may reject is nobody else's matter.
+ */
+function atOnce(name, expected, returned) {
+  if (typeof returned === 'object' && returned !== null && typeof returned.then === 'function') {
+    Promise.resolve(returned).catch(() => {});
+    throw new classes.InvalidArgumentError(`what ${name} returns must be ${expected}, got a promise: it is asked without waiting`);
+  }
+  return returned;
 }
 
 /** Why the signal of what was let go of, or of a call under it that is over, is aborted. */
@@ -116,4 +183,4 @@ function ownParts(error) {
   return { code: error.code, message: messageOf(error), name: error.resource, retryAfterMs: error.retryAfterMs };
 }
 
-module.exports = { ...classes, made, messageOf, ownParts, released, thrown, ask, wrongType, shown, classes };
+module.exports = { ...classes, asError, atOnce, because, besides, made, messageOf, ownParts, released, thrown, ask, wrongType, shown, classes };

@@ -9,6 +9,7 @@ export const {
   CrashedError,
   DeadlockError,
   IdempotencyBusyError,
+  IdempotencyFailedError,
   IdempotencyHeldError,
   IdempotencyMismatchError,
   InternalError,

@@ -2,11 +2,11 @@
 /**
  * Middleware for Express, and for whatever takes `(request, response, next)` on Node's own HTTP server.
  */
-const { ResilError } = require('./errors.js');
+const { asError, ResilError } = require('./errors.js');
 const { limits } = require('./middleware/limits.js');
 const { Once, keyHeaderOf, runOf } = require('./middleware/once.js');
 const { bodyOf, discard, HungUp } = require('./middleware/body.js');
-const { answerOf, headersOf, flat, OF_THE_BODY } = require('./middleware/answers.js');
+const { answerOf, headersOf, flat, report, OF_THE_BODY } = require('./middleware/answers.js');
 
 /** What ends the recording of a request whose handler fails. */
 const failing = new WeakMap();
@@ -36,17 +36,25 @@ function send(response, { status, headers, body }) {
   response.end(body);
 }
 
-/** Runs a middleware: what Resil says is an answer, what the user's functions throw goes to `next`. */
+/**
+ * Runs a middleware: what Resil says is an answer, what the user's functions throw goes to `next`. A `next` that throws, as one of the
+ * service's own may, ends this request and no other.
+ */
 function handling(handle) {
   return (request, response, next) => {
-    handle(request, response).then(
+    const handled = handle(request, response).then(
       (goesOn) => { if (goesOn) next(); },
       (error) => {
         if (error instanceof HungUp) return;
         if (error instanceof ResilError) send(response, answerOf(error));
-        else next(error);
+        else next(asError('the middleware', error));
       },
     );
+    handled.catch((error) => {
+      report('next', error);
+      if (response.headersSent) response.destroy();
+      else send(response, answerOf(error));
+    }).catch((error) => report('the response', error));
   };
 }
 
@@ -162,6 +170,9 @@ function record(response, mine) {
       if (instead === undefined) end.call(response, last);
       else if (isStreamed) response.destroy();
       else send(response, instead);
+    }).catch((error) => {
+      report('the response', error);
+      destroy.call(response);
     });
     return response;
   };

@@ -3,7 +3,7 @@
  * Plugins for Fastify: `app.register(rateLimit, { tier })`, `app.register(idempotency, { client, name, tenant })`.
  */
 const { Readable } = require('node:stream');
-const { ResilError } = require('./errors.js');
+const { asError, ResilError } = require('./errors.js');
 const { limits } = require('./middleware/limits.js');
 const { Once, keyHeaderOf, runOf } = require('./middleware/once.js');
 const { discard } = require('./middleware/body.js');
@@ -38,7 +38,7 @@ async function orProblem(reply, run) {
   try {
     return await run();
   } catch (error) {
-    if (!(error instanceof ResilError)) throw error;
+    if (!(error instanceof ResilError)) throw asError('the plugin', error);
     return send(reply, answerOf(error));
   }
 }

@@ -5,7 +5,7 @@
  */
 const native = require('./native.js');
 const { Shape, through } = require('./calls.js');
-const { wrongType } = require('./errors.js');
+const { atOnce, because, besides, wrongType } = require('./errors.js');
 const given = require('./arguments.js');
 const { inside } = require('./inside.js');
 
@@ -33,16 +33,18 @@ function predicate(name, said) {
   return given.func(name, said);
 }
 
+const MEANING = "a boolean, a number of milliseconds, or 'ignore'";
+
 /** `on`: which errors may go away. */
 function judgeOf(name, said) {
   const judge = predicate(name, said);
   return (error) => {
-    const meaning = judge(error);
+    const meaning = atOnce(name, MEANING, judge(error));
     if (meaning === true) return RETRY;
     if (meaning === false) return PERMANENT;
     if (meaning === 'ignore') return IGNORED;
     if (typeof meaning === 'number' && meaning >= 0 && Number.isFinite(meaning)) return meaning;
-    throw wrongType(`what ${name} returns`, "a boolean, a number of milliseconds, or 'ignore'", meaning);
+    throw wrongType(`what ${name} returns`, MEANING, meaning);
   };
 }
 
@@ -50,7 +52,7 @@ function judgeOf(name, said) {
 function ignoringOf(name, said) {
   if (said === undefined) return undefined;
   const ignores = predicate(name, said);
-  return (error) => (ignores(error) ? IGNORED : PERMANENT);
+  return (error) => (atOnce(name, 'a boolean', ignores(error)) ? IGNORED : PERMANENT);
 }
 
 /** What a fallback answers. If it fails as well, that failure says what it was to answer for. */
@@ -58,10 +60,16 @@ async function answering(instead, error, context) {
   try {
     return await instead(error, context);
   } catch (raised) {
-    if (raised instanceof Error && raised !== error && raised.cause === undefined && Object.isExtensible(raised)) {
-      Object.defineProperty(raised, 'cause', { value: error, configurable: true, writable: true });
-    }
-    throw raised;
+    throw because(raised, error);
+  }
+}
+
+/** Whether a fallback is for this error. */
+function applies(when, error) {
+  try {
+    return atOnce('when', 'a boolean', when(error));
+  } catch (raised) {
+    throw besides('when', raised, error);
   }
 }
 
@@ -82,7 +90,7 @@ class GuardShape extends Shape {
     // A fallback: the function is the layer's own, of the error as it would have been thrown.
     const error = call.failureOf(detail.failure);
     const { instead, when } = this.layers[detail.layer];
-    if (when !== undefined && !when(error)) throw error;
+    if (when !== undefined && !applies(when, error)) throw error;
     return typeof instead === 'function' ? answering(instead, error, context) : instead;
   }
 

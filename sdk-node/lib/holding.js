@@ -3,10 +3,10 @@
  * Locks, shared bulkheads, and what is held of them.
  */
 require('./symbols.js');
-const { EventEmitter } = require('node:events');
 const { ask, made, wrongType, released } = require('./errors.js');
 const given = require('./arguments.js');
 const { run } = require('./calls.js');
+const { Emitter } = require('./emitter.js');
 const { Guard, behind, guarded } = require('./guard.js');
 const { listen, unlisten } = require('./kept.js');
 const { lookingSignal } = require('./signals.js');
@@ -72,17 +72,18 @@ class Loss {
 }
 
 /** What is held. It is watched only if somebody looks: by a listener, or through its signal. */
-class Held extends EventEmitter {
+class Held extends Emitter {
   constructor(name, inner) {
     super();
     const held = inner.held();
     behind(this, { _inner: inner, _held: held, _name: name, _loss: new Loss(held), _watch: 0, _isOver: false, _isReleased: false, _wasEmitted: false });
-    this.on('newListener', (event, listener) => {
-      if (event !== 'lost') return;
-      // Who comes after the event is told all the same.
-      if (this._wasEmitted) queueMicrotask(() => listener.call(this, this._loss.error));
-      else this._beginWatch();
-    });
+  }
+
+  _added(event, listener) {
+    if (event !== 'lost') return;
+    // Who comes after the event is told all the same.
+    if (this._wasEmitted) queueMicrotask(() => listener.call(this, this._loss.error));
+    else this._beginWatch();
   }
 
   _beginWatch() {
@@ -176,7 +177,7 @@ class Lock {
   constructor(client, name, options) {
     given.nonEmpty('name', name);
     const json = given.settings('options', options);
-    const inner = ask(() => client.lock(name, json));
+    const inner = given.reading([], () => client.lock(name, json));
     behind(this, { _inner: inner, _guard: new Guard(inner.guard(), [{ isLeased: true }]), _name: name });
   }
 
@@ -185,9 +186,14 @@ class Lock {
   async acquire(options) {
     given.atMost('acquire', arguments, 1);
     const { wait, signal } = given.only('options', options, ['wait', 'signal']);
-    const span = wait === 'forever' ? undefined : given.optionalDuration('wait', wait);
-    const begin = wait === 'forever' ? () => this._inner.untilAcquired() : () => this._inner.acquire(span);
-    return new LockGuard(this._name, await run(given.signal(signal), begin));
+    const span = given.optionalDuration('wait', wait);
+    return new LockGuard(this._name, await run(given.signal(signal), () => this._inner.acquire(span)));
+  }
+
+  async untilAcquired(options) {
+    given.atMost('untilAcquired', arguments, 1);
+    const { signal } = given.only('options', options, ['signal']);
+    return new LockGuard(this._name, await run(given.signal(signal), () => this._inner.untilAcquired()));
   }
 
   async tryAcquire(options) {
@@ -216,7 +222,7 @@ class SharedBulkhead {
     given.nonEmpty('name', name);
     if (options === undefined) throw wrongType('options', 'a number, or an object with maxConcurrentCalls', options);
     const json = given.settings('options', typeof options === 'number' ? { maxConcurrentCalls: options } : options);
-    const inner = ask(() => client.sharedBulkhead(name, json));
+    const inner = given.reading([], () => client.sharedBulkhead(name, json));
     behind(this, { _inner: inner, _guard: new Guard(inner.guard(), [{ isLeased: true }]), _name: name });
   }
 

@@ -48,8 +48,8 @@ class Limiter {
     given.text('name', name);
     if (limit === undefined) throw wrongType('limit', 'an object such as perSecond(10)', limit);
     const json = given.settings('limit', limit);
-    const inner = ask(() => client.limiter(name, json));
-    behind(this, { _inner: inner, _guard: new Guard(inner.guard(), [{}]), _name: name });
+    const inner = given.reading([], () => client.limiter(name, json));
+    behind(this, { _inner: inner, _guard: new Guard(ask(() => inner.guard()), [{}]), _name: name });
   }
 
   get name() { return this._name; }
@@ -71,7 +71,7 @@ class Limiter {
   _ask(method, key, what, cells, rest) {
     if (rest.length > 1) given.atMost(method, [key, ...(what === undefined ? [] : [cells]), ...rest], what === undefined ? 2 : 3);
     given.text('key', key);
-    if (what !== undefined) given.whole(what, cells);
+    if (what !== undefined) given.integer(what, cells);
     const signal = rest[0] === undefined ? undefined : given.signal(given.only('options', rest[0], WATCHED).signal);
     return through(method === 'acquire' ? PLAIN : ASKING, undefined, signal, () => this._inner[method](key, cells));
   }
@@ -86,16 +86,13 @@ async function checkAll(client, limits, cost = 1, options) {
     if (!Array.isArray(pair) || !(pair[0] instanceof Limiter)) throw wrongType(`limits[${at}]`, '[limiter, key]', pair);
     given.text(`limits[${at}][1]`, pair[1]);
   });
-  given.whole('cost', cost);
+  given.integer('cost', cost);
   const signal = given.signal(given.only('options', options, WATCHED).signal);
   const [[granted, refusedBy], binding, ...each] = await run(signal, () => native.checkAll(client, all.map(([limiter]) => limiter._inner), all.map(([, key]) => key), cost));
   return { granted, isGranted: granted > 0, refusedBy: refusedBy < 0 ? null : refusedBy, binding: verdict(binding), each: each.map(verdict) };
 }
 
-const per = (period) => (limit, more) => {
-  given.whole('limit', limit);
-  return { ...given.options('more', more), limit, period };
-};
+const per = (period) => (limit, more) => ({ ...given.options('more', more), limit: given.integer('limit', limit), period });
 
 checkAll.most = 3;
 

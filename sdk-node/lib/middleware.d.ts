@@ -1,5 +1,5 @@
 /** What the middleware of Express and of Fastify have in common. */
-import type { Client, IdempotentOptions, Limiter, Run } from './index.js';
+import type { Client, IdempotencySettings, Limiter, Run } from './index.js';
 
 export type { Run } from './index.js';
 
@@ -22,8 +22,8 @@ export interface RateLimitOptions<Request> {
   reset?: 'after' | 'at';
 }
 
-/** And all of `IdempotentOptions`: how long results are kept, how long a duplicate waits before it is told 409. */
-export interface IdempotencyOptions<Request> extends Omit<IdempotentOptions, 'serializer' | 'remember'> {
+/** And all of `IdempotencySettings`: how long results are kept, how long a duplicate waits before it is told 409. */
+export interface IdempotencyOptions<Request> extends Omit<IdempotencySettings, 'serializer' | 'remember'> {
   client: Client;
   /** Of the keys, on the server. */
   name: string;
@@ -35,13 +35,13 @@ export interface IdempotencyOptions<Request> extends Omit<IdempotentOptions, 'se
   methods?: readonly string[];
   /** The longest body of a request, in bytes; a longer one is 413. 1 MiB by default. */
   maxBody?: number;
-  /** Bytes of an answer that is kept, headers included; of a larger one duplicates learn by 409 that it is done. 1 MiB by default. */
-  maxAnswer?: number;
+  /** Bytes of a response that is kept, headers included; of a larger one duplicates learn by 409 that it is done. 1 MiB by default. */
+  maxResponse?: number;
   /**
-   * Which answers are kept: a function of the status, or a list of statuses. By default all but those that may be others the next time: 401, 403,
-   * 408, 425, 429 and 5xx. After those the next request runs again.
+   * Which responses are kept: a function of the status, or a list of statuses. By default all but those that may differ the next time: 401, 403,
+   * 408, 425, 429 and 5xx. After those the next request runs again. If it throws, the request is answered 500 and the process is warned.
    */
-  keepAnswers?: ((status: number) => boolean) | Iterable<number>;
+  keepResponses?: ((status: number) => boolean | Promise<boolean>) | Iterable<number>;
   /** How long to wait for a handler after its client has left. One minute by default. */
   afterHangUpMs?: number;
 }

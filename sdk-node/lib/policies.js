@@ -7,7 +7,7 @@ const native = require('./native.js');
 const { ask, wrongType } = require('./errors.js');
 const given = require('./arguments.js');
 const { run } = require('./calls.js');
-const { Guard, behind, guarded, judgeOf } = require('./guard.js');
+const { Guard, behind, guarded, judgeOf, predicate } = require('./guard.js');
 
 /** The native clock behind one of `resil/testing`. */
 function clockOf(said) {
@@ -28,7 +28,7 @@ class Retry {
     const layer = { judge: judge(on) };
     const number = seed === undefined ? undefined : given.whole('seed', seed);
     const json = given.settings('options', settings);
-    const inner = ask(() => native.makeRetry(json, given.optionalText('name', name), clockOf(clock), number));
+    const inner = given.reading(['on', 'name', 'clock', 'seed'], () => native.makeRetry(json, given.optionalText('name', name), clockOf(clock), number));
     behind(this, { _guard: new Guard(inner, [layer]) });
   }
 }
@@ -49,7 +49,7 @@ class Hedge {
     const { on, name, clock, ...settings } = given.options('options', options);
     const layer = { judge: judge(on) };
     const json = given.settings('options', settings);
-    const inner = ask(() => native.makeHedge(json, given.optionalText('name', name), clockOf(clock)));
+    const inner = given.reading(['on', 'name', 'clock'], () => native.makeHedge(json, given.optionalText('name', name), clockOf(clock)));
     behind(this, { _guard: new Guard(inner, [layer]) });
   }
 
@@ -64,9 +64,8 @@ class Bulkhead {
     let inner = options;
     if (mark !== MADE) {
       const { name = 'bulkhead', clock, ...settings } = given.options('options', options);
-      if (settings.maxConcurrentCalls === undefined) throw wrongType('maxConcurrentCalls', 'a number', undefined);
       const json = given.settings('options', settings);
-      inner = ask(() => native.makeBulkhead(json, given.nonEmpty('name', name), clockOf(clock)));
+      inner = given.reading(['name', 'clock'], () => native.makeBulkhead(json, given.nonEmpty('name', name), clockOf(clock)));
     }
     behind(this, { _inner: inner, _guard: new Guard(inner.guard(), [{}]) });
   }
@@ -105,9 +104,9 @@ class BulkheadPermit {
 class Fallback {
   constructor(instead, options) {
     const { when } = given.only('options', options, ['when']);
-    if (when !== undefined) given.func('when', when);
+    const applies = when === undefined ? undefined : predicate('when', when);
     if (typeof instead === 'function') given.func('instead', instead);
-    behind(this, { _guard: new Guard(native.makeFallback(), [{ instead, when }]) });
+    behind(this, { _guard: new Guard(native.makeFallback(), [{ instead, when: applies }]) });
   }
 }
 

@@ -7,6 +7,7 @@
  */
 const v8 = require('node:v8');
 const { wrongType, shown, InvalidArgumentError } = require('./errors.js');
+const { text } = require('./arguments.js');
 const { parseExactly } = require('./exact.js');
 
 /** Of any realm: test runners have objects of their own. */
@@ -80,7 +81,7 @@ function refuseOutsideOfClone(value, at, seen) {
 }
 
 function bytesOf(name, given) {
-  if (typeof given === 'string') return Buffer.from(given);
+  if (typeof given === 'string') return Buffer.from(text(name, given));
   if (!(given instanceof Uint8Array)) throw wrongType(name, 'a Uint8Array', given);
   return Buffer.from(given.buffer, given.byteOffset, given.byteLength);
 }
@@ -156,7 +157,7 @@ function canonical(value, at, around) {
 /** What a request says, as bytes. */
 function fingerprint(request) {
   if (request === undefined) return Buffer.alloc(0);
-  if (typeof request === 'string') return Buffer.from(request);
+  if (typeof request === 'string') return Buffer.from(text('request', request));
   if (request instanceof Uint8Array) return bytesOf('request', request);
   return Buffer.from(canonical(request, 'request', []));
 }

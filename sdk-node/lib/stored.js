@@ -2,7 +2,7 @@
 /**
  * Work that is done once: its result, or the error that is final, is recorded for every duplicate.
  */
-const { ask, messageOf, thrown, InternalError, ResultUnrecordedError } = require('./errors.js');
+const { atOnce, besides, messageOf, thrown, InternalError, ResilError, ResultUnrecordedError } = require('./errors.js');
 const given = require('./arguments.js');
 const { Shape, run, through } = require('./calls.js');
 const { behind } = require('./guard.js');
@@ -11,6 +11,8 @@ const { fingerprint, refuseOutsideOfJson, serializerOf, serializers } = require(
 
 /** What is recorded where a result could not be. The same in every language, and read natively. */
 const UNRECORDED = { name: 'ResultUnrecorded', code: 'RESULT_UNRECORDED' };
+
+const NOTHING = Symbol('nothing');
 
 /** One run, whose value is recorded, and whose final errors are. */
 class RunShape extends Shape {
@@ -21,7 +23,8 @@ class RunShape extends Shape {
     this.remember = remember;
     this.judge = judge;
     this.own = undefined;
-    this.unrecorded = undefined;
+    // What says that the result could not be recorded. Not `undefined`, which may be thrown, too.
+    this.unrecorded = NOTHING;
   }
 
   get isLeased() { return true; }
@@ -38,7 +41,12 @@ class RunShape extends Shape {
 
   ownParts(error) { return error === this.unrecorded ? undefined : super.ownParts(error); }
 
-  isFinal(error) { return error === this.unrecorded || this.remember?.isFinal(error) === true; }
+  isFinal(error) {
+    if (error === this.unrecorded) return true;
+    return this.remember !== undefined && atOnce('remember.isFinal', 'a boolean', this.remember.isFinal(error)) === true;
+  }
+
+  isCutShort(error) { return isCutShort(error); }
 
   /** What is final is not tried again. */
   classes(call, error) { return this.judge === undefined || this.isFinal(error) ? [] : [this.judge(error)]; }
@@ -46,12 +54,32 @@ class RunShape extends Shape {
   recorded(call, error) {
     if (error === this.unrecorded) return json({ ...UNRECORDED, message: messageOf(error.cause) });
     if (!this.isFinal(error)) return undefined;
-    return json(this.remember.write === undefined ? parts(error) : this.remember.write(error));
+    const { write } = this.remember;
+    return json(write === undefined ? parts(error) : atOnce('remember.write', 'plain JSON', this.remember.write(error)));
   }
 
   revive(call, recorded) {
     const said = readBack({ read: (bytes) => parseExactly(bytes.toString('utf8')) }, recorded, ResultUnrecordedError);
-    return this.remember?.read === undefined ? revived(said) : this.remember.read(said);
+    if (this.remember?.read === undefined) return revived(said);
+    try {
+      return this.remember.read(said);
+    } catch (raised) {
+      return besides('remember.read', raised, revived(said));
+    }
+  }
+}
+
+const CUT_SHORT = ['CANCELLED', 'TIMEOUT', 'LOCK_LOST', 'SHUTTING_DOWN'];
+/** What the platform throws where its own signals are aborted. */
+const ABORTED = ['AbortError', 'TimeoutError'];
+
+/** A timeout, a cancellation, the loss of a lock it worked under; also as the last of several attempts. */
+function isCutShort(error) {
+  if (error instanceof ResilError) return CUT_SHORT.includes(error.code) || (error.code === 'RETRY_EXHAUSTED' && isCutShort(error.cause));
+  try {
+    return error instanceof Error && ABORTED.includes(error.name);
+  } catch {
+    return false;
   }
 }
 
@@ -130,30 +158,31 @@ class Idempotent {
     }
     const results = { serializer: serializerOf(serializer), remember };
     const json = given.settings('options', settings);
-    behind(this, { _inner: ask(() => client.idempotent(name, json)), _name: name, _results: results });
+    const inner = given.reading(['serializer', 'remember'], () => client.idempotent(name, json));
+    behind(this, { _inner: inner, _name: name, _results: results });
   }
 
   get name() { return this._name; }
 
   async run(key, request, work, options) {
     given.atMost('run', arguments, 4);
-    given.text('key', key);
+    given.nonEmpty('key', key);
     const print = fingerprint(request);
     given.func('work', work);
     const { signal } = given.only('options', options, ['signal']);
-    return outcomeOf(this, work, given.signal(signal), () => this._inner.run(key, print));
+    return outcomeOf(this, work, given.signal(signal), () => this._inner.run(key, print, this._results.remember !== undefined));
   }
 
   async once(key, ttl, token) {
     given.atMost('once', arguments, 3);
-    given.text('key', key);
+    given.nonEmpty('key', key);
     const span = given.duration('ttl', ttl);
     return run(undefined, () => this._inner.once(key, span, given.optionalText('token', token)));
   }
 
   async get(key) {
     given.atMost('get', arguments, 1);
-    given.text('key', key);
+    given.nonEmpty('key', key);
     const { state, attempt, remainingMs, result, isError, ageMs } = await run(undefined, () => this._inner.get(key));
     switch (state) {
       case 'running': return { state, attempt, remainingMs };

@@ -22,7 +22,7 @@ export type Word = string | Uint8Array | number | bigint;
 export class Script {
   constructor(options?: { clock?: Clock });
   /** The next command is answered so. */
-  answer(reply: Reply): this;
+  reply(reply: Reply): this;
   /** The next command fails so. */
   fail(error: ResilError): this;
   /** The next command finds nobody there. */

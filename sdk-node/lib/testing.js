@@ -24,8 +24,8 @@ class Clock {
     return this._inner.nextWakeMs ?? null;
   }
 
-  advance(span) {
-    const json = given.duration('span', span);
+  advance(duration) {
+    const json = given.duration('duration', duration);
     // Whatever began until now began before.
     ask(() => this._inner.advance(json));
   }
@@ -35,7 +35,7 @@ function said(client, words) {
   if (!(client instanceof Client)) throw wrongType('client', 'made by connect', client);
   if (!Array.isArray(words) || words.length === 0) throw wrongType('words', 'a list of words, the name of the command first', words);
   return words.map((word, at) => {
-    if (typeof word === 'string') return word;
+    if (typeof word === 'string') return given.text(`words[${at}]`, word);
     if (typeof word === 'number' || typeof word === 'bigint') return String(word);
     if (word instanceof Uint8Array) return Buffer.from(word.buffer, word.byteOffset, word.byteLength);
     throw wrongType(`words[${at}]`, 'text, bytes or a number', word);
@@ -66,9 +66,9 @@ class Script {
     behind(this, { _inner: native.Script.make(clockOf(clock)) });
   }
 
-  answer(reply) {
+  reply(reply) {
     const json = given.json('reply', reply, ofAReply);
-    ask(() => this._inner.answer(json));
+    ask(() => this._inner.reply(json));
     return this;
   }
 

@@ -4,7 +4,7 @@
  */
 const fs = require('node:fs');
 const native = require('./native.js');
-const { ask, wrongType, CancelledError } = require('./errors.js');
+const { ask, shown, wrongType, CancelledError } = require('./errors.js');
 const given = require('./arguments.js');
 const { Shape, through } = require('./calls.js');
 const { Guard, PARTICULAR, behind, guarded, judgeOf } = require('./guard.js');
@@ -24,12 +24,12 @@ class Policy {
   async callOnce(idempotent, key, request, fn, options) {
     given.atMost('callOnce', arguments, 5);
     if (!(idempotent instanceof Idempotent)) throw wrongType('idempotent', 'made by client.idempotent', idempotent);
-    given.text('key', key);
+    given.nonEmpty('key', key);
     const print = fingerprint(request);
     given.func('fn', fn);
     const { signal, ...particular } = given.only('options', options, PARTICULAR);
     const json = given.settings('options', particular);
-    const begin = () => this._inner.callOnce(idempotent._inner, key, print, json);
+    const begin = () => this._inner.callOnce(idempotent._inner, key, print, json, idempotent._results.remember !== undefined);
     return outcomeOf(idempotent, fn, given.signal(signal), begin, this._judge);
   }
 }
@@ -40,7 +40,7 @@ function policy(client, name, said) {
   const { on, ...settings } = given.options('settings', said);
   if ('name' in settings) throw wrongType('settings.name', 'left out: it is said apart', settings.name);
   const json = given.settings('settings', settings);
-  return new Policy(ask(() => client.policy(name, json)), on);
+  return new Policy(given.reading(['on'], () => client.policy(name, json)), on);
 }
 
 class Policies {
@@ -97,6 +97,115 @@ class BatchShape extends Shape {
 
 const CANCELLED = 2;
 
+/** What an item came to, of its status. */
+function cameTo(status, result) {
+  return status < CANCELLED ? result : { status: status === CANCELLED ? 'cancelled' : 'not-run' };
+}
+
+/** From the one who gives to the one who takes, one at a time. */
+class Handover {
+  constructor() {
+    this.offered = undefined;
+    this.end = undefined;
+    this.wake = () => {};
+  }
+
+  /** Resolves when it is taken. */
+  offer(result) {
+    return new Promise((taken) => {
+      this.offered = { result, taken };
+      this.wake();
+    });
+  }
+
+  close(end) {
+    this.end = end;
+    this.wake();
+  }
+
+  /** `{result}`, or how it ended. */
+  async take() {
+    while (this.offered === undefined && this.end === undefined) await new Promise((wake) => { this.wake = wake; });
+    if (this.offered === undefined) return this.end;
+    const { result, taken } = this.offered;
+    this.offered = undefined;
+    taken();
+    return { result };
+  }
+}
+
+/** Items that are asked for, worked on and handed over as the native half says. */
+class StreamShape extends Shape {
+  constructor(source, work, handover) {
+    super();
+    this.source = source;
+    this.work = work;
+    this.handover = handover;
+    this.items = new Map();
+    this.results = new Map();
+    this.isOpen = true;
+  }
+
+  /** `isQuiet`: there is an error to tell of already. */
+  async close(isQuiet) {
+    if (!this.isOpen) return;
+    this.isOpen = false;
+    try {
+      await this.source.return?.();
+    } catch (error) {
+      if (!isQuiet) throw error;
+    }
+  }
+
+  async run(call, context, { ask, item, status }) {
+    if (ask === 'next') return this.take(item);
+    if (ask === 'give') return this.give(item, status);
+    try {
+      const value = await this.work(this.items.get(item), context);
+      this.results.set(item, { status: 'fulfilled', value });
+    } catch (reason) {
+      this.results.set(item, { status: 'rejected', reason });
+      throw reason;
+    } finally {
+      this.items.delete(item);
+    }
+    return undefined;
+  }
+
+  /** Whether there is an item of this number. */
+  async take(item) {
+    try {
+      const next = await this.source.next();
+      if (typeof next !== 'object' || next === null) throw new TypeError(`items gave ${shown(next)} in place of { done, value }`);
+      if (next.done) this.isOpen = false;
+      // As `for await` does with an iterable of promises.
+      else this.items.set(item, await next.value);
+      return next.done ? undefined : THERE;
+    } catch (error) {
+      // A source that failed is closed.
+      this.isOpen = false;
+      throw error;
+    }
+  }
+
+  async give(item, status) {
+    const result = cameTo(status, this.results.get(item));
+    this.results.delete(item);
+    await this.handover.offer(result);
+  }
+
+  /** Bytes, though none, say that there is an item. */
+  bytes(call, value) { return value; }
+}
+
+const THERE = Buffer.alloc(0);
+
+function sourceOf(items) {
+  const begin = items?.[Symbol.asyncIterator] ?? items?.[Symbol.iterator];
+  if (typeof begin !== 'function') throw wrongType('items', 'something to iterate over', items);
+  return begin.call(items);
+}
+
 class Dispatcher {
   constructor(options) {
     if (options === undefined) throw wrongType('options', 'a number, or an object with workers', options);
@@ -105,6 +214,19 @@ class Dispatcher {
   }
 
   async run(items, work, options) {
+    given.atMost('run', arguments, 3);
+    const begin = (count) => this._inner.run(count);
+    return this._batch(items, work, options, begin, (statuses, results) => statuses.map((status, at) => cameTo(status, results[at])));
+  }
+
+  async runUnordered(items, work, options) {
+    given.atMost('runUnordered', arguments, 3);
+    const begin = (count) => this._inner.runUnordered(count);
+    const pair = (results) => (item, at, all) => (at % 2 === 0 ? [[item, cameTo(all[at + 1], results[item])]] : []);
+    return this._batch(items, work, options, begin, (numbers, results) => numbers.flatMap(pair(results)));
+  }
+
+  async _batch(items, work, options, begin, finish) {
     if (items === null || items === undefined || typeof items[Symbol.iterator] !== 'function') throw wrongType('items', 'something to iterate over', items);
     given.func('work', work);
     const { signal } = given.only('options', options, ['signal']);
@@ -113,13 +235,56 @@ class Dispatcher {
     const shape = new BatchShape(all, work, results);
     let statuses;
     try {
-      statuses = await through(shape, work, given.signal(signal), () => this._inner.run(all.length));
+      statuses = await through(shape, work, given.signal(signal), () => begin(all.length));
     } catch (error) {
       if (error instanceof CancelledError) error.results = shape.soFar();
       throw error;
     }
-    return statuses.map((status, at) => (status < CANCELLED ? results[at] : { status: status === CANCELLED ? 'cancelled' : 'not-run' }));
+    return finish(statuses, results);
   }
+
+  stream(items, work, options) {
+    given.atMost('stream', arguments, 3);
+    return this._stream(items, work, options, true);
+  }
+
+  streamUnordered(items, work, options) {
+    given.atMost('streamUnordered', arguments, 3);
+    return this._stream(items, work, options, false);
+  }
+
+  _stream(items, work, options, isOrdered) {
+    given.func('work', work);
+    const { signal } = given.only('options', options, ['signal']);
+    return streamed(sourceOf(items), work, given.signal(signal), () => this._inner.stream(isOrdered));
+  }
+}
+
+/** Left early, what runs is aborted, and the source is closed. */
+async function* streamed(source, work, signal, begin) {
+  const [handover, leaving] = [new Handover(), new AbortController()];
+  const onAbort = () => leaving.abort(signal.reason);
+  if (signal?.aborted) onAbort();
+  signal?.addEventListener('abort', onAbort, { once: true });
+  const shape = new StreamShape(source, work, handover);
+  const ended = through(shape, work, leaving.signal, begin);
+  ended.then(() => handover.close({}), (error) => handover.close({ error }));
+  let end;
+  try {
+    for (;;) {
+      const taken = await handover.take();
+      if (!('result' in taken)) {
+        end = taken;
+        break;
+      }
+      yield taken.result;
+    }
+  } finally {
+    signal?.removeEventListener('abort', onAbort);
+    leaving.abort();
+    await shape.close(end?.error !== undefined);
+  }
+  if (end.error !== undefined) throw end.error;
 }
 
 policies.most = 1;

@@ -29,7 +29,9 @@ pub fn settle(call: u32, attempt: u32, bytes: Option<Buffer>) -> napi::Result<Wo
 }
 
 /// The attempt threw. `classes`: what that means to each layer. `own_error`: it is an error of ours. `recorded`: it is final,
-/// and is recorded like this. `kept`: the number under which JavaScript keeps it for others.
+/// and is recorded like this. `kept`: the number under which JavaScript keeps it for others. `cut_short`: it says that nobody knows what
+/// the function did.
+#[allow(clippy::too_many_arguments)]
 #[napi]
 pub fn settle_failed(
     call: u32,
@@ -39,7 +41,11 @@ pub fn settle_failed(
     own_error: Option<OwnError>,
     recorded: Option<Buffer>,
     kept: Option<u32>,
+    cut_short: bool,
 ) -> napi::Result<Word> {
+    if cut_short {
+        executor::cut_short(call)?;
+    }
     if let Some(error) = own_error.as_ref().and_then(own) {
         return executor::settle(call, attempt, Err(Failure::Resil(error)));
     }
@@ -120,6 +126,8 @@ fn described<'env>(env: &'env Env, detail: &Detail) -> napi::Result<Object<'env>
     object.set("held", detail.held.clone().map(Held::of))?;
     object.set("attempt", Some(detail.attempt).filter(|attempt| *attempt > 0))?;
     object.set("item", detail.item)?;
+    object.set("ask", detail.ask)?;
+    object.set("status", detail.status)?;
     object.set("kept", detail.kept)?;
     if let Some(failed) = &detail.failure {
         object.set("failure", failure(env, failed)?)?;

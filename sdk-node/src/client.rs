@@ -2,9 +2,10 @@
 
 use napi::bindgen_prelude::Env;
 use napi_derive::napi;
+use resil::client::{READY_WITHIN, SHUTDOWN_DEADLINE};
 use resil::{ConnectSettings, Error, Notice};
 
-use crate::convert::{duration, methods, now, run, settings, shown};
+use crate::convert::{methods, now, optional_duration, run, settings, shown};
 use crate::executor::queue::{Message, Notification};
 use crate::executor::{Word, queue};
 use crate::testing::TestClock;
@@ -51,10 +52,13 @@ impl Client {
 
 methods! { Client(client) {
     /// Until the server can be reached.
-    wait_ready(within: String) => client.wait_ready(duration("within", &within)?).await;
+    wait_ready(within: Option<String>) => {
+        client.wait_ready(optional_duration("within", within.as_deref())?.unwrap_or(READY_WITHIN)).await
+    };
     /// Its report as JSON, and whether it is clean.
-    shutdown(deadline: String) => {
-        let report = client.shutdown(duration("deadline", &deadline)?).await;
+    shutdown(deadline: Option<String>) => {
+        let deadline = optional_duration("deadline", deadline.as_deref())?.unwrap_or(SHUTDOWN_DEADLINE);
+        let report = client.shutdown(deadline).await;
         Ok(vec![shown(&report)?, report.is_clean().to_string()])
     };
 } }

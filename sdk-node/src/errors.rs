@@ -41,6 +41,7 @@ pub fn parts<'env>(env: &'env Env, error: &Error) -> napi::Result<Object<'env>> 
         | Error::IdempotencyBusy { name, .. }
         | Error::IdempotencyMismatch { name }
         | Error::IdempotencyHeld { name, .. }
+        | Error::IdempotencyFailed { name, .. }
         | Error::ResultUnrecorded { name, .. }
         | Error::LoadFailed { name, .. } => object.set("resource", &**name)?,
         Error::InvalidPolicy { field, .. } => object.set("field", field.as_str())?,

@@ -9,7 +9,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use napi_derive::napi;
-use resil::limiter::Limiter;
 use resil::lock::{Held, Lock};
 use resil::policy::{CallSettings, Fallback, Hedge, LocalBulkhead, Policy, Retry, Timeout};
 use resil::shared_bulkhead::SharedBulkhead;
@@ -27,9 +26,9 @@ pub enum Layer {
     Hedge(Hedge),
     Bulkhead(LocalBulkhead),
     SharedBulkhead(SharedBulkhead),
-    Limiter(Limiter),
     Lock(Lock),
-    /// A policy of nothing but a breaker: its calls are dropped at the deadline of a shutdown, as those of every policy.
+    /// A policy of nothing but a limiter or a breaker: a shutdown waits for its calls, and drops them at its deadline, as those of every policy.
+    Limiter(Policy),
     Breaker(Policy),
     Policy(Policy),
     Fallback,
@@ -179,9 +178,9 @@ fn enclose(
         }),
         Layer::Hedge(hedge) => Box::pin(async move { hedge.around(classify, || operation(None)).await }),
         Layer::Limiter(limiter) => Box::pin(async move {
-            let key = settings.key.as_deref().unwrap_or(limiter.name());
-            limiter.acquire_n(key, settings.cost.unwrap_or(1)).await?;
-            operation(None).await
+            let CallSettings { key, cost, .. } = settings.by_ref();
+            let own = CallSettings { key, cost, ..CallSettings::new() };
+            limiter.around_with(own, classify, || operation(None)).await
         }),
         Layer::SharedBulkhead(bulkhead) => {
             Box::pin(async move { bulkhead.run(|| operation(None)).await.map_err(flat) })

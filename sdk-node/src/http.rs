@@ -7,13 +7,13 @@ use napi::bindgen_prelude::{Buffer, Env};
 use napi_derive::napi;
 use resil::Error;
 use resil::http::{
-    IdempotencyKey, Limited, Problem, REPLAYED_HEADER, RateLimit, RecordedAnswer, Reset, Shown, fingerprint, is_final,
+    IdempotencyKey, Limited, Problem, REPLAYED_HEADER, RateLimit, RecordedResponse, Reset, Shown, fingerprint, is_final,
 };
 
 use crate::convert::{now, run};
 use crate::errors::{OwnError, own};
 use crate::executor::Word;
-use crate::limiter::{Limiter, verdict_of};
+use crate::limiter::{Limiter, cells, verdict_of};
 
 #[napi(object, object_from_js = false)]
 pub struct HttpResponse {
@@ -88,7 +88,7 @@ pub fn http_limited(env: Env, policy: String, numbers: Vec<f64>, reset_at: bool)
 pub fn http_check(
     limiter: &Limiter,
     key: String,
-    cost: u32,
+    cost: i64,
     policy: String,
     shown: String,
     reset_at: bool,
@@ -96,7 +96,7 @@ pub fn http_check(
     let limiter = limiter.0.clone();
     run(async move {
         let shown = Shown::named(&shown)?;
-        let verdict = limiter.check_n(&key, cost).await?;
+        let verdict = limiter.check_n(&key, cells("tier.cost", cost)?).await?;
         let limited = Limited::of(&policy, &verdict, shown, reset(reset_at));
         Ok(LimitedResponse { headers: in_turn(limited.headers), refusal: limited.refusal.map(HttpResponse::from) })
     })
@@ -137,13 +137,13 @@ pub fn http_record(status: u32, headers: Vec<String>, body: &[u8]) -> Buffer {
     let headers: Vec<Vec<u8>> = headers.iter().map(bytes).collect();
     let pairs = headers.chunks_exact(2).map(|pair| (&*pair[0], &*pair[1]));
     let status = u16::try_from(status).unwrap_or(500);
-    Buffer::from(RecordedAnswer::new(status, pairs, body.to_vec()).to_bytes().to_vec())
+    Buffer::from(RecordedResponse::new(status, pairs, body.to_vec()).to_bytes().to_vec())
 }
 
 /// The response to a duplicate: the recorded one, and a header that says so. If nothing was recorded, a problem.
 #[napi]
 pub fn http_replay(recorded: Option<&[u8]>) -> HttpResponse {
-    let Some(response) = recorded.and_then(RecordedAnswer::read) else { return Problem::answer_not_kept().into() };
+    let Some(response) = recorded.and_then(RecordedResponse::read) else { return Problem::response_not_kept().into() };
     let text = |bytes: Vec<u8>| bytes.into_iter().map(char::from).collect::<String>();
     let mut headers: Vec<String> =
         response.headers().into_iter().flat_map(|(name, value)| [text(name), text(value)]).collect();

@@ -136,11 +136,11 @@ impl Script {
 
     /// The reply to the next command, as JSON.
     #[napi]
-    pub fn answer(&self, env: Env, reply: String) -> napi::Result<()> {
+    pub fn reply(&self, env: Env, reply: String) -> napi::Result<()> {
         let json = serde_json::from_str(&reply).map_err(|error| Error::InvalidArgument(format!("reply: {error}")));
         let reply = now(&env, json.and_then(value))?;
         // Clones share one script.
-        drop(self.0.clone().answer(testing::Reply::from(reply)));
+        drop(self.0.clone().reply(testing::Reply::from(reply)));
         Ok(())
     }
 

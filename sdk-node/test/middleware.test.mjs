@@ -189,7 +189,7 @@ for (const [framework, start] of Object.entries(frameworks)) {
         const [one] = await serve(ordersOf('large', async (body) => {
           seen.push(body.length);
           return { status: 201, headers: { 'content-type': 'text/plain' }, body: 'x'.repeat(body === 'large' ? 5_000 : 4) };
-        }, { maxBody: 1_000, maxAnswer: 1_000 }));
+        }, { maxBody: 1_000, maxResponse: 1_000 }));
         const refused = await order(one, 'k1', 'y'.repeat(1_001));
         assert.deepEqual([refused.status, seen.length], [413, 0]);
         assert.match(refused.headers.get('content-type'), /problem/);
@@ -301,18 +301,18 @@ for (const [framework, start] of Object.entries(frameworks)) {
         const [usual] = await serve(ordersOf('usual', work));
         for (const status of [401, 403, 408, 425, 429, 500, 503]) assert.deepEqual(await twice(usual, `k${status}`, status, 201), [status, 201], `${status} is not kept`);
         for (const status of [200, 201, 204, 302, 400, 404, 409, 422]) assert.deepEqual(await twice(usual, `k${status}`, status, 299), [status, status], `${status} is kept`);
-        const [listed] = await serve(ordersOf('listed', work, { keepAnswers: [201, 500] }));
+        const [listed] = await serve(ordersOf('listed', work, { keepResponses: [201, 500] }));
         assert.deepEqual([await twice(listed, 'a', 500, 201), await twice(listed, 'b', 200, 201)], [[500, 500], [200, 201]]);
-        const [chosen] = await serve(ordersOf('chosen', work, { keepAnswers: (status) => status === 403 }));
+        const [chosen] = await serve(ordersOf('chosen', work, { keepResponses: (status) => status === 403 }));
         assert.deepEqual([await twice(chosen, 'a', 403, 201), await twice(chosen, 'b', 201, 202)], [[403, 403], [201, 202]]);
-        const [odd] = await serve(ordersOf('odd', work, { keepAnswers: () => 'yes' }));
+        const [odd] = await serve(ordersOf('odd', work, { keepResponses: () => 'yes' }));
         assert.deepEqual(await twice(odd, 'a', 201, 201), [500, 500], 'what is no answer is no answer');
       });
 
       test('the size of an answer that is kept is that of its head and its body', async () => {
         let made = 0;
         const work = async (body) => { made += 1; return { status: 201, headers: { 'x-long': 'h'.repeat(Number(body)) }, body: 'b'.repeat(500) }; };
-        const [one] = await serve(ordersOf('heads', work, { maxAnswer: 1_500 }));
+        const [one] = await serve(ordersOf('heads', work, { maxResponse: 1_500 }));
         assert.deepEqual([(await order(one, 'small', '10')).status, (await order(one, 'small', '10')).status, made], [201, 201, 1]);
         assert.deepEqual([(await order(one, 'large', '1000')).status, (await order(one, 'large', '1000')).status, made], [201, 409, 2]);
       });
@@ -325,7 +325,7 @@ for (const [framework, start] of Object.entries(frameworks)) {
             made += 1;
             return { status: 201, headers: { 'content-type': 'text/plain' }, parts: (async function* () { yield 'first,'; await held.opened; yield 'x'.repeat(size); yield ',last'; })() };
           };
-          const [one, two] = await serve(ordersOf(`streamed-${size}`, work, { maxAnswer: 1_000, wait: 0 }));
+          const [one, two] = await serve(ordersOf(`streamed-${size}`, work, { maxResponse: 1_000, wait: 0 }));
           const response = await fetch(`${one}/orders`, { method: 'POST', body: 'tea', signal: AbortSignal.timeout(30_000), headers: { 'idempotency-key': 'k', 'x-user': 'ann', 'content-type': 'text/plain' } });
           const reader = response.body.getReader();
           const { value } = await reader.read();

@@ -197,7 +197,7 @@ onBoth(test, 'whoever gives up waiting for a lock leaves the line', async (clien
   const lock = client.lock(name);
   const held = await lock.acquire();
   const controller = new AbortController();
-  const waiting = lock.acquire({ wait: 'forever', signal: controller.signal });
+  const waiting = lock.untilAcquired({ signal: controller.signal });
   await turn();
   controller.abort();
   await assert.rejects(waiting, CancelledError);
@@ -269,7 +269,7 @@ onBoth(test, 'a value is loaded once for all who ask', async (client, name) => {
   const found = await Promise.all(Array.from({ length: 50 }, () => users.get(name, load)));
   assert.equal(loads, 1);
   assert.ok(found.every((user) => user.name === 'Ada' && user.key === name));
-  assert.equal((await users.load(name, load)).found, true);
+  assert.equal((await users.lookup(name, load)).isFound, true);
   assert.equal(await users.invalidate(name), true);
   await users.get(name, load);
   assert.equal(loads, 2);
@@ -280,7 +280,7 @@ onBoth(test, 'that there is no such thing is known, too', async (client, name) =
   let loads = 0;
   for (const nothing of [null, undefined]) {
     assert.equal(await users.get(name, () => { loads += 1; return nothing; }), undefined);
-    assert.deepEqual(await users.load(name, () => { loads += 1; return nothing; }), { found: false });
+    assert.deepEqual(await users.lookup(name, () => { loads += 1; return nothing; }), { isFound: false });
   }
   assert.equal(loads, 1);
 });

@@ -68,7 +68,7 @@ test('a process ends after a rush of calls, also if some never end', async () =>
 
 test('a process can be ended in the middle of everything', async () => {
   const { code } = await run(`${SETUP}
-    for (let at = 0; at < 100; at += 1) client.lock('x').acquire({ wait: 'forever' }).catch(() => {});
+    for (let at = 0; at < 100; at += 1) client.lock('x').untilAcquired().catch(() => {});
     retry({ on: handleAll }).call(() => { throw new Error('x'); }).catch(() => {});
     setTimeout(() => process.exit(7), 20);
   `);
@@ -115,7 +115,7 @@ test('a thread can end in each of them, by itself, by an error and from outside'
         const bye = () => ${end};
         (async () => {
           const client = await connect('memory://ends');
-          const others = [client.lock('others').acquire(), client.lock('others').acquire({ wait: 'forever' }), client.cached('others').get('k', () => new Promise(() => {}))];
+          const others = [client.lock('others').acquire(), client.lock('others').untilAcquired(), client.cached('others').get('k', () => new Promise(() => {}))];
           for (const other of others) other.catch(() => {});
           await others[0];
           ${source};
@@ -145,7 +145,7 @@ const { connect, perHour, retry, handleAll } = require('resil');
   const value = await retry({ on: handleAll, initialBackoff: 1 }).call(({ attempt }) => { if (attempt < 2) throw new Error('x'); return attempt; });
   const fence = await client.lock('one').call(async ({ fence }) => { await new Promise(setImmediate); return fence; });
   parentPort.postMessage({ granted, value, fence });
-  if (workerData.hangs) client.lock('one').acquire({ wait: 'forever' }).then(() => client.lock('one').acquire({ wait: 'forever' }));
+  if (workerData.hangs) client.lock('one').untilAcquired().then(() => client.lock('one').untilAcquired());
 })();
 `;
 

@@ -72,7 +72,7 @@ test('reports to a breaker carry the trace that the call belongs to', async () =
     const inTrace = (fn) => context.with(trace.setSpanContext(context.active(), { traceId: ID, spanId: 'b7ad6b7169203331', traceFlags: 1 }), fn);
     // Admitted under a permit of the server: such reports are sent each by itself.
     const sent = async (run) => {
-      const script = new Script().answer([1, 'half-open', '1.1.1.1', 0, 1]);
+      const script = new Script().reply([1, 'half-open', '1.1.1.1', 0, 1]);
       const client = script.connect();
       const breaker = client.breaker('b', { mode: 'exact', consecutiveFailures: 1 });
       await run(breaker).catch(() => {});

@@ -8,7 +8,7 @@ import { Clock, Script } from 'resil/testing';
 test('a script says what it was told, and remembers what it was asked', async () => {
   const clock = Clock.driven();
   // granted, capacity, remaining, retry after, reset after
-  const script = new Script({ clock }).answer([1, 10, 9, 0, 100]).answer([0n, 10, 0, 700, 1_000]);
+  const script = new Script({ clock }).reply([1, 10, 9, 0, 100]).reply([0n, 10, 0, 700, 1_000]);
   const limiter = script.connect().limiter('api', perSecond(10));
   assert.equal((await limiter.check('ann')).remaining, 9);
   assert.equal((await limiter.check('ann')).isGranted, false);
@@ -33,8 +33,8 @@ test('a script fails as it was told, and is away when it is over', async () => {
 });
 
 test('a reply that the server would not send is an error, and one that nobody could send is refused', async () => {
-  const client = new Script().answer('odd').connect();
+  const client = new Script().reply('odd').connect();
   await assert.rejects(client.limiter('api', perSecond(10)).check('ann'), InternalError);
-  assert.throws(() => new Script().answer([1.5]), /reply\[0\] must be made of/);
-  assert.throws(() => new Script().answer({ a: { b: true } }), /reply\.a\.b must be made of/);
+  assert.throws(() => new Script().reply([1.5]), /reply\[0\] must be made of/);
+  assert.throws(() => new Script().reply({ a: { b: true } }), /reply\.a\.b must be made of/);
 });

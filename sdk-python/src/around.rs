@@ -5,13 +5,19 @@ use crate::prelude::*;
 /// What a policy needs of the functions in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Needs {
-    /// It waits for them to end.
+    /// It waits for them to end, and for nothing else.
+    NoWait,
+    /// It waits for them to end, and may wait for something else: a plain function is refused inside of a running event loop.
     Nothing,
     /// It may stop waiting for one: a plain function runs in a thread.
     ToLeave,
     /// It may run several at once.
     Several,
 }
+
+/// What to do with a plain function inside of a running event loop.
+const PLAIN: &str = "make fn a coroutine function (a lambda that returns a coroutine is none), or call it in a thread: \
+                     await asyncio.to_thread(...)";
 
 /// A policy, as its functions see it.
 pub trait Runs: Send + Sync + 'static {
@@ -56,10 +62,13 @@ impl<'a> Call<'a> {
         let py = func.py();
         let stage = (kind == Kind::Coroutine && needs != Needs::Several).then(SharedStage::default);
         let how = match (kind, &stage) {
-            (Kind::Plain, _) if needs == Needs::Nothing => How::Here,
+            (Kind::Plain, _) if matches!(needs, Needs::NoWait | Needs::Nothing) => How::Here,
             (_, Some(stage)) => How::Inside(Arc::clone(stage)),
             (kind, None) => How::Beside(kind),
         };
+        if kind == Kind::Plain && needs != Needs::NoWait {
+            refuse_to_block(py, PLAIN)?;
+        }
         let running = run(Work::new(func, args, kwargs, how))?;
         match kind {
             Kind::Plain => drive(py, running),
@@ -74,7 +83,7 @@ impl<'a> Call<'a> {
 /// function gives something to await.
 #[pyclass(module = "resil", subclass, frozen)]
 pub struct Around {
-    runs: Box<dyn Runs>,
+    runs: OfProcess<Box<dyn Runs>>,
     what: &'static str,
     /// What its repr says of it.
     label: String,
@@ -85,7 +94,7 @@ pub struct Around {
 impl Around {
     /// A policy of this process, which a child of a fork may use as well.
     pub fn local(what: &'static str, label: String, runs: impl Runs) -> Self {
-        Self { runs: Box::new(runs), what, label, generation: None }
+        Self { runs: OfProcess::new(Box::new(runs)), what, label, generation: None }
     }
 
     /// One that was made from a client, and is refused in a child of a fork.

@@ -7,8 +7,10 @@ use resil::{Client, ConnectSettings};
 use crate::prelude::*;
 use crate::testing::is_testing;
 
-/// How long the end of `with client` waits for calls in flight.
+/// How long the end of `with client` waits for calls in flight, and a shutdown by default.
 const BLOCK_DEADLINE: Duration = Duration::from_secs(5);
+/// How long a server is waited for by default.
+const READY_WITHIN: Duration = Duration::from_secs(10);
 
 /// The handle from which limiters, breakers, locks and the rest are made. As a block (`with`, `async with`) it is shut down at
 /// its end, with a deadline of 5 seconds.
@@ -40,7 +42,7 @@ impl PyClient {
 #[pyo3(signature = (url, *, clock=None, **settings))]
 pub fn connect(py: Python<'_>, url: Arg<'_>, clock: OptArg<'_>, settings: Option<Kwargs<'_>>) -> PyResult<Pending> {
     let url = if is_testing() { "memory://".to_owned() } else { text("url", url)? };
-    let settings: ConnectSettings = read(settings)?;
+    let settings: ConnectSettings = read_beside(&["clock"], settings)?;
     let (clock, runtime) = (PyClock::read(clock)?, crate::runtime::handle()?);
     if !url.starts_with("memory:") {
         listeners::begin(py)?;
@@ -54,9 +56,10 @@ pub fn connect(py: Python<'_>, url: Arg<'_>, clock: OptArg<'_>, settings: Option
 
 #[pymethods]
 impl PyClient {
-    /// Waits until the server can be reached, for at most `within` seconds; else raises the reason why it cannot.
-    fn wait_ready(&self, within: Arg<'_>) -> PyResult<Pending> {
-        let (client, within) = (self.0.get()?, seconds("within", within)?);
+    /// Waits until the server can be reached, for at most `within` seconds (10 by default); else raises the reason why it cannot.
+    #[pyo3(signature = (within=None))]
+    fn wait_ready(&self, within: OptArg<'_>) -> PyResult<Pending> {
+        let (client, within) = (self.0.get()?, optional_seconds("within", within)?.unwrap_or(READY_WITHIN));
         Ok(Pending::done("client.wait_ready()", async move { client.wait_ready(within).await }))
     }
 
@@ -87,11 +90,19 @@ impl PyClient {
         Ok(Pending::on_stage("async with client", None, self.leaving()?))
     }
 
-    /// Stops taking calls, waits at most `deadline` seconds for those in flight, gives back what is held, and closes the
-    /// connections.
-    fn shutdown(&self, deadline: Arg<'_>) -> PyResult<Pending> {
-        let (client, deadline) = (self.0.get()?, seconds("deadline", deadline)?);
-        Ok(Pending::shown("client.shutdown()", async move { Ok(client.shutdown(deadline).await) }))
+    /// Stops taking calls, waits at most `deadline` seconds (5 by default) for those in flight, gives back what is held, and closes
+    /// the connections.
+    #[pyo3(signature = (deadline=None))]
+    fn shutdown(&self, deadline: OptArg<'_>) -> PyResult<Pending> {
+        let (client, deadline) = (self.0.get()?, optional_seconds("deadline", deadline)?.unwrap_or(BLOCK_DEADLINE));
+        Ok(Pending::new("client.shutdown()", async move {
+            let report = client.shutdown(deadline).await;
+            Python::attach(|py| {
+                let told = shown(py, &report)?;
+                told.bind(py).set_item("is_clean", report.is_clean())?;
+                Ok(told)
+            })
+        }))
     }
 
     /// Whether a shutdown has begun.

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use pyo3::types::{PyBool, PyDelta, PyFloat, PyInt, PyList, PyString};
+use pyo3::types::{PyBool, PyFloat, PyInt, PyList, PyString};
 use resil::settings::{Dialect, Numbers, Settings, Spelling};
 use serde_json::{Map, Number, Value};
 
@@ -40,8 +40,20 @@ pub fn optional_seconds(name: &str, given: OptArg<'_>) -> PyResult<Option<Durati
     given.map(|given| seconds(name, given)).transpose()
 }
 
+/// Not pyo3's own check, which panics where the module cannot be imported any more: while the interpreter ends.
+fn is_timedelta(given: Arg<'_>) -> PyResult<bool> {
+    given.is_instance(imported!(given.py(), "datetime", "timedelta")?)
+}
+
+/// A timedelta as text, so that it is no number where one is meant.
+fn timedelta_text(given: Arg<'_>) -> PyResult<String> {
+    let part = |name: &str| given.getattr(name)?.extract::<i64>();
+    let seconds = part("days")?.saturating_mul(86_400).saturating_add(part("seconds")?);
+    Ok(format!("{}us", seconds.saturating_mul(1_000_000).saturating_add(part("microseconds")?)))
+}
+
 fn seconds_of(given: Arg<'_>) -> PyResult<Option<f64>> {
-    if given.is_instance_of::<PyDelta>() {
+    if is_timedelta(given)? {
         return given.call_method0("total_seconds")?.extract().map(Some);
     }
     let is_number = given.is_instance_of::<PyFloat>() || given.is_instance_of::<PyInt>();
@@ -101,6 +113,8 @@ fn given_within(path: &str, given: Arg<'_>, depth: usize) -> PyResult<Value> {
     } else if given.is_instance_of::<PyInt>() {
         let number = given.extract::<i64>().map(Number::from).or_else(|_| given.extract::<u64>().map(Number::from));
         number.map(Value::Number).map_err(|_| wrong_value(path, format!("is out of range: {given}")))
+    } else if is_timedelta(given)? {
+        Ok(timedelta_text(given)?.into())
     } else if let Some(number) = seconds_of(given)? {
         Number::from_f64(number).map(Value::Number).ok_or_else(|| wrong_value(path, format!("must not be {number}")))
     } else if given.is_instance_of::<PyString>() {
@@ -125,13 +139,29 @@ fn given_within(path: &str, given: Arg<'_>, depth: usize) -> PyResult<Value> {
 
 /// Settings from keyword arguments.
 pub fn read<T: Settings>(kwargs: Option<Kwargs<'_>>) -> PyResult<T> {
+    read_beside(&[], kwargs)
+}
+
+/// The same where the function takes more keywords than those: an unknown one is told of all there are.
+pub fn read_beside<T: Settings>(own: &[&str], kwargs: Option<Kwargs<'_>>) -> PyResult<T> {
     let given = kwargs.map_or_else(|| Ok(Value::Object(Map::new())), |kwargs| given_within("", kwargs.as_any(), 0))?;
-    spelled(PYTHON.read(given))
+    spelled(PYTHON.read(given).map_err(|error| match error {
+        Error::InvalidPolicy { field, reason } if !own.is_empty() && !field.contains('.') => {
+            let reason = reason.replacen("known: ", &format!("known: {}, ", own.join(", ")), 1);
+            Error::InvalidPolicy { field, reason }
+        }
+        other => other,
+    }))
 }
 
 /// An error with its field as it is called here.
 pub fn spelled<T>(result: Result<T, Error>) -> PyResult<T> {
     result.map_err(|error| Python::attach(|py| exception(py, &PYTHON.spell_error(error))))
+}
+
+/// As Python writes it.
+pub fn python_bool(flag: bool) -> &'static str {
+    if flag { "True" } else { "False" }
 }
 
 /// Something of the SDK's as dicts, lists, numbers and texts.

@@ -23,18 +23,15 @@ const LOOK_FOR_SIGNALS: Duration = Duration::from_millis(50);
 
 /// Runs to the end on this thread, which sleeps without the GIL while there is nothing to do.
 pub fn drive(py: Python<'_>, running: Running) -> PyResult<Object> {
-    let mut running = entered::within_blocks(py, running)?;
-    let (_inside, generation) = (runtime::enter()?, Generation::now());
+    // The function may fork: then what is left of the call is the parent's.
+    let mut running = OfProcess::new(entered::within_blocks(py, running)?);
+    let _inside = runtime::enter()?;
     if let Poll::Ready(result) = poll_caught(&mut running, Waker::noop()) {
         return result;
     }
     let waker = Waker::from(Arc::new(Sleeper(std::thread::current())));
     loop {
-        if let Err(forked) = generation.check() {
-            // The function forked, and this is the child: what is left of the call is the parent's.
-            std::mem::forget(running);
-            return Err(forked);
-        }
+        running.generation().check()?;
         if let Poll::Ready(result) = poll_caught(&mut running, &waker) {
             return result;
         }

@@ -4,14 +4,73 @@
 //!   overwrites that exception, or crashes. So the exception is set aside first, and put back afterwards.
 //! - A thread that outlives the interpreter. One that asks for the GIL while the interpreter ends is unwound by CPython (before 3.14), through Rust frames that
 //!   abort the process. So such a thread sleeps instead, as it does from 3.14 on; the process ends without it.
-//! - What each process has one of. A child of a fork can neither use nor drop its parent's: the threads behind it are gone, and
+//! - What belongs to one process. A child of a fork can neither use nor drop its parent's: the threads behind it are gone, and
 //!   may have left a mutex locked.
 
+use std::mem::ManuallyDrop;
+use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple};
+
+use crate::runtime::Generation;
+
+/// Something of the process that made it. A child of a fork does not drop it: to drop a connection, a timer or a task is to ask the
+/// threads of the parent's runtime, which are not there, for locks that they may hold for ever.
+#[derive(Clone)]
+pub struct OfProcess<T> {
+    value: ManuallyDrop<T>,
+    generation: Generation,
+}
+
+impl<T> OfProcess<T> {
+    pub fn new(value: T) -> Self {
+        Self { value: ManuallyDrop::new(value), generation: Generation::now() }
+    }
+
+    pub fn into_inner(mut self) -> T {
+        // SAFETY: what is taken is not dropped here any more.
+        let value = unsafe { ManuallyDrop::take(&mut self.value) };
+        std::mem::forget(self);
+        value
+    }
+
+    pub fn clone_value(&self) -> T
+    where
+        T: Clone,
+    {
+        T::clone(&self.value)
+    }
+
+    pub fn generation(&self) -> Generation {
+        self.generation
+    }
+}
+
+impl<T> Deref for OfProcess<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
+
+impl<T> DerefMut for OfProcess<T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.value
+    }
+}
+
+impl<T> Drop for OfProcess<T> {
+    fn drop(&mut self) {
+        if self.generation.is_here() {
+            // SAFETY: it is dropped here alone, once, and nobody can use it afterwards.
+            unsafe { ManuallyDrop::drop(&mut self.value) };
+        }
+    }
+}
 
 /// Made when it is first needed, and never freed.
 pub struct PerProcess<T>(AtomicPtr<T>);
@@ -19,6 +78,12 @@ pub struct PerProcess<T>(AtomicPtr<T>);
 impl<T: Send + Sync + 'static> PerProcess<T> {
     pub const fn new() -> Self {
         Self(AtomicPtr::new(std::ptr::null_mut()))
+    }
+
+    /// What is there, if it was needed before.
+    pub fn get(&self) -> Option<&'static T> {
+        // SAFETY: it came from `Box::into_raw` in `store`, and is never freed.
+        unsafe { self.0.load(Ordering::Acquire).as_ref() }
     }
 
     pub fn get_or_make<E>(&self, make: impl FnOnce() -> Result<T, E>) -> Result<&'static T, E> {
@@ -82,6 +147,14 @@ pub fn in_destructor(work: impl FnOnce(Python<'_>)) {
     });
 }
 
+/// Runs Python code on a thread of ours. If the interpreter ends meanwhile, or has ended, the thread stays inside for ever.
+pub fn attached<T>(work: impl FnOnce(Python<'_>) -> T) -> T {
+    match Python::try_attach(work) {
+        Some(done) => done,
+        None => stay(),
+    }
+}
+
 /// Whether the interpreter ends.
 fn is_finalizing(py: Python<'_>) -> bool {
     // SAFETY: what comes back is borrowed from the module `sys`, and null once that is cleared.
@@ -122,13 +195,17 @@ type Object = *mut ffi::PyObject;
 type Call = unsafe extern "C-unwind" fn(Object, Object, Object) -> Object;
 type CallWithoutUnwinding = unsafe extern "C" fn(Object, Object, Object) -> Object;
 
+fn stay() -> ! {
+    loop {
+        std::thread::park();
+    }
+}
+
 struct Sleep;
 
 impl Drop for Sleep {
     fn drop(&mut self) {
         // Nothing of ours panics inside, so this is CPython that takes the thread down.
-        loop {
-            std::thread::park();
-        }
+        stay();
     }
 }

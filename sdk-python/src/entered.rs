@@ -1,7 +1,8 @@
 //! What `with` and `async with` hold, by who is inside: one object serves many tasks and threads at once.
 //!
-//! # Coming in again
-//! Which locks the task or thread that runs here holds by a block: asking for one of them again is granted at once.
+//! # Inside of a block
+//! What the task or thread that runs here is inside of by a block: a lock, which is granted again at once; a call in flight, whose parts
+//! are let in while a shutdown waits for the rest of it.
 //!
 //! It follows the task and not its context variables: what a task starts inherits those, and would take itself for the
 //! holder. Whatever is awaited or waited for is looked at once, when it begins: a task that waits leaves no block meanwhile.
@@ -11,6 +12,7 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use pyo3::types::{PyWeakrefMethods, PyWeakrefReference};
+use resil::CallInFlight;
 use resil::lock::Held;
 
 use crate::leased::Presence;
@@ -52,6 +54,16 @@ impl<G> Entered<G> {
         self.0.lock().entry(who).or_default().push(guard);
     }
 
+    /// The one of this task or thread. Else one of another: an async generator that nobody wants any more is closed by a task of the
+    /// loop's own, and leaves its block there. Nobody else can be inside of a lock then; permits are all alike.
+    pub fn pop_any(&self, who: Who) -> PyResult<G> {
+        let entered = {
+            let inside = self.0.lock();
+            if inside.contains_key(&who) { Some(who) } else { inside.keys().next().copied() }
+        };
+        self.pop(entered.unwrap_or(who))
+    }
+
     pub fn pop(&self, who: Who) -> PyResult<G> {
         let mut inside = self.0.lock();
         let guard = inside.get_mut(&who).and_then(Vec::pop);
@@ -62,11 +74,28 @@ impl<G> Entered<G> {
     }
 }
 
+/// What a block is, to those who run inside of it.
+#[derive(Clone)]
+pub enum Inside {
+    /// A guard that was released by hand holds nothing for the rest of its block.
+    Lock(Held, Presence),
+    Call(Arc<CallInFlight>),
+}
+
+impl Inside {
+    fn around(self, running: Running) -> Running {
+        match self {
+            Self::Lock(_, presence) if presence.is_gone() => running,
+            Self::Lock(held, _) => Box::pin(async move { held.reentrant(running).await }),
+            Self::Call(call) => Box::pin(call.part(running)),
+        }
+    }
+}
+
 struct MarkedBlock {
     id: u64,
-    held: Held,
-    /// A guard that was released by hand holds nothing for the rest of its block.
-    presence: Presence,
+    inside: Inside,
+    generation: Generation,
     /// The address of a task that ended is given to another one.
     task: Option<Py<PyWeakrefReference>>,
 }
@@ -75,7 +104,7 @@ static MARKED: LazyLock<Mutex<HashMap<Who, Vec<MarkedBlock>>>> = LazyLock::new(M
 /// Most of the time none, and then nobody looks any further.
 static BLOCKS: AtomicUsize = AtomicUsize::new(0);
 
-/// A block that holds a lock. Dropped, it was left.
+/// A block. Dropped, it was left.
 pub struct Mark {
     who: Who,
     id: u64,
@@ -83,12 +112,12 @@ pub struct Mark {
 
 impl Mark {
     /// For the task or thread that runs here.
-    pub fn new(py: Python<'_>, held: Held, presence: Presence) -> PyResult<Self> {
+    pub fn new(py: Python<'_>, inside: Inside) -> PyResult<Self> {
         static LAST: AtomicU64 = AtomicU64::new(0);
         let (who, task) = Who::with_task(py)?;
         let task = task.map(|task| PyWeakrefReference::new(&task).map(Bound::unbind)).transpose()?;
         let id = LAST.fetch_add(1, Ordering::Relaxed);
-        MARKED.lock().entry(who).or_default().push(MarkedBlock { id, held, presence, task });
+        MARKED.lock().entry(who).or_default().push(MarkedBlock { id, inside, generation: Generation::now(), task });
         BLOCKS.fetch_add(1, Ordering::Release);
         Ok(Self { who, id })
     }
@@ -111,11 +140,10 @@ pub fn within_blocks(py: Python<'_>, running: Running) -> PyResult<Running> {
     if BLOCKS.load(Ordering::Acquire) == 0 {
         return Ok(running);
     }
-    let inside = |running, held: Held| -> Running { Box::pin(async move { held.reentrant(running).await }) };
-    Ok(held(py)?.into_iter().fold(running, inside))
+    Ok(blocks(py)?.into_iter().fold(running, |running, block| block.around(running)))
 }
 
-fn held(py: Python<'_>) -> PyResult<Vec<Held>> {
+fn blocks(py: Python<'_>) -> PyResult<Vec<Inside>> {
     let (who, task) = Who::with_task(py)?;
     let inside = MARKED.lock();
     let is_its = |block: &&MarkedBlock| match (&block.task, &task) {
@@ -123,7 +151,7 @@ fn held(py: Python<'_>) -> PyResult<Vec<Held>> {
         (Some(block), Some(task)) => block.bind(py).upgrade().is_some_and(|block| block.is(task)),
         _ => false,
     };
-    let is_there = |block: &&MarkedBlock| !block.presence.is_gone();
+    let is_here = |block: &&MarkedBlock| block.generation.is_here();
     let blocks = inside.get(&who).map_or(&[][..], Vec::as_slice);
-    Ok(blocks.iter().filter(is_its).filter(is_there).map(|block| block.held.clone()).collect())
+    Ok(blocks.iter().filter(is_here).filter(is_its).map(|block| block.inside.clone()).collect())
 }

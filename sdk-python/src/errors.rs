@@ -15,9 +15,11 @@ fn made(py: Python<'_>, code: Code, message: String, wait: Option<Duration>, fie
 
 pub fn exception(py: Python<'_>, error: &Error) -> PyErr {
     let fields = PyDict::new(py);
-    let named = match (error.name(), error) {
-        (Some(name), _) => fields.set_item("name", name),
+    let named = match (error.resource(), error) {
+        (Some(name), _) => fields.set_item("resource", name),
         (None, Error::InvalidPolicy { field, .. }) => fields.set_item("field", field),
+        (None, Error::RetryExhausted { attempts }) => fields.set_item("attempts", attempts),
+        (None, Error::Timeout { after }) => fields.set_item("after", after.as_secs_f64()),
         _ => Ok(()),
     };
     let made = named.and_then(|()| made(py, error.code(), error.to_string(), error.retry_after(), &fields));
@@ -45,9 +47,8 @@ pub fn ours(py: Python<'_>, error: &PyErr) -> Option<Error> {
     let seconds: Option<f64> = value.getattr(intern!(py, "retry_after")).ok()?.extract().ok()?;
     let retry_after = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     let message: String = value.getattr(intern!(py, "message")).ok()?.extract().unwrap_or_default();
-    let details = value.getattr(intern!(py, "details")).ok()?;
-    let name: String = details.get_item("name").and_then(|name| name.extract()).unwrap_or_default();
-    Some(Error::told(code, &name, &message, retry_after))
+    let resource: Option<String> = value.getattr(intern!(py, "resource")).ok()?.extract().unwrap_or_default();
+    Some(Error::told(code, &resource.unwrap_or_default(), &message, retry_after))
 }
 
 /// For `?` where nobody can be raised to but the caller.

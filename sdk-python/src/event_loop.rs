@@ -29,6 +29,7 @@ enum Woken {
 
 /// An event loop, as far as it has to be woken.
 pub struct EventLoop {
+    generation: Generation,
     queue: Mutex<Vec<Woken>>,
     /// Set when the loop watches no more: nothing that is pushed from then on is ever done.
     ended: CancellationToken,
@@ -85,7 +86,7 @@ impl EventLoop {
 
     fn new(tell: Signal, hear: Signal) -> Arc<Self> {
         let (queue, ended, is_told) = (Mutex::default(), CancellationToken::new(), AtomicBool::new(false));
-        Arc::new(Self { queue, ended, is_told, tell, hear })
+        Arc::new(Self { generation: Generation::now(), queue, ended, is_told, tell, hear })
     }
 
     #[cfg(unix)]
@@ -138,6 +139,10 @@ impl EventLoop {
 
     /// What waits to be done is dropped, and those who wait for it learn that.
     fn end(&self) {
+        // To end the one of the parent would wake tasks of its runtime.
+        if !self.generation.is_here() {
+            return;
+        }
         let dropped = {
             let mut queue = self.queue.lock();
             self.ended.cancel();
@@ -151,6 +156,10 @@ impl EventLoop {
     }
 
     fn push(&self, woken: Woken) {
+        // Nobody comes for it in a child, and the loop of the parent must not be told.
+        if !self.generation.is_here() {
+            return std::mem::forget(woken);
+        }
         {
             let mut queue = self.queue.lock();
             if self.ended.is_cancelled() {

@@ -2,7 +2,7 @@
 
 use pyo3::types::PyList;
 use resil::http::{
-    IdempotencyKey, Limited, Problem, REPLAYED_HEADER, RateLimit, RecordedAnswer, Reset, Shown, fingerprint,
+    IdempotencyKey, Limited, Problem, REPLAYED_HEADER, RateLimit, RecordedResponse, Reset, Shown, fingerprint,
 };
 
 use crate::limiter::PyLimiter;
@@ -101,15 +101,15 @@ pub fn is_final(status: u16) -> bool {
 #[pyfunction]
 pub fn record_response(status: u16, headers: Headers, body: Vec<u8>) -> Vec<u8> {
     let headers = headers.iter().map(|(name, value)| (&name[..], &value[..]));
-    RecordedAnswer::new(status, headers, body).to_bytes().into()
+    RecordedResponse::new(status, headers, body).to_bytes().into()
 }
 
 /// The response to a duplicate: status, headers and body of what was kept, and a header that says so. If nothing was, a problem.
 #[pyfunction]
 pub fn replayed_response(kept: Option<&[u8]>) -> (u16, Headers, Vec<u8>) {
     let header = |name: &[u8], value: &[u8]| (name.to_vec(), value.to_vec());
-    let Some(kept) = kept.and_then(RecordedAnswer::read) else {
-        let problem = Problem::answer_not_kept();
+    let Some(kept) = kept.and_then(RecordedResponse::read) else {
+        let problem = Problem::response_not_kept();
         let headers = problem.headers.iter().map(|(name, value)| header(name.as_bytes(), value.as_bytes()));
         return (problem.status, headers.collect(), problem.body().into());
     };

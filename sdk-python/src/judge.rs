@@ -55,7 +55,13 @@ impl Which {
         match self {
             Self::Classes(classes) => Ok(error.value(py).is_instance(classes.bind(py))?.then_some(Class::Retry)),
             Self::Function(function) => {
-                let said = call(function.bind(py), &PyTuple::new(py, [error.value(py)])?, None)?;
+                let said = call(function.bind(py), &PyTuple::new(py, [error.value(py)])?, None);
+                let said = said.inspect_err(|broken| {
+                    // Else nobody would see what the call itself came to.
+                    if broken.cause(py).is_none() && !broken.value(py).is(error.value(py)) {
+                        broken.set_cause(py, Some(error.clone_ref(py)));
+                    }
+                })?;
                 if said.is_none() {
                     return Ok(None);
                 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use resil::lock::Held;
 
-use crate::entered::Mark;
+use crate::entered::{Inside, Mark};
 use crate::prelude::*;
 
 /// Whether a guard is still held by this process; shared by all who ask.
@@ -25,14 +25,14 @@ impl Presence {
 
 /// A guard of the SDK's as two share it, the Python object and the block.
 pub struct GuardCell<G> {
-    guard: Mutex<Option<Arc<G>>>,
+    guard: OfProcess<Mutex<Option<Arc<G>>>>,
     presence: Presence,
 }
 
 impl<G> GuardCell<G> {
     pub fn new(guard: G) -> Arc<Self> {
         let presence = Presence { is_gone: Arc::default(), generation: Generation::now() };
-        Arc::new(Self { guard: Mutex::new(Some(Arc::new(guard))), presence })
+        Arc::new(Self { guard: OfProcess::new(Mutex::new(Some(Arc::new(guard)))), presence })
     }
 
     /// For a question about it; it stays here.
@@ -66,9 +66,6 @@ impl<G> GuardCell<G> {
 impl<G> Drop for GuardCell<G> {
     fn drop(&mut self) {
         self.presence.is_gone.store(true, Ordering::Release);
-        if !self.presence.generation.is_here() {
-            std::mem::forget(self.guard.get_mut().take());
-        }
     }
 }
 
@@ -139,7 +136,7 @@ impl<L: Leased> Enters for Leases<L> {
             let cell = GuardCell::new(guard);
             Python::attach(|py| {
                 let watch = watches.then(|| Watch::until(py, held.lost().cancelled_owned())).transpose()?;
-                let mark = || Mark::new(py, held.clone(), cell.presence.clone());
+                let mark = || Mark::new(py, Inside::Lock(held.clone(), cell.presence.clone()));
                 let _mark = L::IS_REENTRANT.then(mark).transpose()?;
                 let shown = L::shown(py, &cell, held)?;
                 entered.push(who, Hold { cell, watch, _mark });
@@ -149,20 +146,18 @@ impl<L: Leased> Enters for Leases<L> {
     }
 
     fn leave(&self, py: Python<'_>, error: Arg<'_>) -> PyResult<Option<Running>> {
-        let hold = self.entered.pop(Who::is_here(py)?)?;
-        if let Err(forked) = hold.cell.presence.generation.check() {
-            // A block that was entered before a fork: the parent holds it, and lets go of it.
-            std::mem::forget(hold);
-            return if error.is_none() { Err(forked) } else { Ok(None) };
-        }
+        let hold = self.entered.pop_any(Who::is_here(py)?)?;
         let Hold { cell, watch, .. } = hold;
         let is_ours = watch.map_or(Ok(false), |watch| watch.end(py, error))?;
         // A block that was not cancelled learns it at the end; its own error comes first.
         let tells = is_ours || (error.is_none() && !self.keeps_running);
         let Some(guard) = cell.give_up() else { return Ok(None) };
+        // Of one that was entered again the inner block may be the first to learn it, and has nothing to release.
+        let lost = L::held(&guard).ensure().err().filter(|_| is_ours);
         Ok(Some(Box::pin(async move {
-            match L::let_go(guard).await {
-                Err(lost @ Error::LockLost { .. }) if tells => raised_later(Err(lost)),
+            match (L::let_go(guard).await, lost) {
+                (Err(lost @ Error::LockLost { .. }), _) if tells => raised_later(Err(lost)),
+                (_, Some(lost)) => raised_later(Err(lost)),
                 // A release without a reply goes on in the background.
                 _ => none(),
             }
@@ -174,12 +169,12 @@ impl<L: Leased> Enters for Leases<L> {
 #[pyclass(module = "resil", name = "Held", subclass, frozen)]
 pub struct PyHeld {
     presence: Presence,
-    held: Held,
+    held: OfProcess<Held>,
 }
 
 impl PyHeld {
     pub fn new<G>(cell: &GuardCell<G>, held: Held) -> PyClassInitializer<Self> {
-        PyClassInitializer::from(Self { presence: cell.presence.clone(), held })
+        PyClassInitializer::from(Self { presence: cell.presence.clone(), held: OfProcess::new(held) })
     }
 }
 
@@ -212,6 +207,12 @@ impl PyHeld {
         raised(py, self.held.ensure())
     }
 
+    /// Whether it was granted while the server was away, as `when_away="open"` says: nothing protects it, and there is no fence.
+    #[getter]
+    fn is_unprotected(&self) -> bool {
+        self.held.is_unprotected()
+    }
+
     /// Seconds until it has to be heard of again.
     #[getter]
     fn remaining(&self) -> f64 {
@@ -221,6 +222,6 @@ impl PyHeld {
     /// Set when it is lost.
     #[getter]
     fn lost(&self) -> Lost {
-        Lost::of_held(self.held.clone(), self.presence.generation)
+        Lost::of_held(self.held.clone_value(), self.presence.generation)
     }
 }

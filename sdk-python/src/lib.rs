@@ -59,7 +59,7 @@ mod native {
         listeners::{close_transitions, next_transition},
         lost::Lost,
         pending::Pending,
-        runtime::after_fork,
+        runtime::{after_fork_in_child, after_fork_in_parent, before_fork},
         testing::{PyClock, is_testing, raw, raw_at, set_testing},
     };
 

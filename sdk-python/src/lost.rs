@@ -9,25 +9,25 @@ use crate::prelude::*;
 /// `lost.wait(timeout)` in a thread.
 #[pyclass(module = "resil", frozen)]
 pub struct Lost {
-    lost: CancellationToken,
+    lost: OfProcess<CancellationToken>,
     /// Knows it by the clock as well.
-    held: Option<Held>,
+    held: OfProcess<Option<Held>>,
     generation: Generation,
 }
 
 impl Lost {
     /// Of what was held since `generation`.
     pub fn of_held(held: Held, generation: Generation) -> Self {
-        Self { lost: held.lost(), held: Some(held), generation }
+        Self { lost: OfProcess::new(held.lost()), held: OfProcess::new(Some(held)), generation }
     }
 
     pub fn of_run(lost: CancellationToken, generation: Generation) -> Self {
-        Self { lost, held: None, generation }
+        Self { lost: OfProcess::new(lost), held: OfProcess::new(None), generation }
     }
 
     /// Ready when it is lost. A child of a fork never had it.
     fn until_set(&self) -> impl Future<Output = ()> + Send + use<> {
-        let (is_here, lost) = (self.generation.is_here(), self.lost.clone());
+        let (is_here, lost) = (self.generation.is_here(), self.lost.clone_value());
         let until_lost = self.held.as_ref().filter(|_| is_here).map(Held::until_lost);
         async move {
             match until_lost {
@@ -78,7 +78,7 @@ impl Lost {
 
 /// Watches a block of `async with`: when what it holds is lost, or its time is over, the task is cancelled.
 pub struct Watch {
-    watching: tokio::task::JoinHandle<()>,
+    watching: OfProcess<tokio::task::JoinHandle<()>>,
     task: Object,
     course: Arc<Mutex<Course>>,
 }
@@ -111,11 +111,12 @@ impl Watch {
                 }
             });
         });
-        Ok(Self { watching, task, course })
+        Ok(Self { watching: OfProcess::new(watching), task, course })
     }
 
     /// The block is left. Whether its cancellation was ours, and only ours.
     pub fn end(self, py: Python<'_>, error: Arg<'_>) -> PyResult<bool> {
+        self.watching.generation().check()?;
         self.watching.abort();
         if std::mem::replace(&mut *self.course.lock(), Course::Over) != Course::Struck {
             return Ok(false);

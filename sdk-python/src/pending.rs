@@ -33,7 +33,7 @@ use crate::prelude::*;
 #[pyclass(module = "resil", weakref, generic)]
 pub struct Pending {
     /// Never locked: it is polled only through an exclusive borrow.
-    running: Mutex<Option<Running>>,
+    running: Mutex<Option<OfProcess<Running>>>,
     /// Where a function of the user's runs, if one does.
     stage: Option<SharedStage>,
     waiter: Option<Arc<Waiter>>,
@@ -81,7 +81,7 @@ impl Pending {
     }
 
     pub fn on_stage(what: &'static str, stage: Option<SharedStage>, running: Running) -> Self {
-        let (running, generation) = (Mutex::new(Some(running)), Generation::now());
+        let (running, generation) = (Mutex::new(Some(OfProcess::new(running))), Generation::now());
         let (waiter, ended, waits_on, cancelled_by_us, is_begun) = (None, None, None, None, false);
         Self { running, stage, waiter, ended, waits_on, cancelled_by_us, what, is_begun, generation }
     }
@@ -100,10 +100,7 @@ impl Pending {
 
     /// Drops what runs, where it can still spawn what it has to say.
     fn drop_running(&mut self) {
-        if !self.generation.is_here() {
-            return std::mem::forget(self.running.get_mut().take());
-        }
-        if self.running.get_mut().is_some() {
+        if self.running.get_mut().is_some() && self.generation.is_here() {
             let _inside = runtime::enter();
             *self.running.get_mut() = None;
         }
@@ -117,7 +114,8 @@ impl Pending {
         if !std::mem::replace(&mut this.is_begun, true)
             && let Some(running) = this.running.get_mut().take()
         {
-            *this.running.get_mut() = Some(entered::within_blocks(py, running)?);
+            let running = entered::within_blocks(py, running.into_inner())?;
+            *this.running.get_mut() = Some(OfProcess::new(running));
         }
         if let Some(waiter) = &this.waiter {
             waiter.nothing();
@@ -210,7 +208,7 @@ impl Pending {
             (this.running.get_mut().take().filter(|_| is_first), this.what)
         };
         match running {
-            Some(running) => drive(py, running),
+            Some(running) => drive(py, running.into_inner()),
             None => Err(PyRuntimeError::new_err(format!("{what} was awaited before"))),
         }
     }

@@ -13,9 +13,11 @@ pub use crate::around::{Around, Call, Needs, OfCall, Runs};
 pub use crate::block::{Block, Enters, Entrant};
 pub use crate::codec::{Codec, unrecorded};
 pub use crate::convert::{
-    Arg, Args, Kwargs, OptArg, key, optional_seconds, optional_text, read, seconds, shown, spelled, text, truth, whole,
+    Arg, Args, Kwargs, OptArg, key, optional_seconds, optional_text, python_bool, read, read_beside, seconds, shown,
+    spelled, text, truth, whole,
 };
 pub use crate::drive::{Object, Running, drive, none, poll_caught, refuse_to_block};
+pub use crate::edge::OfProcess;
 pub use crate::entered::{Entered, Who};
 pub use crate::errors::{exception, ours, raised, raised_later, wrong_type, wrong_value};
 pub use crate::event_loop::{EventLoop, Waiter};

@@ -58,8 +58,12 @@ pub fn remember(finals: Option<Arc<Final>>, unwritten: Arc<OnceLock<String>>) ->
         Python::attach(|py| finals.recorded(py, error)).map(|recorded| recorded.to_bytes())
     };
     let read = move |bytes: &[u8]| {
-        let (recorded, finals) = (RecordedError::read(bytes)?, reading.as_ref()?);
-        Python::attach(|py| finals.raised(py, &recorded)).map(Failure::Inner)
+        let recorded = RecordedError::read(bytes)?;
+        let raised = Python::attach(|py| match &reading {
+            Some(finals) => finals.raised(py, &recorded),
+            None => Final(PyTuple::empty(py).unbind()).raised(py, &recorded),
+        });
+        raised.map(Failure::Inner)
     };
     Remember::with(write, read)
 }

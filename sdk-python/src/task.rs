@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 
 use tokio::sync::oneshot;
 
-use crate::edge::{call, call_method1};
+use crate::edge::{attached, call, call_method1};
 use crate::prelude::*;
 
 /// A function with its arguments and the context variables of the caller.
@@ -61,7 +61,7 @@ pub async fn in_thread<T: Send + 'static>(
     run: fn(&Prepared, Python<'_>) -> PyResult<Object>,
     look: Look<T>,
 ) -> PyResult<T> {
-    let running = runtime::handle()?.spawn_blocking(move || Python::attach(|py| look(py, run(&prepared, py))));
+    let running = runtime::handle()?.spawn_blocking(move || attached(|py| look(py, run(&prepared, py))));
     running.await.map_err(|_| PyRuntimeError::new_err("the thread of a function ended without a word"))
 }
 

@@ -70,7 +70,7 @@ impl<T: Clone> Mode<T> {
     }
 }
 
-/// Time that stands still until a test lets it go on.
+/// Time, as the machine has it or as a test drives it.
 #[pyclass(module = "resil.testing", name = "Clock", frozen)]
 pub struct PyClock(pub Clock);
 
@@ -84,9 +84,16 @@ impl PyClock {
 
 #[pymethods]
 impl PyClock {
-    #[new]
-    fn new() -> Self {
+    /// One that a test drives.
+    #[staticmethod]
+    fn driven() -> Self {
         Self(Clock::driven())
+    }
+
+    /// The machine's: what is used where no clock is given.
+    #[staticmethod]
+    fn system() -> Self {
+        Self(Clock::system())
     }
 
     /// Drives the clock on; what slept until then wakes.

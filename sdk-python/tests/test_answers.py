@@ -445,7 +445,7 @@ def test_a_plain_function_under_a_timeout_is_left_alone() -> None:
 
 
 def test_a_driven_clock_needs_no_sleeping(run: Any) -> None:
-    clock = Clock()
+    clock = Clock.driven()
     retry = resil.Retry(on=ConnectionError, clock=clock, initial_backoff=3600, max_backoff=3600, jitter="none")
     calls = 0
 

@@ -397,7 +397,7 @@ def test_a_stream_reaches_its_client_as_it_comes_and_is_kept(run: Any, url: str)
 def test_a_stream_that_is_too_large_reaches_its_client_and_is_not_kept(run: Any) -> None:
     async def main() -> None:
         shop = Shop()
-        async with served(shop.app(await resil.connect("memory://"), max_answer=60)) as (http,):
+        async with served(shop.app(await resil.connect("memory://"), max_response=60)) as (http,):
             shop.proceed.set()
             assert (await http.post("/stream", headers=key("k"))).content == b"firstsecond"
             again = await http.post("/stream", headers=key("k"))
@@ -478,7 +478,7 @@ def test_a_stream_that_breaks_off_frees_the_key(run: Any) -> None:
 def test_which_answers_are_kept_can_be_said(run: Any, keep: Any) -> None:
     async def main() -> None:
         shop = Shop()
-        async with served(shop.app(await resil.connect("memory://"), keep_answers=keep)) as (http,):
+        async with served(shop.app(await resil.connect("memory://"), keep_responses=keep)) as (http,):
             for status, is_kept in [(200, True), (503, True), (201, False), (404, False), (401, False)]:
                 first, second = [await http.post(f"/status/{status}", headers=key(f"k{status}")) for _ in range(2)]
                 assert ("idempotency-replayed" in second.headers) is is_kept, status
@@ -490,7 +490,7 @@ def test_which_answers_are_kept_can_be_said(run: Any, keep: Any) -> None:
 def test_the_head_of_an_answer_counts_towards_its_size(run: Any) -> None:
     async def main() -> None:
         shop = Shop()
-        async with served(shop.app(await resil.connect("memory://"), max_answer=150)) as (http,):
+        async with served(shop.app(await resil.connect("memory://"), max_response=150)) as (http,):
             for _ in range(2):
                 answer = await http.post("/orders", headers=key("k"), content=b"tea")
             assert answer.status_code == 409, "13 bytes of body, and two cookies"
@@ -555,7 +555,7 @@ def test_headers_of_a_limit_with_several_tiers_name_the_one_that_binds(run: Any)
 def test_an_answer_that_is_too_large_is_passed_on_and_not_kept(run: Any) -> None:
     async def main() -> None:
         shop = Shop()
-        async with served(shop.app(await resil.connect("memory://"), max_answer=100)) as (http,):
+        async with served(shop.app(await resil.connect("memory://"), max_response=100)) as (http,):
             large = await http.post("/orders", headers=key("k"), content=b"x" * 200)
             assert (large.status_code, len(large.content)) == (201, len("order 1: ") + 200)
             assert (await http.post("/orders", headers=key("k"), content=b"x" * 200)).status_code == 409

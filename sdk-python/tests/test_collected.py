@@ -31,7 +31,7 @@ HOLDERS: dict[str, Callable[[resil.Client, Service], Any]] = {
     "Hedge.on": lambda client, service: resil.Hedge(on=service.is_temporary),
     "Fallback.function": lambda client, service: resil.Fallback(function=service.instead),
     "Fallback.value": lambda client, service: resil.Fallback(service),
-    "Fallback.on": lambda client, service: resil.Fallback(1, on=service.is_temporary),
+    "Fallback.when": lambda client, service: resil.Fallback(1, when=service.is_temporary),
     "Breaker.ignore": lambda client, service: client.breaker("b", ignore=service.is_temporary),
     "KeyedLimiter.key": lambda client, service: client.limiter("l", limit=1, period=1).by(service.key),
     "KeyedIdempotent.key": lambda client, service: client.idempotent("i").by(service.key),

@@ -215,3 +215,54 @@ def test_an_answer_that_a_module_keeps_to_the_end_is_no_crash() -> None:
         print("ends")
     """)
     assert (ran.returncode, ran.stdout) == (0, "ends\n"), ran.stderr
+
+
+# ---- used while the interpreter ends ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["async def", "def"])
+def test_an_interpreter_that_ends_while_a_load_is_pending_says_nothing(kind: str) -> None:
+    sleep = "await asyncio.sleep(0.3)" if kind == "async def" else "time.sleep(0.3)"
+    for _ in range(3):
+        ran = program(f"""
+            import asyncio, resil, time
+            client = resil.connect_sync("memory://")
+            {kind} load(key):
+                {sleep}
+                return 1
+            async def main():
+                loading = asyncio.ensure_future(client.cached("price").get("tea", load))
+                await asyncio.sleep(0.05)
+            asyncio.run(main())
+        """)
+        assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", "")
+
+
+def test_a_client_that_is_used_in_a_destructor_at_the_end_never_panics() -> None:
+    ran = program("""
+        import os, resil
+        class Used:
+            def __init__(self, use):
+                self.use = use
+            def __del__(self, write=os.write, repr=repr):
+                try:
+                    self.use()
+                except Exception as error:
+                    write(1, b"an exception\\n")
+                except BaseException as error:
+                    write(1, repr(error).encode())
+                else:
+                    write(1, b"done\\n")
+        client = resil.connect_sync("memory://")
+        limiter, lock, payments = client.limiter("a", limit=9, period=1), client.lock("b"), client.idempotent("c")
+        uses = [
+            lambda r=resil: r.Timeout(1), lambda r=resil: r.connect("memory://").wait(), lambda c=client: c.shutdown(1).wait(),
+            lambda l=limiter: l.check("x").wait(), lambda l=lock: l.acquire().wait().release().wait(),
+            lambda p=payments: p.run("k", len, "abc"), lambda r=resil: r.Retry(on=ValueError).call(len, "a"),
+            lambda c=client: c.cached("c").get("k", len).wait(), lambda c=client: c.policy("p", timeout={"total": 1}),
+            lambda r=resil: r.Dispatcher(2).run([1], str), lambda c=client: c.health(),
+        ]
+        kept = [Used(use) for use in uses]
+    """)
+    assert ran.returncode == 0 and ran.stderr == "", ran.stderr
+    assert set(ran.stdout.splitlines()) <= {"done", "an exception"} and len(ran.stdout.splitlines()) == 11, ran.stdout

@@ -86,7 +86,7 @@ def fresh() -> dict[str, Any]:
     """One of everything, by the name of its class."""
     client = resil.connect("memory://").wait()
     limiter = client.limiter(next(names), limit=1000, period=1)
-    clock = resil.testing.Clock()
+    clock = resil.testing.Clock.driven()
     return {
         "Client": client,
         "Limiter": limiter,
@@ -105,7 +105,7 @@ def fresh() -> dict[str, Any]:
         "VersionedCached": client.versioned_cached(next(names)),
         "Retry": resil.Retry(on=KeyError, max_attempts=1),
         "Timeout": resil.Timeout(5),
-        "Hedge": resil.Hedge(),
+        "Hedge": resil.Hedge(on=ConnectionError),
         "Bulkhead": resil.Bulkhead("b", partitions={"p": {"max_concurrent_calls": 1}}),
         "BulkheadPermit": resil.Bulkhead("b").acquire().wait(),
         "Fallback": resil.Fallback("x"),

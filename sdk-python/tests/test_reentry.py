@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import concurrent.futures
 import contextvars
 from typing import Any
@@ -157,3 +158,33 @@ def test_many_threads_and_tasks_that_come_in_twice_are_one_at_a_time(client: res
 def in_a_thread(function: Any) -> Any:
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         return pool.submit(function).result(60)
+
+
+@pytest.mark.parametrize("make", [
+    lambda client: client.lock("stock", wait=10),
+    lambda client: client.shared_bulkhead("reports", 1, max_wait=10),
+    lambda client: resil.Bulkhead("reports", max_concurrent_calls=1, max_queue=1),
+    lambda client: client.breaker("bank"),
+])
+def test_a_block_of_an_async_generator_is_left_by_the_task_that_closes_it(client: resil.Client, run: Any, make: Any) -> None:
+    """A generator that nobody loops over any more is closed by a task of the loop's own."""
+    policy = make(client)
+    problems: list[Any] = []
+
+    async def rows() -> Any:
+        async with policy:
+            yield 1
+            yield 2
+
+    async def main() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: problems.append(context))
+        for _ in range(3):
+            async for _row in rows():
+                break
+            gc.collect()
+            async with policy:
+                pass
+        assert (await client.shutdown(5))["cut_off"] == 0
+
+    run(main())
+    assert problems == []

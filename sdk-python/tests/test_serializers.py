@@ -7,7 +7,6 @@ import datetime
 import enum
 import json
 import pickle
-import signal
 import uuid
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -377,11 +376,12 @@ def test_an_exception_of_another_language_is_raised_as_the_class_of_its_name(cli
 
 def test_an_exception_of_a_name_that_nobody_knows_is_none_of_the_classes(client: resil.Client) -> None:
     record(client, "order", {**RECORDED, "name": "CardError"})
-    with pytest.raises(resil.ResilError, match="CardError: no$") as raised:
-        client.idempotent("payments", remember=(Declined, Simple)).run("order", lambda: "never")
-    details = {"name": "CardError", "message": "no", "args": ["no"], "code": "51", "properties": {"card": 17}}
-    assert raised.value.details == details
-    assert pickle.loads(pickle.dumps(raised.value)).details == details
+    recorded = {"name": "CardError", "message": "no", "args": ["no"], "code": "51", "properties": {"card": 17}}
+    for remember in ({"remember": (Declined, Simple)}, {}):
+        with pytest.raises(resil.IdempotencyFailedError, match="failed finally, by CardError: no$") as raised:
+            client.idempotent("payments", **remember).run("order", lambda: "never")
+        assert raised.value.recorded == recorded and not raised.value.retryable
+        assert pickle.loads(pickle.dumps(raised.value)).recorded == recorded
 
 
 class Expired(Declined):
@@ -428,81 +428,6 @@ def test_an_exception_whose_constructor_cannot_take_what_was_kept_says_the_same(
             payments.run("order", fail)
         assert str(original) in str(raised.value)
     assert str(pickle.loads(pickle.dumps(raised.value))) == str(raised.value)
-
-
-# ---- what interrupts a serializer ---------------------------------------------------------------------------------------------
-
-
-class Alarm(Exception):
-    """Raised by a handler of signals."""
-
-
-@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, Alarm])
-@pytest.mark.parametrize("kind", ["json", "own"])
-def test_what_interrupts_a_serializer_passes_and_frees_the_key(client: resil.Client, error: type, kind: str) -> None:
-    if kind == "own" and error is Alarm:
-        pytest.skip("code of the user's may raise what it likes for what it cannot write")
-    runs: list[int] = []
-
-    def interrupt() -> None:
-        raise error
-
-    class Interrupting(dict):  # type: ignore[type-arg]
-        """As if the signal came while it is written."""
-
-        def items(self) -> Any:
-            interrupt()
-
-    def own(value: Any) -> bytes:
-        if isinstance(value, Interrupting):
-            interrupt()
-        return json.dumps(value).encode()
-
-    payments = client.idempotent("payments", serializer=(own, json.loads) if kind == "own" else "json")
-
-    def pay() -> Any:
-        runs.append(1)
-        return Interrupting(a=1) if len(runs) == 1 else {"paid": 7}
-
-    with pytest.raises(error):
-        payments.run("order", pay)
-    assert payments.get("order").wait()["state"] == "nothing"
-    assert payments.run("order", pay).value == {"paid": 7}
-    assert payments.run("order", pay).replayed and len(runs) == 2
-
-
-@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timers of signals here")
-def test_a_signal_while_a_result_is_written_never_makes_it_unrecordable(client: resil.Client) -> None:
-    payments = client.idempotent("payments")
-    rows = [{"row": number, "text": "x" * 20} for number in range(20_000)]
-    interrupted = 0
-
-    def strike(*_: Any) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGALRM, strike)
-    try:
-        for number in range(30):
-            runs: list[int] = []
-
-            def work(number: int = number, runs: list[int] = runs) -> Any:
-                runs.append(1)
-                if len(runs) == 1:
-                    signal.setitimer(signal.ITIMER_REAL, 0.0005 * (number + 1))
-                return rows
-
-            try:
-                try:
-                    payments.run(str(number), work)
-                finally:
-                    signal.setitimer(signal.ITIMER_REAL, 0)
-            except KeyboardInterrupt:
-                interrupted += 1
-            assert payments.run(str(number), work).value == rows, "recorded, or done again: never refused"
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-    print(f"{interrupted} of 30 interrupted")
 
 
 # ---- results that are declared ------------------------------------------------------------------------------------------------

@@ -59,7 +59,7 @@ def test_a_limiter_in_every_shape(client: resil.Client, run: Any) -> None:
 
 
 def test_a_turn_is_waited_for(run: Any) -> None:
-    clock = Clock()
+    clock = Clock.driven()
 
     async def main() -> None:
         client = await resil.connect("memory://", clock=clock)
@@ -348,7 +348,7 @@ def test_work_is_done_once(client: resil.Client, run: Any) -> None:
         payments.run("order-1", pay, 8, currency="€", fingerprint="8")
     known = payments.get("order-1").wait()
     assert (known["state"], known["result"]) == ("done", '{"paid":7,"currency":"€"}'.encode())
-    assert payments.get("order-2").wait() == {"state": "nothing"}
+    assert payments.get("order-2").wait() == {"state": "unknown"}
 
     async def main() -> None:
         async def pay_later(run: resil.Run, amount: int) -> int:

@@ -62,7 +62,7 @@ def arounds(client: resil.Client) -> dict[str, Any]:
     return {
         "retry": resil.Retry(on=KeyError),
         "timeout": resil.Timeout(1),
-        "hedge": resil.Hedge(hedging_delay=0.1),
+        "hedge": resil.Hedge(hedging_delay=0.1, on=ConnectionError),
         "bulkhead": resil.Bulkhead("b", max_concurrent_calls=1),
         "fallback": resil.Fallback(1),
         "policy": resil.Policy("p", {}),
@@ -225,11 +225,11 @@ def test_the_package_says_its_version() -> None:
 
 
 def test_durations_are_numbers_timedeltas_or_text_everywhere() -> None:
-    clock = Clock()
+    clock = Clock.driven()
     client = resil.connect("memory://", clock=clock, command_timeout="250ms").wait()
     for second in ("1s", "1000ms", 1, 1.0, timedelta(seconds=1)):
         assert resil.Timeout(second).after == 1.0
-        assert resil.Hedge(hedging_delay=second).delay == 1.0
+        assert resil.Hedge(hedging_delay=second, on=ConnectionError).delay == 1.0
         limiter = client.limiter("a", limit=9, period=second)
         limiter.until_ready("x", second).wait()
         limiter.by("x", max_wait=second)
@@ -249,7 +249,7 @@ def test_durations_are_numbers_timedeltas_or_text_everywhere() -> None:
 
 
 def test_a_function_that_judges_may_say_its_wait_as_text() -> None:
-    clock, tries = Clock(), []
+    clock, tries = Clock.driven(), []
 
     def fails_once() -> str:
         tries.append(clock.now)
@@ -277,7 +277,7 @@ def test_a_jitter_that_is_none_is_refused_by_name(jitter: Any) -> None:
 
 
 def test_what_is_stale_is_loaded_though_every_loop_ends_before(client: resil.Client) -> None:
-    clock = Clock()
+    clock = Clock.driven()
     client = resil.connect("memory://", clock=clock).wait()
     prices = client.cached("price", ttl=60, stale=3600)
     loads: list[int] = []

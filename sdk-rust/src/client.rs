@@ -9,10 +9,12 @@
 //! # }
 //! ```
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use resil_wire::command::{Command, Reply};
 use serde::{Deserialize, Serialize};
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
@@ -33,6 +35,10 @@ use crate::shutdown::{Gate, Shutdown};
 
 /// Nobody waits longer for one command, and every sum of times stays one.
 pub(crate) const COMMAND_TIMEOUT_MAX: Duration = Duration::from_secs(3_600);
+
+/// How long the SDKs of other languages wait by default: for calls in flight when they shut down, and for the server to be ready.
+pub const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(5);
+pub const READY_WITHIN: Duration = Duration::from_secs(10);
 
 /// More connections than this are a mistake.
 const WAITING_CONNECTIONS_MAX: usize = 10_000;
@@ -184,7 +190,7 @@ impl ConnectSettings {
         check_number("waitingConnections", self.waiting_connections, 1, WAITING_CONNECTIONS_MAX)
     }
 
-    /// Makes one attempt, of at most three seconds. A URL that cannot be used, a wrong password, a certificate that is not
+    /// Makes one attempt, of at most three seconds (and three command timeouts, if that is less and there is one server). A URL that cannot be used, a wrong password, a certificate that is not
     /// trusted and a server without the module are errors. If the server is away this is no error, unless
     /// [`require_server`](Self::require_server): the client is away, too (see [`Client::health`]), and connects as soon as the server is
     /// there, so that a service may start before it. One warning in the log names the address; [`Client::wait_ready`] waits.
@@ -194,20 +200,17 @@ impl ConnectSettings {
     /// away; that covers every reason for which the server is no help, such as a changed password or a missing module.
     pub async fn connect(self) -> Result<Client, Error> {
         self.validate()?;
-        let scheme = self.url.split("://").next().unwrap_or_default();
+        let (scheme, rest) = self.url.split_once("://").unwrap_or_default();
         let backend = match scheme {
-            "memory" => {
-                let name = self.url.strip_prefix("memory://").unwrap_or_default();
-                Backend::Memory(Memory::named(name, self.clock.clone()))
-            }
+            "memory" => Backend::Memory(Memory::named(rest, self.clock.clone())),
             #[cfg(feature = "redis")]
             "redis" | "rediss" | "redis+cluster" | "rediss+cluster" | "redis+sentinel" | "rediss+sentinel" | "unix"
             | "redis+unix" => Backend::Redis(crate::backend::redis::Redis::connect(&self).await?),
             _ => {
-                return Err(Error::InvalidArgument(
-                    "the URL must begin with redis://, rediss://, redis+cluster://, redis+sentinel://, unix:// or memory://"
-                        .to_owned(),
-                ));
+                let schemes = "redis://, rediss://, redis+cluster://, redis+sentinel://, unix:// or memory://";
+                let meant =
+                    if self.url.starts_with("memory") { "; for one in this process it is memory://" } else { "" };
+                return Err(Error::InvalidArgument(format!("the URL must begin with {schemes}{meant}")));
             }
         };
         Ok(Client::with_backend(backend, self))
@@ -219,10 +222,9 @@ impl ConnectSettings {
 pub struct Client(Arc<ClientInner>);
 
 /// The same for a task that must not keep it.
-#[cfg(feature = "redis")]
+#[derive(Clone)]
 pub(crate) struct WeakClient(std::sync::Weak<ClientInner>);
 
-#[cfg(feature = "redis")]
 impl WeakClient {
     pub fn upgrade(&self) -> Option<Client> {
         self.0.upgrade().map(Client)
@@ -292,7 +294,6 @@ impl Client {
         self.0.gate.patience(&self.0.closing)
     }
 
-    #[cfg(feature = "redis")]
     pub(crate) fn downgrade(&self) -> WeakClient {
         WeakClient(Arc::downgrade(&self.0))
     }
@@ -303,6 +304,19 @@ impl Client {
 
     pub(crate) fn backend(&self) -> &Backend {
         &self.0.backend
+    }
+
+    /// A command that may wait, in the server's queue. Dropping this future leaves the queue; a grant that was on its way is
+    /// given back.
+    ///
+    /// Its type is erased: it is deep, and callers' futures contain it.
+    pub(crate) fn wait<'a>(
+        &'a self,
+        command: &'a Command<'_>,
+    ) -> Pin<Box<dyn Future<Output = Result<Reply, Error>> + Send + 'a>> {
+        #[cfg(feature = "redis")]
+        self.listen_for_waits();
+        Box::pin(self.backend().wait(command))
     }
 
     pub(crate) fn clock(&self) -> &Clock {

@@ -114,11 +114,6 @@ impl Clock {
         self.0.is_some()
     }
 
-    /// Whether it is the machine's, which tokio's own timers follow, and those can be used here.
-    pub(crate) fn is_system(&self) -> bool {
-        self.0.is_none() && is_in_a_runtime()
-    }
-
     /// Advances the clock; all that slept until then wake. Does nothing to the machine's.
     pub fn advance(&self, span: Duration) {
         let Some(driven) = &self.0 else { return };

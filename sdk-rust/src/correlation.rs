@@ -28,18 +28,16 @@
 //! # Ok::<(), resil::Error>(()) }).unwrap();
 //! ```
 
-use std::cell::RefCell;
 use std::future::Future;
-use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
-use std::task::{Context, Poll};
 
 use resil_core::limits::TEXT_MAX;
+use tokio::task::futures::TaskLocalFuture;
 
 use crate::idempotency::token::shortened;
 
-thread_local! {
-    static CURRENT: RefCell<Option<Arc<str>>> = const { RefCell::new(None) };
+tokio::task_local! {
+    static CURRENT: Arc<str>;
 }
 
 type Source = Box<dyn Fn() -> Option<String> + Send + Sync>;
@@ -54,7 +52,7 @@ pub fn correlation_source(source: impl Fn() -> Option<String> + Send + Sync + 's
 
 /// Reports that `future` makes carry `text`, of which at most 512 bytes are sent.
 pub fn correlated<F: Future>(text: impl AsRef<str>, future: F) -> Correlated<F> {
-    Correlated { text: shortened(text.as_ref(), TEXT_MAX).into(), future }
+    CURRENT.scope(shortened(text.as_ref(), TEXT_MAX).into(), future)
 }
 
 /// The trace id of a W3C `traceparent` header. `None` if it is none, or all zeros.
@@ -68,53 +66,14 @@ pub fn trace_id(traceparent: &str) -> Option<&str> {
 
 /// What a report that is made now is about.
 pub(crate) fn current() -> Option<Arc<str>> {
-    let said = CURRENT.try_with(|current| current.borrow().clone()).ok().flatten();
+    let said = CURRENT.try_with(Arc::clone).ok();
     said.or_else(|| SOURCE.get().and_then(|source| source()).map(|text| shortened(&text, TEXT_MAX).into()))
         .filter(|text: &Arc<str>| !text.is_empty())
 }
 
-pin_project_lite::pin_project! {
-    /// See [`correlated`].
-    #[must_use = "a future does nothing unless it is awaited"]
-    #[derive(Debug)]
-    pub struct Correlated<F> {
-        text: Arc<str>,
-        #[pin]
-        future: F,
-    }
-}
-
-/// Puts back what was there before, also after a panic.
-struct Before(Option<Arc<str>>);
-
-impl Drop for Before {
-    fn drop(&mut self) {
-        let before = self.0.take();
-        let _ = CURRENT.try_with(|current| current.replace(before));
-    }
-}
-
-impl<F: Future> Future for Correlated<F> {
-    type Output = F::Output;
-
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
-        let this = self.project();
-        let text = Some(Arc::clone(this.text));
-        let _before = Before(CURRENT.with(|current| current.replace(text)));
-        this.future.poll(context)
-    }
-}
+/// See [`correlated`].
+pub type Correlated<F> = TaskLocalFuture<Arc<str>, F>;
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_trace_id_is_read_from_a_traceparent_and_from_nothing_else() {
-        let id = "0af7651916cd43dd8448eb211c80319c";
-        assert_eq!(trace_id(&format!("00-{id}-b7ad6b7169203331-01")), Some(id));
-        for text in ["", "00", "00-", &format!("ff-{id}-b7-01"), &format!("00-{}-b7-01", "0".repeat(32)), id] {
-            assert_eq!(trace_id(text), None, "{text}");
-        }
-    }
-}
+#[path = "tests/correlation.rs"]
+mod tests;

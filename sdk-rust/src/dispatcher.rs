@@ -153,25 +153,7 @@ impl Dispatcher {
         E: Send + 'static,
         Fut: Future<Output = Result<R, E>> + Send + 'static,
     {
-        let queue = items.into_iter().collect();
-        in_order(self.run_queue(queue, move |item, _| work(item)).await)
-    }
-
-    /// The same. Each item also gets a token that is cancelled when the batch is over, stopped or dropped, for work that
-    /// goes on elsewhere: a blocking thread, a task it spawned.
-    pub async fn run_with_token<T, R, E, Fut>(
-        &self,
-        items: impl IntoIterator<Item = T>,
-        work: impl Fn(T, CancellationToken) -> Fut + Send + Sync + 'static,
-    ) -> Vec<ItemResult<R, E>>
-    where
-        T: Send + 'static,
-        R: Send + 'static,
-        E: Send + 'static,
-        Fut: Future<Output = Result<R, E>> + Send + 'static,
-    {
-        let queue = items.into_iter().collect();
-        in_order(self.run_queue(queue, move |item, batch| work(item, batch.cancel.child_token())).await)
+        in_order(self.run_unordered(items, work).await)
     }
 
     /// The same as [`run`](Self::run), in the order of completion; each result with the number of its item, from 0.
@@ -187,8 +169,29 @@ impl Dispatcher {
         E: Send + 'static,
         Fut: Future<Output = Result<R, E>> + Send + 'static,
     {
-        let queue = items.into_iter().collect();
-        self.run_queue(queue, move |item, _| work(item)).await
+        let queue: Vec<T> = items.into_iter().collect();
+        let count = queue.len();
+        let shared = Arc::new(BatchState {
+            batch: self.begin(),
+            queue: Mutex::new(queue.into_iter().enumerate()),
+            results: Mutex::new(Vec::with_capacity(count)),
+            work,
+        });
+        // Dropping this future drops the tasks with it.
+        let _cancel_when_dropped: DropGuard = shared.batch.cancel.clone().drop_guard();
+        let mut workers = JoinSet::new();
+        // Without a runtime nothing begins, and every item says so.
+        let tasks = if Handle::try_current().is_ok() { self.settings.workers.min(count) } else { 0 };
+        for _ in 0..tasks {
+            let shared = Arc::clone(&shared);
+            workers.spawn(async move { shared.work_until_empty().await }.in_current_span());
+        }
+        while workers.join_next().await.is_some() {}
+
+        let mut results = std::mem::take(&mut *shared.results.lock());
+        let left = std::mem::take(&mut *shared.queue.lock());
+        results.extend(left.map(|(index, _)| (index, Err(ItemError::NotRun))));
+        results
     }
 
     /// The same as [`run`](Self::run) inside the calling task: concurrent, but on one thread, so the work may borrow and
@@ -201,6 +204,18 @@ impl Dispatcher {
     where
         Fut: Future<Output = Result<R, E>>,
     {
+        in_order(self.run_unordered_local(items, work).await)
+    }
+
+    /// The same as [`run_unordered`](Self::run_unordered) inside the calling task.
+    pub async fn run_unordered_local<T, R, E, Fut>(
+        &self,
+        items: impl IntoIterator<Item = T>,
+        work: impl Fn(T) -> Fut,
+    ) -> Vec<(usize, ItemResult<R, E>)>
+    where
+        Fut: Future<Output = Result<R, E>>,
+    {
         let batch = self.begin();
         let (batch, work) = (&batch, &work);
         let mut items = items.into_iter().enumerate();
@@ -208,7 +223,7 @@ impl Dispatcher {
         let running = taken.map(|(index, item)| async move { (index, batch.run_unless_stopped(|| work(item)).await) });
         let mut results: Vec<_> = stream::iter(running).buffer_unordered(self.settings.workers).collect().await;
         results.extend(items.map(|(index, _)| (index, Err(ItemError::NotRun))));
-        in_order(results)
+        results
     }
 
     /// Runs `work` on items as they come. The results are in the order of the items: a slow one holds back those after
@@ -249,6 +264,45 @@ impl Dispatcher {
         self.spawn_each(items, work).buffer_unordered(self.settings.workers)
     }
 
+    /// The same as [`stream`](Self::stream) inside the calling task: what was begun goes on only while results are asked for.
+    pub fn stream_local<T, R, E, Fut>(
+        &self,
+        items: impl Stream<Item = T>,
+        work: impl Fn(T) -> Fut,
+    ) -> impl Stream<Item = ItemResult<R, E>>
+    where
+        Fut: Future<Output = Result<R, E>>,
+    {
+        self.each_local(items, work).buffered(self.settings.workers)
+    }
+
+    /// The same as [`stream_unordered`](Self::stream_unordered) inside the calling task.
+    pub fn stream_unordered_local<T, R, E, Fut>(
+        &self,
+        items: impl Stream<Item = T>,
+        work: impl Fn(T) -> Fut,
+    ) -> impl Stream<Item = ItemResult<R, E>>
+    where
+        Fut: Future<Output = Result<R, E>>,
+    {
+        self.each_local(items, work).buffer_unordered(self.settings.workers)
+    }
+
+    fn each_local<T, R, E, Fut>(
+        &self,
+        items: impl Stream<Item = T>,
+        work: impl Fn(T) -> Fut,
+    ) -> impl Stream<Item = impl Future<Output = ItemResult<R, E>>>
+    where
+        Fut: Future<Output = Result<R, E>>,
+    {
+        let (batch, work) = (Arc::new(self.begin()), Arc::new(work));
+        items.take_until(batch.stopped()).map(move |item| {
+            let (batch, work) = (Arc::clone(&batch), Arc::clone(&work));
+            async move { batch.run_unless_stopped(|| work(item)).await }
+        })
+    }
+
     /// One task per item, begun when the item is taken from the source.
     fn spawn_each<T, R, E, S, F, Fut>(
         &self,
@@ -278,41 +332,6 @@ impl Dispatcher {
                 task.await.unwrap_or(Err(ItemError::Cancelled))
             }
         })
-    }
-
-    async fn run_queue<T, R, E, Fut>(
-        &self,
-        queue: Vec<T>,
-        work: impl Fn(T, &Batch) -> Fut + Send + Sync + 'static,
-    ) -> Vec<(usize, ItemResult<R, E>)>
-    where
-        T: Send + 'static,
-        R: Send + 'static,
-        E: Send + 'static,
-        Fut: Future<Output = Result<R, E>> + Send + 'static,
-    {
-        let count = queue.len();
-        let shared = Arc::new(BatchState {
-            batch: self.begin(),
-            queue: Mutex::new(queue.into_iter().enumerate()),
-            results: Mutex::new(Vec::with_capacity(count)),
-            work,
-        });
-        // Dropping this future drops the tasks with it.
-        let _cancel_when_dropped: DropGuard = shared.batch.cancel.clone().drop_guard();
-        let mut workers = JoinSet::new();
-        // Without a runtime nothing begins, and every item says so.
-        let tasks = if Handle::try_current().is_ok() { self.settings.workers.min(count) } else { 0 };
-        for _ in 0..tasks {
-            let shared = Arc::clone(&shared);
-            workers.spawn(async move { shared.work_until_empty().await }.in_current_span());
-        }
-        while workers.join_next().await.is_some() {}
-
-        let mut results = std::mem::take(&mut *shared.results.lock());
-        let left = std::mem::take(&mut *shared.queue.lock());
-        results.extend(left.map(|(index, _)| (index, Err(ItemError::NotRun))));
-        results
     }
 
     fn begin(&self) -> Batch {
@@ -388,12 +407,12 @@ struct BatchState<T, R, E, F> {
 impl<T, R, E, F> BatchState<T, R, E, F> {
     async fn work_until_empty<Fut>(&self)
     where
-        F: Fn(T, &Batch) -> Fut,
+        F: Fn(T) -> Fut,
         Fut: Future<Output = Result<R, E>>,
     {
         while !self.batch.is_stopped() {
             let Some((index, item)) = self.queue.lock().next() else { return };
-            let result = self.batch.run(|| (self.work)(item, &self.batch)).await;
+            let result = self.batch.run(|| (self.work)(item)).await;
             self.results.lock().push((index, result));
             // Items that never wait would keep everybody else, and the end of this task, waiting.
             tokio::task::coop::consume_budget().await;

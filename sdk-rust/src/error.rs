@@ -12,6 +12,7 @@ use std::time::Duration;
 
 pub use self::codes::Code;
 use self::codes::TABLE;
+use crate::grpc::StatusCode;
 
 impl serde::Serialize for Code {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -23,24 +24,10 @@ impl serde::Serialize for Code {
 pub(super) struct Row {
     code: Code,
     text: &'static str,
-    grpc: Grpc,
+    grpc: StatusCode,
     http: u16,
     is_retryable: bool,
     meaning: &'static str,
-}
-
-/// Status codes of gRPC, by their numbers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Grpc {
-    Cancelled = 1,
-    InvalidArgument = 3,
-    DeadlineExceeded = 4,
-    PermissionDenied = 7,
-    ResourceExhausted = 8,
-    FailedPrecondition = 9,
-    Aborted = 10,
-    Internal = 13,
-    Unavailable = 14,
 }
 
 impl Code {
@@ -58,7 +45,7 @@ impl Code {
         self.row().text
     }
 
-    pub fn grpc(self) -> Grpc {
+    pub fn grpc(self) -> StatusCode {
         self.row().grpc
     }
 
@@ -133,6 +120,13 @@ pub enum Error {
         "the work {name} was begun {attempt} times and its outcome is not known; it is held for somebody to decide"
     )]
     IdempotencyHeld { name: Arc<str>, attempt: u32 },
+    #[error("the work {name} has failed finally: {}", final_words(.error, .message))]
+    IdempotencyFailed {
+        name: Arc<str>,
+        /// What the error was called where it happened; empty if what was recorded cannot be read here.
+        error: String,
+        message: String,
+    },
     #[error("the work {name} is done, and its result could not be recorded: {reason}")]
     ResultUnrecorded { name: Arc<str>, reason: String },
     #[error("loading {name} failed: {message}")]
@@ -153,6 +147,14 @@ pub enum Error {
     Internal(String),
 }
 
+fn final_words(error: &str, message: &str) -> String {
+    match (error, message) {
+        ("", "") => "its recorded error cannot be read here".to_owned(),
+        ("", words) | (words, "") => words.to_owned(),
+        (error, message) => format!("{error}: {message}"),
+    }
+}
+
 impl Error {
     pub fn code(&self) -> Code {
         match self {
@@ -169,6 +171,7 @@ impl Error {
             Self::IdempotencyBusy { .. } => Code::IdempotencyBusy,
             Self::IdempotencyMismatch { .. } => Code::IdempotencyMismatch,
             Self::IdempotencyHeld { .. } => Code::IdempotencyHeld,
+            Self::IdempotencyFailed { .. } => Code::IdempotencyFailed,
             Self::ResultUnrecorded { .. } => Code::ResultUnrecorded,
             Self::LoadFailed { .. } => Code::LoadFailed,
             Self::BackendUnavailable(_) => Code::BackendUnavailable,
@@ -186,7 +189,7 @@ impl Error {
     }
 
     /// The name of the limit, breaker, lock or other resource that the error is about, if it is about one.
-    pub fn name(&self) -> Option<&str> {
+    pub fn resource(&self) -> Option<&str> {
         match self {
             Self::CircuitOpen { name, .. }
             | Self::RateLimitExceeded { name, .. }
@@ -197,6 +200,7 @@ impl Error {
             | Self::IdempotencyBusy { name, .. }
             | Self::IdempotencyMismatch { name }
             | Self::IdempotencyHeld { name, .. }
+            | Self::IdempotencyFailed { name, .. }
             | Self::ResultUnrecorded { name, .. }
             | Self::LoadFailed { name, .. } => Some(name),
             _ => None,
@@ -301,6 +305,15 @@ impl<E> Failure<E> {
         }
     }
 
+    /// The same with another error in place of the call's own.
+    pub(crate) fn flat_map<F>(self, map: impl FnOnce(E) -> Failure<F>) -> Failure<F> {
+        match self {
+            Self::Inner(error) => map(error),
+            Self::Resil(error) => Failure::Resil(error),
+            Self::Exhausted { attempts, last } => Failure::Exhausted { attempts, last: Box::new(last.flat_map(map)) },
+        }
+    }
+
     /// The call's own error, if that is what it came to in the end.
     pub fn into_inner(self) -> Option<E> {
         match self {
@@ -355,25 +368,5 @@ impl<E: std::error::Error + 'static> std::error::Error for Failure<E> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_table_is_in_the_order_of_the_codes() {
-        for (index, code) in Code::all().enumerate() {
-            assert_eq!(code as usize, index);
-        }
-        assert_eq!(Code::Internal as usize + 1, TABLE.len(), "every code has its row");
-    }
-
-    #[test]
-    fn a_failure_may_be_retried_if_its_code_says_so_and_never_because_of_the_calls_own_error() {
-        let open = || Error::CircuitOpen { name: "bank".into(), retry_after: Some(Duration::from_secs(3)) };
-        let (own, refused) = (Failure::Inner("broken"), Failure::<&str>::Resil(open()));
-        let exhausted: Failure<&str> = Failure::Exhausted { attempts: 3, last: Box::new(Failure::Resil(open())) };
-        assert_eq!((own.is_retryable(), own.error()), (false, None));
-        assert_eq!((refused.is_retryable(), refused.error()), (true, Some(open())));
-        assert_eq!((exhausted.is_retryable(), exhausted.retry_after()), (false, Some(Duration::from_secs(3))));
-        assert_eq!(exhausted.error(), Some(Error::RetryExhausted { attempts: 3 }));
-    }
-}
+#[path = "tests/error.rs"]
+mod tests;

@@ -1,14 +1,16 @@
-//! What the server publishes about what this process has in use: losses of what it holds, and changes of its breakers.
+//! What the server publishes about what this process has in use: losses of what it holds, changes of its breakers, and the
+//! verdicts of its [waits](crate::backend::redis::late).
 //!
 //! # The promise
 //! - A holder learns that it has lost its lock or permit, and a breaker that its circuit was changed, as soon as the message
 //!   arrives: within milliseconds, not at the next renewal or when the open time is over.
-//! - Nothing depends on it. A message may be lost with its connection; leases, deadlines and `trust` hold as without it.
+//! - Nothing is wrong without it. A message may be lost with its connection; leases, deadlines and `trust` hold as without it,
+//!   and waits are asked again.
 //! - After a subscription, also the first, whatever it is about is asked for once: what happened before was not heard.
 //!
 //! # What is subscribed to
 //! `resil:lost:<client>` while something is held for longer than a [moment](crate::holding::watchdog), and
-//! `resil:events:<key>` for each breaker that was asked. So a process hears only of what it uses, on one connection, which is
+//! `resil:events:<key>` for each breaker that was asked, or that has a listener. So a process hears only of what it uses, on one connection, which is
 //! opened with the first of them and closed when none is left. A user who may not subscribe is warned once.
 //!
 //! # The task
@@ -22,11 +24,15 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use resil_core::lock::Reason;
+use resil_wire::holding::Bind;
+use resil_wire::late;
 use serde::Deserialize;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
 use crate::backend::Backend;
+use crate::backend::redis::Redis;
+use crate::backend::redis::late::{LateWaits, Listener};
 use crate::backend::redis::subscription::{Message, Subscription, SubscriptionEnd, Subscriptions};
 use crate::breaker::Core;
 use crate::client::{Client, WeakClient};
@@ -45,6 +51,8 @@ pub(crate) struct Events {
 struct Wanted {
     /// Since when nothing was held, if losses are listened for.
     losses: Option<Idle>,
+    /// Since when nobody waited, if verdicts are listened for.
+    waits: Option<Idle>,
     /// By channel. One name may have several, with other options.
     breakers: HashMap<String, Vec<Listening>>,
     is_running: bool,
@@ -63,6 +71,18 @@ enum Idle {
     Since(Instant),
 }
 
+impl Idle {
+    /// How it is now; `None` if it was idle for so long that it is over.
+    fn or_over(self, is_in_use: bool) -> Option<Self> {
+        match self {
+            _ if is_in_use => Some(Self::No),
+            Self::No => Some(Self::Since(Instant::now())),
+            Self::Since(since) if since.elapsed() >= LINGER => None,
+            still => Some(still),
+        }
+    }
+}
+
 /// A loss, as it is published.
 #[derive(Deserialize)]
 struct Lost {
@@ -77,6 +97,21 @@ impl Client {
         self.listen(|wanted| {
             let is_new = wanted.losses.is_none();
             wanted.losses = Some(Idle::No);
+            is_new
+        });
+    }
+
+    /// Somebody is about to wait.
+    pub(crate) fn listen_for_waits(&self) {
+        let Backend::Redis(redis) = self.backend() else { return };
+        // A cluster has no connection whose waits could be told apart from those of others.
+        if redis.bind() == Bind::None {
+            return;
+        }
+        redis.late().want();
+        self.listen(|wanted| {
+            let is_new = wanted.waits.is_none();
+            wanted.waits = Some(Idle::No);
             is_new
         });
     }
@@ -112,22 +147,17 @@ impl Client {
 
 impl Events {
     /// The channels in use; none: the task may end, and nobody counts on it from then on.
-    fn channels(&self, client: &Client) -> HashSet<String> {
+    fn channels(&self, client: &Client, redis: &Redis, subscription: &Subscription) -> HashSet<String> {
         let mut wanted = self.wanted.lock();
-        if let Some(idle) = wanted.losses {
-            wanted.losses = match idle {
-                _ if client.inner().holdings.holds_anything() => Some(Idle::No),
-                Idle::No => Some(Idle::Since(Instant::now())),
-                Idle::Since(since) if since.elapsed() >= LINGER => None,
-                still => Some(still),
-            };
-        }
+        wanted.losses = wanted.losses.and_then(|idle| idle.or_over(client.inner().holdings.holds_anything()));
+        wanted.waits = wanted.waits.and_then(|idle| idle.or_over(redis.late().any()));
         wanted.breakers.retain(|_, breakers| {
             breakers.retain(|listening| listening.breaker.strong_count() > 0);
             !breakers.is_empty()
         });
         let losses = wanted.losses.map(|_| losses_channel(client));
-        let channels: HashSet<String> = wanted.breakers.keys().cloned().chain(losses).collect();
+        let waits = wanted.waits.and_then(|_| subscription.waits_channel());
+        let channels: HashSet<String> = wanted.breakers.keys().cloned().chain(losses).chain(waits).collect();
         wanted.is_running = !channels.is_empty();
         channels
     }
@@ -136,11 +166,8 @@ impl Events {
     fn refresh(&self, channel: &str) -> bool {
         let breakers = self.wanted.lock().breakers.get(channel).cloned().unwrap_or_default();
         for Listening { breaker, runtime } in &breakers {
-            let Some(breaker) = breaker.upgrade() else { continue };
-            // At once, also if the runtime has ended: then the next call asks.
-            breaker.forget();
-            if let Some(runtime) = runtime.clone().or_else(|| breaker.client.background()) {
-                runtime.spawn(breaker.refresh());
+            if let Some(breaker) = breaker.upgrade() {
+                breaker.was_changed(runtime.clone());
             }
         }
         !breakers.is_empty()
@@ -168,7 +195,10 @@ impl Drop for Running {
 async fn attend(client: WeakClient, mut source: Subscriptions, mut running: Running) {
     while let Some(subscription) = source.next().await {
         let events = Arc::clone(&running.events);
-        match listen_on(&client, &events, subscription, &mut source).await {
+        let ended = listen_on(&client, &events, subscription, &mut source).await;
+        let listener = if ended == Err(SubscriptionEnd::Refused) { Listener::Refused } else { Listener::Nobody };
+        source.late().is_heard_by(listener);
+        match ended {
             Ok(()) => {
                 running.has_ended = true;
                 return;
@@ -199,7 +229,8 @@ async fn listen_on(
     loop {
         if is_due {
             let Some(client) = client.upgrade() else { return Ok(()) };
-            let wanted = events.channels(&client);
+            let Backend::Redis(redis) = client.backend() else { return Ok(()) };
+            let wanted = events.channels(&client, redis, &subscription);
             if wanted.is_empty() {
                 return Ok(());
             }
@@ -209,8 +240,15 @@ async fn listen_on(
                 subscription.subscribe(&fresh).await?;
                 source.went_well();
             }
+            let waits = subscription.waits_channel();
+            if waits.as_ref().is_some_and(|waits| over.contains(waits)) {
+                redis.late().is_heard_by(Listener::Nobody);
+            }
             if !over.is_empty() {
                 subscription.unsubscribe(&over).await?;
+            }
+            if waits.is_some_and(|waits| fresh.contains(&waits)) {
+                redis.late().is_heard_by(Listener::Beside(subscription.generation));
             }
             if fresh.contains(&losses_channel(&client)) {
                 client.inner().holdings.renew_all();
@@ -225,7 +263,7 @@ async fn listen_on(
                 let message = message?;
                 is_due = message.is_none();
                 if let Some(message) = message {
-                    pass_on(client, events, &message);
+                    pass_on(client, events, source.late(), &message);
                 }
             }
             () = events.changed.notified() => is_due = true,
@@ -233,7 +271,10 @@ async fn listen_on(
     }
 }
 
-fn pass_on(client: &WeakClient, events: &Events, message: &Message) {
+fn pass_on(client: &WeakClient, events: &Events, late: &LateWaits, message: &Message) {
+    if message.channel.starts_with(late::CHANNEL) {
+        return late.told(&message.payload);
+    }
     if events.refresh(&message.channel) {
         return;
     }
@@ -241,6 +282,6 @@ fn pass_on(client: &WeakClient, events: &Events, message: &Message) {
         && let Ok(Lost { owner, fence, reason }) = serde_json::from_slice(&message.payload)
         && let Some(reason) = Reason::from_text(reason.as_bytes())
     {
-        client.inner().holdings.was_lost(&owner, fence, reason);
+        client.inner().holdings.was_lost(owner.as_bytes(), fence, reason);
     }
 }

@@ -25,10 +25,25 @@ pub(crate) fn under(kind: &str, name: &str, key: &str) -> String {
     format!("resil:{kind}:{name}:{{{key}}}")
 }
 
+/// A key that somebody names work or an event by.
+pub(crate) fn check_key(key: &str) -> Result<(), Error> {
+    if key.is_empty() { Err(Error::InvalidArgument("key must not be empty".to_owned())) } else { Ok(()) }
+}
+
 /// A name that keys stand under must leave no doubt where they begin.
 pub(crate) fn check_name(name: &str) -> Result<(), Error> {
     if name.is_empty() || name.contains(['{', '}']) {
         return Err(Error::invalid("name", "must not be empty, nor contain { or }: the key stands between them"));
     }
     Ok(())
+}
+
+/// The name that stands in settings, for those of a file, is the one that a handle is made with, or is not there.
+pub(crate) fn same_name(name: &str, in_settings: Option<&str>) -> Result<(), Error> {
+    match in_settings {
+        Some(other) if other != name => {
+            Err(Error::invalid("name", format!("must be left out: it is given apart, as {name:?}, got {other:?}")))
+        }
+        _ => Ok(()),
+    }
 }

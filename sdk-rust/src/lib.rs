@@ -141,6 +141,8 @@ pub mod dispatcher;
 pub mod error;
 #[cfg(feature = "redis")]
 pub(crate) mod events;
+#[doc(hidden)]
+pub mod fork;
 pub mod group;
 pub mod grpc;
 pub mod health;
@@ -153,7 +155,9 @@ pub(crate) mod leases;
 pub mod limiter;
 pub mod lock;
 pub mod policy;
+
 #[cfg(test)]
+#[path = "tests/scripted_scene.rs"]
 pub(crate) mod scripted_scene;
 pub mod settings;
 pub mod shared_bulkhead;
@@ -170,7 +174,7 @@ pub use tokio_util::sync::CancellationToken;
 pub use client::{Client, ConnectSettings, connect};
 pub use error::{Code, Error, Failure, Leased};
 pub use health::{Away, Health, Notice, Status};
-pub use shutdown::ShutdownReport;
+pub use shutdown::{CallInFlight, ShutdownReport};
 
 /// The pages of the repository that show Rust: their code is run by the tests.
 #[cfg(doctest)]

@@ -57,8 +57,7 @@ pub struct SharedBulkheadSettings {
     pub name: Option<String>,
     /// Calls at once in the whole fleet: 1 to 100,000.
     pub max_concurrent_calls: u32,
-    /// How many calls may wait: so many in the server, and so many of each priority in this process. As many as
-    /// `max_concurrent_calls` by default; with 0 no call waits.
+    /// How many calls may wait in the whole fleet. As many as `max_concurrent_calls` by default; with 0 no call waits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_queue: Option<u32>,
     /// How long [`SharedBulkhead::enter`] waits when the bulkhead is full: up to 10 min. By default it does not wait.
@@ -146,6 +145,7 @@ impl Client {
     /// The bulkhead `name`, for all clients of the same server.
     pub fn shared_bulkhead(&self, name: &str, settings: SharedBulkheadSettings) -> Result<SharedBulkhead, Error> {
         settings.validate()?;
+        keys::same_name(name, settings.name.as_deref())?;
         let (client, want) = (self.clone(), settings.want(name));
         want.check(self.backend())?;
         let (wait, meters) =

@@ -59,49 +59,33 @@ fn label(name: &Arc<str>) -> metrics::SharedString {
     metrics::SharedString::from(Arc::clone(name))
 }
 
-pub(crate) fn retries(name: &Arc<str>) -> Counter {
-    metrics::counter!("resil_retries_total", "name" => label(name))
+/// One function for each metric: `kind function(label) = name`. The label beside `name`, if there is one, says of what kind a count is.
+macro_rules! metrics {
+    ($($kind:ident $function:ident($($label:ident)?) -> $handle:ty = $metric:literal;)*) => {
+        $(pub(crate) fn $function(name: &Arc<str> $(, $label: &'static str)?) -> $handle {
+            metrics::$kind!($metric, "name" => label(name) $(, stringify!($label) => $label)?)
+        })*
+    };
 }
 
-pub(crate) fn retries_given_up(name: &Arc<str>, reason: &'static str) -> Counter {
-    metrics::counter!("resil_retries_given_up_total", "name" => label(name), "reason" => reason)
-}
-
-pub(crate) fn hedges(name: &Arc<str>) -> Counter {
-    metrics::counter!("resil_hedges_total", "name" => label(name))
-}
-
-pub(crate) fn hedges_won(name: &Arc<str>) -> Counter {
-    metrics::counter!("resil_hedges_won_total", "name" => label(name))
-}
-
-pub(crate) fn timeouts(name: &Arc<str>, scope: &'static str) -> Counter {
-    metrics::counter!("resil_timeouts_total", "name" => label(name), "scope" => scope)
-}
-
-/// `policy` says who refuses: `bulkhead`, `limiter`, `breaker`.
-pub(crate) fn rejections(name: &Arc<str>, policy: &'static str) -> Counter {
-    metrics::counter!("resil_rejections_total", "name" => label(name), "policy" => policy)
-}
-
-pub(crate) fn breaker_transitions(name: &Arc<str>) -> Counter {
-    metrics::counter!("resil_breaker_transitions_total", "name" => label(name))
-}
-
-pub(crate) fn fallbacks(name: &Arc<str>) -> Counter {
-    metrics::counter!("resil_fallbacks_total", "name" => label(name))
-}
-
-pub(crate) fn call_seconds(name: &Arc<str>, outcome: &'static str) -> Histogram {
-    metrics::histogram!("resil_call_seconds", "name" => label(name), "outcome" => outcome)
-}
-
-pub(crate) fn bulkhead_active(name: &Arc<str>) -> Gauge {
-    metrics::gauge!("resil_bulkhead_active", "name" => label(name))
-}
-
-pub(crate) fn bulkhead_queued(name: &Arc<str>) -> Gauge {
-    metrics::gauge!("resil_bulkhead_queued", "name" => label(name))
+metrics! {
+    counter retries() -> Counter = "resil_retries_total";
+    counter retries_given_up(reason) -> Counter = "resil_retries_given_up_total";
+    counter hedges() -> Counter = "resil_hedges_total";
+    counter hedges_won() -> Counter = "resil_hedges_won_total";
+    counter timeouts(scope) -> Counter = "resil_timeouts_total";
+    counter rejections(policy) -> Counter = "resil_rejections_total";
+    counter breaker_transitions() -> Counter = "resil_breaker_transitions_total";
+    counter fallbacks() -> Counter = "resil_fallbacks_total";
+    histogram call_seconds(outcome) -> Histogram = "resil_call_seconds";
+    gauge bulkhead_active() -> Gauge = "resil_bulkhead_active";
+    gauge bulkhead_queued() -> Gauge = "resil_bulkhead_queued";
+    counter idempotent_calls(outcome) -> Counter = "resil_idempotent_calls_total";
+    histogram idempotent_run_seconds() -> Histogram = "resil_idempotent_run_seconds";
+    counter once(answer) -> Counter = "resil_once_total";
+    counter cache_gets(outcome) -> Counter = "resil_cache_gets_total";
+    counter cache_loads(outcome) -> Counter = "resil_cache_loads_total";
+    histogram cache_load_seconds() -> Histogram = "resil_cache_load_seconds";
 }
 
 /// What is counted of holdings of one kind.
@@ -146,28 +130,4 @@ impl HoldingMeters {
             held: metrics::histogram!(held, "name" => label(name)),
         }
     }
-}
-
-pub(crate) fn idempotent_calls(name: &Arc<str>, outcome: &'static str) -> Counter {
-    metrics::counter!("resil_idempotent_calls_total", "name" => label(name), "outcome" => outcome)
-}
-
-pub(crate) fn idempotent_run_seconds(name: &Arc<str>) -> Histogram {
-    metrics::histogram!("resil_idempotent_run_seconds", "name" => label(name))
-}
-
-pub(crate) fn once(name: &Arc<str>, answer: &'static str) -> Counter {
-    metrics::counter!("resil_once_total", "name" => label(name), "answer" => answer)
-}
-
-pub(crate) fn cache_gets(name: &Arc<str>, outcome: &'static str) -> Counter {
-    metrics::counter!("resil_cache_gets_total", "name" => label(name), "outcome" => outcome)
-}
-
-pub(crate) fn cache_loads(name: &Arc<str>, outcome: &'static str) -> Counter {
-    metrics::counter!("resil_cache_loads_total", "name" => label(name), "outcome" => outcome)
-}
-
-pub(crate) fn cache_load_seconds(name: &Arc<str>) -> Histogram {
-    metrics::histogram!("resil_cache_load_seconds", "name" => label(name))
 }

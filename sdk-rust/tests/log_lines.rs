@@ -7,8 +7,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use resil::{ConnectSettings, Notice, Status};
-use resil_harness::{Options, Server};
+use resil::limiter::Limit;
+use resil::{Away, Code, ConnectSettings, Notice, Status};
+use resil_harness::{Options, Server, ok};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
@@ -47,7 +48,7 @@ impl Subscriber for Lines {
 }
 
 #[test]
-fn a_server_that_is_away_is_one_warning_with_its_address_and_its_return_one_line() {
+fn a_server_that_is_away_or_refuses_a_command_is_one_warning_and_its_return_one_line() {
     let lines = Lines::default();
     tracing::subscriber::set_global_default(lines.clone()).expect("the only one");
     let mut server = Server::start(Options::default().config("requirepass", "geheim"));
@@ -86,6 +87,23 @@ fn a_server_that_is_away_is_one_warning_with_its_address_and_its_return_one_line
         "the same, to a listener: {notices:?}"
     );
     assert!(!format!("{notices:?}").contains("geheim"), "no secrets: {notices:?}");
+
+    // A command that this user may not run: one warning with its name, and one line when it may again.
+    let mut operator = server.connect();
+    ok(&mut operator, &["AUTH", "geheim"]);
+    ok(&mut operator, &["ACL", "SETUSER", "default", "-res.gcra"]);
+    let limiter = client.limiter("api", Limit::per_second(5).when_away(Away::Closed)).expect("valid");
+    for _ in 0..3 {
+        assert_eq!(runtime.block_on(limiter.check("ann")).expect_err("refused").code(), Code::PermissionDenied);
+    }
+    ok(&mut operator, &["ACL", "SETUSER", "default", "+res.gcra"]);
+    for _ in 0..3 {
+        runtime.block_on(limiter.check("ann")).expect("allowed");
+    }
+    let refused = lines.0.lock().split_off(2);
+    assert_eq!(refused.len(), 2, "{refused:?}");
+    assert!(refused[0].starts_with("WARN") && refused[0].contains("RES.GCRA is refused"), "{refused:?}");
+    assert!(refused[1].starts_with("INFO") && refused[1].contains("RES.GCRA"), "{refused:?}");
 
     // A program that ends: its runtime goes first, then whatever it holds, and nobody called `shutdown`.
     drop(runtime);

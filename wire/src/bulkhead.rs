@@ -7,9 +7,9 @@ use resil_core::lock::{Busy, Grant};
 use crate::argv::{Argv, Refused, once};
 use crate::bound::{Named, Number};
 use crate::command::{Allowed, Arguments};
-use crate::holding::{Bind, OWNER, lease, wait};
+use crate::holding::{Bind, OWNER, Wait, lease};
 use crate::reply::{Sink, Unexpected, Value};
-use crate::words::{Words, named_duration, unless_zero};
+use crate::words::Words;
 
 /// The priority of a caller who names none: 0 is served first, 9 last.
 pub const PRIORITY_DEFAULT: u8 = 5;
@@ -24,7 +24,7 @@ pub struct EnterCall<'a> {
     pub owner: &'a [u8],
     pub max: u32,
     pub lease: Span,
-    pub wait: Span,
+    pub wait: Wait,
     pub queue: u32,
     pub priority: u8,
     pub bind: Bind,
@@ -35,15 +35,15 @@ impl<'a> Arguments<'a> for EnterCall<'a> {
         let (key, owner) = (argv.bytes("key")?, OWNER.take(&mut argv)?);
         let max = MAX.take_u32(&mut argv)?;
         let lease = lease(allowed).take(&mut argv)?;
-        let (mut given_wait, mut queue, mut priority, mut bind) = (None, None, None, None);
+        let (mut wait, mut queue, mut priority, mut bind) = (None, None, None, None);
         while let Some(word) = argv.word() {
-            if word.is("WAIT") {
-                wait(allowed).take_once(&mut given_wait, &mut argv)?;
-            } else if word.is("QUEUE") {
+            if word.is("QUEUE") {
                 QUEUE.take_once(&mut queue, &mut argv)?;
             } else if word.is("PRIORITY") {
                 once(&mut priority, "PRIORITY", PRIORITY.take(&mut argv)? as u8)?;
-            } else if !Bind::take(&mut bind, word, &mut argv, allowed)? {
+            } else if !Wait::take(&mut wait, word, &mut argv, allowed)?
+                && !Bind::take(&mut bind, word, &mut argv, allowed)?
+            {
                 return Err(argv.unexpected(word.0));
             }
         }
@@ -52,7 +52,7 @@ impl<'a> Arguments<'a> for EnterCall<'a> {
             owner,
             max,
             lease,
-            wait: given_wait.unwrap_or_default(),
+            wait: wait.unwrap_or_default(),
             queue: queue.unwrap_or(max),
             priority: priority.unwrap_or(PRIORITY_DEFAULT),
             bind: bind.unwrap_or_default(),
@@ -63,7 +63,7 @@ impl<'a> Arguments<'a> for EnterCall<'a> {
         OWNER.check(self.owner)?;
         MAX.check(self.max.into())?;
         lease(allowed).check(self.lease)?;
-        wait(allowed).check(self.wait)?;
+        self.wait.check(allowed)?;
         QUEUE.check(self.queue.into())?;
         PRIORITY.check(self.priority.into())?;
         self.bind.check(allowed)
@@ -74,7 +74,7 @@ impl<'a> Arguments<'a> for EnterCall<'a> {
         words.word(self.owner);
         words.number(self.max.into());
         words.duration(self.lease);
-        named_duration(words, "WAIT", unless_zero(self.wait));
+        self.wait.encode(words);
         // As many may wait as may be inside, by default.
         QUEUE.write_given((self.queue != self.max).then_some(self.queue), words);
         PRIORITY.write_given((self.priority != PRIORITY_DEFAULT).then_some(u32::from(self.priority)), words);
@@ -85,7 +85,7 @@ impl<'a> Arguments<'a> for EnterCall<'a> {
         Some(self.key)
     }
 
-    fn wait(&self) -> Span {
+    fn wait(&self) -> Wait {
         self.wait
     }
 }

@@ -14,6 +14,7 @@ use resil_core::limits::{
 };
 
 use crate::argv::{Argv, Refused, Word, quoted};
+use crate::holding::Wait;
 use crate::words::Words;
 pub use crate::{Command, PAGES, Reply};
 
@@ -62,9 +63,9 @@ pub trait Arguments<'a>: Sized {
     /// The first key: in a cluster it says where the command goes.
     fn key(&self) -> Option<&'a [u8]>;
 
-    /// How long the call may wait in the server.
-    fn wait(&self) -> Span {
-        Span::ZERO
+    /// For how long the call may wait in the server, and how.
+    fn wait(&self) -> Wait {
+        Wait::NONE
     }
 
     /// True for the command's PEEK, if it has one.
@@ -201,17 +202,18 @@ macro_rules! commands {
                 }
             }
 
-            /// The WAIT it carries; `None` if the reply comes at once.
-            pub fn waits(&self) -> Option<resil_core::Span> {
-                let wait = match self {
+            pub(crate) fn wait(&self) -> $crate::holding::Wait {
+                match self {
                     $(Self::$variant(arguments) => $crate::command::Arguments::wait(arguments),)*
-                };
-                (!wait.is_zero()).then_some(wait)
+                }
             }
 
             /// Reads a server's reply to this command. Strict: a reply of another shape, or with an unknown word, is
             /// [`Unexpected`].
             pub fn read(&self, value: $crate::reply::Value) -> Result<Reply, $crate::reply::Unexpected> {
+                if self.wait().is_async() && let Some(position) = $crate::late::read_queued(&value) {
+                    return Ok(Reply::Queued(position));
+                }
                 match self {
                     $(Self::$variant(arguments) => {
                         let read: fn($crate::reply::Value, &$arguments) -> Result<_, $crate::reply::Unexpected> = $read;
@@ -249,6 +251,12 @@ impl Command<'_> {
 
     pub fn is_read_only(&self) -> bool {
         self.page().is_read_only
+    }
+
+    /// For how long its connection is blocked at most; `None` if the reply comes at once.
+    pub fn waits(&self) -> Option<Span> {
+        let blocks = self.wait().blocks();
+        (!blocks.is_zero()).then_some(blocks)
     }
 }
 

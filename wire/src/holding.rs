@@ -4,7 +4,7 @@ use resil_core::limits::{FENCE_MAX, INFO_LIMIT_DEFAULT, INFO_LIMIT_MAX, LEASE_LE
 use resil_core::lock::{self, Holder, Reason};
 use resil_core::{Instant, Span};
 
-use crate::argv::{Argv, Refused, Word};
+use crate::argv::{Argv, Refused, Word, once};
 use crate::bound::{Length, Named, Number, Text};
 use crate::command::{Allowed, Arguments};
 use crate::reply::{Fields, Sink, Unexpected, Value};
@@ -19,9 +19,75 @@ pub(crate) fn lease(allowed: &Allowed) -> Length {
     Length::new("lease", (LEASE_LEAST, allowed.lease_max))
 }
 
-/// `WAIT 0` means: try once.
-pub(crate) fn wait(allowed: &Allowed) -> Length {
-    Length::new("WAIT", (Span::ZERO, allowed.wait_max))
+/// `[WAIT d [ASYNC]]`: for how long a call waits if it must, and how. `WAIT 0` means: try once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Wait {
+    pub length: Span,
+    pub manner: Manner,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Manner {
+    /// The connection waits for the reply.
+    #[default]
+    Blocked,
+    /// The reply comes at once, and the verdict later: see [`late`](crate::late).
+    Async,
+}
+
+impl Wait {
+    pub const NONE: Self = Self::blocked(Span::ZERO);
+
+    pub const fn blocked(length: Span) -> Self {
+        Self { length, manner: Manner::Blocked }
+    }
+
+    pub const fn asynchronous(length: Span) -> Self {
+        Self { length, manner: Manner::Async }
+    }
+
+    pub fn is_async(self) -> bool {
+        self.manner == Manner::Async
+    }
+
+    /// For how long the connection is blocked at most.
+    pub(crate) fn blocks(self) -> Span {
+        if self.is_async() { Span::ZERO } else { self.length }
+    }
+
+    fn bound(allowed: &Allowed) -> Length {
+        Length::new("WAIT", (Span::ZERO, allowed.wait_max))
+    }
+
+    /// Takes `word` if it is WAIT, with the ASYNC that may follow.
+    pub(crate) fn take(
+        given: &mut Option<Self>,
+        word: Word<'_>,
+        argv: &mut Argv<'_>,
+        allowed: &Allowed,
+    ) -> Result<bool, Refused> {
+        if !word.is("WAIT") {
+            return Ok(false);
+        }
+        let length = Self::bound(allowed).take(argv)?;
+        let manner = if argv.take_word("ASYNC") { Manner::Async } else { Manner::Blocked };
+        once(given, "WAIT", Self { length, manner }).map(|()| true)
+    }
+
+    pub(crate) fn check(self, allowed: &Allowed) -> Result<(), Refused> {
+        Self::bound(allowed).check(self.length)
+    }
+
+    pub(crate) fn encode(self, words: &mut impl Words) {
+        if self == Self::NONE {
+            return;
+        }
+        words.word(b"WAIT");
+        words.duration(self.length);
+        if self.is_async() {
+            words.word(b"ASYNC");
+        }
+    }
 }
 
 fn grace(allowed: &Allowed) -> Length {

@@ -10,9 +10,9 @@ use resil_core::{Instant, Span};
 use crate::argv::{Argv, Refused, Word, once, quoted};
 use crate::bound::{Length, Named, Text};
 use crate::command::{Allowed, Arguments};
-use crate::holding::{Bind, lease, read_reason, wait, write_lost};
+use crate::holding::{Bind, Wait, lease, read_reason, write_lost};
 use crate::reply::{Sink, Unexpected, Value};
-use crate::words::{Words, named_duration, unless_empty, unless_zero};
+use crate::words::{Words, unless_empty};
 
 pub(crate) const TOKEN: Text = Text::new("token", OWNER_MAX);
 const TOKEN_OPTION: Text = Text::new("TOKEN", OWNER_MAX);
@@ -26,7 +26,7 @@ pub struct BeginCall<'a> {
     pub token: &'a [u8],
     pub lease: Span,
     pub fingerprint: &'a [u8],
-    pub wait: Span,
+    pub wait: Wait,
     pub keep: Span,
     pub on_lapse: OnLapse,
     pub bind: Bind,
@@ -36,17 +36,17 @@ impl<'a> Arguments<'a> for BeginCall<'a> {
     fn parse(mut argv: Argv<'a>, allowed: &Allowed) -> Result<Self, Refused> {
         let (key, token) = (argv.bytes("key")?, TOKEN.take(&mut argv)?);
         let lease = lease(allowed).take(&mut argv)?;
-        let (mut fingerprint, mut given_wait, mut keep, mut on_lapse, mut bind) = (None, None, None, None, None);
+        let (mut fingerprint, mut wait, mut keep, mut on_lapse, mut bind) = (None, None, None, None, None);
         while let Some(word) = argv.word() {
             if word.is("FINGERPRINT") {
                 FINGERPRINT.take_once(&mut fingerprint, &mut argv)?;
-            } else if word.is("WAIT") {
-                wait(allowed).take_once(&mut given_wait, &mut argv)?;
             } else if word.is("KEEP") {
                 KEEP.take_once(&mut keep, &mut argv)?;
             } else if word.is("ONLAPSE") {
                 once(&mut on_lapse, "ONLAPSE", on_lapse_word(&mut argv)?)?;
-            } else if !Bind::take(&mut bind, word, &mut argv, allowed)? {
+            } else if !Wait::take(&mut wait, word, &mut argv, allowed)?
+                && !Bind::take(&mut bind, word, &mut argv, allowed)?
+            {
                 return Err(argv.unexpected(word.0));
             }
         }
@@ -55,7 +55,7 @@ impl<'a> Arguments<'a> for BeginCall<'a> {
             token,
             lease,
             fingerprint: fingerprint.unwrap_or_default(),
-            wait: given_wait.unwrap_or_default(),
+            wait: wait.unwrap_or_default(),
             keep: keep.unwrap_or(KEEP_DEFAULT),
             on_lapse: on_lapse.unwrap_or_default(),
             bind: bind.unwrap_or_default(),
@@ -66,7 +66,7 @@ impl<'a> Arguments<'a> for BeginCall<'a> {
         TOKEN.check(self.token)?;
         lease(allowed).check(self.lease)?;
         FINGERPRINT.check_given(unless_empty(self.fingerprint))?;
-        wait(allowed).check(self.wait)?;
+        self.wait.check(allowed)?;
         KEEP.check(self.keep)?;
         self.bind.check(allowed)
     }
@@ -76,7 +76,7 @@ impl<'a> Arguments<'a> for BeginCall<'a> {
         words.word(self.token);
         words.duration(self.lease);
         FINGERPRINT.write_given(unless_empty(self.fingerprint), words);
-        named_duration(words, "WAIT", unless_zero(self.wait));
+        self.wait.encode(words);
         KEEP.write_given((self.keep != KEEP_DEFAULT).then_some(self.keep), words);
         if self.on_lapse == OnLapse::Hold {
             words.word(b"ONLAPSE");
@@ -89,7 +89,7 @@ impl<'a> Arguments<'a> for BeginCall<'a> {
         Some(self.key)
     }
 
-    fn wait(&self) -> Span {
+    fn wait(&self) -> Wait {
         self.wait
     }
 }

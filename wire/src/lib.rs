@@ -10,7 +10,7 @@
 //!   share), [`heartbeat`], [`idempotency`], [`single_flight`], [`apply`]: the commands.
 //! - [`argv`]: the cursor over arguments; every refusal names the argument, what was given and what is allowed.
 //! - [`bound`]: what an argument may be. [`duration`]: `250ms`, `30s`, `1h`. [`words`]: what calls are written to.
-//! - [`reply`]: what replies are written to and read from.
+//! - [`late`]: the verdict of an asynchronous wait, as it is published. [`reply`]: what replies are written to and read from.
 //!
 //! # What this crate does not do
 //! It asks no clock, opens no socket, and decides nothing: a number is only held against the bounds that core names.
@@ -27,6 +27,7 @@ pub mod gcra;
 pub mod heartbeat;
 pub mod holding;
 pub mod idempotency;
+pub mod late;
 pub mod lock;
 pub mod mgcra;
 #[rustfmt::skip] // as it is generated
@@ -55,6 +56,8 @@ command::replies! {
     Forced(breaker::Forced) = |reply, sink| reply.write(sink);
     /// RESET, CONFIG, CHECK, BREAK, ONCE and INVALIDATE.
     Number(i64) = |number, sink| sink.integer(*number);
+    /// To a call that waits asynchronously: its position. The verdict comes later.
+    Queued(u64) = |position, sink| late::write_queued(*position, sink);
     Acquired(lock::Acquired) = |reply, sink| reply.write(sink);
     Entered(bulkhead::Entered) = |reply, sink| reply.write(sink);
     /// Every RENEW.

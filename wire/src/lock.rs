@@ -5,11 +5,11 @@ use resil_core::limits::{OWNER_MAX, TEXT_MAX};
 use resil_core::lock::{Busy, Grant};
 
 use crate::argv::{Argv, Refused, once};
-use crate::bound::{Named, Text};
+use crate::bound::Text;
 use crate::command::{Allowed, Arguments};
-use crate::holding::{Bind, OWNER, lease, wait};
+use crate::holding::{Bind, OWNER, Wait, lease};
 use crate::reply::{Fields, Sink, Unexpected, Value};
-use crate::words::{Words, named_duration, unless_empty, unless_zero};
+use crate::words::{Words, unless_empty};
 
 const META: Text = Text::new("META", OWNER_MAX);
 const ACTOR: Text = Text::new("ACTOR", TEXT_MAX);
@@ -20,7 +20,7 @@ pub struct AcquireCall<'a> {
     pub key: &'a [u8],
     pub owner: &'a [u8],
     pub lease: Span,
-    pub wait: Span,
+    pub wait: Wait,
     pub shared: bool,
     pub bind: Bind,
     pub meta: &'a [u8],
@@ -30,15 +30,15 @@ impl<'a> Arguments<'a> for AcquireCall<'a> {
     fn parse(mut argv: Argv<'a>, allowed: &Allowed) -> Result<Self, Refused> {
         let (key, owner) = (argv.bytes("key")?, OWNER.take(&mut argv)?);
         let lease = lease(allowed).take(&mut argv)?;
-        let (mut given_wait, mut shared, mut bind, mut meta) = (None, None, None, None);
+        let (mut wait, mut shared, mut bind, mut meta) = (None, None, None, None);
         while let Some(word) = argv.word() {
-            if word.is("WAIT") {
-                wait(allowed).take_once(&mut given_wait, &mut argv)?;
-            } else if word.is("SHARED") {
+            if word.is("SHARED") {
                 once(&mut shared, "SHARED", ())?;
             } else if word.is("META") {
                 META.take_once(&mut meta, &mut argv)?;
-            } else if !Bind::take(&mut bind, word, &mut argv, allowed)? {
+            } else if !Wait::take(&mut wait, word, &mut argv, allowed)?
+                && !Bind::take(&mut bind, word, &mut argv, allowed)?
+            {
                 return Err(argv.unexpected(word.0));
             }
         }
@@ -46,7 +46,7 @@ impl<'a> Arguments<'a> for AcquireCall<'a> {
             key,
             owner,
             lease,
-            wait: given_wait.unwrap_or_default(),
+            wait: wait.unwrap_or_default(),
             shared: shared.is_some(),
             bind: bind.unwrap_or_default(),
             meta: meta.unwrap_or_default(),
@@ -56,7 +56,7 @@ impl<'a> Arguments<'a> for AcquireCall<'a> {
     fn check(&self, allowed: &Allowed) -> Result<(), Refused> {
         OWNER.check(self.owner)?;
         lease(allowed).check(self.lease)?;
-        wait(allowed).check(self.wait)?;
+        self.wait.check(allowed)?;
         self.bind.check(allowed)?;
         META.check_given(unless_empty(self.meta))
     }
@@ -65,7 +65,7 @@ impl<'a> Arguments<'a> for AcquireCall<'a> {
         words.word(self.key);
         words.word(self.owner);
         words.duration(self.lease);
-        named_duration(words, "WAIT", unless_zero(self.wait));
+        self.wait.encode(words);
         if self.shared {
             words.word(b"SHARED");
         }
@@ -77,7 +77,7 @@ impl<'a> Arguments<'a> for AcquireCall<'a> {
         Some(self.key)
     }
 
-    fn wait(&self) -> Span {
+    fn wait(&self) -> Wait {
         self.wait
     }
 }

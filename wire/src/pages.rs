@@ -38,15 +38,15 @@ pub const BREAKER_HELP_LINES: &[&str] = &[
     "[WINDOW COUNT n | WINDOW TIME d] [RATE pct] [SLOW d] [SLOWRATE pct] [CONSECUTIVE n] [MINCALLS n] [OPEN d] [FACTOR x] [MAX d] [PROBES n] [SUCCESSES n] [LEASE d] [QUORUM n] [RAMP d] [IDLE d]",
     "A duration is an integer of milliseconds, or has one of the suffixes us ms s m h d.",
 ];
-pub const BULKHEAD_ENTER: Page = Page { name: "RES.BULKHEAD ENTER", usage: "RES.BULKHEAD ENTER key owner max lease [WAIT d] [QUEUE n] [PRIORITY p] [<BOUND | BOUNDTO client-id> [GRACE d]]", is_read_only: false };
+pub const BULKHEAD_ENTER: Page = Page { name: "RES.BULKHEAD ENTER", usage: "RES.BULKHEAD ENTER key owner max lease [WAIT d [ASYNC]] [QUEUE n] [PRIORITY p] [<BOUND | BOUNDTO client-id> [GRACE d]]", is_read_only: false };
 pub const BULKHEAD_RENEW: Page = Page { name: "RES.BULKHEAD RENEW", usage: "RES.BULKHEAD RENEW key owner lease [FENCE f] [<BOUND | BOUNDTO client-id> [GRACE d]]", is_read_only: false };
 pub const BULKHEAD_LEAVE: Page = Page { name: "RES.BULKHEAD LEAVE", usage: "RES.BULKHEAD LEAVE key owner [FENCE f]", is_read_only: false };
 pub const BULKHEAD_INFO: Page = Page { name: "RES.BULKHEAD INFO", usage: "RES.BULKHEAD INFO key [LIMIT n]", is_read_only: true };
 pub const BULKHEAD_HELP: Page = Page { name: "RES.BULKHEAD HELP", usage: "RES.BULKHEAD HELP", is_read_only: false };
 pub const BULKHEAD_HELP_LINES: &[&str] = &[
-    "RES.BULKHEAD ENTER key owner max lease [WAIT d] [QUEUE n] [PRIORITY p] [<BOUND | BOUNDTO client-id> [GRACE d]]",
+    "RES.BULKHEAD ENTER key owner max lease [WAIT d [ASYNC]] [QUEUE n] [PRIORITY p] [<BOUND | BOUNDTO client-id> [GRACE d]]",
     "    Takes a permit, or waits in the queue for it.",
-    "    Reply: [GRANTED, active, queued, lease_ms, waited_ms] or [FULL|TIMEOUT, active, queued, retry_after_ms].",
+    "    Reply: [GRANTED, active, queued, lease_ms, waited_ms], [FULL|TIMEOUT, active, queued, retry_after_ms] or [QUEUED, position].",
     "RES.BULKHEAD RENEW key owner lease [FENCE f] [<BOUND | BOUNDTO client-id> [GRACE d]]",
     "    Extends the lease of a permit: it ends that long from now.",
     "    Reply: [GRANTED, fence, lease_ms, 0] or [LOST, reason].",
@@ -61,7 +61,7 @@ pub const BULKHEAD_HELP_LINES: &[&str] = &[
 pub const GCRA: Page = Page { name: "RES.GCRA", usage: "RES.GCRA key limit period [BURST n] [AND limit period [BURST n] ...] [COST n | UPTO n | RESERVE max | REFUND n]", is_read_only: false };
 pub const GCRA_PEEK: Page = Page { name: "RES.GCRA.PEEK", usage: "RES.GCRA.PEEK key limit period [BURST n] [AND limit period [BURST n] ...]", is_read_only: true };
 pub const HEARTBEAT: Page = Page { name: "RES.HEARTBEAT", usage: "RES.HEARTBEAT", is_read_only: false };
-pub const IDEMP_BEGIN: Page = Page { name: "RES.IDEMP BEGIN", usage: "RES.IDEMP BEGIN key token lease [FINGERPRINT f] [WAIT d] [KEEP d] [ONLAPSE RUN|HOLD] [<BOUND | BOUNDTO client-id> [GRACE d]]", is_read_only: false };
+pub const IDEMP_BEGIN: Page = Page { name: "RES.IDEMP BEGIN", usage: "RES.IDEMP BEGIN key token lease [FINGERPRINT f] [WAIT d [ASYNC]] [KEEP d] [ONLAPSE RUN|HOLD] [<BOUND | BOUNDTO client-id> [GRACE d]]", is_read_only: false };
 pub const IDEMP_COMMIT: Page = Page { name: "RES.IDEMP COMMIT", usage: "RES.IDEMP COMMIT key token ttl result [ERROR]", is_read_only: false };
 pub const IDEMP_ABORT: Page = Page { name: "RES.IDEMP ABORT", usage: "RES.IDEMP ABORT key token", is_read_only: false };
 pub const IDEMP_RENEW: Page = Page { name: "RES.IDEMP RENEW", usage: "RES.IDEMP RENEW key token lease [<BOUND | BOUNDTO client-id> [GRACE d]]", is_read_only: false };
@@ -70,9 +70,9 @@ pub const IDEMP_GET: Page = Page { name: "RES.IDEMP GET", usage: "RES.IDEMP GET 
 pub const IDEMP_INFO: Page = Page { name: "RES.IDEMP INFO", usage: "RES.IDEMP INFO key", is_read_only: true };
 pub const IDEMP_HELP: Page = Page { name: "RES.IDEMP HELP", usage: "RES.IDEMP HELP", is_read_only: false };
 pub const IDEMP_HELP_LINES: &[&str] = &[
-    "RES.IDEMP BEGIN key token lease [FINGERPRINT f] [WAIT d] [KEEP d] [ONLAPSE RUN|HOLD] [<BOUND | BOUNDTO client-id> [GRACE d]]",
+    "RES.IDEMP BEGIN key token lease [FINGERPRINT f] [WAIT d [ASYNC]] [KEEP d] [ONLAPSE RUN|HOLD] [<BOUND | BOUNDTO client-id> [GRACE d]]",
     "    May this caller do the work?",
-    "    Reply: [RUN, fence, attempt, waited_ms], [REPLAY, ok|error, result, age_ms], [BUSY, remaining_ms, attempt], [MISMATCH] or [HELD, attempt].",
+    "    Reply: [RUN, fence, attempt, waited_ms], [REPLAY, ok|error, result, age_ms], [BUSY, remaining_ms, attempt], [MISMATCH], [HELD, attempt] or [QUEUED, position].",
     "RES.IDEMP COMMIT key token ttl result [ERROR]",
     "    Records that the work is done, and its result.",
     "    Reply: [COMMITTED, stored|dropped] or [LOST, reason].",
@@ -93,7 +93,7 @@ pub const IDEMP_HELP_LINES: &[&str] = &[
     "    Reply: a map.",
     "A duration is an integer of milliseconds, or has one of the suffixes us ms s m h d.",
 ];
-pub const LOCK_ACQUIRE: Page = Page { name: "RES.LOCK ACQUIRE", usage: "RES.LOCK ACQUIRE key owner lease [WAIT d] [SHARED] [<BOUND | BOUNDTO client-id> [GRACE d]] [META text]", is_read_only: false };
+pub const LOCK_ACQUIRE: Page = Page { name: "RES.LOCK ACQUIRE", usage: "RES.LOCK ACQUIRE key owner lease [WAIT d [ASYNC]] [SHARED] [<BOUND | BOUNDTO client-id> [GRACE d]] [META text]", is_read_only: false };
 pub const LOCK_RENEW: Page = Page { name: "RES.LOCK RENEW", usage: "RES.LOCK RENEW key owner lease [FENCE f] [<BOUND | BOUNDTO client-id> [GRACE d]]", is_read_only: false };
 pub const LOCK_RELEASE: Page = Page { name: "RES.LOCK RELEASE", usage: "RES.LOCK RELEASE key owner [FENCE f]", is_read_only: false };
 pub const LOCK_CHECK: Page = Page { name: "RES.LOCK CHECK", usage: "RES.LOCK CHECK key owner [FENCE f]", is_read_only: true };
@@ -101,9 +101,9 @@ pub const LOCK_BREAK: Page = Page { name: "RES.LOCK BREAK", usage: "RES.LOCK BRE
 pub const LOCK_INFO: Page = Page { name: "RES.LOCK INFO", usage: "RES.LOCK INFO key [LIMIT n]", is_read_only: true };
 pub const LOCK_HELP: Page = Page { name: "RES.LOCK HELP", usage: "RES.LOCK HELP", is_read_only: false };
 pub const LOCK_HELP_LINES: &[&str] = &[
-    "RES.LOCK ACQUIRE key owner lease [WAIT d] [SHARED] [<BOUND | BOUNDTO client-id> [GRACE d]] [META text]",
+    "RES.LOCK ACQUIRE key owner lease [WAIT d [ASYNC]] [SHARED] [<BOUND | BOUNDTO client-id> [GRACE d]] [META text]",
     "    Takes a lock, or waits in the queue for it.",
-    "    Reply: [GRANTED, fence, lease_ms, waited_ms] or [TAKEN|TIMEOUT, holder, remaining_ms, waiters].",
+    "    Reply: [GRANTED, fence, lease_ms, waited_ms], [TAKEN|TIMEOUT, holder, remaining_ms, waiters] or [QUEUED, position].",
     "RES.LOCK RENEW key owner lease [FENCE f] [<BOUND | BOUNDTO client-id> [GRACE d]]",
     "    Extends a lease: it ends that long from now.",
     "    Reply: [GRANTED, fence, lease_ms, 0] or [LOST, reason].",
@@ -122,7 +122,7 @@ pub const LOCK_HELP_LINES: &[&str] = &[
     "A duration is an integer of milliseconds, or has one of the suffixes us ms s m h d.",
 ];
 pub const MGCRA: Page = Page { name: "RES.MGCRA", usage: "RES.MGCRA cost key limit period burst [key limit period burst ...]", is_read_only: false };
-pub const SFLIGHT_JOIN: Page = Page { name: "RES.SFLIGHT JOIN", usage: "RES.SFLIGHT JOIN key token lease [WAIT d] [<BOUND | BOUNDTO client-id> [GRACE d]]", is_read_only: false };
+pub const SFLIGHT_JOIN: Page = Page { name: "RES.SFLIGHT JOIN", usage: "RES.SFLIGHT JOIN key token lease [WAIT d [ASYNC]] [<BOUND | BOUNDTO client-id> [GRACE d]]", is_read_only: false };
 pub const SFLIGHT_GET: Page = Page { name: "RES.SFLIGHT GET", usage: "RES.SFLIGHT GET key", is_read_only: true };
 pub const SFLIGHT_PUBLISH: Page = Page { name: "RES.SFLIGHT PUBLISH", usage: "RES.SFLIGHT PUBLISH key token ttl VALUE bytes [STALE d] | EMPTY | ERROR text", is_read_only: false };
 pub const SFLIGHT_ABANDON: Page = Page { name: "RES.SFLIGHT ABANDON", usage: "RES.SFLIGHT ABANDON key token [RETRY d]", is_read_only: false };
@@ -131,9 +131,9 @@ pub const SFLIGHT_INVALIDATE: Page = Page { name: "RES.SFLIGHT INVALIDATE", usag
 pub const SFLIGHT_INFO: Page = Page { name: "RES.SFLIGHT INFO", usage: "RES.SFLIGHT INFO key", is_read_only: true };
 pub const SFLIGHT_HELP: Page = Page { name: "RES.SFLIGHT HELP", usage: "RES.SFLIGHT HELP", is_read_only: false };
 pub const SFLIGHT_HELP_LINES: &[&str] = &[
-    "RES.SFLIGHT JOIN key token lease [WAIT d] [<BOUND | BOUNDTO client-id> [GRACE d]]",
+    "RES.SFLIGHT JOIN key token lease [WAIT d [ASYNC]] [<BOUND | BOUNDTO client-id> [GRACE d]]",
     "    Gets a value, or the lead to load it, or waits for it.",
-    "    Reply: [LEAD, fence, stale value or nil, waited_ms], [VALUE, bytes, age_ms, fresh_ms], [STALE, bytes, age_ms], [EMPTY, age_ms], [ERROR, text] or [BUSY, remaining_ms].",
+    "    Reply: [LEAD, fence, stale value or nil, waited_ms], [VALUE, bytes, age_ms, fresh_ms], [STALE, bytes, age_ms], [EMPTY, age_ms], [ERROR, text], [BUSY, remaining_ms] or [QUEUED, position].",
     "RES.SFLIGHT GET key",
     "    Gets a value, if there is one.",
     "    Reply: [VALUE, ...], [STALE, ...], [EMPTY, ...], [ERROR, ...] or [MISS].",

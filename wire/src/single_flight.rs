@@ -11,10 +11,10 @@ use resil_core::{Instant, Span};
 use crate::argv::{Argv, Refused, Word, quoted};
 use crate::bound::{Length, Named, Text};
 use crate::command::{Allowed, Arguments, Reply};
-use crate::holding::{Bind, lease, read_reason, wait, write_lost};
+use crate::holding::{Bind, Wait, lease, read_reason, write_lost};
 use crate::idempotency::TOKEN;
 use crate::reply::{Sink, Unexpected, Value};
-use crate::words::{Words, named_duration, unless_zero};
+use crate::words::{Words, unless_zero};
 
 const TTL: Length = Length::new("ttl", (Span::ZERO, TTL_MAX));
 const STALE: Length = Length::new("STALE", (Span::ZERO, TTL_MAX));
@@ -30,7 +30,7 @@ pub struct JoinCall<'a> {
     pub key: &'a [u8],
     pub token: &'a [u8],
     pub lease: Span,
-    pub wait: Span,
+    pub wait: Wait,
     pub bind: Bind,
 }
 
@@ -38,21 +38,19 @@ impl<'a> Arguments<'a> for JoinCall<'a> {
     fn parse(mut argv: Argv<'a>, allowed: &Allowed) -> Result<Self, Refused> {
         let (key, token) = (argv.bytes("key")?, TOKEN.take(&mut argv)?);
         let lease = lease(allowed).take(&mut argv)?;
-        let (mut given_wait, mut bind) = (None, None);
+        let (mut wait, mut bind) = (None, None);
         while let Some(word) = argv.word() {
-            if word.is("WAIT") {
-                wait(allowed).take_once(&mut given_wait, &mut argv)?;
-            } else if !Bind::take(&mut bind, word, &mut argv, allowed)? {
+            if !Wait::take(&mut wait, word, &mut argv, allowed)? && !Bind::take(&mut bind, word, &mut argv, allowed)? {
                 return Err(argv.unexpected(word.0));
             }
         }
-        Ok(Self { key, token, lease, wait: given_wait.unwrap_or_default(), bind: bind.unwrap_or_default() })
+        Ok(Self { key, token, lease, wait: wait.unwrap_or_default(), bind: bind.unwrap_or_default() })
     }
 
     fn check(&self, allowed: &Allowed) -> Result<(), Refused> {
         TOKEN.check(self.token)?;
         lease(allowed).check(self.lease)?;
-        wait(allowed).check(self.wait)?;
+        self.wait.check(allowed)?;
         self.bind.check(allowed)
     }
 
@@ -60,7 +58,7 @@ impl<'a> Arguments<'a> for JoinCall<'a> {
         words.word(self.key);
         words.word(self.token);
         words.duration(self.lease);
-        named_duration(words, "WAIT", unless_zero(self.wait));
+        self.wait.encode(words);
         self.bind.encode(words);
     }
 
@@ -68,7 +66,7 @@ impl<'a> Arguments<'a> for JoinCall<'a> {
         Some(self.key)
     }
 
-    fn wait(&self) -> Span {
+    fn wait(&self) -> Wait {
         self.wait
     }
 }

@@ -27,14 +27,6 @@ impl Words for Vec<Vec<u8>> {
     }
 }
 
-/// `NAME duration`, if there is one.
-pub(crate) fn named_duration(words: &mut impl Words, name: &str, span: Option<Span>) {
-    if let Some(span) = span {
-        words.word(name.as_bytes());
-        words.duration(span);
-    }
-}
-
 /// Bytes that mean nothing when they are empty.
 pub(crate) fn unless_empty(bytes: &[u8]) -> Option<&[u8]> {
     (!bytes.is_empty()).then_some(bytes)

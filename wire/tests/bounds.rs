@@ -15,7 +15,7 @@ use resil_wire::breaker::{Admit, ConfigCall, ForceCall, Options, ReportCall, Tal
 use resil_wire::bulkhead::EnterCall;
 use resil_wire::command::{Allowed, Command};
 use resil_wire::gcra::Gcra;
-use resil_wire::holding::{Bind, InfoCall, OwnedCall, RenewCall};
+use resil_wire::holding::{Bind, InfoCall, OwnedCall, RenewCall, Wait};
 use resil_wire::idempotency::{BeginCall, CommitCall, GetCall, OnceCall, TokenCall, TokenRenewCall};
 use resil_wire::lock::{AcquireCall, BreakCall};
 use resil_wire::mgcra::Mgcra;
@@ -92,7 +92,15 @@ fn commands(
             actor: Some(s),
             reason: Some(t),
         }),
-        Command::LockAcquire(AcquireCall { key, owner: s, lease: a, wait: b, shared: false, bind, meta: t }),
+        Command::LockAcquire(AcquireCall {
+            key,
+            owner: s,
+            lease: a,
+            wait: Wait::blocked(b),
+            shared: false,
+            bind,
+            meta: t,
+        }),
         Command::LockRenew(RenewCall { key, owner: s, lease: a, fence, bind }),
         Command::LockCheck(OwnedCall { key, owner: s, fence }),
         Command::LockBreak(BreakCall { key, actor: Some(s), reason: Some(t) }),
@@ -102,7 +110,7 @@ fn commands(
             owner: s,
             max: m,
             lease: a,
-            wait: b,
+            wait: Wait::blocked(b),
             queue: n,
             priority: (o % 12) as u8,
             bind,
@@ -112,7 +120,7 @@ fn commands(
             token: s,
             lease: a,
             fingerprint: t,
-            wait: b,
+            wait: Wait::blocked(b),
             keep: c,
             on_lapse: OnLapse::Run,
             bind,
@@ -122,7 +130,7 @@ fn commands(
         Command::IdempRenew(TokenRenewCall { key, token: s, lease: a, bind }),
         Command::IdempOnce(OnceCall { key, ttl: a, token: s }),
         Command::IdempGet(GetCall { key, fingerprint: s }),
-        Command::FlightJoin(JoinCall { key, token: s, lease: a, wait: b, bind }),
+        Command::FlightJoin(JoinCall { key, token: s, lease: a, wait: Wait::blocked(b), bind }),
         Command::FlightAbandon(AbandonCall { key, token: s, retry: Some(a) }),
     ];
     for brought in [Brought::Value { bytes: t, stale: b }, Brought::Error { text: t }] {

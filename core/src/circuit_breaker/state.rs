@@ -20,7 +20,7 @@ pub(super) const PROBES_MAX: usize = 100;
 pub(super) const RECORDED_MAX: u64 = i64::MAX as u64 / 2;
 
 /// The name of a state, as replies and events have it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum StateName {
     Closed,
     Open,

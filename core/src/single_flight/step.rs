@@ -15,8 +15,8 @@ use crate::stored::Stored;
 use crate::time::{Instant, Span};
 use crate::waited::lease::ends_for;
 use crate::waited::{
-    Asked, Binding, Crowd, Decision, End, Grant, Lease, Machine, OpenStep, Queue, Reason, Renewed, Setting, Stepped,
-    Terms, Turn, WaitedKey, Waiter, Waiting,
+    Asked, Binding, Crowd, Decision, End, Grant, Lease, Machine, OpenStep, Queue, REPLIES_AT_ONCE, Reason, Renewed,
+    Setting, Stepped, Terms, Turn, WaitedKey, Waiter, Waiting,
 };
 
 /// The machine of single flights.
@@ -51,7 +51,12 @@ pub fn publish(
         None => {
             finish(&mut step, Way::Published);
             let seen = bring(&mut step, ttl, publication);
-            Published::Published { followers: step.refuse_all(&seen) }
+            let followers = step.queue.len();
+            // What is kept for a while is there for the last of very many, too, who are served in parts.
+            if ttl < KEPT_FOR_ALL || followers <= REPLIES_AT_ONCE {
+                step.refuse_all(&seen);
+            }
+            Published::Published { followers }
         }
         // The same again: its first reply was lost.
         Some(Reason::Published) => Published::Published { followers: 0 },
@@ -59,6 +64,9 @@ pub fn publish(
     };
     step.end(verdict)
 }
+
+/// For how long a value is kept that very many followers are served from.
+const KEPT_FOR_ALL: Span = Span::from_secs(1);
 
 /// The leader gives up; nobody leads for `retry`, if that is given. If the token still waits, it leaves the queue.
 pub fn abandon(

@@ -66,6 +66,7 @@ pub use queue::{Queue, Waiter, WaiterId, Waiting};
 pub use reply::{Decision, Grant, Outcome, Renewed, Reply, Terms};
 pub use session::Binding;
 pub use step::OpenStep;
+pub(crate) use step::REPLIES_AT_ONCE;
 pub use undelivered::Undelivered;
 
 /// Up to this many holders or waiters are looked at one by one when invariants are checked.
@@ -79,6 +80,8 @@ pub struct Setting<'a> {
     pub now: Instant,
     /// When this server became a primary, if leases that lived then start anew.
     pub promoted_at: Option<Instant>,
+    /// After how long a waiter gains a priority; zero: never.
+    pub ageing: Span,
     pub floor: &'a mut Floor,
     /// Asked of every lease whose end has come. `None`: nothing is bound to a connection.
     pub heard: Option<&'a Heard<'a>>,

@@ -15,9 +15,9 @@ use super::reply::{Decision, Outcome, Reply};
 use super::{Asked, Heard, Machine, Setting, Stepped, Turn, WaitedKey};
 use crate::time::{Instant, Span};
 
-/// How many waiters are granted a lease or time out in one step: a bound on how long it takes. The rest is served by the next
-/// step, which is asked for at once: until then nobody overtakes them. A result for everybody is not held up.
-const REPLIES_AT_ONCE: usize = 500;
+/// How many waiters get their replies in one step: a bound on how long it takes. The rest is served by the next step, which is
+/// asked for at once: until then nobody overtakes them.
+pub(crate) const REPLIES_AT_ONCE: usize = 500;
 
 /// How many leases one step lets end by time, or go on because their connections were heard of, for the same reason. The
 /// caller's own comes in any case; for everybody else a lease that waits for the next step, which is asked for at once, still
@@ -40,7 +40,8 @@ pub struct OpenStep<'a, M: Machine> {
 
 impl<'a, M: Machine> OpenStep<'a, M> {
     pub(super) fn new(key: &'a mut WaitedKey<'_, M>, setting: &'a mut Setting<'_>) -> Self {
-        let Setting { now, promoted_at, floor, heard } = setting;
+        let Setting { now, promoted_at, ageing, floor, heard } = setting;
+        key.queue.ageing = *ageing;
         Self {
             state: key.state,
             queue: key.queue,
@@ -129,8 +130,7 @@ impl<'a, M: Machine> OpenStep<'a, M> {
 
     /// Puts the caller in the queue. Another call of the same owner gives its position up.
     pub fn enqueue(&mut self, owner: &[u8], request: M::Request, Waiting { id, wait, .. }: Waiting, priority: u8) {
-        let (since, deadline) = (self.now, self.now.plus(wait));
-        match self.queue.supersede(Waiter { id, owner: owner.into(), since, deadline, request }) {
+        match self.queue.supersede(Waiter::new(id, owner.into(), self.now, wait, request)) {
             Ok(former) => self.replies.push(Reply::Superseded { id: former.id }),
             Err(waiter) => self.queue.join(priority, waiter),
         }
@@ -143,17 +143,14 @@ impl<'a, M: Machine> OpenStep<'a, M> {
         left.is_some()
     }
 
-    /// Everybody who waits gets this reply. Returns how many there were.
-    pub fn refuse_all(&mut self, refusal: &M::Refusal) -> usize
+    /// Everybody who waits gets this reply.
+    pub fn refuse_all(&mut self, refusal: &M::Refusal)
     where
         M::Refusal: Clone,
     {
-        let mut waiters = 0;
         while let Some(waiter) = self.queue.take_head() {
             self.replies.push(Reply::Refused { id: waiter.id, refusal: refusal.clone() });
-            waiters += 1;
         }
-        waiters
     }
 
     pub(super) fn catch_up(&mut self) {
@@ -214,7 +211,7 @@ impl<'a, M: Machine> OpenStep<'a, M> {
     pub fn serve(&mut self, at: Instant) {
         while let Some(head) = self.queue.head() {
             let turn = M::turn(self, head, at);
-            if matches!(turn, Turn::Wait) || matches!(turn, Turn::Grant) && self.replies.len() >= REPLIES_AT_ONCE {
+            if matches!(turn, Turn::Wait) || self.replies.len() >= REPLIES_AT_ONCE {
                 return;
             }
             let Some(Waiter { id, owner, since, request, .. }) = self.queue.take_head() else { return };

@@ -6,6 +6,7 @@ use resil_core::codec::to_vec;
 use resil_core::idempotency::{
     self, Committed, Idempotency, OnLapse, Record, Run, RunRequest, Settled, WorkPhase, decode_record, encode_record,
 };
+use resil_core::limits::AGEING_DEFAULT;
 use resil_core::waited::fence::Floor;
 use resil_core::waited::queue::Queue;
 use resil_core::waited::session::Binding;
@@ -107,6 +108,7 @@ impl Key {
         let mut setting = Setting {
             now: Instant::from_us(self.now),
             promoted_at: self.promoted.map(Instant::from_us),
+            ageing: AGEING_DEFAULT,
             floor: &mut self.floor,
             heard: None,
         };

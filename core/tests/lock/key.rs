@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use resil_core::codec::to_vec;
+use resil_core::limits::AGEING_DEFAULT;
 use resil_core::lock::{
     self, Bulkheads, Busy, Claim, HolderEdit, Holders, Holding, Kind, LockRequest, Locks, Mode, Released, decode_edits,
     decode_holders, encode_holders,
@@ -76,6 +77,7 @@ pub struct Key {
     pub replica: Holders,
     pub replica_floor: Floor,
     pub now: i64,
+    pub ageing: Span,
     pub promoted: Option<i64>,
     /// What the last step told.
     pub replies: Vec<LockReply>,
@@ -117,6 +119,7 @@ impl Key {
             replica: Holders::default(),
             replica_floor: Floor::default(),
             now: START,
+            ageing: AGEING_DEFAULT,
             promoted: None,
             replies: Vec::new(),
             endings: Vec::new(),
@@ -145,6 +148,7 @@ impl Key {
         let mut setting = Setting {
             now: Instant::from_us(self.now),
             promoted_at: self.promoted.map(Instant::from_us),
+            ageing: self.ageing,
             floor: &mut self.floor,
             heard: Some(&heard),
         };

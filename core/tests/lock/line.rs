@@ -198,6 +198,46 @@ fn lower_numbers_go_first_and_within_a_priority_the_first_goes_first() {
 }
 
 #[test]
+fn a_waiter_gains_a_priority_for_every_half_minute_it_waits() {
+    let mut key = Key::bulkhead();
+    key.take("holder", permit(1).lease(HOUR));
+    key.queue_up("old", permit(1).priority(7).queue(10).waits(HOUR));
+    key.now += 2 * MINUTE - 1;
+    key.queue_up("newer", permit(1).priority(3).queue(10).waits(HOUR));
+    assert_eq!(key.line(), ["newer", "old"], "three gained: 4 is behind 3");
+    key.now += 1;
+    key.tick();
+    assert_eq!(key.line(), ["old", "newer"], "four gained: among equals the first goes first");
+    key.queue_up("urgent", permit(1).priority(2).queue(10).waits(HOUR));
+    assert_eq!(key.line(), ["urgent", "old", "newer"]);
+    key.now += 2 * MINUTE;
+    key.tick();
+    assert_eq!(key.line(), ["old", "newer", "urgent"], "nobody gets better than 0, and then arrival counts");
+}
+
+#[test]
+fn an_owner_that_asks_again_keeps_its_age() {
+    let mut key = Key::bulkhead();
+    key.take("holder", permit(1).lease(HOUR));
+    key.queue_up("old", permit(1).priority(5).queue(10).waits(HOUR));
+    key.now += MINUTE;
+    key.queue_up("old", permit(1).priority(5).queue(10).waits(HOUR));
+    key.queue_up("newer", permit(1).priority(4).queue(10).waits(HOUR));
+    assert_eq!(key.line(), ["old", "newer"]);
+}
+
+#[test]
+fn positions_count_those_who_are_served_before() {
+    let mut key = Key::bulkhead();
+    key.take("holder", permit(1).lease(HOUR));
+    let ids: Vec<u64> = [("d", 9), ("b", 5), ("a", 0), ("c", 5)]
+        .map(|(name, priority)| key.queue_up(name, permit(1).priority(priority).queue(10).waits(HOUR)))
+        .into();
+    assert_eq!(ids.iter().map(|id| key.queue.position(*id)).collect::<Vec<_>>(), [Some(4), Some(2), Some(1), Some(3)]);
+    assert_eq!(key.queue.position(99), None);
+}
+
+#[test]
 fn a_line_that_is_full_refuses_and_shrinking_evicts_nobody() {
     let mut key = Key::bulkhead();
     for name in ["a", "b", "c"] {

@@ -1,95 +1,12 @@
 //! The contract, as naively as it reads: who holds and who waits are plain lists, looked through from end to end.
 //!
-//! Time is in microseconds. Nothing is shared with the machine but the numbers of the contract.
+//! Time is in microseconds. Nothing is shared with the machine but the numbers of the contract. `said.rs` has what it says.
+
+pub use super::said::{Full, Got, Held, Over, Said, Stands, Told, Want, Wanted};
 
 const GRACE: i64 = 60_000_000;
 const JITTER: i64 = 1_000_000;
 const ENDS: usize = 8;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Want {
-    Write,
-    Read,
-    Permit(usize),
-}
-
-#[derive(Debug, Clone)]
-pub struct Wanted {
-    pub want: Want,
-    pub priority: u8,
-    pub lease: i64,
-    pub meta: Vec<u8>,
-    pub bind: Option<u64>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Held {
-    pub owner: Vec<u8>,
-    pub meta: Vec<u8>,
-    pub fence: u64,
-    pub since: i64,
-    pub end: i64,
-    pub lease: i64,
-    pub writes: bool,
-}
-
-#[derive(Debug, Clone)]
-pub struct Stands {
-    pub id: u64,
-    pub owner: Vec<u8>,
-    pub since: i64,
-    pub until: i64,
-    /// Of the place, not of the call that has it now.
-    priority: u8,
-    wanted: Wanted,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Over {
-    pub owner: Vec<u8>,
-    pub fence: u64,
-    pub at: i64,
-    pub held: i64,
-    pub how: &'static str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Got {
-    pub fence: u64,
-    pub lease: i64,
-    pub waited: i64,
-    pub active: usize,
-    pub queued: usize,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Full {
-    pub holder: Vec<u8>,
-    pub remaining: i64,
-    pub retry_after: i64,
-    pub active: usize,
-    pub queued: usize,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Said {
-    Granted(Got),
-    Refused(Full),
-    Queued,
-    Deadlock,
-    Lost(&'static str),
-    Released(i64),
-    Broke(usize),
-    Was(bool),
-    Nothing,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Told {
-    Granted(u64, Vec<u8>, Got, Option<u64>),
-    TimedOut(u64, Full),
-    Superseded(u64),
-}
 
 #[derive(Debug, Clone)]
 pub struct Model {
@@ -105,6 +22,7 @@ pub struct Model {
     pub last: u64,
     pub floor: u64,
     seen: i64,
+    arrivals: u64,
     /// What this step told, and whose holding it ended.
     pub told: Vec<Told>,
     pub ends: Vec<(Vec<u8>, u64, i64, &'static str)>,
@@ -122,6 +40,7 @@ impl Model {
             last: 0,
             floor: 0,
             seen: 0,
+            arrivals: 0,
             told: Vec::new(),
             ends: Vec::new(),
         }
@@ -192,9 +111,10 @@ impl Model {
             if !room {
                 return Said::Refused(self.full());
             }
-            let behind = self.line.iter().filter(|waiter| waiter.priority <= wanted.priority).count();
-            let priority = wanted.priority;
-            self.line.insert(behind, Stands { id, owner: owner.into(), since, until, priority, wanted });
+            let (priority, joined, arrival) = (wanted.priority, since, self.arrivals);
+            self.arrivals += 1;
+            self.line.push(Stands { id, owner: owner.into(), since, until, priority, joined, arrival, wanted });
+            self.put_in_order();
         }
         Said::Queued
     }
@@ -360,6 +280,7 @@ impl Model {
     /// Clocks that were set back, and promotions.
     fn mend(&mut self) {
         self.follow_clock();
+        self.put_in_order();
         for held in &mut self.holders {
             if held.end > self.now + held.lease + JITTER {
                 held.end = self.now + held.lease;
@@ -386,14 +307,15 @@ impl Model {
         if back > JITTER {
             for waiter in &mut self.line {
                 waiter.since -= back;
+                waiter.joined -= back;
                 waiter.until -= back;
             }
         }
     }
 
     fn first_to_give_up(&self, by: i64) -> Option<usize> {
-        let first = self.line.iter().map(|waiter| waiter.until).min().filter(|until| *until <= by)?;
-        self.line.iter().position(|waiter| waiter.until == first)
+        let over = self.line.iter().enumerate().filter(|(_, waiter)| waiter.until <= by);
+        over.min_by_key(|(_, waiter)| (waiter.until, waiter.arrival)).map(|(place, _)| place)
     }
 
     fn time_out(&mut self, place: usize) {
@@ -426,7 +348,18 @@ impl Model {
     }
 
     fn nobody_before(&self, priority: u8) -> bool {
-        self.line.iter().all(|waiter| waiter.priority > priority)
+        self.line.iter().all(|waiter| self.class(waiter) > i64::from(priority))
+    }
+
+    /// A waiter gains a priority for every half minute it has stood there.
+    fn class(&self, waiter: &Stands) -> i64 {
+        (i64::from(waiter.priority) - (self.now - waiter.joined).max(0) / 30_000_000).max(0)
+    }
+
+    fn put_in_order(&mut self) {
+        let mut line = std::mem::take(&mut self.line);
+        line.sort_by_key(|waiter| (self.class(waiter), waiter.arrival));
+        self.line = line;
     }
 
     fn fits(&self, want: Want) -> bool {

@@ -3,6 +3,7 @@
 //! Every step goes through [`Key::step`], which holds it against what must be true after any step whatsoever.
 
 use resil_core::codec::to_vec;
+use resil_core::limits::AGEING_DEFAULT;
 use resil_core::single_flight::{
     self, Abandoned, Flight, FlightEdit, Flights, Lead, LeadRequest, Publication, Published, Seen, decode_edits,
     decode_flight, encode_edits, encode_flight,
@@ -86,6 +87,7 @@ impl Key {
         let mut setting = Setting {
             now: Instant::from_us(self.now),
             promoted_at: self.promoted.map(Instant::from_us),
+            ageing: AGEING_DEFAULT,
             floor: &mut self.floor,
             heard: None,
         };

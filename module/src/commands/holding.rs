@@ -6,7 +6,7 @@ use resil_core::{Instant, Span};
 use resil_wire::Refused;
 use resil_wire::holding::{
     Bind, HolderRow, InfoCall, InfoView, OwnedCall, Released as ReleasedReply, RenewCall, Renewed as RenewedReply,
-    Standing, WaiterRow, write_info,
+    Standing, Wait, WaiterRow, write_info,
 };
 
 use super::waiting::{read, settle_grant, wait_for_reply, waiting};
@@ -22,7 +22,7 @@ pub struct Request<'a> {
     pub claim: Claim,
     pub lease: Span,
     pub meta: &'a [u8],
-    pub wait: Span,
+    pub wait: Wait,
     pub most_waiters: u32,
     pub bind: Bind,
 }
@@ -52,7 +52,7 @@ pub fn ask<const L: bool, R>(
     let now = clock::now();
     let mut opened = Opened::<Holding<L>>::open(call, call.string(0)?)?;
     end_own(&mut opened, call, owner, now);
-    let waiting = waiting(call, wait, most_waiters);
+    let waiting = waiting(call, wait, most_waiters)?;
     if call.is_short_of_memory() && opened.state().by_owner(owner).is_none() {
         // A denial needs no memory; a grant, or a position in the queue, does.
         let takes = opened.look(|key| could_take(key, claim));
@@ -77,7 +77,7 @@ pub fn ask<const L: bool, R>(
         Decision::Queued => {
             counters.waited.add(1);
             if let (Some(Waiting { id, .. }), Some(name)) = (waiting, name) {
-                wait_for_reply(call, id, name);
+                wait_for_reply(call, wait, id, name);
             }
         }
         Decision::Conflict => {
@@ -131,7 +131,7 @@ pub fn show_holding<const L: bool>(call: &Call<'_>, request: InfoCall<'_>) -> Re
                 remaining: now.until(holder.ends_for(promoted_at, now)),
                 bound: sessions::grace(&name, holder.fence),
             });
-            let waiters = queue.waiters().take(request.limit).map(|waiter| WaiterRow {
+            let waiters = queue.waiters_at(now).take(request.limit).map(|waiter| WaiterRow {
                 owner: &waiter.owner,
                 standing: match waiter.request.claim {
                     Claim::Permit { priority, .. } => Standing::Priority(priority),

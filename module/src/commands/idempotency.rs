@@ -39,7 +39,7 @@ pub fn idemp_begin(
     if opened.state().work_for(fences::promoted_at(), now).is_none() {
         call.require_memory()?;
     }
-    let waiting = waiting(call, wait, WAITERS_CEILING);
+    let waiting = waiting(call, wait, WAITERS_CEILING)?;
     let name = (bind_to.is_some() || waiting.is_some() || blocked_clients::any_undelivered()).then(|| opened.name());
     let request = RunRequest { fingerprint: fingerprint.into(), lease, keep, on_lapse, bind_to };
     let begun = opened.step(call, now, &[], |key, setting| begin(key, token, request, waiting, setting));
@@ -56,7 +56,7 @@ pub fn idemp_begin(
         Decision::Queued => {
             Idempotency::counters().waited.add(1);
             if let (Some(Waiting { id, .. }), Some(name)) = (waiting, name) {
-                wait_for_reply(call, id, name);
+                wait_for_reply(call, wait, id, name);
             }
         }
         Decision::Conflict => return Err(wrong_phase("ONCE", "BEGIN").into()),

@@ -34,7 +34,7 @@ pub fn sflight_join(call: &Call<'_>, JoinCall { token, lease, wait, bind, .. }: 
     if opened.state().is_nothing() {
         call.require_memory()?;
     }
-    let waiting = waiting(call, wait, WAITERS_CEILING);
+    let waiting = waiting(call, wait, WAITERS_CEILING)?;
     let name = (bind_to.is_some() || waiting.is_some() || blocked_clients::any_undelivered()).then(|| opened.name());
     let request = LeadRequest { lease, bind_to };
     let joined = opened.step(call, now, &[], |key, setting| join(key, token, request, waiting, setting));
@@ -53,7 +53,7 @@ pub fn sflight_join(call: &Call<'_>, JoinCall { token, lease, wait, bind, .. }: 
         Decision::Queued => {
             Flights::counters().waited.add(1);
             if let (Some(Waiting { id, .. }), Some(name)) = (waiting, name) {
-                wait_for_reply(call, id, name);
+                wait_for_reply(call, wait, id, name);
             }
         }
     }

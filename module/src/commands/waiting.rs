@@ -2,8 +2,9 @@
 
 use resil_core::waited::{Binding, Queue, Renewed, Setting, Stepped, WaitedKey, WaiterId, Waiting};
 use resil_core::{Instant, Span};
-use resil_wire::holding::Renewed as RenewedReply;
+use resil_wire::holding::{Renewed as RenewedReply, Wait};
 use resil_wire::idempotency::TokenRenewCall;
+use resil_wire::late::write_queued;
 
 use crate::call::{Call, Failure};
 use crate::datatype::waited::Live;
@@ -11,14 +12,18 @@ use crate::key::Key;
 use crate::machines::ServerMachine;
 use crate::queues::{self, KeyName};
 use crate::waited_key::Opened;
-use crate::{blocked_clients, clock, config, fences, sessions, waited_key};
+use crate::{async_waits, blocked_clients, clock, config, fences, sessions, waited_key};
 
 /// How this call waits, if it wants to and may: inside MULTI and scripts WAIT means try once.
-pub fn waiting(call: &Call<'_>, wait: Span, most: u32) -> Option<Waiting> {
-    (!wait.is_zero() && call.may_wait()).then(|| {
-        let most = most.min(config::max_waiters()) as usize;
-        Waiting { id: blocked_clients::next_id(), wait, most }
-    })
+pub fn waiting(call: &Call<'_>, wait: Wait, most: u32) -> Result<Option<Waiting>, Failure> {
+    if wait.length.is_zero() || !call.may_wait() {
+        return Ok(None);
+    }
+    if wait.is_async() {
+        async_waits::require_listener(call, call.key_name(0)?)?;
+    }
+    let most = most.min(config::max_waiters()) as usize;
+    Ok(Some(Waiting { id: blocked_clients::next_id(), wait: wait.length, most }))
 }
 
 /// The caller is told of its grant: it hangs on a connection if that was asked for, and is not taken back any more if an
@@ -31,12 +36,20 @@ pub fn settle_grant(name: Option<&KeyName>, bind_to: Option<Binding>, fence: u64
     }
 }
 
-/// The step queued the call: its client waits for the reply. Where the server does not let it, its time is over at once
-/// (Valkey, for a connection with subscriptions).
-pub fn wait_for_reply(call: &Call<'_>, id: WaiterId, name: KeyName) {
-    if !blocked_clients::block(call, id, name.clone()) {
-        queues::leave(&name, id);
-        blocked_clients::reply_now(call, waited_key::timeout(call.ctx, &name));
+/// The step queued the call: its client waits for the reply, or is told its position. Where the server does not let
+/// a client wait, its time is over at once (Valkey, for a connection with subscriptions).
+pub fn wait_for_reply(call: &Call<'_>, wait: Wait, id: WaiterId, name: KeyName) {
+    let position = if wait.is_async() { queues::find(&name, id) } else { None };
+    match position {
+        Some((position, owner)) => {
+            blocked_clients::wait_async(call, id, name, owner);
+            write_queued(position as u64, &mut call.reply());
+        }
+        None if blocked_clients::block(call, id, name.clone()) => {}
+        None => {
+            queues::leave(&name, id);
+            blocked_clients::reply_now(call, waited_key::timeout(call.ctx, &name));
+        }
     }
 }
 

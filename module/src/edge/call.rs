@@ -117,6 +117,12 @@ impl<'a> Call<'a> {
         self.flags() & raw::REDISMODULE_CTX_FLAGS_LUA as c_int != 0
     }
 
+    /// True inside MULTI and scripts: the reply of the whole has begun, or is another's.
+    pub fn is_nested(&self) -> bool {
+        let nested = raw::REDISMODULE_CTX_FLAGS_MULTI | raw::REDISMODULE_CTX_FLAGS_LUA;
+        self.flags() & nested as c_int != 0
+    }
+
     /// False inside MULTI and scripts.
     pub fn may_wait(&self) -> bool {
         self.flags() & raw::REDISMODULE_CTX_FLAGS_DENY_BLOCKING as c_int == 0

@@ -83,3 +83,36 @@ pub fn ask(ctx: *mut raw::RedisModuleCtx, command: &CStr, words: &[&[u8]]) -> Op
         text
     }
 }
+
+/// Publishes a message; returns how many connections of this server got it. `is_sharded`: in a cluster, to the channel's slot.
+pub fn publish(ctx: *mut raw::RedisModuleCtx, channel: &[u8], message: &[u8], is_sharded: bool) -> usize {
+    // SAFETY: the server copies the bytes of both strings, which are freed here.
+    unsafe {
+        let string = |text: &[u8]| api!(RedisModule_CreateString)(ctx, text.as_ptr().cast(), text.len());
+        let (channel, message) = (string(channel), string(message));
+        let publish = if is_sharded { api!(RedisModule_PublishMessageShard) } else { api!(RedisModule_PublishMessage) };
+        let got = publish(ctx, channel, message);
+        api!(RedisModule_FreeString)(ctx, channel);
+        api!(RedisModule_FreeString)(ctx, message);
+        usize::try_from(got).unwrap_or(0)
+    }
+}
+
+/// How many connections of this server are subscribed to the channel itself; patterns do not count.
+pub fn subscribers(ctx: *mut raw::RedisModuleCtx, channel: &[u8], is_sharded: bool) -> i64 {
+    let count = if is_sharded { c"SHARDNUMSUB" } else { c"NUMSUB" };
+    // SAFETY: the server copies the words; the reply is freed after it was read. An error, or a reply of another shape, has no
+    // second element.
+    unsafe {
+        let channel = api!(RedisModule_CreateString)(ctx, channel.as_ptr().cast(), channel.len());
+        let reply = api!(RedisModule_Call)(ctx, c"PUBSUB".as_ptr(), c"cs".as_ptr(), count.as_ptr(), channel);
+        api!(RedisModule_FreeString)(ctx, channel);
+        if reply.is_null() {
+            return 0;
+        }
+        let second = api!(RedisModule_CallReplyArrayElement)(reply, 1);
+        let count = if second.is_null() { 0 } else { api!(RedisModule_CallReplyInteger)(second) };
+        api!(RedisModule_FreeCallReply)(reply);
+        count
+    }
+}

@@ -3,7 +3,7 @@
  * Whole answers: `{status, headers, body}`, with headers as name and value in turn.
  */
 const { problem } = require('../http.js');
-const { InvalidArgumentError } = require('../errors.js');
+const { asError, InvalidArgumentError } = require('../errors.js');
 
 /** Headers as pairs; several of one name are one list, as Node sets them. */
 function headersOf(flat) {
@@ -32,16 +32,28 @@ function answerOf(error) {
   return { status, headers: flat(headers), body: Buffer.from(body) };
 }
 
-/** What is wrong with what the service itself said is no fault of the client: it is thrown on, as the plain error it is. */
-async function ofTheService(run) {
+/**
+ * What is wrong with what the service itself said is no fault of the client: it is thrown on, as the plain error it is. What is thrown
+ * without being an error (`undefined`, `'route'`) would mean something else to a framework.
+ */
+async function ofTheService(name, run) {
   try {
     return await run();
   } catch (error) {
-    throw error instanceof InvalidArgumentError ? new TypeError(error.message, { cause: error }) : error;
+    throw error instanceof InvalidArgumentError ? new TypeError(error.message, { cause: error }) : asError(name, error);
+  }
+}
+
+/** Tells the service of a fault of its own that no caller can be told of. */
+function report(name, error) {
+  try {
+    process.emitWarning(asError(name, error));
+  } catch {
+    // A warning that cannot be made of it must not end the process.
   }
 }
 
 /** About the body of an answer that another one takes the place of. */
 const OF_THE_BODY = ['content-length', 'content-encoding', 'content-disposition', 'transfer-encoding', 'etag', 'last-modified', 'location'];
 
-module.exports = { headersOf, flat, answerOf, ofTheService, OF_THE_BODY };
+module.exports = { headersOf, flat, answerOf, ofTheService, report, OF_THE_BODY };

@@ -18,13 +18,13 @@ function limits(options) {
   given.func('tier', tier);
   given.text('headers', headers);
   if (reset !== 'after' && reset !== 'at') throw wrongType('reset', "'after' or 'at'", reset);
-  return (request) => ofTheService(async () => {
+  return (request) => ofTheService('tier', async () => {
     const chosen = await tier(request);
     if (chosen === undefined || chosen === null) return undefined;
     const { limiter, key, cost = 1, name } = given.only('tier', chosen, TIER);
     if (!(limiter instanceof Limiter)) throw wrongType('tier.limiter', 'a limiter', limiter);
     given.text('tier.key', key);
-    given.whole('tier.cost', cost, 1);
+    given.integer('tier.cost', cost);
     const policy = given.optionalText('tier.name', name) ?? limiter.name;
     return run(undefined, () => native.httpCheck(limiter._inner, key, cost, policy, headers, reset === 'at'));
   });

@@ -12,9 +12,9 @@ const native = require('../native.js');
 const given = require('../arguments.js');
 const { ask, wrongType, InvalidArgumentError, ResilError, ResultUnrecordedError } = require('../errors.js');
 const { Client } = require('../client.js');
-const { answerOf, ofTheService } = require('./answers.js');
+const { answerOf, ofTheService, report } = require('./answers.js');
 
-const OPTIONS = ['client', 'name', 'tenant', 'required', 'methods', 'maxBody', 'maxAnswer', 'afterHangUpMs', 'keepAnswers'];
+const OPTIONS = ['client', 'name', 'tenant', 'required', 'methods', 'maxBody', 'maxResponse', 'afterHangUpMs', 'keepResponses'];
 const METHODS = ['POST', 'PATCH'];
 const BYTES_MAX = 1 << 20;
 /** A handler whose client has left, and that has not answered for so long, is not waited for. */
@@ -39,7 +39,7 @@ class Mine {
     this.outcome = outcome;
     this.giveUp = giveUp;
     this.afterHangUpMs = once.afterHangUpMs;
-    this.maxAnswer = once.maxAnswer;
+    this.maxResponse = once.maxResponse;
     this.keeps = once.keeps;
     this.isOver = false;
   }
@@ -60,16 +60,16 @@ class Mine {
     this.isOver = true;
     let isKept;
     try {
-      isKept = this.keeps(status);
+      isKept = await this.keeps(status);
+      if (isKept) this.work.done(bytes());
+      else this.work.fail(new NotFinal());
     } catch (error) {
       // A fault of the service, which has nobody else to hear of it.
-      process.emitWarning(error);
+      report('keepResponses', error);
       this.work.fail(new NotFinal());
       await this.outcome().catch(() => {});
-      return answerOf(new Error('keepAnswers failed'));
+      return answerOf(new Error('keepResponses failed'));
     }
-    if (isKept) this.work.done(bytes());
-    else this.work.fail(new NotFinal());
     try {
       await this.outcome();
       return undefined;
@@ -87,7 +87,7 @@ class Recording {
     this.status = 200;
     this.headers = [];
     this.chunks = [];
-    this.left = mine.maxAnswer;
+    this.left = mine.maxResponse;
   }
 
   head(status, headers) {
@@ -122,13 +122,13 @@ function keepsOf(said) {
   if (said === undefined) return (status) => native.httpIsFinal(status);
   if (typeof said !== 'function' && typeof said?.[Symbol.iterator] === 'function' && typeof said !== 'string') {
     const statuses = new Set(said);
-    for (const status of statuses) given.whole('keepAnswers', status, 100);
+    for (const status of statuses) given.whole('keepResponses', status, 100);
     return (status) => statuses.has(status);
   }
-  given.func('keepAnswers', said);
-  return (status) => {
-    const keeps = said(status);
-    if (typeof keeps !== 'boolean') throw wrongType('what keepAnswers returns', 'a boolean', keeps);
+  given.func('keepResponses', said);
+  return async (status) => {
+    const keeps = await said(status);
+    if (typeof keeps !== 'boolean') throw wrongType('what keepResponses returns', 'a boolean', keeps);
     return keeps;
   };
 }
@@ -147,7 +147,7 @@ class Once {
     const said = Object.fromEntries(OPTIONS.map((name) => [name, all[name]]));
     const settings = Object.fromEntries(Object.entries(all).filter(([name]) => !OPTIONS.includes(name)));
     const { client, name, tenant, required = false, methods = METHODS } = said;
-    const { maxBody = BYTES_MAX, maxAnswer = BYTES_MAX, afterHangUpMs = AFTER_HANG_UP_MS } = said;
+    const { maxBody = BYTES_MAX, maxResponse = BYTES_MAX, afterHangUpMs = AFTER_HANG_UP_MS } = said;
     if (!(client instanceof Client)) throw wrongType('client', 'what connect() gives', client);
     given.func('tenant', tenant);
     if (typeof required !== 'function' && typeof required !== 'boolean') throw wrongType('required', 'a boolean or a function', required);
@@ -156,10 +156,11 @@ class Once {
     this.required = required;
     this.methods = new Set(methods.map((method) => method.toUpperCase()));
     this.maxBody = given.whole('maxBody', maxBody);
-    this.maxAnswer = given.whole('maxAnswer', maxAnswer);
+    this.maxResponse = given.whole('maxResponse', maxResponse);
     this.afterHangUpMs = given.whole('afterHangUpMs', afterHangUpMs);
-    this.keeps = keepsOf(said.keepAnswers);
-    this.idempotent = client.idempotent(name, { ...settings, serializer: 'bytes' });
+    this.keeps = keepsOf(said.keepResponses);
+    for (const other of ['serializer', 'remember']) if (other in settings) throw wrongType(`options.${other}`, 'left out: responses are recorded as they are', settings[other]);
+    this.idempotent = given.reading(OPTIONS, () => client.idempotent(name, { ...settings, serializer: 'bytes' }));
   }
 
   /** Whether this is none of ours: another method, or no key where none is needed. */
@@ -169,12 +170,13 @@ class Once {
   }
 
   async isRequired(request) {
-    return typeof this.required === 'function' ? (await this.required(request)) === true : this.required;
+    if (typeof this.required !== 'function') return this.required;
+    return ofTheService('required', async () => (await this.required(request)) === true);
   }
 
   /** The key of this request. Throws an error of ours if there is none that can be used. */
   async keyOf(request, header) {
-    const tenant = await ofTheService(async () => given.text('tenant', await this.tenant(request)));
+    const tenant = await ofTheService('tenant', async () => given.text('tenant', await this.tenant(request)));
     const required = await this.isRequired(request);
     if (Array.isArray(header)) throw new InvalidArgumentError('the header Idempotency-Key was sent more than once');
     return ask(() => native.httpIdempotencyKey(header, required, tenant));
@@ -194,11 +196,12 @@ class Once {
         resolve({ mine: new Mine(this, run, { done, fail }, () => outcome, () => leaving.abort()) });
       });
       const outcome = this.idempotent.run(key, print, work, { signal: leaving.signal });
-      outcome.then(
-        ({ value }) => resolve({ answer: native.httpReplay(value) }),
-        // Of one that is mine this comes too late to be heard here: it was resolved above.
-        (error) => resolve({ answer: error instanceof ResultUnrecordedError ? native.httpReplay(undefined) : answerOf(error) }),
+      // Of one that is mine this comes too late to be heard here: it was resolved above.
+      const answer = outcome.then(
+        ({ value }) => native.httpReplay(value),
+        (error) => (error instanceof ResultUnrecordedError ? native.httpReplay(undefined) : answerOf(error)),
       );
+      answer.catch(answerOf).then((whole) => resolve({ answer: whole }));
     });
   }
 }

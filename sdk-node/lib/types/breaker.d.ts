@@ -3,7 +3,7 @@ import type { EventEmitter } from 'node:events';
 import type { Away, Duration } from './common.js';
 import type { ErrorClass, Guard } from './guard.js';
 
-export interface BreakerOptions {
+export interface BreakerSettings {
   windowCalls?: number;
   windowTime?: Duration;
   /** In percent; 0 is off. */
@@ -45,17 +45,18 @@ export interface BreakerSnapshot {
 }
 export interface BreakerEvents { transition: [transition: Transition] }
 export interface Breaker extends Guard {}
+/** Listeners of `transition` hear every change from when they are added, by any process; they keep the breaker for as long as there is its client. */
 export class Breaker extends EventEmitter<BreakerEvents> {
   private constructor();
   readonly name: string;
-  /** Where it stood when this process last heard of it; `null` before the first call. */
+  /** Where it stood when this process last heard of it; `null` before the first call, `state()` or listener. */
   readonly lastKnownState: BreakerState | null;
   /** The two steps by hand: may a call be made? */
   admit(options?: { signal?: AbortSignal }): Promise<Permit>;
   state(): Promise<BreakerSnapshot>;
   force(state: 'open' | 'closed' | 'disabled' | 'metrics' | 'auto', options?: { duration?: Duration; reason?: string }): Promise<BreakerState>;
   reset(): Promise<boolean>;
-  configure(options: Omit<BreakerOptions, 'ignore'>): Promise<boolean>;
+  configure(options: Omit<BreakerSettings, 'ignore'>): Promise<boolean>;
 }
 /** Leave to make one call. Disposed of without a word, it was cancelled. */
 export class Permit implements AsyncDisposable {
@@ -69,6 +70,6 @@ export class Permit implements AsyncDisposable {
 
 declare module './client.js' {
   interface Client {
-    breaker(name: string, options?: BreakerOptions): Breaker;
+    breaker(name: string, options?: BreakerSettings): Breaker;
   }
 }

@@ -1,7 +1,7 @@
 /** Connecting, and the handle from which everything is made. */
 import type { Clock, Duration } from './common.js';
 
-export interface ConnectOptions {
+export interface ConnectSettings {
   /** The name of this process, which others see. Random by default. */
   name?: string;
   /** How long a command may take before the server counts as not answering. */
@@ -20,7 +20,7 @@ export interface ConnectOptions {
  * `memory://`, `redis://`, `rediss://`, `redis+cluster://`, `redis+sentinel://`, `unix://`. A server that is away is no error; a
  * wrong URL, password or certificate, and a server without the module, are.
  */
-export function connect(url: string, options?: ConnectOptions): Promise<Client>;
+export function connect(url: string, options?: ConnectSettings): Promise<Client>;
 
 export type Status = 'healthy' | 'degraded' | 'unhealthy';
 export interface Health {
@@ -41,7 +41,7 @@ export class Client implements AsyncDisposable {
   /** Resolves when the server can be reached, or fails after `within` (10 s by default) with the reason why it cannot. */
   waitReady(within?: Duration): Promise<void>;
   readonly isShuttingDown: boolean;
-  /** Takes no new calls, waits at most so long for those in flight, gives back what is held, closes the connections. */
+  /** Takes no new calls, waits at most so long (5 s by default) for those in flight, gives back what is held, closes the connections. */
   shutdown(deadline?: Duration): Promise<ShutdownReport>;
   [Symbol.asyncDispose](): Promise<void>;
 }

@@ -16,6 +16,7 @@ export type Code =
   | 'IDEMPOTENCY_BUSY'
   | 'IDEMPOTENCY_MISMATCH'
   | 'IDEMPOTENCY_HELD'
+  | 'IDEMPOTENCY_FAILED'
   | 'RESULT_UNRECORDED'
   | 'LOAD_FAILED'
   | 'BACKEND_UNAVAILABLE'
@@ -108,6 +109,11 @@ export class IdempotencyMismatchError extends ResilError {
 /** The outcome of an earlier attempt is unknown. An operator has to decide. */
 export class IdempotencyHeldError extends ResilError {
   readonly code: 'IDEMPOTENCY_HELD';
+}
+
+/** The work has failed finally in an earlier attempt. Do not repeat it. */
+export class IdempotencyFailedError extends ResilError {
+  readonly code: 'IDEMPOTENCY_FAILED';
 }
 
 /** The work is done, but its result could not be recorded. Do not repeat it. */

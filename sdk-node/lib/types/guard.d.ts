@@ -12,7 +12,7 @@ export interface Context {
 }
 
 /** What is particular to one call. */
-export interface CallOptions {
+export interface CallSettings {
   /** Aborted, the call is given up: what is running is aborted, what is held is given back, and it is a `CancelledError`. */
   signal?: AbortSignal | undefined;
   /** The key of the rate limit: a user, a tenant. By default the name of the limiter or policy. */
@@ -33,14 +33,14 @@ declare const ALT: unique symbol;
 export interface Guard<Alt = never> {
   readonly [ALT]?: () => Alt;
   /** Calls `fn` through it. */
-  call<T>(fn: (context: Context) => T, options?: CallOptions): Promise<Awaited<T> | Alt>;
+  call<T>(fn: (context: Context) => T, options?: CallSettings): Promise<Awaited<T> | Alt>;
   /** A function like `fn`, every call of which goes through it. Arguments, `this` and the result keep their types. */
   wrap<This, Args extends unknown[], R>(
-    fn: (this: This, ...args: Args) => R, options?: CallOptions,
+    fn: (this: This, ...args: Args) => R, options?: CallSettings,
   ): (this: This, ...args: Args) => Promise<Awaited<R> | Alt>;
   /** The same, and `fn` is told the context as one more argument, the last. */
   wrap<This, Args extends unknown[], R>(
-    fn: (this: This, ...argsAndContext: [...Args, Context]) => R, options: CallOptions & { context: true },
+    fn: (this: This, ...argsAndContext: [...Args, Context]) => R, options: CallSettings & { context: true },
   ): (this: This, ...args: Args) => Promise<Awaited<R> | Alt>;
 }
 

@@ -4,7 +4,7 @@ import type { Duration } from './common.js';
 import type { LockLostError } from './errors.js';
 import type { Guard } from './guard.js';
 
-export interface LockOptions {
+export interface LockSettings {
   lease?: Duration;
   /** How long `acquire` waits; 0 is once. */
   wait?: Duration;
@@ -20,8 +20,8 @@ export interface LockOptions {
   keepRunningWhenLost?: boolean;
 }
 export interface WaitOptions {
-  /** How long to wait, in place of the lock's own. `'forever'`: until it is had. */
-  wait?: Duration | 'forever';
+  /** How long to wait, in place of the lock's own. */
+  wait?: Duration;
   signal?: AbortSignal;
 }
 export interface HeldEvents { lost: [error: LockLostError] }
@@ -64,6 +64,8 @@ export class Lock {
   private constructor();
   readonly name: string;
   acquire(options?: WaitOptions): Promise<LockGuard>;
+  /** Waits for as long as it takes. */
+  untilAcquired(options?: { signal?: AbortSignal }): Promise<LockGuard>;
   /** Asks once, and does not wait. */
   tryAcquire(options?: { signal?: AbortSignal }): Promise<LockGuard>;
   info(): Promise<HoldingInfo>;
@@ -71,7 +73,7 @@ export class Lock {
   breakLock(actor?: string, reason?: string): Promise<number>;
   check(owner: string, fence?: number | bigint): Promise<boolean>;
 }
-export interface SharedBulkheadOptions {
+export interface SharedBulkheadSettings {
   maxConcurrentCalls: number; maxQueue?: number; maxWait?: Duration; priority?: number; lease?: Duration; bound?: boolean; grace?: Duration; whenAway?: 'open' | 'closed';
 }
 export interface SharedBulkhead extends Guard {}
@@ -85,7 +87,7 @@ export class SharedBulkhead {
 
 declare module './client.js' {
   interface Client {
-    lock(name: string, options?: LockOptions): Lock;
-    sharedBulkhead(name: string, options: number | SharedBulkheadOptions): SharedBulkhead;
+    lock(name: string, options?: LockSettings): Lock;
+    sharedBulkhead(name: string, options: number | SharedBulkheadSettings): SharedBulkhead;
   }
 }

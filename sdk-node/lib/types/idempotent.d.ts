@@ -3,7 +3,7 @@ import type { Serializer, Duration } from './common.js';
 
 /** What the request says: text, bytes, or anything that is JSON. The order of keys says nothing. `undefined`: it is not checked. */
 export type Fingerprint = string | Uint8Array | undefined | null | boolean | number | object;
-export interface IdempotentOptions {
+export interface IdempotencySettings {
   lease?: Duration;
   /** How long results are kept. */
   keep?: Duration;
@@ -42,7 +42,8 @@ export interface Outcome<T> {
   /** False if the work is done but the server could not be told. */
   recorded: boolean;
 }
-export type Known =
+/** What is known of a key. */
+export type RecordedState =
   | { state: 'unknown' }
   | { state: 'running'; attempt: number; remainingMs: number }
   | { state: 'done'; result: Uint8Array | null; isError: boolean; ageMs: number }
@@ -55,11 +56,11 @@ export class Idempotent {
   /** Whether this is the first time that `key` is seen within `ttl`. */
   once(key: string, ttl: Duration, token?: string): Promise<boolean>;
   /** What is known of `key`, changing nothing. */
-  get(key: string): Promise<Known>;
+  get(key: string): Promise<RecordedState>;
 }
 
 declare module './client.js' {
   interface Client {
-    idempotent(name: string, options?: IdempotentOptions): Idempotent;
+    idempotent(name: string, options?: IdempotencySettings): Idempotent;
   }
 }

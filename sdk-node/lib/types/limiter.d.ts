@@ -2,12 +2,12 @@
 import type { Away, Duration } from './common.js';
 import type { Guard } from './guard.js';
 
-export interface Tier { limit: number; period: Duration; burst?: number }
-export interface Limit extends Tier {
+export interface LimitTier { limit: number; period: Duration; burst?: number }
+export interface Limit extends LimitTier {
   /** `window`: never more than the limit in any period. */
   kind?: 'bucket' | 'window';
   /** Further limits that must all agree, each with a period of its own. */
-  tiers?: Tier[];
+  tiers?: LimitTier[];
   whenAway?: Away;
 }
 export function perSecond(limit: number, more?: Omit<Limit, 'limit' | 'period'>): Limit;

@@ -1,14 +1,14 @@
 /** What a process does by itself, and whole policies. */
-import type { BreakerOptions } from './breaker.js';
+import type { BreakerSettings } from './breaker.js';
 import type { Away, Clock, Duration } from './common.js';
-import type { CallOptions, Context, Guard, On } from './guard.js';
+import type { CallSettings, Context, ErrorClass, Guard, On } from './guard.js';
 import type { Fingerprint, Idempotent, Outcome, Run } from './idempotent.js';
 import type { Limit } from './limiter.js';
 
 /** A limit on extra load. */
-export interface BudgetOptions { ttl?: Duration; minPerSecond?: number; percent?: number }
+export interface BudgetSettings { ttl?: Duration; minPerSecond?: number; percent?: number }
 
-export interface RetryOptions {
+export interface RetrySettings {
   /** Which errors are worth another attempt. Required. */
   on: On;
   name?: string;
@@ -23,7 +23,7 @@ export interface RetryOptions {
   retryAfterMax?: Duration;
   maxElapsed?: Duration;
   /** `null` for none. */
-  budget?: BudgetOptions | null;
+  budget?: BudgetSettings | null;
   /** For tests. */
   clock?: Clock;
   /** Jitter that repeats itself, for tests. */
@@ -33,7 +33,7 @@ export interface RetryOptions {
 }
 export interface Retry extends Guard {}
 export class Retry { private constructor(); }
-export function retry(options: RetryOptions): Retry;
+export function retry(options: RetrySettings): Retry;
 
 export interface TimeoutOptions { after: Duration; name?: string; clock?: Clock }
 export interface Timeout extends Guard {}
@@ -41,7 +41,7 @@ export class Timeout { private constructor(); readonly afterMs: number }
 /** The function is aborted, and no longer waited for, when the time is over. */
 export function timeout(after: Duration | TimeoutOptions): Timeout;
 
-export interface HedgeOptions {
+export interface HedgeSettings {
   /** After which errors the other attempt is awaited. Required. */
   on: On;
   name?: string;
@@ -49,17 +49,18 @@ export interface HedgeOptions {
   percentile?: number;
   warmUp?: number;
   maxHedges?: number;
-  budget?: BudgetOptions;
+  budget?: BudgetSettings;
   clock?: Clock;
 }
 export interface Hedge extends Guard {}
 export class Hedge { private constructor(); readonly delayMs: number }
 /** Starts a second attempt when the first is slow. The first result wins, and the other attempt is aborted. For calls that may be made twice. */
-export function hedge(options: HedgeOptions): Hedge;
+export function hedge(options: HedgeSettings): Hedge;
 
-export interface BulkheadOptions {
+export interface BulkheadSettings {
   name?: string;
-  maxConcurrentCalls: number;
+  /** 25 by default. */
+  maxConcurrentCalls?: number;
   maxQueue?: number;
   maxWait?: Duration;
   partitions?: Record<string, { maxConcurrentCalls: number; maxQueue?: number }>;
@@ -84,31 +85,31 @@ export class BulkheadPermit implements Disposable, AsyncDisposable {
   [Symbol.asyncDispose](): Promise<void>;
 }
 /** At most so many calls at once in this process. */
-export function bulkhead(options: BulkheadOptions): Bulkhead;
+export function bulkhead(options?: BulkheadSettings): Bulkhead;
 
-export interface FallbackOptions {
-  /** Which failures it replaces. By default all but `INVALID_*`. */
-  when?: (error: unknown) => boolean;
+export interface FallbackSettings {
+  /** Which failures it replaces: a function, one class, or several. By default all but `INVALID_*`. */
+  when?: ((error: unknown) => boolean) | ErrorClass | readonly ErrorClass[];
 }
 export interface Fallback<Alt> extends Guard<Alt> {}
 export class Fallback<Alt> { private constructor() }
 /** Another answer in place of a failure: a function of it, or a value. If the function fails, too, its error gets the failure as `cause`. */
-export function fallback<Alt>(instead: (error: unknown, context: Context) => Alt, options?: FallbackOptions): Fallback<Awaited<Alt>>;
-export function fallback<const Alt>(instead: Alt, options?: FallbackOptions): Fallback<Alt>;
+export function fallback<Alt>(instead: (error: unknown, context: Context) => Alt, options?: FallbackSettings): Fallback<Awaited<Alt>>;
+export function fallback<const Alt>(instead: Alt, options?: FallbackSettings): Fallback<Alt>;
 
 export type Stage = 'total' | 'shed' | 'retry' | 'hedge' | 'breaker' | 'rate-limit' | 'bulkhead' | 'shared-bulkhead' | 'attempt';
 /** All stages as one call, in an order that makes sense. What is left out is not there. */
-export interface PolicyOptions {
+export interface PolicySettings {
   /** Which errors of the function may go away, to retry, hedge and breaker. Needed if there is a retry or a hedge. */
   on?: On;
   order?: Stage[];
   timeout?: { attempt?: Duration; total?: Duration };
   shed?: number;
-  retry?: Omit<RetryOptions, 'on' | 'name' | 'clock' | 'seed'>;
-  hedge?: Omit<HedgeOptions, 'on' | 'name' | 'clock'>;
-  breaker?: Omit<BreakerOptions, 'ignore'> & { name?: string };
+  retry?: Omit<RetrySettings, 'on' | 'name' | 'clock' | 'seed'>;
+  hedge?: Omit<HedgeSettings, 'on' | 'name' | 'clock'>;
+  breaker?: Omit<BreakerSettings, 'ignore'> & { name?: string };
   rateLimit?: Limit & { name?: string };
-  bulkhead?: Omit<BulkheadOptions, 'name' | 'clock'>;
+  bulkhead?: Omit<BulkheadSettings, 'name' | 'clock'>;
   sharedBulkhead?: { name?: string; maxConcurrentCalls: number; maxQueue?: number; maxWait?: Duration; lease?: Duration; priority?: number; whenAway?: Away };
   whenAway?: Away;
 }
@@ -122,7 +123,7 @@ export class Policy {
   readonly warnings: string[];
   /** Once for all callers who name the same key: see `Idempotent.run`. All attempts are one run, with one fence. */
   callOnce<T>(
-    idempotent: Idempotent, key: string, request: Fingerprint, fn: (run: Run) => T, options?: CallOptions,
+    idempotent: Idempotent, key: string, request: Fingerprint, fn: (run: Run) => T, options?: CallSettings,
   ): Promise<Outcome<Awaited<T>>>;
 }
 /** Whole policies of a file. */
@@ -141,7 +142,7 @@ export type ItemResult<T> =
   | { status: 'cancelled' }
   /** It never began. */
   | { status: 'not-run' };
-export interface DispatcherOptions { workers: number; onError?: 'continue' | 'stop' | 'cancel' }
+export interface DispatcherSettings { workers: number; onError?: 'continue' | 'stop' | 'cancel' }
 export class Dispatcher {
   private constructor();
   /**
@@ -149,13 +150,22 @@ export class Dispatcher {
    * CancelledError, whose `results` are what was done until then.
    */
   run<T, R>(items: Iterable<T>, work: (item: T, context: Context) => R, options?: { signal?: AbortSignal }): Promise<ItemResult<Awaited<R>>[]>;
+  /** The same in the order of completion: the number of each item, from 0, and its result. Items that were not begun come last. */
+  runUnordered<T, R>(items: Iterable<T>, work: (item: T, context: Context) => R, options?: { signal?: AbortSignal }): Promise<[number, ItemResult<Awaited<R>>][]>;
+  /**
+   * Runs `work` on items as they come. The results are in the order of the items: a slow one holds back those after it, and never are more
+   * items begun than there are workers whose results were not taken. Left early, what runs is aborted and the source is closed.
+   */
+  stream<T, R>(items: Iterable<T> | AsyncIterable<T>, work: (item: T, context: Context) => R, options?: { signal?: AbortSignal }): AsyncGenerator<ItemResult<Awaited<R>>, void, void>;
+  /** The same in the order of completion: a slow item holds back nobody. */
+  streamUnordered<T, R>(items: Iterable<T> | AsyncIterable<T>, work: (item: T, context: Context) => R, options?: { signal?: AbortSignal }): AsyncGenerator<ItemResult<Awaited<R>>, void, void>;
 }
-export function dispatcher(options: number | DispatcherOptions): Dispatcher;
+export function dispatcher(options: number | DispatcherSettings): Dispatcher;
 
 declare module './client.js' {
   interface Client {
-    policy(name: string, settings: PolicyOptions): Policy;
+    policy(name: string, settings: PolicySettings): Policy;
     /** Policies by name: settings, the text of a JSON or YAML file, or its path. */
-    policies(file: string | URL | { version: 1; defaults?: PolicyOptions; policies: Record<string, PolicyOptions> }): Policies;
+    policies(file: string | URL | { version: 1; defaults?: PolicySettings; policies: Record<string, PolicySettings> }): Policies;
   }
 }

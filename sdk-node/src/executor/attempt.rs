@@ -23,8 +23,11 @@ pub struct Detail {
     pub held: Option<Held>,
     /// Which attempt it is to the fleet; 0: not known.
     pub attempt: u32,
-    /// Which item of a batch.
+    /// Which item of a batch, and what is asked of it other than its work.
     pub item: Option<u32>,
+    pub ask: Option<&'static str>,
+    /// What an item that is given came to; see `whole::status`.
+    pub status: Option<u32>,
     /// The number under which JavaScript keeps the function to run.
     pub kept: Option<u32>,
     /// The failure that a fallback replaces, and the layer of the fallback.
@@ -54,6 +57,11 @@ impl Call {
     /// Another attempt. Nothing happens before it is polled.
     pub fn attempt(self, detail: Option<Detail>) -> Attempt {
         Attempt { call: self.0, id: 0, detail: detail.map(Box::new), lost: None }
+    }
+
+    /// Whether an attempt ended with an error that says that it was cut short: nobody knows what it did.
+    pub fn is_cut_short(self) -> bool {
+        with(|executor| executor.calls.get(&self.0).is_some_and(|slot| slot.is_cut_short)).unwrap_or(false)
     }
 
     /// Says why the attempts were aborted that were dropped in this poll.

@@ -88,6 +88,7 @@ struct Slot {
     /// Whether it may end an attempt that is running: then it keeps the process alive even while it waits for nothing but that.
     interrupts: bool,
     is_counted: bool,
+    is_cut_short: bool,
 }
 
 pub struct Executor {
@@ -162,7 +163,8 @@ impl Executor {
         let call = self.last_call;
         let waker = Waker::from(Arc::new(CallWaker { queue: Arc::clone(&self.queue), call }));
         let attempts = SmallVec::new();
-        let slot = Slot { future: None, waker, attempts, last_attempt: 0, interrupts, is_counted: false };
+        let slot =
+            Slot { future: None, waker, attempts, last_attempt: 0, interrupts, is_counted: false, is_cut_short: false };
         self.calls.insert(call, slot);
         Call(call)
     }
@@ -274,6 +276,11 @@ pub fn settle(call: u32, attempt: u32, settled: Settled) -> napi::Result<Word> {
     }
     poll(call)?;
     with(|executor| executor.word(call))
+}
+
+/// An attempt of this call was cut short.
+pub fn cut_short(call: u32) -> napi::Result<()> {
+    with(|executor| executor.calls.get_mut(&call).map(|slot| slot.is_cut_short = true)).map(drop)
 }
 
 /// Polls a call from inside of one of its functions, which has to know whether somebody still waits for it.

@@ -9,7 +9,7 @@ use resil::idempotency::{self, Outcome, RecordedState, Remember, Run};
 use crate::client::Client;
 use crate::convert::{duration, makes, methods, millis, run_with};
 use crate::executor::Word;
-use crate::executor::attempt::{Attempt, Call, Detail};
+use crate::executor::attempt::{Call, Detail};
 use crate::guard::flat;
 use crate::thrown::Thrown;
 
@@ -38,14 +38,18 @@ impl Came {
     }
 }
 
-/// One run of the function, which is told its fence, and warned when its lease is lost.
-pub fn attempt(call: Call, run: &Run) -> Attempt {
+/// One run of the function, which is told its fence, and warned when its lease is lost. What is recorded of its result.
+pub async fn attempt(call: Call, run: Run) -> Result<Bytes, Failure<Thrown>> {
     let detail = Detail { fence: run.fence(), attempt: run.attempt().unwrap_or_default(), ..Detail::default() };
-    call.attempt(Some(detail)).warned_by(run.lost().clone().cancelled_owned())
+    let settled = call.attempt(Some(detail)).warned_by(run.lost().clone().cancelled_owned()).await;
+    if settled.is_err() && call.is_cut_short() {
+        run.cut_short();
+    }
+    settled.map(|done| done.bytes.unwrap_or_default())
 }
 
-/// Final errors are those that JavaScript has written down.
-pub fn remember() -> Remember<Failure<Thrown>> {
+/// Final errors are those that JavaScript has written down. `reads`: whether it was told which errors are final, and so reads them.
+pub fn remember(reads: bool) -> Remember<Failure<Thrown>> {
     fn write(failure: &Failure<Thrown>) -> Option<Bytes> {
         match failure {
             Failure::Inner(thrown) => thrown.recorded.clone(),
@@ -53,9 +57,9 @@ pub fn remember() -> Remember<Failure<Thrown>> {
             Failure::Resil(_) => None,
         }
     }
-    let read = |bytes: &[u8]| {
+    let read = move |bytes: &[u8]| {
         let recorded = Some(Bytes::copy_from_slice(bytes));
-        Some(Failure::Inner(Thrown { recorded, ..Thrown::of_attempt(0) }))
+        reads.then(|| Failure::Inner(Thrown { recorded, ..Thrown::of_attempt(0) }))
     };
     Remember::with(write, read)
 }
@@ -63,15 +67,12 @@ pub fn remember() -> Remember<Failure<Thrown>> {
 #[napi]
 impl Idempotent {
     #[napi]
-    pub fn run(&self, key: String, fingerprint: Buffer) -> napi::Result<Word> {
+    pub fn run(&self, key: String, fingerprint: Buffer, remembers: bool) -> napi::Result<Word> {
         let idempotent = self.0.clone();
         let fingerprint = fingerprint.to_vec();
         run_with(|call| async move {
-            let work = |run: Run| {
-                let attempt = attempt(call, &run);
-                async move { attempt.await.map(|done| done.bytes.unwrap_or_default()) }
-            };
-            let remember = remember();
+            let work = |run: Run| attempt(call, run);
+            let remember = remember(remembers);
             let outcome = idempotent.run_remembering(&key, &fingerprint, &remember, work).await;
             outcome.map(Came::of).map_err(flat)
         })
@@ -89,7 +90,7 @@ impl From<RecordedState> for KnownState {
     fn from(known: RecordedState) -> Self {
         let of = |state| Self { state, ..Self::default() };
         match known {
-            RecordedState::Nothing => of("unknown"),
+            RecordedState::Unknown => of("unknown"),
             RecordedState::Held { attempt } => Self { attempt: Some(attempt), ..of("held") },
             RecordedState::Running { attempt, remaining } => {
                 Self { attempt: Some(attempt), remaining_ms: Some(millis(remaining)), ..of("running") }

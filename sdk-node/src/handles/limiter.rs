@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
+use napi::bindgen_prelude::Env;
 use napi_derive::napi;
-use resil::limiter::{self, DecidedBy, Tier, Verdict};
+use resil::Error;
+use resil::limiter::{self, DecidedBy, TierVerdict, Verdict};
+use resil::policy::Policy;
 
 use crate::client::Client;
-use crate::convert::{duration, makes, methods, millis, run};
+use crate::convert::{duration, makes, methods, millis, now, run};
 use crate::executor::Word;
 use crate::guard::{Guard, Layer};
 
@@ -15,17 +18,22 @@ pub struct Limiter(pub(crate) limiter::Limiter);
 
 /// Takes from every limit, or from none. `keys` are those of `limiters`, in their order.
 #[napi]
-pub fn check_all(client: &Client, limiters: Vec<&Limiter>, keys: Vec<String>, cost: u32) -> napi::Result<Word> {
+pub fn check_all(client: &Client, limiters: Vec<&Limiter>, keys: Vec<String>, cost: i64) -> napi::Result<Word> {
     let limiters: Vec<limiter::Limiter> = limiters.iter().map(|limiter| limiter.0.clone()).collect();
     let client = client.0.clone();
     run(async move {
         let limits: Vec<_> = limiters.iter().zip(&keys).collect();
-        let verdicts = client.check_all(&limits, cost).await?;
+        let verdicts = client.check_all(&limits, cells("cost", cost)?).await?;
         let refused_by = verdicts.refused_by.map_or(-1.0, |index| index as f64);
         let mut all = vec![vec![f64::from(verdicts.granted), refused_by], numbers(&verdicts.binding)];
         all.extend(verdicts.each.iter().map(numbers));
         Ok(all)
     })
+}
+
+/// A number of cells of JavaScript, which may be any.
+pub fn cells(name: &str, number: i64) -> Result<u32, Error> {
+    limiter::Limiter::cells(name, number)
 }
 
 /// So many numbers are a verdict, and so many each tier behind them.
@@ -72,7 +80,7 @@ pub fn verdict_of(numbers: &[f64]) -> Option<Verdict> {
     let (binding, tiers) = rest.split_first().map_or((0, rest), |(binding, tiers)| (*binding as usize, tiers));
     let tier = |tier: &[f64]| {
         let [limit, period, capacity, remaining, wait, reset] = tier.try_into().ok()?;
-        Some(Tier {
+        Some(TierVerdict {
             limit: limit as u32,
             period: span(period).ok()?,
             capacity: capacity as u32,
@@ -98,17 +106,18 @@ pub fn verdict_of(numbers: &[f64]) -> Option<Verdict> {
 #[napi]
 impl Limiter {
     #[napi]
-    pub fn guard(&self) -> Guard {
-        Guard::of(vec![Layer::Limiter(self.0.clone())])
+    pub fn guard(&self, env: Env) -> napi::Result<Guard> {
+        let policy = Policy::builder(self.0.name()).limiter(self.0.clone()).build();
+        now(&env, policy).map(|policy| Guard::of(vec![Layer::Limiter(policy)]))
     }
 }
 
 methods! { Limiter(limiter) {
-    check(key: String, cost: u32) => limiter.check_n(key, cost).await.map(|verdict| numbers(&verdict));
-    up_to(key: String, most: u32) => limiter.up_to(key, most).await.map(|verdict| numbers(&verdict));
+    check(key: String, cost: i64) => limiter.check_n(key, cells("cost", cost)?).await.map(|verdict| numbers(&verdict));
+    up_to(key: String, most: i64) => limiter.up_to(key, cells("most", most)?).await.map(|verdict| numbers(&verdict));
     peek(key: String) => limiter.peek(key).await.map(|verdict| numbers(&verdict));
-    refund(key: String, cells: u32) => limiter.refund(key, cells).await.map(|verdict| numbers(&verdict));
-    acquire(key: String, cost: u32) => limiter.acquire_n(key, cost).await;
+    refund(key: String, given: i64) => limiter.refund(key, cells("cells", given)?).await.map(|verdict| numbers(&verdict));
+    acquire(key: String, cost: i64) => limiter.acquire_n(key, cells("cost", cost)?).await;
     until_ready(key: String, max_wait: String) => limiter.until_ready(key, duration("maxWait", &max_wait)?).await;
 } }
 

@@ -25,10 +25,10 @@ await service.register(plugins.rateLimit, { tier: (request: FastifyRequest) => (
 await service.register(plugins.idempotency, { client, name: 'orders', tenant: (request: FastifyRequest) => request.hostname, maxBody: 1_000 });
 service.post('/', async (request) => ({ attempt: plugins.runOf(request)?.attempt }));
 
-idempotency({ client, name: 'orders', tenant: () => '', keepAnswers: (status) => status < 500 });
-idempotency({ client, name: 'orders', tenant: () => '', keepAnswers: [200, 201] });
+idempotency({ client, name: 'orders', tenant: () => '', keepResponses: (status) => status < 500 });
+idempotency({ client, name: 'orders', tenant: () => '', keepResponses: [200, 201] });
 // @ts-expect-error an answer is kept or it is not
-idempotency({ client, name: 'orders', tenant: () => '', keepAnswers: () => 'yes' });
+idempotency({ client, name: 'orders', tenant: () => '', keepResponses: () => 'yes' });
 // @ts-expect-error who asks has a name
 idempotency({ client, name: 'orders', tenant: () => undefined });
 // @ts-expect-error a tier has a limiter

@@ -82,7 +82,7 @@ breaker.on('transition', (transition) => {
 });
 
 {
-  await using held = await client.lock('stock', { lease: '10s' }).acquire({ wait: 'forever' });
+  await using held = await client.lock('stock', { lease: '10s' }).untilAcquired();
   same<typeof held, LockGuard>(true);
   same<typeof held.fence, bigint | null>(true);
   held.on('lost', (error) => same<typeof error.code, 'LOCK_LOST'>(true));
@@ -110,7 +110,7 @@ same<typeof since, Date | undefined>(true);
 client.policy('payments', { on: handleAll, retry: { reraise: true, jitter: { plusMinus: 20 } } });
 
 const users = client.cached<User>('user', { ttl: 60_000 });
-const whole = await users.load('1', (key) => fetchUser(key));
+const whole = await users.lookup('1', (key) => fetchUser(key));
 same<typeof whole, Loaded<User>>(true);
 const f = await users.get('1', (key) => fetchUser(key));
 same<typeof f, User | undefined>(true);
@@ -158,8 +158,8 @@ await told('1', {});
 often.wrap(addSync, { context: 'yes' });
 
 // A script in place of a server.
-const script: Script = new Script({ clock: Clock.driven() }).answer([1, 10n, null, { a: 'b' }]).away();
+const script: Script = new Script({ clock: Clock.driven() }).reply([1, 10n, null, { a: 'b' }]).away();
 same<typeof script.asked, string[][]>(true);
 script.connect().limiter('l', perSecond(1));
 // @ts-expect-error no server would send that
-script.answer([true]);
+script.reply([true]);

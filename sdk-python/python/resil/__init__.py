@@ -33,7 +33,7 @@ One API, awaited or waited for
 >>> permit = bank.admit().wait()
 >>> permit.success().wait()
 
-Durations are seconds as numbers, or timedeltas. Errors are one family: see :mod:`resil.errors`.
+Durations are seconds as numbers, timedeltas, or text such as ``"250ms"``. Errors are one family: see :mod:`resil.errors`.
 """
 
 from __future__ import annotations
@@ -55,7 +55,9 @@ from ._native import (
     set_testing,
 )
 from ._native import (
-    after_fork as _after_fork,
+    after_fork_in_child as _after_fork_in_child,
+    after_fork_in_parent as _after_fork_in_parent,
+    before_fork as _before_fork,
 )
 
 # Imports of handles and errors, generated: `cargo run -p resil-harness --bin generate`.
@@ -100,6 +102,7 @@ from .errors import (
     CrashedError,
     DeadlockError,
     IdempotencyBusyError,
+    IdempotencyFailedError,
     IdempotencyHeldError,
     IdempotencyMismatchError,
     InternalError,
@@ -125,7 +128,9 @@ if TYPE_CHECKING:
     from .settings import ConnectSettings
 
 if hasattr(_os, "register_at_fork"):
-    _os.register_at_fork(after_in_child=_after_fork)
+    _os.register_at_fork(
+        before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child
+    )
 
 
 def connect_sync(url: str, **settings: Unpack[ConnectSettings]) -> Client:
@@ -190,6 +195,7 @@ __all__ += [
     "CrashedError",
     "DeadlockError",
     "IdempotencyBusyError",
+    "IdempotencyFailedError",
     "IdempotencyHeldError",
     "IdempotencyMismatchError",
     "InternalError",

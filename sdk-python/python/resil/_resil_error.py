@@ -21,19 +21,25 @@ class ResilError(Exception):
     #: One sentence that names nothing and nobody: any caller may see it.
     meaning: ClassVar[str] = "An internal error occurred."
 
-    def __init__(self, message: str, *, retry_after: float | None = None, **details: Any) -> None:
+    def __init__(
+        self, message: str, *, retry_after: float | None = None, resource: str | None = None, **parts: Any
+    ) -> None:
         super().__init__(message)
         self.message = message
         #: Seconds after which the same call may succeed, if that is known.
         self.retry_after = retry_after
-        #: The policy, lock or limit it is about; of :class:`RetryExhaustedError` also ``attempts``.
-        self.details: dict[str, Any] = details
+        #: The policy, lock, limit or work it is about, if it is about one.
+        self.resource = resource
+        for name, part in parts.items():
+            if name not in getattr(type(self), "__annotations__", {}):
+                raise TypeError(f"{type(self).__name__} has no {name}")
+            setattr(self, name, part)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _again, (type(self), self.message, self.retry_after, self.details)
+        return _again, (type(self), self.message, vars(self))
 
 
-def _again(kind: type[ResilError], message: str, retry_after: float | None, details: dict[str, Any]) -> ResilError:
-    made = kind(message, retry_after=retry_after)
-    made.details.update(details)
+def _again(kind: type[ResilError], message: str, parts: dict[str, Any]) -> ResilError:
+    made = kind(message)
+    vars(made).update(parts)
     return made

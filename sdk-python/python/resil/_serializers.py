@@ -18,7 +18,7 @@ import typing
 import uuid
 from typing import Any, Callable, NamedTuple
 
-from .errors import ResilError, ResultUnrecordedError
+from .errors import IdempotencyFailedError, ResultUnrecordedError
 
 
 class Serializer(NamedTuple):
@@ -106,7 +106,23 @@ def _of_model(model: Any) -> Serializer:
     return Serializer("text", dumps, loads)
 
 
+def _refuse_unresolved(kind: Any, seen: set[type]) -> None:
+    """Refuses a dataclass whose hints cannot be resolved: its values could be written, but not be read again."""
+    if isinstance(kind, type) and dataclasses.is_dataclass(kind) and kind not in seen:
+        seen.add(kind)
+        try:
+            hints = typing.get_type_hints(kind)
+        except Exception as error:
+            raise TypeError(f"serializer cannot be {kind.__name__}: the types of its fields cannot be resolved: {error}") from error
+        for field in dataclasses.fields(kind):
+            _refuse_unresolved(hints[field.name], seen)
+    for argument in typing.get_args(kind):
+        _refuse_unresolved(argument, seen)
+
+
 def _of_dataclass(kind: type) -> Serializer:
+    _refuse_unresolved(kind, set())
+
     def dumps(value: Any) -> bytes:
         if value is not None and not isinstance(value, kind):
             raise TypeError(f"it must be a {kind.__name__} or None, not {type(value).__name__}")
@@ -312,15 +328,13 @@ def revived(written: str, finals: tuple[type[Exception], ...]) -> Exception:
 def again(kind: type[Exception] | None, kept: dict[str, Any]) -> Exception:
     """The same exception again. Its class is not asked: what it made of its arguments is here already.
 
-    Without a class (another language recorded it, or a program that remembers others), it is a :class:`resil.ResilError` with what
-    is known in its ``details``.
+    Without a class (another language recorded it, or a program that remembers others), it is a :class:`resil.IdempotencyFailedError`
+    with what is known.
     """
     name, message, code = kept["name"], kept["message"], kept.get("code")
     given, has = tuple(kept.get("args", (message,))), kept.get("properties", {})
     if kind is None:
-        unknown = ResilError(f"the work has failed for good, by {name}: {message}", name=name, code=code, properties=has)
-        unknown.details.update(message=message, args=list(given))
-        return unknown
+        return IdempotencyFailedError(f"the work has failed finally, by {name}: {message}", recorded=kept)
     made = _made(kind, given, code, has)
     if made is not None and _says(made) == message:
         return made

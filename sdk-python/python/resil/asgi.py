@@ -156,11 +156,11 @@ class IdempotencyMiddleware:
     - While it is being worked on, a duplicate waits (``wait=``, see :class:`resil.settings.IdempotencySettings`) and then is
       409. Where a key is ``required`` (True, or a function of the request), none is 400. A malformed one is always 400, and so are
       two.
-    - Status, headers and body are kept if ``keep_answers`` says so: a function of the status, or a collection of statuses. By default
+    - Status, headers and body are kept if ``keep_responses`` says so: a function of the status, or a collection of statuses. By default
       all are kept but those that may be otherwise the next time: 401, 403, 408, 425, 429 and 5xx. After those, and after an
       exception, the next request runs again.
     - An answer reaches the client when it is recorded. A stream (more than one part) reaches it as it comes, and is recorded at its
-      end; an application that ends without the end of its answer has failed. Of an answer with more than ``max_answer`` bytes, headers included, it is recorded that there was one: duplicates learn
+      end; an application that ends without the end of its answer has failed. Of an answer with more than ``max_response`` bytes, headers included, it is recorded that there was one: duplicates learn
       that by 409. Bodies of requests with more than ``max_body`` bytes are 413.
     - A client that hangs up does not cut the work in half: the application hears of it when its answer is complete, and not before.
       A stream that would end only because its client has left is no work to do once.
@@ -178,8 +178,8 @@ class IdempotencyMiddleware:
         required: bool | Callable[[Request], bool] = False,
         methods: Iterable[str] = ("POST", "PATCH"),
         max_body: int = 1 << 20,
-        max_answer: int = 1 << 20,
-        keep_answers: Callable[[int], bool] | Iterable[int] = is_final,
+        max_response: int = 1 << 20,
+        keep_responses: Callable[[int], bool] | Iterable[int] = is_final,
         **settings: Unpack[IdempotencySettings],
     ) -> None:
         self._app = app
@@ -187,16 +187,16 @@ class IdempotencyMiddleware:
         self._name = name
         self._tenant = tenant
         self._required = required
-        for field, given in [("methods", methods), ("keep_answers", keep_answers)]:
+        for field, given in [("methods", methods), ("keep_responses", keep_responses)]:
             if isinstance(given, (str, bytes)):
                 raise TypeError(f"{field} must be a collection, not a text: {given!r}")
-        for field, size in [("max_body", max_body), ("max_answer", max_answer)]:
+        for field, size in [("max_body", max_body), ("max_response", max_response)]:
             if not isinstance(size, int) or size < 0:
                 raise TypeError(f"{field} must be a number of bytes: {size!r}")
         self._methods = frozenset(method.upper() for method in methods)
         self._max_body = max_body
-        self._max_answer = max_answer
-        self._keeps = keep_answers if callable(keep_answers) else frozenset(keep_answers).__contains__
+        self._max_response = max_response
+        self._keeps = keep_responses if callable(keep_responses) else frozenset(keep_responses).__contains__
         self._settings = settings
         self._made: tuple[Client, Idempotent] | None = None
         # Tasks of clients that hung up: the loop alone would let go of them.
@@ -256,7 +256,7 @@ class IdempotencyMiddleware:
     async def _answer(self, request: Request, key: str, body: bytes, receive: Receive, send: Send) -> None:
         client = self._client if isinstance(self._client, Client) else self._client(request)
         fingerprint = request_fingerprint(request.method, request._target(), body)
-        kept = _Kept(send, self._max_answer, self._keeps)
+        kept = _Kept(send, self._max_response, self._keeps)
         given = iter([{"type": "http.request", "body": body, "more_body": False}])
 
         async def receive_again() -> Message:
@@ -322,9 +322,9 @@ class _Kept:
     A stream is let through as it comes, all but its end, and copied; so is one that is too large to keep, without a copy.
     """
 
-    def __init__(self, send: Send, max_answer: int, keeps: Callable[[int], bool]) -> None:
+    def __init__(self, send: Send, max_response: int, keeps: Callable[[int], bool]) -> None:
         self._send = send
-        self._max_answer = max_answer
+        self._max_response = max_response
         self._keeps = keeps
         self._held: list[Message] = []
         self._status = 0
@@ -363,7 +363,7 @@ class _Kept:
                 self._parts.append(part)
         else:
             self._parts = None  # an extension of the server: a file to send, a push
-        if self._length > self._max_answer:
+        if self._length > self._max_response:
             self._parts = None
         ends = ("http.response.body", "http.response.pathsend", "http.response.zerocopysend")
         if message["type"] in ends and not message.get("more_body", False):

@@ -53,6 +53,8 @@ class TimeoutError(ResilError, builtins.TimeoutError):
     http_status = 504
     grpc_status = "DEADLINE_EXCEEDED"
     meaning = "The call did not finish in time."
+    #: The time that was given, in seconds.
+    after: float = 0.0
 
 
 class BulkheadFullError(ResilError):
@@ -73,6 +75,8 @@ class RetryExhaustedError(ResilError):
     http_status = 503
     grpc_status = "UNAVAILABLE"
     meaning = "Every attempt failed."
+    #: How many attempts were made.
+    attempts: int = 0
 
 
 class InvalidPolicyError(ResilError, ValueError):
@@ -83,6 +87,8 @@ class InvalidPolicyError(ResilError, ValueError):
     http_status = 400
     grpc_status = "INVALID_ARGUMENT"
     meaning = "A setting of a policy is not valid."
+    #: The setting that is not valid.
+    field: str = ""
 
 
 class InvalidArgumentError(ResilError, ValueError):
@@ -153,6 +159,18 @@ class IdempotencyHeldError(ResilError):
     http_status = 409
     grpc_status = "FAILED_PRECONDITION"
     meaning = "The outcome of an earlier attempt is unknown. An operator has to decide."
+
+
+class IdempotencyFailedError(ResilError):
+    """The work has failed finally in an earlier attempt. Do not repeat it."""
+
+    code = "IDEMPOTENCY_FAILED"
+    retryable = False
+    http_status = 409
+    grpc_status = "FAILED_PRECONDITION"
+    meaning = "The work has failed finally in an earlier attempt. Do not repeat it."
+    #: What was recorded of the error: name, message, and args, code, properties if it has them; None if it cannot be read.
+    recorded: Any = None
 
 
 class ResultUnrecordedError(ResilError):
@@ -262,6 +280,7 @@ BY_CODE: dict[str, type[ResilError]] = {
     "IDEMPOTENCY_BUSY": IdempotencyBusyError,
     "IDEMPOTENCY_MISMATCH": IdempotencyMismatchError,
     "IDEMPOTENCY_HELD": IdempotencyHeldError,
+    "IDEMPOTENCY_FAILED": IdempotencyFailedError,
     "RESULT_UNRECORDED": ResultUnrecordedError,
     "LOAD_FAILED": LoadFailedError,
     "BACKEND_UNAVAILABLE": BackendUnavailableError,
@@ -281,6 +300,7 @@ __all__ = [
     "CrashedError",
     "DeadlockError",
     "IdempotencyBusyError",
+    "IdempotencyFailedError",
     "IdempotencyHeldError",
     "IdempotencyMismatchError",
     "InternalError",

@@ -24,7 +24,7 @@ class Health(_Health, total=False):
     since: float
 
 
-class TierState(TypedDict):
+class TierVerdict(TypedDict):
     """One tier of a limit, as it is after the call."""
 
     limit: int
@@ -43,6 +43,8 @@ class ShutdownReport(TypedDict):
     released: List[str]
     unreleased: List[Tuple[str, str]]
     stragglers: int
+    #: Whether nothing was cut off, nothing is left held, nothing still runs.
+    is_clean: bool
 
 
 class Forced(TypedDict):
@@ -54,12 +56,18 @@ class Forced(TypedDict):
     until: Optional[float]
 
 
-class BreakerState(TypedDict):
+#: The word for it.
+BreakerState = Literal[
+    "closed", "open", "half-open", "ramping", "forced-open", "forced-closed", "disabled", "metrics"
+]
+
+
+class BreakerSnapshot(TypedDict):
     """Everything the server knows about a breaker."""
 
     #: Whether anything is stored under its key.
     exists: bool
-    state: str
+    state: BreakerState
     admits: bool
     retry_after: Optional[float]
     generation: int
@@ -90,7 +98,7 @@ class Holder(TypedDict):
     is_bound: bool
 
 
-class Waiting(TypedDict):
+class Waiter(TypedDict):
     """Who waits for it."""
 
     owner: str
@@ -106,15 +114,15 @@ class HoldingInfo(TypedDict):
     exists: bool
     holders: List[Holder]
     holders_total: int
-    waiters: List[Waiting]
+    waiters: List[Waiter]
     waiters_total: int
     last_fence: int
 
 
-class KnownWork(TypedDict, total=False):
+class RecordedState(TypedDict, total=False):
     """What is known of an idempotency key."""
 
-    state: Literal["nothing", "running", "done", "held"]
+    state: Literal["unknown", "running", "done", "held"]
     attempt: int
     remaining: float
     #: As it was recorded; None if it was too large to be kept.

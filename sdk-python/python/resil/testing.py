@@ -2,7 +2,7 @@
 
 >>> import resil
 >>> from resil.testing import Clock
->>> clock = Clock()
+>>> clock = Clock.driven()
 >>> client = resil.connect("memory://", clock=clock).wait()
 >>> logins = client.limiter("logins", limit=1, period=3600)
 >>> bool(logins.check("ann").wait()), bool(logins.check("ann").wait())

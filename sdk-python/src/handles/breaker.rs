@@ -1,5 +1,6 @@
 //! One circuit breaker for the whole fleet.
 
+use resil::Client;
 use resil::breaker::{Breaker, Force, Permit};
 use resil::policy::Class;
 use resil::settings::BreakerSettings;
@@ -8,6 +9,7 @@ use crate::client::PyClient;
 use crate::prelude::*;
 
 struct Circuit {
+    client: Owned<Client>,
     breaker: Owned<Breaker>,
     judge: Arc<Judge>,
     entered: Arc<Entered<Permit>>,
@@ -15,8 +17,9 @@ struct Circuit {
 
 impl Runs for Arc<Circuit> {
     fn run(&self, py: Python<'_>, work: Arc<Work>) -> PyResult<Running> {
-        let (breaker, judge) = (self.breaker.get()?, Arc::clone(&self.judge));
-        let running = work.running(|work| async move { breaker.around(judge.of(&work), || work.attempt()).await });
+        let (client, breaker, judge) = (self.client.get()?, self.breaker.get()?, Arc::clone(&self.judge));
+        let running = work
+            .running(|work| async move { client.in_flight(breaker.around(judge.of(&work), || work.attempt())).await? });
         Ok(traced(py, running))
     }
 
@@ -35,11 +38,7 @@ impl Enters for Arc<Circuit> {
     }
 
     fn leave(&self, py: Python<'_>, error: Arg<'_>) -> PyResult<Option<Running>> {
-        let permit = self.entered.pop(Who::is_here(py)?)?;
-        if let Err(forked) = self.breaker.get() {
-            std::mem::forget(permit);
-            return if error.is_none() { Err(forked) } else { Ok(None) };
-        }
+        let permit = self.entered.pop_any(Who::is_here(py)?)?;
         let ended = if error.is_none() { Ok(()) } else { Err(failure(py, PyErr::from_value(error.clone())).0) };
         // Asked here, where there is somebody to tell if the function that judges fails.
         let class = match &ended {
@@ -77,16 +76,21 @@ pub struct PyBreaker(Arc<Circuit>);
 impl PyBreaker {
     pub fn make(
         py: Python<'_>,
-        client: &resil::Client,
+        client: &Client,
         name: &str,
         ignore: OptArg<'_>,
         settings: BreakerSettings,
     ) -> PyResult<Py<Self>> {
         let judge = Judge::read(None, ignore)?;
         let breaker = spelled(client.breaker(name, settings))?;
-        let circuit = Arc::new(Circuit { breaker: Owned::new(breaker), judge, entered: Arc::default() });
+        let circuit = Arc::new(Circuit {
+            client: Owned::new(client.clone()),
+            breaker: Owned::new(breaker),
+            judge,
+            entered: Arc::default(),
+        });
         let around = Around::shared("a call through a breaker", format!("{name:?}"), Arc::clone(&circuit));
-        let block = Block::around("async with breaker", Arc::clone(&circuit), around);
+        let block = Block::around("async with breaker", Some(client), Arc::clone(&circuit), around);
         Py::new(py, block.add_subclass(Self(circuit)))
     }
 }
@@ -208,6 +212,6 @@ impl PyClient {
         ignore: OptArg<'_>,
         settings: Option<Kwargs<'_>>,
     ) -> PyResult<Py<PyBreaker>> {
-        PyBreaker::make(py, &self.get()?, &text("name", name)?, ignore, read(settings)?)
+        PyBreaker::make(py, &self.get()?, &text("name", name)?, ignore, read_beside(&["ignore"], settings)?)
     }
 }

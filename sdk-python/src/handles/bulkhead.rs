@@ -26,7 +26,7 @@ impl Enters for Permits {
     }
 
     fn leave(&self, py: Python<'_>, _error: Arg<'_>) -> PyResult<Option<Running>> {
-        drop(self.entered.pop(Who::is_here(py)?)?);
+        drop(self.entered.pop_any(Who::is_here(py)?)?);
         Ok(None)
     }
 }
@@ -44,7 +44,7 @@ pub struct PyBulkhead(LocalBulkhead);
 fn around(bulkhead: LocalBulkhead) -> PyClassInitializer<PyBulkhead> {
     let around = Around::local("a call in a bulkhead", format!("{:?}", bulkhead.name()), bulkhead.clone());
     let permits = Permits { bulkhead: bulkhead.clone(), entered: Arc::default() };
-    Block::around("async with bulkhead", permits, around).add_subclass(PyBulkhead(bulkhead))
+    Block::around("async with bulkhead", None, permits, around).add_subclass(PyBulkhead(bulkhead))
 }
 
 #[pymethods]
@@ -52,7 +52,7 @@ impl PyBulkhead {
     #[new]
     #[pyo3(signature = (name, *, clock=None, **settings))]
     fn new(name: Arg<'_>, clock: OptArg<'_>, settings: Option<Kwargs<'_>>) -> PyResult<PyClassInitializer<Self>> {
-        let settings: BulkheadSettings = read(settings)?;
+        let settings: BulkheadSettings = read_beside(&["clock"], settings)?;
         let clock = PyClock::read(clock)?.unwrap_or_default();
         Ok(around(spelled(LocalBulkhead::from_settings(&text("name", name)?, &settings, clock))?))
     }
@@ -71,6 +71,11 @@ impl PyBulkhead {
     /// The permits and the queue of a partition.
     fn partition(&self, py: Python<'_>, name: Arg<'_>) -> PyResult<Py<Self>> {
         Py::new(py, around(spelled(self.0.partition(&text("name", name)?))?))
+    }
+
+    /// A permit, to be released, if one is free now; else BulkheadFullError.
+    fn try_acquire(&self, py: Python<'_>) -> PyResult<PyBulkheadPermit> {
+        raised(py, self.0.try_acquire()).map(|permit| PyBulkheadPermit(Mutex::new(Some(permit))))
     }
 
     /// A permit, to be released.

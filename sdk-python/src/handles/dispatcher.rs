@@ -36,6 +36,9 @@ impl PyDispatcher {
         F: Future<Output = Vec<T>> + Send,
     {
         let (py, kind, dispatcher) = (func.py(), Kind::of(func)?, self.0.clone());
+        if kind == Kind::Plain {
+            refuse_to_block(py, "make fn a coroutine function, or use async for with dispatcher.stream()")?;
+        }
         let items = items.try_iter().map_err(|_| wrong_type("items", "something to iterate over", items))?;
         let items = items.map(|item| Prepared::with(func, &item?)).collect::<PyResult<Vec<_>>>()?;
         let running: Running = Box::pin(async move {
@@ -135,7 +138,7 @@ impl PyItemResult {
     }
 
     fn __repr__(&self) -> String {
-        format!("<resil.ItemResult ok={}>", self.is_ok)
+        format!("<resil.ItemResult ok={}>", python_bool(self.is_ok))
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {

@@ -14,7 +14,7 @@ enum Instead {
 
 struct Plan {
     instead: Instead,
-    on: Option<Which>,
+    when: Option<Which>,
     name: Option<String>,
 }
 
@@ -30,6 +30,10 @@ impl Runs for Arc<Plan> {
         }))
     }
 
+    fn needs(&self) -> Needs {
+        Needs::NoWait
+    }
+
     fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         // Calls in flight may still ask: then it is not only this object's.
         if Arc::strong_count(self) > 1 {
@@ -37,7 +41,7 @@ impl Runs for Arc<Plan> {
         }
         let (Instead::Value(held) | Instead::Function(held, _)) = &self.instead;
         visit.call(held)?;
-        self.on.as_ref().map_or(Ok(()), |on| on.traverse(visit))
+        self.when.as_ref().map_or(Ok(()), |when| when.traverse(visit))
     }
 }
 
@@ -57,10 +61,10 @@ impl Plan {
         if failure.code() == Some(Code::Cancelled) {
             return false;
         }
-        let Some(on) = &self.on else { return all_but_invalid(failure) };
+        let Some(when) = &self.when else { return all_but_invalid(failure) };
         Python::attach(|py| {
             let error = work.error(py, failure);
-            on.matches(py, &error).unwrap_or_else(|broken| {
+            when.matches(py, &error).unwrap_or_else(|broken| {
                 work.break_with(broken);
                 false
             })
@@ -90,10 +94,10 @@ impl Plan {
     }
 }
 
-/// Returns `value`, or what `function(exception)` returns, when a call fails; with `on`, only for the exceptions it names.
+/// Returns `value`, or what `function(exception)` returns, when a call fails; with `when`, only for the exceptions it names.
 ///
 /// >>> import resil
-/// >>> @resil.Fallback("nobody", on=LookupError)
+/// >>> @resil.Fallback("nobody", when=LookupError)
 /// ... def name(user):
 /// ...     return {42: "Ada"}[user]
 /// >>> name(42), name(43)
@@ -104,12 +108,12 @@ pub struct PyFallback;
 #[pymethods]
 impl PyFallback {
     #[new]
-    #[pyo3(signature = (value=None, *, function=None, on=None, name=None))]
+    #[pyo3(signature = (value=None, *, function=None, when=None, name=None))]
     fn new(
         py: Python<'_>,
         value: Option<Object>,
         function: OptArg<'_>,
-        on: OptArg<'_>,
+        when: OptArg<'_>,
         name: OptArg<'_>,
     ) -> PyResult<PyClassInitializer<Self>> {
         let instead = match (value, function) {
@@ -118,8 +122,13 @@ impl PyFallback {
             (_, Some(function)) => Instead::Function(function.clone().unbind(), Kind::of(function)?),
             (value, None) => Instead::Value(value.unwrap_or_else(|| py.None())),
         };
-        let on = on.map(|on| Which::read("on", on)).transpose()?;
-        let plan = Plan { instead, on, name: optional_text("name", name)? };
-        Ok(Around::local("a call with a fallback", format!("name={:?}", plan.name), Arc::new(plan)).alone(Self))
+        let when = when.map(|when| Which::read("when", when)).transpose()?;
+        let plan = Plan { instead, when, name: optional_text("name", name)? };
+        Ok(Around::local(
+            "a call with a fallback",
+            format!("name={}", plan.name.as_ref().map_or_else(|| "None".to_owned(), |name| format!("{name:?}"))),
+            Arc::new(plan),
+        )
+        .alone(Self))
     }
 }

@@ -29,7 +29,7 @@ impl Runs for Hedged {
 ///
 /// >>> import asyncio, resil
 /// >>> delays = iter([60, 0])
-/// >>> @resil.Hedge(hedging_delay=0.01)
+/// >>> @resil.Hedge(hedging_delay=0.01, on=ConnectionError)
 /// ... async def fetch():
 /// ...     await asyncio.sleep(next(delays))
 /// ...     return "quick"
@@ -41,14 +41,15 @@ pub struct PyHedge(Hedge);
 #[pymethods]
 impl PyHedge {
     #[new]
-    #[pyo3(signature = (*, on=None, name=None, clock=None, **settings))]
+    #[pyo3(signature = (*, on, name=None, clock=None, **settings))]
     fn new(
-        on: OptArg<'_>,
+        on: Arg<'_>,
         name: OptArg<'_>,
         clock: OptArg<'_>,
         settings: Option<Kwargs<'_>>,
     ) -> PyResult<PyClassInitializer<Self>> {
-        let (judge, settings): (_, HedgeSettings) = (Judge::read(on, None)?, read(settings)?);
+        let (judge, settings): (_, HedgeSettings) =
+            (Judge::read(Some(on), None)?, read_beside(&["on", "name", "clock"], settings)?);
         let hedge = spelled(Hedge::new(&settings))?;
         let hedge = optional_text("name", name)?.iter().fold(hedge, |hedge, name| hedge.named(name));
         let hedge = PyClock::read(clock)?.into_iter().fold(hedge, Hedge::with_clock);

@@ -3,6 +3,8 @@
 use std::sync::OnceLock;
 
 use bytes::Bytes;
+use pyo3::exceptions::{PyException, PyTimeoutError};
+use resil::Code;
 use resil::idempotency::{Idempotent, Outcome, Run};
 use resil::policy::classify::classify_failure;
 use resil::policy::{CallSettings, Class, Policy};
@@ -35,6 +37,24 @@ impl Request {
     }
 }
 
+/// Whether an exception says that the function was cut short, so that nobody knows what it did: a cancellation, Ctrl-C, a timeout, the
+/// loss of a lock it worked under; also if it was the last of several attempts.
+fn is_cut_short(py: Python<'_>, error: &PyErr) -> bool {
+    match ours(py, error).map(|error| error.code()) {
+        None => !error.is_instance_of::<PyException>(py) || is_timeout(py, error),
+        Some(Code::Cancelled | Code::Timeout | Code::LockLost | Code::ShuttingDown) => true,
+        Some(Code::RetryExhausted) => error.cause(py).is_some_and(|last| is_cut_short(py, &last)),
+        Some(_) => false,
+    }
+}
+
+/// Python's own: of `asyncio.wait_for` inside of the function, of a socket. Before Python 3.11, asyncio has a class of its own.
+fn is_timeout(py: Python<'_>, error: &PyErr) -> bool {
+    let of_asyncio = imported!(py, "asyncio", "TimeoutError");
+    error.is_instance_of::<PyTimeoutError>(py)
+        || of_asyncio.is_ok_and(|class| error.matches(py, class).unwrap_or(false))
+}
+
 /// How the work came out.
 type Done = Result<PyOutcome, Failure<PyErr>>;
 
@@ -46,27 +66,34 @@ struct Doing {
     own: Mutex<Option<Object>>,
     /// Why the result cannot be written: the work is done all the same, and every duplicate has to be told.
     unwritten: Arc<OnceLock<String>>,
+    /// What a handler of signals raised while the result was written: raised once it is recorded.
+    interrupted: Mutex<Option<PyErr>>,
 }
 
 impl Doing {
     fn new(work: Arc<Work>, codec: Codec, with_run: bool) -> Self {
-        Self { work, codec, with_run, own: Mutex::new(None), unwritten: Arc::default() }
+        Self { work, codec, with_run, own: Mutex::new(None), unwritten: Arc::default(), interrupted: Mutex::new(None) }
     }
 
     /// What is kept for duplicates.
     async fn run(&self, run: Run) -> Result<Bytes, Failure<PyErr>> {
-        let run =
+        let shown =
             self.with_run.then(|| Python::attach(|py| PyRun::of(py, &run))).transpose().map_err(Failure::Inner)?;
-        let value = self.work.attempt_with(run).await?;
+        let value = self.work.attempt_with(shown).await.inspect_err(|failure| {
+            if Python::attach(|py| is_cut_short(py, &self.work.error(py, failure))) {
+                run.cut_short();
+            }
+        })?;
         let written = Python::attach(|py| {
-            self.codec.write(value.bind(py)).map_err(|error| {
+            self.written(py, &value).map_err(|error| {
                 let error = if self.codec.is_refusal(py, &error) {
                     let reason = error.value(py).str().map_or_else(|_| String::new(), |words| words.to_string());
                     // The work is done once, and so is this.
                     let _ = self.unwritten.set(reason);
                     unrecorded(py, error, &value)
                 } else {
-                    // Ctrl-C, and what other handlers of signals raise, ends the run as it would have inside of the function.
+                    // Ctrl-C, and what other handlers of signals raise: the work is done, and nothing is recorded.
+                    run.cut_short();
                     error
                 };
                 let ended: Ended = self.work.judged(py, Err(error));
@@ -77,7 +104,22 @@ impl Doing {
         Ok(written)
     }
 
+    /// Written again if a signal struck meanwhile: the work is done, and is to be recorded.
+    fn written(&self, py: Python<'_>, value: &Object) -> PyResult<Bytes> {
+        match self.codec.write(value.bind(py)) {
+            Err(error) if !self.codec.is_refusal(py, &error) => {
+                let written = self.codec.write(value.bind(py))?;
+                *self.interrupted.lock() = Some(error);
+                Ok(written)
+            }
+            written => written,
+        }
+    }
+
     fn done(self, name: &str, outcome: &Outcome<Bytes>) -> Done {
+        if let Some(interrupted) = self.interrupted.into_inner() {
+            return Err(Failure::Inner(interrupted));
+        }
         let value = match (self.own.into_inner(), &outcome.value) {
             (Some(own), _) => own,
             (None, Some(bytes)) => Python::attach(|py| self.codec.read_back(py, bytes)).map_err(Failure::Inner)?,
@@ -175,7 +217,7 @@ impl PyIdempotent {
     ) -> PyResult<Self> {
         let (codec, name) = (Codec::read(name.py(), serializer)?, text("name", name)?);
         let remember = remember.map(Final::read).transpose()?;
-        let idempotent = spelled(client.idempotent(&name, read(settings)?))?;
+        let idempotent = spelled(client.idempotent(&name, read_beside(&["serializer", "remember"], settings)?))?;
         Ok(Self(Owned::new(Arc::new(Once { idempotent, codec, remember }))))
     }
 

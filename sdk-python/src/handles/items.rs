@@ -122,7 +122,7 @@ struct Rest {
 /// what is running is cancelled.
 #[pyclass(module = "resil", name = "ItemResults", frozen, generic)]
 pub struct PyItemResults {
-    rest: Arc<Mutex<Option<Rest>>>,
+    rest: OfProcess<Arc<Mutex<Option<Rest>>>>,
     broken: Broken,
     is_async: bool,
 }
@@ -133,12 +133,16 @@ impl PyItemResults {
         let broken = Arc::clone(&source.broken);
         // Nothing is taken before somebody asks.
         let results = stream::once(async move { source.results(&dispatcher, order) }).flatten();
-        Self { rest: Arc::new(Mutex::new(Some(Rest { results: Box::pin(results), asked_by: None }))), broken, is_async }
+        let rest = Rest { results: Box::pin(results), asked_by: None };
+        Self { rest: OfProcess::new(Arc::new(Mutex::new(Some(rest)))), broken, is_async }
     }
 
     fn next_result(&self) -> Running {
-        let (rest, broken) = (Arc::clone(&self.rest), Arc::clone(&self.broken));
+        let (rest, broken) = (self.rest.clone(), Arc::clone(&self.broken));
         Box::pin(poll_fn(move |context| {
+            if let Err(forked) = rest.generation().check() {
+                return Poll::Ready(Err(forked));
+            }
             // Waiting for each other would be for ever: one of them has the GIL.
             let Some(mut rest) = rest.try_lock() else { return Poll::Ready(Err(elsewhere())) };
             let Some(running) = &mut *rest else { return Poll::Ready(none()) };
@@ -186,6 +190,7 @@ impl PyItemResults {
 
     /// Takes nothing more, and cancels what is running.
     fn close(&self) -> PyResult<()> {
+        self.rest.generation().check()?;
         // What is running is dropped where it can still spawn its clean-up.
         let _inside = runtime::enter()?;
         let rest = self.rest.try_lock().ok_or_else(elsewhere)?.take();

@@ -27,7 +27,9 @@ pub fn check_all(client: Client, limits: Arg<'_>, cost: OptArg<'_>) -> PyResult<
 }
 
 fn cells(name: &str, given: OptArg<'_>) -> PyResult<u32> {
-    given.map_or(Ok(1), |given| whole(name, given))
+    let Some(given) = given else { return Ok(1) };
+    let number: i64 = whole(name, given)?;
+    spelled(Limiter::cells(name, number))
 }
 
 /// A limit under a name; `client.limiter(...)` makes it.
@@ -43,11 +45,11 @@ fn cells(name: &str, given: OptArg<'_>) -> PyResult<u32> {
 /// >>> bool(logins.check("ann").wait())
 /// False
 #[pyclass(module = "resil", name = "Limiter", frozen)]
-pub struct PyLimiter(pub Owned<Limiter>);
+pub struct PyLimiter(pub Owned<Limiter>, Owned<Client>);
 
 impl PyLimiter {
     pub fn make(client: &Client, name: &str, limit: Limit) -> PyResult<Self> {
-        spelled(client.limiter(name, limit)).map(|limiter| Self(Owned::new(limiter)))
+        spelled(client.limiter(name, limit)).map(|limiter| Self(Owned::new(limiter), Owned::new(client.clone())))
     }
 
     fn with(&self, key: Arg<'_>) -> PyResult<(Limiter, Vec<u8>)> {
@@ -78,7 +80,7 @@ impl PyLimiter {
 
     /// Takes as many cells as there are, up to `most`; `granted` says how many.
     fn up_to(&self, key: Arg<'_>, most: Arg<'_>) -> PyResult<Pending> {
-        let ((limiter, key), most) = (self.with(key)?, whole("most", most)?);
+        let ((limiter, key), most) = (self.with(key)?, cells("most", Some(most))?);
         Ok(Pending::ask("limiter.up_to()", async move { limiter.up_to(key, most).await.map(PyVerdict) }))
     }
 
@@ -110,10 +112,11 @@ impl PyLimiter {
         }
         let (cost, max_wait) = (cells("cost", cost)?, optional_seconds("max_wait", max_wait)?);
         let key = OfCall::read("key", key, self::key)?;
-        let keyed = Arc::new(KeyedLimit { limiter: self.0.get()?, key, cost, max_wait });
+        let (client, limiter) = (self.1.get()?, self.0.get()?);
+        let keyed = Arc::new(KeyedLimit { client: client.clone(), limiter, key, cost, max_wait });
         let around =
             Around::shared("a call under a limit", format!("of {:?}", keyed.limiter.name()), Arc::clone(&keyed));
-        Py::new(py, Block::around("async with limiter", keyed, around).add_subclass(PyKeyedLimiter))
+        Py::new(py, Block::around("async with limiter", Some(&client), keyed, around).add_subclass(PyKeyedLimiter))
     }
 
     fn __repr__(&self) -> String {
@@ -122,6 +125,7 @@ impl PyLimiter {
 }
 
 struct KeyedLimit {
+    client: Client,
     limiter: Limiter,
     key: OfCall<Vec<u8>>,
     cost: u32,
@@ -141,8 +145,11 @@ impl Runs for Arc<KeyedLimit> {
     fn run(&self, py: Python<'_>, work: Arc<Work>) -> PyResult<Running> {
         let (keyed, key) = (Arc::clone(self), self.key.of(py, "key", &work, key)?);
         Ok(work.running(|work| async move {
-            keyed.acquire(&key).await?;
-            work.attempt().await
+            let limited = async {
+                keyed.acquire(&key).await?;
+                work.attempt().await
+            };
+            keyed.client.in_flight(limited).await?
         }))
     }
 

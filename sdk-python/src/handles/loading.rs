@@ -132,7 +132,7 @@ pub struct PyLoaded {
 #[pymethods]
 impl PyLoaded {
     fn __repr__(&self) -> String {
-        format!("<resil.Loaded found={} stale={}>", self.is_found, self.is_stale)
+        format!("<resil.Loaded found={} stale={}>", python_bool(self.is_found), python_bool(self.is_stale))
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
@@ -174,7 +174,7 @@ impl Store {
         make: fn(&Client, &str, CacheSettings) -> Result<Cache, Error>,
     ) -> PyResult<Owned<Self>> {
         let (codec, name) = (Codec::read(name.py(), serializer)?, text("name", name)?);
-        Ok(Owned::new(Self { cache: spelled(make(client, &name, read(settings)?))?, codec }))
+        Ok(Owned::new(Self { cache: spelled(make(client, &name, read_beside(&["serializer"], settings)?))?, codec }))
     }
 
     pub fn at_least(mut self, given: OptArg<'_>) -> PyResult<Self> {

@@ -70,6 +70,7 @@ impl PyLock {
         let leases = Leases::new(lock.clone(), keeps_running);
         let block = Block::around(
             "async with lock",
+            Some(client),
             leases,
             Around::shared("a call under a lock", format!("{name:?}"), lock.clone()),
         );
@@ -115,8 +116,10 @@ impl PyLock {
     }
 
     /// Takes it from all its holders. How many there were.
-    fn break_lock(&self, actor: Arg<'_>, reason: Arg<'_>) -> PyResult<Pending> {
-        let (lock, actor, reason) = (self.0.get()?, text("actor", actor)?, text("reason", reason)?);
+    #[pyo3(signature = (actor=None, reason=None))]
+    fn break_lock(&self, actor: OptArg<'_>, reason: OptArg<'_>) -> PyResult<Pending> {
+        let (actor, reason) = (optional_text("actor", actor)?, optional_text("reason", reason)?);
+        let (lock, actor, reason) = (self.0.get()?, actor.unwrap_or_default(), reason.unwrap_or_default());
         Ok(Pending::ask("lock.break_lock()", async move { lock.break_lock(&actor, &reason).await }))
     }
 
@@ -160,7 +163,8 @@ impl PyLockGuard {
     }
 
     fn __repr__(&self) -> String {
-        format!("<resil.LockGuard fence={:?}>", self.fence)
+        let fence = self.fence.map_or_else(|| "None".to_owned(), |fence| fence.to_string());
+        format!("<resil.LockGuard fence={fence}>")
     }
 }
 

@@ -50,7 +50,7 @@ impl PyOutcome {
 #[pymethods]
 impl PyOutcome {
     fn __repr__(&self) -> String {
-        format!("<resil.Outcome replayed={}>", self.replayed)
+        format!("<resil.Outcome replayed={}>", python_bool(self.replayed))
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
@@ -62,7 +62,7 @@ impl PyOutcome {
 pub fn known(py: Python<'_>, known: RecordedState) -> PyResult<Object> {
     let dict = PyDict::new(py);
     match known {
-        RecordedState::Nothing => dict.set_item("state", "nothing")?,
+        RecordedState::Unknown => dict.set_item("state", "unknown")?,
         RecordedState::Running { attempt, remaining } => {
             dict.set_item("state", "running")?;
             dict.set_item("attempt", attempt)?;

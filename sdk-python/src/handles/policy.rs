@@ -86,7 +86,7 @@ pub fn settings_of(name: Arg<'_>, settings: OptArg<'_>, more: Option<Kwargs<'_>>
         given.update(part.as_mapping())?;
     }
     given.set_item("name", text("name", name)?)?;
-    read(Some(&given))
+    read_beside(&["on", "ignore"], Some(&given))
 }
 
 fn judge(settings: &PolicySettings, on: OptArg<'_>, ignore: OptArg<'_>) -> PyResult<Arc<Judge>> {

@@ -76,7 +76,7 @@ impl PyRetry {
         settings: Option<Kwargs<'_>>,
     ) -> PyResult<PyClassInitializer<Self>> {
         let judge = Judge::read(Some(on), ignore)?;
-        let settings: RetrySettings = read(settings)?;
+        let settings: RetrySettings = read_beside(&["on", "ignore", "name", "clock", "seed"], settings)?;
         let (name, clock) = (optional_text("name", name)?, PyClock::read(clock)?);
         let seed: Option<u64> = seed.map(|seed| whole("seed", seed)).transpose()?;
         let build = move |settings: &RetrySettings| {
@@ -104,7 +104,7 @@ impl PyRetry {
 type Tell = oneshot::Sender<Ended>;
 
 struct Attempts {
-    running: Mutex<Option<Running>>,
+    running: OfProcess<Mutex<Option<Running>>>,
     /// An attempt that the loop was not given yet.
     due: Arc<Mutex<Option<Tell>>>,
     work: Arc<Work>,
@@ -128,13 +128,17 @@ impl PyAttempts {
             };
             retry.around(judge.of(&work), attempt).await
         });
-        Self(Arc::new(Attempts { running: Mutex::new(Some(running)), due, work, count: AtomicU32::new(0) }))
+        let running = OfProcess::new(Mutex::new(Some(running)));
+        Self(Arc::new(Attempts { running, due, work, count: AtomicU32::new(0) }))
     }
 
     /// The next attempt; None if there is none, because the last one was the last.
     fn next(&self) -> Running {
         let of = Arc::clone(&self.0);
         Box::pin(poll_fn(move |context| {
+            if let Err(forked) = of.running.generation().check() {
+                return Poll::Ready(Err(forked));
+            }
             // Waiting for each other would be for ever: one of them has the GIL.
             let Some(mut running) = of.running.try_lock() else {
                 return Poll::Ready(Err(PyRuntimeError::new_err("these attempts are being made in another thread")));
@@ -159,6 +163,7 @@ impl PyAttempts {
     }
 
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<Object>> {
+        refuse_to_block(py, "use async for")?;
         next(py, self.next())
     }
 

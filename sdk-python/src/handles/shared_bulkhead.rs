@@ -61,7 +61,7 @@ impl PySharedBulkhead {
     ) -> PyResult<Py<Self>> {
         let bulkhead = spelled(client.shared_bulkhead(name, settings))?;
         let around = Around::shared("a call in a bulkhead", format!("{name:?}"), bulkhead.clone());
-        let block = Block::around("async with bulkhead", Leases::new(bulkhead.clone(), false), around);
+        let block = Block::around("async with bulkhead", Some(client), Leases::new(bulkhead.clone(), false), around);
         Py::new(py, block.add_subclass(Self(Owned::new(bulkhead))))
     }
 }

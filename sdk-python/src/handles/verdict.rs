@@ -35,6 +35,12 @@ impl PyVerdict {
         self.0.period.as_secs_f64()
     }
 
+    /// The time in which what can be had at once fills again, in seconds.
+    #[getter]
+    fn window(&self) -> f64 {
+        self.0.window().as_secs_f64()
+    }
+
     /// Each tier of the limit, in the order in which they were named.
     #[getter]
     fn tiers(&self, py: Python<'_>) -> PyResult<Object> {

@@ -78,8 +78,7 @@ impl Backend {
         }
     }
 
-    /// A command that may wait, on a connection that nobody else needs meanwhile. Dropping this future leaves the
-    /// line; a grant that was on its way is given back.
+    /// A command that may wait. Dropping this future leaves the queue; a grant that was on its way is given back.
     pub async fn wait(&self, command: &Command<'_>) -> Result<Reply, Error> {
         match self {
             Self::Memory(memory) => memory.wait(command).await,
@@ -97,6 +96,17 @@ impl Backend {
         match self {
             Self::Memory(memory) => Some(memory.call(command)),
             _ => None,
+        }
+    }
+
+    /// Whether every caller stands in the queue of the backend. Else a wait costs a connection, and of those who want the same one
+    /// asks for all.
+    pub fn queues_everybody(&self) -> bool {
+        match self {
+            Self::Memory(_) => true,
+            #[cfg(feature = "redis")]
+            Self::Redis(redis) => redis.late().are_possible() && redis.bind() != Bind::None,
+            _ => false,
         }
     }
 

@@ -1,41 +1,12 @@
-//! Outcomes that are counted here and not yet sent, in one word.
-//!
-//! ```text
-//!    63        48 47        36 35        24 23        12 11         0
-//!   |   tag      |    run     |    slow    |  failures  |     ok     |
-//! ```
-//! The tag says which generation the outcomes belong to: a call that was admitted in another one is not counted. `run` is the
-//! number of failures at the end. A full word is spilled into wider numbers behind a lock, so nothing is lost however long
-//! nothing can be sent; that is not the usual course of things.
+//! Outcomes that were counted here, and how they are sent: as batches that one TALLY each can carry.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
-use parking_lot::Mutex;
 use resil_core::circuit_breaker::Batch;
 use resil_core::limits::TALLY_MAX;
 use smallvec::SmallVec;
 
-const FIELD_BITS: u32 = 12;
-const FIELD: u64 = (1 << FIELD_BITS) - 1;
-const TAG_SHIFT: u32 = 4 * FIELD_BITS;
 /// From how many unsent calls on not every call looks at the clock, but only every [`LOOK_EVERY`]th.
 const RUSH_FROM: u64 = 4;
 const LOOK_EVERY: u64 = 16;
-/// Calls in the word from which it must be spilled: well before any number of it is full.
-const FULL: u64 = 1 << (FIELD_BITS - 1);
-
-/// Which generation an outcome belongs to, as far as this process has seen them.
-pub(super) type Tag = u16;
-
-#[derive(Debug, Default)]
-pub(super) struct Unsent {
-    word: AtomicU64,
-    spilled: Mutex<Counts>,
-}
-
-/// What is in the word.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Word(u64);
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Counts {
@@ -53,136 +24,25 @@ pub(super) struct CountedOutcome {
     pub is_slow: bool,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Recorded {
-    /// It is the `calls`-th that is not sent.
-    Counted { calls: u64 },
-    /// It belongs to another generation.
-    Stale,
-    /// [`Unsent::spill`] first.
-    Full,
-}
-
-impl Word {
-    pub fn tag(self) -> Tag {
-        (self.0 >> TAG_SHIFT) as Tag
-    }
-
-    fn field(self, index: u32) -> u64 {
-        self.0 >> (index * FIELD_BITS) & FIELD
-    }
-
-    pub fn counts(self) -> Counts {
-        Counts { ok: self.field(0), failures: self.field(1), slow: self.field(2), run: self.field(3) }
-    }
-
-    pub fn has_failures(self) -> bool {
-        self.field(1) > 0
-    }
-
-    /// Several calls came since the last batch went, and one of the last few looked at the clock.
-    pub fn is_in_a_rush(self) -> bool {
-        self.calls() >= RUSH_FROM && !self.calls().is_multiple_of(LOOK_EVERY)
-    }
-
-    fn calls(self) -> u64 {
-        self.field(0) + self.field(1)
-    }
-
-    fn empty(tag: Tag) -> Self {
-        Self(u64::from(tag) << TAG_SHIFT)
-    }
-
-    fn with(self, outcome: CountedOutcome) -> Self {
-        let slow = u64::from(outcome.is_slow) << (2 * FIELD_BITS);
-        let one_run = 1 << (3 * FIELD_BITS);
-        if outcome.is_failure {
-            Self(self.0 + slow + one_run + (1 << FIELD_BITS))
-        } else {
-            Self((self.0 & !(FIELD << (3 * FIELD_BITS))) + slow + 1)
-        }
-    }
-}
-
-impl Unsent {
-    pub fn word(&self) -> Word {
-        Word(self.word.load(Ordering::SeqCst))
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.word().calls() == 0 && self.spilled.lock().calls() == 0
-    }
-
-    #[inline]
-    pub fn record(&self, tag: Tag, outcome: CountedOutcome) -> Recorded {
-        let mut word = self.word();
-        loop {
-            if word.tag() != tag {
-                return Recorded::Stale;
-            }
-            if word.calls() >= FULL {
-                return Recorded::Full;
-            }
-            let next = word.with(outcome);
-            match self.word.compare_exchange_weak(word.0, next.0, Ordering::SeqCst, Ordering::SeqCst) {
-                Ok(_) => return Recorded::Counted { calls: next.calls() },
-                Err(now) => word = Word(now),
-            }
-        }
-    }
-
-    /// Makes room in the word.
-    pub fn spill(&self) {
-        let mut spilled = self.spilled.lock();
-        let tag = self.word().tag();
-        let word = Word(self.word.swap(Word::empty(tag).0, Ordering::SeqCst));
-        spilled.append(word.counts());
-    }
-
-    /// Takes everything, in the order in which it was counted. `before_failures` runs before a failure leaves the word, so
-    /// that a call that does not see it there sees what that did.
-    pub fn take(&self, before_failures: impl Fn()) -> (Tag, Counts) {
-        let mut spilled = self.spilled.lock();
-        if spilled.failures > 0 {
-            before_failures();
-        }
-        let mut word = self.word();
-        loop {
-            if word.has_failures() {
-                before_failures();
-            }
-            let empty = Word::empty(word.tag()).0;
-            match self.word.compare_exchange_weak(word.0, empty, Ordering::SeqCst, Ordering::SeqCst) {
-                Ok(_) => break,
-                Err(now) => word = Word(now),
-            }
-        }
-        let mut counts = std::mem::take(&mut *spilled);
-        counts.append(word.counts());
-        (word.tag(), counts)
-    }
-
-    /// Another generation begins: what is unsent belongs to none.
-    pub fn restart(&self) -> Tag {
-        let mut spilled = self.spilled.lock();
-        *spilled = Counts::default();
-        let tag = self.word().tag().wrapping_add(1);
-        self.word.store(Word::empty(tag).0, Ordering::SeqCst);
-        tag
-    }
-}
-
 impl Counts {
     pub fn calls(&self) -> u64 {
         self.ok + self.failures
     }
 
-    /// What came after this.
-    fn append(&mut self, later: Self) {
-        self.run = if later.ok == 0 { self.run + later.run } else { later.run };
-        self.ok += later.ok;
-        self.failures += later.failures;
-        self.slow += later.slow;
+    /// Several calls came since the last batch went, and one of the last few looked at the clock.
+    pub fn is_in_a_rush(&self) -> bool {
+        self.calls() >= RUSH_FROM && !self.calls().is_multiple_of(LOOK_EVERY)
+    }
+
+    pub fn add(&mut self, outcome: CountedOutcome) {
+        self.slow += u64::from(outcome.is_slow);
+        if outcome.is_failure {
+            self.failures += 1;
+            self.run += 1;
+        } else {
+            self.ok += 1;
+            self.run = 0;
+        }
     }
 
     /// The same as batches that one TALLY each can carry: the failures before the last success spread evenly, the run at
@@ -216,85 +76,5 @@ impl Counts {
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    const OK: CountedOutcome = CountedOutcome { is_failure: false, is_slow: false };
-    const FAILED: CountedOutcome = CountedOutcome { is_failure: true, is_slow: false };
-
-    #[test]
-    fn failures_in_a_row_are_those_at_the_end() {
-        let unsent = Unsent::default();
-        for outcome in [FAILED, FAILED, OK, FAILED, CountedOutcome { is_failure: true, is_slow: true }] {
-            unsent.record(0, outcome);
-        }
-        assert_eq!(unsent.take(|| {}), (0, Counts { ok: 1, failures: 4, slow: 1, run: 2 }));
-        assert!(unsent.is_empty());
-    }
-
-    #[test]
-    fn an_outcome_of_another_generation_is_not_counted() {
-        let unsent = Unsent::default();
-        unsent.record(0, FAILED);
-        let tag = unsent.restart();
-        assert!(unsent.is_empty(), "what was unsent belongs to no generation any more");
-        assert_eq!(unsent.record(0, FAILED), Recorded::Stale);
-        assert_eq!(unsent.record(tag, FAILED), Recorded::Counted { calls: 1 });
-    }
-
-    #[test]
-    fn tags_wrap_around_without_touching_the_counts() {
-        let unsent = Unsent::default();
-        for _ in 0..=u16::MAX as u32 + 1 {
-            unsent.restart();
-        }
-        assert_eq!(unsent.word().tag(), 1);
-        assert_eq!(unsent.record(1, OK), Recorded::Counted { calls: 1 });
-    }
-
-    proptest! {
-        #[test]
-        fn however_many_outcomes_nothing_is_lost_or_doubled(
-            outcomes in prop::collection::vec((any::<bool>(), any::<bool>()), 0..9_000),
-            takes in prop::collection::vec(0usize..9_000, 0..3),
-        ) {
-            let unsent = Unsent::default();
-            let mut total = Counts::default();
-            for (index, (is_failure, is_slow)) in outcomes.iter().enumerate() {
-                if takes.contains(&index) {
-                    total.append(unsent.take(|| {}).1);
-                }
-                let outcome = CountedOutcome { is_failure: *is_failure, is_slow: *is_slow };
-                while unsent.record(0, outcome) == Recorded::Full {
-                    unsent.spill();
-                }
-            }
-            total.append(unsent.take(|| {}).1);
-            let failures = outcomes.iter().filter(|(failed, _)| *failed).count() as u64;
-            prop_assert_eq!(total.failures, failures);
-            prop_assert_eq!(total.ok, outcomes.len() as u64 - failures);
-            prop_assert_eq!(total.slow, outcomes.iter().filter(|(_, slow)| *slow).count() as u64);
-            prop_assert_eq!(total.run, outcomes.iter().rev().take_while(|(failed, _)| *failed).count() as u64);
-        }
-
-        #[test]
-        fn batches_add_up_to_what_was_split_and_each_can_be_sent(
-            ok in 0u64..45_000, loose in 0u64..45_000, run in 0u64..25_000, slow_part in 0u64..=100,
-        ) {
-            let failures = if ok == 0 { run } else { loose + run };
-            let slow = (ok + failures) * slow_part / 100;
-            let batches = Counts { ok, failures, slow, run }.split();
-            let sum = |part: fn(&Batch) -> u32| batches.iter().map(|batch| u64::from(part(batch))).sum::<u64>();
-            prop_assert_eq!((sum(|b| b.ok), sum(|b| b.failures), sum(|b| b.slow)), (ok, failures, slow));
-            let mut in_a_row = 0;
-            for batch in &batches {
-                prop_assert!(batch.ok.max(batch.failures) <= TALLY_MAX && batch.slow <= batch.ok + batch.failures);
-                prop_assert!(batch.run <= batch.failures && batch.calls() > 0);
-                in_a_row = if batch.ok == 0 { in_a_row + u64::from(batch.run) } else { u64::from(batch.run) };
-            }
-            prop_assert_eq!(in_a_row, run);
-        }
-    }
-}
+#[path = "tests/batch.rs"]
+mod tests;

@@ -5,20 +5,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
+use futures_util::FutureExt;
 use metrics::Counter;
 use parking_lot::Mutex;
 use resil_core::circuit_breaker::{Permit as ServerPermit, Report};
 use resil_wire::breaker::{Admit, Admitted, Counted, Options, ReportCall};
 use resil_wire::command::{Command, Reply};
+use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
-use super::batch::{Tag, Unsent};
 use super::finish::{Finishing, in_background};
 use super::permit::{Permit, Way};
 use super::sending::Sender;
 use super::settings::{CheckedSettings, CountingMode};
-use super::state::{Snapshot, Transition};
-use super::view::{Belief, News, Question, ReplyOf, View};
+use super::state::{Snapshot, Transition, admits_all};
+use super::view::{Belief, News, Question, ReplyOf, Tag, View};
 use crate::backend::Backend;
 use crate::backend::memory::Memory;
 use crate::client::Client;
@@ -42,8 +43,7 @@ pub(crate) struct Core {
     /// How many outcomes are sent together.
     pub batch: u64,
     pub(super) view: View,
-    pub(super) unsent: Unsent,
-    /// What the failures among them are about: sent along with the next batch that has any.
+    /// What the unsent failures are about: sent along with the next batch that has any.
     pub about_failure: Mutex<Option<Arc<str>>>,
     pub(super) sender: tokio::sync::Mutex<Sender>,
     /// A task is sending, or about to.
@@ -71,27 +71,6 @@ impl std::fmt::Debug for Core {
 }
 
 impl Core {
-    /// May a call be made, as far as this process knows? Two reads while closed and busy.
-    ///
-    /// While calls come thick and fast only some of them look at the clock, unless slow calls count: see
-    /// [`Word::is_in_a_rush`]. The answer to their batch, due within the flush interval, renews the trust or ends it.
-    #[inline]
-    pub fn admit_here(&self) -> Option<(Tag, Moment)> {
-        if self.options.mode != CountingMode::Batched {
-            return None;
-        }
-        // In this order: a failure that is no longer unsent has closed the gate before it went.
-        let word = self.unsent.word();
-        if word.has_failures() {
-            return None;
-        }
-        if word.is_in_a_rush() && self.options.patch.slow.is_none() {
-            return self.view.is_closed().then_some((word.tag(), Moment::ZERO));
-        }
-        let now = self.client.clock().now();
-        (self.view.gate(now) == Belief::Closed).then_some((word.tag(), now))
-    }
-
     /// May a call be made?
     pub async fn admit(self: &Arc<Self>) -> Result<Permit, Error> {
         match self.admit_now() {
@@ -104,12 +83,14 @@ impl Core {
     /// The answer, if it is known here.
     #[inline]
     pub fn admit_now(self: &Arc<Self>) -> Option<Result<Permit, Error>> {
-        if let Some((tag, started)) = self.admit_here() {
+        if self.options.mode == CountingMode::Batched
+            && let Some((tag, started)) = self.view.admit(self.client.clock(), self.options.patch.slow.is_some())
+        {
             return Some(Ok(self.permit(Way::Here(tag), started)));
         }
         match self.view.gate(self.client.clock().now()) {
             Belief::Open(retry_after) => Some(Err(self.open(retry_after))),
-            Belief::OpenIsOver | Belief::Ask | Belief::Closed => None,
+            Belief::OpenIsOver | Belief::Ask | Belief::Closed(_) => None,
         }
     }
 
@@ -132,10 +113,9 @@ impl Core {
                 Err(error) => return Err(error),
             }
             let now = self.client.clock().now();
-            let tag = self.unsent.word().tag();
             match self.view.gate(now) {
                 // What failed since then was begun before.
-                Belief::Closed => return Ok(self.permit(Way::Here(tag), now)),
+                Belief::Closed(tag) => return Ok(self.permit(Way::Here(tag), now)),
                 Belief::Open(retry_after) => return Err(self.open(retry_after)),
                 Belief::Ask | Belief::OpenIsOver => {}
             }
@@ -161,48 +141,73 @@ impl Core {
         *self.admit_asked.lock() = Some(sent);
         self.listen();
         let Admitted { permit, state, retry_after_ms, generation } = admitted;
-        let state = state.into();
         let tag = self.hear(News { state, generation, retry_after_ms, from: ReplyOf::Admit }, question);
         let Some(permit) = permit else { return Err(self.open(millis(retry_after_ms))) };
         let way = match tag {
-            Some(tag) if state.admits_all() && self.options.mode == CountingMode::Batched => Way::Here(tag),
+            Some(tag) if admits_all(state) && self.options.mode == CountingMode::Batched => Way::Here(tag),
             _ => Way::Server(permit),
         };
         Ok(self.permit(way, self.client.clock().now()))
     }
 
-    /// From the first answer on: what nobody here has asked for cannot have become untrue.
-    fn listen(self: &Arc<Self>) {
-        #[cfg(feature = "redis")]
-        if !self.is_listening.load(Ordering::Relaxed) && !self.is_listening.swap(true, Ordering::Relaxed) {
-            self.client.listen_to(self);
+    /// From the first answer or listener on: what nobody here has asked for cannot have become untrue.
+    pub(super) fn listen(self: &Arc<Self>) {
+        if self.is_listening.load(Ordering::Relaxed) || self.is_listening.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        match self.client.backend() {
+            Backend::Memory(memory) => {
+                let (core, runtime) = (Arc::downgrade(self), Handle::try_current().ok());
+                let hear = move |_: &_| core.upgrade().map(|core| core.was_changed(runtime.clone())).is_some();
+                memory.hear_changes(&self.key, Arc::new(hear));
+            }
+            #[cfg(feature = "redis")]
+            Backend::Redis(_) => self.client.listen_to(self),
+            _ => {}
         }
     }
 
-    pub(super) async fn snapshot(&self) -> Result<Snapshot, Error> {
+    /// A listener was added: it hears of what changes from now on, also if this process makes no call.
+    pub(super) fn add_listener(self: &Arc<Self>, listener: Listener) {
+        self.listeners.lock().push(listener);
+        self.listen();
+        // A server is asked once it is subscribed to; memory answers at once.
+        if self.is_memory && self.view.state().is_none() {
+            let _ = self.look().now_or_never();
+        }
+    }
+
+    async fn ask_state(&self) -> Result<Snapshot, Error> {
         match self.client.backend().call(&Command::BreakerState(&self.key)).await? {
             Reply::Map(map) => Snapshot::read(&map),
             other => Err(Error::Internal(format!("the state of a breaker was answered {other:?}"))),
         }
     }
 
-    /// Believes nothing until the server was asked.
-    #[cfg_attr(not(feature = "redis"), allow(dead_code))]
-    pub fn forget(&self) {
-        self.view.ask();
+    /// Asks where it stands, which is then known here, too. It is asked on the connection that all calls go over, so whatever was
+    /// answered before is read before.
+    pub(super) async fn look(&self) -> Result<Snapshot, Error> {
+        let question = self.view.question(self.client.clock().now());
+        let snapshot = self.ask_state().await?;
+        let Snapshot { state, generation, retry_after, .. } = snapshot;
+        let retry_after_ms = retry_after.map_or(-1, |wait| i64::try_from(wait.as_millis()).unwrap_or(i64::MAX));
+        self.hear(News { state, generation, retry_after_ms, from: ReplyOf::State }, question);
+        Ok(snapshot)
     }
 
-    /// The circuit was changed, or may have been: what this process believes is what the server says now. It is asked on the
-    /// connection that all calls go over, so whatever was answered before is read before.
-    #[cfg_attr(not(feature = "redis"), allow(dead_code))]
-    pub async fn refresh(self: Arc<Self>) {
-        let question = self.view.question(self.client.clock().now());
-        let snapshot = self.snapshot().await;
-        // Also if it could not be asked: then the next call has to.
+    /// The circuit was changed, or may have been: what this process believes is what is said now. It is asked on `runtime`, where
+    /// it is used, because listeners of its users may be called.
+    pub fn was_changed(self: Arc<Self>, runtime: Option<Handle>) {
+        // At once, also if the runtime has ended: then the next call asks.
         self.view.ask();
-        if let Ok(Snapshot { state, generation, retry_after, .. }) = snapshot {
-            let retry_after_ms = retry_after.map_or(-1, |wait| i64::try_from(wait.as_millis()).unwrap_or(i64::MAX));
-            self.hear(News { state, generation, retry_after_ms, from: ReplyOf::State }, question);
+        if let Some(runtime) = runtime.or_else(|| self.client.background()) {
+            runtime.spawn(async move {
+                let looked = self.look().await;
+                // If it could not be asked, the next call has to.
+                if looked.is_err() {
+                    self.view.ask();
+                }
+            });
         }
     }
 
@@ -259,7 +264,6 @@ impl Core {
 
     /// The same for who cannot wait.
     pub(super) fn report_in_background(self: &Arc<Self>, permit: ServerPermit, report: Report, took: Duration) {
-        use futures_util::FutureExt;
         let about = correlation::current();
         if self.is_memory {
             // Memory answers at once.
@@ -278,7 +282,7 @@ impl Core {
         // A report that is lost costs a count, or a probe's place until its lease ends: nothing is done about it.
         if let Ok(Reply::Counted(counted)) = self.client.backend().call(&call).await {
             let Counted { state, generation, retry_after_ms, .. } = counted;
-            self.hear(News { state: state.into(), generation, retry_after_ms, from: ReplyOf::Other }, question);
+            self.hear(News { state, generation, retry_after_ms, from: ReplyOf::Other }, question);
         }
     }
 
@@ -304,7 +308,7 @@ impl Core {
         if self.local.load().is_some() {
             self.local.store(None);
         }
-        let heard = self.view.hear(news, question, self.options.trust, &self.unsent);
+        let heard = self.view.hear(news, question, self.options.trust);
         if let Some(transition) = heard.transition {
             self.tell(&transition);
         }

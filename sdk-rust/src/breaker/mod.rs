@@ -42,7 +42,6 @@
 mod batch;
 mod core;
 pub(crate) mod finish;
-mod judged;
 mod permit;
 mod sending;
 mod settings;
@@ -58,7 +57,6 @@ use std::time::Duration;
 
 use futures_util::TryFutureExt;
 use parking_lot::Mutex;
-use resil_core::Span;
 use resil_core::circuit_breaker::Report;
 use resil_core::limits::TEXT_MAX;
 use resil_wire::breaker::{ConfigCall, ForceCall};
@@ -74,6 +72,7 @@ use crate::client::Client;
 use crate::error::{Error, Failure};
 use crate::limiter::span;
 use crate::policy::classify::{Class, Classify};
+use crate::settings::span_text::check_span;
 use crate::telemetry;
 
 /// The breakers of a client, by name: who asks for the same one gets the same one.
@@ -90,6 +89,7 @@ impl Client {
         if name.is_empty() {
             return Err(Error::invalid("name", "must not be empty"));
         }
+        crate::keys::same_name(name, settings.name.as_deref())?;
         let options = settings.check()?;
         let mut breakers = self.inner().breakers.0.lock();
         if let Some(core) = breakers.get(name).and_then(Weak::upgrade)
@@ -116,7 +116,6 @@ impl Client {
             is_memory: Core::is_memory(self.backend()),
             batch: options.batch_on(self.backend()),
             view: Default::default(),
-            unsent: Default::default(),
             about_failure: Default::default(),
             sender: Default::default(),
             flushing: Default::default(),
@@ -196,13 +195,15 @@ impl Breaker {
         &self.0.client
     }
 
-    /// Calls `listener` once for each transition this process sees: in the reply to a call of its own, or in the message of the
-    /// server, milliseconds after it. It must not block: it runs beside the calls of this breaker.
+    /// Calls `listener` once for each transition from now on, also if another process caused it: in the reply to a call of this process, or in the message
+    /// of the server, milliseconds after it. It must not block: it runs beside the calls of this breaker. It is called for as long as
+    /// there is a handle of this breaker.
     pub fn on_transition(&self, listener: impl Fn(&Transition) + Send + Sync + 'static) {
-        self.0.listeners.lock().push(Arc::new(listener));
+        self.0.add_listener(Arc::new(listener));
     }
 
-    /// Where the circuit stood when this process last heard of it, without asking; `None` before the first call.
+    /// Where the circuit stood when this process last heard of it, without asking; `None` before the first call, the first
+    /// [`state`](Self::state) and the first listener.
     pub fn last_known_state(&self) -> Option<State> {
         self.0.view.state()
     }
@@ -210,22 +211,26 @@ impl Breaker {
     /// Everything the server knows, and that is all that this process has counted: it is sent before.
     pub async fn state(&self) -> Result<Snapshot, Error> {
         self.0.settle().await?;
-        self.0.snapshot().await
+        self.0.listen();
+        self.0.look().await
     }
 
     /// Puts the breaker into a state by hand, for all who share it: for a time, or until [`Force::Auto`]. The server
     /// remembers who (this client's name) and why.
     pub async fn force(&self, force: Force, duration: Option<Duration>, reason: &str) -> Result<State, Error> {
         if force == Force::Auto && duration.is_some() {
-            return Err(Error::InvalidArgument("a time does not go with Force::Auto".to_owned()));
+            return Err(Error::InvalidArgument("duration does not go with the state auto".to_owned()));
         }
         if reason.len() > TEXT_MAX {
-            return Err(Error::InvalidArgument(format!("the reason can have at most {TEXT_MAX} bytes")));
+            return Err(Error::InvalidArgument(format!(
+                "reason must have at most {TEXT_MAX} bytes, got {}",
+                reason.len()
+            )));
+        }
+        if let Some(duration) = duration {
+            check_span("duration", duration, Duration::from_millis(1), Duration::from_secs(366 * 86_400))?;
         }
         let length = duration.map(span);
-        if length.is_some_and(|length| length < Span::from_ms(1) || length > Span::from_days(366)) {
-            return Err(Error::InvalidArgument("the time must be from 1 ms to 366 days".to_owned()));
-        }
         let core = &self.0;
         let actor = core.client.inner().name.as_bytes();
         let (actor, reason) = (Some(&actor[..actor.len().min(TEXT_MAX)]), Some(reason.as_bytes()));
@@ -233,7 +238,6 @@ impl Breaker {
         let question = core.view.question(core.client.clock().now());
         match core.client.backend().call(&command).await? {
             Reply::Forced(resil_wire::breaker::Forced { state, generation }) => {
-                let state = State::from(state);
                 // It does not say until when; the next call asks.
                 let news = News { state, generation, retry_after_ms: 0, from: ReplyOf::Other };
                 core.hear(news, question);
@@ -269,8 +273,9 @@ fn number(answer: &Reply) -> Result<bool, Error> {
     }
 }
 
+/// What a breaker is told of a call that came to this.
 #[inline]
-fn report_of<T, E>(classify: &impl Classify<E>, result: &Result<T, Failure<E>>) -> Report {
+pub(crate) fn report_of<T, E>(classify: &impl Classify<E>, result: &Result<T, Failure<E>>) -> Report {
     match result {
         Ok(_) => Report::Ok,
         Err(failure) => judge(classify, failure),
@@ -278,7 +283,7 @@ fn report_of<T, E>(classify: &impl Classify<E>, result: &Result<T, Failure<E>>) 
 }
 
 /// What a failure says about the health of what was called.
-pub(crate) fn judge<E>(classify: &impl Classify<E>, failure: &Failure<E>) -> Report {
+fn judge<E>(classify: &impl Classify<E>, failure: &Failure<E>) -> Report {
     match failure {
         Failure::Inner(error) => match classify.classify(error) {
             Class::Ignore => Report::Ignore,

@@ -5,10 +5,14 @@ use std::time::Duration;
 
 use resil_core::circuit_breaker::{Permit as ServerPermit, Report};
 
-use super::batch::{CountedOutcome, Tag};
+use super::batch::CountedOutcome;
 use super::core::Core;
+use super::report_of;
+use super::view::Tag;
 use crate::clock::Moment;
 use crate::correlation;
+use crate::error::Failure;
+use crate::policy::classify::Classify;
 
 /// How a call was admitted, so who is told about it.
 #[derive(Debug, Clone, Copy)]
@@ -64,6 +68,13 @@ impl Permit {
     /// The call was not made after all, or nobody waited for it.
     pub async fn cancel(self) {
         self.report(Report::Cancel).await;
+    }
+
+    /// Reports what `result` says about the health of what was called, judged as [`Breaker::around`](super::Breaker::around)
+    /// judges it.
+    pub async fn finish<T, E>(self, classify: impl Classify<E>, result: &Result<T, Failure<E>>) {
+        let report = report_of(&classify, result);
+        self.report(report).await;
     }
 
     /// Once this is polled, the report is made, whether or not its end is awaited.
@@ -136,3 +147,7 @@ impl Drop for Permit {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "tests/judged.rs"]
+mod tests;

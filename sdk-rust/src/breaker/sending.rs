@@ -18,10 +18,10 @@ use resil_core::circuit_breaker::Batch;
 use resil_wire::breaker::TallyCall;
 use resil_wire::command::{Command, Reply};
 
-use super::batch::{CountedOutcome, Recorded, Tag};
+use super::batch::CountedOutcome;
 use super::core::Core;
 use super::finish::in_background;
-use super::view::{News, ReplyOf};
+use super::view::{News, ReplyOf, Tag};
 use crate::error::Error;
 
 /// How often a task tries to send before it leaves it to the next call: by then the server is away.
@@ -67,31 +67,15 @@ impl Core {
     /// Counts a call that was admitted here.
     #[inline]
     pub(super) fn record(self: &Arc<Self>, tag: Tag, outcome: CountedOutcome) {
-        let recorded = self.unsent.record(tag, outcome);
-        if let Recorded::Counted { calls } = recorded
-            && !outcome.is_failure
-            && (2..self.batch).contains(&calls)
-        {
-            return;
+        let Some(calls) = self.view.record(tag, outcome) else { return };
+        if outcome.is_failure || !(2..self.batch).contains(&calls) {
+            self.attend_to(calls, outcome);
         }
-        self.attend_to(recorded, tag, outcome);
     }
 
     /// What there is to be done about an outcome that is not one success among many.
     #[inline(never)]
-    fn attend_to(self: &Arc<Self>, mut recorded: Recorded, tag: Tag, outcome: CountedOutcome) {
-        let calls = loop {
-            match recorded {
-                Recorded::Stale => return,
-                Recorded::Counted { calls } => break calls,
-                Recorded::Full => {
-                    // A failure must not be out of sight while it is neither in the word nor sent.
-                    self.view.ask();
-                    self.unsent.spill();
-                }
-            }
-            recorded = self.unsent.record(tag, outcome);
-        };
+    fn attend_to(self: &Arc<Self>, calls: u64, outcome: CountedOutcome) {
         if calls == 1 {
             // Not all of those who come while this is unsent look at the clock, and this call may have taken long.
             self.view.expire(self.client.clock().now());
@@ -136,10 +120,6 @@ impl Core {
     /// Waits until what was failing here is answered; sends it if nobody does. A call made afterwards knows as much as
     /// the server.
     pub(super) async fn settle(&self) -> Result<(), Error> {
-        self.flush().await
-    }
-
-    async fn flush(&self) -> Result<(), Error> {
         let mut sender = self.sender.lock().await;
         self.flush_as(&mut sender).await
     }
@@ -161,20 +141,18 @@ impl Core {
     /// Moves what is unsent into the queue, if that is empty.
     fn take_up(&self, sender: &mut Sender) {
         if !sender.queue.is_empty() {
-            if self.unsent.word().tag() == sender.tag {
+            if self.view.tag() == sender.tag {
                 return;
             }
             sender.drop_all();
             self.view.release();
         }
-        let (tag, counts) = self.unsent.take(|| self.view.hold());
-        match self.view.generation_of(tag) {
-            Some(generation) if counts.calls() > 0 => {
-                sender.queue.extend(counts.split());
-                (sender.tag, sender.generation) = (tag, generation);
-            }
-            _ => self.view.release(),
+        let (tag, generation, counts) = self.view.take();
+        if counts.calls() == 0 {
+            return self.view.release();
         }
+        sender.queue.extend(counts.split());
+        (sender.tag, sender.generation) = (tag, generation);
     }
 
     async fn send_front(&self, sender: &mut Sender, batch: Batch) -> Result<(), Error> {
@@ -212,10 +190,10 @@ impl Core {
         if sender.queue.is_empty() {
             self.view.release();
         }
-        let (state, generation) = (counted.state.into(), counted.generation);
+        let (state, generation) = (counted.state, counted.generation);
         let news = News { state, generation, retry_after_ms: counted.retry_after_ms, from: ReplyOf::Tally };
         self.hear(news, question);
-        if self.unsent.word().tag() != sender.tag && !sender.queue.is_empty() {
+        if self.view.tag() != sender.tag && !sender.queue.is_empty() {
             sender.drop_all();
             self.view.release();
         }
@@ -224,7 +202,7 @@ impl Core {
 
     fn has_unsent(&self) -> bool {
         // The holder of the lock is sending, and may be dropped before it has sent.
-        !self.unsent.is_empty() || self.sender.try_lock().map_or(true, |sender| !sender.queue.is_empty())
+        self.view.has_unsent() || self.sender.try_lock().map_or(true, |sender| !sender.queue.is_empty())
     }
 }
 
@@ -249,7 +227,7 @@ impl Flag {
                 () = core.hurry.notified(), if failed == 0 => {}
                 () = core.client.inner().closing.cancelled(), if failed == 0 => {}
             }
-            match core.flush().await {
+            match core.settle().await {
                 Ok(()) => failed = 0,
                 Err(_) if failed + 1 < TRIES => failed += 1,
                 Err(_) => return,

@@ -187,11 +187,17 @@ impl BreakerSettings {
         }
         let patch = self.patch();
         Config::default().patched(&patch).map_err(|error| {
-            let field = match error {
-                ConfigError::MaxBelowOpen | ConfigError::NoRoomToGrow => "openMax",
-                ConfigError::NeverTrips => "failureRate",
+            // By the names of settings; the server says the same by those of its options.
+            let (field, reason) = match error {
+                ConfigError::MaxBelowOpen => ("openMax", "must not be shorter than openFor"),
+                ConfigError::NoRoomToGrow => {
+                    ("openMax", "must be longer than openFor: otherwise openFactor could not grow it")
+                }
+                ConfigError::NeverTrips => {
+                    ("failureRate", "is off, and so are slowCallRate and consecutiveFailures: nothing could trip it")
+                }
             };
-            Error::invalid(field, format!("contradicts another option: {error}"))
+            Error::invalid(field, reason)
         })?;
         Ok(CheckedSettings {
             patch,
@@ -249,35 +255,5 @@ impl CheckedSettings {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_cannot_be_is_refused_by_the_name_of_its_field() {
-        let (day, new) = (Duration::from_secs(86_400), BreakerSettings::new);
-        let cases: [(BreakerSettings, &str); 14] = [
-            (new().window_calls(0), "windowCalls"),
-            (new().window_time(Duration::ZERO), "windowTime"),
-            (new().failure_rate(101), "failureRate"),
-            (new().slow_call_duration(Duration::ZERO).slow_call_rate(50), "slowCallDuration"),
-            (new().probes(0), "probes"),
-            (new().successes(0), "successes"),
-            (new().open_factor(f64::NAN).open_max(day), "openFactor"),
-            (new().open_factor(0.5).open_max(day), "openFactor"),
-            (new().open_factor(2.0).open_max(Duration::from_secs(1)), "openMax"),
-            (new().failure_rate(0).consecutive_failures(0), "failureRate"),
-            (new().version(0), "version"),
-            (new().batch(0), "batch"),
-            (new().flush_interval(Duration::ZERO), "flushInterval"),
-            (new().trust(day), "trust"),
-        ];
-        for (settings, expected) in cases {
-            match settings.check() {
-                Err(Error::InvalidPolicy { field, .. }) => assert_eq!(field, expected),
-                other => panic!("{expected}: {other:?}"),
-            }
-        }
-        assert!(new().open_factor(1.5).open_max(day).check().is_ok());
-        assert_eq!(new().check().unwrap().wire(), None, "nothing named is nothing sent");
-    }
-}
+#[path = "tests/settings.rs"]
+mod tests;

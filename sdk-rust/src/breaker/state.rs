@@ -2,7 +2,9 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use resil_core::circuit_breaker::{Force as CoreForce, StateName};
+use resil_core::circuit_breaker::Force as CoreForce;
+/// Where a breaker stands.
+pub use resil_core::circuit_breaker::StateName as State;
 use resil_wire::reply::Value;
 use serde::{Deserialize, Serialize, Serializer};
 
@@ -11,67 +13,14 @@ use crate::limiter::millis;
 use crate::settings::moment_text;
 use crate::settings::span_text;
 
-/// Where a breaker stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum State {
-    Closed,
-    Open,
-    HalfOpen,
-    /// After half-open: a growing part of the calls is admitted.
-    Ramping,
-    ForcedOpen,
-    ForcedClosed,
-    /// Admits everything and counts nothing.
-    Disabled,
-    /// Counts, and never refuses.
-    Metrics,
+/// As it is shown.
+fn state_text<S: Serializer>(state: &State, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(state.text())
 }
 
-impl State {
-    pub const ALL: [Self; 8] = [
-        Self::Closed,
-        Self::Open,
-        Self::HalfOpen,
-        Self::Ramping,
-        Self::ForcedOpen,
-        Self::ForcedClosed,
-        Self::Disabled,
-        Self::Metrics,
-    ];
-
-    pub fn text(self) -> &'static str {
-        match self {
-            Self::Closed => "closed",
-            Self::Open => "open",
-            Self::HalfOpen => "half-open",
-            Self::Ramping => "ramping",
-            Self::ForcedOpen => "forced-open",
-            Self::ForcedClosed => "forced-closed",
-            Self::Disabled => "disabled",
-            Self::Metrics => "metrics",
-        }
-    }
-
-    /// Whether every call is admitted, so that nobody has to be asked.
-    pub(super) fn admits_all(self) -> bool {
-        matches!(self, Self::Closed | Self::ForcedClosed | Self::Disabled | Self::Metrics)
-    }
-}
-
-impl From<StateName> for State {
-    fn from(name: StateName) -> Self {
-        match name {
-            StateName::Closed => Self::Closed,
-            StateName::Open => Self::Open,
-            StateName::HalfOpen => Self::HalfOpen,
-            StateName::Ramping => Self::Ramping,
-            StateName::ForcedOpen => Self::ForcedOpen,
-            StateName::ForcedClosed => Self::ForcedClosed,
-            StateName::Disabled => Self::Disabled,
-            StateName::Metrics => Self::Metrics,
-        }
-    }
+/// Whether every call is admitted, so that nobody has to be asked.
+pub(super) fn admits_all(state: State) -> bool {
+    matches!(state, State::Closed | State::ForcedClosed | State::Disabled | State::Metrics)
 }
 
 /// What an operator can put a breaker into.
@@ -102,7 +51,9 @@ impl Force {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Transition {
+    #[serde(serialize_with = "state_text")]
     pub previous: State,
+    #[serde(serialize_with = "state_text")]
     pub new: State,
     /// Of the new state; grows with every transition of the breaker.
     pub generation: u64,
@@ -115,6 +66,7 @@ pub struct Snapshot {
     /// Whether anything is stored under its key. A breaker that nobody has reported to, or whose name is mistyped, is closed
     /// and does not exist.
     pub exists: bool,
+    #[serde(serialize_with = "state_text")]
     pub state: State,
     /// Whether a call would be admitted now.
     pub admits: bool,
@@ -163,9 +115,7 @@ fn as_map<S: Serializer>(pairs: &[(String, String)], serializer: S) -> Result<S:
 impl Snapshot {
     pub(super) fn read(value: &Value) -> Result<Self, Error> {
         let fields = Fields::of(value)?;
-        let name = fields.text("state")?;
-        let state = State::ALL.into_iter().find(|state| state.text() == name);
-        let state = state.ok_or_else(|| unexpected("state"))?;
+        let state = State::from_text(fields.text("state")?.as_bytes()).ok_or_else(|| unexpected("state"))?;
         let at = |ms: i64| u64::try_from(ms).ok().map(|ms| UNIX_EPOCH + Duration::from_millis(ms));
         let forced = match fields.number("forced_at_ms")? {
             0 => None,

@@ -1,9 +1,6 @@
-//! What this process believes about the circuit, in one word that every call reads.
+//! What this process believes about the circuit, and what it has counted and not yet sent, behind one lock that every call takes for
+//! a few instructions.
 //!
-//! ```text
-//!    63                                             2 1  0
-//!   |  until (microseconds of the process' clock)    |kind|
-//! ```
 //! - *ask*: nothing is believed: half-open, ramping, unknown, or heard too long ago.
 //! - *closed* until: calls are admitted here.
 //! - *open* until: calls are refused here. Forced open is believed only for as long as closed is: an operator who lifts it
@@ -15,30 +12,27 @@
 //! between its question and itself.
 //!
 //! # Failures on their way
-//! While a failure is being sent, nothing but the answer to it may make this process believe that the circuit is closed:
-//! see [`hold`](View::hold). A call reads the unsent outcomes first and this word second, so it sees a failure in one or
-//! the other.
+//! No call is admitted here while a failure is unsent. While one is being sent, nothing but the answer to it may make this process
+//! believe that the circuit is closed.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::batch::{Tag, Unsent};
-use super::state::{State, Transition};
-use crate::clock::Moment;
+use super::batch::{CountedOutcome, Counts};
+use super::state::{State, Transition, admits_all};
+use crate::clock::{Clock, Moment};
 use crate::limiter::millis;
 
+/// Which generation an outcome belongs to, as far as this process has seen them.
+pub(super) type Tag = u64;
+
 #[derive(Debug, Default)]
-pub(super) struct View {
-    gate: AtomicU64,
-    /// A failure was taken from the unsent outcomes and is not answered.
-    holding: AtomicBool,
-    seen: Mutex<Seen>,
-}
+pub(super) struct View(Mutex<Seen>);
 
 #[derive(Debug, Default)]
 struct Seen {
+    gate: BelievedUntil,
     state: Option<State>,
     generation: u64,
     tag: Tag,
@@ -46,22 +40,32 @@ struct Seen {
     heard: u64,
     /// When a forced-open circuit will admit again, if that is known.
     retry_at: Option<Moment>,
+    /// What was counted under `tag`.
+    unsent: Counts,
+    /// A failure was taken from the unsent outcomes and is not answered.
+    is_holding: bool,
+}
+
+/// In this order: of two answers of one kind the one that is believed longer was asked for later.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd)]
+enum BelievedUntil {
+    #[default]
+    Ask,
+    Closed(Moment),
+    Open(Moment),
+    ForcedOpen(Moment),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Belief {
     Ask,
-    Closed,
+    /// And what calls count under.
+    Closed(Tag),
     /// And when it may be asked again: `None` if nobody knows.
     Open(Option<Duration>),
     /// It was open, and its time is over: one may ask.
     OpenIsOver,
 }
-
-const ASK: u64 = 0;
-const CLOSED: u64 = 1;
-const OPEN: u64 = 2;
-const FORCED_OPEN: u64 = 3;
 
 /// When something was asked, and after how many answers.
 #[derive(Debug, Clone, Copy)]
@@ -97,68 +101,95 @@ pub(super) struct Accepted {
 }
 
 impl View {
+    /// Whether a call is admitted here, under what it counts, and when it begins.
+    ///
+    /// While calls come thick and fast only some of them look at the clock, unless `is_timed`: see [`Counts::is_in_a_rush`]. The
+    /// answer to their batch, due within the flush interval, renews the trust or ends it.
+    #[inline]
+    pub fn admit(&self, clock: &Clock, is_timed: bool) -> Option<(Tag, Moment)> {
+        let seen = self.0.lock();
+        let BelievedUntil::Closed(until) = seen.gate else { return None };
+        if seen.unsent.failures > 0 {
+            return None;
+        }
+        if !is_timed && seen.unsent.is_in_a_rush() {
+            return Some((seen.tag, Moment::ZERO));
+        }
+        let now = clock.now();
+        (now < until).then_some((seen.tag, now))
+    }
+
     pub fn gate(&self, now: Moment) -> Belief {
-        let word = self.gate.load(Ordering::SeqCst);
-        let (kind, until_us, now_us) = (word & 3, word >> 2, micros(now));
-        match kind {
-            CLOSED if now_us < until_us => Belief::Closed,
-            OPEN if now_us < until_us => Belief::Open(Some(Duration::from_micros(until_us - now_us))),
-            FORCED_OPEN if now_us < until_us => {
-                Belief::Open(self.seen.lock().retry_at.map(|at| at.saturating_sub(now)))
+        let seen = self.0.lock();
+        match seen.gate {
+            BelievedUntil::Closed(until) if now < until => Belief::Closed(seen.tag),
+            BelievedUntil::Open(until) if now < until => Belief::Open(Some(until - now)),
+            BelievedUntil::ForcedOpen(until) if now < until => {
+                Belief::Open(seen.retry_at.map(|at| at.saturating_sub(now)))
             }
-            OPEN | FORCED_OPEN => Belief::OpenIsOver,
+            BelievedUntil::Open(_) | BelievedUntil::ForcedOpen(_) => Belief::OpenIsOver,
             _ => Belief::Ask,
         }
     }
 
-    /// Whether it was closed when it was last heard of, however long ago.
-    #[inline]
-    pub fn is_closed(&self) -> bool {
-        self.gate.load(Ordering::SeqCst) & 3 == CLOSED
-    }
-
     /// Believes no longer that it is closed if that was heard too long ago.
     pub fn expire(&self, now: Moment) {
-        let word = self.gate.load(Ordering::SeqCst);
-        if word & 3 == CLOSED && word >> 2 <= micros(now) {
-            // A change made meanwhile knows more.
-            let _ = self.gate.compare_exchange(word, ASK, Ordering::SeqCst, Ordering::SeqCst);
+        let mut seen = self.0.lock();
+        if matches!(seen.gate, BelievedUntil::Closed(until) if until <= now) {
+            seen.gate = BelievedUntil::Ask;
         }
     }
 
     /// Believes nothing until somebody asks.
     pub fn ask(&self) {
-        self.gate.store(ASK, Ordering::SeqCst);
+        self.0.lock().gate = BelievedUntil::Ask;
     }
 
-    /// A failure is about to be sent.
-    pub fn hold(&self) {
-        self.holding.store(true, Ordering::SeqCst);
-        self.ask();
+    /// Counts a call that was admitted here. How many are unsent; `None` if it belongs to another generation.
+    #[inline]
+    pub fn record(&self, tag: Tag, outcome: CountedOutcome) -> Option<u64> {
+        let mut seen = self.0.lock();
+        (seen.tag == tag).then(|| {
+            seen.unsent.add(outcome);
+            seen.unsent.calls()
+        })
     }
 
-    /// It was answered, or will never be.
+    /// Takes what is unsent, and the generation it belongs to. A failure among it is held until [`release`](Self::release).
+    pub fn take(&self) -> (Tag, u64, Counts) {
+        let mut seen = self.0.lock();
+        let unsent = std::mem::take(&mut seen.unsent);
+        if unsent.failures > 0 {
+            (seen.is_holding, seen.gate) = (true, BelievedUntil::Ask);
+        }
+        (seen.tag, seen.generation, unsent)
+    }
+
+    /// The failure that was taken was answered, or will never be.
     pub fn release(&self) {
-        self.holding.store(false, Ordering::SeqCst);
+        self.0.lock().is_holding = false;
+    }
+
+    pub fn has_unsent(&self) -> bool {
+        self.0.lock().unsent.calls() > 0
+    }
+
+    /// What calls that are admitted now count under.
+    pub fn tag(&self) -> Tag {
+        self.0.lock().tag
     }
 
     pub fn question(&self, sent: Moment) -> Question {
-        Question { sent, heard: self.seen.lock().heard }
-    }
-
-    /// The generation that calls under `tag` were admitted in, if it is still that.
-    pub fn generation_of(&self, tag: Tag) -> Option<u64> {
-        let seen = self.seen.lock();
-        (seen.tag == tag).then_some(seen.generation)
+        Question { sent, heard: self.0.lock().heard }
     }
 
     /// Where it stood when it was last heard of.
     pub fn state(&self) -> Option<State> {
-        self.seen.lock().state
+        self.0.lock().state
     }
 
-    pub fn hear(&self, news: News, question: Question, trust: Duration, unsent: &Unsent) -> Accepted {
-        let mut seen = self.seen.lock();
+    pub fn hear(&self, news: News, question: Question, trust: Duration) -> Accepted {
+        let mut seen = self.0.lock();
         let is_newer = news.generation >= seen.generation || question.heard == seen.heard;
         if !is_newer && seen.state.is_some() {
             return Accepted { tag: None, transition: None };
@@ -166,7 +197,8 @@ impl View {
         seen.heard += 1;
         let is_new = seen.state.is_none() || news.generation != seen.generation;
         if is_new {
-            seen.tag = unsent.restart();
+            // What is unsent belongs to no generation any more.
+            (seen.tag, seen.unsent) = (seen.tag + 1, Counts::default());
         }
         let transition = match seen.state {
             Some(previous) if previous != news.state => {
@@ -178,113 +210,30 @@ impl View {
         let retry_after = millis(news.retry_after_ms);
         seen.retry_at = retry_after.map(|wait| question.sent + wait);
         let trusted = question.sent + trust;
-        let word = match (news.state, seen.retry_at) {
+        let gate = match (news.state, seen.retry_at) {
             // Our options may have gone with what was there before: the next call brings them along.
-            (state, _) if state.admits_all() && is_new && matches!(news.from, ReplyOf::Tally | ReplyOf::State) => ASK,
-            (state, _) if state.admits_all() => micros(trusted) << 2 | CLOSED,
-            // A report does not say how long; zero is what an open circuit says whose time is over.
-            (State::Open, Some(at)) if at > question.sent => micros(at) << 2 | OPEN,
-            (State::ForcedOpen, at) if at != Some(question.sent) => {
-                micros(at.unwrap_or(trusted).min(trusted)) << 2 | FORCED_OPEN
+            (state, _) if admits_all(state) && is_new && matches!(news.from, ReplyOf::Tally | ReplyOf::State) => {
+                BelievedUntil::Ask
             }
-            _ => ASK,
+            (state, _) if admits_all(state) => BelievedUntil::Closed(trusted),
+            // A report does not say how long; zero is what an open circuit says whose time is over.
+            (State::Open, Some(at)) if at > question.sent => BelievedUntil::Open(at),
+            (State::ForcedOpen, at) if at != Some(question.sent) => {
+                BelievedUntil::ForcedOpen(at.unwrap_or(trusted).min(trusted))
+            }
+            _ => BelievedUntil::Ask,
         };
-        let old = self.gate.load(Ordering::SeqCst);
-        // Of two answers of one kind the one that was asked for later holds.
-        if !(old & 3 == word & 3 && !is_new && old > word) {
-            self.gate.store(word, Ordering::SeqCst);
+        let is_one_kind = std::mem::discriminant(&seen.gate) == std::mem::discriminant(&gate);
+        if !is_one_kind || is_new || seen.gate < gate {
+            seen.gate = gate;
         }
-        if word & 3 == CLOSED && self.holding.load(Ordering::SeqCst) {
-            self.ask();
+        if seen.is_holding && matches!(gate, BelievedUntil::Closed(_)) {
+            seen.gate = BelievedUntil::Ask;
         }
         Accepted { tag: Some(seen.tag), transition }
     }
 }
 
-fn micros(moment: Moment) -> u64 {
-    u64::try_from(moment.as_micros()).unwrap_or(u64::MAX).min(u64::MAX >> 2)
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const TRUST: Duration = Duration::from_secs(1);
-    const NOW: Moment = Duration::from_secs(1_000);
-
-    fn news(state: State, generation: u64, retry_after_ms: i64) -> News {
-        News { state, generation, retry_after_ms, from: ReplyOf::Admit }
-    }
-
-    fn tell(view: &View, news: News) -> Accepted {
-        view.hear(news, view.question(NOW), TRUST, &Unsent::default())
-    }
-
-    #[test]
-    fn closed_is_believed_for_as_long_as_it_is_trusted() {
-        let view = View::default();
-        assert_eq!(view.gate(NOW), Belief::Ask, "nothing is known at first");
-        tell(&view, news(State::Closed, 0, 0));
-        assert_eq!(view.gate(NOW + TRUST - Duration::from_micros(1)), Belief::Closed);
-        assert_eq!(view.gate(NOW + TRUST), Belief::Ask);
-    }
-
-    #[test]
-    fn open_is_believed_until_it_may_be_asked_and_forced_open_only_for_as_long_as_it_is_trusted() {
-        let view = View::default();
-        tell(&view, news(State::Open, 7, 30_000));
-        assert_eq!(view.gate(NOW + Duration::from_secs(29)), Belief::Open(Some(Duration::from_secs(1))));
-        assert_eq!(view.gate(NOW + Duration::from_secs(30)), Belief::OpenIsOver);
-        tell(&view, news(State::ForcedOpen, 8, -1));
-        assert_eq!(view.gate(NOW), Belief::Open(None));
-        assert_eq!(view.gate(NOW + TRUST), Belief::OpenIsOver);
-        tell(&view, news(State::ForcedOpen, 9, 60_000));
-        assert_eq!(view.gate(NOW), Belief::Open(Some(Duration::from_secs(60))));
-        assert_eq!(view.gate(NOW + TRUST), Belief::OpenIsOver);
-    }
-
-    #[test]
-    fn half_open_and_ramping_are_asked_every_time() {
-        for state in [State::HalfOpen, State::Ramping] {
-            let view = View::default();
-            tell(&view, news(state, 7, 20));
-            assert_eq!(view.gate(NOW), Belief::Ask);
-        }
-    }
-
-    #[test]
-    fn an_answer_that_was_overtaken_is_not_believed_but_a_lost_key_is() {
-        let (view, unsent) = (View::default(), Unsent::default());
-        tell(&view, news(State::Closed, 5, 0));
-        let early = view.question(NOW);
-        tell(&view, news(State::Open, 6, 30_000));
-        let late = view.hear(news(State::Closed, 5, 0), early, TRUST, &unsent);
-        assert_eq!(late, Accepted { tag: None, transition: None });
-        assert!(matches!(view.gate(NOW), Belief::Open(_)));
-        let afterwards = tell(&view, news(State::Closed, 0, 0));
-        assert!(afterwards.tag.is_some());
-        assert_eq!(view.gate(NOW), Belief::Closed);
-    }
-
-    #[test]
-    fn each_transition_is_told_once_and_the_first_state_is_none() {
-        let view = View::default();
-        assert_eq!(tell(&view, news(State::Closed, 5, 0)).transition, None);
-        let open = Transition { previous: State::Closed, new: State::Open, generation: 6 };
-        assert_eq!(tell(&view, news(State::Open, 6, 30_000)).transition, Some(open));
-        assert_eq!(tell(&view, news(State::Open, 6, 29_000)).transition, None);
-    }
-
-    #[test]
-    fn while_a_failure_is_on_its_way_only_the_answer_to_it_makes_the_circuit_closed() {
-        let view = View::default();
-        tell(&view, news(State::Closed, 5, 0));
-        view.hold();
-        assert_eq!(view.gate(NOW), Belief::Ask);
-        tell(&view, news(State::Closed, 5, 0));
-        assert_eq!(view.gate(NOW), Belief::Ask);
-        view.release();
-        tell(&view, News { from: ReplyOf::Tally, ..news(State::Closed, 5, 0) });
-        assert_eq!(view.gate(NOW), Belief::Closed);
-    }
-}
+#[path = "tests/view.rs"]
+mod tests;

@@ -5,7 +5,6 @@
 //! The leader renews its lease while it loads. Whatever way the load ends, the server is told: a value, that there is none,
 //! an error, or that somebody else may try.
 
-use std::any::Any;
 use std::fmt::Display;
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
@@ -17,6 +16,7 @@ use futures_util::FutureExt;
 use parking_lot::Mutex;
 use resil_core::limits::TEXT_MAX;
 use resil_wire::command::{Command, Reply};
+use resil_wire::holding::Wait;
 use resil_wire::single_flight::{AbandonCall, Brought, InvalidateCall, JoinCall, Joined, PublishCall, Published};
 
 use super::meters::Load;
@@ -28,6 +28,7 @@ use crate::clock::Moment;
 use crate::error::Error;
 use crate::health::Away;
 use crate::idempotency::token::{from_ms, odd, shortened, span};
+use crate::isolate::panic_text;
 use crate::leases::{Lease, LeaseKind};
 
 /// A loader, until somebody uses it.
@@ -86,7 +87,7 @@ impl<L> Flight<L> {
             key: self.key.as_bytes(),
             token: self.token.as_bytes(),
             lease: span(self.core.settings.lease),
-            wait: span(wait),
+            wait: Wait::blocked(span(wait)),
             // A process that dies is followed at once. One whose connection is cut loads once in vain.
             bind: self.core.client.backend().bind(),
         })
@@ -197,7 +198,7 @@ where
     async fn wait_for_another(&self, patience: Duration) -> Result<Reply, Error> {
         let client = &self.core.client;
         let command = self.join_command(patience);
-        let waiting = client.backend().wait(&command);
+        let waiting = client.wait(&command);
         match self.core.settings.when_away {
             Away::Closed => waiting.await,
             Away::Local | Away::Open => tokio::select! {
@@ -274,7 +275,7 @@ where
                 LoadResult::Error(landing, message)
             }
             Ok(Err(LoaderError::Ours(error))) => LoadResult::GaveUp(Landing::Failed(error)),
-            Err(panic) => LoadResult::GaveUp(Landing::Failed(Error::Crashed(words_of(&*panic)))),
+            Err(panic) => LoadResult::GaveUp(Landing::Failed(Error::Crashed(panic_text(panic)))),
         }
     }
 
@@ -395,10 +396,4 @@ where
             tracing::debug!(%error, key = self.key, "a lead could not be given up");
         }
     }
-}
-
-/// What a panic said, if it said it in words.
-fn words_of(panic: &(dyn Any + Send)) -> String {
-    let words = panic.downcast_ref::<&str>().map(|words| (*words).to_owned());
-    words.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no words".to_owned())
 }

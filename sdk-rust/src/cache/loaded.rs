@@ -33,6 +33,18 @@ impl<T> Loaded<T> {
         }
     }
 
+    pub fn is_found(&self) -> bool {
+        matches!(self, Self::Found { .. })
+    }
+
+    /// How long ago it was loaded, if it was found and that is known.
+    pub fn age(&self) -> Option<Duration> {
+        match self {
+            Self::Found { age, .. } => *age,
+            Self::NotFound => None,
+        }
+    }
+
     pub fn is_stale(&self) -> bool {
         matches!(self, Self::Found { stale: true, .. })
     }

@@ -30,17 +30,24 @@ impl ServiceConfig {
     /// there is neither retry nor hedging nor timeout, as in gRPC.
     pub fn settings(&self, path: &str) -> Result<MethodSettings, Error> {
         let none = MethodConfig { timeout: None, policy: None };
-        let method = self.method(path).unwrap_or(&none);
+        let mut settings = self.method(path).unwrap_or(&none).settings()?;
         let budget = self.retry_throttling.as_ref().map(BudgetSettings::from);
-        let mut retry = method.retry().map(RetrySettings::try_from).transpose()?;
-        let mut hedge = method.hedging().map(HedgeSettings::try_from).transpose()?;
-        if let Some(retry) = &mut retry {
+        if let Some(retry) = &mut settings.retry {
             retry.budget.clone_from(&budget);
         }
-        if let (Some(hedge), Some(budget)) = (&mut hedge, budget) {
+        if let (Some(hedge), Some(budget)) = (&mut settings.hedge, budget) {
             hedge.budget = budget;
         }
-        let timeouts = TimeoutSettings { total: method.timeout, ..TimeoutSettings::default() };
+        Ok(settings)
+    }
+}
+
+impl MethodConfig {
+    /// Without the throttle, which is one for all methods.
+    pub(crate) fn settings(&self) -> Result<MethodSettings, Error> {
+        let retry = self.retry().map(RetrySettings::try_from).transpose()?;
+        let hedge = self.hedging().map(HedgeSettings::try_from).transpose()?;
+        let timeouts = TimeoutSettings { total: self.timeout, ..TimeoutSettings::default() };
         timeouts.validate().in_part("timeout")?;
         Ok(MethodSettings { retry, hedge, timeouts })
     }

@@ -10,7 +10,7 @@ use tonic::metadata::{MetadataMap, MetadataValue};
 use tonic::{Code as TonicCode, Status};
 
 use super::StatusCode;
-use super::service_config::{HedgingPolicy, RetryPolicy};
+use super::service_config::AttemptPolicy;
 use crate::error::{Error, Failure};
 use crate::policy::{Class, Classify};
 
@@ -132,10 +132,13 @@ impl RetryStatuses {
         if !self.contains(code) {
             return if is_about_the_request(code) { Class::Ignore } else { Class::Permanent };
         }
-        match pushback(status) {
-            Pushback::None => Class::Retry,
-            Pushback::After(wait) => Class::RetryAfter(wait),
-            Pushback::Never => Class::Permanent,
+        let mut pushback = status.metadata().get_all(PUSHBACK_KEY).iter();
+        let Some(value) = pushback.next() else { return Class::Retry };
+        let wait_ms = value.to_str().ok().and_then(|text| text.parse::<i32>().ok());
+        match (wait_ms.and_then(|ms| u64::try_from(ms).ok()), pushback.next()) {
+            (Some(wait_ms), None) => Class::RetryAfter(Duration::from_millis(wait_ms)),
+            // Negative, unreadable, or said twice.
+            _ => Class::Permanent,
         }
     }
 }
@@ -146,55 +149,27 @@ impl Classify<Status> for RetryStatuses {
     }
 }
 
-impl From<&RetryPolicy> for RetryStatuses {
-    fn from(policy: &RetryPolicy) -> Self {
-        Self::of(&policy.retryable_status_codes)
-    }
-}
-
-impl From<&HedgingPolicy> for RetryStatuses {
-    /// The statuses after which the other attempts go on.
-    fn from(policy: &HedgingPolicy) -> Self {
-        Self::of(&policy.non_fatal_status_codes)
+impl From<&AttemptPolicy> for RetryStatuses {
+    /// Those that are retried; of hedging, those after which the other attempts go on.
+    fn from(policy: &AttemptPolicy) -> Self {
+        match policy {
+            AttemptPolicy::Retry(policy) => Self::of(&policy.retryable_status_codes),
+            AttemptPolicy::Hedge(policy) => Self::of(&policy.non_fatal_status_codes),
+        }
     }
 }
 
 /// It says something about what was asked, or about who gave up, and nothing about the health of the server.
 fn is_about_the_request(code: StatusCode) -> bool {
-    match code {
+    matches!(
+        code,
         StatusCode::Cancelled
-        | StatusCode::InvalidArgument
-        | StatusCode::NotFound
-        | StatusCode::AlreadyExists
-        | StatusCode::PermissionDenied
-        | StatusCode::FailedPrecondition
-        | StatusCode::OutOfRange
-        | StatusCode::Unauthenticated => true,
-        StatusCode::Ok
-        | StatusCode::Unknown
-        | StatusCode::DeadlineExceeded
-        | StatusCode::ResourceExhausted
-        | StatusCode::Aborted
-        | StatusCode::Unimplemented
-        | StatusCode::Internal
-        | StatusCode::Unavailable
-        | StatusCode::DataLoss => false,
-    }
-}
-
-enum Pushback {
-    None,
-    After(Duration),
-    Never,
-}
-
-fn pushback(status: &Status) -> Pushback {
-    let mut values = status.metadata().get_all(PUSHBACK_KEY).iter();
-    let Some(value) = values.next() else { return Pushback::None };
-    let wait_ms = value.to_str().ok().and_then(|text| text.parse::<i32>().ok()).and_then(|ms| u64::try_from(ms).ok());
-    match (wait_ms, values.next()) {
-        (Some(wait_ms), None) => Pushback::After(Duration::from_millis(wait_ms)),
-        // Negative, unreadable, or said twice.
-        _ => Pushback::Never,
-    }
+            | StatusCode::InvalidArgument
+            | StatusCode::NotFound
+            | StatusCode::AlreadyExists
+            | StatusCode::PermissionDenied
+            | StatusCode::FailedPrecondition
+            | StatusCode::OutOfRange
+            | StatusCode::Unauthenticated
+    )
 }

@@ -7,10 +7,11 @@
 //!
 //! # The way
 //! ```text
-//!   line in this process ──▶ head: ask once, on the shared connection ──taken──▶ wait in the server ──▶ granted
-//!                                  (left out if others were before it)                 ▲        │
-//!                                                                    no answer: again ──┘        └── the next one goes
+//!   ask once, on the shared connection ──taken──▶ wait in the server's queue ──▶ granted
+//!                                                       ▲          │
+//!                                     no answer: again ──┘          └── the time is over
 //! ```
+//! Where a wait costs a connection, those who want the same stand in a [line](super::line) of this process, and its head asks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +20,7 @@ use resil_core::Span;
 use resil_core::limits::{HOLDERS_MAX, LEASE_CEILING, LEASE_LEAST, OWNER_MAX, WAIT_DEFAULT_MAX, WAITERS_CEILING};
 use resil_wire::bulkhead::{EnterCall, Entered};
 use resil_wire::command::{Command, Reply};
-use resil_wire::holding::Bind;
+use resil_wire::holding::{Bind, Wait};
 use resil_wire::lock::{AcquireCall, Acquired, Taken};
 
 use super::line::{Arrived, QueueKey, Turn};
@@ -148,7 +149,7 @@ impl Want {
     }
 
     fn command<'a>(&'a self, owner: &'a [u8], wait: Duration, bind: Bind, grace: Option<Duration>) -> Command<'a> {
-        let (key, lease, wait) = (self.key.as_bytes(), span(self.lease), span(wait));
+        let (key, lease, wait) = (self.key.as_bytes(), span(self.lease), Wait::blocked(span(wait)));
         let bind = grace.map_or(Bind::None, |grace| bind.with_grace(span(grace)));
         match self.claim {
             Claim::Permit { max, queue, priority } => {
@@ -242,10 +243,17 @@ async fn ask_uncounted(client: &Client, want: &Want, begun: Moment, wait: Durati
         return Err(Error::ShuttingDown);
     }
     if wait.is_zero() || matches!(want.claim, Claim::Permit { queue: 0, .. }) {
-        return asking.as_head(None).await;
+        return asking.ask(Patience::Once, None).await;
     }
-    let turn = asking.stand().await?;
-    asking.as_head(Some(turn)).await
+    let turn = if client.backend().queues_everybody() { None } else { Some(asking.stand().await?) };
+    asking.ask(Patience::Waits, turn).await
+}
+
+/// Whether a caller waits for what it cannot have at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Patience {
+    Once,
+    Waits,
 }
 
 impl Acquisition<'_> {
@@ -280,8 +288,9 @@ impl Acquisition<'_> {
         stood.map_err(|_| self.refused(None))
     }
 
-    /// Asks the server, at once or waiting there. The turn is passed on when it is answered.
-    async fn as_head(&self, turn: Option<Turn<'_>>) -> Result<Arc<Holding>, Error> {
+    /// Asks the server, at once or waiting there. The turn, where there is one, is passed on when it is answered.
+    async fn ask(&self, patience: Patience, turn: Option<Turn<'_>>) -> Result<Arc<Holding>, Error> {
+        let may_wait = patience == Patience::Waits;
         let (client, want) = (self.client, self.want);
         let (backend, clock) = (client.backend(), client.clock());
         let grace = want.grace_on(backend);
@@ -294,12 +303,12 @@ impl Acquisition<'_> {
             let sent = clock.now();
             let left = self.until.saturating_sub(sent);
             // Asked once, the backend itself bounds how long an answer may take.
-            let bound = turn.is_some().then(|| left.saturating_add(SLACK));
+            let bound = may_wait.then(|| left.saturating_add(SLACK));
             let heard = if waits {
                 unknown.may_come_late();
                 // Longer waits than a server allows are begun anew.
                 let wait = left.min(duration(WAIT_DEFAULT_MAX));
-                self.hear(backend.wait(&want.command(&owner, wait, backend.bind(), grace)), bound).await
+                self.hear(client.wait(&want.command(&owner, wait, backend.bind(), grace)), bound).await
             } else {
                 let command = want.command(&owner, Duration::ZERO, backend.bind_here(), grace);
                 match backend.call_now(&command) {
@@ -315,7 +324,7 @@ impl Acquisition<'_> {
             let is_last = self.left().is_zero();
             match answer.and_then(read) {
                 Ok(AskVerdict::Granted { fence, lease, waited }) => {
-                    let bounded = if turn.is_some() { Bounded::ByTime } else { Bounded::Not };
+                    let bounded = if may_wait { Bounded::ByTime } else { Bounded::Not };
                     drop(turn);
                     let now = clock.now();
                     // No grant is older than its question or younger than its answer, whatever a clock did meanwhile.
@@ -326,7 +335,7 @@ impl Acquisition<'_> {
                     return self.confirm(holding, unknown, bounded).await;
                 }
                 // Nothing is held and nobody waits: there is nothing to be released.
-                Ok(AskVerdict::Taken(retry_after)) if waits || is_last || turn.is_none() => {
+                Ok(AskVerdict::Taken(retry_after)) if waits || is_last || !may_wait => {
                     unknown.settle();
                     return Err(self.refused(retry_after));
                 }
@@ -341,7 +350,7 @@ impl Acquisition<'_> {
                     if want.away == Away::Open && (client.is_away() || is_last || failures > 1) {
                         return Ok(self.open(id));
                     }
-                    if is_last || turn.is_none() {
+                    if is_last || !may_wait {
                         return Err(error);
                     }
                     self.pause(pause).await?;

@@ -3,8 +3,7 @@
 //! # The promise
 //! Each holding is renewed at a third of its lease, or of its grace if it is bound and that is shorter, several at once, for
 //! as long as it is held. What the server says is lost, or what could not be renewed by its deadline, is told by its token. A renewal that fails is tried again soon,
-//! until the deadline, and over another connection, since the shared one may only seem to be there. When that was replaced, everything is renewed at once, which binds it to the new one.
-//! Releases whose callers are gone are done here, too.
+//! until the deadline, and over another connection, since the shared one may only seem to be there. When that was replaced, everything is renewed at once, which binds it to the new one. Releases whose callers are gone are done here, too.
 //!
 //! # The task
 //! One for each client, on its background runtime, started by the first holding. It lives while something is held and a moment longer, so that
@@ -24,11 +23,13 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use parking_lot::Mutex;
 use resil_core::lock::Reason;
+use resil_core::waited::Ending;
 use tokio::sync::Notify;
 
 use super::line::CallerQueues;
 use super::release::Release;
 use super::{Holding, HoldingKind, Loss, Renewal};
+use crate::backend::Backend;
 use crate::client::Client;
 use crate::clock::Moment;
 use crate::error::Error;
@@ -52,6 +53,8 @@ pub(crate) struct Holdings {
     /// Tells apart the owners of processes that have the same name.
     salt: u64,
     last_id: AtomicU64,
+    /// Whether losses in memory are heard.
+    hears: OnceLock<()>,
     /// Which kinds `health` knows of; see [`Client::note_holder`].
     noted: AtomicU8,
     /// Of those that were given no label of their own; made with the first of their kind.
@@ -110,6 +113,7 @@ impl Default for Holdings {
             lines: CallerQueues::default(),
             salt: rand::random(),
             last_id: AtomicU64::new(0),
+            hears: OnceLock::new(),
             noted: AtomicU8::new(0),
             lock_meters: OnceLock::new(),
             bulkhead_meters: OnceLock::new(),
@@ -163,18 +167,28 @@ impl Holdings {
     }
 
     /// The server says that `owner` lost what it held under `fence`.
-    #[cfg_attr(not(feature = "redis"), allow(dead_code))]
-    pub fn was_lost(&self, owner: &str, fence: u64, reason: Reason) {
-        let id = owner.rsplit(':').next().and_then(|id| u64::from_str_radix(id, 16).ok());
+    pub fn was_lost(&self, owner: &[u8], fence: u64, reason: Reason) {
+        let id =
+            std::str::from_utf8(owner).ok().and_then(|owner| u64::from_str_radix(owner.rsplit(':').next()?, 16).ok());
         let mut table = self.table.lock();
         let held = id.and_then(|id| table.held.get(&id)).map(|entry| Arc::clone(&entry.holding));
-        let is_it = |holding: &Arc<Holding>| {
-            *holding.owner == *owner.as_bytes() && holding.fence.is_none_or(|held| held == fence)
-        };
+        let is_it = |holding: &Arc<Holding>| *holding.owner == *owner && holding.fence.is_none_or(|held| held == fence);
         let Some(holding) = held.filter(is_it) else { return };
         table.remove(holding.id);
         drop(table);
         holding.lose_as(Loss { reason: reason.text(), by_server: true });
+    }
+
+    /// Memory tells of losses from the first holding on.
+    fn hear_in_memory(&self, client: &Client) {
+        let Backend::Memory(memory) = client.backend() else { return };
+        self.hears.get_or_init(|| {
+            let holder = client.downgrade();
+            let hear = move |Ending { owner, fence, how, .. }: &Ending| {
+                holder.upgrade().map(|client| client.inner().holdings.was_lost(owner, *fence, (*how).into())).is_some()
+            };
+            memory.hear_losses(self.owners_of(&client.inner().name).as_bytes(), Arc::new(hear));
+        });
     }
 
     #[cfg_attr(not(feature = "redis"), allow(dead_code))]
@@ -183,7 +197,6 @@ impl Holdings {
     }
 
     /// Everything is to be renewed now: something may have been lost that was not heard.
-    #[cfg_attr(not(feature = "redis"), allow(dead_code))]
     pub fn renew_all(&self) {
         let now = self.table.lock().held.values().next().map(|entry| entry.holding.client.clock().now());
         if let Some(now) = now {
@@ -213,6 +226,7 @@ impl Holdings {
         table.schedule(id);
         table.listen_at.get_or_insert(now.saturating_add(MOMENT));
         self.ensure_task(table, &client);
+        self.hear_in_memory(&client);
     }
 
     /// The deadline of `holding` was changed by other than the task.
@@ -400,7 +414,7 @@ impl Client {
     }
 }
 
-/// Sees to it that a task that is dropped with its runtime is not counted on.
+/// A task that is dropped with its runtime is not counted on.
 struct WatchdogTask {
     client: Client,
     has_rested: bool,
@@ -447,12 +461,13 @@ async fn watch_all(mut running: WatchdogTask) {
     loop {
         let now = clock.now();
         let Due { next, listens } = holdings.take_due(now, &mut work);
-        #[cfg(feature = "redis")]
-        if listens {
-            client.listen_for_losses();
+        match client.backend() {
+            #[cfg(feature = "redis")]
+            Backend::Redis(_) if listens => client.listen_for_losses(),
+            // What was lost between its grant and its first look was not heard.
+            Backend::Memory(_) if listens => holdings.renew_all(),
+            _ => {}
         }
-        #[cfg(not(feature = "redis"))]
-        let _ = listens;
         under_way.extend(work.drain(..).map(do_it));
         let pause = match next {
             Some(due) => {

@@ -8,7 +8,7 @@
 //! - [`parse_retry_after`]: how long somebody else's server asks to wait.
 //! - [`IdempotencyKey`], [`fingerprint`]: which request is the same as which (draft-ietf-httpapi-idempotency-key-header-07).
 //! - [`Limited`]: what a verdict does to an answer, for middleware.
-//! - [`RecordedAnswer`], [`is_final`]: what is kept of an answer, for duplicates of its request.
+//! - [`RecordedResponse`], [`is_final`]: what is kept of an answer, for duplicates of its request.
 //! - [`Problem`]: an [`Error`](crate::Error) as a whole answer, `application/problem+json` (RFC 9457).
 
 mod idempotency;
@@ -22,7 +22,7 @@ pub use idempotency::{IDEMPOTENCY_KEY_BYTES_MAX, IdempotencyKey, fingerprint};
 pub use limited::{Limited, Shown};
 pub use problem::Problem;
 pub use rate_limit::{RateLimit, Reset};
-pub use recorded::{REPLAYED_HEADER, RecordedAnswer, is_final};
+pub use recorded::{REPLAYED_HEADER, RecordedResponse, is_final};
 pub use retry_after::{RETRY_AFTER_MAX, parse_retry_after, retry_after_seconds};
 
 /// Name and value of a header.

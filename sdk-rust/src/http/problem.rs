@@ -91,7 +91,7 @@ impl Problem {
 
     /// Of a duplicate whose work is done, while the answer was too large, or came as a stream, and was not kept. It has no
     /// `code`: nothing failed.
-    pub fn answer_not_kept() -> Self {
+    pub fn response_not_kept() -> Self {
         let detail = "This request was made before and is done. Its answer was not kept.";
         let mut problem = Self::of(&Error::Cancelled).status(409).with("detail", json!(detail));
         problem.members.remove("code");
@@ -160,21 +160,5 @@ fn reason_phrase(status: u16) -> &'static str {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_call_that_was_given_up_says_when_to_come_back_and_its_own_error_says_nothing() {
-        let limited = Error::RateLimitExceeded { name: "api".into(), retry_after: Some(Duration::from_millis(1_500)) };
-        let given_up = Failure::<&str>::Exhausted { attempts: 3, last: Box::new(limited.into()) };
-        let problem = Problem::of_failure(&given_up).unwrap();
-        assert_eq!(problem.status, 503);
-        let shown = serde_json::to_value(&problem).unwrap();
-        assert_eq!(shown["headers"]["retry-after"], "2");
-        assert_eq!(
-            (&shown["body"]["code"], &shown["body"]["retry_after_ms"]),
-            (&json!("RETRY_EXHAUSTED"), &json!(1_500))
-        );
-        assert_eq!(Problem::of_failure(&Failure::Inner("a secret")), None);
-    }
-}
+#[path = "tests/problem.rs"]
+mod tests;

@@ -42,16 +42,16 @@ pub fn is_final(status: u16) -> bool {
 /// An answer as it is kept.
 ///
 /// ```
-/// use resil::http::RecordedAnswer;
+/// use resil::http::RecordedResponse;
 ///
 /// let headers = [(&b"Content-Type"[..], &b"text/plain"[..]), (b"Date", b"Mon, 16 Nov 2026 12:00:00 GMT")];
-/// let kept = RecordedAnswer::new(201, headers, "order 7").to_bytes();
-/// let again = RecordedAnswer::read(&kept).unwrap();
+/// let kept = RecordedResponse::new(201, headers, "order 7").to_bytes();
+/// let again = RecordedResponse::read(&kept).unwrap();
 /// assert_eq!((again.status(), again.body().as_ref()), (201, &b"order 7"[..]));
 /// assert_eq!(again.headers(), [(b"content-type".to_vec(), b"text/plain".to_vec())]);
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RecordedAnswer {
+pub struct RecordedResponse {
     head: Head,
     body: Bytes,
 }
@@ -63,7 +63,7 @@ struct Head {
     headers: Vec<(String, String)>,
 }
 
-impl RecordedAnswer {
+impl RecordedResponse {
     pub fn new<'a>(
         status: u16,
         headers: impl IntoIterator<Item = (&'a [u8], &'a [u8])>,
@@ -96,11 +96,6 @@ impl RecordedAnswer {
         bytes.into()
     }
 
-    /// The same, if it has at most `bytes_max` bytes: status and headers count like the body.
-    pub fn to_bytes_within(&self, bytes_max: usize) -> Option<Bytes> {
-        Some(self.to_bytes()).filter(|bytes| bytes.len() <= bytes_max)
-    }
-
     /// `None` for what was not written by [`to_bytes`](Self::to_bytes).
     pub fn read(bytes: &[u8]) -> Option<Self> {
         // JSON escapes line ends: the first one is ours.
@@ -119,47 +114,5 @@ fn characters(bytes: &[u8]) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_answer_comes_back_as_it_was_but_for_what_belongs_to_a_connection() {
-        let headers: [(&[u8], &[u8]); 4] =
-            [(b"X-Odd", b"gr\xfcn\n\""), (b"Transfer-Encoding", b"chunked"), (b"RateLimit", b"r=1"), (b"x-odd", b"2")];
-        let answer = RecordedAnswer::new(422, headers, &b"\n\x00\xff\n"[..]);
-        let again = RecordedAnswer::read(&answer.to_bytes()).unwrap();
-        assert_eq!(again, answer);
-        assert_eq!((again.status(), &again.body()[..]), (422, &b"\n\x00\xff\n"[..]));
-        let kept = [(b"x-odd".to_vec(), b"gr\xfcn\n\"".to_vec()), (b"x-odd".to_vec(), b"2".to_vec())];
-        assert_eq!(again.headers(), kept);
-    }
-
-    #[test]
-    fn the_head_of_an_answer_counts_towards_its_size() {
-        let answer = RecordedAnswer::new(200, [(&b"x"[..], &[b'v'; 100][..])], "body");
-        let whole = answer.to_bytes().len();
-        assert!(whole > 104);
-        assert_eq!(answer.to_bytes_within(whole).map(|bytes| bytes.len()), Some(whole));
-        assert_eq!(answer.to_bytes_within(whole - 1), None);
-    }
-
-    #[test]
-    fn what_is_no_answer_is_not_read_as_one() {
-        for bytes in [
-            &b""[..],
-            b"{}\n",
-            br#"{"status":201,"headers":[]}"#,
-            b"{\"status\":1,\"headers\":[]}\n",
-            b"{\"status\":201,\"headers\":[[\"\",\"\"]]}\n",
-            "{\"status\":201,\"headers\":[[\"a\",\"€\"]]}\n".as_bytes(),
-        ] {
-            assert_eq!(RecordedAnswer::read(bytes), None, "{}", String::from_utf8_lossy(bytes));
-        }
-    }
-
-    #[test]
-    fn what_may_be_otherwise_next_time_is_not_final() {
-        assert!([200, 201, 303, 400, 404, 409, 422].into_iter().all(is_final));
-        assert!(![401, 403, 408, 425, 429, 500, 502, 503, 599].into_iter().any(is_final));
-    }
-}
+#[path = "tests/recorded.rs"]
+mod tests;

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use resil_wire::command::{Command, Reply};
-use resil_wire::holding::{Bind, Renewed};
+use resil_wire::holding::{Bind, Renewed, Wait};
 use resil_wire::idempotency::{BeginCall, Begun, CommitCall, Committed, TokenCall, TokenRenewCall};
 
 use super::IdempotencySettings;
@@ -83,7 +83,7 @@ impl<'a> Attempt<'a> {
             if matches!(answer, Ok(Reply::Begun(Begun::Busy { .. }))) && !patience.is_zero() {
                 self.has_waited = true;
                 sent = clock.now();
-                answer = client.backend().wait(&self.begin_command(fingerprint, patience)).await;
+                answer = client.wait(&self.begin_command(fingerprint, patience)).await;
             }
             match answer {
                 Ok(Reply::Begun(begun)) => {
@@ -119,7 +119,7 @@ impl<'a> Attempt<'a> {
             token: self.token.as_bytes(),
             lease: span(self.settings.lease),
             fingerprint,
-            wait: span(wait),
+            wait: Wait::blocked(span(wait)),
             keep: span(self.settings.keep),
             on_lapse: self.settings.on_lapse.into(),
             // Not bound to the connection: one that is cut and made again would let a second runner in beside the first.

@@ -82,7 +82,7 @@ impl Tally<'_> {
             Err(Failure::Resil(Error::IdempotencyMismatch { .. })) => CallEnd::Mismatch,
             Err(Failure::Resil(Error::IdempotencyHeld { .. })) => CallEnd::Held,
             Err(Failure::Resil(Error::ResultUnrecorded { .. })) if ran => CallEnd::Unrecorded,
-            Err(Failure::Resil(Error::ResultUnrecorded { .. })) => CallEnd::Replayed,
+            Err(Failure::Resil(Error::ResultUnrecorded { .. } | Error::IdempotencyFailed { .. })) => CallEnd::Replayed,
             Err(Failure::Resil(Error::LockLost { .. })) => CallEnd::Lost,
             Err(Failure::Resil(Error::BackendUnavailable(_))) => CallEnd::Unavailable,
             Err(_) => CallEnd::Error,

@@ -60,7 +60,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::TryFutureExt;
-use futures_util::future::MapOk;
+use resil_core::limits::OWNER_MAX;
 use resil_wire::command::{Command, Reply};
 use resil_wire::idempotency::{Begun, GetCall, OnceCall};
 use serde::de::DeserializeOwned;
@@ -69,7 +69,7 @@ use serde::{Deserialize, Serialize};
 use self::meters::IdempotencyMeters;
 pub use self::outcome::{Outcome, RecordedState, Remember, Run};
 pub use self::recorded_error::RecordedError;
-use self::running::Codec;
+pub(crate) use self::running::Codec;
 use self::token::{fresh_token, from_ms, odd, span};
 use crate::backend::Backend;
 use crate::client::Client;
@@ -78,6 +78,9 @@ use crate::health::Away;
 use crate::keys;
 use crate::settings::setters;
 use crate::settings::span_text::{self, check_span};
+
+/// For how long anything is kept at most.
+const KEEP_MAX: Duration = Duration::from_secs(366 * 86_400);
 
 /// What happens when a runner's lease ends without a word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -171,7 +174,7 @@ impl IdempotencySettings {
 
     pub fn validate(&self) -> Result<(), Error> {
         check_span("lease", self.lease, Duration::from_millis(10), Duration::from_secs(86_400))?;
-        check_span("keep", self.keep, Duration::from_millis(1), Duration::from_secs(366 * 86_400))?;
+        check_span("keep", self.keep, Duration::from_millis(1), KEEP_MAX)?;
         check_span("wait", self.wait, Duration::ZERO, Duration::from_secs(600))?;
         self.when_away.not_local("idempotent work").map(drop)
     }
@@ -218,8 +221,7 @@ impl Idempotent {
         R: Into<Bytes>,
     {
         let _pass = self.0.client.inner().gate.enter()?;
-        let codec = Codec { remember: None, ..Codec::BYTES };
-        self.0.run(key, fingerprint, codec, into_bytes(work)).await
+        self.run_inside(key, fingerprint, Codec::bytes(None), |run| work(run).map_ok(Into::into)).await
     }
 
     /// As [`run`](Self::run); errors that `remember` calls final are recorded, and duplicates get them as
@@ -237,8 +239,7 @@ impl Idempotent {
         R: Into<Bytes>,
     {
         let _pass = self.0.client.inner().gate.enter()?;
-        let codec = Codec { remember: Some(remember), ..Codec::BYTES };
-        self.0.run(key, fingerprint, codec, into_bytes(work)).await
+        self.run_inside(key, fingerprint, Codec::bytes(Some(remember)), |run| work(run).map_ok(Into::into)).await
     }
 
     /// As [`run`](Self::run), with results kept as JSON. A result that cannot be written as JSON, or not be read again from it (NaN), is
@@ -250,40 +251,21 @@ impl Idempotent {
         T: Serialize + DeserializeOwned,
     {
         let _pass = self.0.client.inner().gate.enter()?;
-        self.run_json_inside(key, fingerprint, None, work).await
+        self.run_inside(key, fingerprint, Codec::json(None), work).await
     }
 
     /// For a call that came in at the gate already.
-    pub(crate) async fn run_json_inside<F, Fut, T, E>(
+    pub(crate) fn run_inside<T, E, Fut>(
         &self,
         key: &str,
         fingerprint: &[u8],
-        remember: Option<&Remember<E>>,
-        work: F,
-    ) -> Result<Outcome<T>, Failure<E>>
+        codec: Codec<'_, T, E>,
+        work: impl FnOnce(Run) -> Fut,
+    ) -> impl Future<Output = Result<Outcome<T>, Failure<E>>>
     where
-        F: FnOnce(Run) -> Fut,
         Fut: Future<Output = Result<T, E>>,
-        T: Serialize + DeserializeOwned,
     {
-        self.0.run(key, fingerprint, Codec::json(remember), work).await
-    }
-
-    /// As [`run_remembering`](Self::run_remembering), for a call that came in at the gate already.
-    pub(crate) async fn run_inside<F, Fut, R, E>(
-        &self,
-        key: &str,
-        fingerprint: &[u8],
-        remember: &Remember<E>,
-        work: F,
-    ) -> Result<Outcome<Bytes>, Failure<E>>
-    where
-        F: FnOnce(Run) -> Fut,
-        Fut: Future<Output = Result<R, E>>,
-        R: Into<Bytes>,
-    {
-        let codec = Codec { remember: Some(remember), ..Codec::BYTES };
-        self.0.run(key, fingerprint, codec, into_bytes(work)).await
+        self.0.run(key, fingerprint, codec, work)
     }
 
     pub(crate) fn client(&self) -> &Client {
@@ -304,7 +286,7 @@ impl Idempotent {
         T: Serialize + DeserializeOwned,
     {
         let _pass = self.0.client.inner().gate.enter()?;
-        self.0.run(key, fingerprint, Codec::json(Some(remember)), work).await
+        self.run_inside(key, fingerprint, Codec::json(Some(remember)), work).await
     }
 
     /// Whether this is the first time that `key` is seen within `ttl`: for events that are delivered more than once.
@@ -315,6 +297,11 @@ impl Idempotent {
     pub async fn once(&self, key: &str, ttl: Duration, token: Option<&str>) -> Result<bool, Error> {
         let IdempotentInner { client, name, settings, meters, .. } = &*self.0;
         let _pass = client.inner().gate.enter()?;
+        keys::check_key(key)?;
+        check_span("ttl", ttl, Duration::from_millis(1), KEEP_MAX)?;
+        if token.is_some_and(|token| !(1..=OWNER_MAX).contains(&token.len())) {
+            return Err(Error::InvalidArgument(format!("token must have from 1 to {OWNER_MAX} bytes")));
+        }
         let key = keys::under("once", name, key);
         // There is always a token on the wire, so that a lost reply can be asked for.
         let drawn = token.is_none().then(|| fresh_token(client));
@@ -334,10 +321,11 @@ impl Idempotent {
 
     /// What is known of `key`, changing nothing.
     pub async fn get(&self, key: &str) -> Result<RecordedState, Error> {
+        keys::check_key(key)?;
         let key = self.0.server_key(key);
         let command = Command::IdempGet(GetCall { key: key.as_bytes(), fingerprint: &[] });
         match self.0.ask(&command).await? {
-            Reply::Begun(Begun::Miss) => Ok(RecordedState::Nothing),
+            Reply::Begun(Begun::Miss) => Ok(RecordedState::Unknown),
             Reply::Begun(Begun::Busy { remaining_ms, attempt }) => {
                 Ok(RecordedState::Running { attempt, remaining: from_ms(remaining_ms) })
             }
@@ -350,16 +338,6 @@ impl Idempotent {
             other => Err(odd(&other)),
         }
     }
-}
-
-/// `work` with its result as bytes.
-fn into_bytes<F, Fut, R, E>(work: F) -> impl FnOnce(Run) -> MapOk<Fut, fn(R) -> Bytes>
-where
-    F: FnOnce(Run) -> Fut,
-    Fut: Future<Output = Result<R, E>>,
-    R: Into<Bytes>,
-{
-    move |run| work(run).map_ok(Into::into as fn(R) -> Bytes)
 }
 
 impl IdempotentInner {

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -18,9 +19,33 @@ pub struct Run {
     pub(super) fence: Option<u64>,
     pub(super) attempt: Option<u32>,
     pub(super) lost: CancellationToken,
+    is_cut_short: Arc<AtomicBool>,
 }
 
 impl Run {
+    pub(super) fn new(fence: Option<u64>, attempt: Option<u32>, lost: CancellationToken) -> Self {
+        Self { fence, attempt, lost, is_cut_short: Arc::default() }
+    }
+
+    /// Says that the function, or one of several attempts at it, was cut short (by a timeout, by a cancellation), so that nobody knows
+    /// what it did. Unless the run then ends with a result or with a final error, the key keeps its lease, as if the call had been
+    /// dropped. A [`Policy`](crate::policy::Policy) says so by itself.
+    pub fn cut_short(&self) {
+        self.is_cut_short.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_cut_short(&self) -> bool {
+        self.is_cut_short.load(Ordering::Relaxed)
+    }
+
+    /// One attempt of several: dropped before its end, it was cut short.
+    pub(crate) async fn attempt_of<F: Future>(self, attempt: F) -> F::Output {
+        let mut begun = BegunAttempt { run: self, is_over: false };
+        let output = attempt.await;
+        begun.is_over = true;
+        output
+    }
+
     /// Send it along with the key to the store of the effect, which refuses numbers below the highest it has seen.
     /// `None` if the server is away and the work runs without it.
     pub fn fence(&self) -> Option<u64> {
@@ -41,6 +66,19 @@ impl Run {
     /// Cancelled when the lease is lost. Only of interest with [`OnLost::Finish`](super::OnLost::Finish).
     pub fn lost(&self) -> &CancellationToken {
         &self.lost
+    }
+}
+
+struct BegunAttempt {
+    run: Run,
+    is_over: bool,
+}
+
+impl Drop for BegunAttempt {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.run.cut_short();
+        }
     }
 }
 
@@ -135,7 +173,7 @@ impl<E> fmt::Debug for Remember<E> {
 /// What is known of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RecordedState {
-    Nothing,
+    Unknown,
     /// Somebody is at it.
     Running {
         attempt: u32,

@@ -21,6 +21,7 @@ use crate::clock::Moment;
 use crate::error::{Error, Failure, Leased};
 use crate::health::Away;
 use crate::holding::trusted_until;
+use crate::keys;
 use crate::leases::{Lease, LeaseKind};
 
 /// Requests up to this long are sent as they are; longer ones as a hash.
@@ -30,15 +31,17 @@ const FINGERPRINT_BYTES_MAX: usize = 64;
 const LATE_ANSWERS_MAX: u32 = 3;
 
 /// How results and errors are written and read.
-pub(super) struct Codec<'a, T, E> {
+pub(crate) struct Codec<'a, T, E> {
     /// Fails, and says why, if it cannot be written so that it can be read again.
     pub write: fn(&T) -> Result<Bytes, String>,
     pub read: fn(Bytes) -> Result<T, Error>,
     pub remember: Option<&'a Remember<E>>,
 }
 
-impl<E> Codec<'_, Bytes, E> {
-    pub const BYTES: Self = Self { write: |bytes| Ok(bytes.clone()), read: Ok, remember: None };
+impl<'a, E> Codec<'a, Bytes, E> {
+    pub fn bytes(remember: Option<&'a Remember<E>>) -> Self {
+        Self { write: |bytes| Ok(bytes.clone()), read: Ok, remember }
+    }
 }
 
 impl<'a, T: Serialize + DeserializeOwned, E> Codec<'a, T, E> {
@@ -62,15 +65,14 @@ impl<'a, T: Serialize + DeserializeOwned, E> Codec<'a, T, E> {
 }
 
 impl IdempotentInner {
-    pub(super) async fn run<T, E, F, Fut>(
+    pub(super) async fn run<T, E, Fut>(
         &self,
         key: &str,
         fingerprint: &[u8],
         codec: Codec<'_, T, E>,
-        work: F,
+        work: impl FnOnce(Run) -> Fut,
     ) -> Result<Outcome<T>, Failure<E>>
     where
-        F: FnOnce(Run) -> Fut,
         Fut: Future<Output = Result<T, E>>,
     {
         let (tally, ran) = (self.meters.begin(), AtomicBool::new(false));
@@ -88,17 +90,17 @@ impl IdempotentInner {
         outcome
     }
 
-    async fn run_uncounted<T, E, F, Fut>(
+    async fn run_uncounted<T, E, Fut>(
         &self,
         key: &str,
         fingerprint: &[u8],
         codec: Codec<'_, T, E>,
-        work: F,
+        work: impl FnOnce(Run) -> Fut,
     ) -> Result<Outcome<T>, Failure<E>>
     where
-        F: FnOnce(Run) -> Fut,
         Fut: Future<Output = Result<T, E>>,
     {
+        keys::check_key(key)?;
         let clock = self.client.clock();
         let deadline = clock.now().saturating_add(self.settings.wait);
         let (key, fingerprint) = (self.server_key(key), fingerprint_of(fingerprint));
@@ -120,17 +122,16 @@ impl IdempotentInner {
     }
 
     /// Asks for everybody in this process, and runs if told to.
-    async fn lead<T, E, F, Fut>(
+    async fn lead<T, E, Fut>(
         &self,
         key: &Arc<str>,
         fingerprint: &[u8],
         deadline: Moment,
         lead: RunLead<'_>,
         codec: Codec<'_, T, E>,
-        work: F,
+        work: impl FnOnce(Run) -> Fut,
     ) -> Result<Outcome<T>, Failure<E>>
     where
-        F: FnOnce(Run) -> Fut,
         Fut: Future<Output = Result<T, E>>,
     {
         let mut attempt = Attempt::new(&self.client, &self.settings, key);
@@ -153,7 +154,7 @@ impl IdempotentInner {
                 };
                 let token = attempt.token.clone();
                 let lease = Lease::new(LeaseKind::Idempotency, name(), token, self.settings.lease, granted_at);
-                let run = Run { fence: Some(fence), attempt: Some(number), lost: lease.lost.clone() };
+                let run = Run::new(Some(fence), Some(number), lease.lost.clone());
                 return self.run_leased(key, run, lease, &mut attempt, lead, codec, work).await;
             }
             Ok((Begun::Busy { remaining_ms, .. }, _)) => {
@@ -187,7 +188,7 @@ impl IdempotentInner {
     }
 
     #[allow(clippy::too_many_arguments)]
-    async fn run_leased<T, E, F, Fut>(
+    async fn run_leased<T, E, Fut>(
         &self,
         key: &Arc<str>,
         run: Run,
@@ -195,13 +196,12 @@ impl IdempotentInner {
         attempt: &mut Attempt<'_>,
         lead: RunLead<'_>,
         codec: Codec<'_, T, E>,
-        work: F,
+        work: impl FnOnce(Run) -> Fut,
     ) -> Result<Outcome<T>, Failure<E>>
     where
-        F: FnOnce(Run) -> Fut,
         Fut: Future<Output = Result<T, E>>,
     {
-        let number = run.attempt.unwrap_or_default();
+        let (number, told) = (run.attempt.unwrap_or_default(), run.clone());
         let kept = self.client.keep(lease);
         lead.runs_under(&kept);
         let came = {
@@ -227,7 +227,12 @@ impl IdempotentInner {
         // What cannot be recorded is done all the same: that is recorded, so that nobody does it again, and said to everybody.
         let (result, unwritable, came) = match written {
             None => {
-                attempt.abort().await;
+                // An attempt at it that was cut short may have had its effect, as a call that is dropped may have.
+                if told.is_cut_short() && !self.settings.abort_on_cancel {
+                    attempt.leave();
+                } else {
+                    attempt.abort().await;
+                }
                 return came.map_err(Failure::Inner).map(|value| ran(value, number, false));
             }
             Some(Ok(result)) => (result, false, came.map_err(Failure::Inner)),
@@ -255,17 +260,16 @@ impl IdempotentInner {
     }
 
     /// Without a server: no fence, no record; only this process shares the result.
-    async fn run_alone<T, E, F, Fut>(
+    async fn run_alone<T, E, Fut>(
         &self,
         lead: RunLead<'_>,
         codec: Codec<'_, T, E>,
-        work: F,
+        work: impl FnOnce(Run) -> Fut,
     ) -> Result<Outcome<T>, Failure<E>>
     where
-        F: FnOnce(Run) -> Fut,
         Fut: Future<Output = Result<T, E>>,
     {
-        let run = Run { fence: None, attempt: None, lost: CancellationToken::new() };
+        let run = Run::new(None, None, CancellationToken::new());
         let value = work(run).await.map_err(Failure::Inner)?;
         let (is_error, result) = match (codec.write)(&value) {
             Ok(result) => (false, result),
@@ -294,13 +298,14 @@ impl IdempotentInner {
             if let Some(reason) = result.as_ref().and_then(|bytes| RecordedError::read(bytes)?.why_unrecorded()) {
                 return Err(Error::ResultUnrecorded { name: name(), reason }.into());
             }
-            let read = |bytes: Bytes| codec.remember.and_then(|remember| remember.read(&bytes));
-            return Err(match result.and_then(read) {
+            let read = |bytes: &Bytes| codec.remember.and_then(|remember| remember.read(bytes));
+            return Err(match result.as_ref().and_then(read) {
                 Some(error) => Failure::Inner(error),
-                None => Error::Internal(format!(
-                    "the work {key} has failed for good, and its recorded error cannot be read here"
-                ))
-                .into(),
+                None => {
+                    let known = result.and_then(|bytes| RecordedError::read(&bytes));
+                    let (error, message) = known.map(|known| (known.name, known.message)).unwrap_or_default();
+                    Error::IdempotencyFailed { name: name(), error, message }.into()
+                }
             });
         }
         let value = match result {

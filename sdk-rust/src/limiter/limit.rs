@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use resil_core::Span;
-use resil_core::limits::{PERIOD_MAX, TIERS_NAMED_MAX, WINDOW_LIMIT_CEILING};
+use resil_core::limits::{COST_MAX, PERIOD_MAX, TIERS_NAMED_MAX, WINDOW_LIMIT_CEILING};
 use resil_core::rate_limit::{Ask, Quota};
 use resil_core::window::Rule;
 use resil_wire::command::Command;
@@ -16,7 +16,7 @@ use crate::error::Error;
 use crate::health::Away;
 use crate::keys;
 use crate::settings::InPart;
-use crate::settings::span_text::{self, check_number};
+use crate::settings::span_text::{self, check_number, check_span};
 
 /// How a rate is limited.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -238,8 +238,7 @@ impl Limit {
                 return Err(Error::invalid("burst", "does not go with an exact window: nothing is saved up there"));
             }
             check_number("limit", limit, 1, WINDOW_LIMIT_CEILING)?;
-            // Whatever else a period has to be, it has to be for a bucket too.
-            Quota::new(1, period, 1).map_err(|reason| Error::invalid("period", reason.to_string()))?;
+            check_period(self.period)?;
             return Ok(Shape::Window { limit, period });
         }
         if self.tiers.len() >= TIERS_NAMED_MAX {
@@ -258,11 +257,19 @@ impl Limit {
 }
 
 fn quota(limit: u32, period: Duration, burst: Option<u32>) -> Result<Quota, Error> {
+    check_number("limit", limit, 1, COST_MAX)?;
+    check_number("burst", burst.unwrap_or(limit), 1, COST_MAX)?;
+    check_period(period)?;
     Quota::new(limit, span(period), burst.unwrap_or(limit)).map_err(|reason| {
         let reason = reason.to_string();
         let (field, rest) = reason.split_once(' ').unwrap_or(("limit", &reason));
         Error::invalid(field, rest)
     })
+}
+
+fn check_period(period: Duration) -> Result<(), Error> {
+    let most = Duration::from_micros(PERIOD_MAX.as_us().unsigned_abs());
+    check_span("period", period, Duration::from_micros(1), most)
 }
 
 /// Microseconds; what is finer is cut off.
@@ -271,52 +278,5 @@ pub(crate) fn span(duration: Duration) -> Span {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn refused(limit: &Limit) -> String {
-        match limit.check(1) {
-            Err(Error::InvalidPolicy { field, .. }) => field,
-            other => format!("{other:?}"),
-        }
-    }
-
-    #[test]
-    fn what_cannot_be_is_refused_by_the_name_of_its_field() {
-        assert_eq!(refused(&Limit::per_second(0)), "limit");
-        assert_eq!(refused(&Limit::per_second(1).burst(0)), "burst");
-        assert_eq!(refused(&Limit::new(1, Duration::ZERO)), "period");
-        assert_eq!(refused(&Limit::window(1, Duration::ZERO)), "period");
-        assert_eq!(refused(&Limit::window(0, Duration::from_secs(1))), "limit");
-        assert_eq!(refused(&Limit::window(1, Duration::from_secs(1)).burst(2)), "burst");
-        assert_eq!(refused(&Limit::per_second(1).and(Limit::per_second(2))), "tiers");
-        assert_eq!(refused(&Limit::per_second(1).and(Limit::window(2, Duration::from_secs(9)))), "tiers");
-    }
-
-    #[test]
-    fn the_part_of_a_process_has_exactly_its_part_of_the_rate_and_at_least_one_cell() {
-        let limit = Limit::per_second(10).burst(25).and(Limit::per_day(3)).check(4).unwrap();
-        let Shape::Bucket(parts) = &limit.part else { panic!("{limit:?}") };
-        let seen: Vec<_> = parts.iter().map(|quota| (quota.limit(), quota.period(), quota.capacity())).collect();
-        assert_eq!(seen, [(10, Span::from_secs(4), 6), (3, Span::from_days(4), 1)]);
-        let window = Limit::window(10, Duration::from_secs(1)).check(4).unwrap();
-        assert_eq!(window.part, Shape::Window { limit: 2, period: Span::from_secs(1) });
-        let alone = Limit::per_second(10).check(1).unwrap();
-        assert_eq!(alone.part, alone.shape);
-    }
-
-    #[test]
-    fn any_number_of_processes_can_share_any_limit() {
-        for instances in [1, 2, 7, 1_000, u32::MAX] {
-            for limit in [
-                Limit::per_second(1),
-                Limit::per_day(1).and(Limit::new(5, Duration::from_secs(366 * 86_400))),
-                Limit::new(1_000_000_000, Duration::from_micros(1)),
-                Limit::window(1, Duration::from_secs(366 * 86_400)),
-            ] {
-                let checked = limit.check(instances).unwrap();
-                assert!(checked.part.capacity() >= 1);
-            }
-        }
-    }
-}
+#[path = "tests/limit.rs"]
+mod tests;

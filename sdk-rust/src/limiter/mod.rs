@@ -54,7 +54,7 @@ pub(crate) use self::limit::span;
 use self::limit::{CheckedLimit, Shape};
 pub use self::limit::{Limit, LimitKind, LimitTier};
 pub use self::several::Verdicts;
-pub use self::verdict::{DecidedBy, Tier, Verdict};
+pub use self::verdict::{DecidedBy, TierVerdict, Verdict};
 use crate::backend::Backend;
 use crate::backend::memory::Memory;
 use crate::client::Client;
@@ -98,6 +98,7 @@ impl Client {
     /// A limit under a name. Everybody who names it the same, with the same limit, shares it.
     pub fn limiter(&self, name: &str, limit: Limit) -> Result<Limiter, Error> {
         keys::check_name(name)?;
+        keys::same_name(name, limit.name.as_deref())?;
         let limit = limit.check(self.inner().options.instances.unwrap_or(1))?;
         let name: Arc<str> = name.into();
         self.inner().health.add(format!("limit:{name}").into(), limit.when_away);
@@ -112,6 +113,12 @@ impl Client {
 }
 
 impl Limiter {
+    /// Checks a number of cells that is called `name` where it comes from.
+    pub fn cells(name: &str, number: i64) -> Result<u32, Error> {
+        let cells = u32::try_from(number).ok().filter(|cells| (1..=COST_MAX).contains(cells));
+        cells.ok_or_else(|| Error::InvalidArgument(format!("{name} must be from 1 to {COST_MAX}, got {number}")))
+    }
+
     pub fn name(&self) -> &str {
         &self.0.name
     }
@@ -128,7 +135,7 @@ impl Limiter {
 
     /// Takes `cost` cells, or none.
     pub async fn check_n(&self, key: impl AsRef<[u8]>, cost: u32) -> Result<Verdict, Error> {
-        self.ask(key.as_ref(), Ask::Take(cells(cost)?)).await
+        self.ask(key.as_ref(), Ask::Take(cells("cost", cost)?)).await
     }
 
     /// Takes one cell, or fails with [`Error::RateLimitExceeded`].
@@ -144,7 +151,7 @@ impl Limiter {
 
     /// For a call that came in at the gate already.
     pub(crate) async fn acquire_inside(&self, key: &[u8], cost: u32) -> Result<(), Error> {
-        let verdict = self.ask_inside(key, Ask::Take(cells(cost)?)).await?;
+        let verdict = self.ask_inside(key, Ask::Take(cells("cost", cost)?)).await?;
         if verdict.is_granted() { Ok(()) } else { Err(self.exceeded(verdict.retry_after)) }
     }
 
@@ -154,7 +161,7 @@ impl Limiter {
 
     /// Takes as many cells as there are, up to `most`; `granted` says how many. `retry_after` is the time to one more.
     pub async fn up_to(&self, key: impl AsRef<[u8]>, most: u32) -> Result<Verdict, Error> {
-        self.ask(key.as_ref(), Ask::UpTo(cells(most)?)).await
+        self.ask(key.as_ref(), Ask::UpTo(cells("most", most)?)).await
     }
 
     /// What is there, taking nothing: `granted` is what could be taken now.
@@ -166,10 +173,11 @@ impl Limiter {
     /// were out). An exact window takes nothing back.
     pub async fn refund(&self, key: impl AsRef<[u8]>, cells: u32) -> Result<Verdict, Error> {
         self.not_for_windows("refund")?;
+        let _pass = self.0.client.inner().gate.enter()?;
         let key = self.key(key.as_ref());
         // Also if this is dropped half-way: the refund may have been made.
         let _forget = Forget { denied: self.denied(), key: &key };
-        self.decide(&key, Ask::Refund(self::cells(cells)?)).await
+        self.decide(&key, Ask::Refund(self::cells("cells", cells)?)).await
     }
 
     /// It was not granted. What can never be had is no matter of time, and not to be asked for again.
@@ -307,9 +315,9 @@ impl Limiter {
         let tiers = capacities.iter().enumerate().map(|(index, capacity)| {
             let ((limit, period), retry_after) = (shape.rate(index), Some(Duration::ZERO));
             let (capacity, remaining, reset_after) = (*capacity, 0, Duration::ZERO);
-            Tier { limit, period, capacity, remaining, retry_after, reset_after }
+            TierVerdict { limit, period, capacity, remaining, retry_after, reset_after }
         });
-        let tiers: Vec<Tier> = tiers.collect();
+        let tiers: Vec<TierVerdict> = tiers.collect();
         let least = capacities.iter().min().and_then(|least| capacities.iter().position(|each| each == least));
         let binding = least.unwrap_or(0);
         tiers[binding].speaks(granted, DecidedBy::AwayOpen, if tiers.len() > 1 { tiers } else { Vec::new() }, binding)
@@ -340,9 +348,7 @@ fn read(answer: &Reply, shape: &Shape, decided_by: DecidedBy) -> Result<Verdict,
     }
 }
 
-fn cells(number: u32) -> Result<u32, Error> {
-    if (1..=COST_MAX).contains(&number) {
-        return Ok(number);
-    }
-    Err(Error::InvalidArgument(format!("cells must be from 1 to {COST_MAX}, got {number}")))
+/// `argument` is what the caller calls it.
+fn cells(argument: &str, number: u32) -> Result<u32, Error> {
+    Limiter::cells(argument, number.into())
 }

@@ -59,16 +59,18 @@ impl Client {
     /// ```
     pub async fn check_all<K: AsRef<[u8]>>(&self, limits: &[(&Limiter, K)], cost: u32) -> Result<Verdicts, Error> {
         let _pass = self.inner().gate.enter()?;
-        let cost = cells(cost)?;
+        let cost = cells("cost", cost)?;
         if !(1..=MGCRA_KEYS_MAX).contains(&limits.len()) {
             let len = limits.len();
-            return Err(Error::InvalidArgument(format!("from 1 to {MGCRA_KEYS_MAX} limits can be asked, got {len}")));
+            return Err(Error::InvalidArgument(format!("limits must be from 1 to {MGCRA_KEYS_MAX}, got {len}")));
         }
         let asks = limits.iter().map(|(limiter, key)| Named::new(limiter, key.as_ref())).collect::<Result<_, _>>()?;
         let asks: SmallVec<[Named<'_>; 4]> = asks;
         for (index, named) in asks.iter().enumerate() {
             if asks[..index].iter().any(|other| other.key == named.key) {
-                return Err(Error::InvalidArgument(format!("limit {index} is asked twice for one key")));
+                return Err(Error::InvalidArgument(format!(
+                    "limits[{index}] names a limit and a key that were named before"
+                )));
             }
         }
         let now = self.clock().now();

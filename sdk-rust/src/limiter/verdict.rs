@@ -27,7 +27,7 @@ pub enum DecidedBy {
 /// One tier of a limit, as it is after the call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Tier {
+pub struct TierVerdict {
     /// So many per `period`.
     pub limit: u32,
     #[serde(with = "span_text")]
@@ -67,7 +67,7 @@ pub struct Verdict {
     pub decided_by: DecidedBy,
     /// Each tier of a limit that has several, in the order in which they were named. Empty if it has one: the verdict says it all.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub tiers: Vec<Tier>,
+    pub tiers: Vec<TierVerdict>,
     /// Which of the tiers binds, counted from 0.
     pub binding: usize,
 }
@@ -78,12 +78,12 @@ impl Verdict {
     }
 
     /// Each tier, also of a limit that has only one.
-    pub fn each_tier(&self) -> Vec<Tier> {
+    pub fn each_tier(&self) -> Vec<TierVerdict> {
         if !self.tiers.is_empty() {
             return self.tiers.clone();
         }
         let Self { limit, period, capacity, remaining, retry_after, reset_after, .. } = *self;
-        vec![Tier { limit, period, capacity, remaining, retry_after, reset_after }]
+        vec![TierVerdict { limit, period, capacity, remaining, retry_after, reset_after }]
     }
 
     /// How long it takes to fill from empty to [`capacity`](Self::capacity): so many in so long is what is told to clients. For a
@@ -113,14 +113,15 @@ impl Verdict {
     pub(super) fn read(reply: &LimitReply, shape: &Shape, decided_by: DecidedBy) -> Self {
         // The numbers of the reply are those of the first tier that has them: of equals the first one binds.
         let binding = reply.tiers.iter().position(|tier| *tier == reply.binding).unwrap_or(0);
-        let tiers = reply.tiers.iter().enumerate().map(|(index, numbers)| Tier::read(numbers, shape.rate(index)));
+        let tiers =
+            reply.tiers.iter().enumerate().map(|(index, numbers)| TierVerdict::read(numbers, shape.rate(index)));
         let tiers = if reply.tiers.len() > 1 { tiers.collect() } else { Vec::new() };
-        Tier::read(&reply.binding, shape.rate(binding)).speaks(cells(reply.granted), decided_by, tiers, binding)
+        TierVerdict::read(&reply.binding, shape.rate(binding)).speaks(cells(reply.granted), decided_by, tiers, binding)
     }
 
     /// The same of one tier.
     pub(super) fn of_one(granted: i64, numbers: &Numbers, rate: (u32, Duration), decided_by: DecidedBy) -> Self {
-        Tier::read(numbers, rate).speaks(cells(granted), decided_by, Vec::new(), 0)
+        TierVerdict::read(numbers, rate).speaks(cells(granted), decided_by, Vec::new(), 0)
     }
 
     /// The same `elapsed` later, if nothing was taken or given back meanwhile.
@@ -137,7 +138,7 @@ impl Verdict {
     }
 }
 
-impl Tier {
+impl TierVerdict {
     fn read(numbers: &Numbers, (limit, period): (u32, Duration)) -> Self {
         Self {
             limit,

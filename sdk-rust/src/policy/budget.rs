@@ -8,18 +8,17 @@
 //! and from then on for the window. One that is cancelled while it waits is given back. So the budget cannot be
 //! overdrawn by a crowd that waits.
 //!
-//! The window is a ring of ten slots. Counting a call is one addition; only every sixteenth looks at the clock and puts
-//! sixteen calls into their slot, so up to fifteen calls may count for longer than the window. Granting an extra call,
-//! which happens only after a failure or a delay, takes a short lock, which makes the limit exact.
+//! The window is a ring of ten slots behind a lock. Counting a call is one addition; only every sixteenth looks at the clock and puts
+//! sixteen calls into their slot, so up to fifteen calls may count for longer than the window.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
 
-use crate::clock::{Clock, Moment};
+use crate::clock::Clock;
 use crate::error::Error;
 use crate::settings::span_text::{self, check_number, check_span};
 
@@ -55,49 +54,31 @@ impl BudgetSettings {
     }
 }
 
-/// A count for one slot of time: which one in the upper 24 bits, the count below. A count of a slot that has passed
-/// is overwritten by the first call in the next one that falls on it.
+/// What was counted in one slot of time: the one of this number.
 #[derive(Debug, Default)]
-struct Slot(AtomicU64);
-
-const COUNT_BITS: u32 = 40;
-const COUNT_MASK: u64 = (1 << COUNT_BITS) - 1;
-
-fn stamp(slot: u64) -> u64 {
-    // Never 0, which is what a slot that was never used carries.
-    (slot % ((1 << (64 - COUNT_BITS)) - 1)) + 1
+struct BudgetSlot {
+    number: u64,
+    calls: u64,
+    extra: u64,
 }
 
-impl Slot {
-    fn add(&self, slot: u64, count: u64) {
-        let mut seen = self.0.load(Relaxed);
-        while seen >> COUNT_BITS != stamp(slot) {
-            match self.0.compare_exchange_weak(seen, stamp(slot) << COUNT_BITS | count, Relaxed, Relaxed) {
-                Ok(_) => return,
-                Err(newer) => seen = newer,
-            }
+/// What was counted lately, and the number of the slot that is now.
+#[derive(Debug, Default)]
+struct BudgetWindow {
+    slots: [BudgetSlot; SLOTS as usize],
+    now: u64,
+    /// Extra calls that were granted and have not begun.
+    waiting: u64,
+}
+
+impl BudgetWindow {
+    /// The slot that is now; what was counted in its place before is over.
+    fn current(&mut self) -> &mut BudgetSlot {
+        let slot = &mut self.slots[(self.now % SLOTS) as usize];
+        if slot.number != self.now {
+            *slot = BudgetSlot { number: self.now, ..BudgetSlot::default() };
         }
-        // Between the look and this the slot may have begun anew: these are then counted a little later.
-        self.0.fetch_add(count, Relaxed);
-    }
-
-    fn count_at(&self, slot: u64) -> u64 {
-        let seen = self.0.load(Relaxed);
-        if seen >> COUNT_BITS == stamp(slot) { seen & COUNT_MASK } else { 0 }
-    }
-}
-
-#[derive(Debug, Default)]
-struct Ring([Slot; SLOTS as usize]);
-
-impl Ring {
-    fn at(&self, slot: u64) -> &Slot {
-        &self.0[(slot % SLOTS) as usize]
-    }
-
-    /// The count of the last ten slots, the current one among them.
-    fn recent(&self, slot: u64) -> u64 {
-        (slot.saturating_sub(SLOTS - 1)..=slot).map(|slot| self.at(slot).count_at(slot)).sum()
+        slot
     }
 }
 
@@ -112,10 +93,7 @@ struct BudgetInner {
     clock: Clock,
     /// Calls that are in no slot yet.
     unsorted: AtomicU64,
-    calls: Ring,
-    extra: Ring,
-    /// Extra calls that were granted and have not begun.
-    waiting: Mutex<u64>,
+    window: Mutex<BudgetWindow>,
 }
 
 impl Budget {
@@ -130,15 +108,8 @@ impl Budget {
 
     fn new_by(settings: BudgetSettings, clock: Clock) -> Self {
         let slot_ns = u64::try_from(settings.ttl.as_nanos()).unwrap_or(u64::MAX) / SLOTS;
-        Self(Arc::new(BudgetInner {
-            settings,
-            slot_ns,
-            clock,
-            unsorted: AtomicU64::new(0),
-            calls: Ring::default(),
-            extra: Ring::default(),
-            waiting: Mutex::new(0),
-        }))
+        let (unsorted, window) = (AtomicU64::new(0), Mutex::default());
+        Self(Arc::new(BudgetInner { settings, slot_ns, clock, unsorted, window }))
     }
 
     /// A new one with the same settings, by another clock.
@@ -153,46 +124,42 @@ impl Budget {
     /// Counts a call (not its retries): it earns its percentage.
     pub fn count_call(&self) {
         if self.0.unsorted.fetch_add(1, Relaxed) + 1 >= BATCH {
-            self.0.sort(self.0.slot(self.0.clock.now()));
+            drop(self.0.window());
         }
     }
 
     /// How many extra calls would be granted now.
     pub fn available(&self) -> u64 {
-        self.0.available(self.0.slot(self.0.clock.now()), *self.0.waiting.lock())
+        self.0.available(&self.0.window())
     }
 
     /// Asks for an extra call. It counts from now on; see [`BudgetPermit`].
     pub fn try_take(&self) -> Option<BudgetPermit> {
-        let slot = self.0.slot(self.0.clock.now());
-        let mut waiting = self.0.waiting.lock();
-        if self.0.available(slot, *waiting) == 0 {
+        let mut window = self.0.window();
+        if self.0.available(&window) == 0 {
             return None;
         }
-        *waiting += 1;
+        window.waiting += 1;
         Some(BudgetPermit(Some(Arc::clone(&self.0))))
     }
 }
 
 impl BudgetInner {
-    fn slot(&self, now: Moment) -> u64 {
+    /// The window as it is now, with every call in it.
+    fn window(&self) -> MutexGuard<'_, BudgetWindow> {
+        let mut window = self.window.lock();
         // Nanoseconds of a process fit 64 bits for 584 years.
-        now.as_nanos() as u64 / self.slot_ns
+        window.now = self.clock.now().as_nanos() as u64 / self.slot_ns;
+        window.current().calls += self.unsorted.swap(0, Relaxed);
+        window
     }
 
-    /// Puts what is in no slot yet into this one.
-    fn sort(&self, slot: u64) {
-        let calls = self.unsorted.swap(0, Relaxed);
-        if calls > 0 {
-            self.calls.at(slot).add(slot, calls);
-        }
-    }
-
-    fn available(&self, slot: u64, waiting: u64) -> u64 {
-        self.sort(slot);
+    fn available(&self, window: &BudgetWindow) -> u64 {
+        let recent = window.slots.iter().filter(|slot| slot.number + SLOTS > window.now);
+        let (calls, extra) = recent.fold((0, 0), |(calls, extra), slot| (calls + slot.calls, extra + slot.extra));
         let floor = u64::from(self.settings.min_per_second) * self.settings.ttl.as_millis() as u64 / 1_000;
-        let earned = self.calls.recent(slot).saturating_mul(u64::from(self.settings.percent)) / 100;
-        (floor + earned).saturating_sub(self.extra.recent(slot)).saturating_sub(waiting)
+        let earned = u64::saturating_mul(calls, self.settings.percent.into()) / 100;
+        (floor + earned).saturating_sub(extra).saturating_sub(window.waiting)
     }
 }
 
@@ -203,125 +170,22 @@ pub struct BudgetPermit(Option<Arc<BudgetInner>>);
 
 impl BudgetPermit {
     pub fn begin(mut self) {
-        let Some(inner) = self.0.take() else { return };
-        let slot = inner.slot(inner.clock.now());
-        // Under the lock, so that it is at no moment in neither count.
-        let mut waiting = inner.waiting.lock();
-        inner.extra.at(slot).add(slot, 1);
-        *waiting -= 1;
+        if let Some(inner) = self.0.take() {
+            let mut window = inner.window();
+            window.current().extra += 1;
+            window.waiting -= 1;
+        }
     }
 }
 
 impl Drop for BudgetPermit {
     fn drop(&mut self) {
         if let Some(inner) = &self.0 {
-            *inner.waiting.lock() -= 1;
+            inner.window().waiting -= 1;
         }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    fn budget(min_per_second: u32, percent: u32) -> (Budget, Clock) {
-        let clock = Clock::driven();
-        let settings = BudgetSettings { ttl: Duration::from_secs(10), min_per_second, percent };
-        (Budget::with_clock(&settings, clock.clone()).expect("valid"), clock)
-    }
-
-    #[test]
-    fn a_hundred_calls_earn_their_percentage_and_not_one_more() {
-        let (budget, _clock) = budget(0, 20);
-        assert!(budget.try_take().is_none(), "nothing was earned yet");
-        (0..100).for_each(|_| budget.count_call());
-        assert_eq!(budget.available(), 20);
-        for _ in 0..20 {
-            budget.try_take().expect("earned").begin();
-        }
-        assert!(budget.try_take().is_none());
-    }
-
-    #[test]
-    fn a_quiet_process_has_its_floor_again_after_the_window() {
-        let (budget, clock) = budget(1, 0);
-        (0..10).for_each(|_| budget.try_take().expect("the floor").begin());
-        assert!(budget.try_take().is_none());
-        clock.advance(Duration::from_secs(8));
-        assert!(budget.try_take().is_none(), "the window has not passed");
-        clock.advance(Duration::from_secs(2));
-        assert_eq!(budget.available(), 10);
-    }
-
-    #[test]
-    fn a_retry_in_its_backoff_counts_however_long_it_waits_and_is_given_back_if_cancelled() {
-        let (budget, clock) = budget(1, 0);
-        let waiting: Vec<BudgetPermit> = (0..10).filter_map(|_| budget.try_take()).collect();
-        assert_eq!(waiting.len(), 10);
-        clock.advance(Duration::from_secs(60));
-        assert!(budget.try_take().is_none(), "a crowd that waits cannot be joined");
-        drop(waiting);
-        assert_eq!(budget.available(), 10);
-    }
-
-    #[test]
-    fn calls_counted_from_many_threads_are_all_counted() {
-        let (budget, _clock) = budget(0, 100);
-        std::thread::scope(|scope| {
-            for _ in 0..4 {
-                scope.spawn(|| (0..10_000).for_each(|_| budget.count_call()));
-            }
-        });
-        assert_eq!(budget.available(), 40_000);
-    }
-
-    #[test]
-    fn threads_that_ask_at_once_do_not_overdraw() {
-        let (budget, _clock) = budget(50, 0);
-        let granted = AtomicU64::new(0);
-        std::thread::scope(|scope| {
-            for _ in 0..4 {
-                scope.spawn(|| {
-                    for _ in 0..1_000 {
-                        if let Some(grant) = budget.try_take() {
-                            grant.begin();
-                            granted.fetch_add(1, Relaxed);
-                        }
-                    }
-                });
-            }
-        });
-        assert_eq!(granted.into_inner(), 500);
-    }
-
-    proptest! {
-        /// Whatever happens, in the last nine tenths of a window (the ring's grain) no more is begun than was allowed.
-        #[test]
-        fn no_schedule_overdraws(steps in prop::collection::vec((0u8..4, 0u64..3_000), 1..300), percent in 0u32..200) {
-            let (budget, clock) = budget(1, percent);
-            let (mut calls, mut begun, mut waiting) = (Vec::new(), Vec::new(), Vec::new());
-            for (kind, ms) in steps {
-                let now = clock.now();
-                match kind {
-                    0 => { budget.count_call(); calls.push(now); }
-                    1 => waiting.extend(budget.try_take()),
-                    2 => if let Some(grant) = waiting.pop() { BudgetPermit::begin(grant); begun.push(now); },
-                    _ => clock.advance(Duration::from_millis(ms)),
-                }
-                let now = clock.now();
-                let within = |all: &[Moment], span_ms| all.iter().filter(|at| now - **at < Duration::from_millis(span_ms)).count() as u64;
-                let allowed = 10 + within(&calls, 10_000) * u64::from(percent) / 100;
-                if kind == 1 && !waiting.is_empty() && budget.available() > 0 {
-                    prop_assert!(within(&begun, 9_000) + (waiting.len() as u64) < allowed + 1);
-                }
-                // What the budget says is left agrees with the count, but for the slot that is passing.
-                let fewest = (10 + within(&calls, 9_000) * u64::from(percent) / 100)
-                    .saturating_sub(within(&begun, 10_000)).saturating_sub(waiting.len() as u64);
-                let most = allowed.saturating_sub(within(&begun, 9_000)).saturating_sub(waiting.len() as u64);
-                prop_assert!((fewest..=most).contains(&budget.available()));
-            }
-        }
-    }
-}
+#[path = "tests/budget.rs"]
+mod tests;

@@ -10,6 +10,7 @@ use super::chain::Policy;
 use super::hedge::{Hedge, HedgeSettings};
 use super::in_flight::{CallSeconds, is_same};
 use super::retry::{Retry, RetrySettings};
+use super::settings::PolicySettings;
 use super::stage::{self, Stage, StagePlan};
 use super::timeout::{MAX_TIMEOUT, Timeout, TimeoutSettings};
 use crate::breaker::Breaker;
@@ -17,24 +18,19 @@ use crate::client::Client;
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::limiter::Limiter;
-use crate::settings::InPart;
 use crate::shared_bulkhead::SharedBulkhead;
 
 /// Makes a [`Policy`]. What is not named is not there; without anything a policy only counts.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 #[must_use]
 pub struct PolicyBuilder {
-    name: Arc<str>,
-    timeout: TimeoutSettings,
-    retry: Option<RetrySettings>,
+    /// The stages that this makes itself. The others are handles, which stand below.
+    settings: PolicySettings,
     budget: Option<Budget>,
-    hedge: Option<HedgeSettings>,
     breaker: Option<Breaker>,
     limiter: Option<Limiter>,
     bulkhead: Option<LocalBulkhead>,
     shared_bulkhead: Option<SharedBulkhead>,
-    shed: Option<u32>,
-    order: Option<Vec<Stage>>,
     client: Option<Client>,
     clock: Option<Clock>,
     seed: Option<u64>,
@@ -66,33 +62,18 @@ pub(super) struct PolicyParts {
 }
 
 impl PolicyBuilder {
-    pub(super) fn new(name: &str) -> Self {
-        Self {
-            name: name.into(),
-            timeout: TimeoutSettings::default(),
-            retry: None,
-            budget: None,
-            hedge: None,
-            breaker: None,
-            limiter: None,
-            bulkhead: None,
-            shared_bulkhead: None,
-            shed: None,
-            order: None,
-            client: None,
-            clock: None,
-            seed: None,
-        }
+    pub(super) fn new(settings: PolicySettings) -> Self {
+        Self { settings, ..Self::default() }
     }
 
     /// For each attempt, and for everything. What a call says beats it.
     pub fn timeout(mut self, timeout: TimeoutSettings) -> Self {
-        self.timeout = timeout;
+        self.settings.timeout = timeout;
         self
     }
 
     pub fn retry(mut self, settings: &RetrySettings) -> Self {
-        self.retry = Some(settings.clone());
+        self.settings.retry = Some(settings.clone());
         self
     }
 
@@ -104,7 +85,7 @@ impl PolicyBuilder {
 
     /// Only for operations that may be made twice.
     pub fn hedge(mut self, settings: &HedgeSettings) -> Self {
-        self.hedge = Some(settings.clone());
+        self.settings.hedge = Some(settings.clone());
         self
     }
 
@@ -133,7 +114,7 @@ impl PolicyBuilder {
     /// At most so many calls in the whole policy at once, those that wait for a retry included. One more is refused at once
     /// with `BULKHEAD_FULL` before anybody is asked anything: nothing is queued.
     pub fn shed(mut self, max_in_flight: u32) -> Self {
-        self.shed = Some(max_in_flight);
+        self.settings.shed = Some(max_in_flight);
         self
     }
 
@@ -141,7 +122,7 @@ impl PolicyBuilder {
     /// with the total deadline and to end with the timeout of an attempt; retry is outside of hedge. The others may stand
     /// anywhere: [`Policy::warnings`] says what comes of it.
     pub fn order(mut self, order: impl IntoIterator<Item = Stage>) -> Self {
-        self.order = Some(order.into_iter().collect());
+        self.settings.order = Some(order.into_iter().collect());
         self
     }
 
@@ -166,32 +147,31 @@ impl PolicyBuilder {
 
     /// Checks everything, naming the field that is wrong. Logs what is odd; see [`Policy::warnings`].
     pub fn build(self) -> Result<Policy, Error> {
-        if self.name.is_empty() {
-            return Err(Error::invalid("name", "must not be empty"));
-        }
-        self.timeout.validate().in_part("timeout")?;
+        self.settings.validate_stages()?;
+        let order = stage::arrange(self.settings.order.as_deref(), |stage| self.has(stage))?;
         let clients = self.clients();
-        let clock = self.clock.clone().or_else(|| clients.first().map(|client| client.clock().clone()));
-        let clock = clock.unwrap_or_default();
-        let order = stage::arrange(self.order.as_deref(), |stage| self.has(stage))?;
+        let clock = self.clock.or_else(|| clients.first().map(|client| client.clock().clone())).unwrap_or_default();
+        let PolicySettings { name, timeout: timeouts, shed, retry, hedge, .. } = self.settings;
+        let name: Arc<str> = name.unwrap_or_default().into();
         let warnings = stage::warnings(&order);
-        let name = self.name;
         for warning in &warnings {
             tracing::warn!(name: "resil.policy.odd", policy = &*name, "{warning}");
         }
         let timeout = |made: Result<Timeout, Error>| made.map(|made| made.named(&name).with_clock(clock.clone()));
-        let retry = self.retry.map(|settings| {
-            let retry = Retry::new(&settings).in_part("retry")?.named(&name).with_clock(clock.clone());
+        let retry = retry.map(|settings| {
+            let retry = Retry::new(&settings)?.named(&name).with_clock(clock.clone());
             let retry = self.budget.into_iter().fold(retry, Retry::with_budget);
-            Ok(self.seed.into_iter().fold(retry, Retry::with_seed))
+            Ok::<_, Error>(self.seed.into_iter().fold(retry, Retry::with_seed))
         });
-        let hedge = |settings| Ok(Hedge::new(&settings).in_part("hedge")?.named(&name).with_clock(clock.clone()));
-        let hedge = self.hedge.map(hedge);
-        let shed = self.shed.map(|max| shed(&name, max, &clock));
+        let hedge = hedge.map(|settings| Ok::<_, Error>(Hedge::new(&settings)?.named(&name).with_clock(clock.clone())));
+        let shed = shed.map(|max| {
+            let settings = BulkheadSettings { max_concurrent_calls: max, ..BulkheadSettings::default() };
+            LocalBulkhead::from_settings(&format!("{name}/shed"), &settings, clock.clone())
+        });
         Ok(Policy(Arc::new(PolicyParts {
-            total: timeout(Timeout::total(self.timeout.total.unwrap_or(MAX_TIMEOUT)))?,
-            attempt: timeout(Timeout::attempt(self.timeout.attempt.unwrap_or(MAX_TIMEOUT)))?,
-            timeouts: self.timeout,
+            total: timeout(Timeout::total(timeouts.total.unwrap_or(MAX_TIMEOUT)))?,
+            attempt: timeout(Timeout::attempt(timeouts.attempt.unwrap_or(MAX_TIMEOUT)))?,
+            timeouts,
             retry: retry.transpose()?,
             hedge: hedge.transpose()?,
             breaker: self.breaker,
@@ -211,15 +191,11 @@ impl PolicyBuilder {
 
     fn has(&self, stage: Stage) -> bool {
         match stage {
-            Stage::Total => self.timeout.total.is_some(),
-            Stage::Shed => self.shed.is_some(),
-            Stage::Retry => self.retry.is_some(),
-            Stage::Hedge => self.hedge.is_some(),
             Stage::Breaker => self.breaker.is_some(),
             Stage::RateLimit => self.limiter.is_some(),
             Stage::Bulkhead => self.bulkhead.is_some(),
             Stage::SharedBulkhead => self.shared_bulkhead.is_some(),
-            Stage::Attempt => self.timeout.attempt.is_some(),
+            made_here => self.settings.has(made_here),
         }
     }
 
@@ -239,10 +215,4 @@ impl PolicyBuilder {
         }
         clients
     }
-}
-
-fn shed(name: &str, max: u32, clock: &Clock) -> Result<LocalBulkhead, Error> {
-    crate::settings::span_text::check_number("shed", max, 1, 1_000_000)?;
-    let settings = BulkheadSettings { max_concurrent_calls: max, ..BulkheadSettings::default() };
-    LocalBulkhead::from_settings(&format!("{name}/shed"), &settings, clock.clone())
 }

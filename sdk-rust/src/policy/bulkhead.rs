@@ -9,10 +9,10 @@
 //! - Metrics are exact: every call that came is active, queued, completed, rejected or abandoned, and nothing else.
 //!
 //! # The state
-//! One word holds `active` and `queued`. While nobody waits, entering and leaving are one compare-and-swap each, without
-//! a lock or an allocation. The line itself is behind a lock, and `queued` changes only while it is held.
+//! Everything is behind one lock that is held for a few instructions. A permit that is dropped is sent to the first in line; one that
+//! nobody receives any more is sent to the next.
 //!
-//! Invariant: if `queued > 0` then `active == max`.
+//! Invariant: if anybody waits then `active == max`.
 //!
 //! ```
 //! use resil::policy::LocalBulkhead;
@@ -26,22 +26,17 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{
-    AtomicU64,
-    Ordering::{AcqRel, Acquire, Relaxed},
-};
-use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use futures_util::TryFutureExt;
 use metrics::{Counter, Gauge};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
+use tokio::sync::oneshot;
 
 use super::timeout::MAX_TIMEOUT;
-use crate::clock::{Clock, Sleep};
+use crate::clock::Clock;
 use crate::error::{Error, Failure};
 use crate::settings::span_text::{self, check_number, check_span};
 use crate::telemetry;
@@ -98,7 +93,7 @@ impl BulkheadSettings {
 }
 
 /// How a bulkhead, or a partition of it, is used. `active + queued + completed + rejected + abandoned` is every call that
-/// ever came; read while calls come and go, the last three may be a moment behind the first two.
+/// ever came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct BulkheadMetrics {
     /// Calls that have a place.
@@ -129,39 +124,21 @@ struct Compartment {
     queue: u32,
     max_wait: Duration,
     clock: Clock,
-    /// `active` in the lower half, `queued` in the upper.
-    state: AtomicU64,
-    line: Mutex<WaitQueue>,
-    completed: AtomicU64,
-    rejected: AtomicU64,
-    abandoned: AtomicU64,
+    places: Mutex<Places>,
     rejections: Counter,
     active_gauge: Gauge,
     queued_gauge: Gauge,
 }
 
-/// Who waits, in the order of their tickets. A ticket that is no longer here was given a permit.
 #[derive(Debug, Default)]
-struct WaitQueue {
-    waiting: VecDeque<(u64, Waker)>,
+struct Places {
+    active: u32,
+    /// Who waits, in the order of their tickets. A ticket that is no longer here was given a permit.
+    waiting: VecDeque<(u64, oneshot::Sender<BulkheadPermit>)>,
     last_ticket: u64,
-}
-
-impl WaitQueue {
-    fn position(&self, ticket: u64) -> Result<usize, usize> {
-        self.waiting.binary_search_by_key(&ticket, |(ticket, _)| *ticket)
-    }
-}
-
-const ONE_ACTIVE: u64 = 1;
-const ONE_QUEUED: u64 = 1 << 32;
-
-fn active(state: u64) -> u32 {
-    state as u32
-}
-
-fn queued(state: u64) -> u32 {
-    (state >> 32) as u32
+    completed: u64,
+    rejected: u64,
+    abandoned: u64,
 }
 
 impl LocalBulkhead {
@@ -223,72 +200,41 @@ impl LocalBulkhead {
     where
         Fut: Future<Output = Result<T, Failure<E>>>,
     {
-        let _place = match self.compartment.try_enter() {
-            Some(place) => place,
-            None => self.compartment.enter().await?,
-        };
+        let _place = self.compartment.enter().await?;
         operation().await
     }
 
     /// A place to hold while something else is done; given back when the permit is dropped.
     pub async fn acquire(&self) -> Result<BulkheadPermit, Error> {
-        let place = match self.compartment.try_enter() {
-            Some(place) => place,
-            None => self.compartment.enter().await?,
-        };
-        Ok(place.into_owned(&self.compartment))
+        self.compartment.enter().await
     }
 
-    /// A place here, or in the partition of this name, without counting a reference.
-    pub(crate) async fn place(&self, partition: Option<&str>) -> Result<CallPermit<'_>, Error> {
-        let compartment = match partition {
-            None => &self.compartment,
-            Some(name) => self.partitions.get(name).ok_or_else(|| self.no_partition(name))?,
-        };
-        match compartment.try_enter() {
-            Some(place) => Ok(place),
-            None => compartment.enter().await,
+    /// A place here, or in the partition of this name.
+    pub(crate) async fn acquire_in(&self, partition: Option<&str>) -> Result<BulkheadPermit, Error> {
+        match partition {
+            None => self.compartment.enter().await,
+            Some(name) => self.partitions.get(name).ok_or_else(|| self.no_partition(name))?.enter().await,
         }
-    }
-
-    /// A place if there is one now, without counting a reference.
-    pub(crate) fn place_now(&self) -> Result<CallPermit<'_>, Error> {
-        self.compartment.try_enter().ok_or_else(|| self.compartment.reject())
     }
 
     /// A place if there is one now and nobody waits for it.
     pub fn try_acquire(&self) -> Result<BulkheadPermit, Error> {
-        match self.compartment.try_enter() {
-            Some(place) => Ok(place.into_owned(&self.compartment)),
-            None => Err(self.compartment.reject()),
-        }
+        self.compartment.try_enter().ok_or_else(|| self.compartment.reject())
     }
 }
 
 /// A place in a bulkhead, held until it is dropped.
 #[derive(Debug)]
 #[must_use = "the place is given back when the permit is dropped"]
-pub struct BulkheadPermit(Arc<Compartment>);
+pub struct BulkheadPermit(Option<Arc<Compartment>>);
 
 impl Drop for BulkheadPermit {
     fn drop(&mut self) {
-        self.0.leave();
-    }
-}
-
-/// The same without counting a reference, for calls.
-pub(crate) struct CallPermit<'a>(&'a Compartment);
-
-impl CallPermit<'_> {
-    fn into_owned(self, compartment: &Arc<Compartment>) -> BulkheadPermit {
-        std::mem::forget(self);
-        BulkheadPermit(Arc::clone(compartment))
-    }
-}
-
-impl Drop for CallPermit<'_> {
-    fn drop(&mut self) {
-        self.0.leave();
+        let Some(compartment) = self.0.take() else { return };
+        compartment.active_gauge.decrement(1.0);
+        let mut places = compartment.places.lock();
+        places.completed += 1;
+        compartment.hand_on(places);
     }
 }
 
@@ -303,180 +249,124 @@ impl Compartment {
             queue: if max_wait.is_zero() { 0 } else { queue },
             max_wait,
             clock,
-            state: AtomicU64::new(0),
-            line: Mutex::default(),
-            completed: AtomicU64::new(0),
-            rejected: AtomicU64::new(0),
-            abandoned: AtomicU64::new(0),
+            places: Mutex::default(),
         }
     }
 
     fn metrics(&self) -> BulkheadMetrics {
-        let state = self.state.load(Acquire);
-        BulkheadMetrics {
-            active: active(state),
-            queued: queued(state),
-            available: self.max - active(state),
-            completed: self.completed.load(Relaxed),
-            rejected: self.rejected.load(Relaxed),
-            abandoned: self.abandoned.load(Relaxed),
-        }
+        let places = self.places.lock();
+        let Places { active, completed, rejected, abandoned, .. } = *places;
+        let queued = places.waiting.len() as u32;
+        BulkheadMetrics { active, queued, available: self.max - active, completed, rejected, abandoned }
     }
 
-    /// A place if one is free and nobody waits.
-    #[inline]
-    fn try_enter(&self) -> Option<CallPermit<'_>> {
-        let free = |state| (queued(state) == 0 && active(state) < self.max).then(|| state + ONE_ACTIVE);
-        self.state.fetch_update(AcqRel, Acquire, free).ok()?;
+    fn permit(self: &Arc<Self>) -> BulkheadPermit {
         self.active_gauge.increment(1.0);
-        Some(CallPermit(self))
+        BulkheadPermit(Some(Arc::clone(self)))
+    }
+
+    /// A place if one is free; then nobody waits.
+    fn try_enter(self: &Arc<Self>) -> Option<BulkheadPermit> {
+        let mut places = self.places.lock();
+        if places.active == self.max {
+            return None;
+        }
+        places.active += 1;
+        drop(places);
+        Some(self.permit())
     }
 
     #[cold]
     fn reject(&self) -> Error {
-        self.rejected.fetch_add(1, Relaxed);
+        self.places.lock().rejected += 1;
         self.rejections.increment(1);
         tracing::debug!(name: "resil.reject", policy = "bulkhead", bulkhead = &*self.name, "full");
         Error::BulkheadFull { name: Arc::clone(&self.name), retry_after: None }
     }
 
-    /// Waits in line for a place.
-    fn enter(&self) -> QueuedCall<'_> {
-        QueuedCall { compartment: self, ticket: None, limit: None }
+    async fn enter(self: &Arc<Self>) -> Result<BulkheadPermit, Error> {
+        match QueuedCall::join(self) {
+            // On the heap: most calls never wait, and futures are moved.
+            Ok(queued) => Box::pin(queued.wait()).await,
+            Err(free) => free.ok_or_else(|| self.reject()),
+        }
     }
 
-    fn leave(&self) {
-        let nobody_waits = |state| (queued(state) == 0).then(|| state - ONE_ACTIVE);
-        if self.state.fetch_update(AcqRel, Acquire, nobody_waits).is_err() {
-            self.hand_on();
+    /// Gives a place that became free to the first in line who still wants it.
+    fn hand_on<'a>(self: &'a Arc<Self>, mut places: MutexGuard<'a, Places>) {
+        while let Some((_, waiter)) = places.waiting.pop_front() {
+            drop(places);
+            self.queued_gauge.decrement(1.0);
+            let Err(mut unheard) = waiter.send(self.permit()) else { return };
+            unheard.0 = None;
+            self.active_gauge.decrement(1.0);
+            places = self.places.lock();
         }
-        self.active_gauge.decrement(1.0);
-        self.completed.fetch_add(1, Relaxed);
-    }
-
-    /// Gives the place of somebody who leaves to the first in line.
-    fn hand_on(&self) {
-        let mut line = self.line.lock();
-        match line.waiting.pop_front() {
-            // They left the line before the lock was had. Nobody can join it meanwhile.
-            None => {
-                self.state.fetch_sub(ONE_ACTIVE, AcqRel);
-            }
-            Some((_, waker)) => {
-                self.state.fetch_sub(ONE_QUEUED, AcqRel);
-                self.active_gauge.increment(1.0);
-                self.queued_gauge.decrement(1.0);
-                drop(line);
-                waker.wake();
-            }
-        }
+        places.active -= 1;
     }
 }
 
-/// Somebody who wants a place. Dropped, they leave the line; a place that was theirs already is handed on.
+/// Somebody in line. Dropped, they leave it; a place that was theirs already is handed on.
 struct QueuedCall<'a> {
     compartment: &'a Compartment,
-    /// Set while in line.
-    ticket: Option<u64>,
-    limit: Option<Sleep>,
+    ticket: u64,
+    turn: oneshot::Receiver<BulkheadPermit>,
+    is_over: bool,
 }
 
 impl<'a> QueuedCall<'a> {
-    /// Joins the line, unless there is a place after all, or no room in line.
-    fn join(&mut self, waker: &Waker) -> Poll<Result<CallPermit<'a>, Error>> {
+    /// Not if a place is free: that is given instead. Nor if the line is full.
+    fn join(compartment: &'a Arc<Compartment>) -> Result<Self, Option<BulkheadPermit>> {
+        let mut places = compartment.places.lock();
+        if places.active < compartment.max {
+            places.active += 1;
+            drop(places);
+            return Err(Some(compartment.permit()));
+        }
+        if places.waiting.len() >= compartment.queue as usize {
+            return Err(None);
+        }
+        places.last_ticket += 1;
+        let ((sender, turn), ticket) = (oneshot::channel(), places.last_ticket);
+        places.waiting.push_back((ticket, sender));
+        drop(places);
+        compartment.queued_gauge.increment(1.0);
+        Ok(Self { compartment, ticket, turn, is_over: false })
+    }
+
+    async fn wait(mut self) -> Result<BulkheadPermit, Error> {
         let compartment = self.compartment;
-        let mut line = compartment.line.lock();
-        // While the lock is held and somebody waits, nothing changes this word; while nobody does, others may.
-        let outcome = compartment.state.fetch_update(AcqRel, Acquire, |state| {
-            if queued(state) == 0 && active(state) < compartment.max {
-                Some(state + ONE_ACTIVE)
-            } else if queued(state) < compartment.queue {
-                Some(state + ONE_QUEUED)
-            } else {
-                None
-            }
-        });
-        match outcome {
-            Ok(before) if queued(before) == 0 && active(before) < compartment.max => {
-                compartment.active_gauge.increment(1.0);
-                Poll::Ready(Ok(CallPermit(compartment)))
-            }
-            Ok(_) => {
-                line.last_ticket += 1;
-                let ticket = line.last_ticket;
-                line.waiting.push_back((ticket, waker.clone()));
-                compartment.queued_gauge.increment(1.0);
-                self.ticket = Some(ticket);
-                Poll::Pending
-            }
-            Err(_) => {
-                drop(line);
-                Poll::Ready(Err(compartment.reject()))
-            }
-        }
-    }
-
-    /// Leaves the line. False if a place was given meanwhile.
-    fn quit(&mut self, ticket: u64) -> bool {
-        let mut line = self.compartment.line.lock();
-        let Ok(position) = line.position(ticket) else { return false };
-        let left = line.waiting.remove(position);
-        self.compartment.state.fetch_sub(ONE_QUEUED, AcqRel);
-        drop(line);
-        // Not under the lock: with its last waker a task may be dropped, and a place with it.
-        drop(left);
-        self.compartment.queued_gauge.decrement(1.0);
-        true
-    }
-}
-
-impl<'a> Future for QueuedCall<'a> {
-    type Output = Result<CallPermit<'a>, Error>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = &mut *self;
-        let ticket = match this.ticket {
-            Some(ticket) => {
-                let mut waker = context.waker().clone();
-                let mut line = this.compartment.line.lock();
-                match line.position(ticket) {
-                    Err(_) => {
-                        this.ticket = None;
-                        return Poll::Ready(Ok(CallPermit(this.compartment)));
-                    }
-                    // The former one is dropped after the lock, see `quit`.
-                    Ok(position) => std::mem::swap(&mut line.waiting[position].1, &mut waker),
-                }
-                ticket
-            }
-            None => {
-                if let Poll::Ready(outcome) = this.join(context.waker()) {
-                    return Poll::Ready(outcome);
-                }
-                match this.ticket {
-                    Some(ticket) => ticket,
-                    None => return Poll::Pending,
-                }
-            }
+        let given = tokio::select! {
+            biased;
+            permit = &mut self.turn => permit.ok(),
+            // A place given at the last moment is a place.
+            () = compartment.clock.sleep(compartment.max_wait) => self.leave(),
         };
-        let compartment = this.compartment;
-        let limit = this.limit.get_or_insert_with(|| compartment.clock.sleep(compartment.max_wait));
-        if Pin::new(limit).poll(context).is_pending() {
-            return Poll::Pending;
+        self.is_over = true;
+        given.ok_or_else(|| compartment.reject())
+    }
+
+    /// Leaves the line: with a permit, if one was given meanwhile.
+    fn leave(&mut self) -> Option<BulkheadPermit> {
+        let mut places = self.compartment.places.lock();
+        if let Ok(position) = places.waiting.binary_search_by_key(&self.ticket, |(ticket, _)| *ticket) {
+            let left = places.waiting.remove(position);
+            drop(places);
+            // Not under the lock: with its last waker a task may be dropped, and a place with it.
+            drop(left);
+            self.compartment.queued_gauge.decrement(1.0);
+            return None;
         }
-        this.ticket = None;
-        // A place given at the last moment is a place.
-        Poll::Ready(if this.quit(ticket) { Err(compartment.reject()) } else { Ok(CallPermit(compartment)) })
+        drop(places);
+        self.turn.close();
+        self.turn.try_recv().ok()
     }
 }
 
 impl Drop for QueuedCall<'_> {
     fn drop(&mut self) {
-        let Some(ticket) = self.ticket else { return };
-        if self.quit(ticket) {
-            self.compartment.abandoned.fetch_add(1, Relaxed);
-        } else {
-            self.compartment.leave();
+        if !self.is_over && self.leave().is_none() {
+            self.compartment.places.lock().abandoned += 1;
         }
     }
 }

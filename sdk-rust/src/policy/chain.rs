@@ -45,16 +45,17 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::builder::{PolicyBuilder, PolicyParts};
-use super::bulkhead::CallPermit;
+use super::bulkhead::BulkheadPermit;
 use super::classify::Classify;
 use super::fallback::Fallback;
-use super::guarded::Holds;
 use super::in_flight::Arrival;
+use super::settings::PolicySettings;
 use super::stage::Stage;
-use super::timeout::{MAX_TIMEOUT, MIN_TIMEOUT, effective};
+use super::timeout::{MAX_TIMEOUT, MIN_TIMEOUT};
+use crate::breaker::report_of;
 use crate::clock::Moment;
 use crate::error::{Error, Failure};
-use crate::idempotency::{Idempotent, Outcome, Remember, Run};
+use crate::idempotency::{Codec, Idempotent, Outcome, Remember, Run};
 use crate::settings::span_text::{check_number, check_span, optional};
 
 /// A whole policy. Cheap to clone; clones share everything. See the [module](self).
@@ -143,7 +144,7 @@ pub(super) struct Call<'a, C> {
 impl Policy {
     /// `name` is what it is called in metrics, events and errors, and the key of its rate limit.
     pub fn builder(name: &str) -> PolicyBuilder {
-        PolicyBuilder::new(name)
+        PolicyBuilder::new(PolicySettings { name: Some(name.to_owned()), ..PolicySettings::default() })
     }
 
     pub fn name(&self) -> &str {
@@ -208,10 +209,7 @@ impl Policy {
     {
         let parts = &*self.0;
         let mut arrival = parts.arrive(None);
-        let (call, _place) = match parts.begin(&mut arrival, &options, &classify) {
-            Ok(begun) => begun,
-            Err(error) => return arrival.end(Err(error.into())),
-        };
+        let (call, _place) = parts.begin(&mut arrival, &options, &classify)?;
         let limited = parts.total.limit_to(call.total, parts.inside(&call, &operation));
         let outcome = arrival.through(limited).await;
         arrival.end(outcome)
@@ -230,10 +228,7 @@ impl Policy {
     {
         let parts = &*self.0;
         let mut arrival = parts.arrive(None);
-        let (call, _place) = match parts.begin(&mut arrival, &options, &classify) {
-            Ok(begun) => begun,
-            Err(error) => return arrival.end(Err(error.into())),
-        };
+        let (call, _place) = parts.begin(&mut arrival, &options, &classify)?;
         let operation = || operation().map_err(Failure::Inner);
         let limited = || parts.total.limit_to(call.total, parts.inside(&call, &operation));
         let outcome = arrival.through(fallback.around(limited)).await;
@@ -243,8 +238,9 @@ impl Policy {
     /// As [`call_with`](Self::call_with), once for all callers who name the same `key`: see [`Idempotent::run_json`]. The run is
     /// inside of deadline and shed and outside of everything else, so all attempts are one run, with one fence.
     ///
-    /// If it fails in the end, however that is, the key is free again and the next caller may run: retry, and this, are for
-    /// operations that may be made again, or that know by [`Run::fence`] what they did. See
+    /// If it fails in the end, the key is free again and the next caller may run: retry, and this, are for operations that may be made
+    /// again, or that know by [`Run::fence`] what they did. If an attempt was cut short (by a timeout, by a hedge that failed first), nobody
+    /// knows what it did, and the key keeps its lease, unless [`abort_on_cancel`](crate::idempotency::IdempotencySettings#structfield.abort_on_cancel). See
     /// [`call_once_remembering`](Self::call_once_remembering) for errors that are final.
     pub async fn call_once<T, E, Fut>(
         &self,
@@ -259,7 +255,8 @@ impl Policy {
         T: Serialize + DeserializeOwned,
         Fut: Future<Output = Result<T, E>>,
     {
-        self.once(idempotent, key, fingerprint, None, options, classify, operation).await
+        let operation = |run| operation(run).map_err(Failure::Inner);
+        self.once(idempotent, key, fingerprint, Codec::json(None), options, classify, operation).await
     }
 
     /// As [`call_once`](Self::call_once); errors of the operation that `remember` calls final are recorded, and duplicates get them as
@@ -279,40 +276,8 @@ impl Policy {
         T: Serialize + DeserializeOwned,
         Fut: Future<Output = Result<T, E>>,
     {
-        let remember = remember.of_failure();
-        self.once(idempotent, key, fingerprint, Some(&remember), options, classify, operation).await
-    }
-
-    #[allow(clippy::too_many_arguments)]
-    async fn once<T, E, Fut>(
-        &self,
-        idempotent: &Idempotent,
-        key: &str,
-        fingerprint: &[u8],
-        remember: Option<&Remember<Failure<E>>>,
-        options: CallSettings<'_>,
-        classify: impl Classify<E>,
-        operation: impl Fn(Run) -> Fut,
-    ) -> Result<Outcome<T>, Failure<E>>
-    where
-        T: Serialize + DeserializeOwned,
-        Fut: Future<Output = Result<T, E>>,
-    {
-        let parts = &*self.0;
-        let mut arrival = parts.arrive(Some(idempotent.client()));
-        let (call, _place) = match parts.begin(&mut arrival, &options, &classify) {
-            Ok(begun) => begun,
-            Err(error) => return arrival.end(Err(error.into())),
-        };
-        let work = async |run: Run| {
-            let operation = || operation(run.clone()).map_err(Failure::Inner);
-            parts.inside(&call, &operation).await
-        };
-        let once = async { idempotent.run_json_inside(key, fingerprint, remember, work).await.map_err(flat) };
-        // A box, because an idempotent run is a deep type already, and asks the server anyway.
-        let limited = parts.total.limit_to(call.total, Box::pin(once));
-        let outcome = arrival.through(limited).await;
-        arrival.end(outcome)
+        let (remember, operation) = (remember.of_failure(), |run| operation(run).map_err(Failure::Inner));
+        self.once(idempotent, key, fingerprint, Codec::json(Some(&remember)), options, classify, operation).await
     }
 
     /// As [`call_once`](Self::call_once) with results as bytes, around what already gives a [`Failure`]; errors that `remember` calls
@@ -332,17 +297,36 @@ impl Policy {
         R: Into<Bytes>,
         Fut: Future<Output = Result<R, Failure<E>>>,
     {
+        let operation = |run| operation(run).map_ok(Into::into);
+        self.once(idempotent, key, fingerprint, Codec::bytes(Some(remember)), options, classify, operation).await
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    async fn once<T, E, Fut>(
+        &self,
+        idempotent: &Idempotent,
+        key: &str,
+        fingerprint: &[u8],
+        codec: Codec<'_, T, Failure<E>>,
+        options: CallSettings<'_>,
+        classify: impl Classify<E>,
+        operation: impl Fn(Run) -> Fut,
+    ) -> Result<Outcome<T>, Failure<E>>
+    where
+        Fut: Future<Output = Result<T, Failure<E>>>,
+    {
         let parts = &*self.0;
         let mut arrival = parts.arrive(Some(idempotent.client()));
-        let (call, _place) = match parts.begin(&mut arrival, &options, &classify) {
-            Ok(begun) => begun,
-            Err(error) => return arrival.end(Err(error.into())),
-        };
+        let (call, _place) = parts.begin(&mut arrival, &options, &classify)?;
         let work = async |run: Run| {
-            let operation = || operation(run.clone());
+            let operation = || run.clone().attempt_of(operation(run.clone()));
             parts.inside(&call, &operation).await
         };
-        let once = async { idempotent.run_inside(key, fingerprint, remember, work).await.map_err(flat) };
+        let once = async {
+            let outcome = idempotent.run_inside(key, fingerprint, codec, work).await;
+            outcome.map_err(|failure| failure.flat_map(|inner| inner))
+        };
+        // A box, because an idempotent run is a deep type already, and asks the server anyway.
         let limited = parts.total.limit_to(call.total, Box::pin(once));
         let outcome = arrival.through(limited).await;
         arrival.end(outcome)
@@ -356,16 +340,16 @@ impl PolicyParts {
         arrival: &mut Arrival<'_>,
         options: &'a CallSettings<'a>,
         classify: &'a C,
-    ) -> Result<(Call<'a, C>, Option<CallPermit<'a>>), Error> {
+    ) -> Result<(Call<'a, C>, Option<BulkheadPermit>), Error> {
         if let Some(error) = arrival.refused.take() {
             return Err(error);
         }
         options.validate()?;
-        let total = effective(options.total_timeout, self.timeouts.total);
-        let attempt = effective(options.attempt_timeout, self.timeouts.attempt);
+        let total = options.total_timeout.or(self.timeouts.total);
+        let attempt = options.attempt_timeout.or(self.timeouts.attempt);
         let deadline = total.map(|total| arrival.began.saturating_add(total));
         let place = match &self.shed {
-            Some(shed) if self.plan.sheds_first => Some(shed.place_now()?),
+            Some(shed) if self.plan.sheds_first => Some(shed.try_acquire()?),
             _ => None,
         };
         Ok((Call { options, classify, total, attempt, deadline }, place))
@@ -379,11 +363,10 @@ impl PolicyParts {
     {
         let Some(retry) = &self.retry else { return self.hedged(call, operation).await };
         let holds = self.enter(&self.plan.outside_of_retry, call).await?;
-        let classify = |error: &E| call.classify.classify(error);
-        let retried = retry.run(classify, call.deadline, || self.hedged(call, operation));
+        let retried =
+            retry.run(|error: &E| call.classify.classify(error), call.deadline, || self.hedged(call, operation));
         let outcome = holds.unless_lost(retried).await;
-        let report = Holds::judged(call.classify, &outcome);
-        holds.leave(report).await;
+        holds.leave(report_of(call.classify, &outcome)).await;
         outcome
     }
 
@@ -394,11 +377,9 @@ impl PolicyParts {
     {
         let Some(hedge) = &self.hedge else { return self.attempted(call, operation).await };
         let holds = self.enter(&self.plan.outside_of_hedge, call).await?;
-        let classify = |error: &E| call.classify.classify(error);
-        let hedged = hedge.around(classify, || self.attempted(call, operation));
+        let hedged = hedge.around(|error: &E| call.classify.classify(error), || self.attempted(call, operation));
         let outcome = holds.unless_lost(hedged).await;
-        let report = Holds::judged(call.classify, &outcome);
-        holds.leave(report).await;
+        holds.leave(report_of(call.classify, &outcome)).await;
         outcome
     }
 
@@ -410,17 +391,7 @@ impl PolicyParts {
     {
         let holds = self.enter(&self.plan.innermost, call).await?;
         let outcome = holds.unless_lost(self.attempt.limit_to(call.attempt, operation())).await;
-        let report = Holds::judged(call.classify, &outcome);
-        holds.leave(report).await;
+        holds.leave(report_of(call.classify, &outcome)).await;
         outcome
-    }
-}
-
-/// A failure whose own error is a failure: one failure.
-fn flat<E>(failure: Failure<Failure<E>>) -> Failure<E> {
-    match failure {
-        Failure::Inner(failure) => failure,
-        Failure::Resil(error) => Failure::Resil(error),
-        Failure::Exhausted { attempts, last } => Failure::Exhausted { attempts, last: Box::new(flat(*last)) },
     }
 }

@@ -9,7 +9,6 @@
 //! - a timeout, a failed load and a backend that is away are retried;
 //! - everything else is not. Attempts that were already exhausted further in are not multiplied further out.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::{Error, Failure};
@@ -47,39 +46,6 @@ impl<E, F: Fn(&E) -> Class> Classify<E> for F {
     }
 }
 
-/// A classifier that can be kept: cheap to clone, whatever function is inside.
-pub struct Classifier<E>(Arc<dyn Fn(&E) -> Class + Send + Sync>);
-
-impl<E> Classifier<E> {
-    pub fn new(classify: impl Fn(&E) -> Class + Send + Sync + 'static) -> Self {
-        Self(Arc::new(classify))
-    }
-}
-
-impl<E> Clone for Classifier<E> {
-    fn clone(&self) -> Self {
-        Self(Arc::clone(&self.0))
-    }
-}
-
-impl<E> std::fmt::Debug for Classifier<E> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Classifier")
-    }
-}
-
-impl<E> Classify<E> for Classifier<E> {
-    fn classify(&self, error: &E) -> Class {
-        (self.0)(error)
-    }
-}
-
-impl<E> Classify<E> for &Classifier<E> {
-    fn classify(&self, error: &E) -> Class {
-        (self.0)(error)
-    }
-}
-
 /// Every error may go away. Only for calls that may be made twice and whose errors are all of that kind.
 pub fn retry_all<E>(_error: &E) -> Class {
     Class::Retry
@@ -98,21 +64,8 @@ pub fn classify_own(error: &Error) -> Class {
         | Error::LockTimeout { .. }
         | Error::IdempotencyBusy { .. } => error.retry_after().map_or(Class::Retry, Class::RetryAfter),
         Error::Timeout { .. } | Error::LoadFailed { .. } | Error::BackendUnavailable(_) => Class::Retry,
-        Error::CircuitOpen { .. }
-        | Error::RetryExhausted { .. }
-        | Error::InvalidPolicy { .. }
-        | Error::InvalidArgument(_)
-        | Error::LockLost { .. }
-        | Error::Deadlock { .. }
-        | Error::IdempotencyMismatch { .. }
-        | Error::IdempotencyHeld { .. }
-        | Error::ResultUnrecorded { .. }
-        | Error::ModuleMissing
-        | Error::PermissionDenied(_)
-        | Error::Cancelled
-        | Error::ShuttingDown
-        | Error::Crashed(_)
-        | Error::Internal(_) => Class::Permanent,
+        // An open circuit among them.
+        _ => Class::Permanent,
     }
 }
 
@@ -126,65 +79,5 @@ pub fn classify_failure<E>(classify: &impl Classify<E>, failure: &Failure<E>) ->
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::error::{Code, Leased};
-
-    #[test]
-    fn an_open_circuit_is_not_retried_even_if_it_says_when_it_may_close() {
-        let error = Error::CircuitOpen { name: "x".into(), retry_after: Some(Duration::from_secs(1)) };
-        assert_eq!(classify_own(&error), Class::Permanent);
-    }
-
-    #[test]
-    fn a_refusal_that_knows_when_to_come_back_is_retried_then_and_one_that_does_not_as_usual() {
-        let after = Duration::from_millis(30);
-        for retry_after in [Some(after), None] {
-            let expected = retry_after.map_or(Class::Retry, Class::RetryAfter);
-            let name: Arc<str> = "x".into();
-            for error in [
-                Error::RateLimitExceeded { name: name.clone(), retry_after },
-                Error::BulkheadFull { name: name.clone(), retry_after },
-                Error::IdempotencyBusy { name: name.clone(), retry_after },
-                Error::LockTimeout { name: name.clone(), waited: after, retry_after },
-            ] {
-                assert_eq!(classify_own(&error), expected, "{error}");
-            }
-        }
-    }
-
-    #[test]
-    fn what_is_never_retried() {
-        let name: Arc<str> = "x".into();
-        for error in [
-            Error::invalid("a", "b"),
-            Error::InvalidArgument("a".into()),
-            Error::LockLost { what: Leased::Lock, name: name.clone(), reason: "a" },
-            Error::IdempotencyMismatch { name: name.clone() },
-            Error::IdempotencyHeld { name, attempt: 2 },
-            Error::ShuttingDown,
-            Error::Cancelled,
-            Error::Crashed("a".into()),
-            Error::RetryExhausted { attempts: 2 },
-        ] {
-            assert_eq!(classify_own(&error), Class::Permanent, "{error}");
-        }
-        let exhausted: Failure<()> = Failure::Exhausted { attempts: 3, last: Box::new(Failure::Inner(())) };
-        assert_eq!(exhausted.code(), Some(Code::RetryExhausted));
-        assert_eq!(classify_failure(&retry_all, &exhausted), Class::Permanent);
-    }
-
-    #[test]
-    fn the_calls_own_errors_are_for_its_classifier_to_judge() {
-        let by_number = |error: &u16| if *error >= 500 { Class::Retry } else { Class::Ignore };
-        assert_eq!(classify_failure(&by_number, &Failure::Inner(503)), Class::Retry);
-        assert_eq!(classify_failure(&by_number, &Failure::Inner(404)), Class::Ignore);
-        let kept = Classifier::new(by_number);
-        assert_eq!(classify_failure(&kept.clone(), &Failure::Inner(503)), Class::Retry);
-        assert_eq!(classify_failure(&retry_none, &Failure::Inner(503)), Class::Permanent);
-        assert_eq!(
-            classify_failure(&retry_none::<u16>, &Error::Timeout { after: Duration::from_secs(1) }.into()),
-            Class::Retry
-        );
-    }
-}
+#[path = "tests/classify.rs"]
+mod tests;

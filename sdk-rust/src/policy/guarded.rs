@@ -7,34 +7,31 @@
 //! have a limit on how deep that may be. So what asks a server is in a box of its own.
 
 use std::future::Future;
-use std::pin::Pin;
-use std::task::{Context, Poll};
 
-use pin_project_lite::pin_project;
+use futures_util::FutureExt;
 use resil_core::circuit_breaker::Report;
 
 use super::builder::PolicyParts;
-use super::bulkhead::CallPermit;
+use super::bulkhead::BulkheadPermit;
 use super::chain::Call;
-use super::classify::Classify;
 use super::stage::Stage;
-use crate::breaker::{Permit, judge};
-use crate::error::{Error, Failure};
-use crate::holding::UntilLost;
+use super::until::Until;
+use crate::breaker::Permit;
+use crate::error::Error;
 use crate::shared_bulkhead::BulkheadGuard;
 
 /// What a call holds.
 #[derive(Default)]
-pub(super) struct Holds<'a> {
+pub(super) struct Holds {
     permit: Option<Permit>,
     shared: Option<BulkheadGuard>,
-    place: Option<CallPermit<'a>>,
-    shed: Option<CallPermit<'a>>,
+    place: Option<BulkheadPermit>,
+    shed: Option<BulkheadPermit>,
 }
 
 impl PolicyParts {
     /// Enters these stages, one after the other.
-    pub(super) async fn enter<C>(&self, stages: &[Stage], call: &Call<'_, C>) -> Result<Holds<'_>, Error> {
+    pub(super) async fn enter<C>(&self, stages: &[Stage], call: &Call<'_, C>) -> Result<Holds, Error> {
         let mut holds = Holds::default();
         for stage in stages {
             match stage {
@@ -52,12 +49,12 @@ impl PolicyParts {
                 }
                 Stage::Bulkhead => {
                     if let Some(bulkhead) = &self.bulkhead {
-                        holds.place = Some(bulkhead.place(call.options.partition.as_deref()).await?);
+                        holds.place = Some(bulkhead.acquire_in(call.options.partition.as_deref()).await?);
                     }
                 }
                 Stage::Shed => {
                     if let Some(shed) = &self.shed {
-                        holds.shed = Some(shed.place_now()?);
+                        holds.shed = Some(shed.try_acquire()?);
                     }
                 }
                 Stage::SharedBulkhead => {
@@ -72,23 +69,11 @@ impl PolicyParts {
     }
 }
 
-impl Holds<'_> {
+impl Holds {
     /// Runs `inside`, and drops it if the place in the shared bulkhead is lost.
-    pub fn unless_lost<T, E, F>(&self, inside: F) -> UnlessLost<F>
-    where
-        F: Future<Output = Result<T, Failure<E>>>,
-    {
+    pub fn unless_lost<F: Future>(&self, inside: F) -> Until<F, impl Future<Output = Error> + use<F>> {
         let lost = self.shared.as_ref().map(|guard| (guard.lost_error(), guard.held().until_lost()));
-        let (error, lost) = lost.unzip();
-        UnlessLost { inner: Some(inside), lost, error }
-    }
-
-    /// What a breaker is told of `outcome`.
-    pub fn judged<T, E>(classify: &impl Classify<E>, outcome: &Result<T, Failure<E>>) -> Report {
-        match outcome {
-            Ok(_) => Report::Ok,
-            Err(failure) => judge(&|error: &E| classify.classify(error), failure),
-        }
+        Until::strictly(inside, lost.map(|(error, lost)| lost.map(|_| error)))
     }
 
     /// Gives everything back, and tells the breaker what it came to.
@@ -101,40 +86,6 @@ impl Holds<'_> {
         }
         if let Some(permit) = permit.and_then(|permit| permit.report_now(report)) {
             Box::pin(permit.report(report)).await;
-        }
-    }
-}
-
-pin_project! {
-    /// See [`Holds::unless_lost`].
-    pub(super) struct UnlessLost<F> {
-        #[pin]
-        inner: Option<F>,
-        #[pin]
-        lost: Option<UntilLost>,
-        error: Option<Error>,
-    }
-}
-
-impl<T, E, F> Future for UnlessLost<F>
-where
-    F: Future<Output = Result<T, Failure<E>>>,
-{
-    type Output = Result<T, Failure<E>>;
-
-    #[inline]
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let mut this = self.project();
-        if let Some(lost) = this.lost.as_mut().as_pin_mut()
-            && lost.poll(context).is_ready()
-            && let Some(error) = this.error.take()
-        {
-            this.inner.set(None);
-            return Poll::Ready(Err(Failure::Resil(error)));
-        }
-        match this.inner.as_pin_mut() {
-            Some(inner) => inner.poll(context),
-            None => Poll::Pending,
         }
     }
 }

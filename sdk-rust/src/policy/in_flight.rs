@@ -5,24 +5,25 @@
 //! then the call is dropped. Its time is recorded when it ends, also if it is dropped.
 
 use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
+use futures_util::FutureExt;
+use futures_util::future::Map;
 use metrics::Histogram;
-use pin_project_lite::pin_project;
 use smallvec::SmallVec;
-use tokio::task::futures::TaskLocalFuture;
 use tokio_util::sync::WaitForCancellationFuture;
 use tracing::Instrument;
-use tracing::instrument::Instrumented;
 
 use super::builder::PolicyParts;
+use super::until::Until;
 use crate::client::Client;
 use crate::clock::Moment;
 use crate::error::{Error, Failure};
-use crate::shutdown::gate::{self, Inside, Pass};
+use crate::shutdown::gate::{self, Pass};
 use crate::telemetry;
+
+/// Comes when whatever is still in flight is to be dropped.
+type CutOff<'a> = Map<WaitForCancellationFuture<'a>, fn(()) -> Error>;
 
 /// A call that came in, or was refused.
 pub(super) struct Arrival<'a> {
@@ -50,7 +51,7 @@ impl PolicyParts {
         Arrival {
             parts: self,
             began: self.clock.now(),
-            outcome: CallOutcome::Cancelled,
+            outcome: CallOutcome::Refused,
             first: self.clients.first().or(extra),
             refused,
             _passes: passes,
@@ -64,17 +65,16 @@ pub(super) fn is_same(one: &Client, other: &Client) -> bool {
 
 impl<'a> Arrival<'a> {
     /// Runs the call, in a span of its own.
-    pub fn through<T, E, F>(&self, future: F) -> Through<'a, F>
-    where
-        F: Future<Output = Result<T, Failure<E>>>,
-    {
+    pub fn through<F: Future>(&mut self, future: F) -> Until<impl Future<Output = F::Output> + use<F>, CutOff<'a>> {
+        self.outcome = CallOutcome::Cancelled;
         let mut inside = gate::inside();
         if let Some(client) = self.first {
             inside.push(client.inner().gate.id());
         }
         let traced = future.instrument(tracing::debug_span!("resil.policy", policy = &*self.parts.name));
         let cut_off = self.first.map(|client| client.inner().gate.cut_off().cancelled());
-        Through { inner: Some(gate::scope(inside, traced)), cut_off }
+        let end: Option<CutOff<'a>> = cut_off.map(|cut_off| cut_off.map((|()| Error::ShuttingDown) as fn(()) -> Error));
+        Until::new(gate::scope(inside, traced), end)
     }
 
     pub fn end<T, E>(mut self, outcome: Result<T, Failure<E>>) -> Result<T, Failure<E>> {
@@ -87,42 +87,6 @@ impl Drop for Arrival<'_> {
     fn drop(&mut self) {
         let took = self.parts.clock.now().saturating_sub(self.began);
         self.parts.seconds.0[self.outcome as usize].record(took);
-    }
-}
-
-pin_project! {
-    /// See [`Arrival::through`].
-    pub(super) struct Through<'a, F> {
-        #[pin]
-        inner: Option<TaskLocalFuture<Inside, Instrumented<F>>>,
-        #[pin]
-        cut_off: Option<WaitForCancellationFuture<'a>>,
-    }
-}
-
-impl<T, E, F> Future for Through<'_, F>
-where
-    F: Future<Output = Result<T, Failure<E>>>,
-{
-    type Output = Result<T, Failure<E>>;
-
-    #[inline]
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let mut this = self.project();
-        // Polled after it was cut off, there is nothing left to poll.
-        let Some(inner) = this.inner.as_mut().as_pin_mut() else {
-            return Poll::Ready(Err(Failure::Resil(Error::ShuttingDown)));
-        };
-        if let Poll::Ready(outcome) = inner.poll(context) {
-            return Poll::Ready(outcome);
-        }
-        match this.cut_off.as_mut().as_pin_mut().map(|cut_off| cut_off.poll(context)) {
-            Some(Poll::Ready(())) => {
-                this.inner.set(None);
-                Poll::Ready(Err(Failure::Resil(Error::ShuttingDown)))
-            }
-            _ => Poll::Pending,
-        }
     }
 }
 

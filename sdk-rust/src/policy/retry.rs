@@ -128,23 +128,14 @@ struct RetryInner {
     given_up: GivenUp,
 }
 
+/// How often it gave up, by the reason.
 #[derive(Debug, Clone)]
-struct GivenUp {
-    attempts: Counter,
-    budget: Counter,
-    deadline: Counter,
-    retry_after: Counter,
-}
+struct GivenUp([(&'static str, Counter); 4]);
 
 impl GivenUp {
     fn new(name: &Arc<str>) -> Self {
-        let counter = |reason| telemetry::retries_given_up(name, reason);
-        Self {
-            attempts: counter("attempts"),
-            budget: counter("budget"),
-            deadline: counter("deadline"),
-            retry_after: counter("retry_after"),
-        }
+        let reasons = ["attempts", "budget", "deadline", "retry_after"];
+        Self(reasons.map(|reason| (reason, telemetry::retries_given_up(name, reason))))
     }
 }
 
@@ -309,26 +300,26 @@ impl RetryInner {
         if self.settings.max_attempts == 1 {
             return Err(failure);
         }
-        let give_up = |counter: &Counter, reason: &'static str| {
-            counter.increment(1);
+        let give_up = |reason: &'static str| {
+            self.given_up.0.iter().filter(|(of, _)| *of == reason).for_each(|(_, counter)| counter.increment(1));
             tracing::debug!(name: "resil.retry.given_up", policy = &*self.name, attempts, reason, "giving up");
             if self.settings.reraise { failure } else { Failure::Exhausted { attempts, last: Box::new(failure) } }
         };
         if attempts >= self.settings.max_attempts {
-            return Err(give_up(&self.given_up.attempts, "attempts"));
+            return Err(give_up("attempts"));
         }
         if asked > self.settings.retry_after_max {
-            return Err(give_up(&self.given_up.retry_after, "retry_after"));
+            return Err(give_up("retry_after"));
         }
         let delay = delays.next(&self.random).max(asked);
         if deadline.is_some_and(|deadline| self.clock.now().saturating_add(delay) >= deadline) {
-            return Err(give_up(&self.given_up.deadline, "deadline"));
+            return Err(give_up("deadline"));
         }
         let grant = match &self.budget {
             None => None,
             Some(budget) => match budget.try_take() {
                 Some(grant) => Some(grant),
-                None => return Err(give_up(&self.given_up.budget, "budget")),
+                None => return Err(give_up("budget")),
             },
         };
         tracing::debug!(name: "resil.retry", policy = &*self.name, attempts, ?delay, "retrying");

@@ -89,10 +89,15 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 impl PolicySettings {
     /// Refuses what is wrong, by its path.
     pub fn validate(&self) -> Result<(), Error> {
+        super::stage::arrange(self.order.as_deref(), |stage| self.has(stage))?;
+        self.validate_stages()
+    }
+
+    /// All but the order.
+    pub(super) fn validate_stages(&self) -> Result<(), Error> {
         if self.name.as_deref() == Some("") {
             return Err(Error::invalid("name", "must not be empty"));
         }
-        super::stage::arrange(self.order.as_deref(), |stage| self.has(stage))?;
         self.timeout.validate().in_part("timeout")?;
         check_number("shed", self.shed.unwrap_or(1), 1, 1_000_000)?;
         fn check<T>(part: Option<&T>, name: &str, check: impl FnOnce(&T) -> Result<(), Error>) -> Result<(), Error> {
@@ -106,7 +111,7 @@ impl PolicySettings {
         check(self.shared_bulkhead.as_ref(), "sharedBulkhead", SharedBulkheadSettings::validate)
     }
 
-    fn has(&self, stage: Stage) -> bool {
+    pub(super) fn has(&self, stage: Stage) -> bool {
         match stage {
             Stage::Total => self.timeout.total.is_some(),
             Stage::Shed => self.shed.is_some(),
@@ -163,8 +168,7 @@ impl PolicyFile {
                 return Err(Error::invalid("defaults.name", "must not be there: each policy has its own"));
             }
             // Stages of the policies may be missing in the order here.
-            let alone = PolicySettings { order: None, ..defaults.clone() };
-            alone.validate().in_part("defaults")?;
+            defaults.validate_stages().in_part("defaults")?;
         }
         for (name, settings) in &self.policies {
             if name.is_empty() {
@@ -250,24 +254,9 @@ impl PolicyBuilder {
         let Some(name) = settings.name.as_deref() else {
             return Err(Error::invalid("name", "must be there"));
         };
-        let mut builder = Policy::builder(name).timeout(settings.timeout.clone());
-        if let Some(order) = &settings.order {
-            builder = builder.order(order.iter().copied());
-        }
-        if let Some(max) = settings.shed {
-            builder = builder.shed(max);
-        }
-        if let Some(retry) = &settings.retry {
-            builder = builder.retry(retry);
-        }
-        if let Some(hedge) = &settings.hedge {
-            builder = builder.hedge(hedge);
-        }
-        if let Some(bulkhead) = &settings.bulkhead {
-            builder =
-                builder.bulkhead(LocalBulkhead::from_settings(name, bulkhead, clock.clone()).in_part("bulkhead")?);
-        }
-        Ok(builder)
+        let bulkhead = settings.bulkhead.as_ref().map(|own| LocalBulkhead::from_settings(name, own, clock.clone()));
+        let builder = Self::new(settings.clone());
+        Ok(bulkhead.transpose().in_part("bulkhead")?.into_iter().fold(builder, Self::bulkhead))
     }
 }
 

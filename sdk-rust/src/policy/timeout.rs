@@ -8,7 +8,7 @@
 //!
 //! # Which one applies
 //! Two scopes: `attempt` (each attempt by itself, inside of retry) and `total` (all of it, delays included, outside). What an operation
-//! asks for beats what is said for everything: [`effective`]. Timeouts are more than 0 and at most [`MAX_TIMEOUT`].
+//! asks for beats what is said for everything: [`TimeoutSettings::over`]. Timeouts are more than 0 and at most [`MAX_TIMEOUT`].
 //!
 //! ```
 //! use std::time::Duration;
@@ -23,14 +23,15 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use futures_util::TryFutureExt;
 use metrics::Counter;
-use pin_project_lite::pin_project;
 use serde::{Deserialize, Serialize};
+use tokio::task::coop::unconstrained;
 
+use super::until::Until;
 use crate::clock::{Clock, Sleep};
 use crate::error::{Error, Failure};
 use crate::settings::InPart;
@@ -71,13 +72,8 @@ impl TimeoutSettings {
 
     /// These for an operation, within `global` ones: each is the operation's if it says one.
     pub fn over(&self, global: &Self) -> Self {
-        Self { attempt: effective(self.attempt, global.attempt), total: effective(self.total, global.total) }
+        Self { attempt: self.attempt.or(global.attempt), total: self.total.or(global.total) }
     }
-}
-
-/// What an operation asks for beats what is said for everything.
-pub fn effective(operation: Option<Duration>, global: Option<Duration>) -> Option<Duration> {
-    operation.or(global)
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -160,7 +156,7 @@ impl Timeout {
         self.limit(operation()).await
     }
 
-    pub(crate) fn limit<T, E, Fut>(&self, inner: Fut) -> Limited<'_, Fut>
+    pub(crate) fn limit<T, E, Fut>(&self, inner: Fut) -> Until<Fut, TimeoutTimer<'_>>
     where
         Fut: Future<Output = Result<T, Failure<E>>>,
     {
@@ -168,11 +164,11 @@ impl Timeout {
     }
 
     /// The same with another time than its own; `None` is no limit at all.
-    pub(crate) fn limit_to<T, E, Fut>(&self, after: Option<Duration>, inner: Fut) -> Limited<'_, Fut>
+    pub(crate) fn limit_to<T, E, Fut>(&self, after: Option<Duration>, inner: Fut) -> Until<Fut, TimeoutTimer<'_>>
     where
         Fut: Future<Output = Result<T, Failure<E>>>,
     {
-        Limited { inner: Some(inner), timer: Timer::Unset, after, timeout: self }
+        Until::new(inner, after.map(|after| TimeoutTimer { timeout: self, after, sleep: None }))
     }
 
     #[cold]
@@ -183,69 +179,21 @@ impl Timeout {
     }
 }
 
-pin_project! {
-    /// See [`Timeout::limit`].
-    pub(crate) struct Limited<'a, Fut> {
-        #[pin]
-        inner: Option<Fut>,
-        #[pin]
-        timer: Timer,
-        after: Option<Duration>,
-        timeout: &'a Timeout,
-    }
+/// Set when the call first has to wait.
+pub(crate) struct TimeoutTimer<'a> {
+    timeout: &'a Timeout,
+    after: Duration,
+    sleep: Option<Sleep>,
 }
 
-pin_project! {
-    /// Set when the call first has to wait. tokio's timer is held in place: no allocation.
-    #[project = TimerProjection]
-    enum Timer {
-        Unset,
-        System { #[pin] sleep: tokio::time::Sleep },
-        Driven { #[pin] sleep: Sleep },
-    }
-}
+impl Future for TimeoutTimer<'_> {
+    type Output = Error;
 
-impl<T, E, Fut> Future for Limited<'_, Fut>
-where
-    Fut: Future<Output = Result<T, Failure<E>>>,
-{
-    type Output = Result<T, Failure<E>>;
-
-    #[inline]
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let mut this = self.project();
-        let Some(inner) = this.inner.as_mut().as_pin_mut() else {
-            // Polled after it was over; what it came to is gone.
-            return Poll::Ready(Err(Failure::Resil(Error::Timeout { after: this.after.unwrap_or_default() })));
-        };
-        if let Poll::Ready(outcome) = inner.poll(context) {
-            return Poll::Ready(outcome);
-        }
-        let Some(after) = *this.after else { return Poll::Pending };
-        if matches!(*this.timer, Timer::Unset) {
-            let clock = &this.timeout.clock;
-            this.timer.set(match clock.is_system() {
-                true => Timer::System { sleep: tokio::time::sleep(after) },
-                false => Timer::Driven { sleep: clock.sleep(after) },
-            });
-        }
-        let is_over = match this.timer.as_mut().project() {
-            TimerProjection::Unset => false,
-            // A call that uses up its task's budget at every poll must not keep the timer from firing.
-            TimerProjection::System { sleep } if tokio::task::coop::has_budget_remaining() => {
-                sleep.poll(context).is_ready()
-            }
-            TimerProjection::System { sleep } => {
-                Pin::new(&mut tokio::task::unconstrained(sleep)).poll(context).is_ready()
-            }
-            TimerProjection::Driven { sleep } => sleep.poll(context).is_ready(),
-        };
-        if !is_over {
-            return Poll::Pending;
-        }
-        // Now, and not when the caller gets around to dropping this: what the call holds is given back.
-        this.inner.set(None);
-        this.timer.set(Timer::Unset);
-        Poll::Ready(Err(Failure::Resil(this.timeout.fire(after))))
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Error> {
+        let Self { timeout, after, sleep } = &mut *self;
+        let sleep = sleep.get_or_insert_with(|| timeout.clock.sleep(*after));
+        // A call that uses up its task's budget at every poll must not keep the timer from firing.
+        ready!(Pin::new(&mut unconstrained(sleep)).poll(context));
+        Poll::Ready(timeout.fire(*after))
     }
 }

@@ -45,10 +45,38 @@ pub(super) const NAMED_BY_THE_CALLER: [&str; 3] = ["partitions", "policies", "co
 impl Dialect {
     /// What was said, checked. Null is what is not there.
     pub fn read<T: Settings>(&self, said: Value) -> Result<T, Error> {
-        let read = serde_path_to_error::deserialize::<_, T>(GivenValue { value: said, dialect: *self });
-        let settings = read.map_err(|error| self.wrong_at(&field_of(error.path()), error.into_inner()))?;
+        let read = |said| serde_path_to_error::deserialize::<_, T>(GivenValue { value: said, dialect: *self });
+        let settings = match read(said.clone()) {
+            Ok(settings) => settings,
+            Err(error) => {
+                let (mut nearest, path) = (said, error.path().clone());
+                let wrong = self.wrong_at(&field_of(&path), error.into_inner());
+                // A number that no field of this kind has is as far out of its bounds as one that it has: the bounds are the same.
+                let given = self.at(&mut nearest, &path).and_then(bring_near);
+                let settings = given.as_ref().and_then(|_| read(nearest).ok());
+                let bounds =
+                    settings.and_then(|settings| settings.validate().err()).map(|error| self.spell_error(error));
+                return Err(given
+                    .zip(bounds)
+                    .and_then(|(given, bounds)| given_as(bounds, &wrong, &given))
+                    .unwrap_or(wrong));
+            }
+        };
         settings.validate().map_err(|error| self.spell_error(error))?;
         Ok(settings)
+    }
+
+    /// What was said at `path`, which names fields as we do.
+    fn at<'v>(&self, said: &'v mut Value, path: &Path) -> Option<&'v mut Value> {
+        path.iter().try_fold(said, |said, segment| match segment {
+            Segment::Seq { index } => said.get_mut(*index),
+            Segment::Map { key } => {
+                let spelled = self.spelling.spell(key);
+                let name = if said.get(key).is_some() { key } else { &spelled };
+                said.get_mut(name)
+            }
+            Segment::Enum { .. } | Segment::Unknown => None,
+        })
     }
 
     /// A value as plain objects, lists, texts and numbers: names in this spelling, durations and moments in these numbers.
@@ -177,6 +205,26 @@ impl Numbers {
             Self::Milliseconds if us % 1_000 == 0 => Value::from(us / 1_000),
             Self::Milliseconds => Value::from(us as f64 / 1e3),
         }
+    }
+}
+
+/// A number below or above all that its field can be becomes the nearest that it can; what it was, if it is one.
+fn bring_near(said: &mut Value) -> Option<String> {
+    let number = said.as_f64()?;
+    let nearest = if number < 0.0 { 0 } else { u32::MAX };
+    Some(std::mem::replace(said, Value::from(nearest)).to_string())
+}
+
+/// The bounds that `error` states, of what was `given`, if they are those of the field that is `wrong`.
+fn given_as(error: Error, wrong: &Error, given: &str) -> Option<Error> {
+    let Error::InvalidPolicy { field: wrong_field, reason: why } = wrong else { return None };
+    match error {
+        Error::InvalidPolicy { field, reason } if field == *wrong_field => {
+            let (bounds, _) = reason.strip_prefix("must be ")?.rsplit_once(", got ")?;
+            let whole = if why.contains("a whole number") && given.contains('.') { "a whole number " } else { "" };
+            Some(Error::invalid(field, format!("must be {whole}{bounds}, got {given}")))
+        }
+        _ => None,
     }
 }
 

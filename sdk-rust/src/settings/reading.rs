@@ -66,11 +66,26 @@ impl de::Error for Wrong {
             other if other.starts_with("struct ") => "an object".to_owned(),
             other => other.to_owned(),
         };
-        Self::Because(format!("must be {expected}, got {seen}"))
+        Self::Because(format!("must be {expected}, got {}", shown(&seen)))
     }
 
     fn invalid_value(seen: Unexpected<'_>, expected: &dyn Expected) -> Self {
         Self::invalid_type(seen, expected)
+    }
+}
+
+/// What was given, without the words of one language.
+fn shown(seen: &Unexpected<'_>) -> String {
+    match seen {
+        Unexpected::Bool(truth) => truth.to_string(),
+        Unexpected::Unsigned(number) => number.to_string(),
+        Unexpected::Signed(number) => number.to_string(),
+        Unexpected::Float(number) => number.to_string(),
+        Unexpected::Str(text) => format!("{text:?}"),
+        Unexpected::Unit | Unexpected::Option => "null".to_owned(),
+        Unexpected::Seq => "a list".to_owned(),
+        Unexpected::Map => "an object".to_owned(),
+        other => other.to_string(),
     }
 }
 

@@ -55,10 +55,20 @@ impl Gate {
     /// For a call that begins. Hold the pass until it ends.
     #[inline(always)]
     pub fn enter(&self) -> Result<Pass<'_>, Error> {
-        self.count_in().map(|entry| match entry {
-            GateEntry::Counted => Pass(Some(&self.0)),
-            GateEntry::Inside => Pass(None),
-        })
+        match self.0.in_flight.enter() {
+            0 => Ok(Pass(Some(&self.0))),
+            sign => {
+                self.0.count_out();
+                self.refuse(sign)
+            }
+        }
+    }
+
+    /// For a call that is no future.
+    pub fn begin(&self) -> Result<CallInFlight, Error> {
+        // The count is taken over from the pass.
+        let is_counted = self.enter()?.0.take().is_some();
+        Ok(CallInFlight { gate: self.clone(), is_counted })
     }
 
     /// Runs it as one call, and marks this task as inside meanwhile. Dropped when the gate is shut.
@@ -84,21 +94,10 @@ impl Gate {
         }
     }
 
-    #[inline(always)]
-    fn count_in(&self) -> Result<GateEntry, Error> {
-        match self.0.in_flight.enter() {
-            0 => Ok(GateEntry::Counted),
-            sign => {
-                self.0.count_out();
-                self.refuse(sign)
-            }
-        }
-    }
-
     #[cold]
-    fn refuse(&self, sign: usize) -> Result<GateEntry, Error> {
-        // What is inside is counted already.
-        if sign & SHUT == 0 && self.is_inside() { Ok(GateEntry::Inside) } else { Err(Error::ShuttingDown) }
+    fn refuse(&self, sign: usize) -> Result<Pass<'_>, Error> {
+        // What is inside is part of something that is counted already.
+        if sign & SHUT == 0 && self.is_inside() { Ok(Pass(None)) } else { Err(Error::ShuttingDown) }
     }
 
     /// Whether this task is inside, by [`pass_through`](Self::pass_through).
@@ -143,12 +142,6 @@ impl Gate {
             emptied.await;
         }
     }
-}
-
-enum GateEntry {
-    Counted,
-    /// Part of something that is counted.
-    Inside,
 }
 
 impl GateState {
@@ -199,6 +192,31 @@ macro_rules! in_flight {
 
 in_flight!(AtomicUsize);
 
+/// The same without a lifetime: see [`Client::begin_call`](crate::Client::begin_call).
+#[derive(Debug)]
+#[must_use = "the call counts as in flight for as long as this is held"]
+pub struct CallInFlight {
+    gate: Gate,
+    is_counted: bool,
+}
+
+impl CallInFlight {
+    /// Runs a part of it: what it asks of the client is let in while the rest of the call is waited for.
+    pub fn part<F: Future>(&self, part: F) -> impl Future<Output = F::Output> + use<F> {
+        let mut inside = inside();
+        inside.push(self.gate.id());
+        scope(inside, part)
+    }
+}
+
+impl Drop for CallInFlight {
+    fn drop(&mut self) {
+        if self.is_counted {
+            self.gate.0.count_out();
+        }
+    }
+}
+
 /// A call in flight.
 #[derive(Debug)]
 #[must_use = "the call counts as in flight for as long as its pass is held"]
@@ -214,117 +232,5 @@ impl Drop for Pass<'_> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::atomic::AtomicBool;
-
-    use super::*;
-
-    #[test]
-    fn who_came_in_is_counted_until_the_pass_is_dropped() {
-        let gate = Gate::default();
-        let (first, second) = (gate.enter().unwrap(), gate.enter().unwrap());
-        assert_eq!(gate.close(), 2);
-        drop(first);
-        assert_eq!(gate.close(), 1);
-        drop(second);
-        assert_eq!(gate.close(), 0);
-    }
-
-    #[test]
-    fn whatever_the_order_a_call_is_counted_or_refused() {
-        mod modelled {
-            use super::super::{ONE_CALL, SIGN};
-            use std::sync::atomic::Ordering;
-
-            in_flight!(loom::sync::atomic::AtomicUsize);
-
-            pub fn run() {
-                use loom::sync::Arc;
-                use loom::sync::atomic::AtomicBool;
-
-                let (gate, effect) = (Arc::new(InFlight::default()), Arc::new(AtomicBool::new(false)));
-                let caller = loom::thread::spawn({
-                    let (gate, effect) = (Arc::clone(&gate), Arc::clone(&effect));
-                    move || {
-                        let is_let_in = gate.enter() == 0;
-                        if is_let_in {
-                            effect.store(true, Ordering::Relaxed);
-                        }
-                        gate.leave();
-                        is_let_in
-                    }
-                });
-                gate.close(super::super::CLOSING);
-                let is_empty = gate.count() == 0;
-                let seen = effect.load(Ordering::Relaxed);
-                let was_let_in = caller.join().unwrap();
-                assert!(!(is_empty && was_let_in && !seen), "it was in flight, or its effect is seen");
-                assert_eq!(gate.count(), 0);
-                assert_ne!(gate.enter(), 0, "nothing is let in after");
-            }
-        }
-        loom::model(modelled::run);
-    }
-
-    #[tokio::test]
-    async fn a_closing_gate_lets_in_only_who_is_inside_and_counts_them_once() {
-        let gate = Gate::default();
-        let other = Gate::default();
-        let checked = gate.pass_through(|| {
-            other.pass_through(|| async {
-                assert_eq!(gate.close(), 1);
-                let inner = gate.enter().expect("it is inside");
-                assert_eq!(gate.close(), 1, "the inner call is part of the outer");
-                drop(inner);
-                assert_eq!(gate.close(), 1);
-                let outside = {
-                    let gate = gate.clone();
-                    tokio::spawn(async move { gate.enter().err() })
-                };
-                assert_eq!(outside.await.unwrap(), Some(Error::ShuttingDown));
-            })
-        });
-        checked.await.unwrap().unwrap();
-        assert_eq!(gate.enter().err(), Some(Error::ShuttingDown));
-        assert!(other.enter().is_ok(), "another client's gate is open");
-    }
-
-    #[tokio::test]
-    async fn a_shut_gate_lets_in_nobody_and_drops_who_is_inside() {
-        let gate = Gate::default();
-        let inside = gate.pass_through(|| async {
-            assert_eq!(gate.shut(), 1);
-            assert_eq!(gate.enter().err(), Some(Error::ShuttingDown));
-            std::future::pending::<()>().await;
-        });
-        assert_eq!(inside.await, Err(Error::ShuttingDown));
-        assert_eq!(gate.shut(), 0);
-    }
-
-    #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-    async fn nobody_comes_in_after_the_gate_was_seen_to_be_empty() {
-        for _ in 0..200 {
-            let gate = Gate::default();
-            let is_empty = Arc::new(AtomicBool::new(false));
-            let callers: Vec<_> = (0..3)
-                .map(|_| {
-                    let (gate, is_empty) = (gate.clone(), Arc::clone(&is_empty));
-                    tokio::spawn(async move {
-                        while let Ok(pass) = gate.enter() {
-                            assert!(!is_empty.load(Ordering::SeqCst), "it was closed and empty before");
-                            drop(pass);
-                        }
-                    })
-                })
-                .collect();
-            tokio::task::yield_now().await;
-            gate.close();
-            let waited = tokio::time::timeout(std::time::Duration::from_secs(10), gate.emptied()).await;
-            waited.expect("it is emptied");
-            is_empty.store(true, Ordering::SeqCst);
-            for caller in callers {
-                caller.await.unwrap();
-            }
-        }
-    }
-}
+#[path = "tests/gate.rs"]
+mod tests;

@@ -31,6 +31,7 @@ use crate::client::Client;
 use crate::clock::Moment;
 use crate::error::Error;
 
+pub use gate::CallInFlight;
 pub(crate) use gate::Gate;
 
 /// What a shutdown came to.
@@ -112,6 +113,12 @@ impl Client {
     /// ```
     pub async fn in_flight<F: Future>(&self, future: F) -> Result<F::Output, Error> {
         self.inner().gate.pass_through(|| future).await
+    }
+
+    /// The same for a call that is no future, such as a block between two functions of yours: it is in flight until what this returns is
+    /// dropped. At the deadline of the shutdown nothing drops it; it is counted as cut off.
+    pub fn begin_call(&self) -> Result<CallInFlight, Error> {
+        self.inner().gate.begin()
     }
 
     /// Whether a shutdown has begun. For readiness probes.

@@ -75,7 +75,7 @@ type Lines = Arc<Mutex<VecDeque<Result<Value, Error>>>>;
 /// use resil::testing::Script;
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
 /// // granted, capacity, remaining, retry after, reset after
-/// let script = Script::new().answer([1, 10, 9, 0, 100]).answer([0, 10, 0, 700, 1_000]);
+/// let script = Script::new().reply([1, 10, 9, 0, 100]).reply([0, 10, 0, 700, 1_000]);
 /// let limiter = script.connect().limiter("api", Limit::per_second(10))?;
 /// assert!(limiter.check("alice").await?.is_granted());
 /// assert!(!limiter.check("alice").await?.is_granted());
@@ -116,7 +116,7 @@ impl Script {
     }
 
     /// The next command is answered so.
-    pub fn answer(self, reply: impl Into<Reply>) -> Self {
+    pub fn reply(self, reply: impl Into<Reply>) -> Self {
         self.lines.lock().push_back(Ok(reply.into().0));
         self
     }

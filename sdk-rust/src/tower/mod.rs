@@ -38,29 +38,19 @@
 //! To a service for HTTP a 503 is an answer, not an error. [`RetryLayer`], [`HedgeLayer`], [`BreakerLayer`] and [`PolicyLayer`] have
 //! `classify_response` for that. When all attempts are used up, the last answer is returned as it came.
 
-mod breaker;
-mod bulkhead;
-mod fallback;
+#[macro_use]
 mod guarded;
-mod hedge;
-mod layer;
-mod lock;
-mod policy;
-mod rate_limit;
-mod response;
-mod retry;
-mod shared_bulkhead;
-mod timeout;
+mod judging;
+mod plain;
 
-pub use self::breaker::BreakerLayer;
-pub use self::bulkhead::{BulkheadLayer, OnePartition, Partition};
-pub use self::fallback::FallbackLayer;
-pub use self::guarded::{Around, CallFuture, Guard, Guarded, Innermost, Nesting, Wrapped};
-pub use self::hedge::HedgeLayer;
-pub use self::lock::LockLayer;
-pub use self::policy::{PolicyLayer, SameForAll, SettingsOf};
-pub use self::rate_limit::RateLimitLayer;
-pub use self::response::{ClassifyResponse, EveryResponseIsGood};
-pub use self::retry::RetryLayer;
-pub use self::shared_bulkhead::SharedBulkheadLayer;
-pub use self::timeout::TimeoutLayer;
+#[cfg(feature = "tonic")]
+pub(crate) use self::guarded::call_ready;
+pub use self::guarded::{Around, CallFuture, Guard, GuardLayer, Guarded, Innermost, Nesting, Wrapped};
+pub use self::judging::{
+    BreakerLayer, ClassifyResponse, EveryResponseIsGood, HedgeLayer, Judging, PolicyLayer, RetryLayer, SameForAll,
+    SettingsOf,
+};
+pub use self::plain::{
+    BulkheadLayer, FallbackLayer, LimitedBy, LockLayer, LockedBy, OnePartition, Partition, Partitioned, RateLimitLayer,
+    SharedBulkheadLayer, TimeoutLayer,
+};

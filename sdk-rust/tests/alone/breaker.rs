@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use resil::breaker::{Breaker, BreakerSettings, CountingMode, State};
 use resil::clock::Clock;
 use resil::correlation::correlated;
@@ -180,7 +181,7 @@ async fn a_report_says_which_request_it_is_about() {
     let admitted = || Reply::array([1.into(), "closed".into(), "1.1.1".into(), 0.into(), 1.into()]);
     let counted = || Reply::array([1.into(), "closed".into(), 1.into(), 0.into(), "counted".into()]);
     let script = Script::new();
-    let script = (0..2).fold(script, |script, _| script.answer(admitted()).answer(counted()));
+    let script = (0..2).fold(script, |script, _| script.reply(admitted()).reply(counted()));
     let breaker = script.connect().breaker("bank", BreakerSettings::new().mode(CountingMode::Exact)).unwrap();
     let _ = correlated("0af7651916cd43dd8448eb211c80319c", breaker.call(async || Err::<(), _>("down"))).await;
     let _ = breaker.call(async || Err::<(), _>("down")).await;
@@ -196,7 +197,7 @@ async fn a_report_says_which_request_it_is_about() {
 async fn a_batch_says_which_request_its_last_failure_is_about() {
     let admitted = Reply::array([1.into(), "closed".into(), "1.1.1".into(), 0.into(), 1.into()]);
     let counted = || Reply::array([1.into(), "closed".into(), 1.into(), 0.into(), "counted".into()]);
-    let script = Script::new().answer(admitted).answer(counted()).answer(counted());
+    let script = Script::new().reply(admitted).reply(counted()).reply(counted());
     let breaker = script.connect().breaker("bank", BreakerSettings::new()).unwrap();
     for about in ["first", "second"] {
         let _ = correlated(about, breaker.call(async || Err::<(), _>("down"))).await;
@@ -207,4 +208,44 @@ async fn a_batch_says_which_request_its_last_failure_is_about() {
     let about = |words: &Vec<String>| words.iter().skip_while(|word| *word != "CORRELATION").nth(1).cloned();
     let said: Vec<_> = tallies.iter().filter_map(about).collect();
     assert_eq!(said, ["first", "second"], "{:?}", script.asked());
+}
+
+fn heard(breaker: &Breaker) -> Arc<Mutex<Vec<(State, State)>>> {
+    let told = Arc::<Mutex<Vec<_>>>::default();
+    let into = Arc::clone(&told);
+    breaker.on_transition(move |transition| into.lock().push((transition.previous, transition.new)));
+    told
+}
+
+#[tokio::test]
+async fn a_listener_hears_what_others_change_without_a_call_of_its_own() {
+    let clock = Clock::driven();
+    let breakers = fleet("listens", 2, &clock, &BreakerSettings::new().consecutive_failures(1)).await;
+    let [watching, calling] = &breakers[..] else { panic!("two") };
+    let told = heard(watching);
+    let failed = calling.call(async || Err::<(), _>("down")).await;
+    assert!(failed.is_err());
+    let_tasks_run().await;
+    assert_eq!(*told.lock(), [(State::Closed, State::Open)]);
+    assert_eq!(watching.last_known_state(), Some(State::Open));
+
+    assert_eq!(calling.reset().await, Ok(true));
+    let_tasks_run().await;
+    calling.force(resil::breaker::Force::Open, None, "by hand").await.expect("forced");
+    let_tasks_run().await;
+    let all = [(State::Closed, State::Open), (State::Open, State::Closed), (State::Closed, State::ForcedOpen)];
+    assert_eq!(*told.lock(), all, "each once");
+}
+
+#[tokio::test]
+async fn the_last_known_state_includes_what_state_answered() {
+    let clock = Clock::driven();
+    let breakers = fleet("known", 2, &clock, &BreakerSettings::new()).await;
+    let [asking, calling] = &breakers[..] else { panic!("two") };
+    assert_eq!(asking.last_known_state(), None);
+    assert_eq!(asking.state().await.expect("a state").state, State::Closed);
+    assert_eq!(asking.last_known_state(), Some(State::Closed));
+    calling.force(resil::breaker::Force::Open, None, "by hand").await.expect("forced");
+    assert_eq!(asking.state().await.expect("a state").state, State::ForcedOpen);
+    assert_eq!(asking.last_known_state(), Some(State::ForcedOpen));
 }

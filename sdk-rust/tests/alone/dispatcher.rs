@@ -385,26 +385,6 @@ fn a_token_from_outside_stops_the_batch() {
 }
 
 #[test]
-fn the_token_of_an_item_is_cancelled_when_the_batch_is_dropped() {
-    block_on(async {
-        let (sender, receiver) = oneshot::channel::<CancellationToken>();
-        let sender = Arc::new(slot::Slot::new(sender));
-        let dispatcher = Dispatcher::new(DispatcherSettings::new(1)).unwrap();
-        let token = {
-            let mut running = std::pin::pin!(dispatcher.run_with_token([()], move |(), token| {
-                sender.take_if(true).unwrap().send(token).unwrap();
-                std::future::pending::<Result<(), ()>>()
-            }));
-            tokio::select! {
-                token = receiver => token.unwrap(),
-                _ = &mut running => unreachable!("it is stuck"),
-            }
-        };
-        timeout(LONG, token.cancelled()).await.expect("it is told");
-    });
-}
-
-#[test]
 fn local_work_may_borrow_and_need_not_be_sent() {
     block_on(async {
         let sum = Cell::new(0);

@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use resil::error::Grpc;
 use resil::{Code, Error, Leased};
 use serde::Deserialize;
 
@@ -25,21 +24,6 @@ fn rows() -> Vec<Row> {
     serde_json::from_str(&text).expect("a list of codes, each with code, grpc, http, retryable, meaning")
 }
 
-/// As gRPC spells it.
-fn grpc_text(grpc: Grpc) -> &'static str {
-    match grpc {
-        Grpc::Cancelled => "CANCELLED",
-        Grpc::InvalidArgument => "INVALID_ARGUMENT",
-        Grpc::DeadlineExceeded => "DEADLINE_EXCEEDED",
-        Grpc::PermissionDenied => "PERMISSION_DENIED",
-        Grpc::ResourceExhausted => "RESOURCE_EXHAUSTED",
-        Grpc::FailedPrecondition => "FAILED_PRECONDITION",
-        Grpc::Aborted => "ABORTED",
-        Grpc::Internal => "INTERNAL",
-        Grpc::Unavailable => "UNAVAILABLE",
-    }
-}
-
 #[test]
 fn a_loss_says_what_was_lost() {
     let lost = |what| Error::LockLost { what, name: "orders".into(), reason: "broken" }.to_string();
@@ -53,7 +37,7 @@ fn the_list_is_the_enum_in_the_same_order() {
     let from_enum: Vec<Row> = Code::all()
         .map(|code| Row {
             code: code.text().to_owned(),
-            grpc: grpc_text(code.grpc()).to_owned(),
+            grpc: code.grpc().text().to_owned(),
             http: code.http(),
             retryable: code.is_retryable(),
             meaning: code.meaning().to_owned(),
@@ -97,5 +81,35 @@ fn the_promised_statuses_are_the_promised_ones() {
     for (code, grpc, http) in promised {
         let row = rows.iter().find(|row| row.code == code).unwrap_or_else(|| panic!("{code} is gone"));
         assert_eq!((row.grpc.as_str(), row.http), (grpc, http), "{code}");
+    }
+}
+
+#[tokio::test]
+async fn a_name_in_settings_that_is_another_is_refused() {
+    use resil::breaker::BreakerSettings;
+    use resil::limiter::Limit;
+    use resil::shared_bulkhead::SharedBulkheadSettings;
+
+    let client = resil::connect("memory://").await.expect("memory");
+    let named = |other: &str| Some(other.to_owned());
+    let limit = |name: &str| Limit { name: named(name), ..Limit::per_second(1) };
+    let breaker = BreakerSettings { name: named("other"), ..BreakerSettings::new() };
+    let bulkhead = SharedBulkheadSettings { name: named("other"), ..SharedBulkheadSettings::new(1) };
+    let refusals = [
+        client.limiter("api", limit("other")).map(drop),
+        client.breaker("api", breaker).map(drop),
+        client.shared_bulkhead("api", bulkhead).map(drop),
+    ];
+    for refused in refusals {
+        assert!(matches!(refused, Err(Error::InvalidPolicy { field, .. }) if field == "name"));
+    }
+    client.limiter("api", limit("api")).expect("the same");
+}
+
+#[tokio::test]
+async fn memory_without_slashes_is_pointed_to_the_url() {
+    for url in ["memory", "memory:", "memory:/", ""] {
+        let error = resil::connect(url).await.expect_err("no URL");
+        assert!(error.code() == Code::InvalidArgument && error.to_string().contains("memory://"), "{url}: {error}");
     }
 }

@@ -134,9 +134,9 @@ fn the_statuses_of_a_service_config_are_those_that_are_retried() {
             { "name": [{ "service": "h" }], "hedgingPolicy": { "maxAttempts": 2, "nonFatalStatusCodes": ["ABORTED"] } } ] }"#,
     )
     .unwrap();
-    let retried = RetryStatuses::from(config.method("/a/b").unwrap().retry().unwrap());
+    let retried = RetryStatuses::from(config.method("/a/b").unwrap().policy.as_ref().unwrap());
     assert_eq!(retried, RetryStatuses::of(&[StatusCode::Unknown]));
-    let hedged = RetryStatuses::from(config.method("/h/b").unwrap().hedging().unwrap());
+    let hedged = RetryStatuses::from(config.method("/h/b").unwrap().policy.as_ref().unwrap());
     assert_eq!(hedged, RetryStatuses::of(&[StatusCode::Aborted]));
 }
 

@@ -176,7 +176,7 @@ async fn an_error_that_is_final_is_replayed_to_every_duplicate() {
     let replayed = there.run_json_remembering("42", b"", &remember, async |_| Ok(7)).await;
     assert_eq!(replayed, Err(Failure::Inner(Declined::NoMoney)));
     // Who does not remember errors is told that there is one, and does not run either.
-    assert_eq!(pay(&there, "42").await.unwrap_err().code(), Some(Code::Internal));
+    assert_eq!(pay(&there, "42").await.unwrap_err().code(), Some(Code::IdempotencyFailed));
     assert!(matches!(there.get("42").await, Ok(RecordedState::Done { is_error: true, .. })));
 }
 
@@ -321,7 +321,7 @@ async fn work_that_fell_silent_under_hold_waits_for_a_person() {
 async fn results_are_kept_for_their_time_and_their_age_is_told() {
     let clock = Clock::driven();
     let here = work("keep", &clock, |settings| settings.keep(60 * SECOND)).await;
-    assert_eq!(here.get("42").await.unwrap(), RecordedState::Nothing);
+    assert_eq!(here.get("42").await.unwrap(), RecordedState::Unknown);
     let done = here.run_json("42", b"", async |run| Ok::<_, String>((run.is_first(), run.fence().is_some()))).await;
     assert_eq!(done.unwrap().value, Some((true, true)));
     clock.advance(59 * SECOND);
@@ -397,7 +397,7 @@ async fn an_error_that_is_final_is_kept_in_the_form_that_all_languages_share() {
     let passing =
         work.run_remembering("43", b"", &remember, async |_| Err::<Bytes, _>(RecordedError::new("Busy", ""))).await;
     assert!(passing.is_err());
-    assert_eq!(work.get("43").await.unwrap(), RecordedState::Nothing, "any other error frees the key");
+    assert_eq!(work.get("43").await.unwrap(), RecordedState::Unknown, "any other error frees the key");
 }
 
 #[tokio::test]

@@ -288,3 +288,26 @@ proptest! {
         });
     }
 }
+
+/// On a server the message of a loss says so; nothing has to be renewed for it.
+#[tokio::test]
+async fn a_broken_lock_in_memory_is_told_at_once() {
+    let clock = Clock::driven();
+    let connect = async || ConnectSettings::new("memory://broken").clock(clock.clone()).connect().await.unwrap();
+    let (holder, operator) = (connect().await, connect().await);
+    let settings = || LockSettings::new().lease(Duration::from_secs(60));
+    let guard = holder.lock("stock", settings()).unwrap().acquire().await.expect("free");
+    let lost = guard.held().lost();
+    assert_eq!(operator.lock("stock", settings()).unwrap().break_lock("ann", "stuck").await, Ok(1));
+    assert!(lost.is_cancelled(), "by no renewal: the clock stands still");
+    assert!(!guard.held().is_held());
+    let error = guard.release().await.expect_err("lost");
+    assert!(matches!(&error, Error::LockLost { reason: "broken", .. }), "{error:?}");
+
+    // What its owner lets go of is no loss, and another's is not one's own.
+    let mine = holder.lock("stock", settings()).unwrap().acquire().await.expect("free");
+    let (other, lost) = (operator.lock("till", settings()).unwrap().acquire().await.expect("free"), mine.held().lost());
+    other.release().await.expect("held");
+    mine.release().await.expect("held");
+    assert!(!lost.is_cancelled());
+}

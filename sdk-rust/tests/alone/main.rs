@@ -6,6 +6,7 @@
 mod breaker;
 mod cache;
 mod counted;
+mod cut_short;
 mod dispatcher;
 mod drive;
 mod errors;

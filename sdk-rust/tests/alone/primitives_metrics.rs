@@ -55,9 +55,9 @@ async fn locks_and_permits_are_counted_from_the_question_to_the_end() {
     ]);
 
     // Lost, and let go afterwards: counted once.
-    stock.break_lock("", "").await.expect("broken");
     clock.advance(4 * SECOND);
     settle().await;
+    stock.break_lock("", "").await.expect("broken");
     assert!(second.release().await.is_err());
     drop(ids.try_acquire().await.expect("another lock"));
     let inside = reports.try_enter().await.expect("room");

@@ -5,7 +5,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 use resil::client::ConnectSettings;
 use resil::clock::Clock;
-use resil::{Client, Error, ShutdownReport};
+use resil::limiter::Limit;
+use resil::{Client, Code, Error, ShutdownReport};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -149,4 +150,25 @@ fn a_call_that_is_dropped_is_no_longer_in_flight() {
         call.abort();
         assert_eq!(shutdown.await.unwrap().drained, 1);
     });
+}
+
+#[tokio::test]
+async fn a_call_that_is_no_future_is_waited_for_and_its_parts_are_let_in() {
+    let client = resil::connect("memory://").await.unwrap();
+    let limiter = client.limiter("api", Limit::per_second(10)).unwrap();
+    let call = client.begin_call().unwrap();
+    let ending = tokio::spawn({
+        let client = client.clone();
+        async move { client.shutdown(Duration::from_secs(10)).await }
+    });
+    while !client.is_shutting_down() {
+        tokio::task::yield_now().await;
+    }
+    assert!(call.part(limiter.check("k")).await.is_ok(), "it is a part of a call in flight");
+    assert!(call.part(async { client.begin_call().is_ok() }).await);
+    assert_eq!(limiter.check("k").await.unwrap_err().code(), Code::ShuttingDown);
+    assert!(client.begin_call().is_err() && !ending.is_finished());
+    drop(call);
+    let report = ending.await.unwrap();
+    assert_eq!((report.drained, report.cut_off), (1, 0));
 }

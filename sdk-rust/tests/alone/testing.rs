@@ -17,7 +17,7 @@ fn names(script: &Script) -> Vec<String> {
 
 #[tokio::test]
 async fn a_script_is_said_in_its_order_and_then_the_server_is_away() {
-    let script = Script::new().answer(1).away().fail(Error::PermissionDenied("to do that"));
+    let script = Script::new().reply(1).away().fail(Error::PermissionDenied("to do that"));
     let client = script.connect();
     let idempotent = client.idempotent("orders", IdempotencySettings::new()).unwrap();
     assert_eq!(idempotent.once("a", Duration::from_secs(1), Some("me")).await, Ok(true));
@@ -38,7 +38,7 @@ async fn a_script_is_said_in_its_order_and_then_the_server_is_away() {
 
 #[tokio::test]
 async fn a_reply_of_another_shape_is_not_believed() {
-    let script = Script::new().answer("surely");
+    let script = Script::new().reply("surely");
     let limiter = script.connect().limiter("api", Limit::per_second(1)).unwrap();
     assert!(matches!(limiter.check("x").await, Err(Error::Internal(_))));
 }
@@ -58,7 +58,7 @@ async fn a_connection_that_is_lost_shows() {
 async fn the_stages_of_a_policy_ask_in_their_order_once_per_attempt() {
     // A circuit that is closed: admitted, state, permit, retry after, generation. Then a limit, then a place that is had.
     let admitted = || Reply::array([1.into(), "closed".into(), "1.1.1".into(), 0.into(), 1.into()]);
-    let script = Script::new().clock(&Clock::driven()).answer(admitted()).answer([1, 10, 9, 0, 100]);
+    let script = Script::new().clock(&Clock::driven()).reply(admitted()).reply([1, 10, 9, 0, 100]);
     let client = script.connect();
     let total = TimeoutSettings { attempt: None, total: Some(Duration::from_secs(1)) };
     let policy = Policy::builder("chain")

@@ -9,7 +9,7 @@ use resil_harness::Server;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use crate::scene::{BOUND, all_end, blocked, connections, eventually, ms, options};
+use crate::scene::{BOUND, all_end, connections, eventually, ms, options, waiters};
 
 use resil::cache::CacheSettings;
 use resil::shared_bulkhead::SharedBulkheadSettings;
@@ -43,10 +43,8 @@ async fn ten_thousand_callers_of_one_key_over_two_processes_are_one_load_on_a_ha
         }
         clients.push(client);
     }
-    eventually("one loads and the other process waits", async || {
-        loads.load(SeqCst) == 1 && blocked(&server).len() == 1
-    })
-    .await;
+    eventually("one loads and the other process waits", async || loads.load(SeqCst) == 1 && waiters(&server) == 1)
+        .await;
     let most = connections(&server).len();
     let begun = Instant::now();
     gate.add_permits(1);

@@ -10,7 +10,7 @@ use resil_harness::{Server, ok};
 use tokio::task::JoinHandle;
 
 use crate::proxy::Proxy;
-use crate::scene::{SLACK, becomes, blocked, client, eventually, ms, options, timed};
+use crate::scene::{SLACK, becomes, client, eventually, is_listened, kill_listeners, ms, options, timed, waiters};
 
 /// A lock that somebody holds whose connections are nobody's business, and one who waits for it.
 async fn held_and_wanted(
@@ -26,7 +26,7 @@ async fn held_and_wanted(
         .expect("free");
     let lock = wanting.clone();
     let waiting = tokio::spawn(async move { lock.acquire().await });
-    eventually("it waits", async || blocked(server).len() == 1).await;
+    eventually("it waits", async || waiters(server) == 1).await;
     (guard, waiting)
 }
 
@@ -39,15 +39,14 @@ async fn comes_to(lock: &Lock, holders: u64, waiters: u64) {
 }
 
 #[tokio::test]
-async fn a_wait_whose_connection_is_killed_waits_on_and_is_granted() {
+async fn a_wait_whose_listening_connection_is_killed_waits_on_and_is_granted() {
     let server = Server::fresh();
     let (holder, other) = (client(&server).await, client(&server).await);
     let lock = other.lock("orders", LockSettings::new().wait(ms(20_000))).unwrap();
     let (guard, waiting) = held_and_wanted(&holder, &server, &lock).await;
     for _ in 0..3 {
-        let [id] = &blocked(&server)[..] else { panic!("one waits") };
-        ok(&mut server.connect(), &["CLIENT", "KILL", "ID", id]);
-        eventually("it waits again", async || matches!(&blocked(&server)[..], [new] if new != id)).await;
+        kill_listeners(&server);
+        eventually("it listens again", async || is_listened(&server)).await;
     }
     comes_to(&lock, 1, 1).await;
     guard.release().await.expect("released");
@@ -162,15 +161,15 @@ async fn who_waits_for_another_process_s_work_or_load_gets_it_although_the_conne
         let work = work(&there);
         async move { work.run("42", b"", async |_| Ok::<_, String>("two")).await }
     });
-    eventually("the other waits", async || blocked(&server).len() == 1).await;
-    ok(&mut server.connect(), &["CLIENT", "KILL", "ID", &blocked(&server)[0]]);
-    eventually("the other waits again", async || blocked(&server).len() == 1).await;
+    eventually("the other waits", async || waiters(&server) == 1).await;
+    kill_listeners(&server);
+    eventually("the other listens again", async || is_listened(&server)).await;
     gate.add_permits(1);
     for outcome in [first, second] {
         let outcome = outcome.await.expect("no panic").expect("done");
         assert_eq!(outcome.value.as_deref(), Some(&b"one"[..]), "once, for both");
     }
-    eventually("nobody waits", async || blocked(&server).is_empty()).await;
+    eventually("nobody waits", async || waiters(&server) == 0).await;
 }
 
 #[tokio::test]
@@ -195,7 +194,7 @@ async fn who_waits_for_another_s_load_loads_by_itself_the_moment_the_server_dies
             let mut looking = std::pin::pin!(looks.get("42", |_| async { Ok::<_, String>(Some(Bytes::from("own"))) }));
             tokio::select! {
                 got = &mut looking => panic!("nobody else loads: {got:?}"),
-                _ = eventually("it waits", async || blocked(&server).len() == 1) => {}
+                _ = eventually("it waits", async || waiters(&server) == 1) => {}
             }
             server.kill9();
             timed("a load", looking).await

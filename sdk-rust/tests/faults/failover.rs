@@ -15,7 +15,7 @@ use resil::shared_bulkhead::SharedBulkheadSettings;
 use resil::{Away, Client, Status};
 use resil_harness::{Cluster, Options, Server, ok, reply, wait_for_sync};
 
-use crate::scene::{BOUND, blocked, eventually, ms, options, timed};
+use crate::scene::{BOUND, eventually, ms, options, timed, waiters};
 
 /// Long enough that a busy machine does not make healthy nodes doubt each other, which is how elections fail; short enough
 /// for several of them within the bound of a test.
@@ -163,7 +163,7 @@ async fn held_and_waited_for(scene: &Scene) -> (LockGuard, Waiting) {
         let lock = client.lock("a", LockSettings::new().wait(ms(25_000))).unwrap();
         async move { lock.acquire().await }
     });
-    eventually("it waits", async || blocked(scene.primary()).len() == 1).await;
+    eventually("it waits", async || waiters(scene.primary()) == 1).await;
     wait_for_sync(scene.primary(), &scene.replica);
     (held, waiting)
 }
@@ -190,7 +190,7 @@ async fn after_a_failover_everything_goes_on_at_the_new_primary_and_waits_follow
     let client = &scene.client;
     let (held, waiting) = held_and_waited_for(&scene).await;
     scene.hand_over();
-    eventually("it waits at the new primary", async || blocked(&scene.replica).len() == 1).await;
+    eventually("it waits at the new primary", async || waiters(&scene.replica) == 1).await;
     println!("after a failover everything works within {:?}", works_again(client, "after").await);
     assert!(held.is_held());
     assert_eq!(held.check().await, Ok(true), "in good order nothing is lost");
@@ -204,7 +204,7 @@ async fn after_a_primary_is_killed_everything_goes_on_at_its_replica_and_waits_f
     let (held, waiting) = held_and_waited_for(&scene).await;
     scene.kill_primary().await;
     println!("after a kill everything works within {:?}", works_again(client, "after").await);
-    eventually("it waits at the new primary", async || blocked(&scene.replica).len() == 1).await;
+    eventually("it waits at the new primary", async || waiters(&scene.replica) == 1).await;
     assert_eq!(held.check().await, Ok(true), "the replica had it");
     passes_on(client, held, waiting).await;
 }

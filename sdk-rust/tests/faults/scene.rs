@@ -68,11 +68,21 @@ pub fn connections(server: &Server) -> Vec<String> {
     list.lines().filter(|line| !line.contains("cmd=client")).map(str::to_owned).collect()
 }
 
-/// The numbers of the connections that wait.
-pub fn blocked(server: &Server) -> Vec<String> {
-    let number =
-        |line: &String| line.split_ascii_whitespace().find_map(|word| word.strip_prefix("id=")).map(str::to_owned);
-    connections(server).iter().filter(|line| line.contains("flags=b")).filter_map(number).collect()
+/// How many wait in the server's queues, with a connection or without.
+pub fn waiters(server: &Server) -> u64 {
+    let info: String = redis::from_redis_value(ok(&mut server.connect(), &["INFO", "resil"])).expect("text");
+    let count = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok());
+    ["resil_blocked_waiters:", "resil_async_waiters:"].into_iter().filter_map(count).sum()
+}
+
+/// Whether anybody listens for the verdicts of waits.
+pub fn is_listened(server: &Server) -> bool {
+    matches!(ok(&mut server.connect(), &["PUBSUB", "CHANNELS", "resil:wait:*"]), redis::Value::Array(all) if !all.is_empty())
+}
+
+/// Ends every connection that listens.
+pub fn kill_listeners(server: &Server) {
+    ok(&mut server.connect(), &["CLIENT", "KILL", "TYPE", "pubsub"]);
 }
 
 /// All tasks end, and none with a panic.

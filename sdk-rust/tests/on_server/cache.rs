@@ -42,11 +42,14 @@ async fn eventually(what: &str, holds: impl Fn() -> bool) {
     assert!(tokio::time::timeout(BOUND, waiting).await.is_ok(), "waited in vain until {what}");
 }
 
-/// How many connections wait in the server.
-fn blocked(server: &Server) -> usize {
-    let list = resil_harness::ok(&mut server.connect(), &["CLIENT", "LIST"]);
-    let list: String = redis::from_redis_value(list).unwrap();
-    list.lines().filter(|line| line.contains("flags=b")).count()
+/// How many wait in the server's queues.
+fn waiters(server: &Server) -> usize {
+    let info = resil_harness::ok(&mut server.connect(), &["INFO", "resil"]);
+    let info: String = redis::from_redis_value(info).unwrap();
+    let of = |name: &str| {
+        info.lines().find_map(|line| line.strip_prefix(name)).map_or(0, |count| count.trim().parse().unwrap())
+    };
+    of("resil_blocked_waiters:") + of("resil_async_waiters:")
 }
 
 async fn all_get_it(tasks: Vec<JoinHandle<Got>>) {
@@ -65,7 +68,7 @@ async fn a_thousand_callers_over_four_processes_are_one_load() {
         let users = users(&server).await;
         tasks.extend((0..250).map(|_| spawn_get(&users, &loads, &gate)));
     }
-    eventually("three processes wait in the server", || blocked(&server) == 3).await;
+    eventually("three processes wait in the server", || waiters(&server) == 3).await;
     gate.add_permits(1);
     all_get_it(tasks).await;
     assert_eq!(loads.load(SeqCst), 1);
@@ -79,7 +82,7 @@ async fn a_server_that_is_killed_during_a_load_fails_nobody() {
     let mut tasks: Vec<_> = (0..100).map(|_| spawn_get(&handles[0], &loads, &gate)).collect();
     eventually("it loads", || loads.load(SeqCst) == 1).await;
     tasks.extend((0..100).map(|_| spawn_get(&handles[1], &loads, &gate)));
-    eventually("the other process waits in the server", || blocked(&server) == 1).await;
+    eventually("the other process waits in the server", || waiters(&server) == 1).await;
     server.kill9();
     eventually("the other process loads for itself", || loads.load(SeqCst) == 2).await;
     gate.add_permits(1);

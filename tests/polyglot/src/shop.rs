@@ -13,7 +13,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, Method, Response, Uri};
 use axum::routing::{get, post};
 use resil::Failure;
-use resil::http::{IdempotencyKey, Problem, REPLAYED_HEADER, RecordedAnswer, fingerprint, is_final};
+use resil::http::{IdempotencyKey, Problem, REPLAYED_HEADER, RecordedResponse, fingerprint, is_final};
 use resil::idempotency::IdempotencySettings;
 use resil::idempotency::Idempotent;
 
@@ -44,7 +44,7 @@ impl Shop {
         });
         match run.await {
             Ok(outcome) => {
-                let kept = outcome.value.and_then(|bytes| RecordedAnswer::read(&bytes));
+                let kept = outcome.value.and_then(|bytes| RecordedResponse::read(&bytes));
                 let kept = kept.ok_or_else(|| resil::Error::Internal("what was kept is no answer".to_owned()))?;
                 Ok(Answer { replayed: outcome.replayed, ..Answer::from(kept) })
             }
@@ -54,7 +54,7 @@ impl Shop {
         }
     }
 
-    fn make(&self, status: u16, body: Bytes) -> RecordedAnswer {
+    fn make(&self, status: u16, body: Bytes) -> RecordedResponse {
         self.made.fetch_add(1, Ordering::SeqCst);
         let body = if status == 204 { Bytes::new() } else { body };
         let headers: [(&[u8], &[u8]); 5] = [
@@ -64,17 +64,17 @@ impl Shop {
             (b"set-cookie", b"a=1"),
             (b"set-cookie", b"b=2"),
         ];
-        RecordedAnswer::new(status, headers, body)
+        RecordedResponse::new(status, headers, body)
     }
 }
 
 struct Answer {
-    kept: RecordedAnswer,
+    kept: RecordedResponse,
     replayed: bool,
 }
 
-impl From<RecordedAnswer> for Answer {
-    fn from(kept: RecordedAnswer) -> Self {
+impl From<RecordedResponse> for Answer {
+    fn from(kept: RecordedResponse) -> Self {
         Self { kept, replayed: false }
     }
 }

@@ -23,7 +23,7 @@ use resil_wire::bulkhead::{EnterCall, PRIORITY_DEFAULT};
 use resil_wire::command::Command;
 use resil_wire::gcra::Gcra;
 use resil_wire::heartbeat::HeartbeatCall;
-use resil_wire::holding::{Bind, InfoCall, OwnedCall, RenewCall};
+use resil_wire::holding::{Bind, InfoCall, OwnedCall, RenewCall, Wait};
 use resil_wire::idempotency::{BeginCall, CommitCall, GetCall, OnceCall, TokenCall, TokenRenewCall};
 use resil_wire::lock::{AcquireCall, BreakCall};
 use resil_wire::mgcra::Mgcra;
@@ -69,8 +69,10 @@ fn lease() -> impl Strategy<Value = Span> {
     span(LEASE_LEAST, LEASE_CEILING)
 }
 
-fn wait() -> impl Strategy<Value = Span> {
-    prop_oneof![Just(Span::ZERO), span(Span::ZERO, WAIT_CEILING)]
+fn wait() -> impl Strategy<Value = Wait> {
+    let length = prop_oneof![Just(Span::ZERO), span(Span::ZERO, WAIT_CEILING)];
+    (length, any::<bool>())
+        .prop_map(|(length, late)| if late { Wait::asynchronous(length) } else { Wait::blocked(length) })
 }
 
 fn ttl() -> impl Strategy<Value = Span> {

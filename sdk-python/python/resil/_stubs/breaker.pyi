@@ -6,7 +6,7 @@ from typing import Literal, final
 from typing_extensions import Unpack
 
 from .._types import Ignore, Seconds
-from ..reports import BreakerState
+from ..reports import BreakerSnapshot
 from ..settings import BreakerSettings
 from .around import Block
 from .pending import Pending
@@ -21,7 +21,7 @@ class Breaker(Block[None]):
     @property
     def last_known_state(self) -> str | None: ...
     def admit(self) -> Pending[Permit]: ...
-    def state(self) -> Pending[BreakerState]: ...
+    def state(self) -> Pending[BreakerSnapshot]: ...
     def force(
         self,
         state: Literal["open", "closed", "disabled", "metrics", "auto"],

@@ -15,6 +15,6 @@ class Fallback(Around):
         value: object = None,
         *,
         function: Callable[[Exception], object] | None = None,
-        on: Ignore | None = None,
+        when: Ignore | None = None,
         name: str | None = None,
     ) -> Self: ...

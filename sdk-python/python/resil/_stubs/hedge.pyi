@@ -14,7 +14,7 @@ class Hedge(Around):
     def __new__(
         cls,
         *,
-        on: On | None = None,
+        on: On,
         name: str | None = None,
         clock: Clock | None = None,
         **settings: Unpack[HedgeSettings],

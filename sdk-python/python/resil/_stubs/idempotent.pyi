@@ -6,7 +6,7 @@ from typing import Any, Generic, TypeVar, final, overload
 from typing_extensions import Unpack
 
 from .._types import Seconds, Serializer
-from ..reports import KnownWork
+from ..reports import RecordedState
 from ..settings import IdempotencySettings
 from .around import Around
 from .held import Lost
@@ -81,7 +81,7 @@ class Idempotent:
         fingerprint: str | bytes | Callable[..., str | bytes] | None = None,
     ) -> KeyedIdempotent: ...
     def once(self, key: str, ttl: Seconds, token: str | None = None) -> Pending[bool]: ...
-    def get(self, key: str) -> Pending[KnownWork]: ...
+    def get(self, key: str) -> Pending[RecordedState]: ...
 
 @final
 class KeyedIdempotent(Around): ...

@@ -2,8 +2,6 @@
 
 from typing import Any, final
 
-from typing_extensions import Self
-
 from .._native import Client
 from .._types import Seconds
 from .pending import Pending
@@ -13,7 +11,10 @@ def is_testing() -> bool: ...
 
 @final
 class Clock:
-    def __new__(cls) -> Self: ...
+    @staticmethod
+    def driven() -> Clock: ...
+    @staticmethod
+    def system() -> Clock: ...
     def advance(self, span: Seconds) -> None: ...
     @property
     def now(self) -> float: ...

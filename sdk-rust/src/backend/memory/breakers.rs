@@ -74,10 +74,14 @@ impl Store {
         when: When,
         step: impl FnOnce(&mut Breaker, Instant) -> Result<BreakerOutcome<V>, Error>,
     ) -> Result<V, Error> {
-        self.on(key, when, |breaker: &mut Breaker, now| {
+        let (verdict, transitions) = self.on(key, when, |breaker: &mut Breaker, now| {
             let outcome = step(breaker, now)?;
             let touch = if outcome.edits.is_empty() { Touch::Unchanged } else { Touch::Changed };
-            Ok((outcome.verdict, touch))
-        })
+            Ok(((outcome.verdict, outcome.transitions), touch))
+        })?;
+        if let Some(last) = transitions.last() {
+            self.changes.publish(key, last);
+        }
+        Ok(verdict)
     }
 }

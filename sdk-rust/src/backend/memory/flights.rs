@@ -39,7 +39,7 @@ impl Memory {
             return Ok(seen);
         }
         let ask = |waiting| self.store.ask_to_lead(call, Some(waiting), When::Now);
-        self.wait_in_queue::<Flights>((call.key, call.wait, WAITERS_CEILING), ask, answer).await
+        self.wait_in_queue::<Flights>((call.key, call.wait.length, WAITERS_CEILING), ask, answer).await
     }
 }
 

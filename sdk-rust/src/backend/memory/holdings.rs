@@ -88,14 +88,14 @@ impl Memory {
         let (key, owner) = (call.key, call.owner);
         let ask = |waiting| self.store.acquire::<LOCK>(key, owner, lock_request(call), Some(waiting), When::Now);
         let answer = |acquired: Acquired| answer::<Locks>(acquired, key);
-        self.wait_in_queue::<Locks>((key, call.wait, WAITERS_CEILING), ask, answer).await
+        self.wait_in_queue::<Locks>((key, call.wait.length, WAITERS_CEILING), ask, answer).await
     }
 
     pub async fn wait_for_permit(&self, call: &EnterCall<'_>) -> Result<Reply, Error> {
         let (key, owner) = (call.key, call.owner);
         let ask = |waiting| self.store.acquire::<BULKHEAD>(key, owner, permit_request(call), Some(waiting), When::Now);
         let answer = |acquired: Acquired| answer::<Bulkheads>(acquired, key);
-        self.wait_in_queue::<Bulkheads>((key, call.wait, call.queue), ask, answer).await
+        self.wait_in_queue::<Bulkheads>((key, call.wait.length, call.queue), ask, answer).await
     }
 }
 
@@ -168,7 +168,7 @@ impl Store {
                 remaining: now.until(holder.ends_for(None, now)),
                 bound: None,
             });
-            let queued = waited.queue().into_iter().flat_map(|queue| queue.waiters());
+            let queued = waited.queue().into_iter().flat_map(|queue| queue.waiters_at(now));
             let waiters = queued.take(call.limit).map(|waiter| WaiterRow {
                 owner: &waiter.owner,
                 standing: match waiter.request.claim {

@@ -43,7 +43,7 @@ impl Memory {
             return Ok(settled);
         }
         let ask = |waiting| self.store.ask_to_run(call, Some(waiting), When::Now);
-        self.wait_in_queue::<Idempotency>((call.key, call.wait, WAITERS_CEILING), ask, answer).await
+        self.wait_in_queue::<Idempotency>((call.key, call.wait.length, WAITERS_CEILING), ask, answer).await
     }
 }
 

@@ -9,8 +9,10 @@
 //! - `store`: the keys, in shards, under a `name` each; `fences`: one counter for all of them; `registry`: stores that are shared by name.
 //! - `limits`, `breakers`, `holdings`, `idempotency`, `flights`: the commands.
 //! - `waited`: a key and its waiters; `waiting`: a call that waits; `keeper`: the task that wakes keys.
+//! - `channels`: who is told of what others did.
 
 mod breakers;
+mod channels;
 mod fences;
 mod flights;
 mod holdings;
@@ -30,12 +32,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use resil_core::Instant;
+use resil_core::circuit_breaker::Transition as BreakerTransition;
 use resil_core::lock::{BULKHEAD, LOCK};
 use resil_core::rate_limit::{Ask, Quota, Verdict as LimitVerdict};
+use resil_core::waited::Ending;
 use resil_wire::command::{Allowed, Command, Reply};
 use resil_wire::heartbeat::Heartbeat;
 use tokio::sync::watch;
 
+pub(crate) use self::channels::Hear;
+pub(crate) use self::registry::after_fork;
 use self::store::{Store, When};
 use super::Reach;
 use crate::clock::Clock;
@@ -146,6 +152,16 @@ impl Memory {
             Command::FlightInfo(key) => store.show_flight(key, when),
             Command::Heartbeat(_) => Ok(Reply::Heartbeat(Heartbeat { bound: 0, losses: Vec::new() })),
         }
+    }
+
+    /// `hear` is told when an owner that begins with `owners` loses what it holds, other than by letting go.
+    pub fn hear_losses(&self, owners: &[u8], hear: Hear<Ending>) {
+        self.store.losses.subscribe(owners, hear);
+    }
+
+    /// `hear` is told when the breaker at `key` changes its state, by any caller.
+    pub fn hear_changes(&self, key: &[u8], hear: Hear<BreakerTransition>) {
+        self.store.changes.subscribe(key, hear);
     }
 
     pub fn reach(&self) -> watch::Receiver<Reach> {

@@ -14,11 +14,13 @@ use foldhash::fast::RandomState;
 use indexmap::IndexMap;
 use indexmap::map::RawEntryApiV1;
 use parking_lot::{Mutex, MutexGuard};
+use resil_core::circuit_breaker::Transition as BreakerTransition;
 use resil_core::rate_limit::TierSet;
-use resil_core::waited::{Machine, WaiterId};
+use resil_core::waited::{Ending, Machine, WaiterId};
 use resil_core::{Instant, Plain, Step, Stored};
 use smallvec::SmallVec;
 
+use super::channels::Channels;
 use super::fences::Fences;
 use super::keeper::{Keeper, Wake};
 use super::name::{self, Name};
@@ -154,6 +156,10 @@ pub(super) struct Store {
     last_waiter: AtomicU64,
     pub fences: Fences,
     pub keeper: Arc<Keeper>,
+    /// Holdings that were lost, by what their owners begin with.
+    pub losses: Channels<Ending>,
+    /// Breakers that were changed, by their keys.
+    pub changes: Channels<BreakerTransition>,
     pub clock: Clock,
 }
 
@@ -168,6 +174,8 @@ impl Store {
             last_waiter: AtomicU64::new(0),
             fences: Fences::default(),
             keeper: Arc::new(Keeper::default()),
+            losses: Channels::default(),
+            changes: Channels::default(),
             clock,
         })
     }

@@ -16,13 +16,16 @@
 use std::collections::BTreeMap;
 
 use resil_core::Instant;
+use resil_core::limits::AGEING_DEFAULT;
 use resil_core::waited::{
-    Asked, Decision, Machine, Outcome, Queue, Reply as WaiterReply, Setting, Stepped, Undelivered, WaitedKey, WaiterId,
+    Asked, Decision, End, Ending, Machine, Outcome, Queue, Reply as WaiterReply, Setting, Stepped, Undelivered,
+    WaitedKey, WaiterId,
 };
 use resil_wire::command::Reply;
 use smallvec::SmallVec;
 use tokio::sync::oneshot::{self, Receiver, Sender};
 
+use super::channels::owners_of;
 use super::keeper::Wake;
 use super::store::{InState, Kept, State, Store, Touch, When};
 use crate::error::Error;
@@ -115,6 +118,14 @@ impl<M: MemoryMachine> Kept for Waited<M> {
 type Addressed = (Sender<Delivery>, Delivery);
 type Replies = SmallVec<[Addressed; 1]>;
 
+/// What others are told of a step.
+#[derive(Default)]
+struct ToldOthers {
+    replies: Replies,
+    /// Holdings that ended, and not by their owners.
+    losses: Vec<Ending>,
+}
+
 /// The verdict for a caller, and where its reply comes if it waits.
 pub(super) struct Told<V> {
     pub verdict: V,
@@ -141,7 +152,7 @@ impl<M: MemoryMachine> Waited<M> {
         store: &Store,
         key: &[u8],
         now: Instant,
-        sent: &mut Replies,
+        sent: &mut ToldOthers,
         step: impl FnOnce(&mut WaitedKey<'_, M>, &mut Setting<'_>) -> Stepped<M, V>,
     ) -> (V, Touch) {
         let mut fresh = Queue::default();
@@ -149,23 +160,23 @@ impl<M: MemoryMachine> Waited<M> {
         let most = 1 + queue.len();
         let mut waited = WaitedKey { state: &mut self.state, queue };
         let outcome = store.fences.issue_for(most, now, |floor| {
-            step(&mut waited, &mut Setting { now, promoted_at: None, floor, heard: None })
+            step(&mut waited, &mut Setting { now, promoted_at: None, ageing: AGEING_DEFAULT, floor, heard: None })
         });
-        let Outcome { verdict, edits, replies, endings, crowd, timer_at, told } = outcome;
+        let Outcome { verdict, edits, replies, mut endings, crowd, timer_at, told } = outcome;
+        endings.extend(crowd.into_iter().flatten());
         if !fresh.is_empty() {
             self.waiters = Some(Box::new(Waiters::new(fresh)));
         }
         let touch = if edits.is_empty() && self.waiters.is_none() { Touch::Unchanged } else { Touch::Changed };
         if let Some(waiters) = &mut self.waiters {
-            let ended = endings.into_iter().chain(crowd.into_iter().flatten());
-            for fence in ended.map(|ending| ending.fence).chain(told) {
+            for fence in endings.iter().map(|ending| ending.fence).chain(told) {
                 waiters.grants.delivered(fence);
             }
             for delivery in replies.into_iter().map(Delivery::of::<M>) {
                 if let Some(fence) = delivery.fence {
                     waiters.grants.sent(fence, ());
                 }
-                sent.extend(waiters.senders.remove(&delivery.id).map(|sender| (sender, delivery)));
+                sent.replies.extend(waiters.senders.remove(&delivery.id).map(|sender| (sender, delivery)));
             }
             if let Some(at) = timer_at.filter(|_| !waiters.queue.is_empty())
                 && waiters.timer.is_none_or(|set| at < set)
@@ -175,6 +186,7 @@ impl<M: MemoryMachine> Waited<M> {
             }
         }
         self.waiters.take_if(|waiters| waiters.is_over());
+        sent.losses.extend(endings.into_iter().filter(|ending| ending.how != End::Released));
         (verdict, touch)
     }
 }
@@ -187,10 +199,10 @@ impl Store {
         when: When,
         step: impl FnOnce(&mut WaitedKey<'_, M>, &mut Setting<'_>) -> Stepped<M, V>,
     ) -> Result<V, Error> {
-        let mut replies = Replies::new();
+        let mut sent = ToldOthers::default();
         let verdict =
-            self.on(key, when, |waited: &mut Waited<M>, now| Ok(waited.step(self, key, now, &mut replies, step)));
-        self.send::<M>(key, replies);
+            self.on(key, when, |waited: &mut Waited<M>, now| Ok(waited.step(self, key, now, &mut sent, step)));
+        self.send::<M>(key, sent);
         verdict
     }
 
@@ -202,9 +214,9 @@ impl Store {
         id: Option<WaiterId>,
         step: impl FnOnce(&mut WaitedKey<'_, M>, &mut Setting<'_>) -> Stepped<M, Asked<M>>,
     ) -> Result<Told<Asked<M>>, Error> {
-        let mut replies = Replies::new();
+        let mut sent = ToldOthers::default();
         let told = self.on(key, when, |waited: &mut Waited<M>, now| {
-            let (verdict, touch) = waited.step(self, key, now, &mut replies, step);
+            let (verdict, touch) = waited.step(self, key, now, &mut sent, step);
             let mut reply = None;
             if let (Some(id), Decision::Queued, Some(waiters)) = (id, &verdict, &mut waited.waiters) {
                 let (sender, receiver) = oneshot::channel();
@@ -213,7 +225,7 @@ impl Store {
             }
             Ok((Told { verdict, reply }, touch))
         });
-        self.send::<M>(key, replies);
+        self.send::<M>(key, sent);
         told
     }
 
@@ -223,33 +235,38 @@ impl Store {
         key: &[u8],
         is_wanted: impl FnOnce(&mut Waiters<M::Request>) -> bool,
         step: impl FnOnce(&mut WaitedKey<'_, M>, &mut Setting<'_>) -> Stepped<M, V>,
-    ) -> Replies {
-        let mut replies = Replies::new();
+    ) -> ToldOthers {
+        let mut sent = ToldOthers::default();
         // The key of another kind, or none: it went together with everybody who waited for it.
         let _ = self.on(key, When::Now, |waited: &mut Waited<M>, now| {
             if !waited.waiters.as_mut().is_some_and(|waiters| is_wanted(waiters)) {
                 return Ok(((), Touch::Unchanged));
             }
-            let (_, touch) = waited.step(self, key, now, &mut replies, step);
+            let (_, touch) = waited.step(self, key, now, &mut sent, step);
             Ok(((), touch))
         });
-        replies
+        sent
     }
 
     /// Sends what was decided. What is granted to a waiter who is gone is taken back, and may go to the next.
-    fn send<M: MemoryMachine>(&self, key: &[u8], mut replies: Replies) {
+    fn send<M: MemoryMachine>(&self, key: &[u8], ToldOthers { mut replies, mut losses }: ToldOthers) {
         while !replies.is_empty() {
             let unread: SmallVec<[u64; 1]> = replies
                 .drain(..)
                 .filter_map(|(sender, delivery)| sender.send(delivery).err().and_then(|delivery| delivery.fence))
                 .collect();
             for fence in unread {
-                replies.extend(self.taken_back::<M>(key, fence));
+                let more = self.taken_back::<M>(key, fence);
+                replies.extend(more.replies);
+                losses.extend(more.losses);
             }
+        }
+        for ending in &losses {
+            self.losses.publish(owners_of(ending), ending);
         }
     }
 
-    fn taken_back<M: MemoryMachine>(&self, key: &[u8], fence: u64) -> Replies {
+    fn taken_back<M: MemoryMachine>(&self, key: &[u8], fence: u64) -> ToldOthers {
         self.step_if::<M, _>(
             key,
             |waiters| waiters.grants.undeliverable(fence).is_some(),
@@ -259,18 +276,18 @@ impl Store {
 
     /// A waiter has not read the grant it was sent.
     pub fn take_back<M: MemoryMachine>(&self, key: &[u8], fence: u64) {
-        let replies = self.taken_back::<M>(key, fence);
-        self.send::<M>(key, replies);
+        let sent = self.taken_back::<M>(key, fence);
+        self.send::<M>(key, sent);
     }
 
     /// A waiter is gone.
     pub fn leave<M: MemoryMachine>(&self, key: &[u8], id: WaiterId) {
-        let replies = self.step_if::<M, _>(
+        let sent = self.step_if::<M, _>(
             key,
             |waiters| waiters.senders.remove(&id).is_some(),
             |key, setting| M::leave(key, id, setting),
         );
-        self.send::<M>(key, replies);
+        self.send::<M>(key, sent);
     }
 
     /// The instant has come that a key asked for.
@@ -283,7 +300,7 @@ impl Store {
 
     pub fn tick<M: MemoryMachine>(&self, wake: &Wake) {
         let is_wanted = |waiters: &mut Waiters<M::Request>| waiters.timer.take_if(|set| *set == wake.at).is_some();
-        let replies = self.step_if::<M, _>(&wake.key, is_wanted, M::tick);
-        self.send::<M>(&wake.key, replies);
+        let sent = self.step_if::<M, _>(&wake.key, is_wanted, M::tick);
+        self.send::<M>(&wake.key, sent);
     }
 }

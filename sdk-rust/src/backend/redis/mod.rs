@@ -3,22 +3,23 @@
 //! # The promise
 //! - [`call`](Redis::call) goes over one shared connection, on which any number of calls are under way at once. It is
 //!   answered, or fails, within the command timeout; while the server is away it fails at once.
-//! - [`wait`](Redis::wait) goes over a connection that nobody else needs meanwhile; see [`waiting`].
+//! - [`wait`](Redis::wait) stands in the server's queue, without a connection of its own where that is possible; see [`late`].
 //! - The connection is kept by a task on the client's background runtime; see [`supervisor`]. Nothing is ever asked twice behind a caller's back on
 //!   the shared connection of a single server: a call that failed may have had its effect.
 //!
 //! # Connecting
-//! One attempt is made, of at most three seconds. A URL that cannot be used, a wrong password, a certificate that is not
+//! One attempt is made, of at most three seconds; of a single server also of at most three command timeouts, and a second at least. A URL that cannot be used, a wrong password, a certificate that is not
 //! trusted and a server without the module are errors at once. If the server is away, so is the client, and it connects when the server is there, unless a server is required: a service
 //! may start before its Redis.
 //!
 //! # The map
 //! [`address`]: what a URL says. [`link`]: making a connection and trusting it. [`connection`]: the one that everybody shares, and
 //! [`resp`]: what is spoken over it. [`supervisor`]: keeping it. [`waiting`]:
-//! blocking waits. [`subscription`]: what the server publishes. [`slots`]: which node of a cluster waits go to. [`speech`]: words and values. [`trouble`]: errors.
+//! waits, on connections of their own, or without one: [`late`]. [`subscription`]: what the server publishes. [`slots`]: which node of a cluster waits go to. [`speech`]: words and values. [`trouble`]: errors.
 
 mod address;
 mod connection;
+pub(crate) mod late;
 mod link;
 mod resp;
 mod slots;
@@ -44,6 +45,7 @@ use tokio::time::timeout;
 use tokio_util::context::TokioContext;
 
 use self::address::Address;
+use self::late::LateWaits;
 use self::supervisor::{ConnectionState, SharedConnection};
 use self::trouble::Trouble;
 use super::{Reach, WhyAway};
@@ -70,7 +72,9 @@ impl Redis {
         };
         let shared = Arc::new(SharedConnection::new(address, options, runtime.clone()));
         let first = Arc::clone(&shared);
-        match shared.spawn(async move { first.open().await }).await {
+        let bound = shared.first_bound();
+        let opening = async move { timeout(bound, first.open()).await.unwrap_or(Err(Trouble::Late)) };
+        match shared.spawn(opening).await {
             Ok(session) => shared.publish(ConnectionState::Here(session)),
             Err(trouble) if trouble.is_final() => return Err(trouble.into_error(None)),
             Err(trouble) if options.require_server => return Err(trouble.into_error(None)),
@@ -109,13 +113,13 @@ impl Redis {
         let mut link = self.shared.link()?;
         let trouble = match timeout(bound.min(self.shared.command_timeout), link.ask(command)).await {
             Ok(Ok(value)) => {
-                self.shared.answered();
+                self.shared.answered(command);
                 return read(command, value);
             }
             Ok(Err(trouble)) => trouble,
             Err(_) => Trouble::Late,
         };
-        self.shared.suspect(&trouble);
+        self.shared.suspect(&trouble, command);
         Err(trouble.into_error(command.key()))
     }
 
@@ -129,6 +133,11 @@ impl Redis {
     /// The number of the shared connection. None in a cluster, where there is one to every node, and while it is away.
     pub fn bind(&self) -> Bind {
         self.shared.session().map_or(Bind::None, |session| session.bind)
+    }
+
+    /// Waits that need no connection of their own.
+    pub fn late(&self) -> &LateWaits {
+        &self.shared.late
     }
 
     pub fn why_away(&self) -> Option<WhyAway> {

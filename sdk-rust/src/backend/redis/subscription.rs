@@ -9,11 +9,14 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use redis::aio::{PubSubSink, PubSubStream};
+use resil_wire::holding::Bind;
+use resil_wire::late;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
 use super::Redis;
 use super::address::Address;
+use super::late::LateWaits;
 use super::link::{CONNECT_BOUND, Door};
 use super::supervisor::SharedConnection;
 use super::trouble::Trouble;
@@ -38,7 +41,8 @@ pub(crate) struct Subscription {
     messages: PubSubStream,
     shared: Arc<SharedConnection>,
     reach: watch::Receiver<Reach>,
-    generation: u64,
+    pub generation: u64,
+    bind: Bind,
 }
 
 /// What a subscriber hears.
@@ -105,10 +109,15 @@ impl Subscriptions {
                 if let Ok(Ok(pubsub)) = timeout(CONNECT_BOUND, client.get_async_pubsub()).await {
                     let (sink, messages) = pubsub.split();
                     let (shared, reach) = (Arc::clone(&self.shared), self.shared.reach());
-                    return Subscription { sink, messages, shared, reach, generation: session.generation };
+                    let (generation, bind) = (session.generation, session.bind);
+                    return Subscription { sink, messages, shared, reach, generation, bind };
                 }
             }
         }
+    }
+
+    pub fn late(&self) -> &LateWaits {
+        &self.shared.late
     }
 
     /// The last one went well for a while: the next is opened at once.
@@ -118,6 +127,14 @@ impl Subscriptions {
 }
 
 impl Subscription {
+    /// Where the verdicts of waits come that the shared connection asked for. None in a cluster, which has no such connection.
+    pub fn waits_channel(&self) -> Option<String> {
+        match self.bind {
+            Bind::To { client, .. } => Some(late::channel(client)),
+            Bind::None | Bind::Here { .. } => None,
+        }
+    }
+
     pub async fn subscribe(&mut self, channels: &[String]) -> Result<(), SubscriptionEnd> {
         let asked = timeout(self.shared.command_timeout, self.sink.subscribe(channels)).await;
         asked.unwrap_or_else(|_| Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into())).map_err(as_ended)

@@ -9,7 +9,8 @@
 //! # What counts as away
 //! Everything for which a call could not be decided by the server: no connection, no answer, a replica, data that are being loaded, a
 //! user or password that is not let in, a missing module. Where the connection is fine and only commands are refused (NOPERM,
-//! MISCONF, a script that blocks), it is kept, and the last refusal is what `health` shows until a command is answered.
+//! MISCONF, a script that blocks), it is kept, and the last refusal is what `health` shows until a command is answered. The log has one
+//! warning for each command that is refused, and one line when that command is answered again.
 //!
 //! # How a loss is noticed
 //! By the first of these: the end of the connection, which RESP3 connections tell at once; a call that failed or was
@@ -32,6 +33,7 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use parking_lot::Mutex;
 use redis::aio::MultiplexedConnection;
+use resil_wire::command::Command;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout};
@@ -39,8 +41,9 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::address::Address;
-use super::link::{Link, Session, open, untimed};
-use super::trouble::{AWAY_AT_FIRST, CLOSED, RUNTIME_ENDED, RUNTIME_ENDED_TEXT, Trouble};
+use super::late::LateWaits;
+use super::link::{CONNECT_BOUND, Link, Session, open, untimed};
+use super::trouble::{AWAY_AT_FIRST, CLOSED, PASSING, RUNTIME_ENDED, RUNTIME_ENDED_TEXT, Trouble};
 use super::waiting::WaitingConnections;
 use crate::backend::{Reach, WhyAway};
 use crate::client::ConnectSettings;
@@ -53,7 +56,7 @@ pub(super) const LOOK_EVERY: Duration = Duration::from_secs(1);
 const FIRST_PAUSE_MAX: Duration = Duration::from_millis(500);
 const PAUSE_MIN: Duration = Duration::from_millis(500);
 const PAUSE_MAX: Duration = Duration::from_millis(1_500);
-/// Attempts under way at once; each ends after [`CONNECT_BOUND`](super::link::CONNECT_BOUND).
+/// Attempts under way at once; each ends after [`CONNECT_BOUND`].
 const ATTEMPTS_MAX: usize = 4;
 /// How long the old connection may take to answer once a new one was answered.
 const OLD_ONE_GRACE: Duration = Duration::from_millis(100);
@@ -89,6 +92,7 @@ pub(super) struct SharedConnection {
     pub command_timeout: Duration,
     pub random: Arc<Random>,
     pub waiting: WaitingConnections,
+    pub late: LateWaits,
     pub closing: CancellationToken,
     /// The background runtime of the client: every connection lives there.
     pub runtime: Handle,
@@ -101,6 +105,9 @@ pub(super) struct SharedConnection {
     /// The last refusal, until a command is answered; the flag says whether there is one.
     refusal: Mutex<Option<Refusal>>,
     is_refused: AtomicBool,
+    /// The commands whose refusal was said, until they are answered; the flag says whether there are any.
+    refused_commands: Mutex<Vec<&'static str>>,
+    has_refused_commands: AtomicBool,
 }
 
 /// A call after the supervisor has gone fails with that reason, also if it went with its runtime.
@@ -122,6 +129,7 @@ impl SharedConnection {
             command_timeout: options.command_timeout,
             random: Arc::clone(&options.random),
             waiting: WaitingConnections::new(options.waiting_connections),
+            late: LateWaits::default(),
             closing: CancellationToken::new(),
             runtime,
             standing: ArcSwap::from_pointee(ConnectionState::Away(AWAY_AT_FIRST)),
@@ -132,6 +140,8 @@ impl SharedConnection {
             on_notice: options.on_notice.clone(),
             refusal: Mutex::default(),
             is_refused: AtomicBool::new(false),
+            refused_commands: Mutex::default(),
+            has_refused_commands: AtomicBool::new(false),
         }
     }
 
@@ -167,20 +177,27 @@ impl SharedConnection {
         }
     }
 
-    /// Something is not right: have a look.
-    pub fn suspect(&self, trouble: &Trouble) {
+    /// Something is not right with `command`: have a look.
+    pub fn suspect(&self, trouble: &Trouble, command: &Command<'_>) {
         match trouble {
             Trouble::Demoted | Trouble::Unwell(_) | Trouble::Gone(_) | Trouble::Late => self.alarm.notify_one(),
             Trouble::Refused(error @ (Error::PermissionDenied(_) | Error::ModuleMissing)) => {
-                self.refused(error.clone());
+                self.refused(error.clone(), command.name());
                 self.alarm.notify_one();
             }
-            Trouble::Later(why) => self.refused(Error::BackendUnavailable(why)),
-            Trouble::Refused(_) | Trouble::Deadlock | Trouble::Moved { .. } | Trouble::Ask { .. } => {}
+            Trouble::Later(why) => self.refused(Error::BackendUnavailable(why), command.name()),
+            Trouble::Refused(_)
+            | Trouble::Deadlock
+            | Trouble::Moved { .. }
+            | Trouble::Ask { .. }
+            | Trouble::AskAgain => {}
         }
     }
 
-    fn refused(&self, error: Error) {
+    fn refused(&self, error: Error, command: &'static str) {
+        if !PASSING.contains(&&*error.why_away()) {
+            self.say_refused(&error, command);
+        }
         let mut refusal = self.refusal.lock();
         let before = refusal.as_ref().filter(|before| before.is_recent());
         let since = before.map_or_else(SystemTime::now, |before| before.why.since);
@@ -188,10 +205,37 @@ impl SharedConnection {
         self.is_refused.store(true, Relaxed);
     }
 
-    /// A command was answered. That ends a refusal once none has come for [`STEADY`]: where only some commands are refused, the
+    fn say_refused(&self, error: &Error, command: &'static str) {
+        let mut refused = self.refused_commands.lock();
+        if !refused.contains(&command) {
+            refused.push(command);
+            drop(refused);
+            self.has_refused_commands.store(true, Relaxed);
+            self.say_away(&format!("{command} is refused: {}", error.why_away()), "the server refuses a command");
+        }
+    }
+
+    #[cold]
+    fn say_answered(&self, command: &'static str) {
+        let mut refused = self.refused_commands.lock();
+        let Some(at) = refused.iter().position(|name| *name == command) else { return };
+        refused.swap_remove(at);
+        let is_last = refused.is_empty();
+        drop(refused);
+        tracing::info!(address = %self.address, command, "the server answers a command again");
+        if is_last {
+            self.has_refused_commands.store(false, Relaxed);
+            self.pass_on(&Notice::Back { address: self.address.to_string() });
+        }
+    }
+
+    /// `command` was answered. That ends a refusal once none has come for [`STEADY`]: where only some commands are refused, the
     /// others must not make it look well in between.
     #[inline]
-    pub fn answered(&self) {
+    pub fn answered(&self, command: &Command<'_>) {
+        if self.has_refused_commands.load(Relaxed) {
+            self.say_answered(command.name());
+        }
         if self.is_refused.load(Relaxed) {
             let mut refusal = self.refusal.lock();
             if refusal.as_ref().is_none_or(|refusal| refusal.last.elapsed() >= STEADY) {
@@ -214,6 +258,15 @@ impl SharedConnection {
     /// One more connection, for a wait.
     pub async fn one_more(&self, client: redis::Client) -> Result<MultiplexedConnection, Trouble> {
         self.spawn(async move { Ok(client.get_multiplexed_async_connection_with_config(&untimed()).await?) }).await
+    }
+
+    /// How long the first attempt may take, for which the caller waits. A server is reached in three steps, each of which is answered within
+    /// the command timeout; a second is left for handshakes. Sentinels and nodes of clusters are asked in turn, each with a bound of its own.
+    pub fn first_bound(&self) -> Duration {
+        match self.address {
+            Address::Server(_) => (3 * self.command_timeout).clamp(Duration::from_secs(1), CONNECT_BOUND),
+            Address::Sentinel(_) | Address::Cluster(_) => CONNECT_BOUND,
+        }
     }
 
     pub async fn open(&self) -> Result<Arc<Session>, Trouble> {

@@ -21,6 +21,8 @@ pub(super) enum Trouble {
     Ask { node: String },
     /// The server is a replica now: another server is the primary.
     Demoted,
+    /// The verdict is there, but too large for a message.
+    AskAgain,
     /// Not now, but the connection is fine.
     Later(&'static str),
     /// Not now, and it is worth looking whether the server is still there.
@@ -39,6 +41,11 @@ pub(super) const CLOSED: Error = Error::BackendUnavailable("the client was close
 const LATE: Error = Error::BackendUnavailable("the server did not answer in time");
 const DEMOTED: Error = Error::BackendUnavailable("the server is a replica");
 
+const REBOUND_TEXT: &str = "the connection to bind to was replaced meanwhile";
+const ON_ITS_WAY_TEXT: &str = "the key is on its way to another node";
+/// Over by themselves in a moment, and no reason to warn.
+pub(super) const PASSING: [&str; 2] = [REBOUND_TEXT, ON_ITS_WAY_TEXT];
+
 impl Trouble {
     /// `key` is what the command was about.
     pub fn into_error(self, key: Option<&[u8]>) -> Error {
@@ -51,6 +58,7 @@ impl Trouble {
             Self::Demoted => DEMOTED,
             Self::Later(text) | Self::Unwell(text) | Self::Gone(text) => Error::BackendUnavailable(text),
             Self::Late => LATE,
+            Self::AskAgain => Error::BackendUnavailable("the verdict was too large for a message"),
         }
     }
 
@@ -105,8 +113,10 @@ pub(super) fn of_server(code: &str, text: &str) -> Trouble {
     };
     match code {
         "ERR" if text.starts_with("unknown command") => Trouble::Refused(Error::ModuleMissing),
+        "AGAIN" => Trouble::AskAgain,
+        "NOTLISTENING" => Trouble::Gone("nobody listens for the verdict of a wait"),
         // It was bound to a connection that was there when the command was made.
-        "ERR" if text.starts_with("BOUNDTO ") => Trouble::Later("the connection to bind to was replaced meanwhile"),
+        "ERR" if text.starts_with("BOUNDTO ") => Trouble::Later(REBOUND_TEXT),
         "ERR" if text.starts_with("max number of clients") => Trouble::Unwell("the server takes no more connections"),
         "NOPERM" => Trouble::Refused(Error::PermissionDenied("this command or key")),
         "NOAUTH" | "WRONGPASS" => Trouble::Refused(DENIED_ENTRY),
@@ -118,7 +128,7 @@ pub(super) fn of_server(code: &str, text: &str) -> Trouble {
         // By an operator, who meant it; else because the server changed its role.
         "UNBLOCKED" if text.contains("CLIENT UNBLOCK") => Trouble::Refused(Error::Cancelled),
         "UNBLOCKED" => Trouble::Demoted,
-        "TRYAGAIN" => Trouble::Later("the key is on its way to another node"),
+        "TRYAGAIN" => Trouble::Later(ON_ITS_WAY_TEXT),
         "CLUSTERDOWN" => Trouble::Later("the cluster is down"),
         "OOM" => Trouble::Later("the server is out of memory"),
         "MISCONF" => Trouble::Later("the server cannot write to its disk, and refuses changes"),
@@ -142,52 +152,5 @@ fn redirection(code: &str, text: &str) -> Trouble {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::error::Code;
-
-    #[test]
-    fn every_answer_that_is_an_error_has_its_code() {
-        for (code, text, wanted) in [
-            ("ERR", "unknown command 'RES.GCRA', with args beginning with: ", Code::ModuleMissing),
-            ("ERR", "limit must be a whole number from 1 to 9, got '0'", Code::InvalidArgument),
-            ("WRONGTYPE", "Operation against a key holding the wrong kind of value", Code::InvalidArgument),
-            ("PHASE", "this key is used by ONCE", Code::InvalidArgument),
-            ("CROSSSLOT", "Keys in request don't hash to the same slot", Code::InvalidArgument),
-            ("NOPERM", "this user has no permissions to run the 'res.gcra' command", Code::PermissionDenied),
-            ("NOAUTH", "Authentication required.", Code::PermissionDenied),
-            ("WRONGPASS", "invalid username-password pair or user is disabled.", Code::PermissionDenied),
-            ("DEADLOCK", "x", Code::Deadlock),
-            ("SUPERSEDED", "x", Code::Cancelled),
-            ("MOVED", "1 10.0.0.1:6379", Code::BackendUnavailable),
-            ("ASK", "1 10.0.0.1:6379", Code::BackendUnavailable),
-            ("READONLY", "You can't write against a read only replica.", Code::BackendUnavailable),
-            ("DENIED", "Redis is running in protected mode because", Code::PermissionDenied),
-            ("UNBLOCKED", "force unblock from blocking operation, instance state changed", Code::BackendUnavailable),
-            ("UNBLOCKED", "client unblocked via CLIENT UNBLOCK", Code::Cancelled),
-            ("TRYAGAIN", "x", Code::BackendUnavailable),
-            ("LOADING", "x", Code::BackendUnavailable),
-            ("MASTERDOWN", "10.0.0.1", Code::BackendUnavailable),
-            ("CLUSTERDOWN", "x", Code::BackendUnavailable),
-            ("OOM", "x", Code::BackendUnavailable),
-            ("MISCONF", "x", Code::BackendUnavailable),
-            ("BUSY", "x", Code::BackendUnavailable),
-        ] {
-            let error = of_server(code, text).into_error(Some(b"key"));
-            assert_eq!(error.code(), wanted, "{code} {text}");
-            assert!(!format!("{error}{error:?}").contains("10.0.0.1"), "{code} names an address");
-        }
-    }
-
-    #[test]
-    fn a_deadlock_names_the_lock() {
-        assert_eq!(Trouble::Deadlock.into_error(Some(b"orders")), Error::Deadlock { name: "orders".into() });
-    }
-
-    #[test]
-    fn network_errors_do_not_name_addresses() {
-        let io = std::io::Error::new(std::io::ErrorKind::ConnectionReset, "10.0.0.1:6379 went away");
-        let error = Trouble::from(RedisError::from(io)).into_error(None);
-        assert_eq!(error, Error::BackendUnavailable("the connection broke"));
-    }
-}
+#[path = "tests/trouble.rs"]
+mod tests;

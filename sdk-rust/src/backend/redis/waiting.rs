@@ -1,4 +1,5 @@
-//! Commands that wait, each on a connection that nobody else needs meanwhile.
+//! Commands that wait: [without a connection](super::late) where somebody can listen, or each on a connection that nobody else
+//! needs meanwhile.
 //!
 //! # The promise
 //! - At most as many wait at the server as there may be waiting connections. The others wait here, first come first
@@ -20,7 +21,8 @@ use parking_lot::Mutex;
 use redis::aio::MultiplexedConnection;
 use resil_core::Span;
 use resil_wire::command::{Command, Reply};
-use resil_wire::holding::Bind;
+use resil_wire::holding::{Bind, Wait};
+use resil_wire::reply::Value;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
@@ -37,7 +39,7 @@ use crate::error::Error;
 /// How long a wait that was cut off waits for the server to come back.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 /// The server times a WAIT; its answer may be on its way for as long as any other, and a little more.
-const SLACK: Duration = Duration::from_millis(250);
+pub(super) const SLACK: Duration = Duration::from_millis(250);
 const PAUSE_BASE: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
 /// Connections that nobody used for so long are closed.
@@ -91,7 +93,9 @@ impl WaitingConnections {
 }
 
 /// Where to ask.
-enum Destination {
+pub(super) enum Destination {
+    /// The shared connection; the verdict comes later.
+    Late,
     /// The node that has the key.
     Owner,
     /// This once there, since the key is on its way.
@@ -99,11 +103,11 @@ enum Destination {
 }
 
 /// How asking once went.
-enum WaitOutcome {
-    Answered(redis::Value),
+pub(super) enum WaitOutcome {
+    Answered(Value),
     Trouble(Trouble),
-    /// The shared connection was replaced. This one is still asking.
-    Rebound(MultiplexedConnection),
+    /// The shared connection was replaced. This one, if there is one, is still asking.
+    Rebound(Option<MultiplexedConnection>),
     Over(Error),
 }
 
@@ -111,12 +115,15 @@ impl Redis {
     pub(super) async fn wait_for(&self, command: &Command<'_>, wait: Span) -> Result<Reply, Error> {
         let shared = &*self.shared;
         let deadline = Instant::now() + Duration::from_micros(u64::try_from(wait.as_us()).unwrap_or_default());
-        shared.session()?;
+        let session = shared.session()?;
+        if matches!(session.door, Door::Server(_)) && shared.late.are_heard(session.generation).await {
+            return self.wait_late(command, deadline).await;
+        }
         let place = tokio::select! {
             place = timeout_at(deadline, shared.waiting.places.acquire()) => place,
             () = shared.closing.cancelled() => return Err(CLOSED),
         };
-        let Ok(Ok(_place)) = place else { return self.call(&rewritten(command, Span::ZERO, self.bind())).await };
+        let Ok(Ok(_place)) = place else { return self.call(&rewritten(command, Wait::NONE, self.bind())).await };
         // A wait that was cut off before had the patience; the whole queue need not have it again, one after another.
         shared.session()?;
         let asking = WaitingCommand { shared, command, deadline, reach: shared.reach(), place: Destination::Owner };
@@ -203,7 +210,7 @@ impl Redis {
             }
             Ok(Ok(_)) => Err(Error::Internal("WAIT is answered by a number".to_owned())),
             Ok(Err(trouble)) => {
-                shared.suspect(&trouble);
+                shared.suspect(&trouble, command);
                 Err(trouble.into_error(command.key()))
             }
             Err(_) => Err(late()),
@@ -211,16 +218,16 @@ impl Redis {
     }
 }
 
-struct WaitingCommand<'a, 'c> {
-    shared: &'a SharedConnection,
-    command: &'a Command<'c>,
-    deadline: Instant,
-    reach: watch::Receiver<Reach>,
-    place: Destination,
+pub(super) struct WaitingCommand<'a, 'c> {
+    pub shared: &'a SharedConnection,
+    pub command: &'a Command<'c>,
+    pub deadline: Instant,
+    pub reach: watch::Receiver<Reach>,
+    pub place: Destination,
 }
 
 impl WaitingCommand<'_, '_> {
-    async fn until_answered(mut self) -> Result<Reply, Error> {
+    pub async fn until_answered(mut self) -> Result<Reply, Error> {
         let mut in_trouble_since: Option<Instant> = None;
         let mut pause_max = PAUSE_BASE;
         // Kept, not read: see above.
@@ -230,17 +237,17 @@ impl WaitingCommand<'_, '_> {
             let begun = Instant::now();
             let trouble = match self.ask(&session).await {
                 WaitOutcome::Answered(value) => {
-                    self.shared.answered();
-                    return read(self.command, understood(value));
+                    self.shared.answered(self.command);
+                    return read(self.command, value);
                 }
                 WaitOutcome::Over(error) => return Err(error),
                 WaitOutcome::Rebound(connection) => {
-                    earlier = Some(connection);
+                    earlier = connection;
                     continue;
                 }
                 WaitOutcome::Trouble(trouble) => trouble,
             };
-            self.shared.suspect(&trouble);
+            self.shared.suspect(&trouble, self.command);
             let is_cluster = matches!(session.door, Door::Cluster(_));
             match &trouble {
                 Trouble::Refused(_) | Trouble::Deadlock | Trouble::Late => {
@@ -249,7 +256,7 @@ impl WaitingCommand<'_, '_> {
                 Trouble::Moved { slot, node } if is_cluster => self.shared.waiting.slots.learn(*slot, node.clone()),
                 Trouble::Ask { node } if is_cluster => self.place = Destination::Ask(node.clone()),
                 Trouble::Moved { .. } | Trouble::Ask { .. } => return Err(trouble.into_error(None)),
-                Trouble::Demoted | Trouble::Unwell(_) | Trouble::Gone(_) | Trouble::Later(_) => {
+                Trouble::Demoted | Trouble::Unwell(_) | Trouble::Gone(_) | Trouble::Later(_) | Trouble::AskAgain => {
                     self.shared.waiting.slots.forget();
                 }
             }
@@ -269,7 +276,7 @@ impl WaitingCommand<'_, '_> {
         }
     }
 
-    fn left(&self) -> Duration {
+    pub fn left(&self) -> Duration {
         self.deadline.saturating_duration_since(Instant::now())
     }
 
@@ -289,14 +296,21 @@ impl WaitingCommand<'_, '_> {
     }
 
     async fn ask(&mut self, session: &Session) -> WaitOutcome {
+        if matches!(self.place, Destination::Late) {
+            self.ask_late(session).await
+        } else {
+            self.ask_apart(session).await
+        }
+    }
+
+    async fn ask_apart(&mut self, session: &Session) -> WaitOutcome {
         let (mut connection, node) = match timeout(super::link::CONNECT_BOUND, self.connection(session)).await {
             Ok(Ok(connected)) => connected,
             Ok(Err(trouble)) => return WaitOutcome::Trouble(trouble),
             Err(_) => return WaitOutcome::Trouble(Trouble::Gone("no connection for waiting could be made in time")),
         };
         let left = self.left();
-        let span = Span::from_us(i64::try_from(left.as_micros()).unwrap_or(i64::MAX));
-        let command = rewritten(self.command, span, session.bind);
+        let command = rewritten(self.command, Wait::blocked(as_span(left)), session.bind);
         let is_bound = matches!(bind_of(&command), Bind::To { .. });
         let bound = left + self.shared.command_timeout + SLACK;
         let packed = packed(&command);
@@ -305,21 +319,21 @@ impl WaitingCommand<'_, '_> {
             over = is_over(self.shared, &mut self.reach, session.generation) => Err(over),
         };
         match answered {
-            Err(Ok(())) => WaitOutcome::Rebound(connection),
+            Err(Ok(())) => WaitOutcome::Rebound(Some(connection)),
             Err(Err(error)) => WaitOutcome::Over(error),
             Ok(Err(_)) => WaitOutcome::Trouble(Trouble::Late),
             Ok(Ok(answer)) => match judged(answer) {
-                Ok(_) if is_bound && !self.is_current(session) => WaitOutcome::Rebound(connection),
+                Ok(_) if is_bound && !self.is_current(session) => WaitOutcome::Rebound(Some(connection)),
                 Ok(value) => {
                     self.shared.waiting.put_back(connection, session.generation, node);
-                    WaitOutcome::Answered(value)
+                    WaitOutcome::Answered(understood(value))
                 }
                 Err(trouble) => WaitOutcome::Trouble(trouble),
             },
         }
     }
 
-    fn is_current(&self, session: &Session) -> bool {
+    pub fn is_current(&self, session: &Session) -> bool {
         self.shared.session().is_ok_and(|now| now.generation == session.generation)
     }
 
@@ -336,7 +350,7 @@ impl WaitingCommand<'_, '_> {
             Door::Cluster(seed) => seed,
         };
         let (node, is_asking) = match std::mem::replace(&mut self.place, Destination::Owner) {
-            Destination::Owner => {
+            Destination::Late | Destination::Owner => {
                 (waiting.slots.owner(self.command.key().unwrap_or_default(), &session.link).await?, false)
             }
             Destination::Ask(node) => (node, true),
@@ -367,7 +381,11 @@ impl WaitingCommand<'_, '_> {
 }
 
 /// Returns when another shared connection is there than the one of `generation`; fails when there is none for too long.
-async fn is_over(shared: &SharedConnection, reach: &mut watch::Receiver<Reach>, generation: u64) -> Result<(), Error> {
+pub(super) async fn is_over(
+    shared: &SharedConnection,
+    reach: &mut watch::Receiver<Reach>,
+    generation: u64,
+) -> Result<(), Error> {
     let mut away_since: Option<Instant> = None;
     loop {
         let news = match shared.session() {
@@ -390,8 +408,12 @@ async fn is_over(shared: &SharedConnection, reach: &mut watch::Receiver<Reach>, 
     }
 }
 
+pub(super) fn as_span(left: Duration) -> Span {
+    Span::from_us(i64::try_from(left.as_micros()).unwrap_or(i64::MAX))
+}
+
 /// The same question, for `wait` and bound to `bind` if it is to be bound at all.
-fn rewritten<'a>(command: &Command<'a>, wait: Span, bind: Bind) -> Command<'a> {
+pub(super) fn rewritten<'a>(command: &Command<'a>, wait: Wait, bind: Bind) -> Command<'a> {
     let mut command = command.clone();
     let (old_wait, old_bind) = match &mut command {
         Command::LockAcquire(call) => (&mut call.wait, &mut call.bind),
@@ -407,7 +429,7 @@ fn rewritten<'a>(command: &Command<'a>, wait: Span, bind: Bind) -> Command<'a> {
     command
 }
 
-fn bind_of(command: &Command<'_>) -> Bind {
+pub(super) fn bind_of(command: &Command<'_>) -> Bind {
     match command {
         Command::LockAcquire(call) => call.bind,
         Command::BulkheadEnter(call) => call.bind,

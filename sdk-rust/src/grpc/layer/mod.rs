@@ -51,8 +51,7 @@ use tower_layer::Layer;
 pub use self::answer::AnswerBody;
 pub use self::service::{GrpcFuture, GrpcService};
 
-use super::service_config::AttemptPolicy;
-use super::{RetryStatuses, ServiceConfig};
+use super::{MethodSettings, RetryStatuses, ServiceConfig};
 use crate::breaker::Breaker;
 use crate::clock::Clock;
 use crate::error::Error;
@@ -90,14 +89,17 @@ enum Attempts {
     Hedge(Hedge, RetryStatuses),
 }
 
+type Retried = (RetrySettings, RetryStatuses);
+type Hedged = (HedgeSettings, RetryStatuses);
+
 /// Makes a [`GrpcLayer`]. What is not named is not there.
 #[derive(Debug, Clone)]
 #[must_use]
 pub struct GrpcLayerBuilder {
     name: Arc<str>,
     config: ServiceConfig,
-    retry: Option<(RetrySettings, RetryStatuses)>,
-    hedge: Option<(HedgeSettings, RetryStatuses)>,
+    retry: Option<Retried>,
+    hedge: Option<Hedged>,
     timeouts: TimeoutSettings,
     breaker: Option<Breaker>,
     clock: Clock,
@@ -148,34 +150,30 @@ impl GrpcLayerBuilder {
         // One throttle for all methods, as in gRPC: it is about the server, not about one of its methods.
         let throttle = config.retry_throttling.as_ref().map(BudgetSettings::from);
         let throttle = throttle.map(|settings| Budget::with_clock(&settings, clock.clone())).transpose()?;
-        let retries = |settings: &RetrySettings, budget: &Option<Budget>| {
-            let retry = Retry::new(settings)?.named(&name).with_clock(clock.clone());
-            Ok::<_, Error>(budget.iter().cloned().fold(retry, Retry::with_budget))
-        };
-        let hedges = |settings: &HedgeSettings, budget: &Option<Budget>| {
-            let hedge = Hedge::new(settings)?.named(&name).with_clock(clock.clone());
-            Ok::<_, Error>(budget.iter().cloned().fold(hedge, Hedge::with_budget))
+        let attempts = |retry: Option<Retried>, hedge: Option<Hedged>, budget: Option<Budget>| {
+            Ok(match (retry, hedge) {
+                (None, None) => Attempts::One,
+                (Some((settings, statuses)), None) => {
+                    let retry = Retry::new(&settings)?.named(&name).with_clock(clock.clone());
+                    Attempts::Retry(budget.into_iter().fold(retry, Retry::with_budget), statuses)
+                }
+                (None, Some((settings, statuses))) => {
+                    let hedge = Hedge::new(&settings)?.named(&name).with_clock(clock.clone());
+                    Attempts::Hedge(budget.into_iter().fold(hedge, Hedge::with_budget), statuses)
+                }
+                (Some(_), Some(_)) => {
+                    return Err(Error::invalid("hedge", "does not go with retry; allowed: one of them"));
+                }
+            })
         };
         let mut methods = Vec::new();
         for method in config.method_configs() {
-            let attempts = match &method.policy {
-                None => Attempts::One,
-                Some(AttemptPolicy::Retry(policy)) => {
-                    Attempts::Retry(retries(&RetrySettings::try_from(policy)?, &throttle)?, policy.into())
-                }
-                Some(AttemptPolicy::Hedge(policy)) => {
-                    Attempts::Hedge(hedges(&HedgeSettings::try_from(policy)?, &throttle)?, policy.into())
-                }
-            };
-            TimeoutSettings { attempt: None, total: method.timeout }.validate().in_part("timeout")?;
-            methods.push(Method { attempts, timeout: method.timeout });
+            let MethodSettings { retry, hedge, timeouts } = method.settings()?;
+            let statuses = method.policy.as_ref().map(RetryStatuses::from);
+            let attempts = attempts(retry.zip(statuses), hedge.zip(statuses), throttle.clone())?;
+            methods.push(Method { attempts, timeout: timeouts.total });
         }
-        let attempts = match (&retry, &hedge) {
-            (None, None) => Attempts::One,
-            (Some((settings, statuses)), None) => Attempts::Retry(retries(settings, &None)?, *statuses),
-            (None, Some((settings, statuses))) => Attempts::Hedge(hedges(settings, &None)?, *statuses),
-            (Some(_), Some(_)) => return Err(Error::invalid("hedge", "does not go with retry; allowed: one of them")),
-        };
+        let attempts = attempts(retry, hedge, None)?;
         Ok(GrpcLayer(Arc::new(LayerParts {
             config,
             methods,

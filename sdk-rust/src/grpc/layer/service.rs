@@ -21,7 +21,7 @@ use crate::error::{Code, Error, Failure};
 use crate::grpc::{CODE_KEY, PUSHBACK_KEY, RetryStatuses};
 use crate::policy::Class;
 use crate::policy::timeout::SLACK;
-use crate::tower::Wrapped;
+use crate::tower::{Wrapped, call_ready};
 
 const PREVIOUS_ATTEMPTS_KEY: &str = "grpc-previous-rpc-attempts";
 
@@ -153,7 +153,7 @@ impl LayerParts {
         };
         let answer = tokio::select! {
             biased;
-            answer = ask(service, request) => answer,
+            answer = call_ready(service, request) => answer.map_err(|error| Status::from_error(error.into())),
             timeout = async {
                 match limit {
                     Some((after, left)) => self.timed_out(after, left).await,
@@ -207,18 +207,6 @@ impl LayerParts {
 
 fn by_status<B>(statuses: RetryStatuses) -> impl Fn(&Refused<B>) -> Class {
     move |refused| statuses.class(&refused.status)
-}
-
-async fn ask<S, B>(mut service: S, request: http::Request<Body>) -> Result<http::Response<B>, Status>
-where
-    S: Service<http::Request<Body>, Response = http::Response<B>>,
-    S::Error: Into<AnyError>,
-{
-    let as_status = |error: S::Error| Status::from_error(error.into());
-    std::future::poll_fn(|context| service.poll_ready(context)).await.map_err(as_status)?;
-    let answer = service.call(request);
-    drop(service);
-    answer.await.map_err(as_status)
 }
 
 /// What the server answered, as it came; or the status that comes instead.

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::super::*;
 use super::{NODE, PYTHON};
-use crate::breaker::{Forced, Snapshot, State};
+use crate::breaker::{Forced, Snapshot, State, Transition};
 use crate::client::Client;
 use crate::dispatcher::Dispatcher;
 use crate::health::{Health, Status};
@@ -95,7 +95,8 @@ fn a_breaker_is_shown_with_its_moments() {
     assert_eq!((&node["openedAt"], &node["state"]), (&json!(1_700_000_000_250_u64), &json!(State::HalfOpen.text())));
     assert_eq!(node["config"], json!({ "min-calls": "10" }));
     for state in State::ALL {
-        assert_eq!(PYTHON.show(&state).unwrap(), json!(state.text()), "as everywhere else");
+        let transition = Transition { previous: state, new: state, generation: 1 };
+        assert_eq!(PYTHON.show(&transition).unwrap()["new"], json!(state.text()), "as everywhere else");
     }
 }
 

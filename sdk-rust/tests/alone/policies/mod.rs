@@ -19,7 +19,7 @@ use resil::clock::Clock;
 use resil::policy::budget::{Budget, BudgetSettings};
 use resil::policy::timeout::{MAX_TIMEOUT, SLACK};
 use resil::policy::{
-    Class, Classifier, Fallback, Hedge, HedgeSettings, Jitter, LocalBulkhead, Retry, RetrySettings, Timeout, effective,
+    Class, Fallback, Hedge, HedgeSettings, Jitter, LocalBulkhead, Retry, RetrySettings, Timeout, TimeoutSettings,
     retry_all, retry_none,
 };
 use resil::{Code, Error, Failure};

@@ -166,7 +166,7 @@ fn an_attempt_is_dropped_before_the_delay_and_needs_to_be_neither_send_nor_stati
 fn a_kept_classifier_serves_many_calls() {
     let clock = Clock::driven();
     let retry = Retry::new(&plain_retry(2)).expect("valid").with_clock(clock.clone());
-    let kept = Classifier::new(classify);
+    let kept: Box<dyn Fn(&Answer) -> Class> = Box::new(classify);
     for _ in 0..2 {
         let outcome: Result<(), _> = drive(&clock, retry.call(&kept, || ready(Err(Answer::Busy))));
         assert_eq!(outcome, Err(exhausted(2, Failure::Inner(Answer::Busy))));

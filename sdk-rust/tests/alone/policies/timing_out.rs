@@ -24,8 +24,8 @@ proptest! {
     fn what_an_operation_asks_for_beats_what_is_said_for_all(
         operation in prop::option::of(1u64..1_000), global in prop::option::of(1u64..1_000),
     ) {
-        let found = effective(operation.map(ms), global.map(ms));
-        prop_assert_eq!(found, if operation.is_some() { operation.map(ms) } else { global.map(ms) });
+        let of = |after: Option<u64>| TimeoutSettings { attempt: after.map(ms), total: after.map(ms) };
+        prop_assert_eq!(of(operation).over(&of(global)), if operation.is_some() { of(operation) } else { of(global) });
     }
 
     #[test]

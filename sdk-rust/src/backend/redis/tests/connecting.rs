@@ -307,3 +307,15 @@ async fn sentinels_lead_to_the_primary_and_after_a_failover_to_the_next() {
     };
     assert_eq!(role(&replica), "master");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_frozen_server_keeps_connecting_for_three_command_timeouts() {
+    let server = Server::start(Options::default());
+    server.pause();
+    let begun = Instant::now();
+    let settings = ConnectSettings::new(server.url()).command_timeout(Duration::from_millis(400)).require_server();
+    let error = Redis::connect(&settings).await.expect_err("it does not answer");
+    server.resume();
+    assert_eq!(error.code(), Code::BackendUnavailable);
+    assert!(begun.elapsed() < Duration::from_millis(2_000), "{:?}", begun.elapsed());
+}

@@ -228,3 +228,21 @@ async fn a_user_who_may_not_subscribe_goes_on_as_without() {
     assert!(lost < Duration::from_secs(2), "{lost:?}");
     assert_eq!(channels(&[&server]), Vec::<String>::new());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_listener_hears_of_a_trip_elsewhere_without_a_call_of_its_own() {
+    let server = Server::start(Options::default());
+    let (watching, calling) = (client(&server.url()).await, client(&server.url()).await);
+    let breaker = watching.breaker("payments", BreakerSettings::new()).expect("valid");
+    let (heard, told) = std::sync::mpsc::channel();
+    breaker.on_transition(move |transition| {
+        let _ = heard.send((transition.previous.text(), transition.new.text()));
+    });
+    until("it listens, and knows where it stands", || async {
+        !channels(&[&server]).is_empty() && breaker.last_known_state().is_some()
+    })
+    .await;
+    let _tripped = tripped(&calling).await;
+    let first = tokio::task::spawn_blocking(move || told.recv_timeout(BOUND)).await.expect("no panic");
+    assert_eq!(first, Ok(("closed", "open")));
+}

@@ -13,7 +13,7 @@ use resil_core::rate_limit::{Ask, Quota};
 use resil_harness::{Server, ok};
 use resil_wire::command::{Command, Reply};
 use resil_wire::gcra::Gcra;
-use resil_wire::holding::{Bind, InfoCall, OwnedCall};
+use resil_wire::holding::{Bind, InfoCall, OwnedCall, Wait};
 use resil_wire::lock::{AcquireCall, Acquired};
 use resil_wire::reply::Value;
 use smallvec::smallvec;
@@ -50,7 +50,7 @@ fn acquire<'a>(key: &'a str, owner: &'a str, wait: Duration) -> AcquireCall<'a> 
         key: key.as_bytes(),
         owner: owner.as_bytes(),
         lease: Span::from_secs(60),
-        wait: Span::from_ms(wait.as_millis() as i64),
+        wait: Wait::blocked(Span::from_ms(wait.as_millis() as i64)),
         shared: false,
         bind: Bind::None,
         meta: b"",

@@ -93,7 +93,8 @@ fn page(rows: &[ErrorRow]) -> String {
 fn rust(rows: &[ErrorRow]) -> String {
     let mut text = format!(
         "//! {}\n\n\
-         use super::{{Grpc, Row}};\n\n\
+         use super::Row;\n\
+         use crate::grpc::StatusCode;\n\n\
          /// The stable names of errors, the same in every language.\n\
          #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]\n\
          #[non_exhaustive]\n\
@@ -111,12 +112,11 @@ fn rust(rows: &[ErrorRow]) -> String {
         rows.len()
     );
     for ErrorRow { code, http, grpc, meaning, retryable, .. } in rows {
-        let _ = write!(
+        let (name, grpc) = (camel(code), camel(grpc));
+        let _ = writeln!(
             text,
-            "    Row {{\n        code: Code::{},\n        text: {code:?},\n        grpc: Grpc::{},\n        \
-             http: {http},\n        is_retryable: {retryable},\n        meaning: {meaning:?},\n    }},\n",
-            camel(code),
-            camel(grpc),
+            "    Row {{ code: Code::{name}, text: {code:?}, grpc: StatusCode::{grpc}, http: {http}, \
+             is_retryable: {retryable}, meaning: {meaning:?} }},",
         );
     }
     text.push_str("];\n");

@@ -1,0 +1,20 @@
+use super::*;
+
+#[test]
+fn the_table_is_in_the_order_of_the_codes() {
+    for (index, code) in Code::all().enumerate() {
+        assert_eq!(code as usize, index);
+    }
+    assert_eq!(Code::Internal as usize + 1, TABLE.len(), "every code has its row");
+}
+
+#[test]
+fn a_failure_may_be_retried_if_its_code_says_so_and_never_because_of_the_calls_own_error() {
+    let open = || Error::CircuitOpen { name: "bank".into(), retry_after: Some(Duration::from_secs(3)) };
+    let (own, refused) = (Failure::Inner("broken"), Failure::<&str>::Resil(open()));
+    let exhausted: Failure<&str> = Failure::Exhausted { attempts: 3, last: Box::new(Failure::Resil(open())) };
+    assert_eq!((own.is_retryable(), own.error()), (false, None));
+    assert_eq!((refused.is_retryable(), refused.error()), (true, Some(open())));
+    assert_eq!((exhausted.is_retryable(), exhausted.retry_after()), (false, Some(Duration::from_secs(3))));
+    assert_eq!(exhausted.error(), Some(Error::RetryExhausted { attempts: 3 }));
+}

@@ -1,0 +1,195 @@
+//! Policies that judge how a call came out: retry, hedge, breaker, and a whole policy. Requests are cloned, one for each attempt.
+//!
+//! They judge errors. An answer that is judged bad travels through them as one ([`Bad`]), and comes out as the answer it is.
+
+use std::marker::PhantomData;
+
+use parking_lot::Mutex;
+use tower_service::Service;
+
+use super::guarded::{Around, Guard, GuardLayer, Innermost, Nesting, Wrapped, ask};
+use crate::breaker::Breaker;
+use crate::error::Failure;
+use crate::policy::{CallSettings, Class, Classify, Hedge, Policy, Retry};
+
+/// The same request again, later, while that makes sense.
+pub type RetryLayer<C, R = EveryResponseIsGood, N = Innermost> = GuardLayer<Judging<Retry, C, R>, N>;
+
+/// If the answer is late, the same request once more; the first answer is taken, and the other call dropped.
+pub type HedgeLayer<C, R = EveryResponseIsGood, N = Innermost> = GuardLayer<Judging<Hedge, C, R>, N>;
+
+/// No calls while the circuit is open. The breaker is asked before the service is: an open circuit answers also for a service
+/// that is not ready.
+pub type BreakerLayer<C, R = EveryResponseIsGood, N = Innermost> = GuardLayer<Judging<Breaker, C, R>, N>;
+
+/// All stages of a policy as one layer. One of these costs less than a stack of single layers.
+pub type PolicyLayer<C, R = EveryResponseIsGood, O = SameForAll, N = Innermost> =
+    GuardLayer<Judging<Policy, C, R, O>, N>;
+
+/// A policy `P`, and who judges for it: errors, answers, and what is particular to a request.
+#[derive(Debug, Clone)]
+pub struct Judging<P, C, R = EveryResponseIsGood, O = SameForAll> {
+    policy: P,
+    classify: C,
+    responses: R,
+    settings: O,
+}
+
+/// Says which answers are failures. Every `Fn(&Response) -> Option<Class>` does; `None` is a good answer. Write the type
+/// of a closure's argument.
+pub trait ClassifyResponse<Res> {
+    fn classify_response(&self, response: &Res) -> Option<Class>;
+}
+
+impl<Res, F: Fn(&Res) -> Option<Class>> ClassifyResponse<Res> for F {
+    fn classify_response(&self, response: &Res) -> Option<Class> {
+        self(response)
+    }
+}
+
+/// What answers are unless somebody says otherwise.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct EveryResponseIsGood;
+
+impl<Res> ClassifyResponse<Res> for EveryResponseIsGood {
+    fn classify_response(&self, _response: &Res) -> Option<Class> {
+        None
+    }
+}
+
+/// Says what is particular to a request. Every `Fn(&Req) -> CallSettings<'static>` does.
+pub trait SettingsOf<Req> {
+    fn settings_of(&self, request: &Req) -> CallSettings<'static>;
+}
+
+impl<Req, F: Fn(&Req) -> CallSettings<'static>> SettingsOf<Req> for F {
+    fn settings_of(&self, request: &Req) -> CallSettings<'static> {
+        self(request)
+    }
+}
+
+/// Nothing is particular to any request.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SameForAll;
+
+impl<Req> SettingsOf<Req> for SameForAll {
+    fn settings_of(&self, _request: &Req) -> CallSettings<'static> {
+        CallSettings::default()
+    }
+}
+
+constructors!(
+    [P, C] Judging<P, C>, "; `classify` says what the errors of the service itself mean.",
+    (policy: P, classify: C) =>
+        Judging { policy, classify, responses: EveryResponseIsGood, settings: SameForAll }
+);
+
+impl<P, C, R, O, N> GuardLayer<Judging<P, C, R, O>, N> {
+    /// Which answers are failures, too: `|response: &Response| Option<Class>`.
+    pub fn classify_response<Res, F>(self, responses: F) -> GuardLayer<Judging<P, C, F, O>, N>
+    where
+        F: Fn(&Res) -> Option<Class>,
+    {
+        self.map(|Judging { policy, classify, settings, .. }| Judging { policy, classify, responses, settings })
+    }
+}
+
+impl<C, R, O, N> PolicyLayer<C, R, O, N> {
+    /// What is particular to a request: `|request: &Request| CallSettings::new().key(...)`.
+    pub fn settings_by<Req, F>(self, settings: F) -> PolicyLayer<C, R, F, N>
+    where
+        F: Fn(&Req) -> CallSettings<'static>,
+    {
+        self.map(|Judging { policy, classify, responses, .. }| Judging { policy, classify, responses, settings })
+    }
+}
+
+impl<S, Req, C, R, N> Guard<S, Req, N> for Judging<Breaker, C, R>
+where
+    S: Wrapped<Req>,
+    N: Nesting<S::Error>,
+    C: Classify<N::Own> + Send + Sync + 'static,
+    R: ClassifyResponse<S::Response> + Send + Sync + 'static,
+    Req: Send + 'static,
+{
+    async fn guard(&self, service: S, request: Req) -> Result<S::Response, Failure<N::Own>> {
+        let call = || ask_judged::<N, S, Req>(&self.responses, service, request);
+        settle(self.policy.around(judged(&self.classify), call).await)
+    }
+}
+
+/// `again!(Policy: |policy, settings, classify, call| how it is called)`: policies that may make the call again.
+macro_rules! again {
+    ($type:ty: |$policy:ident, $settings:ident, $classify:ident, $call:ident| $does:expr) => {
+        impl<S, Req, C, R, O, N> Guard<S, Req, N> for Judging<$type, C, R, O>
+        where
+            S: Wrapped<Req>,
+            N: Nesting<S::Error>,
+            C: Classify<N::Own> + Send + Sync + 'static,
+            R: ClassifyResponse<S::Response> + Send + Sync + 'static,
+            O: SettingsOf<Req> + Send + Sync + 'static,
+            Req: Clone + Send + 'static,
+        {
+            async fn guard(&self, service: S, request: Req) -> Result<S::Response, Failure<N::Own>> {
+                let Self { policy: $policy, classify, responses, settings } = self;
+                let ($settings, $classify) = (settings.settings_of(&request), judged(classify));
+                // Not shared by anybody; the lock only spares services and requests from having to be `Sync`.
+                let original = Mutex::new((service, request));
+                let $call = move || {
+                    let (service, request) = original.lock().clone();
+                    ask_judged::<N, S, Req>(responses, service, request)
+                };
+                settle($does.await)
+            }
+        }
+    };
+}
+
+again!(Retry: |retry, _settings, classify, call| retry.around(classify, call));
+again!(Hedge: |hedge, _settings, classify, call| hedge.around(classify, call));
+again!(Policy: |policy, settings, classify, call| policy.around_with(settings, classify, call));
+
+/// What a policy sees as an error.
+enum Bad<Res, E> {
+    Response(Res, Class),
+    Error(E),
+}
+
+/// Calls the service; an answer that is judged bad is an error until [`settle`].
+async fn ask_judged<N, S, Req>(
+    judge: &impl ClassifyResponse<S::Response>,
+    service: S,
+    request: Req,
+) -> Result<S::Response, Failure<Bad<S::Response, N::Own>>>
+where
+    S: Service<Req>,
+    N: Nesting<S::Error>,
+{
+    let response = ask::<N, S, Req>(service, request).await;
+    let response = response.map_err(|failure| failure.flat_map(|error| Failure::Inner(Bad::Error(error))))?;
+    match judge.classify_response(&response) {
+        None => Ok(response),
+        Some(class) => Err(Failure::Inner(Bad::Response(response, class))),
+    }
+}
+
+/// The same classifier for what policies see.
+fn judged<Res, E>(classify: &impl Classify<E>) -> impl Classify<Bad<Res, E>> {
+    |bad: &Bad<Res, E>| match bad {
+        Bad::Response(_, class) => *class,
+        Bad::Error(error) => classify.classify(error),
+    }
+}
+
+/// Answers are answers again.
+fn settle<Res, E>(result: Result<Res, Failure<Bad<Res, E>>>) -> Result<Res, Failure<E>> {
+    match result {
+        Ok(response) | Err(Failure::Inner(Bad::Response(response, _))) => Ok(response),
+        Err(Failure::Inner(Bad::Error(error))) => Err(Failure::Inner(error)),
+        Err(Failure::Resil(error)) => Err(Failure::Resil(error)),
+        Err(Failure::Exhausted { attempts, last }) => match settle(Err(*last)) {
+            Ok(response) => Ok(response),
+            Err(last) => Err(Failure::Exhausted { attempts, last: Box::new(last) }),
+        },
+    }
+}
