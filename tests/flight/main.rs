@@ -9,6 +9,9 @@
 #[path = "../lock_copies/asked.rs"]
 mod asked;
 #[allow(dead_code)]
+#[path = "../lock/async_client.rs"]
+mod async_client;
+#[allow(dead_code)]
 #[path = "../lock/child.rs"]
 mod child;
 #[allow(dead_code)]
@@ -29,6 +32,7 @@ mod shapes;
 
 mod talk;
 
+mod async_waits;
 mod bound;
 mod cluster;
 mod copies;

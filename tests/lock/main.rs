@@ -1,7 +1,8 @@
 //! Locks and bulkheads: what they promise to one who holds or waits.
 //!
 //! `scene.rs` has a server whose clock the test sets, callers that may have to wait, and replies as one reads them;
-//! `hearing.rs` what is published; `child.rs` clients that are processes of their own. The rest is one file per concern.
+//! `hearing.rs` what is published; `async_client.rs` a connection that waits asynchronously, and `async_walk.rs` a random walk
+//! of many; `child.rs` clients that are processes of their own. The rest is one file per concern.
 
 // The clock one sets, and commands as one types them, are those of the target `breaker`.
 #[allow(dead_code)]
@@ -11,10 +12,14 @@ mod driven;
 #[path = "../abuse/engine/seed.rs"]
 mod seed;
 
+mod async_client;
+mod async_walk;
 mod child;
 mod hearing;
 mod scene;
 
+mod async_faults;
+mod async_waits;
 mod binding;
 mod bulkheads;
 mod crowd;

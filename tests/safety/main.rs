@@ -4,6 +4,11 @@
 //! runs under valgrind as well, which names the line.
 
 #[allow(dead_code)]
+#[path = "../lock/async_client.rs"]
+mod async_client;
+#[path = "../lock/async_walk.rs"]
+mod async_walk;
+#[allow(dead_code)]
 #[path = "../breaker/driven.rs"]
 mod driven;
 #[allow(dead_code)]
@@ -17,3 +22,5 @@ mod databases;
 mod hand_overs;
 mod machines;
 mod valgrind;
+
+use engine::seed;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use resil_harness::{Flavor, Options, Server, eventually, wait_for_sync};
 
+use crate::async_walk::walk;
 use crate::driven::{SOON, Say};
 use crate::engine::fuzzing::Fuzz;
 use crate::engine::seed::{say, seeded};
@@ -43,6 +44,14 @@ fn hand_overs_closes_promotions_and_flushes_touch_no_freed_memory() {
     swap_roles(&mut scene, &replica);
     is_clean(&scene.server);
     is_clean(&replica);
+}
+
+#[test]
+fn a_walk_of_asynchronous_waiters_touches_no_freed_memory() {
+    if Flavor::from_env().is_valkey() {
+        return say("valgrind: it does not know the functions by which Valkey frees memory; this is run on Redis");
+    }
+    walk(watched(), 800);
 }
 
 fn hand_over(scene: &mut Scene) {

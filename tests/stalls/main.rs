@@ -5,8 +5,11 @@
 //! a machine that is busy with something else does not count. The same is done with plain keys on a server without the
 //! module. Each figure is the best of a few tries.
 //!
-//! `RESIL_SOAK=1` takes the large numbers: a million leases, 18,000 waiters.
+//! `RESIL_SOAK=1` takes the large numbers: a million leases, 18,000 waiters, 100,000 asynchronous ones.
 
+#[allow(dead_code)]
+#[path = "../lock/async_client.rs"]
+mod async_client;
 #[allow(dead_code)]
 #[path = "../breaker/driven.rs"]
 mod driven;
@@ -14,6 +17,7 @@ mod driven;
 #[path = "../lock/scene.rs"]
 mod scene;
 
+mod async_waits;
 mod crowds;
 mod keys;
 mod pinger;

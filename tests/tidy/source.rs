@@ -164,3 +164,18 @@ fn a_type_name_is_defined_once_in_a_crate() {
     }
     Debts::compare("type names defined more than once in a crate", repeated);
 }
+
+/// A fault whose text is gone would be planted nowhere.
+#[test]
+fn every_planted_fault_has_its_place() {
+    #[derive(serde::Deserialize)]
+    struct Mutant {
+        promise: String,
+        file: PathBuf,
+        find: String,
+    }
+    let mutants: Vec<Mutant> = serde_json::from_str(&read(Path::new("tests/mutants.json"))).expect("a list of faults");
+    let is_lost = |mutant: &&Mutant| read(&mutant.file).matches(&mutant.find).count() != 1;
+    let lost: Vec<&str> = mutants.iter().filter(is_lost).map(|mutant| mutant.promise.as_str()).collect();
+    assert!(lost.is_empty(), "the text of these faults must occur once in their file: {lost:#?}");
+}

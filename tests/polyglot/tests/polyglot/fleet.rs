@@ -1,7 +1,10 @@
 //! A server and the processes that share it, heard one message at a time.
 
 use std::collections::VecDeque;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{Shutdown, TcpStream};
 use std::sync::mpsc::{self, Receiver};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use redis::Value;
@@ -132,6 +135,33 @@ impl Fleet {
             fields.contains(&(Value::BulkString(field.into()), Value::Int(wanted)))
                 || fields.contains(&(Value::SimpleString(field.into()), Value::Int(wanted)))
         });
+    }
+}
+
+/// Every command the server gets, as MONITOR shows it.
+pub struct Monitor {
+    stream: TcpStream,
+    lines: JoinHandle<Vec<String>>,
+}
+
+impl Monitor {
+    pub fn start(server: &Server) -> Self {
+        let stream = TcpStream::connect(("127.0.0.1", server.port())).expect("a connection");
+        let mut reader = BufReader::new(stream.try_clone().expect("the same connection"));
+        (&stream).write_all(b"MONITOR\r\n").expect("asked");
+        let mut first = String::new();
+        reader.read_line(&mut first).expect("answered");
+        assert_eq!(first, "+OK\r\n");
+        let lines = thread::spawn(move || reader.lines().map_while(Result::ok).collect());
+        Self { stream, lines }
+    }
+
+    /// All that was seen until now.
+    pub fn stop(self) -> Vec<String> {
+        // What was said before is on its way.
+        thread::sleep(Duration::from_millis(300));
+        self.stream.shutdown(Shutdown::Both).expect("open until now");
+        self.lines.join().expect("no panic")
     }
 }
 

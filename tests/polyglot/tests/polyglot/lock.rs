@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::fleet::{Fleet, Heard, Tag, seeded_chance};
+use crate::fleet::{Fleet, Heard, Monitor, Tag, seeded_chance};
+use crate::worker::LANGUAGES;
 
 const KEY: &str = "resil:lock:{stock}";
 
@@ -75,4 +76,54 @@ fn never_are_two_inside_however_hard_all_languages_push() {
         1
     });
     assert_eq!(order.len(), ROUNDS * size);
+}
+
+/// What the server was told, in its order: who began to wait, and who let go.
+fn seen_by_monitor(lines: &[String]) -> (Vec<String>, Vec<String>) {
+    let (mut waited, mut released) = (Vec::new(), Vec::new());
+    for line in lines {
+        let words: Vec<&str> = line.split('"').skip(1).step_by(2).collect();
+        match words[..] {
+            ["RES.LOCK", "ACQUIRE", _, owner, ..] if words.contains(&"ASYNC") => waited.push(owner.to_owned()),
+            ["RES.LOCK", "RELEASE", _, owner, ..] => released.push(owner.to_owned()),
+            _ => {}
+        }
+    }
+    (waited, released)
+}
+
+/// The judge knows neither the SDKs nor the module's queue: it only reads what the server was told, and when.
+#[test]
+fn a_fleet_of_all_languages_is_served_in_the_order_of_arrival_at_the_server() {
+    const PROCESSES: usize = 8;
+    const CALLERS: usize = 50;
+    let mut chance = seeded_chance();
+    let mut fleet = Fleet::of(LANGUAGES.into_iter().cycle().take(PROCESSES).collect());
+    let monitor = Monitor::start(&fleet.server);
+    let mut askers: Vec<usize> = (0..PROCESSES * CALLERS).map(|number| number % PROCESSES).collect();
+    chance.shuffle(&mut askers);
+    let ask = json!({ "do": "lock", "name": "stock" });
+    let mut asking = askers.into_iter();
+    for worker in asking.by_ref().take(PROCESSES * CALLERS / 2) {
+        fleet.ask(worker, &ask);
+    }
+    // The others come while the first are served.
+    let mut left = PROCESSES * CALLERS;
+    while left > 0 {
+        match fleet.hear() {
+            (worker, Heard::Inside(tag, _)) => fleet.tell(worker, tag, &json!({})),
+            (_, Heard::Done(..)) => {
+                left -= 1;
+                for worker in asking.by_ref().take(chance.usize(1..4)) {
+                    fleet.ask(worker, &ask);
+                }
+            }
+            (worker, Heard::Failed(_, code)) => panic!("{:?}: {code}", fleet.language(worker)),
+        }
+    }
+    let (waited, released) = seen_by_monitor(&monitor.stop());
+    assert_eq!(released.len(), PROCESSES * CALLERS, "each let go once");
+    assert!(waited.len() > PROCESSES * CALLERS / 2, "only {} of them waited", waited.len());
+    let served: Vec<&String> = released.iter().filter(|owner| waited.contains(owner)).collect();
+    assert_eq!(served, waited.iter().collect::<Vec<_>>(), "first come first served");
 }
