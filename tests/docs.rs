@@ -146,6 +146,8 @@ fn the_page_of_limits_has_every_maximum_and_its_value() {
         WAIT_CEILING |d: Span| Shown(d).to_string(),
         WAITERS_DEFAULT |n: u32| n.to_string(),
         WAITERS_CEILING |n: u32| n.to_string(),
+        AGEING_DEFAULT |d: Span| Shown(d).to_string(),
+        AGEING_CEILING |d: Span| Shown(d).to_string(),
         HOLDERS_MAX |n: usize| n.to_string(),
         GRACE |d: Span| Shown(d).to_string(),
         ENDS_REMEMBERED |n: usize| n.to_string(),

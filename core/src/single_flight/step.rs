@@ -15,7 +15,7 @@ use crate::stored::Stored;
 use crate::time::{Instant, Span};
 use crate::waited::lease::ends_for;
 use crate::waited::{
-    Asked, Binding, Crowd, Decision, End, Grant, Lease, Machine, OpenStep, Queue, REPLIES_AT_ONCE, Reason, Renewed,
+    Asked, Binding, Crowd, Decision, End, Grant, Lease, Machine, OpenStep, Queue, RESULTS_AT_ONCE, Reason, Renewed,
     Setting, Stepped, Terms, Turn, WaitedKey, Waiter, Waiting,
 };
 
@@ -53,7 +53,7 @@ pub fn publish(
             let seen = bring(&mut step, ttl, publication);
             let followers = step.queue.len();
             // What is kept for a while is there for the last of very many, too, who are served in parts.
-            if ttl < KEPT_FOR_ALL || followers <= REPLIES_AT_ONCE {
+            if ttl < KEPT_FOR_ALL || followers <= RESULTS_AT_ONCE {
                 step.refuse_all(&seen);
             }
             Published::Published { followers }

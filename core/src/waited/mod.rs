@@ -66,7 +66,7 @@ pub use queue::{Queue, Waiter, WaiterId, Waiting};
 pub use reply::{Decision, Grant, Outcome, Renewed, Reply, Terms};
 pub use session::Binding;
 pub use step::OpenStep;
-pub(crate) use step::REPLIES_AT_ONCE;
+pub(crate) use step::RESULTS_AT_ONCE;
 pub use undelivered::Undelivered;
 
 /// Up to this many holders or waiters are looked at one by one when invariants are checked.

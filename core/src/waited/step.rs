@@ -15,9 +15,12 @@ use super::reply::{Decision, Outcome, Reply};
 use super::{Asked, Heard, Machine, Setting, Stepped, Turn, WaitedKey};
 use crate::time::{Instant, Span};
 
-/// How many waiters get their replies in one step: a bound on how long it takes. The rest is served by the next step, which is
-/// asked for at once: until then nobody overtakes them.
-pub(crate) const REPLIES_AT_ONCE: usize = 500;
+/// How many waiters are granted a lease or time out in one step: a bound on how long it takes. The rest is served by the next
+/// step, which is asked for at once: until then nobody overtakes them.
+const REPLIES_AT_ONCE: usize = 500;
+
+/// The same for those who get a result, which costs less: nearly always all of them get it in the same step.
+pub(crate) const RESULTS_AT_ONCE: usize = 4_000;
 
 /// How many leases one step lets end by time, or go on because their connections were heard of, for the same reason. The
 /// caller's own comes in any case; for everybody else a lease that waits for the next step, which is asked for at once, still
@@ -211,7 +214,8 @@ impl<'a, M: Machine> OpenStep<'a, M> {
     pub fn serve(&mut self, at: Instant) {
         while let Some(head) = self.queue.head() {
             let turn = M::turn(self, head, at);
-            if matches!(turn, Turn::Wait) || self.replies.len() >= REPLIES_AT_ONCE {
+            let most = if matches!(turn, Turn::Grant) { REPLIES_AT_ONCE } else { RESULTS_AT_ONCE };
+            if matches!(turn, Turn::Wait) || self.replies.len() >= most {
                 return;
             }
             let Some(Waiter { id, owner, since, request, .. }) = self.queue.take_head() else { return };
