@@ -14,18 +14,14 @@
 //! Bytes are the same for the same state, so they serve as digest too. Decoding trusts nothing: a foreign tag, a
 //! number out of bounds, an order that cannot be, a missing or a surplus byte is an error.
 
-use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::fmt;
 
-use crate::circuit_breaker::{Breaker, Edits, decode_breaker, decode_edits};
-use crate::idempotency::{Record, decode_record};
 use crate::limits::{
     FENCE_MAX, INSTANT_MAX_US, LEASE_CEILING, OWNER_MAX, PERIOD_MAX, TIERS_STORED_MAX, WINDOW_LIMIT_CEILING,
 };
-use crate::lock::{self, HolderEdits, Holders, Kind, decode_holders};
 use crate::rate_limit::{Tier, TierSet};
-use crate::single_flight::{self, Flight, FlightEdits, decode_flight};
+use crate::stored::{SentOf, decode_sent};
 use crate::time::{Instant, Span};
 use crate::window::{Window, WindowChange};
 
@@ -33,8 +29,8 @@ use crate::window::{Window, WindowChange};
 pub const VERSION: u32 = 1;
 
 const TIERS: u8 = b'G';
-const LOG: u8 = b'W';
-const LOG_CHANGE: u8 = b'w';
+pub(crate) const LOG: u8 = b'W';
+pub(crate) const LOG_CHANGE: u8 = b'w';
 pub(crate) const BREAKER: u8 = b'B';
 pub(crate) const BREAKER_EDITS: u8 = b'b';
 pub(crate) const LOCK: u8 = b'L';
@@ -72,41 +68,34 @@ impl fmt::Display for Malformed {
     }
 }
 
-/// Anything that travels from a primary to a replica or through an append-only file.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Change {
-    Tiers(TierSet),
-    Log(Window),
-    LogChange(WindowChange),
-    Breaker(Box<Breaker>),
-    BreakerEdits(Edits),
-    Holders(Kind, Box<Holders>),
-    HolderEdits(Kind, HolderEdits),
-    Record(Box<Record>),
-    Flight(Box<Flight>),
-    FlightEdits(FlightEdits),
+/// Makes the type of all changes, and its decoder, from the list of machines.
+macro_rules! changes {
+    (() plain { $($plain:ident: $plain_machine:ty,)* } waited { $($waited:ident: $waited_machine:ty,)* }) => {
+        /// Anything that travels from a primary to a replica or through an append-only file.
+        #[derive(Debug, Clone, PartialEq, Eq)]
+        pub enum Change {
+            Tiers(TierSet),
+            $($plain(SentOf<$plain_machine>),)*
+            $($waited(SentOf<$waited_machine>),)*
+        }
+
+        /// Decodes whatever the tag says.
+        pub fn decode(bytes: &[u8]) -> Result<Change, Malformed> {
+            if bytes.first() == Some(&TIERS) {
+                return decode_tiers(bytes).map(Change::Tiers);
+            }
+            $(if let Some(sent) = decode_sent::<$plain_machine>(bytes) {
+                return sent.map(Change::$plain);
+            })*
+            $(if let Some(sent) = decode_sent::<$waited_machine>(bytes) {
+                return sent.map(Change::$waited);
+            })*
+            Err(Malformed)
+        }
+    };
 }
 
-/// Decodes whatever the tag says.
-pub fn decode(bytes: &[u8]) -> Result<Change, Malformed> {
-    match bytes.first() {
-        Some(&TIERS) => decode_tiers(bytes).map(Change::Tiers),
-        Some(&LOG) => decode_log(bytes).map(Change::Log),
-        Some(&LOG_CHANGE) => decode_log_change(bytes).map(Change::LogChange),
-        Some(&BREAKER) => decode_breaker(bytes).map(Box::new).map(Change::Breaker),
-        Some(&BREAKER_EDITS) => decode_edits(bytes).map(Change::BreakerEdits),
-        Some(&(LOCK | BULKHEAD)) => {
-            decode_holders(bytes).map(|(kind, holders)| Change::Holders(kind, Box::new(holders)))
-        }
-        Some(&(LOCK_EDITS | BULKHEAD_EDITS)) => {
-            lock::decode_edits(bytes).map(|(kind, edits)| Change::HolderEdits(kind, edits))
-        }
-        Some(&RECORD) => decode_record(bytes).map(Box::new).map(Change::Record),
-        Some(&FLIGHT) => decode_flight(bytes).map(Box::new).map(Change::Flight),
-        Some(&FLIGHT_EDITS) => single_flight::decode_edits(bytes).map(Change::FlightEdits),
-        _ => Err(Malformed),
-    }
-}
+crate::machines!(changes);
 
 pub fn encode_tiers(tiers: &[Tier], out: &mut impl Buffer) {
     let mut out = Writer::new(out);

@@ -7,7 +7,7 @@
 //!
 //! # The map
 //! - [`time`]: the two time types, microseconds since the epoch and spans of them.
-//! - [`step`]: the one shape every machine has.
+//! - [`step`]: the one shape every machine has. [`stored`]: what each says of its state.
 //! - [`rate_limit`]: GCRA with up to eight tiers per key, and the replies redis-cell gives.
 //! - [`window`]: the exact sliding window.
 //! - [`circuit_breaker`]: one breaker for a whole fleet, with leased probes and generations.
@@ -35,10 +35,36 @@ pub mod lock;
 pub mod rate_limit;
 pub mod single_flight;
 pub mod step;
+pub mod stored;
 pub mod time;
 pub mod waited;
 pub mod window;
 
 pub use step::Step;
+pub use stored::{Plain, Sent, SentOf, Stored};
 pub use time::{Instant, Span};
 pub use waited::{lease, session};
+
+/// The list of machines whose state is stored under a key. It calls the macro `$with` with the words after it, in
+/// parentheses, and the list: whatever is the same for all machines (what is replicated, native types, the states of
+/// `memory://`) is made from it. Tiers of rate limits are not in it: they are packed, and handled by name.
+///
+/// A row is a name and the machine's type, which is [`Plain`] or [`waited::Machine`].
+#[macro_export]
+macro_rules! machines {
+    ($($with:ident)::+ $(, $($words:tt)*)?) => {
+        $($with)::+! {
+            ($($($words)*)?)
+            plain {
+                Window: $crate::window::Window,
+                Breaker: $crate::circuit_breaker::Breaker,
+            }
+            waited {
+                Lock: $crate::lock::Locks,
+                Bulkhead: $crate::lock::Bulkheads,
+                Idempotency: $crate::idempotency::Idempotency,
+                Flight: $crate::single_flight::Flights,
+            }
+        }
+    };
+}

@@ -32,9 +32,11 @@
 
 use alloc::vec::Vec;
 
+use crate::codec::{self, Buffer, Malformed};
 use crate::limits::{CLOCK_JITTER, INSTANT_MAX_US, PERIOD_MAX, WINDOW_LIMIT_CEILING};
 use crate::rate_limit::{Ask, Reading, Verdict, Wait};
 use crate::step::Step;
+use crate::stored::{Plain, Stored};
 use crate::time::{Instant, Span};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -337,3 +339,49 @@ impl PartialEq for Window {
 }
 
 impl Eq for Window {}
+
+impl Stored for Window {
+    type State = Self;
+    type Edits = WindowChange;
+    const WHOLE: u8 = codec::LOG;
+    const EDITS: Option<u8> = Some(codec::LOG_CHANGE);
+
+    fn encode(state: &Self, out: &mut impl Buffer) {
+        codec::encode_log(state, out);
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
+        codec::decode_log(bytes)
+    }
+
+    fn decode_edits(bytes: &[u8]) -> Result<WindowChange, Malformed> {
+        codec::decode_log_change(bytes)
+    }
+
+    fn apply_all(state: &mut Self, change: WindowChange) {
+        state.apply(&change);
+    }
+
+    fn is_nothing(state: &Self) -> bool {
+        state.is_empty()
+    }
+
+    fn collect_at(state: &Self, salt: u64) -> Option<Instant> {
+        Some(state.gc_at(salt))
+    }
+
+    fn heap_bytes(state: &Self) -> usize {
+        state.heap_bytes()
+    }
+
+    /// A box and one buffer, however long the log.
+    fn parts(_state: &Self) -> usize {
+        2
+    }
+}
+
+impl Plain for Window {
+    fn encode_edits(change: &WindowChange, out: &mut impl Buffer) {
+        codec::encode_log_change(change, out);
+    }
+}

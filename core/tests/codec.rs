@@ -14,8 +14,9 @@ use resil_core::limits::{
     CELLS_MAX, COST_MAX, FILL_MAX, INSTANT_MAX_US, PERIOD_MAX, RESERVE_MAX, WINDOW_LIMIT_CEILING,
 };
 use resil_core::rate_limit::{Ask, Packed, Quota, gc_at, step};
+use resil_core::waited::Machine;
 use resil_core::window::{self, Rule, Window};
-use resil_core::{Instant, Span, circuit_breaker, idempotency, lock, single_flight};
+use resil_core::{Instant, Plain, Sent, Span, Stored};
 
 /// Numbers as the codec spells them, written here a second time.
 fn spelled(numbers: &[u64]) -> Vec<u8> {
@@ -34,19 +35,44 @@ fn tagged(tag: u8, numbers: &[u64]) -> Vec<u8> {
     [vec![tag], spelled(numbers)].concat()
 }
 
+macro_rules! encoded_by_machine {
+    (
+        ($change:expr, $out:expr)
+        plain { $($plain:ident: $plain_machine:ty,)* }
+        waited { $($waited:ident: $waited_machine:ty,)* }
+    ) => {
+        match $change {
+            Change::Tiers(tiers) => codec::encode_tiers(tiers, $out),
+            $(Change::$plain(Sent::Whole(state)) => <$plain_machine>::encode(state, $out),)*
+            $(Change::$plain(Sent::Edits(edits)) => <$plain_machine>::encode_edits(edits, $out),)*
+            $(Change::$waited(Sent::Whole(state)) => <$waited_machine>::encode(state, $out),)*
+            $(Change::$waited(Sent::Edits(edits)) => {
+                let (state, mut reports) = (Default::default(), Default::default());
+                edits.iter().for_each(|edit| <$waited_machine>::report(&state, edit, &mut reports));
+                <$waited_machine>::encode_edits(&state, &reports, $out)
+            })*
+        }
+    };
+}
+
 fn encoded(change: &Change) -> Vec<u8> {
-    codec::to_vec(|out| match change {
-        Change::Tiers(tiers) => codec::encode_tiers(tiers, out),
-        Change::Log(window) => codec::encode_log(window, out),
-        Change::LogChange(change) => codec::encode_log_change(change, out),
-        Change::Breaker(breaker) => circuit_breaker::encode_breaker(breaker, out),
-        Change::BreakerEdits(edits) => circuit_breaker::encode_edits(edits, out),
-        Change::Holders(kind, holders) => lock::encode_holders(*kind, holders, out),
-        Change::HolderEdits(kind, edits) => lock::encode_edits(*kind, edits, out),
-        Change::Record(record) => idempotency::encode_record(record, out),
-        Change::Flight(flight) => single_flight::encode_flight(flight, out),
-        Change::FlightEdits(edits) => single_flight::encode_edits(edits, out),
-    })
+    codec::to_vec(|out| resil_core::machines!(encoded_by_machine, change, out))
+}
+
+macro_rules! tags {
+    (() plain { $($plain:ident: $plain_machine:ty,)* } waited { $($waited:ident: $waited_machine:ty,)* }) => {
+        [
+            $(Some(<$plain_machine>::WHOLE), <$plain_machine>::EDITS,)*
+            $(Some(<$waited_machine>::WHOLE), <$waited_machine>::EDITS,)*
+        ]
+    };
+}
+
+#[test]
+fn no_two_machines_share_a_tag() {
+    let tags: Vec<u8> = resil_core::machines!(tags).into_iter().flatten().chain([b'G']).collect();
+    let distinct: std::collections::BTreeSet<u8> = tags.iter().copied().collect();
+    assert_eq!(distinct.len(), tags.len(), "{}", tags.escape_ascii());
 }
 
 /// From one end of the range to the other, the ends often.

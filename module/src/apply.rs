@@ -8,17 +8,15 @@
 
 use std::ffi::CStr;
 
-use resil_core::circuit_breaker::{Breaker, Edit, encode_edits};
-use resil_core::codec;
 use resil_core::rate_limit::{TierSet, gc_at};
-use resil_core::window::{Window, WindowChange};
+use resil_core::{Step, codec};
 use smallvec::SmallVec;
 
 use crate::call::{Call, Failure};
-use crate::datatype::boxed::{Boxed, BoxedState, Circuit, Log};
+use crate::datatype::boxed::{Boxed, PlainType};
 use crate::datatype::tiers::Tiers;
 use crate::datatype::waited::{Live, Waited};
-use crate::datatype::{Bytes, NativeType, Value};
+use crate::datatype::{Bytes, Value};
 use crate::edge::replication::{mark_dirty, notify, replicate, replicate_deletion, replicate_many, signal_modified};
 use crate::key::Key;
 use crate::listeners;
@@ -39,48 +37,33 @@ pub fn store_tiers(key: &mut Key<'_>, value: Option<Value<Tiers>>, old: &TierSet
     key.collect_at::<Tiers>(was_due, Some(gc_at(tiers, salt)));
 }
 
-/// Stores a whole state in `key`: a log or a breaker.
-pub fn store_whole<S: BoxedState>(key: &mut Key<'_>, value: Option<Value<Boxed<S>>>, state: S) {
-    let due = state.collect_at(key.salt());
+/// Stores the state of a machine that nobody waits for in `key`, whole.
+pub fn store_plain<M: PlainType>(key: &mut Key<'_>, value: Option<Value<Boxed<M>>>, state: M) {
+    let due = M::collect_at(&state, key.salt());
     match value {
-        Some(_) => key.replace::<Boxed<S>>(Boxed::new_value(state)),
-        None => key.set::<Boxed<S>>(Boxed::new_value(state)),
+        Some(_) => key.replace::<Boxed<M>>(Boxed::new_value(state)),
+        None => key.set::<Boxed<M>>(Boxed::new_value(state)),
     }
-    key.collect_at::<Boxed<S>>(None, due);
+    key.collect_at::<Boxed<M>>(None, due);
 }
 
-/// Changes the state in `key`, which is created if there is none. A state that `is_nothing` afterwards is not kept.
-fn change_whole<S: BoxedState>(
-    key: &mut Key<'_>,
-    value: Option<Value<Boxed<S>>>,
-    change: impl FnOnce(&mut S),
-    is_nothing: impl Fn(&S) -> bool,
-) {
+/// Makes `edits` to the state in `key`, which is created if there is none. Nothing is left: the key goes.
+pub fn edit_plain<M: PlainType>(key: &mut Key<'_>, value: Option<Value<Boxed<M>>>, edits: M::Edits) {
     let Some(mut value) = value else {
-        let mut state = S::default();
-        change(&mut state);
-        if !is_nothing(&state) {
-            store_whole(key, None, state);
+        let mut state = M::default();
+        M::apply_all(&mut state, edits);
+        if !M::is_nothing(&state) {
+            store_plain(key, None, state);
         }
         return;
     };
     let (state, salt) = (value.get_mut(), key.salt());
-    let was_due = state.collect_at(salt);
-    change(state);
-    if is_nothing(state) {
+    let was_due = M::collect_at(state, salt);
+    M::apply_all(state, edits);
+    if M::is_nothing(state) {
         return key.delete();
     }
-    key.collect_at::<Boxed<S>>(Some(was_due), state.collect_at(salt));
-}
-
-/// Applies `change` to the log in `key`. A mended clock concerns entries, and there may be none.
-pub fn change_log(key: &mut Key<'_>, value: Option<Value<Log>>, change: &WindowChange) {
-    change_whole(key, value, |window: &mut Window| window.apply(change), Window::is_empty);
-}
-
-/// Makes `edits` to the breaker in `key`.
-pub fn edit_breaker(key: &mut Key<'_>, value: Option<Value<Circuit>>, edits: &[Edit]) {
-    change_whole(key, value, |breaker: &mut Breaker| edits.iter().for_each(|edit| breaker.apply(edit)), |_| false);
+    key.collect_at::<Boxed<M>>(Some(was_due), M::collect_at(state, salt));
 }
 
 /// Stores the state of a machine that can be waited for in `key`, whole. Returns the value.
@@ -173,28 +156,43 @@ pub fn publish_tiers(call: &Call<'_>, key: &Key<'_>, tiers: &TierSet, event: &CS
     announce(call, key, event);
 }
 
-/// Replicates a change of a log, and tells watchers and listeners.
-pub fn publish_log_change(call: &Call<'_>, key: &Key<'_>, change: &WindowChange, is_new: bool, event: &CStr) {
-    publish_change::<Log>(call, key, is_new, |out| codec::encode_log_change(change, out));
-    announce(call, key, event);
-}
-
-/// Replicates what a step did to a breaker, and tells watchers. Its transitions are announced by [`crate::announce`].
-pub fn publish_edits(call: &Call<'_>, key: &Key<'_>, edits: &[Edit], is_new: bool) {
-    publish_change::<Circuit>(call, key, is_new, |out| encode_edits(edits, out));
-    signal_modified(call, key);
-}
-
-/// Replicates a change, or the whole value if it is new.
-fn publish_change<T: NativeType>(call: &Call<'_>, key: &Key<'_>, is_new: bool, encode: impl FnOnce(&mut Bytes)) {
-    if !listeners::anybody() {
-        return mark_dirty(call);
+/// A whole call of a machine that nobody waits for, on the first key: takes the step, stores and replicates what it did, and
+/// notifies.
+pub fn step_plain<M: PlainType, V>(
+    call: &Call<'_>,
+    event: &CStr,
+    step: impl FnOnce(&M) -> Step<V, M::Edits>,
+) -> Result<V, Failure> {
+    let mut key = Key::open_to_write(call, call.string(0)?);
+    let value = key.value::<Boxed<M>>()?;
+    let (Step { verdict, change, .. }, grows) = Boxed::look(&key, |state| {
+        let step = step(state);
+        let grows = step.change.as_ref().is_some_and(|edits| value.is_none() || M::would_grow(state, edits));
+        (step, grows)
+    })?;
+    if grows {
+        call.require_memory()?;
     }
-    let whole = if is_new { key.value::<T>().ok().flatten() } else { None };
-    replicate_with(call, key, |out| match whole {
-        Some(value) => value.encode(out),
-        None => encode(out),
-    });
+    if let Some(edits) = change {
+        edit_plain::<M>(&mut key, value, edits.clone());
+        publish_plain::<M>(call, &key, &edits, value.is_none());
+        notify(call, &key, event);
+    }
+    Ok(verdict)
+}
+
+/// Replicates what a step did to such a state, or the whole of it if it is new, and breaks WATCH. The caller notifies.
+pub fn publish_plain<M: PlainType>(call: &Call<'_>, key: &Key<'_>, edits: &M::Edits, is_new: bool) {
+    if listeners::anybody() {
+        let whole = if is_new { key.value::<Boxed<M>>().ok().flatten() } else { None };
+        replicate_with(call, key, |out| match whole {
+            Some(value) => value.encode(out),
+            None => M::encode_edits(edits, out),
+        });
+    } else {
+        mark_dirty(call);
+    }
+    signal_modified(call, key);
 }
 
 /// Replicates several keys' tiers as one command, so that a replica never sees half of them.

@@ -6,8 +6,10 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
 use redis_module::raw;
 use resil_core::Span;
 
+use crate::datatype;
 use crate::edge::guard;
 use crate::edge::report::Section;
+use crate::machines::{Kind, ServerMachine, for_kind};
 
 /// Counts up. Commands run on one thread, so a plain load and store will do.
 #[derive(Default)]
@@ -28,6 +30,10 @@ impl Counter {
 pub struct Gauge(AtomicI64);
 
 impl Gauge {
+    pub const fn new() -> Self {
+        Self(AtomicI64::new(0))
+    }
+
     pub fn raise(&self, number: i64) {
         self.0.fetch_add(number, Relaxed);
     }
@@ -104,14 +110,6 @@ pub struct Holdings {
 
 #[derive(Default)]
 pub struct Counters {
-    pub lock: Holdings,
-    pub bulkhead: Holdings,
-    pub idempotency: Holdings,
-    pub flight: Holdings,
-    pub lock_keys: Gauge,
-    pub bulkhead_keys: Gauge,
-    pub idempotency_keys: Gauge,
-    pub flight_keys: Gauge,
     pub waiters: Gauge,
     pub async_waiters: Gauge,
     pub sessions: Gauge,
@@ -138,8 +136,6 @@ pub struct Counters {
     pub refused: Counter,
     pub panics: Counter,
     pub gcra_keys: Gauge,
-    pub window_keys: Gauge,
-    pub breaker_keys: Gauge,
     pub eviction_risk: AtomicBool,
 }
 
@@ -154,14 +150,8 @@ pub extern "C" fn report(ctx: *mut raw::RedisModuleInfoCtx, _for_crash_report: c
         let counters = counters();
         let section = Section::open(ctx);
         section.number("eviction_risk", counters.eviction_risk.load(Relaxed) as i64);
+        datatype::for_each_count(|name, keys| section.number(&format!("{name}_keys"), keys.get()));
         let gauges = [
-            ("gcra_keys", &counters.gcra_keys),
-            ("window_keys", &counters.window_keys),
-            ("breaker_keys", &counters.breaker_keys),
-            ("lock_keys", &counters.lock_keys),
-            ("bulkhead_keys", &counters.bulkhead_keys),
-            ("idemp_keys", &counters.idempotency_keys),
-            ("sflight_keys", &counters.flight_keys),
             ("blocked_waiters", &counters.waiters),
             ("async_waiters", &counters.async_waiters),
             ("sessions", &counters.sessions),
@@ -185,9 +175,9 @@ pub extern "C" fn report(ctx: *mut raw::RedisModuleInfoCtx, _for_crash_report: c
             ("breaker_trips", &counters.breaker.trips),
             ("breaker_transitions", &counters.breaker.transitions),
         ]);
-        holdings(&section, "lock", &counters.lock);
-        holdings(&section, "bulkhead", &counters.bulkhead);
-        holdings(&section, "idemp", &counters.idempotency);
+        for kind in Kind::ALL {
+            for_kind!(kind, M => holdings(&section, M::INFO_NAME, M::counters()));
+        }
         counts(&[
             ("idemp_replayed", &counters.replayed),
             ("idemp_committed", &counters.committed),
@@ -195,7 +185,6 @@ pub extern "C" fn report(ctx: *mut raw::RedisModuleInfoCtx, _for_crash_report: c
             ("idemp_once_first", &counters.once_first),
             ("idemp_once_again", &counters.once_again),
         ]);
-        holdings(&section, "sflight", &counters.flight);
         counts(&[
             ("sflight_hits", &counters.hits),
             ("sflight_served_stale", &counters.stale_hits),

@@ -48,12 +48,7 @@ fn load(ctx: *mut raw::RedisModuleCtx, arguments: &[&[u8]]) -> Result<(), ()> {
     let options = raw::REDISMODULE_OPTIONS_HANDLE_IO_ERRORS | raw::REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED;
     let options = options as c_int | vendor::atomic_slot_migration(ctx);
     server::set_options(ctx, options);
-    datatype::callbacks::register::<datatype::tiers::Tiers>(ctx)?;
-    datatype::callbacks::register::<datatype::boxed::Log>(ctx)?;
-    datatype::callbacks::register::<datatype::boxed::Circuit>(ctx)?;
-    for kind in machines::Kind::ALL {
-        machines::for_kind!(kind, M => datatype::callbacks::register::<datatype::waited::Waited<M>>(ctx)?);
-    }
+    datatype::register(ctx)?;
     config::register(ctx)?;
     add_acl_category(ctx);
     commands::register(ctx)?;

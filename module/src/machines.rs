@@ -4,6 +4,7 @@
 use std::cell::RefCell;
 use std::ffi::CStr;
 use std::ptr::null_mut;
+use std::sync::LazyLock;
 use std::sync::atomic::AtomicPtr;
 use std::thread::LocalKey;
 
@@ -18,54 +19,49 @@ use resil_wire::lock::Acquired;
 use resil_wire::reply::Sink;
 use resil_wire::single_flight::Joined;
 
-use crate::info::{Gauge, Holdings, counters};
+use crate::info::{Gauge, Holdings};
 use crate::queues::Queues;
 
-/// Which machine a key belongs to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
-    Lock,
-    Bulkhead,
-    Idempotency,
-    Flight,
+macro_rules! kinds {
+    (() plain $plain:tt waited { $($name:ident: $machine:ty,)* }) => {
+        /// Which machine a key belongs to.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Kind {
+            $($name,)*
+        }
+
+        impl Kind {
+            pub const ALL: &[Self] = &[$(Self::$name,)*];
+        }
+    };
 }
+
+resil_core::machines!(kinds);
 
 /// Runs `$body` with `$machine` standing for the machine of `$kind`.
 macro_rules! for_kind {
     ($kind:expr, $machine:ident => $body:expr) => {
-        match $kind {
-            $crate::machines::Kind::Lock => {
-                type $machine = resil_core::lock::Locks;
-                $body
-            }
-            $crate::machines::Kind::Bulkhead => {
-                type $machine = resil_core::lock::Bulkheads;
-                $body
-            }
-            $crate::machines::Kind::Idempotency => {
-                type $machine = resil_core::idempotency::Idempotency;
-                $body
-            }
-            $crate::machines::Kind::Flight => {
-                type $machine = resil_core::single_flight::Flights;
-                $body
-            }
-        }
+        resil_core::machines!(crate::machines::arms_of_kinds, $kind, $machine, $body)
     };
 }
 pub(crate) use for_kind;
 
-impl Kind {
-    pub const ALL: [Self; 4] = [Self::Lock, Self::Bulkhead, Self::Idempotency, Self::Flight];
+macro_rules! arms_of_kinds {
+    (($kind:expr, $alias:ident, $body:expr) plain $plain:tt waited { $($name:ident: $machine:ty,)* }) => {
+        match $kind {
+            $($crate::machines::Kind::$name => {
+                type $alias = $machine;
+                $body
+            })*
+        }
+    };
+}
+pub(crate) use arms_of_kinds;
 
+impl Kind {
     /// As events name it.
     pub fn text(self) -> &'static str {
-        match self {
-            Self::Lock => "lock",
-            Self::Bulkhead => "bulkhead",
-            Self::Idempotency => "idempotency",
-            Self::Flight => "flight",
-        }
+        for_kind!(self, M => M::EVENT_NAME)
     }
 }
 
@@ -74,6 +70,10 @@ const SHORT_REPLY: usize = 64;
 
 pub trait ServerMachine: Machine {
     const KIND: Kind;
+    /// As events name it.
+    const EVENT_NAME: &'static str;
+    /// As INFO names its counters.
+    const INFO_NAME: &'static str;
     /// The native type: nine characters; `SCAN ... TYPE` finds keys by it.
     const TYPE_NAME: &'static CStr;
     /// Fences are the server's, not a type's: one of the types carries them in snapshots.
@@ -98,9 +98,9 @@ pub trait ServerMachine: Machine {
     }
 }
 
-/// Statics of its own for each machine, and its counters.
+/// Statics of its own for each machine.
 macro_rules! statics {
-    ($machine:ty, $keys:ident, $counters:ident) => {
+    ($machine:ty) => {
         fn type_handle() -> &'static AtomicPtr<raw::RedisModuleType> {
             static HANDLE: AtomicPtr<raw::RedisModuleType> = AtomicPtr::new(null_mut());
             &HANDLE
@@ -114,11 +114,13 @@ macro_rules! statics {
         }
 
         fn keys() -> &'static Gauge {
-            &counters().$keys
+            static KEYS: Gauge = Gauge::new();
+            &KEYS
         }
 
         fn counters() -> &'static Holdings {
-            &counters().$counters
+            static HOLDINGS: LazyLock<Holdings> = LazyLock::new(Holdings::default);
+            &HOLDINGS
         }
     };
 }
@@ -131,6 +133,8 @@ const HOLDING_EVENTS: [[&CStr; 3]; 2] = [
 
 impl<const L: bool> ServerMachine for Holding<L> {
     const KIND: Kind = if L { Kind::Lock } else { Kind::Bulkhead };
+    const EVENT_NAME: &'static str = if L { "lock" } else { "bulkhead" };
+    const INFO_NAME: &'static str = Self::EVENT_NAME;
     const TYPE_NAME: &'static CStr = if L { c"resil-lck" } else { c"resil-blk" };
     const CARRIES_FENCES: bool = L;
 
@@ -148,11 +152,13 @@ impl<const L: bool> ServerMachine for Holding<L> {
     }
 
     fn keys() -> &'static Gauge {
-        if L { &counters().lock_keys } else { &counters().bulkhead_keys }
+        static KEYS: [Gauge; 2] = [const { Gauge::new() }; 2];
+        &KEYS[usize::from(L)]
     }
 
     fn counters() -> &'static Holdings {
-        if L { &counters().lock } else { &counters().bulkhead }
+        static HOLDINGS: [LazyLock<Holdings>; 2] = [const { LazyLock::new(Holdings::default) }; 2];
+        &HOLDINGS[usize::from(L)]
     }
 
     fn event(edit: &HolderEdit) -> Option<&'static CStr> {
@@ -176,8 +182,10 @@ impl<const L: bool> ServerMachine for Holding<L> {
 
 impl ServerMachine for Idempotency {
     const KIND: Kind = Kind::Idempotency;
+    const EVENT_NAME: &'static str = "idempotency";
+    const INFO_NAME: &'static str = "idemp";
     const TYPE_NAME: &'static CStr = c"resil-idm";
-    statics!(Idempotency, idempotency_keys, idempotency);
+    statics!(Idempotency);
 
     fn event(event: &RecordEvent) -> Option<&'static CStr> {
         match event {
@@ -208,8 +216,10 @@ impl ServerMachine for Idempotency {
 
 impl ServerMachine for Flights {
     const KIND: Kind = Kind::Flight;
+    const EVENT_NAME: &'static str = "flight";
+    const INFO_NAME: &'static str = "sflight";
     const TYPE_NAME: &'static CStr = c"resil-sfl";
-    statics!(Flights, flight_keys, flight);
+    statics!(Flights);
 
     fn event(edit: &FlightEdit) -> Option<&'static CStr> {
         match edit {

@@ -104,12 +104,12 @@ pub fn is_empty_of<M: ServerMachine>() -> bool {
 }
 
 pub fn is_empty() -> bool {
-    Kind::ALL.into_iter().all(|kind| for_kind!(kind, M => is_empty_of::<M>()))
+    Kind::ALL.iter().copied().all(|kind| for_kind!(kind, M => is_empty_of::<M>()))
 }
 
 /// Every key that somebody waits for, in one database or in all.
 pub fn names(db: Option<i32>) -> Vec<KeyName> {
-    Kind::ALL.into_iter().flat_map(|kind| for_kind!(kind, M => names_of::<M>(db, |_| true))).collect()
+    Kind::ALL.iter().copied().flat_map(|kind| for_kind!(kind, M => names_of::<M>(db, |_| true))).collect()
 }
 
 /// The keys that somebody has waited for long enough.
@@ -117,7 +117,7 @@ pub fn names_due(now: Instant) -> Vec<KeyName> {
     fn is_due<A>(queue: &Queue<A>, now: Instant) -> bool {
         queue.first_deadline().is_some_and(|deadline| deadline <= now)
     }
-    let all = Kind::ALL.into_iter();
+    let all = Kind::ALL.iter().copied();
     all.flat_map(|kind| for_kind!(kind, M => names_of::<M>(None, |queue| is_due(queue, now)))).collect()
 }
 

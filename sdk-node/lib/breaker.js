@@ -105,4 +105,4 @@ class Permit {
   async [Symbol.asyncDispose]() { await this.cancel(); }
 }
 
-module.exports = { Breaker, Permit };
+module.exports = { Breaker, Permit, made: { breaker: (...said) => new Breaker(...said) } };

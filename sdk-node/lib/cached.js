@@ -89,4 +89,7 @@ class VersionedCached extends Loads {
   }
 }
 
-module.exports = { Cached, VersionedCached };
+module.exports = {
+  Cached, VersionedCached,
+  made: { cached: (...said) => new Cached(...said), versionedCached: (...said) => new VersionedCached(...said) },
+};

@@ -10,12 +10,7 @@ const { notifications, run } = require('./calls.js');
 const { behind } = require('./guard.js');
 const { listenAt, NOTICES } = require('./kept.js');
 const { clockOf } = require('./policies.js');
-const { Limiter, checkAll } = require('./limiter.js');
-const { Breaker } = require('./breaker.js');
-const { Lock, SharedBulkhead } = require('./holding.js');
-const { Cached, VersionedCached } = require('./cached.js');
-const { Idempotent } = require('./stored.js');
-const { policy, policies } = require('./whole.js');
+const handles = require('./handles.js');
 
 class Client {
   constructor(inner) { behind(this, { _inner: inner }); }
@@ -44,24 +39,12 @@ class Client {
   async [Symbol.asyncDispose]() { await this.shutdown(); }
 }
 
-/** What a client makes, of a name and options. */
-const MADE = {
-  limiter: (...said) => new Limiter(...said),
-  breaker: (...said) => new Breaker(...said),
-  lock: (...said) => new Lock(...said),
-  sharedBulkhead: (...said) => new SharedBulkhead(...said),
-  idempotent: (...said) => new Idempotent(...said),
-  cached: (...said) => new Cached(...said),
-  versionedCached: (...said) => new VersionedCached(...said),
-  policy,
-  policies,
-  checkAll,
-};
-const ARGUMENTS_MOST = { policies: 1, checkAll: 3 };
+/** How many arguments a method takes that makes something of a name and options. */
+const ARGUMENTS_MOST = 2;
 
-for (const [name, make] of Object.entries(MADE)) {
+for (const [name, make] of handles.flatMap(({ made = {} }) => Object.entries(made))) {
   Client.prototype[name] = function (...said) {
-    given.atMost(name, said, ARGUMENTS_MOST[name] ?? 2);
+    given.atMost(name, said, make.most ?? ARGUMENTS_MOST);
     return make(this._inner, ...said);
   };
 }

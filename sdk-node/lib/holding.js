@@ -245,4 +245,7 @@ class SharedBulkhead {
 }
 [Lock, SharedBulkhead].forEach(guarded);
 
-module.exports = { Held, LockGuard, BulkheadGuard, Lock, SharedBulkhead };
+module.exports = {
+  Held, LockGuard, BulkheadGuard, Lock, SharedBulkhead,
+  made: { lock: (...said) => new Lock(...said), sharedBulkhead: (...said) => new SharedBulkhead(...said) },
+};

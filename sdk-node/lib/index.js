@@ -1,25 +1,27 @@
 'use strict';
-/**
- * Resil for Node. The types of all this, with what each promises, are in types/.
- */
+/** Resil for Node. The types of all this, with what each promises, are in types/. Generated from commands/handles.json by `cargo run -p resil-harness --bin generate`. Do not edit. */
 const { classes } = require('./errors.js');
-const { wrap } = require('./guard.js');
-const policies = require('./policies.js');
 const { Client, connect } = require('./client.js');
-const { Limiter, perSecond, perMinute, perHour, perDay } = require('./limiter.js');
 const { Breaker, Permit } = require('./breaker.js');
-const { Held, LockGuard, BulkheadGuard, Lock, SharedBulkhead } = require('./holding.js');
 const { Cached, VersionedCached } = require('./cached.js');
+const { wrap } = require('./guard.js');
+const { BulkheadGuard, Held, Lock, LockGuard, SharedBulkhead } = require('./holding.js');
+const { idempotencyKey, problem, rateLimitHeaders, requestFingerprint } = require('./http.js');
+const { Limiter, perDay, perHour, perMinute, perSecond } = require('./limiter.js');
+const { Bulkhead, BulkheadPermit, Fallback, Hedge, Retry, Timeout, bulkhead, fallback, handleAll, handleNone, hedge, retry, timeout } = require('./policies.js');
 const { Idempotent } = require('./stored.js');
-const { Policy, Policies, Dispatcher, dispatcher } = require('./whole.js');
-const http = require('./http.js');
-
-const { retry, timeout, hedge, bulkhead, fallback, handleAll, handleNone, Retry, Timeout, Hedge, Bulkhead, BulkheadPermit, Fallback } = policies;
+const { Dispatcher, Policies, Policy, dispatcher } = require('./whole.js');
 
 module.exports = {
   ...classes,
-  connect, wrap, retry, timeout, hedge, bulkhead, fallback, dispatcher, handleAll, handleNone,
-  perSecond, perMinute, perHour, perDay, ...http,
-  Client, Limiter, Breaker, Permit, Lock, LockGuard, SharedBulkhead, BulkheadGuard, Held, Idempotent, Cached, VersionedCached,
-  Retry, Timeout, Hedge, Bulkhead, BulkheadPermit, Fallback, Policy, Policies, Dispatcher,
+  Client, connect,
+  Breaker, Permit,
+  Cached, VersionedCached,
+  wrap,
+  BulkheadGuard, Held, Lock, LockGuard, SharedBulkhead,
+  idempotencyKey, problem, rateLimitHeaders, requestFingerprint,
+  Limiter, perDay, perHour, perMinute, perSecond,
+  Bulkhead, BulkheadPermit, Fallback, Hedge, Retry, Timeout, bulkhead, fallback, handleAll, handleNone, hedge, retry, timeout,
+  Idempotent,
+  Dispatcher, Policies, Policy, dispatcher,
 };

@@ -1,12 +1,17 @@
-/** The same as index.js, for `import`: one package for both. A test checks that no name is missing. */
+/** The same as index.js, for `import`: one package for both. Generated from commands/handles.json by `cargo run -p resil-harness --bin generate`. Do not edit. */
 import resil from './index.js';
 
 export * from './errors.mjs';
 
 export const {
-  connect, wrap, retry,
-  timeout, hedge, bulkhead, fallback, dispatcher, handleAll, handleNone, perSecond, perMinute, perHour, perDay,
-  problem, rateLimitHeaders, idempotencyKey, requestFingerprint, Client, Limiter, Breaker, Permit, Lock, LockGuard,
-  SharedBulkhead, BulkheadGuard, Held, Idempotent, Cached, VersionedCached, Retry, Timeout, Hedge, Bulkhead,
-  BulkheadPermit, Fallback, Policy, Policies, Dispatcher,
+  Client, connect,
+  Breaker, Permit,
+  Cached, VersionedCached,
+  wrap,
+  BulkheadGuard, Held, Lock, LockGuard, SharedBulkhead,
+  idempotencyKey, problem, rateLimitHeaders, requestFingerprint,
+  Limiter, perDay, perHour, perMinute, perSecond,
+  Bulkhead, BulkheadPermit, Fallback, Hedge, Retry, Timeout, bulkhead, fallback, handleAll, handleNone, hedge, retry, timeout,
+  Idempotent,
+  Dispatcher, Policies, Policy, dispatcher,
 } = resil;

@@ -94,4 +94,9 @@ async function checkAll(client, limits, cost = 1, options) {
 
 const per = (period) => (limit, more) => ({ ...given.options('more', more), limit: given.integer('limit', limit), period });
 
-module.exports = { Limiter, checkAll, perSecond: per('1s'), perMinute: per('1m'), perHour: per('1h'), perDay: per('1d') };
+checkAll.most = 3;
+
+module.exports = {
+  Limiter, checkAll, perSecond: per('1s'), perMinute: per('1m'), perHour: per('1h'), perDay: per('1d'),
+  made: { limiter: (...said) => new Limiter(...said), checkAll },
+};

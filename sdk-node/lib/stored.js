@@ -193,4 +193,4 @@ class Idempotent {
   }
 }
 
-module.exports = { Idempotent, fingerprint, outcomeOf, readBack };
+module.exports = { Idempotent, fingerprint, outcomeOf, readBack, made: { idempotent: (...said) => new Idempotent(...said) } };

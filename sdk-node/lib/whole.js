@@ -287,4 +287,9 @@ async function* streamed(source, work, signal, begin) {
   if (end.error !== undefined) throw end.error;
 }
 
-module.exports = { Policy, Policies, Dispatcher, policy, policies, dispatcher(options) { given.atMost('dispatcher', arguments, 1); return new Dispatcher(options); } };
+policies.most = 1;
+
+module.exports = {
+  Policy, Policies, Dispatcher, dispatcher(options) { given.atMost('dispatcher', arguments, 1); return new Dispatcher(options); },
+  made: { policy, policies },
+};

@@ -1,20 +1,13 @@
-//! Connecting, and the handle from which everything is made.
+//! Connecting, and the handle from which everything is made. How, is in the file of each: `makes!`.
 
 use napi::bindgen_prelude::Env;
 use napi_derive::napi;
 use resil::client::{READY_WITHIN, SHUTDOWN_DEADLINE};
-use resil::limiter::Limit;
-use resil::settings::{BreakerSettings, CacheSettings, IdempotencySettings, LockSettings, SharedBulkheadSettings};
 use resil::{ConnectSettings, Error, Notice};
 
-use crate::breaker::Breaker;
-use crate::cached::{Cached, VersionedCached};
 use crate::convert::{methods, now, optional_duration, run, settings, shown};
 use crate::executor::queue::{Message, Notification};
 use crate::executor::{Word, queue};
-use crate::holding::{Lock, SharedBulkhead};
-use crate::idempotent::Idempotent;
-use crate::limiter::Limiter;
 use crate::testing::TestClock;
 
 /// Under this number JavaScript hears of servers that are away.
@@ -69,28 +62,3 @@ methods! { Client(client) {
         Ok(vec![shown(&report)?, report.is_clean().to_string()])
     };
 } }
-
-/// What a client makes of a name and settings.
-macro_rules! makes {
-    ($($name:ident($settings:ident) -> $class:ident = $wrap:expr;)*) => {
-        #[napi]
-        impl Client {
-            $(
-                #[napi]
-                pub fn $name(&self, env: Env, name: String, said: String) -> napi::Result<$class> {
-                    now(&env, settings(&said).and_then(|said: $settings| self.0.$name(&name, said))).map($wrap)
-                }
-            )*
-        }
-    };
-}
-
-makes! {
-    limiter(Limit) -> Limiter = Limiter;
-    breaker(BreakerSettings) -> Breaker = |breaker| Breaker(breaker, None);
-    lock(LockSettings) -> Lock = Lock;
-    shared_bulkhead(SharedBulkheadSettings) -> SharedBulkhead = SharedBulkhead;
-    idempotent(IdempotencySettings) -> Idempotent = Idempotent;
-    cached(CacheSettings) -> Cached = Cached;
-    versioned_cached(CacheSettings) -> VersionedCached = VersionedCached;
-}

@@ -134,6 +134,23 @@ macro_rules! methods {
 }
 pub(crate) use methods;
 
+/// What a client makes of a name and settings: methods of `Client`, in the file of what they make. The file uses `Client`.
+macro_rules! makes {
+    ($($name:ident($settings:ty) -> $class:ident = $wrap:expr;)*) => {
+        #[napi]
+        impl Client {
+            $(
+                #[napi]
+                pub fn $name(&self, env: napi::bindgen_prelude::Env, name: String, said: String) -> napi::Result<$class> {
+                    let made = $crate::convert::settings(&said).and_then(|said: $settings| self.0.$name(&name, said));
+                    $crate::convert::now(&env, made).map($wrap)
+                }
+            )*
+        }
+    };
+}
+pub(crate) use makes;
+
 /// The result of something that does not wait: a value, or the error thrown.
 pub fn now<T>(env: &Env, result: Result<T, Error>) -> napi::Result<T> {
     result.map_err(|error| refuse(env, &error))

@@ -8,27 +8,22 @@
 //! | `guard` | policies around a function, around each other |
 //! | `errors`, `thrown`, `convert` | values on their way |
 //! | `edge` | the only unsafe code |
-//! | the others | one file for each thing of the SDK |
+//! | `client`, `handles/` | connecting; one file for each thing of the SDK |
 //!
 //! The public face, with its types, is `lib/`: it runs the functions, keeps their values, and makes the error classes.
 
 mod calls;
+mod client;
 mod convert;
 mod edge;
 mod errors;
 mod executor;
 mod guard;
+mod handles;
+mod http;
 mod runtime;
 mod scope;
+mod testing;
 mod thrown;
 
-mod breaker;
-mod cached;
-mod client;
-mod holding;
-mod http;
-mod idempotent;
-mod limiter;
-mod policies;
-mod testing;
-mod whole;
+use handles::*;

@@ -1,46 +1,33 @@
-//! The native part of the Python package `resil`: it converts, calls the Rust SDK, and converts. Registration only.
+//! The native part of the Python package `resil`: it converts, calls the Rust SDK, and converts. Registration only: `handles/` has
+//! one file for each thing of the SDK.
 
 mod around;
 mod block;
-mod breaker;
-mod bulkhead;
-mod cached;
 mod client;
 mod codec;
 mod convert;
-mod dispatcher;
 mod drive;
 mod edge;
 mod entered;
 mod errors;
 mod event_loop;
-mod fallback;
-mod hedge;
+mod handles;
 mod http;
-mod idempotent;
-mod items;
 mod judge;
 mod kind;
 mod leased;
-mod limiter;
 mod listeners;
-mod loading;
-mod lock;
 mod lost;
-mod outcome;
 mod pending;
-mod policy;
 mod prelude;
 mod remembered;
-mod retry;
 mod runtime;
-mod shared_bulkhead;
 mod task;
 mod testing;
-mod timeout;
 mod trace;
-mod verdict;
 mod work;
+
+use handles::*;
 
 /// Something of a Python module, imported when it is first needed.
 #[macro_export]
@@ -63,33 +50,21 @@ mod native {
     use crate::{
         around::Around,
         block::Block,
-        breaker::{PyBreaker, PyPermit},
-        bulkhead::{PyBulkhead, PyBulkheadPermit},
-        cached::{PyCached, PyVersionedCached},
         client::{PyClient, connect},
-        dispatcher::{PyDispatcher, PyItemResult},
-        fallback::PyFallback,
-        hedge::PyHedge,
         http::{
             body_too_large, idempotency_key, is_final, limited_response, problem, rate_limit_headers, record_response,
             replayed_response, request_fingerprint,
         },
-        idempotent::{PyIdempotent, PyKeyedIdempotent},
-        items::PyItemResults,
         leased::PyHeld,
-        limiter::{PyKeyedLimiter, PyLimiter},
         listeners::{close_transitions, next_transition},
-        loading::{PyKeyedCached, PyLoaded},
-        lock::{PyLock, PyLockGuard},
         lost::Lost,
-        outcome::{PyOutcome, PyRun},
         pending::Pending,
-        policy::{PyPolicies, PyPolicy},
-        retry::{PyAttempt, PyAttempts, PyRetry},
         runtime::{after_fork_in_child, after_fork_in_parent, before_fork},
-        shared_bulkhead::{PyBulkheadGuard, PySharedBulkhead},
         testing::{PyClock, is_testing, raw, raw_at, set_testing},
-        timeout::PyTimeout,
-        verdict::{PyVerdict, PyVerdicts},
     };
+
+    #[pymodule_init]
+    fn init(module: &pyo3::Bound<'_, pyo3::types::PyModule>) -> pyo3::PyResult<()> {
+        crate::handles::add(module)
+    }
 }

@@ -4,7 +4,7 @@
 use fastrand::Rng;
 use resil_core::circuit_breaker::{decode_breaker, encode_breaker};
 use resil_core::codec::{self, Change};
-use resil_core::{lock, single_flight};
+use resil_core::{Sent, lock, single_flight};
 use resil_harness::{Options, Server};
 
 use crate::engine::payload::{Body, renumbered};
@@ -77,7 +77,9 @@ fn every_edit_of_a_breaker_leaves_a_breaker_that_can_be_read_back() {
     ];
     let edits = edits.map(|numbers| tagged(b'b', &numbers));
     for_valid_pairs("closure of breakers", (&states(b'B'), &edits), |state, change| {
-        let (Change::Breaker(mut breaker), Change::BreakerEdits(edits)) = (state, change) else { return Ok(()) };
+        let (Change::Breaker(Sent::Whole(mut breaker)), Change::Breaker(Sent::Edits(edits))) = (state, change) else {
+            return Ok(());
+        };
         edits.iter().for_each(|edit| breaker.apply(edit));
         let bytes = codec::to_vec(|out| encode_breaker(&breaker, out));
         let again = decode_breaker(&bytes).map_err(|_| format!("cannot be read back: {}", bytes.escape_ascii()))?;
@@ -95,7 +97,9 @@ fn every_change_of_a_log_leaves_a_log_that_can_be_read_back() {
         log_change(1, 0, 0, 5),
     ];
     for_valid_pairs("closure of logs", (&states(b'W'), &changes), |state, change| {
-        let (Change::Log(mut window), Change::LogChange(change)) = (state, change) else { return Ok(()) };
+        let (Change::Window(Sent::Whole(mut window)), Change::Window(Sent::Edits(change))) = (state, change) else {
+            return Ok(());
+        };
         window.apply(&change);
         if window.is_empty() {
             // The module deletes the key then.
@@ -103,7 +107,7 @@ fn every_change_of_a_log_leaves_a_log_that_can_be_read_back() {
         }
         let bytes = codec::to_vec(|out| codec::encode_log(&window, out));
         let again = codec::decode_log(&bytes).map_err(|_| format!("cannot be read back: {}", bytes.escape_ascii()))?;
-        if again == window { Ok(()) } else { Err("is another when read back".into()) }
+        if again == *window { Ok(()) } else { Err("is another when read back".into()) }
     });
 }
 
@@ -111,11 +115,16 @@ fn every_change_of_a_log_leaves_a_log_that_can_be_read_back() {
 fn written(change: Change) -> Option<Vec<u8>> {
     match change {
         Change::Tiers(tiers) => Some(codec::to_vec(|out| codec::encode_tiers(&tiers, out))),
-        Change::Log(window) => Some(codec::to_vec(|out| codec::encode_log(&window, out))),
-        Change::Breaker(breaker) => Some(codec::to_vec(|out| encode_breaker(&breaker, out))),
-        Change::HolderEdits(kind, edits) => Some(codec::to_vec(|out| lock::encode_edits(kind, &edits, out))),
-        Change::FlightEdits(edits) => Some(codec::to_vec(|out| single_flight::encode_edits(&edits, out))),
-        Change::LogChange(_) | Change::BreakerEdits(_) => None,
+        Change::Window(Sent::Whole(window)) => Some(codec::to_vec(|out| codec::encode_log(&window, out))),
+        Change::Breaker(Sent::Whole(breaker)) => Some(codec::to_vec(|out| encode_breaker(&breaker, out))),
+        Change::Lock(Sent::Edits(edits)) => {
+            Some(codec::to_vec(|out| lock::encode_edits(lock::Kind::Lock, &edits, out)))
+        }
+        Change::Bulkhead(Sent::Edits(edits)) => {
+            Some(codec::to_vec(|out| lock::encode_edits(lock::Kind::Bulkhead, &edits, out)))
+        }
+        Change::Flight(Sent::Edits(edits)) => Some(codec::to_vec(|out| single_flight::encode_edits(&edits, out))),
+        Change::Window(Sent::Edits(_)) | Change::Breaker(Sent::Edits(_)) => None,
         whole => after(None, whole),
     }
 }
@@ -144,9 +153,9 @@ fn every_edit_of_what_is_waited_for_leaves_what_can_be_read_back() {
         for_valid_pairs(&what, (&states(kind), &some), |state, change| {
             let before = written(state).ok_or("a whole state")?;
             let fits = match &change {
-                Change::HolderEdits(lock::Kind::Lock, _) => before[0] == b'L',
-                Change::HolderEdits(lock::Kind::Bulkhead, _) => before[0] == b'P',
-                Change::FlightEdits(_) => before[0] == b'S',
+                Change::Lock(Sent::Edits(_)) => before[0] == b'L',
+                Change::Bulkhead(Sent::Edits(_)) => before[0] == b'P',
+                Change::Flight(Sent::Edits(_)) => before[0] == b'S',
                 _ => false,
             };
             if !fits {

@@ -13,8 +13,8 @@ use serde_json::Value;
 pub fn pages() -> BTreeMap<String, Value> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../commands");
     let files = std::fs::read_dir(folder).expect("commands/").map(|entry| entry.expect("a file").path());
-    // The list of errors lies beside the pages and describes no command.
-    let files = files.filter(|path| !path.ends_with("errors.json"));
+    // The lists of errors and handles lie beside the pages and describe no command.
+    let files = files.filter(|path| !path.ends_with("errors.json") && !path.ends_with("handles.json"));
     let mut pages = BTreeMap::new();
     for path in files {
         let text = std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));

@@ -238,7 +238,7 @@ fn declarations(file: &Path, starts: &[&str]) -> BTreeSet<String> {
             let within: Vec<&str> = scope.iter().map(|(_, name)| name.as_str()).collect();
             lines.insert([&[name.as_str()], &within[..], &[trimmed]].concat().join(" > "));
         }
-        if ["class ", "export interface ", "export class ", "export declare class "]
+        if ["class ", "export interface ", "export class ", "export declare class ", "declare module ", "interface "]
             .iter()
             .any(|start| trimmed.starts_with(start))
         {
@@ -260,5 +260,5 @@ fn the_public_api_of_python_is_listed() {
 #[test]
 fn the_public_api_of_node_is_listed() {
     let files = files(&["sdk-node/lib"], &[".d.ts"]);
-    assert_listed("node", files.iter().flat_map(|file| declarations(file, &["export "])).collect());
+    assert_listed("node", files.iter().flat_map(|file| declarations(file, &["export ", "declare module "])).collect());
 }

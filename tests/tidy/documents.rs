@@ -103,3 +103,41 @@ fn the_way_of_a_waiting_acquire_is_at_most_sixteen_files() {
     let once: BTreeSet<_> = files.iter().collect();
     assert_eq!(once.len(), files.len(), "no file is passed twice");
 }
+
+/// docs/adding-a-command.md counts files: as many as it lists, at most so many, and those to edit are there.
+#[test]
+fn adding_a_command_is_at_most_25_files_of_which_8_are_edits() {
+    let page = read(Path::new("docs/adding-a-command.md"));
+    let rows = page.lines().filter(|line| line.starts_with('|'));
+    let cells: Vec<Vec<&str>> = rows.map(|row| row.split('|').map(str::trim).collect()).collect();
+    let files = |column: usize| -> Vec<&str> {
+        cells.iter().flat_map(|row| row[column].split('`').skip(1).step_by(2)).collect()
+    };
+    let (new, edited) = (files(2), files(3));
+    let together = cells.iter().find(|row| row[1] == "together").expect("the page has a sum");
+    assert_eq!([together[2], together[3]], [new.len().to_string(), edited.len().to_string()], "the sum is right");
+    assert!(new.len() + edited.len() <= 25 && edited.len() <= 8, "{} new, {} edited", new.len(), edited.len());
+    for file in &edited {
+        assert!(workspace().join(file).is_file(), "{file} is to be edited, and is not there");
+    }
+    for file in &new {
+        let folder = Path::new(file).parent().expect("a folder");
+        assert!(workspace().join(folder).is_dir(), "{} is not there", folder.display());
+        assert!(file.contains("meter") && !workspace().join(file).exists(), "{file} is only an example");
+    }
+    assert!(page.contains(&format!("That is {} files.", new.len() + edited.len())));
+}
+
+/// The generated files that the page names say so themselves, and are those that nobody edits.
+#[test]
+fn files_that_are_called_generated_say_that_they_are() {
+    let page = read(Path::new("docs/adding-a-command.md"));
+    let (_, generated) = page.split_once("Generated files are not counted.").expect("the page names them");
+    let named: Vec<&str> = generated.split('`').skip(1).step_by(2).filter(|name| name.contains('.')).collect();
+    let files: Vec<&&str> = named.iter().filter(|name| !name.contains(' ')).collect();
+    assert!(files.len() >= 10, "{files:?}");
+    for file in files {
+        let text = read(Path::new(file));
+        assert!(text.to_lowercase().contains("generated") && text.contains("--bin generate"), "{file}");
+    }
+}

@@ -3,7 +3,8 @@
 //! file, so the two cannot drift.
 //!
 //! # The map
-//! - [`command`]: the list of commands, every call as one type and every reply as another.
+//! - Below: the list of commands and that of their replies. [`command`]: what is made of them, every call as one type and every
+//!   reply as another.
 //! - [`pages`]: names, usages and HELP, generated from `commands/*.json`.
 //! - [`gcra`], [`mgcra`], [`window`], [`throttle`], [`breaker`], [`lock`], [`bulkhead`], [`holding`] (what the last two
 //!   share), [`heartbeat`], [`idempotency`], [`single_flight`], [`apply`]: the commands.
@@ -38,5 +39,88 @@ pub mod window;
 pub mod words;
 
 pub use argv::Refused;
-pub use command::{Command, Reply};
+use resil_core::lock::Reason;
 pub use words::Words;
+
+// The replies: each with its type, and how a server writes it.
+command::replies! {
+    /// GCRA, WINDOW and their PEEKs.
+    Limit(gcra::LimitReply) = |reply, sink| reply.write(sink);
+    /// MGCRA.
+    Limits(mgcra::LimitsReply) = |reply, sink| reply.write(sink);
+    /// CL.THROTTLE.
+    Throttle([i64; 5]) = |numbers, sink| throttle::write_numbers(*numbers, sink);
+    Admitted(breaker::Admitted) = |reply, sink| reply.write(sink);
+    /// REPORT and TALLY.
+    Counted(breaker::Counted) = |reply, sink| reply.write(sink);
+    Forced(breaker::Forced) = |reply, sink| reply.write(sink);
+    /// RESET, CONFIG, CHECK, BREAK, ONCE and INVALIDATE.
+    Number(i64) = |number, sink| sink.integer(*number);
+    /// To a call that waits asynchronously: its position. The verdict comes later.
+    Queued(u64) = |position, sink| late::write_queued(*position, sink);
+    Acquired(lock::Acquired) = |reply, sink| reply.write(sink);
+    Entered(bulkhead::Entered) = |reply, sink| reply.write(sink);
+    /// Every RENEW.
+    Renewed(holding::Renewed) = |reply, sink| reply.write(sink);
+    /// RELEASE and LEAVE.
+    Released(holding::Released) = |reply, sink| reply.write(sink);
+    /// BEGIN, and GET of an idempotency key.
+    Begun(idempotency::Begun) = |reply, sink| reply.write(sink);
+    Committed(idempotency::Committed) = |reply, sink| reply.write(sink);
+    /// ABORT: `Some` is why it was lost.
+    Aborted(Option<Reason>) = |lost, sink| holding::write_given_up("ABORTED", *lost, sink);
+    /// ABANDON: `Some` is why it was lost.
+    Abandoned(Option<Reason>) = |lost, sink| holding::write_given_up("ABANDONED", *lost, sink);
+    /// JOIN, and GET of a single-flight key.
+    Joined(single_flight::Joined) = |reply, sink| reply.write(sink);
+    Published(single_flight::Published) = |reply, sink| reply.write(sink);
+    Heartbeat(heartbeat::Heartbeat) = |reply, sink| reply.write(sink);
+    /// STATE and INFO.
+    Map(reply::Value) = |value, sink| value.write(sink);
+}
+
+// The commands: arguments = page (| that of its PEEK), reply = how a client reads it.
+command::commands! {
+    Gcra(gcra::Gcra<'a>) = GCRA | GCRA_PEEK, Limit = |value, call| gcra::LimitReply::read(value, call.quotas.len());
+    Mgcra(mgcra::Mgcra<'a>) = MGCRA, Limits = |value, call| mgcra::LimitsReply::read(value, call.limits.len());
+    Window(window::Windowed<'a>) = WINDOW | WINDOW_PEEK, Limit = |value, _| gcra::LimitReply::read(value, 1);
+    Throttle(throttle::ClThrottle<'a>) = THROTTLE, Throttle = |value, _| value.integers();
+
+    BreakerAdmit(breaker::Admit<'a>) = BREAKER_ADMIT, Admitted = |value, _| breaker::Admitted::read(value);
+    BreakerReport(breaker::ReportCall<'a>) = BREAKER_REPORT, Counted = |value, _| breaker::Counted::read(value);
+    BreakerTally(breaker::TallyCall<'a>) = BREAKER_TALLY, Counted = |value, _| breaker::Counted::read(value);
+    BreakerState(&'a [u8]) = BREAKER_STATE, Map = |value, _| value.into_map();
+    BreakerForce(breaker::ForceCall<'a>) = BREAKER_FORCE, Forced = |value, _| breaker::Forced::read(value);
+    BreakerReset(&'a [u8]) = BREAKER_RESET, Number = |value, _| value.integer();
+    BreakerConfig(breaker::ConfigCall<'a>) = BREAKER_CONFIG, Number = |value, _| value.integer();
+
+    LockAcquire(lock::AcquireCall<'a>) = LOCK_ACQUIRE, Acquired = |value, _| lock::Acquired::read(value);
+    LockRenew(holding::RenewCall<'a>) = LOCK_RENEW, Renewed = |value, _| holding::Renewed::read(value);
+    LockRelease(holding::OwnedCall<'a>) = LOCK_RELEASE, Released = |value, _| holding::Released::read(value);
+    LockCheck(holding::OwnedCall<'a>) = LOCK_CHECK, Number = |value, _| value.integer();
+    LockBreak(lock::BreakCall<'a>) = LOCK_BREAK, Number = |value, _| value.integer();
+    LockInfo(holding::InfoCall<'a>) = LOCK_INFO, Map = |value, _| value.into_map();
+
+    BulkheadEnter(bulkhead::EnterCall<'a>) = BULKHEAD_ENTER, Entered = |value, _| bulkhead::Entered::read(value);
+    BulkheadRenew(holding::RenewCall<'a>) = BULKHEAD_RENEW, Renewed = |value, _| holding::Renewed::read(value);
+    BulkheadLeave(holding::OwnedCall<'a>) = BULKHEAD_LEAVE, Released = |value, _| holding::Released::read(value);
+    BulkheadInfo(holding::InfoCall<'a>) = BULKHEAD_INFO, Map = |value, _| value.into_map();
+
+    IdempBegin(idempotency::BeginCall<'a>) = IDEMP_BEGIN, Begun = |value, _| idempotency::Begun::read_begin(value);
+    IdempCommit(idempotency::CommitCall<'a>) = IDEMP_COMMIT, Committed = |value, _| idempotency::Committed::read(value);
+    IdempAbort(idempotency::TokenCall<'a>) = IDEMP_ABORT, Aborted = |value, _| holding::read_given_up("ABORTED", value);
+    IdempRenew(idempotency::TokenRenewCall<'a>) = IDEMP_RENEW, Renewed = |value, _| holding::Renewed::read(value);
+    IdempOnce(idempotency::OnceCall<'a>) = IDEMP_ONCE, Number = |value, _| value.integer();
+    IdempGet(idempotency::GetCall<'a>) = IDEMP_GET, Begun = |value, _| idempotency::Begun::read_get(value);
+    IdempInfo(&'a [u8]) = IDEMP_INFO, Map = |value, _| value.into_map();
+
+    FlightJoin(single_flight::JoinCall<'a>) = SFLIGHT_JOIN, Joined = |value, _| single_flight::Joined::read_join(value);
+    FlightGet(&'a [u8]) = SFLIGHT_GET, Joined = |value, _| single_flight::Joined::read_get(value);
+    FlightPublish(single_flight::PublishCall<'a>) = SFLIGHT_PUBLISH, Published = |value, _| single_flight::Published::read(value);
+    FlightAbandon(single_flight::AbandonCall<'a>) = SFLIGHT_ABANDON, Abandoned = |value, _| holding::read_given_up("ABANDONED", value);
+    FlightRenew(idempotency::TokenRenewCall<'a>) = SFLIGHT_RENEW, Renewed = |value, _| holding::Renewed::read(value);
+    FlightInvalidate(single_flight::InvalidateCall<'a>) = SFLIGHT_INVALIDATE, Number = |value, _| value.integer();
+    FlightInfo(&'a [u8]) = SFLIGHT_INFO, Map = |value, _| value.into_map();
+
+    Heartbeat(heartbeat::HeartbeatCall) = HEARTBEAT, Heartbeat = |value, _| heartbeat::Heartbeat::read(value);
+}

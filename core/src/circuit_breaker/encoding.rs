@@ -12,10 +12,48 @@ use super::state::{
 };
 use crate::codec::{BREAKER, BREAKER_EDITS, Buffer, Malformed, Reader, Writer};
 use crate::limits::{INSTANT_MAX_US, TEXT_MAX};
-use crate::time::Span;
+use crate::stored::{Plain, Stored};
+use crate::time::{Instant, Span};
 
 /// The most edits one step makes: mend, end of a ramp, forget, configure, heard, record, trip.
 const EDITS_MAX: usize = 8;
+
+impl Stored for Breaker {
+    type State = Self;
+    type Edits = Edits;
+    const WHOLE: u8 = BREAKER;
+    const EDITS: Option<u8> = Some(BREAKER_EDITS);
+
+    fn encode(state: &Self, out: &mut impl Buffer) {
+        encode_breaker(state, out);
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
+        decode_breaker(bytes)
+    }
+
+    fn decode_edits(bytes: &[u8]) -> Result<Edits, Malformed> {
+        decode_edits(bytes)
+    }
+
+    fn apply_all(state: &mut Self, edits: Edits) {
+        edits.iter().for_each(|edit| state.apply(edit));
+    }
+
+    fn collect_at(state: &Self, salt: u64) -> Option<Instant> {
+        state.gc_at(salt)
+    }
+
+    fn heap_bytes(state: &Self) -> usize {
+        state.heap_bytes()
+    }
+}
+
+impl Plain for Breaker {
+    fn encode_edits(edits: &Edits, out: &mut impl Buffer) {
+        encode_edits(edits, out);
+    }
+}
 
 pub fn encode_breaker(breaker: &Breaker, out: &mut impl Buffer) {
     let mut out = Writer::new(out);

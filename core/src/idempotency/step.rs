@@ -9,8 +9,9 @@ use super::edit::{RecordEdit, RecordEvent};
 use super::encoding::{decode_record, encode_record};
 use super::record::{Idle, Once, Record, Work, WorkPhase};
 use super::request::{Committed, Replay, Run, RunRequest, Settled};
-use crate::codec::Buffer;
+use crate::codec::{self, Buffer, Malformed};
 use crate::limits::CLOCK_JITTER;
+use crate::stored::Stored;
 use crate::time::{Instant, Span};
 use crate::waited::lease::ends_for;
 use crate::waited::{
@@ -249,8 +250,39 @@ fn settled(
     lookup(work, promoted_at, now)
 }
 
-impl Machine for Idempotency {
+impl Stored for Idempotency {
     type State = Record;
+    type Edits = SmallVec<[RecordEdit; 1]>;
+    const WHOLE: u8 = codec::RECORD;
+    const EDITS: Option<u8> = None;
+
+    fn encode(state: &Record, out: &mut impl Buffer) {
+        encode_record(state, out);
+    }
+
+    /// No step leaves nothing behind, so nobody stores or sends it.
+    fn decode(bytes: &[u8]) -> Result<Record, Malformed> {
+        decode_record(bytes).and_then(|record| if record == Record::Nothing { Err(Malformed) } else { Ok(record) })
+    }
+
+    fn apply_all(state: &mut Record, edits: Self::Edits) {
+        edits.into_iter().for_each(|edit| state.apply(edit));
+    }
+
+    fn is_nothing(state: &Record) -> bool {
+        *state == Record::Nothing
+    }
+
+    fn collect_at(state: &Record, salt: u64) -> Option<Instant> {
+        state.gc_at(salt)
+    }
+
+    fn heap_bytes(state: &Record) -> usize {
+        state.heap_bytes()
+    }
+}
+
+impl Machine for Idempotency {
     type Request = RunRequest;
     type Edit = RecordEdit;
     type Report = RecordEvent;
@@ -270,33 +302,13 @@ impl Machine for Idempotency {
         state.check_invariants();
     }
 
-    fn encode(state: &Record, out: &mut impl Buffer) {
-        encode_record(state, out);
-    }
-
     /// The whole record, as it is now.
     fn encode_edits(state: &Record, _edits: &[RecordEvent], out: &mut impl Buffer) {
         encode_record(state, out);
     }
 
-    fn decode(bytes: &[u8]) -> Option<Record> {
-        decode_record(bytes).ok().filter(|record| *record != Record::Nothing)
-    }
-
-    fn is_nothing(state: &Record) -> bool {
-        *state == Record::Nothing
-    }
-
-    fn collect_at(state: &Record, salt: u64) -> Option<Instant> {
-        state.gc_at(salt)
-    }
-
     fn last_fence(state: &Record) -> u64 {
         state.last_fence()
-    }
-
-    fn heap_bytes(state: &Record) -> usize {
-        state.heap_bytes()
     }
 
     fn leases(state: &Record) -> impl Iterator<Item = Lease<'_>> {

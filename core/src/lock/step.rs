@@ -2,14 +2,15 @@
 
 use smallvec::SmallVec;
 
-use super::edit::HolderEdit;
-use super::encoding::{Kind, decode_holders, encode_edits, encode_holders};
+use super::edit::{HolderEdit, HolderEdits};
+use super::encoding::{Kind, decode_edits, decode_holders, encode_edits, encode_holders};
 use super::holder::{Ended, Holder, Mode};
 use super::holders::Holders;
 use super::request::{Busy, Claim, LockRequest, Released};
 use super::view::busy;
-use crate::codec::Buffer;
+use crate::codec::{self, Buffer, Malformed};
 use crate::limits::{GRACE, HOLDERS_MAX};
+use crate::stored::Stored;
 use crate::time::{Instant, Span};
 use crate::waited::{
     Asked, Binding, Crowd, Decision, End, Grant, Lease, Machine, OpenStep, Queue, Reason, Renewed, Setting, Stepped,
@@ -250,8 +251,44 @@ fn why_lost<const L: bool>(step: &OpenStep<'_, Holding<L>>, owner: &[u8], fence:
     }
 }
 
-impl<const IS_LOCK: bool> Machine for Holding<IS_LOCK> {
+impl<const IS_LOCK: bool> Stored for Holding<IS_LOCK> {
     type State = Holders;
+    type Edits = HolderEdits;
+    const WHOLE: u8 = if IS_LOCK { codec::LOCK } else { codec::BULKHEAD };
+    const EDITS: Option<u8> = Some(if IS_LOCK { codec::LOCK_EDITS } else { codec::BULKHEAD_EDITS });
+
+    fn encode(state: &Holders, out: &mut impl Buffer) {
+        encode_holders(Self::STORED_AS, state, out);
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Holders, Malformed> {
+        let (kind, holders) = decode_holders(bytes)?;
+        if kind == Self::STORED_AS { Ok(holders) } else { Err(Malformed) }
+    }
+
+    fn decode_edits(bytes: &[u8]) -> Result<HolderEdits, Malformed> {
+        let (kind, edits) = decode_edits(bytes)?;
+        if kind == Self::STORED_AS { Ok(edits) } else { Err(Malformed) }
+    }
+
+    fn apply_all(state: &mut Holders, edits: HolderEdits) {
+        edits.into_iter().for_each(|edit| drop(state.apply(edit)));
+    }
+
+    fn collect_at(state: &Holders, salt: u64) -> Option<Instant> {
+        Some(state.gc_at(salt))
+    }
+
+    fn heap_bytes(state: &Holders) -> usize {
+        state.heap_bytes()
+    }
+
+    fn parts(state: &Holders) -> usize {
+        state.parts()
+    }
+}
+
+impl<const IS_LOCK: bool> Machine for Holding<IS_LOCK> {
     type Request = LockRequest;
     type Edit = HolderEdit;
     type Report = HolderEdit;
@@ -270,10 +307,6 @@ impl<const IS_LOCK: bool> Machine for Holding<IS_LOCK> {
         state.check_invariants();
     }
 
-    fn encode(state: &Holders, out: &mut impl Buffer) {
-        encode_holders(Self::STORED_AS, state, out);
-    }
-
     fn encode_edits(state: &Holders, edits: &[HolderEdit], out: &mut impl Buffer) {
         if edits.iter().any(|edit| matches!(edit, HolderEdit::AllEnded { .. })) {
             encode_holders(Self::STORED_AS, state, out);
@@ -282,25 +315,8 @@ impl<const IS_LOCK: bool> Machine for Holding<IS_LOCK> {
         }
     }
 
-    fn decode(bytes: &[u8]) -> Option<Holders> {
-        let (kind, holders) = decode_holders(bytes).ok()?;
-        (kind == Self::STORED_AS).then_some(holders)
-    }
-
-    fn collect_at(state: &Holders, salt: u64) -> Option<Instant> {
-        Some(state.gc_at(salt))
-    }
-
     fn last_fence(state: &Holders) -> u64 {
         state.last_fence()
-    }
-
-    fn heap_bytes(state: &Holders) -> usize {
-        state.heap_bytes()
-    }
-
-    fn parts(state: &Holders) -> usize {
-        state.parts()
     }
 
     fn leases(state: &Holders) -> impl Iterator<Item = Lease<'_>> {

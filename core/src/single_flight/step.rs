@@ -5,12 +5,13 @@ use alloc::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::edit::FlightEdit;
-use super::encoding::{decode_flight, encode_edits, encode_flight};
+use super::edit::{FlightEdit, FlightEdits};
+use super::encoding::{decode_edits, decode_flight, encode_edits, encode_flight};
 use super::request::{Abandoned, Lead, LeadRequest, Publication, Published, Seen};
 use super::state::{Cached, Flight, Leader, Pause, Way};
-use crate::codec::Buffer;
+use crate::codec::{self, Buffer, Malformed};
 use crate::limits::{CLOCK_JITTER, GRACE};
+use crate::stored::Stored;
 use crate::time::{Instant, Span};
 use crate::waited::lease::ends_for;
 use crate::waited::{
@@ -292,8 +293,42 @@ fn ask(step: &mut Under<'_>, token: &[u8], request: LeadRequest, waiting: Option
     }
 }
 
-impl Machine for Flights {
+impl Stored for Flights {
     type State = Flight;
+    type Edits = FlightEdits;
+    const WHOLE: u8 = codec::FLIGHT;
+    const EDITS: Option<u8> = Some(codec::FLIGHT_EDITS);
+
+    fn encode(state: &Flight, out: &mut impl Buffer) {
+        encode_flight(state, out);
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Flight, Malformed> {
+        decode_flight(bytes)
+    }
+
+    fn decode_edits(bytes: &[u8]) -> Result<FlightEdits, Malformed> {
+        decode_edits(bytes)
+    }
+
+    fn apply_all(state: &mut Flight, edits: FlightEdits) {
+        edits.into_iter().for_each(|edit| state.apply(edit));
+    }
+
+    fn is_nothing(state: &Flight) -> bool {
+        state.is_nothing()
+    }
+
+    fn collect_at(state: &Flight, salt: u64) -> Option<Instant> {
+        Some(state.gc_at(salt))
+    }
+
+    fn heap_bytes(state: &Flight) -> usize {
+        state.heap_bytes()
+    }
+}
+
+impl Machine for Flights {
     type Request = LeadRequest;
     type Edit = FlightEdit;
     type Report = FlightEdit;
@@ -313,32 +348,12 @@ impl Machine for Flights {
         state.check_invariants();
     }
 
-    fn encode(state: &Flight, out: &mut impl Buffer) {
-        encode_flight(state, out);
-    }
-
     fn encode_edits(_state: &Flight, edits: &[FlightEdit], out: &mut impl Buffer) {
         encode_edits(edits, out);
     }
 
-    fn decode(bytes: &[u8]) -> Option<Flight> {
-        decode_flight(bytes).ok()
-    }
-
-    fn is_nothing(state: &Flight) -> bool {
-        state.is_nothing()
-    }
-
-    fn collect_at(state: &Flight, salt: u64) -> Option<Instant> {
-        Some(state.gc_at(salt))
-    }
-
     fn last_fence(state: &Flight) -> u64 {
         state.last_fence
-    }
-
-    fn heap_bytes(state: &Flight) -> usize {
-        state.heap_bytes()
     }
 
     fn leases(state: &Flight) -> impl Iterator<Item = Lease<'_>> {

@@ -57,6 +57,7 @@ pub mod undelivered;
 use smallvec::SmallVec;
 
 use crate::codec::Buffer;
+use crate::stored::Stored;
 use crate::time::{Instant, Span};
 pub use ending::{Crowd, End, Ending, Reason};
 pub use fence::Floor;
@@ -107,9 +108,7 @@ pub type Stepped<M, V> = Outcome<V, <M as Machine>::Report, Reply<<M as Machine>
 pub type Asked<M> = Decision<<M as Machine>::Grant, <M as Machine>::Refusal>;
 
 /// What a machine must say so that its keys can be waited for.
-pub trait Machine: Sized + 'static {
-    /// What is stored.
-    type State: Default + Clone + Send;
+pub trait Machine: Stored<Edits = SmallVec<[<Self as Machine>::Edit; 1]>> {
     /// What a waiter asks for.
     type Request;
     /// One change of the state, with absolute values.
@@ -128,25 +127,10 @@ pub trait Machine: Sized + 'static {
     /// Panics in debug builds if the state is one that must not be.
     fn check_invariants(state: &Self::State);
 
-    fn encode(state: &Self::State, out: &mut impl Buffer);
     /// `state` is what the edits have led to.
     fn encode_edits(state: &Self::State, edits: &[Self::Report], out: &mut impl Buffer);
-    /// `None` if the bytes are not a state of this machine.
-    fn decode(bytes: &[u8]) -> Option<Self::State>;
 
-    /// True if there is nothing worth storing.
-    fn is_nothing(_state: &Self::State) -> bool {
-        false
-    }
-    /// When nothing in the state can matter any more.
-    fn collect_at(state: &Self::State, salt: u64) -> Option<Instant>;
     fn last_fence(state: &Self::State) -> u64;
-    fn heap_bytes(state: &Self::State) -> usize;
-    /// Parts to free one by one.
-    fn parts(_state: &Self::State) -> usize {
-        4
-    }
-
     fn leases(state: &Self::State) -> impl Iterator<Item = Lease<'_>>;
     /// The lease that ends first.
     fn first_lease(state: &Self::State) -> Option<Lease<'_>> {

@@ -3,19 +3,16 @@
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use resil_core::codec::Change;
-use resil_core::idempotency::{Idempotency, Record};
-use resil_core::lock::{Bulkheads, Kind, Locks};
-use resil_core::single_flight::Flights;
+use resil_core::{Sent, SentOf};
 use resil_wire::Refused;
 use resil_wire::apply::{Applied, parse};
 use resil_wire::command::Page;
 use resil_wire::pages;
-use smallvec::SmallVec;
 
 use super::gcra::read_tiers;
-use crate::apply::{change_log, edit_breaker, edit_state, store_state, store_tiers, store_whole};
+use crate::apply::{edit_plain, edit_state, store_plain, store_state, store_tiers};
 use crate::call::{Call, Command, Failure};
-use crate::datatype::boxed::{Circuit, Log};
+use crate::datatype::boxed::{Boxed, PlainType};
 use crate::datatype::tiers::Tiers;
 use crate::datatype::waited::Live;
 use crate::edge::log;
@@ -88,44 +85,47 @@ fn log_first_refusal(call: &Call<'_>, why: &str) {
 
 const SOMETHING_ELSE: &str = "its key holds another type here than where the change was made";
 
+macro_rules! applied {
+    (
+        ($key:expr, $change:expr)
+        plain { $($plain:ident: $plain_machine:ty,)* }
+        waited { $($waited:ident: $waited_machine:ty,)* }
+    ) => {
+        match $change {
+            Change::Tiers(tiers) => {
+                let value = $key.value::<Tiers>().ok().flatten();
+                store_tiers($key, value, &read_tiers(value), &tiers);
+                Ok(())
+            }
+            $(Change::$plain(sent) => apply_plain::<$plain_machine>($key, sent),)*
+            $(Change::$waited(sent) => apply_waited::<$waited_machine>($key, sent),)*
+        }
+    };
+}
+
 /// A whole state replaces whatever is there; what only changes a state needs that state, or nothing, to be there. Or why
 /// the change cannot be made.
 fn apply(key: &mut Key<'_>, change: Change) -> Result<(), &'static str> {
-    match change {
-        Change::Tiers(tiers) => {
-            let value = key.value::<Tiers>().ok().flatten();
-            store_tiers(key, value, &read_tiers(value), &tiers);
-        }
-        Change::Log(window) => store_whole(key, key.value::<Log>().ok().flatten(), window),
-        Change::LogChange(change) => match key.value::<Log>() {
-            Ok(value) => change_log(key, value, &change),
-            Err(_) => return Err(SOMETHING_ELSE),
-        },
-        Change::Breaker(breaker) => store_whole(key, key.value::<Circuit>().ok().flatten(), *breaker),
-        Change::BreakerEdits(edits) => match key.value::<Circuit>() {
-            Ok(value) => edit_breaker(key, value, &edits),
-            Err(_) => return Err(SOMETHING_ELSE),
-        },
-        Change::Holders(Kind::Lock, holders) => replace_state::<Locks>(key, *holders),
-        Change::Holders(Kind::Bulkhead, holders) => replace_state::<Bulkheads>(key, *holders),
-        Change::HolderEdits(Kind::Lock, edits) => return change_state::<Locks>(key, edits),
-        Change::HolderEdits(Kind::Bulkhead, edits) => return change_state::<Bulkheads>(key, edits),
-        // No step leaves nothing behind, so nobody sends it.
-        Change::Record(record) if *record == Record::Nothing => return Err("it leaves nothing behind"),
-        Change::Record(record) => replace_state::<Idempotency>(key, *record),
-        Change::Flight(flight) => replace_state::<Flights>(key, *flight),
-        Change::FlightEdits(edits) => return change_state::<Flights>(key, edits),
+    resil_core::machines!(applied, key, change)
+}
+
+fn apply_plain<M: PlainType>(key: &mut Key<'_>, sent: SentOf<M>) -> Result<(), &'static str> {
+    match (key.value::<Boxed<M>>(), sent) {
+        (value, Sent::Whole(state)) => store_plain::<M>(key, value.ok().flatten(), *state),
+        (Ok(value), Sent::Edits(edits)) => edit_plain::<M>(key, value, edits),
+        (Err(_), Sent::Edits(_)) => return Err(SOMETHING_ELSE),
     }
     Ok(())
 }
 
-fn replace_state<M: ServerMachine>(key: &mut Key<'_>, state: M::State) {
-    fences::heard_of(M::last_fence(&state));
-    store_state::<M>(key, Live::of(key).ok().flatten(), state);
-}
-
-fn change_state<M: ServerMachine>(key: &mut Key<'_>, edits: SmallVec<[M::Edit; 1]>) -> Result<(), &'static str> {
-    let value = Live::of(key).map_err(|_| SOMETHING_ELSE)?;
-    fences::heard_of(edit_state::<M>(key, value, edits));
+fn apply_waited<M: ServerMachine>(key: &mut Key<'_>, sent: SentOf<M>) -> Result<(), &'static str> {
+    match (Live::<M>::of(key), sent) {
+        (value, Sent::Whole(state)) => {
+            fences::heard_of(M::last_fence(&state));
+            store_state::<M>(key, value.ok().flatten(), *state);
+        }
+        (Ok(value), Sent::Edits(edits)) => fences::heard_of(edit_state::<M>(key, value, edits)),
+        (Err(_), Sent::Edits(_)) => return Err(SOMETHING_ELSE),
+    }
     Ok(())
 }

@@ -15,7 +15,7 @@ use resil_wire::breaker::{
 use resil_wire::reply::Sink;
 
 use crate::announce;
-use crate::apply::{publish_edits, store_whole};
+use crate::apply::{publish_plain, store_plain};
 use crate::call::{Call, Failure};
 use crate::clock;
 use crate::datatype::Value;
@@ -72,13 +72,13 @@ fn stepped<V>(
             let outcome = step(&mut breaker)?;
             if !outcome.edits.is_empty() {
                 call.require_memory()?;
-                store_whole(&mut key, None, breaker);
+                store_plain(&mut key, None, breaker);
             }
             outcome
         }
     };
     if !outcome.edits.is_empty() {
-        publish_edits(call, &key, &outcome.edits, stored.is_none());
+        publish_plain::<Breaker>(call, &key, &outcome.edits, stored.is_none());
     }
     for transition in &outcome.transitions {
         counters().breaker.transitions.add(1);

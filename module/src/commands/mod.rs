@@ -5,10 +5,13 @@ pub mod breaker;
 pub mod bulkhead;
 pub mod clock;
 pub mod gcra;
+mod help;
 pub mod holding;
 pub mod idempotency;
 pub mod lock;
 pub mod mgcra;
+#[rustfmt::skip] // as it is generated
+mod pages;
 pub mod single_flight;
 pub mod throttle;
 pub mod waiting;
@@ -16,33 +19,13 @@ pub mod window;
 
 use redis_module::raw;
 use resil_core::lock::{BULKHEAD, LOCK};
-use resil_wire::argv::Argv;
 use resil_wire::command::Page;
-use resil_wire::pages;
-use resil_wire::reply::Sink;
 
+use self::pages::{HELP, PAGES};
 use crate::call::{Call, Command, Entry, Failure, entry, parse};
 use crate::config;
 use crate::describe::{self, Registered};
 use crate::edge::log;
-
-/// The pages that are registered, in this order: each is a file of `commands/`.
-const PAGES: [&str; 14] = [
-    include_str!("../../../commands/res.gcra.json"),
-    include_str!("../../../commands/res.gcra.peek.json"),
-    include_str!("../../../commands/res.mgcra.json"),
-    include_str!("../../../commands/res.window.json"),
-    include_str!("../../../commands/res.window.peek.json"),
-    include_str!("../../../commands/cl.throttle.json"),
-    include_str!("../../../commands/res.breaker.json"),
-    include_str!("../../../commands/res.lock.json"),
-    include_str!("../../../commands/res.bulkhead.json"),
-    include_str!("../../../commands/res.heartbeat.json"),
-    include_str!("../../../commands/res.idemp.json"),
-    include_str!("../../../commands/res.sflight.json"),
-    include_str!("../../../commands/res._apply.json"),
-    include_str!("../../../commands/res._clock.json"),
-];
 
 /// What the server calls for each command and subcommand: the function that gets the parsed arguments, under its page. Behind
 /// them those that read their arguments themselves.
@@ -52,14 +35,14 @@ macro_rules! handlers {
             struct Handler;
 
             impl Command for Handler {
-                const PAGE: &'static Page = &pages::$page;
+                const PAGE: &'static Page = &resil_wire::pages::$page;
 
                 fn run(call: &Call<'_>) -> Result<(), Failure> {
                     $run(call, parse::<Self, _>(&call.args())?)
                 }
             }
 
-            (pages::$page.name, entry::<Handler> as Entry)
+            (resil_wire::pages::$page.name, entry::<Handler> as Entry)
         },)* $((<$command as Command>::PAGE.name, entry::<$command>)),*]
     };
 }
@@ -103,38 +86,8 @@ const HANDLERS: &[(&str, Entry)] = handlers![
     single_flight::sflight_renew => SFLIGHT_RENEW,
     single_flight::sflight_invalidate => SFLIGHT_INVALIDATE,
     single_flight::sflight_info => SFLIGHT_INFO;
-    apply::Apply, clock::Clock, help::Breaker, help::Lock, help::Bulkhead, help::Idemp, help::Sflight,
+    apply::Apply, clock::Clock,
 ];
-/// HELP of every command that has subcommands.
-mod help {
-    use super::*;
-
-    macro_rules! help {
-        ($($name:ident: $page:ident, $lines:ident;)*) => {$(
-            pub struct $name;
-
-            impl Command for $name {
-                const PAGE: &'static Page = &pages::$page;
-
-                fn run(call: &Call<'_>) -> Result<(), Failure> {
-                    Argv::new(&call.args(), Self::PAGE).finish()?;
-                    let mut reply = call.reply();
-                    reply.array(pages::$lines.len());
-                    pages::$lines.iter().for_each(|line| reply.text(line.as_bytes()));
-                    Ok(())
-                }
-            }
-        )*};
-    }
-
-    help! {
-        Breaker: BREAKER_HELP, BREAKER_HELP_LINES;
-        Lock: LOCK_HELP, LOCK_HELP_LINES;
-        Bulkhead: BULKHEAD_HELP, BULKHEAD_HELP_LINES;
-        Idemp: IDEMP_HELP, IDEMP_HELP_LINES;
-        Sflight: SFLIGHT_HELP, SFLIGHT_HELP_LINES;
-    }
-}
 
 /// Registers every command, as its page says.
 pub fn register(ctx: *mut raw::RedisModuleCtx) -> Result<(), ()> {
@@ -153,7 +106,7 @@ fn register_page(ctx: *mut raw::RedisModuleCtx, page: &describe::Page) -> Result
         _ => {}
     }
     let name = page.name.replace('|', " ");
-    let run = HANDLERS.iter().find(|(handled, _)| *handled == name).map(|(_, run)| *run);
+    let run = HANDLERS.iter().chain(HELP).find(|(handled, _)| *handled == name).map(|(_, run)| *run);
     if run.is_none() && page.subcommands.is_empty() {
         log(ctx, c"warning", &format!("{name} has a page and no handler"));
         return Err(());

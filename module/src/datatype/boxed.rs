@@ -2,41 +2,44 @@
 
 use std::ffi::{CStr, c_void};
 use std::marker::PhantomData;
-use std::ptr::null_mut;
 use std::sync::atomic::AtomicPtr;
 
 use redis_module::raw;
-use resil_core::Instant;
-use resil_core::circuit_breaker::{Breaker, decode_breaker, encode_breaker};
-use resil_core::codec;
-use resil_core::window::Window;
+use resil_core::Plain;
+use resil_core::circuit_breaker::Breaker;
+use resil_core::window::{Window, WindowChange};
 
-use super::{Bytes, NativeType, Relocate, Value, malloc_size, relocate_vec};
-use crate::info::{Gauge, counters};
+use super::{Bytes, NativeType, Relocate, TypeStatics, Value, malloc_size, relocate_vec};
+use crate::call::Failure;
+use crate::key::Key;
 
-/// A state that is stored as it is.
-pub trait BoxedState: Clone + Default {
+/// What only the server needs to know of a machine that nobody waits for.
+pub trait PlainType: Plain + TypeStatics {
     /// The native type: nine characters; `SCAN ... TYPE` finds keys by it.
     const TYPE_NAME: &'static CStr;
-    fn type_handle() -> &'static AtomicPtr<raw::RedisModuleType>;
-    fn keys() -> &'static Gauge;
-    fn decode(bytes: &[u8]) -> Option<Self>;
-    fn encode(&self, out: &mut Bytes);
-    /// When nothing in it can matter any more.
-    fn collect_at(&self, salt: u64) -> Option<Instant>;
+    /// As INFO names it: `window_keys` is the number of its keys.
+    const INFO_NAME: &'static str;
+
+    /// Whether making `edits` may need more memory than the state has.
+    fn would_grow(_state: &Self, _edits: &Self::Edits) -> bool {
+        false
+    }
+
     /// Bytes on the heap beyond the box.
-    fn heap_bytes(&mut self) -> usize;
+    fn measured(state: &mut Self) -> usize {
+        Self::heap_bytes(state)
+    }
+
     /// Its buffers move where the server wants them. Small ones may stay.
-    fn relocate(&mut self, _relocate: Relocate<'_>) {}
+    fn relocate(_state: &mut Self, _relocate: Relocate<'_>) {}
 }
 
 pub struct Boxed<S>(PhantomData<S>);
 pub type Circuit = Boxed<Breaker>;
-pub type Log = Boxed<Window>;
 
-impl<S: BoxedState> Boxed<S> {
+impl<S: PlainType> Boxed<S> {
     pub fn new_value(state: S) -> *mut c_void {
-        S::keys().raise(1);
+        S::statics().keys.raise(1);
         Box::into_raw(Box::new(state)).cast()
     }
 
@@ -48,7 +51,17 @@ impl<S: BoxedState> Boxed<S> {
     }
 }
 
-impl<S: BoxedState> Value<Boxed<S>> {
+impl<S: PlainType> Boxed<S> {
+    /// Does `look` with the state in `key`, or with what a missing key means.
+    pub fn look<R>(key: &Key<'_>, look: impl FnOnce(&S) -> R) -> Result<R, Failure> {
+        Ok(match key.value::<Self>()? {
+            Some(value) => look(value.get()),
+            None => look(&S::default()),
+        })
+    }
+}
+
+impl<S: PlainType> Value<Boxed<S>> {
     pub fn get(&self) -> &S {
         // SAFETY: the value of a key that is open.
         unsafe { Boxed::get(self.raw) }
@@ -60,30 +73,30 @@ impl<S: BoxedState> Value<Boxed<S>> {
     }
 }
 
-impl<S: BoxedState> NativeType for Boxed<S> {
+impl<S: PlainType> NativeType for Boxed<S> {
     const NAME: &'static CStr = S::TYPE_NAME;
 
     fn handle() -> &'static AtomicPtr<raw::RedisModuleType> {
-        S::type_handle()
+        &S::statics().handle
     }
 
     fn decode(bytes: &[u8]) -> Option<*mut c_void> {
-        S::decode(bytes).map(Self::new_value)
+        S::decode(bytes).ok().map(Self::new_value)
     }
 
     unsafe fn encode(value: *mut c_void, out: &mut Bytes) {
         // SAFETY: by contract.
-        unsafe { Self::get(value) }.encode(out);
+        S::encode(unsafe { Self::get(value) }, out);
     }
 
     unsafe fn heap_bytes(value: *mut c_void) -> usize {
         // SAFETY: by contract.
-        unsafe { malloc_size(value) + Self::get(value).heap_bytes() }
+        unsafe { malloc_size(value) + S::measured(Self::get(value)) }
     }
 
-    unsafe fn parts(_value: *mut c_void) -> usize {
-        // A handful of buffers, whatever it counts.
-        4
+    unsafe fn parts(value: *mut c_void) -> usize {
+        // SAFETY: by contract.
+        S::parts(unsafe { Self::get(value) })
     }
 
     unsafe fn copy(value: *mut c_void) -> *mut c_void {
@@ -94,77 +107,38 @@ impl<S: BoxedState> NativeType for Boxed<S> {
     unsafe fn free(value: *mut c_void) {
         // SAFETY: the box is given back once.
         drop(unsafe { Box::from_raw(value.cast::<S>()) });
-        S::keys().lower(1);
+        S::statics().keys.lower(1);
     }
 
     unsafe fn defrag(value: *mut c_void, relocate: Relocate<'_>) -> *mut c_void {
         // SAFETY: by contract.
-        unsafe { Self::get(value) }.relocate(relocate);
+        S::relocate(unsafe { Self::get(value) }, relocate);
         relocate(value)
     }
 }
 
-impl BoxedState for Breaker {
+impl PlainType for Breaker {
     const TYPE_NAME: &'static CStr = c"resil-brk";
-
-    fn type_handle() -> &'static AtomicPtr<raw::RedisModuleType> {
-        static HANDLE: AtomicPtr<raw::RedisModuleType> = AtomicPtr::new(null_mut());
-        &HANDLE
-    }
-
-    fn keys() -> &'static Gauge {
-        &counters().breaker_keys
-    }
-
-    fn decode(bytes: &[u8]) -> Option<Self> {
-        decode_breaker(bytes).ok()
-    }
-
-    fn encode(&self, out: &mut Bytes) {
-        encode_breaker(self, out);
-    }
-
-    fn collect_at(&self, salt: u64) -> Option<Instant> {
-        self.gc_at(salt)
-    }
-
-    fn heap_bytes(&mut self) -> usize {
-        Self::heap_bytes(self)
-    }
+    const INFO_NAME: &'static str = "breaker";
 }
 
-impl BoxedState for Window {
+impl PlainType for Window {
     const TYPE_NAME: &'static CStr = c"resil-win";
+    const INFO_NAME: &'static str = "window";
 
-    fn type_handle() -> &'static AtomicPtr<raw::RedisModuleType> {
-        static HANDLE: AtomicPtr<raw::RedisModuleType> = AtomicPtr::new(null_mut());
-        &HANDLE
+    fn would_grow(window: &Self, change: &WindowChange) -> bool {
+        window.would_grow(change)
     }
 
-    fn keys() -> &'static Gauge {
-        &counters().window_keys
-    }
-
-    fn decode(bytes: &[u8]) -> Option<Self> {
-        codec::decode_log(bytes).ok()
-    }
-
-    fn encode(&self, out: &mut Bytes) {
-        codec::encode_log(self, out);
-    }
-
-    fn collect_at(&self, salt: u64) -> Option<Instant> {
-        Some(self.gc_at(salt))
-    }
-
-    fn heap_bytes(&mut self) -> usize {
-        let entries = self.entries_mut();
+    /// As the allocator has it: the log is one long buffer.
+    fn measured(window: &mut Self) -> usize {
+        let entries = window.entries_mut();
         // SAFETY: an empty vector has no allocation to measure.
         if entries.capacity() == 0 { 0 } else { unsafe { malloc_size(entries.as_mut_ptr().cast()) } }
     }
 
-    fn relocate(&mut self, relocate: Relocate<'_>) {
+    fn relocate(window: &mut Self, relocate: Relocate<'_>) {
         // SAFETY: the server moves the buffer as a whole.
-        unsafe { relocate_vec(self.entries_mut(), relocate) };
+        unsafe { relocate_vec(window.entries_mut(), relocate) };
     }
 }

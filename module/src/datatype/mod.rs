@@ -1,7 +1,8 @@
 //! The native types: one file each for what a value looks like in memory, and the callbacks the server needs.
 //!
 //! Every value is stored through a [`NativeType`]: how it is encoded, decoded, measured, copied and freed. The
-//! callbacks in [`callbacks`] are the same few lines for all of them, and each is guarded.
+//! callbacks in [`callbacks`] are the same few lines for all of them, and each is guarded. Which types there are says core's
+//! list of machines: [`boxed`] and [`waited`] are the two ways to store one, and [`tiers`] stores limits.
 
 pub mod boxed;
 pub mod callbacks;
@@ -11,9 +12,17 @@ pub mod waited;
 use std::ffi::c_void;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
+use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
 use redis_module::raw;
+
+use self::boxed::{Boxed, PlainType};
+use self::tiers::Tiers;
+use self::waited::Waited;
+use crate::info::{Gauge, counters};
+use crate::key::Key;
+use crate::machines::ServerMachine;
 
 /// Bytes for small encodings without the heap.
 pub type Bytes = smallvec::SmallVec<[u8; 96]>;
@@ -102,6 +111,52 @@ pub trait NativeType {
     /// Moves the value's allocations where the server wants them; returns where the value is now.
     unsafe fn defrag(value: *mut c_void, relocate: Relocate<'_>) -> *mut c_void;
 }
+
+/// What belongs to a native type while the server runs.
+pub struct Statics {
+    /// The handle the server gave at registration.
+    pub handle: AtomicPtr<raw::RedisModuleType>,
+    pub keys: Gauge,
+}
+
+pub trait TypeStatics {
+    fn statics() -> &'static Statics;
+}
+
+macro_rules! native_types {
+    (() plain { $($plain:ident: $plain_machine:ty,)* } waited { $($waited:ident: $waited_machine:ty,)* }) => {
+        $(impl TypeStatics for $plain_machine {
+            fn statics() -> &'static Statics {
+                static STATICS: Statics = Statics { handle: AtomicPtr::new(null_mut()), keys: Gauge::new() };
+                &STATICS
+            }
+        })*
+
+        /// Registers every type with the server.
+        pub fn register(ctx: *mut raw::RedisModuleCtx) -> Result<(), ()> {
+            callbacks::register::<Tiers>(ctx)?;
+            $(callbacks::register::<Boxed<$plain_machine>>(ctx)?;)*
+            $(callbacks::register::<Waited<$waited_machine>>(ctx)?;)*
+            Ok(())
+        }
+
+        /// Marks the expiry of a key as doubtful if it is one of ours.
+        pub fn doubt(key: &mut Key<'_>) {
+            let _ours = key.doubt::<Tiers>()
+                $(|| key.doubt::<Boxed<$plain_machine>>())*
+                $(|| key.doubt::<Waited<$waited_machine>>())*;
+        }
+
+        /// How many keys of each type there are, by the name that INFO has for it.
+        pub fn for_each_count(mut see: impl FnMut(&str, &Gauge)) {
+            see("gcra", &counters().gcra_keys);
+            $(see(<$plain_machine>::INFO_NAME, &<$plain_machine>::statics().keys);)*
+            $(see(<$waited_machine>::INFO_NAME, <$waited_machine>::keys());)*
+        }
+    };
+}
+
+resil_core::machines!(native_types);
 
 /// The bit of a value's pointer, free because allocations are aligned to eight, that says: its key's expiry may not be
 /// the one its state asks for. It is set where a value arrives by other ways than a step (loaded, restored, copied,

@@ -99,7 +99,7 @@ impl<M: ServerMachine> NativeType for Waited<M> {
     }
 
     fn decode(bytes: &[u8]) -> Option<*mut c_void> {
-        let state = M::decode(bytes)?;
+        let state = M::decode(bytes).ok()?;
         fences::believe(M::last_fence(&state)).then(|| Self::new_value(state))
     }
 

@@ -4,9 +4,8 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 
 use redis_module::raw;
 
-use crate::datatype::boxed::{Circuit, Log};
-use crate::datatype::tiers::Tiers;
-use crate::datatype::waited::{Live, Waited};
+use crate::datatype;
+use crate::datatype::waited::Live;
 use crate::edge::{OK, api, bytes_of, guard};
 use crate::key::{Key, salt_of};
 use crate::machines::{Kind, for_kind};
@@ -60,12 +59,12 @@ extern "C" fn on_key_event(
     if event == c"expire" || event == c"persist" {
         // SAFETY: the name is that of this event.
         if neighbours::may_be_ours(salt_of(unsafe { bytes_of(name) })) {
-            guard((), || doubt(&mut Key::notified(ctx, name)));
+            guard((), || datatype::doubt(&mut Key::notified(ctx, name)));
         }
     } else if event == c"rename_to" || event == c"move_to" || event == c"copy_to" || event == c"restore" {
         guard((), || {
             let mut key = Key::notified(ctx, name);
-            doubt(&mut key);
+            datatype::doubt(&mut key);
             look_at(ctx, &key, name);
         });
     } else if event == c"evicted" {
@@ -75,18 +74,11 @@ extern "C" fn on_key_event(
     OK
 }
 
-fn doubt(key: &mut Key<'_>) {
-    let _ours = key.doubt::<Tiers>()
-        || key.doubt::<Log>()
-        || key.doubt::<Circuit>()
-        || Kind::ALL.into_iter().any(|kind| for_kind!(kind, M => key.doubt::<Waited<M>>()));
-}
-
 /// A key with leases came under a new name: it is looked at, so that they end by a timer there, too.
 fn look_at(ctx: *mut raw::RedisModuleCtx, key: &Key<'_>, name: *mut raw::RedisModuleString) {
     // SAFETY: context and name are those of this event.
     let (db, name) = unsafe { (api!(RedisModule_GetSelectedDb)(ctx), bytes_of(name)) };
-    for kind in Kind::ALL {
+    for kind in Kind::ALL.iter().copied() {
         for_kind!(kind, M => if let Ok(Some(value)) = Live::<M>::of(key) {
             pending::key_renamed::<M>(value.pointer());
             pending::add(KeyName::new(kind, db, name), Task::Serve);

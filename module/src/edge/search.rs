@@ -27,7 +27,7 @@ thread_local! {
 
 pub fn start() {
     stop();
-    if Kind::ALL.into_iter().any(|kind| for_kind!(kind, M => M::keys().get() > 0)) {
+    if Kind::ALL.iter().copied().any(|kind| for_kind!(kind, M => M::keys().get() > 0)) {
         // SAFETY: freed by `stop`.
         let cursor = unsafe { api!(RedisModule_ScanCursorCreate)() };
         SEARCH.set(Some(Search { db: 0, cursor }));
@@ -90,7 +90,7 @@ fn note(key: *mut raw::RedisModuleKey, name: *mut raw::RedisModuleString, db: c_
     if kind.is_null() {
         return;
     }
-    let ours = Kind::ALL.into_iter().find(|ours| for_kind!(*ours, M => handle_of::<Waited<M>>() == kind));
+    let ours = Kind::ALL.iter().copied().find(|ours| for_kind!(*ours, M => handle_of::<Waited<M>>() == kind));
     if let Some(ours) = ours {
         pending::add(KeyName::new(ours, db, name), Task::Rearm);
     }

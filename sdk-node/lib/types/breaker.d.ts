@@ -67,3 +67,9 @@ export class Permit implements AsyncDisposable {
   cancel(): Promise<void>;
   [Symbol.asyncDispose](): Promise<void>;
 }
+
+declare module './client.js' {
+  interface Client {
+    breaker(name: string, options?: BreakerSettings): Breaker;
+  }
+}

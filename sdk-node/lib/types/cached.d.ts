@@ -34,3 +34,12 @@ export class VersionedCached<T> {
   invalidate(key: string): Promise<boolean>;
   invalidateSoft(key: string): Promise<boolean>;
 }
+
+declare module './client.js' {
+  interface Client {
+    cached(name: string, options: CacheSettings & { serializer: 'bytes' }): Cached<Uint8Array>;
+    cached<T = unknown>(name: string, options?: CacheSettings): Cached<T>;
+    /** Values that carry versions, so that a source that lags behind replaces nothing newer. */
+    versionedCached<T = unknown>(name: string, options?: CacheSettings): VersionedCached<T>;
+  }
+}

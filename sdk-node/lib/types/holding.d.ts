@@ -84,3 +84,10 @@ export class SharedBulkhead {
   tryEnter(options?: { signal?: AbortSignal }): Promise<BulkheadGuard>;
   info(): Promise<HoldingInfo>;
 }
+
+declare module './client.js' {
+  interface Client {
+    lock(name: string, options?: LockSettings): Lock;
+    sharedBulkhead(name: string, options: number | SharedBulkheadSettings): SharedBulkhead;
+  }
+}

@@ -58,3 +58,9 @@ export class Idempotent {
   /** What is known of `key`, changing nothing. */
   get(key: string): Promise<RecordedState>;
 }
+
+declare module './client.js' {
+  interface Client {
+    idempotent(name: string, options?: IdempotencySettings): Idempotent;
+  }
+}

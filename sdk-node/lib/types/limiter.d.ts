@@ -71,3 +71,11 @@ export class Limiter {
   peek(key: string, options?: CheckOptions): Promise<Verdict>;
   refund(key: string, cells: number, options?: CheckOptions): Promise<Verdict>;
 }
+
+declare module './client.js' {
+  interface Client {
+    limiter(name: string, limit: Limit): Limiter;
+    /** Takes `cost` cells from every limit, or from none. */
+    checkAll(limits: Iterable<readonly [Limiter, string]>, cost?: number, options?: { signal?: AbortSignal }): Promise<Verdicts>;
+  }
+}

@@ -161,3 +161,11 @@ export class Dispatcher {
   streamUnordered<T, R>(items: Iterable<T> | AsyncIterable<T>, work: (item: T, context: Context) => R, options?: { signal?: AbortSignal }): AsyncGenerator<ItemResult<Awaited<R>>, void, void>;
 }
 export function dispatcher(options: number | DispatcherSettings): Dispatcher;
+
+declare module './client.js' {
+  interface Client {
+    policy(name: string, settings: PolicySettings): Policy;
+    /** Policies by name: settings, the text of a JSON or YAML file, or its path. */
+    policies(file: string | URL | { version: 1; defaults?: PolicySettings; policies: Record<string, PolicySettings> }): Policies;
+  }
+}

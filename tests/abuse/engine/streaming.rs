@@ -4,11 +4,12 @@
 use std::collections::BTreeMap;
 
 use fastrand::Rng;
-use resil_core::Instant;
+
 use resil_core::circuit_breaker::{
     Batch, Breaker, Caller, Edit, Force, Tally, admit, decode_breaker, encode_breaker, encode_edits, force, tally,
 };
 use resil_core::codec::{self, Change};
+use resil_core::{Instant, Sent};
 use resil_harness::{Options, Server};
 
 use super::fake_primary::FakePrimary;
@@ -157,13 +158,13 @@ impl Streaming {
 
     fn model_change(&mut self, key: &[u8], bytes: &[u8]) {
         let state = match codec::decode(bytes).expect("a good change") {
-            Change::LogChange(change) => {
+            Change::Window(Sent::Edits(change)) => {
                 let stored = self.model.get(key).map(|state| codec::decode_log(state).expect("a log"));
                 let mut window = stored.unwrap_or_default();
                 window.apply(&change);
                 codec::to_vec(|out| codec::encode_log(&window, out))
             }
-            Change::BreakerEdits(edits) => {
+            Change::Breaker(Sent::Edits(edits)) => {
                 let stored = self.model.get(key).map(|state| decode_breaker(state).expect("a breaker"));
                 let mut breaker = stored.unwrap_or_default();
                 edits.iter().for_each(|edit| breaker.apply(edit));

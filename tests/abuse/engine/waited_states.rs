@@ -3,9 +3,10 @@
 
 use fastrand::Rng;
 use resil_core::codec::{Change, to_vec};
-use resil_core::idempotency::encode_record;
-use resil_core::lock::{Kind, decode_holders, encode_holders};
-use resil_core::single_flight::{decode_flight, encode_flight};
+use resil_core::idempotency::Idempotency;
+use resil_core::lock::{Bulkheads, Kind, Locks};
+use resil_core::single_flight::Flights;
+use resil_core::{Sent, SentOf, Stored};
 
 use super::states::tagged;
 
@@ -112,22 +113,25 @@ pub fn edits(kind: u8, at_us: u64, rng: &mut Rng) -> Vec<u8> {
 
 /// What such a change makes of a state, by the core's own `apply`; `None` for changes of another machine.
 pub fn after(state: Option<&[u8]>, change: Change) -> Option<Vec<u8>> {
-    Some(match change {
-        Change::Holders(kind, holders) => to_vec(|out| encode_holders(kind, &holders, out)),
-        Change::HolderEdits(kind, edits) => {
-            let mut holders = state.map(|state| decode_holders(state).expect("holders").1).unwrap_or_default();
-            edits.into_iter().for_each(|edit| drop(holders.apply(edit)));
-            to_vec(|out| encode_holders(kind, &holders, out))
+    match change {
+        Change::Lock(sent) => Some(left_by::<Locks>(state, sent)),
+        Change::Bulkhead(sent) => Some(left_by::<Bulkheads>(state, sent)),
+        Change::Idempotency(sent) => Some(left_by::<Idempotency>(state, sent)),
+        Change::Flight(sent) => Some(left_by::<Flights>(state, sent)),
+        _ => None,
+    }
+}
+
+fn left_by<M: Stored>(state: Option<&[u8]>, sent: SentOf<M>) -> Vec<u8> {
+    let state = match sent {
+        Sent::Whole(state) => *state,
+        Sent::Edits(edits) => {
+            let mut state = state.map(|state| M::decode(state).expect("a state")).unwrap_or_default();
+            M::apply_all(&mut state, edits);
+            state
         }
-        Change::Record(record) => to_vec(|out| encode_record(&record, out)),
-        Change::Flight(flight) => to_vec(|out| encode_flight(&flight, out)),
-        Change::FlightEdits(edits) => {
-            let mut flight = state.map(|state| decode_flight(state).expect("a flight")).unwrap_or_default();
-            edits.iter().for_each(|edit| flight.apply(edit.clone()));
-            to_vec(|out| encode_flight(&flight, out))
-        }
-        _ => return None,
-    })
+    };
+    to_vec(|out| M::encode(&state, out))
 }
 
 /// As many holders as one says, each by an edit of its own.

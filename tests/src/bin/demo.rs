@@ -20,7 +20,7 @@ const TIER: &str = "capacity, remaining, retry_after_ms, reset_after_ms of this 
 
 /// The tour: a line of explanation, a call, and what each element of its reply means. A title alone has no call; `& call`
 /// waits on another connection, and `&` alone is its answer.
-const TOUR: [(&str, &str, &[&str]); 85] = [
+const TOUR: [(&str, &str, &[&str]); 80] = [
     ("# Rate limits", "", &[]),
     ("Ten per second for this user. The bucket holds ten, and one is taken.", "RES.GCRA user:42 10 1s", &LIMIT),
     (
@@ -186,7 +186,6 @@ const TOUR: [(&str, &str, &[&str]); 85] = [
         "RES.BREAKER RESET resil:breaker:{payments}",
         &["reset: whether there was anything to reset"],
     ),
-    ("All subcommands.", "RES.BREAKER HELP", &[]),
     ("# Locks", "", &[]),
     (
         "worker-1 takes a lock for 30 seconds.",
@@ -227,7 +226,6 @@ const TOUR: [(&str, &str, &[&str]); 85] = [
         &["broken: how many held it"],
     ),
     ("worker-2 finds out.", "RES.LOCK RENEW orders worker-2 30s", &["lost", "reason"]),
-    ("All subcommands.", "RES.LOCK HELP", &[]),
     ("# Bulkheads", "", &[]),
     (
         "At most two reports at once, in the whole fleet.",
@@ -257,7 +255,6 @@ const TOUR: [(&str, &str, &[&str]); 85] = [
     ),
     ("job-1 leaves ...", "RES.BULKHEAD LEAVE reports job-1", &["released", "held_ms"]),
     ("... and job-4 is in.", "&", &["granted", "active", "queued", "lease_ms", "waited_ms"]),
-    ("All subcommands.", "RES.BULKHEAD HELP", &[]),
     ("# Idempotency", "", &[]),
     (
         "A payment, told twice. The first one may do the work.",
@@ -289,7 +286,6 @@ const TOUR: [(&str, &str, &[&str]); 85] = [
         &["lost", "reason: there was no such run"],
     ),
     ("Was this event seen before?", "RES.IDEMP ONCE event:7 1d", &["first: 1 the first time, 0 for a duplicate"]),
-    ("All subcommands.", "RES.IDEMP HELP", &[]),
     ("# Single flight", "", &[]),
     (
         "A value that nobody has: one caller of the whole fleet leads.",
@@ -326,7 +322,6 @@ const TOUR: [(&str, &str, &[&str]); 85] = [
         "RES.SFLIGHT ABANDON user:42 load-3 RETRY 1s",
         &["abandoned"],
     ),
-    ("All subcommands.", "RES.SFLIGHT HELP", &[]),
     ("# Refusals and errors", "", &[]),
     ("A malformed call names the argument, what was given and what is allowed.", "RES.GCRA user:42 ten 1s", &[]),
     ("A key of another type is left alone.", "RES.WINDOW user:43 5 1m", &[]),
@@ -367,22 +362,39 @@ fn main() {
             continue;
         }
         let call = call.replace("$permit", &permit);
-        println!("\n{}\n  > {call}", wrapped(text));
-        let words: Vec<&str> = call.split(' ').collect();
-        match reply(&mut connection, &words) {
-            Ok(value) => {
-                if let Some(given) = permit_in(&call, &value) {
-                    permit = given;
-                }
-                show(&value, meanings);
-            }
-            Err(error) => {
-                let line = format!("(error) {} {}", error.code().unwrap_or("ERR"), error.detail().unwrap_or_default());
-                println!("{}", indented(&line));
-            }
+        let value = ask(&mut connection, text, &call, meanings);
+        if let Some(given) = value.and_then(|value| permit_in(&call, &value)) {
+            permit = given;
         }
     }
+    show_examples(&mut connection);
     println!("\nEvery argument and reply: docs/commands/README.md. A server to play with: make run");
+}
+
+/// Calls, and shows the call with its reply or its error.
+fn ask(connection: &mut Connection, text: &str, call: &str, meanings: &[&str]) -> Option<Value> {
+    println!("\n{}\n  > {call}", wrapped(text));
+    let value = reply(connection, &call.split(' ').collect::<Vec<_>>());
+    match &value {
+        Ok(value) => show(value, meanings),
+        Err(error) => {
+            let line = format!("(error) {} {}", error.code().unwrap_or("ERR"), error.detail().unwrap_or_default());
+            println!("{}", indented(&line));
+        }
+    }
+    value.ok()
+}
+
+/// Commands that the tour does not have, each with the example of its page: a new one is shown before it has a story.
+fn show_examples(connection: &mut Connection) {
+    for (name, page) in resil_tests::pages() {
+        let name = name.replace('|', " ");
+        let is_shown = TOUR.iter().any(|(_, call, _)| call.trim_start_matches("& ").starts_with(&name));
+        if !is_shown && !name.starts_with("RES._") {
+            let call = page["example"]["call"].as_str().unwrap_or(&name);
+            ask(connection, page["summary"].as_str().unwrap_or_default(), call, &[]);
+        }
+    }
 }
 
 /// Calls on a connection of its own, and leaves it time to get in line.
@@ -409,11 +421,8 @@ fn loaded(connection: &mut Connection) -> String {
 
 fn permit_in(call: &str, value: &Value) -> Option<String> {
     let (true, Value::Array(elements)) = (call.starts_with("RES.BREAKER ADMIT"), value) else { return None };
-    if let Value::BulkString(permit) = elements.get(2)? {
-        Some(String::from_utf8_lossy(permit).into_owned())
-    } else {
-        None
-    }
+    let Value::BulkString(permit) = elements.get(2)? else { return None };
+    Some(String::from_utf8_lossy(permit).into_owned())
 }
 
 /// One line per element, each with its meaning; long lists are cut short.

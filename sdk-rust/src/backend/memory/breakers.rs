@@ -10,29 +10,8 @@ use resil_wire::command::Reply;
 use resil_wire::reply::Value;
 
 use super::refused;
-use super::store::{Kept, State, Store, Touch, When};
+use super::store::{Store, Touch, When};
 use crate::error::Error;
-
-impl Kept for Box<Breaker> {
-    fn of(state: &mut State) -> Option<&mut Self> {
-        match state {
-            State::Breaker(breaker) => Some(breaker),
-            _ => None,
-        }
-    }
-
-    fn into_state(self) -> State {
-        State::Breaker(self)
-    }
-
-    fn due(&self, salt: u64) -> Option<Instant> {
-        self.gc_at(salt)
-    }
-
-    fn is_nothing(&self) -> bool {
-        false
-    }
-}
 
 impl Store {
     pub fn admit(&self, call: &Admit<'_>, when: When) -> Result<Reply, Error> {
@@ -58,9 +37,9 @@ impl Store {
     }
 
     pub fn breaker_state(&self, key: &[u8], when: When) -> Result<Reply, Error> {
-        self.on(key, when, |breaker: &mut Box<Breaker>, now| {
+        self.on(key, when, |breaker: &mut Breaker, now| {
             let map =
-                Value::written(|sink| write_state(&view(breaker, now), **breaker != Breaker::default(), now, sink));
+                Value::written(|sink| write_state(&view(breaker, now), *breaker != Breaker::default(), now, sink));
             Ok((Reply::Map(map), Touch::Unchanged))
         })
     }
@@ -95,7 +74,7 @@ impl Store {
         when: When,
         step: impl FnOnce(&mut Breaker, Instant) -> Result<BreakerOutcome<V>, Error>,
     ) -> Result<V, Error> {
-        let (verdict, transitions) = self.on(key, when, |breaker: &mut Box<Breaker>, now| {
+        let (verdict, transitions) = self.on(key, when, |breaker: &mut Breaker, now| {
             let outcome = step(breaker, now)?;
             let touch = if outcome.edits.is_empty() { Touch::Unchanged } else { Touch::Changed };
             Ok(((outcome.verdict, outcome.transitions), touch))

@@ -11,22 +11,11 @@ use resil_wire::reply::Value;
 use resil_wire::single_flight::{AbandonCall, Brought, InvalidateCall, JoinCall, PublishCall, write_info};
 
 use super::Memory;
-use super::store::{State, Store, Touch, When};
+use super::store::{Store, Touch, When};
 use super::waited::{MemoryMachine, Told, Waited};
 use crate::error::Error;
 
 impl MemoryMachine for Flights {
-    fn of(state: &mut State) -> Option<&mut Waited<Self>> {
-        match state {
-            State::Flight(waited) => Some(waited),
-            _ => None,
-        }
-    }
-
-    fn into_state(waited: Waited<Self>) -> State {
-        State::Flight(Box::new(waited))
-    }
-
     fn granted(lead: Lead) -> Reply {
         Reply::Joined(lead.into())
     }

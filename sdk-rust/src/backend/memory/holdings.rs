@@ -13,22 +13,11 @@ use resil_wire::lock::{AcquireCall, Acquired as AcquiredReply, BreakCall};
 use resil_wire::reply::Value;
 
 use super::Memory;
-use super::store::{State, Store, Touch, When};
+use super::store::{Store, Touch, When};
 use super::waited::{MemoryMachine, Told, Waited};
 use crate::error::Error;
 
 impl MemoryMachine for Locks {
-    fn of(state: &mut State) -> Option<&mut Waited<Self>> {
-        match state {
-            State::Lock(waited) => Some(waited),
-            _ => None,
-        }
-    }
-
-    fn into_state(waited: Waited<Self>) -> State {
-        State::Lock(waited)
-    }
-
     fn granted(grant: Grant) -> Reply {
         Reply::Acquired(grant.into())
     }
@@ -43,17 +32,6 @@ impl MemoryMachine for Locks {
 }
 
 impl MemoryMachine for Bulkheads {
-    fn of(state: &mut State) -> Option<&mut Waited<Self>> {
-        match state {
-            State::Bulkhead(waited) => Some(waited),
-            _ => None,
-        }
-    }
-
-    fn into_state(waited: Waited<Self>) -> State {
-        State::Bulkhead(waited)
-    }
-
     fn granted(grant: Grant) -> Reply {
         Reply::Entered(grant.into())
     }

@@ -13,23 +13,12 @@ use resil_wire::idempotency::{
 };
 use resil_wire::reply::Value;
 
-use super::store::{State, Store, Touch, When};
+use super::store::{Store, Touch, When};
 use super::waited::{MemoryMachine, Told, Waited};
 use super::{Memory, refused};
 use crate::error::Error;
 
 impl MemoryMachine for Idempotency {
-    fn of(state: &mut State) -> Option<&mut Waited<Self>> {
-        match state {
-            State::Record(waited) => Some(waited),
-            _ => None,
-        }
-    }
-
-    fn into_state(waited: Waited<Self>) -> State {
-        State::Record(waited)
-    }
-
     fn granted(run: Run) -> Reply {
         Reply::Begun(run.into())
     }

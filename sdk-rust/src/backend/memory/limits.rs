@@ -35,27 +35,6 @@ impl Kept for TierSet {
     }
 }
 
-impl Kept for Window {
-    fn of(state: &mut State) -> Option<&mut Self> {
-        match state {
-            State::Log(window) => Some(window),
-            _ => None,
-        }
-    }
-
-    fn into_state(self) -> State {
-        State::Log(self)
-    }
-
-    fn due(&self, salt: u64) -> Option<Instant> {
-        Some(self.gc_at(salt))
-    }
-
-    fn is_nothing(&self) -> bool {
-        self.is_empty()
-    }
-}
-
 impl Store {
     pub fn gcra(&self, call: &Gcra<'_>, when: When) -> Result<Reply, Error> {
         self.take(call.key, &call.quotas, call.ask, when).map(|verdict| Reply::Limit((&verdict).into()))
@@ -88,14 +67,8 @@ impl Store {
     }
 
     pub fn window(&self, call: &Windowed<'_>, when: When) -> Result<Reply, Error> {
-        let verdict = self.on(call.key, when, |log: &mut Window, now| {
-            let Step { verdict, change, .. } = window::step(log, call.rule, call.ask, now);
-            let touch = change.map_or(Touch::Unchanged, |change| {
-                log.apply(&change);
-                Touch::Changed
-            });
-            Ok((verdict, touch))
-        })?;
+        let step = |log: &Window, now| window::step(log, call.rule, call.ask, now);
+        let verdict = self.step_plain(call.key, when, step)?;
         Ok(Reply::Limit((&verdict).into()))
     }
 }

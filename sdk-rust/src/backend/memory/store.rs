@@ -14,19 +14,15 @@ use foldhash::fast::RandomState;
 use indexmap::IndexMap;
 use indexmap::map::RawEntryApiV1;
 use parking_lot::{Mutex, MutexGuard};
-use resil_core::Instant;
-use resil_core::circuit_breaker::{Breaker, Transition as BreakerTransition};
-use resil_core::idempotency::Idempotency;
-use resil_core::lock::{Bulkheads, Locks};
+use resil_core::circuit_breaker::Transition as BreakerTransition;
 use resil_core::rate_limit::TierSet;
-use resil_core::single_flight::Flights;
-use resil_core::waited::{Ending, WaiterId};
-use resil_core::window::Window;
+use resil_core::waited::{Ending, Machine, WaiterId};
+use resil_core::{Instant, Plain, Step, Stored};
 use smallvec::SmallVec;
 
 use super::channels::Channels;
 use super::fences::Fences;
-use super::keeper::Keeper;
+use super::keeper::{Keeper, Wake};
 use super::name::{self, Name};
 use super::waited::Waited;
 use crate::clock::Clock;
@@ -42,17 +38,6 @@ const CALLS_PER_NEW_KEY: u32 = 16;
 /// Below this a map does not give its memory back.
 const KEYS_WORTH_SHRINKING: usize = 1_024;
 
-/// What a key holds.
-pub(super) enum State {
-    Tiers(TierSet),
-    Log(Window),
-    Breaker(Box<Breaker>),
-    Lock(Waited<Locks>),
-    Bulkhead(Waited<Bulkheads>),
-    Record(Waited<Idempotency>),
-    Flight(Box<Waited<Flights>>),
-}
-
 /// What can be kept under a key. Its default is what a missing key means.
 pub(super) trait Kept: Default {
     /// `None` if the key is of another kind.
@@ -63,6 +48,64 @@ pub(super) trait Kept: Default {
     /// True if it is as good as no key.
     fn is_nothing(&self) -> bool;
 }
+
+/// Where a machine that can be waited for is in [`State`].
+pub(super) trait InState: Machine {
+    fn of(state: &mut State) -> Option<&mut Waited<Self>>;
+    fn into_state(waited: Waited<Self>) -> State;
+}
+
+/// Makes the states of keys from core's list of machines.
+macro_rules! states {
+    (() plain { $($plain:ident: $plain_machine:ty,)* } waited { $($waited:ident: $waited_machine:ty,)* }) => {
+        /// What a key holds. All but tiers are boxed: nearly every key is a limit.
+        pub(super) enum State {
+            Tiers(TierSet),
+            $($plain(Box<$plain_machine>),)*
+            $($waited(Box<Waited<$waited_machine>>),)*
+        }
+
+        impl State {
+            /// What to do when the instant has come that the key asked for.
+            pub fn tick(&self) -> Option<fn(&Store, &Wake)> {
+                match self {
+                    $(Self::$waited(_) => Some(Store::tick::<$waited_machine>),)*
+                    _ => None,
+                }
+            }
+        }
+
+        $(impl Kept for $plain_machine {
+            fn of(state: &mut State) -> Option<&mut Self> {
+                if let State::$plain(kept) = state { Some(kept) } else { None }
+            }
+
+            fn into_state(self) -> State {
+                State::$plain(Box::new(self))
+            }
+
+            fn due(&self, salt: u64) -> Option<Instant> {
+                Self::collect_at(self, salt)
+            }
+
+            fn is_nothing(&self) -> bool {
+                <Self as Stored>::is_nothing(self)
+            }
+        })*
+
+        $(impl InState for $waited_machine {
+            fn of(state: &mut State) -> Option<&mut Waited<Self>> {
+                if let State::$waited(kept) = state { Some(kept) } else { None }
+            }
+
+            fn into_state(waited: Waited<Self>) -> State {
+                State::$waited(Box::new(waited))
+            }
+        })*
+    };
+}
+
+resil_core::machines!(states);
 
 /// Whether what was done to a key changed it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -177,6 +220,23 @@ impl Store {
             self.count_call(keys);
         }
         result
+    }
+
+    /// A whole call of a machine that nobody waits for.
+    pub fn step_plain<M: Kept + Plain, V>(
+        &self,
+        key: &[u8],
+        when: When,
+        step: impl FnOnce(&M, Instant) -> Step<V, M::Edits>,
+    ) -> Result<V, Error> {
+        self.on(key, when, |state: &mut M, now| {
+            let Step { verdict, change, .. } = step(state, now);
+            let touch = change.map_or(Touch::Unchanged, |edits| {
+                M::apply_all(state, edits);
+                Touch::Changed
+            });
+            Ok((verdict, touch))
+        })
     }
 
     /// Does `work` with several keys at once; nobody sees half of it. Whatever is left in them is kept.

@@ -16,10 +16,7 @@
 use std::collections::BTreeMap;
 
 use resil_core::Instant;
-use resil_core::idempotency::Idempotency;
 use resil_core::limits::AGEING_DEFAULT;
-use resil_core::lock::{Bulkheads, Locks};
-use resil_core::single_flight::Flights;
 use resil_core::waited::{
     Asked, Decision, End, Ending, Machine, Outcome, Queue, Reply as WaiterReply, Setting, Stepped, Undelivered,
     WaitedKey, WaiterId,
@@ -30,13 +27,11 @@ use tokio::sync::oneshot::{self, Receiver, Sender};
 
 use super::channels::owners_of;
 use super::keeper::Wake;
-use super::store::{Kept, State, Store, Touch, When};
+use super::store::{InState, Kept, State, Store, Touch, When};
 use crate::error::Error;
 
 /// A machine of core's, as the store needs to know it.
-pub(super) trait MemoryMachine: Machine {
-    fn of(state: &mut State) -> Option<&mut Waited<Self>>;
-    fn into_state(waited: Waited<Self>) -> State;
+pub(super) trait MemoryMachine: Machine + InState {
     fn granted(grant: Self::Grant) -> Reply;
     fn refused(refusal: Self::Refusal) -> Reply;
     fn timed_out(refusal: Self::Refusal) -> Reply {
@@ -297,19 +292,13 @@ impl Store {
 
     /// The instant has come that a key asked for.
     pub fn wake(&self, wake: &Wake) {
-        let tick = self.look(&wake.key, |state| match state {
-            State::Lock(_) => Some(Self::tick::<Locks> as fn(&Self, &Wake)),
-            State::Bulkhead(_) => Some(Self::tick::<Bulkheads> as _),
-            State::Record(_) => Some(Self::tick::<Idempotency> as _),
-            State::Flight(_) => Some(Self::tick::<Flights> as _),
-            State::Tiers(_) | State::Log(_) | State::Breaker(_) => None,
-        });
+        let tick = self.look(&wake.key, |state| state.tick());
         if let Some(tick) = tick.flatten() {
             tick(self, wake);
         }
     }
 
-    fn tick<M: MemoryMachine>(&self, wake: &Wake) {
+    pub fn tick<M: MemoryMachine>(&self, wake: &Wake) {
         let is_wanted = |waiters: &mut Waiters<M::Request>| waiters.timer.take_if(|set| *set == wake.at).is_some();
         let sent = self.step_if::<M, _>(&wake.key, is_wanted, M::tick);
         self.send::<M>(&wake.key, sent);

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use serde::Deserialize;
 
 use crate::Files;
+use crate::handles::Names;
 use crate::page::COMMAND;
 
 /// A row of commands/errors.json.
@@ -41,7 +42,11 @@ struct Field {
 const PYTHON_EXPORTS: &str = "sdk-python/python/resil/__init__.py";
 
 /// `present` is what the file of Python's exports has now: only a part of it is generated.
-pub fn files(rows: &[ErrorRow], present: &dyn Fn(&str) -> Result<String, String>) -> Result<Files, String> {
+pub fn files(
+    rows: &[ErrorRow],
+    handles: &Names,
+    present: &dyn Fn(&str) -> Result<String, String>,
+) -> Result<Files, String> {
     for row in rows {
         if row.class != format!("{}Error", camel(&row.code)) {
             return Err(format!("errors.json: the class of {} should be named after it", row.code));
@@ -51,7 +56,7 @@ pub fn files(rows: &[ErrorRow], present: &dyn Fn(&str) -> Result<String, String>
         ("docs/errors.md".into(), page(rows)),
         ("sdk-rust/src/error/codes.rs".into(), rust(rows)),
         ("sdk-python/python/resil/errors.py".into(), python(rows)),
-        (PYTHON_EXPORTS.into(), python_exports(rows, &present(PYTHON_EXPORTS)?)?),
+        (PYTHON_EXPORTS.into(), python_exports(rows, handles, &present(PYTHON_EXPORTS)?)?),
         ("sdk-node/lib/error_table.js".into(), node(rows)),
         ("sdk-node/lib/errors.mjs".into(), node_exports(rows)),
         ("sdk-node/lib/types/errors.d.ts".into(), node_types(rows)),
@@ -172,12 +177,18 @@ fn python(rows: &[ErrorRow]) -> String {
 }
 
 /// Type checkers want the exports of a package as a list of texts.
-fn python_exports(rows: &[ErrorRow], present: &str) -> Result<String, String> {
-    let classes = sorted_classes(rows);
-    let names: String = classes.iter().map(|class| format!("    {class},\n")).collect();
-    let with_imports = replaced(present, "Imports of errors", &format!("from .errors import (\n{names})\n"))?;
-    let texts: String = classes.iter().map(|class| format!("    {class:?},\n")).collect();
-    replaced(&with_imports, "Exports of errors", &format!("__all__ += [\n{texts}]\n"))
+fn python_exports(rows: &[ErrorRow], handles: &Names, present: &str) -> Result<String, String> {
+    let mut native: Vec<&str> = handles.values().flatten().map(String::as_str).collect();
+    native.sort_unstable();
+    let errors = sorted_classes(rows);
+    let imports = |module: &str, classes: &[&str]| {
+        let names: String = classes.iter().map(|class| format!("    {class},\n")).collect();
+        format!("from {module} import (\n{names})\n")
+    };
+    let imports = imports("._native", &native) + &imports(".errors", &errors);
+    let with_imports = replaced(present, "Imports of handles and errors", &imports)?;
+    let texts: String = native.iter().chain(&errors).map(|class| format!("    {class:?},\n")).collect();
+    replaced(&with_imports, "Exports of handles and errors", &format!("__all__ += [\n{texts}]\n"))
 }
 
 /// The file with another text between the two lines that stand around a generated part.

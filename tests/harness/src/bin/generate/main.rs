@@ -1,5 +1,5 @@
-//! Writes what follows from commands/*.json: names, usages and HELP for Rust, the pages of docs/commands/, and what every
-//! language knows of the errors.
+//! Writes what follows from commands/*.json: names, usages and HELP for Rust, the pages of docs/commands/, what every
+//! language knows of the errors, and what Python and Node declare, register and export of their handles.
 //!
 //! `cargo run -p resil-harness --bin generate` writes; `-- --check` only says what differs, and fails if anything does.
 //! A JSON file that is not of the expected shape is an error: unknown fields are refused.
@@ -8,6 +8,7 @@
 
 mod docs;
 mod errors;
+mod handles;
 mod page;
 mod rust_pages;
 
@@ -48,18 +49,41 @@ fn generated() -> Result<Files, String> {
     let pages = pages()?;
     let mut files = docs::files(&pages);
     files.insert("wire/src/pages.rs".into(), rust_pages::file(&pages));
+    files.insert("module/src/commands/pages.rs".into(), rust_pages::registered(&pages));
     let rows: Vec<errors::ErrorRow> = read_json(&workspace().join("commands/errors.json"))?;
     let present = |path: &str| fs::read_to_string(workspace().join(path)).map_err(|error| format!("{path}: {error}"));
-    files.extend(errors::files(&rows, &present)?);
+    let handles: handles::Handles = read_json(&workspace().join("commands/handles.json"))?;
+    files.extend(errors::files(&rows, &handles.python, &present)?);
+    files.extend(handles::files(&handles, &found()?));
     Ok(files)
+}
+
+fn found() -> Result<handles::Found, String> {
+    let mut python_stubs = Vec::new();
+    for name in names_in("sdk-python/python/resil/_stubs", ".pyi")? {
+        let path = workspace().join(format!("sdk-python/python/resil/_stubs/{name}.pyi"));
+        python_stubs.push((name, fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?));
+    }
+    let mut node_sources = names_in("sdk-node/src/handles", ".rs")?;
+    node_sources.retain(|name| name != "mod");
+    Ok(handles::Found { node_sources, node_types: names_in("sdk-node/lib/types", ".d.ts")?, python_stubs })
+}
+
+/// The names of a folder's files that end like this, without the end, in order.
+fn names_in(folder: &str, end: &str) -> Result<Vec<String>, String> {
+    let entries = fs::read_dir(workspace().join(folder)).map_err(|error| format!("{folder}: {error}"))?;
+    let names = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
+    let mut names: Vec<String> = names.filter_map(|name| name.strip_suffix(end).map(str::to_owned)).collect();
+    names.sort();
+    Ok(names)
 }
 
 /// Every page of commands/, by name; those of subcommands are inside that of their command.
 fn pages() -> Result<Vec<Page>, String> {
     let mut parsed = Vec::new();
     for path in list(&workspace().join("commands"), "json")? {
-        // The list of errors lies beside the pages and describes no command.
-        if path.ends_with("errors.json") {
+        // The lists of errors and handles lie beside the pages and describe no command.
+        if path.ends_with("errors.json") || path.ends_with("handles.json") {
             continue;
         }
         let page: Page = read_json(&path)?;

@@ -1,4 +1,5 @@
-//! wire/src/pages.rs: what the commands' code wants to know of their pages.
+//! wire/src/pages.rs: what the commands' code wants to know of their pages. module/src/commands/pages.rs: the pages that the
+//! server registers, and HELP of each.
 
 use std::fmt::Write as _;
 
@@ -63,4 +64,24 @@ fn write_help(page: &Page, text: &mut String) {
         let _ = writeln!(text, "    {line:?},");
     });
     text.push_str("];\n");
+}
+
+/// What the server shall know of each command as text, and what answers HELP.
+pub fn registered(pages: &[Page]) -> String {
+    let mut text = format!(
+        "//! Generated from commands/*.json by `{COMMAND}`. Do not edit.\n\n\
+         use resil_wire::pages;\n\n\
+         use super::help::help;\n\n\
+         /// Every page, to be registered with the server.\n\
+         pub const PAGES: &[&str] = &[\n"
+    );
+    pages.iter().for_each(|page| {
+        let _ = writeln!(text, "    include_str!(\"../../../commands/{}.json\"),", page.file_stem());
+    });
+    text.push_str("];\n\n// HELP of every command that has subcommands.\nhelp! {\n");
+    pages.iter().filter(|page| !page.subcommands.is_empty()).for_each(|page| {
+        let _ = writeln!(text, "    {0}_HELP, {0}_HELP_LINES;", constant(page));
+    });
+    text.push_str("}\n");
+    text
 }

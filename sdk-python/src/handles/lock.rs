@@ -5,6 +5,7 @@ use std::time::Duration;
 use resil::lock::{Held, Lock, LockGuard, Released};
 use resil::settings::LockSettings;
 
+use crate::client::PyClient;
 use crate::leased::{ask, let_go};
 use crate::prelude::*;
 
@@ -164,5 +165,14 @@ impl PyLockGuard {
     fn __repr__(&self) -> String {
         let fence = self.fence.map_or_else(|| "None".to_owned(), |fence| fence.to_string());
         format!("<resil.LockGuard fence={fence}>")
+    }
+}
+
+#[pymethods]
+impl PyClient {
+    /// A lock under a name, for all who use the same server.
+    #[pyo3(signature = (name, **settings))]
+    fn lock(&self, py: Python<'_>, name: Arg<'_>, settings: Option<Kwargs<'_>>) -> PyResult<Py<PyLock>> {
+        PyLock::make(py, &self.get()?, &text("name", name)?, read(settings)?)
     }
 }

@@ -13,7 +13,8 @@ use resil::{Error, Failure};
 use serde_json::value::RawValue;
 use tokio::sync::oneshot;
 
-use crate::convert::{bigint, methods, millis, number, run_with};
+use crate::client::Client;
+use crate::convert::{bigint, makes, methods, millis, number, run_with};
 use crate::executor::attempt::{Call, Detail, Settled};
 use crate::executor::queue::Message;
 use crate::executor::{Outcome, Word, queue};
@@ -140,3 +141,8 @@ methods! { VersionedCached(cached) {
     invalidate(key: String) => cached.invalidate(&key).await;
     invalidate_soft(key: String) => cached.invalidate_soft(&key).await;
 } }
+
+makes! {
+    cached(cache::CacheSettings) -> Cached = Cached;
+    versioned_cached(cache::CacheSettings) -> VersionedCached = VersionedCached;
+}

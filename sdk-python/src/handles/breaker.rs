@@ -5,6 +5,7 @@ use resil::breaker::{Breaker, Force, Permit};
 use resil::policy::Class;
 use resil::settings::BreakerSettings;
 
+use crate::client::PyClient;
 use crate::prelude::*;
 
 struct Circuit {
@@ -197,5 +198,20 @@ impl PyPermit {
     /// The call was not made after all.
     fn cancel(&self, py: Python<'_>) -> PyResult<Pending> {
         self.report(py, "permit.cancel()", Permit::cancel)
+    }
+}
+
+#[pymethods]
+impl PyClient {
+    /// A circuit breaker under a name, for all who name it the same.
+    #[pyo3(signature = (name, *, ignore=None, **settings))]
+    fn breaker(
+        &self,
+        py: Python<'_>,
+        name: Arg<'_>,
+        ignore: OptArg<'_>,
+        settings: Option<Kwargs<'_>>,
+    ) -> PyResult<Py<PyBreaker>> {
+        PyBreaker::make(py, &self.get()?, &text("name", name)?, ignore, read_beside(&["ignore"], settings)?)
     }
 }

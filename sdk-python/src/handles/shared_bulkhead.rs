@@ -5,6 +5,7 @@ use std::time::Duration;
 use resil::settings::SharedBulkheadSettings;
 use resil::shared_bulkhead::{BulkheadGuard, Held, SharedBulkhead};
 
+use crate::client::PyClient;
 use crate::leased::{ask, let_go};
 use crate::prelude::*;
 
@@ -110,5 +111,22 @@ impl PyBulkheadGuard {
 
     fn __repr__(&self) -> &'static str {
         "<resil.BulkheadGuard>"
+    }
+}
+
+#[pymethods]
+impl PyClient {
+    /// A bulkhead under a name, with at most `max_concurrent_calls` inside at once, of all who use the same server.
+    #[pyo3(signature = (name, max_concurrent_calls, **settings))]
+    fn shared_bulkhead(
+        &self,
+        py: Python<'_>,
+        name: Arg<'_>,
+        max_concurrent_calls: Arg<'_>,
+        settings: Option<Kwargs<'_>>,
+    ) -> PyResult<Py<PySharedBulkhead>> {
+        let settings = settings.map_or_else(|| Ok(PyDict::new(py)), |settings| settings.copy())?;
+        settings.set_item("max_concurrent_calls", max_concurrent_calls)?;
+        PySharedBulkhead::make(py, &self.get()?, &text("name", name)?, read(Some(&settings))?)
     }
 }

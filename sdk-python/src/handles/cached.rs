@@ -1,6 +1,7 @@
 //! Values that are loaded once: one caller of the fleet loads, everybody else gets what it loaded. With versions, or without.
 
-use crate::loading::{Invalidation, PyKeyedCached, Store, value, versioned_value, with_details};
+use crate::client::PyClient;
+use crate::loading::{Cache, Invalidation, PyKeyedCached, Store, value, versioned_value, with_details};
 use crate::prelude::*;
 
 /// Values that are loaded once; `client.cached(...)` makes it.
@@ -92,5 +93,26 @@ impl PyVersionedCached {
     /// The same; the old value is served as stale while it is loaded anew.
     fn invalidate_soft(&self, key: Arg<'_>) -> PyResult<Pending> {
         self.0.get()?.invalidate("versioned.invalidate_soft()", key, Invalidation::Soft)
+    }
+}
+
+#[pymethods]
+impl PyClient {
+    /// Values that are loaded once; `name` says what they are. They are kept as JSON, or as
+    /// `serializer` says; see `idempotent`.
+    #[pyo3(signature = (name, *, serializer=None, **settings))]
+    fn cached(&self, name: Arg<'_>, serializer: OptArg<'_>, settings: Option<Kwargs<'_>>) -> PyResult<PyCached> {
+        Store::make(&self.get()?, name, serializer, settings, Cache::plain).map(PyCached)
+    }
+
+    /// The same with versions, for sources that lag behind a commit: what is known is never replaced by something older.
+    #[pyo3(signature = (name, *, serializer=None, **settings))]
+    fn versioned_cached(
+        &self,
+        name: Arg<'_>,
+        serializer: OptArg<'_>,
+        settings: Option<Kwargs<'_>>,
+    ) -> PyResult<PyVersionedCached> {
+        Store::make(&self.get()?, name, serializer, settings, Cache::versioned).map(PyVersionedCached)
     }
 }

@@ -10,6 +10,7 @@ use resil::policy::classify::classify_failure;
 use resil::policy::{CallSettings, Class, Policy};
 use serde_json::value::RawValue;
 
+use crate::client::PyClient;
 use crate::outcome::{PyOutcome, PyRun, known};
 use crate::prelude::*;
 use crate::remembered::{Final, remember};
@@ -315,3 +316,19 @@ impl Runs for KeyedOnce {
 /// Work under one key; `idempotent.by(key)` makes it.
 #[pyclass(module = "resil", name = "KeyedIdempotent", extends = Around, frozen)]
 pub struct PyKeyedIdempotent;
+
+#[pymethods]
+impl PyClient {
+    /// Work that is done once; `name` says what kind of work. Results are kept as JSON, or as `serializer` says: "bytes", "pickle",
+    /// a dataclass, a pydantic model, or a pair of functions (dumps, loads). Exceptions to `remember` are final: duplicates get them, too.
+    #[pyo3(signature = (name, *, serializer=None, remember=None, **settings))]
+    fn idempotent(
+        &self,
+        name: Arg<'_>,
+        serializer: OptArg<'_>,
+        remember: OptArg<'_>,
+        settings: Option<Kwargs<'_>>,
+    ) -> PyResult<PyIdempotent> {
+        PyIdempotent::make(&self.get()?, name, serializer, remember, settings)
+    }
+}

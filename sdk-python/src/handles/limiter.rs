@@ -5,6 +5,7 @@ use std::time::Duration;
 use resil::Client;
 use resil::limiter::{Limit, Limiter};
 
+use crate::client::PyClient;
 use crate::prelude::*;
 use crate::verdict::{PyVerdict, PyVerdicts};
 
@@ -178,3 +179,18 @@ impl Enters for Arc<KeyedLimit> {
 /// A limit for one key; `limiter.by(key)` makes it.
 #[pyclass(module = "resil", name = "KeyedLimiter", extends = Block, frozen)]
 pub struct PyKeyedLimiter;
+
+#[pymethods]
+impl PyClient {
+    /// A rate limit under a name: so many cells per period, for each key.
+    #[pyo3(signature = (name, **settings))]
+    fn limiter(&self, name: Arg<'_>, settings: Option<Kwargs<'_>>) -> PyResult<PyLimiter> {
+        PyLimiter::make(&self.get()?, &text("name", name)?, read(settings)?)
+    }
+
+    /// Takes `cost` cells from every limit, or from none.
+    #[pyo3(signature = (limits, cost=None))]
+    fn check_all(&self, limits: Arg<'_>, cost: OptArg<'_>) -> PyResult<Pending> {
+        check_all(self.get()?, limits, cost)
+    }
+}

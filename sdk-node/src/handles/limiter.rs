@@ -9,7 +9,7 @@ use resil::limiter::{self, DecidedBy, TierVerdict, Verdict};
 use resil::policy::Policy;
 
 use crate::client::Client;
-use crate::convert::{duration, methods, millis, now, run};
+use crate::convert::{duration, makes, methods, millis, now, run};
 use crate::executor::Word;
 use crate::guard::{Guard, Layer};
 
@@ -120,3 +120,7 @@ methods! { Limiter(limiter) {
     acquire(key: String, cost: i64) => limiter.acquire_n(key, cells("cost", cost)?).await;
     until_ready(key: String, max_wait: String) => limiter.until_ready(key, duration("maxWait", &max_wait)?).await;
 } }
+
+makes! {
+    limiter(limiter::Limit) -> Limiter = Limiter;
+}

@@ -6,6 +6,7 @@ use resil::Client;
 use resil::clock::Clock;
 use resil::policy::{CallSettings, Policy, PolicyBuilder, PolicyFile, PolicySettings, Stage};
 
+use crate::client::PyClient;
 use crate::idempotent::{PyIdempotent, Request, running};
 use crate::prelude::*;
 
@@ -236,5 +237,28 @@ impl PyPolicies {
 
     fn __len__(&self) -> usize {
         self.file.policies.len()
+    }
+}
+
+#[pymethods]
+impl PyClient {
+    /// A whole policy, of a dict or of keywords. `on` says which exceptions are retried.
+    #[pyo3(signature = (name, settings=None, *, on=None, ignore=None, **more))]
+    fn policy(
+        &self,
+        py: Python<'_>,
+        name: Arg<'_>,
+        settings: OptArg<'_>,
+        on: OptArg<'_>,
+        ignore: OptArg<'_>,
+        more: Option<Kwargs<'_>>,
+    ) -> PyResult<Py<PyPolicy>> {
+        PyPolicy::make(py, self.get()?, settings_of(name, settings, more)?, on, ignore)
+    }
+
+    /// Policies from a file of JSON or YAML, or from its text.
+    #[pyo3(signature = (path=None, *, text=None))]
+    fn policies(&self, path: OptArg<'_>, text: OptArg<'_>) -> PyResult<PyPolicies> {
+        PyPolicies::read(self.get()?, path, text)
     }
 }

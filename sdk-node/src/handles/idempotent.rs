@@ -6,7 +6,8 @@ use napi_derive::napi;
 use resil::Failure;
 use resil::idempotency::{self, Outcome, RecordedState, Remember, Run};
 
-use crate::convert::{duration, methods, millis, run_with};
+use crate::client::Client;
+use crate::convert::{duration, makes, methods, millis, run_with};
 use crate::executor::Word;
 use crate::executor::attempt::{Call, Detail};
 use crate::guard::flat;
@@ -113,4 +114,8 @@ pub struct KnownState {
     pub result: Option<Buffer>,
     pub is_error: Option<bool>,
     pub age_ms: Option<f64>,
+}
+
+makes! {
+    idempotent(idempotency::IdempotencySettings) -> Idempotent = Idempotent;
 }

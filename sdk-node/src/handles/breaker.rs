@@ -10,7 +10,8 @@ use resil::breaker::{self, Force};
 use resil::policy::Policy;
 use resil::settings::BreakerSettings;
 
-use crate::convert::{methods, now, optional_duration, run, settings, shown};
+use crate::client::Client;
+use crate::convert::{makes, methods, now, optional_duration, run, settings, shown};
 use crate::executor::queue::{Message, Notification};
 use crate::executor::{Word, queue};
 use crate::guard::{Guard, Layer};
@@ -90,4 +91,8 @@ impl Permit {
             Ok(())
         })
     }
+}
+
+makes! {
+    breaker(BreakerSettings) -> Breaker = |breaker| Breaker(breaker, None);
 }

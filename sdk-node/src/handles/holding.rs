@@ -10,7 +10,8 @@ use resil::lock::{self, Released};
 use resil::shared_bulkhead;
 use tokio::task::AbortHandle;
 
-use crate::convert::{bigint, duration, methods, millis, now, number, optional_duration, run, shown};
+use crate::client::Client;
+use crate::convert::{bigint, duration, makes, methods, millis, now, number, optional_duration, run, shown};
 use crate::errors::parts;
 use crate::executor::queue::{Message, Notification};
 use crate::executor::{Word, queue};
@@ -222,4 +223,9 @@ impl HeldGuard {
             }
         })
     }
+}
+
+makes! {
+    lock(lock::LockSettings) -> Lock = Lock;
+    shared_bulkhead(shared_bulkhead::SharedBulkheadSettings) -> SharedBulkhead = SharedBulkhead;
 }

@@ -1,0 +1,13 @@
+'use strict';
+/** Every file of handles: what each calls `made` are methods of Client. Generated from commands/handles.json by `cargo run -p resil-harness --bin generate`. Do not edit. */
+module.exports = [
+  require('./breaker.js'),
+  require('./cached.js'),
+  require('./guard.js'),
+  require('./holding.js'),
+  require('./http.js'),
+  require('./limiter.js'),
+  require('./policies.js'),
+  require('./stored.js'),
+  require('./whole.js'),
+];

@@ -1,0 +1,9 @@
+//! One file for each handle. Generated from this folder by `cargo run -p resil-harness --bin generate`. Do not edit.
+
+pub mod breaker;
+pub mod cached;
+pub mod holding;
+pub mod idempotent;
+pub mod limiter;
+pub mod policies;
+pub mod whole;

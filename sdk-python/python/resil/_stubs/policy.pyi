@@ -1,0 +1,80 @@
+"""Whole policies."""
+
+import os
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar, final, overload
+
+from typing_extensions import Self, Unpack
+
+from .._types import Ignore, On
+from ..settings import CallSettings, PolicySettings
+from .around import Around
+from .idempotent import Idempotent, Outcome
+from .pending import Pending
+from .testing import Clock
+
+_T = TypeVar("_T")
+
+class _MakesPolicies:
+    def policy(
+        self,
+        name: str,
+        settings: PolicySettings | None = None,
+        *,
+        on: On | None = None,
+        ignore: Ignore | None = None,
+        **more: Unpack[PolicySettings],
+    ) -> Policy: ...
+    def policies(self, path: str | os.PathLike[str] | None = None, *, text: str | None = None) -> Policies: ...
+
+@final
+class Policy(Around):
+    def __new__(
+        cls,
+        name: str,
+        settings: PolicySettings | None = None,
+        *,
+        on: On | None = None,
+        ignore: Ignore | None = None,
+        clock: Clock | None = None,
+        **more: Unpack[PolicySettings],
+    ) -> Self: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def order(self) -> list[str]: ...
+    @property
+    def warnings(self) -> list[str]: ...
+    def with_options(self, **options: Unpack[CallSettings]) -> Policy: ...
+    @overload
+    def call_once(
+        self,
+        idempotent: Idempotent,
+        key: str,
+        fn: Callable[..., Coroutine[Any, Any, _T]],
+        /,
+        *args: Any,
+        fingerprint: str | bytes | None = None,
+        with_run: bool | None = None,
+        **kwargs: Any,
+    ) -> Pending[Outcome[_T]]: ...
+    @overload
+    def call_once(
+        self,
+        idempotent: Idempotent,
+        key: str,
+        fn: Callable[..., _T],
+        /,
+        *args: Any,
+        fingerprint: str | bytes | None = None,
+        with_run: bool | None = None,
+        **kwargs: Any,
+    ) -> Outcome[_T]: ...
+
+@final
+class Policies:
+    @property
+    def names(self) -> list[str]: ...
+    def policy(self, name: str, *, on: On | None = None, ignore: Ignore | None = None) -> Policy: ...
+    def __contains__(self, name: object, /) -> bool: ...
+    def __len__(self) -> int: ...
