@@ -6,6 +6,7 @@ use resil_harness::eventually;
 use crate::async_client::{AsyncClient, Late};
 use crate::driven::{SOON, Say, driven};
 use crate::scene::{Caller, Scene, field, receive, send, verdict};
+use crate::waiting::WAYS_TO_BECOME_FREE;
 
 fn owners(names: &[&str]) -> Vec<String> {
     names.iter().map(|name| (*name).to_owned()).collect()
@@ -91,16 +92,7 @@ fn readers_go_together_and_do_not_overtake_a_writer() {
 fn every_way_of_becoming_free_serves_an_asynchronous_waiter() {
     let mut scene = Scene::driven();
     let mut client = AsyncClient::new(&scene.server);
-    for way in [
-        "RES.LOCK RELEASE k a",
-        "RES.LOCK BREAK k",
-        "DEL k",
-        "UNLINK k",
-        "FLUSHDB",
-        "FLUSHALL",
-        "FLUSHDB ASYNC",
-        "FLUSHALL ASYNC",
-    ] {
+    for way in WAYS_TO_BECOME_FREE {
         assert_eq!(scene.verdict("RES.LOCK ACQUIRE k a 1h"), "GRANTED", "{way}");
         client.waits("RES.LOCK ACQUIRE k b 1h WAIT 1m");
         client.waits("RES.LOCK ACQUIRE k c 1h WAIT 1m");

@@ -3,20 +3,22 @@
 use crate::driven::Say;
 use crate::scene::{Caller, Scene, verdict};
 
-/// Each way the place becomes free, and what to say for it.
+/// What ends the holding of `a` in `k`.
+pub const WAYS_TO_BECOME_FREE: [&str; 8] = [
+    "RES.LOCK RELEASE k a",
+    "RES.LOCK BREAK k",
+    "DEL k",
+    "UNLINK k",
+    "FLUSHDB",
+    "FLUSHALL",
+    "FLUSHDB ASYNC",
+    "FLUSHALL ASYNC",
+];
+
 #[test]
 fn the_next_in_line_has_it_the_moment_it_is_free() {
     let mut scene = Scene::driven();
-    for way in [
-        "RES.LOCK RELEASE k a",
-        "RES.LOCK BREAK k",
-        "DEL k",
-        "UNLINK k",
-        "FLUSHDB",
-        "FLUSHALL",
-        "FLUSHDB ASYNC",
-        "FLUSHALL ASYNC",
-    ] {
+    for way in WAYS_TO_BECOME_FREE {
         assert_eq!(scene.verdict("RES.LOCK ACQUIRE k a 1h"), "GRANTED", "{way}");
         let mut next = scene.waits("RES.LOCK ACQUIRE k b 1h WAIT 1m");
         let mut last = scene.waits("RES.LOCK ACQUIRE k c 1h WAIT 1m");
