@@ -56,6 +56,7 @@ mutants: module servers ## Plant faults, one at a time, and see that a test catc
 soak: module languages ## Load one server for long and watch memory and latency; then kill clients and servers by the hundred
 	RESIL_SOAK=1 cargo test --release -p resil-tests --test soak -- --nocapture
 	RESIL_SOAK=1 cargo test --release -p resil-tests --test lock_torture kills -- --nocapture
+	RESIL_SOAK=1 cargo test --release -p resil-tests --test ledger_torture -- --nocapture
 	RESIL_SOAK=1 cargo test --release -p resil-tests --test safety --test stalls -- --nocapture
 	RESIL_SOAK=1 cargo test -p resil --test faults overlaps -- --nocapture
 

@@ -9,6 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use redis::{Connection, Value, from_redis_value};
 use resil_core::Span;
 use resil_core::circuit_breaker::{Config, WindowKind, bounds};
+use resil_core::dead_letters::Rate;
 use resil_core::limits;
 use resil_harness::{Options, Server, ok};
 use resil_tests::pages;
@@ -165,6 +166,51 @@ fn the_page_of_limits_has_every_maximum_and_its_value() {
         LOSSES_REMEMBERED |n: usize| n.to_string(),
         INFO_LIMIT_DEFAULT |n: u32| n.to_string(),
         INFO_LIMIT_MAX |n: u32| n.to_string(),
+        LEDGER_TEXT_MAX |n: usize| n.to_string(),
+        ERROR_MAX |n: usize| n.to_string(),
+        HEADERS_MAX |n: usize| n.to_string(),
+        CASE_TEXT_MAX |n: usize| n.to_string(),
+        PAYLOAD_DEFAULT_MAX |n: usize| n.to_string(),
+        PAYLOAD_CEILING |n: usize| n.to_string(),
+        LEDGER_ENTRIES_DEFAULT |n: usize| n.to_string(),
+        LEDGER_ENTRIES_CEILING |n: usize| n.to_string(),
+        LEDGER_BYTES_DEFAULT |n: usize| n.to_string(),
+        LEDGER_BYTES_CEILING |n: usize| n.to_string(),
+        LEDGER_FULL_PERCENT |n: usize| n.to_string(),
+        RESOLVED_DEFAULT |n: usize| n.to_string(),
+        GROUPS_MAX |n: usize| n.to_string(),
+        TYPES_MAX |n: usize| n.to_string(),
+        CASE_GROUPS_MAX |n: usize| n.to_string(),
+        CASES_MAX |n: usize| n.to_string(),
+        ALERTS_MAX |n: usize| n.to_string(),
+        AUDIT_MAX |n: usize| n.to_string(),
+        ATTEMPTS_KEPT |n: usize| n.to_string(),
+        TAKE_MAX |n: usize| n.to_string(),
+        TAKE_BYTES_MAX |n: usize| n.to_string(),
+        ENTRIES_LOOKED_AT |n: usize| n.to_string(),
+        PURGE_MAX |n: usize| n.to_string(),
+        BACKOFF_LEAST |d: Span| Shown(d).to_string(),
+        BACKOFF_MAX |d: Span| Shown(d).to_string(),
+        RETRIES_MAX |n: u32| n.to_string(),
+        NOCOUNT_MAX |d: Span| Shown(d).to_string(),
+        DONE_REMEMBERED |d: Span| Shown(d).to_string(),
+        DONES_MAX |n: usize| n.to_string(),
+        RETENTION |d: Span| Shown(d).to_string(),
+        CLOCK_JUMP |d: Span| Shown(d).to_string(),
+        MANY_DEATHS |n: u64| n.to_string(),
+        AGGREGATE_DEATHS |n: u64| n.to_string(),
+        COUNTER_MAX |n: u64| n.to_string(),
+        CASE_MAX |n: u32| n.to_string(),
+        ACTIVE_CASES_MAX |n: usize| n.to_string(),
+        ARRIVAL_MAX |n: u64| n.to_string(),
+        SPIKE_BUCKET |d: Span| Shown(d).to_string(),
+        SPIKE_BUCKETS |n: i64| n.to_string(),
+        SPIKE_FACTOR |n: u64| n.to_string(),
+        REDRIVE_RATE |rate: Rate| format!("{} {}", rate.count, Shown(rate.period)),
+        REDRIVE_RATE_MAX |rate: Rate| format!("{} {}", rate.count, Shown(rate.period)),
+        REDRIVE_FIRST |n: u32| n.to_string(),
+        REDRIVE_OUTCOMES |n: u32| n.to_string(),
+        AUTO_QUIET |d: Span| Shown(d).to_string(),
         CLOCK_JITTER |d: Span| Shown(d).to_string(),
         INSTANT_MAX_US |n: i64| n.to_string(),
     ];
@@ -224,4 +270,23 @@ fn the_demo_runs_and_shows_every_command() {
     }
     let widest = shown.lines().max_by_key(|line| line.chars().count()).unwrap_or_default();
     assert!(widest.chars().count() <= 110, "too wide: {widest}");
+}
+
+#[test]
+fn every_rule_for_dead_letters_names_a_test_that_exists() {
+    let folders = ["core/tests/dead_letters", "tests/dead_letters"].map(|folder| workspace().join(folder));
+    let files = folders.iter().flat_map(|folder| std::fs::read_dir(folder).expect("a folder"));
+    let sources: Vec<String> =
+        files.map(|file| std::fs::read_to_string(file.expect("a file").path()).expect("a source")).collect();
+    let page = read("docs/dead-letters.md");
+    let rules: Vec<&str> = page.lines().filter(|line| line.starts_with("| RULE-040-")).collect();
+    assert_eq!(rules.len(), 18, "every rule has a row");
+    for rule in rules {
+        let tests: Vec<&str> = rule.split('`').skip(1).step_by(2).collect();
+        assert!(!tests.is_empty(), "{rule}");
+        for test in tests {
+            let declared = format!("fn {test}()");
+            assert!(sources.iter().any(|source| source.contains(&declared)), "{test} of {rule}");
+        }
+    }
 }

@@ -3,6 +3,7 @@
 use crate::catalogue as row;
 use crate::figures::{Figures, REFERENCE};
 use crate::flights::rows as flight;
+use crate::ledger::Ledger;
 use crate::limit;
 use crate::locks::{Locks, pairs};
 use crate::report::Bytes;
@@ -24,7 +25,7 @@ pub enum Verdict {
 
 impl Verdict {
     /// For a number that should be large.
-    fn at_least(number: f64, bar: f64, stretch: f64) -> Self {
+    pub fn at_least(number: f64, bar: f64, stretch: f64) -> Self {
         match number {
             _ if number >= stretch => Self::Stretch,
             _ if number >= bar => Self::Pass,
@@ -49,7 +50,7 @@ impl Verdict {
 
 const NO_STRETCH: f64 = f64::INFINITY;
 
-pub fn bars(figures: &Figures, bytes: &Bytes, locks: Option<&Locks>) -> Vec<Bar> {
+pub fn bars(figures: &Figures, bytes: &Bytes, locks: Option<&Locks>, ledger: Option<&Ledger>) -> Vec<Bar> {
     let faster = |promise, fast, slow, bar, stretch| match figures.faster(fast, slow) {
         Some(ratio) => Bar {
             promise,
@@ -155,6 +156,7 @@ pub fn bars(figures: &Figures, bytes: &Bytes, locks: Option<&Locks>) -> Vec<Bar>
         }
     }));
     bars.extend(locks.into_iter().flat_map(Locks::bars));
+    bars.extend(ledger.into_iter().flat_map(Ledger::bars));
     bars
 }
 

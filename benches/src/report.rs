@@ -8,6 +8,7 @@ use crate::bars::bars;
 use crate::catalogue as row;
 use crate::figures::{Figures, REFERENCE};
 use crate::flights::{Flights, rows};
+use crate::ledger::Ledger;
 use crate::limit;
 use crate::load::FEW;
 use crate::locks::{Locks, pairs};
@@ -25,7 +26,14 @@ pub struct Setting {
     pub cell_missing: Option<String>,
 }
 
-pub fn print(setting: &Setting, figures: &Figures, bytes: &Bytes, locks: Option<&Locks>, flights: Option<&Flights>) {
+pub fn print(
+    setting: &Setting,
+    figures: &Figures,
+    bytes: &Bytes,
+    locks: Option<&Locks>,
+    flights: Option<&Flights>,
+    ledger: Option<&Ledger>,
+) {
     let Size { keys, calls, pipeline } = setting.size;
     println!("Measured {} on {}, {} cores, against {}.", today(), cpu_model(), cores(), setting.server);
     println!(
@@ -36,7 +44,7 @@ pub fn print(setting: &Setting, figures: &Figures, bytes: &Bytes, locks: Option<
         println!("redis-cell was left out: {reason}\n");
     }
     println!("### Bars\n\n| promise | measured | |\n| --- | --- | --- |");
-    for bar in bars(figures, bytes, locks) {
+    for bar in bars(figures, bytes, locks, ledger) {
         println!("| {} | {} | {} |", bar.promise, bar.measured.as_deref().unwrap_or("-"), bar.verdict.text());
     }
     println!("\n### {keys} random keys\n");
@@ -57,6 +65,9 @@ pub fn print(setting: &Setting, figures: &Figures, bytes: &Bytes, locks: Option<
     print_beside(figures, &rows::PEERS);
     if let Some(flights) = flights {
         flights.print();
+    }
+    if let Some(ledger) = ledger {
+        ledger.print();
     }
     println!("\n### The true limit: the same calls to a module that does nothing\n");
     print_rows(figures, &limit::ROWS.map(|(_, noop)| noop));

@@ -15,6 +15,7 @@
 //! - [`lock`]: locks and bulkheads: holders with leases, a queue of waiters, fences.
 //! - [`idempotency`]: work that is done once, and its result for everybody who asks again.
 //! - [`single_flight`]: one caller loads, everybody gets what it loaded.
+//! - [`dead_letters`]: messages that failed: retried by the server, kept when they are dead, redriven under governance.
 //! - [`codec`]: state and changes as versioned bytes; every decoded value is checked against its invariants.
 //! - [`batch`]: work in parts that end when their time is used up.
 //! - [`limits`]: every maximum in one table.
@@ -29,6 +30,7 @@ extern crate alloc;
 pub mod batch;
 pub mod circuit_breaker;
 pub mod codec;
+pub mod dead_letters;
 pub mod idempotency;
 pub mod limits;
 pub mod lock;
@@ -64,6 +66,7 @@ macro_rules! machines {
                 Bulkhead: $crate::lock::Bulkheads,
                 Idempotency: $crate::idempotency::Idempotency,
                 Flight: $crate::single_flight::Flights,
+                Ledger: $crate::dead_letters::Ledgers,
             }
         }
     };

@@ -1,5 +1,6 @@
 //! Every maximum in one table. docs/limits.md prints it; a test compares the two.
 
+use crate::dead_letters::Rate;
 use crate::time::Span;
 
 /// Cells per period, and a bucket's capacity.
@@ -105,3 +106,101 @@ pub const INSTANT_MAX_US: i64 = 1 << 53;
 pub const fn duration_bounds(most: Span) -> (Span, Span) {
     (Span::from_us(1), most)
 }
+
+/// No number of a ledger's entries, alerts or actions lies beyond this; none of its groups or cases beyond that.
+pub const COUNTER_MAX: u64 = 1 << 53;
+pub const CASE_MAX: u32 = 1 << 31;
+
+/// Cases of one ledger of which something can be under way at once: a redrive, or AUTO.
+pub const ACTIVE_CASES_MAX: usize = 100;
+
+/// What is kept of an error text; of a message's type, source, aggregate or reference; of its headers.
+pub const ERROR_MAX: usize = 1_024;
+pub const LEDGER_TEXT_MAX: usize = 1_024;
+pub const HEADERS_MAX: usize = 64 << 10;
+
+/// What a case may say: CAUSE, FIX and DECISION.
+pub const CASE_TEXT_MAX: usize = 4_096;
+
+/// Bytes of a message's payload unless configured otherwise (`max-payload`), and the most.
+pub const PAYLOAD_DEFAULT_MAX: usize = 16 << 20;
+pub const PAYLOAD_CEILING: usize = 512 << 20;
+
+/// Entries and bytes of one ledger, and resolved entries it remembers, unless configured otherwise (`max-ledger-entries`,
+/// `max-ledger-bytes`, `max-resolved`), and the most.
+pub const LEDGER_ENTRIES_DEFAULT: usize = 1_000_000;
+pub const LEDGER_ENTRIES_CEILING: usize = 100_000_000;
+pub const LEDGER_BYTES_DEFAULT: usize = 256 << 20;
+pub const LEDGER_BYTES_CEILING: usize = 64 << 30;
+pub const RESOLVED_DEFAULT: usize = 100_000;
+
+/// How full a ledger may be before its operator is told, in percent.
+pub const LEDGER_FULL_PERCENT: usize = 80;
+
+/// Groups of one ledger; what comes after them shares a group with the rest of its type, for so many types.
+pub const GROUPS_MAX: usize = 10_000;
+pub const TYPES_MAX: usize = 1_000;
+
+/// Groups that one case can cover, and cases that are kept.
+pub const CASE_GROUPS_MAX: usize = 100;
+pub const CASES_MAX: usize = 1_000;
+
+/// Alerts and governance actions that are kept.
+pub const ALERTS_MAX: usize = 1_000;
+pub const AUDIT_MAX: usize = 1_000;
+
+/// Failures that are kept of one entry.
+pub const ATTEMPTS_KEPT: usize = 8;
+
+/// Entries that one TAKE can get, and the bytes of their messages; it always gets one.
+pub const TAKE_MAX: usize = 1_000;
+pub const TAKE_BYTES_MAX: usize = 16 << 20;
+
+/// Entries that LIST, a count or a search of a redrive looks at in one go.
+pub const ENTRIES_LOOKED_AT: usize = 5_000;
+
+/// Entries that one call of PURGE, or one slice of a discarded case, removes.
+pub const PURGE_MAX: usize = 1_000;
+
+/// The longest BASE or CAP of a class, and the most RETRIES and CRASHES.
+pub const BACKOFF_MAX: Span = Span::from_days(1);
+pub const RETRIES_MAX: u32 = 1_000;
+
+/// No retry comes sooner.
+pub const BACKOFF_LEAST: Span = Span::from_ms(100);
+
+/// An entry that fails without being counted dies after this.
+pub const NOCOUNT_MAX: Span = Span::from_days(1);
+
+/// How long the end of an entry that never died is remembered, and how many of them.
+pub const DONE_REMEMBERED: Span = Span::from_secs(600);
+pub const DONES_MAX: usize = 10_000;
+
+/// What died is kept at least so long, and what was resolved exactly so long.
+pub const RETENTION: Span = Span::from_days(90);
+
+/// A clock that moves by more than this between two looks has jumped; ages are not believed for as long.
+pub const CLOCK_JUMP: Span = Span::from_days(1);
+
+/// How many deaths of a type raise `many`; how many under an aggregate `aggregate`.
+pub const MANY_DEATHS: u64 = 10;
+pub const AGGREGATE_DEATHS: u64 = 3;
+
+/// A spike: deaths in a bucket above so many times the mean of so many buckets before it.
+pub const SPIKE_BUCKET: Span = Span::from_secs(300);
+pub const SPIKE_BUCKETS: i64 = 288;
+pub const SPIKE_FACTOR: u64 = 10;
+
+/// A redrive's rate unless it names one, and the highest unless configured otherwise.
+pub const REDRIVE_RATE: Rate = Rate { count: 100, period: Span::from_secs(60) };
+pub const REDRIVE_RATE_MAX: Rate = Rate { count: 1_000, period: Span::from_secs(60) };
+
+/// How many a redrive gives out before outcomes are known, unless it says otherwise; how many outcomes it looks at.
+pub const REDRIVE_FIRST: u32 = 10;
+pub const REDRIVE_OUTCOMES: u32 = 20;
+
+/// How long no new death must come before a redrive begins by itself.
+pub const AUTO_QUIET: Span = Span::from_secs(60);
+
+/// Messages that a ledger can ever take.
+pub const ARRIVAL_MAX: u64 = (1 << 42) - 1;

@@ -18,6 +18,16 @@ pub trait Stored: Sized + 'static {
     const EDITS: Option<u8>;
 
     fn encode(state: &Self::State, out: &mut impl Buffer);
+    /// Whether it can be too large to be written, or copied, as a whole.
+    const IN_PIECES: bool = false;
+    /// The state in pieces, if it can be too large for one: the first is a whole state, the others are edits to it.
+    fn encode_pieces(state: &Self::State, emit: &mut dyn FnMut(&[u8])) {
+        emit(&crate::codec::to_vec(|out| Self::encode(state, out)));
+    }
+    /// True if nothing is missing of a state that was read in pieces.
+    fn is_whole(_state: &Self::State) -> bool {
+        true
+    }
     /// Trusts nothing: what it accepts can be stepped.
     fn decode(bytes: &[u8]) -> Result<Self::State, Malformed>;
     fn decode_edits(_bytes: &[u8]) -> Result<Self::Edits, Malformed> {

@@ -114,7 +114,12 @@ pub fn lost(
     );
 }
 
-fn text(bytes: &[u8]) -> Value {
+/// Publishes a message to everybody, and to those who use the key.
+pub fn publish_for_key(call: &Call<'_>, key: &[u8], message: &Value) {
+    server::publish(call.ctx, message.to_string().as_bytes(), &[CHANNEL, &[KEY_PREFIX, key].concat()]);
+}
+
+pub fn text(bytes: &[u8]) -> Value {
     match std::str::from_utf8(bytes) {
         Ok(text) => Value::from(text),
         Err(_) => json!({ "b64": BASE64_STANDARD.encode(bytes) }),

@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 use crate::call::{Call, Failure};
 use crate::datatype::boxed::{Boxed, PlainType};
 use crate::datatype::tiers::Tiers;
-use crate::datatype::waited::{Live, Waited};
+use crate::datatype::waited::{Live, Waited, weigh};
 use crate::datatype::{Bytes, Value};
 use crate::edge::replication::{mark_dirty, notify, replicate, replicate_deletion, replicate_many, signal_modified};
 use crate::key::Key;
@@ -99,8 +99,9 @@ pub fn edit_state<M: ServerMachine>(
     };
     let state = value.state_mut();
     let salt = key.salt();
-    let was_due = M::collect_at(state, salt);
+    let (was_due, weight) = (M::collect_at(state, salt), M::weight(state));
     edits.into_iter().for_each(|edit| drop(M::apply(state, edit)));
+    weigh::<M>(weight, state);
     let (due, fence) = (M::collect_at(state, salt), M::last_fence(state));
     key.collect_at::<Waited<M>>(Some(was_due), due);
     fence

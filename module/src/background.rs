@@ -289,6 +289,7 @@ pub fn clock_was_set() {
 
 /// Notices a clock that was set back. The server's own timers go by that clock as well, so this comes from its cron.
 pub fn watch_clock() {
+    clock::watch();
     let now = clock::now();
     let seen = SEEN.replace(now);
     if now.plus(CLOCK_JITTER) >= seen {

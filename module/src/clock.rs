@@ -6,10 +6,12 @@
 //! With the load argument `test-clock` (`yes`, or an instant to start from) the clock can be set by `RES._CLOCK`, so that tests drive time instead of
 //! sleeping; without it that command does not exist.
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use resil_core::Instant;
+use resil_core::dead_letters::ClockWatch;
 use resil_core::limits::{FILL_MAX, INSTANT_MAX_US, RESERVE_MAX};
 
 use crate::server;
@@ -32,6 +34,23 @@ pub fn now() -> Instant {
 fn system_us() -> i64 {
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     since_epoch.as_secs() as i64 * 1_000_000 + since_epoch.subsec_micros() as i64
+}
+
+thread_local! {
+    static WATCH: Cell<ClockWatch> = Cell::default();
+}
+
+/// Looks whether the clock has jumped. Called often enough that hours cannot pass unseen.
+pub fn watch() {
+    let mut watch = WATCH.get();
+    watch.look(now());
+    WATCH.set(watch);
+}
+
+/// True for a day after a jump by more than a day: nobody knows how old anything is.
+pub fn has_jumped() -> bool {
+    watch();
+    WATCH.get().has_jumped(now())
 }
 
 /// How long something takes, by a clock that nobody sets.

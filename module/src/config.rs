@@ -13,6 +13,11 @@
 //! | `max-result` | 1048576 | bytes of a result that RES.IDEMP keeps; a larger one is dropped, not refused |
 //! | `max-value` | 16777216 | bytes of a value that RES.SFLIGHT takes |
 //! | `wake-budget` | 67108864 | bytes of large replies that may wait to be sent when many are woken at once |
+//! | `max-payload` | 16777216 | bytes of a message that RES.DLQ takes |
+//! | `max-ledger-entries` | 1000000 | entries of one ledger |
+//! | `max-ledger-bytes` | 268435456 | bytes of one ledger |
+//! | `max-ledgers-percent` | 25 | how much of maxmemory all ledgers may take together |
+//! | `max-resolved` | 100000 | resolved entries that one ledger remembers |
 //! | `require-noeviction` | no | RES.LOCK, RES.BULKHEAD and RES.IDEMP refuse while maxmemory-policy could evict their keys |
 //! | `test-clock` | no | load argument only, for tests: `yes` registers `RES._CLOCK`; an instant in microseconds stops the clock there from the load on |
 
@@ -21,11 +26,13 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
 
 use redis_module::raw;
 use resil_core::Span;
+use resil_core::dead_letters::Room;
 use resil_core::limits::{
     AGEING_CEILING, AGEING_DEFAULT, FENCE_JUMP_CEILING, FENCE_JUMP_DEFAULT, LEASE_CEILING, LEASE_DEFAULT_MAX,
-    LEASE_LEAST, RESULT_CEILING, RESULT_DEFAULT_MAX, VALUE_DEFAULT_MAX, WAIT_CEILING, WAIT_DEFAULT_MAX,
-    WAITERS_CEILING, WAITERS_DEFAULT, WAKE_BUDGET_CEILING, WAKE_BUDGET_DEFAULT, WINDOW_LIMIT_CEILING,
-    WINDOW_LIMIT_DEFAULT,
+    LEASE_LEAST, LEDGER_BYTES_CEILING, LEDGER_BYTES_DEFAULT, LEDGER_ENTRIES_CEILING, LEDGER_ENTRIES_DEFAULT,
+    PAYLOAD_CEILING, PAYLOAD_DEFAULT_MAX, RESOLVED_DEFAULT, RESULT_CEILING, RESULT_DEFAULT_MAX, VALUE_DEFAULT_MAX,
+    WAIT_CEILING, WAIT_DEFAULT_MAX, WAITERS_CEILING, WAITERS_DEFAULT, WAKE_BUDGET_CEILING, WAKE_BUDGET_DEFAULT,
+    WINDOW_LIMIT_CEILING, WINDOW_LIMIT_DEFAULT,
 };
 use resil_wire::Refused;
 use resil_wire::argv::{Argv, quoted};
@@ -76,9 +83,20 @@ static WAKE_BUDGET: Number = Number::new(c"wake-budget", WAKE_BUDGET_DEFAULT as 
 static AGEING: Number = Number::of_ms(c"ageing", AGEING_DEFAULT, 0, AGEING_CEILING);
 static FENCE_JUMP: Number = Number::of_ms(c"fence-jump", FENCE_JUMP_DEFAULT, 0, FENCE_JUMP_CEILING);
 
+static MAX_PAYLOAD: Number = Number::new(c"max-payload", PAYLOAD_DEFAULT_MAX as i64, 1, PAYLOAD_CEILING as i64);
+static MAX_LEDGER_ENTRIES: Number =
+    Number::new(c"max-ledger-entries", LEDGER_ENTRIES_DEFAULT as i64, 1, LEDGER_ENTRIES_CEILING as i64);
+static MAX_LEDGER_BYTES: Number =
+    Number::new(c"max-ledger-bytes", LEDGER_BYTES_DEFAULT as i64, 1, LEDGER_BYTES_CEILING as i64);
+static MAX_LEDGERS_PERCENT: Number = Number::new(c"max-ledgers-percent", 25, 1, 100);
+static MAX_RESOLVED: Number = Number::new(c"max-resolved", RESOLVED_DEFAULT as i64, 0, LEDGER_ENTRIES_CEILING as i64);
+
+/// The server's own limit; 0: none.
+static MAXMEMORY: AtomicI64 = AtomicI64::new(0);
+
 /// Those the server knows; `test-clock` is not among them.
 static FLAGS: [&Flag; 3] = [&CELL_COMPAT, &PROMOTION_GRACE, &REQUIRE_NOEVICTION];
-static NUMBERS: [&Number; 9] = [
+static NUMBERS: [&Number; 14] = [
     &WINDOW_LIMIT_MAX,
     &MAX_LEASE,
     &MAX_WAIT,
@@ -88,13 +106,19 @@ static NUMBERS: [&Number; 9] = [
     &MAX_RESULT,
     &MAX_VALUE,
     &WAKE_BUDGET,
+    &MAX_PAYLOAD,
+    &MAX_LEDGER_ENTRIES,
+    &MAX_LEDGER_BYTES,
+    &MAX_LEDGERS_PERCENT,
+    &MAX_RESOLVED,
 ];
 
 /// What is read like a command: the line that loads the module.
 const LOAD: Page = Page {
     name: "loadmodule",
     usage: "loadmodule libresil.so [cell-compat yes|no] [window-limit-max n] [max-lease ms] [max-wait ms] \
-                     [max-waiters n] [ageing ms] [fence-jump ms] [max-result bytes] [max-value bytes] [wake-budget bytes] [promotion-grace yes|no] [require-noeviction yes|no] \
+                     [max-waiters n] [ageing ms] [fence-jump ms] [max-result bytes] [max-value bytes] [wake-budget bytes] [max-payload bytes] [max-ledger-entries n] [max-ledger-bytes bytes] \
+                     [max-ledgers-percent n] [max-resolved n] [promotion-grace yes|no] [require-noeviction yes|no] \
                      [test-clock yes|no|microseconds]",
     is_read_only: false,
 };
@@ -110,6 +134,7 @@ pub fn allowed() -> Allowed {
         wait_max: Span::from_ms(MAX_WAIT.get()),
         window_limit_max: WINDOW_LIMIT_MAX.get() as u32,
         value_max: MAX_VALUE.get() as usize,
+        payload_max: MAX_PAYLOAD.get() as usize,
     }
 }
 
@@ -146,6 +171,27 @@ pub fn refuse_if_evictable() -> Result<(), Failure> {
     if REQUIRE_NOEVICTION.get() && counters().eviction_risk.load(Relaxed) {
         let text = "maxmemory-policy could evict this key, and resil.require-noeviction is yes: set it to noeviction";
         return Err(Refused::new(text).into());
+    }
+    Ok(())
+}
+
+/// What a ledger of `own` bytes may grow to: no further than its own limit, and than what all ledgers have together.
+pub fn ledger_room(own: usize) -> Room {
+    let maxmemory = MAXMEMORY.load(Relaxed);
+    let all = if maxmemory == 0 { i64::MAX } else { maxmemory / 100 * MAX_LEDGERS_PERCENT.get() };
+    let left = all.saturating_sub(counters().ledgers.bytes.get()).max(0);
+    Room {
+        entries: MAX_LEDGER_ENTRIES.get() as usize,
+        bytes: (MAX_LEDGER_BYTES.get() as usize).min(own.saturating_add(left as usize)),
+        resolved: MAX_RESOLVED.get() as usize,
+    }
+}
+
+/// Where any key can be evicted, a ledger takes nothing new: it could be lost with everything in it.
+pub fn refuse_ledger_if_evictable() -> Result<(), Failure> {
+    if counters().evicts_all_keys.load(Relaxed) {
+        let text = "maxmemory-policy could evict this ledger: set it to noeviction or to a volatile policy";
+        return Err(Refused::with_code("FULL", text).into());
     }
     Ok(())
 }
@@ -205,9 +251,18 @@ pub fn register(ctx: *mut raw::RedisModuleCtx) -> Result<(), ()> {
     directives::register(ctx, &FLAGS, &NUMBERS)
 }
 
+/// Learns how much memory the server may use: ledgers have a share of it.
+pub fn note_maxmemory(ctx: *mut raw::RedisModuleCtx) {
+    let [maxmemory] = server::info(ctx, c"memory", [c"maxmemory"]);
+    let maxmemory = maxmemory.and_then(|number| number.to_str().ok()?.parse().ok());
+    MAXMEMORY.store(maxmemory.unwrap_or(0), Relaxed);
+}
+
 /// Warns and raises `eviction_risk` if limits can be evicted: anything but noeviction can take them away silently.
 pub fn check_eviction(ctx: *mut raw::RedisModuleCtx) {
     let [policy] = server::info(ctx, c"memory", [c"maxmemory_policy"]);
+    let of_all_keys = policy.as_ref().is_some_and(|policy| policy.to_bytes().starts_with(b"allkeys"));
+    counters().evicts_all_keys.store(of_all_keys, Relaxed);
     let risk = policy.is_some_and(|policy| &*policy != c"noeviction");
     counters().eviction_risk.store(risk, Relaxed);
     if risk {

@@ -15,12 +15,15 @@ thread_local! {
     /// How far fences ran ahead of the clock when the snapshot was saved that this server was loaded from.
     static AHEAD: Cell<Span> = const { Cell::new(Span::ZERO) };
     static PROMOTED_AT: Cell<Option<Instant>> = const { Cell::new(None) };
+    static UP_SINCE: Cell<Instant> = const { Cell::new(Instant::EPOCH) };
 }
 
 /// Runs `step` with the time and what this server knows of fences and connections.
 pub fn with_setting<R>(now: Instant, heard: Option<&Heard<'_>>, step: impl FnOnce(&mut Setting<'_>) -> R) -> R {
-    let ageing = config::ageing();
-    FLOOR.with_borrow_mut(|floor| step(&mut Setting { now, promoted_at: promoted_at(), ageing, floor, heard }))
+    // A start that lies ahead is that of a clock which was set back since: then nothing is known of it.
+    let up_since = Some(UP_SINCE.get()).filter(|since| *since <= now).unwrap_or(Instant::EPOCH);
+    let (promoted_at, ageing) = (promoted_at(), config::ageing());
+    FLOOR.with_borrow_mut(|floor| step(&mut Setting { now, promoted_at, up_since, ageing, floor, heard }))
 }
 
 /// When this server became a primary, if leases that lived then start anew.
@@ -59,6 +62,7 @@ pub fn from_snapshot(highest: u64, ahead_us: u64) {
 pub fn resume() {
     let (ahead, jump) = (AHEAD.get(), config::fence_jump());
     FLOOR.with_borrow_mut(|floor| floor.resume(ahead, jump, clock::now()));
+    UP_SINCE.set(clock::now());
 }
 
 /// The server became a primary.
@@ -66,4 +70,5 @@ pub fn promoted() {
     let now = clock::now();
     FLOOR.with_borrow_mut(|floor| floor.jump(config::fence_jump(), now));
     PROMOTED_AT.set(config::promotion_grace().then_some(now));
+    UP_SINCE.set(now);
 }

@@ -108,6 +108,24 @@ pub struct Holdings {
     pub hold: Histogram,
 }
 
+/// What ledgers answered, and what they hold.
+#[derive(Default)]
+pub struct LedgerCounters {
+    pub retried: Counter,
+    pub died: Counter,
+    pub known: Counter,
+    pub conflicts: Counter,
+    pub full: Counter,
+    pub parked: Counter,
+    pub taken: Counter,
+    pub done: Counter,
+    pub returned: Counter,
+    /// Deaths of entries: by FAIL, and by leases that lapsed.
+    pub deaths: Counter,
+    pub alerts: Counter,
+    pub bytes: Gauge,
+}
+
 #[derive(Default)]
 pub struct Counters {
     pub waiters: Gauge,
@@ -137,6 +155,9 @@ pub struct Counters {
     pub panics: Counter,
     pub gcra_keys: Gauge,
     pub eviction_risk: AtomicBool,
+    /// Any key can be evicted, not only those with an expiry.
+    pub evicts_all_keys: AtomicBool,
+    pub ledgers: LedgerCounters,
 }
 
 static COUNTERS: std::sync::LazyLock<Counters> = std::sync::LazyLock::new(Counters::default);
@@ -156,6 +177,7 @@ pub extern "C" fn report(ctx: *mut raw::RedisModuleInfoCtx, _for_crash_report: c
             ("async_waiters", &counters.async_waiters),
             ("sessions", &counters.sessions),
             ("bound", &counters.bound),
+            ("dlq_bytes", &counters.ledgers.bytes),
         ];
         gauges.iter().for_each(|(name, gauge)| section.number(name, gauge.get()));
         let counts = |counts: &[(&str, &Counter)]| {
@@ -190,6 +212,17 @@ pub extern "C" fn report(ctx: *mut raw::RedisModuleInfoCtx, _for_crash_report: c
             ("sflight_served_stale", &counters.stale_hits),
             ("sflight_published", &counters.published),
             ("sflight_invalidated", &counters.invalidated),
+            ("dlq_retried", &counters.ledgers.retried),
+            ("dlq_died", &counters.ledgers.died),
+            ("dlq_known", &counters.ledgers.known),
+            ("dlq_conflicts", &counters.ledgers.conflicts),
+            ("dlq_full", &counters.ledgers.full),
+            ("dlq_parked", &counters.ledgers.parked),
+            ("dlq_taken", &counters.ledgers.taken),
+            ("dlq_done", &counters.ledgers.done),
+            ("dlq_returned", &counters.ledgers.returned),
+            ("dlq_deaths", &counters.ledgers.deaths),
+            ("dlq_alerts", &counters.ledgers.alerts),
             ("grants_taken_back", &counters.taken_back),
             ("applied", &counters.applied),
             ("apply_refused", &counters.apply_refused),

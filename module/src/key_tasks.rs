@@ -48,7 +48,7 @@ pub fn redirect(ctx: *mut raw::RedisModuleCtx, name: &KeyName, now: Instant) {
     impl Work for TurnAwayIfGone {
         fn on<M: ServerMachine>(self, _call: &Call<'_>, opened: Result<Opened<'_, M>, Failure>) {
             if let Ok(opened) = opened
-                && opened.value.is_none()
+                && !opened.exists()
             {
                 turn_all_away(&opened.name(), TRY_AGAIN);
             }
@@ -69,7 +69,7 @@ pub fn woken(ctx: *mut raw::RedisModuleCtx, name: &KeyName, now: Instant) {
         fn on<M: ServerMachine>(self, call: &Call<'_>, opened: Result<Opened<'_, M>, Failure>) {
             let Self { now, ours } = self;
             let Ok(mut opened) = opened else { return };
-            if opened.value.is_none() {
+            if !opened.exists() {
                 return;
             }
             if !ours {
@@ -101,7 +101,7 @@ pub fn run_task(ctx: *mut raw::RedisModuleCtx, name: &KeyName, task: Task, now: 
             };
             match task {
                 Task::Serve => {
-                    if opened.value.is_some() || queues::waits(name) {
+                    if opened.exists() || queues::waits(name) {
                         opened.step(call, now, &[], M::tick);
                     }
                 }
@@ -155,8 +155,8 @@ pub fn extend(ctx: *mut raw::RedisModuleCtx, name: &KeyName, fence: u64, until: 
             let Self(fence, until, now) = self;
             let Ok(opened) = opened else { return };
             let name = opened.name();
-            let holds = opened.value.is_some()
-                && opened.step(call, now, &[], |key, setting| M::extend(key, fence, until, setting));
+            let holds =
+                opened.exists() && opened.step(call, now, &[], |key, setting| M::extend(key, fence, until, setting));
             if !holds && !pending::losses_pending() {
                 // Its end was announced when it came; here nothing is left to renew.
                 sessions::unbind(&name, fence);

@@ -9,17 +9,22 @@ use std::sync::atomic::AtomicPtr;
 use std::thread::LocalKey;
 
 use redis_module::raw;
+use resil_core::Instant;
+use resil_core::dead_letters::{Ledger, LedgerEdit, Ledgers, NothingDue, Taken};
 use resil_core::idempotency::{Idempotency, RecordEvent, Run, Settled};
 use resil_core::lock::{Busy, HolderEdit, Holding, LockRequest};
 use resil_core::single_flight::{FlightEdit, Flights, Lead, Seen, Way};
 use resil_core::waited::{End, Grant, Machine};
 use resil_wire::bulkhead::Entered;
+use resil_wire::dead_letters::TakenReply;
 use resil_wire::idempotency::Begun;
 use resil_wire::lock::Acquired;
 use resil_wire::reply::Sink;
 use resil_wire::single_flight::Joined;
 
-use crate::info::{Gauge, Holdings};
+use crate::call::Call;
+use crate::info::{Gauge, Holdings, counters};
+use crate::ledger_events;
 use crate::queues::Queues;
 
 macro_rules! kinds {
@@ -85,6 +90,15 @@ pub trait ServerMachine: Machine {
 
     /// The keyspace notification of an edit, if it is worth one.
     fn event(edit: &Self::Report) -> Option<&'static CStr>;
+
+    /// Tells the world what a step did, beyond its notifications.
+    fn announce(_call: &Call<'_>, _key: &[u8], _state: &Self::State, _edits: &[Self::Report], _now: Instant) {}
+    /// How much of a budget that all keys of this kind share the state takes.
+    fn weight(_state: &Self::State) -> usize {
+        0
+    }
+    /// The budget has changed.
+    fn weighed(_difference: i64) {}
 
     /// The replies to a call that waited.
     fn write_grant(grant: Self::Grant, sink: &mut dyn Sink);
@@ -258,5 +272,53 @@ impl ServerMachine for Flights {
                 Seen::Error { text } => text.len(),
                 Seen::Empty { .. } | Seen::Busy { .. } | Seen::Miss => 0,
             }
+    }
+}
+
+impl ServerMachine for Ledgers {
+    const KIND: Kind = Kind::Ledger;
+    const EVENT_NAME: &'static str = "ledger";
+    const INFO_NAME: &'static str = "dlq";
+    const TYPE_NAME: &'static CStr = c"resil-dlq";
+    statics!(Ledgers);
+
+    fn event(edit: &LedgerEdit) -> Option<&'static CStr> {
+        match edit {
+            LedgerEdit::Added(added) if added.failure.is_none() => Some(c"res.dlq.parked"),
+            LedgerEdit::Added(_) | LedgerEdit::Failed(_) => Some(c"res.dlq.failed"),
+            LedgerEdit::Taken(_) => Some(c"res.dlq.taken"),
+            LedgerEdit::Done { .. } => Some(c"res.dlq.done"),
+            LedgerEdit::Returned { .. } => Some(c"res.dlq.returned"),
+            LedgerEdit::Ended { .. } => Some(c"res.dlq.lapsed"),
+            LedgerEdit::Purged { .. } => Some(c"res.dlq.purged"),
+            LedgerEdit::Audited(_) => Some(c"res.dlq.governed"),
+            _ => None,
+        }
+    }
+
+    fn announce(call: &Call<'_>, key: &[u8], state: &Ledger, edits: &[LedgerEdit], now: Instant) {
+        ledger_events::announce(call, key, state, edits, now);
+    }
+
+    fn weight(state: &Ledger) -> usize {
+        state.bytes()
+    }
+
+    fn weighed(difference: i64) {
+        counters().ledgers.bytes.raise(difference);
+    }
+
+    fn write_grant(taken: Taken, sink: &mut dyn Sink) {
+        counters().ledgers.taken.add(taken.entries.len() as u64);
+        TakenReply::from(taken).write(sink);
+    }
+
+    fn write_refusal(nothing: NothingDue, sink: &mut dyn Sink) {
+        TakenReply::timeout(nothing).write(sink);
+    }
+
+    fn grant_bytes(taken: &Taken) -> usize {
+        let texts = taken.entries.iter().map(|entry| entry.message.as_bytes().len() + entry.error.len());
+        texts.sum::<usize>() + taken.entries.len() * SHORT_REPLY
     }
 }

@@ -14,7 +14,7 @@ use crate::apply::{publish_edits_of, store_state};
 use crate::blocked_clients::{self, ClientReply};
 use crate::call::{Call, Failure, with_string};
 use crate::cluster;
-use crate::datatype::waited::{Live, Waited};
+use crate::datatype::waited::{Live, Waited, weigh};
 use crate::info::counters;
 use crate::key::Key;
 use crate::machines::{ServerMachine, for_kind};
@@ -31,10 +31,15 @@ const SUPERSEDED: &str = "SUPERSEDED the same owner asked again, and has the pla
 /// How many endings are made in a key before a command, or a slice of the timer, goes on.
 const ENDINGS_AT_ONCE: usize = 32;
 
+/// What is in the key. A large state is not cheap to make and to drop: there is a fresh one only where there is no key.
+enum Content<M: ServerMachine> {
+    Value(Live<M>),
+    Missing(M::State),
+}
+
 pub struct Opened<'c, M: ServerMachine> {
     key: Key<'c>,
-    pub(crate) value: Option<Live<M>>,
-    fresh: M::State,
+    content: Content<M>,
     name: &'c [u8],
     db: i32,
 }
@@ -42,17 +47,34 @@ pub struct Opened<'c, M: ServerMachine> {
 impl<'c, M: ServerMachine> Opened<'c, M> {
     pub fn open(call: &'c Call<'_>, name: *mut raw::RedisModuleString) -> Result<Self, Failure> {
         let key = Key::open_to_write(call, name);
-        let value = Live::of(&key)?;
+        let content = Live::of(&key)?.map_or_else(|| Content::Missing(M::State::default()), Content::Value);
         let name = key.name();
-        Ok(Self { key, value, fresh: M::State::default(), name, db: call.db() })
+        Ok(Self { key, content, name, db: call.db() })
     }
 
     pub fn state(&self) -> &M::State {
-        self.value.as_ref().map_or(&self.fresh, Live::state)
+        match &self.content {
+            Content::Value(value) => value.state(),
+            Content::Missing(fresh) => fresh,
+        }
+    }
+
+    fn value(&self) -> Option<&Live<M>> {
+        match &self.content {
+            Content::Value(value) => Some(value),
+            Content::Missing(_) => None,
+        }
+    }
+
+    pub(crate) fn exists(&self) -> bool {
+        self.value().is_some()
     }
 
     fn state_mut(&mut self) -> &mut M::State {
-        self.value.as_mut().map_or(&mut self.fresh, Live::state_mut)
+        match &mut self.content {
+            Content::Value(value) => value.state_mut(),
+            Content::Missing(fresh) => fresh,
+        }
     }
 
     pub fn name(&self) -> KeyName {
@@ -115,7 +137,7 @@ impl<'c, M: ServerMachine> Opened<'c, M> {
         step: impl FnOnce(&mut WaitedKey<'_, M>, &mut Setting<'_>) -> Stepped<M, V>,
     ) -> V {
         let mut queue = queues::take::<M>(self.db, self.name);
-        if self.value.is_none() && !queue.is_empty() && cluster::enabled() {
+        if !self.exists() && !queue.is_empty() && cluster::enabled() {
             // It may live on another node by now: nobody is granted anything from memory.
             blocked_clients::put_off_while(call.is_nested(), || turn_away(&mut queue, TRY_AGAIN));
         }
@@ -124,12 +146,16 @@ impl<'c, M: ServerMachine> Opened<'c, M> {
             |fence: u64| sessions::heard_until(call.ctx, &KeyName::new(M::KIND, db, key_name), fence, now, &asked);
         let heard: Option<&Heard<'_>> = if sessions::any() { Some(&heard) } else { None };
         let salt = self.key.salt();
-        let was_due = self.value.as_ref().map(|value| M::collect_at(value.state(), salt));
+        let was_due = self.value().map(|value| M::collect_at(value.state(), salt));
         let state = self.state_mut();
+        let weight = M::weight(state);
         let mut key = WaitedKey { state, queue: &mut queue };
         let outcome = fences::with_setting(now, heard, |setting| step(&mut key, setting));
         queues::put::<M>(self.db, self.name, queue);
         if !outcome.edits.is_empty() {
+            if was_due.is_some() {
+                weigh::<M>(weight, self.state());
+            }
             match was_due {
                 // The step has already edited it in place.
                 Some(was_due) => {
@@ -137,12 +163,15 @@ impl<'c, M: ServerMachine> Opened<'c, M> {
                     self.key.collect_at::<Waited<M>>(Some(was_due), due);
                 }
                 None => {
-                    let state = std::mem::take(&mut self.fresh);
-                    self.value = store_state::<M>(&mut self.key, None, state);
+                    let state = std::mem::take(self.state_mut());
+                    if let Some(value) = store_state::<M>(&mut self.key, None, state) {
+                        self.content = Content::Value(value);
+                    }
                 }
             }
-            if let Some(state) = self.value.as_ref().map(Live::state) {
+            if let Some(state) = self.value().map(Live::state) {
                 publish_edits_of::<M>(call, &self.key, state, &outcome.edits, was_due.is_none());
+                M::announce(call, self.name, state, &outcome.edits, now);
             }
         }
         self.arm(outcome.timer_at);
@@ -164,7 +193,7 @@ impl<'c, M: ServerMachine> Opened<'c, M> {
 
     /// Asks to be woken at `at`, unless that was asked for already, or something earlier.
     pub(crate) fn arm(&mut self, at: Option<Instant>) {
-        if let (Some(at), Some(value)) = (at, &self.value) {
+        if let (Some(at), Some(value)) = (at, self.value()) {
             value.set_timer(self.db, self.name, at);
             background::set_timer(at);
         }
@@ -172,7 +201,7 @@ impl<'c, M: ServerMachine> Opened<'c, M> {
 
     /// The instant at which it was to be stepped means nothing any more. False if there is no key.
     pub(crate) fn disarm(&mut self) -> bool {
-        let Some(value) = &self.value else { return false };
+        let Some(value) = self.value() else { return false };
         value.clear_timer(self.db);
         true
     }

@@ -22,6 +22,7 @@ function describe(error, code, parts) {
   if (parts.field !== undefined) define('field', parts.field);
   if (parts.attempts !== undefined) define('attempts', parts.attempts);
   if (parts.afterMs !== undefined) define('afterMs', parts.afterMs);
+  if (parts.reason !== undefined) define('reason', parts.reason);
   Object.defineProperty(error, 'httpStatus', { value: row.httpStatus, configurable: true });
 }
 

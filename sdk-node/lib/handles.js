@@ -3,6 +3,7 @@
 module.exports = [
   require('./breaker.js'),
   require('./cached.js'),
+  require('./dead_letters.js'),
   require('./guard.js'),
   require('./holding.js'),
   require('./http.js'),

@@ -11,6 +11,7 @@ export * from './types/breaker.js';
 export * from './types/cached.js';
 export * from './types/client.js';
 export * from './types/common.js';
+export * from './types/dead_letters.js';
 export * from './types/errors.js';
 export * from './types/guard.js';
 export * from './types/holding.js';

@@ -4,6 +4,7 @@ const { classes } = require('./errors.js');
 const { Client, connect } = require('./client.js');
 const { Breaker, Permit } = require('./breaker.js');
 const { Cached, VersionedCached } = require('./cached.js');
+const { DeadLetters, RedriveRun, TakenLetter } = require('./dead_letters.js');
 const { wrap } = require('./guard.js');
 const { BulkheadGuard, Held, Lock, LockGuard, SharedBulkhead } = require('./holding.js');
 const { idempotencyKey, problem, rateLimitHeaders, requestFingerprint } = require('./http.js');
@@ -17,6 +18,7 @@ module.exports = {
   Client, connect,
   Breaker, Permit,
   Cached, VersionedCached,
+  DeadLetters, RedriveRun, TakenLetter,
   wrap,
   BulkheadGuard, Held, Lock, LockGuard, SharedBulkhead,
   idempotencyKey, problem, rateLimitHeaders, requestFingerprint,

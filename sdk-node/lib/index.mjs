@@ -7,6 +7,7 @@ export const {
   Client, connect,
   Breaker, Permit,
   Cached, VersionedCached,
+  DeadLetters, RedriveRun, TakenLetter,
   wrap,
   BulkheadGuard, Held, Lock, LockGuard, SharedBulkhead,
   idempotencyKey, problem, rateLimitHeaders, requestFingerprint,

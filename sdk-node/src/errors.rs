@@ -31,19 +31,11 @@ pub fn parts<'env>(env: &'env Env, error: &Error) -> napi::Result<Object<'env>> 
     if let Some(after) = error.retry_after() {
         object.set("retryAfterMs", millis(after))?;
     }
+    if let Some(name) = error.resource() {
+        object.set("resource", name)?;
+    }
     match error {
-        Error::CircuitOpen { name, .. }
-        | Error::RateLimitExceeded { name, .. }
-        | Error::BulkheadFull { name, .. }
-        | Error::LockTimeout { name, .. }
-        | Error::LockLost { name, .. }
-        | Error::Deadlock { name }
-        | Error::IdempotencyBusy { name, .. }
-        | Error::IdempotencyMismatch { name }
-        | Error::IdempotencyHeld { name, .. }
-        | Error::IdempotencyFailed { name, .. }
-        | Error::ResultUnrecorded { name, .. }
-        | Error::LoadFailed { name, .. } => object.set("resource", &**name)?,
+        Error::RedriveRefused { reason, .. } => object.set("reason", *reason)?,
         Error::InvalidPolicy { field, .. } => object.set("field", field.as_str())?,
         Error::RetryExhausted { attempts } => object.set("attempts", *attempts)?,
         Error::Timeout { after } => object.set("afterMs", millis(*after))?,

@@ -12,7 +12,7 @@ import { startServer } from './servers.mjs';
 /** 2100: whatever a vector stores, no clock of this machine expires any of it meanwhile. */
 const BASE_US = 4_102_444_800_000_000n;
 /** There are more; fewer were not found. */
-const VECTORS_MIN = 160;
+const VECTORS_MIN = 190;
 
 const folder = new URL('../../tests/vectors/', import.meta.url);
 const vectors = readdirSync(folder).filter((name) => name.endsWith('.json') && name !== 'schema.json').sort().flatMap((file) => {
@@ -20,6 +20,12 @@ const vectors = readdirSync(folder).filter((name) => name.endsWith('.json') && n
   assert.equal(version, 1, `${file} is of a version this reader does not know`);
   return all.map((vector) => ({ file, ...vector }));
 });
+
+/** A map is its names and values in turn. */
+function flat(value) {
+  if (Array.isArray(value)) return value.map(flat);
+  return typeof value === 'object' && value !== null ? Object.entries(value).flatMap(([name, of]) => [name, flat(of)]) : value;
+}
 
 /** Whether a reply is what is expected; what is to be bound by it is bound. */
 function fits(expected, got, names) {
@@ -42,7 +48,7 @@ async function play({ steps }, prefix, run) {
     let got;
     let failed;
     try {
-      got = await run(words, BASE_US + BigInt(step.at_us));
+      got = flat(await run(words, BASE_US + BigInt(step.at_us)));
     } catch (error) {
       failed = `${error.code} ${error.message}`;
     }

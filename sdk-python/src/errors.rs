@@ -16,6 +16,9 @@ fn made(py: Python<'_>, code: Code, message: String, wait: Option<Duration>, fie
 pub fn exception(py: Python<'_>, error: &Error) -> PyErr {
     let fields = PyDict::new(py);
     let named = match (error.resource(), error) {
+        (Some(name), Error::RedriveRefused { reason, .. }) => {
+            fields.set_item("resource", name).and_then(|()| fields.set_item("reason", reason))
+        }
         (Some(name), _) => fields.set_item("resource", name),
         (None, Error::InvalidPolicy { field, .. }) => fields.set_item("field", field),
         (None, Error::RetryExhausted { attempts }) => fields.set_item("attempts", attempts),

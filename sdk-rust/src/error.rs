@@ -76,6 +76,8 @@ pub enum Leased {
     Permit,
     /// The right to do a piece of idempotent work.
     Work,
+    /// A message of a ledger.
+    Message,
 }
 
 impl std::fmt::Display for Leased {
@@ -84,6 +86,7 @@ impl std::fmt::Display for Leased {
             Self::Lock => "the lock",
             Self::Permit => "the permit of the bulkhead",
             Self::Work => "the right to do the work",
+            Self::Message => "the message",
         })
     }
 }
@@ -129,6 +132,19 @@ pub enum Error {
     },
     #[error("the work {name} is done, and its result could not be recorded: {reason}")]
     ResultUnrecorded { name: Arc<str>, reason: String },
+    #[error("other bytes are known under this id in the ledger {name}; do not acknowledge the message")]
+    LedgerConflict { name: Arc<str> },
+    #[error("the ledger {name} has no room for another entry; do not acknowledge the message")]
+    LedgerFull { name: Arc<str> },
+    #[error("{0}")]
+    PayloadTooBig(String),
+    #[error("the ledger {name} refuses to redrive case {case}: {reason}")]
+    RedriveRefused {
+        name: Arc<str>,
+        case: u32,
+        /// `case`, `closed`, `poison`, `held`, `again`, `rate`, `running` or `nothing`.
+        reason: &'static str,
+    },
     #[error("loading {name} failed: {message}")]
     LoadFailed { name: Arc<str>, message: String },
     #[error("the backend cannot be reached: {0}")]
@@ -173,6 +189,10 @@ impl Error {
             Self::IdempotencyHeld { .. } => Code::IdempotencyHeld,
             Self::IdempotencyFailed { .. } => Code::IdempotencyFailed,
             Self::ResultUnrecorded { .. } => Code::ResultUnrecorded,
+            Self::LedgerConflict { .. } => Code::LedgerConflict,
+            Self::LedgerFull { .. } => Code::LedgerFull,
+            Self::PayloadTooBig(_) => Code::PayloadTooBig,
+            Self::RedriveRefused { .. } => Code::RedriveRefused,
             Self::LoadFailed { .. } => Code::LoadFailed,
             Self::BackendUnavailable(_) => Code::BackendUnavailable,
             Self::ModuleMissing => Code::ModuleMissing,
@@ -202,6 +222,9 @@ impl Error {
             | Self::IdempotencyHeld { name, .. }
             | Self::IdempotencyFailed { name, .. }
             | Self::ResultUnrecorded { name, .. }
+            | Self::LedgerConflict { name }
+            | Self::LedgerFull { name }
+            | Self::RedriveRefused { name, .. }
             | Self::LoadFailed { name, .. } => Some(name),
             _ => None,
         }
@@ -254,6 +277,28 @@ impl Error {
         match self {
             Self::BackendUnavailable(_) | Self::PermissionDenied(_) | Self::ModuleMissing => self.clone(),
             _ => Self::BackendUnavailable("it did not answer in time"),
+        }
+    }
+
+    /// What a server, or core, says no with: a code and a sentence. ERR says nothing that the sentence does not.
+    pub(crate) fn refused_by_code(code: &str, text: &str) -> Self {
+        let nameless = || Arc::from("");
+        match (code, text) {
+            ("CONFLICT", _) => Self::LedgerConflict { name: nameless() },
+            ("FULL", _) => Self::LedgerFull { name: nameless() },
+            ("TOOBIG", text) => Self::PayloadTooBig(text.to_owned()),
+            (code, "") => Self::InvalidArgument(code.to_owned()),
+            ("ERR", text) => Self::InvalidArgument(text.to_owned()),
+            (code, text) => Self::InvalidArgument(format!("{code} {text}")),
+        }
+    }
+
+    /// The same about the ledger of this name, if it is about one.
+    pub(crate) fn of_ledger(self, ledger: &Arc<str>) -> Self {
+        match self {
+            Self::LedgerConflict { .. } => Self::LedgerConflict { name: Arc::clone(ledger) },
+            Self::LedgerFull { .. } => Self::LedgerFull { name: Arc::clone(ledger) },
+            other => other,
         }
     }
 

@@ -5,6 +5,7 @@
 //! | lock | `resil:lock:{<name>}` |
 //! | shared bulkhead | `resil:bulkhead:{<name>}` |
 //! | breaker | `resil:breaker:{<name>}` |
+//! | ledger of dead letters | `resil:dlq:{<name>}` |
 //! | limit | `resil:limit:<name>:{<key>}` |
 //! | idempotent work | `resil:idemp:<name>:{<key>}` |
 //! | processed event | `resil:once:<name>:{<key>}` |

@@ -1,7 +1,7 @@
-//! The leases of idempotent runs and of loads, and the task that renews them while the work is done.
+//! The leases of idempotent runs, of loads and of messages, and the task that renews them while the work is done.
 //!
 //! # The promise
-//! A lease is renewed at a third of its length for as long as its [`LeaseGuard`] lives, on the client's background runtime: whatever the
+//! A lease is renewed at a third of its length (of its grace, if that is shorter) for as long as its [`LeaseGuard`] lives, on the client's background runtime: whatever the
 //! caller's function does with its own thread, task or loop. It is trusted until `sent + length - drift` by the monotonic clock. When
 //! the server says that it is lost, or that moment passes, its token is cancelled, and it stays lost. A renewal that fails is tried
 //! again soon, until then.
@@ -25,6 +25,7 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use parking_lot::{Mutex, MutexGuard};
 use resil_wire::command::{Command, Reply};
+use resil_wire::dead_letters::BatchRenewed;
 use resil_wire::holding::{Bind, Renewed};
 use resil_wire::idempotency::TokenRenewCall;
 use tokio::sync::Notify;
@@ -48,6 +49,10 @@ const LINGER: Duration = Duration::from_secs(1);
 pub(crate) enum LeaseKind {
     Idempotency,
     Flight,
+    /// Messages of a ledger. Bound to the connection of this process, if there is one: then it lasts only so long when that has closed.
+    Messages {
+        grace: Duration,
+    },
 }
 
 /// One lease, as those who work under it see it.
@@ -58,6 +63,8 @@ pub(crate) struct Lease {
     pub key: Arc<str>,
     pub token: String,
     pub length: Duration,
+    /// How long it can be trusted after a renewal: its length, or the grace if that is shorter.
+    trusted: Duration,
     /// Cancelled when it is lost.
     pub lost: CancellationToken,
     until_ns: AtomicU64,
@@ -67,8 +74,12 @@ pub(crate) struct Lease {
 impl Lease {
     /// It was granted at `since`.
     pub fn new(kind: LeaseKind, key: Arc<str>, token: String, length: Duration, since: Moment) -> Self {
-        let until_ns = AtomicU64::new(as_ns(trusted_until(since, length)));
-        Self { kind, key, token, length, lost: CancellationToken::new(), until_ns, why_lost: OnceLock::new() }
+        let trusted = match kind {
+            LeaseKind::Messages { grace } => length.min(grace),
+            LeaseKind::Idempotency | LeaseKind::Flight => length,
+        };
+        let until_ns = AtomicU64::new(as_ns(trusted_until(since, trusted)));
+        Self { kind, key, token, length, trusted, lost: CancellationToken::new(), until_ns, why_lost: OnceLock::new() }
     }
 
     /// Until when it may be trusted, if it is not renewed before.
@@ -88,12 +99,17 @@ impl Lease {
 
     /// Asks the server for the whole length from now.
     async fn renew(&self, client: &Client) -> Result<Reply, Error> {
-        let bind = if self.kind == LeaseKind::Flight { client.backend().bind() } else { Bind::None };
+        let bind = match self.kind {
+            LeaseKind::Idempotency => Bind::None,
+            LeaseKind::Flight => client.backend().bind(),
+            LeaseKind::Messages { grace } => client.backend().bind().with_grace(span(grace)),
+        };
         let call =
             TokenRenewCall { key: self.key.as_bytes(), token: self.token.as_bytes(), lease: span(self.length), bind };
         let command = match self.kind {
             LeaseKind::Idempotency => Command::IdempRenew(call),
             LeaseKind::Flight => Command::FlightRenew(call),
+            LeaseKind::Messages { .. } => Command::DlqRenew(call),
         };
         client.backend().call(&command).await
     }
@@ -190,7 +206,7 @@ impl Client {
         table.last_id += 1;
         let id = table.last_id;
         table.kept.insert(id, WatchedLease { lease: Arc::clone(&lease), due: now, is_renewing: false });
-        table.schedule(id, now.saturating_add(lease.length / 3));
+        table.schedule(id, now.saturating_add(lease.trusted / 3));
         leases.ensure_task(table, self);
         LeaseGuard { client: self.clone(), id, lease }
     }
@@ -244,17 +260,19 @@ impl Leases {
         entry.is_renewing = false;
         let lease = Arc::clone(&entry.lease);
         let due = match answer {
-            Ok(Reply::Renewed(Renewed::Lost(reason))) => {
+            Ok(Reply::Renewed(Renewed::Lost(reason)) | Reply::BatchRenewed(BatchRenewed::Lost(reason))) => {
                 table.remove(id);
                 drop(table);
                 return lease.lose(reason.text());
             }
-            Ok(Reply::Renewed(Renewed::Granted { .. })) if now < lease.until() => {
-                lease.until_ns.store(as_ns(trusted_until(sent, lease.length)), Ordering::Release);
-                sent.saturating_add(lease.length / 3)
+            Ok(Reply::Renewed(Renewed::Granted { .. }) | Reply::BatchRenewed(BatchRenewed::Granted { .. }))
+                if now < lease.until() =>
+            {
+                lease.until_ns.store(as_ns(trusted_until(sent, lease.trusted)), Ordering::Release);
+                sent.saturating_add(lease.trusted / 3)
             }
             // Perhaps it was renewed, perhaps not: asked again soon, for as long as the lease can be trusted.
-            Ok(_) | Err(_) => now.saturating_add(lease.length / 10),
+            Ok(_) | Err(_) => now.saturating_add(lease.trusted / 10),
         };
         table.schedule(id, due);
     }

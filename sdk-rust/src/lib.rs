@@ -27,6 +27,7 @@
 //! | [`shared_bulkhead`] | so many at once, in the fleet | `BULKHEAD_FULL` |
 //! | [`idempotency`] | work that is done once | `IDEMPOTENCY_BUSY`, `IDEMPOTENCY_MISMATCH` |
 //! | [`cache`] | values that are loaded once | `LOAD_FAILED` |
+//! | [`dead_letters`] | messages that failed | `LEDGER_CONFLICT`, `LEDGER_FULL` |
 //!
 //! What a process does by itself: [`policy`] (retry, timeout, hedging, bulkhead, fallback), [`dispatcher`] and [`group`] (many pieces of
 //! work, none of which can take the others down), [`shutdown`].
@@ -137,6 +138,7 @@ pub mod cache;
 pub mod client;
 pub mod clock;
 pub mod correlation;
+pub mod dead_letters;
 pub mod dispatcher;
 pub mod error;
 #[cfg(feature = "redis")]

@@ -6,8 +6,7 @@
 //! priority, and in the order of arrival within one. Like a lock it is a lease, not mutual exclusion: [`Held::lost`] says
 //! when a permit is gone.
 //!
-//! Of the tasks of one process that wait with the same priority, one at a time waits in the server, the others in a line
-//! here.
+//! Every task that waits stands in the server's queue, so order and `max_queue` hold for the whole fleet.
 //!
 //! ```
 //! # async fn example() -> Result<(), resil::Failure<std::io::Error>> {

@@ -40,7 +40,7 @@ fn restored(state: &[u8]) -> Option<(Server, Client)> {
     let mut client = Client::new(&server);
     must(&mut client, "RES.BREAKER TALLY sample 0 caller 1 OK 1 FAIL 0");
     let sample = Body::of(&must(&mut client, "DUMP sample").bytes());
-    let taken = client.call(&restore(b"key", &sample.with_state(state).sealed()));
+    let taken = client.call(&restore(b"key", &sample.with_pieces(&[state]).sealed()));
     (!taken.is_error()).then_some((server, client))
 }
 

@@ -18,6 +18,7 @@ fn no_sequence_of_calls_breaks_a_promise_or_the_server() {
     let met = met.into_iter().chain(["breaker_admitted", "breaker_denied", "breaker_reports_counted", "breaker_trips"]);
     let met = met.chain(["lock_granted", "lock_timed_out", "bulkhead_granted"]);
     let met = met.chain(["idemp_granted", "idemp_committed", "idemp_replayed", "sflight_granted", "sflight_published"]);
+    let met = met.chain(["dlq_retried", "dlq_died", "dlq_taken", "dlq_done", "dlq_known"]);
     for counter in met {
         let count = fuzz.counter(counter);
         say(&format!("fuzz: {counter} {count}"));

@@ -30,8 +30,8 @@ fn a_payload_taken_apart_and_sealed_again_is_the_same_payload() {
     for payload in real_payloads(&mut client) {
         let body = Body::of(&payload);
         assert_eq!(body.sealed(), payload);
-        let state = body.state().expect("a plain payload holds its state as it is");
-        assert_eq!(body.with_state(state).sealed(), payload);
+        let pieces = body.pieces().expect("a plain payload holds its state as it is");
+        assert_eq!(body.with_pieces(&pieces).sealed(), payload);
         for key in [b"one".as_slice(), b"two"] {
             assert!(!client.call(&restore(key, &body.sealed())).is_error());
         }

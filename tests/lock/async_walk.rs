@@ -192,10 +192,12 @@ impl Walk {
                 self.ask(&let_go(&name));
             }
         }
-        if self.leaving.remove(&name) {
-            return;
-        }
+        self.leaving.remove(&name);
         assert!(reply.starts_with("[RELEASED ") || reply.starts_with("[LOST "), "{reply}");
+        // A blocked call that was served after the call to let go may hold what nobody counts: two connections have no order.
+        if reply.starts_with("[LOST ") {
+            self.ask(&let_go(&name));
+        }
     }
 
     /// The connection of a client is gone, or going, and another client takes its place. What is not bound is let go for it.

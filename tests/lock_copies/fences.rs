@@ -234,7 +234,7 @@ fn a_key_takes_its_last_fence_along() {
 
 /// A lock nobody holds, whose last fence is `fence`.
 fn forged(body: &Body, fence: u64) -> Vec<u8> {
-    body.with_state(&crate::states::tagged(b'L', &[fence, 0, 0])).sealed()
+    body.with_pieces(&[crate::states::tagged(b'L', &[fence, 0, 0])]).sealed()
 }
 
 /// Nearly the most that a restored fence may be ahead of the clock: a year and a day.

@@ -29,10 +29,13 @@ const read = (codec, value) => (codec === "bytes" ? Buffer.from(value, "base64")
 const shown = (codec, value) => (codec === "bytes" ? Buffer.from(value).toString("base64") : value);
 
 const asks = {
-  lock: ({ tag, name }) => client.lock(name, { wait: PATIENCE }).call(({ fence }) => inside(tag, { fence: Number(fence) })),
+  lock: ({ tag, name, lease_ms: lease = 10_000 }) =>
+    client.lock(name, { wait: PATIENCE, lease }).call(({ fence }) => inside(tag, { fence: Number(fence) })),
 
-  bulkhead: ({ tag, name, max }) =>
-    client.sharedBulkhead(name, { maxConcurrentCalls: max, maxWait: PATIENCE, maxQueue: 1_000 }).call(() => inside(tag)),
+  bulkhead: ({ tag, name, max, queue = 1_000, priority = 5 }) =>
+    client
+      .sharedBulkhead(name, { maxConcurrentCalls: max, maxWait: PATIENCE, maxQueue: queue, priority })
+      .call(() => inside(tag)),
 
   breaker: ({ tag, name, consecutive }) =>
     client.breaker(name, { consecutiveFailures: consecutive, openFor: PATIENCE, mode: "exact" }).call(() => inside(tag)),
@@ -47,6 +50,16 @@ const asks = {
     const payments = client.idempotent(name, { serializer: codec, lease, wait: PATIENCE });
     const work = async ({ attempt }) => read(codec, await inside(tag, { attempt }));
     return shown(codec, (await payments.run(key, undefined, work)).value);
+  },
+
+  fail_letter: async ({ name, id, payload }) =>
+    (await client.deadLetters(name).fail(id, "no paper", { payload: Buffer.from(payload, "base64"), kind: "order" })).verdict,
+
+  take_letter: async ({ name }) => {
+    const [letter] = await client.deadLetters(name).take({ wait: PATIENCE });
+    const seen = { id: letter.id, payload: letter.payload.toString("base64"), kind: letter.kind, error: letter.error };
+    await letter.done();
+    return seen;
   },
 };
 

@@ -36,16 +36,21 @@ class Stage:
         return word.get("value")
 
     def give(self, tag: int, word: dict[str, Any]) -> None:
-        self._inside.pop(tag).set_result(word)
+        waiting = self._inside.pop(tag, None)
+        # One that has lost its lock is cancelled, and may have gone.
+        if waiting is not None and not waiting.done():
+            waiting.set_result(word)
 
 
-async def lock(client: resil.Client, stage: Stage, tag: int, name: str) -> Any:
-    async with client.lock(name, wait=PATIENCE_SECONDS) as held:
+async def lock(client: resil.Client, stage: Stage, tag: int, name: str, lease_ms: int = 10_000) -> Any:
+    async with client.lock(name, wait=PATIENCE_SECONDS, lease=lease_ms / 1000) as held:
         return await stage.inside(tag, fence=held.fence)
 
 
-async def bulkhead(client: resil.Client, stage: Stage, tag: int, name: str, max: int) -> Any:
-    async with client.shared_bulkhead(name, max, max_wait=PATIENCE_SECONDS, max_queue=1_000):
+async def bulkhead(
+    client: resil.Client, stage: Stage, tag: int, name: str, max: int, queue: int = 1_000, priority: int = 5
+) -> Any:
+    async with client.shared_bulkhead(name, max, max_wait=PATIENCE_SECONDS, max_queue=queue, priority=priority):
         return await stage.inside(tag)
 
 
@@ -76,6 +81,20 @@ async def idempotent(
     return shown(codec, outcome.value)
 
 
+async def fail_letter(client: resil.Client, stage: Stage, tag: int, name: str, id: str, payload: str) -> Any:
+    letters = client.dead_letters(name)
+    verdict = await letters.fail(id, "no paper", payload=base64.b64decode(payload), kind="order")
+    return verdict["verdict"]
+
+
+async def take_letter(client: resil.Client, stage: Stage, tag: int, name: str) -> Any:
+    [letter] = await client.dead_letters(name).take(wait=PATIENCE_SECONDS)
+    assert letter.payload is not None
+    payload = base64.b64encode(letter.payload).decode()
+    await letter.done()
+    return {"id": letter.id, "payload": payload, "kind": letter.kind, "error": letter.error}
+
+
 def read(codec: str, value: Any) -> Any:
     return base64.b64decode(value) if codec == "bytes" else value
 
@@ -90,6 +109,8 @@ ASKS: dict[str, Callable[..., Awaitable[Any]]] = {
     "breaker": breaker,
     "cached": cached,
     "idempotent": idempotent,
+    "fail_letter": fail_letter,
+    "take_letter": take_letter,
 }
 
 

@@ -134,6 +134,44 @@ fn swap_roles(scene: &mut Scene, replica: &Server) {
 }
 
 #[test]
+fn a_walk_through_a_ledger_touches_no_freed_memory() {
+    if Flavor::from_env().is_valkey() {
+        return say("valgrind: it does not know the functions by which Valkey frees memory; this is run on Redis");
+    }
+    let mut scene = Scene::with(watched());
+    let replica = Server::replica_of(&scene.server, watched());
+    for line in ["DEL d", "UNLINK d", "FLUSHALL ASYNC", "SET d text", "RENAME d e", "SWAPDB 0 1", "DEBUG RELOAD"] {
+        scene.ask("FLUSHALL");
+        scene.ask("RES.DLQ CONFIG d JITTER none CLASS transient BASE 100ms CAP 100ms ACTOR me");
+        for n in 0..30 {
+            scene.ask(&format!("RES.DLQ FAIL d m{n} ERROR e{n} PAYLOAD {} AGGREGATE a{}", "p".repeat(300), n % 3));
+            scene.ask(&format!("RES.DLQ FAIL d f{n} ERROR no PAYLOAD p TYPE pay AGGREGATE b FINAL"));
+            scene.ask(&format!("RES.DLQ PARK d k{n} AGGREGATE b PAYLOAD p"));
+        }
+        scene.ask("RES.DLQ DIAGNOSE d pay/no CATEGORY infrastructure CAUSE c FIX f ACTOR me");
+        scene.ask("RES.DLQ REDRIVE d 1 RATE 1000 1m ACTOR me");
+        let mut taker = Caller::new(&scene.server);
+        taker.send("RES.DLQ TAKE d bound 10s COUNT 5 WAIT 10s BOUND");
+        assert_eq!(taker.verdict(), "TAKEN", "{line}");
+        let again = scene.ask("RES.DLQ TAKE d token 10s COUNT 3");
+        assert!(again.starts_with("[TAKEN ") || again.starts_with("[NONE "), "{again}");
+        for aspect in ["", "GROUPS", "CASES", "ALERTS", "AUDIT"] {
+            scene.ask(&format!("RES.DLQ INFO d {aspect}"));
+        }
+        scene.ask("RES.DLQ CONFIG d PAUSED yes ACTOR me");
+        let waiter = scene.waits("RES.DLQ TAKE d waiter 10s WAIT 20s");
+        drop(taker);
+        scene.ask(line);
+        sleep(Duration::from_millis(200));
+        drop(waiter);
+        scene.nobody_waits();
+    }
+    wait_for_sync(&scene.server, &replica);
+    is_clean(&scene.server);
+    is_clean(&replica);
+}
+
+#[test]
 fn no_command_and_no_walk_touches_freed_memory() {
     if std::env::var_os("RESIL_SOAK").is_none() {
         return say("valgrind: the long run is part of `make soak`; set RESIL_SOAK=1 to run it");

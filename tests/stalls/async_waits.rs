@@ -10,11 +10,11 @@ use crate::driven::{SOON, Say, driven};
 use crate::pinger::{during, leases, our_server};
 use crate::{compare, size};
 
-const CONNECTIONS: usize = 10;
+pub const CONNECTIONS: usize = 10;
 /// What a waiter may cost in the server beyond its owner and its key.
 const BYTES_MAX: i64 = 400;
 
-fn connections(server: &Server) -> Vec<AsyncClient> {
+pub fn connections(server: &Server) -> Vec<AsyncClient> {
     (0..CONNECTIONS).map(|_| AsyncClient::new(server)).collect()
 }
 
@@ -34,7 +34,7 @@ fn ask_all(clients: &mut [AsyncClient], count: usize, line: impl Fn(usize) -> St
 }
 
 /// So many asynchronous waiters, on ten connections; `line` is without ASYNC.
-fn async_waiters(server: &Server, count: usize, line: impl Fn(usize) -> String) -> Vec<AsyncClient> {
+pub fn async_waiters(server: &Server, count: usize, line: impl Fn(usize) -> String) -> Vec<AsyncClient> {
     let mut clients = connections(server);
     ask_all(&mut clients, count, line, "QUEUED");
     clients

@@ -17,6 +17,7 @@ mod driven;
 #[path = "../lock/scene.rs"]
 mod scene;
 
+mod async_cost;
 mod async_waits;
 mod crowds;
 mod keys;

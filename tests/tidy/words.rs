@@ -6,14 +6,13 @@ use crate::debts::Debts;
 use crate::source::{files, read};
 
 /// Words with another, common one in their place.
-const OLD_WORDS: [&str; 20] = [
+const OLD_WORDS: [&str; 19] = [
     "whoever",
     "whichever",
     "unless said",
     "what is not said",
     "chore",
     "chores",
-    "parked",
     "lent",
     "loan",
     "loans",

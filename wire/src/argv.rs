@@ -64,6 +64,11 @@ impl<'a> Argv<'a> {
         Some(Word(first))
     }
 
+    /// The argument that is `ahead` of the next one, if there is one, without taking it.
+    pub fn peek(&self, ahead: usize) -> Option<Word<'a>> {
+        self.rest.get(ahead).map(|word| Word(word))
+    }
+
     /// Takes the next argument if it is `keyword`.
     pub fn take_word(&mut self, keyword: &str) -> bool {
         match self.rest.split_first() {

@@ -9,8 +9,8 @@
 
 use resil_core::Span;
 use resil_core::limits::{
-    LEASE_CEILING, LEASE_DEFAULT_MAX, RESULT_CEILING, VALUE_DEFAULT_MAX, WAIT_CEILING, WAIT_DEFAULT_MAX,
-    WINDOW_LIMIT_CEILING, WINDOW_LIMIT_DEFAULT,
+    LEASE_CEILING, LEASE_DEFAULT_MAX, PAYLOAD_CEILING, PAYLOAD_DEFAULT_MAX, RESULT_CEILING, VALUE_DEFAULT_MAX,
+    WAIT_CEILING, WAIT_DEFAULT_MAX, WINDOW_LIMIT_CEILING, WINDOW_LIMIT_DEFAULT,
 };
 
 use crate::argv::{Argv, Refused, Word, quoted};
@@ -102,6 +102,7 @@ pub struct Allowed {
     pub wait_max: Span,
     pub window_limit_max: u32,
     pub value_max: usize,
+    pub payload_max: usize,
 }
 
 impl Allowed {
@@ -111,12 +112,14 @@ impl Allowed {
         wait_max: WAIT_CEILING,
         window_limit_max: WINDOW_LIMIT_CEILING,
         value_max: RESULT_CEILING,
+        payload_max: PAYLOAD_CEILING,
     };
     pub const DEFAULT: Self = Self {
         lease_max: LEASE_DEFAULT_MAX,
         wait_max: WAIT_DEFAULT_MAX,
         window_limit_max: WINDOW_LIMIT_DEFAULT,
         value_max: VALUE_DEFAULT_MAX,
+        payload_max: PAYLOAD_DEFAULT_MAX,
     };
 }
 

@@ -7,7 +7,7 @@
 //!   reply as another.
 //! - [`pages`]: names, usages and HELP, generated from `commands/*.json`.
 //! - [`gcra`], [`mgcra`], [`window`], [`throttle`], [`breaker`], [`lock`], [`bulkhead`], [`holding`] (what the last two
-//!   share), [`heartbeat`], [`idempotency`], [`single_flight`], [`apply`]: the commands.
+//!   share), [`heartbeat`], [`idempotency`], [`single_flight`], [`dead_letters`], [`apply`]: the commands.
 //! - [`argv`]: the cursor over arguments; every refusal names the argument, what was given and what is allowed.
 //! - [`bound`]: what an argument may be. [`duration`]: `250ms`, `30s`, `1h`. [`words`]: what calls are written to.
 //! - [`late`]: the verdict of an asynchronous wait, as it is published. [`reply`]: what replies are written to and read from.
@@ -22,6 +22,7 @@ pub mod bound;
 pub mod breaker;
 pub mod bulkhead;
 pub mod command;
+pub mod dead_letters;
 pub mod duration;
 pub mod gcra;
 pub mod heartbeat;
@@ -39,6 +40,7 @@ pub mod window;
 pub mod words;
 
 pub use argv::Refused;
+use resil_core::dead_letters::{Ended, Redriven};
 use resil_core::lock::Reason;
 pub use words::Words;
 
@@ -54,7 +56,7 @@ command::replies! {
     /// REPORT and TALLY.
     Counted(breaker::Counted) = |reply, sink| reply.write(sink);
     Forced(breaker::Forced) = |reply, sink| reply.write(sink);
-    /// RESET, CONFIG, CHECK, BREAK, ONCE and INVALIDATE.
+    /// RESET, CONFIG, CHECK, BREAK, ONCE, INVALIDATE, DIAGNOSE, HOLD and SEEN.
     Number(i64) = |number, sink| sink.integer(*number);
     /// To a call that waits asynchronously: its position. The verdict comes later.
     Queued(u64) = |position, sink| late::write_queued(*position, sink);
@@ -75,7 +77,26 @@ command::replies! {
     Joined(single_flight::Joined) = |reply, sink| reply.write(sink);
     Published(single_flight::Published) = |reply, sink| reply.write(sink);
     Heartbeat(heartbeat::Heartbeat) = |reply, sink| reply.write(sink);
-    /// STATE and INFO.
+    /// FAIL.
+    Failed(dead_letters::Failed) = |reply, sink| reply.write(sink);
+    /// PARK.
+    Parked(dead_letters::Parked) = |reply, sink| reply.write(sink);
+    /// TAKE.
+    Taken(dead_letters::TakenReply) = |reply, sink| reply.write(sink);
+    /// DONE: for each entry.
+    Done(Vec<Ended>) = |ended, sink| dead_letters::write_ended("DONE", ended, sink);
+    /// RETURN: for each entry.
+    Returned(Vec<Ended>) = |ended, sink| dead_letters::write_ended("RETURNED", ended, sink);
+    /// RENEW of what was taken.
+    BatchRenewed(dead_letters::BatchRenewed) = |reply, sink| reply.write(sink);
+    Redriven(Redriven) = |reply, sink| dead_letters::write_redriven(reply, sink);
+    Closed(dead_letters::Closed) = |reply, sink| reply.write(sink);
+    Purged(dead_letters::Purged) = |reply, sink| reply.write(sink);
+    /// CONFIG of a ledger.
+    Configured(dead_letters::Configured) = |reply, sink| reply.write(sink);
+    /// GET, LIST and INFO of a ledger.
+    Ledger(dead_letters::LedgerReply) = |reply, sink| reply.write(sink);
+    /// STATE, INFO and STOP.
     Map(reply::Value) = |value, sink| value.write(sink);
 }
 
@@ -121,6 +142,24 @@ command::commands! {
     FlightRenew(idempotency::TokenRenewCall<'a>) = SFLIGHT_RENEW, Renewed = |value, _| holding::Renewed::read(value);
     FlightInvalidate(single_flight::InvalidateCall<'a>) = SFLIGHT_INVALIDATE, Number = |value, _| value.integer();
     FlightInfo(&'a [u8]) = SFLIGHT_INFO, Map = |value, _| value.into_map();
+
+    DlqFail(dead_letters::FailCall<'a>) = DLQ_FAIL, Failed = |value, _| dead_letters::Failed::read(value);
+    DlqTake(dead_letters::TakeCall<'a>) = DLQ_TAKE, Taken = |value, _| dead_letters::TakenReply::read(value);
+    DlqDone(dead_letters::DoneCall<'a>) = DLQ_DONE, Done = |value, call| dead_letters::read_ended("DONE", value, call.entries.len());
+    DlqRenew(idempotency::TokenRenewCall<'a>) = DLQ_RENEW, BatchRenewed = |value, _| dead_letters::BatchRenewed::read(value);
+    DlqReturn(dead_letters::ReturnCall<'a>) = DLQ_RETURN, Returned = |value, call| dead_letters::read_ended("RETURNED", value, call.entries.len());
+    DlqPark(dead_letters::ParkCall<'a>) = DLQ_PARK, Parked = |value, _| dead_letters::Parked::read(value);
+    DlqGet(dead_letters::EntryCall<'a>) = DLQ_GET, Ledger = |value, call| dead_letters::LedgerReply::read_get(value, call);
+    DlqList(dead_letters::ListCall<'a>) = DLQ_LIST, Ledger = |value, _| dead_letters::LedgerReply::read_list(value);
+    DlqInfo(dead_letters::LedgerInfoCall<'a>) = DLQ_INFO, Ledger = |value, call| dead_letters::LedgerReply::read_info(value, call);
+    DlqDiagnose(dead_letters::DiagnoseCall<'a>) = DLQ_DIAGNOSE, Number = |value, _| value.integer();
+    DlqRedrive(dead_letters::RedriveCall<'a>) = DLQ_REDRIVE, Redriven = |value, _| dead_letters::read_redriven(value);
+    DlqStop(dead_letters::StopCall<'a>) = DLQ_STOP, Map = |value, _| value.into_map();
+    DlqClose(dead_letters::CloseCall<'a>) = DLQ_CLOSE, Closed = |value, _| dead_letters::Closed::read(value);
+    DlqHold(dead_letters::HoldCall<'a>) = DLQ_HOLD, Number = |value, _| value.integer();
+    DlqPurge(dead_letters::PurgeCall<'a>) = DLQ_PURGE, Purged = |value, _| dead_letters::Purged::read(value);
+    DlqSeen(dead_letters::SeenCall<'a>) = DLQ_SEEN, Number = |value, _| value.integer();
+    DlqConfig(dead_letters::LedgerConfigCall<'a>) = DLQ_CONFIG, Configured = |value, _| dead_letters::Configured::read(value);
 
     Heartbeat(heartbeat::HeartbeatCall) = HEARTBEAT, Heartbeat = |value, _| heartbeat::Heartbeat::read(value);
 }

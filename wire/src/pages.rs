@@ -58,6 +58,78 @@ pub const BULKHEAD_HELP_LINES: &[&str] = &[
     "    Reply: a map.",
     "A duration is an integer of milliseconds, or has one of the suffixes us ms s m h d.",
 ];
+pub const DLQ_FAIL: Page = Page { name: "RES.DLQ FAIL", usage: "RES.DLQ FAIL key id ERROR text [FENCE f] [PAYLOAD bytes | REF text] [TYPE t] [SOURCE s] [AGGREGATE a] [SCHEMA n] [HEADERS bytes] [CLASS transient|business|external] [GROUP g] [AFTER d] [PRIOR n] [NOCOUNT | FINAL]", is_read_only: false };
+pub const DLQ_TAKE: Page = Page { name: "RES.DLQ TAKE", usage: "RES.DLQ TAKE key token lease [COUNT n] [WAIT d [ASYNC]] [<BOUND | BOUNDTO client-id> [GRACE d]] [META text]", is_read_only: false };
+pub const DLQ_DONE: Page = Page { name: "RES.DLQ DONE", usage: "RES.DLQ DONE key id fence [id fence ...]", is_read_only: false };
+pub const DLQ_RENEW: Page = Page { name: "RES.DLQ RENEW", usage: "RES.DLQ RENEW key token lease [<BOUND | BOUNDTO client-id> [GRACE d]]", is_read_only: false };
+pub const DLQ_RETURN: Page = Page { name: "RES.DLQ RETURN", usage: "RES.DLQ RETURN key [DELAY d] id fence [id fence ...]", is_read_only: false };
+pub const DLQ_PARK: Page = Page { name: "RES.DLQ PARK", usage: "RES.DLQ PARK key id AGGREGATE a <PAYLOAD bytes | REF text> [TYPE t] [SOURCE s] [SCHEMA n] [HEADERS bytes]", is_read_only: false };
+pub const DLQ_GET: Page = Page { name: "RES.DLQ GET", usage: "RES.DLQ GET key id [STATE]", is_read_only: true };
+pub const DLQ_LIST: Page = Page { name: "RES.DLQ LIST", usage: "RES.DLQ LIST key [STATE waiting|taken|parked|dead|resolved|archived] [TYPE t] [CLASS transient|business|external] [GROUP g] [AGGREGATE a] [CASE n] [SINCE t] [UNTIL t] [CURSOR c] [LIMIT n]", is_read_only: true };
+pub const DLQ_INFO: Page = Page { name: "RES.DLQ INFO", usage: "RES.DLQ INFO key [GROUPS | CASES | CASE n | ALERTS | AUDIT | CONFIG] [CURSOR c] [LIMIT n]", is_read_only: true };
+pub const DLQ_DIAGNOSE: Page = Page { name: "RES.DLQ DIAGNOSE", usage: "RES.DLQ DIAGNOSE key group [group ...] CATEGORY infrastructure|contract|business|poison CAUSE text FIX text [DECISION text] [AUTO d] [ACTOR a] [CORRELATION c]", is_read_only: false };
+pub const DLQ_REDRIVE: Page = Page { name: "RES.DLQ REDRIVE", usage: "RES.DLQ REDRIVE key case [ID id] [TYPE t] [AGGREGATE a] [SINCE t] [UNTIL t] [COUNT n] [RATE n period] [FIRST n] [ONESHOT] [DRYRUN] [ACTOR a] [CORRELATION c]", is_read_only: false };
+pub const DLQ_STOP: Page = Page { name: "RES.DLQ STOP", usage: "RES.DLQ STOP key case [ACTOR a] [CORRELATION c]", is_read_only: false };
+pub const DLQ_CLOSE: Page = Page { name: "RES.DLQ CLOSE", usage: "RES.DLQ CLOSE key case [DISCARD] [ACTOR a] [CORRELATION c]", is_read_only: false };
+pub const DLQ_HOLD: Page = Page { name: "RES.DLQ HOLD", usage: "RES.DLQ HOLD key <id | AGGREGATE a> ON|OFF [REASON r] [ACTOR a] [CORRELATION c]", is_read_only: false };
+pub const DLQ_PURGE: Page = Page { name: "RES.DLQ PURGE", usage: "RES.DLQ PURGE key OLDER d [STATE dead|resolved|archived] [LIMIT n] [ACTOR a] [CORRELATION c]", is_read_only: false };
+pub const DLQ_SEEN: Page = Page { name: "RES.DLQ SEEN", usage: "RES.DLQ SEEN key alert [ACTOR a] [CORRELATION c]", is_read_only: false };
+pub const DLQ_CONFIG: Page = Page { name: "RES.DLQ CONFIG", usage: "RES.DLQ CONFIG key [CLASS transient|business|external [RETRIES n] [BASE d] [CAP d] ...] [JITTER full | none | plus pct] [CRASHES n] [RATEMAX n period] [AFTERMAX d] [PAUSED yes|no [FOR d]] [ACTOR a] [CORRELATION c]", is_read_only: false };
+pub const DLQ_HELP: Page = Page { name: "RES.DLQ HELP", usage: "RES.DLQ HELP", is_read_only: false };
+pub const DLQ_HELP_LINES: &[&str] = &[
+    "RES.DLQ FAIL key id ERROR text [FENCE f] [PAYLOAD bytes | REF text] [TYPE t] [SOURCE s] [AGGREGATE a] [SCHEMA n] [HEADERS bytes] [CLASS transient|business|external] [GROUP g] [AFTER d] [PRIOR n] [NOCOUNT | FINAL]",
+    "    Records that a message failed: it is retried later, or dead.",
+    "    Reply: [RETRY, attempt, delay_ms], [DEAD, deaths, group, reason], [KNOWN, state, attempt] or [LOST, reason].",
+    "RES.DLQ TAKE key token lease [COUNT n] [WAIT d [ASYNC]] [<BOUND | BOUNDTO client-id> [GRACE d]] [META text]",
+    "    Takes what is due, oldest first, or waits for it.",
+    "    Reply: [TAKEN, waited_ms, lease_ms, [[id, fence, attempt, lapses, payload, [field, value, ...]], ...]], [NONE|TIMEOUT, next_due_ms] or [QUEUED, position].",
+    "RES.DLQ DONE key id fence [id fence ...]",
+    "    Says that messages were handled.",
+    "    Reply: [DONE] or [LOST, reason]; a list of these if several are named.",
+    "RES.DLQ RENEW key token lease [<BOUND | BOUNDTO client-id> [GRACE d]]",
+    "    Extends the lease of what a call took: it ends that long from now.",
+    "    Reply: [GRANTED, count, lease_ms] or [LOST, reason].",
+    "RES.DLQ RETURN key [DELAY d] id fence [id fence ...]",
+    "    Gives messages back untried: nothing is counted.",
+    "    Reply: [RETURNED] or [LOST, reason]; a list of these if several are named.",
+    "RES.DLQ PARK key id AGGREGATE a <PAYLOAD bytes | REF text> [TYPE t] [SOURCE s] [SCHEMA n] [HEADERS bytes]",
+    "    Queues a message behind an earlier one of its aggregate that failed.",
+    "    Reply: [FREE], [PARKED, position] or [KNOWN, state, attempt].",
+    "RES.DLQ GET key id [STATE]",
+    "    Shows an entry, or only its state.",
+    "    Reply: a map, a state or nil.",
+    "RES.DLQ LIST key [STATE waiting|taken|parked|dead|resolved|archived] [TYPE t] [CLASS transient|business|external] [GROUP g] [AGGREGATE a] [CASE n] [SINCE t] [UNTIL t] [CURSOR c] [LIMIT n]",
+    "    Lists entries, without their payloads.",
+    "    Reply: [cursor, entries].",
+    "RES.DLQ INFO key [GROUPS | CASES | CASE n | ALERTS | AUDIT | CONFIG] [CURSOR c] [LIMIT n]",
+    "    Shows how much is in a ledger, its groups, cases, alerts, audit and configuration.",
+    "    Reply: a map, or [cursor, list].",
+    "RES.DLQ DIAGNOSE key group [group ...] CATEGORY infrastructure|contract|business|poison CAUSE text FIX text [DECISION text] [AUTO d] [ACTOR a] [CORRELATION c]",
+    "    Documents the root cause of failures: only then they can be redriven.",
+    "    Reply: the number of the case.",
+    "RES.DLQ REDRIVE key case [ID id] [TYPE t] [AGGREGATE a] [SINCE t] [UNTIL t] [COUNT n] [RATE n period] [FIRST n] [ONESHOT] [DRYRUN] [ACTOR a] [CORRELATION c]",
+    "    Lets dead entries of a case be taken again, at a rate, a few first.",
+    "    Reply: [STARTED|DRYRUN, matched, complete, sample] or [REFUSED, reason].",
+    "RES.DLQ STOP key case [ACTOR a] [CORRELATION c]",
+    "    Stops the redrive of a case: nothing more is given out.",
+    "    Reply: a map.",
+    "RES.DLQ CLOSE key case [DISCARD] [ACTOR a] [CORRELATION c]",
+    "    Closes a case whose entries are all resolved, or discards them.",
+    "    Reply: [CLOSED] or [OPEN, unresolved].",
+    "RES.DLQ HOLD key <id | AGGREGATE a> ON|OFF [REASON r] [ACTOR a] [CORRELATION c]",
+    "    Marks entries as held, for evidence: they are neither redriven nor purged.",
+    "    Reply: the number of entries.",
+    "RES.DLQ PURGE key OLDER d [STATE dead|resolved|archived] [LIMIT n] [ACTOR a] [CORRELATION c]",
+    "    Removes what died long ago.",
+    "    Reply: [purged, left].",
+    "RES.DLQ SEEN key alert [ACTOR a] [CORRELATION c]",
+    "    Says that an alert was seen.",
+    "    Reply: 1 if it was new, else 0.",
+    "RES.DLQ CONFIG key [CLASS transient|business|external [RETRIES n] [BASE d] [CAP d] ...] [JITTER full | none | plus pct] [CRASHES n] [RATEMAX n period] [AFTERMAX d] [PAUSED yes|no [FOR d]] [ACTOR a] [CORRELATION c]",
+    "    Configures a ledger, lastingly.",
+    "    Reply: OK.",
+    "A duration is an integer of milliseconds, or has one of the suffixes us ms s m h d.",
+];
 pub const GCRA: Page = Page { name: "RES.GCRA", usage: "RES.GCRA key limit period [BURST n] [AND limit period [BURST n] ...] [COST n | UPTO n | RESERVE max | REFUND n]", is_read_only: false };
 pub const GCRA_PEEK: Page = Page { name: "RES.GCRA.PEEK", usage: "RES.GCRA.PEEK key limit period [BURST n] [AND limit period [BURST n] ...]", is_read_only: true };
 pub const HEARTBEAT: Page = Page { name: "RES.HEARTBEAT", usage: "RES.HEARTBEAT", is_read_only: false };

@@ -137,6 +137,14 @@ fn what_is_as_if_it_were_not_given_is_not_written() {
         "RES.SFLIGHT PUBLISH k t 1m VALUE v",
         "RES.SFLIGHT INVALIDATE k",
         "RES.HEARTBEAT",
+        "RES.DLQ FAIL k i ERROR e",
+        "RES.DLQ TAKE k t 30s",
+        "RES.DLQ RETURN k i 7",
+        "RES.DLQ GET k i",
+        "RES.DLQ LIST k",
+        "RES.DLQ INFO k",
+        "RES.DLQ REDRIVE k 1",
+        "RES.DLQ PURGE k OLDER 90d",
     ] {
         let words: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
         let command = Command::parse(&words, Allowed::default()).expect(line);
@@ -152,6 +160,12 @@ fn what_is_as_if_it_were_not_given_is_not_written() {
         ("RES.BULKHEAD ENTER k o 5 30s WAIT 0 QUEUE 5 PRIORITY 5", "RES.BULKHEAD ENTER k o 5 30s"),
         ("RES.IDEMP BEGIN k t 30s ONLAPSE RUN KEEP 24h WAIT 0", "RES.IDEMP BEGIN k t 30s"),
         ("RES.SFLIGHT PUBLISH k t 1m VALUE v STALE 0", "RES.SFLIGHT PUBLISH k t 1m VALUE v"),
+        ("RES.DLQ FAIL k i PRIOR 0 ERROR e", "RES.DLQ FAIL k i ERROR e"),
+        ("RES.DLQ TAKE k t 30s COUNT 1 WAIT 0", "RES.DLQ TAKE k t 30s"),
+        ("RES.DLQ RETURN k DELAY 0 i 7", "RES.DLQ RETURN k i 7"),
+        ("RES.DLQ LIST k LIMIT 100 CURSOR 0", "RES.DLQ LIST k"),
+        ("RES.DLQ REDRIVE k 1 FIRST 10", "RES.DLQ REDRIVE k 1"),
+        ("RES.DLQ PURGE k LIMIT 1000 OLDER 2160h", "RES.DLQ PURGE k OLDER 90d"),
     ] {
         let words: Vec<&[u8]> = given.split(' ').map(str::as_bytes).collect();
         let command = Command::parse(&words, Allowed::default()).expect(given);
@@ -183,8 +197,13 @@ fn what_is_no_command_is_refused_by_name() {
 
 #[test]
 fn what_a_server_is_configured_to_allow_is_held_against_every_command() {
-    let tight =
-        Allowed { lease_max: Span::from_secs(10), wait_max: Span::from_secs(1), window_limit_max: 10, value_max: 3 };
+    let tight = Allowed {
+        lease_max: Span::from_secs(10),
+        wait_max: Span::from_secs(1),
+        window_limit_max: 10,
+        value_max: 3,
+        payload_max: 4,
+    };
     for (line, fits) in [
         ("RES.WINDOW k 10 1s", true),
         ("RES.WINDOW k 11 1s", false),
@@ -200,6 +219,14 @@ fn what_a_server_is_configured_to_allow_is_held_against_every_command() {
         ("RES.SFLIGHT RENEW k t 11s", false),
         ("RES.SFLIGHT PUBLISH k t 1s VALUE abc", true),
         ("RES.SFLIGHT PUBLISH k t 1s VALUE abcd", false),
+        ("RES.DLQ TAKE k t 10s WAIT 1s", true),
+        ("RES.DLQ TAKE k t 11s", false),
+        ("RES.DLQ TAKE k t 10s WAIT 2s", false),
+        ("RES.DLQ RENEW k t 11s", false),
+        ("RES.DLQ FAIL k i ERROR e PAYLOAD abcd", true),
+        ("RES.DLQ FAIL k i ERROR e PAYLOAD abcde", false),
+        ("RES.DLQ PARK k i AGGREGATE a PAYLOAD abcde", false),
+        ("RES.DLQ PARK k i AGGREGATE a REF abcde", true),
     ] {
         let words: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
         assert_eq!(Command::parse(&words, tight).is_ok(), fits, "{line}");

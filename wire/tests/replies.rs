@@ -8,7 +8,7 @@ mod arbitrary;
 mod seed;
 
 use arbitrary::parts::{bytes, reason, shared, state, why, written};
-use arbitrary::{command, fence, generation, pages, permit};
+use arbitrary::{command, fence, generation, ledger, pages, permit};
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
@@ -205,8 +205,8 @@ fn reply_to(command: &Command<'_>) -> BoxedStrategy<Reply> {
             vec((bytes().prop_map(Value::Text), value()), 0..5).prop_map(|pairs| Reply::Map(Value::Map(pairs))).boxed()
         }
         // One without a strategy of its own has the reply of its page.
-        #[allow(unreachable_patterns)]
-        command => Just(command.read(pages::shown_reply(command)).expect("what its page shows")).boxed(),
+        command => ledger::reply_to(command, value().boxed())
+            .unwrap_or_else(|| Just(command.read(pages::shown_reply(command)).expect("what its page shows")).boxed()),
     }
 }
 
@@ -244,8 +244,7 @@ fn places_of_words(reply: &Reply) -> &'static [usize] {
         Reply::Published(Published::Lost(_)) => &[0, 1],
         Reply::Forced(_) | Reply::Acquired(_) | Reply::Entered(_) | Reply::Renewed(_) | Reply::Released(_) => &[0],
         Reply::Begun(_) | Reply::Aborted(_) | Reply::Abandoned(_) | Reply::Joined(_) | Reply::Published(_) => &[0],
-        // Numbers and maps, and replies that have no row here.
-        _ => &[],
+        reply => ledger::places_of_words(reply),
     }
 }
 
@@ -297,6 +296,7 @@ proptest! {
             match command.read(value.clone()) {
                 // A map can come in two shapes.
                 Ok(Reply::Map(map)) => prop_assert!(matches!(map, Value::Map(_))),
+                Ok(reply @ Reply::Ledger(_)) => prop_assert_eq!(flattened(written(&reply)), flattened(value)),
                 Ok(reply) => prop_assert_eq!(written(&reply), value),
                 Err(_) => {}
             }

@@ -333,7 +333,7 @@ impl Machine for Idempotency {
         RecordEdit::Timed { lease, ends }
     }
 
-    fn ended(_fence: u64, at: Instant, how: End) -> RecordEdit {
+    fn ended(_step: &OpenStep<'_, Self>, _fence: u64, at: Instant, how: End) -> RecordEdit {
         let why = match how {
             End::Released | End::Broken => Idle::Aborted,
             End::Expired => Idle::Lapsed,

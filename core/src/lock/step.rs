@@ -344,7 +344,7 @@ impl<const IS_LOCK: bool> Machine for Holding<IS_LOCK> {
         HolderEdit::Timed { fence, lease, ends }
     }
 
-    fn ended(fence: u64, at: Instant, how: End) -> HolderEdit {
+    fn ended(_step: &OpenStep<'_, Self>, fence: u64, at: Instant, how: End) -> HolderEdit {
         HolderEdit::Ended { fence, at, how }
     }
 

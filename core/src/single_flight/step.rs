@@ -379,7 +379,7 @@ impl Machine for Flights {
         FlightEdit::Timed { lease, ends }
     }
 
-    fn ended(_fence: u64, at: Instant, how: End) -> FlightEdit {
+    fn ended(_step: &OpenStep<'_, Self>, _fence: u64, at: Instant, how: End) -> FlightEdit {
         let way = match how {
             End::Released => Way::Abandoned,
             End::Expired => Way::Expired,

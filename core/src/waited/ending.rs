@@ -54,10 +54,12 @@ pub enum Reason {
     Published,
     /// What it loads was declared out of date.
     Invalidated,
+    /// It is done already.
+    Done,
 }
 
 impl Reason {
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Expired,
         Self::Taken,
         Self::Broken,
@@ -69,6 +71,7 @@ impl Reason {
         Self::Aborted,
         Self::Published,
         Self::Invalidated,
+        Self::Done,
     ];
 
     /// The inverse of [`Self::text`].
@@ -89,6 +92,7 @@ impl Reason {
             Self::Aborted => "aborted",
             Self::Published => "published",
             Self::Invalidated => "invalidated",
+            Self::Done => "done",
         }
     }
 }
@@ -110,7 +114,7 @@ mod tests {
 
     #[test]
     fn every_text_is_read_back_and_nothing_else_is() {
-        assert_eq!(Reason::ALL.len(), Reason::Invalidated as usize + 1);
+        assert_eq!(Reason::ALL.len(), Reason::Done as usize + 1);
         for one in Reason::ALL {
             assert_eq!(Reason::from_text(one.text().as_bytes()), Some(one));
         }

@@ -80,6 +80,8 @@ pub struct Setting<'a> {
     pub now: Instant,
     /// When this server became a primary, if leases that lived then start anew.
     pub promoted_at: Option<Instant>,
+    /// Since when this server decides: its start, the end of its loading, or its promotion.
+    pub up_since: Instant,
     /// After how long a waiter gains a priority; zero: never.
     pub ageing: Span,
     pub floor: &'a mut Floor,
@@ -149,7 +151,7 @@ pub trait Machine: Stored<Edits = SmallVec<[<Self as Machine>::Edit; 1]>> {
     /// The edit that gives a lease another length and end.
     fn timed(fence: u64, length: Span, ends: Instant) -> Self::Edit;
     /// The edit that ends a lease.
-    fn ended(fence: u64, at: Instant, how: End) -> Self::Edit;
+    fn ended(step: &OpenStep<'_, Self>, fence: u64, at: Instant, how: End) -> Self::Edit;
     /// Why a lease that ended `how` was lost.
     fn reason(how: End) -> Reason {
         how.into()
@@ -176,6 +178,18 @@ pub trait Machine: Stored<Edits = SmallVec<[<Self as Machine>::Edit; 1]>> {
     /// When the queue can be served although no lease ends then, if there is such an instant.
     fn pause_end(_state: &Self::State) -> Option<Instant> {
         None
+    }
+    /// When there is work to do in the key although nobody asks, if there is such an instant.
+    fn work_at(_step: &OpenStep<'_, Self>) -> Option<Instant> {
+        None
+    }
+    /// What it costs to end this lease; a usual one costs 1.
+    fn lease_weight(_state: &Self::State, _fence: u64) -> usize {
+        1
+    }
+    /// What this grant has cost; a usual one costs 1.
+    fn grant_weight(_grant: &Self::Grant) -> usize {
+        1
     }
     fn terms(grant: &Self::Grant) -> Terms;
     /// What to bind the grant to. The machine only passes it on.

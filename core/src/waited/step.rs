@@ -20,7 +20,7 @@ use crate::time::{Instant, Span};
 const REPLIES_AT_ONCE: usize = 500;
 
 /// The same for those who get a result, which costs less: nearly always all of them get it in the same step.
-pub(crate) const RESULTS_AT_ONCE: usize = 4_000;
+pub(crate) const RESULTS_AT_ONCE: usize = 2_000;
 
 /// How many leases one step lets end by time, or go on because their connections were heard of, for the same reason. The
 /// caller's own comes in any case; for everybody else a lease that waits for the next step, which is asked for at once, still
@@ -32,6 +32,7 @@ pub struct OpenStep<'a, M: Machine> {
     pub queue: &'a mut Queue<M::Request>,
     pub now: Instant,
     pub promoted_at: Option<Instant>,
+    pub up_since: Instant,
     floor: &'a mut Floor,
     heard: Option<&'a Heard<'a>>,
     edits: SmallVec<[M::Report; 1]>,
@@ -39,17 +40,20 @@ pub struct OpenStep<'a, M: Machine> {
     endings: Vec<Ending>,
     crowd: Option<Crowd>,
     told: Option<u64>,
+    /// What grants cost beyond one reply each.
+    surplus: usize,
 }
 
 impl<'a, M: Machine> OpenStep<'a, M> {
     pub(super) fn new(key: &'a mut WaitedKey<'_, M>, setting: &'a mut Setting<'_>) -> Self {
-        let Setting { now, promoted_at, ageing, floor, heard } = setting;
+        let Setting { now, promoted_at, up_since, ageing, floor, heard } = setting;
         key.queue.ageing = *ageing;
         Self {
             state: key.state,
             queue: key.queue,
             now: *now,
             promoted_at: *promoted_at,
+            up_since: *up_since,
             floor,
             heard: *heard,
             edits: SmallVec::new(),
@@ -57,6 +61,7 @@ impl<'a, M: Machine> OpenStep<'a, M> {
             endings: Vec::new(),
             crowd: None,
             told: None,
+            surplus: 0,
         }
     }
 
@@ -83,6 +88,13 @@ impl<'a, M: Machine> OpenStep<'a, M> {
         self.floor.issue(M::last_fence(self.state), self.now)
     }
 
+    /// As many fences in a row; returns the first.
+    pub fn issue_fences(&mut self, count: usize) -> u64 {
+        let first = self.issue_fence();
+        self.floor.heard_of(first.saturating_add(count as u64).saturating_sub(1));
+        first
+    }
+
     /// The caller itself is told that it has this grant.
     pub fn tell(&mut self, fence: u64) {
         self.told = Some(fence);
@@ -99,7 +111,8 @@ impl<'a, M: Machine> OpenStep<'a, M> {
     /// Ends a lease; returns how long it lasted.
     pub fn finish(&mut self, fence: u64, at: Instant, how: End) -> Option<Span> {
         let held = self.note_end(fence, at, how)?;
-        self.edit(M::ended(fence, at, how));
+        let edit = M::ended(self, fence, at, how);
+        self.edit(edit);
         Some(held)
     }
 
@@ -192,7 +205,7 @@ impl<'a, M: Machine> OpenStep<'a, M> {
             let deadline = self.queue.first_deadline().filter(|deadline| *deadline < self.now);
             let served_at = match (over, deadline) {
                 (Some((ends, fence)), deadline) if deadline.is_none_or(|deadline| ends <= deadline) => {
-                    leases += 1;
+                    leases += M::lease_weight(self.state, fence);
                     if !self.expire(fence, ends) {
                         continue;
                     }
@@ -215,7 +228,7 @@ impl<'a, M: Machine> OpenStep<'a, M> {
         while let Some(head) = self.queue.head() {
             let turn = M::turn(self, head, at);
             let most = if matches!(turn, Turn::Grant) { REPLIES_AT_ONCE } else { RESULTS_AT_ONCE };
-            if matches!(turn, Turn::Wait) || self.replies.len() >= most {
+            if matches!(turn, Turn::Wait) || self.work_done() >= most {
                 return;
             }
             let Some(Waiter { id, owner, since, request, .. }) = self.queue.take_head() else { return };
@@ -223,11 +236,17 @@ impl<'a, M: Machine> OpenStep<'a, M> {
                 Turn::Refuse(refusal) => Reply::Refused { id, refusal },
                 Turn::Grant | Turn::Wait => {
                     let grant = M::grant(self, &owner, &request, since.until(self.now), at);
+                    self.surplus += M::grant_weight(&grant).saturating_sub(1);
                     Reply::Granted { id, owner, grant, bind_to: M::bind_to(&request) }
                 }
             };
             self.replies.push(reply);
         }
+    }
+
+    /// Replies of this step; a grant that costs as much as several counts as so many.
+    fn work_done(&self) -> usize {
+        self.replies.len() + self.surplus
     }
 
     fn time_out(&mut self) {
@@ -256,7 +275,7 @@ impl<'a, M: Machine> OpenStep<'a, M> {
     pub fn end<V>(mut self, verdict: V) -> Stepped<M, V> {
         self.serve(self.now);
         // A lease that has ended comes first: it may be what the waiter waits for.
-        while self.replies.len() < REPLIES_AT_ONCE && self.wait_is_over() && !self.lease_is_over() {
+        while self.work_done() < REPLIES_AT_ONCE && self.wait_is_over() && !self.lease_is_over() {
             self.time_out();
             self.serve(self.now);
         }
@@ -283,8 +302,10 @@ impl<'a, M: Machine> OpenStep<'a, M> {
     pub(super) fn outcome<V>(self, verdict: V) -> Stepped<M, V> {
         let lease_end = M::first_lease(self.state).map(|lease| lease.ends);
         let pause_end = M::pause_end(self.state).filter(|end| *end > self.now && !self.queue.is_empty());
-        let rest = (self.replies.len() >= REPLIES_AT_ONCE && self.head_can_be_served()).then_some(self.now);
-        let timer_at = lease_end.into_iter().chain(self.queue.first_deadline()).chain(pause_end).chain(rest).min();
+        let rest = (self.work_done() >= REPLIES_AT_ONCE && self.head_can_be_served()).then_some(self.now);
+        let work_at = M::work_at(&self);
+        let timer_at =
+            lease_end.into_iter().chain(self.queue.first_deadline()).chain(pause_end).chain(rest).chain(work_at).min();
         if cfg!(debug_assertions) {
             M::check_invariants(self.state);
             self.queue.check_invariants();

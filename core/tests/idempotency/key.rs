@@ -108,6 +108,7 @@ impl Key {
         let mut setting = Setting {
             now: Instant::from_us(self.now),
             promoted_at: self.promoted.map(Instant::from_us),
+            up_since: Instant::EPOCH,
             ageing: AGEING_DEFAULT,
             floor: &mut self.floor,
             heard: None,

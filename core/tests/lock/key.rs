@@ -148,6 +148,7 @@ impl Key {
         let mut setting = Setting {
             now: Instant::from_us(self.now),
             promoted_at: self.promoted.map(Instant::from_us),
+            up_since: Instant::EPOCH,
             ageing: self.ageing,
             floor: &mut self.floor,
             heard: Some(&heard),

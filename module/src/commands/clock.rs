@@ -19,6 +19,7 @@ impl Command for Clock {
         let us = Number::new("microseconds", 0..=clock::LATEST_US).take(&mut argv)?;
         argv.finish()?;
         clock::set(us);
+        clock::watch();
         background::clock_was_set();
         call.reply_ok();
         Ok(())

@@ -4,6 +4,7 @@ pub mod apply;
 pub mod breaker;
 pub mod bulkhead;
 pub mod clock;
+pub mod dead_letters;
 pub mod gcra;
 mod help;
 pub mod holding;
@@ -85,7 +86,24 @@ const HANDLERS: &[(&str, Entry)] = handlers![
     single_flight::sflight_abandon => SFLIGHT_ABANDON,
     single_flight::sflight_renew => SFLIGHT_RENEW,
     single_flight::sflight_invalidate => SFLIGHT_INVALIDATE,
-    single_flight::sflight_info => SFLIGHT_INFO;
+    single_flight::sflight_info => SFLIGHT_INFO,
+    dead_letters::dlq_fail => DLQ_FAIL,
+    dead_letters::dlq_take => DLQ_TAKE,
+    dead_letters::dlq_done => DLQ_DONE,
+    dead_letters::dlq_renew => DLQ_RENEW,
+    dead_letters::dlq_return => DLQ_RETURN,
+    dead_letters::dlq_park => DLQ_PARK,
+    dead_letters::dlq_get => DLQ_GET,
+    dead_letters::dlq_list => DLQ_LIST,
+    dead_letters::dlq_info => DLQ_INFO,
+    dead_letters::dlq_diagnose => DLQ_DIAGNOSE,
+    dead_letters::dlq_redrive => DLQ_REDRIVE,
+    dead_letters::dlq_stop => DLQ_STOP,
+    dead_letters::dlq_close => DLQ_CLOSE,
+    dead_letters::dlq_hold => DLQ_HOLD,
+    dead_letters::dlq_purge => DLQ_PURGE,
+    dead_letters::dlq_seen => DLQ_SEEN,
+    dead_letters::dlq_config => DLQ_CONFIG;
     apply::Apply, clock::Clock,
 ];
 

@@ -9,6 +9,7 @@ pub const PAGES: &[&str] = &[
     include_str!("../../../commands/cl.throttle.json"),
     include_str!("../../../commands/res.breaker.json"),
     include_str!("../../../commands/res.bulkhead.json"),
+    include_str!("../../../commands/res.dlq.json"),
     include_str!("../../../commands/res.gcra.json"),
     include_str!("../../../commands/res.gcra.peek.json"),
     include_str!("../../../commands/res.heartbeat.json"),
@@ -26,6 +27,7 @@ pub const PAGES: &[&str] = &[
 help! {
     BREAKER_HELP, BREAKER_HELP_LINES;
     BULKHEAD_HELP, BULKHEAD_HELP_LINES;
+    DLQ_HELP, DLQ_HELP_LINES;
     IDEMP_HELP, IDEMP_HELP_LINES;
     LOCK_HELP, LOCK_HELP_LINES;
     SFLIGHT_HELP, SFLIGHT_HELP_LINES;

@@ -9,7 +9,7 @@ use resil_core::Plain;
 use resil_core::circuit_breaker::Breaker;
 use resil_core::window::{Window, WindowChange};
 
-use super::{Bytes, NativeType, Relocate, TypeStatics, Value, malloc_size, relocate_vec};
+use super::{Bytes, MorePieces, NativeType, Relocate, TypeStatics, Value, malloc_size, relocate_vec};
 use crate::call::Failure;
 use crate::key::Key;
 
@@ -80,7 +80,7 @@ impl<S: PlainType> NativeType for Boxed<S> {
         &S::statics().handle
     }
 
-    fn decode(bytes: &[u8]) -> Option<*mut c_void> {
+    fn decode(bytes: &[u8], _more: MorePieces<'_>) -> Option<*mut c_void> {
         S::decode(bytes).ok().map(Self::new_value)
     }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use redis_module::raw;
 use resil_core::codec::VERSION;
 
-use super::{Bytes, NativeType, doubted, is_doubted, plain};
+use super::{NativeType, doubted, is_doubted, plain};
 use crate::edge::{ERR, OK, api, bytes_of, guard, log};
 
 /// Registers `T` with the server.
@@ -49,19 +49,7 @@ extern "C" fn rdb_load<T: NativeType>(io: *mut raw::RedisModuleIO, version: c_in
             log(null_mut(), c"warning", &format!("a value of encoding {version} needs a newer resil"));
             return null_mut();
         }
-        let mut len = 0;
-        // SAFETY: `io` is the server's for this call; a null buffer means the payload ended early.
-        let start = unsafe { api!(RedisModule_LoadStringBuffer)(io, &mut len) };
-        if start.is_null() {
-            return null_mut();
-        }
-        // SAFETY: the server handed over `len` bytes that are ours to free.
-        let value = unsafe {
-            let bytes = std::slice::from_raw_parts(start.cast::<u8>(), len);
-            let value = if api!(RedisModule_IsIOError)(io) == 0 { T::decode(bytes) } else { None };
-            api!(RedisModule_Free)(start.cast());
-            value
-        };
+        let value = load_piece(io, |first| T::decode(first, &mut || load_piece(io, |piece| Some(piece.to_vec()))));
         if let Some(value) = value {
             // SAFETY: the value made above; a payload without a key has no name.
             unsafe {
@@ -75,13 +63,33 @@ extern "C" fn rdb_load<T: NativeType>(io: *mut raw::RedisModuleIO, version: c_in
     })
 }
 
+/// Reads a piece of a value; `None` if the payload ended early, or `read` makes nothing of it.
+fn load_piece<R>(io: *mut raw::RedisModuleIO, read: impl FnOnce(&[u8]) -> Option<R>) -> Option<R> {
+    let mut len = 0;
+    // SAFETY: `io` is the server's for this call; a null buffer means the payload ended early. The server hands over `len` bytes
+    // that are ours to free.
+    unsafe {
+        let start = api!(RedisModule_LoadStringBuffer)(io, &mut len);
+        if start.is_null() {
+            return None;
+        }
+        let bytes = std::slice::from_raw_parts(start.cast::<u8>(), len);
+        let value = if api!(RedisModule_IsIOError)(io) == 0 { read(bytes) } else { None };
+        api!(RedisModule_Free)(start.cast());
+        value
+    }
+}
+
 extern "C" fn rdb_save<T: NativeType>(io: *mut raw::RedisModuleIO, value: *mut c_void) {
     guard((), || {
-        let mut bytes = Bytes::new();
-        // SAFETY: the server passes a value that T made; the buffer outlives the call.
-        unsafe {
-            T::encode(plain(value), &mut bytes);
-            api!(RedisModule_SaveStringBuffer)(io, bytes.as_ptr().cast(), bytes.len());
+        // SAFETY: the buffer outlives the call.
+        let mut save = |piece: &[u8]| unsafe {
+            api!(RedisModule_SaveStringBuffer)(io, piece.as_ptr().cast(), piece.len());
+        };
+        // SAFETY: the server passes a value that T made.
+        unsafe { T::encode_pieces(plain(value), &mut save) };
+        if T::IN_PIECES {
+            save(&[]);
         }
     });
 }
@@ -92,19 +100,19 @@ extern "C" fn aof_rewrite<T: NativeType>(
     value: *mut c_void,
 ) {
     guard((), || {
-        let mut bytes = Bytes::new();
         // SAFETY: as in rdb_save; the format says: a string, a number, a buffer with its length.
         unsafe {
-            T::encode(plain(value), &mut bytes);
-            api!(RedisModule_EmitAOF)(
-                io,
-                c"RES._APPLY".as_ptr(),
-                c"slb".as_ptr(),
-                key,
-                VERSION as i64,
-                bytes.as_ptr(),
-                bytes.len(),
-            );
+            T::encode_pieces(plain(value), &mut |piece| {
+                api!(RedisModule_EmitAOF)(
+                    io,
+                    c"RES._APPLY".as_ptr(),
+                    c"slb".as_ptr(),
+                    key,
+                    VERSION as i64,
+                    piece.as_ptr(),
+                    piece.len(),
+                );
+            });
         }
     });
 }
@@ -116,11 +124,11 @@ extern "C" fn mem_usage<T: NativeType>(value: *const c_void) -> usize {
 
 extern "C" fn digest<T: NativeType>(digest: *mut raw::RedisModuleDigest, value: *mut c_void) {
     guard((), || {
-        let mut bytes = Bytes::new();
-        // SAFETY: the server passes a value that T made; it hashes the buffer during the call.
+        // SAFETY: the server passes a value that T made; it hashes the buffers during the call.
         unsafe {
-            T::encode(plain(value), &mut bytes);
-            api!(RedisModule_DigestAddStringBuffer)(digest, bytes.as_ptr().cast(), bytes.len());
+            T::encode_pieces(plain(value), &mut |piece| {
+                api!(RedisModule_DigestAddStringBuffer)(digest, piece.as_ptr().cast(), piece.len());
+            });
             api!(RedisModule_DigestEndSequence)(digest);
         }
     });
@@ -179,8 +187,11 @@ extern "C" fn copy<T: NativeType>(
     _to: *mut raw::RedisModuleString,
     value: *const c_void,
 ) -> *mut c_void {
-    // SAFETY: the server passes a value that T made; null would tell it that copying failed.
-    guard(null_mut(), || doubted(unsafe { T::copy(plain(value.cast_mut())) }))
+    guard(null_mut(), || {
+        // SAFETY: the server passes a value that T made; null tells it that it is not copied.
+        let copied = unsafe { T::copy(plain(value.cast_mut())) };
+        if copied.is_null() { copied } else { doubted(copied) }
+    })
 }
 
 extern "C" fn defrag<T: NativeType>(

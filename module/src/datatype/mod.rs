@@ -27,6 +27,9 @@ use crate::machines::ServerMachine;
 /// Bytes for small encodings without the heap.
 pub type Bytes = smallvec::SmallVec<[u8; 96]>;
 
+/// Reads the next piece of a value; `None` if there is none to be had.
+pub type MorePieces<'a> = &'a mut dyn FnMut() -> Option<Vec<u8>>;
+
 /// Moves an allocation where the server wants it, if it does.
 pub type Relocate<'a> = &'a mut dyn FnMut(*mut c_void) -> *mut c_void;
 
@@ -70,8 +73,22 @@ pub trait NativeType {
     /// The handle the server gave at registration.
     fn handle() -> &'static AtomicPtr<raw::RedisModuleType>;
 
-    /// A value from its encoding, or `None` if the bytes are not one.
-    fn decode(bytes: &[u8]) -> Option<*mut c_void>;
+    /// A value from its pieces, or `None` if they are not one. Most values are one piece; those that can be large are followed
+    /// by an empty one.
+    fn decode(first: &[u8], more: MorePieces<'_>) -> Option<*mut c_void>;
+
+    const IN_PIECES: bool = false;
+
+    /// The pieces of which the value is made, one after the other.
+    ///
+    /// # Safety
+    /// `value` is a live value of this type.
+    unsafe fn encode_pieces(value: *mut c_void, emit: &mut dyn FnMut(&[u8])) {
+        let mut bytes = Bytes::new();
+        // SAFETY: by contract.
+        unsafe { Self::encode(value, &mut bytes) };
+        emit(&bytes);
+    }
 
     /// # Safety
     /// For this and the rest: `value` is a live value of this type.

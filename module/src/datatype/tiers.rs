@@ -17,7 +17,7 @@ use redis_module::raw;
 use resil_core::codec;
 use resil_core::rate_limit::{Packed, Tier, TierSet};
 
-use super::{Bytes, NativeType, Relocate, Value, malloc_size, relocate_vec};
+use super::{Bytes, MorePieces, NativeType, Relocate, Value, malloc_size, relocate_vec};
 use crate::info::counters;
 
 pub struct Tiers;
@@ -107,7 +107,7 @@ impl NativeType for Tiers {
         &HANDLE
     }
 
-    fn decode(bytes: &[u8]) -> Option<*mut c_void> {
+    fn decode(bytes: &[u8], _more: MorePieces<'_>) -> Option<*mut c_void> {
         codec::decode_tiers(bytes).ok().map(|tiers| Self::new_value(&tiers))
     }
 

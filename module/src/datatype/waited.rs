@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicPtr;
 use redis_module::raw;
 use resil_core::Instant;
 
-use super::{Bytes, NativeType, Relocate, malloc_size};
+use super::{Bytes, MorePieces, NativeType, Relocate, malloc_size};
 use crate::call::Failure;
 use crate::key::Key;
 use crate::machines::ServerMachine;
@@ -36,6 +36,7 @@ pub struct Waited<M>(PhantomData<M>);
 impl<M: ServerMachine> Waited<M> {
     pub fn new_value(state: M::State) -> *mut c_void {
         M::keys().raise(1);
+        weigh::<M>(0, &state);
         Box::into_raw(Box::new(Stored::<M> { header: Header::default(), state })).cast()
     }
 
@@ -44,6 +45,14 @@ impl<M: ServerMachine> Waited<M> {
     pub unsafe fn get<'a>(value: *mut c_void) -> &'a mut Stored<M> {
         // SAFETY: by contract.
         unsafe { &mut *value.cast::<Stored<M>>() }
+    }
+}
+
+/// The state weighs something else than before.
+pub fn weigh<M: ServerMachine>(before: usize, state: &M::State) {
+    let after = M::weight(state);
+    if before != after {
+        M::weighed(after as i64 - before as i64);
     }
 }
 
@@ -98,9 +107,22 @@ impl<M: ServerMachine> NativeType for Waited<M> {
         M::type_handle()
     }
 
-    fn decode(bytes: &[u8]) -> Option<*mut c_void> {
-        let state = M::decode(bytes).ok()?;
-        fences::believe(M::last_fence(&state)).then(|| Self::new_value(state))
+    fn decode(first: &[u8], more: MorePieces<'_>) -> Option<*mut c_void> {
+        let mut state = M::decode(first).ok()?;
+        let mut next = || if M::IN_PIECES { more() } else { Some(Vec::new()) };
+        let mut piece = next()?;
+        while !piece.is_empty() {
+            M::apply_all(&mut state, M::decode_edits(&piece).ok()?);
+            piece = next()?;
+        }
+        (M::is_whole(&state) && fences::believe(M::last_fence(&state))).then(|| Self::new_value(state))
+    }
+
+    const IN_PIECES: bool = M::IN_PIECES;
+
+    unsafe fn encode_pieces(value: *mut c_void, emit: &mut dyn FnMut(&[u8])) {
+        // SAFETY: by contract.
+        M::encode_pieces(&unsafe { Self::get(value) }.state, emit);
     }
 
     unsafe fn encode(value: *mut c_void, out: &mut Bytes) {
@@ -119,12 +141,18 @@ impl<M: ServerMachine> NativeType for Waited<M> {
     }
 
     unsafe fn copy(value: *mut c_void) -> *mut c_void {
+        if M::IN_PIECES {
+            // It can be too large to be copied while everybody waits: the server refuses.
+            return std::ptr::null_mut();
+        }
         // SAFETY: by contract.
         Self::new_value(unsafe { Self::get(value) }.state.clone())
     }
 
     unsafe fn free(value: *mut c_void) {
         M::keys().lower(1);
+        // SAFETY: by contract.
+        M::weighed(-(M::weight(&unsafe { Self::get(value) }.state) as i64));
         // SAFETY: by contract; the server gives its own share back once.
         drop(unsafe { Pointer::new(value) }.map(|value| value.kept(M::KIND)));
     }

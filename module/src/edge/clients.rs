@@ -5,6 +5,7 @@ use std::ffi::CStr;
 use redis_module::raw;
 use resil_core::waited::session::ClientId;
 
+use crate::call::Call;
 use crate::edge::{OK, api, bytes_of};
 
 /// One line of CLIENT LIST, as far as it concerns us.
@@ -45,21 +46,41 @@ pub fn is_connected(id: ClientId) -> bool {
     unsafe { api!(RedisModule_GetClientInfoById)(std::ptr::null_mut(), id) == OK }
 }
 
+/// The user who calls. A script is nobody's connection, but has the user who started it.
+pub fn caller_name(call: &Call<'_>) -> Option<Vec<u8>> {
+    user_name(call.ctx, call.client()).or_else(|| {
+        // SAFETY: a script always has a user; the string is ours to free.
+        if call.is_in_script() {
+            unsafe { owned(call.ctx, api!(RedisModule_GetCurrentUserName)(call.ctx)) }
+        } else {
+            None
+        }
+    })
+}
+
+/// The user of a connection, if there is such a connection.
+fn user_name(ctx: *mut raw::RedisModuleCtx, id: ClientId) -> Option<Vec<u8>> {
+    // SAFETY: the server returns a string of ours to free, or null if there is no such client.
+    unsafe { owned(ctx, api!(RedisModule_GetClientUserNameById)(ctx, id)) }
+}
+
+/// # Safety
+/// `name` is null, or a string of ours to free.
+unsafe fn owned(ctx: *mut raw::RedisModuleCtx, name: *mut raw::RedisModuleString) -> Option<Vec<u8>> {
+    if name.is_null() {
+        return None;
+    }
+    // SAFETY: by contract.
+    unsafe {
+        let bytes = bytes_of(name).to_vec();
+        api!(RedisModule_FreeString)(ctx, name);
+        Some(bytes)
+    }
+}
+
 /// True if both connections exist and belong to one user.
 pub fn have_same_user(ctx: *mut raw::RedisModuleCtx, one: ClientId, other: ClientId) -> bool {
-    let user = |id: ClientId| {
-        // SAFETY: the server returns a string of ours to free, or null if there is no such client.
-        unsafe {
-            let name = api!(RedisModule_GetClientUserNameById)(ctx, id);
-            if name.is_null() {
-                return None;
-            }
-            let bytes = bytes_of(name).to_vec();
-            api!(RedisModule_FreeString)(ctx, name);
-            Some(bytes)
-        }
-    };
-    match (user(one), user(other)) {
+    match (user_name(ctx, one), user_name(ctx, other)) {
         (Some(one), Some(other)) => one == other,
         _ => false,
     }

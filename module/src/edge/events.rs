@@ -17,6 +17,7 @@ use crate::{background, blocked_clients, config, fences, key, listeners, neighbo
 pub fn watch(ctx: *mut raw::RedisModuleCtx) {
     listeners::look(ctx);
     config::check_eviction(ctx);
+    config::note_maxmemory(ctx);
     let events = [
         raw::REDISMODULE_EVENT_CONFIG,
         raw::REDISMODULE_EVENT_FORK_CHILD,
@@ -134,8 +135,12 @@ extern "C" fn on_event(ctx: *mut raw::RedisModuleCtx, event: raw::RedisModuleEve
         raw::REDISMODULE_EVENT_CONFIG => {
             listeners::look(ctx);
             // SAFETY: the data of this very event.
-            if unsafe { server::has_changed(data, c"maxmemory-policy") } {
+            let has_changed = |name| unsafe { server::has_changed(data, name) };
+            if has_changed(c"maxmemory-policy") {
                 config::check_eviction(ctx);
+            }
+            if has_changed(c"maxmemory") {
+                config::note_maxmemory(ctx);
             }
         }
         raw::REDISMODULE_EVENT_REPLICATION_ROLE_CHANGED => {

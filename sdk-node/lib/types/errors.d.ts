@@ -18,7 +18,11 @@ export type Code =
   | 'IDEMPOTENCY_HELD'
   | 'IDEMPOTENCY_FAILED'
   | 'RESULT_UNRECORDED'
+  | 'REDRIVE_REFUSED'
   | 'LOAD_FAILED'
+  | 'LEDGER_CONFLICT'
+  | 'LEDGER_FULL'
+  | 'PAYLOAD_TOO_BIG'
   | 'BACKEND_UNAVAILABLE'
   | 'MODULE_MISSING'
   | 'PERMISSION_DENIED'
@@ -123,9 +127,31 @@ export class ResultUnrecordedError extends ResilError {
   readonly result?: unknown;
 }
 
+/** The dead letters cannot be redriven under this case now. */
+export class RedriveRefusedError extends ResilError {
+  readonly code: 'REDRIVE_REFUSED';
+  /** case, closed, poison, held, again, rate, running or nothing. */
+  readonly reason: string;
+}
+
 /** The value could not be loaded. */
 export class LoadFailedError extends ResilError {
   readonly code: 'LOAD_FAILED';
+}
+
+/** Another message is in the ledger under the same id. Do not acknowledge this one. */
+export class LedgerConflictError extends ResilError {
+  readonly code: 'LEDGER_CONFLICT';
+}
+
+/** The ledger has no room for another message. Do not acknowledge it. */
+export class LedgerFullError extends ResilError {
+  readonly code: 'LEDGER_FULL';
+}
+
+/** The payload is larger than the ledger accepts. Store it elsewhere and give a reference. */
+export class PayloadTooBigError extends ResilError {
+  readonly code: 'PAYLOAD_TOO_BIG';
 }
 
 /** The server with the shared state cannot be reached. */

@@ -2,6 +2,7 @@
 
 pub mod breaker;
 pub mod cached;
+pub mod dead_letters;
 pub mod holding;
 pub mod idempotent;
 pub mod limiter;

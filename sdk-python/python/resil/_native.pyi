@@ -15,6 +15,8 @@ from ._stubs.cached import *
 from ._stubs.cached import _MakesCaches
 from ._stubs.client import *
 from ._stubs.client import _Client
+from ._stubs.dead_letters import *
+from ._stubs.dead_letters import _MakesDeadLetters
 from ._stubs.dispatcher import *
 from ._stubs.fallback import *
 from ._stubs.hedge import *
@@ -43,6 +45,7 @@ class Client(
     _Client,
     _MakesBreakers,
     _MakesCaches,
+    _MakesDeadLetters,
     _MakesIdempotents,
     _MakesLimiters,
     _MakesLocks,

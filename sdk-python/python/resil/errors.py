@@ -185,6 +185,18 @@ class ResultUnrecordedError(ResilError):
     result: Any = None
 
 
+class RedriveRefusedError(ResilError):
+    """The dead letters cannot be redriven under this case now."""
+
+    code = "REDRIVE_REFUSED"
+    retryable = False
+    http_status = 409
+    grpc_status = "FAILED_PRECONDITION"
+    meaning = "The dead letters cannot be redriven under this case now."
+    #: case, closed, poison, held, again, rate, running or nothing.
+    reason: str = ""
+
+
 class LoadFailedError(ResilError):
     """The value could not be loaded."""
 
@@ -193,6 +205,36 @@ class LoadFailedError(ResilError):
     http_status = 503
     grpc_status = "UNAVAILABLE"
     meaning = "The value could not be loaded."
+
+
+class LedgerConflictError(ResilError):
+    """Another message is in the ledger under the same id. Do not acknowledge this one."""
+
+    code = "LEDGER_CONFLICT"
+    retryable = False
+    http_status = 409
+    grpc_status = "ALREADY_EXISTS"
+    meaning = "Another message is in the ledger under the same id. Do not acknowledge this one."
+
+
+class LedgerFullError(ResilError):
+    """The ledger has no room for another message. Do not acknowledge it."""
+
+    code = "LEDGER_FULL"
+    retryable = True
+    http_status = 507
+    grpc_status = "RESOURCE_EXHAUSTED"
+    meaning = "The ledger has no room for another message. Do not acknowledge it."
+
+
+class PayloadTooBigError(ResilError):
+    """The payload is larger than the ledger accepts. Store it elsewhere and give a reference."""
+
+    code = "PAYLOAD_TOO_BIG"
+    retryable = False
+    http_status = 413
+    grpc_status = "INVALID_ARGUMENT"
+    meaning = "The payload is larger than the ledger accepts. Store it elsewhere and give a reference."
 
 
 class BackendUnavailableError(ResilError, ConnectionError):
@@ -282,7 +324,11 @@ BY_CODE: dict[str, type[ResilError]] = {
     "IDEMPOTENCY_HELD": IdempotencyHeldError,
     "IDEMPOTENCY_FAILED": IdempotencyFailedError,
     "RESULT_UNRECORDED": ResultUnrecordedError,
+    "REDRIVE_REFUSED": RedriveRefusedError,
     "LOAD_FAILED": LoadFailedError,
+    "LEDGER_CONFLICT": LedgerConflictError,
+    "LEDGER_FULL": LedgerFullError,
+    "PAYLOAD_TOO_BIG": PayloadTooBigError,
     "BACKEND_UNAVAILABLE": BackendUnavailableError,
     "MODULE_MISSING": ModuleMissingError,
     "PERMISSION_DENIED": PermissionDeniedError,
@@ -306,12 +352,16 @@ __all__ = [
     "InternalError",
     "InvalidArgumentError",
     "InvalidPolicyError",
+    "LedgerConflictError",
+    "LedgerFullError",
     "LoadFailedError",
     "LockLostError",
     "LockTimeoutError",
     "ModuleMissingError",
+    "PayloadTooBigError",
     "PermissionDeniedError",
     "RateLimitExceededError",
+    "RedriveRefusedError",
     "ResilError",
     "ResultUnrecordedError",
     "RetryExhaustedError",

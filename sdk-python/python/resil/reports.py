@@ -148,3 +148,222 @@ class Problem(TypedDict):
     status: int
     headers: List[Tuple[str, str]]
     body: bytes
+
+
+class _FailVerdict(TypedDict):
+    verdict: Literal["retry", "dead", "known"]
+
+
+class FailVerdict(_FailVerdict, total=False):
+    """What becomes of a message that failed."""
+
+    #: Failures that counted: of "retry" and "known".
+    attempt: int
+    #: Of "retry".
+    delay: float
+    #: How often it died, its group and why: of "dead".
+    deaths: int
+    group: str
+    reason: Literal["retries", "final", "crash", "age"]
+    #: Of "known".
+    state: str
+
+
+class _ParkVerdict(TypedDict):
+    verdict: Literal["free", "parked", "known"]
+
+
+class ParkVerdict(_ParkVerdict, total=False):
+    """Whether a message has to wait for others of its aggregate."""
+
+    position: int
+    state: str
+    attempt: int
+
+
+class LetterAttempt(TypedDict):
+    """One failure of a message."""
+
+    at: float
+    failure_class: str
+    delay: float
+
+
+class LetterView(TypedDict):
+    """A message, as the ledger has it."""
+
+    id: str
+    state: str
+    attempt: int
+    lapses: int
+    deaths: int
+    reason: Optional[str]
+    kind: Optional[str]
+    source: Optional[str]
+    aggregate: Optional[str]
+    schema: Optional[int]
+    headers: Optional[bytes]
+    #: None in a list.
+    payload: Optional[bytes]
+    reference: Optional[str]
+    failure_class: str
+    group: Optional[str]
+    first_error: Optional[str]
+    last_error: Optional[str]
+    first_at: float
+    last_at: float
+    died_at: Optional[float]
+    due_at: Optional[float]
+    held: bool
+    attempts: List[LetterAttempt]
+    cases: List[int]
+    #: What was longer than the ledger keeps.
+    cut: List[str]
+
+
+class LetterPage(TypedDict):
+    """A part of a list."""
+
+    letters: List[LetterView]
+    #: Where the next page begins.
+    cursor: Optional[int]
+
+
+class HandledReport(TypedDict):
+    """What a loop did."""
+
+    done: int
+    failed: int
+    given_back: int
+    unsettled: int
+
+
+class LedgerInfo(TypedDict):
+    """How much is in a ledger."""
+
+    waiting: int
+    taken: int
+    parked: int
+    dead: int
+    resolved: int
+    archived: int
+    held: int
+    entries: int
+    bytes: int
+    groups: int
+    cases_open: int
+    alerts_unseen: int
+    paused_until: Optional[float]
+
+
+class LetterGroup(TypedDict):
+    """Failures that belong together."""
+
+    group: str
+    kind: Optional[str]
+    dead: int
+    entries: int
+    deaths: int
+    first_at: float
+    last_at: float
+    sample: Optional[str]
+    cases: List[int]
+
+
+class Rate(TypedDict):
+    """So many in a period."""
+
+    count: int
+    period: float
+
+
+class RedriveProgress(TypedDict):
+    """How a redrive is getting on."""
+
+    phase: Literal["running", "verifying", "draining", "stopped", "failed", "finished"]
+    started_at: float
+    rate: Rate
+    first: int
+    oneshot: bool
+    auto: bool
+    given: int
+    resolved: int
+    died: int
+    active: int
+
+
+class LetterCase(TypedDict):
+    """A root cause that somebody wrote down."""
+
+    case: int
+    category: Literal["infrastructure", "contract", "business", "poison"]
+    cause: str
+    fix: str
+    decision: Optional[str]
+    groups: List[str]
+    user: Optional[str]
+    actor: Optional[str]
+    opened_at: float
+    closed_at: Optional[float]
+    discarded: bool
+    auto_until: Optional[float]
+    redrive: Optional[RedriveProgress]
+
+
+class RedriveMatch(TypedDict):
+    """What a redrive covers, as far as it was counted."""
+
+    matched: int
+    complete: bool
+    sample: List[str]
+
+
+class PurgeResult(TypedDict):
+    """What a purge did."""
+
+    purged: int
+    left: int
+
+
+class LedgerAlert(TypedDict):
+    """What an operator must look at."""
+
+    alert: int
+    kind: Literal["many", "spike", "aggregate", "stopped", "full"]
+    severity: Literal["warning", "critical"]
+    subject: Optional[str]
+    count: int
+    at: float
+    seen: bool
+
+
+class LedgerAudit(TypedDict):
+    """One action of who governs."""
+
+    id: int
+    at: float
+    user: Optional[str]
+    actor: Optional[str]
+    correlation: Optional[str]
+    action: str
+
+
+class ClassConfig(TypedDict):
+    """The retries of one class of failures."""
+
+    retries: int
+    base: float
+    cap: float
+
+
+class LedgerConfig(TypedDict):
+    """By which numbers a ledger retries and redrives."""
+
+    transient: ClassConfig
+    business: ClassConfig
+    external: ClassConfig
+    jitter: str
+    crashes: int
+    rate_max: Rate
+    after_max: float
+    paused_until: Optional[float]

@@ -251,3 +251,119 @@ class CallSettings(TypedDict, total=False):
     partition: str
     attempt_timeout: Duration
     total_timeout: Duration
+
+
+class DeadLettersSettings(TypedDict, total=False):
+    """How a ledger of failed messages is used."""
+
+    #: How long a taker may be silent.
+    lease: Duration
+    #: How long the lease lasts once the connection of this process has closed.
+    grace: Duration
+    #: How many messages are handled at once.
+    concurrency: int
+    #: How long a loop waits for a message with one question.
+    wait: Duration
+    #: Who governs, for the audit.
+    actor: str
+    #: A failure counts as recorded only when so many replicas have it.
+    replicas: int
+
+
+FailureClass = Literal["transient", "business", "external"]
+LetterState = Literal["waiting", "taken", "parked", "dead", "resolved", "archived", "done"]
+CauseCategory = Literal["infrastructure", "contract", "business", "poison"]
+
+
+class FailureNote(TypedDict, total=False):
+    """What is said of a failure."""
+
+    failure_class: FailureClass
+    #: Failures that belong together.
+    group: str
+    #: Not to be retried before this has passed.
+    after: Duration
+    #: Attempts made before the ledger knew the message.
+    prior: int
+    count: Literal["counted", "not-counted", "final"]
+
+
+class ParkOptions(TypedDict, total=False):
+    """What is known of a message."""
+
+    #: Where it is stored, in place of the payload.
+    reference: str
+    kind: str
+    source: str
+    #: What it belongs to: an order, a customer.
+    aggregate: str
+    #: The version of its form.
+    schema: int
+
+
+class FailOptions(ParkOptions, FailureNote, total=False):
+    """What is known of a message, and what is said of its failure."""
+
+
+class LetterFilter(TypedDict, total=False):
+    """Which messages a list shows."""
+
+    state: LetterState
+    kind: str
+    failure_class: FailureClass
+    group: str
+    aggregate: str
+    #: Those that this case redrove.
+    case: int
+    #: The last change, or the death, is not before this: seconds since the epoch.
+    since: Duration
+    until: Duration
+    cursor: int
+    limit: int
+
+
+class RedriveRate(TypedDict):
+    """So many in a period."""
+
+    count: int
+    period: Duration
+
+
+class RedriveSettings(TypedDict, total=False):
+    """Which messages of a case are redriven, and how fast."""
+
+    id: str
+    kind: str
+    aggregate: str
+    since: Duration
+    until: Duration
+    count: int
+    rate: RedriveRate
+    #: How many are given out first; the rest follows when half of them are resolved.
+    first: int
+    #: Each gets one attempt.
+    oneshot: bool
+
+
+class ClassChange(TypedDict, total=False):
+    """The retries of one class of failures."""
+
+    retries: int
+    base: Duration
+    cap: Duration
+
+
+class LedgerChange(TypedDict, total=False):
+    """A change of a ledger's numbers. What is omitted stays."""
+
+    transient: ClassChange
+    business: ClassChange
+    external: ClassChange
+    #: "full", "none", or such as "plus 20".
+    jitter: str
+    #: After so many lapses a message dies.
+    crashes: int
+    rate_max: RedriveRate
+    after_max: Duration
+    paused: bool
+    paused_for: Duration

@@ -3,6 +3,7 @@
 pub mod breaker;
 pub mod bulkhead;
 pub mod cached;
+pub mod dead_letters;
 pub mod dispatcher;
 pub mod fallback;
 pub mod hedge;
@@ -15,6 +16,7 @@ pub mod outcome;
 pub mod policy;
 pub mod retry;
 pub mod shared_bulkhead;
+pub mod taken_letters;
 pub mod timeout;
 pub mod verdict;
 
@@ -28,6 +30,8 @@ pub fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<bulkhead::PyBulkheadPermit>()?;
     module.add_class::<cached::PyCached>()?;
     module.add_class::<cached::PyVersionedCached>()?;
+    module.add_class::<dead_letters::PyDeadLetters>()?;
+    module.add_class::<dead_letters::PyRedriveRun>()?;
     module.add_class::<dispatcher::PyDispatcher>()?;
     module.add_class::<dispatcher::PyItemResult>()?;
     module.add_class::<fallback::PyFallback>()?;
@@ -50,6 +54,9 @@ pub fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<retry::PyRetry>()?;
     module.add_class::<shared_bulkhead::PyBulkheadGuard>()?;
     module.add_class::<shared_bulkhead::PySharedBulkhead>()?;
+    module.add_class::<taken_letters::PyLetterStream>()?;
+    module.add_class::<taken_letters::PyTakenLetter>()?;
+    module.add_class::<taken_letters::PyTakenMessage>()?;
     module.add_class::<timeout::PyTimeout>()?;
     module.add_class::<verdict::PyVerdict>()?;
     module.add_class::<verdict::PyVerdicts>()?;

@@ -105,7 +105,16 @@ impl Backend {
         match self {
             Self::Memory(_) => true,
             #[cfg(feature = "redis")]
-            Self::Redis(redis) => redis.late().are_possible() && redis.bind() != Bind::None,
+            Self::Redis(redis) => redis.queues_everybody(),
+            _ => false,
+        }
+    }
+
+    /// Whether to ask and to wait is one question: somebody listens for verdicts already.
+    pub fn hears_waits(&self) -> bool {
+        match self {
+            #[cfg(feature = "redis")]
+            Self::Redis(redis) => redis.hears_waits(),
             _ => false,
         }
     }

@@ -37,8 +37,16 @@ pub enum Code {
     IdempotencyFailed,
     /// The work is done, but its result could not be recorded. Do not repeat it.
     ResultUnrecorded,
+    /// The dead letters cannot be redriven under this case now.
+    RedriveRefused,
     /// The value could not be loaded.
     LoadFailed,
+    /// Another message is in the ledger under the same id. Do not acknowledge this one.
+    LedgerConflict,
+    /// The ledger has no room for another message. Do not acknowledge it.
+    LedgerFull,
+    /// The payload is larger than the ledger accepts. Store it elsewhere and give a reference.
+    PayloadTooBig,
     /// The server with the shared state cannot be reached.
     BackendUnavailable,
     /// The server does not have the Resil module loaded.
@@ -56,7 +64,7 @@ pub enum Code {
 }
 
 /// Every code with what is known of it, in the order of the variants.
-pub(super) const TABLE: [Row; 23] = [
+pub(super) const TABLE: [Row; 27] = [
     Row { code: Code::CircuitOpen, text: "CIRCUIT_OPEN", grpc: StatusCode::Unavailable, http: 503, is_retryable: true, meaning: "The circuit breaker is open. Calls are rejected until it closes." },
     Row { code: Code::RateLimitExceeded, text: "RATE_LIMIT_EXCEEDED", grpc: StatusCode::ResourceExhausted, http: 429, is_retryable: true, meaning: "The rate limit is exceeded." },
     Row { code: Code::Timeout, text: "TIMEOUT", grpc: StatusCode::DeadlineExceeded, http: 504, is_retryable: true, meaning: "The call did not finish in time." },
@@ -72,7 +80,11 @@ pub(super) const TABLE: [Row; 23] = [
     Row { code: Code::IdempotencyHeld, text: "IDEMPOTENCY_HELD", grpc: StatusCode::FailedPrecondition, http: 409, is_retryable: false, meaning: "The outcome of an earlier attempt is unknown. An operator has to decide." },
     Row { code: Code::IdempotencyFailed, text: "IDEMPOTENCY_FAILED", grpc: StatusCode::FailedPrecondition, http: 409, is_retryable: false, meaning: "The work has failed finally in an earlier attempt. Do not repeat it." },
     Row { code: Code::ResultUnrecorded, text: "RESULT_UNRECORDED", grpc: StatusCode::FailedPrecondition, http: 409, is_retryable: false, meaning: "The work is done, but its result could not be recorded. Do not repeat it." },
+    Row { code: Code::RedriveRefused, text: "REDRIVE_REFUSED", grpc: StatusCode::FailedPrecondition, http: 409, is_retryable: false, meaning: "The dead letters cannot be redriven under this case now." },
     Row { code: Code::LoadFailed, text: "LOAD_FAILED", grpc: StatusCode::Unavailable, http: 503, is_retryable: true, meaning: "The value could not be loaded." },
+    Row { code: Code::LedgerConflict, text: "LEDGER_CONFLICT", grpc: StatusCode::AlreadyExists, http: 409, is_retryable: false, meaning: "Another message is in the ledger under the same id. Do not acknowledge this one." },
+    Row { code: Code::LedgerFull, text: "LEDGER_FULL", grpc: StatusCode::ResourceExhausted, http: 507, is_retryable: true, meaning: "The ledger has no room for another message. Do not acknowledge it." },
+    Row { code: Code::PayloadTooBig, text: "PAYLOAD_TOO_BIG", grpc: StatusCode::InvalidArgument, http: 413, is_retryable: false, meaning: "The payload is larger than the ledger accepts. Store it elsewhere and give a reference." },
     Row { code: Code::BackendUnavailable, text: "BACKEND_UNAVAILABLE", grpc: StatusCode::Unavailable, http: 503, is_retryable: true, meaning: "The server with the shared state cannot be reached." },
     Row { code: Code::ModuleMissing, text: "MODULE_MISSING", grpc: StatusCode::FailedPrecondition, http: 500, is_retryable: false, meaning: "The server does not have the Resil module loaded." },
     Row { code: Code::PermissionDenied, text: "PERMISSION_DENIED", grpc: StatusCode::PermissionDenied, http: 403, is_retryable: false, meaning: "The server does not allow this user to run the command." },

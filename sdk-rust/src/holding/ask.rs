@@ -11,6 +11,7 @@
 //!                                                       ▲          │
 //!                                     no answer: again ──┘          └── the time is over
 //! ```
+//! While somebody listens for verdicts anyway, the first question is left out: a call that waits is answered at once if it can be.
 //! Where a wait costs a connection, those who want the same stand in a [line](super::line) of this process, and its head asks.
 
 use std::sync::Arc;
@@ -294,11 +295,15 @@ impl Acquisition<'_> {
         let (client, want) = (self.client, self.want);
         let (backend, clock) = (client.backend(), client.clock());
         let grace = want.grace_on(backend);
-        let mut waits = turn.as_ref().is_some_and(|turn| turn.came == Arrived::Later);
+        let mut waits =
+            may_wait && backend.hears_waits() || turn.as_ref().is_some_and(|turn| turn.came == Arrived::Later);
         let (id, owner) = client.inner().holdings.new_owner(&client.inner().name);
         let mut unknown = PendingRelease::new(Release::of_unknown(client, want, &owner));
         let mut pause = FIRST_PAUSE;
         let mut failures = 0;
+        // The first question whose verdict may still come: it may come as the answer to a later one, and how long it was waited
+        // for counts from the question it belongs to.
+        let mut unanswered: Option<Moment> = None;
         loop {
             let sent = clock.now();
             let left = self.until.saturating_sub(sent);
@@ -306,6 +311,7 @@ impl Acquisition<'_> {
             let bound = may_wait.then(|| left.saturating_add(SLACK));
             let heard = if waits {
                 unknown.may_come_late();
+                unanswered.get_or_insert(sent);
                 // Longer waits than a server allows are begun anew.
                 let wait = left.min(duration(WAIT_DEFAULT_MAX));
                 self.hear(client.wait(&want.command(&owner, wait, backend.bind(), grace)), bound).await
@@ -328,7 +334,7 @@ impl Acquisition<'_> {
                     drop(turn);
                     let now = clock.now();
                     // No grant is older than its question or younger than its answer, whatever a clock did meanwhile.
-                    let decided = sent.saturating_add(waited).min(now);
+                    let decided = unanswered.unwrap_or(sent).saturating_add(waited).min(now);
                     let deadline = trusted_until(decided, grace.map_or(lease, |grace| lease.min(grace)));
                     let grant = Grant { fence, lease: want.lease, deadline, is_open: false };
                     let holding = Arc::new(Holding::new(client, want, (id, owner), &grant));
@@ -344,7 +350,7 @@ impl Acquisition<'_> {
                     unknown.settle();
                     return Err(self.refused(retry_after));
                 }
-                Ok(AskVerdict::TimeOver(_)) => {}
+                Ok(AskVerdict::TimeOver(_)) => unanswered = None,
                 Err(error @ Error::BackendUnavailable(_)) => {
                     failures += 1;
                     if want.away == Away::Open && (client.is_away() || is_last || failures > 1) {

@@ -41,6 +41,9 @@ pub use self::dialect::{Dialect, Numbers, Spelling};
 pub use crate::breaker::BreakerSettings;
 pub use crate::cache::CacheSettings;
 pub use crate::client::ConnectSettings;
+pub use crate::dead_letters::{
+    DeadLettersSettings, Diagnosis, FailureNote, LedgerChange, Letter, LetterFilter, RedriveSettings,
+};
 pub use crate::dispatcher::DispatcherSettings;
 pub use crate::idempotency::IdempotencySettings;
 pub use crate::limiter::{Limit, LimitKind, LimitTier};
@@ -78,7 +81,8 @@ macro_rules! settings {
 }
 
 settings! {
-    BreakerSettings, BudgetSettings, BulkheadSettings, CacheSettings, CallSettings<'static>, ConnectSettings, DispatcherSettings,
+    BreakerSettings, BudgetSettings, BulkheadSettings, CacheSettings, CallSettings<'static>, ConnectSettings, DeadLettersSettings,
+    Diagnosis, DispatcherSettings, FailureNote, LedgerChange, Letter, LetterFilter, RedriveSettings,
     HedgeSettings, IdempotencySettings, Limit, LockSettings, PolicyFile, PolicySettings, RetrySettings, SharedBulkheadSettings,
     TimeoutSettings,
 }

@@ -7,6 +7,7 @@ mod breaker;
 mod cache;
 mod counted;
 mod cut_short;
+mod dead_letters;
 mod dispatcher;
 mod drive;
 mod errors;

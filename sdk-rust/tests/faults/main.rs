@@ -7,9 +7,10 @@
 //! # The map
 //! [`killed`]: killed and restarted under load. [`away`]: what each does meanwhile, and what `health` says. [`believed`]:
 //! who believes in a lock, and when. [`overlaps`]: the same for bound locks, under everything at once. [`cut`]: connections cut in the middle of a wait. [`failover`]: clusters. [`slow`]:
-//! a server that stalls. [`refusals`]: one that is there and is no help. [`crowd`]: thousands of tasks on a handful of connections. [`scene`]: what they share.
+//! a server that stalls. [`refusals`]: one that is there and is no help. [`waiters`]: queues through failovers, moving slots,
+//! restarts and flushes. [`crowd`]: thousands of tasks on a handful of connections. [`scene`]: what they share.
 //!
-//! Nothing here is drawn at random but by the SDK itself (its pauses, from a seed that is printed: `RESIL_SEED=n` has the same
+//! Nothing but [`overlaps`] and [`waiters`] is drawn at random but by the SDK itself (its pauses, from a seed that is printed: `RESIL_SEED=n` has the same
 //! ones again); who is killed when follows the clock.
 #![cfg(feature = "redis")]
 
@@ -24,3 +25,4 @@ mod proxy;
 mod refusals;
 mod scene;
 mod slow;
+mod waiters;

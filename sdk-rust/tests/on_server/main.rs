@@ -5,6 +5,7 @@ mod blocked_thread;
 mod cache;
 mod client_ends;
 mod correlation;
+mod dead_letters;
 mod hard_use;
 mod lock;
 #[path = "../both/one_lock.rs"]

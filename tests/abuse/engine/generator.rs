@@ -17,8 +17,8 @@ pub struct Call {
 
 /// Names per type: few, so that calls meet each other's state.
 const KEYS_PER_TYPE: usize = 12;
-const TYPES: [&str; 14] =
-    ["gcr", "win", "brk", "lck", "blk", "idm", "sfl", "cell", "str", "list", "hash", "set", "zset", "stream"];
+const TYPES: [&str; 15] =
+    ["gcr", "win", "brk", "lck", "blk", "idm", "sfl", "dlq", "cell", "str", "list", "hash", "set", "zset", "stream"];
 pub(super) const DAY_US: i64 = 86_400_000_000;
 
 /// What every argument is replaced by now and then.
@@ -70,6 +70,8 @@ pub struct Generator {
     pub(super) fences: VecDeque<i64>,
     /// Keys that lately were given to somebody to work on, with the tokens.
     pub(super) works: VecDeque<(Vec<u8>, Vec<u8>)>,
+    /// Entries that lately were given out: ledger, id and fence.
+    pub(super) entries: Vec<(Vec<u8>, Vec<u8>, i64)>,
     /// Other connections, by their ids.
     pub others: Vec<i64>,
     /// What comes next whatever chance says: the rest of a transaction.
@@ -87,6 +89,7 @@ impl Generator {
             permits,
             fences,
             works,
+            entries: Vec::new(),
             others: Vec::new(),
             pending,
         }
@@ -109,6 +112,7 @@ impl Generator {
             "blk" => typed(&format!("RES.BULKHEAD ENTER {key} owner-0 5 1m")),
             "idm" => typed(&format!("RES.IDEMP BEGIN {key} owner-0 1m")),
             "sfl" => typed(&format!("RES.SFLIGHT JOIN {key} owner-0 1m")),
+            "dlq" => typed(&format!("RES.DLQ FAIL {key} m0 ERROR e PAYLOAD p")),
             // What redis-cell leaves behind: a TAT in nanoseconds. Some are absurd.
             "cell" => {
                 let ahead_ns = self.rng.i64(0..3_600_000_000_000);

@@ -70,41 +70,62 @@ impl Body {
         payload
     }
 
-    /// The state's bytes, if they are not compressed.
-    pub fn state(&self) -> Option<&[u8]> {
-        let rest = self.bytes.strip_prefix(&[MODULE_TYPE])?.get(HEAD - 2..)?;
-        let rest = rest.get(1..)?.strip_prefix(&[OPCODE_STRING])?;
-        let (len, rest) = match rest {
-            [short @ 0..0x40, rest @ ..] => (*short as usize, rest),
-            [high @ 0x40..0x80, low, rest @ ..] => (usize::from(high & 0x3f) << 8 | usize::from(*low), rest),
-            [0x80, a, b, c, d, rest @ ..] => (u32::from_be_bytes([*a, *b, *c, *d]) as usize, rest),
-            _ => return None,
-        };
-        (rest.len() == len + 1).then(|| &rest[..len])
+    /// The strings of which the state is made, if they are not compressed: one, but for a ledger.
+    pub fn pieces(&self) -> Option<Vec<&[u8]>> {
+        let mut rest = self.bytes.strip_prefix(&[MODULE_TYPE])?.get(HEAD - 1..)?;
+        let mut pieces = Vec::new();
+        while rest != [OPCODE_END] {
+            let (len, behind) = match rest.strip_prefix(&[OPCODE_STRING])? {
+                [short @ 0..0x40, behind @ ..] => (*short as usize, behind),
+                [high @ 0x40..0x80, low, behind @ ..] => (usize::from(high & 0x3f) << 8 | usize::from(*low), behind),
+                [0x80, a, b, c, d, behind @ ..] => (u32::from_be_bytes([*a, *b, *c, *d]) as usize, behind),
+                _ => return None,
+            };
+            pieces.push(behind.get(..len)?);
+            rest = &behind[len..];
+        }
+        Some(pieces)
     }
 
-    /// The same type with another state.
-    pub fn with_state(&self, state: &[u8]) -> Self {
+    /// The same type with other pieces.
+    pub fn with_pieces<P: AsRef<[u8]>>(&self, pieces: &[P]) -> Self {
         let mut bytes = self.bytes[..HEAD].to_vec();
-        bytes.push(OPCODE_STRING);
-        match state.len() {
-            len @ 0..0x40 => bytes.push(len as u8),
-            len @ 0x40..0x4000 => bytes.extend([0x40 | (len >> 8) as u8, len as u8]),
-            len => {
-                bytes.push(0x80);
-                bytes.extend_from_slice(&(len as u32).to_be_bytes());
+        for piece in pieces.iter().map(AsRef::as_ref) {
+            bytes.push(OPCODE_STRING);
+            match piece.len() {
+                len @ 0..0x40 => bytes.push(len as u8),
+                len @ 0x40..0x4000 => bytes.extend([0x40 | (len >> 8) as u8, len as u8]),
+                len => {
+                    bytes.push(0x80);
+                    bytes.extend_from_slice(&(len as u32).to_be_bytes());
+                }
             }
+            bytes.extend_from_slice(piece);
         }
-        bytes.extend_from_slice(state);
         bytes.push(OPCODE_END);
         Self { bytes, ..self.clone() }
     }
 
     /// Something like this one, or like a mixture with `other`.
     pub fn mutated(&self, other: &Body, rng: &mut Rng) -> Self {
-        let mut bent = match (self.state(), rng.u32(0..10)) {
-            (Some(state), 0..6) => self.with_state(&renumbered(state, rng)),
-            (Some(state), 6..8) => self.with_state(&shaken(state, other.state().unwrap_or(b""), rng)),
+        let mut bent = match (self.pieces(), rng.u32(0..10)) {
+            (Some(pieces), number @ 0..8) if !pieces.is_empty() => {
+                let mut pieces: Vec<Vec<u8>> = pieces.into_iter().map(<[u8]>::to_vec).collect();
+                let at = rng.usize(..pieces.len());
+                let others = other.pieces().unwrap_or_default();
+                let foreign = rng.choice(&others).copied().unwrap_or(b"");
+                pieces[at] = match number {
+                    0..6 if !pieces[at].is_empty() => renumbered(&pieces[at], rng),
+                    _ => shaken(&pieces[at], foreign, rng),
+                };
+                // Those in pieces may also lose one, or have one twice.
+                match rng.u32(0..20) {
+                    0 if pieces.len() > 1 => drop(pieces.remove(at)),
+                    1 if pieces.len() > 1 => pieces.insert(at, pieces[at].clone()),
+                    _ => {}
+                }
+                self.with_pieces(&pieces)
+            }
             // Below the module: opcodes, lengths, the type id. The type byte stays, see `bend_type`.
             _ => {
                 let mut bytes = vec![self.bytes[0]];
@@ -146,7 +167,7 @@ pub fn renumbered(state: &[u8], rng: &mut Rng) -> Vec<u8> {
             _ => number.wrapping_add(rng.u64(0..1_000_000)),
         };
     }
-    let tags = *b"GWwBbLlPpISs\0";
+    let tags = *b"GWwBbLlPpISsDd\0";
     let tag = if rng.u32(0..20) == 0 { tags[rng.usize(..tags.len())] } else { state[0] };
     tagged(tag, &numbers)
 }

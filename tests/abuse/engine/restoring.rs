@@ -69,7 +69,7 @@ impl Restoring {
     /// All that fit, and a few that do not.
     fn some_uses(&mut self, key: &[u8], payload: &[u8]) -> Vec<(Words, Asked)> {
         const FOREIGN: usize = 4;
-        let tag = Body::of(payload).state().and_then(|state| state.first().copied());
+        let tag = Body::of(payload).pieces().and_then(|pieces| pieces.first()?.first().copied());
         let (mut fitting, mut foreign): (Vec<_>, Vec<_>) =
             uses_of(key).into_iter().partition(|(fits, ..)| tag.is_none_or(|tag| tag == *fits));
         self.rng.shuffle(&mut foreign);
@@ -195,6 +195,28 @@ fn uses_of(key: &[u8]) -> Vec<(u8, Words, Asked)> {
         (b'S', "RES.SFLIGHT INVALIDATE key", Asked::Waited(WaitedAsk::Number)),
         (b'S', "RES.SFLIGHT JOIN key last 1h", Asked::Waited(WaitedAsk::Join)),
         (b'S', "RES.SFLIGHT PUBLISH key last 1h ERROR text", Asked::Waited(WaitedAsk::Publish)),
+        (b'D', "RES.DLQ GET key m0", Asked::Waited(WaitedAsk::Shown)),
+        (b'D', "RES.DLQ INFO key", Asked::Waited(WaitedAsk::Shown)),
+        (b'D', "RES.DLQ INFO key GROUPS", Asked::Waited(WaitedAsk::Listed)),
+        (b'D', "RES.DLQ INFO key CASES", Asked::Waited(WaitedAsk::Listed)),
+        (b'D', "RES.DLQ INFO key ALERTS", Asked::Waited(WaitedAsk::Listed)),
+        (b'D', "RES.DLQ INFO key AUDIT", Asked::Waited(WaitedAsk::Listed)),
+        (b'D', "RES.DLQ LIST key STATE dead", Asked::Waited(WaitedAsk::Listed)),
+        (b'D', "RES.DLQ TAKE key token 1h", Asked::Waited(WaitedAsk::Take)),
+        (b'D', "RES.DLQ TAKE key new 1h COUNT 5", Asked::Waited(WaitedAsk::Take)),
+        (b'D', "RES.DLQ FAIL key new ERROR no PAYLOAD p TYPE pay AGGREGATE b", Asked::Waited(WaitedAsk::Fail)),
+        (b'D', "RES.DLQ FAIL key final ERROR no TYPE order FINAL", Asked::Waited(WaitedAsk::Fail)),
+        (b'D', "RES.DLQ PARK key later AGGREGATE b PAYLOAD p", Asked::Waited(WaitedAsk::Park)),
+        (b'D', "RES.DLQ RENEW key token 1m", Asked::Waited(WaitedAsk::RenewTaken)),
+        (b'D', "RES.DLQ DONE key m0 17 m1 18", Asked::Waited(WaitedAsk::Settle)),
+        (b'D', "RES.DLQ DIAGNOSE key pay/no CATEGORY poison CAUSE c FIX f ACTOR a", Asked::Waited(WaitedAsk::Number)),
+        (b'D', "RES.DLQ REDRIVE key 1 ACTOR a", Asked::Waited(WaitedAsk::Governed)),
+        (b'D', "RES.DLQ STOP key 1 ACTOR a", Asked::Waited(WaitedAsk::Governed)),
+        (b'D', "RES.DLQ CLOSE key 1 ACTOR a", Asked::Waited(WaitedAsk::Governed)),
+        (b'D', "RES.DLQ HOLD key AGGREGATE b ON ACTOR a", Asked::Waited(WaitedAsk::Number)),
+        (b'D', "RES.DLQ PURGE key OLDER 90d ACTOR a", Asked::Waited(WaitedAsk::Governed)),
+        (b'D', "RES.DLQ SEEN key 1 ACTOR a", Asked::Waited(WaitedAsk::Number)),
+        (b'D', "RES.DLQ CONFIG key RATEMAX 5 1s ACTOR a", Asked::Waited(WaitedAsk::Governed)),
     ];
     let with_key = |line: &str| typed(line).into_iter().map(|word| if word == b"key" { key.to_vec() } else { word });
     uses.into_iter().map(|(tag, line, asked)| (tag, with_key(line).collect(), asked)).collect()

@@ -1,4 +1,4 @@
-//! What every answer of a lock, a bulkhead, an idempotency key or a single flight must look like.
+//! What every answer of a lock, a bulkhead, an idempotency key, a single flight or a ledger must look like.
 
 use super::resp::Reply::{self, Array, Bulk, Integer, Nil};
 
@@ -24,10 +24,23 @@ pub enum WaitedAsk {
     /// INFO of all four.
     Info,
     Heartbeat,
+    Fail,
+    Park,
+    Take,
+    /// RENEW of what was taken.
+    RenewTaken,
+    /// DONE and RETURN.
+    Settle,
+    /// GET, and INFO of one thing.
+    Shown,
+    /// LIST, and INFO of many.
+    Listed,
+    /// REDRIVE, CLOSE, PURGE, STOP, CONFIG.
+    Governed,
 }
 
 /// What such a call may be refused with though it is well-formed.
-pub const LAWFUL_REFUSALS: [&str; 8] = [
+pub const LAWFUL_REFUSALS: [&str; 14] = [
     "WRONGTYPE ",
     "PHASE ",
     "DEADLOCK ",
@@ -36,9 +49,15 @@ pub const LAWFUL_REFUSALS: [&str; 8] = [
     "UNBLOCKED ",
     "ERR BOUND is not possible in a script",
     "ERR BOUNDTO ",
+    "CONFLICT ",
+    "FULL ",
+    "ERR no group is named ",
+    "ERR there is no case ",
+    "ERR case ",
+    "ERR the clock has jumped ",
 ];
 
-const REASONS: [&str; 11] = [
+const REASONS: [&str; 12] = [
     "expired",
     "broken",
     "closed",
@@ -50,6 +69,7 @@ const REASONS: [&str; 11] = [
     "published",
     "invalidated",
     "evicted",
+    "done",
 ];
 
 /// Whether the reply has the shape its command promises. A fence is above 0.
@@ -93,6 +113,23 @@ pub fn check_waited(ask: WaitedAsk, reply: &Reply) -> Result<(), String> {
             [Bulk(why)],
         ) => REASONS.iter().any(|reason| reason.as_bytes() == why),
         (WaitedAsk::Info, _, _) => elements.len() >= 6 && elements.len() % 2 == 0,
+        (WaitedAsk::Fail, "RETRY", [Integer(0..), Integer(100..)]) => true,
+        (WaitedAsk::Fail, "DEAD", [Integer(1..), Bulk(_), Bulk(_)]) => true,
+        (WaitedAsk::Fail | WaitedAsk::Park, "KNOWN", [Bulk(_), Integer(0..)]) => true,
+        (WaitedAsk::Park, "FREE", []) | (WaitedAsk::Park, "PARKED", [Integer(1..)]) => true,
+        (WaitedAsk::Take, "TAKEN", [Integer(0..), Integer(0..), Array(entries)]) => {
+            !entries.is_empty() && entries.iter().all(|entry| matches!(entry, Array(fields) if fields.len() == 6))
+        }
+        (WaitedAsk::Take, "NONE" | "TIMEOUT", [Integer(-1..)]) => true,
+        (WaitedAsk::RenewTaken, "GRANTED", [Integer(1..), Integer(0..)]) => true,
+        (WaitedAsk::Settle, "DONE" | "RETURNED", []) => true,
+        (WaitedAsk::Settle, "", verdicts) => verdicts.iter().all(|one| check_waited(WaitedAsk::Settle, one).is_ok()),
+        (WaitedAsk::Shown, _, _) => *reply == Nil || elements.len() == 1 || elements.len() % 2 == 0,
+        (WaitedAsk::Listed, "", [Integer(0..), Array(_)]) => true,
+        (WaitedAsk::Governed, _, _) => true,
+        (WaitedAsk::Fail | WaitedAsk::RenewTaken | WaitedAsk::Settle, "LOST", [Bulk(why)]) => {
+            REASONS.iter().any(|reason| reason.as_bytes() == why)
+        }
         (WaitedAsk::Heartbeat, "", [Integer(0..), Array(_)]) => true,
         _ => false,
     };

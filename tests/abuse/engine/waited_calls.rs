@@ -1,4 +1,4 @@
-//! Calls of RES.LOCK, RES.BULKHEAD, RES.IDEMP and RES.SFLIGHT by chance, by few owners, so that they meet.
+//! Calls of RES.LOCK, RES.BULKHEAD, RES.IDEMP and RES.SFLIGHT by chance (those of RES.DLQ are in `ledger_calls`), by few owners, so that they meet.
 
 use super::asked::Asked;
 use super::generator::{Call, DAY_US, Generator};
@@ -13,18 +13,20 @@ const FENCES: usize = 50;
 impl Generator {
     /// One of the subcommands. `may_wait`: not for calls whose connection must not be blocked.
     pub(super) fn waited(&mut self, may_wait: bool) -> Call {
-        match self.rng.u32(0..20) {
+        match self.rng.u32(0..26) {
             0..6 => self.lock(may_wait),
             6..10 => self.bulkhead(may_wait),
             10..14 => self.idempotency(may_wait),
             14..19 => self.flight(may_wait),
+            19..25 => self.ledger(may_wait),
             _ => self.call(words(["RES.HEARTBEAT"]), WaitedAsk::Heartbeat),
         }
     }
 
     /// A call that waits if what it asks for is not to be had.
     pub fn waiting(&mut self) -> Call {
-        let (name, kind, subcommand, ask) = match self.rng.u32(0..5) {
+        let (name, kind, subcommand, ask) = match self.rng.u32(0..6) {
+            5 => ("RES.DLQ", "dlq", "TAKE", WaitedAsk::Take),
             0 | 1 => ("RES.LOCK", "lck", "ACQUIRE", WaitedAsk::Acquire),
             2 => ("RES.BULKHEAD", "blk", "ENTER", WaitedAsk::Enter),
             3 => ("RES.IDEMP", "idm", "BEGIN", WaitedAsk::Begin),
@@ -58,6 +60,7 @@ impl Generator {
     /// Keeps the fence of a grant for a later RELEASE, and what is to be worked on for a later COMMIT or PUBLISH.
     pub(super) fn learn_fence(&mut self, call: &Call, reply: &Reply) {
         let Reply::Array(elements) = reply else { return };
+        self.learn_given(call, elements);
         let [Reply::Bulk(verdict), Reply::Integer(fence @ 1..), ..] = elements.as_slice() else { return };
         if self.fences.len() == FENCES {
             self.fences.pop_front();
@@ -86,11 +89,11 @@ impl Generator {
         call
     }
 
-    fn call(&mut self, words: Words, ask: WaitedAsk) -> Call {
+    pub(super) fn call(&mut self, words: Words, ask: WaitedAsk) -> Call {
         Call { words, asked: Asked::Waited(ask) }
     }
 
-    fn on(&mut self, (name, kind): (&str, &str), subcommand: &str) -> Words {
+    pub(super) fn on(&mut self, (name, kind): (&str, &str), subcommand: &str) -> Words {
         vec![self.cased(name), self.cased(subcommand), self.key(kind)]
     }
 
@@ -271,7 +274,7 @@ impl Generator {
         self.call(call, WaitedAsk::Info)
     }
 
-    fn push_waiting(&mut self, call: &mut Words, may_wait: bool) {
+    pub(super) fn push_waiting(&mut self, call: &mut Words, may_wait: bool) {
         if may_wait {
             self.push_wait(call);
         }
@@ -283,7 +286,7 @@ impl Generator {
         call.extend([self.cased("WAIT"), self.duration(wait_us).into_bytes()]);
     }
 
-    fn push_binding(&mut self, call: &mut Words) {
+    pub(super) fn push_binding(&mut self, call: &mut Words) {
         match (self.rng.u32(0..10), self.rng.choice(&self.others)) {
             (0..2, _) => call.push(self.cased("BOUND")),
             (2, Some(id)) => {
@@ -316,7 +319,7 @@ impl Generator {
         format!("owner-{}", self.rng.u32(0..OWNERS)).into_bytes()
     }
 
-    fn lease(&mut self) -> Vec<u8> {
+    pub(super) fn lease(&mut self) -> Vec<u8> {
         let lease_us = self.spread(DAY_US).max(10_000);
         self.duration(lease_us).into_bytes()
     }
@@ -326,7 +329,7 @@ impl Generator {
         self.duration(kept_us).into_bytes()
     }
 
-    fn bytes(&mut self) -> Vec<u8> {
+    pub(super) fn bytes(&mut self) -> Vec<u8> {
         let len = if self.rng.u32(0..50) == 0 { 10_000 } else { self.rng.usize(0..30) };
         (0..len).map(|_| self.rng.u8(..)).collect()
     }

@@ -6,12 +6,16 @@ use super::server_state::must;
 
 /// Locks: held, shared, released by many, broken, run out. Bulkheads: full of permits, left. Idempotency: seen once,
 /// running, aborted, tried again, done with a result, with a failure, with none, held after a lapse. Flights: led,
-/// loaded, stale, stale and led, known to be empty, paused, softened, abandoned, invalidated.
+/// loaded, stale, stale and led, known to be empty, paused, softened, abandoned, invalidated. Ledgers: configured only, with
+/// entries that wait, are taken, parked, dead, held and redriven.
 pub fn waited(client: &mut Client, now_us: i64) -> Vec<&'static str> {
     set_clock(client, now_us);
-    let names = [locks(client), work(client), flights(client)].concat();
+    let names = [locks(client), work(client), flights(client), ledgers(client)].concat();
     set_clock(client, now_us + 2_000_000);
     for line in [
+        "RES.DLQ TAKE ledger token 1h COUNT 3 META m",
+        "RES.DLQ REDRIVE ledger 1 ACTOR me",
+        "RES.DLQ TAKE ledger other 1h",
         "RES.LOCK INFO lock-expired",
         "RES.IDEMP GET idemp-held",
         "RES.IDEMP BEGIN idemp-again second 1h",
@@ -21,6 +25,21 @@ pub fn waited(client: &mut Client, now_us: i64) -> Vec<&'static str> {
         must(client, line);
     }
     names
+}
+
+fn ledgers(client: &mut Client) -> Vec<&'static str> {
+    must(client, "RES.DLQ CONFIG ledger-configured CRASHES 5 ACTOR me");
+    for n in 0..6 {
+        must(
+            client,
+            &format!("RES.DLQ FAIL ledger m{n} ERROR e{n} PAYLOAD p TYPE order AGGREGATE a{} HEADERS h", n % 2),
+        );
+        must(client, &format!("RES.DLQ FAIL ledger f{n} ERROR no PAYLOAD p TYPE pay AGGREGATE b FINAL"));
+    }
+    must(client, "RES.DLQ PARK ledger parked AGGREGATE b PAYLOAD p");
+    must(client, "RES.DLQ HOLD ledger f1 ON REASON law ACTOR me");
+    must(client, "RES.DLQ DIAGNOSE ledger pay/no CATEGORY infrastructure CAUSE c FIX f AUTO 1h ACTOR me");
+    vec!["ledger-configured", "ledger"]
 }
 
 fn locks(client: &mut Client) -> Vec<&'static str> {

@@ -8,6 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use resil::breaker::{BreakerSettings, CountingMode};
 use resil::cache::CacheSettings;
+use resil::dead_letters::{DeadLettersSettings, Letter};
 use resil::idempotency::IdempotencySettings;
 use resil::lock::LockSettings;
 use resil::shared_bulkhead::SharedBulkheadSettings;
@@ -23,11 +24,13 @@ const PATIENCE: Duration = Duration::from_secs(60);
 #[derive(Deserialize)]
 #[serde(tag = "do", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Ask {
-    Lock { name: String },
-    Bulkhead { name: String, max: u32 },
+    Lock { name: String, lease_ms: Option<u64> },
+    Bulkhead { name: String, max: u32, queue: Option<u32>, priority: Option<u8> },
     Breaker { name: String, consecutive: u32 },
     Cached { name: String, key: String, codec: Codec },
     Idempotent { name: String, key: String, codec: Codec, lease_ms: u64 },
+    FailLetter { name: String, id: String, payload: Value },
+    TakeLetter { name: String },
 }
 
 #[derive(Deserialize, Clone, Copy)]
@@ -41,14 +44,15 @@ impl Ask {
     /// The value, or the code of what went wrong.
     pub async fn perform(self, client: &Client, stage: &Arc<Stage>, tag: u64) -> Result<Value, &'static str> {
         match self {
-            Self::Lock { name } => {
-                let lock = client.lock(&name, LockSettings::new().wait(PATIENCE)).unwrap();
+            Self::Lock { name, lease_ms } => {
+                let lease = Duration::from_millis(lease_ms.unwrap_or(10_000));
+                let lock = client.lock(&name, LockSettings::new().wait(PATIENCE).lease(lease)).unwrap();
                 lock.with_lock(|held| stage.inside(tag, json!({ "fence": held.fence() }))).await.map_err(code)
             }
-            Self::Bulkhead { name, max } => {
-                let bulkhead = client
-                    .shared_bulkhead(&name, SharedBulkheadSettings::new(max).max_wait(PATIENCE).max_queue(1_000))
-                    .unwrap();
+            Self::Bulkhead { name, max, queue, priority } => {
+                let (queue, priority) = (queue.unwrap_or(1_000), priority.unwrap_or(5));
+                let settings = SharedBulkheadSettings::new(max).max_wait(PATIENCE).max_queue(queue).priority(priority);
+                let bulkhead = client.shared_bulkhead(&name, settings).unwrap();
                 bulkhead.run(|| stage.inside(tag, json!({}))).await.map_err(code)
             }
             Self::Breaker { name, consecutive } => {
@@ -60,6 +64,25 @@ impl Ask {
                 breaker.call(|| stage.inside(tag, json!({}))).await.map_err(code)
             }
             Self::Cached { name, key, codec } => cached(client, stage.clone(), tag, &name, &key, codec).await,
+            Self::FailLetter { name, id, payload } => {
+                let letters = client.dead_letters(&name, DeadLettersSettings::new()).map_err(own_code)?;
+                let letter = Letter::new(id).payload(bytes_of(&payload)).kind("order");
+                let verdict = letters.fail(&letter, "no paper").await.map_err(own_code)?;
+                let verdict = serde_json::to_value(verdict).unwrap_or_default();
+                Ok(verdict["verdict"].clone())
+            }
+            Self::TakeLetter { name } => {
+                let letters = client.dead_letters(&name, DeadLettersSettings::new()).map_err(own_code)?;
+                let letter = letters.take(1, PATIENCE).await.map_err(own_code)?.letters.remove(0);
+                let seen = json!({
+                    "id": letter.id(),
+                    "payload": letter.payload().map(|payload| STANDARD.encode(payload)),
+                    "kind": letter.kind(),
+                    "error": letter.error(),
+                });
+                letter.done().await.map_err(own_code)?;
+                Ok(seen)
+            }
             Self::Idempotent { name, key, codec, lease_ms } => {
                 let lease = Duration::from_millis(lease_ms);
                 let settings = IdempotencySettings::new().lease(lease).wait(PATIENCE);
@@ -109,6 +132,10 @@ fn bytes_of(value: &Value) -> Bytes {
 
 fn run_value(bytes: Option<Bytes>) -> Value {
     bytes.map_or(Value::Null, |bytes| STANDARD.encode(bytes).into())
+}
+
+fn own_code(error: resil::Error) -> &'static str {
+    error.code().text()
 }
 
 fn code<E>(failure: Failure<E>) -> &'static str {

@@ -20,7 +20,7 @@ const TIER: &str = "capacity, remaining, retry_after_ms, reset_after_ms of this 
 
 /// The tour: a line of explanation, a call, and what each element of its reply means. A title alone has no call; `& call`
 /// waits on another connection, and `&` alone is its answer.
-const TOUR: [(&str, &str, &[&str]); 80] = [
+const TOUR: [(&str, &str, &[&str]); 93] = [
     ("# Rate limits", "", &[]),
     ("Ten per second for this user. The bucket holds ten, and one is taken.", "RES.GCRA user:42 10 1s", &LIMIT),
     (
@@ -322,6 +322,51 @@ const TOUR: [(&str, &str, &[&str]); 80] = [
         "RES.SFLIGHT ABANDON user:42 load-3 RETRY 1s",
         &["abandoned"],
     ),
+    ("# Dead letters", "", &[]),
+    (
+        "A message failed. The server keeps it and says when it will be retried.",
+        "RES.DLQ FAIL orders kafka/42 ERROR timeout-after-3000 PAYLOAD {} TYPE Order AGGREGATE order-42",
+        &["retry", "attempt", "delay_ms"],
+    ),
+    (
+        "Its source delivers it once more: acknowledge it there, nothing is lost.",
+        "RES.DLQ FAIL orders kafka/42 ERROR timeout PAYLOAD {}",
+        &["known", "state", "attempt"],
+    ),
+    (
+        "A worker takes what is due, and waits for it. The token names this call: asked again, it gets the same.",
+        "RES.DLQ TAKE orders worker-1 30s WAIT 5s",
+        &["taken", "waited_ms", "lease_ms", "id, fence, attempt, lapses, payload, fields"],
+    ),
+    (
+        "There is no use in another attempt. It is dead, in a group with all that failed for the same reason.",
+        "RES.DLQ FAIL orders kafka/42 FENCE $fence ERROR no-customer-9 FINAL",
+        &["dead", "deaths", "group", "reason"],
+    ),
+    ("Nothing that died is dropped.", "RES.DLQ GET orders kafka/42", &[]),
+    (
+        "It returns only under a root cause that somebody wrote down.",
+        "RES.DLQ DIAGNOSE orders Order/no-customer-<n> CATEGORY contract CAUSE late FIX PR-12 ACTOR ann",
+        &["the number of the case"],
+    ),
+    (
+        "What would a redrive do?",
+        "RES.DLQ REDRIVE orders 1 DRYRUN ACTOR ann",
+        &["dry run", "entries that match", "1: all were counted", "a sample"],
+    ),
+    (
+        "At most a hundred in a minute, whoever takes them; ten first, the rest if half of those are resolved.",
+        "RES.DLQ REDRIVE orders 1 RATE 100 1m ACTOR ann",
+        &["started", "entries that match", "1: all were counted", "a sample"],
+    ),
+    (
+        "A worker gets it like any other.",
+        "RES.DLQ TAKE orders worker-2 30s WAIT 5s",
+        &["taken", "waited_ms", "lease_ms", "id, fence, attempt, lapses, payload, fields"],
+    ),
+    ("This time it works.", "RES.DLQ DONE orders kafka/42 $fence", &["done"]),
+    ("Verified: the entry is resolved, so the case can be closed.", "RES.DLQ CLOSE orders 1 ACTOR ann", &["closed"]),
+    ("Who did what.", "RES.DLQ INFO orders AUDIT", &[]),
     ("# Refusals and errors", "", &[]),
     ("A malformed call names the argument, what was given and what is allowed.", "RES.GCRA user:42 ten 1s", &[]),
     ("A key of another type is left alone.", "RES.WINDOW user:43 5 1m", &[]),
@@ -337,7 +382,7 @@ fn main() {
     let server = Server::fresh();
     let mut connection = server.connect();
     println!("Resil on {}, {} with {}", server.url(), server.flavor().name(), loaded(&mut connection));
-    let mut permit = String::new();
+    let (mut permit, mut fence) = (String::new(), String::new());
     let mut others = Vec::new();
     for (text, call, meanings) in TOUR {
         if let Some(title) = text.strip_prefix("# ") {
@@ -361,11 +406,10 @@ fn main() {
             }
             continue;
         }
-        let call = call.replace("$permit", &permit);
-        let value = ask(&mut connection, text, &call, meanings);
-        if let Some(given) = value.and_then(|value| permit_in(&call, &value)) {
-            permit = given;
-        }
+        let call = call.replace("$permit", &permit).replace("$fence", &fence);
+        let Some(value) = ask(&mut connection, text, &call, meanings) else { continue };
+        permit = permit_in(&call, &value).unwrap_or(permit);
+        fence = fence_in(&call, &value).unwrap_or(fence);
     }
     show_examples(&mut connection);
     println!("\nEvery argument and reply: docs/commands/README.md. A server to play with: make run");
@@ -423,6 +467,14 @@ fn permit_in(call: &str, value: &Value) -> Option<String> {
     let (true, Value::Array(elements)) = (call.starts_with("RES.BREAKER ADMIT"), value) else { return None };
     let Value::BulkString(permit) = elements.get(2)? else { return None };
     Some(String::from_utf8_lossy(permit).into_owned())
+}
+
+/// The fence of the first entry that was taken.
+fn fence_in(call: &str, value: &Value) -> Option<String> {
+    let (true, Value::Array(elements)) = (call.starts_with("RES.DLQ TAKE"), value) else { return None };
+    let Value::Array(entries) = elements.get(3)? else { return None };
+    let Value::Array(fields) = entries.first()? else { return None };
+    fields.get(1).map(plain)
 }
 
 /// One line per element, each with its meaning; long lists are cut short.

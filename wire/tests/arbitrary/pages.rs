@@ -66,6 +66,8 @@ fn say(argument: &Json, choices: &mut u64, words: &mut String) {
         }
         "block" => inner.iter().for_each(|argument| say(argument, choices, words)),
         "key" => *words += &format!(" key:{}", draw(3)),
+        // The one duration that must be long.
+        _ if argument["name"] == "older" => *words += &format!(" {}00d", 1 + draw(9)),
         "integer" => *words += &format!(" {}", 1 + draw(9)),
         _ => *words += &format!(" {}s", 1 + draw(9)),
     }

@@ -7,7 +7,7 @@
 //!
 //! # The map
 //! - `store`: the keys, in shards, under a `name` each; `fences`: one counter for all of them; `registry`: stores that are shared by name.
-//! - `limits`, `breakers`, `holdings`, `idempotency`, `flights`: the commands.
+//! - `limits`, `breakers`, `holdings`, `idempotency`, `flights`, `ledgers`: the commands.
 //! - `waited`: a key and its waiters; `waiting`: a call that waits; `keeper`: the task that wakes keys.
 //! - `channels`: who is told of what others did.
 
@@ -18,6 +18,7 @@ mod flights;
 mod holdings;
 mod idempotency;
 mod keeper;
+mod ledgers;
 mod limits;
 mod name;
 mod registry;
@@ -99,6 +100,7 @@ impl Memory {
             Command::BulkheadEnter(call) => self.wait_for_permit(call).await,
             Command::IdempBegin(call) => self.wait_for_run(call).await,
             Command::FlightJoin(call) => self.wait_for_value(call).await,
+            Command::DlqTake(call) => self.wait_for_entries(call).await,
             _ => self.call(command),
         }
     }
@@ -150,6 +152,23 @@ impl Memory {
             Command::FlightRenew(call) => store.renew_lead(call, when),
             Command::FlightInvalidate(call) => store.invalidate(call, when),
             Command::FlightInfo(key) => store.show_flight(key, when),
+            Command::DlqFail(call) => store.fail(call, when),
+            Command::DlqTake(call) => store.try_to_take(call, when),
+            Command::DlqDone(call) => store.done(call, when),
+            Command::DlqRenew(call) => store.renew_batch(call, when),
+            Command::DlqReturn(call) => store.give_back(call, when),
+            Command::DlqPark(call) => store.park(call, when),
+            Command::DlqGet(call) => store.show_entry(call, when),
+            Command::DlqList(call) => store.list_entries(call, when),
+            Command::DlqInfo(call) => store.show_ledger(call, when),
+            Command::DlqDiagnose(call) => store.diagnose(call, when),
+            Command::DlqRedrive(call) => store.redrive(call, when),
+            Command::DlqStop(call) => store.stop(call, when),
+            Command::DlqClose(call) => store.close(call, when),
+            Command::DlqHold(call) => store.hold(call, when),
+            Command::DlqPurge(call) => store.purge(call, when),
+            Command::DlqSeen(call) => store.see_alert(call, when),
+            Command::DlqConfig(call) => store.configure_ledger(call, when),
             Command::Heartbeat(_) => Ok(Reply::Heartbeat(Heartbeat { bound: 0, losses: Vec::new() })),
         }
     }
@@ -197,8 +216,9 @@ fn closed() -> Error {
     Error::BackendUnavailable("the client is closed")
 }
 
-/// What core or the parser says no to. Its own code, ERR, says nothing.
+/// What core or the parser says no to.
 fn refused(error: impl Display) -> Error {
     let sentence = error.to_string();
-    Error::InvalidArgument(sentence.strip_prefix("ERR ").map_or(sentence.clone(), str::to_owned))
+    let (code, text) = sentence.split_once(' ').unwrap_or((&sentence, ""));
+    Error::refused_by_code(code, text)
 }

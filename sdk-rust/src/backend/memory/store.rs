@@ -15,6 +15,7 @@ use indexmap::IndexMap;
 use indexmap::map::RawEntryApiV1;
 use parking_lot::{Mutex, MutexGuard};
 use resil_core::circuit_breaker::Transition as BreakerTransition;
+use resil_core::dead_letters::ClockWatch;
 use resil_core::rate_limit::TierSet;
 use resil_core::waited::{Ending, Machine, WaiterId};
 use resil_core::{Instant, Plain, Step, Stored};
@@ -160,6 +161,7 @@ pub(super) struct Store {
     pub losses: Channels<Ending>,
     /// Breakers that were changed, by their keys.
     pub changes: Channels<BreakerTransition>,
+    pub clock_watch: Mutex<ClockWatch>,
     pub clock: Clock,
 }
 
@@ -176,6 +178,7 @@ impl Store {
             keeper: Arc::new(Keeper::default()),
             losses: Channels::default(),
             changes: Channels::default(),
+            clock_watch: Mutex::default(),
             clock,
         })
     }

@@ -32,6 +32,9 @@ use crate::error::Error;
 
 /// A machine of core's, as the store needs to know it.
 pub(super) trait MemoryMachine: Machine + InState {
+    /// How many fences a grant can have.
+    const FENCES_OF_A_GRANT: usize = 1;
+
     fn granted(grant: Self::Grant) -> Reply;
     fn refused(refusal: Self::Refusal) -> Reply;
     fn timed_out(refusal: Self::Refusal) -> Reply {
@@ -157,10 +160,11 @@ impl<M: MemoryMachine> Waited<M> {
     ) -> (V, Touch) {
         let mut fresh = Queue::default();
         let queue = self.waiters.as_mut().map_or(&mut fresh, |waiters| &mut waiters.queue);
-        let most = 1 + queue.len();
+        let most = (1 + queue.len()) * M::FENCES_OF_A_GRANT;
         let mut waited = WaitedKey { state: &mut self.state, queue };
         let outcome = store.fences.issue_for(most, now, |floor| {
-            step(&mut waited, &mut Setting { now, promoted_at: None, ageing: AGEING_DEFAULT, floor, heard: None })
+            let (promoted_at, up_since, ageing) = (None, Instant::EPOCH, AGEING_DEFAULT);
+            step(&mut waited, &mut Setting { now, promoted_at, up_since, ageing, floor, heard: None })
         });
         let Outcome { verdict, edits, replies, mut endings, crowd, timer_at, told } = outcome;
         endings.extend(crowd.into_iter().flatten());

@@ -6,8 +6,8 @@
 //! - Nothing is sent twice. A question whose caller has gone before it was sent is not sent; one that was sent may have had
 //!   its effect, even if its caller has gone.
 //! - What is not sent yet stays bounded, however long a server stalls: see [`capacity`].
-//! - When the connection ends, for whatever reason, everybody who waits is told so, and the alarm rings. When the last
-//!   handle is dropped, the connection ends.
+//! - When the connection ends, for whatever reason, everybody who waits is told so, and so is the [`PushListener`], who also gets
+//!   what the server pushes. When the last handle is dropped, the connection ends.
 //!
 //! # Why not redis-rs' own
 //! It wakes its task for every command, and reads replies value by value: from 64 tasks that is most of the time of a call.
@@ -91,21 +91,52 @@ struct PendingCommand {
     caller: oneshot::Sender<Answered>,
     /// How many bytes of the outbox it is.
     length: usize,
+    prefix: Prefix,
+}
+
+/// What goes before a command, so that nothing comes between the two.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Prefix {
+    None,
+    /// For a key that is on its way to this node. Nobody needs the answer to it.
+    Asking,
+}
+
+/// Who hears what a connection does unasked.
+pub(super) trait PushListener: Send + Sync {
+    fn is_pushed(&self, push: Vec<Value>);
+    /// The connection ended.
+    fn is_over(&self);
+}
+
+/// An alarm that rings when the connection ends.
+impl PushListener for Notify {
+    fn is_pushed(&self, _: Vec<Value>) {}
+
+    fn is_over(&self) {
+        self.notify_one();
+    }
 }
 
 impl Connection {
-    /// Connects and greets. `alarm` rings when the connection ends.
-    pub async fn open(info: &ConnectionInfo, alarm: &Arc<Notify>) -> Result<Self, Trouble> {
+    /// Connects and greets.
+    pub async fn open(info: &ConnectionInfo, listener: Arc<dyn PushListener>) -> Result<Self, Trouble> {
         let stream = stream::connect(info).await?;
-        Ok(Self::over(stream, alarm))
+        Ok(Self::over(stream, listener))
     }
 
-    fn over(stream: Stream, alarm: &Arc<Notify>) -> Self {
+    fn over(stream: Stream, listener: Arc<dyn PushListener>) -> Self {
         let submissions = Arc::new(Submissions::default());
-        let alarm = Arc::clone(alarm);
         let (inbox, outgoing, sent) = (Inbox::default(), Outgoing::default(), VecDeque::new());
-        let driver =
-            Driver { stream, submissions: Arc::clone(&submissions), inbox, outgoing, sent, let_others: false, alarm };
+        let driver = Driver {
+            stream,
+            submissions: Arc::clone(&submissions),
+            inbox,
+            outgoing,
+            sent,
+            let_others: false,
+            listener,
+        };
         let task = tokio::spawn(driver).abort_handle();
         Self(Arc::new(Handle { submissions, task }))
     }
@@ -119,25 +150,38 @@ impl Connection {
         if pending.outbox.len() >= pending.full_at.bytes {
             return None;
         }
-        Some(submissions.hand_in(pending, write))
+        Some(submissions.hand_in(pending, Prefix::None, write))
     }
 
     /// The same, whether there is capacity or not: for the few questions that tell whether somebody is still there.
     pub fn ask_anyway(&self, write: impl FnOnce(&mut Vec<u8>)) -> PendingReply {
+        self.ask_prefixed(Prefix::None, write)
+    }
+
+    /// The same with something before it.
+    pub fn ask_prefixed(&self, prefix: Prefix, write: impl FnOnce(&mut Vec<u8>)) -> PendingReply {
         let submissions = &self.0.submissions;
-        submissions.hand_in(submissions.pending.lock(), write)
+        submissions.hand_in(submissions.pending.lock(), prefix, write)
     }
 }
 
 impl Submissions {
     #[inline]
-    fn hand_in(&self, mut pending: MutexGuard<'_, Pending>, write: impl FnOnce(&mut Vec<u8>)) -> PendingReply {
+    fn hand_in(
+        &self,
+        mut pending: MutexGuard<'_, Pending>,
+        prefix: Prefix,
+        write: impl FnOnce(&mut Vec<u8>),
+    ) -> PendingReply {
         let (caller, answer) = oneshot::channel();
         if !pending.is_over {
             let before = pending.outbox.len();
+            if prefix == Prefix::Asking {
+                resp::write_plain(&["ASKING"], &mut pending.outbox);
+            }
             write(&mut pending.outbox);
             let length = pending.outbox.len() - before;
-            pending.unsent.push_back(PendingCommand { caller, length });
+            pending.unsent.push_back(PendingCommand { caller, length, prefix });
             let is_first = pending.unsent.len() == 1;
             drop(pending);
             if is_first {
@@ -172,7 +216,7 @@ struct Driver {
     sent: VecDeque<oneshot::Sender<Answered>>,
     /// Others were let run first.
     let_others: bool,
-    alarm: Arc<Notify>,
+    listener: Arc<dyn PushListener>,
 }
 
 /// What is being sent.
@@ -201,7 +245,7 @@ impl Drop for Driver {
         drop(unsent);
         self.submissions.capacity.has_grown();
         self.sent.clear();
-        self.alarm.notify_one();
+        self.listener.is_over();
     }
 }
 
@@ -269,7 +313,13 @@ impl Driver {
             pending.drop_cancelled();
         }
         std::mem::swap(&mut pending.outbox, &mut self.outgoing.bytes);
-        self.sent.extend(pending.unsent.drain(..).map(|question| question.caller));
+        self.sent.reserve(pending.unsent.len());
+        for question in pending.unsent.drain(..) {
+            if question.prefix == Prefix::Asking {
+                self.sent.push_back(oneshot::channel().0);
+            }
+            self.sent.push_back(question.caller);
+        }
         if pending.full_at.is_waited_for() {
             self.submissions.capacity.has_grown();
         }
@@ -285,7 +335,7 @@ impl Driver {
                 break Ok(Handed::Enough);
             }
             match resp::read(&mut rest) {
-                Ok(Frame::Push) => {}
+                Ok(Frame::Push(push)) => self.listener.is_pushed(push),
                 Ok(Frame::Reply(answer)) => {
                     let Some(caller) = self.sent.pop_front() else { break Err(Over) };
                     // The caller may have gone.

@@ -11,26 +11,32 @@
 //! closes a connection with subscriptions when 32 MB of replies wait for it, which cached values can reach. The server knows
 //! the waits as those of the shared connection, so they end with it.
 //!
-//! Where nobody can listen (a cluster, a user who may not subscribe) waits go over [connections of their own](super::waiting).
+//! In a cluster the connections to its nodes do [the same](super::node_waits). Where nobody can listen (a user who may not subscribe, in
+//! a cluster also an older protocol) waits go over [connections of their own](super::waiting).
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use redis::ConnectionInfo;
 use resil_wire::command::{Command, Reply};
 use resil_wire::holding::{Bind, OwnedCall, Wait};
-use resil_wire::idempotency::TokenCall;
+use resil_wire::idempotency::{Begun, TokenCall};
 use resil_wire::late::LateVerdict;
 use resil_wire::reply::Value;
-use resil_wire::single_flight::AbandonCall;
+use resil_wire::single_flight::{AbandonCall, Joined};
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, timeout};
 
-use super::link::{Link, Session};
+use super::connection::{Connection, Prefix};
+use super::link::{CONNECT_BOUND, Door, Link, Session};
+use super::speech::packed;
 use super::supervisor::SharedConnection;
 use super::trouble::{CLOSED, Trouble};
-use super::waiting::{Destination, SLACK, WaitOutcome, WaitingCommand, as_span, bind_of, is_over, rewritten};
+use super::waiting::{
+    EarlierConnection, SLACK, WaitOutcome, WaitingCommand, as_span, bind_of, info_of, is_over, rewritten,
+};
 use super::{Redis, resp};
 use crate::error::Error;
 
@@ -38,9 +44,9 @@ use crate::error::Error;
 const LISTENER_WITHIN: Duration = Duration::from_secs(1);
 
 /// What a verdict is known by: the kind, the key, and the owner or token.
-type WaitName = (&'static str, Vec<u8>, Vec<u8>);
+pub(super) type WaitName = (&'static str, Vec<u8>, Vec<u8>);
 
-type Verdict = Result<Value, Trouble>;
+pub(super) type Verdict = Result<Value, Trouble>;
 
 /// Who listens for verdicts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -100,16 +106,15 @@ impl LateWaits {
 
     /// A verdict came.
     pub fn told(&self, message: &[u8]) {
-        let Ok(LateVerdict { kind, key, owner, verdict }) = LateVerdict::from_json(message) else { return };
-        // An owner is asked for by one caller: this is of an earlier question of the same wait.
-        if matches!(&verdict, Err(error) if error.starts_with("SUPERSEDED")) {
-            return;
-        }
-        let Some(kind) = KINDS.into_iter().find(|known| *known == kind) else { return };
-        let waiting = self.waits.lock().remove(&(kind, key, owner));
+        let Some((name, verdict)) = parsed(message) else { return };
+        let waiting = self.waits.lock().remove(&name);
         if let Some(waiting) = waiting {
-            let _ = waiting.send(verdict.map_err(|error| resp::trouble(error.as_bytes())));
+            let _ = waiting.send(verdict);
         }
+    }
+
+    pub(super) fn are_heard_now(&self, generation: u64) -> bool {
+        *self.listener.borrow() == Listener::Beside(generation)
     }
 
     /// True as soon as somebody listens beside the shared connection of `generation`.
@@ -150,20 +155,33 @@ impl Drop for LateWait<'_> {
     }
 }
 
-const KINDS: [&str; 4] = ["lock", "bulkhead", "idempotency", "flight"];
+/// A message that ends a wait, and which.
+pub(super) fn parsed(message: &[u8]) -> Option<(WaitName, Verdict)> {
+    let LateVerdict { kind, key, owner, verdict } = LateVerdict::from_json(message).ok()?;
+    // An owner is asked for by one caller: this is of an earlier question of the same wait.
+    if matches!(&verdict, Err(error) if error.starts_with("SUPERSEDED")) {
+        return None;
+    }
+    let kind = KINDS.into_iter().find(|known| *known == kind)?;
+    Some(((kind, key, owner), verdict.map_err(|error| resp::trouble(error.as_bytes()))))
+}
 
-fn name_of(command: &Command<'_>) -> Option<WaitName> {
+const KINDS: [&str; 5] = ["lock", "bulkhead", "idempotency", "flight", "ledger"];
+
+pub(super) fn name_of(command: &Command<'_>) -> Option<WaitName> {
     let (kind, key, owner) = match command {
         Command::LockAcquire(call) => ("lock", call.key, call.owner),
         Command::BulkheadEnter(call) => ("bulkhead", call.key, call.owner),
         Command::IdempBegin(call) => ("idempotency", call.key, call.token),
         Command::FlightJoin(call) => ("flight", call.key, call.token),
+        Command::DlqTake(call) => ("ledger", call.key, call.token),
         _ => return None,
     };
     Some((kind, key.to_vec(), owner.to_vec()))
 }
 
-/// What takes a wait out of its queue, and gives back what it may have been granted.
+/// What takes a wait out of its queue, and gives back what it may have been granted. Not for messages, which are given back one by one:
+/// their taker does it.
 pub(super) fn leaving<'a>(command: &Command<'a>) -> Option<Command<'a>> {
     Some(match command {
         Command::LockAcquire(call) => Command::LockRelease(OwnedCall { key: call.key, owner: call.owner, fence: None }),
@@ -181,44 +199,68 @@ pub(super) fn leaving<'a>(command: &Command<'a>) -> Option<Command<'a>> {
 impl Redis {
     pub(super) async fn wait_late(&self, command: &Command<'_>, deadline: Instant) -> Result<Reply, Error> {
         let shared = &*self.shared;
-        let asking = WaitingCommand { shared, command, deadline, reach: shared.reach(), place: Destination::Late };
-        let mut leaving = Leaving { shared, command: Some(command) };
-        let answer = tokio::select! {
+        let leaving = Leaving { shared, command: Some(command), asked: None };
+        let asking = WaitingCommand { leaving: Some(leaving), ..WaitingCommand::new(shared, command, deadline) };
+        tokio::select! {
             answer = asking.until_answered() => answer,
             () = shared.closing.cancelled() => Err(CLOSED),
-        };
-        if answer.is_ok() {
-            leaving.command = None;
         }
-        answer
     }
 }
 
 /// A wait that was not answered: the server is told that nobody waits any more.
-struct Leaving<'a, 'c> {
+pub(super) struct Leaving<'a, 'c> {
     shared: &'a SharedConnection,
     command: Option<&'a Command<'c>>,
+    /// The connection to the node that was asked last.
+    asked: Option<Connection>,
+}
+
+impl Leaving<'_, '_> {
+    /// It was answered: there is nothing to leave.
+    pub fn settle(mut self) {
+        self.command = None;
+    }
 }
 
 impl Drop for Leaving<'_, '_> {
     fn drop(&mut self) {
-        if let Some(leaving) = self.command.and_then(leaving)
-            && let Ok(Link::Server(connection)) = self.shared.link()
-        {
-            // What nobody waits for is not sent. If the connection breaks first, the server takes the wait out by itself.
-            self.shared.runtime.spawn(connection.ask_anyway(|outbox| resp::write(&leaving, outbox)));
+        let Some(leaving) = self.command.and_then(leaving) else { return };
+        match (self.asked.take(), self.shared.link()) {
+            (None, Ok(Link::Server(connection))) => {
+                // What nobody waits for is not sent. If the connection breaks first, the server takes the wait out by itself.
+                self.shared.runtime.spawn(connection.ask_anyway(|outbox| resp::write(&leaving, outbox)));
+            }
+            (Some(node), link) => {
+                // There it comes after the question. If the key has moved since, so has what was granted.
+                let told = node.ask_anyway(|outbox| resp::write(&leaving, outbox));
+                let (packed, key) = (packed(&leaving), leaving.key().unwrap_or_default().to_vec());
+                self.shared.runtime.spawn(async move {
+                    if let (Err(Trouble::Moved { .. } | Trouble::Ask { .. }), Ok(mut link)) = (told.await, link) {
+                        let _ = link.send(packed, Some(&key)).await;
+                    }
+                });
+            }
+            _ => {}
         }
     }
 }
 
 impl WaitingCommand<'_, '_> {
-    /// Asks on the shared connection, and waits for the verdict that comes later.
+    /// Asks on the shared connection, or on the one to the node, and waits for the verdict that comes later.
     pub async fn ask_late(&mut self, session: &Session) -> WaitOutcome {
+        match &session.door {
+            Door::Server(_) => self.ask_server(session).await,
+            Door::Cluster(seed) => self.ask_node(session, seed).await.unwrap_or_else(WaitOutcome::Trouble),
+        }
+    }
+
+    async fn ask_server(&mut self, session: &Session) -> WaitOutcome {
         if !self.shared.late.are_heard(session.generation).await {
             return if self.is_current(session) {
                 WaitOutcome::Trouble(Trouble::Gone("nobody listens for the verdict of a wait"))
             } else {
-                WaitOutcome::Rebound(None)
+                WaitOutcome::Rebound
             };
         }
         let Some(mut pending) = self.shared.late.begin(self.command) else {
@@ -226,38 +268,88 @@ impl WaitingCommand<'_, '_> {
         };
         let (left, mut link) = (self.left(), session.link.clone());
         let command = rewritten(self.command, Wait::asynchronous(as_span(left)), session.bind);
-        let patience = self.shared.command_timeout + SLACK;
-        let at_once = match timeout(patience, link.ask(&command)).await {
-            Ok(Ok(value)) => value,
-            Ok(Err(trouble)) => return WaitOutcome::Trouble(trouble),
-            Err(_) => return WaitOutcome::Trouble(Trouble::Late),
+        let at_once = match self.within_patience(link.ask(&command)).await {
+            Ok(value) => value,
+            Err(trouble) => return WaitOutcome::Trouble(trouble),
         };
-        if !matches!(command.read(at_once.clone()), Ok(Reply::Queued(_))) {
+        if !is_queued(&command, &at_once) {
             return WaitOutcome::Answered(at_once);
         }
+        match self.told(session, left, pending.verdict()).await {
+            WaitOutcome::Answered(_) if !matches!(bind_of(&command), Bind::None) && !self.is_current(session) => {
+                WaitOutcome::Rebound
+            }
+            told => told,
+        }
+    }
+
+    async fn ask_node(&mut self, session: &Session, seed: &ConnectionInfo) -> Result<WaitOutcome, Trouble> {
+        if self.shared.nodes.were_refused() {
+            return Ok(WaitOutcome::Over(Error::PermissionDenied("subscriptions")));
+        }
+        if matches!(self.command, Command::IdempBegin(_) | Command::FlightJoin(_)) {
+            let value = self.ask_once(session).await?;
+            let is_busy = matches!(
+                self.command.read(value.clone()),
+                Ok(Reply::Begun(Begun::Busy { .. }) | Reply::Joined(Joined::Busy { .. }))
+            );
+            if !is_busy {
+                return Ok(WaitOutcome::Answered(value));
+            }
+        }
+        let (node, prefix) = match self.redirected_to.take() {
+            Some(node) => (node, Prefix::Asking),
+            None => (self.owner(session).await?, Prefix::None),
+        };
+        let (shared, generation) = (self.shared, session.generation);
+        let opening = shared.nodes.to(&node, info_of(&node, seed)?, shared, generation);
+        let node = timeout(CONNECT_BOUND, opening).await.unwrap_or(Err(Trouble::Late))?;
+        let mut pending = node.begin(self.command, prefix)?;
+        if let Some(leaving) = &mut self.leaving {
+            leaving.asked = Some(node.connection.clone());
+        }
+        let left = self.left();
+        let command = rewritten(self.command, Wait::asynchronous(as_span(left)), Bind::None);
+        let at_once = self.within_patience(node.ask(&command, prefix)).await?;
+        if !is_queued(&command, &at_once) {
+            return Ok(WaitOutcome::Answered(at_once));
+        }
+        self.earlier = Some(EarlierConnection::Node(node));
+        Ok(self.told(session, left, pending.verdict()).await)
+    }
+
+    /// The verdict that comes later, unless the shared connection is replaced before.
+    async fn told(&mut self, session: &Session, left: Duration, verdict: impl Future<Output = Verdict>) -> WaitOutcome {
         let told = tokio::select! {
             biased;
-            told = timeout(left + patience, pending.verdict()) => told.unwrap_or(Err(Trouble::Late)),
+            told = timeout(left + self.patience(), verdict) => told.unwrap_or(Err(Trouble::Late)),
             over = is_over(self.shared, &mut self.reach, session.generation) => match over {
-                Ok(()) => return WaitOutcome::Rebound(None),
+                Ok(()) => return WaitOutcome::Rebound,
                 Err(error) => return WaitOutcome::Over(error),
             },
         };
-        match told {
-            Ok(_) if !matches!(bind_of(&command), Bind::None) && !self.is_current(session) => {
-                WaitOutcome::Rebound(None)
-            }
-            Ok(value) => WaitOutcome::Answered(value),
+        let told = match told {
             // Too large for a message: it is there now, for who asks.
-            Err(Trouble::AskAgain) => {
-                let command = rewritten(self.command, Wait::NONE, session.bind);
-                match timeout(patience, link.ask(&command)).await {
-                    Ok(Ok(value)) => WaitOutcome::Answered(value),
-                    Ok(Err(trouble)) => WaitOutcome::Trouble(trouble),
-                    Err(_) => WaitOutcome::Trouble(Trouble::Late),
-                }
-            }
-            Err(trouble) => WaitOutcome::Trouble(trouble),
-        }
+            Err(Trouble::AskAgain) => self.ask_once(session).await,
+            told => told,
+        };
+        told.map_or_else(WaitOutcome::Trouble, WaitOutcome::Answered)
     }
+
+    async fn ask_once(&self, session: &Session) -> Verdict {
+        let command = rewritten(self.command, Wait::NONE, session.bind);
+        self.within_patience(session.link.clone().ask(&command)).await
+    }
+
+    fn patience(&self) -> Duration {
+        self.shared.command_timeout + SLACK
+    }
+
+    async fn within_patience(&self, asking: impl Future<Output = Verdict>) -> Verdict {
+        timeout(self.patience(), asking).await.unwrap_or(Err(Trouble::Late))
+    }
+}
+
+fn is_queued(command: &Command<'_>, reply: &Value) -> bool {
+    matches!(command.read(reply.clone()), Ok(Reply::Queued(_)))
 }

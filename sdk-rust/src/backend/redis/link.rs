@@ -129,10 +129,8 @@ pub(super) async fn open(
 
 async fn open_server(info: &ConnectionInfo, generation: u64, alarm: &Arc<Notify>) -> Result<Session, Trouble> {
     let client = redis::Client::open(info.clone())?;
-    let connection = Connection::open(info, alarm).await?;
-    let greeting = greet_over(&connection).await?;
-    greeting.is_of_use()?;
-    let bind = greeting.id.map_or(Bind::None, Bind::to);
+    let connection = Connection::open(info, Arc::clone(alarm) as _).await?;
+    let bind = greeted_by_primary(&connection).await?.map_or(Bind::None, Bind::to);
     Ok(Session { generation, link: Link::Server(connection), door: Door::Server(client), bind })
 }
 
@@ -216,6 +214,13 @@ async fn greet_over(connection: &Connection) -> Result<Greeting, Trouble> {
     let greeting = connection.ask_anyway(|outbox| resp::write_plain(&["HELLO"], outbox));
     alive(pong.await)?;
     greeting.await.map(|greeting| Greeting::read(&greeting))
+}
+
+/// The number of the connection, which leads to a primary with the module.
+pub(super) async fn greeted_by_primary(connection: &Connection) -> Result<Option<u64>, Trouble> {
+    let greeting = greet_over(connection).await?;
+    greeting.is_of_use()?;
+    Ok(greeting.id)
 }
 
 impl Greeting {

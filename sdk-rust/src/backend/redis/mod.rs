@@ -15,12 +15,13 @@
 //! # The map
 //! [`address`]: what a URL says. [`link`]: making a connection and trusting it. [`connection`]: the one that everybody shares, and
 //! [`resp`]: what is spoken over it. [`supervisor`]: keeping it. [`waiting`]:
-//! waits, on connections of their own, or without one: [`late`]. [`subscription`]: what the server publishes. [`slots`]: which node of a cluster waits go to. [`speech`]: words and values. [`trouble`]: errors.
+//! waits, on connections of their own, or without one: [`late`], in a cluster [`node_waits`]. [`subscription`]: what the server publishes. [`slots`]: which node of a cluster waits go to. [`speech`]: words and values. [`trouble`]: errors.
 
 mod address;
 mod connection;
 pub(crate) mod late;
 mod link;
+mod node_waits;
 mod resp;
 mod slots;
 mod speech;
@@ -46,6 +47,7 @@ use tokio_util::context::TokioContext;
 
 use self::address::Address;
 use self::late::LateWaits;
+use self::link::Door;
 use self::supervisor::{ConnectionState, SharedConnection};
 use self::trouble::Trouble;
 use super::{Reach, WhyAway};
@@ -133,6 +135,20 @@ impl Redis {
     /// The number of the shared connection. None in a cluster, where there is one to every node, and while it is away.
     pub fn bind(&self) -> Bind {
         self.shared.session().map_or(Bind::None, |session| session.bind)
+    }
+
+    /// Whether every caller can stand in the server's queue. Not while the server is away.
+    pub fn queues_everybody(&self) -> bool {
+        let Ok(session) = self.shared.session() else { return false };
+        match &session.door {
+            Door::Server(_) => self.shared.late.are_possible() && session.bind != Bind::None,
+            Door::Cluster(seed) => self.shared.nodes.are_possible(seed),
+        }
+    }
+
+    /// Somebody listens for verdicts. In a cluster nobody does, of a key that nobody waited for.
+    pub fn hears_waits(&self) -> bool {
+        self.shared.session().is_ok_and(|session| self.shared.late.are_heard_now(session.generation))
     }
 
     /// Waits that need no connection of their own.

@@ -23,8 +23,8 @@ pub(super) fn write(command: &Command<'_>, outbox: &mut Vec<u8>) {
 }
 
 /// The same for a command that is not one of ours.
-pub(super) fn write_plain(words: &[&str], outbox: &mut Vec<u8>) {
-    write_words(outbox, |writer| words.iter().for_each(|word| writer.word(word.as_bytes())));
+pub(super) fn write_plain(words: &[impl AsRef<[u8]>], outbox: &mut Vec<u8>) {
+    write_words(outbox, |writer| words.iter().for_each(|word| writer.word(word.as_ref())));
 }
 
 fn write_words(outbox: &mut Vec<u8>, write: impl FnOnce(&mut Writer<'_>)) {
@@ -68,8 +68,8 @@ fn write_length(outbox: &mut Vec<u8>, length: usize) {
 pub(super) enum Frame {
     /// The answer to the oldest question.
     Reply(Result<Value, Trouble>),
-    /// News that nobody asked for.
-    Push,
+    /// What nobody asked for.
+    Push(Vec<Value>),
 }
 
 /// Not all of it is there yet.
@@ -95,8 +95,10 @@ pub(super) fn read(bytes: &mut &[u8]) -> Result<Frame, Unread> {
             }
             b'>' => {
                 rest = &rest[1..];
-                elements(&mut rest, 1, 1)?;
-                break Frame::Push;
+                let push = elements(&mut rest, 1, 1)?.unwrap_or_default();
+                // The only answer that is a push: nobody is subscribed unasked.
+                let is_answer = matches!(push.first(), Some(Value::Text(kind)) if kind == b"ssubscribe");
+                break if is_answer { Frame::Reply(Ok(Value::Array(push))) } else { Frame::Push(push) };
             }
             b'|' => {
                 // Something about the reply, which follows.

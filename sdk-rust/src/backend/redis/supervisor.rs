@@ -43,6 +43,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::address::Address;
 use super::late::LateWaits;
 use super::link::{CONNECT_BOUND, Link, Session, open, untimed};
+use super::node_waits::NodeConnections;
 use super::trouble::{AWAY_AT_FIRST, CLOSED, PASSING, RUNTIME_ENDED, RUNTIME_ENDED_TEXT, Trouble};
 use super::waiting::WaitingConnections;
 use crate::backend::{Reach, WhyAway};
@@ -93,6 +94,7 @@ pub(super) struct SharedConnection {
     pub random: Arc<Random>,
     pub waiting: WaitingConnections,
     pub late: LateWaits,
+    pub nodes: NodeConnections,
     pub closing: CancellationToken,
     /// The background runtime of the client: every connection lives there.
     pub runtime: Handle,
@@ -119,6 +121,7 @@ impl Drop for Supervised {
         let why = if shared.closing.is_cancelled() { CLOSED } else { RUNTIME_ENDED };
         shared.publish(ConnectionState::Away(why));
         shared.waiting.clear();
+        shared.nodes.clear();
     }
 }
 
@@ -130,6 +133,7 @@ impl SharedConnection {
             random: Arc::clone(&options.random),
             waiting: WaitingConnections::new(options.waiting_connections),
             late: LateWaits::default(),
+            nodes: NodeConnections::default(),
             closing: CancellationToken::new(),
             runtime,
             standing: ArcSwap::from_pointee(ConnectionState::Away(AWAY_AT_FIRST)),
@@ -338,6 +342,7 @@ impl SharedConnection {
                 () = self.alarm.notified() => {}
             }
             self.waiting.close_the_unused(session.generation);
+            self.nodes.close_the_unused(session.generation);
             match timeout(self.command_timeout, session.link.look()).await {
                 Ok(Ok(())) => {}
                 Ok(Err(trouble)) => return trouble,

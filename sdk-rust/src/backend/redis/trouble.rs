@@ -43,6 +43,7 @@ const DEMOTED: Error = Error::BackendUnavailable("the server is a replica");
 
 const REBOUND_TEXT: &str = "the connection to bind to was replaced meanwhile";
 const ON_ITS_WAY_TEXT: &str = "the key is on its way to another node";
+pub(super) const KEY_MOVES: Trouble = Trouble::Later(ON_ITS_WAY_TEXT);
 /// Over by themselves in a moment, and no reason to warn.
 pub(super) const PASSING: [&str; 2] = [REBOUND_TEXT, ON_ITS_WAY_TEXT];
 
@@ -105,12 +106,6 @@ impl From<RedisError> for Trouble {
 const DENIED_ENTRY: Error = Error::PermissionDenied("in: the password, or the user, is not right or not given");
 
 pub(super) fn of_server(code: &str, text: &str) -> Trouble {
-    // As memory says it: the code tells apart what the words may not.
-    let line = || match (code, text) {
-        (_, "") => code.to_owned(),
-        ("ERR", text) => text.to_owned(),
-        (code, text) => format!("{code} {text}"),
-    };
     match code {
         "ERR" if text.starts_with("unknown command") => Trouble::Refused(Error::ModuleMissing),
         "AGAIN" => Trouble::AskAgain,
@@ -128,7 +123,7 @@ pub(super) fn of_server(code: &str, text: &str) -> Trouble {
         // By an operator, who meant it; else because the server changed its role.
         "UNBLOCKED" if text.contains("CLIENT UNBLOCK") => Trouble::Refused(Error::Cancelled),
         "UNBLOCKED" => Trouble::Demoted,
-        "TRYAGAIN" => Trouble::Later(ON_ITS_WAY_TEXT),
+        "TRYAGAIN" => KEY_MOVES,
         "CLUSTERDOWN" => Trouble::Later("the cluster is down"),
         "OOM" => Trouble::Later("the server is out of memory"),
         "MISCONF" => Trouble::Later("the server cannot write to its disk, and refuses changes"),
@@ -137,7 +132,7 @@ pub(super) fn of_server(code: &str, text: &str) -> Trouble {
         "LOADING" => Trouble::Unwell("the server is loading its data"),
         "MASTERDOWN" => Trouble::Unwell("the server is a replica without its primary"),
         // ERR, WRONGTYPE, PHASE, CROSSSLOT and whatever else speaks of what was asked for.
-        _ => Trouble::Refused(Error::InvalidArgument(line())),
+        _ => Trouble::Refused(Error::refused_by_code(code, text)),
     }
 }
 

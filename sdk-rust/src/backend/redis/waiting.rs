@@ -15,10 +15,12 @@
 //! asks again, bound to the new one, on another connection; the server moves the place in the line over, which is why
 //! the first connection is kept until the second one is answered. A grant that came in just then is asked for again, too.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use redis::aio::MultiplexedConnection;
+use redis::{ConnectionAddr, ConnectionInfo};
 use resil_core::Span;
 use resil_wire::command::{Command, Reply};
 use resil_wire::holding::{Bind, Wait};
@@ -27,7 +29,9 @@ use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::address::at;
+use super::late::Leaving;
 use super::link::{Door, Session};
+use super::node_waits::NodeConnection;
 use super::slots::Slots;
 use super::speech::{packed, understood};
 use super::supervisor::SharedConnection;
@@ -92,23 +96,20 @@ impl WaitingConnections {
     }
 }
 
-/// Where to ask.
-pub(super) enum Destination {
-    /// The shared connection; the verdict comes later.
-    Late,
-    /// The node that has the key.
-    Owner,
-    /// This once there, since the key is on its way.
-    Ask(String),
-}
-
 /// How asking once went.
 pub(super) enum WaitOutcome {
     Answered(Value),
     Trouble(Trouble),
-    /// The shared connection was replaced. This one, if there is one, is still asking.
-    Rebound(Option<MultiplexedConnection>),
+    /// The shared connection was replaced.
+    Rebound,
     Over(Error),
+}
+
+/// A connection that was asked on, and is kept until the next one is answered: with it the position in the queue would go.
+#[allow(dead_code, reason = "kept, not read")]
+pub(super) enum EarlierConnection {
+    Apart(MultiplexedConnection),
+    Node(Arc<NodeConnection>),
 }
 
 impl Redis {
@@ -116,8 +117,15 @@ impl Redis {
         let shared = &*self.shared;
         let deadline = Instant::now() + Duration::from_micros(u64::try_from(wait.as_us()).unwrap_or_default());
         let session = shared.session()?;
-        if matches!(session.door, Door::Server(_)) && shared.late.are_heard(session.generation).await {
-            return self.wait_late(command, deadline).await;
+        let is_late = match &session.door {
+            Door::Server(_) => shared.late.are_heard(session.generation).await,
+            Door::Cluster(seed) => shared.nodes.can_wait(seed, command),
+        };
+        if is_late {
+            let answer = self.wait_late(command, deadline).await;
+            if answer.is_ok() || !shared.nodes.were_refused() {
+                return answer;
+            }
         }
         let place = tokio::select! {
             place = timeout_at(deadline, shared.waiting.places.acquire()) => place,
@@ -126,7 +134,7 @@ impl Redis {
         let Ok(Ok(_place)) = place else { return self.call(&rewritten(command, Wait::NONE, self.bind())).await };
         // A wait that was cut off before had the patience; the whole queue need not have it again, one after another.
         shared.session()?;
-        let asking = WaitingCommand { shared, command, deadline, reach: shared.reach(), place: Destination::Owner };
+        let asking = WaitingCommand::new(shared, command, deadline);
         tokio::select! {
             answer = asking.until_answered() => answer,
             () = shared.closing.cancelled() => Err(CLOSED),
@@ -147,13 +155,7 @@ impl Redis {
         if let Door::Cluster(_) = session.door {
             return self.call(command).await;
         }
-        let mut asking = WaitingCommand {
-            shared,
-            command,
-            deadline: Instant::now() + bound,
-            reach: shared.reach(),
-            place: Destination::Owner,
-        };
+        let mut asking = WaitingCommand::new(shared, command, Instant::now() + bound);
         let deadline = asking.deadline;
         let asked = async {
             let _place = shared.waiting.places.acquire().await.map_err(|_| Trouble::Gone("the client was closed"))?;
@@ -194,7 +196,7 @@ impl Redis {
             Ok(Ok(place)) => place,
             _ => return Err(late()),
         };
-        let mut asking = WaitingCommand { shared, command, deadline, reach: shared.reach(), place: Destination::Owner };
+        let mut asking = WaitingCommand::new(shared, command, deadline);
         let both = async {
             let (mut connection, node) = asking.connection(&session).await?;
             let answer = judged(connection.send_packed_command(&packed(command)).await)?;
@@ -223,28 +225,37 @@ pub(super) struct WaitingCommand<'a, 'c> {
     pub command: &'a Command<'c>,
     pub deadline: Instant,
     pub reach: watch::Receiver<Reach>,
-    pub place: Destination,
+    /// This once there, since the key is on its way.
+    pub redirected_to: Option<String>,
+    /// Waits without a connection of its own, and leaves the queue when it is dropped.
+    pub leaving: Option<Leaving<'a, 'c>>,
+    /// See above.
+    pub earlier: Option<EarlierConnection>,
 }
 
-impl WaitingCommand<'_, '_> {
+impl<'a, 'c> WaitingCommand<'a, 'c> {
+    /// On a connection of its own.
+    pub fn new(shared: &'a SharedConnection, command: &'a Command<'c>, deadline: Instant) -> Self {
+        let reach = shared.reach();
+        Self { shared, command, deadline, reach, redirected_to: None, leaving: None, earlier: None }
+    }
+
     pub async fn until_answered(mut self) -> Result<Reply, Error> {
         let mut in_trouble_since: Option<Instant> = None;
         let mut pause_max = PAUSE_BASE;
-        // Kept, not read: see above.
-        let mut earlier: Option<MultiplexedConnection> = None;
         loop {
             let session = self.session().await?;
             let begun = Instant::now();
             let trouble = match self.ask(&session).await {
                 WaitOutcome::Answered(value) => {
                     self.shared.answered(self.command);
+                    if let Some(leaving) = self.leaving.take() {
+                        leaving.settle();
+                    }
                     return read(self.command, value);
                 }
                 WaitOutcome::Over(error) => return Err(error),
-                WaitOutcome::Rebound(connection) => {
-                    earlier = connection;
-                    continue;
-                }
+                WaitOutcome::Rebound => continue,
                 WaitOutcome::Trouble(trouble) => trouble,
             };
             self.shared.suspect(&trouble, self.command);
@@ -254,7 +265,7 @@ impl WaitingCommand<'_, '_> {
                     return Err(trouble.into_error(self.command.key()));
                 }
                 Trouble::Moved { slot, node } if is_cluster => self.shared.waiting.slots.learn(*slot, node.clone()),
-                Trouble::Ask { node } if is_cluster => self.place = Destination::Ask(node.clone()),
+                Trouble::Ask { node } if is_cluster => self.redirected_to = Some(node.clone()),
                 Trouble::Moved { .. } | Trouble::Ask { .. } => return Err(trouble.into_error(None)),
                 Trouble::Demoted | Trouble::Unwell(_) | Trouble::Gone(_) | Trouble::Later(_) | Trouble::AskAgain => {
                     self.shared.waiting.slots.forget();
@@ -266,7 +277,6 @@ impl WaitingCommand<'_, '_> {
             }
             let since = *in_trouble_since.get_or_insert_with(Instant::now);
             if since.elapsed() > PATIENCE || Instant::now() >= self.deadline {
-                drop(earlier);
                 return Err(trouble.into_error(self.command.key()));
             }
             if !matches!(trouble, Trouble::Moved { .. } | Trouble::Ask { .. }) || pause_max > PAUSE_BASE {
@@ -281,7 +291,7 @@ impl WaitingCommand<'_, '_> {
     }
 
     /// The shared connection, when there is one again.
-    async fn session(&mut self) -> Result<std::sync::Arc<Session>, Error> {
+    async fn session(&mut self) -> Result<Arc<Session>, Error> {
         let bound = (Instant::now() + PATIENCE).min(self.deadline);
         loop {
             match self.shared.session() {
@@ -296,11 +306,7 @@ impl WaitingCommand<'_, '_> {
     }
 
     async fn ask(&mut self, session: &Session) -> WaitOutcome {
-        if matches!(self.place, Destination::Late) {
-            self.ask_late(session).await
-        } else {
-            self.ask_apart(session).await
-        }
+        if self.leaving.is_some() { self.ask_late(session).await } else { self.ask_apart(session).await }
     }
 
     async fn ask_apart(&mut self, session: &Session) -> WaitOutcome {
@@ -319,11 +325,17 @@ impl WaitingCommand<'_, '_> {
             over = is_over(self.shared, &mut self.reach, session.generation) => Err(over),
         };
         match answered {
-            Err(Ok(())) => WaitOutcome::Rebound(Some(connection)),
+            Err(Ok(())) => {
+                self.earlier = Some(EarlierConnection::Apart(connection));
+                WaitOutcome::Rebound
+            }
             Err(Err(error)) => WaitOutcome::Over(error),
             Ok(Err(_)) => WaitOutcome::Trouble(Trouble::Late),
             Ok(Ok(answer)) => match judged(answer) {
-                Ok(_) if is_bound && !self.is_current(session) => WaitOutcome::Rebound(Some(connection)),
+                Ok(_) if is_bound && !self.is_current(session) => {
+                    self.earlier = Some(EarlierConnection::Apart(connection));
+                    WaitOutcome::Rebound
+                }
                 Ok(value) => {
                     self.shared.waiting.put_back(connection, session.generation, node);
                     WaitOutcome::Answered(understood(value))
@@ -349,34 +361,35 @@ impl WaitingCommand<'_, '_> {
             }
             Door::Cluster(seed) => seed,
         };
-        let (node, is_asking) = match std::mem::replace(&mut self.place, Destination::Owner) {
-            Destination::Late | Destination::Owner => {
-                (waiting.slots.owner(self.command.key().unwrap_or_default(), &session.link).await?, false)
-            }
-            Destination::Ask(node) => (node, true),
+        let (node, is_asking) = match self.redirected_to.take() {
+            Some(node) => (node, true),
+            None => (self.owner(session).await?, false),
         };
         let mut connection = match waiting.take(session.generation, &node) {
             Some(connection) => connection,
-            None => {
-                let (host, port) = node.rsplit_once(':').unwrap_or((&node, ""));
-                let port = port.parse().map_err(|_| Trouble::Later("a node has no port"))?;
-                let info = match host {
-                    // It does not know its name; it is where the others are.
-                    "" => match seed.addr() {
-                        redis::ConnectionAddr::Tcp(host, _) | redis::ConnectionAddr::TcpTls { host, .. } => {
-                            at(seed, host, port)
-                        }
-                        _ => return Err(Trouble::Later("a node has no name")),
-                    },
-                    host => at(seed, host, port),
-                };
-                self.shared.one_more(redis::Client::open(info)?).await?
-            }
+            None => self.shared.one_more(redis::Client::open(info_of(&node, seed)?)?).await?,
         };
         if is_asking {
             judged(connection.send_packed_command(&redis::cmd("ASKING")).await)?;
         }
         Ok((connection, node))
+    }
+
+    /// The node of a cluster that has the key.
+    pub async fn owner(&self, session: &Session) -> Result<String, Trouble> {
+        self.shared.waiting.slots.owner(self.command.key().unwrap_or_default(), &session.link).await
+    }
+}
+
+/// How a node of a cluster is reached, given how another one is.
+pub(super) fn info_of(node: &str, seed: &ConnectionInfo) -> Result<ConnectionInfo, Trouble> {
+    let (host, port) = node.rsplit_once(':').unwrap_or((node, ""));
+    let port = port.parse().map_err(|_| Trouble::Later("a node has no port"))?;
+    match (host, seed.addr()) {
+        // It does not know its name; it is where the others are.
+        ("", ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. }) => Ok(at(seed, host, port)),
+        ("", _) => Err(Trouble::Later("a node has no name")),
+        (host, _) => Ok(at(seed, host, port)),
     }
 }
 
@@ -420,6 +433,7 @@ pub(super) fn rewritten<'a>(command: &Command<'a>, wait: Wait, bind: Bind) -> Co
         Command::BulkheadEnter(call) => (&mut call.wait, &mut call.bind),
         Command::IdempBegin(call) => (&mut call.wait, &mut call.bind),
         Command::FlightJoin(call) => (&mut call.wait, &mut call.bind),
+        Command::DlqTake(call) => (&mut call.wait, &mut call.bind),
         _ => return command,
     };
     *old_wait = wait;
@@ -435,6 +449,7 @@ pub(super) fn bind_of(command: &Command<'_>) -> Bind {
         Command::BulkheadEnter(call) => call.bind,
         Command::IdempBegin(call) => call.bind,
         Command::FlightJoin(call) => call.bind,
+        Command::DlqTake(call) => call.bind,
         _ => Bind::None,
     }
 }

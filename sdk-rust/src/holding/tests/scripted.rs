@@ -227,6 +227,19 @@ async fn who_finds_it_taken_waits_in_the_server_for_the_time_that_is_left() {
     assert!(asked[1].windows(2).any(|pair| pair[0] == "WAIT" && pair[1].starts_with('5')), "{:?}", asked[1]);
 }
 
+/// How long was waited counts from the question that a verdict belongs to, and that may be any of them.
+#[tokio::test]
+async fn the_verdict_of_a_wait_that_was_asked_again_counts_from_the_first_question() {
+    let taken = Ok(Reply::Acquired(Acquired::Taken(taken(1))));
+    let (client, script, clock) = scripted([taken, Err(AWAY), granted(10_000, 0)]);
+    let sent = clock.now();
+    let lock = client.lock("orders", LockSettings::new().unbound().wait(ms(5_000))).unwrap();
+    let guard = finish(&clock, tokio::spawn(async move { lock.acquire().await }), ms(500)).await.expect("granted");
+    assert_eq!(asked(&script).len(), 3);
+    assert!(clock.now() > sent, "there was a pause");
+    assert_eq!(guard.deadline(), sent + ms(10_000 - 100 - 2));
+}
+
 #[tokio::test]
 async fn while_the_server_is_away_open_lets_through_without_a_fence() {
     let (client, script, clock) = scripted([Err(AWAY), released()]);

@@ -81,6 +81,11 @@ impl Fleet {
         self.workers[worker].tell(&json!({ "tag": tag.0, "word": word }));
     }
 
+    /// `STOP` or `CONT`.
+    pub fn signal(&self, worker: usize, name: &str) {
+        self.workers[worker].signal(name);
+    }
+
     pub fn kill(&mut self, worker: usize) {
         self.workers[worker].kill();
     }
@@ -104,7 +109,8 @@ impl Fleet {
         None
     }
 
-    fn hear_within(&mut self, time: Duration) -> Option<(usize, Heard)> {
+    /// The next message of anybody, if there is one within `time`.
+    pub fn hear_within(&mut self, time: Duration) -> Option<(usize, Heard)> {
         let (worker, message) = self.heard.recv_timeout(time).ok()?;
         let tag = Tag(message["tag"].as_u64().unwrap_or_else(|| panic!("no tag: {message}")));
         let heard = if let Some(seen) = message.get("inside") {

@@ -9,10 +9,13 @@
 
 mod breaker;
 mod bulkhead;
+mod dead_letters;
 mod fleet;
 mod kept_answers;
 mod killed;
 mod lock;
+mod queue;
 mod shared_results;
 mod shops;
+mod stopped;
 mod worker;

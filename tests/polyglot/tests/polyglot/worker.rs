@@ -50,6 +50,12 @@ impl Worker {
         writeln!(self.input, "{line}").and_then(|()| self.input.flush()).expect("the worker listens");
     }
 
+    /// `STOP` or `CONT`.
+    pub fn signal(&self, name: &str) {
+        let sent = Command::new("kill").args([&format!("-{name}"), &self.process.id().to_string()]).status();
+        assert!(sent.is_ok_and(|status| status.success()), "{name}");
+    }
+
     /// As by kill -9: it cannot say goodbye to anybody.
     pub fn kill(&mut self) {
         self.process.kill().expect("a child of ours can be killed");

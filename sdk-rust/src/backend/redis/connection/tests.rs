@@ -20,7 +20,7 @@ struct Scene {
 fn scene() -> Scene {
     let (ours, peer) = UnixStream::pair().expect("a pair of sockets");
     let alarm = Arc::new(Notify::new());
-    Scene { connection: Connection::over(Box::new(ours), &alarm), peer, alarm }
+    Scene { connection: Connection::over(Box::new(ours), alarm.clone()), peer, alarm }
 }
 
 fn word(word: &str) -> impl FnOnce(&mut Vec<u8>) {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use resil_harness::{Cluster, Options, wait_for_sync};
 
+use super::cluster_waits::waiters_at;
 use super::*;
 use crate::error::Code;
 
@@ -83,7 +84,7 @@ async fn a_failover_moves_calls_and_waits_to_the_new_primary() {
         let info: String = redis::from_redis_value(ok(&mut replica.connect(), &["INFO", "replication"])).unwrap();
         info.contains("role:master")
     });
-    until("who waited waits there", || async { !clients(&replica, 'b').is_empty() }).await;
+    until("who waited waits there", || async { waiters_at(&replica, "a") == 1 }).await;
     until("calls find it", || async {
         let call = OwnedCall { key: b"a", owner: b"me", fence: None };
         matches!(redis.call(&Command::LockRelease(call)).await, Ok(Reply::Released(_)))

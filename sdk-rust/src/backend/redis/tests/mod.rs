@@ -1,5 +1,6 @@
 //! On real servers: each way in, each way to be lost, and waits that survive what can be survived.
 
+mod cluster_waits;
 mod clusters;
 mod connecting;
 mod events;

@@ -52,7 +52,10 @@ fn every_kind_of_value_is_read_and_none_before_it_is_whole() {
     ] {
         assert_eq!(said(bytes), Frame::Reply(Ok(value)), "{bytes:?}");
     }
-    assert_eq!(said(">2\r\n+message\r\n:1\r\n"), Frame::Push);
+    assert_eq!(
+        said(">2\r\n+message\r\n:1\r\n"),
+        Frame::Push(vec![Value::Text(b"message".to_vec()), Value::Integer(1)])
+    );
 }
 
 #[test]

@@ -31,6 +31,9 @@ pub struct Page {
     arguments: Vec<Argument>,
     notes: Notes,
     reply: Vec<Field>,
+    /// What can go wrong besides what can with every command: `` `CODE`: what it means ``.
+    #[serde(default)]
+    errors: Vec<String>,
     events: Vec<String>,
     example: Option<Example>,
     #[serde(default)]
@@ -249,7 +252,7 @@ impl Page {
         }
     }
 
-    /// The same for all commands, as far as it can concern them.
+    /// The same for all commands, as far as it can concern them; then its own.
     fn render_errors(&self, level: &str, text: &mut String) {
         let has_keys = self.keys.access.is_some();
         let mut errors = Vec::new();
@@ -271,6 +274,7 @@ impl Page {
         if self.writes() {
             errors.push("`READONLY`: on a replica");
         }
+        errors.extend(self.errors.iter().map(String::as_str));
         if errors.is_empty() {
             return;
         }
@@ -352,6 +356,7 @@ fn in_terminal(reply: &Value, indent: &str) -> String {
     match reply {
         Value::Number(number) => format!("(integer) {number}\n"),
         Value::String(text) => format!("\"{text}\"\n"),
+        Value::Array(elements) if elements.is_empty() => "(empty array)\n".into(),
         Value::Array(elements) => {
             let mut text = String::new();
             for (index, element) in elements.iter().enumerate() {
