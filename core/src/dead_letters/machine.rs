@@ -37,7 +37,7 @@ pub(super) fn look_for_alarms(step: &mut Step<'_>) {
 pub(super) fn note_last_of_batch(step: &mut Step<'_>, arrival: u64) {
     let batch = step.state().entry(arrival).and_then(|entry| step.state().batch_of(entry));
     if let Some((fence, batch)) = batch
-        && batch.members.len() == 1
+        && batch.left == 1
     {
         step.note_end(fence, step.now, End::Released);
     }
@@ -172,6 +172,7 @@ impl Machine for Ledgers {
             length: request.lease,
             ends: step.now.plus(request.lease),
             members: chosen.iter().map(|candidate| candidate.arrival).collect(),
+            left: chosen.len(),
         };
         step.edit(LedgerEdit::Taken(Box::new(TakenEdit { fence, batch, drawn, pace })));
         taken(step, fence, waited)
@@ -196,7 +197,7 @@ impl Machine for Ledgers {
     }
 
     fn lease_weight(state: &Ledger, fence: u64) -> usize {
-        state.batches.get(&fence).map_or(1, |batch| batch.members.len())
+        state.batches.get(&fence).map_or(1, |batch| batch.left)
     }
 
     fn grant_weight(grant: &Taken) -> usize {

@@ -45,6 +45,7 @@
 mod alert;
 mod apply;
 mod apply_governance;
+mod arrivals;
 mod background;
 mod case;
 mod config;
@@ -57,6 +58,7 @@ mod failing;
 mod fields;
 mod governance;
 mod group;
+mod hashed;
 mod ledger;
 mod machine;
 mod message;

@@ -12,7 +12,7 @@ use super::entry::{Entry, Past};
 use super::fields::{Field, In, Out, Read, count, counter, list, read_list, tagged, tagged_alone};
 use super::group::Group;
 use super::ledger::{Aggregate, Batch, Ledger, Numbers, Pace};
-use super::message::Message;
+use super::message::{Message, hash};
 use super::request::{Category, Place};
 use super::view::Attempt;
 use crate::codec::{Buffer, Malformed, Writer};
@@ -102,7 +102,7 @@ pub(super) fn for_each_record(ledger: &Ledger, mut see: impl FnMut(&dyn Fn(&mut 
         see(&|out| tagged_alone(AUDIT, row, &mut Writer::new(out)));
     }
     for (id, done) in ledger.dones.iter() {
-        see(&|out| write_done(id, done, &mut Writer::new(out)));
+        see(&|out| write_done(&id, done, &mut Writer::new(out)));
     }
     for (name, of) in ledger.aggregates.iter().filter(|(_, of)| of.held || of.is_alerted) {
         see(&|out| tagged(AGGREGATE, name, &(of.held, of.is_alerted), &mut Writer::new(out)));
@@ -340,8 +340,9 @@ impl Ledger {
             Record::Kind { name, deaths } => drop(self.kinds.insert(name, deaths)),
             Record::Alert(alert) => self.alerts.push_back(alert),
             Record::Audit(row) => self.audit.push_back(row),
-            Record::Done { id, done } => self.dones.remember(id, done),
+            Record::Done { id, done } => self.dones.remember(&id, done),
             Record::Aggregate { name, held, is_alerted } => {
+                self.notes.held_aggregates += usize::from(held);
                 self.aggregates.insert(name, Aggregate { held, is_alerted, ..Aggregate::default() });
             }
             Record::Entry { arrival, entry, shares_error } => self.load_entry(arrival, entry, shares_error),
@@ -409,7 +410,7 @@ impl Ledger {
                 }
             }
         }
-        self.by_id.insert(Self::id_key(entry.message.id(), arrival));
+        self.by_id.insert(hash(entry.message.id()), arrival);
         self.put(arrival, entry);
     }
 
@@ -427,21 +428,24 @@ impl Ledger {
             && batch.members.is_sorted_by(|one, other| fence_of(one) < fence_of(other))
     }
 
-    fn load_batch(&mut self, fence: u64, batch: Batch) {
-        for arrival in &batch.members {
-            if let Some(mut entry) = self.lift(*arrival) {
-                entry.place = Place::Taken;
-                self.put(*arrival, entry);
-            }
+    fn load_batch(&mut self, fence: u64, mut batch: Batch) {
+        let mut members = Vec::new();
+        for arrival in batch.members {
+            let position = self.entry(arrival).map_or(0, |entry| (entry.fence - fence) as usize);
+            self.shift(arrival, |entry| entry.place = Place::Taken);
+            // Those before it that are not there have ended.
+            members.resize(position, 0);
+            members.push(arrival);
         }
+        batch.members = members;
         self.insert_batch(fence, batch);
     }
 
     /// True if nothing is missing: called when all pieces are there.
     pub fn is_whole(&self) -> bool {
         let fences_fit = self.batches.iter().all(|(fence, batch)| {
-            let of = |arrival: &u64| self.entry(*arrival).and_then(|entry| self.batch_of(entry));
-            batch.members.iter().all(|member| of(member).is_some_and(|(own, _)| own == *fence))
+            let of = |arrival: u64| self.entry(arrival).and_then(|entry| self.batch_of(entry));
+            batch.members().all(|member| of(member).is_some_and(|(own, _)| own == *fence))
         });
         let unused = |group: &Group| group.entries == 0 && group.cases.is_empty();
         let is_needed = |of: &Aggregate| of.entries > 0 || of.held;

@@ -91,8 +91,8 @@ pub(super) fn taken(step: &Step<'_>, fence: u64, waited: Span) -> Taken {
     let Some(batch) = step.state().batches.get(&fence) else {
         return Taken { fence, waited, lease: Span::ZERO, entries: Vec::new() };
     };
-    let given = |arrival: &u64| step.state().entry(*arrival).map(|entry| given(step.state(), entry));
-    let entries = batch.members.iter().filter_map(given).collect();
+    let given = |arrival: u64| step.state().entry(arrival).map(|entry| given(step.state(), entry));
+    let entries = batch.members().filter_map(given).collect();
     Taken { fence, waited, lease: step.now.until(batch.ends), entries }
 }
 
@@ -158,7 +158,8 @@ pub fn done(
 }
 
 fn done_one(step: &mut Step<'_>, id: &[u8], fence: u64) -> Ended {
-    let Some((arrival, entry)) = step.state().find(id) else {
+    let state = step.state();
+    let Some((arrival, entry)) = state.find_taken(id, fence).or_else(|| state.find(id)) else {
         return match lost_entry(step, id, fence) {
             Reason::Done => Ended::Ended,
             reason => Ended::Lost(reason),
@@ -192,7 +193,10 @@ pub fn give_back(
 }
 
 fn give_back_one(step: &mut Step<'_>, id: &[u8], fence: u64, delay: Span) -> Ended {
-    let Some((arrival, entry)) = step.state().find(id) else { return Ended::Lost(lost_entry(step, id, fence)) };
+    let state = step.state();
+    let Some((arrival, entry)) = state.find_taken(id, fence).or_else(|| state.find(id)) else {
+        return Ended::Lost(lost_entry(step, id, fence));
+    };
     if !entry.answers_to(fence) {
         return Ended::Lost(stale(entry, fence));
     }
@@ -217,7 +221,7 @@ pub fn renew(
     setting: &mut Setting<'_>,
 ) -> (Stepped<Ledgers, BatchRenewed>, Option<u64>) {
     let mut step = begin_for(token, key, setting);
-    let own = step.state().by_token(token).map(|(fence, batch)| (fence, batch.members.len()));
+    let own = step.state().by_token(token).map(|(fence, batch)| (fence, batch.left));
     let verdict = match own {
         Some((fence, entries)) => {
             step.time(fence, lease, step.now.plus(lease));
