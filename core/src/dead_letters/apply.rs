@@ -26,8 +26,10 @@ impl Ledger {
             LedgerEdit::Taken(taken) => self.take(*taken),
             LedgerEdit::Timed { fence, length, ends } => self.time(fence, length, ends),
             LedgerEdit::Ended { fence, at, how, counted } => self.end_batch(fence, at, how, counted),
-            LedgerEdit::Done { arrival, at } => self.finish(arrival, at),
-            LedgerEdit::Returned { arrival, at, due } => self.give_back(arrival, at, due),
+            LedgerEdit::Done { arrivals, at } => arrivals.into_iter().for_each(|arrival| self.finish(arrival, at)),
+            LedgerEdit::Returned { arrivals, at, due } => {
+                arrivals.into_iter().for_each(|arrival| self.give_back(arrival, at, due));
+            }
             LedgerEdit::Due { arrival, at } => self.mend_due(arrival, at),
             LedgerEdit::Paced(pace) => self.pace = Some(pace),
             LedgerEdit::Held { arrival, held } => self.hold(arrival, held),
@@ -68,7 +70,7 @@ impl Ledger {
         }
         self.numbers.arrival = self.numbers.arrival.max(arrival);
         self.by_id.insert(hash(message.id()), arrival);
-        let mut entry = Box::new(Entry::new(message, at));
+        let mut entry = Entry::new(message, at);
         match failure {
             Some(failure) => self.fail_entry(&mut entry, *failure),
             None => entry.place = Place::Parked,
@@ -151,7 +153,7 @@ impl Ledger {
         if let Some(group) = self.groups.get_mut(number) {
             group.last_at = at;
             if *group.error != *error {
-                group.error = error.into();
+                group.error = error;
             }
             if former != 0 && entry.error != group.error {
                 let first = entry.first_error().clone();
@@ -364,7 +366,7 @@ impl Ledger {
     }
 
     /// Nothing of the entry is left.
-    fn remove(&mut self, arrival: u64, at: Instant) -> Option<Box<Entry>> {
+    fn remove(&mut self, arrival: u64, at: Instant) -> Option<Entry> {
         let entry = self.lift_for_good(arrival)?;
         if entry.is_live() {
             self.settle_cases(&entry);

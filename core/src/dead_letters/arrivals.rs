@@ -1,14 +1,13 @@
 //! Entries by their arrival. Arrivals are given in a row and most entries leave in about that order, so neighbours lie together:
-//! 64 of them share a shelf, and a bit says which of its places are taken. To find one costs a search among shelves, of which
+//! 16 of them share a shelf, and a bit says which of its places are taken. To find one costs a search among shelves, of which
 //! there are few, and a shelf with one entry left takes no more than that needs.
 
-use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use super::entry::Entry;
 
-const BITS: u32 = 6;
+const BITS: u32 = 4;
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Arrivals {
@@ -20,23 +19,23 @@ pub(super) struct Arrivals {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct Shelf {
     /// The places that are taken, one bit for each.
-    taken: u64,
+    taken: u16,
     /// What is in them, in their order. Only while an entry is changed is its slot empty.
-    slots: Vec<Option<Box<Entry>>>,
+    slots: Vec<Option<Entry>>,
 }
 
 /// The shelf of an arrival, and the bit of its place.
-fn place_of(arrival: u64) -> (u64, u64) {
+fn place_of(arrival: u64) -> (u64, u16) {
     (arrival >> BITS, 1 << (arrival & ((1 << BITS) - 1)))
 }
 
 impl Shelf {
-    fn position(&self, bit: u64) -> Option<usize> {
+    fn position(&self, bit: u16) -> Option<usize> {
         (self.taken & bit != 0).then(|| self.before(bit))
     }
 
     /// How many lie before that place.
-    fn before(&self, bit: u64) -> usize {
+    fn before(&self, bit: u16) -> usize {
         (self.taken & (bit - 1)).count_ones() as usize
     }
 
@@ -49,7 +48,7 @@ impl Shelf {
             left &= left - 1;
             Some((arrival, slot))
         })
-        .filter_map(move |(arrival, slot)| Some((arrival, slot.as_deref().filter(|_| arrival >= first)?)))
+        .filter_map(move |(arrival, slot)| Some((arrival, slot.as_ref().filter(|_| arrival >= first)?)))
     }
 }
 
@@ -70,18 +69,18 @@ impl Arrivals {
     pub fn get(&self, arrival: u64) -> Option<&Entry> {
         let (number, bit) = place_of(arrival);
         let shelf = self.shelves.get(&number)?;
-        shelf.slots.get(shelf.position(bit)?)?.as_deref()
+        shelf.slots.get(shelf.position(bit)?)?.as_ref()
     }
 
     /// The slot of an entry that is there, or is being changed.
-    pub fn slot(&mut self, arrival: u64) -> Option<&mut Option<Box<Entry>>> {
+    pub fn slot(&mut self, arrival: u64) -> Option<&mut Option<Entry>> {
         let (number, bit) = place_of(arrival);
         let shelf = self.shelves.get_mut(&number)?;
         let position = shelf.position(bit)?;
         shelf.slots.get_mut(position)
     }
 
-    pub fn insert(&mut self, arrival: u64, entry: Box<Entry>) {
+    pub fn insert(&mut self, arrival: u64, entry: Entry) {
         let (number, bit) = place_of(arrival);
         let shelf = self.shelves.entry(number).or_default();
         let position = shelf.before(bit);
@@ -94,7 +93,7 @@ impl Arrivals {
         }
     }
 
-    pub fn remove(&mut self, arrival: u64) -> Option<Box<Entry>> {
+    pub fn remove(&mut self, arrival: u64) -> Option<Entry> {
         let (number, bit) = place_of(arrival);
         let shelf = self.shelves.get_mut(&number)?;
         let position = shelf.position(bit)?;

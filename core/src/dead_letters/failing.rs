@@ -136,16 +136,9 @@ fn failure(
     request: &Failing<'_>,
 ) -> Box<FailedEdit> {
     let kept = &request.error[..request.error.len().min(ERROR_MAX)];
-    Box::new(FailedEdit {
-        arrival,
-        at: step.now,
-        class,
-        attempt,
-        error: kept.into(),
-        error_is_cut: request.error.len() > ERROR_MAX,
-        group: step.state().groups.name_for(kind, kept, request.group).into(),
-        fate,
-    })
+    let (group, error) = step.state().groups.texts_for(kind, kept, request.group);
+    let error_is_cut = request.error.len() > ERROR_MAX;
+    Box::new(FailedEdit { arrival, at: step.now, class, attempt, error, error_is_cut, group, fate })
 }
 
 fn told(step: &Step<'_>, arrival: u64, attempt: u16, fate: Fate) -> Failed {

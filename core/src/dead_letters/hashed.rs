@@ -15,7 +15,7 @@ use crate::limits::ARRIVAL_MAX;
 
 /// Room in a page: with this it has 256 bytes.
 const ROOM: usize = 25;
-/// Two pages with so many numbers together become one.
+/// Two pages with so many numbers together become one, which is looked for when one of them has half of that.
 const FEW: usize = ROOM / 2;
 const NUMBER_BITS: u32 = ARRIVAL_MAX.count_ones();
 /// The bits of a hash that can choose a slot.
@@ -135,6 +135,16 @@ impl Hashed {
         self.crowd.range((hash, 0)..=(hash, u64::MAX)).find_map(|(_, number)| is_it(*number))
     }
 
+    /// Looks where the numbers with these hashes are. Memory that far apart takes long to come, and comes for many at once if
+    /// nothing else is done meanwhile: what follows finds it close by.
+    pub fn look_ahead(&self, hashes: impl Iterator<Item = u64>) {
+        let at = |hash: u64| {
+            let page = self.pages.get(self.slot(hash)).and_then(Option::as_ref)?;
+            page.with(hash).next().map(|at| page.keys[at])
+        };
+        core::hint::black_box(hashes.filter_map(at).fold(0, |all, key| all ^ key));
+    }
+
     /// A number that is not there yet.
     pub fn insert(&mut self, hash: u64, number: u64) {
         self.len += 1;
@@ -182,7 +192,7 @@ impl Hashed {
     /// While a page and the one it was split from have few numbers, they become one.
     fn merge(&mut self, mut slot: usize) {
         while let Some(page) = &self.pages[slot]
-            && page.len() <= FEW
+            && page.len() <= FEW / 2
             && let Some(bit) = page.depth.checked_sub(1)
         {
             let (depth, len, twin) = (page.depth, page.len(), slot ^ 1 << bit);

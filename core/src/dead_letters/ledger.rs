@@ -174,6 +174,21 @@ impl Ledger {
         self.entry(arrival).filter(|entry| entry.message.id() == id).map(|entry| (arrival, entry))
     }
 
+    /// Looks where entries with these ids are found, as [`Hashed::look_ahead`].
+    pub(super) fn look_ahead(&self, pairs: &[(&[u8], u64)]) {
+        if pairs.len() > 1 {
+            self.by_id.look_ahead(pairs.iter().map(|(id, _)| hash(id)));
+        }
+    }
+
+    /// The same for the messages of a batch.
+    pub(super) fn look_at_messages(&self, batch: &Batch) {
+        if batch.left > 1 {
+            let messages = batch.members().filter_map(|arrival| self.entry(arrival)).map(|entry| &entry.message);
+            core::hint::black_box(messages.fold(0, |all, message| all ^ message.first_byte()));
+        }
+    }
+
     pub fn entry(&self, arrival: u64) -> Option<&Entry> {
         self.entries.get(arrival)
     }
@@ -273,7 +288,7 @@ impl Ledger {
     }
 
     /// Puts an entry into the index of its place. It is not in any.
-    pub(super) fn put(&mut self, arrival: u64, entry: Box<Entry>) {
+    pub(super) fn put(&mut self, arrival: u64, entry: Entry) {
         self.held += usize::from(self.is_held(&entry));
         self.bytes += entry.bytes();
         self.index(arrival, Spot::of(&entry));
@@ -284,14 +299,14 @@ impl Ledger {
     }
 
     /// Takes an entry out of the index of its place. It is put back.
-    pub(super) fn lift(&mut self, arrival: u64) -> Option<Box<Entry>> {
+    pub(super) fn lift(&mut self, arrival: u64) -> Option<Entry> {
         let entry = self.entries.slot(arrival)?.take()?;
         self.leave_indexes(arrival, &entry);
         Some(entry)
     }
 
     /// The same for one that does not come back.
-    pub(super) fn lift_for_good(&mut self, arrival: u64) -> Option<Box<Entry>> {
+    pub(super) fn lift_for_good(&mut self, arrival: u64) -> Option<Entry> {
         let entry = self.entries.remove(arrival)?;
         self.leave_indexes(arrival, &entry);
         self.by_id.remove(hash(entry.message.id()), arrival);

@@ -102,7 +102,10 @@ impl Machine for Ledgers {
     }
 
     fn report(_state: &Ledger, edit: &LedgerEdit, reports: &mut SmallVec<[LedgerEdit; 1]>) {
-        reports.push(edit.clone());
+        // What a call does to many entries is one change.
+        if !reports.last_mut().is_some_and(|last| last.absorb(edit)) {
+            reports.push(edit.clone());
+        }
     }
 
     fn check_invariants(state: &Ledger) {

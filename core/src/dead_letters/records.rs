@@ -345,7 +345,7 @@ impl Ledger {
                 self.notes.held_aggregates += usize::from(held);
                 self.aggregates.insert(name, Aggregate { held, is_alerted, ..Aggregate::default() });
             }
-            Record::Entry { arrival, entry, shares_error } => self.load_entry(arrival, entry, shares_error),
+            Record::Entry { arrival, entry, shares_error } => self.load_entry(arrival, *entry, shares_error),
             Record::Batch { fence, batch } => self.load_batch(fence, batch),
         }
         Ok(())
@@ -393,7 +393,7 @@ impl Ledger {
         is_new && is_placed && has_group && has_case && is_unknown && entry.fence <= self.numbers.fence
     }
 
-    fn load_entry(&mut self, arrival: u64, mut entry: Box<Entry>, shares_error: bool) {
+    fn load_entry(&mut self, arrival: u64, mut entry: Entry, shares_error: bool) {
         if let Some(group) = self.groups.get_mut(entry.group) {
             group.entries += 1;
             if shares_error {

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 use super::draw::Candidate;
 use super::edit::LedgerEdit;
@@ -91,6 +91,7 @@ pub(super) fn taken(step: &Step<'_>, fence: u64, waited: Span) -> Taken {
     let Some(batch) = step.state().batches.get(&fence) else {
         return Taken { fence, waited, lease: Span::ZERO, entries: Vec::new() };
     };
+    step.state().look_at_messages(batch);
     let given = |arrival: u64| step.state().entry(arrival).map(|entry| given(step.state(), entry));
     let entries = batch.members().filter_map(given).collect();
     Taken { fence, waited, lease: step.now.until(batch.ends), entries }
@@ -148,6 +149,7 @@ pub fn done(
     setting: &mut Setting<'_>,
 ) -> Stepped<Ledgers, SmallVec<[Ended; 1]>> {
     let mut step = OpenStep::begin(key, setting);
+    step.state().look_ahead(pairs);
     let verdicts = pairs.iter().map(|(id, fence)| done_one(&mut step, id, *fence)).collect();
     let surplus = step.state().resolved.len().saturating_sub(room.resolved);
     let arrivals: Vec<u64> = step.state().forgettable(surplus.min(PURGE_MAX));
@@ -172,7 +174,7 @@ fn done_one(step: &mut Step<'_>, id: &[u8], fence: u64) -> Ended {
         (_, Word::Failed | Word::Returned, _) => Ended::Lost(Reason::Released),
         (Place::Taken | Place::Waiting, ..) | (Place::Dead, _, Some(Death::Crash)) => {
             note_last_of_batch(step, arrival);
-            step.edit(LedgerEdit::Done { arrival, at: step.now });
+            step.edit(LedgerEdit::Done { arrivals: smallvec![arrival], at: step.now });
             Ended::Ended
         }
         (Place::Resolved, ..) => Ended::Ended,
@@ -203,7 +205,7 @@ fn give_back_one(step: &mut Step<'_>, id: &[u8], fence: u64, delay: Span) -> End
     match (entry.place, entry.word) {
         (Place::Taken, Word::None) => {
             note_last_of_batch(step, arrival);
-            step.edit(LedgerEdit::Returned { arrival, at: step.now, due: step.now.plus(delay) });
+            step.edit(LedgerEdit::Returned { arrivals: smallvec![arrival], at: step.now, due: step.now.plus(delay) });
             Ended::Ended
         }
         (_, Word::Returned) => Ended::Ended,
