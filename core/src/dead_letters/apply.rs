@@ -86,11 +86,14 @@ impl Ledger {
     }
 
     fn leave_batch(&mut self, arrival: u64) {
-        let Some(entry) = self.entry(arrival) else { return };
-        if entry.place != Place::Taken {
-            return;
+        let taken = self.entry(arrival).filter(|entry| entry.place == Place::Taken);
+        if let Some(fence) = taken.map(|entry| entry.fence) {
+            self.leave_batch_of(arrival, fence);
         }
-        let own = entry.fence;
+    }
+
+    /// The same for an entry that is taken, under this fence.
+    fn leave_batch_of(&mut self, arrival: u64, own: u64) {
         let Some((fence, batch)) = self.batches.range_mut(..=own).next_back() else { return };
         let (fence, position) = (*fence, (own - fence) as usize);
         if let Some(member) = batch.members.get_mut(position).filter(|member| **member == arrival) {
@@ -227,20 +230,20 @@ impl Ledger {
         batch.left = 0;
         for (position, arrival) in batch.members.iter_mut().enumerate() {
             let under = drawn.filter(|(drawn, _)| drawn == arrival).map(|(_, case)| case);
-            let place = if under.is_some() { Place::Dead } else { Place::Waiting };
-            if !self.is_in(*arrival, &[place]) || under.is_some_and(|case| !self.is_running(case)) {
-                *arrival = 0;
-                continue;
-            }
-            batch.left += 1;
-            let Some(case) = under else {
-                self.shift(*arrival, |entry| give(entry, position));
-                continue;
+            let is_given = match under {
+                None => self.shift(*arrival, Place::Waiting, |entry| give(entry, position)),
+                Some(case) if self.is_in(*arrival, &[Place::Dead]) && self.is_running(case) => {
+                    let entry = self.lift(*arrival).map(|mut entry| {
+                        self.draw(*arrival, &mut entry, case, since);
+                        give(&mut entry, position);
+                        self.put(*arrival, entry);
+                    });
+                    entry.is_some()
+                }
+                Some(_) => false,
             };
-            let Some(mut entry) = self.lift(*arrival) else { continue };
-            self.draw(*arrival, &mut entry, case, since);
-            give(&mut entry, position);
-            self.put(*arrival, entry);
+            batch.left += usize::from(is_given);
+            *arrival = if is_given { *arrival } else { 0 };
         }
         while batch.members.pop_if(|last| *last == 0).is_some() {}
         self.numbers.fence = last;
@@ -292,13 +295,11 @@ impl Ledger {
     }
 
     fn give_back(&mut self, arrival: u64, at: Instant, due: Instant) {
-        if self.is_in(arrival, &[Place::Taken]) {
-            self.leave_batch(arrival);
-            self.shift(arrival, |entry| {
-                (entry.place, entry.word) = (Place::Waiting, Word::Returned);
-                (entry.since, entry.at) = (at, due);
-            });
-        }
+        self.leave_batch(arrival);
+        self.shift(arrival, Place::Taken, |entry| {
+            (entry.place, entry.word) = (Place::Waiting, Word::Returned);
+            (entry.since, entry.at) = (at, due);
+        });
     }
 
     /// It waits since `at` and not since later, and as long as before.
@@ -320,7 +321,9 @@ impl Ledger {
         let end = Done { fence: entry.fence, digest: entry.message.digest(), at };
         match entry.place {
             Place::Taken | Place::Waiting if entry.deaths == 0 => {
-                self.leave_batch(arrival);
+                if entry.place == Place::Taken {
+                    self.leave_batch_of(arrival, end.fence);
+                }
                 if let Some(entry) = self.remove(arrival, at) {
                     self.dones.remember(entry.message.id(), end);
                 }
@@ -388,6 +391,7 @@ impl Ledger {
     }
 
     fn purge(&mut self, arrivals: &[u64], at: Instant) {
+        self.look_at_entries(arrivals);
         for arrival in arrivals {
             if self.is_in(*arrival, &[Place::Dead, Place::Resolved, Place::Archived]) {
                 self.remove(*arrival, at);

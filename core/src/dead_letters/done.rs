@@ -62,33 +62,25 @@ impl Dones {
 
     /// The last end of `id`, if it is still remembered.
     pub fn get(&self, id: &[u8], now: Instant) -> Option<&Done> {
-        let number = self.number_of(hash(id), id)?;
-        let done = &self.ends.get(self.position(number)?)?.done;
+        // An id can have ended more than once.
+        let mut last = None;
+        self.by_hash.find(hash(id), |number| {
+            let position = usize::try_from(number.checked_sub(self.forgotten)?).ok()?;
+            let end = self.ends.get(position)?;
+            if end.len == id.len() && self.id_of(end).eq(id) {
+                last = last.max(Some(position));
+            }
+            None::<()>
+        });
+        let done = &self.ends.get(last?)?.done;
         (done.at.plus(DONE_REMEMBERED) > now).then_some(done)
-    }
-
-    fn position(&self, number: u64) -> Option<usize> {
-        usize::try_from(number.checked_sub(self.forgotten)?).ok()
     }
 
     pub fn remember(&mut self, id: &[u8], done: Done) {
         let (hash, start) = (hash(id), self.forgotten_bytes + self.ids.len() as u64);
-        // The last end of an id is the one that counts.
-        let number = self.forgotten + self.ends.len() as u64;
-        let former = self.number_of(hash, id);
-        if let Some(former) = former {
-            self.by_hash.remove(hash, former);
-        }
-        self.by_hash.insert(hash, number);
+        self.by_hash.insert(hash, self.forgotten + self.ends.len() as u64);
         self.ids.extend(id);
         self.ends.push_back(Remembered { done, start, len: id.len(), hash });
-    }
-
-    fn number_of(&self, hash: u64, id: &[u8]) -> Option<u64> {
-        self.by_hash.find(hash, |number| {
-            let end = self.ends.get(self.position(number)?)?;
-            (end.len == id.len() && self.id_of(end).eq(id)).then_some(number)
-        })
     }
 
     /// Forgets those whose time is over, and the oldest if there are too many.

@@ -118,10 +118,11 @@ impl LedgerEdit {
             (Self::Done { arrivals, at }, Self::Done { arrivals: more, at: then }) if *at == *then => {
                 arrivals.extend_from_slice(more);
             }
-            (
-                Self::Returned { arrivals, at, due },
-                Self::Returned { arrivals: more, at: then, due: due_then },
-            ) if (*at, *due) == (*then, *due_then) => arrivals.extend_from_slice(more),
+            (Self::Returned { arrivals, at, due }, Self::Returned { arrivals: more, at: then, due: due_then })
+                if (*at, *due) == (*then, *due_then) =>
+            {
+                arrivals.extend_from_slice(more)
+            }
             _ => return false,
         }
         true

@@ -65,6 +65,22 @@ pub fn decode_ledger(bytes: &[u8]) -> Read<Ledger> {
     Ok(ledger)
 }
 
+/// Takes a further piece over.
+pub fn load_piece(ledger: &mut Ledger, bytes: &[u8]) -> Read<()> {
+    let mut bytes = Reader::tagged(bytes, LEDGER_EDITS)?;
+    let mut records = Vec::new();
+    while !bytes.is_empty() {
+        if bytes.skip(LOADED) {
+            records.push(read_record(&mut bytes)?);
+        } else {
+            ledger.load_all(core::mem::take(&mut records));
+            ledger.apply(read_edit(&mut bytes)?);
+        }
+    }
+    ledger.load_all(records);
+    Ok(())
+}
+
 pub fn encode_edits(edits: &[LedgerEdit], out: &mut impl Buffer) {
     let mut out = Writer::new(out);
     out.byte(LEDGER_EDITS);

@@ -76,7 +76,7 @@ fn fail_by_fence(step: &mut Step<'_>, arrival: u64, fence: u64, request: &Failin
     match (entry.place, entry.word) {
         (Place::Taken | Place::Waiting, Word::None) => {
             let (attempt, fate, class) = judge(step, entry, request);
-            note_last_of_batch(step, arrival);
+            note_last_of_batch(step, step.state().last_of(entry));
             let Some(entry) = step.state().entry(arrival) else { return Failed::Lost(Reason::Absent) };
             let failure = failure(step, (arrival, entry.message.kind()), (attempt, fate, class), request);
             step.edit(LedgerEdit::Failed(failure));

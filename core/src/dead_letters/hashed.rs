@@ -138,11 +138,10 @@ impl Hashed {
     /// Looks where the numbers with these hashes are. Memory that far apart takes long to come, and comes for many at once if
     /// nothing else is done meanwhile: what follows finds it close by.
     pub fn look_ahead(&self, hashes: impl Iterator<Item = u64>) {
-        let at = |hash: u64| {
-            let page = self.pages.get(self.slot(hash)).and_then(Option::as_ref)?;
-            page.with(hash).next().map(|at| page.keys[at])
-        };
-        core::hint::black_box(hashes.filter_map(at).fold(0, |all, key| all ^ key));
+        // Nothing is asked of what comes: a wrong guess would wait for it. A look at every eighth key fetches all of them.
+        let pages = hashes.filter_map(|hash| self.pages.get(self.slot(hash))?.as_ref());
+        let all = pages.fold(0, |all, page| all ^ page.keys[0] ^ page.keys[8] ^ page.keys[16] ^ page.keys[24]);
+        core::hint::black_box(all);
     }
 
     /// A number that is not there yet.

@@ -169,24 +169,13 @@ impl Ledger {
 
     /// The same for one that was taken under this fence, and still is: that is found faster.
     pub fn find_taken(&self, id: &[u8], fence: u64) -> Option<(u64, &Entry)> {
-        let (first, batch) = self.batches.range(..=fence).next_back()?;
-        let arrival = batch.member(fence - first)?;
+        let arrival = self.arrival_by_fence(fence)?;
         self.entry(arrival).filter(|entry| entry.message.id() == id).map(|entry| (arrival, entry))
     }
 
-    /// Looks where entries with these ids are found, as [`Hashed::look_ahead`].
-    pub(super) fn look_ahead(&self, pairs: &[(&[u8], u64)]) {
-        if pairs.len() > 1 {
-            self.by_id.look_ahead(pairs.iter().map(|(id, _)| hash(id)));
-        }
-    }
-
-    /// The same for the messages of a batch.
-    pub(super) fn look_at_messages(&self, batch: &Batch) {
-        if batch.left > 1 {
-            let messages = batch.members().filter_map(|arrival| self.entry(arrival)).map(|entry| &entry.message);
-            core::hint::black_box(messages.fold(0, |all, message| all ^ message.first_byte()));
-        }
+    pub(super) fn arrival_by_fence(&self, fence: u64) -> Option<u64> {
+        let (first, batch) = self.batches.range(..=fence).next_back()?;
+        batch.member(fence - first)
     }
 
     pub fn entry(&self, arrival: u64) -> Option<&Entry> {
@@ -239,8 +228,15 @@ impl Ledger {
 
     /// The batch that has the entry, if it is taken.
     pub fn batch_of(&self, entry: &Entry) -> Option<(u64, &Batch)> {
-        let (fence, batch) = self.batches.range(..=entry.fence).next_back()?;
-        (entry.place == Place::Taken).then_some((*fence, batch))
+        if entry.place != Place::Taken {
+            return None;
+        }
+        self.batches.range(..=entry.fence).next_back().map(|(fence, batch)| (*fence, batch))
+    }
+
+    /// The batch of which the entry is the last.
+    pub fn last_of(&self, entry: &Entry) -> Option<u64> {
+        self.batch_of(entry).filter(|(_, batch)| batch.left == 1).map(|(fence, _)| fence)
     }
 
     pub fn by_token(&self, token: &[u8]) -> Option<(u64, &Batch)> {
@@ -323,13 +319,18 @@ impl Ledger {
     }
 
     /// Moves an entry that waits to its taker, or back: for its message and its aggregate nothing changes.
-    pub(super) fn shift(&mut self, arrival: u64, change: impl FnOnce(&mut Entry)) {
-        let Some(Some(entry)) = self.entries.slot(arrival) else { return };
+    /// False if it is not there, or elsewhere.
+    pub(super) fn shift(&mut self, arrival: u64, place: Place, change: impl FnOnce(&mut Entry)) -> bool {
+        let Some(entry) = self.entries.slot(arrival).and_then(Option::as_mut).filter(|entry| entry.place == place)
+        else {
+            return false;
+        };
         let from = Spot::of(entry);
         change(entry);
         let to = Spot::of(entry);
         self.unindex(arrival, from);
         self.index(arrival, to);
+        true
     }
 
     fn index(&mut self, arrival: u64, Spot { place, at, since, is_redriven, group }: Spot) {

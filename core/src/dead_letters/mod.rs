@@ -42,6 +42,7 @@
 //! 6. What is parked has something of its aggregate before it.
 //! 7. A batch has at least one entry; each of its entries has the fence of the batch and its position in it.
 
+mod ahead;
 mod alert;
 mod apply;
 mod apply_governance;

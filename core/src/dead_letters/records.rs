@@ -53,7 +53,7 @@ pub enum Record {
     /// One that is taken is written as waiting; its batch comes later.
     Entry {
         arrival: u64,
-        entry: Box<Entry>,
+        entry: Entry,
         /// Its error is that of its group, and was not written.
         shares_error: bool,
     },
@@ -243,7 +243,7 @@ pub(super) fn read_record(bytes: In<'_, '_>) -> Read<Record> {
         ENTRY => {
             let arrival = Field::read(bytes)?;
             let (entry, shares_error) = read_entry(bytes)?;
-            Record::Entry { arrival, entry: Box::new(entry), shares_error }
+            Record::Entry { arrival, entry, shares_error }
         }
         BATCH => Record::Batch { fence: bytes.fence()?, batch: Field::read(bytes)? },
         _ => return Err(Malformed),
@@ -311,6 +311,18 @@ impl Ledger {
         Ok(())
     }
 
+    /// Takes many over. As with edits, one that does not fit changes nothing.
+    pub(super) fn load_all(&mut self, records: Vec<Record>) {
+        let ids = records.iter().filter_map(|record| match record {
+            Record::Entry { entry, .. } => Some(entry.message.id()),
+            _ => None,
+        });
+        self.by_id.look_ahead(ids.map(hash));
+        for record in records {
+            self.load(record).ok();
+        }
+    }
+
     /// Takes a part of a stored ledger over. If it does not fit what is there, that is an error and nothing is changed.
     pub(super) fn load(&mut self, record: Record) -> Read<()> {
         let fits = match &record {
@@ -345,7 +357,7 @@ impl Ledger {
                 self.notes.held_aggregates += usize::from(held);
                 self.aggregates.insert(name, Aggregate { held, is_alerted, ..Aggregate::default() });
             }
-            Record::Entry { arrival, entry, shares_error } => self.load_entry(arrival, *entry, shares_error),
+            Record::Entry { arrival, entry, shares_error } => self.load_entry(arrival, entry, shares_error),
             Record::Batch { fence, batch } => self.load_batch(fence, batch),
         }
         Ok(())
@@ -432,7 +444,7 @@ impl Ledger {
         let mut members = Vec::new();
         for arrival in batch.members {
             let position = self.entry(arrival).map_or(0, |entry| (entry.fence - fence) as usize);
-            self.shift(arrival, |entry| entry.place = Place::Taken);
+            self.shift(arrival, Place::Waiting, |entry| entry.place = Place::Taken);
             // Those before it that are not there have ended.
             members.resize(position, 0);
             members.push(arrival);

@@ -11,7 +11,7 @@ use super::failing::{lost_entry, stale};
 use super::ledger::Ledger;
 use super::machine::{Key, Ledgers, Step, end, look_for_alarms, note_last_of_batch};
 use super::request::{BatchRenewed, Death, Ended, GivenEntry, NothingDue, Place, Room, TakeRequest, Taken};
-use crate::limits::{PURGE_MAX, TAKE_BYTES_MAX, TAKE_MAX};
+use crate::limits::{PURGE_AT_ONCE, TAKE_BYTES_MAX, TAKE_MAX};
 use crate::time::{Instant, Span};
 use crate::waited::{Asked, Decision, Machine, OpenStep, Reason, Setting, Stepped, Waiting};
 
@@ -91,7 +91,7 @@ pub(super) fn taken(step: &Step<'_>, fence: u64, waited: Span) -> Taken {
     let Some(batch) = step.state().batches.get(&fence) else {
         return Taken { fence, waited, lease: Span::ZERO, entries: Vec::new() };
     };
-    step.state().look_at_messages(batch);
+    step.state().look_at_messages(batch.members());
     let given = |arrival: u64| step.state().entry(arrival).map(|entry| given(step.state(), entry));
     let entries = batch.members().filter_map(given).collect();
     Taken { fence, waited, lease: step.now.until(batch.ends), entries }
@@ -149,10 +149,10 @@ pub fn done(
     setting: &mut Setting<'_>,
 ) -> Stepped<Ledgers, SmallVec<[Ended; 1]>> {
     let mut step = OpenStep::begin(key, setting);
-    step.state().look_ahead(pairs);
+    step.state().look_at_taken(pairs);
     let verdicts = pairs.iter().map(|(id, fence)| done_one(&mut step, id, *fence)).collect();
     let surplus = step.state().resolved.len().saturating_sub(room.resolved);
-    let arrivals: Vec<u64> = step.state().forgettable(surplus.min(PURGE_MAX));
+    let arrivals: Vec<u64> = step.state().forgettable(surplus.min(PURGE_AT_ONCE));
     if !arrivals.is_empty() {
         step.edit(LedgerEdit::Purged { arrivals, at: step.now });
     }
@@ -173,7 +173,7 @@ fn done_one(step: &mut Step<'_>, id: &[u8], fence: u64) -> Ended {
     match (entry.place, entry.word, entry.reason) {
         (_, Word::Failed | Word::Returned, _) => Ended::Lost(Reason::Released),
         (Place::Taken | Place::Waiting, ..) | (Place::Dead, _, Some(Death::Crash)) => {
-            note_last_of_batch(step, arrival);
+            note_last_of_batch(step, state.last_of(entry));
             step.edit(LedgerEdit::Done { arrivals: smallvec![arrival], at: step.now });
             Ended::Ended
         }
@@ -204,7 +204,7 @@ fn give_back_one(step: &mut Step<'_>, id: &[u8], fence: u64, delay: Span) -> End
     }
     match (entry.place, entry.word) {
         (Place::Taken, Word::None) => {
-            note_last_of_batch(step, arrival);
+            note_last_of_batch(step, state.last_of(entry));
             step.edit(LedgerEdit::Returned { arrivals: smallvec![arrival], at: step.now, due: step.now.plus(delay) });
             Ended::Ended
         }
