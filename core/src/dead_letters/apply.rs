@@ -317,21 +317,19 @@ impl Ledger {
     }
 
     fn finish(&mut self, arrival: u64, at: Instant) {
-        let Some(entry) = self.entry(arrival) else { return };
-        let end = Done { fence: entry.fence, digest: entry.message.digest(), at };
-        match entry.place {
-            Place::Taken | Place::Waiting if entry.deaths == 0 => {
-                if entry.place == Place::Taken {
-                    self.leave_batch_of(arrival, end.fence);
-                }
-                if let Some(entry) = self.remove(arrival, at) {
-                    self.dones.remember(entry.message.id(), end);
-                }
-                return self.dones.forget(at);
+        let is_retry = |entry: &Entry| matches!(entry.place, Place::Taken | Place::Waiting) && entry.deaths == 0;
+        if let Some(entry) = self.remove_if(arrival, at, is_retry) {
+            if entry.place == Place::Taken {
+                self.leave_batch_of(arrival, entry.fence);
             }
-            Place::Taken | Place::Waiting | Place::Dead => self.leave_batch(arrival),
-            Place::Parked | Place::Resolved | Place::Archived => return,
+            let end = Done { fence: entry.fence, digest: entry.message.digest(), at };
+            self.dones.remember(entry.message.id(), end);
+            return self.dones.forget(at);
         }
+        if !self.is_in(arrival, &[Place::Taken, Place::Waiting, Place::Dead]) {
+            return;
+        }
+        self.leave_batch(arrival);
         let Some(mut entry) = self.lift(arrival) else { return };
         entry.remember_death();
         if let Some(redrive) = self.redrive_mut(entry.case) {
@@ -368,9 +366,9 @@ impl Ledger {
         }
     }
 
-    /// Nothing of the entry is left.
-    fn remove(&mut self, arrival: u64, at: Instant) -> Option<Entry> {
-        let entry = self.lift_for_good(arrival)?;
+    /// Nothing of the entry is left in its indexes, if `is_it` says so.
+    fn remove_if(&mut self, arrival: u64, at: Instant, is_it: impl FnOnce(&Entry) -> bool) -> Option<Entry> {
+        let entry = self.lift_for_good(arrival, is_it)?;
         if entry.is_live() {
             self.settle_cases(&entry);
         }
@@ -393,9 +391,8 @@ impl Ledger {
     fn purge(&mut self, arrivals: &[u64], at: Instant) {
         self.look_at_entries(arrivals);
         for arrival in arrivals {
-            if self.is_in(*arrival, &[Place::Dead, Place::Resolved, Place::Archived]) {
-                self.remove(*arrival, at);
-            }
+            let has_ended = |entry: &Entry| matches!(entry.place, Place::Dead | Place::Resolved | Place::Archived);
+            self.remove_if(*arrival, at, has_ended);
         }
     }
 

@@ -93,10 +93,14 @@ impl Arrivals {
         }
     }
 
-    pub fn remove(&mut self, arrival: u64) -> Option<Entry> {
+    /// Takes an entry out for good, if it is there and `is_it` says so.
+    pub fn remove_if(&mut self, arrival: u64, is_it: impl FnOnce(&Entry) -> bool) -> Option<Entry> {
         let (number, bit) = place_of(arrival);
         let shelf = self.shelves.get_mut(&number)?;
         let position = shelf.position(bit)?;
+        if !shelf.slots[position].as_ref().is_some_and(is_it) {
+            return None;
+        }
         let entry = shelf.slots.remove(position);
         shelf.taken &= !bit;
         self.len -= 1;

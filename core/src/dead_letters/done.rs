@@ -76,6 +76,14 @@ impl Dones {
         (done.at.plus(DONE_REMEMBERED) > now).then_some(done)
     }
 
+    /// Looks at where as many ends will be remembered, and as many forgotten.
+    pub fn look_ahead(&self, hashes: &[u64]) {
+        self.by_hash.look_ahead(hashes.iter().copied());
+        if self.ends.len() + hashes.len() > DONES_MAX {
+            self.by_hash.look_ahead(self.ends.iter().take(hashes.len()).map(|end| end.hash));
+        }
+    }
+
     pub fn remember(&mut self, id: &[u8], done: Done) {
         let (hash, start) = (hash(id), self.forgotten_bytes + self.ids.len() as u64);
         self.by_hash.insert(hash, self.forgotten + self.ends.len() as u64);

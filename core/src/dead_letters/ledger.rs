@@ -301,9 +301,9 @@ impl Ledger {
         Some(entry)
     }
 
-    /// The same for one that does not come back.
-    pub(super) fn lift_for_good(&mut self, arrival: u64) -> Option<Entry> {
-        let entry = self.entries.remove(arrival)?;
+    /// The same for one that does not come back, if `is_it` says so.
+    pub(super) fn lift_for_good(&mut self, arrival: u64, is_it: impl FnOnce(&Entry) -> bool) -> Option<Entry> {
+        let entry = self.entries.remove_if(arrival, is_it)?;
         self.leave_indexes(arrival, &entry);
         self.by_id.remove(hash(entry.message.id()), arrival);
         Some(entry)

@@ -176,9 +176,10 @@ impl Message {
         Self::pack(&facts, self.cut(), self.digest())
     }
 
-    /// To have it close by.
-    pub(super) fn first_byte(&self) -> u8 {
-        self.0[0]
+    /// Looks at its first bytes, at most so many, to have them close by.
+    pub(super) fn look_at(&self, most: usize) -> u8 {
+        const LINE: usize = 64;
+        self.0.iter().take(most).step_by(LINE).fold(0, |all, byte| all ^ byte)
     }
 
     /// Bytes on the heap.

@@ -91,9 +91,8 @@ pub(super) fn taken(step: &Step<'_>, fence: u64, waited: Span) -> Taken {
     let Some(batch) = step.state().batches.get(&fence) else {
         return Taken { fence, waited, lease: Span::ZERO, entries: Vec::new() };
     };
-    step.state().look_at_messages(batch.members());
-    let given = |arrival: u64| step.state().entry(arrival).map(|entry| given(step.state(), entry));
-    let entries = batch.members().filter_map(given).collect();
+    let state = step.state();
+    let entries = state.given(batch).into_iter().map(|entry| given(state, entry)).collect();
     Taken { fence, waited, lease: step.now.until(batch.ends), entries }
 }
 
