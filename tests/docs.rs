@@ -188,6 +188,7 @@ fn the_page_of_limits_has_every_maximum_and_its_value() {
         TAKE_MAX |n: usize| n.to_string(),
         TAKE_BYTES_MAX |n: usize| n.to_string(),
         ENTRIES_LOOKED_AT |n: usize| n.to_string(),
+        LIST_AT_ONCE |n: usize| n.to_string(),
         PURGE_MAX |n: usize| n.to_string(),
         PURGE_AT_ONCE |n: usize| n.to_string(),
         BACKOFF_LEAST |d: Span| Shown(d).to_string(),

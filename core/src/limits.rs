@@ -159,6 +159,9 @@ pub const TAKE_BYTES_MAX: usize = 16 << 20;
 /// Entries that LIST, a count or a search of a redrive looks at in one go.
 pub const ENTRIES_LOOKED_AT: usize = 2_000;
 
+/// Entries that one call of LIST shows, whatever its LIMIT: an entry has many fields.
+pub const LIST_AT_ONCE: usize = 500;
+
 /// The largest LIMIT of PURGE.
 pub const PURGE_MAX: usize = 1_000;
 
