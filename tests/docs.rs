@@ -211,6 +211,9 @@ fn the_page_of_limits_has_every_maximum_and_its_value() {
         REDRIVE_FIRST |n: u32| n.to_string(),
         REDRIVE_OUTCOMES |n: u32| n.to_string(),
         AUTO_QUIET |d: Span| Shown(d).to_string(),
+        POLICY_BYTES_MAX |n: usize| n.to_string(),
+        POLICY_DEPTH_MAX |n: usize| n.to_string(),
+        POLICY_NAME_MAX |n: usize| n.to_string(),
         CLOCK_JITTER |d: Span| Shown(d).to_string(),
         INSTANT_MAX_US |n: i64| n.to_string(),
     ];
