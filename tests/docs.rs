@@ -293,3 +293,22 @@ fn every_rule_for_dead_letters_names_a_test_that_exists() {
         }
     }
 }
+
+/// Every property of docs/properties.md is tagged in the file that it names, above a test of that name, and no number is missing.
+#[test]
+fn each_property_of_the_page_is_tagged_where_it_says() {
+    let page = read("docs/properties.md");
+    let mut numbers = BTreeSet::new();
+    for row in page.lines().filter(|line| line.starts_with("| ") && line.contains("`: `")) {
+        let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+        let number: u32 = cells[1].parse().expect("a number");
+        let (file, test) = cells[3].trim_matches('`').split_once("`: `").expect("a file and a test");
+        let source = read(file);
+        let tag = source.find(&format!("// Property {number}: ")).unwrap_or_else(|| panic!("{file} has no property {number}"));
+        let function = source[tag..].split("fn ").nth(1).and_then(|rest| rest.split('(').next());
+        assert_eq!(function, Some(test), "the test under property {number} in {file}");
+        assert!(numbers.insert(number), "property {number} is there twice");
+    }
+    let later = [18, 19, 24];
+    assert_eq!(numbers, (1..=25).filter(|number| !later.contains(number)).collect());
+}

@@ -1,9 +1,10 @@
 //! Adaptive concurrency: the number of places follows what the callee can bear, between `min` and `max`.
 //!
-//! **Gradient.** Durations of a round of calls are compared with the long-term mean. While they are at most half as long again, there is
-//! no queue at the callee, and the limit grows by its square root (at least one). When they are longer, it shrinks by the same ratio,
-//! at most by half in one round. The long-term mean follows slowly, and faster down than up: otherwise a long overload would become
-//! the new normal.
+//! **Gradient.** Durations of a round of calls are compared with those of an idle callee. While they are at most half as long again,
+//! the callee has no queue to speak of, and the limit grows by its square root (at least one). When they are longer, it shrinks by the same
+//! ratio, at most by half in one round. What an idle callee takes falls quickly to shorter durations. It rises only while less than half of
+//! the places are taken or the limit is at `min`: longer durations may otherwise be a queue of our own making, and a long overload would
+//! become normal.
 //!
 //! **AIMD.** Each good call adds `1/limit`: one place more per round. A failure, or a call that took longer than the attempt
 //! timeout, takes a tenth away, once per round: calls that fail together say one thing, not many.
@@ -12,7 +13,7 @@
 //! taken: an idle caller learns nothing. Shrinking evicts no call; places that are taken are given back as calls end.
 //!
 //! # State
-//! The limit in thousandths, the sums of this round, the long-term mean.
+//! The limit in thousandths, the sums of this round, what an idle callee takes.
 //!
 //! # Invariants
 //! - `min <= limit <= max`, also after the bounds change.
@@ -57,7 +58,7 @@ pub struct Concurrency {
     calls: u64,
     sum_us: u64,
     busiest: u32,
-    /// The mean over many rounds; 0 before the first.
+    /// What an idle callee takes; 0 before the first round.
     long_us: u64,
     /// Whether this round took a tenth away.
     has_shrunk: bool,
@@ -112,18 +113,20 @@ impl Concurrency {
     /// The end of a round.
     fn compare(&mut self, rules: &ConcurrencyRules) {
         let (limit_milli, short_us) = (self.limit_milli(rules), (self.sum_us / self.calls).max(1));
+        let is_busy = self.is_busy(self.busiest, limit_milli);
         let long_us = match self.long_us {
             0 => short_us,
-            // Down by a quarter of the difference, up by a hundredth.
             long_us if short_us < long_us => long_us - (long_us - short_us) / 4,
-            long_us => long_us + (short_us - long_us) / 100,
+            // A queue at the callee may be of our own making, and must not become normal.
+            long_us if is_busy && limit_milli > u64::from(rules.min) * 1_000 => long_us,
+            long_us => long_us + (short_us - long_us) / 10,
         };
         self.long_us = long_us.max(1);
         let bearable_us = self.long_us + self.long_us / 2;
         let moved = if short_us > bearable_us {
             let shrunk = (u128::from(limit_milli) * u128::from(bearable_us) / u128::from(short_us)) as u64;
             shrunk.max(limit_milli / 2)
-        } else if self.is_busy(self.busiest, limit_milli) {
+        } else if is_busy {
             limit_milli + ((limit_milli / 1_000).isqrt() * 1_000).max(1_000)
         } else {
             limit_milli

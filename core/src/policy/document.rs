@@ -145,7 +145,7 @@ words! {
 words! {
     /// How concurrency adapts.
     AdaptiveKind ADAPTIVE_KINDS {
-        /// By durations: short ones are compared with long-term ones.
+        /// By durations: those of now are compared with those of an idle callee.
         Gradient "gradient",
         /// By failures: up by one, down by a tenth.
         Aimd "aimd",
@@ -361,7 +361,7 @@ section! {
     /// Refuses a part of the calls by itself while too few are accepted.
     Throttle THROTTLE {
         k "k": f64 [Kind::number(1.0, 100.0)] default(2.0), "Calls are refused once there are this many times as many as were accepted.";
-        window "window": Span [Kind::duration(Span::from_secs(1), Span::from_secs(600))] default(Span::from_secs(120)), "How far back calls count.";
+        window "window": Span [Kind::duration(Span::from_secs(1), Span::from_secs(600))] default(Span::from_secs(10)), "How far back calls count. It takes a few of them to recover from a long outage.";
     }
 }
 
@@ -408,6 +408,18 @@ section! {
     }
     "circuit_breaker" => "breaker";
 }
+
+section! {
+    /// Policies by name, as they stand in a file.
+    PolicyFile FILE {
+        version "version": u32 [Kind::whole(1, 1)] default(1), "The version of the layout.";
+        defaults "defaults": Document [Kind::Object(&POLICY)] absent, "What holds for all policies that do not say otherwise, stage by stage.";
+        policies "policies": BTreeMap<String, Document> [Kind::Named(&POLICY)] required(BTreeMap::new()), "The policies by name.";
+    }
+}
+
+// No number in it has a fraction.
+impl Eq for Adaptive {}
 
 impl Document {
     /// The one way to write it: JSON in camelCase without spaces, fields in the order of the schema.

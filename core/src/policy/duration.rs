@@ -6,7 +6,9 @@
 use alloc::format;
 use alloc::string::{String, ToString};
 
-use serde::de::{Deserialize, Deserializer, Error};
+use core::fmt;
+
+use serde::de::{Deserialize, Deserializer, Error, Visitor};
 use serde::ser::{Serialize, Serializer};
 
 use crate::time::Span;
@@ -44,9 +46,29 @@ impl Serialize for Span {
     }
 }
 
+/// What a duration is called to serde: formats look through it, and other languages' settings know by it what is a duration.
+pub const SPAN: &str = "resil::Span";
+
+struct Text;
+
+impl<'de> Visitor<'de> for Text {
+    type Value = Span;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a duration such as \"250ms\" (units: us, ms, s, m, h, d)")
+    }
+
+    fn visit_newtype_struct<D: Deserializer<'de>>(self, inside: D) -> Result<Span, D::Error> {
+        inside.deserialize_str(self)
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Span, E> {
+        parse(text).ok_or_else(|| E::invalid_value(serde::de::Unexpected::Str(text), &self))
+    }
+}
+
 impl<'de> Deserialize<'de> for Span {
     fn deserialize<D: Deserializer<'de>>(source: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(source)?;
-        parse(&text).ok_or_else(|| D::Error::custom(format!("{text:?} is no duration")))
+        source.deserialize_newtype_struct(SPAN, Text)
     }
 }

@@ -45,11 +45,13 @@ use core::fmt;
 pub use self::backoff::Jitter;
 pub use self::document::{
     Adaptive, AdaptiveKind, Away, Breaker, Budget, Bulkhead, Chaos, ChaosKind, CountingMode, Document, Hedge,
-    LimitKind, Partition, RateLimit, Retry, SharedBulkhead, Shedding, Throttle, Tier, Timeout,
+    LimitKind, Partition, PolicyFile, RateLimit, Retry, SharedBulkhead, Shedding, Throttle, Tier, Timeout,
 };
+pub use self::duration::SPAN;
 pub use self::order::Stage;
 pub use self::shedding::Priority;
-pub use self::walk::{read_part, read_value};
+pub use self::walk::{read_file_value, read_part, read_parts, read_value};
+use crate::limits::POLICY_BYTES_MAX;
 
 /// What is wrong with a document.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -97,5 +99,13 @@ pub const WHOLE: &str = "document";
 /// # Ok::<(), resil_core::policy::Invalid>(())
 /// ```
 pub fn read(json: &str) -> Result<Document, Invalid> {
-    read_value(text::tree(json)?)
+    read_value(text::tree(json, POLICY_BYTES_MAX)?)
 }
+
+/// Reads the JSON of a file of policies. What concerns a policy and the defaults together is left to the caller, who merges them.
+pub fn read_file(json: &str) -> Result<PolicyFile, Invalid> {
+    read_file_value(text::tree(json, FILE_BYTES_MAX)?)
+}
+
+/// Bytes of a file of policies.
+const FILE_BYTES_MAX: usize = 16 * POLICY_BYTES_MAX;

@@ -13,12 +13,12 @@ use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visi
 use serde_json::{Map, Number, Value};
 
 use super::{Invalid, WHOLE};
-use crate::limits::{POLICY_BYTES_MAX, POLICY_DEPTH_MAX};
+use crate::limits::POLICY_DEPTH_MAX;
 
 /// The tree of a text.
-pub(super) fn tree(json: &str) -> Result<Value, Invalid> {
-    if json.len() > POLICY_BYTES_MAX {
-        let text = format!("must be at most {} KB, got {} bytes", POLICY_BYTES_MAX >> 10, json.len());
+pub(super) fn tree(json: &str, most: usize) -> Result<Value, Invalid> {
+    if json.len() > most {
+        let text = format!("must be at most {} KB, got {} bytes", most >> 10, json.len());
         return Err(Invalid::new(WHOLE, text));
     }
     let mut reader = serde_json::Deserializer::from_str(json);

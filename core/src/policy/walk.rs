@@ -4,10 +4,11 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use super::backoff::Jitter;
-use super::document::{Document, POLICY};
+use super::document::{Document, FILE, POLICY, PolicyFile};
 use super::fields::{Field, Kind, Meaning, Presence, Shape};
 use super::{Invalid, WHOLE, check, duration, moment};
 use crate::time::Span;
@@ -17,7 +18,7 @@ const SHOWN_MAX: usize = 60;
 
 /// Reads a policy from a tree of values: what [`read`](super::read) does after it read the text. For formats other than JSON.
 pub fn read_value(tree: Value) -> Result<Document, Invalid> {
-    let whole = typed(tree)?;
+    let whole = typed::<Document>(&POLICY, tree)?;
     check::whole(&whole)?;
     Ok(whole)
 }
@@ -25,7 +26,7 @@ pub fn read_value(tree: Value) -> Result<Document, Invalid> {
 /// Checks one part of a policy by itself, with paths inside of it. What needs other parts is left to the whole.
 pub fn read_part(part: &str, tree: Value) -> Result<(), Invalid> {
     let whole = Map::from_iter([(part.to_string(), tree)]);
-    let checked = typed(Value::Object(whole)).and_then(|document| check::parts(&document));
+    let checked = read_parts(Value::Object(whole)).map(drop);
     checked.map_err(|mut wrong| {
         if let Some(inside) = wrong.path.strip_prefix(part).and_then(|rest| rest.strip_prefix('.')) {
             wrong.path = inside.to_string();
@@ -34,11 +35,33 @@ pub fn read_part(part: &str, tree: Value) -> Result<(), Invalid> {
     })
 }
 
-fn typed(tree: Value) -> Result<Document, Invalid> {
+/// The same for a policy of which some parts come from elsewhere: what needs the whole is left out.
+pub fn read_parts(tree: Value) -> Result<Document, Invalid> {
+    let document = typed::<Document>(&POLICY, tree)?;
+    check::parts(&document)?;
+    Ok(document)
+}
+
+/// The same for a file of policies.
+pub fn read_file_value(tree: Value) -> Result<PolicyFile, Invalid> {
+    let file = typed::<PolicyFile>(&FILE, tree)?;
+    if let Some(defaults) = &file.defaults {
+        if defaults.name.is_some() {
+            return Err(Invalid::new("defaults.name", "must not be there: each policy has its own"));
+        }
+        check::parts(defaults).map_err(|wrong| wrong.inside("defaults"))?;
+    }
+    for (name, document) in file.policies.iter().flatten() {
+        check::parts(document).map_err(|wrong| wrong.inside(&format!("policies.{name}")))?;
+    }
+    Ok(file)
+}
+
+fn typed<T: DeserializeOwned>(shape: &Shape, tree: Value) -> Result<T, Invalid> {
     let Value::Object(entries) = tree else {
         return Err(Invalid::new(WHOLE, format!("must be an object, got {}", shown(&tree))));
     };
-    let known = object(&POLICY, entries, "")?;
+    let known = object(shape, entries, "")?;
     // The rows and the types stand side by side: what the walk lets through has its type.
     serde_json::from_value(Value::Object(known)).map_err(|error| Invalid::new(WHOLE, format!("is not valid: {error}")))
 }

@@ -125,7 +125,7 @@ fn outside(random: &mut Random, kind: Kind) -> Option<Value> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2_000))]
+    #![proptest_config(crate::seed::config())]
 
     // Property 21: a policy that was read is written, read and written again as the same text.
     #[test]

@@ -93,6 +93,9 @@ impl Model {
 
 proptest! {
     #![proptest_config(seed::config())]
+    // Property 15: never more calls active than places, nor more waiting than the queue holds; the rest is refused.
+    // Property 16: a partition that is full takes nothing from another.
+    // Property 17: what the metrics say is what is.
     #[test]
     fn any_schedule_keeps_to_its_places_and_is_counted_exactly(
         sizes in ((1u32..4, 0u32..4), (1u32..4, 0u32..4)),
