@@ -304,7 +304,9 @@ fn each_property_of_the_page_is_tagged_where_it_says() {
         let number: u32 = cells[1].parse().expect("a number");
         let (file, test) = cells[3].trim_matches('`').split_once("`: `").expect("a file and a test");
         let source = read(file);
-        let tag = source.find(&format!("// Property {number}: ")).unwrap_or_else(|| panic!("{file} has no property {number}"));
+        let tag = source
+            .find(&format!("// Property {number}: "))
+            .unwrap_or_else(|| panic!("{file} has no property {number}"));
         let function = source[tag..].split("fn ").nth(1).and_then(|rest| rest.split('(').next());
         assert_eq!(function, Some(test), "the test under property {number} in {file}");
         assert!(numbers.insert(number), "property {number} is there twice");

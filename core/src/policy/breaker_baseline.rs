@@ -33,7 +33,7 @@ impl Baseline {
 
     /// The part of the calls that failed, in millionths; `None` while too little is known.
     pub fn failed_ppm(&self, now: Instant) -> Option<u32> {
-        let [calls, failures] = self.recent.sums(BASELINE, now);
+        let [calls, failures] = self.recent.sums(now);
         (calls >= KNOWN_FROM).then(|| (u128::from(failures) * 1_000_000 / u128::from(calls)) as u32)
     }
 

@@ -17,7 +17,7 @@
 //!
 //! # Invariants
 //! - `min <= limit <= max`, also after the bounds change.
-//! - It begins at `max`.
+//! - The gradient begins at `max`; AIMD, which shrinks slowly, at 20 or the nearest bound.
 
 use super::document::{Adaptive, AdaptiveKind};
 use crate::time::Span;
@@ -49,6 +49,9 @@ pub struct Sample {
 /// The fewest calls that a round has.
 const ROUND_LEAST: u64 = 10;
 
+/// Where AIMD begins: from a large limit it would need many rounds to come down, and a callee that is overloaded by then has no time.
+const AIMD_FIRST_MILLI: u64 = 20_000;
+
 /// What was learnt.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Concurrency {
@@ -72,7 +75,8 @@ impl Concurrency {
 
     fn limit_milli(&self, rules: &ConcurrencyRules) -> u64 {
         let (min, max) = (u64::from(rules.min) * 1_000, u64::from(rules.max) * 1_000);
-        self.limit_milli.unwrap_or(max).clamp(min, max)
+        let first = if rules.kind == AdaptiveKind::Aimd { AIMD_FIRST_MILLI } else { max };
+        self.limit_milli.unwrap_or(first).clamp(min, max)
     }
 
     /// A call ended.

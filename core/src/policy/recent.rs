@@ -61,33 +61,28 @@ impl<const N: usize> Recent<N> {
     }
 
     /// Both counts of the last window.
-    pub fn sums(&self, window: Span, now: Instant) -> [u64; 2] {
-        let newest = self.number(window, now).max(if slot_of::<N>(window) == self.slot { self.newest } else { NEVER });
-        let is_same = slot_of::<N>(window) == self.slot;
-        let recent = self.slots.iter().filter(|slot| !is_same || slot.number > newest - N as i64);
+    pub fn sums(&self, now: Instant) -> [u64; 2] {
+        let newest = if self.slot.is_zero() { self.newest } else { self.newest.max(number(self.slot, now)) };
+        let recent = self.slots.iter().filter(|slot| slot.number > newest - N as i64);
         recent.fold([0, 0], |[one, other], slot| {
             [one.saturating_add(slot.counts[0]), other.saturating_add(slot.counts[1])]
         })
-    }
-
-    fn number(&self, window: Span, now: Instant) -> i64 {
-        now.as_us().div_euclid(slot_of::<N>(window).as_us())
     }
 
     /// The present slot becomes the newest.
     fn turn(&mut self, window: Span, now: Instant) {
         let slot = slot_of::<N>(window);
         if slot != self.slot {
-            let was = core::mem::replace(self, Self { slot, ..Self::default() });
-            let [one, other] = was.slots().fold([0u64, 0], |[one, other], slot| {
-                [one.saturating_add(slot.counts[0]), other.saturating_add(slot.counts[1])]
-            });
-            self.newest = self.number(window, now);
-            self.slots[self.newest.rem_euclid(N as i64) as usize] =
-                RecentSlot { number: self.newest, counts: [one, other] };
+            let (counts, newest) = (self.sums(now), number(slot, now));
+            *self = Self { slot, newest, ..Self::default() };
+            self.slots[newest.rem_euclid(N as i64) as usize] = RecentSlot { number: newest, counts };
         }
-        self.newest = self.newest.max(self.number(window, now));
+        self.newest = self.newest.max(number(slot, now));
     }
+}
+
+fn number(slot: Span, now: Instant) -> i64 {
+    now.as_us().div_euclid(slot.as_us())
 }
 
 fn slot_of<const N: usize>(window: Span) -> Span {

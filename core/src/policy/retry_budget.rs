@@ -66,7 +66,7 @@ impl RetryBudget {
 
     /// How many extra calls would be granted now.
     pub fn available(&self, rules: &BudgetRules, now: Instant) -> u64 {
-        let [calls, extra] = self.recent.sums(rules.ttl, now);
+        let [calls, extra] = self.recent.sums(now);
         let floor = u64::from(rules.min_per_second) * rules.ttl.floor_ms().unsigned_abs() / 1_000;
         let earned = calls.saturating_mul(rules.percent.into()) / 100;
         floor.saturating_add(earned).saturating_sub(extra).saturating_sub(self.waiting)

@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 use super::document::POLICY;
 use super::duration;
 use super::fields::{Field, Kind, Meaning, Presence, Shape};
+use crate::time::Span;
 
 /// Every object of the schema, the whole policy first, each once, in the order of the fields that have them.
 pub fn shapes() -> Vec<&'static Shape> {
@@ -125,19 +126,46 @@ pub fn bounds(kind: Kind) -> String {
     }
 }
 
+/// A value that the kind allows.
+pub fn example(kind: Kind) -> Value {
+    match kind {
+        Kind::Flag => json!(true),
+        Kind::Whole { least, most } => json!(50.clamp(least, most)),
+        Kind::Number { least, most } => json!(1.5f64.clamp(least, most)),
+        Kind::Duration { least, most } => json!(duration::shown(Span::from_secs(2).clamp(least, most))),
+        Kind::Moment => json!("2026-11-18T12:00:00Z"),
+        Kind::Text { .. } | Kind::Name => json!("payments"),
+        Kind::OneOf(words) => json!(words.first()),
+        Kind::Jitter => json!("20%"),
+        Kind::Words(words) => json!(words),
+        Kind::Texts { .. } => json!(["tenant-1"]),
+        Kind::Object(shape) => required(shape),
+        Kind::List { of, .. } => json!([required(of)]),
+        Kind::Named(shape) => json!({ "batch": required(shape) }),
+    }
+}
+
+/// An object with what it has to have.
+fn required(shape: &Shape) -> Value {
+    let fields = shape.fields.iter().filter(|field| matches!(field.presence, Presence::Required));
+    Value::Object(fields.map(|field| (field.name.to_string(), example(field.kind))).collect())
+}
+
 /// The tables of the reference page: every field with its default and its bounds.
 pub fn reference() -> String {
     let mut page = String::new();
     for shape in shapes() {
         page.push_str(&format!("## {}\n\n{}\n\n", shape.title, shape.about.trim()));
-        page.push_str("| field | default | allowed | meaning |\n| --- | --- | --- | --- |\n");
+        page.push_str("| field | default | allowed | example | meaning |\n| --- | --- | --- | --- | --- |\n");
         for field in shape.fields {
-            let default = match field.presence {
-                Presence::Required => "required".to_string(),
-                Presence::Absent => "–".to_string(),
-                Presence::Default(shown) | Presence::DefaultOrNull(shown) => format!("`{}`", shown()),
+            let (default, example) = match field.presence {
+                Presence::Required => ("required".to_string(), example(field.kind).to_string()),
+                Presence::Absent => ("–".to_string(), example(field.kind).to_string()),
+                Presence::Default(shown) | Presence::DefaultOrNull(shown) => (format!("`{}`", shown()), shown()),
             };
-            page.push_str(&format!("| `{}` | {default} | {} | {} |\n", field.name, bounds(field.kind), field.about));
+            let allowed = bounds(field.kind);
+            let example = format!("`\"{}\": {example}`", field.name);
+            page.push_str(&format!("| `{}` | {default} | {allowed} | {example} | {} |\n", field.name, field.about));
         }
         page.push('\n');
     }

@@ -43,7 +43,7 @@ pub struct Throttler {
 impl Throttler {
     /// How many of a million calls are refused now.
     pub fn refused_ppm(&self, rules: &ThrottleRules, now: Instant) -> u32 {
-        let [calls, accepted] = self.recent.sums(rules.window, now).map(u128::from);
+        let [calls, accepted] = self.recent.sums(now).map(u128::from);
         let beyond = (calls * 1_000).saturating_sub(accepted * u128::from(rules.k_milli));
         (beyond * 1_000 / (calls + 1)) as u32
     }

@@ -43,7 +43,7 @@ struct Waiting {
 fn simulate(kind: Option<AdaptiveKind>, throttle: bool) -> Seen {
     let mut random = Random(1);
     let rules = ConcurrencyRules { kind: kind.unwrap_or(AdaptiveKind::Gradient), min: 5, max: 2_000 };
-    let throttle = throttle.then_some(ThrottleRules { k_milli: 1_500, window: Span::from_secs(5) });
+    let throttle = throttle.then_some(ThrottleRules { k_milli: 2_000, window: Span::from_secs(10) });
     let (mut machine, mut throttler) = (Concurrency::default(), Throttler::default());
     let mut seen = Seen { good: vec![0; 60], took_ms: Vec::new() };
     let mut queue: VecDeque<Waiting> = VecDeque::new();
@@ -84,12 +84,8 @@ fn simulate(kind: Option<AdaptiveKind>, throttle: bool) -> Seen {
         for _ in 0..random.arrivals(load) {
             let is_admitted = throttle.is_none_or(|throttle| throttler.admit(&throttle, random.next(), now));
             let limit = if kind.is_some() { machine.limit(&rules) } else { u32::MAX };
-            if is_admitted && in_flight >= limit {
-                // Refused by the limit: not accepted, to the throttle.
-                if let Some(throttle) = &throttle {
-                    throttler.ended(throttle, false, now);
-                }
-            } else if is_admitted {
+            // What the limit refuses was not made: it says nothing about the service.
+            if is_admitted && in_flight < limit {
                 (in_flight, id) = (in_flight + 1, id + 1);
                 queue.push_back(Waiting { id, began_ms: now_ms });
                 patient.push_back(Waiting { id, began_ms: now_ms });

@@ -209,9 +209,11 @@ impl PolicyFile {
         Ok(())
     }
 
-    /// Of a file's text: JSON if it begins with a brace, else YAML.
+    /// Of a file's text: JSON, or else YAML.
     pub fn from_text(text: &str) -> Result<Self, Error> {
-        if text.trim_start().starts_with('{') { Self::from_json(text) } else { Self::from_yaml(text) }
+        // Every JSON is YAML, but what is wrong with its keys is better said by its own reader.
+        let is_json = serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok();
+        if is_json { Self::from_json(text) } else { Self::from_yaml(text) }
     }
 
     /// The settings of one policy, with its name and the defaults.

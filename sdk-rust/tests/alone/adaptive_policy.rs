@@ -216,3 +216,25 @@ fn a_watched_file_keeps_the_last_good_policies() {
         assert_eq!(policies.problem(), None);
     });
 }
+
+/// Random documents, as core's own tests make them.
+#[path = "../../../core/tests/policy/random.rs"]
+mod random;
+
+proptest::proptest! {
+    #![proptest_config(crate::drive::seed::config())]
+
+    /// The bounds of the schema and of the settings are the same, and nothing is lost between the two.
+    #[test]
+    fn what_the_schema_accepts_is_valid_settings(seed: u64) {
+        let (tree, document) = random::valid(&mut random::Random(seed), &resil_core::policy::document::POLICY);
+        let settings = PolicySettings::from_json(&tree.to_string());
+        let settings = settings.map_err(|wrong| proptest::test_runner::TestCaseError::fail(format!("{wrong}: {tree}")))?;
+        let again = resil_core::policy::read(&settings.to_json().unwrap()).expect("what settings write is valid");
+        proptest::prop_assert_eq!(again.breaker, document.breaker);
+        proptest::prop_assert_eq!(again.timeout.unwrap_or_default(), document.timeout.unwrap_or_default());
+        proptest::prop_assert_eq!(again.chaos, document.chaos);
+        proptest::prop_assert_eq!(again.shedding, document.shedding);
+        proptest::prop_assert_eq!(again.retry.map(|retry| retry.backoff()), document.retry.map(|retry| retry.backoff()));
+    }
+}

@@ -24,6 +24,7 @@ fn bulkhead(max: u32, queue: u32, batch: (u32, u32), clock: &Clock) -> LocalBulk
         max_queue: queue,
         max_wait: MAX_WAIT,
         partitions: BTreeMap::from([("batch".to_owned(), partition)]),
+        adaptive: None,
     };
     LocalBulkhead::from_settings("orders", &settings, clock.clone()).expect("valid")
 }
