@@ -79,7 +79,7 @@ fn may_be(shape: &Shape, field: &Field, value: Value) -> Result<(), String> {
 #[test]
 fn every_default_and_every_example_is_within_its_bounds() {
     // Only with another field beside them.
-    let paired = ["slowCallDuration", "slowCallRate", "openFactor", "openMax", "latency", "order", "shedding"];
+    let paired = ["slowCallDuration", "slowCallRate", "openFactor", "openMax", "latency", "order", "shedding", "tiers"];
     for shape in schema::shapes() {
         for field in shape.fields {
             if let Presence::Default(shown) | Presence::DefaultOrNull(shown) = field.presence {
