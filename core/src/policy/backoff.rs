@@ -25,7 +25,7 @@ use crate::time::Span;
 
 /// How delays are spread. In documents: `none`, `full`, `equal`, `decorrelated`, or a percentage: `20%`, or `{"plusMinus": 20}`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Jitter {
+pub enum JitterKind {
     None,
     #[default]
     Full,
@@ -35,7 +35,7 @@ pub enum Jitter {
     PlusMinus(u8),
 }
 
-impl Jitter {
+impl JitterKind {
     /// What its text says.
     pub fn parse(text: &str) -> Option<Self> {
         let percent = |digits: &str| digits.parse().ok().filter(|percent| *percent <= 100).map(Self::PlusMinus);
@@ -59,13 +59,13 @@ impl Jitter {
     }
 }
 
-impl Serialize for Jitter {
+impl Serialize for JitterKind {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(&self.text())
     }
 }
 
-impl<'de> Deserialize<'de> for Jitter {
+impl<'de> Deserialize<'de> for JitterKind {
     fn deserialize<D: Deserializer<'de>>(source: D) -> Result<Self, D::Error> {
         let text = String::deserialize(source)?;
         Self::parse(&text).ok_or_else(|| D::Error::custom(format!("{text:?} is no jitter")))
@@ -78,7 +78,7 @@ pub struct Backoff {
     pub initial: Span,
     pub max: Span,
     pub multiplier: f64,
-    pub jitter: Jitter,
+    pub jitter: JitterKind,
     /// No delay is shorter.
     pub min: Span,
 }
@@ -103,11 +103,11 @@ impl Backoff {
         let spread = |from_us: i64, to_us: i64| from_us + (to_us.saturating_sub(from_us).max(0) as f64 * unit) as i64;
         let nominal_us = self.nominal(n).as_us();
         let us = match self.jitter {
-            Jitter::None => nominal_us,
-            Jitter::Full => spread(0, nominal_us),
-            Jitter::Equal => spread(nominal_us / 2, nominal_us),
-            Jitter::Decorrelated => spread(self.initial.as_us(), previous.as_us().saturating_mul(3)),
-            Jitter::PlusMinus(percent) => {
+            JitterKind::None => nominal_us,
+            JitterKind::Full => spread(0, nominal_us),
+            JitterKind::Equal => spread(nominal_us / 2, nominal_us),
+            JitterKind::Decorrelated => spread(self.initial.as_us(), previous.as_us().saturating_mul(3)),
+            JitterKind::PlusMinus(percent) => {
                 let part_us = nominal_us / 100 * i64::from(percent) + nominal_us % 100 * i64::from(percent) / 100;
                 spread(nominal_us - part_us, nominal_us + part_us)
             }

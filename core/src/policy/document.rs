@@ -10,8 +10,8 @@ use alloc::vec::Vec;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-pub use super::backoff::Jitter;
-use super::fields::{Field, Kind, Meaning, Other, Presence, Shape};
+pub use super::backoff::JitterKind;
+use super::fields::{FieldKind, FieldRow, Meaning, Other, Presence, Shape};
 use super::order::Stage;
 use crate::circuit_breaker::bounds;
 use crate::limits::{
@@ -50,7 +50,7 @@ macro_rules! section {
         pub static $rows: Shape = Shape {
             title: stringify!($type),
             about: concat!($($about,)+),
-            fields: &[$(Field {
+            fields: &[$(FieldRow {
                 name: $name,
                 kind: $kind,
                 presence: section!(@presence $value, $presence $(($default))?),
@@ -164,22 +164,22 @@ words! {
     }
 }
 
-const fn number(bounds: core::ops::RangeInclusive<i64>) -> Kind {
-    Kind::whole(*bounds.start() as u64, *bounds.end() as u64)
+const fn number(bounds: core::ops::RangeInclusive<i64>) -> FieldKind {
+    FieldKind::whole(*bounds.start() as u64, *bounds.end() as u64)
 }
 
-const fn length(bounds: (Span, Span)) -> Kind {
-    Kind::duration(bounds.0, bounds.1)
+const fn length(bounds: (Span, Span)) -> FieldKind {
+    FieldKind::duration(bounds.0, bounds.1)
 }
 
 const PLACES_MAX: u64 = 1_000_000;
-const WHEN_AWAY: Kind = Kind::OneOf(AWAY);
+const WHEN_AWAY: FieldKind = FieldKind::OneOf(AWAY);
 
 section! {
     /// How long a call may take.
     Timeout TIMEOUT {
-        attempt "attempt": Span [Kind::duration(US, FIVE_MINUTES)] absent, "How long each attempt may take.";
-        total "total": Span [Kind::duration(US, FIVE_MINUTES)] absent,
+        attempt "attempt": Span [FieldKind::duration(US, FIVE_MINUTES)] absent, "How long each attempt may take.";
+        total "total": Span [FieldKind::duration(US, FIVE_MINUTES)] absent,
             "How long everything may take, retries and their delays included. Not below `attempt`.";
     }
     "default" => "attempt";
@@ -188,31 +188,31 @@ section! {
 section! {
     /// How much extra load retries and hedges may make.
     Budget BUDGET {
-        ttl "ttl": Span [Kind::duration(Span::from_secs(1), Span::from_secs(60))] default(Span::from_secs(10)),
+        ttl "ttl": Span [FieldKind::duration(Span::from_secs(1), Span::from_secs(60))] default(Span::from_secs(10)),
             "How far back calls and extra calls count.";
-        min_per_second "minPerSecond": u32 [Kind::whole(0, 10_000)] default(10), "Extra calls that are always allowed, per second.";
-        percent "percent": u32 [Kind::whole(0, 1_000)] default(20), "Extra calls for every hundred calls.";
+        min_per_second "minPerSecond": u32 [FieldKind::whole(0, 10_000)] default(10), "Extra calls that are always allowed, per second.";
+        percent "percent": u32 [FieldKind::whole(0, 1_000)] default(20), "Extra calls for every hundred calls.";
     }
 }
 
 section! {
     /// Makes a failed call again.
     Retry RETRY {
-        max_attempts "maxAttempts": u32 [Kind::whole(1, 100)] default(3), "Attempts in all, the first included.";
-        initial_backoff "initialBackoff": Span [Kind::duration(US, HOUR)] default(Span::from_ms(100)), "The delay before the first retry.";
-        max_backoff "maxBackoff": Span [Kind::duration(US, HOUR)] default(Span::from_secs(10)),
+        max_attempts "maxAttempts": u32 [FieldKind::whole(1, 100)] default(3), "Attempts in all, the first included.";
+        initial_backoff "initialBackoff": Span [FieldKind::duration(US, HOUR)] default(Span::from_ms(100)), "The delay before the first retry.";
+        max_backoff "maxBackoff": Span [FieldKind::duration(US, HOUR)] default(Span::from_secs(10)),
             "No delay is longer, except one that the error asks for. Not below `initialBackoff`.";
-        backoff_multiplier "backoffMultiplier": f64 [Kind::number(1.0, 100.0)] default(2.0), "Each delay is this many times the one before.";
-        jitter "jitter": Jitter [Kind::Jitter] default(Jitter::Full),
+        backoff_multiplier "backoffMultiplier": f64 [FieldKind::number(1.0, 100.0)] default(2.0), "Each delay is this many times the one before.";
+        jitter "jitter": JitterKind [FieldKind::Jitter] default(JitterKind::Full),
             "How delays are spread: `none`, `full`, `equal`, `decorrelated`, or up and down by a percentage such as `\"20%\"`.";
-        min_backoff "minBackoff": Span [Kind::duration(Span::ZERO, HOUR)] default(Span::ZERO), "No delay is shorter. Not above `maxBackoff`.";
-        retry_after_max "retryAfterMax": Span [Kind::duration(Span::ZERO, HOUR)] default(Span::from_secs(60)),
+        min_backoff "minBackoff": Span [FieldKind::duration(Span::ZERO, HOUR)] default(Span::ZERO), "No delay is shorter. Not above `maxBackoff`.";
+        retry_after_max "retryAfterMax": Span [FieldKind::duration(Span::ZERO, HOUR)] default(Span::from_secs(60)),
             "If an error asks for a longer wait, there is no retry.";
-        max_elapsed "maxElapsed": Span [Kind::duration(US, HOUR)] absent, "No retry begins later than this after the first attempt.";
+        max_elapsed "maxElapsed": Span [FieldKind::duration(US, HOUR)] absent, "No retry begins later than this after the first attempt.";
         #[serde(deserialize_with = "given")]
-        budget "budget": Option<Budget> [Kind::Object(&BUDGET)] nullable(Some(Budget::default())),
+        budget "budget": Option<Budget> [FieldKind::Object(&BUDGET)] nullable(Some(Budget::default())),
             "The limit on retries of all calls together: of the fleet behind `RES.GUARD`, of the process in an SDK. `null` for none.";
-        reraise "reraise": bool [Kind::Flag] default(false), "Gives the last failure as it is, instead of `RETRY_EXHAUSTED`. For SDKs.";
+        reraise "reraise": bool [FieldKind::Flag] default(false), "Gives the last failure as it is, instead of `RETRY_EXHAUSTED`. For SDKs.";
     }
     "base_delay" => "initialBackoff";
     "max_delay" => "maxBackoff";
@@ -227,12 +227,12 @@ const CLASSIFY: &str = "is not part of a policy: which errors are retried is cod
 section! {
     /// Makes a late call a second time, and takes the first reply. For SDKs.
     Hedge HEDGE {
-        hedging_delay "hedgingDelay": Span [Kind::duration(US, FIVE_MINUTES)] default(Span::from_ms(100)),
+        hedging_delay "hedgingDelay": Span [FieldKind::duration(US, FIVE_MINUTES)] default(Span::from_ms(100)),
             "How long the reply may take before another call is made. With a percentile, only until that is known.";
-        percentile "percentile": f64 [Kind::number(1.0, 99.99)] absent, "Wait for this percentile of the recent latencies instead.";
-        warm_up "warmUp": u32 [Kind::whole(1, 100_000)] default(100), "How many calls it takes to know a percentile.";
-        max_hedges "maxHedges": u32 [Kind::whole(1, 10)] default(1), "How many extra calls one call may make.";
-        budget "budget": Budget [Kind::Object(&BUDGET)] default(Budget { ttl: None, min_per_second: Some(1), percent: Some(10) }),
+        percentile "percentile": f64 [FieldKind::number(1.0, 99.99)] absent, "Wait for this percentile of the recent latencies instead.";
+        warm_up "warmUp": u32 [FieldKind::whole(1, 100_000)] default(100), "How many calls it takes to know a percentile.";
+        max_hedges "maxHedges": u32 [FieldKind::whole(1, 10)] default(1), "How many extra calls one call may make.";
+        budget "budget": Budget [FieldKind::Object(&BUDGET)] default(Budget { ttl: None, min_per_second: Some(1), percent: Some(10) }),
             "The limit on extra calls of all calls together.";
     }
 }
@@ -240,7 +240,7 @@ section! {
 section! {
     /// Stops calling what keeps failing.
     Breaker BREAKER {
-        name "name": String [Kind::Text { most: POLICY_NAME_MAX }] absent,
+        name "name": String [FieldKind::Text { most: POLICY_NAME_MAX }] absent,
             "Which breaker it is: the policy's own by default. Policies that name the same one share it. For SDKs.";
         window_calls "windowCalls": u32 [number(bounds::WINDOW_CALLS)] absent, "Rates are taken over so many calls (100 by default). Not together with `windowTime`.";
         window_time "windowTime": Span [length(bounds::WINDOW_SPAN)] absent, "Rates are taken over the calls of this time.";
@@ -250,7 +250,7 @@ section! {
         consecutive_failures "consecutiveFailures": u32 [number(bounds::CONSECUTIVE)] default(5), "Failures in a row at which it trips; 0 turns this rule off.";
         min_calls "minCalls": u32 [number(bounds::MIN_CALLS)] default(10), "Calls in the window before a rate means anything.";
         open_for "openFor": Span [length(bounds::OPEN)] default(Span::from_secs(30)), "How long it stays open.";
-        open_factor "openFactor": f64 [Kind::number(1.0, 100.0)] absent, "Each further trip multiplies the open time by this. Goes with `openMax`.";
+        open_factor "openFactor": f64 [FieldKind::number(1.0, 100.0)] absent, "Each further trip multiplies the open time by this. Goes with `openMax`.";
         open_max "openMax": Span [length(bounds::OPEN)] absent, "The longest open time. Goes with `openFactor`.";
         probes "probes": u32 [number(bounds::PROBES)] default(3), "Probes out at once while it is half-open.";
         successes "successes": u32 [number(bounds::SUCCESSES)] default(3), "Successful probes that close it.";
@@ -258,15 +258,15 @@ section! {
         quorum "quorum": u32 [number(bounds::QUORUM)] default(1), "How many callers must have seen failures for a trip.";
         ramp "ramp": Span [length(bounds::RAMP)] default(Span::ZERO), "After half-open 10, 25, then 50 percent of the calls are admitted over this time.";
         idle "idle": Span [length(bounds::IDLE)] default(HOUR), "After this long without a report everything counted is forgotten.";
-        adaptive "adaptive": bool [Kind::Flag] default(false),
-            "Trips at `failureRate` or three standard deviations above the failure rate of the last hour, whichever is higher.";
-        version "version": u64 [Kind::whole(1, i64::MAX as u64)] absent, "Which configuration this is: a higher one replaces what is stored. For SDKs.";
-        mode "mode": CountingMode [Kind::OneOf(COUNTING)] default(CountingMode::Batched), "How an SDK counts calls.";
+        adaptive "adaptive": bool [FieldKind::Flag] default(false),
+            "Trips at the higher of `failureRate` and three standard deviations above the failure rate of the last hour.";
+        version "version": u64 [FieldKind::whole(1, i64::MAX as u64)] absent, "Which configuration this is: a higher one replaces what is stored. For SDKs.";
+        mode "mode": CountingMode [FieldKind::OneOf(COUNTING)] default(CountingMode::Batched), "How an SDK counts calls.";
         when_away "whenAway": Away [WHEN_AWAY] absent, "While the server is away; by default as the policy says.";
-        flush_interval "flushInterval": Span [Kind::duration(Span::from_ms(1), Span::from_secs(60))] default(Span::from_ms(100)),
+        flush_interval "flushInterval": Span [FieldKind::duration(Span::from_ms(1), Span::from_secs(60))] default(Span::from_ms(100)),
             "How long an SDK may keep a success before it is sent.";
-        batch "batch": u32 [Kind::whole(1, 1_000)] absent, "From how many unsent calls on an SDK sends them at once: 50 by default, 250 in memory.";
-        trust "trust": Span [Kind::duration(Span::from_ms(1), Span::from_secs(60))] default(Span::from_secs(1)),
+        batch "batch": u32 [FieldKind::whole(1, 1_000)] absent, "From how many unsent calls on an SDK sends them at once: 50 by default, 250 in memory.";
+        trust "trust": Span [FieldKind::duration(Span::from_ms(1), Span::from_secs(60))] default(Span::from_secs(1)),
             "How long an SDK believes that the circuit is closed without hearing it again.";
     }
     "failure_threshold" => "consecutiveFailures";
@@ -275,8 +275,8 @@ section! {
     "probe_count" => "probes";
 }
 
-const PERIOD: Kind = Kind::duration(US, PERIOD_MAX);
-const CELLS: Kind = Kind::whole(1, CELLS_MAX as u64);
+const PERIOD: FieldKind = FieldKind::duration(US, PERIOD_MAX);
+const CELLS: FieldKind = FieldKind::whole(1, CELLS_MAX as u64);
 
 section! {
     /// A further tier of a rate limit.
@@ -292,14 +292,14 @@ section! {
 section! {
     /// Limits how many calls there are in a period.
     RateLimit RATE_LIMIT {
-        name "name": String [Kind::Name] absent,
+        name "name": String [FieldKind::Name] absent,
             "Which limiter it is: the policy's own by default. Policies that name the same one share it. For SDKs.";
-        kind "kind": LimitKind [Kind::OneOf(LIMIT_KINDS)] default(LimitKind::Bucket),
+        kind "kind": LimitKind [FieldKind::OneOf(LIMIT_KINDS)] default(LimitKind::Bucket),
             "`bucket` fills evenly and holds a burst; `window` never grants more than the limit in any period (at most 10,000,000), and has one tier and no burst.";
         limit "limit": u32 [CELLS] required(1), "Calls per `period`.";
         period "period": Span [PERIOD] required(US), "How long the period is.";
         burst "burst": u32 [CELLS] absent, "How many calls the bucket holds; as many as `limit` by default.";
-        tiers "tiers": Vec<Tier> [Kind::List { of: &TIER, most: TIERS_NAMED_MAX - 1 }] absent, "Further limits that must all agree, each with a period of its own.";
+        tiers "tiers": Vec<Tier> [FieldKind::List { of: &TIER, most: TIERS_NAMED_MAX - 1 }] absent, "Further limits that must all agree, each with a period of its own.";
         when_away "whenAway": Away [WHEN_AWAY] absent, "While the server is away; by default as the policy says.";
     }
     "window" => "period";
@@ -310,17 +310,17 @@ section! {
 section! {
     /// Moves the number of places between `min` and the maximum.
     Adaptive ADAPTIVE {
-        kind "kind": AdaptiveKind [Kind::OneOf(ADAPTIVE_KINDS)] required(AdaptiveKind::Gradient),
+        kind "kind": AdaptiveKind [FieldKind::OneOf(ADAPTIVE_KINDS)] required(AdaptiveKind::Gradient),
             "`gradient` follows the durations of calls; `aimd` follows failures and calls that take longer than the attempt timeout.";
-        min "min": u32 [Kind::whole(1, PLACES_MAX)] default(1), "There are never fewer places. Not above `maxConcurrentCalls`.";
+        min "min": u32 [FieldKind::whole(1, PLACES_MAX)] default(1), "There are never fewer places. Not above `maxConcurrentCalls`.";
     }
 }
 
 section! {
     /// The places of one partition.
     Partition PARTITION {
-        max_concurrent_calls "maxConcurrentCalls": u32 [Kind::whole(1, PLACES_MAX)] required(1), "Calls at once.";
-        max_queue "maxQueue": u32 [Kind::whole(0, PLACES_MAX)] default(0), "Calls that may wait for a place.";
+        max_concurrent_calls "maxConcurrentCalls": u32 [FieldKind::whole(1, PLACES_MAX)] required(1), "Calls at once.";
+        max_queue "maxQueue": u32 [FieldKind::whole(0, PLACES_MAX)] default(0), "Calls that may wait for a place.";
     }
     "max_concurrent" => "maxConcurrentCalls";
 }
@@ -328,11 +328,11 @@ section! {
 section! {
     /// Limits how many calls one process makes at once. Behind `RES.GUARD`, without a `sharedBulkhead`: the whole fleet.
     Bulkhead BULKHEAD {
-        max_concurrent_calls "maxConcurrentCalls": u32 [Kind::whole(1, PLACES_MAX)] default(25), "Calls at once.";
-        max_queue "maxQueue": u32 [Kind::whole(0, PLACES_MAX)] default(0), "Calls that may wait for a place.";
-        max_wait "maxWait": Span [Kind::duration(Span::ZERO, FIVE_MINUTES)] default(Span::from_secs(5)), "How long one may wait.";
-        partitions "partitions": BTreeMap<String, Partition> [Kind::Named(&PARTITION)] absent, "Places of their own, by name, beside those above. For SDKs.";
-        adaptive "adaptive": Adaptive [Kind::Object(&ADAPTIVE)] absent, "Moves the number of places with what happens.";
+        max_concurrent_calls "maxConcurrentCalls": u32 [FieldKind::whole(1, PLACES_MAX)] default(25), "Calls at once.";
+        max_queue "maxQueue": u32 [FieldKind::whole(0, PLACES_MAX)] default(0), "Calls that may wait for a place.";
+        max_wait "maxWait": Span [FieldKind::duration(Span::ZERO, FIVE_MINUTES)] default(Span::from_secs(5)), "How long one may wait.";
+        partitions "partitions": BTreeMap<String, Partition> [FieldKind::Named(&PARTITION)] absent, "Places of their own, by name, beside those above. For SDKs.";
+        adaptive "adaptive": Adaptive [FieldKind::Object(&ADAPTIVE)] absent, "Moves the number of places with what happens.";
     }
     "max_concurrent" => "maxConcurrentCalls";
     "queue_timeout" => "maxWait";
@@ -341,17 +341,17 @@ section! {
 section! {
     /// Limits how many calls the whole fleet makes at once.
     SharedBulkhead SHARED_BULKHEAD {
-        name "name": String [Kind::Text { most: POLICY_NAME_MAX }] absent,
+        name "name": String [FieldKind::Text { most: POLICY_NAME_MAX }] absent,
             "Which bulkhead it is: the policy's own by default. Policies that name the same one share it. For SDKs.";
-        max_concurrent_calls "maxConcurrentCalls": u32 [Kind::whole(1, HOLDERS_MAX as u64)] required(1), "Calls at once in the whole fleet.";
-        max_queue "maxQueue": u32 [Kind::whole(0, WAITERS_CEILING as u64)] absent, "How many calls may wait; as many as `maxConcurrentCalls` by default.";
-        max_wait "maxWait": Span [Kind::duration(Span::ZERO, Span::from_secs(600))] default(Span::ZERO), "How long one may wait.";
-        lease "lease": Span [Kind::duration(LEASE_LEAST, LEASE_CEILING)] default(Span::from_secs(10)), "How long a place is held without a renewal.";
-        priority "priority": u8 [Kind::whole(0, 9)] default(5), "0 is served first, 9 last.";
-        bound "bound": bool [Kind::Flag] default(true), "Whether a place ends with its connection. For SDKs.";
-        grace "grace": Span [Kind::duration(Span::from_ms(100), Span::from_days(1))] absent, "How long a place outlives its connection. For SDKs.";
-        adaptive "adaptive": Adaptive [Kind::Object(&ADAPTIVE)] absent, "Moves the number of places with what happens.";
-        when_away "whenAway": Away [Kind::OneOf(&["open", "closed"])] absent, "While the server is away: `closed` by default. Places cannot be counted locally.";
+        max_concurrent_calls "maxConcurrentCalls": u32 [FieldKind::whole(1, HOLDERS_MAX as u64)] required(1), "Calls at once in the whole fleet.";
+        max_queue "maxQueue": u32 [FieldKind::whole(0, WAITERS_CEILING as u64)] absent, "How many calls may wait; as many as `maxConcurrentCalls` by default.";
+        max_wait "maxWait": Span [FieldKind::duration(Span::ZERO, Span::from_secs(600))] default(Span::ZERO), "How long one may wait.";
+        lease "lease": Span [FieldKind::duration(LEASE_LEAST, LEASE_CEILING)] default(Span::from_secs(10)), "How long a place is held without a renewal.";
+        priority "priority": u8 [FieldKind::whole(0, 9)] default(5), "0 is served first, 9 last.";
+        bound "bound": bool [FieldKind::Flag] default(true), "Whether a place ends with its connection. For SDKs.";
+        grace "grace": Span [FieldKind::duration(Span::from_ms(100), Span::from_days(1))] absent, "How long a place outlives its connection. For SDKs.";
+        adaptive "adaptive": Adaptive [FieldKind::Object(&ADAPTIVE)] absent, "Moves the number of places with what happens.";
+        when_away "whenAway": Away [FieldKind::OneOf(&["open", "closed"])] absent, "While the server is away: `closed` by default. Places cannot be counted locally.";
     }
     "max_concurrent" => "maxConcurrentCalls";
     "queue_timeout" => "maxWait";
@@ -360,50 +360,50 @@ section! {
 section! {
     /// Refuses a part of the calls by itself while too few are accepted.
     Throttle THROTTLE {
-        k "k": f64 [Kind::number(1.0, 100.0)] default(2.0), "Calls are refused once there are this many times as many as were accepted.";
-        window "window": Span [Kind::duration(Span::from_secs(1), Span::from_secs(600))] default(Span::from_secs(10)), "How far back calls count. It takes a few of them to recover from a long outage.";
+        k "k": f64 [FieldKind::number(1.0, 100.0)] default(2.0), "Calls are refused once there are this many times as many as were accepted.";
+        window "window": Span [FieldKind::duration(Span::from_secs(1), Span::from_secs(600))] default(Span::from_secs(10)), "How far back calls count. It takes a few of them to recover from a long outage.";
     }
 }
 
 section! {
     /// Refuses less important calls while places are scarce. Percent of places taken, per class; critical calls are never shed.
     Shedding SHEDDING {
-        background "background": u32 [Kind::whole(1, 100)] default(50), "From here on background calls are shed.";
-        low "low": u32 [Kind::whole(1, 100)] default(70), "From here on low calls are shed. Not below `background`.";
-        normal "normal": u32 [Kind::whole(1, 100)] default(85), "From here on normal calls are shed. Not below `low`.";
-        high "high": u32 [Kind::whole(1, 100)] default(95), "From here on high calls are shed. Not below `normal`.";
-        hysteresis "hysteresis": u32 [Kind::whole(0, 50)] default(10), "How far it has to fall before they are admitted again. Below `background`.";
+        background "background": u32 [FieldKind::whole(1, 100)] default(50), "From here on background calls are shed.";
+        low "low": u32 [FieldKind::whole(1, 100)] default(70), "From here on low calls are shed. Not below `background`.";
+        normal "normal": u32 [FieldKind::whole(1, 100)] default(85), "From here on normal calls are shed. Not below `low`.";
+        high "high": u32 [FieldKind::whole(1, 100)] default(95), "From here on high calls are shed. Not below `normal`.";
+        hysteresis "hysteresis": u32 [FieldKind::whole(0, 50)] default(10), "How far it has to fall before they are admitted again. Below `background`.";
     }
 }
 
 section! {
     /// Makes calls fail on purpose, for a time.
     Chaos CHAOS {
-        kind "kind": ChaosKind [Kind::OneOf(CHAOS_KINDS)] required(ChaosKind::Error), "`latency` delays calls, `error` fails them, `drop` loses their replies.";
-        percent "percent": f64 [Kind::number(0.0, 100.0)] required(0.0), "How many of a hundred calls it strikes.";
-        latency "latency": Span [Kind::duration(US, FIVE_MINUTES)] absent, "How long calls are delayed. Goes with the kind `latency`.";
-        subjects "subjects": Vec<String> [Kind::Texts { most: 100, bytes: POLICY_NAME_MAX }] absent, "Only calls for these subjects; all by default.";
-        until "until": Instant [Kind::Moment] required(Instant::EPOCH), "When it ends, in UTC: `\"2026-11-18T12:00:00Z\"`.";
-        seed "seed": u64 [Kind::whole(0, (1 << 53) - 1)] default(0), "The same seed strikes the same calls.";
+        kind "kind": ChaosKind [FieldKind::OneOf(CHAOS_KINDS)] required(ChaosKind::Error), "`latency` delays calls, `error` fails them, `drop` loses their replies.";
+        percent "percent": f64 [FieldKind::number(0.0, 100.0)] required(0.0), "How many of a hundred calls it strikes.";
+        latency "latency": Span [FieldKind::duration(US, FIVE_MINUTES)] absent, "How long calls are delayed. Goes with the kind `latency`.";
+        subjects "subjects": Vec<String> [FieldKind::Texts { most: 100, bytes: POLICY_NAME_MAX }] absent, "Only calls for these subjects; all by default.";
+        until "until": Instant [FieldKind::Moment] required(Instant::EPOCH), "When it ends, in UTC: `\"2026-11-18T12:00:00Z\"`.";
+        seed "seed": u64 [FieldKind::whole(0, (1 << 53) - 1)] default(0), "The same seed strikes the same calls.";
     }
 }
 
 section! {
     /// A whole policy. What is omitted is not there.
     Document POLICY {
-        name "name": String [Kind::Text { most: POLICY_NAME_MAX }] absent, "In a file its key by default.";
-        order "order": Vec<Stage> [Kind::Words(Stage::TEXTS)] absent, "Another order of the stages than the usual one, outermost first. For SDKs.";
-        timeout "timeout": Timeout [Kind::Object(&TIMEOUT)] absent, "How long a call may take.";
-        shed "shed": u32 [Kind::whole(1, PLACES_MAX)] absent, "Calls in the whole policy at once, in one process; the rest is refused at once. For SDKs.";
-        retry "retry": Retry [Kind::Object(&RETRY)] absent, "Makes a failed call again.";
-        hedge "hedge": Hedge [Kind::Object(&HEDGE)] absent, "Makes a late call a second time.";
-        breaker "breaker": Breaker [Kind::Object(&BREAKER)] absent, "Stops calling what keeps failing.";
-        rate_limit "rateLimit": RateLimit [Kind::Object(&RATE_LIMIT)] absent, "Limits calls per period.";
-        bulkhead "bulkhead": Bulkhead [Kind::Object(&BULKHEAD)] absent, "Limits calls at once in one process.";
-        shared_bulkhead "sharedBulkhead": SharedBulkhead [Kind::Object(&SHARED_BULKHEAD)] absent, "Limits calls at once in the whole fleet.";
-        throttle "throttle": Throttle [Kind::Object(&THROTTLE)] absent, "Refuses calls by itself while too few are accepted.";
-        shedding "shedding": Shedding [Kind::Object(&SHEDDING)] absent, "Refuses less important calls while places are scarce. Needs a bulkhead.";
-        chaos "chaos": Chaos [Kind::Object(&CHAOS)] absent, "Makes calls fail on purpose, for a time.";
+        name "name": String [FieldKind::Text { most: POLICY_NAME_MAX }] absent, "In a file its key by default.";
+        order "order": Vec<Stage> [FieldKind::Words(Stage::TEXTS)] absent, "Another order of the stages than the usual one, outermost first. For SDKs.";
+        timeout "timeout": Timeout [FieldKind::Object(&TIMEOUT)] absent, "How long a call may take.";
+        shed "shed": u32 [FieldKind::whole(1, PLACES_MAX)] absent, "Calls in the whole policy at once, in one process; the rest is refused at once. For SDKs.";
+        retry "retry": Retry [FieldKind::Object(&RETRY)] absent, "Makes a failed call again.";
+        hedge "hedge": Hedge [FieldKind::Object(&HEDGE)] absent, "Makes a late call a second time.";
+        breaker "breaker": Breaker [FieldKind::Object(&BREAKER)] absent, "Stops calling what keeps failing.";
+        rate_limit "rateLimit": RateLimit [FieldKind::Object(&RATE_LIMIT)] absent, "Limits calls per period.";
+        bulkhead "bulkhead": Bulkhead [FieldKind::Object(&BULKHEAD)] absent, "Limits calls at once in one process.";
+        shared_bulkhead "sharedBulkhead": SharedBulkhead [FieldKind::Object(&SHARED_BULKHEAD)] absent, "Limits calls at once in the whole fleet.";
+        throttle "throttle": Throttle [FieldKind::Object(&THROTTLE)] absent, "Refuses calls by itself while too few are accepted.";
+        shedding "shedding": Shedding [FieldKind::Object(&SHEDDING)] absent, "Refuses less important calls while places are scarce. Needs a bulkhead.";
+        chaos "chaos": Chaos [FieldKind::Object(&CHAOS)] absent, "Makes calls fail on purpose, for a time.";
         when_away "whenAway": Away [WHEN_AWAY] absent, "While the server is away: for those of breaker, rate limit and shared bulkhead that do not say.";
     }
     "circuit_breaker" => "breaker";
@@ -412,9 +412,9 @@ section! {
 section! {
     /// Policies by name, as they stand in a file.
     PolicyFile FILE {
-        version "version": u32 [Kind::whole(1, 1)] default(1), "The version of the layout.";
-        defaults "defaults": Document [Kind::Object(&POLICY)] absent, "What holds for all policies that do not say otherwise, stage by stage.";
-        policies "policies": BTreeMap<String, Document> [Kind::Named(&POLICY)] required(BTreeMap::new()), "The policies by name.";
+        version "version": u32 [FieldKind::whole(1, 1)] default(1), "The version of the layout.";
+        defaults "defaults": Document [FieldKind::Object(&POLICY)] absent, "What holds for all policies that do not say otherwise, stage by stage.";
+        policies "policies": BTreeMap<String, Document> [FieldKind::Named(&POLICY)] required(BTreeMap::new()), "The policies by name.";
     }
 }
 

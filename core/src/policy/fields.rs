@@ -13,16 +13,16 @@ pub struct Shape {
     /// What the object is called in the reference page.
     pub title: &'static str,
     pub about: &'static str,
-    pub fields: &'static [Field],
+    pub fields: &'static [FieldRow],
     /// Names from other layouts.
     pub others: &'static [Other],
 }
 
 #[derive(Debug)]
-pub struct Field {
+pub struct FieldRow {
     /// In camelCase. The same name in snake_case is read, too.
     pub name: &'static str,
-    pub kind: Kind,
+    pub kind: FieldKind,
     pub presence: Presence,
     pub about: &'static str,
 }
@@ -42,7 +42,7 @@ pub enum Presence {
 
 /// What a field may be.
 #[derive(Debug, Clone, Copy)]
-pub enum Kind {
+pub enum FieldKind {
     Flag,
     Whole {
         least: u64,
@@ -83,7 +83,7 @@ pub enum Kind {
     Named(&'static Shape),
 }
 
-impl Kind {
+impl FieldKind {
     pub const fn whole(least: u64, most: u64) -> Self {
         Self::Whole { least, most }
     }

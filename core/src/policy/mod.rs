@@ -42,7 +42,7 @@ pub mod walk;
 use alloc::string::String;
 use core::fmt;
 
-pub use self::backoff::Jitter;
+pub use self::backoff::JitterKind;
 pub use self::document::{
     Adaptive, AdaptiveKind, Away, Breaker, Budget, Bulkhead, Chaos, ChaosKind, CountingMode, Document, Hedge,
     LimitKind, Partition, PolicyFile, RateLimit, Retry, SharedBulkhead, Shedding, Throttle, Tier, Timeout,

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::document::POLICY;
 use super::duration;
-use super::fields::{Field, Kind, Meaning, Presence, Shape};
+use super::fields::{FieldKind, FieldRow, Meaning, Presence, Shape};
 use crate::time::Span;
 
 /// Every object of the schema, the whole policy first, each once, in the order of the fields that have them.
@@ -20,7 +20,7 @@ pub fn shapes() -> Vec<&'static Shape> {
         next += 1;
         for field in shape.fields {
             let inside = match field.kind {
-                Kind::Object(inside) | Kind::Named(inside) | Kind::List { of: inside, .. } => inside,
+                FieldKind::Object(inside) | FieldKind::Named(inside) | FieldKind::List { of: inside, .. } => inside,
                 _ => continue,
             };
             if !found.iter().any(|known| known.title == inside.title) {
@@ -44,7 +44,7 @@ pub fn json_schema() -> Value {
 }
 
 fn object(shape: &Shape) -> Value {
-    let is_required = |field: &&Field| matches!(field.presence, Presence::Required);
+    let is_required = |field: &&FieldRow| matches!(field.presence, Presence::Required);
     let required: Vec<&str> = shape.fields.iter().filter(is_required).map(|field| field.name).collect();
     let properties: Map<String, Value> =
         shape.fields.iter().map(|field| (field.name.to_string(), property(field))).collect();
@@ -60,7 +60,7 @@ fn object(shape: &Shape) -> Value {
     object
 }
 
-fn property(field: &Field) -> Value {
+fn property(field: &FieldRow) -> Value {
     let mut property = value(field.kind);
     let default = match field.presence {
         Presence::Default(shown) => Some(shown()),
@@ -74,74 +74,76 @@ fn property(field: &Field) -> Value {
         property["default"] = default;
     }
     let bounds = match field.kind {
-        Kind::Duration { .. } => format!(" {}.", capital(&bounds(field.kind))),
+        FieldKind::Duration { .. } => format!(" {}.", capital(&bounds(field.kind))),
         _ => String::new(),
     };
     property["description"] = json!(format!("{}{bounds}", field.about));
     property
 }
 
-fn value(kind: Kind) -> Value {
+fn value(kind: FieldKind) -> Value {
     let inside = |shape: &Shape| json!({ "$ref": format!("#/$defs/{}", shape.title) });
     match kind {
-        Kind::Flag => json!({ "type": "boolean" }),
-        Kind::Whole { least, most } => json!({ "type": "integer", "minimum": least, "maximum": most }),
-        Kind::Number { least, most } => json!({ "type": "number", "minimum": least, "maximum": most }),
-        Kind::Duration { .. } => {
+        FieldKind::Flag => json!({ "type": "boolean" }),
+        FieldKind::Whole { least, most } => json!({ "type": "integer", "minimum": least, "maximum": most }),
+        FieldKind::Number { least, most } => json!({ "type": "number", "minimum": least, "maximum": most }),
+        FieldKind::Duration { .. } => {
             json!({ "type": "string", "pattern": "^(0|[1-9][0-9]*(us|ms|s|m|h|d)|0(us|ms|s|m|h|d))$" })
         }
-        Kind::Moment => json!({ "type": "string", "format": "date-time" }),
-        Kind::Text { most } => json!({ "type": "string", "minLength": 1, "maxLength": most }),
-        Kind::Name => json!({ "type": "string", "minLength": 1, "pattern": "^[^{}]*$" }),
-        Kind::OneOf(words) => json!({ "enum": words }),
-        Kind::Jitter => json!({ "type": "string", "pattern": "^(none|full|equal|decorrelated|(100|[1-9]?[0-9])%)$" }),
-        Kind::Words(words) => json!({ "type": "array", "uniqueItems": true, "items": { "enum": words } }),
-        Kind::Texts { most, bytes } => {
+        FieldKind::Moment => json!({ "type": "string", "format": "date-time" }),
+        FieldKind::Text { most } => json!({ "type": "string", "minLength": 1, "maxLength": most }),
+        FieldKind::Name => json!({ "type": "string", "minLength": 1, "pattern": "^[^{}]*$" }),
+        FieldKind::OneOf(words) => json!({ "enum": words }),
+        FieldKind::Jitter => {
+            json!({ "type": "string", "pattern": "^(none|full|equal|decorrelated|(100|[1-9]?[0-9])%)$" })
+        }
+        FieldKind::Words(words) => json!({ "type": "array", "uniqueItems": true, "items": { "enum": words } }),
+        FieldKind::Texts { most, bytes } => {
             json!({ "type": "array", "maxItems": most, "items": { "type": "string", "minLength": 1, "maxLength": bytes } })
         }
-        Kind::Object(shape) => inside(shape),
-        Kind::List { of, most } => json!({ "type": "array", "maxItems": most, "items": inside(of) }),
-        Kind::Named(shape) => json!({ "type": "object", "additionalProperties": inside(shape) }),
+        FieldKind::Object(shape) => inside(shape),
+        FieldKind::List { of, most } => json!({ "type": "array", "maxItems": most, "items": inside(of) }),
+        FieldKind::Named(shape) => json!({ "type": "object", "additionalProperties": inside(shape) }),
     }
 }
 
 /// What a field may be, in words.
-pub fn bounds(kind: Kind) -> String {
+pub fn bounds(kind: FieldKind) -> String {
     let inside = |shape: &Shape| format!("[{}](#{})", shape.title, shape.title.to_lowercase());
     match kind {
-        Kind::Flag => "true or false".to_string(),
-        Kind::Whole { least, most } => format!("{} to {}", grouped(least), grouped(most)),
-        Kind::Number { least, most } => format!("{least} to {most}"),
-        Kind::Duration { least, most } => format!("{} to {}", duration::shown(least), duration::shown(most)),
-        Kind::Moment => "a moment in UTC".to_string(),
-        Kind::Text { most } => format!("text, at most {most} bytes"),
-        Kind::Name => "text without braces".to_string(),
-        Kind::OneOf(words) => words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", "),
-        Kind::Jitter => "a word or `0%` to `100%`".to_string(),
-        Kind::Words(words) => format!("a list of {}", bounds(Kind::OneOf(words))),
-        Kind::Texts { most, .. } => format!("a list of at most {most} texts"),
-        Kind::Object(shape) => inside(shape),
-        Kind::List { of, most } => format!("a list of at most {most} × {}", inside(of)),
-        Kind::Named(shape) => format!("by name: {}", inside(shape)),
+        FieldKind::Flag => "true or false".to_string(),
+        FieldKind::Whole { least, most } => format!("{} to {}", grouped(least), grouped(most)),
+        FieldKind::Number { least, most } => format!("{least} to {most}"),
+        FieldKind::Duration { least, most } => format!("{} to {}", duration::shown(least), duration::shown(most)),
+        FieldKind::Moment => "a moment in UTC".to_string(),
+        FieldKind::Text { most } => format!("text, at most {most} bytes"),
+        FieldKind::Name => "text without braces".to_string(),
+        FieldKind::OneOf(words) => words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", "),
+        FieldKind::Jitter => "a word or `0%` to `100%`".to_string(),
+        FieldKind::Words(words) => format!("a list of {}", bounds(FieldKind::OneOf(words))),
+        FieldKind::Texts { most, .. } => format!("a list of at most {most} texts"),
+        FieldKind::Object(shape) => inside(shape),
+        FieldKind::List { of, most } => format!("a list of at most {most} × {}", inside(of)),
+        FieldKind::Named(shape) => format!("by name: {}", inside(shape)),
     }
 }
 
 /// A value that the kind allows.
-pub fn example(kind: Kind) -> Value {
+pub fn example(kind: FieldKind) -> Value {
     match kind {
-        Kind::Flag => json!(true),
-        Kind::Whole { least, most } => json!(50.clamp(least, most)),
-        Kind::Number { least, most } => json!(1.5f64.clamp(least, most)),
-        Kind::Duration { least, most } => json!(duration::shown(Span::from_secs(2).clamp(least, most))),
-        Kind::Moment => json!("2026-11-18T12:00:00Z"),
-        Kind::Text { .. } | Kind::Name => json!("payments"),
-        Kind::OneOf(words) => json!(words.first()),
-        Kind::Jitter => json!("20%"),
-        Kind::Words(words) => json!(words),
-        Kind::Texts { .. } => json!(["tenant-1"]),
-        Kind::Object(shape) => required(shape),
-        Kind::List { of, .. } => json!([required(of)]),
-        Kind::Named(shape) => json!({ "batch": required(shape) }),
+        FieldKind::Flag => json!(true),
+        FieldKind::Whole { least, most } => json!(50.clamp(least, most)),
+        FieldKind::Number { least, most } => json!(1.5f64.clamp(least, most)),
+        FieldKind::Duration { least, most } => json!(duration::shown(Span::from_secs(2).clamp(least, most))),
+        FieldKind::Moment => json!("2026-11-18T12:00:00Z"),
+        FieldKind::Text { .. } | FieldKind::Name => json!("payments"),
+        FieldKind::OneOf(words) => json!(words.first()),
+        FieldKind::Jitter => json!("20%"),
+        FieldKind::Words(words) => json!(words),
+        FieldKind::Texts { .. } => json!(["tenant-1"]),
+        FieldKind::Object(shape) => required(shape),
+        FieldKind::List { of, .. } => json!([required(of)]),
+        FieldKind::Named(shape) => json!({ "batch": required(shape) }),
     }
 }
 

@@ -7,9 +7,9 @@ use alloc::vec::Vec;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use super::backoff::Jitter;
+use super::backoff::JitterKind;
 use super::document::{Document, FILE, POLICY, PolicyFile};
-use super::fields::{Field, Kind, Meaning, Presence, Shape};
+use super::fields::{FieldKind, FieldRow, Meaning, Presence, Shape};
 use super::{Invalid, WHOLE, check, duration, moment};
 use crate::time::Span;
 
@@ -84,7 +84,8 @@ fn object(shape: &Shape, entries: Map<String, Value>, path: &str) -> Result<Map<
         let value = if value.is_null() { value } else { one(field.kind, value, &inside)? };
         known.insert(field.name.to_string(), value);
     }
-    let is_missing = |field: &&Field| matches!(field.presence, Presence::Required) && !known.contains_key(field.name);
+    let is_missing =
+        |field: &&FieldRow| matches!(field.presence, Presence::Required) && !known.contains_key(field.name);
     match shape.fields.iter().find(is_missing) {
         Some(field) => Err(Invalid::new(below(path, field.name), "must be there")),
         None => Ok(known),
@@ -92,7 +93,7 @@ fn object(shape: &Shape, entries: Map<String, Value>, path: &str) -> Result<Map<
 }
 
 /// The field that `key` names, and the value as we write it.
-fn ours<'s>(shape: &'s Shape, key: &str, value: Value, path: &str) -> Result<(&'s Field, Value), Invalid> {
+fn ours<'s>(shape: &'s Shape, key: &str, value: Value, path: &str) -> Result<(&'s FieldRow, Value), Invalid> {
     let named = |name: &str| name == key || snake(name) == key;
     if let Some(field) = shape.fields.iter().find(|field| named(field.name)) {
         return Ok((field, value));
@@ -129,52 +130,54 @@ fn unknown(shape: &Shape, key: &str, path: &str) -> Invalid {
 }
 
 /// The value of a field, within its bounds.
-fn one(kind: Kind, value: Value, path: &str) -> Result<Value, Invalid> {
+fn one(kind: FieldKind, value: Value, path: &str) -> Result<Value, Invalid> {
     let refused = |expected: String| Err(Invalid::new(path, format!("must be {expected}, got {}", shown(&value))));
     match kind {
-        Kind::Flag if value.is_boolean() => Ok(value),
-        Kind::Flag => refused("true or false".into()),
-        Kind::Whole { least, most } => match whole(&value) {
+        FieldKind::Flag if value.is_boolean() => Ok(value),
+        FieldKind::Flag => refused("true or false".into()),
+        FieldKind::Whole { least, most } => match whole(&value) {
             Some(number) if (least..=most).contains(&number) => Ok(number.into()),
             _ if value.as_f64().is_some_and(|number| number % 1.0 == 0.0) => refused(format!("from {least} to {most}")),
             _ => refused(format!("a whole number from {least} to {most}")),
         },
-        Kind::Number { least, most } => match value.as_f64() {
+        FieldKind::Number { least, most } => match value.as_f64() {
             Some(number) if (least..=most).contains(&number) => Ok(number.into()),
             Some(_) => refused(format!("from {least} to {most}")),
             None => refused(format!("a number from {least} to {most}")),
         },
-        Kind::Duration { least, most } => span(value, least, most, path),
-        Kind::Moment => match value.as_str().and_then(moment::parse) {
+        FieldKind::Duration { least, most } => span(value, least, most, path),
+        FieldKind::Moment => match value.as_str().and_then(moment::parse) {
             Some(at) => Ok(Value::String(moment::shown(at))),
             None => refused("a moment in UTC such as \"2026-11-18T12:00:00Z\"".into()),
         },
-        Kind::Text { most } => match value.as_str() {
+        FieldKind::Text { most } => match value.as_str() {
             Some(text) if !text.is_empty() && text.len() <= most => Ok(value),
             Some(text) if text.is_empty() => Err(Invalid::new(path, "must not be empty")),
             _ => refused(format!("a text of at most {most} bytes")),
         },
-        Kind::Name => match value.as_str() {
+        FieldKind::Name => match value.as_str() {
             Some(text) if text.contains(['{', '}']) => {
                 refused("a name without { and }: the key stands between them".into())
             }
-            _ => one(Kind::Text { most: crate::limits::POLICY_NAME_MAX }, value, path),
+            _ => one(FieldKind::Text { most: crate::limits::POLICY_NAME_MAX }, value, path),
         },
-        Kind::OneOf(words) => match value.as_str() {
+        FieldKind::OneOf(words) => match value.as_str() {
             Some(word) if words.contains(&word) => Ok(value),
             _ => refused(format!("one of {}", words.join(", "))),
         },
-        Kind::Jitter => jitter(value, path),
-        Kind::Words(words) => list(value, words.len(), path, |item, path| one(Kind::OneOf(words), item, path)),
-        Kind::Texts { most, bytes } => {
-            list(value, most, path, |item, path| one(Kind::Text { most: bytes }, item, path))
+        FieldKind::Jitter => jitter(value, path),
+        FieldKind::Words(words) => {
+            list(value, words.len(), path, |item, path| one(FieldKind::OneOf(words), item, path))
         }
-        Kind::Object(shape) => match value {
+        FieldKind::Texts { most, bytes } => {
+            list(value, most, path, |item, path| one(FieldKind::Text { most: bytes }, item, path))
+        }
+        FieldKind::Object(shape) => match value {
             Value::Object(entries) => object(shape, entries, path).map(Value::Object),
             _ => refused("an object".into()),
         },
-        Kind::List { of, most } => list(value, most, path, |item, path| one(Kind::Object(of), item, path)),
-        Kind::Named(shape) => match value {
+        FieldKind::List { of, most } => list(value, most, path, |item, path| one(FieldKind::Object(of), item, path)),
+        FieldKind::Named(shape) => match value {
             Value::Object(entries) => {
                 let mut named = Map::new();
                 for (name, item) in entries {
@@ -183,7 +186,7 @@ fn one(kind: Kind, value: Value, path: &str) -> Result<Value, Invalid> {
                         return Err(Invalid::new(path, format!("must have names of 1 to {most} bytes")));
                     }
                     let inside = below(path, &cut(&name));
-                    named.insert(name, one(Kind::Object(shape), item, &inside)?);
+                    named.insert(name, one(FieldKind::Object(shape), item, &inside)?);
                 }
                 Ok(Value::Object(named))
             }
@@ -235,10 +238,10 @@ fn span(value: Value, least: Span, most: Span, path: &str) -> Result<Value, Inva
 
 fn jitter(value: Value, path: &str) -> Result<Value, Invalid> {
     let parsed = match &value {
-        Value::String(text) => Jitter::parse(text),
+        Value::String(text) => JitterKind::parse(text),
         Value::Object(entries) if entries.len() == 1 => {
             let percent = entries.get("plusMinus").or_else(|| entries.get("plus_minus")).and_then(whole);
-            percent.filter(|percent| *percent <= 100).map(|percent| Jitter::PlusMinus(percent as u8))
+            percent.filter(|percent| *percent <= 100).map(|percent| JitterKind::PlusMinus(percent as u8))
         }
         _ => None,
     };

@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 use resil_core::policy::document::{POLICY, RETRY};
-use resil_core::policy::fields::{Field, Kind, Presence, Shape};
-use resil_core::policy::{Jitter, LimitKind, read, read_value, schema};
+use resil_core::policy::fields::{FieldKind, FieldRow, Presence, Shape};
+use resil_core::policy::{JitterKind, LimitKind, read, read_value, schema};
 use resil_core::time::Span;
 use serde_json::{Value, json};
 
@@ -28,7 +28,7 @@ fn names_of_the_other_layout_are_read_as_ours() {
     );
     assert_eq!(document.canonical(), ours);
     assert_eq!(document.rate_limit.expect("there").kind(), LimitKind::Bucket);
-    assert_eq!(document.retry.expect("there").jitter(), Jitter::PlusMinus(10));
+    assert_eq!(document.retry.expect("there").jitter(), JitterKind::PlusMinus(10));
 }
 
 #[test]
@@ -62,7 +62,7 @@ fn defaults_of_breakers_are_those_of_the_machine() {
 }
 
 /// Whether a field may be this, beside what its object has to have.
-fn may_be(shape: &Shape, field: &Field, value: Value) -> Result<(), String> {
+fn may_be(shape: &Shape, field: &FieldRow, value: Value) -> Result<(), String> {
     let required = shape.fields.iter().filter(|field| matches!(field.presence, Presence::Required));
     let mut entries: serde_json::Map<String, Value> =
         required.map(|field| (field.name.to_owned(), schema::example(field.kind))).collect();
@@ -93,11 +93,11 @@ fn every_default_and_every_example_is_within_its_bounds() {
 
 /// Where an object of this shape stands first.
 fn path_of(shape: &Shape) -> Vec<&'static str> {
-    let inside = |field: &Field| matches!(field.kind, Kind::Object(inner) if inner.title == shape.title);
+    let inside = |field: &FieldRow| matches!(field.kind, FieldKind::Object(inner) if inner.title == shape.title);
     for outer in POLICY.fields {
         match outer.kind {
             _ if inside(outer) => return vec![outer.name],
-            Kind::Object(part) => {
+            FieldKind::Object(part) => {
                 if let Some(field) = part.fields.iter().find(|field| inside(field)) {
                     return vec![outer.name, field.name];
                 }
@@ -109,19 +109,21 @@ fn path_of(shape: &Shape) -> Vec<&'static str> {
 }
 
 /// A value just outside of what the kind allows, if there is one.
-fn outside(random: &mut Random, kind: Kind) -> Option<Value> {
+fn outside(random: &mut Random, kind: FieldKind) -> Option<Value> {
     let above = random.one_in(2);
     match kind {
-        Kind::Whole { least, .. } if !above && least > 0 => Some(json!(least - 1)),
-        Kind::Whole { .. } if !above => Some(json!(-1)),
-        Kind::Whole { most, .. } => Some(most.checked_add(1).map_or(json!(1e30), |more| json!(more))),
-        Kind::Number { least, most } => Some(if above { json!(most + 0.01) } else { json!(least - 0.01) }),
-        Kind::Duration { least, most } if above || least.is_zero() => Some(json!(format!("{}us", most.as_us() + 1))),
-        Kind::Duration { .. } => Some(json!(0)),
-        Kind::Object(_) | Kind::List { .. } | Kind::Named(_) => Some(json!("text")),
-        Kind::Flag | Kind::Text { .. } | Kind::Name => Some(json!([])),
-        Kind::OneOf(_) | Kind::Jitter | Kind::Moment => Some(json!("nonsense")),
-        Kind::Words(_) | Kind::Texts { .. } => Some(json!(7)),
+        FieldKind::Whole { least, .. } if !above && least > 0 => Some(json!(least - 1)),
+        FieldKind::Whole { .. } if !above => Some(json!(-1)),
+        FieldKind::Whole { most, .. } => Some(most.checked_add(1).map_or(json!(1e30), |more| json!(more))),
+        FieldKind::Number { least, most } => Some(if above { json!(most + 0.01) } else { json!(least - 0.01) }),
+        FieldKind::Duration { least, most } if above || least.is_zero() => {
+            Some(json!(format!("{}us", most.as_us() + 1)))
+        }
+        FieldKind::Duration { .. } => Some(json!(0)),
+        FieldKind::Object(_) | FieldKind::List { .. } | FieldKind::Named(_) => Some(json!("text")),
+        FieldKind::Flag | FieldKind::Text { .. } | FieldKind::Name => Some(json!([])),
+        FieldKind::OneOf(_) | FieldKind::Jitter | FieldKind::Moment => Some(json!("nonsense")),
+        FieldKind::Words(_) | FieldKind::Texts { .. } => Some(json!(7)),
     }
 }
 
@@ -155,7 +157,7 @@ proptest! {
         let mut random = Random(seed);
         let part = &POLICY.fields[(random.next() % POLICY.fields.len() as u64) as usize];
         let (tree, path) = match part.kind {
-            Kind::Object(shape) => {
+            FieldKind::Object(shape) => {
                 let Value::Object(mut entries) = object(&mut random, shape) else { unreachable!() };
                 let field = &shape.fields[(random.next() % shape.fields.len() as u64) as usize];
                 entries.retain(|name, _| resil_core::policy::walk::camel(name) != field.name);

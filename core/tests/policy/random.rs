@@ -1,6 +1,6 @@
 //! Random documents, made from the rows of the schema: every field, both spellings, all bounds.
 
-use resil_core::policy::fields::{Field, Kind, Presence, Shape};
+use resil_core::policy::fields::{FieldKind, FieldRow, Presence, Shape};
 use resil_core::policy::{Document, read_value, walk};
 use serde_json::{Map, Value, json};
 
@@ -37,45 +37,45 @@ impl Random {
 }
 
 /// A value that the kind allows.
-pub fn value(random: &mut Random, kind: Kind) -> Value {
+pub fn value(random: &mut Random, kind: FieldKind) -> Value {
     match kind {
-        Kind::Flag => json!(random.one_in(2)),
-        Kind::Whole { least, most } => {
+        FieldKind::Flag => json!(random.one_in(2)),
+        FieldKind::Whole { least, most } => {
             let number = least + random.up_to(most - least);
             // Some languages have no other numbers than floats.
             if number < 1 << 50 && random.one_in(5) { json!(number as f64) } else { json!(number) }
         }
-        Kind::Number { least, most } => {
+        FieldKind::Number { least, most } => {
             let part = random.up_to(1_000_000) as f64 / 1_000_000.0;
             json!((least + (most - least) * part).clamp(least, most))
         }
-        Kind::Duration { least, most } => {
+        FieldKind::Duration { least, most } => {
             let us = least.as_us() as u64 + random.up_to((most.as_us() - least.as_us()) as u64);
             let unit = [("us", 1), ("ms", 1_000), ("s", 1_000_000), ("m", 60_000_000)];
             let fits = unit.iter().rev().find(|(_, length)| us % length == 0 && random.one_in(2)).unwrap_or(&unit[0]);
             json!(format!("{}{}", us / fits.1, fits.0))
         }
-        Kind::Moment => json!(format!(
+        FieldKind::Moment => json!(format!(
             "20{:02}-0{}-1{}T23:59:0{}Z",
             random.up_to(99),
             1 + random.up_to(8),
             random.up_to(9),
             random.up_to(9)
         )),
-        Kind::Text { .. } => json!(random.text(1)),
-        Kind::Name => json!(format!("limiter-{}", random.up_to(9))),
-        Kind::OneOf(words) => json!(words[(random.next() % words.len() as u64) as usize]),
-        Kind::Jitter => match random.next() % 6 {
+        FieldKind::Text { .. } => json!(random.text(1)),
+        FieldKind::Name => json!(format!("limiter-{}", random.up_to(9))),
+        FieldKind::OneOf(words) => json!(words[(random.next() % words.len() as u64) as usize]),
+        FieldKind::Jitter => match random.next() % 6 {
             0 => json!({ "plusMinus": random.up_to(100) }),
             1 => json!(format!("{}%", random.up_to(100))),
             n => json!(["none", "full", "equal", "decorrelated"][n as usize - 2]),
         },
         // Any part of the usual order is an order, if it names the stages that are there.
-        Kind::Words(words) => json!(words),
-        Kind::Texts { .. } => (0..random.up_to(3)).map(|_| Value::String(random.text(1))).collect(),
-        Kind::Object(shape) => object(random, shape),
-        Kind::List { of, most } => (0..random.up_to(most as u64)).map(|_| object(random, of)).collect(),
-        Kind::Named(shape) => {
+        FieldKind::Words(words) => json!(words),
+        FieldKind::Texts { .. } => (0..random.up_to(3)).map(|_| Value::String(random.text(1))).collect(),
+        FieldKind::Object(shape) => object(random, shape),
+        FieldKind::List { of, most } => (0..random.up_to(most as u64)).map(|_| object(random, of)).collect(),
+        FieldKind::Named(shape) => {
             let names = (0..random.up_to(3)).map(|index| format!("{}{index}", random.text(0)));
             let names: Vec<String> = names.collect();
             Value::Object(names.into_iter().map(|name| (name, object(random, shape))).collect())
@@ -94,7 +94,7 @@ pub fn object(random: &mut Random, shape: &Shape) -> Value {
     Value::Object(entries)
 }
 
-fn spelled(random: &mut Random, field: &Field) -> String {
+fn spelled(random: &mut Random, field: &FieldRow) -> String {
     if random.one_in(2) { walk::snake(field.name) } else { field.name.to_owned() }
 }
 

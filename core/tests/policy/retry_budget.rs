@@ -1,5 +1,5 @@
 use proptest::prelude::*;
-use resil_core::policy::backoff::{Backoff, Jitter};
+use resil_core::policy::backoff::{Backoff, JitterKind};
 use resil_core::policy::retry_budget::{BudgetRules, RetryBudget};
 use resil_core::{Instant, Span};
 
@@ -84,7 +84,7 @@ proptest! {
         initial_ms in 1i64..60_000, factor in 1.0f64..5.0, max_ms in 1i64..300_000, n in 0u32..40, j in 0u8..=50, unit in 0.0f64..1.0,
     ) {
         let (initial, max) = (Span::from_ms(initial_ms), Span::from_ms(max_ms.max(initial_ms)));
-        let rule = Backoff { initial, max, multiplier: factor, jitter: Jitter::PlusMinus(j), min: Span::ZERO };
+        let rule = Backoff { initial, max, multiplier: factor, jitter: JitterKind::PlusMinus(j), min: Span::ZERO };
         let nominal = (initial.as_us() as f64 * factor.powi(n as i32)).min(max.as_us() as f64);
         let delay = rule.delay(n, initial, unit).as_us() as f64;
         let part = f64::from(j) / 100.0;

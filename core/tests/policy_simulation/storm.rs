@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use resil_core::policy::backoff::{Backoff, Jitter};
+use resil_core::policy::backoff::{Backoff, JitterKind};
 use resil_core::policy::retry_budget::{BudgetRules, RetryBudget};
 use resil_core::{Instant, Span};
 
@@ -23,7 +23,7 @@ fn simulate(count: usize) -> (Vec<u64>, f64) {
         initial: Span::from_ms(100),
         max: Span::from_secs(10),
         multiplier: 2.0,
-        jitter: Jitter::Full,
+        jitter: JitterKind::Full,
         min: Span::ZERO,
     };
     let mut seconds = vec![0u64; 40];
