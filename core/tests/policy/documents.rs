@@ -80,7 +80,9 @@ fn may_be(shape: &Shape, field: &FieldRow, value: Value) -> Result<(), String> {
 fn every_default_and_every_example_is_within_its_bounds() {
     // Only with another field beside them.
     let paired = ["slowCallDuration", "slowCallRate", "openFactor", "openMax", "latency", "order", "shedding", "tiers"];
-    for shape in schema::shapes() {
+    // Tiers and partitions stand in a list and under a name; their fields are of the same kinds.
+    let stands_alone = |shape: &Shape| shape.title == POLICY.title || !path_of(shape).is_empty();
+    for shape in schema::shapes().into_iter().filter(|shape| stands_alone(shape)) {
         for field in shape.fields {
             if let Presence::Default(shown) | Presence::DefaultOrNull(shown) = field.presence {
                 assert_eq!(may_be(shape, field, serde_json::from_str(&shown()).expect("JSON")), Ok(()));
