@@ -213,6 +213,9 @@ fn the_page_of_limits_has_every_maximum_and_its_value() {
         REDRIVE_FIRST |n: u32| n.to_string(),
         REDRIVE_OUTCOMES |n: u32| n.to_string(),
         AUTO_QUIET |d: Span| Shown(d).to_string(),
+        POLICY_BYTES_MAX |n: usize| n.to_string(),
+        POLICY_DEPTH_MAX |n: usize| n.to_string(),
+        POLICY_NAME_MAX |n: usize| n.to_string(),
         CLOCK_JITTER |d: Span| Shown(d).to_string(),
         INSTANT_MAX_US |n: i64| n.to_string(),
     ];
@@ -291,4 +294,25 @@ fn every_rule_for_dead_letters_names_a_test_that_exists() {
             assert!(sources.iter().any(|source| source.contains(&declared)), "{test} of {rule}");
         }
     }
+}
+
+/// Every property of docs/properties.md is tagged in the file that it names, above a test of that name, and no number is missing.
+#[test]
+fn each_property_of_the_page_is_tagged_where_it_says() {
+    let page = read("docs/properties.md");
+    let mut numbers = BTreeSet::new();
+    for row in page.lines().filter(|line| line.starts_with("| ") && line.contains("`: `")) {
+        let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+        let number: u32 = cells[1].parse().expect("a number");
+        let (file, test) = cells[3].trim_matches('`').split_once("`: `").expect("a file and a test");
+        let source = read(file);
+        let tag = source
+            .find(&format!("// Property {number}: "))
+            .unwrap_or_else(|| panic!("{file} has no property {number}"));
+        let function = source[tag..].split("fn ").nth(1).and_then(|rest| rest.split('(').next());
+        assert_eq!(function, Some(test), "the test under property {number} in {file}");
+        assert!(numbers.insert(number), "property {number} is there twice");
+    }
+    let later = [18, 19, 24];
+    assert_eq!(numbers, (1..=25).filter(|number| !later.contains(number)).collect());
 }

@@ -16,6 +16,7 @@
 //! - [`idempotency`]: work that is done once, and its result for everybody who asks again.
 //! - [`single_flight`]: one caller loads, everybody gets what it loaded.
 //! - [`dead_letters`]: messages that failed: retried by the server, kept when they are dead, redriven under governance.
+//! - `policy` (a feature): the one schema of policy documents, and the small machines that adapt to what happens.
 //! - [`codec`]: state and changes as versioned bytes; every decoded value is checked against its invariants.
 //! - [`batch`]: work in parts that end when their time is used up.
 //! - [`limits`]: every maximum in one table.
@@ -34,6 +35,8 @@ pub mod dead_letters;
 pub mod idempotency;
 pub mod limits;
 pub mod lock;
+#[cfg(feature = "policy")]
+pub mod policy;
 pub mod rate_limit;
 pub mod single_flight;
 pub mod step;

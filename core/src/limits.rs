@@ -210,3 +210,8 @@ pub const AUTO_QUIET: Span = Span::from_secs(60);
 
 /// Messages that a ledger can ever take.
 pub const ARRIVAL_MAX: u64 = (1 << 42) - 1;
+
+/// Bytes of a policy document, how deep its objects and lists may nest, and the bytes of a name in it.
+pub const POLICY_BYTES_MAX: usize = 64 << 10;
+pub const POLICY_DEPTH_MAX: usize = 16;
+pub const POLICY_NAME_MAX: usize = 512;

@@ -24,6 +24,8 @@ mod seed;
 mod sentences;
 #[path = "breaker/service.rs"]
 mod service;
+#[path = "breaker/told.rs"]
+mod told;
 
 use proptest::prelude::*;
 
@@ -34,6 +36,7 @@ use schedule::{steady, unsteady};
 proptest! {
     #![proptest_config(seed::config())]
 
+    // Property 1: closed, open, half-open and closed again by the table of transitions, whatever happens.
     /// Verdicts, waits, counts, transitions, generations, configuration; on the machine, on a replica and after every
     /// restart.
     #[test]

@@ -233,6 +233,7 @@ fn play_both(rules: &[Rule], events: &[Event]) -> Result<(), TestCaseError> {
 proptest! {
     #![proptest_config(seed::config())]
 
+    // Property 13: a sliding window counts the calls of the last period and no others.
     #[test]
     fn the_window_counts_exactly_the_cells_of_the_last_period(rule in rule(), events in unsteady()) {
         play_both(&[rule], &events)?;

@@ -5,6 +5,7 @@ module.exports = [
   { code: 'RATE_LIMIT_EXCEEDED', name: 'RateLimitExceededError', httpStatus: 429, grpcStatus: 'RESOURCE_EXHAUSTED', retryable: true, meaning: 'The rate limit is exceeded.' },
   { code: 'TIMEOUT', name: 'TimeoutError', httpStatus: 504, grpcStatus: 'DEADLINE_EXCEEDED', retryable: true, meaning: 'The call did not finish in time.' },
   { code: 'BULKHEAD_FULL', name: 'BulkheadFullError', httpStatus: 503, grpcStatus: 'RESOURCE_EXHAUSTED', retryable: true, meaning: 'Too many calls are in progress, and no more can wait.' },
+  { code: 'REFUSED', name: 'RefusedError', httpStatus: 503, grpcStatus: 'UNAVAILABLE', retryable: true, meaning: 'The policy refused the call by itself: it was shed, throttled, or struck by chaos.' },
   { code: 'RETRY_EXHAUSTED', name: 'RetryExhaustedError', httpStatus: 503, grpcStatus: 'UNAVAILABLE', retryable: false, meaning: 'Every attempt failed.' },
   { code: 'INVALID_POLICY', name: 'InvalidPolicyError', httpStatus: 400, grpcStatus: 'INVALID_ARGUMENT', retryable: false, meaning: 'A setting of a policy is not valid.', base: RangeError },
   { code: 'INVALID_ARGUMENT', name: 'InvalidArgumentError', httpStatus: 400, grpcStatus: 'INVALID_ARGUMENT', retryable: false, meaning: 'An argument is not valid.', base: TypeError },

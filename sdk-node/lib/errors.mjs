@@ -25,6 +25,7 @@ export const {
   PermissionDeniedError,
   RateLimitExceededError,
   RedriveRefusedError,
+  RefusedError,
   ResilError,
   ResultUnrecordedError,
   RetryExhaustedError,

@@ -103,6 +103,12 @@ pub enum Error {
     Timeout { after: Duration },
     #[error("the bulkhead {name} is full")]
     BulkheadFull { name: Arc<str>, retry_after: Option<Duration> },
+    #[error("the policy {name} refused the call: {layer}")]
+    Refused {
+        name: Arc<str>,
+        /// `shed`, `throttle` or `chaos`.
+        layer: &'static str,
+    },
     #[error("all {attempts} attempts failed")]
     RetryExhausted { attempts: u32 },
     #[error("{field} {reason}")]
@@ -178,6 +184,7 @@ impl Error {
             Self::RateLimitExceeded { .. } => Code::RateLimitExceeded,
             Self::Timeout { .. } => Code::Timeout,
             Self::BulkheadFull { .. } => Code::BulkheadFull,
+            Self::Refused { .. } => Code::Refused,
             Self::RetryExhausted { .. } => Code::RetryExhausted,
             Self::InvalidPolicy { .. } => Code::InvalidPolicy,
             Self::InvalidArgument(_) => Code::InvalidArgument,
@@ -214,6 +221,7 @@ impl Error {
             Self::CircuitOpen { name, .. }
             | Self::RateLimitExceeded { name, .. }
             | Self::BulkheadFull { name, .. }
+            | Self::Refused { name, .. }
             | Self::LockTimeout { name, .. }
             | Self::LockLost { name, .. }
             | Self::Deadlock { name }

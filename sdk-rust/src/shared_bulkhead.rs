@@ -28,6 +28,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use resil_core::limits::INFO_LIMIT_DEFAULT;
+use resil_core::policy::Adaptive;
 use resil_wire::bulkhead::PRIORITY_DEFAULT;
 use resil_wire::command::Command;
 use resil_wire::holding::InfoCall;
@@ -43,6 +44,7 @@ use crate::holding::ask::{Claim, DEFAULT_GRACE, DEFAULT_LEASE, Want, ask};
 use crate::holding::release::{LetGo, let_go};
 use crate::holding::{Binding, Holding, HoldingKind, Renewal};
 use crate::keys;
+use crate::policy::bulkhead::check_adaptive;
 use crate::settings::setters;
 use crate::settings::span_text::{check_span, optional};
 use crate::telemetry::HoldingMeters;
@@ -74,6 +76,9 @@ pub struct SharedBulkheadSettings {
     /// See [`LockSettings::grace`](crate::lock::LockSettings#structfield.grace).
     #[serde(default, with = "optional", skip_serializing_if = "Option::is_none")]
     pub grace: Option<Duration>,
+    /// In a policy: this process' own calls at once move between `min` and `max_concurrent_calls` with what happens.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub adaptive: Option<Adaptive>,
     /// While the server is away: `Closed` (the default) refuses, `Open` lets everybody in. `Local` is refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub when_away: Option<Away>,
@@ -95,6 +100,7 @@ impl SharedBulkheadSettings {
             priority: None,
             bound: None,
             grace: None,
+            adaptive: None,
             when_away: None,
         }
     }
@@ -110,6 +116,7 @@ impl SharedBulkheadSettings {
         if self.name.as_deref() == Some("") {
             return Err(Error::invalid("name", "must not be empty"));
         }
+        check_adaptive(self.adaptive.as_ref(), self.max_concurrent_calls)?;
         check_span("maxWait", self.max_wait.unwrap_or_default(), Duration::ZERO, Duration::from_secs(600))?;
         self.want("any").check_terms()
     }
@@ -163,6 +170,14 @@ impl SharedBulkhead {
 
     pub fn name(&self) -> &str {
         &self.want.name
+    }
+
+    /// Calls at once in the whole fleet.
+    pub(crate) fn max(&self) -> u32 {
+        match self.want.claim {
+            Claim::Permit { max, .. } => max,
+            Claim::Exclusive | Claim::Shared => 1,
+        }
     }
 
     pub(crate) fn client(&self) -> &Client {

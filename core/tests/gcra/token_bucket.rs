@@ -66,6 +66,7 @@ pub fn play_both(configurations: &[Vec<Quota>], events: &[Event]) -> Result<(), 
 proptest! {
     #![proptest_config(seed::config())]
 
+    // Property 12: a bucket never holds more than its capacity, refills at its rate, and pays one cell per call.
     #[test]
     fn a_token_bucket_seen_through_gcra_pays_per_request_and_refills_at_its_rate(
         quota in quota(),

@@ -43,6 +43,7 @@ fn asked_again(called: &Called) -> Option<Ask> {
 proptest! {
     #![proptest_config(seed::config())]
 
+    // Property 11: beyond the limit a call is refused with a positive time to wait, and that time is true.
     #[test]
     fn a_caller_that_waits_retry_after_and_is_alone_is_admitted_and_not_a_microsecond_earlier(
         quotas in configurations(),

@@ -7,6 +7,7 @@ export type Code =
   | 'RATE_LIMIT_EXCEEDED'
   | 'TIMEOUT'
   | 'BULKHEAD_FULL'
+  | 'REFUSED'
   | 'RETRY_EXHAUSTED'
   | 'INVALID_POLICY'
   | 'INVALID_ARGUMENT'
@@ -62,6 +63,11 @@ export class TimeoutError extends ResilError {
 /** Too many calls are in progress, and no more can wait. */
 export class BulkheadFullError extends ResilError {
   readonly code: 'BULKHEAD_FULL';
+}
+
+/** The policy refused the call by itself: it was shed, throttled, or struck by chaos. */
+export class RefusedError extends ResilError {
+  readonly code: 'REFUSED';
 }
 
 /** Every attempt failed. */

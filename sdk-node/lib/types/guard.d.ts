@@ -24,6 +24,8 @@ export interface CallSettings {
   /** In place of the policy's. Whole policies only. */
   attemptTimeout?: Duration | undefined;
   totalTimeout?: Duration | undefined;
+  /** How important it is, to shedding. `normal` by default. Whole policies only. */
+  priority?: 'critical' | 'high' | 'normal' | 'low' | 'background' | undefined;
 }
 
 /** For the compiler alone: what a guard may return in place of a failure. */

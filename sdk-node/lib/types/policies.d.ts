@@ -64,6 +64,7 @@ export interface BulkheadSettings {
   maxQueue?: number;
   maxWait?: Duration;
   partitions?: Record<string, { maxConcurrentCalls: number; maxQueue?: number }>;
+  adaptive?: { kind: 'gradient' | 'aimd'; min?: number };
   clock?: Clock;
 }
 export interface BulkheadMetrics { active: number; queued: number; available: number; completed: number; rejected: number; abandoned: number }
@@ -110,7 +111,10 @@ export interface PolicySettings {
   breaker?: Omit<BreakerSettings, 'ignore'> & { name?: string };
   rateLimit?: Limit & { name?: string };
   bulkhead?: Omit<BulkheadSettings, 'name' | 'clock'>;
-  sharedBulkhead?: { name?: string; maxConcurrentCalls: number; maxQueue?: number; maxWait?: Duration; lease?: Duration; priority?: number; whenAway?: Away };
+  sharedBulkhead?: { name?: string; maxConcurrentCalls: number; maxQueue?: number; maxWait?: Duration; lease?: Duration; priority?: number; adaptive?: { kind: 'gradient' | 'aimd'; min?: number }; whenAway?: Away };
+  throttle?: { k?: number; window?: Duration };
+  shedding?: { background?: number; low?: number; normal?: number; high?: number; hysteresis?: number };
+  chaos?: { kind: 'latency' | 'error' | 'drop'; percent: number; latency?: Duration; subjects?: string[]; until: string; seed?: number };
   whenAway?: Away;
 }
 export interface Policy extends Guard {}

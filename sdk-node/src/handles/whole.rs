@@ -52,16 +52,8 @@ impl Client {
     /// Of a file's text: YAML, which JSON is, too.
     #[napi]
     pub fn policies_of_text(&self, env: Env, text: String) -> napi::Result<Policies> {
-        let read = || {
-            let file = if text.trim_start().starts_with('{') {
-                PolicyFile::from_json(&text)?
-            } else {
-                PolicyFile::from_yaml(&text)?
-            };
-            file.validate().map(|()| file)
-        };
         let client = self.0.clone();
-        now(&env, read()).map(|file| Policies { client, file })
+        now(&env, PolicyFile::from_text(&text)).map(|file| Policies { client, file })
     }
 }
 

@@ -67,6 +67,16 @@ class BulkheadFullError(ResilError):
     meaning = "Too many calls are in progress, and no more can wait."
 
 
+class RefusedError(ResilError):
+    """The policy refused the call by itself: it was shed, throttled, or struck by chaos."""
+
+    code = "REFUSED"
+    retryable = True
+    http_status = 503
+    grpc_status = "UNAVAILABLE"
+    meaning = "The policy refused the call by itself: it was shed, throttled, or struck by chaos."
+
+
 class RetryExhaustedError(ResilError):
     """Every attempt failed."""
 
@@ -313,6 +323,7 @@ BY_CODE: dict[str, type[ResilError]] = {
     "RATE_LIMIT_EXCEEDED": RateLimitExceededError,
     "TIMEOUT": TimeoutError,
     "BULKHEAD_FULL": BulkheadFullError,
+    "REFUSED": RefusedError,
     "RETRY_EXHAUSTED": RetryExhaustedError,
     "INVALID_POLICY": InvalidPolicyError,
     "INVALID_ARGUMENT": InvalidArgumentError,
@@ -362,6 +373,7 @@ __all__ = [
     "PermissionDeniedError",
     "RateLimitExceededError",
     "RedriveRefusedError",
+    "RefusedError",
     "ResilError",
     "ResultUnrecordedError",
     "RetryExhaustedError",

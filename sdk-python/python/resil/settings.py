@@ -198,6 +198,47 @@ class PartitionSettings(_Partition, total=False):
     max_queue: int
 
 
+class _AdaptiveMin(TypedDict, total=False):
+    min: int
+
+
+class AdaptiveSettings(_AdaptiveMin):
+    """Moves the number of places between ``min`` and the maximum."""
+
+    kind: Literal["gradient", "aimd"]
+
+
+class ThrottleSettings(TypedDict, total=False):
+    """Refuses calls by itself while too few are accepted."""
+
+    k: float
+    window: Duration
+
+
+class SheddingSettings(TypedDict, total=False):
+    """Percent of places taken from which on calls of each class are refused."""
+
+    background: int
+    low: int
+    normal: int
+    high: int
+    hysteresis: int
+
+
+class _ChaosMore(TypedDict, total=False):
+    latency: Duration
+    subjects: List[str]
+    seed: int
+
+
+class ChaosSettings(_ChaosMore):
+    """Makes calls fail on purpose, until a moment in UTC such as ``"2026-11-18T12:00:00Z"``."""
+
+    kind: Literal["latency", "error", "drop"]
+    percent: float
+    until: str
+
+
 class BulkheadSettings(TypedDict, total=False):
     """The bulkhead of this process."""
 
@@ -205,6 +246,7 @@ class BulkheadSettings(TypedDict, total=False):
     max_queue: int
     max_wait: Duration
     partitions: Dict[str, PartitionSettings]
+    adaptive: AdaptiveSettings
 
 
 class PolicyBreakerSettings(BreakerSettings, total=False):
@@ -239,6 +281,9 @@ class PolicySettings(TypedDict, total=False):
     rate_limit: PolicyLimit
     bulkhead: BulkheadSettings
     shared_bulkhead: PolicySharedBulkheadSettings
+    throttle: ThrottleSettings
+    shedding: SheddingSettings
+    chaos: ChaosSettings
     when_away: Away
 
 
@@ -251,6 +296,8 @@ class CallSettings(TypedDict, total=False):
     partition: str
     attempt_timeout: Duration
     total_timeout: Duration
+    #: How important it is, to shedding. ``"normal"`` by default.
+    priority: Literal["critical", "high", "normal", "low", "background"]
 
 
 class DeadLettersSettings(TypedDict, total=False):

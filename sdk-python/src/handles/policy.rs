@@ -210,10 +210,7 @@ impl PyPolicies {
             (None, Some(given)) => text("text", given)?,
             _ => return Err(wrong_value("path", "or text must be there, and not both")),
         };
-        // Every JSON is YAML, but what is wrong with its fields is better said by its own reader.
-        let is_json = serde_json::from_str::<serde::de::IgnoredAny>(&source).is_ok();
-        let file = if is_json { PolicyFile::from_json(&source) } else { PolicyFile::from_yaml(&source) };
-        Ok(Self { file: raised_later(file)?, client: Owned::new(client) })
+        Ok(Self { file: raised_later(PolicyFile::from_text(&source))?, client: Owned::new(client) })
     }
 }
 

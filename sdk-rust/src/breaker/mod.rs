@@ -291,6 +291,7 @@ fn judge<E>(classify: &impl Classify<E>, failure: &Failure<E>) -> Report {
         },
         Failure::Resil(error) => match error {
             Error::Timeout { .. } | Error::Crashed(_) | Error::LoadFailed { .. } => Report::Fail,
+            Error::Refused { layer: "chaos", .. } => Report::Fail,
             // Comes from another language, which cannot tell how the last attempt failed; but it was made.
             Error::RetryExhausted { .. } => Report::Fail,
             // Refused before it was made, or given up for reasons of ours.

@@ -83,6 +83,10 @@ pub struct BreakerSettings {
     /// After this long without a report everything counted is forgotten.
     #[serde(with = "optional", skip_serializing_if = "Option::is_none")]
     pub idle: Option<Duration>,
+    /// For stored policies, whose breaker the server keeps: trips at the higher of `failure_rate` and three standard deviations above what is
+    /// usual. A breaker outside of a stored policy trips at `failure_rate`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub adaptive: Option<bool>,
     /// Which configuration this is: a higher one replaces what is stored.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<u64>,

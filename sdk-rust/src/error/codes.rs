@@ -15,6 +15,8 @@ pub enum Code {
     Timeout,
     /// Too many calls are in progress, and no more can wait.
     BulkheadFull,
+    /// The policy refused the call by itself: it was shed, throttled, or struck by chaos.
+    Refused,
     /// Every attempt failed.
     RetryExhausted,
     /// A setting of a policy is not valid.
@@ -64,11 +66,12 @@ pub enum Code {
 }
 
 /// Every code with what is known of it, in the order of the variants.
-pub(super) const TABLE: [Row; 27] = [
+pub(super) const TABLE: [Row; 28] = [
     Row { code: Code::CircuitOpen, text: "CIRCUIT_OPEN", grpc: StatusCode::Unavailable, http: 503, is_retryable: true, meaning: "The circuit breaker is open. Calls are rejected until it closes." },
     Row { code: Code::RateLimitExceeded, text: "RATE_LIMIT_EXCEEDED", grpc: StatusCode::ResourceExhausted, http: 429, is_retryable: true, meaning: "The rate limit is exceeded." },
     Row { code: Code::Timeout, text: "TIMEOUT", grpc: StatusCode::DeadlineExceeded, http: 504, is_retryable: true, meaning: "The call did not finish in time." },
     Row { code: Code::BulkheadFull, text: "BULKHEAD_FULL", grpc: StatusCode::ResourceExhausted, http: 503, is_retryable: true, meaning: "Too many calls are in progress, and no more can wait." },
+    Row { code: Code::Refused, text: "REFUSED", grpc: StatusCode::Unavailable, http: 503, is_retryable: true, meaning: "The policy refused the call by itself: it was shed, throttled, or struck by chaos." },
     Row { code: Code::RetryExhausted, text: "RETRY_EXHAUSTED", grpc: StatusCode::Unavailable, http: 503, is_retryable: false, meaning: "Every attempt failed." },
     Row { code: Code::InvalidPolicy, text: "INVALID_POLICY", grpc: StatusCode::InvalidArgument, http: 400, is_retryable: false, meaning: "A setting of a policy is not valid." },
     Row { code: Code::InvalidArgument, text: "INVALID_ARGUMENT", grpc: StatusCode::InvalidArgument, http: 400, is_retryable: false, meaning: "An argument is not valid." },

@@ -17,6 +17,7 @@ impl Error {
             Code::RateLimitExceeded => Self::RateLimitExceeded { name, retry_after },
             Code::Timeout => Self::Timeout { after: Duration::ZERO },
             Code::BulkheadFull => Self::BulkheadFull { name, retry_after },
+            Code::Refused => Self::Refused { name, layer: layer_of(&message) },
             Code::RetryExhausted => Self::RetryExhausted { attempts: 0 },
             Code::InvalidPolicy => {
                 let (field, reason) = message.split_once(' ').unwrap_or((&message, ""));
@@ -45,6 +46,12 @@ impl Error {
             Code::Internal => Self::Internal(message),
         }
     }
+}
+
+/// A policy around a policy judges by it: chaos looks like a failure of the callee.
+fn layer_of(message: &str) -> &'static str {
+    let layers = ["shed", "throttle", "chaos"];
+    layers.into_iter().find(|layer| message.ends_with(layer)).unwrap_or("shed")
 }
 
 #[cfg(test)]

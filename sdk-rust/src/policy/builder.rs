@@ -4,6 +4,9 @@
 
 use std::sync::Arc;
 
+use resil_core::policy::{Chaos, Shedding, Throttle};
+
+use super::adapting::Adapting;
 use super::budget::Budget;
 use super::bulkhead::{BulkheadSettings, LocalBulkhead};
 use super::chain::Policy;
@@ -51,6 +54,11 @@ pub(super) struct PolicyParts {
     pub bulkhead: Option<LocalBulkhead>,
     pub shared_bulkhead: Option<SharedBulkhead>,
     pub shed: Option<LocalBulkhead>,
+    /// This process' part of the shared bulkhead, if that adapts, or shedding looks at it.
+    pub share: Option<LocalBulkhead>,
+    pub adapting: Option<Adapting>,
+    /// Whether a bulkhead learns from calls.
+    pub places_adapt: bool,
     /// The stages that are there.
     pub order: Vec<Stage>,
     pub plan: StagePlan,
@@ -111,6 +119,26 @@ impl PolicyBuilder {
         self
     }
 
+    /// Refuses calls by itself while too few are accepted.
+    pub fn throttle(mut self, throttle: Throttle) -> Self {
+        self.settings.throttle = Some(throttle);
+        self
+    }
+
+    /// Refuses less important calls while places of the bulkhead are scarce: see [`CallSettings::priority`].
+    ///
+    /// [`CallSettings::priority`]: super::CallSettings#structfield.priority
+    pub fn shedding(mut self, shedding: Shedding) -> Self {
+        self.settings.shedding = Some(shedding);
+        self
+    }
+
+    /// Makes calls fail on purpose, for a time.
+    pub fn chaos(mut self, chaos: Chaos) -> Self {
+        self.settings.chaos = Some(chaos);
+        self
+    }
+
     /// At most so many calls in the whole policy at once, those that wait for a retry included. One more is refused at once
     /// with `BULKHEAD_FULL` before anybody is asked anything: nothing is queued.
     pub fn shed(mut self, max_in_flight: u32) -> Self {
@@ -149,10 +177,27 @@ impl PolicyBuilder {
     pub fn build(self) -> Result<Policy, Error> {
         self.settings.validate_stages()?;
         let order = stage::arrange(self.settings.order.as_deref(), |stage| self.has(stage))?;
+        if self.settings.shedding.is_some() && self.bulkhead.is_none() && self.shared_bulkhead.is_none() {
+            return Err(Error::invalid(
+                "shedding",
+                "needs a bulkhead or a sharedBulkhead: it looks at the places taken",
+            ));
+        }
         let clients = self.clients();
         let clock = self.clock.or_else(|| clients.first().map(|client| client.clock().clone())).unwrap_or_default();
-        let PolicySettings { name, timeout: timeouts, shed, retry, hedge, .. } = self.settings;
-        let name: Arc<str> = name.unwrap_or_default().into();
+        let name: Arc<str> = self.settings.name.clone().unwrap_or_default().into();
+        let adapting = Adapting::of(&self.settings, &name, &clock, self.seed);
+        let PolicySettings { timeout: timeouts, shed, retry, hedge, shared_bulkhead: shared, shedding, .. } =
+            self.settings;
+        let adaptive = shared.and_then(|shared| shared.adaptive);
+        let is_counted = adaptive.is_some() || shedding.is_some();
+        let share = self.shared_bulkhead.as_ref().filter(|_| is_counted).map(|shared| {
+            let settings =
+                BulkheadSettings { max_concurrent_calls: shared.max(), adaptive, ..BulkheadSettings::default() };
+            LocalBulkhead::from_settings(&format!("{name}/share"), &settings, clock.clone())
+        });
+        let share = share.transpose()?;
+        let places_adapt = [&self.bulkhead, &share].into_iter().flatten().any(LocalBulkhead::adapts);
         let warnings = stage::warnings(&order);
         for warning in &warnings {
             tracing::warn!(name: "resil.policy.odd", policy = &*name, "{warning}");
@@ -179,6 +224,9 @@ impl PolicyBuilder {
             bulkhead: self.bulkhead,
             shared_bulkhead: self.shared_bulkhead,
             shed: shed.transpose()?,
+            share,
+            adapting,
+            places_adapt,
             plan: StagePlan::of(&order),
             seconds: CallSeconds::new(&name),
             order,

@@ -8,11 +8,14 @@
 //! - Partitions have places and lines of their own: one that is full takes nothing from the others.
 //! - Metrics are exact: every call that came is active, queued, completed, rejected or abandoned, and nothing else.
 //!
+//! With `adaptive` the number of places moves between its `min` and `max` with what calls take and how they end, by
+//! [`resil_core::policy::concurrency`]. Shrinking ends no call: places are given back as calls end.
+//!
 //! # The state
 //! Everything is behind one lock that is held for a few instructions. A permit that is dropped is sent to the first in line; one that
 //! nobody receives any more is sent to the next.
 //!
-//! Invariant: if anybody waits then `active == max`.
+//! Invariant: if anybody waits then `active >= limit`, which is `max` if nothing adapts.
 //!
 //! ```
 //! use resil::policy::LocalBulkhead;
@@ -32,12 +35,15 @@ use std::time::Duration;
 use futures_util::TryFutureExt;
 use metrics::{Counter, Gauge};
 use parking_lot::{Mutex, MutexGuard};
+use resil_core::policy::Adaptive;
+use resil_core::policy::concurrency::{Concurrency, ConcurrencyRules, Sample};
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
 use super::timeout::MAX_TIMEOUT;
 use crate::clock::Clock;
 use crate::error::{Error, Failure};
+use crate::limiter::span;
 use crate::settings::span_text::{self, check_number, check_span};
 use crate::telemetry;
 
@@ -57,6 +63,9 @@ pub struct BulkheadSettings {
     /// Places and lines of their own, by name, beside those above.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub partitions: BTreeMap<String, PartitionSettings>,
+    /// Moves the number of places with what happens. Partitions keep theirs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub adaptive: Option<Adaptive>,
 }
 
 /// How many places a partition has.
@@ -74,7 +83,7 @@ impl Default for BulkheadSettings {
     /// 25 calls, no line.
     fn default() -> Self {
         let (max_wait, partitions) = (Duration::from_secs(5), BTreeMap::new());
-        Self { max_concurrent_calls: 25, max_queue: 0, max_wait, partitions }
+        Self { max_concurrent_calls: 25, max_queue: 0, max_wait, partitions, adaptive: None }
     }
 }
 
@@ -88,8 +97,13 @@ impl BulkheadSettings {
             check_number(&of("maxConcurrentCalls"), partition.max_concurrent_calls, 1, MAX_CALLS)?;
             check_number(&of("maxQueue"), partition.max_queue, 0, MAX_CALLS)?;
         }
-        Ok(())
+        check_adaptive(self.adaptive.as_ref(), self.max_concurrent_calls)
     }
+}
+
+/// The least number of places is not above the most.
+pub(crate) fn check_adaptive(adaptive: Option<&Adaptive>, max: u32) -> Result<(), Error> {
+    adaptive.map_or(Ok(()), |adaptive| check_number("adaptive.min", adaptive.min(), 1, max))
 }
 
 /// How a bulkhead, or a partition of it, is used. `active + queued + completed + rejected + abandoned` is every call that
@@ -120,9 +134,9 @@ pub struct LocalBulkhead {
 #[derive(Debug)]
 struct Compartment {
     name: Arc<str>,
-    max: u32,
     queue: u32,
     max_wait: Duration,
+    adaptive: Option<ConcurrencyRules>,
     clock: Clock,
     places: Mutex<Places>,
     rejections: Counter,
@@ -133,6 +147,9 @@ struct Compartment {
 #[derive(Debug, Default)]
 struct Places {
     active: u32,
+    /// How many may be active now: `max`, if nothing adapts.
+    limit: u32,
+    adapting: Concurrency,
     /// Who waits, in the order of their tickets. A ticket that is no longer here was given a permit.
     waiting: VecDeque<(u64, oneshot::Sender<BulkheadPermit>)>,
     last_ticket: u64,
@@ -150,15 +167,21 @@ impl LocalBulkhead {
 
     pub fn from_settings(name: &str, settings: &BulkheadSettings, clock: Clock) -> Result<Self, Error> {
         settings.validate()?;
-        let compartment = |name: String, max: u32, queue: u32| {
-            Arc::new(Compartment::new(name.into(), max, queue, settings.max_wait, clock.clone()))
+        let compartment = |name: String, max: u32, queue: u32, adaptive: Option<&Adaptive>| {
+            let adaptive = adaptive.map(|adaptive| adaptive.rules(max));
+            Arc::new(Compartment::new(name.into(), max, queue, settings.max_wait, adaptive, clock.clone()))
         };
         let partition = |(key, partition): (&String, &PartitionSettings)| {
             let full_name = format!("{name}/{key}");
-            (key.clone(), compartment(full_name, partition.max_concurrent_calls, partition.max_queue))
+            (key.clone(), compartment(full_name, partition.max_concurrent_calls, partition.max_queue, None))
         };
         Ok(Self {
-            compartment: compartment(name.to_owned(), settings.max_concurrent_calls, settings.max_queue),
+            compartment: compartment(
+                name.to_owned(),
+                settings.max_concurrent_calls,
+                settings.max_queue,
+                settings.adaptive.as_ref(),
+            ),
             partitions: Arc::new(settings.partitions.iter().map(partition).collect()),
         })
     }
@@ -187,6 +210,17 @@ impl LocalBulkhead {
         self.compartment.metrics()
     }
 
+    /// Whether the number of places moves.
+    pub(crate) fn adapts(&self) -> bool {
+        self.compartment.adaptive.is_some()
+    }
+
+    /// How many places are taken, and how many there are now.
+    pub(crate) fn usage(&self) -> (u32, u32) {
+        let places = self.compartment.places.lock();
+        (places.active, places.limit)
+    }
+
     /// Runs `operation` when there is a place for it.
     pub async fn call<T, E, Fut>(&self, operation: impl FnOnce() -> Fut) -> Result<T, Failure<E>>
     where
@@ -200,8 +234,14 @@ impl LocalBulkhead {
     where
         Fut: Future<Output = Result<T, Failure<E>>>,
     {
-        let _place = self.compartment.enter().await?;
-        operation().await
+        let place = self.compartment.enter().await?;
+        if self.compartment.adaptive.is_none() {
+            return operation().await;
+        }
+        let began = self.compartment.clock.now();
+        let outcome = operation().await;
+        place.learn(self.compartment.clock.now().saturating_sub(began), outcome.is_err());
+        outcome
     }
 
     /// A place to hold while something else is done; given back when the permit is dropped.
@@ -228,6 +268,17 @@ impl LocalBulkhead {
 #[must_use = "the place is given back when the permit is dropped"]
 pub struct BulkheadPermit(Option<Arc<Compartment>>);
 
+impl BulkheadPermit {
+    /// How long the call took, and whether it failed: for places that adapt.
+    pub(crate) fn learn(&self, took: Duration, is_overload: bool) {
+        if let Some((compartment, rules)) =
+            self.0.as_ref().and_then(|own| own.adaptive.as_ref().map(|rules| (own, rules)))
+        {
+            compartment.learn(rules, took, is_overload);
+        }
+    }
+}
+
 impl Drop for BulkheadPermit {
     fn drop(&mut self) {
         let Some(compartment) = self.0.take() else { return };
@@ -239,17 +290,24 @@ impl Drop for BulkheadPermit {
 }
 
 impl Compartment {
-    fn new(name: Arc<str>, max: u32, queue: u32, max_wait: Duration, clock: Clock) -> Self {
+    fn new(
+        name: Arc<str>,
+        max: u32,
+        queue: u32,
+        max_wait: Duration,
+        adaptive: Option<ConcurrencyRules>,
+        clock: Clock,
+    ) -> Self {
         Self {
             rejections: telemetry::rejections(&name, "bulkhead"),
             active_gauge: telemetry::bulkhead_active(&name),
             queued_gauge: telemetry::bulkhead_queued(&name),
             name,
-            max,
             queue: if max_wait.is_zero() { 0 } else { queue },
             max_wait,
+            adaptive,
             clock,
-            places: Mutex::default(),
+            places: Mutex::new(Places { limit: max, ..Places::default() }),
         }
     }
 
@@ -257,7 +315,14 @@ impl Compartment {
         let places = self.places.lock();
         let Places { active, completed, rejected, abandoned, .. } = *places;
         let queued = places.waiting.len() as u32;
-        BulkheadMetrics { active, queued, available: self.max - active, completed, rejected, abandoned }
+        BulkheadMetrics {
+            active,
+            queued,
+            available: places.limit.saturating_sub(active),
+            completed,
+            rejected,
+            abandoned,
+        }
     }
 
     fn permit(self: &Arc<Self>) -> BulkheadPermit {
@@ -268,7 +333,7 @@ impl Compartment {
     /// A place if one is free; then nobody waits.
     fn try_enter(self: &Arc<Self>) -> Option<BulkheadPermit> {
         let mut places = self.places.lock();
-        if places.active == self.max {
+        if places.active >= places.limit {
             return None;
         }
         places.active += 1;
@@ -294,7 +359,8 @@ impl Compartment {
 
     /// Gives a place that became free to the first in line who still wants it.
     fn hand_on<'a>(self: &'a Arc<Self>, mut places: MutexGuard<'a, Places>) {
-        while let Some((_, waiter)) = places.waiting.pop_front() {
+        while places.active <= places.limit {
+            let Some((_, waiter)) = places.waiting.pop_front() else { break };
             drop(places);
             self.queued_gauge.decrement(1.0);
             let Err(mut unheard) = waiter.send(self.permit()) else { return };
@@ -303,6 +369,21 @@ impl Compartment {
             places = self.places.lock();
         }
         places.active -= 1;
+    }
+}
+
+impl Compartment {
+    /// A call ended: the number of places may change, and those in line may come in.
+    fn learn(self: &Arc<Self>, rules: &ConcurrencyRules, took: Duration, is_overload: bool) {
+        let mut places = self.places.lock();
+        let sample = Sample { took: span(took), is_overload, in_flight: places.active };
+        places.adapting.ended(rules, sample);
+        places.limit = places.adapting.limit(rules);
+        while places.active < places.limit && !places.waiting.is_empty() {
+            places.active += 1;
+            self.hand_on(places);
+            places = self.places.lock();
+        }
     }
 }
 
@@ -318,7 +399,7 @@ impl<'a> QueuedCall<'a> {
     /// Not if a place is free: that is given instead. Nor if the line is full.
     fn join(compartment: &'a Arc<Compartment>) -> Result<Self, Option<BulkheadPermit>> {
         let mut places = compartment.places.lock();
-        if places.active < compartment.max {
+        if places.active < places.limit {
             places.active += 1;
             drop(places);
             return Err(Some(compartment.permit()));

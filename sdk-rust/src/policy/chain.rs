@@ -41,11 +41,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::TryFutureExt;
+use resil_core::Span;
+pub use resil_core::policy::Priority;
+use resil_core::policy::chaos::Strike;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::builder::{PolicyBuilder, PolicyParts};
-use super::bulkhead::BulkheadPermit;
+use super::bulkhead::{BulkheadPermit, LocalBulkhead};
 use super::classify::Classify;
 use super::fallback::Fallback;
 use super::in_flight::Arrival;
@@ -81,6 +84,9 @@ pub struct CallSettings<'a> {
     /// For all of this call, in place of the policy's.
     #[serde(with = "optional", skip_serializing_if = "Option::is_none")]
     pub total_timeout: Option<Duration>,
+    /// How important it is, to shedding. Normal by default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub priority: Option<Priority>,
 }
 
 impl<'a> CallSettings<'a> {
@@ -118,6 +124,12 @@ impl<'a> CallSettings<'a> {
         self
     }
 
+    /// Sets [`priority`](Self#structfield.priority).
+    pub fn priority(mut self, priority: Priority) -> Self {
+        self.priority = Some(priority);
+        self
+    }
+
     /// The same, borrowed: for settings that are kept and used for many calls.
     pub fn by_ref(&self) -> CallSettings<'_> {
         let (key, partition) = (self.key.as_deref().map(Cow::Borrowed), self.partition.as_deref().map(Cow::Borrowed));
@@ -130,6 +142,10 @@ impl<'a> CallSettings<'a> {
         }
         check_number("cost", self.cost.unwrap_or(1), 1, u32::MAX)
     }
+}
+
+fn duration(span: Span) -> Duration {
+    Duration::from_micros(span.as_us().unsigned_abs())
 }
 
 /// A call under way.
@@ -385,6 +401,38 @@ impl PolicyParts {
 
     /// One attempt: by default breaker, rate limit, bulkheads, timeout.
     async fn attempted<T, E, C, Fut>(&self, call: &Call<'_, C>, operation: &impl Fn() -> Fut) -> Result<T, Failure<E>>
+    where
+        C: Classify<E>,
+        Fut: Future<Output = Result<T, Failure<E>>>,
+    {
+        let Some(adapting) = &self.adapting else { return self.made(call, operation).await };
+        adapting.admit(call.options.priority, || self.usage())?;
+        let subject = call.options.key.as_deref().unwrap_or(&self.name);
+        let struck = || async {
+            match adapting.strike(subject) {
+                None => operation().await,
+                Some(Strike::Latency(late)) => {
+                    adapting.clock().sleep(duration(late)).await;
+                    operation().await
+                }
+                Some(Strike::Error) => Err(adapting.struck().into()),
+                // It was made; only its reply is lost.
+                Some(Strike::Drop) => operation().await.and(Err(adapting.struck().into())),
+            }
+        };
+        // A box, so that policies without it stay shallow.
+        let outcome = Box::pin(self.made(call, &struck)).await;
+        adapting.ended(report_of(call.classify, &outcome));
+        outcome
+    }
+
+    /// How many places are taken, and how many there are.
+    fn usage(&self) -> (u32, u32) {
+        let own = self.bulkhead.as_ref().or(self.share.as_ref());
+        own.map_or((0, 1), LocalBulkhead::usage)
+    }
+
+    async fn made<T, E, C, Fut>(&self, call: &Call<'_, C>, operation: &impl Fn() -> Fut) -> Result<T, Failure<E>>
     where
         C: Classify<E>,
         Fut: Future<Output = Result<T, Failure<E>>>,

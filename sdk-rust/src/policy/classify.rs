@@ -63,8 +63,12 @@ pub fn classify_own(error: &Error) -> Class {
         | Error::BulkheadFull { .. }
         | Error::LockTimeout { .. }
         | Error::IdempotencyBusy { .. } => error.retry_after().map_or(Class::Retry, Class::RetryAfter),
-        Error::Timeout { .. } | Error::LoadFailed { .. } | Error::BackendUnavailable(_) => Class::Retry,
-        // An open circuit among them.
+        // Chaos is to look like a failure of the callee.
+        Error::Timeout { .. }
+        | Error::LoadFailed { .. }
+        | Error::BackendUnavailable(_)
+        | Error::Refused { layer: "chaos", .. } => Class::Retry,
+        // An open circuit among them, and what was shed or throttled.
         _ => Class::Permanent,
     }
 }

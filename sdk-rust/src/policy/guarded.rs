@@ -17,16 +17,21 @@ use super::chain::Call;
 use super::stage::Stage;
 use super::until::Until;
 use crate::breaker::Permit;
+use crate::clock::{Clock, Moment};
 use crate::error::Error;
 use crate::shared_bulkhead::BulkheadGuard;
 
 /// What a call holds.
 #[derive(Default)]
 pub(super) struct Holds {
+    /// When all was had, if places adapt.
+    began: Option<(Clock, Moment)>,
     permit: Option<Permit>,
     shared: Option<BulkheadGuard>,
     place: Option<BulkheadPermit>,
     shed: Option<BulkheadPermit>,
+    /// This process' part of the shared bulkhead.
+    share: Option<BulkheadPermit>,
 }
 
 impl PolicyParts {
@@ -58,12 +63,18 @@ impl PolicyParts {
                     }
                 }
                 Stage::SharedBulkhead => {
+                    if let Some(share) = &self.share {
+                        holds.share = Some(share.try_acquire()?);
+                    }
                     if let Some(bulkhead) = &self.shared_bulkhead {
                         holds.shared = Some(Box::pin(bulkhead.enter_inside()).await?);
                     }
                 }
                 Stage::Total | Stage::Retry | Stage::Hedge | Stage::Attempt => {}
             }
+        }
+        if self.places_adapt {
+            holds.began = Some((self.clock.clone(), self.clock.now()));
         }
         Ok(holds)
     }
@@ -78,8 +89,12 @@ impl Holds {
 
     /// Gives everything back, and tells the breaker what it came to.
     pub async fn leave(self, report: Report) {
-        let Self { permit, shared, place, shed } = self;
-        drop((place, shed));
+        let Self { permit, shared, place, shed, share, began } = self;
+        if let Some((clock, began)) = began.filter(|_| report != Report::Cancel) {
+            let took = clock.now().saturating_sub(began);
+            place.iter().chain(&share).for_each(|place| place.learn(took, report == Report::Fail));
+        }
+        drop((place, shed, share));
         if let Some(guard) = shared {
             // If it is not heard, it is said again in the background.
             let _ = Box::pin(guard.leave()).await;

@@ -40,6 +40,7 @@
 //! All time comes from a [`Clock`](crate::clock::Clock), so tests drive it. Settings are plain structures for JSON and YAML; unknown
 //! fields are refused, and `validate` names the field that is out of bounds.
 
+mod adapting;
 pub mod backoff;
 pub mod budget;
 mod builder;
@@ -56,12 +57,13 @@ pub mod settings;
 mod stage;
 pub mod timeout;
 mod until;
+pub mod watched;
 
 pub use backoff::{Backoff, Jitter, Random};
 pub use budget::{Budget, BudgetSettings};
 pub use builder::PolicyBuilder;
 pub use bulkhead::{BulkheadMetrics, BulkheadPermit, BulkheadSettings, LocalBulkhead, PartitionSettings};
-pub use chain::{CallSettings, Policy};
+pub use chain::{CallSettings, Policy, Priority};
 pub use classify::{Class, Classify, retry_all, retry_none};
 pub use fallback::Fallback;
 pub use hedge::{Hedge, HedgeSettings};
@@ -69,3 +71,4 @@ pub use retry::{Retry, RetrySettings};
 pub use settings::{PolicyFile, PolicySettings};
 pub use stage::Stage;
 pub use timeout::{Timeout, TimeoutSettings};
+pub use watched::WatchedPolicies;

@@ -26,8 +26,9 @@
 
 use std::collections::BTreeMap;
 
+use resil_core::policy::{self as schema, Chaos, Document, Invalid, Shedding, Throttle};
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 
 use super::builder::PolicyBuilder;
 use super::bulkhead::{BulkheadSettings, LocalBulkhead};
@@ -48,6 +49,10 @@ use crate::shared_bulkhead::SharedBulkheadSettings;
 
 /// The version of files that this reads and writes.
 pub const FILE_VERSION: u32 = 1;
+
+fn file_version() -> u32 {
+    FILE_VERSION
+}
 
 /// A whole policy. What is left out is not there.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -76,6 +81,12 @@ pub struct PolicySettings {
     pub bulkhead: Option<BulkheadSettings>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shared_bulkhead: Option<SharedBulkheadSettings>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub throttle: Option<Throttle>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shedding: Option<Shedding>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub chaos: Option<Chaos>,
     /// While the server is away: for those of breaker, rate limit and shared bulkhead that do not say (`local` is not for
     /// the last).
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -90,6 +101,12 @@ impl PolicySettings {
     /// Refuses what is wrong, by its path.
     pub fn validate(&self) -> Result<(), Error> {
         super::stage::arrange(self.order.as_deref(), |stage| self.has(stage))?;
+        if self.shedding.is_some() && self.bulkhead.is_none() && self.shared_bulkhead.is_none() {
+            return Err(Error::invalid(
+                "shedding",
+                "needs a bulkhead or a sharedBulkhead: it looks at the places taken",
+            ));
+        }
         self.validate_stages()
     }
 
@@ -108,7 +125,16 @@ impl PolicySettings {
         check(self.breaker.as_ref(), "breaker", BreakerSettings::validate)?;
         check(self.rate_limit.as_ref(), "rateLimit", Limit::validate)?;
         check(self.bulkhead.as_ref(), "bulkhead", BulkheadSettings::validate)?;
-        check(self.shared_bulkhead.as_ref(), "sharedBulkhead", SharedBulkheadSettings::validate)
+        check(self.shared_bulkhead.as_ref(), "sharedBulkhead", SharedBulkheadSettings::validate)?;
+        let Self { throttle, shedding, chaos, .. } = self;
+        let new = PolicySettings {
+            throttle: throttle.clone(),
+            shedding: shedding.clone(),
+            chaos: chaos.clone(),
+            ..Self::default()
+        };
+        let tree = serde_json::to_value(&new).map_err(|error| Error::Internal(error.to_string()))?;
+        schema::read_parts(tree).map(drop).map_err(invalid)
     }
 
     pub(super) fn has(&self, stage: Stage) -> bool {
@@ -142,6 +168,9 @@ impl PolicySettings {
             rate_limit: or(&self.rate_limit, &defaults.rate_limit),
             bulkhead: or(&self.bulkhead, &defaults.bulkhead),
             shared_bulkhead: or(&self.shared_bulkhead, &defaults.shared_bulkhead),
+            throttle: or(&self.throttle, &defaults.throttle),
+            shedding: or(&self.shedding, &defaults.shedding),
+            chaos: or(&self.chaos, &defaults.chaos),
             when_away: self.when_away.or(defaults.when_away),
         }
     }
@@ -151,7 +180,8 @@ impl PolicySettings {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PolicyFile {
-    /// [`FILE_VERSION`].
+    /// [`FILE_VERSION`], also if it is omitted.
+    #[serde(default = "file_version")]
     pub version: u32,
     /// What holds for all that do not say otherwise: see [`PolicySettings::over`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -177,6 +207,13 @@ impl PolicyFile {
             settings.with_name(name, self.defaults.as_ref()).validate().in_part(&format!("policies.{name}"))?;
         }
         Ok(())
+    }
+
+    /// Of a file's text: JSON, or else YAML.
+    pub fn from_text(text: &str) -> Result<Self, Error> {
+        // Every JSON is YAML, but what is wrong with its keys is better said by its own reader.
+        let is_json = serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok();
+        if is_json { Self::from_json(text) } else { Self::from_yaml(text) }
     }
 
     /// The settings of one policy, with its name and the defaults.
@@ -260,16 +297,21 @@ impl PolicyBuilder {
     }
 }
 
-/// Reads and writes as text.
+/// Reads and writes as text. What is read goes through the one schema of [`resil_core::policy`], like everywhere.
 macro_rules! text_forms {
-    ($($type:ident),*) => {
+    ($($type:ident: $document:ty, $read:path, $read_value:path;)*) => {
         $(impl $type {
             pub fn from_json(text: &str) -> Result<Self, Error> {
-                from_json(text).and_then(|read: Self| read.validate().map(|()| read))
+                $read(text).map_err(invalid).and_then(|document| Self::of(&document))
             }
 
             pub fn from_yaml(text: &str) -> Result<Self, Error> {
-                from_yaml(text).and_then(|read: Self| read.validate().map(|()| read))
+                yaml(text).and_then(|tree| $read_value(tree).map_err(invalid)).and_then(|document| Self::of(&document))
+            }
+
+            fn of(document: &$document) -> Result<Self, Error> {
+                let settings: Self = plain(document)?;
+                settings.validate().map(|()| settings)
             }
 
             pub fn to_json(&self) -> Result<String, Error> {
@@ -283,43 +325,26 @@ macro_rules! text_forms {
     };
 }
 
-text_forms!(PolicySettings, PolicyFile);
-
-fn from_json<T: DeserializeOwned>(text: &str) -> Result<T, Error> {
-    let mut json = serde_json::Deserializer::from_str(text);
-    let read = at_path(&mut json)?;
-    json.end().map_err(|error| Error::invalid("file", error.to_string()))?;
-    Ok(read)
+text_forms! {
+    PolicySettings: Document, schema::read, schema::read_value;
+    PolicyFile: schema::PolicyFile, schema::read_file, schema::read_file_value;
 }
 
-fn from_yaml<T: DeserializeOwned>(text: &str) -> Result<T, Error> {
-    let mut wrong = None;
-    let read = serde_saphyr::with_deserializer_from_str(text, |yaml| {
-        serde_path_to_error::deserialize::<_, T>(yaml).map_err(|error| {
-            wrong = Some(field_of(error.path()));
-            error.into_inner()
-        })
-    });
-    // What is wrong with the text itself has no path.
-    read.map_err(|error| {
-        // The rest of the message is a picture of the place in the text.
+fn invalid(wrong: Invalid) -> Error {
+    Error::invalid(wrong.path, wrong.text)
+}
+
+/// What was read by the schema, as settings: the same fields by the same names.
+fn plain<T: DeserializeOwned>(document: &impl Serialize) -> Result<T, Error> {
+    let settings = serde_json::to_value(document).and_then(serde_json::from_value);
+    settings.map_err(|error| Error::invalid(schema::WHOLE, error.to_string()))
+}
+
+/// What is wrong with the text itself has no field. The rest of its message is a picture of the place in the text.
+fn yaml(text: &str) -> Result<serde_json::Value, Error> {
+    serde_saphyr::from_str(text).map_err(|error| {
         let message = error.to_string();
         let first = message.lines().next().unwrap_or_default();
-        Error::invalid(wrong.unwrap_or_else(|| "file".to_owned()), first.strip_prefix("error: ").unwrap_or(first))
+        Error::invalid(schema::WHOLE, format!("is not valid: {}", first.strip_prefix("error: ").unwrap_or(first)))
     })
-}
-
-fn at_path<'de, T: DeserializeOwned, D: Deserializer<'de>>(source: D) -> Result<T, Error>
-where
-    D::Error: std::fmt::Display,
-{
-    serde_path_to_error::deserialize(source)
-        .map_err(|error| Error::invalid(field_of(error.path()), error.inner().to_string()))
-}
-
-fn field_of(path: &serde_path_to_error::Path) -> String {
-    match path.to_string().as_str() {
-        "." => "file".to_owned(),
-        path => path.to_owned(),
-    }
 }

@@ -1,63 +1,14 @@
 //! The stages of a whole policy, their order, and what is odd about an order.
 //!
-//! Some of it is fixed: the total deadline is outermost, retry is outside of hedge, the timeout of an attempt is innermost.
-//! Otherwise the words would not mean what they say. The stages that hold something while what is inside runs (shed, breaker, rate
+//! Which orders are allowed is decided in [`resil_core::policy::order`]. The stages that hold something while what is inside runs (shed, breaker, rate
 //! limit, bulkheads) may stand anywhere between. Each stands where it does by default for a reason; the table of [`ODD`]
 //! holds the reasons, as what goes wrong otherwise. An odd order is allowed: it may be what is wanted, so it is a warning.
 
-use serde::{Deserialize, Serialize};
+pub use resil_core::policy::Stage;
+use resil_core::policy::order;
 use smallvec::SmallVec;
 
 use crate::error::Error;
-
-/// A stage of a policy. See [`Stage::DEFAULT_ORDER`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Stage {
-    /// The deadline of everything.
-    Total,
-    /// How many calls may be in the policy at once; the rest is refused at once.
-    Shed,
-    Retry,
-    Hedge,
-    Breaker,
-    RateLimit,
-    /// The one of this process.
-    Bulkhead,
-    SharedBulkhead,
-    /// The timeout of one attempt.
-    Attempt,
-}
-
-impl Stage {
-    /// Outermost first. A fallback is outside of all, an idempotent run between shed and retry.
-    pub const DEFAULT_ORDER: [Self; 9] = [
-        Self::Total,
-        Self::Shed,
-        Self::Retry,
-        Self::Hedge,
-        Self::Breaker,
-        Self::RateLimit,
-        Self::Bulkhead,
-        Self::SharedBulkhead,
-        Self::Attempt,
-    ];
-
-    /// As it is called in settings.
-    pub fn text(self) -> &'static str {
-        match self {
-            Self::Total => "total",
-            Self::Shed => "shed",
-            Self::Retry => "retry",
-            Self::Hedge => "hedge",
-            Self::Breaker => "breaker",
-            Self::RateLimit => "rate-limit",
-            Self::Bulkhead => "bulkhead",
-            Self::SharedBulkhead => "shared-bulkhead",
-            Self::Attempt => "attempt",
-        }
-    }
-}
 
 /// `(outer, inner, what comes of it)`.
 const ODD: [(Stage, Stage, &str); 12] = [
@@ -99,35 +50,9 @@ pub(super) fn warnings(order: &[Stage]) -> Vec<String> {
     odd
 }
 
-/// The stages that are there, in the order that was asked for. Refuses an order that names one twice or leaves one out.
+/// The stages that are there, in the order that was asked for.
 pub(super) fn arrange(asked: Option<&[Stage]>, is_there: impl Fn(Stage) -> bool) -> Result<Vec<Stage>, Error> {
-    let order = asked.unwrap_or(&Stage::DEFAULT_ORDER);
-    for (index, stage) in order.iter().enumerate() {
-        if order[..index].contains(stage) {
-            return Err(Error::invalid("order", format!("names {} twice", stage.text())));
-        }
-    }
-    if let Some(missing) = Stage::DEFAULT_ORDER.iter().find(|stage| is_there(**stage) && !order.contains(stage)) {
-        return Err(Error::invalid("order", format!("must name {}, which the policy has", missing.text())));
-    }
-    let order: Vec<Stage> = order.iter().copied().filter(|stage| is_there(*stage)).collect();
-    let at = |stage| order.iter().position(|other| *other == stage);
-    if at(Stage::Total).is_some_and(|index| index > 0) {
-        return Err(Error::invalid("order", "must begin with total: the deadline is that of everything"));
-    }
-    if at(Stage::Attempt).is_some_and(|index| index + 1 < order.len()) {
-        return Err(Error::invalid(
-            "order",
-            "must end with attempt: that timeout is of one attempt, when it has all it needs",
-        ));
-    }
-    if at(Stage::Hedge).zip(at(Stage::Retry)).is_some_and(|(hedge, retry)| hedge < retry) {
-        return Err(Error::invalid(
-            "order",
-            "must have hedge inside of retry: each extra call would bring all retries along",
-        ));
-    }
-    Ok(order)
+    order::arrange(asked, is_there).map_err(|reason| Error::invalid("order", reason))
 }
 
 /// A list of stages that hold something.

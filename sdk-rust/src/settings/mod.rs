@@ -6,7 +6,7 @@
 //! - Unknown fields are refused. What is out of bounds is named by its field before anything is made.
 //! - What was written is read again as the same settings.
 //!
-//! In JSON and YAML fields are in camelCase, and durations are text such as `"250ms"` or whole milliseconds. A [`Dialect`] reads
+//! In JSON and YAML fields are in camelCase, and durations are text such as `"250ms"`; policies refuse bare numbers. A [`Dialect`] reads
 //! them as another language writes them: `lease=2.5` in Python, `{ lease: 2500 }` in JavaScript.
 //!
 //! ```

@@ -1,4 +1,5 @@
-//! Durations in settings: text such as `"250ms"` or `"90s"`, or an integer of milliseconds.
+//! Durations in settings: text such as `"250ms"` or `"90s"`. A bare number is refused, except 0: in one language it would be seconds, in
+//! another milliseconds.
 //!
 //! They are always written as text in the coarsest unit that says them exactly, so what was written once is written the
 //! same way again. Settings keep whole microseconds: what is below is cut off when they are written.
@@ -35,24 +36,21 @@ impl<'de> Visitor<'de> for Text {
     type Value = Duration;
 
     fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("a duration such as \"250ms\" (units: us, ms, s, m, h, d) or an integer of milliseconds")
+        f.write_str("a duration such as \"250ms\" (units: us, ms, s, m, h, d)")
     }
 
     fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Duration, E> {
-        read(text).ok_or_else(|| E::invalid_value(Unexpected::Str(text), &self))
+        let has_unit = text.ends_with(|last: char| last.is_ascii_alphabetic());
+        let span = read(text).filter(|span| has_unit || span.is_zero());
+        span.ok_or_else(|| E::invalid_value(Unexpected::Str(text), &self))
     }
 
     fn visit_newtype_struct<D: Deserializer<'de>>(self, inside: D) -> Result<Duration, D::Error> {
         inside.deserialize_any(self)
     }
 
-    fn visit_u64<E: serde::de::Error>(self, ms: u64) -> Result<Duration, E> {
-        Ok(Duration::from_millis(ms))
-    }
-
-    fn visit_i64<E: serde::de::Error>(self, ms: i64) -> Result<Duration, E> {
-        let ms = u64::try_from(ms).map_err(|_| E::invalid_value(Unexpected::Signed(ms), &self))?;
-        Ok(Duration::from_millis(ms))
+    fn visit_u64<E: serde::de::Error>(self, number: u64) -> Result<Duration, E> {
+        (number == 0).then_some(Duration::ZERO).ok_or_else(|| E::invalid_value(Unexpected::Unsigned(number), &self))
     }
 }
 

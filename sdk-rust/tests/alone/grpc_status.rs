@@ -157,3 +157,27 @@ async fn a_retry_takes_statuses_as_they_are() {
         .await;
     assert_eq!((attempts, Status::from(refused.unwrap_err()).code()), (1, TonicCode::Unavailable));
 }
+
+proptest::proptest! {
+    #![proptest_config(crate::drive::seed::config())]
+
+    // Property 23: whatever an error is about, its code alone says which status it is.
+    #[test]
+    fn each_error_has_the_status_of_its_code(index: usize, name in ".{0,20}", message in ".{0,40}", wait_ms in 0u64..100_000) {
+        let codes: Vec<Code> = Code::all().collect();
+        let code = codes[index % codes.len()];
+        let error = Error::told(code, &name, &message, Some(Duration::from_millis(wait_ms)));
+        proptest::prop_assert_eq!(error.code(), code);
+        let status = Status::from(&error);
+        proptest::prop_assert_eq!(status.code() as i32, code.grpc() as i32);
+        proptest::prop_assert_eq!(value(&status, CODE_KEY), Some(code.text()));
+        let expected = match code {
+            Code::CircuitOpen => TonicCode::Unavailable,
+            Code::RateLimitExceeded | Code::BulkheadFull => TonicCode::ResourceExhausted,
+            Code::Timeout => TonicCode::DeadlineExceeded,
+            Code::InvalidPolicy => TonicCode::InvalidArgument,
+            _ => return Ok(()),
+        };
+        proptest::prop_assert_eq!(status.code(), expected);
+    }
+}

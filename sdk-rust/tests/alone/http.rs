@@ -365,3 +365,34 @@ fn a_verdict_becomes_headers_and_a_refusal_a_whole_answer() {
     assert_eq!(Shown::named("ietf"), Ok(Shown::Ietf));
     assert_eq!(Shown::named("IETF").map_err(|error| error.code()), Err(Code::InvalidArgument));
 }
+
+proptest! {
+    #![proptest_config(crate::drive::seed::config())]
+
+    // Property 14: granted or refused, a call has all three headers, and they say what is so.
+    #[test]
+    fn every_verdict_has_its_three_headers(limit in 1u32..20, calls in 1usize..30, at_s in 0u64..2_000_000_000) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let client = resil::connect("memory://").await.unwrap();
+            let limiter = client.limiter("api", Limit::per_hour(limit)).unwrap();
+            for call in 0..calls {
+                let verdict = limiter.check("ann").await.unwrap();
+                let shown = RateLimit::of("api", &verdict);
+                for reset in [Reset::After, Reset::At(at(at_s))] {
+                    let [of, left, until] = shown.legacy(reset);
+                    prop_assert_eq!(of, ("x-ratelimit-limit", limit.to_string()));
+                    let expected = (limit as usize).saturating_sub(call + 1);
+                    prop_assert_eq!(left, ("x-ratelimit-remaining", expected.to_string()));
+                    let from = if reset == Reset::After { 0 } else { at_s };
+                    let seconds: u64 = until.1.parse().expect("a number");
+                    prop_assert_eq!(until.0, "x-ratelimit-reset");
+                    prop_assert!(seconds > from && seconds <= from + 3_601, "{} after {}", seconds, from);
+                }
+                let is_refused = call >= limit as usize;
+                prop_assert_eq!(shown.retry_after().is_some(), is_refused, "and 429 says when to come back");
+            }
+            Ok(())
+        })?;
+    }
+}

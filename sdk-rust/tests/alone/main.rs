@@ -3,6 +3,7 @@
 //! One program, because linking thirty would take longer than running them. What needs a server is in `on_server` and
 //! `faults`.
 
+mod adaptive_policy;
 mod breaker;
 mod cache;
 mod counted;

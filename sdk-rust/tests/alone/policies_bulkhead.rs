@@ -24,6 +24,7 @@ fn bulkhead(max: u32, queue: u32, batch: (u32, u32), clock: &Clock) -> LocalBulk
         max_queue: queue,
         max_wait: MAX_WAIT,
         partitions: BTreeMap::from([("batch".to_owned(), partition)]),
+        adaptive: None,
     };
     LocalBulkhead::from_settings("orders", &settings, clock.clone()).expect("valid")
 }
@@ -93,6 +94,9 @@ impl Model {
 
 proptest! {
     #![proptest_config(seed::config())]
+    // Property 15: never more calls active than places, nor more waiting than the queue holds; the rest is refused.
+    // Property 16: a partition that is full takes nothing from another.
+    // Property 17: what the metrics say is what is.
     #[test]
     fn any_schedule_keeps_to_its_places_and_is_counted_exactly(
         sizes in ((1u32..4, 0u32..4), (1u32..4, 0u32..4)),

@@ -122,7 +122,7 @@ proptest! {
         max_concurrent_calls in 1u32..=1_000_000, max_queue in 0u32..=1_000_000, max_wait in span(0, 300_000_000),
         partitions in any_partitions(),
     ) {
-        let settings = BulkheadSettings { max_concurrent_calls, max_queue, max_wait, partitions };
+        let settings = BulkheadSettings { max_concurrent_calls, max_queue, max_wait, partitions, adaptive: None };
         prop_assert_eq!(settings.validate(), Ok(()));
         round_trip(&settings)?;
     }
@@ -142,12 +142,12 @@ fn a_file_as_people_write_it_is_written_back_as_it_was() {
 }
 
 #[test]
-fn an_integer_is_milliseconds_and_what_is_left_out_is_as_usual() {
-    let settings: TimeoutSettings = serde_json::from_str(r#"{"attempt":250}"#).expect("valid");
-    assert_eq!(settings.attempt, Some(Duration::from_millis(250)));
-    let settings: TimeoutSettings = serde_saphyr::from_str("attempt: 250\ntotal: null").expect("valid");
+fn a_bare_number_is_refused_and_what_is_omitted_is_as_usual() {
+    assert!(serde_json::from_str::<TimeoutSettings>(r#"{"attempt":250}"#).is_err());
+    assert!(serde_json::from_str::<TimeoutSettings>(r#"{"attempt":"250"}"#).is_err());
+    let settings: TimeoutSettings = serde_saphyr::from_str("attempt: 250ms\ntotal: null").expect("valid");
     assert_eq!(settings, TimeoutSettings { attempt: Some(Duration::from_millis(250)), total: None });
-    let settings: RetrySettings = serde_json::from_str(r#"{"maxAttempts":7,"maxElapsed":1500}"#).expect("valid");
+    let settings: RetrySettings = serde_json::from_str(r#"{"maxAttempts":7,"maxElapsed":"1500ms"}"#).expect("valid");
     let usual = RetrySettings::default();
     let unlimited: RetrySettings = serde_json::from_str(r#"{"budget":null}"#).expect("valid");
     assert_eq!((unlimited.budget, usual.budget.is_some()), (None, true));

@@ -49,8 +49,9 @@ async fn begin_call(client: &Client) -> (oneshot::Sender<u8>, JoinHandle<Result<
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(1_000))]
 
+    // Property 25: a shutdown ends when every call in flight has ended, or at its deadline.
     /// Of N calls in flight, those that end in time are drained, the others cut off; together they are N, and the
     /// shutdown ends with the last of the former or at the deadline.
     #[test]

@@ -472,7 +472,7 @@ async fn another_order_does_what_it_says() {
 
 proptest::proptest! {
     #![proptest_config(crate::drive::seed::config())]
-
+    // Property 5: retries that are used up report the attempts that were made and how the last one failed.
     #[test]
     fn exhausted_retries_report_how_often_and_how_it_failed_last_through_the_whole_chain(
         max_attempts in 2u32..8, codes in proptest::collection::vec(400u32..600, 8),

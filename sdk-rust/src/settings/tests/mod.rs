@@ -215,7 +215,7 @@ fn what_is_not_known_is_refused_and_so_is_the_other_spelling() {
     assert_eq!(field, "whenAway", "as it was said");
     assert!(
         reason.ends_with(
-            "known: name, max_concurrent_calls, max_queue, max_wait, lease, priority, bound, grace, when_away"
+            "known: name, max_concurrent_calls, max_queue, max_wait, lease, priority, bound, grace, adaptive, when_away"
         ),
         "{reason}"
     );
@@ -289,11 +289,22 @@ fn null_is_an_omitted_field_but_for_the_budget_of_retries() {
 }
 
 #[test]
-fn plain_files_read_whole_numbers_as_milliseconds_and_no_fractions() {
+fn plain_files_refuse_bare_numbers_for_durations() {
     let read = |text: &str| serde_json::from_str::<LockSettings>(text);
-    assert_eq!(read(r#"{"lease": 20}"#).unwrap().lease, Duration::from_millis(20));
-    assert!(read(r#"{"lease": 0.5}"#).is_err());
-    assert!(read(r#"{"lease": -1}"#).is_err());
+    assert_eq!(read(r#"{"lease": "20ms"}"#).unwrap().lease, Duration::from_millis(20));
+    for number in ["20", "0.5", "-1", "\"20\""] {
+        assert!(read(&format!(r#"{{"lease": {number}}}"#)).is_err(), "{number}");
+    }
+}
+
+#[test]
+fn durations_of_parts_that_adapt_are_said_as_all_others() {
+    for (dialect, number) in [(PYTHON, 5.0), (NODE, 5_000.0)] {
+        let read: PolicySettings = dialect.read(json!({ "throttle": { "window": number } })).unwrap();
+        assert_eq!(read.throttle.unwrap().window().as_us(), 5_000_000);
+    }
+    let (field, reason) = refused::<PolicySettings>(PYTHON, json!({ "throttle": { "window": 0.1 } }));
+    assert_eq!((field.as_str(), reason.as_str()), ("throttle.window", "must be from 1s to 10m, got 100ms"));
 }
 
 #[test]

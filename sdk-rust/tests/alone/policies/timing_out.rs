@@ -5,6 +5,7 @@ use super::*;
 proptest! {
     #![proptest_config(seed::config())]
 
+    // Property 8: a call that takes longer than its timeout is ended at that time.
     #[test]
     fn it_fires_exactly_at_its_time_under_a_driven_clock(after_us in 1u64..300_000_000, took_us in 0u64..600_000_000) {
         let (after, took) = (Duration::from_micros(after_us), Duration::from_micros(took_us));
@@ -20,6 +21,7 @@ proptest! {
         prop_assert_eq!(clock.now() - began, took.min(after));
     }
 
+    // Property 9: the timeout of an operation beats the one for all.
     #[test]
     fn what_an_operation_asks_for_beats_what_is_said_for_all(
         operation in prop::option::of(1u64..1_000), global in prop::option::of(1u64..1_000),

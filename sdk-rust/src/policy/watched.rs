@@ -1,0 +1,161 @@
+//! Policies of a file that is read again when it changes.
+//!
+//! # What is promised
+//! - A change holds for calls whose policy is asked for after it was seen, within [`LOOK_EVERY`]. Calls under way end as they began.
+//! - A file that is not valid, or not there, changes nothing: the last good one stays, and [`problem`](WatchedPolicies::problem) says
+//!   what is wrong. Nothing of it is half-applied.
+//! - A policy whose settings did not change is the same one as before, with its counts.
+//!
+//! The file's text is compared, not its time: editors, symbolic links and coarse clocks cannot hide a change.
+//!
+//! ```
+//! use resil::policy::WatchedPolicies;
+//! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+//! # let path = std::env::temp_dir().join(format!("resil-watched-{}.yaml", std::process::id()));
+//! # std::fs::write(&path, "policies: { payments: { retry: { maxAttempts: 4 } } }").unwrap();
+//! let client = resil::connect("memory://").await?;
+//! let policies = WatchedPolicies::open(&client, &path)?;
+//! assert_eq!(policies.policy("payments")?.name(), "payments");
+//! assert_eq!(policies.problem(), None);
+//! # std::fs::remove_file(&path).unwrap();
+//! # Ok::<(), resil::Error>(()) }).unwrap();
+//! ```
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use super::chain::Policy;
+use super::settings::{PolicyFile, PolicySettings};
+use crate::client::Client;
+use crate::error::Error;
+
+/// How often the file is looked at.
+pub const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// The policies of a file. Cheap to clone; it is looked at until the last clone is dropped.
+#[derive(Debug, Clone)]
+pub struct WatchedPolicies(Arc<Watched>);
+
+#[derive(Debug)]
+struct Watched {
+    client: Client,
+    path: PathBuf,
+    present: Mutex<Present>,
+}
+
+#[derive(Debug, Default)]
+struct Present {
+    /// The text that was last looked at, good or not.
+    seen: String,
+    policies: BTreeMap<String, (PolicySettings, Policy)>,
+    problem: Option<Error>,
+}
+
+impl WatchedPolicies {
+    /// Reads the file. The first time it has to be valid.
+    pub fn open(client: &Client, path: impl AsRef<Path>) -> Result<Self, Error> {
+        let (client, path) = (client.clone(), path.as_ref().to_owned());
+        let watched = Arc::new(Watched { client, path, present: Mutex::default() });
+        watched.look();
+        if let Some(problem) = watched.present.lock().problem.clone() {
+            return Err(problem);
+        }
+        if let Some(runtime) = watched.client.background() {
+            runtime.spawn(look_again(Arc::downgrade(&watched), watched.client.clock().clone()));
+        }
+        Ok(Self(watched))
+    }
+
+    /// The policy of this name as it is now. Ask for each call; it is cheap.
+    pub fn policy(&self, name: &str) -> Result<Policy, Error> {
+        let present = self.0.present.lock();
+        let found = present.policies.get(name).map(|(_, policy)| policy.clone());
+        found.ok_or_else(|| {
+            let known = present.policies.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
+            Error::InvalidArgument(format!("there is no policy {name:?}; there are: {known}"))
+        })
+    }
+
+    pub fn names(&self) -> Vec<String> {
+        self.0.present.lock().policies.keys().cloned().collect()
+    }
+
+    /// Why the file as it is now was not taken, if it was not.
+    pub fn problem(&self) -> Option<Error> {
+        self.0.present.lock().problem.clone()
+    }
+
+    /// Looks at the file at once.
+    pub fn look(&self) {
+        self.0.look();
+    }
+}
+
+async fn look_again(watched: Weak<Watched>, clock: crate::clock::Clock) {
+    loop {
+        clock.sleep(LOOK_EVERY).await;
+        let Some(watched) = watched.upgrade() else { return };
+        watched.look();
+    }
+}
+
+impl Watched {
+    fn look(&self) {
+        let read = std::fs::read_to_string(&self.path);
+        let mut present = self.present.lock();
+        let text = match read {
+            Ok(text) if text == present.seen => {
+                // It was away, and is as it was.
+                if !present.policies.is_empty() && matches!(present.problem, Some(Error::InvalidArgument(_))) {
+                    present.problem = None;
+                }
+                return;
+            }
+            Ok(text) => text,
+            Err(error) => {
+                let problem = Error::InvalidArgument(format!("{}: {error}", self.path.display()));
+                self.refuse(&mut present, problem);
+                return;
+            }
+        };
+        let made = PolicyFile::from_text(&text).and_then(|file| self.make(&file, &present.policies));
+        present.seen = text;
+        match made {
+            Ok(policies) => {
+                tracing::info!(name: "resil.policies.read", path = %self.path.display(), "policies were read");
+                (present.policies, present.problem) = (policies, None);
+            }
+            Err(problem) => self.refuse(&mut present, problem),
+        }
+    }
+
+    fn refuse(&self, present: &mut Present, problem: Error) {
+        if present.problem.as_ref() != Some(&problem) {
+            tracing::warn!(name: "resil.policies.refused", path = %self.path.display(), %problem, "the last good policies stay");
+            present.problem = Some(problem);
+        }
+    }
+
+    /// All of them, or none.
+    fn make(
+        &self,
+        file: &PolicyFile,
+        before: &BTreeMap<String, (PolicySettings, Policy)>,
+    ) -> Result<BTreeMap<String, (PolicySettings, Policy)>, Error> {
+        let mut policies = BTreeMap::new();
+        for name in file.policies.keys() {
+            let settings = file.settings(name)?;
+            let same = before.get(name).filter(|(known, _)| *known == settings);
+            let policy = match same {
+                Some((_, policy)) => policy.clone(),
+                None => file.policy(&self.client, name)?,
+            };
+            policies.insert(name.clone(), (settings, policy));
+        }
+        Ok(policies)
+    }
+}
