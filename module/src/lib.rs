@@ -15,6 +15,7 @@ mod edge;
 mod fences;
 mod info;
 mod key_tasks;
+mod guard_events;
 mod ledger_events;
 mod listeners;
 mod machines;
