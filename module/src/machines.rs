@@ -28,8 +28,8 @@ use resil_wire::single_flight::Joined;
 
 use crate::call::Call;
 use crate::info::{Gauge, Holdings, counters};
-use crate::{guard_events, ledger_events};
 use crate::queues::Queues;
+use crate::{guard_events, ledger_events};
 
 macro_rules! kinds {
     (() plain $plain:tt waited { $($name:ident: $machine:ty,)* }) => {

@@ -27,9 +27,7 @@ use std::time::Duration;
 
 use resil_core::guard::SetAction;
 use resil_wire::command::{Command, Reply};
-use resil_wire::policy::{
-    PolicyAction as WireAction, PolicyCheckCall, PolicyDeleteCall, PolicyGetCall, PolicySetCall,
-};
+use resil_wire::policy::{PolicyAction as WireAction, PolicyCheckCall, PolicyDeleteCall, PolicyGetCall, PolicySetCall};
 use resil_wire::reply::Value;
 
 use crate::client::Client;

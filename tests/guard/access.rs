@@ -111,3 +111,30 @@ fn without_memory_nothing_new_enters_and_exits_still_work() {
     assert_eq!(ask(&mut connection, &format!("RES.GUARD EXIT p {a} OK")), "[DONE]");
     assert_eq!(ask(&mut connection, "RES.POLICY DELETE p"), "[2 deleted]");
 }
+
+#[test]
+fn the_documented_roles_can_do_what_they_are_for_and_no_more() {
+    let (server, mut connection) = start_driven();
+    let rules = include_str!("../../docs/access.md").lines();
+    let rules = rules
+        .filter(|line| line.starts_with("ACL SETUSER guarded ") || line.starts_with("ACL SETUSER policy-operator "));
+    assert_eq!(rules.inspect(|rule| assert_eq!(ask(&mut connection, rule), "OK", "{rule}")).count(), 2);
+    let (mut service, mut operator) = (server.connect(), server.connect());
+    assert_eq!(ask(&mut service, "AUTH guarded secret"), "OK");
+    assert_eq!(ask(&mut operator, "AUTH policy-operator secret"), "OK");
+    let key = "resil:policy:{p}";
+    assert_eq!(ask(&mut operator, &format!(r#"RES.POLICY SET {key} {{"breaker":{{}}}}"#)), "[1 created]");
+    assert!(ask(&mut operator, &format!("RES.POLICY GET {key}")).contains("actor policy-operator"));
+    let admitted = ticket(&ask(&mut service, &format!("RES.GUARD ENTER {key} o")));
+    assert_eq!(ask(&mut service, &format!("RES.GUARD EXIT {key} {admitted} OK")), "[DONE]");
+    for (connection, line) in [
+        (&mut service, format!("RES.POLICY SET {key} {{}}")),
+        (&mut service, format!("RES.POLICY DELETE {key}")),
+        (&mut service, format!("RES.BREAKER FORCE {key} OPEN")),
+        (&mut operator, format!("RES.GUARD ENTER {key} o")),
+        (&mut operator, "RES.POLICY SET other {}".to_owned()),
+    ] {
+        let error = ask(connection, &line);
+        assert!(error.starts_with("-NOPERM "), "{line}: {error}");
+    }
+}

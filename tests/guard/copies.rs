@@ -13,10 +13,13 @@ fn fill(connection: &mut Connection) -> String {
     connection.clock_at_ms(0);
     for key in ["p", "window", "gone"] {
         let kind = if key == "window" { r#""kind":"window","limit""# } else { r#""limit""# };
-        let reply = ask(connection, &format!("RES.POLICY SET {key} {} ACTOR ada", WHOLE.replacen(r#""limit""#, kind, 1)));
+        let reply =
+            ask(connection, &format!("RES.POLICY SET {key} {} ACTOR ada", WHOLE.replacen(r#""limit""#, kind, 1)));
         assert_eq!(reply, "[1 created]");
-        let tickets: Vec<String> =
-            ["a", "b", "c"].iter().map(|owner| ticket(&ask(connection, &format!("RES.GUARD ENTER {key} {owner}")))).collect();
+        let tickets: Vec<String> = ["a", "b", "c"]
+            .iter()
+            .map(|owner| ticket(&ask(connection, &format!("RES.GUARD ENTER {key} {owner}"))))
+            .collect();
         ask(connection, &format!("RES.GUARD EXIT {key} {} OK", tickets[0]));
         assert_eq!(ask(connection, &format!("RES.GUARD EXIT {key} {} FAIL", tickets[1])), "[RETRY 10000 2]");
     }

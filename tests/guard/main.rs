@@ -14,6 +14,7 @@ mod seed;
 mod access;
 mod copies;
 mod malformed;
+mod raw_examples;
 mod waiting;
 
 use redis::Connection;

@@ -6,7 +6,8 @@ use crate::driven::{SOON, Say, start_driven};
 use crate::scene::Caller;
 use crate::{ask, ticket};
 
-const ONE_PLACE: &str = r#"RES.POLICY SET p {"timeout":{"attempt":"1s"},"sharedBulkhead":{"maxConcurrentCalls":1,"maxQueue":5}}"#;
+const ONE_PLACE: &str =
+    r#"RES.POLICY SET p {"timeout":{"attempt":"1s"},"sharedBulkhead":{"maxConcurrentCalls":1,"maxQueue":5}}"#;
 
 #[test]
 fn an_exit_lets_the_next_in_by_priority() {

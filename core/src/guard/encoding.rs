@@ -104,7 +104,8 @@ pub fn decode_guard(bytes: &[u8]) -> Result<Guard, Malformed> {
     }
     for _ in 0..bytes.count(SLOTS)? {
         let number = bytes.at_most(INSTANT_MAX_US)?.cast_unsigned();
-        let (calls, retries) = (bytes.at_most(VERSION_MAX)?.cast_unsigned(), bytes.at_most(VERSION_MAX)?.cast_unsigned());
+        let (calls, retries) =
+            (bytes.at_most(VERSION_MAX)?.cast_unsigned(), bytes.at_most(VERSION_MAX)?.cast_unsigned());
         guard.budget.slots.push(FleetSlot { number, calls, retries });
     }
     if !guard.budget.is_sound() || (guard.budget_rule().is_none() && !guard.budget.slots.is_empty()) {
@@ -218,9 +219,7 @@ pub fn decode_edits(bytes: &[u8]) -> Result<GuardEdits, Malformed> {
                 continue;
             }
             5 => GuardEdit::Timed { number: bytes.fence()?, lease: bytes.lease()?, ends: bytes.instant()? },
-            6 => {
-                GuardEdit::Exited { number: bytes.fence()?, at: bytes.instant()?, said: read_said(&mut bytes)? }
-            }
+            6 => GuardEdit::Exited { number: bytes.fence()?, at: bytes.instant()?, said: read_said(&mut bytes)? },
             7 => GuardEdit::Retried {
                 number: bytes.fence()?,
                 at: bytes.instant()?,

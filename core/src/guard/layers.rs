@@ -95,7 +95,8 @@ pub(super) fn ask_limit(
     Ok(match (&settings.limit, subject) {
         (None, _) => None,
         (Some(LimitRule::Gcra(quotas)), subject) => {
-            let tiers = if let Some(Subject { limit: SubjectLimit::Gcra(tiers), .. }) = subject { tiers } else { &guard.tiers };
+            let tiers =
+                if let Some(Subject { limit: SubjectLimit::Gcra(tiers), .. }) = subject { tiers } else { &guard.tiers };
             let step = rate_limit::step(tiers, quotas, ask, now)?;
             Some(Limited { verdict: step.verdict, change: step.change.map(SubjectChange::Gcra) })
         }

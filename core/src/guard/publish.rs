@@ -43,15 +43,24 @@ impl SetAction {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PolicySet {
-    Done { version: u64, action: SetAction },
+    Done {
+        version: u64,
+        action: SetAction,
+    },
     /// An error: IF named another version than the `current` one, which is 0 if there is no policy.
-    Version { current: u64 },
+    Version {
+        current: u64,
+    },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PolicyDeleted {
-    Done { version: u64 },
-    Version { current: u64 },
+    Done {
+        version: u64,
+    },
+    Version {
+        current: u64,
+    },
     /// An error: there is no live policy here.
     NoPolicy,
 }

@@ -18,8 +18,7 @@ pub enum Layer {
 }
 
 impl Layer {
-    pub const ALL: [Self; 6] =
-        [Self::Shed, Self::Throttle, Self::Breaker, Self::Limit, Self::Bulkhead, Self::Chaos];
+    pub const ALL: [Self; 6] = [Self::Shed, Self::Throttle, Self::Breaker, Self::Limit, Self::Bulkhead, Self::Chaos];
 
     pub fn text(self) -> &'static str {
         match self {
@@ -199,8 +198,7 @@ pub enum StopReason {
 }
 
 impl StopReason {
-    pub const ALL: [Self; 6] =
-        [Self::Final, Self::Attempts, Self::Open, Self::Deadline, Self::Budget, Self::Unknown];
+    pub const ALL: [Self; 6] = [Self::Final, Self::Attempts, Self::Open, Self::Deadline, Self::Budget, Self::Unknown];
 
     pub fn text(self) -> &'static str {
         match self {
@@ -224,9 +222,15 @@ impl StopReason {
 pub enum Exited {
     Done,
     /// Make it again after `delay`, as attempt number `attempt`.
-    Retry { delay: Span, attempt: u32 },
+    Retry {
+        delay: Span,
+        attempt: u32,
+    },
     /// `attempts` were made.
-    Stop { reason: StopReason, attempts: u32 },
+    Stop {
+        reason: StopReason,
+        attempts: u32,
+    },
     /// An error: there is no live policy here.
     NoPolicy,
 }

@@ -13,9 +13,7 @@ use super::request::{
 };
 use super::settings::{LimitRule, RetryRule, Settings};
 use super::ticket::{Stage, Ticket};
-use crate::circuit_breaker::{
-    Breaker, BreakerOutcome, Edit as BreakerEdit, Phase, Report, StateName, admit, report,
-};
+use crate::circuit_breaker::{Breaker, BreakerOutcome, Edit as BreakerEdit, Phase, Report, StateName, admit, report};
 use crate::limits::HOLDERS_MAX;
 use crate::policy::Priority;
 use crate::rate_limit::{Ask, Wait};
@@ -262,7 +260,12 @@ fn terms_of(step: &Step<'_>, number: u64, waited: Span) -> Admitted {
 }
 
 /// EXIT: what the call with this ticket came to.
-pub fn exit(key: &mut Key<'_>, number: u64, request: ExitRequest, setting: &mut Setting<'_>) -> Stepped<Guards, Exited> {
+pub fn exit(
+    key: &mut Key<'_>,
+    number: u64,
+    request: ExitRequest,
+    setting: &mut Setting<'_>,
+) -> Stepped<Guards, Exited> {
     let mut step = OpenStep::begin(key, setting);
     let now = step.now;
     let over = step.state().tickets.get(number).filter(|ticket| ticket.ends <= now);
@@ -414,12 +417,10 @@ pub(super) fn cancel(step: &mut Step<'_>, number: u64) -> bool {
     let Some(ticket) = step.state().tickets.get(number).filter(|ticket| ticket.is_inside()).cloned() else {
         return false;
     };
-    let request =
-        ExitRequest { report: Report::Cancel, duration: None, after: None, is_final: false, random: 0 };
+    let request = ExitRequest { report: Report::Cancel, duration: None, after: None, is_final: false, random: 0 };
     leave(step, &ticket, &request);
     true
 }
-
 
 /// Whether the policy limits by GCRA or by a window, if it limits at all.
 pub fn limit_of(guard: &Guard) -> Option<&LimitRule> {

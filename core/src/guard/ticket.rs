@@ -180,7 +180,11 @@ impl Tickets {
     }
 
     /// The leases that a clock set back, or a promotion, left with a wrong end: number, length, right end.
-    pub(super) fn mended(&mut self, promoted_at: Option<Instant>, now: Instant) -> alloc::vec::Vec<(u64, Span, Instant)> {
+    pub(super) fn mended(
+        &mut self,
+        promoted_at: Option<Instant>,
+        now: Instant,
+    ) -> alloc::vec::Vec<(u64, Span, Instant)> {
         let promoted_at = promoted_at.filter(|promoted| *promoted <= now);
         if self.promoted_at == promoted_at && self.newest <= Some(now.plus(CLOCK_JITTER)) {
             return alloc::vec::Vec::new();

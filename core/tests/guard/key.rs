@@ -42,10 +42,7 @@ impl Key {
     }
 
     /// Takes a step; its edits go to the replica as bytes, and both must be the same afterwards.
-    fn step<V>(
-        &mut self,
-        step: impl FnOnce(&mut WaitedKey<'_, Guards>, &mut Setting<'_>) -> Stepped<Guards, V>,
-    ) -> V {
+    fn step<V>(&mut self, step: impl FnOnce(&mut WaitedKey<'_, Guards>, &mut Setting<'_>) -> Stepped<Guards, V>) -> V {
         let (now, promoted_at, up_since, ageing) = (self.now, None, Instant::EPOCH, Span::ZERO);
         let mut setting = Setting { now, promoted_at, up_since, ageing, floor: &mut self.floor, heard: None };
         let mut key = WaitedKey { state: &mut self.guard, queue: &mut self.queue };

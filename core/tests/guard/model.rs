@@ -82,7 +82,8 @@ impl Model {
                 Entered::Ticket
             };
         }
-        let before = ticket.and_then(|ticket| self.live.iter().position(|call| call.ticket == ticket && call.waits.is_some()));
+        let before =
+            ticket.and_then(|ticket| self.live.iter().position(|call| call.ticket == ticket && call.waits.is_some()));
         if ticket.is_some() && before.is_none() {
             return Entered::Ticket;
         }
@@ -111,7 +112,8 @@ impl Model {
     pub fn exit(&mut self, ticket: usize, fails: bool, budget_left: u64) -> Said {
         self.pass();
         let Some(at) = self.live.iter().position(|call| call.ticket == ticket) else {
-            let remembered = self.ends.iter().rev().take(64).find(|(ended, at, _)| *ended == ticket && at + 60_000 > self.now);
+            let remembered =
+                self.ends.iter().rev().take(64).find(|(ended, at, _)| *ended == ticket && at + 60_000 > self.now);
             return remembered.map_or(Said::Stop(StopReason::Unknown, 0), |(_, _, said)| *said);
         };
         if let Some(said) = self.live[at].waits {

@@ -150,7 +150,9 @@ fn the_deadline_counts_from_the_first_enter() {
 
 #[test]
 fn a_retry_that_lapses_gives_its_budget_back() {
-    let mut key = Key::with(&RETRY.replace(r#""minPerSecond":1"#, r#""minPerSecond":0"#).replace(r#""percent":0"#, r#""percent":100"#));
+    let mut key = Key::with(
+        &RETRY.replace(r#""minPerSecond":1"#, r#""minPerSecond":0"#).replace(r#""percent":0"#, r#""percent":100"#),
+    );
     let (a, b) = (key.enter("a").unwrap(), key.enter("b").unwrap());
     assert_eq!(key.view().budget_left, Some(2));
     key.exit(a.ticket, Report::Fail);
@@ -198,11 +200,7 @@ fn shedding_refuses_the_lower_classes_first() {
     for place in 0..9 {
         key.enter_as(&format!("c{place}"), EnterRequest { priority: Priority::Critical, ..request() }).unwrap();
     }
-    for (priority, expected) in [
-        (Priority::Background, "shed"),
-        (Priority::Low, "shed"),
-        (Priority::Normal, "shed"),
-    ] {
+    for (priority, expected) in [(Priority::Background, "shed"), (Priority::Low, "shed"), (Priority::Normal, "shed")] {
         let refused = key.enter_as("x", EnterRequest { priority, ..request() });
         assert_eq!(layer(&refused), expected, "{}", priority.text());
     }

@@ -1,7 +1,8 @@
 //! `RES.GUARD` and its subcommands.
 
 use resil_core::guard::{
-    Admitted, EnterRefusal, Exited, Guards, LimitRule, Subject, SubjectChange, SubjectLimit, enter, exit, limit_of, show,
+    Admitted, EnterRefusal, Exited, Guards, LimitRule, Subject, SubjectChange, SubjectLimit, enter, exit, limit_of,
+    show,
 };
 use resil_core::limits::WAITERS_CEILING;
 use resil_core::waited::{Decision, Waiting};

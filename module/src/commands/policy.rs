@@ -27,9 +27,8 @@ pub fn policy_set(call: &Call<'_>, request: PolicySetCall<'_>) -> Result<(), Fai
     let (now, actor) = (clock::now(), actor(call, request.actor));
     let author = Author { actor: &actor, reason: request.reason.unwrap_or_default() };
     let opened = Opened::<Guards>::open(call, call.string(0)?)?;
-    let changed = opened.step(call, now, &[], |key, setting| {
-        set(key, &document, settings, request.expected, author, setting)
-    });
+    let changed =
+        opened.step(call, now, &[], |key, setting| set(key, &document, settings, request.expected, author, setting));
     PolicyChanged::try_from(changed)?.write(&mut call.reply());
     Ok(())
 }

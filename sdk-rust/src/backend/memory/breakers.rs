@@ -40,7 +40,8 @@ impl Store {
 
     pub fn breaker_state(&self, key: &[u8], when: When) -> Result<Reply, Error> {
         if self.is_policy(key) {
-            let shown = |breaker: &Breaker, now| Value::written(|sink| write_state(&view(breaker, now), true, now, sink));
+            let shown =
+                |breaker: &Breaker, now| Value::written(|sink| write_state(&view(breaker, now), true, now, sink));
             return self.look_at_policy_breaker(key, when, shown);
         }
         self.on(key, when, |breaker: &mut Breaker, now| {

@@ -1,5 +1,6 @@
 //! Stored policies.
 
+use resil_core::Instant;
 use resil_core::circuit_breaker::{Breaker, BreakerOutcome};
 use resil_core::guard::{
     Admitted, Author, EnterRefusal, EnterRequest, Guard, GuardEdit, Guards, LimitRule, Subject, SubjectChange,
@@ -9,7 +10,6 @@ use resil_core::limits::WAITERS_CEILING;
 use resil_core::rate_limit::TierSet;
 use resil_core::waited::{Asked, Decision, Waiting};
 use resil_core::window::Window;
-use resil_core::Instant;
 use resil_wire::command::Reply;
 use resil_wire::guard::{GuardEnterCall, GuardEntered, GuardExitCall, GuardExited, write_guard_state};
 use resil_wire::policy::{
@@ -184,7 +184,8 @@ impl Store {
 
     pub fn exit_guard(&self, call: &GuardExitCall<'_>, when: When) -> Result<Reply, Error> {
         let request = call.request(rand::random());
-        let exited = self.step::<Guards, _>(call.key, when, |key, setting| exit(key, call.number(), request, setting))?;
+        let exited =
+            self.step::<Guards, _>(call.key, when, |key, setting| exit(key, call.number(), request, setting))?;
         GuardExited::try_from(exited).map(Reply::GuardExited).map_err(refused)
     }
 

@@ -240,8 +240,7 @@ impl Store {
     ) -> Result<V, Error> {
         let mut sent = ToldOthers::default();
         let verdict = self.on_pair((key, other), when, |waited: &mut Waited<M>, beside: &mut U, now| {
-            let (verdict, touch) =
-                waited.step(self, key, now, &mut sent, |key, setting| step(key, beside, setting));
+            let (verdict, touch) = waited.step(self, key, now, &mut sent, |key, setting| step(key, beside, setting));
             let kept = keep(&verdict, beside);
             Ok(((verdict, kept), touch))
         });
