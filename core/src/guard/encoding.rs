@@ -92,7 +92,11 @@ pub fn decode_guard(bytes: &[u8]) -> Result<Guard, Malformed> {
     }
     let log = bytes.text(LOG_MAX)?;
     if !log.is_empty() {
-        guard.log = Some(Box::new(decode_log(log)?));
+        let log = decode_log(log)?;
+        if log.is_empty() {
+            return Err(Malformed);
+        }
+        guard.log = Some(Box::new(log));
     }
     let fits_limit = match limit {
         None => tiers.is_empty() && log.is_empty(),
