@@ -72,10 +72,10 @@ fn send(connection: &mut Connection, commands: &[Vec<String>]) -> Vec<Value> {
     replies.into_iter().map(|value| value.extract_error().expect("a reply that is no error")).collect()
 }
 
-/// The second of a reply's fields.
-fn second(reply: &Value) -> String {
+/// One of a reply's fields.
+fn field(reply: &Value, index: usize) -> String {
     let Value::Array(fields) = reply else { panic!("a list was expected, not {reply:?}") };
-    redis::from_redis_value(fields[1].clone()).expect("a text")
+    redis::from_redis_value(fields[index].clone()).expect("a text")
 }
 
 fn words(line: &str) -> Vec<String> {
@@ -87,7 +87,7 @@ fn guarded(connection: &mut Connection, calls: usize) {
         let enter: Vec<_> = (0..AT_ONCE).map(|owner| words(&format!("RES.GUARD ENTER policy owner-{owner}"))).collect();
         let entered = send(connection, &enter);
         let exit: Vec<_> =
-            entered.iter().map(|reply| words(&format!("RES.GUARD EXIT policy {} OK", second(reply)))).collect();
+            entered.iter().map(|reply| words(&format!("RES.GUARD EXIT policy {} OK", field(reply, 1)))).collect();
         send(connection, &exit);
     }
 }
@@ -103,7 +103,7 @@ fn beside(connection: &mut Connection, calls: usize) {
         });
         let admitted = send(connection, &before.collect::<Vec<_>>());
         let after = (0..AT_ONCE).flat_map(|owner| {
-            let permit = second(&admitted[owner * 3]);
+            let permit = field(&admitted[owner * 3], 2);
             [
                 words(&format!("RES.BULKHEAD LEAVE places owner-{owner}")),
                 words(&format!("RES.BREAKER REPORT breaker {permit} OK")),
