@@ -1,7 +1,7 @@
 //! Stored policies.
 
 use resil_core::Instant;
-use resil_core::circuit_breaker::{Breaker, BreakerOutcome};
+use resil_core::circuit_breaker::{Breaker, BreakerOutcome, Transition as BreakerTransition};
 use resil_core::guard::{
     Admitted, Author, EnterRefusal, EnterRequest, Guard, GuardEdit, Guards, LimitRule, Subject, SubjectChange,
     SubjectLimit, delete, enter, exit, limit_of, set, show, step_breaker,
@@ -19,7 +19,7 @@ use resil_wire::policy::{
 use resil_wire::reply::Value;
 
 use super::store::{State, Store, Touch, When};
-use super::waited::{MemoryMachine, News, Told, Waited};
+use super::waited::{MemoryMachine, Told, Waited};
 use super::{Memory, refused};
 use crate::error::Error;
 
@@ -39,13 +39,9 @@ impl MemoryMachine for Guards {
         GuardEntered::try_from(*refusal).err().map(refused)
     }
 
-    fn news(edits: &[GuardEdit]) -> Vec<News> {
-        let news = edits.iter().filter_map(|edit| match edit {
-            GuardEdit::Moved(transition) => Some(News::Breaker(*transition)),
-            GuardEdit::Published(publication) => Some(News::Policy(publication.version.version)),
-            _ => None,
-        });
-        news.collect()
+    fn transitions(edits: &[GuardEdit]) -> Vec<BreakerTransition> {
+        let moved = |edit: &GuardEdit| if let GuardEdit::Moved(transition) = edit { Some(*transition) } else { None };
+        edits.iter().filter_map(moved).collect()
     }
 }
 

@@ -193,11 +193,6 @@ impl Memory {
         self.store.changes.subscribe(key, hear);
     }
 
-    /// `hear` is told the version when the policy at `key` changes.
-    pub fn hear_policies(&self, key: &[u8], hear: Hear<u64>) {
-        self.store.policies.subscribe(key, hear);
-    }
-
     pub fn reach(&self) -> watch::Receiver<Reach> {
         self.reach.subscribe()
     }

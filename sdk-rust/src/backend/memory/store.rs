@@ -161,8 +161,6 @@ pub(super) struct Store {
     pub losses: Channels<Ending>,
     /// Breakers that were changed, by their keys.
     pub changes: Channels<BreakerTransition>,
-    /// Policies that were changed, by their keys: the new version.
-    pub policies: Channels<u64>,
     pub clock_watch: Mutex<ClockWatch>,
     pub clock: Clock,
 }
@@ -180,7 +178,6 @@ impl Store {
             keeper: Arc::new(Keeper::default()),
             losses: Channels::default(),
             changes: Channels::default(),
-            policies: Channels::default(),
             clock_watch: Mutex::default(),
             clock,
         })

@@ -45,16 +45,10 @@ pub(super) trait MemoryMachine: Machine + InState {
     fn error(_refusal: &Self::Refusal) -> Option<Error> {
         None
     }
-    /// What others are told of a step, beside losses.
-    fn news(_edits: &[Self::Report]) -> Vec<News> {
+    /// The transitions of a breaker in this step, of which those who use it are told.
+    fn transitions(_edits: &[Self::Report]) -> Vec<BreakerTransition> {
         Vec::new()
     }
-}
-
-/// What those who use a key are told of it.
-pub(super) enum News {
-    Breaker(BreakerTransition),
-    Policy(u64),
 }
 
 /// What a waiter gets.
@@ -145,7 +139,7 @@ struct ToldOthers {
     replies: Replies,
     /// Holdings that ended, and not by their owners.
     losses: Vec<Ending>,
-    news: Vec<News>,
+    transitions: Vec<BreakerTransition>,
 }
 
 /// The verdict for a caller, and where its reply comes if it waits.
@@ -187,7 +181,7 @@ impl<M: MemoryMachine> Waited<M> {
         });
         let Outcome { verdict, edits, replies, mut endings, crowd, timer_at, told } = outcome;
         endings.extend(crowd.into_iter().flatten());
-        sent.news.extend(M::news(&edits));
+        sent.transitions.extend(M::transitions(&edits));
         if !fresh.is_empty() {
             self.waiters = Some(Box::new(Waiters::new(fresh)));
         }
@@ -291,7 +285,7 @@ impl Store {
     }
 
     /// Sends what was decided. What is granted to a waiter who is gone is taken back, and may go to the next.
-    fn send<M: MemoryMachine>(&self, key: &[u8], ToldOthers { mut replies, mut losses, mut news }: ToldOthers) {
+    fn send<M: MemoryMachine>(&self, key: &[u8], ToldOthers { mut replies, mut losses, mut transitions }: ToldOthers) {
         while !replies.is_empty() {
             let unread: SmallVec<[u64; 1]> = replies
                 .drain(..)
@@ -301,17 +295,14 @@ impl Store {
                 let more = self.taken_back::<M>(key, fence);
                 replies.extend(more.replies);
                 losses.extend(more.losses);
-                news.extend(more.news);
+                transitions.extend(more.transitions);
             }
         }
         for ending in &losses {
             self.losses.publish(owners_of(ending), ending);
         }
-        for news in &news {
-            match news {
-                News::Breaker(transition) => self.changes.publish(key, transition),
-                News::Policy(version) => self.policies.publish(key, version),
-            }
+        for transition in &transitions {
+            self.changes.publish(key, transition);
         }
     }
 
