@@ -6,7 +6,7 @@ use resil_harness::{Options, Server, ok, wait_for_sync};
 use crate::driven::{START_US, Say, driven};
 use crate::{ask, ticket};
 
-const WHOLE: &str = r#"{"timeout":{"attempt":"1h","total":"2h"},"breaker":{"consecutiveFailures":3},"rateLimit":{"limit":100,"period":"1h"},"sharedBulkhead":{"maxConcurrentCalls":9},"retry":{"initialBackoff":"10s","jitter":"none"}}"#;
+const WHOLE: &str = r#"{"timeout":{"attempt":"5m","total":"5m"},"breaker":{"consecutiveFailures":3},"rateLimit":{"limit":100,"period":"1h"},"sharedBulkhead":{"maxConcurrentCalls":9},"retry":{"initialBackoff":"10s","jitter":"none"}}"#;
 
 /// Tickets inside, waiting for a retry, and ended; counts in every layer; a tombstone. Gives a ticket that waits.
 fn fill(connection: &mut Connection) -> String {

@@ -54,7 +54,8 @@ fn shown_argument(page: &Json) -> Json {
         shown.insert(field.into(), page[field].clone());
     }
     if page["type"] == "key" {
-        shown.insert("key_spec_index".into(), json!(0));
+        // A key behind a word is found by the second specification.
+        shown.insert("key_spec_index".into(), json!(i32::from(page.get("token").is_some())));
     }
     if let Some(token) = page.get("token") {
         shown.insert("token".into(), token.clone());

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use super::guard::Guard;
 use super::request::Exited;
 use super::settings::Settings;
-use super::ticket::{Stage, Ticket, TicketEnd};
+use super::ticket::{Ticket, TicketEnd, TicketStage};
 use super::versions::PolicyVersion;
 use crate::circuit_breaker::{Edit as BreakerEdit, Transition};
 use crate::rate_limit::TierSet;
@@ -19,7 +19,7 @@ use crate::window::WindowChange;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GuardEdit {
     /// A new version of the policy, or its deletion. What was counted stays; a deletion drops all that lives.
-    Published(Box<Publication>),
+    Published(Box<PolicyEdit>),
     /// A call is admitted. The ticket it comes from, if there is one, has ended.
     Admitted(Box<Ticket>),
     /// What the policy's own limit has become.
@@ -60,7 +60,7 @@ pub type GuardEdits = SmallVec<[GuardEdit; 1]>;
 
 /// A version of the policy, and what it says.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Publication {
+pub struct PolicyEdit {
     pub version: PolicyVersion,
     /// `None`: it is deleted.
     pub settings: Option<Box<Settings>>,
@@ -87,7 +87,7 @@ impl Guard {
             }
             GuardEdit::Retried { number, at, delay, lease, ends } => {
                 if let Some(ticket) = self.tickets.remove(number) {
-                    let stage = Stage::Waiting { delay };
+                    let stage = TicketStage::Waiting { delay };
                     self.tickets.insert(Ticket { since: at, lease, ends, stage, ..ticket });
                 }
             }

@@ -13,11 +13,11 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::budget::{FleetSlot, SLOTS};
-use super::edit::{GuardEdit, GuardEdits, Publication};
+use super::edit::{GuardEdit, GuardEdits, PolicyEdit};
 use super::guard::Guard;
 use super::request::{Exited, StopReason};
 use super::settings::{LimitRule, Settings, read_policy};
-use super::ticket::{Stage, TICKET_ENDS, Ticket, TicketEnd};
+use super::ticket::{TICKET_ENDS, Ticket, TicketEnd, TicketStage};
 use super::versions::{DOCUMENT_MAX, HISTORY_MAX, PolicyVersion};
 use crate::circuit_breaker::{self, Caller, Permit};
 use crate::codec::{
@@ -211,7 +211,7 @@ pub fn decode_edits(bytes: &[u8]) -> Result<GuardEdits, Malformed> {
                     Some(text) => Some(Box::new(settings_of(text)?)),
                     None => None,
                 };
-                GuardEdit::Published(Box::new(Publication { version, settings }))
+                GuardEdit::Published(Box::new(PolicyEdit { version, settings }))
             }
             1 => GuardEdit::Admitted(Box::new(read_ticket(&mut bytes)?)),
             2 => GuardEdit::Limited(decode_tiers(bytes.text(TIERS_MAX)?)?),
@@ -301,8 +301,8 @@ fn write_ticket(ticket: &Ticket, out: &mut Writer<'_, impl Buffer>) {
         }
     }
     match ticket.stage {
-        Stage::Inside => out.byte(0),
-        Stage::Waiting { delay } => {
+        TicketStage::Inside => out.byte(0),
+        TicketStage::Waiting { delay } => {
             out.byte(1);
             write_span(delay, out);
         }
@@ -329,8 +329,8 @@ fn read_ticket(bytes: &mut Reader<'_>) -> Result<Ticket, Malformed> {
         _ => return Err(Malformed),
     };
     let stage = match bytes.bytes(1)?[0] {
-        0 => Stage::Inside,
-        1 => Stage::Waiting { delay: read_span(bytes)? },
+        0 => TicketStage::Inside,
+        1 => TicketStage::Waiting { delay: read_span(bytes)? },
         _ => return Err(Malformed),
     };
     if attempt == 0 || from >= number {

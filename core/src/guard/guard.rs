@@ -3,7 +3,7 @@
 use alloc::boxed::Box;
 
 use super::budget::FleetBudget;
-use super::edit::Publication;
+use super::edit::PolicyEdit;
 use super::learned::Learned;
 use super::settings::{LimitRule, Settings};
 use super::ticket::Tickets;
@@ -76,7 +76,7 @@ impl Guard {
     }
 
     /// A new version holds from here on. What was counted stays, as far as the new version counts it.
-    pub(super) fn publish(&mut self, Publication { version, settings }: Publication) {
+    pub(super) fn publish(&mut self, PolicyEdit { version, settings }: PolicyEdit) {
         let (at, number) = (version.at, version.version);
         if !self.versions.push(version) {
             return;

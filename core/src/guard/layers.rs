@@ -17,13 +17,13 @@ pub(super) struct Asking<'a> {
     pub request: &'a EnterRequest,
     pub subject: Option<Subject<'a>>,
     /// Whether a place is free for this caller.
-    pub place: Place,
+    pub place: PlaceNow,
     pub now: Instant,
 }
 
 /// Whether a place is free.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum PlaceNow {
     Free,
     None(RefusedFor),
 }
@@ -52,7 +52,7 @@ impl Asking<'_> {
     }
 
     fn full(&self) -> Option<(Layer, Wait, RefusedFor)> {
-        let (Place::None(reason), tickets) = (self.place, self.guard.tickets()) else { return None };
+        let (PlaceNow::None(reason), tickets) = (self.place, self.guard.tickets()) else { return None };
         let reason = if tickets.len() >= HOLDERS_MAX { RefusedFor::Tickets } else { reason };
         let first = tickets.first_to_end().map_or(Span::ZERO, |ticket| self.now.until(ticket.ends));
         Some((Layer::Bulkhead, Wait::For(first), reason))

@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 use super::edit::{GuardEdit, GuardEdits};
 use super::encoding::{decode_edits, decode_guard, encode_edits, encode_guard};
 use super::guard::Guard;
-use super::layers::Place;
+use super::layers::PlaceNow;
 use super::request::{Admitted, EnterRefusal, EnterRequest, Layer, LayerRefusal, RefusedFor};
 use super::step::{cancel, decide, place, take};
 use crate::codec::{self, Buffer, Malformed};
@@ -124,10 +124,10 @@ impl Machine for Guards {
         if step.state().settings().is_none() {
             return Turn::Refuse(EnterRefusal::NoPolicy);
         }
-        if place(step, true) != Place::Free {
+        if place(step, true) != PlaceNow::Free {
             return Turn::Wait;
         }
-        match decide(step, &head.request, None, Place::Free) {
+        match decide(step, &head.request, None, PlaceNow::Free) {
             Ok(_) => Turn::Grant,
             Err(refusal) => Turn::Refuse(refusal),
         }
@@ -140,7 +140,7 @@ impl Machine for Guards {
         waited: Span,
         _at: Instant,
     ) -> Admitted {
-        let limited = decide(step, request, None, Place::Free).ok().flatten();
+        let limited = decide(step, request, None, PlaceNow::Free).ok().flatten();
         take(step, owner, request, waited, None, limited)
     }
 

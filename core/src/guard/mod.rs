@@ -54,7 +54,7 @@ mod ticket;
 mod versions;
 mod view;
 
-pub use edit::{GuardEdit, GuardEdits, Publication};
+pub use edit::{GuardEdit, GuardEdits, PolicyEdit};
 pub use guard::Guard;
 pub use machine::Guards;
 pub use publish::{Author, PolicyDeleted, PolicySet, SetAction, delete, set};
@@ -64,6 +64,6 @@ pub use request::{
 };
 pub use settings::{LimitRule, Places, RetryRule, Settings, read_policy};
 pub use step::{enter, exit, limit_of, step_breaker};
-pub use ticket::{Stage, Ticket, TicketEnd, Tickets};
+pub use ticket::{Ticket, TicketEnd, TicketStage, Tickets};
 pub use versions::{DOCUMENT_MAX, HISTORY_MAX, PolicyVersion, TOMBSTONE, Versions};
 pub use view::{ChaosView, GuardView, show};

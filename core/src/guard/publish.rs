@@ -2,7 +2,7 @@
 
 use alloc::boxed::Box;
 
-use super::edit::{GuardEdit, Publication};
+use super::edit::{GuardEdit, PolicyEdit};
 use super::machine::{Guards, Key};
 use super::settings::Settings;
 use super::versions::PolicyVersion;
@@ -85,7 +85,7 @@ pub fn set(
         return step.end(PolicySet::Version { current: if is_live { number } else { 0 } });
     }
     let version = version_of(number + 1, Some(document), author, &step);
-    step.edit(GuardEdit::Published(Box::new(Publication { version, settings: Some(Box::new(settings)) })));
+    step.edit(GuardEdit::Published(Box::new(PolicyEdit { version, settings: Some(Box::new(settings)) })));
     step.end(PolicySet::Done { version: number + 1, action })
 }
 
@@ -106,7 +106,7 @@ pub fn delete(
         return step.end(PolicyDeleted::Version { current: number });
     }
     let version = version_of(number + 1, None, author, &step);
-    step.edit(GuardEdit::Published(Box::new(Publication { version, settings: None })));
+    step.edit(GuardEdit::Published(Box::new(PolicyEdit { version, settings: None })));
     step.end(PolicyDeleted::Done { version: number + 1 })
 }
 

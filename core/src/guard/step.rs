@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 
 use super::edit::GuardEdit;
 use super::guard::Guard;
-use super::layers::{Asking, Limited, Place, ask_limit, chance};
+use super::layers::{Asking, Limited, PlaceNow, ask_limit, chance};
 use super::learned::CallEnd;
 use super::machine::{Guards, Key, Step};
 use super::request::{
@@ -12,7 +12,7 @@ use super::request::{
     SubjectChange, SubjectLimit,
 };
 use super::settings::{LimitRule, RetryRule, Settings};
-use super::ticket::{Stage, Ticket};
+use super::ticket::{Ticket, TicketStage};
 use crate::circuit_breaker::{Breaker, BreakerOutcome, Edit as BreakerEdit, Phase, Report, StateName, admit, report};
 use crate::limits::HOLDERS_MAX;
 use crate::policy::Priority;
@@ -127,7 +127,7 @@ fn turn_away(step: &mut Step<'_>, request: &EnterRequest, subject: Option<Subjec
         learned.throttles(settings, request.random, now).then_some((Layer::Throttle, RefusedFor::Overload))
     });
     let ((layer, reason), guard) = (turned_away?, step.state());
-    let asking = Asking { guard, settings: guard.settings()?, request, subject, place: Place::Free, now };
+    let asking = Asking { guard, settings: guard.settings()?, request, subject, place: PlaceNow::Free, now };
     let wait = guard.tickets.first_to_end().map_or(Span::ZERO, |ticket| now.until(ticket.ends));
     let wait = if layer == Layer::Shed { wait } else { THROTTLED_FOR };
     Some(asking.refused(layer, Wait::For(wait), reason))
@@ -138,7 +138,7 @@ pub(super) fn decide(
     step: &Step<'_>,
     request: &EnterRequest,
     subject: Option<Subject<'_>>,
-    place: Place,
+    place: PlaceNow,
 ) -> Result<Option<Limited>, EnterRefusal> {
     let guard = step.state();
     let Some(settings) = guard.settings() else { return Err(EnterRefusal::NoPolicy) };
@@ -160,15 +160,15 @@ fn is_good(guard: &Guard, ticket: Option<u64>, now: Instant) -> bool {
 }
 
 /// Whether a place is free for a caller who would be the next, or would not.
-pub(super) fn place(step: &Step<'_>, is_next: bool) -> Place {
+pub(super) fn place(step: &Step<'_>, is_next: bool) -> PlaceNow {
     let (tickets, settings) = (&step.state().tickets, step.state().settings());
     let max = settings.map_or(0, |settings| step.state().learned.max(settings));
-    // Very many are served in parts: whoever fits beside all who wait takes nothing from them.
+    // Very many are served in parts: a caller that fits beside all who wait takes nothing from them.
     let is_next = is_next || tickets.active() + step.queue.len() < max;
     if is_next && tickets.active() < max && tickets.len() < HOLDERS_MAX {
-        Place::Free
+        PlaceNow::Free
     } else {
-        Place::None(RefusedFor::Full)
+        PlaceNow::None(RefusedFor::Full)
     }
 }
 
@@ -211,7 +211,7 @@ pub(super) fn take(
     let before = request.ticket.and_then(|before| step.state().tickets.get(before));
     let (attempt, first, delay) = match before {
         Some(before) => {
-            let delay = if let Stage::Waiting { delay } = before.stage { delay } else { Span::ZERO };
+            let delay = if let TicketStage::Waiting { delay } = before.stage { delay } else { Span::ZERO };
             (before.attempt.saturating_add(1), before.first, delay)
         }
         None => (1, now, Span::ZERO),
@@ -228,7 +228,7 @@ pub(super) fn take(
         from: request.ticket.unwrap_or_default(),
         delay,
         permit,
-        stage: Stage::Inside,
+        stage: TicketStage::Inside,
     })));
     Admitted { rate, subject: of_subject, ..terms_of(step, number, waited) }
 }

@@ -15,7 +15,7 @@ pub const TICKET_ENDS: usize = 64;
 
 /// What a call with a ticket does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stage {
+pub enum TicketStage {
     /// It is made, and takes a place.
     Inside,
     /// It failed, and will be made again after this delay.
@@ -40,19 +40,19 @@ pub struct Ticket {
     pub delay: Span,
     /// The breaker's, if the policy has one. Not sealed: it never leaves the server.
     pub permit: Option<Permit>,
-    pub stage: Stage,
+    pub stage: TicketStage,
 }
 
 impl Ticket {
     pub fn is_inside(&self) -> bool {
-        self.stage == Stage::Inside
+        self.stage == TicketStage::Inside
     }
 
     /// What EXIT said of one that waits.
     pub fn retry(&self) -> Option<Exited> {
         match self.stage {
-            Stage::Inside => None,
-            Stage::Waiting { delay } => Some(Exited::Retry { delay, attempt: self.attempt.saturating_add(1) }),
+            TicketStage::Inside => None,
+            TicketStage::Waiting { delay } => Some(Exited::Retry { delay, attempt: self.attempt.saturating_add(1) }),
         }
     }
 

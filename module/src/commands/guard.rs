@@ -25,7 +25,7 @@ use crate::info::counters;
 use crate::key::Key;
 use crate::machines::ServerMachine;
 use crate::waited_key::Opened;
-use crate::{blocked_clients, clock, fences, guard_events, queues};
+use crate::{blocked_clients, clock, cluster, fences, guard_events, queues};
 
 pub fn guard_enter(call: &Call<'_>, request: GuardEnterCall<'_>) -> Result<(), Failure> {
     let now = clock::now();
@@ -48,6 +48,9 @@ pub fn guard_enter(call: &Call<'_>, request: GuardEnterCall<'_>) -> Result<(), F
         }
         return reply(call, entered);
     };
+    if !cluster::in_one_slot(request.key, name) {
+        return Err(Refused::with_code("CROSSSLOT", "Keys in request don't hash to the same slot").into());
+    }
     let mut key = Key::open_to_write(call, subject_string(call, name)?);
     let step = |opened: Opened<'_, Guards>, limit| {
         let subject = Some(Subject { name, limit });
