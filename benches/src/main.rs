@@ -10,7 +10,7 @@
 //! # Where is what
 //! [`load`] what is sent; [`affinity`] on which core; [`catalogue`] the rows; [`client`] sends and checks; [`stage`] a server and one run on it;
 //! [`limit`] the same calls to a module that does nothing; [`cell`] builds redis-cell, [`foreign`] installs peers of other languages, [`pybreaker`] runs one; [`python`] and [`node_sdk`] run the SDKs of those languages beside their peers; [`locks`] what only locks have: contenders, waiters, and their
-//! peers in other languages; [`flights`] what only single flights and idempotency keys have: followers; [`ledger`] dead letters beside streams and BullMQ, and a million of them; [`line`] a connection that waits; [`weight`] bytes of a key; [`figures`] medians and ratios; [`bars`] the promises; [`report`] the tables.
+//! peers in other languages; [`flights`] what only single flights and idempotency keys have: followers; [`ledger`] dead letters beside streams and BullMQ, and a million of them; [`guard`] a call under a stored policy; [`line`] a connection that waits; [`weight`] bytes of a key; [`figures`] medians and ratios; [`bars`] the promises; [`report`] the tables.
 //!
 //! Arguments: parts of rows' names, to run only those. Environment: `ROUNDS` (default 7, or fewer if they would take too
 //! long), `BENCH_QUICK=1` (a smoke run: few keys, two rounds), and the harness's `RESIL_SERVER` and `RESIL_MODULE`;
@@ -25,6 +25,7 @@ mod client;
 mod figures;
 mod flights;
 mod foreign;
+mod guard;
 mod ledger;
 mod limit;
 mod line;
@@ -139,8 +140,9 @@ fn main() {
     loads.extend(limit::loads(&loads));
     let is_wanted = |name: &str| wanted.is_empty() || wanted.iter().any(|part| name.contains(part.as_str()));
     loads.retain(|load| is_wanted(load.name));
-    let others =
-        [locks::NAME, flights::NAME, pybreaker::NAME, python::NAME, node_sdk::NAME].into_iter().chain(ledger::NAMES);
+    let others = [locks::NAME, flights::NAME, guard::NAME, pybreaker::NAME, python::NAME, node_sdk::NAME]
+        .into_iter()
+        .chain(ledger::NAMES);
     let names_something = !loads.is_empty() || { others }.any(is_wanted);
     assert!(names_something, "no row is named like {wanted:?}");
     let (figures, rounds) = measure_rounds(&mut stages, &loads, rounds, size);
@@ -148,6 +150,7 @@ fn main() {
     let locks = is_wanted(locks::NAME).then(|| locks::measure(quick));
     let flights = is_wanted(flights::NAME).then(|| flights::measure(quick));
     let ledger = ledger::measure(quick, is_wanted);
+    let guarded = is_wanted(guard::NAME).then(|| guard::measure(quick));
 
     let flavor = stages.alone.server().flavor();
     let (major, minor, patch) = flavor.version();
@@ -157,7 +160,7 @@ fn main() {
         size,
         cell_missing: stages.cell.as_ref().err().cloned(),
     };
-    report::print(&setting, &figures, &bytes, locks.as_ref(), flights.as_ref(), ledger.as_ref());
+    report::print(&setting, &figures, &bytes, locks.as_ref(), flights.as_ref(), (ledger.as_ref(), guarded.as_ref()));
     if is_wanted(pybreaker::NAME) {
         pybreaker::print(quick);
     }

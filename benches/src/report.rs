@@ -8,6 +8,7 @@ use crate::bars::bars;
 use crate::catalogue as row;
 use crate::figures::{Figures, REFERENCE};
 use crate::flights::{Flights, rows};
+use crate::guard::Guarded;
 use crate::ledger::Ledger;
 use crate::limit;
 use crate::load::FEW;
@@ -32,7 +33,7 @@ pub fn print(
     bytes: &Bytes,
     locks: Option<&Locks>,
     flights: Option<&Flights>,
-    ledger: Option<&Ledger>,
+    (ledger, guarded): (Option<&Ledger>, Option<&Guarded>),
 ) {
     let Size { keys, calls, pipeline } = setting.size;
     println!("Measured {} on {}, {} cores, against {}.", today(), cpu_model(), cores(), setting.server);
@@ -44,7 +45,7 @@ pub fn print(
         println!("redis-cell was left out: {reason}\n");
     }
     println!("### Bars\n\n| promise | measured | |\n| --- | --- | --- |");
-    for bar in bars(figures, bytes, locks, ledger) {
+    for bar in bars(figures, bytes, locks, ledger).into_iter().chain(guarded.map(Guarded::bar)) {
         println!("| {} | {} | {} |", bar.promise, bar.measured.as_deref().unwrap_or("-"), bar.verdict.text());
     }
     println!("\n### {keys} random keys\n");
@@ -68,6 +69,9 @@ pub fn print(
     }
     if let Some(ledger) = ledger {
         ledger.print();
+    }
+    if let Some(guarded) = guarded {
+        guarded.print();
     }
     println!("\n### The true limit: the same calls to a module that does nothing\n");
     print_rows(figures, &limit::ROWS.map(|(_, noop)| noop));

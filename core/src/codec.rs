@@ -11,6 +11,7 @@
 //!   I  ...                                                            the record of an idempotency key, whole
 //!   S  ...    s  edits                                                a single flight, whole; what one step did to it
 //!   D  ...    d  edits                                                a ledger of dead letters, whole; what one step did to it
+//!   K  ...    k  edits                                                a policy and what lives under it, whole; what one step did to it
 //! ```
 //! Bytes are the same for the same state, so they serve as digest too. Decoding trusts nothing: a foreign tag, a
 //! number out of bounds, an order that cannot be, a missing or a surplus byte is an error.
@@ -43,6 +44,8 @@ pub(crate) const FLIGHT: u8 = b'S';
 pub(crate) const FLIGHT_EDITS: u8 = b's';
 pub(crate) const LEDGER: u8 = b'D';
 pub(crate) const LEDGER_EDITS: u8 = b'd';
+pub(crate) const GUARD: u8 = b'K';
+pub(crate) const GUARD_EDITS: u8 = b'k';
 
 /// Where bytes are written to: a vector, or one that starts on the stack.
 pub trait Buffer {

@@ -17,6 +17,7 @@
 //! - [`single_flight`]: one caller loads, everybody gets what it loaded.
 //! - [`dead_letters`]: messages that failed: retried by the server, kept when they are dead, redriven under governance.
 //! - `policy` (a feature): the one schema of policy documents, and the small machines that adapt to what happens.
+//! - [`guard`]: stored policies: a whole policy in two commands, for any language.
 //! - [`codec`]: state and changes as versioned bytes; every decoded value is checked against its invariants.
 //! - [`batch`]: work in parts that end when their time is used up.
 //! - [`limits`]: every maximum in one table.
@@ -32,6 +33,7 @@ pub mod batch;
 pub mod circuit_breaker;
 pub mod codec;
 pub mod dead_letters;
+pub mod guard;
 pub mod idempotency;
 pub mod limits;
 pub mod lock;
@@ -70,6 +72,7 @@ macro_rules! machines {
                 Idempotency: $crate::idempotency::Idempotency,
                 Flight: $crate::single_flight::Flights,
                 Ledger: $crate::dead_letters::Ledgers,
+                Guard: $crate::guard::Guards,
             }
         }
     };

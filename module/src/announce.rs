@@ -2,8 +2,8 @@
 //!
 //! | channel | what it carries | who subscribes |
 //! | --- | --- | --- |
-//! | `resil:events` | every transition and every loss | dashboards |
-//! | `resil:events:<key>` | of one breaker: its transitions, and what an operator did that changed no state | who uses it |
+//! | `resil:events` | every transition and every loss, every change of a policy | dashboards |
+//! | `resil:events:<key>` | of one breaker: its transitions, and what an operator did that changed no state; of one policy: its changes | who uses it |
 //! | `resil:lost:<owner>` | the losses of one owner | that owner |
 //! | `resil:lost:<client>` | the losses of all owners named `<client>:<anything without a colon>` | a client with many |
 //!
@@ -36,13 +36,23 @@ const LOST_PREFIX: &[u8] = b"resil:lost:";
 
 /// Announces a breaker's transition. `details` are further fields of the message.
 pub fn transition(call: &Call<'_>, key: &Key<'_>, transition: &Transition, now: Instant, details: &[(&str, &[u8])]) {
-    let name = key.name();
-    let Transition { previous, new, generation, reason } = *transition;
-    let message = of_breaker(name, (previous, new, generation), reason.text(), now, details);
-    server::publish(call.ctx, message.to_string().as_bytes(), &[CHANNEL, &[KEY_PREFIX, name].concat()]);
+    publish_transition(call, key.name(), transition, now, details);
     if let Ok(event) = CString::new(format!("res.breaker.{}", transition.new.text())) {
         notify(call, key, &event);
     }
+}
+
+/// The message of a breaker's transition, without a keyspace notification.
+pub fn publish_transition(
+    call: &Call<'_>,
+    name: &[u8],
+    transition: &Transition,
+    now: Instant,
+    details: &[(&str, &[u8])],
+) {
+    let Transition { previous, new, generation, reason } = *transition;
+    let message = of_breaker(name, (previous, new, generation), reason.text(), now, details);
+    server::publish(call.ctx, message.to_string().as_bytes(), &[CHANNEL, &[KEY_PREFIX, name].concat()]);
 }
 
 /// Announces that an operator changed something about a breaker that stays in its state: how long it is forced, what it

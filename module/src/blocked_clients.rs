@@ -46,7 +46,7 @@ impl ClientReply {
         Self::Verdict(Box::new(write))
     }
 
-    fn error(text: &str) -> Self {
+    pub fn error(text: &str) -> Self {
         Self::Error(CString::new(text).unwrap_or_else(|_| c"ERR".to_owned()))
     }
 }

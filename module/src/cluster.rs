@@ -90,6 +90,11 @@ pub fn watch(ctx: *mut raw::RedisModuleCtx, now: Instant) -> Watch {
     Watch::Waiting
 }
 
+/// Whether a call may use both keys. Not every server asks this of a key that stands behind a word.
+pub fn in_one_slot(one: &[u8], other: &[u8]) -> bool {
+    !enabled() || slot_of(one) == slot_of(other)
+}
+
 pub fn standing(ctx: *mut raw::RedisModuleCtx, key: &[u8], now: Instant) -> Standing {
     if !enabled() {
         return Standing::Ours;

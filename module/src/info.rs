@@ -158,6 +158,8 @@ pub struct Counters {
     /// Any key can be evicted, not only those with an expiry.
     pub evicts_all_keys: AtomicBool,
     pub ledgers: LedgerCounters,
+    pub guard_retries: Counter,
+    pub guard_stops: Counter,
 }
 
 static COUNTERS: std::sync::LazyLock<Counters> = std::sync::LazyLock::new(Counters::default);
@@ -223,6 +225,8 @@ pub extern "C" fn report(ctx: *mut raw::RedisModuleInfoCtx, _for_crash_report: c
             ("dlq_returned", &counters.ledgers.returned),
             ("dlq_deaths", &counters.ledgers.deaths),
             ("dlq_alerts", &counters.ledgers.alerts),
+            ("guard_retries", &counters.guard_retries),
+            ("guard_stops", &counters.guard_stops),
             ("grants_taken_back", &counters.taken_back),
             ("applied", &counters.applied),
             ("apply_refused", &counters.apply_refused),

@@ -13,6 +13,7 @@ mod config;
 mod datatype;
 mod edge;
 mod fences;
+mod guard_events;
 mod info;
 mod key_tasks;
 mod ledger_events;

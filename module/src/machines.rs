@@ -10,13 +10,17 @@ use std::thread::LocalKey;
 
 use redis_module::raw;
 use resil_core::Instant;
+use resil_core::circuit_breaker::StateName;
 use resil_core::dead_letters::{Ledger, LedgerEdit, Ledgers, NothingDue, Taken};
+use resil_core::guard::{Admitted, EnterRefusal, Exited, Guard, GuardEdit, Guards};
 use resil_core::idempotency::{Idempotency, RecordEvent, Run, Settled};
 use resil_core::lock::{Busy, HolderEdit, Holding, LockRequest};
 use resil_core::single_flight::{FlightEdit, Flights, Lead, Seen, Way};
 use resil_core::waited::{End, Grant, Machine};
+use resil_wire::Refused;
 use resil_wire::bulkhead::Entered;
 use resil_wire::dead_letters::TakenReply;
+use resil_wire::guard::GuardEntered;
 use resil_wire::idempotency::Begun;
 use resil_wire::lock::Acquired;
 use resil_wire::reply::Sink;
@@ -24,8 +28,8 @@ use resil_wire::single_flight::Joined;
 
 use crate::call::Call;
 use crate::info::{Gauge, Holdings, counters};
-use crate::ledger_events;
 use crate::queues::Queues;
+use crate::{guard_events, ledger_events};
 
 macro_rules! kinds {
     (() plain $plain:tt waited { $($name:ident: $machine:ty,)* }) => {
@@ -103,6 +107,10 @@ pub trait ServerMachine: Machine {
     /// The replies to a call that waited.
     fn write_grant(grant: Self::Grant, sink: &mut dyn Sink);
     fn write_refusal(refusal: Self::Refusal, sink: &mut dyn Sink);
+    /// If it is an error and not a verdict.
+    fn refusal_error(_refusal: &Self::Refusal) -> Option<Refused> {
+        None
+    }
     /// About how long they are.
     fn grant_bytes(_grant: &Self::Grant) -> usize {
         SHORT_REPLY
@@ -320,5 +328,54 @@ impl ServerMachine for Ledgers {
     fn grant_bytes(taken: &Taken) -> usize {
         let texts = taken.entries.iter().map(|entry| entry.message.as_bytes().len() + entry.error.len());
         texts.sum::<usize>() + taken.entries.len() * SHORT_REPLY
+    }
+}
+
+impl ServerMachine for Guards {
+    const KIND: Kind = Kind::Guard;
+    const EVENT_NAME: &'static str = "guard";
+    const INFO_NAME: &'static str = "guard";
+    const TYPE_NAME: &'static CStr = c"resil-pol";
+    statics!(Guards);
+
+    fn event(edit: &GuardEdit) -> Option<&'static CStr> {
+        match edit {
+            GuardEdit::Published(publication) if publication.settings.is_none() => Some(c"res.policy.deleted"),
+            GuardEdit::Published(_) => Some(c"res.policy.set"),
+            GuardEdit::Admitted(_) => Some(c"res.guard.admitted"),
+            GuardEdit::Exited { said: Exited::Stop { .. }, .. } => Some(c"res.guard.stopped"),
+            GuardEdit::Exited { .. } => Some(c"res.guard.done"),
+            GuardEdit::Retried { .. } => Some(c"res.guard.retry"),
+            GuardEdit::Ended { .. } => Some(c"res.guard.lost"),
+            GuardEdit::Moved(transition) => Some(match transition.new {
+                StateName::Closed => c"res.breaker.closed",
+                StateName::Open => c"res.breaker.open",
+                StateName::HalfOpen => c"res.breaker.half-open",
+                StateName::Ramping => c"res.breaker.ramping",
+                StateName::ForcedOpen => c"res.breaker.forced-open",
+                StateName::ForcedClosed => c"res.breaker.forced-closed",
+                StateName::Disabled => c"res.breaker.disabled",
+                StateName::Metrics => c"res.breaker.metrics",
+            }),
+            GuardEdit::Limited(_) | GuardEdit::Logged(_) | GuardEdit::Broke(_) | GuardEdit::Timed { .. } => None,
+        }
+    }
+
+    fn announce(call: &Call<'_>, key: &[u8], state: &Guard, edits: &[GuardEdit], now: Instant) {
+        guard_events::announce(call, key, state, edits, now);
+    }
+
+    fn write_grant(admitted: Admitted, sink: &mut dyn Sink) {
+        GuardEntered::from(&admitted).write(sink);
+    }
+
+    fn write_refusal(refusal: EnterRefusal, sink: &mut dyn Sink) {
+        if let Ok(refused) = GuardEntered::try_from(refusal) {
+            refused.write(sink);
+        }
+    }
+
+    fn refusal_error(refusal: &EnterRefusal) -> Option<Refused> {
+        GuardEntered::try_from(*refusal).err()
     }
 }

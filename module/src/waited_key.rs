@@ -291,8 +291,14 @@ impl<'c, M: ServerMachine> Opened<'c, M> {
 
 fn refuse<M: ServerMachine>(id: WaiterId, refusal: M::Refusal) {
     let bytes = M::refusal_bytes(&refusal);
-    let reply = ClientReply::verdict(move |sink| M::write_refusal(refusal, sink));
-    blocked_clients::reply(id, reply, None, bytes);
+    blocked_clients::reply(id, refusal_reply::<M>(refusal), None, bytes);
+}
+
+fn refusal_reply<M: ServerMachine>(refusal: M::Refusal) -> ClientReply {
+    match M::refusal_error(&refusal) {
+        Some(error) => ClientReply::error(error.text()),
+        None => ClientReply::verdict(move |sink| M::write_refusal(refusal, sink)),
+    }
 }
 
 /// A holder lost what it held: its connection and the world are told.
@@ -336,7 +342,7 @@ pub fn timeout(ctx: *mut raw::RedisModuleCtx, name: &KeyName) -> ClientReply {
         let refusal = queues::look::<M, _>(name.db, &name.key, |queue| {
             M::timed_out(state, queue, None, fences::promoted_at(), clock::now())
         });
-        ClientReply::verdict(move |sink| M::write_refusal(refusal, sink))
+        refusal_reply::<M>(refusal)
     }
     with_string(ctx, &name.key, |call, string| for_kind!(name.kind, M => reply::<M>(call, string, name)))
 }

@@ -295,6 +295,10 @@ impl Error {
             ("CONFLICT", _) => Self::LedgerConflict { name: nameless() },
             ("FULL", _) => Self::LedgerFull { name: nameless() },
             ("TOOBIG", text) => Self::PayloadTooBig(text.to_owned()),
+            ("INVALID", text) => {
+                let (field, reason) = text.split_once(' ').unwrap_or(("document", text));
+                Self::invalid(field, reason)
+            }
             (code, "") => Self::InvalidArgument(code.to_owned()),
             ("ERR", text) => Self::InvalidArgument(text.to_owned()),
             (code, text) => Self::InvalidArgument(format!("{code} {text}")),

@@ -6,6 +6,7 @@
 //! | shared bulkhead | `resil:bulkhead:{<name>}` |
 //! | breaker | `resil:breaker:{<name>}` |
 //! | ledger of dead letters | `resil:dlq:{<name>}` |
+//! | stored policy | `resil:policy:{<name>}` |
 //! | limit | `resil:limit:<name>:{<key>}` |
 //! | idempotent work | `resil:idemp:<name>:{<key>}` |
 //! | processed event | `resil:once:<name>:{<key>}` |

@@ -156,6 +156,7 @@ pub(crate) mod keys;
 pub(crate) mod leases;
 pub mod limiter;
 pub mod lock;
+pub mod policies;
 pub mod policy;
 
 #[cfg(test)]

@@ -54,7 +54,8 @@ fn shown_argument(page: &Json) -> Json {
         shown.insert(field.into(), page[field].clone());
     }
     if page["type"] == "key" {
-        shown.insert("key_spec_index".into(), json!(0));
+        // A key behind a word is found by the second specification.
+        shown.insert("key_spec_index".into(), json!(i32::from(page.get("token").is_some())));
     }
     if let Some(token) = page.get("token") {
         shown.insert("token".into(), token.clone());
@@ -119,6 +120,9 @@ fn command_info_says_what_the_pages_say() {
         assert_eq!(facts[0], page["name"]);
         let mut flags = text_set(&page["flags"]);
         flags.insert("module".into());
+        if page["keys"]["keyword"].is_string() {
+            flags.insert("movablekeys".into());
+        }
         assert_eq!(text_set(&facts[2]), flags, "{name}");
         let keys = &page["keys"];
         assert_eq!(json!(facts[3..6]), json!([keys["first"], keys["last"], keys["step"]]), "{name}");
@@ -147,12 +151,19 @@ fn key_specs_say_what_the_pages_say() {
         let flags = if keys["access"] == "read" { json!(["RO", "access"]) } else { json!(["RW", "access", "update"]) };
         let last = if last < 0 { last } else { last - first };
         let range = json!({"lastkey": last, "keystep": keys["step"], "limit": 0});
-        let expected = json!([{
+        let mut expected = vec![json!({
             "flags": flags,
             "begin_search": {"type": "index", "spec": {"index": first}},
             "find_keys": {"type": "range", "spec": range},
-        }]);
-        assert_eq!(json!(specs), expected, "{name}");
+        })];
+        if let Some(word) = keys["keyword"].as_str() {
+            expected.push(json!({
+                "flags": flags,
+                "begin_search": {"type": "keyword", "spec": {"keyword": word, "startfrom": keys["from"]}},
+                "find_keys": {"type": "range", "spec": {"lastkey": 0, "keystep": 1, "limit": 0}},
+            }));
+        }
+        assert_eq!(json!(specs), json!(expected), "{name}");
     }
 }
 

@@ -7,7 +7,8 @@
 //!   reply as another.
 //! - [`pages`]: names, usages and HELP, generated from `commands/*.json`.
 //! - [`gcra`], [`mgcra`], [`window`], [`throttle`], [`breaker`], [`lock`], [`bulkhead`], [`holding`] (what the last two
-//!   share), [`heartbeat`], [`idempotency`], [`single_flight`], [`dead_letters`], [`apply`]: the commands.
+//!   share), [`heartbeat`], [`idempotency`], [`single_flight`], [`dead_letters`], [`policy`], [`guard`],
+//!   [`apply`]: the commands.
 //! - [`argv`]: the cursor over arguments; every refusal names the argument, what was given and what is allowed.
 //! - [`bound`]: what an argument may be. [`duration`]: `250ms`, `30s`, `1h`. [`words`]: what calls are written to.
 //! - [`late`]: the verdict of an asynchronous wait, as it is published. [`reply`]: what replies are written to and read from.
@@ -25,6 +26,7 @@ pub mod command;
 pub mod dead_letters;
 pub mod duration;
 pub mod gcra;
+pub mod guard;
 pub mod heartbeat;
 pub mod holding;
 pub mod idempotency;
@@ -33,6 +35,7 @@ pub mod lock;
 pub mod mgcra;
 #[rustfmt::skip] // as it is generated
 pub mod pages;
+pub mod policy;
 pub mod reply;
 pub mod single_flight;
 pub mod throttle;
@@ -96,7 +99,12 @@ command::replies! {
     Configured(dead_letters::Configured) = |reply, sink| reply.write(sink);
     /// GET, LIST and INFO of a ledger.
     Ledger(dead_letters::LedgerReply) = |reply, sink| reply.write(sink);
-    /// STATE, INFO and STOP.
+    /// SET and DELETE of a policy.
+    PolicyChanged(policy::PolicyChanged) = |reply, sink| reply.write(sink);
+    /// ENTER and EXIT of a guard.
+    GuardEntered(guard::GuardEntered) = |reply, sink| reply.write(sink);
+    GuardExited(guard::GuardExited) = |reply, sink| reply.write(sink);
+    /// STATE, INFO and STOP; GET, HISTORY and CHECK of a policy.
     Map(reply::Value) = |value, sink| value.write(sink);
 }
 
@@ -160,6 +168,16 @@ command::commands! {
     DlqPurge(dead_letters::PurgeCall<'a>) = DLQ_PURGE, Purged = |value, _| dead_letters::Purged::read(value);
     DlqSeen(dead_letters::SeenCall<'a>) = DLQ_SEEN, Number = |value, _| value.integer();
     DlqConfig(dead_letters::LedgerConfigCall<'a>) = DLQ_CONFIG, Configured = |value, _| dead_letters::Configured::read(value);
+
+    PolicySet(policy::PolicySetCall<'a>) = POLICY_SET, PolicyChanged = |value, _| policy::PolicyChanged::read(value);
+    PolicyGet(policy::PolicyGetCall<'a>) = POLICY_GET, Map = |value, _| policy::read_get(value);
+    PolicyHistory(&'a [u8]) = POLICY_HISTORY, Map = |value, _| policy::read_history(value);
+    PolicyDelete(policy::PolicyDeleteCall<'a>) = POLICY_DELETE, PolicyChanged = |value, _| policy::PolicyChanged::read(value);
+    PolicyCheck(policy::PolicyCheckCall<'a>) = POLICY_CHECK, Map = |value, _| policy::read_checked(value);
+
+    GuardEnter(guard::GuardEnterCall<'a>) = GUARD_ENTER, GuardEntered = |value, _| guard::GuardEntered::read(value);
+    GuardExit(guard::GuardExitCall<'a>) = GUARD_EXIT, GuardExited = |value, _| guard::GuardExited::read(value);
+    GuardState(&'a [u8]) = GUARD_STATE, Map = |value, _| value.into_map();
 
     Heartbeat(heartbeat::HeartbeatCall) = HEARTBEAT, Heartbeat = |value, _| heartbeat::Heartbeat::read(value);
 }

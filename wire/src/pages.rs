@@ -132,6 +132,22 @@ pub const DLQ_HELP_LINES: &[&str] = &[
 ];
 pub const GCRA: Page = Page { name: "RES.GCRA", usage: "RES.GCRA key limit period [BURST n] [AND limit period [BURST n] ...] [COST n | UPTO n | RESERVE max | REFUND n]", is_read_only: false };
 pub const GCRA_PEEK: Page = Page { name: "RES.GCRA.PEEK", usage: "RES.GCRA.PEEK key limit period [BURST n] [AND limit period [BURST n] ...]", is_read_only: true };
+pub const GUARD_ENTER: Page = Page { name: "RES.GUARD ENTER", usage: "RES.GUARD ENTER key owner [SUBJECT limit-key] [COST n] [PRIORITY critical|high|normal|low|background] [WAIT d [ASYNC]] [TICKET t] [CALLER c]", is_read_only: false };
+pub const GUARD_EXIT: Page = Page { name: "RES.GUARD EXIT", usage: "RES.GUARD EXIT key ticket OK|FAIL|IGNORE|CANCEL [DURATION d] [AFTER d | FINAL] [CORRELATION t]", is_read_only: false };
+pub const GUARD_STATE: Page = Page { name: "RES.GUARD STATE", usage: "RES.GUARD STATE key", is_read_only: true };
+pub const GUARD_HELP: Page = Page { name: "RES.GUARD HELP", usage: "RES.GUARD HELP", is_read_only: false };
+pub const GUARD_HELP_LINES: &[&str] = &[
+    "RES.GUARD ENTER key owner [SUBJECT limit-key] [COST n] [PRIORITY critical|high|normal|low|background] [WAIT d [ASYNC]] [TICKET t] [CALLER c]",
+    "    Asks a stored policy for admission: every layer agrees, or nothing is taken.",
+    "    Reply: [ADMITTED, ticket, attempt, timeout_ms, deadline_ms, version, rate], [REFUSED, layer, retry_after_ms, reason, version, rate] or [QUEUED, position].",
+    "RES.GUARD EXIT key ticket OK|FAIL|IGNORE|CANCEL [DURATION d] [AFTER d | FINAL] [CORRELATION t]",
+    "    Says what an admitted call came to, and asks whether to make it again.",
+    "    Reply: [DONE], [RETRY, delay_ms, attempt] or [STOP, reason, attempts].",
+    "RES.GUARD STATE key",
+    "    Shows what lives under a stored policy.",
+    "    Reply: a map.",
+    "A duration is an integer of milliseconds, or has one of the suffixes us ms s m h d.",
+];
 pub const HEARTBEAT: Page = Page { name: "RES.HEARTBEAT", usage: "RES.HEARTBEAT", is_read_only: false };
 pub const IDEMP_BEGIN: Page = Page { name: "RES.IDEMP BEGIN", usage: "RES.IDEMP BEGIN key token lease [FINGERPRINT f] [WAIT d [ASYNC]] [KEEP d] [ONLAPSE RUN|HOLD] [<BOUND | BOUNDTO client-id> [GRACE d]]", is_read_only: false };
 pub const IDEMP_COMMIT: Page = Page { name: "RES.IDEMP COMMIT", usage: "RES.IDEMP COMMIT key token ttl result [ERROR]", is_read_only: false };
@@ -194,6 +210,30 @@ pub const LOCK_HELP_LINES: &[&str] = &[
     "A duration is an integer of milliseconds, or has one of the suffixes us ms s m h d.",
 ];
 pub const MGCRA: Page = Page { name: "RES.MGCRA", usage: "RES.MGCRA cost key limit period burst [key limit period burst ...]", is_read_only: false };
+pub const POLICY_SET: Page = Page { name: "RES.POLICY SET", usage: "RES.POLICY SET key json [IF version] [ACTOR a] [REASON r]", is_read_only: false };
+pub const POLICY_GET: Page = Page { name: "RES.POLICY GET", usage: "RES.POLICY GET key [VERSION v]", is_read_only: true };
+pub const POLICY_HISTORY: Page = Page { name: "RES.POLICY HISTORY", usage: "RES.POLICY HISTORY key", is_read_only: true };
+pub const POLICY_DELETE: Page = Page { name: "RES.POLICY DELETE", usage: "RES.POLICY DELETE key [IF version] [ACTOR a] [REASON r]", is_read_only: false };
+pub const POLICY_CHECK: Page = Page { name: "RES.POLICY CHECK", usage: "RES.POLICY CHECK json", is_read_only: true };
+pub const POLICY_HELP: Page = Page { name: "RES.POLICY HELP", usage: "RES.POLICY HELP", is_read_only: false };
+pub const POLICY_HELP_LINES: &[&str] = &[
+    "RES.POLICY SET key json [IF version] [ACTOR a] [REASON r]",
+    "    Stores a policy, or changes it.",
+    "    Reply: [version, created|changed|same].",
+    "RES.POLICY GET key [VERSION v]",
+    "    Shows a policy, or one of its last versions.",
+    "    Reply: a map or nil.",
+    "RES.POLICY HISTORY key",
+    "    Lists the last versions of a policy.",
+    "    Reply: a list of maps, the newest first.",
+    "RES.POLICY DELETE key [IF version] [ACTOR a] [REASON r]",
+    "    Deletes a policy and all that lives under it.",
+    "    Reply: [version, deleted].",
+    "RES.POLICY CHECK json",
+    "    Checks a document without storing it.",
+    "    Reply: [OK, canonical] or [INVALID, path, text].",
+    "A duration is an integer of milliseconds, or has one of the suffixes us ms s m h d.",
+];
 pub const SFLIGHT_JOIN: Page = Page { name: "RES.SFLIGHT JOIN", usage: "RES.SFLIGHT JOIN key token lease [WAIT d [ASYNC]] [<BOUND | BOUNDTO client-id> [GRACE d]]", is_read_only: false };
 pub const SFLIGHT_GET: Page = Page { name: "RES.SFLIGHT GET", usage: "RES.SFLIGHT GET key", is_read_only: true };
 pub const SFLIGHT_PUBLISH: Page = Page { name: "RES.SFLIGHT PUBLISH", usage: "RES.SFLIGHT PUBLISH key token ttl VALUE bytes [STALE d] | EMPTY | ERROR text", is_read_only: false };

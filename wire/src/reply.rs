@@ -133,7 +133,11 @@ impl Value {
                 while let (Some(key), Some(value)) = (flat.next(), flat.next()) {
                     let value = match (&key, value) {
                         (Self::Text(name), value) if name == b"config" => value.into_map()?,
-                        (Self::Text(name), value @ Self::Array(_)) if name == b"redrive" => value.into_map()?,
+                        (Self::Text(name), value @ Self::Array(_))
+                            if [b"redrive".as_slice(), b"refused", b"chaos"].contains(&name.as_slice()) =>
+                        {
+                            value.into_map()?
+                        }
                         (Self::Text(name), Self::Array(rows)) if name == b"holders" || name == b"waiters" => {
                             Self::Array(rows.into_iter().map(Self::into_map).collect::<Result<_, _>>()?)
                         }

@@ -14,17 +14,20 @@ use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::select;
 use resil_core::circuit_breaker::{Breaker, view};
+use resil_core::guard::{Layer, SetAction, StopReason};
 use resil_core::{Instant, Span};
 use resil_wire::breaker::state::write_state;
 use resil_wire::breaker::{Admitted, Counted, Forced};
 use resil_wire::bulkhead::Entered;
 use resil_wire::command::{Command, Reply};
 use resil_wire::gcra::{LimitReply, Numbers};
+use resil_wire::guard::{GuardEntered, GuardExited, RateReply};
 use resil_wire::heartbeat::{Heartbeat, Lost};
 use resil_wire::holding::{InfoCall, Released, Renewed};
 use resil_wire::idempotency::{Begun, Committed};
 use resil_wire::lock::{Acquired, Taken};
 use resil_wire::mgcra::LimitsReply;
+use resil_wire::policy::{PolicyAction, PolicyChanged};
 use resil_wire::reply::Value;
 use resil_wire::single_flight::{Joined, Published};
 
@@ -204,10 +207,56 @@ fn reply_to(command: &Command<'_>) -> BoxedStrategy<Reply> {
         | Command::FlightInfo(_) => {
             vec((bytes().prop_map(Value::Text), value()), 0..5).prop_map(|pairs| Reply::Map(Value::Map(pairs))).boxed()
         }
+        Command::PolicySet(_) | Command::PolicyDelete(_) => {
+            let actions = SetAction::ALL.map(PolicyAction::Set).into_iter().chain([PolicyAction::Deleted]);
+            let action = prop::sample::select(actions.collect::<Vec<_>>());
+            let changed = (generation(), action).prop_map(|(version, action)| PolicyChanged { version, action });
+            changed.prop_map(Reply::PolicyChanged).boxed()
+        }
+        Command::GuardEnter(_) => entered().prop_map(Reply::GuardEntered).boxed(),
+        Command::GuardExit(_) => prop_oneof![
+            Just(GuardExited::Done),
+            (ms(), any::<u32>()).prop_map(|(delay_ms, attempt)| GuardExited::Retry { delay_ms, attempt }),
+            (prop::sample::select(&StopReason::ALL), any::<u32>())
+                .prop_map(|(reason, attempts)| GuardExited::Stop { reason, attempts }),
+        ]
+        .prop_map(Reply::GuardExited)
+        .boxed(),
+        Command::GuardState(_) => {
+            vec((bytes().prop_map(Value::Text), value()), 0..5).prop_map(|pairs| Reply::Map(Value::Map(pairs))).boxed()
+        }
         // One without a strategy of its own has the reply of its page.
         command => ledger::reply_to(command, value().boxed())
             .unwrap_or_else(|| Just(command.read(pages::shown_reply(command)).expect("what its page shows")).boxed()),
     }
+}
+
+fn entered() -> impl Strategy<Value = GuardEntered> {
+    let rate = || {
+        let rate = any::<[i64; 3]>();
+        option::of(rate.prop_map(|[limit, remaining, reset_ms]| RateReply { limit, remaining, reset_ms }))
+    };
+    prop_oneof![
+        (bytes(), any::<u32>(), any::<[i64; 2]>(), generation(), rate()).prop_map(
+            |(ticket, attempt, [timeout_ms, deadline_ms], version, rate)| GuardEntered::Admitted {
+                ticket,
+                attempt,
+                timeout_ms,
+                deadline_ms,
+                version,
+                rate
+            }
+        ),
+        (prop::sample::select(&Layer::ALL), ms(), bytes(), generation(), rate()).prop_map(
+            |(layer, retry_after_ms, reason, version, rate)| GuardEntered::Refused {
+                layer,
+                retry_after_ms,
+                reason,
+                version,
+                rate
+            }
+        ),
+    ]
 }
 
 fn limit(tiers: usize) -> BoxedStrategy<Reply> {

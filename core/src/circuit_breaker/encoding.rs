@@ -108,6 +108,7 @@ pub fn decode_breaker(bytes: &[u8]) -> Result<Breaker, Malformed> {
         })?,
         tallies: read_list(TALLIES_MAX, &mut bytes, |bytes| Ok((Caller(bytes.number()?), bytes.number()?)))?,
         last_seen_us: instant(&mut bytes)?,
+        least_ppm: 0,
     };
     bytes.end()?;
     Ok(breaker)

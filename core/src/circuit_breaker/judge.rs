@@ -16,7 +16,9 @@ pub(super) fn verdict(breaker: &Breaker, now: Instant) -> Option<TransitionReaso
         if totals.calls < enough_calls(breaker) {
             return None;
         }
-        if reaches(totals.failures, totals, config.rate_pct) {
+        let is_unusual =
+            u64::from(totals.failures) * 1_000_000 >= u64::from(totals.calls) * u64::from(breaker.least_ppm);
+        if is_unusual && reaches(totals.failures, totals, config.rate_pct) {
             TransitionReason::FailureRate
         } else if !config.slow.is_zero() && reaches(totals.slow, totals, config.slow_rate_pct) {
             TransitionReason::SlowRate

@@ -147,6 +147,8 @@ pub struct Breaker {
     /// The newest sequence number of each caller of TALLY, most recently heard last.
     pub(super) tallies: Vec<(Caller, u64)>,
     pub(super) last_seen_us: i64,
+    /// While a step lasts: the rule of failed calls needs at least so many, in millionths. Otherwise 0.
+    pub(super) least_ppm: u32,
 }
 
 impl Default for Breaker {
@@ -167,6 +169,7 @@ impl Default for Breaker {
             evidence: Vec::new(),
             tallies: Vec::new(),
             last_seen_us: 0,
+            least_ppm: 0,
         }
     }
 }
@@ -194,6 +197,14 @@ impl Breaker {
 
     pub fn trips(&self) -> u32 {
         self.trips
+    }
+
+    /// Takes a step in which a rate trips it only if at least `least_ppm` millionths of the calls failed.
+    pub fn judged_by<V>(&mut self, least_ppm: u32, step: impl FnOnce(&mut Self) -> V) -> V {
+        self.least_ppm = least_ppm;
+        let outcome = step(self);
+        self.least_ppm = 0;
+        outcome
     }
 
     /// The state as stored; [`super::step`] knows what it has become by now.

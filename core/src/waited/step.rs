@@ -1,7 +1,7 @@
 //! A step under way: it catches up with the time, lets the machine decide, and serves the queue.
 //!
 //! The state is private here. A machine reads it with [`OpenStep::state`] and changes it with [`OpenStep::edit`], which applies the
-//! edit and keeps its report for replicas.
+//! edit and keeps its report for replicas. A machine inside a machine does the same by itself: [`OpenStep::within`].
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -81,6 +81,12 @@ impl<'a, M: Machine> OpenStep<'a, M> {
         if let Some(crowd) = M::apply(self.state, edit) {
             self.crowd = Some(crowd);
         }
+    }
+
+    /// A machine inside this machine takes its own step, in its place, and reports the edits it made. What is not stored may be
+    /// changed here, too.
+    pub fn within<V>(&mut self, step: impl FnOnce(&mut M::State, &mut SmallVec<[M::Report; 1]>) -> V) -> V {
+        step(self.state, &mut self.edits)
     }
 
     /// A fence above every earlier one.

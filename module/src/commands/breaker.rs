@@ -7,11 +7,13 @@ use resil_core::circuit_breaker::{
     Breaker, BreakerOutcome, Caller, Permit, Phase, Reported, StateName, Why, admit, configure, force, report, reset,
     tally, view,
 };
+use resil_core::guard::{Guards, step_breaker};
 use resil_wire::Refused;
 use resil_wire::breaker::state::write_state;
 use resil_wire::breaker::{
     Admit as AdmitCall, Admitted, ConfigCall, Counted, ForceCall, Forced, ReportCall, TallyCall,
 };
+use resil_wire::policy::no_policy;
 use resil_wire::reply::Sink;
 
 use crate::announce;
@@ -20,21 +22,24 @@ use crate::call::{Call, Failure};
 use crate::clock;
 use crate::datatype::Value;
 use crate::datatype::boxed::Circuit;
+use crate::datatype::waited::Live;
+use crate::guard_events;
 use crate::info::counters;
 use crate::key::Key;
 use crate::server;
+use crate::waited_key::Opened;
 
 /// As [`stepped`], for what an operator does: it is announced to those who use the breaker even if its state stays.
 fn stepped_by_operator<V>(
     call: &Call<'_>,
     now: Instant,
     action: &str,
-    details: &[(&str, &[u8])],
-    step: impl FnOnce(&mut Breaker) -> Result<BreakerOutcome<V>, Refused>,
+    details: &[(&'static str, &[u8])],
+    step: impl FnOnce(&mut Breaker, Home) -> Result<BreakerOutcome<V>, Refused>,
 ) -> Result<V, Failure> {
     let mut after = None;
-    let verdict = stepped(call, now, details, |breaker| {
-        let outcome = step(breaker)?;
+    let verdict = stepped(call, now, details, |breaker, home| {
+        let outcome = step(breaker, home)?;
         let is_silent = outcome.transitions.is_empty() && !outcome.edits.is_empty();
         after = is_silent.then(|| (breaker.name(), breaker.generation()));
         Ok(outcome)
@@ -51,16 +56,19 @@ fn stepped_by_operator<V>(
 fn stepped<V>(
     call: &Call<'_>,
     now: Instant,
-    details: &[(&str, &[u8])],
-    step: impl FnOnce(&mut Breaker) -> Result<BreakerOutcome<V>, Refused>,
+    details: &[(&'static str, &[u8])],
+    step: impl FnOnce(&mut Breaker, Home) -> Result<BreakerOutcome<V>, Refused>,
 ) -> Result<V, Failure> {
     let mut key = Key::open_to_write(call, call.string(0)?);
+    if matches!(Live::<Guards>::of(&key), Ok(Some(_))) {
+        return stepped_in_policy(call, now, details, step);
+    }
     let stored = key.value::<Circuit>()?;
     let outcome = match stored {
         Some(mut value) => {
             let breaker = value.get_mut();
             let kept = breaker.keep();
-            let outcome = step(breaker)?;
+            let outcome = step(breaker, Home::Own)?;
             if !outcome.edits.is_empty() {
                 let salt = key.salt();
                 key.collect_at::<Circuit>(Some(kept.map(|keep| keep.due(salt))), breaker.gc_at(salt));
@@ -69,7 +77,7 @@ fn stepped<V>(
         }
         None => {
             let mut breaker = Breaker::default();
-            let outcome = step(&mut breaker)?;
+            let outcome = step(&mut breaker, Home::Own)?;
             if !outcome.edits.is_empty() {
                 call.require_memory()?;
                 store_plain(&mut key, None, breaker);
@@ -88,11 +96,44 @@ fn stepped<V>(
     Ok(outcome.verdict)
 }
 
+/// The same on the breaker of the policy that is in the key.
+fn stepped_in_policy<V>(
+    call: &Call<'_>,
+    now: Instant,
+    details: &[(&'static str, &[u8])],
+    step: impl FnOnce(&mut Breaker, Home) -> Result<BreakerOutcome<V>, Refused>,
+) -> Result<V, Failure> {
+    let opened = Opened::<Guards>::open(call, call.string(0)?)?;
+    let is_live = opened.state().settings().is_some();
+    let stepped = guard_events::with_details(details, || {
+        let take = |breaker: &mut Breaker| step(breaker, Home::Policy);
+        opened.step(call, now, &[], |key, setting| step_breaker(key, take, setting))
+    });
+    match stepped {
+        Some(verdict) => Ok(verdict?),
+        None => Err(no_breaker(is_live)),
+    }
+}
+
+fn no_breaker(is_live: bool) -> Failure {
+    if is_live { Refused::new("the policy under this key has no breaker").into() } else { no_policy().into() }
+}
+
+/// Where a breaker is stored.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Home {
+    /// Under a key of its own.
+    Own,
+    /// Under the key of a policy, which says how it is configured.
+    Policy,
+}
+
 pub fn breaker_admit(call: &Call<'_>, request: AdmitCall<'_>) -> Result<(), Failure> {
     let now = clock::now();
-    let mut admission = stepped(call, now, &[], |breaker| {
+    let mut admission = stepped(call, now, &[], |breaker, home| {
         let chance = if matches!(breaker.phase(), Phase::Ramping { .. }) { draw_chance() } else { 0 };
-        let options = request.options.as_ref().map(|options| (&options.patch, options.version));
+        let options = request.options.as_ref().filter(|_| home == Home::Own);
+        let options = options.map(|options| (&options.patch, options.version));
         admit(breaker, request.caller(), options, chance, now).map_err(Refused::new)
     })?;
     let counter = if admission.permit.is_some() { &counters().breaker.admitted } else { &counters().breaker.denied };
@@ -127,7 +168,7 @@ fn draw_chance() -> u32 {
 pub fn breaker_report(call: &Call<'_>, request: ReportCall<'_>) -> Result<(), Failure> {
     let now = clock::now();
     let correlation = request.correlation.map(|correlation| ("correlation", correlation));
-    let reported = stepped(call, now, correlation.as_slice(), |breaker| {
+    let reported = stepped(call, now, correlation.as_slice(), |breaker, _| {
         let permit = request.permit.map(|permit| verified(request.key, permit));
         Ok(report(breaker, permit, request.report, request.duration, now))
     })?;
@@ -139,7 +180,7 @@ pub fn breaker_report(call: &Call<'_>, request: ReportCall<'_>) -> Result<(), Fa
 pub fn breaker_tally(call: &Call<'_>, request: TallyCall<'_>) -> Result<(), Failure> {
     let now = clock::now();
     let correlation = request.correlation.map(|correlation| ("correlation", correlation));
-    let reported = stepped(call, now, correlation.as_slice(), |breaker| Ok(tally(breaker, request.tally(), now)))?;
+    let reported = stepped(call, now, correlation.as_slice(), |breaker, _| Ok(tally(breaker, request.tally(), now)))?;
     count(&reported);
     Counted::from(reported).write(&mut call.reply());
     Ok(())
@@ -159,6 +200,11 @@ pub fn breaker_state(call: &Call<'_>, _: &[u8]) -> Result<(), Failure> {
     let now = clock::now();
     let key = Key::open_to_read(call, call.string(0)?);
     let missing = Breaker::default();
+    if let Ok(Some(policy)) = Live::<Guards>::of(&key) {
+        let breaker = policy.state().breaker().ok_or_else(|| no_breaker(policy.state().settings().is_some()))?;
+        write_state(&view(breaker, now), true, now, &mut call.reply());
+        return Ok(());
+    }
     let stored = key.value::<Circuit>()?;
     let breaker = stored.as_ref().map_or(&missing, Value::get);
     write_state(&view(breaker, now), stored.is_some(), now, &mut call.reply());
@@ -169,9 +215,9 @@ pub fn breaker_force(call: &Call<'_>, request: ForceCall<'_>) -> Result<(), Fail
     let now = clock::now();
     let (actor, reason) = (request.actor.unwrap_or_default(), request.reason.unwrap_or_default());
     let said = [("actor", request.actor), ("note", request.reason)];
-    let details: Vec<(&str, &[u8])> = said.into_iter().filter_map(|(name, text)| Some((name, text?))).collect();
+    let details: Vec<(&'static str, &[u8])> = said.into_iter().filter_map(|(name, text)| Some((name, text?))).collect();
     let mut generation = 0;
-    let state = stepped_by_operator(call, now, "forced", &details, |breaker| {
+    let state = stepped_by_operator(call, now, "forced", &details, |breaker, _| {
         let outcome = force(breaker, request.force, request.length, (actor, reason), now);
         generation = breaker.generation();
         Ok(outcome)
@@ -182,14 +228,17 @@ pub fn breaker_force(call: &Call<'_>, request: ForceCall<'_>) -> Result<(), Fail
 
 pub fn breaker_reset(call: &Call<'_>, _: &[u8]) -> Result<(), Failure> {
     let now = clock::now();
-    let anything = stepped_by_operator(call, now, "reset", &[], |breaker| Ok(reset(breaker, now)))?;
+    let anything = stepped_by_operator(call, now, "reset", &[], |breaker, _| Ok(reset(breaker, now)))?;
     call.reply().integer(anything as i64);
     Ok(())
 }
 
 pub fn breaker_config(call: &Call<'_>, request: ConfigCall<'_>) -> Result<(), Failure> {
     let now = clock::now();
-    let changed = stepped_by_operator(call, now, "configured", &[], |breaker| {
+    let changed = stepped_by_operator(call, now, "configured", &[], |breaker, home| {
+        if home == Home::Policy {
+            return Err(Refused::new("this breaker belongs to a policy: change it with RES.POLICY SET"));
+        }
         configure(breaker, &request.options.patch, request.options.version, now).map_err(Refused::new)
     })?;
     call.reply().integer(changed as i64);

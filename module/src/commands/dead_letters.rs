@@ -39,7 +39,7 @@ fn room(ledger: &Ledger) -> Room {
 
 /// Spreads delays (splitmix64). The server's own random numbers cost more than the rest of a call, and nobody gains by guessing
 /// a delay.
-fn random() -> u64 {
+pub(super) fn random() -> u64 {
     thread_local! {
         static STATE: Cell<u64> = Cell::new(u64::from(server::random()) << 32 | u64::from(server::random()));
     }

@@ -6,6 +6,7 @@ pub mod bulkhead;
 pub mod clock;
 pub mod dead_letters;
 pub mod gcra;
+pub mod guard;
 mod help;
 pub mod holding;
 pub mod idempotency;
@@ -13,6 +14,7 @@ pub mod lock;
 pub mod mgcra;
 #[rustfmt::skip] // as it is generated
 mod pages;
+pub mod policy;
 pub mod single_flight;
 pub mod throttle;
 pub mod waiting;
@@ -103,7 +105,15 @@ const HANDLERS: &[(&str, Entry)] = handlers![
     dead_letters::dlq_hold => DLQ_HOLD,
     dead_letters::dlq_purge => DLQ_PURGE,
     dead_letters::dlq_seen => DLQ_SEEN,
-    dead_letters::dlq_config => DLQ_CONFIG;
+    dead_letters::dlq_config => DLQ_CONFIG,
+    policy::policy_set => POLICY_SET,
+    policy::policy_get => POLICY_GET,
+    policy::policy_history => POLICY_HISTORY,
+    policy::policy_delete => POLICY_DELETE,
+    policy::policy_check => POLICY_CHECK,
+    guard::guard_enter => GUARD_ENTER,
+    guard::guard_exit => GUARD_EXIT,
+    guard::guard_state => GUARD_STATE;
     apply::Apply, clock::Clock,
 ];
 

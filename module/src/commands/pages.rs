@@ -12,10 +12,12 @@ pub const PAGES: &[&str] = &[
     include_str!("../../../commands/res.dlq.json"),
     include_str!("../../../commands/res.gcra.json"),
     include_str!("../../../commands/res.gcra.peek.json"),
+    include_str!("../../../commands/res.guard.json"),
     include_str!("../../../commands/res.heartbeat.json"),
     include_str!("../../../commands/res.idemp.json"),
     include_str!("../../../commands/res.lock.json"),
     include_str!("../../../commands/res.mgcra.json"),
+    include_str!("../../../commands/res.policy.json"),
     include_str!("../../../commands/res.sflight.json"),
     include_str!("../../../commands/res.window.json"),
     include_str!("../../../commands/res.window.peek.json"),
@@ -28,7 +30,9 @@ help! {
     BREAKER_HELP, BREAKER_HELP_LINES;
     BULKHEAD_HELP, BULKHEAD_HELP_LINES;
     DLQ_HELP, DLQ_HELP_LINES;
+    GUARD_HELP, GUARD_HELP_LINES;
     IDEMP_HELP, IDEMP_HELP_LINES;
     LOCK_HELP, LOCK_HELP_LINES;
+    POLICY_HELP, POLICY_HELP_LINES;
     SFLIGHT_HELP, SFLIGHT_HELP_LINES;
 }

@@ -35,6 +35,10 @@ struct Keys {
     last: c_int,
     step: c_int,
     access: Option<String>,
+    /// Behind this word, somewhere from position `from` on, may stand one more key.
+    keyword: Option<String>,
+    #[serde(default)]
+    from: c_int,
 }
 
 #[derive(Deserialize)]
@@ -93,7 +97,12 @@ impl Arena {
         raw::RedisModuleCommandArg {
             name: self.text(&argument.name),
             type_: argument_type(&argument.kind),
-            key_spec_index: if argument.kind == "key" { 0 } else { -1 },
+            // A key behind a word is found by the second specification.
+            key_spec_index: match (argument.kind.as_str(), &argument.token) {
+                ("key", None) => 0,
+                ("key", Some(_)) => 1,
+                _ => -1,
+            },
             token: argument.token.as_deref().map_or(null(), |token| self.text(token)),
             flags: flags.iter().filter(|(set, _)| *set).map(|(_, flag)| *flag as c_int).sum(),
             subargs: self.arguments(&argument.arguments),
@@ -165,7 +174,8 @@ unsafe fn describe(command: *mut raw::RedisModuleCommand, page: &Page) -> bool {
         sizeof_arg: size_of::<raw::RedisModuleCommandArg>(),
     };
     let mut arena = Arena::default();
-    let mut key_specs = [key_spec(&page.keys), empty_key_spec()];
+    let behind_word = page.keys.keyword.as_ref().map(|word| keyword_spec(&page.keys, arena.text(word)));
+    let mut key_specs = [key_spec(&page.keys), behind_word.unwrap_or_else(empty_key_spec), empty_key_spec()];
     let info = raw::RedisModuleCommandInfo {
         version: &version,
         summary: arena.text(&page.summary),
@@ -201,6 +211,17 @@ fn key_spec(keys: &Keys) -> raw::RedisModuleCommandKeySpec {
     spec.fk.range.lastkey = if keys.last < 0 { keys.last } else { keys.last - keys.first };
     spec.fk.range.keystep = keys.step;
     spec.fk.range.limit = 0;
+    spec
+}
+
+/// The key right behind a word.
+fn keyword_spec(keys: &Keys, word: *const c_char) -> raw::RedisModuleCommandKeySpec {
+    let mut spec = key_spec(keys);
+    spec.begin_search_type = raw::RedisModuleKeySpecBeginSearchType_REDISMODULE_KSPEC_BS_KEYWORD;
+    spec.bs.keyword.keyword = word;
+    spec.bs.keyword.startfrom = keys.from;
+    spec.fk.range.lastkey = 0;
+    spec.fk.range.keystep = 1;
     spec
 }
 

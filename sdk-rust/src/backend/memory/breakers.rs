@@ -15,10 +15,12 @@ use crate::error::Error;
 
 impl Store {
     pub fn admit(&self, call: &Admit<'_>, when: When) -> Result<Reply, Error> {
+        let is_policy = self.is_policy(call.key);
         let admission = self.on_breaker(call.key, when, |breaker, now| {
             let ramps = matches!(breaker.phase(), Phase::Ramping { .. });
             let chance = if ramps { rand::random_range(0..100) } else { 0 };
-            let options = call.options.as_ref().map(|options| (&options.patch, options.version));
+            let options = call.options.as_ref().filter(|_| !is_policy);
+            let options = options.map(|options| (&options.patch, options.version));
             admit(breaker, call.caller(), options, chance, now).map_err(refused)
         })?;
         Ok(Reply::Admitted(admission.into()))
@@ -37,6 +39,11 @@ impl Store {
     }
 
     pub fn breaker_state(&self, key: &[u8], when: When) -> Result<Reply, Error> {
+        if self.is_policy(key) {
+            let shown =
+                |breaker: &Breaker, now| Value::written(|sink| write_state(&view(breaker, now), true, now, sink));
+            return self.look_at_policy_breaker(key, when, shown);
+        }
         self.on(key, when, |breaker: &mut Breaker, now| {
             let map =
                 Value::written(|sink| write_state(&view(breaker, now), *breaker != Breaker::default(), now, sink));
@@ -61,6 +68,10 @@ impl Store {
     }
 
     pub fn configure(&self, call: &ConfigCall<'_>, when: When) -> Result<Reply, Error> {
+        if self.is_policy(call.key) {
+            let text = "this breaker belongs to a policy: change it with RES.POLICY SET";
+            return Err(Error::InvalidArgument(text.to_owned()));
+        }
         let changed = self.on_breaker(call.key, when, |breaker, now| {
             configure(breaker, &call.options.patch, call.options.version, now).map_err(refused)
         })?;
@@ -74,6 +85,9 @@ impl Store {
         when: When,
         step: impl FnOnce(&mut Breaker, Instant) -> Result<BreakerOutcome<V>, Error>,
     ) -> Result<V, Error> {
+        if self.is_policy(key) {
+            return self.on_policy_breaker(key, when, step);
+        }
         let (verdict, transitions) = self.on(key, when, |breaker: &mut Breaker, now| {
             let outcome = step(breaker, now)?;
             let touch = if outcome.edits.is_empty() { Touch::Unchanged } else { Touch::Changed };

@@ -15,6 +15,7 @@ mod breakers;
 mod channels;
 mod fences;
 mod flights;
+mod guards;
 mod holdings;
 mod idempotency;
 mod keeper;
@@ -101,6 +102,7 @@ impl Memory {
             Command::IdempBegin(call) => self.wait_for_run(call).await,
             Command::FlightJoin(call) => self.wait_for_value(call).await,
             Command::DlqTake(call) => self.wait_for_entries(call).await,
+            Command::GuardEnter(call) => self.wait_for_admission(call).await,
             _ => self.call(command),
         }
     }
@@ -169,6 +171,14 @@ impl Memory {
             Command::DlqPurge(call) => store.purge(call, when),
             Command::DlqSeen(call) => store.see_alert(call, when),
             Command::DlqConfig(call) => store.configure_ledger(call, when),
+            Command::PolicySet(call) => store.set_policy(call, when),
+            Command::PolicyGet(call) => store.show_policy(call, when),
+            Command::PolicyHistory(key) => store.show_history(key, when),
+            Command::PolicyDelete(call) => store.delete_policy(call, when),
+            Command::PolicyCheck(call) => Ok(guards::check_policy(call)),
+            Command::GuardEnter(call) => store.try_to_enter(call, when),
+            Command::GuardExit(call) => store.exit_guard(call, when),
+            Command::GuardState(key) => store.show_guard(key, when),
             Command::Heartbeat(_) => Ok(Reply::Heartbeat(Heartbeat { bound: 0, losses: Vec::new() })),
         }
     }

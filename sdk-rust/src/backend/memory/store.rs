@@ -282,6 +282,37 @@ impl Store {
         done
     }
 
+    /// Does `work` with two keys of different kinds at once; nobody sees half of it.
+    pub fn on_pair<T: Kept, U: Kept + Clone, R>(
+        &self,
+        (key, other): (&[u8], &[u8]),
+        when: When,
+        work: impl FnOnce(&mut T, &mut U, Instant) -> Result<((R, Touch), Touch), Error>,
+    ) -> Result<R, Error> {
+        let (hash, other_hash) = (self.hash(key), self.hash(other));
+        let (shard, other_shard) = (shard_of(hash), shard_of(other_hash));
+        // Always in the same order, so that two such calls cannot wait for each other.
+        let mut low = self.shards[shard.min(other_shard)].0.lock();
+        let mut high = (shard != other_shard).then(|| self.shards[shard.max(other_shard)].0.lock());
+        let now = self.now(when);
+        let keys = high.as_mut().filter(|_| other_shard > shard).unwrap_or(&mut low);
+        let mut other_state = match keys.find(other, other_hash, when.forgets(now)) {
+            Some(index) => U::of(&mut keys.map[index].state).ok_or_else(wrong_type)?.clone(),
+            None => U::default(),
+        };
+        let keys = high.as_mut().filter(|_| shard > other_shard).unwrap_or(&mut low);
+        let worked = match keys.find(key, hash, when.forgets(now)) {
+            Some(index) => keys.work_on(index, salt_of(key), |state| work(state, &mut other_state, now)),
+            None => work(&mut T::default(), &mut other_state, now).map(|(result, _)| result),
+        };
+        let (result, touch) = worked?;
+        if touch == Touch::Changed {
+            let keys = high.as_mut().filter(|_| other_shard > shard).unwrap_or(&mut low);
+            keys.put(other, other_hash, other_state, salt_of(other));
+        }
+        Ok(result)
+    }
+
     /// Which machine's `key` is, if it is there.
     pub fn look<R>(&self, key: &[u8], look: impl FnOnce(&mut State) -> R) -> Option<R> {
         let hash = self.hash(key);

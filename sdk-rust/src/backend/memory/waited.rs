@@ -16,6 +16,7 @@
 use std::collections::BTreeMap;
 
 use resil_core::Instant;
+use resil_core::circuit_breaker::Transition as BreakerTransition;
 use resil_core::limits::AGEING_DEFAULT;
 use resil_core::waited::{
     Asked, Decision, End, Ending, Machine, Outcome, Queue, Reply as WaiterReply, Setting, Stepped, Undelivered,
@@ -40,6 +41,14 @@ pub(super) trait MemoryMachine: Machine + InState {
     fn timed_out(refusal: Self::Refusal) -> Reply {
         Self::refused(refusal)
     }
+    /// What a waiter gets that is refused, if that is an error.
+    fn error(_refusal: &Self::Refusal) -> Option<Error> {
+        None
+    }
+    /// The transitions of a breaker in this step, of which those who use it are told.
+    fn transitions(_edits: &[Self::Report]) -> Vec<BreakerTransition> {
+        Vec::new()
+    }
 }
 
 /// What a waiter gets.
@@ -58,7 +67,10 @@ impl Delivery {
                 fence = Some(M::terms(&grant).fence);
                 Ok(M::granted(grant))
             }
-            WaiterReply::Refused { refusal, .. } => Ok(M::refused(refusal)),
+            WaiterReply::Refused { refusal, .. } => match M::error(&refusal) {
+                Some(error) => Err(error),
+                None => Ok(M::refused(refusal)),
+            },
             WaiterReply::TimedOut { refusal, .. } => Ok(<M as MemoryMachine>::timed_out(refusal)),
             WaiterReply::Superseded { .. } => {
                 let text = "SUPERSEDED the same owner asked again, and has the place with that call, or let go";
@@ -127,6 +139,7 @@ struct ToldOthers {
     replies: Replies,
     /// Holdings that ended, and not by their owners.
     losses: Vec<Ending>,
+    transitions: Vec<BreakerTransition>,
 }
 
 /// The verdict for a caller, and where its reply comes if it waits.
@@ -168,6 +181,7 @@ impl<M: MemoryMachine> Waited<M> {
         });
         let Outcome { verdict, edits, replies, mut endings, crowd, timer_at, told } = outcome;
         endings.extend(crowd.into_iter().flatten());
+        sent.transitions.extend(M::transitions(&edits));
         if !fresh.is_empty() {
             self.waiters = Some(Box::new(Waiters::new(fresh)));
         }
@@ -206,6 +220,24 @@ impl Store {
         let mut sent = ToldOthers::default();
         let verdict =
             self.on(key, when, |waited: &mut Waited<M>, now| Ok(waited.step(self, key, now, &mut sent, step)));
+        self.send::<M>(key, sent);
+        verdict
+    }
+
+    /// The same beside another key, of which `keep` stores what the step decided.
+    pub fn step_beside<M: MemoryMachine, U: Kept + Clone, V>(
+        &self,
+        (key, other): (&[u8], &[u8]),
+        when: When,
+        step: impl FnOnce(&mut WaitedKey<'_, M>, &U, &mut Setting<'_>) -> Stepped<M, V>,
+        keep: impl FnOnce(&V, &mut U) -> Touch,
+    ) -> Result<V, Error> {
+        let mut sent = ToldOthers::default();
+        let verdict = self.on_pair((key, other), when, |waited: &mut Waited<M>, beside: &mut U, now| {
+            let (verdict, touch) = waited.step(self, key, now, &mut sent, |key, setting| step(key, beside, setting));
+            let kept = keep(&verdict, beside);
+            Ok(((verdict, kept), touch))
+        });
         self.send::<M>(key, sent);
         verdict
     }
@@ -253,7 +285,7 @@ impl Store {
     }
 
     /// Sends what was decided. What is granted to a waiter who is gone is taken back, and may go to the next.
-    fn send<M: MemoryMachine>(&self, key: &[u8], ToldOthers { mut replies, mut losses }: ToldOthers) {
+    fn send<M: MemoryMachine>(&self, key: &[u8], ToldOthers { mut replies, mut losses, mut transitions }: ToldOthers) {
         while !replies.is_empty() {
             let unread: SmallVec<[u64; 1]> = replies
                 .drain(..)
@@ -263,10 +295,14 @@ impl Store {
                 let more = self.taken_back::<M>(key, fence);
                 replies.extend(more.replies);
                 losses.extend(more.losses);
+                transitions.extend(more.transitions);
             }
         }
         for ending in &losses {
             self.losses.publish(owners_of(ending), ending);
+        }
+        for transition in &transitions {
+            self.changes.publish(key, transition);
         }
     }
 

@@ -47,6 +47,10 @@ struct Keys {
     last: i64,
     step: i64,
     access: Option<String>,
+    /// One more key may stand behind this word, from position `from` on.
+    keyword: Option<String>,
+    #[serde(default, rename = "from")]
+    _from: i64,
 }
 
 #[derive(Deserialize)]
@@ -206,7 +210,7 @@ impl Page {
     }
 
     fn keys_text(&self) -> String {
-        let Keys { first, last, step, access } = &self.keys;
+        let Keys { first, last, step, access, keyword, .. } = &self.keys;
         let how = match access.as_deref() {
             None if self.flags.is_empty() => return self.flags_text(),
             None => return "none".into(),
@@ -214,7 +218,10 @@ impl Page {
             Some(_) => "read and written",
         };
         match (first == last, step) {
-            (true, _) => format!("argument {first}, {how}"),
+            (true, _) => match keyword {
+                Some(word) => format!("argument {first} and the one behind {word}, {how}; of one slot in a cluster"),
+                None => format!("argument {first}, {how}"),
+            },
             (false, step) => format!("argument {first} and every {step} after it, {how}; of one slot in a cluster"),
         }
     }

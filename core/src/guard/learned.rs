@@ -1,0 +1,91 @@
+//! What a guard learns while it runs. Volatile: never stored, never replicated; after a restart it begins anew.
+
+use super::request::Layer;
+use super::settings::Settings;
+use crate::circuit_breaker::Report;
+use crate::limits::HOLDERS_MAX;
+use crate::policy::Priority;
+use crate::policy::breaker_baseline::Baseline;
+use crate::policy::concurrency::{Concurrency, Sample};
+use crate::policy::shedding::Shedder;
+use crate::policy::throttle::Throttler;
+use crate::time::{Instant, Span};
+
+/// What was learned since the key is in memory.
+#[derive(Debug, Clone, Default)]
+pub struct Learned {
+    refused: [u64; Layer::ALL.len()],
+    /// Calls that asked.
+    calls: u64,
+    shedder: Shedder,
+    throttler: Throttler,
+    concurrency: Concurrency,
+    pub(super) baseline: Baseline,
+}
+
+/// How a call ended.
+pub(super) struct CallEnd {
+    pub report: Report,
+    pub took: Span,
+    /// Its own place included.
+    pub in_flight: usize,
+}
+
+impl Learned {
+    /// How often a layer has refused a call.
+    pub fn refused(&self, layer: Layer) -> u64 {
+        self.refused[layer as usize]
+    }
+
+    pub(super) fn count_refusal(&mut self, layer: Layer) {
+        self.refused[layer as usize] += 1;
+    }
+
+    /// The number of the call that asks now: what an experiment decides by.
+    pub(super) fn calls(&self) -> u64 {
+        self.calls
+    }
+
+    pub(super) fn count_call(&mut self) {
+        self.calls += 1;
+    }
+
+    /// How many places there are now.
+    pub fn max(&self, settings: &Settings) -> usize {
+        let Some(places) = &settings.places else { return HOLDERS_MAX };
+        let max = places.adaptive.as_ref().map_or(places.max, |rules| self.concurrency.limit(rules));
+        (max as usize).min(HOLDERS_MAX)
+    }
+
+    /// Whether calls of this class are shed while so many places are taken.
+    pub(super) fn sheds(&mut self, settings: &Settings, priority: Priority, active: usize) -> bool {
+        let Some(rules) = &settings.shedding else { return false };
+        let (active, max) = (active.min(HOLDERS_MAX) as u32, self.max(settings) as u32);
+        self.shedder.refuses(rules, priority, active, max)
+    }
+
+    /// Whether the throttle lets no call through.
+    pub(super) fn throttles(&mut self, settings: &Settings, random: u64, now: Instant) -> bool {
+        settings.throttle.as_ref().is_some_and(|rules| !self.throttler.admit(rules, random, now))
+    }
+
+    pub(super) fn count_end(&mut self, settings: &Settings, end: &CallEnd, now: Instant) {
+        let failed = match end.report {
+            Report::Ok => false,
+            Report::Fail => true,
+            Report::Ignore | Report::Cancel => return,
+        };
+        if let Some(rules) = &settings.throttle {
+            self.throttler.ended(rules, !failed, now);
+        }
+        if let Some(rules) = settings.places.as_ref().and_then(|places| places.adaptive.as_ref()) {
+            let is_late = settings.attempt.is_some_and(|attempt| end.took > attempt);
+            let in_flight = u32::try_from(end.in_flight).unwrap_or(u32::MAX);
+            self.concurrency.ended(rules, Sample { took: end.took, is_overload: failed || is_late, in_flight });
+        }
+    }
+
+    pub(super) fn heap_bytes(&self) -> usize {
+        0
+    }
+}

@@ -1,0 +1,262 @@
+//! Policies that are stored in the server: set, read, listed, deleted and checked by name. Services without an SDK are held to them by
+//! `RES.GUARD`.
+//!
+//! ```
+//! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+//! use resil::policies::PolicyAction;
+//!
+//! let client = resil::connect("memory://").await?;
+//! let policies = client.policies();
+//! let stored = policies.set("payments", r#"{"retry": {"maxAttempts": 4}}"#).reason("the bank asked for it").await?;
+//! assert_eq!((stored.version, stored.action), (1, PolicyAction::Created));
+//! let payments = policies.get("payments").await?.expect("it was just stored");
+//! assert_eq!(payments.policy, r#"{"retry":{"maxAttempts":4}}"#);
+//! let wrong = policies.check(r#"{"retry": {"maxAttempts": 0}}"#).await.unwrap_err();
+//! assert_eq!(wrong.to_string(), "retry.maxAttempts must be from 1 to 100, got 0");
+//! # Ok::<(), resil::Error>(()) }).unwrap();
+//! ```
+//!
+//! # What holds
+//! - A document that is wrong is refused with the path of what is wrong, and changes nothing.
+//! - Versions count from 1 and never repeat. [`PolicyChange::expecting`] changes only what you have read.
+//! - What was counted under a policy stays when it changes.
+
+use std::future::IntoFuture;
+use std::pin::Pin;
+use std::time::Duration;
+
+use resil_core::guard::SetAction;
+use resil_wire::command::{Command, Reply};
+use resil_wire::policy::{PolicyAction as WireAction, PolicyCheckCall, PolicyDeleteCall, PolicyGetCall, PolicySetCall};
+use resil_wire::reply::Value;
+
+use crate::client::Client;
+use crate::error::Error;
+use crate::idempotency::token::odd;
+use crate::keys;
+
+impl Client {
+    /// The policies that are stored in the server.
+    pub fn policies(&self) -> Policies {
+        Policies { client: self.clone() }
+    }
+}
+
+/// The policies that are stored in the server. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Policies {
+    client: Client,
+}
+
+/// What happened to a policy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PolicyAction {
+    Created,
+    Changed,
+    /// The content was the same: nothing happened.
+    Same,
+    Deleted,
+}
+
+/// A change that was made, and the version it led to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PolicyChanged {
+    pub version: u64,
+    pub action: PolicyAction,
+}
+
+/// A version of a policy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredPolicy {
+    pub version: u64,
+    /// The canonical document.
+    pub policy: String,
+    /// When it was stored, since the Unix epoch.
+    pub at: Duration,
+    pub actor: String,
+    pub reason: String,
+}
+
+/// What is remembered of a version.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PolicyRecord {
+    pub version: u64,
+    /// This version was a deletion.
+    pub is_deleted: bool,
+    /// Since the Unix epoch.
+    pub at: Duration,
+    pub actor: String,
+    pub reason: String,
+}
+
+/// A change that is made when it is awaited.
+#[must_use = "nothing happens before it is awaited"]
+#[derive(Debug, Clone)]
+pub struct PolicyChange {
+    client: Client,
+    name: String,
+    /// `None`: it is deleted.
+    document: Option<String>,
+    expected: Option<u64>,
+    actor: Option<String>,
+    reason: Option<String>,
+}
+
+impl PolicyChange {
+    /// Only if the policy has this version; 0: only if there is none.
+    pub fn expecting(mut self, version: u64) -> Self {
+        self.expected = Some(version);
+        self
+    }
+
+    /// Who does it; by default the user of the connection.
+    pub fn actor(mut self, actor: impl Into<String>) -> Self {
+        self.actor = Some(actor.into());
+        self
+    }
+
+    pub fn reason(mut self, reason: impl Into<String>) -> Self {
+        self.reason = Some(reason.into());
+        self
+    }
+
+    async fn make(self) -> Result<PolicyChanged, Error> {
+        keys::check_name(&self.name)?;
+        let key = keys::named("policy", &self.name);
+        let (actor, reason) = (self.actor.as_deref().map(str::as_bytes), self.reason.as_deref().map(str::as_bytes));
+        let (key, expected) = (key.as_bytes(), self.expected);
+        let command = match &self.document {
+            Some(document) => {
+                Command::PolicySet(PolicySetCall { key, json: document.as_bytes(), expected, actor, reason })
+            }
+            None => Command::PolicyDelete(PolicyDeleteCall { key, expected, actor, reason }),
+        };
+        match self.client.backend().call(&command).await? {
+            Reply::PolicyChanged(changed) => Ok(PolicyChanged {
+                version: changed.version,
+                action: match changed.action {
+                    WireAction::Set(SetAction::Created) => PolicyAction::Created,
+                    WireAction::Set(SetAction::Changed) => PolicyAction::Changed,
+                    WireAction::Set(SetAction::Same) => PolicyAction::Same,
+                    WireAction::Deleted => PolicyAction::Deleted,
+                },
+            }),
+            other => Err(odd(&other)),
+        }
+    }
+}
+
+impl IntoFuture for PolicyChange {
+    type Output = Result<PolicyChanged, Error>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.make())
+    }
+}
+
+impl Policies {
+    /// Stores a policy, or changes it. `document` is JSON.
+    pub fn set(&self, name: &str, document: impl Into<String>) -> PolicyChange {
+        self.change(name, Some(document.into()))
+    }
+
+    /// Deletes a policy and all that lives under it.
+    pub fn delete(&self, name: &str) -> PolicyChange {
+        self.change(name, None)
+    }
+
+    fn change(&self, name: &str, document: Option<String>) -> PolicyChange {
+        let (client, name) = (self.client.clone(), name.to_owned());
+        PolicyChange { client, name, document, expected: None, actor: None, reason: None }
+    }
+
+    /// The policy of this name, if there is one.
+    pub async fn get(&self, name: &str) -> Result<Option<StoredPolicy>, Error> {
+        self.shown(name, None).await
+    }
+
+    /// One of its last 20 versions.
+    pub async fn get_version(&self, name: &str, version: u64) -> Result<Option<StoredPolicy>, Error> {
+        self.shown(name, Some(version)).await
+    }
+
+    async fn shown(&self, name: &str, version: Option<u64>) -> Result<Option<StoredPolicy>, Error> {
+        keys::check_name(name)?;
+        let key = keys::named("policy", name);
+        let row = match self.ask(&Command::PolicyGet(PolicyGetCall { key: key.as_bytes(), version })).await? {
+            Value::Null => return Ok(None),
+            value => PolicyRow::of(value)?,
+        };
+        Ok(Some(StoredPolicy {
+            version: row.number("version")?,
+            policy: row.text("policy")?,
+            at: Duration::from_millis(row.number("at_ms")?),
+            actor: row.text("actor")?,
+            reason: row.text("reason")?,
+        }))
+    }
+
+    /// The last 20 versions, the newest first.
+    pub async fn history(&self, name: &str) -> Result<Vec<PolicyRecord>, Error> {
+        keys::check_name(name)?;
+        let key = keys::named("policy", name);
+        let rows = self.ask(&Command::PolicyHistory(key.as_bytes())).await?;
+        let rows = rows.into_array().map_err(|error| Error::Internal(error.to_string()))?;
+        let record = |row| {
+            let row = PolicyRow::of(row)?;
+            Ok(PolicyRecord {
+                version: row.number("version")?,
+                is_deleted: row.number("deleted")? != 0,
+                at: Duration::from_millis(row.number("at_ms")?),
+                actor: row.text("actor")?,
+                reason: row.text("reason")?,
+            })
+        };
+        rows.into_iter().map(record).collect()
+    }
+
+    /// The canonical form of a document, or what is wrong with it. Nothing is stored.
+    pub async fn check(&self, document: &str) -> Result<String, Error> {
+        let checked = self.ask(&Command::PolicyCheck(PolicyCheckCall { json: document.as_bytes() })).await?;
+        let texts = checked.into_array().and_then(|parts| parts.into_iter().map(Value::into_text).collect());
+        let texts: Vec<Vec<u8>> = texts.map_err(|error| Error::Internal(error.to_string()))?;
+        let texts: Vec<String> = texts.iter().map(|text| String::from_utf8_lossy(text).into_owned()).collect();
+        match texts.as_slice() {
+            [verdict, canonical] if verdict == "OK" => Ok(canonical.clone()),
+            [_, path, text] => Err(Error::invalid(path.clone(), text.clone())),
+            _ => Err(Error::Internal(format!("not a reply of CHECK: {texts:?}"))),
+        }
+    }
+
+    async fn ask(&self, command: &Command<'_>) -> Result<Value, Error> {
+        match self.client.backend().call(command).await? {
+            Reply::Map(value) => Ok(value),
+            other => Err(odd(&other)),
+        }
+    }
+}
+
+/// A map of a reply.
+struct PolicyRow(Vec<(Value, Value)>);
+
+impl PolicyRow {
+    fn of(value: Value) -> Result<Self, Error> {
+        if let Value::Map(pairs) = value { Ok(Self(pairs)) } else { Err(Error::Internal("not a map".to_owned())) }
+    }
+
+    fn field(&self, name: &str) -> Result<&Value, Error> {
+        let found = self.0.iter().find(|(key, _)| key.text().is_ok_and(|key| key == name.as_bytes()));
+        found.map(|(_, value)| value).ok_or_else(|| Error::Internal(format!("{name} is missing")))
+    }
+
+    fn number(&self, name: &str) -> Result<u64, Error> {
+        let number = self.field(name)?.integer().map_err(|error| Error::Internal(error.to_string()))?;
+        u64::try_from(number).map_err(|error| Error::Internal(error.to_string()))
+    }
+
+    fn text(&self, name: &str) -> Result<String, Error> {
+        let text = self.field(name)?.text().map_err(|error| Error::Internal(error.to_string()))?;
+        Ok(String::from_utf8_lossy(text).into_owned())
+    }
+}

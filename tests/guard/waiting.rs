@@ -1,0 +1,85 @@
+//! Waiting for a place: blocked, asynchronously, in transactions; and grants that reach nobody.
+
+use resil_harness::eventually;
+
+use crate::driven::{SOON, Say, start_driven};
+use crate::scene::Caller;
+use crate::{ask, ticket};
+
+const ONE_PLACE: &str =
+    r#"RES.POLICY SET p {"timeout":{"attempt":"1s"},"sharedBulkhead":{"maxConcurrentCalls":1,"maxQueue":5}}"#;
+
+#[test]
+fn an_exit_lets_the_next_in_by_priority() {
+    let (server, mut connection) = start_driven();
+    ask(&mut connection, ONE_PLACE);
+    let inside = ticket(&ask(&mut connection, "RES.GUARD ENTER p a"));
+    let mut callers = Vec::new();
+    for (at, class) in ["background", "critical", "normal"].into_iter().enumerate() {
+        let mut caller = Caller::new(&server);
+        caller.send(&format!("RES.GUARD ENTER p {class} WAIT 10m PRIORITY {class}"));
+        eventually("it waits", SOON, || connection.info_number("resil", "blocked_waiters") == at as i64 + 1);
+        callers.push(caller);
+    }
+    assert!(ask(&mut connection, "RES.GUARD STATE p").contains("queued 3"));
+    let mut free = inside;
+    for at in [1, 2, 0] {
+        assert_eq!(ask(&mut connection, &format!("RES.GUARD EXIT p {free} OK")), "[DONE]");
+        free = ticket(&callers[at].answer());
+    }
+    assert_eq!(ask(&mut connection, &format!("RES.GUARD EXIT p {free} OK")), "[DONE]");
+}
+
+#[test]
+fn a_lost_place_goes_to_who_waits_when_its_lease_ends() {
+    let (server, mut connection) = start_driven();
+    ask(&mut connection, ONE_PLACE);
+    ask(&mut connection, "RES.GUARD ENTER p a");
+    let mut caller = Caller::new(&server);
+    caller.send("RES.GUARD ENTER p b WAIT 10m");
+    eventually("it waits", SOON, || connection.info_number("resil", "blocked_waiters") == 1);
+    connection.clock_at_ms(2_000);
+    ticket(&caller.answer());
+}
+
+#[test]
+fn a_wait_that_is_over_is_refused_and_a_deleted_policy_is_an_error() {
+    let (server, mut connection) = start_driven();
+    ask(&mut connection, &ONE_PLACE.replace("1s", "60s"));
+    ask(&mut connection, "RES.GUARD ENTER p a");
+    let (mut short, mut long) = (Caller::new(&server), Caller::new(&server));
+    short.send("RES.GUARD ENTER p b WAIT 5s");
+    long.send("RES.GUARD ENTER p c WAIT 10m");
+    eventually("they wait", SOON, || connection.info_number("resil", "blocked_waiters") == 2);
+    connection.clock_at_ms(5_000);
+    assert_eq!(short.answer(), "[REFUSED bulkhead 56000 timeout 1 nil]");
+    assert_eq!(ask(&mut connection, "RES.POLICY DELETE p"), "[2 deleted]");
+    let error = long.answer();
+    assert!(error.starts_with("-NOPOLICY "), "{error}");
+}
+
+#[test]
+fn a_place_for_who_is_gone_goes_to_the_next() {
+    let (server, mut connection) = start_driven();
+    ask(&mut connection, ONE_PLACE);
+    let inside = ticket(&ask(&mut connection, "RES.GUARD ENTER p a"));
+    let (mut gone, mut next) = (Caller::new(&server), Caller::new(&server));
+    gone.send("RES.GUARD ENTER p b WAIT 10m");
+    eventually("one waits", SOON, || connection.info_number("resil", "blocked_waiters") == 1);
+    next.send("RES.GUARD ENTER p c WAIT 10m");
+    eventually("two wait", SOON, || connection.info_number("resil", "blocked_waiters") == 2);
+    drop(gone);
+    eventually("one has left", SOON, || connection.info_number("resil", "blocked_waiters") == 1);
+    assert_eq!(ask(&mut connection, &format!("RES.GUARD EXIT p {inside} OK")), "[DONE]");
+    ticket(&next.answer());
+}
+
+#[test]
+fn inside_a_transaction_waiting_means_trying_once() {
+    let (_server, mut connection) = start_driven();
+    ask(&mut connection, ONE_PLACE);
+    ask(&mut connection, "RES.GUARD ENTER p a");
+    ask(&mut connection, "MULTI");
+    ask(&mut connection, "RES.GUARD ENTER p b WAIT 10m");
+    assert_eq!(ask(&mut connection, "EXEC"), "[[REFUSED bulkhead 2000 full 1 nil]]");
+}
