@@ -110,7 +110,8 @@ pub async fn story(url: &str) -> Result<Seen, Problem> {
     }
     let name = |id: &str| id.rsplit('/').next().unwrap_or_default().to_owned();
     let said = |letter: &resil::dead_letters::LetterView| letter.last_error.clone().unwrap_or_default();
-    let dead: Vec<String> = page.letters.iter().map(|letter| format!("{}: {}", name(&letter.id), said(letter))).collect();
+    let dead: Vec<String> =
+        page.letters.iter().map(|letter| format!("{}: {}", name(&letter.id), said(letter))).collect();
     println!("Dead, until somebody has found out why: {dead:?}");
     let charged = bank.charged.lock().expect("nobody panics in here").iter().cloned().collect();
     Ok(Seen { charged, dead, first, second })

@@ -56,7 +56,10 @@ async fn workers_and_producers_outlive_the_broker_and_lose_nothing() {
     .await
     .unwrap();
     let since = Instant::now();
-    eventually("the producer is ready without traffic", Duration::from_secs(15), || async { idle.health().is_connected }).await;
+    eventually("the producer is ready without traffic", Duration::from_secs(15), || async {
+        idle.health().is_connected
+    })
+    .await;
     println!("the producer is ready {:?} after the broker", since.elapsed());
     eventually("every message was handled", BOUND, || async {
         let all = seen.all();

@@ -54,7 +54,9 @@ async fn work(client: &Client, name: &'static str, source: impl Source, postgres
             let mut postgres = connect(&url).await?;
             let effect = postgres.transaction().await?;
             if ProcessedEvents::new(name).is_first(&effect, message.id()).await? {
-                effect.execute("INSERT INTO effects (source, number) VALUES ($1, $2)", &[&name, &i64::from(number)]).await?;
+                effect
+                    .execute("INSERT INTO effects (source, number) VALUES ($1, $2)", &[&name, &i64::from(number)])
+                    .await?;
             }
             effect.commit().await?;
             Ok(())
@@ -68,7 +70,8 @@ async fn work(client: &Client, name: &'static str, source: impl Source, postgres
 #[ignore = "run by the campaign, as a process of its own"]
 fn a_worker_process() {
     let said = |name: &str| std::env::var(name).ok();
-    let (Some(redis), Some(rabbit), Some(postgres)) = (said("PLAN_REDIS"), said("PLAN_RABBIT"), said("PLAN_POSTGRES")) else {
+    let (Some(redis), Some(rabbit), Some(postgres)) = (said("PLAN_REDIS"), said("PLAN_RABBIT"), said("PLAN_POSTGRES"))
+    else {
         return;
     };
     let source = said("PLAN_SOURCE").unwrap();
@@ -168,7 +171,8 @@ impl Campaign {
         for source in SOURCES {
             // A campaign waits for no backoff of minutes.
             let ledger = client.dead_letters(source, DeadLettersSettings::new().actor("campaign")).unwrap();
-            let quick = ClassChange::default().retries(1_000).base(Duration::from_millis(100)).cap(Duration::from_secs(1));
+            let quick =
+                ClassChange::default().retries(1_000).base(Duration::from_millis(100)).cap(Duration::from_secs(1));
             ledger.configure(&LedgerChange::new().transient(quick).external(quick).crashes(100)).await.unwrap();
         }
         let mut workers: Vec<WorkerProcess> =
@@ -180,7 +184,14 @@ impl Campaign {
             tokio::time::sleep(Duration::from_millis(chance.u64(100..600))).await;
             let is_broker = fault % (self.faults / self.broker_kills.max(1)).max(1) == 1 && self.broker_kills > 0;
             match chance.u32(0..10) {
-                _ if is_broker => world = tokio::task::spawn_blocking(move || { world.rabbit.restart(); world }).await.unwrap(),
+                _ if is_broker => {
+                    world = tokio::task::spawn_blocking(move || {
+                        world.rabbit.restart();
+                        world
+                    })
+                    .await
+                    .unwrap()
+                }
                 0..4 => {
                     let at = chance.usize(0..workers.len());
                     let source = workers[at].source;
@@ -193,8 +204,22 @@ impl Campaign {
                     tokio::time::sleep(Duration::from_millis(500)).await;
                     relay.open();
                 }
-                8 => world = tokio::task::spawn_blocking(move || { world.postgres.restart(); world }).await.unwrap(),
-                _ => world = tokio::task::spawn_blocking(move || { world.redis.restart_after_kill(); world }).await.unwrap(),
+                8 => {
+                    world = tokio::task::spawn_blocking(move || {
+                        world.postgres.restart();
+                        world
+                    })
+                    .await
+                    .unwrap()
+                }
+                _ => {
+                    world = tokio::task::spawn_blocking(move || {
+                        world.redis.restart_after_kill();
+                        world
+                    })
+                    .await
+                    .unwrap()
+                }
             }
         }
         println!("{} faults in {:?}", self.faults, began.elapsed());
@@ -211,7 +236,10 @@ impl Campaign {
             let ledger = client.dead_letters(source, DeadLettersSettings::new()).unwrap();
             loop {
                 let database = connect(postgres).await.unwrap();
-                let rows = database.query("SELECT number FROM effects WHERE source = $1 ORDER BY number", &[&source]).await.unwrap();
+                let rows = database
+                    .query("SELECT number FROM effects WHERE source = $1 ORDER BY number", &[&source])
+                    .await
+                    .unwrap();
                 let effects: Vec<i64> = rows.iter().map(|row| row.get(0)).collect();
                 let info = ledger.info().await.unwrap();
                 if effects == expected && info.dead == poison && info.waiting + info.taken == 0 {
@@ -220,7 +248,8 @@ impl Campaign {
                 }
                 if Instant::now() > until {
                     let missing: Vec<&i64> = expected.iter().filter(|number| !effects.contains(number)).collect();
-                    let twice: Vec<&i64> = effects.windows(2).filter(|pair| pair[0] == pair[1]).map(|pair| &pair[0]).collect();
+                    let twice: Vec<&i64> =
+                        effects.windows(2).filter(|pair| pair[0] == pair[1]).map(|pair| &pair[0]).collect();
                     panic!("{source}: missing {missing:?}, twice {twice:?}, {poison} should be dead: {info:?}");
                 }
                 tokio::time::sleep(Duration::from_millis(200)).await;

@@ -34,7 +34,9 @@ where
 }
 
 /// Sees a message, and is done with it.
-fn seeing(seen: &Seen) -> impl Fn(Arc<WorkerMessage>) -> std::future::Ready<Result<(), WorkError>> + Send + Sync + 'static {
+fn seeing(
+    seen: &Seen,
+) -> impl Fn(Arc<WorkerMessage>) -> std::future::Ready<Result<(), WorkError>> + Send + Sync + 'static {
     let seen = seen.clone();
     move |message| {
         seen.add(String::from_utf8_lossy(message.payload()));
@@ -104,11 +106,17 @@ async fn nothing_is_acknowledged_before_the_ledger_has_it<P: Place>() {
         async { Err(WorkError::permanent("no")) }
     })
     .await;
-    eventually("the source is connected", BOUND, || async { running.worker.health().source.is_some_and(|source| source.is_connected) }).await;
+    eventually("the source is connected", BOUND, || async {
+        running.worker.health().source.is_some_and(|source| source.is_connected)
+    })
+    .await;
     ledger.relay.close();
     place.send(message(1)).await;
     seen.reaches(1, BOUND).await;
-    eventually("the worker says that it cannot tell the ledger", BOUND, || async { running.worker.health().ledger.is_some() }).await;
+    eventually("the worker says that it cannot tell the ledger", BOUND, || async {
+        running.worker.health().ledger.is_some()
+    })
+    .await;
     let health = running.worker.health();
     assert!(health.is_live && health.is_ready && health.is_paused, "{health:?}");
     place.send(message(2)).await;
@@ -120,7 +128,10 @@ async fn nothing_is_acknowledged_before_the_ledger_has_it<P: Place>() {
     ledger.relay.open();
     for id in ["m1", "m2"] {
         let id = format!("{}/{id}", place.name());
-        eventually("the ledger has it", BOUND, || async { letters.standing(&id).await.unwrap() == Some(LetterState::Dead) }).await;
+        eventually("the ledger has it", BOUND, || async {
+            letters.standing(&id).await.unwrap() == Some(LetterState::Dead)
+        })
+        .await;
     }
     running.stop().await;
     assert_eq!((seen.count(), place.left().await), (2, 0), "each was handled once");
@@ -158,7 +169,11 @@ async fn an_aggregate_keeps_its_order_behind_a_failure<P: Place>() {
             if message.id().ends_with("m1") && tries.fetch_add(1, Ordering::Relaxed) < 2 {
                 return Err(WorkError::retry("not yet"));
             }
-            seen.add(format!("{} {}", message.aggregate().unwrap_or_default(), String::from_utf8_lossy(message.payload())));
+            seen.add(format!(
+                "{} {}",
+                message.aggregate().unwrap_or_default(),
+                String::from_utf8_lossy(message.payload())
+            ));
             Ok(())
         }
     })
@@ -319,7 +334,7 @@ async fn closing_in_many_ways_at_once_is_one_end<P: Place>() {
     let (ended, one, two) = tokio::join!(
         tokio::time::timeout(BOUND, task),
         client.shutdown(Duration::from_secs(5)),
-        closing.shutdown(Duration::from_secs(1)),
+        closing.shutdown(Duration::from_secs(6)),
     );
     assert_eq!(ended.unwrap().unwrap().unwrap().done, 1);
     assert_eq!(one, two);

@@ -141,7 +141,8 @@ impl AtRabbit {
     }
 
     pub async fn channel(&self) -> (lapin::Connection, lapin::Channel) {
-        let connection = lapin::Connection::connect(&self.settings.url, lapin::ConnectionProperties::default()).await.unwrap();
+        let connection =
+            lapin::Connection::connect(&self.settings.url, lapin::ConnectionProperties::default()).await.unwrap();
         let channel = connection.create_channel().await.unwrap();
         (connection, channel)
     }
@@ -168,7 +169,9 @@ impl Place for AtRabbit {
         for _ in 0..100 {
             match self.publisher.publish("", &self.name, &message).await {
                 Ok(()) => return,
-                Err(resil::worker::PublishError::Unroutable { .. }) => tokio::time::sleep(Duration::from_millis(50)).await,
+                Err(resil::worker::PublishError::Unroutable { .. }) => {
+                    tokio::time::sleep(Duration::from_millis(50)).await
+                }
                 Err(error) => panic!("{error}"),
             }
         }
@@ -183,7 +186,8 @@ impl Place for AtRabbit {
     async fn left(&self) -> usize {
         let (_connection, channel) = self.channel().await;
         let passive = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
-        channel.queue_declare(self.name.as_str().into(), passive, FieldTable::default()).await.unwrap().message_count() as usize
+        channel.queue_declare(self.name.as_str().into(), passive, FieldTable::default()).await.unwrap().message_count()
+            as usize
     }
 }
 

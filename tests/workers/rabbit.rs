@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use lapin::BasicProperties;
-use lapin::options::{BasicGetOptions, BasicPublishOptions, BasicRejectOptions, QueueDeclareOptions, QueueDeleteOptions};
+use lapin::options::{
+    BasicGetOptions, BasicPublishOptions, BasicRejectOptions, QueueDeclareOptions, QueueDeleteOptions,
+};
 use lapin::types::FieldTable;
 use resil::dead_letters::LetterState;
 use resil::worker::rabbit::{QueueKind, RabbitPublisher, RabbitSettings, RabbitSource};
@@ -42,14 +44,20 @@ async fn consumer_and_producer_have_credentials_of_their_own() {
     let settings = place.settings.clone().consumer("consumer", "in").producer("producer", "out");
     let seen = Seen::default();
     let running = seeing(&place, &ledger, settings.clone(), &seen).await;
-    eventually("it consumes", BOUND, || async { running.worker.health().source.is_some_and(|source| source.is_connected) }).await;
+    eventually("it consumes", BOUND, || async {
+        running.worker.health().source.is_some_and(|source| source.is_connected)
+    })
+    .await;
     let producer = RabbitPublisher::new(&client, &settings).unwrap();
     producer.publish("", &place.name, &message(1)).await.unwrap();
     seen.reaches(1, BOUND).await;
     // The consumer's user may not publish.
     let wrong = RabbitPublisher::new(&client, &settings.clone().producer("consumer", "in")).unwrap();
     let refused = wrong.publish("", &place.name, &message(2)).await.unwrap_err();
-    assert!(matches!(&refused, PublishError::NotConfirmed { last, .. } if last.contains("ACCESS_REFUSED") || last.contains("refused")), "{refused}");
+    assert!(
+        matches!(&refused, PublishError::NotConfirmed { last, .. } if last.contains("ACCESS_REFUSED") || last.contains("refused")),
+        "{refused}"
+    );
     // The producer's user may not consume.
     let other = client.worker(&format!("{}-other", place.name), WorkerSettings::new()).unwrap();
     let source = RabbitSource::new(&client, settings.consumer("producer", "out")).unwrap();
@@ -79,12 +87,20 @@ async fn what_the_broker_gives_up_is_in_the_ledger() {
     // One that another consumer rejects, and one that is returned more often than the limit.
     for id in ["rejected", "returned"] {
         let properties = BasicProperties::default().with_message_id(id.into()).with_delivery_mode(2);
-        let sent = channel.basic_publish("".into(), place.name.as_str().into(), BasicPublishOptions::default(), id.as_bytes(), properties);
+        let sent = channel.basic_publish(
+            "".into(),
+            place.name.as_str().into(),
+            BasicPublishOptions::default(),
+            id.as_bytes(),
+            properties,
+        );
         sent.await.unwrap().await.unwrap();
         let times = if id == "rejected" { 1 } else { 21 };
         for time in 1..=times {
             let got = loop {
-                if let Some(got) = channel.basic_get(place.name.as_str().into(), BasicGetOptions::default()).await.unwrap() {
+                if let Some(got) =
+                    channel.basic_get(place.name.as_str().into(), BasicGetOptions::default()).await.unwrap()
+                {
                     break got;
                 }
                 tokio::time::sleep(Duration::from_millis(10)).await;
@@ -98,7 +114,8 @@ async fn what_the_broker_gives_up_is_in_the_ledger() {
     eventually("it is handled", BOUND, || async { seen.all().contains(&"returned".to_owned()) }).await;
     let letters = running.worker.ledger().clone();
     let rejected = format!("{}/rejected", place.name);
-    eventually("it is dead", BOUND, || async { letters.standing(&rejected).await.unwrap() == Some(LetterState::Dead) }).await;
+    eventually("it is dead", BOUND, || async { letters.standing(&rejected).await.unwrap() == Some(LetterState::Dead) })
+        .await;
     let dead = letters.get(&rejected).await.unwrap().unwrap();
     assert_eq!(dead.last_error.as_deref(), Some("the broker gave it up: rejected"));
     assert!(!seen.all().contains(&"rejected".to_owned()));
@@ -174,15 +191,26 @@ async fn topology_and_prefetch_are_restored_after_a_cut() {
     eventually("and again", BOUND, is_connected(3)).await;
     let (_connection, channel) = place.channel().await;
     for id in 0..10 {
-        let (exchange, properties) = (format!("{}.in", place.name), BasicProperties::default().with_message_id(format!("{id}").into()));
-        let sent = channel.basic_publish(exchange.as_str().into(), "order.placed".into(), BasicPublishOptions::default(), b"x", properties);
+        let (exchange, properties) =
+            (format!("{}.in", place.name), BasicProperties::default().with_message_id(format!("{id}").into()));
+        let sent = channel.basic_publish(
+            exchange.as_str().into(),
+            "order.placed".into(),
+            BasicPublishOptions::default(),
+            b"x",
+            properties,
+        );
         sent.await.unwrap().await.unwrap();
     }
     began.reaches(1, BOUND).await;
     tokio::time::sleep(Duration::from_millis(300)).await;
     // The binding is there again, and so is the prefetch: 3 are with the consumer, the others are not.
     let passive = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
-    let ready = channel.queue_declare(place.name.as_str().into(), passive, FieldTable::default()).await.unwrap().message_count();
+    let ready = channel
+        .queue_declare(place.name.as_str().into(), passive, FieldTable::default())
+        .await
+        .unwrap()
+        .message_count();
     assert!((6..=7).contains(&ready), "{ready} of 10 are ready");
     running.stop().await;
 }
@@ -211,14 +239,22 @@ async fn two_messages_without_ids_and_two_with_one_id_are_all_kept() {
     let client = ledger.client().await;
     let worker = client.worker(&place.name, WorkerSettings::new()).unwrap();
     let (source, running) = (place.source(&client), worker.clone());
-    let running = RunningWorker::new(&worker, async move {
-        running.run(source, |_| async { Err(WorkError::permanent("no")) }).await
-    });
+    let running =
+        RunningWorker::new(
+            &worker,
+            async move { running.run(source, |_| async { Err(WorkError::permanent("no")) }).await },
+        );
     place.send(message(1)).await;
     place.send(OutgoingMessage::new("other bytes").id("m1")).await;
     let (_connection, channel) = place.channel().await;
     for _ in 0..2 {
-        let sent = channel.basic_publish("".into(), place.name.as_str().into(), BasicPublishOptions::default(), b"same", BasicProperties::default());
+        let sent = channel.basic_publish(
+            "".into(),
+            place.name.as_str().into(),
+            BasicPublishOptions::default(),
+            b"same",
+            BasicProperties::default(),
+        );
         sent.await.unwrap().await.unwrap();
     }
     let letters = worker.ledger().clone();

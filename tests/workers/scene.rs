@@ -77,7 +77,8 @@ impl Seen {
     }
 
     pub async fn reaches(&self, count: usize, bound: Duration) {
-        eventually(&format!("{count} were seen, of {:?}", self.all().len()), bound, || async { self.count() >= count }).await;
+        eventually(&format!("{count} were seen, of {:?}", self.all().len()), bound, || async { self.count() >= count })
+            .await;
     }
 }
 
@@ -88,7 +89,10 @@ pub struct RunningWorker {
 }
 
 impl RunningWorker {
-    pub fn new(worker: &Worker, run: impl Future<Output = Result<WorkerReport, resil::Error>> + Send + 'static) -> Self {
+    pub fn new(
+        worker: &Worker,
+        run: impl Future<Output = Result<WorkerReport, resil::Error>> + Send + 'static,
+    ) -> Self {
         Self { worker: worker.clone(), task: tokio::spawn(run) }
     }
 

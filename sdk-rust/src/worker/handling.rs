@@ -89,7 +89,9 @@ where
                 return Some(SettleAs::Failed(note.not_counted()));
             }
             Some(GivenUpBy::Broker(why)) => {
-                return Some(SettleAs::Failed(FailureNote::new(format!("the broker gave it up: {why}")).dead_at_once()));
+                return Some(SettleAs::Failed(
+                    FailureNote::new(format!("the broker gave it up: {why}")).dead_at_once(),
+                ));
             }
             None => {}
         }
@@ -125,14 +127,18 @@ where
             Ok(Upcasted::Readable(payload)) => payload,
             Ok(Upcasted::TooNew { newest }) => {
                 let schema = incoming.schema.unwrap_or_default();
-                let note = FailureNote::new(format!("version {schema} is newer than {newest}, which this worker knows"));
+                let note =
+                    FailureNote::new(format!("version {schema} is newer than {newest}, which this worker knows"));
                 return match self.source.ledger() {
                     Some(_) => SettleAs::GivenBack(TOO_NEW_FOR),
                     None => SettleAs::Failed(note.not_counted().after(TOO_NEW_FOR)),
                 };
             }
             Ok(Upcasted::Failed(error)) => return self.failed(&error),
-            Err(panic) => return self.failed(&WorkError::permanent(format!("an upcaster crashed: {}", isolate::panic_text(panic)))),
+            Err(panic) => {
+                return self
+                    .failed(&WorkError::permanent(format!("an upcaster crashed: {}", isolate::panic_text(panic))));
+            }
         };
 
         let (clock, deadline) = (worker.client.clock(), worker.settings.deadline);

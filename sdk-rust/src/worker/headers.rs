@@ -27,7 +27,9 @@ impl Headers {
 
     pub fn get(&self, name: &str) -> Option<&str> {
         let exact = self.0.get(name);
-        exact.or_else(|| self.0.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, text)| text)).map(String::as_str)
+        exact
+            .or_else(|| self.0.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, text)| text))
+            .map(String::as_str)
     }
 
     pub fn set(&mut self, name: impl Into<String>, text: impl Into<String>) {

@@ -35,6 +35,8 @@ use crate::telemetry;
 const GIVE_BACK_BOUND: Duration = Duration::from_secs(5);
 /// A worker that has not turned for this long, beyond the deadline of its handlers, is not live.
 const TURNS_WITHIN: Duration = Duration::from_secs(60);
+/// How often a worker that waits for messages turns.
+const TURN_EVERY: Duration = Duration::from_secs(10);
 /// How often a worker looks whether it may take.
 const LOOK: Duration = Duration::from_millis(200);
 /// Messages of a ledger that are looked at before a worker begins.
@@ -351,6 +353,8 @@ where
             biased;
             () = running.stopping.cancelled() => return,
             taken = take(&running, &*source, &turn) => taken,
+            // There may be nothing to take for hours.
+            () = running.worker.client.clock().sleep(TURN_EVERY) => continue,
         };
         let Some((incoming, waiting)) = taken else { return };
         // In the order of the source, for as long as it is handled.
@@ -433,4 +437,3 @@ async fn check_ledger(worker: &Worker) -> Result<(), Error> {
         }
     }
 }
-

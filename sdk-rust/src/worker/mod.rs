@@ -74,11 +74,11 @@ pub use self::headers::Headers;
 pub use self::ledger::LedgerSource;
 pub use self::looping::{WorkerHealth, WorkerReport};
 pub use self::message::WorkerMessage;
-#[cfg(any(feature = "amqp", feature = "redis"))]
-pub use self::outgoing::PublishError;
 pub use self::outgoing::OutgoingMessage;
 #[cfg(any(feature = "amqp", feature = "redis"))]
-pub(crate) use self::outgoing::{ATTEMPTS, ATTEMPT_BOUND, PublisherMeters};
+pub use self::outgoing::PublishError;
+#[cfg(any(feature = "amqp", feature = "redis"))]
+pub(crate) use self::outgoing::{ATTEMPT_BOUND, ATTEMPTS, PublisherMeters};
 pub use self::source::{FailedWhere, GivenUpBy, Incoming, IncomingMessage, Source, SourceError, SourceHealth};
 pub use self::upcast::Upcasters;
 pub use self::verdict::{WorkError, WorkVerdict};

@@ -67,7 +67,11 @@ impl OutgoingMessage {
     #[cfg_attr(not(any(feature = "amqp", feature = "postgres")), allow(dead_code, reason = "streams have fields"))]
     pub(crate) fn all_headers(&self) -> Headers {
         let mut headers = self.headers.clone();
-        let said = [(KIND, self.kind.clone()), (AGGREGATE, self.aggregate.clone()), (SCHEMA, self.schema.map(|schema| schema.to_string()))];
+        let said = [
+            (KIND, self.kind.clone()),
+            (AGGREGATE, self.aggregate.clone()),
+            (SCHEMA, self.schema.map(|schema| schema.to_string())),
+        ];
         for (name, text) in said {
             if let Some(text) = text {
                 headers.set(name, text);
@@ -130,4 +134,4 @@ mod publishing {
 #[cfg(any(feature = "amqp", feature = "redis"))]
 pub use publishing::PublishError;
 #[cfg(any(feature = "amqp", feature = "redis"))]
-pub(crate) use publishing::{ATTEMPTS, ATTEMPT_BOUND, PublisherMeters};
+pub(crate) use publishing::{ATTEMPT_BOUND, ATTEMPTS, PublisherMeters};

@@ -149,7 +149,12 @@ pub(crate) struct HealthCell(Arc<Mutex<SourceHealth>>);
 impl HealthCell {
     pub fn new() -> Self {
         let reason = Some("it was not connected yet".to_owned());
-        Self(Arc::new(Mutex::new(SourceHealth { is_connected: false, reason, since: SystemTime::now(), connections: 0 })))
+        Self(Arc::new(Mutex::new(SourceHealth {
+            is_connected: false,
+            reason,
+            since: SystemTime::now(),
+            connections: 0,
+        })))
     }
 
     pub fn connected(&self) {

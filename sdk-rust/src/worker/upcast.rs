@@ -30,7 +30,9 @@ pub(super) enum Upcasted {
     /// It can be handled, in this form.
     Readable(Bytes),
     /// It is newer than anything known here.
-    TooNew { newest: u32 },
+    TooNew {
+        newest: u32,
+    },
     Failed(WorkError),
 }
 

@@ -58,7 +58,8 @@ impl WorkVerdict {
         if let Some(io) = error.downcast_ref::<std::io::Error>() {
             return Self::of_io(io.kind());
         }
-        if error.is::<serde_json::Error>() || error.is::<std::str::Utf8Error>() || error.is::<std::num::ParseIntError>() {
+        if error.is::<serde_json::Error>() || error.is::<std::str::Utf8Error>() || error.is::<std::num::ParseIntError>()
+        {
             return Some(Self::Permanent);
         }
         if error.is::<tokio::time::error::Elapsed>() {

@@ -43,7 +43,8 @@ impl Postgres {
         if let Some(user) = user {
             chown(folder.path(), Some(user), Some(user)).expect("root gives its folder away");
         }
-        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port").local_addr().expect("bound").port();
+        let port =
+            TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port").local_addr().expect("bound").port();
         let mut server = Self { folder, user, port, process: None };
         let data = server.data();
         let args = ["-D", &data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"];
@@ -99,14 +100,26 @@ impl Postgres {
         let program = program(name);
         let home = self.folder.path().to_string_lossy().into_owned();
         Process::spawn_as(self.user, &program, &args, &[("HOME", &home), ("LC_ALL", "C")], &self.log_path())
-            .unwrap_or_else(|error| panic!("{} ({error}): scripts/setup --brokers installs it", Path::new(&program).display()))
+            .unwrap_or_else(|error| {
+                panic!("{} ({error}): scripts/setup --brokers installs it", Path::new(&program).display())
+            })
     }
 
     fn launch(&mut self) {
         let (data, port) = (self.data(), self.port.to_string());
         let args = [
-            "-D", &data, "-p", &port, "-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories=", "-c", "fsync=off",
-            "-c", "max_connections=200",
+            "-D",
+            &data,
+            "-p",
+            &port,
+            "-c",
+            "listen_addresses=127.0.0.1",
+            "-c",
+            "unix_socket_directories=",
+            "-c",
+            "fsync=off",
+            "-c",
+            "max_connections=200",
         ];
         // The processes of one that was killed hold its memory for a moment longer.
         let is_ready = becomes_true(READY_BOUND, || {
@@ -125,6 +138,7 @@ impl Postgres {
         std::thread::sleep(Duration::from_millis(20));
         let log = self.log();
         let ready = log.rfind("database system is ready to accept connections");
-        is_listening && ready.is_some_and(|ready| log.rfind("starting PostgreSQL").is_none_or(|started| started < ready))
+        is_listening
+            && ready.is_some_and(|ready| log.rfind("starting PostgreSQL").is_none_or(|started| started < ready))
     }
 }

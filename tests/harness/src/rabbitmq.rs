@@ -108,7 +108,8 @@ impl RabbitMq {
         );
         fs::write(self.path("rabbitmq.conf"), config).expect("the folder is writable");
         // Channels look at their timeouts every minute otherwise.
-        fs::write(self.path("advanced.config"), "[{rabbit, [{channel_tick_interval, 1000}]}].\n").expect("the folder is writable");
+        fs::write(self.path("advanced.config"), "[{rabbit, [{channel_tick_interval, 1000}]}].\n")
+            .expect("the folder is writable");
     }
 
     fn launch(&mut self) {
@@ -133,7 +134,10 @@ impl RabbitMq {
             // The broker is then the process itself, and ends with the tests; it reads nothing all the same.
             ("RABBITMQ_ALLOW_INPUT", "1".to_owned()),
             // A machine of tests has few cores, and others need them: no spinning.
-            ("RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS", "-noinput +S 2:2 +sbwt none +sbwtdcpu none +sbwtdio none".to_owned()),
+            (
+                "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS",
+                "-noinput +S 2:2 +sbwt none +sbwtdcpu none +sbwtdio none".to_owned(),
+            ),
         ];
         let variables: Vec<(&str, &str)> = variables.iter().map(|(name, value)| (*name, value.as_str())).collect();
         let process = Process::spawn(&program(), &[], &variables, &self.path("output.log"));

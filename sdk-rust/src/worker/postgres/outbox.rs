@@ -118,7 +118,10 @@ pub struct OutboxSettings {
 /// Without the URL, which may hold a password.
 impl std::fmt::Debug for OutboxSettings {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("OutboxSettings").field("outbox", &self.outbox).field("claim", &self.claim).finish_non_exhaustive()
+        f.debug_struct("OutboxSettings")
+            .field("outbox", &self.outbox)
+            .field("claim", &self.claim)
+            .finish_non_exhaustive()
     }
 }
 
@@ -315,9 +318,7 @@ WHERE position = $1 AND claimed_by = $2",
     }
 }
 
-async fn bounded<T>(
-    answer: impl Future<Output = Result<T, tokio_postgres::Error>>,
-) -> Result<T, SourceError> {
+async fn bounded<T>(answer: impl Future<Output = Result<T, tokio_postgres::Error>>) -> Result<T, SourceError> {
     match tokio::time::timeout(BOUND, answer).await {
         Ok(Ok(value)) => Ok(value),
         Ok(Err(error)) => {
@@ -358,7 +359,8 @@ impl Source for OutboxSource {
     }
 
     async fn acknowledge(&self, receipt: OutboxReceipt) -> Result<(), SourceError> {
-        let delete = format!("DELETE FROM {} WHERE position = $1 AND claimed_by = $2", self.shared.settings.outbox.table);
+        let delete =
+            format!("DELETE FROM {} WHERE position = $1 AND claimed_by = $2", self.shared.settings.outbox.table);
         let deleted = self.shared.execute(&delete, &[&receipt.0, &self.shared.claimer]).await;
         self.shared.in_hand.lock().remove(&receipt.0);
         match deleted? {

@@ -67,7 +67,12 @@ impl RabbitPublisher {
     /// full jitter.
     ///
     /// [`PublishError::Unroutable`]: no queue takes it. [`PublishError::NotConfirmed`]: it may have arrived; sending it again is safe.
-    pub async fn publish(&self, exchange: &str, routing_key: &str, message: &OutgoingMessage) -> Result<(), PublishError> {
+    pub async fn publish(
+        &self,
+        exchange: &str,
+        routing_key: &str,
+        message: &OutgoingMessage,
+    ) -> Result<(), PublishError> {
         let shared = &self.0.shared;
         if exchange.len() > 255 || routing_key.len() > 255 || !(1..=200).contains(&message.id.len()) {
             let limits = "an exchange and a routing key have at most 255 bytes, an id from 1 to 200";
@@ -140,7 +145,8 @@ async fn monitor(shared: Arc<OutShared>) {
 
 impl OutShared {
     async fn channel(&self) -> Result<Channel, SourceError> {
-        let confirmed = async |channel: &Channel| channel.confirm_select(ConfirmSelectOptions::default()).await.map_err(told);
+        let confirmed =
+            async |channel: &Channel| channel.confirm_select(ConfirmSelectOptions::default()).await.map_err(told);
         let channel = self.link.ensure_channel(confirmed).await;
         match &channel {
             Ok(_) => self.health.connected(),

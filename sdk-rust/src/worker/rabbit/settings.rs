@@ -58,7 +58,10 @@ pub struct RabbitSettings {
 /// Without the passwords.
 impl std::fmt::Debug for RabbitSettings {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("RabbitSettings").field("queue", &self.queue).field("prefetch", &self.prefetch).finish_non_exhaustive()
+        f.debug_struct("RabbitSettings")
+            .field("queue", &self.queue)
+            .field("prefetch", &self.prefetch)
+            .finish_non_exhaustive()
     }
 }
 
@@ -97,7 +100,9 @@ impl RabbitSettings {
         let said = |name: &str| lookup(&format!("RABBITMQ_{name}")).filter(|text| !text.is_empty());
         let number = |name: &str, default: u16| match said(name) {
             None => Ok(default),
-            Some(text) => text.parse().map_err(|_| Error::invalid(format!("RABBITMQ_{name}"), format!("must be a number, got {text}"))),
+            Some(text) => text
+                .parse()
+                .map_err(|_| Error::invalid(format!("RABBITMQ_{name}"), format!("must be a number, got {text}"))),
         };
         let queue = said(&format!("{handler}_QUEUE"))
             .ok_or_else(|| Error::invalid(format!("RABBITMQ_{handler}_QUEUE"), "must name the queue"))?;
@@ -169,7 +174,8 @@ impl RabbitSettings {
     }
 
     pub(super) fn uri(&self, user: Option<&(String, String)>) -> Result<AMQPUri, Error> {
-        let mut uri: AMQPUri = self.url.parse().map_err(|_| Error::invalid("url", "must be amqp://user:password@host:port/vhost"))?;
+        let mut uri: AMQPUri =
+            self.url.parse().map_err(|_| Error::invalid("url", "must be amqp://user:password@host:port/vhost"))?;
         if let Some((username, password)) = user {
             uri.authority.userinfo = AMQPUserInfo { username: username.clone(), password: password.clone() };
         }
@@ -182,7 +188,9 @@ impl RabbitSettings {
 /// For the path of a URL.
 fn escaped(text: &str) -> String {
     let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~".contains(byte);
-    text.bytes().map(|byte| if is_plain(&byte) { char::from(byte).to_string() } else { format!("%{byte:02x}") }).collect()
+    text.bytes()
+        .map(|byte| if is_plain(&byte) { char::from(byte).to_string() } else { format!("%{byte:02x}") })
+        .collect()
 }
 
 #[cfg(test)]

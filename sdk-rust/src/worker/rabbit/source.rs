@@ -27,9 +27,7 @@ use crate::telemetry;
 use crate::worker::RECONNECT;
 use crate::worker::feed::{Feed, Feeder, feed};
 use crate::worker::headers::{AGGREGATE, Headers, KIND, SCHEMA, fresh_id};
-use crate::worker::source::{
-    GivenUpBy, HealthCell, Incoming, IncomingMessage, Source, SourceError, SourceHealth,
-};
+use crate::worker::source::{GivenUpBy, HealthCell, Incoming, IncomingMessage, Source, SourceError, SourceHealth};
 
 /// What was given up is moved a few at a time.
 const DEAD_PREFETCH: u16 = 10;

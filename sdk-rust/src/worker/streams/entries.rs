@@ -81,7 +81,13 @@ impl StreamEntry {
         let words = |bytes: Option<Vec<u8>>| bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
         let payload = take("payload");
         let (own_id, kind, aggregate, schema, headers) = match payload {
-            Some(_) => (words(take("id")), words(take("type")), words(take("aggregate")), words(take("schema")), take("headers")),
+            Some(_) => (
+                words(take("id")),
+                words(take("type")),
+                words(take("aggregate")),
+                words(take("schema")),
+                take("headers"),
+            ),
             None => Default::default(),
         };
         let payload = payload.map(Bytes::from).unwrap_or_else(|| {

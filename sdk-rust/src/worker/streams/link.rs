@@ -20,7 +20,8 @@ pub(super) struct StreamLink {
 
 impl StreamLink {
     pub fn new(url: &str) -> Result<Self, Error> {
-        let is_plain = ["redis://", "rediss://", "unix://", "redis+unix://"].iter().any(|scheme| url.starts_with(scheme));
+        let is_plain =
+            ["redis://", "rediss://", "unix://", "redis+unix://"].iter().any(|scheme| url.starts_with(scheme));
         if !is_plain {
             let allowed = "redis://, rediss:// or unix://";
             return Err(Error::InvalidArgument(format!("the URL of a stream must begin with {allowed}")));

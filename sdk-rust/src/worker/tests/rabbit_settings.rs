@@ -28,7 +28,10 @@ fn the_variables_of_the_environment_are_read() {
     assert_eq!(settings.worker_settings().workers, 7);
     let consumer = settings.uri(settings.consumer.as_ref()).unwrap();
     let producer = settings.uri(settings.producer.as_ref()).unwrap();
-    assert_eq!((consumer.authority.host.as_str(), consumer.authority.port, consumer.vhost.as_str()), ("broker", 3003, "a/b"));
+    assert_eq!(
+        (consumer.authority.host.as_str(), consumer.authority.port, consumer.vhost.as_str()),
+        ("broker", 3003, "a/b")
+    );
     assert_eq!(consumer.authority.userinfo.username, "consumer");
     assert_eq!(producer.authority.userinfo.username, "producer");
 }

@@ -26,7 +26,8 @@ fn deadlines_validation_and_authorisation_are_permanent() {
     assert_eq!(of(Error::Timeout { after: Duration::from_secs(1) }), WorkVerdict::Permanent);
     assert_eq!(of(Error::InvalidArgument("no".into())), WorkVerdict::Permanent);
     assert_eq!(of(Error::PermissionDenied("to pay")), WorkVerdict::Permanent);
-    for kind in [ErrorKind::InvalidData, ErrorKind::InvalidInput, ErrorKind::AlreadyExists, ErrorKind::PermissionDenied] {
+    for kind in [ErrorKind::InvalidData, ErrorKind::InvalidInput, ErrorKind::AlreadyExists, ErrorKind::PermissionDenied]
+    {
         assert_eq!(of(IoError::from(kind)), WorkVerdict::Permanent);
     }
     assert_eq!(of(serde_json::from_str::<u32>("{").unwrap_err()), WorkVerdict::Permanent);
@@ -40,7 +41,10 @@ fn what_is_not_the_messages_fault_is_not_counted() {
     let after = Some(Duration::from_secs(7));
     let open = Error::CircuitOpen { name: "bank".into(), retry_after: after };
     assert_eq!(of(Wrapped(open)), WorkVerdict::NotCounted(after));
-    assert_eq!(of(Error::RateLimitExceeded { name: "bank".into(), retry_after: after }), WorkVerdict::NotCounted(after));
+    assert_eq!(
+        of(Error::RateLimitExceeded { name: "bank".into(), retry_after: after }),
+        WorkVerdict::NotCounted(after)
+    );
     assert_eq!(of(Error::BulkheadFull { name: "bank".into(), retry_after: None }), WorkVerdict::NotCounted(None));
     assert_eq!(of(Error::BackendUnavailable("gone")), WorkVerdict::NotCounted(None));
     assert_eq!(WorkVerdict::NotCounted(after).pause(), after);
