@@ -61,12 +61,17 @@ async fn workers_and_producers_outlive_the_broker_and_lose_nothing() {
     })
     .await;
     println!("the producer is ready {:?} after the broker", since.elapsed());
+    eventually("the consumer is connected", Duration::from_secs(15), || async {
+        worker.health().source.is_some_and(|source| source.is_connected)
+    })
+    .await;
+    println!("the consumer is connected {:?} after the broker", since.elapsed());
     eventually("every message was handled", BOUND, || async {
         let all = seen.all();
         (0..30).all(|id| all.contains(&format!("{}/{id}", place.name)))
     })
     .await;
-    println!("the consumer was at work again {:?} after the broker", since.elapsed());
+    println!("every message was handled {:?} after the broker", since.elapsed());
     running.stop().await;
     drop(broker);
 }

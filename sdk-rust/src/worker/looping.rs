@@ -38,7 +38,7 @@ const TURNS_WITHIN: Duration = Duration::from_secs(60);
 /// How often a worker that waits for messages turns.
 const TURN_EVERY: Duration = Duration::from_secs(10);
 /// How often a worker looks whether it may take.
-const LOOK: Duration = Duration::from_millis(200);
+const LOOK: Duration = Duration::from_millis(50);
 /// Messages of a ledger that are looked at before a worker begins.
 const LOOKED_AT_MAX: usize = 10_000;
 
@@ -128,16 +128,18 @@ impl WorkerState {
         self.paused_until_ms.fetch_max(ms(self.clock.now().saturating_add(span)), Ordering::Relaxed);
     }
 
-    fn paused_for(&self) -> Option<Duration> {
-        let left = self.paused_until_ms.load(Ordering::Relaxed).checked_sub(ms(self.clock.now()))?;
-        (left > 0).then(|| Duration::from_millis(left))
+    /// Until an instant, or until the ledger can be told what it must be told.
+    fn is_paused(&self) -> bool {
+        let until = self.paused_until_ms.load(Ordering::Relaxed);
+        ms(self.clock.now()) < until || self.ledger_trouble.lock().is_some()
     }
 
     pub fn look(&self, queue: &str, is_away: bool) -> WorkerHealth {
         let is_running = self.is_running.load(Ordering::Relaxed);
         let idle = ms(self.clock.now()).saturating_sub(self.turned_ms.load(Ordering::Relaxed));
         let is_live = is_running && idle < ms(TURNS_WITHIN) + self.deadline_ms.load(Ordering::Relaxed);
-        let (ledger, is_paused) = (self.ledger_trouble.lock().clone(), self.paused_for().is_some());
+        let is_paused = self.is_paused();
+        let ledger = self.ledger_trouble.lock().clone();
         let source = self.source.lock().as_ref().map(|look| look());
         let is_hindered =
             is_away || is_paused || ledger.is_some() || source.as_ref().is_some_and(|source| !source.is_connected);
@@ -217,11 +219,11 @@ impl<F> WorkerRun<F> {
     /// Returns when something may be taken. False: nothing any more.
     async fn may_take(&self) -> bool {
         let clock = self.worker.client.clock();
-        while let Some(left) = self.worker.state.paused_for() {
+        while self.worker.state.is_paused() {
             tokio::select! {
                 biased;
                 () = self.stopping.cancelled() => return false,
-                () = clock.sleep(left.min(LOOK)) => self.worker.state.turn(),
+                () = clock.sleep(LOOK) => self.worker.state.turn(),
             }
         }
         !self.stopping.is_cancelled()
@@ -362,8 +364,10 @@ where
             Some(waiting) => Some(waiting.await),
             None => None,
         };
+        // A pause that began while it waited for this message holds for it, too.
+        let may_begin = running.may_take().await;
         let Ok(_place) = running.places.acquire().await else { return };
-        if running.stopping.is_cancelled() {
+        if !may_begin || running.stopping.is_cancelled() {
             // It was taken in the last moment, and not begun.
             let given_back = source.give_back(incoming.receipt, Duration::ZERO).await;
             running.count(if given_back.is_ok() { MessageEnd::GivenBack } else { MessageEnd::Unsettled });

@@ -89,6 +89,11 @@ impl RabbitLink {
         }
     }
 
+    /// The next channel gets a new connection.
+    pub async fn forget(&self) {
+        self.opened.lock().await.take();
+    }
+
     pub async fn close(&self) {
         let opened = self.opened.lock().await.take();
         if let Some((connection, _)) = opened {

@@ -31,6 +31,8 @@ use crate::worker::source::{GivenUpBy, HealthCell, Incoming, IncomingMessage, So
 
 /// What was given up is moved a few at a time.
 const DEAD_PREFETCH: u16 = 10;
+/// How long connecting and declaring may take.
+const OPEN_BOUND: Duration = Duration::from_secs(10);
 
 /// What settles a message of a queue.
 #[derive(Debug)]
@@ -73,7 +75,7 @@ async fn consume(client: Client, shared: Arc<RabbitShared>, feeder: Feeder<Rabbi
         let error = tokio::select! {
             biased;
             () = feeder.closed.cancelled() => return,
-            opened = shared.open() => match opened {
+            opened = shared.open_in_time() => match opened {
                 Ok(consumers) => {
                     connections.increment(1);
                     shared.health.connected();
@@ -99,6 +101,17 @@ async fn consume(client: Client, shared: Arc<RabbitShared>, feeder: Feeder<Rabbi
 }
 
 impl RabbitShared {
+    /// A broker that starts may accept, and not answer.
+    async fn open_in_time(&self) -> Result<(Consumer, Option<Consumer>), SourceError> {
+        match tokio::time::timeout(OPEN_BOUND, self.open()).await {
+            Ok(opened) => opened,
+            Err(_) => {
+                self.link.forget().await;
+                Err(SourceError("the broker did not answer in time".to_owned()))
+            }
+        }
+    }
+
     async fn open(&self) -> Result<(Consumer, Option<Consumer>), SourceError> {
         let settings = &self.settings;
         self.consumers.lock().clear();
@@ -277,7 +290,8 @@ impl Source for RabbitSource {
     }
 
     async fn close(&self) {
-        let consumers = std::mem::take(&mut *self.shared.consumers.lock());
+        // Their channels stay: what is running is acknowledged on them.
+        let consumers = self.shared.consumers.lock().clone();
         for (channel, tag) in &consumers {
             let _ = channel.basic_cancel(tag.as_str().into(), BasicCancelOptions::default()).await;
         }
@@ -288,6 +302,7 @@ impl Source for RabbitSource {
 
     async fn end(&self) {
         self.consuming.lock().take();
+        self.shared.consumers.lock().clear();
         self.shared.link.close().await;
     }
 }
