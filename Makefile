@@ -5,7 +5,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 SHELL := /bin/bash
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test python node versions bench module wheel package lint mutants soak setup servers languages
+.PHONY: help run demo test python node versions bench module wheel package lint mutants soak setup servers languages brokers
 
 help: ## List the verbs
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -16,7 +16,7 @@ run: module ## Start a server with the module on 127.0.0.1 (PORT=6379; Ctrl-C st
 demo: module ## Watch the commands at work, each with its reply explained
 	cargo run -q -p resil-tests --bin demo
 
-test: module servers languages ## Run every test, on Redis 7.0 and on Valkey 8.0, in Rust, Python and Node
+test: module servers languages brokers ## Run every test, on Redis 7.0 and on Valkey 8.0, in Rust, Python and Node
 	@scripts/test
 
 python: module languages ## Build and test the Python SDK alone
@@ -53,18 +53,22 @@ lint: languages ## Check format and lints, warnings are errors
 mutants: module servers ## Plant faults, one at a time, and see that a test catches each
 	@scripts/mutants
 
-soak: module languages ## Load one server for long and watch memory and latency; then kill clients and servers by the hundred
+soak: module languages brokers ## Load one server for long and watch memory and latency; then kill clients and servers by the hundred
 	RESIL_SOAK=1 cargo test --release -p resil-tests --test soak -- --nocapture
 	RESIL_SOAK=1 cargo test --release -p resil-tests --test lock_torture kills -- --nocapture
 	RESIL_SOAK=1 cargo test --release -p resil-tests --test ledger_torture -- --nocapture
 	RESIL_SOAK=1 cargo test --release -p resil-tests --test safety --test stalls -- --nocapture
 	RESIL_SOAK=1 cargo test -p resil --test faults overlaps -- --nocapture
+	RESIL_SOAK=1 cargo test -p resil-tests --test workers campaign -- --nocapture
 
 setup: # what building needs; quick when nothing is missing
 	@scripts/setup
 
 languages: # the same, and what the SDKs of Python and Node need
 	@scripts/setup --languages
+
+brokers: # what the tests of workers need: RabbitMQ and Postgres, as programs and not as services
+	@scripts/setup --brokers
 
 servers: setup # what testing needs: one Valkey for sure, newer servers if they can be had
 	@scripts/servers valkey-8.0

@@ -40,9 +40,9 @@ tokio::task_local! {
     static CURRENT: Arc<str>;
 }
 
-type Source = Box<dyn Fn() -> Option<String> + Send + Sync>;
+type TraceSource = Box<dyn Fn() -> Option<String> + Send + Sync>;
 
-static SOURCE: OnceLock<Source> = OnceLock::new();
+static SOURCE: OnceLock<TraceSource> = OnceLock::new();
 
 /// Says where the process finds the trace id of whatever the current thread works on. It is asked when a report is sent, so it should be
 /// quick. True the first time; later ones change nothing.

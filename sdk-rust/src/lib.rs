@@ -28,6 +28,7 @@
 //! | [`idempotency`] | work that is done once | `IDEMPOTENCY_BUSY`, `IDEMPOTENCY_MISMATCH` |
 //! | [`cache`] | values that are loaded once | `LOAD_FAILED` |
 //! | [`dead_letters`] | messages that failed | `LEDGER_CONFLICT`, `LEDGER_FULL` |
+//! | [`worker`] | messages of a queue, settled through a ledger | none: it waits |
 //!
 //! What a process does by itself: [`policy`] (retry, timeout, hedging, bulkhead, fallback), [`dispatcher`] and [`group`] (many pieces of
 //! work, none of which can take the others down), [`shutdown`].
@@ -123,6 +124,8 @@
 //! - `redis` (on unless switched off): a real server. Without it there is only `memory://`.
 //! - `tower`: layers for tower services.
 //! - `tonic`: statuses and a client layer for gRPC; includes `tower`.
+//! - `amqp`: workers and publishers on RabbitMQ.
+//! - `postgres`: workers on an outbox table, and events that are processed once.
 //!
 //! # Runtime
 //! Tokio. Connections are kept and leases are renewed on a thread of their own, named `resil`, which all clients of the process share:
@@ -169,6 +172,7 @@ pub mod telemetry;
 pub mod testing;
 #[cfg(feature = "tower")]
 pub mod tower;
+pub mod worker;
 
 // What stands in signatures here, so that nobody has to depend on the right version of it.
 pub use bytes::Bytes;

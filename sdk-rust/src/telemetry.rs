@@ -34,6 +34,15 @@
 //! | `resil_cache_gets_total` | counter | `name`, `outcome` (`local`, `hit`, `stale`, `miss`, `error`) | gets, each once: answered by the small tier, by what was known, by what is past its ttl, by a load that was waited for, by an error |
 //! | `resil_cache_loads_total` | counter | `name`, `outcome` (`found`, `not_found`, `error`, `timeout`) | loaders that were run here |
 //! | `resil_cache_load_seconds` | histogram | `name` | how long they took |
+//! | `resil_worker_messages_total` | counter | `name`, `outcome` (see below) | messages of a worker, each once |
+//! | `resil_worker_handler_seconds` | histogram | `name` | how long handlers took |
+//! | `resil_worker_running` | gauge | `name` | messages that are being handled |
+//! | `resil_worker_pauses_total` | counter | `name`, `reason` (`handler`, `ledger`) | times that a worker stopped taking: a handler said so, or the ledger could not be told |
+//! | `resil_worker_connections_total` | counter | `name` | connections that a source made |
+//! | `resil_published_total` | counter | `name`, `outcome` (`confirmed`, `unroutable`, `failed`, `retried`) | messages of a publisher, each once, and attempts after the first |
+//!
+//! The outcomes of a message: `done`, `retried`, `dead`, `dropped`, `given_back`, `known` (the ledger has it, or it is parked behind others), `stale` (not
+//! ours any more before it began), `unsettled` (its source could not be told, and will deliver it again).
 //!
 //! The outcomes of an idempotent call: `ran` (and its result is recorded), `unrecorded` (it ran, and no server could be
 //! told), `failed` (it ran, and came to an error), `replayed`, `busy`, `mismatch`, `held`, `lost`, `unavailable`, `error`
@@ -86,6 +95,20 @@ metrics! {
     counter cache_gets(outcome) -> Counter = "resil_cache_gets_total";
     counter cache_loads(outcome) -> Counter = "resil_cache_loads_total";
     histogram cache_load_seconds() -> Histogram = "resil_cache_load_seconds";
+    counter worker_messages(outcome) -> Counter = "resil_worker_messages_total";
+    histogram worker_handler_seconds() -> Histogram = "resil_worker_handler_seconds";
+    gauge worker_running() -> Gauge = "resil_worker_running";
+    counter worker_pauses(reason) -> Counter = "resil_worker_pauses_total";
+}
+
+#[cfg(any(feature = "redis", feature = "amqp", feature = "postgres"))]
+metrics! {
+    counter worker_connections() -> Counter = "resil_worker_connections_total";
+}
+
+#[cfg(any(feature = "redis", feature = "amqp"))]
+metrics! {
+    counter published(outcome) -> Counter = "resil_published_total";
 }
 
 /// What is counted of holdings of one kind.

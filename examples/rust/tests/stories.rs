@@ -16,6 +16,9 @@ mod grpc_client;
 #[path = "../http_api.rs"]
 mod http_api;
 #[allow(dead_code, reason = "only main uses it")]
+#[path = "../order_worker.rs"]
+mod order_worker;
+#[allow(dead_code, reason = "only main uses it")]
 #[path = "../payments.rs"]
 mod payments;
 #[allow(dead_code, reason = "only main uses it")]
@@ -49,6 +52,13 @@ macro_rules! told_twice {
         }
     };
 }
+
+told_twice!(order_worker, every_order_is_charged_once_and_the_poison_is_dead, |seen: order_worker::Seen| {
+    assert_eq!(seen.charged, ["order-1", "order-2", "order-3", "order-4", "order-6"]);
+    assert_eq!(seen.dead, ["order-5: not an order"]);
+    assert!(seen.first.done < 5, "the first worker was stopped in the middle: {seen:?}");
+    assert_eq!(seen.first.done + seen.second.done, 5);
+});
 
 told_twice!(payments, every_order_is_paid_once, |seen: payments::Seen| {
     assert_eq!((seen.requests, seen.replays, seen.payments_after_duplicates), (100, 99, 1), "one of them pays");

@@ -380,7 +380,7 @@ impl DeadLetters {
 
 impl TakenBatch {
     /// How long to wait before asking again: where too many wait, nobody was waited for.
-    fn pause(&self) -> Duration {
+    pub(crate) fn pause(&self) -> Duration {
         match self.was_waited_for {
             true => Duration::ZERO,
             false => self.next_due.unwrap_or(PAUSE).clamp(Duration::from_millis(100), PAUSE),

@@ -53,6 +53,7 @@ pub use crate::policy::{
     RetrySettings, TimeoutSettings,
 };
 pub use crate::shared_bulkhead::SharedBulkheadSettings;
+pub use crate::worker::WorkerSettings;
 
 use crate::error::Error;
 
@@ -84,7 +85,7 @@ settings! {
     BreakerSettings, BudgetSettings, BulkheadSettings, CacheSettings, CallSettings<'static>, ConnectSettings, DeadLettersSettings,
     Diagnosis, DispatcherSettings, FailureNote, LedgerChange, Letter, LetterFilter, RedriveSettings,
     HedgeSettings, IdempotencySettings, Limit, LockSettings, PolicyFile, PolicySettings, RetrySettings, SharedBulkheadSettings,
-    TimeoutSettings,
+    TimeoutSettings, WorkerSettings,
 }
 
 /// Builder methods: one for each field that is named, which sets that field. Those of the second list set an `Option`.

@@ -15,6 +15,8 @@
 //! 4. A server that crashes fails the test that owns it, even if no assertion noticed.
 //! 5. Every server fills freed memory with junk, so that a use of it crashes. Measurements set `RESIL_ALLOCATOR=plain`.
 //!
+//! Beside them: [`RabbitMq`] and [`Postgres`], from the packages of the system, and a [`Relay`] that cuts, delays and freezes connections.
+//!
 //! Which server: `RESIL_SERVER` names a folder of `target/servers` (default `redis-7.0`).
 //! Which module: `RESIL_MODULE`, else `release/libresil.so` of the cargo target folder.
 //!
@@ -26,7 +28,10 @@ mod flavor;
 mod lifecycle;
 mod memory;
 mod options;
+mod postgres;
 mod process;
+mod rabbitmq;
+mod relay;
 mod replication;
 mod server;
 mod wait;
@@ -35,6 +40,9 @@ pub use cluster::Cluster;
 pub use command::{error_line, error_text, ok, reply};
 pub use flavor::{Flavor, flavors, module_path};
 pub use options::Options;
+pub use postgres::Postgres;
+pub use rabbitmq::RabbitMq;
+pub use relay::Relay;
 pub use replication::wait_for_sync;
 pub use server::Server;
 pub use wait::{becomes_true, eventually};

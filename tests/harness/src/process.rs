@@ -40,6 +40,17 @@ impl Process {
         variables: &[(&str, &str)],
         output: &Path,
     ) -> io::Result<Self> {
+        Self::spawn_as(None, program, args, variables, output)
+    }
+
+    /// The same as another user, which only root may do.
+    pub(crate) fn spawn_as(
+        user: Option<u32>,
+        program: &Path,
+        args: &[OsString],
+        variables: &[(&str, &str)],
+        output: &Path,
+    ) -> io::Result<Self> {
         let output = File::options().create(true).append(true).open(output)?;
         let mut command = Command::new(program);
         command
@@ -51,6 +62,9 @@ impl Process {
         // Its own group: the fork that writes a snapshot is killed along, and a Ctrl-C at the terminal
         // reaches the tests, which then decide.
         command.process_group(0);
+        if let Some(user) = user {
+            command.uid(user).gid(user);
+        }
         hear_every_signal(&mut command);
         die_with_this_process(&mut command);
         let child = fork_from_the_lasting_thread(command)?;

@@ -1,0 +1,355 @@
+//! One message: known already? run, then settle.
+
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use sha2::{Digest, Sha256};
+use tracing::Instrument;
+
+use super::looping::WorkerRun;
+use super::message::WorkerMessage;
+use super::source::{FailedWhere, GivenUpBy, Incoming, IncomingMessage, Source};
+use super::upcast::Upcasted;
+use super::verdict::{GIVEN_BACK_FOR, WorkError, WorkVerdict};
+use crate::correlation::correlated;
+use crate::dead_letters::{FailVerdict, FailureNote, Letter, ParkVerdict};
+use crate::error::{Error, Failure};
+use crate::isolate::{self, Ended};
+use crate::policy::{Backoff, Class, Jitter};
+
+/// Pauses while the ledger cannot be told.
+const LEDGER_AWAY: Backoff = Backoff {
+    initial: Duration::from_millis(200),
+    max: Duration::from_secs(5),
+    multiplier: 2.0,
+    jitter: Jitter::Equal,
+    min: Duration::from_millis(50),
+};
+/// How long a message is kept from its source that the ledger refuses for good.
+const UNSTORABLE_FOR: Duration = Duration::from_secs(60);
+/// When a message of a newer form is looked at again, by a newer worker.
+const TOO_NEW_FOR: Duration = Duration::from_secs(60);
+
+/// What became of a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum MessageEnd {
+    Done,
+    Retried,
+    Dead,
+    Dropped,
+    GivenBack,
+    Known,
+    Stale,
+    Unsettled,
+}
+
+/// What is to be told to the source.
+enum SettleAs {
+    Done,
+    Known,
+    Dropped(String),
+    GivenBack(Duration),
+    Failed(FailureNote),
+}
+
+pub(super) struct Handling<'a, S, F> {
+    pub running: &'a WorkerRun<F>,
+    pub source: &'a S,
+}
+
+impl<S, F, Fut> Handling<'_, S, F>
+where
+    S: Source,
+    F: Fn(Arc<WorkerMessage>) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<(), WorkError>> + Send + 'static,
+{
+    pub async fn handle(&self, incoming: Incoming<S::Receipt>) -> MessageEnd {
+        let Incoming { message, receipt } = incoming;
+        if self.source.is_stale(&receipt) {
+            return MessageEnd::Stale;
+        }
+        let ending = match self.before(&message).await {
+            Some(ending) => ending,
+            None => self.run(&message, &receipt).await,
+        };
+        self.settle(message, receipt, ending).await
+    }
+
+    /// What is decided without the handler.
+    async fn before(&self, message: &IncomingMessage) -> Option<SettleAs> {
+        let worker = &self.running.worker;
+        if self.source.ledger() == Some(&worker.name) {
+            return None;
+        }
+        match &message.given_up {
+            Some(GivenUpBy::DeliveryLimit) => {
+                let note = FailureNote::new("it was delivered until the broker's limit, and nobody settled it");
+                return Some(SettleAs::Failed(note.not_counted()));
+            }
+            Some(GivenUpBy::Broker(why)) => {
+                return Some(SettleAs::Failed(
+                    FailureNote::new(format!("the broker gave it up: {why}")).dead_at_once(),
+                ));
+            }
+            None => {}
+        }
+        if message.is_redelivered && message.has_own_id {
+            match self.until_told(|| worker.ledger.standing(&message.id)).await {
+                Some(Some(_)) => return Some(SettleAs::Known),
+                Some(None) => {}
+                None => return Some(SettleAs::GivenBack(Duration::ZERO)),
+            }
+        }
+        if message.deliveries > worker.settings.crashes {
+            let times = message.deliveries - 1;
+            let note = FailureNote::new(format!("it was delivered {times} times before, and nobody settled it"));
+            return Some(SettleAs::Failed(note.not_counted()));
+        }
+        if worker.settings.ordered && message.aggregate.is_some() && message.has_own_id {
+            let letter = letter(message);
+            return match self.until_told(|| worker.ledger.park(&letter)).await {
+                Some(ParkVerdict::Free) => None,
+                Some(ParkVerdict::Parked { .. } | ParkVerdict::Known { .. }) => Some(SettleAs::Known),
+                None => Some(SettleAs::GivenBack(Duration::ZERO)),
+            };
+        }
+        None
+    }
+
+    async fn run(&self, incoming: &IncomingMessage, receipt: &S::Receipt) -> SettleAs {
+        let worker = &self.running.worker;
+        let upcasted = catch_unwind(AssertUnwindSafe(|| {
+            worker.upcasters.apply(incoming.kind.as_deref(), incoming.schema, incoming.payload.clone())
+        }));
+        let payload = match upcasted {
+            Ok(Upcasted::Readable(payload)) => payload,
+            Ok(Upcasted::TooNew { newest }) => {
+                let schema = incoming.schema.unwrap_or_default();
+                let note =
+                    FailureNote::new(format!("version {schema} is newer than {newest}, which this worker knows"));
+                return match self.source.ledger() {
+                    Some(_) => SettleAs::GivenBack(TOO_NEW_FOR),
+                    None => SettleAs::Failed(note.not_counted().after(TOO_NEW_FOR)),
+                };
+            }
+            Ok(Upcasted::Failed(error)) => return self.failed(&error),
+            Err(panic) => {
+                return self
+                    .failed(&WorkError::permanent(format!("an upcaster crashed: {}", isolate::panic_text(panic))));
+            }
+        };
+
+        let (clock, deadline) = (worker.client.clock(), worker.settings.deadline);
+        let begun = clock.now();
+        let cancel = self.running.cut_off.child_token();
+        let until = begun.saturating_add(deadline);
+        let message = Arc::new(WorkerMessage::new(incoming.clone(), payload, cancel.clone(), until, clock.clone()));
+        let span = tracing::debug_span!(
+            "resil.work",
+            queue = &*worker.name,
+            id = message.id(),
+            attempt = message.attempt(),
+            trace_id = message.trace_id().unwrap_or_default(),
+            header_id = message.header_id(),
+        );
+        // A trace goes along with what the handler reports to breakers; without one, the id of the request does.
+        let correlation = message.trace_id().unwrap_or(message.header_id()).to_owned();
+        let handled = isolate::run(&cancel, || correlated(correlation, self.under_policy(&message)).instrument(span));
+        let lost = self.source.lost(receipt);
+        let ended = tokio::select! {
+            biased;
+            ended = handled => ended,
+            () = clock.sleep(deadline) => {
+                cancel.cancel();
+                Ended::Returned(Err(Error::Timeout { after: deadline }.into()))
+            }
+            () = lost_of(&lost) => {
+                cancel.cancel();
+                Ended::Cancelled
+            }
+        };
+        cancel.cancel();
+        self.running.meters.seconds.record(clock.now().saturating_sub(begun));
+        match ended {
+            Ended::Returned(Ok(())) => SettleAs::Done,
+            Ended::Returned(Err(error)) => self.failed(&error),
+            Ended::Panicked(text) => self.failed(&WorkError::retry(format!("the handler crashed: {text}"))),
+            Ended::Cancelled => SettleAs::GivenBack(Duration::ZERO),
+        }
+    }
+
+    async fn under_policy(&self, message: &Arc<WorkerMessage>) -> Result<(), WorkError> {
+        let worker = &self.running.worker;
+        let handle = || (self.running.handler)(Arc::clone(message));
+        let Some(policy) = &worker.policy else { return handle().await };
+        let classify = |error: &WorkError| match self.verdict(error) {
+            WorkVerdict::Retry(_) => Class::Retry,
+            WorkVerdict::RetryAfter(_, after) => Class::RetryAfter(after),
+            WorkVerdict::Permanent | WorkVerdict::Drop => Class::Ignore,
+            WorkVerdict::NotCounted(_) | WorkVerdict::GiveBack(_) => Class::Permanent,
+        };
+        policy.call(classify, handle).await.map_err(|failure: Failure<WorkError>| WorkError::of_policy(failure))
+    }
+
+    fn verdict(&self, error: &WorkError) -> WorkVerdict {
+        let judge = || (self.running.worker.classify)(error.error());
+        let judged = || catch_unwind(AssertUnwindSafe(judge)).unwrap_or_else(|_| WorkVerdict::of(error.error()));
+        error.verdict().unwrap_or_else(judged)
+    }
+
+    fn failed(&self, error: &WorkError) -> SettleAs {
+        let verdict = self.verdict(error);
+        if let Some(pause) = verdict.pause() {
+            self.running.worker.state.pause(pause);
+            self.running.meters.handler_pauses.increment(1);
+        }
+        match (verdict.note(error.text()), verdict) {
+            (Some(note), _) => SettleAs::Failed(note),
+            (None, WorkVerdict::GiveBack(delay)) => SettleAs::GivenBack(delay),
+            (None, _) => SettleAs::Dropped(error.text()),
+        }
+    }
+
+    async fn settle(&self, message: IncomingMessage, receipt: S::Receipt, ending: SettleAs) -> MessageEnd {
+        let (queue, id) = (&*self.running.worker.name, message.id.clone());
+        let (settled, told) = match ending {
+            SettleAs::Done => (MessageEnd::Done, self.source.acknowledge(receipt).await),
+            SettleAs::Known => (MessageEnd::Known, self.source.acknowledge(receipt).await),
+            SettleAs::Dropped(error) => {
+                tracing::warn!(queue, id, error, "a message was dropped");
+                (MessageEnd::Dropped, self.source.acknowledge(receipt).await)
+            }
+            SettleAs::GivenBack(delay) => (MessageEnd::GivenBack, self.source.give_back(receipt, delay).await),
+            SettleAs::Failed(note) => match self.source.fail(receipt, &note).await {
+                FailedWhere::Here(Ok(verdict)) => (self.say(&id, &note, &verdict), Ok(())),
+                FailedWhere::Here(Err(error)) => {
+                    tracing::warn!(queue, id, %error, "a failure could not be recorded");
+                    return MessageEnd::Unsettled;
+                }
+                FailedWhere::Elsewhere(receipt) => match self.record(&message, &note).await {
+                    Some(verdict) => (self.say(&id, &note, &verdict), self.source.acknowledge(receipt).await),
+                    None => (MessageEnd::GivenBack, self.source.give_back(receipt, GIVEN_BACK_FOR).await),
+                },
+            },
+        };
+        match told {
+            Ok(()) => settled,
+            Err(error) => {
+                tracing::debug!(queue, id, %error, "a source could not be told; it will deliver the message again");
+                MessageEnd::Unsettled
+            }
+        }
+    }
+
+    fn say(&self, id: &str, note: &FailureNote, verdict: &FailVerdict) -> MessageEnd {
+        let (queue, error) = (&*self.running.worker.name, &note.error);
+        match verdict {
+            FailVerdict::Retry { attempt, delay } => {
+                tracing::debug!(queue, id, error, attempt, ?delay, "a message failed, and is retried");
+                MessageEnd::Retried
+            }
+            FailVerdict::Dead { deaths, group, reason } => {
+                tracing::warn!(queue, id, error, deaths, group, ?reason, "a message is dead");
+                MessageEnd::Dead
+            }
+            FailVerdict::Known { .. } => MessageEnd::Known,
+        }
+    }
+
+    /// Records a failure in the ledger, however long that takes. `None`: it cannot be, and the message must go back.
+    async fn record(&self, message: &IncomingMessage, note: &FailureNote) -> Option<FailVerdict> {
+        let ledger = &self.running.worker.ledger;
+        let mut letter = letter(message);
+        loop {
+            let told = self.until_told(async || match ledger.fail(&letter, note.clone()).await {
+                Ok(verdict) => Ok(Ok(verdict)),
+                Err(error @ (Error::LedgerConflict { .. } | Error::PayloadTooBig(_) | Error::InvalidArgument(_))) => {
+                    Ok(Err(error))
+                }
+                Err(error) => Err(error),
+            });
+            match told.await? {
+                Ok(verdict) => return Some(verdict),
+                // Two messages of one id: each is kept, and neither is lost.
+                Err(Error::LedgerConflict { .. }) if letter.id == message.id => {
+                    letter.id = format!("{}~{}", cut(&message.id, 400), digest(&message.payload));
+                }
+                Err(error) => {
+                    let (queue, id) = (ledger.name(), &message.id);
+                    tracing::error!(queue, id, %error, "the ledger refuses a message, which stays with its source");
+                    self.sleep(UNSTORABLE_FOR).await;
+                    return None;
+                }
+            }
+        }
+    }
+
+    /// Asks the ledger until it answers. Meanwhile nothing is taken. `None`: the worker stops.
+    async fn until_told<T, Asked>(&self, ask: impl Fn() -> Asked) -> Option<T>
+    where
+        Asked: Future<Output = Result<T, Error>>,
+    {
+        let worker = &self.running.worker;
+        let mut delays = LEDGER_AWAY.delays();
+        loop {
+            let error = match ask().await {
+                Ok(told) => {
+                    worker.state.ledger_trouble.lock().take();
+                    return Some(told);
+                }
+                Err(Error::ShuttingDown) => return None,
+                Err(error) => error,
+            };
+            let delay = delays.next(&worker.client.inner().options.random);
+            worker.state.pause(delay);
+            self.running.meters.ledger_pauses.increment(1);
+            if worker.state.ledger_trouble.lock().replace(error.to_string()).is_none() {
+                tracing::warn!(queue = &*worker.name, %error, "the ledger cannot be told; nothing is taken until it can");
+            }
+            if !self.sleep(delay).await {
+                return None;
+            }
+        }
+    }
+
+    /// False: the worker stops.
+    async fn sleep(&self, span: Duration) -> bool {
+        tokio::select! {
+            biased;
+            () = self.running.stopping.cancelled() => false,
+            () = self.running.worker.client.clock().sleep(span) => true,
+        }
+    }
+}
+
+async fn lost_of(lost: &Option<tokio_util::sync::CancellationToken>) {
+    match lost {
+        Some(lost) => lost.cancelled().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// As the ledger keeps it: the bytes that were sent.
+fn letter(message: &IncomingMessage) -> Letter {
+    Letter {
+        id: message.id.clone(),
+        payload: Some(message.payload.clone()),
+        headers: message.headers.to_bytes(),
+        reference: None,
+        kind: message.kind.clone(),
+        source: message.source.clone(),
+        aggregate: message.aggregate.clone(),
+        schema: message.schema,
+    }
+}
+
+fn digest(payload: &[u8]) -> String {
+    Sha256::digest(payload).iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn cut(text: &str, most: usize) -> &str {
+    let end = (0..=most.min(text.len())).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
+    &text[..end]
+}

@@ -1,0 +1,107 @@
+//! A message as its handler sees it.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio_util::sync::CancellationToken;
+
+use super::headers::{HEADER_ID, Headers, TRACEPARENT, fresh_id};
+use super::source::IncomingMessage;
+use crate::clock::{Clock, Moment};
+
+/// A message, with what its handler needs to know.
+#[derive(Debug)]
+pub struct WorkerMessage {
+    incoming: IncomingMessage,
+    payload: Bytes,
+    header_id: String,
+    cancel: CancellationToken,
+    until: Moment,
+    clock: Clock,
+}
+
+impl WorkerMessage {
+    pub(super) fn new(
+        incoming: IncomingMessage,
+        payload: Bytes,
+        cancel: CancellationToken,
+        until: Moment,
+        clock: Clock,
+    ) -> Self {
+        let header_id = incoming.headers.get(HEADER_ID).map_or_else(fresh_id, str::to_owned);
+        Self { incoming, payload, header_id, cancel, until, clock }
+    }
+
+    /// `source/id`. The key for whatever is to be done once.
+    pub fn id(&self) -> &str {
+        &self.incoming.id
+    }
+
+    /// In the newest form that the upcasters know.
+    pub fn payload(&self) -> &Bytes {
+        &self.payload
+    }
+
+    pub fn headers(&self) -> &Headers {
+        &self.incoming.headers
+    }
+
+    pub fn kind(&self) -> Option<&str> {
+        self.incoming.kind.as_deref()
+    }
+
+    /// Where it came from.
+    pub fn source(&self) -> Option<&str> {
+        self.incoming.source.as_deref()
+    }
+
+    pub fn aggregate(&self) -> Option<&str> {
+        self.incoming.aggregate.as_deref()
+    }
+
+    /// The version that it was sent in.
+    pub fn schema(&self) -> Option<u32> {
+        self.incoming.schema
+    }
+
+    /// Failures that counted so far.
+    pub fn attempt(&self) -> u32 {
+        self.incoming.attempt
+    }
+
+    /// Whether it may have been delivered before.
+    pub fn is_redelivered(&self) -> bool {
+        self.incoming.is_redelivered
+    }
+
+    /// The W3C trace context that it came with.
+    pub fn traceparent(&self) -> Option<&str> {
+        self.headers().get(TRACEPARENT)
+    }
+
+    pub fn trace_id(&self) -> Option<&str> {
+        self.headers().trace_id()
+    }
+
+    /// The id of the request that it began with; a new one if it came without.
+    pub fn header_id(&self) -> &str {
+        &self.header_id
+    }
+
+    /// Cancelled when the handler should stop: its deadline, the end of a drain, or the message is not ours any more.
+    pub fn cancelled(&self) -> &CancellationToken {
+        &self.cancel
+    }
+
+    /// How long the handler may still take.
+    pub fn time_left(&self) -> Duration {
+        self.until.saturating_sub(self.clock.now())
+    }
+
+    /// What goes along with a message that is sent because of this one: see [`OutgoingMessage::caused_by`](super::OutgoingMessage::caused_by).
+    pub(super) fn caused(&self) -> Headers {
+        let mut caused = self.headers().caused();
+        caused.set(HEADER_ID, &*self.header_id);
+        caused
+    }
+}

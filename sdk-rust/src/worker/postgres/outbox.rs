@@ -1,0 +1,390 @@
+//! The outbox: messages that were written in the transaction of what they tell of.
+//!
+//! ```text
+//! row ──claim: FOR UPDATE SKIP LOCKED──▶ claimed until …, renewed ──acknowledge──▶ deleted
+//!  ▲                                        │ the claim ends, or it is given back
+//!  └────────────────────────────────────────┘
+//! ```
+//! A claim is a row's own fields and not a lock: no transaction is open while a handler runs.
+
+use std::collections::HashSet;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use tokio::sync::Mutex as AsyncMutex;
+use tokio_postgres::{Client as PostgresClient, GenericClient, Row};
+use tokio_util::task::AbortOnDropHandle;
+
+use super::connect;
+use crate::client::Client;
+use crate::error::Error;
+use crate::settings::setters;
+use crate::settings::span_text::{check_number, check_span};
+use crate::telemetry;
+use crate::worker::feed::{Feed, Feeder, feed};
+use crate::worker::headers::{Headers, fresh_id};
+use crate::worker::source::{HealthCell, Incoming, IncomingMessage, Source, SourceError, SourceHealth};
+use crate::worker::{OutgoingMessage, RECONNECT};
+
+/// How long Postgres may take for one statement.
+const BOUND: Duration = Duration::from_secs(5);
+
+/// The table, and how messages get into it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outbox {
+    table: String,
+}
+
+impl Default for Outbox {
+    fn default() -> Self {
+        Self { table: "resil_outbox".to_owned() }
+    }
+}
+
+impl Outbox {
+    /// Letters, digits and `_`, also with a schema before: `shop.outbox`.
+    pub fn new(table: &str) -> Result<Self, Error> {
+        let is_name = |part: &str| {
+            !part.is_empty()
+                && part.len() <= 50
+                && !part.starts_with(|first: char| first.is_ascii_digit())
+                && part.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_')
+        };
+        if table.split('.').count() > 2 || !table.split('.').all(is_name) {
+            return Err(Error::invalid("table", "must be made of lower case letters, digits and _"));
+        }
+        Ok(Self { table: table.to_owned() })
+    }
+
+    /// What makes the table. It may be run again.
+    pub fn migration(&self) -> String {
+        let (table, index) = (&self.table, self.table.replace('.', "_"));
+        format!(
+            "CREATE TABLE IF NOT EXISTS {table} (
+    position bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    id text NOT NULL UNIQUE,
+    type text,
+    aggregate text,
+    schema integer,
+    headers text,
+    payload bytea NOT NULL,
+    created_at timestamptz NOT NULL DEFAULT now(),
+    due_at timestamptz NOT NULL DEFAULT now(),
+    claimed_by text,
+    claimed_until timestamptz,
+    deliveries integer NOT NULL DEFAULT 0
+);
+CREATE INDEX IF NOT EXISTS {index}_by_due ON {table} (due_at, position);
+"
+        )
+    }
+
+    /// Adds a message in the transaction of what it tells of. An id that is there already is not added again.
+    pub async fn add(
+        &self,
+        transaction: &impl GenericClient,
+        message: &OutgoingMessage,
+    ) -> Result<(), tokio_postgres::Error> {
+        let insert = format!(
+            "INSERT INTO {} (id, type, aggregate, schema, headers, payload) VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (id) DO NOTHING",
+            self.table
+        );
+        let headers = message.headers.to_bytes().map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+        let schema = message.schema.map(|schema| i32::try_from(schema).unwrap_or(i32::MAX));
+        let payload = &message.payload[..];
+        transaction
+            .execute(&insert, &[&message.id, &message.kind, &message.aggregate, &schema, &headers, &payload])
+            .await
+            .map(drop)
+    }
+}
+
+/// An outbox, and how it is read.
+#[derive(Clone, PartialEq, Eq)]
+pub struct OutboxSettings {
+    pub url: String,
+    pub outbox: Outbox,
+    /// How many messages are claimed ahead: 1 to 10,000; 10 by default.
+    pub prefetch: u32,
+    /// How long a claim lasts, once its process falls silent: 100 ms to 1 day; 30 s by default.
+    pub claim: Duration,
+    /// How often an empty outbox is looked at: 10 ms to 1 h; 500 ms by default.
+    pub poll: Duration,
+}
+
+/// Without the URL, which may hold a password.
+impl std::fmt::Debug for OutboxSettings {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("OutboxSettings")
+            .field("outbox", &self.outbox)
+            .field("claim", &self.claim)
+            .finish_non_exhaustive()
+    }
+}
+
+setters! { OutboxSettings { outbox: Outbox, prefetch: u32, claim: Duration, poll: Duration } }
+
+impl OutboxSettings {
+    pub fn new(url: impl Into<String>) -> Self {
+        Self {
+            url: url.into(),
+            outbox: Outbox::default(),
+            prefetch: 10,
+            claim: Duration::from_secs(30),
+            poll: Duration::from_millis(500),
+        }
+    }
+
+    pub fn validate(&self) -> Result<(), Error> {
+        check_number("prefetch", self.prefetch, 1, 10_000)?;
+        check_span("claim", self.claim, Duration::from_millis(100), Duration::from_secs(86_400))?;
+        check_span("poll", self.poll, Duration::from_millis(10), Duration::from_secs(3_600))
+    }
+}
+
+/// What settles a message of an outbox.
+#[derive(Debug)]
+pub struct OutboxReceipt(i64);
+
+/// Claims messages of an outbox.
+#[derive(Debug)]
+pub struct OutboxSource {
+    shared: Arc<OutboxShared>,
+    feed: Feed<OutboxReceipt>,
+    _claiming: AbortOnDropHandle<()>,
+}
+
+struct OutboxShared {
+    settings: OutboxSettings,
+    /// Names this source, and its claims.
+    claimer: String,
+    connection: AsyncMutex<Option<Arc<PostgresClient>>>,
+    health: HealthCell,
+    /// Claimed, and not settled.
+    in_hand: Mutex<HashSet<i64>>,
+}
+
+impl std::fmt::Debug for OutboxShared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("OutboxShared").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}
+
+impl OutboxSource {
+    /// Connects in the background, for ever. To be called on a tokio runtime.
+    pub fn new(client: &Client, settings: OutboxSettings) -> Result<Self, Error> {
+        settings.validate()?;
+        let (feeder, feed) = feed(settings.prefetch as usize);
+        let shared = Arc::new(OutboxShared {
+            claimer: format!("{}-{}", client.inner().name, &fresh_id()[..8]),
+            connection: AsyncMutex::default(),
+            health: HealthCell::new(),
+            in_hand: Mutex::default(),
+            settings,
+        });
+        let task = tokio::spawn(claim_on(client.clone(), Arc::clone(&shared), feeder));
+        Ok(Self { shared, feed, _claiming: AbortOnDropHandle::new(task) })
+    }
+}
+
+/// Claims, renews, and reconnects for ever.
+async fn claim_on(client: Client, shared: Arc<OutboxShared>, feeder: Feeder<OutboxReceipt>) {
+    let connections = telemetry::worker_connections(&shared.settings.outbox.table.as_str().into());
+    let mut delays = RECONNECT.delays();
+    let mut renewed = Instant::now();
+    let step = shared.settings.poll.min(shared.settings.claim / 3);
+    loop {
+        let turn = async {
+            if renewed.elapsed() >= shared.settings.claim / 3 {
+                shared.renew().await?;
+                renewed = Instant::now();
+            }
+            match tokio::time::timeout(step, feeder.has_capacity()).await {
+                Ok(true) => shared.claim(&feeder).await,
+                Ok(false) => Ok(None),
+                Err(_) => Ok(Some(Duration::ZERO)),
+            }
+        };
+        let pause = match turn.await {
+            Ok(None) => return,
+            Ok(Some(pause)) => {
+                if !shared.health.look().is_connected {
+                    connections.increment(1);
+                }
+                shared.health.connected();
+                delays = RECONNECT.delays();
+                pause
+            }
+            Err(error) => {
+                if shared.health.away(error.0.clone()) {
+                    tracing::warn!(%error, table = shared.settings.outbox.table, "an outbox cannot be read; it is tried again");
+                }
+                delays.next(&client.inner().options.random)
+            }
+        };
+        tokio::select! {
+            biased;
+            () = feeder.closed.cancelled() => return,
+            () = client.clock().sleep(pause) => {}
+        }
+    }
+}
+
+impl OutboxShared {
+    async fn connection(&self) -> Result<Arc<PostgresClient>, SourceError> {
+        let mut current = self.connection.lock().await;
+        if let Some(connection) = current.as_ref().filter(|connection| !connection.is_closed()) {
+            return Ok(Arc::clone(connection));
+        }
+        let connection = Arc::new(bounded(connect(&self.settings.url)).await?);
+        *current = Some(Arc::clone(&connection));
+        Ok(connection)
+    }
+
+    async fn execute(
+        &self,
+        statement: &str,
+        values: &[&(dyn tokio_postgres::types::ToSql + Sync)],
+    ) -> Result<u64, SourceError> {
+        let connection = self.connection().await?;
+        let changed = bounded(connection.execute(statement, values)).await;
+        self.forget_if(&changed).await;
+        changed
+    }
+
+    /// A connection that does not answer is not asked again.
+    async fn forget_if<T>(&self, answer: &Result<T, SourceError>) {
+        if answer.is_err() {
+            self.connection.lock().await.take();
+        }
+    }
+
+    /// How long to wait before the next time. `None`: it was closed.
+    async fn claim(&self, feeder: &Feeder<OutboxReceipt>) -> Result<Option<Duration>, SourceError> {
+        let table = &self.settings.outbox.table;
+        let claim = format!(
+            "WITH due AS (
+    SELECT position FROM {table}
+    WHERE due_at <= now() AND (claimed_until IS NULL OR claimed_until < now())
+    ORDER BY position LIMIT $3 FOR UPDATE SKIP LOCKED)
+UPDATE {table} AS outbox
+SET claimed_by = $1, claimed_until = now() + make_interval(secs => $2), deliveries = deliveries + 1
+FROM due WHERE outbox.position = due.position
+RETURNING outbox.position, outbox.id, outbox.type, outbox.aggregate, outbox.schema, outbox.headers, outbox.payload, outbox.deliveries"
+        );
+        let (free, lease) = (feeder.free().max(1) as i64, self.settings.claim.as_secs_f64());
+        let connection = self.connection().await?;
+        let claimed = bounded(connection.query(&claim, &[&self.claimer, &lease, &free])).await;
+        self.forget_if(&claimed).await;
+        let mut rows = claimed?;
+        rows.sort_by_key(|row| row.get::<_, i64>(0));
+        let is_empty = rows.is_empty();
+        for row in rows {
+            let position = row.get(0);
+            self.in_hand.lock().insert(position);
+            let message = message(&row, table);
+            if let Err(refused) = feeder.push(Incoming { message, receipt: OutboxReceipt(position) }).await {
+                let _ = self.give_back(refused.receipt, Duration::ZERO).await;
+            }
+        }
+        let is_closed = feeder.closed.is_cancelled();
+        Ok((!is_closed).then_some(if is_empty { self.settings.poll } else { Duration::ZERO }))
+    }
+
+    async fn renew(&self) -> Result<(), SourceError> {
+        let positions: Vec<i64> = self.in_hand.lock().iter().copied().collect();
+        if positions.is_empty() {
+            return Ok(());
+        }
+        let renew = format!(
+            "UPDATE {} SET claimed_until = now() + make_interval(secs => $2) WHERE claimed_by = $1 AND position = ANY($3)",
+            self.settings.outbox.table
+        );
+        self.execute(&renew, &[&self.claimer, &self.settings.claim.as_secs_f64(), &positions]).await.map(drop)
+    }
+
+    /// It is not counted: nobody has tried it.
+    async fn give_back(&self, receipt: OutboxReceipt, delay: Duration) -> Result<(), SourceError> {
+        let give_back = format!(
+            "UPDATE {} SET claimed_by = NULL, claimed_until = NULL, deliveries = deliveries - 1, due_at = greatest(due_at, now() + make_interval(secs => $3))
+WHERE position = $1 AND claimed_by = $2",
+            self.settings.outbox.table
+        );
+        self.in_hand.lock().remove(&receipt.0);
+        self.execute(&give_back, &[&receipt.0, &self.claimer, &delay.as_secs_f64()]).await.map(drop)
+    }
+}
+
+async fn bounded<T>(answer: impl Future<Output = Result<T, tokio_postgres::Error>>) -> Result<T, SourceError> {
+    match tokio::time::timeout(BOUND, answer).await {
+        Ok(Ok(value)) => Ok(value),
+        Ok(Err(error)) => {
+            let reason = error.as_db_error().map(|said| said.message().to_owned());
+            Err(SourceError(reason.unwrap_or_else(|| error.to_string())))
+        }
+        Err(_) => Err(SourceError("Postgres did not answer in time".to_owned())),
+    }
+}
+
+fn message(row: &Row, table: &str) -> IncomingMessage {
+    let deliveries = u32::try_from(row.get::<_, i32>(7)).unwrap_or(1);
+    IncomingMessage {
+        id: format!("{table}/{}", row.get::<_, &str>(1)),
+        has_own_id: true,
+        payload: Bytes::copy_from_slice(row.get(6)),
+        headers: row.get::<_, Option<&str>>(5).map(|text| Headers::from_bytes(text.as_bytes())).unwrap_or_default(),
+        kind: row.get(2),
+        source: Some(table.to_owned()),
+        aggregate: row.get(3),
+        schema: row.get::<_, Option<i32>>(4).and_then(|schema| u32::try_from(schema).ok()),
+        attempt: 0,
+        deliveries,
+        is_redelivered: deliveries > 1,
+        given_up: None,
+    }
+}
+
+impl Source for OutboxSource {
+    type Receipt = OutboxReceipt;
+
+    fn name(&self) -> &str {
+        &self.shared.settings.outbox.table
+    }
+
+    async fn next(&self) -> Option<Incoming<OutboxReceipt>> {
+        self.feed.next().await
+    }
+
+    async fn acknowledge(&self, receipt: OutboxReceipt) -> Result<(), SourceError> {
+        let delete =
+            format!("DELETE FROM {} WHERE position = $1 AND claimed_by = $2", self.shared.settings.outbox.table);
+        let deleted = self.shared.execute(&delete, &[&receipt.0, &self.shared.claimer]).await;
+        self.shared.in_hand.lock().remove(&receipt.0);
+        match deleted? {
+            0 => Err(SourceError("another has claimed it".to_owned())),
+            _ => Ok(()),
+        }
+    }
+
+    async fn give_back(&self, receipt: OutboxReceipt, delay: Duration) -> Result<(), SourceError> {
+        self.shared.give_back(receipt, delay).await
+    }
+
+    /// Its claim was lost while it waited here.
+    fn is_stale(&self, receipt: &OutboxReceipt) -> bool {
+        !self.shared.in_hand.lock().contains(&receipt.0)
+    }
+
+    fn health(&self) -> SourceHealth {
+        self.shared.health.look()
+    }
+
+    async fn close(&self) {
+        for left in self.feed.close().await {
+            let _ = self.shared.give_back(left.receipt, Duration::ZERO).await;
+        }
+    }
+}

@@ -1,0 +1,308 @@
+//! The source: consumes a queue, and what the broker gave up beside it.
+//!
+//! ```text
+//! connect ─▶ declare ─▶ qos ─▶ consume ─▶ deliveries ──▶ feed
+//!    ▲                                        │ channel or connection ends
+//!    └──────── full jitter, for ever ◀────────┘   (the attempts count from 1 again after a success)
+//! ```
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::StreamExt;
+use lapin::message::Delivery;
+use lapin::options::{BasicAckOptions, BasicCancelOptions, BasicConsumeOptions, BasicNackOptions, BasicQosOptions};
+use lapin::types::{AMQPValue, FieldTable};
+use lapin::{Acker, Channel, Consumer};
+use parking_lot::Mutex;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::link::{RabbitLink, told};
+use super::settings::RabbitSettings;
+use super::topology::{dead_queue, declare};
+use crate::client::Client;
+use crate::error::Error;
+use crate::telemetry;
+use crate::worker::RECONNECT;
+use crate::worker::feed::{Feed, Feeder, feed};
+use crate::worker::headers::{AGGREGATE, Headers, KIND, SCHEMA, fresh_id};
+use crate::worker::source::{GivenUpBy, HealthCell, Incoming, IncomingMessage, Source, SourceError, SourceHealth};
+
+/// What was given up is moved a few at a time.
+const DEAD_PREFETCH: u16 = 10;
+/// How long connecting and declaring may take.
+const OPEN_BOUND: Duration = Duration::from_secs(10);
+
+/// What settles a message of a queue.
+#[derive(Debug)]
+pub struct RabbitReceipt(Acker);
+
+/// Consumes a queue.
+#[derive(Debug)]
+pub struct RabbitSource {
+    shared: Arc<RabbitShared>,
+    feed: Feed<RabbitReceipt>,
+    consuming: Mutex<Option<AbortOnDropHandle<()>>>,
+}
+
+#[derive(Debug)]
+struct RabbitShared {
+    settings: RabbitSettings,
+    link: RabbitLink,
+    health: HealthCell,
+    consumers: Mutex<Vec<(Channel, String)>>,
+}
+
+impl RabbitSource {
+    /// Connects in the background, for ever. To be called on a tokio runtime.
+    pub fn new(client: &Client, settings: RabbitSettings) -> Result<Self, Error> {
+        settings.validate()?;
+        let uri = settings.uri(settings.consumer.as_ref())?;
+        let link = RabbitLink::new(uri, format!("{} consumes {}", client.inner().name, settings.queue));
+        let (feeder, feed) = feed(usize::from(settings.total_prefetch()));
+        let shared = Arc::new(RabbitShared { settings, link, health: HealthCell::new(), consumers: Mutex::default() });
+        let task = tokio::spawn(consume(client.clone(), Arc::clone(&shared), feeder));
+        Ok(Self { shared, feed, consuming: Mutex::new(Some(AbortOnDropHandle::new(task))) })
+    }
+}
+
+async fn consume(client: Client, shared: Arc<RabbitShared>, feeder: Feeder<RabbitReceipt>) {
+    let queue = &shared.settings.queue;
+    let connections = telemetry::worker_connections(&queue.as_str().into());
+    let mut delays = RECONNECT.delays();
+    loop {
+        let error = tokio::select! {
+            biased;
+            () = feeder.closed.cancelled() => return,
+            opened = shared.open_in_time() => match opened {
+                Ok(consumers) => {
+                    connections.increment(1);
+                    shared.health.connected();
+                    delays = RECONNECT.delays();
+                    match shared.pump(consumers, &feeder).await {
+                        Some(error) => error,
+                        None => return,
+                    }
+                }
+                Err(error) => error,
+            }
+        };
+        if shared.health.away(error.0.clone()) {
+            tracing::warn!(%error, queue, "a queue cannot be consumed; it is tried again");
+        }
+        let delay = delays.next(&client.inner().options.random);
+        tokio::select! {
+            biased;
+            () = feeder.closed.cancelled() => return,
+            () = client.clock().sleep(delay) => {}
+        }
+    }
+}
+
+impl RabbitShared {
+    /// A broker that starts may accept, and not answer.
+    async fn open_in_time(&self) -> Result<(Consumer, Option<Consumer>), SourceError> {
+        match tokio::time::timeout(OPEN_BOUND, self.open()).await {
+            Ok(opened) => opened,
+            Err(_) => {
+                self.link.forget().await;
+                Err(SourceError("the broker did not answer in time".to_owned()))
+            }
+        }
+    }
+
+    async fn open(&self) -> Result<(Consumer, Option<Consumer>), SourceError> {
+        let settings = &self.settings;
+        self.consumers.lock().clear();
+        let has_dead = declare(&self.link, settings).await?;
+        let fresh = self.consume(&settings.queue, settings.total_prefetch()).await?;
+        let dead = match has_dead {
+            true => Some(self.consume(&dead_queue(&settings.queue), DEAD_PREFETCH).await?),
+            false => None,
+        };
+        Ok((fresh, dead))
+    }
+
+    /// On a channel of its own, with its own prefetch.
+    async fn consume(&self, queue: &str, prefetch: u16) -> Result<Consumer, SourceError> {
+        let channel = self.link.open_channel().await?;
+        channel.basic_qos(prefetch, BasicQosOptions::default()).await.map_err(told)?;
+        let tag = format!("resil-{}", fresh_id());
+        let options = BasicConsumeOptions { no_ack: false, ..BasicConsumeOptions::default() };
+        let consuming = channel.basic_consume(queue.into(), tag.as_str().into(), options, FieldTable::default());
+        let consumer = consuming.await.map_err(told)?;
+        self.consumers.lock().push((channel, tag));
+        Ok(consumer)
+    }
+
+    /// Hands over what is delivered. Why it ended; `None` if it was closed.
+    async fn pump(
+        &self,
+        (mut fresh, mut dead): (Consumer, Option<Consumer>),
+        feeder: &Feeder<RabbitReceipt>,
+    ) -> Option<SourceError> {
+        loop {
+            let (delivered, is_dead) = tokio::select! {
+                biased;
+                () = feeder.closed.cancelled() => return None,
+                delivered = next_of(&mut dead) => (delivered, true),
+                delivered = fresh.next() => (delivered, false),
+            };
+            let delivery = match delivered {
+                Some(Ok(delivery)) => delivery,
+                Some(Err(error)) => return Some(told(error)),
+                None => return Some(SourceError("the broker cancelled the consumer".to_owned())),
+            };
+            let incoming = incoming(delivery, &self.settings.queue, is_dead);
+            if let Err(refused) = feeder.push(incoming).await {
+                let _ = give_back(refused.receipt).await;
+                return None;
+            }
+        }
+    }
+}
+
+async fn next_of(consumer: &mut Option<Consumer>) -> Option<Result<Delivery, lapin::Error>> {
+    match consumer {
+        Some(consumer) => consumer.next().await,
+        None => std::future::pending().await,
+    }
+}
+
+fn incoming(delivery: Delivery, queue: &str, is_dead: bool) -> Incoming<RabbitReceipt> {
+    let Delivery { redelivered, properties, data, acker, .. } = delivery;
+    let table = properties.headers().clone().unwrap_or_default();
+    let mut headers: Headers = texts_of(&table).collect();
+    let own_id = properties.message_id().as_ref().map(|id| id.as_str().to_owned()).filter(|id| !id.is_empty());
+    let has_own_id = own_id.is_some();
+    let kind = headers.remove(KIND).or_else(|| properties.kind().as_ref().map(|kind| kind.as_str().to_owned()));
+    let returns = match table.inner().get("x-delivery-count") {
+        Some(value) => number(value),
+        // A classic queue says only that it is not the first time.
+        None => u32::from(redelivered),
+    };
+    let message = IncomingMessage {
+        id: format!("{queue}/{}", own_id.unwrap_or_else(fresh_id)),
+        has_own_id,
+        payload: Bytes::from(data),
+        kind,
+        source: Some(queue.to_owned()),
+        aggregate: headers.remove(AGGREGATE),
+        schema: headers.remove(SCHEMA).and_then(|text| text.parse().ok()),
+        headers,
+        attempt: 0,
+        deliveries: returns.saturating_add(1),
+        is_redelivered: redelivered,
+        given_up: is_dead.then(|| given_up(&table)),
+    };
+    Incoming { message, receipt: RabbitReceipt(acker) }
+}
+
+/// Why the broker gave it up, by the latest of its deaths.
+fn given_up(table: &FieldTable) -> GivenUpBy {
+    let latest = match table.inner().get("x-death") {
+        Some(AMQPValue::FieldArray(deaths)) => deaths.as_slice().first().cloned(),
+        _ => None,
+    };
+    let reason = match &latest {
+        Some(AMQPValue::FieldTable(death)) => death.inner().get("reason").and_then(text_of),
+        _ => None,
+    };
+    match reason.as_deref() {
+        Some("delivery_limit") => GivenUpBy::DeliveryLimit,
+        other => GivenUpBy::Broker(other.unwrap_or("unknown").to_owned()),
+    }
+}
+
+fn number(value: &AMQPValue) -> u32 {
+    let wide = match value {
+        AMQPValue::ShortShortInt(number) => i64::from(*number),
+        AMQPValue::ShortShortUInt(number) => i64::from(*number),
+        AMQPValue::ShortInt(number) => i64::from(*number),
+        AMQPValue::ShortUInt(number) => i64::from(*number),
+        AMQPValue::LongInt(number) => i64::from(*number),
+        AMQPValue::LongUInt(number) => i64::from(*number),
+        AMQPValue::LongLongInt(number) => *number,
+        _ => 0,
+    };
+    u32::try_from(wide).unwrap_or(0)
+}
+
+fn text_of(value: &AMQPValue) -> Option<String> {
+    match value {
+        AMQPValue::LongString(text) => Some(String::from_utf8_lossy(text.as_bytes()).into_owned()),
+        AMQPValue::ShortString(text) => Some(text.as_str().to_owned()),
+        AMQPValue::Boolean(is) => Some(is.to_string()),
+        AMQPValue::LongLongInt(number) => Some(number.to_string()),
+        AMQPValue::LongInt(number) => Some(number.to_string()),
+        AMQPValue::LongUInt(number) => Some(number.to_string()),
+        _ => None,
+    }
+}
+
+/// Headers that are texts and numbers. What the broker adds by itself is left out.
+fn texts_of(table: &FieldTable) -> impl Iterator<Item = (String, String)> {
+    let is_own = |name: &str| !matches!(name, "x-delivery-count" | "x-death") && !name.starts_with("x-first-death");
+    let own = table.inner().iter().filter(move |(name, _)| is_own(name.as_str()));
+    own.filter_map(|(name, value)| Some((name.as_str().to_owned(), text_of(value)?))).collect::<Vec<_>>().into_iter()
+}
+
+async fn give_back(receipt: RabbitReceipt) -> Result<(), SourceError> {
+    let options = BasicNackOptions { requeue: true, ..BasicNackOptions::default() };
+    settled(receipt.0.nack(options).await)
+}
+
+fn settled(answer: lapin::Result<bool>) -> Result<(), SourceError> {
+    match answer {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(SourceError("the channel it came on is closed".to_owned())),
+        Err(error) => Err(told(error)),
+    }
+}
+
+impl Source for RabbitSource {
+    type Receipt = RabbitReceipt;
+
+    fn name(&self) -> &str {
+        &self.shared.settings.queue
+    }
+
+    async fn next(&self) -> Option<Incoming<RabbitReceipt>> {
+        self.feed.next().await
+    }
+
+    async fn acknowledge(&self, receipt: RabbitReceipt) -> Result<(), SourceError> {
+        settled(receipt.0.ack(BasicAckOptions::default()).await)
+    }
+
+    /// The broker cannot wait: it delivers again at once.
+    async fn give_back(&self, receipt: RabbitReceipt, _delay: Duration) -> Result<(), SourceError> {
+        give_back(receipt).await
+    }
+
+    fn is_stale(&self, receipt: &RabbitReceipt) -> bool {
+        !receipt.0.usable()
+    }
+
+    fn health(&self) -> SourceHealth {
+        self.shared.health.look()
+    }
+
+    async fn close(&self) {
+        // Their channels stay: what is running is acknowledged on them.
+        let consumers = self.shared.consumers.lock().clone();
+        for (channel, tag) in &consumers {
+            let _ = channel.basic_cancel(tag.as_str().into(), BasicCancelOptions::default()).await;
+        }
+        for left in self.feed.close().await {
+            let _ = give_back(left.receipt).await;
+        }
+    }
+
+    async fn end(&self) {
+        self.consuming.lock().take();
+        self.shared.consumers.lock().clear();
+        self.shared.link.close().await;
+    }
+}

@@ -1,0 +1,182 @@
+//! Where messages come from: one trait, which every source implements and one suite of tests holds them to.
+//!
+//! A source fetches ahead, in a task of its own, and reconnects for ever: [`Source::next`] never fails, it waits. What it hands out comes
+//! with a receipt, with which the message is settled at its source, once. What was fetched and not begun goes back when it closes.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use serde::Serialize;
+use tokio_util::sync::CancellationToken;
+
+use super::headers::Headers;
+use crate::dead_letters::{FailVerdict, FailureNote};
+use crate::error::Error;
+use crate::settings::moment_text;
+
+/// A place that messages come from. Cancelling any of its futures loses no message: it is delivered again.
+pub trait Source: Send + Sync + 'static {
+    /// What settles one message.
+    type Receipt: Send + Sync + 'static;
+
+    /// What it is called in ids, logs and metrics: the queue, the stream, the table.
+    fn name(&self) -> &str;
+
+    /// If it is a ledger: its name.
+    fn ledger(&self) -> Option<&str> {
+        None
+    }
+
+    /// The next message. Waits while there is none, and while the source is away; `None` once it is closed.
+    fn next(&self) -> impl Future<Output = Option<Incoming<Self::Receipt>>> + Send;
+
+    /// The message is settled, and not delivered again.
+    fn acknowledge(&self, receipt: Self::Receipt) -> impl Future<Output = Result<(), SourceError>> + Send;
+
+    /// The message was not tried: it is delivered again, after `delay` if the source can wait.
+    fn give_back(
+        &self,
+        receipt: Self::Receipt,
+        delay: Duration,
+    ) -> impl Future<Output = Result<(), SourceError>> + Send;
+
+    /// Records a failure where the message is, if that is a ledger.
+    fn fail(
+        &self,
+        receipt: Self::Receipt,
+        _note: &FailureNote,
+    ) -> impl Future<Output = FailedWhere<Self::Receipt>> + Send {
+        async { FailedWhere::Elsewhere(receipt) }
+    }
+
+    /// Whether the message is not ours any more: it will be delivered again, so there is no use in handling it.
+    fn is_stale(&self, _receipt: &Self::Receipt) -> bool {
+        false
+    }
+
+    /// Cancelled when the message stops being ours while it is handled.
+    fn lost(&self, _receipt: &Self::Receipt) -> Option<CancellationToken> {
+        None
+    }
+
+    fn health(&self) -> SourceHealth;
+
+    /// Fetches no more, and gives back what was not begun. What is running can still be settled. May be called twice.
+    fn close(&self) -> impl Future<Output = ()> + Send;
+
+    /// Disconnects, after everything is settled.
+    fn end(&self) -> impl Future<Output = ()> + Send {
+        async {}
+    }
+}
+
+/// What became of a failure.
+#[derive(Debug)]
+pub enum FailedWhere<R> {
+    /// The source recorded it, or could not.
+    Here(Result<FailVerdict, Error>),
+    /// It is to be recorded in the ledger of the worker, and then acknowledged.
+    Elsewhere(R),
+}
+
+/// A message, and what settles it.
+#[derive(Debug)]
+pub struct Incoming<R> {
+    pub message: IncomingMessage,
+    pub receipt: R,
+}
+
+/// A message as its source has it.
+#[derive(Debug, Clone, Default)]
+pub struct IncomingMessage {
+    /// `source/id`: the same one is the same message, in the ledger and for whatever is done once.
+    pub id: String,
+    /// Whether the id is the message's own. Where it has none, one is made for each delivery, and a message that is delivered twice cannot
+    /// be known.
+    pub has_own_id: bool,
+    pub payload: Bytes,
+    pub headers: Headers,
+    pub kind: Option<String>,
+    pub source: Option<String>,
+    pub aggregate: Option<String>,
+    pub schema: Option<u32>,
+    /// Failures that counted.
+    pub attempt: u32,
+    /// How often it was delivered, this time included, as far as the source knows.
+    pub deliveries: u32,
+    /// The source may have delivered it before.
+    pub is_redelivered: bool,
+    /// The broker gave it up, and why.
+    pub given_up: Option<GivenUpBy>,
+}
+
+/// Why a broker moved a message away.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum GivenUpBy {
+    /// It was delivered too often. Those who took it crashed, which need not be its fault.
+    DeliveryLimit,
+    /// Any other reason, as the broker calls it.
+    Broker(String),
+}
+
+/// A source could not be told. The message will be delivered again.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct SourceError(pub String);
+
+/// How a source is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SourceHealth {
+    pub is_connected: bool,
+    /// Why not, in a sentence without passwords.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Since when it is so.
+    #[serde(with = "moment_text")]
+    pub since: SystemTime,
+    /// How often it was connected.
+    pub connections: u64,
+}
+
+/// Where a source, or a publisher, notes how it is.
+#[derive(Debug, Clone)]
+pub(crate) struct HealthCell(Arc<Mutex<SourceHealth>>);
+
+impl HealthCell {
+    pub fn new() -> Self {
+        let reason = Some("it was not connected yet".to_owned());
+        Self(Arc::new(Mutex::new(SourceHealth {
+            is_connected: false,
+            reason,
+            since: SystemTime::now(),
+            connections: 0,
+        })))
+    }
+
+    pub fn connected(&self) {
+        let mut health = self.0.lock();
+        if !health.is_connected {
+            let connections = health.connections + 1;
+            *health = SourceHealth { is_connected: true, reason: None, since: SystemTime::now(), connections };
+        }
+    }
+
+    /// True if it was connected until now.
+    pub fn away(&self, reason: impl Into<String>) -> bool {
+        let mut health = self.0.lock();
+        let was_connected = health.is_connected;
+        health.reason = Some(reason.into());
+        if was_connected {
+            (health.is_connected, health.since) = (false, SystemTime::now());
+        }
+        was_connected
+    }
+
+    pub fn look(&self) -> SourceHealth {
+        self.0.lock().clone()
+    }
+}

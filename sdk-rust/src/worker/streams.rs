@@ -1,0 +1,336 @@
+//! Redis Streams: a source on a consumer group, and a publisher.
+//!
+//! ```text
+//! XREADGROUP > ──▶ in hand, kept fresh by XCLAIM … JUSTID ──▶ XACK
+//!                     │ the process dies, or falls silent for `reclaim`
+//!                     ▼
+//!                  XAUTOCLAIM by another consumer: redelivered, counted by the server
+//! ```
+//! A message that is given back goes to the consumer `resil-returned`, idle for as long as another may take it, and its count is set back.
+//! What is acknowledged stays in the stream, which other groups may read, unless [`StreamSettings::delete`] says otherwise.
+//!
+//! An entry of a publisher here has the fields `id`, `payload`, `type`, `aggregate`, `schema` and `headers` (JSON). An entry without `payload` is
+//! handled as JSON of all its fields.
+
+mod entries;
+mod link;
+mod publisher;
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use redis::{Cmd, cmd};
+use tokio_util::task::AbortOnDropHandle;
+
+use self::entries::{StreamEntry, read_claimed, read_pending, read_read};
+use self::link::StreamLink;
+pub use self::publisher::StreamPublisher;
+use super::RECONNECT;
+use super::feed::{Feed, Feeder, feed};
+use super::headers::fresh_id;
+use super::source::{HealthCell, Incoming, Source, SourceError, SourceHealth};
+use crate::client::Client;
+use crate::error::Error;
+use crate::settings::setters;
+use crate::settings::span_text::{check_number, check_span};
+use crate::telemetry;
+
+/// Who has what was given back.
+const RETURNED: &str = "resil-returned";
+/// How long one question waits for messages, and how often it is looked for those that others left behind.
+const BLOCK: Duration = Duration::from_secs(1);
+/// How many consumers' leftovers are looked at in one go.
+const CLAIM_AT_ONCE: usize = 100;
+
+/// A stream, and how it is read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StreamSettings {
+    pub stream: String,
+    /// The consumer group; it is made if it is not there. `resil` by default.
+    pub group: String,
+    /// How many messages are fetched ahead: 1 to 10,000; 10 by default.
+    pub prefetch: u32,
+    /// How long a consumer may be silent before its messages are another's: 100 ms to 1 day; 30 s by default.
+    pub reclaim: Duration,
+    /// What is acknowledged is deleted from the stream. Off by default.
+    pub delete: bool,
+    /// By default that of the client, if it is one server.
+    pub url: Option<String>,
+}
+
+setters! { StreamSettings { prefetch: u32, reclaim: Duration, delete: bool } }
+
+impl StreamSettings {
+    pub fn new(stream: impl Into<String>) -> Self {
+        Self {
+            stream: stream.into(),
+            group: "resil".to_owned(),
+            prefetch: 10,
+            reclaim: Duration::from_secs(30),
+            delete: false,
+            url: None,
+        }
+    }
+
+    /// Sets [`group`](Self#structfield.group).
+    #[must_use]
+    pub fn group(mut self, group: impl Into<String>) -> Self {
+        self.group = group.into();
+        self
+    }
+
+    /// Sets [`url`](Self#structfield.url): `redis://`, `rediss://` or `unix://`.
+    #[must_use]
+    pub fn url(mut self, url: impl Into<String>) -> Self {
+        self.url = Some(url.into());
+        self
+    }
+
+    pub fn validate(&self) -> Result<(), Error> {
+        check_number("prefetch", self.prefetch, 1, 10_000)?;
+        check_span("reclaim", self.reclaim, Duration::from_millis(100), Duration::from_secs(86_400))
+    }
+}
+
+/// What settles a message of a stream.
+#[derive(Debug)]
+pub struct StreamReceipt {
+    entry_id: String,
+    deliveries: u32,
+}
+
+/// Reads a stream as one consumer of its group.
+#[derive(Debug)]
+pub struct StreamSource {
+    shared: Arc<StreamShared>,
+    feed: Feed<StreamReceipt>,
+    fetching: Mutex<Option<AbortOnDropHandle<()>>>,
+}
+
+#[derive(Debug)]
+struct StreamShared {
+    settings: StreamSettings,
+    consumer: String,
+    link: StreamLink,
+    health: HealthCell,
+    /// Fetched, and not settled.
+    in_hand: Mutex<HashSet<String>>,
+}
+
+impl StreamSource {
+    /// Connects in the background, for ever. To be called on a tokio runtime.
+    pub fn new(client: &Client, settings: StreamSettings) -> Result<Self, Error> {
+        settings.validate()?;
+        let url = settings.url.clone().unwrap_or_else(|| client.inner().options.url.clone());
+        let shared = Arc::new(StreamShared {
+            link: StreamLink::new(&url)?,
+            consumer: format!("{}-{}", client.inner().name, &fresh_id()[..8]),
+            health: HealthCell::new(),
+            in_hand: Mutex::default(),
+            settings,
+        });
+        let (feeder, feed) = feed(shared.settings.prefetch as usize);
+        let task = tokio::spawn(fetch(client.clone(), Arc::clone(&shared), feeder));
+        Ok(Self { shared, feed, fetching: Mutex::new(Some(AbortOnDropHandle::new(task))) })
+    }
+}
+
+/// Reads, reclaims and keeps fresh, and reconnects for ever.
+async fn fetch(client: Client, shared: Arc<StreamShared>, feeder: Feeder<StreamReceipt>) {
+    let connections = telemetry::worker_connections(&shared.settings.stream.as_str().into());
+    let mut delays = RECONNECT.delays();
+    loop {
+        let error = match shared.open().await {
+            Ok(mut reading) => {
+                if !shared.health.look().is_connected {
+                    connections.increment(1);
+                }
+                shared.health.connected();
+                delays = RECONNECT.delays();
+                match shared.read(&mut reading, &feeder).await {
+                    Ok(()) => return,
+                    Err(error) => error,
+                }
+            }
+            Err(error) => error,
+        };
+        if shared.health.away(error.0.clone()) {
+            tracing::warn!(%error, stream = shared.settings.stream, "a stream cannot be read; it is tried again");
+        }
+        shared.link.forget();
+        let delay = delays.next(&client.inner().options.random);
+        tokio::select! {
+            biased;
+            () = feeder.closed.cancelled() => return,
+            () = client.clock().sleep(delay) => {}
+        }
+    }
+}
+
+impl StreamShared {
+    /// A connection of its own for reading, because that blocks it; and the group.
+    async fn open(&self) -> Result<redis::aio::MultiplexedConnection, SourceError> {
+        let StreamSettings { stream, group, .. } = &self.settings;
+        let mut made = cmd("XGROUP");
+        made.arg("CREATE").arg(stream).arg(group).arg("0").arg("MKSTREAM");
+        match self.link.ask(&made).await {
+            Ok(_) => {}
+            Err(error) if error.0.contains("BUSYGROUP") => {}
+            Err(error) => return Err(error),
+        }
+        self.link.open().await
+    }
+
+    /// Until it is closed, or an error.
+    async fn read(
+        &self,
+        reading: &mut redis::aio::MultiplexedConnection,
+        feeder: &Feeder<StreamReceipt>,
+    ) -> Result<(), SourceError> {
+        let StreamSettings { stream, group, reclaim, .. } = &self.settings;
+        let (look_every, fresh_every) = (BLOCK.min(*reclaim / 2), *reclaim / 3);
+        let (mut looked, mut freshened) = (None::<Instant>, Instant::now());
+        let mut cursor = "0-0".to_owned();
+        loop {
+            if feeder.closed.is_cancelled() {
+                return Ok(());
+            }
+            if freshened.elapsed() >= fresh_every {
+                self.freshen().await?;
+                freshened = Instant::now();
+            }
+            let is_free = tokio::time::timeout(look_every.min(fresh_every), feeder.has_capacity()).await;
+            match is_free {
+                Ok(true) => {}
+                Ok(false) => return Ok(()),
+                Err(_) => continue,
+            }
+            if looked.is_none_or(|looked| looked.elapsed() >= look_every) {
+                cursor = self.reclaim(&cursor, feeder).await?;
+                looked = Some(Instant::now());
+                continue;
+            }
+            let mut read = cmd("XREADGROUP");
+            let block = look_every.min(fresh_every).as_millis().max(1) as u64;
+            read.arg("GROUP").arg(group).arg(&self.consumer).arg("COUNT").arg(feeder.free().max(1));
+            read.arg("BLOCK").arg(block).arg("STREAMS").arg(stream).arg(">");
+            let reply = link::ask_on(reading, &read, BLOCK * 6).await?;
+            for entry in read_read(reply) {
+                self.hand_over(entry, 1, feeder).await;
+            }
+        }
+    }
+
+    /// Takes over what others left behind. Where to look next.
+    async fn reclaim(&self, cursor: &str, feeder: &Feeder<StreamReceipt>) -> Result<String, SourceError> {
+        let StreamSettings { stream, group, reclaim, .. } = &self.settings;
+        let count = feeder.free().clamp(1, CLAIM_AT_ONCE);
+        let mut claim = cmd("XAUTOCLAIM");
+        claim.arg(stream).arg(group).arg(&self.consumer).arg(reclaim.as_millis() as u64).arg(cursor);
+        claim.arg("COUNT").arg(count);
+        let (next, entries) = read_claimed(self.link.ask(&claim).await?);
+        for entry in entries {
+            if self.in_hand.lock().contains(&entry.id) {
+                continue;
+            }
+            let mut pending = cmd("XPENDING");
+            pending.arg(stream).arg(group).arg(&entry.id).arg(&entry.id).arg(1);
+            let deliveries = read_pending(self.link.ask(&pending).await?).unwrap_or(2);
+            self.hand_over(entry, deliveries.max(2), feeder).await;
+        }
+        Ok(next)
+    }
+
+    /// What is here is not idle.
+    async fn freshen(&self) -> Result<(), SourceError> {
+        let ids: Vec<String> = self.in_hand.lock().iter().cloned().collect();
+        for some in ids.chunks(1_000) {
+            let mut claim = cmd("XCLAIM");
+            claim.arg(&self.settings.stream).arg(&self.settings.group).arg(&self.consumer).arg(0).arg(some);
+            self.link.ask(claim.arg("JUSTID")).await?;
+        }
+        Ok(())
+    }
+
+    async fn hand_over(&self, entry: StreamEntry, deliveries: u32, feeder: &Feeder<StreamReceipt>) {
+        let receipt = StreamReceipt { entry_id: entry.id.clone(), deliveries };
+        self.in_hand.lock().insert(entry.id.clone());
+        let message = entry.message(&self.settings.stream, deliveries);
+        if let Err(refused) = feeder.push(Incoming { message, receipt }).await {
+            let _ = self.give_back(&refused.receipt, Duration::ZERO).await;
+        }
+    }
+
+    async fn give_back(&self, receipt: &StreamReceipt, delay: Duration) -> Result<(), SourceError> {
+        self.in_hand.lock().remove(&receipt.entry_id);
+        let idle = self.settings.reclaim.saturating_sub(delay).as_millis() as u64;
+        let mut claim = cmd("XCLAIM");
+        claim.arg(&self.settings.stream).arg(&self.settings.group).arg(RETURNED).arg(0).arg(&receipt.entry_id);
+        claim.arg("IDLE").arg(idle).arg("RETRYCOUNT").arg(receipt.deliveries - 1).arg("JUSTID");
+        self.link.ask(&claim).await.map(drop)
+    }
+}
+
+fn acknowledging(settings: &StreamSettings, entry_id: &str) -> Cmd {
+    let mut ack = cmd("XACK");
+    ack.arg(&settings.stream).arg(&settings.group).arg(entry_id);
+    ack
+}
+
+impl Source for StreamSource {
+    type Receipt = StreamReceipt;
+
+    fn name(&self) -> &str {
+        &self.shared.settings.stream
+    }
+
+    async fn next(&self) -> Option<Incoming<StreamReceipt>> {
+        self.feed.next().await
+    }
+
+    async fn acknowledge(&self, receipt: StreamReceipt) -> Result<(), SourceError> {
+        let StreamShared { settings, link, in_hand, .. } = &*self.shared;
+        in_hand.lock().remove(&receipt.entry_id);
+        link.ask(&acknowledging(settings, &receipt.entry_id)).await?;
+        if settings.delete {
+            let mut delete = cmd("XDEL");
+            link.ask(delete.arg(&settings.stream).arg(&receipt.entry_id)).await?;
+        }
+        Ok(())
+    }
+
+    async fn give_back(&self, receipt: StreamReceipt, delay: Duration) -> Result<(), SourceError> {
+        self.shared.give_back(&receipt, delay).await
+    }
+
+    fn health(&self) -> SourceHealth {
+        self.shared.health.look()
+    }
+
+    async fn close(&self) {
+        for left in self.feed.close().await {
+            if let Err(error) = self.shared.give_back(&left.receipt, Duration::ZERO).await {
+                let stream = &self.shared.settings.stream;
+                tracing::debug!(%error, stream, "a message could not be given back; it will be reclaimed");
+            }
+        }
+    }
+
+    /// The consumer leaves the group, if nothing of it is pending: its pending messages would go with it.
+    async fn end(&self) {
+        let fetching = self.fetching.lock().take();
+        if let Some(fetching) = fetching {
+            let _ = fetching.await;
+        }
+        let StreamShared { settings, link, consumer, .. } = &*self.shared;
+        let mut pending = cmd("XPENDING");
+        pending.arg(&settings.stream).arg(&settings.group).arg("-").arg("+").arg(1).arg(consumer);
+        let is_empty = matches!(link.ask(&pending).await, Ok(redis::Value::Array(rows)) if rows.is_empty());
+        if is_empty {
+            let mut leave = cmd("XGROUP");
+            let _ = link.ask(leave.arg("DELCONSUMER").arg(&settings.stream).arg(&settings.group).arg(consumer)).await;
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! The loop on a ledger in memory.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use super::{LedgerSource, Upcasters, WorkError, WorkerSettings};
+use crate::client::Client;
+use crate::dead_letters::{DeadLettersSettings, Letter, LetterState};
+
+async fn client() -> Client {
+    crate::connect("memory://").await.unwrap()
+}
+
+async fn with_letter(client: &Client, letter: Letter) {
+    let ledger = client.dead_letters("orders", DeadLettersSettings::new()).unwrap();
+    ledger.fail(&letter, "before").await.unwrap();
+}
+
+#[tokio::test]
+async fn a_panic_fails_its_message_alone() {
+    let client = client().await;
+    for id in ["a", "b"] {
+        with_letter(&client, Letter::of("shop", id).payload(id)).await;
+    }
+    let worker = client.worker("orders", WorkerSettings::new()).unwrap();
+    let stop = worker.stopper();
+    let source = LedgerSource::new(&client, "orders").unwrap();
+    let report = worker.run(source, move |message| {
+        let stop = stop.clone();
+        async move {
+            if message.id() == "shop/a" {
+                panic!("boom");
+            }
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            stop.cancel();
+            Ok(())
+        }
+    });
+    let report = report.await.unwrap();
+    assert_eq!(report.done, 1);
+    assert!(report.retried >= 1, "{report:?}");
+    let failed = worker.ledger().get("shop/a").await.unwrap().unwrap();
+    assert_eq!(failed.last_error.as_deref(), Some("the handler crashed: boom"));
+}
+
+#[tokio::test]
+async fn a_handler_past_its_deadline_is_dead() {
+    let client = client().await;
+    with_letter(&client, Letter::of("shop", "a").payload("x")).await;
+    let worker = client.worker("orders", WorkerSettings::new().deadline(Duration::from_millis(50))).unwrap();
+    let stop = worker.stopper();
+    let source = LedgerSource::new(&client, "orders").unwrap();
+    let report = worker.run(source, move |message| {
+        let stop = stop.clone();
+        async move {
+            assert!(message.time_left() <= Duration::from_millis(50));
+            tokio::spawn({
+                let message = Arc::clone(&message);
+                async move {
+                    message.cancelled().cancelled().await;
+                    stop.cancel();
+                }
+            });
+            std::future::pending::<()>().await;
+            Ok(())
+        }
+    });
+    assert_eq!(report.await.unwrap().dead, 1);
+    assert_eq!(worker.ledger().standing("shop/a").await.unwrap(), Some(LetterState::Dead));
+}
+
+#[tokio::test]
+async fn what_runs_at_the_end_of_a_drain_goes_back_uncounted() {
+    let client = client().await;
+    with_letter(&client, Letter::of("shop", "a").payload("x")).await;
+    let worker = client.worker("orders", WorkerSettings::new().drain(Duration::from_millis(50))).unwrap();
+    let stop = worker.stopper();
+    let source = LedgerSource::new(&client, "orders").unwrap();
+    let report = worker.run(source, move |_| {
+        stop.cancel();
+        std::future::pending()
+    });
+    assert_eq!(report.await.unwrap().given_back, 1);
+    let letter = worker.ledger().get("shop/a").await.unwrap().unwrap();
+    assert_eq!((letter.state, letter.attempt), (LetterState::Waiting, 1));
+}
+
+#[tokio::test]
+async fn a_shutdown_of_the_client_ends_the_worker() {
+    let client = client().await;
+    with_letter(&client, Letter::of("shop", "a").payload("x")).await;
+    let worker = client.worker("orders", WorkerSettings::new()).unwrap();
+    let source = LedgerSource::new(&client, "orders").unwrap();
+    let closing = client.clone();
+    let report = worker.run(source, move |_| {
+        let client = closing.clone();
+        async move {
+            tokio::spawn(async move { client.shutdown(Duration::from_secs(5)).await });
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            Ok(())
+        }
+    });
+    assert_eq!(report.await.unwrap().done, 1);
+    assert!(!worker.health().is_live);
+}
+
+#[tokio::test]
+async fn a_worker_that_was_told_to_wait_takes_nothing() {
+    let client = client().await;
+    for id in ["a", "b", "c"] {
+        with_letter(&client, Letter::of("shop", id).payload(id)).await;
+    }
+    let worker = client.worker("orders", WorkerSettings::new().workers(1)).unwrap();
+    let (calls, stop) = (Arc::new(AtomicU32::new(0)), worker.stopper());
+    let source = LedgerSource::new(&client, "orders").unwrap();
+    let counted = Arc::clone(&calls);
+    let running = worker.clone();
+    let task = tokio::spawn(async move {
+        running
+            .run(source, move |_| {
+                counted.fetch_add(1, Ordering::Relaxed);
+                async { Err(WorkError::not_counted(Some(Duration::from_secs(60)), "the circuit is open")) }
+            })
+            .await
+    });
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    assert_eq!(calls.load(Ordering::Relaxed), 1);
+    let health = worker.health();
+    assert!(health.is_paused && health.is_live && health.is_ready, "{health:?}");
+    stop.cancel();
+    assert_eq!(task.await.unwrap().unwrap().retried, 1);
+}
+
+#[tokio::test]
+async fn a_dropped_message_is_gone_and_counted() {
+    let client = client().await;
+    with_letter(&client, Letter::of("shop", "a").payload("x")).await;
+    let worker = client.worker("orders", WorkerSettings::new()).unwrap();
+    let stop = worker.stopper();
+    let source = LedgerSource::new(&client, "orders").unwrap();
+    let report = worker.run(source, move |_| {
+        stop.cancel();
+        async { Err(WorkError::drop_message("of no use")) }
+    });
+    assert_eq!(report.await.unwrap().dropped, 1);
+    assert_eq!(worker.ledger().standing("shop/a").await.unwrap(), Some(LetterState::Done));
+}
+
+#[tokio::test]
+async fn a_newer_form_goes_back_and_an_older_one_is_brought_up() {
+    let client = client().await;
+    with_letter(&client, Letter::of("shop", "new").payload("x").kind("order").schema(3)).await;
+    with_letter(&client, Letter::of("shop", "old").payload("x").kind("order").schema(1)).await;
+    let chain = Upcasters::new().step("order", 1, |_| Ok("y".into()));
+    let worker = client.worker("orders", WorkerSettings::new()).unwrap().upcasters(chain);
+    let stop = worker.stopper();
+    let source = LedgerSource::new(&client, "orders").unwrap();
+    let report = worker.run(source, move |message| {
+        let stop = stop.clone();
+        async move {
+            assert_eq!((message.payload().as_ref(), message.schema()), (&b"y"[..], Some(1)));
+            tokio::time::sleep(Duration::from_millis(600)).await;
+            stop.cancel();
+            Ok(())
+        }
+    });
+    let report = report.await.unwrap();
+    assert_eq!((report.done, report.given_back), (1, 1));
+    let new = worker.ledger().get("shop/new").await.unwrap().unwrap();
+    assert_eq!((new.attempt, new.payload.as_deref()), (1, Some(&b"x"[..])));
+}
+
+#[tokio::test]
+async fn a_form_that_no_chain_reads_stops_the_worker_at_the_start() {
+    let client = client().await;
+    with_letter(&client, Letter::of("shop", "old").payload("x").kind("order").schema(1)).await;
+    let chain = Upcasters::new().step("order", 2, Ok);
+    let worker = client.worker("orders", WorkerSettings::new()).unwrap().upcasters(chain);
+    let source = LedgerSource::new(&client, "orders").unwrap();
+    let refused = worker.run(source, |_| async { Ok(()) }).await.unwrap_err();
+    assert!(refused.to_string().contains("cannot read shop/old"), "{refused}");
+}
+
+#[tokio::test]
+async fn one_worker_runs_once_at_a_time() {
+    let client = client().await;
+    let worker = client.worker("orders", WorkerSettings::new()).unwrap();
+    let source = || LedgerSource::new(&client, "orders").unwrap();
+    let running = tokio::spawn({
+        let (worker, source) = (worker.clone(), source());
+        async move { worker.run(source, |_| async { Ok(()) }).await }
+    });
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert!(worker.run(source(), |_| async { Ok(()) }).await.is_err());
+    worker.stopper().cancel();
+    running.await.unwrap().unwrap();
+}
+
+#[test]
+fn pauses_before_a_reconnect_double_with_full_jitter() {
+    let nominal: Vec<u64> = (0..8).map(|n| super::RECONNECT.nominal(n).as_millis() as u64).collect();
+    assert_eq!(nominal, [500, 1_000, 2_000, 4_000, 8_000, 10_000, 10_000, 10_000]);
+    let random = crate::policy::Random::seeded(7);
+    let mut delays = super::RECONNECT.delays();
+    let drawn: Vec<Duration> = (0..8).map(|_| delays.next(&random)).collect();
+    assert!(drawn.iter().zip(&nominal).all(|(delay, most)| delay.as_millis() as u64 <= *most), "{drawn:?}");
+    assert!(drawn.iter().collect::<std::collections::HashSet<_>>().len() > 4, "they differ: {drawn:?}");
+}
+
+/// Writes down the spans of workers.
+#[derive(Clone, Default)]
+struct Spans(Arc<parking_lot::Mutex<Vec<String>>>);
+
+struct SpanText(String);
+
+impl tracing::field::Visit for SpanText {
+    fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
+        self.0 += &format!(" {}={value:?}", field.name());
+    }
+}
+
+impl tracing::Subscriber for Spans {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        metadata.name() == "resil.work"
+    }
+
+    fn new_span(&self, attributes: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        let mut text = SpanText(attributes.metadata().name().to_owned());
+        attributes.record(&mut text);
+        self.0.lock().push(text.0);
+        tracing::span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+    fn event(&self, _: &tracing::Event<'_>) {}
+    fn enter(&self, _: &tracing::span::Id) {}
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+#[tokio::test]
+async fn a_handler_runs_in_a_span_with_the_trace_of_its_message() {
+    let spans = Spans::default();
+    let _listening = tracing::subscriber::set_default(spans.clone());
+    let client = client().await;
+    let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    let headers: super::Headers = [("traceparent", parent), ("HeaderID", "request-7")].into_iter().collect();
+    with_letter(&client, Letter::of("shop", "a").payload("x").headers(headers.to_bytes().unwrap())).await;
+    let worker = client.worker("orders", WorkerSettings::new()).unwrap();
+    let stop = worker.stopper();
+    let source = LedgerSource::new(&client, "orders").unwrap();
+    let handled = worker.run(source, move |_| {
+        stop.cancel();
+        async { Ok(()) }
+    });
+    handled.await.unwrap();
+    let span = spans.0.lock().concat();
+    for part in ["resil.work", "queue=\"orders\"", "id=\"shop/a\"", "0af7651916cd43dd8448eb211c80319c", "request-7"] {
+        assert!(span.contains(part), "{part} in {span}");
+    }
+}

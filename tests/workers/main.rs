@@ -1,0 +1,11 @@
+//! Workers as their users run them: one suite that every source passes, what is particular to RabbitMQ and Postgres, and their worst days.
+
+mod broker_restarts;
+mod campaign;
+mod conformance;
+mod places;
+mod publishing;
+mod rabbit;
+mod scene;
+#[path = "../abuse/engine/seed.rs"]
+mod seed;
