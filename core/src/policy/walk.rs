@@ -152,7 +152,7 @@ fn one(kind: FieldKind, value: Value, path: &str) -> Result<Value, Invalid> {
         },
         FieldKind::Text { most } => match value.as_str() {
             Some(text) if !text.is_empty() && text.len() <= most => Ok(value),
-            Some(text) if text.is_empty() => Err(Invalid::new(path, "must not be empty")),
+            Some("") => Err(Invalid::new(path, "must not be empty")),
             _ => refused(format!("a text of at most {most} bytes")),
         },
         FieldKind::Name => match value.as_str() {

@@ -52,7 +52,11 @@ pub fn value(random: &mut Random, kind: FieldKind) -> Value {
         FieldKind::Duration { least, most } => {
             let us = least.as_us() as u64 + random.up_to((most.as_us() - least.as_us()) as u64);
             let unit = [("us", 1), ("ms", 1_000), ("s", 1_000_000), ("m", 60_000_000)];
-            let fits = unit.iter().rev().find(|(_, length)| us % length == 0 && random.one_in(2)).unwrap_or(&unit[0]);
+            let fits = unit
+                .iter()
+                .rev()
+                .find(|(_, length)| us.is_multiple_of(*length) && random.one_in(2))
+                .unwrap_or(&unit[0]);
             json!(format!("{}{}", us / fits.1, fits.0))
         }
         FieldKind::Moment => json!(format!(
