@@ -4,9 +4,9 @@ use alloc::boxed::Box;
 
 use smallvec::SmallVec;
 
-use super::guard::Guard;
 use super::request::Exited;
 use super::settings::Settings;
+use super::state::Guard;
 use super::ticket::{Ticket, TicketEnd, TicketStage};
 use super::versions::PolicyVersion;
 use crate::circuit_breaker::{Edit as BreakerEdit, Transition};

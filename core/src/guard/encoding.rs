@@ -14,9 +14,9 @@ use alloc::vec::Vec;
 
 use super::budget::{FleetSlot, SLOTS};
 use super::edit::{GuardEdit, GuardEdits, PolicyEdit};
-use super::guard::Guard;
 use super::request::{Exited, StopReason};
 use super::settings::{LimitRule, Settings, read_policy};
+use super::state::Guard;
 use super::ticket::{TICKET_ENDS, Ticket, TicketEnd, TicketStage};
 use super::versions::{DOCUMENT_MAX, HISTORY_MAX, PolicyVersion};
 use crate::circuit_breaker::{self, Caller, Permit};

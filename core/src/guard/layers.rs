@@ -1,8 +1,8 @@
 //! The layers of a policy, asked in their order. Asking changes nothing.
 
-use super::guard::Guard;
 use super::request::{EnterRequest, Layer, LayerRefusal, RateView, RefusedFor, Subject, SubjectChange, SubjectLimit};
 use super::settings::{LimitRule, Settings};
+use super::state::Guard;
 use crate::circuit_breaker::{Breaker, Phase, StateName, admit};
 use crate::limits::HOLDERS_MAX;
 use crate::policy::chaos::Strike;

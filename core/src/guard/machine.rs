@@ -4,9 +4,9 @@ use smallvec::SmallVec;
 
 use super::edit::{GuardEdit, GuardEdits};
 use super::encoding::{decode_edits, decode_guard, encode_edits, encode_guard};
-use super::guard::Guard;
 use super::layers::PlaceNow;
 use super::request::{Admitted, EnterRefusal, EnterRequest, Layer, LayerRefusal, RefusedFor};
+use super::state::Guard;
 use super::step::{cancel, decide, place, take};
 use crate::codec::{self, Buffer, Malformed};
 use crate::rate_limit::{Ask, Wait};

@@ -42,20 +42,19 @@
 mod budget;
 mod edit;
 mod encoding;
-mod guard;
 mod layers;
 mod learned;
 mod machine;
 mod publish;
 mod request;
 mod settings;
+mod state;
 mod step;
 mod ticket;
 mod versions;
 mod view;
 
 pub use edit::{GuardEdit, GuardEdits, PolicyEdit};
-pub use guard::Guard;
 pub use machine::Guards;
 pub use publish::{Author, PolicyDeleted, PolicySet, SetAction, delete, set};
 pub use request::{
@@ -63,6 +62,7 @@ pub use request::{
     StopReason, Subject, SubjectChange, SubjectLimit,
 };
 pub use settings::{LimitRule, Places, RetryRule, Settings, read_policy};
+pub use state::Guard;
 pub use step::{enter, exit, limit_of, step_breaker};
 pub use ticket::{Ticket, TicketEnd, TicketStage, Tickets};
 pub use versions::{DOCUMENT_MAX, HISTORY_MAX, PolicyVersion, TOMBSTONE, Versions};

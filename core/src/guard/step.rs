@@ -3,7 +3,6 @@
 use alloc::boxed::Box;
 
 use super::edit::GuardEdit;
-use super::guard::Guard;
 use super::layers::{Asking, Limited, PlaceNow, ask_limit, chance};
 use super::learned::CallEnd;
 use super::machine::{Guards, Key, Step};
@@ -12,6 +11,7 @@ use super::request::{
     SubjectChange, SubjectLimit,
 };
 use super::settings::{LimitRule, RetryRule, Settings};
+use super::state::Guard;
 use super::ticket::{Ticket, TicketStage};
 use crate::circuit_breaker::{Breaker, BreakerOutcome, Edit as BreakerEdit, Phase, Report, StateName, admit, report};
 use crate::limits::HOLDERS_MAX;

@@ -1,7 +1,7 @@
 //! Questions that change nothing. They work on replicas, by the replica's own clock.
 
-use super::guard::Guard;
 use super::request::{EnterRequest, Layer};
+use super::state::Guard;
 use crate::circuit_breaker::{StateName, view};
 use crate::policy::ChaosKind;
 use crate::time::{Instant, Span};
