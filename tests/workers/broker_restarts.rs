@@ -61,7 +61,7 @@ async fn workers_and_producers_outlive_the_broker_and_lose_nothing() {
     })
     .await;
     println!("the producer is ready {:?} after the broker", since.elapsed());
-    eventually("the consumer is connected", Duration::from_secs(15), || async {
+    eventually("the consumer is connected", BOUND, || async {
         worker.health().source.is_some_and(|source| source.is_connected)
     })
     .await;

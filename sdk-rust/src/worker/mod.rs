@@ -90,11 +90,11 @@ use crate::policy::{Backoff, Jitter, Policy};
 use crate::settings::setters;
 use crate::settings::span_text::{self, check_number, check_span};
 
-/// Pauses before another attempt to connect, or to publish: 500 ms, doubled, at most 10 s, so that a source is there again soon after its broker;
+/// Pauses before another attempt to connect, or to publish: 500 ms, doubled, at most 5 s, so that a source is there again soon after its broker;
 /// with full jitter.
 pub(crate) const RECONNECT: Backoff = Backoff {
     initial: Duration::from_millis(500),
-    max: Duration::from_secs(10),
+    max: Duration::from_secs(5),
     multiplier: 2.0,
     jitter: Jitter::Full,
     min: Duration::from_millis(10),

@@ -32,7 +32,7 @@ use crate::worker::source::{GivenUpBy, HealthCell, Incoming, IncomingMessage, So
 /// What was given up is moved a few at a time.
 const DEAD_PREFETCH: u16 = 10;
 /// How long connecting and declaring may take.
-const OPEN_BOUND: Duration = Duration::from_secs(10);
+const OPEN_BOUND: Duration = Duration::from_secs(5);
 
 /// What settles a message of a queue.
 #[derive(Debug)]
