@@ -182,7 +182,7 @@ proptest! {
             driver.key.tick();
             prop_assert!(driver.key.open.len() < waiting);
         }
-        prop_assert_eq!(&driver.key.open, &[]);
+        prop_assert!(driver.key.open.is_empty(), "{:?}", driver.key.open);
     }
 
     #[test]
