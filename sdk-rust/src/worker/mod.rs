@@ -168,7 +168,7 @@ impl Client {
             name: name.into(),
             settings,
             ledger,
-            classify: Arc::new(|error| WorkVerdict::of(error)),
+            classify: Arc::new(WorkVerdict::of),
             upcasters: Upcasters::new(),
             policy: None,
             stop: CancellationToken::new(),
