@@ -93,11 +93,7 @@ fn a_token_that_asks_again_while_it_waits_moves_its_place_to_the_new_call() {
     key.abort("a");
     assert_eq!(key.answered_run(new).attempt, 2);
     assert_eq!(key.begin("c", work()), Begun::Refused(busy(10 * SECOND, 2)), "without WAIT it leaves the line");
-<<<<<<< HEAD
-    assert!(key.open.is_empty());
-=======
     assert!(key.open.is_empty(), "{:?}", key.open);
->>>>>>> w-schema
 }
 
 #[test]
@@ -451,9 +447,5 @@ fn a_wait_of_nothing_is_a_try() {
     let mut key = Key::default();
     key.run("a", work());
     assert_eq!(key.told("b", work().waits(0)), busy(10 * SECOND, 1));
-<<<<<<< HEAD
-    assert!(key.open.is_empty());
-=======
     assert!(key.open.is_empty(), "{:?}", key.open);
->>>>>>> w-schema
 }

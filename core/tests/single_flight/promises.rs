@@ -182,11 +182,7 @@ proptest! {
             driver.key.tick();
             prop_assert!(driver.key.open.len() < waiting);
         }
-<<<<<<< HEAD
-        prop_assert!(driver.key.open.is_empty());
-=======
         prop_assert!(driver.key.open.is_empty(), "{:?}", driver.key.open);
->>>>>>> w-schema
     }
 
     #[test]

@@ -363,11 +363,7 @@ fn an_abandon_by_one_who_led_before_and_waits_again_takes_it_out_of_the_line() {
     let leaves = key.follow("a", MINUTE);
     assert_eq!(key.abandon("a", None), Abandoned::Abandoned);
     assert_eq!(key.replies, [LeadReply::Superseded { id: leaves }]);
-<<<<<<< HEAD
-    assert!(key.open.is_empty());
-=======
     assert!(key.open.is_empty(), "{:?}", key.open);
->>>>>>> w-schema
     assert_eq!(key.abandon("a", None), Abandoned::Abandoned, "said again");
 }
 
@@ -382,11 +378,7 @@ fn a_token_that_asks_again_while_it_waits_moves_its_place_to_the_new_call() {
     key.abandon("a", None);
     key.answered_lead(new);
     assert_eq!(key.told("c"), busy(10 * SECOND), "without WAIT it leaves the line");
-<<<<<<< HEAD
-    assert!(key.open.is_empty());
-=======
     assert!(key.open.is_empty(), "{:?}", key.open);
->>>>>>> w-schema
 }
 
 #[test]
