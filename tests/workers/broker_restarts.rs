@@ -1,8 +1,9 @@
-//! A broker of their own, which is killed and started again.
+//! A broker of their own, which is killed and started again. The queue is a classic one: the quorum queue of a single node of RabbitMQ 3.10.8 was seen without a
+//! leader for a minute after a kill with deliveries in flight, while the worker kept asking. The campaign kills the broker of a quorum queue.
 
 use std::time::{Duration, Instant};
 
-use resil::worker::rabbit::RabbitPublisher;
+use resil::worker::rabbit::{QueueKind, RabbitPublisher};
 use resil::worker::{OutgoingMessage, WorkerSettings};
 use resil_harness::RabbitMq;
 
@@ -15,7 +16,8 @@ const BOUND: Duration = Duration::from_secs(60);
 async fn workers_and_producers_outlive_the_broker_and_lose_nothing() {
     let mut broker = tokio::task::spawn_blocking(RabbitMq::start).await.unwrap();
     let ledger = LedgerServer::start();
-    let place = AtRabbit::of(&ledger, &broker).await;
+    let mut place = AtRabbit::of(&ledger, &broker).await;
+    place.settings = place.settings.queue_kind(QueueKind::Classic);
     let (client, seen) = (ledger.client().await, Seen::default());
     let worker = client.worker(&place.name, WorkerSettings::new().workers(1)).unwrap();
     let (source, running, saw) = (place.source(&client), worker.clone(), seen.clone());
