@@ -76,7 +76,7 @@ impl Key {
     }
 
     pub fn tick(&mut self) {
-        self.step(|key, setting| Guards::tick(key, setting));
+        self.step(Guards::tick);
     }
 
     pub fn set(&mut self, json: &str) -> PolicySet {
