@@ -96,7 +96,7 @@ impl Ledger {
     pub(super) fn insert_batch(&mut self, fence: u64, batch: Batch) {
         self.by_token.insert(batch.token.clone(), fence);
         self.by_end.insert((batch.ends, fence));
-        self.notes.newest_lease = self.notes.newest_lease.max(Some(batch.ends.minus(batch.length)));
+        self.note_lease(batch.ends.minus(batch.length));
         self.batches.insert(fence, batch);
     }
 
@@ -112,7 +112,7 @@ impl Ledger {
         self.by_end.remove(&(batch.ends, fence));
         (batch.length, batch.ends) = (length, ends);
         self.by_end.insert((ends, fence));
-        self.notes.newest_lease = self.notes.newest_lease.max(Some(ends.minus(length)));
+        self.note_lease(ends.minus(length));
     }
 
     fn fail(&mut self, failed: FailedEdit) {
@@ -391,7 +391,7 @@ impl Ledger {
     }
 
     fn hold(&mut self, arrival: u64, held: bool) {
-        self.notes.held_resolved = None;
+        self.notes.held_to.clear();
         self.notes.looked_for_auto.clear();
         self.change(arrival, |entry| entry.held = held);
     }

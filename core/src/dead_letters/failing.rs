@@ -7,7 +7,7 @@ use super::edit::{Added, FailedEdit, Fate, LedgerEdit};
 use super::entry::{Entry, Word};
 use super::ledger::Ledger;
 use super::machine::{Key, Ledgers, Step, end, note_last_of_batch};
-use super::message::{Facts, Message, digest};
+use super::message::{Facts, Message, cut, digest};
 use super::request::{Counting, Death, Failed, Failing, Parked, Place, Room, Standing};
 use crate::limits::{ARRIVAL_MAX, ERROR_MAX, LEDGER_FULL_PERCENT, NOCOUNT_MAX};
 use crate::time::Instant;
@@ -135,7 +135,7 @@ fn failure(
     (attempt, fate, class): (u16, Fate, Class),
     request: &Failing<'_>,
 ) -> Box<FailedEdit> {
-    let kept = &request.error[..request.error.len().min(ERROR_MAX)];
+    let kept = cut(request.error, ERROR_MAX);
     Box::new(FailedEdit {
         arrival,
         at: step.now,

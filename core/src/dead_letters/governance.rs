@@ -11,8 +11,8 @@ use super::case::{Case, Discard, Phase, Redrive};
 use super::config::default_rate;
 use super::draw::BEGINNING;
 use super::edit::LedgerEdit;
-use super::entry::Entry;
 use super::ledger::Ledger;
+use super::message::cut;
 use super::machine::{Key, Ledgers, Step, end};
 use super::request::{
     Category, Closed, ConfigChange, Diagnosed, Diagnosis, Governor, HoldTarget, Matched, Pause, Place, PurgeRequest,
@@ -40,11 +40,11 @@ fn audit(step: &mut Step<'_>, governor: &Governor<'_>, action: String) {
 
 /// What is kept of a text.
 fn limited(text: &[u8], most: usize) -> Box<[u8]> {
-    text[..text.len().min(most)].into()
+    cut(text, most).into()
 }
 
 fn shown(text: &[u8]) -> String {
-    String::from_utf8_lossy(&text[..text.len().min(200)]).into_owned()
+    String::from_utf8_lossy(cut(text, 200)).into_owned()
 }
 
 /// A root cause is written down: a case.
@@ -260,7 +260,7 @@ pub fn hold(
         },
         HoldTarget::Aggregate(b"") => (0, None),
         HoldTarget::Aggregate(name) => {
-            let name = &name[..name.len().min(LEDGER_TEXT_MAX)];
+            let name = cut(name, LEDGER_TEXT_MAX);
             let of = step.state().aggregates.get(name);
             let (count, now) = of.map_or((0, false), |of| (of.entries, of.held));
             if now != held {
@@ -284,13 +284,14 @@ pub fn purge(
     governor: &Governor<'_>,
     setting: &mut Setting<'_>,
 ) -> Stepped<Ledgers, Purged> {
+    let before = setting.now.minus(request.older.max(RETENTION));
+    let budget = if clock_jumped { 0 } else { key.state.pass_held(request.place, before, ENTRIES_LOOKED_AT) };
     let mut step = OpenStep::begin(key, setting);
     if clock_jumped {
         return end(step, Purged::ClockJumped);
     }
-    let before = step.now.minus(request.older.max(RETENTION));
     let limit = request.limit.min(PURGE_MAX);
-    let (arrivals, left) = step.state().purgeable(request.place, before, limit);
+    let (arrivals, left) = step.state().purgeable(request.place, before, limit, budget);
     let purged = arrivals.len();
     if purged > 0 {
         step.edit(LedgerEdit::Purged { arrivals, at: step.now });
@@ -342,19 +343,14 @@ pub fn configure(
 }
 
 impl Ledger {
-    /// Entries that ended before `before`, at most `limit`, and how many more there are, as far as they are counted.
-    fn purgeable(&self, place: Option<Place>, before: Instant, limit: usize) -> (Vec<u64>, usize) {
-        let wanted = |of: Place| place.is_none_or(|place| place == of);
-        let ended = [(&self.resolved, Place::Resolved), (&self.archived, Place::Archived)];
-        let ended = ended.into_iter().filter(|(_, of)| wanted(*of)).map(|(set, _)| set);
-        let dead = self.groups.list.values().filter(|_| wanted(Place::Dead)).map(|group| &group.dead);
-        let old =
-            ended.chain(dead).flat_map(|set| set.iter().take_while(|(at, _)| *at < before)).take(ENTRIES_LOOKED_AT);
-        let is_free = |entry: &Entry| !self.is_held(entry);
-        let mut free =
-            old.filter(|(_, arrival)| self.entry(*arrival).is_some_and(is_free)).map(|(_, arrival)| *arrival);
+    /// Entries that ended before `before`, at most `limit` of the `budget` that are looked at; and how many more there are, as far as
+    /// they are counted. If some were not looked at, that is one at least.
+    fn purgeable(&self, place: Option<Place>, before: Instant, limit: usize, budget: usize) -> (Vec<u64>, usize) {
+        let mut old = self.ended(place).flat_map(|of| self.ended_after_held(of).take_while(|(at, _)| at.0 < before));
+        let mut free = old.by_ref().take(budget).filter(|(_, is_held)| !is_held).map(|((_, arrival), _)| arrival);
         let arrivals: Vec<u64> = free.by_ref().take(limit).collect();
-        (arrivals, free.count())
+        let counted = free.count();
+        (arrivals, counted.max(usize::from(old.next().is_some())))
     }
 }
 

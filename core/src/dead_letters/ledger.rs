@@ -16,7 +16,7 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
 use super::alert::{Alert, AuditRow, Deaths};
-use super::case::{Case, Discard, Phase};
+use super::case::{Case, Cursor, Discard, Phase};
 use super::config::Config;
 use super::done::{Done, Dones};
 use super::entry::Entry;
@@ -113,15 +113,46 @@ pub(super) struct Notes {
     pub active_cases: BTreeSet<u32>,
     /// No lease started later than this, and all have been looked at since that promotion.
     pub newest_lease: Option<Instant>,
+    /// While leases are being looked at after a promotion.
+    pub lease_mending: Option<LeaseMending>,
     /// No entry waits since later than this.
     pub newest_wait: Option<Instant>,
     /// While a clock that was set back is being put right: up to which arrival that was done, and what is then the newest.
     pub mended: Option<(u64, Option<Instant>)>,
-    /// All resolved entries up to here are held.
-    pub held_resolved: Option<(Instant, u64)>,
+    /// Up to here all entries of these places are held.
+    pub held_to: BTreeMap<EndedIn, Cursor>,
     /// Cases that found nothing to redrive by themselves, and the last death when they looked.
     pub looked_for_auto: BTreeMap<u32, Instant>,
     pub promoted_at: Option<Instant>,
+}
+
+/// How far it has come to put leases right, in the order of their ends.
+#[derive(Debug, Clone)]
+pub(super) struct LeaseMending {
+    pub promoted_at: Option<Instant>,
+    pub to: Option<(Instant, u64)>,
+    /// What will be [`Notes::newest_lease`].
+    pub newest: Option<Instant>,
+}
+
+/// Where entries are that have ended, in the order in which they are purged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum EndedIn {
+    Resolved,
+    Archived,
+    /// Dead, in this group.
+    Group(u32),
+}
+
+impl EndedIn {
+    fn of(entry: &Entry) -> Option<Self> {
+        match entry.place {
+            Place::Resolved => Some(Self::Resolved),
+            Place::Archived => Some(Self::Archived),
+            Place::Dead => Some(Self::Group(entry.group)),
+            Place::Waiting | Place::Taken | Place::Parked => None,
+        }
+    }
 }
 
 impl PartialEq for Notes {
@@ -210,6 +241,14 @@ impl Ledger {
         Some((fence, self.batches.get(&fence)?))
     }
 
+    /// A lease that started then is there.
+    pub(super) fn note_lease(&mut self, since: Instant) {
+        self.notes.newest_lease = self.notes.newest_lease.max(Some(since));
+        if let Some(mending) = &mut self.notes.lease_mending {
+            mending.newest = mending.newest.max(Some(since));
+        }
+    }
+
     pub fn lease(&self, fence: u64) -> Option<Lease<'_>> {
         self.batches.get(&fence).map(|batch| as_lease(fence, batch))
     }
@@ -219,7 +258,9 @@ impl Ledger {
     }
 
     pub fn first_lease(&self) -> Option<Lease<'_>> {
-        self.by_end.first().and_then(|(_, fence)| self.lease(*fence))
+        // One that has not been put right yet does not end.
+        let is_right = |at: &&(Instant, u64)| self.notes.lease_mending.as_ref().is_none_or(|of| of.to >= Some(**at));
+        self.by_end.first().filter(is_right).and_then(|(_, fence)| self.lease(*fence))
     }
 
     pub fn lease_after(&self, fence: u64) -> Option<Lease<'_>> {
@@ -261,8 +302,11 @@ impl Ledger {
                 *newest = (*newest).max(Some(entry.since));
             }
         }
-        if entry.place == Place::Resolved && self.notes.held_resolved.is_some_and(|held| at <= held) {
-            self.notes.held_resolved = None;
+        if !self.notes.held_to.is_empty()
+            && let Some(ended) = EndedIn::of(&entry)
+            && self.notes.held_to.get(&ended).is_some_and(|held| at <= *held)
+        {
+            self.notes.held_to.remove(&ended);
         }
         match entry.place {
             Place::Waiting if entry.is_redriven() => drop(self.again.insert(at)),

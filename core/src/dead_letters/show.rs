@@ -5,9 +5,10 @@ use super::case::{Case, Redrive};
 use super::entry::Entry;
 use super::group::Group;
 use super::ledger::Ledger;
+use super::message::cut;
 use super::request::{ListFilter, Place};
 use super::view::{CaseView, EntryView, GroupView, LedgerView};
-use crate::limits::{ENTRIES_LOOKED_AT, TAKE_BYTES_MAX};
+use crate::limits::{ENTRIES_LOOKED_AT, LEDGER_TEXT_MAX, TAKE_BYTES_MAX};
 
 impl Ledger {
     pub fn get(&self, id: &[u8]) -> Option<EntryView<'_>> {
@@ -52,13 +53,15 @@ impl Ledger {
         mut see: impl FnMut(EntryView<'a>),
     ) -> u64 {
         let group = filter.group.map(|name| self.groups.by_name(name));
+        let kind = filter.kind.map(|kind| cut(kind, LEDGER_TEXT_MAX));
+        let aggregate = filter.aggregate.map(|aggregate| cut(aggregate, LEDGER_TEXT_MAX));
         let matches = |entry: &Entry| {
             let changed = entry.since;
             filter.place.is_none_or(|place| place == entry.place)
-                && filter.kind.is_none_or(|kind| kind == entry.message.kind())
+                && kind.is_none_or(|kind| kind == entry.message.kind())
                 && filter.class.is_none_or(|class| class == entry.class)
                 && group.is_none_or(|group| group == Some(entry.group))
-                && filter.aggregate.is_none_or(|aggregate| aggregate == entry.message.aggregate())
+                && aggregate.is_none_or(|aggregate| aggregate == entry.message.aggregate())
                 && filter.case.is_none_or(|case| entry.cases().contains(&case))
                 && filter.since.is_none_or(|since| changed >= since)
                 && filter.until.is_none_or(|until| changed < until)

@@ -147,6 +147,10 @@ pub fn done(
     room: &Room,
     setting: &mut Setting<'_>,
 ) -> Stepped<Ledgers, SmallVec<[Ended; 1]>> {
+    if key.state.resolved.len() > room.resolved {
+        // What is held does not stand in the way of what can be forgotten.
+        key.state.pass_held(Some(Place::Resolved), setting.now, PURGE_MAX);
+    }
     let mut step = OpenStep::begin(key, setting);
     let verdicts = pairs.iter().map(|(id, fence)| done_one(&mut step, id, *fence)).collect();
     let surplus = step.state().resolved.len().saturating_sub(room.resolved);

@@ -1,12 +1,32 @@
 //! The model's time, restarts and governance.
 
 use super::{Case, Item, Model, Redrive, Said, State};
-use crate::key::DAY;
+use crate::key::{DAY, MINUTE};
 use resil_core::dead_letters::Category;
+
+impl Redrive {
+    fn begun(started: i64, first: u32) -> Self {
+        Self {
+            running: true,
+            started,
+            first,
+            left: u32::MAX,
+            oneshot: false,
+            given: 0,
+            resolved: 0,
+            outcomes: Vec::new(),
+            cursor: (0, 0),
+            until: i64::MAX,
+            exhausted: false,
+            finished: false,
+        }
+    }
+}
 
 impl Model {
     /// Everything that is due by now has happened.
     pub fn settle(&mut self) {
+        (0..self.cases.len()).for_each(|case| self.begin_by_itself(case));
         while let Some(at) = (0..self.leases.len()).min_by_key(|at| self.leases[*at].ends)
             && self.leases[at].ends <= self.now
         {
@@ -19,6 +39,26 @@ impl Model {
             self.settle_redrive(case);
             self.discard(case);
         }
+        (0..self.cases.len()).for_each(|case| self.begin_by_itself(case));
+        self.look_for_alarms();
+    }
+
+    /// AUTO: what died since the diagnosis, once nothing has died for a minute.
+    fn begin_by_itself(&mut self, case: usize) {
+        let of = &self.cases[case];
+        let Some(until) = of.auto_until.filter(|_| of.open) else { return };
+        let deaths = of.groups.iter().filter_map(|group| self.alarms.last_deaths.get(group));
+        let is_quiet = deaths.max().is_some_and(|last| *last > of.opened && last + MINUTE <= self.now);
+        let is_free =
+            of.redrive.as_ref().is_none_or(|last| last.finished && last.outcomes.len() == last.given as usize);
+        if is_quiet && is_free {
+            let former = self.cases[case].redrive.take();
+            let cursor = (self.cases[case].opened, usize::MAX);
+            self.cases[case].redrive = Some(Redrive { cursor, until, ..Redrive::begun(self.now, 1) });
+            if self.next_of(case).is_none() {
+                self.cases[case].redrive = former;
+            }
+        }
     }
 
     fn settle_redrive(&mut self, case: usize) {
@@ -28,6 +68,8 @@ impl Model {
             let active = redrive.given as usize - redrive.outcomes.len();
             if Self::has_failed(redrive) {
                 redrive.running = false;
+                let died = redrive.outcomes.iter().filter(|died| **died).count() as u64;
+                self.alarms.raise("stopped", (case + 1).to_string(), died);
             } else if active == 0 && (redrive.exhausted || redrive.left == 0) {
                 (redrive.running, redrive.finished) = (false, true);
             } else if is_exhausted {
@@ -67,7 +109,7 @@ impl Model {
         }
     }
 
-    pub fn diagnose(&mut self, groups: &[&str], category: Category) -> Said {
+    pub fn diagnose(&mut self, groups: &[&str], category: Category, auto: Option<i64>) -> Said {
         let exists = |group: &str| {
             let covered = self.cases.iter().any(|case| case.open && case.groups.iter().any(|of| of == group));
             covered || self.items.iter().any(|item| item.group.as_deref() == Some(group))
@@ -77,7 +119,8 @@ impl Model {
         }
         let groups = groups.iter().map(|group| group.to_string()).collect();
         let (opened, open, discards, redrive) = (self.now, true, false, None);
-        self.cases.push(Case { groups, category, opened, open, discards, redrive });
+        let auto_until = auto.map(|auto| opened + auto);
+        self.cases.push(Case { groups, category, opened, open, discards, auto_until, redrive });
         Said::Case(self.cases.len())
     }
 
@@ -107,19 +150,8 @@ impl Model {
                 "again"
             });
         }
-        self.cases[case].redrive = Some(Redrive {
-            running: true,
-            started: self.now,
-            first,
-            left: count.unwrap_or(u32::MAX),
-            oneshot,
-            given: 0,
-            resolved: 0,
-            outcomes: Vec::new(),
-            cursor: (0, 0),
-            exhausted: false,
-            finished: false,
-        });
+        let left = count.unwrap_or(u32::MAX);
+        self.cases[case].redrive = Some(Redrive { left, oneshot, ..Redrive::begun(self.now, first) });
         Said::Started(free.min(count.unwrap_or(u32::MAX) as usize))
     }
 
