@@ -16,6 +16,8 @@ mod failing;
 mod governing;
 #[path = "dead_letters/key.rs"]
 mod key;
+#[path = "dead_letters/large.rs"]
+mod large;
 #[path = "dead_letters/model.rs"]
 mod model;
 #[path = "dead_letters/promises.rs"]

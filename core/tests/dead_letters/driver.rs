@@ -61,6 +61,8 @@ pub enum Event {
     Hold(usize, bool),
     Purge,
     See(usize),
+    /// So many others die at once.
+    Deaths(usize),
 }
 
 fn counting() -> impl Strategy<Value = Counting> {
@@ -122,6 +124,7 @@ fn event() -> impl Strategy<Value = Event> {
         4 => (0..IDS, any::<bool>()).prop_map(|(id, held)| Event::Hold(id, held)),
         1 => Just(Event::Purge),
         3 => (0..20usize).prop_map(Event::See),
+        1 => (4..9usize).prop_map(Event::Deaths),
         1 => (1..100i64).prop_map(|days| Event::Later(days * DAY)),
     ]
 }
@@ -149,6 +152,7 @@ pub struct Driver {
     /// Every fence that was given out, the latest last.
     pub fences: Vec<(String, u64)>,
     pub cases: usize,
+    others: usize,
 }
 
 pub fn id(at: usize) -> String {
@@ -312,6 +316,16 @@ impl Driver {
             }
             Event::Hold(at, held) => (Said::Count(key.hold_id(&id(*at), *held)), model.hold(&id(*at), *held)),
             Event::Purge => (Said::Count(key.purge().0), model.purge()),
+            Event::Deaths(count) => {
+                let mut said = (Said::Was(true), Said::Was(true));
+                for _ in 0..*count {
+                    self.others += 1;
+                    let fault = fault(&format!("other{}", self.others)).finally();
+                    said = (failed(key.fail(&fault)), model.fail(&fault));
+                    model.settle();
+                }
+                said
+            }
             Event::See(number) => (Said::Was(key.see(*number as u64)), model.see(*number)),
         }
     }

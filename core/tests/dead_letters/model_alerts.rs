@@ -46,14 +46,25 @@ impl Alarms {
 }
 
 impl Model {
-    /// After everything that is due has happened.
+    /// How many deaths each aggregate has.
+    fn deaths(&self) -> BTreeMap<String, u64> {
+        let mut sums = BTreeMap::new();
+        for item in self.items.iter().filter(|item| !item.aggregate.is_empty()) {
+            *sums.entry(item.aggregate.clone()).or_default() += u64::from(item.deaths);
+        }
+        sums
+    }
+
+    /// Once an aggregate has few deaths again, more of them are news.
+    pub(super) fn forget_alarms(&mut self) {
+        let sums = self.deaths();
+        self.alarms.alerted.retain(|of| sums.get(of).is_some_and(|sum| *sum >= 3));
+    }
+
+    /// After all that had to die has died.
     pub(super) fn look_for_alarms(&mut self) {
-        let deaths_of = |aggregate: &str| -> u64 {
-            self.items.iter().filter(|item| item.aggregate == aggregate).map(|item| u64::from(item.deaths)).sum()
-        };
-        let sums: BTreeMap<String, u64> = ["x", "y"].into_iter().map(|of| (of.into(), deaths_of(of))).collect();
+        let sums = self.deaths();
         let alarms = &mut self.alarms;
-        alarms.alerted.retain(|of| sums[of] >= 3);
         let fresh = std::mem::take(&mut alarms.fresh);
         let Some(latest) = alarms.deaths.last().copied().filter(|_| !fresh.is_empty()) else { return };
         if alarms.since_seen > 10 && !alarms.raised.iter().any(|alert| alert.kind == "many" && !alert.is_seen) {

@@ -33,6 +33,7 @@ impl Model {
             let lease = self.leases.remove(at);
             self.lapse(&lease, lease.ends, true);
         }
+        self.look_for_alarms();
         let (now, old) = (self.now, |item: &Item, now: i64| item.at + 90 * DAY <= now);
         self.items.retain(|item| !(item.state == State::Resolved && !item.held && old(item, now)));
         for case in 0..self.cases.len() {
@@ -40,7 +41,7 @@ impl Model {
             self.discard(case);
         }
         (0..self.cases.len()).for_each(|case| self.begin_by_itself(case));
-        self.look_for_alarms();
+        self.forget_alarms();
     }
 
     /// AUTO: what died since the diagnosis, once nothing has died for a minute.
