@@ -31,7 +31,16 @@ pub fn fail(
             None => fail_new(&mut step, request, room),
         },
     };
+    if matches!(verdict, Failed::Known { .. }) {
+        repeat(&mut step);
+    }
     end(step, verdict)
+}
+
+/// The same reply is given again: the first may have been lost on its way. Nothing changes, but the caller may now wait for replicas to have what
+/// it is told of (WAIT): servers count from the last change that its connection made. So there is one, which changes nothing.
+pub(super) fn repeat(step: &mut Step<'_>) {
+    step.edit(LedgerEdit::Opened);
 }
 
 fn known_entry(step: &Step<'_>, arrival: u64, facts: &Facts<'_>) -> Failed {
@@ -83,8 +92,15 @@ fn fail_by_fence(step: &mut Step<'_>, arrival: u64, fence: u64, request: &Failin
             told(step, arrival, attempt, fate)
         }
         // Said before: the same again.
-        (Place::Waiting, Word::Failed) => Failed::Retry { attempt: entry.attempt.into(), delay: entry.delay() },
-        (Place::Dead, _) => dead(step, arrival),
+        (Place::Waiting, Word::Failed) => {
+            let same = Failed::Retry { attempt: entry.attempt.into(), delay: entry.delay() };
+            repeat(step);
+            same
+        }
+        (Place::Dead, _) => {
+            repeat(step);
+            dead(step, arrival)
+        }
         (_, Word::Returned) => Failed::Lost(Reason::Released),
         _ => Failed::Lost(Reason::Done),
     }
@@ -202,7 +218,10 @@ pub fn park(key: &mut Key<'_>, facts: &Facts<'_>, room: &Room, setting: &mut Set
     let mut step = OpenStep::begin(key, setting);
     let known = step.state().find(facts.id).map(|(arrival, _)| known_entry(&step, arrival, facts));
     let verdict = match known.or_else(|| known_done(&step, facts)) {
-        Some(Failed::Known { standing, attempt }) => Parked::Known { standing, attempt },
+        Some(Failed::Known { standing, attempt }) => {
+            repeat(&mut step);
+            Parked::Known { standing, attempt }
+        }
         Some(_) => Parked::Conflict,
         None => park_new(&mut step, facts, room),
     };

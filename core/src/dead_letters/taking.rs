@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use super::draw::Candidate;
 use super::edit::LedgerEdit;
 use super::entry::{Entry, Word};
-use super::failing::{lost_entry, stale};
+use super::failing::{lost_entry, repeat, stale};
 use super::ledger::Ledger;
 use super::machine::{Key, Ledgers, Step, end, look_for_alarms, note_last_of_batch};
 use super::request::{BatchRenewed, Death, Ended, GivenEntry, NothingDue, Place, Room, TakeRequest, Taken};
@@ -164,7 +164,10 @@ pub fn done(
 fn done_one(step: &mut Step<'_>, id: &[u8], fence: u64) -> Ended {
     let Some((arrival, entry)) = step.state().find(id) else {
         return match lost_entry(step, id, fence) {
-            Reason::Done => Ended::Ended,
+            Reason::Done => {
+                repeat(step);
+                Ended::Ended
+            }
             reason => Ended::Lost(reason),
         };
     };
@@ -178,7 +181,10 @@ fn done_one(step: &mut Step<'_>, id: &[u8], fence: u64) -> Ended {
             step.edit(LedgerEdit::Done { arrival, at: step.now });
             Ended::Ended
         }
-        (Place::Resolved, ..) => Ended::Ended,
+        (Place::Resolved, ..) => {
+            repeat(step);
+            Ended::Ended
+        }
         _ => Ended::Lost(Reason::Absent),
     }
 }
@@ -206,7 +212,10 @@ fn give_back_one(step: &mut Step<'_>, id: &[u8], fence: u64, delay: Span) -> End
             step.edit(LedgerEdit::Returned { arrival, at: step.now, due: step.now.plus(delay) });
             Ended::Ended
         }
-        (_, Word::Returned) => Ended::Ended,
+        (_, Word::Returned) => {
+            repeat(step);
+            Ended::Ended
+        }
         (_, Word::Failed) => Ended::Lost(Reason::Released),
         (Place::Resolved | Place::Archived, _) => Ended::Lost(Reason::Done),
         _ => Ended::Lost(Reason::Expired),
