@@ -304,7 +304,7 @@ impl Ledger {
         let (id, aggregate) = (Box::<[u8]>::from(entry.message.id()), Box::<[u8]>::from(entry.message.aggregate()));
         let end = Done { fence: entry.fence, digest: entry.message.digest(), at };
         match entry.place {
-            Place::Taken | Place::Waiting if entry.deaths == 0 => {
+            Place::Taken | Place::Waiting if entry.deaths == 0 && !self.is_held(entry) => {
                 self.leave_batch(arrival);
                 self.remove(arrival, at);
                 self.dones.remember(id, end);

@@ -3,12 +3,12 @@
 
 use alloc::boxed::Box;
 use alloc::format;
-use alloc::string::String;
+use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use super::alert::AuditRow;
 use super::case::{Case, Discard, Phase, Redrive};
-use super::config::default_rate;
+use super::config::{Class, Jitter, default_rate};
 use super::draw::BEGINNING;
 use super::edit::LedgerEdit;
 use super::ledger::Ledger;
@@ -23,7 +23,7 @@ use crate::limits::{
     CASE_TEXT_MAX, CASES_MAX, CLOCK_JUMP, ENTRIES_LOOKED_AT, INSTANT_MAX_US, LEDGER_TEXT_MAX, PURGE_MAX, RETENTION,
     TEXT_MAX,
 };
-use crate::time::Instant;
+use crate::time::{Instant, Span};
 use crate::waited::{OpenStep, Setting, Stepped};
 
 fn audit(step: &mut Step<'_>, governor: &Governor<'_>, action: String) {
@@ -161,6 +161,7 @@ fn matches(state: &Ledger, request: &RedriveRequest, filter: &RedriveFilter, now
     let mut covered = state.covered(request.case, filter, BEGINNING, now);
     let (mut count, mut held, mut again) = (0, 0, 0);
     let mut sample = Vec::new();
+    let most = request.count.unwrap_or(u32::MAX) as usize;
     for (at, entry) in covered.by_ref().take(ENTRIES_LOOKED_AT) {
         match (state.is_held(entry), entry.cases().contains(&request.case)) {
             _ if !Redrive::matches(filter, entry, at.0) => {}
@@ -168,7 +169,7 @@ fn matches(state: &Ledger, request: &RedriveRequest, filter: &RedriveFilter, now
             (_, true) => again += 1,
             _ => {
                 count += 1;
-                if sample.len() < SAMPLE {
+                if sample.len() < SAMPLE.min(most) {
                     sample.push(entry.message.id().into());
                 }
             }
@@ -180,7 +181,7 @@ fn matches(state: &Ledger, request: &RedriveRequest, filter: &RedriveFilter, now
         (0, true) if held > 0 => Err(Refusal::Held),
         (0, true) if again > 0 => Err(Refusal::Again),
         (0, true) => Err(Refusal::Nothing),
-        _ => Ok(Matched { count: count.min(request.count.unwrap_or(u32::MAX) as usize), is_complete, sample }),
+        _ => Ok(Matched { count: count.min(most), is_complete, sample }),
     }
 }
 
@@ -337,9 +338,37 @@ pub fn configure(
     };
     if config != step.state().config {
         step.edit(LedgerEdit::Configured(config));
-        audit(&mut step, governor, String::from("change the configuration"));
+        audit(&mut step, governor, format!("change the configuration:{}", described(change)));
     }
     end(step, ())
+}
+
+/// What a change says, for the audit.
+fn described(change: &ConfigChange) -> String {
+    let mut text = String::new();
+    let mut say = |what: &str, value: Option<String>| text.extend(value.map(|value| format!(" {what} {value}")));
+    let ms = |span: Span| format!("{}ms", span.ceil_ms());
+    for (class, retries) in Class::ALL.iter().zip(&change.retries) {
+        say(&format!("{} retries", class.text()), retries.most.map(|most| most.to_string()));
+        say(&format!("{} base", class.text()), retries.base.map(ms));
+        say(&format!("{} cap", class.text()), retries.cap.map(ms));
+    }
+    let jitter = |jitter| match jitter {
+        Jitter::Full => String::from("full"),
+        Jitter::None => String::from("none"),
+        Jitter::Plus(percent) => format!("plus {percent}"),
+    };
+    say("jitter", change.jitter.map(jitter));
+    say("crashes", change.crashes.map(|crashes| crashes.to_string()));
+    say("ratemax", change.rate_max.map(|rate| format!("{} per {}", rate.count, ms(rate.period))));
+    say("aftermax", change.after_max.map(ms));
+    let paused = |paused| match paused {
+        Pause::Off => String::from("no"),
+        Pause::On => String::from("yes"),
+        Pause::For(span) => format!("for {}", ms(span)),
+    };
+    say("paused", change.paused.map(paused));
+    text
 }
 
 impl Ledger {

@@ -7,7 +7,7 @@
 //!
 //! # The state
 //! ```text
-//!   FAIL (new) ──▶ waiting ── TAKE ──▶ taken ── DONE ──▶ (gone), or resolved if it ever died
+//!   FAIL (new) ──▶ waiting ── TAKE ──▶ taken ── DONE ──▶ (gone), or resolved if it ever died or is held
 //!        │            ▲                 │ │
 //!        │ FINAL      │ FAIL, RETURN,   │ └─ too many failures, FINAL, age, too many lapses ──▶ dead
 //!        ▼            └──── a lapse ────┘                                                       │

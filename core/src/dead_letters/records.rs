@@ -381,7 +381,9 @@ impl Ledger {
             Place::Waiting => entry.case == 0 || has_died,
             Place::Parked => !entry.message.aggregate().is_empty() && entry.group == 0 && entry.case == 0,
             Place::Dead => has_died && entry.group != 0 && entry.case == 0 && entry.reason.is_some(),
-            Place::Resolved | Place::Archived => has_died && entry.case == 0,
+            // What never died is resolved if it was held when it was done.
+            Place::Resolved => entry.case == 0,
+            Place::Archived => has_died && entry.case == 0,
             Place::Taken => false,
         };
         let has_group = entry.group == 0 && !shares_error || self.groups.get(entry.group).is_some();

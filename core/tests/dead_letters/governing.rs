@@ -147,6 +147,29 @@ fn what_is_held_keeps_its_payload_and_is_not_purged() {
 }
 
 #[test]
+fn what_is_held_stays_when_it_is_done() {
+    let mut key = Key::default();
+    key.retried(&fault("a").random(0));
+    key.retried(&fault("b").of("x").random(0));
+    key.hold_id("a", true);
+    key.hold(HoldTarget::Aggregate(b"x"), true);
+    key.later(SECOND);
+    for entry in key.take("t", 2) {
+        let id = id_of(&entry);
+        assert_eq!(key.done(&id, entry.fence), Ended::Ended);
+        assert_eq!(key.done(&id, entry.fence), Ended::Ended, "said again");
+        let view = key.ledger.get(id.as_bytes()).expect("kept");
+        assert_eq!((view.place, view.deaths, view.held), (Place::Resolved, 0, true));
+        assert!(view.message.payload().is_some(), "{id} has its payload");
+    }
+    key.later(200 * DAY);
+    assert_eq!(key.purge(), (0, 0));
+    key.hold_id("a", false);
+    key.later(SECOND);
+    assert_eq!((key.place("a"), key.place("b")), (None, Some(Place::Resolved)));
+}
+
+#[test]
 fn a_held_aggregate_holds_what_comes() {
     let mut key = Key::default();
     key.dies(&fault("a").of("x").finally());

@@ -421,7 +421,7 @@ impl Model {
         self.leave(at);
         self.outcome(at, false);
         let aggregate = self.items[at].aggregate.clone();
-        if self.items[at].deaths == 0 {
+        if self.items[at].deaths == 0 && !self.items[at].held {
             let item = self.items.remove(at);
             self.dones.push((item.id, fence, item.payload, self.now));
         } else {

@@ -26,6 +26,9 @@ impl Redrive {
 impl Model {
     /// Everything that is due by now has happened.
     pub fn settle(&mut self) {
+        let (now, old) = (self.now, |item: &Item, now: i64| item.at + 90 * DAY <= now);
+        self.items.retain(|item| !(item.state == State::Resolved && !item.held && old(item, now)));
+        self.forget_alarms();
         (0..self.cases.len()).for_each(|case| self.begin_by_itself(case));
         while let Some(at) = (0..self.leases.len()).min_by_key(|at| self.leases[*at].ends)
             && self.leases[at].ends <= self.now
@@ -34,8 +37,6 @@ impl Model {
             self.lapse(&lease, lease.ends, true);
         }
         self.look_for_alarms();
-        let (now, old) = (self.now, |item: &Item, now: i64| item.at + 90 * DAY <= now);
-        self.items.retain(|item| !(item.state == State::Resolved && !item.held && old(item, now)));
         for case in 0..self.cases.len() {
             self.settle_redrive(case);
             self.discard(case);
