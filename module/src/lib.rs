@@ -64,7 +64,7 @@ fn load(ctx: *mut raw::RedisModuleCtx, arguments: &[&[u8]]) -> Result<(), ()> {
 fn add_acl_category(ctx: *mut raw::RedisModuleCtx) {
     if !server::has_acl_categories() {
         let text = "this server has no ACL categories for the commands of modules: -@dangerous does not take away RES.BREAKER FORCE, \
-                    CONFIG and RESET, or RES.LOCK BREAK. Grant commands by name, as docs/access.md shows";
+                    CONFIG and RESET, RES.LOCK BREAK, or RES.DLQ DIAGNOSE, REDRIVE, CLOSE, PURGE and CONFIG. Grant commands by name, as docs/access.md shows";
         log(ctx, c"notice", text);
     }
     server::add_acl_category(ctx, ACL_CATEGORY);
