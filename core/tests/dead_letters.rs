@@ -24,6 +24,8 @@ mod model;
 mod promises;
 #[path = "dead_letters/redriving.rs"]
 mod redriving;
+#[path = "dead_letters/rules.rs"]
+mod rules;
 #[path = "seed/mod.rs"]
 mod seed;
 #[path = "dead_letters/taking.rs"]

@@ -249,7 +249,11 @@ impl Ledger {
     pub(super) fn background_at(&self, somebody_waits: bool, now: Instant) -> Option<Instant> {
         let is_over = self.resolved_after_held().next().is_some_and(|((at, _), _)| at.plus(RETENTION) <= now);
         let is_mending = self.notes.lease_mending.is_some();
-        if is_over || is_mending || self.notes.newest_wait > Some(now.plus(CLOCK_JITTER)) || !alarms(self, now).is_empty() {
+        if is_over
+            || is_mending
+            || self.notes.newest_wait > Some(now.plus(CLOCK_JITTER))
+            || !alarms(self, now).is_empty()
+        {
             return Some(now);
         }
         let case_at = |number: &u32| {

@@ -12,8 +12,8 @@ use super::config::{Class, Jitter, default_rate};
 use super::draw::BEGINNING;
 use super::edit::LedgerEdit;
 use super::ledger::Ledger;
-use super::message::cut;
 use super::machine::{Key, Ledgers, Step, end};
+use super::message::cut;
 use super::request::{
     Category, Closed, ConfigChange, Diagnosed, Diagnosis, Governor, HoldTarget, Matched, Pause, Place, PurgeRequest,
     Purged, RedriveFilter, RedriveRequest, Redriven, Refusal,

@@ -102,7 +102,8 @@ fn event() -> impl Strategy<Value = Event> {
         1 => Just((Category::Poison, None)),
         3 => (1..120i64).prop_map(|minutes| (Category::Infrastructure, Some(minutes * MINUTE))),
     ];
-    let diagnose = (1..8usize, category).prop_map(|(groups, (category, auto))| Event::Diagnose { groups, category, auto });
+    let diagnose =
+        (1..8usize, category).prop_map(|(groups, (category, auto))| Event::Diagnose { groups, category, auto });
     prop_oneof![
         20 => fail,
         18 => (any::<Index>(), counting(), 0..2usize)

@@ -1,7 +1,9 @@
 //! FAIL, and what becomes of it: sentences.
 
 use resil_core::Span;
-use resil_core::dead_letters::{Class, ConfigChange, Death, Ended, Failed, Jitter, Place, RetriesChange, Standing};
+use resil_core::dead_letters::{
+    Class, ConfigChange, Death, Ended, Failed, Jitter, LedgerEdit, Place, RetriesChange, Standing,
+};
 use resil_core::waited::Reason;
 
 use super::asking::*;
@@ -201,6 +203,31 @@ fn what_the_source_delivers_again_is_known() {
     assert_eq!(key.fail(&fault("a")), known(Place::Taken, 1));
     key.dies(&fault("a").by(fence).finally());
     assert_eq!(key.fail(&fault("a").finally()), known(Place::Dead, 2));
+}
+
+/// Servers let WAIT count from the last change of a connection: without one, a replica that lacks the message would seem to have it.
+#[test]
+fn what_is_said_again_can_be_waited_for() {
+    let mut key = Key::default();
+    key.retried(&fault("a").random(0));
+    key.fail(&fault("a"));
+    assert_eq!(key.edits, [LedgerEdit::Opened], "KNOWN");
+    key.later(SECOND);
+    let (_, fence) = key.one("t");
+    for turn in 0..2 {
+        key.fail(&fault("a").by(fence).random(0));
+        assert_eq!(turn == 1, key.edits == [LedgerEdit::Opened], "FAIL by a fence");
+    }
+    key.later(SECOND);
+    let (_, fence) = key.one("u");
+    for turn in 0..2 {
+        assert_eq!(key.done("a", fence), Ended::Ended);
+        assert_eq!(turn == 1, key.edits == [LedgerEdit::Opened], "DONE");
+    }
+    key.fail(&fault("a"));
+    assert_eq!(key.edits, [LedgerEdit::Opened], "KNOWN done");
+    key.fail(&fault("a").payload(Some("other bytes")));
+    assert_eq!(key.edits, [], "a conflict is not stored anywhere");
 }
 
 #[test]

@@ -70,7 +70,8 @@ impl Model {
         if alarms.since_seen > 10 && !alarms.raised.iter().any(|alert| alert.kind == "many" && !alert.is_seen) {
             alarms.raise("many", "order", alarms.since_seen);
         }
-        let within = |buckets: std::ops::Range<i64>| alarms.deaths.iter().filter(|of| buckets.contains(of)).count() as u64;
+        let within =
+            |buckets: std::ops::Range<i64>| alarms.deaths.iter().filter(|of| buckets.contains(of)).count() as u64;
         let (now, before) = (within(latest..latest + 1), within(latest - DAY_OF_BUCKETS..latest));
         if now as f64 > 10.0 * f64::max(1.0, before as f64 / DAY_OF_BUCKETS as f64) && alarms.spiked != Some(latest) {
             alarms.spiked = Some(latest);

@@ -84,7 +84,8 @@ use crate::settings::setters;
 use crate::settings::span_text::{self, check_number, check_span};
 
 /// The primary has it, and may forget it in a failover.
-const TOO_FEW_REPLICAS: &str = "too few replicas know of the failure in time: do not acknowledge the message, say it again";
+const TOO_FEW_REPLICAS: &str =
+    "too few replicas know of the failure in time: do not acknowledge the message, say it again";
 
 fn is_unsafe(error: &Error) -> bool {
     matches!(error, Error::BackendUnavailable(why) if *why == TOO_FEW_REPLICAS)
