@@ -196,7 +196,7 @@ fn what_the_source_delivers_again_is_known() {
     let known = |place, attempt| Failed::Known { standing: Standing::Here(place), attempt };
     key.retried(&fault("a"));
     assert_eq!(key.fail(&fault("a")), known(Place::Waiting, 1));
-    assert!(key.edits.is_empty(), "and nothing is changed");
+    assert_eq!(key.edits, [LedgerEdit::Opened], "and nothing is changed");
     assert_eq!(key.fail(&fault("a").payload(None)), known(Place::Waiting, 1), "nothing to compare");
     key.later(MINUTE);
     let (_, fence) = key.one("t");
@@ -271,7 +271,7 @@ fn a_fence_that_has_failed_gets_the_same_reply_again() {
     key.later(SECOND / 10);
     let again = key.retried(&fault("a").by(fence).random(0).finally());
     assert_eq!(again, (attempt, delay.div_euclid(MS) * MS + i64::from(delay % MS > 0) * MS));
-    assert!(key.edits.is_empty(), "and nothing is changed");
+    assert_eq!(key.edits, [LedgerEdit::Opened], "and nothing is changed");
     assert!(matches!(key.done("a", fence), Ended::Lost(_)));
     assert!(matches!(key.give_back("a", fence, 0), Ended::Lost(_)));
     key.later(MINUTE);
