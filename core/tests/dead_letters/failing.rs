@@ -247,6 +247,19 @@ fn other_bytes_under_a_known_id_are_a_conflict() {
 }
 
 #[test]
+fn a_payload_that_comes_later_is_not_lost() {
+    let mut key = Key::default();
+    key.retried(&fault("a").payload(None).random(0));
+    assert_eq!(key.fail(&fault("a")), Failed::Conflict, "the caller has the only copy");
+    assert!(matches!(key.fail(&fault("a").payload(None)), Failed::Known { .. }));
+    key.later(SECOND);
+    let (_, fence) = key.one("t");
+    assert_eq!(key.fail(&fault("a").by(fence)), Failed::Conflict);
+    key.done("a", fence);
+    assert_eq!(key.fail(&fault("a")), Failed::Conflict, "also when it is done");
+}
+
+#[test]
 fn a_resolved_entry_still_knows_its_payload() {
     let mut key = Key::default();
     key.dead(&["a"]);
