@@ -79,7 +79,8 @@ fn settlement(py: Python<'_>, error: &PyErr, judge: Option<&Object>) -> Settleme
 
 /// Not an error of the handler: it was cut short. Whatever else it raises counts, or it would be given out for ever.
 fn is_interruption(py: Python<'_>, error: &PyErr) -> bool {
-    let is_cancelled = py.import("asyncio").and_then(|asyncio| error.matches(py, asyncio.getattr("CancelledError")?));
+    let cancelled = py.import("asyncio").and_then(|asyncio| asyncio.getattr("CancelledError"));
+    let is_cancelled = cancelled.and_then(|class| error.value(py).is_instance(&class));
     let is_an_end = error.is_instance_of::<PyKeyboardInterrupt>(py) || error.is_instance_of::<PySystemExit>(py);
     is_an_end || is_cancelled.unwrap_or(false)
 }
