@@ -314,7 +314,7 @@ def call(name: str, found: Any, ones: dict[str, Any], wrong: str, garbage: Any) 
         for argument in positional + named + settings
         if is_needed(found, name, argument) and argument not in left_out
     }
-    values[wrong] = garbage
+    values = {**NEEDED.get(name, {}), **values, wrong: garbage}
     in_order = [values.pop(argument) for argument in positional if argument in values]
     result = found(*in_order, **values)
     if isinstance(result, resil.Pending):
@@ -337,7 +337,19 @@ ALSO = {
     "words": "command",
     "name": "there is no policy|has no partition",
     "fn": "coroutine",
+    # A ledger checks these, and names them as its command does.
+    "kind": "TYPE",
+    "groups": "missing group",
+    "after_max": "AFTERMAX|missing options",
+    "paused_for": "FOR must|missing options",
+    "rate_max": "RATEMAX|missing options",
+    "transient": "missing options",
+    "business": "missing options",
+    "external": "missing options",
 }
+
+#: What is needed though its signature does not say so.
+NEEDED: dict[str, dict[str, Any]] = {"DeadLetters.park": {"aggregate": "a", "payload": b"p"}}
 
 
 def is_named(argument: str, garbage: Any, text: str) -> bool:
