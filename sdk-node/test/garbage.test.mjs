@@ -191,7 +191,7 @@ const ANSWERS = new Set(['TIMEOUT', 'LEDGER_CONFLICT', 'REDRIVE_REFUSED']);
 const NOTHING = ['missing options'];
 const ALSO = {
   kind: ['TYPE'], groups: ['group'], failureClass: ['CLASS'], reference: ['REF'], count: ['NOCOUNT', 'FINAL', 'COUNT'],
-  transient: NOTHING, business: NOTHING, external: NOTHING, jitter: NOTHING, crashes: NOTHING, paused: NOTHING,
+  unknown: NOTHING, transient: NOTHING, business: NOTHING, external: NOTHING, jitter: NOTHING, crashes: NOTHING, paused: NOTHING,
   rateMax: ['RATEMAX', 'RATE', ...NOTHING], afterMax: ['AFTERMAX', ...NOTHING], pausedFor: ['FOR', ...NOTHING],
 };
 
