@@ -41,6 +41,8 @@ impl Model {
             self.settle_redrive(case);
             self.discard(case);
         }
+        // What was discarded, no redrive waits for.
+        (0..self.cases.len()).for_each(|case| self.settle_redrive(case));
         (0..self.cases.len()).for_each(|case| self.begin_by_itself(case));
         self.forget_alarms();
     }
