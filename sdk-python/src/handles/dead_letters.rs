@@ -186,10 +186,10 @@ impl PyDeadLetters {
     /// function something to await; a plain one runs in threads. How many were done, failed and given back.
     #[pyo3(signature = (handler, *, judge=None))]
     fn run(&self, handler: Arg<'_>, judge: OptArg<'_>) -> PyResult<Object> {
-        let (py, kind, letters) = (handler.py(), Kind::of(handler)?, self.0.get()?);
         if !handler.is_callable() {
             return Err(wrong_type("handler", "callable", handler));
         }
+        let (py, kind, letters) = (handler.py(), Kind::of(handler)?, self.0.get()?);
         if let Some(judge) = judge.filter(|judge| !judge.is_callable()) {
             return Err(wrong_type("judge", "callable", judge));
         }
