@@ -303,6 +303,13 @@ impl<'a> Reader<'a> {
         Ok(bytes)
     }
 
+    /// True if the next byte is this one, which is then read.
+    pub(crate) fn skip(&mut self, byte: u8) -> bool {
+        let rest = self.0.strip_prefix(&[byte]);
+        self.0 = rest.unwrap_or(self.0);
+        rest.is_some()
+    }
+
     /// A number that counts things, at most `max`.
     pub(crate) fn count(&mut self, max: usize) -> Result<usize, Malformed> {
         usize::try_from(self.number()?).ok().filter(|count| *count <= max).ok_or(Malformed)

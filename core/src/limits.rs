@@ -157,10 +157,16 @@ pub const TAKE_MAX: usize = 1_000;
 pub const TAKE_BYTES_MAX: usize = 16 << 20;
 
 /// Entries that LIST, a count or a search of a redrive looks at in one go.
-pub const ENTRIES_LOOKED_AT: usize = 5_000;
+pub const ENTRIES_LOOKED_AT: usize = 2_000;
 
-/// Entries that one call of PURGE, or one slice of a discarded case, removes.
+/// Entries that one call of LIST shows, whatever its LIMIT: an entry has many fields.
+pub const LIST_AT_ONCE: usize = 500;
+
+/// The largest LIMIT of PURGE.
 pub const PURGE_MAX: usize = 1_000;
+
+/// Entries that one call of PURGE removes, whatever its LIMIT: no call holds the server up for long.
+pub const PURGE_AT_ONCE: usize = 200;
 
 /// The longest BASE or CAP of a class, and the most RETRIES and CRASHES.
 pub const BACKOFF_MAX: Span = Span::from_days(1);

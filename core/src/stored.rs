@@ -24,6 +24,11 @@ pub trait Stored: Sized + 'static {
     fn encode_pieces(state: &Self::State, emit: &mut dyn FnMut(&[u8])) {
         emit(&crate::codec::to_vec(|out| Self::encode(state, out)));
     }
+    /// Takes a further piece over into a state that is being read in pieces.
+    fn load_piece(state: &mut Self::State, bytes: &[u8]) -> Result<(), Malformed> {
+        Self::apply_all(state, Self::decode_edits(bytes)?);
+        Ok(())
+    }
     /// True if nothing is missing of a state that was read in pieces.
     fn is_whole(_state: &Self::State) -> bool {
         true

@@ -22,14 +22,14 @@ import { connectAs, isProgram, thisRun, url } from './running.mjs';
 class Warehouse {
   orders = 0;
   hasBegun = new Promise((resolve) => { this.begins = resolve; });
-  mayGoOn = new Promise((resolve) => { this.goOn = resolve; });
+  mayContinue = new Promise((resolve) => { this.resume = resolve; });
 
   async ship(body) {
     this.orders += 1;
     const number = this.orders;
     if (body.includes('slow')) {
       this.begins();
-      await this.mayGoOn;
+      await this.mayContinue;
     }
     return { order: number };
   }
@@ -102,7 +102,7 @@ export async function story(where) {
   await warehouse.hasBegun;
   const whileRunning = await ask(two, bob, { key, body: 'slow tea' });
   console.log(`  again, while it is made: ${show(whileRunning)}`);
-  warehouse.goOn();
+  warehouse.resume();
   const first = await answering;
   console.log(`  the first answer:        ${show(first)}`);
   const again = await ask(two, bob, { key, body: 'slow tea' });

@@ -1,5 +1,5 @@
 /**
- * A payment service: every order is paid once, whatever happens to whoever pays it.
+ * A payment service: every order is paid once, whatever happens to the process that pays it.
  *
  * Three things, and each does what the others cannot:
  * - idempotency: of all who ask for the same order one pays, the others get its receipt;
@@ -13,7 +13,7 @@ import { once } from 'node:events';
 import { Worker, isMainThread, parentPort, workerData } from 'node:worker_threads';
 import { connectAs, isProgram, thisRun, url } from './running.mjs';
 
-/** How long a process that fell silent is waited for, in ms. Short, so that the story is; 30 s and 10 s unless said. */
+/** How long a process that fell silent is waited for, in ms. Short, so that the story is; 30 s and 10 s by default. */
 const LEASE = 1_000;
 const PATIENCE = 30_000;
 const ACCOUNT = 'account:ann';
@@ -148,7 +148,7 @@ export async function story(where) {
   const { told, again: sleeperAgain } = await sleeping.end;
   console.log(`  pod-1 wakes and pays, as it thinks it may; refused, (its fence, the highest seen): ${ledger.refused.join('; ')}`);
   // LOCK_LOST: the call sees that its lease is over.
-  console.log(`  whoever asked pod-1 is told ${told}`);
+  console.log(`  the caller of pod-1 gets ${told}`);
   console.log(`  it asks again, with a lease of its own, and the order is paid: ${JSON.stringify(sleeperAgain.value)}`);
 
   console.log('pod-1 pays order 3 and dies before it can say so.');

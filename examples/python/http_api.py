@@ -37,14 +37,14 @@ class Warehouse:
 
     orders: int = 0
     has_begun: asyncio.Event = field(default_factory=asyncio.Event)
-    may_go_on: asyncio.Event = field(default_factory=asyncio.Event)
+    may_continue: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def ship(self, what: str) -> int:
         self.orders += 1
         number = self.orders
         if "slow" in what:
             self.has_begun.set()
-            await asyncio.wait_for(self.may_go_on.wait(), PATIENCE)
+            await asyncio.wait_for(self.may_continue.wait(), PATIENCE)
         return number
 
 
@@ -152,7 +152,7 @@ async def story(url: str) -> Seen:
         await asyncio.wait_for(warehouse.has_begun.wait(), PATIENCE)
         while_running = await order(two, key, "slow tea")
         print(f"  again, while it is made: {shown(while_running)}")
-        warehouse.may_go_on.set()
+        warehouse.may_continue.set()
         first = await running
         print(f"  the first answer:       {shown(first)}")
         again = await order(two, key, "slow tea")

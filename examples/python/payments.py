@@ -1,4 +1,4 @@
-"""A payment service: every order is paid once, whatever happens to whoever pays it.
+"""A payment service: every order is paid once, whatever happens to the process that pays it.
 
 Three things, and each does what the others cannot:
 
@@ -21,7 +21,7 @@ from typing import Any, Callable
 import resil
 from running import connect, this_run, url
 
-#: How long a process that fell silent is waited for. Short, so that the story is; 30 s and 10 s unless said.
+#: How long a process that fell silent is waited for. Short, so that the story is; 30 s and 10 s by default.
 LEASE = 1.0
 PATIENCE = 30.0
 
@@ -118,7 +118,7 @@ class Seen:
     replays: int
     payments_after_duplicates: int
     mismatch: str
-    #: What whoever asked the sleeper was told.
+    #: What the caller of the sleeper got.
     sleeper: BaseException | None
     refused_fences: list[tuple[int, int]]
     meanwhile: resil.Outcome[Receipt]
@@ -176,7 +176,7 @@ async def story(url: str) -> Seen:
     sleeper, sleeper_again = await asleep
     print(f"  pod-1 wakes and pays, as it thinks it may; refused, (its fence, the highest seen): {ledger.refused}")
     # Either the ledger's refusal, or LOCK_LOST, if the block sees first that its lease is over.
-    print(f"  whoever asked pod-1 is told {getattr(sleeper, 'code', repr(sleeper))}")
+    print(f"  the caller of pod-1 gets {getattr(sleeper, 'code', repr(sleeper))}")
     print(f"  it asks again, with a lease of its own, and the order is paid: {sleeper_again.value}")
 
     print("pod-1 pays order 3 and dies before it can say so.")

@@ -49,7 +49,7 @@ struct Api {
 pub struct Warehouse {
     orders: AtomicU32,
     has_begun: Notify,
-    may_go_on: Notify,
+    may_continue: Notify,
 }
 
 impl Warehouse {
@@ -57,7 +57,7 @@ impl Warehouse {
         let number = self.orders.fetch_add(1, Ordering::SeqCst) + 1;
         if body.contains("slow") {
             self.has_begun.notify_one();
-            self.may_go_on.notified().await;
+            self.may_continue.notified().await;
         }
         format!(r#"{{"order":{number}}}"#)
     }
@@ -251,7 +251,7 @@ pub async fn story(url: &str) -> Result<Seen, Problem> {
     tokio::time::timeout(MINUTE, warehouse.has_begun.notified()).await?;
     let while_running = ask(two, &bob, Some((&key, "slow tea"))).await?;
     println!("  again, while it is made: {}", while_running.show());
-    warehouse.may_go_on.notify_one();
+    warehouse.may_continue.notify_one();
     let first = first.await??;
     println!("  the first answer:       {}", first.show());
     let again = ask(two, &bob, Some((&key, "slow tea"))).await?;

@@ -1,4 +1,4 @@
-//! A payment service: every order is paid once, whatever happens to whoever pays it.
+//! A payment service: every order is paid once, whatever happens to the process that pays it.
 //!
 //! Three things, and each does what the others cannot:
 //! - **idempotency**: of all who ask for the same order one pays, the others get its receipt;
@@ -19,7 +19,7 @@ use resil::{Client, Code, Failure};
 use resil_examples::{Problem, connect, url};
 use serde::{Deserialize, Serialize};
 
-/// How long a process that fell silent is waited for. Short, so that the story is; 30 s and 10 s unless said.
+/// How long a process that fell silent is waited for. Short, so that the story is; 30 s and 10 s by default.
 const LEASE: Duration = Duration::from_secs(1);
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -161,7 +161,7 @@ pub struct Seen {
     pub replays: usize,
     pub payments_after_duplicates: usize,
     pub mismatch: Option<Code>,
-    /// What whoever asked the sleeper was told.
+    /// What the caller of the sleeper got.
     pub sleeper: Result<Outcome<Receipt>, Failure<PayError>>,
     pub refused_fences: Vec<(u64, u64)>,
     pub meanwhile: Outcome<Receipt>,
@@ -227,7 +227,7 @@ pub async fn story(url: &str) -> Result<Seen, Problem> {
     let (sleeper, sleeper_again) = woken.map_err(|_| "the sleeper panicked")??;
     let refused_fences = ledger.refused();
     println!("  pod-1 wakes and pays, as it thinks it may; refused, (its fence, the highest seen): {refused_fences:?}");
-    println!("  whoever asked pod-1 is told {}", told(&sleeper));
+    println!("  the caller of pod-1 gets {}", told(&sleeper));
     let sleeper_again = sleeper_again.map_err(|failure| format!("{failure:?}"))?;
     println!("  it asks again, with a lease of its own, and the order is paid: {:?}", sleeper_again.value);
 

@@ -20,13 +20,13 @@ const TAKING: &[(&str, &str)] = &[
     ("@500", ""),
     (
         "RES.DLQ TAKE d t 10s",
-        "[TAKEN 0 10000 [[m1 F+500000 1 0 p [type order class transient group order/boom error boom deaths 0]]]]",
+        "[TAKEN 0 10000 [[m1 F+500000 1 0 p [type order class transient group order/boom error boom]]]]",
     ),
     ("@1000", ""),
     // The same token: the same entries and fences, whatever the count, and never a shorter lease.
     (
         "RES.DLQ TAKE d t 1s COUNT 7",
-        "[TAKEN 0 9500 [[m1 F+500000 1 0 p [type order class transient group order/boom error boom deaths 0]]]]",
+        "[TAKEN 0 9500 [[m1 F+500000 1 0 p [type order class transient group order/boom error boom]]]]",
     ),
     ("RES.DLQ TAKE d other 1s", "[NONE -1]"),
     ("RES.DLQ RENEW d t 20s", "[GRANTED 1 20000]"),
@@ -42,7 +42,7 @@ const TAKING: &[(&str, &str)] = &[
     ("@2000", ""),
     (
         "RES.DLQ TAKE d t 10s META host:1",
-        "[TAKEN 0 10000 [[m1 F+2000000 2 0 p [type order class transient group order/boom error boom deaths 0]]]]",
+        "[TAKEN 0 10000 [[m1 F+2000000 2 0 p [type order class transient group order/boom error boom]]]]",
     ),
     ("RES.DLQ RETURN d DELAY 300ms m1 F+2000000", "[RETURNED]"),
     ("RES.DLQ RETURN d m1 F+2000000", "[RETURNED]"),
@@ -51,7 +51,7 @@ const TAKING: &[(&str, &str)] = &[
     ("@2300", ""),
     (
         "RES.DLQ TAKE d t 10s",
-        "[TAKEN 0 10000 [[m1 F+2300000 2 0 p [type order class transient group order/boom error boom deaths 0]]]]",
+        "[TAKEN 0 10000 [[m1 F+2300000 2 0 p [type order class transient group order/boom error boom]]]]",
     ),
     ("RES.DLQ DONE d m1 F+2300000", "[DONE]"),
     ("RES.DLQ DONE d m1 F+2300000", "[DONE]"),

@@ -51,6 +51,11 @@ impl<'a> Argv<'a> {
         self.rest.is_empty()
     }
 
+    /// How many are left.
+    pub fn len(&self) -> usize {
+        self.rest.len()
+    }
+
     pub fn bytes(&mut self, name: &str) -> Result<&'a [u8], Refused> {
         let (first, rest) = self.rest.split_first().ok_or_else(|| self.missing(name))?;
         self.rest = rest;

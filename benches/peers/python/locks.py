@@ -1,4 +1,5 @@
-"""How long one waits for a lock that 16 processes want, each holding it for a millisecond: resil beside redis-py's Lock.
+"""How long one waits for a lock that 16 processes want, each holding it for a millisecond: resil beside the raw command and
+redis-py's Lock.
 
 Every contender is a process with a connection of its own. `Lock` has its defaults (it asks ten times a second); also shown is
 one that was told to ask ten times as often. The ways take turns, and the percentiles are of all waits together.
@@ -18,7 +19,8 @@ HOLD_S = 0.001
 LEASE_S = 10
 BOUND_S = 120
 
-OURS, PEER, EAGER = "resil, `lock.acquire`", "redis-py Lock", "redis-py Lock, sleep=0.01"
+OURS, RAW = "resil, `lock.acquire`", "RES.LOCK by redis-py"
+PEER, EAGER = "redis-py Lock", "redis-py Lock, sleep=0.01"
 
 Way = tuple[Callable[[], object], Callable[[], object]]
 
@@ -31,6 +33,16 @@ def _ours(port: int) -> Way:
     return lambda: held.append(lock.acquire().wait()), lambda: held.pop().release().wait()
 
 
+def _raw(port: int) -> Way:
+    import os
+
+    import redis
+
+    client, owner = redis.Redis(port=port), f"{os.getpid()}"
+    acquire = ("RES.LOCK", "ACQUIRE", "raw", owner, f"{LEASE_S}s", "WAIT", "60s")
+    return lambda: client.execute_command(*acquire), lambda: client.execute_command("RES.LOCK", "RELEASE", "raw", owner)
+
+
 def _peer(port: int, **options: float) -> Way:
     import redis
 
@@ -38,7 +50,12 @@ def _peer(port: int, **options: float) -> Way:
     return lock.acquire, lock.release
 
 
-WAYS: dict[str, Callable[[int], Way]] = {OURS: _ours, PEER: _peer, EAGER: lambda port: _peer(port, sleep=0.01)}
+WAYS: dict[str, Callable[[int], Way]] = {
+    OURS: _ours,
+    RAW: _raw,
+    PEER: _peer,
+    EAGER: lambda port: _peer(port, sleep=0.01),
+}
 
 
 def _contender(way: str, port: int, seconds: float, barrier: Any, results: Any) -> None:
@@ -79,7 +96,7 @@ def measure(port: int, plain_port: int, seconds: float, rounds: int, bars: Bars)
     for turn in range(rounds):
         progress(f"locks, round {turn + 1} of {rounds}")
         for way in WAYS:
-            waits_s, rate = _contend(way, port if way == OURS else plain_port, seconds)
+            waits_s, rate = _contend(way, port if way in (OURS, RAW) else plain_port, seconds)
             waits[way] += waits_s
             p99s[way].append(percentile(waits_s, 0.99))
             rates[way].append(rate)
@@ -89,5 +106,7 @@ def measure(port: int, plain_port: int, seconds: float, rounds: int, bars: Bars)
         ms = [f"{percentile(waits[way], part) * 1e3:.1f}" for part in (0.5, 0.99, 1.0)]
         shown.append([way, f"{statistics.median(rates[way]):.0f}", *ms])
     table(["", "holders/s", "wait p50, ms", "p99, ms", "longest, ms"], shown)
+    beside = statistics.median(mine / its for mine, its in zip(p99s[OURS], p99s[RAW]))
+    bars.at_most(f"p99 wait of {CONTENDERS} contenders at most 1.2x {RAW}", beside, 1.2)
     beside = statistics.median(mine / its for mine, its in zip(p99s[OURS], p99s[PEER]))
     bars.at_most(f"p99 wait of {CONTENDERS} contenders at most 0.1x {PEER}", beside, 0.1)

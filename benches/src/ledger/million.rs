@@ -247,6 +247,11 @@ impl Scene {
         let mut noticed = vec![
             ("LIST of 1,000", repeat(server, "LIST ledger LIMIT 1000")),
             ("LIST that finds nothing", repeat(server, "LIST ledger TYPE nothing LIMIT 1000")),
+            ("INFO", repeat(server, "INFO ledger GROUPS LIMIT 1000")),
+            (
+                "SCAN",
+                during(server, |busy| for_a_while(WHILE, || drop_true(ok(busy, &["SCAN", "0", "COUNT", "1000"])))),
+            ),
             ("REDRIVE, DRYRUN", repeat(server, &format!("REDRIVE ledger {contract} TYPE nothing DRYRUN ACTOR me"))),
         ];
         let mut number = 0;
@@ -285,7 +290,7 @@ impl Scene {
                 text_of(&list_of(&purged)[0]) != "0"
             });
         });
-        noticed.push(("PURGE of 1,000", purged));
+        noticed.push(("PURGE", purged));
         (quiet, noticed)
     }
 
@@ -332,7 +337,7 @@ impl Million {
     }
 
     pub fn bars(&self) -> Vec<Bar> {
-        let bytes = (self.waiting_bytes + self.dead_bytes) / 2.0;
+        let bytes = self.waiting_bytes.max(self.dead_bytes);
         let ledgers = self.longest_ms.iter().filter(|(name, _)| name.starts_with("RES.DLQ"));
         let longest = ledgers.max_by(|one, other| one.1.total_cmp(other.1));
         let (longest_name, longest_ms) = longest.map_or(("none", 0.0), |(name, ms)| (name.as_str(), *ms));

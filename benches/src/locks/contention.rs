@@ -3,10 +3,11 @@
 //! Every contender is a thread with a connection of its own. The time from asking to having is a wait, the first of
 //! each contender too.
 
-use std::sync::{Barrier, Condvar, Mutex};
+use std::sync::{Arc, Barrier, Condvar, Mutex};
 use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
+use resil::lock::{LockGuard, LockSettings};
 use resil_harness::Server;
 
 use super::pairs::{GRANTED, LUA_UNLOCK, RELEASED};
@@ -86,6 +87,28 @@ pub fn ours(server: &Server, time: Duration) -> Contention {
         let release = command(&format!("RES.LOCK RELEASE contended owner:{number:010}"));
         let acquire = move |line: &mut Line| assert!(line.ask(&acquire, GRANTED));
         (acquire, move |line: &mut Line| assert!(line.ask(&release, RELEASED)))
+    })
+}
+
+/// Contenders that use the SDK, each with a client of its own.
+pub fn sdk(server: &Server, time: Duration) -> Contention {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
+    let (runtime, url) = (&runtime, format!("redis://127.0.0.1:{}", server.port()));
+    contend(server, time, |_| {
+        let settings = LockSettings::new().lease(Duration::from_secs(10)).wait(Duration::from_secs(60));
+        let lock = runtime.block_on(resil::connect(&url)).and_then(|client| client.lock("contended-sdk", settings));
+        let lock = lock.expect("a lock");
+        let held = Arc::new(Mutex::new(None));
+        let holds = Arc::clone(&held);
+        let acquire = move |_: &mut Line| {
+            let guard = runtime.block_on(lock.acquire()).expect("it is granted");
+            *holds.lock().expect("no contender fails") = Some(guard);
+        };
+        let release = move |_: &mut Line| {
+            let guard: Option<LockGuard> = held.lock().expect("no contender fails").take();
+            runtime.block_on(guard.expect("it is held").release()).expect("it is released");
+        };
+        (acquire, release)
     })
 }
 

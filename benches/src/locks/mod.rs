@@ -33,12 +33,16 @@ const HAND_OVERS_QUICK: usize = 200;
 const SLICES: usize = 7;
 
 const OURS: &str = "RES.LOCK";
+const SDK: &str = "Rust SDK, `lock.acquire`";
 const CONTROL: &str = "control: a queue without a server";
 const POLLED: &str = "SET NX PX every ms";
 
 pub struct Locks {
     round_trip: Duration,
     ours: Contention,
+    sdk: Contention,
+    /// How many times as long its p99 is as that of the raw command: the median of runs side by side.
+    sdk_beside_ours: f64,
     control: Contention,
     polled: Contention,
     peers: Vec<(&'static Language, Result<Found, String>)>,
@@ -59,12 +63,14 @@ struct Crowds {
 pub fn measure(quick: bool) -> Locks {
     let time = if quick { TIME_QUICK } else { TIME };
     let server = Server::fresh();
-    let (mut ours, mut control, mut peers, mut round_trips) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let (mut ours, mut sdk, mut control) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut peers, mut round_trips) = (Vec::new(), Vec::new());
     for language in &LANGUAGES {
         eprintln!("locks: {CONTENDERS} contenders, {OURS} and its control");
         round_trips.push(contention::round_trip(&server).as_secs_f64());
         for _ in 0..RUNS {
             ours.push(contention::ours(&server, time / RUNS));
+            sdk.push(contention::sdk(&server, time / RUNS));
             control.push(contention::without_a_server(&server, time / RUNS));
         }
         peers.push((language, language.measure(&server, time)));
@@ -75,6 +81,8 @@ pub fn measure(quick: bool) -> Locks {
     Locks {
         round_trip: Duration::from_secs_f64(median(round_trips.into_iter())),
         ours: Contention::median(&ours),
+        sdk: Contention::median(&sdk),
+        sdk_beside_ours: median(ours.iter().zip(&sdk).map(|(ours, sdk)| sdk.wait_p99_ms / ours.wait_p99_ms)),
         control: Contention::median(&control),
         polled,
         peers,
@@ -133,6 +141,21 @@ impl Locks {
                 0.1,
             ),
             bar(
+                "Rust SDK, 16 contenders: p99 wait at most 1.2x that of the raw command",
+                Some((format!("{:.2}x, {:.1} ms", self.sdk_beside_ours, self.sdk.wait_p99_ms), self.sdk_beside_ours)),
+                1.2,
+            ),
+            bar(
+                "Rust SDK, 16 contenders: p99 wait at most a tenth of redsync's",
+                self.contentions().find(|(name, kind, _)| *kind == Kind::Peer && name.starts_with("redsync")).map(
+                    |(_, _, peer)| {
+                        let (sdk_ms, peer_ms) = (self.sdk.wait_p99_ms, peer.wait_p99_ms);
+                        (format!("{sdk_ms:.1} ms, redsync's is {peer_ms:.1} ms"), sdk_ms / peer_ms)
+                    },
+                ),
+                0.1,
+            ),
+            bar(
                 "RES.LOCK, 16 contenders: most served at most 1.1x least served",
                 Some((format!("{:.3}x", self.ours.unfairness()), self.ours.unfairness())),
                 1.1,
@@ -171,6 +194,7 @@ impl Locks {
         println!("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |");
         print_contention(CONTROL, &self.control);
         print_contention(OURS, &self.ours);
+        print_contention(SDK, &self.sdk);
         for (name, _, found) in self.contentions() {
             print_contention(name, found);
         }

@@ -4,12 +4,12 @@
 //! against the state once more: what does not fit changes nothing, and what is changed keeps the invariants.
 
 use alloc::boxed::Box;
-use alloc::vec::Vec;
 
 use super::done::Done;
 use super::edit::{Added, FailedEdit, Fate, LedgerEdit, TakenEdit};
 use super::entry::{Entry, Word};
 use super::ledger::{Batch, Ledger, Pace};
+use super::message::hash;
 use super::request::{Death, Place};
 use crate::limits::{ARRIVAL_MAX, AUDIT_MAX, COUNTER_MAX, FENCE_MAX, TYPES_MAX};
 use crate::time::{Instant, Span};
@@ -26,8 +26,10 @@ impl Ledger {
             LedgerEdit::Taken(taken) => self.take(*taken),
             LedgerEdit::Timed { fence, length, ends } => self.time(fence, length, ends),
             LedgerEdit::Ended { fence, at, how, counted } => self.end_batch(fence, at, how, counted),
-            LedgerEdit::Done { arrival, at } => self.finish(arrival, at),
-            LedgerEdit::Returned { arrival, at, due } => self.give_back(arrival, at, due),
+            LedgerEdit::Done { arrivals, at } => arrivals.into_iter().for_each(|arrival| self.finish(arrival, at)),
+            LedgerEdit::Returned { arrivals, at, due } => {
+                arrivals.into_iter().for_each(|arrival| self.give_back(arrival, at, due));
+            }
             LedgerEdit::Due { arrival, at } => self.mend_due(arrival, at),
             LedgerEdit::Paced(pace) => self.pace = Some(pace),
             LedgerEdit::Held { arrival, held } => self.hold(arrival, held),
@@ -60,15 +62,15 @@ impl Ledger {
 
     fn add(&mut self, Added { arrival, message, at, failure }: Added) {
         let is_number = (1..=ARRIVAL_MAX).contains(&arrival);
-        if !is_number || self.find(message.id()).is_some() || self.entries.contains_key(&arrival) {
+        if !is_number || self.find(message.id()).is_some() || self.entries.contains(arrival) {
             return;
         }
         if failure.is_none() && self.aggregates.get(message.aggregate()).is_none_or(|of| of.busy == 0) {
             return;
         }
         self.numbers.arrival = self.numbers.arrival.max(arrival);
-        self.by_id.insert(Self::id_key(message.id(), arrival));
-        let mut entry = Box::new(Entry::new(message, at));
+        self.by_id.insert(hash(message.id()), arrival);
+        let mut entry = Entry::new(message, at);
         match failure {
             Some(failure) => self.fail_entry(&mut entry, *failure),
             None => entry.place = Place::Parked,
@@ -84,11 +86,22 @@ impl Ledger {
     }
 
     fn leave_batch(&mut self, arrival: u64) {
-        let Some(entry) = self.entry(arrival) else { return };
-        let Some((fence, _)) = self.batch_of(entry) else { return };
-        let Some(batch) = self.batches.get_mut(&fence) else { return };
-        batch.members.retain(|member| *member != arrival);
-        if batch.members.is_empty() {
+        let taken = self.entry(arrival).filter(|entry| entry.place == Place::Taken);
+        if let Some(fence) = taken.map(|entry| entry.fence) {
+            self.leave_batch_of(arrival, fence);
+        }
+    }
+
+    /// The same for an entry that is taken, under this fence.
+    fn leave_batch_of(&mut self, arrival: u64, own: u64) {
+        let Some((fence, batch)) = self.batches.range_mut(..=own).next_back() else { return };
+        let (fence, position) = (*fence, (own - fence) as usize);
+        if let Some(member) = batch.members.get_mut(position).filter(|member| **member == arrival) {
+            *member = 0;
+            batch.left -= 1;
+            while batch.members.pop_if(|last| *last == 0).is_some() {}
+        }
+        if batch.left == 0 {
             self.drop_batch(fence);
         }
     }
@@ -143,7 +156,7 @@ impl Ledger {
         if let Some(group) = self.groups.get_mut(number) {
             group.last_at = at;
             if *group.error != *error {
-                group.error = error.into();
+                group.error = error;
             }
             if former != 0 && entry.error != group.error {
                 let first = entry.first_error().clone();
@@ -204,33 +217,39 @@ impl Ledger {
         self.kinds.entry(kind.into()).or_default().add(at);
     }
 
-    fn take(&mut self, TakenEdit { fence, batch, drawn, pace }: TakenEdit) {
+    fn take(&mut self, TakenEdit { fence, mut batch, drawn, pace }: TakenEdit) {
         let last = fence.saturating_add(batch.members.len() as u64).saturating_sub(1);
         if self.by_token.contains_key(&batch.token) || fence <= self.numbers.fence || last > FENCE_MAX {
             return;
         }
-        let mut members = Vec::with_capacity(batch.members.len());
-        for (position, arrival) in batch.members.iter().enumerate() {
-            let under = drawn.filter(|(drawn, _)| drawn == arrival).map(|(_, case)| case);
-            let is_there = match under {
-                Some(case) => self.is_in(*arrival, &[Place::Dead]) && self.is_running(case),
-                None => self.is_in(*arrival, &[Place::Waiting]),
-            };
-            let Some(mut entry) = is_there.then(|| self.lift(*arrival)).flatten() else { continue };
-            if let Some(case) = under {
-                self.draw(*arrival, &mut entry, case, batch.since);
-            }
-            entry.place = Place::Taken;
-            entry.since = batch.since;
+        let since = batch.since;
+        let give = |entry: &mut Entry, position: usize| {
+            (entry.place, entry.since, entry.word) = (Place::Taken, since, Word::None);
             entry.fence = fence + position as u64;
-            entry.word = Word::None;
-            self.put(*arrival, entry);
-            members.push(*arrival);
+        };
+        batch.left = 0;
+        for (position, arrival) in batch.members.iter_mut().enumerate() {
+            let under = drawn.filter(|(drawn, _)| drawn == arrival).map(|(_, case)| case);
+            let is_given = match under {
+                None => self.shift(*arrival, Place::Waiting, |entry| give(entry, position)),
+                Some(case) if self.is_in(*arrival, &[Place::Dead]) && self.is_running(case) => {
+                    let entry = self.lift(*arrival).map(|mut entry| {
+                        self.draw(*arrival, &mut entry, case, since);
+                        give(&mut entry, position);
+                        self.put(*arrival, entry);
+                    });
+                    entry.is_some()
+                }
+                Some(_) => false,
+            };
+            batch.left += usize::from(is_given);
+            *arrival = if is_given { *arrival } else { 0 };
         }
+        while batch.members.pop_if(|last| *last == 0).is_some() {}
         self.numbers.fence = last;
-        self.pace = pace.map(|until| Pace { given_at: batch.since, until }).or(self.pace);
-        if !members.is_empty() {
-            self.insert_batch(fence, Batch { members, ..batch });
+        self.pace = pace.map(|until| Pace { given_at: since, until }).or(self.pace);
+        if batch.left > 0 {
+            self.insert_batch(fence, batch);
         }
     }
 
@@ -258,7 +277,7 @@ impl Ledger {
 
     fn end_batch(&mut self, fence: u64, at: Instant, how: End, counted: bool) {
         let Some(batch) = self.drop_batch(fence) else { return };
-        for arrival in batch.members {
+        for arrival in batch.members() {
             let Some(mut entry) = self.lift(arrival) else { continue };
             let is_lapse = how != End::Released;
             // It was due when it was taken, whatever a clock says now.
@@ -276,13 +295,11 @@ impl Ledger {
     }
 
     fn give_back(&mut self, arrival: u64, at: Instant, due: Instant) {
-        if self.is_in(arrival, &[Place::Taken]) {
-            self.leave_batch(arrival);
-            self.change(arrival, |entry| {
-                (entry.place, entry.word) = (Place::Waiting, Word::Returned);
-                (entry.since, entry.at) = (at, due);
-            });
-        }
+        self.leave_batch(arrival);
+        self.shift(arrival, Place::Taken, |entry| {
+            (entry.place, entry.word) = (Place::Waiting, Word::Returned);
+            (entry.since, entry.at) = (at, due);
+        });
     }
 
     /// It waits since `at` and not since later, and as long as before.
@@ -300,19 +317,21 @@ impl Ledger {
     }
 
     fn finish(&mut self, arrival: u64, at: Instant) {
-        let Some(entry) = self.entry(arrival) else { return };
-        let (id, aggregate) = (Box::<[u8]>::from(entry.message.id()), Box::<[u8]>::from(entry.message.aggregate()));
-        let end = Done { fence: entry.fence, digest: entry.message.digest(), at };
-        match entry.place {
-            Place::Taken | Place::Waiting if entry.deaths == 0 && !self.is_held(entry) => {
-                self.leave_batch(arrival);
-                self.remove(arrival, at);
-                self.dones.remember(id, end);
-                return self.dones.forget(at);
+        let is_held = self.entry(arrival).is_some_and(|entry| self.is_held(entry));
+        let is_retry =
+            |entry: &Entry| matches!(entry.place, Place::Taken | Place::Waiting) && entry.deaths == 0 && !is_held;
+        if let Some(entry) = self.remove_if(arrival, at, is_retry) {
+            if entry.place == Place::Taken {
+                self.leave_batch_of(arrival, entry.fence);
             }
-            Place::Taken | Place::Waiting | Place::Dead => self.leave_batch(arrival),
-            Place::Parked | Place::Resolved | Place::Archived => return,
+            let end = Done { fence: entry.fence, digest: entry.message.digest(), at };
+            self.dones.remember(entry.message.id(), end);
+            return self.dones.forget(at);
         }
+        if !self.is_in(arrival, &[Place::Taken, Place::Waiting, Place::Dead]) {
+            return;
+        }
+        self.leave_batch(arrival);
         let Some(mut entry) = self.lift(arrival) else { return };
         entry.remember_death();
         if let Some(redrive) = self.redrive_mut(entry.case) {
@@ -324,6 +343,7 @@ impl Ledger {
             entry.message = entry.message.without_payload();
         }
         (entry.place, entry.at, entry.since) = (Place::Resolved, at, at);
+        let aggregate = Box::<[u8]>::from(entry.message.aggregate());
         self.put(arrival, entry);
         self.unpark(&aggregate, at);
     }
@@ -348,11 +368,9 @@ impl Ledger {
         }
     }
 
-    /// Nothing of the entry is left.
-    fn remove(&mut self, arrival: u64, at: Instant) {
-        let Some(entry) = self.lift(arrival) else { return };
-        self.by_id.remove(&Self::id_key(entry.message.id(), arrival));
-        self.forget(arrival);
+    /// Nothing of the entry is left in its indexes, if `is_it` says so.
+    fn remove_if(&mut self, arrival: u64, at: Instant, is_it: impl FnOnce(&Entry) -> bool) -> Option<Entry> {
+        let entry = self.lift_for_good(arrival, is_it)?;
         if entry.is_live() {
             self.settle_cases(&entry);
         }
@@ -360,20 +378,23 @@ impl Ledger {
             self.groups.leave(entry.group);
         }
         let name = entry.message.aggregate();
-        if let Some(of) = self.aggregates.get_mut(name) {
-            of.forget_alert();
-            if of.entries == 0 && !of.held {
-                self.aggregates.remove(name);
+        if !name.is_empty() {
+            if let Some(of) = self.aggregates.get_mut(name) {
+                of.forget_alert();
+                if of.entries == 0 && !of.held {
+                    self.aggregates.remove(name);
+                }
             }
+            self.unpark(name, at);
         }
-        self.unpark(name, at);
+        Some(entry)
     }
 
     fn purge(&mut self, arrivals: &[u64], at: Instant) {
+        self.look_at_entries(arrivals);
         for arrival in arrivals {
-            if self.is_in(*arrival, &[Place::Dead, Place::Resolved, Place::Archived]) {
-                self.remove(*arrival, at);
-            }
+            let has_ended = |entry: &Entry| matches!(entry.place, Place::Dead | Place::Resolved | Place::Archived);
+            self.remove_if(*arrival, at, has_ended);
         }
     }
 

@@ -28,8 +28,14 @@ impl Ledger {
         let aggregate = self.aggregates.entry(name.clone()).or_default();
         let others = aggregate.entries - aggregate.held_alone;
         match (aggregate.held, held) {
-            (false, true) => self.held += others,
-            (true, false) => self.held -= others,
+            (false, true) => {
+                self.held += others;
+                self.notes.held_aggregates += 1;
+            }
+            (true, false) => {
+                self.held -= others;
+                self.notes.held_aggregates -= 1;
+            }
             _ => {}
         }
         aggregate.held = held;

@@ -1,9 +1,10 @@
 //! The ends of entries that never died: remembered for a while, so that DONE said twice is DONE, and FAIL of a message that is
-//! done is known.
+//! done is known. They come and go in the same order, so ids lie one behind the other, and nothing is allocated for one.
 
-use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
 
+use super::hashed::Hashed;
 use super::message::hash;
 use crate::limits::{DONE_REMEMBERED, DONES_MAX};
 use crate::time::Instant;
@@ -18,17 +19,28 @@ pub struct Done {
 /// The latest last.
 #[derive(Debug, Clone, Default)]
 pub struct Dones {
-    ends: VecDeque<(Box<[u8]>, Done)>,
-    /// By the hash of the id: how many ends there were before the last one with it.
-    by_hash: BTreeMap<u64, u64>,
-    /// How many have been forgotten.
+    ends: VecDeque<Remembered>,
+    ids: VecDeque<u8>,
+    /// By the hash of the id: how many ends there were before.
+    by_hash: Hashed,
+    /// How many have been forgotten, and how many bytes of ids with them.
     forgotten: u64,
+    forgotten_bytes: u64,
+}
+
+#[derive(Debug, Clone)]
+struct Remembered {
+    done: Done,
+    /// Where its id begins, counted from the first that ever was.
+    start: u64,
+    len: usize,
+    hash: u64,
 }
 
 /// What is found by hash follows from the ends.
 impl PartialEq for Dones {
     fn eq(&self, other: &Self) -> bool {
-        self.ends == other.ends
+        self.iter().eq(other.iter())
     }
 }
 
@@ -39,32 +51,56 @@ impl Dones {
         self.ends.len()
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = (&[u8], &Done)> {
-        self.ends.iter().map(|(id, done)| (&**id, done))
+    pub fn iter(&self) -> impl Iterator<Item = (Vec<u8>, &Done)> {
+        self.ends.iter().map(|end| (self.id_of(end).copied().collect(), &end.done))
+    }
+
+    fn id_of(&self, end: &Remembered) -> impl Iterator<Item = &u8> {
+        let start = (end.start - self.forgotten_bytes) as usize;
+        self.ids.range(start..start + end.len)
     }
 
     /// The last end of `id`, if it is still remembered.
     pub fn get(&self, id: &[u8], now: Instant) -> Option<&Done> {
-        let before = self.by_hash.get(&hash(id))?;
-        let (of, done) = self.ends.get(usize::try_from(before.checked_sub(self.forgotten)?).ok()?)?;
-        (**of == *id && done.at.plus(DONE_REMEMBERED) > now).then_some(done)
+        // An id can have ended more than once.
+        let mut last = None;
+        self.by_hash.find(hash(id), |number| {
+            let position = usize::try_from(number.checked_sub(self.forgotten)?).ok()?;
+            let end = self.ends.get(position)?;
+            if end.len == id.len() && self.id_of(end).eq(id) {
+                last = last.max(Some(position));
+            }
+            None::<()>
+        });
+        let done = &self.ends.get(last?)?.done;
+        (done.at.plus(DONE_REMEMBERED) > now).then_some(done)
     }
 
-    pub fn remember(&mut self, id: Box<[u8]>, done: Done) {
-        self.by_hash.insert(hash(&id), self.forgotten + self.ends.len() as u64);
-        self.ends.push_back((id, done));
+    /// Looks at where as many ends will be remembered, and as many forgotten.
+    pub fn look_ahead(&self, hashes: &[u64]) {
+        self.by_hash.look_ahead(hashes.iter().copied());
+        if self.ends.len() + hashes.len() > DONES_MAX {
+            self.by_hash.look_ahead(self.ends.iter().take(hashes.len()).map(|end| end.hash));
+        }
+    }
+
+    pub fn remember(&mut self, id: &[u8], done: Done) {
+        let (hash, start) = (hash(id), self.forgotten_bytes + self.ids.len() as u64);
+        self.by_hash.insert(hash, self.forgotten + self.ends.len() as u64);
+        self.ids.extend(id);
+        self.ends.push_back(Remembered { done, start, len: id.len(), hash });
     }
 
     /// Forgets those whose time is over, and the oldest if there are too many.
     pub fn forget(&mut self, now: Instant) {
-        while let Some((id, done)) = self.ends.front() {
+        while let Some(Remembered { done, len, hash, .. }) = self.ends.front() {
             if done.at.plus(DONE_REMEMBERED) > now && self.ends.len() <= DONES_MAX {
                 return;
             }
-            let hash = hash(id);
-            if self.by_hash.get(&hash) == Some(&self.forgotten) {
-                self.by_hash.remove(&hash);
-            }
+            let (len, hash) = (*len, *hash);
+            self.by_hash.remove(hash, self.forgotten);
+            self.ids.drain(..len);
+            self.forgotten_bytes += len as u64;
             self.ends.pop_front();
             self.forgotten += 1;
         }

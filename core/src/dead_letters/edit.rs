@@ -1,6 +1,7 @@
 //! The edits a step makes. They carry absolute values: a replica that applies them has the same ledger.
 
 use alloc::boxed::Box;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use smallvec::SmallVec;
@@ -16,6 +17,9 @@ use crate::time::{Instant, Span};
 use crate::waited::End;
 
 pub type LedgerEdits = SmallVec<[LedgerEdit; 1]>;
+
+/// Entries to which the same happens in one step; nearly always one.
+pub type ArrivalList = SmallVec<[u64; 2]>;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LedgerEdit {
@@ -38,13 +42,14 @@ pub enum LedgerEdit {
         /// False if the server was away meanwhile: that is not the message's fault.
         counted: bool,
     },
+    /// Takers are done with them.
     Done {
-        arrival: u64,
+        arrivals: ArrivalList,
         at: Instant,
     },
-    /// A taker gave it back.
+    /// Takers gave them back.
     Returned {
-        arrival: u64,
+        arrivals: ArrivalList,
         at: Instant,
         due: Instant,
     },
@@ -106,6 +111,24 @@ pub enum LedgerEdit {
     Loaded(Box<Record>),
 }
 
+impl LedgerEdit {
+    /// Adds what the edit does to this one, if it is the same for other entries. True if it was.
+    pub(super) fn absorb(&mut self, edit: &Self) -> bool {
+        match (self, edit) {
+            (Self::Done { arrivals, at }, Self::Done { arrivals: more, at: then }) if *at == *then => {
+                arrivals.extend_from_slice(more);
+            }
+            (Self::Returned { arrivals, at, due }, Self::Returned { arrivals: more, at: then, due: due_then })
+                if (*at, *due) == (*then, *due_then) =>
+            {
+                arrivals.extend_from_slice(more)
+            }
+            _ => return false,
+        }
+        true
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Added {
     pub arrival: u64,
@@ -122,9 +145,9 @@ pub struct FailedEdit {
     pub class: Class,
     /// After this failure.
     pub attempt: u16,
-    pub error: Box<[u8]>,
+    pub error: Arc<[u8]>,
     pub error_is_cut: bool,
-    pub group: Box<[u8]>,
+    pub group: Arc<[u8]>,
     pub fate: Fate,
 }
 

@@ -16,7 +16,7 @@ use super::fields::{Field, In, Out, Read, list, read_list, read_span, span, tagg
 use super::ledger::Ledger;
 use super::records::{for_each_record, read_record};
 use crate::codec::{Buffer, LEDGER, LEDGER_EDITS, Malformed, Reader, Writer};
-use crate::limits::{ERROR_MAX, PURGE_MAX, TEXT_MAX, TTL_MAX};
+use crate::limits::{ERROR_MAX, PURGE_MAX, TAKE_MAX, TEXT_MAX, TTL_MAX};
 
 /// About how long a piece is.
 const PIECE: usize = 64 << 10;
@@ -63,6 +63,22 @@ pub fn decode_ledger(bytes: &[u8]) -> Read<Ledger> {
         ledger.load(read_record(&mut bytes)?)?;
     }
     Ok(ledger)
+}
+
+/// Takes a further piece over.
+pub fn load_piece(ledger: &mut Ledger, bytes: &[u8]) -> Read<()> {
+    let mut bytes = Reader::tagged(bytes, LEDGER_EDITS)?;
+    let mut records = Vec::new();
+    while !bytes.is_empty() {
+        if bytes.skip(LOADED) {
+            records.push(read_record(&mut bytes)?);
+        } else {
+            ledger.load_all(core::mem::take(&mut records));
+            ledger.apply(read_edit(&mut bytes)?);
+        }
+    }
+    ledger.load_all(records);
+    Ok(())
 }
 
 pub fn encode_edits(edits: &[LedgerEdit], out: &mut impl Buffer) {
@@ -135,8 +151,14 @@ fn write_edit<B: Buffer>(edit: &LedgerEdit, out: Out<'_, '_, B>) {
             how.write(out);
             counted.write(out);
         }
-        LedgerEdit::Done { arrival, at } => tagged(FINISHED, arrival, at, out),
-        LedgerEdit::Returned { arrival, at, due } => tagged(RETURNED, arrival, &(*at, *due), out),
+        LedgerEdit::Done { arrivals, at } => {
+            tagged_alone(FINISHED, at, out);
+            list(arrivals, out);
+        }
+        LedgerEdit::Returned { arrivals, at, due } => {
+            tagged(RETURNED, at, due, out);
+            list(arrivals, out);
+        }
         LedgerEdit::Due { arrival, at } => tagged(DUE, arrival, at, out),
         LedgerEdit::Paced(pace) => tagged_alone(PACED, pace, out),
         LedgerEdit::Held { arrival, held } => tagged(HELD, arrival, held, out),
@@ -230,10 +252,10 @@ fn read_edit(bytes: In<'_, '_>) -> Read<LedgerEdit> {
             let (fence, at) = (bytes.fence()?, bytes.instant()?);
             LedgerEdit::Ended { fence, at, how: Field::read(bytes)?, counted: bytes.flag()? }
         }
-        FINISHED => LedgerEdit::Done { arrival: Field::read(bytes)?, at: Field::read(bytes)? },
+        FINISHED => LedgerEdit::Done { at: bytes.instant()?, arrivals: read_list(bytes, TAKE_MAX)?.into() },
         RETURNED => {
-            let (arrival, (at, due)) = Field::read(bytes)?;
-            LedgerEdit::Returned { arrival, at, due }
+            let (at, due) = Field::read(bytes)?;
+            LedgerEdit::Returned { arrivals: read_list(bytes, TAKE_MAX)?.into(), at, due }
         }
         DUE => LedgerEdit::Due { arrival: Field::read(bytes)?, at: Field::read(bytes)? },
         PACED => LedgerEdit::Paced(Field::read(bytes)?),

@@ -85,7 +85,7 @@ fn fail_by_fence(step: &mut Step<'_>, arrival: u64, fence: u64, request: &Failin
     match (entry.place, entry.word) {
         (Place::Taken | Place::Waiting, Word::None) => {
             let (attempt, fate, class) = judge(step, entry, request);
-            note_last_of_batch(step, arrival);
+            note_last_of_batch(step, step.state().last_of(entry));
             let Some(entry) = step.state().entry(arrival) else { return Failed::Lost(Reason::Absent) };
             let failure = failure(step, (arrival, entry.message.kind()), (attempt, fate, class), request);
             step.edit(LedgerEdit::Failed(failure));
@@ -152,16 +152,9 @@ fn failure(
     request: &Failing<'_>,
 ) -> Box<FailedEdit> {
     let kept = cut(request.error, ERROR_MAX);
-    Box::new(FailedEdit {
-        arrival,
-        at: step.now,
-        class,
-        attempt,
-        error: kept.into(),
-        error_is_cut: request.error.len() > ERROR_MAX,
-        group: step.state().groups.name_for(kind, kept, request.group).into(),
-        fate,
-    })
+    let (group, error) = step.state().groups.texts_for(kind, kept, request.group);
+    let error_is_cut = request.error.len() > ERROR_MAX;
+    Box::new(FailedEdit { arrival, at: step.now, class, attempt, error, error_is_cut, group, fate })
 }
 
 fn told(step: &Step<'_>, arrival: u64, attempt: u16, fate: Fate) -> Failed {

@@ -286,7 +286,8 @@ impl Field for Batch {
         self.since.write(out);
         span(self.length, out);
         self.ends.write(out);
-        list(&self.members, out);
+        count(self.left, out);
+        self.members().for_each(|member| member.write(out));
     }
 
     fn read(bytes: In<'_, '_>) -> Read<Self> {
@@ -294,8 +295,10 @@ impl Field for Batch {
         let since = bytes.instant()?;
         let length = bytes.lease()?;
         let ends = bytes.instant()?;
-        let members = read_list(bytes, TAKE_MAX)?;
-        if members.is_empty() { Err(Malformed) } else { Ok(Self { token, meta, since, length, ends, members }) }
+        let members: Vec<u64> = read_list(bytes, TAKE_MAX)?;
+        let left = members.len();
+        let is_sound = left > 0 && !members.contains(&0);
+        if is_sound { Ok(Self { token, meta, since, length, ends, members, left }) } else { Err(Malformed) }
     }
 }
 

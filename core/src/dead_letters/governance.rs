@@ -20,7 +20,7 @@ use super::request::{
 };
 use super::view::RedriveView;
 use crate::limits::{
-    CASE_TEXT_MAX, CASES_MAX, CLOCK_JUMP, ENTRIES_LOOKED_AT, INSTANT_MAX_US, LEDGER_TEXT_MAX, PURGE_MAX, RETENTION,
+    CASE_TEXT_MAX, CASES_MAX, CLOCK_JUMP, ENTRIES_LOOKED_AT, INSTANT_MAX_US, LEDGER_TEXT_MAX, PURGE_AT_ONCE, RETENTION,
     TEXT_MAX,
 };
 use crate::time::{Instant, Span};
@@ -291,7 +291,7 @@ pub fn purge(
     if clock_jumped {
         return end(step, Purged::ClockJumped);
     }
-    let limit = request.limit.min(PURGE_MAX);
+    let limit = request.limit.min(PURGE_AT_ONCE);
     let (arrivals, left) = step.state().purgeable(request.place, before, limit, budget);
     let purged = arrivals.len();
     if purged > 0 {

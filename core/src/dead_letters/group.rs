@@ -47,6 +47,14 @@ impl Groups {
         if is_full { b"other/other".to_vec() } else { others }
     }
 
+    /// The same name, and the error text; shared with the group where it has them already.
+    pub fn texts_for(&self, kind: &[u8], error: &[u8], given: Option<&[u8]>) -> (Arc<[u8]>, Arc<[u8]>) {
+        let name = self.name_for(kind, error, given);
+        let Some((name, number)) = self.by_name.get_key_value(&name[..]) else { return (name.into(), error.into()) };
+        let same = self.get(*number).filter(|group| *group.error == *error);
+        (Arc::clone(name), same.map_or_else(|| error.into(), |group| Arc::clone(&group.error)))
+    }
+
     /// The number of the group, which is made if there is none.
     pub fn number(&mut self, name: &[u8], kind: &[u8], at: Instant) -> u32 {
         if let Some(number) = self.by_name.get(name) {

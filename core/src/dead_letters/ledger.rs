@@ -16,14 +16,17 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
 use super::alert::{Alert, AuditRow, Deaths};
-use super::case::{Case, Cursor, Discard, Phase};
+use super::arrivals::Arrivals;
+use super::case::{Case, Discard, Phase};
 use super::config::Config;
 use super::done::{Done, Dones};
 use super::entry::Entry;
 use super::group::Groups;
+use super::hashed::Hashed;
 use super::message::hash;
+use super::notes::{EndedIn, Notes};
 use super::request::Place;
-use crate::limits::{ACTIVE_CASES_MAX, AGGREGATE_DEATHS, ARRIVAL_MAX, REDRIVE_RATE};
+use crate::limits::{ACTIVE_CASES_MAX, AGGREGATE_DEATHS, REDRIVE_RATE};
 use crate::time::{Instant, Span};
 use crate::waited::Lease;
 
@@ -35,8 +38,23 @@ pub struct Batch {
     pub since: Instant,
     pub length: Span,
     pub ends: Instant,
-    /// The arrivals of those that have not ended.
+    /// Their arrivals, in the order of their fences; 0 for one that has ended.
     pub members: Vec<u64>,
+    /// How many have not ended.
+    pub left: usize,
+}
+
+impl Batch {
+    /// The arrival of the one with so many fences before its own, if it has not ended.
+    fn member(&self, position: u64) -> Option<u64> {
+        let arrival = *self.members.get(usize::try_from(position).ok()?)?;
+        (arrival != 0).then_some(arrival)
+    }
+
+    /// The arrivals of those that have not ended.
+    pub fn members(&self) -> impl Iterator<Item = u64> {
+        self.members.iter().copied().filter(|arrival| *arrival != 0)
+    }
 }
 
 /// What is known of an aggregate while an entry of it is in the ledger, or it is held.
@@ -75,10 +93,9 @@ pub struct Ledger {
     /// False until the first edit.
     pub is_open: bool,
     pub config: Config,
-    /// By arrival. Only while an entry is changed is its slot empty.
-    pub(super) entries: BTreeMap<u64, Option<Box<Entry>>>,
-    /// See [`Ledger::id_key`].
-    pub(super) by_id: BTreeSet<u64>,
+    pub(super) entries: Arrivals,
+    /// By the hashes of their ids.
+    pub(super) by_id: Hashed,
     pub(super) due: BTreeSet<(Instant, u64)>,
     pub(super) again: BTreeSet<(Instant, u64)>,
     pub(super) resolved: BTreeSet<(Instant, u64)>,
@@ -104,65 +121,6 @@ pub struct Ledger {
     pub(super) notes: Notes,
 }
 
-/// What is never stored, and what two equal ledgers can differ in.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Notes {
-    /// What died and has not been looked at for alerts.
-    pub fresh_deaths: Vec<u64>,
-    /// Cases of which something is under way: a redrive, a discard, a redrive that may begin by itself.
-    pub active_cases: BTreeSet<u32>,
-    /// No lease started later than this, and all have been looked at since that promotion.
-    pub newest_lease: Option<Instant>,
-    /// While leases are being looked at after a promotion.
-    pub lease_mending: Option<LeaseMending>,
-    /// No entry waits since later than this.
-    pub newest_wait: Option<Instant>,
-    /// While a clock that was set back is being put right: up to which arrival that was done, and what is then the newest.
-    pub mended: Option<(u64, Option<Instant>)>,
-    /// Up to here all entries of these places are held.
-    pub held_to: BTreeMap<EndedIn, Cursor>,
-    /// Cases that found nothing to redrive by themselves, and the last death when they looked.
-    pub looked_for_auto: BTreeMap<u32, Instant>,
-    pub promoted_at: Option<Instant>,
-}
-
-/// How far it has come to put leases right, in the order of their ends.
-#[derive(Debug, Clone)]
-pub(super) struct LeaseMending {
-    pub promoted_at: Option<Instant>,
-    pub to: Option<(Instant, u64)>,
-    /// What will be [`Notes::newest_lease`].
-    pub newest: Option<Instant>,
-}
-
-/// Where entries are that have ended, in the order in which they are purged.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum EndedIn {
-    Resolved,
-    Archived,
-    /// Dead, in this group.
-    Group(u32),
-}
-
-impl EndedIn {
-    fn of(entry: &Entry) -> Option<Self> {
-        match entry.place {
-            Place::Resolved => Some(Self::Resolved),
-            Place::Archived => Some(Self::Archived),
-            Place::Dead => Some(Self::Group(entry.group)),
-            Place::Waiting | Place::Taken | Place::Parked => None,
-        }
-    }
-}
-
-impl PartialEq for Notes {
-    fn eq(&self, _: &Self) -> bool {
-        true
-    }
-}
-
-impl Eq for Notes {}
-
 /// The last of each kind of number that was given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Numbers {
@@ -175,25 +133,29 @@ pub struct Numbers {
 
 impl Ledger {
     pub fn find(&self, id: &[u8]) -> Option<(u64, &Entry)> {
-        let mut same = self.by_id.range(Self::id_key(id, 0)..=Self::id_key(id, ARRIVAL_MAX));
-        same.find_map(|key| {
-            let arrival = key & ARRIVAL_MAX;
+        self.by_id.find(hash(id), |arrival| {
             self.entry(arrival).filter(|entry| entry.message.id() == id).map(|entry| (arrival, entry))
         })
     }
 
-    /// Where an id is looked up: some bits of its hash, and the arrival. Ids that share the bits are told apart by themselves.
-    pub(super) fn id_key(id: &[u8], arrival: u64) -> u64 {
-        hash(id) & !ARRIVAL_MAX | arrival
+    /// The same for one that was taken under this fence, and still is: that is found faster.
+    pub fn find_taken(&self, id: &[u8], fence: u64) -> Option<(u64, &Entry)> {
+        let arrival = self.arrival_by_fence(fence)?;
+        self.entry(arrival).filter(|entry| entry.message.id() == id).map(|entry| (arrival, entry))
+    }
+
+    pub(super) fn arrival_by_fence(&self, fence: u64) -> Option<u64> {
+        let (first, batch) = self.batches.range(..=fence).next_back()?;
+        batch.member(fence - first)
     }
 
     pub fn entry(&self, arrival: u64) -> Option<&Entry> {
-        self.entries.get(&arrival)?.as_deref()
+        self.entries.get(arrival)
     }
 
     /// Entries in the order of their arrivals, from one on.
     pub(super) fn entries_from(&self, arrival: u64) -> impl Iterator<Item = (u64, &Entry)> {
-        self.entries.range(arrival..).filter_map(|(arrival, entry)| Some((*arrival, entry.as_deref()?)))
+        self.entries.from(arrival)
     }
 
     fn all_entries(&self) -> impl Iterator<Item = &Entry> {
@@ -218,7 +180,12 @@ impl Ledger {
 
     /// By itself, or with its aggregate.
     pub fn is_held(&self, entry: &Entry) -> bool {
-        entry.held || self.aggregates.get(entry.message.aggregate()).is_some_and(|aggregate| aggregate.held)
+        // The message lies elsewhere in memory: it is looked at only if it can matter.
+        entry.held || self.notes.held_aggregates > 0 && self.is_held_with_aggregate(entry)
+    }
+
+    fn is_held_with_aggregate(&self, entry: &Entry) -> bool {
+        self.aggregates.get(entry.message.aggregate()).is_some_and(|aggregate| aggregate.held)
     }
 
     pub fn count(&self, place: Place) -> usize {
@@ -232,8 +199,15 @@ impl Ledger {
 
     /// The batch that has the entry, if it is taken.
     pub fn batch_of(&self, entry: &Entry) -> Option<(u64, &Batch)> {
-        let (fence, batch) = self.batches.range(..=entry.fence).next_back()?;
-        (entry.place == Place::Taken).then_some((*fence, batch))
+        if entry.place != Place::Taken {
+            return None;
+        }
+        self.batches.range(..=entry.fence).next_back().map(|(fence, batch)| (*fence, batch))
+    }
+
+    /// The batch of which the entry is the last.
+    pub fn last_of(&self, entry: &Entry) -> Option<u64> {
+        self.batch_of(entry).filter(|(_, batch)| batch.left == 1).map(|(fence, _)| fence)
     }
 
     pub fn by_token(&self, token: &[u8]) -> Option<(u64, &Batch)> {
@@ -291,69 +265,99 @@ impl Ledger {
     }
 
     /// Puts an entry into the index of its place. It is not in any.
-    pub(super) fn put(&mut self, arrival: u64, entry: Box<Entry>) {
-        self.counts[entry.place as usize] += 1;
+    pub(super) fn put(&mut self, arrival: u64, entry: Entry) {
         self.held += usize::from(self.is_held(&entry));
         self.bytes += entry.bytes();
-        let at = (entry.at, arrival);
-        if entry.place == Place::Waiting {
-            self.notes.newest_wait = self.notes.newest_wait.max(Some(entry.since));
-            if let Some((_, newest)) = &mut self.notes.mended {
-                *newest = (*newest).max(Some(entry.since));
-            }
+        self.index(arrival, Spot::of(&entry));
+        if !entry.message.aggregate().is_empty() {
+            self.join_aggregate(arrival, &entry);
         }
+        self.entries.insert(arrival, entry);
+    }
+
+    /// Takes an entry out of the index of its place. It is put back.
+    pub(super) fn lift(&mut self, arrival: u64) -> Option<Entry> {
+        let entry = self.entries.slot(arrival)?.take()?;
+        self.leave_indexes(arrival, &entry);
+        Some(entry)
+    }
+
+    /// The same for one that does not come back, if `is_it` says so.
+    pub(super) fn lift_for_good(&mut self, arrival: u64, is_it: impl FnOnce(&Entry) -> bool) -> Option<Entry> {
+        let entry = self.entries.remove_if(arrival, is_it)?;
+        self.leave_indexes(arrival, &entry);
+        self.by_id.remove(hash(entry.message.id()), arrival);
+        Some(entry)
+    }
+
+    fn leave_indexes(&mut self, arrival: u64, entry: &Entry) {
+        self.held -= usize::from(self.is_held(entry));
+        self.bytes -= entry.bytes();
+        self.unindex(arrival, Spot::of(entry));
+        if !entry.message.aggregate().is_empty() {
+            self.leave_aggregate(arrival, entry);
+        }
+    }
+
+    /// Moves an entry that waits to its taker, or back: for its message and its aggregate nothing changes.
+    /// False if it is not there, or elsewhere.
+    pub(super) fn shift(&mut self, arrival: u64, place: Place, change: impl FnOnce(&mut Entry)) -> bool {
+        let Some(entry) = self.entries.slot(arrival).and_then(Option::as_mut).filter(|entry| entry.place == place)
+        else {
+            return false;
+        };
+        let from = Spot::of(entry);
+        change(entry);
+        let to = Spot::of(entry);
+        self.unindex(arrival, from);
+        self.index(arrival, to);
+        true
+    }
+
+    fn index(&mut self, arrival: u64, Spot { place, at, since, is_redriven, group }: Spot) {
+        self.counts[place as usize] += 1;
+        let at = (at, arrival);
         if !self.notes.held_to.is_empty()
-            && let Some(ended) = EndedIn::of(&entry)
+            && let Some(ended) = EndedIn::of(place, group)
             && self.notes.held_to.get(&ended).is_some_and(|held| at <= *held)
         {
             self.notes.held_to.remove(&ended);
         }
-        match entry.place {
-            Place::Waiting if entry.is_redriven() => drop(self.again.insert(at)),
-            Place::Waiting => drop(self.due.insert(at)),
+        match place {
+            Place::Waiting => {
+                self.notes.newest_wait = self.notes.newest_wait.max(Some(since));
+                if let Some((_, newest)) = &mut self.notes.mended {
+                    *newest = (*newest).max(Some(since));
+                }
+                let index = if is_redriven { &mut self.again } else { &mut self.due };
+                index.insert(at);
+            }
             Place::Resolved => drop(self.resolved.insert(at)),
             Place::Archived => drop(self.archived.insert(at)),
             Place::Dead => {
-                if let Some(group) = self.groups.get_mut(entry.group) {
+                if let Some(group) = self.groups.get_mut(group) {
                     group.dead.insert(at);
                 }
             }
             Place::Taken | Place::Parked => {}
         }
-        if !entry.message.aggregate().is_empty() {
-            self.join_aggregate(arrival, &entry);
-        }
-        self.entries.insert(arrival, Some(entry));
     }
 
-    /// Takes an entry out of the index of its place. It is put back, or [forgotten](Self::forget).
-    pub(super) fn lift(&mut self, arrival: u64) -> Option<Box<Entry>> {
-        let entry = self.entries.get_mut(&arrival)?.take()?;
-        self.counts[entry.place as usize] -= 1;
-        self.held -= usize::from(self.is_held(&entry));
-        self.bytes -= entry.bytes();
-        let at = (entry.at, arrival);
-        match entry.place {
-            Place::Waiting if entry.is_redriven() => drop(self.again.remove(&at)),
+    fn unindex(&mut self, arrival: u64, Spot { place, at, is_redriven, group, .. }: Spot) {
+        self.counts[place as usize] -= 1;
+        let at = (at, arrival);
+        match place {
+            Place::Waiting if is_redriven => drop(self.again.remove(&at)),
             Place::Waiting => drop(self.due.remove(&at)),
             Place::Resolved => drop(self.resolved.remove(&at)),
             Place::Archived => drop(self.archived.remove(&at)),
             Place::Dead => {
-                if let Some(group) = self.groups.get_mut(entry.group) {
+                if let Some(group) = self.groups.get_mut(group) {
                     group.dead.remove(&at);
                 }
             }
             Place::Taken | Place::Parked => {}
         }
-        if !entry.message.aggregate().is_empty() {
-            self.leave_aggregate(arrival, &entry);
-        }
-        Some(entry)
-    }
-
-    /// Nothing is left of an entry that was lifted.
-    pub(super) fn forget(&mut self, arrival: u64) {
-        self.entries.remove(&arrival);
     }
 
     fn join_aggregate(&mut self, arrival: u64, entry: &Entry) {
@@ -398,7 +402,7 @@ impl Ledger {
         if len > crate::waited::CHECKED_IN_FULL {
             return;
         }
-        let taken: usize = self.batches.values().map(|batch| batch.members.len()).sum();
+        let taken: usize = self.batches.values().map(|batch| batch.left).sum();
         debug_assert_eq!(taken, self.count(Place::Taken), "a taken entry has a batch");
         let dead: usize = self.groups.list.values().map(|group| group.dead.len()).sum();
         debug_assert_eq!(dead, self.count(Place::Dead), "a dead entry has a group");
@@ -407,13 +411,15 @@ impl Ledger {
         debug_assert_eq!(self.bytes, self.all_entries().map(|entry| entry.bytes()).sum::<usize>());
         debug_assert_eq!(self.held, self.all_entries().filter(|entry| self.is_held(entry)).count());
         for (fence, batch) in &self.batches {
-            debug_assert!(!batch.members.is_empty(), "a batch without entries has ended");
+            debug_assert!(batch.left > 0, "a batch without entries has ended");
+            debug_assert_eq!(batch.members().count(), batch.left);
             debug_assert_eq!(self.by_token.get(&batch.token), Some(fence));
-            for member in &batch.members {
-                let entry = self.entry(*member);
+            for member in batch.members() {
+                let entry = self.entry(member);
                 debug_assert!(entry.and_then(|entry| self.batch_of(entry)).is_some_and(|(of, _)| of == *fence));
             }
         }
+        debug_assert_eq!(self.notes.held_aggregates, self.aggregates.values().filter(|of| of.held).count());
         for aggregate in self.aggregates.values() {
             debug_assert!(aggregate.parked.is_empty() || aggregate.busy > 0, "the parked wait for somebody");
         }
@@ -432,6 +438,23 @@ impl Ledger {
             let unresolved = |entry: &Entry| entry.is_live() && entry.cases().contains(number);
             debug_assert_eq!(self.all_entries().filter(|entry| unresolved(entry)).count(), case.unresolved as usize);
         }
+    }
+}
+
+/// What an index needs to know of an entry.
+#[derive(Clone, Copy)]
+struct Spot {
+    place: Place,
+    at: Instant,
+    since: Instant,
+    is_redriven: bool,
+    group: u32,
+}
+
+impl Spot {
+    fn of(entry: &Entry) -> Self {
+        let Entry { place, at, since, group, .. } = *entry;
+        Self { place, at, since, is_redriven: entry.is_redriven(), group }
     }
 }
 

@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use super::background::{alarms, background};
 use super::edit::{LedgerEdit, LedgerEdits, TakenEdit};
-use super::encoding::{decode_edits, decode_ledger, encode_edits, encode_ledger, encode_pieces};
+use super::encoding::{decode_edits, decode_ledger, encode_edits, encode_ledger, encode_pieces, load_piece};
 use super::ledger::{Batch, Ledger};
 use super::request::{NothingDue, TakeRequest, Taken};
 use super::taking::{can_take, choose, nothing_due, taken};
@@ -33,12 +33,9 @@ pub(super) fn look_for_alarms(step: &mut Step<'_>) {
     }
 }
 
-/// If the entry is the last of its batch, the lease ends with it.
-pub(super) fn note_last_of_batch(step: &mut Step<'_>, arrival: u64) {
-    let batch = step.state().entry(arrival).and_then(|entry| step.state().batch_of(entry));
-    if let Some((fence, batch)) = batch
-        && batch.members.len() == 1
-    {
+/// If an entry is the last of a batch, the lease ends with it: see [`Ledger::last_of`].
+pub(super) fn note_last_of_batch(step: &mut Step<'_>, last_of: Option<u64>) {
+    if let Some(fence) = last_of {
         step.note_end(fence, step.now, End::Released);
     }
 }
@@ -57,6 +54,10 @@ impl Stored for Ledgers {
 
     fn encode_pieces(state: &Ledger, emit: &mut dyn FnMut(&[u8])) {
         encode_pieces(state, emit);
+    }
+
+    fn load_piece(state: &mut Ledger, bytes: &[u8]) -> Result<(), Malformed> {
+        load_piece(state, bytes)
     }
 
     fn is_whole(state: &Ledger) -> bool {
@@ -102,7 +103,10 @@ impl Machine for Ledgers {
     }
 
     fn report(_state: &Ledger, edit: &LedgerEdit, reports: &mut SmallVec<[LedgerEdit; 1]>) {
-        reports.push(edit.clone());
+        // What a call does to many entries is one change.
+        if !reports.last_mut().is_some_and(|last| last.absorb(edit)) {
+            reports.push(edit.clone());
+        }
     }
 
     fn check_invariants(state: &Ledger) {
@@ -172,6 +176,7 @@ impl Machine for Ledgers {
             length: request.lease,
             ends: step.now.plus(request.lease),
             members: chosen.iter().map(|candidate| candidate.arrival).collect(),
+            left: chosen.len(),
         };
         step.edit(LedgerEdit::Taken(Box::new(TakenEdit { fence, batch, drawn, pace })));
         taken(step, fence, waited)
@@ -196,7 +201,7 @@ impl Machine for Ledgers {
     }
 
     fn lease_weight(state: &Ledger, fence: u64) -> usize {
-        state.batches.get(&fence).map_or(1, |batch| batch.members.len())
+        state.batches.get(&fence).map_or(1, |batch| batch.left)
     }
 
     fn grant_weight(grant: &Taken) -> usize {

@@ -4,7 +4,7 @@
 //! longer than its limit was cut, and says so.
 
 use alloc::sync::Arc;
-use alloc::vec::Vec;
+use core::iter;
 
 use crate::limits::{HEADERS_MAX, LEDGER_TEXT_MAX};
 
@@ -70,17 +70,23 @@ impl Message {
         let texts = [facts.id, facts.kind, facts.source, facts.aggregate, facts.headers, body.unwrap_or_default()];
         let mut has = if facts.reference.is_some() { HAS_REFERENCE } else { u8::from(body.is_some()) * HAS_PAYLOAD };
         has |= (u8::from(facts.schema.is_some()) * HAS_SCHEMA) | (u8::from(digest.is_some()) * HAS_DIGEST);
-        let mut bytes = Vec::with_capacity(HEAD + texts.iter().map(|text| text.len()).sum::<usize>());
-        bytes.extend_from_slice(&digest.unwrap_or_default().to_le_bytes());
-        bytes.extend_from_slice(&[cut.0, has]);
-        bytes.extend_from_slice(&facts.schema.unwrap_or_default().to_le_bytes());
-        for text in texts {
-            bytes.extend_from_slice(&(text.len() as u32).to_le_bytes());
+        let mut head = [0; HEAD];
+        head[..DIGEST].copy_from_slice(&digest.unwrap_or_default().to_le_bytes());
+        head[DIGEST..DIGEST + 2].copy_from_slice(&[cut.0, has]);
+        head[DIGEST + 2..DIGEST + 6].copy_from_slice(&facts.schema.unwrap_or_default().to_le_bytes());
+        for (len, text) in head[DIGEST + 6..].chunks_exact_mut(4).zip(texts) {
+            len.copy_from_slice(&(text.len() as u32).to_le_bytes());
         }
-        for text in texts {
-            bytes.extend_from_slice(text);
+        // Written where it stays: a payload can be long.
+        let total = HEAD + texts.iter().map(|text| text.len()).sum::<usize>();
+        let mut bytes: Arc<[u8]> = iter::repeat_n(0, total).collect();
+        let mut rest = Arc::get_mut(&mut bytes).unwrap_or_default();
+        for part in iter::once(&head[..]).chain(texts) {
+            let (own, after) = rest.split_at_mut(part.len());
+            own.copy_from_slice(part);
+            rest = after;
         }
-        Self(bytes.into())
+        Self(bytes)
     }
 
     /// The packed bytes, as they are stored; `None` if they are not a message.
@@ -168,6 +174,12 @@ impl Message {
             headers: self.headers(),
         };
         Self::pack(&facts, self.cut(), self.digest())
+    }
+
+    /// Looks at its first bytes, at most so many, to have them close by.
+    pub(super) fn look_at(&self, most: usize) -> u8 {
+        const LINE: usize = 64;
+        self.0.iter().take(most).step_by(LINE).fold(0, |all, byte| all ^ byte)
     }
 
     /// Bytes on the heap.

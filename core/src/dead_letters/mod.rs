@@ -42,9 +42,11 @@
 //! 6. What is parked has something of its aggregate before it.
 //! 7. A batch has at least one entry; each of its entries has the fence of the batch and its position in it.
 
+mod ahead;
 mod alert;
 mod apply;
 mod apply_governance;
+mod arrivals;
 mod background;
 mod case;
 mod config;
@@ -57,9 +59,11 @@ mod failing;
 mod fields;
 mod governance;
 mod group;
+mod hashed;
 mod ledger;
 mod machine;
 mod message;
+mod notes;
 mod records;
 mod request;
 mod show;

@@ -12,7 +12,7 @@ use super::entry::{Entry, Past};
 use super::fields::{Field, In, Out, Read, count, counter, list, read_list, tagged, tagged_alone};
 use super::group::Group;
 use super::ledger::{Aggregate, Batch, Ledger, Numbers, Pace};
-use super::message::Message;
+use super::message::{Message, hash};
 use super::request::{Category, Place};
 use super::view::Attempt;
 use crate::codec::{Buffer, Malformed, Writer};
@@ -53,7 +53,7 @@ pub enum Record {
     /// One that is taken is written as waiting; its batch comes later.
     Entry {
         arrival: u64,
-        entry: Box<Entry>,
+        entry: Entry,
         /// Its error is that of its group, and was not written.
         shares_error: bool,
     },
@@ -102,7 +102,7 @@ pub(super) fn for_each_record(ledger: &Ledger, mut see: impl FnMut(&dyn Fn(&mut 
         see(&|out| tagged_alone(AUDIT, row, &mut Writer::new(out)));
     }
     for (id, done) in ledger.dones.iter() {
-        see(&|out| write_done(id, done, &mut Writer::new(out)));
+        see(&|out| write_done(&id, done, &mut Writer::new(out)));
     }
     for (name, of) in ledger.aggregates.iter().filter(|(_, of)| of.held || of.is_alerted) {
         see(&|out| tagged(AGGREGATE, name, &(of.held, of.is_alerted), &mut Writer::new(out)));
@@ -243,7 +243,7 @@ pub(super) fn read_record(bytes: In<'_, '_>) -> Read<Record> {
         ENTRY => {
             let arrival = Field::read(bytes)?;
             let (entry, shares_error) = read_entry(bytes)?;
-            Record::Entry { arrival, entry: Box::new(entry), shares_error }
+            Record::Entry { arrival, entry, shares_error }
         }
         BATCH => Record::Batch { fence: bytes.fence()?, batch: Field::read(bytes)? },
         _ => return Err(Malformed),
@@ -311,6 +311,18 @@ impl Ledger {
         Ok(())
     }
 
+    /// Takes many over. As with edits, one that does not fit changes nothing.
+    pub(super) fn load_all(&mut self, records: Vec<Record>) {
+        let ids = records.iter().filter_map(|record| match record {
+            Record::Entry { entry, .. } => Some(entry.message.id()),
+            _ => None,
+        });
+        self.by_id.look_ahead(ids.map(hash));
+        for record in records {
+            self.load(record).ok();
+        }
+    }
+
     /// Takes a part of a stored ledger over. If it does not fit what is there, that is an error and nothing is changed.
     pub(super) fn load(&mut self, record: Record) -> Read<()> {
         let fits = match &record {
@@ -340,8 +352,9 @@ impl Ledger {
             Record::Kind { name, deaths } => drop(self.kinds.insert(name, deaths)),
             Record::Alert(alert) => self.alerts.push_back(alert),
             Record::Audit(row) => self.audit.push_back(row),
-            Record::Done { id, done } => self.dones.remember(id, done),
+            Record::Done { id, done } => self.dones.remember(&id, done),
             Record::Aggregate { name, held, is_alerted } => {
+                self.notes.held_aggregates += usize::from(held);
                 self.aggregates.insert(name, Aggregate { held, is_alerted, ..Aggregate::default() });
             }
             Record::Entry { arrival, entry, shares_error } => self.load_entry(arrival, entry, shares_error),
@@ -394,7 +407,7 @@ impl Ledger {
         is_new && is_placed && has_group && has_case && is_unknown && entry.fence <= self.numbers.fence
     }
 
-    fn load_entry(&mut self, arrival: u64, mut entry: Box<Entry>, shares_error: bool) {
+    fn load_entry(&mut self, arrival: u64, mut entry: Entry, shares_error: bool) {
         if let Some(group) = self.groups.get_mut(entry.group) {
             group.entries += 1;
             if shares_error {
@@ -411,7 +424,7 @@ impl Ledger {
                 }
             }
         }
-        self.by_id.insert(Self::id_key(entry.message.id(), arrival));
+        self.by_id.insert(hash(entry.message.id()), arrival);
         self.put(arrival, entry);
     }
 
@@ -429,21 +442,24 @@ impl Ledger {
             && batch.members.is_sorted_by(|one, other| fence_of(one) < fence_of(other))
     }
 
-    fn load_batch(&mut self, fence: u64, batch: Batch) {
-        for arrival in &batch.members {
-            if let Some(mut entry) = self.lift(*arrival) {
-                entry.place = Place::Taken;
-                self.put(*arrival, entry);
-            }
+    fn load_batch(&mut self, fence: u64, mut batch: Batch) {
+        let mut members = Vec::new();
+        for arrival in batch.members {
+            let position = self.entry(arrival).map_or(0, |entry| (entry.fence - fence) as usize);
+            self.shift(arrival, Place::Waiting, |entry| entry.place = Place::Taken);
+            // Those before it that are not there have ended.
+            members.resize(position, 0);
+            members.push(arrival);
         }
+        batch.members = members;
         self.insert_batch(fence, batch);
     }
 
     /// True if nothing is missing: called when all pieces are there.
     pub fn is_whole(&self) -> bool {
         let fences_fit = self.batches.iter().all(|(fence, batch)| {
-            let of = |arrival: &u64| self.entry(*arrival).and_then(|entry| self.batch_of(entry));
-            batch.members.iter().all(|member| of(member).is_some_and(|(own, _)| own == *fence))
+            let of = |arrival: u64| self.entry(arrival).and_then(|entry| self.batch_of(entry));
+            batch.members().all(|member| of(member).is_some_and(|(own, _)| own == *fence))
         });
         let unused = |group: &Group| group.entries == 0 && group.cases.is_empty();
         let is_needed = |of: &Aggregate| of.entries > 0 || of.held;

@@ -8,7 +8,7 @@ use super::ledger::Ledger;
 use super::message::cut;
 use super::request::{ListFilter, Place};
 use super::view::{CaseView, EntryView, GroupView, LedgerView};
-use crate::limits::{ENTRIES_LOOKED_AT, LEDGER_TEXT_MAX, TAKE_BYTES_MAX};
+use crate::limits::{ENTRIES_LOOKED_AT, LEDGER_TEXT_MAX, LIST_AT_ONCE, TAKE_BYTES_MAX};
 
 impl Ledger {
     pub fn get(&self, id: &[u8]) -> Option<EntryView<'_>> {
@@ -68,7 +68,7 @@ impl Ledger {
         };
         let (mut shown, mut bytes) = (0, 0);
         for (looked_at, (arrival, entry)) in self.entries_from(cursor).enumerate() {
-            if shown == limit || looked_at == ENTRIES_LOOKED_AT || bytes > TAKE_BYTES_MAX {
+            if shown == limit.min(LIST_AT_ONCE) || looked_at == ENTRIES_LOOKED_AT || bytes > TAKE_BYTES_MAX {
                 return arrival;
             }
             if matches(entry) {

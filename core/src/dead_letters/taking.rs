@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 use super::draw::Candidate;
 use super::edit::LedgerEdit;
@@ -11,7 +11,7 @@ use super::failing::{lost_entry, repeat, stale};
 use super::ledger::Ledger;
 use super::machine::{Key, Ledgers, Step, end, look_for_alarms, note_last_of_batch};
 use super::request::{BatchRenewed, Death, Ended, GivenEntry, NothingDue, Place, Room, TakeRequest, Taken};
-use crate::limits::{PURGE_MAX, TAKE_BYTES_MAX, TAKE_MAX};
+use crate::limits::{PURGE_AT_ONCE, TAKE_BYTES_MAX, TAKE_MAX};
 use crate::time::{Instant, Span};
 use crate::waited::{Asked, Decision, Machine, OpenStep, Reason, Setting, Stepped, Waiting};
 
@@ -91,8 +91,8 @@ pub(super) fn taken(step: &Step<'_>, fence: u64, waited: Span) -> Taken {
     let Some(batch) = step.state().batches.get(&fence) else {
         return Taken { fence, waited, lease: Span::ZERO, entries: Vec::new() };
     };
-    let given = |arrival: &u64| step.state().entry(*arrival).map(|entry| given(step.state(), entry));
-    let entries = batch.members.iter().filter_map(given).collect();
+    let state = step.state();
+    let entries = state.given(batch).into_iter().map(|entry| given(state, entry)).collect();
     Taken { fence, waited, lease: step.now.until(batch.ends), entries }
 }
 
@@ -149,12 +149,13 @@ pub fn done(
 ) -> Stepped<Ledgers, SmallVec<[Ended; 1]>> {
     if key.state.resolved.len() > room.resolved {
         // What is held does not stand in the way of what can be forgotten.
-        key.state.pass_held(Some(Place::Resolved), setting.now, PURGE_MAX);
+        key.state.pass_held(Some(Place::Resolved), setting.now, PURGE_AT_ONCE);
     }
     let mut step = OpenStep::begin(key, setting);
+    step.state().look_at_taken(pairs);
     let verdicts = pairs.iter().map(|(id, fence)| done_one(&mut step, id, *fence)).collect();
     let surplus = step.state().resolved.len().saturating_sub(room.resolved);
-    let arrivals: Vec<u64> = step.state().forgettable(surplus.min(PURGE_MAX));
+    let arrivals: Vec<u64> = step.state().forgettable(surplus.min(PURGE_AT_ONCE));
     if !arrivals.is_empty() {
         step.edit(LedgerEdit::Purged { arrivals, at: step.now });
     }
@@ -162,7 +163,8 @@ pub fn done(
 }
 
 fn done_one(step: &mut Step<'_>, id: &[u8], fence: u64) -> Ended {
-    let Some((arrival, entry)) = step.state().find(id) else {
+    let state = step.state();
+    let Some((arrival, entry)) = state.find_taken(id, fence).or_else(|| state.find(id)) else {
         return match lost_entry(step, id, fence) {
             Reason::Done => {
                 repeat(step);
@@ -177,8 +179,8 @@ fn done_one(step: &mut Step<'_>, id: &[u8], fence: u64) -> Ended {
     match (entry.place, entry.word, entry.reason) {
         (_, Word::Failed | Word::Returned, _) => Ended::Lost(Reason::Released),
         (Place::Taken | Place::Waiting, ..) | (Place::Dead, _, Some(Death::Crash)) => {
-            note_last_of_batch(step, arrival);
-            step.edit(LedgerEdit::Done { arrival, at: step.now });
+            note_last_of_batch(step, state.last_of(entry));
+            step.edit(LedgerEdit::Done { arrivals: smallvec![arrival], at: step.now });
             Ended::Ended
         }
         (Place::Resolved, ..) => {
@@ -202,14 +204,17 @@ pub fn give_back(
 }
 
 fn give_back_one(step: &mut Step<'_>, id: &[u8], fence: u64, delay: Span) -> Ended {
-    let Some((arrival, entry)) = step.state().find(id) else { return Ended::Lost(lost_entry(step, id, fence)) };
+    let state = step.state();
+    let Some((arrival, entry)) = state.find_taken(id, fence).or_else(|| state.find(id)) else {
+        return Ended::Lost(lost_entry(step, id, fence));
+    };
     if !entry.answers_to(fence) {
         return Ended::Lost(stale(entry, fence));
     }
     match (entry.place, entry.word) {
         (Place::Taken, Word::None) => {
-            note_last_of_batch(step, arrival);
-            step.edit(LedgerEdit::Returned { arrival, at: step.now, due: step.now.plus(delay) });
+            note_last_of_batch(step, state.last_of(entry));
+            step.edit(LedgerEdit::Returned { arrivals: smallvec![arrival], at: step.now, due: step.now.plus(delay) });
             Ended::Ended
         }
         (_, Word::Returned) => {
@@ -230,7 +235,7 @@ pub fn renew(
     setting: &mut Setting<'_>,
 ) -> (Stepped<Ledgers, BatchRenewed>, Option<u64>) {
     let mut step = begin_for(token, key, setting);
-    let own = step.state().by_token(token).map(|(fence, batch)| (fence, batch.members.len()));
+    let own = step.state().by_token(token).map(|(fence, batch)| (fence, batch.left));
     let verdict = match own {
         Some((fence, entries)) => {
             step.time(fence, lease, step.now.plus(lease));

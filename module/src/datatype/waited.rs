@@ -112,7 +112,7 @@ impl<M: ServerMachine> NativeType for Waited<M> {
         let mut next = || if M::IN_PIECES { more() } else { Some(Vec::new()) };
         let mut piece = next()?;
         while !piece.is_empty() {
-            M::apply_all(&mut state, M::decode_edits(&piece).ok()?);
+            M::load_piece(&mut state, &piece).ok()?;
             piece = next()?;
         }
         (M::is_whole(&state) && fences::believe(M::last_fence(&state))).then(|| Self::new_value(state))

@@ -336,7 +336,7 @@ impl DeadLetters {
     }
 
     /// Removes what ended longer ago than `older`, 90 days at least: dead, resolved and archived messages, or those of one `state`. At
-    /// most `limit`, of 1,000.
+    /// most `limit`, and 200 with a call: call again while some are left.
     pub async fn purge(
         &self,
         older: Duration,

@@ -18,8 +18,8 @@
 //! the grace. [`LockSettings::unbound`] keeps the lock for its whole lease instead.
 //!
 //! # Fairness
-//! The server serves in the order of arrival. Of the tasks of one process one at a time waits there, and the others stand
-//! in a queue here: ten thousand tasks on one lock need one waiting connection. A task that is dropped leaves at once.
+//! The server serves in the order of arrival, and every task that waits stands in its queue, whatever process it is of. A wait
+//! costs no connection. A task that is dropped leaves the queue within a round trip.
 //!
 //! # Re-entrancy
 //! Inside [`Lock::with_lock`], and inside [`LockGuard::reentrant`], asking for the same lock again is granted at once and

@@ -129,7 +129,7 @@ class DeadLetters:
     def take(self, count: int | None = None, wait: Seconds | None = None) -> Pending[list[TakenLetter]]: ...
     def entries(self) -> LetterStream[TakenLetter]: ...
     @overload
-    def run(  # type: ignore[overload-overlap]  # a coroutine function is a function, too: the first that fits counts
+    def run(  # a coroutine function is a function, too: the first that fits counts
         self,
         handler: Callable[[TakenMessage], Coroutine[Any, Any, Any]],
         *,

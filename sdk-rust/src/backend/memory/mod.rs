@@ -89,7 +89,7 @@ impl Memory {
         self.call_when(command, When::At(at))
     }
 
-    /// Answers when there is an answer. Whoever drops this has left the line.
+    /// Answers when there is an answer. A caller that drops this has left the queue.
     pub async fn wait(&self, command: &Command<'_>) -> Result<Reply, Error> {
         if command.waits().is_none() {
             return self.call(command);
@@ -199,7 +199,7 @@ impl Memory {
         self.store.len()
     }
 
-    /// How many tasks look after waiters.
+    /// How many tasks serve waiters.
     #[cfg(test)]
     pub fn tasks(&self) -> usize {
         self.store.keeper.tasks()

@@ -94,7 +94,7 @@ fn driven() -> (Arc<Memory>, Clock) {
     (Arc::new(Memory::new(clock.clone())), clock)
 }
 
-/// Drives the clock on once the task that looks after waiters sleeps by it.
+/// Drives the clock on once the task that serves waiters sleeps by it.
 async fn advance(clock: &Clock, span: Duration) {
     for _ in 0..1_000 {
         if clock.next_wake().is_some() {
