@@ -49,6 +49,7 @@ fn load(ctx: *mut raw::RedisModuleCtx, arguments: &[&[u8]]) -> Result<(), ()> {
     let options = raw::REDISMODULE_OPTIONS_HANDLE_IO_ERRORS | raw::REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED;
     let options = options as c_int | vendor::atomic_slot_migration(ctx);
     server::set_options(ctx, options);
+    resil_core::dead_letters::seed_ids(server::random_seed());
     datatype::register(ctx)?;
     config::register(ctx)?;
     add_acl_category(ctx);

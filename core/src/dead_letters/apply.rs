@@ -9,7 +9,6 @@ use super::done::Done;
 use super::edit::{Added, FailedEdit, Fate, LedgerEdit, TakenEdit};
 use super::entry::{Entry, Word};
 use super::ledger::{Batch, Ledger, Pace};
-use super::message::hash;
 use super::request::{Death, Place};
 use crate::limits::{ARRIVAL_MAX, AUDIT_MAX, COUNTER_MAX, FENCE_MAX, TYPES_MAX};
 use crate::time::{Instant, Span};
@@ -69,7 +68,7 @@ impl Ledger {
             return;
         }
         self.numbers.arrival = self.numbers.arrival.max(arrival);
-        self.by_id.insert(hash(message.id()), arrival);
+        self.by_id.insert(self.by_id.hash(message.id()), arrival);
         let mut entry = Entry::new(message, at);
         match failure {
             Some(failure) => self.fail_entry(&mut entry, *failure),

@@ -216,6 +216,9 @@ pub fn close(
     let mut step = OpenStep::begin(key, setting);
     let verdict = match step.state().cases.get(&number) {
         None => Closed::NoCase,
+        Some(case) if !case.is_open() && with_discard == Discard::UnderWay && case.discard == Discard::No => {
+            Closed::ClosedBefore
+        }
         Some(case) if !case.is_open() => Closed::Closed,
         Some(case) if with_discard == Discard::UnderWay && case.category != Category::Poison => Closed::NotPoison,
         Some(case) => {

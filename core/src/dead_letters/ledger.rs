@@ -23,7 +23,6 @@ use super::done::{Done, Dones};
 use super::entry::Entry;
 use super::group::Groups;
 use super::hashed::Hashed;
-use super::message::hash;
 use super::notes::{EndedIn, Notes};
 use super::request::Place;
 use crate::limits::{ACTIVE_CASES_MAX, AGGREGATE_DEATHS, REDRIVE_RATE};
@@ -133,7 +132,7 @@ pub struct Numbers {
 
 impl Ledger {
     pub fn find(&self, id: &[u8]) -> Option<(u64, &Entry)> {
-        self.by_id.find(hash(id), |arrival| {
+        self.by_id.find(self.by_id.hash(id), |arrival| {
             self.entry(arrival).filter(|entry| entry.message.id() == id).map(|entry| (arrival, entry))
         })
     }
@@ -286,7 +285,7 @@ impl Ledger {
     pub(super) fn lift_for_good(&mut self, arrival: u64, is_it: impl FnOnce(&Entry) -> bool) -> Option<Entry> {
         let entry = self.entries.remove_if(arrival, is_it)?;
         self.leave_indexes(arrival, &entry);
-        self.by_id.remove(hash(entry.message.id()), arrival);
+        self.by_id.remove(self.by_id.hash(entry.message.id()), arrival);
         Some(entry)
     }
 

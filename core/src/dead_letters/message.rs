@@ -230,8 +230,3 @@ pub fn digest(payload: Option<&[u8]>, reference: Option<&[u8]>) -> Option<u128> 
         (None, payload) => payload.map(|payload| xxhash_rust::xxh3::xxh3_128_with_seed(payload, OF_PAYLOAD)),
     }
 }
-
-/// Where an id is looked up.
-pub(super) fn hash(id: &[u8]) -> u64 {
-    xxhash_rust::xxh3::xxh3_64(id)
-}

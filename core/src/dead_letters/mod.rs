@@ -76,6 +76,7 @@ pub use config::{Class, Config, Jitter, Rate, Retries};
 pub use edit::{FailedEdit, Fate, LedgerEdit, LedgerEdits};
 pub use failing::{fail, park, standing};
 pub use governance::{ClockWatch, close, configure, diagnose, hold, purge, redrive, see, stop};
+pub use hashed::seed_ids;
 pub use ledger::Ledger;
 pub use machine::Ledgers;
 pub use message::{Cut, Facts, Message};

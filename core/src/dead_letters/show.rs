@@ -62,7 +62,7 @@ impl Ledger {
                 && filter.class.is_none_or(|class| class == entry.class)
                 && group.is_none_or(|group| group == Some(entry.group))
                 && aggregate.is_none_or(|aggregate| aggregate == entry.message.aggregate())
-                && filter.case.is_none_or(|case| entry.cases().contains(&case))
+                && filter.case.is_none_or(|case| self.is_of_case(case, entry))
                 && filter.since.is_none_or(|since| changed >= since)
                 && filter.until.is_none_or(|until| changed < until)
         };
@@ -78,6 +78,14 @@ impl Ledger {
             }
         }
         0
+    }
+
+    /// What a case is about: what was dead in its groups when it was diagnosed, and has not left them, and what it redrove.
+    fn is_of_case(&self, number: u32, entry: &Entry) -> bool {
+        let is_covered = |case: &Case| {
+            entry.place == Place::Dead && entry.at <= case.opened_at && case.groups.binary_search(&entry.group).is_ok()
+        };
+        entry.cases().contains(&number) || self.cases.get(&number).is_some_and(is_covered)
     }
 
     pub fn view(&self) -> LedgerView {

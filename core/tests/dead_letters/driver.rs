@@ -312,6 +312,7 @@ impl Driver {
                     Closed::Open(open) => Said::Open(open),
                     Closed::NoCase => Said::Refused("case"),
                     Closed::NotPoison => Said::Refused("poison"),
+                    Closed::ClosedBefore => Said::Refused("closed"),
                 };
                 (said, model.close((case as usize).wrapping_sub(1), *discards))
             }

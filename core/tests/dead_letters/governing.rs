@@ -1,8 +1,8 @@
 //! Groups, cases, holds, purges, parked entries: sentences.
 
 use resil_core::dead_letters::{
-    Category, ClockWatch, Closed, Diagnosed, Discard, Ended, Failed, HoldTarget, Parked, Place, Rate, RedriveRequest,
-    Standing,
+    Category, ClockWatch, Closed, Diagnosed, Discard, Ended, Failed, HoldTarget, ListFilter, Parked, Place, Rate,
+    RedriveRequest, Standing,
 };
 use resil_core::{Instant, Span};
 
@@ -90,6 +90,44 @@ fn a_case_closes_when_its_entries_are_resolved() {
     drain(&mut key, START + 10 * MINUTE);
     assert_eq!(key.close_case(case, Discard::No), Closed::Closed);
     assert_eq!(key.close_case(case, Discard::No), Closed::Closed);
+}
+
+#[test]
+fn a_closed_case_refuses_a_discard() {
+    let mut key = Key::default();
+    key.dead(&["a"]);
+    let Diagnosed::Case(redriving) = key.diagnose_as(&[GROUP], Category::Contract, None) else { panic!() };
+    key.start(&redrive(redriving));
+    let (_, fence) = key.one("t");
+    let Diagnosed::Case(poison) = key.diagnose_as(&[GROUP], Category::Poison, None) else { panic!() };
+    assert_eq!(key.close_case(poison, Discard::No), Closed::Closed, "nothing of it is dead");
+    key.dies(&fault("a").by(fence).finally());
+    assert_eq!(key.close_case(poison, Discard::UnderWay), Closed::ClosedBefore);
+    assert_eq!((key.ledger.count(Place::Dead), key.ledger.count(Place::Archived)), (1, 0));
+    let Diagnosed::Case(again) = key.diagnose_as(&[GROUP], Category::Poison, None) else { panic!() };
+    for _ in 0..2 {
+        assert_eq!(key.close_case(again, Discard::UnderWay), Closed::Closed, "said again, it is the same");
+    }
+}
+
+#[test]
+fn a_list_of_a_case_has_what_keeps_it_open() {
+    let mut key = Key::default();
+    let (case, ids) = dead_case(&mut key, 4);
+    let listed = |key: &Key| {
+        let mut seen = Vec::new();
+        let filter = ListFilter { case: Some(case), ..ListFilter::default() };
+        key.ledger.list(&filter, 0, 10, |entry| seen.push(String::from_utf8_lossy(entry.message.id()).into_owned()));
+        seen
+    };
+    key.later(MS);
+    key.dies(&fault("later").finally());
+    assert_eq!(listed(&key), ids, "before anything is redriven, and without what died later");
+    key.start(&redrive(case));
+    let (id, fence) = key.one("t");
+    assert_eq!(key.done(&id, fence), Ended::Done);
+    assert_eq!(listed(&key), ids, "what was redriven and what was not");
+    assert_eq!(key.close_case(case, Discard::No), Closed::Open(3));
 }
 
 #[test]

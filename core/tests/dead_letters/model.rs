@@ -84,6 +84,7 @@ pub struct Case {
     opened: i64,
     open: bool,
     discards: bool,
+    was_discarded: bool,
     auto_until: Option<i64>,
     redrive: Option<Redrive>,
 }

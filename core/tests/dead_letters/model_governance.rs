@@ -122,9 +122,9 @@ impl Model {
             return Said::Unknown;
         }
         let groups = groups.iter().map(|group| group.to_string()).collect();
-        let (opened, open, discards, redrive) = (self.now, true, false, None);
+        let (opened, open, discards, was_discarded, redrive) = (self.now, true, false, false, None);
         let auto_until = auto.map(|auto| opened + auto);
-        self.cases.push(Case { groups, category, opened, open, discards, auto_until, redrive });
+        self.cases.push(Case { groups, category, opened, open, discards, was_discarded, auto_until, redrive });
         Said::Case(self.cases.len())
     }
 
@@ -168,7 +168,7 @@ impl Model {
     pub fn close(&mut self, case: usize, discards: bool) -> Said {
         let Some(of) = self.cases.get(case) else { return Said::Refused("case") };
         if !of.open {
-            return Said::Closed;
+            return if discards && !of.was_discarded { Said::Refused("closed") } else { Said::Closed };
         }
         if discards && of.category != Category::Poison {
             return Said::Refused("poison");
@@ -180,7 +180,7 @@ impl Model {
             return Said::Open(open);
         }
         let of = &mut self.cases[case];
-        (of.open, of.discards) = (false, discards);
+        (of.open, of.discards, of.was_discarded) = (false, discards, discards);
         if let Some(redrive) = &mut of.redrive {
             redrive.running = false;
         }
