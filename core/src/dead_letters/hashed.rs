@@ -6,7 +6,7 @@
 //!   pages   0     1     2     3  ...        slot = the last bits of the hash
 //!           page  page  -     page          no page: that of the slot without its highest bit
 //! ```
-//! Whoever chooses texts could choose many that share their hash, and every search would have to look at all of them. So a process
+//! A caller who chooses texts could choose many that share their hash, and every search would have to look at all of them. So a process
 //! gives a seed that nobody else knows ([`seed_ids`]). It decides only what lies where: nothing of it is stored, and two ledgers that
 //! are equal can have different ones.
 

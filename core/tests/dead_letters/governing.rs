@@ -125,7 +125,7 @@ fn a_list_of_a_case_has_what_keeps_it_open() {
     assert_eq!(listed(&key), ids, "before anything is redriven, and without what died later");
     key.start(&redrive(case));
     let (id, fence) = key.one("t");
-    assert_eq!(key.done(&id, fence), Ended::Done);
+    assert_eq!(key.done(&id, fence), Ended::Ended);
     assert_eq!(listed(&key), ids, "what was redriven and what was not");
     assert_eq!(key.close_case(case, Discard::No), Closed::Open(3));
 }
