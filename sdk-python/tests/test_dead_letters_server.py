@@ -47,7 +47,7 @@ async def all_done(letters: resil.DeadLetters, ids: list[str]) -> None:
     assert [await letters.standing(id) for id in ids] == ["done"] * len(ids)
 
 
-def test_a_loop_and_a_stream_go_on_after_a_kill(servers: Any, run: Any) -> None:
+def test_a_loop_and_a_stream_outlive_a_kill(servers: Any, run: Any) -> None:
     server = servers.start(config={"appendonly": "yes", "appendfsync": "always"})
 
     async def main() -> None:
