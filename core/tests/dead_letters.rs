@@ -16,12 +16,16 @@ mod failing;
 mod governing;
 #[path = "dead_letters/key.rs"]
 mod key;
+#[path = "dead_letters/large.rs"]
+mod large;
 #[path = "dead_letters/model.rs"]
 mod model;
 #[path = "dead_letters/promises.rs"]
 mod promises;
 #[path = "dead_letters/redriving.rs"]
 mod redriving;
+#[path = "dead_letters/rules.rs"]
+mod rules;
 #[path = "seed/mod.rs"]
 mod seed;
 #[path = "dead_letters/taking.rs"]

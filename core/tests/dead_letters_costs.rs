@@ -74,6 +74,7 @@ struct Costs {
     queue: Queue<TakeRequest>,
     floor: Floor,
     now: i64,
+    promoted: Option<i64>,
     timer: Option<i64>,
     misses: Vec<String>,
     calls: u64,
@@ -83,7 +84,7 @@ impl Costs {
     fn new() -> Self {
         let now = 1_700_000_000_000_000;
         let (ledger, queue, floor) = (Ledger::default(), Queue::default(), Floor::default());
-        Self { ledger, queue, floor, now, timer: None, misses: Vec::new(), calls: 0 }
+        Self { ledger, queue, floor, now, promoted: None, timer: None, misses: Vec::new(), calls: 0 }
     }
 
     fn step<V>(
@@ -93,7 +94,7 @@ impl Costs {
         let mut key = WaitedKey { state: &mut self.ledger, queue: &mut self.queue };
         let mut setting = Setting {
             now: Instant::from_us(self.now),
-            promoted_at: None,
+            promoted_at: self.promoted.map(Instant::from_us),
             up_since: Instant::EPOCH,
             ageing: Span::ZERO,
             floor: &mut self.floor,
@@ -238,6 +239,26 @@ fn a_million_retries_cost_little() {
 }
 
 #[test]
+#[ignore = "a hundred thousand leases, in release mode"]
+fn a_hundred_thousand_leases_cost_little_at_a_promotion() {
+    let mut costs = Costs::new();
+    for at in 0..100_000 {
+        costs.fail(&id(at), b"x", dead_letters::Counting::Counted, None);
+    }
+    costs.now += 60_000_000;
+    for at in 0..100_000 {
+        assert_eq!(costs.take(&format!("token {at}"), 1).0.len(), 1);
+    }
+    costs.now += 29_000_000;
+    costs.promoted = Some(costs.now);
+    costs.slices("leases are mended at a promotion");
+    assert_eq!(costs.ledger.leases().filter(|lease| lease.ends.as_us() == costs.now + 30_000_000).count(), 100_000);
+    costs.now += 31_000_000;
+    costs.slices("100,000 leases end");
+    costs.end();
+}
+
+#[test]
 #[ignore = "a million entries, in release mode"]
 fn a_million_dead_letters_cost_little() {
     let mut costs = Costs::new();
@@ -295,5 +316,10 @@ fn a_million_dead_letters_cost_little() {
     costs.slices("resolved ones expire");
     let took = (0..300).map(|_| costs.step(|key, setting| purge(key, &request, false, &governor, setting)).1).collect();
     costs.held_to("PURGE LIMIT 1000", took);
+    for at in 0..ENTRIES {
+        costs.ledger.apply(LedgerEdit::Held { arrival: at as u64 + 1, held: true });
+    }
+    let took = (0..150).map(|_| costs.step(|key, setting| purge(key, &request, false, &governor, setting)).1).collect();
+    costs.held_to("PURGE of what is held", took);
     costs.end();
 }

@@ -106,8 +106,7 @@ pub fn run_task(ctx: *mut raw::RedisModuleCtx, name: &KeyName, task: Task, now: 
                     }
                 }
                 Task::Close(_) | Task::Cut { .. } | Task::TakeBack(_) => {
-                    opened.catch_up(call, now);
-                    opened.end(call, task, now);
+                    opened.end_in_turn(call, task, now);
                 }
                 Task::Rearm => {
                     if opened.disarm() {

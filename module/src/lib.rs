@@ -50,6 +50,7 @@ fn load(ctx: *mut raw::RedisModuleCtx, arguments: &[&[u8]]) -> Result<(), ()> {
     let options = raw::REDISMODULE_OPTIONS_HANDLE_IO_ERRORS | raw::REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED;
     let options = options as c_int | vendor::atomic_slot_migration(ctx);
     server::set_options(ctx, options);
+    resil_core::dead_letters::seed_ids(server::random_seed());
     datatype::register(ctx)?;
     config::register(ctx)?;
     add_acl_category(ctx);
@@ -65,7 +66,7 @@ fn load(ctx: *mut raw::RedisModuleCtx, arguments: &[&[u8]]) -> Result<(), ()> {
 fn add_acl_category(ctx: *mut raw::RedisModuleCtx) {
     if !server::has_acl_categories() {
         let text = "this server has no ACL categories for the commands of modules: -@dangerous does not take away RES.BREAKER FORCE, \
-                    CONFIG and RESET, or RES.LOCK BREAK. Grant commands by name, as docs/access.md shows";
+                    CONFIG and RESET, RES.LOCK BREAK, or RES.DLQ DIAGNOSE, REDRIVE, CLOSE, PURGE and CONFIG. Grant commands by name, as docs/access.md shows";
         log(ctx, c"notice", text);
     }
     server::add_acl_category(ctx, ACL_CATEGORY);

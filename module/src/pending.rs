@@ -57,7 +57,7 @@ impl Task {
     }
 
     /// The holding that an ending ends.
-    fn fence(&self) -> Option<u64> {
+    pub fn fence(&self) -> Option<u64> {
         match self {
             Self::Close(fence) | Self::Cut { fence, .. } | Self::TakeBack(fence) => Some(*fence),
             Self::Serve | Self::Rearm | Self::Lost { .. } => None,
@@ -227,14 +227,19 @@ pub fn announce(losses: Losses) {
     plan_soon();
 }
 
-/// Endings that are still to be made in this key, in their order: they come before whatever is asked of it now.
-/// `most` of them: the timer comes to the rest.
-pub fn take_endings(name: &KeyName, most: usize) -> Vec<Task> {
-    let mut endings = sessions::closed_in(name, most);
-    let left = most - endings.len();
+/// Endings that are still to be made in this key, in their order: they come before whatever is asked of it now. When they weigh
+/// `most` or more these are enough: the timer comes to the rest.
+pub fn take_endings(name: &KeyName, most: usize, weigh: impl Fn(u64) -> usize) -> Vec<Task> {
+    let mut endings = sessions::closed_in(name, most, &weigh);
+    let mut weight: usize = endings.iter().filter_map(Task::fence).map(&weigh).sum();
     PENDING.with_borrow_mut(|pending| {
         let Some(tasks) = pending.endings.get_mut(name) else { return };
-        endings.extend(tasks.drain(..left.min(tasks.len())));
+        while weight < most
+            && let Some(ending) = tasks.pop_front()
+        {
+            weight += ending.fence().map_or(1, &weigh);
+            endings.push(ending);
+        }
         if tasks.is_empty() {
             pending.endings.remove(name);
         }

@@ -155,12 +155,12 @@ pub fn closed_at(name: &KeyName, fence: u64) -> Option<Task> {
     Some(of_close(fence, grace, at))
 }
 
-/// The same for one key, `most` of them.
-pub fn closed_in(name: &KeyName, most: usize) -> Vec<Task> {
+/// The same for one key, until they weigh `most` or more.
+pub fn closed_in(name: &KeyName, most: usize, weigh: impl Fn(u64) -> usize) -> Vec<Task> {
     if !is_closing() {
         return Vec::new();
     }
-    let closed = with(|sessions| sessions.closed_in(timers::space_of(name.db), &name.key, most));
+    let closed = with(|sessions| sessions.closed_in(timers::space_of(name.db), &name.key, most, weigh));
     closed.into_iter().map(|Closed { place, grace, at, .. }| of_close(place.fence, grace, at)).collect()
 }
 

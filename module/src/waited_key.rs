@@ -28,7 +28,8 @@ pub(crate) const TRY_AGAIN: &str = "TRYAGAIN the key is no longer here; ask agai
 /// The error for a call whose owner asked again elsewhere, or let go.
 const SUPERSEDED: &str = "SUPERSEDED the same owner asked again, and has the place with that call, or let go";
 
-/// How many endings are made in a key before a command, or a slice of the timer, goes on.
+/// How many endings are made in a key before a command, or a slice of the timer, goes on. One that costs as much as several counts
+/// as so many.
 const ENDINGS_AT_ONCE: usize = 32;
 
 /// What is in the key. A large state is not cheap to make and to drop: there is a fresh one only where there is no key.
@@ -102,8 +103,17 @@ impl<'c, M: ServerMachine> Opened<'c, M> {
     /// Connections that closed, and grants that could not be told, come before the caller: they happened before. Of very
     /// many in one key only some: for the caller, the rest still holds until the timer comes to it.
     fn do_endings(&mut self, call: &Call<'_>, now: Instant) {
-        let endings = pending::take_endings(&self.name(), ENDINGS_AT_ONCE);
+        let weigh = |fence| M::lease_weight(self.state(), fence);
+        let endings = pending::take_endings(&self.name(), ENDINGS_AT_ONCE, weigh);
         endings.into_iter().for_each(|ending| self.end(call, ending, now));
+    }
+
+    /// An ending, which comes after those before it, unless it costs so much that it is enough by itself.
+    pub fn end_in_turn(&mut self, call: &Call<'_>, ending: Task, now: Instant) {
+        if ending.fence().is_some_and(|fence| M::lease_weight(self.state(), fence) < ENDINGS_AT_ONCE) {
+            self.catch_up(call, now);
+        }
+        self.end(call, ending, now);
     }
 
     /// The same for one holding: its own owner asks, and must not be granted what is about to end.

@@ -50,9 +50,11 @@ for (const [name, make] of handles.flatMap(({ made = {} }) => Object.entries(mad
 }
 
 /** A server that is away is no error, and a mistyped host looks the same: each time there is one warning. */
-function away({ address, reason }) {
-  const warning = new Error(`the server at ${address} is away (${reason}): until it is back, whenAway decides what happens to calls`);
-  return Object.assign(warning, { name: 'ResilWarning', code: 'RESIL_AWAY' });
+function away({ address, reason, refused }) {
+  const said = refused === undefined
+    ? [`the server at ${address} is away (${reason}): until it is back, whenAway decides what happens to calls`, 'RESIL_AWAY']
+    : [`the server at ${address} refuses a command: ${refused}`, 'RESIL_REFUSED'];
+  return Object.assign(new Error(said[0]), { name: 'ResilWarning', code: said[1] });
 }
 listenAt(NOTICES, { away: (what) => process.emitWarning(away(what)) }, 'away');
 // A short script ends before its event loop turns again: the warning that waits is shown all the same, and without a next turn.

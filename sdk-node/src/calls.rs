@@ -149,6 +149,10 @@ fn happened(env: &Env, what: Notification) -> napi::Result<Object<'_>> {
             object.set("address", address)?;
             object.set("reason", reason)?;
         }
+        Notification::Refused { address, reason } => {
+            object.set("address", address)?;
+            object.set("refused", reason)?;
+        }
     }
     Ok(object)
 }

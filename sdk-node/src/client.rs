@@ -10,7 +10,7 @@ use crate::executor::queue::{Message, Notification};
 use crate::executor::{Word, queue};
 use crate::testing::TestClock;
 
-/// Under this number JavaScript hears of servers that are away.
+/// Under this number JavaScript hears of servers that are away, or refuse a command.
 const NOTICES: u32 = 0;
 
 #[napi]
@@ -26,10 +26,12 @@ pub fn connect(url: String, said: String, clock: Option<&TestClock>) -> napi::Re
             return Err(Error::Internal("no threads can be started".to_owned()));
         };
         let hear = move |notice: &Notice| {
-            if let Notice::Away { address, reason } = notice {
-                let away = Notification::Away { address: address.clone(), reason: reason.clone() };
-                queue.post(Message::Notify(NOTICES, away));
-            }
+            let told = match notice.clone() {
+                Notice::Away { address, reason } => Notification::Away { address, reason },
+                Notice::Refused { address, reason } => Notification::Refused { address, reason },
+                Notice::Back { .. } => return,
+            };
+            queue.post(Message::Notify(NOTICES, told));
         };
         let settings = settings.url(url).runtime(runtime.handle().clone()).on_notice(hear);
         clock.into_iter().fold(settings, ConnectSettings::clock).connect().await.map(Client)

@@ -91,6 +91,9 @@ fn shown(py: Python<'_>, seen: Seen) -> PyResult<Object> {
         Seen::Notice(Notice::Away { address, reason }) => {
             (imported!(py, "resil._listeners", "log_away")?, (address, reason)).into_pyobject(py)?
         }
+        Seen::Notice(Notice::Refused { address, reason }) => {
+            (imported!(py, "resil._listeners", "log_refused")?, (address, reason)).into_pyobject(py)?
+        }
         Seen::Notice(Notice::Back { address }) => {
             (imported!(py, "resil._listeners", "log_back")?, (address,)).into_pyobject(py)?
         }

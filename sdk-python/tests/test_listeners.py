@@ -195,6 +195,19 @@ def test_a_server_that_goes_and_comes_back_is_one_line_each(caplog: pytest.LogCa
     assert "is away" in caplog.records[0].getMessage() and "is back" in caplog.records[1].getMessage()
 
 
+def test_a_refused_command_is_not_called_a_server_that_is_away(caplog: pytest.LogCaptureFixture, server: Any) -> None:
+    with caplog.at_level(logging.INFO, "resil"):
+        server.say("ACL", "SETUSER", "weak", "on", ">secret", "~*", "&*", "+@all", "-res.gcra")
+        client = resil.connect(server.url.replace("redis://", "redis://weak:secret@")).wait()
+        limiter = client.limiter("refused", limit=5, period=1, when_away="closed")
+        with pytest.raises(resil.PermissionDeniedError):
+            limiter.check("ann").wait()
+        until(lambda: len(caplog.records) == 1)
+        client.shutdown(1).wait()
+    said = caplog.records[0].getMessage()
+    assert "refuses a command" in said and "RES.GCRA" in said and "is away" not in said
+
+
 def test_a_program_that_mistyped_its_host_is_told_on_its_standard_error_however_short_it_is() -> None:
     program = """
         import resil, sys

@@ -51,7 +51,9 @@ pub struct Health {
 pub enum Notice {
     /// The server cannot be reached, or cannot help. The address has no password in it.
     Away { address: String, reason: String },
-    /// The server is used again.
+    /// The server is there, and refuses a command: this user may not run it, or nothing can be written. Once for each command.
+    Refused { address: String, reason: String },
+    /// The server is used again, or refuses no command any more.
     Back { address: String },
 }
 

@@ -78,15 +78,13 @@ fn a_server_that_is_away_or_refuses_a_command_is_one_warning_and_its_return_one_
     assert_eq!(said.len(), 2, "{said:?}");
     assert!(said[1].starts_with("INFO") && said[1].contains("is back") && said[1].contains(&port), "{said:?}");
 
-    let notices = notices.lock().clone();
-    let [Notice::Away { address, reason }, Notice::Back { address: back }] = &notices[..] else {
-        panic!("{notices:?}")
-    };
+    let heard = notices.lock().split_off(0);
+    let [Notice::Away { address, reason }, Notice::Back { address: back }] = &heard[..] else { panic!("{heard:?}") };
     assert!(
         address.contains(&port) && address == back && reason.contains("refused"),
-        "the same, to a listener: {notices:?}"
+        "the same, to a listener: {heard:?}"
     );
-    assert!(!format!("{notices:?}").contains("geheim"), "no secrets: {notices:?}");
+    assert!(!format!("{heard:?}").contains("geheim"), "no secrets: {heard:?}");
 
     // A command that this user may not run: one warning with its name, and one line when it may again.
     let mut operator = server.connect();
@@ -104,6 +102,10 @@ fn a_server_that_is_away_or_refuses_a_command_is_one_warning_and_its_return_one_
     assert_eq!(refused.len(), 2, "{refused:?}");
     assert!(refused[0].starts_with("WARN") && refused[0].contains("RES.GCRA is refused"), "{refused:?}");
     assert!(refused[1].starts_with("INFO") && refused[1].contains("RES.GCRA"), "{refused:?}");
+
+    let heard = notices.lock().clone();
+    let [Notice::Refused { reason, .. }, Notice::Back { .. }] = &heard[..] else { panic!("{heard:?}") };
+    assert!(reason.contains("RES.GCRA is refused"), "nobody says that the server is away: {heard:?}");
 
     // A program that ends: its runtime goes first, then whatever it holds, and nobody called `shutdown`.
     drop(runtime);

@@ -49,6 +49,23 @@ fn leases_start_anew_and_their_lapses_are_not_counted() {
 }
 
 #[test]
+fn what_is_known_can_be_waited_for() {
+    let (primary, mut here, replica, _there) = pair();
+    replica.pause();
+    let fail = "RES.DLQ FAIL d m ERROR e PAYLOAD p";
+    assert_eq!(ask(&mut here, fail), "[RETRY 1 500]");
+    assert_eq!(ask(&mut here, "WAIT 1 200"), "0");
+    // The source delivers it again, to another worker.
+    let mut other = primary.connect();
+    assert_eq!(ask(&mut other, fail), "[KNOWN waiting 1]");
+    assert_eq!(ask(&mut other, "WAIT 1 200"), "0", "the replica does not have it");
+    replica.resume();
+    assert_eq!(ask(&mut other, fail), "[KNOWN waiting 1]");
+    assert_eq!(ask(&mut other, "WAIT 1 20000"), "1");
+    assert_eq!(ask(&mut replica.connect(), "RES.DLQ GET d m STATE"), "waiting");
+}
+
+#[test]
 fn what_was_acknowledged_is_there_and_fences_grow() {
     let (primary, mut here, replica, mut there) = pair();
     for n in 0..30 {

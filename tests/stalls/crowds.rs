@@ -8,7 +8,7 @@ use redis::Connection;
 use resil_harness::{Server, eventually};
 
 use crate::driven::{SOON, Say};
-use crate::pinger::{all_lost, during, each, our_server, plain_keys, plain_server};
+use crate::pinger::{all_lost, during, each, on_cpu, our_server, plain_keys, plain_server};
 use crate::{compare, size};
 
 /// Each waiter is a connection: a file of ours, and a file of the server's.
@@ -134,4 +134,28 @@ fn a_text_over_a_key_with_many_waiters_is_no_stall() {
         longest
     };
     compare("SET", || plain_deletion(count), ours);
+}
+
+#[test]
+fn ids_made_to_share_a_hash_cost_no_more() {
+    let count = size(8_000, 50_000) as u64;
+    // With these first bytes and the public constants of XXH3 the next eight bytes do not count.
+    let crafted =
+        |number: u64| [&0xbe4b_a423_396c_feb8_u64.to_le_bytes()[..], &number.to_le_bytes(), &[b'x'; 16]].concat();
+    let usual = |number: u64| format!("message {number:024}").into_bytes();
+    let cost = |id: &dyn Fn(u64) -> Vec<u8>| {
+        let server = our_server();
+        let (mut connection, before) = (server.connect(), on_cpu(server.pid()));
+        for from in (0..count).step_by(1_000) {
+            let mut pipe = redis::pipe();
+            for number in from..count.min(from + 1_000) {
+                pipe.cmd("RES.DLQ").arg("FAIL").arg("d").arg(id(number)).arg("ERROR").arg("e").ignore();
+            }
+            pipe.query::<()>(&mut connection).expect("every failure is taken in");
+        }
+        on_cpu(server.pid()) - before
+    };
+    let (usual, crafted) = (cost(&usual), cost(&crafted));
+    println!("{count} failures: {usual:?}, and {crafted:?} with ids that were made to share a hash");
+    assert!(crafted < 3 * usual, "{crafted:?} for ids made to share a hash, {usual:?} for others");
 }

@@ -3,9 +3,9 @@
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use resil_harness::Server;
+use resil_harness::{Server, eventually};
 
-use crate::driven::{Say, driven};
+use crate::driven::{SOON, Say, driven};
 use crate::pinger::{all_lost, during, each, on_cpu, our_server, plain_keys, plain_server};
 use crate::{compare, size};
 
@@ -71,6 +71,41 @@ fn the_close_of_a_connection_with_many_readers_of_one_lock_is_no_stall() {
         };
         compare(&format!("the close of a crowd of readers{grace}"), || Duration::ZERO, ours);
     }
+}
+
+#[test]
+fn the_close_of_a_connection_with_many_messages_is_no_stall() {
+    let count = size(20_000, 50_000);
+    for (crashes, grace) in [(1, ""), (3, ""), (1, " GRACE 50ms")] {
+        let ours = || {
+            let server = our_server();
+            let (mut taker, mut main) = (server.connect(), server.connect());
+            main.say(&format!("RES.DLQ CONFIG d CRASHES {crashes} JITTER none ACTOR a"));
+            each(&mut main, count, |number| {
+                format!("RES.DLQ FAIL d m{number} ERROR e TYPE t AGGREGATE a{} PAYLOAD p", number % 100)
+            });
+            let mut token = 0;
+            eventually("all are taken", SOON, || {
+                token += 1;
+                taker.say(&format!("RES.DLQ TAKE d t{token} 1h COUNT 1000 BOUND{grace}"));
+                dlq(&mut main, "taken") == count
+            });
+            during(&server, |connection| {
+                drop(taker);
+                let left = if crashes == 1 { "dead" } else { "waiting" };
+                eventually("all have ended", SOON * 10, || dlq(connection, left) == count);
+            })
+        };
+        let what = format!("the close of a taker, {crashes} crashes{grace}");
+        compare(&what, || Duration::ZERO, ours);
+    }
+}
+
+/// How many entries of the ledger `d` are there.
+fn dlq(connection: &mut redis::Connection, place: &str) -> usize {
+    let info: std::collections::HashMap<String, redis::Value> =
+        redis::cmd("RES.DLQ").arg("INFO").arg("d").query(connection).expect("a ledger");
+    redis::from_redis_value(info[place].clone()).expect("a number")
 }
 
 #[test]

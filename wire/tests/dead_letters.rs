@@ -57,6 +57,8 @@ fn what_is_missing_is_named_and_the_usage_shown() {
     refuses("DIAGNOSE k g h", &["missing CATEGORY", "usage: RES.DLQ DIAGNOSE"]);
     refuses("DIAGNOSE k g CATEGORY poison FIX f", &["missing CAUSE"]);
     refuses("DIAGNOSE k g CATEGORY poison CAUSE c", &["missing FIX"]);
+    refuses("DIAGNOSE k g CATEGORY contract CAUSE  FIX f", &["CAUSE"]);
+    refuses("DIAGNOSE k g CATEGORY contract CAUSE c FIX ", &["FIX"]);
     refuses("REDRIVE k", &["missing case"]);
     refuses("HOLD k i", &["missing ON or OFF"]);
     refuses("HOLD k AGGREGATE", &["missing AGGREGATE"]);

@@ -6,7 +6,6 @@ use core::hint::black_box;
 
 use super::entry::Entry;
 use super::ledger::{Batch, Ledger};
-use super::message::hash;
 
 /// What of a message has its texts, nearly always.
 const TEXTS: usize = 128;
@@ -25,7 +24,7 @@ impl Ledger {
     pub(super) fn look_at_taken(&self, pairs: &[(&[u8], u64)]) {
         if pairs.len() > 1 {
             self.look_at_messages(pairs.iter().filter_map(|(_, fence)| self.arrival_by_fence(*fence)));
-            let hashes: Vec<u64> = pairs.iter().map(|(id, _)| hash(id)).collect();
+            let hashes: Vec<u64> = pairs.iter().map(|(id, _)| self.by_id.hash(id)).collect();
             self.by_id.look_ahead(hashes.iter().copied());
             self.dones.look_ahead(&hashes);
         }
@@ -35,7 +34,7 @@ impl Ledger {
     pub(super) fn look_at_entries(&self, arrivals: &[u64]) {
         self.look_at_messages(arrivals.iter().copied());
         let entries = arrivals.iter().filter_map(|arrival| self.entry(*arrival));
-        self.by_id.look_ahead(entries.map(|entry| hash(entry.message.id())));
+        self.by_id.look_ahead(entries.map(|entry| self.by_id.hash(entry.message.id())));
     }
 
     fn look_at_messages(&self, arrivals: impl Iterator<Item = u64>) {

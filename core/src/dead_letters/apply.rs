@@ -9,7 +9,6 @@ use super::done::Done;
 use super::edit::{Added, FailedEdit, Fate, LedgerEdit, TakenEdit};
 use super::entry::{Entry, Word};
 use super::ledger::{Batch, Ledger, Pace};
-use super::message::hash;
 use super::request::{Death, Place};
 use crate::limits::{ARRIVAL_MAX, AUDIT_MAX, COUNTER_MAX, FENCE_MAX, TYPES_MAX};
 use crate::time::{Instant, Span};
@@ -69,7 +68,7 @@ impl Ledger {
             return;
         }
         self.numbers.arrival = self.numbers.arrival.max(arrival);
-        self.by_id.insert(hash(message.id()), arrival);
+        self.by_id.insert(self.by_id.hash(message.id()), arrival);
         let mut entry = Entry::new(message, at);
         match failure {
             Some(failure) => self.fail_entry(&mut entry, *failure),
@@ -109,7 +108,7 @@ impl Ledger {
     pub(super) fn insert_batch(&mut self, fence: u64, batch: Batch) {
         self.by_token.insert(batch.token.clone(), fence);
         self.by_end.insert((batch.ends, fence));
-        self.notes.newest_lease = self.notes.newest_lease.max(Some(batch.ends.minus(batch.length)));
+        self.note_lease(batch.ends.minus(batch.length));
         self.batches.insert(fence, batch);
     }
 
@@ -125,7 +124,7 @@ impl Ledger {
         self.by_end.remove(&(batch.ends, fence));
         (batch.length, batch.ends) = (length, ends);
         self.by_end.insert((ends, fence));
-        self.notes.newest_lease = self.notes.newest_lease.max(Some(ends.minus(length)));
+        self.note_lease(ends.minus(length));
     }
 
     fn fail(&mut self, failed: FailedEdit) {
@@ -317,7 +316,9 @@ impl Ledger {
     }
 
     fn finish(&mut self, arrival: u64, at: Instant) {
-        let is_retry = |entry: &Entry| matches!(entry.place, Place::Taken | Place::Waiting) && entry.deaths == 0;
+        let is_held = self.entry(arrival).is_some_and(|entry| self.is_held(entry));
+        let is_retry =
+            |entry: &Entry| matches!(entry.place, Place::Taken | Place::Waiting) && entry.deaths == 0 && !is_held;
         if let Some(entry) = self.remove_if(arrival, at, is_retry) {
             if entry.place == Place::Taken {
                 self.leave_batch_of(arrival, entry.fence);
@@ -410,7 +411,7 @@ impl Ledger {
     }
 
     fn hold(&mut self, arrival: u64, held: bool) {
-        self.notes.held_resolved = None;
+        self.notes.held_to.clear();
         self.notes.looked_for_auto.clear();
         self.change(arrival, |entry| entry.held = held);
     }

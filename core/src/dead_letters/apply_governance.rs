@@ -23,7 +23,7 @@ impl Ledger {
         if name.is_empty() {
             return;
         }
-        self.notes.held_resolved = None;
+        self.notes.held_to.clear();
         self.notes.looked_for_auto.clear();
         let aggregate = self.aggregates.entry(name.clone()).or_default();
         let others = aggregate.entries - aggregate.held_alone;

@@ -10,14 +10,15 @@ use core::ops::Bound::{Excluded, Unbounded};
 use smallvec::SmallVec;
 
 use super::alert::{Alert, AlertKind};
-use super::case::{Case, Discard, Phase, Redrive};
+use super::case::{Case, Cursor, Discard, Phase, Redrive};
 use super::config::default_rate;
 use super::draw::{BEGINNING, Found, SHALLOW};
 use super::edit::LedgerEdit;
 use super::ledger::{Ledger, Pace};
+use super::notes::{EndedIn, LeaseMending};
 use super::request::{Place, RedriveFilter};
 use crate::limits::{AGGREGATE_DEATHS, AUTO_QUIET, CLOCK_JITTER, ENTRIES_LOOKED_AT, RETENTION};
-use crate::time::Instant;
+use crate::time::{Instant, Span};
 use crate::waited::lease::ends_for;
 
 type Edits = SmallVec<[LedgerEdit; 1]>;
@@ -27,6 +28,9 @@ const AT_ONCE: usize = 200;
 
 /// How many entries are looked at in one step after a clock was set back.
 const LOOKED_AT_FOR_CLOCK: usize = 500;
+
+/// How many leases are looked at in one step after a promotion.
+const LEASES_MENDED_AT_ONCE: usize = 500;
 
 /// A search that passed over so many entries writes down where it has come to.
 const WORTH_A_NOTE: usize = 32;
@@ -59,19 +63,31 @@ pub(super) fn background(state: &mut Ledger, promoted_at: Option<Instant>, now: 
     edits
 }
 
+/// A clock that was set back, or a promotion: leases end at another time. All are looked at, some with every step.
 fn mend_leases(state: &mut Ledger, promoted_at: Option<Instant>, now: Instant, edits: &mut Edits) {
     let promoted_at = promoted_at.filter(|promoted| *promoted <= now);
     if state.notes.promoted_at == promoted_at && state.notes.newest_lease <= Some(now.plus(CLOCK_JITTER)) {
+        state.notes.lease_mending = None;
         return;
     }
-    let right = state.leases().map(|lease| (lease, ends_for(lease.ends, lease.length, promoted_at, now)));
-    edits.extend(right.clone().filter(|(lease, right)| lease.ends != *right).map(|(lease, right)| LedgerEdit::Timed {
-        fence: lease.fence,
-        length: lease.length,
-        ends: right,
-    }));
-    let newest = right.map(|(lease, right)| right.minus(lease.length)).max();
-    (state.notes.newest_lease, state.notes.promoted_at) = (newest, promoted_at);
+    let begun = state.notes.lease_mending.take().filter(|mending| mending.promoted_at == promoted_at);
+    let mut mending = begun.unwrap_or(LeaseMending { promoted_at, to: None, newest: None });
+    // Those that would end first come first. One that now ends later is looked at again, which changes nothing.
+    let mut rest = state.by_end.range((mending.to.map_or(Unbounded, Excluded), Unbounded));
+    for at in rest.by_ref().take(LEASES_MENDED_AT_ONCE) {
+        mending.to = Some(*at);
+        let Some(lease) = state.lease(at.1) else { continue };
+        let right = ends_for(lease.ends, lease.length, promoted_at, now);
+        mending.newest = mending.newest.max(Some(right.minus(lease.length)));
+        if lease.ends != right {
+            edits.push(LedgerEdit::Timed { fence: lease.fence, length: lease.length, ends: right });
+        }
+    }
+    if rest.next().is_none() {
+        (state.notes.newest_lease, state.notes.promoted_at) = (mending.newest, promoted_at);
+    } else {
+        state.notes.lease_mending = Some(mending);
+    }
 }
 
 /// A clock that was set back: what began to wait in the future began now. All entries are looked at, some with every step.
@@ -233,7 +249,12 @@ impl Ledger {
     /// When there is something to do although nobody asks.
     pub(super) fn background_at(&self, somebody_waits: bool, now: Instant) -> Option<Instant> {
         let is_over = self.resolved_after_held().next().is_some_and(|((at, _), _)| at.plus(RETENTION) <= now);
-        if is_over || self.notes.newest_wait > Some(now.plus(CLOCK_JITTER)) || !alarms(self, now).is_empty() {
+        let is_mending = self.notes.lease_mending.is_some();
+        if is_over
+            || is_mending
+            || self.notes.newest_wait > Some(now.plus(CLOCK_JITTER))
+            || !alarms(self, now).is_empty()
+        {
             return Some(now);
         }
         let case_at = |number: &u32| {
@@ -265,19 +286,52 @@ impl Ledger {
         self.resolved_after_held().take(most).filter(|(_, is_held)| !is_held).map(|((_, arrival), _)| arrival).collect()
     }
 
-    /// Resolved entries, the oldest first, and whether they are held; without those that are known to be.
-    fn resolved_after_held(&self) -> impl Iterator<Item = ((Instant, u64), bool)> {
-        let from = self.notes.held_resolved.map_or(Unbounded, Excluded);
+    /// Where entries of `place` have ended, or of all places.
+    pub(super) fn ended(&self, place: Option<Place>) -> impl Iterator<Item = EndedIn> {
+        let is = move |of: Place| place.is_none_or(|place| place == of);
+        let resolved = is(Place::Resolved).then_some(EndedIn::Resolved);
+        let archived = is(Place::Archived).then_some(EndedIn::Archived);
+        let dead = self.groups.list.keys().filter(move |_| is(Place::Dead)).map(|number| EndedIn::Group(*number));
+        resolved.into_iter().chain(archived).chain(dead)
+    }
+
+    /// Those that ended there, the oldest first, and whether they are held; without those that are known to be.
+    pub(super) fn ended_after_held(&self, of: EndedIn) -> impl Iterator<Item = (Cursor, bool)> {
+        let set = match of {
+            EndedIn::Resolved => Some(&self.resolved),
+            EndedIn::Archived => Some(&self.archived),
+            EndedIn::Group(number) => self.groups.get(number).map(|group| &group.dead),
+        };
+        let from = self.notes.held_to.get(&of).map_or(Unbounded, |to| Excluded(*to));
         let is_held = |arrival: u64| self.entry(arrival).is_none_or(|entry| self.is_held(entry));
-        self.resolved.range((from, Unbounded)).map(move |at| (*at, is_held(at.1)))
+        set.into_iter().flat_map(move |set| set.range((from, Unbounded))).map(move |at| (*at, is_held(at.1)))
+    }
+
+    fn resolved_after_held(&self) -> impl Iterator<Item = (Cursor, bool)> {
+        self.ended_after_held(EndedIn::Resolved)
+    }
+
+    /// Notes which of the oldest are held, so that they are not looked at again: of those that ended before `before`, at most `budget`.
+    /// What is left of it.
+    pub(super) fn pass_held(&mut self, place: Option<Place>, before: Instant, mut budget: usize) -> usize {
+        let mut passed = Vec::new();
+        for of in self.ended(place) {
+            let old = self.ended_after_held(of).take(budget).take_while(|((at, _), is_held)| *at < before && *is_held);
+            let (looked_at, last) = old.fold((0, None), |(looked_at, _), (at, _)| (looked_at + 1, Some(at)));
+            budget -= looked_at;
+            passed.extend(last.map(|last| (of, last)));
+            if budget == 0 {
+                break;
+            }
+        }
+        self.notes.held_to.extend(passed);
+        budget
     }
 }
 
 /// Resolved entries whose time is over. Held ones stay, and are not looked at again.
 fn expired(state: &mut Ledger, now: Instant) -> Vec<u64> {
+    state.pass_held(Some(Place::Resolved), now.minus(RETENTION).plus(Span::from_us(1)), AT_ONCE);
     let old = state.resolved_after_held().take(AT_ONCE).take_while(|((at, _), _)| at.plus(RETENTION) <= now);
-    let old: Vec<((Instant, u64), bool)> = old.collect();
-    let held = old.iter().take_while(|(_, is_held)| *is_held).last();
-    state.notes.held_resolved = held.map(|(at, _)| *at).or(state.notes.held_resolved);
-    old.into_iter().filter(|(_, is_held)| !is_held).map(|((_, arrival), _)| arrival).collect()
+    old.filter(|(_, is_held)| !is_held).map(|((_, arrival), _)| arrival).collect()
 }

@@ -5,7 +5,6 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use super::hashed::Hashed;
-use super::message::hash;
 use crate::limits::{DONE_REMEMBERED, DONES_MAX};
 use crate::time::Instant;
 
@@ -64,7 +63,7 @@ impl Dones {
     pub fn get(&self, id: &[u8], now: Instant) -> Option<&Done> {
         // An id can have ended more than once.
         let mut last = None;
-        self.by_hash.find(hash(id), |number| {
+        self.by_hash.find(self.by_hash.hash(id), |number| {
             let position = usize::try_from(number.checked_sub(self.forgotten)?).ok()?;
             let end = self.ends.get(position)?;
             if end.len == id.len() && self.id_of(end).eq(id) {
@@ -85,7 +84,7 @@ impl Dones {
     }
 
     pub fn remember(&mut self, id: &[u8], done: Done) {
-        let (hash, start) = (hash(id), self.forgotten_bytes + self.ids.len() as u64);
+        let (hash, start) = (self.by_hash.hash(id), self.forgotten_bytes + self.ids.len() as u64);
         self.by_hash.insert(hash, self.forgotten + self.ends.len() as u64);
         self.ids.extend(id);
         self.ends.push_back(Remembered { done, start, len: id.len(), hash });

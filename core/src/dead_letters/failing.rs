@@ -7,7 +7,7 @@ use super::edit::{Added, FailedEdit, Fate, LedgerEdit};
 use super::entry::{Entry, Word};
 use super::ledger::Ledger;
 use super::machine::{Key, Ledgers, Step, end, note_last_of_batch};
-use super::message::{Facts, Message, digest};
+use super::message::{Facts, Message, cut, digest};
 use super::request::{Counting, Death, Failed, Failing, Parked, Place, Room, Standing};
 use crate::limits::{ARRIVAL_MAX, ERROR_MAX, LEDGER_FULL_PERCENT, NOCOUNT_MAX};
 use crate::time::Instant;
@@ -31,7 +31,16 @@ pub fn fail(
             None => fail_new(&mut step, request, room),
         },
     };
+    if matches!(verdict, Failed::Known { .. }) {
+        repeat(&mut step);
+    }
     end(step, verdict)
+}
+
+/// The same reply is given again: the first may have been lost on its way. Nothing changes, but the caller may now wait for replicas to have what
+/// it is told of (WAIT): servers count from the last change that its connection made. So there is one, which changes nothing.
+pub(super) fn repeat(step: &mut Step<'_>) {
+    step.edit(LedgerEdit::Opened);
 }
 
 fn known_entry(step: &Step<'_>, arrival: u64, facts: &Facts<'_>) -> Failed {
@@ -48,10 +57,10 @@ fn known_done(step: &Step<'_>, facts: &Facts<'_>) -> Option<Failed> {
     Some(if differ(done.digest, facts) { Failed::Conflict } else { known })
 }
 
-/// True if both are known and are not the same.
+/// True if bytes are given that are not those that are known: none are not the same as some.
 fn differ(known: Option<u128>, facts: &Facts<'_>) -> bool {
     let given = digest(facts.payload, facts.reference);
-    known.zip(given).is_some_and(|(known, given)| known != given)
+    given.is_some() && known != given
 }
 
 /// Why a fence means nothing for an id that is not in the ledger.
@@ -83,8 +92,15 @@ fn fail_by_fence(step: &mut Step<'_>, arrival: u64, fence: u64, request: &Failin
             told(step, arrival, attempt, fate)
         }
         // Said before: the same again.
-        (Place::Waiting, Word::Failed) => Failed::Retry { attempt: entry.attempt.into(), delay: entry.delay() },
-        (Place::Dead, _) => dead(step, arrival),
+        (Place::Waiting, Word::Failed) => {
+            let same = Failed::Retry { attempt: entry.attempt.into(), delay: entry.delay() };
+            repeat(step);
+            same
+        }
+        (Place::Dead, _) => {
+            repeat(step);
+            dead(step, arrival)
+        }
         (_, Word::Returned) => Failed::Lost(Reason::Released),
         _ => Failed::Lost(Reason::Done),
     }
@@ -135,7 +151,7 @@ fn failure(
     (attempt, fate, class): (u16, Fate, Class),
     request: &Failing<'_>,
 ) -> Box<FailedEdit> {
-    let kept = &request.error[..request.error.len().min(ERROR_MAX)];
+    let kept = cut(request.error, ERROR_MAX);
     let (group, error) = step.state().groups.texts_for(kind, kept, request.group);
     let error_is_cut = request.error.len() > ERROR_MAX;
     Box::new(FailedEdit { arrival, at: step.now, class, attempt, error, error_is_cut, group, fate })
@@ -195,7 +211,10 @@ pub fn park(key: &mut Key<'_>, facts: &Facts<'_>, room: &Room, setting: &mut Set
     let mut step = OpenStep::begin(key, setting);
     let known = step.state().find(facts.id).map(|(arrival, _)| known_entry(&step, arrival, facts));
     let verdict = match known.or_else(|| known_done(&step, facts)) {
-        Some(Failed::Known { standing, attempt }) => Parked::Known { standing, attempt },
+        Some(Failed::Known { standing, attempt }) => {
+            repeat(&mut step);
+            Parked::Known { standing, attempt }
+        }
         Some(_) => Parked::Conflict,
         None => park_new(&mut step, facts, room),
     };

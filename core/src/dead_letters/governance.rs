@@ -3,17 +3,17 @@
 
 use alloc::boxed::Box;
 use alloc::format;
-use alloc::string::String;
+use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use super::alert::AuditRow;
 use super::case::{Case, Discard, Phase, Redrive};
-use super::config::default_rate;
+use super::config::{Class, Jitter, default_rate};
 use super::draw::BEGINNING;
 use super::edit::LedgerEdit;
-use super::entry::Entry;
 use super::ledger::Ledger;
 use super::machine::{Key, Ledgers, Step, end};
+use super::message::cut;
 use super::request::{
     Category, Closed, ConfigChange, Diagnosed, Diagnosis, Governor, HoldTarget, Matched, Pause, Place, PurgeRequest,
     Purged, RedriveFilter, RedriveRequest, Redriven, Refusal,
@@ -23,7 +23,7 @@ use crate::limits::{
     CASE_TEXT_MAX, CASES_MAX, CLOCK_JUMP, ENTRIES_LOOKED_AT, INSTANT_MAX_US, LEDGER_TEXT_MAX, PURGE_AT_ONCE, RETENTION,
     TEXT_MAX,
 };
-use crate::time::Instant;
+use crate::time::{Instant, Span};
 use crate::waited::{OpenStep, Setting, Stepped};
 
 fn audit(step: &mut Step<'_>, governor: &Governor<'_>, action: String) {
@@ -40,11 +40,11 @@ fn audit(step: &mut Step<'_>, governor: &Governor<'_>, action: String) {
 
 /// What is kept of a text.
 fn limited(text: &[u8], most: usize) -> Box<[u8]> {
-    text[..text.len().min(most)].into()
+    cut(text, most).into()
 }
 
 fn shown(text: &[u8]) -> String {
-    String::from_utf8_lossy(&text[..text.len().min(200)]).into_owned()
+    String::from_utf8_lossy(cut(text, 200)).into_owned()
 }
 
 /// A root cause is written down: a case.
@@ -161,6 +161,7 @@ fn matches(state: &Ledger, request: &RedriveRequest, filter: &RedriveFilter, now
     let mut covered = state.covered(request.case, filter, BEGINNING, now);
     let (mut count, mut held, mut again) = (0, 0, 0);
     let mut sample = Vec::new();
+    let most = request.count.unwrap_or(u32::MAX) as usize;
     for (at, entry) in covered.by_ref().take(ENTRIES_LOOKED_AT) {
         match (state.is_held(entry), entry.cases().contains(&request.case)) {
             _ if !Redrive::matches(filter, entry, at.0) => {}
@@ -168,7 +169,7 @@ fn matches(state: &Ledger, request: &RedriveRequest, filter: &RedriveFilter, now
             (_, true) => again += 1,
             _ => {
                 count += 1;
-                if sample.len() < SAMPLE {
+                if sample.len() < SAMPLE.min(most) {
                     sample.push(entry.message.id().into());
                 }
             }
@@ -180,7 +181,7 @@ fn matches(state: &Ledger, request: &RedriveRequest, filter: &RedriveFilter, now
         (0, true) if held > 0 => Err(Refusal::Held),
         (0, true) if again > 0 => Err(Refusal::Again),
         (0, true) => Err(Refusal::Nothing),
-        _ => Ok(Matched { count: count.min(request.count.unwrap_or(u32::MAX) as usize), is_complete, sample }),
+        _ => Ok(Matched { count: count.min(most), is_complete, sample }),
     }
 }
 
@@ -215,6 +216,9 @@ pub fn close(
     let mut step = OpenStep::begin(key, setting);
     let verdict = match step.state().cases.get(&number) {
         None => Closed::NoCase,
+        Some(case) if !case.is_open() && with_discard == Discard::UnderWay && case.discard == Discard::No => {
+            Closed::ClosedBefore
+        }
         Some(case) if !case.is_open() => Closed::Closed,
         Some(case) if with_discard == Discard::UnderWay && case.category != Category::Poison => Closed::NotPoison,
         Some(case) => {
@@ -260,7 +264,7 @@ pub fn hold(
         },
         HoldTarget::Aggregate(b"") => (0, None),
         HoldTarget::Aggregate(name) => {
-            let name = &name[..name.len().min(LEDGER_TEXT_MAX)];
+            let name = cut(name, LEDGER_TEXT_MAX);
             let of = step.state().aggregates.get(name);
             let (count, now) = of.map_or((0, false), |of| (of.entries, of.held));
             if now != held {
@@ -284,13 +288,14 @@ pub fn purge(
     governor: &Governor<'_>,
     setting: &mut Setting<'_>,
 ) -> Stepped<Ledgers, Purged> {
+    let before = setting.now.minus(request.older.max(RETENTION));
+    let budget = if clock_jumped { 0 } else { key.state.pass_held(request.place, before, ENTRIES_LOOKED_AT) };
     let mut step = OpenStep::begin(key, setting);
     if clock_jumped {
         return end(step, Purged::ClockJumped);
     }
-    let before = step.now.minus(request.older.max(RETENTION));
     let limit = request.limit.min(PURGE_AT_ONCE);
-    let (arrivals, left) = step.state().purgeable(request.place, before, limit);
+    let (arrivals, left) = step.state().purgeable(request.place, before, limit, budget);
     let purged = arrivals.len();
     if purged > 0 {
         step.edit(LedgerEdit::Purged { arrivals, at: step.now });
@@ -336,25 +341,48 @@ pub fn configure(
     };
     if config != step.state().config {
         step.edit(LedgerEdit::Configured(config));
-        audit(&mut step, governor, String::from("change the configuration"));
+        audit(&mut step, governor, format!("change the configuration:{}", described(change)));
     }
     end(step, ())
 }
 
+/// What a change says, for the audit.
+fn described(change: &ConfigChange) -> String {
+    let mut text = String::new();
+    let mut say = |what: &str, value: Option<String>| text.extend(value.map(|value| format!(" {what} {value}")));
+    let ms = |span: Span| format!("{}ms", span.ceil_ms());
+    for (class, retries) in Class::ALL.iter().zip(&change.retries) {
+        say(&format!("{} retries", class.text()), retries.most.map(|most| most.to_string()));
+        say(&format!("{} base", class.text()), retries.base.map(ms));
+        say(&format!("{} cap", class.text()), retries.cap.map(ms));
+    }
+    let jitter = |jitter| match jitter {
+        Jitter::Full => String::from("full"),
+        Jitter::None => String::from("none"),
+        Jitter::Plus(percent) => format!("plus {percent}"),
+    };
+    say("jitter", change.jitter.map(jitter));
+    say("crashes", change.crashes.map(|crashes| crashes.to_string()));
+    say("ratemax", change.rate_max.map(|rate| format!("{} per {}", rate.count, ms(rate.period))));
+    say("aftermax", change.after_max.map(ms));
+    let paused = |paused| match paused {
+        Pause::Off => String::from("no"),
+        Pause::On => String::from("yes"),
+        Pause::For(span) => format!("for {}", ms(span)),
+    };
+    say("paused", change.paused.map(paused));
+    text
+}
+
 impl Ledger {
-    /// Entries that ended before `before`, at most `limit`, and how many more there are, as far as they are counted.
-    fn purgeable(&self, place: Option<Place>, before: Instant, limit: usize) -> (Vec<u64>, usize) {
-        let wanted = |of: Place| place.is_none_or(|place| place == of);
-        let ended = [(&self.resolved, Place::Resolved), (&self.archived, Place::Archived)];
-        let ended = ended.into_iter().filter(|(_, of)| wanted(*of)).map(|(set, _)| set);
-        let dead = self.groups.list.values().filter(|_| wanted(Place::Dead)).map(|group| &group.dead);
-        let old =
-            ended.chain(dead).flat_map(|set| set.iter().take_while(|(at, _)| *at < before)).take(ENTRIES_LOOKED_AT);
-        let is_free = |entry: &Entry| !self.is_held(entry);
-        let mut free =
-            old.filter(|(_, arrival)| self.entry(*arrival).is_some_and(is_free)).map(|(_, arrival)| *arrival);
+    /// Entries that ended before `before`, at most `limit` of the `budget` that are looked at; and how many more there are, as far as
+    /// they are counted. If some were not looked at, that is one at least.
+    fn purgeable(&self, place: Option<Place>, before: Instant, limit: usize, budget: usize) -> (Vec<u64>, usize) {
+        let mut old = self.ended(place).flat_map(|of| self.ended_after_held(of).take_while(|(at, _)| at.0 < before));
+        let mut free = old.by_ref().take(budget).filter(|(_, is_held)| !is_held).map(|((_, arrival), _)| arrival);
         let arrivals: Vec<u64> = free.by_ref().take(limit).collect();
-        (arrivals, free.count())
+        let counted = free.count();
+        (arrivals, counted.max(usize::from(old.next().is_some())))
     }
 }
 

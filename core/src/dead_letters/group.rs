@@ -6,6 +6,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use super::message::cut;
 use crate::limits::{GROUPS_MAX, TEXT_MAX, TYPES_MAX};
 use crate::time::Instant;
 
@@ -37,7 +38,7 @@ pub struct Groups {
 impl Groups {
     /// The name under which a failure is counted. Once there are very many groups, what is new shares one with its type.
     pub fn name_for(&self, kind: &[u8], error: &[u8], given: Option<&[u8]>) -> Vec<u8> {
-        let name = given.map_or_else(|| name(kind, &normalised(error)), |given| limited(given).to_vec());
+        let name = given.map_or_else(|| name(kind, &normalised(error)), |given| cut(given, TEXT_MAX).to_vec());
         if self.by_name.contains_key(&name[..]) || self.list.len() < GROUPS_MAX {
             return name;
         }
@@ -90,8 +91,9 @@ impl Groups {
         self.list.get_mut(&number)
     }
 
+    /// By its name, or by the one that a caller gave and that was cut.
     pub fn by_name(&self, name: &[u8]) -> Option<u32> {
-        self.by_name.get(name).copied()
+        self.by_name.get(cut(name, TEXT_MAX)).copied()
     }
 
     /// An entry leaves its group, if it has one. A group that nobody needs goes.
@@ -111,21 +113,17 @@ impl Groups {
 }
 
 fn name(kind: &[u8], rest: &[u8]) -> Vec<u8> {
-    let kind = if kind.is_empty() { b"unknown" } else { &kind[..kind.len().min(TEXT_MAX / 2)] };
+    let kind = if kind.is_empty() { b"unknown" } else { cut(kind, TEXT_MAX / 2) };
     let mut name = [kind, b"/", rest].concat();
-    name.truncate(TEXT_MAX);
+    name.truncate(cut(&name, TEXT_MAX).len());
     name
-}
-
-fn limited(given: &[u8]) -> &[u8] {
-    &given[..given.len().min(TEXT_MAX)]
 }
 
 /// The first line of an error text, with numbers, hexadecimal words, UUIDs and quoted parts replaced.
 pub fn normalised(error: &[u8]) -> Vec<u8> {
     const LOOKED_AT: usize = 300;
     let line = error.split(|byte| *byte == b'\n').next().unwrap_or_default();
-    let mut rest = &line[..line.len().min(LOOKED_AT)];
+    let mut rest = cut(line, LOOKED_AT);
     let mut out = Vec::with_capacity(rest.len());
     while let Some(first) = rest.first() {
         let (replacement, len): (&[u8], usize) = match first {

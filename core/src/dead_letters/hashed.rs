@@ -6,12 +6,27 @@
 //!   pages   0     1     2     3  ...        slot = the last bits of the hash
 //!           page  page  -     page          no page: that of the slot without its highest bit
 //! ```
+//! A caller who chooses texts could choose many that share their hash, and every search would have to look at all of them. So a process
+//! gives a seed that nobody else knows ([`seed_ids`]). It decides only what lies where: nothing of it is stored, and two ledgers that
+//! are equal can have different ones.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::limits::ARRIVAL_MAX;
+
+/// The seed of what is made from now on.
+static SEED: AtomicU64 = AtomicU64::new(0);
+
+/// From now on ids are looked up by hashes that only this process knows: `seed` is drawn once, where the process begins. What is
+/// there already keeps its own.
+pub fn seed_ids(seed: u64) {
+    SEED.store(seed, Relaxed);
+}
 
 /// Room in a page: with this it has 256 bytes.
 const ROOM: usize = 25;
@@ -35,8 +50,9 @@ struct Page {
 
 const _: () = assert!(size_of::<Page>() == 256);
 
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub(super) struct Hashed {
+    seed: u64,
     /// None, or a power of two.
     pages: Vec<Option<Box<Page>>>,
     len: usize,
@@ -44,7 +60,13 @@ pub(super) struct Hashed {
     crowd: BTreeSet<(u64, u64)>,
 }
 
-/// What lies where follows from the order of arrival.
+impl Default for Hashed {
+    fn default() -> Self {
+        Self { seed: SEED.load(Relaxed), pages: Vec::new(), len: 0, crowd: BTreeSet::new() }
+    }
+}
+
+/// What lies where follows from the order of arrival, and from the seed.
 impl PartialEq for Hashed {
     fn eq(&self, other: &Self) -> bool {
         self.len == other.len
@@ -123,6 +145,11 @@ impl Page {
 impl Hashed {
     pub fn len(&self) -> usize {
         self.len
+    }
+
+    /// Where a text is looked up.
+    pub fn hash(&self, text: &[u8]) -> u64 {
+        xxh3_64_with_seed(text, self.seed)
     }
 
     /// The first number with this hash that is the one.
@@ -262,6 +289,22 @@ mod tests {
         check(|_| 7, 500);
         check(|number| number % 3, 2_000);
         check(|number| mixed(number) & 0xffff_ffff, 2_000);
+    }
+
+    #[test]
+    fn texts_made_to_share_a_hash_do_not_with_a_seed() {
+        // What is mixed with the first eight bytes is public: where they are the same, the next eight do not count.
+        let begin = 0xbe4b_a423_396c_feb8_u64.to_le_bytes();
+        let crafted: Vec<Vec<u8>> =
+            (0..1_000_u64).map(|number| [&begin[..], &number.to_le_bytes(), &[b'x'; 16]].concat()).collect();
+        let hashes = |seed: u64| {
+            let hashed = Hashed { seed, ..Hashed::default() };
+            crafted.iter().map(|text| hashed.hash(text)).collect::<BTreeSet<u64>>().len()
+        };
+        assert_eq!(hashes(0), 1, "they do without one");
+        for seed in [1, 7, u64::MAX, mixed(1), mixed(2)] {
+            assert_eq!(hashes(seed), crafted.len(), "seed {seed}");
+        }
     }
 
     #[test]

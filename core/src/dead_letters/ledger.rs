@@ -23,7 +23,7 @@ use super::done::{Done, Dones};
 use super::entry::Entry;
 use super::group::Groups;
 use super::hashed::Hashed;
-use super::message::hash;
+use super::notes::{EndedIn, Notes};
 use super::request::Place;
 use crate::limits::{ACTIVE_CASES_MAX, AGGREGATE_DEATHS, REDRIVE_RATE};
 use crate::time::{Instant, Span};
@@ -120,36 +120,6 @@ pub struct Ledger {
     pub(super) notes: Notes,
 }
 
-/// What is never stored, and what two equal ledgers can differ in.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Notes {
-    /// What died and has not been looked at for alerts.
-    pub fresh_deaths: Vec<u64>,
-    /// Cases of which something is under way: a redrive, a discard, a redrive that may begin by itself.
-    pub active_cases: BTreeSet<u32>,
-    /// No lease started later than this, and all have been looked at since that promotion.
-    pub newest_lease: Option<Instant>,
-    /// No entry waits since later than this.
-    pub newest_wait: Option<Instant>,
-    /// While a clock that was set back is being put right: up to which arrival that was done, and what is then the newest.
-    pub mended: Option<(u64, Option<Instant>)>,
-    /// All resolved entries up to here are held.
-    pub held_resolved: Option<(Instant, u64)>,
-    /// Cases that found nothing to redrive by themselves, and the last death when they looked.
-    pub looked_for_auto: BTreeMap<u32, Instant>,
-    pub promoted_at: Option<Instant>,
-    /// How many aggregates are held.
-    pub held_aggregates: usize,
-}
-
-impl PartialEq for Notes {
-    fn eq(&self, _: &Self) -> bool {
-        true
-    }
-}
-
-impl Eq for Notes {}
-
 /// The last of each kind of number that was given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Numbers {
@@ -162,7 +132,7 @@ pub struct Numbers {
 
 impl Ledger {
     pub fn find(&self, id: &[u8]) -> Option<(u64, &Entry)> {
-        self.by_id.find(hash(id), |arrival| {
+        self.by_id.find(self.by_id.hash(id), |arrival| {
             self.entry(arrival).filter(|entry| entry.message.id() == id).map(|entry| (arrival, entry))
         })
     }
@@ -244,6 +214,14 @@ impl Ledger {
         Some((fence, self.batches.get(&fence)?))
     }
 
+    /// A lease that started then is there.
+    pub(super) fn note_lease(&mut self, since: Instant) {
+        self.notes.newest_lease = self.notes.newest_lease.max(Some(since));
+        if let Some(mending) = &mut self.notes.lease_mending {
+            mending.newest = mending.newest.max(Some(since));
+        }
+    }
+
     pub fn lease(&self, fence: u64) -> Option<Lease<'_>> {
         self.batches.get(&fence).map(|batch| as_lease(fence, batch))
     }
@@ -253,7 +231,9 @@ impl Ledger {
     }
 
     pub fn first_lease(&self) -> Option<Lease<'_>> {
-        self.by_end.first().and_then(|(_, fence)| self.lease(*fence))
+        // One that has not been put right yet does not end.
+        let is_right = |at: &&(Instant, u64)| self.notes.lease_mending.as_ref().is_none_or(|of| of.to >= Some(**at));
+        self.by_end.first().filter(is_right).and_then(|(_, fence)| self.lease(*fence))
     }
 
     pub fn lease_after(&self, fence: u64) -> Option<Lease<'_>> {
@@ -305,7 +285,7 @@ impl Ledger {
     pub(super) fn lift_for_good(&mut self, arrival: u64, is_it: impl FnOnce(&Entry) -> bool) -> Option<Entry> {
         let entry = self.entries.remove_if(arrival, is_it)?;
         self.leave_indexes(arrival, &entry);
-        self.by_id.remove(hash(entry.message.id()), arrival);
+        self.by_id.remove(self.by_id.hash(entry.message.id()), arrival);
         Some(entry)
     }
 
@@ -336,6 +316,12 @@ impl Ledger {
     fn index(&mut self, arrival: u64, Spot { place, at, since, is_redriven, group }: Spot) {
         self.counts[place as usize] += 1;
         let at = (at, arrival);
+        if !self.notes.held_to.is_empty()
+            && let Some(ended) = EndedIn::of(place, group)
+            && self.notes.held_to.get(&ended).is_some_and(|held| at <= *held)
+        {
+            self.notes.held_to.remove(&ended);
+        }
         match place {
             Place::Waiting => {
                 self.notes.newest_wait = self.notes.newest_wait.max(Some(since));
@@ -345,12 +331,7 @@ impl Ledger {
                 let index = if is_redriven { &mut self.again } else { &mut self.due };
                 index.insert(at);
             }
-            Place::Resolved => {
-                if self.notes.held_resolved.is_some_and(|held| at <= held) {
-                    self.notes.held_resolved = None;
-                }
-                self.resolved.insert(at);
-            }
+            Place::Resolved => drop(self.resolved.insert(at)),
             Place::Archived => drop(self.archived.insert(at)),
             Place::Dead => {
                 if let Some(group) = self.groups.get_mut(group) {

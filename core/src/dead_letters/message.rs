@@ -53,7 +53,7 @@ impl Message {
         let mut cut = Cut::default();
         let mut limited = |text: &[u8], bit: u8, most: usize| {
             cut.0 |= u8::from(text.len() > most) << bit;
-            text.len().min(most)
+            self::cut(text, most).len()
         };
         let reference = facts.reference.map(|text| &text[..limited(text, 0, LEDGER_TEXT_MAX)]);
         let kind = &facts.kind[..limited(facts.kind, 1, LEDGER_TEXT_MAX)];
@@ -211,6 +211,16 @@ impl Message {
     }
 }
 
+/// At most `most` bytes of a text, without half a character at its end: what was cut can still be named by callers who write UTF-8.
+pub(super) fn cut(text: &[u8], most: usize) -> &[u8] {
+    if text.len() <= most {
+        return text;
+    }
+    // A character has at most four bytes; what is no UTF-8 is cut at the limit.
+    let is_between = |at: &usize| text[*at] & 0xC0 != 0x80;
+    &text[..(most.saturating_sub(3)..=most).rev().find(is_between).unwrap_or(most)]
+}
+
 /// Tells payloads apart. A payload and a reference of the same bytes differ.
 pub fn digest(payload: Option<&[u8]>, reference: Option<&[u8]>) -> Option<u128> {
     const OF_PAYLOAD: u64 = 1;
@@ -219,9 +229,4 @@ pub fn digest(payload: Option<&[u8]>, reference: Option<&[u8]>) -> Option<u128> 
         (Some(reference), _) => Some(xxhash_rust::xxh3::xxh3_128_with_seed(reference, OF_REFERENCE)),
         (None, payload) => payload.map(|payload| xxhash_rust::xxh3::xxh3_128_with_seed(payload, OF_PAYLOAD)),
     }
-}
-
-/// Where an id is looked up.
-pub(super) fn hash(id: &[u8]) -> u64 {
-    xxhash_rust::xxh3::xxh3_64(id)
 }

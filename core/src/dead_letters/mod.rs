@@ -7,7 +7,7 @@
 //!
 //! # The state
 //! ```text
-//!   FAIL (new) ──▶ waiting ── TAKE ──▶ taken ── DONE ──▶ (gone), or resolved if it ever died
+//!   FAIL (new) ──▶ waiting ── TAKE ──▶ taken ── DONE ──▶ (gone), or resolved if it ever died or is held
 //!        │            ▲                 │ │
 //!        │ FINAL      │ FAIL, RETURN,   │ └─ too many failures, FINAL, age, too many lapses ──▶ dead
 //!        ▼            └──── a lapse ────┘                                                       │
@@ -63,6 +63,7 @@ mod hashed;
 mod ledger;
 mod machine;
 mod message;
+mod notes;
 mod records;
 mod request;
 mod show;
@@ -75,6 +76,7 @@ pub use config::{Class, Config, Jitter, Rate, Retries};
 pub use edit::{FailedEdit, Fate, LedgerEdit, LedgerEdits};
 pub use failing::{fail, park, standing};
 pub use governance::{ClockWatch, close, configure, diagnose, hold, purge, redrive, see, stop};
+pub use hashed::seed_ids;
 pub use ledger::Ledger;
 pub use machine::Ledgers;
 pub use message::{Cut, Facts, Message};

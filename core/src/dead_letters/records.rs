@@ -12,7 +12,7 @@ use super::entry::{Entry, Past};
 use super::fields::{Field, In, Out, Read, count, counter, list, read_list, tagged, tagged_alone};
 use super::group::Group;
 use super::ledger::{Aggregate, Batch, Ledger, Numbers, Pace};
-use super::message::{Message, hash};
+use super::message::Message;
 use super::request::{Category, Place};
 use super::view::Attempt;
 use crate::codec::{Buffer, Malformed, Writer};
@@ -317,7 +317,7 @@ impl Ledger {
             Record::Entry { entry, .. } => Some(entry.message.id()),
             _ => None,
         });
-        self.by_id.look_ahead(ids.map(hash));
+        self.by_id.look_ahead(ids.map(|id| self.by_id.hash(id)));
         for record in records {
             self.load(record).ok();
         }
@@ -394,7 +394,9 @@ impl Ledger {
             Place::Waiting => entry.case == 0 || has_died,
             Place::Parked => !entry.message.aggregate().is_empty() && entry.group == 0 && entry.case == 0,
             Place::Dead => has_died && entry.group != 0 && entry.case == 0 && entry.reason.is_some(),
-            Place::Resolved | Place::Archived => has_died && entry.case == 0,
+            // What never died is resolved if it was held when it was done.
+            Place::Resolved => entry.case == 0,
+            Place::Archived => has_died && entry.case == 0,
             Place::Taken => false,
         };
         let has_group = entry.group == 0 && !shares_error || self.groups.get(entry.group).is_some();
@@ -422,7 +424,7 @@ impl Ledger {
                 }
             }
         }
-        self.by_id.insert(hash(entry.message.id()), arrival);
+        self.by_id.insert(self.by_id.hash(entry.message.id()), arrival);
         self.put(arrival, entry);
     }
 

@@ -386,6 +386,8 @@ pub enum Closed {
     NoCase,
     /// Only what is poison can be discarded.
     NotPoison,
+    /// It was closed before, without a discard: nothing is discarded.
+    ClosedBefore,
 }
 
 /// What HOLD is about.

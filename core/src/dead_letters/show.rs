@@ -5,9 +5,10 @@ use super::case::{Case, Redrive};
 use super::entry::Entry;
 use super::group::Group;
 use super::ledger::Ledger;
+use super::message::cut;
 use super::request::{ListFilter, Place};
 use super::view::{CaseView, EntryView, GroupView, LedgerView};
-use crate::limits::{ENTRIES_LOOKED_AT, LIST_AT_ONCE, TAKE_BYTES_MAX};
+use crate::limits::{ENTRIES_LOOKED_AT, LEDGER_TEXT_MAX, LIST_AT_ONCE, TAKE_BYTES_MAX};
 
 impl Ledger {
     pub fn get(&self, id: &[u8]) -> Option<EntryView<'_>> {
@@ -52,14 +53,16 @@ impl Ledger {
         mut see: impl FnMut(EntryView<'a>),
     ) -> u64 {
         let group = filter.group.map(|name| self.groups.by_name(name));
+        let kind = filter.kind.map(|kind| cut(kind, LEDGER_TEXT_MAX));
+        let aggregate = filter.aggregate.map(|aggregate| cut(aggregate, LEDGER_TEXT_MAX));
         let matches = |entry: &Entry| {
             let changed = entry.since;
             filter.place.is_none_or(|place| place == entry.place)
-                && filter.kind.is_none_or(|kind| kind == entry.message.kind())
+                && kind.is_none_or(|kind| kind == entry.message.kind())
                 && filter.class.is_none_or(|class| class == entry.class)
                 && group.is_none_or(|group| group == Some(entry.group))
-                && filter.aggregate.is_none_or(|aggregate| aggregate == entry.message.aggregate())
-                && filter.case.is_none_or(|case| entry.cases().contains(&case))
+                && aggregate.is_none_or(|aggregate| aggregate == entry.message.aggregate())
+                && filter.case.is_none_or(|case| self.is_of_case(case, entry))
                 && filter.since.is_none_or(|since| changed >= since)
                 && filter.until.is_none_or(|until| changed < until)
         };
@@ -75,6 +78,14 @@ impl Ledger {
             }
         }
         0
+    }
+
+    /// What a case is about: what was dead in its groups when it was diagnosed, and has not left them, and what it redrove.
+    fn is_of_case(&self, number: u32, entry: &Entry) -> bool {
+        let is_covered = |case: &Case| {
+            entry.place == Place::Dead && entry.at <= case.opened_at && case.groups.binary_search(&entry.group).is_ok()
+        };
+        entry.cases().contains(&number) || self.cases.get(&number).is_some_and(is_covered)
     }
 
     pub fn view(&self) -> LedgerView {

@@ -7,7 +7,7 @@ use smallvec::{SmallVec, smallvec};
 use super::draw::Candidate;
 use super::edit::LedgerEdit;
 use super::entry::{Entry, Word};
-use super::failing::{lost_entry, stale};
+use super::failing::{lost_entry, repeat, stale};
 use super::ledger::Ledger;
 use super::machine::{Key, Ledgers, Step, end, look_for_alarms, note_last_of_batch};
 use super::request::{BatchRenewed, Death, Ended, GivenEntry, NothingDue, Place, Room, TakeRequest, Taken};
@@ -147,6 +147,10 @@ pub fn done(
     room: &Room,
     setting: &mut Setting<'_>,
 ) -> Stepped<Ledgers, SmallVec<[Ended; 1]>> {
+    if key.state.resolved.len() > room.resolved {
+        // What is held does not stand in the way of what can be forgotten.
+        key.state.pass_held(Some(Place::Resolved), setting.now, PURGE_AT_ONCE);
+    }
     let mut step = OpenStep::begin(key, setting);
     step.state().look_at_taken(pairs);
     let verdicts = pairs.iter().map(|(id, fence)| done_one(&mut step, id, *fence)).collect();
@@ -162,7 +166,10 @@ fn done_one(step: &mut Step<'_>, id: &[u8], fence: u64) -> Ended {
     let state = step.state();
     let Some((arrival, entry)) = state.find_taken(id, fence).or_else(|| state.find(id)) else {
         return match lost_entry(step, id, fence) {
-            Reason::Done => Ended::Ended,
+            Reason::Done => {
+                repeat(step);
+                Ended::Ended
+            }
             reason => Ended::Lost(reason),
         };
     };
@@ -176,7 +183,10 @@ fn done_one(step: &mut Step<'_>, id: &[u8], fence: u64) -> Ended {
             step.edit(LedgerEdit::Done { arrivals: smallvec![arrival], at: step.now });
             Ended::Ended
         }
-        (Place::Resolved, ..) => Ended::Ended,
+        (Place::Resolved, ..) => {
+            repeat(step);
+            Ended::Ended
+        }
         _ => Ended::Lost(Reason::Absent),
     }
 }
@@ -207,7 +217,10 @@ fn give_back_one(step: &mut Step<'_>, id: &[u8], fence: u64, delay: Span) -> End
             step.edit(LedgerEdit::Returned { arrivals: smallvec![arrival], at: step.now, due: step.now.plus(delay) });
             Ended::Ended
         }
-        (_, Word::Returned) => Ended::Ended,
+        (_, Word::Returned) => {
+            repeat(step);
+            Ended::Ended
+        }
         (_, Word::Failed) => Ended::Lost(Reason::Released),
         (Place::Resolved | Place::Archived, _) => Ended::Lost(Reason::Done),
         _ => Ended::Lost(Reason::Expired),

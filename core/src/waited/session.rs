@@ -328,12 +328,18 @@ impl<K: Copy> Sessions<K> {
         self.take_if_of(place, client)
     }
 
-    /// Takes up to `most` of what hung on closed connections under `(db, key)`.
-    pub fn closed_in(&mut self, db: i32, key: &[u8], most: usize) -> Vec<Closed<K>> {
+    /// Takes what hung on closed connections under `(db, key)`, until it weighs `most` or more: `weigh` is asked for each fence.
+    pub fn closed_in(&mut self, db: i32, key: &[u8], most: usize, weigh: impl Fn(u64) -> usize) -> Vec<Closed<K>> {
         let from = Place { db, key: key.into(), fence: 0 };
         let here = self.bound.range(from..).take_while(|(place, _)| place.db == db && *place.key == *key);
         let closed = here.filter(|(_, bound)| self.closed_at.contains_key(&bound.client));
-        let closed = closed.take(most).map(|(place, bound)| (place.clone(), bound.client));
+        let mut weight = 0;
+        let closed = closed.take_while(|(place, _)| {
+            let takes = weight < most;
+            weight += weigh(place.fence);
+            takes
+        });
+        let closed = closed.map(|(place, bound)| (place.clone(), bound.client));
         let closed: Vec<(Place, ClientId)> = closed.collect();
         closed.into_iter().filter_map(|(place, client)| self.take_if_of(&place, client)).collect()
     }

@@ -1,6 +1,7 @@
 //! Alerts and the audit: sentences.
 
-use resil_core::dead_letters::{Category, Discard, Governor};
+use resil_core::Span;
+use resil_core::dead_letters::{Category, ConfigChange, Discard, Governor, Jitter, Pause, Rate, RetriesChange};
 
 use super::asking::*;
 use super::key::*;
@@ -170,6 +171,18 @@ fn what_was_done_is_in_the_audit_and_what_was_refused_is_not() {
     for (at, row) in rows.enumerate() {
         assert_eq!((row.id, &*row.user, &*row.actor), (at as u64 + 1, &b"default"[..], &b"ada"[..]));
     }
+}
+
+#[test]
+fn the_audit_says_what_was_configured() {
+    let mut key = Key::default();
+    let rate_max = Some(Rate { count: 9, period: Span::from_secs(2) });
+    let retries = RetriesChange { most: Some(2), base: None, cap: Some(Span::from_secs(7)) };
+    let retries = [RetriesChange::default(), retries, RetriesChange::default()];
+    key.configure(&ConfigChange { rate_max, retries, ..ConfigChange::default() });
+    key.configure(&ConfigChange { paused: Some(Pause::On), jitter: Some(Jitter::Plus(5)), ..ConfigChange::default() });
+    let first = "change the configuration: business retries 2 business cap 7000ms ratemax 9 per 2000ms";
+    assert_eq!(key.audit(), [first, "change the configuration: jitter plus 5 paused yes"]);
 }
 
 #[test]

@@ -11,7 +11,7 @@ use resil_core::waited::Decision;
 
 use super::asking::{fault, redrive};
 use super::key::*;
-use super::model::{LEASE, Model, Said, State};
+use super::model::{Alert, LEASE, Model, Said, State};
 
 pub const IDS: usize = 7;
 const GROUPS: [&str; 3] = ["order/no luck", "order/other", "order/no word from its takers"];
@@ -47,7 +47,8 @@ pub enum Event {
     Promote(i64),
     Diagnose {
         groups: usize,
-        poison: bool,
+        category: Category,
+        auto: Option<i64>,
     },
     Redrive {
         case: Index,
@@ -59,6 +60,9 @@ pub enum Event {
     CloseCase(Index, bool),
     Hold(usize, bool),
     Purge,
+    See(usize),
+    /// So many others die at once.
+    Deaths(usize),
 }
 
 fn counting() -> impl Strategy<Value = Counting> {
@@ -93,6 +97,13 @@ fn event() -> impl Strategy<Value = Event> {
     });
     let redrive = (any::<Index>(), 1..4u32, prop::option::weighted(0.3, 1..4u32), any::<bool>());
     let redrive = redrive.prop_map(|(case, first, count, oneshot)| Event::Redrive { case, first, count, oneshot });
+    let category = prop_oneof![
+        2 => Just((Category::Contract, None)),
+        1 => Just((Category::Poison, None)),
+        3 => (1..120i64).prop_map(|minutes| (Category::Infrastructure, Some(minutes * MINUTE))),
+    ];
+    let diagnose =
+        (1..8usize, category).prop_map(|(groups, (category, auto))| Event::Diagnose { groups, category, auto });
     prop_oneof![
         20 => fail,
         18 => (any::<Index>(), counting(), 0..2usize)
@@ -107,12 +118,14 @@ fn event() -> impl Strategy<Value = Event> {
         45 => later().prop_map(Event::Later),
         1 => (0..60i64).prop_map(|away| Event::Restart(away * SECOND)),
         1 => (0..5i64).prop_map(|by| Event::Promote(by * SECOND)),
-        6 => (1..8usize, 0..5u8).prop_map(|(groups, poison)| Event::Diagnose { groups, poison: poison == 0 }),
+        6 => diagnose,
         14 => redrive,
         1 => any::<Index>().prop_map(Event::Stop),
         5 => (any::<Index>(), any::<bool>()).prop_map(|(case, discard)| Event::CloseCase(case, discard)),
         4 => (0..IDS, any::<bool>()).prop_map(|(id, held)| Event::Hold(id, held)),
         1 => Just(Event::Purge),
+        3 => (0..20usize).prop_map(Event::See),
+        1 => (4..9usize).prop_map(Event::Deaths),
         1 => (1..100i64).prop_map(|days| Event::Later(days * DAY)),
     ]
 }
@@ -140,6 +153,7 @@ pub struct Driver {
     /// Every fence that was given out, the latest last.
     pub fences: Vec<(String, u64)>,
     pub cases: usize,
+    others: usize,
 }
 
 pub fn id(at: usize) -> String {
@@ -263,10 +277,9 @@ impl Driver {
                 model.restarts(promotes);
                 (Said::Was(true), Said::Was(true))
             }
-            Event::Diagnose { groups, poison } => {
+            Event::Diagnose { groups, category, auto } => {
                 let groups: Vec<&str> = (0..3).filter(|bit| groups >> bit & 1 == 1).map(|bit| GROUPS[bit]).collect();
-                let category = if *poison { Category::Poison } else { Category::Contract };
-                let said = match key.diagnose_as(&groups, category, None) {
+                let said = match key.diagnose_as(&groups, *category, *auto) {
                     Diagnosed::Case(number) => {
                         self.cases = number as usize;
                         Said::Case(number as usize)
@@ -274,7 +287,7 @@ impl Driver {
                     Diagnosed::UnknownGroup(_) => Said::Unknown,
                     Diagnosed::TooMany => panic!("too many"),
                 };
-                (said, model.diagnose(&groups, category))
+                (said, model.diagnose(&groups, *category, *auto))
             }
             Event::Redrive { case, first, count, oneshot } => {
                 let case = self.case(*case);
@@ -299,11 +312,23 @@ impl Driver {
                     Closed::Open(open) => Said::Open(open),
                     Closed::NoCase => Said::Refused("case"),
                     Closed::NotPoison => Said::Refused("poison"),
+                    Closed::ClosedBefore => Said::Refused("closed"),
                 };
                 (said, model.close((case as usize).wrapping_sub(1), *discards))
             }
             Event::Hold(at, held) => (Said::Count(key.hold_id(&id(*at), *held)), model.hold(&id(*at), *held)),
             Event::Purge => (Said::Count(key.purge().0), model.purge()),
+            Event::Deaths(count) => {
+                let mut said = (Said::Was(true), Said::Was(true));
+                for _ in 0..*count {
+                    self.others += 1;
+                    let fault = fault(&format!("other{}", self.others)).finally();
+                    said = (failed(key.fail(&fault)), model.fail(&fault));
+                    model.settle();
+                }
+                said
+            }
+            Event::See(number) => (Said::Was(key.see(*number as u64)), model.see(*number)),
         }
     }
 
@@ -312,8 +337,16 @@ impl Driver {
         model.now = self.key.now;
         let (said, expected) = self.play(model, event);
         prop_assert_eq!(&said, &expected, "{:?}", event);
-        self.key.settle();
+        // What begins by itself without a timer begins with the next step.
+        loop {
+            self.key.settle();
+            self.key.tick();
+            if self.key.edits.is_empty() {
+                break;
+            }
+        }
         model.settle();
+        prop_assert_eq!(alerts(&self.key), &model.alarms.raised[..], "{:?}", event);
         for at in 0..IDS {
             let known = self.key.ledger.get(id(at).as_bytes());
             let known = known.map(|entry| (entry.place, entry.attempt, entry.lapses, entry.deaths, entry.held));
@@ -323,6 +356,17 @@ impl Driver {
         }
         Ok(said)
     }
+}
+
+fn alerts(key: &Key) -> Vec<Alert> {
+    let text = |subject: &[u8]| String::from_utf8_lossy(subject).into_owned();
+    let alerts = key.ledger.alerts(0, 1_000).0.map(|alert| Alert {
+        kind: alert.kind.text(),
+        subject: text(&alert.subject),
+        count: alert.count,
+        is_seen: alert.is_seen,
+    });
+    alerts.collect()
 }
 
 fn place(state: State) -> Place {

@@ -1,7 +1,9 @@
 //! FAIL, and what becomes of it: sentences.
 
 use resil_core::Span;
-use resil_core::dead_letters::{Class, ConfigChange, Death, Ended, Failed, Jitter, Place, RetriesChange, Standing};
+use resil_core::dead_letters::{
+    Class, ConfigChange, Death, Ended, Failed, Jitter, LedgerEdit, Place, RetriesChange, Standing,
+};
 use resil_core::waited::Reason;
 
 use super::asking::*;
@@ -194,13 +196,38 @@ fn what_the_source_delivers_again_is_known() {
     let known = |place, attempt| Failed::Known { standing: Standing::Here(place), attempt };
     key.retried(&fault("a"));
     assert_eq!(key.fail(&fault("a")), known(Place::Waiting, 1));
-    assert!(key.edits.is_empty(), "and nothing is changed");
+    assert_eq!(key.edits, [LedgerEdit::Opened], "and nothing is changed");
     assert_eq!(key.fail(&fault("a").payload(None)), known(Place::Waiting, 1), "nothing to compare");
     key.later(MINUTE);
     let (_, fence) = key.one("t");
     assert_eq!(key.fail(&fault("a")), known(Place::Taken, 1));
     key.dies(&fault("a").by(fence).finally());
     assert_eq!(key.fail(&fault("a").finally()), known(Place::Dead, 2));
+}
+
+/// Servers let WAIT count from the last change of a connection: without one, a replica that lacks the message would seem to have it.
+#[test]
+fn what_is_said_again_can_be_waited_for() {
+    let mut key = Key::default();
+    key.retried(&fault("a").random(0));
+    key.fail(&fault("a"));
+    assert_eq!(key.edits, [LedgerEdit::Opened], "KNOWN");
+    key.later(SECOND);
+    let (_, fence) = key.one("t");
+    for turn in 0..2 {
+        key.fail(&fault("a").by(fence).random(0));
+        assert_eq!(turn == 1, key.edits == [LedgerEdit::Opened], "FAIL by a fence");
+    }
+    key.later(SECOND);
+    let (_, fence) = key.one("u");
+    for turn in 0..2 {
+        assert_eq!(key.done("a", fence), Ended::Ended);
+        assert_eq!(turn == 1, key.edits == [LedgerEdit::Opened], "DONE");
+    }
+    key.fail(&fault("a"));
+    assert_eq!(key.edits, [LedgerEdit::Opened], "KNOWN done");
+    key.fail(&fault("a").payload(Some("other bytes")));
+    assert_eq!(key.edits, [], "a conflict is not stored anywhere");
 }
 
 #[test]
@@ -217,6 +244,19 @@ fn other_bytes_under_a_known_id_are_a_conflict() {
     assert_eq!(key.fail(&fault("a").payload(Some("other")).by(fence)), Failed::Conflict);
     key.done("a", fence);
     assert_eq!(key.fail(&fault("a").payload(Some("other"))), Failed::Conflict, "while its end is remembered");
+}
+
+#[test]
+fn a_payload_that_comes_later_is_not_lost() {
+    let mut key = Key::default();
+    key.retried(&fault("a").payload(None).random(0));
+    assert_eq!(key.fail(&fault("a")), Failed::Conflict, "the caller has the only copy");
+    assert!(matches!(key.fail(&fault("a").payload(None)), Failed::Known { .. }));
+    key.later(SECOND);
+    let (_, fence) = key.one("t");
+    assert_eq!(key.fail(&fault("a").by(fence)), Failed::Conflict);
+    key.done("a", fence);
+    assert_eq!(key.fail(&fault("a")), Failed::Conflict, "also when it is done");
 }
 
 #[test]
@@ -244,7 +284,7 @@ fn a_fence_that_has_failed_gets_the_same_reply_again() {
     key.later(SECOND / 10);
     let again = key.retried(&fault("a").by(fence).random(0).finally());
     assert_eq!(again, (attempt, delay.div_euclid(MS) * MS + i64::from(delay % MS > 0) * MS));
-    assert!(key.edits.is_empty(), "and nothing is changed");
+    assert_eq!(key.edits, [LedgerEdit::Opened], "and nothing is changed");
     assert!(matches!(key.done("a", fence), Ended::Lost(_)));
     assert!(matches!(key.give_back("a", fence, 0), Ended::Lost(_)));
     key.later(MINUTE);

@@ -1,8 +1,8 @@
 //! Groups, cases, holds, purges, parked entries: sentences.
 
 use resil_core::dead_letters::{
-    Category, ClockWatch, Closed, Diagnosed, Discard, Ended, Failed, HoldTarget, Parked, Place, Rate, RedriveRequest,
-    Standing,
+    Category, ClockWatch, Closed, Diagnosed, Discard, Ended, Failed, HoldTarget, ListFilter, Parked, Place, Rate,
+    RedriveRequest, Standing,
 };
 use resil_core::{Instant, Span};
 
@@ -93,6 +93,44 @@ fn a_case_closes_when_its_entries_are_resolved() {
 }
 
 #[test]
+fn a_closed_case_refuses_a_discard() {
+    let mut key = Key::default();
+    key.dead(&["a"]);
+    let Diagnosed::Case(redriving) = key.diagnose_as(&[GROUP], Category::Contract, None) else { panic!() };
+    key.start(&redrive(redriving));
+    let (_, fence) = key.one("t");
+    let Diagnosed::Case(poison) = key.diagnose_as(&[GROUP], Category::Poison, None) else { panic!() };
+    assert_eq!(key.close_case(poison, Discard::No), Closed::Closed, "nothing of it is dead");
+    key.dies(&fault("a").by(fence).finally());
+    assert_eq!(key.close_case(poison, Discard::UnderWay), Closed::ClosedBefore);
+    assert_eq!((key.ledger.count(Place::Dead), key.ledger.count(Place::Archived)), (1, 0));
+    let Diagnosed::Case(again) = key.diagnose_as(&[GROUP], Category::Poison, None) else { panic!() };
+    for _ in 0..2 {
+        assert_eq!(key.close_case(again, Discard::UnderWay), Closed::Closed, "said again, it is the same");
+    }
+}
+
+#[test]
+fn a_list_of_a_case_has_what_keeps_it_open() {
+    let mut key = Key::default();
+    let (case, ids) = dead_case(&mut key, 4);
+    let listed = |key: &Key| {
+        let mut seen = Vec::new();
+        let filter = ListFilter { case: Some(case), ..ListFilter::default() };
+        key.ledger.list(&filter, 0, 10, |entry| seen.push(String::from_utf8_lossy(entry.message.id()).into_owned()));
+        seen
+    };
+    key.later(MS);
+    key.dies(&fault("later").finally());
+    assert_eq!(listed(&key), ids, "before anything is redriven, and without what died later");
+    key.start(&redrive(case));
+    let (id, fence) = key.one("t");
+    assert_eq!(key.done(&id, fence), Ended::Ended);
+    assert_eq!(listed(&key), ids, "what was redriven and what was not");
+    assert_eq!(key.close_case(case, Discard::No), Closed::Open(3));
+}
+
+#[test]
 fn a_poison_case_archives_its_entries_in_slices() {
     let mut key = Key { is_checked: false, ..Key::default() };
     for at in 0..1_000 {
@@ -144,6 +182,29 @@ fn what_is_held_keeps_its_payload_and_is_not_purged() {
     key.hold_id("m0", false);
     key.later(SECOND);
     assert_eq!(key.place("m0"), None, "its time was over long ago");
+}
+
+#[test]
+fn what_is_held_stays_when_it_is_done() {
+    let mut key = Key::default();
+    key.retried(&fault("a").random(0));
+    key.retried(&fault("b").of("x").random(0));
+    key.hold_id("a", true);
+    key.hold(HoldTarget::Aggregate(b"x"), true);
+    key.later(SECOND);
+    for entry in key.take("t", 2) {
+        let id = id_of(&entry);
+        assert_eq!(key.done(&id, entry.fence), Ended::Ended);
+        assert_eq!(key.done(&id, entry.fence), Ended::Ended, "said again");
+        let view = key.ledger.get(id.as_bytes()).expect("kept");
+        assert_eq!((view.place, view.deaths, view.held), (Place::Resolved, 0, true));
+        assert!(view.message.payload().is_some(), "{id} has its payload");
+    }
+    key.later(200 * DAY);
+    assert_eq!(key.purge(), (0, 0));
+    key.hold_id("a", false);
+    key.later(SECOND);
+    assert_eq!((key.place("a"), key.place("b")), (None, Some(Place::Resolved)));
 }
 
 #[test]

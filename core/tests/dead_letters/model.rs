@@ -1,6 +1,8 @@
 //! A ledger as naive as the contract reads: a list of items that is searched from end to end, no indexes, no edits. Delays have no
 //! jitter here; the law of jitter is a property of its own.
 
+use self::alerts::Alarms;
+pub use self::alerts::Alert;
 use super::asking::Fault;
 use super::key::{DAY, HOUR, MINUTE, MS, SECOND};
 use resil_core::dead_letters::{Category, Class, Counting};
@@ -69,6 +71,8 @@ struct Redrive {
     resolved: u32,
     outcomes: Vec<bool>,
     cursor: (i64, usize),
+    /// Covers what died before.
+    until: i64,
     exhausted: bool,
     finished: bool,
 }
@@ -80,6 +84,8 @@ pub struct Case {
     opened: i64,
     open: bool,
     discards: bool,
+    was_discarded: bool,
+    auto_until: Option<i64>,
     redrive: Option<Redrive>,
 }
 
@@ -118,6 +124,7 @@ pub struct Model {
     arrivals: usize,
     order: Vec<(String, usize)>,
     pub now: i64,
+    pub alarms: Alarms,
 }
 
 fn backoff(class: Class, attempt: u32) -> i64 {
@@ -237,6 +244,7 @@ impl Model {
             item.group = Some("order/no word from its takers".into());
             item.age_from = Some(when);
         }
+        self.alarms.note_death(item.group.as_deref().unwrap_or_default(), &item.aggregate, when);
         self.outcome(at, true);
     }
 
@@ -304,7 +312,7 @@ impl Model {
         let covered = self.items.iter().filter(|item| {
             item.state == State::Dead
                 && item.group.as_ref().is_some_and(|group| of.groups.contains(group))
-                && item.at < redrive.started
+                && item.at < redrive.started.min(redrive.until)
                 && (item.at, self.arrival(&item.id)) > redrive.cursor
                 && !item.held
                 && !item.cases.contains(&case)
@@ -414,7 +422,7 @@ impl Model {
         self.leave(at);
         self.outcome(at, false);
         let aggregate = self.items[at].aggregate.clone();
-        if self.items[at].deaths == 0 {
+        if self.items[at].deaths == 0 && !self.items[at].held {
             let item = self.items.remove(at);
             self.dones.push((item.id, fence, item.payload, self.now));
         } else {
@@ -473,5 +481,7 @@ impl Model {
     }
 }
 
+#[path = "model_alerts.rs"]
+mod alerts;
 #[path = "model_governance.rs"]
 mod governance;

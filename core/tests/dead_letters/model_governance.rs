@@ -1,23 +1,67 @@
 //! The model's time, restarts and governance.
 
 use super::{Case, Item, Model, Redrive, Said, State};
-use crate::key::DAY;
+use crate::key::{DAY, MINUTE};
 use resil_core::dead_letters::Category;
+
+impl Redrive {
+    fn begun(started: i64, first: u32) -> Self {
+        Self {
+            running: true,
+            started,
+            first,
+            left: u32::MAX,
+            oneshot: false,
+            given: 0,
+            resolved: 0,
+            outcomes: Vec::new(),
+            cursor: (0, 0),
+            until: i64::MAX,
+            exhausted: false,
+            finished: false,
+        }
+    }
+}
 
 impl Model {
     /// Everything that is due by now has happened.
     pub fn settle(&mut self) {
+        let (now, old) = (self.now, |item: &Item, now: i64| item.at + 90 * DAY <= now);
+        self.items.retain(|item| !(item.state == State::Resolved && !item.held && old(item, now)));
+        self.forget_alarms();
+        (0..self.cases.len()).for_each(|case| self.begin_by_itself(case));
         while let Some(at) = (0..self.leases.len()).min_by_key(|at| self.leases[*at].ends)
             && self.leases[at].ends <= self.now
         {
             let lease = self.leases.remove(at);
             self.lapse(&lease, lease.ends, true);
         }
-        let (now, old) = (self.now, |item: &Item, now: i64| item.at + 90 * DAY <= now);
-        self.items.retain(|item| !(item.state == State::Resolved && !item.held && old(item, now)));
+        self.look_for_alarms();
         for case in 0..self.cases.len() {
             self.settle_redrive(case);
             self.discard(case);
+        }
+        // What was discarded, no redrive waits for.
+        (0..self.cases.len()).for_each(|case| self.settle_redrive(case));
+        (0..self.cases.len()).for_each(|case| self.begin_by_itself(case));
+        self.forget_alarms();
+    }
+
+    /// AUTO: what died since the diagnosis, once nothing has died for a minute.
+    fn begin_by_itself(&mut self, case: usize) {
+        let of = &self.cases[case];
+        let Some(until) = of.auto_until.filter(|_| of.open) else { return };
+        let deaths = of.groups.iter().filter_map(|group| self.alarms.last_deaths.get(group));
+        let is_quiet = deaths.max().is_some_and(|last| *last > of.opened && last + MINUTE <= self.now);
+        let is_free =
+            of.redrive.as_ref().is_none_or(|last| last.finished && last.outcomes.len() == last.given as usize);
+        if is_quiet && is_free {
+            let former = self.cases[case].redrive.take();
+            let cursor = (self.cases[case].opened, usize::MAX);
+            self.cases[case].redrive = Some(Redrive { cursor, until, ..Redrive::begun(self.now, 1) });
+            if self.next_of(case).is_none() {
+                self.cases[case].redrive = former;
+            }
         }
     }
 
@@ -28,6 +72,8 @@ impl Model {
             let active = redrive.given as usize - redrive.outcomes.len();
             if Self::has_failed(redrive) {
                 redrive.running = false;
+                let died = redrive.outcomes.iter().filter(|died| **died).count() as u64;
+                self.alarms.raise("stopped", (case + 1).to_string(), died);
             } else if active == 0 && (redrive.exhausted || redrive.left == 0) {
                 (redrive.running, redrive.finished) = (false, true);
             } else if is_exhausted {
@@ -67,7 +113,7 @@ impl Model {
         }
     }
 
-    pub fn diagnose(&mut self, groups: &[&str], category: Category) -> Said {
+    pub fn diagnose(&mut self, groups: &[&str], category: Category, auto: Option<i64>) -> Said {
         let exists = |group: &str| {
             let covered = self.cases.iter().any(|case| case.open && case.groups.iter().any(|of| of == group));
             covered || self.items.iter().any(|item| item.group.as_deref() == Some(group))
@@ -76,8 +122,9 @@ impl Model {
             return Said::Unknown;
         }
         let groups = groups.iter().map(|group| group.to_string()).collect();
-        let (opened, open, discards, redrive) = (self.now, true, false, None);
-        self.cases.push(Case { groups, category, opened, open, discards, redrive });
+        let (opened, open, discards, was_discarded, redrive) = (self.now, true, false, false, None);
+        let auto_until = auto.map(|auto| opened + auto);
+        self.cases.push(Case { groups, category, opened, open, discards, was_discarded, auto_until, redrive });
         Said::Case(self.cases.len())
     }
 
@@ -107,19 +154,8 @@ impl Model {
                 "again"
             });
         }
-        self.cases[case].redrive = Some(Redrive {
-            running: true,
-            started: self.now,
-            first,
-            left: count.unwrap_or(u32::MAX),
-            oneshot,
-            given: 0,
-            resolved: 0,
-            outcomes: Vec::new(),
-            cursor: (0, 0),
-            exhausted: false,
-            finished: false,
-        });
+        let left = count.unwrap_or(u32::MAX);
+        self.cases[case].redrive = Some(Redrive { left, oneshot, ..Redrive::begun(self.now, first) });
         Said::Started(free.min(count.unwrap_or(u32::MAX) as usize))
     }
 
@@ -132,7 +168,7 @@ impl Model {
     pub fn close(&mut self, case: usize, discards: bool) -> Said {
         let Some(of) = self.cases.get(case) else { return Said::Refused("case") };
         if !of.open {
-            return Said::Closed;
+            return if discards && !of.was_discarded { Said::Refused("closed") } else { Said::Closed };
         }
         if discards && of.category != Category::Poison {
             return Said::Refused("poison");
@@ -144,7 +180,7 @@ impl Model {
             return Said::Open(open);
         }
         let of = &mut self.cases[case];
-        (of.open, of.discards) = (false, discards);
+        (of.open, of.discards, of.was_discarded) = (false, discards, discards);
         if let Some(redrive) = &mut of.redrive {
             redrive.running = false;
         }

@@ -39,14 +39,20 @@ fn the_schedules_reach_everything_that_can_happen() {
                 *seen.entry(what).or_insert(0) += 1;
             }
         }
+        for alert in &model.alarms.raised {
+            *seen.entry(format!("alert {}", alert.kind)).or_insert(0) += 1;
+        }
+        let cases = driver.key.ledger.cases(0, 1_000).0;
+        let autos = cases.filter(|case| case.redrive.is_some_and(|redrive| redrive.is_auto && redrive.given > 0));
+        *seen.entry("auto".into()).or_insert(0) += autos.count();
     }
     let expected =
         "Retry Known Lost Conflict Taken Nothing Ended Free Behind Renewed Started Case Unknown Open Closed gone";
     let states = ["dead retries", "dead final", "dead age", "Dead Some(Crash)", "Resolved Some(Final)", "Parked None"];
     let refusals =
         ["case", "closed", "poison", "held", "again", "running", "nothing"].map(|of| format!("refused {of}"));
-    let archived = String::from("Archived Some(Final)");
-    let all = expected.split(' ').chain(states).map(String::from).chain(refusals).chain([archived]);
+    let others = ["Archived Some(Final)", "alert many", "alert spike", "alert aggregate", "alert stopped", "auto"];
+    let all = expected.split(' ').chain(states).chain(others).map(String::from).chain(refusals);
     for what in all {
         assert!(seen.get(&what).is_some_and(|times| *times >= 5), "schedules hardly see {what}: {seen:#?}");
     }

@@ -343,6 +343,18 @@ fn oneshot_gives_one_attempt() {
 }
 
 #[test]
+fn a_redrive_shows_no_more_than_it_covers() {
+    let mut key = Key::default();
+    let (case, ids) = dead_case(&mut key, 20);
+    for (count, shown) in [(Some(1), 1), (Some(15), 10), (None, 10)] {
+        let request = RedriveRequest { count, dry_run: true, ..redrive(case) };
+        let Redriven::DryRun(matched) = key.redrive(&request) else { panic!("it covers some") };
+        let sample: Vec<&[u8]> = matched.sample.iter().map(|id| &id[..]).collect();
+        assert_eq!(sample, ids[..shown].iter().map(|id| id.as_bytes()).collect::<Vec<_>>());
+    }
+}
+
+#[test]
 fn count_bounds_a_redrive() {
     let mut key = Key::default();
     let (case, _) = dead_case(&mut key, 5);

@@ -37,7 +37,7 @@ fn closed(place: Place, kind: Kind) -> Closed {
 /// Closes a connection and takes all that hung on it, some of it by its key.
 fn close(sessions: &mut Sessions, client: ClientId) -> Vec<Closed> {
     sessions.close(client, at(START));
-    let mut closed: Vec<Closed> = (0..3).flat_map(|db| sessions.closed_in(db, &[1], usize::MAX)).collect();
+    let mut closed: Vec<Closed> = (0..3).flat_map(|db| sessions.closed_in(db, &[1], usize::MAX, |_| 1)).collect();
     closed.extend(std::iter::from_fn(|| sessions.take_closed()));
     assert!(!sessions.is_closing());
     closed
@@ -359,7 +359,7 @@ fn what_hung_on_a_closed_connection_is_taken_once_and_renewed_no_more() {
     assert_eq!(sessions.take_due(at(START + HOUR), 10).len(), 1, "a closed connection renews nothing");
     assert!(!sessions.lose(&place(0, "k", 0), Reason::Broken), "nobody is left to be told");
     sessions.bind(plainly(2), place(0, "k", 1), Kind::Lock, Span::from_secs(9), at(START));
-    assert_eq!(sessions.closed_in(0, b"k", usize::MAX), [closed(place(0, "k", 2), Kind::Lock)]);
+    assert_eq!(sessions.closed_in(0, b"k", usize::MAX, |_| 1), [closed(place(0, "k", 2), Kind::Lock)]);
     assert_eq!((sessions.take_closed(), sessions.is_closing()), (None, false));
     assert_eq!(sessions.len(), 1);
 }

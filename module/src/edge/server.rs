@@ -42,6 +42,11 @@ pub fn random() -> u32 {
     u32::from_ne_bytes(bytes)
 }
 
+/// The same, longer.
+pub fn random_seed() -> u64 {
+    u64::from(random()) << 32 | u64::from(random())
+}
+
 /// Fields of a section of INFO; `None` for one that is not there.
 pub fn info<const N: usize>(ctx: Ctx, section: &CStr, fields: [&CStr; N]) -> [Option<CString>; N] {
     // SAFETY: the context is that of this callback; the report is freed after the texts were copied.

@@ -17,7 +17,7 @@ export interface DeadLettersSettings {
   wait?: Duration;
   /** Who governs, for the audit. */
   actor?: string;
-  /** A failure counts as recorded only when so many replicas have it. */
+  /** A failure counts only when so many replicas know of it; else BackendUnavailableError: do not acknowledge the message. */
   replicas?: number;
 }
 /** What is said of a failure. */

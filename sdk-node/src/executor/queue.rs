@@ -21,6 +21,8 @@ pub enum Notification {
     Lost(Box<resil::Error>),
     /// A server is away, and why. The address has no password in it.
     Away { address: String, reason: String },
+    /// A server refuses a command, and why.
+    Refused { address: String, reason: String },
 }
 
 pub enum Message {

@@ -48,6 +48,10 @@ def log_away(address: str, reason: str) -> None:
     _log.warning("the server %s is away, and is tried again: %s", address, reason)
 
 
+def log_refused(address: str, reason: str) -> None:
+    _log.warning("the server %s refuses a command: %s", address, reason)
+
+
 def log_back(address: str) -> None:
     _log.info("the server %s is back", address)
 

@@ -313,7 +313,7 @@ class DeadLettersSettings(TypedDict, total=False):
     wait: Duration
     #: Who governs, for the audit.
     actor: str
-    #: A failure counts as recorded only when so many replicas have it.
+    #: A failure counts only when so many replicas know of it; else BackendUnavailableError: do not acknowledge the message.
     replicas: int
 
 

@@ -1,6 +1,6 @@
 //! Messages that failed: one ledger decides whether each is retried or dead.
 
-use pyo3::exceptions::PyException;
+use pyo3::exceptions::{PyException, PyKeyboardInterrupt, PySystemExit};
 use pyo3::types::PyString;
 use resil::dead_letters::{
     DeadLetters, DeadLettersSettings, Diagnosis, FailureNote, LedgerChange, Letter, LetterFilter, LetterView,
@@ -72,10 +72,17 @@ fn settlement(py: Python<'_>, error: &PyErr, judge: Option<&Object>) -> Settleme
     }
     match ours(py, error) {
         Some(ours) => Settlement::of_code(ours.code(), words, ours.retry_after()),
-        // Not an error of the handler: it was cut short.
-        None if !error.is_instance_of::<PyException>(py) => Settlement::given_back(),
+        None if is_interruption(py, error) => Settlement::given_back(),
         None => FailureNote::new(words).into(),
     }
+}
+
+/// Not an error of the handler: it was cut short. Whatever else it raises counts, or it would be given out for ever.
+fn is_interruption(py: Python<'_>, error: &PyErr) -> bool {
+    let cancelled = py.import("asyncio").and_then(|asyncio| asyncio.getattr("CancelledError"));
+    let is_cancelled = cancelled.and_then(|class| error.value(py).is_instance(&class));
+    let is_an_end = error.is_instance_of::<PyKeyboardInterrupt>(py) || error.is_instance_of::<PySystemExit>(py);
+    is_an_end || is_cancelled.unwrap_or(false)
 }
 
 /// None: the usual. "give-back", or what is said of the failure.
@@ -179,6 +186,9 @@ impl PyDeadLetters {
     /// function something to await; a plain one runs in threads. How many were done, failed and given back.
     #[pyo3(signature = (handler, *, judge=None))]
     fn run(&self, handler: Arg<'_>, judge: OptArg<'_>) -> PyResult<Object> {
+        if !handler.is_callable() {
+            return Err(wrong_type("handler", "callable", handler));
+        }
         let (py, kind, letters) = (handler.py(), Kind::of(handler)?, self.0.get()?);
         if let Some(judge) = judge.filter(|judge| !judge.is_callable()) {
             return Err(wrong_type("judge", "callable", judge));

@@ -83,6 +83,14 @@ use crate::leases::{Lease, LeaseKind};
 use crate::settings::setters;
 use crate::settings::span_text::{self, check_number, check_span};
 
+/// The primary has it, and may forget it in a failover.
+const TOO_FEW_REPLICAS: &str =
+    "too few replicas know of the failure in time: do not acknowledge the message, say it again";
+
+fn is_unsafe(error: &Error) -> bool {
+    matches!(error, Error::BackendUnavailable(why) if *why == TOO_FEW_REPLICAS)
+}
+
 /// How long a stream or a loop pauses when the server cannot be asked.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -104,8 +112,8 @@ pub struct DeadLettersSettings {
     /// Who governs, for the audit: 1 to 512 bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub actor: Option<String>,
-    /// A failure counts as recorded only when so many replicas have it; else it is [`Error::BackendUnavailable`], and the message is not to be
-    /// acknowledged. 0 by default; refused in memory.
+    /// A failure, or a message that is [parked](DeadLetters::park), counts as recorded only when so many replicas have it; else it is
+    /// [`Error::BackendUnavailable`], and the message is not to be acknowledged at its source: say it again. 0 by default; refused in memory.
     pub replicas: u32,
 }
 
@@ -277,21 +285,10 @@ impl DeadLetters {
     ///
     /// [`Error::LedgerConflict`]: other bytes are known under its id. [`Error::LedgerFull`], [`Error::PayloadTooBig`]: it was not stored.
     pub async fn fail(&self, letter: &Letter, failure: impl Into<FailureNote>) -> Result<FailVerdict, Error> {
-        let LedgerCore { client, key, settings, .. } = &*self.0;
         let note = failure.into();
-        let _pass = client.inner().gate.enter()?;
-        let command = Command::DlqFail(failing(key.as_bytes(), &note, letter.facts(), None));
-        let answer = if settings.replicas == 0 {
-            self.0.ask_again(&command).await?
-        } else {
-            let patience = client.inner().options.command_timeout;
-            match client.backend().replicated(&command, settings.replicas, patience).await {
-                Ok((answer, have_it)) if have_it >= settings.replicas => answer,
-                Ok(_) => return Err(Error::BackendUnavailable("too few replicas know of the failure; say it again")),
-                Err(error) => return Err(error.of_ledger(&self.0.name)),
-            }
-        };
-        match answer {
+        let _pass = self.0.client.inner().gate.enter()?;
+        let command = Command::DlqFail(failing(self.0.key.as_bytes(), &note, letter.facts(), None));
+        match self.0.ask_safely(&command).await? {
             Reply::Failed(failed) => FailVerdict::of(failed).map_err(|why| Error::Internal(why.to_owned())),
             other => Err(odd(&other)),
         }
@@ -302,7 +299,7 @@ impl DeadLetters {
     pub async fn park(&self, letter: &Letter) -> Result<ParkVerdict, Error> {
         let _pass = self.0.client.inner().gate.enter()?;
         let command = Command::DlqPark(ParkCall { key: self.0.key.as_bytes(), facts: letter.facts() });
-        match self.0.ask_again(&command).await? {
+        match self.0.ask_safely(&command).await? {
             Reply::Parked(Parked::Free) => Ok(ParkVerdict::Free),
             Reply::Parked(Parked::Behind { position }) => Ok(ParkVerdict::Parked { position: position as u64 }),
             Reply::Parked(Parked::Known { standing, attempt }) => {
@@ -389,6 +386,31 @@ impl TakenBatch {
 }
 
 impl LedgerCore {
+    /// Asks, and comes back only when as many replicas as wanted know of it. What may be asked twice is: if the connection broke, and
+    /// nobody knows what came of it.
+    async fn ask_safely(&self, command: &Command<'_>) -> Result<Reply, Error> {
+        if self.settings.replicas == 0 {
+            return self.ask_again(command).await;
+        }
+        match self.ask_replicas(command).await {
+            Err(error) if error.says_away() && !is_unsafe(&error) => self.ask_replicas(command).await,
+            answer => answer,
+        }
+    }
+
+    /// Asks once, and waits for the replicas at most as long as for a reply.
+    async fn ask_replicas(&self, command: &Command<'_>) -> Result<Reply, Error> {
+        let (backend, replicas) = (self.client.backend(), self.settings.replicas);
+        let patience = self.client.inner().options.command_timeout;
+        match backend.replicated(command, replicas, patience).await {
+            Ok((answer, have_it)) if have_it >= replicas => Ok(answer),
+            // Nothing was stored, so there is nothing to know of.
+            Ok((answer @ Reply::Parked(Parked::Free), _)) => Ok(answer),
+            Ok(_) => Err(Error::BackendUnavailable(TOO_FEW_REPLICAS)),
+            Err(error) => Err(error.of_ledger(&self.name)),
+        }
+    }
+
     /// Asks what may be asked twice: once more if nothing answers.
     async fn ask_again(&self, command: &Command<'_>) -> Result<Reply, Error> {
         match self.client.backend().call(command).await {

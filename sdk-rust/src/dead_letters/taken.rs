@@ -20,7 +20,7 @@ use smallvec::smallvec;
 use tokio_util::sync::CancellationToken;
 
 use super::letter::{FailureClass, FailureNote, shown, shown_unless_empty};
-use super::{FailVerdict, LedgerCore};
+use super::{FailVerdict, LedgerCore, is_unsafe};
 use crate::error::{Error, Leased};
 use crate::holding::span;
 use crate::idempotency::token::odd;
@@ -185,6 +185,9 @@ impl TakenLetter {
     }
 
     /// It failed: it is retried later, or it dies. The server decides.
+    ///
+    /// With [`replicas`](super::DeadLettersSettings#structfield.replicas), [`Error::BackendUnavailable`] if too few know of it in the end: after a
+    /// failover the message may be retried without this failure.
     pub async fn fail(mut self, failure: impl Into<FailureNote>) -> Result<FailVerdict, Error> {
         let verdict = self.settle(LetterFate::Failed(failure.into())).await?;
         verdict.ok_or_else(|| Error::Internal("a failure has a verdict".to_owned()))
@@ -249,8 +252,12 @@ async fn say(
     let mut tries = 0;
     let reply = loop {
         tries += 1;
-        match ledger.client.backend().call(&command).await {
-            Err(error) if error.says_away() && (tries < TRIES || clock.now() < lease.until()) => {
+        let answer = match fate {
+            LetterFate::Failed(_) if ledger.settings.replicas > 0 => ledger.ask_replicas(&command).await,
+            _ => ledger.client.backend().call(&command).await,
+        };
+        match answer {
+            Err(error) if error.says_away() && (tries < TRIES || !is_unsafe(&error) && clock.now() < lease.until()) => {
                 clock.sleep(PAUSE_FIRST.saturating_mul(1 << tries.min(8)).min(PAUSE_LAST)).await;
             }
             answer => break answer?,

@@ -366,6 +366,9 @@ impl Closed {
             dead_letters::Closed::NotPoison => Err(Refused::new(format_args!(
                 "DISCARD is only for cases of CATEGORY poison, and case {case} is of another"
             ))),
+            dead_letters::Closed::ClosedBefore => Err(Refused::new(format_args!(
+                "case {case} was closed before, without DISCARD: nothing was discarded; DIAGNOSE what has died since"
+            ))),
         }
     }
 

@@ -215,7 +215,9 @@ impl SharedConnection {
             refused.push(command);
             drop(refused);
             self.has_refused_commands.store(true, Relaxed);
-            self.say_away(&format!("{command} is refused: {}", error.why_away()), "the server refuses a command");
+            let reason = format!("{command} is refused: {}", error.why_away());
+            tracing::warn!(address = %self.address, reason, "the server refuses a command");
+            self.pass_on(&Notice::Refused { address: self.address.to_string(), reason });
         }
     }
 
