@@ -81,8 +81,8 @@ test('a failure that is not safe is an error that says so', async () => {
   const [letter] = await letters.take({ wait: 5000 });
   await replica.pause();
   const unsafe = { code: 'BACKEND_UNAVAILABLE', message: /do not acknowledge/ };
-  await assert.rejects(letters.fail('2', 'timeout'), unsafe);
-  await assert.rejects(letters.fail('2', 'timeout'), unsafe, 'the primary knows it by now');
+  await assert.rejects(letters.fail('2', 'timeout', { payload: '2' }), unsafe);
+  await assert.rejects(letters.fail('2', 'timeout', { payload: '2' }), unsafe, 'the primary knows it by now');
   await assert.rejects(letter.fail('again'), unsafe);
   await replica.resume();
   await failed(letters, '2');

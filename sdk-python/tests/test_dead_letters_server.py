@@ -95,7 +95,7 @@ def test_a_failure_that_is_not_safe_is_an_error_that_says_so(server: Any, run: A
         replica.pause()
         for _ in range(2):  # the second time the primary knows it
             with pytest.raises(resil.BackendUnavailableError, match="do not acknowledge"):
-                await letters.fail("2", "timeout")
+                await letters.fail("2", "timeout", payload=b"2")
         with pytest.raises(resil.BackendUnavailableError, match="do not acknowledge"):
             await letter.fail("again")
         replica.resume()

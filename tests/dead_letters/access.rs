@@ -110,3 +110,17 @@ fn the_audit_names_the_user_also_in_transactions_and_scripts() {
     assert_eq!(audit.matches("user ann ").count(), 3, "{audit}");
     assert_eq!(audit.matches(" user ").count(), 3, "{audit}");
 }
+
+#[test]
+fn every_role_has_what_sdks_need_on_a_cluster() {
+    let scene = ledger();
+    for name in ["worker", "operator", "governor"] {
+        let mut connection = role(&scene.server, name);
+        for line in ["PING", "CLIENT ID", "CLIENT SETNAME sdk", "CLUSTER SLOTS"] {
+            assert!(is_permitted(&mut connection, line), "{name}: {line}");
+        }
+    }
+    for name in ["worker", "governor"] {
+        assert!(is_permitted(&mut role(&scene.server, name), "SSUBSCRIBE resil:x"), "{name} waits");
+    }
+}
