@@ -1,5 +1,5 @@
 //! A broker of their own, which is killed and started again. It is killed when it has written the name of the queue to its disk: RabbitMQ 3.10.8
-//! forgets a quorum queue that was declared a moment before it crashed, whoever uses it.
+//! forgets a quorum queue that was declared a moment before it crashed, with any client.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! Folders of servers. A server that tests share is never dropped, so its folder stays behind: whoever starts the next one removes it.
+//! Folders of servers. A server that tests share is never dropped, so its folder stays behind. The start of the next one removes it.
 
 use std::fs;
 use std::path::Path;
