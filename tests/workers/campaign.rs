@@ -18,6 +18,8 @@ use resil_harness::{Options, Postgres, RabbitMq, Relay, Server};
 use crate::seed::seeded;
 
 const SOURCES: [&str; 3] = ["camp_queue", "camp_stream", "camp_outbox"];
+/// What its worker declares on the broker.
+const QUEUES: [&str; 2] = ["camp_queue", "camp_queue.dead"];
 const SILENT_FOR: Duration = Duration::from_secs(3);
 
 /// Where a worker process finds everything, through relays.
@@ -187,6 +189,9 @@ impl Campaign {
             match chance.u32(0..10) {
                 _ if is_broker => {
                     world = tokio::task::spawn_blocking(move || {
+                        for queue in QUEUES {
+                            world.rabbit.wait_until_registered(queue);
+                        }
                         world.rabbit.restart();
                         world
                     })

@@ -25,6 +25,7 @@
 mod cluster;
 mod command;
 mod flavor;
+mod folder;
 mod lifecycle;
 mod memory;
 mod options;

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
+use crate::folder::fresh_folder;
 use crate::process::{Process, Signal};
 use crate::wait::becomes_true;
 
@@ -37,7 +38,7 @@ fn program(name: &str) -> PathBuf {
 impl Postgres {
     /// Starts a server and waits until it answers. Panics with its log when it does not.
     pub fn start() -> Self {
-        let folder = TempDir::with_prefix("resil-postgres-").expect("a folder for the server");
+        let folder = fresh_folder("postgres");
         let is_root = fs::metadata(folder.path()).is_ok_and(|folder| folder.uid() == 0);
         let user = is_root.then_some(NOBODY);
         if let Some(user) = user {
