@@ -75,7 +75,7 @@ async fn an_open_breaker_stays_open_through_a_change(url: &str) {
     assert_eq!(refused.code(), Some(resil::Code::CircuitOpen));
 }
 
-/// 64 tasks call while the policy changes. Of `n` stands in two stages: who saw it in both saw one version.
+/// 64 tasks call while the policy changes between one stage and four: any other number would be of two versions.
 async fn calls_go_on_through_changes(url: &str) {
     const CHANGES: u64 = 300;
     let (operator, service) = (client(url).await, client(url).await);
