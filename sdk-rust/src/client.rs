@@ -242,6 +242,8 @@ pub(crate) struct ClientInner {
     /// What limiters share: who was denied, and the limits that are kept here while the server is away.
     pub limits: crate::limiter::LimiterShared,
     pub breakers: crate::breaker::Breakers,
+    /// The stored policies that are followed.
+    pub followed: crate::policies::followed::FollowedPolicies,
     /// What the server publishes about what is in use here.
     #[cfg(feature = "redis")]
     pub events: Arc<crate::events::Events>,
@@ -275,6 +277,7 @@ impl Client {
             has_warned_of_instances: AtomicBool::new(false),
             limits: crate::limiter::LimiterShared::default(),
             breakers: crate::breaker::Breakers::default(),
+            followed: crate::policies::followed::FollowedPolicies::default(),
             #[cfg(feature = "redis")]
             events: Arc::default(),
             tasks: TaskTracker::new(),

@@ -1,4 +1,4 @@
-//! What the server publishes about what this process has in use: losses of what it holds, changes of its breakers, and the
+//! What the server publishes about what this process has in use: losses of what it holds, changes of its breakers and policies, and the
 //! verdicts of its [waits](crate::backend::redis::late).
 //!
 //! # The promise
@@ -10,7 +10,7 @@
 //!
 //! # What is subscribed to
 //! `resil:lost:<client>` while something is held for longer than a [moment](crate::holding::watchdog), and
-//! `resil:events:<key>` for each breaker that was asked, or that has a listener. So a process hears only of what it uses, on one connection, which is
+//! `resil:events:<key>` for each breaker that was asked, or that has a listener, and for each stored policy that is followed. So a process hears only of what it uses, on one connection, which is
 //! opened with the first of them and closed when none is left. A user who may not subscribe is warned once.
 //!
 //! # The task
@@ -55,6 +55,8 @@ struct Wanted {
     waits: Option<Idle>,
     /// By channel. One name may have several, with other options.
     breakers: HashMap<String, Vec<Listening>>,
+    /// Stored policies that are followed, by channel.
+    policies: HashMap<String, Weak<Notify>>,
     is_running: bool,
 }
 
@@ -126,6 +128,15 @@ impl Client {
         });
     }
 
+    /// `changed` is notified when the policy at `key` may have changed, for as long as anybody has it.
+    pub(crate) fn listen_to_policy(&self, key: &str, changed: &Arc<Notify>) {
+        let (channel, changed) = (format!("resil:events:{key}"), Arc::downgrade(changed));
+        self.listen(|wanted| {
+            wanted.policies.insert(channel, changed);
+            true
+        });
+    }
+
     fn listen(&self, want: impl FnOnce(&mut Wanted) -> bool) {
         let Backend::Redis(redis) = self.backend() else { return };
         let events = &self.inner().events;
@@ -155,22 +166,30 @@ impl Events {
             breakers.retain(|listening| listening.breaker.strong_count() > 0);
             !breakers.is_empty()
         });
+        wanted.policies.retain(|_, changed| changed.strong_count() > 0);
         let losses = wanted.losses.map(|_| losses_channel(client));
         let waits = wanted.waits.and_then(|_| subscription.waits_channel());
-        let channels: HashSet<String> = wanted.breakers.keys().cloned().chain(losses).chain(waits).collect();
+        let channels: HashSet<String> =
+            wanted.breakers.keys().chain(wanted.policies.keys()).cloned().chain(losses).chain(waits).collect();
         wanted.is_running = !channels.is_empty();
         channels
     }
 
-    /// Whatever the breakers of `channel` know may not be true any more. False if there are none.
+    /// Whatever breakers and policies of `channel` know may not be true any more. False if there are none.
     fn refresh(&self, channel: &str) -> bool {
-        let breakers = self.wanted.lock().breakers.get(channel).cloned().unwrap_or_default();
+        let wanted = self.wanted.lock();
+        let breakers = wanted.breakers.get(channel).cloned().unwrap_or_default();
+        let policy = wanted.policies.get(channel).and_then(Weak::upgrade);
+        drop(wanted);
+        if let Some(changed) = &policy {
+            changed.notify_one();
+        }
         for Listening { breaker, runtime } in &breakers {
             if let Some(breaker) = breaker.upgrade() {
                 breaker.was_changed(runtime.clone());
             }
         }
-        !breakers.is_empty()
+        !breakers.is_empty() || policy.is_some()
     }
 }
 

@@ -1,6 +1,6 @@
 //! How things are: for readiness probes and dashboards.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -65,12 +65,16 @@ const NAMED_MAX: usize = 1_000;
 
 /// What was made from a client, and what each does while the server is away.
 #[derive(Debug, Default)]
-pub(crate) struct Registry(Mutex<BTreeMap<Arc<str>, Away>>);
+pub(crate) struct Registry {
+    made: Mutex<BTreeMap<Arc<str>, Away>>,
+    /// Those that run on something older than what they should, though the server is there.
+    outdated: Mutex<BTreeSet<Arc<str>>>,
+}
 
 impl Registry {
     /// `name` is made, for example `lock:orders`.
     pub fn add(&self, name: Arc<str>, away: Away) {
-        let mut all = self.0.lock();
+        let mut all = self.made.lock();
         if all.len() < NAMED_MAX || all.contains_key(&name) {
             all.insert(name, away);
             return;
@@ -83,6 +87,15 @@ impl Registry {
         }
     }
 
+    pub fn is_outdated(&self, name: &Arc<str>, is_outdated: bool) {
+        let mut outdated = self.outdated.lock();
+        if is_outdated {
+            outdated.insert(Arc::clone(name));
+        } else {
+            outdated.remove(name);
+        }
+    }
+
     pub fn look(&self, why: Option<WhyAway>) -> Health {
         let is_away = why.is_some();
         let status = |away: &Away| match away {
@@ -90,8 +103,12 @@ impl Registry {
             Away::Open | Away::Local => Status::Degraded,
             Away::Closed => Status::Unhealthy,
         };
-        let policies: BTreeMap<String, Status> =
-            self.0.lock().iter().map(|(name, away)| (name.to_string(), status(away))).collect();
+        let mut policies: BTreeMap<String, Status> =
+            self.made.lock().iter().map(|(name, away)| (name.to_string(), status(away))).collect();
+        for name in self.outdated.lock().iter() {
+            let status = policies.entry(name.to_string()).or_insert(Status::Degraded);
+            *status = Status::Degraded.max(*status);
+        }
         let connection = if is_away { Status::Unhealthy } else { Status::Healthy };
         let overall = policies.values().copied().max().unwrap_or(connection);
         let (reason, since) = why.map(|why| (why.error.why_away(), why.since)).unzip();

@@ -1,5 +1,5 @@
 //! Policies that are stored in the server: set, read, listed, deleted and checked by name. Services without an SDK are held to them by
-//! `RES.GUARD`.
+//! `RES.GUARD`; [`Client::policy`] follows one: see [`FollowedPolicy`].
 //!
 //! ```
 //! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -20,6 +20,10 @@
 //! - A document that is wrong is refused with the path of what is wrong, and changes nothing.
 //! - Versions count from 1 and never repeat. [`PolicyChange::expecting`] changes only what you have read.
 //! - What was counted under a policy stays when it changes.
+
+pub(crate) mod followed;
+
+pub use followed::FollowedPolicy;
 
 use std::future::IntoFuture;
 use std::pin::Pin;

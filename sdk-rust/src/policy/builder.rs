@@ -37,6 +37,16 @@ pub struct PolicyBuilder {
     client: Option<Client>,
     clock: Option<Clock>,
     seed: Option<u64>,
+    kept: KeptParts,
+}
+
+/// What goes on in a policy that was changed.
+#[derive(Debug, Clone, Default)]
+struct KeptParts {
+    hedge: Option<Hedge>,
+    shed: Option<LocalBulkhead>,
+    share: Option<LocalBulkhead>,
+    adapting: Option<Arc<Adapting>>,
 }
 
 /// Everything of a policy that was built.
@@ -56,7 +66,7 @@ pub(super) struct PolicyParts {
     pub shed: Option<LocalBulkhead>,
     /// This process' part of the shared bulkhead, if that adapts, or shedding looks at it.
     pub share: Option<LocalBulkhead>,
-    pub adapting: Option<Adapting>,
+    pub adapting: Option<Arc<Adapting>>,
     /// Whether a bulkhead learns from calls.
     pub places_adapt: bool,
     /// The stages that are there.
@@ -72,6 +82,30 @@ pub(super) struct PolicyParts {
 impl PolicyBuilder {
     pub(super) fn new(settings: PolicySettings) -> Self {
         Self { settings, ..Self::default() }
+    }
+
+    /// Keeps what `before` has counted, where the settings that made it are the same.
+    pub(super) fn keeping(mut self, old: &PolicySettings, before: &Policy) -> Self {
+        let (parts, new) = (&*before.0, &self.settings);
+        if old.name != new.name {
+            return self;
+        }
+        let budget = |settings: &PolicySettings| settings.retry.as_ref().and_then(|retry| retry.budget.clone());
+        if budget(new).is_some() && budget(old) == budget(new) {
+            self.budget = parts.retry.as_ref().and_then(Retry::budget).cloned();
+        }
+        if old.bulkhead == new.bulkhead {
+            self.bulkhead = parts.bulkhead.clone();
+        }
+        let adapts_alike = old.throttle == new.throttle && old.shedding == new.shedding && old.chaos == new.chaos;
+        let is_same_share = old.shared_bulkhead == new.shared_bulkhead;
+        self.kept = KeptParts {
+            hedge: parts.hedge.clone().filter(|_| old.hedge == new.hedge),
+            shed: parts.shed.clone().filter(|_| old.shed == new.shed),
+            share: parts.share.clone().filter(|_| is_same_share),
+            adapting: parts.adapting.clone().filter(|_| adapts_alike),
+        };
+        self
     }
 
     /// For each attempt, and for everything. What a call says beats it.
@@ -186,12 +220,16 @@ impl PolicyBuilder {
         let clients = self.clients();
         let clock = self.clock.or_else(|| clients.first().map(|client| client.clock().clone())).unwrap_or_default();
         let name: Arc<str> = self.settings.name.clone().unwrap_or_default().into();
-        let adapting = Adapting::of(&self.settings, &name, &clock, self.seed);
+        let kept = self.kept;
+        let adapting = kept.adapting.or_else(|| Adapting::of(&self.settings, &name, &clock, self.seed).map(Arc::new));
         let PolicySettings { timeout: timeouts, shed, retry, hedge, shared_bulkhead: shared, shedding, .. } =
             self.settings;
         let adaptive = shared.and_then(|shared| shared.adaptive);
         let is_counted = adaptive.is_some() || shedding.is_some();
         let share = self.shared_bulkhead.as_ref().filter(|_| is_counted).map(|shared| {
+            if let Some(share) = kept.share {
+                return Ok(share);
+            }
             let settings =
                 BulkheadSettings { max_concurrent_calls: shared.max(), adaptive, ..BulkheadSettings::default() };
             LocalBulkhead::from_settings(&format!("{name}/share"), &settings, clock.clone())
@@ -208,8 +246,14 @@ impl PolicyBuilder {
             let retry = self.budget.into_iter().fold(retry, Retry::with_budget);
             Ok::<_, Error>(self.seed.into_iter().fold(retry, Retry::with_seed))
         });
-        let hedge = hedge.map(|settings| Ok::<_, Error>(Hedge::new(&settings)?.named(&name).with_clock(clock.clone())));
+        let hedge = hedge.map(|settings| match kept.hedge {
+            Some(hedge) => Ok::<_, Error>(hedge),
+            None => Ok(Hedge::new(&settings)?.named(&name).with_clock(clock.clone())),
+        });
         let shed = shed.map(|max| {
+            if let Some(shed) = kept.shed {
+                return Ok(shed);
+            }
             let settings = BulkheadSettings { max_concurrent_calls: max, ..BulkheadSettings::default() };
             LocalBulkhead::from_settings(&format!("{name}/shed"), &settings, clock.clone())
         });

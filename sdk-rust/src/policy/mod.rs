@@ -52,6 +52,7 @@ mod guarded;
 pub mod hedge;
 mod in_flight;
 mod latency;
+pub(crate) mod made;
 pub mod retry;
 pub mod settings;
 mod stage;

@@ -4,7 +4,7 @@
 //! - A change holds for calls whose policy is asked for after it was seen, within [`LOOK_EVERY`]. Calls under way end as they began.
 //! - A file that is not valid, or not there, changes nothing: the last good one stays, and [`problem`](WatchedPolicies::problem) says
 //!   what is wrong. Nothing of it is half-applied.
-//! - A policy whose settings did not change is the same one as before, with its counts.
+//! - What did not change is the same as before, with its counts: a whole policy, or its breaker, its budget, its places.
 //!
 //! The file's text is compared, not its time: editors, symbolic links and coarse clocks cannot hide a change.
 //!
@@ -29,9 +29,11 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::chain::Policy;
-use super::settings::{PolicyFile, PolicySettings};
+use super::made::MadePolicy;
+use super::settings::PolicyFile;
 use crate::client::Client;
 use crate::error::Error;
+use crate::settings::InPart;
 
 /// How often the file is looked at.
 pub const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -51,7 +53,7 @@ struct Watched {
 struct Present {
     /// The text that was last looked at, good or not.
     seen: String,
-    policies: BTreeMap<String, (PolicySettings, Policy)>,
+    policies: BTreeMap<String, MadePolicy>,
     problem: Option<Error>,
 }
 
@@ -73,7 +75,7 @@ impl WatchedPolicies {
     /// The policy of this name as it is now. Ask for each call; it is cheap.
     pub fn policy(&self, name: &str) -> Result<Policy, Error> {
         let present = self.0.present.lock();
-        let found = present.policies.get(name).map(|(_, policy)| policy.clone());
+        let found = present.policies.get(name).map(|made| made.policy.clone());
         found.ok_or_else(|| {
             let known = present.policies.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
             Error::InvalidArgument(format!("there is no policy {name:?}; there are: {known}"))
@@ -144,17 +146,14 @@ impl Watched {
     fn make(
         &self,
         file: &PolicyFile,
-        before: &BTreeMap<String, (PolicySettings, Policy)>,
-    ) -> Result<BTreeMap<String, (PolicySettings, Policy)>, Error> {
+        before: &BTreeMap<String, MadePolicy>,
+    ) -> Result<BTreeMap<String, MadePolicy>, Error> {
         let mut policies = BTreeMap::new();
         for name in file.policies.keys() {
             let settings = file.settings(name)?;
-            let same = before.get(name).filter(|(known, _)| *known == settings);
-            let policy = match same {
-                Some((_, policy)) => policy.clone(),
-                None => file.policy(&self.client, name)?,
-            };
-            policies.insert(name.clone(), (settings, policy));
+            let made =
+                MadePolicy::new(&self.client, settings, before.get(name)).in_part(&format!("policies.{name}"))?;
+            policies.insert(name.clone(), made);
         }
         Ok(policies)
     }

@@ -6,6 +6,7 @@ mod cache;
 mod client_ends;
 mod correlation;
 mod dead_letters;
+mod followed_policy;
 mod hard_use;
 mod lock;
 #[path = "../both/one_lock.rs"]

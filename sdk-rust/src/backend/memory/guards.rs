@@ -3,8 +3,8 @@
 use resil_core::Instant;
 use resil_core::circuit_breaker::{Breaker, BreakerOutcome, Transition as BreakerTransition};
 use resil_core::guard::{
-    Admitted, Author, EnterRefusal, EnterRequest, Guard, GuardEdit, Guards, LimitRule, Subject, SubjectChange,
-    SubjectLimit, delete, enter, exit, limit_of, set, show, step_breaker,
+    Admitted, Author, EnterRefusal, EnterRequest, Guard, GuardEdit, Guards, LimitRule, SetAction, Subject,
+    SubjectChange, SubjectLimit, delete, enter, exit, limit_of, set, show, step_breaker,
 };
 use resil_core::limits::WAITERS_CEILING;
 use resil_core::rate_limit::TierSet;
@@ -13,8 +13,8 @@ use resil_core::window::Window;
 use resil_wire::command::Reply;
 use resil_wire::guard::{GuardEnterCall, GuardEntered, GuardExitCall, GuardExited, write_guard_state};
 use resil_wire::policy::{
-    PolicyChanged, PolicyCheckCall, PolicyDeleteCall, PolicyGetCall, PolicySetCall, invalid, no_policy, read_document,
-    write_checked, write_history, write_policy,
+    PolicyAction, PolicyChanged, PolicyCheckCall, PolicyDeleteCall, PolicyGetCall, PolicySetCall, invalid, no_policy,
+    read_document, write_checked, write_history, write_policy,
 };
 use resil_wire::reply::Value;
 
@@ -77,14 +77,21 @@ impl Store {
         let changed = self.step::<Guards, _>(call.key, when, |key, setting| {
             set(key, &document, settings, call.expected, author, setting)
         })?;
-        PolicyChanged::try_from(changed).map(Reply::PolicyChanged).map_err(refused)
+        self.told_of_policy(call.key, PolicyChanged::try_from(changed).map_err(refused)?)
     }
 
     pub fn delete_policy(&self, call: &PolicyDeleteCall<'_>, when: When) -> Result<Reply, Error> {
         let author = Author { actor: call.actor.unwrap_or(USER), reason: call.reason.unwrap_or_default() };
         let deleted =
             self.step::<Guards, _>(call.key, when, |key, setting| delete(key, call.expected, author, setting))?;
-        PolicyChanged::try_from(deleted).map(Reply::PolicyChanged).map_err(refused)
+        self.told_of_policy(call.key, PolicyChanged::try_from(deleted).map_err(refused)?)
+    }
+
+    fn told_of_policy(&self, key: &[u8], changed: PolicyChanged) -> Result<Reply, Error> {
+        if changed.action != PolicyAction::Set(SetAction::Same) {
+            self.policies.publish(key, &());
+        }
+        Ok(Reply::PolicyChanged(changed))
     }
 
     pub fn show_policy(&self, call: &PolicyGetCall<'_>, when: When) -> Result<Reply, Error> {

@@ -193,6 +193,11 @@ impl Memory {
         self.store.changes.subscribe(key, hear);
     }
 
+    /// `hear` is told when the policy at `key` is set or deleted, by any caller.
+    pub fn hear_policy(&self, key: &[u8], hear: Hear<()>) {
+        self.store.policies.subscribe(key, hear);
+    }
+
     pub fn reach(&self) -> watch::Receiver<Reach> {
         self.reach.subscribe()
     }

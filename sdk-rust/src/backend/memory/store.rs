@@ -161,6 +161,8 @@ pub(super) struct Store {
     pub losses: Channels<Ending>,
     /// Breakers that were changed, by their keys.
     pub changes: Channels<BreakerTransition>,
+    /// Policies that were set or deleted, by their keys.
+    pub policies: Channels<()>,
     pub clock_watch: Mutex<ClockWatch>,
     pub clock: Clock,
 }
@@ -178,6 +180,7 @@ impl Store {
             keeper: Arc::new(Keeper::default()),
             losses: Channels::default(),
             changes: Channels::default(),
+            policies: Channels::default(),
             clock_watch: Mutex::default(),
             clock,
         })

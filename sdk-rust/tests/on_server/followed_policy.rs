@@ -1,0 +1,167 @@
+//! Stored policies that are followed: every promise on a server and in memory.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use resil::health::Status;
+use resil::policies::FollowedPolicy;
+use resil::policy::{PolicySettings, retry_all};
+use resil::{Client, ConnectSettings};
+use resil_harness::{Relay, Server};
+
+async fn client(url: &str) -> Client {
+    ConnectSettings::new(url).connect().await.expect("a server that is there")
+}
+
+async fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < Duration::from_secs(20), "{what}");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+/// How many attempts a call that always fails makes.
+async fn attempts(policy: &FollowedPolicy) -> u32 {
+    let made = AtomicU32::new(0);
+    let failing = || async {
+        made.fetch_add(1, Ordering::Relaxed);
+        Err::<(), _>("down")
+    };
+    policy.call(retry_all, failing).await.expect_err("it always fails");
+    made.load(Ordering::Relaxed)
+}
+
+fn of_attempts(attempts: u32) -> String {
+    format!(r#"{{"retry":{{"maxAttempts":{attempts},"initialBackoff":"1us","maxBackoff":"1us","budget":null}}}}"#)
+}
+
+async fn a_change_applies_to_the_next_call(url: &str) {
+    let (operator, service) = (client(url).await, client(url).await);
+    assert!(service.policy("payments").await.is_err(), "nothing is stored");
+    operator.policies().set("payments", of_attempts(2)).await.unwrap();
+    let policy = service.policy("payments").await.unwrap();
+    assert_eq!((attempts(&policy).await, policy.version()), (2, Some(1)));
+    operator.policies().set("payments", of_attempts(5)).await.unwrap();
+    eventually("the change is heard", || policy.version() == Some(2)).await;
+    assert_eq!(attempts(&policy).await, 5);
+}
+
+async fn a_deleted_policy_stays_in_use_and_is_degraded(url: &str) {
+    let client = client(url).await;
+    client.policies().set("orders", of_attempts(3)).await.unwrap();
+    let policy = client.policy("orders").await.unwrap();
+    assert_eq!(client.health().policies["policy:orders"], Status::Healthy);
+    client.policies().delete("orders").await.unwrap();
+    eventually("the deletion is heard", || policy.problem().is_some()).await;
+    assert_eq!(attempts(&policy).await, 3);
+    assert_eq!(client.health().policies["policy:orders"], Status::Degraded);
+    client.policies().set("orders", of_attempts(4)).await.unwrap();
+    eventually("it is stored again", || policy.problem().is_none()).await;
+    assert_eq!((attempts(&policy).await, client.health().policies["policy:orders"]), (4, Status::Healthy));
+}
+
+async fn an_open_breaker_stays_open_through_a_change(url: &str) {
+    let client = client(url).await;
+    let document =
+        |total: u32| format!(r#"{{"breaker":{{"consecutiveFailures":1}},"timeout":{{"total":"{total}s"}}}}"#);
+    client.policies().set("bank", document(5)).await.unwrap();
+    let policy = client.policy("bank").await.unwrap();
+    policy.call(retry_all, || async { Err::<(), _>("down") }).await.expect_err("it fails");
+    client.policies().set("bank", document(9)).await.unwrap();
+    eventually("the change is heard", || policy.version() == Some(2)).await;
+    let refused = policy.call(retry_all, || async { Ok::<_, &str>(()) }).await.unwrap_err();
+    assert_eq!(refused.code(), Some(resil::Code::CircuitOpen));
+}
+
+/// 64 tasks call while the policy changes between one stage and four: any other number would be of two versions.
+async fn calls_go_on_through_changes(url: &str) {
+    const CHANGES: u64 = 300;
+    let (operator, service) = (client(url).await, client(url).await);
+    operator.policies().set("busy", of_attempts(1)).await.unwrap();
+    let policy = service.policy("busy").await.unwrap();
+    let (is_over, calls) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let tasks: Vec<_> = (0..64)
+        .map(|_| {
+            let (policy, is_over, calls) = (policy.clone(), Arc::clone(&is_over), Arc::clone(&calls));
+            tokio::spawn(async move {
+                while !is_over.load(Ordering::Relaxed) {
+                    let now = policy.now();
+                    let both = (now.order().len(), policy.call(retry_all, || async { Ok::<_, &str>(()) }).await);
+                    assert!(both.1.is_ok(), "a call failed because of a change: {both:?}");
+                    assert!(both.0 == 1 || both.0 == 4, "stages of two versions: {:?}", now.order());
+                    calls.fetch_add(1, Ordering::Relaxed);
+                    tokio::task::yield_now().await;
+                }
+            })
+        })
+        .collect();
+    let whole = r#"{"timeout":{"total":"30s","attempt":"20s"},"retry":{"maxAttempts":2},"bulkhead":{"maxConcurrentCalls":1000}}"#;
+    let mut took = Vec::new();
+    for change in 0..CHANGES {
+        let document = if change % 2 == 0 { whole.to_owned() } else { of_attempts(1) };
+        let stored = operator.policies().set("busy", document).await.unwrap();
+        let begun = Instant::now();
+        eventually("the change is heard", || policy.version() >= Some(stored.version)).await;
+        took.push(begun.elapsed());
+    }
+    is_over.store(true, Ordering::Relaxed);
+    for task in tasks {
+        task.await.expect("no call fails");
+    }
+    took.sort();
+    let p99 = took[took.len() * 99 / 100];
+    println!("{} calls, {CHANGES} changes, p50 {:?}, p99 {p99:?}", calls.load(Ordering::Relaxed), took[took.len() / 2]);
+    assert!(p99 < Duration::from_secs(2), "from SET to the SDK: {p99:?}");
+}
+
+macro_rules! on_both {
+    ($($promise:ident),*) => {
+        mod on_a_server { $(
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $promise() {
+                let server = super::Server::fresh();
+                super::$promise(&server.url()).await;
+            }
+        )* }
+        mod in_memory { $(
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $promise() {
+                super::$promise(concat!("memory://followed-", stringify!($promise))).await;
+            }
+        )* }
+    };
+}
+
+on_both! {
+    a_change_applies_to_the_next_call, a_deleted_policy_stays_in_use_and_is_degraded,
+    an_open_breaker_stays_open_through_a_change, calls_go_on_through_changes
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_missed_change_is_found_after_a_reconnect() {
+    let server = Server::fresh();
+    let relay = Relay::to(server.port());
+    let (operator, service) =
+        (client(&server.url()).await, client(&format!("redis://127.0.0.1:{}", relay.port())).await);
+    operator.policies().set("far", of_attempts(1)).await.unwrap();
+    let policy = service.policy("far").await.unwrap();
+    relay.close();
+    operator.policies().set("far", of_attempts(6)).await.unwrap();
+    assert_eq!((attempts(&policy).await, policy.version()), (1, Some(1)), "the last good one stays");
+    relay.open();
+    eventually("it is compared", || policy.version() == Some(2)).await;
+    assert_eq!(attempts(&policy).await, 6);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_service_starts_before_its_policy_is_stored() {
+    let client = client("memory://").await;
+    let settings = PolicySettings::from_json(&of_attempts(2)).unwrap();
+    let policy = client.policy_or("later", &settings).await.unwrap();
+    assert_eq!((attempts(&policy).await, policy.version()), (2, None));
+    client.policies().set("later", of_attempts(3)).await.unwrap();
+    eventually("it is stored", || policy.version() == Some(1)).await;
+    assert_eq!(attempts(&policy).await, 3);
+}
