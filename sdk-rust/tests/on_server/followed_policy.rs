@@ -75,8 +75,23 @@ async fn an_open_breaker_stays_open_through_a_change(url: &str) {
     assert_eq!(refused.code(), Some(resil::Code::CircuitOpen));
 }
 
+async fn a_changed_breaker_replaces_the_one_in_use(url: &str) {
+    let client = client(url).await;
+    client.policies().set("shop", r#"{"breaker":{"consecutiveFailures":100}}"#).await.unwrap();
+    let policy = client.policy("shop").await.unwrap();
+    let fail = || async { Err::<(), _>("down") };
+    policy.call(retry_all, fail).await.expect_err("it fails");
+    client.policies().set("shop", r#"{"breaker":{"consecutiveFailures":2}}"#).await.unwrap();
+    eventually("the change is heard", || policy.version() == Some(2)).await;
+    for _ in 0..3 {
+        policy.call(retry_all, fail).await.expect_err("it fails");
+    }
+    let refused = policy.call(retry_all, || async { Ok::<_, &str>(()) }).await.unwrap_err();
+    assert_eq!(refused.code(), Some(resil::Code::CircuitOpen));
+}
+
 /// 64 tasks call while the policy changes between one stage and four: any other number would be of two versions.
-async fn calls_go_on_through_changes(url: &str) {
+async fn calls_succeed_through_changes(url: &str) {
     const CHANGES: u64 = 300;
     let (operator, service) = (client(url).await, client(url).await);
     operator.policies().set("busy", of_attempts(1)).await.unwrap();
@@ -101,8 +116,8 @@ async fn calls_go_on_through_changes(url: &str) {
     let mut took = Vec::new();
     for change in 0..CHANGES {
         let document = if change % 2 == 0 { whole.to_owned() } else { of_attempts(1) };
-        let stored = operator.policies().set("busy", document).await.unwrap();
         let begun = Instant::now();
+        let stored = operator.policies().set("busy", document).await.unwrap();
         eventually("the change is heard", || policy.version() >= Some(stored.version)).await;
         took.push(begun.elapsed());
     }
@@ -136,7 +151,7 @@ macro_rules! on_both {
 
 on_both! {
     a_change_applies_to_the_next_call, a_deleted_policy_stays_in_use_and_is_degraded,
-    an_open_breaker_stays_open_through_a_change, calls_go_on_through_changes
+    an_open_breaker_stays_open_through_a_change, a_changed_breaker_replaces_the_one_in_use, calls_succeed_through_changes
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
