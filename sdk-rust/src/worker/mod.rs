@@ -78,7 +78,7 @@ pub use self::outgoing::OutgoingMessage;
 #[cfg(any(feature = "amqp", feature = "redis"))]
 pub use self::outgoing::PublishError;
 #[cfg(any(feature = "amqp", feature = "redis"))]
-pub(crate) use self::outgoing::{ATTEMPT_BOUND, ATTEMPTS, PublisherMeters};
+pub(crate) use self::outgoing::{ATTEMPTS, PublisherMeters};
 pub use self::source::{FailedWhere, GivenUpBy, Incoming, IncomingMessage, Source, SourceError, SourceHealth};
 pub use self::upcast::Upcasters;
 pub use self::verdict::{WorkError, WorkVerdict};

@@ -84,7 +84,6 @@ impl OutgoingMessage {
 #[cfg(any(feature = "amqp", feature = "redis"))]
 mod publishing {
     use std::sync::Arc;
-    use std::time::Duration;
 
     use metrics::Counter;
 
@@ -92,8 +91,6 @@ mod publishing {
 
     /// How often a message is sent before its publisher gives up.
     pub(crate) const ATTEMPTS: u32 = 5;
-    /// How long one of them may take.
-    pub(crate) const ATTEMPT_BOUND: Duration = Duration::from_secs(5);
 
     /// Why a message may not have been sent.
     #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -115,6 +112,7 @@ mod publishing {
     #[derive(Debug)]
     pub(crate) struct PublisherMeters {
         pub confirmed: Counter,
+        #[cfg_attr(not(feature = "amqp"), allow(dead_code))] // only RabbitMQ returns messages
         pub unroutable: Counter,
         pub failed: Counter,
         pub retried: Counter,
@@ -134,4 +132,4 @@ mod publishing {
 #[cfg(any(feature = "amqp", feature = "redis"))]
 pub use publishing::PublishError;
 #[cfg(any(feature = "amqp", feature = "redis"))]
-pub(crate) use publishing::{ATTEMPT_BOUND, ATTEMPTS, PublisherMeters};
+pub(crate) use publishing::{ATTEMPTS, PublisherMeters};

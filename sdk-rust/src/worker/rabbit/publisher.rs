@@ -15,8 +15,10 @@ use super::settings::RabbitSettings;
 use crate::client::Client;
 use crate::error::Error;
 use crate::worker::source::{HealthCell, SourceError, SourceHealth};
-use crate::worker::{ATTEMPT_BOUND, ATTEMPTS, OutgoingMessage, PublishError, PublisherMeters, RECONNECT};
+use crate::worker::{ATTEMPTS, OutgoingMessage, PublishError, PublisherMeters, RECONNECT};
 
+/// How long one attempt may take.
+const ATTEMPT_BOUND: Duration = Duration::from_secs(5);
 /// How often the connection is looked at.
 const MONITOR: Duration = Duration::from_secs(10);
 /// How often it is tried while it is away: readiness comes back soon after the broker.
