@@ -84,11 +84,8 @@ impl FleetBudget {
 
     pub(super) fn is_sound(&self) -> bool {
         let in_order = self.slots.windows(2).all(|pair| pair[0].number < pair[1].number);
-        let span = self
-            .slots
-            .first()
-            .zip(self.slots.last())
-            .is_none_or(|(first, last)| last.number - first.number < SLOTS as u64);
-        self.slots.len() <= SLOTS && in_order && span
+        // Only where they are in order has the last one the largest number.
+        let span = || self.slots.first().zip(self.slots.last()).map_or(0, |(first, last)| last.number - first.number);
+        self.slots.len() <= SLOTS && in_order && span() < SLOTS as u64
     }
 }
