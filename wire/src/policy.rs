@@ -317,8 +317,10 @@ pub(crate) fn read_history(value: Value) -> Result<Value, Unexpected> {
 
 /// CHECK as a client reads it.
 pub(crate) fn read_checked(value: Value) -> Result<Value, Unexpected> {
+    let is_word = |value: &Value, word: &[u8]| matches!(value, Value::Text(text) if text == word);
     match value.array()? {
-        [first, ..] if first.text()? == b"OK" || first.text()? == b"INVALID" => Ok(value),
-        _ => Err(Unexpected("OK or INVALID")),
+        [word, Value::Text(_)] if is_word(word, b"OK") => Ok(value),
+        [word, Value::Text(_), Value::Text(_)] if is_word(word, b"INVALID") => Ok(value),
+        _ => Err(Unexpected("OK and a document, or INVALID, a path and a text")),
     }
 }

@@ -308,6 +308,10 @@ proptest! {
     #[test]
     fn a_reply_that_is_too_short_or_too_long_is_unexpected((command, reply) in exchange()) {
         let Value::Array(elements) = written(&reply) else { return Ok(()) };
+        // A history has any number of rows.
+        if matches!(command, Command::PolicyHistory(_)) {
+            return Ok(());
+        }
         let mut short = elements.clone();
         short.pop();
         prop_assert!(command.read(Value::Array(short)).is_err(), "{:?}", elements);
@@ -344,8 +348,7 @@ proptest! {
         for value in [noise, written(&other)] {
             match command.read(value.clone()) {
                 // A map can come in two shapes.
-                Ok(Reply::Map(map)) => prop_assert!(matches!(map, Value::Map(_))),
-                Ok(reply @ Reply::Ledger(_)) => prop_assert_eq!(flattened(written(&reply)), flattened(value)),
+                Ok(reply @ (Reply::Map(_) | Reply::Ledger(_))) => prop_assert_eq!(flattened(written(&reply)), flattened(value)),
                 Ok(reply) => prop_assert_eq!(written(&reply), value),
                 Err(_) => {}
             }
