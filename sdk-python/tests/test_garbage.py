@@ -335,7 +335,7 @@ ALSO = {
     "cost": "cells",
     "most": "cells",
     "duration": "the time",
-    "text": "file",
+    "text": "file|document",
     "words": "command",
     "name": "there is no policy|has no partition",
     "fn": "coroutine",
