@@ -227,6 +227,19 @@ fn an_owner_that_asks_again_keeps_its_age() {
 }
 
 #[test]
+fn a_clock_set_back_a_little_lets_nobody_overtake_within_a_priority() {
+    let mut key = Key::bulkhead();
+    key.take("holder", permit(1).lease(HOUR));
+    key.queue_up("first", permit(1).queue(10).waits(HOUR));
+    key.now -= SECOND / 2;
+    key.queue_up("second", permit(1).queue(10).waits(HOUR));
+    key.queue_up("other class", permit(1).priority(6).queue(10).waits(HOUR));
+    key.now += MINUTE / 2;
+    key.tick();
+    assert_eq!(key.line(), ["first", "second", "other class"], "by the clock only the second has waited half a minute");
+}
+
+#[test]
 fn positions_count_those_who_are_served_before() {
     let mut key = Key::bulkhead();
     key.take("holder", permit(1).lease(HOUR));

@@ -348,7 +348,7 @@ impl Model {
     }
 
     fn nobody_before(&self, priority: u8) -> bool {
-        self.line.iter().all(|waiter| self.class(waiter) > i64::from(priority))
+        self.line.first().is_none_or(|waiter| self.class(waiter) > i64::from(priority))
     }
 
     /// A waiter gains a priority for every half minute it has stood there.
@@ -356,10 +356,18 @@ impl Model {
         (i64::from(waiter.priority) - (self.now - waiter.joined).max(0) / 30_000_000).max(0)
     }
 
+    /// Those who asked with one priority keep the order in which they came, whatever a clock says of their ages.
     fn put_in_order(&mut self) {
-        let mut line = std::mem::take(&mut self.line);
-        line.sort_by_key(|waiter| (self.class(waiter), waiter.arrival));
-        self.line = line;
+        let mut left = std::mem::take(&mut self.line);
+        while !left.is_empty() {
+            let leads = |waiter: &&Stands| {
+                left.iter().all(|other| other.priority != waiter.priority || other.arrival >= waiter.arrival)
+            };
+            let next = left.iter().filter(leads).min_by_key(|waiter| (self.class(waiter), waiter.arrival));
+            let arrival = next.expect("the first of some priority").arrival;
+            let at = left.iter().position(|waiter| waiter.arrival == arrival).expect("who is next");
+            self.line.push(left.remove(at));
+        }
     }
 
     fn fits(&self, want: Want) -> bool {
