@@ -2,6 +2,9 @@
 //! a server can show: waiting, copies, access, malformed input, keys of other types, clusters, events.
 
 #[allow(dead_code)]
+#[path = "../lock/async_client.rs"]
+mod async_client;
+#[allow(dead_code)]
 #[path = "../breaker/driven.rs"]
 mod driven;
 #[allow(dead_code)]
@@ -12,6 +15,7 @@ mod scene;
 mod seed;
 
 mod access;
+mod async_waits;
 mod copies;
 mod malformed;
 mod raw_examples;

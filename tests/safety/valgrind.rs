@@ -172,6 +172,48 @@ fn a_walk_through_a_ledger_touches_no_freed_memory() {
 }
 
 #[test]
+fn a_walk_under_stored_policies_touches_no_freed_memory() {
+    if Flavor::from_env().is_valkey() {
+        return say("valgrind: it does not know the functions by which Valkey frees memory; this is run on Redis");
+    }
+    let mut scene = Scene::with(watched());
+    let replica = Server::replica_of(&scene.server, watched());
+    let places = r#"{"timeout":{"attempt":"10s"},"sharedBulkhead":{"maxConcurrentCalls":1,"maxQueue":9}}"#;
+    let all =
+        r#"{"retry":{"maxAttempts":4},"breaker":{"consecutiveFailures":3},"rateLimit":{"limit":100,"period":"1s"}}"#;
+    let ways = ["DEL p", "UNLINK p", "RES.POLICY DELETE p", "FLUSHALL ASYNC", "SET p text", "RENAME p e", "SWAPDB 0 1"];
+    for line in ways {
+        scene.ask("FLUSHALL");
+        for document in [all, places, all, places] {
+            scene.ask(&format!("RES.POLICY SET p {document} ACTOR me"));
+            for number in 0..10 {
+                let entered = scene.ask(&format!("RES.GUARD ENTER p call-{number} SUBJECT subject CALLER c{number}"));
+                if let Some(ticket) = entered.strip_prefix("[ADMITTED ").and_then(|rest| rest.split(' ').next()) {
+                    scene.ask(&format!("RES.GUARD EXIT p {ticket} FAIL"));
+                    scene.ask(&format!("RES.GUARD ENTER p call-{number} TICKET {ticket}"));
+                }
+            }
+        }
+        for aspect in ["RES.POLICY GET p", "RES.POLICY HISTORY p", "RES.GUARD STATE p", "RES.BREAKER STATE p"] {
+            scene.ask(aspect);
+        }
+        scene.ask("RES.GUARD ENTER p inside");
+        let killed = scene.waits("RES.GUARD ENTER p killed WAIT 20s");
+        let closed = scene.waits("RES.GUARD ENTER p closed WAIT 20s");
+        let mut last = scene.waits("RES.GUARD ENTER p last WAIT 20s");
+        scene.ask(&format!("CLIENT KILL ID {}", killed.id));
+        drop(closed);
+        scene.ask("DEBUG RELOAD");
+        scene.ask(line);
+        assert_ne!(last.answer(), "nothing", "{line}");
+        scene.nobody_waits();
+    }
+    wait_for_sync(&scene.server, &replica);
+    is_clean(&scene.server);
+    is_clean(&replica);
+}
+
+#[test]
 fn no_command_and_no_walk_touches_freed_memory() {
     if std::env::var_os("RESIL_SOAK").is_none() {
         return say("valgrind: the long run is part of `make soak`; set RESIL_SOAK=1 to run it");

@@ -62,8 +62,11 @@ pub enum BreakerAsk {
 
 /// The refusals a well-formed call can meet: the key is of another kind or has no place for more tiers, or the options
 /// contradict what is configured.
-const LAWFUL_REFUSALS: [&str; 5] = [
+const LAWFUL_REFUSALS: [&str; 8] = [
     "WRONGTYPE ",
+    "NOPOLICY ",
+    "ERR the policy under this key has no breaker",
+    "ERR this breaker belongs to a policy: ",
     "ERR the key already holds tiers",
     "ERR MAX must not be shorter",
     "ERR FACTOR needs a MAX",

@@ -6,6 +6,7 @@ use fastrand::Rng;
 use resil_core::limits::{CELLS_MAX, FILL_MAX, INSTANT_MAX_US, PERIOD_MAX, WINDOW_LIMIT_DEFAULT};
 
 use super::asked::{Ask, Asked};
+use super::guard_calls::DOCUMENTS;
 use super::resp::{Words, typed, words};
 
 /// A call and what its answer is held against.
@@ -17,8 +18,10 @@ pub struct Call {
 
 /// Names per type: few, so that calls meet each other's state.
 const KEYS_PER_TYPE: usize = 12;
-const TYPES: [&str; 15] =
-    ["gcr", "win", "brk", "lck", "blk", "idm", "sfl", "dlq", "cell", "str", "list", "hash", "set", "zset", "stream"];
+const TYPES: [&str; 16] = [
+    "gcr", "win", "brk", "lck", "blk", "idm", "sfl", "dlq", "pol", "cell", "str", "list", "hash", "set", "zset",
+    "stream",
+];
 pub(super) const DAY_US: i64 = 86_400_000_000;
 
 /// What every argument is replaced by now and then.
@@ -72,6 +75,8 @@ pub struct Generator {
     pub(super) works: VecDeque<(Vec<u8>, Vec<u8>)>,
     /// Entries that lately were given out: ledger, id and fence.
     pub(super) entries: Vec<(Vec<u8>, Vec<u8>, i64)>,
+    /// Tickets of calls that were admitted lately, with the keys of their policies.
+    pub(super) tickets: Vec<(Vec<u8>, Vec<u8>)>,
     /// Other connections, by their ids.
     pub others: Vec<i64>,
     /// What comes next whatever chance says: the rest of a transaction.
@@ -90,6 +95,7 @@ impl Generator {
             fences,
             works,
             entries: Vec::new(),
+            tickets: Vec::new(),
             others: Vec::new(),
             pending,
         }
@@ -113,6 +119,7 @@ impl Generator {
             "idm" => typed(&format!("RES.IDEMP BEGIN {key} owner-0 1m")),
             "sfl" => typed(&format!("RES.SFLIGHT JOIN {key} owner-0 1m")),
             "dlq" => typed(&format!("RES.DLQ FAIL {key} m0 ERROR e PAYLOAD p")),
+            "pol" => typed(&format!("RES.POLICY SET {key} {}", DOCUMENTS[index % DOCUMENTS.len()])),
             // What redis-cell leaves behind: a TAT in nanoseconds. Some are absurd.
             "cell" => {
                 let ahead_ns = self.rng.i64(0..3_600_000_000_000);

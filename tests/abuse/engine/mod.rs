@@ -9,6 +9,7 @@ pub mod crowd;
 pub mod fake_primary;
 pub mod fuzzing;
 pub mod generator;
+pub mod guard_calls;
 pub mod ledger_calls;
 pub mod payload;
 pub mod resp;

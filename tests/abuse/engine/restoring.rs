@@ -217,6 +217,15 @@ fn uses_of(key: &[u8]) -> Vec<(u8, Words, Asked)> {
         (b'D', "RES.DLQ PURGE key OLDER 90d ACTOR a", Asked::Waited(WaitedAsk::Governed)),
         (b'D', "RES.DLQ SEEN key 1 ACTOR a", Asked::Waited(WaitedAsk::Number)),
         (b'D', "RES.DLQ CONFIG key RATEMAX 5 1s ACTOR a", Asked::Waited(WaitedAsk::Governed)),
+        (b'K', "RES.GUARD STATE key", Asked::Waited(WaitedAsk::Shown)),
+        (b'K', "RES.POLICY GET key", Asked::Waited(WaitedAsk::Governed)),
+        (b'K', "RES.POLICY HISTORY key", Asked::Waited(WaitedAsk::Governed)),
+        (b'K', "RES.GUARD ENTER key call-1", Asked::Waited(WaitedAsk::GuardEnter)),
+        (b'K', "RES.GUARD ENTER key new PRIORITY critical COST 2 CALLER c1", Asked::Waited(WaitedAsk::GuardEnter)),
+        (b'K', "RES.GUARD EXIT key 17 FAIL", Asked::Waited(WaitedAsk::GuardExit)),
+        (b'K', "RES.POLICY SET key {\"retry\":{\"maxAttempts\":2}}", Asked::Waited(WaitedAsk::Governed)),
+        (b'K', "RES.GUARD ENTER key newest", Asked::Waited(WaitedAsk::GuardEnter)),
+        (b'K', "RES.POLICY DELETE key", Asked::Waited(WaitedAsk::Governed)),
     ];
     let with_key = |line: &str| typed(line).into_iter().map(|word| if word == b"key" { key.to_vec() } else { word });
     uses.into_iter().map(|(tag, line, asked)| (tag, with_key(line).collect(), asked)).collect()

@@ -1,4 +1,4 @@
-//! What every answer of a lock, a bulkhead, an idempotency key, a single flight or a ledger must look like.
+//! What every answer of a lock, a bulkhead, an idempotency key, a single flight, a ledger or a stored policy must look like.
 
 use super::resp::Reply::{self, Array, Bulk, Integer, Nil};
 
@@ -35,12 +35,14 @@ pub enum WaitedAsk {
     Shown,
     /// LIST, and INFO of many.
     Listed,
-    /// REDRIVE, CLOSE, PURGE, STOP, CONFIG.
+    /// REDRIVE, CLOSE, PURGE, STOP, CONFIG; all of RES.POLICY.
     Governed,
+    GuardEnter,
+    GuardExit,
 }
 
 /// What such a call may be refused with though it is well-formed.
-pub const LAWFUL_REFUSALS: [&str; 14] = [
+pub const LAWFUL_REFUSALS: [&str; 17] = [
     "WRONGTYPE ",
     "PHASE ",
     "DEADLOCK ",
@@ -55,6 +57,9 @@ pub const LAWFUL_REFUSALS: [&str; 14] = [
     "ERR there is no case ",
     "ERR case ",
     "ERR the clock has jumped ",
+    "NOPOLICY ",
+    "TICKET ",
+    "VERSION ",
 ];
 
 const REASONS: [&str; 12] = [
@@ -71,6 +76,8 @@ const REASONS: [&str; 12] = [
     "evicted",
     "done",
 ];
+
+const LAYERS: [&str; 6] = ["shed", "throttle", "breaker", "limit", "bulkhead", "chaos"];
 
 /// Whether the reply has the shape its command promises. A fence is above 0.
 pub fn check_waited(ask: WaitedAsk, reply: &Reply) -> Result<(), String> {
@@ -127,6 +134,17 @@ pub fn check_waited(ask: WaitedAsk, reply: &Reply) -> Result<(), String> {
         (WaitedAsk::Shown, _, _) => *reply == Nil || elements.len() == 1 || elements.len() % 2 == 0,
         (WaitedAsk::Listed, "", [Integer(0..), Array(_)]) => true,
         (WaitedAsk::Governed, _, _) => true,
+        (
+            WaitedAsk::GuardEnter,
+            "ADMITTED",
+            [Bulk(_), Integer(1..), Integer(-1..), Integer(-1..), Integer(1..), rate],
+        ) => matches!(rate, Nil) || matches!(rate, Array(numbers) if numbers.len() == 3),
+        (WaitedAsk::GuardEnter, "REFUSED", [Bulk(layer), Integer(-1..), Bulk(_), Integer(1..), Nil | Array(_)]) => {
+            LAYERS.iter().any(|known| known.as_bytes() == layer)
+        }
+        (WaitedAsk::GuardExit, "DONE", []) => true,
+        (WaitedAsk::GuardExit, "RETRY", [Integer(0..), Integer(2..)]) => true,
+        (WaitedAsk::GuardExit, "STOP", [Bulk(_), Integer(0..)]) => true,
         (WaitedAsk::Fail | WaitedAsk::RenewTaken | WaitedAsk::Settle, "LOST", [Bulk(why)]) => {
             REASONS.iter().any(|reason| reason.as_bytes() == why)
         }

@@ -1,4 +1,4 @@
-//! Calls of RES.LOCK, RES.BULKHEAD, RES.IDEMP and RES.SFLIGHT by chance (those of RES.DLQ are in `ledger_calls`), by few owners, so that they meet.
+//! Calls of RES.LOCK, RES.BULKHEAD, RES.IDEMP and RES.SFLIGHT by chance (those of RES.DLQ are in `ledger_calls`, those of RES.GUARD in `guard_calls`), by few owners, so that they meet.
 
 use super::asked::Asked;
 use super::generator::{Call, DAY_US, Generator};
@@ -13,19 +13,21 @@ const FENCES: usize = 50;
 impl Generator {
     /// One of the subcommands. `may_wait`: not for calls whose connection must not be blocked.
     pub(super) fn waited(&mut self, may_wait: bool) -> Call {
-        match self.rng.u32(0..26) {
+        match self.rng.u32(0..30) {
             0..6 => self.lock(may_wait),
             6..10 => self.bulkhead(may_wait),
             10..14 => self.idempotency(may_wait),
             14..19 => self.flight(may_wait),
             19..25 => self.ledger(may_wait),
+            25..29 => self.guard(may_wait),
             _ => self.call(words(["RES.HEARTBEAT"]), WaitedAsk::Heartbeat),
         }
     }
 
     /// A call that waits if what it asks for is not to be had.
     pub fn waiting(&mut self) -> Call {
-        let (name, kind, subcommand, ask) = match self.rng.u32(0..6) {
+        let (name, kind, subcommand, ask) = match self.rng.u32(0..7) {
+            6 => ("RES.GUARD", "pol", "ENTER", WaitedAsk::GuardEnter),
             5 => ("RES.DLQ", "dlq", "TAKE", WaitedAsk::Take),
             0 | 1 => ("RES.LOCK", "lck", "ACQUIRE", WaitedAsk::Acquire),
             2 => ("RES.BULKHEAD", "blk", "ENTER", WaitedAsk::Enter),
@@ -38,6 +40,10 @@ impl Generator {
         call.push(format!("waiter-{}", self.rng.u32(0..30)).into_bytes());
         if kind == "blk" {
             call.push(self.rng.u32(1..4).to_string().into_bytes());
+        }
+        if kind == "pol" {
+            self.push_wait(&mut call);
+            return self.call(call, ask);
         }
         call.push(self.lease());
         self.push_wait(&mut call);
@@ -61,6 +67,7 @@ impl Generator {
     pub(super) fn learn_fence(&mut self, call: &Call, reply: &Reply) {
         let Reply::Array(elements) = reply else { return };
         self.learn_given(call, elements);
+        self.learn_ticket(call, elements);
         let [Reply::Bulk(verdict), Reply::Integer(fence @ 1..), ..] = elements.as_slice() else { return };
         if self.fences.len() == FENCES {
             self.fences.pop_front();
@@ -281,7 +288,7 @@ impl Generator {
         self.push_binding(call);
     }
 
-    fn push_wait(&mut self, call: &mut Words) {
+    pub(super) fn push_wait(&mut self, call: &mut Words) {
         let wait_us = self.spread(WAIT_MAX_US).max(1_000);
         call.extend([self.cased("WAIT"), self.duration(wait_us).into_bytes()]);
     }

@@ -1,16 +1,18 @@
 //! Real state of the machines that can be waited for.
 
-use super::resp::Client;
+use super::guard_calls::DOCUMENTS;
+use super::resp::{Client, Reply};
 use super::samples::set_clock;
 use super::server_state::must;
 
 /// Locks: held, shared, released by many, broken, run out. Bulkheads: full of permits, left. Idempotency: seen once,
 /// running, aborted, tried again, done with a result, with a failure, with none, held after a lapse. Flights: led,
 /// loaded, stale, stale and led, known to be empty, paused, softened, abandoned, invalidated. Ledgers: configured only, with
-/// entries that wait, are taken, parked, dead, held and redriven.
+/// entries that wait, are taken, parked, dead, held and redriven. Policies: with versions only, with calls inside, waiting for
+/// their retries, ended, behind an open breaker, of a full budget.
 pub fn waited(client: &mut Client, now_us: i64) -> Vec<&'static str> {
     set_clock(client, now_us);
-    let names = [locks(client), work(client), flights(client), ledgers(client)].concat();
+    let names = [locks(client), work(client), flights(client), ledgers(client), policies(client)].concat();
     set_clock(client, now_us + 2_000_000);
     for line in [
         "RES.DLQ TAKE ledger token 1h COUNT 3 META m",
@@ -40,6 +42,25 @@ fn ledgers(client: &mut Client) -> Vec<&'static str> {
     must(client, "RES.DLQ HOLD ledger f1 ON REASON law ACTOR me");
     must(client, "RES.DLQ DIAGNOSE ledger pay/no CATEGORY infrastructure CAUSE c FIX f AUTO 1h ACTOR me");
     vec!["ledger-configured", "ledger"]
+}
+
+fn policies(client: &mut Client) -> Vec<&'static str> {
+    let names = ["policy-retry", "policy-places", "policy-limit", "policy-all", "policy-slow", "policy-empty"];
+    for (name, document) in names.iter().zip(DOCUMENTS) {
+        must(client, &format!("RES.POLICY SET {name} {document} ACTOR me REASON first"));
+        for number in 0..6 {
+            let Reply::Array(entered) = must(client, &format!("RES.GUARD ENTER {name} call-{number} CALLER c{number}"))
+            else {
+                panic!("an array")
+            };
+            if number % 2 == 0 && entered[0].text() == "ADMITTED" {
+                let outcome = if number == 2 { "OK" } else { "FAIL" };
+                must(client, &format!("RES.GUARD EXIT {name} {} {outcome}", entered[1].text()));
+            }
+        }
+    }
+    must(client, &format!("RES.POLICY SET policy-retry {} ACTOR you", DOCUMENTS[3]));
+    names.to_vec()
 }
 
 fn locks(client: &mut Client) -> Vec<&'static str> {
