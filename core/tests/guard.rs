@@ -6,6 +6,8 @@ mod bytes;
 mod damage;
 #[path = "guard/key.rs"]
 mod key;
+#[path = "guard/lateness.rs"]
+mod lateness;
 #[path = "guard/model.rs"]
 mod model;
 #[path = "guard/promises.rs"]

@@ -357,7 +357,11 @@ impl ServerMachine for Guards {
                 StateName::Disabled => c"res.breaker.disabled",
                 StateName::Metrics => c"res.breaker.metrics",
             }),
-            GuardEdit::Limited(_) | GuardEdit::Logged(_) | GuardEdit::Broke(_) | GuardEdit::Timed { .. } => None,
+            GuardEdit::Limited(_)
+            | GuardEdit::Logged(_)
+            | GuardEdit::Broke(_)
+            | GuardEdit::Timed { .. }
+            | GuardEdit::Reopened(_) => None,
         }
     }
 

@@ -185,6 +185,10 @@ impl<'c, M: ServerMachine> Opened<'c, M> {
             }
         }
         self.arm(outcome.timer_at);
+        if !self.exists() && outcome.timer_at.is_some_and(|at| at <= now) {
+            // More wait than are served at once, and no key is left that could have a timer.
+            pending::add(self.name(), Task::Serve);
+        }
         if !outcome.endings.is_empty() {
             self.settle_endings(call, outcome.endings, now, details);
         }

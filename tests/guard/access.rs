@@ -97,19 +97,20 @@ fn what_live_policies_take_is_counted() {
 }
 
 #[test]
-fn without_memory_nothing_new_enters_and_exits_still_work() {
+fn without_memory_no_key_is_made_and_all_else_works() {
     let server = Server::start(driven());
     let mut connection = server.connect();
     connection.clock_at_ms(0);
     ask(&mut connection, "RES.POLICY SET p {}");
-    let a = ticket(&ask(&mut connection, "RES.GUARD ENTER p a"));
     ask(&mut connection, "CONFIG SET maxmemory 1");
-    for line in ["RES.GUARD ENTER p b", r#"RES.POLICY SET p {"shed":1}"#] {
+    assert_eq!(ask(&mut connection, r#"RES.POLICY SET p {"rateLimit":{"limit":9,"period":"1s"}}"#), "[2 changed]");
+    for line in ["RES.GUARD ENTER p b SUBJECT customer", "RES.POLICY SET q {}"] {
         let error = ask(&mut connection, line);
         assert!(error.starts_with("-OOM "), "{line}: {error}");
     }
+    let a = ticket(&ask(&mut connection, "RES.GUARD ENTER p a"));
     assert_eq!(ask(&mut connection, &format!("RES.GUARD EXIT p {a} OK")), "[DONE]");
-    assert_eq!(ask(&mut connection, "RES.POLICY DELETE p"), "[2 deleted]");
+    assert_eq!(ask(&mut connection, "RES.POLICY DELETE p"), "[3 deleted]");
 }
 
 #[test]

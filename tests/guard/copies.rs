@@ -3,7 +3,7 @@
 use redis::Connection;
 use resil_harness::{Options, Server, ok, wait_for_sync};
 
-use crate::driven::{START_US, Say, driven};
+use crate::driven::{START_US, Say, driven, start_driven};
 use crate::{ask, ticket};
 
 const WHOLE: &str = r#"{"timeout":{"attempt":"5m","total":"5m"},"breaker":{"consecutiveFailures":3},"rateLimit":{"limit":100,"period":"1h"},"sharedBulkhead":{"maxConcurrentCalls":9},"retry":{"initialBackoff":"10s","jitter":"none"}}"#;
@@ -67,6 +67,20 @@ fn standing() -> Options {
 #[test]
 fn a_snapshot_brings_policies_and_tickets_back() {
     assert_same_after(standing(), Server::restart_after_save);
+}
+
+#[test]
+fn a_user_with_a_very_long_name_leaves_a_policy_that_can_be_read_back() {
+    let (_server, mut connection) = start_driven();
+    let user = "u".repeat(600);
+    ask(&mut connection, &format!("ACL SETUSER {user} on nopass ~* &* +@all"));
+    ask(&mut connection, &format!("AUTH {user} any"));
+    assert_eq!(ask(&mut connection, "RES.POLICY SET p {}"), "[1 created]");
+    ask(&mut connection, "RES.DLQ FAIL d m ERROR e PAYLOAD p FINAL");
+    ask(&mut connection, "RES.DLQ CONFIG d CRASHES 5");
+    assert_eq!(ask(&mut connection, "DEBUG RELOAD"), "OK");
+    let history = ask(&mut connection, "RES.POLICY HISTORY p");
+    assert!(history.contains(&"u".repeat(512)) && !history.contains(&"u".repeat(513)), "{history}");
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! Waiting for a place: blocked, asynchronously, in transactions; and grants that reach nobody.
 
-use resil_harness::eventually;
+use resil_harness::{Options, Server, eventually};
 
+use crate::async_client::AsyncClient;
 use crate::driven::{SOON, Say, start_driven};
 use crate::scene::Caller;
 use crate::{ask, ticket};
@@ -72,6 +73,47 @@ fn a_place_for_who_is_gone_goes_to_the_next() {
     eventually("one has left", SOON, || connection.info_number("resil", "blocked_waiters") == 1);
     assert_eq!(ask(&mut connection, &format!("RES.GUARD EXIT p {inside} OK")), "[DONE]");
     ticket(&next.answer());
+}
+
+/// More than are served in one step.
+#[test]
+fn everybody_who_waits_is_told_that_the_key_is_gone() {
+    const MANY: usize = 5_000;
+    for way in ["DEL p", "UNLINK p", "RENAME p other", "MOVE p 3", "FLUSHALL", "PEXPIRE p 1", "SET p text"] {
+        let server = Server::start(Options::default());
+        let mut connection = server.connect();
+        ask(&mut connection, &ONE_PLACE.replace("1s", "60s").replace("\"maxQueue\":5", "\"maxQueue\":10000"));
+        ask(&mut connection, "RES.GUARD ENTER p a");
+        let mut client = AsyncClient::new(&server);
+        for number in 0..MANY {
+            client.send(&format!("RES.GUARD ENTER p waiter-{number} WAIT 10m ASYNC"));
+        }
+        for _ in 0..MANY {
+            assert!(client.reply().starts_with("[QUEUED "));
+        }
+        ask(&mut connection, way);
+        for _ in 0..MANY {
+            let told = client.late().answer;
+            assert!(told.starts_with("-NOPOLICY ") || told.starts_with("-TRYAGAIN "), "{way}: {told}");
+        }
+        client.is_silent();
+    }
+}
+
+/// Two servers whose clocks differ by an hour.
+#[test]
+fn the_limit_of_a_subject_heals_from_a_clock_that_was_set_back() {
+    let (_server, mut connection) = start_driven();
+    ask(&mut connection, r#"RES.POLICY SET p {"rateLimit":{"limit":2,"period":"1s"}}"#);
+    connection.clock_at_ms(3_600_000);
+    while ask(&mut connection, "RES.GUARD ENTER p a SUBJECT s").starts_with("[ADMITTED ") {
+        let inside = ticket(&ask(&mut connection, "RES.GUARD ENTER p a SUBJECT s"));
+        ask(&mut connection, &format!("RES.GUARD EXIT p {inside} OK"));
+    }
+    connection.clock_at_ms(0);
+    assert!(ask(&mut connection, "RES.GUARD ENTER p a SUBJECT s").starts_with("[REFUSED limit "));
+    connection.clock_at_ms(2_000);
+    ticket(&ask(&mut connection, "RES.GUARD ENTER p a SUBJECT s"));
 }
 
 #[test]

@@ -74,7 +74,9 @@ impl<'a> Arguments<'a> for GuardEnterCall<'a> {
             }
         }
         let (cost, priority, wait) = (cost.unwrap_or(1), priority.unwrap_or_default(), wait.unwrap_or_default());
-        Ok(Self { key, owner, subject, cost, priority, wait, ticket, caller })
+        let call = Self { key, owner, subject, cost, priority, wait, ticket, caller };
+        call.check_words()?;
+        Ok(call)
     }
 
     fn check(&self, allowed: &Allowed) -> Result<(), Refused> {
@@ -82,7 +84,8 @@ impl<'a> Arguments<'a> for GuardEnterCall<'a> {
         COST.check(self.cost.into())?;
         self.wait.check(allowed)?;
         TICKET.check_given(self.ticket)?;
-        CALLER.check_given(self.caller)
+        CALLER.check_given(self.caller)?;
+        self.check_words()
     }
 
     fn encode(&self, words: &mut impl Words) {
@@ -109,6 +112,15 @@ impl<'a> Arguments<'a> for GuardEnterCall<'a> {
 }
 
 impl GuardEnterCall<'_> {
+    /// Servers look for the word SUBJECT to find the key behind it, and whether the user may have it.
+    fn check_words(&self) -> Result<(), Refused> {
+        let words = [("owner", Some(self.owner)), ("TICKET", self.ticket), ("CALLER", self.caller)];
+        match words.into_iter().find(|(_, value)| value.is_some_and(|value| Word(value).is("SUBJECT"))) {
+            Some((name, _)) => Err(Refused::new(format_args!("{name} must not be the word SUBJECT"))),
+            None => Ok(()),
+        }
+    }
+
     /// What is asked of core; `random` is drawn by the caller.
     pub fn request(&self, random: u64) -> EnterRequest {
         EnterRequest {
@@ -298,7 +310,7 @@ impl TryFrom<EnterRefusal> for GuardEntered {
             }),
             EnterRefusal::NoPolicy => Err(no_policy()),
             EnterRefusal::Ticket => {
-                let text = "the ticket is unknown, ended, lapsed or overdue; a ticket that EXIT answered with RETRY is good for one ENTER";
+                let text = "the ticket is unknown, ended, lapsed or overdue, or its owner is inside with another; a ticket that EXIT answered with RETRY is good for one ENTER";
                 Err(Refused::with_code("TICKET", text))
             }
             EnterRefusal::TooManyTiers => Err(Refused::new(resil_core::rate_limit::TooManyTiers)),

@@ -78,6 +78,7 @@ pub use encoding::{decode_breaker, decode_edits, encode_breaker, encode_edits};
 pub use outcomes::{Batch, Outcomes, Totals};
 pub use permit::{Caller, Permit, PermitText};
 pub use state::{Breaker, Force, Forced, Keep, Phase, StateName};
+pub(crate) use step::mended_clock;
 pub use step::{admit, configure, force, report, reset, tally};
 pub use verdict::{Admission, BreakerOutcome, Report, Reported, Tally, Transition, TransitionReason, Why};
 pub use view::{View, view};

@@ -81,17 +81,8 @@ impl<'a> Draft<'a> {
     }
 
     fn mend_clock(&mut self) {
-        let now_us = self.now.as_us();
-        let lease_end_us = self.now.plus(self.breaker.config.lease).as_us();
-        let ahead = match &self.breaker.phase {
-            Phase::Open { opened_us, .. } => *opened_us > now_us,
-            Phase::Ramping { since_us } => *since_us > now_us,
-            Phase::HalfOpen { probes, .. } => probes.iter().any(|probe| probe.until_us > lease_end_us),
-            Phase::Forced(forced) => forced.since_us > now_us && forced.until_us.is_some(),
-            Phase::Closed => false,
-        };
-        if ahead || self.breaker.last_seen_us > self.now.plus(CLOCK_JITTER).as_us() {
-            self.edit(Edit::Mend { now_us, probe_until_us: lease_end_us });
+        if let Some(mend) = mended_clock(self.breaker, self.now) {
+            self.edit(mend);
         }
     }
 
@@ -129,6 +120,20 @@ impl<'a> Draft<'a> {
         let (state, generation) = (self.breaker.name(), self.breaker.generation);
         self.finish(Reported { why, state, generation, retry_after })
     }
+}
+
+/// The edit that puts right what a clock that was set back has left behind, if it was.
+pub(crate) fn mended_clock(breaker: &Breaker, now: Instant) -> Option<Edit> {
+    let (now_us, probe_until_us) = (now.as_us(), now.plus(breaker.config.lease).as_us());
+    let ahead = match &breaker.phase {
+        Phase::Open { opened_us, .. } => *opened_us > now_us,
+        Phase::Ramping { since_us } => *since_us > now_us,
+        Phase::HalfOpen { probes, .. } => probes.iter().any(|probe| probe.until_us > probe_until_us),
+        Phase::Forced(forced) => forced.since_us > now_us && forced.until_us.is_some(),
+        Phase::Closed => false,
+    };
+    let is_set_back = ahead || breaker.last_seen_us > now.plus(CLOCK_JITTER).as_us();
+    is_set_back.then_some(Edit::Mend { now_us, probe_until_us })
 }
 
 /// ADMIT: may this caller call? `options` apply as the contract says; `chance` is from 0 to 99, drawn outside.

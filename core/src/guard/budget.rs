@@ -8,6 +8,7 @@
 //! Time is cut into slots of a tenth of `ttl`. Calls are counted over the last ten slots, which are never more than `ttl`; retries
 //! over the last eleven, which are never less. So at every grant the promise holds for the exact window, too.
 
+use crate::limits::CLOCK_JITTER;
 use crate::policy::retry_budget::BudgetRules;
 use crate::time::{Instant, Span};
 
@@ -37,20 +38,28 @@ fn slot_at(rule: &BudgetRules, at: Instant) -> u64 {
 impl FleetBudget {
     /// An admitted first attempt.
     pub fn count_call(&mut self, rule: &BudgetRules, at: Instant) {
-        if let Some(slot) = self.slot(slot_at(rule, at)) {
+        if let Some(slot) = self.slot(rule, at) {
             slot.calls += 1;
         }
     }
 
     /// A retry begins.
     pub fn count_retry(&mut self, rule: &BudgetRules, at: Instant) {
-        if let Some(slot) = self.slot(slot_at(rule, at)) {
+        if let Some(slot) = self.slot(rule, at) {
             slot.retries += 1;
         }
     }
 
-    /// The slot `number`, or the newest if that is later: a clock that was set back forgets nothing.
-    fn slot(&mut self, number: u64) -> Option<&mut FleetSlot> {
+    /// The slot of `at`, or the newest if that is a little later: time never runs backwards. If it is much later, the clock was set
+    /// back: what was counted is as old as it was, counted from `at`.
+    fn slot(&mut self, rule: &BudgetRules, at: Instant) -> Option<&mut FleetSlot> {
+        let number = slot_at(rule, at);
+        let newest = self.slots.last().map(|slot| slot.number);
+        if let Some(newest) = newest.filter(|newest| *newest > slot_at(rule, at.plus(CLOCK_JITTER))) {
+            let back = newest - number;
+            self.slots.retain(|slot| slot.number >= back);
+            self.slots.iter_mut().for_each(|slot| slot.number -= back);
+        }
         let newest = self.slots.last().map(|slot| slot.number);
         if newest.is_none_or(|newest| newest < number) {
             self.slots.retain(|slot| slot.number + SLOTS as u64 > number);

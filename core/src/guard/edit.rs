@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 
 use smallvec::SmallVec;
 
-use super::request::Exited;
+use super::request::{Exited, SubjectChange};
 use super::settings::Settings;
 use super::state::Guard;
 use super::ticket::{Ticket, TicketEnd, TicketStage};
@@ -46,6 +46,8 @@ pub enum GuardEdit {
         lease: Span,
         ends: Instant,
     },
+    /// A retry that was admitted reached nobody: the ticket it came with waits again.
+    Reopened(Box<Ticket>),
     /// The ticket ended without an EXIT.
     Ended {
         number: u64,
@@ -54,6 +56,16 @@ pub enum GuardEdit {
     },
     /// The breaker changed its state, by edits that came before. Only listeners need it: replicas do not get it.
     Moved(Transition),
+}
+
+impl From<SubjectChange> for GuardEdit {
+    /// What the policy's own limit has become.
+    fn from(change: SubjectChange) -> Self {
+        match change {
+            SubjectChange::Gcra(tiers) => Self::Limited(tiers),
+            SubjectChange::Window(change) => Self::Logged(change),
+        }
+    }
 }
 
 pub type GuardEdits = SmallVec<[GuardEdit; 1]>;
@@ -90,6 +102,10 @@ impl Guard {
                     let stage = TicketStage::Waiting { delay };
                     self.tickets.insert(Ticket { since: at, lease, ends, stage, ..ticket });
                 }
+            }
+            GuardEdit::Reopened(ticket) => {
+                self.last_fence = self.last_fence.max(ticket.number);
+                self.tickets.insert(*ticket);
             }
             GuardEdit::Ended { number, .. } => drop(self.tickets.remove(number)),
             GuardEdit::Moved(_) => {}

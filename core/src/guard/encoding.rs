@@ -195,6 +195,10 @@ pub fn encode_edits(edits: &[GuardEdit], out: &mut impl Buffer) {
                 write_instant(*at, &mut out);
                 out.byte(*how as u8);
             }
+            GuardEdit::Reopened(ticket) => {
+                out.byte(9);
+                write_ticket(ticket, &mut out);
+            }
             GuardEdit::Moved(_) => {}
         }
     }
@@ -236,6 +240,7 @@ pub fn decode_edits(bytes: &[u8]) -> Result<GuardEdits, Malformed> {
                 let how = End::ALL.get(bytes.bytes(1)?[0] as usize).copied().ok_or(Malformed)?;
                 GuardEdit::Ended { number, at, how }
             }
+            9 => GuardEdit::Reopened(Box::new(read_ticket(&mut bytes)?)),
             _ => return Err(Malformed),
         });
     }

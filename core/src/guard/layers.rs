@@ -109,6 +109,11 @@ pub(super) fn ask_limit(
     })
 }
 
+/// What a limit becomes because the clock was set back, if it was. More than any limit holds is asked for, so nothing is taken.
+pub fn mended_limit(guard: &Guard, subject: Option<Subject<'_>>, now: Instant) -> Option<SubjectChange> {
+    ask_limit(guard, guard.settings()?, subject, Ask::Take(u32::MAX), now).ok()??.change
+}
+
 fn over_limit(limited: &Limited) -> Option<(Layer, Wait, RefusedFor)> {
     let retry_after = limited.verdict.binding().retry_after;
     let reason = if retry_after == Wait::Never { RefusedFor::Cost } else { RefusedFor::Rate };
@@ -121,7 +126,7 @@ pub(super) fn chance(random: u64) -> u32 {
 }
 
 /// Whether the breaker would deny a call, and why. A closed one never does, whatever time has done to it: no copy is needed.
-fn would_deny(breaker: &Breaker, chance: u32, now: Instant) -> Option<(StateName, Wait)> {
+pub(super) fn would_deny(breaker: &Breaker, chance: u32, now: Instant) -> Option<(StateName, Wait)> {
     if matches!(breaker.phase(), Phase::Closed) {
         return None;
     }

@@ -2,6 +2,7 @@
 
 use super::request::Layer;
 use super::settings::Settings;
+use super::ticket::Tickets;
 use crate::circuit_breaker::Report;
 use crate::limits::HOLDERS_MAX;
 use crate::policy::Priority;
@@ -21,6 +22,11 @@ pub struct Learned {
     throttler: Throttler,
     concurrency: Concurrency,
     pub(super) baseline: Baseline,
+    /// The time of the last step, and the promotion that it knew of.
+    seen: Option<Instant>,
+    promoted_at: Option<Instant>,
+    /// Tickets of a policy that was deleted.
+    leftovers: Tickets,
 }
 
 /// How a call ended.
@@ -31,7 +37,34 @@ pub(super) struct CallEnd {
     pub in_flight: usize,
 }
 
+/// How many leftovers are freed in one step.
+const DISCARDED_AT_ONCE: usize = 2_000;
+
 impl Learned {
+    /// True if the clock has run backwards since the last step, or if there was none: whose clock wrote the state is not known then.
+    pub(super) fn may_be_set_back(&mut self, promoted_at: Option<Instant>, now: Instant) -> bool {
+        let is_known = self.promoted_at == promoted_at && self.seen.is_some_and(|seen| seen <= now);
+        (self.seen, self.promoted_at) = (Some(now), promoted_at);
+        !is_known
+    }
+
+    /// What a deleted policy leaves behind. Where no steps are taken nobody would free it later: it goes at once.
+    pub(super) fn keep_leftovers(tickets: Tickets, had_steps: bool) -> Self {
+        if had_steps { Self { leftovers: tickets, ..Self::default() } } else { Self::default() }
+    }
+
+    pub(super) fn has_steps(&self) -> bool {
+        self.seen.is_some()
+    }
+
+    pub(super) fn has_leftovers(&self) -> bool {
+        !self.leftovers.is_empty()
+    }
+
+    pub(super) fn discard_some(&mut self) {
+        self.leftovers.discard(DISCARDED_AT_ONCE);
+    }
+
     /// How often a layer has refused a call.
     pub fn refused(&self, layer: Layer) -> u64 {
         self.refused[layer as usize]
@@ -86,6 +119,6 @@ impl Learned {
     }
 
     pub(super) fn heap_bytes(&self) -> usize {
-        0
+        self.leftovers.heap_bytes()
     }
 }

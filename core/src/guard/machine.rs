@@ -4,10 +4,11 @@ use smallvec::SmallVec;
 
 use super::edit::{GuardEdit, GuardEdits};
 use super::encoding::{decode_edits, decode_guard, encode_edits, encode_guard};
-use super::layers::PlaceNow;
+use super::layers::{PlaceNow, mended_limit};
 use super::request::{Admitted, EnterRefusal, EnterRequest, Layer, LayerRefusal, RefusedFor};
 use super::state::Guard;
-use super::step::{cancel, decide, place, take};
+use super::step::{decide, place, take, take_back};
+use crate::circuit_breaker::mended_clock;
 use crate::codec::{self, Buffer, Malformed};
 use crate::rate_limit::{Ask, Wait};
 use crate::stored::Stored;
@@ -107,8 +108,15 @@ impl Machine for Guards {
     }
 
     fn mend(state: &mut Guard, promoted_at: Option<Instant>, now: Instant) -> SmallVec<[GuardEdit; 1]> {
+        state.learned.discard_some();
+        let mut edits: SmallVec<[GuardEdit; 1]> = SmallVec::new();
         let mended = state.tickets.mended(promoted_at, now).into_iter();
-        mended.map(|(number, lease, ends)| GuardEdit::Timed { number, lease, ends }).collect()
+        edits.extend(mended.map(|(number, lease, ends)| GuardEdit::Timed { number, lease, ends }));
+        if state.learned.may_be_set_back(promoted_at, now) {
+            edits.extend(state.breaker().and_then(|breaker| mended_clock(breaker, now)).map(GuardEdit::Broke));
+            edits.extend(mended_limit(state, None, now).map(GuardEdit::from));
+        }
+        edits
     }
 
     fn timed(fence: u64, length: Span, ends: Instant) -> GuardEdit {
@@ -163,6 +171,17 @@ impl Machine for Guards {
         })
     }
 
+    fn count_refusal(state: &mut Guard, refusal: &EnterRefusal) {
+        if let EnterRefusal::Layer(refusal) = refusal {
+            state.learned.count_refusal(refusal.layer);
+        }
+    }
+
+    /// What a deleted policy has left behind is freed a little at a time.
+    fn work_at(step: &OpenStep<'_, Self>) -> Option<Instant> {
+        step.state().learned.has_leftovers().then_some(step.now)
+    }
+
     fn terms(grant: &Admitted) -> Terms {
         Terms { fence: grant.ticket, lease: grant.lease, waited: grant.waited }
     }
@@ -171,10 +190,10 @@ impl Machine for Guards {
         None
     }
 
-    /// The call is over, as if it had been cancelled: a probe is free again, too.
+    /// The call is over, as if it had been cancelled: a probe is free again, too, and a ticket that it came with is good again.
     fn take_back(key: &mut WaitedKey<'_, Self>, fence: u64, setting: &mut Setting<'_>) -> Stepped<Self, bool> {
         let mut step = OpenStep::begin(key, setting);
-        let was_held = cancel(&mut step, fence);
+        let was_held = take_back(&mut step, fence);
         step.end(was_held)
     }
 }

@@ -55,6 +55,7 @@ mod versions;
 mod view;
 
 pub use edit::{GuardEdit, GuardEdits, PolicyEdit};
+pub use layers::mended_limit;
 pub use machine::Guards;
 pub use publish::{Author, PolicyDeleted, PolicySet, SetAction, delete, set};
 pub use request::{

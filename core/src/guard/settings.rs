@@ -7,6 +7,7 @@ use alloc::string::String;
 
 use smallvec::SmallVec;
 
+use super::versions::DOCUMENT_MAX;
 use crate::circuit_breaker::Config;
 use crate::limits::{HOLDERS_MAX, LEASE_LEAST};
 use crate::policy::backoff::Backoff;
@@ -14,7 +15,7 @@ use crate::policy::concurrency::ConcurrencyRules;
 use crate::policy::retry_budget::BudgetRules;
 use crate::policy::shedding::SheddingRules;
 use crate::policy::throttle::ThrottleRules;
-use crate::policy::{self, Chaos, Document, Invalid, LimitKind, RateLimit, Retry};
+use crate::policy::{self, Chaos, Document, Invalid, LimitKind, RateLimit, Retry, WHOLE};
 use crate::rate_limit::Quota;
 use crate::time::Span;
 use crate::window::Rule;
@@ -58,6 +59,8 @@ pub enum LimitRule {
 pub struct Places {
     pub max: u32,
     pub queue: u32,
+    /// The longest WAIT; `None`: as the caller says.
+    pub max_wait: Option<Span>,
     pub lease: Option<Span>,
     pub adaptive: Option<ConcurrencyRules>,
 }
@@ -78,8 +81,13 @@ pub struct RetryRule {
 /// Reads a document: its canonical text, and what it says.
 pub fn read_policy(json: &str) -> Result<(String, Settings), Invalid> {
     let document = policy::read(json)?;
-    let settings = Settings::of(&document)?;
-    Ok((document.canonical(), settings))
+    let (settings, canonical) = (Settings::of(&document)?, document.canonical());
+    if canonical.len() > DOCUMENT_MAX {
+        let text =
+            alloc::format!("must be at most {} KB as it is stored, got {} bytes", DOCUMENT_MAX >> 10, canonical.len());
+        return Err(Invalid::new(WHOLE, text));
+    }
+    Ok((canonical, settings))
 }
 
 impl Settings {
@@ -130,11 +138,13 @@ fn places_of(document: &Document) -> Option<Places> {
     if let Some(shared) = &document.shared_bulkhead {
         let max = shared.max_concurrent_calls();
         let queue = shared.max_queue.unwrap_or(max);
-        return Some(Places { max, queue, lease: shared.lease, adaptive: adaptive(&shared.adaptive, max) });
+        let (max_wait, lease) = (shared.max_wait, shared.lease);
+        return Some(Places { max, queue, max_wait, lease, adaptive: adaptive(&shared.adaptive, max) });
     }
     let local = document.bulkhead.as_ref()?;
     let max = local.max_concurrent_calls().min(HOLDERS_MAX as u32);
-    Some(Places { max, queue: local.max_queue(), lease: None, adaptive: adaptive(&local.adaptive, max) })
+    let (queue, max_wait) = (local.max_queue(), local.max_wait);
+    Some(Places { max, queue, max_wait, lease: None, adaptive: adaptive(&local.adaptive, max) })
 }
 
 fn retry_of(retry: &Retry) -> RetryRule {

@@ -83,7 +83,8 @@ impl Guard {
         }
         let Some(settings) = settings else {
             let (versions, last_fence) = (core::mem::take(&mut self.versions), self.last_fence);
-            *self = Self { versions, last_fence, ..Self::default() };
+            let learned = Learned::keep_leftovers(core::mem::take(&mut self.tickets), self.learned.has_steps());
+            *self = Self { versions, last_fence, learned, ..Self::default() };
             return;
         };
         match (&settings.breaker, &mut self.breaker) {

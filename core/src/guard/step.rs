@@ -3,12 +3,12 @@
 use alloc::boxed::Box;
 
 use super::edit::GuardEdit;
-use super::layers::{Asking, Limited, PlaceNow, ask_limit, chance};
+use super::layers::{Asking, Limited, PlaceNow, ask_limit, chance, would_deny};
 use super::learned::CallEnd;
 use super::machine::{Guards, Key, Step};
 use super::request::{
     Admitted, EnterRefusal, EnterRequest, ExitRequest, Exited, Layer, LayerRefusal, RefusedFor, StopReason, Subject,
-    SubjectChange, SubjectLimit,
+    SubjectLimit,
 };
 use super::settings::{LimitRule, RetryRule, Settings};
 use super::state::Guard;
@@ -36,6 +36,8 @@ pub fn enter(
     // The limit of a subject is not at hand when a place becomes free: such a call tries once.
     let is_limited = |subject: Subject<'_>| !matches!(subject.limit, SubjectLimit::Unlimited);
     let waiting = waiting.filter(|_| !subject.is_some_and(is_limited));
+    let most = step.state().settings().and_then(|settings| settings.places.as_ref()?.max_wait);
+    let waiting = waiting.map(|waiting| Waiting { wait: most.unwrap_or(waiting.wait).min(waiting.wait), ..waiting });
     let verdict = ask(&mut step, owner, request, subject, waiting);
     if let Decision::Refused(EnterRefusal::Layer(refusal)) = &verdict {
         step.within(|guard, _| guard.learned.count_refusal(refusal.layer));
@@ -68,7 +70,7 @@ fn ask(
     }
     if let Some(ticket) = guard.tickets.of(owner) {
         // The same admission again, unless it is another retry that is asked for.
-        let is_same = request.ticket.is_none_or(|from| from == ticket.from);
+        let is_same = request.ticket.is_none_or(|from| from == ticket.from && from != 0);
         return match admitted_before(step, ticket.number, subject) {
             Some(admitted) if is_same => Decision::Granted(admitted),
             _ => Decision::Refused(EnterRefusal::Ticket),
@@ -155,8 +157,17 @@ pub(super) fn decide(
 
 /// A ticket that was answered with RETRY, and whose time is not over, is good for one ENTER.
 fn is_good(guard: &Guard, ticket: Option<u64>, now: Instant) -> bool {
-    let waits = |ticket: &Ticket| !ticket.is_inside() && ticket.ends > now;
+    let waits = |ticket: &Ticket| !ticket.is_inside() && ticket.ends > now && !begins_too_late(guard, ticket, now);
     ticket.is_none_or(|number| guard.tickets.get(number).is_some_and(waits))
+}
+
+/// An attempt that begins at `begins` would begin when the time of its call is over.
+fn begins_too_late(guard: &Guard, ticket: &Ticket, begins: Instant) -> bool {
+    let settings = guard.settings();
+    let total = settings.and_then(|settings| settings.total);
+    let most = settings.and_then(|settings| settings.retry.as_ref()?.max_elapsed);
+    total.is_some_and(|total| begins >= ticket.first.plus(total))
+        || most.is_some_and(|most| begins > ticket.first.plus(most))
 }
 
 /// Whether a place is free for a caller who would be the next, or would not.
@@ -194,12 +205,8 @@ pub(super) fn take(
     };
     let of_subject = match (change, subject) {
         (change, Some(Subject { limit: SubjectLimit::Gcra(_) | SubjectLimit::Window(_), .. })) => change,
-        (Some(SubjectChange::Gcra(tiers)), _) => {
-            step.edit(GuardEdit::Limited(tiers));
-            None
-        }
-        (Some(SubjectChange::Window(change)), _) => {
-            step.edit(GuardEdit::Logged(change));
+        (Some(change), _) => {
+            step.edit(change.into());
             None
         }
         (None, _) => None,
@@ -245,12 +252,12 @@ fn terms_of(step: &Step<'_>, number: u64, waited: Span) -> Admitted {
     let (guard, now) = (step.state(), step.now);
     let (settings, ticket) = (guard.settings(), guard.tickets.get(number));
     let total = settings.and_then(|settings| settings.total);
-    let left = |ticket: &Ticket| total.map(|total| now.until(ticket.first.plus(total)));
+    let deadline = ticket.zip(total).map(|(ticket, total)| now.until(ticket.first.plus(total)));
     Admitted {
         ticket: number,
         attempt: ticket.map_or(1, |ticket| ticket.attempt),
-        timeout: settings.and_then(|settings| settings.attempt),
-        deadline: ticket.and_then(left),
+        timeout: settings.and_then(|settings| settings.attempt).into_iter().chain(deadline).min(),
+        deadline,
         version: guard.version(),
         rate: None,
         lease: ticket.map_or(Span::ZERO, |ticket| now.until(ticket.ends)),
@@ -329,7 +336,10 @@ fn reply(guard: &Guard, ticket: &Ticket, request: &ExitRequest, now: Instant) ->
     let Some(retry) = retry.filter(|retry| ticket.attempt < retry.max_attempts) else {
         return stop(StopReason::Attempts);
     };
-    let is_open = |breaker: &Breaker| matches!(breaker.name(), StateName::Open | StateName::ForcedOpen);
+    // One whose open time is over would admit the retry.
+    let is_open = |breaker: &Breaker| {
+        matches!(breaker.name(), StateName::Open | StateName::ForcedOpen) && would_deny(breaker, 0, now).is_some()
+    };
     if guard.breaker().is_some_and(is_open) {
         return stop(StopReason::Open);
     }
@@ -359,11 +369,7 @@ fn is_too_late(
     delay: Span,
     now: Instant,
 ) -> bool {
-    let total = guard.settings().and_then(|settings| settings.total);
-    let begins = now.plus(delay);
-    after.is_some_and(|after| after > retry.retry_after_max)
-        || total.is_some_and(|total| begins >= ticket.first.plus(total))
-        || retry.max_elapsed.is_some_and(|most| begins > ticket.first.plus(most))
+    after.is_some_and(|after| after > retry.retry_after_max) || begins_too_late(guard, ticket, now.plus(delay))
 }
 
 /// Takes a step of the breaker, in its place; its edits and transitions are the guard's. `None` if the policy has no breaker.
@@ -412,13 +418,20 @@ pub fn step_breaker<V, E>(
     step.end(verdict)
 }
 
-/// A grant that could not be delivered: the call is over, as if it had been cancelled.
-pub(super) fn cancel(step: &mut Step<'_>, number: u64) -> bool {
+/// An admission that reached nobody: the call is over, as if it had been cancelled. A retry can be asked for again.
+pub(super) fn take_back(step: &mut Step<'_>, number: u64) -> bool {
     let Some(ticket) = step.state().tickets.get(number).filter(|ticket| ticket.is_inside()).cloned() else {
         return false;
     };
     let request = ExitRequest { report: Report::Cancel, duration: None, after: None, is_final: false, random: 0 };
     leave(step, &ticket, &request);
+    if ticket.from != 0 {
+        let lease = Span::from_us(ticket.delay.as_us().saturating_add(ticket.lease.as_us()));
+        let (now, stage) = (step.now, TicketStage::Waiting { delay: ticket.delay });
+        let (number, attempt, ends) = (ticket.from, ticket.attempt - 1, now.plus(lease));
+        let before = Ticket { number, attempt, since: now, lease, ends, from: 0, permit: None, stage, ..ticket };
+        step.edit(GuardEdit::Reopened(Box::new(before)));
+    }
     true
 }
 

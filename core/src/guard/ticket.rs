@@ -196,6 +196,35 @@ impl Tickets {
         wrong.map(|ticket| (ticket.number, ticket.lease, right(ticket))).collect()
     }
 
+    /// How many are inside, and how many wait for their retry, of those that have not ended by `now`.
+    pub fn live(&self, promoted_at: Option<Instant>, now: Instant) -> (usize, usize) {
+        let promoted_at = promoted_at.filter(|promoted| *promoted <= now);
+        let mut live = (self.active(), self.waiting());
+        let mut end = |ticket: &Ticket| {
+            let count = if ticket.is_inside() { &mut live.0 } else { &mut live.1 };
+            *count -= 1;
+        };
+        if self.promoted_at == promoted_at && self.newest <= Some(now.plus(CLOCK_JITTER)) {
+            let over = self.by_end.range(..=(now, u64::MAX));
+            over.filter_map(|(_, number)| self.get(*number)).for_each(end);
+        } else {
+            let is_over = |ticket: &&Ticket| ends_for(ticket.ends, ticket.lease, promoted_at, now) <= now;
+            self.iter().filter(is_over).for_each(&mut end);
+        }
+        live
+    }
+
+    /// Frees at most so many, whichever.
+    pub(super) fn discard(&mut self, most: usize) {
+        for _ in 0..most {
+            self.by_end.pop_first();
+            self.by_owner.pop_first();
+            if self.by_number.pop_first().is_none() {
+                return;
+            }
+        }
+    }
+
     pub(super) fn check_invariants(&self) {
         debug_assert_eq!(self.by_number.len(), self.by_end.len());
         debug_assert!(self.by_owner.len() <= self.by_number.len() && self.len() <= HOLDERS_MAX);

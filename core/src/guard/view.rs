@@ -5,7 +5,7 @@ use super::state::Guard;
 use crate::circuit_breaker::{StateName, view};
 use crate::policy::ChaosKind;
 use crate::time::{Instant, Span};
-use crate::waited::{Queue, lease::ends_for};
+use crate::waited::Queue;
 
 /// The reply to STATE.
 #[derive(Debug, Clone, PartialEq)]
@@ -41,19 +41,16 @@ pub fn show(
     now: Instant,
 ) -> Option<GuardView> {
     let settings = guard.settings()?;
-    let lives = |inside: bool| {
-        let tickets = guard.tickets.iter().filter(move |ticket| ticket.is_inside() == inside);
-        tickets.filter(|ticket| ends_for(ticket.ends, ticket.lease, promoted_at, now) > now).count()
-    };
+    let (active, retrying) = guard.tickets.live(promoted_at, now);
     let chaos = settings.chaos.as_ref().filter(|chaos| chaos.until() > now);
     Some(GuardView {
         version: guard.version(),
         breaker: guard.breaker().map(|breaker| view(breaker, now).breaker.name()),
-        active: lives(true),
+        active,
         queued: queue.map_or(0, Queue::len),
         max: settings.places.as_ref().map(|_| guard.learned.max(settings)),
         budget_left: guard.budget_left(now),
-        retrying: lives(false),
+        retrying,
         refused: Layer::ALL.map(|layer| guard.learned.refused(layer)),
         chaos: chaos.map(|chaos| ChaosView { kind: chaos.kind(), left: now.until(chaos.until()) }),
     })

@@ -141,7 +141,8 @@ fn one(kind: FieldKind, value: Value, path: &str) -> Result<Value, Invalid> {
             _ => refused(format!("a whole number from {least} to {most}")),
         },
         FieldKind::Number { least, most } => match value.as_f64() {
-            Some(number) if (least..=most).contains(&number) => Ok(number.into()),
+            // A zero is written in one way, whatever its sign.
+            Some(number) if (least..=most).contains(&number) => Ok((number + 0.0).into()),
             Some(_) => refused(format!("from {least} to {most}")),
             None => refused(format!("a number from {least} to {most}")),
         },
@@ -296,6 +297,9 @@ pub fn snake(name: &str) -> String {
 
 /// `whenAway`
 pub fn camel(name: &str) -> String {
+    if name.starts_with('_') {
+        return name.to_string();
+    }
     let (mut spelled, mut is_first) = (String::with_capacity(name.len()), false);
     for letter in name.chars() {
         match letter {

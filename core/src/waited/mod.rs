@@ -175,6 +175,8 @@ pub trait Machine: Stored<Edits = SmallVec<[<Self as Machine>::Edit; 1]>> {
         promoted_at: Option<Instant>,
         now: Instant,
     ) -> Self::Refusal;
+    /// A waiter gets this reply. Only what is not stored may be changed.
+    fn count_refusal(_state: &mut Self::State, _refusal: &Self::Refusal) {}
     /// When the queue can be served although no lease ends then, if there is such an instant.
     fn pause_end(_state: &Self::State) -> Option<Instant> {
         None

@@ -239,7 +239,10 @@ impl<'a, M: Machine> OpenStep<'a, M> {
             }
             let Some(Waiter { id, owner, since, request, .. }) = self.queue.take_head() else { return };
             let reply = match turn {
-                Turn::Refuse(refusal) => Reply::Refused { id, refusal },
+                Turn::Refuse(refusal) => {
+                    M::count_refusal(self.state, &refusal);
+                    Reply::Refused { id, refusal }
+                }
                 Turn::Grant | Turn::Wait => {
                     let grant = M::grant(self, &owner, &request, since.until(self.now), at);
                     self.surplus += M::grant_weight(&grant).saturating_sub(1);
@@ -258,6 +261,7 @@ impl<'a, M: Machine> OpenStep<'a, M> {
     fn time_out(&mut self) {
         if let Some(Waiter { id, request, .. }) = self.queue.take_first_deadline() {
             let refusal = M::timed_out(self.state, self.queue, Some(&request), self.promoted_at, self.now);
+            M::count_refusal(self.state, &refusal);
             self.replies.push(Reply::TimedOut { id, refusal });
         }
     }

@@ -17,6 +17,7 @@ pub struct Key {
     pub told: Vec<Told>,
     next_id: u64,
     is_new: bool,
+    timer_at: Option<Instant>,
 }
 
 pub const START: Instant = Instant::from_us(1_700_000_000_000_000);
@@ -32,7 +33,23 @@ impl Key {
             told: Vec::new(),
             next_id: 0,
             is_new: true,
+            timer_at: None,
         }
+    }
+
+    /// Another server has read what was written.
+    pub fn restore(&mut self, bytes: &[u8]) {
+        self.guard = Guards::decode(bytes).unwrap();
+        self.replica = self.guard.clone();
+        self.is_new = false;
+    }
+
+    pub fn heap_bytes(&self) -> usize {
+        Guards::heap_bytes(&self.guard)
+    }
+
+    pub fn is_to_be_stepped_now(&self) -> bool {
+        self.timer_at.is_some_and(|at| at <= self.now)
     }
 
     pub fn with(json: &str) -> Self {
@@ -47,6 +64,7 @@ impl Key {
         let mut setting = Setting { now, promoted_at, up_since, ageing, floor: &mut self.floor, heard: None };
         let mut key = WaitedKey { state: &mut self.guard, queue: &mut self.queue };
         let outcome = step(&mut key, &mut setting);
+        self.timer_at = outcome.timer_at;
         if !outcome.edits.is_empty() {
             if self.is_new {
                 self.replica = Guards::decode(&codec::to_vec(|out| Guards::encode(&self.guard, out))).unwrap();
@@ -72,7 +90,7 @@ impl Key {
     }
 
     pub fn later(&mut self, ms: i64) {
-        self.now = self.now.plus(Span::from_ms(ms));
+        self.now = if ms < 0 { self.now.minus(Span::from_ms(-ms)) } else { self.now.plus(Span::from_ms(ms)) };
     }
 
     pub fn tick(&mut self) {

@@ -2,7 +2,7 @@
 
 use resil_core::guard::{
     Admitted, EnterRefusal, Exited, Guards, LimitRule, Subject, SubjectChange, SubjectLimit, enter, exit, limit_of,
-    show,
+    mended_limit, show,
 };
 use resil_core::limits::WAITERS_CEILING;
 use resil_core::waited::{Decision, Waiting};
@@ -29,8 +29,6 @@ use crate::{blocked_clients, clock, cluster, fences, guard_events, queues};
 
 pub fn guard_enter(call: &Call<'_>, request: GuardEnterCall<'_>) -> Result<(), Failure> {
     let now = clock::now();
-    // A ticket is new state.
-    call.require_memory()?;
     let opened = Opened::<Guards>::open(call, call.string(0)?)?;
     let asked = request.request(random());
     let Some(name) = request.subject else {
@@ -52,17 +50,29 @@ pub fn guard_enter(call: &Call<'_>, request: GuardEnterCall<'_>) -> Result<(), F
         return Err(Refused::with_code("CROSSSLOT", "Keys in request don't hash to the same slot").into());
     }
     let mut key = Key::open_to_write(call, subject_string(call, name)?);
+    // What the limit becomes: a refusal changes it only if the clock was set back.
     let step = |opened: Opened<'_, Guards>, limit| {
-        let subject = Some(Subject { name, limit });
-        opened.step(call, now, &[], |key, setting| enter(key, request.owner, asked, subject, None, setting))
+        let (subject, mut change) = (Some(Subject { name, limit }), None);
+        let entered = opened.step(call, now, &[], |key, setting| {
+            let entered = enter(key, request.owner, asked, subject, None, setting);
+            change = match &entered.verdict {
+                Decision::Granted(admitted) => admitted.subject.clone(),
+                _ => mended_limit(key.state, subject, now),
+            };
+            entered
+        });
+        (entered, change)
     };
     let entered = match limit_of(opened.state()) {
-        None => step(opened, SubjectLimit::Unlimited),
+        None => step(opened, SubjectLimit::Unlimited).0,
         Some(LimitRule::Gcra(_)) => {
             let value = key.value::<Tiers>()?;
             let old = read_tiers(value);
-            let entered = step(opened, SubjectLimit::Gcra(&old));
-            if let Decision::Granted(Admitted { subject: Some(SubjectChange::Gcra(tiers)), .. }) = &entered {
+            if value.is_none() {
+                call.require_memory()?;
+            }
+            let (entered, change) = step(opened, SubjectLimit::Gcra(&old));
+            if let Some(SubjectChange::Gcra(tiers)) = &change {
                 store_tiers(&mut key, value, &old, tiers);
                 publish_tiers(call, &key, tiers, c"res.gcra.take");
             }
@@ -70,8 +80,11 @@ pub fn guard_enter(call: &Call<'_>, request: GuardEnterCall<'_>) -> Result<(), F
         }
         Some(LimitRule::Window(_)) => {
             let (value, empty) = (key.value::<Boxed<Window>>()?, Window::default());
-            let entered = step(opened, SubjectLimit::Window(value.as_ref().map_or(&empty, Value::get)));
-            if let Decision::Granted(Admitted { subject: Some(SubjectChange::Window(change)), .. }) = &entered {
+            if value.is_none() {
+                call.require_memory()?;
+            }
+            let (entered, change) = step(opened, SubjectLimit::Window(value.as_ref().map_or(&empty, Value::get)));
+            if let Some(SubjectChange::Window(change)) = &change {
                 edit_plain::<Window>(&mut key, value, *change);
                 publish_plain::<Window>(call, &key, change, value.is_none());
                 notify(call, &key, c"res.window.take");

@@ -3,6 +3,7 @@
 use std::ffi::CStr;
 
 use redis_module::raw;
+use resil_core::limits::TEXT_MAX;
 use resil_core::waited::session::ClientId;
 
 use crate::call::Call;
@@ -46,15 +47,19 @@ pub fn is_connected(id: ClientId) -> bool {
     unsafe { api!(RedisModule_GetClientInfoById)(std::ptr::null_mut(), id) == OK }
 }
 
-/// The user who calls. A script is nobody's connection, but has the user who started it.
+/// The user who calls, at most as long as a text that is stored. A script is nobody's connection, but has the user who started it.
 pub fn caller_name(call: &Call<'_>) -> Option<Vec<u8>> {
-    user_name(call.ctx, call.client()).or_else(|| {
+    let name = user_name(call.ctx, call.client()).or_else(|| {
         // SAFETY: a script always has a user; the string is ours to free.
         if call.is_in_script() {
             unsafe { owned(call.ctx, api!(RedisModule_GetCurrentUserName)(call.ctx)) }
         } else {
             None
         }
+    });
+    name.map(|mut name| {
+        name.truncate(TEXT_MAX);
+        name
     })
 }
 
