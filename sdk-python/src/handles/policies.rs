@@ -91,13 +91,7 @@ impl PyStoredPolicies {
 
     /// Deletes a policy and all that lives under it.
     #[pyo3(signature = (name, *, expecting=None, actor=None, reason=None))]
-    fn delete(
-        &self,
-        name: Arg<'_>,
-        expecting: OptArg<'_>,
-        actor: OptArg<'_>,
-        reason: OptArg<'_>,
-    ) -> PyResult<Pending> {
+    fn delete(&self, name: Arg<'_>, expecting: OptArg<'_>, actor: OptArg<'_>, reason: OptArg<'_>) -> PyResult<Pending> {
         let change = self.policies()?.delete(&text("name", name)?);
         changed("policies.delete()", change, expecting, actor, reason)
     }
