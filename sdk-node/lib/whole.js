@@ -46,6 +46,7 @@ function isFollowed(said) {
 }
 
 async function followed(client, name, on, json) {
+  if (on !== undefined) judgeOf('on', on);
   return new Policy(await run(undefined, () => client.followPolicy(name, json)), on);
 }
 

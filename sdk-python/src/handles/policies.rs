@@ -19,7 +19,7 @@ use crate::taken_letters::RowStream;
 /// >>> import resil
 /// >>> client = resil.connect("memory://").wait()
 /// >>> client.policies.set("payments", {"retry": {"maxAttempts": 4}}, reason="the bank asked for it").wait()
-/// {'version': 1, 'action': 'created'}
+/// {'action': 'created', 'version': 1}
 /// >>> client.policies.get("payments").wait()["policy"]
 /// '{"retry":{"maxAttempts":4}}'
 /// >>> [record["reason"] for record in client.policies.history("payments").wait()]

@@ -124,7 +124,7 @@ async fn follow(client: &Client, stage: &Arc<Stage>, tag: u64, name: &str, until
                 calls += 1;
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
-            Ok(calls)
+            Ok::<_, &'static str>(calls)
         })
     });
     let calling: Vec<_> = calling.collect();

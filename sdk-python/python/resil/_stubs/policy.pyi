@@ -17,7 +17,7 @@ _T = TypeVar("_T")
 class _MakesPolicies:
     # Without settings it is the stored one that is followed.
     @overload
-    def policy(self, name: str, *, on: On | None = None, ignore: Ignore | None = None) -> Pending[Policy]: ...  # type: ignore[overload-overlap]
+    def policy(self, name: str, *, on: On | None = None, ignore: Ignore | None = None) -> Pending[Policy]: ...
     @overload
     def policy(
         self,
