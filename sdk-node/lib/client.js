@@ -10,6 +10,7 @@ const { notifications, run } = require('./calls.js');
 const { behind } = require('./guard.js');
 const { listenAt, NOTICES } = require('./kept.js');
 const { clockOf } = require('./policies.js');
+const { storedPolicies } = require('./stored_policies.js');
 const handles = require('./handles.js');
 
 class Client {
@@ -25,6 +26,8 @@ class Client {
     const span = given.optionalDuration('within', within);
     await run(undefined, () => this._inner.waitReady(span));
   }
+
+  get policies() { return storedPolicies(this._inner); }
 
   get isShuttingDown() { return this._inner.isShuttingDown; }
 

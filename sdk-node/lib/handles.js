@@ -10,5 +10,6 @@ module.exports = [
   require('./limiter.js'),
   require('./policies.js'),
   require('./stored.js'),
+  require('./stored_policies.js'),
   require('./whole.js'),
 ];

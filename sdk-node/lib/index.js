@@ -11,6 +11,7 @@ const { idempotencyKey, problem, rateLimitHeaders, requestFingerprint } = requir
 const { Limiter, perDay, perHour, perMinute, perSecond } = require('./limiter.js');
 const { Bulkhead, BulkheadPermit, Fallback, Hedge, Retry, Timeout, bulkhead, fallback, handleAll, handleNone, hedge, retry, timeout } = require('./policies.js');
 const { Idempotent } = require('./stored.js');
+const { PolicyWatch, StoredPolicies, WatchedPolicies } = require('./stored_policies.js');
 const { Dispatcher, Policies, Policy, dispatcher } = require('./whole.js');
 
 module.exports = {
@@ -25,5 +26,6 @@ module.exports = {
   Limiter, perDay, perHour, perMinute, perSecond,
   Bulkhead, BulkheadPermit, Fallback, Hedge, Retry, Timeout, bulkhead, fallback, handleAll, handleNone, hedge, retry, timeout,
   Idempotent,
+  PolicyWatch, StoredPolicies, WatchedPolicies,
   Dispatcher, Policies, Policy, dispatcher,
 };

@@ -14,5 +14,6 @@ export const {
   Limiter, perDay, perHour, perMinute, perSecond,
   Bulkhead, BulkheadPermit, Fallback, Hedge, Retry, Timeout, bulkhead, fallback, handleAll, handleNone, hedge, retry, timeout,
   Idempotent,
+  PolicyWatch, StoredPolicies, WatchedPolicies,
   Dispatcher, Policies, Policy, dispatcher,
 } = resil;

@@ -6,7 +6,7 @@ const fs = require('node:fs');
 const native = require('./native.js');
 const { ask, shown, wrongType, CancelledError } = require('./errors.js');
 const given = require('./arguments.js');
-const { Shape, through } = require('./calls.js');
+const { Shape, run, through } = require('./calls.js');
 const { Guard, PARTICULAR, behind, guarded, judgeOf } = require('./guard.js');
 const { Idempotent, fingerprint, outcomeOf } = require('./stored.js');
 
@@ -20,6 +20,8 @@ class Policy {
   get name() { return this._inner.name; }
   get order() { return this._inner.order; }
   get warnings() { return this._inner.warnings; }
+  get version() { return this._inner.version ?? undefined; }
+  get problem() { return this._inner.problem ?? undefined; }
 
   async callOnce(idempotent, key, request, fn, options) {
     given.atMost('callOnce', arguments, 5);
@@ -35,8 +37,28 @@ class Policy {
 }
 guarded(Policy);
 
+/** Without settings it is the stored one that is followed. */
+function isFollowed(said) {
+  if (said === undefined) return true;
+  if (typeof said !== 'object' || said === null) return false;
+  const names = Object.keys(said);
+  return names.length === 1 && names[0] === 'on';
+}
+
+async function followed(client, name, on, json) {
+  if (on !== undefined) judgeOf('on', on);
+  return new Policy(await run(undefined, () => client.followPolicy(name, json)), on);
+}
+
+async function policyOr(client, name, said) {
+  given.nonEmpty('name', name);
+  const { on, ...settings } = given.options('settings', said);
+  return followed(client, name, on, given.settings('settings', settings));
+}
+
 function policy(client, name, said) {
   given.nonEmpty('name', name);
+  if (isFollowed(said)) return followed(client, name, said?.on);
   const { on, ...settings } = given.options('settings', said);
   if ('name' in settings) throw wrongType('settings.name', 'left out: it is said apart', settings.name);
   const json = given.settings('settings', settings);
@@ -291,5 +313,5 @@ policies.most = 1;
 
 module.exports = {
   Policy, Policies, Dispatcher, dispatcher(options) { given.atMost('dispatcher', arguments, 1); return new Dispatcher(options); },
-  made: { policy, policies },
+  policies, made: { policy, policyOr },
 };

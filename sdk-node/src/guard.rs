@@ -9,8 +9,10 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use napi_derive::napi;
+use parking_lot::Mutex;
 use resil::lock::{Held, Lock};
-use resil::policy::{CallSettings, Fallback, Hedge, LocalBulkhead, Policy, Retry, Timeout};
+use resil::policies::FollowedPolicy;
+use resil::policy::{CallSettings, Fallback, Hedge, LocalBulkhead, Policy, Retry, Timeout, WatchedPolicies};
 use resil::shared_bulkhead::SharedBulkhead;
 use resil::{Error, Failure};
 
@@ -30,8 +32,38 @@ pub enum Layer {
     /// A policy of nothing but a limiter or a breaker: a shutdown waits for its calls, and drops them at its deadline, as those of every policy.
     Limiter(Policy),
     Breaker(Policy),
-    Policy(Policy),
+    Policy(PolicySource),
     Fallback,
+}
+
+/// Where the policy of a call comes from.
+#[derive(Clone)]
+pub enum PolicySource {
+    Made(Policy),
+    Followed(FollowedPolicy),
+    /// Of a file that is watched: the last one of its name that was there.
+    Watched(WatchedPolicies, Arc<Mutex<Policy>>),
+}
+
+impl PolicySource {
+    pub fn now(&self) -> Policy {
+        match self {
+            Self::Made(policy) => policy.clone(),
+            Self::Followed(policy) => policy.now(),
+            Self::Watched(watched, last) => {
+                let mut last = last.lock();
+                if let Ok(policy) = watched.policy(last.name()) {
+                    *last = policy;
+                }
+                last.clone()
+            }
+        }
+    }
+
+    /// One that may change may get a timeout.
+    fn interrupts(&self) -> bool {
+        if let Self::Made(policy) = self { policy.interrupts() } else { true }
+    }
 }
 
 impl Layer {
@@ -190,6 +222,7 @@ fn enclose(
             Box::pin(async move { breaker.around_with(CallSettings::new(), classify, || operation(None)).await })
         }
         Layer::Policy(policy) => {
+            let policy = policy.now();
             Box::pin(async move { policy.around_with(settings.by_ref(), classify, || operation(None)).await })
         }
         Layer::Fallback => Box::pin(async move {

@@ -16,6 +16,7 @@ const idempotent = client.idempotent('i');
 const cached = client.cached('c');
 const versioned = client.versionedCached('v');
 const policy = client.policy('p', { shed: 3 });
+await client.policies.set('g', {});
 const file = client.policies({ version: 1, policies: { a: { shed: 3 } } });
 const room = resil.bulkhead({ maxConcurrentCalls: 100_000 });
 const held = await lock.acquire();

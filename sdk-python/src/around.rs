@@ -27,6 +27,11 @@ pub trait Runs: Send + Sync + 'static {
         Needs::Nothing
     }
 
+    /// As it is for one call, if it may change.
+    fn now(&self) -> Option<Box<dyn Runs>> {
+        None
+    }
+
     /// Refuses a function that cannot be put in it, when it is decorated.
     fn check(&self, _func: Arg<'_>) -> PyResult<()> {
         Ok(())
@@ -114,7 +119,9 @@ impl Around {
     fn go(&self, call: Call<'_>) -> PyResult<Object> {
         self.check_process()?;
         let py = call.func.py();
-        call.through(self.what, self.runs.needs(), |work| self.runs.run(py, work))
+        let now = self.runs.now();
+        let runs = now.as_deref().unwrap_or(&**self.runs);
+        call.through(self.what, runs.needs(), |work| runs.run(py, work))
     }
 }
 

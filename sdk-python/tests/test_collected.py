@@ -39,7 +39,7 @@ HOLDERS: dict[str, Callable[[resil.Client, Service], Any]] = {
     "KeyedCached.key": lambda client, service: client.cached("c").by(service.key),
     "versioned.by": lambda client, service: client.versioned_cached("v").by(service.key),
     "Policy.on": lambda client, service: resil.Policy("p", retry={"max_attempts": 2}, on=service.is_temporary),
-    "Policy.with_options": lambda client, service: client.policy("p", on=service.is_temporary).with_options(key="k"),
+    "Policy.with_options": lambda client, service: client.policy("p", {}, on=service.is_temporary).with_options(key="k"),
     "decorated": lambda client, service: resil.Retry(on=service.is_temporary)(service.key),
     "Outcome": lambda client, service: client.idempotent("o", serializer=(str, str)).run("k", lambda: service),
     "ItemResult": lambda client, service: resil.Dispatcher(1).run([1], lambda _: service),

@@ -7,11 +7,15 @@ can be forgotten.
 from __future__ import annotations
 
 import asyncio
+import atexit
 import inspect
 import itertools
+import os
+import tempfile
 import types
 from collections.abc import Iterator
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, Callable
 
 import pytest
@@ -75,6 +79,11 @@ GARBAGE: list[Any] = [
     asyncio.sleep,
 ]
 
+#: A file of policies that is watched.
+WATCHED = tempfile.NamedTemporaryFile("w", suffix=".yaml", delete=False).name
+Path(WATCHED).write_text("policies: { p: {} }")
+atexit.register(os.unlink, WATCHED)
+
 names = (f"n{number}" for number in itertools.count())
 
 
@@ -87,6 +96,7 @@ def fresh() -> dict[str, Any]:
     client = resil.connect("memory://").wait()
     limiter = client.limiter(next(names), limit=1000, period=1)
     clock = resil.testing.Clock.driven()
+    client.policies.set("p", {}).wait()
     return {
         "Client": client,
         "Limiter": limiter,
@@ -111,6 +121,9 @@ def fresh() -> dict[str, Any]:
         "Fallback": resil.Fallback("x"),
         "Policy": resil.Policy("p", shed=9),
         "Policies": client.policies(text='{"version": 1, "policies": {"p": {}}}'),
+        "StoredPolicies": client.policies,
+        "PolicyWatch": client.policies.watch().wait(),
+        "WatchedPolicies": client.policies.open(WATCHED),
         "Dispatcher": resil.Dispatcher(1),
         "ItemResult": resil.Dispatcher(1).run([1], noop)[0],
         "ItemResults": resil.Dispatcher(1).stream([1], noop),
@@ -139,6 +152,9 @@ def letters(client: resil.Client) -> dict[str, Any]:
 RIGHT: dict[str, Any] = {
     "url": "memory://",
     "name": "p",
+    "document": {},
+    "expecting": 1,
+    "version": 1,
     "key": "k",
     "fn": noop,
     "limit": 1,
@@ -247,7 +263,7 @@ ANYTHING = {
 WAITS = {"Lost.wait.timeout", "Client.shutdown.deadline"}
 
 #: Only one of them may be there.
-NOT_TOGETHER = {"Client.policies": ["path"], "Limiter.by": ["max_wait"], "Fallback": ["value"], "Policy": ["settings"]}
+NOT_TOGETHER = {"StoredPolicies.__call__": ["path"], "Limiter.by": ["max_wait"], "Fallback": ["value"], "Policy": ["settings"]}
 ABSTRACT = {"Around", "Block", "Held"}
 MADE_BY_OTHERS = {"Run", "Pending", "Attempt", "Attempts"}
 #: A loop that is given what it can use runs until a shutdown.
@@ -294,7 +310,7 @@ def right(name: str, argument: str, ones: dict[str, Any]) -> Any:
         return ones[argument.capitalize()]
     if argument == "limits":
         return [(ones["Limiter"], "k")]
-    if name == "Policies.policy" and argument == "name" or name == "Bulkhead.partition":
+    if name in ("Policies.policy", "WatchedPolicies.policy") and argument == "name" or name == "Bulkhead.partition":
         return "p"
     return RIGHT[argument]
 
@@ -337,7 +353,9 @@ ALSO = {
     "duration": "the time",
     "text": "file|document",
     "words": "command",
-    "name": "there is no policy|has no partition",
+    "name": "there is no policy|no stored policy|has no partition|NOPOLICY|has no version",
+    "expecting": "VERSION",
+    "version": "has no version|VERSION",
     "fn": "coroutine",
     # A ledger checks these, and names them as its command does.
     "kind": "TYPE",

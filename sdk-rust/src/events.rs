@@ -10,7 +10,8 @@
 //!
 //! # What is subscribed to
 //! `resil:lost:<client>` while something is held for longer than a [moment](crate::holding::watchdog), and
-//! `resil:events:<key>` for each breaker that was asked, or that has a listener, and for each stored policy that is followed. So a process hears only of what it uses, on one connection, which is
+//! `resil:events:<key>` for each breaker that was asked, or that has a listener, and for each stored policy that is followed; `resil:events` while
+//! policies are watched. So a process hears only of what it uses, on one connection, which is
 //! opened with the first of them and closed when none is left. A user who may not subscribe is warned once.
 //!
 //! # The task
@@ -36,9 +37,12 @@ use crate::backend::redis::late::{LateWaits, Listener};
 use crate::backend::redis::subscription::{Message, Subscription, SubscriptionEnd, Subscriptions};
 use crate::breaker::Core;
 use crate::client::{Client, WeakClient};
+use crate::policies::watch::{PolicyInbox, PolicyNews};
 
 /// How long losses are listened for after the last holding: locks come and go.
 const LINGER: Duration = Duration::from_secs(30);
+/// The channel of all events.
+const EVERYTHING: &str = "resil:events";
 
 #[derive(Debug, Default)]
 pub(crate) struct Events {
@@ -57,6 +61,8 @@ struct Wanted {
     breakers: HashMap<String, Vec<Listening>>,
     /// Stored policies that are followed, by channel.
     policies: HashMap<String, Weak<Notify>>,
+    /// Who watches all stored policies.
+    watches: Vec<Weak<PolicyInbox>>,
     is_running: bool,
 }
 
@@ -137,6 +143,15 @@ impl Client {
         });
     }
 
+    /// `inbox` is told of every change of a stored policy, for as long as anybody has it.
+    pub(crate) fn listen_to_policies(&self, inbox: &Arc<PolicyInbox>) {
+        let inbox = Arc::downgrade(inbox);
+        self.listen(|wanted| {
+            wanted.watches.push(inbox);
+            true
+        });
+    }
+
     fn listen(&self, want: impl FnOnce(&mut Wanted) -> bool) {
         let Backend::Redis(redis) = self.backend() else { return };
         let events = &self.inner().events;
@@ -167,12 +182,18 @@ impl Events {
             !breakers.is_empty()
         });
         wanted.policies.retain(|_, changed| changed.strong_count() > 0);
+        wanted.watches.retain(|inbox| inbox.strong_count() > 0);
+        let watched = (!wanted.watches.is_empty()).then(|| EVERYTHING.to_owned());
         let losses = wanted.losses.map(|_| losses_channel(client));
         let waits = wanted.waits.and_then(|_| subscription.waits_channel());
-        let channels: HashSet<String> =
-            wanted.breakers.keys().chain(wanted.policies.keys()).cloned().chain(losses).chain(waits).collect();
+        let by_key = wanted.breakers.keys().chain(wanted.policies.keys()).cloned();
+        let channels: HashSet<String> = by_key.chain(watched).chain(losses).chain(waits).collect();
         wanted.is_running = !channels.is_empty();
         channels
+    }
+
+    fn watches(&self) -> Vec<Arc<PolicyInbox>> {
+        self.wanted.lock().watches.iter().filter_map(Weak::upgrade).collect()
     }
 
     /// Whatever breakers and policies of `channel` know may not be true any more. False if there are none.
@@ -275,6 +296,9 @@ async fn listen_on(
             for channel in &fresh {
                 events.refresh(channel);
             }
+            if fresh.iter().any(|channel| channel == EVERYTHING) {
+                events.watches().iter().for_each(|inbox| inbox.may_have_missed());
+            }
             subscribed = wanted;
         }
         tokio::select! {
@@ -293,6 +317,12 @@ async fn listen_on(
 fn pass_on(client: &WeakClient, events: &Events, late: &LateWaits, message: &Message) {
     if message.channel.starts_with(late::CHANNEL) {
         return late.told(&message.payload);
+    }
+    if message.channel == EVERYTHING {
+        if let Some(news) = PolicyNews::read(&message.payload) {
+            events.watches().iter().for_each(|inbox| inbox.put(news.clone()));
+        }
+        return;
     }
     if events.refresh(&message.channel) {
         return;

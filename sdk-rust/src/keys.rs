@@ -22,6 +22,13 @@ pub(crate) fn named(kind: &str, name: &str) -> String {
     format!("resil:{kind}:{{{name}}}")
 }
 
+/// The name in such a key, if it is one.
+pub(crate) fn name_in(kind: &str, key: &[u8]) -> Option<String> {
+    let key = std::str::from_utf8(key).ok()?;
+    let name = key.strip_prefix("resil:")?.strip_prefix(kind)?.strip_prefix(":{")?.strip_suffix('}')?;
+    check_name(name).is_ok().then(|| name.to_owned())
+}
+
 /// `resil:<kind>:<name>:{<key>}`
 pub(crate) fn under(kind: &str, name: &str, key: &str) -> String {
     format!("resil:{kind}:{name}:{{{key}}}")

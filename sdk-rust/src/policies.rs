@@ -1,4 +1,4 @@
-//! Policies that are stored in the server: set, read, listed, deleted and checked by name. Services without an SDK are held to them by
+//! Policies that are stored in the server: set, read, listed, rolled back, deleted, checked and watched. Services without an SDK are held to them by
 //! `RES.GUARD`; [`Client::policy`] follows one: see [`FollowedPolicy`].
 //!
 //! ```
@@ -22,22 +22,31 @@
 //! - What was counted under a policy stays when it changes.
 
 pub(crate) mod followed;
+pub(crate) mod watch;
 
 pub use followed::FollowedPolicy;
+pub use watch::{PolicyEvent, PolicyWatch};
 
 use std::future::IntoFuture;
 use std::pin::Pin;
 use std::time::Duration;
 
+use futures_util::{StreamExt, TryStreamExt, stream};
 use resil_core::guard::SetAction;
 use resil_wire::command::{Command, Reply};
 use resil_wire::policy::{PolicyAction as WireAction, PolicyCheckCall, PolicyDeleteCall, PolicyGetCall, PolicySetCall};
 use resil_wire::reply::Value;
+use serde::{Deserialize, Serialize};
 
+use crate::backend::Backend;
 use crate::client::Client;
 use crate::error::Error;
 use crate::idempotency::token::odd;
 use crate::keys;
+use crate::settings::span_text;
+
+/// How many policies of a list are read at once.
+const READ_AT_ONCE: usize = 64;
 
 impl Client {
     /// The policies that are stored in the server.
@@ -53,7 +62,8 @@ pub struct Policies {
 }
 
 /// What happened to a policy.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum PolicyAction {
     Created,
     Changed,
@@ -63,34 +73,47 @@ pub enum PolicyAction {
 }
 
 /// A change that was made, and the version it led to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct PolicyChanged {
     pub version: u64,
     pub action: PolicyAction,
 }
 
 /// A version of a policy.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct StoredPolicy {
+    pub name: String,
     pub version: u64,
     /// The canonical document.
     pub policy: String,
     /// When it was stored, since the Unix epoch.
+    #[serde(serialize_with = "span_text::serialize")]
     pub at: Duration,
     pub actor: String,
     pub reason: String,
 }
 
 /// What is remembered of a version.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PolicyRecord {
     pub version: u64,
     /// This version was a deletion.
+    #[serde(rename = "isDeleted")]
     pub is_deleted: bool,
     /// Since the Unix epoch.
+    #[serde(serialize_with = "span_text::serialize")]
     pub at: Duration,
     pub actor: String,
     pub reason: String,
+}
+
+/// What a policy becomes.
+#[derive(Debug, Clone)]
+enum ChangeTo {
+    Document(String),
+    /// What it was in this version.
+    Version(u64),
+    Nothing,
 }
 
 /// A change that is made when it is awaited.
@@ -99,8 +122,7 @@ pub struct PolicyRecord {
 pub struct PolicyChange {
     client: Client,
     name: String,
-    /// `None`: it is deleted.
-    document: Option<String>,
+    to: ChangeTo,
     expected: Option<u64>,
     actor: Option<String>,
     reason: Option<String>,
@@ -126,26 +148,41 @@ impl PolicyChange {
 
     async fn make(self) -> Result<PolicyChanged, Error> {
         keys::check_name(&self.name)?;
+        let document = match &self.to {
+            ChangeTo::Document(document) => Some(document.clone()),
+            ChangeTo::Nothing => None,
+            ChangeTo::Version(version) => {
+                let found = self.client.policies().get_version(&self.name, *version).await?;
+                let missing =
+                    || format!("{:?} has no version {version} to go back to: history() lists them", self.name);
+                Some(found.ok_or_else(|| Error::InvalidArgument(missing()))?.policy)
+            }
+        };
         let key = keys::named("policy", &self.name);
         let (actor, reason) = (self.actor.as_deref().map(str::as_bytes), self.reason.as_deref().map(str::as_bytes));
         let (key, expected) = (key.as_bytes(), self.expected);
-        let command = match &self.document {
+        let command = match &document {
             Some(document) => {
                 Command::PolicySet(PolicySetCall { key, json: document.as_bytes(), expected, actor, reason })
             }
             None => Command::PolicyDelete(PolicyDeleteCall { key, expected, actor, reason }),
         };
         match self.client.backend().call(&command).await? {
-            Reply::PolicyChanged(changed) => Ok(PolicyChanged {
-                version: changed.version,
-                action: match changed.action {
-                    WireAction::Set(SetAction::Created) => PolicyAction::Created,
-                    WireAction::Set(SetAction::Changed) => PolicyAction::Changed,
-                    WireAction::Set(SetAction::Same) => PolicyAction::Same,
-                    WireAction::Deleted => PolicyAction::Deleted,
-                },
-            }),
+            Reply::PolicyChanged(changed) => {
+                Ok(PolicyChanged { version: changed.version, action: changed.action.into() })
+            }
             other => Err(odd(&other)),
+        }
+    }
+}
+
+impl From<WireAction> for PolicyAction {
+    fn from(action: WireAction) -> Self {
+        match action {
+            WireAction::Set(SetAction::Created) => Self::Created,
+            WireAction::Set(SetAction::Changed) => Self::Changed,
+            WireAction::Set(SetAction::Same) => Self::Same,
+            WireAction::Deleted => Self::Deleted,
         }
     }
 }
@@ -162,17 +199,22 @@ impl IntoFuture for PolicyChange {
 impl Policies {
     /// Stores a policy, or changes it. `document` is JSON.
     pub fn set(&self, name: &str, document: impl Into<String>) -> PolicyChange {
-        self.change(name, Some(document.into()))
+        self.change(name, ChangeTo::Document(document.into()))
     }
 
     /// Deletes a policy and all that lives under it.
     pub fn delete(&self, name: &str) -> PolicyChange {
-        self.change(name, None)
+        self.change(name, ChangeTo::Nothing)
     }
 
-    fn change(&self, name: &str, document: Option<String>) -> PolicyChange {
+    /// Stores one of its last 20 versions again, as a new version. Without a [`reason`](PolicyChange::reason) it says which one.
+    pub fn rollback(&self, name: &str, version: u64) -> PolicyChange {
+        self.change(name, ChangeTo::Version(version)).reason(format!("rolled back to version {version}"))
+    }
+
+    fn change(&self, name: &str, to: ChangeTo) -> PolicyChange {
         let (client, name) = (self.client.clone(), name.to_owned());
-        PolicyChange { client, name, document, expected: None, actor: None, reason: None }
+        PolicyChange { client, name, to, expected: None, actor: None, reason: None }
     }
 
     /// The policy of this name, if there is one.
@@ -193,12 +235,29 @@ impl Policies {
             value => PolicyRow::of(value)?,
         };
         Ok(Some(StoredPolicy {
+            name: name.to_owned(),
             version: row.number("version")?,
             policy: row.text("policy")?,
             at: Duration::from_millis(row.number("at_ms")?),
             actor: row.text("actor")?,
             reason: row.text("reason")?,
         }))
+    }
+
+    /// All policies there are, by name. A server is asked for its keys with SCAN: for tools, not for every call of a service.
+    pub async fn list(&self) -> Result<Vec<StoredPolicy>, Error> {
+        let keys = match self.client.backend() {
+            Backend::Memory(memory) => memory.policy_keys(),
+            #[cfg(feature = "redis")]
+            Backend::Redis(redis) => redis.scan(&keys::named("policy", "*"), "resil-pol").await?,
+            _ => Vec::new(),
+        };
+        let mut names: Vec<String> = keys.iter().filter_map(|key| keys::name_in("policy", key)).collect();
+        names.sort();
+        names.dedup();
+        let read = stream::iter(names).map(|name| async move { self.get(&name).await });
+        // Deleted ones leave keys with their versions.
+        read.buffered(READ_AT_ONCE).try_filter_map(async |found| Ok(found)).try_collect().await
     }
 
     /// The last 20 versions, the newest first.

@@ -6,7 +6,7 @@
 //! | name | kind | labels | what it counts |
 //! | --- | --- | --- | --- |
 //! | `resil_retries_total` | counter | `name` | attempts after the first |
-//! | `resil_retries_given_up_total` | counter | `name`, `reason` (`attempts`, `budget`, `deadline`, `retry_after`) | calls that failed although the error may be retried |
+//! | `resil_retries_given_up_total` | counter | `name`, `reason` (`attempts`, `budget`, `deadline`, `retry_after`, `open`) | calls that failed although the error may be retried |
 //! | `resil_hedges_total` | counter | `name` | extra calls that were begun |
 //! | `resil_hedges_won_total` | counter | `name` | extra calls whose answer was used |
 //! | `resil_timeouts_total` | counter | `name`, `scope` (`attempt`, `total`) | calls that were cut off |

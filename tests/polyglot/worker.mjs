@@ -1,6 +1,7 @@
 /** A worker in Node: one process of a fleet. What it is told and what it says is in `src/main.rs`. */
 
 import { createInterface } from "node:readline";
+import { setTimeout as sleep } from "node:timers/promises";
 
 import { ResilError, connect } from "../../sdk-node/lib/index.mjs";
 
@@ -60,6 +61,29 @@ const asks = {
     const seen = { id: letter.id, payload: letter.payload.toString("base64"), kind: letter.kind, error: letter.error };
     await letter.done();
     return seen;
+  },
+
+  follow: async ({ tag, name, until }) => {
+    const policy = await client.policy(name, { on: () => true });
+    const orders = new Set();
+    let [calls, isOver, last] = [0, false, 0n];
+    const call = async () => {
+      while (!isOver) {
+        orders.add(policy.order.join(" "));
+        if ((await policy.call(() => "paid")) !== "paid") throw new Error("another value");
+        calls += 1;
+        await sleep(1);
+      }
+    };
+    const calling = Promise.all(Array.from({ length: 8 }, call));
+    while (last < BigInt(until)) {
+      while (policy.version <= last) await sleep(1);
+      last = policy.version;
+      await inside(tag, { version: Number(last) });
+    }
+    isOver = true;
+    await calling;
+    return { calls, orders: [...orders].sort() };
   },
 };
 

@@ -95,6 +95,32 @@ async def take_letter(client: resil.Client, stage: Stage, tag: int, name: str) -
     return {"id": letter.id, "payload": payload, "kind": letter.kind, "error": letter.error}
 
 
+async def follow(client: resil.Client, stage: Stage, tag: int, name: str, until: int) -> Any:
+    policy = await client.policy(name, on=ConnectionError)
+    orders, calls, is_over, last = set(), 0, False, 0
+
+    async def paid() -> str:
+        return "paid"
+
+    async def call() -> None:
+        nonlocal calls
+        while not is_over:
+            orders.add(" ".join(policy.order))
+            assert await policy.call(paid) == "paid"
+            calls += 1
+            await asyncio.sleep(0.001)
+
+    calling = [asyncio.ensure_future(call()) for _ in range(8)]
+    while last < until:
+        while policy.version is None or policy.version <= last:
+            await asyncio.sleep(0.001)
+        last = policy.version
+        await stage.inside(tag, version=last)
+    is_over = True
+    await asyncio.gather(*calling)
+    return {"calls": calls, "orders": sorted(orders)}
+
+
 def read(codec: str, value: Any) -> Any:
     return base64.b64decode(value) if codec == "bytes" else value
 
@@ -111,6 +137,7 @@ ASKS: dict[str, Callable[..., Awaitable[Any]]] = {
     "idempotent": idempotent,
     "fail_letter": fail_letter,
     "take_letter": take_letter,
+    "follow": follow,
 }
 
 

@@ -125,6 +125,10 @@ export class Policy {
   readonly order: Stage[];
   /** What is odd about it, in sentences. */
   readonly warnings: string[];
+  /** The version in use of a stored policy that is followed. */
+  readonly version: bigint | undefined;
+  /** Why what is in use is not what is stored, or in the file, if it is not. */
+  readonly problem: string | undefined;
   /** Once for all callers who name the same key: see `Idempotent.run`. All attempts are one run, with one fence. */
   callOnce<T>(
     idempotent: Idempotent, key: string, request: Fingerprint, fn: (run: Run) => T, options?: CallSettings,
@@ -136,6 +140,67 @@ export class Policies {
   readonly names: string[];
   /** One of them; `on` says which errors may go away. */
   policy(name: string, options?: { on?: On }): Policy;
+}
+
+/** Only `on`: no settings. */
+type Followed = { on: On } & { [Name in Exclude<keyof PolicySettings, 'on'>]?: undefined };
+
+export interface PolicyChange {
+  /** Only if the policy has this version; 0: only if there is none. */
+  expecting?: number | bigint;
+  /** Who does it; by default the user of the connection. */
+  actor?: string;
+  reason?: string;
+}
+export interface PolicyChanged { version: bigint; action: 'created' | 'changed' | 'same' | 'deleted' }
+/** A version of a stored policy. `policy` is the canonical document as JSON, `at` milliseconds since the epoch. */
+export interface StoredPolicy { name: string; version: bigint; policy: string; at: number; actor: string; reason: string }
+export interface PolicyRecord { version: bigint; isDeleted: boolean; at: number; actor: string; reason: string }
+export interface PolicyEvent { name: string; version: bigint; action: 'created' | 'changed' | 'deleted' }
+/** The policies that are stored in the server. */
+export class StoredPolicies {
+  private constructor();
+  /** Stores a policy, or changes it: an object, or JSON. */
+  set(name: string, document: string | object, options?: PolicyChange): Promise<PolicyChanged>;
+  /** Stores one of the last 20 versions again, as a new version. */
+  rollback(name: string, version: number | bigint, options?: PolicyChange): Promise<PolicyChanged>;
+  /** Deletes a policy and all that lives under it. */
+  delete(name: string, options?: PolicyChange): Promise<PolicyChanged>;
+  /** The canonical form of a document. Fails with what is wrong with it; nothing is stored. */
+  check(document: string | object): Promise<string>;
+  /** The policy of this name, or one of its last 20 versions; null if there is none. */
+  get(name: string, version?: number | bigint): Promise<StoredPolicy | null>;
+  /** All policies there are, by name. A server is asked for its keys with SCAN. */
+  list(): Promise<StoredPolicy[]>;
+  /** The last 20 versions, the newest first. */
+  history(name: string): Promise<PolicyRecord[]>;
+  /** Changes of all policies from now on: `for await (const change of await client.policies.watch())`. */
+  watch(): Promise<PolicyWatch>;
+  /** Policies of a file that is read again when it changes. A file that is not valid changes nothing. */
+  open(path: string | URL): WatchedPolicies;
+}
+export interface StoredPolicies {
+  /** Policies by name: settings, the text of a JSON or YAML file, or its path. Read once. */
+  (file: string | URL | { version: 1; defaults?: PolicySettings; policies: Record<string, PolicySettings> }): Policies;
+}
+/** Changes of stored policies as they come. It ends when the client is shut down, or when it is left. */
+export class PolicyWatch implements AsyncIterableIterator<PolicyEvent> {
+  private constructor();
+  next(): Promise<IteratorResult<PolicyEvent, undefined>>;
+  return(): Promise<IteratorResult<PolicyEvent, undefined>>;
+  close(): void;
+  [Symbol.asyncIterator](): this;
+}
+/** Policies of a file that is looked at every second. */
+export class WatchedPolicies {
+  private constructor();
+  readonly names: string[];
+  /** Why the file as it is now was not taken, if it was not. */
+  readonly problem: string | undefined;
+  /** One of them: each call is made under what the file says then. */
+  policy(name: string, options?: { on?: On }): Policy;
+  /** Looks at the file at once. */
+  look(): void;
 }
 
 /** What an item of a batch came to. */
@@ -168,8 +233,12 @@ export function dispatcher(options: number | DispatcherSettings): Dispatcher;
 
 declare module './client.js' {
   interface Client {
+    /** Follows the stored policy of this name: each call runs under it as it is then. Fails if there is none. */
+    policy(name: string, options?: Followed): Promise<Policy>;
     policy(name: string, settings: PolicySettings): Policy;
-    /** Policies by name: settings, the text of a JSON or YAML file, or its path. */
-    policies(file: string | URL | { version: 1; defaults?: PolicySettings; policies: Record<string, PolicySettings> }): Policies;
+    /** Follows the stored policy of this name; until one is stored and can be read, calls run under these settings. */
+    policyOr(name: string, settings: PolicySettings): Promise<Policy>;
+    /** The policies that are stored in the server. Called, it reads those of a file. */
+    readonly policies: StoredPolicies;
   }
 }

@@ -7,4 +7,5 @@ pub mod holding;
 pub mod idempotent;
 pub mod limiter;
 pub mod policies;
+pub mod stored_policies;
 pub mod whole;

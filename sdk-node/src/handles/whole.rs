@@ -5,7 +5,7 @@ use std::pin::pin;
 
 use futures_util::StreamExt;
 use futures_util::stream;
-use napi::bindgen_prelude::{Buffer, Env};
+use napi::bindgen_prelude::{BigInt, Buffer, Env};
 use napi_derive::napi;
 use resil::Failure;
 use resil::dispatcher::{self, ItemError};
@@ -14,16 +14,16 @@ use resil::policy::{self, Stage};
 use resil::settings::{CallSettings, PolicyFile, PolicySettings};
 
 use crate::client::Client;
-use crate::convert::{now, run_with, settings};
+use crate::convert::{bigint, now, run_with, settings};
 use crate::edge::to_js;
 use crate::executor::attempt::{Attempt, Call, Detail};
 use crate::executor::{Outcome, Word, begin};
-use crate::guard::{Guard, Layer};
+use crate::guard::{Guard, Layer, PolicySource};
 use crate::idempotent::{Came, Idempotent, attempt, remember};
 use crate::thrown::Thrown;
 
 #[napi]
-pub struct Policy(policy::Policy);
+pub struct Policy(pub(crate) PolicySource);
 
 #[napi]
 pub struct Policies {
@@ -39,7 +39,7 @@ impl Client {
             let settings = PolicySettings { name: Some(name), ..settings(&said)? };
             policy::Policy::from_settings(&self.0, &settings)
         };
-        now(&env, make()).map(Policy)
+        now(&env, make()).map(|made| Policy(PolicySource::Made(made)))
     }
 
     /// Of JSON in JavaScript's dialect.
@@ -66,7 +66,7 @@ impl Policies {
 
     #[napi]
     pub fn policy(&self, env: Env, name: String) -> napi::Result<Policy> {
-        now(&env, self.file.policy(&self.client, &name)).map(Policy)
+        now(&env, self.file.policy(&self.client, &name)).map(|made| Policy(PolicySource::Made(made)))
     }
 }
 
@@ -79,23 +79,40 @@ impl Policy {
 
     #[napi(getter)]
     pub fn name(&self) -> String {
-        self.0.name().to_owned()
+        self.0.now().name().to_owned()
+    }
+
+    /// The version in use of a stored policy that is followed.
+    #[napi(getter)]
+    pub fn version(&self) -> Option<BigInt> {
+        if let PolicySource::Followed(policy) = &self.0 { policy.version().map(bigint) } else { None }
+    }
+
+    /// Why what is in use is not what is stored, or in the file, if it is not.
+    #[napi(getter)]
+    pub fn problem(&self) -> Option<String> {
+        let problem = match &self.0 {
+            PolicySource::Made(_) => None,
+            PolicySource::Followed(policy) => policy.problem(),
+            PolicySource::Watched(watched, _) => watched.problem(),
+        };
+        problem.map(|problem| problem.to_string())
     }
 
     #[napi(getter)]
     pub fn order(&self) -> Vec<&'static str> {
-        self.0.order().iter().map(|stage: &Stage| stage.text()).collect()
+        self.0.now().order().iter().map(|stage: &Stage| stage.text()).collect()
     }
 
     #[napi(getter)]
     pub fn warnings(&self) -> Vec<String> {
-        self.0.warnings().to_vec()
+        self.0.now().warnings().to_vec()
     }
 
     /// Whether it has a stage that has to know which errors may go away.
     #[napi(getter)]
     pub fn judges(&self) -> bool {
-        self.0.order().iter().any(|stage| matches!(stage, Stage::Retry | Stage::Hedge))
+        self.0.now().order().iter().any(|stage| matches!(stage, Stage::Retry | Stage::Hedge))
     }
 
     /// Once for all who name the same key.
@@ -108,7 +125,7 @@ impl Policy {
         said: String,
         remembers: bool,
     ) -> napi::Result<Word> {
-        let (policy, idempotent, fingerprint) = (self.0.clone(), idempotent.0.clone(), fingerprint.to_vec());
+        let (policy, idempotent, fingerprint) = (self.0.now(), idempotent.0.clone(), fingerprint.to_vec());
         run_with(|call| async move {
             let particular: CallSettings<'static> = settings(&said)?;
             let work = |run: Run| attempt(call, run);

@@ -30,6 +30,8 @@ from ._stubs.limiter import _MakesLimiters
 from ._stubs.lock import *
 from ._stubs.lock import _MakesLocks
 from ._stubs.pending import *
+from ._stubs.policies import *
+from ._stubs.policies import _MakesStoredPolicies
 from ._stubs.policy import *
 from ._stubs.policy import _MakesPolicies
 from ._stubs.retry import *
@@ -49,6 +51,7 @@ class Client(
     _MakesIdempotents,
     _MakesLimiters,
     _MakesLocks,
+    _MakesStoredPolicies,
     _MakesPolicies,
     _MakesSharedBulkheads,
 ): ...

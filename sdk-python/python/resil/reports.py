@@ -367,3 +367,43 @@ class LedgerConfig(TypedDict):
     rate_max: Rate
     after_max: float
     paused_until: Optional[float]
+
+
+class PolicyChanged(TypedDict):
+    """A change of a stored policy that was made, and the version it led to."""
+
+    version: int
+    action: Literal["created", "changed", "same", "deleted"]
+
+
+class StoredPolicy(TypedDict):
+    """A version of a stored policy."""
+
+    name: str
+    version: int
+    #: The canonical document, as JSON.
+    policy: str
+    #: When it was stored, in seconds since the epoch.
+    at: float
+    actor: str
+    reason: str
+
+
+class PolicyRecord(TypedDict):
+    """What is remembered of a version."""
+
+    version: int
+    #: This version was a deletion.
+    is_deleted: bool
+    #: In seconds since the epoch.
+    at: float
+    actor: str
+    reason: str
+
+
+class PolicyEvent(TypedDict):
+    """A change of a stored policy, as it was heard of."""
+
+    name: str
+    version: int
+    action: Literal["created", "changed", "deleted"]

@@ -13,6 +13,7 @@ pub mod limiter;
 pub mod loading;
 pub mod lock;
 pub mod outcome;
+pub mod policies;
 pub mod policy;
 pub mod retry;
 pub mod shared_bulkhead;
@@ -47,6 +48,9 @@ pub fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<lock::PyLockGuard>()?;
     module.add_class::<outcome::PyOutcome>()?;
     module.add_class::<outcome::PyRun>()?;
+    module.add_class::<policies::PyPolicyWatch>()?;
+    module.add_class::<policies::PyStoredPolicies>()?;
+    module.add_class::<policies::PyWatchedPolicies>()?;
     module.add_class::<policy::PyPolicies>()?;
     module.add_class::<policy::PyPolicy>()?;
     module.add_class::<retry::PyAttempt>()?;

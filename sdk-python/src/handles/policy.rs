@@ -1,17 +1,47 @@
-//! Whole policies: all stages as one call. One by one, or by name from a file that the other languages read as well.
+//! Whole policies: all stages as one call. One by one, by name from a file that the other languages read as well, or as they are stored.
 
 use std::path::PathBuf;
 
 use resil::Client;
 use resil::clock::Clock;
-use resil::policy::{CallSettings, Policy, PolicyBuilder, PolicyFile, PolicySettings, Stage};
+use resil::policies::FollowedPolicy;
+use resil::policy::{CallSettings, Policy, PolicyBuilder, PolicyFile, PolicySettings, Stage, WatchedPolicies};
 
 use crate::client::PyClient;
 use crate::idempotent::{PyIdempotent, Request, running};
 use crate::prelude::*;
 
+/// Where the policy of a call comes from.
+#[derive(Clone)]
+enum PolicySource {
+    Made(Mode<Policy>),
+    Followed(FollowedPolicy),
+    /// Of a file that is watched: its name there, and the last one that was there.
+    Watched(WatchedPolicies, Arc<Mutex<Policy>>),
+}
+
+impl PolicySource {
+    fn get(&self) -> Policy {
+        match self {
+            Self::Made(policy) => policy.get(),
+            Self::Followed(policy) => policy.now(),
+            Self::Watched(watched, last) => {
+                let mut last = last.lock();
+                if let Ok(policy) = watched.policy(last.name()) {
+                    *last = policy;
+                }
+                last.clone()
+            }
+        }
+    }
+
+    fn usual(&self) -> Policy {
+        if let Self::Made(policy) = self { policy.usual().clone() } else { self.get() }
+    }
+}
+
 struct Whole {
-    policy: Mode<Policy>,
+    policy: PolicySource,
     judge: Arc<Judge>,
     options: Arc<CallSettings<'static>>,
     is_shared: bool,
@@ -28,6 +58,10 @@ impl Runs for Arc<Whole> {
 
     fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         self.judge.traverse(visit)
+    }
+
+    fn now(&self) -> Option<Box<dyn Runs>> {
+        self.may_change().then(|| Box::new(self.at_once()) as Box<dyn Runs>)
     }
 
     fn needs(&self) -> Needs {
@@ -63,11 +97,25 @@ impl Whole {
         build: impl Fn(&PolicySettings) -> Result<Policy, Error> + Send + Sync + 'static,
     ) -> PyResult<PyClassInitializer<PyPolicy>> {
         let usual = spelled(build(&settings))?;
-        let policy = Mode::of(usual, move |attempts| {
+        let policy = PolicySource::Made(Mode::of(usual, move |attempts| {
             let retry = settings.retry.as_ref().map(|retry| retry.at_once(attempts));
             build(&PolicySettings { retry, ..settings.clone() }).ok()
-        });
+        }));
         Ok(Self { policy, judge, options: Arc::default(), is_shared }.around())
+    }
+
+    fn may_change(&self) -> bool {
+        !matches!(self.policy, PolicySource::Made(_))
+    }
+
+    /// With the policy as it is now.
+    fn at_once(self: &Arc<Self>) -> Arc<Self> {
+        if !self.may_change() {
+            return Arc::clone(self);
+        }
+        let policy = self.policy.get();
+        let (judge, options, is_shared) = (Arc::clone(&self.judge), Arc::clone(&self.options), self.is_shared);
+        Arc::new(Self { policy: PolicySource::Made(Mode::of(policy, |_| None)), judge, options, is_shared })
     }
 
     fn around(self) -> PyClassInitializer<PyPolicy> {
@@ -91,9 +139,13 @@ pub fn settings_of(name: Arg<'_>, settings: OptArg<'_>, more: Option<Kwargs<'_>>
 
 fn judge(settings: &PolicySettings, on: OptArg<'_>, ignore: OptArg<'_>) -> PyResult<Arc<Judge>> {
     if on.is_none() && settings.retry.is_some() {
-        return Err(PyTypeError::new_err("on must say which exceptions retry is for"));
+        return Err(nothing_to_retry());
     }
     Judge::read(on, ignore)
+}
+
+fn nothing_to_retry() -> PyErr {
+    PyTypeError::new_err("on must say which exceptions retry is for")
 }
 
 impl PyPolicy {
@@ -107,6 +159,57 @@ impl PyPolicy {
     ) -> PyResult<Py<Self>> {
         let judge = judge(&settings, on, ignore)?;
         Py::new(py, Whole::build(settings, judge, true, move |settings| Policy::from_settings(&client, settings))?)
+    }
+}
+
+/// One that may change. Without `on` nothing is retried, so a policy that retries now has to have it.
+struct Changing {
+    judge: Arc<Judge>,
+    has_on: bool,
+}
+
+impl Changing {
+    fn read(on: OptArg<'_>, ignore: OptArg<'_>) -> PyResult<Self> {
+        Ok(Self { judge: Judge::read(on, ignore)?, has_on: on.is_some() })
+    }
+
+    fn make(self, py: Python<'_>, policy: PolicySource) -> PyResult<Py<PyPolicy>> {
+        if !self.has_on && policy.get().order().contains(&Stage::Retry) {
+            return Err(nothing_to_retry());
+        }
+        Py::new(py, Whole { policy, judge: self.judge, options: Arc::default(), is_shared: true }.around())
+    }
+}
+
+impl PyPolicy {
+    /// A policy of a file that is watched.
+    pub fn watched(
+        py: Python<'_>,
+        watched: WatchedPolicies,
+        name: &str,
+        on: OptArg<'_>,
+        ignore: OptArg<'_>,
+    ) -> PyResult<Py<Self>> {
+        let now = spelled(watched.policy(name))?;
+        Changing::read(on, ignore)?.make(py, PolicySource::Watched(watched, Arc::new(Mutex::new(now))))
+    }
+
+    fn followed(
+        client: Client,
+        name: String,
+        otherwise: Option<PolicySettings>,
+        on: OptArg<'_>,
+        ignore: OptArg<'_>,
+    ) -> PyResult<Pending> {
+        let changing = Changing::read(on, ignore)?;
+        Ok(Pending::new("client.policy()", async move {
+            let followed = match &otherwise {
+                None => client.policy(&name).await,
+                Some(settings) => client.policy_or(&name, settings).await,
+            };
+            let policy = PolicySource::Followed(raised_later(followed)?);
+            Python::attach(|py| changing.make(py, policy).map(Py::into_any))
+        }))
     }
 }
 
@@ -130,8 +233,25 @@ impl PyPolicy {
     }
 
     #[getter]
-    fn name(&self) -> &str {
-        self.0.policy.usual().name()
+    fn name(&self) -> String {
+        self.0.policy.usual().name().to_owned()
+    }
+
+    /// The version in use of a stored policy that is followed.
+    #[getter]
+    fn version(&self) -> Option<u64> {
+        if let PolicySource::Followed(policy) = &self.0.policy { policy.version() } else { None }
+    }
+
+    /// Why what is in use is not what is stored, or in the file, if it is not.
+    #[getter]
+    fn problem(&self) -> Option<String> {
+        let problem = match &self.0.policy {
+            PolicySource::Made(_) => None,
+            PolicySource::Followed(policy) => policy.problem(),
+            PolicySource::Watched(watched, _) => watched.problem(),
+        };
+        problem.map(|problem| problem.to_string())
     }
 
     /// The stages it has, outermost first.
@@ -180,8 +300,9 @@ impl PyPolicy {
         let kept = idempotent.cast::<PyIdempotent>();
         let kept = kept.map_err(|_| wrong_type("idempotent", "a resil.Idempotent", idempotent))?;
         let (once, request) = (kept.get().kept_as_json(r#fn)?, Request::read(key, fingerprint, with_run)?);
-        let (policy, judge, options) = (self.0.policy.get(), Arc::clone(&self.0.judge), Arc::clone(&self.0.options));
-        Call::of(r#fn, args, kwargs)?.through("policy.call_once()", self.0.needs(), |work| {
+        let now = self.0.at_once();
+        let (policy, judge, options) = (now.policy.get(), Arc::clone(&now.judge), Arc::clone(&now.options));
+        Call::of(r#fn, args, kwargs)?.through("policy.call_once()", now.needs(), |work| {
             Ok(traced(py, running(work, |work| once.run_through(policy, options, request, judge, work))))
         })
     }
@@ -240,6 +361,15 @@ impl PyPolicies {
 #[pymethods]
 impl PyClient {
     /// A whole policy, of a dict or of keywords. `on` says which exceptions are retried.
+    ///
+    /// Without settings it follows the stored policy of this name: await it, or `.wait()`. It fails if there is none.
+    ///
+    /// >>> import resil
+    /// >>> client = resil.connect("memory://").wait()
+    /// >>> _ = client.policies.set("payments", {"retry": {"max_attempts": 4}}).wait()
+    /// >>> payments = client.policy("payments", on=ConnectionError).wait()
+    /// >>> payments.call(lambda: "paid"), payments.version
+    /// ('paid', 1)
     #[pyo3(signature = (name, settings=None, *, on=None, ignore=None, **more))]
     fn policy(
         &self,
@@ -249,13 +379,24 @@ impl PyClient {
         on: OptArg<'_>,
         ignore: OptArg<'_>,
         more: Option<Kwargs<'_>>,
-    ) -> PyResult<Py<PyPolicy>> {
-        PyPolicy::make(py, self.get()?, settings_of(name, settings, more)?, on, ignore)
+    ) -> PyResult<Object> {
+        if settings.is_none() && more.is_none_or(|more| more.is_empty()) {
+            return PyPolicy::followed(self.get()?, text("name", name)?, None, on, ignore)?.into_py_any(py);
+        }
+        PyPolicy::make(py, self.get()?, settings_of(name, settings, more)?, on, ignore).map(Py::into_any)
     }
 
-    /// Policies from a file of JSON or YAML, or from its text.
-    #[pyo3(signature = (path=None, *, text=None))]
-    fn policies(&self, path: OptArg<'_>, text: OptArg<'_>) -> PyResult<PyPolicies> {
-        PyPolicies::read(self.get()?, path, text)
+    /// Follows the stored policy of this name; until one is stored and can be read, calls run under these settings.
+    #[pyo3(signature = (name, settings=None, *, on=None, ignore=None, **more))]
+    fn policy_or(
+        &self,
+        name: Arg<'_>,
+        settings: OptArg<'_>,
+        on: OptArg<'_>,
+        ignore: OptArg<'_>,
+        more: Option<Kwargs<'_>>,
+    ) -> PyResult<Pending> {
+        let otherwise = settings_of(name, settings, more)?;
+        PyPolicy::followed(self.get()?, text("name", name)?, Some(otherwise), on, ignore)
     }
 }

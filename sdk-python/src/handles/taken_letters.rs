@@ -170,13 +170,16 @@ impl PyTakenLetter {
 
 type Rows = Pin<Box<dyn Stream<Item = PyResult<Object>> + Send>>;
 
+/// What comes one by one, until it is closed.
+pub struct RowStream(OfProcess<Arc<Mutex<Option<Rows>>>>);
+
 /// Messages as they come: to be looped over with `for`, or with `async for` in a coroutine.
 #[pyclass(module = "resil", name = "LetterStream", frozen, generic)]
-pub struct PyLetterStream(OfProcess<Arc<Mutex<Option<Rows>>>>);
+pub struct PyLetterStream(RowStream);
 
 impl PyLetterStream {
     fn new(rows: impl Stream<Item = PyResult<Object>> + Send + 'static) -> Self {
-        Self(OfProcess::new(Arc::new(Mutex::new(Some(Box::pin(rows))))))
+        Self(RowStream::new(rows))
     }
 
     pub fn of_letters(letters: impl Stream<Item = Result<TakenLetter, Error>> + Send + 'static) -> Self {
@@ -192,8 +195,14 @@ impl PyLetterStream {
             Python::attach(|py| view(py, &found))
         }))
     }
+}
 
-    fn next_row(&self) -> Running {
+impl RowStream {
+    pub fn new(rows: impl Stream<Item = PyResult<Object>> + Send + 'static) -> Self {
+        Self(OfProcess::new(Arc::new(Mutex::new(Some(Box::pin(rows))))))
+    }
+
+    pub fn next_row(&self) -> Running {
         let rows = self.0.clone();
         Box::pin(poll_fn(move |context| {
             if let Err(forked) = rows.generation().check() {
@@ -201,7 +210,7 @@ impl PyLetterStream {
             }
             // Waiting for each other would be for ever: one of them has the GIL.
             let Some(mut rows) = rows.try_lock() else {
-                return Poll::Ready(Err(PyRuntimeError::new_err("these messages are being asked for elsewhere")));
+                return Poll::Ready(Err(PyRuntimeError::new_err("these are being asked for elsewhere")));
             };
             let Some(running) = &mut *rows else { return Poll::Ready(none()) };
             match running.as_mut().poll_next(context) {
@@ -214,6 +223,15 @@ impl PyLetterStream {
             }
         }))
     }
+
+    /// Takes nothing more.
+    pub fn close(&self) -> PyResult<()> {
+        self.0.generation().check()?;
+        let _inside = runtime::enter()?;
+        let rows = self.0.try_lock().map(|mut rows| rows.take());
+        drop(rows.ok_or_else(|| PyRuntimeError::new_err("these are being asked for elsewhere"))?);
+        Ok(())
+    }
 }
 
 #[pymethods]
@@ -224,7 +242,7 @@ impl PyLetterStream {
 
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<Object>> {
         refuse_to_block(py, "use async for")?;
-        next(py, self.next_row())
+        next(py, self.0.next_row())
     }
 
     fn __aiter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
@@ -232,16 +250,12 @@ impl PyLetterStream {
     }
 
     fn __anext__(&self) -> Pending {
-        anext("async for letter in letters", self.next_row())
+        anext("async for letter in letters", self.0.next_row())
     }
 
     /// Takes nothing more, and gives back what nobody asked for.
     fn close(&self) -> PyResult<()> {
-        self.0.generation().check()?;
-        let _inside = runtime::enter()?;
-        let rows = self.0.try_lock().map(|mut rows| rows.take());
-        drop(rows.ok_or_else(|| PyRuntimeError::new_err("these messages are being asked for elsewhere"))?);
-        Ok(())
+        self.0.close()
     }
 
     /// The same, for `contextlib.aclosing`.

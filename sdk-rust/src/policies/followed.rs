@@ -3,13 +3,17 @@
 //! # What is promised
 //! - A change holds for calls that begin after it was heard of, milliseconds after it was stored. Calls under way end as they began; none is
 //!   made under parts of two versions, and none fails because of a change.
-//! - What a change leaves alone goes on with its counts: the breaker, the budget of retries, the places of a bulkhead, each as long as its own
-//!   settings are the same.
+//! - What a change leaves alone goes on with its counts.
 //! - Messages may be lost: the policy is compared after each reconnect, and once a minute.
 //! - The last good one stays while the server is away, after a deletion, and if this SDK cannot read what is stored.
 //!   [`FollowedPolicy::problem`] says so, and `policy:<name>` is degraded in [`Client::health`].
 //!
-//! Breaker, rate limit and shared bulkhead are those of the policy's name, as with a policy of a file. `RES.GUARD` counts by itself.
+//! # What the fleet shares
+//! Breaker, rate limit, places, throttle, shedding and the budget of retries are the policy's own, in the server: each attempt is a
+//! `RES.GUARD ENTER` and an `EXIT`, so callers with an SDK and without share one breaker and one budget. That is two round trips per attempt; a
+//! policy that has none of it (timeouts, hedge, retry with `"budget": null`) makes none. Deadlines, hedges, fallbacks and `order` are the SDK's;
+//! a hedge shares the admission of its attempt. While the server is away, and after a deletion, calls run as under a policy of a file, by the
+//! policy's name: `whenAway` decides.
 //!
 //! ```
 //! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -34,6 +38,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::StoredPolicy;
+use super::watch::PolicyNews;
 use crate::backend::Backend;
 use crate::breaker::BreakerSettings;
 use crate::client::Client;
@@ -47,7 +52,7 @@ use crate::policy::{CallSettings, Classify, Policy, PolicySettings};
 /// How often a policy is compared if nothing is heard.
 pub const COMPARE_EVERY: Duration = Duration::from_secs(60);
 /// The same if it could not be read.
-const READ_AGAIN: Duration = Duration::from_secs(1);
+pub(super) const READ_AGAIN: Duration = Duration::from_secs(1);
 
 /// The followed policies of a client, by name: who asks for the same one gets the same one.
 #[derive(Debug, Default)]
@@ -77,7 +82,9 @@ struct InUse {
     document: String,
     /// The breaker as the document has it.
     breaker: Option<BreakerSettings>,
+    /// While the server is no help.
     made: MadePolicy,
+    policy: Policy,
     problem: Option<Error>,
 }
 
@@ -106,8 +113,9 @@ impl Client {
             (unread, Some(settings)) => {
                 let settings = PolicySettings { name: Some(name.to_owned()), ..settings.clone() };
                 let (breaker, made) = (settings.breaker.clone(), MadePolicy::new(self, settings, None)?);
+                let policy = made.policy.clone();
                 let problem = Some(unread.err().unwrap_or_else(|| not_stored(name)));
-                InUse { version: None, document: String::new(), breaker, made, problem }
+                InUse { version: None, document: String::new(), breaker, made, policy, problem }
             }
         };
         let mut followed = self.inner().followed.0.lock();
@@ -142,7 +150,7 @@ impl FollowedPolicy {
 
     /// The policy as it is now. Ask for each call; it is cheap.
     pub fn now(&self) -> Policy {
-        self.0.in_use.load().made.policy.clone()
+        self.0.in_use.load().policy.clone()
     }
 
     /// The version in use; `None` if nothing was stored so far.
@@ -194,7 +202,8 @@ impl InUse {
             *own = known.unwrap_or_else(|| in_full(own, version));
         }
         let made = MadePolicy::new(client, settings, before.map(|before| &before.made))?;
-        Ok(Self { version: Some(version), document, breaker, made, problem: None })
+        let policy = made.stored(client, name, before.map(|before| (&before.made, &before.policy)))?;
+        Ok(Self { version: Some(version), document, breaker, made, policy, problem: None })
     }
 }
 
@@ -226,7 +235,7 @@ impl Followed {
         match self.client.backend() {
             Backend::Memory(memory) => {
                 let changed = Arc::downgrade(&self.changed);
-                let hear = move |(): &()| changed.upgrade().map(|changed| changed.notify_one()).is_some();
+                let hear = move |_: &PolicyNews| changed.upgrade().map(|changed| changed.notify_one()).is_some();
                 memory.hear_policy(key.as_bytes(), Arc::new(hear));
                 // What was changed since it was read.
                 self.changed.notify_one();

@@ -4,12 +4,13 @@
 
 use std::sync::Arc;
 
-use resil_core::policy::{Chaos, Shedding, Throttle};
+use resil_core::policy::{Chaos, ChaosKind, Shedding, Throttle};
 
 use super::adapting::Adapting;
 use super::budget::Budget;
 use super::bulkhead::{BulkheadSettings, LocalBulkhead};
 use super::chain::Policy;
+use super::fleet::FleetGuard;
 use super::hedge::{Hedge, HedgeSettings};
 use super::in_flight::{CallSeconds, is_same};
 use super::retry::{Retry, RetrySettings};
@@ -38,6 +39,7 @@ pub struct PolicyBuilder {
     clock: Option<Clock>,
     seed: Option<u64>,
     kept: KeptParts,
+    fleet: Option<FleetGuard>,
 }
 
 /// What goes on in a policy that was changed.
@@ -67,6 +69,8 @@ pub(super) struct PolicyParts {
     /// This process' part of the shared bulkhead, if that adapts, or shedding looks at it.
     pub share: Option<LocalBulkhead>,
     pub adapting: Option<Arc<Adapting>>,
+    /// What the server does, in place of breaker, limiter and shared bulkhead.
+    pub fleet: Option<FleetGuard>,
     /// Whether a bulkhead learns from calls.
     pub places_adapt: bool,
     /// The stages that are there.
@@ -94,7 +98,7 @@ impl PolicyBuilder {
         if budget(new).is_some() && budget(old) == budget(new) {
             self.budget = parts.retry.as_ref().and_then(Retry::budget).cloned();
         }
-        if old.bulkhead == new.bulkhead {
+        if old.bulkhead == new.bulkhead && parts.bulkhead.is_some() {
             self.bulkhead = parts.bulkhead.clone();
         }
         let adapts_alike = old.throttle == new.throttle && old.shedding == new.shedding && old.chaos == new.chaos;
@@ -105,6 +109,13 @@ impl PolicyBuilder {
             share: parts.share.clone().filter(|_| is_same_share),
             adapting: parts.adapting.clone().filter(|_| adapts_alike),
         };
+        self
+    }
+
+    /// What the fleet shares is asked of the server, by the policy's key. Its stages stand where they do by default.
+    pub(super) fn fleet(mut self, fleet: FleetGuard) -> Self {
+        self.client = Some(fleet.client().clone());
+        self.fleet = Some(fleet);
         self
     }
 
@@ -210,8 +221,13 @@ impl PolicyBuilder {
     /// Checks everything, naming the field that is wrong. Logs what is odd; see [`Policy::warnings`].
     pub fn build(self) -> Result<Policy, Error> {
         self.settings.validate_stages()?;
-        let order = stage::arrange(self.settings.order.as_deref(), |stage| self.has(stage))?;
-        if self.settings.shedding.is_some() && self.bulkhead.is_none() && self.shared_bulkhead.is_none() {
+        let asked = self.settings.order.as_deref().filter(|_| self.fleet.is_none());
+        let order = stage::arrange(asked, |stage| self.has(stage))?;
+        if self.fleet.is_none()
+            && self.settings.shedding.is_some()
+            && self.bulkhead.is_none()
+            && self.shared_bulkhead.is_none()
+        {
             return Err(Error::invalid(
                 "shedding",
                 "needs a bulkhead or a sharedBulkhead: it looks at the places taken",
@@ -221,7 +237,11 @@ impl PolicyBuilder {
         let clock = self.clock.or_else(|| clients.first().map(|client| client.clock().clone())).unwrap_or_default();
         let name: Arc<str> = self.settings.name.clone().unwrap_or_default().into();
         let kept = self.kept;
-        let adapting = kept.adapting.or_else(|| Adapting::of(&self.settings, &name, &clock, self.seed).map(Arc::new));
+        let bulkhead = self.bulkhead.filter(|_| self.fleet.is_none() || is_beside_the_fleet(&self.settings));
+        let adapting = kept.adapting.or_else(|| {
+            let here = if self.fleet.is_some() { what_strikes_here(&self.settings) } else { self.settings.clone() };
+            Adapting::of(&here, &name, &clock, self.seed).map(Arc::new)
+        });
         let PolicySettings { timeout: timeouts, shed, retry, hedge, shared_bulkhead: shared, shedding, .. } =
             self.settings;
         let adaptive = shared.and_then(|shared| shared.adaptive);
@@ -235,7 +255,7 @@ impl PolicyBuilder {
             LocalBulkhead::from_settings(&format!("{name}/share"), &settings, clock.clone())
         });
         let share = share.transpose()?;
-        let places_adapt = [&self.bulkhead, &share].into_iter().flatten().any(LocalBulkhead::adapts);
+        let places_adapt = [&bulkhead, &share].into_iter().flatten().any(LocalBulkhead::adapts);
         let warnings = stage::warnings(&order);
         for warning in &warnings {
             tracing::warn!(name: "resil.policy.odd", policy = &*name, "{warning}");
@@ -265,11 +285,12 @@ impl PolicyBuilder {
             hedge: hedge.transpose()?,
             breaker: self.breaker,
             limiter: self.limiter,
-            bulkhead: self.bulkhead,
+            bulkhead,
             shared_bulkhead: self.shared_bulkhead,
             shed: shed.transpose()?,
             share,
             adapting,
+            fleet: self.fleet,
             places_adapt,
             plan: StagePlan::of(&order),
             seconds: CallSeconds::new(&name),
@@ -283,6 +304,7 @@ impl PolicyBuilder {
 
     fn has(&self, stage: Stage) -> bool {
         match stage {
+            _ if self.fleet.is_some() => self.settings.has(stage),
             Stage::Breaker => self.breaker.is_some(),
             Stage::RateLimit => self.limiter.is_some(),
             Stage::Bulkhead => self.bulkhead.is_some(),
@@ -307,4 +329,16 @@ impl PolicyBuilder {
         }
         clients
     }
+}
+
+/// Whether the bulkhead of this process is another than that of the fleet.
+fn is_beside_the_fleet(settings: &PolicySettings) -> bool {
+    let has_partitions = settings.bulkhead.as_ref().is_some_and(|bulkhead| !bulkhead.partitions.is_empty());
+    settings.shared_bulkhead.is_some() || has_partitions
+}
+
+/// The server refuses by itself; only delays are made where the call is made.
+fn what_strikes_here(settings: &PolicySettings) -> PolicySettings {
+    let chaos = settings.chaos.clone().filter(|chaos| chaos.kind() == ChaosKind::Latency);
+    PolicySettings { chaos, ..PolicySettings::default() }
 }

@@ -377,6 +377,18 @@ impl PolicyParts {
         C: Classify<E>,
         Fut: Future<Output = Result<T, Failure<E>>>,
     {
+        let Some(fleet) = &self.fleet else { return self.locally(call, operation).await };
+        // Boxes, so that policies without it stay small.
+        let away = || Box::pin(fleet.away().0.locally(call, operation));
+        Box::pin(fleet.run(self, call, || self.hedged(call, operation), away)).await
+    }
+
+    /// The same, with the handles that this policy has.
+    async fn locally<T, E, C, Fut>(&self, call: &Call<'_, C>, operation: &impl Fn() -> Fut) -> Result<T, Failure<E>>
+    where
+        C: Classify<E>,
+        Fut: Future<Output = Result<T, Failure<E>>>,
+    {
         let Some(retry) = &self.retry else { return self.hedged(call, operation).await };
         let holds = self.enter(&self.plan.outside_of_retry, call).await?;
         let retried =

@@ -4,6 +4,7 @@
 
 use super::builder::PolicyBuilder;
 use super::chain::Policy;
+use super::fleet::FleetGuard;
 use super::settings::PolicySettings;
 use crate::client::Client;
 use crate::error::Error;
@@ -25,5 +26,16 @@ impl MadePolicy {
         let builder =
             before.into_iter().fold(builder, |builder, before| builder.keeping(&before.settings, &before.policy));
         Ok(Self { policy: builder.build()?, settings })
+    }
+
+    /// The same policy as it is stored under `name`: what the fleet shares is asked of the server, and this is what is used while that
+    /// is no help. `before` is what was used so far, and the settings of that.
+    pub fn stored(&self, client: &Client, name: &str, before: Option<(&Self, &Policy)>) -> Result<Policy, Error> {
+        let Some(fleet) = FleetGuard::of(client, name, &self.settings, &self.policy) else {
+            return Ok(self.policy.clone());
+        };
+        let builder = PolicyBuilder::stored(&self.settings, fleet)?;
+        let kept = |builder: PolicyBuilder, (made, policy): (&Self, &Policy)| builder.keeping(&made.settings, policy);
+        before.into_iter().fold(builder, kept).build()
     }
 }

@@ -48,6 +48,7 @@ pub mod bulkhead;
 pub mod chain;
 pub mod classify;
 pub mod fallback;
+pub(crate) mod fleet;
 mod guarded;
 pub mod hedge;
 mod in_flight;

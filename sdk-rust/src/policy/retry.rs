@@ -128,14 +128,42 @@ struct RetryInner {
     given_up: GivenUp,
 }
 
+/// Why there is no further attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum GaveUp {
+    Attempts,
+    Budget,
+    Deadline,
+    RetryAfter,
+    /// The circuit opened.
+    Open,
+}
+
+impl GaveUp {
+    const ALL: [Self; 5] = [Self::Attempts, Self::Budget, Self::Deadline, Self::RetryAfter, Self::Open];
+
+    fn text(self) -> &'static str {
+        match self {
+            Self::Attempts => "attempts",
+            Self::Budget => "budget",
+            Self::Deadline => "deadline",
+            Self::RetryAfter => "retry_after",
+            Self::Open => "open",
+        }
+    }
+
+    pub fn from_text(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|reason| reason.text() == text)
+    }
+}
+
 /// How often it gave up, by the reason.
 #[derive(Debug, Clone)]
-struct GivenUp([(&'static str, Counter); 4]);
+struct GivenUp([Counter; 5]);
 
 impl GivenUp {
     fn new(name: &Arc<str>) -> Self {
-        let reasons = ["attempts", "budget", "deadline", "retry_after"];
-        Self(reasons.map(|reason| (reason, telemetry::retries_given_up(name, reason))))
+        Self(GaveUp::ALL.map(|reason| telemetry::retries_given_up(name, reason.text())))
     }
 }
 
@@ -282,7 +310,40 @@ impl Retry {
     }
 }
 
+/// For attempts that another makes.
+impl Retry {
+    /// How long to wait before a call that was refused, and so not made, is asked for again; or the failure to return.
+    pub(super) fn pause<E>(
+        &self,
+        class: Class,
+        failure: Failure<E>,
+        attempts: u32,
+        deadline: Option<Moment>,
+        delays: &mut Option<Delays>,
+    ) -> Result<Duration, Failure<E>> {
+        let delays = delays.get_or_insert_with(|| self.0.backoff.delays());
+        self.0.delay(class, failure, attempts, deadline, delays).map(|(delay, _)| delay)
+    }
+
+    /// No further attempt is made.
+    pub(super) fn give_up<E>(&self, reason: GaveUp, attempts: u32, failure: Failure<E>) -> Failure<E> {
+        if self.0.settings.max_attempts == 1 { failure } else { self.0.give_up(reason, attempts, failure) }
+    }
+
+    /// Another attempt begins.
+    pub(super) fn count(&self) {
+        self.0.retries.increment(1);
+    }
+}
+
 impl RetryInner {
+    fn give_up<E>(&self, reason: GaveUp, attempts: u32, failure: Failure<E>) -> Failure<E> {
+        self.given_up.0[reason as usize].increment(1);
+        let reason = reason.text();
+        tracing::debug!(name: "resil.retry.given_up", policy = &*self.name, attempts, reason, "giving up");
+        if self.settings.reraise { failure } else { Failure::Exhausted { attempts, last: Box::new(failure) } }
+    }
+
     /// How to go on after an attempt that failed, or the failure to return.
     fn plan<E>(
         &self,
@@ -292,6 +353,27 @@ impl RetryInner {
         deadline: Option<Moment>,
         delays: &mut Delays,
     ) -> Result<Pause, Failure<E>> {
+        let (delay, failure) = self.delay(class, failure, attempts, deadline, delays)?;
+        let grant = match &self.budget {
+            None => None,
+            Some(budget) => match budget.try_take() {
+                Some(grant) => Some(grant),
+                None => return Err(self.give_up(GaveUp::Budget, attempts, failure)),
+            },
+        };
+        tracing::debug!(name: "resil.retry", policy = &*self.name, attempts, ?delay, "retrying");
+        Ok(Pause { delay, grant })
+    }
+
+    /// The same without a budget. A failure that is not returned comes back beside the delay.
+    fn delay<E>(
+        &self,
+        class: Class,
+        failure: Failure<E>,
+        attempts: u32,
+        deadline: Option<Moment>,
+        delays: &mut Delays,
+    ) -> Result<(Duration, Failure<E>), Failure<E>> {
         let asked = match class {
             Class::Retry => Duration::ZERO,
             Class::RetryAfter(span) => span,
@@ -300,29 +382,16 @@ impl RetryInner {
         if self.settings.max_attempts == 1 {
             return Err(failure);
         }
-        let give_up = |reason: &'static str| {
-            self.given_up.0.iter().filter(|(of, _)| *of == reason).for_each(|(_, counter)| counter.increment(1));
-            tracing::debug!(name: "resil.retry.given_up", policy = &*self.name, attempts, reason, "giving up");
-            if self.settings.reraise { failure } else { Failure::Exhausted { attempts, last: Box::new(failure) } }
-        };
         if attempts >= self.settings.max_attempts {
-            return Err(give_up("attempts"));
+            return Err(self.give_up(GaveUp::Attempts, attempts, failure));
         }
         if asked > self.settings.retry_after_max {
-            return Err(give_up("retry_after"));
+            return Err(self.give_up(GaveUp::RetryAfter, attempts, failure));
         }
         let delay = delays.next(&self.random).max(asked);
         if deadline.is_some_and(|deadline| self.clock.now().saturating_add(delay) >= deadline) {
-            return Err(give_up("deadline"));
+            return Err(self.give_up(GaveUp::Deadline, attempts, failure));
         }
-        let grant = match &self.budget {
-            None => None,
-            Some(budget) => match budget.try_take() {
-                Some(grant) => Some(grant),
-                None => return Err(give_up("budget")),
-            },
-        };
-        tracing::debug!(name: "resil.retry", policy = &*self.name, attempts, ?delay, "retrying");
-        Ok(Pause { delay, grant })
+        Ok((delay, failure))
     }
 }

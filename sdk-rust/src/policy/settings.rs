@@ -33,6 +33,7 @@ use serde::{Deserialize, Serialize};
 use super::builder::PolicyBuilder;
 use super::bulkhead::{BulkheadSettings, LocalBulkhead};
 use super::chain::Policy;
+use super::fleet::FleetGuard;
 use super::hedge::HedgeSettings;
 use super::retry::RetrySettings;
 use super::stage::Stage;
@@ -273,6 +274,11 @@ impl PolicyBuilder {
             builder = builder.shared_bulkhead(bulkhead.labelled(&name));
         }
         Ok(builder)
+    }
+
+    /// A stored policy, whose `fleet` does what is shared.
+    pub(crate) fn stored(settings: &PolicySettings, fleet: FleetGuard) -> Result<Self, Error> {
+        Ok(Self::by_itself(settings, fleet.client().clock())?.fleet(fleet))
     }
 
     /// The same without a client: refuses what a fleet shares.

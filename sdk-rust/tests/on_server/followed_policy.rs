@@ -92,7 +92,7 @@ async fn a_changed_breaker_replaces_the_one_in_use(url: &str) {
 
 /// 64 tasks call while the policy changes between one stage and four: any other number would be of two versions.
 async fn calls_succeed_through_changes(url: &str) {
-    const CHANGES: u64 = 300;
+    const CHANGES: u64 = 1_000;
     let (operator, service) = (client(url).await, client(url).await);
     operator.policies().set("busy", of_attempts(1)).await.unwrap();
     let policy = service.policy("busy").await.unwrap();

@@ -6,8 +6,10 @@ mod cache;
 mod client_ends;
 mod correlation;
 mod dead_letters;
+mod fleet_policy;
 mod followed_policy;
 mod hard_use;
 mod lock;
 #[path = "../both/one_lock.rs"]
 mod one_lock;
+mod policy_watch;

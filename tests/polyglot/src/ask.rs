@@ -1,6 +1,8 @@
 //! What can be asked for, each as a user of the SDK would write it.
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use base64::Engine;
@@ -11,6 +13,7 @@ use resil::cache::CacheSettings;
 use resil::dead_letters::{DeadLettersSettings, Letter};
 use resil::idempotency::IdempotencySettings;
 use resil::lock::LockSettings;
+use resil::policy::retry_all;
 use resil::shared_bulkhead::SharedBulkheadSettings;
 use resil::{Client, Failure};
 use serde::Deserialize;
@@ -31,6 +34,7 @@ pub enum Ask {
     Idempotent { name: String, key: String, codec: Codec, lease_ms: u64 },
     FailLetter { name: String, id: String, payload: Value },
     TakeLetter { name: String },
+    Follow { name: String, until: u64 },
 }
 
 #[derive(Deserialize, Clone, Copy)]
@@ -71,6 +75,7 @@ impl Ask {
                 let verdict = serde_json::to_value(verdict).unwrap_or_default();
                 Ok(verdict["verdict"].clone())
             }
+            Self::Follow { name, until } => follow(client, stage, tag, &name, until).await,
             Self::TakeLetter { name } => {
                 let letters = client.dead_letters(&name, DeadLettersSettings::new()).map_err(own_code)?;
                 let letter = letters.take(1, PATIENCE).await.map_err(own_code)?.letters.remove(0);
@@ -101,6 +106,42 @@ impl Ask {
             }
         }
     }
+}
+
+/// Calls under a stored policy, and says which version it is each time that it is another.
+async fn follow(client: &Client, stage: &Arc<Stage>, tag: u64, name: &str, until: u64) -> Result<Value, &'static str> {
+    let policy = client.policy(name).await.map_err(own_code)?;
+    let (is_over, orders) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(BTreeSet::new())));
+    let calling = (0..8).map(|_| {
+        let (policy, is_over, orders) = (policy.clone(), Arc::clone(&is_over), Arc::clone(&orders));
+        tokio::spawn(async move {
+            let mut calls = 0u64;
+            while !is_over.load(Ordering::Relaxed) {
+                let now = policy.now();
+                let order: Vec<&str> = now.order().iter().map(|stage| stage.text()).collect();
+                orders.lock().unwrap_or_else(PoisonError::into_inner).insert(order.join(" "));
+                policy.call(retry_all, || async { Ok::<_, OwnError>(()) }).await.map_err(code)?;
+                calls += 1;
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            Ok::<_, &'static str>(calls)
+        })
+    });
+    let calling: Vec<_> = calling.collect();
+    let mut last = 0;
+    while last < until {
+        while policy.version().unwrap_or_default() <= last {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        last = policy.version().unwrap_or_default();
+        stage.inside(tag, json!({ "version": last })).await.map_err(|_| "OWN")?;
+    }
+    is_over.store(true, Ordering::Relaxed);
+    let mut calls = 0;
+    for task in calling {
+        calls += task.await.map_err(|_| "PANIC")??;
+    }
+    Ok(json!({ "calls": calls, "orders": &*orders.lock().unwrap_or_else(PoisonError::into_inner) }))
 }
 
 async fn cached(

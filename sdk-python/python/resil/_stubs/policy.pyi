@@ -1,6 +1,5 @@
 """Whole policies."""
 
-import os
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar, final, overload
 
@@ -16,6 +15,10 @@ from .testing import Clock
 _T = TypeVar("_T")
 
 class _MakesPolicies:
+    # Without settings it is the stored one that is followed.
+    @overload
+    def policy(self, name: str, *, on: On | None = None, ignore: Ignore | None = None) -> Pending[Policy]: ...
+    @overload
     def policy(
         self,
         name: str,
@@ -25,7 +28,15 @@ class _MakesPolicies:
         ignore: Ignore | None = None,
         **more: Unpack[PolicySettings],
     ) -> Policy: ...
-    def policies(self, path: str | os.PathLike[str] | None = None, *, text: str | None = None) -> Policies: ...
+    def policy_or(
+        self,
+        name: str,
+        settings: PolicySettings | None = None,
+        *,
+        on: On | None = None,
+        ignore: Ignore | None = None,
+        **more: Unpack[PolicySettings],
+    ) -> Pending[Policy]: ...
 
 @final
 class Policy(Around):
@@ -41,6 +52,10 @@ class Policy(Around):
     ) -> Self: ...
     @property
     def name(self) -> str: ...
+    @property
+    def version(self) -> int | None: ...
+    @property
+    def problem(self) -> str | None: ...
     @property
     def order(self) -> list[str]: ...
     @property

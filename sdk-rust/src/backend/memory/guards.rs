@@ -22,6 +22,7 @@ use super::store::{State, Store, Touch, When};
 use super::waited::{MemoryMachine, Told, Waited};
 use super::{Memory, refused};
 use crate::error::Error;
+use crate::policies::watch::PolicyNews;
 
 /// A store has one user, whose name is that of a server's without ACLs.
 const USER: &[u8] = b"default";
@@ -61,6 +62,10 @@ pub(super) fn check_policy(call: &PolicyCheckCall<'_>) -> Reply {
 }
 
 impl Memory {
+    pub fn policy_keys(&self) -> Vec<Vec<u8>> {
+        self.store.keys_of(|state| matches!(state, State::Guard(_)))
+    }
+
     pub async fn wait_for_admission(&self, call: &GuardEnterCall<'_>) -> Result<Reply, Error> {
         if call.subject.is_some() {
             return self.store.try_to_enter(call, When::Now);
@@ -89,7 +94,9 @@ impl Store {
 
     fn told_of_policy(&self, key: &[u8], changed: PolicyChanged) -> Result<Reply, Error> {
         if changed.action != PolicyAction::Set(SetAction::Same) {
-            self.policies.publish(key, &());
+            let news = PolicyNews { key: key.to_vec(), version: changed.version, action: changed.action.into() };
+            self.policies.publish(key, &news);
+            self.policies.publish(b"", &news);
         }
         Ok(Reply::PolicyChanged(changed))
     }

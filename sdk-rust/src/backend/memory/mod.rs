@@ -48,6 +48,7 @@ use self::store::{Store, When};
 use super::Reach;
 use crate::clock::Clock;
 use crate::error::Error;
+use crate::policies::watch::PolicyNews;
 
 /// A handle to a store.
 pub(crate) struct Memory {
@@ -193,8 +194,8 @@ impl Memory {
         self.store.changes.subscribe(key, hear);
     }
 
-    /// `hear` is told when the policy at `key` is set or deleted, by any caller.
-    pub fn hear_policy(&self, key: &[u8], hear: Hear<()>) {
+    /// `hear` is told when the policy at `key`, or any if that is empty, is set or deleted, by any caller.
+    pub fn hear_policy(&self, key: &[u8], hear: Hear<PolicyNews>) {
         self.store.policies.subscribe(key, hear);
     }
 

@@ -28,6 +28,7 @@ use super::name::{self, Name};
 use super::waited::Waited;
 use crate::clock::Clock;
 use crate::error::Error;
+use crate::policies::watch::PolicyNews;
 
 const SHARDS: usize = 64;
 
@@ -161,8 +162,8 @@ pub(super) struct Store {
     pub losses: Channels<Ending>,
     /// Breakers that were changed, by their keys.
     pub changes: Channels<BreakerTransition>,
-    /// Policies that were set or deleted, by their keys.
-    pub policies: Channels<()>,
+    /// Policies that were set or deleted, by their keys; all of them under an empty one.
+    pub policies: Channels<PolicyNews>,
     pub clock_watch: Mutex<ClockWatch>,
     pub clock: Clock,
 }
@@ -321,6 +322,16 @@ impl Store {
         let hash = self.hash(key);
         let keys = &mut *self.shards[shard_of(hash)].0.lock();
         keys.get_mut(key, hash).map(|entry| look(&mut entry.state))
+    }
+
+    /// Every key whose state `is_meant`.
+    pub fn keys_of(&self, is_meant: impl Fn(&State) -> bool) -> Vec<Vec<u8>> {
+        let of = |shard: &Shard| {
+            let keys = shard.0.lock();
+            let meant = keys.map.iter().filter(|(_, entry)| is_meant(&entry.state));
+            meant.map(|(name, _)| name.bytes().to_vec()).collect::<Vec<_>>()
+        };
+        self.shards.iter().flat_map(of).collect()
     }
 
     /// How many keys there are, those included that nobody needs any more.

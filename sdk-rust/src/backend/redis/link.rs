@@ -88,11 +88,21 @@ impl Link {
 
     /// A command of redis-rs' making, to the node of a cluster that has `key`.
     pub async fn send(&mut self, command: Cmd, key: Option<&[u8]>) -> Result<Value, Trouble> {
-        let Self::Cluster(connection) = self else { return Err(Trouble::Gone("this is no cluster")) };
         let node = match key {
             Some(key) => SingleNodeRoutingInfo::SpecificNode(Route::with_key(key, SlotAddr::Master)),
             None => SingleNodeRoutingInfo::RandomPrimary,
         };
+        self.send_routed(command, node).await
+    }
+
+    /// The same to the node that has `slot`.
+    pub async fn send_to(&mut self, command: Cmd, slot: u16) -> Result<Value, Trouble> {
+        let route = Route::new(slot, SlotAddr::Master);
+        self.send_routed(command, SingleNodeRoutingInfo::SpecificNode(route)).await
+    }
+
+    async fn send_routed(&mut self, command: Cmd, node: SingleNodeRoutingInfo) -> Result<Value, Trouble> {
+        let Self::Cluster(connection) = self else { return Err(Trouble::Gone("this is no cluster")) };
         judged(connection.route_command(command, RoutingInfo::SingleNode(node)).await)
     }
 

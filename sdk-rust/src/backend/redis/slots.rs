@@ -31,9 +31,7 @@ impl Slots {
         if let Some(node) = self.known(slot) {
             return Ok(node);
         }
-        let mut ask = redis::cmd("CLUSTER");
-        ask.arg("SLOTS");
-        let ranges = parse(link.clone().send(ask, None).await?);
+        let ranges = ranges(link).await?;
         *self.0.lock() = SlotMap { ranges, moved: HashMap::new() };
         self.known(slot).ok_or(Trouble::Later("no node of the cluster serves the key"))
     }
@@ -51,6 +49,18 @@ impl Slots {
         let of_range = || known.ranges.iter().find(|(first, last, _)| (*first..=*last).contains(&slot));
         known.moved.get(&slot).or_else(|| of_range().map(|(_, _, node)| node)).cloned()
     }
+}
+
+async fn ranges(link: &Link) -> Result<Vec<(u16, u16, String)>, Trouble> {
+    let mut ask = redis::cmd("CLUSTER");
+    ask.arg("SLOTS");
+    link.clone().send(ask, None).await.map(parse)
+}
+
+/// A slot of each primary that has any.
+pub(super) async fn one_of_each_primary(link: &Link) -> Result<Vec<u16>, Trouble> {
+    let by_node: HashMap<String, u16> = ranges(link).await?.into_iter().map(|(first, _, node)| (node, first)).collect();
+    Ok(by_node.into_values().collect())
 }
 
 /// `[[first, last, [host, port, ...], replicas...], ...]`

@@ -1,0 +1,124 @@
+'use strict';
+/**
+ * Policies that are stored in the server, or stand in a file that is watched.
+ */
+const { fileURLToPath } = require('node:url');
+const { ask } = require('./errors.js');
+const given = require('./arguments.js');
+const { run } = require('./calls.js');
+const { behind } = require('./guard.js');
+const { Policy, policies } = require('./whole.js');
+
+/** Versions may pass 2^53. */
+function read(json) {
+  return JSON.parse(json, (name, value) => (name === 'version' ? BigInt(value) : value));
+}
+
+/** JSON as text, or what becomes JSON. */
+function documentOf(said) {
+  return typeof said === 'string' ? given.text('document', said) : given.settings('document', given.options('document', said));
+}
+
+function optionalCounter(name, said) {
+  return said === undefined || said === null ? undefined : given.counter(name, said);
+}
+
+/** How a change is made: `[expecting, actor, reason]`. */
+function how(options) {
+  const { expecting, actor, reason } = given.only('options', options, ['expecting', 'actor', 'reason']);
+  return [optionalCounter('expecting', expecting), given.optionalText('actor', actor), given.optionalText('reason', reason)];
+}
+
+/** Changes as they come, until the client is shut down, or it is closed. */
+class PolicyWatch {
+  constructor(inner) { behind(this, { _inner: inner }); }
+
+  async next() {
+    const json = await run(undefined, () => this._inner.next());
+    return json === null || json === undefined ? { done: true, value: undefined } : { done: false, value: read(json) };
+  }
+
+  async return() {
+    this.close();
+    return { done: true, value: undefined };
+  }
+
+  close() { this._inner.close(); }
+
+  [Symbol.asyncIterator]() { return this; }
+}
+
+/** Policies of a file that is looked at every second. */
+class WatchedPolicies {
+  constructor(inner) { behind(this, { _inner: inner }); }
+
+  get names() { return this._inner.names; }
+  get problem() { return this._inner.problem ?? undefined; }
+  look() { this._inner.look(); }
+
+  policy(name, options) {
+    given.text('name', name);
+    const { on } = given.only('options', options, ['on']);
+    return new Policy(ask(() => this._inner.policy(name)), on);
+  }
+}
+
+/** It is a function, too: of a file, that is read once. */
+class StoredPolicies {
+  async set(name, document, options) {
+    given.atMost('set', arguments, 3);
+    const [key, json, said] = [given.text('name', name), documentOf(document), how(options)];
+    return read(await run(undefined, () => this._inner.set(key, json, ...said)));
+  }
+
+  async rollback(name, version, options) {
+    given.atMost('rollback', arguments, 3);
+    const [key, to, said] = [given.text('name', name), given.counter('version', version), how(options)];
+    return read(await run(undefined, () => this._inner.rollback(key, to, ...said)));
+  }
+
+  async delete(name, options) {
+    given.atMost('delete', arguments, 2);
+    const [key, said] = [given.text('name', name), how(options)];
+    return read(await run(undefined, () => this._inner.delete(key, ...said)));
+  }
+
+  async check(document) {
+    const json = documentOf(document);
+    return run(undefined, () => this._inner.check(json));
+  }
+
+  async get(name, version) {
+    const [key, of] = [given.text('name', name), optionalCounter('version', version)];
+    const found = await run(undefined, () => this._inner.get(key, of));
+    return found === null || found === undefined ? null : read(found);
+  }
+
+  async list() { return read(await run(undefined, () => this._inner.list())); }
+
+  async history(name) {
+    const key = given.text('name', name);
+    return read(await run(undefined, () => this._inner.history(key)));
+  }
+
+  async watch() { return new PolicyWatch(await run(undefined, () => this._inner.watch())); }
+
+  open(path) {
+    const file = path instanceof URL ? fileURLToPath(path) : given.nonEmpty('path', path);
+    return new WatchedPolicies(ask(() => this._client.openPolicies(file)));
+  }
+}
+Object.setPrototypeOf(StoredPolicies.prototype, Function.prototype);
+
+/** `client.policies` */
+function storedPolicies(client) {
+  const handle = (...said) => {
+    given.atMost('policies', said, 1);
+    return policies(client, ...said);
+  };
+  Object.setPrototypeOf(handle, StoredPolicies.prototype);
+  behind(handle, { _inner: client.storedPolicies(), _client: client });
+  return handle;
+}
+
+module.exports = { PolicyWatch, StoredPolicies, WatchedPolicies, storedPolicies };

@@ -1,0 +1,146 @@
+/** Stored policies: changed, followed and watched, on a real server and in memory; policies of a file that is watched. */
+import assert from 'node:assert/strict';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { test } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
+
+import { connect, handleAll } from 'resil';
+import { startServer } from './servers.mjs';
+
+/** Longer than anything here takes, on a machine that has much else to do. */
+const BOUND = 40_000;
+const ONE = { retry: { maxAttempts: 1 } };
+const attempts = (maxAttempts) => ({ retry: { maxAttempts, initialBackoff: '1us', maxBackoff: '1us', budget: null } });
+
+async function until(what, isSo) {
+  const end = Date.now() + BOUND;
+  while (!isSo()) {
+    assert.ok(Date.now() < end, `waited in vain until ${what}`);
+    await sleep(5);
+  }
+}
+
+/** On a server, and in memory. */
+function onBoth(name, promise) {
+  test(`${name}, on a server`, async () => promise((await startServer()).url));
+  test(`${name}, in memory`, () => promise(`memory://${name.replaceAll(' ', '-')}`));
+}
+
+onBoth('a policy is set, read, listed, rolled back and deleted', async (url) => {
+  const { policies } = await connect(url);
+  assert.deepEqual(await policies.list(), []);
+  assert.deepEqual(await policies.set('pay', ONE, { actor: 'ann', reason: 'first' }), { version: 1n, action: 'created' });
+  assert.equal((await policies.set('pay', JSON.stringify(ONE))).action, 'same');
+  assert.deepEqual(await policies.set('pay', attempts(2), { expecting: 1 }), { version: 2n, action: 'changed' });
+  await assert.rejects(policies.set('pay', attempts(3), { expecting: 1n }), /VERSION/);
+  const stored = await policies.get('pay', 1);
+  assert.deepEqual([stored.name, stored.policy, stored.actor], ['pay', '{"retry":{"maxAttempts":1}}', 'ann']);
+  assert.ok(Math.abs(stored.at - Date.now()) < 600_000);
+  assert.deepEqual((await policies.list()).map((policy) => policy.name), ['pay']);
+  assert.deepEqual(await policies.rollback('pay', 1), { version: 3n, action: 'changed' });
+  assert.deepEqual(await policies.delete('pay', { expecting: 3 }), { version: 4n, action: 'deleted' });
+  assert.equal(await policies.get('pay'), null);
+  const history = await policies.history('pay');
+  assert.deepEqual(history.map((record) => [record.version, record.isDeleted]), [[4n, true], [3n, false], [2n, false], [1n, false]]);
+  assert.equal(history[1].reason, 'rolled back to version 1');
+});
+
+onBoth('a document that is wrong is named by its path', async (url) => {
+  const { policies } = await connect(url);
+  assert.equal(await policies.check({ retry: { max_attempts: 4 } }), '{"retry":{"maxAttempts":4}}');
+  const wrong = { retry: { maxAttempts: 0 } };
+  await assert.rejects(policies.check(wrong), /retry.maxAttempts must be from 1 to 100, got 0/);
+  await assert.rejects(policies.set('pay', wrong), /retry.maxAttempts must be from 1 to 100, got 0/);
+  await assert.rejects(policies.set('pay', 7), /document/);
+});
+
+onBoth('a followed policy changes with what is stored', async (url) => {
+  const [operator, service] = [await connect(url), await connect(url)];
+  await assert.rejects(service.policy('pay', { on: handleAll }), /no stored policy/);
+  await operator.policies.set('pay', attempts(2));
+  await assert.rejects(service.policy('pay'), /on/);
+  const pay = await service.policy('pay', { on: handleAll });
+  const attemptsNow = async () => {
+    let made = 0;
+    await assert.rejects(pay.call(() => { made += 1; throw new Error('down'); }));
+    return made;
+  };
+  assert.deepEqual([pay.name, pay.version, await attemptsNow()], ['pay', 1n, 2]);
+  await operator.policies.set('pay', attempts(5));
+  await until('the change is heard', () => pay.version === 2n);
+  assert.deepEqual([await attemptsNow(), pay.order, pay.problem], [5, ['retry'], undefined]);
+  await operator.policies.set('pay', { timeout: { total: '20ms' } });
+  await until('the change is heard', () => pay.version === 3n);
+  await assert.rejects(pay.call(() => sleep(BOUND, undefined, { ref: false })), { code: 'TIMEOUT' });
+  await operator.policies.delete('pay');
+  await until('the deletion is heard', () => pay.problem !== undefined);
+  assert.equal(await pay.call(() => 7), 7);
+  assert.equal(service.health().policies['policy:pay'], 'degraded');
+});
+
+onBoth('a service starts before its policy is stored', async (url) => {
+  const client = await connect(url);
+  const pay = await client.policyOr('pay', { timeout: { total: 1000 } });
+  assert.deepEqual([pay.version, pay.order], [undefined, ['total']]);
+  await client.policies.set('pay', { timeout: { attempt: '1s' } });
+  await until('it is stored', () => pay.version === 1n);
+  assert.deepEqual(pay.order, ['attempt']);
+});
+
+test('callers of one policy share its breaker', async () => {
+  const { url } = await startServer();
+  const [one, other] = [await connect(url), await connect(url)];
+  await one.policies.set('pay', { breaker: { consecutiveFailures: 2 } });
+  const [here, there] = [await one.policy('pay'), await other.policy('pay')];
+  for (let call = 0; call < 2; call += 1) await assert.rejects(here.call(() => { throw new Error('down'); }), /down/);
+  await assert.rejects(there.call(() => 7), { code: 'CIRCUIT_OPEN' });
+});
+
+onBoth('changes are watched until the client is closed', async (url) => {
+  const [operator, watcher] = [await connect(url), await connect(url)];
+  const changes = await watcher.policies.watch();
+  await operator.policies.set('pay', ONE);
+  assert.deepEqual(await changes.next(), { done: false, value: { name: 'pay', version: 1n, action: 'created' } });
+  await operator.policies.set('pay', attempts(2));
+  await operator.policies.delete('pay');
+  const told = [];
+  const watching = (async () => { for await (const { version, action } of changes) told.push([version, action]); })();
+  await until('both are told of', () => told.length === 2);
+  assert.deepEqual(told, [[2n, 'changed'], [3n, 'deleted']]);
+  await watcher.shutdown();
+  await watching;
+});
+
+onBoth('a watch that is left is over', async (url) => {
+  const client = await connect(url);
+  const changes = await client.policies.watch();
+  const waiting = changes.next();
+  await sleep(20);
+  changes.close();
+  assert.deepEqual(await waiting, { done: true, value: undefined });
+  for await (const change of changes) assert.fail(String(change));
+});
+
+test('a file that is not valid leaves the last good one', async () => {
+  const client = await connect('memory://');
+  const folder = mkdtempSync(join(tmpdir(), 'resil-watched-'));
+  const path = join(folder, 'policies.yaml');
+  writeFileSync(path, 'policies: { pay: { timeout: { total: 1s } } }');
+  const watched = client.policies.open(path);
+  const pay = watched.policy('pay');
+  assert.deepEqual([watched.names, pay.order, watched.problem], [['pay'], ['total'], undefined]);
+  writeFileSync(path, 'policies: { pay: { timeout: { total: 0 } } }');
+  watched.look();
+  assert.match(watched.problem, /policies.pay.timeout.total/);
+  assert.deepEqual([pay.order, pay.problem], [['total'], watched.problem]);
+  writeFileSync(path, 'policies: { pay: { timeout: { attempt: 1s, total: 2s } }, orders: { timeout: { total: 3s } } }');
+  await until('the file is looked at', () => watched.names.length === 2);
+  assert.deepEqual([pay.order, await pay.call(() => 7), watched.problem], [['total', 'attempt'], 7, undefined]);
+  rmSync(folder, { recursive: true });
+  watched.look();
+  assert.equal(await pay.call(() => 7), 7);
+  assert.notEqual(watched.problem, undefined);
+  assert.throws(() => watched.policy('nothing'), /there is no policy/);
+});

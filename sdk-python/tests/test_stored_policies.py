@@ -1,0 +1,217 @@
+"""Stored policies: changed, followed and watched, on a real server and in memory; policies of a file that is watched."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from pathlib import Path
+from typing import Any, Callable
+
+import pytest
+import resil
+
+#: Longer than anything here takes, on a machine that has much else to do.
+BOUND = 40.0
+ONE = {"retry": {"max_attempts": 1}}
+
+
+def attempts(number: int) -> dict[str, Any]:
+    return {"retry": {"maxAttempts": number, "initialBackoff": "1us", "maxBackoff": "1us", "budget": None}}
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    end = time.monotonic() + BOUND
+    while not is_so():
+        assert time.monotonic() < end, "waited in vain"
+        await asyncio.sleep(0.005)
+
+
+@pytest.fixture(params=["server", "memory"])
+def url(request: Any, servers: Any) -> str:
+    if request.param == "memory":
+        return f"memory://stored-{request.node.name}"
+    started: str = servers.start().url
+    return started
+
+
+def test_a_policy_is_set_read_listed_rolled_back_and_deleted(url: str) -> None:
+    client = resil.connect(url).wait()
+    policies = client.policies
+    assert policies.list().wait() == []
+    assert policies.set("pay", ONE, actor="ann", reason="first").wait() == {"version": 1, "action": "created"}
+    assert policies.set("pay", json.dumps(ONE)).wait()["action"] == "same"
+    assert policies.set("pay", attempts(2), expecting=1).wait() == {"version": 2, "action": "changed"}
+    with pytest.raises(resil.InvalidArgumentError, match="VERSION"):
+        policies.set("pay", attempts(3), expecting=1).wait()
+    stored = policies.get("pay", 1).wait()
+    assert stored is not None
+    assert (stored["name"], stored["policy"], stored["actor"]) == ("pay", '{"retry":{"maxAttempts":1}}', "ann")
+    assert abs(stored["at"] - time.time()) < 600
+    assert [policy["name"] for policy in policies.list().wait()] == ["pay"]
+    assert policies.rollback("pay", 1).wait() == {"version": 3, "action": "changed"}
+    assert policies.delete("pay", expecting=3).wait() == {"version": 4, "action": "deleted"}
+    assert policies.get("pay").wait() is None
+    history = policies.history("pay").wait()
+    assert [(record["version"], record["is_deleted"]) for record in history] == [(4, True), (3, False), (2, False), (1, False)]
+    assert history[1]["reason"] == "rolled back to version 1"
+
+
+def test_a_document_that_is_wrong_is_named_by_its_path(url: str) -> None:
+    policies = resil.connect(url).wait().policies
+    assert policies.check({"retry": {"max_attempts": 4}}).wait() == '{"retry":{"maxAttempts":4}}'
+    for wrong in (policies.check, lambda document: policies.set("pay", document)):
+        with pytest.raises(resil.InvalidPolicyError, match="retry.maxAttempts must be from 1 to 100, got 0"):
+            wrong({"retry": {"maxAttempts": 0}}).wait()
+    with pytest.raises(TypeError, match="document must be"):
+        policies.set("pay", 7).wait()  # type: ignore[arg-type]
+
+
+def test_a_followed_policy_changes_with_what_is_stored(url: str, run: Any) -> None:
+    async def main() -> None:
+        operator, service = await resil.connect(url), await resil.connect(url)
+        with pytest.raises(resil.InvalidArgumentError, match="no stored policy"):
+            await service.policy("pay", on=ConnectionError)
+        await operator.policies.set("pay", attempts(2))
+        pay = await service.policy("pay", on=ConnectionError)
+        made = 0
+
+        async def down() -> None:
+            nonlocal made
+            made += 1
+            raise ConnectionError
+
+        async def attempts_now() -> int:
+            nonlocal made
+            made = 0
+            with pytest.raises(resil.RetryExhaustedError):
+                await pay.call(down)
+            return made
+
+        assert (pay.name, pay.version, await attempts_now()) == ("pay", 1, 2)
+        await operator.policies.set("pay", attempts(5))
+        await until(lambda: pay.version == 2)
+        assert (await attempts_now(), pay.order, pay.problem) == (5, ["retry"], None)
+        await operator.policies.delete("pay")
+        await until(lambda: pay.problem is not None)
+        assert await attempts_now() == 5
+        assert service.health()["policies"]["policy:pay"] == "degraded"
+
+    run(main())
+
+
+def test_a_change_may_bring_a_hedge_and_a_timeout_to_plain_functions(url: str) -> None:
+    client = resil.connect(url).wait()
+    client.policies.set("pay", attempts(1)).wait()
+    pay = client.policy("pay", on=ConnectionError).wait()
+
+    @pay
+    def slow() -> str:
+        time.sleep(0.2)
+        return "paid"
+
+    assert slow() == "paid"
+    client.policies.set("pay", {"hedge": {"hedgingDelay": "10ms"}, "timeout": {"total": "20ms"}}).wait()
+    end = time.monotonic() + BOUND
+    while pay.version != 2:
+        assert time.monotonic() < end
+        time.sleep(0.005)
+    with pytest.raises(resil.TimeoutError):
+        slow()
+
+
+def test_a_policy_that_retries_has_to_know_what(url: str) -> None:
+    client = resil.connect(url).wait()
+    client.policies.set("pay", attempts(2)).wait()
+    with pytest.raises(TypeError, match="on must say"):
+        client.policy("pay").wait()
+    client.policies.set("plain", {"timeout": {"total": "1s"}}).wait()
+    assert client.policy("plain").wait().call(lambda: 7) == 7
+
+
+def test_a_service_starts_before_its_policy_is_stored(url: str, run: Any) -> None:
+    async def main() -> None:
+        client = await resil.connect(url)
+        pay = await client.policy_or("pay", timeout={"total": 1.0})
+        assert (pay.version, pay.order) == (None, ["total"])
+        await client.policies.set("pay", {"timeout": {"attempt": "1s"}})
+        await until(lambda: pay.version == 1)
+        assert pay.order == ["attempt"]
+
+    run(main())
+
+
+def test_callers_without_an_sdk_share_the_breaker(servers: Any) -> None:
+    server = servers.start()
+    client = resil.connect(server.url).wait()
+    client.policies.set("pay", {"breaker": {"consecutiveFailures": 2}}).wait()
+    pay = client.policy("pay").wait()
+    raw = resil.connect(server.url).wait().breaker("other")
+    assert raw is not None
+
+    def down() -> None:
+        raise ConnectionError
+
+    for _ in range(2):
+        with pytest.raises(ConnectionError):
+            pay.call(down)
+    other = resil.connect(server.url).wait().policy("pay").wait()
+    with pytest.raises(resil.CircuitOpenError):
+        other.call(lambda: 7)
+
+
+def test_changes_are_watched_until_the_client_is_closed(url: str, run: Any) -> None:
+    async def main() -> None:
+        operator, watcher = await resil.connect(url), await resil.connect(url)
+        changes = await watcher.policies.watch()
+        await operator.policies.set("pay", ONE)
+        assert await asyncio.wait_for(changes.__anext__(), BOUND) == {"name": "pay", "version": 1, "action": "created"}
+        await operator.policies.set("pay", attempts(2))
+        await operator.policies.delete("pay")
+        told = []
+
+        async def watch() -> None:
+            async for change in changes:
+                told.append((change["version"], change["action"]))
+
+        watching = asyncio.ensure_future(watch())
+        await until(lambda: len(told) == 2)
+        assert told == [(2, "changed"), (3, "deleted")]
+        await watcher.shutdown()
+        await asyncio.wait_for(watching, BOUND)
+
+    run(main())
+
+
+def test_a_watch_that_is_closed_is_over(url: str, run: Any) -> None:
+    async def main() -> None:
+        client = await resil.connect(url)
+        changes = await client.policies.watch()
+        changes.close()
+        assert [change async for change in changes] == []
+
+    run(main())
+
+
+def test_a_file_that_is_not_valid_leaves_the_last_good_one(tmp_path: Path) -> None:
+    client = resil.connect("memory://").wait()
+    path = tmp_path / "policies.yaml"
+    path.write_text("policies: { pay: { timeout: { total: 1s } } }")
+    watched = client.policies.open(path)
+    pay = watched.policy("pay")
+    assert (watched.names, pay.order, watched.problem) == (["pay"], ["total"], None)
+    path.write_text("policies: { pay: { timeout: { total: 0 } } }")
+    watched.look()
+    assert watched.problem is not None and "policies.pay.timeout.total" in watched.problem
+    assert (pay.order, pay.problem) == (["total"], watched.problem)
+    path.write_text("policies: { pay: { timeout: { attempt: 1s, total: 2s } }, orders: { timeout: { total: 3s } } }")
+    end = time.monotonic() + BOUND
+    while watched.names != ["orders", "pay"]:
+        assert time.monotonic() < end, "the file is looked at every second"
+        time.sleep(0.02)
+    assert (pay.order, pay.call(lambda: 7), watched.problem) == (["total", "attempt"], 7, None)
+    path.unlink()
+    watched.look()
+    assert pay.call(lambda: 7) == 7 and watched.problem is not None
+    with pytest.raises(resil.InvalidArgumentError, match="there is no policy"):
+        watched.policy("nothing")

@@ -1,0 +1,175 @@
+//! Callers of a stored policy with an SDK and without share one state: the breaker, the limit, the places, the budget.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use resil::policies::FollowedPolicy;
+use resil::policy::{CallSettings, Class, Priority, retry_all};
+use resil::{Client, Code, Error, Failure};
+use resil_harness::{Relay, Server, ok};
+
+const KEY: &str = "resil:policy:{pay}";
+
+async fn following(server: &Server, document: &str) -> (Client, FollowedPolicy) {
+    let client = resil::connect(&server.url()).await.unwrap();
+    client.policies().set("pay", document).await.unwrap();
+    let policy = client.policy("pay").await.unwrap();
+    (client, policy)
+}
+
+/// A command as somebody without an SDK sends it: its reply as text.
+fn raw(server: &Server, words: &[&str]) -> String {
+    format!("{:?}", ok(&mut server.connect(), words))
+}
+
+async fn fail(policy: &FollowedPolicy) -> Failure<&'static str> {
+    policy.call(retry_all, || async { Err::<(), _>("down") }).await.expect_err("it fails")
+}
+
+async fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < Duration::from_secs(20), "{what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn failures_of_the_sdk_open_the_circuit_for_raw_callers() {
+    let server = Server::fresh();
+    let (_client, policy) = following(&server, r#"{"breaker":{"consecutiveFailures":3}}"#).await;
+    for _ in 0..3 {
+        assert_eq!(fail(&policy).await, Failure::Inner("down"));
+    }
+    let entered = raw(&server, &["RES.GUARD", "ENTER", KEY, "raw-1"]);
+    assert!(entered.contains("REFUSED") && entered.contains("breaker"), "{entered}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn failures_of_raw_callers_open_the_circuit_for_the_sdk() {
+    let server = Server::fresh();
+    let (_client, policy) = following(&server, r#"{"breaker":{"consecutiveFailures":1}}"#).await;
+    raw(&server, &["RES.BREAKER", "FORCE", KEY, "OPEN"]);
+    let refused = policy.call(retry_all, || async { Ok::<_, &str>(()) }).await.unwrap_err();
+    assert_eq!(refused.code(), Some(Code::CircuitOpen));
+    raw(&server, &["RES.BREAKER", "FORCE", KEY, "CLOSED"]);
+    policy.call(retry_all, || async { Ok::<_, &str>(()) }).await.expect("it is closed");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_limit_counts_both_kinds_of_callers() {
+    let server = Server::fresh();
+    let (_client, policy) = following(&server, r#"{"rateLimit":{"limit":2,"period":"1h"}}"#).await;
+    policy.call(retry_all, || async { Ok::<_, &str>(()) }).await.expect("the first");
+    assert!(raw(&server, &["RES.GUARD", "ENTER", KEY, "raw-1"]).contains("ADMITTED"), "the second");
+    let refused = policy.call(retry_all, || async { Ok::<_, &str>(()) }).await.unwrap_err();
+    assert_eq!(refused.code(), Some(Code::RateLimitExceeded));
+    // A subject has a limit of its own.
+    let alice = CallSettings::new().key("alice");
+    policy.call_with(alice, retry_all, || async { Ok::<_, &str>(()) }).await.expect("the first of alice");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_place_comes_back_when_a_call_ends_or_is_dropped() {
+    let server = Server::fresh();
+    let (_client, policy) = following(&server, r#"{"sharedBulkhead":{"maxConcurrentCalls":1}}"#).await;
+    let inside = policy.call(retry_all, || async {
+        let entered = raw(&server, &["RES.GUARD", "ENTER", KEY, "raw-1"]);
+        assert!(entered.contains("REFUSED") && entered.contains("bulkhead"), "{entered}");
+        Ok::<_, &str>(())
+    });
+    inside.await.expect("it has the place");
+    let dropped = policy.call(retry_all, std::future::pending::<Result<(), &str>>);
+    tokio::time::timeout(Duration::from_millis(300), dropped).await.expect_err("it never ends");
+    eventually("the place is free", || raw(&server, &["RES.GUARD", "ENTER", KEY, "raw-2"]).contains("ADMITTED")).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_waits_for_a_place_as_long_as_the_policy_says() {
+    let server = Server::fresh();
+    let (_client, policy) = following(&server, r#"{"sharedBulkhead":{"maxConcurrentCalls":1,"maxWait":"20s"}}"#).await;
+    let running = AtomicU32::new(0);
+    let one = || async {
+        assert_eq!(running.fetch_add(1, Ordering::SeqCst), 0, "two are inside");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        running.fetch_sub(1, Ordering::SeqCst);
+        Ok::<_, &str>(())
+    };
+    let all = (0..5).map(|_| policy.call(retry_all, one));
+    for ended in futures_util::future::join_all(all).await {
+        ended.expect("each gets the place in its turn");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_budget_of_retries_is_the_fleets() {
+    let server = Server::fresh();
+    let document = r#"{"retry":{"maxAttempts":50,"initialBackoff":"1ms","maxBackoff":"1ms","budget":{"ttl":"10s","minPerSecond":1,"percent":0}}}"#;
+    let (_first, one) = following(&server, document).await;
+    let (_second, other) = following(&server, document).await;
+    // Ten retries in ten seconds, for all.
+    let made = AtomicU32::new(0);
+    let failing = || async {
+        made.fetch_add(1, Ordering::Relaxed);
+        Err::<(), _>("down")
+    };
+    for policy in [&one, &other, &one] {
+        policy.call(retry_all, failing).await.expect_err("it fails");
+    }
+    assert_eq!(made.load(Ordering::Relaxed), 3 + 10, "three calls, and ten retries of them all");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn attempts_end_as_a_policy_of_the_sdk_ends_them() {
+    let server = Server::fresh();
+    let document = r#"{"timeout":{"attempt":"50ms"},"retry":{"maxAttempts":3,"initialBackoff":"1ms","maxBackoff":"1ms"},"breaker":{"consecutiveFailures":100}}"#;
+    let (_client, policy) = following(&server, document).await;
+    let exhausted = fail(&policy).await;
+    assert!(matches!(exhausted, Failure::Exhausted { attempts: 3, .. }), "{exhausted:?}");
+    let permanent = policy.call(|_: &&str| Class::Permanent, || async { Err::<(), _>("wrong") }).await.unwrap_err();
+    assert_eq!(permanent, Failure::Inner("wrong"));
+    let late = policy.call(retry_all, std::future::pending::<Result<(), &str>>).await.unwrap_err();
+    let Failure::Exhausted { attempts: 3, last } = late else { panic!("{late:?}") };
+    assert!(matches!(*last, Failure::Resil(Error::Timeout { .. })), "{last:?}");
+    let first = AtomicU32::new(0);
+    let second_time = || async { if first.fetch_add(1, Ordering::Relaxed) == 0 { Err("down") } else { Ok("up") } };
+    assert_eq!(policy.call(retry_all, second_time).await, Ok("up"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_server_sheds_by_priority() {
+    let server = Server::fresh();
+    let (_client, policy) = following(
+        &server,
+        r#"{"sharedBulkhead":{"maxConcurrentCalls":2},"shedding":{"background":40,"low":50,"normal":60,"high":95}}"#,
+    )
+    .await;
+    raw(&server, &["RES.GUARD", "ENTER", KEY, "raw-1"]);
+    let low = CallSettings::new().priority(Priority::Background);
+    let shed = policy.call_with(low, retry_all, || async { Ok::<_, &str>(()) }).await.unwrap_err();
+    assert!(matches!(shed, Failure::Resil(Error::Refused { layer: "shed", .. })), "{shed:?}");
+    let high = CallSettings::new().priority(Priority::Critical);
+    policy.call_with(high, retry_all, || async { Ok::<_, &str>(()) }).await.expect("never shed");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_go_on_while_the_server_is_away_and_after_a_deletion() {
+    let server = Server::fresh();
+    let relay = Relay::to(server.port());
+    let operator = resil::connect(&server.url()).await.unwrap();
+    operator.policies().set("pay", r#"{"breaker":{"consecutiveFailures":2}}"#).await.unwrap();
+    let service = resil::connect(&format!("redis://127.0.0.1:{}", relay.port())).await.unwrap();
+    let policy = service.policy("pay").await.unwrap();
+    policy.call(retry_all, || async { Ok::<_, &str>(()) }).await.expect("the server is there");
+    relay.close();
+    policy.call(retry_all, || async { Ok::<_, &str>(()) }).await.expect("a breaker is local by default");
+    fail(&policy).await;
+    fail(&policy).await;
+    let refused = policy.call(retry_all, || async { Ok::<_, &str>(()) }).await.unwrap_err();
+    assert_eq!(refused.code(), Some(Code::CircuitOpen), "it counts here");
+    relay.open();
+    service.wait_ready(Duration::from_secs(20)).await.unwrap();
+    policy.call(retry_all, || async { Ok::<_, &str>(()) }).await.expect("the fleet saw no failure");
+    operator.policies().delete("pay").await.unwrap();
+    policy.call(retry_all, || async { Ok::<_, &str>(()) }).await.expect("the last good one stays");
+}
