@@ -29,6 +29,9 @@ use crate::limits::{ACTIVE_CASES_MAX, AGGREGATE_DEATHS, REDRIVE_RATE};
 use crate::time::{Instant, Span};
 use crate::waited::Lease;
 
+/// How many entries of a batch end in one step: a bound on how long it takes. The rest follows in the next ones.
+pub(super) const ENDED_AT_ONCE: usize = 100;
+
 /// The entries that one TAKE got, under one lease. The fence of each is that of the batch and its position.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Batch {
