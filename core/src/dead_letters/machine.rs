@@ -60,6 +60,10 @@ impl Stored for Ledgers {
         load_piece(state, bytes)
     }
 
+    fn loaded(state: &mut Ledger) {
+        state.end_loading();
+    }
+
     fn is_whole(state: &Ledger) -> bool {
         state.is_whole()
     }
