@@ -29,6 +29,8 @@ pub trait Stored: Sized + 'static {
         Self::apply_all(state, Self::decode_edits(bytes)?);
         Ok(())
     }
+    /// All pieces are there.
+    fn loaded(_state: &mut Self::State) {}
     /// True if nothing is missing of a state that was read in pieces.
     fn is_whole(_state: &Self::State) -> bool {
         true

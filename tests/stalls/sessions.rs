@@ -87,7 +87,7 @@ fn the_close_of_a_connection_with_many_messages_is_no_stall() {
             let mut token = 0;
             eventually("all are taken", SOON, || {
                 token += 1;
-                taker.say(&format!("RES.DLQ TAKE d t{token} 1h COUNT 500 BOUND{grace}"));
+                taker.say(&format!("RES.DLQ TAKE d t{token} 1h COUNT 1000 BOUND{grace}"));
                 dlq(&mut main, "taken") == count
             });
             during(&server, |connection| {

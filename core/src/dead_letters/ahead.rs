@@ -37,7 +37,8 @@ impl Ledger {
         self.by_id.look_ahead(entries.map(|entry| self.by_id.hash(entry.message.id())));
     }
 
-    fn look_at_messages(&self, arrivals: impl Iterator<Item = u64>) {
+    /// What is about to be put elsewhere.
+    pub(super) fn look_at_messages(&self, arrivals: impl Iterator<Item = u64>) {
         let entries = arrivals.filter_map(|arrival| self.entry(arrival));
         black_box(entries.fold(0, |all, entry| all ^ entry.message.look_at(TEXTS)));
     }

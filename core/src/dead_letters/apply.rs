@@ -4,11 +4,12 @@
 //! against the state once more: what does not fit changes nothing, and what is changed keeps the invariants.
 
 use alloc::boxed::Box;
+use alloc::vec::Vec;
 
 use super::done::Done;
 use super::edit::{Added, FailedEdit, Fate, LedgerEdit, TakenEdit};
 use super::entry::{Entry, Word};
-use super::ledger::{Batch, Ledger, Pace};
+use super::ledger::{Batch, ENDED_AT_ONCE, Ledger, Pace};
 use super::request::{Death, Place};
 use crate::limits::{ARRIVAL_MAX, AUDIT_MAX, COUNTER_MAX, FENCE_MAX, TYPES_MAX};
 use crate::time::{Instant, Span};
@@ -116,6 +117,7 @@ impl Ledger {
         let batch = self.batches.remove(&fence)?;
         self.by_token.remove(&batch.token);
         self.by_end.remove(&(batch.ends, fence));
+        self.notes.ending.remove(&fence);
         Some(batch)
     }
 
@@ -274,9 +276,25 @@ impl Ledger {
         }
     }
 
+    /// Ends a part of the batch. What is left of it counts as taken until its turn comes; its lease is over.
     fn end_batch(&mut self, fence: u64, at: Instant, how: End, counted: bool) {
-        let Some(batch) = self.drop_batch(fence) else { return };
-        for arrival in batch.members() {
+        let Some(batch) = self.batches.get_mut(&fence) else { return };
+        let mut part = Vec::with_capacity(batch.left.min(ENDED_AT_ONCE));
+        for member in batch.members.iter_mut().filter(|member| **member != 0).take(ENDED_AT_ONCE) {
+            part.push(core::mem::take(member));
+        }
+        batch.left -= part.len();
+        let ends = (batch.ends, batch.ends.min(at));
+        if batch.left == 0 {
+            self.drop_batch(fence);
+        } else {
+            batch.ends = ends.1;
+            self.by_end.remove(&(ends.0, fence));
+            self.by_end.insert((ends.1, fence));
+            self.notes.ending.entry(fence).or_insert(how);
+        }
+        self.look_at_messages(part.iter().copied());
+        for arrival in part {
             let Some(mut entry) = self.lift(arrival) else { continue };
             let is_lapse = how != End::Released;
             // It was due when it was taken, whatever a clock says now.

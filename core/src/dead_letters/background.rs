@@ -209,7 +209,18 @@ fn searched_in_vain(
 pub(super) fn alarms(state: &Ledger, now: Instant) -> Edits {
     let mut edits = Edits::new();
     let mut raised = BTreeSet::new();
-    for entry in state.notes.fresh_deaths.iter().filter_map(|arrival| state.entry(*arrival)) {
+    for (kind, subject, count) in causes(state) {
+        if raised.insert((kind, subject)) {
+            let alert = alert(state, kind, subject.into(), count, now, &edits);
+            edits.push(alert);
+        }
+    }
+    edits
+}
+
+/// What has died since the last look, and is worth an alert: some of it more than once.
+fn causes(state: &Ledger) -> impl Iterator<Item = (AlertKind, &[u8], u64)> {
+    state.notes.fresh_deaths.iter().filter_map(|arrival| state.entry(*arrival)).flat_map(|entry| {
         let kind = if state.kinds.contains_key(entry.message.kind()) { entry.message.kind() } else { b"other" };
         let deaths = state.kinds.get(kind);
         let aggregate = state.aggregates.get(entry.message.aggregate()).filter(|of| !of.is_alerted);
@@ -222,16 +233,8 @@ pub(super) fn alarms(state: &Ledger, now: Instant) -> Edits {
                 aggregate.filter(|of| of.deaths >= AGGREGATE_DEATHS).map(|of| of.deaths),
             ),
         ];
-        for (kind, subject, count) in found {
-            if let Some(count) = count
-                && raised.insert((kind, subject))
-            {
-                let alert = alert(state, kind, subject.into(), count, now, &edits);
-                edits.push(alert);
-            }
-        }
-    }
-    edits
+        found.into_iter().filter_map(|(kind, subject, count)| Some((kind, subject, count?)))
+    })
 }
 
 /// An alert with the next number after those in `edits`.
@@ -253,7 +256,7 @@ impl Ledger {
         if is_over
             || is_mending
             || self.notes.newest_wait > Some(now.plus(CLOCK_JITTER))
-            || !alarms(self, now).is_empty()
+            || causes(self).next().is_some()
         {
             return Some(now);
         }

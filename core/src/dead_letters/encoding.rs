@@ -18,8 +18,9 @@ use super::records::{for_each_record, read_record};
 use crate::codec::{Buffer, LEDGER, LEDGER_EDITS, Malformed, Reader, Writer};
 use crate::limits::{ERROR_MAX, PURGE_MAX, TAKE_MAX, TEXT_MAX, TTL_MAX};
 
-/// About how long a piece is.
+/// About how long a piece is, and a record of it.
 const PIECE: usize = 64 << 10;
+const RECORD: usize = 512;
 
 /// The whole ledger in one piece.
 pub fn encode_ledger(ledger: &Ledger, out: &mut impl Buffer) {
@@ -67,13 +68,14 @@ pub fn decode_ledger(bytes: &[u8]) -> Read<Ledger> {
 
 /// Takes a further piece over.
 pub fn load_piece(ledger: &mut Ledger, bytes: &[u8]) -> Read<()> {
+    let mut records = Vec::with_capacity(bytes.len() / RECORD);
     let mut bytes = Reader::tagged(bytes, LEDGER_EDITS)?;
-    let mut records = Vec::new();
     while !bytes.is_empty() {
         if bytes.skip(LOADED) {
             records.push(read_record(&mut bytes)?);
         } else {
             ledger.load_all(core::mem::take(&mut records));
+            ledger.end_loading();
             ledger.apply(read_edit(&mut bytes)?);
         }
     }

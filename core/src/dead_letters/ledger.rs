@@ -29,6 +29,12 @@ use crate::limits::{ACTIVE_CASES_MAX, AGGREGATE_DEATHS, REDRIVE_RATE};
 use crate::time::{Instant, Span};
 use crate::waited::Lease;
 
+/// How many entries that are loaded are put into their index together: a megabyte.
+const INDEXED_AT_ONCE: usize = 1 << 16;
+
+/// How many entries of a batch end in one step: a bound on how long it takes. The rest follows in the next ones.
+pub(super) const ENDED_AT_ONCE: usize = 100;
+
 /// The entries that one TAKE got, under one lease. The fence of each is that of the batch and its position.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Batch {
@@ -328,8 +334,16 @@ impl Ledger {
                 if let Some((_, newest)) = &mut self.notes.mended {
                     *newest = (*newest).max(Some(since));
                 }
-                let index = if is_redriven { &mut self.again } else { &mut self.due };
-                index.insert(at);
+                match &mut self.notes.loaded {
+                    _ if is_redriven => drop(self.again.insert(at)),
+                    None => drop(self.due.insert(at)),
+                    Some(loaded) => {
+                        loaded.push(at);
+                        if loaded.len() >= INDEXED_AT_ONCE {
+                            self.index_loaded();
+                        }
+                    }
+                }
             }
             Place::Resolved => drop(self.resolved.insert(at)),
             Place::Archived => drop(self.archived.insert(at)),
@@ -339,6 +353,19 @@ impl Ledger {
                 }
             }
             Place::Taken | Place::Parked => {}
+        }
+    }
+
+    /// From here on everything is in its index at once.
+    pub(super) fn end_loading(&mut self) {
+        self.index_loaded();
+        self.notes.loaded = None;
+    }
+
+    /// What was read in pieces, and waits, is put into its index.
+    pub(super) fn index_loaded(&mut self) {
+        if let Some(loaded) = &mut self.notes.loaded {
+            self.due.append(&mut loaded.drain(..).collect());
         }
     }
 

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use super::background::{alarms, background};
 use super::edit::{LedgerEdit, LedgerEdits, TakenEdit};
 use super::encoding::{decode_edits, decode_ledger, encode_edits, encode_ledger, encode_pieces, load_piece};
-use super::ledger::{Batch, Ledger};
+use super::ledger::{Batch, ENDED_AT_ONCE, Ledger};
 use super::request::{NothingDue, TakeRequest, Taken};
 use super::taking::{can_take, choose, nothing_due, taken};
 use crate::codec::{self, Buffer, Malformed};
@@ -58,6 +58,10 @@ impl Stored for Ledgers {
 
     fn load_piece(state: &mut Ledger, bytes: &[u8]) -> Result<(), Malformed> {
         load_piece(state, bytes)
+    }
+
+    fn loaded(state: &mut Ledger) {
+        state.end_loading();
     }
 
     fn is_whole(state: &Ledger) -> bool {
@@ -148,6 +152,7 @@ impl Machine for Ledgers {
     fn ended(step: &OpenStep<'_, Self>, fence: u64, at: Instant, how: End) -> LedgerEdit {
         // A taker that could not reach the server is not to blame.
         let counted = step.state().lease(fence).is_some_and(|lease| lease.since >= step.up_since);
+        let how = step.state().notes.ending.get(&fence).copied().unwrap_or(how);
         LedgerEdit::Ended { fence, at, how, counted }
     }
 
@@ -201,7 +206,11 @@ impl Machine for Ledgers {
     }
 
     fn lease_weight(state: &Ledger, fence: u64) -> usize {
-        state.batches.get(&fence).map_or(1, |batch| batch.left)
+        state.batches.get(&fence).map_or(1, |batch| batch.left.min(ENDED_AT_ONCE))
+    }
+
+    fn is_ending(state: &Ledger, fence: u64) -> bool {
+        state.notes.ending.contains_key(&fence)
     }
 
     fn grant_weight(grant: &Taken) -> usize {

@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 use super::case::Cursor;
 use super::request::Place;
 use crate::time::Instant;
+use crate::waited::End;
 
 /// What is never stored, and what two equal ledgers can differ in.
 #[derive(Debug, Clone, Default)]
@@ -28,6 +29,10 @@ pub(super) struct Notes {
     /// Cases that found nothing to redrive by themselves, and the last death when they looked.
     pub looked_for_auto: BTreeMap<u32, Instant>,
     pub promoted_at: Option<Instant>,
+    /// While a ledger is read in pieces: what waits, and is not in its index yet. Many are put there at once, which is faster.
+    pub loaded: Option<Vec<Cursor>>,
+    /// Leases that have ended, and how, of which some entries are still to be put where they belong.
+    pub ending: BTreeMap<u64, End>,
     /// How many aggregates are held.
     pub held_aggregates: usize,
 }

@@ -28,11 +28,11 @@ pub enum Record {
     Head(Box<Head>),
     Group {
         number: u32,
-        group: Group,
+        group: Box<Group>,
     },
     Case {
         number: u32,
-        case: Case,
+        case: Box<Case>,
     },
     Kind {
         name: Box<[u8]>,
@@ -215,8 +215,8 @@ pub(super) fn read_record(bytes: In<'_, '_>) -> Read<Record> {
             let (pace, is_nearly_full) = Field::read(bytes)?;
             Record::Head(Box::new(Head { numbers, last_group, pace, is_nearly_full, config: Config::read(bytes)? }))
         }
-        GROUP => Record::Group { number: bytes.u32()?, group: read_group(bytes)? },
-        CASE => Record::Case { number: bytes.u32()?, case: Case::read(bytes)? },
+        GROUP => Record::Group { number: bytes.u32()?, group: Box::new(read_group(bytes)?) },
+        CASE => Record::Case { number: bytes.u32()?, case: Box::new(Case::read(bytes)?) },
         KIND => {
             let name = Field::read(bytes)?;
             let (since_seen, many_is_out) = (counter(bytes)?, bytes.flag()?);
@@ -318,6 +318,7 @@ impl Ledger {
             _ => None,
         });
         self.by_id.look_ahead(ids.map(|id| self.by_id.hash(id)));
+        self.notes.loaded.get_or_insert_default();
         for record in records {
             self.load(record).ok();
         }
@@ -347,8 +348,8 @@ impl Ledger {
         }
         match record {
             Record::Head(_) => {}
-            Record::Group { number, group } => self.groups.insert(number, group),
-            Record::Case { number, case } => self.load_case(number, case),
+            Record::Group { number, group } => self.groups.insert(number, *group),
+            Record::Case { number, case } => self.load_case(number, *case),
             Record::Kind { name, deaths } => drop(self.kinds.insert(name, deaths)),
             Record::Alert(alert) => self.alerts.push_back(alert),
             Record::Audit(row) => self.audit.push_back(row),
@@ -443,6 +444,7 @@ impl Ledger {
     }
 
     fn load_batch(&mut self, fence: u64, mut batch: Batch) {
+        self.index_loaded();
         let mut members = Vec::new();
         for arrival in batch.members {
             let position = self.entry(arrival).map_or(0, |entry| (entry.fence - fence) as usize);

@@ -36,8 +36,12 @@ pub fn take(
 /// A step for a call of `token`, whose own lease has ended even if very many ended before it.
 fn begin_for<'a>(token: &[u8], key: &'a mut Key<'_>, setting: &'a mut Setting<'_>) -> Step<'a> {
     let mut step = OpenStep::begin(key, setting);
-    let over = step.state().by_token(token).filter(|(_, batch)| batch.ends <= step.now);
-    if let Some((fence, ends)) = over.map(|(fence, batch)| (fence, batch.ends))
+    let over = |step: &Step<'_>| {
+        let (fence, batch) = step.state().by_token(token).filter(|(_, batch)| batch.ends <= step.now)?;
+        Some((fence, batch.ends))
+    };
+    // All parts of it: nothing of what is over is given out again, or renewed.
+    while let Some((fence, ends)) = over(&step)
         && step.expire(fence, ends)
     {
         step.serve(step.now);

@@ -185,7 +185,12 @@ pub trait Machine: Stored<Edits = SmallVec<[<Self as Machine>::Edit; 1]>> {
     fn work_at(_step: &OpenStep<'_, Self>) -> Option<Instant> {
         None
     }
-    /// What it costs to end this lease; a usual one costs 1.
+    /// True if the lease has ended, and was told so, but what was held under it is still being put where it belongs: one with
+    /// very much under it ends in parts. Until then it is a lease that is over.
+    fn is_ending(_state: &Self::State, _fence: u64) -> bool {
+        false
+    }
+    /// What it costs to end this lease, or the next part of it; a usual one costs 1.
     fn lease_weight(_state: &Self::State, _fence: u64) -> usize {
         1
     }

@@ -122,11 +122,14 @@ impl<'a, M: Machine> OpenStep<'a, M> {
         Some(held)
     }
 
-    /// Notes that a lease, if there is one, is about to be ended by an edit of the machine's own. Returns how long it lasted.
+    /// Notes that a lease, if there is one, is about to be ended by an edit of the machine's own: once, also if it ends in parts.
+    /// Returns how long it lasted.
     pub fn note_end(&mut self, fence: u64, at: Instant, how: End) -> Option<Span> {
         let lease = M::lease(self.state, fence)?;
-        let (owner, held) = (Box::from(lease.owner), lease.since.until(at));
-        self.endings.push(Ending { owner, fence, held, how });
+        let held = lease.since.until(at);
+        if !M::is_ending(self.state, fence) {
+            self.endings.push(Ending { owner: Box::from(lease.owner), fence, held, how });
+        }
         Some(held)
     }
 

@@ -89,8 +89,9 @@ pub fn from_pieces(pieces: &[Vec<u8>]) -> Option<Ledger> {
     let (first, rest) = pieces.split_first()?;
     let mut ledger = Ledgers::decode(first).ok()?;
     for piece in rest {
-        Ledgers::apply_all(&mut ledger, Ledgers::decode_edits(piece).ok()?);
+        Ledgers::load_piece(&mut ledger, piece).ok()?;
     }
+    Ledgers::loaded(&mut ledger);
     Ledgers::is_whole(&ledger).then_some(ledger)
 }
 

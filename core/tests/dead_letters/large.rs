@@ -2,7 +2,9 @@
 
 use std::str::from_utf8;
 
-use resil_core::dead_letters::{ConfigChange, HoldTarget, Jitter, ListFilter, Place, Rate, RedriveRequest};
+use resil_core::dead_letters::{
+    BatchRenewed, ConfigChange, Ended, HoldTarget, Jitter, ListFilter, Place, Rate, RedriveRequest,
+};
 use resil_core::waited::Decision;
 use resil_core::{Instant, Span};
 
@@ -157,4 +159,85 @@ fn bytes_that_are_no_text_are_cut_at_the_limit() {
     let kind = std::str::from_utf8(b"order").expect("text");
     key.dies(&fault("a").kind(kind).error(&"y".repeat(5_000)).finally());
     assert_eq!(key.ledger.get(b"a").expect("dead").last_error.len(), 1_024);
+}
+
+/// A ledger in which one taker has a thousand entries: their ids and fences.
+fn a_thousand_taken() -> (Key, Vec<(String, u64)>) {
+    let mut key = Key { is_checked: false, ..Key::default() };
+    for at in 0..1_000 {
+        key.retried(&fault(&format!("m{at}")));
+    }
+    key.later(HOUR);
+    let taken: Vec<_> = key.take("t", 1_000).iter().map(|entry| (id_of(entry), entry.fence)).collect();
+    assert_eq!(taken.len(), 1_000);
+    key.is_checked = true;
+    (key, taken)
+}
+
+#[test]
+fn a_lease_with_many_entries_ends_in_parts() {
+    let (mut key, taken) = a_thousand_taken();
+    key.configure(&ConfigChange { crashes: Some(1), ..ConfigChange::default() });
+    assert!(key.close(taken[0].1));
+    assert_eq!(key.ledger.count(Place::Dead), 100, "one step ends a hundred");
+    assert_eq!(key.endings.len(), 1, "its taker has lost them all");
+    let closed_at = key.now;
+    let mut steps = 1;
+    while key.ledger.count(Place::Taken) > 0 {
+        assert_eq!(key.wake, Some(closed_at), "the next part follows at once");
+        key.now += MS;
+        key.tick();
+        assert_eq!(key.endings, [], "that is told once");
+        steps += 1;
+    }
+    assert_eq!((steps, key.ledger.count(Place::Dead), key.first_lease_end()), (10, 1_000, None));
+    let died_at = |id: &String| key.ledger.get(id.as_bytes()).and_then(|entry| entry.died_at).map(Instant::as_us);
+    assert!(taken.iter().all(|(id, _)| died_at(id) == Some(closed_at)), "all died when the lease ended");
+}
+
+#[test]
+fn what_is_left_of_an_ended_lease_is_not_given_again() {
+    let (mut key, taken) = a_thousand_taken();
+    assert!(key.close(taken[0].1));
+    let mut other = key.clone();
+    assert!(matches!(other.renew("t", HOUR), BatchRenewed::Lost(_)));
+    assert_eq!((other.ledger.count(Place::Taken), other.ledger.count(Place::Waiting)), (0, 1_000));
+    assert_eq!(key.take("t", 1_000), [], "they are due after a backoff");
+    assert_eq!(key.ledger.count(Place::Waiting), 1_000);
+}
+
+#[test]
+fn a_taker_can_be_done_while_its_lease_ends_in_parts() {
+    let (mut key, taken) = a_thousand_taken();
+    assert!(key.close(taken[0].1));
+    assert!(key.done_all(&taken).iter().all(|ended| *ended == Ended::Ended), "no other has them");
+    assert_eq!(key.endings, []);
+    assert_eq!((key.ledger.len(), key.first_lease_end()), (0, None));
+}
+
+#[test]
+fn a_reply_with_many_entries_that_was_not_delivered_is_no_lapse() {
+    let (mut key, taken) = a_thousand_taken();
+    assert!(key.take_back(taken[0].1));
+    key.settle();
+    let entry = |id: &String| key.ledger.get(id.as_bytes()).expect("waiting");
+    assert!(taken.iter().all(|(id, _)| entry(id).place == Place::Waiting && entry(id).lapses == 0));
+    assert_eq!(key.take("u", 1_000).len(), 1_000, "they are due as before");
+}
+
+#[test]
+fn a_lease_that_ends_in_parts_ends_after_a_restart_or_a_promotion_too() {
+    for restarts in [true, false] {
+        let (mut key, taken) = a_thousand_taken();
+        assert!(key.close(taken[0].1));
+        if restarts {
+            key.restart(SECOND)
+        } else {
+            key.promote(SECOND)
+        }
+        key.later(HOUR);
+        assert_eq!((key.ledger.count(Place::Taken), key.ledger.count(Place::Waiting)), (0, 1_000));
+        let lapses = |id: &String| key.ledger.get(id.as_bytes()).expect("waiting").lapses;
+        assert_eq!(taken.iter().filter(|(id, _)| lapses(id) > 0).count(), 100, "the rest is not the messages' fault");
+    }
 }

@@ -49,7 +49,7 @@ extern "C" fn rdb_load<T: NativeType>(io: *mut raw::RedisModuleIO, version: c_in
             log(null_mut(), c"warning", &format!("a value of encoding {version} needs a newer resil"));
             return null_mut();
         }
-        let value = load_piece(io, |first| T::decode(first, &mut || load_piece(io, |piece| Some(piece.to_vec()))));
+        let value = load_piece(io, |first| T::decode(first, &mut |read| load_piece(io, read)));
         if let Some(value) = value {
             // SAFETY: the value made above; a payload without a key has no name.
             unsafe {

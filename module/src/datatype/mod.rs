@@ -27,8 +27,9 @@ use crate::machines::ServerMachine;
 /// Bytes for small encodings without the heap.
 pub type Bytes = smallvec::SmallVec<[u8; 96]>;
 
-/// Reads the next piece of a value; `None` if there is none to be had.
-pub type MorePieces<'a> = &'a mut dyn FnMut() -> Option<Vec<u8>>;
+/// Hands the next piece of a value over, which is not copied: it can be large. `None` if there is none to be had, or nothing is made
+/// of it.
+pub type MorePieces<'a> = &'a mut dyn FnMut(&mut dyn FnMut(&[u8]) -> Option<()>) -> Option<()>;
 
 /// Moves an allocation where the server wants it, if it does.
 pub type Relocate<'a> = &'a mut dyn FnMut(*mut c_void) -> *mut c_void;

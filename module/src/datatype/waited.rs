@@ -109,12 +109,14 @@ impl<M: ServerMachine> NativeType for Waited<M> {
 
     fn decode(first: &[u8], more: MorePieces<'_>) -> Option<*mut c_void> {
         let mut state = M::decode(first).ok()?;
-        let mut next = || if M::IN_PIECES { more() } else { Some(Vec::new()) };
-        let mut piece = next()?;
-        while !piece.is_empty() {
-            M::load_piece(&mut state, &piece).ok()?;
-            piece = next()?;
+        let mut is_last = !M::IN_PIECES;
+        while !is_last {
+            more(&mut |piece| {
+                is_last = piece.is_empty();
+                if is_last { Some(()) } else { M::load_piece(&mut state, piece).ok() }
+            })?;
         }
+        M::loaded(&mut state);
         (M::is_whole(&state) && fences::believe(M::last_fence(&state))).then(|| Self::new_value(state))
     }
 
