@@ -11,4 +11,5 @@ module.exports = [
   require('./policies.js'),
   require('./stored.js'),
   require('./whole.js'),
+  require('./worker.js'),
 ];

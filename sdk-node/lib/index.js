@@ -12,6 +12,7 @@ const { Limiter, perDay, perHour, perMinute, perSecond } = require('./limiter.js
 const { Bulkhead, BulkheadPermit, Fallback, Hedge, Retry, Timeout, bulkhead, fallback, handleAll, handleNone, hedge, retry, timeout } = require('./policies.js');
 const { Idempotent } = require('./stored.js');
 const { Dispatcher, Policies, Policy, dispatcher } = require('./whole.js');
+const { Outbox, ProcessedEvents, Publisher, WorkError, Worker } = require('./worker.js');
 
 module.exports = {
   ...classes,
@@ -26,4 +27,5 @@ module.exports = {
   Bulkhead, BulkheadPermit, Fallback, Hedge, Retry, Timeout, bulkhead, fallback, handleAll, handleNone, hedge, retry, timeout,
   Idempotent,
   Dispatcher, Policies, Policy, dispatcher,
+  Outbox, ProcessedEvents, Publisher, WorkError, Worker,
 };

@@ -15,4 +15,5 @@ export const {
   Bulkhead, BulkheadPermit, Fallback, Hedge, Retry, Timeout, bulkhead, fallback, handleAll, handleNone, hedge, retry, timeout,
   Idempotent,
   Dispatcher, Policies, Policy, dispatcher,
+  Outbox, ProcessedEvents, Publisher, WorkError, Worker,
 } = resil;

@@ -8,3 +8,4 @@ pub mod idempotent;
 pub mod limiter;
 pub mod policies;
 pub mod whole;
+pub mod worker;

@@ -59,6 +59,7 @@ from ._native import (
     after_fork_in_parent as _after_fork_in_parent,
     before_fork as _before_fork,
 )
+from .workers import WorkError
 
 # Imports of handles and errors, generated: `cargo run -p resil-harness --bin generate`.
 from ._native import (
@@ -84,10 +85,13 @@ from ._native import (
     Loaded,
     Lock,
     LockGuard,
+    Outbox,
     Outcome,
     Permit,
     Policies,
     Policy,
+    ProcessedEvents,
+    Publisher,
     RedriveRun,
     Retry,
     Run,
@@ -98,6 +102,8 @@ from ._native import (
     Verdict,
     Verdicts,
     VersionedCached,
+    Worker,
+    WorkerMessage,
 )
 from .errors import (
     BackendUnavailableError,
@@ -160,6 +166,7 @@ __all__ = [
     "Held",
     "Lost",
     "Pending",
+    "WorkError",
     "connect",
     "connect_sync",
     "is_testing",
@@ -189,10 +196,13 @@ __all__ += [
     "Loaded",
     "Lock",
     "LockGuard",
+    "Outbox",
     "Outcome",
     "Permit",
     "Policies",
     "Policy",
+    "ProcessedEvents",
+    "Publisher",
     "RedriveRun",
     "Retry",
     "Run",
@@ -203,6 +213,8 @@ __all__ += [
     "Verdict",
     "Verdicts",
     "VersionedCached",
+    "Worker",
+    "WorkerMessage",
     "BackendUnavailableError",
     "BulkheadFullError",
     "CancelledError",

@@ -37,6 +37,8 @@ from ._stubs.shared_bulkhead import *
 from ._stubs.shared_bulkhead import _MakesSharedBulkheads
 from ._stubs.testing import *
 from ._stubs.timeout import *
+from ._stubs.worker import *
+from ._stubs.worker import _MakesWorkers
 
 __version__: str
 
@@ -51,4 +53,5 @@ class Client(
     _MakesLocks,
     _MakesPolicies,
     _MakesSharedBulkheads,
+    _MakesWorkers,
 ): ...
