@@ -3,8 +3,8 @@
 //! Each round fills a queue, drains it with a bare consumer, fills it again and drains it with a worker, with the same prefetch. Medians of all rounds
 //! go to standard output as Markdown. `ROUNDS` (7) and `MESSAGES` (20,000) change how much.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
@@ -105,17 +105,22 @@ async fn bare_rabbit(url: &str, messages: u64) -> Drained {
         let delivery = consumer.next().await.expect("a delivery").expect("no error");
         delivery.acker.ack(BasicAckOptions::default()).await.expect("acknowledged");
     }
+    let drained = watch.stop(messages);
     let _ = connection.close(200, "done".into()).await;
-    watch.stop(messages)
+    drained
 }
 
-/// From connecting to the end of the connection, as for the others.
+/// From connecting to the last message, as for the others: the end of a worker waits for what its source is asked.
 async fn drain<S: Source>(client: &Client, name: &str, open: impl FnOnce() -> S, messages: u64) -> Drained {
     let worker = client.worker(name, WorkerSettings::new().workers(5).retries(false)).expect("a worker");
     let (stop, handled) = (worker.stopper(), Arc::new(AtomicU64::new(0)));
-    let watch = Watch::start();
+    let (watch, drained) = (Watch::start(), Arc::new(OnceLock::new()));
+    let noted = Arc::clone(&drained);
     let handler = move |_| {
         let is_last = handled.fetch_add(1, Ordering::Relaxed) + 1 == messages;
+        if is_last {
+            let _ = noted.set(watch.stop(messages));
+        }
         let stop = stop.clone();
         async move {
             if is_last {
@@ -126,7 +131,7 @@ async fn drain<S: Source>(client: &Client, name: &str, open: impl FnOnce() -> S,
     };
     let report = worker.run(open(), handler).await.expect("a report");
     assert_eq!((report.retried, report.dead, report.unsettled), (0, 0, 0), "nothing fails here");
-    watch.stop(messages)
+    *drained.get().expect("the last message was handled")
 }
 
 async fn fill_stream(redis: &mut MultiplexedConnection, messages: u64) {
@@ -149,14 +154,17 @@ enum Acks {
     Together,
 }
 
+/// What XREADGROUP replies: for each stream its entries, each an id and its fields.
+type Streams = Option<Vec<(String, Vec<(String, Vec<String>)>)>>;
+
 async fn bare_stream(redis: &mut MultiplexedConnection, messages: u64, acks: Acks) -> Drained {
     let (watch, mut seen) = (Watch::start(), 0);
     while seen < messages {
         let mut read = redis::cmd("XREADGROUP");
         read.arg("GROUP").arg("resil").arg("bare").arg("COUNT").arg(PREFETCH).arg("BLOCK").arg(1_000);
-        let reply: redis::streams::StreamReadReply =
-            read.arg("STREAMS").arg(QUEUE).arg(">").query_async(redis).await.expect("messages");
-        let ids: Vec<String> = reply.keys.into_iter().flat_map(|key| key.ids).map(|entry| entry.id).collect();
+        let reply: Streams = read.arg("STREAMS").arg(QUEUE).arg(">").query_async(redis).await.expect("messages");
+        let entries = reply.unwrap_or_default().into_iter().flat_map(|(_, entries)| entries);
+        let ids: Vec<String> = entries.map(|(id, _)| id).collect();
         let at_once = if acks == Acks::Single { 1 } else { ids.len() };
         for some in ids.chunks(at_once.max(1)) {
             let mut ack = redis::cmd("XACK");

@@ -212,7 +212,7 @@ impl StreamShared {
                 self.freshen().await?;
                 freshened = Instant::now();
             }
-            let is_free = tokio::time::timeout(look_every.min(fresh_every), feeder.has_capacity()).await;
+            let is_free = tokio::time::timeout(look_every.min(fresh_every), feeder.has_much_capacity()).await;
             match is_free {
                 Ok(true) => {}
                 Ok(false) => return Ok(()),

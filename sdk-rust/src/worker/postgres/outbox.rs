@@ -228,7 +228,7 @@ async fn claim_on(client: Client, shared: Arc<OutboxShared>, feeder: Feeder<Outb
                 shared.renew().await?;
                 renewed = Instant::now();
             }
-            match tokio::time::timeout(step, feeder.has_capacity()).await {
+            match tokio::time::timeout(step, feeder.has_much_capacity()).await {
                 Ok(true) => shared.claim(&feeder).await,
                 Ok(false) => Ok(None),
                 Err(_) => Ok(Some(Duration::ZERO)),
